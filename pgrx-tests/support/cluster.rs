@@ -1,0 +1,441 @@
+//! A throw-away server: own data directory, own socket, gone when the test is over.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use postgres::{Client, Config, NoTls};
+
+use crate::installation::{as_account, clean, command, installation, output};
+use crate::{scratch, wait};
+
+/// All clusters use it: each has its socket in a folder of its own, and none listens on the network.
+const PORT: u16 = 5432;
+
+/// The user that initdb made.
+const SUPERUSER: &str = "postgres";
+
+/// Settings of every cluster. The tests' own follow after them, and the last one counts.
+const CONF: &str = "
+listen_addresses = ''
+shared_preload_libraries = 'pg_queue'
+max_worker_processes = 20
+shared_buffers = '16MB'
+fsync = off
+wal_keep_size = '256MB'
+timezone = 'UTC'
+log_timezone = 'UTC'
+log_line_prefix = '%m [%p] %b %d %e '
+";
+
+/// A private server, removed on drop. Nothing is shared with other clusters, so tests may run in parallel.
+///
+/// ```no_run
+/// let cluster = queue_tests::Cluster::new().conf("max_connections = 20").start();
+/// let mut client = cluster.connect();
+/// client.execute("SELECT 1", &[]).unwrap();
+/// ```
+///
+/// If the thread that drops it is panicking, its folder is kept, and the end of the server's log is printed.
+#[derive(Debug)]
+pub struct Cluster {
+    /// Holds the socket, the log and `data`.
+    dir: PathBuf,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Cluster {
+    /// Makes a new cluster, not yet started.
+    pub fn new() -> Self {
+        let cluster = Self {
+            dir: scratch::new_folder(),
+        };
+        let mut copy = Command::new("cp");
+        copy.arg("-a").arg(scratch::template()).arg(cluster.data());
+        output(as_account(&mut copy));
+        cluster.append_conf(CONF);
+        cluster.append_conf_of_place();
+        cluster
+    }
+
+    /// Adds a line to postgresql.conf, such as `"fsync = on"`; to be used before [`Cluster::start`].
+    pub fn conf(self, line: &str) -> Self {
+        self.append_conf(line);
+        self
+    }
+
+    /// Starts the server and waits until it takes connections. Panics with the log if it does not start.
+    pub fn start(self) -> Self {
+        self.start_again();
+        self
+    }
+
+    /// Starts a server that was stopped or killed and waits until it takes connections.
+    pub fn start_again(&self) {
+        if let Err(log) = self.try_start() {
+            panic!("the server did not start:\n{log}");
+        }
+    }
+
+    /// Starts the server, or says in its own words why it did not start.
+    pub fn try_start(&self) -> Result<(), String> {
+        let already = self.log().len();
+        // Without a log file the server would inherit our pipe, and reading it would never end.
+        let done = self
+            .pg_ctl("start")
+            .arg("-l")
+            .arg(self.log_file())
+            .output()
+            .expect("pg_ctl");
+        if done.status.success() {
+            Ok(())
+        } else {
+            Err(self.log().split_off(already))
+        }
+    }
+
+    /// Stops the server (mode fast) and starts it again.
+    pub fn restart(&self) {
+        self.stop_fast();
+        self.start_again();
+    }
+
+    /// Stops the server as an administrator would: sessions end, a checkpoint is written.
+    pub fn stop_fast(&self) {
+        output(self.pg_ctl("stop").args(["-m", "fast"]));
+    }
+
+    /// Stops the server without a checkpoint: the next start is a crash recovery.
+    pub fn stop_immediate(&self) {
+        output(self.pg_ctl("stop").args(["-m", "immediate"]));
+    }
+
+    /// Kills all processes of the server with SIGKILL, the postmaster first, and waits until they are gone, so
+    /// that [`Cluster::start_again`] is possible. None of them can clean up anything.
+    pub fn kill_server(&self) {
+        let postmaster = self.postmaster_pid();
+        let mut processes = self.processes();
+        processes.push(postmaster);
+        self.kill9(postmaster);
+        for &pid in &processes {
+            // Most notice the postmaster's death and end by themselves; those in a long computation do not.
+            signal("KILL", pid);
+        }
+        wait::until("all processes of the server have ended", || {
+            processes.retain(|&pid| signal("0", pid));
+            processes.is_empty().then_some(())
+        });
+    }
+
+    /// Sends SIGKILL to one process of the server. After any but the postmaster's, the server restarts itself:
+    /// see [`Cluster::wait_ready`].
+    pub fn kill9(&self, pid: i32) {
+        assert!(signal("KILL", pid), "there is no process {pid} to kill");
+    }
+
+    /// Sends a signal, such as `"STOP"`, to a process of the server.
+    pub fn signal(&self, name: &str, pid: i32) {
+        assert!(signal(name, pid), "there is no process {pid} to signal");
+    }
+
+    /// The postmaster's process id. Panics if there is no running or killed server.
+    pub fn postmaster_pid(&self) -> i32 {
+        let file = self.data().join("postmaster.pid");
+        let text = std::fs::read_to_string(file).expect("postmaster.pid of a running server");
+        text.lines()
+            .next()
+            .and_then(|pid| pid.parse().ok())
+            .expect("a pid in postmaster.pid")
+    }
+
+    /// The server's processes: all that work in its data directory. Empty where there is no /proc.
+    pub fn processes(&self) -> Vec<i32> {
+        let data = self.data();
+        let Ok(all) = std::fs::read_dir("/proc") else {
+            return Vec::new();
+        };
+        all.flatten()
+            .filter(|entry| {
+                std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == data)
+            })
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .collect()
+    }
+
+    /// Waits until the server answers a query, for instance after a crash of one of its processes.
+    ///
+    /// The server needs a moment to notice a crash. Whoever has killed a process should first wait for the end
+    /// of a connection, or else this may return before the restart.
+    pub fn wait_ready(&self) {
+        wait::until("the server answers", || {
+            self.config()
+                .connect(NoTls)
+                .ok()?
+                .simple_query("SELECT 1")
+                .ok()
+        });
+    }
+
+    /// Kills a process with SIGKILL and waits until the server has restarted itself and answers.
+    pub fn crash(&self, pid: i32) {
+        // The witness is an open connection: the server ends all of them before it restarts.
+        let mut witness = self.connect();
+        self.kill9(pid);
+        wait::until("the server has noticed the crash", || {
+            witness.simple_query("").err()
+        });
+        self.wait_ready();
+    }
+
+    /// Opens a connection to database `postgres` as superuser.
+    pub fn connect(&self) -> Client {
+        self.connect_to("postgres")
+    }
+
+    /// Opens a connection to the database as superuser.
+    pub fn connect_to(&self, database: &str) -> Client {
+        self.config()
+            .dbname(database)
+            .connect(NoTls)
+            .unwrap_or_else(|error| panic!("could not connect to {database}: {error:?}"))
+    }
+
+    /// Creates a database with pg_queue in it and opens a connection to it as superuser.
+    pub fn create_database(&self, name: &str) -> Client {
+        let run = |client: &mut Client, sql: &str| {
+            client
+                .batch_execute(sql)
+                .unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+        };
+        run(&mut self.connect(), &format!("CREATE DATABASE \"{name}\""));
+        let mut client = self.connect_to(name);
+        run(&mut client, "CREATE EXTENSION pg_queue");
+        client
+    }
+
+    /// How to connect to database `postgres` as superuser, for tests that want another user, database or client.
+    pub fn config(&self) -> Config {
+        let mut config = Config::new();
+        config
+            .host_path(&self.dir)
+            .port(PORT)
+            .user(SUPERUSER)
+            .dbname("postgres");
+        config
+    }
+
+    /// Adds lines to postgresql.conf; they count after [`Cluster::reload`] or a restart.
+    pub fn append_conf(&self, lines: &str) {
+        let path = self.data().join("postgresql.conf");
+        let mut file = File::options()
+            .append(true)
+            .open(path)
+            .expect("postgresql.conf");
+        writeln!(file, "{lines}").expect("a writable postgresql.conf");
+    }
+
+    /// Tells the server to read postgresql.conf again and waits until a new session sees it.
+    pub fn reload(&self) {
+        let loaded = || -> String {
+            let row = self
+                .connect()
+                .query_one("SELECT pg_conf_load_time()::text", &[]);
+            row.expect("the load time").get(0)
+        };
+        let before = loaded();
+        output(&mut self.pg_ctl("reload"));
+        wait::until("the settings are loaded", || {
+            (loaded() != before).then_some(())
+        });
+    }
+
+    /// All that the server has logged so far.
+    pub fn log(&self) -> String {
+        let bytes = std::fs::read(self.log_file()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The cluster's folder. The server's account may write there, and files for its programs belong there.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The data directory.
+    pub fn data(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
+    /// The folder of the server's programs.
+    pub fn bindir(&self) -> &'static Path {
+        &installation().bindir
+    }
+
+    /// Copies the running server into a streaming standby and waits until it streams. The standby has the
+    /// settings of its primary.
+    pub fn standby(&self) -> Cluster {
+        let standby = Cluster {
+            dir: scratch::new_folder(),
+        };
+        output(
+            self.command("pg_basebackup")
+                .args([
+                    "--write-recovery-conf",
+                    "--checkpoint=fast",
+                    "--wal-method=stream",
+                    "--no-sync",
+                    "-D",
+                ])
+                .arg(standby.data()),
+        );
+        standby.append_conf_of_place();
+        standby.start_again();
+        let mut client = self.connect();
+        wait::until("the standby streams", || {
+            let sql = "SELECT FROM pg_stat_replication WHERE application_name = $1 AND state = 'streaming'";
+            client
+                .query_opt(sql, &[&standby.name()])
+                .expect("the standbys")
+        });
+        standby
+    }
+
+    /// Waits until this standby has replayed all that its primary has written up to now.
+    pub fn wait_replayed(&self, primary: &Cluster) {
+        let sql = "SELECT pg_current_wal_flush_lsn()::text";
+        let target: String = primary
+            .connect()
+            .query_one(sql, &[])
+            .expect("the position")
+            .get(0);
+        let mut client = self.connect();
+        wait::until("the standby has replayed the primary's log", || {
+            let sql = "SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn";
+            let there: bool = client
+                .query_one(sql, &[&target])
+                .expect("the position")
+                .get(0);
+            there.then_some(())
+        });
+    }
+
+    /// Makes a standby a primary and waits until it is one.
+    pub fn promote(&self) {
+        output(&mut self.pg_ctl("promote"));
+    }
+
+    /// Runs SQL with psql in database `postgres` and returns all that it printed, errors included, each with
+    /// SQLSTATE, DETAIL and HINT. It goes on after an error.
+    pub fn psql(&self, sql: &str) -> String {
+        self.psql_in("postgres", sql)
+    }
+
+    /// [`Cluster::psql`] in another database.
+    pub fn psql_in(&self, database: &str, sql: &str) -> String {
+        // A file, since two pipes with nobody to read the one while we write the other could block.
+        let script = self
+            .dir
+            .join(format!("psql-{:?}.sql", std::thread::current().id()));
+        std::fs::write(&script, sql).expect("a writable cluster folder");
+        let (mut reader, writer) = std::io::pipe().expect("a pipe");
+        let mut psql = self.command("psql");
+        psql.args(["-X", "-q", "-v", "VERBOSITY=verbose", "-d", database])
+            .stdin(File::open(&script).expect("the file just written"))
+            .stdout(writer.try_clone().expect("a second end of the pipe"))
+            .stderr(writer);
+        let mut child = psql.spawn().expect("psql");
+        // The command still holds our ends of the pipe; reading ends when the last one is closed.
+        drop(psql);
+        let mut printed = String::new();
+        reader.read_to_string(&mut printed).expect("text from psql");
+        child.wait().expect("psql's end");
+        std::fs::remove_file(script).expect("the file just read");
+        printed
+    }
+
+    /// Runs pg_dump with these arguments and returns what it prints.
+    pub fn pg_dump(&self, args: &[&str]) -> String {
+        output(self.command("pg_dump").args(args))
+    }
+
+    /// A command for another client program of the server, such as `"pgbench"`, that connects to this cluster.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = command(program);
+        self.connect_env(&mut command);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Makes a program that is not the server's connect to this cluster.
+    pub fn connect_env(&self, command: &mut Command) {
+        clean(command);
+        command
+            .env("PGHOST", &self.dir)
+            .env("PGPORT", PORT.to_string())
+            .env("PGUSER", SUPERUSER);
+    }
+
+    /// Its name in the process title, and as a standby in pg_stat_replication.
+    fn name(&self) -> String {
+        format!(
+            "cluster-{}",
+            self.dir.file_name().expect("a name").display()
+        )
+    }
+
+    /// The settings that a copy must not take over.
+    fn append_conf_of_place(&self) {
+        self.append_conf(&format!(
+            "unix_socket_directories = '{}'",
+            self.dir.display()
+        ));
+        self.append_conf(&format!("cluster_name = '{}'", self.name()));
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.dir.join("log")
+    }
+
+    fn pg_ctl(&self, action: &str) -> Command {
+        let mut command = command("pg_ctl");
+        command.args([action, "-s", "-D"]).arg(self.data());
+        if action != "reload" {
+            command.args(["-w", "-t", "60"]);
+        }
+        command
+    }
+}
+
+/// Sends a signal by the shell's own `kill`: the program of that name is not everywhere.
+/// Signal 0 only asks whether the process is there.
+fn signal(name: &str, pid: i32) -> bool {
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", "kill -s \"$1\" \"$2\"", "sh", name, &pid.to_string()])
+        .stderr(Stdio::null());
+    shell.status().is_ok_and(|status| status.success())
+}
+
+impl Drop for Cluster {
+    /// Never panics: it also runs while a test fails.
+    fn drop(&mut self) {
+        let _ = self.pg_ctl("stop").args(["-m", "immediate"]).output();
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<_> = log.lines().collect();
+            let end = lines[lines.len().saturating_sub(40)..].join("\n");
+            eprintln!(
+                "--- the cluster is kept in {}, its log ends:\n{end}\n---",
+                self.dir.display()
+            );
+            let _ = std::fs::write(self.dir.join("keep"), "");
+        } else {
+            let _ = std::fs::remove_dir_all(&self.dir);
+        }
+    }
+}

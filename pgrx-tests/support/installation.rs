@@ -1,0 +1,140 @@
+//! The installed server under test: where its programs are, and as which user they run.
+//!
+//! `PG_CONFIG` names it. Without, it is the private copy that `make stage` leaves in the target folder,
+//! so that the system's own installation is neither needed nor touched.
+
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The directories of the server under test, as `pg_config` tells them.
+#[derive(Debug)]
+pub struct Installation {
+    /// Where `postgres`, `psql` and the other programs are.
+    pub bindir: PathBuf,
+    /// Where `extension/pg_queue.control` is.
+    pub sharedir: PathBuf,
+    /// Where libraries such as `pg_queue.so` are.
+    pub pkglibdir: PathBuf,
+    /// Where `pg_regress` and `pg_isolation_regress` are, in folders `regress` and `isolation`.
+    pub test_tools: PathBuf,
+    /// The major version, such as 15.
+    pub major: u32,
+}
+
+/// The installation under test. Panics, saying what to do, if there is none or it lacks pg_queue.
+pub fn installation() -> &'static Installation {
+    static FOUND: OnceLock<Installation> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let pg_config = pg_config();
+        let tell = |what: &str| output(Command::new(&pg_config).arg(what)).trim().to_owned();
+        let dir = |what| PathBuf::from(tell(what));
+        let version = tell("--version");
+        let found = Installation {
+            bindir: dir("--bindir"),
+            sharedir: dir("--sharedir"),
+            pkglibdir: dir("--pkglibdir"),
+            test_tools: dir("--pgxs").join("../../test"),
+            major: version
+                .split(|c: char| !c.is_ascii_digit())
+                .find_map(|number| number.parse().ok())
+                .unwrap_or_else(|| panic!("no version in {version:?}")),
+        };
+        let control = found.sharedir.join("extension/pg_queue.control");
+        assert!(
+            control.exists(),
+            "pg_queue is not installed in the server of {}: run `make stage`",
+            pg_config.display()
+        );
+        found
+    })
+}
+
+/// `PG_CONFIG`, or the link that `make stage` leaves.
+fn pg_config() -> PathBuf {
+    if let Some(named) = std::env::var_os("PG_CONFIG") {
+        return named.into();
+    }
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into());
+    let staged = workspace.join(target).join("server/pg_config");
+    assert!(
+        staged.exists(),
+        "there is no server to test at {}: run `make stage`, or set PG_CONFIG",
+        staged.display()
+    );
+    staged
+}
+
+/// A command for a program of the installation (found in its `bindir`), to be run as [`account`], in a clean
+/// environment.
+pub fn command(program: &str) -> Command {
+    let mut command = Command::new(installation().bindir.join(program));
+    clean(&mut command);
+    as_account(&mut command);
+    command
+}
+
+/// Removes from the command's environment what would change a server or a client behind the test's back.
+pub(crate) fn clean(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"PG") {
+            command.env_remove(name);
+        }
+    }
+    // With it, an error that passes through Rust carries a backtrace in its DETAIL.
+    command.env_remove("RUST_BACKTRACE");
+    command.env("LC_ALL", "C");
+}
+
+/// Makes the command run as the server's account, in a folder that this account can enter.
+pub(crate) fn as_account(command: &mut Command) -> &mut Command {
+    command.current_dir("/");
+    if let Some((uid, gid)) = account() {
+        command.uid(uid).gid(gid);
+    }
+    command
+}
+
+/// User and group id that the server runs as: `None` means as ourselves. Postgres refuses to run as root, so
+/// root lends it the account `postgres`, or else `nobody`.
+pub fn account() -> Option<(u32, u32)> {
+    static FOUND: OnceLock<Option<(u32, u32)>> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let id = |args: &[&str]| -> Option<u32> {
+            let answer = Command::new("id")
+                .args(args)
+                .output()
+                .expect("the program `id`");
+            String::from_utf8_lossy(&answer.stdout).trim().parse().ok()
+        };
+        if id(&["-u"]) != Some(0) {
+            return None;
+        }
+        ["postgres", "nobody"]
+            .iter()
+            .find_map(|user| Some((id(&["-u", user])?, id(&["-g", user])?)))
+            .or_else(|| panic!("root has neither `postgres` nor `nobody` to run a server as"))
+    })
+}
+
+/// Runs the command to its end and returns what it printed to stdout; panics with what it printed to stderr if
+/// it fails.
+pub fn output(command: &mut Command) -> String {
+    let program = command.get_program().to_owned();
+    let args: Vec<_> = command.get_args().map(OsStr::to_owned).collect();
+    let done = command
+        .output()
+        .unwrap_or_else(|error| panic!("could not run {}: {error}", program.display()));
+    assert!(
+        done.status.success(),
+        "{} {args:?}: {}\n{}{}",
+        program.display(),
+        done.status,
+        String::from_utf8_lossy(&done.stdout),
+        String::from_utf8_lossy(&done.stderr),
+    );
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}

@@ -1,0 +1,133 @@
+//! The deadlines of one instance: an intrusive pairing heap (Fredman, Sedgewick, Sleator, Tarjan 1986)
+//! over the entries of `running`, so that every database has its own earliest deadline although all
+//! share one array.
+//!
+//! Links are slot numbers plus one; zero is none. `prev` is the left sibling, or the parent of a first
+//! child. Merging walks the siblings in a loop: no recursion, so no stack that a crowd could exhaust.
+
+use super::running::Running;
+
+fn link(slot: u32) -> u32 {
+    slot + 1
+}
+
+fn node(running: &mut [Running], link: u32) -> &mut Running {
+    &mut running[link as usize - 1]
+}
+
+/// Makes the later of two roots the first child of the earlier one; tells the new root.
+fn meld(running: &mut [Running], a: u32, b: u32) -> u32 {
+    if a == 0 || b == 0 {
+        return a | b;
+    }
+    let earlier = node(running, a).deadline <= node(running, b).deadline;
+    let (root, child) = if earlier { (a, b) } else { (b, a) };
+    let first = node(running, root).child;
+    if first != 0 {
+        node(running, first).prev = child;
+    }
+    let entry = node(running, child);
+    entry.next = first;
+    entry.prev = root;
+    node(running, root).child = child;
+    root
+}
+
+/// Merges a list of siblings into one heap: in pairs from the left, then from the right.
+fn merge_siblings(running: &mut [Running], mut first: u32) -> u32 {
+    let mut pairs = 0;
+    while first != 0 {
+        let a = first;
+        let b = node(running, a).next;
+        first = if b == 0 { 0 } else { node(running, b).next };
+        for link in [a, b] {
+            if link != 0 {
+                let entry = node(running, link);
+                entry.next = 0;
+                entry.prev = 0;
+            }
+        }
+        let pair = meld(running, a, b);
+        node(running, pair).next = pairs;
+        pairs = pair;
+    }
+    let mut root = 0;
+    while pairs != 0 {
+        let rest = node(running, pairs).next;
+        node(running, pairs).next = 0;
+        root = meld(running, root, pairs);
+        pairs = rest;
+    }
+    root
+}
+
+/// Adds a slot whose `deadline` is set and which is in no heap.
+pub fn insert(running: &mut [Running], root: &mut u32, slot: u32) {
+    let entry = node(running, link(slot));
+    (entry.child, entry.next, entry.prev, entry.timed) = (0, 0, 0, 1);
+    *root = meld(running, *root, link(slot));
+}
+
+/// Takes a slot out; nothing happens when it is in no heap.
+pub fn remove(running: &mut [Running], root: &mut u32, slot: u32) {
+    let this = link(slot);
+    let (child, next, prev) = {
+        let entry = node(running, this);
+        if entry.timed == 0 {
+            return;
+        }
+        entry.timed = 0;
+        (entry.child, entry.next, entry.prev)
+    };
+    if prev != 0 {
+        if node(running, prev).child == this {
+            node(running, prev).child = next;
+        } else {
+            node(running, prev).next = next;
+        }
+        if next != 0 {
+            node(running, next).prev = prev;
+        }
+    }
+    let orphans = merge_siblings(running, child);
+    *root = if *root == this { orphans } else { meld(running, *root, orphans) };
+    let entry = node(running, this);
+    (entry.child, entry.next, entry.prev) = (0, 0, 0);
+}
+
+/// The slot with the earliest deadline.
+pub fn first(root: u32) -> Option<u32> {
+    (root != 0).then(|| root - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_first_is_always_the_earliest(steps in prop::collection::vec((0u32..24, 0i64..100, any::<bool>()), 0..500)) {
+            let mut running = vec![Running::default(); 24];
+            let mut root = 0;
+            let mut model = std::collections::BTreeMap::new();
+            for (slot, deadline, add) in steps {
+                remove(&mut running, &mut root, slot);
+                model.remove(&slot);
+                if add {
+                    running[slot as usize].deadline = deadline;
+                    insert(&mut running, &mut root, slot);
+                    model.insert(slot, deadline);
+                }
+                let earliest = first(root).map(|s| running[s as usize].deadline);
+                prop_assert_eq!(earliest, model.values().min().copied());
+            }
+            while let Some(slot) = first(root) {
+                prop_assert_eq!(running[slot as usize].deadline, *model.values().min().unwrap());
+                remove(&mut running, &mut root, slot);
+                model.remove(&slot);
+            }
+            prop_assert!(model.is_empty());
+        }
+    }
+}

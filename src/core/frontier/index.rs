@@ -1,0 +1,77 @@
+//! A hash index from (instance, id) to a slot number: open addressing with linear probing, in a
+//! slice whose length is a power of two and at least twice the number of slots.
+//!
+//! Invariant: no gap lies between a bucket and the place its hash asks for (removal shifts back), so
+//! a look-up may stop at the first empty bucket.
+
+/// One bucket; all zero is empty.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Bucket {
+    id: i64,
+    instance: u32,
+    slot_plus_one: u32,
+}
+
+/// How many buckets an index of `slots` slots needs.
+pub const fn buckets_for(slots: usize) -> usize {
+    let doubled = if slots < 8 { 16 } else { slots * 2 };
+    doubled.next_power_of_two()
+}
+
+fn home(buckets: &[Bucket], instance: u32, id: i64) -> usize {
+    // The finalizer of splitmix64 (Steele, Lea, Flood 2014): ids are consecutive, buckets should not be.
+    let mut x = (id as u64) ^ (u64::from(instance) << 53);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (x ^ (x >> 31)) as usize & (buckets.len() - 1)
+}
+
+fn position(buckets: &[Bucket], instance: u32, id: i64) -> Option<usize> {
+    let mut at = home(buckets, instance, id);
+    loop {
+        let bucket = &buckets[at];
+        if bucket.slot_plus_one == 0 {
+            return None;
+        }
+        if bucket.id == id && bucket.instance == instance {
+            return Some(at);
+        }
+        at = (at + 1) & (buckets.len() - 1);
+    }
+}
+
+/// The slot stored for this id.
+pub fn find(buckets: &[Bucket], instance: u32, id: i64) -> Option<u32> {
+    position(buckets, instance, id).map(|at| buckets[at].slot_plus_one - 1)
+}
+
+/// Stores a slot for an id that is not in the index.
+pub fn insert(buckets: &mut [Bucket], instance: u32, id: i64, slot: u32) {
+    let mut at = home(buckets, instance, id);
+    while buckets[at].slot_plus_one != 0 {
+        at = (at + 1) & (buckets.len() - 1);
+    }
+    buckets[at] = Bucket { id, instance, slot_plus_one: slot + 1 };
+}
+
+/// Removes an id; nothing happens when it is not there.
+pub fn remove(buckets: &mut [Bucket], instance: u32, id: i64) {
+    let Some(mut hole) = position(buckets, instance, id) else { return };
+    let mask = buckets.len() - 1;
+    let mut at = hole;
+    loop {
+        at = (at + 1) & mask;
+        let bucket = buckets[at];
+        if bucket.slot_plus_one == 0 {
+            break;
+        }
+        // A bucket may fill the hole only if its home does not lie behind the hole.
+        let wanted = home(buckets, bucket.instance, bucket.id);
+        if at.wrapping_sub(wanted) & mask >= at.wrapping_sub(hole) & mask {
+            buckets[hole] = bucket;
+            hole = at;
+        }
+    }
+    buckets[hole] = Bucket::default();
+}

@@ -1,0 +1,726 @@
+//! The frontier: which attempt is next, what is running, who waits.
+//!
+//! It is a cache of what the logs say, may be thrown away at any time, and is never the only guard:
+//! the keys of the logs are. Everything here happens under one lock that the caller holds, takes no
+//! memory, and cannot fail.
+//!
+//! Per **lane** (instance, queue, stage) there is a bounded list `ready` and the scan position P.
+//!
+//! Invariant: every committed waiting attempt that is due is in `ready`, or in `running`, or ranks
+//! behind P in the lane's index (or the lane has no slot at all, which reads as P before everything).
+//!
+//! How it is kept:
+//! * a commit *pushes* what ranks at or before P; what ranks behind P is left to the index;
+//! * a full `ready` gives back its largest entry by moving P before it (a *spill*);
+//! * a *refill* first raises the lane's flag; from then on every commit pushes, wherever it ranks; only
+//!   then are the logs read. It ends, in one call, with P = min(last rank read, every spill
+//!   meanwhile) and the flag down. One refiller per lane;
+//! * nothing that is in `running` is ever pushed; when it is given back it is pushed then;
+//! * only what ranks at or before the *horizon* (P, or what a refill has read by now) is handed out, so
+//!   that the order is exact.
+//!
+//! An entry of `ready` may be stale (a refill saw an attempt unclaimed whose whole life then passed):
+//! whoever takes it finds its claim in the log and drops it.
+
+mod deadlines;
+pub mod index;
+mod ready;
+mod running;
+mod waiters;
+
+use crate::id;
+use index::Bucket;
+use ready::Ring;
+pub use ready::Ready;
+pub use running::{Running, State};
+pub use waiters::{LANES as WAIT_LANES, Session};
+
+/// The order in which ready attempts run: smaller first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank {
+    /// The job's priority.
+    pub priority: i32,
+    /// The job's id: first come, first served; a retried job keeps its place.
+    pub job_id: i64,
+}
+
+impl Rank {
+    /// Before every attempt.
+    pub const MIN: Rank = Rank { priority: i32::MIN, job_id: i64::MIN };
+    /// Behind every attempt.
+    pub const MAX: Rank = Rank { priority: i32::MAX, job_id: i64::MAX };
+
+    /// The position that lies just before this rank.
+    fn before(self) -> Rank {
+        Rank { priority: self.priority, job_id: self.job_id - 1 }
+    }
+}
+
+/// Where an attempt's row lies: segment, block and offset.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Block number in the segment's attempt table.
+    pub block: u32,
+    /// Line pointer in the block.
+    pub offset: u16,
+    /// The segment.
+    pub segment: u8,
+}
+
+/// A lane's slot; all zero is free.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lane {
+    instance: u32,
+    id: i32,
+    used: u8,
+    paused: u8,
+    position: Rank,
+    /// Session number plus one of the refiller; 0: the flag is down.
+    refiller: u32,
+    /// The refill has read everything up to here.
+    read: Rank,
+    /// The smallest position that a spill asked for since the flag went up.
+    spill: Rank,
+    head: u32,
+    len: u32,
+    waiters_first: u32,
+    waiters_last: u32,
+    last_used: u64,
+}
+
+impl Lane {
+    fn is_used(&self) -> bool {
+        self.used != 0
+    }
+
+    /// Entries of `ready` up to here are surely the smallest there are: nothing unread ranks before.
+    fn horizon(&self) -> Rank {
+        if self.refiller != 0 { self.read.min(self.spill) } else { self.position }
+    }
+}
+
+/// Counters and free lists; all zero is a valid start.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Head {
+    clock: u64,
+    /// First free slot of `running` plus one, once all slots were used once.
+    free: u32,
+    /// Slots of `running` never used yet begin here.
+    fresh: u32,
+    /// Entries of `running` in use.
+    pub running: u32,
+    /// Lanes in use.
+    pub lanes: u32,
+}
+
+/// Deadlines of one instance; the caller keeps it in the instance's slot.
+pub type DeadlineRoot = u32;
+
+/// What `take` found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Take {
+    /// This many were taken. `refill`: less than half is left and the index has more.
+    Some {
+        /// How many.
+        taken: usize,
+        /// Whether the taker should refill.
+        refill: bool,
+    },
+    /// Nothing in memory, and P is not at the end: refill.
+    Refill,
+    /// Nothing in memory, and somebody is refilling: wait for him, then look again.
+    Refilling,
+    /// Nothing is ready.
+    Empty,
+    /// `running` is full.
+    Full,
+    /// No slot for the lane: all are in use by waiters or refillers.
+    NoLane,
+}
+
+/// What became of the wish to take one certain attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakeOne {
+    /// It is the caller's.
+    Taken,
+    /// It is taken already; look at the entry.
+    Busy,
+    /// `running` is full.
+    Full,
+}
+
+/// What became of the wish to end an attempt.
+#[derive(Clone, Copy, Debug)]
+pub enum End {
+    /// The caller may insert the outcome.
+    Yours(Running),
+    /// Another open transaction has it; its process id.
+    Busy(Running),
+    /// Not in memory: the logs know.
+    Unknown,
+}
+
+/// The frontier, laid over memory of the caller. See the module.
+pub struct Frontier<'a> {
+    /// Counters.
+    pub head: &'a mut Head,
+    /// One per lane.
+    pub lanes: &'a mut [Lane],
+    /// Index of lanes, [`index::buckets_for`] as many.
+    pub lane_index: &'a mut [Bucket],
+    /// `ready` of all lanes, the same share for each.
+    pub ready: &'a mut [Ready],
+    /// All that is taken.
+    pub running: &'a mut [Running],
+    /// Index of `running`, [`index::buckets_for`] as many.
+    pub running_index: &'a mut [Bucket],
+    /// One per session.
+    pub sessions: &'a mut [Session],
+}
+
+impl Frontier<'_> {
+    // ---- lanes -----------------------------------------------------------------------------------
+
+    fn lane_slot(&self, instance: u32, lane: i32) -> Option<u32> {
+        index::find(self.lane_index, instance, i64::from(lane))
+    }
+
+    fn ring(&mut self, slot: u32) -> Ring<'_> {
+        let share = self.ready.len() / self.lanes.len();
+        let lane = &mut self.lanes[slot as usize];
+        Ring {
+            slots: &mut self.ready[slot as usize * share..][..share],
+            head: &mut lane.head,
+            len: &mut lane.len,
+        }
+    }
+
+    /// The lane's slot; a new one evicts the lane that was used longest ago and that nobody waits for
+    /// or refills. Eviction is safe: no slot reads as "P before everything".
+    fn lane_or_create(&mut self, instance: u32, lane: i32) -> Option<u32> {
+        self.head.clock += 1;
+        let clock = self.head.clock;
+        if let Some(slot) = self.lane_slot(instance, lane) {
+            self.lanes[slot as usize].last_used = clock;
+            return Some(slot);
+        }
+        let slot = (0..self.lanes.len() as u32)
+            .filter(|&s| {
+                let l = &self.lanes[s as usize];
+                !l.is_used() || (l.waiters_first == 0 && l.refiller == 0)
+            })
+            .min_by_key(|&s| {
+                let l = &self.lanes[s as usize];
+                (l.is_used(), l.last_used)
+            })?;
+        self.forget_lane(slot);
+        self.lanes[slot as usize] = Lane {
+            instance,
+            id: lane,
+            used: 1,
+            position: Rank::MIN,
+            last_used: clock,
+            ..Lane::default()
+        };
+        self.head.lanes += 1;
+        index::insert(self.lane_index, instance, i64::from(lane), slot);
+        Some(slot)
+    }
+
+    fn forget_lane(&mut self, slot: u32) {
+        let lane = self.lanes[slot as usize];
+        if lane.is_used() {
+            index::remove(self.lane_index, lane.instance, i64::from(lane.id));
+            self.lanes[slot as usize] = Lane::default();
+            self.head.lanes -= 1;
+        }
+    }
+
+    /// Says whether the lane's queue is paused: then new jobs wake nobody.
+    pub fn set_paused(&mut self, instance: u32, lane: i32, paused: bool) {
+        if let Some(slot) = self.lane_slot(instance, lane) {
+            self.lanes[slot as usize].paused = u8::from(paused);
+        }
+    }
+
+    /// Wakes one who waits for this lane, whatever there is to do; call until it returns `None`.
+    pub fn wake_any(&mut self, instance: u32, lane: i32) -> Option<u32> {
+        let slot = self.lane_slot(instance, lane)?;
+        self.wake_first(slot)
+    }
+
+    /// Makes memory doubt itself: every lane of the instance is read again from its index. For changes
+    /// that no commit callback of ours saw.
+    pub fn distrust(&mut self, instance: u32) {
+        for slot in 0..self.lanes.len() {
+            let lane = &mut self.lanes[slot];
+            if lane.is_used() && lane.instance == instance {
+                lane.spill = Rank::MIN;
+                lane.position = Rank::MIN;
+            }
+        }
+    }
+
+    /// Wakes one who waits for any lane of the instance; call until it returns `None`.
+    pub fn wake_any_lane(&mut self, instance: u32) -> Option<u32> {
+        let slot = (0..self.lanes.len()).find(|&s| {
+            let lane = &self.lanes[s];
+            lane.is_used() && lane.instance == instance && lane.waiters_first != 0
+        })?;
+        self.wake_first(slot as u32)
+    }
+
+    /// Forgets a lane and all that runs in it: its queue was dropped. Its waiters must have been woken.
+    pub fn drop_lane(&mut self, root: &mut DeadlineRoot, instance: u32, lane: i32) {
+        if let Some(slot) = self.lane_slot(instance, lane) {
+            if self.lanes[slot as usize].waiters_first == 0 && self.lanes[slot as usize].refiller == 0 {
+                self.forget_lane(slot);
+            }
+        }
+        for slot in 0..self.running.len() as u32 {
+            let entry = &self.running[slot as usize];
+            if entry.state != State::Free && entry.instance == instance && entry.lane == lane {
+                self.forget_running(root, slot);
+            }
+        }
+    }
+
+    /// Forgets an instance: its extension or database was dropped.
+    pub fn drop_instance(&mut self, root: &mut DeadlineRoot, instance: u32) {
+        for slot in 0..self.running.len() as u32 {
+            let entry = &self.running[slot as usize];
+            if entry.state != State::Free && entry.instance == instance {
+                self.forget_running(root, slot);
+            }
+        }
+        for slot in 0..self.lanes.len() as u32 {
+            let lane = &self.lanes[slot as usize];
+            if lane.is_used() && lane.instance == instance && lane.waiters_first == 0 {
+                self.forget_lane(slot);
+            }
+        }
+    }
+
+    // ---- ready -----------------------------------------------------------------------------------
+
+    /// Tells the frontier of a waiting attempt that is committed and due. Returns a session to wake.
+    pub fn push(&mut self, instance: u32, lane: i32, entry: Ready) -> Option<u32> {
+        if index::find(self.running_index, instance, entry.id).is_some() {
+            return None;
+        }
+        let slot = self.lane_slot(instance, lane)?;
+        let l = &self.lanes[slot as usize];
+        let paused = l.paused != 0;
+        if l.refiller != 0 || entry.rank <= l.position {
+            self.put(slot, entry);
+        }
+        if paused { None } else { self.wake_first(slot) }
+    }
+
+    /// Puts an entry into `ready`, spilling the largest when it is full.
+    fn put(&mut self, slot: u32, entry: Ready) {
+        let mut ring = self.ring(slot);
+        let at = match ring.search(entry.rank) {
+            Err(at) => at,
+            Ok(at) => {
+                // The same job: the newer attempt is the living one.
+                if id::count(entry.id) > id::count(ring.get(at).id) {
+                    ring.remove(at);
+                    ring.insert(at, entry);
+                }
+                return;
+            }
+        };
+        let spilled = if !ring.is_full() {
+            ring.insert(at, entry);
+            return;
+        } else if at == ring.len() {
+            entry.rank
+        } else {
+            let last = ring.remove(ring.len() - 1);
+            ring.insert(at, entry);
+            last.rank
+        };
+        let lane = &mut self.lanes[slot as usize];
+        let mark = if lane.refiller != 0 { &mut lane.spill } else { &mut lane.position };
+        *mark = (*mark).min(spilled.before());
+    }
+
+    /// Takes up to `out.len()` attempts for the open transaction of `owner`.
+    pub fn take(&mut self, instance: u32, lane: i32, owner: u32, pid: i32, out: &mut [Ready]) -> Take {
+        let Some(slot) = self.lane_or_create(instance, lane) else { return Take::NoLane };
+        let mut taken = 0;
+        let horizon = self.lanes[slot as usize].horizon();
+        while taken < out.len() {
+            let ring = self.ring(slot);
+            if ring.len() == 0 || ring.get(0).rank > horizon {
+                break;
+            }
+            if self.running_is_full() {
+                if taken == 0 {
+                    return Take::Full;
+                }
+                break;
+            }
+            let Some(entry) = self.ring(slot).pop() else { break };
+            if index::find(self.running_index, instance, entry.id).is_some() {
+                continue;
+            }
+            self.add_running(Running {
+                id: entry.id,
+                instance,
+                lane,
+                rank: entry.rank,
+                place: entry.place,
+                owner,
+                session: owner,
+                pid,
+                state: State::Taken,
+                ..Running::default()
+            });
+            out[taken] = entry;
+            taken += 1;
+        }
+        let lane = &self.lanes[slot as usize];
+        let (more, flag) = (lane.position < Rank::MAX, lane.refiller != 0);
+        let share = (self.ready.len() / self.lanes.len()) as u32;
+        match (taken, more, flag) {
+            (0, _, true) => Take::Refilling,
+            (0, true, false) => Take::Refill,
+            (0, false, false) => Take::Empty,
+            _ => Take::Some { taken, refill: more && !flag && lane.len < share.div_ceil(2) },
+        }
+    }
+
+    /// After a take: if jobs are left and somebody waits for them, he is woken. A chain of wake-ups, so
+    /// that no producer has to wake a crowd in its commit.
+    pub fn pass_on(&mut self, instance: u32, lane: i32) -> Option<u32> {
+        let slot = self.lane_slot(instance, lane)?;
+        let entry = &self.lanes[slot as usize];
+        if entry.len > 0 && entry.paused == 0 { self.wake_first(slot) } else { None }
+    }
+
+    /// Begins to wait for lanes that `take` found empty, in the same lock hold. False: one of them has
+    /// no slot any more or has something; look again.
+    pub fn wait(&mut self, session: u32, instance: u32, lanes: &[(i32, bool)]) -> bool {
+        let mut slots = [0; WAIT_LANES];
+        let count = lanes.len().min(WAIT_LANES);
+        for (k, &(lane, paused)) in lanes.iter().take(WAIT_LANES).enumerate() {
+            let Some(slot) = self.lane_or_create(instance, lane) else { return false };
+            let entry = &mut self.lanes[slot as usize];
+            entry.paused = u8::from(paused);
+            if !paused && (entry.len > 0 || entry.refiller != 0 || entry.position < Rank::MAX) {
+                return false;
+            }
+            slots[k] = slot;
+        }
+        self.enlist(session, &slots[..count], false);
+        true
+    }
+
+    /// Begins to wait for the end of a lane's refill. False: none is under way.
+    pub fn wait_for_refill(&mut self, session: u32, instance: u32, lane: i32) -> bool {
+        match self.lane_slot(instance, lane) {
+            Some(slot) if self.lanes[slot as usize].refiller != 0 => {
+                self.enlist(session, &[slot], true);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    // ---- refill ----------------------------------------------------------------------------------
+
+    /// Raises the lane's flag. Returns the position behind which the index is to be read, with a
+    /// snapshot taken *after* this call; `None`: somebody else is refilling, or there is nothing to read.
+    pub fn refill_begin(&mut self, instance: u32, lane: i32, session: u32) -> Option<Rank> {
+        let slot = self.lane_or_create(instance, lane)?;
+        let lane = &mut self.lanes[slot as usize];
+        if lane.refiller != 0 || lane.position == Rank::MAX {
+            return None;
+        }
+        lane.refiller = session + 1;
+        lane.read = lane.position;
+        lane.spill = Rank::MAX;
+        Some(lane.position)
+    }
+
+    /// Hands over waiting attempts that were read, in order. `read_to`: everything up to there was
+    /// looked at. Returns false when `ready` is full: stop reading.
+    pub fn refill_push(&mut self, instance: u32, lane: i32, session: u32, found: &[Ready], read_to: Rank) -> bool {
+        let Some(slot) = self.lane_slot(instance, lane) else { return false };
+        if self.lanes[slot as usize].refiller != session + 1 {
+            return false;
+        }
+        for &entry in found {
+            if index::find(self.running_index, instance, entry.id).is_some() {
+                self.lanes[slot as usize].read = entry.rank;
+                continue;
+            }
+            let ring = self.ring(slot);
+            if ring.is_full() && ring.last().is_some_and(|last| last.rank < entry.rank) {
+                self.lanes[slot as usize].read = entry.rank.before();
+                return false;
+            }
+            self.put(slot, entry);
+            self.lanes[slot as usize].read = entry.rank;
+        }
+        self.lanes[slot as usize].read = read_to;
+        !self.ring(slot).is_full()
+    }
+
+    /// Lowers the flag and sets P, in one step. Also right after an error in the middle: what was read
+    /// was read in order. Returns whether it was this session's refill; then call [`Self::refill_wake`].
+    pub fn refill_end(&mut self, instance: u32, lane: i32, session: u32) -> bool {
+        let Some(slot) = self.lane_slot(instance, lane) else { return false };
+        let lane = &mut self.lanes[slot as usize];
+        if lane.refiller != session + 1 {
+            return false;
+        }
+        lane.refiller = 0;
+        lane.position = lane.read.min(lane.spill);
+        true
+    }
+
+    /// After a refill: wakes those who waited for it, one a call, then one who waits for jobs.
+    pub fn refill_wake(&mut self, instance: u32, lane: i32) -> Option<u32> {
+        let slot = self.lane_slot(instance, lane)?;
+        self.wake_refill_waiter(slot)
+    }
+
+    /// Ends whatever refill this session has under way: it is going away.
+    pub fn refill_abandon(&mut self, session: u32) -> Option<(u32, i32)> {
+        let slot = self.lanes.iter().position(|l| l.is_used() && l.refiller == session + 1)?;
+        let (instance, id) = (self.lanes[slot].instance, self.lanes[slot].id);
+        self.refill_end(instance, id, session);
+        Some((instance, id))
+    }
+
+    // ---- running ---------------------------------------------------------------------------------
+
+    fn running_is_full(&self) -> bool {
+        self.head.running as usize == self.running.len()
+    }
+
+    fn add_running(&mut self, entry: Running) -> Option<u32> {
+        if self.running_is_full() {
+            return None;
+        }
+        let slot = if self.head.free != 0 {
+            let slot = self.head.free - 1;
+            self.head.free = self.running[slot as usize].next;
+            slot
+        } else {
+            self.head.fresh += 1;
+            self.head.fresh - 1
+        };
+        self.running[slot as usize] = entry;
+        self.head.running += 1;
+        index::insert(self.running_index, entry.instance, entry.id, slot);
+        Some(slot)
+    }
+
+    fn forget_running(&mut self, root: &mut DeadlineRoot, slot: u32) -> Running {
+        deadlines::remove(self.running, root, slot);
+        let entry = self.running[slot as usize];
+        index::remove(self.running_index, entry.instance, entry.id);
+        self.running[slot as usize] = Running { next: self.head.free, ..Running::default() };
+        self.head.free = slot + 1;
+        self.head.running -= 1;
+        entry
+    }
+
+    fn running_slot(&self, instance: u32, id: i64) -> Option<u32> {
+        index::find(self.running_index, instance, id)
+    }
+
+    /// The entry of a taken attempt.
+    pub fn entry(&self, instance: u32, id: i64) -> Option<Running> {
+        self.running_slot(instance, id).map(|slot| self.running[slot as usize])
+    }
+
+    /// Takes one certain waiting attempt, as a claimer would, so that nobody else can have it.
+    pub fn take_one(&mut self, instance: u32, lane: i32, owner: u32, pid: i32, entry: Ready) -> TakeOne {
+        if self.running_slot(instance, entry.id).is_some() {
+            return TakeOne::Busy;
+        }
+        if self.running_is_full() {
+            return TakeOne::Full;
+        }
+        if let Some(slot) = self.lane_slot(instance, lane) {
+            let mut ring = self.ring(slot);
+            if let Ok(at) = ring.search(entry.rank) {
+                if ring.get(at).id == entry.id {
+                    ring.remove(at);
+                }
+            }
+        }
+        self.add_running(Running {
+            id: entry.id,
+            instance,
+            lane,
+            rank: entry.rank,
+            place: entry.place,
+            owner,
+            session: owner,
+            pid,
+            state: State::Taken,
+            ..Running::default()
+        });
+        TakeOne::Taken
+    }
+
+    /// The claim of a taken attempt is committed: the lease starts.
+    pub fn claimed(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, lease: i64, deadline: i64, bound: bool) {
+        let Some(slot) = self.running_slot(instance, id) else { return };
+        let entry = &mut self.running[slot as usize];
+        entry.claimed = 1;
+        entry.lease = lease;
+        entry.deadline = deadline;
+        entry.bound = u8::from(bound);
+        if entry.state == State::Taken {
+            entry.state = State::Running;
+            entry.owner = 0;
+            deadlines::insert(self.running, root, slot);
+        }
+    }
+
+    /// A taken attempt was not claimed after all: back to `ready`. Returns a session to wake.
+    pub fn give_back(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) -> Option<u32> {
+        let slot = self.running_slot(instance, id)?;
+        if self.running[slot as usize].claimed != 0 {
+            return None;
+        }
+        let entry = self.forget_running(root, slot);
+        self.push(instance, entry.lane, Ready { rank: entry.rank, id, place: entry.place })
+    }
+
+    /// Drops an entry that the logs proved wrong, without giving anything back.
+    pub fn discard(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) {
+        if let Some(slot) = self.running_slot(instance, id) {
+            self.forget_running(root, slot);
+        }
+    }
+
+    /// Adds an attempt whose claim was found in the log. An entry that is there already is left alone.
+    /// False: `running` is full.
+    pub fn recover(&mut self, root: &mut DeadlineRoot, entry: Running) -> bool {
+        if self.running_slot(entry.instance, entry.id).is_some() {
+            return true;
+        }
+        let Some(slot) = self.add_running(Running { claimed: 1, timed: 0, child: 0, next: 0, prev: 0, ..entry }) else {
+            return false;
+        };
+        if entry.state == State::Running {
+            deadlines::insert(self.running, root, slot);
+        }
+        true
+    }
+
+    /// The caller's transaction wants to end this attempt. While it is open no deadline fires.
+    pub fn end(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, owner: u32) -> End {
+        let Some(slot) = self.running_slot(instance, id) else { return End::Unknown };
+        let entry = self.running[slot as usize];
+        match entry.state {
+            State::Running => {}
+            State::Taken if entry.owner == owner => {}
+            _ => return End::Busy(entry),
+        }
+        deadlines::remove(self.running, root, slot);
+        let this = &mut self.running[slot as usize];
+        this.state = State::Ending;
+        this.owner = owner;
+        End::Yours(entry)
+    }
+
+    /// The outcome is committed.
+    pub fn ended(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) {
+        self.discard(root, instance, id);
+    }
+
+    /// The outcome was rolled back: as before, and the deadline counts again.
+    pub fn unend(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) {
+        let Some(slot) = self.running_slot(instance, id) else { return };
+        let entry = &mut self.running[slot as usize];
+        if entry.state != State::Ending {
+            return;
+        }
+        if entry.claimed == 0 {
+            entry.state = State::Taken;
+            return;
+        }
+        entry.state = State::Running;
+        entry.owner = 0;
+        deadlines::insert(self.running, root, slot);
+    }
+
+    /// Sets a new deadline. `lease` counts from now; the longest is remembered. Returns the entry as it
+    /// is then, `None` when it is not in memory.
+    pub fn extend(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, lease: i64, deadline: i64) -> Option<Running> {
+        let slot = self.running_slot(instance, id)?;
+        let timed = self.running[slot as usize].state == State::Running;
+        if timed {
+            deadlines::remove(self.running, root, slot);
+        }
+        let entry = &mut self.running[slot as usize];
+        entry.deadline = deadline;
+        entry.lease = entry.lease.max(lease);
+        let entry = *entry;
+        if timed {
+            deadlines::insert(self.running, root, slot);
+        }
+        Some(entry)
+    }
+
+    /// The earliest deadline of the instance.
+    pub fn next_deadline(&self, root: DeadlineRoot) -> Option<i64> {
+        deadlines::first(root).map(|slot| self.running[slot as usize].deadline)
+    }
+
+    /// The running attempt whose deadline is the earliest, if that has passed.
+    pub fn expired(&self, root: DeadlineRoot, now: i64) -> Option<Running> {
+        let entry = self.running[deadlines::first(root)? as usize];
+        (entry.deadline <= now).then_some(entry)
+    }
+
+    /// A connection has ended, its transaction too: its bound claims fall due now. Returns how many.
+    pub fn session_ended(&mut self, root: &mut DeadlineRoot, instance: u32, session: u32) -> usize {
+        let mut due = 0;
+        for slot in 0..self.head.fresh {
+            let entry = self.running[slot as usize];
+            if entry.state == State::Free || entry.instance != instance || entry.session != session {
+                continue;
+            }
+            self.running[slot as usize].session = 0;
+            if entry.bound != 0 && entry.state == State::Running {
+                deadlines::remove(self.running, root, slot);
+                self.running[slot as usize].deadline = i64::MIN;
+                deadlines::insert(self.running, root, slot);
+                due += 1;
+            }
+        }
+        due
+    }
+
+    /// The entries of an instance, from slot `from` on: the next and the slot to go on from.
+    pub fn next_running(&self, instance: u32, from: u32) -> Option<(u32, Running)> {
+        (from..self.head.fresh).find_map(|slot| {
+            let entry = self.running[slot as usize];
+            (entry.state != State::Free && entry.instance == instance).then_some((slot + 1, entry))
+        })
+    }
+
+    /// How many attempts of a lane are in `ready`, and P; `None` when the lane has no slot.
+    pub fn lane_state(&self, instance: u32, lane: i32) -> Option<(usize, Rank)> {
+        let slot = self.lane_slot(instance, lane)?;
+        let lane = &self.lanes[slot as usize];
+        Some((lane.len as usize, lane.position))
+    }
+}
+
+#[cfg(test)]
+mod model;

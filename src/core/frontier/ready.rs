@@ -1,0 +1,151 @@
+//! The next attempts of one lane, sorted by rank, in a ring of fixed size.
+//!
+//! New jobs nearly always rank last and the first is taken first, so both ends cost nothing; an entry
+//! in the middle moves the shorter side. A ring beats a two-ended heap here: it removes by key, finds
+//! duplicates by binary search, and takes a batch in order.
+//!
+//! Invariant: ranks strictly ascend from `head`; no rank is there twice.
+
+use super::{Place, Rank};
+
+/// An attempt that may be taken.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ready {
+    /// Its rank among the lane's attempts.
+    pub rank: Rank,
+    /// The attempt's id.
+    pub id: i64,
+    /// Where its row lies; a hint that the reader checks.
+    pub place: Place,
+}
+
+/// One lane's ring: a slice of the shared array, with the lane's `head` and `len`.
+pub struct Ring<'a> {
+    pub(super) slots: &'a mut [Ready],
+    pub(super) head: &'a mut u32,
+    pub(super) len: &'a mut u32,
+}
+
+impl Ring<'_> {
+    fn at(&self, nth: usize) -> usize {
+        let at = *self.head as usize + nth;
+        if at >= self.slots.len() { at - self.slots.len() } else { at }
+    }
+
+    pub fn len(&self) -> usize {
+        *self.len as usize
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.len() == self.slots.len()
+    }
+
+    pub fn get(&self, nth: usize) -> Ready {
+        self.slots[self.at(nth)]
+    }
+
+    pub fn last(&self) -> Option<Ready> {
+        (self.len() > 0).then(|| self.get(self.len() - 1))
+    }
+
+    /// Where this rank is (`Ok`) or would be (`Err`).
+    pub fn search(&self, rank: Rank) -> Result<usize, usize> {
+        // Most searches are for the end.
+        match self.last() {
+            None => return Err(0),
+            Some(last) if last.rank < rank => return Err(self.len()),
+            Some(_) => {}
+        }
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            match self.get(middle).rank.cmp(&rank) {
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Greater => high = middle,
+                std::cmp::Ordering::Equal => return Ok(middle),
+            }
+        }
+        Err(low)
+    }
+
+    /// Puts an entry at the place that `search` told; the ring must not be full.
+    pub fn insert(&mut self, nth: usize, entry: Ready) {
+        let len = self.len();
+        if nth < len / 2 {
+            *self.head = if *self.head == 0 { self.slots.len() as u32 - 1 } else { *self.head - 1 };
+            for i in 0..nth {
+                let (to, from) = (self.at(i), self.at(i + 1));
+                self.slots[to] = self.slots[from];
+            }
+        } else {
+            for i in (nth..len).rev() {
+                let (to, from) = (self.at(i + 1), self.at(i));
+                self.slots[to] = self.slots[from];
+            }
+        }
+        *self.len += 1;
+        let at = self.at(nth);
+        self.slots[at] = entry;
+    }
+
+    pub fn remove(&mut self, nth: usize) -> Ready {
+        let entry = self.get(nth);
+        let len = self.len();
+        if nth < len / 2 {
+            for i in (0..nth).rev() {
+                let (to, from) = (self.at(i + 1), self.at(i));
+                self.slots[to] = self.slots[from];
+            }
+            *self.head = self.at(1) as u32;
+        } else {
+            for i in nth..len - 1 {
+                let (to, from) = (self.at(i), self.at(i + 1));
+                self.slots[to] = self.slots[from];
+            }
+        }
+        *self.len -= 1;
+        entry
+    }
+
+    pub fn pop(&mut self) -> Option<Ready> {
+        (self.len() > 0).then(|| self.remove(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_sorted_vector(steps in prop::collection::vec((0u8..4, 0i64..40), 0..400)) {
+            let (mut slots, mut head, mut len) = (vec![Ready::default(); 17], 5, 0);
+            let mut model: Vec<i64> = Vec::new();
+            for (what, n) in steps {
+                let mut ring = Ring { slots: &mut slots, head: &mut head, len: &mut len };
+                let rank = Rank { priority: 0, job_id: n };
+                match what {
+                    0 | 1 => match ring.search(rank) {
+                        Err(at) if !ring.is_full() => {
+                            ring.insert(at, Ready { rank, id: n, ..Ready::default() });
+                            model.push(n);
+                            model.sort_unstable();
+                        }
+                        found => prop_assert_eq!(found.is_ok(), model.contains(&n)),
+                    },
+                    2 => if let Ok(at) = ring.search(rank) {
+                        prop_assert_eq!(ring.remove(at).id, n);
+                        model.retain(|m| *m != n);
+                    },
+                    _ => {
+                        let first = (!model.is_empty()).then(|| model.remove(0));
+                        prop_assert_eq!(ring.pop().map(|e| e.id), first);
+                    }
+                }
+                prop_assert_eq!((0..ring.len()).map(|i| ring.get(i).id).collect::<Vec<_>>(), model.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! What pg_queue decides without a server: plain Rust, no Postgres, no `unsafe`.
+//!
+//! * [`id`]: how job ids and attempt ids are made, and how they are told apart.
+//! * [`backoff`]: when a failed attempt runs again.
+//! * [`frontier`]: which attempt is next, what is running, who waits; a cache of the logs that lives
+//!   in memory given by the caller (shared memory in the server, vectors in the tests).
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod backoff;
+pub mod frontier;
+pub mod id;

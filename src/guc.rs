@@ -1,0 +1,140 @@
+//! Every setting of the extension, in one table. Documented for users in `docs/settings.md`.
+
+use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
+use pgrx::pg_sys;
+
+/// Attempts held in memory per lane.
+pub static MAX_READY: GucSetting<i32> = GucSetting::<i32>::new(2048);
+/// Attempts that can be taken at once, over all databases.
+pub static MAX_RUNNING: GucSetting<i32> = GucSetting::<i32>::new(65536);
+/// Lanes held in memory, over all databases.
+pub static MAX_LANES: GucSetting<i32> = GucSetting::<i32>::new(256);
+/// Databases with the extension.
+pub static MAX_DATABASES: GucSetting<i32> = GucSetting::<i32>::new(16);
+/// Rows after which a young segment is closed.
+pub static SEGMENT_ROWS: GucSetting<i32> = GucSetting::<i32>::new(1_000_000);
+/// Seconds after which a young segment is closed.
+pub static SEGMENT_AGE: GucSetting<i32> = GucSetting::<i32>::new(600);
+/// Longest sleep of one call, in milliseconds.
+pub static MAX_WAIT: GucSetting<i32> = GucSetting::<i32>::new(10_000);
+/// Longest error text kept, in bytes.
+pub static MAX_ERROR_LENGTH: GucSetting<i32> = GucSetting::<i32>::new(8192);
+/// Number of this node in the ids it makes.
+pub static NODE_ID: GucSetting<i32> = GucSetting::<i32>::new(0);
+/// Whether segments are reclaimed.
+pub static RECLAIM: GucSetting<bool> = GucSetting::<bool>::new(true);
+/// Whether the background worker does its duties in this database.
+pub static WORKER: GucSetting<bool> = GucSetting::<bool>::new(true);
+
+/// Defines the settings. Those that size shared memory can be defined only while preloading.
+pub fn define(preloading: bool) {
+    let none = GucFlags::default();
+    if preloading {
+        let at_start = |name, setting, what, why, min, max| {
+            GucRegistry::define_int_guc(name, what, why, setting, min, max, GucContext::Postmaster, none);
+        };
+        at_start(
+            c"pg_queue.max_ready",
+            &MAX_READY,
+            c"Sets how many ready attempts of each lane are kept in memory.",
+            c"Attempts, 2 to 65536; 32 bytes each for each of max_lanes. More waiting jobs than this are read from their index when needed.",
+            2,
+            65_536,
+        );
+        at_start(
+            c"pg_queue.max_running",
+            &MAX_RUNNING,
+            c"Sets how many attempts can be claimed at once.",
+            c"Attempts over all databases, 1 to 16777216; about 150 bytes each.",
+            1,
+            16_777_216,
+        );
+        at_start(
+            c"pg_queue.max_lanes",
+            &MAX_LANES,
+            c"Sets how many lanes (queues and their stages) are kept in memory.",
+            c"Lanes over all databases, 1 to 65536. With more in use, the one used longest ago is read again when it is needed.",
+            1,
+            65_536,
+        );
+        at_start(
+            c"pg_queue.max_databases",
+            &MAX_DATABASES,
+            c"Sets how many databases can use the extension at once.",
+            c"Databases, 1 to 1024; each has a background worker, which takes a slot of max_worker_processes.",
+            1,
+            1024,
+        );
+    }
+    let int = |name, setting, what, why, min, max, context, flags| {
+        GucRegistry::define_int_guc(name, what, why, setting, min, max, context, flags);
+    };
+    int(
+        c"pg_queue.segment_rows",
+        &SEGMENT_ROWS,
+        c"Sets after how many attempts a young segment is closed.",
+        c"Rows, 1000 to 1000000000.",
+        1000,
+        1_000_000_000,
+        GucContext::Sighup,
+        none,
+    );
+    int(
+        c"pg_queue.segment_age",
+        &SEGMENT_AGE,
+        c"Sets after what time a young segment is closed.",
+        c"Seconds, 1 to 604800; an empty segment is never closed.",
+        1,
+        604_800,
+        GucContext::Sighup,
+        GucFlags::UNIT_S,
+    );
+    int(
+        c"pg_queue.max_wait",
+        &MAX_WAIT,
+        c"Sets the longest time that one call of claim or wait sleeps.",
+        c"Milliseconds, 0 to 3600000. A sleeping claim holds back vacuum's horizon for as long; CALL queue.wait does not.",
+        0,
+        3_600_000,
+        GucContext::Userset,
+        GucFlags::UNIT_MS,
+    );
+    int(
+        c"pg_queue.max_error_length",
+        &MAX_ERROR_LENGTH,
+        c"Sets where error texts of failed attempts are cut.",
+        c"Bytes, 64 to 1048576.",
+        64,
+        1_048_576,
+        GucContext::Suset,
+        GucFlags::UNIT_BYTE,
+    );
+    int(
+        c"pg_queue.node_id",
+        &NODE_ID,
+        c"Sets the number of this node in the ids of jobs and attempts.",
+        c"0 to 127; give every server whose jobs may ever meet its own.",
+        0,
+        127,
+        GucContext::Sighup,
+        none,
+    );
+    GucRegistry::define_bool_guc(
+        c"pg_queue.reclaim",
+        c"Enables the reclaiming of segments.",
+        c"Turn it off for the time of a dump that is taken on a standby.",
+        &RECLAIM,
+        GucContext::Sighup,
+        none,
+    );
+    GucRegistry::define_bool_guc(
+        c"pg_queue.worker",
+        c"Enables the background worker's duties.",
+        c"Per database by ALTER DATABASE … SET; queue.maintain() does the same duties in the foreground.",
+        &WORKER,
+        GucContext::Suset,
+        none,
+    );
+    // SAFETY: a static C string; the function only reads it.
+    unsafe { pg_sys::MarkGUCPrefixReserved(c"pg_queue".as_ptr()) };
+}

@@ -1,0 +1,371 @@
+//! What is shared between the sessions, and why: the frontier (a cache of the logs), one `Instance`
+//! per database with the extension (its ids, its worker), the launcher's table of databases, and each
+//! session's latch.
+//!
+//! All sizes are fixed at start by the settings; everything is plain data whose zero bytes are a valid
+//! start, so that a crash restart begins with an empty cache.
+//!
+//! Invariant: while `with` holds the lock nothing runs that could raise an error, allocate Postgres
+//! memory, sleep, or take another lock.
+
+use std::mem::{align_of, size_of};
+use std::ptr;
+
+use pg_queue_core::frontier::{self, Frontier, Lane, Ready, Running, Session, index};
+use pgrx::pg_guard;
+use pgrx::pg_sys;
+
+use crate::guc;
+
+/// One database in which the extension is in use.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Instance {
+    /// Never used twice while the server runs; 0: the slot is free.
+    pub number: u32,
+    /// The database.
+    pub database: pg_sys::Oid,
+    /// The extension's row in pg_extension: another one after DROP and CREATE.
+    pub extension: pg_sys::Oid,
+    /// The frontier's deadlines of this instance.
+    pub deadlines: u32,
+    /// Ids up to `id_limit` were taken from the sequence, those from `id_next` on are not handed out.
+    pub id_next: i64,
+    /// See `id_next`.
+    pub id_limit: i64,
+    /// Attempts that fell due up to this wall time were pushed (or lie behind their lane's position).
+    pub due_to: i64,
+    /// No attempt is known to fall due between `due_to` and this wall time.
+    pub next_due: i64,
+    /// The worker's latch and process; null and 0 when there is none.
+    pub worker_latch: *mut pg_sys::Latch,
+    /// See `worker_latch`.
+    pub worker_pid: i32,
+    /// The monotonic time at which the worker wakes by itself.
+    pub wakes_at: i64,
+    /// The worker (or anyone in its place) has read the claims of before the start into memory.
+    pub is_recovered: bool,
+    /// Something happened that no callback of ours saw: read the logs again.
+    pub needs_sweep: bool,
+    /// Queues dropped since the start; see `dropped`.
+    pub drops: u64,
+}
+
+/// A database as the launcher sees it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Database {
+    /// The database; invalid: the slot is free.
+    pub oid: pg_sys::Oid,
+    /// What the launcher knows.
+    pub state: DatabaseState,
+    /// The worker's process; 0: none.
+    pub pid: i32,
+    /// When `state` was set, wall time.
+    pub since: i64,
+}
+
+/// The launcher's states; the drawing is in `src/worker/README.md`.
+#[repr(u8)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DatabaseState {
+    /// No worker; the launcher may start one.
+    Idle = 0,
+    /// A worker was asked for and has not reported yet.
+    Starting,
+    /// The worker runs.
+    Running,
+    /// The worker looked and found no extension.
+    NoExtension,
+    /// A command needs the database without connections: no worker may start.
+    Blocked,
+}
+
+#[repr(C)]
+struct Header {
+    frontier_lock: *mut pg_sys::LWLock,
+    launcher_lock: *mut pg_sys::LWLock,
+    frontier: frontier::Head,
+    next_instance: u32,
+    launcher_latch: *mut pg_sys::Latch,
+    launcher_pid: i32,
+}
+
+/// Where the arrays lie behind the header.
+#[derive(Clone, Copy)]
+struct Layout {
+    instances: (usize, usize),
+    databases: (usize, usize),
+    latches: (usize, usize),
+    lanes: (usize, usize),
+    lane_index: (usize, usize),
+    ready: (usize, usize),
+    running: (usize, usize),
+    running_index: (usize, usize),
+    sessions: (usize, usize),
+    bytes: usize,
+}
+
+impl Layout {
+    fn of_settings() -> Self {
+        let size = |setting: i32| usize::try_from(setting).unwrap_or(1);
+        let lanes = size(guc::MAX_LANES.get());
+        let running = size(guc::MAX_RUNNING.get());
+        let databases = size(guc::MAX_DATABASES.get());
+        let sessions = max_sessions();
+        let mut bytes = size_of::<Header>();
+        fn place<T>(bytes: &mut usize, count: usize) -> (usize, usize) {
+            *bytes = bytes.next_multiple_of(align_of::<T>().max(64));
+            let at = *bytes;
+            *bytes += size_of::<T>() * count;
+            (at, count)
+        }
+        Self {
+            instances: place::<Instance>(&mut bytes, databases),
+            // The launcher lists every database, also those without the extension.
+            databases: place::<Database>(&mut bytes, databases.max(64) * 4),
+            latches: place::<*mut pg_sys::Latch>(&mut bytes, sessions),
+            lanes: place::<Lane>(&mut bytes, lanes),
+            lane_index: place::<index::Bucket>(&mut bytes, index::buckets_for(lanes)),
+            ready: place::<Ready>(&mut bytes, lanes * size(guc::MAX_READY.get())),
+            running: place::<Running>(&mut bytes, running),
+            running_index: place::<index::Bucket>(&mut bytes, index::buckets_for(running)),
+            sessions: place::<Session>(&mut bytes, sessions),
+            bytes,
+        }
+    }
+}
+
+/// How many sessions there can be.
+fn max_sessions() -> usize {
+    // SAFETY: settings that are fixed by now (15 and later compute MaxBackends before the request hook).
+    #[cfg(not(feature = "pg14"))]
+    let backends = unsafe { pg_sys::MaxBackends };
+    // SAFETY: as above; 14 has not yet computed the sum when libraries are loaded.
+    #[cfg(feature = "pg14")]
+    let backends = unsafe {
+        pg_sys::MaxConnections
+            + pg_sys::autovacuum_max_workers
+            + 1
+            + pg_sys::max_worker_processes
+            + pg_sys::max_wal_senders
+    };
+    usize::try_from(backends).unwrap_or(0) + 1
+}
+
+/// Set in the postmaster at start and inherited by every backend.
+static mut BASE: *mut u8 = ptr::null_mut();
+static mut LAYOUT: Option<Layout> = None;
+#[cfg(not(feature = "pg14"))]
+static mut PREVIOUS_REQUEST: pg_sys::shmem_request_hook_type = None;
+static mut PREVIOUS_STARTUP: pg_sys::shmem_startup_hook_type = None;
+
+const TRANCHE: &std::ffi::CStr = c"pg_queue";
+
+/// Asks for the memory; called once, while preloading, after the settings are defined.
+pub fn install() {
+    // SAFETY: the postmaster, single-threaded, while it loads libraries: hooks are chained as Postgres
+    // documents.
+    unsafe {
+        #[cfg(not(feature = "pg14"))]
+        {
+            PREVIOUS_REQUEST = pg_sys::shmem_request_hook;
+            pg_sys::shmem_request_hook = Some(on_request);
+        }
+        #[cfg(feature = "pg14")]
+        request();
+        PREVIOUS_STARTUP = pg_sys::shmem_startup_hook;
+        pg_sys::shmem_startup_hook = Some(on_startup);
+    }
+}
+
+fn request() {
+    // SAFETY: called at the only time Postgres allows it.
+    unsafe {
+        pg_sys::RequestAddinShmemSpace(Layout::of_settings().bytes);
+        pg_sys::RequestNamedLWLockTranche(TRANCHE.as_ptr(), 2);
+    }
+}
+
+#[cfg(not(feature = "pg14"))]
+#[pg_guard]
+unsafe extern "C-unwind" fn on_request() {
+    // SAFETY: the hook that was there before us.
+    unsafe {
+        if let Some(previous) = PREVIOUS_REQUEST {
+            previous();
+        }
+    }
+    request();
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn on_startup() {
+    /// AddinShmemInitLock in lwlocknames.h, the same number in 14 to 18.
+    const ADDIN_SHMEM_INIT_LOCK: usize = 21;
+    // SAFETY: the startup hook: named tranches exist, the lock guards the first creation. Zeroed memory
+    // is a valid value of everything that lies in it; the two pointers are set at once.
+    unsafe {
+        if let Some(previous) = PREVIOUS_STARTUP {
+            previous();
+        }
+        let layout = Layout::of_settings();
+        let lock = &raw mut (*pg_sys::MainLWLockArray.add(ADDIN_SHMEM_INIT_LOCK)).lock;
+        pg_sys::LWLockAcquire(lock, pg_sys::LWLockMode::LW_EXCLUSIVE);
+        let mut found = false;
+        let base = pg_sys::ShmemInitStruct(TRANCHE.as_ptr(), layout.bytes, &mut found).cast::<u8>();
+        if !found {
+            ptr::write_bytes(base, 0, layout.bytes);
+            let header = base.cast::<Header>();
+            let locks = pg_sys::GetNamedLWLockTranche(TRANCHE.as_ptr());
+            (*header).frontier_lock = &raw mut (*locks).lock;
+            (*header).launcher_lock = &raw mut (*locks.add(1)).lock;
+        }
+        BASE = base;
+        LAYOUT = Some(layout);
+        pg_sys::LWLockRelease(lock);
+    }
+}
+
+/// Whether the library was preloaded, so that there is shared memory.
+pub fn is_there() -> bool {
+    // SAFETY: written once, before any backend exists.
+    unsafe { !BASE.is_null() }
+}
+
+struct LockGuard(*mut pg_sys::LWLock);
+
+impl LockGuard {
+    fn take(lock: *mut pg_sys::LWLock) -> Self {
+        // SAFETY: a lock of our tranche, initialized by Postgres; backends that reach this have a PGPROC.
+        unsafe { pg_sys::LWLockAcquire(lock, pg_sys::LWLockMode::LW_EXCLUSIVE) };
+        Self(lock)
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        // SAFETY: taken by `take`. After an error Postgres may have released all locks and reset the
+        // count already; then there is nothing to release (as pgrx's own guard does).
+        unsafe {
+            if pg_sys::InterruptHoldoffCount > 0 {
+                pg_sys::LWLockRelease(self.0);
+            }
+        }
+    }
+}
+
+/// What the frontier's lock protects.
+pub struct Shared<'a> {
+    /// The frontier of all databases.
+    pub frontier: Frontier<'a>,
+    /// The databases with the extension.
+    pub instances: &'a mut [Instance],
+    /// The number the next instance gets, minus one.
+    pub next_instance: &'a mut u32,
+}
+
+/// Runs `f` under the frontier's lock. `f` must be short and must not call Postgres.
+pub fn with<R>(f: impl FnOnce(&mut Shared<'_>) -> R) -> R {
+    // SAFETY: every verb checks `is_there` before its first call. The arrays lie where the layout put
+    // them, are initialized (zeroed, or written under this lock), and are used by nobody else while the
+    // lock is held, so that exclusive references are sound.
+    unsafe {
+        let base = BASE;
+        let Some(layout) = LAYOUT else { unreachable!("shared memory is used before it is there") };
+        let header = base.cast::<Header>();
+        let _guard = LockGuard::take((*header).frontier_lock);
+        fn slice<'a, T>(base: *mut u8, (at, count): (usize, usize)) -> &'a mut [T] {
+            // SAFETY: see above.
+            unsafe { std::slice::from_raw_parts_mut(base.add(at).cast::<T>(), count) }
+        }
+        f(&mut Shared {
+            frontier: Frontier {
+                head: &mut (*header).frontier,
+                lanes: slice(base, layout.lanes),
+                lane_index: slice(base, layout.lane_index),
+                ready: slice(base, layout.ready),
+                running: slice(base, layout.running),
+                running_index: slice(base, layout.running_index),
+                sessions: slice(base, layout.sessions),
+            },
+            instances: slice(base, layout.instances),
+            next_instance: &mut (*header).next_instance,
+        })
+    }
+}
+
+/// Runs `f` on one instance under the frontier's lock; `None` when the instance is gone.
+pub fn with_instance<R>(number: u32, f: impl FnOnce(&mut Frontier<'_>, &mut Instance) -> R) -> Option<R> {
+    with(|shared| {
+        let Shared { frontier, instances, .. } = shared;
+        let instance = instances.iter_mut().find(|i| i.number == number && number != 0)?;
+        Some(f(frontier, instance))
+    })
+}
+
+/// What the launcher's lock protects.
+pub struct Launcher<'a> {
+    /// The databases of the server, as the launcher sees them.
+    pub databases: &'a mut [Database],
+    /// The launcher's latch; null when there is none.
+    pub latch: &'a mut *mut pg_sys::Latch,
+    /// The launcher's process.
+    pub pid: &'a mut i32,
+}
+
+/// Runs `f` under the launcher's lock. `f` must be short and must not call Postgres.
+pub fn with_launcher<R>(f: impl FnOnce(&mut Launcher<'_>) -> R) -> R {
+    // SAFETY: as in `with`, for the fields that this lock protects.
+    unsafe {
+        let base = BASE;
+        let Some(layout) = LAYOUT else { unreachable!("shared memory is used before it is there") };
+        let header = base.cast::<Header>();
+        let _guard = LockGuard::take((*header).launcher_lock);
+        f(&mut Launcher {
+            databases: std::slice::from_raw_parts_mut(
+                base.add(layout.databases.0).cast::<Database>(),
+                layout.databases.1,
+            ),
+            latch: &mut (*header).launcher_latch,
+            pid: &mut (*header).launcher_pid,
+        })
+    }
+}
+
+/// Makes this session's latch known, so that others can wake it. Once per session, before it waits.
+pub fn announce_session(session: u32) {
+    // SAFETY: the slot is this session's own; its latch lies in shared memory at the same address in
+    // every process.
+    unsafe {
+        let Some(layout) = LAYOUT else { return };
+        *latch_slot(layout, session) = &raw mut (*pg_sys::MyProc).procLatch;
+    }
+}
+
+unsafe fn latch_slot(layout: Layout, session: u32) -> *mut *mut pg_sys::Latch {
+    assert!((session as usize) < layout.latches.1, "session number out of range");
+    // SAFETY: in range.
+    unsafe { BASE.add(layout.latches.0).cast::<*mut pg_sys::Latch>().add(session as usize) }
+}
+
+/// Sets a session's latch. Never fails; call it after the lock was released.
+pub fn wake(session: u32) {
+    // SAFETY: latches lie in shared memory for ever; setting one that belongs to a later session of the
+    // same number makes that one look once for nothing.
+    unsafe {
+        let Some(layout) = LAYOUT else { return };
+        let latch = *latch_slot(layout, session);
+        if !latch.is_null() {
+            pg_sys::SetLatch(latch);
+        }
+    }
+}
+
+/// Sets a latch read from shared memory.
+pub fn wake_latch(latch: *mut pg_sys::Latch) {
+    if !latch.is_null() {
+        // SAFETY: only addresses of latches in shared memory are ever stored.
+        unsafe { pg_sys::SetLatch(latch) };
+    }
+}
