@@ -3,14 +3,36 @@
 //! Vocabulary: a *job* is what a producer enqueued. It is run in *attempts*; each attempt is *claimed*
 //! at most once, under a *lease*, and *ends* at most once. A *lane* is a queue (or a stage of one). The
 //! *frontier* is the cache in shared memory that knows which attempt is next.
+//!
+//! Where to look: `api` has the SQL functions, one file a verb; `log` the four logs and the direct access
+//! to them; `core` (a crate of its own, without Postgres) the frontier; `transaction` what a commit or an
+//! abort does to the frontier; `duty` and `worker` the background worker.
 
 use pgrx::prelude::*;
 
+mod api;
+mod call;
+mod duty;
+mod error;
 mod guc;
+mod hold;
+mod ids;
+mod instance;
+mod jsonb;
+mod log;
+mod queue;
+mod refill;
 mod shmem;
+mod spi;
 mod sys;
+mod transaction;
 
 pgrx::pg_module_magic!();
+
+extension_sql_file!("../sql/schema/schema.sql", name = "schema", bootstrap);
+extension_sql_file!("../sql/schema/tables.sql", name = "tables", requires = ["schema"]);
+extension_sql_file!("../sql/schema/functions.sql", name = "functions", requires = ["tables"]);
+extension_sql_file!("../sql/schema/views.sql", name = "views", requires = ["functions"]);
 
 /// Called by Postgres when it loads the library.
 #[pg_guard]

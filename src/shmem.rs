@@ -45,10 +45,8 @@ pub struct Instance {
     pub wakes_at: i64,
     /// The worker (or anyone in its place) has read the claims of before the start into memory.
     pub is_recovered: bool,
-    /// Something happened that no callback of ours saw: read the logs again.
-    pub needs_sweep: bool,
-    /// Queues dropped since the start; see `dropped`.
-    pub drops: u64,
+    /// Lanes whose queues ask for NOTIFY and got jobs; 0 is none.
+    pub notify: [i32; 32],
 }
 
 /// A database as the launcher sees it.

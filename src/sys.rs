@@ -20,6 +20,7 @@ pub mod raw {
         pub fn errhint(format: *const c_char, ...) -> c_int;
         pub fn errfinish(file: *const c_char, line: c_int, function: *const c_char);
         pub fn nextval_internal(sequence: pg_sys::Oid, check_permissions: bool) -> i64;
+        pub fn Async_Notify(channel: *const c_char, payload: *const c_char);
         pub fn get_timeout_active(timeout: c_int) -> bool;
         pub fn get_timeout_finish_time(timeout: c_int) -> pg_sys::TimestampTz;
     }
@@ -100,6 +101,12 @@ pub fn check_for_interrupts() {
     pgrx::check_for_interrupts!();
 }
 
+/// Reads what other sessions have said about changed definitions.
+pub fn accept_invalidations() {
+    // SAFETY: allowed at any time in a transaction.
+    unsafe { pg_sys::AcceptInvalidationMessages() };
+}
+
 /// Sleeps until this session's latch is set or the time is over, and resets the latch. Cancel and
 /// termination end it by an error; the postmaster's death ends the process.
 pub fn sleep(milliseconds: i64) {
@@ -110,6 +117,12 @@ pub fn sleep(milliseconds: i64) {
         pg_sys::ResetLatch(pg_sys::MyLatch);
     }
     check_for_interrupts();
+}
+
+/// Sends NOTIFY at commit. Can raise: a payload is at most 8000 bytes.
+pub fn notify(channel: &CStr, payload: &CStr) {
+    // SAFETY: copies both strings; an error becomes an unwinding at the guard.
+    unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| raw::Async_Notify(channel.as_ptr(), payload.as_ptr())) };
 }
 
 /// Raises a Postgres error from outside any Rust guard.

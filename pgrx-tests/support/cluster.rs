@@ -53,11 +53,10 @@ impl Default for Cluster {
 impl Cluster {
     /// Makes a new cluster, not yet started.
     pub fn new() -> Self {
-        let cluster = Self {
-            dir: scratch::new_folder(),
-        };
+        let template = scratch::template();
+        let cluster = Self { dir: scratch::new_folder() };
         let mut copy = Command::new("cp");
-        copy.arg("-a").arg(scratch::template()).arg(cluster.data());
+        copy.arg("-a").arg(template).arg(cluster.data());
         output(as_account(&mut copy));
         cluster.append_conf(CONF);
         cluster.append_conf_of_place();
@@ -87,17 +86,8 @@ impl Cluster {
     pub fn try_start(&self) -> Result<(), String> {
         let already = self.log().len();
         // Without a log file the server would inherit our pipe, and reading it would never end.
-        let done = self
-            .pg_ctl("start")
-            .arg("-l")
-            .arg(self.log_file())
-            .output()
-            .expect("pg_ctl");
-        if done.status.success() {
-            Ok(())
-        } else {
-            Err(self.log().split_off(already))
-        }
+        let done = self.pg_ctl("start").arg("-l").arg(self.log_file()).output().expect("pg_ctl");
+        if done.status.success() { Ok(()) } else { Err(self.log().split_off(already)) }
     }
 
     /// Stops the server (mode fast) and starts it again.
@@ -148,10 +138,7 @@ impl Cluster {
     pub fn postmaster_pid(&self) -> i32 {
         let file = self.data().join("postmaster.pid");
         let text = std::fs::read_to_string(file).expect("postmaster.pid of a running server");
-        text.lines()
-            .next()
-            .and_then(|pid| pid.parse().ok())
-            .expect("a pid in postmaster.pid")
+        text.lines().next().and_then(|pid| pid.parse().ok()).expect("a pid in postmaster.pid")
     }
 
     /// The server's processes: all that work in its data directory. Empty where there is no /proc.
@@ -161,9 +148,7 @@ impl Cluster {
             return Vec::new();
         };
         all.flatten()
-            .filter(|entry| {
-                std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == data)
-            })
+            .filter(|entry| std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == data))
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
             .collect()
     }
@@ -173,13 +158,7 @@ impl Cluster {
     /// The server needs a moment to notice a crash. Whoever has killed a process should first wait for the end
     /// of a connection, or else this may return before the restart.
     pub fn wait_ready(&self) {
-        wait::until("the server answers", || {
-            self.config()
-                .connect(NoTls)
-                .ok()?
-                .simple_query("SELECT 1")
-                .ok()
-        });
+        wait::until("the server answers", || self.config().connect(NoTls).ok()?.simple_query("SELECT 1").ok());
     }
 
     /// Kills a process with SIGKILL and waits until the server has restarted itself and answers.
@@ -187,9 +166,7 @@ impl Cluster {
         // The witness is an open connection: the server ends all of them before it restarts.
         let mut witness = self.connect();
         self.kill9(pid);
-        wait::until("the server has noticed the crash", || {
-            witness.simple_query("").err()
-        });
+        wait::until("the server has noticed the crash", || witness.simple_query("").err());
         self.wait_ready();
     }
 
@@ -209,9 +186,7 @@ impl Cluster {
     /// Creates a database with pg_queue in it and opens a connection to it as superuser.
     pub fn create_database(&self, name: &str) -> Client {
         let run = |client: &mut Client, sql: &str| {
-            client
-                .batch_execute(sql)
-                .unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+            client.batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
         };
         run(&mut self.connect(), &format!("CREATE DATABASE \"{name}\""));
         let mut client = self.connect_to(name);
@@ -222,37 +197,26 @@ impl Cluster {
     /// How to connect to database `postgres` as superuser, for tests that want another user, database or client.
     pub fn config(&self) -> Config {
         let mut config = Config::new();
-        config
-            .host_path(&self.dir)
-            .port(PORT)
-            .user(SUPERUSER)
-            .dbname("postgres");
+        config.host_path(&self.dir).port(PORT).user(SUPERUSER).dbname("postgres");
         config
     }
 
     /// Adds lines to postgresql.conf; they count after [`Cluster::reload`] or a restart.
     pub fn append_conf(&self, lines: &str) {
         let path = self.data().join("postgresql.conf");
-        let mut file = File::options()
-            .append(true)
-            .open(path)
-            .expect("postgresql.conf");
+        let mut file = File::options().append(true).open(path).expect("postgresql.conf");
         writeln!(file, "{lines}").expect("a writable postgresql.conf");
     }
 
     /// Tells the server to read postgresql.conf again and waits until a new session sees it.
     pub fn reload(&self) {
         let loaded = || -> String {
-            let row = self
-                .connect()
-                .query_one("SELECT pg_conf_load_time()::text", &[]);
+            let row = self.connect().query_one("SELECT pg_conf_load_time()::text", &[]);
             row.expect("the load time").get(0)
         };
         let before = loaded();
         output(&mut self.pg_ctl("reload"));
-        wait::until("the settings are loaded", || {
-            (loaded() != before).then_some(())
-        });
+        wait::until("the settings are loaded", || (loaded() != before).then_some(()));
     }
 
     /// All that the server has logged so far.
@@ -279,18 +243,10 @@ impl Cluster {
     /// Copies the running server into a streaming standby and waits until it streams. The standby has the
     /// settings of its primary.
     pub fn standby(&self) -> Cluster {
-        let standby = Cluster {
-            dir: scratch::new_folder(),
-        };
+        let standby = Cluster { dir: scratch::new_folder() };
         output(
             self.command("pg_basebackup")
-                .args([
-                    "--write-recovery-conf",
-                    "--checkpoint=fast",
-                    "--wal-method=stream",
-                    "--no-sync",
-                    "-D",
-                ])
+                .args(["--write-recovery-conf", "--checkpoint=fast", "--wal-method=stream", "--no-sync", "-D"])
                 .arg(standby.data()),
         );
         standby.append_conf_of_place();
@@ -298,9 +254,7 @@ impl Cluster {
         let mut client = self.connect();
         wait::until("the standby streams", || {
             let sql = "SELECT FROM pg_stat_replication WHERE application_name = $1 AND state = 'streaming'";
-            client
-                .query_opt(sql, &[&standby.name()])
-                .expect("the standbys")
+            client.query_opt(sql, &[&standby.name()]).expect("the standbys")
         });
         standby
     }
@@ -308,18 +262,11 @@ impl Cluster {
     /// Waits until this standby has replayed all that its primary has written up to now.
     pub fn wait_replayed(&self, primary: &Cluster) {
         let sql = "SELECT pg_current_wal_flush_lsn()::text";
-        let target: String = primary
-            .connect()
-            .query_one(sql, &[])
-            .expect("the position")
-            .get(0);
+        let target: String = primary.connect().query_one(sql, &[]).expect("the position").get(0);
         let mut client = self.connect();
         wait::until("the standby has replayed the primary's log", || {
             let sql = "SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn";
-            let there: bool = client
-                .query_one(sql, &[&target])
-                .expect("the position")
-                .get(0);
+            let there: bool = client.query_one(sql, &[&target]).expect("the position").get(0);
             there.then_some(())
         });
     }
@@ -338,9 +285,7 @@ impl Cluster {
     /// [`Cluster::psql`] in another database.
     pub fn psql_in(&self, database: &str, sql: &str) -> String {
         // A file, since two pipes with nobody to read the one while we write the other could block.
-        let script = self
-            .dir
-            .join(format!("psql-{:?}.sql", std::thread::current().id()));
+        let script = self.dir.join(format!("psql-{:?}.sql", std::thread::current().id()));
         std::fs::write(&script, sql).expect("a writable cluster folder");
         let (mut reader, writer) = std::io::pipe().expect("a pipe");
         let mut psql = self.command("psql");
@@ -374,26 +319,17 @@ impl Cluster {
     /// Makes a program that is not the server's connect to this cluster.
     pub fn connect_env(&self, command: &mut Command) {
         clean(command);
-        command
-            .env("PGHOST", &self.dir)
-            .env("PGPORT", PORT.to_string())
-            .env("PGUSER", SUPERUSER);
+        command.env("PGHOST", &self.dir).env("PGPORT", PORT.to_string()).env("PGUSER", SUPERUSER);
     }
 
     /// Its name in the process title, and as a standby in pg_stat_replication.
     fn name(&self) -> String {
-        format!(
-            "cluster-{}",
-            self.dir.file_name().expect("a name").display()
-        )
+        format!("cluster-{}", self.dir.file_name().expect("a name").display())
     }
 
     /// The settings that a copy must not take over.
     fn append_conf_of_place(&self) {
-        self.append_conf(&format!(
-            "unix_socket_directories = '{}'",
-            self.dir.display()
-        ));
+        self.append_conf(&format!("unix_socket_directories = '{}'", self.dir.display()));
         self.append_conf(&format!("cluster_name = '{}'", self.name()));
     }
 
@@ -415,9 +351,7 @@ impl Cluster {
 /// Signal 0 only asks whether the process is there.
 fn signal(name: &str, pid: i32) -> bool {
     let mut shell = Command::new("sh");
-    shell
-        .args(["-c", "kill -s \"$1\" \"$2\"", "sh", name, &pid.to_string()])
-        .stderr(Stdio::null());
+    shell.args(["-c", "kill -s \"$1\" \"$2\"", "sh", name, &pid.to_string()]).stderr(Stdio::null());
     shell.status().is_ok_and(|status| status.success())
 }
 
@@ -429,10 +363,7 @@ impl Drop for Cluster {
             let log = self.log();
             let lines: Vec<_> = log.lines().collect();
             let end = lines[lines.len().saturating_sub(40)..].join("\n");
-            eprintln!(
-                "--- the cluster is kept in {}, its log ends:\n{end}\n---",
-                self.dir.display()
-            );
+            eprintln!("--- the cluster is kept in {}, its log ends:\n{end}\n---", self.dir.display());
             let _ = std::fs::write(self.dir.join("keep"), "");
         } else {
             let _ = std::fs::remove_dir_all(&self.dir);

@@ -31,12 +31,8 @@ impl Suite {
     /// Runs the tests whose name contains one of the words on the command line, or all: the `main` of a test
     /// target without harness.
     pub fn main(&self) -> ExitCode {
-        let words: Vec<String> = std::env::args()
-            .skip(1)
-            .filter(|arg| !arg.starts_with('-'))
-            .collect();
-        let wanted =
-            |name: &String| words.is_empty() || words.iter().any(|word| name.contains(word));
+        let words: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+        let wanted = |name: &String| words.is_empty() || words.iter().any(|word| name.contains(word));
 
         let (folder, extension) = self.scripts;
         let scripts = self.names(folder, extension);
@@ -65,12 +61,7 @@ impl Suite {
             println!("{}: {} passed", self.name, chosen.len());
             ExitCode::SUCCESS
         } else {
-            println!(
-                "{}: {} FAILED: {}",
-                self.name,
-                failed.len(),
-                failed.join(", ")
-            );
+            println!("{}: {} FAILED: {}", self.name, failed.len(), failed.join(", "));
             ExitCode::FAILURE
         }
     }
@@ -79,9 +70,7 @@ impl Suite {
     fn expects(&self, script: &str, output: &str) -> bool {
         output.strip_prefix(script).is_some_and(|rest| {
             rest.is_empty()
-                || rest
-                    .strip_prefix('_')
-                    .is_some_and(|digit| digit.len() == 1 && digit.as_bytes()[0].is_ascii_digit())
+                || rest.strip_prefix('_').is_some_and(|digit| digit.len() == 1 && digit.as_bytes()[0].is_ascii_digit())
         })
     }
 
@@ -91,10 +80,7 @@ impl Suite {
         let expected = self.dir().join(format!("expected/{name}.out"));
         if !expected.exists() {
             if !bless {
-                return Err(format!(
-                    "there is no {}: see BLESS in README.md",
-                    expected.display()
-                ));
+                return Err(format!("there is no {}: see BLESS in README.md", expected.display()));
             }
             // The driver refuses to run without.
             std::fs::write(&expected, "").map_err(|error| error.to_string())?;
@@ -110,15 +96,9 @@ impl Suite {
             .arg(format!("--outputdir={}", results.display()))
             .arg(format!("--dbname={}_{name}", self.name))
             .arg("--load-extension=pg_queue")
-            .args(
-                self.options
-                    .iter()
-                    .map(|option| option.replace("{dir}", &self.dir().display().to_string())),
-            )
+            .args(self.options.iter().map(|option| option.replace("{dir}", &self.dir().display().to_string())))
             .arg(name);
-        let done = driver
-            .output()
-            .map_err(|error| format!("{}: {error}", self.driver))?;
+        let done = driver.output().map_err(|error| format!("{}: {error}", self.driver))?;
         if done.status.success() {
             return Ok(());
         }
@@ -143,8 +123,7 @@ impl Suite {
     /// The names, sorted, of the suite's files in `folder` with this extension.
     fn names(&self, folder: &str, extension: &str) -> BTreeSet<String> {
         let dir = self.dir().join(folder);
-        let files =
-            std::fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+        let files = std::fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
         files
             .map(|file| file.expect("a file of the folder").path())
             .filter(|path| path.extension().is_some_and(|found| found == extension))

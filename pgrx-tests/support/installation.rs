@@ -36,7 +36,7 @@ pub fn installation() -> &'static Installation {
             bindir: dir("--bindir"),
             sharedir: dir("--sharedir"),
             pkglibdir: dir("--pkglibdir"),
-            test_tools: dir("--pgxs").join("../../test"),
+            test_tools: dir("--pgxs").with_file_name("../test"),
             major: version
                 .split(|c: char| !c.is_ascii_digit())
                 .find_map(|number| number.parse().ok())
@@ -59,12 +59,8 @@ fn pg_config() -> PathBuf {
     }
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into());
-    let staged = workspace.join(target).join("server/pg_config");
-    assert!(
-        staged.exists(),
-        "there is no server to test at {}: run `make stage`, or set PG_CONFIG",
-        staged.display()
-    );
+    let staged = workspace.join(target).join("debug/server/pg_config");
+    assert!(staged.exists(), "there is no server to test at {}: run `make stage`, or set PG_CONFIG", staged.display());
     staged
 }
 
@@ -104,10 +100,7 @@ pub fn account() -> Option<(u32, u32)> {
     static FOUND: OnceLock<Option<(u32, u32)>> = OnceLock::new();
     *FOUND.get_or_init(|| {
         let id = |args: &[&str]| -> Option<u32> {
-            let answer = Command::new("id")
-                .args(args)
-                .output()
-                .expect("the program `id`");
+            let answer = Command::new("id").args(args).output().expect("the program `id`");
             String::from_utf8_lossy(&answer.stdout).trim().parse().ok()
         };
         if id(&["-u"]) != Some(0) {
@@ -125,9 +118,7 @@ pub fn account() -> Option<(u32, u32)> {
 pub fn output(command: &mut Command) -> String {
     let program = command.get_program().to_owned();
     let args: Vec<_> = command.get_args().map(OsStr::to_owned).collect();
-    let done = command
-        .output()
-        .unwrap_or_else(|error| panic!("could not run {}: {error}", program.display()));
+    let done = command.output().unwrap_or_else(|error| panic!("could not run {}: {error}", program.display()));
     assert!(
         done.status.success(),
         "{} {args:?}: {}\n{}{}",

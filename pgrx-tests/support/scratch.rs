@@ -54,10 +54,7 @@ fn scratch() -> &'static Path {
                 .process_group(0)
                 .spawn()
                 .expect("a shell");
-            Scratch {
-                dir,
-                _janitor: janitor,
-            }
+            Scratch { dir, _janitor: janitor }
         })
         .dir
 }
@@ -86,10 +83,7 @@ fn make_base() -> PathBuf {
 pub(crate) fn new_folder() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let dir = scratch().join(NEXT.fetch_add(1, Ordering::Relaxed).to_string());
-    std::fs::DirBuilder::new()
-        .mode(0o755)
-        .create(&dir)
-        .expect("a folder in our own folder");
+    std::fs::DirBuilder::new().mode(0o755).create(&dir).expect("a folder in our own folder");
     if let Some((uid, gid)) = account() {
         chown(&dir, Some(uid), Some(gid)).expect("root may chown");
     }
@@ -101,16 +95,7 @@ pub(crate) fn template() -> &'static Path {
     static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
         let data = scratch().join("template");
-        let options = [
-            "-A",
-            "trust",
-            "-U",
-            "postgres",
-            "-E",
-            "UTF8",
-            "--locale=C",
-            "--no-sync",
-        ];
+        let options = ["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync"];
         output(command("initdb").args(options).arg("-D").arg(&data));
         data
     })

@@ -9,26 +9,15 @@ fn plain() -> Cluster {
 #[test]
 fn clusters_are_strangers() {
     let (one, other) = (plain(), plain());
-    one.connect()
-        .batch_execute("CREATE DATABASE only_here")
-        .unwrap();
+    one.connect().batch_execute("CREATE DATABASE only_here").unwrap();
     one.connect_to("only_here");
-    assert!(
-        other
-            .config()
-            .dbname("only_here")
-            .connect(postgres::NoTls)
-            .is_err()
-    );
+    assert!(other.config().dbname("only_here").connect(postgres::NoTls).is_err());
 }
 
 #[test]
 fn a_cluster_survives_each_way_to_end() {
     let cluster = plain();
-    cluster
-        .connect()
-        .batch_execute("CREATE TABLE kept AS SELECT 1 AS n")
-        .unwrap();
+    cluster.connect().batch_execute("CREATE TABLE kept AS SELECT 1 AS n").unwrap();
     let first = cluster.postmaster_pid();
     cluster.restart();
     assert_ne!(cluster.postmaster_pid(), first);
@@ -38,9 +27,7 @@ fn a_cluster_survives_each_way_to_end() {
 
     // A session in the middle of a computation must not keep a killed server's memory.
     let mut busy = cluster.connect();
-    let computing = std::thread::spawn(move || {
-        busy.batch_execute("SELECT count(*) FROM generate_series(1, 1e12)")
-    });
+    let computing = std::thread::spawn(move || busy.batch_execute("SELECT count(*) FROM generate_series(1, 1e12)"));
     wait::until("the session computes", || {
         let sql = "SELECT FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND query LIKE '%series(1%'";
         cluster.connect().query_opt(sql, &[]).unwrap()
@@ -50,16 +37,9 @@ fn a_cluster_survives_each_way_to_end() {
     cluster.start_again();
 
     let mut victim = cluster.connect();
-    let pid: i32 = victim
-        .query_one("SELECT pg_backend_pid()", &[])
-        .unwrap()
-        .get(0);
+    let pid: i32 = victim.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
     cluster.crash(pid);
-    let kept: i64 = cluster
-        .connect()
-        .query_one("SELECT count(*) FROM kept", &[])
-        .unwrap()
-        .get(0);
+    let kept: i64 = cluster.connect().query_one("SELECT count(*) FROM kept", &[]).unwrap().get(0);
     assert_eq!(kept, 1);
 }
 
@@ -83,38 +63,22 @@ fn settings_are_reloaded() {
 fn a_standby_follows_and_takes_over() {
     let primary = plain();
     let standby = primary.standby();
-    primary
-        .connect()
-        .batch_execute("CREATE TABLE t AS SELECT 1")
-        .unwrap();
+    primary.connect().batch_execute("CREATE TABLE t AS SELECT 1").unwrap();
     standby.wait_replayed(&primary);
-    let refused = standby
-        .connect()
-        .batch_execute("INSERT INTO t VALUES (2)")
-        .unwrap_err();
+    let refused = standby.connect().batch_execute("INSERT INTO t VALUES (2)").unwrap_err();
     assert_eq!(error::code(&refused), "25006");
     primary.stop_immediate();
     standby.promote();
-    standby
-        .connect()
-        .batch_execute("INSERT INTO t VALUES (2)")
-        .unwrap();
+    standby.connect().batch_execute("INSERT INTO t VALUES (2)").unwrap();
 }
 
 #[test]
 fn programs_talk_to_the_cluster() {
     let cluster = plain();
     let printed = cluster.psql("CREATE TABLE t (n int); SELECT 1/0; SELECT 'still ' || 'here';");
-    assert!(
-        printed.contains("ERROR:  22012: division by zero"),
-        "{printed}"
-    );
+    assert!(printed.contains("ERROR:  22012: division by zero"), "{printed}");
     assert!(printed.contains("still here"), "{printed}");
-    assert!(
-        cluster
-            .pg_dump(&["--schema-only", "postgres"])
-            .contains("CREATE TABLE public.t")
-    );
+    assert!(cluster.pg_dump(&["--schema-only", "postgres"]).contains("CREATE TABLE public.t"));
 }
 
 #[test]
@@ -122,11 +86,6 @@ fn an_error_has_its_parts() {
     let cluster = plain();
     let sql = "DO $$ BEGIN RAISE 'm' USING ERRCODE = 'QJ001', DETAIL = 'd', HINT = 'h'; END $$";
     let error = cluster.connect().batch_execute(sql).unwrap_err();
-    let parts = (
-        error::code(&error),
-        error::message(&error),
-        error::detail(&error),
-        error::hint(&error),
-    );
+    let parts = (error::code(&error), error::message(&error), error::detail(&error), error::hint(&error));
     assert_eq!(parts, ("QJ001", "m", Some("d"), Some("h")));
 }

@@ -13,6 +13,14 @@ pub struct Bucket {
     slot_plus_one: u32,
 }
 
+impl Bucket {
+    /// Whether nothing is stored here.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.slot_plus_one == 0
+    }
+}
+
 /// How many buckets an index of `slots` slots needs.
 pub const fn buckets_for(slots: usize) -> usize {
     let doubled = if slots < 8 { 16 } else { slots * 2 };

@@ -30,8 +30,8 @@ mod waiters;
 
 use crate::id;
 use index::Bucket;
-use ready::Ring;
 pub use ready::Ready;
+use ready::Ring;
 pub use running::{Running, State};
 pub use waiters::{LANES as WAIT_LANES, Session};
 
@@ -52,7 +52,7 @@ impl Rank {
     pub const MAX: Rank = Rank { priority: i32::MAX, job_id: i64::MAX };
 
     /// The position that lies just before this rank.
-    fn before(self) -> Rank {
+    pub fn before(self) -> Rank {
         Rank { priority: self.priority, job_id: self.job_id - 1 }
     }
 }
@@ -100,6 +100,11 @@ impl Lane {
     fn horizon(&self) -> Rank {
         if self.refiller != 0 { self.read.min(self.spill) } else { self.position }
     }
+
+    /// Whether looking may find a job, in `ready` or behind P.
+    fn may_have_jobs(&self) -> bool {
+        self.len > 0 || self.position < Rank::MAX
+    }
 }
 
 /// Counters and free lists; all zero is a valid start.
@@ -132,7 +137,7 @@ pub enum Take {
     },
     /// Nothing in memory, and P is not at the end: refill.
     Refill,
-    /// Nothing in memory, and somebody is refilling: wait for him, then look again.
+    /// Nothing in memory, and somebody is refilling: wait, then look again.
     Refilling,
     /// Nothing is ready.
     Empty,
@@ -153,6 +158,17 @@ pub enum TakeOne {
     Full,
 }
 
+/// What became of the wish to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// The session stands in the lists of all its lanes and may sleep.
+    Sleep,
+    /// One of the lanes may have a job by now: look again.
+    Look,
+    /// No slot for one of the lanes: all are in use by waiters or refillers, this session's included.
+    NoLane,
+}
+
 /// What became of the wish to end an attempt.
 #[derive(Clone, Copy, Debug)]
 pub enum End {
@@ -160,7 +176,7 @@ pub enum End {
     Yours(Running),
     /// Another open transaction has it; its process id.
     Busy(Running),
-    /// Not in memory: the logs know.
+    /// Not in memory, or claimed by nobody: the logs know.
     Unknown,
 }
 
@@ -192,11 +208,7 @@ impl Frontier<'_> {
     fn ring(&mut self, slot: u32) -> Ring<'_> {
         let share = self.ready.len() / self.lanes.len();
         let lane = &mut self.lanes[slot as usize];
-        Ring {
-            slots: &mut self.ready[slot as usize * share..][..share],
-            head: &mut lane.head,
-            len: &mut lane.len,
-        }
+        Ring { slots: &mut self.ready[slot as usize * share..][..share], head: &mut lane.head, len: &mut lane.len }
     }
 
     /// The lane's slot; a new one evicts the lane that was used longest ago and that nobody waits for
@@ -218,14 +230,8 @@ impl Frontier<'_> {
                 (l.is_used(), l.last_used)
             })?;
         self.forget_lane(slot);
-        self.lanes[slot as usize] = Lane {
-            instance,
-            id: lane,
-            used: 1,
-            position: Rank::MIN,
-            last_used: clock,
-            ..Lane::default()
-        };
+        self.lanes[slot as usize] =
+            Lane { instance, id: lane, used: 1, position: Rank::MIN, last_used: clock, ..Lane::default() };
         self.head.lanes += 1;
         index::insert(self.lane_index, instance, i64::from(lane), slot);
         Some(slot)
@@ -254,7 +260,7 @@ impl Frontier<'_> {
     }
 
     /// Makes memory doubt itself: every lane of the instance is read again from its index. For changes
-    /// that no commit callback of ours saw.
+    /// that no commit callback of ours saw; those who wait must look too: [`Self::wake_any_lane`].
     pub fn distrust(&mut self, instance: u32) {
         for slot in 0..self.lanes.len() {
             let lane = &mut self.lanes[slot];
@@ -276,10 +282,11 @@ impl Frontier<'_> {
 
     /// Forgets a lane and all that runs in it: its queue was dropped. Its waiters must have been woken.
     pub fn drop_lane(&mut self, root: &mut DeadlineRoot, instance: u32, lane: i32) {
-        if let Some(slot) = self.lane_slot(instance, lane) {
-            if self.lanes[slot as usize].waiters_first == 0 && self.lanes[slot as usize].refiller == 0 {
-                self.forget_lane(slot);
-            }
+        if let Some(slot) = self.lane_slot(instance, lane)
+            && self.lanes[slot as usize].waiters_first == 0
+            && self.lanes[slot as usize].refiller == 0
+        {
+            self.forget_lane(slot);
         }
         for slot in 0..self.running.len() as u32 {
             let entry = &self.running[slot as usize];
@@ -350,23 +357,25 @@ impl Frontier<'_> {
         *mark = (*mark).min(spilled.before());
     }
 
+    /// The entry of `ready` that may be handed out next.
+    fn first_ready(&mut self, slot: u32) -> Option<Ready> {
+        let horizon = self.lanes[slot as usize].horizon();
+        self.ring(slot).first().filter(|entry| entry.rank <= horizon)
+    }
+
     /// Takes up to `out.len()` attempts for the open transaction of `owner`.
     pub fn take(&mut self, instance: u32, lane: i32, owner: u32, pid: i32, out: &mut [Ready]) -> Take {
         let Some(slot) = self.lane_or_create(instance, lane) else { return Take::NoLane };
         let mut taken = 0;
-        let horizon = self.lanes[slot as usize].horizon();
         while taken < out.len() {
-            let ring = self.ring(slot);
-            if ring.len() == 0 || ring.get(0).rank > horizon {
-                break;
-            }
+            let Some(entry) = self.first_ready(slot) else { break };
             if self.running_is_full() {
                 if taken == 0 {
                     return Take::Full;
                 }
                 break;
             }
-            let Some(entry) = self.ring(slot).pop() else { break };
+            self.ring(slot).pop();
             if index::find(self.running_index, instance, entry.id).is_some() {
                 continue;
             }
@@ -377,7 +386,7 @@ impl Frontier<'_> {
                 rank: entry.rank,
                 place: entry.place,
                 owner,
-                session: owner,
+                session: owner + 1,
                 pid,
                 state: State::Taken,
                 ..Running::default()
@@ -396,41 +405,43 @@ impl Frontier<'_> {
         }
     }
 
-    /// After a take: if jobs are left and somebody waits for them, he is woken. A chain of wake-ups, so
-    /// that no producer has to wake a crowd in its commit.
+    /// If the lane may have jobs and somebody waits for them, he is woken. After a refill; who was woken
+    /// passes on by [`Self::stop_waiting`]. A chain, so that no producer has to wake a crowd in its commit.
     pub fn pass_on(&mut self, instance: u32, lane: i32) -> Option<u32> {
         let slot = self.lane_slot(instance, lane)?;
-        let entry = &self.lanes[slot as usize];
-        if entry.len > 0 && entry.paused == 0 { self.wake_first(slot) } else { None }
+        self.wake_next(slot)
     }
 
-    /// Begins to wait for lanes that `take` found empty, in the same lock hold. False: one of them has
-    /// no slot any more or has something; look again.
-    pub fn wait(&mut self, session: u32, instance: u32, lanes: &[(i32, bool)]) -> bool {
-        let mut slots = [0; WAIT_LANES];
-        let count = lanes.len().min(WAIT_LANES);
-        for (k, &(lane, paused)) in lanes.iter().take(WAIT_LANES).enumerate() {
-            let Some(slot) = self.lane_or_create(instance, lane) else { return false };
-            let entry = &mut self.lanes[slot as usize];
-            entry.paused = u8::from(paused);
-            if !paused && (entry.len > 0 || entry.refiller != 0 || entry.position < Rank::MAX) {
-                return false;
+    /// Begins to wait for lanes (each with whether its queue is paused) in which `take` found nothing:
+    /// for a job in any of them, and for the end of the refills that are under way there.
+    pub fn wait(&mut self, session: u32, instance: u32, lanes: &[(i32, bool)]) -> Wait {
+        self.delist(session);
+        let (mut look, mut for_refill) = (false, false);
+        for (nth, &(lane, paused)) in lanes.iter().take(WAIT_LANES).enumerate() {
+            let Some(slot) = self.lane_or_create(instance, lane) else {
+                self.delist(session);
+                return Wait::NoLane;
+            };
+            // Its list keeps this lane in memory while the next ones look for a slot.
+            self.enlist(session, nth, slot);
+            let lane = &mut self.lanes[slot as usize];
+            lane.paused = u8::from(paused);
+            if paused {
+                continue;
             }
-            slots[k] = slot;
-        }
-        self.enlist(session, &slots[..count], false);
-        true
-    }
-
-    /// Begins to wait for the end of a lane's refill. False: none is under way.
-    pub fn wait_for_refill(&mut self, session: u32, instance: u32, lane: i32) -> bool {
-        match self.lane_slot(instance, lane) {
-            Some(slot) if self.lanes[slot as usize].refiller != 0 => {
-                self.enlist(session, &[slot], true);
-                true
+            if lane.refiller != 0 {
+                for_refill = true;
+                look |= self.first_ready(slot).is_some();
+            } else {
+                look |= lane.may_have_jobs();
             }
-            _ => false,
         }
+        if look {
+            self.delist(session);
+            return Wait::Look;
+        }
+        self.sleep(session, for_refill);
+        Wait::Sleep
     }
 
     // ---- refill ----------------------------------------------------------------------------------
@@ -450,7 +461,8 @@ impl Frontier<'_> {
     }
 
     /// Hands over waiting attempts that were read, in order. `read_to`: everything up to there was
-    /// looked at. Returns false when `ready` is full: stop reading.
+    /// looked at; that is the position just before the next row ([`Rank::before`]: attempts of one job
+    /// rank alike), or [`Rank::MAX`] when there is none. Returns false when `ready` is full: stop reading.
     pub fn refill_push(&mut self, instance: u32, lane: i32, session: u32, found: &[Ready], read_to: Rank) -> bool {
         let Some(slot) = self.lane_slot(instance, lane) else { return false };
         if self.lanes[slot as usize].refiller != session + 1 {
@@ -458,7 +470,6 @@ impl Frontier<'_> {
         }
         for &entry in found {
             if index::find(self.running_index, instance, entry.id).is_some() {
-                self.lanes[slot as usize].read = entry.rank;
                 continue;
             }
             let ring = self.ring(slot);
@@ -467,7 +478,6 @@ impl Frontier<'_> {
                 return false;
             }
             self.put(slot, entry);
-            self.lanes[slot as usize].read = entry.rank;
         }
         self.lanes[slot as usize].read = read_to;
         !self.ring(slot).is_full()
@@ -486,13 +496,15 @@ impl Frontier<'_> {
         true
     }
 
-    /// After a refill: wakes those who waited for it, one a call, then one who waits for jobs.
+    /// After a refill: wakes those who waited for its end, one a call; call until it returns `None`, then
+    /// [`Self::pass_on`], whatever ended the refill: those who wait for jobs may have relied on it.
     pub fn refill_wake(&mut self, instance: u32, lane: i32) -> Option<u32> {
         let slot = self.lane_slot(instance, lane)?;
         self.wake_refill_waiter(slot)
     }
 
-    /// Ends whatever refill this session has under way: it is going away.
+    /// Ends whatever refill this session has under way: it is going away. Returns its lane; then as after
+    /// any refill.
     pub fn refill_abandon(&mut self, session: u32) -> Option<(u32, i32)> {
         let slot = self.lanes.iter().position(|l| l.is_used() && l.refiller == session + 1)?;
         let (instance, id) = (self.lanes[slot].instance, self.lanes[slot].id);
@@ -544,19 +556,33 @@ impl Frontier<'_> {
     }
 
     /// Takes one certain waiting attempt, as a claimer would, so that nobody else can have it.
-    pub fn take_one(&mut self, instance: u32, lane: i32, owner: u32, pid: i32, entry: Ready) -> TakeOne {
-        if self.running_slot(instance, entry.id).is_some() {
-            return TakeOne::Busy;
+    pub fn take_one(
+        &mut self,
+        root: &mut DeadlineRoot,
+        instance: u32,
+        lane: i32,
+        owner: u32,
+        pid: i32,
+        entry: Ready,
+    ) -> TakeOne {
+        if let Some(slot) = self.running_slot(instance, entry.id) {
+            if !self.running[slot as usize].is_doomed() {
+                return TakeOne::Busy;
+            }
+            deadlines::remove(self.running, root, slot);
+            let entry = &mut self.running[slot as usize];
+            (entry.state, entry.owner, entry.session, entry.pid) = (State::Taken, owner, owner + 1, pid);
+            return TakeOne::Taken;
         }
         if self.running_is_full() {
             return TakeOne::Full;
         }
         if let Some(slot) = self.lane_slot(instance, lane) {
             let mut ring = self.ring(slot);
-            if let Ok(at) = ring.search(entry.rank) {
-                if ring.get(at).id == entry.id {
-                    ring.remove(at);
-                }
+            if let Ok(at) = ring.search(entry.rank)
+                && ring.get(at).id == entry.id
+            {
+                ring.remove(at);
             }
         }
         self.add_running(Running {
@@ -566,7 +592,7 @@ impl Frontier<'_> {
             rank: entry.rank,
             place: entry.place,
             owner,
-            session: owner,
+            session: owner + 1,
             pid,
             state: State::Taken,
             ..Running::default()
@@ -574,13 +600,15 @@ impl Frontier<'_> {
         TakeOne::Taken
     }
 
-    /// The claim of a taken attempt is committed: the lease starts.
+    /// The claim of a taken attempt is committed: the lease starts. An extension that was granted before
+    /// holds.
     pub fn claimed(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, lease: i64, deadline: i64, bound: bool) {
         let Some(slot) = self.running_slot(instance, id) else { return };
         let entry = &mut self.running[slot as usize];
         entry.claimed = 1;
         entry.lease = lease;
-        entry.deadline = deadline;
+        entry.longest = entry.longest.max(lease);
+        entry.deadline = entry.deadline.max(deadline);
         entry.bound = u8::from(bound);
         if entry.state == State::Taken {
             entry.state = State::Running;
@@ -589,10 +617,26 @@ impl Frontier<'_> {
         }
     }
 
-    /// A taken attempt was not claimed after all: back to `ready`. Returns a session to wake.
+    /// Somebody asked for a taken attempt to be cancelled. False: it is not in memory.
+    pub fn request_cancel(&mut self, instance: u32, id: i64) -> bool {
+        let Some(slot) = self.running_slot(instance, id) else { return false };
+        self.running[slot as usize].cancel = 1;
+        true
+    }
+
+    /// A taken attempt was not claimed after all, whether or not it was to be ended too: back to `ready`.
+    /// Returns a session to wake. One that was to be cancelled meanwhile stays, as if its lease had ended:
+    /// the worker takes it ([`Self::take_one`]) and cancels it.
     pub fn give_back(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) -> Option<u32> {
         let slot = self.running_slot(instance, id)?;
-        if self.running[slot as usize].claimed != 0 {
+        let entry = &mut self.running[slot as usize];
+        if entry.claimed != 0 {
+            return None;
+        }
+        if entry.cancel != 0 {
+            (entry.state, entry.owner, entry.deadline) = (State::Running, 0, i64::MIN);
+            deadlines::remove(self.running, root, slot);
+            deadlines::insert(self.running, root, slot);
             return None;
         }
         let entry = self.forget_running(root, slot);
@@ -626,6 +670,7 @@ impl Frontier<'_> {
         let Some(slot) = self.running_slot(instance, id) else { return End::Unknown };
         let entry = self.running[slot as usize];
         match entry.state {
+            State::Running if entry.is_doomed() => return End::Unknown,
             State::Running => {}
             State::Taken if entry.owner == owner => {}
             _ => return End::Busy(entry),
@@ -659,16 +704,23 @@ impl Frontier<'_> {
     }
 
     /// Sets a new deadline. `lease` counts from now; the longest is remembered. Returns the entry as it
-    /// is then, `None` when it is not in memory.
-    pub fn extend(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, lease: i64, deadline: i64) -> Option<Running> {
-        let slot = self.running_slot(instance, id)?;
+    /// is then, `None` when it is not in memory or claimed by nobody.
+    pub fn extend(
+        &mut self,
+        root: &mut DeadlineRoot,
+        instance: u32,
+        id: i64,
+        lease: i64,
+        deadline: i64,
+    ) -> Option<Running> {
+        let slot = self.running_slot(instance, id).filter(|&slot| !self.running[slot as usize].is_doomed())?;
         let timed = self.running[slot as usize].state == State::Running;
         if timed {
             deadlines::remove(self.running, root, slot);
         }
         let entry = &mut self.running[slot as usize];
         entry.deadline = deadline;
-        entry.lease = entry.lease.max(lease);
+        entry.longest = entry.longest.max(lease);
         let entry = *entry;
         if timed {
             deadlines::insert(self.running, root, slot);
@@ -687,18 +739,23 @@ impl Frontier<'_> {
         (entry.deadline <= now).then_some(entry)
     }
 
-    /// A connection has ended, its transaction too: its bound claims fall due now. Returns how many.
+    /// A connection has ended, its transaction too: its bound claims fall due now, those that another
+    /// transaction is ending when that is rolled back. Returns how many did.
     pub fn session_ended(&mut self, root: &mut DeadlineRoot, instance: u32, session: u32) -> usize {
         let mut due = 0;
         for slot in 0..self.head.fresh {
-            let entry = self.running[slot as usize];
-            if entry.state == State::Free || entry.instance != instance || entry.session != session {
+            let entry = &mut self.running[slot as usize];
+            if entry.state == State::Free || entry.instance != instance || entry.session != session + 1 {
                 continue;
             }
-            self.running[slot as usize].session = 0;
-            if entry.bound != 0 && entry.state == State::Running {
-                deadlines::remove(self.running, root, slot);
-                self.running[slot as usize].deadline = i64::MIN;
+            entry.session = 0;
+            if entry.bound == 0 {
+                continue;
+            }
+            let timed = entry.state == State::Running;
+            deadlines::remove(self.running, root, slot);
+            self.running[slot as usize].deadline = i64::MIN;
+            if timed {
                 deadlines::insert(self.running, root, slot);
                 due += 1;
             }
@@ -712,6 +769,11 @@ impl Frontier<'_> {
             let entry = self.running[slot as usize];
             (entry.state != State::Free && entry.instance == instance).then_some((slot + 1, entry))
         })
+    }
+
+    /// Whether somebody is refilling the lane.
+    pub fn is_refilling(&self, instance: u32, lane: i32) -> bool {
+        self.lane_slot(instance, lane).is_some_and(|slot| self.lanes[slot as usize].refiller != 0)
     }
 
     /// How many attempts of a lane are in `ready`, and P; `None` when the lane has no slot.

@@ -1,1 +1,1413 @@
+//! What the frontier promises, put to the proof: a few sessions do random things, each cut wherever a real
+//! server may switch to another session; the frontier and a naive model of the logs go along; after every
+//! step the model says whether each promise still holds.
+//!
+//! 1. Coverage: every attempt that may be taken and whose commit callback has run is in `ready`, in
+//!    `running`, or behind the lane's horizon, or the lane has no slot. While a refill is under way, what
+//!    is behind the horizon is behind a spill or is yet to be read or handed over by that refill.
+//! 2. Nothing is handed out twice. (A stale entry may be: its claim is in the log, its taker drops it.)
+//! 3. Order: whatever is handed out, nothing that ranks before it was left.
+//! 4. Progress: who does what the answers say gets a job soon, or a true reason why not. `Empty` means it.
+//! 5. No lost wake-up: where somebody sleeps although there is a job, somebody else was woken and has not
+//!    yet looked, or is refilling the lane. Sleepers are woken in the order they came.
+//! 6. Deadlines: the next one is the earliest of those attempts that run; who is taken or ending has none.
+//! 7. Memory: `running` holds what it should and nothing else; indexes, free list, rings are intact.
+//!
+//! Below the model: one named test for each mistake that it, or reading with it in mind, has found.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use proptest::prelude::*;
+
+use super::*;
+
+// ---- the frontier's memory -----------------------------------------------------------------------
+
+/// How much of everything there is.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    ready: usize,
+    running: usize,
+    lanes: usize,
+    sessions: usize,
+}
+
+struct Memory {
+    head: Head,
+    lanes: Vec<Lane>,
+    lane_index: Vec<Bucket>,
+    ready: Vec<Ready>,
+    running: Vec<Running>,
+    running_index: Vec<Bucket>,
+    sessions: Vec<Session>,
+}
+
+impl Memory {
+    fn new(sizes: Sizes) -> Self {
+        Self {
+            head: Head::default(),
+            lanes: vec![Lane::default(); sizes.lanes],
+            lane_index: vec![Bucket::default(); index::buckets_for(sizes.lanes)],
+            ready: vec![Ready::default(); sizes.ready * sizes.lanes],
+            running: vec![Running::default(); sizes.running],
+            running_index: vec![Bucket::default(); index::buckets_for(sizes.running)],
+            sessions: vec![Session::default(); sizes.sessions],
+        }
+    }
+
+    fn frontier(&mut self) -> Frontier<'_> {
+        Frontier {
+            head: &mut self.head,
+            lanes: &mut self.lanes,
+            lane_index: &mut self.lane_index,
+            ready: &mut self.ready,
+            running: &mut self.running,
+            running_index: &mut self.running_index,
+            sessions: &mut self.sessions,
+        }
+    }
+}
+
+// ---- the model -----------------------------------------------------------------------------------
+
+const PLACES: usize = 2;
+const LANES: usize = 3;
+
+/// A lane: the instance's number and the lane's.
+type LaneKey = (u32, i32);
+
+/// What a log says of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Row {
+    Absent,
+    Open,
+    Committed,
+}
+
+/// An attempt and what the logs say of it; its number is its place in the model's list.
+#[derive(Debug)]
+struct Attempt {
+    lane: LaneKey,
+    entry: Ready,
+    row: Row,
+    claim: Row,
+    outcome: Row,
+    /// The step at which its row became visible.
+    since: u64,
+    /// The frontier was told of it, or told to doubt itself after it came.
+    told: bool,
+    /// Its lane or instance was dropped.
+    dropped: bool,
+}
+
+impl Attempt {
+    fn is_visible(&self) -> bool {
+        self.row == Row::Committed && !self.dropped
+    }
+
+    fn is_unclaimed(&self) -> bool {
+        self.is_visible() && self.claim != Row::Committed
+    }
+}
+
+/// What should be in `running`.
+#[derive(Debug)]
+struct Held {
+    state: State,
+    owner: u32,
+    session: Option<u32>,
+    deadline: i64,
+    longest: i64,
+    bound: bool,
+    claimed: bool,
+    cancel: bool,
+    /// Found in the log: may be in `ready` too.
+    recovered: bool,
+}
+
+impl Held {
+    fn taken(owner: u32) -> Self {
+        Self {
+            state: State::Taken,
+            owner,
+            session: Some(owner),
+            deadline: 0,
+            longest: 0,
+            bound: false,
+            claimed: false,
+            cancel: false,
+            recovered: false,
+        }
+    }
+
+    fn is_doomed(&self) -> bool {
+        self.state == State::Running && !self.claimed
+    }
+}
+
+/// What is left to do after a commit or an abort became visible.
+#[derive(Clone, Copy, Debug)]
+enum Callback {
+    Push(usize),
+    Claimed(usize),
+    GiveBack(usize),
+    Ended(usize),
+    Unend(usize),
+}
+
+/// A session that looks for jobs, or sleeps until there are some.
+#[derive(Debug)]
+struct Look {
+    instance: u32,
+    lanes: Vec<i32>,
+    at: usize,
+    want: usize,
+    asleep: bool,
+}
+
+/// A session that refills a lane.
+#[derive(Debug)]
+struct Refill {
+    lane: LaneKey,
+    /// The step at which the snapshot was taken; every row is judged as of then, or as of when it is read.
+    snapshot: Option<u64>,
+    judges_late: bool,
+    /// What was read last.
+    after: (Rank, i64),
+    /// Read, unclaimed then, and not yet handed over.
+    found: Vec<Ready>,
+    over: bool,
+    /// The lane was forgotten meanwhile.
+    orphaned: bool,
+}
+
+#[derive(Debug)]
+struct End {
+    attempt: usize,
+    retry: Option<usize>,
+}
+
+/// A session: its open transaction, and what it is in the middle of.
+#[derive(Debug, Default)]
+struct Client {
+    place: usize,
+    born: Vec<usize>,
+    taken: Vec<usize>,
+    ended: Vec<End>,
+    callbacks: Vec<Callback>,
+    look: Option<Look>,
+    refill: Option<Refill>,
+}
+
+impl Client {
+    fn has_transaction(&self) -> bool {
+        !(self.born.is_empty() && self.taken.is_empty() && self.ended.is_empty())
+    }
+}
+
+/// One step; numbers are taken modulo what there is.
+#[derive(Clone, Debug)]
+enum Op {
+    /// Goes on with whatever the session is in the middle of.
+    Step {
+        by: u8,
+        how: u8,
+    },
+    Insert {
+        by: u8,
+        lane: u8,
+        priority: u8,
+    },
+    Look {
+        by: u8,
+        lanes: u8,
+        want: u8,
+    },
+    /// Follows the answers, alone, until there is a job or a reason why not.
+    Settle {
+        by: u8,
+        lanes: u8,
+        want: u8,
+    },
+    Refill {
+        by: u8,
+        lane: u8,
+    },
+    /// An error or a cancel in the middle of a look or a refill.
+    Quit {
+        by: u8,
+    },
+    End {
+        by: u8,
+        nth: u8,
+        retry: Option<u8>,
+    },
+    TakeOne {
+        by: u8,
+        nth: u8,
+        priority: Option<u8>,
+    },
+    /// Rolls back to a savepoint before the last end, or before the last take.
+    UndoEnd {
+        by: u8,
+    },
+    UndoTake {
+        by: u8,
+    },
+    Commit {
+        by: u8,
+        shuffle: u8,
+    },
+    Abort {
+        by: u8,
+    },
+    Disconnect {
+        by: u8,
+        place: u8,
+    },
+    Extend {
+        by: u8,
+        nth: u8,
+        lease: u8,
+    },
+    Expire {
+        by: u8,
+    },
+    RequestCancel {
+        by: u8,
+        nth: u8,
+    },
+    Pause {
+        place: u8,
+        lane: u8,
+    },
+    Resume {
+        place: u8,
+        lane: u8,
+    },
+    /// Rows that no callback tells of.
+    ForeignInsert {
+        place: u8,
+        lane: u8,
+        priority: u8,
+    },
+    ForeignClaim {
+        place: u8,
+        nth: u8,
+    },
+    Distrust {
+        place: u8,
+    },
+    Recover {
+        place: u8,
+        nth: u8,
+    },
+    DropLane {
+        place: u8,
+        lane: u8,
+    },
+    DropInstance {
+        place: u8,
+    },
+    Crash,
+}
+
+struct World {
+    sizes: Sizes,
+    memory: Memory,
+    roots: [DeadlineRoot; PLACES],
+    step: u64,
+    now: i64,
+    instances: [u32; PLACES],
+    lanes: [[i32; LANES]; PLACES],
+    counts: [i64; PLACES],
+    paused: BTreeSet<LaneKey>,
+    log: Vec<Attempt>,
+    by_id: HashMap<(u32, i64), usize>,
+    held: BTreeMap<usize, Held>,
+    clients: Vec<Client>,
+    /// Who sleeps for a lane, in the order they came.
+    sleepers: BTreeMap<LaneKey, VecDeque<u32>>,
+    woken: Vec<bool>,
+    for_refill: Vec<bool>,
+    /// Refills since somebody last got something.
+    vain_refills: usize,
+}
+
+impl World {
+    fn new(sizes: Sizes) -> Self {
+        let clients = (0..sizes.sessions).map(|n| Client { place: usize::from(n == 2), ..Client::default() });
+        Self {
+            sizes,
+            memory: Memory::new(sizes),
+            roots: [0; PLACES],
+            step: 0,
+            now: 1,
+            instances: [1, 2],
+            lanes: [[1, 2, 3]; PLACES],
+            counts: [0; PLACES],
+            paused: BTreeSet::new(),
+            log: Vec::new(),
+            by_id: HashMap::new(),
+            held: BTreeMap::new(),
+            clients: clients.collect(),
+            sleepers: BTreeMap::new(),
+            woken: vec![false; sizes.sessions],
+            for_refill: vec![false; sizes.sessions],
+            vain_refills: 0,
+        }
+    }
+
+    // ---- questions to the model
+
+    fn client(&mut self, s: u32) -> &mut Client {
+        &mut self.clients[s as usize]
+    }
+
+    fn place(&self, s: u32) -> usize {
+        self.clients[s as usize].place
+    }
+
+    fn lane(&self, place: usize, lane: u8) -> LaneKey {
+        (self.instances[place], self.lanes[place][self.nth_lane(lane)])
+    }
+
+    /// Most of what happens happens in the first lane, so that sessions meet.
+    fn nth_lane(&self, lane: u8) -> usize {
+        [0, 1, 2, 0, 0, 1][lane as usize % 6]
+    }
+
+    fn is_alive(&self, lane: LaneKey) -> bool {
+        (0..PLACES).any(|p| self.instances[p] == lane.0 && self.lanes[p].contains(&lane.1))
+    }
+
+    fn attempts(&self, place: usize) -> Vec<usize> {
+        (0..self.log.len())
+            .filter(|&a| self.log[a].lane.0 == self.instances[place] && self.log[a].is_visible())
+            .collect()
+    }
+
+    fn held_of(&self, place: usize) -> Vec<usize> {
+        self.held.keys().copied().filter(|&a| self.log[a].lane.0 == self.instances[place]).collect()
+    }
+
+    /// What a claimer of this lane has a right to find, in order.
+    fn jobs(&self, lane: LaneKey) -> Vec<(Rank, usize)> {
+        let is_job =
+            |(a, it): &(usize, &Attempt)| it.lane == lane && it.told && it.is_unclaimed() && !self.held.contains_key(a);
+        let mut jobs: Vec<_> = self.log.iter().enumerate().filter(is_job).map(|(a, it)| (it.entry.rank, a)).collect();
+        jobs.sort_unstable();
+        jobs
+    }
+
+    fn refiller(&self, lane: LaneKey) -> Option<(u32, &Refill)> {
+        self.clients.iter().enumerate().find_map(|(s, client)| {
+            let refill = client.refill.as_ref().filter(|r| r.lane == lane && !r.orphaned)?;
+            Some((s as u32, refill))
+        })
+    }
+
+    fn has_sleepers(&self, lane: LaneKey) -> bool {
+        self.sleepers.get(&lane).is_some_and(|q| !q.is_empty())
+    }
+
+    fn slot(&mut self, lane: LaneKey) -> Option<Lane> {
+        let slot = self.memory.frontier().lane_slot(lane.0, lane.1)?;
+        Some(self.memory.lanes[slot as usize])
+    }
+
+    /// How many slots nobody but `s` may take, its own `lanes` not counted.
+    fn pinned_by_others(&self, s: u32, lanes: &[LaneKey]) -> usize {
+        let mut pinned: BTreeSet<LaneKey> =
+            self.clients.iter().filter_map(|c| c.refill.as_ref()).filter(|r| !r.orphaned).map(|r| r.lane).collect();
+        pinned.extend(self.sleepers.iter().filter(|(_, q)| q.iter().any(|&other| other != s)).map(|(lane, _)| *lane));
+        pinned.iter().filter(|lane| !lanes.contains(lane)).count()
+    }
+
+    // ---- sleeping and waking
+
+    fn get_up(&mut self, s: u32) {
+        self.sleepers.values_mut().for_each(|queue| queue.retain(|&other| other != s));
+    }
+
+    fn first_sleeper(&self, lane: LaneKey) -> Option<u32> {
+        self.sleepers.get(&lane)?.front().copied()
+    }
+
+    /// The frontier has woken this session.
+    fn woken(&mut self, s: u32) {
+        assert!(self.sleepers.values().any(|queue| queue.contains(&s)), "{s} was woken and did not sleep");
+        self.get_up(s);
+        self.woken[s as usize] = true;
+    }
+
+    /// The frontier has woken somebody, and if so it is the first who sleeps somewhere.
+    fn woken_first(&mut self, s: Option<u32>) {
+        if let Some(s) = s {
+            assert!(self.sleepers.values().any(|queue| queue.front() == Some(&s)), "{s} was woken out of turn");
+            self.woken(s);
+        }
+    }
+
+    fn wake_all(&mut self, lane: LaneKey) {
+        while let Some(expected) = self.first_sleeper(lane) {
+            assert_eq!(self.memory.frontier().wake_any(lane.0, lane.1), Some(expected));
+            self.woken(expected);
+        }
+        assert_eq!(self.memory.frontier().wake_any(lane.0, lane.1), None);
+    }
+
+    fn wake_instance(&mut self, instance: u32) {
+        while let Some(s) = self.memory.frontier().wake_any_lane(instance) {
+            self.woken_first(Some(s));
+        }
+        assert!(self.sleepers.iter().all(|(lane, queue)| lane.0 != instance || queue.is_empty()));
+    }
+
+    /// Who is to be woken when this attempt is pushed.
+    fn expects_push(&mut self, a: usize) -> Option<u32> {
+        let lane = self.log[a].lane;
+        let is_held = self.held.contains_key(&a);
+        if is_held || self.paused.contains(&lane) { None } else { self.first_sleeper(lane) }
+    }
+
+    /// Ends a look: nothing more is wanted, or an error or a timeout ended it.
+    fn leave(&mut self, s: u32) {
+        self.get_up(s);
+        let next = self.memory.frontier().stop_waiting(s);
+        self.woken[s as usize] = false;
+        self.woken_first(next);
+        self.client(s).look = None;
+        assert!(!self.memory.frontier().is_woken(s));
+    }
+
+    // ---- transactions
+
+    fn append(&mut self, place: usize, lane: LaneKey, priority: i32, job: Option<i64>, row: Row) -> usize {
+        self.counts[place] += 1;
+        let count = self.counts[place];
+        let segment = (count % 10) as u8;
+        let job_id = job.unwrap_or(id::job(0, count));
+        let id = id::attempt(0, count, segment);
+        let a = self.log.len();
+        self.log.push(Attempt {
+            lane,
+            entry: Ready { rank: Rank { priority, job_id }, id, place: Place { block: a as u32, offset: 1, segment } },
+            row,
+            claim: Row::Absent,
+            outcome: Row::Absent,
+            since: self.step,
+            told: false,
+            dropped: false,
+        });
+        self.by_id.insert((lane.0, id), a);
+        a
+    }
+
+    /// Inserts the claims of what was taken; what turns out to be claimed already is dropped.
+    fn insert_claims(&mut self, s: u32) {
+        let place = self.place(s);
+        for a in self.client(s).taken.clone() {
+            let it = &mut self.log[a];
+            match it.claim {
+                Row::Absent => it.claim = Row::Open,
+                Row::Open => assert_eq!(self.held[&a].owner, s),
+                Row::Committed => {
+                    self.memory.frontier().discard(&mut self.roots[place], it.lane.0, it.entry.id);
+                    self.held.remove(&a);
+                    self.client(s).taken.retain(|&other| other != a);
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, s: u32, a: usize, retry: Option<i32>) {
+        let place = self.place(s);
+        let (lane, entry) = (self.log[a].lane, self.log[a].entry);
+        let held = self.held.get(&a);
+        let is_mine = held.is_some_and(|h| match h.state {
+            State::Running => h.claimed,
+            State::Taken => h.owner == s,
+            _ => false,
+        });
+        if is_mine && self.log[a].claim == Row::Absent {
+            return;
+        }
+        let knows = held.is_some_and(|h| !h.is_doomed());
+        match self.memory.frontier().end(&mut self.roots[place], lane.0, entry.id, s) {
+            super::End::Yours(_) => assert!(is_mine),
+            super::End::Busy(_) => return assert!(knows && !is_mine),
+            super::End::Unknown => return assert!(!knows),
+        }
+        let held = self.held.get_mut(&a).unwrap();
+        (held.state, held.owner) = (State::Ending, s);
+        self.log[a].outcome = Row::Open;
+        let retry = retry.map(|priority| self.append(place, lane, priority, Some(entry.rank.job_id), Row::Open));
+        self.client(s).born.extend(retry);
+        self.client(s).ended.push(End { attempt: a, retry });
+    }
+
+    fn take_one(&mut self, s: u32, a: usize, retry: Option<i32>) {
+        let place = self.place(s);
+        let (lane, entry) = (self.log[a].lane, self.log[a].entry);
+        let expected = match self.held.get(&a) {
+            Some(held) if held.is_doomed() => TakeOne::Taken,
+            Some(_) => TakeOne::Busy,
+            None if self.held.len() == self.sizes.running => TakeOne::Full,
+            None => TakeOne::Taken,
+        };
+        let took = self.memory.frontier().take_one(&mut self.roots[place], lane.0, lane.1, s, 0, entry);
+        assert_eq!(took, expected);
+        if took != TakeOne::Taken {
+            return;
+        }
+        match self.held.get_mut(&a) {
+            Some(held) => (held.state, held.owner, held.session) = (State::Taken, s, Some(s)),
+            None => drop(self.held.insert(a, Held::taken(s))),
+        }
+        self.client(s).taken.push(a);
+        self.insert_claims(s);
+        if self.held.contains_key(&a) {
+            self.end(s, a, retry);
+        }
+    }
+
+    fn undo_end(&mut self, s: u32) {
+        let place = self.place(s);
+        let Some(End { attempt: a, retry }) = self.client(s).ended.pop() else { return };
+        if let Some(retry) = retry {
+            self.log[retry].row = Row::Absent;
+            self.client(s).born.retain(|&other| other != retry);
+        }
+        self.log[a].outcome = Row::Absent;
+        self.memory.frontier().unend(&mut self.roots[place], self.log[a].lane.0, self.log[a].entry.id);
+        let held = self.held.get_mut(&a).unwrap();
+        held.state = if held.claimed { State::Running } else { State::Taken };
+    }
+
+    fn undo_take(&mut self, s: u32) {
+        let Some(a) = self.client(s).taken.pop() else { return };
+        // The savepoint before the take is also before everything later: undo the ends first.
+        while self.client(s).ended.iter().any(|end| end.attempt == a) {
+            self.undo_end(s);
+        }
+        if self.log[a].claim == Row::Open {
+            self.log[a].claim = Row::Absent;
+        }
+        self.call_back(s, Callback::GiveBack(a));
+    }
+
+    fn commit(&mut self, s: u32, shuffle: u8) {
+        self.insert_claims(s);
+        let step = self.step;
+        let client = &mut self.clients[s as usize];
+        let (born, taken) = (std::mem::take(&mut client.born), std::mem::take(&mut client.taken));
+        let ended: Vec<usize> = std::mem::take(&mut client.ended).iter().map(|end| end.attempt).collect();
+        for &a in &born {
+            (self.log[a].row, self.log[a].since) = (Row::Committed, step);
+        }
+        taken.iter().for_each(|&a| self.log[a].claim = Row::Committed);
+        ended.iter().for_each(|&a| self.log[a].outcome = Row::Committed);
+        let callbacks = &mut client.callbacks;
+        callbacks.extend(born.into_iter().map(Callback::Push));
+        callbacks.extend(taken.into_iter().map(Callback::Claimed));
+        callbacks.extend(ended.into_iter().map(Callback::Ended));
+        if !callbacks.is_empty() {
+            let by = shuffle as usize % callbacks.len();
+            callbacks.rotate_left(by);
+        }
+    }
+
+    fn abort(&mut self, s: u32) {
+        let client = &mut self.clients[s as usize];
+        let (born, taken) = (std::mem::take(&mut client.born), std::mem::take(&mut client.taken));
+        let ended: Vec<usize> = std::mem::take(&mut client.ended).iter().map(|end| end.attempt).collect();
+        born.iter().for_each(|&a| self.log[a].row = Row::Absent);
+        for &a in &taken {
+            if self.log[a].claim == Row::Open {
+                self.log[a].claim = Row::Absent;
+            }
+        }
+        ended.iter().for_each(|&a| self.log[a].outcome = Row::Absent);
+        let only_ended = ended.into_iter().filter(|a| !taken.contains(a));
+        client.callbacks.extend(only_ended.map(Callback::Unend));
+        client.callbacks.extend(taken.iter().copied().map(Callback::GiveBack));
+    }
+
+    fn call_back(&mut self, s: u32, callback: Callback) {
+        let place = self.place(s);
+        let (Callback::Push(a)
+        | Callback::Claimed(a)
+        | Callback::GiveBack(a)
+        | Callback::Ended(a)
+        | Callback::Unend(a)) = callback;
+        let (lane, entry, now) = (self.log[a].lane, self.log[a].entry, self.now);
+        let root = &mut self.roots[place];
+        match callback {
+            Callback::Push(_) => {
+                self.log[a].told = true;
+                let expected = self.expects_push(a);
+                assert_eq!(self.memory.frontier().push(lane.0, lane.1, entry), expected);
+                self.woken_first(expected);
+            }
+            Callback::Claimed(_) => {
+                let (deadline, bound) = (now + 5 + a as i64 % 7, a.is_multiple_of(2));
+                self.memory.frontier().claimed(root, lane.0, entry.id, 5, deadline, bound);
+                if let Some(held) = self.held.get_mut(&a) {
+                    (held.claimed, held.bound) = (true, bound);
+                    (held.deadline, held.longest) = (held.deadline.max(deadline), held.longest.max(5));
+                    if held.state == State::Taken {
+                        held.state = State::Running;
+                    }
+                }
+            }
+            Callback::GiveBack(_) => {
+                let held = self.held.get_mut(&a).unwrap();
+                let expected = if held.cancel {
+                    (held.state, held.deadline) = (State::Running, i64::MIN);
+                    None
+                } else {
+                    self.held.remove(&a);
+                    // Whoever took it saw it: from now on the frontier knows of it.
+                    self.log[a].told |= self.log[a].is_visible();
+                    self.expects_push(a)
+                };
+                let root = &mut self.roots[place];
+                assert_eq!(self.memory.frontier().give_back(root, lane.0, entry.id), expected);
+                self.woken_first(expected);
+            }
+            Callback::Ended(_) => {
+                self.memory.frontier().ended(root, lane.0, entry.id);
+                self.held.remove(&a);
+            }
+            Callback::Unend(_) => {
+                self.memory.frontier().unend(root, lane.0, entry.id);
+                let held = self.held.get_mut(&a).unwrap();
+                held.state = State::Running;
+            }
+        }
+    }
+
+    // ---- looking for jobs
+
+    fn take(&mut self, s: u32, lane: LaneKey, want: usize) -> Take {
+        let jobs = self.jobs(lane);
+        let had_slot = self.slot(lane).is_some();
+        let mut out = vec![Ready::default(); want];
+        let answer = self.memory.frontier().take(lane.0, lane.1, s, 0, &mut out);
+        let flag = self.refiller(lane).is_some();
+        match answer {
+            Take::Some { taken, .. } => out.truncate(taken),
+            _ => out.clear(),
+        }
+        assert!(out.is_sorted_by(|one, two| one.rank < two.rank), "out of order");
+        for entry in &out {
+            let a = self.by_id[&(lane.0, entry.id)];
+            assert_eq!((self.log[a].lane, self.log[a].entry), (lane, *entry));
+            assert!(self.held.insert(a, Held::taken(s)).is_none(), "handed out twice");
+            self.client(s).taken.push(a);
+        }
+        for (rank, a) in jobs.iter().filter(|job| out.last().is_some_and(|last| job.0 <= last.rank)) {
+            assert!(out.iter().any(|entry| entry.id == self.log[*a].entry.id), "{rank:?} was passed over");
+        }
+        match answer {
+            Take::Some { taken, .. } => assert!(taken > 0),
+            Take::Empty => assert!(jobs.is_empty() && !flag, "there are jobs: {jobs:?}"),
+            Take::Refill => assert!(!flag),
+            Take::Refilling => assert!(flag),
+            Take::Full => assert_eq!(self.held.len(), self.sizes.running),
+            Take::NoLane => assert!(!had_slot && self.pinned_by_others(u32::MAX, &[]) == self.sizes.lanes),
+        }
+        answer
+    }
+
+    fn step_look(&mut self, s: u32, how: u8) {
+        let Some(mut look) = self.client(s).look.take() else { return };
+        let instance = look.instance;
+        look.lanes.retain(|&lane| self.is_alive((instance, lane)));
+        if look.asleep {
+            // Latches are set for other reasons too: now and then a sleeper looks without being woken.
+            if !self.woken[s as usize] && !how.is_multiple_of(8) {
+                self.client(s).look = Some(look);
+                return;
+            }
+            (look.asleep, look.at) = (false, 0);
+        }
+        if look.lanes.is_empty() {
+            return self.leave(s);
+        }
+        if let Some(&lane) = look.lanes.get(look.at) {
+            let key = (instance, lane);
+            if self.paused.contains(&key) {
+                look.at += 1;
+            } else {
+                match self.take(s, key, look.want) {
+                    Take::Some { refill, .. } => {
+                        self.vain_refills = 0;
+                        self.leave(s);
+                        if refill && how.is_multiple_of(2) {
+                            self.begin_refill(s, key, how);
+                        }
+                        return;
+                    }
+                    Take::Refill => {
+                        self.begin_refill(s, key, how);
+                        self.vain_refills += 1;
+                    }
+                    Take::Refilling | Take::Empty => look.at += 1,
+                    Take::Full | Take::NoLane => return self.leave(s),
+                }
+            }
+        } else if self.client(s).has_transaction() {
+            // Nobody sleeps with a transaction open.
+            return self.leave(s);
+        } else {
+            let lanes: Vec<_> = look.lanes.iter().map(|&l| (l, self.paused.contains(&(instance, l)))).collect();
+            let keys: Vec<_> = look.lanes.iter().map(|&lane| (instance, lane)).collect();
+            let answer = self.memory.frontier().wait(s, instance, &lanes);
+            self.get_up(s);
+            match answer {
+                Wait::Sleep => {
+                    for &key in &keys {
+                        let open = !self.paused.contains(&key) && self.refiller(key).is_none();
+                        assert!(!open || self.jobs(key).is_empty(), "it may sleep beside {:?}", self.jobs(key));
+                        self.sleepers.entry(key).or_default().push_back(s);
+                    }
+                    look.asleep = true;
+                    self.woken[s as usize] = false;
+                    let refilled = |key| !self.paused.contains(key) && self.refiller(*key).is_some();
+                    self.for_refill[s as usize] = keys.iter().any(refilled);
+                }
+                Wait::Look => look.at = 0,
+                Wait::NoLane => {
+                    assert!(self.pinned_by_others(s, &keys) + keys.len() > self.sizes.lanes);
+                    return self.leave(s);
+                }
+            }
+        }
+        self.client(s).look = Some(look);
+    }
+
+    fn go_on(&mut self, s: u32, how: u8) {
+        if self.client(s).refill.is_some() {
+            self.step_refill(s, how);
+        } else {
+            self.step_look(s, how);
+        }
+    }
+
+    fn settle(&mut self, s: u32) {
+        let most = 2 * LANES + self.held.values().filter(|held| held.recovered).count();
+        self.vain_refills = 0;
+        for how in (0..=255).cycle() {
+            let client = self.client(s);
+            let looks = client.look.as_ref().is_some_and(|look| !look.asleep);
+            if client.refill.is_none() && !looks && !self.woken[s as usize] {
+                return;
+            }
+            self.go_on(s, how);
+            assert!(self.vain_refills <= most, "refills for ever");
+            self.check();
+        }
+    }
+
+    // ---- refilling
+
+    fn begin_refill(&mut self, s: u32, lane: LaneKey, how: u8) {
+        let was_free = self.refiller(lane).is_none();
+        let from = self.memory.frontier().refill_begin(lane.0, lane.1, s);
+        let Some(from) = from else { return };
+        assert!(was_free, "two refill one lane");
+        self.client(s).refill = Some(Refill {
+            lane,
+            snapshot: None,
+            judges_late: how.is_multiple_of(2),
+            after: (from, i64::MAX),
+            found: Vec::new(),
+            over: false,
+            orphaned: false,
+        });
+    }
+
+    /// Whether the reader has this row still before it.
+    fn will_read(&self, refill: &Refill, a: usize) -> bool {
+        let it = &self.log[a];
+        let is_seen = refill.judges_late || refill.snapshot.is_none_or(|taken| it.since <= taken);
+        !refill.over
+            && it.lane == refill.lane
+            && it.is_visible()
+            && is_seen
+            && (it.entry.rank, it.entry.id) > refill.after
+    }
+
+    fn step_refill(&mut self, s: u32, how: u8) {
+        let Some(mut refill) = self.client(s).refill.take() else { return };
+        if refill.over {
+            self.client(s).refill = Some(refill);
+            return self.end_refill(s);
+        }
+        if refill.snapshot.is_none() {
+            refill.snapshot = Some(self.step);
+        } else {
+            let unread = (0..self.log.len()).filter(|&a| self.will_read(&refill, a));
+            let next = unread.min_by_key(|&a| (self.log[a].entry.rank, self.log[a].entry.id));
+            match next {
+                Some(a) if !how.is_multiple_of(3) => {
+                    let it = &self.log[a];
+                    refill.after = (it.entry.rank, it.entry.id);
+                    if it.claim != Row::Committed {
+                        refill.found.push(it.entry);
+                    }
+                }
+                _ => {
+                    let read_to = next.map_or(Rank::MAX, |a| self.log[a].entry.rank.before());
+                    let found = std::mem::take(&mut refill.found);
+                    let goes_on = self.memory.frontier().refill_push(refill.lane.0, refill.lane.1, s, &found, read_to);
+                    assert!(!(goes_on && refill.orphaned));
+                    refill.over = !goes_on || next.is_none();
+                }
+            }
+        }
+        self.client(s).refill = Some(refill);
+    }
+
+    /// Ends a refill in whatever state it is.
+    fn end_refill(&mut self, s: u32) {
+        let Some(refill) = self.client(s).refill.take() else { return };
+        let lane = refill.lane;
+        assert_eq!(self.memory.frontier().refill_end(lane.0, lane.1, s), !refill.orphaned);
+        self.wake_after_refill(lane);
+    }
+
+    fn wake_after_refill(&mut self, lane: LaneKey) {
+        while let Some(s) = self.memory.frontier().refill_wake(lane.0, lane.1) {
+            let waits_for_it = |other: &&u32| self.for_refill[**other as usize];
+            assert_eq!(self.sleepers[&lane].iter().find(waits_for_it), Some(&s));
+            self.woken(s);
+        }
+        let next = self.memory.frontier().pass_on(lane.0, lane.1);
+        assert!(next.is_none() || next == self.first_sleeper(lane));
+        self.woken_first(next);
+    }
+
+    // ---- steps
+
+    fn run(&mut self, op: &Op) {
+        self.step += 1;
+        self.now += 1;
+        match *op {
+            Op::Step { by, .. } | Op::Quit { by } | Op::Disconnect { by, .. } => {
+                self.run_by(u32::from(by) % self.sizes.sessions as u32, op);
+            }
+            Op::Insert { by, .. }
+            | Op::Look { by, .. }
+            | Op::Settle { by, .. }
+            | Op::Refill { by, .. }
+            | Op::End { by, .. }
+            | Op::TakeOne { by, .. }
+            | Op::UndoEnd { by }
+            | Op::UndoTake { by }
+            | Op::Commit { by, .. }
+            | Op::Abort { by }
+            | Op::Extend { by, .. }
+            | Op::Expire { by }
+            | Op::RequestCancel { by, .. } => {
+                let is_awake = |s: &u32| {
+                    let look = self.clients[*s as usize].look.as_ref();
+                    self.woken[*s as usize] || look.is_none_or(|look| !look.asleep)
+                };
+                let awake: Vec<u32> = (0..self.sizes.sessions as u32).filter(is_awake).collect();
+                if !awake.is_empty() {
+                    self.run_by(awake[by as usize % awake.len()], op);
+                }
+            }
+            _ => self.run_by_nobody(op),
+        }
+    }
+
+    fn run_by(&mut self, s: u32, op: &Op) {
+        let client = self.client(s);
+        let place = client.place;
+        let in_callbacks = !client.callbacks.is_empty();
+        let is_busy = client.look.is_some() || client.refill.is_some();
+        let pick = |from: Vec<usize>, nth: u8| from.get(nth as usize % from.len().max(1)).copied();
+        match *op {
+            Op::Disconnect { place, .. } => return self.disconnect(s, place as usize % PLACES),
+            Op::Extend { nth, lease, .. } => {
+                let Some(a) = pick(self.attempts(place), nth) else { return };
+                let (deadline, lease) = (self.now + i64::from(lease), i64::from(lease));
+                let (lane, entry) = (self.log[a].lane, self.log[a].entry);
+                let held = self.held.get_mut(&a).filter(|held| !held.is_doomed());
+                let extended = self.memory.frontier().extend(&mut self.roots[place], lane.0, entry.id, lease, deadline);
+                assert_eq!(extended.map(|entry| entry.deadline), held.is_some().then_some(deadline));
+                if let Some(held) = held {
+                    (held.deadline, held.longest) = (deadline, held.longest.max(lease));
+                }
+                return;
+            }
+            Op::RequestCancel { nth, .. } => {
+                let Some(a) = pick(self.attempts(place), nth) else { return };
+                let held = self.held.get_mut(&a);
+                let known = self.memory.frontier().request_cancel(self.log[a].lane.0, self.log[a].entry.id);
+                assert_eq!(known, held.is_some());
+                held.into_iter().for_each(|held| held.cancel = true);
+                return;
+            }
+            _ if in_callbacks => {
+                let callback = self.client(s).callbacks.remove(0);
+                return self.call_back(s, callback);
+            }
+            Op::Step { how, .. } if is_busy => return self.go_on(s, how),
+            Op::Step { .. } => return self.insert_claims(s),
+            Op::Quit { .. } | Op::Abort { .. } => {
+                self.end_refill(s);
+                if self.client(s).look.is_some() {
+                    self.leave(s);
+                }
+                if matches!(op, Op::Abort { .. }) {
+                    self.abort(s);
+                }
+                return;
+            }
+            Op::Settle { .. } if is_busy => return self.settle(s),
+            _ if is_busy => return self.go_on(s, self.step as u8),
+            _ => {}
+        }
+        match *op {
+            Op::Insert { lane, priority, .. } => {
+                let lane = self.lane(place, lane);
+                let a = self.append(place, lane, i32::from(priority % 3), None, Row::Open);
+                self.client(s).born.push(a);
+            }
+            Op::Look { lanes, want, .. } | Op::Settle { lanes, want, .. } => {
+                let mut wanted: Vec<i32> = self.lanes[place].to_vec();
+                wanted.rotate_left(self.nth_lane(lanes));
+                wanted.truncate([1, 1, 2, 3][lanes as usize / 6 % 4]);
+                let want = 1 + want as usize % 3;
+                let instance = self.instances[place];
+                self.client(s).look = Some(Look { instance, lanes: wanted, at: 0, want, asleep: false });
+                if matches!(op, Op::Settle { .. }) {
+                    self.settle(s);
+                }
+            }
+            Op::Refill { lane, .. } => self.begin_refill(s, self.lane(place, lane), lane),
+            Op::End { nth, retry, .. } => {
+                let Some(a) = pick(self.held_of(place), nth) else { return };
+                let same = self.log[a].entry.rank.priority;
+                self.end(s, a, retry.map(|r| if r.is_multiple_of(2) { same } else { i32::from(r % 3) }));
+            }
+            Op::TakeOne { nth, priority, .. } => {
+                let Some(a) = pick(self.attempts(place), nth) else { return };
+                self.take_one(s, a, priority.map(|p| i32::from(p % 3)));
+            }
+            Op::UndoEnd { .. } => self.undo_end(s),
+            Op::UndoTake { .. } => self.undo_take(s),
+            Op::Commit { shuffle, .. } => self.commit(s, shuffle),
+            Op::Expire { .. } => {
+                let Some(entry) = self.memory.frontier().expired(self.roots[place], self.now) else { return };
+                let a = self.by_id[&(entry.instance, entry.id)];
+                assert!(self.held[&a].deadline <= self.now);
+                if entry.is_doomed() {
+                    self.take_one(s, a, None);
+                } else {
+                    self.end(s, a, Some(entry.rank.priority));
+                }
+                assert!(!self.held.contains_key(&a) || self.held[&a].owner == s);
+            }
+            _ => unreachable!(),
+        }
+    }
+
+    fn run_by_nobody(&mut self, op: &Op) {
+        let pick = |from: Vec<usize>, nth: u8| from.get(nth as usize % from.len().max(1)).copied();
+        match *op {
+            Op::Pause { place, lane } => {
+                let lane = self.lane(place as usize % PLACES, lane);
+                self.paused.insert(lane);
+                self.memory.frontier().set_paused(lane.0, lane.1, true);
+            }
+            Op::Resume { place, lane } => {
+                let lane = self.lane(place as usize % PLACES, lane);
+                self.paused.remove(&lane);
+                self.memory.frontier().set_paused(lane.0, lane.1, false);
+                self.wake_all(lane);
+            }
+            Op::ForeignInsert { place, lane, priority } => {
+                let place = place as usize % PLACES;
+                self.append(place, self.lane(place, lane), i32::from(priority % 3), None, Row::Committed);
+            }
+            Op::ForeignClaim { place, nth } => {
+                let mut free = self.attempts(place as usize % PLACES);
+                free.retain(|a| self.log[*a].claim == Row::Absent && !self.held.contains_key(a));
+                if let Some(a) = pick(free, nth) {
+                    self.log[a].claim = Row::Committed;
+                }
+            }
+            Op::Distrust { place } => {
+                let instance = self.instances[place as usize % PLACES];
+                self.memory.frontier().distrust(instance);
+                for it in self.log.iter_mut().filter(|it| it.lane.0 == instance) {
+                    it.told |= it.is_visible();
+                }
+                self.wake_instance(instance);
+            }
+            Op::Recover { place, nth } => {
+                let place = place as usize % PLACES;
+                let mut lost = self.attempts(place);
+                lost.retain(|&a| {
+                    let it = &self.log[a];
+                    it.claim == Row::Committed && it.outcome == Row::Absent && !self.held.contains_key(&a)
+                });
+                if let Some(a) = pick(lost, nth) {
+                    self.recover(place, a);
+                }
+            }
+            Op::DropLane { place, lane } => {
+                let place = place as usize % PLACES;
+                let key = self.lane(place, lane);
+                if self.is_locked(place) {
+                    return;
+                }
+                self.wake_all(key);
+                self.memory.frontier().drop_lane(&mut self.roots[place], key.0, key.1);
+                self.drop_attempts(|lane| lane == key);
+                let fresh = self.lanes.iter().flatten().max().unwrap() + 1;
+                let nth = self.nth_lane(lane);
+                self.lanes[place][nth] = fresh;
+            }
+            Op::DropInstance { place } => {
+                let place = place as usize % PLACES;
+                let instance = self.instances[place];
+                if self.is_locked(place) {
+                    return;
+                }
+                self.wake_instance(instance);
+                self.memory.frontier().drop_instance(&mut self.roots[place], instance);
+                assert_eq!(self.roots[place], 0);
+                self.drop_attempts(|lane| lane.0 == instance);
+                let refills = self.clients.iter_mut().filter_map(|client| client.refill.as_mut());
+                refills.filter(|refill| refill.lane.0 == instance).for_each(|refill| refill.orphaned = true);
+                self.instances[place] = self.instances.iter().max().unwrap() + 1;
+            }
+            Op::Crash => {
+                for s in 0..self.sizes.sessions as u32 {
+                    self.abort(s);
+                    let place = self.place(s);
+                    *self.client(s) = Client { place, ..Client::default() };
+                }
+                self.memory = Memory::new(self.sizes);
+                self.roots = [0; PLACES];
+                self.held.clear();
+                self.sleepers.clear();
+                self.woken.fill(false);
+                self.log.iter_mut().for_each(|it| it.told |= it.is_visible());
+            }
+            _ => unreachable!(),
+        }
+    }
+
+    /// Whether a transaction holds locks that a drop would wait for.
+    fn is_locked(&self, place: usize) -> bool {
+        self.clients.iter().any(|c| c.place == place && (c.has_transaction() || !c.callbacks.is_empty()))
+    }
+
+    fn drop_attempts(&mut self, which: impl Fn(LaneKey) -> bool) {
+        self.log.iter_mut().filter(|it| which(it.lane)).for_each(|it| it.dropped = true);
+        self.held.retain(|&a, _| !which(self.log[a].lane));
+        self.paused.retain(|&lane| !which(lane));
+    }
+
+    fn recover(&mut self, place: usize, a: usize) {
+        let (lane, entry) = (self.log[a].lane, self.log[a].entry);
+        let deadline = self.now + a as i64 % 5;
+        let fits = self.held.len() < self.sizes.running;
+        let recovered = Running {
+            id: entry.id,
+            instance: lane.0,
+            lane: lane.1,
+            rank: entry.rank,
+            place: entry.place,
+            deadline,
+            longest: 5,
+            state: State::Running,
+            ..Running::default()
+        };
+        assert_eq!(self.memory.frontier().recover(&mut self.roots[place], recovered), fits);
+        if fits {
+            let held = Held {
+                state: State::Running,
+                session: None,
+                deadline,
+                longest: 5,
+                claimed: true,
+                recovered: true,
+                ..Held::taken(0)
+            };
+            self.held.insert(a, held);
+        }
+    }
+
+    /// The connection ends, at whatever point, and another takes its number.
+    fn disconnect(&mut self, s: u32, to: usize) {
+        self.run_callbacks(s);
+        self.abort(s);
+        self.run_callbacks(s);
+        let refill = self.client(s).refill.take().filter(|refill| !refill.orphaned);
+        let abandoned = self.memory.frontier().refill_abandon(s);
+        assert_eq!(abandoned, refill.map(|refill| refill.lane));
+        if let Some(lane) = abandoned {
+            self.wake_after_refill(lane);
+        }
+        self.leave(s);
+        let place = self.place(s);
+        let mut due = 0;
+        for a in self.held_of(place) {
+            let held = self.held.get_mut(&a).unwrap();
+            if held.session == Some(s) {
+                held.session = None;
+                if held.bound {
+                    held.deadline = i64::MIN;
+                    due += usize::from(held.state == State::Running);
+                }
+            }
+        }
+        assert_eq!(self.memory.frontier().session_ended(&mut self.roots[place], self.instances[place], s), due);
+        self.client(s).place = to;
+    }
+
+    fn run_callbacks(&mut self, s: u32) {
+        for callback in std::mem::take(&mut self.client(s).callbacks) {
+            self.call_back(s, callback);
+        }
+    }
+
+    /// Lets everybody finish, then takes all there is: nothing was lost, and the order holds to the end.
+    fn drain(&mut self) {
+        for s in 0..self.sizes.sessions as u32 {
+            self.disconnect(s, 0);
+        }
+        for place in 0..PLACES {
+            self.end_all(place);
+        }
+        for place in 0..PLACES {
+            for lane in 0..LANES as u8 {
+                let key = self.lane(place, lane);
+                self.run_by_nobody(&Op::Resume { place: place as u8, lane });
+                let jobs = self.jobs(key);
+                let mut got = Vec::new();
+                loop {
+                    self.end_all(place);
+                    self.run_by(0, &Op::Settle { by: 0, lanes: lane, want: 1 });
+                    if self.clients[0].look.is_some() {
+                        break;
+                    }
+                    self.insert_claims(0);
+                    got.extend(self.clients[0].taken.iter().map(|&a| (self.log[a].entry.rank, a)));
+                    self.commit(0, 0);
+                    self.run_callbacks(0);
+                    self.check();
+                }
+                assert!(got.is_sorted());
+                assert!(jobs.iter().all(|job| got.contains(job)), "lost: {jobs:?}, found: {got:?}");
+            }
+        }
+    }
+
+    fn end_all(&mut self, place: usize) {
+        self.disconnect(0, place);
+        for a in self.held_of(place) {
+            if self.held[&a].is_doomed() {
+                self.take_one(0, a, None);
+            } else {
+                self.end(0, a, None);
+            }
+        }
+        self.commit(0, 0);
+        self.run_callbacks(0);
+        assert!(self.held_of(place).is_empty());
+    }
+
+    // ---- the promises
+
+    fn check(&mut self) {
+        self.check_lanes();
+        self.check_running();
+        self.check_coverage();
+        self.check_sleepers();
+    }
+
+    fn check_lanes(&mut self) {
+        let used: Vec<u32> =
+            (0..self.sizes.lanes as u32).filter(|&s| self.memory.lanes[s as usize].is_used()).collect();
+        assert_eq!(self.memory.head.lanes as usize, used.len());
+        assert_eq!(self.memory.lane_index.iter().filter(|b| !b.is_empty()).count(), used.len());
+        for slot in used {
+            let lane = self.memory.lanes[slot as usize];
+            let key = (lane.instance, lane.id);
+            let mut frontier = self.memory.frontier();
+            assert_eq!(frontier.lane_slot(key.0, key.1), Some(slot));
+            let ring = frontier.ring(slot);
+            let ready: Vec<Ready> = (0..ring.len()).map(|nth| ring.get(nth)).collect();
+            assert!(ready.is_sorted_by(|one, two| one.rank < two.rank));
+            for entry in ready {
+                let a = self.by_id[&(key.0, entry.id)];
+                assert_eq!((self.log[a].lane, self.log[a].entry), (key, entry));
+                assert_ne!(self.log[a].row, Row::Open, "seen before its commit");
+                assert!(self.held.get(&a).is_none_or(|held| held.recovered), "both ready and taken");
+            }
+            assert_eq!(lane.refiller.checked_sub(1), self.refiller(key).map(|(s, _)| s));
+            assert_eq!(lane.waiters_first != 0, self.has_sleepers(key));
+            assert!(!self.has_sleepers(key) || (lane.paused != 0) == self.paused.contains(&key));
+        }
+        for (&lane, queue) in &self.sleepers {
+            assert!(queue.is_empty() || self.memory.frontier().lane_slot(lane.0, lane.1).is_some());
+        }
+    }
+
+    fn check_running(&mut self) {
+        let mut seen = 0;
+        for place in 0..PLACES {
+            let instance = self.instances[place];
+            let frontier = self.memory.frontier();
+            let mut from = 0;
+            while let Some((next, entry)) = frontier.next_running(instance, from) {
+                from = next;
+                seen += 1;
+                let a = self.by_id[&(instance, entry.id)];
+                let held = &self.held[&a];
+                assert_eq!(frontier.running_slot(instance, entry.id), Some(next - 1));
+                assert_eq!(
+                    (entry.lane, entry.rank, entry.place),
+                    (self.log[a].lane.1, self.log[a].entry.rank, self.log[a].entry.place)
+                );
+                assert_eq!((entry.state, entry.session.checked_sub(1)), (held.state, held.session));
+                assert!(held.state == State::Running || entry.owner == held.owner);
+                assert_eq!((entry.deadline, entry.longest), (held.deadline, held.longest));
+                assert_eq!(
+                    (entry.bound != 0, entry.claimed != 0, entry.cancel != 0),
+                    (held.bound, held.claimed, held.cancel)
+                );
+            }
+            let runs = |a: &usize| self.held[a].state == State::Running;
+            let next = self.held_of(place).iter().filter(|a| runs(a)).map(|a| self.held[a].deadline).min();
+            let frontier = self.memory.frontier();
+            assert_eq!(frontier.next_deadline(self.roots[place]), next);
+            let expired = frontier.expired(self.roots[place], self.now).map(|entry| entry.deadline);
+            assert_eq!(expired, next.filter(|&deadline| deadline <= self.now));
+        }
+        let head = self.memory.head;
+        assert_eq!((seen, head.running as usize), (self.held.len(), self.held.len()));
+        assert_eq!(self.memory.running_index.iter().filter(|b| !b.is_empty()).count(), seen);
+        let (mut free, mut at) = (0, head.free);
+        while at != 0 && free <= self.sizes.running {
+            free += 1;
+            assert_eq!(self.memory.running[at as usize - 1].state, State::Free);
+            at = self.memory.running[at as usize - 1].next;
+        }
+        assert_eq!(free + seen, head.fresh as usize, "the free list");
+    }
+
+    fn check_coverage(&mut self) {
+        for a in 0..self.log.len() {
+            let it = &self.log[a];
+            if !it.told || !it.is_unclaimed() || self.held.contains_key(&a) {
+                continue;
+            }
+            let (key, entry) = (it.lane, it.entry);
+            let mut frontier = self.memory.frontier();
+            let Some(slot) = frontier.lane_slot(key.0, key.1) else { continue };
+            let ring = frontier.ring(slot);
+            if ring.search(entry.rank).is_ok_and(|nth| ring.get(nth).id == entry.id) {
+                continue;
+            }
+            let lane = self.memory.lanes[slot as usize];
+            assert!(entry.rank > lane.horizon(), "lost: {entry:?} in {lane:?}");
+            if let Some((_, refill)) = self.refiller(key) {
+                let will_come = self.will_read(refill, a) || refill.found.contains(&entry) || refill.over;
+                assert!(entry.rank > lane.spill || will_come, "the refill will miss {entry:?} in {lane:?}");
+            }
+        }
+    }
+
+    fn check_sleepers(&mut self) {
+        for s in 0..self.sizes.sessions as u32 {
+            assert_eq!(self.memory.frontier().is_woken(s), self.woken[s as usize]);
+        }
+        for (&lane, queue) in &self.sleepers {
+            let for_refill = queue.iter().filter(|&&s| self.for_refill[s as usize]);
+            for &s in for_refill {
+                let waits_for = self.sleepers.iter().filter(|(_, queue)| queue.contains(&s));
+                assert!(
+                    waits_for.into_iter().any(|(lane, _)| self.refiller(*lane).is_some()),
+                    "{s} sleeps for no refill"
+                );
+            }
+            if queue.is_empty() || self.paused.contains(&lane) || self.jobs(lane).is_empty() {
+                continue;
+            }
+            let looks = |(s, client): (usize, &Client)| {
+                let look = client.look.as_ref();
+                self.woken[s] && look.is_some_and(|look| look.instance == lane.0 && look.lanes.contains(&lane.1))
+            };
+            let somebody_looks = self.clients.iter().enumerate().any(looks);
+            assert!(somebody_looks || self.refiller(lane).is_some(), "{queue:?} sleep beside {:?}", self.jobs(lane));
+        }
+    }
+}
+
+fn sizes() -> impl Strategy<Value = Sizes> {
+    let tiny = (1usize..=5, 2usize..=8, 1usize..=3, 3usize..=5);
+    let larger = (8usize..=16, 16usize..=24, 4usize..=8, 3usize..=6);
+    prop_oneof![3 => tiny, 1 => larger].prop_map(|(ready, running, lanes, sessions)| Sizes {
+        ready,
+        running,
+        lanes,
+        sessions,
+    })
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let n = any::<u8>;
+    let maybe = any::<Option<u8>>;
+    prop_oneof![
+        200 => (n(), n()).prop_map(|(by, how)| Op::Step { by, how }),
+        150 => (n(), n(), n()).prop_map(|(by, lane, priority)| Op::Insert { by, lane, priority }),
+        80 => (n(), n(), n()).prop_map(|(by, lanes, want)| Op::Look { by, lanes, want }),
+        10 => (n(), n(), n()).prop_map(|(by, lanes, want)| Op::Settle { by, lanes, want }),
+        20 => (n(), n()).prop_map(|(by, lane)| Op::Refill { by, lane }),
+        15 => n().prop_map(|by| Op::Quit { by }),
+        60 => (n(), n(), maybe()).prop_map(|(by, nth, retry)| Op::End { by, nth, retry }),
+        20 => (n(), n(), maybe()).prop_map(|(by, nth, priority)| Op::TakeOne { by, nth, priority }),
+        10 => n().prop_map(|by| Op::UndoEnd { by }),
+        10 => n().prop_map(|by| Op::UndoTake { by }),
+        120 => (n(), n()).prop_map(|(by, shuffle)| Op::Commit { by, shuffle }),
+        20 => n().prop_map(|by| Op::Abort { by }),
+        8 => (n(), n()).prop_map(|(by, place)| Op::Disconnect { by, place: u8::from(place % 4 == 0) }),
+        10 => (n(), n(), n()).prop_map(|(by, nth, lease)| Op::Extend { by, nth, lease }),
+        20 => n().prop_map(|by| Op::Expire { by }),
+        10 => (n(), n()).prop_map(|(by, nth)| Op::RequestCancel { by, nth }),
+        3 => (n(), n()).prop_map(|(place, lane)| Op::Pause { place, lane }),
+        5 => (n(), n()).prop_map(|(place, lane)| Op::Resume { place, lane }),
+        5 => (n(), n(), n()).prop_map(|(place, lane, priority)| Op::ForeignInsert { place, lane, priority }),
+        5 => (n(), n()).prop_map(|(place, nth)| Op::ForeignClaim { place, nth }),
+        3 => n().prop_map(|place| Op::Distrust { place }),
+        5 => (n(), n()).prop_map(|(place, nth)| Op::Recover { place, nth }),
+        1 => (n(), n()).prop_map(|(place, lane)| Op::DropLane { place, lane }),
+        1 => n().prop_map(|place| Op::DropInstance { place }),
+        1 => Just(Op::Crash),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, max_shrink_iters: 50_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_promise_holds_after_every_step(sizes in sizes(), ops in prop::collection::vec(op(), 1..300)) {
+        let mut world = World::new(sizes);
+        for op in &ops {
+            world.run(op);
+            world.check();
+        }
+        world.drain();
+    }
+}

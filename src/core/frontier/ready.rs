@@ -45,6 +45,10 @@ impl Ring<'_> {
         self.slots[self.at(nth)]
     }
 
+    pub fn first(&self) -> Option<Ready> {
+        (self.len() > 0).then(|| self.get(0))
+    }
+
     pub fn last(&self) -> Option<Ready> {
         (self.len() > 0).then(|| self.get(self.len() - 1))
     }

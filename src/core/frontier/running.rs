@@ -41,13 +41,15 @@ pub struct Running {
     pub rank: Rank,
     /// Where its row lies.
     pub place: Place,
-    /// The longest lease it was given, in microseconds.
+    /// The lease of its claim, in microseconds: what a plain heartbeat grants again.
     pub lease: i64,
+    /// The longest lease it was given; a longer one is noted in the log.
+    pub longest: i64,
     /// When the lease ends, monotonic microseconds; counts only while `state` is `Running`.
     pub deadline: i64,
     /// The session whose open transaction has it (`Taken`, `Ending`).
     pub owner: u32,
-    /// The session that claimed it; 0 when that is unknown or its connection has ended.
+    /// Number plus one of the session that claimed it; 0 when that is unknown or its connection has ended.
     pub session: u32,
     /// Process id of the claimer, for people.
     pub pid: i32,
@@ -57,8 +59,25 @@ pub struct Running {
     pub bound: u8,
     /// 1: the claim is committed.
     pub claimed: u8,
+    /// 1: somebody asked for it to be cancelled.
+    pub cancel: u8,
     pub(super) timed: u8,
     pub(super) child: u32,
     pub(super) next: u32,
     pub(super) prev: u32,
+}
+
+impl Running {
+    /// Nobody claimed it, nobody is about to, and it is to be cancelled; kept here so that nobody takes it
+    /// to run it.
+    pub fn is_doomed(&self) -> bool {
+        self.state == State::Running && self.claimed == 0
+    }
+}
+
+impl Running {
+    /// An entry for this attempt that says nothing yet.
+    pub fn of(id: i64) -> Self {
+        Self { id, ..Self::default() }
+    }
 }

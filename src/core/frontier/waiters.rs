@@ -4,7 +4,7 @@
 //! takes it out of all lists, so that one job wakes one sleeper. Links are node numbers plus one;
 //! zero is none.
 
-use super::{Frontier, Rank};
+use super::Frontier;
 
 /// How many lanes one session can wait for at once.
 pub const LANES: usize = 8;
@@ -22,8 +22,9 @@ struct Node {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Session {
     nodes: [Node; LANES],
+    /// The lane for which it was woken, slot plus one; 0: it was not woken since it began to wait.
+    woken_for: u32,
     waiting: u8,
-    woken: u8,
     for_refill: u8,
 }
 
@@ -33,26 +34,28 @@ fn node(sessions: &mut [Session], link: u32) -> &mut Node {
 }
 
 impl Frontier<'_> {
-    /// Puts a session to the end of the lists of these lanes (slot numbers). `for_refill`: it waits for
-    /// the end of somebody's refill and wants to know even when that found nothing.
-    pub(super) fn enlist(&mut self, session: u32, lanes: &[u32], for_refill: bool) {
-        self.delist(session);
-        for (k, &lane) in lanes.iter().take(LANES).enumerate() {
-            let this = session * LANES as u32 + k as u32 + 1;
-            let last = self.lanes[lane as usize].waiters_last;
-            *node(self.sessions, this) = Node { lane_plus_one: lane + 1, prev: last, next: 0 };
-            if last == 0 {
-                self.lanes[lane as usize].waiters_first = this;
-            } else {
-                node(self.sessions, last).next = this;
-            }
-            self.lanes[lane as usize].waiters_last = this;
+    /// Puts a session to the end of a lane's list, as the `nth` lane that it waits for.
+    pub(super) fn enlist(&mut self, session: u32, nth: usize, lane: u32) {
+        let this = session * LANES as u32 + nth as u32 + 1;
+        let last = self.lanes[lane as usize].waiters_last;
+        *node(self.sessions, this) = Node { lane_plus_one: lane + 1, prev: last, next: 0 };
+        if last == 0 {
+            self.lanes[lane as usize].waiters_first = this;
+        } else {
+            node(self.sessions, last).next = this;
         }
-        let entry = &mut self.sessions[session as usize];
-        (entry.waiting, entry.woken, entry.for_refill) = (1, 0, u8::from(for_refill));
+        self.lanes[lane as usize].waiters_last = this;
+        self.sessions[session as usize].waiting = 1;
     }
 
-    fn delist(&mut self, session: u32) {
+    /// Ends the preparations: the session has looked at all its lanes. `for_refill`: it wants to know of the
+    /// end of somebody's refill even when that found nothing.
+    pub(super) fn sleep(&mut self, session: u32, for_refill: bool) {
+        let entry = &mut self.sessions[session as usize];
+        (entry.woken_for, entry.for_refill) = (0, u8::from(for_refill));
+    }
+
+    pub(super) fn delist(&mut self, session: u32) {
         if self.sessions[session as usize].waiting == 0 {
             return;
         }
@@ -74,16 +77,22 @@ impl Frontier<'_> {
         }
     }
 
-    fn wake(&mut self, session: u32) -> u32 {
+    fn wake(&mut self, session: u32, lane: u32) -> u32 {
         self.delist(session);
-        self.sessions[session as usize].woken = 1;
+        self.sessions[session as usize].woken_for = lane + 1;
         session
     }
 
     /// Wakes the first who waits for this lane; the caller sets the latch of the session returned.
     pub(super) fn wake_first(&mut self, lane: u32) -> Option<u32> {
         let first = self.lanes[lane as usize].waiters_first;
-        (first != 0).then(|| self.wake((first - 1) / LANES as u32))
+        (first != 0).then(|| self.wake((first - 1) / LANES as u32, lane))
+    }
+
+    /// Wakes the first who waits for this lane if it would not be in vain.
+    pub(super) fn wake_next(&mut self, lane: u32) -> Option<u32> {
+        let entry = &self.lanes[lane as usize];
+        if entry.may_have_jobs() && entry.paused == 0 { self.wake_first(lane) } else { None }
     }
 
     /// Wakes the first who waits for the end of a refill of this lane.
@@ -92,7 +101,7 @@ impl Frontier<'_> {
         while at != 0 {
             let session = (at - 1) / LANES as u32;
             if self.sessions[session as usize].for_refill != 0 {
-                return Some(self.wake(session));
+                return Some(self.wake(session, lane));
             }
             at = node(self.sessions, at).next;
         }
@@ -101,40 +110,15 @@ impl Frontier<'_> {
 
     /// True once the session was woken since it began to wait.
     pub fn is_woken(&self, session: u32) -> bool {
-        self.sessions[session as usize].woken != 0
+        self.sessions[session as usize].woken_for != 0
     }
 
-    /// Ends a session's wait, from whatever exit. `unused`: it was perhaps woken and has not looked for
-    /// jobs since; then whoever should have the wake-up instead is returned, to have his latch set.
-    pub fn stop_waiting(&mut self, session: u32, instance: u32, lanes: &[i32], unused: bool) -> Option<u32> {
-        let woken = std::mem::take(&mut self.sessions[session as usize].woken) != 0;
+    /// Ends a session's wait, from whatever exit, with jobs or without. If it was woken for a lane that
+    /// (still) may have jobs, the next who waits there is returned, to have his latch set.
+    pub fn stop_waiting(&mut self, session: u32) -> Option<u32> {
         self.delist(session);
-        if !(woken && unused) {
-            return None;
-        }
-        lanes.iter().find_map(|&lane| {
-            let slot = self.lane_slot(instance, lane)?;
-            let entry = &self.lanes[slot as usize];
-            (entry.len > 0 || entry.position < Rank::MAX).then(|| self.wake_first(slot))?
-        })
-    }
-
-    /// Ends the wait of a session that is going away and no longer knows its lanes: they are read from
-    /// its place in the lists; a wake-up it may have swallowed goes to the first waiter of any lane of
-    /// the instance that has jobs.
-    pub fn session_left(&mut self, session: u32, instance: u32) -> Option<u32> {
-        let woken = std::mem::take(&mut self.sessions[session as usize].woken) != 0;
-        self.delist(session);
-        if !woken {
-            return None;
-        }
-        let slot = (0..self.lanes.len()).find(|&slot| {
-            let lane = &self.lanes[slot];
-            lane.is_used()
-                && lane.instance == instance
-                && lane.waiters_first != 0
-                && (lane.len > 0 || lane.position < Rank::MAX)
-        })?;
-        self.wake_first(slot as u32)
+        // The slot may be another lane's by now; then nobody waited, and to wake somebody does no harm.
+        let lane = std::mem::take(&mut self.sessions[session as usize].woken_for).checked_sub(1)?;
+        self.wake_next(lane)
     }
 }

@@ -1,0 +1,74 @@
+# Everything that one does with this tree, as one command each: see `make help`.
+#
+# Needs a Rust toolchain; whatever else is missing, `prepare` installs from Debian's packages. `install` alone
+# changes the server of PG_CONFIG; tests, demo and benchmark use a private copy of it below target/.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help build install test demo bench check lint core-test stage stage-release prepare clean
+
+# PostgreSQL 15 of Debian if it is there, else what the PATH has. Looked up when used: `prepare` may install it.
+PG_CONFIG ?= $(shell ls /usr/lib/postgresql/15/bin/pg_config 2>/dev/null || command -v pg_config)
+MAJOR = $(shell $(PG_CONFIG) --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
+TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
+DESTDIR ?=
+
+# What `prepare` has to look for: the server that was asked for, or else one of the package manager.
+ASKED = $(if $(filter file,$(origin PG_CONFIG)),,$(PG_CONFIG))
+
+export XTASK = $(TARGET)/debug/xtask
+# pgrx finds the server by it, without any configuration below the home directory.
+export PGRX_PG_CONFIG_PATH = $(PG_CONFIG)
+# Other linker flags than cargo's own would make two sets of everything that is compiled.
+export CARGO_PGRX_DISABLE_GC_SECTIONS_WORKAROUND = 1
+# With it, errors of the extension carry a backtrace in their DETAIL.
+unexport RUST_BACKTRACE
+
+# Only the last step of an installation may need more rights: what was compiled belongs to the user.
+INSTALL_AS = $(if $(DESTDIR),,$(shell [ -w "$$($(PG_CONFIG) --pkglibdir)" ] || echo sudo))
+
+FEATURES = --no-default-features --features pg$(MAJOR)
+
+help: ## shows this
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+build: prepare ## builds the extension and its installer, optimised
+	cargo build --release $(FEATURES)
+	cargo build -p xtask
+
+install: build ## installs it into the server of PG_CONFIG, below DESTDIR if given
+	$(INSTALL_AS) $(XTASK) install --library $(TARGET)/release/libpg_queue.so --pg-config $(PG_CONFIG) \
+	  $(if $(DESTDIR),--destdir $(DESTDIR))
+
+test: check stage ## runs all checks and all tests
+	PG_CONFIG=$(TARGET)/debug/server/pg_config cargo test -p queue-tests --no-fail-fast
+
+check: lint core-test ## runs what needs no server: format, lints, unit and property tests
+
+lint: prepare
+	@cargo fmt --version >/dev/null && cargo clippy --version >/dev/null || rustup component add rustfmt clippy
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets $(FEATURES) -- -D warnings
+
+core-test: prepare
+	cargo test -p pg_queue_core -p xtask
+
+stage: prepare ## builds for tests: a private server with the extension in target/debug/server
+	cargo build --workspace $(FEATURES)
+	pgrx-tests/stage $(PG_CONFIG) $(TARGET)/debug/libpg_queue.so $(TARGET)/debug/server
+
+stage-release: build
+	pgrx-tests/stage $(PG_CONFIG) $(TARGET)/release/libpg_queue.so $(TARGET)/release/server
+
+demo: stage-release ## shows what it does, on a throw-away server
+	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run -q -p queue-tests --bin demo
+
+bench: stage-release ## measures it, on a throw-away server
+	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run -q -p queue-tests --bin bench
+
+prepare:
+	@pgrx-tests/prepare $(ASKED)
+
+clean: ## removes all that was built
+	cargo clean
+	if [ -w /var/cache/pg_queue-tests ]; then rm -rf /var/cache/pg_queue-tests; fi

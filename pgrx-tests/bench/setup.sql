@@ -1,0 +1,1 @@
+-- Each script finds what is made here in a new database.

@@ -1,0 +1,228 @@
+-- The functions. None is STRICT: each says itself what NULL means, which is "the default" wherever there
+-- is one. No two share a name, because drivers send parameters without types.
+
+-- Queues ------------------------------------------------------------------------------------------------
+
+CREATE FUNCTION queue.create(
+    queue_name text,
+    max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, backoff text DEFAULT NULL,
+    backoff_base interval DEFAULT NULL, backoff_max interval DEFAULT NULL, backoff_jitter float8 DEFAULT NULL,
+    retention interval DEFAULT NULL, dead_retention interval DEFAULT NULL, dead_letter text DEFAULT NULL,
+    max_running integer DEFAULT NULL, max_running_per_group integer DEFAULT NULL, strict_order boolean DEFAULT NULL,
+    rate_limit integer DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL,
+    stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, if_not_exists boolean DEFAULT false
+) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_create';
+COMMENT ON FUNCTION queue.create IS
+'Makes a queue. Defaults: max_attempts 20, lease 5 minutes, backoff exponential from 10 seconds to 1 day with
+jitter 0.1, retention 1 day, dead_retention 90 days. With if_not_exists an existing queue is altered instead.
+Errors: 42710 it exists, 22023 an option out of range.';
+
+CREATE FUNCTION queue.alter(
+    queue_name text,
+    max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, backoff text DEFAULT NULL,
+    backoff_base interval DEFAULT NULL, backoff_max interval DEFAULT NULL, backoff_jitter float8 DEFAULT NULL,
+    retention interval DEFAULT NULL, dead_retention interval DEFAULT NULL, dead_letter text DEFAULT NULL,
+    max_running integer DEFAULT NULL, max_running_per_group integer DEFAULT NULL, strict_order boolean DEFAULT NULL,
+    rate_limit integer DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL,
+    stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, reset text[] DEFAULT NULL
+) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_alter';
+COMMENT ON FUNCTION queue.alter IS
+'Changes options of a queue; NULL leaves one as it is, reset puts the named ones back to their defaults.
+Errors: 42704 no such queue, 22023 an option out of range.';
+
+CREATE FUNCTION queue.drop(queue_name text, force boolean DEFAULT false)
+    RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_drop';
+COMMENT ON FUNCTION queue.drop IS
+'Removes a queue. Errors: 42704 no such queue, 55000 it has live jobs (unless forced: then they go with it).';
+
+CREATE FUNCTION queue.pause(queue_name text)
+    RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_pause';
+COMMENT ON FUNCTION queue.pause IS
+'Claims from this queue find nothing until queue.resume; running jobs go on, producers too. Errors: 42704.';
+
+CREATE FUNCTION queue.resume(queue_name text)
+    RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_resume';
+COMMENT ON FUNCTION queue.resume IS 'Ends a pause and wakes those who wait. Errors: 42704.';
+
+CREATE FUNCTION queue.purge(queue_name text)
+    RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_purge';
+COMMENT ON FUNCTION queue.purge IS
+'Cancels all jobs of the queue that wait, due or not; running ones go on. Returns how many. Errors: 42704.';
+
+-- Producing ---------------------------------------------------------------------------------------------
+
+CREATE FUNCTION queue.enqueue(
+    queue_name text, payload jsonb DEFAULT '{}', priority integer DEFAULT 0,
+    delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
+    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
+    group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
+    lease interval DEFAULT NULL, headers jsonb DEFAULT NULL
+) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue';
+COMMENT ON FUNCTION queue.enqueue IS
+'Adds a job; it exists if and only if the transaction commits. Smaller priority runs first; delay or run_at,
+at most one of the two. Returns the job''s id. Errors: 42704 no such queue, 22023 an argument out of range.';
+
+CREATE FUNCTION queue.enqueue_many(
+    queue_name text, payloads jsonb[], priority integer DEFAULT 0,
+    delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
+    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
+    group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
+    lease interval DEFAULT NULL, headers jsonb DEFAULT NULL
+) RETURNS SETOF bigint LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_enqueue_many';
+COMMENT ON FUNCTION queue.enqueue_many IS
+'Adds a job per payload, all with the same options, written as a batch. Returns the jobs'' ids in order.
+Errors: as queue.enqueue; 22004 names the payload that is null.';
+
+CREATE FUNCTION queue.enqueue_batch(queue_name text, jobs jsonb)
+    RETURNS SETOF bigint LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_enqueue_batch';
+COMMENT ON FUNCTION queue.enqueue_batch IS
+'Adds a job per object of a JSON array; the fields are payload and the options of queue.enqueue. Returns the
+jobs'' ids in order. Errors: 22023 names the job (from 0) and the field; nothing is added then.';
+
+-- Consuming ---------------------------------------------------------------------------------------------
+
+CREATE FUNCTION queue.claim(
+    queue_name text, max_jobs integer DEFAULT 1, wait interval DEFAULT '0', lease interval DEFAULT NULL,
+    stage text DEFAULT NULL, worker text DEFAULT NULL, session_bound boolean DEFAULT false,
+    completed bigint[] DEFAULT NULL
+) RETURNS SETOF queue.claimed_job LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_claim';
+COMMENT ON FUNCTION queue.claim IS
+'Takes up to max_jobs jobs for this worker, under a lease (default: the job''s, else the queue''s) that starts at
+commit. With wait, sleeps until there is one, at most pg_queue.max_wait and just less than statement_timeout; not
+in a transaction that has written, nor at REPEATABLE READ or above. While it sleeps it holds back vacuum''s
+horizon; CALL queue.wait does not. completed: finish these attempts first, leaving out lost ones.
+session_bound: when this connection ends, its unfinished claims are offered again at once. Errors: 42704 no such
+queue, 22023 an argument out of range, 53400 shared memory is full.';
+
+CREATE FUNCTION queue.claim_any(
+    queue_names text[], max_jobs integer DEFAULT 1, wait interval DEFAULT '0', lease interval DEFAULT NULL,
+    stage text DEFAULT NULL, worker text DEFAULT NULL, session_bound boolean DEFAULT false,
+    completed bigint[] DEFAULT NULL
+) RETURNS SETOF queue.claimed_job LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_claim_any';
+COMMENT ON FUNCTION queue.claim_any IS
+'As queue.claim, from the first of up to 8 queues that has jobs. Errors: as queue.claim.';
+
+CREATE PROCEDURE queue.wait(queue_name text, timeout interval DEFAULT '30 seconds', INOUT has_jobs boolean DEFAULT NULL)
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_wait';
+COMMENT ON PROCEDURE queue.wait IS
+'Sleeps until the queue may have a job, at most timeout and pg_queue.max_wait, and says whether it has. Holds no
+snapshot and no lock meanwhile. Errors: 25001 inside a transaction block or function, 42704 no such queue.';
+
+CREATE FUNCTION queue.complete(id bigint, result jsonb DEFAULT NULL)
+    RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_complete';
+COMMENT ON FUNCTION queue.complete IS
+'The attempt succeeded; counts if and only if the transaction commits. Errors: QJ001 the lease is lost (timed out,
+cancelled, already ended; the detail says which), 55006 another open transaction is ending it, 22023 not an
+attempt''s id.';
+
+CREATE FUNCTION queue.complete_many(ids bigint[])
+    RETURNS SETOF bigint LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_complete_many';
+COMMENT ON FUNCTION queue.complete_many IS
+'The attempts succeeded. Returns those that counted; lost ones are left out. Errors: 22023 not an attempt''s id.';
+
+CREATE FUNCTION queue.fail(id bigint, error text, retry_in interval DEFAULT NULL, fatal boolean DEFAULT false)
+    RETURNS timestamptz LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_fail';
+COMMENT ON FUNCTION queue.fail IS
+'The attempt failed. Returns when the job runs again, by retry_in or the queue''s backoff; NULL: it is dead (fatal,
+or that was the last attempt) or was to be cancelled. The error is cut at pg_queue.max_error_length. Errors: as
+queue.complete.';
+
+CREATE FUNCTION queue.fail_many(ids bigint[], error text, retry_in interval DEFAULT NULL, fatal boolean DEFAULT false)
+    RETURNS SETOF bigint LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_fail_many';
+COMMENT ON FUNCTION queue.fail_many IS
+'The attempts failed with the same error. Returns those that counted; lost ones are left out. Errors: 22023.';
+
+CREATE FUNCTION queue.release(id bigint, delay interval DEFAULT '0')
+    RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_release';
+COMMENT ON FUNCTION queue.release IS
+'Gives the attempt back: the job keeps its place, the attempt is not counted. With delay it waits that long.
+Errors: as queue.complete.';
+
+CREATE FUNCTION queue.release_many(ids bigint[], delay interval DEFAULT '0')
+    RETURNS SETOF bigint LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_release_many';
+COMMENT ON FUNCTION queue.release_many IS
+'Gives the attempts back. Returns those that counted; lost ones are left out. Errors: 22023.';
+
+CREATE FUNCTION queue.extend(id bigint, lease interval DEFAULT NULL,
+                             OUT lease_expires_at timestamptz, OUT is_cancelled boolean)
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_extend';
+COMMENT ON FUNCTION queue.extend IS
+'Heartbeat: the lease (default: the claim''s) starts anew, now. Says until when it runs and whether the job is to be
+cancelled. Not transactional; writes nothing unless the lease is longer than any before. Errors: as queue.complete.';
+
+CREATE FUNCTION queue.extend_many(ids bigint[], lease interval DEFAULT NULL)
+    RETURNS TABLE (id bigint, lease_expires_at timestamptz, is_cancelled boolean)
+    LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_extend_many';
+COMMENT ON FUNCTION queue.extend_many IS 'Heartbeat for many; lost ones are left out. Errors: 22023.';
+
+CREATE FUNCTION queue.progress(id bigint, progress jsonb)
+    RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_progress';
+COMMENT ON FUNCTION queue.progress IS
+'Remembers what the attempt has done; the next attempt gets it back. Counts when the transaction commits.
+Errors: as queue.complete, 22004 progress is null.';
+
+CREATE FUNCTION queue.advance(id bigint, stage text DEFAULT NULL, payload jsonb DEFAULT NULL, delay interval DEFAULT '0')
+    RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_advance';
+COMMENT ON FUNCTION queue.advance IS 'Done at this stage, on to another. Errors: 0A000, stages are not supported yet.';
+
+-- Managing jobs -----------------------------------------------------------------------------------------
+
+CREATE FUNCTION queue.cancel(job_id bigint, reason text DEFAULT NULL, force boolean DEFAULT false)
+    RETURNS text LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cancel';
+COMMENT ON FUNCTION queue.cancel IS
+'A waiting job is cancelled. A running one is asked to stop (''cancelling'': its worker sees is_cancelled at its next
+extend; it is not retried) or, with force, ended now: its worker has lost the lease. Errors: P0002 no such job, 55000
+it has ended, 55006 another open transaction is changing it, 22023 not a job''s id.';
+
+CREATE FUNCTION queue.retry(job_id bigint, run_at timestamptz DEFAULT NULL)
+    RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_retry';
+COMMENT ON FUNCTION queue.retry IS
+'An ended job runs once more, attempts counted from 1; a waiting one runs now. At run_at when given. Errors: P0002 no
+such job, 55000 it is running, 55006 another open transaction is changing it, 22023 not a job''s id.';
+
+CREATE FUNCTION queue.retry_dead(queue_name text, error_like text DEFAULT NULL, max_jobs integer DEFAULT NULL)
+    RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_retry_dead';
+COMMENT ON FUNCTION queue.retry_dead IS
+'Retries dead jobs of a queue, oldest first: those whose error is LIKE the pattern, at most max_jobs. Returns how
+many. Reads all jobs of the queue. Errors: 42704 no such queue.';
+
+CREATE FUNCTION queue.reprioritize(job_id bigint, priority integer)
+    RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_reprioritize';
+COMMENT ON FUNCTION queue.reprioritize IS 'Gives a waiting job another priority. Errors: as queue.retry; 55000 also when it has ended.';
+
+CREATE FUNCTION queue.reschedule(job_id bigint, run_at timestamptz)
+    RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_reschedule';
+COMMENT ON FUNCTION queue.reschedule IS 'Lets a waiting job run at another time. Errors: as queue.retry; 55000 also when it has ended.';
+
+CREATE FUNCTION queue.forget(job_id bigint)
+    RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_forget';
+COMMENT ON FUNCTION queue.forget IS
+'Erases payload, headers, result, progress and errors of an ended job, for privacy. The old versions of its rows go
+with the next VACUUM of the log tables. Errors: P0002 no such job, 55000 it has not ended.';
+
+-- Looking and maintenance -------------------------------------------------------------------------------
+
+CREATE FUNCTION queue.maintain() RETURNS TABLE (duty text, did bigint)
+    LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_maintain';
+COMMENT ON FUNCTION queue.maintain IS
+'One tick of the background worker, in the foreground: each duty and how much it did.';
+
+CREATE FUNCTION queue.running_now()
+    RETURNS TABLE (id bigint, lane integer, state text, pid integer, lease_expires_at timestamptz,
+                   is_session_bound boolean, is_cancelled boolean)
+    LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_running_now';
+COMMENT ON FUNCTION queue.running_now IS 'The attempts that shared memory knows as taken. For the views.';
+
+CREATE FUNCTION queue.lease_expires_at(id bigint) RETURNS timestamptz
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_lease_expires_at';
+COMMENT ON FUNCTION queue.lease_expires_at IS 'When the lease of a running attempt ends; null when shared memory does not know. For the views.';
+
+CREATE FUNCTION queue.newest_attempt(job_id bigint) RETURNS bigint STABLE
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_newest_attempt';
+COMMENT ON FUNCTION queue.newest_attempt IS 'The id of a job''s newest attempt; null when there is no such job. By index.';
+
+CREATE FUNCTION queue.kick() RETURNS void
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_kick';
+COMMENT ON FUNCTION queue.kick IS 'Tells the launcher, at commit, to look at this database. Used by the install script.';

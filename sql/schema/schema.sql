@@ -1,0 +1,10 @@
+-- The schema, and the check that comes before everything: without shared memory there is no queue.
+-- A plain CREATE SCHEMA fails when somebody squats on the name, and makes the schema a member.
+CREATE SCHEMA queue;
+COMMENT ON SCHEMA queue IS 'Job queue: functions for producers and workers, views to look at jobs.';
+
+CREATE FUNCTION queue.assert_loaded() RETURNS void
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_assert_loaded';
+COMMENT ON FUNCTION queue.assert_loaded() IS
+    'Raises 55000 with the line to add when pg_queue is not in shared_preload_libraries.';
+SELECT queue.assert_loaded();

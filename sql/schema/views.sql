@@ -1,0 +1,198 @@
+-- The views: the logs read as one table.
+
+DO $views$
+BEGIN
+    EXECUTE 'CREATE VIEW queue.payload AS ' || (
+        SELECT string_agg(format('SELECT id, payload FROM queue.attempt_%s', n), ' UNION ALL ' ORDER BY n)
+        FROM generate_series(0, 9) AS n);
+    -- One row per attempt, with its claim and outcome, which always lie in the same segment.
+    EXECUTE 'CREATE VIEW queue.life AS ' || (
+        SELECT string_agg(format($sql$
+            SELECT a.id, a.job_id, a.enqueued_at, a.lane, a.priority, a.attempt, a.max_attempts, a.run_at,
+                   CASE WHEN a.payload_of IS NULL THEN a.payload
+                        ELSE (SELECT p.payload FROM queue.payload AS p WHERE p.id = a.payload_of) END AS payload,
+                   a.headers, a.group_key, a.unique_key, a.last_error,
+                   coalesce((SELECT n.body FROM queue.note_%1$s AS n WHERE n.id = a.id AND n.kind = 'p'
+                             ORDER BY n.noted_at DESC LIMIT 1), a.progress) AS progress,
+                   c.claimed_at, c.lease_us, c.pid, c.kind AS claim_kind, c.worker,
+                   o.ended_at, o.outcome, o.next_id, o.result, o.error,
+                   o.next_id IS NULL AND s.id IS NULL AS is_newest
+            FROM queue.attempt_%1$s AS a
+            LEFT JOIN queue.claim_%1$s AS c ON c.id = a.id
+            LEFT JOIN queue.outcome_%1$s AS o ON o.id = a.id
+            LEFT JOIN queue.note_%1$s AS s ON s.id = a.id AND s.kind = 'n'$sql$, n), ' UNION ALL ' ORDER BY n)
+        FROM generate_series(0, 9) AS n);
+END
+$views$;
+COMMENT ON VIEW queue.payload IS 'The payloads by attempt. For the other views.';
+COMMENT ON VIEW queue.life IS 'One row per attempt with its claim and outcome, as the logs have it. For the other views.';
+
+CREATE VIEW queue.attempts AS
+SELECT l.id, l.job_id, q.queue_name, l.attempt,
+       CASE WHEN l.outcome IS NOT NULL THEN
+                CASE l.outcome WHEN 'c' THEN 'completed' WHEN 'f' THEN 'failed' WHEN 'd' THEN 'dead' WHEN 't' THEN 'timed_out'
+                               WHEN 'r' THEN 'released' WHEN 'a' THEN 'advanced' WHEN 'x' THEN 'cancelled' ELSE 'superseded' END
+            WHEN l.claimed_at IS NOT NULL THEN 'running'
+            WHEN l.run_at > clock_timestamp() THEN CASE WHEN l.last_error IS NULL THEN 'scheduled' ELSE 'retrying' END
+            ELSE 'ready' END AS state,
+       CASE WHEN l.claim_kind <> 's' THEN l.claimed_at END AS claimed_at,
+       l.ended_at AS finished_at, l.worker, l.error
+FROM queue.life AS l
+JOIN queue.lane AS n ON n.lane = l.lane
+JOIN queue.queue AS q ON q.queue_id = n.queue_id;
+COMMENT ON VIEW queue.attempts IS 'One row per attempt: each run, or wish to run, of a job.';
+COMMENT ON COLUMN queue.attempts.id IS 'The attempt.';
+COMMENT ON COLUMN queue.attempts.job_id IS 'The job.';
+COMMENT ON COLUMN queue.attempts.queue_name IS 'The queue.';
+COMMENT ON COLUMN queue.attempts.attempt IS 'Which run this is, from 1; a release does not count.';
+COMMENT ON COLUMN queue.attempts.state IS
+    'scheduled, ready, retrying, running, or how it ended: completed, failed, dead, timed_out, released, advanced, cancelled, superseded.';
+COMMENT ON COLUMN queue.attempts.claimed_at IS 'When a worker claimed it.';
+COMMENT ON COLUMN queue.attempts.finished_at IS 'When it ended.';
+COMMENT ON COLUMN queue.attempts.worker IS 'The name the worker gave.';
+COMMENT ON COLUMN queue.attempts.error IS 'Why it failed, timed out or was cancelled.';
+
+CREATE VIEW queue.job_life AS
+SELECT l.id AS attempt_id, l.job_id, q.queue_name, n.stage,
+       CASE WHEN l.outcome = 'c' THEN 'completed'
+            WHEN l.outcome = 'x' THEN 'cancelled'
+            WHEN l.outcome IS NOT NULL THEN 'dead'
+            WHEN l.claimed_at IS NOT NULL THEN 'running'
+            WHEN l.run_at > clock_timestamp() THEN CASE WHEN l.last_error IS NULL THEN 'scheduled' ELSE 'retrying' END
+            ELSE 'ready' END AS state,
+       l.payload, l.priority, l.attempt, coalesce(l.max_attempts, q.max_attempts) AS max_attempts, l.run_at, l.enqueued_at,
+       CASE WHEN l.claim_kind <> 's' THEN l.claimed_at END AS started_at,
+       l.ended_at AS finished_at,
+       CASE WHEN l.outcome IS NULL AND l.claimed_at IS NOT NULL
+            THEN coalesce(queue.lease_expires_at(l.id), l.claimed_at + l.lease_us * interval '1 microsecond') END AS lease_expires_at,
+       l.worker, coalesce(l.error, l.last_error) AS error, l.result, l.progress, l.unique_key, l.group_key, l.headers
+FROM queue.life AS l
+JOIN queue.lane AS n ON n.lane = l.lane
+JOIN queue.queue AS q ON q.queue_id = n.queue_id
+WHERE l.is_newest;
+COMMENT ON VIEW queue.job_life IS 'queue.jobs with the id of the newest attempt. For queue.job and the other views.';
+
+CREATE VIEW queue.jobs AS
+SELECT job_id, queue_name, stage, state, payload, priority, attempt, max_attempts, run_at, enqueued_at, started_at,
+       finished_at, lease_expires_at, worker, error, result, progress, unique_key, group_key, headers
+FROM queue.job_life;
+COMMENT ON VIEW queue.jobs IS 'One row per job. A condition on job_id reads everything: use queue.job(job_id) for one job.';
+COMMENT ON COLUMN queue.jobs.job_id IS 'The job.';
+COMMENT ON COLUMN queue.jobs.queue_name IS 'The queue.';
+COMMENT ON COLUMN queue.jobs.stage IS 'The stage it is at; null in a queue without stages.';
+COMMENT ON COLUMN queue.jobs.state IS
+    'scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled.';
+COMMENT ON COLUMN queue.jobs.payload IS 'What the producer gave.';
+COMMENT ON COLUMN queue.jobs.priority IS 'Smaller runs first.';
+COMMENT ON COLUMN queue.jobs.attempt IS 'Which run it is at, from 1.';
+COMMENT ON COLUMN queue.jobs.max_attempts IS 'After how many runs it is dead.';
+COMMENT ON COLUMN queue.jobs.run_at IS 'Not before this time; null: at once.';
+COMMENT ON COLUMN queue.jobs.enqueued_at IS 'When the producer enqueued it.';
+COMMENT ON COLUMN queue.jobs.started_at IS 'When a worker claimed the newest attempt.';
+COMMENT ON COLUMN queue.jobs.finished_at IS 'When the newest attempt ended.';
+COMMENT ON COLUMN queue.jobs.lease_expires_at IS 'Until when the worker has it.';
+COMMENT ON COLUMN queue.jobs.worker IS 'The name the worker gave.';
+COMMENT ON COLUMN queue.jobs.error IS 'How the newest attempt, or the one before it, failed.';
+COMMENT ON COLUMN queue.jobs.result IS 'What the worker gave to queue.complete.';
+COMMENT ON COLUMN queue.jobs.progress IS 'What the worker reported last.';
+COMMENT ON COLUMN queue.jobs.unique_key IS 'The key it holds.';
+COMMENT ON COLUMN queue.jobs.group_key IS 'The group it belongs to.';
+COMMENT ON COLUMN queue.jobs.headers IS 'What the producer gave beside the payload.';
+
+CREATE FUNCTION queue.job(job_id bigint) RETURNS SETOF queue.jobs STABLE ROWS 1 LANGUAGE sql
+BEGIN ATOMIC
+    SELECT l.job_id, l.queue_name, l.stage, l.state, l.payload, l.priority, l.attempt, l.max_attempts, l.run_at, l.enqueued_at,
+           l.started_at, l.finished_at, l.lease_expires_at, l.worker, l.error, l.result, l.progress, l.unique_key, l.group_key,
+           l.headers
+    FROM queue.job_life AS l
+    WHERE l.attempt_id = (SELECT queue.newest_attempt($1));
+END;
+COMMENT ON FUNCTION queue.job IS 'One job by its id, fast at any depth; no row when there is none. Errors: 22023 not a job''s id.';
+
+CREATE VIEW queue.queues AS
+SELECT queue_name, is_paused, max_attempts, lease, backoff, backoff_base, backoff_max, backoff_jitter, retention, dead_retention,
+       dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period, max_waiting, stages, notify, created_at
+FROM queue.queue;
+COMMENT ON VIEW queue.queues IS 'The settings of every queue.';
+
+CREATE VIEW queue.stats AS
+SELECT q.queue_name, n.stage,
+       count(l.id) FILTER (WHERE l.outcome IS NULL AND l.claimed_at IS NULL AND (l.run_at IS NULL OR l.run_at <= clock_timestamp())) AS ready,
+       count(l.id) FILTER (WHERE l.outcome IS NULL AND l.claimed_at IS NULL AND l.run_at > clock_timestamp() AND l.last_error IS NULL) AS scheduled,
+       count(l.id) FILTER (WHERE l.outcome IS NULL AND l.claimed_at IS NULL AND l.run_at > clock_timestamp() AND l.last_error IS NOT NULL) AS retrying,
+       count(l.id) FILTER (WHERE l.outcome IS NULL AND l.claimed_at IS NOT NULL) AS running,
+       count(l.id) FILTER (WHERE l.is_newest AND l.outcome IN ('d', 't')) AS dead,
+       clock_timestamp() - min(coalesce(l.run_at, l.enqueued_at)) FILTER (WHERE l.outcome IS NULL AND l.claimed_at IS NULL
+           AND (l.run_at IS NULL OR l.run_at <= clock_timestamp())) AS oldest_ready_age,
+       count(DISTINCT l.job_id) AS enqueued,
+       count(l.id) FILTER (WHERE l.claim_kind <> 's') AS claimed,
+       count(l.id) FILTER (WHERE l.outcome = 'c') AS completed,
+       count(l.id) FILTER (WHERE l.outcome IN ('f', 'd')) AS failed,
+       count(l.id) FILTER (WHERE l.outcome = 't') AS timed_out,
+       count(l.id) FILTER (WHERE l.outcome = 'd' OR l.outcome = 't' AND l.next_id IS NULL) AS died
+FROM queue.queue AS q
+JOIN queue.lane AS n ON n.queue_id = q.queue_id
+LEFT JOIN queue.life AS l ON l.lane = n.lane
+GROUP BY q.queue_name, n.lane, n.stage;
+COMMENT ON VIEW queue.stats IS 'Per queue and stage: how many jobs are in which state, and totals since the queue was created.';
+COMMENT ON COLUMN queue.stats.oldest_ready_age IS 'How long the oldest ready job has been ready; null when none is.';
+COMMENT ON COLUMN queue.stats.enqueued IS 'Jobs, since the queue was created.';
+COMMENT ON COLUMN queue.stats.claimed IS 'Attempts claimed by workers, since the queue was created.';
+COMMENT ON COLUMN queue.stats.completed IS 'Attempts completed, since the queue was created.';
+COMMENT ON COLUMN queue.stats.failed IS 'Attempts failed, since the queue was created.';
+COMMENT ON COLUMN queue.stats.timed_out IS 'Attempts whose lease or connection ended, since the queue was created.';
+COMMENT ON COLUMN queue.stats.died IS 'Attempts that were a job''s last and failed, since the queue was created.';
+
+CREATE VIEW queue.errors AS
+SELECT j.queue_name, j.error, count(DISTINCT j.job_id) AS jobs, min(f.ended_at) AS first_seen, max(f.ended_at) AS last_seen,
+       min(j.job_id) AS example_job_id
+FROM queue.job_life AS j
+JOIN queue.life AS f ON f.job_id = j.job_id AND f.error = j.error AND f.outcome IN ('f', 'd', 't')
+WHERE j.error IS NOT NULL AND (j.state = 'dead' OR j.state IN ('retrying', 'ready'))
+GROUP BY j.queue_name, j.error;
+COMMENT ON VIEW queue.errors IS 'Per queue and error text: the jobs that are dead of it or wait for another attempt after it.';
+COMMENT ON COLUMN queue.errors.error IS 'The error text of the job''s last failure.';
+COMMENT ON COLUMN queue.errors.jobs IS 'How many jobs.';
+COMMENT ON COLUMN queue.errors.first_seen IS 'When one of these jobs failed so for the first time.';
+COMMENT ON COLUMN queue.errors.last_seen IS 'When one of these jobs failed so the last time.';
+COMMENT ON COLUMN queue.errors.example_job_id IS 'One of the jobs, to look at with queue.job.';
+
+CREATE VIEW queue.workers AS
+SELECT l.worker, r.pid, s.client_addr, s.client_port, s.application_name, q.queue_name,
+       count(*) AS running, min(l.claimed_at) AS oldest_claimed_at, clock_timestamp() - min(l.claimed_at) AS oldest_claim
+FROM queue.running_now() AS r
+JOIN queue.life AS l ON l.id = r.id
+JOIN queue.lane AS n ON n.lane = r.lane
+JOIN queue.queue AS q ON q.queue_id = n.queue_id
+LEFT JOIN pg_catalog.pg_stat_activity AS s ON s.pid = r.pid
+WHERE l.claimed_at IS NOT NULL AND l.outcome IS NULL
+GROUP BY l.worker, r.pid, s.client_addr, s.client_port, s.application_name, q.queue_name;
+COMMENT ON VIEW queue.workers IS 'Per worker and queue: what runs. pid and client are those of the connection that claimed.';
+COMMENT ON COLUMN queue.workers.worker IS 'The name the worker gave.';
+COMMENT ON COLUMN queue.workers.pid IS 'The process of the connection that claimed.';
+COMMENT ON COLUMN queue.workers.running IS 'How many attempts it runs.';
+COMMENT ON COLUMN queue.workers.oldest_claim IS 'How long the oldest of them has been running.';
+
+DO $comments$
+DECLARE
+    relation regclass;
+    attribute name;
+BEGIN
+    -- Columns named alike mean the same; those that no statement above explained get the words of the others.
+    FOR relation, attribute IN
+        SELECT a.attrelid::regclass, a.attname FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
+        WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind IN ('v', 'r') AND a.attnum > 0 AND NOT a.attisdropped
+          AND col_description(a.attrelid, a.attnum) IS NULL
+    LOOP
+        EXECUTE format('COMMENT ON COLUMN %s.%I IS %L', relation, attribute, coalesce((
+            SELECT min(col_description(b.attrelid, b.attnum)) FROM pg_attribute AS b JOIN pg_class AS d ON d.oid = b.attrelid
+            WHERE d.relnamespace = 'queue'::regnamespace AND b.attname = attribute AND col_description(b.attrelid, b.attnum) IS NOT NULL
+              AND d.relkind IN ('v', 'c')), replace(attribute::text, '_', ' ')));
+    END LOOP;
+END
+$comments$;
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA queue FROM PUBLIC;
+REVOKE ALL ON ALL PROCEDURES IN SCHEMA queue FROM PUBLIC;
+
+SELECT queue.kick();

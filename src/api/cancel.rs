@@ -1,0 +1,110 @@
+//! `queue.cancel`: a waiting job is taken and ended; a running one is asked to stop, or ended by force.
+//! Also `queue.purge`, which cancels all that waits.
+
+use std::rc::Rc;
+
+use pgrx::pg_sys::Datum;
+
+use crate::api::{self, job};
+use crate::call::{Call, sql_function, text_datum};
+use crate::error::{self, Error, Result};
+use crate::hold::{self, Outcomes, Refusal, Waiting};
+use crate::instance::{self, Catalog};
+use crate::log::attempt::Attempt;
+use crate::log::outcome::{Kind, New};
+use crate::log::{claim, note};
+use crate::transaction::{self, Step};
+use crate::{jsonb, queue, refill};
+
+sql_function!(pg_queue_cancel, pg_finfo_pg_queue_cancel => cancel);
+sql_function!(pg_queue_purge, pg_finfo_pg_queue_purge => purge);
+
+/// Inserts the claim and the outcome that end an attempt which this transaction has taken unrun.
+pub fn end_unrun(catalog: &Rc<Catalog>, attempt: &Attempt, outcome: New) {
+    claim::Writer::open(catalog, attempt.segment).insert(&[(attempt.id(), 0)], claim::Kind::System, None);
+    let mut outcomes = Outcomes::new(catalog);
+    outcomes.add(attempt.segment, outcome);
+    outcomes.insert();
+}
+
+/// `queue.cancel(job_id, reason, force)`.
+fn cancel(call: &Call) -> Result<Option<Datum>> {
+    api::writable("cancel")?;
+    let job_id = call.required("job_id", call.i64(0))?;
+    let reason = call.text(1);
+    let force = call.bool(2).unwrap_or(false);
+    let error = reason.as_deref().map(text_datum);
+    let catalog = instance::current()?;
+    // Stale: the attempt's life went on between the look and the grasp; the second look sees it.
+    for _ in 0..100 {
+        let job = job::find(&catalog, job_id)?;
+        if let Some(outcome) = &job.outcome {
+            return match outcome.kind {
+                Kind::Cancelled => Ok(Some(text_datum("cancelled"))),
+                _ => Err(job::has_ended(job_id, outcome)),
+            };
+        }
+        let id = job.attempt.id();
+        if !job.is_claimed {
+            match hold::waiting(&catalog, &job.attempt)? {
+                Waiting::Taken => {
+                    end_unrun(&catalog, &job.attempt, New { error, ..New::of(id, Kind::Cancelled) });
+                    return Ok(Some(text_datum("cancelled")));
+                }
+                Waiting::InUse if force => return Err(job::in_use(job_id)),
+                Waiting::Running | Waiting::InUse => {}
+                Waiting::Stale => continue,
+            }
+        }
+        if !force {
+            let body = reason.as_deref().and_then(|r| jsonb::of_text(&serde_json::json!({ "reason": r }).to_string()));
+            note::insert(&catalog, job.attempt.segment, id, note::Kind::CancelRequested, None, body);
+            transaction::remember(catalog.number, Step::CancelRequested { id });
+            return Ok(Some(text_datum("cancelling")));
+        }
+        match hold::running(&catalog, id) {
+            Ok(held) => {
+                let mut outcomes = Outcomes::new(&catalog);
+                outcomes.add(held.segment, New { error, ..New::of(id, Kind::Cancelled) });
+                outcomes.insert();
+                return Ok(Some(text_datum("cancelled")));
+            }
+            Err(Refusal::Lost(_)) => continue,
+            Err(Refusal::Busy(e) | Refusal::Wrong(e)) => return Err(e),
+        }
+    }
+    Err(Error::new(error::IN_USE, format!("job {job_id} keeps changing")).hint("Try again."))
+}
+
+/// `queue.purge(queue_name)`: goes through the lane's index. The entries are not kept in memory, of which
+/// there may be less than of jobs: until the commit the claims' keys alone keep others away, and a
+/// rollback makes the frontier read the lane again.
+fn purge(call: &Call) -> Result<Option<Datum>> {
+    api::writable("purge")?;
+    let name = call.required("queue_name", call.text(0))?;
+    let catalog = instance::current()?;
+    let queue = queue::by_name(&catalog, &name)?;
+    transaction::remember(catalog.number, Step::Unseen);
+    let mut purged: i64 = 0;
+    refill::for_each_waiting(&catalog, queue.lane, |attempts| {
+        let mut ids = Vec::with_capacity(attempts.len());
+        for attempt in attempts {
+            if let Waiting::Taken = hold::waiting(&catalog, attempt)? {
+                ids.push(attempt.id());
+            }
+        }
+        let Some(segment) = attempts.first().map(|a| a.segment) else { return Ok(()) };
+        let claims: Vec<(i64, i64)> = ids.iter().map(|&id| (id, 0)).collect();
+        if claims.is_empty() {
+            return Ok(());
+        }
+        claim::Writer::open(&catalog, segment).insert(&claims, claim::Kind::System, None);
+        let mut outcomes = Outcomes::new(&catalog);
+        ids.iter().for_each(|&id| outcomes.add(segment, New::of(id, Kind::Cancelled)));
+        outcomes.insert();
+        ids.iter().for_each(|&id| hold::drop_stale(&catalog, id));
+        purged += ids.len() as i64;
+        Ok(())
+    })?;
+    Ok(Some(purged.into()))
+}

@@ -1,0 +1,321 @@
+//! `queue.claim`, `claim_any`: take the next attempts, or sleep until there are some.
+//!
+//! Taking happens in the frontier under a short lock; then the row is read by its place, the claim's key
+//! is probed (a stale entry dies there), and the claims are inserted together. The transaction's end
+//! decides: commit starts the leases, abort puts the attempts back.
+
+use std::rc::Rc;
+
+use pg_queue_core::frontier::{Ready, Take, WAIT_LANES, Wait};
+use pg_queue_core::id::SEGMENTS;
+use pgrx::pg_sys::Datum;
+
+use crate::api::complete::complete_all;
+use crate::api::{self, lease_us};
+use crate::call::{Call, Interval, Rows, sql_function, text_datum};
+use crate::error::{self, Error, Result};
+use crate::instance::{self, Catalog};
+use crate::log::attempt::{Attempt, Reader};
+use crate::log::claim::{self, Kind};
+use crate::log::table::Probe;
+use crate::queue::{self, Queue};
+use crate::refill::refill;
+use crate::transaction::{self, Step};
+use crate::{guc, hold, shmem, sys};
+
+sql_function!(pg_queue_claim, pg_finfo_pg_queue_claim => claim);
+sql_function!(pg_queue_claim_any, pg_finfo_pg_queue_claim_any => claim_any);
+
+/// Attempts taken in one hold of the lock.
+const CHUNK: usize = 64;
+
+/// What a worker asks for.
+struct Wish {
+    max_jobs: usize,
+    lease: Option<i64>,
+    worker: Option<String>,
+    kind: Kind,
+}
+
+/// `queue.claim(queue_name, …)`.
+fn claim(call: &Call) -> Result<Option<Datum>> {
+    let name = call.required("queue_name", call.text(0))?;
+    run(call, &[name])
+}
+
+/// `queue.claim_any(queue_names, …)`.
+fn claim_any(call: &Call) -> Result<Option<Datum>> {
+    let names = call.required("queue_names", call.text_array(0))?;
+    let names = names.into_iter().map(|name| call.required("queue_names", name)).collect::<Result<Vec<_>>>()?;
+    if names.is_empty() || names.len() > WAIT_LANES {
+        return Err(Error::invalid(format!("queue_names must name 1 to {WAIT_LANES} queues"))
+            .detail(format!("It names {}.", names.len())));
+    }
+    run(call, &names)
+}
+
+fn run(call: &Call, names: &[String]) -> Result<Option<Datum>> {
+    api::writable("claim")?;
+    let max_jobs = call.i32(1).unwrap_or(1);
+    if max_jobs < 1 {
+        return Err(Error::invalid("max_jobs must be at least 1").detail(format!("It is {max_jobs}.")));
+    }
+    let wait = call.interval(2).map_or(0, Interval::us);
+    if wait < 0 {
+        return Err(Error::invalid("wait cannot be negative"));
+    }
+    if call.datum(4).is_some() {
+        return Err(Error::unsupported("stage"));
+    }
+    let wish = Wish {
+        max_jobs: max_jobs as usize,
+        lease: call.interval(3).map(lease_us).transpose()?,
+        worker: call.text(5),
+        kind: if call.bool(6).unwrap_or(false) { Kind::Bound } else { Kind::Worker },
+    };
+    let rows = call.rows()?;
+    let mut catalog = instance::current()?;
+    let mut queues = names.iter().map(|name| queue::by_name(&catalog, name)).collect::<Result<Vec<_>>>()?;
+    if let Some(completed) = call.i64_array(7) {
+        complete_all(&catalog, &completed, |_| Ok(()))?;
+    }
+    let deadline = sys::monotonic_us().saturating_add(longest_wait(wait));
+    let mut sleeper: Option<Sleeper> = None;
+    loop {
+        let claimed = claim_first(&catalog, &queues, &wish, &rows)?;
+        // Who was woken hands the wake-up on only after he has looked: one job wakes one.
+        drop(sleeper.take());
+        if claimed > 0 || !may_sleep(deadline) {
+            return Ok(None);
+        }
+        if let Some(mut waiting) = Sleeper::begin(&catalog, &queues)? {
+            if !waiting.sleep(deadline) {
+                return Ok(None);
+            }
+            sleeper = Some(waiting);
+        }
+        // The world may have changed meanwhile: a queue altered, resumed, dropped.
+        sys::accept_invalidations();
+        catalog = instance::current()?;
+        queues = names.iter().map(|name| queue::by_name(&catalog, name)).collect::<Result<Vec<_>>>()?;
+    }
+}
+
+/// How long a call may sleep, in microseconds: as asked, at most pg_queue.max_wait, and a little less than
+/// what statement_timeout leaves, so that it ends with an empty answer and not with an error.
+pub fn longest_wait(wait: i64) -> i64 {
+    const MARGIN: i64 = 20_000;
+    let most = i64::from(guc::MAX_WAIT.get()) * 1_000;
+    let left = sys::statement_deadline_us().map_or(i64::MAX, |at| at - sys::now_us() - MARGIN);
+    wait.min(most).min(left).max(0)
+}
+
+/// Whether the call may sleep on: there is time left, and this transaction has not written and would see
+/// what it waits for.
+fn may_sleep(deadline: i64) -> bool {
+    sys::monotonic_us() < deadline && !sys::has_xid() && !sys::uses_one_snapshot()
+}
+
+/// A session that stands in the lists of those who wait. However it leaves, a wake-up that leaves jobs
+/// behind goes to the next.
+pub struct Sleeper(());
+
+impl Sleeper {
+    /// Begins to wait; `None` when there is something to look at first.
+    ///
+    /// Errors: 53400 when shared memory has no room for one of the lanes.
+    pub fn begin(catalog: &Catalog, queues: &[Rc<Queue>]) -> Result<Option<Self>> {
+        let lanes: Vec<(i32, bool)> = queues.iter().map(|q| (q.lane, q.is_paused)).collect();
+        match shmem::with(|shared| shared.frontier.wait(sys::session(), catalog.number, &lanes)) {
+            Wait::Sleep => Ok(Some(Self(()))),
+            Wait::Look => Ok(None),
+            Wait::NoLane => Err(lanes_full()),
+        }
+    }
+
+    /// Sleeps until woken (true) or until the deadline, on the monotonic clock.
+    pub fn sleep(&mut self, deadline: i64) -> bool {
+        loop {
+            if shmem::with(|shared| shared.frontier.is_woken(sys::session())) {
+                return true;
+            }
+            let left = deadline - sys::monotonic_us();
+            if left <= 0 {
+                return false;
+            }
+            sys::sleep((left + 999) / 1_000);
+        }
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        if let Some(next) = shmem::with(|shared| shared.frontier.stop_waiting(sys::session())) {
+            shmem::wake(next);
+        }
+    }
+}
+
+fn lanes_full() -> Error {
+    Error::new(error::LIMIT, "too many queues are waited for at once")
+        .detail(format!("Shared memory has room for {} lanes.", guc::MAX_LANES.get()))
+        .hint("Raise pg_queue.max_lanes and restart the server.")
+}
+
+/// Claims from the first queue that has jobs. Returns how many.
+fn claim_first(catalog: &Rc<Catalog>, queues: &[Rc<Queue>], wish: &Wish, rows: &Rows) -> Result<usize> {
+    for queue in queues.iter().filter(|q| !q.is_paused) {
+        let count = claim_from(catalog, queue, wish, rows)?;
+        if count > 0 {
+            return Ok(count);
+        }
+    }
+    Ok(0)
+}
+
+fn claim_from(catalog: &Rc<Catalog>, queue: &Queue, wish: &Wish, rows: &Rows) -> Result<usize> {
+    let mut taking = Taking::new(catalog, queue, wish, rows);
+    let mut should_refill = false;
+    let mut claimed = 0;
+    while claimed < wish.max_jobs {
+        let mut chunk = [Ready::default(); CHUNK];
+        let want = (wish.max_jobs - claimed).min(CHUNK);
+        match taking.take(&mut chunk[..want]) {
+            Take::Some { taken, refill } => {
+                should_refill |= refill;
+                claimed += taking.claim(&chunk[..taken])?;
+            }
+            Take::Refill => refill(catalog, queue.lane),
+            Take::Refilling => wait_for_refill(catalog, queue.lane)?,
+            Take::Full if claimed == 0 => return Err(hold::running_full()),
+            Take::NoLane if claimed == 0 => return Err(lanes_full()),
+            Take::Empty | Take::Full | Take::NoLane => break,
+        }
+    }
+    if should_refill {
+        refill(catalog, queue.lane);
+    }
+    Ok(claimed)
+}
+
+/// Sleeps until somebody's refill of the lane has ended. He reads and waits for nobody, so this is short.
+fn wait_for_refill(catalog: &Catalog, lane: i32) -> Result<()> {
+    /// Should the refiller be lost, look again after this many microseconds.
+    const AT_MOST: i64 = 1_000_000;
+    let answer = shmem::with(|shared| {
+        let is_refilling = shared.frontier.is_refilling(catalog.number, lane);
+        is_refilling.then(|| shared.frontier.wait(sys::session(), catalog.number, &[(lane, false)]))
+    });
+    match answer {
+        Some(Wait::Sleep) => {
+            Sleeper(()).sleep(sys::monotonic_us() + AT_MOST);
+            Ok(())
+        }
+        Some(Wait::NoLane) => Err(lanes_full()),
+        Some(Wait::Look) | None => Ok(()),
+    }
+}
+
+/// The claims of one call from one queue: what it has open.
+struct Taking<'a> {
+    catalog: &'a Rc<Catalog>,
+    queue: &'a Queue,
+    wish: &'a Wish,
+    rows: &'a Rows,
+    reader: Reader<'a>,
+    writers: [Option<claim::Writer>; SEGMENTS],
+    queue_name: Datum,
+    default_lease: i64,
+}
+
+impl<'a> Taking<'a> {
+    fn new(catalog: &'a Rc<Catalog>, queue: &'a Queue, wish: &'a Wish, rows: &'a Rows) -> Self {
+        Self {
+            catalog,
+            queue,
+            wish,
+            rows,
+            reader: Reader::new(catalog),
+            writers: std::array::from_fn(|_| None),
+            queue_name: text_datum(&queue.name),
+            default_lease: wish.lease.unwrap_or(queue.lease),
+        }
+    }
+
+    /// Takes attempts in the frontier and remembers to give them back.
+    fn take(&self, out: &mut [Ready]) -> Take {
+        transaction::reserve(out.len());
+        let (session, pid) = (sys::session(), sys::pid());
+        let answer =
+            shmem::with(|shared| shared.frontier.take(self.catalog.number, self.queue.lane, session, pid, out));
+        if let Take::Some { taken, .. } = answer {
+            for ready in &out[..taken] {
+                transaction::remember(
+                    self.catalog.number,
+                    Step::Taken { id: ready.id, lease: self.default_lease, bound: self.wish.kind == Kind::Bound },
+                );
+            }
+        }
+        answer
+    }
+
+    /// Claims what was taken. Returns how many were really there.
+    fn claim(&mut self, taken: &[Ready]) -> Result<usize> {
+        let mut claims: [Vec<(i64, i64)>; SEGMENTS] = std::array::from_fn(|_| Vec::new());
+        let mut count = 0;
+        for ready in taken {
+            let Some(attempt) = self.reader.fetch(ready) else {
+                hold::drop_stale(self.catalog, ready.id);
+                continue;
+            };
+            let segment = attempt.segment as usize;
+            let writer = self.writers[segment].get_or_insert_with(|| claim::Writer::open(self.catalog, segment as u8));
+            if writer.probe(ready.id) != Probe::Absent {
+                hold::drop_stale(self.catalog, ready.id);
+                continue;
+            }
+            let lease = match (self.wish.lease, attempt.lease()) {
+                (None, Some(own)) => {
+                    transaction::set_lease(ready.id, own.us());
+                    own.us()
+                }
+                _ => self.default_lease,
+            };
+            claims[segment].push((ready.id, lease));
+            self.add_row(&attempt, lease)?;
+            count += 1;
+        }
+        for (writer, claims) in self.writers.iter().zip(&claims) {
+            if let (Some(writer), false) = (writer, claims.is_empty()) {
+                writer.insert(claims, self.wish.kind, self.wish.worker.as_deref());
+            }
+        }
+        sys::check_for_interrupts();
+        Ok(count)
+    }
+
+    /// Adds a row of type `queue.claimed_job`.
+    fn add_row(&mut self, attempt: &Attempt, lease: i64) -> Result<()> {
+        let expires_at = sys::now_us().saturating_add(lease);
+        let (queue, queue_name, rows) = (self.queue, self.queue_name, self.rows);
+        self.reader.payload(attempt, |payload| {
+            rows.add_options(&[
+                Some(attempt.id().into()),
+                Some(attempt.job_id().into()),
+                Some(queue_name),
+                None,
+                payload,
+                attempt.headers(),
+                Some(attempt.attempt().into()),
+                Some(attempt.max_attempts().unwrap_or(queue.max_attempts).into()),
+                Some(attempt.priority().into()),
+                attempt.unique_key(),
+                attempt.group_key(),
+                attempt.progress(),
+                attempt.last_error(),
+                Some(attempt.enqueued_at().into()),
+                Some(expires_at.into()),
+            ])
+        })
+    }
+}

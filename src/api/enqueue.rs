@@ -1,0 +1,261 @@
+//! `queue.enqueue`, `enqueue_many`, `enqueue_batch`: append attempts; the commit makes them known.
+
+use pg_queue_core::id;
+use pgrx::pg_sys::Datum;
+
+use crate::api::{self, in_future, lease_us, run_time};
+use crate::call::{Call, Interval, sql_function};
+use crate::error::{self, Error, Result};
+use crate::instance::{self, Catalog};
+use crate::jsonb::{self, Value};
+use crate::log::attempt::{self, New};
+use crate::queue::{self, Queue};
+use crate::transaction::{self, Step};
+use crate::{ids, sys};
+
+sql_function!(pg_queue_enqueue, pg_finfo_pg_queue_enqueue => enqueue);
+sql_function!(pg_queue_enqueue_many, pg_finfo_pg_queue_enqueue_many => enqueue_many);
+sql_function!(pg_queue_enqueue_batch, pg_finfo_pg_queue_enqueue_batch => enqueue_batch);
+
+/// What a producer says beside the payload.
+#[derive(Clone, Copy, Default)]
+struct Options {
+    priority: i32,
+    run_at: Option<i64>,
+    max_attempts: Option<i32>,
+    lease: Option<Interval>,
+    headers: Option<Datum>,
+}
+
+impl Options {
+    /// From the arguments of `enqueue` and `enqueue_many`, which have them at the same places.
+    fn of(call: &Call, now: i64) -> Result<Self> {
+        let given = |n, name| match call.datum(n) {
+            Some(_) => Err(Error::unsupported(name)),
+            None => Ok(()),
+        };
+        given(5, "unique_key")?;
+        match call.text(6).as_deref() {
+            None | Some("skip") => {}
+            Some("replace" | "rerun" | "error") => return Err(Error::unsupported("on_duplicate")),
+            Some(other) => return Err(bad_on_duplicate(other)),
+        }
+        given(7, "version")?;
+        given(8, "unique_for")?;
+        given(9, "group_key")?;
+        given(10, "stage")?;
+        let mut options = Self { priority: call.i32(2).unwrap_or(0), headers: call.datum(13), ..Self::default() };
+        options.set_start(call.interval(3), call.timestamp(4), now)?;
+        options.set_max_attempts(call.i32(11))?;
+        options.set_lease(call.interval(12))?;
+        Ok(options)
+    }
+
+    fn set_start(&mut self, delay: Option<Interval>, run_at: Option<i64>, now: i64) -> Result<()> {
+        self.run_at = match (delay, run_at) {
+            (Some(_), Some(_)) => {
+                return Err(Error::invalid("delay and run_at cannot be given together").hint("Give one of the two."));
+            }
+            (Some(delay), None) => in_future("delay", delay, now)?,
+            (None, Some(run_at)) => run_time(run_at, now)?,
+            (None, None) => None,
+        };
+        Ok(())
+    }
+
+    fn set_max_attempts(&mut self, max_attempts: Option<i32>) -> Result<()> {
+        if let Some(n) = max_attempts {
+            if !(1..=1_000_000).contains(&n) {
+                return Err(Error::invalid("max_attempts must be between 1 and 1000000").detail(format!("It is {n}.")));
+            }
+        }
+        self.max_attempts = max_attempts;
+        Ok(())
+    }
+
+    fn set_lease(&mut self, lease: Option<Interval>) -> Result<()> {
+        if let Some(lease) = lease {
+            lease_us(lease)?;
+        }
+        self.lease = lease;
+        Ok(())
+    }
+}
+
+fn bad_on_duplicate(value: &str) -> Error {
+    Error::invalid(format!("invalid value for on_duplicate: \"{value}\""))
+        .hint("Use 'skip', 'replace', 'rerun' or 'error'.")
+}
+
+/// Inserts one attempt per payload and options; tells the jobs' ids in order.
+fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
+    if jobs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (node, segment) = (ids::node(), instance::current_segment());
+    let mut counts = Vec::with_capacity(jobs.len());
+    ids::take(catalog, jobs.len(), |count| counts.push(count))?;
+    let mut job_ids = Vec::with_capacity(jobs.len());
+    let attempts: Vec<New> = jobs
+        .iter()
+        .zip(counts)
+        .map(|(&(payload, options), count)| {
+            let job_id = id::job(node, count);
+            job_ids.push(job_id);
+            New {
+                id: id::attempt(node, count, segment),
+                job_id,
+                enqueued_at: now,
+                lane: queue.lane,
+                priority: options.priority,
+                attempt: 1,
+                max_attempts: options.max_attempts,
+                run_at: options.run_at,
+                payload_of: None,
+                payload: Some(payload),
+                lease: options.lease,
+                headers: options.headers,
+                group_key: None,
+                unique_key: None,
+                version: None,
+                last_error: None,
+                progress: None,
+            }
+        })
+        .collect();
+    attempt::insert(catalog, segment, &attempts);
+    if queue.notify {
+        transaction::remember(catalog.number, Step::Notify { lane: queue.lane });
+    }
+    Ok(job_ids)
+}
+
+fn target(call: &Call) -> Result<(std::rc::Rc<Catalog>, std::rc::Rc<Queue>)> {
+    api::writable("enqueue")?;
+    let name = call.required("queue_name", call.text(0))?;
+    let catalog = instance::current()?;
+    let queue = queue::by_name(&catalog, &name)?;
+    Ok((catalog, queue))
+}
+
+/// `queue.enqueue`: one job, its id.
+fn enqueue(call: &Call) -> Result<Option<Datum>> {
+    let (catalog, queue) = target(call)?;
+    let now = sys::now_us();
+    let options = Options::of(call, now)?;
+    let payload = call.datum(1).unwrap_or_else(jsonb::empty_object);
+    let job_ids = insert(&catalog, &queue, &[(payload, options)], now)?;
+    Ok(job_ids.first().map(|&job_id| job_id.into()))
+}
+
+/// `queue.enqueue_many`: a job per payload, all with the same options.
+fn enqueue_many(call: &Call) -> Result<Option<Datum>> {
+    let (catalog, queue) = target(call)?;
+    let now = sys::now_us();
+    let options = Options::of(call, now)?;
+    let rows = call.rows()?;
+    let payloads = call.required("payloads", call.jsonb_array(1))?;
+    let jobs = payloads
+        .into_iter()
+        .enumerate()
+        .map(|(n, payload)| Ok((payload.ok_or_else(|| Error::null(&format!("payloads[{}]", n + 1)))?, options)))
+        .collect::<Result<Vec<_>>>()?;
+    for job_id in insert(&catalog, &queue, &jobs, now)? {
+        rows.add(&mut [job_id.into()], &mut [false])?;
+    }
+    Ok(None)
+}
+
+/// `queue.enqueue_batch`: a job per object of a JSON array.
+fn enqueue_batch(call: &Call) -> Result<Option<Datum>> {
+    let (catalog, queue) = target(call)?;
+    let now = sys::now_us();
+    let rows = call.rows()?;
+    let jobs = call.required("jobs", call.datum(1))?;
+    let Some(elements) = jsonb::elements(jobs) else {
+        return Err(Error::invalid("jobs must be a JSON array of objects")
+            .hint("For instance: '[{\"payload\": {\"to\": 7}, \"priority\": 1}]'."));
+    };
+    let mut parsed = Vec::with_capacity(elements.len());
+    for (n, element) in elements.iter().enumerate() {
+        let job = Job { index: n, options: Options::default(), payload: None, delay: None, run_at: None };
+        parsed.push(job.parse(element, now)?);
+    }
+    for job_id in insert(&catalog, &queue, &parsed, now)? {
+        rows.add(&mut [job_id.into()], &mut [false])?;
+    }
+    Ok(None)
+}
+
+/// One object of a batch while it is read; errors name its index, from 0 as in JSON, and the field.
+struct Job {
+    index: usize,
+    options: Options,
+    payload: Option<Datum>,
+    delay: Option<Interval>,
+    run_at: Option<i64>,
+}
+
+impl Job {
+    fn parse(mut self, element: &Value, now: i64) -> Result<(Datum, Options)> {
+        let Some(fields) = element.fields() else {
+            return Err(Error::invalid(format!("jobs[{}] must be an object", self.index)));
+        };
+        for (name, value) in &fields {
+            self.field(name, value)
+                .map_err(|e| Error { message: format!("jobs[{}]: {}", self.index, e.message), ..e })?;
+        }
+        let at = self.index;
+        let wrap = |e: Error| Error { message: format!("jobs[{at}]: {}", e.message), ..e };
+        self.options.set_start(self.delay, self.run_at, now).map_err(wrap)?;
+        Ok((self.payload.unwrap_or_else(jsonb::empty_object), self.options))
+    }
+
+    fn field(&mut self, name: &str, value: &Value) -> Result<()> {
+        let wrong = |wanted: &str| Error::invalid(format!("field \"{name}\" must be {wanted}"));
+        if name == "payload" {
+            self.payload = Some(value.datum());
+            return Ok(());
+        }
+        if value.is_null() {
+            return match name {
+                "priority" | "delay" | "run_at" | "unique_key" | "on_duplicate" | "version" | "unique_for"
+                | "group_key" | "stage" | "max_attempts" | "lease" | "headers" => Ok(()),
+                _ => Err(unknown_field(name)),
+            };
+        }
+        let int = || value.as_i32().ok_or_else(|| wrong("an integer"));
+        let interval = || {
+            let text = value.as_str().ok_or_else(|| wrong("an interval, as a string"))?;
+            jsonb::interval(&text).ok_or_else(|| wrong("an interval").detail(format!("It is \"{text}\".")))
+        };
+        match name {
+            "priority" => self.options.priority = int()?,
+            "delay" => self.delay = Some(interval()?),
+            "run_at" => {
+                let text = value.as_str().ok_or_else(|| wrong("a timestamp, as a string"))?;
+                let at = jsonb::timestamp(&text);
+                self.run_at = Some(at.ok_or_else(|| wrong("a timestamp").detail(format!("It is \"{text}\".")))?);
+            }
+            "max_attempts" => self.options.set_max_attempts(Some(int()?))?,
+            "lease" => self.options.set_lease(Some(interval()?))?,
+            "headers" => self.options.headers = Some(value.datum()),
+            "on_duplicate" => match value.as_str().as_deref() {
+                Some("skip") => {}
+                Some("replace" | "rerun" | "error") => return Err(Error::unsupported(name)),
+                Some(other) => return Err(bad_on_duplicate(other)),
+                None => return Err(wrong("a string")),
+            },
+            "unique_key" | "version" | "unique_for" | "group_key" | "stage" => return Err(Error::unsupported(name)),
+            _ => return Err(unknown_field(name)),
+        }
+        Ok(())
+    }
+}
+
+fn unknown_field(name: &str) -> Error {
+    Error::new(error::INVALID, format!("unknown field \"{name}\"")).hint(
+        "A job may have: payload, priority, delay, run_at, unique_key, on_duplicate, version, unique_for, group_key, \
+         stage, max_attempts, lease, headers.",
+    )
+}

@@ -1,0 +1,68 @@
+//! What the views ask memory and the logs for: leases, running attempts, a job's newest attempt. Also
+//! `queue.assert_loaded`.
+
+use pg_queue_core::frontier::State;
+use pgrx::pg_sys::Datum;
+
+use crate::call::{Call, sql_function, text_datum};
+use crate::error::Result;
+use crate::instance;
+use crate::log::attempt::Reader;
+use crate::{hold, shmem, sys};
+
+sql_function!(pg_queue_assert_loaded, pg_finfo_pg_queue_assert_loaded => assert_loaded);
+sql_function!(pg_queue_running_now, pg_finfo_pg_queue_running_now => running_now);
+sql_function!(pg_queue_lease_expires_at, pg_finfo_pg_queue_lease_expires_at => lease_expires_at);
+sql_function!(pg_queue_newest_attempt, pg_finfo_pg_queue_newest_attempt => newest_attempt);
+
+/// `queue.assert_loaded()`: `call::run` has checked it already.
+fn assert_loaded(_call: &Call) -> Result<Option<Datum>> {
+    Ok(None)
+}
+
+fn wall_time(deadline: i64) -> i64 {
+    sys::now_us().saturating_add(deadline.saturating_sub(sys::monotonic_us()))
+}
+
+/// `queue.running_now()`: what memory knows of taken attempts, this moment.
+fn running_now(call: &Call) -> Result<Option<Datum>> {
+    let rows = call.rows()?;
+    let catalog = instance::current()?;
+    let mut from = 0;
+    while let Some((next, entry)) = shmem::with(|shared| shared.frontier.next_running(catalog.number, from)) {
+        from = next;
+        let state = match entry.state {
+            State::Taken => "claiming",
+            State::Ending => "ending",
+            State::Running | State::Free => "running",
+        };
+        rows.add_options(&[
+            Some(entry.id.into()),
+            Some(entry.lane.into()),
+            Some(text_datum(state)),
+            Some(entry.pid.into()),
+            (entry.state == State::Running && entry.deadline > i64::MIN).then(|| wall_time(entry.deadline).into()),
+            Some((entry.bound != 0).into()),
+            Some((entry.cancel != 0).into()),
+        ])?;
+        sys::check_for_interrupts();
+    }
+    Ok(None)
+}
+
+/// `queue.lease_expires_at(id)`: NULL when memory does not know.
+fn lease_expires_at(call: &Call) -> Result<Option<Datum>> {
+    let Some(id) = call.i64(0) else { return Ok(None) };
+    let catalog = instance::current()?;
+    let entry = shmem::with(|shared| shared.frontier.entry(catalog.number, id));
+    Ok(entry.filter(|e| e.claimed != 0 && e.deadline > i64::MIN).map(|e| wall_time(e.deadline).into()))
+}
+
+/// `queue.newest_attempt(job_id)`: NULL when there is no such job.
+fn newest_attempt(call: &Call) -> Result<Option<Datum>> {
+    let Some(id) = call.i64(0) else { return Ok(None) };
+    let job_id = hold::job_id(id)?;
+    let catalog = instance::current()?;
+    let (newest, _) = Reader::new(&catalog).newest(job_id)?;
+    Ok(newest.map(|attempt| attempt.id().into()))
+}

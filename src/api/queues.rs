@@ -1,0 +1,259 @@
+//! `queue.create`, `alter`, `drop`, `pause`, `resume`: the life of a queue.
+//!
+//! Settings are rows of `queue.queue`; every change tells all sessions with its commit.
+
+use pgrx::pg_sys;
+use pgrx::pg_sys::Datum;
+
+use crate::api::{self, lease_us};
+use crate::call::{Call, Interval, sql_function};
+use crate::error::{self, Error, Result};
+use crate::instance::{self, Catalog};
+use crate::queue::{self, Queue};
+use crate::spi::{self, Parameter};
+use crate::transaction::{self, Step};
+
+sql_function!(pg_queue_create, pg_finfo_pg_queue_create => create);
+sql_function!(pg_queue_alter, pg_finfo_pg_queue_alter => alter);
+sql_function!(pg_queue_drop, pg_finfo_pg_queue_drop => drop_queue);
+sql_function!(pg_queue_pause, pg_finfo_pg_queue_pause => pause);
+sql_function!(pg_queue_resume, pg_finfo_pg_queue_resume => resume);
+
+/// The type of an option.
+#[derive(Clone, Copy, PartialEq)]
+enum Type {
+    Int,
+    BigInt,
+    Interval,
+    Text,
+    Float,
+    Bool,
+    TextArray,
+}
+
+impl Type {
+    fn oid(self) -> pg_sys::Oid {
+        match self {
+            Self::Int => pg_sys::INT4OID,
+            Self::BigInt => pg_sys::INT8OID,
+            Self::Interval => pg_sys::INTERVALOID,
+            Self::Text => pg_sys::TEXTOID,
+            Self::Float => pg_sys::FLOAT8OID,
+            Self::Bool => pg_sys::BOOLOID,
+            Self::TextArray => pg_sys::TEXTARRAYOID,
+        }
+    }
+}
+
+/// A queue's options in the order of the arguments of `create` and `alter`: name, type, default as SQL,
+/// whether it works already.
+const OPTIONS: [(&str, Type, &str, bool); 18] = [
+    ("max_attempts", Type::Int, "20", true),
+    ("lease", Type::Interval, "'5 minutes'", true),
+    ("backoff", Type::Text, "'exponential'", true),
+    ("backoff_base", Type::Interval, "'10 seconds'", true),
+    ("backoff_max", Type::Interval, "'1 day'", true),
+    ("backoff_jitter", Type::Float, "0.1", true),
+    ("retention", Type::Interval, "'1 day'", true),
+    ("dead_retention", Type::Interval, "'90 days'", true),
+    ("dead_letter", Type::Text, "NULL", false),
+    ("max_running", Type::Int, "NULL", false),
+    ("max_running_per_group", Type::Int, "NULL", false),
+    ("strict_order", Type::Bool, "false", false),
+    ("rate_limit", Type::Int, "NULL", false),
+    ("rate_period", Type::Interval, "'1 second'", true),
+    ("max_waiting", Type::BigInt, "NULL", false),
+    ("stages", Type::TextArray, "NULL", false),
+    ("notify", Type::Bool, "false", true),
+    ("if_not_exists", Type::Bool, "false", true),
+];
+
+/// Position of the first option among the arguments.
+const FIRST: usize = 1;
+/// Position of `if_not_exists` (create) and of `reset` (alter).
+const LAST: usize = 18;
+
+/// The options given, checked: column and value.
+///
+/// Errors: 0A000 for those that do not work yet, 22023 for values out of range.
+fn given(call: &Call) -> Result<Vec<(&'static str, Parameter)>> {
+    let mut found = Vec::new();
+    for (k, (name, kind, _, works)) in OPTIONS[..LAST - FIRST].iter().enumerate() {
+        let n = FIRST + k;
+        let Some(datum) = call.datum(n) else { continue };
+        let is_off = *kind == Type::Bool && call.bool(n) == Some(false);
+        if !works && !is_off {
+            return Err(Error::unsupported(name));
+        }
+        match *name {
+            "max_attempts" if !(1..=1_000_000).contains(&call.i32(n).unwrap_or(0)) => {
+                return Err(Error::invalid("max_attempts must be between 1 and 1000000")
+                    .detail(format!("It is {}.", call.i32(n).unwrap_or(0))));
+            }
+            "lease" => {
+                call.interval(n).map(lease_us).transpose()?;
+            }
+            "backoff" => {
+                let value = call.text(n).unwrap_or_default();
+                if pg_queue_core::backoff::Curve::parse(&value).is_none() {
+                    return Err(Error::invalid(format!("invalid value for backoff: \"{value}\""))
+                        .hint("Use 'constant', 'linear' or 'exponential'."));
+                }
+            }
+            "backoff_jitter" if !(0.0..=1.0).contains(&call.f64(n).unwrap_or(-1.0)) => {
+                return Err(Error::invalid("backoff_jitter must be between 0 and 1"));
+            }
+            "backoff_base" | "backoff_max" if call.interval(n).map_or(0, Interval::us) < 0 => {
+                return Err(Error::invalid(format!("{name} cannot be negative")));
+            }
+            "rate_period" if call.interval(n).map_or(0, Interval::us) <= 0 => {
+                return Err(Error::invalid("rate_period must be positive"));
+            }
+            _ => {}
+        }
+        found.push((*name, Parameter::raw(Some(datum), kind.oid())));
+    }
+    Ok(found)
+}
+
+fn name_of(call: &Call) -> Result<String> {
+    let name = call.required("queue_name", call.text(0))?;
+    if name.is_empty() || name.chars().count() > 200 {
+        return Err(Error::invalid("queue_name must have 1 to 200 characters")
+            .detail(format!("It has {}.", name.chars().count())));
+    }
+    Ok(name)
+}
+
+/// `queue.create(queue_name, …, if_not_exists)`.
+fn create(call: &Call) -> Result<Option<Datum>> {
+    api::writable("create a queue")?;
+    let name = name_of(call)?;
+    let options = given(call)?;
+    let catalog = instance::current()?;
+    if queue::by_name(&catalog, &name).is_ok() {
+        if call.bool(LAST).unwrap_or(false) {
+            return change(&catalog, &name, options, &[]);
+        }
+        return Err(Error::new(error::DUPLICATE, format!("queue \"{name}\" already exists"))
+            .hint("Use queue.alter, or if_not_exists => true."));
+    }
+    let mut columns = vec!["queue_name".to_owned()];
+    let mut values = vec!["$1".to_owned()];
+    let mut parameters: Vec<Parameter> = vec![name.into()];
+    for (option, _, default, _) in &OPTIONS[..LAST - FIRST] {
+        columns.push((*option).to_owned());
+        values.push((*default).to_owned());
+    }
+    for (option, parameter) in options {
+        parameters.push(parameter);
+        if let Some(at) = columns.iter().position(|c| c == option) {
+            values[at] = format!("${}", parameters.len());
+        }
+    }
+    spi::run(
+        &format!(
+            "WITH made AS (INSERT INTO queue.queue ({}) VALUES ({}) RETURNING queue_id)
+             INSERT INTO queue.lane (queue_id) SELECT queue_id FROM made",
+            columns.join(", "),
+            values.join(", ")
+        ),
+        &parameters,
+    )?;
+    queue::changed(&catalog);
+    Ok(None)
+}
+
+/// `queue.alter(queue_name, …, reset)`.
+fn alter(call: &Call) -> Result<Option<Datum>> {
+    api::writable("alter a queue")?;
+    let name = name_of(call)?;
+    let options = given(call)?;
+    let reset = call.text_array(LAST).unwrap_or_default();
+    let reset = reset.into_iter().map(|r| call.required("reset", r)).collect::<Result<Vec<_>>>()?;
+    let catalog = instance::current()?;
+    change(&catalog, &name, options, &reset)
+}
+
+fn change(
+    catalog: &Catalog,
+    name: &str,
+    options: Vec<(&'static str, Parameter)>,
+    reset: &[String],
+) -> Result<Option<Datum>> {
+    let queue = queue::by_name(catalog, name)?;
+    let mut parameters: Vec<Parameter> = vec![queue.id.into()];
+    let mut settings = Vec::new();
+    for option in reset {
+        let known = OPTIONS[..LAST - FIRST].iter().find(|(name, ..)| name == option);
+        let Some((option, _, default, _)) = known else {
+            return Err(Error::invalid(format!("unknown option \"{option}\" in reset"))
+                .hint("Name options of queue.create, for instance 'max_attempts'."));
+        };
+        if options.iter().any(|(given, _)| given == option) {
+            return Err(Error::invalid(format!("option \"{option}\" is both given and reset")));
+        }
+        settings.push(format!("{option} = {default}"));
+    }
+    for (option, parameter) in options {
+        parameters.push(parameter);
+        settings.push(format!("{option} = ${}", parameters.len()));
+    }
+    if !settings.is_empty() {
+        let sql = format!("UPDATE queue.queue SET {} WHERE queue_id OPERATOR(pg_catalog.=) $1", settings.join(", "));
+        spi::run(&sql, &parameters)?;
+        announce(catalog, &queue, queue.is_paused);
+    }
+    Ok(None)
+}
+
+/// Tells all sessions of a change when this transaction commits, and makes sleepers look again.
+fn announce(catalog: &Catalog, queue: &Queue, paused: bool) {
+    queue::changed(catalog);
+    transaction::remember(catalog.number, Step::LaneChanged { lane: queue.lane, paused });
+}
+
+fn set_paused(call: &Call, paused: bool) -> Result<Option<Datum>> {
+    api::writable(if paused { "pause a queue" } else { "resume a queue" })?;
+    let name = call.required("queue_name", call.text(0))?;
+    let catalog = instance::current()?;
+    let queue = queue::by_name(&catalog, &name)?;
+    spi::run(
+        "UPDATE queue.queue SET is_paused = $2
+         WHERE queue_id OPERATOR(pg_catalog.=) $1 AND is_paused OPERATOR(pg_catalog.<>) $2",
+        &[queue.id.into(), paused.into()],
+    )?;
+    announce(&catalog, &queue, paused);
+    Ok(None)
+}
+
+/// `queue.pause(queue_name)`.
+fn pause(call: &Call) -> Result<Option<Datum>> {
+    set_paused(call, true)
+}
+
+/// `queue.resume(queue_name)`.
+fn resume(call: &Call) -> Result<Option<Datum>> {
+    set_paused(call, false)
+}
+
+/// `queue.drop(queue_name, force)`.
+fn drop_queue(call: &Call) -> Result<Option<Datum>> {
+    api::writable("drop a queue")?;
+    let name = call.required("queue_name", call.text(0))?;
+    let force = call.bool(1).unwrap_or(false);
+    let catalog = instance::current()?;
+    let queue = queue::by_name(&catalog, &name)?;
+    if !force {
+        if let Some(what) = crate::refill::any_living(&catalog, queue.lane)? {
+            return Err(Error::new(error::WRONG_STATE, format!("queue \"{name}\" has live jobs"))
+                .detail(what)
+                .hint("Let workers finish, use queue.purge, or force => true to drop them with the queue."));
+        }
+    }
+    spi::run("DELETE FROM queue.lane WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
+    spi::run("DELETE FROM queue.queue WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
+    queue::changed(&catalog);
+    transaction::remember(catalog.number, Step::LaneDropped { lane: queue.lane });
+    Ok(None)
+}

@@ -1,0 +1,115 @@
+//! `queue.retry`: an ended job runs once more, a waiting one runs now or at another time. Also
+//! `queue.retry_dead` and `queue.forget`.
+
+use std::rc::Rc;
+
+use pgrx::pg_sys::Datum;
+
+use crate::api::move_job::supersede;
+use crate::api::{self, fail, job, run_time};
+use crate::call::{Call, sql_function};
+use crate::error::{self, Error, Result};
+use crate::hold;
+use crate::instance::{self, Catalog};
+use crate::log::attempt::Reader;
+use crate::log::table::Probe;
+use crate::log::{attempt, note};
+use crate::{queue, spi, sys};
+use pg_queue_core::id::SEGMENTS;
+
+sql_function!(pg_queue_retry, pg_finfo_pg_queue_retry => retry);
+sql_function!(pg_queue_retry_dead, pg_finfo_pg_queue_retry_dead => retry_dead);
+sql_function!(pg_queue_forget, pg_finfo_pg_queue_forget => forget);
+
+/// Gives an ended job a new first attempt. The note's key sees to it that two callers make one.
+fn revive(catalog: &Rc<Catalog>, job: &job::Job, run_at: Option<i64>) -> Result<()> {
+    let (id, segment) = (job.attempt.id(), job.attempt.segment);
+    if note::probe_successor(catalog, segment, id) != Probe::Absent {
+        return Err(job::in_use(job.attempt.job_id()));
+    }
+    let mut next = fail::successor(catalog, &job.attempt)?;
+    next.attempt = 1;
+    next.run_at = run_at;
+    next.last_error = None;
+    note::insert(catalog, segment, id, note::Kind::Successor, None, None);
+    attempt::insert(catalog, instance::current_segment(), &[next]);
+    Ok(())
+}
+
+/// `queue.retry(job_id, run_at)`.
+fn retry(call: &Call) -> Result<Option<Datum>> {
+    api::writable("retry")?;
+    let job_id = call.required("job_id", call.i64(0))?;
+    let run_at = match call.timestamp(1) {
+        Some(at) => run_time(at, sys::now_us())?,
+        None => None,
+    };
+    let catalog = instance::current()?;
+    let job = job::find(&catalog, job_id)?;
+    if job.outcome.is_some() {
+        if queue::by_lane(&catalog, job.attempt.lane())?.is_none() {
+            return Err(Error::new(error::WRONG_STATE, format!("the queue of job {job_id} was dropped")));
+        }
+        revive(&catalog, &job, run_at)?;
+    } else {
+        supersede(&catalog, job_id, |next| next.run_at = run_at)?;
+    }
+    Ok(None)
+}
+
+/// `queue.retry_dead(queue_name, error_like, max_jobs)`.
+fn retry_dead(call: &Call) -> Result<Option<Datum>> {
+    api::writable("retry")?;
+    let name = call.required("queue_name", call.text(0))?;
+    let pattern = call.text(1);
+    let most = call.i32(2);
+    if most.is_some_and(|n| n < 0) {
+        return Err(Error::invalid("max_jobs cannot be negative"));
+    }
+    let catalog = instance::current()?;
+    queue::by_name(&catalog, &name)?;
+    let dead = spi::i64_column(
+        "SELECT j.job_id FROM queue.jobs AS j
+         WHERE j.queue_name OPERATOR(pg_catalog.=) $1 AND j.state OPERATOR(pg_catalog.=) 'dead'
+           AND ($2 IS NULL OR j.error OPERATOR(pg_catalog.~~) $2)
+         ORDER BY j.job_id LIMIT $3",
+        &[name.into(), pattern.into(), most.map(i64::from).into()],
+    )?;
+    let mut revived: i64 = 0;
+    for job_id in dead {
+        let job = job::find(&catalog, job_id)?;
+        if job.outcome.is_some() {
+            revive(&catalog, &job, None)?;
+            revived += 1;
+        }
+        sys::check_for_interrupts();
+    }
+    Ok(Some(revived.into()))
+}
+
+/// `queue.forget(job_id)`: the one place where log rows are changed, because a promise of privacy is worth
+/// more than a tidy log.
+fn forget(call: &Call) -> Result<Option<Datum>> {
+    api::writable("forget")?;
+    let job_id = call.required("job_id", call.i64(0))?;
+    hold::job_id(job_id)?;
+    let catalog = instance::current()?;
+    let job = job::find(&catalog, job_id)?;
+    if job.outcome.is_none() {
+        return Err(Error::new(error::WRONG_STATE, format!("job {job_id} has not ended"))
+            .hint("Cancel it first; queue.forget erases what an ended job leaves."));
+    }
+    let ids = Reader::new(&catalog).all_ids(job_id);
+    for segment in 0..SEGMENTS {
+        for statement in [
+            "UPDATE queue.attempt_N SET payload = '{}', payload_of = NULL, headers = NULL, last_error = NULL, progress = NULL",
+            "UPDATE queue.outcome_N SET result = NULL, error = NULL",
+            "UPDATE queue.note_N SET body = NULL",
+        ] {
+            let sql =
+                format!("{statement} WHERE id OPERATOR(pg_catalog.=) ANY ($1)").replace("_N", &format!("_{segment}"));
+            spi::run(&sql, &[ids.clone().into()])?;
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,69 @@
+//! `CALL queue.wait(queue_name, timeout)`: sleep until a job is there, holding no snapshot and so holding
+//! nothing back from vacuum.
+
+use pgrx::pg_sys;
+use pgrx::pg_sys::Datum;
+
+use crate::api::claim::{Sleeper, longest_wait};
+use crate::call::{Call, Interval, sql_function};
+use crate::error::{self, Error, Result};
+use crate::{api, instance, queue, refill, sys};
+use pg_queue_core::frontier::Rank;
+
+sql_function!(pg_queue_wait, pg_finfo_pg_queue_wait => wait);
+
+/// `CALL queue.wait(queue_name, timeout, INOUT has_jobs)`.
+fn wait(call: &Call) -> Result<Option<Datum>> {
+    if sys::in_recovery() {
+        api::writable("wait")?;
+    }
+    crate::transaction::register();
+    let name = call.required("queue_name", call.text(0))?;
+    let timeout = call.interval(1).map_or(30_000_000, Interval::us);
+    if timeout < 0 {
+        return Err(Error::invalid("timeout cannot be negative"));
+    }
+    if call.is_atomic() {
+        return Err(Error::new(
+            error::IN_TRANSACTION,
+            "queue.wait cannot run inside a transaction block or a function",
+        )
+        .hint("Call it on its own, or use queue.claim with wait."));
+    }
+    let deadline = sys::monotonic_us().saturating_add(longest_wait(timeout));
+    let has_jobs = loop {
+        sys::accept_invalidations();
+        let catalog = instance::current()?;
+        let queue = queue::by_name(&catalog, &name)?;
+        if !queue.is_paused {
+            refill::refill(&catalog, queue.lane);
+            let state = crate::shmem::with(|shared| shared.frontier.lane_state(catalog.number, queue.lane));
+            if state.is_some_and(|(ready, position)| ready > 0 || position < Rank::MAX) {
+                break true;
+            }
+        }
+        if sys::monotonic_us() >= deadline {
+            break false;
+        }
+        if let Some(mut sleeper) = Sleeper::begin(&catalog, &[queue])? {
+            drop(catalog);
+            drop_snapshots();
+            if !sleeper.sleep(deadline) {
+                break false;
+            }
+        }
+    };
+    call.result_row(&mut [has_jobs.into()], &mut [false]).map(Some)
+}
+
+/// Lets go of every snapshot of this statement, so that the session's xmin is empty while it sleeps.
+fn drop_snapshots() {
+    // SAFETY: a procedure in a non-atomic context: the active snapshot belongs to the CALL and is not used
+    // after this, which is what PostgreSQL's own pg_wal_replay_wait does.
+    unsafe {
+        if pg_sys::ActiveSnapshotSet() {
+            pg_sys::PopActiveSnapshot();
+        }
+        pg_sys::InvalidateCatalogSnapshot();
+    }
+}

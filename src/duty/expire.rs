@@ -1,0 +1,96 @@
+//! Ends attempts whose lease is over, or whose connection has gone: the next attempt is offered at once,
+//! or the job is dead. Also cancels those that were to be cancelled while their claim was open and rolled
+//! back.
+
+use std::rc::Rc;
+
+use pg_queue_core::frontier::{Ready, Running};
+
+use crate::api::cancel;
+use crate::api::fail::{Failure, end_badly};
+use crate::duty::{Duty, raise};
+use crate::error::Result;
+use crate::hold::{self, Outcomes, Refusal, Waiting};
+use crate::instance::{self, Catalog};
+use crate::log::attempt::Reader;
+use crate::log::outcome::{Kind, New};
+use crate::{shmem, sys, transaction};
+
+/// The duty.
+pub const DUTY: Duty = Duty { name: "expire", is_due, run };
+
+/// Attempts per transaction.
+const BATCH: usize = 200;
+/// When another transaction is ending the attempt: look again after this many microseconds.
+const LATER: i64 = 1_000_000;
+
+fn expired(number: u32) -> Option<Running> {
+    let now = sys::monotonic_us();
+    shmem::with_instance(number, |frontier, instance| frontier.expired(instance.deadlines, now)).flatten()
+}
+
+fn is_due(number: u32) -> bool {
+    expired(number).is_some()
+}
+
+fn run(number: u32) -> i64 {
+    transaction::register();
+    let catalog = match instance::current() {
+        Ok(catalog) if catalog.number == number => catalog,
+        _ => return 0,
+    };
+    let mut outcomes = Outcomes::new(&catalog);
+    let mut ended = 0;
+    for _ in 0..BATCH {
+        let Some(entry) = expired(number) else { break };
+        match end(&catalog, &mut outcomes, &entry) {
+            Ok(true) => ended += 1,
+            Ok(false) => {}
+            Err(error) => raise(error),
+        }
+        sys::check_for_interrupts();
+    }
+    outcomes.insert();
+    ended
+}
+
+fn end(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) -> Result<bool> {
+    if entry.claimed == 0 {
+        return cancel_unclaimed(catalog, entry);
+    }
+    let held = match hold::running(catalog, entry.id) {
+        Ok(held) => held,
+        // It has ended; memory has learned that now.
+        Err(Refusal::Lost(_)) => return Ok(false),
+        Err(Refusal::Wrong(e)) => return Err(e),
+        Err(Refusal::Busy(_)) => {
+            shmem::with_instance(catalog.number, |frontier, instance| {
+                let later = sys::monotonic_us() + LATER;
+                frontier.extend(&mut instance.deadlines, catalog.number, entry.id, 0, later);
+            });
+            return Ok(false);
+        }
+    };
+    let error = if entry.bound != 0 && entry.deadline == i64::MIN {
+        format!("the connection of the worker ended (process {})", entry.pid)
+    } else {
+        format!("lease expired after {} s (process {})", entry.longest as f64 / 1e6, entry.pid)
+    };
+    end_badly(catalog, outcomes, &held, &Failure::TimedOut { error: &error })?;
+    Ok(true)
+}
+
+/// Its claim was rolled back after somebody had asked for it to be cancelled.
+fn cancel_unclaimed(catalog: &Rc<Catalog>, entry: &Running) -> Result<bool> {
+    let ready = Ready { rank: entry.rank, id: entry.id, place: entry.place };
+    if let Some(attempt) = Reader::new(catalog).fetch(&ready) {
+        if let Waiting::Taken = hold::waiting(catalog, &attempt)? {
+            cancel::end_unrun(catalog, &attempt, New::of(entry.id, Kind::Cancelled));
+            return Ok(true);
+        }
+    }
+    shmem::with_instance(catalog.number, |frontier, instance| {
+        frontier.discard(&mut instance.deadlines, catalog.number, entry.id);
+    });
+    Ok(false)
+}

@@ -1,0 +1,62 @@
+//! What the background worker does, one file a duty. Each is a probe of memory and a bounded piece of work
+//! in a transaction; `queue.maintain()` runs the same in the foreground.
+//!
+//! Invariant: a duty killed at any point leaves nothing half done; the next run continues.
+
+use crate::error::Error;
+use crate::{shmem, sys};
+
+mod expire;
+mod notify;
+mod recover;
+mod start_due;
+
+/// A duty of the background worker.
+pub struct Duty {
+    /// Its name in `queue.maintain()` and in the log.
+    pub name: &'static str,
+    /// Whether there is something to do; looks at memory only, needs no transaction.
+    pub is_due: fn(instance: u32) -> bool,
+    /// Does a bounded piece of it, in a transaction with a snapshot; how much. 0: done for now.
+    pub run: fn(instance: u32) -> i64,
+}
+
+/// All duties, in the order of a tick.
+pub const ALL: &[Duty] = &[recover::DUTY, start_due::DUTY, expire::DUTY, notify::DUTY];
+
+/// Milliseconds until something is to be done that no one will wake the worker for; `None`: nothing. Tells
+/// everybody by when the worker wakes, so that whoever has something earlier sets its latch.
+pub fn sleep_ms(instance: u32) -> Option<i64> {
+    /// The wall clock can be set; look at it this often while something is due by it. Microseconds.
+    const CLOCK_CHECK: i64 = 60_000_000;
+    let (now, wall) = (sys::monotonic_us(), sys::now_us());
+    shmem::with_instance(instance, |frontier, instance| {
+        let mut at = frontier.next_deadline(instance.deadlines).unwrap_or(i64::MAX);
+        if instance.next_due < i64::MAX {
+            at = at.min(now.saturating_add(instance.next_due.saturating_sub(wall).clamp(0, CLOCK_CHECK)));
+        }
+        if !instance.is_recovered {
+            at = at.min(recover::next_try());
+        }
+        if instance.notify.iter().any(|&lane| lane != 0) {
+            at = now;
+        }
+        instance.wakes_at = at;
+        (at < i64::MAX).then(|| (at.saturating_sub(now).max(0) + 999) / 1_000)
+    })
+    .flatten()
+}
+
+/// Raises one of our errors where no SQL function is there to do it.
+fn raise(error: Error) -> ! {
+    let mut report = pgrx::pg_sys::panic::ErrorReport::new(
+        pgrx::PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
+        error.message,
+        "pg_queue duty",
+    );
+    if let Some(detail) = error.detail {
+        report = report.set_detail(detail);
+    }
+    report.report(pgrx::PgLogLevel::ERROR);
+    unreachable!("an error was reported")
+}

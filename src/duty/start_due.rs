@@ -1,0 +1,101 @@
+//! Starts attempts whose time has come: a cursor over `run_at` that moves with the clock.
+//!
+//! The same protocol as a lane's position: the cursor moves first, under the lock, and only then the logs
+//! are read. A commit whose time the cursor has passed pushes by itself; one that committed before is seen
+//! by the read. So nothing falls between. On an error the cursor goes back.
+
+use pg_queue_core::id::SEGMENTS;
+
+use crate::duty::Duty;
+use crate::instance::{self, Catalog};
+use crate::log::attempt::Attempt;
+use crate::log::table::{Key, Relation, Snapshot};
+use crate::{shmem, sys};
+
+/// The duty.
+pub const DUTY: Duty = Duty { name: "start_due", is_due, run };
+
+fn is_due(number: u32) -> bool {
+    let now = sys::now_us();
+    shmem::with_instance(number, |_, instance| instance.next_due <= now).unwrap_or(false)
+}
+
+struct Cursor {
+    instance: u32,
+    from: i64,
+    /// What is known to fall due next; `None` while that is being found out.
+    next: Option<i64>,
+}
+
+impl Cursor {
+    /// Moves the cursor to now. Returns it with the span to read.
+    fn advance(instance: u32) -> Option<(Self, i64)> {
+        let now = sys::now_us();
+        shmem::with_instance(instance, |_, slot| {
+            let from = slot.due_to;
+            slot.due_to = now.max(from);
+            slot.next_due = i64::MAX;
+            (Self { instance, from, next: None }, slot.due_to)
+        })
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        shmem::with_instance(self.instance, |_, slot| match self.next {
+            Some(next) => slot.next_due = slot.next_due.min(next),
+            None => {
+                slot.due_to = slot.due_to.min(self.from);
+                slot.next_due = i64::MIN;
+            }
+        });
+    }
+}
+
+fn run(number: u32) -> i64 {
+    let catalog = match instance::current() {
+        Ok(catalog) if catalog.number == number => catalog,
+        _ => return 0,
+    };
+    let Some((mut cursor, to)) = Cursor::advance(number) else { return 0 };
+    let mut next = i64::MAX;
+    let mut started = 0;
+    for segment in 0..SEGMENTS {
+        next = next.min(start_segment(&catalog, segment as u8, cursor.from, to, &mut started));
+    }
+    cursor.next = Some(next);
+    started
+}
+
+/// Pushes what falls due in a segment in this span. Returns the first time after it.
+fn start_segment(catalog: &Catalog, segment: u8, from: i64, to: i64, started: &mut i64) -> i64 {
+    let oids = &catalog.segments[segment as usize];
+    let table = Relation::read(oids.attempt);
+    if table.blocks() == 0 {
+        return i64::MAX;
+    }
+    let index = Relation::read_index(oids.attempt_run_at);
+    let claims = Relation::read(oids.claim);
+    let claims_pkey = Relation::read_index(oids.claim_pkey);
+    let mut scan = table.scan(&index, &[Key::after(1, from)], Snapshot::Now);
+    while scan.next().is_some() {
+        let attempt = Attempt::new(scan.row(), segment);
+        let run_at = attempt.run_at().unwrap_or(0);
+        let is_claimed = claims.scan(&claims_pkey, &[Key::eq_i64(1, attempt.id())], Snapshot::Now).next().is_some();
+        if is_claimed {
+            continue;
+        }
+        if run_at > to {
+            return run_at;
+        }
+        let woken = shmem::with(|shared| shared.frontier.push(catalog.number, attempt.lane(), attempt.ready()));
+        if let Some(session) = woken {
+            shmem::wake(session);
+        }
+        *started += 1;
+        if *started % 1024 == 0 {
+            sys::check_for_interrupts();
+        }
+    }
+    i64::MAX
+}

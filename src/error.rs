@@ -1,0 +1,97 @@
+//! Every error that the extension itself raises: SQLSTATE, message, detail, hint.
+//!
+//! Verbs return `Result<_, Error>`; `call` raises the error outside all Rust frames, because an own
+//! SQLSTATE such as QJ001 does not survive a pgrx guard. No error text holds a payload.
+
+/// An error on its way to the client. Its message follows Postgres's style: one line, lower case, no
+/// full stop; detail and hint are sentences.
+#[derive(Debug, Clone)]
+pub struct Error {
+    /// SQLSTATE.
+    pub code: &'static str,
+    /// What went wrong.
+    pub message: String,
+    /// The facts.
+    pub detail: Option<String>,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+/// Result of everything that can fail in our own words.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// The worker has lost its lease: the attempt has ended, was taken over, or was never claimed.
+pub const LOST_LEASE: &str = "QJ001";
+/// feature_not_supported
+pub const NOT_SUPPORTED: &str = "0A000";
+/// invalid_parameter_value
+pub const INVALID: &str = "22023";
+/// null_value_not_allowed
+pub const NULL: &str = "22004";
+/// read_only_sql_transaction
+pub const READ_ONLY: &str = "25006";
+/// active_sql_transaction
+pub const IN_TRANSACTION: &str = "25001";
+/// undefined_object
+pub const UNDEFINED: &str = "42704";
+/// duplicate_object
+pub const DUPLICATE: &str = "42710";
+/// no_data_found
+pub const NO_DATA: &str = "P0002";
+/// object_not_in_prerequisite_state
+pub const WRONG_STATE: &str = "55000";
+/// object_in_use
+pub const IN_USE: &str = "55006";
+/// configuration_limit_exceeded
+pub const LIMIT: &str = "53400";
+/// program_limit_exceeded
+pub const TOO_LARGE: &str = "54000";
+/// internal_error
+pub const INTERNAL: &str = "XX000";
+
+impl Error {
+    /// An error with this SQLSTATE and message.
+    pub fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), detail: None, hint: None }
+    }
+
+    /// Adds the facts.
+    pub fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = Some(detail.into());
+        self
+    }
+
+    /// Adds what to do.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// A bad argument.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(INVALID, message)
+    }
+
+    /// An argument that may not be NULL.
+    pub fn null(argument: &str) -> Self {
+        Self::new(NULL, format!("{argument} cannot be null"))
+    }
+
+    /// A feature whose arguments exist and which does not yet.
+    pub fn unsupported(argument: &str) -> Self {
+        Self::new(NOT_SUPPORTED, format!("\"{argument}\" is not supported yet"))
+            .hint(format!("Leave \"{argument}\" out."))
+    }
+
+    /// The library was not preloaded.
+    pub fn not_loaded() -> Self {
+        Self::new(WRONG_STATE, "pg_queue is not in shared_preload_libraries")
+            .detail("The queue lives in shared memory, which is reserved when the server starts.")
+            .hint("Add shared_preload_libraries = 'pg_queue' to postgresql.conf and restart the server.")
+    }
+
+    /// "This cannot happen", naming the invariant.
+    pub fn internal(invariant: impl Into<String>) -> Self {
+        Self::new(INTERNAL, invariant)
+    }
+}

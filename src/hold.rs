@@ -1,0 +1,330 @@
+//! How a transaction gets hold of an attempt to end it: the fence.
+//!
+//! `running` (a claimed attempt, for complete, fail, …) asks the frontier first, the logs when memory does
+//! not know, and probes the outcome's key last. `waiting` (an unclaimed one, for cancel, reprioritize, …)
+//! takes it in the frontier as a claimer would.
+//!
+//! Invariant: nobody waits. What another open transaction holds is "in use" (55006).
+
+use std::rc::Rc;
+
+use pg_queue_core::frontier::{End, Running, State, TakeOne};
+use pg_queue_core::id::{self, Kind};
+
+use crate::error::{self, Error, Result};
+use crate::instance::Catalog;
+use crate::log::attempt::{Attempt, Reader};
+use crate::log::table::Probe;
+use crate::log::{claim, note, outcome};
+use crate::transaction::{self, Step};
+use crate::{guc, shmem, sys};
+
+/// An attempt that this transaction may end.
+pub struct Held {
+    pub id: i64,
+    pub segment: u8,
+    pub entry: Running,
+}
+
+/// Why an attempt cannot be ended.
+pub enum Refusal {
+    /// It is not the caller's any more: `complete_many` and its like leave it out.
+    Lost(Error),
+    /// Another open transaction has it: likewise.
+    Busy(Error),
+    /// The id makes no sense: an error even among many.
+    Wrong(Error),
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Lost(e) | Refusal::Busy(e) | Refusal::Wrong(e) => e,
+        }
+    }
+}
+
+/// Checks that an id names an attempt.
+///
+/// Errors: 22023 for anything else, with a hint when it is a job's.
+pub fn attempt_id(id: i64) -> Result<u8> {
+    match id::kind(id) {
+        Kind::Attempt(segment) => Ok(segment),
+        Kind::Job => Err(Error::invalid(format!("{id} is the id of a job, not of an attempt"))
+            .hint("Use the column \"id\" that queue.claim returned, not \"job_id\".")),
+        Kind::Neither => Err(Error::invalid(format!("{id} is not the id of an attempt"))
+            .hint("Use the column \"id\" that queue.claim returned.")),
+    }
+}
+
+/// Checks that an id names a job.
+///
+/// Errors: 22023 for anything else, with a hint when it is an attempt's.
+pub fn job_id(id: i64) -> Result<i64> {
+    match id::kind(id) {
+        Kind::Job => Ok(id),
+        Kind::Attempt(_) => Err(Error::invalid(format!("{id} is the id of an attempt, not of a job"))
+            .hint("Use the column \"job_id\" that queue.claim returned, or what queue.enqueue returned.")),
+        Kind::Neither => Err(Error::invalid(format!("{id} is not the id of a job"))),
+    }
+}
+
+fn lost(id: i64, detail: impl Into<String>) -> Refusal {
+    Refusal::Lost(
+        Error::new(error::LOST_LEASE, format!("lost lease on attempt {id}"))
+            .detail(detail)
+            .hint("Somebody else may be running this job, or it has ended; roll back what was done for it."),
+    )
+}
+
+fn busy(id: i64, entry: Option<Running>) -> Refusal {
+    let error = Error::new(error::IN_USE, format!("attempt {id} is being ended by another transaction"));
+    Refusal::Busy(match entry {
+        Some(entry) if entry.pid != 0 => error.detail(format!(
+            "It was claimed by process {}; the transaction that is ending it has not committed yet.",
+            entry.pid
+        )),
+        _ => error,
+    })
+}
+
+fn ended(id: i64, outcome: &outcome::Outcome) -> Refusal {
+    let next = outcome.next_id.map(|next| format!(" The job went on as attempt {next}.")).unwrap_or_default();
+    lost(id, format!("This attempt was {} at {}.{next}", outcome.kind.words(), timestamp(outcome.ended_at)))
+}
+
+fn timestamp(at: i64) -> String {
+    // SAFETY: prints a timestamptz into memory of the current context.
+    unsafe {
+        pgrx::direct_function_call_as_datum(pgrx::pg_sys::timestamptz_out, &[Some(at.into())])
+            .map_or_else(|| at.to_string(), |text| sys::text(text.cast_mut_ptr()))
+    }
+}
+
+/// Gets hold of a claimed attempt to end it. On success a step is remembered, so that a rollback undoes
+/// the hold; until then no deadline fires.
+pub fn running(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
+    let born = attempt_id(id).map_err(Refusal::Wrong)?;
+    let mut asked_logs = false;
+    loop {
+        transaction::reserve(1);
+        let answer = shmem::with_instance(catalog.number, |frontier, instance| {
+            frontier.end(&mut instance.deadlines, catalog.number, id, sys::session())
+        });
+        let held = match answer {
+            Some(End::Yours(entry)) => {
+                transaction::remember(catalog.number, Step::Ending { id });
+                Held { id, segment: entry.place.segment, entry }
+            }
+            Some(End::Busy(entry)) if entry.state == State::Taken => {
+                return Err(lost(id, "The attempt is being claimed by another transaction."));
+            }
+            Some(End::Busy(entry)) if entry.owner == sys::session() => {
+                return Err(lost(id, "This attempt was already ended in this transaction."));
+            }
+            Some(End::Busy(entry)) => return Err(busy(id, Some(entry))),
+            Some(End::Unknown) | None if asked_logs => {
+                // `running` is full: the outcome's key alone decides.
+                Held { id, segment: born, entry: locate(catalog, id) }
+            }
+            Some(End::Unknown) | None => {
+                recover(catalog, id)?;
+                asked_logs = true;
+                continue;
+            }
+        };
+        return match outcome::Writer::open(catalog, held.segment).probe(id) {
+            Probe::Absent => Ok(held),
+            Probe::InProgress => {
+                undo(catalog, id);
+                Err(busy(id, None))
+            }
+            Probe::Committed => {
+                transaction::forget(id);
+                shmem::with_instance(catalog.number, |frontier, instance| {
+                    frontier.discard(&mut instance.deadlines, catalog.number, id);
+                });
+                Err(match outcome::find(catalog, held.segment, id) {
+                    Some(found) => ended(id, &found),
+                    None => lost(id, "This attempt was already ended in this transaction."),
+                })
+            }
+        };
+    }
+}
+
+/// What the logs say of a claimed attempt that memory has no room for.
+fn locate(catalog: &Catalog, id: i64) -> Running {
+    let mut entry = Running::of(id);
+    if let Some(attempt) = Reader::new(catalog).by_id(id) {
+        let ready = attempt.ready();
+        (entry.lane, entry.rank, entry.place, entry.claimed) = (attempt.lane(), ready.rank, ready.place, 1);
+    }
+    entry
+}
+
+/// Gives a held attempt back: it turned out that nothing is to be done with it.
+pub fn undo(catalog: &Catalog, id: i64) {
+    transaction::forget(id);
+    shmem::with_instance(catalog.number, |frontier, instance| {
+        frontier.unend(&mut instance.deadlines, catalog.number, id);
+    });
+}
+
+/// Memory does not know a claimed attempt (it was claimed before the server's start and the worker has not
+/// come to it, or memory is full): asks the logs and tells memory.
+fn recover(catalog: &Catalog, id: i64) -> std::result::Result<(), Refusal> {
+    let Some(attempt) = Reader::new(catalog).by_id(id) else {
+        return Err(Refusal::Lost(
+            Error::new(error::LOST_LEASE, format!("lost lease on attempt {id}"))
+                .detail("There is no such attempt: it was rolled back, or has ended and was removed."),
+        ));
+    };
+    if let Some(found) = outcome::find(catalog, attempt.segment, id) {
+        return Err(ended(id, &found));
+    }
+    let Some(claim) = claim::find(catalog, attempt.segment, id) else {
+        return Err(lost(id, "The attempt waits to be claimed: its claim was rolled back, or never made."));
+    };
+    if claim.kind == claim::Kind::System {
+        return Err(lost(id, "The attempt was ended before it was run."));
+    }
+    remember_claim(catalog, &attempt, &claim);
+    Ok(())
+}
+
+/// Tells memory of a committed claim without outcome: the lease starts anew, with the longest length it
+/// was given; one bound to a connection has ended with it. False: memory is full.
+pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim) -> bool {
+    let notes = note::summary(catalog, attempt.segment, claim.id);
+    let longest = claim.lease.max(notes.lease);
+    let ready = attempt.ready();
+    // Claims of this server's life are in memory, so the connection of one that is not has ended.
+    let deadline =
+        if claim.kind == claim::Kind::Bound { i64::MIN } else { sys::monotonic_us().saturating_add(longest) };
+    let mut entry = Running::of(claim.id);
+    (entry.instance, entry.lane, entry.rank, entry.place) = (catalog.number, attempt.lane(), ready.rank, ready.place);
+    (entry.lease, entry.longest, entry.deadline) = (claim.lease, longest, deadline);
+    (entry.pid, entry.state) = (claim.pid, State::Running);
+    entry.bound = u8::from(claim.kind == claim::Kind::Bound);
+    entry.cancel = u8::from(notes.is_cancel_requested);
+    let mut worker = None;
+    let fits = shmem::with_instance(catalog.number, |frontier, instance| {
+        worker = transaction::plan(instance, deadline);
+        frontier.recover(&mut instance.deadlines, entry)
+    });
+    if let Some(latch) = worker {
+        shmem::wake_latch(latch);
+    }
+    fits.unwrap_or(false)
+}
+
+/// Looks at a claimed attempt without ending it, for `extend` and `progress`: it must be the caller's.
+pub fn look(catalog: &Catalog, id: i64) -> std::result::Result<Running, Refusal> {
+    attempt_id(id).map_err(Refusal::Wrong)?;
+    let mut asked_logs = false;
+    loop {
+        let entry = shmem::with(|shared| shared.frontier.entry(catalog.number, id));
+        match entry {
+            Some(entry) if entry.state == State::Running => return Ok(entry),
+            Some(entry) if entry.state == State::Taken && entry.owner == sys::session() => return Ok(entry),
+            Some(entry) if entry.state == State::Taken => {
+                return Err(lost(id, "The attempt is being claimed by another transaction."));
+            }
+            Some(entry) if entry.owner == sys::session() => {
+                return Err(lost(id, "This attempt was already ended in this transaction."));
+            }
+            Some(entry) => return Err(busy(id, Some(entry))),
+            None if asked_logs => return Ok(locate(catalog, id)),
+            None => {
+                recover(catalog, id)?;
+                asked_logs = true;
+            }
+        }
+    }
+}
+
+/// What a waiting attempt turned out to be when somebody wanted it.
+pub enum Waiting {
+    /// This transaction has it; a step is remembered.
+    Taken,
+    /// A worker has it.
+    Running,
+    /// An open transaction is claiming or ending it.
+    InUse,
+    /// It was claimed already, although memory did not know: look again.
+    Stale,
+}
+
+/// Takes a waiting attempt, to end it unrun. The caller inserts a system claim and the outcome.
+///
+/// Errors: 53400 when `running` is full.
+pub fn waiting(catalog: &Catalog, attempt: &Attempt) -> Result<Waiting> {
+    let ready = attempt.ready();
+    transaction::reserve(1);
+    let (session, pid) = (sys::session(), sys::pid());
+    let taken = shmem::with_instance(catalog.number, |frontier, instance| {
+        frontier.take_one(&mut instance.deadlines, catalog.number, attempt.lane(), session, pid, ready)
+    });
+    match taken.unwrap_or(TakeOne::Full) {
+        TakeOne::Taken => transaction::remember(catalog.number, Step::Ended { id: ready.id }),
+        TakeOne::Full => return Err(running_full()),
+        TakeOne::Busy => {
+            let entry = shmem::with(|shared| shared.frontier.entry(catalog.number, ready.id));
+            return Ok(match entry {
+                Some(entry) if entry.state == State::Running => Waiting::Running,
+                Some(_) => Waiting::InUse,
+                None => Waiting::Stale,
+            });
+        }
+    }
+    match claim::Writer::open(catalog, attempt.segment).probe(ready.id) {
+        Probe::Absent => Ok(Waiting::Taken),
+        Probe::Committed | Probe::InProgress => {
+            drop_stale(catalog, ready.id);
+            Ok(Waiting::Stale)
+        }
+    }
+}
+
+/// Drops an attempt that was taken although the log knows a claim of it.
+pub fn drop_stale(catalog: &Catalog, id: i64) {
+    transaction::forget(id);
+    shmem::with_instance(catalog.number, |frontier, instance| {
+        frontier.discard(&mut instance.deadlines, catalog.number, id);
+    });
+}
+
+/// The error for a full `running`.
+pub fn running_full() -> Error {
+    Error::new(error::LIMIT, "too many jobs are running at once")
+        .detail(format!("Shared memory has room for {} running jobs.", guc::MAX_RUNNING.get()))
+        .hint("Raise pg_queue.max_running and restart the server, or let workers claim fewer jobs.")
+}
+
+/// The outcome writers of a call, opened as they are needed.
+pub struct Outcomes {
+    catalog: Rc<Catalog>,
+    pending: [Vec<outcome::New>; id::SEGMENTS],
+}
+
+impl Outcomes {
+    /// Nothing to insert yet.
+    pub fn new(catalog: &Rc<Catalog>) -> Self {
+        Self { catalog: Rc::clone(catalog), pending: std::array::from_fn(|_| Vec::new()) }
+    }
+
+    /// Adds an outcome to be inserted.
+    pub fn add(&mut self, segment: u8, outcome: outcome::New) {
+        self.pending[segment as usize].push(outcome);
+    }
+
+    /// Inserts them, a segment's all at once.
+    pub fn insert(self) {
+        for (segment, outcomes) in self.pending.iter().enumerate() {
+            if !outcomes.is_empty() {
+                outcome::Writer::open(&self.catalog, segment as u8).insert(outcomes);
+            }
+        }
+    }
+}

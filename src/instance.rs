@@ -1,0 +1,256 @@
+//! Which extension instance this session talks to: its tables' oids (kept until the catalogs change) and
+//! its slot in shared memory (found by database and extension oid, so that DROP and CREATE of either
+//! never meet old state).
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use pg_queue_core::id::SEGMENTS;
+use pgrx::pg_guard;
+use pgrx::pg_sys;
+use pgrx::pg_sys::Oid;
+
+use crate::error::{self, Error, Result};
+use crate::shmem::{self, Instance, Shared};
+use crate::{guc, sys, transaction};
+
+/// The tables and indexes of one segment.
+#[derive(Clone, Copy)]
+pub struct Segment {
+    pub attempt: Oid,
+    pub attempt_pkey: Oid,
+    pub attempt_lane: Oid,
+    pub attempt_run_at: Oid,
+    pub attempt_job: Oid,
+    pub attempt_group: Oid,
+    pub attempt_unique: Oid,
+    pub claim: Oid,
+    pub claim_pkey: Oid,
+    pub outcome: Oid,
+    pub outcome_pkey: Oid,
+    pub note: Oid,
+    pub note_id: Oid,
+    pub note_successor: Oid,
+}
+
+/// What a session knows of the instance.
+pub struct Catalog {
+    /// The instance's number in shared memory.
+    pub number: u32,
+    /// The extension.
+    pub extension: Oid,
+    /// `queue.queue` and its index by name.
+    pub queue: Oid,
+    /// See `queue`.
+    pub queue_name: Oid,
+    /// `queue.queue` by id.
+    pub queue_pkey: Oid,
+    /// `queue.lane` and its key.
+    pub lane: Oid,
+    /// See `lane`.
+    pub lane_pkey: Oid,
+    /// `queue.lane` by queue.
+    pub lane_queue: Oid,
+    /// The sequence that ids are counted by.
+    pub id_seq: Oid,
+    /// The timelines that ids were handed out on, and the index.
+    pub timeline: Oid,
+    /// See `timeline`.
+    pub timeline_idx: Oid,
+    /// All segments.
+    pub segments: [Segment; SEGMENTS],
+}
+
+thread_local! {
+    static CATALOG: RefCell<Option<Rc<Catalog>>> = const { RefCell::new(None) };
+    /// Counts changes of the queue table that this session was told of.
+    static QUEUE_CHANGES: Cell<u64> = const { Cell::new(0) };
+    static STALE: Cell<bool> = const { Cell::new(true) };
+    static WATCHED: Cell<[Oid; 2]> = const { Cell::new([Oid::INVALID; 2]) };
+    static REGISTERED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Told by Postgres when a table's definition changes, and by `queue::changed` when a queue's settings do.
+#[pg_guard]
+unsafe extern "C-unwind" fn on_relcache(_arg: pg_sys::Datum, relation: Oid) {
+    let [queue, attempt] = WATCHED.get();
+    if relation == Oid::INVALID || relation == queue {
+        QUEUE_CHANGES.set(QUEUE_CHANGES.get() + 1);
+    }
+    if relation == Oid::INVALID || relation == attempt {
+        STALE.set(true);
+    }
+}
+
+/// How often this session was told that queues changed.
+pub fn queue_changes() -> u64 {
+    QUEUE_CHANGES.get()
+}
+
+/// The instance of this database.
+///
+/// Errors: 42704 when the extension is not installed, 53400 when shared memory has no slot for this
+/// database.
+pub fn current() -> Result<Rc<Catalog>> {
+    if !STALE.get() {
+        if let Some(catalog) = CATALOG.with_borrow(Clone::clone) {
+            return Ok(catalog);
+        }
+    }
+    let catalog = Rc::new(read_catalog()?);
+    WATCHED.set([catalog.queue, catalog.segments[0].attempt]);
+    CATALOG.set(Some(Rc::clone(&catalog)));
+    STALE.set(false);
+    QUEUE_CHANGES.set(QUEUE_CHANGES.get() + 1);
+    Ok(catalog)
+}
+
+/// The segment that new attempts go to.
+pub fn current_segment() -> u8 {
+    0
+}
+
+fn read_catalog() -> Result<Catalog> {
+    if !REGISTERED.replace(true) {
+        // SAFETY: once per backend; the callback only sets flags.
+        unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(on_relcache), pg_sys::Datum::from(0)) };
+    }
+    // SAFETY: catalog look-ups in a transaction; missing things come back as invalid.
+    let extension = unsafe { pg_sys::get_extension_oid(c"pg_queue".as_ptr(), true) };
+    // SAFETY: as above.
+    let schema = unsafe { pg_sys::get_namespace_oid(c"queue".as_ptr(), true) };
+    if extension == Oid::INVALID || schema == Oid::INVALID {
+        return Err(Error::new(error::UNDEFINED, "extension \"pg_queue\" is not installed in this database")
+            .hint("Run CREATE EXTENSION pg_queue."));
+    }
+    let oid = |name: String| -> Result<Oid> {
+        let c_name = std::ffi::CString::new(name.as_str()).map_err(|_| Error::internal("a name holds a zero byte"))?;
+        // SAFETY: a catalog look-up.
+        let oid = unsafe { pg_sys::get_relname_relid(c_name.as_ptr(), schema) };
+        if oid == Oid::INVALID {
+            return Err(Error::new(error::WRONG_STATE, format!("relation \"queue.{name}\" does not exist"))
+                .detail("The library and the extension's SQL are of different versions.")
+                .hint("Run ALTER EXTENSION pg_queue UPDATE."));
+        }
+        Ok(oid)
+    };
+    let segment = |n: usize| -> Result<Segment> {
+        Ok(Segment {
+            attempt: oid(format!("attempt_{n}"))?,
+            attempt_pkey: oid(format!("attempt_{n}_pkey"))?,
+            attempt_lane: oid(format!("attempt_{n}_lane_idx"))?,
+            attempt_run_at: oid(format!("attempt_{n}_run_at_idx"))?,
+            attempt_job: oid(format!("attempt_{n}_job_idx"))?,
+            attempt_group: oid(format!("attempt_{n}_group_idx"))?,
+            attempt_unique: oid(format!("attempt_{n}_unique_idx"))?,
+            claim: oid(format!("claim_{n}"))?,
+            claim_pkey: oid(format!("claim_{n}_pkey"))?,
+            outcome: oid(format!("outcome_{n}"))?,
+            outcome_pkey: oid(format!("outcome_{n}_pkey"))?,
+            note: oid(format!("note_{n}"))?,
+            note_id: oid(format!("note_{n}_id_idx"))?,
+            note_successor: oid(format!("note_{n}_successor_idx"))?,
+        })
+    };
+    let mut segments = [segment(0)?; SEGMENTS];
+    for (n, slot) in segments.iter_mut().enumerate().skip(1) {
+        *slot = segment(n)?;
+    }
+    Ok(Catalog {
+        number: enter(extension)?,
+        extension,
+        queue: oid("queue".into())?,
+        queue_name: oid("queue_queue_name_key".into())?,
+        queue_pkey: oid("queue_pkey".into())?,
+        lane: oid("lane".into())?,
+        lane_pkey: oid("lane_pkey".into())?,
+        lane_queue: oid("lane_queue_id_idx".into())?,
+        id_seq: oid("id_seq".into())?,
+        timeline: oid("timeline".into())?,
+        timeline_idx: oid("timeline_timeline_idx".into())?,
+        segments,
+    })
+}
+
+/// Finds or makes the instance's slot.
+fn enter(extension: Oid) -> Result<u32> {
+    let database = sys::database();
+    let now = sys::now_us();
+    let number = shmem::with(|shared| {
+        let Shared { frontier, instances, next_instance } = shared;
+        if let Some(i) = instances.iter().find(|i| i.number != 0 && i.database == database && i.extension == extension)
+        {
+            return Some(i.number);
+        }
+        // The extension was dropped and created again: what was known of the old one is worthless.
+        for old in instances.iter_mut().filter(|i| i.number != 0 && i.database == database) {
+            let mut root = old.deadlines;
+            frontier.drop_instance(&mut root, old.number);
+            old.number = 0;
+        }
+        let slot = instances.iter_mut().find(|i| i.number == 0)?;
+        **next_instance += 1;
+        *slot = Instance {
+            number: **next_instance,
+            database,
+            extension,
+            deadlines: 0,
+            id_next: 0,
+            id_limit: 0,
+            // All that is due by now lies behind its lane's position, which is before everything.
+            due_to: now,
+            next_due: i64::MIN,
+            worker_latch: std::ptr::null_mut(),
+            worker_pid: 0,
+            wakes_at: i64::MAX,
+            is_recovered: false,
+            notify: [0; 32],
+        };
+        Some(slot.number)
+    });
+    number.ok_or_else(|| {
+        Error::new(error::LIMIT, "too many databases use pg_queue")
+            .detail(format!("Shared memory has room for {} databases.", guc::MAX_DATABASES.get()))
+            .hint("Raise pg_queue.max_databases and restart the server.")
+    })
+}
+
+/// Called by the worker at its start, in a transaction: the instance of this database, `None` when the
+/// extension is not installed.
+pub fn attach() -> Option<u32> {
+    STALE.set(true);
+    current().ok().map(|catalog| catalog.number)
+}
+
+/// Frees an instance whose extension or database is gone.
+pub fn release(number: u32) {
+    loop {
+        let woken = shmem::with(|shared| shared.frontier.wake_any_lane(number));
+        match woken {
+            Some(session) => shmem::wake(session),
+            None => break,
+        }
+    }
+    shmem::with(|shared| {
+        let Shared { frontier, instances, .. } = shared;
+        if let Some(instance) = instances.iter_mut().find(|i| i.number == number && number != 0) {
+            frontier.drop_instance(&mut instance.deadlines, number);
+            instance.number = 0;
+        }
+    });
+}
+
+/// Called while DROP EXTENSION runs: when that commits, the instance goes.
+pub fn extension_dropped(extension: Oid) {
+    let database = sys::database();
+    let number = shmem::with(|shared| {
+        shared
+            .instances
+            .iter()
+            .find(|i| i.number != 0 && i.database == database && i.extension == extension)
+            .map(|i| i.number)
+    });
+    if let Some(number) = number {
+        transaction::on_commit_drop_instance(number);
+    }
+}

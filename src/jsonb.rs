@@ -1,0 +1,178 @@
+//! Reads the jsonb that describes jobs, without printing or parsing it: payloads pass through untouched.
+
+use std::ffi::{CString, c_char, c_int};
+
+use pgrx::pg_sys;
+use pgrx::pg_sys::{Datum, JsonbContainer, JsonbValue, jbvType};
+use pgrx::{PgTryBuilder, direct_function_call_as_datum};
+
+use crate::call::Interval;
+
+mod raw {
+    use super::{JsonbContainer, JsonbValue, c_int};
+    use pgrx::pg_sys;
+
+    /// Opaque.
+    pub enum JsonbIterator {}
+
+    // jsonb.h; the bindings leave these out.
+    unsafe extern "C-unwind" {
+        pub fn JsonbIteratorInit(container: *mut JsonbContainer) -> *mut JsonbIterator;
+        pub fn JsonbIteratorNext(it: *mut *mut JsonbIterator, value: *mut JsonbValue, skip_nested: bool) -> c_int;
+        pub fn JsonbValueToJsonb(value: *mut JsonbValue) -> *mut pg_sys::Jsonb;
+    }
+}
+
+/// A value inside a jsonb; good as long as the detoasted jsonb, that is for the call.
+#[derive(Clone, Copy)]
+pub struct Value(JsonbValue);
+
+/// The top level of an array or an object, in order.
+fn walk(container: *mut JsonbContainer) -> Vec<(c_int, JsonbValue)> {
+    const DONE: c_int = pg_sys::JsonbIteratorToken::WJB_DONE as c_int;
+    const KEY: c_int = pg_sys::JsonbIteratorToken::WJB_KEY as c_int;
+    const VALUE: c_int = pg_sys::JsonbIteratorToken::WJB_VALUE as c_int;
+    const ELEM: c_int = pg_sys::JsonbIteratorToken::WJB_ELEM as c_int;
+    let mut found = Vec::new();
+    // SAFETY: the container lies in a detoasted jsonb; with skip_nested the iterator stays on the top
+    // level and frees itself at the end. An error inside becomes an unwinding at the guard.
+    unsafe {
+        pg_sys::ffi::pg_guard_ffi_boundary(|| {
+            let mut it = raw::JsonbIteratorInit(container);
+            let mut value = JsonbValue { type_: 0, val: std::mem::zeroed() };
+            loop {
+                match raw::JsonbIteratorNext(&raw mut it, &raw mut value, true) {
+                    DONE => break,
+                    token @ (KEY | VALUE | ELEM) => found.push((token, value)),
+                    // The brackets of the top level itself; what is nested comes as one value.
+                    _ => {}
+                }
+            }
+        });
+    }
+    found
+}
+
+/// The elements of a jsonb that is an array, else `None`.
+pub fn elements(jsonb: Datum) -> Option<Vec<Value>> {
+    let root = root(jsonb);
+    // SAFETY: a detoasted jsonb has a root container.
+    let header = unsafe { (*root).header };
+    if header & pg_sys::JB_FARRAY == 0 || header & pg_sys::JB_FSCALAR != 0 {
+        return None;
+    }
+    Some(walk(root).into_iter().map(|(_, value)| Value(value)).collect())
+}
+
+fn root(jsonb: Datum) -> *mut JsonbContainer {
+    // SAFETY: a datum of type jsonb.
+    unsafe {
+        let detoasted = pg_sys::pg_detoast_datum(jsonb.cast_mut_ptr()).cast::<pg_sys::Jsonb>();
+        &raw mut (*detoasted).root
+    }
+}
+
+impl Value {
+    /// Name and value of each field when this is an object, else `None`.
+    pub fn fields(&self) -> Option<Vec<(String, Value)>> {
+        if self.0.type_ != jbvType::jbvBinary {
+            return None;
+        }
+        // SAFETY: the type says which member of the union is set.
+        let container = unsafe { self.0.val.binary.data };
+        // SAFETY: as above.
+        if unsafe { (*container).header } & pg_sys::JB_FOBJECT == 0 {
+            return None;
+        }
+        let parts = walk(container);
+        let pairs = parts.chunks_exact(2).map(|pair| (string(&pair[0].1).unwrap_or_default(), Value(pair[1].1)));
+        Some(pairs.collect())
+    }
+
+    /// JSON null.
+    pub fn is_null(&self) -> bool {
+        self.0.type_ == jbvType::jbvNull
+    }
+
+    /// A string.
+    pub fn as_str(&self) -> Option<String> {
+        string(&self.0)
+    }
+
+    /// A whole number that fits an integer.
+    pub fn as_i32(&self) -> Option<i32> {
+        if self.0.type_ != jbvType::jbvNumeric {
+            return None;
+        }
+        // SAFETY: the type says which member is set.
+        let numeric = unsafe { self.0.val.numeric };
+        let text = pure(|| {
+            // SAFETY: prints a numeric.
+            unsafe { direct_function_call_as_datum(pg_sys::numeric_out, &[Some(Datum::from(numeric))]) }
+        })?;
+        // SAFETY: numeric_out returns a C string.
+        unsafe { crate::sys::text(text.cast_mut_ptr()) }.parse().ok()
+    }
+
+    /// The value as a jsonb of its own.
+    pub fn datum(&self) -> Datum {
+        let mut value = self.0;
+        // SAFETY: serializes into the current memory context; errors unwind at the guard.
+        unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| Datum::from(raw::JsonbValueToJsonb(&raw mut value))) }
+    }
+}
+
+fn string(value: &JsonbValue) -> Option<String> {
+    if value.type_ != jbvType::jbvString {
+        return None;
+    }
+    // SAFETY: the type says which member is set; the bytes lie in the jsonb.
+    let bytes = unsafe {
+        let string = value.val.string;
+        std::slice::from_raw_parts(string.val.cast::<u8>(), string.len as usize)
+    };
+    Some(String::from_utf8_lossy(bytes).into_owned())
+}
+
+/// Runs an input or output function that touches nothing but memory; an error is `None`. Without a
+/// subtransaction this is sound only for such functions.
+fn pure(f: impl FnOnce() -> Option<Datum> + std::panic::UnwindSafe) -> Option<Datum> {
+    PgTryBuilder::new(f).catch_others(|_| None).execute()
+}
+
+type Input = unsafe fn(pg_sys::FunctionCallInfo) -> Datum;
+
+fn input(function: Input, text: &str) -> Option<Datum> {
+    let text = CString::new(text).ok()?;
+    let argument = Datum::from(text.as_ptr() as *mut c_char);
+    let typmod = Datum::from(-1_i32);
+    pure(std::panic::AssertUnwindSafe(|| {
+        // SAFETY: an input function of three arguments: text, an unused type, no modifier.
+        unsafe { direct_function_call_as_datum(function, &[Some(argument), Some(Datum::from(0)), Some(typmod)]) }
+    }))
+}
+
+/// An interval in the words of `interval`; `None` when it is none.
+pub fn interval(text: &str) -> Option<Interval> {
+    input(pg_sys::interval_in, text).map(Interval::read)
+}
+
+/// A timestamp in the words of `timestamptz`; `None` when it is none.
+pub fn timestamp(text: &str) -> Option<i64> {
+    input(pg_sys::timestamptz_in, text).map(|d| d.value() as i64)
+}
+
+/// `{}`.
+pub fn empty_object() -> Datum {
+    of_text("{}").unwrap_or(Datum::from(0))
+}
+
+/// A jsonb from its text.
+pub fn of_text(text: &str) -> Option<Datum> {
+    let text = CString::new(text).ok()?;
+    let argument = Datum::from(text.as_ptr() as *mut c_char);
+    pure(std::panic::AssertUnwindSafe(|| {
+        // SAFETY: an input function of one argument.
+        unsafe { direct_function_call_as_datum(pg_sys::jsonb_in, &[Some(argument)]) }
+    }))
+}

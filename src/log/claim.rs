@@ -1,0 +1,120 @@
+//! The `claim` log: one row says that an attempt was taken, by a worker or by the system.
+
+use pgrx::pg_sys::Datum;
+
+use crate::call::text_datum;
+use crate::instance::Catalog;
+use crate::log::table::{Key, NewRow, Probe, Relation, Row, Snapshot};
+use crate::sys;
+
+/// Columns, counted from 0.
+mod column {
+    pub const ID: usize = 0;
+    pub const CLAIMED_AT: usize = 1;
+    pub const LEASE_US: usize = 2;
+    pub const PID: usize = 3;
+    pub const KIND: usize = 4;
+    pub const WORKER: usize = 5;
+    pub const COUNT: usize = 6;
+}
+
+/// Who took the attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A worker.
+    Worker,
+    /// A worker, for as long as its connection lasts.
+    Bound,
+    /// The system, to end it unrun.
+    System,
+}
+
+impl Kind {
+    fn char(self) -> u8 {
+        match self {
+            Self::Worker => b'w',
+            Self::Bound => b'b',
+            Self::System => b's',
+        }
+    }
+}
+
+/// A claim as it was read.
+pub struct Claim {
+    pub id: i64,
+    pub claimed_at: i64,
+    pub lease: i64,
+    pub pid: i32,
+    pub kind: Kind,
+}
+
+/// One segment's claims, open to write.
+pub struct Writer {
+    table: Relation,
+    pkey: Relation,
+}
+
+impl Writer {
+    /// Opens the segment's claims.
+    pub fn open(catalog: &Catalog, segment: u8) -> Self {
+        let oids = &catalog.segments[segment as usize];
+        Self { table: Relation::write(oids.claim), pkey: Relation::write_index(oids.claim_pkey) }
+    }
+
+    /// Whether the attempt is claimed, or being claimed.
+    pub fn probe(&self, id: i64) -> Probe {
+        self.table.probe(&self.pkey, id)
+    }
+
+    /// Inserts claims (id, lease in microseconds) of attempts that the frontier has given to this transaction and that `probe` found
+    /// unclaimed.
+    pub fn insert(&self, claims: &[(i64, i64)], kind: Kind, worker: Option<&str>) {
+        let now = sys::now_us();
+        let worker: Option<Datum> = worker.map(text_datum);
+        let mut rows: Vec<NewRow> = claims
+            .iter()
+            .map(|&(id, lease)| {
+                let mut row = NewRow::new(column::COUNT);
+                row.set(column::ID, Some(id.into()))
+                    .set(column::CLAIMED_AT, Some(now.into()))
+                    .set(column::LEASE_US, Some(lease.into()))
+                    .set(column::PID, Some(sys::pid().into()))
+                    .set(column::KIND, Some(Datum::from(kind.char() as i8)))
+                    .set(column::WORKER, worker);
+                row
+            })
+            .collect();
+        let tids = match &mut rows[..] {
+            [one] => vec![self.table.insert(one)],
+            many => self.table.insert_many(many),
+        };
+        for (&(id, _), tid) in claims.iter().zip(tids) {
+            self.pkey.insert_entry(&self.table, &[Some(id.into())], tid, true);
+        }
+    }
+}
+
+/// The committed claim of an attempt that lies in this segment.
+pub fn find(catalog: &Catalog, segment: u8, id: i64) -> Option<Claim> {
+    let oids = &catalog.segments[segment as usize];
+    let table = Relation::read(oids.claim);
+    let pkey = Relation::read_index(oids.claim_pkey);
+    let mut scan = table.scan(&pkey, &[Key::eq_i64(1, id)], Snapshot::Now);
+    scan.next()?;
+    Some(read(&scan.row()))
+}
+
+/// A row of the claims.
+pub fn read(row: &Row) -> Claim {
+    Claim {
+        id: row.i64(column::ID),
+        claimed_at: row.i64(column::CLAIMED_AT),
+        lease: row.i64(column::LEASE_US),
+        pid: row.i32(column::PID),
+        kind: match row.char(column::KIND) {
+            b'b' => Kind::Bound,
+            b's' => Kind::System,
+            _ => Kind::Worker,
+        },
+    }
+}

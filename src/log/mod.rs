@@ -1,0 +1,15 @@
+//! The four logs: what their rows say, and how they are written and read. Nothing in them is ever updated
+//! or deleted by a verb; every state change is an insert, guarded by a key.
+//!
+//! | log | one row says | key |
+//! |---|---|---|
+//! | `attempt` | this job may be run | `id` |
+//! | `claim` | this attempt was taken, by a worker or by the system | `id` of the attempt |
+//! | `outcome` | this attempt ended | `id` of the attempt |
+//! | `note` | something about a running attempt that must survive a crash | none, but one successor |
+
+pub mod attempt;
+pub mod claim;
+pub mod note;
+pub mod outcome;
+pub mod table;

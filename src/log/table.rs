@@ -1,0 +1,500 @@
+//! Direct access to tables and their b-tree indexes: the unsafe fence around the access methods.
+//!
+//! No SQL plan, no search_path, no row security stands between a verb and a log. Reads use snapshots
+//! that see what is committed at the moment of looking (never the transaction's own, older one) and
+//! take no predicate locks; writes are those of the heap and of `btinsert`.
+//!
+//! Invariant: whatever is opened is closed when the value is dropped. A writer's lock stays until the
+//! end of the transaction, a reader's is released at once.
+
+use std::cell::Cell;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+use pg_queue_core::frontier::Place;
+use pgrx::pg_sys;
+use pgrx::pg_sys::Datum;
+
+/// Most columns a log has.
+pub const COLUMNS: usize = 24;
+
+/// An open table or index.
+pub struct Relation {
+    rel: pg_sys::Relation,
+    is_index: bool,
+    release: pg_sys::LOCKMODE,
+}
+
+impl Relation {
+    /// Opens a table to write; the lock is kept to the end of the transaction.
+    pub fn write(oid: pg_sys::Oid) -> Self {
+        // SAFETY: raises when there is no such table.
+        let rel = unsafe { pg_sys::table_open(oid, pg_sys::RowExclusiveLock as i32) };
+        Self { rel, is_index: false, release: pg_sys::NoLock as i32 }
+    }
+
+    /// Opens a table to read; the lock is released when this is dropped.
+    pub fn read(oid: pg_sys::Oid) -> Self {
+        // SAFETY: as above.
+        let rel = unsafe { pg_sys::table_open(oid, pg_sys::AccessShareLock as i32) };
+        Self { rel, is_index: false, release: pg_sys::AccessShareLock as i32 }
+    }
+
+    /// Opens an index to write into.
+    pub fn write_index(oid: pg_sys::Oid) -> Self {
+        // SAFETY: as above, for an index.
+        let rel = unsafe { pg_sys::index_open(oid, pg_sys::RowExclusiveLock as i32) };
+        Self { rel, is_index: true, release: pg_sys::NoLock as i32 }
+    }
+
+    /// Opens an index to read.
+    pub fn read_index(oid: pg_sys::Oid) -> Self {
+        // SAFETY: as above.
+        let rel = unsafe { pg_sys::index_open(oid, pg_sys::AccessShareLock as i32) };
+        Self { rel, is_index: true, release: pg_sys::AccessShareLock as i32 }
+    }
+
+    fn desc(&self) -> pg_sys::TupleDesc {
+        // SAFETY: open relations have a descriptor.
+        unsafe { (*self.rel).rd_att }
+    }
+
+    fn columns(&self) -> usize {
+        // SAFETY: as above.
+        unsafe { (*self.desc()).natts as usize }
+    }
+
+    /// How many blocks the table has now.
+    pub fn blocks(&self) -> u32 {
+        // SAFETY: an open relation with storage.
+        unsafe { pg_sys::RelationGetNumberOfBlocksInFork(self.rel, pg_sys::ForkNumber::MAIN_FORKNUM) }
+    }
+
+    /// Inserts one row and tells where it lies. Indexes are the caller's business.
+    pub fn insert(&self, row: &mut NewRow) -> Tid {
+        debug_assert_eq!(row.columns, self.columns());
+        // SAFETY: a value for each column; the tuple is in the current context.
+        unsafe {
+            let tuple = pg_sys::heap_form_tuple(self.desc(), row.values.as_mut_ptr(), row.nulls.as_mut_ptr());
+            let command = pg_sys::GetCurrentCommandId(true);
+            pg_sys::heap_insert(self.rel, tuple, command, 0, ptr::null_mut());
+            let tid = (*tuple).t_self;
+            pg_sys::heap_freetuple(tuple);
+            Tid(tid)
+        }
+    }
+
+    /// Inserts many rows at once, page by page, with one WAL record a page.
+    pub fn insert_many(&self, rows: &mut [NewRow]) -> Vec<Tid> {
+        /// As many as COPY buffers.
+        const AT_ONCE: usize = 1000;
+        let mut tids = Vec::with_capacity(rows.len());
+        // SAFETY: slots are made for this table's descriptor and dropped below; each gets a tuple that it
+        // owns. heap_multi_insert puts each row's place into its slot.
+        unsafe {
+            let command = pg_sys::GetCurrentCommandId(true);
+            let mut slots: Vec<*mut pg_sys::TupleTableSlot> = (0..rows.len().min(AT_ONCE))
+                .map(|_| pg_sys::MakeSingleTupleTableSlot(self.desc(), &raw const pg_sys::TTSOpsHeapTuple))
+                .collect();
+            for chunk in rows.chunks_mut(AT_ONCE) {
+                for (row, &slot) in chunk.iter_mut().zip(&slots) {
+                    let tuple = pg_sys::heap_form_tuple(self.desc(), row.values.as_mut_ptr(), row.nulls.as_mut_ptr());
+                    pg_sys::ExecStoreHeapTuple(tuple, slot, true);
+                }
+                let count = chunk.len();
+                pg_sys::heap_multi_insert(self.rel, slots.as_mut_ptr(), count as i32, command, 0, ptr::null_mut());
+                tids.extend(slots[..count].iter().map(|&slot| Tid((*slot).tts_tid)));
+                crate::sys::check_for_interrupts();
+            }
+            for slot in slots {
+                pg_sys::ExecDropSingleTupleTableSlot(slot);
+            }
+        }
+        tids
+    }
+
+    /// Inserts an entry into this index. `unique`: raises 23505 when the key is there, and would wait for
+    /// a transaction that has it in progress, so probe first.
+    pub fn insert_entry(&self, table: &Relation, keys: &[Option<Datum>], tid: Tid, unique: bool) {
+        thread_local! {
+            static INFO: Cell<*mut pg_sys::IndexInfo> = const { Cell::new(ptr::null_mut()) };
+        }
+        let mut values = [Datum::from(0); 4];
+        let mut nulls = [true; 4];
+        for (k, key) in keys.iter().enumerate() {
+            values[k] = key.unwrap_or(Datum::from(0));
+            nulls[k] = key.is_none();
+        }
+        let check =
+            if unique { pg_sys::IndexUniqueCheck::UNIQUE_CHECK_YES } else { pg_sys::IndexUniqueCheck::UNIQUE_CHECK_NO };
+        // SAFETY: a b-tree of this table; btinsert does not look into the IndexInfo, which must only be
+        // there. The key array is as long as the index has columns.
+        unsafe {
+            if INFO.get().is_null() {
+                let size = size_of::<pg_sys::IndexInfo>();
+                let info = pg_sys::MemoryContextAllocZero(pg_sys::TopMemoryContext, size).cast::<pg_sys::IndexInfo>();
+                (*info).type_ = pg_sys::NodeTag::T_IndexInfo;
+                INFO.set(info);
+            }
+            let mut tid = tid.0;
+            pg_sys::index_insert(
+                self.rel,
+                values.as_mut_ptr(),
+                nulls.as_mut_ptr(),
+                &raw mut tid,
+                table.rel,
+                check,
+                false,
+                INFO.get(),
+            );
+        }
+    }
+
+    /// The row at a place, if one is there that this moment's snapshot sees.
+    pub fn fetch(&self, tid: Tid) -> Option<Row> {
+        // SAFETY: heap_fetch checks block and line pointer and pins the page; the tuple is copied before
+        // the pin is given back.
+        unsafe {
+            if tid.block() >= self.blocks_cached(tid) {
+                return None;
+            }
+            let mut tuple = pg_sys::HeapTupleData { t_self: tid.0, ..Default::default() };
+            let mut buffer: pg_sys::Buffer = 0;
+            let snapshot = &raw mut pg_sys::SnapshotSelfData;
+            #[cfg(not(feature = "pg14"))]
+            let found = pg_sys::heap_fetch(self.rel, snapshot, &raw mut tuple, &raw mut buffer, false);
+            #[cfg(feature = "pg14")]
+            let found = pg_sys::heap_fetch(self.rel, snapshot, &raw mut tuple, &raw mut buffer);
+            if !found {
+                return None;
+            }
+            let copy = pg_sys::heap_copytuple(&raw mut tuple);
+            pg_sys::ReleaseBuffer(buffer);
+            Some(Row::new(copy, self.desc()))
+        }
+    }
+
+    /// The number of blocks, asked only when the place may lie beyond the end: reading there is an error.
+    fn blocks_cached(&self, tid: Tid) -> u32 {
+        thread_local! {
+            static LAST: Cell<(pg_sys::Oid, u32)> = const { Cell::new((pg_sys::Oid::INVALID, 0)) };
+        }
+        // SAFETY: an open relation has a file number that changes when it is truncated.
+        let file = unsafe { file_of(self.rel) };
+        let (last, blocks) = LAST.get();
+        if last == file && tid.block() < blocks {
+            return blocks;
+        }
+        let blocks = self.blocks();
+        LAST.set((file, blocks));
+        blocks
+    }
+
+    /// Reads an index in order.
+    pub fn scan<'a>(&'a self, index: &'a Relation, keys: &[Key], snapshot: Snapshot) -> Scan<'a> {
+        Scan::begin(self, index, keys, snapshot)
+    }
+
+    /// Looks a key up, also among what open transactions have inserted.
+    pub fn probe(&self, index: &Relation, id: i64) -> Probe {
+        let mut scan = self.scan(index, &[Key::eq_i64(1, id)], Snapshot::Dirty);
+        match scan.next() {
+            Some(_) if scan.is_in_progress() => Probe::InProgress,
+            Some(_) => Probe::Committed,
+            None => Probe::Absent,
+        }
+    }
+}
+
+#[cfg(any(feature = "pg14", feature = "pg15"))]
+unsafe fn file_of(rel: pg_sys::Relation) -> pg_sys::Oid {
+    // SAFETY: the caller's promise.
+    unsafe { (*rel).rd_node.relNode }
+}
+
+#[cfg(not(any(feature = "pg14", feature = "pg15")))]
+unsafe fn file_of(rel: pg_sys::Relation) -> pg_sys::Oid {
+    // SAFETY: the caller's promise.
+    unsafe { (*rel).rd_locator.relNumber.into() }
+}
+
+impl Drop for Relation {
+    fn drop(&mut self) {
+        // SAFETY: opened by this value; closing is right while an error unwinds, too: the resource owner
+        // still knows it.
+        unsafe {
+            if self.is_index {
+                pg_sys::index_close(self.rel, self.release);
+            } else {
+                pg_sys::table_close(self.rel, self.release);
+            }
+        }
+    }
+}
+
+/// Where a row lies in its table.
+#[derive(Clone, Copy)]
+pub struct Tid(pg_sys::ItemPointerData);
+
+impl Tid {
+    fn block(self) -> u32 {
+        (u32::from(self.0.ip_blkid.bi_hi) << 16) | u32::from(self.0.ip_blkid.bi_lo)
+    }
+
+    /// As the frontier keeps it.
+    pub fn place(self, segment: u8) -> Place {
+        Place { block: self.block(), offset: self.0.ip_posid, segment }
+    }
+
+    /// Back from the frontier.
+    pub fn of(place: Place) -> Self {
+        Self(pg_sys::ItemPointerData {
+            ip_blkid: pg_sys::BlockIdData { bi_hi: (place.block >> 16) as u16, bi_lo: (place.block & 0xffff) as u16 },
+            ip_posid: place.offset,
+        })
+    }
+}
+
+/// What a look at a key found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Probe {
+    /// Nothing.
+    Absent,
+    /// A committed row, or one of this transaction.
+    Committed,
+    /// A row of somebody's open transaction.
+    InProgress,
+}
+
+/// Values for a row to insert, column by column.
+pub struct NewRow {
+    values: [Datum; COLUMNS],
+    nulls: [bool; COLUMNS],
+    columns: usize,
+}
+
+impl NewRow {
+    /// A row of NULLs.
+    pub fn new(columns: usize) -> Self {
+        Self { values: [Datum::from(0); COLUMNS], nulls: [true; COLUMNS], columns }
+    }
+
+    /// Sets a column, counted from 0.
+    pub fn set(&mut self, column: usize, value: Option<Datum>) -> &mut Self {
+        self.values[column] = value.unwrap_or(Datum::from(0));
+        self.nulls[column] = value.is_none();
+        self
+    }
+}
+
+/// A copy of a row that was read; freed when dropped.
+pub struct Row {
+    tuple: pg_sys::HeapTuple,
+    values: [Datum; COLUMNS],
+    nulls: [bool; COLUMNS],
+}
+
+impl Row {
+    /// # Safety
+    /// `tuple` is a tuple of this descriptor in Postgres's memory, now owned by the row.
+    unsafe fn new(tuple: pg_sys::HeapTuple, desc: pg_sys::TupleDesc) -> Self {
+        let mut row = Self { tuple, values: [Datum::from(0); COLUMNS], nulls: [true; COLUMNS] };
+        // SAFETY: no log has more than COLUMNS columns.
+        unsafe {
+            assert!((*desc).natts as usize <= COLUMNS, "a log has more columns than COLUMNS");
+            pg_sys::heap_deform_tuple(tuple, desc, row.values.as_mut_ptr(), row.nulls.as_mut_ptr());
+        }
+        row
+    }
+
+    /// Where the row lies.
+    pub fn tid(&self) -> Tid {
+        // SAFETY: heap_copytuple copies the place.
+        Tid(unsafe { (*self.tuple).t_self })
+    }
+
+    /// A column, counted from 0; the datum is good as long as the row.
+    pub fn get(&self, column: usize) -> Option<Datum> {
+        (!self.nulls[column]).then(|| self.values[column])
+    }
+
+    /// A `bigint` or `timestamptz` column that is never NULL.
+    pub fn i64(&self, column: usize) -> i64 {
+        self.values[column].value() as i64
+    }
+
+    /// An `integer` column that is never NULL.
+    pub fn i32(&self, column: usize) -> i32 {
+        self.values[column].value() as i32
+    }
+
+    /// A `"char"` column that is never NULL.
+    pub fn char(&self, column: usize) -> u8 {
+        self.values[column].value() as u8
+    }
+}
+
+impl Drop for Row {
+    fn drop(&mut self) {
+        // SAFETY: owned by the row.
+        unsafe { pg_sys::heap_freetuple(self.tuple) };
+    }
+}
+
+/// Through whose eyes to look.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Snapshot {
+    /// What is committed now, and what this transaction has done.
+    Now,
+    /// Also what open transactions have inserted.
+    Dirty,
+}
+
+/// One condition of an index scan.
+pub struct Key {
+    column: i16,
+    strategy: u16,
+    function: pg_sys::Oid,
+    value: Datum,
+}
+
+macro_rules! key {
+    ($(#[$doc:meta])* $name:ident, $kind:ty, $strategy:ident, $function:ident) => {
+        $(#[$doc])*
+        pub fn $name(column: i16, value: $kind) -> Self {
+            Self {
+                column,
+                strategy: pg_sys::$strategy as u16,
+                function: pg_sys::Oid::from(pg_sys::$function),
+                value: Datum::from(value),
+            }
+        }
+    };
+}
+
+impl Key {
+    key!(/// bigint = value
+        eq_i64, i64, BTEqualStrategyNumber, F_INT8EQ);
+    key!(/// integer = value
+        eq_i32, i32, BTEqualStrategyNumber, F_INT4EQ);
+    key!(/// bigint > value
+        gt_i64, i64, BTGreaterStrategyNumber, F_INT8GT);
+    key!(/// integer > value
+        gt_i32, i32, BTGreaterStrategyNumber, F_INT4GT);
+    key!(/// timestamptz > value
+        after, i64, BTGreaterStrategyNumber, F_TIMESTAMPTZ_GT);
+
+    /// text = value; a datum of type text
+    pub fn eq_text(column: i16, value: Datum) -> Self {
+        Self {
+            column,
+            strategy: pg_sys::BTEqualStrategyNumber as u16,
+            function: pg_sys::Oid::from(pg_sys::F_TEXTEQ),
+            value,
+        }
+    }
+}
+
+/// An index scan under way.
+pub struct Scan<'a> {
+    scan: pg_sys::IndexScanDesc,
+    slot: *mut pg_sys::TupleTableSlot,
+    table: &'a Relation,
+    // The scan holds a pointer to it.
+    snapshot: Box<MaybeUninit<pg_sys::SnapshotData>>,
+}
+
+impl<'a> Scan<'a> {
+    fn begin(table: &'a Relation, index: &'a Relation, keys: &[Key], kind: Snapshot) -> Self {
+        let mut snapshot = Box::new(MaybeUninit::zeroed());
+        // SAFETY: a zeroed SnapshotData with its type set is what InitDirtySnapshot makes; scan keys are
+        // copied by index_rescan; the slot fits the table.
+        unsafe {
+            let chosen = match kind {
+                Snapshot::Now => &raw mut pg_sys::SnapshotSelfData,
+                Snapshot::Dirty => {
+                    let dirty: *mut pg_sys::SnapshotData = snapshot.as_mut_ptr();
+                    (*dirty).snapshot_type = pg_sys::SnapshotType::SNAPSHOT_DIRTY;
+                    dirty
+                }
+            };
+            let slot = pg_sys::MakeSingleTupleTableSlot(table.desc(), &raw const pg_sys::TTSOpsBufferHeapTuple);
+            let mut raw: [pg_sys::ScanKeyData; 4] = std::array::from_fn(|_| pg_sys::ScanKeyData::default());
+            for (raw, key) in raw.iter_mut().zip(keys) {
+                pg_sys::ScanKeyEntryInitialize(
+                    raw,
+                    0,
+                    key.column,
+                    key.strategy,
+                    pg_sys::InvalidOid,
+                    if key.function == pg_sys::Oid::from(pg_sys::F_TEXTEQ) {
+                        pg_sys::Oid::from(pg_sys::C_COLLATION_OID)
+                    } else {
+                        pg_sys::InvalidOid
+                    },
+                    key.function,
+                    key.value,
+                );
+            }
+            let count = keys.len() as i32;
+            #[cfg(not(feature = "pg18"))]
+            let scan = pg_sys::index_beginscan(table.rel, index.rel, chosen, count, 0);
+            #[cfg(feature = "pg18")]
+            let scan = pg_sys::index_beginscan(table.rel, index.rel, chosen, ptr::null_mut(), count, 0);
+            pg_sys::index_rescan(scan, raw.as_mut_ptr(), count, ptr::null_mut(), 0);
+            Self { scan, slot, table, snapshot }
+        }
+    }
+
+    /// The place of the next row.
+    pub fn next(&mut self) -> Option<Tid> {
+        // SAFETY: scan and slot are valid until dropped.
+        unsafe {
+            pg_sys::index_getnext_slot(self.scan, pg_sys::ScanDirection::ForwardScanDirection, self.slot)
+                .then(|| Tid((*self.slot).tts_tid))
+        }
+    }
+
+    /// A copy of the row that `next` found.
+    pub fn row(&self) -> Row {
+        // SAFETY: the slot holds a row; the copy is ours.
+        unsafe {
+            let mut should_free = false;
+            let tuple = pg_sys::ExecFetchSlotHeapTuple(self.slot, false, &raw mut should_free);
+            let copy = pg_sys::heap_copytuple(tuple);
+            (*copy).t_self = (*self.slot).tts_tid;
+            Row::new(copy, self.table.desc())
+        }
+    }
+
+    /// The first `count` columns of the row that `next` found, without copying it: good until the next
+    /// call of `next`.
+    pub fn columns(&mut self, count: usize) -> (&[Datum], &[bool]) {
+        // SAFETY: the slot holds a row of at least that many columns.
+        unsafe {
+            if usize::try_from((*self.slot).tts_nvalid).unwrap_or(0) < count {
+                pg_sys::slot_getsomeattrs_int(self.slot, count as i32);
+            }
+            (
+                std::slice::from_raw_parts((*self.slot).tts_values, count),
+                std::slice::from_raw_parts((*self.slot).tts_isnull, count),
+            )
+        }
+    }
+
+    /// Whether an open transaction inserted the row which `next` found; the snapshot is dirty.
+    pub fn is_in_progress(&self) -> bool {
+        // SAFETY: HeapTupleSatisfiesDirty sets xmin to the inserter in progress, or to invalid.
+        unsafe { (*self.snapshot.as_ptr()).xmin != pg_sys::TransactionId::from(0) }
+    }
+}
+
+impl Drop for Scan<'_> {
+    fn drop(&mut self) {
+        // SAFETY: begun by this value.
+        unsafe {
+            pg_sys::index_endscan(self.scan);
+            pg_sys::ExecDropSingleTupleTableSlot(self.slot);
+        }
+    }
+}

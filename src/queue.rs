@@ -1,0 +1,146 @@
+//! The settings of queues, as this session knows them: read once from `queue.queue` by its indexes and
+//! kept until Postgres says that the table changed (every change of a queue sends that message with its
+//! commit).
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use pg_queue_core::backoff::Curve;
+use pgrx::pg_sys;
+
+use crate::call::{Interval, text};
+use crate::error::{self, Error, Result};
+use crate::instance::{self, Catalog};
+use crate::log::table::{Key, Relation, Row, Snapshot};
+
+/// A queue's settings.
+pub struct Queue {
+    pub id: i32,
+    pub name: String,
+    /// The lane of jobs outside stages.
+    pub lane: i32,
+    pub is_paused: bool,
+    pub max_attempts: i32,
+    /// Microseconds.
+    pub lease: i64,
+    pub curve: Curve,
+    /// Microseconds.
+    pub backoff_base: i64,
+    /// Microseconds.
+    pub backoff_max: i64,
+    pub backoff_jitter: f64,
+    pub notify: bool,
+}
+
+/// Columns of `queue.queue`, counted from 0; the table says what they mean.
+mod column {
+    pub const ID: usize = 0;
+    pub const NAME: usize = 1;
+    pub const IS_PAUSED: usize = 2;
+    pub const MAX_ATTEMPTS: usize = 3;
+    pub const LEASE: usize = 4;
+    pub const BACKOFF: usize = 5;
+    pub const BACKOFF_BASE: usize = 6;
+    pub const BACKOFF_MAX: usize = 7;
+    pub const BACKOFF_JITTER: usize = 8;
+    pub const NOTIFY: usize = 9;
+    /// Of `queue.lane`.
+    pub const LANE: usize = 0;
+    pub const LANE_QUEUE: usize = 1;
+}
+
+#[derive(Default)]
+struct Cache {
+    changes: u64,
+    by_name: HashMap<String, Rc<Queue>>,
+    by_lane: HashMap<i32, Rc<Queue>>,
+}
+
+thread_local! {
+    static CACHE: RefCell<Cache> = RefCell::default();
+}
+
+fn cached<T>(get: impl FnOnce(&mut Cache) -> T) -> T {
+    CACHE.with_borrow_mut(|cache| {
+        let changes = instance::queue_changes();
+        if cache.changes != changes {
+            *cache = Cache { changes, ..Cache::default() };
+        }
+        get(cache)
+    })
+}
+
+/// The queue of this name.
+///
+/// Errors: 42704 when there is none.
+pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
+    if let Some(queue) = cached(|cache| cache.by_name.get(name).cloned()) {
+        return Ok(queue);
+    }
+    let table = Relation::read(catalog.queue);
+    let index = Relation::read_index(catalog.queue_name);
+    let mut scan = table.scan(&index, &[Key::eq_text(1, crate::call::text_datum(name))], Snapshot::Now);
+    if scan.next().is_none() {
+        return Err(Error::new(error::UNDEFINED, format!("queue \"{name}\" does not exist"))
+            .hint(format!("Create it with SELECT queue.create('{}').", name.replace('\'', "''"))));
+    }
+    remember(catalog, &scan.row())
+}
+
+/// The queue that this lane belongs to; `None` when it was dropped.
+pub fn by_lane(catalog: &Catalog, lane: i32) -> Result<Option<Rc<Queue>>> {
+    if let Some(queue) = cached(|cache| cache.by_lane.get(&lane).cloned()) {
+        return Ok(Some(queue));
+    }
+    let lanes = Relation::read(catalog.lane);
+    let lane_index = Relation::read_index(catalog.lane_pkey);
+    let mut scan = lanes.scan(&lane_index, &[Key::eq_i32(1, lane)], Snapshot::Now);
+    if scan.next().is_none() {
+        return Ok(None);
+    }
+    let id = scan.row().i32(column::LANE_QUEUE);
+    let table = Relation::read(catalog.queue);
+    let index = Relation::read_index(catalog.queue_pkey);
+    let mut scan = table.scan(&index, &[Key::eq_i32(1, id)], Snapshot::Now);
+    if scan.next().is_none() {
+        return Ok(None);
+    }
+    remember(catalog, &scan.row()).map(Some)
+}
+
+fn remember(catalog: &Catalog, row: &Row) -> Result<Rc<Queue>> {
+    let id = row.i32(column::ID);
+    let lanes = Relation::read(catalog.lane);
+    let index = Relation::read_index(catalog.lane_queue);
+    let mut scan = lanes.scan(&index, &[Key::eq_i32(1, id)], Snapshot::Now);
+    if scan.next().is_none() {
+        return Err(Error::internal("every queue has a lane"));
+    }
+    let lane = scan.row().i32(column::LANE);
+    let us = |n: usize| row.get(n).map_or(0, |datum| Interval::read(datum).us());
+    let queue = Rc::new(Queue {
+        id,
+        name: row.get(column::NAME).map(text).unwrap_or_default(),
+        lane,
+        is_paused: row.get(column::IS_PAUSED).is_some_and(|d| d.value() & 1 != 0),
+        max_attempts: row.i32(column::MAX_ATTEMPTS),
+        lease: us(column::LEASE),
+        curve: row.get(column::BACKOFF).and_then(|d| Curve::parse(&text(d))).unwrap_or(Curve::Exponential),
+        backoff_base: us(column::BACKOFF_BASE),
+        backoff_max: us(column::BACKOFF_MAX),
+        backoff_jitter: f64::from_bits(row.i64(column::BACKOFF_JITTER) as u64),
+        notify: row.get(column::NOTIFY).is_some_and(|d| d.value() & 1 != 0),
+    });
+    cached(|cache| {
+        cache.by_name.insert(queue.name.clone(), Rc::clone(&queue));
+        cache.by_lane.insert(lane, Rc::clone(&queue));
+    });
+    Ok(queue)
+}
+
+/// Tells every session, when this transaction commits, that queues have changed.
+pub fn changed(catalog: &Catalog) {
+    // SAFETY: queues an invalidation message for an existing table.
+    unsafe { pg_sys::CacheInvalidateRelcacheByRelid(catalog.queue) };
+}

@@ -1,0 +1,220 @@
+//! Refills a lane's `ready` from its index, when less than half of it is left: by one claimer, in order,
+//! over all segments, leaving out what is claimed or not yet due.
+//!
+//! The protocol is the frontier's (`src/core/frontier`): the flag goes up first, then the logs are read
+//! with snapshots taken later, then P is set and the flag falls in one step. The guard lowers the flag on
+//! every way out.
+
+use pg_queue_core::frontier::{Rank, Ready};
+use pg_queue_core::id::SEGMENTS;
+
+use crate::error::Result;
+use crate::instance::Catalog;
+use crate::log::attempt::Attempt;
+use crate::log::table::{Key, Relation, Scan, Snapshot};
+use crate::{shmem, sys};
+
+/// Candidates handed over in one hold of the lock.
+const CHUNK: usize = 128;
+/// Rows looked at in one refill, so that a walk over finished or future jobs does not keep others waiting.
+const MOST: usize = 100_000;
+
+struct Flag {
+    instance: u32,
+    lane: i32,
+    session: u32,
+}
+
+impl Flag {
+    fn push(&self, found: &mut Vec<Ready>, read_to: Rank) -> bool {
+        let more =
+            shmem::with(|shared| shared.frontier.refill_push(self.instance, self.lane, self.session, found, read_to));
+        found.clear();
+        more
+    }
+}
+
+impl Drop for Flag {
+    fn drop(&mut self) {
+        shmem::with(|shared| shared.frontier.refill_end(self.instance, self.lane, self.session));
+        while let Some(waiter) = shmem::with(|shared| shared.frontier.refill_wake(self.instance, self.lane)) {
+            shmem::wake(waiter);
+        }
+        if let Some(next) = shmem::with(|shared| shared.frontier.pass_on(self.instance, self.lane)) {
+            shmem::wake(next);
+        }
+    }
+}
+
+/// A segment's tables, open to read.
+struct Tables {
+    segment: u8,
+    attempt: Relation,
+    by_lane: Relation,
+    claim: Relation,
+    claim_pkey: Relation,
+}
+
+impl Tables {
+    fn is_claimed(&self, id: i64) -> bool {
+        self.claim.scan(&self.claim_pkey, &[Key::eq_i64(1, id)], Snapshot::Now).next().is_some()
+    }
+}
+
+/// Opens the segments that hold anything.
+fn open_tables(catalog: &Catalog) -> Vec<Tables> {
+    (0..SEGMENTS)
+        .filter_map(|segment| {
+            let oids = &catalog.segments[segment];
+            let attempt = Relation::read(oids.attempt);
+            (attempt.blocks() > 0).then(|| Tables {
+                segment: segment as u8,
+                attempt,
+                by_lane: Relation::read_index(oids.attempt_lane),
+                claim: Relation::read(oids.claim),
+                claim_pkey: Relation::read_index(oids.claim_pkey),
+            })
+        })
+        .collect()
+}
+
+/// One segment's waiting attempts in order: first the rest of the position's own priority, then the
+/// larger ones. Two scans, because no b-tree condition says "(priority, job_id) > (p, j)" without a walk.
+struct Source<'a> {
+    tables: &'a Tables,
+    scan: Scan<'a>,
+    lane: i32,
+    after: Rank,
+    is_second: bool,
+    head: Option<Candidate>,
+}
+
+#[derive(Clone, Copy)]
+struct Candidate {
+    ready: Ready,
+    run_at: Option<i64>,
+}
+
+impl<'a> Source<'a> {
+    fn new(tables: &'a Tables, lane: i32, after: Rank) -> Self {
+        let keys = [Key::eq_i32(1, lane), Key::eq_i32(2, after.priority), Key::gt_i64(3, after.job_id)];
+        let scan = tables.attempt.scan(&tables.by_lane, &keys, Snapshot::Now);
+        let mut source = Self { tables, scan, lane, after, is_second: false, head: None };
+        source.advance();
+        source
+    }
+
+    fn advance(&mut self) {
+        loop {
+            if let Some(tid) = self.scan.next() {
+                // id, job_id, enqueued_at, lane, priority, attempt, max_attempts, run_at
+                let (values, nulls) = self.scan.columns(8);
+                let rank = Rank { priority: values[4].value() as i32, job_id: values[1].value() as i64 };
+                let ready = Ready { rank, id: values[0].value() as i64, place: tid.place(self.tables.segment) };
+                let run_at = (!nulls[7]).then(|| values[7].value() as i64);
+                self.head = Some(Candidate { ready, run_at });
+                return;
+            }
+            if self.is_second {
+                self.head = None;
+                return;
+            }
+            self.is_second = true;
+            let keys = [Key::eq_i32(1, self.lane), Key::gt_i32(2, self.after.priority)];
+            self.scan = self.tables.attempt.scan(&self.tables.by_lane, &keys, Snapshot::Now);
+        }
+    }
+}
+
+/// Refills the lane if nobody else is doing so and its index may have more. Takes no lock that anyone
+/// waits for; reads only.
+pub fn refill(catalog: &Catalog, lane: i32) {
+    let session = sys::session();
+    let begun = shmem::with(|shared| {
+        let after = shared.frontier.refill_begin(catalog.number, lane, session)?;
+        let instance = shared.instances.iter().find(|i| i.number == catalog.number)?;
+        Some((after, instance.due_to))
+    });
+    let Some((after, due_to)) = begun else { return };
+    let flag = Flag { instance: catalog.number, lane, session };
+
+    let tables = open_tables(catalog);
+    let mut sources: Vec<Source<'_>> = tables.iter().map(|t| Source::new(t, lane, after)).collect();
+
+    let mut found = Vec::with_capacity(CHUNK);
+    for examined in 1.. {
+        let first = sources
+            .iter_mut()
+            .filter(|s| s.head.is_some())
+            .min_by_key(|s| s.head.map_or(Rank::MAX, |head| head.ready.rank));
+        let Some((source, candidate)) = first.and_then(|s| s.head.map(|head| (s, head))) else {
+            flag.push(&mut found, Rank::MAX);
+            break;
+        };
+        // What falls due later is the business of the cursor over run_at, which pushes it then.
+        let is_due = candidate.run_at.is_none_or(|at| at <= due_to);
+        if is_due && !source.tables.is_claimed(candidate.ready.id) {
+            found.push(candidate.ready);
+        }
+        source.advance();
+        if found.len() == CHUNK || examined >= MOST {
+            // Attempts of one job rank alike, so only what lies before the next row is surely read.
+            let next = sources.iter().filter_map(|s| s.head).map(|head| head.ready.rank.before()).min();
+            if !flag.push(&mut found, next.unwrap_or(Rank::MAX)) || examined >= MOST {
+                break;
+            }
+        }
+        if examined % 1024 == 0 {
+            sys::check_for_interrupts();
+        }
+    }
+}
+
+/// Rows handed to `for_each_waiting`'s caller at once.
+const BATCH: usize = 256;
+
+/// Calls `each` with all waiting attempts of a lane, due or not, a batch of one segment at a time.
+pub fn for_each_waiting(catalog: &Catalog, lane: i32, mut each: impl FnMut(&[Attempt]) -> Result<()>) -> Result<()> {
+    for tables in open_tables(catalog) {
+        let mut scan = tables.attempt.scan(&tables.by_lane, &[Key::eq_i32(1, lane)], Snapshot::Now);
+        let mut batch = Vec::with_capacity(BATCH);
+        while scan.next().is_some() {
+            let attempt = Attempt::new(scan.row(), tables.segment);
+            if !tables.is_claimed(attempt.id()) {
+                batch.push(attempt);
+            }
+            if batch.len() == BATCH {
+                each(&batch)?;
+                batch.clear();
+                sys::check_for_interrupts();
+            }
+        }
+        if !batch.is_empty() {
+            each(&batch)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a lane has a job that has not ended; also one that an open transaction is adding, claiming or
+/// ending. Told in a sentence.
+pub fn any_living(catalog: &Catalog, lane: i32) -> Result<Option<String>> {
+    for tables in open_tables(catalog) {
+        let oids = &catalog.segments[tables.segment as usize];
+        let outcome = Relation::read(oids.outcome);
+        let outcome_pkey = Relation::read_index(oids.outcome_pkey);
+        let mut scan = tables.attempt.scan(&tables.by_lane, &[Key::eq_i32(1, lane)], Snapshot::Dirty);
+        while scan.next().is_some() {
+            let id = scan.columns(1).0[0].value() as i64;
+            if scan.is_in_progress() {
+                return Ok(Some("A transaction that has not ended yet is adding jobs.".into()));
+            }
+            let mut ended = outcome.scan(&outcome_pkey, &[Key::eq_i64(1, id)], Snapshot::Now);
+            if ended.next().is_none() {
+                return Ok(Some(format!("One of them is attempt {id}.")));
+            }
+            sys::check_for_interrupts();
+        }
+    }
+    Ok(None)
+}

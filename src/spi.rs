@@ -1,0 +1,67 @@
+//! SQL from Rust, for the rare verbs only. Every name and operator in the statements is qualified, because
+//! they run under the caller's search_path.
+
+use pgrx::IntoDatum;
+use pgrx::datum::DatumWithOid;
+use pgrx::pg_sys;
+use pgrx::spi::Spi;
+
+use crate::error::{Error, Result};
+
+/// A parameter.
+pub struct Parameter(Option<pg_sys::Datum>, pg_sys::Oid);
+
+impl Parameter {
+    /// A datum of a given type.
+    pub fn raw(datum: Option<pg_sys::Datum>, oid: pg_sys::Oid) -> Self {
+        Self(datum, oid)
+    }
+}
+
+macro_rules! parameter {
+    ($($kind:ty),*) => {$(
+        impl From<$kind> for Parameter {
+            fn from(value: $kind) -> Self {
+                Self(value.into_datum(), <$kind>::type_oid())
+            }
+        }
+    )*};
+}
+parameter!(i64, i32, bool, String, Option<i64>, Option<i32>, Option<String>, Vec<i64>);
+
+fn arguments(parameters: &[Parameter]) -> Vec<DatumWithOid<'static>> {
+    parameters
+        .iter()
+        // SAFETY: the datum is of the type that stands beside it.
+        .map(|p| unsafe {
+            match p.0 {
+                Some(datum) => DatumWithOid::new(datum, p.1),
+                None => DatumWithOid::null_oid(p.1),
+            }
+        })
+        .collect()
+}
+
+fn failed(error: pgrx::spi::Error) -> Error {
+    Error::internal(format!("a statement of the extension failed: {error}"))
+}
+
+/// Runs a statement that writes; how many rows it touched.
+pub fn run(sql: &str, parameters: &[Parameter]) -> Result<usize> {
+    Spi::connect_mut(|client| client.update(sql, None, &arguments(parameters)).map(|rows| rows.len())).map_err(failed)
+}
+
+/// The first column, a `bigint`, of all rows.
+pub fn i64_column(sql: &str, parameters: &[Parameter]) -> Result<Vec<i64>> {
+    Spi::connect_mut(|client| {
+        let rows = client.update(sql, None, &arguments(parameters))?;
+        let mut found = Vec::with_capacity(rows.len());
+        for row in rows {
+            if let Some(value) = row.get::<i64>(1)? {
+                found.push(value);
+            }
+        }
+        Ok(found)
+    })
+    .map_err(failed)
+}

@@ -1,0 +1,374 @@
+//! What the open transaction will do to the frontier when it commits, and undo when it aborts.
+//!
+//! Postgres makes a commit visible, then runs the callback here, then releases locks; on abort the rows
+//! are dead before the callback runs. So whatever the frontier learns here, the logs already say.
+//!
+//! Invariant: the callbacks cannot fail: they take the frontier's lock, walk a list, set latches. They
+//! allocate nothing and run no SQL. A step is remembered *before* the frontier is changed.
+
+use std::cell::{Cell, RefCell};
+
+use pg_queue_core::frontier::{Frontier, Ready};
+use pgrx::pg_guard;
+use pgrx::pg_sys;
+
+use crate::shmem::{self, Instance};
+use crate::sys;
+
+/// One step of the open transaction.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// An attempt was inserted. It may run from `run_at` on; 0: at once.
+    Enqueued { lane: i32, ready: Ready, run_at: i64 },
+    /// An attempt was taken for a worker, under a lease in microseconds.
+    Taken { id: i64, lease: i64, bound: bool },
+    /// An attempt was taken by the system, to end it unrun.
+    Ended { id: i64 },
+    /// A running attempt is being ended.
+    Ending { id: i64 },
+    /// Somebody asked for a running attempt to be cancelled.
+    CancelRequested { id: i64 },
+    /// Rows were claimed without telling the frontier each: when that is undone it must look again.
+    Unseen,
+    /// The lane's waiters should look again: its queue was resumed, altered or paused.
+    LaneChanged { lane: i32, paused: bool },
+    /// A queue was dropped.
+    LaneDropped { lane: i32 },
+    /// The extension was dropped.
+    InstanceDropped,
+    /// A queue that asks for NOTIFY got jobs.
+    Notify { lane: i32 },
+}
+
+#[derive(Clone, Copy)]
+struct Pending {
+    instance: u32,
+    subtransaction: pg_sys::SubTransactionId,
+    step: Step,
+}
+
+thread_local! {
+    static PENDING: RefCell<Vec<Pending>> = const { RefCell::new(Vec::new()) };
+    static REGISTERED: Cell<bool> = const { Cell::new(false) };
+    /// The instance in which this session has made a claim bound to its connection; 0: none.
+    static HAS_BOUND: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Registers this session's callbacks, once. Every verb that changes anything calls it first.
+pub fn register() {
+    if REGISTERED.replace(true) {
+        return;
+    }
+    shmem::announce_session(sys::session());
+    // SAFETY: once per backend, functions with the signatures Postgres asks for.
+    unsafe {
+        pg_sys::RegisterXactCallback(Some(on_transaction), std::ptr::null_mut());
+        pg_sys::RegisterSubXactCallback(Some(on_subtransaction), std::ptr::null_mut());
+        // After the abort of an open transaction (that is a before_shmem_exit callback), before the
+        // process gives its slot back.
+        pg_sys::on_shmem_exit(Some(on_exit), pg_sys::Datum::from(0));
+    }
+}
+
+/// Remembers a step; call it before the frontier is changed.
+pub fn remember(instance: u32, step: Step) {
+    if let Step::Taken { bound: true, .. } = step {
+        HAS_BOUND.set(instance);
+    }
+    // SAFETY: reads this backend's transaction state.
+    let subtransaction = unsafe { pg_sys::GetCurrentSubTransactionId() };
+    PENDING.with_borrow_mut(|pending| pending.push(Pending { instance, subtransaction, step }));
+}
+
+/// Makes room, so that many steps are remembered at one go.
+pub fn reserve(count: usize) {
+    PENDING.with_borrow_mut(|pending| pending.reserve(count));
+}
+
+/// Forgets the last step of this kind for this id: it turned out not to be needed.
+pub fn forget(id: i64) {
+    PENDING.with_borrow_mut(|pending| {
+        let found = pending.iter().rposition(
+            |p| matches!(p.step, Step::Taken { id: i, .. } | Step::Ended { id: i } | Step::Ending { id: i } if i == id),
+        );
+        if let Some(at) = found {
+            pending.remove(at);
+        }
+    });
+}
+
+/// Sets the lease of an attempt that this transaction has taken. False: it has not.
+pub fn set_lease(id: i64, lease: i64) -> bool {
+    PENDING.with_borrow_mut(|pending| {
+        let found = pending.iter_mut().rev().find_map(|p| match &mut p.step {
+            Step::Taken { id: i, lease, .. } if *i == id => Some(lease),
+            _ => None,
+        });
+        found.map(|known| *known = lease).is_some()
+    })
+}
+
+/// The lease of an attempt that this transaction has taken.
+pub fn lease_of(id: i64) -> Option<i64> {
+    PENDING.with_borrow(|pending| {
+        pending.iter().rev().find_map(|p| match p.step {
+            Step::Taken { id: i, lease, .. } if i == id => Some(lease),
+            _ => None,
+        })
+    })
+}
+
+/// When this transaction commits, the instance is freed: its extension is being dropped.
+pub fn on_commit_drop_instance(number: u32) {
+    register();
+    remember(number, Step::InstanceDropped);
+}
+
+/// COMMIT PREPARED or ROLLBACK PREPARED has run: jobs may have appeared that no callback pushed.
+pub fn prepared_ended() {
+    let database = sys::database();
+    let mut worker = std::ptr::null_mut();
+    let mut number = 0;
+    shmem::with(|shared| {
+        let shmem::Shared { frontier, instances, .. } = shared;
+        if let Some(instance) = instances.iter_mut().find(|i| i.number != 0 && i.database == database) {
+            frontier.distrust(instance.number);
+            instance.next_due = i64::MIN;
+            worker = instance.worker_latch;
+            number = instance.number;
+        }
+    });
+    shmem::wake_latch(worker);
+    while let Some(session) = shmem::with(|shared| shared.frontier.wake_any_lane(number)) {
+        shmem::wake(session);
+    }
+}
+
+/// Sessions to wake once the lock is free; a few, each of whom wakes the next when jobs are left.
+#[derive(Default)]
+struct Wake {
+    sessions: [Option<u32>; 8],
+    count: usize,
+    worker: Option<*mut pg_sys::Latch>,
+}
+
+impl Wake {
+    fn session(&mut self, session: Option<u32>) {
+        if let Some(session) = session {
+            if self.count < self.sessions.len() {
+                self.sessions[self.count] = Some(session);
+                self.count += 1;
+            } else {
+                // The list is full: his own latch, at once; a spurious order does no harm.
+                shmem::wake(session);
+            }
+        }
+    }
+
+    fn go(self) {
+        self.sessions.iter().flatten().for_each(|&session| shmem::wake(session));
+        if let Some(latch) = self.worker {
+            shmem::wake_latch(latch);
+        }
+    }
+}
+
+/// The worker must wake not later than this monotonic time.
+pub fn plan(instance: &mut Instance, at: i64) -> Option<*mut pg_sys::Latch> {
+    if at < instance.wakes_at {
+        instance.wakes_at = at;
+        return Some(instance.worker_latch);
+    }
+    None
+}
+
+fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now: i64, wake: &mut Wake) {
+    let number = instance.number;
+    match step {
+        Step::Enqueued { lane, ready, run_at } => {
+            if run_at == 0 || run_at <= instance.due_to {
+                wake.session(frontier.push(number, lane, ready));
+            } else if run_at < instance.next_due {
+                instance.next_due = run_at;
+                wake.worker = Some(instance.worker_latch);
+            }
+        }
+        Step::Taken { id, lease, bound } => {
+            let deadline = now.saturating_add(lease);
+            frontier.claimed(&mut instance.deadlines, number, id, lease, deadline, bound);
+            if let Some(latch) = plan(instance, deadline) {
+                wake.worker = Some(latch);
+            }
+        }
+        Step::Ended { id } | Step::Ending { id } => frontier.ended(&mut instance.deadlines, number, id),
+        Step::CancelRequested { id } => {
+            frontier.request_cancel(number, id);
+        }
+        Step::LaneChanged { lane, paused } => {
+            frontier.set_paused(number, lane, paused);
+            wake.session(frontier.wake_any(number, lane));
+        }
+        Step::LaneDropped { lane } => {
+            wake.session(frontier.wake_any(number, lane));
+            frontier.drop_lane(&mut instance.deadlines, number, lane);
+        }
+        Step::InstanceDropped => {
+            frontier.drop_instance(&mut instance.deadlines, number);
+            wake.worker = Some(instance.worker_latch);
+        }
+        Step::Notify { lane } => {
+            if !instance.notify.contains(&lane) {
+                // Full: one of many busy queues takes another's place; both are noisy enough.
+                let free = instance.notify.iter().position(|&l| l == 0).unwrap_or(0);
+                instance.notify[free] = lane;
+                wake.worker = Some(instance.worker_latch);
+            }
+        }
+        Step::Unseen => {}
+    }
+}
+
+fn abort(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, wake: &mut Wake) {
+    let number = instance.number;
+    match step {
+        Step::Taken { id, .. } | Step::Ended { id } => {
+            let woken = frontier.give_back(&mut instance.deadlines, number, id);
+            wake.session(woken);
+            if frontier.next_deadline(instance.deadlines) == Some(i64::MIN) {
+                wake.worker = Some(instance.worker_latch);
+            }
+        }
+        Step::Ending { id } => {
+            frontier.unend(&mut instance.deadlines, number, id);
+            if let Some(deadline) = frontier.next_deadline(instance.deadlines) {
+                if let Some(latch) = plan(instance, deadline) {
+                    wake.worker = Some(latch);
+                }
+            }
+        }
+        Step::Unseen => frontier.distrust(number),
+        _ => {}
+    }
+}
+
+/// Steps applied under one hold of the lock.
+const AT_ONCE: usize = 256;
+
+fn settle(pending: &[Pending], committed: bool) {
+    let now = sys::monotonic_us();
+    let apply = |steps: &mut dyn Iterator<Item = &Pending>| {
+        let mut wake = Wake::default();
+        shmem::with(|shared| {
+            let shmem::Shared { frontier, instances, .. } = shared;
+            for p in steps {
+                let Some(instance) = instances.iter_mut().find(|i| i.number == p.instance) else { continue };
+                if committed {
+                    commit(frontier, instance, p.step, now, &mut wake);
+                } else {
+                    abort(frontier, instance, p.step, &mut wake);
+                }
+            }
+        });
+        wake.go();
+    };
+    if committed {
+        pending.chunks(AT_ONCE).for_each(|chunk| apply(&mut chunk.iter()));
+    } else {
+        pending.rchunks(AT_ONCE).for_each(|chunk| apply(&mut chunk.iter().rev()));
+    }
+}
+
+/// Takes the list out, so that the callback cannot find it borrowed, and puts its memory back after use.
+fn with_pending(f: impl FnOnce(&mut Vec<Pending>)) {
+    let mut pending = PENDING.take();
+    f(&mut pending);
+    PENDING.set(pending);
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn on_transaction(event: pg_sys::XactEvent::Type, _arg: *mut std::ffi::c_void) {
+    match event {
+        pg_sys::XactEvent::XACT_EVENT_COMMIT | pg_sys::XactEvent::XACT_EVENT_PARALLEL_COMMIT => end(true),
+        pg_sys::XactEvent::XACT_EVENT_ABORT | pg_sys::XactEvent::XACT_EVENT_PARALLEL_ABORT => end(false),
+        pg_sys::XactEvent::XACT_EVENT_PRE_PREPARE => refuse_prepare(),
+        // Only enqueued jobs are left: COMMIT PREPARED makes the frontier look for them.
+        pg_sys::XactEvent::XACT_EVENT_PREPARE => with_pending(Vec::clear),
+        _ => {}
+    }
+}
+
+fn end(committed: bool) {
+    with_pending(|pending| {
+        if !pending.is_empty() {
+            settle(pending, committed);
+            pending.clear();
+            // A huge batch should not pin its memory for the session's life.
+            if pending.capacity() > 65_536 {
+                pending.shrink_to(1024);
+            }
+        }
+    });
+}
+
+/// COMMIT PREPARED runs no callbacks, so a prepared claim or completion could never reach the frontier.
+fn refuse_prepare() {
+    let only_enqueued = PENDING
+        .with_borrow(|pending| pending.iter().all(|p| matches!(p.step, Step::Enqueued { .. } | Step::Notify { .. })));
+    if !only_enqueued {
+        pgrx::pg_sys::panic::ErrorReport::new(
+            pgrx::PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
+            "cannot PREPARE a transaction that has claimed, ended or changed jobs",
+            "",
+        )
+        .set_hint("Only queue.enqueue and its relatives can be used in a transaction that is prepared.")
+        .report(pgrx::PgLogLevel::ERROR);
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn on_subtransaction(
+    event: pg_sys::SubXactEvent::Type,
+    this: pg_sys::SubTransactionId,
+    parent: pg_sys::SubTransactionId,
+    _arg: *mut std::ffi::c_void,
+) {
+    with_pending(|pending| {
+        // Steps of a subtransaction and its finished children stand at the end of the list.
+        let first = pending.iter().rposition(|p| p.subtransaction != this).map_or(0, |at| at + 1);
+        match event {
+            pg_sys::SubXactEvent::SUBXACT_EVENT_COMMIT_SUB => {
+                pending[first..].iter_mut().for_each(|p| p.subtransaction = parent);
+            }
+            pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB => {
+                settle(&pending[first..], false);
+                pending.truncate(first);
+            }
+            _ => {}
+        }
+    });
+}
+
+/// The connection ends, its transaction has ended: hand on what it held.
+#[pg_guard]
+unsafe extern "C-unwind" fn on_exit(_code: i32, _arg: pg_sys::Datum) {
+    let session = sys::session();
+    let mut wake = Wake::default();
+    shmem::with(|shared| {
+        let shmem::Shared { frontier, instances, .. } = shared;
+        let refill = frontier.refill_abandon(session);
+        if let Some((number, lane)) = refill {
+            while let Some(waiter) = frontier.refill_wake(number, lane) {
+                wake.session(Some(waiter));
+            }
+            wake.session(frontier.pass_on(number, lane));
+        }
+        wake.session(frontier.stop_waiting(session));
+        let bound = HAS_BOUND.get();
+        if let Some(instance) = instances.iter_mut().find(|i| bound != 0 && i.number == bound) {
+            if frontier.session_ended(&mut instance.deadlines, bound, session) > 0 {
+                wake.worker = Some(instance.worker_latch);
+            }
+        }
+    });
+    wake.go();
+}

@@ -1,0 +1,88 @@
+//! Puts the extension's files where a server looks for them.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+use eyre::{Result, WrapErr as _, bail};
+
+use crate::{EXTENSION, control_file, read, root, schema, version};
+
+/// Installs library, control file, install script and upgrade scripts for the server of `pg_config`, below
+/// `destdir` if one is given.
+pub fn install(library: &Path, pg_config: &Path, destdir: Option<&Path>) -> Result<()> {
+    let version = version()?;
+    // First what can go wrong, so that no half of an installation is left behind.
+    let control = read(&control_file())?.replace("@CARGO_VERSION@", &version);
+    let sql = schema::of_library(library, &control_file(), &version)?;
+    let code = fs::read(library).wrap_err_with(|| format!("could not read {}", library.display()))?;
+    let libraries = below(destdir, ask(pg_config, "--pkglibdir")?);
+    let extensions = below(destdir, ask(pg_config, "--sharedir")?.join("extension"));
+
+    put(&libraries.join(EXTENSION).with_extension("so"), &code, 0o755)?;
+    put(&extensions.join(format!("{EXTENSION}--{version}.sql")), sql.as_bytes(), 0o644)?;
+    for script in upgrade_scripts()? {
+        let name = script.file_name().unwrap_or_default();
+        put(&extensions.join(name), &fs::read(&script)?, 0o644)?;
+    }
+    // Last: it is what makes the extension available.
+    put(&extensions.join(EXTENSION).with_extension("control"), control.as_bytes(), 0o644)
+}
+
+/// One of the directories that `pg_config` knows.
+fn ask(pg_config: &Path, option: &str) -> Result<PathBuf> {
+    let answer = Command::new(pg_config)
+        .arg(option)
+        .output()
+        .wrap_err_with(|| format!("could not run {}", pg_config.display()))?;
+    if !answer.status.success() {
+        bail!("{} {option}: {}", pg_config.display(), String::from_utf8_lossy(&answer.stderr).trim());
+    }
+    Ok(String::from_utf8(answer.stdout)?.trim().into())
+}
+
+/// The absolute `path` taken as one below `destdir`.
+fn below(destdir: Option<&Path>, path: PathBuf) -> PathBuf {
+    match destdir {
+        None => path,
+        Some(dir) => {
+            let inner: PathBuf = path.components().filter(|part| *part != Component::RootDir).collect();
+            dir.join(inner)
+        }
+    }
+}
+
+/// `sql/pg_queue--OLD--NEW.sql`, sorted.
+fn upgrade_scripts() -> Result<Vec<PathBuf>> {
+    let dir = root().join("sql");
+    let mut scripts = Vec::new();
+    for entry in fs::read_dir(&dir).wrap_err_with(|| format!("could not read {}", dir.display()))? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let is_upgrade = name.starts_with(&format!("{EXTENSION}--")) && name.matches("--").count() == 2;
+        if is_upgrade && path.extension() == Some(OsStr::new("sql")) {
+            scripts.push(path);
+        }
+    }
+    scripts.sort();
+    Ok(scripts)
+}
+
+/// Writes a file under another name and moves it to its place. Never in place: a running server has the old
+/// library mapped and would execute what is half written.
+fn put(path: &Path, content: &[u8], mode: u32) -> Result<()> {
+    let write = || -> std::io::Result<()> {
+        if let Some(dir) = path.parent() {
+            fs::create_dir_all(dir)?;
+        }
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}", std::process::id()));
+        let new = path.with_file_name(name);
+        fs::write(&new, content)?;
+        fs::set_permissions(&new, fs::Permissions::from_mode(mode))?;
+        fs::rename(&new, path)
+    };
+    write().wrap_err_with(|| format!("could not install {}", path.display()))
+}
