@@ -90,6 +90,28 @@ impl Error {
             .hint("Add shared_preload_libraries = 'pg_queue' to postgresql.conf and restart the server.")
     }
 
+    /// Raises the error where no SQL function is there to do it: in callbacks and in the worker. An own
+    /// SQLSTATE would not survive; none is raised there.
+    pub fn report(self) -> ! {
+        use pgrx::PgSqlErrorCode as Code;
+        let code = match self.code {
+            NOT_SUPPORTED => Code::ERRCODE_FEATURE_NOT_SUPPORTED,
+            IN_USE => Code::ERRCODE_OBJECT_IN_USE,
+            UNDEFINED => Code::ERRCODE_UNDEFINED_OBJECT,
+            LIMIT => Code::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+            _ => Code::ERRCODE_INTERNAL_ERROR,
+        };
+        let mut report = pgrx::pg_sys::panic::ErrorReport::new(code, self.message, "pg_queue");
+        if let Some(detail) = self.detail {
+            report = report.set_detail(detail);
+        }
+        if let Some(hint) = self.hint {
+            report = report.set_hint(hint);
+        }
+        report.report(pgrx::PgLogLevel::ERROR);
+        unreachable!("an error was reported")
+    }
+
     /// "This cannot happen", naming the invariant.
     pub fn internal(invariant: impl Into<String>) -> Self {
         Self::new(INTERNAL, invariant)

@@ -136,5 +136,13 @@ pub fn define(preloading: bool) {
         none,
     );
     // SAFETY: a static C string; the function only reads it.
-    unsafe { pg_sys::MarkGUCPrefixReserved(c"pg_queue".as_ptr()) };
+    #[cfg(not(feature = "pg14"))]
+    unsafe {
+        pg_sys::MarkGUCPrefixReserved(c"pg_queue".as_ptr())
+    };
+    // SAFETY: as above; its name in 14.
+    #[cfg(feature = "pg14")]
+    unsafe {
+        pg_sys::EmitWarningsOnPlaceholders(c"pg_queue".as_ptr())
+    };
 }

@@ -37,8 +37,6 @@ pub struct Segment {
 pub struct Catalog {
     /// The instance's number in shared memory.
     pub number: u32,
-    /// The extension.
-    pub extension: Oid,
     /// `queue.queue` and its index by name.
     pub queue: Oid,
     /// See `queue`.
@@ -158,7 +156,6 @@ fn read_catalog() -> Result<Catalog> {
     }
     Ok(Catalog {
         number: enter(extension)?,
-        extension,
         queue: oid("queue".into())?,
         queue_name: oid("queue_queue_name_key".into())?,
         queue_pkey: oid("queue_pkey".into())?,
@@ -204,6 +201,8 @@ fn enter(extension: Oid) -> Result<u32> {
             worker_pid: 0,
             wakes_at: i64::MAX,
             is_recovered: false,
+            drops: 0,
+            dropping: [Default::default(); 32],
             notify: [0; 32],
         };
         Some(slot.number)
@@ -219,7 +218,12 @@ fn enter(extension: Oid) -> Result<u32> {
 /// extension is not installed.
 pub fn attach() -> Option<u32> {
     STALE.set(true);
-    current().ok().map(|catalog| catalog.number)
+    match current() {
+        Ok(catalog) => Some(catalog.number),
+        Err(error) if error.code == error::UNDEFINED => None,
+        // The worker dies of it, which is logged, and comes back after a growing pause.
+        Err(error) => error.report(),
+    }
 }
 
 /// Frees an instance whose extension or database is gone.

@@ -12,9 +12,11 @@ use pgrx::prelude::*;
 
 mod api;
 mod call;
+mod dropping;
 mod duty;
 mod error;
 mod guc;
+mod hooks;
 mod hold;
 mod ids;
 mod instance;
@@ -26,6 +28,7 @@ mod shmem;
 mod spi;
 mod sys;
 mod transaction;
+mod worker;
 
 pgrx::pg_module_magic!();
 
@@ -42,5 +45,7 @@ pub extern "C-unwind" fn _PG_init() {
     guc::define(preloading);
     if preloading {
         shmem::install();
+        worker::register();
+        hooks::install();
     }
 }

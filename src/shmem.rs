@@ -45,11 +45,25 @@ pub struct Instance {
     pub wakes_at: i64,
     /// The worker (or anyone in its place) has read the claims of before the start into memory.
     pub is_recovered: bool,
+    /// Drops of queues begun since the start.
+    pub drops: u64,
+    /// The lanes of the last ones. See `dropping`.
+    pub dropping: [Dropping; 32],
     /// Lanes whose queues ask for NOTIFY and got jobs; 0 is none.
     pub notify: [i32; 32],
 }
 
-/// A database as the launcher sees it.
+/// A lane whose queue is being dropped, or was dropped a short while ago.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Dropping {
+    /// The lane; 0: none.
+    pub lane: i32,
+    /// The transaction that drops it is open.
+    pub is_open: bool,
+}
+
+/// A database as the launcher sees it. Only `worker::table` changes it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Database {
@@ -57,10 +71,22 @@ pub struct Database {
     pub oid: pg_sys::Oid,
     /// What the launcher knows.
     pub state: DatabaseState,
-    /// The worker's process; 0: none.
+    /// The worker's process, from its first act to its last; 0: none.
     pub pid: i32,
-    /// When `state` was set, wall time.
+    /// The worker's latch; null when `pid` is 0.
+    pub latch: *mut pg_sys::Latch,
+    /// When `state` was set, monotonic time.
     pub since: i64,
+    /// Before this monotonic time no worker is started.
+    pub retry_at: i64,
+    /// How many workers in a row have died young.
+    pub deaths: u32,
+    /// How many transactions want the database without a worker.
+    pub blockers: u32,
+    /// The worker shall look again whether the extension is there.
+    pub must_look: bool,
+    /// The worker shall leave; it is started again if the database still wants one.
+    pub must_leave: bool,
 }
 
 /// The launcher's states; the drawing is in `src/worker/README.md`.
@@ -69,11 +95,11 @@ pub struct Database {
 pub enum DatabaseState {
     /// No worker; the launcher may start one.
     Idle = 0,
-    /// A worker was asked for and has not reported yet.
+    /// A worker was asked for, and has not yet found the extension.
     Starting,
-    /// The worker runs.
+    /// The worker does its duties.
     Running,
-    /// The worker looked and found no extension.
+    /// The worker looked, found no extension and left.
     NoExtension,
     /// A command needs the database without connections: no worker may start.
     Blocked,
@@ -87,6 +113,7 @@ struct Header {
     next_instance: u32,
     launcher_latch: *mut pg_sys::Latch,
     launcher_pid: i32,
+    worker_left: pg_sys::ConditionVariable,
 }
 
 /// Where the arrays lie behind the header.
@@ -143,7 +170,7 @@ fn max_sessions() -> usize {
     #[cfg(feature = "pg14")]
     let backends = unsafe {
         pg_sys::MaxConnections
-            + pg_sys::autovacuum_max_workers
+            + crate::sys::raw::autovacuum_max_workers
             + 1
             + pg_sys::max_worker_processes
             + pg_sys::max_wal_senders
@@ -202,7 +229,8 @@ unsafe extern "C-unwind" fn on_startup() {
     /// AddinShmemInitLock in lwlocknames.h, the same number in 14 to 18.
     const ADDIN_SHMEM_INIT_LOCK: usize = 21;
     // SAFETY: the startup hook: named tranches exist, the lock guards the first creation. Zeroed memory
-    // is a valid value of everything that lies in it; the two pointers are set at once.
+    // is a valid value of everything that lies in it, but for the two pointers and the condition
+    // variable, which are set at once.
     unsafe {
         if let Some(previous) = PREVIOUS_STARTUP {
             previous();
@@ -218,6 +246,7 @@ unsafe extern "C-unwind" fn on_startup() {
             let locks = pg_sys::GetNamedLWLockTranche(TRANCHE.as_ptr());
             (*header).frontier_lock = &raw mut (*locks).lock;
             (*header).launcher_lock = &raw mut (*locks.add(1)).lock;
+            pg_sys::ConditionVariableInit(&raw mut (*header).worker_left);
         }
         BASE = base;
         LAYOUT = Some(layout);
@@ -329,6 +358,12 @@ pub fn with_launcher<R>(f: impl FnOnce(&mut Launcher<'_>) -> R) -> R {
             pid: &mut (*header).launcher_pid,
         })
     }
+}
+
+/// Told whenever a worker has left its database.
+pub fn worker_left() -> *mut pg_sys::ConditionVariable {
+    // SAFETY: only the address is taken, of a field of the header, which is there for ever.
+    unsafe { &raw mut (*BASE.cast::<Header>()).worker_left }
 }
 
 /// Makes this session's latch known, so that others can wake it. Once per session, before it waits.

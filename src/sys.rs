@@ -2,7 +2,7 @@
 //!
 //! Nothing here keeps state. A function that can raise a Postgres error says so.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_char, c_int};
 
 use pgrx::pg_sys;
 
@@ -23,6 +23,27 @@ pub mod raw {
         pub fn Async_Notify(channel: *const c_char, payload: *const c_char);
         pub fn get_timeout_active(timeout: c_int) -> bool;
         pub fn get_timeout_finish_time(timeout: c_int) -> pg_sys::TimestampTz;
+    }
+
+    #[cfg(feature = "pg14")]
+    unsafe extern "C" {
+        pub static autovacuum_max_workers: c_int;
+    }
+
+    // These the bindings have, but behind a guard, or as a Rust function that cannot be a handler.
+    unsafe extern "C-unwind" {
+        pub fn die(signal: c_int);
+        pub fn SignalHandlerForConfigReload(signal: c_int);
+        pub fn standard_ProcessUtility(
+            planned: *mut pg_sys::PlannedStmt,
+            query: *const c_char,
+            read_only_tree: bool,
+            context: pg_sys::ProcessUtilityContext::Type,
+            params: pg_sys::ParamListInfo,
+            environment: *mut pg_sys::QueryEnvironment,
+            receiver: *mut pg_sys::DestReceiver,
+            completion: *mut pg_sys::QueryCompletion,
+        );
     }
 }
 
@@ -157,4 +178,338 @@ pub unsafe fn raise(code: [u8; 5], message: *const i8, detail: *const i8, hint: 
 pub unsafe fn text(text: *const i8) -> String {
     // SAFETY: the caller's promise.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+// ----- background processes
+
+/// A signal handler.
+pub type Handler = unsafe extern "C-unwind" fn(c_int);
+
+/// Installs a signal handler.
+pub fn handle_signal(signal: c_int, handler: Handler) {
+    // SAFETY: a handler of Postgres's or of ours that only sets flags and latches.
+    #[cfg(not(feature = "pg18"))]
+    unsafe {
+        pg_sys::pqsignal(signal, Some(handler))
+    };
+    // SAFETY: as above; the function has another name here.
+    #[cfg(feature = "pg18")]
+    unsafe {
+        pg_sys::pqsignal_be(signal, Some(handler))
+    };
+}
+
+/// Lets signals in, which a background process starts without.
+pub fn unblock_signals() {
+    // SAFETY: the handlers are installed.
+    unsafe { pg_sys::BackgroundWorkerUnblockSignals() };
+}
+
+/// Has `f` run when this process exits in whatever way but a crash, after its transaction was aborted
+/// and, if it has connected since, after it was taken from the list of connections.
+pub fn at_exit(f: unsafe extern "C-unwind" fn(c_int, pg_sys::Datum)) {
+    // SAFETY: a function of this library, which is never unloaded.
+    unsafe { pg_sys::on_shmem_exit(Some(f), pg_sys::Datum::from(0)) };
+}
+
+/// Connects a background process to a database as the cluster's owner, or to none. Ends the process if
+/// it cannot.
+pub fn connect(database: Option<pg_sys::Oid>) {
+    // SAFETY: called once per process, from its main function, after signals were let in.
+    unsafe {
+        match database {
+            Some(oid) => pg_sys::BackgroundWorkerInitializeConnectionByOid(oid, pg_sys::Oid::INVALID, 0),
+            None => pg_sys::BackgroundWorkerInitializeConnection(std::ptr::null(), std::ptr::null(), 0),
+        }
+    }
+}
+
+/// Ends this process.
+#[allow(unreachable_code, reason = "the bindings of 14 to 17 know that it does not return")]
+pub fn exit(code: c_int) -> ! {
+    // SAFETY: ends the process in order; nothing here runs any more.
+    unsafe { pg_sys::proc_exit(code) };
+    unreachable!("proc_exit does not return")
+}
+
+/// This process's latch, in shared memory.
+pub fn my_latch() -> *mut pg_sys::Latch {
+    // SAFETY: a plain global of this backend.
+    unsafe { pg_sys::MyLatch }
+}
+
+/// Resets this process's latch: from now on a wake-up is kept for `wait_latch`.
+pub fn reset_latch() {
+    // SAFETY: MyLatch is this backend's own latch, always valid while it runs.
+    unsafe { pg_sys::ResetLatch(pg_sys::MyLatch) };
+}
+
+/// Sleeps until this process's latch is set or the time is over; `None`: no time. Handles no interrupts.
+/// The postmaster's death ends the process.
+pub fn wait_latch(milliseconds: Option<i64>) {
+    let timeout = if milliseconds.is_some() { pg_sys::WL_TIMEOUT } else { 0 };
+    let events = (pg_sys::WL_LATCH_SET | timeout | pg_sys::WL_EXIT_ON_PM_DEATH) as c_int;
+    // Any time-out is at most this long; waking for nothing once a day is no harm.
+    let milliseconds = milliseconds.unwrap_or(0).clamp(0, 86_400_000);
+    // SAFETY: MyLatch is this backend's own latch, always valid while it runs.
+    unsafe { pg_sys::WaitLatch(pg_sys::MyLatch, events, milliseconds, pg_sys::PG_WAIT_EXTENSION) };
+}
+
+/// Microseconds as milliseconds to sleep, rounded up, so that one does not wake too early.
+pub fn milliseconds(microseconds: i64) -> i64 {
+    microseconds.max(0).saturating_add(999) / 1000
+}
+
+/// Forgets a cancel request that has not been served.
+pub fn forget_cancel() {
+    // SAFETY: a flag that a signal handler of this process sets.
+    unsafe { pg_sys::QueryCancelPending = 0 };
+}
+
+/// Forgets a termination request that has not been served: the process ends by itself.
+pub fn forget_termination() {
+    // SAFETY: a flag that a signal handler of this process sets.
+    unsafe { pg_sys::ProcDiePending = 0 };
+}
+
+/// Takes the catalog changes that others wait for us to take, as an idle session does.
+pub fn catch_up() {
+    // SAFETY: does nothing unless asked to; between two transactions.
+    unsafe { pg_sys::ProcessCatchupInterrupt() };
+}
+
+/// Reads the settings again if SIGHUP came.
+pub fn reload_settings() {
+    // SAFETY: a flag that a signal handler of this process sets; between two transactions.
+    unsafe {
+        if pg_sys::ConfigReloadPending != 0 {
+            pg_sys::ConfigReloadPending = 0;
+            pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP);
+        }
+    }
+}
+
+/// Sets a setting for this process over whatever else says.
+pub fn set_option(name: &CStr, value: &CStr) {
+    // SAFETY: C strings that are copied.
+    unsafe {
+        pg_sys::SetConfigOption(
+            name.as_ptr(),
+            value.as_ptr(),
+            pg_sys::GucContext::PGC_SUSET,
+            pg_sys::GucSource::PGC_S_OVERRIDE,
+        );
+    }
+}
+
+/// Names this session for those who look at the list of sessions.
+pub fn set_application_name(name: &str) {
+    if let Ok(name) = std::ffi::CString::new(name) {
+        set_option(c"application_name", &name);
+    }
+}
+
+/// Says in the list of sessions what this process does; `None`: nothing.
+pub fn report_activity(what: Option<&CStr>) {
+    use pg_sys::BackendState::{STATE_IDLE, STATE_RUNNING};
+    let (state, text) = what.map_or((STATE_IDLE, std::ptr::null()), |text| (STATE_RUNNING, text.as_ptr()));
+    // SAFETY: the text is copied.
+    unsafe { pg_sys::pgstat_report_activity(state, text) };
+}
+
+/// `report_activity` of a Rust text.
+pub fn report_activity_text(what: &str) {
+    report_activity(std::ffi::CString::new(what).ok().as_deref());
+}
+
+/// Hands over this process's statistics.
+pub fn flush_statistics() {
+    // SAFETY: between two transactions.
+    unsafe { pg_sys::pgstat_report_stat(true) };
+}
+
+/// Runs `f` in a transaction with an active snapshot. After an error call `abort_after_error`.
+pub fn in_transaction<R>(f: impl FnOnce() -> R) -> R {
+    // SAFETY: called between two transactions; `f` leaves the snapshot stack as it found it.
+    unsafe {
+        pg_sys::SetCurrentStatementStartTimestamp();
+        pg_sys::StartTransactionCommand();
+        pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+    }
+    let result = f();
+    // SAFETY: what was begun above.
+    unsafe {
+        pg_sys::PopActiveSnapshot();
+        pg_sys::CommitTransactionCommand();
+    }
+    result
+}
+
+/// Brings this process back between two transactions after an error was caught, as the main loop of a
+/// session does.
+pub fn abort_after_error() {
+    // SAFETY: interrupts are held off, so that none of them raises an error on the way; whatever is open
+    // is aborted, which also gives back locks, buffers and the rest.
+    unsafe {
+        pg_sys::InterruptHoldoffCount += 1;
+        pg_sys::QueryCancelPending = 0;
+        pg_sys::AbortOutOfAnyTransaction();
+        pg_sys::InterruptHoldoffCount -= 1;
+    }
+}
+
+/// Runs `f` with memory that lasts as long as this process, for what Postgres allocates in it.
+pub fn in_lasting_memory<R>(f: impl FnOnce() -> R) -> R {
+    // SAFETY: the context that is there for ever; the one before is set again. After an error whoever
+    // catches it sets his own.
+    unsafe {
+        let before = pg_sys::CurrentMemoryContext;
+        pg_sys::CurrentMemoryContext = pg_sys::TopMemoryContext;
+        let result = f();
+        pg_sys::CurrentMemoryContext = before;
+        result
+    }
+}
+
+/// Whether a background process that this one asked for has ended, or was never started.
+pub fn has_ended(handle: *mut pg_sys::BackgroundWorkerHandle) -> bool {
+    let mut pid = 0;
+    // SAFETY: a handle that Postgres gave and nobody has freed.
+    let status = unsafe { pg_sys::GetBackgroundWorkerPid(handle, &raw mut pid) };
+    status == pg_sys::BgwHandleStatus::BGWH_STOPPED
+}
+
+/// Frees what Postgres allocated.
+///
+/// # Safety
+/// The caller owns it, and uses it no more.
+pub unsafe fn free<T>(pointer: *mut T) {
+    // SAFETY: the caller's promise.
+    unsafe { pg_sys::pfree(pointer.cast()) };
+}
+
+/// Asks a process of this server to end.
+pub fn terminate(pid: i32) {
+    // SAFETY: a plain system call; callers know that the process is theirs.
+    unsafe { libc::kill(pid, libc::SIGTERM) };
+}
+
+/// Wakes all that sleep in `wait_on` for it.
+pub fn broadcast(variable: *mut pg_sys::ConditionVariable) {
+    // SAFETY: a condition variable in shared memory, initialized at start.
+    unsafe { pg_sys::ConditionVariableBroadcast(variable) };
+}
+
+/// Sleeps until `is_done`, which whoever makes it true tells by `broadcast`, at most so many
+/// microseconds. Cancel and termination end it by an error.
+pub fn wait_on(variable: *mut pg_sys::ConditionVariable, microseconds: i64, is_done: impl Fn() -> bool) {
+    let until = monotonic_us() + microseconds;
+    // SAFETY: a condition variable in shared memory, initialized at start; after an error the abort of
+    // the transaction takes this session off it.
+    unsafe {
+        pg_sys::ConditionVariablePrepareToSleep(variable);
+        while !is_done() {
+            let left = until - monotonic_us();
+            if left <= 0 {
+                break;
+            }
+            pg_sys::ConditionVariableTimedSleep(variable, milliseconds(left), pg_sys::PG_WAIT_EXTENSION);
+        }
+        pg_sys::ConditionVariableCancelSleep();
+    }
+}
+
+// ----- databases and privileges
+
+/// Calls `f` for each row of pg_database. In a transaction; works without a database.
+pub fn each_database(mut f: impl FnMut(&pg_sys::FormData_pg_database)) {
+    // SAFETY: a scan of a shared catalog, each row valid until the next one is read.
+    unsafe {
+        let table = pg_sys::table_open(pg_sys::DatabaseRelationId, pg_sys::AccessShareLock as pg_sys::LOCKMODE);
+        let scan = pg_sys::table_beginscan_catalog(table, 0, std::ptr::null_mut());
+        loop {
+            let row = pg_sys::heap_getnext(scan, pg_sys::ScanDirection::ForwardScanDirection);
+            if row.is_null() {
+                break;
+            }
+            f(&*pg_sys::heap_tuple_get_struct::<pg_sys::FormData_pg_database>(row));
+        }
+        pg_sys::heap_endscan(scan);
+        pg_sys::table_close(table, pg_sys::AccessShareLock as pg_sys::LOCKMODE);
+    }
+}
+
+/// A name out of a catalog's row.
+pub fn name(name: &pg_sys::NameData) -> String {
+    // SAFETY: names end in a zero byte.
+    unsafe { text(name.data.as_ptr()) }
+}
+
+/// The database of this name. In a transaction.
+///
+/// # Safety
+/// `name` is a valid C string.
+pub unsafe fn database_oid(name: *const c_char) -> Option<pg_sys::Oid> {
+    // SAFETY: the caller's promise.
+    let oid = unsafe { pg_sys::get_database_oid(name, true) };
+    (oid != pg_sys::Oid::INVALID).then_some(oid)
+}
+
+/// The name of this database, empty if it is gone. In a transaction.
+pub fn database_name(database: pg_sys::Oid) -> String {
+    // SAFETY: a look-up in the catalog; null when there is none.
+    unsafe {
+        let name = pg_sys::get_database_name(database);
+        if name.is_null() { String::new() } else { text(name) }
+    }
+}
+
+/// Reads one row of a catalog by its oid. In a transaction.
+fn by_oid<T, R>(cache: pg_sys::SysCacheIdentifier::Type, oid: pg_sys::Oid, f: impl FnOnce(&T) -> R) -> Option<R> {
+    // SAFETY: callers name the row's type that belongs to the cache; the row is valid until released.
+    unsafe {
+        let row = pg_sys::SearchSysCache1(cache as c_int, pg_sys::Datum::from(oid));
+        if row.is_null() {
+            return None;
+        }
+        let result = f(&*pg_sys::heap_tuple_get_struct::<T>(row));
+        pg_sys::ReleaseSysCache(row);
+        Some(result)
+    }
+}
+
+/// Whether the current user owns the database, by membership or as superuser. In a transaction.
+pub fn owns_database(database: pg_sys::Oid) -> bool {
+    let cache = pg_sys::SysCacheIdentifier::DATABASEOID;
+    by_oid(cache, database, |row: &pg_sys::FormData_pg_database| row.datdba)
+        // SAFETY: looks at roles.
+        .is_some_and(|owner| unsafe { pg_sys::has_privs_of_role(pg_sys::GetUserId(), owner) })
+}
+
+/// Whether the current user may create databases. In a transaction.
+pub fn can_create_databases() -> bool {
+    // SAFETY: looks at roles.
+    let (user, is_superuser) = unsafe { (pg_sys::GetUserId(), pg_sys::superuser()) };
+    let cache = pg_sys::SysCacheIdentifier::AUTHOID;
+    is_superuser || by_oid(cache, user, |row: &pg_sys::FormData_pg_authid| row.rolcreatedb).unwrap_or(false)
+}
+
+/// Whether this is the extension that this library belongs to. In a transaction.
+pub fn is_our_extension(extension: pg_sys::Oid) -> bool {
+    // SAFETY: a look-up in the catalog; null when there is none.
+    unsafe {
+        let name = pg_sys::get_extension_name(extension);
+        !name.is_null() && CStr::from_ptr(name) == c"pg_queue"
+    }
+}
+
+/// The cells of a list of Postgres's.
+///
+/// # Safety
+/// `list` is null or a list of pointers that stays as it is meanwhile.
+pub unsafe fn list(list: *mut pg_sys::List) -> impl Iterator<Item = *mut std::ffi::c_void> {
+    // SAFETY: the caller's promise; a list has `length` cells at `elements`.
+    let length = if list.is_null() { 0 } else { unsafe { (*list).length } };
+    // SAFETY: as above.
+    (0..usize::try_from(length).unwrap_or(0)).map(move |at| unsafe { (*(*list).elements.add(at)).ptr_value })
 }

@@ -13,7 +13,7 @@ use pgrx::pg_guard;
 use pgrx::pg_sys;
 
 use crate::shmem::{self, Instance};
-use crate::sys;
+use crate::{dropping, sys};
 
 /// One step of the open transaction.
 #[derive(Clone, Copy, Debug)]
@@ -206,10 +206,16 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
         }
         Step::LaneChanged { lane, paused } => {
             frontier.set_paused(number, lane, paused);
-            wake.session(frontier.wake_any(number, lane));
+            // All of them: each must read the settings anew.
+            while let Some(session) = frontier.wake_any(number, lane) {
+                wake.session(Some(session));
+            }
         }
         Step::LaneDropped { lane } => {
-            wake.session(frontier.wake_any(number, lane));
+            dropping::unmark(instance, lane, true);
+            while let Some(session) = frontier.wake_any(number, lane) {
+                wake.session(Some(session));
+            }
             frontier.drop_lane(&mut instance.deadlines, number, lane);
         }
         Step::InstanceDropped => {
@@ -247,6 +253,7 @@ fn abort(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, wake:
             }
         }
         Step::Unseen => frontier.distrust(number),
+        Step::LaneDropped { lane } => dropping::unmark(instance, lane, false),
         _ => {}
     }
 }
@@ -290,14 +297,41 @@ unsafe extern "C-unwind" fn on_transaction(event: pg_sys::XactEvent::Type, _arg:
     match event {
         pg_sys::XactEvent::XACT_EVENT_COMMIT | pg_sys::XactEvent::XACT_EVENT_PARALLEL_COMMIT => end(true),
         pg_sys::XactEvent::XACT_EVENT_ABORT | pg_sys::XactEvent::XACT_EVENT_PARALLEL_ABORT => end(false),
-        pg_sys::XactEvent::XACT_EVENT_PRE_PREPARE => refuse_prepare(),
+        pg_sys::XactEvent::XACT_EVENT_PRE_COMMIT => check_dropped(),
+        pg_sys::XactEvent::XACT_EVENT_PRE_PREPARE => {
+            refuse_prepare();
+            check_dropped();
+        }
         // Only enqueued jobs are left: COMMIT PREPARED makes the frontier look for them.
         pg_sys::XactEvent::XACT_EVENT_PREPARE => with_pending(Vec::clear),
         _ => {}
     }
 }
 
+/// The last moment at which a commit can still be refused: see `dropping`.
+fn check_dropped() {
+    let lanes: Vec<i32> = PENDING.with_borrow(|pending| {
+        let enqueued = pending.iter().filter_map(|p| match p.step {
+            Step::Enqueued { lane, .. } => Some(lane),
+            _ => None,
+        });
+        // Jobs of a queue that this very transaction drops go with it.
+        let own = |lane| pending.iter().any(|p| matches!(p.step, Step::LaneDropped { lane: l } if l == lane));
+        let mut lanes: Vec<i32> = Vec::new();
+        enqueued.for_each(|lane| {
+            if lanes.last() != Some(&lane) && !own(lane) {
+                lanes.push(lane);
+            }
+        });
+        lanes
+    });
+    if let Err(error) = dropping::check(lanes.into_iter()) {
+        error.report();
+    }
+}
+
 fn end(committed: bool) {
+    dropping::forget();
     with_pending(|pending| {
         if !pending.is_empty() {
             settle(pending, committed);
@@ -313,15 +347,14 @@ fn end(committed: bool) {
 /// COMMIT PREPARED runs no callbacks, so a prepared claim or completion could never reach the frontier.
 fn refuse_prepare() {
     let only_enqueued = PENDING
-        .with_borrow(|pending| pending.iter().all(|p| matches!(p.step, Step::Enqueued { .. } | Step::Notify { .. })));
+        .with_borrow(|pending| pending.iter().all(|p| matches!(p.step, Step::Enqueued { .. } | Step::Notify { .. } | Step::InstanceDropped)));
     if !only_enqueued {
-        pgrx::pg_sys::panic::ErrorReport::new(
-            pgrx::PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
+        crate::error::Error::new(
+            crate::error::NOT_SUPPORTED,
             "cannot PREPARE a transaction that has claimed, ended or changed jobs",
-            "",
         )
-        .set_hint("Only queue.enqueue and its relatives can be used in a transaction that is prepared.")
-        .report(pgrx::PgLogLevel::ERROR);
+        .hint("Only queue.enqueue and its relatives can be used in a transaction that is prepared.")
+        .report();
     }
 }
 

@@ -123,7 +123,7 @@ fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64)
             }
         })
         .collect();
-    attempt::insert(catalog, segment, &attempts);
+    attempt::insert(catalog, segment, &attempts)?;
     if queue.notify {
         transaction::remember(catalog.number, Step::Notify { lane: queue.lane });
     }

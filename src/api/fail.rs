@@ -104,7 +104,7 @@ pub fn end_badly(
             next.progress = Some(progress);
         }
         outcome.next_id = Some(next.id);
-        attempt::insert(catalog, instance::current_segment(), &[next]);
+        attempt::insert(catalog, instance::current_segment(), &[next])?;
         outcomes.add(held.segment, outcome);
         return Ok(Some(run_at.unwrap_or(now)));
     }

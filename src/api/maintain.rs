@@ -30,5 +30,6 @@ sql_function!(pg_queue_kick, pg_finfo_pg_queue_kick => kick);
 
 /// `queue.kick()`: the launcher looks at this database once the transaction has committed.
 fn kick(_call: &Call) -> Result<Option<Datum>> {
+    crate::worker::kick_on_commit();
     Ok(None)
 }

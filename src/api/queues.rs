@@ -11,6 +11,7 @@ use crate::error::{self, Error, Result};
 use crate::instance::{self, Catalog};
 use crate::queue::{self, Queue};
 use crate::spi::{self, Parameter};
+use crate::dropping;
 use crate::transaction::{self, Step};
 
 sql_function!(pg_queue_create, pg_finfo_pg_queue_create => create);
@@ -244,6 +245,8 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
     let force = call.bool(1).unwrap_or(false);
     let catalog = instance::current()?;
     let queue = queue::by_name(&catalog, &name)?;
+    dropping::mark(&catalog, queue.lane)?;
+    transaction::remember(catalog.number, Step::LaneDropped { lane: queue.lane });
     if !force {
         if let Some(what) = crate::refill::any_living(&catalog, queue.lane)? {
             return Err(Error::new(error::WRONG_STATE, format!("queue \"{name}\" has live jobs"))
@@ -254,6 +257,5 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
     spi::run("DELETE FROM queue.lane WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
     spi::run("DELETE FROM queue.queue WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
     queue::changed(&catalog);
-    transaction::remember(catalog.number, Step::LaneDropped { lane: queue.lane });
     Ok(None)
 }

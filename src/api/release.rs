@@ -33,7 +33,7 @@ fn give_back(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, held: &Held, delay:
     if let Some(progress) = notes.progress() {
         next.progress = Some(progress);
     }
-    attempt::insert(catalog, instance::current_segment(), &[next]);
+    attempt::insert(catalog, instance::current_segment(), &[next])?;
     outcomes.add(held.segment, New { next_id: Some(next.id), ..New::of(held.id, Kind::Released) });
     Ok(())
 }

@@ -32,7 +32,7 @@ fn revive(catalog: &Rc<Catalog>, job: &job::Job, run_at: Option<i64>) -> Result<
     next.run_at = run_at;
     next.last_error = None;
     note::insert(catalog, segment, id, note::Kind::Successor, None, None);
-    attempt::insert(catalog, instance::current_segment(), &[next]);
+    attempt::insert(catalog, instance::current_segment(), &[next])?;
     Ok(())
 }
 

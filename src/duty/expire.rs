@@ -8,7 +8,7 @@ use pg_queue_core::frontier::{Ready, Running};
 
 use crate::api::cancel;
 use crate::api::fail::{Failure, end_badly};
-use crate::duty::{Duty, raise};
+use crate::duty::Duty;
 use crate::error::Result;
 use crate::hold::{self, Outcomes, Refusal, Waiting};
 use crate::instance::{self, Catalog};
@@ -46,7 +46,7 @@ fn run(number: u32) -> i64 {
         match end(&catalog, &mut outcomes, &entry) {
             Ok(true) => ended += 1,
             Ok(false) => {}
-            Err(error) => raise(error),
+            Err(error) => error.report(),
         }
         sys::check_for_interrupts();
     }

@@ -3,7 +3,6 @@
 //!
 //! Invariant: a duty killed at any point leaves nothing half done; the next run continues.
 
-use crate::error::Error;
 use crate::{shmem, sys};
 
 mod expire;
@@ -45,18 +44,4 @@ pub fn sleep_ms(instance: u32) -> Option<i64> {
         (at < i64::MAX).then(|| (at.saturating_sub(now).max(0) + 999) / 1_000)
     })
     .flatten()
-}
-
-/// Raises one of our errors where no SQL function is there to do it.
-fn raise(error: Error) -> ! {
-    let mut report = pgrx::pg_sys::panic::ErrorReport::new(
-        pgrx::PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
-        error.message,
-        "pg_queue duty",
-    );
-    if let Some(detail) = error.detail {
-        report = report.set_detail(detail);
-    }
-    report.report(pgrx::PgLogLevel::ERROR);
-    unreachable!("an error was reported")
 }

@@ -5,6 +5,7 @@ use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
 use crate::call::Interval;
+use crate::dropping;
 use crate::error::Result;
 use crate::instance::{Catalog, Segment};
 use crate::log::table::{Key, NewRow, Relation, Row, Snapshot, Tid};
@@ -86,7 +87,12 @@ impl New {
 }
 
 /// Inserts attempts into a segment and remembers to tell the frontier at commit.
-pub fn insert(catalog: &Catalog, segment: u8, attempts: &[New]) {
+///
+/// Errors: 55006 when a lane's queue is being dropped.
+pub fn insert(catalog: &Catalog, segment: u8, attempts: &[New]) -> Result<()> {
+    if let Some(first) = attempts.first() {
+        dropping::watch(catalog, first.lane)?;
+    }
     let oids = &catalog.segments[segment as usize];
     let table = Relation::write(oids.attempt);
     let tids = if let [one] = attempts {
@@ -123,6 +129,7 @@ pub fn insert(catalog: &Catalog, segment: u8, attempts: &[New]) {
         let run_at = new.run_at.unwrap_or(0);
         transaction::remember(catalog.number, Step::Enqueued { lane: new.lane, ready, run_at });
     }
+    Ok(())
 }
 
 fn some(

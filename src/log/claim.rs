@@ -42,7 +42,6 @@ impl Kind {
 /// A claim as it was read.
 pub struct Claim {
     pub id: i64,
-    pub claimed_at: i64,
     pub lease: i64,
     pub pid: i32,
     pub kind: Kind,
@@ -108,7 +107,6 @@ pub fn find(catalog: &Catalog, segment: u8, id: i64) -> Option<Claim> {
 pub fn read(row: &Row) -> Claim {
     Claim {
         id: row.i64(column::ID),
-        claimed_at: row.i64(column::CLAIMED_AT),
         lease: row.i64(column::LEASE_US),
         pid: row.i32(column::PID),
         kind: match row.char(column::KIND) {

@@ -462,7 +462,7 @@ impl Frontier<'_> {
 
     /// Hands over waiting attempts that were read, in order. `read_to`: everything up to there was
     /// looked at; that is the position just before the next row ([`Rank::before`]: attempts of one job
-    /// rank alike), or [`Rank::MAX`] when there is none. Returns false when `ready` is full: stop reading.
+    /// rank alike), or [`Rank::MAX`] when there is none. Returns false when `ready` is full of what was read: stop.
     pub fn refill_push(&mut self, instance: u32, lane: i32, session: u32, found: &[Ready], read_to: Rank) -> bool {
         let Some(slot) = self.lane_slot(instance, lane) else { return false };
         if self.lanes[slot as usize].refiller != session + 1 {
@@ -480,7 +480,8 @@ impl Frontier<'_> {
             self.put(slot, entry);
         }
         self.lanes[slot as usize].read = read_to;
-        !self.ring(slot).is_full()
+        let ring = self.ring(slot);
+        !ring.is_full() || ring.last().is_some_and(|last| last.rank > read_to)
     }
 
     /// Lowers the flag and sets P, in one step. Also right after an error in the middle: what was read

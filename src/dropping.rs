@@ -1,0 +1,101 @@
+//! No job is lost to `queue.drop`: a transaction that adds jobs to a queue and one that drops it do not both
+//! commit, and neither waits for the other.
+//!
+//! The dropper marks the lane in shared memory, and only then looks for live jobs, those of open
+//! transactions included. The producer asks for marks before it inserts and once more before it commits.
+//! So either the dropper sees the producer's row and refuses, or the producer sees the mark and does. The
+//! marks of committed drops stay for a while, for sessions that have not heard of them yet.
+
+use std::cell::Cell;
+
+use crate::error::{self, Error, Result};
+use crate::instance::Catalog;
+use crate::{instance, queue, shmem};
+
+thread_local! {
+    /// The instance whose drops this transaction watches, and how many there were when it began to.
+    static WATCHED: Cell<Option<(u32, u64)>> = const { Cell::new(None) };
+}
+
+fn in_use() -> Error {
+    Error::new(error::IN_USE, "the queue is being dropped").hint("Try again when that transaction has ended.")
+}
+
+/// A producer is about to insert into this lane.
+///
+/// Errors: 55006 when its queue is being dropped, or was a moment ago.
+pub fn watch(catalog: &Catalog, lane: i32) -> Result<()> {
+    let number = catalog.number;
+    let seen = shmem::with_instance(number, |_, instance| {
+        (instance.drops, instance.dropping.iter().any(|d| d.lane == lane))
+    });
+    let (drops, is_marked) = seen.unwrap_or((0, true));
+    if is_marked {
+        return Err(in_use());
+    }
+    if WATCHED.get().is_none_or(|(watched, _)| watched != number) {
+        WATCHED.set(Some((number, drops)));
+    }
+    Ok(())
+}
+
+/// Before the commit of a transaction that has added jobs to these lanes.
+///
+/// Errors: 55006 when one of their queues is being dropped, 42704 when it is gone.
+pub fn check(lanes: impl Iterator<Item = i32>) -> Result<()> {
+    let Some((number, drops)) = WATCHED.take() else { return Ok(()) };
+    let now = shmem::with_instance(number, |_, instance| (instance.drops, instance.dropping));
+    let Some((drops_now, dropping)) = now else { return Ok(()) };
+    if drops_now == drops {
+        return Ok(());
+    }
+    crate::sys::accept_invalidations();
+    let catalog = instance::current()?;
+    let mut checked = 0;
+    for lane in lanes {
+        if lane == checked {
+            continue;
+        }
+        checked = lane;
+        if dropping.iter().any(|d| d.lane == lane && d.is_open) {
+            return Err(in_use());
+        }
+        if queue::by_lane(&catalog, lane)?.is_none() {
+            return Err(Error::new(error::UNDEFINED, "the queue was dropped before its jobs were committed"));
+        }
+    }
+    Ok(())
+}
+
+/// The transaction has ended: it watches nothing any more.
+pub fn forget() {
+    WATCHED.set(None);
+}
+
+/// A dropper marks a lane; call it before looking for live jobs.
+///
+/// Errors: 53400 when too many queues are being dropped in open transactions.
+pub fn mark(catalog: &Catalog, lane: i32) -> Result<()> {
+    let marked = shmem::with_instance(catalog.number, |_, instance| {
+        let at = instance.drops as usize % instance.dropping.len();
+        let order = (at..instance.dropping.len()).chain(0..at);
+        let slot = order.into_iter().find(|&n| !instance.dropping[n].is_open)?;
+        instance.dropping[slot] = shmem::Dropping { lane, is_open: true };
+        instance.drops += 1;
+        Some(())
+    });
+    marked.flatten().ok_or_else(|| {
+        Error::new(error::LIMIT, "too many queues are being dropped at once")
+            .hint("Drop them in smaller transactions.")
+    })
+}
+
+/// The dropper's transaction has ended.
+pub fn unmark(instance: &mut shmem::Instance, lane: i32, committed: bool) {
+    if let Some(mark) = instance.dropping.iter_mut().find(|d| d.lane == lane && d.is_open) {
+        mark.is_open = false;
+        if !committed {
+            mark.lane = 0;
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The launcher: a process without a database that keeps one worker in each database that has the
+//! extension. It knows which databases there are; only a worker can see whether the extension is in
+//! one, so it sends one to look.
+//!
+//! It sleeps until it is woken: by the postmaster when a worker has started or ended, by a worker that
+//! has found the extension or leaves, by a session whose transaction changed the list of databases or
+//! created an extension. It has a time-out only while it wants to start something and may not yet.
+//!
+//! Invariant: at most one process per database was asked for and has not ended. An error ends the
+//! launcher, and the postmaster starts it anew: all that must outlive it is in the table.
+
+use std::ffi::c_int;
+
+use pgrx::pg_guard;
+use pgrx::pg_sys;
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::pg_sys::{Datum, Oid};
+use pgrx::{PgLogLevel, PgSqlErrorCode};
+
+use super::table::{self, Next};
+use crate::{instance, shmem, sys};
+
+/// First and longest pause, in microseconds, after the server had no slot for a worker.
+const SHORTAGE: std::ops::RangeInclusive<i64> = 1_000_000..=60_000_000;
+
+/// A database that wants a worker.
+struct Listed {
+    oid: Oid,
+    name: String,
+}
+
+/// A worker that was asked for.
+struct Asked {
+    database: Oid,
+    handle: *mut pg_sys::BackgroundWorkerHandle,
+}
+
+#[derive(Default)]
+struct Launcher {
+    asked: Vec<Asked>,
+    /// Since the server had no slot for a worker: when to try again, and the pause before that.
+    shortage: Option<(i64, i64)>,
+    /// The log says already that there are more databases than the table has room for.
+    told_of_room: bool,
+}
+
+/// Where the postmaster enters.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn pg_queue_launcher_main(_arg: Datum) {
+    super::receive_signals();
+    sys::at_exit(on_exit);
+    table::launcher_came(sys::my_latch());
+    sys::unblock_signals();
+    sys::connect(None);
+    sys::report_activity(None);
+    let mut launcher = Launcher::default();
+    loop {
+        sys::reset_latch();
+        if super::was_terminated() {
+            // With exit code 0 the postmaster would not start it again.
+            sys::exit(1);
+        }
+        super::attend_to_server();
+        let wake_at = launcher.round();
+        sys::wait_latch(wake_at.map(|at| sys::milliseconds(at - sys::monotonic_us())));
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn on_exit(_code: c_int, _arg: Datum) {
+    table::launcher_left();
+}
+
+impl Launcher {
+    /// Brings the table up to date and starts what is to be started. Returns the monotonic time at which
+    /// to come back, if nothing happens before.
+    fn round(&mut self) -> Option<i64> {
+        // Whatever belongs to a database that is not in the list was there before the list was made.
+        let instances = instances();
+        self.forget_ended();
+        let (listed, existing) = databases();
+        for (number, database) in instances {
+            if !existing.contains(&database) {
+                instance::release(number);
+            }
+        }
+        let wanted: Vec<Oid> = listed.iter().map(|database| database.oid).collect();
+        self.tell_of_room(table::list(&wanted));
+        if let Some((at, _)) = self.shortage.filter(|(at, _)| *at > sys::monotonic_us()) {
+            return Some(at);
+        }
+        loop {
+            let asked: Vec<Oid> = self.asked.iter().map(|asked| asked.database).collect();
+            match table::choose(&asked) {
+                Next::Start(oid) => {
+                    let name = listed.iter().find(|d| d.oid == oid).map_or("", |d| d.name.as_str());
+                    match sys::in_lasting_memory(|| super::start(oid, name)) {
+                        Some(handle) => self.asked.push(Asked { database: oid, handle }),
+                        None => {
+                            table::not_asked(oid);
+                            return Some(self.no_slot(name));
+                        }
+                    }
+                }
+                Next::Wait(at) => {
+                    self.shortage = None;
+                    return at;
+                }
+            }
+        }
+    }
+
+    /// Forgets those that were asked for and have ended. One that is still there keeps the next one of
+    /// its database from being asked for: it holds a slot that the next one may need.
+    fn forget_ended(&mut self) {
+        let before = self.asked.len();
+        self.asked.retain(|asked| {
+            let has_ended = sys::has_ended(asked.handle);
+            if has_ended {
+                table::ended(asked.database);
+                // SAFETY: it came from Postgres to us alone, and goes out of the list here.
+                unsafe { sys::free(asked.handle) };
+            }
+            !has_ended
+        });
+        if self.asked.len() < before {
+            // Its slot may be what is missing.
+            if let Some((at, _)) = &mut self.shortage {
+                *at = 0;
+            }
+        }
+    }
+
+    /// The server had no slot: says so the first time, and when to try again.
+    fn no_slot(&mut self, database: &str) -> i64 {
+        let pause = match self.shortage {
+            Some((_, pause)) => (pause * 2).min(*SHORTAGE.end()),
+            None => {
+                ErrorReport::new(
+                    PgSqlErrorCode::ERRCODE_INSUFFICIENT_RESOURCES,
+                    format!("could not start the pg_queue worker of database \"{database}\""),
+                    "pg_queue",
+                )
+                .set_detail("The server has no free slot for a background worker.")
+                .set_hint("Raise max_worker_processes and restart the server; until then the launcher keeps trying.")
+                .report(PgLogLevel::WARNING);
+                *SHORTAGE.start()
+            }
+        };
+        let at = sys::monotonic_us() + pause;
+        self.shortage = Some((at, pause));
+        at
+    }
+
+    /// Says once that some databases are left out.
+    fn tell_of_room(&mut self, has_room: bool) {
+        if !has_room && !self.told_of_room {
+            ErrorReport::new(
+                PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+                "too many databases for the pg_queue launcher",
+                "pg_queue",
+            )
+            .set_detail("Some databases have no pg_queue worker.")
+            .set_hint("Raise pg_queue.max_databases and restart the server.")
+            .report(PgLogLevel::WARNING);
+        }
+        self.told_of_room = !has_room;
+    }
+}
+
+/// The instances in shared memory and their databases.
+fn instances() -> Vec<(u32, Oid)> {
+    shmem::with(|shared| shared.instances.iter().filter(|i| i.number != 0).map(|i| (i.number, i.database)).collect())
+}
+
+/// The databases that want a worker, and all databases that exist.
+fn databases() -> (Vec<Listed>, Vec<Oid>) {
+    let mut listed = Vec::new();
+    let mut existing = Vec::new();
+    sys::report_activity(Some(c"listing databases"));
+    sys::in_transaction(|| {
+        sys::each_database(|row| {
+            existing.push(row.oid);
+            // Nothing may run in a template; nobody can connect to the others.
+            let is_wanted =
+                !row.datistemplate && row.datallowconn && row.datconnlimit != pg_sys::DATCONNLIMIT_INVALID_DB;
+            if is_wanted {
+                listed.push(Listed { oid: row.oid, name: sys::name(&row.datname) });
+            }
+        });
+    });
+    sys::report_activity(None);
+    (listed, existing)
+}

@@ -1,0 +1,369 @@
+//! The launcher's table of databases: every change of a `DatabaseState` is one function here, and the
+//! drawing of them is in `README.md` beside this file.
+//!
+//! Invariant: a process with a database's `pid` exists as long as the entry says so, since it takes
+//! the entry itself and gives it back as its last act, both under the lock. So whoever holds the lock
+//! may send that process a signal and hits no stranger.
+//!
+//! What has to be woken comes back as a latch, to be set after the lock was released.
+
+use pgrx::pg_sys;
+use pgrx::pg_sys::Oid;
+
+use crate::shmem::{self, Database, DatabaseState, Launcher};
+use crate::sys;
+
+/// How many databases are looked into at once: each takes a worker slot of the server, if only for
+/// the time it takes to see that there is no extension.
+const LOOKING_AT_ONCE: usize = 4;
+/// A start that takes longer, in microseconds, no longer holds up others.
+const SLOW_START: i64 = 10_000_000;
+/// A worker that has lived this long, in microseconds, has not died young.
+const YOUTH: i64 = 60_000_000;
+/// Longest pause, in microseconds, before a worker is started again that keeps dying.
+const LONGEST_PAUSE: i64 = 60_000_000;
+
+/// Why a worker leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// It was asked to, by a signal or by the table.
+    Asked,
+    /// The database has no extension.
+    NoExtension,
+    /// An error ended it.
+    Failed,
+}
+
+/// What a worker is to do next.
+#[derive(Clone, Copy, Default)]
+pub struct Orders {
+    /// Look again whether the extension is there.
+    pub look: bool,
+    /// Leave.
+    pub leave: bool,
+}
+
+/// What the launcher can do about the databases that lack a worker.
+pub enum Next {
+    /// Start a worker there; the entry says so already.
+    Start(Oid),
+    /// Nothing before this monotonic time; `None`: before something happens.
+    Wait(Option<i64>),
+}
+
+fn find(databases: &mut [Database], oid: Oid) -> Option<&mut Database> {
+    databases.iter_mut().find(|d| d.oid == oid && oid != Oid::INVALID)
+}
+
+/// The database's entry, made if there is none; `None` when the table is full.
+fn enter(databases: &mut [Database], oid: Oid) -> Option<&mut Database> {
+    let at =
+        databases.iter().position(|d| d.oid == oid).or_else(|| databases.iter().position(|d| d.oid == Oid::INVALID))?;
+    let database = &mut databases[at];
+    if database.oid == Oid::INVALID {
+        *database = Database {
+            oid,
+            state: DatabaseState::Idle,
+            pid: 0,
+            latch: std::ptr::null_mut(),
+            since: sys::monotonic_us(),
+            retry_at: 0,
+            deaths: 0,
+            blockers: 0,
+            must_look: false,
+            must_leave: false,
+        };
+    }
+    Some(database)
+}
+
+impl Database {
+    /// A worker was asked for and has not come.
+    fn is_awaited(&self) -> bool {
+        self.state == DatabaseState::Starting && self.pid == 0
+    }
+
+    /// The worker that is there has its place here.
+    fn wants_worker(&self) -> bool {
+        matches!(self.state, DatabaseState::Starting | DatabaseState::Running) && !self.must_leave
+    }
+
+    fn set(&mut self, state: DatabaseState) {
+        self.state = state;
+        self.since = sys::monotonic_us();
+    }
+
+    /// Makes the entry free to be started again, as if nothing had ever gone wrong.
+    fn forgive(&mut self) {
+        self.set(DatabaseState::Idle);
+        self.deaths = 0;
+        self.retry_at = 0;
+    }
+
+    /// Makes the entry free to be started again: at once after the first death, later after more.
+    fn died(&mut self, lived: i64) {
+        let now = sys::monotonic_us();
+        self.set(DatabaseState::Idle);
+        self.deaths = if lived > YOUTH { 1 } else { self.deaths.saturating_add(1) };
+        let pause = match self.deaths {
+            0 | 1 => 0,
+            more => (1_000_000 << (more - 2).min(6)).min(LONGEST_PAUSE),
+        };
+        self.retry_at = now + pause;
+    }
+}
+
+// ----- the launcher
+
+/// Takes the launcher's place. What an earlier one had asked for counts as not asked: should that
+/// worker come after all, it or the new one finds the place taken and leaves.
+pub fn launcher_came(latch: *mut pg_sys::Latch) {
+    shmem::with_launcher(|launcher| {
+        *launcher.latch = latch;
+        *launcher.pid = sys::pid();
+        for database in launcher.databases.iter_mut() {
+            if database.is_awaited() {
+                database.set(DatabaseState::Idle);
+            }
+        }
+    });
+}
+
+/// Gives up the launcher's place, if this process has it.
+pub fn launcher_left() {
+    shmem::with_launcher(|launcher| {
+        if *launcher.pid == sys::pid() {
+            *launcher.latch = std::ptr::null_mut();
+            *launcher.pid = 0;
+        }
+    });
+}
+
+/// Makes the table list just the databases that want a worker. Others keep their entry until their
+/// worker has left and nobody blocks them. Says whether there was room for all.
+pub fn list(wanted: &[Oid]) -> bool {
+    let mut leaving = Vec::with_capacity(8);
+    let has_room = shmem::with_launcher(|launcher| {
+        let unwanted = |d: &&mut Database| d.oid != Oid::INVALID && !wanted.contains(&d.oid);
+        for database in launcher.databases.iter_mut().filter(unwanted) {
+            if database.pid != 0 {
+                database.must_leave = true;
+                leaving.push(database.latch);
+            } else if database.state != DatabaseState::Blocked {
+                database.oid = Oid::INVALID;
+            }
+        }
+        wanted.iter().all(|oid| enter(launcher.databases, *oid).is_some())
+    });
+    leaving.into_iter().for_each(shmem::wake_latch);
+    has_room
+}
+
+/// Takes the next database that lacks a worker and marks it as being started. Those in `except` are
+/// left alone.
+pub fn choose(except: &[Oid]) -> Next {
+    shmem::with_launcher(|launcher| {
+        let now = sys::monotonic_us();
+        let mut slow_at = None;
+        let mut looking = 0;
+        for database in launcher.databases.iter() {
+            let slow = database.since + SLOW_START;
+            if database.oid != Oid::INVALID && database.state == DatabaseState::Starting && slow > now {
+                looking += 1;
+                slow_at = earlier(slow_at, slow);
+            }
+        }
+        let mut retry_at = None;
+        for database in launcher.databases.iter_mut() {
+            let lacks = database.oid != Oid::INVALID && database.state == DatabaseState::Idle && database.pid == 0;
+            if !lacks || except.contains(&database.oid) {
+                continue;
+            }
+            if database.retry_at > now {
+                retry_at = earlier(retry_at, database.retry_at);
+            } else if looking >= LOOKING_AT_ONCE {
+                // Those that look wake the launcher when they are through.
+                return Next::Wait(slow_at);
+            } else {
+                database.set(DatabaseState::Starting);
+                return Next::Start(database.oid);
+            }
+        }
+        Next::Wait(retry_at)
+    })
+}
+
+fn earlier(one: Option<i64>, other: i64) -> Option<i64> {
+    Some(one.map_or(other, |one| one.min(other)))
+}
+
+/// The server had no slot for the worker that `choose` wanted.
+pub fn not_asked(oid: Oid) {
+    shmem::with_launcher(|launcher| {
+        if let Some(database) = find(launcher.databases, oid)
+            && database.is_awaited()
+        {
+            database.set(DatabaseState::Idle);
+        }
+    });
+}
+
+/// The process that was asked for has ended. If it never came to take its place, it died.
+pub fn ended(oid: Oid) {
+    shmem::with_launcher(|launcher| {
+        if let Some(database) = find(launcher.databases, oid)
+            && database.is_awaited()
+        {
+            database.died(0);
+        }
+    });
+}
+
+// ----- the worker
+
+/// Takes the place of the database's worker, the first act of its process. False: it is not wanted
+/// there, or another one was faster.
+pub fn came(oid: Oid, latch: *mut pg_sys::Latch) -> bool {
+    shmem::with_launcher(|launcher| {
+        find(launcher.databases, oid).is_some_and(|database| {
+            let is_wanted = database.is_awaited();
+            if is_wanted {
+                database.pid = sys::pid();
+                database.latch = latch;
+                database.must_look = false;
+                database.must_leave = false;
+            }
+            is_wanted
+        })
+    })
+}
+
+/// The worker has found the extension.
+pub fn found(oid: Oid) {
+    let launcher = shmem::with_launcher(|launcher| {
+        if let Some(database) = mine(launcher, oid)
+            && database.state == DatabaseState::Starting
+        {
+            database.set(DatabaseState::Running);
+        }
+        *launcher.latch
+    });
+    // Others may be waiting for their turn to look.
+    shmem::wake_latch(launcher);
+}
+
+/// What the worker is to do next.
+pub fn orders(oid: Oid) -> Orders {
+    shmem::with_launcher(|launcher| match mine(launcher, oid) {
+        Some(database) => Orders { look: std::mem::take(&mut database.must_look), leave: !database.wants_worker() },
+        None => Orders { look: false, leave: true },
+    })
+}
+
+/// Whether `orders` would say anything; leaves them as they are.
+pub fn has_orders(oid: Oid) -> bool {
+    shmem::with_launcher(|launcher| {
+        mine(launcher, oid).is_none_or(|database| database.must_look || !database.wants_worker())
+    })
+}
+
+/// Gives up the worker's place, the last act of its process. `lived`: for how many microseconds.
+pub fn left(oid: Oid, exit: Exit, lived: i64) {
+    let launcher = shmem::with_launcher(|launcher| {
+        let database = mine(launcher, oid)?;
+        database.pid = 0;
+        database.latch = std::ptr::null_mut();
+        match exit {
+            _ if database.state == DatabaseState::Blocked => {}
+            // Told to look again in the very moment in which it saw nothing: another one looks.
+            Exit::NoExtension if !database.must_look => database.set(DatabaseState::NoExtension),
+            Exit::NoExtension | Exit::Asked => database.forgive(),
+            Exit::Failed => database.died(lived),
+        }
+        Some(*launcher.latch)
+    });
+    if let Some(latch) = launcher {
+        sys::broadcast(shmem::worker_left());
+        shmem::wake_latch(latch);
+    }
+}
+
+/// The entry, if this process is the database's worker.
+fn mine<'a>(launcher: &'a mut Launcher<'_>, oid: Oid) -> Option<&'a mut Database> {
+    find(launcher.databases, oid).filter(|database| database.pid == sys::pid())
+}
+
+// ----- any session
+
+/// The extension may have come to this database, or gone from it: somebody has to look.
+pub fn look(oid: Oid) {
+    let (worker, launcher) = shmem::with_launcher(|launcher| {
+        let mut latch = std::ptr::null_mut();
+        if let Some(database) = find(launcher.databases, oid) {
+            match database.state {
+                DatabaseState::Idle | DatabaseState::NoExtension => database.forgive(),
+                DatabaseState::Starting | DatabaseState::Running => {
+                    database.must_look = true;
+                    latch = database.latch;
+                }
+                DatabaseState::Blocked => {}
+            }
+        }
+        (latch, *launcher.latch)
+    });
+    shmem::wake_latch(worker);
+    shmem::wake_latch(launcher);
+}
+
+/// What a worker reads at its start has changed: it is to start anew.
+pub fn renew(oid: Oid) {
+    let worker = shmem::with_launcher(|launcher| {
+        let database = find(launcher.databases, oid).filter(|database| database.pid != 0)?;
+        database.must_leave = true;
+        Some(database.latch)
+    });
+    if let Some(latch) = worker {
+        shmem::wake_latch(latch);
+    }
+}
+
+/// A list of all databases is out of date.
+pub fn wake_launcher() {
+    shmem::wake_latch(shmem::with_launcher(|launcher| *launcher.latch));
+}
+
+/// Keeps workers out of the database until `unblock`, and tells the one that is there to end. Says
+/// whether the database is blocked now, which fails only when the table is full; then it has no worker
+/// and gets none.
+pub fn block(oid: Oid) -> bool {
+    shmem::with_launcher(|launcher| {
+        let Some(database) = enter(launcher.databases, oid) else {
+            return false;
+        };
+        database.blockers += 1;
+        database.set(DatabaseState::Blocked);
+        if database.pid != 0 {
+            sys::terminate(database.pid);
+        }
+        true
+    })
+}
+
+/// Whether the database's worker is still there.
+pub fn has_worker(oid: Oid) -> bool {
+    shmem::with_launcher(|launcher| find(launcher.databases, oid).is_some_and(|database| database.pid != 0))
+}
+
+/// Ends what `block` began. The launcher starts a worker again if the database is still there.
+pub fn unblock(oid: Oid) {
+    let launcher = shmem::with_launcher(|launcher| {
+        if let Some(database) = find(launcher.databases, oid) {
+            database.blockers = database.blockers.saturating_sub(1);
+            if database.blockers == 0 && database.state == DatabaseState::Blocked {
+                database.forgive();
+            }
+        }
+        *launcher.latch
+    });
+    shmem::wake_latch(launcher);
+}
