@@ -26,9 +26,8 @@ fn in_use() -> Error {
 /// Errors: 55006 when its queue is being dropped, or was a moment ago.
 pub fn watch(catalog: &Catalog, lane: i32) -> Result<()> {
     let number = catalog.number;
-    let seen = shmem::with_instance(number, |_, instance| {
-        (instance.drops, instance.dropping.iter().any(|d| d.lane == lane))
-    });
+    let seen =
+        shmem::with_instance(number, |_, instance| (instance.drops, instance.dropping.iter().any(|d| d.lane == lane)));
     let (drops, is_marked) = seen.unwrap_or((0, true));
     if is_marked {
         return Err(in_use());
@@ -85,8 +84,7 @@ pub fn mark(catalog: &Catalog, lane: i32) -> Result<()> {
         Some(())
     });
     marked.flatten().ok_or_else(|| {
-        Error::new(error::LIMIT, "too many queues are being dropped at once")
-            .hint("Drop them in smaller transactions.")
+        Error::new(error::LIMIT, "too many queues are being dropped at once").hint("Drop them in smaller transactions.")
     })
 }
 

@@ -90,10 +90,10 @@ pub fn queue_changes() -> u64 {
 /// Errors: 42704 when the extension is not installed, 53400 when shared memory has no slot for this
 /// database.
 pub fn current() -> Result<Rc<Catalog>> {
-    if !STALE.get() {
-        if let Some(catalog) = CATALOG.with_borrow(Clone::clone) {
-            return Ok(catalog);
-        }
+    if !STALE.get()
+        && let Some(catalog) = CATALOG.with_borrow(Clone::clone)
+    {
+        return Ok(catalog);
     }
     let catalog = Rc::new(read_catalog()?);
     WATCHED.set([catalog.queue, catalog.segments[0].attempt]);

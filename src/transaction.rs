@@ -246,10 +246,10 @@ fn abort(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, wake:
         }
         Step::Ending { id } => {
             frontier.unend(&mut instance.deadlines, number, id);
-            if let Some(deadline) = frontier.next_deadline(instance.deadlines) {
-                if let Some(latch) = plan(instance, deadline) {
-                    wake.worker = Some(latch);
-                }
+            if let Some(deadline) = frontier.next_deadline(instance.deadlines)
+                && let Some(latch) = plan(instance, deadline)
+            {
+                wake.worker = Some(latch);
             }
         }
         Step::Unseen => frontier.distrust(number),
@@ -346,8 +346,9 @@ fn end(committed: bool) {
 
 /// COMMIT PREPARED runs no callbacks, so a prepared claim or completion could never reach the frontier.
 fn refuse_prepare() {
-    let only_enqueued = PENDING
-        .with_borrow(|pending| pending.iter().all(|p| matches!(p.step, Step::Enqueued { .. } | Step::Notify { .. } | Step::InstanceDropped)));
+    let only_enqueued = PENDING.with_borrow(|pending| {
+        pending.iter().all(|p| matches!(p.step, Step::Enqueued { .. } | Step::Notify { .. } | Step::InstanceDropped))
+    });
     if !only_enqueued {
         crate::error::Error::new(
             crate::error::NOT_SUPPORTED,
@@ -397,10 +398,10 @@ unsafe extern "C-unwind" fn on_exit(_code: i32, _arg: pg_sys::Datum) {
         }
         wake.session(frontier.stop_waiting(session));
         let bound = HAS_BOUND.get();
-        if let Some(instance) = instances.iter_mut().find(|i| bound != 0 && i.number == bound) {
-            if frontier.session_ended(&mut instance.deadlines, bound, session) > 0 {
-                wake.worker = Some(instance.worker_latch);
-            }
+        if let Some(instance) = instances.iter_mut().find(|i| bound != 0 && i.number == bound)
+            && frontier.session_ended(&mut instance.deadlines, bound, session) > 0
+        {
+            wake.worker = Some(instance.worker_latch);
         }
     });
     wake.go();

@@ -64,10 +64,10 @@ impl Options {
     }
 
     fn set_max_attempts(&mut self, max_attempts: Option<i32>) -> Result<()> {
-        if let Some(n) = max_attempts {
-            if !(1..=1_000_000).contains(&n) {
-                return Err(Error::invalid("max_attempts must be between 1 and 1000000").detail(format!("It is {n}.")));
-            }
+        if let Some(n) = max_attempts
+            && !(1..=1_000_000).contains(&n)
+        {
+            return Err(Error::invalid("max_attempts must be between 1 and 1000000").detail(format!("It is {n}.")));
         }
         self.max_attempts = max_attempts;
         Ok(())

@@ -7,11 +7,11 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::{self, lease_us};
 use crate::call::{Call, Interval, sql_function};
+use crate::dropping;
 use crate::error::{self, Error, Result};
 use crate::instance::{self, Catalog};
 use crate::queue::{self, Queue};
 use crate::spi::{self, Parameter};
-use crate::dropping;
 use crate::transaction::{self, Step};
 
 sql_function!(pg_queue_create, pg_finfo_pg_queue_create => create);
@@ -247,12 +247,10 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
     let queue = queue::by_name(&catalog, &name)?;
     dropping::mark(&catalog, queue.lane)?;
     transaction::remember(catalog.number, Step::LaneDropped { lane: queue.lane });
-    if !force {
-        if let Some(what) = crate::refill::any_living(&catalog, queue.lane)? {
-            return Err(Error::new(error::WRONG_STATE, format!("queue \"{name}\" has live jobs"))
-                .detail(what)
-                .hint("Let workers finish, use queue.purge, or force => true to drop them with the queue."));
-        }
+    if !force && let Some(what) = crate::refill::any_living(&catalog, queue.lane)? {
+        return Err(Error::new(error::WRONG_STATE, format!("queue \"{name}\" has live jobs"))
+            .detail(what)
+            .hint("Let workers finish, use queue.purge, or force => true to drop them with the queue."));
     }
     spi::run("DELETE FROM queue.lane WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
     spi::run("DELETE FROM queue.queue WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;

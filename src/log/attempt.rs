@@ -318,10 +318,10 @@ impl<'a> Reader<'a> {
         let mut newest: Option<Attempt> = None;
         let mut in_progress = false;
         let mut keep = |found: Option<Attempt>| {
-            if let Some(found) = found {
-                if newest.as_ref().is_none_or(|known| id::count(found.id()) > id::count(known.id())) {
-                    newest = Some(found);
-                }
+            if let Some(found) = found
+                && newest.as_ref().is_none_or(|known| id::count(found.id()) > id::count(known.id()))
+            {
+                newest = Some(found);
             }
         };
         for segment in 0..id::SEGMENTS as u8 {

@@ -428,7 +428,7 @@ impl<'a> Scan<'a> {
                     key.strategy,
                     pg_sys::InvalidOid,
                     if key.function == pg_sys::Oid::from(pg_sys::F_TEXTEQ) {
-                        pg_sys::Oid::from(pg_sys::C_COLLATION_OID)
+                        pg_sys::C_COLLATION_OID
                     } else {
                         pg_sys::InvalidOid
                     },
