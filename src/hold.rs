@@ -103,7 +103,8 @@ fn timestamp(at: i64) -> String {
 
 /// Gets hold of a claimed attempt to end it. On success a step is remembered, so that a rollback undoes
 /// the hold; until then no deadline fires.
-pub fn running(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
+pub fn running(outcomes: &mut Outcomes, id: i64) -> std::result::Result<Held, Refusal> {
+    let catalog = &Rc::clone(&outcomes.catalog);
     let born = attempt_id(id).map_err(Refusal::Wrong)?;
     let mut asked_logs = false;
     loop {
@@ -125,7 +126,9 @@ pub fn running(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal>
             Some(End::Busy(entry)) => return Err(busy(id, Some(entry))),
             Some(End::Unknown) | None if asked_logs => {
                 // `running` is full: the outcome's key alone decides.
-                Held { id, segment: born, entry: locate(catalog, id) }
+                let entry = locate(catalog, id);
+                let segment = if entry.claimed != 0 { entry.place.segment } else { born };
+                Held { id, segment, entry }
             }
             Some(End::Unknown) | None => {
                 recover(catalog, id)?;
@@ -133,7 +136,7 @@ pub fn running(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal>
                 continue;
             }
         };
-        return match outcome::Writer::open(catalog, held.segment).probe(id) {
+        return match outcomes.writer(held.segment).probe(id) {
             Probe::Absent => Ok(held),
             Probe::InProgress => {
                 undo(catalog, id);
@@ -302,16 +305,25 @@ pub fn running_full() -> Error {
         .hint("Raise pg_queue.max_running and restart the server, or let workers claim fewer jobs.")
 }
 
-/// The outcome writers of a call, opened as they are needed.
+/// The outcomes of a call: the logs, opened as they are needed, and what is to be inserted together.
 pub struct Outcomes {
     catalog: Rc<Catalog>,
+    writers: [Option<outcome::Writer>; id::SEGMENTS],
     pending: [Vec<outcome::New>; id::SEGMENTS],
 }
 
 impl Outcomes {
     /// Nothing to insert yet.
     pub fn new(catalog: &Rc<Catalog>) -> Self {
-        Self { catalog: Rc::clone(catalog), pending: std::array::from_fn(|_| Vec::new()) }
+        Self {
+            catalog: Rc::clone(catalog),
+            writers: std::array::from_fn(|_| None),
+            pending: std::array::from_fn(|_| Vec::new()),
+        }
+    }
+
+    fn writer(&mut self, segment: u8) -> &outcome::Writer {
+        self.writers[segment as usize].get_or_insert_with(|| outcome::Writer::open(&self.catalog, segment))
     }
 
     /// Adds an outcome to be inserted.
@@ -320,10 +332,11 @@ impl Outcomes {
     }
 
     /// Inserts them, a segment's all at once.
-    pub fn insert(self) {
-        for (segment, outcomes) in self.pending.iter().enumerate() {
+    pub fn insert(mut self) {
+        for segment in 0..id::SEGMENTS {
+            let outcomes = std::mem::take(&mut self.pending[segment]);
             if !outcomes.is_empty() {
-                outcome::Writer::open(&self.catalog, segment as u8).insert(outcomes);
+                self.writer(segment as u8).insert(&outcomes);
             }
         }
     }

@@ -26,6 +26,8 @@ pub enum Step {
     Ended { id: i64 },
     /// A running attempt is being ended.
     Ending { id: i64 },
+    /// A longer lease than any before was noted for a running attempt.
+    Lengthened { id: i64, lease: i64 },
     /// Somebody asked for a running attempt to be cancelled.
     CancelRequested { id: i64 },
     /// Rows were claimed without telling the frontier each: when that is undone it must look again.
@@ -50,6 +52,8 @@ struct Pending {
 thread_local! {
     static PENDING: RefCell<Vec<Pending>> = const { RefCell::new(Vec::new()) };
     static REGISTERED: Cell<bool> = const { Cell::new(false) };
+    /// What is told only when the other sessions can know of it: see `on_resource_release`.
+    static LATER: RefCell<Vec<(u32, Step)>> = const { RefCell::new(Vec::new()) };
     /// The instance in which this session has made a claim bound to its connection; 0: none.
     static HAS_BOUND: Cell<u32> = const { Cell::new(0) };
 }
@@ -64,6 +68,7 @@ pub fn register() {
     unsafe {
         pg_sys::RegisterXactCallback(Some(on_transaction), std::ptr::null_mut());
         pg_sys::RegisterSubXactCallback(Some(on_subtransaction), std::ptr::null_mut());
+        pg_sys::RegisterResourceReleaseCallback(Some(on_resource_release), std::ptr::null_mut());
         // After the abort of an open transaction (that is a before_shmem_exit callback), before the
         // process gives its slot back.
         pg_sys::on_shmem_exit(Some(on_exit), pg_sys::Datum::from(0));
@@ -74,6 +79,13 @@ pub fn register() {
 pub fn remember(instance: u32, step: Step) {
     if let Step::Taken { bound: true, .. } = step {
         HAS_BOUND.set(instance);
+    }
+    if let Step::LaneChanged { .. } | Step::LaneDropped { .. } | Step::InstanceDropped = step {
+        // The place for it now: a commit allocates nothing.
+        LATER.with_borrow_mut(|later| {
+            let steps = PENDING.with_borrow(Vec::len) + 1;
+            later.reserve(steps);
+        });
     }
     // SAFETY: reads this backend's transaction state.
     let subtransaction = unsafe { pg_sys::GetCurrentSubTransactionId() };
@@ -201,26 +213,22 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
             }
         }
         Step::Ended { id } | Step::Ending { id } => frontier.ended(&mut instance.deadlines, number, id),
+        Step::Lengthened { id, lease } => frontier.lengthen(number, id, lease),
         Step::CancelRequested { id } => {
             frontier.request_cancel(number, id);
         }
         Step::LaneChanged { lane, paused } => {
             frontier.set_paused(number, lane, paused);
-            // All of them: each must read the settings anew.
-            while let Some(session) = frontier.wake_any(number, lane) {
-                wake.session(Some(session));
-            }
+            tell_later(number, step);
         }
         Step::LaneDropped { lane } => {
             dropping::unmark(instance, lane, true);
-            while let Some(session) = frontier.wake_any(number, lane) {
-                wake.session(Some(session));
-            }
-            frontier.drop_lane(&mut instance.deadlines, number, lane);
+            tell_later(number, step);
         }
         Step::InstanceDropped => {
             frontier.drop_instance(&mut instance.deadlines, number);
             wake.worker = Some(instance.worker_latch);
+            tell_later(number, step);
         }
         Step::Notify { lane } => {
             if !instance.notify.contains(&lane) {
@@ -231,6 +239,58 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
             }
         }
         Step::Unseen => {}
+    }
+}
+
+/// Notes a step whose sleepers must not be woken yet.
+fn tell_later(number: u32, step: Step) {
+    LATER.with_borrow_mut(|later| later.push((number, step)));
+}
+
+/// A commit runs its callbacks *before* it sends the messages by which other sessions drop what they know of
+/// queues. Whoever were woken there could look before the message arrives, believe the old settings, and sleep
+/// on. The release of the transaction's locks comes after the messages.
+#[pg_guard]
+unsafe extern "C-unwind" fn on_resource_release(
+    phase: pg_sys::ResourceReleasePhase::Type,
+    is_commit: bool,
+    is_top: bool,
+    _arg: *mut std::ffi::c_void,
+) {
+    if phase != pg_sys::ResourceReleasePhase::RESOURCE_RELEASE_AFTER_LOCKS || !is_top {
+        return;
+    }
+    let mut later = LATER.take();
+    if is_commit {
+        for &(number, step) in &later {
+            tell(number, step);
+        }
+    }
+    later.clear();
+    LATER.set(later);
+}
+
+/// Wakes all who wait where something was changed: each must read the settings anew.
+fn tell(number: u32, step: Step) {
+    loop {
+        let woken = shmem::with(|shared| match step {
+            Step::LaneChanged { lane, paused } => {
+                // Again: somebody may have gone to sleep with the old settings meanwhile.
+                shared.frontier.set_paused(number, lane, paused);
+                shared.frontier.wake_any(number, lane)
+            }
+            Step::LaneDropped { lane } => shared.frontier.wake_any(number, lane),
+            _ => shared.frontier.wake_any_lane(number),
+        });
+        match woken {
+            Some(session) => shmem::wake(session),
+            None => break,
+        }
+    }
+    if let Step::LaneDropped { lane } = step {
+        shmem::with_instance(number, |frontier, instance| {
+            frontier.drop_lane(&mut instance.deadlines, number, lane);
+        });
     }
 }
 

@@ -62,9 +62,9 @@ fn cancel(call: &Call) -> Result<Option<Datum>> {
             transaction::remember(catalog.number, Step::CancelRequested { id });
             return Ok(Some(text_datum("cancelling")));
         }
-        match hold::running(&catalog, id) {
+        let mut outcomes = Outcomes::new(&catalog);
+        match hold::running(&mut outcomes, id) {
             Ok(held) => {
-                let mut outcomes = Outcomes::new(&catalog);
                 outcomes.add(held.segment, New { error, ..New::of(id, Kind::Cancelled) });
                 outcomes.insert();
                 return Ok(Some(text_datum("cancelled")));

@@ -17,8 +17,8 @@ fn complete(call: &Call) -> Result<Option<Datum>> {
     api::writable("complete")?;
     let id = call.required("id", call.i64(0))?;
     let catalog = instance::current()?;
-    let held = hold::running(&catalog, id)?;
     let mut outcomes = Outcomes::new(&catalog);
+    let held = hold::running(&mut outcomes, id)?;
     outcomes.add(held.segment, New { result: call.datum(1), ..New::of(id, Kind::Completed) });
     outcomes.insert();
     Ok(None)
@@ -32,7 +32,7 @@ pub fn complete_all(
 ) -> Result<()> {
     let mut outcomes = Outcomes::new(catalog);
     for id in ids.iter().flatten().copied() {
-        match hold::running(catalog, id) {
+        match hold::running(&mut outcomes, id) {
             Ok(held) => {
                 outcomes.add(held.segment, New::of(id, Kind::Completed));
                 each(id)?;

@@ -11,7 +11,8 @@ use crate::error::Result;
 use crate::hold::{self, Refusal};
 use crate::instance::{self, Catalog};
 use crate::log::note;
-use crate::{shmem, sys, transaction};
+use crate::transaction::{self, Step};
+use crate::{shmem, sys};
 
 sql_function!(pg_queue_extend, pg_finfo_pg_queue_extend => extend);
 sql_function!(pg_queue_extend_many, pg_finfo_pg_queue_extend_many => extend_many);
@@ -21,19 +22,21 @@ fn extend_one(catalog: &Catalog, id: i64, lease: Option<i64>) -> std::result::Re
     let entry = hold::look(catalog, id)?;
     let own = transaction::lease_of(id).unwrap_or(entry.lease);
     let lease = lease.unwrap_or(own);
+    let known = transaction::lease_of(id).unwrap_or(entry.longest);
+    if lease > known {
+        note::insert(catalog, entry.place.segment, id, note::Kind::Lease, Some(lease), None);
+        transaction::remember(catalog.number, Step::Lengthened { id, lease });
+    }
     if transaction::lease_of(id).is_some() {
         // Claimed in this very transaction: the lease starts when that commits.
         transaction::set_lease(id, lease);
         return Ok((sys::now_us().saturating_add(lease), entry.cancel != 0));
     }
-    if lease > entry.longest {
-        note::insert(catalog, entry.place.segment, id, note::Kind::Lease, Some(lease), None);
-    }
     let deadline = sys::monotonic_us().saturating_add(lease);
     let mut worker = None;
     let extended = shmem::with_instance(catalog.number, |frontier, instance| {
         worker = transaction::plan(instance, deadline);
-        frontier.extend(&mut instance.deadlines, catalog.number, id, lease, deadline)
+        frontier.extend(&mut instance.deadlines, catalog.number, id, 0, deadline)
     });
     if let Some(latch) = worker {
         shmem::wake_latch(latch);

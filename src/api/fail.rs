@@ -119,8 +119,8 @@ fn fail(call: &Call) -> Result<Option<Datum>> {
     let error = call.required("error", call.text(1))?;
     let failure = reported(call, &error)?;
     let catalog = instance::current()?;
-    let held = hold::running(&catalog, id)?;
     let mut outcomes = Outcomes::new(&catalog);
+    let held = hold::running(&mut outcomes, id)?;
     let run_at = end_badly(&catalog, &mut outcomes, &held, &failure)?;
     outcomes.insert();
     Ok(run_at.map(Datum::from))
@@ -136,7 +136,7 @@ fn fail_many(call: &Call) -> Result<Option<Datum>> {
     let catalog = instance::current()?;
     let mut outcomes = Outcomes::new(&catalog);
     for id in ids.into_iter().flatten() {
-        match hold::running(&catalog, id) {
+        match hold::running(&mut outcomes, id) {
             Ok(held) => {
                 end_badly(&catalog, &mut outcomes, &held, &failure)?;
                 add_id(&rows, id)?;

@@ -45,8 +45,8 @@ fn release(call: &Call) -> Result<Option<Datum>> {
     let delay = call.interval(1).unwrap_or(AT_ONCE);
     in_future("delay", delay, sys::now_us())?;
     let catalog = instance::current()?;
-    let held = hold::running(&catalog, id)?;
     let mut outcomes = Outcomes::new(&catalog);
+    let held = hold::running(&mut outcomes, id)?;
     give_back(&catalog, &mut outcomes, &held, delay)?;
     outcomes.insert();
     Ok(None)
@@ -62,7 +62,7 @@ fn release_many(call: &Call) -> Result<Option<Datum>> {
     let catalog = instance::current()?;
     let mut outcomes = Outcomes::new(&catalog);
     for id in ids.into_iter().flatten() {
-        match hold::running(&catalog, id) {
+        match hold::running(&mut outcomes, id) {
             Ok(held) => {
                 give_back(&catalog, &mut outcomes, &held, delay)?;
                 add_id(&rows, id)?;

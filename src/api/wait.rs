@@ -59,10 +59,19 @@ fn wait(call: &Call) -> Result<Option<Datum>> {
 /// Lets go of every snapshot of this statement, so that the session's xmin is empty while it sleeps.
 fn drop_snapshots() {
     // SAFETY: a procedure in a non-atomic context: the active snapshot belongs to the CALL and is not used
-    // after this, which is what PostgreSQL's own pg_wal_replay_wait does.
+    // after this, which is what PostgreSQL's own pg_wal_replay_wait does. The portal holds the same one, and
+    // another for the row that the CALL will return, as a COMMIT here would find and release them, too.
     unsafe {
         if pg_sys::ActiveSnapshotSet() {
             pg_sys::PopActiveSnapshot();
+        }
+        let portal = pg_sys::ActivePortal;
+        if !portal.is_null() {
+            (*portal).portalSnapshot = std::ptr::null_mut();
+            if !(*portal).holdSnapshot.is_null() {
+                pg_sys::UnregisterSnapshotFromOwner((*portal).holdSnapshot, (*portal).resowner);
+                (*portal).holdSnapshot = std::ptr::null_mut();
+            }
         }
         pg_sys::InvalidateCatalogSnapshot();
     }

@@ -58,7 +58,7 @@ fn end(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) -> Resul
     if entry.claimed == 0 {
         return cancel_unclaimed(catalog, entry);
     }
-    let held = match hold::running(catalog, entry.id) {
+    let held = match hold::running(outcomes, entry.id) {
         Ok(held) => held,
         // It has ended; memory has learned that now.
         Err(Refusal::Lost(_)) => return Ok(false),

@@ -729,6 +729,14 @@ impl Frontier<'_> {
         Some(entry)
     }
 
+    /// A longer lease than any before is on record: a heartbeat of up to this length needs no other.
+    pub fn lengthen(&mut self, instance: u32, id: i64, lease: i64) {
+        if let Some(slot) = self.running_slot(instance, id) {
+            let entry = &mut self.running[slot as usize];
+            entry.longest = entry.longest.max(lease);
+        }
+    }
+
     /// The earliest deadline of the instance.
     pub fn next_deadline(&self, root: DeadlineRoot) -> Option<i64> {
         deadlines::first(root).map(|slot| self.running[slot as usize].deadline)

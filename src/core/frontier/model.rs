@@ -608,14 +608,14 @@ impl World {
         }
         taken.iter().for_each(|&a| self.log[a].claim = Row::Committed);
         ended.iter().for_each(|&a| self.log[a].outcome = Row::Committed);
-        let callbacks = &mut client.callbacks;
-        callbacks.extend(born.into_iter().map(Callback::Push));
-        callbacks.extend(taken.into_iter().map(Callback::Claimed));
-        callbacks.extend(ended.into_iter().map(Callback::Ended));
-        if !callbacks.is_empty() {
-            let by = shuffle as usize % callbacks.len();
-            callbacks.rotate_left(by);
-        }
+        // Claims before ends; pushes before, between or after them.
+        let mut parts = [
+            taken.into_iter().map(Callback::Claimed).collect::<Vec<_>>(),
+            ended.into_iter().map(Callback::Ended).collect(),
+        ]
+        .to_vec();
+        parts.insert(shuffle as usize % 3, born.into_iter().map(Callback::Push).collect());
+        client.callbacks = parts.concat();
     }
 
     fn abort(&mut self, s: u32) {
