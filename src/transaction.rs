@@ -161,10 +161,15 @@ pub fn prepared_ended() {
 struct Wake {
     sessions: [Option<u32>; 8],
     count: usize,
+    /// The lane that jobs were pushed to last, and how many were woken for it.
+    lane: (i32, usize),
     worker: Option<*mut pg_sys::Latch>,
 }
 
 impl Wake {
+    /// So many are woken for one lane's jobs that follow each other; they wake the others.
+    const IN_COMMIT: usize = 4;
+
     fn session(&mut self, session: Option<u32>) {
         if let Some(session) = session {
             if self.count < self.sessions.len() {
@@ -199,7 +204,16 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
     match step {
         Step::Enqueued { lane, ready, run_at } => {
             if run_at == 0 || run_at <= instance.due_to {
-                wake.session(frontier.push(number, lane, ready));
+                if wake.lane.0 != lane {
+                    wake.lane = (lane, 0);
+                }
+                if wake.lane.1 < Wake::IN_COMMIT {
+                    let woken = frontier.push(number, lane, ready);
+                    wake.lane.1 += usize::from(woken.is_some());
+                    wake.session(woken);
+                } else {
+                    frontier.push_quietly(number, lane, ready);
+                }
             } else if run_at < instance.next_due {
                 instance.next_due = run_at;
                 wake.worker = Some(instance.worker_latch);

@@ -316,16 +316,26 @@ impl Frontier<'_> {
 
     /// Tells the frontier of a waiting attempt that is committed and due. Returns a session to wake.
     pub fn push(&mut self, instance: u32, lane: i32, entry: Ready) -> Option<u32> {
+        let slot = self.learn(instance, lane, entry)?;
+        if self.lanes[slot as usize].paused != 0 { None } else { self.wake_first(slot) }
+    }
+
+    /// `push` that wakes nobody: for the later jobs of a large commit, whose first ones have woken some, who
+    /// wake the next when they find jobs left.
+    pub fn push_quietly(&mut self, instance: u32, lane: i32, entry: Ready) {
+        self.learn(instance, lane, entry);
+    }
+
+    fn learn(&mut self, instance: u32, lane: i32, entry: Ready) -> Option<u32> {
         if index::find(self.running_index, instance, entry.id).is_some() {
             return None;
         }
         let slot = self.lane_slot(instance, lane)?;
-        let l = &self.lanes[slot as usize];
-        let paused = l.paused != 0;
-        if l.refiller != 0 || entry.rank <= l.position {
+        let lane = &self.lanes[slot as usize];
+        if lane.refiller != 0 || entry.rank <= lane.position {
             self.put(slot, entry);
         }
-        if paused { None } else { self.wake_first(slot) }
+        Some(slot)
     }
 
     /// Puts an entry into `ready`, spilling the largest when it is full.
