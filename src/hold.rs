@@ -17,7 +17,7 @@ use crate::log::attempt::{Attempt, Reader};
 use crate::log::table::Probe;
 use crate::log::{claim, note, outcome};
 use crate::transaction::{self, Step};
-use crate::{guc, shmem, sys};
+use crate::{guc, queue, shmem, sys};
 
 /// An attempt that this transaction may end.
 pub struct Held {
@@ -101,10 +101,19 @@ fn timestamp(at: i64) -> String {
     }
 }
 
-/// Gets hold of a claimed attempt to end it. On success a step is remembered, so that a rollback undoes
-/// the hold; until then no deadline fires.
+/// Gets hold of a claimed attempt to end it in more than one row: its outcome's key was free a moment ago.
+/// On success a step is remembered, so that a rollback undoes the hold; until then no deadline fires.
 pub fn running(outcomes: &mut Outcomes, id: i64) -> std::result::Result<Held, Refusal> {
-    let catalog = &Rc::clone(&outcomes.catalog);
+    let held = grasp(&outcomes.catalog, id)?;
+    match outcomes.writer(held.segment).probe(id) {
+        Probe::Absent => Ok(held),
+        _ => Err(beaten(outcomes, &held)),
+    }
+}
+
+/// Gets hold of a claimed attempt, as `running`, but leaves it to the insert of the outcome to find that
+/// its key is taken; then call `beaten`.
+pub fn grasp(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
     let born = attempt_id(id).map_err(Refusal::Wrong)?;
     let mut asked_logs = false;
     loop {
@@ -112,10 +121,10 @@ pub fn running(outcomes: &mut Outcomes, id: i64) -> std::result::Result<Held, Re
         let answer = shmem::with_instance(catalog.number, |frontier, instance| {
             frontier.end(&mut instance.deadlines, catalog.number, id, sys::session())
         });
-        let held = match answer {
+        match answer {
             Some(End::Yours(entry)) => {
                 transaction::remember(catalog.number, Step::Ending { id });
-                Held { id, segment: entry.place.segment, entry }
+                return Ok(Held { id, segment: entry.place.segment, entry });
             }
             Some(End::Busy(entry)) if entry.state == State::Taken => {
                 return Err(lost(id, "The attempt is being claimed by another transaction."));
@@ -128,31 +137,32 @@ pub fn running(outcomes: &mut Outcomes, id: i64) -> std::result::Result<Held, Re
                 // `running` is full: the outcome's key alone decides.
                 let entry = locate(catalog, id);
                 let segment = if entry.claimed != 0 { entry.place.segment } else { born };
-                Held { id, segment, entry }
+                return Ok(Held { id, segment, entry });
             }
             Some(End::Unknown) | None => {
                 recover(catalog, id)?;
                 asked_logs = true;
                 continue;
             }
-        };
-        return match outcomes.writer(held.segment).probe(id) {
-            Probe::Absent => Ok(held),
-            Probe::InProgress => {
-                undo(catalog, id);
-                Err(busy(id, None))
-            }
-            Probe::Committed => {
-                transaction::forget(id);
-                shmem::with_instance(catalog.number, |frontier, instance| {
-                    frontier.discard(&mut instance.deadlines, catalog.number, id);
-                });
-                Err(match outcome::find(catalog, held.segment, id) {
-                    Some(found) => ended(id, &found),
-                    None => lost(id, "This attempt was already ended in this transaction."),
-                })
-            }
-        };
+        }
+    }
+}
+
+/// The attempt that this transaction holds has an outcome already, or is being given one: lets go of it.
+pub fn beaten(outcomes: &mut Outcomes, held: &Held) -> Refusal {
+    let catalog = Rc::clone(&outcomes.catalog);
+    let id = held.id;
+    if outcomes.writer(held.segment).probe(id) != Probe::Committed {
+        undo(&catalog, id);
+        return busy(id, None);
+    }
+    transaction::forget(id);
+    shmem::with_instance(catalog.number, |frontier, instance| {
+        frontier.discard(&mut instance.deadlines, catalog.number, id);
+    });
+    match outcome::find(&catalog, held.segment, id) {
+        Some(found) => ended(id, &found),
+        None => lost(id, "This attempt was already ended in this transaction."),
     }
 }
 
@@ -191,6 +201,9 @@ fn recover(catalog: &Catalog, id: i64) -> std::result::Result<(), Refusal> {
     };
     if claim.kind == claim::Kind::System {
         return Err(lost(id, "The attempt was ended before it was run."));
+    }
+    if queue::by_lane(catalog, attempt.lane()).map_err(Refusal::Wrong)?.is_none() {
+        return Err(lost(id, "The queue was dropped, and its jobs with it."));
     }
     remember_claim(catalog, &attempt, &claim);
     Ok(())
@@ -293,9 +306,12 @@ pub fn waiting(catalog: &Catalog, attempt: &Attempt) -> Result<Waiting> {
 /// Drops an attempt that was taken although the log knows a claim of it.
 pub fn drop_stale(catalog: &Catalog, id: i64) {
     transaction::forget(id);
-    shmem::with_instance(catalog.number, |frontier, instance| {
-        frontier.discard(&mut instance.deadlines, catalog.number, id);
+    let woken = shmem::with_instance(catalog.number, |frontier, instance| {
+        frontier.discard_stale(&mut instance.deadlines, catalog.number, id)
     });
+    if let Some(session) = woken.flatten() {
+        shmem::wake(session);
+    }
 }
 
 /// The error for a full `running`.
@@ -331,13 +347,27 @@ impl Outcomes {
         self.pending[segment as usize].push(outcome);
     }
 
-    /// Inserts them, a segment's all at once.
-    pub fn insert(mut self) {
+    /// Inserts them, a segment's all at once. Returns the ids of those whose key is taken; they get no row.
+    #[must_use]
+    pub fn try_insert(&mut self) -> Vec<i64> {
+        let mut lost = Vec::new();
         for segment in 0..id::SEGMENTS {
             let outcomes = std::mem::take(&mut self.pending[segment]);
             if !outcomes.is_empty() {
-                self.writer(segment as u8).insert(&outcomes);
+                let taken = self.writer(segment as u8).insert(&outcomes);
+                lost.extend(taken.into_iter().map(|n| outcomes[n].id));
             }
+        }
+        lost
+    }
+
+    /// Inserts them; their keys were probed.
+    ///
+    /// Errors: 55006 when one was taken since.
+    pub fn insert(mut self) -> Result<()> {
+        match self.try_insert().first() {
+            None => Ok(()),
+            Some(&id) => Err(busy(id, None).into()),
         }
     }
 }

@@ -8,7 +8,7 @@ use pgrx::pg_sys;
 
 use crate::error::{Error, Result};
 use crate::instance::Catalog;
-use crate::log::table::{Key, NewRow, Relation, Snapshot};
+use crate::log::table::{Key, NewRows, Relation, Snapshot};
 use crate::{guc, shmem, sys};
 use pg_queue_core::id;
 
@@ -61,8 +61,7 @@ fn next_block(catalog: &Catalog) -> Result<()> {
         return Err(Error::new(crate::error::TOO_LARGE, "no job ids are left on this node")
             .hint("Give the server another pg_queue.node_id and restart the sequence queue.id_seq."));
     }
-    // SAFETY: makes the sequence's advance durable before any id of the block is seen by anyone.
-    unsafe { pg_sys::XLogFlush(pg_sys::GetXLogInsertRecPtr()) };
+    sys::flush_log();
     shmem::with_instance(catalog.number, |_, instance| {
         // Of two sessions that came here together the later block wins; the other's is never used.
         if from >= instance.id_limit {
@@ -91,8 +90,8 @@ fn follow_timeline(catalog: &Catalog) {
     for _ in 0..JUMP {
         nextval(catalog.id_seq);
     }
-    let mut row = NewRow::new(2);
-    row.set(0, Some(timeline.into())).set(1, Some(sys::now_us().into()));
-    let tid = table.insert(&mut row);
-    index.insert_entry(&table, &[Some(timeline.into())], tid, false);
+    let mut row = NewRows::new(2, 1);
+    row.add([Some(timeline.into()), Some(sys::now_us().into())]);
+    let tids = table.insert(&mut row);
+    index.insert_entries(&table, &tids, false, |_| Some([timeline.into()]));
 }

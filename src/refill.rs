@@ -8,7 +8,7 @@
 use pg_queue_core::frontier::{Rank, Ready};
 use pg_queue_core::id::SEGMENTS;
 
-use crate::error::Result;
+use crate::error::{self, Error, Result};
 use crate::instance::Catalog;
 use crate::log::attempt::Attempt;
 use crate::log::table::{Key, Relation, Scan, Snapshot};
@@ -128,14 +128,17 @@ impl<'a> Source<'a> {
 
 /// Refills the lane if nobody else is doing so and its index may have more. Takes no lock that anyone
 /// waits for; reads only.
-pub fn refill(catalog: &Catalog, lane: i32) {
+///
+/// Errors: 42704 when the extension was dropped since the session last heard of it.
+pub fn refill(catalog: &Catalog, lane: i32) -> Result<()> {
     let session = sys::session();
-    let begun = shmem::with(|shared| {
-        let after = shared.frontier.refill_begin(catalog.number, lane, session)?;
-        let instance = shared.instances.iter().find(|i| i.number == catalog.number)?;
-        Some((after, instance.due_to))
+    let begun = shmem::with_instance(catalog.number, |frontier, instance| {
+        frontier.refill_begin(catalog.number, lane, session).map(|after| (after, instance.due_to))
     });
-    let Some((after, due_to)) = begun else { return };
+    let Some(begun) = begun else {
+        return Err(Error::new(error::UNDEFINED, "extension \"pg_queue\" was dropped"));
+    };
+    let Some((after, due_to)) = begun else { return Ok(()) };
     let flag = Flag { instance: catalog.number, lane, session };
 
     let tables = open_tables(catalog);
@@ -168,6 +171,7 @@ pub fn refill(catalog: &Catalog, lane: i32) {
             sys::check_for_interrupts();
         }
     }
+    Ok(())
 }
 
 /// Rows handed to `for_each_waiting`'s caller at once.

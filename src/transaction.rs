@@ -29,9 +29,9 @@ pub enum Step {
     /// A longer lease than any before was noted for a running attempt.
     Lengthened { id: i64, lease: i64 },
     /// Somebody asked for a running attempt to be cancelled.
-    CancelRequested { id: i64 },
-    /// Rows were claimed without telling the frontier each: when that is undone it must look again.
-    Unseen,
+    CancelRequested { lane: i32, ready: Ready },
+    /// Rows of this lane were claimed without telling the frontier each: when that is undone it must look again.
+    Unseen { lane: i32 },
     /// The lane's waiters should look again: its queue was resumed, altered or paused.
     LaneChanged { lane: i32, paused: bool },
     /// A queue was dropped.
@@ -40,6 +40,8 @@ pub enum Step {
     InstanceDropped,
     /// A queue that asks for NOTIFY got jobs.
     Notify { lane: i32 },
+    /// That was told; if the telling is rolled back it is to be done again.
+    Notified { lane: i32 },
 }
 
 #[derive(Clone, Copy)]
@@ -90,6 +92,20 @@ pub fn remember(instance: u32, step: Step) {
     // SAFETY: reads this backend's transaction state.
     let subtransaction = unsafe { pg_sys::GetCurrentSubTransactionId() };
     PENDING.with_borrow_mut(|pending| pending.push(Pending { instance, subtransaction, step }));
+}
+
+/// Remembers many steps.
+pub fn remember_all(instance: u32, steps: impl Iterator<Item = Step>) {
+    // SAFETY: reads this backend's transaction state.
+    let subtransaction = unsafe { pg_sys::GetCurrentSubTransactionId() };
+    PENDING.with_borrow_mut(|pending| {
+        pending.extend(steps.map(|step| {
+            if let Step::Taken { bound: true, .. } = step {
+                HAS_BOUND.set(instance);
+            }
+            Pending { instance, subtransaction, step }
+        }));
+    });
 }
 
 /// Makes room, so that many steps are remembered at one go.
@@ -228,8 +244,13 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
         }
         Step::Ended { id } | Step::Ending { id } => frontier.ended(&mut instance.deadlines, number, id),
         Step::Lengthened { id, lease } => frontier.lengthen(number, id, lease),
-        Step::CancelRequested { id } => {
-            frontier.request_cancel(number, id);
+        Step::CancelRequested { lane, ready } => {
+            // Its claim may have been rolled back before this commit.
+            if !frontier.request_cancel(number, ready.id)
+                && frontier.doom(&mut instance.deadlines, number, lane, ready)
+            {
+                wake.worker = Some(instance.worker_latch);
+            }
         }
         Step::LaneChanged { lane, paused } => {
             frontier.set_paused(number, lane, paused);
@@ -244,15 +265,19 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
             wake.worker = Some(instance.worker_latch);
             tell_later(number, step);
         }
-        Step::Notify { lane } => {
-            if !instance.notify.contains(&lane) {
-                // Full: one of many busy queues takes another's place; both are noisy enough.
-                let free = instance.notify.iter().position(|&l| l == 0).unwrap_or(0);
-                instance.notify[free] = lane;
-                wake.worker = Some(instance.worker_latch);
-            }
-        }
-        Step::Unseen => {}
+        Step::Notify { lane } => notify(instance, lane, wake),
+        Step::Notified { .. } => {}
+        Step::Unseen { .. } => {}
+    }
+}
+
+/// The worker sends a NOTIFY for this lane.
+fn notify(instance: &mut Instance, lane: i32, wake: &mut Wake) {
+    if !instance.notify.contains(&lane) {
+        // Full: one of many busy queues takes another's place; both are noisy enough.
+        let free = instance.notify.iter().position(|&l| l == 0).unwrap_or(0);
+        instance.notify[free] = lane;
+        wake.worker = Some(instance.worker_latch);
     }
 }
 
@@ -286,7 +311,9 @@ unsafe extern "C-unwind" fn on_resource_release(
 
 /// Wakes all who wait where something was changed: each must read the settings anew.
 fn tell(number: u32, step: Step) {
-    loop {
+    // Whoever looks and waits again stands at the end of the list: so many calls wake all who were there.
+    // SAFETY: a plain global, set when the server starts.
+    for _ in 0..unsafe { pg_sys::MaxBackends } {
         let woken = shmem::with(|shared| match step {
             Step::LaneChanged { lane, paused } => {
                 // Again: somebody may have gone to sleep with the old settings meanwhile.
@@ -326,8 +353,12 @@ fn abort(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, wake:
                 wake.worker = Some(latch);
             }
         }
-        Step::Unseen => frontier.distrust(number),
+        Step::Unseen { lane } => {
+            frontier.distrust(number);
+            wake.session(frontier.pass_on(number, lane));
+        }
         Step::LaneDropped { lane } => dropping::unmark(instance, lane, false),
+        Step::Notified { lane } => notify(instance, lane, wake),
         _ => {}
     }
 }
@@ -471,6 +502,7 @@ unsafe extern "C-unwind" fn on_exit(_code: i32, _arg: pg_sys::Datum) {
             wake.session(frontier.pass_on(number, lane));
         }
         wake.session(frontier.stop_waiting(session));
+        crate::duty::abandon(instances);
         let bound = HAS_BOUND.get();
         if let Some(instance) = instances.iter_mut().find(|i| bound != 0 && i.number == bound)
             && frontier.session_ended(&mut instance.deadlines, bound, session) > 0

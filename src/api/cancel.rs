@@ -20,11 +20,16 @@ sql_function!(pg_queue_cancel, pg_finfo_pg_queue_cancel => cancel);
 sql_function!(pg_queue_purge, pg_finfo_pg_queue_purge => purge);
 
 /// Inserts the claim and the outcome that end an attempt which this transaction has taken unrun.
-pub fn end_unrun(catalog: &Rc<Catalog>, attempt: &Attempt, outcome: New) {
-    claim::Writer::open(catalog, attempt.segment).insert(&[(attempt.id(), 0)], claim::Kind::System, None);
+///
+/// Errors: 55006 when an open transaction came between.
+pub fn end_unrun(catalog: &Rc<Catalog>, attempt: &Attempt, outcome: New) -> Result<()> {
+    let writer = claim::Writer::open(catalog, attempt.segment);
+    if !writer.insert(&[(attempt.id(), 0)], claim::Kind::System, None).is_empty() {
+        return Err(job::in_use(attempt.job_id()));
+    }
     let mut outcomes = Outcomes::new(catalog);
     outcomes.add(attempt.segment, outcome);
-    outcomes.insert();
+    outcomes.insert()
 }
 
 /// `queue.cancel(job_id, reason, force)`.
@@ -48,25 +53,29 @@ fn cancel(call: &Call) -> Result<Option<Datum>> {
         if !job.is_claimed {
             match hold::waiting(&catalog, &job.attempt)? {
                 Waiting::Taken => {
-                    end_unrun(&catalog, &job.attempt, New { error, ..New::of(id, Kind::Cancelled) });
+                    end_unrun(&catalog, &job.attempt, New { error, ..New::of(id, Kind::Cancelled) })?;
                     return Ok(Some(text_datum("cancelled")));
                 }
                 Waiting::InUse if force => return Err(job::in_use(job_id)),
                 Waiting::Running | Waiting::InUse => {}
                 Waiting::Stale => continue,
             }
+        } else if !force {
+            // Only for memory to know the claim, should it be of before the server's start.
+            let _ = hold::look(&catalog, id);
         }
         if !force {
             let body = reason.as_deref().and_then(|r| jsonb::of_text(&serde_json::json!({ "reason": r }).to_string()));
             note::insert(&catalog, job.attempt.segment, id, note::Kind::CancelRequested, None, body);
-            transaction::remember(catalog.number, Step::CancelRequested { id });
+            let (lane, ready) = (job.attempt.lane(), job.attempt.ready());
+            transaction::remember(catalog.number, Step::CancelRequested { lane, ready });
             return Ok(Some(text_datum("cancelling")));
         }
         let mut outcomes = Outcomes::new(&catalog);
         match hold::running(&mut outcomes, id) {
             Ok(held) => {
                 outcomes.add(held.segment, New { error, ..New::of(id, Kind::Cancelled) });
-                outcomes.insert();
+                outcomes.insert()?;
                 return Ok(Some(text_datum("cancelled")));
             }
             Err(Refusal::Lost(_)) => continue,
@@ -84,7 +93,7 @@ fn purge(call: &Call) -> Result<Option<Datum>> {
     let name = call.required("queue_name", call.text(0))?;
     let catalog = instance::current()?;
     let queue = queue::by_name(&catalog, &name)?;
-    transaction::remember(catalog.number, Step::Unseen);
+    transaction::remember(catalog.number, Step::Unseen { lane: queue.lane });
     let mut purged: i64 = 0;
     refill::for_each_waiting(&catalog, queue.lane, |attempts| {
         let mut ids = Vec::with_capacity(attempts.len());
@@ -98,10 +107,13 @@ fn purge(call: &Call) -> Result<Option<Datum>> {
         if claims.is_empty() {
             return Ok(());
         }
-        claim::Writer::open(&catalog, segment).insert(&claims, claim::Kind::System, None);
+        let taken = claim::Writer::open(&catalog, segment).insert(&claims, claim::Kind::System, None);
+        if let Some(&n) = taken.first() {
+            return Err(job::in_use(attempts[n].job_id()));
+        }
         let mut outcomes = Outcomes::new(&catalog);
         ids.iter().for_each(|&id| outcomes.add(segment, New::of(id, Kind::Cancelled)));
-        outcomes.insert();
+        outcomes.insert()?;
         ids.iter().for_each(|&id| hold::drop_stale(&catalog, id));
         purged += ids.len() as i64;
         Ok(())

@@ -17,7 +17,6 @@ use crate::error::{self, Error, Result};
 use crate::instance::{self, Catalog};
 use crate::log::attempt::{Attempt, Reader};
 use crate::log::claim::{self, Kind};
-use crate::log::table::Probe;
 use crate::queue::{self, Queue};
 use crate::refill::refill;
 use crate::transaction::{self, Step};
@@ -74,10 +73,12 @@ fn run(call: &Call, names: &[String]) -> Result<Option<Datum>> {
         kind: if call.bool(6).unwrap_or(false) { Kind::Bound } else { Kind::Worker },
     };
     let rows = call.rows()?;
+    // In the middle of a transaction nothing else may have listened: a pause counts at once.
+    sys::accept_invalidations();
     let mut catalog = instance::current()?;
     let mut queues = names.iter().map(|name| queue::by_name(&catalog, name)).collect::<Result<Vec<_>>>()?;
     if let Some(completed) = call.i64_array(7) {
-        complete_all(&catalog, &completed, |_| Ok(()))?;
+        complete_all(&catalog, &completed)?;
     }
     let deadline = sys::monotonic_us().saturating_add(longest_wait(wait));
     let mut sleeper: Option<Sleeper> = None;
@@ -185,7 +186,7 @@ fn claim_from(catalog: &Rc<Catalog>, queue: &Queue, wish: &Wish, rows: &Rows) ->
                 should_refill |= refill;
                 claimed += taking.claim(&chunk[..taken])?;
             }
-            Take::Refill => refill(catalog, queue.lane),
+            Take::Refill => refill(catalog, queue.lane)?,
             Take::Refilling => wait_for_refill(catalog, queue.lane)?,
             Take::Full if claimed == 0 => return Err(hold::running_full()),
             Take::NoLane if claimed == 0 => return Err(lanes_full()),
@@ -193,7 +194,7 @@ fn claim_from(catalog: &Rc<Catalog>, queue: &Queue, wish: &Wish, rows: &Rows) ->
         }
     }
     if should_refill {
-        refill(catalog, queue.lane);
+        refill(catalog, queue.lane)?;
     }
     Ok(claimed)
 }
@@ -249,31 +250,21 @@ impl<'a> Taking<'a> {
         let answer =
             shmem::with(|shared| shared.frontier.take(self.catalog.number, self.queue.lane, session, pid, out));
         if let Take::Some { taken, .. } = answer {
-            for ready in &out[..taken] {
-                transaction::remember(
-                    self.catalog.number,
-                    Step::Taken { id: ready.id, lease: self.default_lease, bound: self.wish.kind == Kind::Bound },
-                );
-            }
+            let (lease, bound) = (self.default_lease, self.wish.kind == Kind::Bound);
+            let step = |ready: &Ready| Step::Taken { id: ready.id, lease, bound };
+            transaction::remember_all(self.catalog.number, out[..taken].iter().map(step));
         }
         answer
     }
 
     /// Claims what was taken. Returns how many were really there.
     fn claim(&mut self, taken: &[Ready]) -> Result<usize> {
-        let mut claims: [Vec<(i64, i64)>; SEGMENTS] = std::array::from_fn(|_| Vec::new());
-        let mut count = 0;
+        let mut found = Vec::with_capacity(taken.len());
         for ready in taken {
             let Some(attempt) = self.reader.fetch(ready) else {
                 hold::drop_stale(self.catalog, ready.id);
                 continue;
             };
-            let segment = attempt.segment as usize;
-            let writer = self.writers[segment].get_or_insert_with(|| claim::Writer::open(self.catalog, segment as u8));
-            if writer.probe(ready.id) != Probe::Absent {
-                hold::drop_stale(self.catalog, ready.id);
-                continue;
-            }
             let lease = match (self.wish.lease, attempt.lease()) {
                 (None, Some(own)) => {
                     transaction::set_lease(ready.id, own.us());
@@ -281,17 +272,32 @@ impl<'a> Taking<'a> {
                 }
                 _ => self.default_lease,
             };
-            claims[segment].push((ready.id, lease));
-            self.add_row(&attempt, lease)?;
-            count += 1;
+            found.push((attempt, lease));
         }
-        for (writer, claims) in self.writers.iter().zip(&claims) {
-            if let (Some(writer), false) = (writer, claims.is_empty()) {
-                writer.insert(claims, self.wish.kind, self.wish.worker.as_deref());
+        let lost = self.insert(&found);
+        for (attempt, lease) in &found {
+            if !lost.contains(&attempt.id()) {
+                self.add_row(attempt, *lease)?;
             }
         }
         sys::check_for_interrupts();
-        Ok(count)
+        Ok(found.len() - lost.len())
+    }
+
+    /// Inserts the claims, a segment's all at once. Returns those that were claimed before.
+    fn insert(&mut self, found: &[(Attempt, i64)]) -> Vec<i64> {
+        let mut claims: [Vec<(i64, i64)>; SEGMENTS] = std::array::from_fn(|_| Vec::new());
+        for (attempt, lease) in found {
+            claims[attempt.segment as usize].push((attempt.id(), *lease));
+        }
+        let mut lost = Vec::new();
+        for (segment, claims) in claims.iter().enumerate().filter(|(_, claims)| !claims.is_empty()) {
+            let writer = self.writers[segment].get_or_insert_with(|| claim::Writer::open(self.catalog, segment as u8));
+            let taken = writer.insert(claims, self.wish.kind, self.wish.worker.as_deref());
+            lost.extend(taken.into_iter().map(|n| claims[n].0));
+        }
+        lost.iter().for_each(|&id| hold::drop_stale(self.catalog, id));
+        lost
     }
 
     /// Adds a row of type `queue.claimed_job`.

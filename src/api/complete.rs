@@ -17,32 +17,33 @@ fn complete(call: &Call) -> Result<Option<Datum>> {
     api::writable("complete")?;
     let id = call.required("id", call.i64(0))?;
     let catalog = instance::current()?;
+    let held = hold::grasp(&catalog, id)?;
     let mut outcomes = Outcomes::new(&catalog);
-    let held = hold::running(&mut outcomes, id)?;
     outcomes.add(held.segment, New { result: call.datum(1), ..New::of(id, Kind::Completed) });
-    outcomes.insert();
+    if !outcomes.try_insert().is_empty() {
+        return Err(hold::beaten(&mut outcomes, &held).into());
+    }
     Ok(None)
 }
 
-/// Completes what is still the caller's; calls `each` with those ids, in the order given.
-pub fn complete_all(
-    catalog: &std::rc::Rc<Catalog>,
-    ids: &[Option<i64>],
-    mut each: impl FnMut(i64) -> Result<()>,
-) -> Result<()> {
+/// Completes what is still the caller's. Returns those ids, in the order given.
+pub fn complete_all(catalog: &std::rc::Rc<Catalog>, ids: &[Option<i64>]) -> Result<Vec<i64>> {
     let mut outcomes = Outcomes::new(catalog);
+    let mut held = Vec::with_capacity(ids.len());
     for id in ids.iter().flatten().copied() {
-        match hold::running(&mut outcomes, id) {
-            Ok(held) => {
-                outcomes.add(held.segment, New::of(id, Kind::Completed));
-                each(id)?;
+        match hold::grasp(catalog, id) {
+            Ok(one) => {
+                outcomes.add(one.segment, New::of(id, Kind::Completed));
+                held.push(one);
             }
             Err(Refusal::Lost(_) | Refusal::Busy(_)) => {}
             Err(Refusal::Wrong(e)) => return Err(e),
         }
     }
-    outcomes.insert();
-    Ok(())
+    let lost = outcomes.try_insert();
+    let (beaten, completed): (Vec<_>, Vec<_>) = held.into_iter().partition(|one| lost.contains(&one.id));
+    beaten.iter().for_each(|one| drop(hold::beaten(&mut outcomes, one)));
+    Ok(completed.into_iter().map(|one| one.id).collect())
 }
 
 /// `queue.complete_many(ids)`.
@@ -51,7 +52,9 @@ fn complete_many(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let ids = call.required("ids", call.i64_array(0))?;
     let catalog = instance::current()?;
-    complete_all(&catalog, &ids, |id| add_id(&rows, id))?;
+    for id in complete_all(&catalog, &ids)? {
+        add_id(&rows, id)?;
+    }
     Ok(None)
 }
 

@@ -122,7 +122,7 @@ fn fail(call: &Call) -> Result<Option<Datum>> {
     let mut outcomes = Outcomes::new(&catalog);
     let held = hold::running(&mut outcomes, id)?;
     let run_at = end_badly(&catalog, &mut outcomes, &held, &failure)?;
-    outcomes.insert();
+    outcomes.insert()?;
     Ok(run_at.map(Datum::from))
 }
 
@@ -145,7 +145,7 @@ fn fail_many(call: &Call) -> Result<Option<Datum>> {
             Err(Refusal::Wrong(e)) => return Err(e),
         }
     }
-    outcomes.insert();
+    outcomes.insert()?;
     Ok(None)
 }
 

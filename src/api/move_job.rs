@@ -44,7 +44,7 @@ pub fn supersede(catalog: &Rc<Catalog>, job_id: i64, change: impl Fn(&mut NewAtt
         next.run_at = job.attempt.run_at();
         change(&mut next);
         let outcome = New { next_id: Some(next.id), ..New::of(job.attempt.id(), Kind::Superseded) };
-        end_unrun(catalog, &job.attempt, outcome);
+        end_unrun(catalog, &job.attempt, outcome)?;
         attempt::insert(catalog, instance::current_segment(), &[next])?;
         return Ok(());
     }

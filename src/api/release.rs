@@ -48,7 +48,7 @@ fn release(call: &Call) -> Result<Option<Datum>> {
     let mut outcomes = Outcomes::new(&catalog);
     let held = hold::running(&mut outcomes, id)?;
     give_back(&catalog, &mut outcomes, &held, delay)?;
-    outcomes.insert();
+    outcomes.insert()?;
     Ok(None)
 }
 
@@ -71,6 +71,6 @@ fn release_many(call: &Call) -> Result<Option<Datum>> {
             Err(Refusal::Wrong(e)) => return Err(e),
         }
     }
-    outcomes.insert();
+    outcomes.insert()?;
     Ok(None)
 }

@@ -12,7 +12,6 @@ use crate::error::{self, Error, Result};
 use crate::hold;
 use crate::instance::{self, Catalog};
 use crate::log::attempt::Reader;
-use crate::log::table::Probe;
 use crate::log::{attempt, note};
 use crate::{queue, spi, sys};
 use pg_queue_core::id::SEGMENTS;
@@ -24,14 +23,13 @@ sql_function!(pg_queue_forget, pg_finfo_pg_queue_forget => forget);
 /// Gives an ended job a new first attempt. The note's key sees to it that two callers make one.
 fn revive(catalog: &Rc<Catalog>, job: &job::Job, run_at: Option<i64>) -> Result<()> {
     let (id, segment) = (job.attempt.id(), job.attempt.segment);
-    if note::probe_successor(catalog, segment, id) != Probe::Absent {
-        return Err(job::in_use(job.attempt.job_id()));
-    }
     let mut next = fail::successor(catalog, &job.attempt)?;
     next.attempt = 1;
     next.run_at = run_at;
     next.last_error = None;
-    note::insert(catalog, segment, id, note::Kind::Successor, None, None);
+    if !note::insert(catalog, segment, id, note::Kind::Successor, None, None) {
+        return Err(job::in_use(job.attempt.job_id()));
+    }
     attempt::insert(catalog, instance::current_segment(), &[next])?;
     Ok(())
 }

@@ -36,7 +36,7 @@ fn wait(call: &Call) -> Result<Option<Datum>> {
         let catalog = instance::current()?;
         let queue = queue::by_name(&catalog, &name)?;
         if !queue.is_paused {
-            refill::refill(&catalog, queue.lane);
+            refill::refill(&catalog, queue.lane)?;
             let state = crate::shmem::with(|shared| shared.frontier.lane_state(catalog.number, queue.lane));
             if state.is_some_and(|(ready, position)| ready > 0 || position < Rank::MAX) {
                 break true;

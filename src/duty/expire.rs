@@ -50,7 +50,9 @@ fn run(number: u32) -> i64 {
         }
         sys::check_for_interrupts();
     }
-    outcomes.insert();
+    if let Err(error) = outcomes.insert() {
+        error.report();
+    }
     ended
 }
 
@@ -86,7 +88,7 @@ fn cancel_unclaimed(catalog: &Rc<Catalog>, entry: &Running) -> Result<bool> {
     if let Some(attempt) = Reader::new(catalog).fetch(&ready)
         && let Waiting::Taken = hold::waiting(catalog, &attempt)?
     {
-        cancel::end_unrun(catalog, &attempt, New::of(entry.id, Kind::Cancelled));
+        cancel::end_unrun(catalog, &attempt, New::of(entry.id, Kind::Cancelled))?;
         return Ok(true);
     }
     shmem::with_instance(catalog.number, |frontier, instance| {

@@ -10,6 +10,8 @@ mod notify;
 mod recover;
 mod start_due;
 
+pub use start_due::abandon;
+
 /// A duty of the background worker.
 pub struct Duty {
     /// Its name in `queue.maintain()` and in the log.

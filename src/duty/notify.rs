@@ -5,6 +5,7 @@
 use std::ffi::CString;
 
 use crate::duty::Duty;
+use crate::transaction::{self, Step};
 use crate::{instance, queue, shmem, sys};
 
 /// The duty.
@@ -19,9 +20,15 @@ fn run(number: u32) -> i64 {
         Ok(catalog) if catalog.number == number => catalog,
         _ => return 0,
     };
-    let lanes = shmem::with_instance(number, |_, instance| std::mem::take(&mut instance.notify)).unwrap_or_default();
+    transaction::register();
+    let lanes = shmem::with_instance(number, |_, instance| instance.notify).unwrap_or_default();
     let mut sent = 0;
     for lane in lanes.into_iter().filter(|&lane| lane != 0) {
+        transaction::reserve(1);
+        shmem::with_instance(number, |_, instance| {
+            instance.notify.iter_mut().filter(|l| **l == lane).for_each(|l| *l = 0);
+        });
+        transaction::remember(number, Step::Notified { lane });
         let Ok(Some(queue)) = queue::by_lane(&catalog, lane) else { continue };
         let Ok(name) = CString::new(queue.name.as_str()) else { continue };
         sys::notify(c"pg_queue", &name);

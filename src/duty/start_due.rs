@@ -4,12 +4,15 @@
 //! are read. A commit whose time the cursor has passed pushes by itself; one that committed before is seen
 //! by the read. So nothing falls between. On an error the cursor goes back.
 
+use std::cell::Cell;
+
 use pg_queue_core::id::SEGMENTS;
 
 use crate::duty::Duty;
 use crate::instance::{self, Catalog};
 use crate::log::attempt::Attempt;
 use crate::log::table::{Key, Relation, Snapshot};
+use crate::shmem::Instance;
 use crate::{shmem, sys};
 
 /// The duty.
@@ -18,6 +21,21 @@ pub const DUTY: Duty = Duty { name: "start_due", is_due, run };
 fn is_due(number: u32) -> bool {
     let now = sys::now_us();
     shmem::with_instance(number, |_, instance| instance.next_due <= now).unwrap_or(false)
+}
+
+thread_local! {
+    /// The instance whose cursor this session is moving, and where that was.
+    static MOVING: Cell<Option<(u32, i64)>> = const { Cell::new(None) };
+}
+
+/// This process ends, by an error that runs no destructors: the cursor goes back.
+pub fn abandon(instances: &mut [Instance]) {
+    if let Some((number, from)) = MOVING.take()
+        && let Some(slot) = instances.iter_mut().find(|i| i.number == number)
+    {
+        slot.due_to = slot.due_to.min(from);
+        slot.next_due = i64::MIN;
+    }
 }
 
 struct Cursor {
@@ -35,6 +53,7 @@ impl Cursor {
             let from = slot.due_to;
             slot.due_to = now.max(from);
             slot.next_due = i64::MAX;
+            MOVING.set(Some((instance, from)));
             (Self { instance, from, next: None }, slot.due_to)
         })
     }
@@ -42,6 +61,7 @@ impl Cursor {
 
 impl Drop for Cursor {
     fn drop(&mut self) {
+        MOVING.set(None);
         shmem::with_instance(self.instance, |_, slot| match self.next {
             Some(next) => slot.next_due = slot.next_due.min(next),
             None => {

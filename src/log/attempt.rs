@@ -8,7 +8,7 @@ use crate::call::Interval;
 use crate::dropping;
 use crate::error::Result;
 use crate::instance::{Catalog, Segment};
-use crate::log::table::{Key, NewRow, Relation, Row, Snapshot, Tid};
+use crate::log::table::{Key, NewRows, Relation, Row, Snapshot, Tid};
 use crate::transaction::{self, Step};
 
 /// Columns, counted from 0; `sql/schema/tables.sql` says what they mean.
@@ -63,26 +63,32 @@ pub struct New {
 }
 
 impl New {
-    fn row(&self) -> NewRow {
-        let mut row = NewRow::new(column::COUNT);
-        row.set(column::ID, Some(self.id.into()))
-            .set(column::JOB_ID, Some(self.job_id.into()))
-            .set(column::ENQUEUED_AT, Some(self.enqueued_at.into()))
-            .set(column::LANE, Some(self.lane.into()))
-            .set(column::PRIORITY, Some(self.priority.into()))
-            .set(column::ATTEMPT, Some(self.attempt.into()))
-            .set(column::MAX_ATTEMPTS, self.max_attempts.map(Datum::from))
-            .set(column::RUN_AT, self.run_at.map(Datum::from))
-            .set(column::PAYLOAD_OF, self.payload_of.map(Datum::from))
-            .set(column::PAYLOAD, self.payload)
-            .set(column::LEASE, self.lease.map(Interval::datum))
-            .set(column::HEADERS, self.headers)
-            .set(column::GROUP_KEY, self.group_key)
-            .set(column::UNIQUE_KEY, self.unique_key)
-            .set(column::VERSION, self.version.map(Datum::from))
-            .set(column::LAST_ERROR, self.last_error)
-            .set(column::PROGRESS, self.progress);
-        row
+    /// Whether it is not its job's first attempt.
+    fn is_later(&self) -> bool {
+        id::count(self.id) != id::count(self.job_id)
+    }
+
+    /// In the order of the columns.
+    fn row(&self) -> [Option<Datum>; column::COUNT] {
+        [
+            Some(self.id.into()),
+            Some(self.job_id.into()),
+            Some(self.enqueued_at.into()),
+            Some(self.lane.into()),
+            Some(self.priority.into()),
+            Some(self.attempt.into()),
+            self.max_attempts.map(Datum::from),
+            self.run_at.map(Datum::from),
+            self.payload_of.map(Datum::from),
+            self.payload,
+            self.lease.map(Interval::datum),
+            self.headers,
+            self.group_key,
+            self.unique_key,
+            self.version.map(Datum::from),
+            self.last_error,
+            self.progress,
+        ]
     }
 }
 
@@ -95,56 +101,44 @@ pub fn insert(catalog: &Catalog, segment: u8, attempts: &[New]) -> Result<()> {
     }
     let oids = &catalog.segments[segment as usize];
     let table = Relation::write(oids.attempt);
-    let tids = if let [one] = attempts {
-        vec![table.insert(&mut one.row())]
-    } else {
-        let mut rows: Vec<NewRow> = attempts.iter().map(New::row).collect();
-        table.insert_many(&mut rows)
-    };
+    let mut rows = NewRows::new(column::COUNT, attempts.len());
+    attempts.iter().for_each(|new| rows.add(new.row()));
+    let tids = table.insert(&mut rows);
     // One index after the other: neighbours in an index stay in the cache.
-    let pkey = Relation::write_index(oids.attempt_pkey);
-    for (new, &tid) in attempts.iter().zip(&tids) {
-        pkey.insert_entry(&table, &[Some(new.id.into())], tid, false);
-    }
-    let lane = Relation::write_index(oids.attempt_lane);
-    for (new, &tid) in attempts.iter().zip(&tids) {
-        let key = [Some(new.lane.into()), Some(new.priority.into()), Some(new.job_id.into())];
-        lane.insert_entry(&table, &key, tid, false);
-    }
+    Relation::write_index(oids.attempt_pkey)
+        .insert_entries(&table, &tids, false, |n| Some([Datum::from(attempts[n].id)]));
+    Relation::write_index(oids.attempt_lane).insert_entries(&table, &tids, false, |n| {
+        let new = &attempts[n];
+        Some([Datum::from(new.lane), Datum::from(new.priority), Datum::from(new.job_id)])
+    });
     // The conditions of the partial indexes are those of their definitions.
-    some(attempts, &tids, &table, oids.attempt_run_at, |new| new.run_at.map(|at| vec![Some(at.into())]));
-    some(attempts, &tids, &table, oids.attempt_job, |new| {
-        (id::count(new.id) != id::count(new.job_id)).then(|| vec![Some(new.job_id.into())])
-    });
-    some(attempts, &tids, &table, oids.attempt_group, |new| {
-        new.group_key.map(|key| vec![Some(new.lane.into()), Some(key), Some(new.job_id.into())])
-    });
-    some(attempts, &tids, &table, oids.attempt_unique, |new| {
-        new.unique_key.map(|key| vec![Some(key), Some(new.lane.into())])
-    });
-    transaction::reserve(attempts.len());
-    for (new, &tid) in attempts.iter().zip(&tids) {
-        let rank = Rank { priority: new.priority, job_id: new.job_id };
-        let ready = Ready { rank, id: new.id, place: tid.place(segment) };
-        let run_at = new.run_at.unwrap_or(0);
-        transaction::remember(catalog.number, Step::Enqueued { lane: new.lane, ready, run_at });
+    if attempts.iter().any(|new| new.run_at.is_some()) {
+        Relation::write_index(oids.attempt_run_at)
+            .insert_entries(&table, &tids, false, |n| attempts[n].run_at.map(|at| [Datum::from(at)]));
     }
+    if attempts.iter().any(New::is_later) {
+        Relation::write_index(oids.attempt_job).insert_entries(&table, &tids, false, |n| {
+            attempts[n].is_later().then(|| [Datum::from(attempts[n].job_id)])
+        });
+    }
+    if attempts.iter().any(|new| new.group_key.is_some()) {
+        Relation::write_index(oids.attempt_group).insert_entries(&table, &tids, false, |n| {
+            attempts[n].group_key.map(|key| [attempts[n].lane.into(), key, attempts[n].job_id.into()])
+        });
+    }
+    if attempts.iter().any(|new| new.unique_key.is_some()) {
+        Relation::write_index(oids.attempt_unique)
+            .insert_entries(&table, &tids, false, |n| attempts[n].unique_key.map(|key| [key, attempts[n].lane.into()]));
+    }
+    transaction::remember_all(
+        catalog.number,
+        attempts.iter().zip(&tids).map(|(new, tid)| {
+            let rank = Rank { priority: new.priority, job_id: new.job_id };
+            let ready = Ready { rank, id: new.id, place: tid.place(segment) };
+            Step::Enqueued { lane: new.lane, ready, run_at: new.run_at.unwrap_or(0) }
+        }),
+    );
     Ok(())
-}
-
-fn some(
-    attempts: &[New],
-    tids: &[Tid],
-    table: &Relation,
-    index: pgrx::pg_sys::Oid,
-    key: impl Fn(&New) -> Option<Vec<Option<Datum>>>,
-) {
-    let mut open = None;
-    for (new, &tid) in attempts.iter().zip(tids) {
-        if let Some(key) = key(new) {
-            open.get_or_insert_with(|| Relation::write_index(index)).insert_entry(table, &key, tid, false);
-        }
-    }
 }
 
 /// An attempt's row.
@@ -247,25 +241,37 @@ fn stored_size(datum: Datum) -> usize {
 /// Reads attempts; keeps the tables it has opened until it is dropped.
 pub struct Reader<'a> {
     catalog: &'a Catalog,
-    open: [Option<(Relation, Relation)>; id::SEGMENTS],
+    tables: [Option<Relation>; id::SEGMENTS],
+    pkeys: [Option<Relation>; id::SEGMENTS],
 }
 
 impl<'a> Reader<'a> {
     /// A reader with nothing open.
     pub fn new(catalog: &'a Catalog) -> Self {
-        Self { catalog, open: std::array::from_fn(|_| None) }
+        Self { catalog, tables: std::array::from_fn(|_| None), pkeys: std::array::from_fn(|_| None) }
     }
 
-    fn tables(&mut self, segment: u8) -> &(Relation, Relation) {
-        let oids: &Segment = &self.catalog.segments[segment as usize];
-        self.open[segment as usize]
-            .get_or_insert_with(|| (Relation::read(oids.attempt), Relation::read_index(oids.attempt_pkey)))
+    fn oids(&self, segment: u8) -> &'a Segment {
+        &self.catalog.segments[segment as usize]
+    }
+
+    fn table(&mut self, segment: u8) -> &Relation {
+        let oid = self.oids(segment).attempt;
+        self.tables[segment as usize].get_or_insert_with(|| Relation::read(oid))
+    }
+
+    /// The table with its key, which most calls do not need.
+    fn keyed(&mut self, segment: u8) -> (&Relation, &Relation) {
+        let oids = self.oids(segment);
+        let table = self.tables[segment as usize].get_or_insert_with(|| Relation::read(oids.attempt));
+        let pkey = self.pkeys[segment as usize].get_or_insert_with(|| Relation::read_index(oids.attempt_pkey));
+        (table, pkey)
     }
 
     /// The attempt that a `Ready` stands for: at its place, or, should the row have moved, by its id.
     pub fn fetch(&mut self, ready: &Ready) -> Option<Attempt> {
         let segment = ready.place.segment;
-        let row = self.tables(segment).0.fetch(Tid::of(ready.place));
+        let row = self.table(segment).fetch(Tid::of(ready.place));
         match row {
             Some(row) if row.i64(column::ID) == ready.id => Some(Attempt { row, segment }),
             _ => self.by_id(ready.id),
@@ -277,7 +283,7 @@ impl<'a> Reader<'a> {
         let id::Kind::Attempt(born) = id::kind(attempt) else { return None };
         // Where it was born, else in one of the halves of old.
         [born, 8, 9].into_iter().find_map(|segment| {
-            let (table, pkey) = self.tables(segment);
+            let (table, pkey) = self.keyed(segment);
             let mut scan = table.scan(pkey, &[Key::eq_i64(1, attempt)], Snapshot::Now);
             scan.next()?;
             Some(Attempt { row: scan.row(), segment })
@@ -304,7 +310,7 @@ impl<'a> Reader<'a> {
                 ids.push(first);
             }
             let by_job = Relation::read_index(self.catalog.segments[segment as usize].attempt_job);
-            let (table, _) = self.tables(segment);
+            let table = self.table(segment);
             let mut scan = table.scan(&by_job, &[Key::eq_i64(1, job_id)], Snapshot::Now);
             while scan.next().is_some() {
                 ids.push(scan.columns(1).0[0].value() as i64);
@@ -326,7 +332,7 @@ impl<'a> Reader<'a> {
         };
         for segment in 0..id::SEGMENTS as u8 {
             let oids = &self.catalog.segments[segment as usize];
-            let (table, pkey) = self.tables(segment);
+            let (table, pkey) = self.keyed(segment);
             if table.blocks() == 0 {
                 continue;
             }

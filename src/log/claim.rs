@@ -4,17 +4,15 @@ use pgrx::pg_sys::Datum;
 
 use crate::call::text_datum;
 use crate::instance::Catalog;
-use crate::log::table::{Key, NewRow, Probe, Relation, Row, Snapshot};
+use crate::log::table::{Key, NewRows, Probe, Relation, Row, Snapshot};
 use crate::sys;
 
-/// Columns, counted from 0.
+/// Columns that are read, counted from 0: id, claimed_at, lease_us, pid, kind, worker.
 mod column {
     pub const ID: usize = 0;
-    pub const CLAIMED_AT: usize = 1;
     pub const LEASE_US: usize = 2;
     pub const PID: usize = 3;
     pub const KIND: usize = 4;
-    pub const WORKER: usize = 5;
     pub const COUNT: usize = 6;
 }
 
@@ -65,31 +63,28 @@ impl Writer {
         self.table.probe(&self.pkey, id)
     }
 
-    /// Inserts claims (id, lease in microseconds) of attempts that the frontier has given to this transaction and that `probe` found
-    /// unclaimed.
-    pub fn insert(&self, claims: &[(i64, i64)], kind: Kind, worker: Option<&str>) {
+    /// Inserts claims (id, lease in microseconds) of attempts that the frontier has given to this transaction.
+    /// Returns the positions of those that are claimed already, or being claimed by an open transaction; they
+    /// get no row.
+    #[must_use]
+    pub fn insert(&self, claims: &[(i64, i64)], kind: Kind, worker: Option<&str>) -> Vec<usize> {
         let now = sys::now_us();
         let worker: Option<Datum> = worker.map(text_datum);
-        let mut rows: Vec<NewRow> = claims
-            .iter()
-            .map(|&(id, lease)| {
-                let mut row = NewRow::new(column::COUNT);
-                row.set(column::ID, Some(id.into()))
-                    .set(column::CLAIMED_AT, Some(now.into()))
-                    .set(column::LEASE_US, Some(lease.into()))
-                    .set(column::PID, Some(sys::pid().into()))
-                    .set(column::KIND, Some(Datum::from(kind.char() as i8)))
-                    .set(column::WORKER, worker);
-                row
-            })
-            .collect();
-        let tids = match &mut rows[..] {
-            [one] => vec![self.table.insert(one)],
-            many => self.table.insert_many(many),
-        };
-        for (&(id, _), tid) in claims.iter().zip(tids) {
-            self.pkey.insert_entry(&self.table, &[Some(id.into())], tid, true);
+        let mut rows = NewRows::new(column::COUNT, claims.len());
+        for &(id, lease) in claims {
+            rows.add::<{ column::COUNT }>([
+                Some(id.into()),
+                Some(now.into()),
+                Some(lease.into()),
+                Some(sys::pid().into()),
+                Some(Datum::from(kind.char() as i8)),
+                worker,
+            ]);
         }
+        let tids = self.table.insert(&mut rows);
+        let lost = self.pkey.insert_entries(&self.table, &tids, true, |n| Some([Datum::from(claims[n].0)]));
+        lost.iter().for_each(|&n| self.table.take_back(tids[n]));
+        lost
     }
 }
 

@@ -4,12 +4,11 @@
 use pgrx::pg_sys::Datum;
 
 use crate::instance::Catalog;
-use crate::log::table::{Key, NewRow, Probe, Relation, Row, Snapshot};
+use crate::log::table::{Key, NewRows, Relation, Row, Snapshot};
 use crate::sys;
 
-/// Columns, counted from 0.
+/// Columns that are read, counted from 0: id, noted_at, kind, lease_us, body.
 mod column {
-    pub const ID: usize = 0;
     pub const NOTED_AT: usize = 1;
     pub const KIND: usize = 2;
     pub const LEASE_US: usize = 3;
@@ -41,29 +40,34 @@ impl Kind {
     }
 }
 
-/// Inserts a note.
-pub fn insert(catalog: &Catalog, segment: u8, id: i64, kind: Kind, lease: Option<i64>, body: Option<Datum>) {
+/// Inserts a note. False: the attempt has a successor already, or is being given one; nothing is inserted.
+pub fn insert(
+    catalog: &Catalog,
+    segment: u8,
+    id: i64,
+    kind: Kind,
+    lease: Option<i64>,
+    body: Option<Datum>,
+) -> bool {
     let oids = &catalog.segments[segment as usize];
     let table = Relation::write(oids.note);
-    let mut row = NewRow::new(column::COUNT);
-    row.set(column::ID, Some(id.into()))
-        .set(column::NOTED_AT, Some(sys::now_us().into()))
-        .set(column::KIND, Some(Datum::from(kind.char() as i8)))
-        .set(column::LEASE_US, lease.map(Datum::from))
-        .set(column::BODY, body);
-    let tid = table.insert(&mut row);
-    Relation::write_index(oids.note_id).insert_entry(&table, &[Some(id.into())], tid, false);
+    let mut rows = NewRows::new(column::COUNT, 1);
+    rows.add::<{ column::COUNT }>([
+        Some(id.into()),
+        Some(sys::now_us().into()),
+        Some(Datum::from(kind.char() as i8)),
+        lease.map(Datum::from),
+        body,
+    ]);
+    let tids = table.insert(&mut rows);
+    let key = |_| Some([Datum::from(id)]);
+    Relation::write_index(oids.note_id).insert_entries(&table, &tids, false, key);
     if kind == Kind::Successor {
-        Relation::write_index(oids.note_successor).insert_entry(&table, &[Some(id.into())], tid, true);
+        let taken = Relation::write_index(oids.note_successor).insert_entries(&table, &tids, true, key);
+        taken.iter().for_each(|&n| table.take_back(tids[n]));
+        return taken.is_empty();
     }
-}
-
-/// Whether the ended attempt has a successor, or is being given one.
-pub fn probe_successor(catalog: &Catalog, segment: u8, id: i64) -> Probe {
-    let oids = &catalog.segments[segment as usize];
-    let table = Relation::read(oids.note);
-    let index = Relation::read_index(oids.note_successor);
-    table.probe(&index, id)
+    true
 }
 
 /// What the notes of an attempt say together.

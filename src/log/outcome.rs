@@ -3,17 +3,14 @@
 use pgrx::pg_sys::Datum;
 
 use crate::instance::Catalog;
-use crate::log::table::{Key, NewRow, Probe, Relation, Snapshot};
+use crate::log::table::{Key, NewRows, Probe, Relation, Snapshot};
 use crate::sys;
 
-/// Columns, counted from 0.
+/// Columns that are read, counted from 0: id, ended_at, outcome, next_id, result, error.
 mod column {
-    pub const ID: usize = 0;
     pub const ENDED_AT: usize = 1;
     pub const OUTCOME: usize = 2;
     pub const NEXT_ID: usize = 3;
-    pub const RESULT: usize = 4;
-    pub const ERROR: usize = 5;
     pub const COUNT: usize = 6;
 }
 
@@ -121,30 +118,26 @@ impl Writer {
         self.table.probe(&self.pkey, id)
     }
 
-    /// Inserts outcomes of attempts that this transaction holds and that `probe` found unended.
-    pub fn insert(&self, outcomes: &[New]) {
+    /// Inserts outcomes of attempts that this transaction holds. Returns the positions of those that have ended
+    /// already, or are being ended by an open transaction; they get no row.
+    #[must_use]
+    pub fn insert(&self, outcomes: &[New]) -> Vec<usize> {
         let now = sys::now_us();
-        let mut rows: Vec<NewRow> = outcomes
-            .iter()
-            .map(|new| {
-                let mut row = NewRow::new(column::COUNT);
-                row.set(column::ID, Some(new.id.into()))
-                    .set(column::ENDED_AT, Some(now.into()))
-                    .set(column::OUTCOME, Some(Datum::from(new.kind.char() as i8)))
-                    .set(column::NEXT_ID, new.next_id.map(Datum::from))
-                    .set(column::RESULT, new.result)
-                    .set(column::ERROR, new.error);
-                row
-            })
-            .collect();
-        let tids = match &mut rows[..] {
-            [] => return,
-            [one] => vec![self.table.insert(one)],
-            many => self.table.insert_many(many),
-        };
-        for (new, tid) in outcomes.iter().zip(tids) {
-            self.pkey.insert_entry(&self.table, &[Some(new.id.into())], tid, true);
+        let mut rows = NewRows::new(column::COUNT, outcomes.len());
+        for new in outcomes {
+            rows.add::<{ column::COUNT }>([
+                Some(new.id.into()),
+                Some(now.into()),
+                Some(Datum::from(new.kind.char() as i8)),
+                new.next_id.map(Datum::from),
+                new.result,
+                new.error,
+            ]);
         }
+        let tids = self.table.insert(&mut rows);
+        let lost = self.pkey.insert_entries(&self.table, &tids, true, |n| Some([Datum::from(outcomes[n].id)]));
+        lost.iter().for_each(|&n| self.table.take_back(tids[n]));
+        lost
     }
 }
 

@@ -7,13 +7,73 @@
 //! Invariant: whatever is opened is closed when the value is dropped. A writer's lock stays until the
 //! end of the transaction, a reader's is released at once.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
 use std::ptr;
 
 use pg_queue_core::frontier::Place;
 use pgrx::pg_sys;
 use pgrx::pg_sys::Datum;
+
+/// The functions of the hot path without a guard each: a guard (a sigsetjmp) costs about as much as the
+/// function itself, so one is laid around many calls. Not to be called outside `pg_guard_ffi_boundary`.
+mod raw {
+    use pgrx::pg_sys;
+
+    unsafe extern "C-unwind" {
+        pub fn GetCurrentCommandId(used: bool) -> pg_sys::CommandId;
+        pub fn heap_form_tuple(
+            desc: pg_sys::TupleDesc,
+            values: *mut pg_sys::Datum,
+            nulls: *mut bool,
+        ) -> pg_sys::HeapTuple;
+        pub fn heap_freetuple(tuple: pg_sys::HeapTuple);
+        pub fn heap_insert(
+            relation: pg_sys::Relation,
+            tuple: pg_sys::HeapTuple,
+            command: pg_sys::CommandId,
+            options: i32,
+            bulk: pg_sys::BulkInsertState,
+        );
+        pub fn heap_multi_insert(
+            relation: pg_sys::Relation,
+            slots: *mut *mut pg_sys::TupleTableSlot,
+            count: i32,
+            command: pg_sys::CommandId,
+            options: i32,
+            bulk: pg_sys::BulkInsertState,
+        );
+        pub fn index_insert(
+            index: pg_sys::Relation,
+            values: *mut pg_sys::Datum,
+            nulls: *mut bool,
+            tid: pg_sys::ItemPointer,
+            table: pg_sys::Relation,
+            check: pg_sys::IndexUniqueCheck::Type,
+            is_unchanged: bool,
+            info: *mut pg_sys::IndexInfo,
+        ) -> bool;
+    }
+}
+
+/// Calls `f` with `count` slots in which tuples travel to `heap_multi_insert`. They are kept for the session
+/// and are envelopes only: marked as holding a tuple of their own, so that the heap takes it as it is. They
+/// are overwritten before each use, so what an error leaves in them does no harm.
+fn envelopes(count: usize, f: impl FnOnce(*mut *mut pg_sys::HeapTupleTableSlot)) {
+    thread_local! {
+        static SLOTS: RefCell<Vec<*mut pg_sys::HeapTupleTableSlot>> = const { RefCell::new(Vec::new()) };
+    }
+    let mut slots = SLOTS.take();
+    while slots.len() < count {
+        let mut slot = Box::<pg_sys::HeapTupleTableSlot>::default();
+        slot.base.type_ = pg_sys::NodeTag::T_TupleTableSlot;
+        slot.base.tts_ops = &raw const pg_sys::TTSOpsHeapTuple;
+        slot.base.tts_flags = pg_sys::TTS_FLAG_SHOULDFREE as u16;
+        slots.push(Box::into_raw(slot));
+    }
+    f(slots.as_mut_ptr());
+    SLOTS.set(slots);
+}
 
 /// Most columns a log has.
 pub const COLUMNS: usize = 24;
@@ -70,84 +130,123 @@ impl Relation {
         unsafe { pg_sys::RelationGetNumberOfBlocksInFork(self.rel, pg_sys::ForkNumber::MAIN_FORKNUM) }
     }
 
-    /// Inserts one row and tells where it lies. Indexes are the caller's business.
-    pub fn insert(&self, row: &mut NewRow) -> Tid {
-        debug_assert_eq!(row.columns, self.columns());
-        // SAFETY: a value for each column; the tuple is in the current context.
-        unsafe {
-            let tuple = pg_sys::heap_form_tuple(self.desc(), row.values.as_mut_ptr(), row.nulls.as_mut_ptr());
-            let command = pg_sys::GetCurrentCommandId(true);
-            pg_sys::heap_insert(self.rel, tuple, command, 0, ptr::null_mut());
-            let tid = (*tuple).t_self;
-            pg_sys::heap_freetuple(tuple);
-            Tid(tid)
-        }
-    }
-
-    /// Inserts many rows at once, page by page, with one WAL record a page.
-    pub fn insert_many(&self, rows: &mut [NewRow]) -> Vec<Tid> {
+    /// Inserts rows and tells where each lies. Many go page by page, with one WAL record a page. Indexes are
+    /// the caller's business.
+    pub fn insert(&self, rows: &mut NewRows) -> Vec<Tid> {
         /// As many as COPY buffers.
         const AT_ONCE: usize = 1000;
-        let mut tids = Vec::with_capacity(rows.len());
-        // SAFETY: slots are made for this table's descriptor and dropped below; each gets a tuple that it
-        // owns. heap_multi_insert puts each row's place into its slot.
-        unsafe {
-            let command = pg_sys::GetCurrentCommandId(true);
-            let mut slots: Vec<*mut pg_sys::TupleTableSlot> = (0..rows.len().min(AT_ONCE))
-                .map(|_| pg_sys::MakeSingleTupleTableSlot(self.desc(), &raw const pg_sys::TTSOpsHeapTuple))
-                .collect();
-            for chunk in rows.chunks_mut(AT_ONCE) {
-                for (row, &slot) in chunk.iter_mut().zip(&slots) {
-                    let tuple = pg_sys::heap_form_tuple(self.desc(), row.values.as_mut_ptr(), row.nulls.as_mut_ptr());
-                    pg_sys::ExecStoreHeapTuple(tuple, slot, true);
+        debug_assert_eq!(rows.columns, self.columns());
+        let (columns, count) = (rows.columns, rows.len());
+        let (rel, desc) = (self.rel, self.desc());
+        let (values, nulls) = (rows.values.as_mut_ptr(), rows.nulls.as_mut_ptr());
+        let mut tids = Vec::with_capacity(count);
+        if count == 1 {
+            // SAFETY: a value for each column. Within the guard there is nothing to drop.
+            tids.push(unsafe {
+                pg_sys::ffi::pg_guard_ffi_boundary(|| {
+                    let tuple = raw::heap_form_tuple(desc, values, nulls);
+                    raw::heap_insert(rel, tuple, raw::GetCurrentCommandId(true), 0, ptr::null_mut());
+                    let tid = (*tuple).t_self;
+                    raw::heap_freetuple(tuple);
+                    Tid(tid)
+                })
+            });
+            return tids;
+        }
+        for first in (0..count).step_by(AT_ONCE) {
+            let n = AT_ONCE.min(count - first);
+            envelopes(n, |slots| {
+                // SAFETY: a value for each column of each row; the slots carry the tuples to the heap, which
+                // takes them out and puts each row's place in. Within the guard there is nothing to drop.
+                unsafe {
+                    pg_sys::ffi::pg_guard_ffi_boundary(|| {
+                        for row in 0..n {
+                            let at = (first + row) * columns;
+                            let tuple = raw::heap_form_tuple(desc, values.add(at), nulls.add(at));
+                            (**slots.add(row)).tuple = tuple;
+                        }
+                        let command = raw::GetCurrentCommandId(true);
+                        raw::heap_multi_insert(rel, slots.cast(), n as i32, command, 0, ptr::null_mut());
+                        for row in 0..n {
+                            raw::heap_freetuple((**slots.add(row)).tuple);
+                        }
+                    });
+                    tids.extend((0..n).map(|row| Tid((**slots.add(row)).base.tts_tid)));
                 }
-                let count = chunk.len();
-                pg_sys::heap_multi_insert(self.rel, slots.as_mut_ptr(), count as i32, command, 0, ptr::null_mut());
-                tids.extend(slots[..count].iter().map(|&slot| Tid((*slot).tts_tid)));
-                crate::sys::check_for_interrupts();
-            }
-            for slot in slots {
-                pg_sys::ExecDropSingleTupleTableSlot(slot);
-            }
+            });
+            crate::sys::check_for_interrupts();
         }
         tids
     }
 
-    /// Inserts an entry into this index. `unique`: raises 23505 when the key is there, and would wait for
-    /// a transaction that has it in progress, so probe first.
-    pub fn insert_entry(&self, table: &Relation, keys: &[Option<Datum>], tid: Tid, unique: bool) {
+    /// Makes this index's entries for rows just inserted; rows without a key get none. Returns the positions
+    /// of those whose key was there already, or is being inserted by an open transaction: nobody waits. Always
+    /// empty for an index that is not unique. Those rows have entries now and must go: `take_back`.
+    pub fn insert_entries<const COLUMNS: usize>(
+        &self,
+        table: &Relation,
+        tids: &[Tid],
+        is_unique: bool,
+        key: impl Fn(usize) -> Option<[Datum; COLUMNS]>,
+    ) -> Vec<usize> {
         thread_local! {
             static INFO: Cell<*mut pg_sys::IndexInfo> = const { Cell::new(ptr::null_mut()) };
         }
-        let mut values = [Datum::from(0); 4];
-        let mut nulls = [true; 4];
-        for (k, key) in keys.iter().enumerate() {
-            values[k] = key.unwrap_or(Datum::from(0));
-            nulls[k] = key.is_none();
-        }
-        let check =
-            if unique { pg_sys::IndexUniqueCheck::UNIQUE_CHECK_YES } else { pg_sys::IndexUniqueCheck::UNIQUE_CHECK_NO };
-        // SAFETY: a b-tree of this table; btinsert does not look into the IndexInfo, which must only be
-        // there. The key array is as long as the index has columns.
-        unsafe {
-            if INFO.get().is_null() {
+        if INFO.get().is_null() {
+            // SAFETY: lives as long as the session. btinsert does not look into it, it must only be there.
+            unsafe {
                 let size = size_of::<pg_sys::IndexInfo>();
                 let info = pg_sys::MemoryContextAllocZero(pg_sys::TopMemoryContext, size).cast::<pg_sys::IndexInfo>();
                 (*info).type_ = pg_sys::NodeTag::T_IndexInfo;
                 INFO.set(info);
             }
-            let mut tid = tid.0;
-            pg_sys::index_insert(
-                self.rel,
-                values.as_mut_ptr(),
-                nulls.as_mut_ptr(),
-                &raw mut tid,
-                table.rel,
-                check,
-                false,
-                INFO.get(),
-            );
         }
+        let check = if is_unique {
+            pg_sys::IndexUniqueCheck::UNIQUE_CHECK_PARTIAL
+        } else {
+            pg_sys::IndexUniqueCheck::UNIQUE_CHECK_NO
+        };
+        let (index, table, info) = (self.rel, table.rel, INFO.get());
+        let mut nulls = [false; COLUMNS];
+        let mut conflicts = Vec::new();
+        let mut next = 0;
+        while next < tids.len() {
+            // SAFETY: a b-tree of this table with COLUMNS columns. Within the guard there is nothing to drop:
+            // a conflict ends it, and is put down outside.
+            let conflict = unsafe {
+                pg_sys::ffi::pg_guard_ffi_boundary(|| {
+                    while next < tids.len() {
+                        let row = next;
+                        next += 1;
+                        let Some(mut values) = key(row) else { continue };
+                        let mut tid = tids[row].0;
+                        let is_new = raw::index_insert(
+                            index,
+                            values.as_mut_ptr(),
+                            nulls.as_mut_ptr(),
+                            &raw mut tid,
+                            table,
+                            check,
+                            false,
+                            info,
+                        );
+                        if is_unique && !is_new {
+                            return Some(row);
+                        }
+                    }
+                    None
+                })
+            };
+            conflicts.extend(conflict);
+        }
+        conflicts
+    }
+
+    /// Deletes a row that this transaction has just inserted: its key turned out to be taken.
+    pub fn take_back(&self, tid: Tid) {
+        let mut tid = tid.0;
+        // SAFETY: a row of this transaction, which nobody else can see.
+        unsafe { pg_sys::simple_heap_delete(self.rel, &raw mut tid) };
     }
 
     /// The row at a place, if one is there that this moment's snapshot sees.
@@ -266,24 +365,28 @@ pub enum Probe {
     InProgress,
 }
 
-/// Values for a row to insert, column by column.
-pub struct NewRow {
-    values: [Datum; COLUMNS],
-    nulls: [bool; COLUMNS],
+/// Values for rows to insert.
+pub struct NewRows {
+    values: Vec<Datum>,
+    nulls: Vec<bool>,
     columns: usize,
 }
 
-impl NewRow {
-    /// A row of NULLs.
-    pub fn new(columns: usize) -> Self {
-        Self { values: [Datum::from(0); COLUMNS], nulls: [true; COLUMNS], columns }
+impl NewRows {
+    /// Room for rows of so many columns.
+    pub fn new(columns: usize, rows: usize) -> Self {
+        Self { values: Vec::with_capacity(columns * rows), nulls: Vec::with_capacity(columns * rows), columns }
     }
 
-    /// Sets a column, counted from 0.
-    pub fn set(&mut self, column: usize, value: Option<Datum>) -> &mut Self {
-        self.values[column] = value.unwrap_or(Datum::from(0));
-        self.nulls[column] = value.is_none();
-        self
+    /// Adds a row, column by column.
+    pub fn add<const COLUMNS: usize>(&mut self, row: [Option<Datum>; COLUMNS]) {
+        debug_assert_eq!(COLUMNS, self.columns);
+        self.values.extend(row.iter().map(|value| value.unwrap_or(Datum::from(0))));
+        self.nulls.extend(row.iter().map(Option::is_none));
+    }
+
+    fn len(&self) -> usize {
+        self.values.len() / self.columns
     }
 }
 

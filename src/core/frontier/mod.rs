@@ -327,7 +327,8 @@ impl Frontier<'_> {
     }
 
     fn learn(&mut self, instance: u32, lane: i32, entry: Ready) -> Option<u32> {
-        if index::find(self.running_index, instance, entry.id).is_some() {
+        if let Some(taken) = index::find(self.running_index, instance, entry.id) {
+            self.running[taken as usize].again = 1;
             return None;
         }
         let slot = self.lane_slot(instance, lane)?;
@@ -479,7 +480,8 @@ impl Frontier<'_> {
             return false;
         }
         for &entry in found {
-            if index::find(self.running_index, instance, entry.id).is_some() {
+            if let Some(taken) = index::find(self.running_index, instance, entry.id) {
+                self.running[taken as usize].again = 1;
                 continue;
             }
             let ring = self.ring(slot);
@@ -659,6 +661,30 @@ impl Frontier<'_> {
         if let Some(slot) = self.running_slot(instance, id) {
             self.forget_running(root, slot);
         }
+    }
+
+    /// Drops a taken entry that its taker found not to be waiting. If somebody held back a push of it
+    /// meanwhile, the taker may have looked too early: then it is pushed. Returns a session to wake.
+    pub fn discard_stale(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) -> Option<u32> {
+        let slot = self.running_slot(instance, id)?;
+        let entry = self.forget_running(root, slot);
+        if entry.again == 0 {
+            return None;
+        }
+        self.push(instance, entry.lane, Ready { rank: entry.rank, id, place: entry.place })
+    }
+
+    /// An attempt that was running when somebody asked for it to be cancelled, and is not any more: should it
+    /// wait, it is kept as in [`Self::give_back`]. False: `running` is full.
+    pub fn doom(&mut self, root: &mut DeadlineRoot, instance: u32, lane: i32, entry: Ready) -> bool {
+        if self.take_one(root, instance, lane, 0, 0, entry) != TakeOne::Taken {
+            return false;
+        }
+        let Some(slot) = self.running_slot(instance, entry.id) else { return false };
+        let doomed = &mut self.running[slot as usize];
+        (doomed.state, doomed.session, doomed.cancel, doomed.deadline) = (State::Running, 0, 1, i64::MIN);
+        deadlines::insert(self.running, root, slot);
+        true
     }
 
     /// Adds an attempt whose claim was found in the log. An entry that is there already is left alone.

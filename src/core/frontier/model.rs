@@ -94,6 +94,8 @@ struct Attempt {
     row: Row,
     claim: Row,
     outcome: Row,
+    /// Its claim was inserted without a word to the frontier; should that be undone, it is told to doubt itself.
+    purged: bool,
     /// The step at which its row became visible.
     since: u64,
     /// The frontier was told of it, or told to doubt itself after it came.
@@ -109,6 +111,18 @@ impl Attempt {
 
     fn is_unclaimed(&self) -> bool {
         self.is_visible() && self.claim != Row::Committed
+    }
+
+    /// The frontier learns of it.
+    fn tell(&mut self) {
+        self.told |= self.is_visible() && !self.purged;
+    }
+
+    /// The taker of it rolls back.
+    fn unclaim(&mut self) {
+        if self.claim == Row::Open && !self.purged {
+            self.claim = Row::Absent;
+        }
     }
 }
 
@@ -147,14 +161,15 @@ impl Held {
     }
 }
 
-/// What is left to do after a commit or an abort became visible.
-#[derive(Clone, Copy, Debug)]
+/// What is left to do after a commit or an abort became visible, each in one hold of the lock.
+#[derive(Clone, Debug)]
 enum Callback {
-    Push(usize),
+    Push(Vec<usize>),
     Claimed(usize),
     GiveBack(usize),
     Ended(usize),
     Unend(usize),
+    Distrust(LaneKey, Vec<usize>),
 }
 
 /// A session that looks for jobs, or sleeps until there are some.
@@ -164,7 +179,14 @@ struct Look {
     lanes: Vec<i32>,
     at: usize,
     want: usize,
-    asleep: bool,
+    asleep: Option<Sleep>,
+}
+
+/// What a sleeper waits for: a job in any lane of the look, or only for the end of a refill of the lane it is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sleep {
+    ForJobs,
+    ForRefill,
 }
 
 /// A session that refills a lane.
@@ -189,22 +211,31 @@ struct End {
     retry: Option<usize>,
 }
 
-/// A session: its open transaction, and what it is in the middle of.
+/// What an open transaction has done.
+#[derive(Debug, Default)]
+struct Transaction {
+    born: Vec<usize>,
+    taken: Vec<usize>,
+    /// Those of them whose claim is in the log already: to be dropped.
+    stale: Vec<usize>,
+    ended: Vec<End>,
+    purged: Vec<usize>,
+}
+
+impl Transaction {
+    fn is_empty(&self) -> bool {
+        self.born.is_empty() && self.taken.is_empty() && self.ended.is_empty() && self.purged.is_empty()
+    }
+}
+
+/// A session: its transaction, and what it is in the middle of.
 #[derive(Debug, Default)]
 struct Client {
     place: usize,
-    born: Vec<usize>,
-    taken: Vec<usize>,
-    ended: Vec<End>,
+    open: Transaction,
     callbacks: Vec<Callback>,
     look: Option<Look>,
     refill: Option<Refill>,
-}
-
-impl Client {
-    fn has_transaction(&self) -> bool {
-        !(self.born.is_empty() && self.taken.is_empty() && self.ended.is_empty())
-    }
 }
 
 /// One step; numbers are taken modulo what there is.
@@ -248,6 +279,10 @@ enum Op {
         by: u8,
         nth: u8,
         priority: Option<u8>,
+    },
+    Purge {
+        by: u8,
+        lane: u8,
     },
     /// Rolls back to a savepoint before the last end, or before the last take.
     UndoEnd {
@@ -472,14 +507,25 @@ impl World {
         if is_held || self.paused.contains(&lane) { None } else { self.first_sleeper(lane) }
     }
 
-    /// Ends a look: nothing more is wanted, or an error or a timeout ended it.
-    fn leave(&mut self, s: u32) {
+    fn pass_on(&mut self, lane: LaneKey) {
+        let next = self.memory.frontier().pass_on(lane.0, lane.1);
+        assert!(next.is_none() || next == self.first_sleeper(lane));
+        self.woken_first(next);
+    }
+
+    /// Hands on what the session was woken for.
+    fn stop_waiting(&mut self, s: u32) {
         self.get_up(s);
         let next = self.memory.frontier().stop_waiting(s);
         self.woken[s as usize] = false;
         self.woken_first(next);
-        self.client(s).look = None;
         assert!(!self.memory.frontier().is_woken(s));
+    }
+
+    /// Ends a look: nothing more is wanted, or an error or a timeout ended it.
+    fn leave(&mut self, s: u32) {
+        self.stop_waiting(s);
+        self.client(s).look = None;
     }
 
     // ---- transactions
@@ -497,6 +543,7 @@ impl World {
             row,
             claim: Row::Absent,
             outcome: Row::Absent,
+            purged: false,
             since: self.step,
             told: false,
             dropped: false,
@@ -505,20 +552,34 @@ impl World {
         a
     }
 
-    /// Inserts the claims of what was taken; what turns out to be claimed already is dropped.
+    /// Claims what was taken: looks for its claim in the log first, and drops it if there is one.
     fn insert_claims(&mut self, s: u32) {
-        let place = self.place(s);
-        for a in self.client(s).taken.clone() {
+        self.drop_stale(s);
+        self.probe(s);
+        self.drop_stale(s);
+    }
+
+    fn probe(&mut self, s: u32) {
+        for a in self.client(s).open.taken.clone() {
             let it = &mut self.log[a];
             match it.claim {
                 Row::Absent => it.claim = Row::Open,
-                Row::Open => assert_eq!(self.held[&a].owner, s),
-                Row::Committed => {
-                    self.memory.frontier().discard(&mut self.roots[place], it.lane.0, it.entry.id);
-                    self.held.remove(&a);
-                    self.client(s).taken.retain(|&other| other != a);
-                }
+                Row::Open if !it.purged => assert_eq!(self.held[&a].owner, s),
+                _ => self.client(s).open.stale.push(a),
             }
+        }
+    }
+
+    fn drop_stale(&mut self, s: u32) {
+        let place = self.place(s);
+        for a in std::mem::take(&mut self.client(s).open.stale) {
+            let (lane, id) = (self.log[a].lane, self.log[a].entry.id);
+            let wanted_again = self.memory.frontier().entry(lane.0, id).unwrap().again != 0;
+            self.held.remove(&a);
+            self.client(s).open.taken.retain(|&other| other != a);
+            let expected = if wanted_again { self.expects_push(a) } else { None };
+            assert_eq!(self.memory.frontier().discard_stale(&mut self.roots[place], lane.0, id), expected);
+            self.woken_first(expected);
         }
     }
 
@@ -531,7 +592,8 @@ impl World {
             State::Taken => h.owner == s,
             _ => false,
         });
-        if is_mine && held.is_some_and(|h| h.state == State::Taken) && self.log[a].claim != Row::Open {
+        let is_inserted = self.log[a].claim == Row::Open && !self.log[a].purged;
+        if is_mine && held.is_some_and(|h| h.state == State::Taken) && !is_inserted {
             return;
         }
         let knows = held.is_some_and(|h| !h.is_doomed());
@@ -544,8 +606,8 @@ impl World {
         (held.state, held.owner) = (State::Ending, s);
         self.log[a].outcome = Row::Open;
         let retry = retry.map(|priority| self.append(place, lane, priority, Some(entry.rank.job_id), Row::Open));
-        self.client(s).born.extend(retry);
-        self.client(s).ended.push(End { attempt: a, retry });
+        self.client(s).open.born.extend(retry);
+        self.client(s).open.ended.push(End { attempt: a, retry });
     }
 
     /// Takes one certain attempt; false when it cannot be had or turned out to be claimed.
@@ -567,17 +629,33 @@ impl World {
             Some(held) => (held.state, held.owner, held.session) = (State::Taken, s, Some(s)),
             None => drop(self.held.insert(a, Held::taken(s))),
         }
-        self.client(s).taken.push(a);
+        self.client(s).open.taken.push(a);
         self.insert_claims(s);
         self.held.contains_key(&a)
     }
 
+    fn request_cancel(&mut self, place: usize, a: usize) {
+        let (lane, entry) = (self.log[a].lane, self.log[a].entry);
+        let is_known = self.memory.frontier().request_cancel(lane.0, entry.id);
+        assert_eq!(is_known, self.held.contains_key(&a));
+        if let Some(held) = self.held.get_mut(&a) {
+            held.cancel = true;
+            return;
+        }
+        let fits = self.held.len() < self.sizes.running;
+        assert_eq!(self.memory.frontier().doom(&mut self.roots[place], lane.0, lane.1, entry), fits);
+        if fits {
+            let doomed = Held { state: State::Running, session: None, deadline: i64::MIN, cancel: true, ..Held::taken(0) };
+            self.held.insert(a, doomed);
+        }
+    }
+
     fn undo_end(&mut self, s: u32) {
         let place = self.place(s);
-        let Some(End { attempt: a, retry }) = self.client(s).ended.pop() else { return };
+        let Some(End { attempt: a, retry }) = self.client(s).open.ended.pop() else { return };
         if let Some(retry) = retry {
             self.log[retry].row = Row::Absent;
-            self.client(s).born.retain(|&other| other != retry);
+            self.client(s).open.born.retain(|&other| other != retry);
         }
         self.log[a].outcome = Row::Absent;
         self.memory.frontier().unend(&mut self.roots[place], self.log[a].lane.0, self.log[a].entry.id);
@@ -586,79 +664,106 @@ impl World {
     }
 
     fn undo_take(&mut self, s: u32) {
-        let Some(a) = self.client(s).taken.pop() else { return };
+        let Some(a) = self.client(s).open.taken.pop() else { return };
+        self.client(s).open.stale.retain(|&other| other != a);
         // The savepoint before the take is also before everything later: undo the ends first.
-        while self.client(s).ended.iter().any(|end| end.attempt == a) {
+        while self.client(s).open.ended.iter().any(|end| end.attempt == a) {
             self.undo_end(s);
         }
-        if self.log[a].claim == Row::Open {
-            self.log[a].claim = Row::Absent;
-        }
+        self.log[a].unclaim();
         self.call_back(s, Callback::GiveBack(a));
+    }
+
+    fn purge(&mut self, s: u32, lane: LaneKey) {
+        for a in 0..self.log.len() {
+            let it = &mut self.log[a];
+            if it.lane == lane && it.is_visible() && it.claim == Row::Absent && !self.held.contains_key(&a) {
+                (it.claim, it.outcome, it.purged, it.told) = (Row::Open, Row::Open, true, false);
+                self.client(s).open.purged.push(a);
+            }
+        }
     }
 
     fn commit(&mut self, s: u32, shuffle: u8) {
         self.insert_claims(s);
-        let step = self.step;
-        let client = &mut self.clients[s as usize];
-        let (born, taken) = (std::mem::take(&mut client.born), std::mem::take(&mut client.taken));
-        let ended: Vec<usize> = std::mem::take(&mut client.ended).iter().map(|end| end.attempt).collect();
+        let Transaction { born, taken, ended, purged, .. } = std::mem::take(&mut self.client(s).open);
         for &a in &born {
-            (self.log[a].row, self.log[a].since) = (Row::Committed, step);
+            (self.log[a].row, self.log[a].since) = (Row::Committed, self.step);
         }
-        taken.iter().for_each(|&a| self.log[a].claim = Row::Committed);
-        ended.iter().for_each(|&a| self.log[a].outcome = Row::Committed);
-        // Claims before ends; pushes before, between or after them.
-        let mut parts = [
+        taken.iter().chain(&purged).for_each(|&a| self.log[a].claim = Row::Committed);
+        ended.iter().map(|end| &end.attempt).chain(&purged).for_each(|&a| self.log[a].outcome = Row::Committed);
+        // Claims before ends; pushes, one by one or at one go, before, between or after them.
+        let pushes = born.chunks(if shuffle.is_multiple_of(2) { 1 } else { born.len().max(1) });
+        let mut parts = vec![
             taken.into_iter().map(Callback::Claimed).collect::<Vec<_>>(),
-            ended.into_iter().map(Callback::Ended).collect(),
-        ]
-        .to_vec();
-        parts.insert(shuffle as usize % 3, born.into_iter().map(Callback::Push).collect());
-        client.callbacks = parts.concat();
+            ended.into_iter().map(|end| Callback::Ended(end.attempt)).collect(),
+        ];
+        parts.insert(shuffle as usize % 3, pushes.map(|chunk| Callback::Push(chunk.to_vec())).collect());
+        self.client(s).callbacks = parts.concat();
     }
 
     fn abort(&mut self, s: u32) {
-        let client = &mut self.clients[s as usize];
-        let (born, taken) = (std::mem::take(&mut client.born), std::mem::take(&mut client.taken));
-        let ended: Vec<usize> = std::mem::take(&mut client.ended).iter().map(|end| end.attempt).collect();
+        let Transaction { born, taken, ended, purged, .. } = std::mem::take(&mut self.client(s).open);
         born.iter().for_each(|&a| self.log[a].row = Row::Absent);
-        for &a in &taken {
-            if self.log[a].claim == Row::Open {
-                self.log[a].claim = Row::Absent;
-            }
+        taken.iter().for_each(|&a| self.log[a].unclaim());
+        ended.iter().for_each(|end| self.log[end.attempt].outcome = Row::Absent);
+        for &a in &purged {
+            let it = &mut self.log[a];
+            (it.claim, it.outcome, it.purged) = (Row::Absent, Row::Absent, false);
         }
-        ended.iter().for_each(|&a| self.log[a].outcome = Row::Absent);
-        let only_ended = ended.into_iter().filter(|a| !taken.contains(a));
-        client.callbacks.extend(only_ended.map(Callback::Unend));
-        client.callbacks.extend(taken.iter().copied().map(Callback::GiveBack));
+        // The last first.
+        let unend = ended.iter().rev().map(|end| Callback::Unend(end.attempt));
+        let give_back = taken.iter().rev().map(|&a| Callback::GiveBack(a));
+        let distrust = purged.first().map(|&a| Callback::Distrust(self.log[a].lane, purged.clone()));
+        self.client(s).callbacks = unend.chain(give_back).chain(distrust).collect();
+    }
+
+    fn distrust(&mut self, instance: u32) {
+        self.memory.frontier().distrust(instance);
+        self.log.iter_mut().filter(|it| it.lane.0 == instance).for_each(Attempt::tell);
+        self.wake_instance(instance);
+    }
+
+    /// Several pushes in one hold of the lock; they wake one sleeper of each lane, who wakes the next.
+    fn push(&mut self, attempts: &[usize]) {
+        let mut awake = BTreeSet::new();
+        for &a in attempts {
+            self.log[a].tell();
+            let (lane, entry) = (self.log[a].lane, self.log[a].entry);
+            if awake.contains(&lane) {
+                self.memory.frontier().push_quietly(lane.0, lane.1, entry);
+                continue;
+            }
+            let expected = self.expects_push(a);
+            assert_eq!(self.memory.frontier().push(lane.0, lane.1, entry), expected);
+            self.woken_first(expected);
+            awake.extend(expected.map(|_| lane));
+        }
     }
 
     fn call_back(&mut self, s: u32, callback: Callback) {
         let place = self.place(s);
-        let (Callback::Push(a)
-        | Callback::Claimed(a)
-        | Callback::GiveBack(a)
-        | Callback::Ended(a)
-        | Callback::Unend(a)) = callback;
-        let (lane, entry, now) = (self.log[a].lane, self.log[a].entry, self.now);
+        let a = match callback {
+            Callback::Push(attempts) => return self.push(&attempts),
+            Callback::Distrust(lane, attempts) => {
+                self.memory.frontier().distrust(lane.0);
+                attempts.into_iter().for_each(|a| self.log[a].tell());
+                return self.pass_on(lane);
+            }
+            Callback::Claimed(a) | Callback::GiveBack(a) | Callback::Ended(a) | Callback::Unend(a) => a,
+        };
+        let (lane, id) = (self.log[a].lane, self.log[a].entry.id);
         let root = &mut self.roots[place];
         match callback {
-            Callback::Push(_) => {
-                self.log[a].told = true;
-                let expected = self.expects_push(a);
-                assert_eq!(self.memory.frontier().push(lane.0, lane.1, entry), expected);
-                self.woken_first(expected);
-            }
+            Callback::Push(_) | Callback::Distrust(..) => unreachable!(),
             Callback::Claimed(_) => {
-                let (deadline, bound) = (now + 5 + a as i64 % 7, a.is_multiple_of(2));
-                self.memory.frontier().claimed(root, lane.0, entry.id, 5, deadline, bound);
-                if let Some(held) = self.held.get_mut(&a) {
-                    (held.claimed, held.bound) = (true, bound);
-                    (held.deadline, held.longest) = (held.deadline.max(deadline), held.longest.max(5));
-                    if held.state == State::Taken {
-                        held.state = State::Running;
-                    }
+                let (deadline, bound) = (self.now + 5 + a as i64 % 7, a.is_multiple_of(2));
+                self.memory.frontier().claimed(root, lane.0, id, 5, deadline, bound);
+                let held = self.held.get_mut(&a).unwrap();
+                (held.claimed, held.bound) = (true, bound);
+                (held.deadline, held.longest) = (held.deadline.max(deadline), held.longest.max(5));
+                if held.state == State::Taken {
+                    held.state = State::Running;
                 }
             }
             Callback::GiveBack(_) => {
@@ -669,21 +774,21 @@ impl World {
                 } else {
                     self.held.remove(&a);
                     // Whoever took it saw it: from now on the frontier knows of it.
-                    self.log[a].told |= self.log[a].is_visible();
+                    self.log[a].tell();
                     self.expects_push(a)
                 };
                 let root = &mut self.roots[place];
-                assert_eq!(self.memory.frontier().give_back(root, lane.0, entry.id), expected);
+                assert_eq!(self.memory.frontier().give_back(root, lane.0, id), expected);
                 self.woken_first(expected);
             }
             Callback::Ended(_) => {
-                self.memory.frontier().ended(root, lane.0, entry.id);
-                self.held.remove(&a);
+                self.memory.frontier().ended(root, lane.0, id);
+                self.held.remove(&a).unwrap();
             }
             Callback::Unend(_) => {
-                self.memory.frontier().unend(root, lane.0, entry.id);
+                self.memory.frontier().unend(root, lane.0, id);
                 let held = self.held.get_mut(&a).unwrap();
-                held.state = State::Running;
+                held.state = if held.claimed { State::Running } else { State::Taken };
             }
         }
     }
@@ -705,7 +810,7 @@ impl World {
             let a = self.by_id[&(lane.0, entry.id)];
             assert_eq!((self.log[a].lane, self.log[a].entry), (lane, *entry));
             assert!(self.held.insert(a, Held::taken(s)).is_none(), "handed out twice");
-            self.client(s).taken.push(a);
+            self.client(s).open.taken.push(a);
         }
         for (rank, a) in jobs.iter().filter(|job| out.last().is_some_and(|last| job.0 <= last.rank)) {
             assert!(out.iter().any(|entry| entry.id == self.log[*a].entry.id), "{rank:?} was passed over");
@@ -725,13 +830,17 @@ impl World {
         let Some(mut look) = self.client(s).look.take() else { return };
         let instance = look.instance;
         look.lanes.retain(|&lane| self.is_alive((instance, lane)));
-        if look.asleep {
+        if let Some(sleep) = look.asleep {
             // Latches are set for other reasons too: now and then a sleeper looks without being woken.
             if !self.woken[s as usize] && !how.is_multiple_of(8) {
                 self.client(s).look = Some(look);
                 return;
             }
-            (look.asleep, look.at) = (false, 0);
+            look.asleep = None;
+            match sleep {
+                Sleep::ForJobs => look.at = 0,
+                Sleep::ForRefill => self.stop_waiting(s),
+            }
         }
         if look.lanes.is_empty() {
             return self.leave(s);
@@ -754,39 +863,51 @@ impl World {
                         self.begin_refill(s, key, how);
                         self.vain_refills += 1;
                     }
+                    Take::Refilling if how.is_multiple_of(2) => {
+                        // It will look at its other lanes later: others may look there before it.
+                        self.stop_waiting(s);
+                        if self.wait(s, instance, &[lane]) == Wait::Sleep {
+                            look.asleep = Some(Sleep::ForRefill);
+                        }
+                    }
                     Take::Refilling | Take::Empty => look.at += 1,
                     Take::Full | Take::NoLane => return self.leave(s),
                 }
             }
-        } else if self.client(s).has_transaction() {
+        } else if !self.client(s).open.is_empty() {
             // Nobody sleeps with a transaction open.
             return self.leave(s);
         } else {
-            let lanes: Vec<_> = look.lanes.iter().map(|&l| (l, self.paused.contains(&(instance, l)))).collect();
-            let keys: Vec<_> = look.lanes.iter().map(|&lane| (instance, lane)).collect();
-            let answer = self.memory.frontier().wait(s, instance, &lanes);
-            self.get_up(s);
-            match answer {
-                Wait::Sleep => {
-                    for &key in &keys {
-                        let horizon = self.slot(key).unwrap().horizon();
-                        let first = self.jobs(key).first().copied().filter(|job| job.0 <= horizon);
-                        assert!(first.is_none() || self.paused.contains(&key), "it may sleep beside {first:?}");
-                        self.sleepers.entry(key).or_default().push_back(s);
-                    }
-                    look.asleep = true;
-                    self.woken[s as usize] = false;
-                    let refilled = |key| !self.paused.contains(key) && self.refiller(*key).is_some();
-                    self.for_refill[s as usize] = keys.iter().any(refilled);
-                }
+            match self.wait(s, instance, &look.lanes) {
+                Wait::Sleep => look.asleep = Some(Sleep::ForJobs),
                 Wait::Look => look.at = 0,
-                Wait::NoLane => {
-                    assert!(self.pinned_by_others(s, &keys) + keys.len() > self.sizes.lanes);
-                    return self.leave(s);
-                }
+                Wait::NoLane => return self.leave(s),
             }
         }
         self.client(s).look = Some(look);
+    }
+
+    fn wait(&mut self, s: u32, instance: u32, lanes: &[i32]) -> Wait {
+        let keys: Vec<LaneKey> = lanes.iter().map(|&lane| (instance, lane)).collect();
+        let wanted: Vec<_> = keys.iter().map(|key| (key.1, self.paused.contains(key))).collect();
+        let answer = self.memory.frontier().wait(s, instance, &wanted);
+        self.get_up(s);
+        match answer {
+            Wait::Sleep => {
+                for &key in &keys {
+                    let horizon = self.slot(key).unwrap().horizon();
+                    let first = self.jobs(key).first().copied().filter(|job| job.0 <= horizon);
+                    assert!(first.is_none() || self.paused.contains(&key), "it may sleep beside {first:?}");
+                    self.sleepers.entry(key).or_default().push_back(s);
+                }
+                self.woken[s as usize] = false;
+                let is_refilled = |key| !self.paused.contains(key) && self.refiller(*key).is_some();
+                self.for_refill[s as usize] = keys.iter().any(is_refilled);
+            }
+            Wait::Look => {}
+            Wait::NoLane => assert!(self.pinned_by_others(s, &keys) + keys.len() > self.sizes.lanes),
+        }
+        answer
     }
 
     fn go_on(&mut self, s: u32, how: u8) {
@@ -802,7 +923,7 @@ impl World {
         self.vain_refills = 0;
         for round in 0..5_000 {
             let client = self.client(s);
-            let looks = client.look.as_ref().is_some_and(|look| !look.asleep);
+            let looks = client.look.as_ref().is_some_and(|look| look.asleep.is_none());
             if client.refill.is_none() && !looks && !self.woken[s as usize] {
                 return;
             }
@@ -887,9 +1008,7 @@ impl World {
             assert_eq!(self.sleepers[&lane].iter().find(waits_for_it), Some(&s));
             self.woken(s);
         }
-        let next = self.memory.frontier().pass_on(lane.0, lane.1);
-        assert!(next.is_none() || next == self.first_sleeper(lane));
-        self.woken_first(next);
+        self.pass_on(lane);
     }
 
     // ---- steps
@@ -907,6 +1026,7 @@ impl World {
             | Op::Refill { by, .. }
             | Op::End { by, .. }
             | Op::TakeOne { by, .. }
+            | Op::Purge { by, .. }
             | Op::UndoEnd { by }
             | Op::UndoTake { by }
             | Op::Commit { by, .. }
@@ -916,7 +1036,7 @@ impl World {
             | Op::RequestCancel { by, .. } => {
                 let is_awake = |s: &u32| {
                     let look = self.clients[*s as usize].look.as_ref();
-                    self.woken[*s as usize] || look.is_none_or(|look| !look.asleep)
+                    self.woken[*s as usize] || look.is_none_or(|look| look.asleep.is_none())
                 };
                 let awake: Vec<u32> = (0..self.sizes.sessions as u32).filter(is_awake).collect();
                 if !awake.is_empty() {
@@ -950,18 +1070,15 @@ impl World {
             Op::RequestCancel { nth, .. } => {
                 let among = if nth.is_multiple_of(4) { self.attempts(place) } else { self.held_of(place) };
                 let Some(a) = pick(among, nth) else { return };
-                let held = self.held.get_mut(&a);
-                let known = self.memory.frontier().request_cancel(self.log[a].lane.0, self.log[a].entry.id);
-                assert_eq!(known, held.is_some());
-                held.into_iter().for_each(|held| held.cancel = true);
-                return;
+                return self.request_cancel(place, a);
             }
             _ if in_callbacks => {
                 let callback = self.client(s).callbacks.remove(0);
                 return self.call_back(s, callback);
             }
             Op::Step { how, .. } if is_busy => return self.go_on(s, how),
-            Op::Step { .. } => return self.insert_claims(s),
+            Op::Step { .. } if self.client(s).open.stale.is_empty() => return self.probe(s),
+            Op::Step { .. } => return self.drop_stale(s),
             Op::Quit { .. } | Op::Abort { .. } => {
                 self.end_refill(s);
                 if self.client(s).look.is_some() {
@@ -980,7 +1097,7 @@ impl World {
             Op::Insert { lane, priority, .. } => {
                 let lane = self.lane(place, lane);
                 let a = self.append(place, lane, i32::from(priority % 3), None, Row::Open);
-                self.client(s).born.push(a);
+                self.client(s).open.born.push(a);
             }
             Op::Look { lanes, want, .. } | Op::Settle { lanes, want, .. } => {
                 let mut wanted: Vec<i32> = self.lanes[place].to_vec();
@@ -989,7 +1106,7 @@ impl World {
                 wanted.truncate(1 + lanes as usize / 6 % 3);
                 let want = 1 + want as usize % 3;
                 let instance = self.instances[place];
-                self.client(s).look = Some(Look { instance, lanes: wanted, at: 0, want, asleep: false });
+                self.client(s).look = Some(Look { instance, lanes: wanted, at: 0, want, asleep: None });
                 if matches!(op, Op::Settle { .. }) {
                     self.settle(s);
                 }
@@ -1006,6 +1123,7 @@ impl World {
                     self.end(s, a, priority.map(|p| i32::from(p % 3)));
                 }
             }
+            Op::Purge { lane, .. } => self.purge(s, self.lane(place, lane)),
             Op::UndoEnd { .. } => self.undo_end(s),
             Op::UndoTake { .. } => self.undo_take(s),
             Op::Commit { shuffle, .. } => self.commit(s, shuffle),
@@ -1049,12 +1167,7 @@ impl World {
                 }
             }
             Op::Distrust { place } => {
-                let instance = self.instances[place as usize % self.sizes.places];
-                self.memory.frontier().distrust(instance);
-                for it in self.log.iter_mut().filter(|it| it.lane.0 == instance) {
-                    it.told |= it.is_visible();
-                }
-                self.wake_instance(instance);
+                self.distrust(self.instances[place as usize % self.sizes.places]);
             }
             Op::Recover { place, nth } => {
                 let place = place as usize % self.sizes.places;
@@ -1083,12 +1196,21 @@ impl World {
                 if self.is_locked(place) {
                     return;
                 }
-                self.wake_instance(instance);
+                let wakes_first = self.step.is_multiple_of(2);
+                if wakes_first {
+                    self.wake_instance(instance);
+                }
                 self.memory.frontier().drop_instance(&mut self.roots[place], instance);
                 assert_eq!(self.roots[place], 0);
                 self.drop_attempts(|lane| lane.0 == instance);
-                let refills = self.clients.iter_mut().filter_map(|client| client.refill.as_mut());
-                refills.filter(|refill| refill.lane.0 == instance).for_each(|refill| refill.orphaned = true);
+                for s in 0..self.clients.len() {
+                    let lane = self.clients[s].refill.as_ref().map(|refill| refill.lane);
+                    let is_lost = lane.is_some_and(|lane| self.slot(lane).is_none());
+                    self.clients[s].refill.iter_mut().for_each(|refill| refill.orphaned |= is_lost);
+                }
+                if !wakes_first {
+                    self.wake_instance(instance);
+                }
                 self.instances[place] = self.instances.iter().max().unwrap() + 1;
             }
             Op::Crash => {
@@ -1102,7 +1224,7 @@ impl World {
                 self.held.clear();
                 self.sleepers.clear();
                 self.woken.fill(false);
-                self.log.iter_mut().for_each(|it| it.told |= it.is_visible());
+                self.log.iter_mut().for_each(Attempt::tell);
             }
             _ => unreachable!(),
         }
@@ -1110,7 +1232,7 @@ impl World {
 
     /// Whether a transaction holds locks that a drop would wait for.
     fn is_locked(&self, place: usize) -> bool {
-        self.clients.iter().any(|c| c.place == place && (c.has_transaction() || !c.callbacks.is_empty()))
+        self.clients.iter().any(|c| c.place == place && !(c.open.is_empty() && c.callbacks.is_empty()))
     }
 
     fn drop_attempts(&mut self, which: impl Fn(LaneKey) -> bool) {
@@ -1205,7 +1327,7 @@ impl World {
                         break;
                     }
                     self.insert_claims(0);
-                    got.extend(self.clients[0].taken.iter().map(|&a| (self.log[a].entry.rank, a)));
+                    got.extend(self.clients[0].open.taken.iter().map(|&a| (self.log[a].entry.rank, a)));
                     self.commit(0, 0);
                     self.run_callbacks(0);
                     self.check();
@@ -1343,13 +1465,7 @@ impl World {
                     "{s} sleeps for no refill"
                 );
             }
-            if queue.is_empty() || self.paused.contains(&lane) {
-                continue;
-            }
-            let frontier = self.memory.frontier();
-            let slot = frontier.lane_slot(lane.0, lane.1).unwrap();
-            if !frontier.lanes[slot as usize].may_have_jobs() {
-                assert!(self.jobs(lane).is_empty());
+            if queue.is_empty() || self.paused.contains(&lane) || self.jobs(lane).is_empty() {
                 continue;
             }
             let looks = |(s, client): (usize, &Client)| {
@@ -1385,6 +1501,7 @@ fn op() -> impl Strategy<Value = Op> {
         40 => n().prop_map(|by| Op::Quit { by }),
         100 => (n(), n(), maybe()).prop_map(|(by, nth, retry)| Op::End { by, nth, retry }),
         20 => (n(), n(), maybe()).prop_map(|(by, nth, priority)| Op::TakeOne { by, nth, priority }),
+        5 => (n(), n()).prop_map(|(by, lane)| Op::Purge { by, lane }),
         10 => n().prop_map(|by| Op::UndoEnd { by }),
         10 => n().prop_map(|by| Op::UndoTake { by }),
         150 => (n(), n()).prop_map(|(by, shuffle)| Op::Commit { by, shuffle }),

@@ -61,6 +61,8 @@ pub struct Running {
     pub claimed: u8,
     /// 1: somebody asked for it to be cancelled.
     pub cancel: u8,
+    /// 1: while it was taken somebody wanted to push it.
+    pub(super) again: u8,
     pub(super) timed: u8,
     pub(super) child: u32,
     pub(super) next: u32,
