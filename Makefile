@@ -54,17 +54,17 @@ core-test: prepare
 	cargo test -p pg_queue_core -p xtask
 
 stage: prepare ## builds for tests: a private server with the extension in target/debug/server
-	cargo build --workspace $(FEATURES)
+	cargo build -p pg_queue -p xtask $(FEATURES)
 	pgrx-tests/stage $(PG_CONFIG) $(TARGET)/debug/libpg_queue.so $(TARGET)/debug/server
 
 stage-release: build
 	pgrx-tests/stage $(PG_CONFIG) $(TARGET)/release/libpg_queue.so $(TARGET)/release/server
 
-demo: stage-release ## shows what it does, on a throw-away server
-	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run -q -p queue-tests --bin demo
+demo: stage-release ## shows what it does, on a throw-away server; ARGS='--files 500' for fewer files
+	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run -q -p queue-tests --bin demo -- $(ARGS)
 
-bench: stage-release ## measures it, on a throw-away server
-	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run -q -p queue-tests --bin bench
+bench: stage-release ## measures it against others, on throw-away servers; ARGS=--quick for a look
+	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- $(ARGS)
 
 prepare:
 	@pgrx-tests/prepare $(ASKED)

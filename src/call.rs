@@ -316,9 +316,9 @@ impl Rows {
     }
 
     /// Adds a row of optional values.
-    pub fn add_options(&self, row: &[Option<Datum>]) -> Result<()> {
-        let mut values: Vec<Datum> = row.iter().map(|v| v.unwrap_or(Datum::from(0))).collect();
-        let mut nulls: Vec<bool> = row.iter().map(Option::is_none).collect();
+    pub fn add_options<const COLUMNS: usize>(&self, row: &[Option<Datum>; COLUMNS]) -> Result<()> {
+        let mut values = row.map(|value| value.unwrap_or(Datum::from(0)));
+        let mut nulls = row.map(|value| value.is_none());
         self.add(&mut values, &mut nulls)
     }
 }

@@ -107,6 +107,10 @@ impl<'a> Source<'a> {
     fn advance(&mut self) {
         loop {
             if let Some(tid) = self.scan.next() {
+                // What this transaction has added is nobody's yet; its commit will push it.
+                if self.scan.is_own() {
+                    continue;
+                }
                 // id, job_id, enqueued_at, lane, priority, attempt, max_attempts, run_at
                 let (values, nulls) = self.scan.columns(8);
                 let rank = Rank { priority: values[4].value() as i32, job_id: values[1].value() as i64 };

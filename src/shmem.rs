@@ -265,7 +265,8 @@ struct LockGuard(*mut pg_sys::LWLock);
 impl LockGuard {
     fn take(lock: *mut pg_sys::LWLock) -> Self {
         // SAFETY: a lock of our tranche, initialized by Postgres; backends that reach this have a PGPROC.
-        unsafe { pg_sys::LWLockAcquire(lock, pg_sys::LWLockMode::LW_EXCLUSIVE) };
+        // Without pgrx's guard, which costs more than the lock: it fails only when a backend holds 200 locks.
+        unsafe { crate::sys::raw::LWLockAcquire(lock, pg_sys::LWLockMode::LW_EXCLUSIVE) };
         Self(lock)
     }
 }
@@ -276,7 +277,7 @@ impl Drop for LockGuard {
         // count already; then there is nothing to release (as pgrx's own guard does).
         unsafe {
             if pg_sys::InterruptHoldoffCount > 0 {
-                pg_sys::LWLockRelease(self.0);
+                crate::sys::raw::LWLockRelease(self.0);
             }
         }
     }

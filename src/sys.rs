@@ -32,6 +32,8 @@ pub mod raw {
 
     // These the bindings have, but behind a guard, or as a Rust function that cannot be a handler.
     unsafe extern "C-unwind" {
+        pub fn LWLockAcquire(lock: *mut pg_sys::LWLock, mode: pg_sys::LWLockMode::Type) -> bool;
+        pub fn LWLockRelease(lock: *mut pg_sys::LWLock);
         pub fn die(signal: c_int);
         pub fn SignalHandlerForConfigReload(signal: c_int);
         pub fn standard_ProcessUtility(

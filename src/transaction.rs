@@ -246,8 +246,7 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
         Step::Lengthened { id, lease } => frontier.lengthen(number, id, lease),
         Step::CancelRequested { lane, ready } => {
             // Its claim may have been rolled back before this commit.
-            if !frontier.request_cancel(number, ready.id)
-                && frontier.doom(&mut instance.deadlines, number, lane, ready)
+            if !frontier.request_cancel(number, ready.id) && frontier.doom(&mut instance.deadlines, number, lane, ready)
             {
                 wake.worker = Some(instance.worker_latch);
             }

@@ -1,46 +1,62 @@
-//! Runs the pgbench scripts of this folder, one after the other, on a throw-away server that is set up as one
-//! in production: `make bench`, or with the words that the names of the scripts should contain:
-//! `cargo run -p queue-tests --bin bench -- WORD… [-- PGBENCH-OPTION…]`.
-//!
-//! `setup.sql` runs before each of them, in a new database.
+//! Measures pg_queue against two others, in one run and in turns: the raw inserts below it (the floor) and the
+//! table with SKIP LOCKED that articles recommend. `make bench`; `docs/benchmark.md` says how to read the answer.
 
-use std::path::Path;
+mod contender;
+mod cpu;
+mod direct;
+mod drive;
+mod options;
+mod plan;
+mod report;
+mod server;
+mod statistics;
+mod targets;
+mod wake;
+mod wal;
 
-use queue_tests::{Cluster, installation};
+use std::process::ExitCode;
 
-/// As many clients as a small machine has use for, long enough for a few checkpoints' worth of noise.
-const DEFAULT_OPTIONS: [&str; 3] = ["--client=4", "--jobs=2", "--time=10"];
+use options::Options;
 
-fn main() {
-    let mut words: Vec<String> = std::env::args().skip(1).collect();
-    let options = match words.iter().position(|word| word == "--") {
-        Some(at) => words.split_off(at).into_iter().skip(1).collect(),
-        None => DEFAULT_OPTIONS.map(str::to_owned).to_vec(),
-    };
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("bench");
-    let read = |path: &Path| std::fs::read_to_string(path).expect("a readable script");
-    let setup = read(&dir.join("setup.sql"));
-    let mut scripts: Vec<_> = std::fs::read_dir(&dir)
-        .expect("the folder of the scripts")
-        .map(|file| file.expect("a file of the folder").path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "pgbench"))
-        .collect();
-    scripts.sort();
+/// What goes wrong ends the run: a benchmark that went on would compare apples and pears.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-    let cluster =
-        Cluster::new().conf("fsync = on").conf("shared_buffers = '256MB'").conf("max_wal_size = '4GB'").start();
-    for script in scripts {
-        let name = script.file_stem().expect("a name").display().to_string();
-        if !words.is_empty() && !words.iter().any(|word| name.contains(word)) {
-            continue;
+fn main() -> ExitCode {
+    let options = match Options::parse() {
+        Ok(Some(options)) => options,
+        Ok(None) => return ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error}\n\n{}", options::USAGE);
+            return ExitCode::from(2);
         }
-        println!("--- {name}");
-        cluster.create_database(&name).batch_execute(&setup).expect("setup.sql runs");
-        // The server's account may not be able to enter this folder.
-        let copy = cluster.dir().join(format!("{name}.pgbench"));
-        std::fs::write(&copy, read(&script)).expect("a writable cluster folder");
-        let mut pgbench = cluster.command("pgbench");
-        pgbench.args(["--no-vacuum", "--protocol=prepared"]).args(&options).arg("--file").arg(copy).arg(&name);
-        print!("{}", installation::output(&mut pgbench));
+    };
+    match run(&options) {
+        Ok(is_reached) if is_reached || !options.check => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("\nbench: {error}");
+            // The driver says "db error", and what the server said is its cause.
+            let mut cause = error.source();
+            while let Some(error) = cause {
+                eprintln!("  {error}");
+                cause = error.source();
+            }
+            ExitCode::from(2)
+        }
     }
+}
+
+/// Measures and reports. Whether all targets were reached.
+fn run(options: &Options) -> Result<bool> {
+    let plan = plan::Plan::new(options)?;
+    let noise = cpu::Noise::begin(plan.postmasters());
+    let results = plan.run(options)?;
+    let others = noise.percent();
+    let wake = if options.wants(wake::NAME) { Some(wake::measure(options)?) } else { None };
+    let direct = if options.wants(direct::NAME) { direct::measure(options)? } else { Vec::new() };
+    report::print(&results, wake.as_ref(), &direct);
+    let targets = targets::judge(&results, wake.as_ref());
+    report::print_targets(&targets);
+    println!("\nOther processes used {others:.0} % of the machine while contenders took turns.");
+    Ok(targets.iter().all(|target| target.is_goal || target.is_reached()))
 }

@@ -1,18 +1,128 @@
-//! Runs demo.sql on a throw-away server and shows each statement with its result.
+//! The demo: makes the documentation of this machine searchable, one job per file, on a throw-away server.
+//!
+//! The [`producer`] enqueues every text file that [`files`] finds. Four [`worker`]s, each a [`process`] of its own,
+//! claim and index them. In the middle one of them is killed, and one job can never succeed.
+//! Nobody looks after either: the lease and the retries do. At the end a search (`report.sql`), and the proof
+//! that each file was indexed exactly once ([`proof`]).
+//!
+//! `make demo`, or with another limit than 5,000 files: `make demo ARGS='--files 500'`.
 
-use std::fs::File;
-use std::path::Path;
+mod files;
+mod process;
+mod producer;
+mod proof;
+mod worker;
+
 use std::process::ExitCode;
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+use queue_tests::Cluster;
+
+use process::Worker;
+
+const DATABASE: &str = "demo";
+const WORKERS: usize = 4;
+const DEFAULT_LIMIT: usize = 5_000;
+
+/// How often the table of the progress gets a line.
+const TICK: Duration = Duration::from_secs(2);
+/// When nothing has changed for so long, something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const SETUP: &str = "
+SELECT queue.create('index_files', max_attempts => 3, backoff => 'constant', backoff_base => '1 second',
+                    lease => '5 seconds');
+-- Nothing here hides a file that is indexed twice: path is not unique.
+CREATE TABLE document (path text, tsv tsvector, job_id bigint, attempt int, indexed_by text);
+CREATE INDEX ON document USING gin (tsv);";
 
 fn main() -> ExitCode {
-    let cluster = queue_tests::Cluster::new().start();
-    cluster.create_database("demo");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("demo/demo.sql");
-    let status = cluster
-        .command("psql")
-        .args(["-X", "--echo-queries", "-v", "ON_ERROR_STOP=1", "-d", "demo"])
-        .stdin(File::open(script).expect("demo.sql"))
-        .status()
-        .expect("psql");
-    if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let limit = match args[..] {
+        ["worker", name] => {
+            let Err(error) = worker::run(name);
+            eprintln!("{name}: {error}");
+            return ExitCode::FAILURE;
+        }
+        [] => Some(DEFAULT_LIMIT),
+        ["--files", number] => number.parse().ok(),
+        _ => None,
+    };
+    let Some(limit) = limit else {
+        eprintln!("Usage: demo [--files NUMBER]");
+        return ExitCode::FAILURE;
+    };
+    if demo(limit) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// From the empty cluster to the proof, and whether it holds.
+fn demo(limit: usize) -> bool {
+    let found = files::find();
+    println!("{} files below the project and {}", found.len(), files::SYSTEM.join(", "));
+    if found.len() > limit {
+        println!("of which only the first {limit}: --files NUMBER sets another limit");
+    }
+    let found = &found[..found.len().min(limit)];
+
+    println!("starting a server");
+    let cluster = Cluster::new().conf("fsync = on").conf("shared_buffers = '128MB'").start();
+    let mut client = cluster.create_database(DATABASE);
+    client.batch_execute(SETUP).expect("queue and table");
+    let mut workers: Vec<Worker> = (1..=WORKERS).map(|number| Worker::start(&cluster, number)).collect();
+    let claims = workers[0].claims();
+    let victim = &workers[0];
+    // A third of what it might do has been done by then.
+    let busy = found.len() / WORKERS / 3;
+
+    let (enqueued, hopeless, killed) = scope(|scope| {
+        let producer = scope.spawn(|| producer::produce(&mut cluster.connect_to(DATABASE), found));
+        let killer = scope.spawn(|| victim.kill_at_work(&cluster, claims, busy));
+        watch(&mut client, || producer.is_finished());
+        // Idle workers hold nothing and may be ended at any time.
+        workers.iter().for_each(|worker| worker.end(&cluster));
+        let (enqueued, hopeless) = producer.join().expect("the producer");
+        (enqueued, hopeless, killer.join().expect("the killer"))
+    });
+    drop(workers);
+    print!("\n{}", cluster.psql_in(DATABASE, include_str!("report.sql")));
+    proof::holds(&mut client, &enqueued, hopeless, killed)
+}
+
+/// Shows the progress until nothing waits or runs any more and `is_over` says that nothing will.
+fn watch(client: &mut Client, is_over: impl Fn() -> bool) {
+    println!("seconds  enqueued  ready  running  retrying  dead  indexed  per second");
+    let start = Instant::now();
+    let (mut before, mut looked, mut changed) = ([0; 6], start, start);
+    loop {
+        sleep(TICK);
+        // First this, then the numbers: what was enqueued before it was over is among them.
+        let is_over = is_over();
+        let row = client
+            .query_one(
+                "SELECT enqueued, ready + scheduled, running, retrying, dead, completed
+                 FROM queue.stats WHERE queue_name = 'index_files'",
+                &[],
+            )
+            .expect("the statistics");
+        let now: [i64; 6] = std::array::from_fn(|column| row.get(column));
+        let [enqueued, ready, running, retrying, dead, completed] = now;
+        let speed = (completed - before[5]) as f64 / looked.elapsed().as_secs_f64();
+        println!(
+            "{:7}  {enqueued:8}  {ready:5}  {running:7}  {retrying:8}  {dead:4}  {completed:7}  {speed:10.0}",
+            start.elapsed().as_secs()
+        );
+        looked = Instant::now();
+        if is_over && ready + running + retrying == 0 {
+            break;
+        }
+        if now != before {
+            (before, changed) = (now, looked);
+        } else if changed.elapsed() > PATIENCE {
+            println!("nothing has changed for {} s: giving up", PATIENCE.as_secs());
+            break;
+        }
+    }
 }

@@ -1,4 +1,19 @@
 //! Tests against real servers, one file per subject. One binary for all of them: it is linked once, runs initdb
 //! once, and its tests run side by side.
 
+mod bad_input;
+mod concurrent;
+mod databases;
+mod fencing;
+mod life;
+mod limits;
+mod protocol;
+mod random;
+mod recovery;
+mod shared;
 mod smoke;
+mod storm;
+mod transactions;
+mod waiting;
+mod waits;
+mod worker;

@@ -57,7 +57,13 @@ fn cancel(call: &Call) -> Result<Option<Datum>> {
                     return Ok(Some(text_datum("cancelled")));
                 }
                 Waiting::InUse if force => return Err(job::in_use(job_id)),
-                Waiting::Running | Waiting::InUse => {}
+                Waiting::Running => {}
+                // A worker may be asked to stop. Who moves the job would leave the request behind.
+                Waiting::InUse => match claim::kind_even_open(&catalog, job.attempt.segment, id) {
+                    Some(claim::Kind::System) => return Err(job::in_use(job_id)),
+                    Some(_) => {}
+                    None => continue,
+                },
                 Waiting::Stale => continue,
             }
         } else if !force {

@@ -44,7 +44,7 @@ pub fn lease_us(lease: Interval) -> Result<i64> {
     if (1_000..=TEN_YEARS).contains(&us) {
         return Ok(us);
     }
-    Err(Error::invalid("lease must be positive").hint("Give a lease between 1 millisecond and 10 years."))
+    Err(Error::invalid("lease must be between 1 millisecond and 10 years"))
 }
 
 /// A span of time that must not be negative, as the time it ends: `None` when that is not in the future.

@@ -107,6 +107,13 @@ fn given(call: &Call) -> Result<Vec<(&'static str, Parameter)>> {
             "backoff_base" | "backoff_max" if call.interval(n).map_or(0, Interval::us) < 0 => {
                 return Err(Error::invalid(format!("{name} cannot be negative")));
             }
+            // Written '-1', which is one second before nothing.
+            "retention" | "dead_retention"
+                if !(call.interval(n).map_or(0, Interval::us) >= 0 || is_for_ever(call, n)) =>
+            {
+                return Err(Error::invalid(format!("{name} cannot be negative"))
+                    .hint("Use '0' to keep nothing, '-1' to keep all for ever."));
+            }
             "rate_period" if call.interval(n).map_or(0, Interval::us) <= 0 => {
                 return Err(Error::invalid("rate_period must be positive"));
             }
@@ -117,6 +124,10 @@ fn given(call: &Call) -> Result<Vec<(&'static str, Parameter)>> {
     Ok(found)
 }
 
+fn is_for_ever(call: &Call, n: usize) -> bool {
+    call.interval(n) == Some(Interval { months: 0, days: 0, time: -1_000_000 })
+}
+
 fn name_of(call: &Call) -> Result<String> {
     let name = call.required("queue_name", call.text(0))?;
     if name.is_empty() || name.chars().count() > 200 {
@@ -124,6 +135,11 @@ fn name_of(call: &Call) -> Result<String> {
             .detail(format!("It has {}.", name.chars().count())));
     }
     Ok(name)
+}
+
+fn exists(name: &str) -> Error {
+    Error::new(error::DUPLICATE, format!("queue \"{name}\" already exists"))
+        .hint("Use queue.alter, or if_not_exists => true.")
 }
 
 /// `queue.create(queue_name, …, if_not_exists)`.
@@ -136,12 +152,11 @@ fn create(call: &Call) -> Result<Option<Datum>> {
         if call.bool(LAST).unwrap_or(false) {
             return change(&catalog, &name, options, &[]);
         }
-        return Err(Error::new(error::DUPLICATE, format!("queue \"{name}\" already exists"))
-            .hint("Use queue.alter, or if_not_exists => true."));
+        return Err(exists(&name));
     }
     let mut columns = vec!["queue_name".to_owned()];
     let mut values = vec!["$1".to_owned()];
-    let mut parameters: Vec<Parameter> = vec![name.into()];
+    let mut parameters: Vec<Parameter> = vec![name.clone().into()];
     for (option, _, default, _) in &OPTIONS[..LAST - FIRST] {
         columns.push((*option).to_owned());
         values.push((*default).to_owned());
@@ -152,15 +167,19 @@ fn create(call: &Call) -> Result<Option<Datum>> {
             values[at] = format!("${}", parameters.len());
         }
     }
-    spi::run(
+    let made = spi::run(
         &format!(
-            "WITH made AS (INSERT INTO queue.queue ({}) VALUES ({}) RETURNING queue_id)
-             INSERT INTO queue.lane (queue_id) SELECT queue_id FROM made",
+            "WITH made AS (INSERT INTO queue.queue ({}) VALUES ({})
+                           ON CONFLICT (queue_name) DO NOTHING RETURNING queue_id)
+             INSERT INTO queue.lane (queue_id) SELECT queue_id FROM made RETURNING lane",
             columns.join(", "),
             values.join(", ")
         ),
         &parameters,
     )?;
+    if made == 0 {
+        return Err(exists(&name));
+    }
     queue::changed(&catalog);
     Ok(None)
 }

@@ -73,12 +73,13 @@ fn end(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) -> Resul
             return Ok(false);
         }
     };
+    // The same words for all, so that queue.errors counts them together.
     let error = if entry.bound != 0 && entry.deadline == i64::MIN {
-        format!("the connection of the worker ended (process {})", entry.pid)
+        "the connection of the worker ended"
     } else {
-        format!("lease expired after {} s (process {})", entry.longest as f64 / 1e6, entry.pid)
+        "the lease expired"
     };
-    end_badly(catalog, outcomes, &held, &Failure::TimedOut { error: &error })?;
+    end_badly(catalog, outcomes, &held, &Failure::TimedOut { error })?;
     Ok(true)
 }
 

@@ -99,6 +99,10 @@ fn start_segment(catalog: &Catalog, segment: u8, from: i64, to: i64, started: &m
     let claims_pkey = Relation::read_index(oids.claim_pkey);
     let mut scan = table.scan(&index, &[Key::after(1, from)], Snapshot::Now);
     while scan.next().is_some() {
+        // Inserted by this very transaction: its commit pushes it, since the cursor has passed.
+        if scan.is_own() {
+            continue;
+        }
         let attempt = Attempt::new(scan.row(), segment);
         let run_at = attempt.run_at().unwrap_or(0);
         let is_claimed = claims.scan(&claims_pkey, &[Key::eq_i64(1, attempt.id())], Snapshot::Now).next().is_some();

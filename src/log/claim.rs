@@ -98,6 +98,16 @@ pub fn find(catalog: &Catalog, segment: u8, id: i64) -> Option<Claim> {
     Some(read(&scan.row()))
 }
 
+/// Who claims the attempt, be it in a transaction that is open: `None` while there is no row.
+pub fn kind_even_open(catalog: &Catalog, segment: u8, id: i64) -> Option<Kind> {
+    let oids = &catalog.segments[segment as usize];
+    let table = Relation::read(oids.claim);
+    let pkey = Relation::read_index(oids.claim_pkey);
+    let mut scan = table.scan(&pkey, &[Key::eq_i64(1, id)], Snapshot::Dirty);
+    scan.next()?;
+    Some(read(&scan.row()).kind)
+}
+
 /// A row of the claims.
 pub fn read(row: &Row) -> Claim {
     Claim {

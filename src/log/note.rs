@@ -41,14 +41,7 @@ impl Kind {
 }
 
 /// Inserts a note. False: the attempt has a successor already, or is being given one; nothing is inserted.
-pub fn insert(
-    catalog: &Catalog,
-    segment: u8,
-    id: i64,
-    kind: Kind,
-    lease: Option<i64>,
-    body: Option<Datum>,
-) -> bool {
+pub fn insert(catalog: &Catalog, segment: u8, id: i64, kind: Kind, lease: Option<i64>, body: Option<Datum>) -> bool {
     let oids = &catalog.segments[segment as usize];
     let table = Relation::write(oids.note);
     let mut rows = NewRows::new(column::COUNT, 1);

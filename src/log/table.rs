@@ -28,6 +28,21 @@ mod raw {
             nulls: *mut bool,
         ) -> pg_sys::HeapTuple;
         pub fn heap_freetuple(tuple: pg_sys::HeapTuple);
+        pub fn heap_fetch(
+            relation: pg_sys::Relation,
+            snapshot: pg_sys::Snapshot,
+            tuple: pg_sys::HeapTuple,
+            buffer: *mut pg_sys::Buffer,
+            #[cfg(not(feature = "pg14"))] keep_buffer: bool,
+        ) -> bool;
+        pub fn heap_copytuple(tuple: pg_sys::HeapTuple) -> pg_sys::HeapTuple;
+        pub fn heap_deform_tuple(
+            tuple: pg_sys::HeapTuple,
+            desc: pg_sys::TupleDesc,
+            values: *mut pg_sys::Datum,
+            nulls: *mut bool,
+        );
+        pub fn ReleaseBuffer(buffer: pg_sys::Buffer);
         pub fn heap_insert(
             relation: pg_sys::Relation,
             tuple: pg_sys::HeapTuple,
@@ -76,7 +91,7 @@ fn envelopes(count: usize, f: impl FnOnce(*mut *mut pg_sys::HeapTupleTableSlot))
 }
 
 /// Most columns a log has.
-pub const COLUMNS: usize = 24;
+pub const COLUMNS: usize = 18;
 
 /// An open table or index.
 pub struct Relation {
@@ -251,26 +266,33 @@ impl Relation {
 
     /// The row at a place, if one is there that this moment's snapshot sees.
     pub fn fetch(&self, tid: Tid) -> Option<Row> {
-        // SAFETY: heap_fetch checks block and line pointer and pins the page; the tuple is copied before
-        // the pin is given back.
-        unsafe {
-            if tid.block() >= self.blocks_cached(tid) {
-                return None;
-            }
-            let mut tuple = pg_sys::HeapTupleData { t_self: tid.0, ..Default::default() };
-            let mut buffer: pg_sys::Buffer = 0;
-            let snapshot = &raw mut pg_sys::SnapshotSelfData;
-            #[cfg(not(feature = "pg14"))]
-            let found = pg_sys::heap_fetch(self.rel, snapshot, &raw mut tuple, &raw mut buffer, false);
-            #[cfg(feature = "pg14")]
-            let found = pg_sys::heap_fetch(self.rel, snapshot, &raw mut tuple, &raw mut buffer);
-            if !found {
-                return None;
-            }
-            let copy = pg_sys::heap_copytuple(&raw mut tuple);
-            pg_sys::ReleaseBuffer(buffer);
-            Some(Row::new(copy, self.desc()))
+        if tid.block() >= self.blocks_cached(tid) {
+            return None;
         }
+        let (rel, desc) = (self.rel, self.desc());
+        let mut row = Row::empty();
+        let to = &raw mut row;
+        // SAFETY: heap_fetch checks block and line pointer and pins the page; the tuple is copied before
+        // the pin is given back. Within the guard there is nothing to drop.
+        let found = unsafe {
+            pg_sys::ffi::pg_guard_ffi_boundary(|| {
+                let mut tuple = pg_sys::HeapTupleData { t_self: tid.0, ..Default::default() };
+                let mut buffer: pg_sys::Buffer = 0;
+                let snapshot = &raw mut pg_sys::SnapshotSelfData;
+                #[cfg(not(feature = "pg14"))]
+                let found = raw::heap_fetch(rel, snapshot, &raw mut tuple, &raw mut buffer, false);
+                #[cfg(feature = "pg14")]
+                let found = raw::heap_fetch(rel, snapshot, &raw mut tuple, &raw mut buffer);
+                if found {
+                    let copy = raw::heap_copytuple(&raw mut tuple);
+                    raw::ReleaseBuffer(buffer);
+                    raw::heap_deform_tuple(copy, desc, (*to).values.as_mut_ptr(), (*to).nulls.as_mut_ptr());
+                    (*to).tuple = copy;
+                }
+                found
+            })
+        };
+        found.then_some(row)
     }
 
     /// The number of blocks, asked only when the place may lie beyond the end: reading there is an error.
@@ -398,10 +420,15 @@ pub struct Row {
 }
 
 impl Row {
+    fn empty() -> Self {
+        Self { tuple: ptr::null_mut(), values: [Datum::from(0); COLUMNS], nulls: [true; COLUMNS] }
+    }
+
     /// # Safety
     /// `tuple` is a tuple of this descriptor in Postgres's memory, now owned by the row.
     unsafe fn new(tuple: pg_sys::HeapTuple, desc: pg_sys::TupleDesc) -> Self {
-        let mut row = Self { tuple, values: [Datum::from(0); COLUMNS], nulls: [true; COLUMNS] };
+        let mut row = Self::empty();
+        row.tuple = tuple;
         // SAFETY: no log has more than COLUMNS columns.
         unsafe {
             assert!((*desc).natts as usize <= COLUMNS, "a log has more columns than COLUMNS");
@@ -439,8 +466,10 @@ impl Row {
 
 impl Drop for Row {
     fn drop(&mut self) {
-        // SAFETY: owned by the row.
-        unsafe { pg_sys::heap_freetuple(self.tuple) };
+        if !self.tuple.is_null() {
+            // SAFETY: owned by the row.
+            unsafe { pg_sys::heap_freetuple(self.tuple) };
+        }
     }
 }
 
@@ -582,6 +611,19 @@ impl<'a> Scan<'a> {
                 std::slice::from_raw_parts((*self.slot).tts_values, count),
                 std::slice::from_raw_parts((*self.slot).tts_isnull, count),
             )
+        }
+    }
+
+    /// Whether this very transaction inserted the row which `next` found.
+    pub fn is_own(&self) -> bool {
+        if !crate::sys::has_xid() {
+            return false;
+        }
+        // SAFETY: the slot holds a tuple of the heap, with its header.
+        unsafe {
+            let mut should_free = false;
+            let tuple = pg_sys::ExecFetchSlotHeapTuple(self.slot, false, &raw mut should_free);
+            pg_sys::TransactionIdIsCurrentTransactionId(pg_sys::HeapTupleHeaderGetXmin((*tuple).t_data))
         }
     }
 

@@ -83,3 +83,31 @@ pub fn remove(buckets: &mut [Bucket], instance: u32, id: i64) {
     }
     buckets[hole] = Bucket::default();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_map(steps in prop::collection::vec((1u32..3, 0i64..12, any::<bool>()), 0..400)) {
+            let mut buckets = vec![Bucket::default(); buckets_for(8)];
+            let mut model = std::collections::BTreeMap::new();
+            for (n, (instance, id, add)) in steps.into_iter().enumerate() {
+                let key = (instance, id);
+                if !add {
+                    remove(&mut buckets, instance, id);
+                    model.remove(&key);
+                } else if model.len() < 8 && !model.contains_key(&key) {
+                    insert(&mut buckets, instance, id, n as u32);
+                    model.insert(key, n as u32);
+                }
+                for key in (1..3).flat_map(|instance| (0..12).map(move |id| (instance, id))) {
+                    prop_assert_eq!(find(&buckets, key.0, key.1), model.get(&key).copied());
+                }
+                prop_assert_eq!(buckets.iter().filter(|bucket| !bucket.is_empty()).count(), model.len());
+            }
+        }
+    }
+}

@@ -141,7 +141,7 @@ pub enum Take {
     Refilling,
     /// Nothing is ready.
     Empty,
-    /// `running` is full.
+    /// There is a job, but `running` is full. No wake-up will tell when it no longer is: do not wait.
     Full,
     /// No slot for the lane: all are in use by waiters or refillers.
     NoLane,
@@ -260,7 +260,8 @@ impl Frontier<'_> {
     }
 
     /// Makes memory doubt itself: every lane of the instance is read again from its index. For changes
-    /// that no commit callback of ours saw; those who wait must look too: [`Self::wake_any_lane`].
+    /// that no commit callback of ours saw; who waits where they were made must look too: [`Self::pass_on`],
+    /// or [`Self::wake_any_lane`].
     pub fn distrust(&mut self, instance: u32) {
         for slot in 0..self.lanes.len() {
             let lane = &mut self.lanes[slot];
@@ -320,8 +321,8 @@ impl Frontier<'_> {
         if self.lanes[slot as usize].paused != 0 { None } else { self.wake_first(slot) }
     }
 
-    /// `push` that wakes nobody: for the later jobs of a large commit, whose first ones have woken some, who
-    /// wake the next when they find jobs left.
+    /// `push` that wakes nobody: for the later jobs of a large commit, when the first ones *in this lane* have
+    /// woken somebody, in the same hold of the lock; he wakes the next when he finds jobs left.
     pub fn push_quietly(&mut self, instance: u32, lane: i32, entry: Ready) {
         self.learn(instance, lane, entry);
     }
@@ -424,7 +425,8 @@ impl Frontier<'_> {
     }
 
     /// Begins to wait for lanes (each with whether its queue is paused) in which `take` found nothing:
-    /// for a job in any of them, and for the end of the refills that are under way there.
+    /// for a job in any of them, and for the end of the refills that are under way there. A session that was
+    /// woken and now waits for other lanes than those it was to look at calls [`Self::stop_waiting`] first.
     pub fn wait(&mut self, session: u32, instance: u32, lanes: &[(i32, bool)]) -> Wait {
         self.delist(session);
         let (mut look, mut for_refill) = (false, false);
@@ -614,7 +616,8 @@ impl Frontier<'_> {
     }
 
     /// The claim of a taken attempt is committed: the lease starts. An extension that was granted before
-    /// holds.
+    /// holds. To be called before [`Self::ended`] when one transaction did both: what has ended may be taken
+    /// by another, who finds it stale.
     pub fn claimed(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, lease: i64, deadline: i64, bound: bool) {
         let Some(slot) = self.running_slot(instance, id) else { return };
         let entry = &mut self.running[slot as usize];

@@ -645,7 +645,8 @@ impl World {
         let fits = self.held.len() < self.sizes.running;
         assert_eq!(self.memory.frontier().doom(&mut self.roots[place], lane.0, lane.1, entry), fits);
         if fits {
-            let doomed = Held { state: State::Running, session: None, deadline: i64::MIN, cancel: true, ..Held::taken(0) };
+            let doomed =
+                Held { state: State::Running, session: None, deadline: i64::MIN, cancel: true, ..Held::taken(0) };
             self.held.insert(a, doomed);
         }
     }
@@ -1501,7 +1502,7 @@ fn op() -> impl Strategy<Value = Op> {
         40 => n().prop_map(|by| Op::Quit { by }),
         100 => (n(), n(), maybe()).prop_map(|(by, nth, retry)| Op::End { by, nth, retry }),
         20 => (n(), n(), maybe()).prop_map(|(by, nth, priority)| Op::TakeOne { by, nth, priority }),
-        5 => (n(), n()).prop_map(|(by, lane)| Op::Purge { by, lane }),
+        12 => (n(), n()).prop_map(|(by, lane)| Op::Purge { by, lane }),
         10 => n().prop_map(|by| Op::UndoEnd { by }),
         10 => n().prop_map(|by| Op::UndoTake { by }),
         150 => (n(), n()).prop_map(|(by, shuffle)| Op::Commit { by, shuffle }),
@@ -1523,7 +1524,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_promise_holds_after_every_step(sizes in sizes(), ops in prop::collection::vec(op(), 1..400)) {
@@ -1534,4 +1535,232 @@ proptest! {
         }
         world.drain();
     }
+}
+
+// ---- found mistakes --------------------------------------------------------------------------------
+
+fn memory(ready: usize, lanes: usize) -> Memory {
+    Memory::new(Sizes { ready, running: 4, lanes, sessions: 6, places: 1, busy_lanes: lanes })
+}
+
+/// The first attempt of the `n`th job.
+fn job(n: i64) -> Ready {
+    let job_id = id::job(0, n);
+    Ready { rank: Rank { priority: 0, job_id }, id: id::first_attempt(job_id, 0), place: Place::default() }
+}
+
+/// Lets session 5 read a lane to its end.
+fn read(frontier: &mut Frontier<'_>, lane: i32, found: &[Ready]) {
+    assert!(frontier.refill_begin(1, lane, 5).is_some());
+    frontier.refill_push(1, lane, 5, found, Rank::MAX);
+    assert!(frontier.refill_end(1, lane, 5));
+}
+
+fn take_one(frontier: &mut Frontier<'_>, lane: i32, owner: u32) -> Take {
+    frontier.take(1, lane, owner, 0, &mut [Ready::default()])
+}
+
+const ONE: Take = Take::Some { taken: 1, refill: false };
+
+#[test]
+fn to_wait_for_more_lanes_than_there_are_slots_is_refused() {
+    let mut memory = memory(2, 1);
+    let mut frontier = memory.frontier();
+    for is_paused in [false, true] {
+        for lane in [1, 2] {
+            while take_one(&mut frontier, lane, 0) == Take::Refill {
+                read(&mut frontier, lane, &[]);
+            }
+        }
+        // The second lane must not take the first one's slot, nor may this be asked again and again.
+        assert_eq!(frontier.wait(0, 1, &[(1, is_paused), (2, is_paused)]), Wait::NoLane);
+        assert_eq!(frontier.wake_any_lane(1), None);
+    }
+}
+
+#[test]
+fn a_session_that_must_look_again_stands_in_no_list() {
+    let mut memory = memory(2, 1);
+    let mut frontier = memory.frontier();
+    read(&mut frontier, 1, &[]);
+    assert_eq!(frontier.wait(0, 1, &[(1, false)]), Wait::Sleep);
+    frontier.distrust(1);
+    assert_eq!(frontier.wait(0, 1, &[(1, false)]), Wait::Look);
+    assert_eq!(frontier.push(1, 1, job(1)), None);
+}
+
+#[test]
+fn a_wake_up_is_passed_on_in_the_lane_it_was_for() {
+    let mut memory = memory(4, 2);
+    let mut frontier = memory.frontier();
+    read(&mut frontier, 1, &[]);
+    read(&mut frontier, 2, &[]);
+    assert_eq!(frontier.wait(0, 1, &[(1, false), (2, false)]), Wait::Sleep);
+    assert_eq!(frontier.wait(1, 1, &[(1, false)]), Wait::Sleep);
+    assert_eq!(frontier.wait(2, 1, &[(1, false)]), Wait::Sleep);
+    assert_eq!(frontier.wait(3, 1, &[(2, false)]), Wait::Sleep);
+    assert_eq!(frontier.push(1, 2, job(1)), Some(0));
+    assert_eq!(frontier.push(1, 1, job(2)), Some(1));
+    // The first lane has a job and a sleeper too, but somebody is on his way there.
+    assert_eq!(frontier.stop_waiting(0), Some(3));
+}
+
+#[test]
+fn who_was_woken_for_one_lane_and_got_a_job_from_another_passes_the_wake_up_on() {
+    let mut memory = memory(4, 2);
+    let mut frontier = memory.frontier();
+    read(&mut frontier, 1, &[]);
+    read(&mut frontier, 2, &[]);
+    assert_eq!(frontier.wait(0, 1, &[(1, false), (2, false)]), Wait::Sleep);
+    assert_eq!(frontier.wait(1, 1, &[(2, false)]), Wait::Sleep);
+    assert_eq!(frontier.push(1, 2, job(1)), Some(0));
+    assert_eq!(frontier.push(1, 1, job(2)), None);
+    assert_eq!(take_one(&mut frontier, 1, 0), ONE);
+    assert_eq!(frontier.stop_waiting(0), Some(1));
+}
+
+#[test]
+fn a_refill_that_is_given_up_wakes_who_relied_on_it() {
+    let mut memory = memory(2, 1);
+    let mut frontier = memory.frontier();
+    read(&mut frontier, 1, &[]);
+    assert_eq!(frontier.wait(0, 1, &[(1, false)]), Wait::Sleep);
+    assert_eq!(frontier.wait(1, 1, &[(1, false)]), Wait::Sleep);
+    // A job comes that only the index knows. Session 0 is told, finds a refill under way, and gives up.
+    frontier.distrust(1);
+    assert_eq!(frontier.pass_on(1, 1), Some(0));
+    assert!(frontier.refill_begin(1, 1, 2).is_some());
+    assert_eq!(take_one(&mut frontier, 1, 0), Take::Refilling);
+    assert_eq!(frontier.wait(0, 1, &[(1, false)]), Wait::Sleep);
+    assert_eq!(frontier.stop_waiting(0), None);
+    // Now the refiller goes too. Nothing is in memory, nobody waits for a refill; still, one must look.
+    assert_eq!(frontier.refill_abandon(2), Some((1, 1)));
+    assert_eq!(frontier.refill_wake(1, 1), None);
+    assert_eq!(frontier.pass_on(1, 1), Some(1));
+}
+
+#[test]
+fn who_waits_for_a_refill_is_woken_by_a_job_elsewhere() {
+    let mut memory = memory(2, 2);
+    let mut frontier = memory.frontier();
+    read(&mut frontier, 2, &[]);
+    assert!(frontier.refill_begin(1, 1, 5).is_some());
+    assert_eq!(take_one(&mut frontier, 1, 0), Take::Refilling);
+    assert_eq!(frontier.wait(0, 1, &[(1, false), (2, false)]), Wait::Sleep);
+    assert_eq!(frontier.push(1, 2, job(1)), Some(0));
+}
+
+#[test]
+fn a_refill_reads_on_while_what_fills_ready_ranks_behind() {
+    let mut memory = memory(2, 1);
+    let mut frontier = memory.frontier();
+    read(&mut frontier, 1, &[job(8), job(9)]);
+    frontier.distrust(1);
+    assert!(frontier.refill_begin(1, 1, 5).is_some());
+    // The first rows are claimed: a chunk without a find must not end the refill.
+    assert!(frontier.refill_push(1, 1, 5, &[], job(4).rank.before()));
+    assert!(frontier.refill_push(1, 1, 5, &[job(4)], job(5).rank.before()));
+    assert!(!frontier.refill_push(1, 1, 5, &[job(5)], job(8).rank.before()));
+    assert!(frontier.refill_end(1, 1, 5));
+    assert_eq!(frontier.lane_state(1, 1), Some((2, job(8).rank.before())));
+}
+
+#[test]
+fn a_refiller_whose_lane_was_forgotten_cannot_end_the_refill_of_another() {
+    let mut memory = memory(2, 1);
+    let mut frontier = memory.frontier();
+    assert!(frontier.refill_begin(1, 1, 0).is_some());
+    frontier.drop_instance(&mut 0, 1);
+    assert!(frontier.refill_begin(1, 1, 1).is_some());
+    assert!(!frontier.refill_push(1, 1, 0, &[], Rank::MAX));
+    assert!(!frontier.refill_end(1, 1, 0));
+    assert_eq!(frontier.refill_abandon(0), None);
+    assert!(frontier.refill_end(1, 1, 1));
+    assert_eq!(frontier.lane_state(1, 1), Some((0, Rank::MIN)));
+}
+
+#[test]
+fn a_stale_attempt_gives_way_to_the_living_one_of_its_job() {
+    let mut memory = memory(2, 1);
+    let mut frontier = memory.frontier();
+    let old = job(1);
+    let new = Ready { id: id::attempt(0, 7, 0), ..old };
+    read(&mut frontier, 1, &[old]);
+    frontier.push(1, 1, new);
+    frontier.push(1, 1, old);
+    let mut out = [Ready::default(); 2];
+    assert!(matches!(frontier.take(1, 1, 0, 0, &mut out), Take::Some { taken: 1, .. }));
+    assert_eq!(out[0], new);
+}
+
+#[test]
+fn an_attempt_read_while_its_taker_drops_it_is_not_lost() {
+    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let mut frontier = memory.frontier();
+    read(&mut frontier, 1, &[job(1)]);
+    // The taker finds a claim in the log. Then that is rolled back, and a refill passes by.
+    assert_eq!(take_one(&mut frontier, 1, 0), ONE);
+    frontier.distrust(1);
+    read(&mut frontier, 1, &[job(1)]);
+    frontier.discard_stale(root, 1, job(1).id);
+    assert_eq!(take_one(&mut frontier, 1, 0), ONE);
+}
+
+#[test]
+fn a_bound_claim_falls_due_although_its_connection_ended_while_another_was_ending_it() {
+    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let mut frontier = memory.frontier();
+    read(&mut frontier, 1, &[job(1)]);
+    assert_eq!(take_one(&mut frontier, 1, 3), ONE);
+    frontier.claimed(root, 1, job(1).id, 10, 1000, true);
+    assert!(matches!(frontier.end(root, 1, job(1).id, 4), super::End::Yours(_)));
+    assert_eq!(frontier.session_ended(root, 1, 3), 0);
+    frontier.unend(root, 1, job(1).id);
+    assert_eq!(frontier.next_deadline(*root), Some(i64::MIN));
+}
+
+#[test]
+fn an_extension_before_the_commit_of_the_claim_holds() {
+    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let mut frontier = memory.frontier();
+    read(&mut frontier, 1, &[job(1)]);
+    assert_eq!(take_one(&mut frontier, 1, 0), ONE);
+    frontier.extend(root, 1, job(1).id, 500, 5000);
+    frontier.claimed(root, 1, job(1).id, 10, 1000, false);
+    assert_eq!(frontier.next_deadline(*root), Some(5000));
+}
+
+#[test]
+fn a_doomed_attempt_can_be_taken_and_cancelled_but_not_ended_or_extended() {
+    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let mut frontier = memory.frontier();
+    read(&mut frontier, 1, &[job(1)]);
+    assert_eq!(take_one(&mut frontier, 1, 0), ONE);
+    assert!(frontier.request_cancel(1, job(1).id));
+    assert_eq!(frontier.give_back(root, 1, job(1).id), None);
+    // Nobody claimed it: an outcome without a claim would let it run once more.
+    assert!(matches!(frontier.end(root, 1, job(1).id, 0), super::End::Unknown));
+    assert!(frontier.extend(root, 1, job(1).id, 5, 5).is_none());
+    // Who tries to cancel it and fails leaves it as it was.
+    for _ in 0..2 {
+        assert_eq!(frontier.next_deadline(*root), Some(i64::MIN));
+        assert_eq!(frontier.take_one(root, 1, 1, 2, 0, job(1)), TakeOne::Taken);
+        assert_eq!(frontier.next_deadline(*root), None);
+        assert!(matches!(frontier.end(root, 1, job(1).id, 2), super::End::Yours(_)));
+        frontier.unend(root, 1, job(1).id);
+        frontier.give_back(root, 1, job(1).id);
+    }
+}
+
+#[test]
+fn the_end_of_session_zero_is_not_the_end_of_sessions_unknown() {
+    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let mut frontier = memory.frontier();
+    read(&mut frontier, 1, &[job(1)]);
+    assert_eq!(take_one(&mut frontier, 1, 3), ONE);
+    frontier.claimed(root, 1, job(1).id, 10, 1000, true);
+    assert_eq!(frontier.session_ended(root, 1, 3), 1);
+    frontier.extend(root, 1, job(1).id, 500, 5000);
+    assert_eq!(frontier.session_ended(root, 1, 0), 0);
+    assert_eq!(frontier.next_deadline(*root), Some(5000));
 }

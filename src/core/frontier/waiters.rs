@@ -3,6 +3,10 @@
 //! A session waits for at most [`LANES`] lanes at once and stands in the list of each. Being woken
 //! takes it out of all lists, so that one job wakes one sleeper. Links are node numbers plus one;
 //! zero is none.
+//!
+//! Invariant: where somebody sleeps although there is a job (and the lane is not paused), somebody else
+//! was woken for this lane and has not stopped waiting, or is refilling it. So whoever stops waiting hands
+//! on the wake-up in the lane it was for, and whoever ends a refill passes on, however it ended.
 
 use super::Frontier;
 

@@ -1,0 +1,165 @@
+//! pg_queue, as a program uses it.
+
+use postgres::{Client, Statement};
+
+use crate::Result;
+use crate::contender::{Contender, Payload, Work, Worker};
+use crate::server::Server;
+
+/// Jobs that are always there are found at the first look; so many empty answers mean that something is broken.
+const MOST_LOOKS: usize = 10_000;
+
+/// The queue.
+const QUEUE: &str = "bench";
+
+/// A server with a queue.
+pub struct Ours(Server);
+
+impl Ours {
+    /// Makes the queue; `options` is SQL, such as `retention => '0'`.
+    pub fn new(server: Server, options: &str) -> Result<Self> {
+        server.execute(&format!("SELECT queue.create('{QUEUE}', {options})"))?;
+        Ok(Self(server))
+    }
+
+    /// Puts so many jobs into the queue.
+    pub fn fill(self, jobs: usize) -> Result<Self> {
+        /// Jobs in one transaction.
+        const AT_ONCE: usize = 10_000;
+        let mut client = self.0.connect(false)?;
+        let sql = "SELECT count(*) FROM queue.enqueue_many($1, array_fill($2::jsonb, ARRAY[$3::int]))";
+        let fill = client.prepare(sql)?;
+        for first in (0..jobs).step_by(AT_ONCE) {
+            let count = (jobs - first).min(AT_ONCE) as i32;
+            client.query(&fill, &[&QUEUE, &Payload::new(), &count])?;
+        }
+        Ok(self)
+    }
+}
+
+impl Contender for Ours {
+    fn server(&self) -> &Server {
+        &self.0
+    }
+
+    fn worker(&self, work: Work) -> Result<Box<dyn Worker>> {
+        let mut client = self.0.connect(work.is_durable)?;
+        let claim = client.prepare("SELECT id, payload FROM queue.claim($1, $2)")?;
+        if work.batch == 1 {
+            return Ok(Box::new(Single {
+                payload: Payload::new(),
+                enqueue: client.prepare("SELECT queue.enqueue($1, $2)")?,
+                claim,
+                complete: client.prepare("SELECT queue.complete($1)")?,
+                client,
+            }));
+        }
+        Ok(Box::new(Batch {
+            payloads: Payload::many(work.batch),
+            // The floor tells how many, not which; so does this.
+            enqueue: client.prepare("SELECT count(*) FROM queue.enqueue_many($1, $2)")?,
+            claim,
+            complete: client.prepare("SELECT count(*) FROM queue.complete_many($1)")?,
+            client,
+        }))
+    }
+}
+
+struct Single {
+    client: Client,
+    payload: Payload,
+    enqueue: Statement,
+    claim: Statement,
+    complete: Statement,
+}
+
+impl Worker for Single {
+    fn live(&mut self) -> Result<u64> {
+        self.client.query_one(&self.enqueue, &[&QUEUE, &self.payload])?;
+        for _ in 0..MOST_LOOKS {
+            if let Some(job) = self.client.query_opt(&self.claim, &[&QUEUE, &1])? {
+                let id: i64 = job.try_get(0)?;
+                self.client.execute(&self.complete, &[&id])?;
+                return Ok(1);
+            }
+        }
+        Err("a queue with jobs gives none".into())
+    }
+}
+
+struct Batch {
+    client: Client,
+    payloads: Vec<Payload>,
+    enqueue: Statement,
+    claim: Statement,
+    complete: Statement,
+}
+
+impl Worker for Batch {
+    fn live(&mut self) -> Result<u64> {
+        self.client.query(&self.enqueue, &[&QUEUE, &self.payloads])?;
+        let mut left = self.payloads.len();
+        for _ in 0..MOST_LOOKS {
+            let jobs = self.client.query(&self.claim, &[&QUEUE, &(left as i32)])?;
+            if !jobs.is_empty() {
+                let ids = jobs.iter().map(|job| job.try_get(0)).collect::<std::result::Result<Vec<i64>, _>>()?;
+                self.client.query(&self.complete, &[&ids])?;
+                left -= ids.len();
+            }
+            if left == 0 {
+                return Ok(self.payloads.len() as u64);
+            }
+        }
+        Err("a queue with jobs gives none".into())
+    }
+}
+
+/// pg_queue in a worker's loop: the call that claims the next job completes the one before.
+pub struct Loop(pub Ours);
+
+impl Contender for Loop {
+    fn server(&self) -> &Server {
+        self.0.server()
+    }
+
+    fn worker(&self, work: Work) -> Result<Box<dyn Worker>> {
+        let mut client = self.0.0.connect(work.is_durable)?;
+        Ok(Box::new(LoopWorker {
+            payload: Payload::new(),
+            enqueue: client.prepare("SELECT queue.enqueue($1, $2)")?,
+            claim: client.prepare("SELECT id, payload FROM queue.claim($1, completed => $2)")?,
+            done: Vec::new(),
+            client,
+        }))
+    }
+}
+
+struct LoopWorker {
+    client: Client,
+    payload: Payload,
+    enqueue: Statement,
+    claim: Statement,
+    done: Vec<i64>,
+}
+
+impl Worker for LoopWorker {
+    fn live(&mut self) -> Result<u64> {
+        self.client.query_one(&self.enqueue, &[&QUEUE, &self.payload])?;
+        for _ in 0..MOST_LOOKS {
+            let job = self.client.query_opt(&self.claim, &[&QUEUE, &self.done])?;
+            self.done.clear();
+            if let Some(job) = job {
+                self.done.push(job.try_get(0)?);
+                return Ok(1);
+            }
+        }
+        Err("a queue with jobs gives none".into())
+    }
+}
+
+impl Drop for LoopWorker {
+    /// The last job, so that nothing is left running.
+    fn drop(&mut self) {
+        let _ = self.client.execute("SELECT queue.complete_many($1)", &[&self.done]);
+    }
+}

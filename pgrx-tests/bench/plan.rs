@@ -1,0 +1,219 @@
+//! What is measured: cells, in each of which contenders do the same work and can be compared. They take turns,
+//! round by round, so that whatever disturbs the machine disturbs all of them.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use crate::Result;
+use crate::contender::{Articles, Contender, Floor, Loop, Ours, Work};
+use crate::drive::{Sample, drive};
+use crate::options::Options;
+use crate::server::Server;
+
+/// The contenders. Each has its own server.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Who {
+    /// pg_queue, a queue with default settings.
+    Ours,
+    /// The same, but nothing of ended jobs is kept.
+    Unkept,
+    /// pg_queue, each claim completing the job before.
+    Loop,
+    /// The raw inserts.
+    Floor,
+    /// SKIP LOCKED with a backlog, as ANALYZE leaves it.
+    Articles,
+    /// SKIP LOCKED with a backlog, its index scan forced.
+    ArticlesIndex,
+    /// pg_queue with few jobs waiting.
+    Shallow,
+    /// pg_queue with many jobs waiting.
+    Deep,
+}
+
+/// Jobs that wait in the articles' table.
+const BACKLOG: usize = 200_000;
+/// Jobs that wait in a shallow queue.
+const SHALLOW: usize = 1_000;
+/// Jobs that wait in a deep queue.
+const DEEP: usize = 1_000_000;
+
+impl Who {
+    /// As it is called in results and in `--only`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "ours",
+            Self::Unkept => "ours-retention-0",
+            Self::Loop => "loop",
+            Self::Floor => "floor",
+            Self::Articles => "articles",
+            Self::ArticlesIndex => "articles-index",
+            Self::Shallow => "shallow",
+            Self::Deep => "deep",
+        }
+    }
+
+    fn set_up(self, options: &Options) -> Result<Box<dyn Contender>> {
+        const DEFAULTS: &str = "if_not_exists => false";
+        eprintln!("setting up {}", self.name());
+        let ours = |options| Ours::new(Server::with_extension()?, options);
+        Ok(match self {
+            Self::Ours => Box::new(ours(DEFAULTS)?),
+            Self::Unkept => Box::new(ours("retention => '0', dead_retention => '0'")?),
+            Self::Loop => Box::new(Loop(ours(DEFAULTS)?)),
+            Self::Floor => Box::new(Floor::new(Server::plain())?),
+            Self::Articles => Box::new(Articles::new(Server::plain(), BACKLOG, false)?),
+            Self::ArticlesIndex => Box::new(Articles::new(Server::plain(), BACKLOG, true)?),
+            Self::Shallow => Box::new(ours(DEFAULTS)?.fill(SHALLOW)?),
+            Self::Deep => Box::new(ours(DEFAULTS)?.fill(if options.quick { DEEP / 5 } else { DEEP })?),
+        })
+    }
+}
+
+/// Contenders that do the same.
+pub struct Cell {
+    /// As it is called in results and in `--only`.
+    pub name: &'static str,
+    /// What it shows.
+    pub title: &'static str,
+    clients: usize,
+    work: Work,
+    who: &'static [Who],
+}
+
+const SINGLE: Work = Work { batch: 1, is_durable: false };
+const BATCH: Work = Work { batch: 100, is_durable: false };
+
+const CELLS: &[Cell] = &[
+    Cell {
+        name: "single",
+        title: "one job per transaction, 4 clients",
+        clients: 4,
+        work: SINGLE,
+        who: &[Who::Ours, Who::Floor, Who::Unkept, Who::Articles, Who::ArticlesIndex, Who::Loop],
+    },
+    Cell {
+        name: "batch-2",
+        title: "100 jobs per transaction, 2 clients",
+        clients: 2,
+        work: BATCH,
+        who: &[Who::Ours, Who::Floor, Who::Unkept],
+    },
+    Cell {
+        name: "batch-4",
+        title: "100 jobs per transaction, 4 clients",
+        clients: 4,
+        work: BATCH,
+        who: &[Who::Ours, Who::Floor, Who::Unkept, Who::ArticlesIndex],
+    },
+    Cell {
+        name: "durable-single",
+        title: "one job per transaction, 4 clients, synchronous_commit = on",
+        clients: 4,
+        work: Work { is_durable: true, ..SINGLE },
+        who: &[Who::Ours, Who::Floor, Who::ArticlesIndex],
+    },
+    Cell {
+        name: "durable-batch",
+        title: "100 jobs per transaction, 4 clients, synchronous_commit = on",
+        clients: 4,
+        work: Work { is_durable: true, ..BATCH },
+        who: &[Who::Ours, Who::Floor],
+    },
+    Cell {
+        name: "depth-single",
+        title: "1,000 and 1,000,000 jobs waiting (--quick: 200,000), one job per transaction, 4 clients",
+        clients: 4,
+        work: SINGLE,
+        who: &[Who::Shallow, Who::Deep],
+    },
+    Cell {
+        name: "depth-batch",
+        title: "1,000 and 1,000,000 jobs waiting (--quick: 200,000), 100 jobs per transaction, 4 clients",
+        clients: 4,
+        work: BATCH,
+        who: &[Who::Shallow, Who::Deep],
+    },
+];
+
+/// The cells that are wanted, and the servers for them.
+pub struct Plan {
+    turns: Vec<(&'static Cell, Vec<Who>)>,
+    contenders: HashMap<Who, Box<dyn Contender>>,
+}
+
+impl Plan {
+    /// Sets up all contenders that are wanted.
+    pub fn new(options: &Options) -> Result<Self> {
+        let is_wanted = |cell: &Cell, who: &Who| options.wants(&format!("{}/{}", cell.name, who.name()));
+        let turns: Vec<(&Cell, Vec<Who>)> = CELLS
+            .iter()
+            .map(|cell| (cell, cell.who.iter().copied().filter(|who| is_wanted(cell, who)).collect::<Vec<_>>()))
+            .filter(|(_, who)| !who.is_empty())
+            .collect();
+        let mut contenders = HashMap::new();
+        for &who in turns.iter().flat_map(|(_, who)| who) {
+            if let Entry::Vacant(free) = contenders.entry(who) {
+                free.insert(who.set_up(options)?);
+            }
+        }
+        Ok(Self { turns, contenders })
+    }
+
+    /// Lets them take turns.
+    pub fn run(&self, options: &Options) -> Result<Results> {
+        let mut results = Results(Vec::new());
+        for (cell, who) in &self.turns {
+            results.0.push((cell, who.iter().map(|&who| (who, Vec::new())).collect()));
+        }
+        for round in 0..if self.turns.is_empty() { 0 } else { options.rounds } {
+            eprint!("round {} of {}:", round + 1, options.rounds);
+            for (cell, rows) in &mut results.0 {
+                eprint!(" {}", cell.name);
+                // Nobody is always first.
+                let count = rows.len();
+                for n in 0..count {
+                    let (who, samples) = &mut rows[(n + round) % count];
+                    let contender = self.contenders[who].as_ref();
+                    let sample = drive(contender, cell.work, cell.clients, options.turn);
+                    if sample.is_err() {
+                        eprintln!(
+                            "\n{} failed; the end of its server's log:\n{}",
+                            who.name(),
+                            contender.server().log_end()
+                        );
+                    }
+                    samples.push(sample?);
+                }
+            }
+            eprintln!();
+        }
+        Ok(results)
+    }
+
+    /// The first processes of all servers.
+    pub fn postmasters(&self) -> Vec<i32> {
+        self.contenders.values().map(|contender| contender.server().postmaster()).collect()
+    }
+}
+
+/// A contender with one sample per round.
+pub type Row = (Who, Vec<Sample>);
+
+/// For each cell its contenders.
+pub struct Results(pub Vec<(&'static Cell, Vec<Row>)>);
+
+impl Results {
+    /// The samples of a contender in a cell; none when it was not measured.
+    pub fn samples(&self, cell: &str, who: Who) -> &[Sample] {
+        let found =
+            self.0.iter().find(|(c, _)| c.name == cell).and_then(|(_, rows)| rows.iter().find(|(w, _)| *w == who));
+        found.map_or(&[], |(_, samples)| samples)
+    }
+
+    /// A figure of one contender over that of another, round by round.
+    pub fn ratios(&self, cell: &str, (one, other): (Who, Who), figure: fn(&Sample) -> f64) -> Vec<f64> {
+        let pairs = self.samples(cell, one).iter().zip(self.samples(cell, other));
+        pairs.map(|(one, other)| figure(one) / figure(other)).collect()
+    }
+}

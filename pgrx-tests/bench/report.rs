@@ -1,0 +1,70 @@
+//! Prints what was measured.
+
+use crate::direct::Comparison;
+use crate::drive::Sample;
+use crate::plan::{Results, Who};
+use crate::statistics::{median, quantile};
+use crate::targets::{Bound, Target};
+
+fn median_of(samples: &[Sample], figure: fn(&Sample) -> f64) -> f64 {
+    median(&samples.iter().map(figure).collect::<Vec<_>>())
+}
+
+/// The figures; behind each its ratio to the floor's, or to that of the shallow queue.
+pub fn print(results: &Results, wake: Option<&Vec<f64>>, direct: &[Comparison]) {
+    /// Name, where it comes from, decimals.
+    type Figure = (&'static str, fn(&Sample) -> f64, usize);
+    const FIGURES: [Figure; 3] =
+        [("jobs/s", Sample::rate, 0), ("CPU s/1,000", Sample::cpu, 4), ("WAL B/job", Sample::wal, 0)];
+    for (cell, rows) in &results.0 {
+        println!("\n{}: {}", cell.name, cell.title);
+        print!("{:20}", "");
+        FIGURES.iter().for_each(|(name, ..)| print!("{name:>14}{:>8}", "ratio"));
+        println!();
+        let base = [Who::Floor, Who::Shallow].into_iter().find(|who| rows.iter().any(|(other, _)| who == other));
+        for (who, samples) in rows {
+            print!("  {:18}", who.name());
+            for (_, figure, digits) in FIGURES {
+                let ratios = base.map_or(Vec::new(), |base| results.ratios(cell.name, (*who, base), figure));
+                print!("{:>14.digits$}{:>8.2}", median_of(samples, figure), median(&ratios));
+            }
+            println!();
+        }
+    }
+    if let Some(waits) = wake {
+        let at = |share| quantile(waits, share);
+        println!("\nwake: from sending a job to a sleeping worker's having it");
+        println!("  p50 {:.0} us, p95 {:.0} us, p99 {:.0} us, {} jobs", at(0.5), at(0.95), at(0.99), waits.len());
+    }
+    if !direct.is_empty() {
+        println!("\ndirect: many calls in one statement, us per call");
+        println!("{:44}{:>10}{:>12}{:>10}", "", "ours", "kept plan", "ratio");
+        for Comparison { what, direct, plan } in direct {
+            println!("  {what:42}{direct:>10.2}{plan:>12.2}{:>10.2}", direct / plan);
+        }
+    }
+}
+
+/// A line per target: goals are not counted as failures.
+pub fn print_targets(targets: &[Target]) {
+    if targets.is_empty() {
+        return;
+    }
+    println!("\ntargets: median [smallest, largest of the rounds]");
+    for target in targets {
+        let word = match (target.is_reached(), target.is_goal) {
+            (true, _) => "PASS",
+            (false, false) => "FAIL",
+            (false, true) => "goal",
+        };
+        let (relation, bound) = match target.bound {
+            Bound::AtLeast(bound) => ("at least", bound),
+            Bound::AtMost(bound) => ("at most", bound),
+        };
+        let digits = if bound < 100.0 { 2 } else { 0 };
+        println!(
+            "  {word}  {:46}{:>9.digits$}  {relation} {bound:.digits$}  [{:.digits$}, {:.digits$}]",
+            target.what, target.value, target.range.0, target.range.1,
+        );
+    }
+}

@@ -1,0 +1,80 @@
+//! A server for one contender: its own, so that what the others leave behind (dead rows, WAL, dirty pages) and
+//! what runs for them in the background is neither paid nor counted here. An idle server costs nothing.
+
+use std::cell::RefCell;
+
+use postgres::{Client, NoTls};
+use queue_tests::Cluster;
+
+use crate::{Result, cpu, wal};
+
+/// As on a small machine in production. Checkpoints come by the amount of WAL only: one that comes by the clock
+/// would hit somebody's turn and not the others'.
+const CONF: &str = "
+fsync = on
+synchronous_commit = off
+shared_buffers = '512MB'
+max_wal_size = '4GB'
+checkpoint_timeout = '1h'
+";
+
+/// A running server and a connection for looking at it.
+pub struct Server {
+    cluster: Cluster,
+    observer: RefCell<Client>,
+}
+
+impl Server {
+    /// A server with pg_queue in it.
+    pub fn with_extension() -> Result<Self> {
+        let server = Self::start(Cluster::new());
+        server.execute("CREATE EXTENSION pg_queue")?;
+        Ok(server)
+    }
+
+    /// A server without pg_queue.
+    pub fn plain() -> Self {
+        Self::start(Cluster::new().conf("shared_preload_libraries = ''"))
+    }
+
+    fn start(cluster: Cluster) -> Self {
+        let cluster = cluster.conf(CONF).start();
+        let observer = RefCell::new(cluster.connect());
+        Self { cluster, observer }
+    }
+
+    /// Runs statements that prepare the server.
+    pub fn execute(&self, sql: &str) -> Result<()> {
+        Ok(self.observer.borrow_mut().batch_execute(sql)?)
+    }
+
+    /// A connection whose commits wait for the disk or not.
+    pub fn connect(&self, is_durable: bool) -> Result<Client> {
+        let mut client = self.cluster.config().connect(NoTls)?;
+        let setting = if is_durable { "on" } else { "off" };
+        client.batch_execute(&format!("SET synchronous_commit = {setting}"))?;
+        Ok(client)
+    }
+
+    /// The last lines of the server's log, for when something went wrong.
+    pub fn log_end(&self) -> String {
+        let log = self.cluster.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+
+    /// The server's first process.
+    pub fn postmaster(&self) -> i32 {
+        self.cluster.postmaster_pid()
+    }
+
+    /// CPU time that the server has used since its start, in seconds.
+    pub fn cpu_seconds(&self) -> f64 {
+        cpu::server_seconds(self.postmaster())
+    }
+
+    /// Bytes of WAL that were written since the beginning of time.
+    pub fn wal_bytes(&self) -> Result<i64> {
+        wal::bytes(&mut self.observer.borrow_mut())
+    }
+}

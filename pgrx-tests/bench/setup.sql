@@ -1,1 +1,0 @@
--- Each script finds what is made here in a new database.

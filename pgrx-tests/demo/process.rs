@@ -1,0 +1,73 @@
+//! The workers' processes, as their parent sees them, and how one of them comes to its end.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use queue_tests::{Cluster, wait};
+
+use crate::DATABASE;
+use crate::producer::HOPELESS;
+
+/// A worker's process.
+pub struct Worker {
+    name: String,
+    process: Child,
+}
+
+impl Worker {
+    /// Starts one. The first is to be the victim, and what it prints is read: which file it has just claimed.
+    pub fn start(cluster: &Cluster, number: usize) -> Self {
+        let name = format!("worker-{number}");
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        cluster.connect_env(&mut command);
+        command.args(["worker", &name]).env("PGDATABASE", DATABASE).stdin(Stdio::null());
+        command.stdout(if number == 1 { Stdio::piped() } else { Stdio::null() });
+        Self { process: command.spawn().expect("this program runs"), name }
+    }
+
+    fn pid(&self) -> i32 {
+        self.process.id().try_into().expect("a process id")
+    }
+
+    /// What the victim prints.
+    pub fn claims(&mut self) -> ChildStdout {
+        self.process.stdout.take().expect("the victim's output, once")
+    }
+
+    /// Ends it.
+    pub fn end(&self, cluster: &Cluster) {
+        cluster.signal("TERM", self.pid());
+    }
+
+    /// Lets it do `busy` jobs and then kills it, with SIGKILL, in the middle of one; returns that job's id, or
+    /// `None` if there were not enough of them.
+    pub fn kill_at_work(&self, cluster: &Cluster, claims: ChildStdout, busy: usize) -> Option<i64> {
+        let mut client = cluster.connect_to(DATABASE);
+        for _claim in BufReader::new(claims).lines().skip(busy) {
+            // It may be about to complete the job: so stop it, and let it go on if it no longer holds one.
+            cluster.signal("STOP", self.pid());
+            wait::until("the server has done all that it was told", || {
+                let sql = "SELECT FROM pg_stat_activity WHERE application_name = $1 AND state <> 'active'";
+                client.query_opt(sql, &[&self.name]).expect("the sessions")
+            });
+            let sql = "SELECT job_id, payload->>'path' FROM queue.jobs WHERE state = 'running' AND worker = $1";
+            let held = client.query_opt(sql, &[&self.name]).expect("the jobs");
+            let held: Option<(i64, String)> = held.map(|job| (job.get(0), job.get(1)));
+            if let Some((job, path)) = held.filter(|(_, path)| path != HOPELESS) {
+                cluster.kill9(self.pid());
+                println!("         {}, process {}, is killed with -9 at {path}", self.name, self.pid());
+                return Some(job);
+            }
+            cluster.signal("CONT", self.pid());
+        }
+        None
+    }
+}
+
+impl Drop for Worker {
+    /// Leaves no process behind, also when the demo fails.
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,163 @@
+//! Runs every SQL example, the pages' one after the other, those of a page in order in one session of psql.
+
+use std::fmt::Write as _;
+use std::io::Read;
+
+use queue_tests::Cluster;
+
+use crate::markdown::{Block, blocks};
+use crate::{Page, none, pages};
+
+/// Pages that must have examples which run.
+const WITH_EXAMPLES: [&str; 8] = [
+    "README.md",
+    "docs/concepts.md",
+    "docs/errors.md",
+    "docs/functions.md",
+    "docs/limits.md",
+    "docs/recipes.md",
+    "docs/settings.md",
+    "docs/views.md",
+];
+
+/// What a block may be beside `sql`: nothing that could be an example in disguise.
+const OTHER: [&str; 6] = ["", "ini", "rust", "sh", "text", "mermaid"];
+
+/// What an example promises.
+enum Promise {
+    /// Each statement succeeds.
+    Success,
+    /// Each statement succeeds, and this is printed.
+    Output(String),
+    /// The last statement fails with this SQLSTATE, the others succeed.
+    Error(String),
+}
+
+struct Example {
+    line: usize,
+    sql: String,
+    promise: Promise,
+}
+
+/// The examples of a page. Errors: a block whose info string means nothing.
+fn examples(page: &Page) -> Result<Vec<Example>, String> {
+    let blocks = blocks(&page.text);
+    let mut found = Vec::new();
+    for (at, block) in blocks.iter().enumerate() {
+        let wrong = |why: &str| Err(format!("{}:{}: {why}: ```{}", page.name, block.line, block.info));
+        let (language, rest) = block.info.split_once(' ').unwrap_or((&block.info, ""));
+        if language != "sql" {
+            if OTHER.contains(&language) {
+                continue;
+            }
+            return wrong("unknown kind of block");
+        }
+        let promise = match (rest, rest.strip_prefix("error=")) {
+            ("", _) => Promise::Success,
+            (_, Some(code)) => Promise::Error(code.to_owned()),
+            ("output", _) => match blocks.get(at + 1) {
+                Some(Block { info, body, .. }) if info == "text" => Promise::Output(body.clone()),
+                _ => return wrong("no text block with the output follows"),
+            },
+            _ => return wrong("unknown option"),
+        };
+        found.push(Example { line: block.line, sql: block.body.clone(), promise });
+    }
+    Ok(found)
+}
+
+/// The script for psql. Marks tell where each example begins and ends and how its last statement did; a
+/// transaction that a promised error has left open is closed.
+fn script(examples: &[Example]) -> String {
+    let mut script = String::from("\\set ON_ERROR_STOP on\n");
+    for (n, Example { sql, promise, .. }) in examples.iter().enumerate() {
+        let (before, after) = match promise {
+            Promise::Error(_) => ("\\set ON_ERROR_STOP off\n", "\\set ON_ERROR_STOP on\nROLLBACK;\n"),
+            _ => ("", ""),
+        };
+        let _ = write!(script, "{before}\\echo @@begin {n}\n{sql}\n\\echo @@end {n} :SQLSTATE\n{after}");
+    }
+    script
+}
+
+/// Runs a page's examples in a new database. Returns what went wrong.
+fn run(cluster: &Cluster, database: &str, page: &Page, examples: &[Example]) -> Vec<String> {
+    drop(cluster.create_database(database));
+    let file = cluster.dir().join(format!("{database}.sql"));
+    std::fs::write(&file, script(examples)).expect("a writable cluster folder");
+    let (mut reader, writer) = std::io::pipe().expect("a pipe");
+    let mut psql = cluster.command("psql");
+    psql.args(["-X", "-P", "pager=off", "-d", database])
+        .env("PGOPTIONS", "-c statement_timeout=60s")
+        .stdin(std::fs::File::open(file).expect("the file just written"))
+        .stdout(writer.try_clone().expect("a second end of the pipe"))
+        .stderr(writer);
+    let mut child = psql.spawn().expect("psql");
+    // The command still holds our ends of the pipe; reading ends when the last one is closed.
+    drop(psql);
+    let mut printed = String::new();
+    reader.read_to_string(&mut printed).expect("text from psql");
+    child.wait().expect("psql's end");
+
+    let mut wrong = Vec::new();
+    for (n, example) in examples.iter().enumerate() {
+        if let Err(why) = judge(&printed, n, example) {
+            wrong.push(format!("{}:{}: {why}", page.name, example.line));
+        }
+        if !printed.contains(&format!("@@end {n} ")) {
+            // It stopped here.
+            break;
+        }
+    }
+    wrong
+}
+
+/// Compares what was printed for an example with what the page says.
+fn judge(printed: &str, n: usize, example: &Example) -> Result<(), String> {
+    let (_, rest) = printed.split_once(&format!("@@begin {n}\n")).ok_or("it was not reached")?;
+    let Some((output, rest)) = rest.split_once(&format!("@@end {n} ")) else {
+        return Err(format!("it failed\n{rest}"));
+    };
+    let code = rest.lines().next().unwrap_or_default();
+    let errors = output.lines().filter(|line| line.starts_with("ERROR:")).count();
+    match &example.promise {
+        Promise::Success => Ok(()),
+        Promise::Error(wanted) if code == wanted && errors == 1 => Ok(()),
+        Promise::Error(wanted) => Err(format!("{wanted} was promised, {code} came, with {errors} errors\n{output}")),
+        Promise::Output(wanted) if clean(wanted) == clean(output) => Ok(()),
+        Promise::Output(wanted) => Err(format!("it printed\n\n{output}\nand not\n\n{wanted}")),
+    }
+}
+
+/// Without blanks at the ends of lines, which an editor removes, and blank lines at the end.
+fn clean(text: &str) -> String {
+    let lines: Vec<_> = text.trim_end().lines().map(str::trim_end).collect();
+    lines.join("\n")
+}
+
+#[test]
+fn every_example_does_what_the_page_says() {
+    let cluster = Cluster::new().conf("max_prepared_transactions = 5").start();
+    let mut wrong = Vec::new();
+    for (n, page) in pages().iter().enumerate() {
+        match examples(page) {
+            Ok(examples) if !examples.is_empty() => {
+                println!("{}: {} examples", page.name, examples.len());
+                wrong.extend(run(&cluster, &format!("docs_{n}"), page, &examples));
+            }
+            Ok(_) if WITH_EXAMPLES.contains(&page.name.as_str()) => {
+                wrong.push(format!("{}: no example runs", page.name));
+            }
+            Ok(_) => {}
+            Err(why) => wrong.push(why),
+        }
+    }
+    none(&wrong);
+}
+
+#[test]
+fn pages_with_examples_are_there() {
+    let names: Vec<String> = pages().into_iter().map(|page| page.name).collect();
+    let missing = WITH_EXAMPLES.iter().filter(|wanted| !names.iter().any(|name| name == **wanted));
+    none(&missing.map(|name| format!("{name}: there is no such page")).collect::<Vec<_>>());
+}

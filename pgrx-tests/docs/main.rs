@@ -1,0 +1,57 @@
+//! The documentation is true: every SQL example runs and does what the page says, and the reference pages name
+//! all that there is.
+//!
+//! How an example is marked: README.md of this package. `examples` runs them, `reference` compares pages with the
+//! server and the source, `markdown` takes pages apart.
+
+mod examples;
+mod markdown;
+mod reference;
+
+use std::path::{Path, PathBuf};
+
+/// A page of documentation.
+struct Page {
+    /// Its path below the root of the tree.
+    name: String,
+    text: String,
+}
+
+/// The root of the tree.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a package inside the tree").to_owned()
+}
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// All pages below `docs`, those at the root, and those beside the code; sorted.
+fn pages() -> Vec<Page> {
+    let mut names = Vec::new();
+    collect("", false, &mut names);
+    ["docs", "pgrx-tests", "src"].iter().for_each(|folder| collect(folder, true, &mut names));
+    names.sort();
+    names.into_iter().map(|name| Page { text: read(&name), name }).collect()
+}
+
+fn collect(folder: &str, is_deep: bool, names: &mut Vec<String>) {
+    let entries = std::fs::read_dir(root().join(folder)).unwrap_or_else(|error| panic!("{folder}: {error}"));
+    for entry in entries {
+        let entry = entry.expect("an entry of the folder");
+        let name = entry.file_name().into_string().expect("a plain name");
+        let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+        if entry.path().is_dir() {
+            if is_deep {
+                collect(&path, true, names);
+            }
+        } else if path.ends_with(".md") {
+            names.push(path);
+        }
+    }
+}
+
+/// Fails with all complaints at once.
+fn none(complaints: &[String]) {
+    assert!(complaints.is_empty(), "{} found:\n\n{}\n", complaints.len(), complaints.join("\n\n"));
+}

@@ -1,0 +1,156 @@
+//! Compares the pages with the server and the source: nothing is left out, and nothing points nowhere.
+
+use std::path::{Component, Path, PathBuf};
+
+use queue_tests::Cluster;
+
+use crate::markdown::{anchors, code_spans, links, section};
+use crate::{none, pages, read, root};
+
+/// Functions that only the views and the install script call.
+const INTERNAL_FUNCTIONS: [&str; 5] = ["assert_loaded", "kick", "lease_expires_at", "newest_attempt", "running_now"];
+/// Views that only other views read.
+const INTERNAL_VIEWS: [&str; 3] = ["job_life", "life", "payload"];
+
+#[test]
+fn links_lead_somewhere() {
+    let mut wrong = Vec::new();
+    for page in pages() {
+        for (line, target) in links(&page.text) {
+            if target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            let (file, anchor) = target.split_once('#').unwrap_or((&target, ""));
+            let path = if file.is_empty() { page.name.clone() } else { beside(&page.name, file) };
+            if !root().join(&path).exists() {
+                wrong.push(format!("{}:{line}: there is no {path}", page.name));
+            } else if !anchor.is_empty() && !anchors(&read(&path)).iter().any(|a| a == anchor) {
+                wrong.push(format!("{}:{line}: {path} has no heading #{anchor}", page.name));
+            }
+        }
+    }
+    none(&wrong);
+}
+
+/// The path of a link's target below the root.
+fn beside(page: &str, target: &str) -> String {
+    let mut path = PathBuf::from(page);
+    path.pop();
+    for part in Path::new(target).components() {
+        match part {
+            Component::ParentDir => {
+                path.pop();
+            }
+            Component::Normal(name) => path.push(name),
+            _ => {}
+        }
+    }
+    path.display().to_string()
+}
+
+#[test]
+fn paths_that_are_mentioned_exist() {
+    let mut wrong = Vec::new();
+    for page in pages().iter().filter(|page| !page.name.starts_with("pgrx-tests") && !page.name.starts_with("src")) {
+        for (line, span) in code_spans(&page.text) {
+            let is_path = ["src/", "sql/", "docs/", "pgrx-tests/"].iter().any(|folder| span.starts_with(folder));
+            if is_path && !span.contains(['*', '{', ' ']) && !root().join(&span).exists() {
+                wrong.push(format!("{}:{line}: there is no {span}", page.name));
+            }
+        }
+    }
+    none(&wrong);
+}
+
+#[test]
+fn every_error_is_documented() {
+    let page = read("docs/errors.md");
+    let source = read("src/error.rs");
+    let codes: Vec<&str> = source
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub const ")?.split_once(": &str = \""))
+        .filter_map(|(_, rest)| rest.split('"').next())
+        .collect();
+    assert!(codes.len() > 10, "src/error.rs lists SQLSTATEs as constants: {codes:?}");
+    let missing = codes.iter().filter(|code| section(&page, code).is_none());
+    none(&missing.map(|code| format!("docs/errors.md has no section `{code}`")).collect::<Vec<_>>());
+}
+
+#[test]
+fn every_setting_function_and_view_is_documented() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    let mut wrong = Vec::new();
+
+    let page = read("docs/settings.md");
+    let settings = "SELECT name, current_setting(name), min_val, max_val, context FROM pg_settings
+                    WHERE name LIKE 'pg\\_queue.%' ORDER BY name";
+    for row in client.query(settings, &[]).unwrap() {
+        let (name, value): (String, String) = (row.get(0), row.get(1));
+        let Some(line) = page.lines().find(|line| line.starts_with(&format!("| `{name}`"))) else {
+            wrong.push(format!("docs/settings.md has no row for {name}"));
+            continue;
+        };
+        let context = match row.get::<_, &str>(4) {
+            "postmaster" => "start",
+            "sighup" => "reload",
+            "superuser" => "superuser",
+            _ => "anyone",
+        };
+        let bounds = [row.get::<_, Option<String>>(2), row.get(3)];
+        let said = bounds.into_iter().flatten().chain([format!("`{value}`"), context.to_owned()]);
+        wrong.extend(said.filter(|s| !line.contains(s)).map(|s| format!("docs/settings.md, {name}: {s} is missing")));
+    }
+    wrong.extend(mentioned(&page, "| `pg_queue.").filter_map(|name| {
+        let known = client.query_opt("SELECT FROM pg_settings WHERE name = 'pg_queue.' || $1", &[&name]).unwrap();
+        known.is_none().then(|| format!("docs/settings.md: there is no setting pg_queue.{name}"))
+    }));
+
+    let page = read("docs/functions.md");
+    let functions = "SELECT p.proname::text, coalesce(p.proargnames, '{}')::text[] FROM pg_proc AS p
+                     WHERE p.pronamespace = 'queue'::regnamespace AND p.proname <> ALL ($1) ORDER BY 1";
+    for row in client.query(functions, &[&INTERNAL_FUNCTIONS.map(str::to_owned).to_vec()]).unwrap() {
+        let (name, arguments): (String, Vec<String>) = (row.get(0), row.get(1));
+        match section(&page, &format!("queue.{name}")) {
+            None => wrong.push(format!("docs/functions.md has no section `queue.{name}`")),
+            Some(text) => wrong.extend(
+                arguments
+                    .iter()
+                    .filter(|argument| !text.contains(argument.as_str()))
+                    .map(|argument| format!("docs/functions.md, queue.{name}: {argument} is missing")),
+            ),
+        }
+    }
+    wrong.extend(mentioned(&page, "### `queue.").filter_map(|name| {
+        let found = client.query_opt("SELECT FROM pg_proc WHERE oid = to_regproc('queue.' || $1)", &[&name]).unwrap();
+        found.is_none().then(|| format!("docs/functions.md: there is no function queue.{name}"))
+    }));
+
+    let page = read("docs/views.md");
+    let views = "SELECT c.relname::text, array_agg(a.attname::text ORDER BY a.attnum)
+                 FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0
+                 WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind = 'v' AND c.relname <> ALL ($1)
+                 GROUP BY c.relname ORDER BY 1";
+    for row in client.query(views, &[&INTERNAL_VIEWS.map(str::to_owned).to_vec()]).unwrap() {
+        let (name, columns): (String, Vec<String>) = (row.get(0), row.get(1));
+        match section(&page, &format!("queue.{name}")) {
+            None => wrong.push(format!("docs/views.md has no section `queue.{name}`")),
+            Some(text) => wrong.extend(
+                columns
+                    .iter()
+                    .filter(|column| !text.contains(&format!("`{column}`")))
+                    .map(|column| format!("docs/views.md, queue.{name}: column {column} is missing")),
+            ),
+        }
+    }
+    wrong.extend(mentioned(&page, "## `queue.").filter_map(|name| {
+        let found = client.query_opt("SELECT FROM pg_class WHERE oid = to_regclass('queue.' || $1)", &[&name]).unwrap();
+        found.is_none().then(|| format!("docs/views.md: there is no view queue.{name}"))
+    }));
+    none(&wrong);
+}
+
+/// The names that follow `prefix` at the beginnings of lines.
+fn mentioned<'a>(page: &'a str, prefix: &'a str) -> impl Iterator<Item = &'a str> {
+    page.lines().filter_map(move |line| line.strip_prefix(prefix)?.split('`').next())
+}

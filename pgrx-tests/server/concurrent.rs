@@ -1,0 +1,276 @@
+//! Many sessions at once: no wake-up is lost, the order holds, a deep backlog is shared without a gap.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use queue_tests::{Cluster, wait};
+
+use crate::random::{self, Random};
+use crate::shared::{Sql, create, wait_asleep};
+
+fn cluster() -> Cluster {
+    Cluster::new().conf("max_connections = 60").conf("pg_queue.max_ready = 64").start()
+}
+
+#[test]
+fn no_wake_up_is_lost_among_sixteen_claimers_that_sleep() {
+    const JOBS: usize = 1500;
+    let cluster = cluster();
+    let seed = random::seed("wake-ups");
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    let done = AtomicUsize::new(0);
+    let slowest = Mutex::new(Duration::ZERO);
+    thread::scope(|scope| {
+        for n in 0..16 {
+            let (cluster, done) = (&cluster, &done);
+            scope.spawn(move || {
+                let mut random = Random::new(seed + 1000 + n);
+                let mut client = cluster.connect_to("app");
+                while done.load(Ordering::Relaxed) < JOBS {
+                    let most = random.one_of(&[1, 1, 1, 3]);
+                    let rolls_back = random.percent(10);
+                    let mut tx = client.transaction().unwrap();
+                    let sql = "SELECT queue.complete(id) FROM queue.claim('q', $1, wait => '10 s')";
+                    let count = tx.query(sql, &[&most]).unwrap().len();
+                    if rolls_back {
+                        tx.rollback().unwrap();
+                        continue;
+                    }
+                    tx.commit().unwrap();
+                    if done.fetch_add(count, Ordering::Relaxed) + count >= JOBS {
+                        // The others sleep: wake them.
+                        cluster
+                            .connect_to("app")
+                            .run("SELECT queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[64]))");
+                    }
+                }
+            });
+        }
+        let mut random = Random::new(seed);
+        let mut made = 0;
+        while made < JOBS {
+            let start = Instant::now();
+            let count = (random.one_of(&[1, 1, 1, 10, 40]) as usize).min(JOBS - made);
+            let sql = format!("SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[{count}]))");
+            client.run(&sql);
+            made += count;
+            // Claimers sleep now and then only if the producer lets them get ahead.
+            wait::within(&format!("seed {seed}: {made} jobs are claimed"), Duration::from_secs(5), || {
+                (done.load(Ordering::Relaxed) >= made).then_some(())
+            });
+            let mut slowest = slowest.lock().unwrap();
+            *slowest = (*slowest).max(start.elapsed());
+        }
+    });
+    let slowest = slowest.into_inner().unwrap();
+    eprintln!("the slowest claim came after {slowest:?}");
+}
+
+#[test]
+fn one_claimer_among_many_producers_never_takes_a_job_before_one_that_ranks_earlier() {
+    const JOBS: usize = 1200;
+    let cluster = cluster();
+    let seed = random::seed("order");
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    // When it was surely committed.
+    let committed: Mutex<BTreeMap<i64, Instant>> = Mutex::default();
+    let mut claims: Vec<((i32, i64), Instant)> = Vec::new();
+    thread::scope(|scope| {
+        for n in 0..4 {
+            let (cluster, committed) = (&cluster, &committed);
+            scope.spawn(move || {
+                let mut random = Random::new(seed + n);
+                let mut client = cluster.connect_to("app");
+                for _ in 0..JOBS / 4 {
+                    let priority = random.between(-5, 5);
+                    let id: i64 = client.value(&format!("SELECT queue.enqueue('q', priority => {priority})"));
+                    committed.lock().unwrap().insert(id, Instant::now());
+                }
+            });
+        }
+        while claims.len() < JOBS {
+            let before = Instant::now();
+            let rows = client
+                .query("SELECT priority, job_id, queue.complete(id) FROM queue.claim('q', wait => '5 s')", &[])
+                .unwrap();
+            assert_eq!(rows.len(), 1, "seed {seed}: after {} claims", claims.len());
+            claims.push(((rows[0].get(0), rows[0].get(1)), before));
+        }
+    });
+    let committed = committed.into_inner().unwrap();
+    let mut earliest_later: Option<(i32, i64)> = None;
+    for &(rank, before) in claims.iter().rev() {
+        if let Some(later) = earliest_later.filter(|later| *later < rank) {
+            assert!(
+                committed[&later.1] > before,
+                "seed {seed}: {later:?} was there when {rank:?} was claimed, and ranks before it"
+            );
+        }
+        // Enough to look at the one that was committed first among those that rank before; the smallest is a
+        // strict test of most mistakes.
+        earliest_later = Some(earliest_later.map_or(rank, |known| known.min(rank)));
+    }
+}
+
+#[test]
+fn a_deep_backlog_is_shared_by_many_claimers_without_a_gap_or_a_double() {
+    let cluster = Cluster::new().conf("max_connections = 60").start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    for _ in 0..4 {
+        client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[50000]))");
+    }
+    let first: i64 = client.value("SELECT min(job_id) FROM queue.jobs");
+    let claimed = Mutex::new(Vec::new());
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for n in 0..8 {
+            let (cluster, claimed) = (&cluster, &claimed);
+            scope.spawn(move || {
+                let mut client = cluster.connect_to("app");
+                for k in 0..40 {
+                    let most = [1, 30, 100][(n + k) % 3];
+                    let some: Vec<i64> = client.column(&format!("SELECT job_id FROM queue.claim('q', {most})"));
+                    assert_eq!(some.len(), most, "a claim got fewer although many wait");
+                    claimed.lock().unwrap().extend(some);
+                }
+            });
+        }
+    });
+    let claimed = claimed.into_inner().unwrap();
+    eprintln!("{} claimed in {:?}", claimed.len(), start.elapsed());
+    let expected: BTreeSet<i64> = client
+        .column(&format!(
+            "SELECT job_id FROM queue.jobs WHERE job_id >= {first} ORDER BY job_id LIMIT {}",
+            claimed.len()
+        ))
+        .into_iter()
+        .collect();
+    assert_eq!(claimed.len(), expected.len());
+    let claimed: BTreeSet<i64> = claimed.into_iter().collect();
+    assert_eq!(claimed, expected, "the first ones, each once");
+}
+
+#[test]
+fn jobs_whose_own_transaction_has_shown_them_to_others_too_early_are_not_lost() {
+    let cluster = Cluster::new().conf("pg_queue.max_ready = 8").start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    let is_over = AtomicBool::new(false);
+    let (made, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        let (cluster, is_over, made, done) = (&cluster, &is_over, &made, &done);
+        for _ in 0..2 {
+            scope.spawn(move || {
+                let mut client = cluster.connect_to("app");
+                // The claim reads the lane's index, and with it what this transaction has enqueued.
+                for _ in 0..400 {
+                    let rows = client
+                        .query(
+                            "WITH e AS MATERIALIZED (SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[5])))
+                             SELECT queue.complete(c.id) FROM e, LATERAL (SELECT * FROM queue.claim('q', 1 + (e.count * 0)::int)) AS c",
+                            &[],
+                        )
+                        .unwrap();
+                    made.fetch_add(5, Ordering::Relaxed);
+                    done.fetch_add(rows.len(), Ordering::Relaxed);
+                }
+            });
+        }
+        for _ in 0..3 {
+            scope.spawn(move || {
+                let mut client = cluster.connect_to("app");
+                loop {
+                    let last = is_over.load(Ordering::Relaxed);
+                    let count = client.count("SELECT queue.complete(id) FROM queue.claim('q', 3)");
+                    done.fetch_add(count, Ordering::Relaxed);
+                    if last && count == 0 {
+                        break;
+                    }
+                }
+            });
+        }
+        wait::until("all are made", || (made.load(Ordering::Relaxed) == 4000).then_some(()));
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let left: i64 = client.value("SELECT count(*) FROM queue.jobs WHERE state <> 'completed'");
+    assert_eq!((left, done.load(Ordering::Relaxed)), (0, 4000));
+}
+
+#[test]
+fn who_sleeps_is_woken_when_a_purge_is_rolled_back() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    let job_id = client.enqueue("q");
+    client.run("BEGIN");
+    assert_eq!(client.value::<i64>("SELECT queue.purge('q')"), 1);
+    let mut sleeper = cluster.connect_to("app");
+    let pid = sleeper.pid();
+    let start = Instant::now();
+    let thread = thread::spawn(move || sleeper.column::<i64>("SELECT job_id FROM queue.claim('q', wait => '10 s')"));
+    wait_asleep(&mut cluster.connect_to("app"), pid);
+    client.run("ROLLBACK");
+    assert_eq!(thread.join().unwrap(), [job_id]);
+    assert!(start.elapsed() < Duration::from_secs(8), "it slept to its end");
+}
+
+#[test]
+fn a_purge_that_is_rolled_back_gives_the_jobs_to_others_although_a_claimer_of_meanwhile_is_still_open() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    for _ in 0..3 {
+        client.enqueue("q");
+    }
+    client.run("BEGIN");
+    assert_eq!(client.value::<i64>("SELECT queue.purge('q')"), 3);
+    let mut early = cluster.connect_to("app");
+    early.run("BEGIN");
+    assert_eq!(early.count("SELECT FROM queue.claim('q', 3)"), 0);
+    client.run("ROLLBACK");
+    assert_eq!(client.count("SELECT queue.complete(id) FROM queue.claim('q', 2)"), 2);
+    early.run("COMMIT");
+    assert_eq!(client.count("SELECT queue.complete(id) FROM queue.claim('q', 2)"), 1);
+}
+
+#[test]
+fn a_job_whose_cancelling_commits_after_its_claim_was_rolled_back_is_cancelled() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    let mut worker = cluster.connect_to("app");
+    let job_id = client.enqueue("q");
+    worker.run("BEGIN");
+    worker.claim("q");
+    client.run("BEGIN");
+    assert_eq!(client.value::<String>(&format!("SELECT queue.cancel({job_id})")), "cancelling");
+    worker.run("ROLLBACK");
+    client.run("COMMIT");
+    worker.maintain_until(&format!("(SELECT state = 'cancelled' FROM queue.job({job_id}))"));
+    assert_eq!(client.count("SELECT FROM queue.claim('q')"), 0);
+}
+
+#[test]
+fn a_notify_that_was_rolled_back_is_sent_again() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    create(&mut client, "q", "notify => true");
+    let mut listener = cluster.connect_to("app");
+    listener.run("LISTEN pg_queue");
+    client.enqueue("q");
+    client.run("BEGIN; SELECT FROM queue.maintain(); ROLLBACK");
+    client.run("SELECT FROM queue.maintain()");
+    wait::until("the notification arrives", || {
+        listener.run("SELECT 1");
+        let mut notifications = listener.notifications();
+        let next = postgres::fallible_iterator::FallibleIterator::next(&mut notifications.iter()).unwrap();
+        next.filter(|n| n.channel() == "pg_queue" && n.payload() == "q")
+    });
+}

@@ -1,0 +1,351 @@
+//! After a crash, a restart or a promotion: what was committed is there, running jobs keep running, and no id
+//! is handed out twice.
+
+use std::collections::BTreeSet;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+use queue_tests::{Cluster, error, wait};
+
+use crate::shared::{Sql, create, wait_asleep};
+
+fn cluster() -> Cluster {
+    Cluster::new().conf("max_prepared_transactions = 10").start()
+}
+
+/// Kills every process of the server, starts it again and connects.
+fn kill(cluster: &Cluster) -> Client {
+    cluster.kill_server();
+    cluster.start_again();
+    cluster.connect_to("app")
+}
+
+/// How long the job's lease lasts from now on, in seconds.
+fn lease_left(client: &mut Client, job_id: i64) -> f64 {
+    client.value(&format!(
+        "SELECT extract(epoch FROM lease_expires_at - clock_timestamp())::float8 FROM queue.job({job_id})"
+    ))
+}
+
+#[test]
+fn the_first_claim_after_a_crash_with_a_large_backlog_takes_less_than_a_second() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    for _ in 0..6 {
+        client.run("SELECT count(*) FROM queue.enqueue_many('q', (SELECT array_agg(jsonb '{}') FROM generate_series(1, 50000)))");
+    }
+    // Some of them have ended, and some are running.
+    client.run("SELECT queue.complete(id) FROM queue.claim('q', 20000)");
+    client.run("SELECT count(*) FROM queue.claim('q', 5000)");
+    let first: i64 = client.value("SELECT job_id FROM queue.claim('q')");
+
+    cluster.kill_server();
+    cluster.start_again();
+    let start = Instant::now();
+    let mut client = cluster.connect_to("app");
+    let claimed: i64 = client.value("SELECT job_id FROM queue.claim('q')");
+    let took = start.elapsed();
+    eprintln!("the first claim took {took:?}");
+    assert!(claimed > first, "{claimed} ranks before {first}, which is running");
+    assert!(took < Duration::from_secs(1), "the first claim took {took:?}");
+    let in_order: Vec<i64> = client.column("SELECT job_id FROM queue.claim('q', 5000)");
+    assert!(in_order.is_sorted(), "after a crash the order is the same");
+    assert_eq!(in_order.len(), 5000);
+    assert_eq!(in_order[0], claimed + 16);
+}
+
+#[test]
+fn running_jobs_keep_running_over_a_crash_with_their_longest_lease() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "lease => '30 s'");
+    for _ in 0..5 {
+        client.enqueue("q");
+    }
+    let rows = client.query("SELECT id, job_id FROM queue.claim('q', 5)", &[]).unwrap();
+    let claimed: Vec<(i64, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let [plain, long, shortened, cancelled, reported] = claimed[..] else { panic!("{claimed:?}") };
+    client.run(&format!("SELECT queue.extend({}, '1 hour')", long.0));
+    client.run(&format!("SELECT queue.extend({}, '2 hours')", shortened.0));
+    client.run(&format!("SELECT queue.extend({}, '1 second')", shortened.0));
+    client.run(&format!("SELECT queue.cancel({}, 'enough')", cancelled.1));
+    client.run(&format!("SELECT queue.progress({}, '{{\"page\": 7}}')", reported.0));
+
+    let mut client = kill(&cluster);
+    client.run("SELECT FROM queue.maintain()");
+    assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 0, "all of them are still running");
+    for (what, job_id, from, to) in
+        [("plain", plain.1, 20.0, 30.0), ("long", long.1, 3500.0, 3600.0), ("shortened", shortened.1, 7100.0, 7200.0)]
+    {
+        let left = lease_left(&mut client, job_id);
+        assert!(from < left && left <= to, "{what}: the lease lasts {left} s");
+    }
+    assert!(client.value::<bool>(&format!("SELECT is_cancelled FROM queue.extend({})", cancelled.0)));
+    assert!(!client.value::<bool>(&format!("SELECT is_cancelled FROM queue.extend({})", plain.0)));
+
+    // Their workers have survived and end them.
+    client.run(&format!("SELECT queue.complete({})", plain.0));
+    client.run(&format!("SELECT queue.fail({}, 'no')", cancelled.0));
+    assert_eq!(client.state(cancelled.1), "cancelled");
+    client.run(&format!("SELECT queue.fail({}, 'no', retry_in => '0')", reported.0));
+    let again: String = client.value("SELECT progress::text FROM queue.claim('q')");
+    assert_eq!(again, r#"{"page": 7}"#);
+    let again = client.failure(&format!("SELECT queue.complete({})", plain.0));
+    assert_eq!(again.code, "QJ001", "{again:?}");
+}
+
+#[test]
+fn a_lease_that_was_extended_in_the_claims_own_transaction_or_after_a_rollback_survives_a_crash() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "lease => '30 s'");
+    let (own, later) = (client.enqueue("q"), client.enqueue("q"));
+    client.run("BEGIN");
+    let id = client.claim("q");
+    client.run(&format!("SELECT queue.extend({id}, '1 hour')"));
+    client.run("COMMIT");
+    let id = client.claim("q");
+    client.run(&format!("BEGIN; SELECT queue.extend({id}, '1 hour'); ROLLBACK"));
+    client.run(&format!("SELECT queue.extend({id}, '1 hour')"));
+
+    let mut client = kill(&cluster);
+    client.run("SELECT FROM queue.maintain()");
+    for (what, job_id) in [("in its own transaction", own), ("after a rollback", later)] {
+        let left = lease_left(&mut client, job_id);
+        assert!(left > 3500.0, "extended {what}: the lease lasts {left} s");
+    }
+}
+
+#[test]
+fn claims_that_were_bound_to_their_connection_are_offered_at_once_after_a_crash() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "lease => '1 hour'");
+    let job_id = client.enqueue("q");
+    let id: i64 = client.value("SELECT id FROM queue.claim('q', session_bound => true)");
+    let mut client = kill(&cluster);
+    let again = wait::within("it is offered again", Duration::from_secs(10), || {
+        client.run("SELECT FROM queue.maintain()");
+        client.query_opt("SELECT id, job_id FROM queue.claim('q')", &[]).unwrap()
+    });
+    assert_eq!(again.get::<_, i64>(1), job_id);
+    let lost = client.failure(&format!("SELECT queue.complete({id})"));
+    assert_eq!(lost.code, "QJ001");
+    assert!(lost.detail.contains("timed out"), "{lost:?}");
+}
+
+#[test]
+fn a_lease_that_ends_after_a_crash_is_noticed() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "lease => '1 s'");
+    let job_id = client.enqueue("q");
+    client.claim("q");
+    let mut client = kill(&cluster);
+    let up = Instant::now();
+    client.run("SELECT FROM queue.maintain()");
+    let again = wait::within("it is offered again", Duration::from_secs(10), || {
+        client.run("SELECT FROM queue.maintain()");
+        client.query_opt("SELECT job_id, attempt FROM queue.claim('q')", &[]).unwrap()
+    });
+    assert_eq!((again.get::<_, i64>(0), again.get::<_, i32>(1)), (job_id, 2));
+    assert!(up.elapsed() > Duration::from_millis(900), "the lease started anew with the server");
+}
+
+#[test]
+fn a_clean_restart_keeps_everything() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "lease => '1 hour'");
+    create(&mut client, "paused", "");
+    client.run("SELECT queue.enqueue('q', '{\"n\": 1}')");
+    let running = client.claim("q");
+    client.run("SELECT queue.enqueue('q', '{\"n\": 2}'), queue.enqueue('q', '{\"n\": 3}', priority => -1)");
+    client.run("SELECT queue.enqueue('q', '{\"n\": 4}', delay => '500 ms')");
+    client.run("SELECT queue.enqueue('paused'); SELECT queue.pause('paused')");
+    cluster.restart();
+    let mut client = cluster.connect_to("app");
+    let order: Vec<String> = client.column("SELECT payload ->> 'n' FROM queue.claim('q', 2)");
+    assert_eq!(order, ["3", "2"]);
+    let due: String = wait::until("the scheduled job is due", || {
+        client.run("SELECT FROM queue.maintain()");
+        client.column("SELECT payload ->> 'n' FROM queue.claim('q')").pop()
+    });
+    assert_eq!(due, "4");
+    assert_eq!(client.count("SELECT FROM queue.claim('paused')"), 0);
+    client.run(&format!("SELECT queue.complete({running})"));
+}
+
+/// Takes so many ids in transactions that are rolled back, which tells more of them than commits do.
+fn take_ids(client: &mut Client, count: i64, seen: &mut BTreeSet<i64>) {
+    for end in ["ROLLBACK", "COMMIT"] {
+        client.run("BEGIN");
+        let sql =
+            format!("SELECT queue.enqueue_many('q', (SELECT array_agg(jsonb '1') FROM generate_series(1, {count})))");
+        for id in client.column::<i64>(&sql) {
+            assert!(seen.insert(id), "id {id} was handed out twice");
+        }
+        client.run(end);
+    }
+}
+
+#[test]
+fn no_id_is_handed_out_twice_over_crashes_with_asynchronous_commit() {
+    let cluster = Cluster::new().conf("synchronous_commit = off").conf("wal_writer_delay = '10s'").start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    let mut seen = BTreeSet::new();
+    take_ids(&mut client, 10, &mut seen);
+    client.run("CHECKPOINT");
+    for count in [1, 9000, 100, 20_000, 1] {
+        take_ids(&mut client, count, &mut seen);
+        client = kill(&cluster);
+    }
+    take_ids(&mut client, 10_000, &mut seen);
+}
+
+#[test]
+fn no_id_is_handed_out_twice_after_the_promotion_of_a_standby_that_lags() {
+    let primary = cluster();
+    let mut client = primary.create_database("app");
+    create(&mut client, "q", "");
+    let mut seen = BTreeSet::new();
+    take_ids(&mut client, 100, &mut seen);
+    let standby = primary.standby();
+    standby.wait_replayed(&primary);
+    standby.connect().run("ALTER SYSTEM SET primary_conninfo = ''");
+    standby.reload();
+    let mut observer = standby.connect();
+    wait::until("the standby is cut off", || (observer.count("SELECT FROM pg_stat_wal_receiver") == 0).then_some(()));
+    take_ids(&mut client, 30_000, &mut seen);
+
+    standby.promote();
+    let mut client = standby.connect_to("app");
+    wait::until("the standby is a primary", || (!client.value::<bool>("SELECT pg_is_in_recovery()")).then_some(()));
+    take_ids(&mut client, 10_000, &mut seen);
+    // And a second time, from a session that has not seen the first.
+    take_ids(&mut standby.connect_to("app"), 10, &mut seen);
+    standby.restart();
+    take_ids(&mut standby.connect_to("app"), 10, &mut seen);
+}
+
+#[test]
+fn jobs_of_prepared_transactions_appear_when_those_commit_also_after_a_crash() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    let first: i64 = client.enqueue("q");
+    for name in ["yes", "no", "early"] {
+        client.run("BEGIN");
+        client.run(&format!("SELECT queue.enqueue('q', '{{\"of\": \"{name}\"}}')"));
+        client.run(&format!("PREPARE TRANSACTION '{name}'"));
+    }
+    assert_eq!(
+        client.column::<i64>("SELECT job_id FROM queue.claim('q', 10)"),
+        [first],
+        "the others are not there yet"
+    );
+    client.run("COMMIT PREPARED 'early'");
+    assert_eq!(client.column::<String>("SELECT payload ->> 'of' FROM queue.claim('q', 10)"), ["early"]);
+
+    let mut client = kill(&cluster);
+    assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 0, "the others are still not there");
+    let mut sleeper = cluster.connect_to("app");
+    let pid = sleeper.pid();
+    let thread = thread::spawn(move || {
+        sleeper.column::<String>("SELECT payload ->> 'of' FROM queue.claim('q', 10, wait => '10 s')")
+    });
+    wait_asleep(&mut client, pid);
+    let start = Instant::now();
+    client.run("ROLLBACK PREPARED 'no'");
+    client.run("COMMIT PREPARED 'yes'");
+    assert_eq!(thread.join().unwrap(), ["yes"]);
+    assert!(start.elapsed() < Duration::from_secs(5), "COMMIT PREPARED wakes who waits");
+    assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 0, "what was rolled back does not appear");
+}
+
+#[test]
+fn a_session_that_is_ended_while_it_starts_due_jobs_leaves_none_behind() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    create(&mut client, "q", "");
+    // Memory knows that the lane's index was read to its end.
+    assert_eq!(client.count("SELECT FROM queue.claim('q')"), 0);
+    client.run("SELECT FROM queue.maintain()");
+    const JOBS: usize = 60_000;
+    client.run(&format!(
+        "SELECT count(*) FROM queue.enqueue_many('q', (SELECT array_agg(jsonb '{{}}') FROM generate_series(1, {JOBS})), delay => '100 ms')"
+    ));
+    client.run("SELECT pg_sleep(0.2)");
+    // Ended while it walks over them; how far it came does not matter.
+    for _ in 0..3 {
+        let mut other = cluster.connect_to("app");
+        let pid = other.pid();
+        let thread = thread::spawn(move || other.batch_execute("SELECT FROM queue.maintain()"));
+        wait::until("it has begun", || {
+            let sql = format!(
+                "SELECT FROM pg_stat_activity WHERE pid = {pid} AND state = 'active' AND query LIKE '%maintain%'"
+            );
+            (client.count(&sql) == 1 || thread.is_finished()).then_some(())
+        });
+        client.run(&format!("SELECT pg_terminate_backend({pid})"));
+        if let Err(e) = thread.join().unwrap() {
+            assert!(e.is_closed() || error::code(&e) == "57P01", "{e:?}");
+        }
+    }
+    client.run("SELECT FROM queue.maintain()");
+    let mut claimed = 0;
+    loop {
+        let count = client.count("SELECT queue.complete(id) FROM queue.claim('q', 5000)");
+        claimed += count;
+        if count == 0 {
+            break;
+        }
+    }
+    assert_eq!(claimed, JOBS);
+}
+
+#[test]
+fn ids_can_be_taken_where_the_log_ends_with_a_page() {
+    // A block of ids is made durable at once, and what ends just before a page's header is a special case.
+    let cluster = Cluster::new().conf("autovacuum = off").conf("checkpoint_timeout = '1h'").start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    const BLOCK: i64 = 8192;
+    let offset =
+        |client: &mut Client| client.value::<i64>("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint % 8192");
+    let mut hits = 0;
+    for _ in 0..40 {
+        // All ids of the block but the last few, so that the next call takes another.
+        let used: i64 = client.value("SELECT queue.enqueue('q')");
+        let left = BLOCK - (used >> 4) % BLOCK;
+        client.run(&format!("SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[{left}]))"));
+        // What a message takes beside its text is measured, since it depends on its length.
+        let mut beside = 64;
+        for _ in 0..6 {
+            let before = offset(&mut client);
+            let text = 8192 - before - beside;
+            if text < 300 {
+                client.run("SELECT pg_logical_emit_message(false, '', repeat('x', 4000))");
+                continue;
+            }
+            client.run(&format!("SELECT pg_logical_emit_message(false, '', repeat('x', {text}))"));
+            let now = offset(&mut client);
+            // The insert position behind the header of a page that has not begun.
+            if now == 24 {
+                hits += 1;
+                break;
+            }
+            beside = if now > before { now - before - text } else { 8192 - 24 + now - before - text };
+            client.run("SELECT pg_logical_emit_message(false, '', repeat('x', 4000))");
+        }
+        client.enqueue("q");
+        if hits >= 3 {
+            return;
+        }
+    }
+    panic!("the log never ended with a page");
+}

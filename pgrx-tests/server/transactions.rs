@@ -1,0 +1,497 @@
+//! The verbs in transactions of all kinds: isolation levels, everything in one, savepoints, PL/pgSQL's exception
+//! blocks, two-phase commit.
+
+use postgres::{Client, IsolationLevel};
+use queue_tests::wait;
+
+use crate::shared::{Database, Sql, connect, queue};
+
+const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
+
+fn at(level: &str) -> Client {
+    let mut client = connect();
+    client.run(&format!("SET default_transaction_isolation = '{}'", level.to_lowercase()));
+    client
+}
+
+#[test]
+fn every_verb_works_at_every_isolation_level() {
+    for level in LEVELS {
+        let (_, q) = queue("backoff_base => '0'");
+        let mut client = at(level);
+        let mut other = connect();
+        let mut verb = |client: &mut Client, sql: &str| {
+            // With a snapshot that is older than what the verb must see.
+            client.run("BEGIN; SELECT count(*) FROM pg_class");
+            other.run(&format!("SELECT queue.enqueue('{q}')"));
+            let rows: Vec<Option<String>> = client.column(sql);
+            client.run("COMMIT");
+            rows.into_iter().map(Option::unwrap_or_default).collect::<Vec<String>>()
+        };
+        let claim = format!("SELECT id::text FROM queue.claim('{q}')");
+        let number = |rows: &[String]| -> i64 {
+            assert_eq!(rows.len(), 1, "{level}");
+            rows[0].parse().unwrap()
+        };
+        let id = number(&verb(&mut client, &claim));
+        verb(&mut client, &format!("SELECT lease_expires_at::text FROM queue.extend({id})"));
+        verb(&mut client, &format!("SELECT queue.progress({id}, '7')::text"));
+        assert_eq!(
+            verb(&mut client, &format!("SELECT (queue.fail({id}, 'boom') <= clock_timestamp())::text")),
+            ["true"]
+        );
+        let id = number(&verb(&mut client, &claim));
+        verb(&mut client, &format!("SELECT queue.release({id})::text"));
+        let id = number(&verb(&mut client, &claim));
+        assert_eq!(
+            number(&verb(&mut client, &format!("SELECT id::text FROM queue.complete_many(ARRAY[{id}]) AS id"))),
+            id
+        );
+        let job = number(&verb(&mut client, &format!("SELECT queue.enqueue('{q}')::text")));
+        verb(&mut client, &format!("SELECT queue.reprioritize({job}, -1)::text"));
+        verb(&mut client, &format!("SELECT queue.reschedule({job}, 'tomorrow')::text"));
+        verb(&mut client, &format!("SELECT queue.retry({job})::text"));
+        let id = number(&verb(&mut client, &claim));
+        assert_eq!(client.value::<i64>(&format!("SELECT job_id FROM queue.attempts WHERE id = {id}")), job);
+        assert_eq!(verb(&mut client, &format!("SELECT queue.cancel({job})")), ["cancelling"]);
+        assert_eq!(verb(&mut client, &format!("SELECT queue.cancel({job}, force => true)")), ["cancelled"]);
+        verb(&mut client, &format!("SELECT queue.retry({job})::text"));
+        assert_eq!(verb(&mut client, &format!("SELECT queue.cancel({job})")), ["cancelled"]);
+        verb(&mut client, &format!("SELECT queue.forget({job})::text"));
+        verb(&mut client, &format!("SELECT queue.pause('{q}')::text"));
+        assert!(verb(&mut client, &claim).is_empty());
+        verb(&mut client, &format!("SELECT queue.resume('{q}')::text"));
+        verb(&mut client, &format!("SELECT queue.alter('{q}', max_attempts => 3)::text"));
+        verb(&mut client, "SELECT duty FROM queue.maintain()");
+        assert!(number(&verb(&mut client, &format!("SELECT queue.purge('{q}')::text"))) > 0, "{level}");
+        verb(&mut client, &format!("SELECT queue.drop('{q}', force => true)::text"));
+    }
+}
+
+#[test]
+fn what_was_committed_after_the_snapshot_can_be_claimed_and_completed() {
+    for level in LEVELS {
+        let (mut other, q) = queue("");
+        let mut client = at(level);
+        client.run("BEGIN; SELECT count(*) FROM pg_class");
+        let job = other.enqueue(&q);
+        assert_eq!(client.value::<i64>(&format!("SELECT job_id FROM queue.claim('{q}')")), job, "{level}");
+        client.run("COMMIT");
+        // Claimed elsewhere, after this transaction's snapshot.
+        client.run("BEGIN; SELECT count(*) FROM pg_class");
+        let job = other.enqueue(&q);
+        let id = other.claim(&q);
+        client.run(&format!("SELECT queue.complete({id})"));
+        client.run("COMMIT");
+        assert_eq!(other.state(job), "completed", "{level}");
+        assert_eq!(other.failure(&format!("SELECT queue.complete({id})")).code, "QJ001");
+    }
+}
+
+#[test]
+fn concurrent_serializable_workers_never_fail_to_serialize() {
+    let (mut client, q) = queue("");
+    client.run(&format!("CREATE TABLE done_{q} (job_id bigint PRIMARY KEY)"));
+    client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('1'::jsonb, ARRAY[200]))"));
+    let workers: Vec<_> = (0..4)
+        .map(|_| {
+            let q = q.clone();
+            std::thread::spawn(move || {
+                let mut client = connect();
+                let mut done = 0;
+                loop {
+                    let mut transaction =
+                        client.build_transaction().isolation_level(IsolationLevel::Serializable).start().unwrap();
+                    let claim = format!("SELECT id, job_id FROM queue.claim('{q}', 3)");
+                    let rows = transaction.query(&claim, &[]).unwrap();
+                    for row in &rows {
+                        let job_id: i64 = row.get(1);
+                        transaction.execute(&format!("INSERT INTO done_{q} VALUES ($1)"), &[&job_id]).unwrap();
+                        transaction.query("SELECT queue.complete($1)", &[&row.get::<_, i64>(0)]).unwrap();
+                    }
+                    transaction.commit().unwrap();
+                    done += rows.len();
+                    if rows.is_empty() {
+                        return done;
+                    }
+                }
+            })
+        })
+        .collect();
+    let done: usize = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
+    assert_eq!(done, 200);
+    assert_eq!(client.value::<i64>(&format!("SELECT completed FROM queue.stats WHERE queue_name = '{q}'")), 200);
+}
+
+#[test]
+fn two_open_serializable_claims_both_commit() {
+    let (mut client, q) = queue("");
+    let (one, two) = (client.enqueue(&q), client.enqueue(&q));
+    let mut sessions = [at("SERIALIZABLE"), at("SERIALIZABLE")];
+    for session in &mut sessions {
+        session.run("BEGIN; SELECT count(*) FROM queue.jobs");
+    }
+    let mut got: Vec<i64> =
+        sessions.iter_mut().map(|session| session.value(&format!("SELECT job_id FROM queue.claim('{q}')"))).collect();
+    got.sort_unstable();
+    assert_eq!(got, [one, two]);
+    // Each has read the other's claim log only through the verbs, so neither has to give way.
+    sessions[0].run("ROLLBACK; BEGIN");
+    let again: i64 = sessions[0].value(&format!("SELECT job_id FROM queue.claim('{q}')"));
+    assert!(got.contains(&again));
+    for session in &mut sessions {
+        session.run("COMMIT");
+    }
+}
+
+#[test]
+fn claim_work_and_complete_share_a_transaction() {
+    for level in LEVELS {
+        let (_, q) = queue("");
+        let mut client = at(level);
+        let job = client.enqueue(&q);
+        for end in ["ROLLBACK", "COMMIT"] {
+            client.run("BEGIN");
+            let id = client.claim(&q);
+            client.run(&format!("SELECT queue.extend({id}, '1 hour')"));
+            client.run(&format!("SELECT queue.progress({id}, '1')"));
+            client.run(&format!("SELECT queue.complete({id})"));
+            client.run(end);
+            let state = if end == "COMMIT" { "completed" } else { "ready" };
+            assert_eq!(client.state(job), state, "{level}");
+        }
+        assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
+    }
+}
+
+#[test]
+fn own_jobs_cannot_be_claimed_before_their_commit() {
+    let (mut client, q) = queue("");
+    let mut other = connect();
+    for _ in 0..2 {
+        client.run("BEGIN");
+        let jobs = [client.enqueue(&q), client.enqueue(&q)];
+        client.run(&format!("SELECT queue.enqueue('{q}', delay => '1 us')"));
+        client.run("SELECT FROM queue.maintain()");
+        // Not even the first time, when the queue is read from the logs.
+        assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
+        assert_eq!(other.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
+        client.run("COMMIT");
+        assert_eq!(other.column::<i64>(&format!("SELECT job_id FROM queue.claim('{q}', 2)")), jobs);
+        other.maintain_until(&format!("EXISTS (SELECT FROM queue.claim('{q}'))"));
+    }
+}
+
+#[test]
+fn one_statement_can_claim_and_end() {
+    for level in LEVELS {
+        let (_, q) = queue("backoff_base => '1 day'");
+        let mut client = at(level);
+        let fill = format!("SELECT queue.enqueue_many('{q}', array_fill('1'::jsonb, ARRAY[150]))");
+        let count = |client: &mut Client, state: &str| -> i64 {
+            client.value(&format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{q}' AND state = '{state}'"))
+        };
+        client.run(&fill);
+        assert_eq!(client.count(&format!("SELECT queue.complete(id) FROM queue.claim('{q}', 100)")), 100);
+        assert_eq!((count(&mut client, "completed"), count(&mut client, "running")), (100, 0), "{level}");
+        client.run(&format!("SELECT queue.fail(id, 'boom') FROM queue.claim('{q}', 50)"));
+        assert_eq!(count(&mut client, "retrying"), 50);
+        client.run(&fill);
+        client.run(&format!("SELECT queue.complete_many(array_agg(id)) FROM queue.claim('{q}', 150)"));
+        assert_eq!(count(&mut client, "completed"), 250);
+        client.run(&fill);
+        client.run(&format!(
+            "WITH c AS MATERIALIZED (SELECT id FROM queue.claim('{q}', 10)), r AS (SELECT queue.release(id) FROM c)
+             SELECT count(*) FROM r"
+        ));
+        assert_eq!(count(&mut client, "ready"), 150);
+    }
+}
+
+#[test]
+fn a_claim_in_a_rolled_back_savepoint_is_offered_again_at_once() {
+    let (mut client, q) = queue("");
+    let mut other = connect();
+    let job = client.enqueue(&q);
+    client.run("BEGIN; SAVEPOINT s");
+    let id = client.claim(&q);
+    assert_eq!(other.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
+    client.run("ROLLBACK TO s");
+    // The transaction is still open.
+    assert_eq!(other.claim(&q), id);
+    client.run("COMMIT");
+    other.run(&format!("SELECT queue.complete({id})"));
+    assert_eq!(client.state(job), "completed");
+}
+
+#[test]
+fn a_completion_in_a_rolled_back_savepoint_leaves_the_job_running() {
+    let (mut client, q) = queue("");
+    let mut other = connect();
+    let job = client.enqueue(&q);
+    let id = client.claim(&q);
+    for end in ["complete($)", "fail($, 'boom')", "release($)", "complete($), queue.progress($, '1')"] {
+        let sql = format!("SELECT queue.{}", end.replace('$', &id.to_string()));
+        client.run("BEGIN; SAVEPOINT s");
+        if end.contains("progress") {
+            client.failure(&sql);
+        } else {
+            client.run(&sql);
+            assert_eq!(other.failure(&format!("SELECT queue.extend({id})")).code, "55006");
+        }
+        client.run("ROLLBACK TO s");
+        other.run(&format!("SELECT queue.extend({id})"));
+        client.run("COMMIT");
+        assert_eq!(client.state(job), "running", "{end}");
+        assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0, "{end}");
+    }
+    client.run(&format!("SELECT queue.complete({id})"));
+    assert_eq!(client.state(job), "completed");
+}
+
+#[test]
+fn savepoints_inside_each_other_decide_step_by_step() {
+    let (mut client, q) = queue("");
+    client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('1'::jsonb, ARRAY[4]))"));
+    client.run("BEGIN");
+    let first = client.claim(&q);
+    client.run("SAVEPOINT a");
+    let second = client.claim(&q);
+    client.run("SAVEPOINT b");
+    let third = client.claim(&q);
+    // Claimed outside, ended inside; rolled back inside.
+    client.run(&format!("SELECT queue.complete({first})"));
+    client.run("SAVEPOINT c");
+    client.run(&format!("SELECT queue.complete({second}), queue.complete({third})"));
+    client.run("ROLLBACK TO c");
+    client.run("RELEASE b");
+    client.run(&format!("SELECT queue.complete({third})"));
+    client.run("ROLLBACK TO a");
+    // Of all that only the first claim is left, and it is running.
+    let again: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{q}', 2)"));
+    assert_eq!(again, [second, third]);
+    client.run(&format!("SELECT queue.complete({first}), queue.complete({second})"));
+    client.run("COMMIT");
+    let states: Vec<String> =
+        client.column(&format!("SELECT state FROM queue.attempts WHERE queue_name = '{q}' ORDER BY id"));
+    assert_eq!(states, ["completed", "completed", "running", "ready"]);
+}
+
+#[test]
+fn cancel_and_move_can_be_rolled_back() {
+    let (mut client, q) = queue("");
+    let mut other = connect();
+    let job = client.enqueue(&q);
+    for verb in ["cancel($)", "reprioritize($, 5)", "reschedule($, 'tomorrow')", "retry($, 'tomorrow')"] {
+        let sql = format!("SELECT queue.{}", verb.replace('$', &job.to_string()));
+        for (begin, end) in [("BEGIN", "ROLLBACK"), ("BEGIN; SAVEPOINT s", "ROLLBACK TO s; COMMIT")] {
+            client.run(begin);
+            client.run(&sql);
+            // Taken, so nobody else gets it, nor waits for it.
+            other.run("SET lock_timeout = '1 ms'");
+            assert_eq!(other.count(&format!("SELECT FROM queue.claim('{q}')")), 0, "{verb}");
+            assert_eq!(other.failure(&sql).code, "55006", "{verb}");
+            client.run(end);
+            other.run("BEGIN");
+            assert_eq!(other.value::<i64>(&format!("SELECT job_id FROM queue.claim('{q}')")), job, "{verb}");
+            other.run("ROLLBACK");
+        }
+        assert_eq!(
+            client.value::<String>(&format!("SELECT ROW(state, priority, run_at)::text FROM queue.job({job})")),
+            "(ready,0,)"
+        );
+    }
+    client.run(&format!("SELECT FROM queue.claim('{q}'); BEGIN; SELECT queue.cancel({job}); ROLLBACK"));
+    assert_eq!(
+        client
+            .count(&format!("SELECT FROM queue.running_now() WHERE is_cancelled AND id = queue.newest_attempt({job})")),
+        0
+    );
+}
+
+#[test]
+fn exception_blocks_undo_what_was_done_in_them() {
+    let (mut client, q) = queue("");
+    client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('1'::jsonb, ARRAY[3]))"));
+    client.run(&format!(
+        "DO $$
+         DECLARE kept bigint; lost bigint; nested bigint;
+         BEGIN
+             SELECT id INTO kept FROM queue.claim('{q}');
+             BEGIN
+                 SELECT id INTO lost FROM queue.claim('{q}');
+                 BEGIN
+                     SELECT id INTO nested FROM queue.claim('{q}');
+                     PERFORM queue.complete(lost);
+                     PERFORM queue.complete(kept);
+                     PERFORM 1 / 0;
+                 EXCEPTION WHEN division_by_zero THEN
+                     PERFORM queue.progress(lost, '1');
+                 END;
+                 PERFORM queue.fail(kept, 'boom');
+                 -- An error of ours is caught as any other, by its code.
+                 PERFORM queue.complete(nested);
+             EXCEPTION WHEN SQLSTATE 'QJ001' THEN
+                 PERFORM queue.complete(kept);
+             END;
+         END $$"
+    ));
+    let states: Vec<String> =
+        client.column(&format!("SELECT state FROM queue.attempts WHERE queue_name = '{q}' ORDER BY id"));
+    assert_eq!(states, ["completed", "ready", "ready"]);
+    assert_eq!(connect().count(&format!("SELECT FROM queue.claim('{q}', 9)")), 2);
+}
+
+#[test]
+fn an_error_anywhere_in_the_transaction_gives_everything_back() {
+    let (mut client, q) = queue("");
+    let (one, two) = (client.enqueue(&q), client.enqueue(&q));
+    let id = client.claim(&q);
+    client.run("BEGIN");
+    client.run(&format!("SELECT queue.complete({id})"));
+    client.claim(&q);
+    let added = client.enqueue(&q);
+    client.failure("SELECT 1 / 0");
+    client.run("ROLLBACK");
+    assert_eq!(client.state(one), "running");
+    assert_eq!(client.value::<i64>(&format!("SELECT job_id FROM queue.claim('{q}', 9)")), two);
+    assert_eq!(client.count(&format!("SELECT FROM queue.job({added})")), 0);
+    client.run(&format!("SELECT queue.complete({id})"));
+}
+
+#[test]
+fn a_transaction_that_has_claimed_or_ended_jobs_cannot_be_prepared() {
+    let (mut client, q) = queue("");
+    let waiting = client.enqueue(&q);
+    client.enqueue(&q);
+    client.enqueue(&q);
+    client.run(&format!("SELECT queue.reprioritize({waiting}, 9)"));
+    let running: i64 = client.claim(&q);
+    let job: i64 = client.value(&format!("SELECT job_id FROM queue.attempts WHERE id = {running}"));
+    let done = client.claim(&q);
+    let ended: i64 = client.value(&format!("SELECT job_id FROM queue.attempts WHERE id = {done}"));
+    client.run(&format!("SELECT queue.complete({done})"));
+    for verb in [
+        format!("claim('{q}')"),
+        format!("claim_any(ARRAY['{q}'])"),
+        format!("claim('{q}', completed => ARRAY[{running}])"),
+        format!("complete({running})"),
+        format!("complete_many(ARRAY[{running}])"),
+        format!("fail({running}, 'boom')"),
+        format!("fail_many(ARRAY[{running}], 'boom')"),
+        format!("release({running})"),
+        format!("release_many(ARRAY[{running}])"),
+        format!("cancel({waiting})"),
+        format!("cancel({job})"),
+        format!("cancel({job}, force => true)"),
+        format!("retry({waiting})"),
+        format!("reprioritize({waiting}, 1)"),
+        format!("reschedule({waiting}, 'tomorrow')"),
+        format!("purge('{q}')"),
+        format!("pause('{q}')"),
+        format!("resume('{q}')"),
+        format!("alter('{q}', max_attempts => 2)"),
+        format!("drop('{q}', force => true)"),
+    ] {
+        client.run(&format!("BEGIN; SELECT FROM queue.{verb}"));
+        let failure = client.failure(&format!("PREPARE TRANSACTION 'p_{q}'"));
+        assert_eq!(failure.code, "0A000", "{verb}: {failure:?}");
+        // It has been rolled back.
+        assert_eq!(client.state(job), "running", "{verb}");
+        assert_eq!(client.state(ended), "completed", "{verb}");
+        client.run("BEGIN");
+        assert_eq!(client.value::<i64>(&format!("SELECT job_id FROM queue.claim('{q}')")), waiting, "{verb}");
+        client.run("ROLLBACK");
+        client.run(&format!("SELECT queue.extend({running})"));
+    }
+}
+
+#[test]
+fn prepared_jobs_can_be_claimed_once_they_are_committed() {
+    let (mut client, q) = queue("");
+    let kinds = [
+        format!("SELECT queue.enqueue('{q}')"),
+        format!("SELECT queue.enqueue_many('{q}', ARRAY['1'::jsonb])"),
+        format!("SELECT queue.enqueue_batch('{q}', '[{{}}]')"),
+    ];
+    for (n, enqueue) in kinds.iter().enumerate() {
+        for end in ["ROLLBACK", "COMMIT"] {
+            let mut waiter = connect();
+            let pid = waiter.pid();
+            let sql = format!("SELECT job_id FROM queue.claim('{q}', wait => '1 minute')");
+            let thread = std::thread::spawn(move || {
+                waiter.run("SET pg_queue.max_wait = '1min'");
+                waiter.column::<i64>(&sql)
+            });
+            crate::shared::wait_asleep(&mut client, pid);
+            client.run("BEGIN");
+            let job: i64 = client.value(enqueue);
+            client.run(&format!("PREPARE TRANSACTION '{q}_{n}'"));
+            assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
+            // By whom it is ended does not matter.
+            let mut other = connect();
+            other.run(&format!("{end} PREPARED '{q}_{n}'"));
+            if end == "COMMIT" {
+                wait::until("the sleeper woke", || thread.is_finished().then_some(()));
+                assert_eq!(thread.join().unwrap(), [job], "{enqueue}");
+            } else {
+                assert_eq!(client.count(&format!("SELECT FROM queue.job({job})")), 0);
+                let after = client.enqueue(&q);
+                wait::until("the sleeper woke", || thread.is_finished().then_some(()));
+                assert_eq!(thread.join().unwrap(), [after]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_prepared_job_with_a_delay_starts_when_it_is_due() {
+    let (mut client, q) = queue("");
+    client.run("BEGIN");
+    client.run(&format!("SELECT queue.enqueue('{q}', delay => '1 ms')"));
+    client.run(&format!("PREPARE TRANSACTION 'late_{q}'"));
+    client.run("SELECT FROM queue.maintain()");
+    client.run(&format!("COMMIT PREPARED 'late_{q}'"));
+    client.maintain_until(&format!("EXISTS (SELECT FROM queue.claim('{q}'))"));
+}
+
+#[test]
+fn a_long_transaction_sees_changes_of_the_queue() {
+    let (mut other, q) = queue("");
+    for level in LEVELS {
+        let mut client = at(level);
+        other.enqueue(&q);
+        let claim = format!("SELECT max_attempts FROM queue.claim('{q}')");
+        client.run("BEGIN");
+        // What the session knows of the queue is as old as this.
+        client.run(&format!("{claim}; ROLLBACK; BEGIN; SELECT count(*) FROM pg_class"));
+        other.run(&format!("SELECT queue.pause('{q}')"));
+        assert_eq!(client.count(&claim), 0, "{level}");
+        other.run(&format!("SELECT queue.alter('{q}', max_attempts => 77), queue.resume('{q}')"));
+        assert_eq!(client.value::<i32>(&claim), 77, "{level}");
+        client.run("COMMIT");
+        other.run(&format!("SELECT queue.alter('{q}', reset => ARRAY['max_attempts'])"));
+    }
+}
+
+#[test]
+fn a_queue_exists_for_its_own_transaction_at_once_and_for_others_after_the_commit() {
+    let database = Database::new();
+    let (mut client, mut other) = (database.connect(), database.connect());
+    client.run("BEGIN; SELECT queue.create('q')");
+    client.enqueue("q");
+    assert_eq!(other.failure("SELECT queue.enqueue('q')").code, "42704");
+    client.run("ROLLBACK");
+    assert_eq!(client.failure("SELECT queue.enqueue('q')").code, "42704");
+    client.run("BEGIN; SELECT queue.create('q')");
+    client.enqueue("q");
+    client.run("COMMIT");
+    other.claim("q");
+    client.run("BEGIN; SELECT queue.drop('q', force => true); ROLLBACK");
+    client.enqueue("q");
+    other.claim("q");
+    client.run("BEGIN; SELECT queue.drop('q', force => true); SELECT queue.create('q', max_attempts => 3)");
+    client.enqueue("q");
+    client.run("COMMIT");
+    assert_eq!(other.column::<i32>("SELECT max_attempts FROM queue.claim('q', 9)"), [3]);
+}

@@ -1,0 +1,635 @@
+//! Claims that sleep: what wakes them, what ends them, where they refuse to sleep; `CALL queue.wait`;
+//! claims bound to their connection.
+
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+use queue_tests::{Cluster, error, wait};
+
+use crate::shared::{self, Database, Sql, connect, queue, wait_asleep};
+
+/// A session that sleeps in a statement; its answer is the first column of the rows.
+struct Sleeper {
+    pid: i32,
+    thread: JoinHandle<Result<Vec<i64>, postgres::Error>>,
+}
+
+impl Sleeper {
+    /// Runs the statement in a new session and waits until that sleeps.
+    fn new(sql: &str) -> Self {
+        Self::with(connect(), &mut connect(), sql)
+    }
+
+    /// Claims one job for as long as a test may take.
+    fn claiming(queue: &str) -> Self {
+        Self::new(&format!("SELECT id FROM queue.claim('{queue}', wait => '1 minute')"))
+    }
+
+    fn with(mut client: Client, observer: &mut Client, sql: &str) -> Self {
+        client.run("SET pg_queue.max_wait = '1min'");
+        let pid = client.pid();
+        let sql = sql.to_owned();
+        let thread = std::thread::spawn(move || {
+            let rows = client.query(&sql, &[])?;
+            Ok(rows.iter().map(|row| row.get(0)).collect())
+        });
+        wait_asleep(observer, pid);
+        Self { pid, thread }
+    }
+
+    fn assert_asleep(&self, client: &mut Client) {
+        wait_asleep(client, self.pid);
+        assert!(!self.thread.is_finished());
+    }
+
+    fn is_awake(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// The answer, which must come long before the sleep would have ended by itself.
+    fn answer(self) -> Result<Vec<i64>, postgres::Error> {
+        wait::within("the sleeper woke", Duration::from_secs(20), || self.is_awake().then_some(()));
+        self.thread.join().unwrap()
+    }
+
+    fn claimed(self) -> i64 {
+        let ids = self.answer().unwrap();
+        assert_eq!(ids.len(), 1, "{ids:?}");
+        ids[0]
+    }
+}
+
+fn attempt_of(client: &mut Client, job_id: i64) -> i64 {
+    client.value(&format!("SELECT id FROM queue.attempts WHERE job_id = {job_id} AND finished_at IS NULL"))
+}
+
+#[test]
+fn a_commit_of_an_enqueue_wakes_a_claim() {
+    let (mut client, q) = queue("");
+    for enqueue in [
+        format!("SELECT queue.enqueue('{q}')"),
+        format!("SELECT queue.enqueue_many('{q}', ARRAY['1'::jsonb])"),
+        format!("SELECT queue.enqueue_batch('{q}', '[{{}}]')"),
+    ] {
+        let sleeper = Sleeper::claiming(&q);
+        client.run("BEGIN");
+        let job: i64 = client.value(&enqueue);
+        sleeper.assert_asleep(&mut connect());
+        client.run("COMMIT");
+        let id = sleeper.claimed();
+        assert_eq!(client.value::<i64>(&format!("SELECT job_id FROM queue.attempts WHERE id = {id}")), job);
+    }
+}
+
+#[test]
+fn a_sleeping_claim_takes_all_that_a_batch_brings() {
+    let (mut client, q) = queue("");
+    let sleeper = Sleeper::new(&format!("SELECT id FROM queue.claim('{q}', 5, wait => '1 minute')"));
+    client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('1'::jsonb, ARRAY[7]))"));
+    assert_eq!(sleeper.answer().unwrap().len(), 5);
+}
+
+#[test]
+fn a_rolled_back_claim_wakes_a_claim() {
+    let (mut client, q) = queue("");
+    let job = client.enqueue(&q);
+    let endings: [fn(Client); 4] = [
+        |mut other| other.run("ROLLBACK"),
+        |mut other| other.run("ROLLBACK TO s; COMMIT"),
+        |other| drop(other),
+        |mut other| {
+            let pid = other.pid();
+            assert!(connect().value::<bool>(&format!("SELECT pg_terminate_backend({pid}, 10000)")));
+        },
+    ];
+    for ending in endings {
+        let id = attempt_of(&mut client, job);
+        let mut other = connect();
+        other.run("BEGIN; SAVEPOINT s");
+        assert_eq!(other.claim(&q), id);
+        let sleeper = Sleeper::claiming(&q);
+        ending(other);
+        assert_eq!(sleeper.claimed(), id);
+        client.run(&format!("SELECT queue.release({id})"));
+    }
+}
+
+#[test]
+fn every_way_for_a_job_to_become_ready_wakes_a_claim() {
+    let (mut client, q) = queue("backoff_base => '0'");
+    // How the job gets to wait for somebody else (with attempt and job as $1 and $2), and back.
+    for (before, wake) in [
+        ("SELECT", "SELECT queue.fail($1, 'boom')"),
+        ("SELECT", "SELECT queue.fail($1, 'boom', retry_in => '0')"),
+        ("SELECT", "SELECT queue.fail_many(ARRAY[$1], 'boom')"),
+        ("SELECT", "SELECT queue.release($1)"),
+        ("SELECT", "SELECT queue.release_many(ARRAY[$1])"),
+        ("SELECT queue.complete($1)", "SELECT queue.retry($2)"),
+        ("SELECT queue.fail($1, 'boom', fatal => true)", "SELECT queue.retry($2)"),
+        ("SELECT queue.fail($1, 'boom', fatal => true)", "SELECT queue.retry_dead($3)"),
+        ("SELECT queue.cancel($2, force => true)", "SELECT queue.retry($2)"),
+        ("SELECT queue.fail($1, 'boom', '1 day')", "SELECT queue.retry($2)"),
+        ("SELECT queue.release($1, '1 day')", "SELECT queue.retry($2)"),
+        ("SELECT queue.release($1, '1 day')", "SELECT queue.reschedule($2, now())"),
+        ("SELECT queue.pause($3), queue.release($1)", "SELECT queue.resume($3)"),
+    ] {
+        let job = client.enqueue(&q);
+        let id = client.claim(&q);
+        let with = |sql: &str| {
+            sql.replace("$1", &format!("{id}::bigint")).replace("$2", &job.to_string()).replace("$3", &format!("'{q}'"))
+        };
+        client.run(&with(before));
+        let sleeper = Sleeper::claiming(&q);
+        client.run(&with(wake));
+        let next = sleeper.claimed();
+        assert_ne!(next, id, "{wake}");
+        assert_eq!(client.value::<i64>(&format!("SELECT job_id FROM queue.attempts WHERE id = {next}")), job, "{wake}");
+        client.run(&format!("SELECT queue.complete({next})"));
+    }
+}
+
+#[test]
+fn a_job_that_falls_due_wakes_a_claim() {
+    let (mut client, q) = queue("");
+    let sleeper = Sleeper::claiming(&q);
+    let job: i64 = client.value(&format!("SELECT queue.enqueue('{q}', delay => '300 ms')"));
+    client.maintain_until(&format!("(SELECT state = 'running' FROM queue.job({job}))"));
+    sleeper.claimed();
+    let early: bool =
+        client.value(&format!("SELECT started_at < enqueued_at + interval '300 ms' FROM queue.job({job})"));
+    assert!(!early);
+}
+
+#[test]
+fn a_timeout_wakes_a_claim() {
+    let (mut client, q) = queue("");
+    let job = client.enqueue(&q);
+    client.run(&format!("SELECT FROM queue.claim('{q}', lease => '200 ms')"));
+    let sleeper = Sleeper::claiming(&q);
+    client.maintain_until(&format!("(SELECT state = 'running' AND attempt = 2 FROM queue.job({job}))"));
+    sleeper.claimed();
+}
+
+#[test]
+fn one_job_wakes_one_sleeper() {
+    let (mut client, q) = queue("");
+    let mut sleepers: Vec<Sleeper> = (0..4).map(|_| Sleeper::claiming(&q)).collect();
+    while !sleepers.is_empty() {
+        client.enqueue(&q);
+        let awake = wait::until("one woke", || sleepers.iter().position(Sleeper::is_awake));
+        sleepers.remove(awake).claimed();
+        for sleeper in &sleepers {
+            sleeper.assert_asleep(&mut client);
+        }
+    }
+}
+
+#[test]
+fn as_many_sleepers_wake_as_there_are_jobs() {
+    let (mut client, q) = queue("");
+    let mut sleepers: Vec<Sleeper> = (0..12).map(|_| Sleeper::claiming(&q)).collect();
+    client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('1'::jsonb, ARRAY[10]))"));
+    let running = format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{q}' AND state = 'running'");
+    wait::until("ten woke", || (client.value::<i64>(&running) == 10).then_some(()));
+    wait::until("ten sessions returned", || (sleepers.iter().filter(|s| s.is_awake()).count() == 10).then_some(()));
+    sleepers.retain(|s| !s.is_awake());
+    for sleeper in &sleepers {
+        sleeper.assert_asleep(&mut client);
+    }
+    client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('1'::jsonb, ARRAY[2]))"));
+    for sleeper in sleepers {
+        sleeper.claimed();
+    }
+}
+
+#[test]
+fn a_wake_up_goes_to_the_next_when_its_receiver_is_cancelled() {
+    let (mut client, q) = queue("");
+    let server = shared::server();
+    for end in ["pg_cancel_backend", "pg_terminate_backend"] {
+        // Whichever of the two is woken: in one of the rounds it is the one that is cancelled then.
+        for cancelled in [0, 1] {
+            let mut sleepers = vec![Sleeper::claiming(&q), Sleeper::claiming(&q)];
+            // A stopped process gets the wake-up and the cancellation before it can do anything.
+            for sleeper in &sleepers {
+                server.signal("STOP", sleeper.pid);
+            }
+            let job = client.enqueue(&q);
+            assert!(client.value::<bool>(&format!("SELECT {end}({})", sleepers[cancelled].pid)));
+            for sleeper in &sleepers {
+                server.signal("CONT", sleeper.pid);
+            }
+            sleepers.remove(cancelled).answer().unwrap_err();
+            let id = sleepers.remove(0).claimed();
+            assert_eq!(client.value::<i64>(&format!("SELECT job_id FROM queue.attempts WHERE id = {id}")), job);
+        }
+    }
+}
+
+#[test]
+fn a_woken_sleeper_that_is_slow_does_not_keep_the_job_from_others() {
+    let (mut client, q) = queue("");
+    let sleeper = Sleeper::claiming(&q);
+    shared::server().signal("STOP", sleeper.pid);
+    client.enqueue(&q);
+    client.claim(&q);
+    shared::server().signal("CONT", sleeper.pid);
+    sleeper.assert_asleep(&mut client);
+    client.enqueue(&q);
+    sleeper.claimed();
+}
+
+#[test]
+fn cancel_and_terminate_end_a_sleep_at_once() {
+    let (mut client, q) = queue("");
+    for (end, code) in [("pg_cancel_backend", "57014"), ("pg_terminate_backend", "57P01")] {
+        for sql in [
+            format!("SELECT id FROM queue.claim('{q}', wait => '1 minute')"),
+            format!("SELECT id FROM queue.claim_any(ARRAY['{q}'], wait => '1 minute')"),
+            format!("CALL queue.wait('{q}', '1 minute')"),
+        ] {
+            let sleeper = Sleeper::new(&sql);
+            assert!(client.value::<bool>(&format!("SELECT {end}({})", sleeper.pid)));
+            let e = sleeper.answer().unwrap_err();
+            assert_eq!(error::code(&e), code, "{sql}: {e:?}");
+        }
+    }
+    // They have left the list of those who wait.
+    let sleeper = Sleeper::claiming(&q);
+    client.enqueue(&q);
+    sleeper.claimed();
+}
+
+#[test]
+fn a_fast_shutdown_does_not_wait_for_sleepers() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    client.run("SELECT queue.create('q')");
+    let sleepers: Vec<Sleeper> =
+        ["SELECT id FROM queue.claim('q', wait => '1 minute')", "CALL queue.wait('q', '1 minute')"]
+            .iter()
+            .map(|sql| Sleeper::with(cluster.connect_to("app"), &mut client, sql))
+            .collect();
+    let begun = Instant::now();
+    cluster.stop_fast();
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    for sleeper in sleepers {
+        sleeper.answer().unwrap_err();
+    }
+}
+
+#[test]
+fn statement_timeout_gives_an_empty_answer_and_no_error() {
+    let (mut client, q) = queue("");
+    client.run("SET statement_timeout = '250 ms'");
+    for sql in [
+        format!("SELECT FROM queue.claim('{q}', wait => '10 s')"),
+        format!("SELECT FROM queue.claim_any(ARRAY['{q}'], wait => '10 s')"),
+    ] {
+        for _ in 0..3 {
+            let begun = Instant::now();
+            assert_eq!(client.count(&sql), 0);
+            assert!(begun.elapsed() > Duration::from_millis(100), "{:?}", begun.elapsed());
+        }
+    }
+    assert!(!client.value::<bool>(&format!("CALL queue.wait('{q}', '10 s')")));
+}
+
+#[test]
+fn max_wait_limits_every_sleep() {
+    let (mut client, q) = queue("");
+    client.run("SET pg_queue.max_wait = '50 ms'");
+    let begun = Instant::now();
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', wait => '1 hour')")), 0);
+    assert!(!client.value::<bool>(&format!("CALL queue.wait('{q}', '1 hour')")));
+    assert!(!client.value::<bool>(&format!("CALL queue.wait('{q}')")));
+    assert!(begun.elapsed() > Duration::from_millis(150) && begun.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn nobody_sleeps_in_a_transaction_that_has_written_or_sees_an_old_snapshot() {
+    let (mut client, q) = queue("");
+    client.run("SET pg_queue.max_wait = '1min'");
+    for begin in
+        ["BEGIN; SELECT txid_current()", "BEGIN ISOLATION LEVEL REPEATABLE READ", "BEGIN ISOLATION LEVEL SERIALIZABLE"]
+    {
+        let begun = Instant::now();
+        client.run(begin);
+        assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', wait => '1 minute')")), 0);
+        assert_eq!(client.count(&format!("SELECT FROM queue.claim_any(ARRAY['{q}'], wait => '1 minute')")), 0);
+        client.run("COMMIT");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{begin}: {:?}", begun.elapsed());
+    }
+    // A call that completes something has written.
+    client.enqueue(&q);
+    let id = client.claim(&q);
+    let begun = Instant::now();
+    let sql = format!("SELECT FROM queue.claim('{q}', wait => '1 minute', completed => ARRAY[{id}]::bigint[])");
+    assert_eq!(client.count(&sql), 0);
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    assert_eq!(client.value::<String>(&format!("SELECT state FROM queue.attempts WHERE id = {id}")), "completed");
+}
+
+#[test]
+fn a_transaction_that_has_only_begun_can_sleep() {
+    let (mut client, q) = queue("");
+    let mut other = connect();
+    other.run("BEGIN");
+    let sleeper = Sleeper::with(other, &mut client, &format!("SELECT id FROM queue.claim('{q}', wait => '1 minute')"));
+    client.enqueue(&q);
+    sleeper.claimed();
+    // Its connection has ended without a commit, so the claim is undone.
+    wait::until("the job is back", || (client.count(&format!("SELECT FROM queue.claim('{q}')")) == 1).then_some(()));
+}
+
+#[test]
+fn a_claim_that_finds_a_job_does_not_sleep() {
+    let (mut client, q) = queue("");
+    client.enqueue(&q);
+    client.run("SET pg_queue.max_wait = '1min'");
+    let begun = Instant::now();
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 10, wait => '1 minute')")), 1);
+    assert!(begun.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn completed_attempts_and_new_claims_share_a_call() {
+    let (mut client, q) = queue("");
+    client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('1'::jsonb, ARRAY[20]))"));
+    let mut done: Vec<i64> = Vec::new();
+    let mut seen = 0;
+    loop {
+        let list = done.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        done = client.column(&format!("SELECT id FROM queue.claim('{q}', 3, completed => '{{{list}}}')"));
+        if done.is_empty() {
+            break;
+        }
+        seen += done.len();
+        let running = format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{q}' AND state = 'running'");
+        assert_eq!(client.value::<i64>(&running), done.len() as i64);
+    }
+    assert_eq!(seen, 20);
+    assert_eq!(client.value::<i64>(&format!("SELECT completed FROM queue.stats WHERE queue_name = '{q}'")), 20);
+}
+
+#[test]
+fn claim_any_takes_from_the_first_queue_that_has_jobs() {
+    let (mut client, first) = queue("");
+    let (_, second) = queue("");
+    let (_, third) = queue("");
+    let sql = format!("SELECT queue_name FROM queue.claim_any(ARRAY['{first}', '{second}', '{third}'])");
+    client.enqueue(&third);
+    client.enqueue(&second);
+    client.enqueue(&first);
+    // Priority orders the jobs of a queue, not queues.
+    client.run(&format!("SELECT queue.enqueue('{third}', priority => -10)"));
+    for expected in [&first, &second, &third, &third] {
+        assert_eq!(&client.value::<String>(&sql), expected);
+    }
+    assert_eq!(client.count(&sql), 0);
+    client.enqueue(&second);
+    client.run(&format!("SELECT queue.pause('{second}')"));
+    client.enqueue(&third);
+    assert_eq!(client.value::<String>(&sql), third);
+    assert_eq!(client.count(&sql), 0);
+    client.run(&format!("SELECT queue.resume('{second}')"));
+    assert_eq!(client.value::<String>(&sql), second);
+}
+
+#[test]
+fn claim_any_sleeps_for_all_its_queues() {
+    let names: Vec<String> = (0..8).map(|_| queue("").1).collect();
+    let mut client = connect();
+    for name in &names {
+        let list = names.join("', '");
+        let sleeper = Sleeper::new(&format!("SELECT id FROM queue.claim_any(ARRAY['{list}'], wait => '1 minute')"));
+        let job = client.enqueue(name);
+        let id = sleeper.claimed();
+        assert_eq!(client.value::<i64>(&format!("SELECT job_id FROM queue.attempts WHERE id = {id}")), job);
+    }
+}
+
+#[test]
+fn claim_any_takes_one_to_eight_queues_that_exist() {
+    let (mut client, q) = queue("");
+    for (list, code) in [
+        ("'{}'".to_owned(), "22023"),
+        (format!("array_fill('{q}'::text, ARRAY[9])"), "22023"),
+        (format!("ARRAY['{q}', NULL]"), "22004"),
+        ("NULL".to_owned(), "22004"),
+        (format!("ARRAY['{q}', 'nowhere']"), "42704"),
+    ] {
+        let failure = client.failure(&format!("SELECT * FROM queue.claim_any({list})"));
+        assert_eq!(failure.code, code, "{list}: {failure:?}");
+    }
+    // The same one twice does no harm, awake or asleep.
+    let sql = format!("SELECT id FROM queue.claim_any(array_fill('{q}'::text, ARRAY[8]), wait => '1 minute')");
+    let sleeper = Sleeper::new(&sql);
+    client.enqueue(&q);
+    sleeper.claimed();
+    client.enqueue(&q);
+    assert_eq!(client.count(&sql), 1);
+}
+
+#[test]
+fn a_pause_keeps_sleepers_asleep_and_a_resume_wakes_as_many_as_there_are_jobs() {
+    let (mut client, q) = queue("");
+    let sleepers: Vec<Sleeper> = (0..3).map(|_| Sleeper::claiming(&q)).collect();
+    client.run(&format!("SELECT queue.pause('{q}')"));
+    client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('1'::jsonb, ARRAY[3]))"));
+    for sleeper in &sleepers {
+        sleeper.assert_asleep(&mut client);
+    }
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
+    client.run(&format!("SELECT queue.resume('{q}')"));
+    for sleeper in sleepers {
+        sleeper.claimed();
+    }
+}
+
+#[test]
+fn a_dropped_queue_wakes_all_who_wait_for_it() {
+    let (mut client, q) = queue("");
+    let sleepers: Vec<Sleeper> = (0..3)
+        .map(|_| Sleeper::claiming(&q))
+        .chain([Sleeper::new(&format!("CALL queue.wait('{q}', '1 minute')"))])
+        .collect();
+    client.run(&format!("SELECT queue.drop('{q}')"));
+    for sleeper in sleepers {
+        let e = sleeper.answer().unwrap_err();
+        assert_eq!(error::code(&e), "42704", "{e:?}");
+    }
+}
+
+#[test]
+fn a_dropped_extension_wakes_all_who_wait() {
+    let database = Database::new();
+    let mut client = database.connect();
+    client.run("SELECT queue.create('a'), queue.create('b')");
+    let mut observer = connect();
+    let sleepers: Vec<Sleeper> = ["a", "a", "b"]
+        .iter()
+        .map(|q| {
+            let sql = format!("SELECT id FROM queue.claim('{q}', wait => '1 minute')");
+            Sleeper::with(database.connect(), &mut observer, &sql)
+        })
+        .collect();
+    client.run("DROP EXTENSION pg_queue");
+    for sleeper in sleepers {
+        sleeper.answer().unwrap_err();
+    }
+}
+
+#[test]
+fn wait_says_whether_there_is_a_job() {
+    let (mut client, q) = queue("");
+    assert!(!client.value::<bool>(&format!("CALL queue.wait('{q}', '20 ms')")));
+    assert!(!client.value::<bool>(&format!("CALL queue.wait('{q}', '0')")));
+    client.enqueue(&q);
+    for _ in 0..2 {
+        assert!(client.value::<bool>(&format!("CALL queue.wait('{q}')")));
+    }
+    client.run(&format!("SELECT queue.pause('{q}')"));
+    assert!(!client.value::<bool>(&format!("CALL queue.wait('{q}', '20 ms')")));
+    client.run(&format!("SELECT queue.resume('{q}')"));
+    client.claim(&q);
+    assert!(!client.value::<bool>(&format!("CALL queue.wait('{q}', '20 ms')")));
+    client.run(&format!("SELECT queue.enqueue('{q}', delay => '1 day')"));
+    assert!(!client.value::<bool>(&format!("CALL queue.wait('{q}', '20 ms')")));
+    for (call, code) in [
+        (format!("CALL queue.wait('{q}', '-1 s')"), "22023"),
+        ("CALL queue.wait('nowhere')".to_owned(), "42704"),
+        ("CALL queue.wait(NULL)".to_owned(), "22004"),
+    ] {
+        let failure = client.failure(&call);
+        assert_eq!(failure.code, code, "{call}: {failure:?}");
+    }
+}
+
+#[test]
+fn wait_sleeps_without_snapshot_and_lock_and_is_woken() {
+    let (mut client, q) = queue("");
+    let mut other = connect();
+    other.run("SET pg_queue.max_wait = '1min'");
+    let pid = other.pid();
+    let sql = format!("CALL queue.wait('{q}', '1 minute')");
+    let thread = std::thread::spawn(move || {
+        let woken = other.value::<bool>(&sql);
+        // The session is as good as before.
+        (woken, other.value::<i64>("SELECT count(*) FROM pg_class") > 0)
+    });
+    wait_asleep(&mut client, pid);
+    let holds: bool = client.value(&format!(
+        "SELECT backend_xmin IS NOT NULL OR backend_xid IS NOT NULL FROM pg_stat_activity WHERE pid = {pid}"
+    ));
+    assert!(!holds, "a snapshot");
+    let locks: i64 =
+        client.value(&format!("SELECT count(*) FROM pg_locks WHERE pid = {pid} AND locktype <> 'virtualxid'"));
+    assert_eq!(locks, 0);
+    client.enqueue(&q);
+    assert_eq!(thread.join().unwrap(), (true, true));
+}
+
+#[test]
+fn a_sleeping_claim_holds_no_lock() {
+    let (mut client, q) = queue("");
+    let sleeper = Sleeper::claiming(&q);
+    let locks: i64 = client
+        .value(&format!("SELECT count(*) FROM pg_locks WHERE pid = {} AND locktype <> 'virtualxid'", sleeper.pid));
+    assert_eq!(locks, 0);
+    client.enqueue(&q);
+    sleeper.claimed();
+}
+
+#[test]
+fn wait_refuses_transaction_blocks_and_functions() {
+    let (mut client, q) = queue("");
+    client.run("BEGIN");
+    assert_eq!(client.failure(&format!("CALL queue.wait('{q}')")).code, "25001");
+    client.run("ROLLBACK");
+    client.run(&format!(
+        "CREATE FUNCTION waiting_{q}() RETURNS boolean LANGUAGE plpgsql AS
+         'DECLARE has boolean; BEGIN CALL queue.wait(''{q}'', ''10 ms'', has); RETURN has; END'"
+    ));
+    assert_eq!(client.failure(&format!("SELECT waiting_{q}()")).code, "25001");
+}
+
+#[test]
+fn wait_works_in_procedures_and_blocks_of_code() {
+    let (mut client, q) = queue("");
+    client.run(&format!("CREATE TABLE log_{q} (has boolean)"));
+    let body = format!(
+        "DECLARE has boolean;
+         BEGIN
+             FOR i IN 1..3 LOOP
+                 CALL queue.wait('{q}', '10 ms', has);
+                 INSERT INTO log_{q} VALUES (has);
+                 COMMIT;
+                 PERFORM queue.enqueue('{q}');
+                 COMMIT;
+             END LOOP;
+             BEGIN
+                 CALL queue.wait('{q}', '10 ms', has);
+                 INSERT INTO log_{q} VALUES (has);
+             EXCEPTION WHEN active_sql_transaction THEN
+                 PERFORM count(*) FROM queue.jobs;
+             END;
+         END"
+    );
+    client.run(&format!("DO $$ {body} $$"));
+    client.run(&format!("CREATE PROCEDURE p_{q}() LANGUAGE plpgsql AS $$ {body} $$"));
+    client.run(&format!("CALL p_{q}()"));
+    let said: Vec<bool> = client.column(&format!("SELECT has FROM log_{q}"));
+    assert_eq!(said, [false, true, true, true, true, true]);
+}
+
+#[test]
+fn bound_claims_are_offered_again_when_their_connection_ends() {
+    let (mut client, q) = queue("");
+    let endings: [fn(Client); 2] = [
+        |other| drop(other),
+        |mut other| {
+            let pid = other.pid();
+            assert!(connect().value::<bool>(&format!("SELECT pg_terminate_backend({pid}, 10000)")));
+        },
+    ];
+    for ending in endings {
+        let (job, kept) = (client.enqueue(&q), client.enqueue(&q));
+        let mut other = connect();
+        let bound: i64 = other.value(&format!("SELECT id FROM queue.claim('{q}', session_bound => true)"));
+        let unbound = other.claim(&q);
+        let sleeper = Sleeper::claiming(&q);
+        ending(other);
+        client.maintain_until(&format!("(SELECT state = 'running' AND attempt = 2 FROM queue.job({job}))"));
+        let next = sleeper.claimed();
+        let failure = client.failure(&format!("SELECT queue.complete({bound})"));
+        assert_eq!(failure.code, "QJ001", "{failure:?}");
+        let error: String = client.value(&format!("SELECT error FROM queue.job({job})"));
+        assert_eq!(error, "the connection of the worker ended");
+        assert_eq!(client.state(kept), "running");
+        client.run(&format!("SELECT queue.complete_many(ARRAY[{next}, {unbound}])"));
+    }
+}
+
+#[test]
+fn a_bound_claim_that_ended_is_not_offered_again() {
+    let (mut client, q) = queue("");
+    let job = client.enqueue(&q);
+    let mut other = connect();
+    let id: i64 = other.value(&format!("SELECT id FROM queue.claim('{q}', session_bound => true)"));
+    other.run(&format!("SELECT queue.complete({id})"));
+    // Bound, but rolled back: offered again by that alone, with the same number.
+    let second = client.enqueue(&q);
+    other.run(&format!("BEGIN; SELECT FROM queue.claim('{q}', session_bound => true); ROLLBACK"));
+    let pid = other.pid();
+    drop(other);
+    wait::until("the connection has ended", || {
+        (client.count(&format!("SELECT FROM pg_stat_activity WHERE pid = {pid}")) == 0).then_some(())
+    });
+    client.run("SELECT FROM queue.maintain()");
+    assert_eq!(client.state(job), "completed");
+    let attempt: i32 = client.value(&format!("SELECT attempt FROM queue.claim('{q}')"));
+    assert_eq!(attempt, 1);
+    assert_eq!(client.state(second), "running");
+}
