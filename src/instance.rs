@@ -85,6 +85,11 @@ pub fn queue_changes() -> u64 {
     QUEUE_CHANGES.get()
 }
 
+/// What this session knows of queues is not true any more.
+pub fn forget_queues() {
+    QUEUE_CHANGES.set(QUEUE_CHANGES.get() + 1);
+}
+
 /// The instance of this database.
 ///
 /// Errors: 42704 when the extension is not installed, 53400 when shared memory has no slot for this
@@ -179,8 +184,10 @@ fn enter(extension: Oid) -> Result<u32> {
         {
             return Some(i.number);
         }
-        // The extension was dropped and created again: what was known of the old one is worthless.
-        for old in instances.iter_mut().filter(|i| i.number != 0 && i.database == database) {
+        // The extension was dropped and created again: what was known of the old one is worthless, unless it was
+        // in this transaction, which may be rolled back.
+        let is_settled = |i: &&mut Instance| !transaction::is_dropping(i.number);
+        for old in instances.iter_mut().filter(|i| i.number != 0 && i.database == database).filter(is_settled) {
             let mut root = old.deadlines;
             frontier.drop_instance(&mut root, old.number);
             old.number = 0;
@@ -207,6 +214,9 @@ fn enter(extension: Oid) -> Result<u32> {
         };
         Some(slot.number)
     });
+    if let Some(number) = number.filter(|_| transaction::has_dropped()) {
+        transaction::remember(number, transaction::Step::InstanceMade);
+    }
     number.ok_or_else(|| {
         Error::new(error::LIMIT, "too many databases use pg_queue")
             .detail(format!("Shared memory has room for {} databases.", guc::MAX_DATABASES.get()))

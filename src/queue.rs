@@ -2,7 +2,7 @@
 //! kept until Postgres says that the table changed (every change of a queue sends that message with its
 //! commit).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -59,6 +59,21 @@ struct Cache {
 
 thread_local! {
     static CACHE: RefCell<Cache> = RefCell::default();
+    /// Whether this transaction has changed queues, so that what was read since may be undone.
+    static HAS_CHANGED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The transaction, or a part of it, was rolled back. Postgres does not take back what the last command has
+/// announced, as nobody was told of it; but the same command may have read it.
+pub fn undone() {
+    if HAS_CHANGED.get() {
+        instance::forget_queues();
+    }
+}
+
+/// The transaction has ended.
+pub fn settled() {
+    HAS_CHANGED.set(false);
 }
 
 fn cached<T>(get: impl FnOnce(&mut Cache) -> T) -> T {
@@ -141,6 +156,7 @@ fn remember(catalog: &Catalog, row: &Row) -> Result<Rc<Queue>> {
 
 /// Tells every session, when this transaction commits, that queues have changed.
 pub fn changed(catalog: &Catalog) {
+    HAS_CHANGED.set(true);
     // SAFETY: queues an invalidation message for an existing table.
     unsafe { pg_sys::CacheInvalidateRelcacheByRelid(catalog.queue) };
 }

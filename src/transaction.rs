@@ -13,7 +13,7 @@ use pgrx::pg_guard;
 use pgrx::pg_sys;
 
 use crate::shmem::{self, Instance};
-use crate::{dropping, sys};
+use crate::{dropping, queue, sys};
 
 /// One step of the open transaction.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +38,8 @@ pub enum Step {
     LaneDropped { lane: i32 },
     /// The extension was dropped.
     InstanceDropped,
+    /// The extension was created where it had been dropped.
+    InstanceMade,
     /// A queue that asks for NOTIFY got jobs.
     Notify { lane: i32 },
     /// That was told; if the telling is rolled back it is to be done again.
@@ -152,6 +154,17 @@ pub fn on_commit_drop_instance(number: u32) {
     remember(number, Step::InstanceDropped);
 }
 
+/// Whether this transaction drops the extension of this instance.
+pub fn is_dropping(number: u32) -> bool {
+    PENDING
+        .with_borrow(|pending| pending.iter().any(|p| p.instance == number && matches!(p.step, Step::InstanceDropped)))
+}
+
+/// Whether this transaction drops the extension.
+pub fn has_dropped() -> bool {
+    PENDING.with_borrow(|pending| pending.iter().any(|p| matches!(p.step, Step::InstanceDropped)))
+}
+
 /// COMMIT PREPARED or ROLLBACK PREPARED has run: jobs may have appeared that no callback pushed.
 pub fn prepared_ended() {
     let database = sys::database();
@@ -262,10 +275,11 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
         Step::InstanceDropped => {
             frontier.drop_instance(&mut instance.deadlines, number);
             wake.worker = Some(instance.worker_latch);
+            instance.number = 0;
             tell_later(number, step);
         }
         Step::Notify { lane } => notify(instance, lane, wake),
-        Step::Notified { .. } => {}
+        Step::Notified { .. } | Step::InstanceMade => {}
         Step::Unseen { .. } => {}
     }
 }
@@ -358,6 +372,10 @@ fn abort(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, wake:
         }
         Step::LaneDropped { lane } => dropping::unmark(instance, lane, false),
         Step::Notified { lane } => notify(instance, lane, wake),
+        Step::InstanceMade => {
+            frontier.drop_instance(&mut instance.deadlines, number);
+            instance.number = 0;
+        }
         _ => {}
     }
 }
@@ -436,6 +454,10 @@ fn check_dropped() {
 
 fn end(committed: bool) {
     dropping::forget();
+    if !committed {
+        queue::undone();
+    }
+    queue::settled();
     with_pending(|pending| {
         if !pending.is_empty() {
             settle(pending, committed);
@@ -478,6 +500,7 @@ unsafe extern "C-unwind" fn on_subtransaction(
                 pending[first..].iter_mut().for_each(|p| p.subtransaction = parent);
             }
             pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB => {
+                queue::undone();
                 settle(&pending[first..], false);
                 pending.truncate(first);
             }

@@ -77,9 +77,8 @@ impl Busy {
                 if e.is_closed() || error::code(&e).is_empty() {
                     client = None;
                 } else {
-                    let known = format!("{} {}", error::code(&e), error::message(&e));
-                    let known: String = known.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
-                    self.errors.lock().unwrap().insert(known);
+                    let message = error::message(&e).replace(|c: char| c.is_ascii_digit(), "");
+                    self.errors.lock().unwrap().insert(format!("{} {message}", error::code(&e)));
                 }
             }
         }
@@ -87,7 +86,8 @@ impl Busy {
 
     fn round(&self, client: &mut Client) -> Result<(), postgres::Error> {
         client.query("SELECT queue.enqueue('q', to_jsonb((SELECT max(life) FROM public.life)))", &[])?;
-        let sql = "SELECT c.id, (c.payload #>> '{}')::int < l.life FROM (SELECT max(life) AS life FROM public.life) AS l,
+        let sql =
+            "SELECT c.id, (c.payload #>> '{}')::int < l.life FROM (SELECT max(life) AS life FROM public.life) AS l,
                    LATERAL queue.claim('q', 2, wait => '20 ms') AS c";
         for row in client.query(sql, &[])? {
             if row.get(1) {
@@ -163,7 +163,8 @@ fn a_drop_and_create_of_the_extension_that_is_rolled_back_changes_nothing() {
     let mut other = cluster.connect_to("app");
     other.run("SELECT queue.enqueue('q', '1'), queue.enqueue('q', '2'), queue.enqueue('q', '3')");
     let (first, second) = (other.claim("q"), other.claim("q"));
-    client.run("BEGIN; DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue; SELECT queue.create('q'), queue.create('x')");
+    client
+        .run("BEGIN; DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue; SELECT queue.create('q'), queue.create('x')");
     client.run("SELECT queue.enqueue('x'); SELECT FROM queue.claim('x'); ROLLBACK");
     // Sessions that know the extension, new ones, and the worker all go on.
     other.run(&format!("SELECT queue.complete({first})"));
@@ -266,7 +267,8 @@ fn a_dump_of_an_idle_database_restores_every_job() {
     client.run("SELECT queue.fail(id, 'oh', retry_in => '0') FROM queue.claim('q', 1)");
     client.run("SELECT queue.fail(id, 'dead', fatal => true) FROM queue.claim('q', 1)");
     client.run("SELECT queue.enqueue('q', '\"later\"', delay => '1 hour')");
-    const JOBS: &str = "SELECT job_id || state || attempt || coalesce(error, '') || coalesce(result::text, '') || payload
+    const JOBS: &str =
+        "SELECT job_id || state || attempt || coalesce(error, '') || coalesce(result::text, '') || payload
                         || max_attempts FROM queue.jobs ORDER BY job_id";
     let before: Vec<String> = client.column(JOBS);
     let dump = cluster.pg_dump(&["app"]);

@@ -46,13 +46,16 @@ fn no_verb_waits_for_an_open_transaction() {
     for id in &ids {
         attempt(format!("SELECT queue.extend({id})"));
         attempt(format!("SELECT queue.progress({id}, '2')"));
-        for verb in ["complete({})", "fail({}, 'x')", "release({})", "complete_many('{{}}')", "fail_many('{{}}', 'x')"] {
+        for verb in ["complete({})", "fail({}, 'x')", "release({})", "complete_many('{{}}')", "fail_many('{{}}', 'x')"]
+        {
             let call = verb.replace("{}", &id.to_string());
             attempt(format!("SELECT queue.{call}"));
         }
     }
     for job_id in &jobs[..10] {
-        for verb in ["cancel({}, force => true)", "cancel({})", "reprioritize({}, -1)", "reschedule({}, now())", "retry({})"] {
+        for verb in
+            ["cancel({}, force => true)", "cancel({})", "reprioritize({}, -1)", "reschedule({}, now())", "retry({})"]
+        {
             let call = verb.replace("{}", &job_id.to_string());
             attempt(format!("SELECT queue.{call}"));
         }

@@ -90,8 +90,8 @@ fn envelopes(count: usize, f: impl FnOnce(*mut *mut pg_sys::HeapTupleTableSlot))
     SLOTS.set(slots);
 }
 
-/// Most columns a log has.
-pub const COLUMNS: usize = 18;
+/// Most columns a table of ours has: queue.queue.
+pub const COLUMNS: usize = 24;
 
 /// An open table or index.
 pub struct Relation {
@@ -429,9 +429,9 @@ impl Row {
     unsafe fn new(tuple: pg_sys::HeapTuple, desc: pg_sys::TupleDesc) -> Self {
         let mut row = Self::empty();
         row.tuple = tuple;
-        // SAFETY: no log has more than COLUMNS columns.
+        // SAFETY: no table of ours has more than COLUMNS columns.
         unsafe {
-            assert!((*desc).natts as usize <= COLUMNS, "a log has more columns than COLUMNS");
+            assert!((*desc).natts as usize <= COLUMNS, "a table has more columns than COLUMNS");
             pg_sys::heap_deform_tuple(tuple, desc, row.values.as_mut_ptr(), row.nulls.as_mut_ptr());
         }
         row
