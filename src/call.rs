@@ -32,6 +32,9 @@ macro_rules! sql_function {
 }
 pub(crate) use sql_function;
 
+/// What a function that returns void returns: something, so that it is not NULL.
+pub const VOID: Datum = Datum::null();
+
 /// An error whose texts lie in Postgres's memory, so that nothing of Rust is left to drop.
 struct Raised {
     code: [u8; 5],

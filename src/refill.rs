@@ -56,8 +56,9 @@ struct Tables {
 }
 
 impl Tables {
+    /// Also by an open transaction: should that roll back, it gives the attempt back by itself.
     fn is_claimed(&self, id: i64) -> bool {
-        self.claim.scan(&self.claim_pkey, &[Key::eq_i64(1, id)], Snapshot::Now).next().is_some()
+        self.claim.scan(&self.claim_pkey, &[Key::eq_i64(1, id)], Snapshot::Dirty).next().is_some()
     }
 }
 

@@ -24,6 +24,8 @@ pub enum Step {
     Taken { id: i64, lease: i64, bound: bool },
     /// An attempt was taken by the system, to end it unrun.
     Ended { id: i64 },
+    /// An attempt seemed to be claimed by an open transaction, and by this one's vain claim seems so to others.
+    Missed { lane: i32, ready: Ready },
     /// A running attempt is being ended.
     Ending { id: i64 },
     /// A longer lease than any before was noted for a running attempt.
@@ -256,6 +258,7 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
             }
         }
         Step::Ended { id } | Step::Ending { id } => frontier.ended(&mut instance.deadlines, number, id),
+        Step::Missed { lane, ready } => wake.session(frontier.push(number, lane, ready)),
         Step::Lengthened { id, lease } => frontier.lengthen(number, id, lease),
         Step::CancelRequested { lane, ready } => {
             // Its claim may have been rolled back before this commit.
@@ -358,6 +361,7 @@ fn abort(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, wake:
                 wake.worker = Some(instance.worker_latch);
             }
         }
+        Step::Missed { lane, ready } => wake.session(frontier.push(number, lane, ready)),
         Step::Ending { id } => {
             frontier.unend(&mut instance.deadlines, number, id);
             if let Some(deadline) = frontier.next_deadline(instance.deadlines)

@@ -17,6 +17,7 @@ use crate::error::{self, Error, Result};
 use crate::instance::{self, Catalog};
 use crate::log::attempt::{Attempt, Reader};
 use crate::log::claim::{self, Kind};
+use crate::log::table::Probe;
 use crate::queue::{self, Queue};
 use crate::refill::refill;
 use crate::transaction::{self, Step};
@@ -296,7 +297,15 @@ impl<'a> Taking<'a> {
             let taken = writer.insert(claims, self.wish.kind, self.wish.worker.as_deref());
             lost.extend(taken.into_iter().map(|n| claims[n].0));
         }
-        lost.iter().for_each(|&id| hold::drop_stale(self.catalog, id));
+        for (attempt, _) in found.iter().filter(|(attempt, _)| lost.contains(&attempt.id())) {
+            let writer = self.writers[attempt.segment as usize].as_ref();
+            if writer.is_none_or(|writer| writer.probe(attempt.id()) != Probe::Committed) {
+                // Whose row it met may roll back, and others meet ours until this transaction ends.
+                let (lane, ready) = (attempt.lane(), attempt.ready());
+                transaction::remember(self.catalog.number, Step::Missed { lane, ready });
+            }
+            hold::drop_stale(self.catalog, attempt.id());
+        }
         lost
     }
 

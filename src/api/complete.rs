@@ -3,7 +3,7 @@
 use pgrx::pg_sys::Datum;
 
 use crate::api;
-use crate::call::{Call, Rows, sql_function};
+use crate::call::{Call, VOID, Rows, sql_function};
 use crate::error::Result;
 use crate::hold::{self, Outcomes, Refusal};
 use crate::instance::{self, Catalog};
@@ -23,7 +23,7 @@ fn complete(call: &Call) -> Result<Option<Datum>> {
     if !outcomes.try_insert().is_empty() {
         return Err(hold::beaten(&mut outcomes, &held).into());
     }
-    Ok(None)
+    Ok(Some(VOID))
 }
 
 /// Completes what is still the caller's. Returns those ids, in the order given.

@@ -4,7 +4,7 @@
 use pg_queue_core::frontier::State;
 use pgrx::pg_sys::Datum;
 
-use crate::call::{Call, sql_function, text_datum};
+use crate::call::{Call, VOID, sql_function, text_datum};
 use crate::error::Result;
 use crate::instance;
 use crate::log::attempt::Reader;
@@ -17,7 +17,7 @@ sql_function!(pg_queue_newest_attempt, pg_finfo_pg_queue_newest_attempt => newes
 
 /// `queue.assert_loaded()`: `call::run` has checked it already.
 fn assert_loaded(_call: &Call) -> Result<Option<Datum>> {
-    Ok(None)
+    Ok(Some(VOID))
 }
 
 fn wall_time(deadline: i64) -> i64 {

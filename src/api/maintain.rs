@@ -2,7 +2,7 @@
 
 use pgrx::pg_sys::Datum;
 
-use crate::call::{Call, sql_function, text_datum};
+use crate::call::{Call, VOID, sql_function, text_datum};
 use crate::error::Result;
 use crate::{api, duty, instance};
 
@@ -31,5 +31,5 @@ sql_function!(pg_queue_kick, pg_finfo_pg_queue_kick => kick);
 /// `queue.kick()`: the launcher looks at this database once the transaction has committed.
 fn kick(_call: &Call) -> Result<Option<Datum>> {
     crate::worker::kick_on_commit();
-    Ok(None)
+    Ok(Some(VOID))
 }

@@ -7,7 +7,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::cancel::end_unrun;
 use crate::api::{self, fail, job, run_time};
-use crate::call::{Call, sql_function};
+use crate::call::{Call, VOID, sql_function};
 use crate::error::{self, Error, Result};
 use crate::hold::{self, Waiting};
 use crate::instance::{self, Catalog};
@@ -61,7 +61,7 @@ fn reprioritize(call: &Call) -> Result<Option<Datum>> {
         next.priority = priority;
         next.run_at = next.run_at.filter(|&at| at > now);
     })?;
-    Ok(None)
+    Ok(Some(VOID))
 }
 
 /// `queue.reschedule(job_id, run_at)`.
@@ -70,5 +70,5 @@ fn reschedule(call: &Call) -> Result<Option<Datum>> {
     let job_id = call.required("job_id", call.i64(0))?;
     let run_at = run_time(call.required("run_at", call.timestamp(1))?, sys::now_us())?;
     supersede(&instance::current()?, job_id, |next| next.run_at = run_at)?;
-    Ok(None)
+    Ok(Some(VOID))
 }

@@ -4,7 +4,7 @@
 use pgrx::pg_sys::Datum;
 
 use crate::api;
-use crate::call::{Call, sql_function};
+use crate::call::{Call, VOID, sql_function};
 use crate::error::Result;
 use crate::{hold, instance, log::note};
 
@@ -18,5 +18,5 @@ fn progress(call: &Call) -> Result<Option<Datum>> {
     let catalog = instance::current()?;
     let entry = hold::look(&catalog, id)?;
     note::insert(&catalog, entry.place.segment, id, note::Kind::Progress, None, Some(body));
-    Ok(None)
+    Ok(Some(VOID))
 }

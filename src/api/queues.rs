@@ -6,7 +6,7 @@ use pgrx::pg_sys;
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, lease_us};
-use crate::call::{Call, Interval, sql_function};
+use crate::call::{Call, VOID, Interval, sql_function};
 use crate::dropping;
 use crate::error::{self, Error, Result};
 use crate::instance::{self, Catalog};
@@ -181,7 +181,7 @@ fn create(call: &Call) -> Result<Option<Datum>> {
         return Err(exists(&name));
     }
     queue::changed(&catalog);
-    Ok(None)
+    Ok(Some(VOID))
 }
 
 /// `queue.alter(queue_name, …, reset)`.
@@ -224,7 +224,7 @@ fn change(
         spi::run(&sql, &parameters)?;
         announce(catalog, &queue, queue.is_paused);
     }
-    Ok(None)
+    Ok(Some(VOID))
 }
 
 /// Tells all sessions of a change when this transaction commits, and makes sleepers look again.
@@ -244,7 +244,7 @@ fn set_paused(call: &Call, paused: bool) -> Result<Option<Datum>> {
         &[queue.id.into(), paused.into()],
     )?;
     announce(&catalog, &queue, paused);
-    Ok(None)
+    Ok(Some(VOID))
 }
 
 /// `queue.pause(queue_name)`.
@@ -274,5 +274,5 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
     spi::run("DELETE FROM queue.lane WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
     spi::run("DELETE FROM queue.queue WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
     queue::changed(&catalog);
-    Ok(None)
+    Ok(Some(VOID))
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, complete::add_id, fail, in_future};
-use crate::call::{Call, Interval, sql_function};
+use crate::call::{Call, VOID, Interval, sql_function};
 use crate::error::Result;
 use crate::hold::{self, Held, Outcomes, Refusal};
 use crate::instance::{self, Catalog};
@@ -49,7 +49,7 @@ fn release(call: &Call) -> Result<Option<Datum>> {
     let held = hold::running(&mut outcomes, id)?;
     give_back(&catalog, &mut outcomes, &held, delay)?;
     outcomes.insert()?;
-    Ok(None)
+    Ok(Some(VOID))
 }
 
 /// `queue.release_many(ids, delay)`.

@@ -7,7 +7,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::move_job::supersede;
 use crate::api::{self, fail, job, run_time};
-use crate::call::{Call, sql_function};
+use crate::call::{Call, VOID, sql_function};
 use crate::error::{self, Error, Result};
 use crate::hold;
 use crate::instance::{self, Catalog};
@@ -52,7 +52,7 @@ fn retry(call: &Call) -> Result<Option<Datum>> {
     } else {
         supersede(&catalog, job_id, |next| next.run_at = run_at)?;
     }
-    Ok(None)
+    Ok(Some(VOID))
 }
 
 /// `queue.retry_dead(queue_name, error_like, max_jobs)`.
@@ -109,5 +109,5 @@ fn forget(call: &Call) -> Result<Option<Datum>> {
             spi::run(&sql, &[ids.clone().into()])?;
         }
     }
-    Ok(None)
+    Ok(Some(VOID))
 }

@@ -257,11 +257,16 @@ impl Relation {
         conflicts
     }
 
-    /// Deletes a row that this transaction has just inserted: its key turned out to be taken.
+    /// Deletes a row that this transaction has just inserted: its key turned out to be taken. Until this
+    /// transaction ends, others take the deleted row for one in progress.
     pub fn take_back(&self, tid: Tid) {
         let mut tid = tid.0;
-        // SAFETY: a row of this transaction, which nobody else can see.
-        unsafe { pg_sys::simple_heap_delete(self.rel, &raw mut tid) };
+        // SAFETY: a row of this transaction, which nobody else can see; a command cannot delete what it has
+        // inserted itself, so the next one begins.
+        unsafe {
+            pg_sys::CommandCounterIncrement();
+            pg_sys::simple_heap_delete(self.rel, &raw mut tid);
+        }
     }
 
     /// The row at a place, if one is there that this moment's snapshot sees.
