@@ -176,3 +176,9 @@ pub fn of_text(text: &str) -> Option<Datum> {
         unsafe { direct_function_call_as_datum(pg_sys::jsonb_in, &[Some(argument)]) }
     }))
 }
+
+/// A copy of a jsonb in the current memory context, for one that lies in a row.
+pub fn copy(jsonb: Datum) -> Datum {
+    // SAFETY: a datum of a variable-length type, as it is stored.
+    Datum::from(unsafe { pg_sys::pg_detoast_datum_copy(jsonb.cast_mut_ptr()) })
+}

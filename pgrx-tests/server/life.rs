@@ -589,15 +589,15 @@ fn options_are_set_changed_and_reset() {
         "SELECT queue.create('{q}', max_attempts => 5, lease => '1 min', backoff => 'linear', if_not_exists => true)"
     ));
     client.run(&format!(
-        "SELECT queue.alter('{q}', backoff_base => '1 s', backoff_max => '1 h', backoff_jitter => 0.25, retention => '-1 days',
+        "SELECT queue.alter('{q}', backoff_base => '1 s', backoff_max => '1 h', backoff_jitter => 0.25, retention => '-1',
              dead_retention => '0', rate_period => '2 s', notify => true)"
     ));
-    let all = r#"(5,00:01:00,linear,00:00:01,01:00:00,0.25,"-1 days",00:00:00,,,,f,,00:00:02,,,t,f)"#;
+    let all = r#"(5,00:01:00,linear,00:00:01,01:00:00,0.25,-00:00:01,00:00:00,,,,f,,00:00:02,,,t,f)"#;
     assert_eq!(client.value::<String>(&settings), all);
     client.run(&format!("SELECT queue.alter('{q}')"));
     assert_eq!(client.value::<String>(&settings), all);
     client.run(&format!("SELECT queue.alter('{q}', max_attempts => 7, reset => ARRAY['lease', 'backoff'])"));
-    let some = r#"(7,00:05:00,exponential,00:00:01,01:00:00,0.25,"-1 days",00:00:00,,,,f,,00:00:02,,,t,f)"#;
+    let some = r#"(7,00:05:00,exponential,00:00:01,01:00:00,0.25,-00:00:01,00:00:00,,,,f,,00:00:02,,,t,f)"#;
     assert_eq!(client.value::<String>(&settings), some);
     // Another session works by the new settings at once.
     let mut other = connect();

@@ -48,8 +48,7 @@ fn functions(client: &mut Client) -> Vec<Function> {
     found
 }
 
-/// Good values for the arguments of a function that must be given, after the statements of `PREPARATION`.
-/// `attempt`, `job`, `ended`: ids of a running attempt, a waiting job, an ended job.
+/// Good values for the arguments of a function that must be given; `attempt`, `job` and `ended` are ids.
 fn required(function: &str) -> &'static [&'static str] {
     match function {
         "create" => &["'fresh'"],
@@ -67,37 +66,47 @@ fn required(function: &str) -> &'static [&'static str] {
         "reprioritize" => &["job", "1"],
         "reschedule" => &["job", "now()"],
         "forget" => &["ended"],
+        "payload_of" => &["attempt"],
         "assert_loaded" | "kick" | "maintain" | "running_now" => &[],
         other => panic!("say here how queue.{other} is called"),
     }
 }
 
-const PREPARATION: &str = "
-    SELECT queue.create('q'), queue.create('empty');
-    SELECT queue.enqueue_many('q', ARRAY['1', '2', '3']::jsonb[])";
+/// What the ids in `required` stand for: a running attempt, a waiting job, an ended job of queue `q`.
+struct Ids {
+    attempt: i64,
+    job: i64,
+    ended: i64,
+}
 
-/// Statements that begin a transaction in which every function of `required` can be called, and its ids.
-fn prepare(client: &mut Client, function: &Function, arguments: &[&str]) -> Vec<String> {
-    client.run(PREPARATION);
-    let running: i64 = client.claim("q");
-    let ended: i64 = client.claim("q");
-    let ended_job: i64 = client.value(&format!("SELECT job_id FROM queue.attempts WHERE id = {ended}"));
-    let waiting: i64 = client.value("SELECT job_id FROM queue.attempts WHERE queue_name = 'q' AND state = 'ready'");
-    client.run(&format!("SELECT queue.complete({ended})"));
-    arguments
-        .iter()
-        .zip(&function.arguments)
-        .map(|(value, (_, kind))| {
-            let value = match *value {
-                "attempt" => running.to_string(),
-                "job" => waiting.to_string(),
-                "ended" => ended_job.to_string(),
-                "ARRAY[attempt]" => format!("ARRAY[{running}]"),
-                other => other.to_owned(),
-            };
-            format!("{value}::{kind}")
-        })
-        .collect()
+impl Ids {
+    fn new(client: &mut Client) -> Self {
+        client.run("SELECT queue.create('q'), queue.create('empty')");
+        client.run("SELECT queue.enqueue_many('q', ARRAY['1', '2', '3']::jsonb[])");
+        let attempt = client.claim("q");
+        let done = client.claim("q");
+        client.run(&format!("SELECT queue.complete({done})"));
+        let mut job = |state: &str| client.value(&format!("SELECT job_id FROM queue.jobs WHERE state = '{state}'"));
+        Self { attempt, job: job("ready"), ended: job("completed") }
+    }
+
+    /// These arguments of the function, with their types.
+    fn fill(&self, function: &Function, arguments: &[&str]) -> Vec<String> {
+        arguments
+            .iter()
+            .zip(&function.arguments)
+            .map(|(value, (_, kind))| {
+                let value = match *value {
+                    "attempt" => self.attempt.to_string(),
+                    "job" => self.job.to_string(),
+                    "ended" => self.ended.to_string(),
+                    "ARRAY[attempt]" => format!("ARRAY[{}]", self.attempt),
+                    other => other.to_owned(),
+                };
+                format!("{value}::{kind}")
+            })
+            .collect()
+    }
 }
 
 #[test]
@@ -157,6 +166,7 @@ fn a_worker_s_life_over_prepared_statements_without_types() {
 fn null_is_the_default_where_there_is_one_and_refused_where_there_is_none() {
     let database = Database::new();
     let mut client = database.connect();
+    let ids = Ids::new(&mut client);
     for function in functions(&mut client) {
         let values = required(&function.name);
         assert_eq!(values.len(), function.required, "queue.{}", function.name);
@@ -169,19 +179,15 @@ fn null_is_the_default_where_there_is_one_and_refused_where_there_is_none() {
         let mut tries: Vec<&[String]> = optional.chunks(1).collect();
         tries.push(&optional);
         for nulls in tries {
+            let mut arguments = ids.fill(&function, values);
+            arguments.extend_from_slice(nulls);
+            let sql = function.call(&arguments);
             if function.is_procedure {
                 // It refuses transaction blocks.
-                client.run("SELECT queue.create('q', if_not_exists => true), queue.enqueue('q')");
-                let arguments: Vec<String> =
-                    values.iter().map(ToString::to_string).chain(nulls.iter().cloned()).collect();
-                assert_eq!(client.count(&function.call(&arguments)), 1);
-                client.run("SELECT queue.drop('q', force => true)");
+                assert_eq!(client.count(&sql), 1, "{sql}");
                 continue;
             }
             client.run("BEGIN");
-            let mut arguments = prepare(&mut client, &function, values);
-            arguments.extend_from_slice(nulls);
-            let sql = function.call(&arguments);
             match client.simple_query(&sql) {
                 Ok(_) => assert_ne!(function.name, "advance"),
                 Err(e) => assert_eq!((function.name.as_str(), error::code(&e)), ("advance", "0A000"), "{sql}: {e:?}"),
@@ -192,17 +198,17 @@ fn null_is_the_default_where_there_is_one_and_refused_where_there_is_none() {
         // Every other one.
         for n in 0..function.required {
             client.run("BEGIN");
-            let mut arguments = prepare(&mut client, &function, values);
+            let mut arguments = ids.fill(&function, values);
             let (name, kind) = &function.arguments[n];
             arguments[n] = format!("NULL::{kind}");
             let sql = function.call(&arguments);
             match function.name.as_str() {
                 "advance" => assert_eq!(client.failure(&sql).code, "0A000"),
                 // What the views ask: nothing is known of nothing.
-                "lease_expires_at" | "newest_attempt" => {
+                "lease_expires_at" | "newest_attempt" | "payload_of" => {
                     assert!(
                         client
-                            .value::<Option<i64>>(&format!("SELECT ({})::text::bigint", sql.replace("* FROM ", "")))
+                            .value::<Option<i64>>(&format!("SELECT ({})::text", sql.replace("* FROM ", "")))
                             .is_none()
                     );
                 }

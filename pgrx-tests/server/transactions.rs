@@ -129,7 +129,7 @@ fn two_open_serializable_claims_both_commit() {
     let (one, two) = (client.enqueue(&q), client.enqueue(&q));
     let mut sessions = [at("SERIALIZABLE"), at("SERIALIZABLE")];
     for session in &mut sessions {
-        session.run("BEGIN; SELECT count(*) FROM queue.jobs");
+        session.run("BEGIN; SELECT count(*) FROM pg_class");
     }
     let mut got: Vec<i64> =
         sessions.iter_mut().map(|session| session.value(&format!("SELECT job_id FROM queue.claim('{q}')"))).collect();
@@ -453,6 +453,25 @@ fn a_prepared_job_with_a_delay_starts_when_it_is_due() {
     client.run("SELECT FROM queue.maintain()");
     client.run(&format!("COMMIT PREPARED 'late_{q}'"));
     client.maintain_until(&format!("EXISTS (SELECT FROM queue.claim('{q}'))"));
+}
+
+#[test]
+fn the_view_of_one_job_agrees_with_the_view_of_all() {
+    let (mut other, q) = queue("backoff_base => '0'");
+    let job = other.enqueue(&q);
+    let mut client = at("REPEATABLE READ");
+    let one = format!("SELECT ROW(state, attempt, error)::text FROM queue.job({job})");
+    let all = format!("SELECT ROW(state, attempt, error)::text FROM queue.jobs WHERE job_id = {job}");
+    for expected in ["(ready,1,)", "(ready,2,boom)"] {
+        client.run("BEGIN; SELECT count(*) FROM pg_class");
+        // It goes on after the snapshot was taken.
+        let id = other.claim(&q);
+        other.run(&format!("SELECT queue.fail({id}, 'boom')"));
+        assert_eq!(client.column::<String>(&all), [expected]);
+        assert_eq!(client.column::<String>(&one), [expected]);
+        client.run("COMMIT");
+    }
+    assert_eq!(client.column::<String>(&one), ["(ready,3,boom)"]);
 }
 
 #[test]

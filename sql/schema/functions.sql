@@ -223,6 +223,10 @@ CREATE FUNCTION queue.newest_attempt(job_id bigint) RETURNS bigint STABLE
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_newest_attempt';
 COMMENT ON FUNCTION queue.newest_attempt IS 'The id of a job''s newest attempt; null when there is no such job. By index.';
 
+CREATE FUNCTION queue.payload_of(id bigint) RETURNS jsonb STABLE
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_payload_of';
+COMMENT ON FUNCTION queue.payload_of IS 'The payload in an attempt''s row; null when it is gone. By index. For the views.';
+
 CREATE FUNCTION queue.kick() RETURNS void
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_kick';
 COMMENT ON FUNCTION queue.kick IS 'Tells the launcher, at commit, to look at this database. Used by the install script.';

@@ -2,15 +2,11 @@
 
 DO $views$
 BEGIN
-    EXECUTE 'CREATE VIEW queue.payload AS ' || (
-        SELECT string_agg(format('SELECT id, payload FROM queue.attempt_%s', n), ' UNION ALL ' ORDER BY n)
-        FROM generate_series(0, 9) AS n);
     -- One row per attempt, with its claim and outcome, which always lie in the same segment.
     EXECUTE 'CREATE VIEW queue.life AS ' || (
         SELECT string_agg(format($sql$
             SELECT a.id, a.job_id, a.enqueued_at, a.lane, a.priority, a.attempt, a.max_attempts, a.run_at,
-                   CASE WHEN a.payload_of IS NULL THEN a.payload
-                        ELSE (SELECT p.payload FROM queue.payload AS p WHERE p.id = a.payload_of) END AS payload,
+                   CASE WHEN a.payload_of IS NULL THEN a.payload ELSE queue.payload_of(a.payload_of) END AS payload,
                    a.headers, a.group_key, a.unique_key, a.last_error,
                    coalesce((SELECT n.body FROM queue.note_%1$s AS n WHERE n.id = a.id AND n.kind = 'p'
                              ORDER BY n.noted_at DESC LIMIT 1), a.progress) AS progress,
@@ -24,7 +20,6 @@ BEGIN
         FROM generate_series(0, 9) AS n);
 END
 $views$;
-COMMENT ON VIEW queue.payload IS 'The payloads by attempt. For the other views.';
 COMMENT ON VIEW queue.life IS 'One row per attempt with its claim and outcome, as the logs have it. For the other views.';
 
 CREATE VIEW queue.attempts AS

@@ -3,7 +3,7 @@
 use pgrx::pg_sys::Datum;
 
 use crate::api;
-use crate::call::{Call, VOID, Rows, sql_function};
+use crate::call::{Call, Rows, VOID, sql_function};
 use crate::error::Result;
 use crate::hold::{self, Outcomes, Refusal};
 use crate::instance::{self, Catalog};

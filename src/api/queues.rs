@@ -6,7 +6,7 @@ use pgrx::pg_sys;
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, lease_us};
-use crate::call::{Call, VOID, Interval, sql_function};
+use crate::call::{Call, Interval, VOID, sql_function};
 use crate::dropping;
 use crate::error::{self, Error, Result};
 use crate::instance::{self, Catalog};

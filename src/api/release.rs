@@ -5,7 +5,7 @@ use std::rc::Rc;
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, complete::add_id, fail, in_future};
-use crate::call::{Call, VOID, Interval, sql_function};
+use crate::call::{Call, Interval, VOID, sql_function};
 use crate::error::Result;
 use crate::hold::{self, Held, Outcomes, Refusal};
 use crate::instance::{self, Catalog};

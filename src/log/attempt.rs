@@ -321,6 +321,16 @@ impl<'a> Reader<'a> {
 
     /// The newest attempt of a job, and whether an open transaction is making a newer one.
     pub fn newest(&mut self, job_id: i64) -> Result<(Option<Attempt>, bool)> {
+        self.newest_by(job_id, Snapshot::Now, Snapshot::Dirty)
+    }
+
+    /// The newest attempt of a job in the eyes of the calling statement, to be joined with what that reads.
+    pub fn newest_seen(&mut self, job_id: i64) -> Result<Option<Attempt>> {
+        Ok(self.newest_by(job_id, Snapshot::Statement, Snapshot::Statement)?.0)
+    }
+
+    /// `first`: how to look for the job's first attempt; `later`: for the others, where those in progress are told.
+    fn newest_by(&mut self, job_id: i64, first: Snapshot, later: Snapshot) -> Result<(Option<Attempt>, bool)> {
         let mut newest: Option<Attempt> = None;
         let mut in_progress = false;
         let mut keep = |found: Option<Attempt>| {
@@ -336,20 +346,20 @@ impl<'a> Reader<'a> {
             if table.blocks() == 0 {
                 continue;
             }
-            let first = id::first_attempt(job_id, segment);
-            let mut scan = table.scan(pkey, &[Key::eq_i64(1, first)], Snapshot::Now);
+            let own = id::first_attempt(job_id, segment);
+            let mut scan = table.scan(pkey, &[Key::eq_i64(1, own)], first);
             keep(scan.next().map(|_| Attempt { row: scan.row(), segment }));
             drop(scan);
             // A first attempt that was born in a young segment and moved to old.
             if segment >= 8 {
                 for born in 0..8 {
                     let moved = id::first_attempt(job_id, born);
-                    let mut scan = table.scan(pkey, &[Key::eq_i64(1, moved)], Snapshot::Now);
+                    let mut scan = table.scan(pkey, &[Key::eq_i64(1, moved)], first);
                     keep(scan.next().map(|_| Attempt { row: scan.row(), segment }));
                 }
             }
             let by_job = Relation::read_index(oids.attempt_job);
-            let mut scan = table.scan(&by_job, &[Key::eq_i64(1, job_id)], Snapshot::Dirty);
+            let mut scan = table.scan(&by_job, &[Key::eq_i64(1, job_id)], later);
             while scan.next().is_some() {
                 if scan.is_in_progress() {
                     in_progress = true;

@@ -485,6 +485,8 @@ pub enum Snapshot {
     Now,
     /// Also what open transactions have inserted.
     Dirty,
+    /// What the statement sees that called us.
+    Statement,
 }
 
 /// One condition of an index scan.
@@ -549,6 +551,7 @@ impl<'a> Scan<'a> {
         unsafe {
             let chosen = match kind {
                 Snapshot::Now => &raw mut pg_sys::SnapshotSelfData,
+                Snapshot::Statement => pg_sys::GetActiveSnapshot(),
                 Snapshot::Dirty => {
                     let dirty: *mut pg_sys::SnapshotData = snapshot.as_mut_ptr();
                     (*dirty).snapshot_type = pg_sys::SnapshotType::SNAPSHOT_DIRTY;
