@@ -14,6 +14,8 @@ use pg_queue_core::id;
 
 /// The sequence's increment: counts per block, one flush per block.
 const BLOCK: i64 = 8192;
+/// Further behind than any session could be that was overtaken by others.
+const FAR: i64 = 65_536 * BLOCK;
 /// Blocks skipped after a promotion: 2^28 counts, half an hour of lag at 150,000 jobs a second.
 const JUMP: i64 = (1 << 28) / BLOCK;
 
@@ -63,8 +65,9 @@ fn next_block(catalog: &Catalog) -> Result<()> {
     }
     sys::flush_log();
     shmem::with_instance(catalog.number, |_, instance| {
-        // Of two sessions that came here together the later block wins; the other's is never used.
-        if from >= instance.id_limit {
+        // Of two sessions that came here together the later block wins; the other's is never used. A block far
+        // behind means that the sequence was set back on purpose, for another node number.
+        if from >= instance.id_limit || from + FAR < instance.id_limit {
             instance.id_next = from;
             instance.id_limit = from + BLOCK;
         }

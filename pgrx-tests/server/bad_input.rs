@@ -243,7 +243,8 @@ fn texts_and_documents_may_be_large() {
     let (mut client, q) = queue("backoff_base => '0'");
     client.run(
         "CREATE TEMP TABLE big AS
-         SELECT text, to_jsonb(text) AS json FROM (SELECT string_agg(md5(i::text), '') FROM generate_series(1, 33000) AS i) AS t(text)",
+         SELECT text, to_jsonb(text) AS json FROM (SELECT string_agg(md5(i::text), '') FROM generate_series(1, 33000) AS i) AS t(text);
+         ANALYZE big",
     );
     let job: i64 = client.value(&format!("SELECT queue.enqueue('{q}', json, headers => json) FROM big"));
     let id: i64 = client.value(&format!("SELECT id FROM big, queue.claim('{q}', worker => text)"));
@@ -277,20 +278,18 @@ fn a_hundred_thousand_jobs_fit_one_call() {
     client.run("BEGIN");
     assert_eq!(client.value::<i64>("SELECT count(*) FROM queue.claim('many', 100000)"), 100_000);
     client.run("ROLLBACK");
-    let in_order = "SELECT count(*), bool_and(ordered) FROM (
-        SELECT (priority, job_id) > lag((priority, job_id)) OVER (ORDER BY n) IS NOT FALSE AS ordered
-        FROM queue.claim('batch', 200000) WITH ORDINALITY
-            AS c(id, job_id, queue_name, stage, payload, headers, attempt, max_attempts, priority, unique_key, group_key,
-                 progress, last_error, enqueued_at, lease_expires_at, n)) AS c";
+    let in_order = "SELECT count(*), bool_and(in_order) FROM (
+        SELECT job_id > lag(job_id) OVER (ORDER BY n) IS NOT FALSE AS in_order
+        FROM (SELECT job_id, row_number() OVER () AS n FROM queue.claim('many', 200000)) AS c) AS c";
     let row = client.query_one(in_order, &[]).unwrap();
     assert_eq!((row.get::<_, i64>(0), row.get::<_, bool>(1)), (100_000, true));
     let ended =
         "SELECT count(*) FROM queue.complete_many((SELECT array_agg(id) FROM queue.attempts WHERE state = 'running'))";
     assert_eq!(client.value::<i64>(ended), 100_000);
-    let all =
-        "SELECT count(*) FROM queue.fail_many((SELECT array_agg(id) FROM queue.claim('many', 100000)), 'boom', '0')";
-    assert_eq!(client.value::<i64>(all), 100_000);
-    assert_eq!(client.value::<i64>("SELECT queue.purge('many')"), 100_000);
+    let failed =
+        "SELECT count(*) FROM queue.fail_many((SELECT array_agg(id) FROM queue.claim('batch', 10000)), 'boom', '0')";
+    assert_eq!(client.value::<i64>(failed), 10_000);
+    assert_eq!(client.value::<i64>("SELECT queue.purge('batch')"), 100_000);
 }
 
 #[test]

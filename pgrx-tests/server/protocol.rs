@@ -208,7 +208,7 @@ fn null_is_the_default_where_there_is_one_and_refused_where_there_is_none() {
                 "lease_expires_at" | "newest_attempt" | "payload_of" => {
                     assert!(
                         client
-                            .value::<Option<i64>>(&format!("SELECT ({})::text", sql.replace("* FROM ", "")))
+                            .value::<Option<String>>(&format!("SELECT ({})::text", sql.replace("* FROM ", "")))
                             .is_none()
                     );
                 }
