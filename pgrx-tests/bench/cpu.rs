@@ -5,37 +5,44 @@ use std::fs;
 /// Ticks per second in /proc: USER_HZ, 100 on every Linux.
 const HZ: f64 = 100.0;
 
-/// The fields of `/proc/PID/stat` that count.
-struct Stat {
+/// A process: its parent, and the seconds that it and those of its children that have ended have used.
+struct Process {
     parent: i32,
-    own: u64,
-    waited_for: u64,
+    own: f64,
+    waited_for: f64,
 }
 
-fn stat(pid: &str) -> Option<Stat> {
+fn process(pid: &str) -> Option<Process> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The program's name stands in parentheses and may hold anything; then: state, parent, …
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-    let number = |n: usize| fields.get(n)?.parse::<u64>().ok();
-    Some(Stat {
+    let seconds = |n: usize| Some(fields.get(n)?.parse::<f64>().ok()? / HZ);
+    // Ticks are coarse for a short turn; most systems also tell nanoseconds (for one thread, and our servers'
+    // processes have one).
+    let precise = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok();
+    let precise = precise.and_then(|text| text.split(' ').next()?.parse::<f64>().ok()).map(|ns| ns / 1e9);
+    Some(Process {
         parent: fields.get(1)?.parse().ok()?,
-        own: number(11)? + number(12)?,
-        waited_for: number(13)? + number(14)?,
+        own: match precise {
+            Some(precise) if pid != "self" => precise,
+            _ => seconds(11)? + seconds(12)?,
+        },
+        waited_for: seconds(13)? + seconds(14)?,
     })
 }
 
 /// What the postmaster, its children and its former children have used, in seconds.
 pub fn server_seconds(postmaster: i32) -> f64 {
-    let Some(first) = stat(&postmaster.to_string()) else { return 0.0 };
-    let children: u64 = fs::read_dir("/proc")
+    let Some(first) = process(&postmaster.to_string()) else { return 0.0 };
+    let children: f64 = fs::read_dir("/proc")
         .into_iter()
         .flatten()
         .flatten()
-        .filter_map(|entry| stat(entry.file_name().to_str()?))
-        .filter(|stat| stat.parent == postmaster)
-        .map(|stat| stat.own)
+        .filter_map(|entry| process(entry.file_name().to_str()?))
+        .filter(|process| process.parent == postmaster)
+        .map(|process| process.own)
         .sum();
-    (first.own + first.waited_for + children) as f64 / HZ
+    first.own + first.waited_for + children
 }
 
 /// What all processors of the machine have done, in seconds: all, and all but idling.
@@ -71,7 +78,7 @@ impl Noise {
 
     fn look(postmasters: &[i32]) -> (f64, f64) {
         let (all, busy) = machine_seconds();
-        let own = stat("self").map_or(0.0, |stat| (stat.own + stat.waited_for) as f64 / HZ);
+        let own = process("self").map_or(0.0, |process| process.own + process.waited_for);
         let servers: f64 = postmasters.iter().map(|&pid| server_seconds(pid)).sum();
         (all, busy - own - servers)
     }

@@ -87,7 +87,7 @@ fn settle(server: &Server) {
     while start.elapsed() < AT_MOST {
         thread::sleep(LOOK);
         let now = server.cpu_seconds();
-        if now - used <= 0.01 {
+        if now - used < 0.01 {
             break;
         }
         used = now;

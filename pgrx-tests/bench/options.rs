@@ -10,8 +10,8 @@ Usage: bench [--quick] [--only NAME,…] [--seconds N] [--rounds N] [--check]
 
   --quick      short rounds: a look, not a measurement
   --only       only what begins with one of these: batch, single/ours, depth, wake, direct, …
-  --seconds    how long each contender runs in each round (1.5)
-  --rounds     how often each has its turn; the results are medians over the rounds (5)
+  --seconds    how long each contender runs in each round (0.7)
+  --rounds     how often each has its turn; the results are medians over the rounds (11)
   --check      exit code 1 when a target is missed";
 
 /// What to measure, and how thoroughly.
@@ -46,9 +46,9 @@ impl Options {
                 other => return Err(other.unexpected()),
             }
         }
-        let seconds = seconds.unwrap_or(if quick { 0.4 } else { 1.5 });
+        let seconds = seconds.unwrap_or(if quick { 0.3 } else { 0.7 });
         let turn = Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?;
-        Ok(Some(Self { quick, check, turn, rounds: rounds.unwrap_or(if quick { 3 } else { 5 }), only }))
+        Ok(Some(Self { quick, check, turn, rounds: rounds.unwrap_or(if quick { 3 } else { 11 }), only }))
     }
 
     /// Whether what has this name is to be measured.

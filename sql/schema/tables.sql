@@ -52,7 +52,8 @@ CREATE SEQUENCE queue.id_seq AS bigint INCREMENT BY 8192 START 1 NO CYCLE;
 COMMENT ON SEQUENCE queue.id_seq IS 'Counts that ids are made of, handed out in blocks.';
 
 -- The logs. Segments 0 to 7 are young, 8 and 9 the two halves of old. Nothing is ever updated or deleted,
--- so there is nothing to vacuum in the young ones. Wide columns first, then what is mostly null.
+-- so there is nothing to vacuum in the young ones. Wide columns first, then what is mostly null. Keys hardly
+-- ever repeat, so that looking for duplicates before each split of a page would be in vain.
 DO $tables$
 DECLARE
     n integer;
@@ -63,7 +64,7 @@ BEGIN
         young := CASE WHEN n < 8 THEN ', autovacuum_enabled = off, toast.autovacuum_enabled = off' ELSE '' END;
         EXECUTE format($sql$
             CREATE TABLE queue.attempt_%1$s (
-                id              bigint      NOT NULL CONSTRAINT attempt_%1$s_pkey PRIMARY KEY,
+                id              bigint      NOT NULL CONSTRAINT attempt_%1$s_pkey PRIMARY KEY WITH (deduplicate_items = off),
                 job_id          bigint      NOT NULL,
                 enqueued_at     timestamptz NOT NULL,
                 lane            integer     NOT NULL,
@@ -81,16 +82,16 @@ BEGIN
                 last_error      text,
                 progress        jsonb
             ) USING heap WITH (fillfactor = 100%2$s);
-            CREATE INDEX attempt_%1$s_lane_idx ON queue.attempt_%1$s (lane, priority, job_id);
+            CREATE INDEX attempt_%1$s_lane_idx ON queue.attempt_%1$s (lane, priority, job_id) WITH (deduplicate_items = off);
             CREATE INDEX attempt_%1$s_run_at_idx ON queue.attempt_%1$s (run_at) WHERE run_at IS NOT NULL;
-            CREATE INDEX attempt_%1$s_job_idx ON queue.attempt_%1$s (job_id)
+            CREATE INDEX attempt_%1$s_job_idx ON queue.attempt_%1$s (job_id) WITH (deduplicate_items = off)
                 WHERE (id >> 4) & 4398046511103 <> (job_id >> 4) & 4398046511103;
             CREATE INDEX attempt_%1$s_group_idx ON queue.attempt_%1$s (lane, group_key, job_id) WHERE group_key IS NOT NULL;
             CREATE INDEX attempt_%1$s_unique_idx ON queue.attempt_%1$s (unique_key, lane) WHERE unique_key IS NOT NULL;
             COMMENT ON TABLE queue.attempt_%1$s IS 'Log, segment %1$s: a job may be run.';
 
             CREATE TABLE queue.claim_%1$s (
-                id              bigint      NOT NULL CONSTRAINT claim_%1$s_pkey PRIMARY KEY,
+                id              bigint      NOT NULL CONSTRAINT claim_%1$s_pkey PRIMARY KEY WITH (deduplicate_items = off),
                 claimed_at      timestamptz NOT NULL,
                 lease_us        bigint      NOT NULL,
                 pid             integer     NOT NULL,
@@ -100,7 +101,7 @@ BEGIN
             COMMENT ON TABLE queue.claim_%1$s IS 'Log, segment %1$s: an attempt was taken.';
 
             CREATE TABLE queue.outcome_%1$s (
-                id              bigint      NOT NULL CONSTRAINT outcome_%1$s_pkey PRIMARY KEY,
+                id              bigint      NOT NULL CONSTRAINT outcome_%1$s_pkey PRIMARY KEY WITH (deduplicate_items = off),
                 ended_at        timestamptz NOT NULL,
                 outcome         "char"      NOT NULL,
                 next_id         bigint,

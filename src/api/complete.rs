@@ -5,7 +5,7 @@ use pgrx::pg_sys::Datum;
 use crate::api;
 use crate::call::{Call, Rows, VOID, sql_function};
 use crate::error::Result;
-use crate::hold::{self, Outcomes, Refusal};
+use crate::hold::{self, Outcomes};
 use crate::instance::{self, Catalog};
 use crate::log::outcome::{Kind, New};
 
@@ -28,17 +28,11 @@ fn complete(call: &Call) -> Result<Option<Datum>> {
 
 /// Completes what is still the caller's. Returns those ids, in the order given.
 pub fn complete_all(catalog: &std::rc::Rc<Catalog>, ids: &[Option<i64>]) -> Result<Vec<i64>> {
+    let ids: Vec<i64> = ids.iter().flatten().copied().collect();
+    let held = hold::grasp_many(catalog, &ids)?;
     let mut outcomes = Outcomes::new(catalog);
-    let mut held = Vec::with_capacity(ids.len());
-    for id in ids.iter().flatten().copied() {
-        match hold::grasp(catalog, id) {
-            Ok(one) => {
-                outcomes.add(one.segment, New::of(id, Kind::Completed));
-                held.push(one);
-            }
-            Err(Refusal::Lost(_) | Refusal::Busy(_)) => {}
-            Err(Refusal::Wrong(e)) => return Err(e),
-        }
+    for one in &held {
+        outcomes.add(one.segment, New::of(one.id, Kind::Completed));
     }
     let lost = outcomes.try_insert();
     let (beaten, completed): (Vec<_>, Vec<_>) = held.into_iter().partition(|one| lost.contains(&one.id));

@@ -679,7 +679,8 @@ impl World {
         // The last first.
         let unend = ended.iter().rev().map(|end| Callback::Unend(end.attempt));
         let give_back = taken.iter().rev().map(|&a| Callback::GiveBack(a));
-        let distrust = purged.first().map(|&a| Callback::Distrust(self.log[a].lane, purged.clone()));
+        let of_one_lane = purged.chunk_by(|&a, &b| self.log[a].lane == self.log[b].lane);
+        let distrust = of_one_lane.map(|chunk| Callback::Distrust(self.log[chunk[0]].lane, chunk.to_vec()));
         self.client(s).callbacks = unend.chain(give_back).chain(distrust).collect();
     }
 
@@ -1636,16 +1637,35 @@ fn a_stale_attempt_gives_way_to_the_living_one_of_its_job() {
 }
 
 #[test]
-fn an_attempt_read_while_its_taker_drops_it_is_not_lost() {
+fn an_attempt_read_or_pushed_while_its_taker_drops_it_is_not_lost() {
     let (mut memory, root) = (memory(2, 1), &mut 0);
     let mut frontier = memory.frontier();
     read(&mut frontier, 1, &[job(1)]);
-    // The taker finds a claim in the log. Then that is rolled back, and a refill passes by.
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
+    // The taker finds a claim in the log. Then that is rolled back, and a refill passes by.
     frontier.distrust(1);
     read(&mut frontier, 1, &[job(1)]);
     frontier.discard_stale(root, 1, job(1).id);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
+    // The same again, and somebody pushes it.
+    frontier.push(1, 1, job(1));
+    frontier.discard_stale(root, 1, job(1).id);
+    assert_eq!(take_one(&mut frontier, 1, 0), ONE);
+    // Nobody did anything of the kind: it is stale indeed.
+    frontier.discard_stale(root, 1, job(1).id);
+    assert_eq!(take_one(&mut frontier, 1, 0), Take::Empty);
+}
+
+#[test]
+fn jobs_of_a_paused_lane_wake_nobody() {
+    let mut memory = memory(2, 1);
+    let mut frontier = memory.frontier();
+    read(&mut frontier, 1, &[]);
+    assert_eq!(frontier.wait(0, 1, &[(1, true)]), Wait::Sleep);
+    assert_eq!(frontier.push(1, 1, job(1)), None);
+    assert_eq!(frontier.pass_on(1, 1), None);
+    frontier.set_paused(1, 1, false);
+    assert_eq!(frontier.wake_any(1, 1), Some(0));
 }
 
 #[test]
