@@ -208,6 +208,7 @@ fn enter(extension: Oid) -> Result<u32> {
             worker_pid: 0,
             wakes_at: i64::MAX,
             is_recovered: false,
+            changes: 0,
             drops: 0,
             dropping: [Default::default(); 32],
             notify: [0; 32],

@@ -45,6 +45,8 @@ pub struct Instance {
     pub wakes_at: i64,
     /// The worker (or anyone in its place) has read the claims of before the start into memory.
     pub is_recovered: bool,
+    /// Changes of queues since the start, counted when every session was told.
+    pub changes: u64,
     /// Drops of queues begun since the start.
     pub drops: u64,
     /// The lanes of the last ones. See `dropping`.

@@ -327,6 +327,8 @@ unsafe extern "C-unwind" fn on_resource_release(
 
 /// Wakes all who wait where something was changed: each must read the settings anew.
 fn tell(number: u32, step: Step) {
+    // From here on nobody goes to sleep with what he knew before.
+    shmem::with_instance(number, |_, instance| instance.changes += 1);
     // Whoever looks and waits again stands at the end of the list: so many calls wake all who were there.
     // SAFETY: a plain global, set when the server starts.
     for _ in 0..unsafe { pg_sys::MaxBackends } {

@@ -252,7 +252,8 @@ fn cancel_and_terminate_end_a_sleep_at_once() {
             let sleeper = Sleeper::new(&sql);
             assert!(client.value::<bool>(&format!("SELECT {end}({})", sleeper.pid)));
             let e = sleeper.answer().unwrap_err();
-            assert_eq!(error::code(&e), code, "{sql}: {e:?}");
+            // The driver may notice the closed connection before the reason that was sent ahead.
+            assert!(error::code(&e) == code || (code == "57P01" && e.is_closed()), "{sql}: {e:?}");
         }
     }
     // They have left the list of those who wait.

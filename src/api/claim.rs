@@ -74,32 +74,52 @@ fn run(call: &Call, names: &[String]) -> Result<Option<Datum>> {
         kind: if call.bool(6).unwrap_or(false) { Kind::Bound } else { Kind::Worker },
     };
     let rows = call.rows()?;
-    // In the middle of a transaction nothing else may have listened: a pause counts at once.
-    sys::accept_invalidations();
-    let mut catalog = instance::current()?;
-    let mut queues = names.iter().map(|name| queue::by_name(&catalog, name)).collect::<Result<Vec<_>>>()?;
+    let mut known = Known::now(names)?;
     if let Some(completed) = call.i64_array(7) {
-        complete_all(&catalog, &completed)?;
+        complete_all(&known.catalog, &completed)?;
     }
     let deadline = sys::monotonic_us().saturating_add(longest_wait(wait));
     let mut sleeper: Option<Sleeper> = None;
     loop {
-        let claimed = claim_first(&catalog, &queues, &wish, &rows)?;
+        let claimed = claim_first(&known.catalog, &known.queues, &wish, &rows)?;
         // Who was woken hands the wake-up on only after he has looked: one job wakes one.
         drop(sleeper.take());
         if claimed > 0 || !may_sleep(deadline) {
             return Ok(None);
         }
-        if let Some(mut waiting) = Sleeper::begin(&catalog, &queues)? {
+        if let Some(mut waiting) = Sleeper::begin(&known)? {
             if !waiting.sleep(deadline) {
                 return Ok(None);
             }
             sleeper = Some(waiting);
         }
         // The world may have changed meanwhile: a queue altered, resumed, dropped.
+        known = Known::now(names)?;
+    }
+}
+
+/// Queues as this session knows them, and as of which change.
+pub struct Known {
+    /// The instance.
+    pub catalog: Rc<Catalog>,
+    /// In the order of the names.
+    pub queues: Vec<Rc<Queue>>,
+    changes: u64,
+}
+
+impl Known {
+    /// Looks the queues up. In the middle of a transaction nothing else may have listened to what others have
+    /// changed: a pause counts at once.
+    ///
+    /// Errors: 42704 when there is no queue of one of the names.
+    pub fn now(names: &[String]) -> Result<Self> {
+        let number = instance::current()?.number;
+        // Changes are counted after they are announced, so what is counted here is heard of below.
+        let changes = shmem::with_instance(number, |_, instance| instance.changes).unwrap_or(0);
         sys::accept_invalidations();
-        catalog = instance::current()?;
-        queues = names.iter().map(|name| queue::by_name(&catalog, name)).collect::<Result<Vec<_>>>()?;
+        let catalog = instance::current()?;
+        let queues = names.iter().map(|name| queue::by_name(&catalog, name)).collect::<Result<Vec<_>>>()?;
+        Ok(Self { catalog, queues, changes })
     }
 }
 
@@ -126,9 +146,14 @@ impl Sleeper {
     /// Begins to wait; `None` when there is something to look at first.
     ///
     /// Errors: 53400 when shared memory has no room for one of the lanes.
-    pub fn begin(catalog: &Catalog, queues: &[Rc<Queue>]) -> Result<Option<Self>> {
-        let lanes: Vec<(i32, bool)> = queues.iter().map(|q| (q.lane, q.is_paused)).collect();
-        match shmem::with(|shared| shared.frontier.wait(sys::session(), catalog.number, &lanes)) {
+    pub fn begin(known: &Known) -> Result<Option<Self>> {
+        let lanes: Vec<(i32, bool)> = known.queues.iter().map(|q| (q.lane, q.is_paused)).collect();
+        let number = known.catalog.number;
+        let answer = shmem::with_instance(number, |frontier, instance| {
+            let is_news = instance.changes != known.changes;
+            if is_news { Wait::Look } else { frontier.wait(sys::session(), number, &lanes) }
+        });
+        match answer.unwrap_or(Wait::Look) {
             Wait::Sleep => Ok(Some(Self(()))),
             Wait::Look => Ok(None),
             Wait::NoLane => Err(lanes_full()),
@@ -204,10 +229,17 @@ fn claim_from(catalog: &Rc<Catalog>, queue: &Queue, wish: &Wish, rows: &Rows) ->
 fn wait_for_refill(catalog: &Catalog, lane: i32) -> Result<()> {
     /// Should the refiller be lost, look again after this many microseconds.
     const AT_MOST: i64 = 1_000_000;
-    let answer = shmem::with(|shared| {
-        let is_refilling = shared.frontier.is_refilling(catalog.number, lane);
-        is_refilling.then(|| shared.frontier.wait(sys::session(), catalog.number, &[(lane, false)]))
+    let (next, answer) = shmem::with(|shared| {
+        if !shared.frontier.is_refilling(catalog.number, lane) {
+            return (None, None);
+        }
+        // A wake-up for another lane, which brought this call here, is not to be forgotten.
+        let next = shared.frontier.stop_waiting(sys::session());
+        (next, Some(shared.frontier.wait(sys::session(), catalog.number, &[(lane, false)])))
     });
+    if let Some(next) = next {
+        shmem::wake(next);
+    }
     match answer {
         Some(Wait::Sleep) => {
             Sleeper(()).sleep(sys::monotonic_us() + AT_MOST);

@@ -4,10 +4,10 @@
 use pgrx::pg_sys;
 use pgrx::pg_sys::Datum;
 
-use crate::api::claim::{Sleeper, longest_wait};
+use crate::api::claim::{Known, Sleeper, longest_wait};
 use crate::call::{Call, Interval, sql_function};
 use crate::error::{self, Error, Result};
-use crate::{api, instance, queue, refill, sys};
+use crate::{api, refill, sys};
 use pg_queue_core::frontier::Rank;
 
 sql_function!(pg_queue_wait, pg_finfo_pg_queue_wait => wait);
@@ -32,12 +32,13 @@ fn wait(call: &Call) -> Result<Option<Datum>> {
     }
     let deadline = sys::monotonic_us().saturating_add(longest_wait(timeout));
     let has_jobs = loop {
-        sys::accept_invalidations();
-        let catalog = instance::current()?;
-        let queue = queue::by_name(&catalog, &name)?;
-        if !queue.is_paused {
-            refill::refill(&catalog, queue.lane)?;
-            let state = crate::shmem::with(|shared| shared.frontier.lane_state(catalog.number, queue.lane));
+        let known = Known::now(std::slice::from_ref(&name))?;
+        if let [queue] = &known.queues[..]
+            && !queue.is_paused
+        {
+            refill::refill(&known.catalog, queue.lane)?;
+            let number = known.catalog.number;
+            let state = crate::shmem::with(|shared| shared.frontier.lane_state(number, queue.lane));
             if state.is_some_and(|(ready, position)| ready > 0 || position < Rank::MAX) {
                 break true;
             }
@@ -45,8 +46,8 @@ fn wait(call: &Call) -> Result<Option<Datum>> {
         if sys::monotonic_us() >= deadline {
             break false;
         }
-        if let Some(mut sleeper) = Sleeper::begin(&catalog, &[queue])? {
-            drop(catalog);
+        if let Some(mut sleeper) = Sleeper::begin(&known)? {
+            drop(known);
             drop_snapshots();
             if !sleeper.sleep(deadline) {
                 break false;

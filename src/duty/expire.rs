@@ -86,14 +86,16 @@ fn end(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) -> Resul
 /// Its claim was rolled back after somebody had asked for it to be cancelled.
 fn cancel_unclaimed(catalog: &Rc<Catalog>, entry: &Running) -> Result<bool> {
     let ready = Ready { rank: entry.rank, id: entry.id, place: entry.place };
-    if let Some(attempt) = Reader::new(catalog).fetch(&ready)
-        && let Waiting::Taken = hold::waiting(catalog, &attempt)?
-    {
+    let Some(attempt) = Reader::new(catalog).fetch(&ready) else {
+        shmem::with_instance(catalog.number, |frontier, instance| {
+            frontier.discard(&mut instance.deadlines, catalog.number, entry.id);
+        });
+        return Ok(false);
+    };
+    // Anything but Taken: another transaction has it, or memory has learned better.
+    if let Waiting::Taken = hold::waiting(catalog, &attempt)? {
         cancel::end_unrun(catalog, &attempt, New::of(entry.id, Kind::Cancelled))?;
         return Ok(true);
     }
-    shmem::with_instance(catalog.number, |frontier, instance| {
-        frontier.discard(&mut instance.deadlines, catalog.number, entry.id);
-    });
     Ok(false)
 }
