@@ -10,6 +10,7 @@
 
 pub mod attempt;
 pub mod claim;
+mod leaf;
 pub mod note;
 pub mod outcome;
 pub mod table;

@@ -15,6 +15,8 @@ use pg_queue_core::frontier::Place;
 use pgrx::pg_sys;
 use pgrx::pg_sys::Datum;
 
+use crate::log::leaf;
+
 /// The functions of the hot path without a guard each: a guard (a sigsetjmp) costs about as much as the
 /// function itself, so one is laid around many calls. Not to be called outside `pg_guard_ffi_boundary`.
 mod raw {
@@ -231,6 +233,12 @@ impl Relation {
             let conflict = unsafe {
                 pg_sys::ffi::pg_guard_ffi_boundary(|| {
                     while next < tids.len() {
+                        if is_run(next, tids.len(), &key) {
+                            next = leaf::insert(index, Tid::raw(tids), next, &key);
+                            if next == tids.len() {
+                                break;
+                            }
+                        }
                         let row = next;
                         next += 1;
                         let Some(mut values) = key(row) else { continue };
@@ -358,11 +366,28 @@ impl Drop for Relation {
     }
 }
 
+/// Whether enough rows from this one on have keys that ascend, so that a leaf may take them at once. Looks at
+/// the keys as integers; those that are none are refused later.
+fn is_run<const COLUMNS: usize>(from: usize, end: usize, key: &impl Fn(usize) -> Option<[Datum; COLUMNS]>) -> bool {
+    let integers = |n| key(n).map(|key| key.map(|value| value.value() as i64));
+    from + leaf::WORTHWHILE <= end
+        && (from..from + leaf::WORTHWHILE - 1).all(|n| match (integers(n), integers(n + 1)) {
+            (Some(this), Some(next)) => this < next,
+            _ => false,
+        })
+}
+
 /// Where a row lies in its table.
+#[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct Tid(pg_sys::ItemPointerData);
 
 impl Tid {
+    fn raw(tids: &[Self]) -> &[pg_sys::ItemPointerData] {
+        // SAFETY: a transparent wrapper.
+        unsafe { std::slice::from_raw_parts(tids.as_ptr().cast(), tids.len()) }
+    }
+
     fn block(self) -> u32 {
         (u32::from(self.0.ip_blkid.bi_hi) << 16) | u32::from(self.0.ip_blkid.bi_lo)
     }

@@ -1,0 +1,80 @@
+//! The indexes of the logs are what Postgres's own checker expects, also where a batch went into a leaf at
+//! once: on the primary, on a standby, and after a crash.
+
+use std::thread;
+
+use postgres::Client;
+use queue_tests::{Cluster, wait};
+
+use crate::random::Random;
+
+/// Batches each of these sessions works off.
+const BATCHES: usize = 60;
+const SESSIONS: u64 = 4;
+
+/// Enqueues, claims and completes batches of all sizes, priorities and orders.
+fn work(cluster: &Cluster, seed: u64) {
+    let mut random = Random::new(seed);
+    let mut client = cluster.connect();
+    for _ in 0..BATCHES {
+        let (count, priority) = (random.between(1, 250) as i32, random.between(-1, 2) as i32);
+        let sql =
+            "SELECT count(*) FROM queue.enqueue_many('q', array_fill('{}'::jsonb, ARRAY[$1::int]), priority => $2)";
+        client.query(sql, &[&count, &priority]).unwrap();
+        let claimed = client.query("SELECT id FROM queue.claim('q', $1)", &[&count]).unwrap();
+        let mut ids: Vec<i64> = claimed.iter().map(|row| row.get(0)).collect();
+        if random.percent(50) {
+            ids.sort_by_cached_key(|_| random.next());
+        }
+        client.query("SELECT count(*) FROM queue.complete_many($1)", &[&ids]).unwrap();
+    }
+}
+
+/// Has amcheck look at every index of the first segment, and whether each row is in each.
+fn check(client: &mut Client) {
+    let sql = "SELECT count(*), count(bt_index_check(i.indexrelid, heapallindexed => true))
+               FROM pg_index AS i JOIN pg_class AS t ON t.oid = i.indrelid
+               WHERE t.relnamespace = 'queue'::regnamespace AND t.relname ~ '^(attempt|claim|outcome|note)_0$'";
+    let checked: i64 = client.query_one(sql, &[]).unwrap().get(0);
+    assert!(checked >= 9, "{checked} indexes");
+}
+
+#[test]
+fn the_checker_of_postgres_finds_no_fault_after_batches_a_crash_and_on_a_standby() {
+    let cluster = Cluster::new().conf("wal_consistency_checking = 'all'").start();
+    let mut client = cluster.connect();
+    client.batch_execute("CREATE EXTENSION pg_queue; CREATE EXTENSION amcheck; SELECT queue.create('q')").unwrap();
+    let standby = cluster.standby();
+    thread::scope(|scope| {
+        for seed in 0..SESSIONS {
+            let cluster = &cluster;
+            scope.spawn(move || work(cluster, seed));
+        }
+    });
+    check(&mut client);
+    standby.wait_replayed(&cluster);
+    let mut there = standby.connect();
+    check(&mut there);
+    let count = "SELECT count(*) FROM queue.attempt_0";
+    let rows = |client: &mut Client| -> i64 { client.query_one(count, &[]).unwrap().get(0) };
+    assert_eq!(rows(&mut there), rows(&mut client));
+    assert!(!standby.log().contains("inconsistent page"), "{}", standby.log());
+
+    let before = rows(&mut client);
+    drop(client);
+    cluster.stop_immediate();
+    cluster.start_again();
+    let mut client = cluster.connect();
+    check(&mut client);
+    assert_eq!(rows(&mut client), before);
+    // And the queue goes on where it was.
+    work(&cluster, SESSIONS);
+    check(&mut client);
+    let left = "SELECT count(*) FROM queue.claim('q', 100000)";
+    wait::until("all waiting jobs are found", || {
+        let found: i64 = client.query_one(left, &[]).unwrap().get(0);
+        let ready = "SELECT ready FROM queue.stats";
+        let ready: i64 = client.query_one(ready, &[]).unwrap().get(0);
+        (found == 0 && ready == 0).then_some(())
+    });
+}
