@@ -543,6 +543,8 @@ impl Key {
         eq_i32, i32, BTEqualStrategyNumber, F_INT4EQ);
     key!(/// bigint > value
         gt_i64, i64, BTGreaterStrategyNumber, F_INT8GT);
+    key!(/// bigint >= value
+        ge_i64, i64, BTGreaterEqualStrategyNumber, F_INT8GE);
     key!(/// integer > value
         gt_i32, i32, BTGreaterStrategyNumber, F_INT4GT);
     key!(/// timestamptz > value
