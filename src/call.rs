@@ -273,8 +273,8 @@ impl Call {
 
     /// Begins to return a set.
     pub fn rows(&self) -> Result<Rows> {
-        // SAFETY: what InitMaterializedSRF of 15 does, also for 14: the tuplestore and a copy of the
-        // expected descriptor live in the query's memory.
+        // SAFETY: what InitMaterializedSRF of 15 does, also for 14: the tuplestore lives in the query's memory,
+        // as the expected descriptor does.
         unsafe {
             let info = (*self.0).resultinfo.cast::<pg_sys::ReturnSetInfo>();
             if info.is_null()
@@ -288,13 +288,13 @@ impl Call {
                 ));
             }
             let old = pg_sys::MemoryContextSwitchTo((*(*info).econtext).ecxt_per_query_memory);
-            let desc = pg_sys::CreateTupleDescCopy((*info).expectedDesc);
             let random = (*info).allowedModes & pg_sys::SetFunctionReturnMode::SFRM_Materialize_Random as i32 != 0;
             let store = pg_sys::tuplestore_begin_heap(random, false, pg_sys::work_mem);
             pg_sys::MemoryContextSwitchTo(old);
             (*info).returnMode = pg_sys::SetFunctionReturnMode::SFRM_Materialize;
             (*info).setResult = store;
-            (*info).setDesc = desc;
+            // No descriptor of ours: the rows are of the expected one, so there is nothing to compare.
+            let desc = (*info).expectedDesc;
             Ok(Rows { store, desc, columns: (*desc).natts as usize })
         }
     }
