@@ -52,9 +52,12 @@ fn run(options: &Options) -> Result<bool> {
     let noise = cpu::Noise::begin(plan.postmasters());
     let results = plan.run(options)?;
     let others = noise.percent();
+    report::print_cells(&results);
     let wake = if options.wants(wake::NAME) { Some(wake::measure(options)?) } else { None };
-    let direct = if options.wants(direct::NAME) { direct::measure(options)? } else { Vec::new() };
-    report::print(&results, wake.as_ref(), &direct);
+    wake.iter().for_each(|waits| report::print_wake(waits));
+    if options.wants(direct::NAME) {
+        report::print_direct(&direct::measure(options)?);
+    }
     let targets = targets::judge(&results, wake.as_ref());
     report::print_targets(&targets);
     println!("\nOther processes used {others:.0} % of the machine while contenders took turns.");

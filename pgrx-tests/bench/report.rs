@@ -11,7 +11,7 @@ fn median_of(samples: &[Sample], figure: fn(&Sample) -> f64) -> f64 {
 }
 
 /// The figures; behind each its ratio to the floor's, or to that of the shallow queue.
-pub fn print(results: &Results, wake: Option<&Vec<f64>>, direct: &[Comparison]) {
+pub fn print_cells(results: &Results) {
     /// Name, where it comes from, decimals.
     type Figure = (&'static str, fn(&Sample) -> f64, usize);
     const FIGURES: [Figure; 3] =
@@ -31,17 +31,21 @@ pub fn print(results: &Results, wake: Option<&Vec<f64>>, direct: &[Comparison]) 
             println!();
         }
     }
-    if let Some(waits) = wake {
-        let at = |share| quantile(waits, share);
-        println!("\nwake: from sending a job to a sleeping worker's having it");
-        println!("  p50 {:.0} us, p95 {:.0} us, p99 {:.0} us, {} jobs", at(0.5), at(0.95), at(0.99), waits.len());
-    }
-    if !direct.is_empty() {
-        println!("\ndirect: many calls in one statement, us per call");
-        println!("{:44}{:>10}{:>12}{:>10}", "", "ours", "kept plan", "ratio");
-        for Comparison { what, direct, plan } in direct {
-            println!("  {what:42}{direct:>10.2}{plan:>12.2}{:>10.2}", direct / plan);
-        }
+}
+
+/// How long sleeping workers took to have their jobs.
+pub fn print_wake(waits: &[f64]) {
+    let at = |share| quantile(waits, share);
+    println!("\nwake: from sending a job to a sleeping worker's having it");
+    println!("  p50 {:.0} us, p95 {:.0} us, p99 {:.0} us, {} jobs", at(0.5), at(0.95), at(0.99), waits.len());
+}
+
+/// Access methods against plans.
+pub fn print_direct(comparisons: &[Comparison]) {
+    println!("\ndirect: many calls in one statement, us per call");
+    println!("{:44}{:>10}{:>12}{:>10}", "", "ours", "kept plan", "ratio");
+    for Comparison { what, direct, plan } in comparisons {
+        println!("  {what:42}{direct:>10.2}{plan:>12.2}{:>10.2}", direct / plan);
     }
 }
 
