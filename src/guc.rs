@@ -21,6 +21,8 @@ pub static MAX_WAIT: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 pub static MAX_ERROR_LENGTH: GucSetting<i32> = GucSetting::<i32>::new(8192);
 /// Number of this node in the ids it makes.
 pub static NODE_ID: GucSetting<i32> = GucSetting::<i32>::new(0);
+/// Milliseconds between a segment's last reader and its emptying.
+pub static RECLAIM_DELAY: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 /// Whether segments are reclaimed.
 pub static RECLAIM: GucSetting<bool> = GucSetting::<bool>::new(true);
 /// Whether the background worker does its duties in this database.
@@ -118,6 +120,16 @@ pub fn define(preloading: bool) {
         127,
         GucContext::Sighup,
         none,
+    );
+    int(
+        c"pg_queue.reclaim_delay",
+        &RECLAIM_DELAY,
+        c"Sets how long a segment that has been copied to history is kept.",
+        c"Milliseconds, 0 to 86400000. Longer than it takes a dump from its snapshot to its first lock, and any query over the views.",
+        0,
+        86_400_000,
+        GucContext::Sighup,
+        GucFlags::UNIT_MS,
     );
     GucRegistry::define_bool_guc(
         c"pg_queue.reclaim",

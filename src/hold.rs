@@ -4,25 +4,29 @@
 //! not know, and probes the outcome's key last. `waiting` (an unclaimed one, for cancel, reprioritize, …)
 //! takes it in the frontier as a claimer would.
 //!
-//! Invariant: nobody waits. What another open transaction holds is "in use" (55006).
+//! Invariant: nobody waits. What another open transaction holds is "in use" (55006). Only who meets an attempt
+//! while its segment is being reclaimed waits for the milliseconds of the move, and follows it.
 
 use std::rc::Rc;
 
 use pg_queue_core::frontier::{End, Running, State, TakeOne};
 use pg_queue_core::id::{self, Kind};
 
+use pgrx::pg_sys::Datum;
+
 use crate::error::{self, Error, Result};
 use crate::instance::Catalog;
 use crate::log::attempt::{Attempt, Reader};
 use crate::log::table::Probe;
-use crate::log::{claim, note, outcome};
+use crate::log::{claim, history, note, outcome};
+use crate::segment::Home;
 use crate::transaction::{self, Step};
 use crate::{guc, queue, shmem, sys};
 
 /// An attempt that this transaction may end.
 pub struct Held {
     pub id: i64,
-    pub segment: u8,
+    pub home: Home,
     pub entry: Running,
 }
 
@@ -104,10 +108,12 @@ fn timestamp(at: i64) -> String {
 /// Gets hold of a claimed attempt to end it in more than one row: its outcome's key was free a moment ago.
 /// On success a step is remembered, so that a rollback undoes the hold; until then no deadline fires.
 pub fn running(outcomes: &mut Outcomes, id: i64) -> std::result::Result<Held, Refusal> {
-    let held = grasp(&outcomes.catalog, id)?;
-    match outcomes.writer(held.segment).probe(id) {
-        Probe::Absent => Ok(held),
-        _ => Err(beaten(outcomes, &held)),
+    let mut held = grasp(&outcomes.catalog, id)?;
+    loop {
+        if outcomes.probe(&held) == Probe::Absent {
+            return Ok(held);
+        }
+        held = beaten(outcomes, held)?;
     }
 }
 
@@ -119,12 +125,20 @@ pub fn grasp(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
     loop {
         transaction::reserve(1);
         let answer = shmem::with_instance(catalog.number, |frontier, instance| {
-            frontier.end(&mut instance.deadlines, catalog.number, id, sys::session())
+            let end = frontier.end(&mut instance.deadlines, catalog.number, id, sys::session());
+            // Place and generation belong together as long as the lock is held.
+            let home = match end {
+                End::Yours(entry) => Home::of(instance, entry.place.segment),
+                _ => Home { segment: born, generation: 0 },
+            };
+            (end, home)
         });
+        let (answer, home) = answer.map_or((None, None), |(end, home)| (Some(end), Some(home)));
         match answer {
             Some(End::Yours(entry)) => {
                 transaction::remember(catalog.number, Step::Ending { id });
-                return Ok(Held { id, segment: entry.place.segment, entry });
+                let home = home.unwrap_or(Home { segment: born, generation: 0 });
+                return Ok(Held { id, home, entry });
             }
             Some(End::Busy(entry)) if entry.state == State::Taken => {
                 return Err(lost(id, "The attempt is being claimed by another transaction."));
@@ -135,9 +149,8 @@ pub fn grasp(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
             Some(End::Busy(entry)) => return Err(busy(id, Some(entry))),
             Some(End::Unknown) | None if asked_logs => {
                 // `running` is full: the outcome's key alone decides.
-                let entry = locate(catalog, id);
-                let segment = if entry.claimed != 0 { entry.place.segment } else { born };
-                return Ok(Held { id, segment, entry });
+                let (entry, home) = locate(catalog, id);
+                return Ok(Held { id, home: home.unwrap_or(Home { segment: born, generation: 0 }), entry });
             }
             Some(End::Unknown) | None => {
                 recover(catalog, id)?;
@@ -160,20 +173,20 @@ pub fn grasp_many(catalog: &Catalog, ids: &[i64]) -> Result<Vec<Held>> {
     let session = sys::session();
     let mut held = Vec::with_capacity(ids.len());
     for chunk in ids.chunks(CHUNK) {
-        let mut yours = [None; CHUNK];
+        let mut yours: [Option<(Running, Home)>; CHUNK] = [None; CHUNK];
         transaction::reserve(chunk.len());
         shmem::with_instance(catalog.number, |frontier, instance| {
             for (&id, yours) in chunk.iter().zip(&mut yours) {
                 if let End::Yours(entry) = frontier.end(&mut instance.deadlines, catalog.number, id, session) {
-                    *yours = Some(entry);
+                    *yours = Some((entry, Home::of(instance, entry.place.segment)));
                 }
             }
         });
-        let step = |entry: &Running| Step::Ending { id: entry.id };
+        let step = |(entry, _): &(Running, Home)| Step::Ending { id: entry.id };
         transaction::remember_all(catalog.number, yours.iter().flatten().map(step));
         for (&id, yours) in chunk.iter().zip(yours) {
             match yours {
-                Some(entry) => held.push(Held { id, segment: entry.place.segment, entry }),
+                Some((entry, home)) => held.push(Held { id, home, entry }),
                 None => match grasp(catalog, id) {
                     Ok(one) => held.push(one),
                     Err(Refusal::Lost(_) | Refusal::Busy(_)) => {}
@@ -185,32 +198,83 @@ pub fn grasp_many(catalog: &Catalog, ids: &[i64]) -> Result<Vec<Held>> {
     Ok(held)
 }
 
-/// The attempt that this transaction holds has an outcome already, or is being given one: lets go of it.
-pub fn beaten(outcomes: &mut Outcomes, held: &Held) -> Refusal {
+/// The attempt that this transaction holds has an outcome already, or is being given one: lets go of it. Or
+/// it has moved: then it is held on, where it is now, for another try.
+pub fn beaten(outcomes: &mut Outcomes, held: Held) -> std::result::Result<Held, Refusal> {
     let catalog = Rc::clone(&outcomes.catalog);
     let id = held.id;
-    if outcomes.writer(held.segment).probe(id) != Probe::Committed {
-        undo(&catalog, id);
-        return busy(id, None);
+    match outcomes.probe(&held) {
+        // Who was in the way has rolled back.
+        Probe::Absent => return Ok(held),
+        Probe::Moved | Probe::Moving => return follow(&catalog, outcomes, held),
+        Probe::InProgress => {
+            undo(&catalog, id);
+            return Err(busy(id, None));
+        }
+        Probe::Committed => {}
     }
     transaction::forget(id);
     shmem::with_instance(catalog.number, |frontier, instance| {
         frontier.discard(&mut instance.deadlines, catalog.number, id);
     });
-    match outcome::find(&catalog, held.segment, id) {
+    Err(match outcome::find(&catalog, held.home.segment, id) {
         Some(found) => ended(id, &found),
         None => lost(id, "This attempt was already ended in this transaction."),
+    })
+}
+
+/// A held attempt is not where it was: waits for the end of the move, and finds it where it is now.
+fn follow(catalog: &Catalog, outcomes: &mut Outcomes, mut held: Held) -> std::result::Result<Held, Refusal> {
+    let mut patience = Patience::default();
+    while outcomes.probe(&held) == Probe::Moving {
+        if !patience.wait() {
+            undo(catalog, held.id);
+            return Err(busy(held.id, None));
+        }
+    }
+    let Some(attempt) = Reader::new(catalog).by_id(held.id) else {
+        transaction::forget(held.id);
+        shmem::with_instance(catalog.number, |frontier, instance| {
+            frontier.discard(&mut instance.deadlines, catalog.number, held.id);
+        });
+        return Err(gone(catalog, held.id));
+    };
+    held.home = attempt.home;
+    held.entry.place = attempt.ready().place;
+    shmem::with(|shared| shared.frontier.relocate(catalog.number, held.id, held.entry.place));
+    Ok(held)
+}
+
+fn removed(id: i64) -> Refusal {
+    lost(id, "There is no such attempt: it was rolled back, or has ended and was removed.")
+}
+
+/// Waits for a move, which takes milliseconds; not for ever, should the mover be stopped.
+#[derive(Default)]
+pub struct Patience(u32);
+
+impl Patience {
+    /// Sleeps a millisecond. False: that was often enough.
+    pub fn wait(&mut self) -> bool {
+        const MOST: u32 = 2_000;
+        self.0 += 1;
+        if self.0 > MOST {
+            return false;
+        }
+        sys::sleep(1);
+        true
     }
 }
 
 /// What the logs say of a claimed attempt that memory has no room for.
-fn locate(catalog: &Catalog, id: i64) -> Running {
+fn locate(catalog: &Catalog, id: i64) -> (Running, Option<Home>) {
     let mut entry = Running::of(id);
-    if let Some(attempt) = Reader::new(catalog).by_id(id) {
+    let found = Reader::new(catalog).by_id(id);
+    if let Some(attempt) = &found {
         let ready = attempt.ready();
         (entry.lane, entry.rank, entry.place, entry.claimed) = (attempt.lane(), ready.rank, ready.place, 1);
     }
-    entry
+    (entry, found.map(|attempt| attempt.home))
 }
 
 /// Gives a held attempt back: it turned out that nothing is to be done with it.
@@ -224,17 +288,20 @@ pub fn undo(catalog: &Catalog, id: i64) {
 /// Memory does not know a claimed attempt (it was claimed before the server's start and the worker has not
 /// come to it, or memory is full): asks the logs and tells memory.
 fn recover(catalog: &Catalog, id: i64) -> std::result::Result<(), Refusal> {
-    let Some(attempt) = Reader::new(catalog).by_id(id) else {
-        return Err(Refusal::Lost(
-            Error::new(error::LOST_LEASE, format!("lost lease on attempt {id}"))
-                .detail("There is no such attempt: it was rolled back, or has ended and was removed."),
-        ));
-    };
-    if let Some(found) = outcome::find(catalog, attempt.segment, id) {
-        return Err(ended(id, &found));
-    }
-    let Some(claim) = claim::find(catalog, attempt.segment, id) else {
-        return Err(lost(id, "The attempt waits to be claimed: its claim was rolled back, or never made."));
+    let (attempt, claim) = loop {
+        let Some(attempt) = Reader::new(catalog).by_id(id) else { return Err(gone(catalog, id)) };
+        let outcome = outcome::find(catalog, attempt.home.segment, id);
+        let claim = claim::find(catalog, attempt.home.segment, id);
+        match (outcome, claim) {
+            // It moved between the looks.
+            (Some(outcome::Outcome { kind: outcome::Kind::Moved, .. }), _)
+            | (_, Some(claim::Claim { kind: claim::Kind::Moved, .. })) => sys::check_for_interrupts(),
+            (Some(found), _) => return Err(ended(id, &found)),
+            (None, None) => {
+                return Err(lost(id, "The attempt waits to be claimed: its claim was rolled back, or never made."));
+            }
+            (None, Some(claim)) => break (attempt, claim),
+        }
     };
     if claim.kind == claim::Kind::System {
         return Err(lost(id, "The attempt was ended before it was run."));
@@ -246,10 +313,15 @@ fn recover(catalog: &Catalog, id: i64) -> std::result::Result<(), Refusal> {
     Ok(())
 }
 
+/// Why an attempt that the logs do not know cannot be ended.
+fn gone(catalog: &Catalog, id: i64) -> Refusal {
+    history::outcome_of(catalog, id).map_or_else(|| removed(id), |outcome| ended(id, &outcome))
+}
+
 /// Tells memory of a committed claim without outcome: the lease starts anew, with the longest length it
 /// was given; one bound to a connection has ended with it. False: memory is full.
 pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim) -> bool {
-    let notes = note::summary(catalog, attempt.segment, claim.id);
+    let notes = note::summary(catalog, attempt.home.segment, claim.id);
     let longest = claim.lease.max(notes.lease);
     let ready = attempt.ready();
     // Claims of this server's life are in memory, so the connection of one that is not has ended.
@@ -273,14 +345,18 @@ pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim
 }
 
 /// Looks at a claimed attempt without ending it, for `extend` and `progress`: it must be the caller's.
-pub fn look(catalog: &Catalog, id: i64) -> std::result::Result<Running, Refusal> {
-    attempt_id(id).map_err(Refusal::Wrong)?;
+pub fn look(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
+    let born = attempt_id(id).map_err(Refusal::Wrong)?;
     let mut asked_logs = false;
     loop {
-        let entry = shmem::with(|shared| shared.frontier.entry(catalog.number, id));
+        let entry = shmem::with_instance(catalog.number, |frontier, instance| {
+            frontier.entry(catalog.number, id).map(|entry| (entry, Home::of(instance, entry.place.segment)))
+        });
+        let (entry, home) = entry.flatten().map_or((None, None), |(entry, home)| (Some(entry), Some(home)));
+        let held = |entry| Held { id, home: home.unwrap_or(Home { segment: born, generation: 0 }), entry };
         match entry {
-            Some(entry) if entry.state == State::Running => return Ok(entry),
-            Some(entry) if entry.state == State::Taken && entry.owner == sys::session() => return Ok(entry),
+            Some(entry) if entry.state == State::Running => return Ok(held(entry)),
+            Some(entry) if entry.state == State::Taken && entry.owner == sys::session() => return Ok(held(entry)),
             Some(entry) if entry.state == State::Taken => {
                 return Err(lost(id, "The attempt is being claimed by another transaction."));
             }
@@ -288,7 +364,10 @@ pub fn look(catalog: &Catalog, id: i64) -> std::result::Result<Running, Refusal>
                 return Err(lost(id, "This attempt was already ended in this transaction."));
             }
             Some(entry) => return Err(busy(id, Some(entry))),
-            None if asked_logs => return Ok(locate(catalog, id)),
+            None if asked_logs => {
+                let (entry, home) = locate(catalog, id);
+                return Ok(Held { id, home: home.unwrap_or(Home { segment: born, generation: 0 }), entry });
+            }
             None => {
                 recover(catalog, id)?;
                 asked_logs = true;
@@ -297,9 +376,35 @@ pub fn look(catalog: &Catalog, id: i64) -> std::result::Result<Running, Refusal>
     }
 }
 
+/// Writes a note about a claimed attempt, wherever that is, should it move meanwhile. The mover looks for notes
+/// after he has marked the attempt, this looks for the mark after the note: one of the two sees the other.
+pub fn write_note(
+    catalog: &Catalog,
+    id: i64,
+    mut home: Home,
+    kind: note::Kind,
+    lease: Option<i64>,
+    body: Option<Datum>,
+) -> std::result::Result<(), Refusal> {
+    let mut patience = Patience::default();
+    loop {
+        if note::insert(catalog, home, id, kind, lease, body) {
+            loop {
+                match outcome::probe(catalog, home.segment, id) {
+                    Probe::Moved => break,
+                    Probe::Moving if patience.wait() => {}
+                    Probe::Moving => return Err(busy(id, None)),
+                    Probe::Absent | Probe::Committed | Probe::InProgress => return Ok(()),
+                }
+            }
+        }
+        home = Reader::new(catalog).by_id(id).ok_or_else(|| removed(id))?.home;
+    }
+}
+
 /// What a waiting attempt turned out to be when somebody wanted it.
 pub enum Waiting {
-    /// This transaction has it; a step is remembered.
+    /// This transaction has it, by a claim of the system; a step is remembered.
     Taken,
     /// A worker has it.
     Running,
@@ -309,7 +414,7 @@ pub enum Waiting {
     Stale,
 }
 
-/// Takes a waiting attempt, to end it unrun. The caller inserts a system claim and the outcome.
+/// Takes a waiting attempt by a claim of the system, to end it unrun. The caller inserts the outcome.
 ///
 /// Errors: 53400 when `running` is full.
 pub fn waiting(catalog: &Catalog, attempt: &Attempt) -> Result<Waiting> {
@@ -331,13 +436,17 @@ pub fn waiting(catalog: &Catalog, attempt: &Attempt) -> Result<Waiting> {
             });
         }
     }
-    match claim::Writer::open(catalog, attempt.segment).probe(ready.id) {
-        Probe::Absent => Ok(Waiting::Taken),
-        Probe::Committed | Probe::InProgress => {
-            drop_stale(catalog, ready.id);
-            Ok(Waiting::Stale)
+    if let Some(writer) = claim::Writer::open_home(catalog, attempt.home) {
+        // Looking first spares a row in vain.
+        let seen = writer.probe(ready.id);
+        if seen == Probe::Absent && writer.insert(&[(ready.id, 0)], claim::Kind::System, None).is_empty() {
+            return Ok(Waiting::Taken);
         }
+        let mut patience = Patience::default();
+        while writer.probe(ready.id) == Probe::Moving && patience.wait() {}
     }
+    drop_stale(catalog, ready.id);
+    Ok(Waiting::Stale)
 }
 
 /// Drops an attempt that was taken although the log knows a claim of it.
@@ -361,8 +470,9 @@ pub fn running_full() -> Error {
 /// The outcomes of a call: the logs, opened as they are needed, and what is to be inserted together.
 pub struct Outcomes {
     catalog: Rc<Catalog>,
-    writers: [Option<outcome::Writer>; id::SEGMENTS],
+    writers: [Option<(outcome::Writer, i64)>; id::SEGMENTS],
     pending: [Vec<outcome::New>; id::SEGMENTS],
+    generations: [i64; id::SEGMENTS],
 }
 
 impl Outcomes {
@@ -372,16 +482,28 @@ impl Outcomes {
             catalog: Rc::clone(catalog),
             writers: std::array::from_fn(|_| None),
             pending: std::array::from_fn(|_| Vec::new()),
+            generations: [0; id::SEGMENTS],
         }
     }
 
-    fn writer(&mut self, segment: u8) -> &outcome::Writer {
-        self.writers[segment as usize].get_or_insert_with(|| outcome::Writer::open(&self.catalog, segment))
+    /// The outcomes of a home; `None` when it is not what it was.
+    fn writer(&mut self, home: Home) -> Option<&outcome::Writer> {
+        let slot = &mut self.writers[home.segment as usize];
+        if slot.is_none() {
+            *slot = outcome::Writer::open_home(&self.catalog, home).map(|writer| (writer, home.generation));
+        }
+        slot.as_ref().filter(|(_, generation)| *generation == home.generation).map(|(writer, _)| writer)
+    }
+
+    /// What became of a held attempt: one whose home is not what it was has moved.
+    fn probe(&mut self, held: &Held) -> Probe {
+        self.writer(held.home).map_or(Probe::Moved, |writer| writer.probe(held.id))
     }
 
     /// Adds an outcome to be inserted.
-    pub fn add(&mut self, segment: u8, outcome: outcome::New) {
-        self.pending[segment as usize].push(outcome);
+    pub fn add(&mut self, home: Home, outcome: outcome::New) {
+        self.pending[home.segment as usize].push(outcome);
+        self.generations[home.segment as usize] = home.generation;
     }
 
     /// Inserts them, a segment's all at once. Returns the ids of those whose key is taken; they get no row.
@@ -391,20 +513,39 @@ impl Outcomes {
         for segment in 0..id::SEGMENTS {
             let outcomes = std::mem::take(&mut self.pending[segment]);
             if !outcomes.is_empty() {
-                let taken = self.writer(segment as u8).insert(&outcomes);
-                lost.extend(taken.into_iter().map(|n| outcomes[n].id));
+                let home = Home { segment: segment as u8, generation: self.generations[segment] };
+                match self.writer(home) {
+                    Some(writer) => lost.extend(writer.insert(&outcomes).into_iter().map(|n| outcomes[n].id)),
+                    None => lost.extend(outcomes.iter().map(|new| new.id)),
+                }
             }
         }
         lost
     }
 
-    /// Inserts them; their keys were probed.
+    /// Inserts them; their keys were probed. What has moved since is followed.
     ///
     /// Errors: 55006 when one was taken since.
     pub fn insert(mut self) -> Result<()> {
-        match self.try_insert().first() {
-            None => Ok(()),
-            Some(&id) => Err(busy(id, None).into()),
+        let all: Vec<outcome::New> = self.pending.iter().flatten().copied().collect();
+        let mut patience = Patience::default();
+        let mut lost = self.try_insert();
+        while let Some(&id) = lost.first() {
+            let Some(attempt) = Reader::new(&self.catalog).by_id(id) else { return Err(removed(id).into()) };
+            let is_moving = match self.writer(attempt.home).map(|writer| writer.probe(id)) {
+                Some(Probe::Committed | Probe::InProgress) => return Err(busy(id, None).into()),
+                Some(Probe::Moving) => true,
+                Some(Probe::Absent | Probe::Moved) | None => false,
+            };
+            if is_moving && !patience.wait() {
+                return Err(busy(id, None).into());
+            }
+            lost.remove(0);
+            if let Some(new) = all.iter().find(|new| new.id == id) {
+                self.add(attempt.home, *new);
+                lost.extend(self.try_insert());
+            }
         }
+        Ok(())
     }
 }

@@ -11,7 +11,9 @@ use pgrx::pg_sys;
 use pgrx::pg_sys::Oid;
 
 use crate::error::{self, Error, Result};
-use crate::shmem::{self, Instance, Shared};
+use crate::log::table::Snapshot;
+use crate::segment::Ledger;
+use crate::shmem::{self, Filling, Instance, Shared};
 use crate::{guc, sys, transaction};
 
 /// The tables and indexes of one segment.
@@ -30,13 +32,14 @@ pub struct Segment {
     pub outcome_pkey: Oid,
     pub note: Oid,
     pub note_id: Oid,
-    pub note_successor: Oid,
 }
 
 /// What a session knows of the instance.
 pub struct Catalog {
     /// The instance's number in shared memory.
     pub number: u32,
+    /// Its slot there.
+    pub slot: usize,
     /// `queue.queue` and its index by name.
     pub queue: Oid,
     /// See `queue`.
@@ -55,6 +58,16 @@ pub struct Catalog {
     pub timeline: Oid,
     /// See `timeline`.
     pub timeline_idx: Oid,
+    /// What the segments are doing, and its key.
+    pub segment_log: Oid,
+    /// See `segment_log`.
+    pub segment_log_pkey: Oid,
+    /// Which ended attempts were given a successor by hand, and its key.
+    pub successor: Oid,
+    /// See `successor`.
+    pub successor_pkey: Oid,
+    /// The parent of what is kept of ended attempts.
+    pub history: Oid,
     /// All segments.
     pub segments: [Segment; SEGMENTS],
 }
@@ -108,11 +121,6 @@ pub fn current() -> Result<Rc<Catalog>> {
     Ok(catalog)
 }
 
-/// The segment that new attempts go to.
-pub fn current_segment() -> u8 {
-    0
-}
-
 fn read_catalog() -> Result<Catalog> {
     if !REGISTERED.replace(true) {
         // SAFETY: once per backend; the callback only sets flags.
@@ -152,15 +160,22 @@ fn read_catalog() -> Result<Catalog> {
             outcome_pkey: oid(format!("outcome_{n}_pkey"))?,
             note: oid(format!("note_{n}"))?,
             note_id: oid(format!("note_{n}_id_idx"))?,
-            note_successor: oid(format!("note_{n}_successor_idx"))?,
         })
     };
     let mut segments = [segment(0)?; SEGMENTS];
     for (n, slot) in segments.iter_mut().enumerate().skip(1) {
         *slot = segment(n)?;
     }
+    let (segment_log, segment_log_pkey) = (oid("segment_log".into())?, oid("segment_log_pkey".into())?);
+    let (number, slot) = enter(extension, segment_log, segment_log_pkey)?;
     Ok(Catalog {
-        number: enter(extension)?,
+        number,
+        slot,
+        segment_log,
+        segment_log_pkey,
+        successor: oid("successor".into())?,
+        successor_pkey: oid("successor_pkey".into())?,
+        history: oid("history".into())?,
         queue: oid("queue".into())?,
         queue_name: oid("queue_queue_name_key".into())?,
         queue_pkey: oid("queue_pkey".into())?,
@@ -175,15 +190,21 @@ fn read_catalog() -> Result<Catalog> {
 }
 
 /// Finds or makes the instance's slot.
-fn enter(extension: Oid) -> Result<u32> {
+fn enter(extension: Oid, segment_log: Oid, segment_log_pkey: Oid) -> Result<(u32, usize)> {
     let database = sys::database();
     let now = sys::now_us();
-    let number = shmem::with(|shared| {
+    let is_known = shmem::with(|shared| {
+        shared.instances.iter().any(|i| i.number != 0 && i.database == database && i.extension == extension)
+    });
+    // Read before the lock is taken. Should somebody else be quicker, his is what counts.
+    let ledger = (!is_known).then(|| Ledger::read(segment_log, segment_log_pkey, Snapshot::Now));
+    let found = shmem::with(|shared| {
         let Shared { frontier, instances, next_instance } = shared;
-        if let Some(i) = instances.iter().find(|i| i.number != 0 && i.database == database && i.extension == extension)
-        {
-            return Some(i.number);
+        let is_ours = |i: &Instance| i.number != 0 && i.database == database && i.extension == extension;
+        if let Some(slot) = instances.iter().position(is_ours) {
+            return Some(Some((instances[slot].number, slot)));
         }
+        let ledger = ledger.as_ref()?;
         // The extension was dropped and created again: what was known of the old one is worthless, unless it was
         // in this transaction, which may be rolled back.
         let is_settled = |i: &&mut Instance| !transaction::is_dropping(i.number);
@@ -192,7 +213,8 @@ fn enter(extension: Oid) -> Result<u32> {
             frontier.drop_instance(&mut root, old.number);
             old.number = 0;
         }
-        let slot = instances.iter_mut().find(|i| i.number == 0)?;
+        let Some(at) = instances.iter().position(|i| i.number == 0) else { return Some(None) };
+        let slot = &mut instances[at];
         **next_instance += 1;
         *slot = Instance {
             number: **next_instance,
@@ -212,10 +234,20 @@ fn enter(extension: Oid) -> Result<u32> {
             drops: 0,
             dropping: [Default::default(); 32],
             notify: [0; 32],
+            words: [0; SEGMENTS],
+            open: 0,
+            segments: [Filling::default(); SEGMENTS],
+            last_entry: 0,
+            last_generation: 0,
+            far: 0,
+            storage_at: 0,
         };
-        Some(slot.number)
+        ledger.apply(slot);
+        Some(Some((slot.number, at)))
     });
-    if let Some(number) = number.filter(|_| transaction::has_dropped()) {
+    // It was there a moment ago and was dropped since.
+    let Some(number) = found else { return enter(extension, segment_log, segment_log_pkey) };
+    if let Some((number, _)) = number.filter(|_| transaction::has_dropped()) {
         transaction::remember(number, transaction::Step::InstanceMade);
     }
     number.ok_or_else(|| {

@@ -24,6 +24,7 @@ mod jsonb;
 mod log;
 mod queue;
 mod refill;
+mod segment;
 mod shmem;
 mod spi;
 mod sys;
@@ -34,7 +35,8 @@ pgrx::pg_module_magic!();
 
 extension_sql_file!("../sql/schema/schema.sql", name = "schema", bootstrap);
 extension_sql_file!("../sql/schema/tables.sql", name = "tables", requires = ["schema"]);
-extension_sql_file!("../sql/schema/functions.sql", name = "functions", requires = ["tables"]);
+extension_sql_file!("../sql/schema/history.sql", name = "history", requires = ["tables"]);
+extension_sql_file!("../sql/schema/functions.sql", name = "functions", requires = ["history"]);
 extension_sql_file!("../sql/schema/views.sql", name = "views", requires = ["functions"]);
 
 /// Called by Postgres when it loads the library.

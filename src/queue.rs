@@ -31,6 +31,10 @@ pub struct Queue {
     pub backoff_max: i64,
     pub backoff_jitter: f64,
     pub notify: bool,
+    /// Microseconds that ended attempts are kept; negative: for ever.
+    pub retention: i64,
+    /// The same for dead jobs.
+    pub dead_retention: i64,
 }
 
 /// Columns of `queue.queue`, counted from 0; the table says what they mean.
@@ -45,6 +49,8 @@ mod column {
     pub const BACKOFF_MAX: usize = 7;
     pub const BACKOFF_JITTER: usize = 8;
     pub const NOTIFY: usize = 9;
+    pub const RETENTION: usize = 10;
+    pub const DEAD_RETENTION: usize = 11;
     /// Of `queue.lane`.
     pub const LANE: usize = 0;
     pub const LANE_QUEUE: usize = 1;
@@ -146,6 +152,8 @@ fn remember(catalog: &Catalog, row: &Row) -> Result<Rc<Queue>> {
         backoff_max: us(column::BACKOFF_MAX),
         backoff_jitter: f64::from_bits(row.i64(column::BACKOFF_JITTER) as u64),
         notify: row.get(column::NOTIFY).is_some_and(|d| d.value() & 1 != 0),
+        retention: us(column::RETENTION),
+        dead_retention: us(column::DEAD_RETENTION),
     });
     cached(|cache| {
         cache.by_name.insert(queue.name.clone(), Rc::clone(&queue));

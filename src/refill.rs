@@ -6,12 +6,13 @@
 //! every way out.
 
 use pg_queue_core::frontier::{Rank, Ready};
-use pg_queue_core::id::SEGMENTS;
 
 use crate::error::{self, Error, Result};
 use crate::instance::Catalog;
 use crate::log::attempt::Attempt;
+use crate::log::claim;
 use crate::log::table::{Key, Relation, Scan, Snapshot};
+use crate::segment::{self, Home};
 use crate::{shmem, sys};
 
 /// Candidates handed over in one hold of the lock.
@@ -48,7 +49,7 @@ impl Drop for Flag {
 
 /// A segment's tables, open to read.
 struct Tables {
-    segment: u8,
+    home: Home,
     attempt: Relation,
     by_lane: Relation,
     claim: Relation,
@@ -101,14 +102,14 @@ impl<'a> Claims<'a> {
     }
 }
 
-/// Opens the segments that hold anything.
+/// Opens the segments in which attempts may live and that hold anything.
 fn open_tables(catalog: &Catalog) -> Vec<Tables> {
-    (0..SEGMENTS)
+    segment::inhabited(catalog)
         .filter_map(|segment| {
-            let oids = &catalog.segments[segment];
+            let oids = &catalog.segments[segment as usize];
             let attempt = Relation::read(oids.attempt);
             (attempt.blocks() > 0).then(|| Tables {
-                segment: segment as u8,
+                home: Home::now(catalog, segment),
                 attempt,
                 by_lane: Relation::read_index(oids.attempt_lane),
                 claim: Relation::read(oids.claim),
@@ -155,7 +156,7 @@ impl<'a> Source<'a> {
                 // id, job_id, enqueued_at, lane, priority, attempt, max_attempts, run_at
                 let (values, nulls) = self.scan.columns(8);
                 let rank = Rank { priority: values[4].value() as i32, job_id: values[1].value() as i64 };
-                let ready = Ready { rank, id: values[0].value() as i64, place: tid.place(self.tables.segment) };
+                let ready = Ready { rank, id: values[0].value() as i64, place: tid.place(self.tables.home.segment) };
                 let run_at = (!nulls[7]).then(|| values[7].value() as i64);
                 self.head = Some(Candidate { ready, run_at });
                 return;
@@ -228,7 +229,7 @@ pub fn for_each_waiting(catalog: &Catalog, lane: i32, mut each: impl FnMut(&[Att
         let mut scan = tables.attempt.scan(&tables.by_lane, &[Key::eq_i32(1, lane)], Snapshot::Now);
         let mut batch = Vec::with_capacity(BATCH);
         while scan.next().is_some() {
-            let attempt = Attempt::new(scan.row(), tables.segment);
+            let attempt = Attempt::new(scan.row(), tables.home);
             if !tables.is_claimed(attempt.id()) {
                 batch.push(attempt);
             }
@@ -249,7 +250,7 @@ pub fn for_each_waiting(catalog: &Catalog, lane: i32, mut each: impl FnMut(&[Att
 /// ending. Told in a sentence.
 pub fn any_living(catalog: &Catalog, lane: i32) -> Result<Option<String>> {
     for tables in open_tables(catalog) {
-        let oids = &catalog.segments[tables.segment as usize];
+        let oids = &catalog.segments[tables.home.segment as usize];
         let outcome = Relation::read(oids.outcome);
         let outcome_pkey = Relation::read_index(oids.outcome_pkey);
         let mut scan = tables.attempt.scan(&tables.by_lane, &[Key::eq_i32(1, lane)], Snapshot::Dirty);
@@ -259,7 +260,8 @@ pub fn any_living(catalog: &Catalog, lane: i32) -> Result<Option<String>> {
                 return Ok(Some("A transaction that has not ended yet is adding jobs.".into()));
             }
             let mut ended = outcome.scan(&outcome_pkey, &[Key::eq_i64(1, id)], Snapshot::Now);
-            if ended.next().is_none() {
+            // What has moved is looked at where it is now, which comes later.
+            if ended.next().is_none() && !claim::has_moved(catalog, tables.home.segment, id) {
                 return Ok(Some(format!("One of them is attempt {id}.")));
             }
             sys::check_for_interrupts();

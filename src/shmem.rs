@@ -11,7 +11,10 @@
 use std::mem::{align_of, size_of};
 use std::ptr;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use pg_queue_core::frontier::{self, Frontier, Lane, Ready, Running, Session, index};
+use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_guard;
 use pgrx::pg_sys;
 
@@ -53,6 +56,39 @@ pub struct Instance {
     pub dropping: [Dropping; 32],
     /// Lanes whose queues ask for NOTIFY and got jobs; 0 is none.
     pub notify: [i32; 32],
+    /// What each segment is doing, as a word that is read without the lock, and written under it by `set_word`.
+    /// See `segment`.
+    pub words: [u64; SEGMENTS],
+    /// The open young segment and, in the next byte, the open half of old: read and written as `words`.
+    pub open: u64,
+    /// What else is known of the segments.
+    pub segments: [Filling; SEGMENTS],
+    /// The number of the last row of queue.segment_log.
+    pub last_entry: i64,
+    /// The largest generation.
+    pub last_generation: i64,
+    /// Attempts due later than so many microseconds go to old at once.
+    pub far: i64,
+    /// When the storage duty shall look again, monotonic time.
+    pub storage_at: i64,
+}
+
+/// What is known of a segment beside its state. Only `segment` and the storage duty care.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Filling {
+    /// When it got its state, as `timestamptz`.
+    pub since: i64,
+    /// When it was opened, as `timestamptz`.
+    pub opened_at: i64,
+    /// Attempts in it, and how many of them have ended or moved: estimates.
+    pub attempts: i64,
+    /// See `attempts`.
+    pub ended: i64,
+    /// What was counted by a look at the tables, after a start.
+    pub is_counted: bool,
+    /// Up to which attempt it was copied to history.
+    pub copied_to: i64,
 }
 
 /// A lane whose queue is being dropped, or was dropped a short while ago.
@@ -332,6 +368,42 @@ pub fn with_instance<R>(number: u32, f: impl FnOnce(&mut Frontier<'_>, &mut Inst
         let instance = instances.iter_mut().find(|i| i.number == number && number != 0)?;
         Some(f(frontier, instance))
     })
+}
+
+/// Which of the instances' slots this one has.
+pub fn slot_of(number: u32) -> Option<usize> {
+    with(|shared| shared.instances.iter().position(|i| i.number == number && number != 0))
+}
+
+/// A word of an instance, read without the lock; 0 when the slot is another instance's.
+fn read_word(slot: usize, number: u32, word: impl FnOnce(*mut Instance) -> *mut u64) -> u64 {
+    // SAFETY: the slot lies in the array, which is there for ever; words are aligned and only ever accessed
+    // as atomics. The number is read beside it: a dropped instance's words mean nothing to anybody.
+    unsafe {
+        let Some(layout) = LAYOUT else { return 0 };
+        assert!(slot < layout.instances.1, "slot out of range");
+        let instance = BASE.add(layout.instances.0).cast::<Instance>().add(slot);
+        let value = AtomicU64::from_ptr(word(instance)).load(Ordering::SeqCst);
+        if (&raw const (*instance).number).read_volatile() == number { value } else { 0 }
+    }
+}
+
+/// The word of a segment, without the lock.
+pub fn segment_word(slot: usize, number: u32, segment: usize) -> u64 {
+    // SAFETY: an address within the instance.
+    read_word(slot, number, |instance| unsafe { &raw mut (*instance).words[segment] })
+}
+
+/// Which segments are open, without the lock.
+pub fn open_word(slot: usize, number: u32) -> u64 {
+    // SAFETY: an address within the instance.
+    read_word(slot, number, |instance| unsafe { &raw mut (*instance).open })
+}
+
+/// Writes a word that others read without the lock.
+pub fn set_word(word: &mut u64, value: u64) {
+    // SAFETY: an aligned word; the reference is exclusive among those that hold the lock.
+    unsafe { AtomicU64::from_ptr(word) }.store(value, Ordering::SeqCst);
 }
 
 /// What the launcher's lock protects.

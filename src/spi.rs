@@ -51,6 +51,18 @@ pub fn run(sql: &str, parameters: &[Parameter]) -> Result<usize> {
     Spi::connect_mut(|client| client.update(sql, None, &arguments(parameters)).map(|rows| rows.len())).map_err(failed)
 }
 
+/// The first column of the first row, a `text`.
+pub fn text(sql: &str, parameters: &[Parameter]) -> Result<Option<String>> {
+    Spi::connect_mut(|client| {
+        let mut rows = client.update(sql, Some(1), &arguments(parameters))?;
+        match rows.next() {
+            Some(row) => row.get::<String>(1),
+            None => Ok(None),
+        }
+    })
+    .map_err(failed)
+}
+
 /// The first column, a `bigint`, of all rows.
 pub fn i64_column(sql: &str, parameters: &[Parameter]) -> Result<Vec<i64>> {
     Spi::connect_mut(|client| {

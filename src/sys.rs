@@ -20,6 +20,7 @@ pub mod raw {
         pub fn errhint(format: *const c_char, ...) -> c_int;
         pub fn errfinish(file: *const c_char, line: c_int, function: *const c_char);
         pub fn nextval_internal(sequence: pg_sys::Oid, check_permissions: bool) -> i64;
+        pub fn find_inheritance_children(parent: pg_sys::Oid, mode: pg_sys::LOCKMODE) -> *mut pg_sys::List;
         pub fn Async_Notify(channel: *const c_char, payload: *const c_char);
         pub fn get_timeout_active(timeout: c_int) -> bool;
         pub fn get_timeout_finish_time(timeout: c_int) -> pg_sys::TimestampTz;
@@ -139,6 +140,137 @@ pub fn flush_log() {
 /// Raises an error when this session was cancelled or terminated.
 pub fn check_for_interrupts() {
     pgrx::check_for_interrupts!();
+}
+
+/// How many transactions hold a lock on this table that conflicts with the mode; takes no lock, and so delays
+/// nobody. In a transaction.
+pub fn lock_holders(table: pg_sys::Oid, mode: u32) -> usize {
+    let tag = pg_sys::LOCKTAG {
+        locktag_field1: database().into(),
+        locktag_field2: table.into(),
+        locktag_field3: 0,
+        locktag_field4: 0,
+        locktag_type: pg_sys::LockTagType::LOCKTAG_RELATION as u8,
+        locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
+    };
+    let mut count = 0;
+    // SAFETY: reads the lock tables; the list is in memory of the transaction.
+    unsafe { pg_sys::GetLockConflicts(&raw const tag, mode as pg_sys::LOCKMODE, &raw mut count) };
+    usize::try_from(count).unwrap_or(0)
+}
+
+/// Takes a lock on a table until the transaction ends; waits for it. Can raise.
+pub fn lock(table: pg_sys::Oid, mode: u32) {
+    // SAFETY: in a transaction.
+    unsafe { pg_sys::LockRelationOid(table, mode as pg_sys::LOCKMODE) };
+}
+
+/// Takes a lock on a table until the transaction ends, if nobody is in the way.
+pub fn try_lock(table: pg_sys::Oid, mode: u32) -> bool {
+    // SAFETY: in a transaction.
+    unsafe { pg_sys::ConditionalLockRelationOid(table, mode as pg_sys::LOCKMODE) }
+}
+
+/// Empties a table with its indexes, at once and for good, whatever becomes of the transaction. Nothing in the
+/// catalogs changes, so that a turn of the ring leaves no dead row there either. The caller has locked it
+/// against everybody. What TRUNCATE does to a table that its own transaction has made.
+pub fn truncate(table: pg_sys::Oid) {
+    // SAFETY: the relation is locked exclusively by this transaction, its indexes and its toast table are
+    // locked by the function.
+    unsafe {
+        let rel = pg_sys::table_open(table, pg_sys::NoLock as pg_sys::LOCKMODE);
+        pg_sys::heap_truncate_one_rel(rel);
+        pg_sys::table_close(rel, pg_sys::NoLock as pg_sys::LOCKMODE);
+    }
+}
+
+/// How to read a whole table without driving others' pages out of the cache. In memory of the transaction.
+pub fn bulk_reading() -> pg_sys::BufferAccessStrategy {
+    // SAFETY: allocates.
+    unsafe { pg_sys::GetAccessStrategy(pg_sys::BufferAccessStrategyType::BAS_BULKREAD) }
+}
+
+/// Whether the session is in a transaction block, or in a subtransaction.
+pub fn in_transaction_block() -> bool {
+    // SAFETY: reads this backend's transaction state.
+    unsafe { pg_sys::IsTransactionBlock() || pg_sys::GetCurrentTransactionNestLevel() > 1 }
+}
+
+/// A datum of a variable-length type without any part in a toast table, which may be truncated while the datum
+/// is in use.
+pub fn fetched(datum: pg_sys::Datum) -> pg_sys::Datum {
+    let pointer: *mut pg_sys::varlena = datum.cast_mut_ptr();
+    // SAFETY: a datum of a variable-length type; its header tells where it is.
+    unsafe {
+        if pgrx::varlena::varatt_is_1b_e(pointer) { pg_sys::detoast_external_attr(pointer).into() } else { datum }
+    }
+}
+
+/// The tables that inherit from this one.
+pub fn children(table: pg_sys::Oid) -> Vec<pg_sys::Oid> {
+    // SAFETY: a look-up in the catalogs; the list is one of oids.
+    unsafe {
+        let found = raw::find_inheritance_children(table, pg_sys::NoLock as pg_sys::LOCKMODE);
+        if found.is_null() {
+            return Vec::new();
+        }
+        let count = usize::try_from((*found).length).unwrap_or(0);
+        (0..count).map(|n| (*(*found).elements.add(n)).oid_value).collect()
+    }
+}
+
+/// Has a table dropped with our extension, though it is no member. In a transaction.
+pub fn depend_on_our_extension(table: pg_sys::Oid) {
+    let address = |class_id, object_id| pg_sys::ObjectAddress { classId: class_id, objectId: object_id, objectSubId: 0 };
+    // SAFETY: both objects exist.
+    unsafe {
+        let extension = pg_sys::get_extension_oid(c"pg_queue".as_ptr(), false);
+        let (this, that) =
+            (address(pg_sys::RelationRelationId, table), address(pg_sys::ExtensionRelationId, extension));
+        let kind = pg_sys::DependencyType::DEPENDENCY_AUTO_EXTENSION;
+        pg_sys::recordDependencyOn(&raw const this, &raw const that, kind);
+    }
+}
+
+/// The name of a table; `None` when it is gone.
+pub fn table_name(table: pg_sys::Oid) -> Option<String> {
+    // SAFETY: a look-up in the catalogs; null when there is none.
+    unsafe {
+        let name = pg_sys::get_rel_name(table);
+        (!name.is_null()).then(|| text(name))
+    }
+}
+
+/// The index of a table that has this column first, and is or is not partial. `table` must be locked.
+pub fn index_on(table: pg_sys::Oid, column: i16, is_partial: bool) -> Option<pg_sys::Oid> {
+    // SAFETY: the relation is locked by the caller; the list of its indexes is ours, the rows of pg_index are
+    // valid until released.
+    unsafe {
+        let rel = pg_sys::table_open(table, pg_sys::NoLock as pg_sys::LOCKMODE);
+        let indexes = pg_sys::RelationGetIndexList(rel);
+        let count = if indexes.is_null() { 0 } else { usize::try_from((*indexes).length).unwrap_or(0) };
+        let found = (0..count).map(|n| (*(*indexes).elements.add(n)).oid_value).find(|&index| {
+            let cache = pg_sys::SysCacheIdentifier::INDEXRELID;
+            let row = pg_sys::SearchSysCache1(cache as c_int, pg_sys::Datum::from(index));
+            if row.is_null() {
+                return false;
+            }
+            let form = &*pg_sys::heap_tuple_get_struct::<pg_sys::FormData_pg_index>(row);
+            let first = form.indkey.values.as_slice(1)[0];
+            let mut no_condition = false;
+            pg_sys::SysCacheGetAttr(
+                cache as c_int,
+                row,
+                pg_sys::Anum_pg_index_indpred as i16,
+                &raw mut no_condition,
+            );
+            let fits = first == column && form.indisvalid && no_condition != is_partial;
+            pg_sys::ReleaseSysCache(row);
+            fits
+        });
+        pg_sys::table_close(rel, pg_sys::NoLock as pg_sys::LOCKMODE);
+        found
+    }
 }
 
 /// Reads what other sessions have said about changed definitions.

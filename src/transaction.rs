@@ -8,11 +8,13 @@
 
 use std::cell::{Cell, RefCell};
 
-use pg_queue_core::frontier::{Frontier, Ready};
+use pg_queue_core::frontier::{Frontier, Place, Ready};
 use pgrx::pg_guard;
 use pgrx::pg_sys;
 
+use crate::segment::{self, State};
 use crate::shmem::{self, Instance};
+use crate::duty::storage;
 use crate::{dropping, queue, sys};
 
 /// One step of the open transaction.
@@ -30,6 +32,12 @@ pub enum Step {
     Ending { id: i64 },
     /// A longer lease than any before was noted for a running attempt.
     Lengthened { id: i64, lease: i64 },
+    /// A claimed attempt was moved: its row lies elsewhere now.
+    Relocated { id: i64, place: Place },
+    /// Rows of a segment that no other step counts.
+    Counted { segment: u8, attempts: i64, ended: i64 },
+    /// A segment's state changed.
+    Segment { segment: u8, generation: i64, state: State, copied_to: i64 },
     /// Somebody asked for a running attempt to be cancelled.
     CancelRequested { lane: i32, ready: Ready },
     /// Rows of this lane were claimed without telling the frontier each: when that is undone it must look again.
@@ -234,6 +242,7 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
     let number = instance.number;
     match step {
         Step::Enqueued { lane, ready, run_at } => {
+            count(instance, ready.place.segment, 1, 0, wake);
             if run_at == 0 || run_at <= instance.due_to {
                 if wake.lane.0 != lane {
                     wake.lane = (lane, 0);
@@ -257,7 +266,18 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
                 wake.worker = Some(latch);
             }
         }
-        Step::Ended { id } | Step::Ending { id } => frontier.ended(&mut instance.deadlines, number, id),
+        Step::Ended { id } | Step::Ending { id } => {
+            if let Some(segment) = frontier.ended(&mut instance.deadlines, number, id) {
+                count(instance, segment, 0, 1, wake);
+            }
+        }
+        Step::Relocated { id, place } => frontier.relocate(number, id, place),
+        Step::Counted { segment, attempts, ended } => count(instance, segment, attempts, ended, wake),
+        Step::Segment { segment, generation, state, copied_to } => {
+            segment::changed(instance, segment, generation, state, copied_to, sys::now_us());
+            // The step that made it so was one of several.
+            wake.worker = Some(instance.worker_latch);
+        }
         Step::Missed { lane, ready } => wake.session(frontier.push(number, lane, ready)),
         Step::Lengthened { id, lease } => frontier.lengthen(number, id, lease),
         Step::CancelRequested { lane, ready } => {
@@ -284,6 +304,15 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
         Step::Notify { lane } => notify(instance, lane, wake),
         Step::Notified { .. } | Step::InstanceMade => {}
         Step::Unseen { .. } => {}
+    }
+}
+
+/// Counts rows of a segment, and has the storage duty look when that makes a difference.
+fn count(instance: &mut Instance, segment: u8, attempts: i64, ended: i64, wake: &mut Wake) {
+    if let Some(at) = segment::count(instance, segment, attempts, ended)
+        && storage::ask(instance, at)
+    {
+        wake.worker = Some(instance.worker_latch);
     }
 }
 

@@ -118,14 +118,13 @@ BEGIN
                 body            jsonb
             ) USING heap WITH (fillfactor = 100%2$s);
             CREATE INDEX note_%1$s_id_idx ON queue.note_%1$s (id);
-            CREATE UNIQUE INDEX note_%1$s_successor_idx ON queue.note_%1$s (id) WHERE kind = 'n';
             COMMENT ON TABLE queue.note_%1$s IS 'Log, segment %1$s: what must survive a crash about a running attempt.';
         $sql$, n, young);
         EXECUTE format($sql$
             COMMENT ON COLUMN queue.attempt_%1$s.id IS 'The attempt. Low four bits: the segment it was born in.';
             COMMENT ON COLUMN queue.attempt_%1$s.job_id IS 'The job. Low four bits: 15.';
             COMMENT ON COLUMN queue.attempt_%1$s.enqueued_at IS 'When the job was enqueued.';
-            COMMENT ON COLUMN queue.attempt_%1$s.lane IS 'Queue or stage, see queue.lane.';
+            COMMENT ON COLUMN queue.attempt_%1$s.lane IS 'Queue or stage, see queue.lane; 0: only the payload is kept, for others that refer to it.';
             COMMENT ON COLUMN queue.attempt_%1$s.priority IS 'Smaller runs first.';
             COMMENT ON COLUMN queue.attempt_%1$s.attempt IS 'Number of this run, from 1; a release does not count.';
             COMMENT ON COLUMN queue.attempt_%1$s.max_attempts IS 'Null: as the queue says.';
@@ -134,12 +133,12 @@ BEGIN
             COMMENT ON COLUMN queue.attempt_%1$s.lease IS 'Null: as the queue says.';
             COMMENT ON COLUMN queue.attempt_%1$s.last_error IS 'How the attempt before this one failed.';
             COMMENT ON COLUMN queue.attempt_%1$s.progress IS 'What the attempt before this one had reported.';
-            COMMENT ON COLUMN queue.claim_%1$s.kind IS 'w: a worker; b: a worker, bound to its connection; s: the system, to end it unrun.';
+            COMMENT ON COLUMN queue.claim_%1$s.kind IS 'w: a worker; b: a worker, bound to its connection; s: the system, to end it unrun; m: nobody, it waits in another segment now.';
             COMMENT ON COLUMN queue.outcome_%1$s.outcome IS
-                'c completed, f failed, d dead, t timed out, r released, a advanced, x cancelled, s superseded.';
+                'c completed, f failed, d dead, t timed out, r released, a advanced, x cancelled, s superseded; m: no end, it runs on in another segment.';
             COMMENT ON COLUMN queue.outcome_%1$s.next_id IS 'The attempt that goes on with the job.';
             COMMENT ON COLUMN queue.note_%1$s.kind IS
-                'p progress, c cancel requested, l lease longer than the claim''s, n the ended attempt got a successor.';
+                'p progress, c cancel requested, l lease longer than the claim''s.';
         $sql$, n);
         FOREACH log IN ARRAY ARRAY['attempt', 'claim', 'outcome', 'note'] LOOP
             PERFORM pg_catalog.pg_extension_config_dump(format('queue.%s_%s', log, n)::regclass, '');

@@ -1,26 +1,23 @@
 -- The views: the logs read as one table.
 
-DO $views$
-BEGIN
-    -- One row per attempt, with its claim and outcome, which always lie in the same segment.
-    EXECUTE 'CREATE VIEW queue.life AS ' || (
-        SELECT string_agg(format($sql$
-            SELECT a.id, a.job_id, a.enqueued_at, a.lane, a.priority, a.attempt, a.max_attempts, a.run_at,
-                   CASE WHEN a.payload_of IS NULL THEN a.payload ELSE queue.payload_of(a.payload_of) END AS payload,
-                   a.headers, a.group_key, a.unique_key, a.last_error,
-                   coalesce((SELECT n.body FROM queue.note_%1$s AS n WHERE n.id = a.id AND n.kind = 'p'
-                             ORDER BY n.noted_at DESC LIMIT 1), a.progress) AS progress,
-                   c.claimed_at, c.lease_us, c.pid, c.kind AS claim_kind, c.worker,
-                   o.ended_at, o.outcome, o.next_id, o.result, o.error,
-                   o.next_id IS NULL AND s.id IS NULL AS is_newest
-            FROM queue.attempt_%1$s AS a
-            LEFT JOIN queue.claim_%1$s AS c ON c.id = a.id
-            LEFT JOIN queue.outcome_%1$s AS o ON o.id = a.id
-            LEFT JOIN queue.note_%1$s AS s ON s.id = a.id AND s.kind = 'n'$sql$, n), ' UNION ALL ' ORDER BY n)
-        FROM generate_series(0, 9) AS n);
-END
-$views$;
-COMMENT ON VIEW queue.life IS 'One row per attempt with its claim and outcome, as the logs have it. For the other views.';
+CREATE VIEW queue.life AS
+SELECT l.id, l.job_id, l.enqueued_at, l.lane, l.priority, l.attempt, l.max_attempts, l.run_at,
+       -- Only read when it is asked for.
+       queue.payload_of(coalesce(l.payload_of, l.id)) AS payload,
+       l.headers, l.group_key, l.unique_key, l.last_error, l.progress, l.claimed_at, l.lease_us, l.pid, l.claim_kind, l.worker,
+       l.ended_at, l.outcome, l.next_id, l.result, l.error, l.is_newest
+FROM queue.live() AS l
+UNION ALL
+SELECT h.id, h.job_id, h.enqueued_at, h.lane, h.priority, h.attempt, h.max_attempts, h.run_at, h.payload,
+       h.headers, h.group_key, h.unique_key, h.last_error, h.progress, h.claimed_at, NULL, h.pid, h.claim_kind, h.worker,
+       h.ended_at, h.outcome, h.next_id, h.result, h.error,
+       h.next_id IS NULL AND NOT EXISTS (SELECT FROM queue.successor AS s WHERE s.id = h.id)
+FROM queue.history AS h
+-- What is still being copied is read in its segment.
+WHERE h.generation <> ALL (ARRAY(
+    SELECT d.generation FROM queue.segment_log AS d WHERE d.state = 'd' AND NOT EXISTS (
+        SELECT FROM queue.segment_log AS c WHERE c.generation = d.generation AND c.state = 'h')));
+COMMENT ON VIEW queue.life IS 'One row per attempt with its claim and outcome, as the logs and history have it. For the other views.';
 
 CREATE VIEW queue.attempts AS
 SELECT l.id, l.job_id, q.queue_name, l.attempt,
@@ -94,14 +91,20 @@ COMMENT ON COLUMN queue.jobs.unique_key IS 'The key it holds.';
 COMMENT ON COLUMN queue.jobs.group_key IS 'The group it belongs to.';
 COMMENT ON COLUMN queue.jobs.headers IS 'What the producer gave beside the payload.';
 
+DO $job$
+BEGIN
+    -- The same over one job's attempts.
+    EXECUTE replace(replace($sql$
 CREATE FUNCTION queue.job(job_id bigint) RETURNS SETOF queue.jobs STABLE ROWS 1 LANGUAGE sql
 BEGIN ATOMIC
-    SELECT l.job_id, l.queue_name, l.stage, l.state, l.payload, l.priority, l.attempt, l.max_attempts, l.run_at, l.enqueued_at,
-           l.started_at, l.finished_at, l.lease_expires_at, l.worker, l.error, l.result, l.progress, l.unique_key, l.group_key,
-           l.headers
-    FROM queue.job_life AS l
-    WHERE l.attempt_id = (SELECT queue.newest_attempt($1));
-END;
+    SELECT j.job_id, j.queue_name, j.stage, j.state, j.payload, j.priority, j.attempt, j.max_attempts, j.run_at, j.enqueued_at,
+           j.started_at, j.finished_at, j.lease_expires_at, j.worker, j.error, j.result, j.progress, j.unique_key, j.group_key,
+           j.headers
+    FROM (JOB_LIFE) AS j;
+END$sql$, 'JOB_LIFE', rtrim(pg_get_viewdef('queue.job_life'::regclass), ';')),
+        'queue.life l', 'queue.life_of($1) AS l (id, job_id)');
+END
+$job$;
 COMMENT ON FUNCTION queue.job IS 'One job by its id, fast at any depth; no row when there is none. Errors: 22023 not a job''s id.';
 
 CREATE VIEW queue.queues AS

@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use pgrx::pg_sys::Datum;
 
-use crate::api::{self, job};
+use crate::api::job::{self, Found};
+use crate::api;
 use crate::call::{Call, sql_function, text_datum};
 use crate::error::{self, Error, Result};
 use crate::hold::{self, Outcomes, Refusal, Waiting};
@@ -23,12 +24,8 @@ sql_function!(pg_queue_purge, pg_finfo_pg_queue_purge => purge);
 ///
 /// Errors: 55006 when an open transaction came between.
 pub fn end_unrun(catalog: &Rc<Catalog>, attempt: &Attempt, outcome: New) -> Result<()> {
-    let writer = claim::Writer::open(catalog, attempt.segment);
-    if !writer.insert(&[(attempt.id(), 0)], claim::Kind::System, None).is_empty() {
-        return Err(job::in_use(attempt.job_id()));
-    }
     let mut outcomes = Outcomes::new(catalog);
-    outcomes.add(attempt.segment, outcome);
+    outcomes.add(attempt.home, outcome);
     outcomes.insert()
 }
 
@@ -42,13 +39,14 @@ fn cancel(call: &Call) -> Result<Option<Datum>> {
     let catalog = instance::current()?;
     // Stale: the attempt's life went on between the look and the grasp; the second look sees it.
     for _ in 0..100 {
-        let job = job::find(&catalog, job_id)?;
-        if let Some(outcome) = &job.outcome {
+        let found = job::find_any(&catalog, job_id)?;
+        if let Some(outcome) = &found.outcome() {
             return match outcome.kind {
                 Kind::Cancelled => Ok(Some(text_datum("cancelled"))),
                 _ => Err(job::has_ended(job_id, outcome)),
             };
         }
+        let Found::Here(job) = found else { continue };
         let id = job.attempt.id();
         if !job.is_claimed {
             match hold::waiting(&catalog, &job.attempt)? {
@@ -59,7 +57,7 @@ fn cancel(call: &Call) -> Result<Option<Datum>> {
                 Waiting::InUse if force => return Err(job::in_use(job_id)),
                 Waiting::Running => {}
                 // A worker may be asked to stop. Who moves the job would leave the request behind.
-                Waiting::InUse => match claim::kind_even_open(&catalog, job.attempt.segment, id) {
+                Waiting::InUse => match claim::kind_even_open(&catalog, job.attempt.home.segment, id) {
                     Some(claim::Kind::System) => return Err(job::in_use(job_id)),
                     Some(_) => {}
                     None => continue,
@@ -72,7 +70,11 @@ fn cancel(call: &Call) -> Result<Option<Datum>> {
         }
         if !force {
             let body = reason.as_deref().and_then(|r| jsonb::of_text(&serde_json::json!({ "reason": r }).to_string()));
-            note::insert(&catalog, job.attempt.segment, id, note::Kind::CancelRequested, None, body);
+            match hold::write_note(&catalog, id, job.attempt.home, note::Kind::CancelRequested, None, body) {
+                Ok(()) => {}
+                Err(Refusal::Lost(_)) => continue,
+                Err(Refusal::Busy(e) | Refusal::Wrong(e)) => return Err(e),
+            }
             let (lane, ready) = (job.attempt.lane(), job.attempt.ready());
             transaction::remember(catalog.number, Step::CancelRequested { lane, ready });
             return Ok(Some(text_datum("cancelling")));
@@ -80,7 +82,7 @@ fn cancel(call: &Call) -> Result<Option<Datum>> {
         let mut outcomes = Outcomes::new(&catalog);
         match hold::running(&mut outcomes, id) {
             Ok(held) => {
-                outcomes.add(held.segment, New { error, ..New::of(id, Kind::Cancelled) });
+                outcomes.add(held.home, New { error, ..New::of(id, Kind::Cancelled) });
                 outcomes.insert()?;
                 return Ok(Some(text_datum("cancelled")));
             }
@@ -103,22 +105,13 @@ fn purge(call: &Call) -> Result<Option<Datum>> {
     let mut purged: i64 = 0;
     refill::for_each_waiting(&catalog, queue.lane, |attempts| {
         let mut ids = Vec::with_capacity(attempts.len());
+        let mut outcomes = Outcomes::new(&catalog);
         for attempt in attempts {
             if let Waiting::Taken = hold::waiting(&catalog, attempt)? {
                 ids.push(attempt.id());
+                outcomes.add(attempt.home, New::of(attempt.id(), Kind::Cancelled));
             }
         }
-        let Some(segment) = attempts.first().map(|a| a.segment) else { return Ok(()) };
-        let claims: Vec<(i64, i64)> = ids.iter().map(|&id| (id, 0)).collect();
-        if claims.is_empty() {
-            return Ok(());
-        }
-        let taken = claim::Writer::open(&catalog, segment).insert(&claims, claim::Kind::System, None);
-        if let Some(&n) = taken.first() {
-            return Err(job::in_use(attempts[n].job_id()));
-        }
-        let mut outcomes = Outcomes::new(&catalog);
-        ids.iter().for_each(|&id| outcomes.add(segment, New::of(id, Kind::Cancelled)));
         outcomes.insert()?;
         ids.iter().for_each(|&id| hold::drop_stale(&catalog, id));
         purged += ids.len() as i64;

@@ -21,7 +21,8 @@ use crate::log::table::Probe;
 use crate::queue::{self, Queue};
 use crate::refill::refill;
 use crate::transaction::{self, Step};
-use crate::{guc, hold, shmem, sys};
+use crate::hold::{self, Patience};
+use crate::{guc, shmem, sys};
 
 sql_function!(pg_queue_claim, pg_finfo_pg_queue_claim => claim);
 sql_function!(pg_queue_claim_any, pg_finfo_pg_queue_claim_any => claim_any);
@@ -298,6 +299,11 @@ impl<'a> Taking<'a> {
                 hold::drop_stale(self.catalog, ready.id);
                 continue;
             };
+            let place = attempt.ready().place;
+            if place != ready.place {
+                // It has moved since the frontier was told; who ends it asks there.
+                shmem::with(|shared| shared.frontier.relocate(self.catalog.number, ready.id, place));
+            }
             let lease = match (self.wish.lease, attempt.lease()) {
                 (None, Some(own)) => {
                     transaction::set_lease(ready.id, own.us());
@@ -307,7 +313,7 @@ impl<'a> Taking<'a> {
             };
             found.push((attempt, lease));
         }
-        let lost = self.insert(&found);
+        let lost = self.insert(&mut found);
         for (attempt, lease) in &found {
             if !lost.contains(&attempt.id()) {
                 self.add_row(attempt, *lease)?;
@@ -318,27 +324,66 @@ impl<'a> Taking<'a> {
     }
 
     /// Inserts the claims, a segment's all at once. Returns those that were claimed before.
-    fn insert(&mut self, found: &[(Attempt, i64)]) -> Vec<i64> {
+    fn insert(&mut self, found: &mut [(Attempt, i64)]) -> Vec<i64> {
         let mut claims: [Vec<(i64, i64)>; SEGMENTS] = std::array::from_fn(|_| Vec::new());
-        for (attempt, lease) in found {
-            claims[attempt.segment as usize].push((attempt.id(), *lease));
+        for (attempt, lease) in found.iter() {
+            claims[attempt.home.segment as usize].push((attempt.id(), *lease));
+        }
+        let wish = self.wish;
+        let mut met = Vec::new();
+        for (segment, claims) in claims.iter().enumerate().filter(|(_, claims)| !claims.is_empty()) {
+            let taken = self.writer(segment as u8).insert(claims, wish.kind, wish.worker.as_deref());
+            met.extend(taken.into_iter().map(|n| claims[n].0));
+        }
+        if met.is_empty() {
+            return met;
         }
         let mut lost = Vec::new();
-        for (segment, claims) in claims.iter().enumerate().filter(|(_, claims)| !claims.is_empty()) {
-            let writer = self.writers[segment].get_or_insert_with(|| claim::Writer::open(self.catalog, segment as u8));
-            let taken = writer.insert(claims, self.wish.kind, self.wish.worker.as_deref());
-            lost.extend(taken.into_iter().map(|n| claims[n].0));
-        }
-        for (attempt, _) in found.iter().filter(|(attempt, _)| lost.contains(&attempt.id())) {
-            let writer = self.writers[attempt.segment as usize].as_ref();
-            if writer.is_none_or(|writer| writer.probe(attempt.id()) != Probe::Committed) {
+        for (attempt, lease) in found.iter_mut().filter(|(attempt, _)| met.contains(&attempt.id())) {
+            if self.follow(attempt, *lease) {
+                continue;
+            }
+            if self.writer(attempt.home.segment).probe(attempt.id()) != Probe::Committed {
                 // Whose row it met may roll back, and others meet ours until this transaction ends.
                 let (lane, ready) = (attempt.lane(), attempt.ready());
                 transaction::remember(self.catalog.number, Step::Missed { lane, ready });
             }
             hold::drop_stale(self.catalog, attempt.id());
+            lost.push(attempt.id());
         }
         lost
+    }
+
+    /// Needs no look at the generation: while the frontier lends us the attempt and the reader has its segment
+    /// open, the segment is not truncated.
+    fn writer(&mut self, segment: u8) -> &claim::Writer {
+        self.writers[segment as usize].get_or_insert_with(|| claim::Writer::open(self.catalog, segment))
+    }
+
+    /// Claims an attempt that has moved, where it is now. False: it has not moved, or is lost.
+    fn follow(&mut self, attempt: &mut Attempt, lease: i64) -> bool {
+        let id = attempt.id();
+        let mut patience = Patience::default();
+        loop {
+            match self.writer(attempt.home.segment).probe(id) {
+                Probe::Committed | Probe::InProgress => return false,
+                Probe::Moving if patience.wait() => continue,
+                Probe::Moving => return false,
+                // Who was in the way has rolled back.
+                Probe::Absent => {}
+                Probe::Moved => match self.reader.by_id(id) {
+                    Some(now) => *attempt = now,
+                    None => return false,
+                },
+            }
+            let place = attempt.ready().place;
+            shmem::with(|shared| shared.frontier.relocate(self.catalog.number, id, place));
+            let wish = self.wish;
+            let writer = self.writer(attempt.home.segment);
+            if writer.insert(&[(id, lease)], wish.kind, wish.worker.as_deref()).is_empty() {
+                return true;
+            }
+        }
     }
 
     /// Adds a row of type `queue.claimed_job`.

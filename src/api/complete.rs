@@ -17,13 +17,15 @@ fn complete(call: &Call) -> Result<Option<Datum>> {
     api::writable("complete")?;
     let id = call.required("id", call.i64(0))?;
     let catalog = instance::current()?;
-    let held = hold::grasp(&catalog, id)?;
+    let mut held = hold::grasp(&catalog, id)?;
     let mut outcomes = Outcomes::new(&catalog);
-    outcomes.add(held.segment, New { result: call.datum(1), ..New::of(id, Kind::Completed) });
-    if !outcomes.try_insert().is_empty() {
-        return Err(hold::beaten(&mut outcomes, &held).into());
+    loop {
+        outcomes.add(held.home, New { result: call.datum(1), ..New::of(id, Kind::Completed) });
+        if outcomes.try_insert().is_empty() {
+            return Ok(Some(VOID));
+        }
+        held = hold::beaten(&mut outcomes, held)?;
     }
-    Ok(Some(VOID))
 }
 
 /// Completes what is still the caller's. Returns those ids, in the order given.
@@ -32,12 +34,26 @@ pub fn complete_all(catalog: &std::rc::Rc<Catalog>, ids: &[Option<i64>]) -> Resu
     let held = hold::grasp_many(catalog, &ids)?;
     let mut outcomes = Outcomes::new(catalog);
     for one in &held {
-        outcomes.add(one.segment, New::of(one.id, Kind::Completed));
+        outcomes.add(one.home, New::of(one.id, Kind::Completed));
     }
     let lost = outcomes.try_insert();
-    let (beaten, completed): (Vec<_>, Vec<_>) = held.into_iter().partition(|one| lost.contains(&one.id));
-    beaten.iter().for_each(|one| drop(hold::beaten(&mut outcomes, one)));
-    Ok(completed.into_iter().map(|one| one.id).collect())
+    let mut completed = Vec::with_capacity(held.len());
+    for mut one in held {
+        let id = one.id;
+        let mut is_lost = !lost.is_empty() && lost.contains(&id);
+        while is_lost {
+            match hold::beaten(&mut outcomes, one) {
+                Ok(again) => one = again,
+                Err(_) => break,
+            }
+            outcomes.add(one.home, New::of(id, Kind::Completed));
+            is_lost = !outcomes.try_insert().is_empty();
+        }
+        if !is_lost {
+            completed.push(id);
+        }
+    }
+    Ok(completed)
 }
 
 /// `queue.complete_many(ids)`.

@@ -10,6 +10,7 @@ use crate::instance::{self, Catalog};
 use crate::jsonb::{self, Value};
 use crate::log::attempt::{self, New};
 use crate::queue::{self, Queue};
+use crate::segment::{self, Target};
 use crate::transaction::{self, Step};
 use crate::{ids, sys};
 
@@ -92,19 +93,19 @@ fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64)
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
-    let (node, segment) = (ids::node(), instance::current_segment());
+    let node = ids::node();
     let mut counts = Vec::with_capacity(jobs.len());
     ids::take(catalog, jobs.len(), |count| counts.push(count))?;
-    let mut job_ids = Vec::with_capacity(jobs.len());
-    let attempts: Vec<New> = jobs
-        .iter()
-        .zip(counts)
-        .map(|(&(payload, options), count)| {
-            let job_id = id::job(node, count);
-            job_ids.push(job_id);
-            New {
-                id: id::attempt(node, count, segment),
-                job_id,
+    // Those that are due much later than the others go elsewhere.
+    let far = |job: &(Datum, Options)| job.1.run_at.filter(|&at| segment::is_far(catalog, at));
+    for wants_far in [false, true] {
+        let mut chosen = jobs.iter().zip(&counts).filter(|(job, _)| far(job).is_some() == wants_far).peekable();
+        let Some((first, _)) = chosen.peek() else { continue };
+        let target = Target::open(catalog, far(first));
+        let attempts: Vec<New> = chosen
+            .map(|(&(payload, options), &count)| New {
+                id: id::attempt(node, count, target.home.segment),
+                job_id: id::job(node, count),
                 enqueued_at: now,
                 lane: queue.lane,
                 priority: options.priority,
@@ -120,14 +121,14 @@ fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64)
                 version: None,
                 last_error: None,
                 progress: None,
-            }
-        })
-        .collect();
-    attempt::insert(catalog, segment, &attempts)?;
+            })
+            .collect();
+        attempt::insert(catalog, &target, &attempts)?;
+    }
     if queue.notify {
         transaction::remember(catalog.number, Step::Notify { lane: queue.lane });
     }
-    Ok(job_ids)
+    Ok(counts.into_iter().map(|count| id::job(node, count)).collect())
 }
 
 fn target(call: &Call) -> Result<(std::rc::Rc<Catalog>, std::rc::Rc<Queue>)> {

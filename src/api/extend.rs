@@ -19,12 +19,13 @@ sql_function!(pg_queue_extend_many, pg_finfo_pg_queue_extend_many => extend_many
 
 /// Extends one lease: until when it runs now, and whether the job should be cancelled.
 fn extend_one(catalog: &Catalog, id: i64, lease: Option<i64>) -> std::result::Result<(i64, bool), Refusal> {
-    let entry = hold::look(catalog, id)?;
+    let held = hold::look(catalog, id)?;
+    let entry = held.entry;
     let own = transaction::lease_of(id).unwrap_or(entry.lease);
     let lease = lease.unwrap_or(own);
     let known = transaction::lease_of(id).unwrap_or(entry.longest);
     if lease > known {
-        note::insert(catalog, entry.place.segment, id, note::Kind::Lease, Some(lease), None);
+        hold::write_note(catalog, id, held.home, note::Kind::Lease, Some(lease), None)?;
         transaction::remember(catalog.number, Step::Lengthened { id, lease });
     }
     if transaction::lease_of(id).is_some() {

@@ -16,6 +16,7 @@ use crate::log::attempt::{self, Attempt, Reader};
 use crate::log::note;
 use crate::log::outcome::{Kind, New};
 use crate::queue;
+use crate::segment::Target;
 use crate::{guc, ids, sys};
 use pg_queue_core::frontier::Ready;
 
@@ -48,11 +49,19 @@ pub fn attempt_of(reader: &mut Reader<'_>, held: &Held) -> Result<Attempt> {
     reader.fetch(&ready).ok_or_else(|| Error::internal(format!("attempt {} has a claim and no row", held.id)))
 }
 
-/// A successor of `attempt` with a fresh id.
-pub fn successor(catalog: &Catalog, attempt: &Attempt) -> Result<attempt::New> {
+/// A successor of `attempt` with a fresh id, to run at `run_at`, and the segment to insert it into.
+pub fn successor(catalog: &Catalog, attempt: &Attempt, run_at: Option<i64>) -> Result<(Target, attempt::New)> {
+    let (target, id) = fresh(catalog, run_at)?;
+    Ok((target, attempt::New { run_at, ..attempt.successor(id) }))
+}
+
+/// A fresh id for an attempt that runs at `run_at`, and the segment to insert it into.
+pub fn fresh(catalog: &Catalog, run_at: Option<i64>) -> Result<(Target, i64)> {
     let mut count = 0;
     ids::take(catalog, 1, |fresh| count = fresh)?;
-    Ok(attempt.successor(id::attempt(ids::node(), count, instance::current_segment())))
+    let target = Target::open(catalog, run_at);
+    let id = id::attempt(ids::node(), count, target.home.segment);
+    Ok((target, id))
 }
 
 /// Ends a held attempt badly. Returns when the job runs again (`timestamptz`), `None` when it is dead or
@@ -72,7 +81,7 @@ pub fn end_badly(
         Failure::TimedOut { error } => (Kind::TimedOut, error, Some(Interval { months: 0, days: 0, time: 0 }), false),
     };
     let error = text_datum(cut(error));
-    let notes = note::summary(catalog, held.segment, held.id);
+    let notes = note::summary(catalog, held.home.segment, held.id);
     let mut outcome = New { error: Some(error), ..New::of(held.id, kind) };
     let max_attempts = attempt.max_attempts().or(queue.as_ref().map(|q| q.max_attempts)).unwrap_or(0);
     if held.entry.cancel != 0 || notes.is_cancel_requested {
@@ -96,19 +105,18 @@ pub fn end_badly(
                 (us > 0).then(|| now.saturating_add(us))
             }
         };
-        let mut next = successor(catalog, &attempt)?;
+        let (target, mut next) = successor(catalog, &attempt, run_at)?;
         next.attempt += 1;
-        next.run_at = run_at;
         next.last_error = Some(error);
         if let Some(progress) = notes.progress() {
             next.progress = Some(progress);
         }
         outcome.next_id = Some(next.id);
-        attempt::insert(catalog, instance::current_segment(), &[next])?;
-        outcomes.add(held.segment, outcome);
+        attempt::insert(catalog, &target, &[next])?;
+        outcomes.add(held.home, outcome);
         return Ok(Some(run_at.unwrap_or(now)));
     }
-    outcomes.add(held.segment, outcome);
+    outcomes.add(held.home, outcome);
     Ok(None)
 }
 

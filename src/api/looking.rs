@@ -1,5 +1,4 @@
-//! What the views ask memory and the logs for: leases, running attempts, a job's newest attempt. Also
-//! `queue.assert_loaded`.
+//! What the views ask memory and the logs for: leases, running attempts, payloads. Also `queue.assert_loaded`.
 
 use pg_queue_core::frontier::State;
 use pgrx::pg_sys::Datum;
@@ -8,13 +7,12 @@ use crate::call::{Call, VOID, sql_function, text_datum};
 use crate::error::Result;
 use crate::instance;
 use crate::log::attempt::Reader;
-use crate::{hold, shmem, sys};
+use crate::{shmem, sys};
 
 sql_function!(pg_queue_assert_loaded, pg_finfo_pg_queue_assert_loaded => assert_loaded);
 sql_function!(pg_queue_running_now, pg_finfo_pg_queue_running_now => running_now);
 sql_function!(pg_queue_lease_expires_at, pg_finfo_pg_queue_lease_expires_at => lease_expires_at);
 sql_function!(pg_queue_payload_of, pg_finfo_pg_queue_payload_of => payload_of);
-sql_function!(pg_queue_newest_attempt, pg_finfo_pg_queue_newest_attempt => newest_attempt);
 
 /// `queue.assert_loaded()`: `call::run` has checked it already.
 fn assert_loaded(_call: &Call) -> Result<Option<Datum>> {
@@ -26,7 +24,7 @@ fn assert_loaded(_call: &Call) -> Result<Option<Datum>> {
 fn payload_of(call: &Call) -> Result<Option<Datum>> {
     let Some(id) = call.i64(0) else { return Ok(None) };
     let catalog = instance::current()?;
-    let attempt = Reader::new(&catalog).by_id(id);
+    let attempt = Reader::new(&catalog).payload_in(id);
     Ok(attempt.and_then(|attempt| attempt.own_payload().map(crate::jsonb::copy)))
 }
 
@@ -66,13 +64,4 @@ fn lease_expires_at(call: &Call) -> Result<Option<Datum>> {
     let catalog = instance::current()?;
     let entry = shmem::with(|shared| shared.frontier.entry(catalog.number, id));
     Ok(entry.filter(|e| e.claimed != 0 && e.deadline > i64::MIN).map(|e| wall_time(e.deadline).into()))
-}
-
-/// `queue.newest_attempt(job_id)`: NULL when there is no such job.
-fn newest_attempt(call: &Call) -> Result<Option<Datum>> {
-    let Some(id) = call.i64(0) else { return Ok(None) };
-    let job_id = hold::job_id(id)?;
-    let catalog = instance::current()?;
-    let newest = Reader::new(&catalog).newest_seen(job_id)?;
-    Ok(newest.map(|attempt| attempt.id().into()))
 }

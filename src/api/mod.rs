@@ -12,6 +12,7 @@ pub mod enqueue;
 pub mod extend;
 pub mod fail;
 pub mod job;
+pub mod live;
 pub mod looking;
 pub mod maintain;
 pub mod move_job;

@@ -40,12 +40,13 @@ pub fn supersede(catalog: &Rc<Catalog>, job_id: i64, change: impl Fn(&mut NewAtt
             Waiting::InUse => return Err(job::in_use(job_id)),
             Waiting::Stale => continue,
         }
-        let mut next = fail::successor(catalog, &job.attempt)?;
-        next.run_at = job.attempt.run_at();
-        change(&mut next);
+        let mut wanted = job.attempt.copy();
+        change(&mut wanted);
+        let (target, next) = fail::successor(catalog, &job.attempt, wanted.run_at)?;
+        let next = NewAttempt { priority: wanted.priority, ..next };
         let outcome = New { next_id: Some(next.id), ..New::of(job.attempt.id(), Kind::Superseded) };
         end_unrun(catalog, &job.attempt, outcome)?;
-        attempt::insert(catalog, instance::current_segment(), &[next])?;
+        attempt::insert(catalog, &target, &[next])?;
         return Ok(());
     }
     Err(job::in_use(job_id))

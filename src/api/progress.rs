@@ -16,7 +16,7 @@ fn progress(call: &Call) -> Result<Option<Datum>> {
     let id = call.required("id", call.i64(0))?;
     let body = call.required("progress", call.datum(1))?;
     let catalog = instance::current()?;
-    let entry = hold::look(&catalog, id)?;
-    note::insert(&catalog, entry.place.segment, id, note::Kind::Progress, None, Some(body));
+    let held = hold::look(&catalog, id)?;
+    hold::write_note(&catalog, id, held.home, note::Kind::Progress, None, Some(body))?;
     Ok(Some(VOID))
 }

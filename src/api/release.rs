@@ -23,18 +23,18 @@ const AT_ONCE: Interval = Interval { months: 0, days: 0, time: 0 };
 fn give_back(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, held: &Held, delay: Interval) -> Result<()> {
     let mut reader = Reader::new(catalog);
     let attempt = fail::attempt_of(&mut reader, held)?;
-    let notes = note::summary(catalog, held.segment, held.id);
+    let notes = note::summary(catalog, held.home.segment, held.id);
     if held.entry.cancel != 0 || notes.is_cancel_requested {
-        outcomes.add(held.segment, New::of(held.id, Kind::Cancelled));
+        outcomes.add(held.home, New::of(held.id, Kind::Cancelled));
         return Ok(());
     }
-    let mut next = fail::successor(catalog, &attempt)?;
-    next.run_at = in_future("delay", delay, sys::now_us())?;
+    let run_at = in_future("delay", delay, sys::now_us())?;
+    let (target, mut next) = fail::successor(catalog, &attempt, run_at)?;
     if let Some(progress) = notes.progress() {
         next.progress = Some(progress);
     }
-    attempt::insert(catalog, instance::current_segment(), &[next])?;
-    outcomes.add(held.segment, New { next_id: Some(next.id), ..New::of(held.id, Kind::Released) });
+    attempt::insert(catalog, &target, &[next])?;
+    outcomes.add(held.home, New { next_id: Some(next.id), ..New::of(held.id, Kind::Released) });
     Ok(())
 }
 

@@ -6,13 +6,14 @@ use std::rc::Rc;
 use pgrx::pg_sys::Datum;
 
 use crate::api::move_job::supersede;
+use crate::api::job::Found;
 use crate::api::{self, fail, job, run_time};
 use crate::call::{Call, VOID, sql_function};
 use crate::error::{self, Error, Result};
 use crate::hold;
 use crate::instance::{self, Catalog};
-use crate::log::attempt::Reader;
-use crate::log::{attempt, note};
+use crate::log::attempt::{self, New, Reader};
+use crate::log::successor;
 use crate::{queue, spi, sys};
 use pg_queue_core::id::SEGMENTS;
 
@@ -20,18 +21,26 @@ sql_function!(pg_queue_retry, pg_finfo_pg_queue_retry => retry);
 sql_function!(pg_queue_retry_dead, pg_finfo_pg_queue_retry_dead => retry_dead);
 sql_function!(pg_queue_forget, pg_finfo_pg_queue_forget => forget);
 
-/// Gives an ended job a new first attempt. The note's key sees to it that two callers make one.
-fn revive(catalog: &Rc<Catalog>, job: &job::Job, run_at: Option<i64>) -> Result<()> {
-    let (id, segment) = (job.attempt.id(), job.attempt.segment);
-    let mut next = fail::successor(catalog, &job.attempt)?;
-    next.attempt = 1;
-    next.run_at = run_at;
-    next.last_error = None;
-    if !note::insert(catalog, segment, id, note::Kind::Successor, None, None) {
-        return Err(job::in_use(job.attempt.job_id()));
+/// Gives an ended job a new first attempt, with a payload of its own: the row that holds the old one may be
+/// removed any time. The key of the note about it sees to it that two callers make one.
+fn revive(catalog: &Rc<Catalog>, ended: &New, run_at: Option<i64>) -> Result<()> {
+    let (target, id) = fail::fresh(catalog, run_at)?;
+    let next = New { id, attempt: 1, run_at, payload_of: None, last_error: None, ..*ended };
+    if !successor::insert(catalog, ended.id, id) {
+        return Err(job::in_use(ended.job_id));
     }
-    attempt::insert(catalog, instance::current_segment(), &[next])?;
-    Ok(())
+    attempt::insert(catalog, &target, &[next])
+}
+
+/// Revives a job that has ended, wherever it is.
+fn revive_ended(catalog: &Rc<Catalog>, ended: &Found, run_at: Option<i64>) -> Result<()> {
+    match ended {
+        Found::Here(job) => {
+            let mut reader = Reader::new(catalog);
+            reader.payload(&job.attempt, |payload| revive(catalog, &New { payload, ..job.attempt.copy() }, run_at))
+        }
+        Found::Past(past) => revive(catalog, &past.template(), run_at),
+    }
 }
 
 /// `queue.retry(job_id, run_at)`.
@@ -43,12 +52,12 @@ fn retry(call: &Call) -> Result<Option<Datum>> {
         None => None,
     };
     let catalog = instance::current()?;
-    let job = job::find(&catalog, job_id)?;
-    if job.outcome.is_some() {
-        if queue::by_lane(&catalog, job.attempt.lane())?.is_none() {
+    let found = job::find_any(&catalog, job_id)?;
+    if found.outcome().is_some() {
+        if queue::by_lane(&catalog, found.lane())?.is_none() {
             return Err(Error::new(error::WRONG_STATE, format!("the queue of job {job_id} was dropped")));
         }
-        revive(&catalog, &job, run_at)?;
+        revive_ended(&catalog, &found, run_at)?;
     } else {
         supersede(&catalog, job_id, |next| next.run_at = run_at)?;
     }
@@ -75,9 +84,9 @@ fn retry_dead(call: &Call) -> Result<Option<Datum>> {
     )?;
     let mut revived: i64 = 0;
     for job_id in dead {
-        let job = job::find(&catalog, job_id)?;
-        if job.outcome.is_some() {
-            revive(&catalog, &job, None)?;
+        let found = job::find_any(&catalog, job_id)?;
+        if found.outcome().is_some() {
+            revive_ended(&catalog, &found, None)?;
             revived += 1;
         }
         sys::check_for_interrupts();
@@ -92,11 +101,12 @@ fn forget(call: &Call) -> Result<Option<Datum>> {
     let job_id = call.required("job_id", call.i64(0))?;
     hold::job_id(job_id)?;
     let catalog = instance::current()?;
-    let job = job::find(&catalog, job_id)?;
-    if job.outcome.is_none() {
+    if job::find_any(&catalog, job_id)?.outcome().is_none() {
         return Err(Error::new(error::WRONG_STATE, format!("job {job_id} has not ended"))
             .hint("Cancel it first; queue.forget erases what an ended job leaves."));
     }
+    // Nobody copies a row to history while it is erased where it was: the storage duty does without this turn.
+    sys::lock(catalog.segment_log, pgrx::pg_sys::ShareUpdateExclusiveLock);
     let ids = Reader::new(&catalog).all_ids(job_id);
     for segment in 0..SEGMENTS {
         for statement in [
@@ -109,5 +119,10 @@ fn forget(call: &Call) -> Result<Option<Datum>> {
             spi::run(&sql, &[ids.clone().into()])?;
         }
     }
+    spi::run(
+        "UPDATE queue.history SET payload = '{}', headers = NULL, error = NULL, last_error = NULL, result = NULL, progress = NULL
+         WHERE job_id OPERATOR(pg_catalog.=) $1",
+        &[job_id.into()],
+    )?;
     Ok(Some(VOID))
 }

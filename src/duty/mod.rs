@@ -9,6 +9,7 @@ mod expire;
 mod notify;
 mod recover;
 mod start_due;
+pub mod storage;
 
 pub use start_due::abandon;
 
@@ -23,7 +24,7 @@ pub struct Duty {
 }
 
 /// All duties, in the order of a tick.
-pub const ALL: &[Duty] = &[recover::DUTY, start_due::DUTY, expire::DUTY, notify::DUTY];
+pub const ALL: &[Duty] = &[recover::DUTY, start_due::DUTY, expire::DUTY, notify::DUTY, storage::DUTY];
 
 /// Milliseconds until something is to be done that no one will wake the worker for; `None`: nothing. Tells
 /// everybody by when the worker wakes, so that whoever has something earlier sets its latch.
@@ -36,6 +37,7 @@ pub fn sleep_ms(instance: u32) -> Option<i64> {
         if instance.next_due < i64::MAX {
             at = at.min(now.saturating_add(instance.next_due.saturating_sub(wall).clamp(0, CLOCK_CHECK)));
         }
+        at = at.min(storage::next_at(instance));
         if !instance.is_recovered {
             at = at.min(recover::next_try());
         }

@@ -5,15 +5,13 @@
 
 use std::cell::Cell;
 
-use pg_queue_core::id::SEGMENTS;
-
 use crate::duty::Duty;
 use crate::hold;
 use crate::instance::{self, Catalog};
 use crate::log::attempt::Reader;
 use crate::log::table::{Relation, Snapshot};
 use crate::log::{claim, outcome};
-use crate::{shmem, sys};
+use crate::{segment, shmem, sys};
 
 /// The duty.
 pub const DUTY: Duty = Duty { name: "recover", is_due, run };
@@ -41,7 +39,7 @@ fn run(number: u32) -> i64 {
         _ => return 0,
     };
     let mut recovered = 0;
-    let all_fit = (0..SEGMENTS).all(|segment| recover_segment(&catalog, segment as u8, &mut recovered));
+    let all_fit = segment::inhabited(&catalog).all(|segment| recover_segment(&catalog, segment, &mut recovered));
     if all_fit {
         shmem::with_instance(number, |_, instance| instance.is_recovered = true);
     } else {
@@ -63,7 +61,7 @@ fn recover_segment(catalog: &Catalog, segment: u8, recovered: &mut i64) -> bool 
     while scan.next().is_some() {
         sys::check_for_interrupts();
         let claim = claim::read(&scan.row());
-        if claim.kind == claim::Kind::System || outcome::find(catalog, segment, claim.id).is_some() {
+        if matches!(claim.kind, claim::Kind::System | claim::Kind::Moved) || outcome::find(catalog, segment, claim.id).is_some() {
             continue;
         }
         if shmem::with(|shared| shared.frontier.entry(catalog.number, claim.id)).is_some() {

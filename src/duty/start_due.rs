@@ -6,12 +6,11 @@
 
 use std::cell::Cell;
 
-use pg_queue_core::id::SEGMENTS;
-
 use crate::duty::Duty;
 use crate::instance::{self, Catalog};
 use crate::log::attempt::Attempt;
 use crate::log::table::{Key, Relation, Snapshot};
+use crate::segment::{self, Home};
 use crate::shmem::Instance;
 use crate::{shmem, sys};
 
@@ -80,8 +79,8 @@ fn run(number: u32) -> i64 {
     let Some((mut cursor, to)) = Cursor::advance(number) else { return 0 };
     let mut next = i64::MAX;
     let mut started = 0;
-    for segment in 0..SEGMENTS {
-        next = next.min(start_segment(&catalog, segment as u8, cursor.from, to, &mut started));
+    for segment in segment::inhabited(&catalog) {
+        next = next.min(start_segment(&catalog, segment, cursor.from, to, &mut started));
     }
     cursor.next = Some(next);
     started
@@ -94,6 +93,7 @@ fn start_segment(catalog: &Catalog, segment: u8, from: i64, to: i64, started: &m
     if table.blocks() == 0 {
         return i64::MAX;
     }
+    let home = Home::now(catalog, segment);
     let index = Relation::read_index(oids.attempt_run_at);
     let claims = Relation::read(oids.claim);
     let claims_pkey = Relation::read_index(oids.claim_pkey);
@@ -103,7 +103,7 @@ fn start_segment(catalog: &Catalog, segment: u8, from: i64, to: i64, started: &m
         if scan.is_own() {
             continue;
         }
-        let attempt = Attempt::new(scan.row(), segment);
+        let attempt = Attempt::new(scan.row(), home);
         let run_at = attempt.run_at().unwrap_or(0);
         let is_claimed = claims.scan(&claims_pkey, &[Key::eq_i64(1, attempt.id())], Snapshot::Now).next().is_some();
         if is_claimed {

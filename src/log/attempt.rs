@@ -8,7 +8,10 @@ use crate::call::Interval;
 use crate::dropping;
 use crate::error::Result;
 use crate::instance::{Catalog, Segment};
+use crate::log::{claim, outcome};
+use crate::segment::{self, Home, OLD, State, Target};
 use crate::log::table::{Key, NewRows, Relation, Row, Snapshot, Tid};
+use crate::sys;
 use crate::transaction::{self, Step};
 
 /// Columns, counted from 0; `sql/schema/tables.sql` says what they mean.
@@ -95,41 +98,18 @@ impl New {
 /// Inserts attempts into a segment and remembers to tell the frontier at commit.
 ///
 /// Errors: 55006 when a lane's queue is being dropped.
-pub fn insert(catalog: &Catalog, segment: u8, attempts: &[New]) -> Result<()> {
+pub fn insert(catalog: &Catalog, target: &Target, attempts: &[New]) -> Result<()> {
     if let Some(first) = attempts.first() {
         dropping::watch(catalog, first.lane)?;
     }
-    let oids = &catalog.segments[segment as usize];
-    let table = Relation::write(oids.attempt);
-    let mut rows = NewRows::new(column::COUNT, attempts.len());
-    attempts.iter().for_each(|new| rows.add(new.row()));
-    let tids = table.insert(&mut rows);
-    // One index after the other: neighbours in an index stay in the cache.
-    Relation::write_index(oids.attempt_pkey)
-        .insert_entries(&table, &tids, false, |n| Some([Datum::from(attempts[n].id)]));
-    Relation::write_index(oids.attempt_lane).insert_entries(&table, &tids, false, |n| {
-        let new = &attempts[n];
-        Some([Datum::from(new.lane), Datum::from(new.priority), Datum::from(new.job_id)])
-    });
-    // The conditions of the partial indexes are those of their definitions.
-    if attempts.iter().any(|new| new.run_at.is_some()) {
-        Relation::write_index(oids.attempt_run_at)
-            .insert_entries(&table, &tids, false, |n| attempts[n].run_at.map(|at| [Datum::from(at)]));
-    }
-    if attempts.iter().any(New::is_later) {
-        Relation::write_index(oids.attempt_job).insert_entries(&table, &tids, false, |n| {
-            attempts[n].is_later().then(|| [Datum::from(attempts[n].job_id)])
-        });
-    }
-    if attempts.iter().any(|new| new.group_key.is_some()) {
-        Relation::write_index(oids.attempt_group).insert_entries(&table, &tids, false, |n| {
-            attempts[n].group_key.map(|key| [attempts[n].lane.into(), key, attempts[n].job_id.into()])
-        });
-    }
-    if attempts.iter().any(|new| new.unique_key.is_some()) {
-        Relation::write_index(oids.attempt_unique)
-            .insert_entries(&table, &tids, false, |n| attempts[n].unique_key.map(|key| [key, attempts[n].lane.into()]));
-    }
+    append(catalog, target, attempts);
+    Ok(())
+}
+
+/// Inserts attempts of queues that nobody watches, and remembers to tell the frontier at commit.
+pub fn append(catalog: &Catalog, target: &Target, attempts: &[New]) {
+    let tids = insert_quietly(catalog, target, attempts);
+    let segment = target.home.segment;
     transaction::remember_all(
         catalog.number,
         attempts.iter().zip(&tids).map(|(new, tid)| {
@@ -138,14 +118,52 @@ pub fn insert(catalog: &Catalog, segment: u8, attempts: &[New]) -> Result<()> {
             Step::Enqueued { lane: new.lane, ready, run_at: new.run_at.unwrap_or(0) }
         }),
     );
-    Ok(())
+}
+
+/// Inserts attempts of which the frontier need not be told. Returns where they lie.
+pub fn insert_quietly(catalog: &Catalog, target: &Target, attempts: &[New]) -> Vec<Tid> {
+    if attempts.is_empty() {
+        return Vec::new();
+    }
+    let oids = &catalog.segments[target.home.segment as usize];
+    let table = &target.table;
+    let mut rows = NewRows::new(column::COUNT, attempts.len());
+    attempts.iter().for_each(|new| rows.add(new.row()));
+    let tids = table.insert(&mut rows);
+    // One index after the other: neighbours in an index stay in the cache.
+    Relation::write_index(oids.attempt_pkey)
+        .insert_entries(table, &tids, false, |n| Some([Datum::from(attempts[n].id)]));
+    Relation::write_index(oids.attempt_lane).insert_entries(table, &tids, false, |n| {
+        let new = &attempts[n];
+        Some([Datum::from(new.lane), Datum::from(new.priority), Datum::from(new.job_id)])
+    });
+    // The conditions of the partial indexes are those of their definitions.
+    if attempts.iter().any(|new| new.run_at.is_some()) {
+        Relation::write_index(oids.attempt_run_at)
+            .insert_entries(table, &tids, false, |n| attempts[n].run_at.map(|at| [Datum::from(at)]));
+    }
+    if attempts.iter().any(New::is_later) {
+        Relation::write_index(oids.attempt_job).insert_entries(table, &tids, false, |n| {
+            attempts[n].is_later().then(|| [Datum::from(attempts[n].job_id)])
+        });
+    }
+    if attempts.iter().any(|new| new.group_key.is_some()) {
+        Relation::write_index(oids.attempt_group).insert_entries(table, &tids, false, |n| {
+            attempts[n].group_key.map(|key| [attempts[n].lane.into(), key, attempts[n].job_id.into()])
+        });
+    }
+    if attempts.iter().any(|new| new.unique_key.is_some()) {
+        Relation::write_index(oids.attempt_unique)
+            .insert_entries(table, &tids, false, |n| attempts[n].unique_key.map(|key| [key, attempts[n].lane.into()]));
+    }
+    tids
 }
 
 /// An attempt's row.
 pub struct Attempt {
     row: Row,
-    /// The segment it lies in now.
-    pub segment: u8,
+    /// Where it was found.
+    pub home: Home,
 }
 
 macro_rules! columns {
@@ -158,9 +176,9 @@ macro_rules! columns {
 }
 
 impl Attempt {
-    /// A row of the segment's attempts.
-    pub fn new(row: Row, segment: u8) -> Self {
-        Self { row, segment }
+    /// A row of a segment's attempts.
+    pub fn new(row: Row, home: Home) -> Self {
+        Self { row, home }
     }
 
     columns! {
@@ -203,25 +221,59 @@ impl Attempt {
     /// The attempt as the frontier knows it.
     pub fn ready(&self) -> Ready {
         let rank = Rank { priority: self.priority(), job_id: self.job_id() };
-        Ready { rank, id: self.id(), place: self.row.tid().place(self.segment) }
+        Ready { rank, id: self.id(), place: self.row.tid().place(self.home.segment) }
+    }
+
+    /// Whether it is no attempt but the payload of one that has ended, kept for its successors.
+    pub fn is_payload_only(&self) -> bool {
+        self.lane() == 0
+    }
+
+    /// Whether the payload is large enough to be referred to. Of varlenas the stored length counts, so that
+    /// nothing toasted is fetched.
+    pub fn has_large_payload(&self) -> bool {
+        self.own_payload().is_some_and(|d| stored_size(d) > REFER_ABOVE)
+    }
+
+    /// Bytes that the payload takes as it is stored.
+    pub fn payload_size(&self) -> usize {
+        self.own_payload().map_or(0, stored_size)
+    }
+
+    /// The payload alone, for those that refer to it, when the attempt itself is of no more use.
+    pub fn payload_only(&self) -> New {
+        New {
+            lane: 0,
+            attempt: 0,
+            run_at: None,
+            headers: None,
+            group_key: None,
+            unique_key: None,
+            last_error: None,
+            progress: None,
+            ..self.copy()
+        }
     }
 
     /// The next attempt of the same job: all that is carried over is, the rest is the caller's to change.
     pub fn successor(&self, id: i64) -> New {
-        // SAFETY of the size: a varlena's stored length, without fetching what is toasted.
-        let large = self.own_payload().is_some_and(|d| stored_size(d) > REFER_ABOVE);
-        let payload_of = self.payload_of().or(large.then(|| self.id()));
+        let payload_of = self.payload_of().or(self.has_large_payload().then(|| self.id()));
+        New { id, run_at: None, payload_of, payload: if payload_of.is_some() { None } else { self.own_payload() }, ..self.copy() }
+    }
+
+    /// The row as it is, to be inserted elsewhere. The datums are good as long as this attempt.
+    pub fn copy(&self) -> New {
         New {
-            id,
+            id: self.id(),
             job_id: self.job_id(),
             enqueued_at: self.enqueued_at(),
             lane: self.lane(),
             priority: self.priority(),
             attempt: self.attempt(),
             max_attempts: self.max_attempts(),
-            run_at: None,
-            payload_of,
-            payload: if payload_of.is_some() { None } else { self.own_payload() },
+            run_at: self.run_at(),
+            payload_of: self.payload_of(),
+            payload: self.own_payload(),
             lease: self.lease(),
             headers: self.headers(),
             group_key: self.group_key(),
@@ -238,10 +290,13 @@ fn stored_size(datum: Datum) -> usize {
     unsafe { pgrx::pg_sys::toast_datum_size(datum) }
 }
 
+/// How often to look again for a row that has moved while it was looked for.
+const LOOKS: usize = 4;
+
 /// Reads attempts; keeps the tables it has opened until it is dropped.
 pub struct Reader<'a> {
     catalog: &'a Catalog,
-    tables: [Option<Relation>; id::SEGMENTS],
+    tables: [Option<(Relation, Home)>; id::SEGMENTS],
     pkeys: [Option<Relation>; id::SEGMENTS],
 }
 
@@ -255,119 +310,185 @@ impl<'a> Reader<'a> {
         &self.catalog.segments[segment as usize]
     }
 
-    fn table(&mut self, segment: u8) -> &Relation {
-        let oid = self.oids(segment).attempt;
-        self.tables[segment as usize].get_or_insert_with(|| Relation::read(oid))
+    /// Opened before its generation is read: as long as it is open that is what it is.
+    fn table(&mut self, segment: u8) -> (&Relation, Home) {
+        let (catalog, oid) = (self.catalog, self.oids(segment).attempt);
+        let open = || {
+            let table = Relation::read(oid);
+            (table, Home::now(catalog, segment))
+        };
+        let (table, home) = self.tables[segment as usize].get_or_insert_with(open);
+        (table, *home)
     }
 
     /// The table with its key, which most calls do not need.
-    fn keyed(&mut self, segment: u8) -> (&Relation, &Relation) {
-        let oids = self.oids(segment);
-        let table = self.tables[segment as usize].get_or_insert_with(|| Relation::read(oids.attempt));
-        let pkey = self.pkeys[segment as usize].get_or_insert_with(|| Relation::read_index(oids.attempt_pkey));
-        (table, pkey)
+    fn keyed(&mut self, segment: u8) -> (&Relation, &Relation, Home) {
+        let oid = self.oids(segment).attempt_pkey;
+        self.table(segment);
+        self.pkeys[segment as usize].get_or_insert_with(|| Relation::read_index(oid));
+        match (&self.tables[segment as usize], &self.pkeys[segment as usize]) {
+            (Some((table, home)), Some(pkey)) => (table, pkey, *home),
+            _ => unreachable!("both were opened above"),
+        }
     }
 
-    /// The attempt that a `Ready` stands for: at its place, or, should the row have moved, by its id.
+    /// The attempt that a `Ready` stands for: at its place, or, should the row have moved, by its id. It may
+    /// have moved from there a moment ago: the key of what is inserted about it tells.
     pub fn fetch(&mut self, ready: &Ready) -> Option<Attempt> {
-        let segment = ready.place.segment;
-        let row = self.table(segment).fetch(Tid::of(ready.place));
-        match row {
-            Some(row) if row.i64(column::ID) == ready.id => Some(Attempt { row, segment }),
+        let (table, home) = self.table(ready.place.segment);
+        match table.fetch(Tid::of(ready.place), home.generation) {
+            Some(row) if row.i64(column::ID) == ready.id && row.i32(column::LANE) != 0 => Some(Attempt { row, home }),
             _ => self.by_id(ready.id),
         }
     }
 
-    /// The attempt with this id, wherever its row is.
+    /// The row with this id in a segment, be it an attempt, its payload only, or the trace of one that moved.
+    fn at(&mut self, segment: u8, attempt: i64) -> Option<Attempt> {
+        let (table, pkey, home) = self.keyed(segment);
+        if table.blocks() == 0 {
+            return None;
+        }
+        let mut scan = table.scan(pkey, &[Key::eq_i64(1, attempt)], Snapshot::Now);
+        scan.next()?;
+        Some(Attempt { row: scan.row(), home })
+    }
+
+    /// Whether a segment has a row with this id, of whatever kind.
+    pub fn has_row(&mut self, segment: u8, attempt: i64) -> bool {
+        self.at(segment, attempt).is_some()
+    }
+
+    /// The payload in the row of an attempt, be it that of one that has ended or moved.
+    pub fn payload_in(&mut self, holder: i64) -> Option<Attempt> {
+        let id::Kind::Attempt(born) = id::kind(holder) else { return None };
+        [born, OLD, OLD + 1].into_iter().find_map(|segment| self.at(segment, holder))
+    }
+
+    /// Whether an attempt has moved from where it was found.
+    fn has_moved(&self, attempt: &Attempt) -> bool {
+        let segment = attempt.home.segment;
+        segment::word(self.catalog, segment).state() >= State::Moving
+            && (claim::has_moved(self.catalog, segment, attempt.id())
+                || outcome::has_moved(self.catalog, segment, attempt.id()))
+    }
+
+    /// The attempt with this id, wherever its row is: where it was born, else in one of the halves of old.
     pub fn by_id(&mut self, attempt: i64) -> Option<Attempt> {
         let id::Kind::Attempt(born) = id::kind(attempt) else { return None };
-        // Where it was born, else in one of the halves of old.
-        [born, 8, 9].into_iter().find_map(|segment| {
-            let (table, pkey) = self.keyed(segment);
-            let mut scan = table.scan(pkey, &[Key::eq_i64(1, attempt)], Snapshot::Now);
-            scan.next()?;
-            Some(Attempt { row: scan.row(), segment })
-        })
-    }
-
-    /// The payload of an attempt; `None` only when the row that held it is gone.
-    pub fn payload<T>(&mut self, attempt: &Attempt, use_it: impl FnOnce(Option<Datum>) -> T) -> T {
-        match attempt.payload_of() {
-            None => use_it(attempt.own_payload()),
-            Some(holder) => match self.by_id(holder) {
-                Some(row) => use_it(row.own_payload()),
-                None => use_it(None),
-            },
+        for _ in 0..LOOKS {
+            let mut moved = false;
+            for segment in [born, OLD, OLD + 1] {
+                match self.at(segment, attempt) {
+                    Some(found) if found.is_payload_only() => {}
+                    Some(found) if self.has_moved(&found) => moved = true,
+                    Some(found) => return Some(found),
+                    None => {}
+                }
+            }
+            if !moved {
+                break;
+            }
         }
+        None
     }
 
-    /// The ids of all attempts of a job.
+    /// Calls `use_it` with the payload of an attempt; `None` only when the row that held it is gone.
+    pub fn payload<T>(&mut self, attempt: &Attempt, use_it: impl FnOnce(Option<Datum>) -> T) -> T {
+        let Some(holder) = attempt.payload_of() else { return use_it(attempt.own_payload()) };
+        // Fetched, since its segment may be emptied as soon as it is closed here.
+        let found = self.payload_in(holder);
+        use_it(found.as_ref().and_then(Attempt::own_payload).map(sys::fetched))
+    }
+
+    /// The ids of all attempts of a job that have rows in the segments.
     pub fn all_ids(&mut self, job_id: i64) -> Vec<i64> {
         let mut ids = Vec::new();
         for segment in 0..id::SEGMENTS as u8 {
-            let first = id::first_attempt(job_id, segment);
-            if self.by_id(first).is_some() {
-                ids.push(first);
-            }
-            let by_job = Relation::read_index(self.catalog.segments[segment as usize].attempt_job);
-            let table = self.table(segment);
-            let mut scan = table.scan(&by_job, &[Key::eq_i64(1, job_id)], Snapshot::Now);
-            while scan.next().is_some() {
-                ids.push(scan.columns(1).0[0].value() as i64);
+            for attempt in self.of_job(segment, job_id, Snapshot::Now) {
+                if !ids.contains(&attempt.id()) {
+                    ids.push(attempt.id());
+                }
             }
         }
         ids
     }
 
-    /// The newest attempt of a job, and whether an open transaction is making a newer one.
-    pub fn newest(&mut self, job_id: i64) -> Result<(Option<Attempt>, bool)> {
-        self.newest_by(job_id, Snapshot::Now, Snapshot::Dirty)
-    }
-
-    /// The newest attempt of a job in the eyes of the calling statement, to be joined with what that reads.
-    pub fn newest_seen(&mut self, job_id: i64) -> Result<Option<Attempt>> {
-        Ok(self.newest_by(job_id, Snapshot::Statement, Snapshot::Statement)?.0)
-    }
-
-    /// `first`: how to look for the job's first attempt; `later`: for the others, where those in progress are told.
-    fn newest_by(&mut self, job_id: i64, first: Snapshot, later: Snapshot) -> Result<(Option<Attempt>, bool)> {
-        let mut newest: Option<Attempt> = None;
-        let mut in_progress = false;
-        let mut keep = |found: Option<Attempt>| {
-            if let Some(found) = found
-                && newest.as_ref().is_none_or(|known| id::count(found.id()) > id::count(known.id()))
-            {
-                newest = Some(found);
+    /// A segment's rows of a job's attempts, payloads only among them.
+    pub fn of_job(&mut self, segment: u8, job_id: i64, snapshot: Snapshot) -> Vec<Attempt> {
+        let by_job = self.oids(segment).attempt_job;
+        let (table, pkey, home) = self.keyed(segment);
+        let mut found = Vec::new();
+        if table.blocks() == 0 {
+            return found;
+        }
+        // First attempts share the job's count; one of another segment's birth has moved to old.
+        for born in (0..id::SEGMENTS as u8).filter(|&born| born == segment || segment >= OLD) {
+            let mut scan = table.scan(pkey, &[Key::eq_i64(1, id::first_attempt(job_id, born))], snapshot);
+            if scan.next().is_some() {
+                found.push(Attempt { row: scan.row(), home });
             }
-        };
+        }
+        let by_job = Relation::read_index(by_job);
+        let mut scan = table.scan(&by_job, &[Key::eq_i64(1, job_id)], snapshot);
+        while scan.next().is_some() {
+            found.push(Attempt { row: scan.row(), home });
+        }
+        found
+    }
+
+    /// The newest attempt of a job that has not been removed yet, and whether an open transaction is making a
+    /// newer one.
+    pub fn newest(&mut self, job_id: i64) -> (Option<Attempt>, bool) {
+        let mut last = (None, false);
+        for _ in 0..LOOKS {
+            let (newest, in_progress, moved) = self.look_for_newest(job_id);
+            let is_behind = moved > newest.as_ref().map_or(0, |found| id::count(found.id()));
+            last = (newest, in_progress);
+            if !is_behind {
+                break;
+            }
+        }
+        last
+    }
+
+    /// Also the count of the newest attempt that has moved from where it was seen.
+    fn look_for_newest(&mut self, job_id: i64) -> (Option<Attempt>, bool, i64) {
+        let (mut newest, mut in_progress, mut moved): (Option<Attempt>, bool, i64) = (None, false, 0);
         for segment in 0..id::SEGMENTS as u8 {
-            let oids = &self.catalog.segments[segment as usize];
-            let (table, pkey) = self.keyed(segment);
+            let by_job = self.oids(segment).attempt_job;
+            let (table, _, home) = self.keyed(segment);
             if table.blocks() == 0 {
                 continue;
             }
-            let own = id::first_attempt(job_id, segment);
-            let mut scan = table.scan(pkey, &[Key::eq_i64(1, own)], first);
-            keep(scan.next().map(|_| Attempt { row: scan.row(), segment }));
-            drop(scan);
-            // A first attempt that was born in a young segment and moved to old.
-            if segment >= 8 {
-                for born in 0..8 {
-                    let moved = id::first_attempt(job_id, born);
-                    let mut scan = table.scan(pkey, &[Key::eq_i64(1, moved)], first);
-                    keep(scan.next().map(|_| Attempt { row: scan.row(), segment }));
+            let mut found = Vec::new();
+            {
+                let by_job = Relation::read_index(by_job);
+                let mut scan = table.scan(&by_job, &[Key::eq_i64(1, job_id)], Snapshot::Dirty);
+                while scan.next().is_some() {
+                    if scan.is_in_progress() {
+                        in_progress = true;
+                    } else {
+                        found.push(Attempt { row: scan.row(), home });
+                    }
                 }
             }
-            let by_job = Relation::read_index(oids.attempt_job);
-            let mut scan = table.scan(&by_job, &[Key::eq_i64(1, job_id)], later);
-            while scan.next().is_some() {
-                if scan.is_in_progress() {
-                    in_progress = true;
-                } else {
-                    keep(Some(Attempt { row: scan.row(), segment }));
+            found.extend(self.at(segment, id::first_attempt(job_id, segment)));
+            // A first attempt that was born in another segment and moved to old.
+            if segment >= OLD {
+                let born = (0..id::SEGMENTS as u8).filter(|&born| born != segment);
+                for born in born {
+                    found.extend(self.at(segment, id::first_attempt(job_id, born)));
+                }
+            }
+            for attempt in found.into_iter().filter(|attempt| !attempt.is_payload_only()) {
+                let count = id::count(attempt.id());
+                if self.has_moved(&attempt) {
+                    moved = moved.max(count);
+                } else if newest.as_ref().is_none_or(|known| id::count(known.id()) <= count) {
+                    newest = Some(attempt);
                 }
             }
         }
-        Ok((newest, in_progress))
+        (newest, in_progress, moved)
     }
 }

@@ -5,14 +5,17 @@ use pgrx::pg_sys::Datum;
 use crate::call::text_datum;
 use crate::instance::Catalog;
 use crate::log::table::{Key, NewRows, Probe, Relation, Row, Snapshot};
+use crate::segment::Home;
 use crate::sys;
 
 /// Columns that are read, counted from 0: id, claimed_at, lease_us, pid, kind, worker.
 mod column {
     pub const ID: usize = 0;
+    pub const CLAIMED_AT: usize = 1;
     pub const LEASE_US: usize = 2;
     pub const PID: usize = 3;
     pub const KIND: usize = 4;
+    pub const WORKER: usize = 5;
     pub const COUNT: usize = 6;
 }
 
@@ -25,6 +28,8 @@ pub enum Kind {
     Bound,
     /// The system, to end it unrun.
     System,
+    /// Nobody: the attempt waits elsewhere now.
+    Moved,
 }
 
 impl Kind {
@@ -33,6 +38,7 @@ impl Kind {
             Self::Worker => b'w',
             Self::Bound => b'b',
             Self::System => b's',
+            Self::Moved => b'm',
         }
     }
 }
@@ -40,6 +46,8 @@ impl Kind {
 /// A claim as it was read.
 pub struct Claim {
     pub id: i64,
+    /// `timestamptz`.
+    pub claimed_at: i64,
     pub lease: i64,
     pub pid: i32,
     pub kind: Kind,
@@ -58,9 +66,29 @@ impl Writer {
         Self { table: Relation::write(oids.claim), pkey: Relation::write_index(oids.claim_pkey) }
     }
 
+    /// Opens the claims for an attempt found there; `None` when that place is not what it was.
+    pub fn open_home(catalog: &Catalog, home: Home) -> Option<Self> {
+        let writer = Self::open(catalog, home.segment);
+        if home.is_valid(catalog) {
+            return Some(writer);
+        }
+        writer.table.unlock();
+        None
+    }
+
     /// Whether the attempt is claimed, or being claimed.
     pub fn probe(&self, id: i64) -> Probe {
-        self.table.probe(&self.pkey, id)
+        self.table.probe(&self.pkey, id, (column::KIND, Kind::Moved.char()))
+    }
+
+    /// Copies claims as they are.
+    pub fn copy(&self, claims: &[&Row]) {
+        let mut rows = NewRows::new(column::COUNT, claims.len());
+        for row in claims {
+            rows.add::<{ column::COUNT }>(std::array::from_fn(|n| row.get(n)));
+        }
+        let tids = self.table.insert(&mut rows);
+        self.pkey.insert_entries(&self.table, &tids, false, |n| claims[n].get(column::ID).map(|id| [id]));
     }
 
     /// Inserts claims (id, lease in microseconds) of attempts that the frontier has given to this transaction.
@@ -98,6 +126,11 @@ pub fn find(catalog: &Catalog, segment: u8, id: i64) -> Option<Claim> {
     Some(read(&scan.row()))
 }
 
+/// Whether the attempt has moved away from this segment while it waited.
+pub fn has_moved(catalog: &Catalog, segment: u8, id: i64) -> bool {
+    find(catalog, segment, id).is_some_and(|claim| claim.kind == Kind::Moved)
+}
+
 /// Who claims the attempt, be it in a transaction that is open: `None` while there is no row.
 pub fn kind_even_open(catalog: &Catalog, segment: u8, id: i64) -> Option<Kind> {
     let oids = &catalog.segments[segment as usize];
@@ -112,11 +145,13 @@ pub fn kind_even_open(catalog: &Catalog, segment: u8, id: i64) -> Option<Kind> {
 pub fn read(row: &Row) -> Claim {
     Claim {
         id: row.i64(column::ID),
+        claimed_at: row.i64(column::CLAIMED_AT),
         lease: row.i64(column::LEASE_US),
         pid: row.i32(column::PID),
         kind: match row.char(column::KIND) {
             b'b' => Kind::Bound,
             b's' => Kind::System,
+            b'm' => Kind::Moved,
             _ => Kind::Worker,
         },
     }

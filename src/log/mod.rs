@@ -6,11 +6,16 @@
 //! | `attempt` | this job may be run | `id` |
 //! | `claim` | this attempt was taken, by a worker or by the system | `id` of the attempt |
 //! | `outcome` | this attempt ended | `id` of the attempt |
-//! | `note` | something about a running attempt that must survive a crash | none, but one successor |
+//! | `note` | something about a running attempt that must survive a crash | none |
+//!
+//! What has ended goes to `history` when its segment is reclaimed.
 
 pub mod attempt;
 pub mod claim;
+pub mod history;
 mod leaf;
 pub mod note;
 pub mod outcome;
+pub mod successor;
 pub mod table;
+pub mod walk;

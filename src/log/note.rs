@@ -1,10 +1,10 @@
-//! The `note` log: what must survive a crash about a running attempt, and which ended attempts were
-//! given a successor later.
+//! The `note` log: what must survive a crash about a running attempt.
 
 use pgrx::pg_sys::Datum;
 
 use crate::instance::Catalog;
 use crate::log::table::{Key, NewRows, Relation, Row, Snapshot};
+use crate::segment::Home;
 use crate::sys;
 
 /// Columns that are read, counted from 0: id, noted_at, kind, lease_us, body.
@@ -25,8 +25,6 @@ pub enum Kind {
     CancelRequested,
     /// The lease was made longer than the claim's: microseconds.
     Lease,
-    /// The ended attempt got a successor by hand; at most one such note per attempt.
-    Successor,
 }
 
 impl Kind {
@@ -35,15 +33,18 @@ impl Kind {
             Self::Progress => b'p',
             Self::CancelRequested => b'c',
             Self::Lease => b'l',
-            Self::Successor => b'n',
         }
     }
 }
 
-/// Inserts a note. False: the attempt has a successor already, or is being given one; nothing is inserted.
-pub fn insert(catalog: &Catalog, segment: u8, id: i64, kind: Kind, lease: Option<i64>, body: Option<Datum>) -> bool {
-    let oids = &catalog.segments[segment as usize];
+/// Inserts a note. False: the attempt's home is not what it was; nothing is inserted. See `hold::write_note`.
+pub fn insert(catalog: &Catalog, home: Home, id: i64, kind: Kind, lease: Option<i64>, body: Option<Datum>) -> bool {
+    let oids = &catalog.segments[home.segment as usize];
     let table = Relation::write(oids.note);
+    if !home.is_valid(catalog) {
+        table.unlock();
+        return false;
+    }
     let mut rows = NewRows::new(column::COUNT, 1);
     rows.add::<{ column::COUNT }>([
         Some(id.into()),
@@ -53,14 +54,42 @@ pub fn insert(catalog: &Catalog, segment: u8, id: i64, kind: Kind, lease: Option
         body,
     ]);
     let tids = table.insert(&mut rows);
-    let key = |_| Some([Datum::from(id)]);
-    Relation::write_index(oids.note_id).insert_entries(&table, &tids, false, key);
-    if kind == Kind::Successor {
-        let taken = Relation::write_index(oids.note_successor).insert_entries(&table, &tids, true, key);
-        taken.iter().for_each(|&n| table.take_back(tids[n]));
-        return taken.is_empty();
-    }
+    Relation::write_index(oids.note_id).insert_entries(&table, &tids, false, |_| Some([Datum::from(id)]));
     true
+}
+
+/// Copies notes as they are into a segment.
+pub fn copy(catalog: &Catalog, segment: u8, notes: &[Row]) {
+    if notes.is_empty() {
+        return;
+    }
+    let oids = &catalog.segments[segment as usize];
+    let table = Relation::write(oids.note);
+    let mut rows = NewRows::new(column::COUNT, notes.len());
+    for row in notes {
+        rows.add::<{ column::COUNT }>(std::array::from_fn(|n| row.get(n)));
+    }
+    let tids = table.insert(&mut rows);
+    Relation::write_index(oids.note_id).insert_entries(&table, &tids, false, |n| notes[n].get(0).map(|id| [id]));
+}
+
+/// The notes of an attempt; `None` when an open transaction is writing one.
+pub fn all_settled(catalog: &Catalog, segment: u8, id: i64) -> Option<Vec<Row>> {
+    let oids = &catalog.segments[segment as usize];
+    let table = Relation::read(oids.note);
+    if table.blocks() == 0 {
+        return Some(Vec::new());
+    }
+    let index = Relation::read_index(oids.note_id);
+    let mut scan = table.scan(&index, &[Key::eq_i64(1, id)], Snapshot::Dirty);
+    let mut notes = Vec::new();
+    while scan.next().is_some() {
+        if scan.is_in_progress() {
+            return None;
+        }
+        notes.push(scan.row());
+    }
+    Some(notes)
 }
 
 /// What the notes of an attempt say together.
@@ -80,13 +109,36 @@ impl Summary {
     }
 }
 
+/// A segment's notes, open for many questions.
+pub struct Reader {
+    table: Relation,
+    index: Relation,
+    is_empty: bool,
+    snapshot: Snapshot,
+}
+
+impl Reader {
+    /// Opens them.
+    pub fn open(catalog: &Catalog, segment: u8, snapshot: Snapshot) -> Self {
+        let oids = &catalog.segments[segment as usize];
+        let table = Relation::read(oids.note);
+        Self { is_empty: table.blocks() == 0, index: Relation::read_index(oids.note_id), table, snapshot }
+    }
+
+    /// Reads all notes of an attempt.
+    pub fn summary(&self, id: i64) -> Summary {
+        if self.is_empty { Summary::default() } else { summarize(&self.table, &self.index, id, self.snapshot) }
+    }
+}
+
 /// Reads all notes of an attempt.
 pub fn summary(catalog: &Catalog, segment: u8, id: i64) -> Summary {
-    let oids = &catalog.segments[segment as usize];
-    let table = Relation::read(oids.note);
-    let index = Relation::read_index(oids.note_id);
+    Reader::open(catalog, segment, Snapshot::Now).summary(id)
+}
+
+fn summarize(table: &Relation, index: &Relation, id: i64, snapshot: Snapshot) -> Summary {
     let mut summary = Summary::default();
-    let mut scan = table.scan(&index, &[Key::eq_i64(1, id)], Snapshot::Now);
+    let mut scan = table.scan(index, &[Key::eq_i64(1, id)], snapshot);
     while scan.next().is_some() {
         let row = scan.row();
         match row.char(column::KIND) {

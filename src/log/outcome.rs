@@ -3,7 +3,8 @@
 use pgrx::pg_sys::Datum;
 
 use crate::instance::Catalog;
-use crate::log::table::{Key, NewRows, Probe, Relation, Snapshot};
+use crate::log::table::{Key, NewRows, Probe, Relation, Row, Snapshot, Tid};
+use crate::segment::Home;
 use crate::sys;
 
 /// Columns that are read, counted from 0: id, ended_at, outcome, next_id, result, error.
@@ -31,6 +32,8 @@ pub enum Kind {
     Cancelled,
     /// Replaced by an attempt with another priority, time or payload.
     Superseded,
+    /// No end: the attempt runs on elsewhere.
+    Moved,
 }
 
 impl Kind {
@@ -45,10 +48,12 @@ impl Kind {
             Self::Advanced => b'a',
             Self::Cancelled => b'x',
             Self::Superseded => b's',
+            Self::Moved => b'm',
         }
     }
 
-    fn of(char: u8) -> Self {
+    /// As it was stored.
+    pub fn of(char: u8) -> Self {
         match char {
             b'c' => Self::Completed,
             b'f' => Self::Failed,
@@ -57,6 +62,7 @@ impl Kind {
             b'r' => Self::Released,
             b'a' => Self::Advanced,
             b'x' => Self::Cancelled,
+            b'm' => Self::Moved,
             _ => Self::Superseded,
         }
     }
@@ -71,6 +77,7 @@ impl Kind {
             Self::Advanced => "advanced",
             Self::Cancelled => "cancelled",
             Self::Superseded => "superseded",
+            Self::Moved => "moved",
         }
     }
 }
@@ -94,6 +101,7 @@ impl New {
 }
 
 /// An outcome as it was read.
+#[derive(Clone, Copy)]
 pub struct Outcome {
     pub ended_at: i64,
     pub kind: Kind,
@@ -113,9 +121,45 @@ impl Writer {
         Self { table: Relation::write(oids.outcome), pkey: Relation::write_index(oids.outcome_pkey) }
     }
 
+    /// Opens the outcomes for an attempt found there; `None` when that place is not what it was.
+    pub fn open_home(catalog: &Catalog, home: Home) -> Option<Self> {
+        let writer = Self::open(catalog, home.segment);
+        if home.is_valid(catalog) {
+            return Some(writer);
+        }
+        writer.table.unlock();
+        None
+    }
+
     /// Whether the attempt has ended, or is being ended.
     pub fn probe(&self, id: i64) -> Probe {
-        self.table.probe(&self.pkey, id)
+        self.table.probe(&self.pkey, id, (column::OUTCOME, Kind::Moved.char()))
+    }
+
+    /// Marks a running attempt as moved. `None`: it has ended, or is being ended.
+    pub fn mark_moved(&self, id: i64) -> Option<Tid> {
+        let mut rows = NewRows::new(column::COUNT, 1);
+        rows.add::<{ column::COUNT }>([
+            Some(id.into()),
+            Some(sys::now_us().into()),
+            Some(Datum::from(Kind::Moved.char() as i8)),
+            None,
+            None,
+            None,
+        ]);
+        let tids = self.table.insert(&mut rows);
+        let taken = self.pkey.insert_entries(&self.table, &tids, true, |_| Some([Datum::from(id)]));
+        let tid = *tids.first()?;
+        if taken.is_empty() {
+            return Some(tid);
+        }
+        self.table.take_back(tid);
+        None
+    }
+
+    /// Takes a mark back that this transaction has made.
+    pub fn take_back(&self, mark: Tid) {
+        self.table.take_back(mark);
     }
 
     /// Inserts outcomes of attempts that this transaction holds. Returns the positions of those that have ended
@@ -141,6 +185,28 @@ impl Writer {
     }
 }
 
+/// A row of the outcomes.
+pub fn read(row: &Row) -> Outcome {
+    Outcome {
+        ended_at: row.i64(column::ENDED_AT),
+        kind: Kind::of(row.char(column::OUTCOME)),
+        next_id: row.get(column::NEXT_ID).map(|d| d.value() as i64),
+    }
+}
+
+/// Whether the attempt has moved away from this segment while it ran.
+pub fn has_moved(catalog: &Catalog, segment: u8, id: i64) -> bool {
+    find(catalog, segment, id).is_some_and(|outcome| outcome.kind == Kind::Moved)
+}
+
+/// Whether the attempt has ended, or is being ended, or moved; without opening anything to write.
+pub fn probe(catalog: &Catalog, segment: u8, id: i64) -> Probe {
+    let oids = &catalog.segments[segment as usize];
+    let table = Relation::read(oids.outcome);
+    let pkey = Relation::read_index(oids.outcome_pkey);
+    table.probe(&pkey, id, (column::OUTCOME, Kind::Moved.char()))
+}
+
 /// The committed outcome of an attempt that lies in this segment.
 pub fn find(catalog: &Catalog, segment: u8, id: i64) -> Option<Outcome> {
     let oids = &catalog.segments[segment as usize];
@@ -148,10 +214,5 @@ pub fn find(catalog: &Catalog, segment: u8, id: i64) -> Option<Outcome> {
     let pkey = Relation::read_index(oids.outcome_pkey);
     let mut scan = table.scan(&pkey, &[Key::eq_i64(1, id)], Snapshot::Now);
     scan.next()?;
-    let row = scan.row();
-    Some(Outcome {
-        ended_at: row.i64(column::ENDED_AT),
-        kind: Kind::of(row.char(column::OUTCOME)),
-        next_id: row.get(column::NEXT_ID).map(|d| d.value() as i64),
-    })
+    Some(read(&scan.row()))
 }

@@ -117,6 +117,13 @@ impl Relation {
         Self { rel, is_index: false, release: pg_sys::AccessShareLock as i32 }
     }
 
+    /// Opens a table to read that may be gone.
+    pub fn try_read(oid: pg_sys::Oid) -> Option<Self> {
+        // SAFETY: null when there is no such table.
+        let rel = unsafe { pg_sys::try_relation_open(oid, pg_sys::AccessShareLock as i32) };
+        (!rel.is_null()).then(|| Self { rel, is_index: false, release: pg_sys::AccessShareLock as i32 })
+    }
+
     /// Opens an index to write into.
     pub fn write_index(oid: pg_sys::Oid) -> Self {
         // SAFETY: as above, for an index.
@@ -129,6 +136,11 @@ impl Relation {
         // SAFETY: as above.
         let rel = unsafe { pg_sys::index_open(oid, pg_sys::AccessShareLock as i32) };
         Self { rel, is_index: true, release: pg_sys::AccessShareLock as i32 }
+    }
+
+    /// Closes a table that was opened to write and not written to, and gives its lock back.
+    pub fn unlock(mut self) {
+        self.release = pg_sys::RowExclusiveLock as i32;
     }
 
     fn desc(&self) -> pg_sys::TupleDesc {
@@ -277,9 +289,10 @@ impl Relation {
         }
     }
 
-    /// The row at a place, if one is there that this moment's snapshot sees.
-    pub fn fetch(&self, tid: Tid) -> Option<Row> {
-        if tid.block() >= self.blocks_cached(tid) {
+    /// The row at a place, if one is there that this moment's snapshot sees. `generation` changes when the table
+    /// is truncated.
+    pub fn fetch(&self, tid: Tid, generation: i64) -> Option<Row> {
+        if tid.block() >= self.blocks_cached(tid, generation) {
             return None;
         }
         let (rel, desc) = (self.rel, self.desc());
@@ -309,19 +322,49 @@ impl Relation {
     }
 
     /// The number of blocks, asked only when the place may lie beyond the end: reading there is an error.
-    fn blocks_cached(&self, tid: Tid) -> u32 {
+    fn blocks_cached(&self, tid: Tid, generation: i64) -> u32 {
         thread_local! {
-            static LAST: Cell<(pg_sys::Oid, u32)> = const { Cell::new((pg_sys::Oid::INVALID, 0)) };
+            static LAST: Cell<(pg_sys::Oid, i64, u32)> = const { Cell::new((pg_sys::Oid::INVALID, 0, 0)) };
         }
-        // SAFETY: an open relation has a file number that changes when it is truncated.
+        // SAFETY: an open relation has a file number.
         let file = unsafe { file_of(self.rel) };
-        let (last, blocks) = LAST.get();
-        if last == file && tid.block() < blocks {
+        let (last, last_generation, blocks) = LAST.get();
+        if last == file && last_generation == generation && tid.block() < blocks {
             return blocks;
         }
         let blocks = self.blocks();
-        LAST.set((file, blocks));
+        LAST.set((file, generation, blocks));
         blocks
+    }
+
+    /// How many rows the table may have: counts the line pointers of its pages, each of which stands for a row
+    /// or for one that was rolled back.
+    pub fn line_pointers(&self) -> i64 {
+        let mut count = 0;
+        let strategy = crate::sys::bulk_reading();
+        for block in 0..self.blocks() {
+            // SAFETY: a block within the table; the page is pinned and share-locked while it is looked at.
+            unsafe {
+                let buffer = pg_sys::ReadBufferExtended(
+                    self.rel,
+                    pg_sys::ForkNumber::MAIN_FORKNUM,
+                    block,
+                    pg_sys::ReadBufferMode::RBM_NORMAL,
+                    strategy,
+                );
+                pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as i32);
+                let page = pg_sys::BufferGetPage(buffer);
+                let header = page.cast::<pg_sys::PageHeaderData>();
+                let lower = usize::from((*header).pd_lower);
+                let start = std::mem::offset_of!(pg_sys::PageHeaderData, pd_linp);
+                count += (lower.saturating_sub(start) / size_of::<pg_sys::ItemIdData>()) as i64;
+                pg_sys::UnlockReleaseBuffer(buffer);
+            }
+            if block % 256 == 0 {
+                crate::sys::check_for_interrupts();
+            }
+        }
+        count
     }
 
     /// Reads an index in order.
@@ -329,13 +372,21 @@ impl Relation {
         Scan::begin(self, index, keys, snapshot)
     }
 
-    /// Looks a key up, also among what open transactions have inserted.
-    pub fn probe(&self, index: &Relation, id: i64) -> Probe {
+    /// Looks a key up, also among what open transactions have inserted. `moved`: a `"char"` column, counted
+    /// from 0, and its value in a row which says that the attempt has moved.
+    pub fn probe(&self, index: &Relation, id: i64, moved: (usize, u8)) -> Probe {
         let mut scan = self.scan(index, &[Key::eq_i64(1, id)], Snapshot::Dirty);
-        match scan.next() {
-            Some(_) if scan.is_in_progress() => Probe::InProgress,
-            Some(_) => Probe::Committed,
-            None => Probe::Absent,
+        if scan.next().is_none() {
+            return Probe::Absent;
+        }
+        let is_in_progress = scan.is_in_progress();
+        let (column, value) = moved;
+        let has_moved = scan.columns(column + 1).0[column].value() as u8 == value;
+        match (has_moved, is_in_progress) {
+            (false, false) => Probe::Committed,
+            (false, true) => Probe::InProgress,
+            (true, false) => Probe::Moved,
+            (true, true) => Probe::Moving,
         }
     }
 }
@@ -415,6 +466,10 @@ pub enum Probe {
     Committed,
     /// A row of somebody's open transaction.
     InProgress,
+    /// A committed row which says that the attempt has moved.
+    Moved,
+    /// The same, in a transaction that is open: it will end within milliseconds.
+    Moving,
 }
 
 /// Values for rows to insert.

@@ -346,8 +346,8 @@ impl Frontier<'_> {
         let at = match ring.search(entry.rank) {
             Err(at) => at,
             Ok(at) => {
-                // The same job: the newer attempt is the living one.
-                if id::count(entry.id) > id::count(ring.get(at).id) {
+                // The same job: the newer attempt is the living one. The same attempt: it may have moved.
+                if id::count(entry.id) >= id::count(ring.get(at).id) {
                     ring.remove(at);
                     ring.insert(at, entry);
                 }
@@ -722,9 +722,17 @@ impl Frontier<'_> {
         End::Yours(entry)
     }
 
-    /// The outcome is committed.
-    pub fn ended(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) {
-        self.discard(root, instance, id);
+    /// The outcome is committed. Returns the segment where it is, when that is known.
+    pub fn ended(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) -> Option<u8> {
+        let slot = self.running_slot(instance, id)?;
+        Some(self.forget_running(root, slot).place.segment)
+    }
+
+    /// The row of a taken attempt lies elsewhere now.
+    pub fn relocate(&mut self, instance: u32, id: i64, place: Place) {
+        if let Some(slot) = self.running_slot(instance, id) {
+            self.running[slot as usize].place = place;
+        }
     }
 
     /// The outcome was rolled back: as before, and the deadline counts again.

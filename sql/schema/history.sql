@@ -1,0 +1,76 @@
+-- What the segments are doing, and what is kept of ended attempts.
+
+CREATE TABLE queue.segment_log (
+    entry       bigint      NOT NULL CONSTRAINT segment_log_pkey PRIMARY KEY,
+    segment     integer     NOT NULL CONSTRAINT segment_log_segment_check CHECK (segment BETWEEN 0 AND 9),
+    generation  bigint      NOT NULL,
+    state       "char"      NOT NULL CONSTRAINT segment_log_state_check CHECK (state IN ('f', 'o', 'c', 'm', 'd', 'h')),
+    at          timestamptz NOT NULL,
+    copied_to   bigint
+);
+INSERT INTO queue.segment_log (entry, segment, generation, state, at)
+VALUES (1, 0, 1, 'o', pg_catalog.now()), (2, 8, 2, 'o', pg_catalog.now());
+COMMENT ON TABLE queue.segment_log IS 'What each segment of the logs is doing: its newest row counts.';
+COMMENT ON COLUMN queue.segment_log.entry IS 'Ascends.';
+COMMENT ON COLUMN queue.segment_log.segment IS '0 to 7: young; 8 and 9: the halves of old.';
+COMMENT ON COLUMN queue.segment_log.generation IS 'The number of this filling of the segment, never used twice.';
+COMMENT ON COLUMN queue.segment_log.state IS
+    'f free, o open, c closed, m the living move out, d drained and being copied to history, h history has it.';
+COMMENT ON COLUMN queue.segment_log.at IS 'Since when.';
+COMMENT ON COLUMN queue.segment_log.copied_to IS 'Attempts up to this id are in history.';
+
+CREATE TABLE queue.successor (
+    id          bigint      NOT NULL CONSTRAINT successor_pkey PRIMARY KEY,
+    next_id     bigint      NOT NULL,
+    retried_at  timestamptz NOT NULL
+);
+COMMENT ON TABLE queue.successor IS 'Ended attempts that queue.retry gave a successor.';
+COMMENT ON COLUMN queue.successor.id IS 'The ended attempt.';
+COMMENT ON COLUMN queue.successor.next_id IS 'The attempt that goes on with the job.';
+COMMENT ON COLUMN queue.successor.retried_at IS 'When.';
+
+CREATE TABLE queue.history (
+    id              bigint      NOT NULL,
+    job_id          bigint      NOT NULL,
+    generation      bigint      NOT NULL,
+    enqueued_at     timestamptz NOT NULL,
+    claimed_at      timestamptz,
+    ended_at        timestamptz NOT NULL,
+    lane            integer     NOT NULL,
+    priority        integer     NOT NULL,
+    attempt         integer     NOT NULL,
+    max_attempts    integer,
+    pid             integer,
+    outcome         "char"      NOT NULL,
+    claim_kind      "char",
+    run_at          timestamptz,
+    next_id         bigint,
+    payload         jsonb,
+    headers         jsonb,
+    group_key       text COLLATE "C",
+    unique_key      text COLLATE "C",
+    worker          text,
+    error           text,
+    last_error      text,
+    result          jsonb,
+    progress        jsonb
+);
+COMMENT ON TABLE queue.history IS
+    'Ended attempts that have left the segments, in one child table for each day on which they expire. Look at queue.jobs and queue.attempts.';
+COMMENT ON COLUMN queue.history.generation IS 'The filling of the segment that the attempt lay in; counts once that is copied as a whole.';
+COMMENT ON COLUMN queue.history.claimed_at IS 'When it was claimed.';
+COMMENT ON COLUMN queue.history.ended_at IS 'When it ended.';
+COMMENT ON COLUMN queue.history.lane IS 'Queue or stage, see queue.lane.';
+COMMENT ON COLUMN queue.history.outcome IS
+    'c completed, f failed, d dead, t timed out, r released, a advanced, x cancelled, s superseded.';
+COMMENT ON COLUMN queue.history.claim_kind IS 'w: a worker; b: a worker, bound to its connection; s: the system, to end it unrun.';
+COMMENT ON COLUMN queue.history.next_id IS 'The attempt that goes on with the job.';
+COMMENT ON COLUMN queue.history.payload IS 'Only of the last attempt of a job.';
+
+DO $dump$
+BEGIN
+    PERFORM pg_catalog.pg_extension_config_dump('queue.segment_log'::regclass, 'WHERE entry > 2');
+    PERFORM pg_catalog.pg_extension_config_dump('queue.successor'::regclass, '');
+    PERFORM pg_catalog.pg_extension_config_dump('queue.history'::regclass, '');
+END
+$dump$;

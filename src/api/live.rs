@@ -1,0 +1,192 @@
+//! What the views read of the logs: every attempt with its claim and outcome, by one snapshot, that of the
+//! statement. Here and not in SQL, so that nobody who looks holds a lock on a segment for longer than he reads it
+//! (a plan would lock all of them until its transaction ends, and stop the ring of segments).
+
+use pg_queue_core::id::SEGMENTS;
+use pgrx::pg_sys::Datum;
+
+use crate::call::{Call, Rows, sql_function};
+use crate::error::Result;
+use crate::instance::{self, Catalog};
+use crate::log::attempt::{Attempt, Reader};
+use crate::log::history::{self, Past, column};
+use crate::log::outcome::{self, Kind};
+use crate::log::table::{Key, Relation, Row, Snapshot};
+use crate::log::walk::Tables;
+use crate::log::{claim, note, successor};
+use crate::segment::{Ledger, State};
+use crate::{hold, sys};
+
+sql_function!(pg_queue_live, pg_finfo_pg_queue_live => live);
+sql_function!(pg_queue_life_of, pg_finfo_pg_queue_life_of => life_of);
+
+/// Columns of `queue.live` and, with the payload instead of the place of it, of `queue.life_of`.
+const COLUMNS: usize = 25;
+
+const SNAPSHOT: Snapshot = Snapshot::Statement;
+
+fn ledger(catalog: &Catalog) -> Ledger {
+    Ledger::read(catalog.segment_log, catalog.segment_log_pkey, SNAPSHOT)
+}
+
+/// Whether the segment, and not history, is where the statement has to look.
+fn counts(ledger: &Ledger, segment: u8) -> bool {
+    !matches!(ledger.word(segment).state(), State::Free | State::Copied)
+}
+
+/// `queue.live()`: all attempts in the segments.
+fn live(call: &Call) -> Result<Option<Datum>> {
+    let rows = call.rows()?;
+    let catalog = instance::current()?;
+    let ledger = ledger(&catalog);
+    let successors = successor::Reader::open(&catalog, SNAPSHOT);
+    for segment in (0..SEGMENTS as u8).filter(|&segment| counts(&ledger, segment)) {
+        let tables = Tables::open(&catalog, segment);
+        if tables.is_empty() {
+            continue;
+        }
+        let notes = note::Reader::open(&catalog, segment, SNAPSHOT);
+        for (n, trace) in tables.walk(i64::MIN, SNAPSHOT).enumerate() {
+            let payload_of = trace.attempt.payload_of().map(Datum::from);
+            let life = Life { attempt: &trace.attempt, claim: trace.claim.row(), outcome: trace.outcome.row() };
+            life.add(&rows, &notes, &successors, payload_of)?;
+            if n % 1024 == 0 {
+                sys::check_for_interrupts();
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// `queue.life_of(job_id)`: all attempts of a job, in the segments and in history.
+fn life_of(call: &Call) -> Result<Option<Datum>> {
+    let rows = call.rows()?;
+    let Some(id) = call.i64(0) else { return Ok(None) };
+    let job_id = hold::job_id(id)?;
+    let catalog = instance::current()?;
+    let ledger = ledger(&catalog);
+    let successors = successor::Reader::open(&catalog, SNAPSHOT);
+    let mut reader = Reader::new(&catalog);
+    for segment in (0..SEGMENTS as u8).filter(|&segment| counts(&ledger, segment)) {
+        let found = reader.of_job(segment, job_id, SNAPSHOT);
+        if found.is_empty() {
+            continue;
+        }
+        let oids = &catalog.segments[segment as usize];
+        let side = |table, pkey, id: i64| {
+            let (table, pkey) = (Relation::read(table), Relation::read_index(pkey));
+            let mut scan = table.scan(&pkey, &[Key::eq_i64(1, id)], SNAPSHOT);
+            scan.next().map(|_| scan.row())
+        };
+        let notes = note::Reader::open(&catalog, segment, SNAPSHOT);
+        for attempt in &found {
+            let claim = side(oids.claim, oids.claim_pkey, attempt.id());
+            let outcome = side(oids.outcome, oids.outcome_pkey, attempt.id());
+            let life = Life { attempt, claim: claim.as_ref(), outcome: outcome.as_ref() };
+            reader.payload(attempt, |payload| life.add(&rows, &notes, &successors, payload.map(sys::fetched)))?;
+        }
+    }
+    // What is still being copied was read in its segment.
+    let copying: Vec<i64> = (0..SEGMENTS as u8)
+        .map(|segment| ledger.word(segment))
+        .filter(|word| word.state() == State::Drained)
+        .map(|word| word.generation())
+        .collect();
+    for past in history::of_job(&catalog, job_id, SNAPSHOT, &|generation| !copying.contains(&generation)) {
+        add_past(&rows, &successors, &past)?;
+    }
+    Ok(None)
+}
+
+/// An attempt in a segment.
+struct Life<'a> {
+    attempt: &'a Attempt,
+    claim: Option<&'a Row>,
+    outcome: Option<&'a Row>,
+}
+
+impl Life<'_> {
+    fn add(
+        &self,
+        rows: &Rows,
+        notes: &note::Reader,
+        successors: &successor::Reader,
+        payload: Option<Datum>,
+    ) -> Result<()> {
+        let attempt = self.attempt;
+        let has_moved = self.claim.is_some_and(|row| claim::read(row).kind == claim::Kind::Moved)
+            || self.outcome.is_some_and(|row| outcome::read(row).kind == Kind::Moved);
+        if has_moved || attempt.is_payload_only() {
+            return Ok(());
+        }
+        let notes = notes.summary(attempt.id());
+        let is_newest = match self.outcome {
+            Some(row) => outcome::read(row).next_id.is_none() && !successors.has(attempt.id()),
+            None => true,
+        };
+        let of_claim = |column: usize| self.claim.and_then(|row| row.get(column));
+        let of_outcome = |column: usize| self.outcome.and_then(|row| row.get(column));
+        let wide = |datum: Option<Datum>| datum.map(sys::fetched);
+        let row: [Option<Datum>; COLUMNS] = [
+            Some(attempt.id().into()),
+            Some(attempt.job_id().into()),
+            Some(attempt.enqueued_at().into()),
+            Some(attempt.lane().into()),
+            Some(attempt.priority().into()),
+            Some(attempt.attempt().into()),
+            attempt.max_attempts().map(Datum::from),
+            attempt.run_at().map(Datum::from),
+            payload,
+            wide(attempt.headers()),
+            wide(attempt.group_key()),
+            wide(attempt.unique_key()),
+            wide(attempt.last_error()),
+            wide(notes.progress().or_else(|| attempt.progress())),
+            of_claim(1),
+            of_claim(2),
+            of_claim(3),
+            of_claim(4),
+            wide(of_claim(5)),
+            of_outcome(1),
+            of_outcome(2),
+            of_outcome(3),
+            wide(of_outcome(4)),
+            wide(of_outcome(5)),
+            Some(is_newest.into()),
+        ];
+        rows.add_options(&row)
+    }
+}
+
+fn add_past(rows: &Rows, successors: &successor::Reader, past: &Past) -> Result<()> {
+    let is_newest = past.outcome().next_id.is_none() && !successors.has(past.id());
+    let wide = |column: usize| past.get(column).map(sys::fetched);
+    let row: [Option<Datum>; COLUMNS] = [
+        past.get(column::ID),
+        past.get(column::JOB_ID),
+        past.get(column::ENQUEUED_AT),
+        past.get(column::LANE),
+        past.get(column::PRIORITY),
+        past.get(column::ATTEMPT),
+        past.get(column::MAX_ATTEMPTS),
+        past.get(column::RUN_AT),
+        wide(column::PAYLOAD),
+        wide(column::HEADERS),
+        wide(column::GROUP_KEY),
+        wide(column::UNIQUE_KEY),
+        wide(column::LAST_ERROR),
+        wide(column::PROGRESS),
+        past.get(column::CLAIMED_AT),
+        None,
+        past.get(column::PID),
+        past.get(column::CLAIM_KIND),
+        wide(column::WORKER),
+        past.get(column::ENDED_AT),
+        past.get(column::OUTCOME),
+        past.get(column::NEXT_ID),
+        wide(column::RESULT),
+        wide(column::ERROR),
+        Some(is_newest.into()),
+    ];
+    rows.add_options(&row)
+}

@@ -1,0 +1,293 @@
+//! Keeps the logs small: closes young segments, moves the living out of those that are nearly done with, copies
+//! what has ended to history, and empties them. One bounded step per transaction; what to do next is read from
+//! shared memory, which the log of segments restores after a start.
+//!
+//! Invariant: each step is safe to crash after, and holds no lock that anybody would wait for longer than
+//! milliseconds. See `docs/internals/segments.md`.
+
+use std::rc::Rc;
+
+use crate::duty::Duty;
+use crate::instance::{self, Catalog};
+use crate::log::table::Relation;
+use crate::segment::{self, OLD, State, Word};
+use crate::shmem::Filling;
+use crate::{guc, shmem, sys, transaction};
+use pg_queue_core::id::SEGMENTS;
+use pgrx::pg_sys;
+
+mod copy;
+mod empty;
+mod move_living;
+
+/// The duty.
+pub const DUTY: Duty = Duty { name: "storage", is_due, run };
+
+/// Where somebody is in the way: look again after this many microseconds.
+const PAUSE: i64 = 100_000;
+
+/// A young segment of which at most one in so many lives is emptied without need.
+const FEW: i64 = 20;
+
+/// When the duty has something to do, monotonic time.
+pub fn next_at(instance: &shmem::Instance) -> i64 {
+    instance.storage_at
+}
+
+/// Asks for a look at the segments, not later than this monotonic time. Under the frontier's lock.
+pub fn ask(instance: &mut shmem::Instance, at: i64) -> bool {
+    let is_earlier = at < instance.storage_at;
+    instance.storage_at = instance.storage_at.min(at);
+    is_earlier
+}
+
+fn is_due(number: u32) -> bool {
+    let now = sys::monotonic_us();
+    shmem::with_instance(number, |_, instance| instance.storage_at <= now).unwrap_or(false)
+}
+
+/// What a step came to.
+enum Step {
+    /// Something was done; there may be more.
+    Did(i64),
+    /// Somebody is in the way: again after so many microseconds.
+    Later(i64),
+}
+
+/// The segments, as they were when the step began.
+struct Picture {
+    words: [Word; SEGMENTS],
+    fillings: [Filling; SEGMENTS],
+    young: u8,
+    old: u8,
+}
+
+impl Picture {
+    fn state(&self, segment: u8) -> State {
+        self.words[segment as usize].state()
+    }
+
+    fn filling(&self, segment: u8) -> &Filling {
+        &self.fillings[segment as usize]
+    }
+
+    fn living(&self, segment: u8) -> i64 {
+        let filling = self.filling(segment);
+        (filling.attempts - filling.ended).max(0)
+    }
+
+    fn with(&self, state: State) -> impl Iterator<Item = u8> {
+        (0..SEGMENTS as u8).filter(move |&n| self.state(n) == state)
+    }
+}
+
+fn run(number: u32) -> i64 {
+    transaction::register();
+    let catalog = match instance::current() {
+        Ok(catalog) if catalog.number == number => catalog,
+        _ => return 0,
+    };
+    // Two steps in one transaction would rely on what is not committed.
+    if sys::in_transaction_block() || sys::has_xid() {
+        return 0;
+    }
+    let watch = Watch::begin(number);
+    // The mutex of all who do this duty, which nobody else wants but autovacuum.
+    if !sys::try_lock(catalog.segment_log, pg_sys::ShareUpdateExclusiveLock) {
+        watch.end(PAUSE);
+        return 0;
+    }
+    if count_one(&catalog) {
+        watch.end(0);
+        return 1;
+    }
+    let Some(picture) = look(&catalog) else { return 0 };
+    match step(&catalog, &picture) {
+        // The commit of the step changes the picture.
+        Ok(Step::Did(count)) => {
+            watch.end(0);
+            count
+        }
+        Ok(Step::Later(pause)) => {
+            watch.end(pause);
+            0
+        }
+        Err(error) => error.report(),
+    }
+}
+
+/// From here on whoever asks for a look is heard. Should an error end this run, there is another soon.
+struct Watch(u32);
+
+impl Watch {
+    fn begin(number: u32) -> Self {
+        shmem::with_instance(number, |_, instance| instance.storage_at = i64::MAX);
+        Self(number)
+    }
+
+    fn end(self, pause: i64) {
+        again(self.0, pause);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        again(self.0, PAUSE);
+    }
+}
+
+fn again(number: u32, pause: i64) {
+    if pause < i64::MAX {
+        let at = sys::monotonic_us().saturating_add(pause);
+        shmem::with_instance(number, |_, instance| ask(instance, at));
+    }
+}
+
+/// The picture of the segments.
+fn look(catalog: &Catalog) -> Option<Picture> {
+    shmem::with_instance(catalog.number, |_, instance| Picture {
+        words: std::array::from_fn(|n| Word::of(instance.words[n])),
+        fillings: instance.segments,
+        young: instance.open as u8,
+        old: (instance.open >> 8) as u8,
+    })
+}
+
+/// After a start nobody knows how many rows the segments have: counts those of one. False: all is known.
+fn count_one(catalog: &Catalog) -> bool {
+    let unknown = shmem::with_instance(catalog.number, |_, instance| {
+        (0..SEGMENTS as u8).find(|&n| {
+            let filling = &instance.segments[n as usize];
+            !filling.is_counted && Word::of(instance.words[n as usize]).state().is_inhabited()
+        })
+    });
+    let Some(segment) = unknown.flatten() else { return false };
+    let oids = &catalog.segments[segment as usize];
+    let attempts = Relation::read(oids.attempt).line_pointers();
+    let ended = Relation::read(oids.outcome).line_pointers();
+    shmem::with_instance(catalog.number, |_, instance| {
+        let filling = &mut instance.segments[segment as usize];
+        (filling.attempts, filling.ended, filling.is_counted) = (attempts, ended, true);
+    });
+    true
+}
+
+/// The most urgent thing to do.
+fn step(catalog: &Rc<Catalog>, picture: &Picture) -> crate::error::Result<Step> {
+    let now = sys::now_us();
+    let mut later = i64::MAX;
+    if let Some(step) = rotate(catalog, picture, now, &mut later) {
+        return Ok(step);
+    }
+    if !guc::RECLAIM.get() {
+        return Ok(Step::Later(later));
+    }
+    let mut consider = |step: Step| match step {
+        Step::Did(count) => Some(Step::Did(count)),
+        Step::Later(pause) => {
+            later = later.min(pause);
+            None
+        }
+    };
+    for segment in picture.with(State::Copied) {
+        if let Some(done) = consider(empty::step(catalog, segment, picture, now)?) {
+            return Ok(done);
+        }
+    }
+    for segment in picture.with(State::Drained) {
+        if let Some(done) = consider(copy::step(catalog, segment, picture)?) {
+            return Ok(done);
+        }
+    }
+    for segment in picture.with(State::Moving) {
+        if let Some(done) = consider(move_living::step(catalog, segment, picture)?) {
+            return Ok(done);
+        }
+    }
+    if let Some(done) = choose(catalog, picture, now, &mut later) {
+        return Ok(done);
+    }
+    Ok(Step::Later(later))
+}
+
+/// Closes the open young segment when it is large or old enough, and the open half of old when half of it has
+/// ended.
+fn rotate(catalog: &Catalog, picture: &Picture, now: i64, later: &mut i64) -> Option<Step> {
+    let young = picture.filling(picture.young);
+    let age_limit = i64::from(guc::SEGMENT_AGE.get()) * 1_000_000;
+    if young.attempts > 0 {
+        let is_full = young.attempts >= i64::from(guc::SEGMENT_ROWS.get());
+        let left = young.opened_at.saturating_add(age_limit) - now;
+        if !is_full && left > 0 {
+            *later = (*later).min(left);
+        } else if let Some(next) = (0..OLD).find(|&n| picture.state(n) == State::Free) {
+            open_next(catalog, picture, picture.young, next);
+            return Some(Step::Did(1));
+        }
+    }
+    let (old, other) = (picture.old, if picture.old == OLD { OLD + 1 } else { OLD });
+    let filling = picture.filling(old);
+    if picture.state(other) == State::Free && filling.ended > 0 {
+        let is_worth_it = filling.ended >= i64::from(guc::SEGMENT_ROWS.get()) / 4 && filling.ended * 2 >= filling.attempts;
+        // Few or many, nobody shall wait for history longer than a few turns of the ring by age.
+        let left = filling.opened_at.saturating_add(age_limit * i64::from(OLD)) - now;
+        if is_worth_it || left <= 0 {
+            open_next(catalog, picture, old, other);
+            return Some(Step::Did(1));
+        }
+        *later = (*later).min(left);
+    }
+    None
+}
+
+fn open_next(catalog: &Catalog, picture: &Picture, closing: u8, opening: u8) {
+    let last = picture.words.iter().map(|word| word.generation()).max().unwrap_or(0);
+    let now = sys::now_us();
+    let generation = shmem::with_instance(catalog.number, |_, instance| {
+        if opening < OLD {
+            // Two turns of the ring at the present speed.
+            let age_limit = i64::from(guc::SEGMENT_AGE.get()) * 1_000_000;
+            let fill = now - picture.filling(closing).opened_at;
+            instance.far = (fill * 2 * i64::from(OLD)).clamp(60_000_000, age_limit.max(60_000_000) * i64::from(OLD));
+        }
+        instance.last_generation = instance.last_generation.max(last) + 1;
+        instance.last_generation
+    });
+    let Some(generation) = generation else { return };
+    segment::record(catalog, closing, picture.words[closing as usize].generation(), State::Closed, None);
+    segment::record(catalog, opening, generation, State::Open, None);
+}
+
+/// Begins to reclaim a closed segment: one that is nearly done with, a half of old, or, when none is free, the
+/// one with the fewest living.
+fn choose(catalog: &Catalog, picture: &Picture, now: i64, later: &mut i64) -> Option<Step> {
+    // One at a time: what is freed there may spare the next.
+    if picture.with(State::Moving).next().is_some() {
+        return None;
+    }
+    let closed = |n: &u8| picture.state(*n) == State::Closed;
+    let few = |n: &u8| picture.living(*n) * FEW <= picture.filling(*n).attempts;
+    let nearly_done = (0..OLD).filter(closed).filter(few).min_by_key(|&n| picture.living(n));
+    let old = || [OLD, OLD + 1].into_iter().find(closed);
+    let is_short = || (0..OLD).all(|n| !matches!(picture.state(n), State::Free | State::Drained | State::Copied));
+    let fewest = || {
+        let n = (0..OLD).filter(closed).min_by_key(|&n| picture.living(n))?;
+        let open = picture.filling(picture.young);
+        let rows = i64::from(guc::SEGMENT_ROWS.get());
+        let age_limit = i64::from(guc::SEGMENT_AGE.get()) * 1_000_000;
+        // Where most live there is little to be won by moving them, until the open one has grown too large.
+        let is_half_empty = picture.living(n) * 2 <= picture.filling(n).attempts;
+        let is_late = open.attempts >= rows * 2 || now - open.opened_at >= age_limit * 2;
+        (is_half_empty || is_late).then_some(n)
+    };
+    let chosen = nearly_done.or_else(old).or_else(|| if is_short() { fewest() } else { None })?;
+    // Who holds a lock may still insert into it.
+    let attempts = catalog.segments[chosen as usize].attempt;
+    if sys::lock_holders(attempts, pg_sys::ShareLock) > 0 {
+        *later = (*later).min(PAUSE);
+        return None;
+    }
+    segment::record(catalog, chosen, picture.words[chosen as usize].generation(), State::Moving, None);
+    Some(Step::Did(1))
+}

@@ -1,0 +1,243 @@
+//! Moves the living out of a closed segment into the open half of old, with their ids, claims and notes.
+//!
+//! A waiting attempt leaves a claim of kind `m` behind, a running one an outcome of kind `m`: so the key that
+//! decides between two workers, or two ends, decides between them and the move as well, and nobody who acts on
+//! an attempt needs to be kept out. Whoever meets the mark goes after it. What an open transaction is claiming
+//! or ending is left for later; when nothing is left the segment is drained.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use pg_queue_core::frontier::Place;
+
+use super::{PAUSE, Picture, Step};
+use crate::error::Result;
+use crate::instance::Catalog;
+use crate::log::attempt::{self, Attempt, New, Reader};
+use crate::log::table::{Row, Snapshot, Tid};
+use crate::log::walk::{Seen, Tables, Trace};
+use crate::log::{claim, note, outcome};
+use crate::segment::{self, State, Target};
+use crate::transaction::{self, Step as AtCommit};
+use crate::{queue, sys};
+
+/// Attempts looked at in one transaction.
+const LOOK: usize = 5_000;
+/// Attempts moved in one transaction, so that who waits for one of them waits for milliseconds.
+const MOVE: usize = 500;
+/// Bytes of payloads moved in one transaction.
+const BYTES: usize = 1 << 20;
+/// The longest pause while open transactions are in the way.
+const LONGEST: i64 = 2_000_000;
+
+/// How far this process has come with a segment. Another one begins anew, which does no harm.
+#[derive(Clone, Copy)]
+struct Progress {
+    generation: i64,
+    /// Looked at up to this id.
+    looked_to: i64,
+    /// The first that was left for later.
+    left_from: Option<i64>,
+    pause: i64,
+}
+
+thread_local! {
+    static PROGRESS: RefCell<Option<Progress>> = const { RefCell::new(None) };
+}
+
+/// One batch.
+pub fn step(catalog: &Rc<Catalog>, segment: u8, picture: &Picture) -> Result<Step> {
+    let generation = picture.words[segment as usize].generation();
+    let start = Progress { generation, looked_to: 0, left_from: None, pause: PAUSE / 2 };
+    let known = PROGRESS.take().filter(|known| known.generation == generation);
+    let mut progress = known.unwrap_or(start);
+    let mut batch = Batch { catalog, segment, target: picture.old, bytes: 0, waiting: vec![], running: vec![], payloads: vec![] };
+    let tables = Tables::open(catalog, segment);
+    let mut looked = 0;
+    let mut is_end = true;
+    for trace in tables.walk(progress.looked_to, Snapshot::Dirty) {
+        progress.looked_to = trace.attempt.id();
+        looked += 1;
+        let id = trace.attempt.id();
+        if !batch.take(trace)? {
+            progress.left_from.get_or_insert(id);
+        }
+        if looked >= LOOK || batch.len() >= MOVE || batch.bytes >= BYTES {
+            is_end = false;
+            break;
+        }
+        if looked % 256 == 0 {
+            sys::check_for_interrupts();
+        }
+    }
+    if let Some(id) = batch.go()? {
+        progress.left_from = Some(progress.left_from.map_or(id, |known| known.min(id)));
+    }
+    if !is_end {
+        PROGRESS.set(Some(progress));
+        return Ok(Step::Did(looked as i64));
+    }
+    match progress.left_from {
+        None => {
+            segment::record(catalog, segment, generation, State::Drained, None);
+            Ok(Step::Did(1))
+        }
+        Some(left) => {
+            let pause = (progress.pause * 2).min(LONGEST);
+            PROGRESS.set(Some(Progress { looked_to: left - 1, left_from: None, pause, ..progress }));
+            Ok(Step::Later(pause))
+        }
+    }
+}
+
+struct Batch<'a> {
+    catalog: &'a Rc<Catalog>,
+    segment: u8,
+    target: u8,
+    bytes: usize,
+    waiting: Vec<Attempt>,
+    running: Vec<(Attempt, Row)>,
+    /// Ended attempts whose payload others refer to.
+    payloads: Vec<Attempt>,
+}
+
+impl Batch<'_> {
+    fn len(&self) -> usize {
+        self.waiting.len() + self.running.len() + self.payloads.len()
+    }
+
+    /// Looks at an attempt. False: an open transaction is about to decide what becomes of it.
+    fn take(&mut self, trace: Trace) -> Result<bool> {
+        let Trace { attempt, claim, outcome } = trace;
+        if attempt.is_payload_only() {
+            if is_referred_to(self.catalog, &attempt) {
+                self.bytes += attempt.payload_size();
+                self.payloads.push(attempt);
+            }
+            return Ok(true);
+        }
+        match (claim, outcome) {
+            (Seen::InProgress, _) | (_, Seen::InProgress) => return Ok(false),
+            (_, Seen::There(_)) => {
+                if attempt.has_large_payload() && is_referred_to(self.catalog, &attempt) {
+                    self.bytes += attempt.payload_size();
+                    self.payloads.push(attempt);
+                }
+            }
+            (Seen::There(claim), Seen::Absent) => match claim::read(&claim).kind {
+                // Moved before; or, by the system, with an outcome that was rolled back, which cannot be.
+                claim::Kind::Moved | claim::Kind::System => {}
+                claim::Kind::Worker | claim::Kind::Bound => {
+                    if is_wanted(self.catalog, &attempt)? {
+                        self.bytes += attempt.payload_size();
+                        self.running.push((attempt, claim));
+                    }
+                }
+            },
+            (Seen::Absent, Seen::Absent) => {
+                if is_wanted(self.catalog, &attempt)? {
+                    self.bytes += attempt.payload_size();
+                    self.waiting.push(attempt);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Moves what was taken. Returns the first id that must be left for later.
+    fn go(self) -> Result<Option<i64>> {
+        let mut left: Option<i64> = None;
+        let mut leave = |id: i64| left = Some(left.map_or(id, |known| known.min(id)));
+        if self.len() == 0 {
+            return Ok(None);
+        }
+        let target = Target::of(self.catalog, self.target);
+        let mut reader = Reader::new(self.catalog);
+
+        let claims: Vec<(i64, i64)> = self.waiting.iter().map(|attempt| (attempt.id(), 0)).collect();
+        let taken = if claims.is_empty() {
+            Vec::new()
+        } else {
+            claim::Writer::open(self.catalog, self.segment).insert(&claims, claim::Kind::Moved, None)
+        };
+        let mut moved = Vec::with_capacity(self.waiting.len());
+        for (n, attempt) in self.waiting.iter().enumerate() {
+            if taken.contains(&n) {
+                leave(attempt.id());
+            } else {
+                moved.push(with_payload(&mut reader, attempt));
+            }
+        }
+        attempt::append(self.catalog, &target, &moved);
+        let count = moved.len();
+
+        let mut running = Vec::new();
+        let mut places: Vec<(i64, Place)> = Vec::new();
+        if !self.running.is_empty() {
+            let outcomes = outcome::Writer::open(self.catalog, self.segment);
+            let mut claims = Vec::new();
+            let mut notes = Vec::new();
+            for (attempt, claim) in &self.running {
+                let id = attempt.id();
+                let Some(mark) = outcomes.mark_moved(id) else {
+                    leave(id);
+                    continue;
+                };
+                // After the mark: who writes a note looks for the mark after that. See hold::write_note.
+                let Some(found) = note::all_settled(self.catalog, self.segment, id) else {
+                    outcomes.take_back(mark);
+                    leave(id);
+                    continue;
+                };
+                running.push(with_payload(&mut reader, attempt));
+                claims.push(claim);
+                notes.extend(found);
+            }
+            if !running.is_empty() {
+                let tids: Vec<Tid> = attempt::insert_quietly(self.catalog, &target, &running);
+                claim::Writer::open(self.catalog, self.target).copy(&claims);
+                note::copy(self.catalog, self.target, &notes);
+                places.extend(running.iter().zip(tids).map(|(new, tid)| (new.id, tid.place(self.target))));
+            }
+        }
+        let kept: Vec<New> = self.payloads.iter().filter(|a| !self.is_kept(&mut reader, a)).map(Attempt::payload_only).collect();
+        attempt::insert_quietly(self.catalog, &target, &kept);
+
+        let (number, segment) = (self.catalog.number, self.segment);
+        transaction::remember_all(number, places.iter().map(|&(id, place)| AtCommit::Relocated { id, place }));
+        let quiet = places.len() as i64;
+        transaction::remember(number, AtCommit::Counted { segment: self.target, attempts: quiet, ended: 0 });
+        transaction::remember(number, AtCommit::Counted { segment, attempts: 0, ended: count as i64 + quiet });
+        Ok(left)
+    }
+
+    /// Whether an earlier pass, which was cut off, has kept this payload already.
+    fn is_kept(&self, reader: &mut Reader<'_>, attempt: &Attempt) -> bool {
+        reader.has_row(self.target, attempt.id())
+    }
+}
+
+/// The row as it is, with its payload should that lie in another row: this one may outlive it.
+fn with_payload(reader: &mut Reader<'_>, attempt: &Attempt) -> New {
+    let own = attempt.copy();
+    if own.payload_of.is_none() {
+        return own;
+    }
+    let payload = reader.payload(attempt, |payload| payload.map(crate::jsonb::copy));
+    New { payload_of: None, payload, ..own }
+}
+
+/// Whether a living attempt refers to the payload of an ended one. When in doubt it does.
+fn is_referred_to(catalog: &Catalog, ended: &Attempt) -> bool {
+    let (newest, is_growing) = Reader::new(catalog).newest(ended.job_id());
+    is_growing
+        || newest.is_some_and(|newest| {
+            newest.payload_of() == Some(ended.id())
+                && outcome::probe(catalog, newest.home.segment, newest.id()) != crate::log::table::Probe::Committed
+        })
+}
+
+/// Whether an attempt is anybody's: a dropped queue's is not.
+fn is_wanted(catalog: &Catalog, attempt: &Attempt) -> Result<bool> {
+    Ok(queue::by_lane(catalog, attempt.lane())?.is_some())
+}

@@ -1,0 +1,341 @@
+//! `queue.history`: ended attempts, for as long as their queue says. Filled when a segment is reclaimed.
+//!
+//! One table for each day on which rows expire, all of them children of `queue.history`: so that what has
+//! expired is dropped as a whole, and a queue that keeps its jobs long does not keep those of others. A child's
+//! name begins with that day; the rest is random, so that a restored child never meets one of the same name.
+//!
+//! A row counts once its generation's segment is marked as copied (`queue.history` may have rows of one that is
+//! still being copied: those are read in the segment).
+
+use pg_queue_core::id;
+use pgrx::pg_sys;
+use pgrx::pg_sys::{Datum, Oid};
+
+use crate::error::Result;
+use crate::instance::Catalog;
+use crate::log::attempt::{Attempt, New};
+use crate::log::outcome;
+use crate::log::table::{Key, NewRows, Relation, Row, Snapshot};
+use crate::segment::{self, Home, State};
+use crate::spi::{self, Parameter};
+use crate::sys;
+
+/// Columns, counted from 0; `sql/schema/history.sql` says what they mean.
+pub mod column {
+    pub const ID: usize = 0;
+    pub const JOB_ID: usize = 1;
+    pub const GENERATION: usize = 2;
+    pub const ENQUEUED_AT: usize = 3;
+    pub const CLAIMED_AT: usize = 4;
+    pub const ENDED_AT: usize = 5;
+    pub const LANE: usize = 6;
+    pub const PRIORITY: usize = 7;
+    pub const ATTEMPT: usize = 8;
+    pub const MAX_ATTEMPTS: usize = 9;
+    pub const PID: usize = 10;
+    pub const OUTCOME: usize = 11;
+    pub const CLAIM_KIND: usize = 12;
+    pub const RUN_AT: usize = 13;
+    pub const NEXT_ID: usize = 14;
+    pub const PAYLOAD: usize = 15;
+    pub const HEADERS: usize = 16;
+    pub const GROUP_KEY: usize = 17;
+    pub const UNIQUE_KEY: usize = 18;
+    pub const WORKER: usize = 19;
+    pub const ERROR: usize = 20;
+    pub const LAST_ERROR: usize = 21;
+    pub const RESULT: usize = 22;
+    pub const PROGRESS: usize = 23;
+    pub const COUNT: usize = 24;
+}
+
+/// Microseconds of a day.
+const DAY: i64 = 86_400_000_000;
+/// The day, counted from 2000-01-01, on which nothing ever expires.
+pub const NEVER: i64 = i64::MAX;
+
+/// The day after whose end something may be forgotten that ended at `ended_at` and is kept for `retention`
+/// microseconds; a negative one: for ever.
+pub fn expiry_day(ended_at: i64, retention: i64) -> i64 {
+    if retention < 0 { NEVER } else { ended_at.saturating_add(retention).div_euclid(DAY) }
+}
+
+/// A table of rows that expire on one day.
+#[derive(Clone, Copy)]
+pub struct Child {
+    pub day: i64,
+    pub table: Oid,
+}
+
+/// All of them.
+pub fn children(catalog: &Catalog) -> Vec<Child> {
+    let day = |name: &str| {
+        let date = name.strip_prefix("history_")?.split('_').next()?;
+        if date == "forever" { Some(NEVER) } else { parse_day(date) }
+    };
+    sys::children(catalog.history)
+        .into_iter()
+        .filter_map(|table| Some(Child { day: day(&sys::table_name(table)?)?, table }))
+        .collect()
+}
+
+/// The day of a date such as 20261231.
+fn parse_day(date: &str) -> Option<i64> {
+    let part = |range: std::ops::Range<usize>| date.get(range)?.parse::<i32>().ok();
+    let (year, month, day) = (part(0..4)?, part(4..6)?, part(6..8)?);
+    // SAFETY: arithmetic on dates.
+    Some(i64::from(unsafe { pg_sys::date2j(year, month, day) } - pg_sys::POSTGRES_EPOCH_JDATE as i32))
+}
+
+fn format_day(day: i64) -> String {
+    let (mut year, mut month, mut date) = (0, 0, 0);
+    let julian = i32::try_from(day).unwrap_or(0) + pg_sys::POSTGRES_EPOCH_JDATE as i32;
+    // SAFETY: arithmetic on dates.
+    unsafe { pg_sys::j2date(julian, &raw mut year, &raw mut month, &raw mut date) };
+    format!("{year:04}{month:02}{date:02}")
+}
+
+/// Makes the table for a day.
+pub fn create_child(catalog: &Catalog, day: i64) -> Result<()> {
+    let date = if day == NEVER { "forever".into() } else { format_day(day) };
+    let name = format!("history_{date}_{:08x}", fastrand::u32(..));
+    for statement in [
+        // Nothing is updated: what autovacuum finds to do is to freeze what is kept for long.
+        format!("CREATE TABLE queue.{name} () INHERITS (queue.history) WITH (fillfactor = 100)"),
+        format!("CREATE INDEX {name}_job_idx ON queue.{name} (job_id) WITH (deduplicate_items = off)"),
+        format!(
+            "CREATE INDEX {name}_later_idx ON queue.{name} (id)
+             WHERE ((id OPERATOR(pg_catalog.>>) 4) OPERATOR(pg_catalog.&) 4398046511103::pg_catalog.int8)
+                   OPERATOR(pg_catalog.<>)
+                   ((job_id OPERATOR(pg_catalog.>>) 4) OPERATOR(pg_catalog.&) 4398046511103::pg_catalog.int8)"
+        ),
+        format!("COMMENT ON TABLE queue.{name} IS 'Ended attempts that expire on one day.'"),
+    ] {
+        spi::run(&statement, &[])?;
+    }
+    let owner = spi::text(
+        "SELECT pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(relowner)) FROM pg_catalog.pg_class
+         WHERE oid OPERATOR(pg_catalog.=) $1",
+        &[oid_parameter(catalog.history)],
+    )?;
+    if let Some(owner) = owner {
+        spi::run(&format!("ALTER TABLE queue.{name} OWNER TO {owner}"), &[])?;
+    }
+    adopt_children(catalog)
+}
+
+/// Has DROP EXTENSION take the children with it, which are no members, so that pg_dump takes them for what they
+/// are: tables with data.
+pub fn adopt_children(catalog: &Catalog) -> Result<()> {
+    let orphans = spi::i64_column(
+        "SELECT i.inhrelid::pg_catalog.int8 FROM pg_catalog.pg_inherits AS i
+         WHERE i.inhparent OPERATOR(pg_catalog.=) $1 AND NOT EXISTS (
+             SELECT FROM pg_catalog.pg_depend AS d WHERE d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass
+             AND d.objid OPERATOR(pg_catalog.=) i.inhrelid AND d.deptype OPERATOR(pg_catalog.=) 'x')",
+        &[oid_parameter(catalog.history)],
+    )?;
+    for table in orphans {
+        sys::depend_on_our_extension(Oid::from(table as u32));
+    }
+    Ok(())
+}
+
+fn oid_parameter(oid: Oid) -> Parameter {
+    Parameter::raw(Some(oid.into()), pg_sys::OIDOID)
+}
+
+/// A row to be inserted.
+pub type Values = [Option<Datum>; column::COUNT];
+
+/// Inserts rows into a child.
+pub fn insert(child: Child, values: &[Values]) {
+    let table = Relation::write(child.table);
+    let mut rows = NewRows::new(column::COUNT, values.len());
+    values.iter().for_each(|row| rows.add(*row));
+    let tids = table.insert(&mut rows);
+    let number = |n: usize, column: usize| values[n][column].map_or(0, |d| d.value() as i64);
+    if let Some(index) = index_by_job(child) {
+        index.insert_entries(&table, &tids, false, |n| Some([Datum::from(number(n, column::JOB_ID))]));
+    }
+    if let Some(index) = index_of_later(child) {
+        index.insert_entries(&table, &tids, false, |n| {
+            let (id, job_id) = (number(n, column::ID), number(n, column::JOB_ID));
+            (id::count(id) != id::count(job_id)).then(|| [Datum::from(id)])
+        });
+    }
+}
+
+fn index_by_job(child: Child) -> Option<Relation> {
+    sys::index_on(child.table, column::JOB_ID as i16 + 1, false).map(Relation::write_index)
+}
+
+fn index_of_later(child: Child) -> Option<Relation> {
+    sys::index_on(child.table, column::ID as i16 + 1, true).map(Relation::write_index)
+}
+
+/// Whether rows of this generation count: not while its segment is still being copied.
+pub struct Counting([i64; id::SEGMENTS]);
+
+impl Counting {
+    /// As of now.
+    pub fn now(catalog: &Catalog) -> Self {
+        Self(std::array::from_fn(|n| {
+            let word = segment::word(catalog, n as u8);
+            if word.state() == State::Drained { word.generation() } else { 0 }
+        }))
+    }
+
+    fn has(&self, generation: i64) -> bool {
+        !self.0.contains(&generation)
+    }
+}
+
+/// An attempt in history; its datums are good as long as it is.
+pub struct Past {
+    row: Row,
+    // Its lock keeps the toast table from being dropped.
+    _table: Relation,
+}
+
+impl Past {
+    /// How it ended.
+    pub fn outcome(&self) -> outcome::Outcome {
+        outcome::Outcome {
+            ended_at: self.row.i64(column::ENDED_AT),
+            kind: outcome::Kind::of(self.row.char(column::OUTCOME)),
+            next_id: self.number(column::NEXT_ID),
+        }
+    }
+
+    fn number(&self, column: usize) -> Option<i64> {
+        self.row.get(column).map(|d| d.value() as i64)
+    }
+
+    /// Any column.
+    pub fn get(&self, column: usize) -> Option<Datum> {
+        self.row.get(column)
+    }
+
+    /// The attempt.
+    pub fn id(&self) -> i64 {
+        self.row.i64(column::ID)
+    }
+
+    /// The attempt as it was, for a successor.
+    pub fn template(&self) -> New {
+        let row = &self.row;
+        New {
+            id: self.id(),
+            job_id: row.i64(column::JOB_ID),
+            enqueued_at: row.i64(column::ENQUEUED_AT),
+            lane: row.i32(column::LANE),
+            priority: row.i32(column::PRIORITY),
+            attempt: row.i32(column::ATTEMPT),
+            max_attempts: row.get(column::MAX_ATTEMPTS).map(|d| d.value() as i32),
+            run_at: None,
+            payload_of: None,
+            payload: row.get(column::PAYLOAD),
+            lease: None,
+            headers: row.get(column::HEADERS),
+            group_key: row.get(column::GROUP_KEY),
+            unique_key: row.get(column::UNIQUE_KEY),
+            version: None,
+            last_error: row.get(column::LAST_ERROR),
+            progress: row.get(column::PROGRESS),
+        }
+    }
+}
+
+/// Opens a child that may be dropped this moment.
+fn open(child: Child) -> Option<Relation> {
+    Relation::try_read(child.table)
+}
+
+/// All attempts of a job that history has, as a snapshot sees them.
+pub fn of_job(catalog: &Catalog, job_id: i64, snapshot: Snapshot, counts: &dyn Fn(i64) -> bool) -> Vec<Past> {
+    let mut found = Vec::new();
+    for child in children(catalog) {
+        let Some(table) = open(child) else { continue };
+        let Some(index) = sys::index_on(child.table, column::JOB_ID as i16 + 1, false) else { continue };
+        let index = Relation::read_index(index);
+        let mut scan = table.scan(&index, &[Key::eq_i64(1, job_id)], snapshot);
+        while scan.next().is_some() {
+            let row = scan.row();
+            if counts(row.i64(column::GENERATION))
+                && let Some(table) = open(child)
+            {
+                found.push(Past { row, _table: table });
+            }
+        }
+    }
+    found
+}
+
+/// The newest attempt of a job that is in history only.
+pub fn newest(catalog: &Catalog, job_id: i64) -> Option<Past> {
+    let counting = Counting::now(catalog);
+    let all = of_job(catalog, job_id, Snapshot::Now, &|generation| counting.has(generation));
+    all.into_iter().max_by_key(|past| id::count(past.id()))
+}
+
+/// How an attempt in history ended.
+pub fn outcome_of(catalog: &Catalog, attempt: i64) -> Option<outcome::Outcome> {
+    let of_first = || {
+        let id::Kind::Attempt(_) = id::kind(attempt) else { return None };
+        let counting = Counting::now(catalog);
+        let all = of_job(catalog, attempt | id::JOB_NIBBLE, Snapshot::Now, &|generation| counting.has(generation));
+        all.into_iter().find(|past| past.id() == attempt)
+    };
+    if let Some(past) = of_first() {
+        return Some(past.outcome());
+    }
+    for child in children(catalog) {
+        let Some(table) = open(child) else { continue };
+        let Some(index) = sys::index_on(child.table, column::ID as i16 + 1, true) else { continue };
+        let index = Relation::read_index(index);
+        let mut scan = table.scan(&index, &[Key::eq_i64(1, attempt)], Snapshot::Now);
+        if scan.next().is_some() {
+            let row = scan.row();
+            return open(child).map(|table| Past { row, _table: table }.outcome());
+        }
+    }
+    None
+}
+
+/// What of an ended attempt goes to history; `payload` when it is the job's last.
+pub fn values(
+    attempt: &Attempt,
+    home: Home,
+    claim: Option<&Row>,
+    outcome: &Row,
+    payload: Option<Datum>,
+    progress: Option<Datum>,
+) -> Values {
+    let of_claim = |column: usize| claim.and_then(|row| row.get(column));
+    [
+        Some(attempt.id().into()),
+        Some(attempt.job_id().into()),
+        Some(home.generation.into()),
+        Some(attempt.enqueued_at().into()),
+        of_claim(1),
+        outcome.get(1),
+        Some(attempt.lane().into()),
+        Some(attempt.priority().into()),
+        Some(attempt.attempt().into()),
+        attempt.max_attempts().map(Datum::from),
+        of_claim(3),
+        outcome.get(2),
+        of_claim(4),
+        attempt.run_at().map(Datum::from),
+        outcome.get(3),
+        payload,
+        attempt.headers(),
+        attempt.group_key(),
+        attempt.unique_key(),
+        of_claim(5),
+        outcome.get(5),
+        attempt.last_error(),
+        outcome.get(4),
+        progress,
+    ]
+}

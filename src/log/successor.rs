@@ -1,0 +1,46 @@
+//! Which ended attempts were given a successor by hand (`queue.retry`). A table of its own and not part of the
+//! segments: an ended attempt may be in history by then. Its key sees to it that two callers make one.
+
+use pgrx::pg_sys::Datum;
+
+use crate::instance::Catalog;
+use crate::log::table::{Key, NewRows, Relation, Snapshot};
+use crate::sys;
+
+/// Columns: id, next_id, retried_at.
+const COLUMNS: usize = 3;
+
+/// Notes a successor. False: there is one already, or one is being made; nothing is inserted.
+pub fn insert(catalog: &Catalog, id: i64, next_id: i64) -> bool {
+    let table = Relation::write(catalog.successor);
+    let mut rows = NewRows::new(COLUMNS, 1);
+    rows.add::<COLUMNS>([Some(id.into()), Some(next_id.into()), Some(sys::now_us().into())]);
+    let tids = table.insert(&mut rows);
+    let pkey = Relation::write_index(catalog.successor_pkey);
+    let taken = pkey.insert_entries(&table, &tids, true, |_| Some([Datum::from(id)]));
+    taken.iter().for_each(|&n| table.take_back(tids[n]));
+    taken.is_empty()
+}
+
+/// Whether ended attempts have one; keeps the table open for many questions.
+pub struct Reader {
+    table: Relation,
+    pkey: Relation,
+    snapshot: Snapshot,
+}
+
+impl Reader {
+    /// Opens the table.
+    pub fn open(catalog: &Catalog, snapshot: Snapshot) -> Self {
+        Self {
+            table: Relation::read(catalog.successor),
+            pkey: Relation::read_index(catalog.successor_pkey),
+            snapshot,
+        }
+    }
+
+    /// Whether this attempt has a successor.
+    pub fn has(&self, id: i64) -> bool {
+        self.table.blocks() > 0 && self.table.scan(&self.pkey, &[Key::eq_i64(1, id)], self.snapshot).next().is_some()
+    }
+}

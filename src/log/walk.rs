@@ -1,0 +1,134 @@
+//! A segment's three logs read side by side: every attempt with its claim and its outcome, in the order of the
+//! ids, so that each row is read once.
+
+use crate::instance::Catalog;
+use crate::log::attempt::Attempt;
+use crate::log::table::{Key, Relation, Row, Scan, Snapshot};
+use crate::segment::Home;
+
+/// A segment's tables, open to read.
+pub struct Tables {
+    pub home: Home,
+    attempt: Relation,
+    attempt_pkey: Relation,
+    claim: Relation,
+    claim_pkey: Relation,
+    outcome: Relation,
+    outcome_pkey: Relation,
+}
+
+impl Tables {
+    /// Opens them.
+    pub fn open(catalog: &Catalog, segment: u8) -> Self {
+        let oids = &catalog.segments[segment as usize];
+        let attempt = Relation::read(oids.attempt);
+        Self {
+            home: Home::now(catalog, segment),
+            attempt,
+            attempt_pkey: Relation::read_index(oids.attempt_pkey),
+            claim: Relation::read(oids.claim),
+            claim_pkey: Relation::read_index(oids.claim_pkey),
+            outcome: Relation::read(oids.outcome),
+            outcome_pkey: Relation::read_index(oids.outcome_pkey),
+        }
+    }
+
+    /// Whether there is nothing to walk through.
+    pub fn is_empty(&self) -> bool {
+        self.attempt.blocks() == 0
+    }
+
+    /// Walks through the attempts whose ids are larger than `after`.
+    pub fn walk(&self, after: i64, snapshot: Snapshot) -> Walk<'_> {
+        let keys = [Key::gt_i64(1, after)];
+        // An attempt counts when it is committed; of its claim and outcome one must know also when not.
+        let attempts = if snapshot == Snapshot::Dirty { Snapshot::Now } else { snapshot };
+        Walk {
+            home: self.home,
+            attempts: self.attempt.scan(&self.attempt_pkey, &keys, attempts),
+            claims: Side::new(self.claim.scan(&self.claim_pkey, &keys, snapshot)),
+            outcomes: Side::new(self.outcome.scan(&self.outcome_pkey, &keys, snapshot)),
+        }
+    }
+}
+
+/// What another log has about an attempt.
+pub enum Seen {
+    /// Nothing.
+    Absent,
+    /// An open transaction's row.
+    InProgress,
+    /// A row.
+    There(Row),
+}
+
+impl Seen {
+    /// The row, if there is one.
+    pub fn row(&self) -> Option<&Row> {
+        match self {
+            Self::There(row) => Some(row),
+            Self::Absent | Self::InProgress => None,
+        }
+    }
+}
+
+/// An attempt and what the other logs have about it.
+pub struct Trace {
+    pub attempt: Attempt,
+    pub claim: Seen,
+    pub outcome: Seen,
+}
+
+/// See `Tables::walk`.
+pub struct Walk<'a> {
+    home: Home,
+    attempts: Scan<'a>,
+    claims: Side<'a>,
+    outcomes: Side<'a>,
+}
+
+impl Iterator for Walk<'_> {
+    type Item = Trace;
+
+    fn next(&mut self) -> Option<Trace> {
+        self.attempts.next()?;
+        let attempt = Attempt::new(self.attempts.row(), self.home);
+        let id = attempt.id();
+        Some(Trace { claim: self.claims.at(id), outcome: self.outcomes.at(id), attempt })
+    }
+}
+
+/// A log read beside the attempts; its rows begin with the attempt's id.
+struct Side<'a> {
+    scan: Scan<'a>,
+    head: Option<i64>,
+}
+
+impl<'a> Side<'a> {
+    fn new(scan: Scan<'a>) -> Self {
+        let mut side = Self { scan, head: None };
+        side.step();
+        side
+    }
+
+    fn step(&mut self) {
+        self.head = self.scan.next().map(|_| self.scan.columns(1).0[0].value() as i64);
+    }
+
+    fn at(&mut self, id: i64) -> Seen {
+        while self.head.is_some_and(|head| head < id) {
+            self.step();
+        }
+        // One row at most is there, and beside it those that were taken back.
+        let mut seen = Seen::Absent;
+        while self.head == Some(id) {
+            if !self.scan.is_in_progress() {
+                seen = Seen::There(self.scan.row());
+            } else if matches!(seen, Seen::Absent) {
+                seen = Seen::InProgress;
+            }
+            self.step();
+        }
+        seen
+    }
+}
