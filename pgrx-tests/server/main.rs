@@ -14,6 +14,7 @@ mod recovery;
 mod shared;
 mod smoke;
 mod storm;
+mod throughput;
 mod transactions;
 mod waiting;
 mod waits;

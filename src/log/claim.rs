@@ -10,6 +10,7 @@ use crate::sys;
 /// Columns that are read, counted from 0: id, claimed_at, lease_us, pid, kind, worker.
 mod column {
     pub const ID: usize = 0;
+    pub const CLAIMED_AT: usize = 1;
     pub const LEASE_US: usize = 2;
     pub const PID: usize = 3;
     pub const KIND: usize = 4;
@@ -40,6 +41,7 @@ impl Kind {
 /// A claim as it was read.
 pub struct Claim {
     pub id: i64,
+    pub claimed_at: i64,
     pub lease: i64,
     pub pid: i32,
     pub kind: Kind,
@@ -112,6 +114,7 @@ pub fn kind_even_open(catalog: &Catalog, segment: u8, id: i64) -> Option<Kind> {
 pub fn read(row: &Row) -> Claim {
     Claim {
         id: row.i64(column::ID),
+        claimed_at: row.i64(column::CLAIMED_AT),
         lease: row.i64(column::LEASE_US),
         pid: row.i32(column::PID),
         kind: match row.char(column::KIND) {

@@ -13,4 +13,5 @@ pub mod claim;
 mod leaf;
 pub mod note;
 pub mod outcome;
+pub mod rollup;
 pub mod table;

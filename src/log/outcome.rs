@@ -3,7 +3,7 @@
 use pgrx::pg_sys::Datum;
 
 use crate::instance::Catalog;
-use crate::log::table::{Key, NewRows, Probe, Relation, Snapshot};
+use crate::log::table::{Key, NewRows, Probe, Relation, Row, Snapshot};
 use crate::sys;
 
 /// Columns that are read, counted from 0: id, ended_at, outcome, next_id, result, error.
@@ -148,10 +148,14 @@ pub fn find(catalog: &Catalog, segment: u8, id: i64) -> Option<Outcome> {
     let pkey = Relation::read_index(oids.outcome_pkey);
     let mut scan = table.scan(&pkey, &[Key::eq_i64(1, id)], Snapshot::Now);
     scan.next()?;
-    let row = scan.row();
-    Some(Outcome {
+    Some(read(&scan.row()))
+}
+
+/// A row of the outcomes.
+pub fn read(row: &Row) -> Outcome {
+    Outcome {
         ended_at: row.i64(column::ENDED_AT),
         kind: Kind::of(row.char(column::OUTCOME)),
         next_id: row.get(column::NEXT_ID).map(|d| d.value() as i64),
-    })
+    }
 }
