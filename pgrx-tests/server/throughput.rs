@@ -2,7 +2,7 @@
 
 use postgres::Client;
 
-use crate::shared::{Database, Sql, create};
+use crate::shared::{Database, Sql, create, server};
 
 /// The error that the documentation promises.
 const ERROR: f64 = 0.016;
@@ -259,6 +259,16 @@ fn old_minutes_are_pruned() {
     assert_eq!(other.value::<i64>(did), 0);
     assert!(other.value::<bool>("SELECT pg_current_xact_id_if_assigned() IS NULL"));
     other.run("COMMIT");
+}
+
+#[test]
+fn a_dump_has_the_minutes() {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    create(&mut client, "q", "");
+    past(&mut client, "2024-03-30 22:59:00+00", 1);
+    let dump = server().pg_dump(&["-a", "-t", "queue.rollup", &database.name]);
+    assert!(dump.contains("2024-03-30 22:59:00+00\t1\t5\t1\t1\t0\t0\t0\t"), "{dump}");
 }
 
 #[test]
