@@ -84,7 +84,11 @@ fn counts_are_those_of_the_attempts() {
     assert_eq!(wrong, 0);
 
     // What was summed up elsewhere counts as if it were still there.
-    client.run("INSERT INTO queue.rollup SELECT minute, 7, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run FROM queue.throughput_live()");
+    client.run(
+        "INSERT INTO queue.rollup
+         SELECT minute, 7, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run
+         FROM queue.throughput_live()",
+    );
     assert_eq!(counts(&mut client, "one"), [24, 28, 12, 6, 4, 4]);
 
     // A dropped queue is gone from it.

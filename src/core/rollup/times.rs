@@ -25,7 +25,8 @@ const RECENT: usize = 256;
 ///
 /// Serialized: the version, the sum, and the buckets' counts in ascending order; all numbers are of variable
 /// length, 7 bits a byte, the lowest first. A number `2 * n` is a bucket with `n` durations, `2 * n + 1` stands for
-/// `n` empty buckets. Neither ends nor begins with zero more than needed: there is one form for each histogram.
+/// `n` empty buckets. No number is longer than it must be, and no gap is empty, last, or beside another: each
+/// histogram has one form.
 #[derive(Clone, Debug)]
 pub struct Times {
     buckets: SparseHistogram,
