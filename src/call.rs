@@ -238,6 +238,12 @@ impl Call {
         self.array(n, pg_sys::JSONBOID, -1, false, b'i')
     }
 
+    /// A `bytea[]`.
+    pub fn bytes_array(&self, n: usize) -> Option<Vec<Option<Vec<u8>>>> {
+        let elements = self.array(n, pg_sys::BYTEAOID, -1, false, b'i')?;
+        Some(elements.into_iter().map(|e| e.map(bytes)).collect())
+    }
+
     /// A required argument.
     pub fn required<T>(&self, name: &str, value: Option<T>) -> Result<T> {
         value.ok_or_else(|| Error::null(name))
@@ -335,6 +341,18 @@ pub fn text(datum: Datum) -> String {
         pg_sys::pfree(c.cast());
         text
     }
+}
+
+/// The bytes of a datum of type bytea.
+fn bytes(datum: Datum) -> Vec<u8> {
+    // SAFETY: a datum of type bytea, detoasted unless it is so already, and copied.
+    unsafe { pgrx::varlena_to_byte_slice(pg_sys::pg_detoast_datum_packed(datum.cast_mut_ptr())).to_vec() }
+}
+
+/// A datum of type bytea, in the current memory context.
+pub fn bytes_datum(bytes: &[u8]) -> Datum {
+    // SAFETY: copies the bytes; a text and a bytea look alike.
+    unsafe { Datum::from(pg_sys::cstring_to_text_with_len(bytes.as_ptr().cast(), bytes.len() as i32)) }
 }
 
 /// A datum of type text, in the current memory context.

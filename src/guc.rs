@@ -15,6 +15,8 @@ pub static MAX_DATABASES: GucSetting<i32> = GucSetting::<i32>::new(16);
 pub static SEGMENT_ROWS: GucSetting<i32> = GucSetting::<i32>::new(1_000_000);
 /// Seconds after which a young segment is closed.
 pub static SEGMENT_AGE: GucSetting<i32> = GucSetting::<i32>::new(600);
+/// Seconds that the minutes of `queue.throughput` are kept; negative: for ever.
+pub static STATISTICS_RETENTION: GucSetting<i32> = GucSetting::<i32>::new(90 * 86_400);
 /// Longest sleep of one call, in milliseconds.
 pub static MAX_WAIT: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 /// Longest error text kept, in bytes.
@@ -88,6 +90,16 @@ pub fn define(preloading: bool) {
         c"Seconds, 1 to 604800; an empty segment is never closed.",
         1,
         604_800,
+        GucContext::Sighup,
+        GucFlags::UNIT_S,
+    );
+    int(
+        c"pg_queue.statistics_retention",
+        &STATISTICS_RETENTION,
+        c"Sets how long the minutes of queue.throughput are kept.",
+        c"Seconds, 0 to 2147483647; -1 keeps them for ever.",
+        -1,
+        i32::MAX,
         GucContext::Sighup,
         GucFlags::UNIT_S,
     );

@@ -68,6 +68,10 @@ pub struct Catalog {
     pub successor_pkey: Oid,
     /// The parent of what is kept of ended attempts.
     pub history: Oid,
+    /// The minutes of reclaimed segments, and their index.
+    pub rollup: Oid,
+    /// See `rollup`.
+    pub rollup_minute: Oid,
     /// All segments.
     pub segments: [Segment; SEGMENTS],
 }
@@ -185,6 +189,8 @@ fn read_catalog() -> Result<Catalog> {
         id_seq: oid("id_seq".into())?,
         timeline: oid("timeline".into())?,
         timeline_idx: oid("timeline_timeline_idx".into())?,
+        rollup: oid("rollup".into())?,
+        rollup_minute: oid("rollup_minute_idx".into())?,
         segments,
     })
 }

@@ -37,7 +37,8 @@ extension_sql_file!("../sql/schema/schema.sql", name = "schema", bootstrap);
 extension_sql_file!("../sql/schema/tables.sql", name = "tables", requires = ["schema"]);
 extension_sql_file!("../sql/schema/history.sql", name = "history", requires = ["tables"]);
 extension_sql_file!("../sql/schema/functions.sql", name = "functions", requires = ["history"]);
-extension_sql_file!("../sql/schema/views.sql", name = "views", requires = ["functions"]);
+extension_sql_file!("../sql/schema/rollup.sql", name = "rollup", requires = ["functions"]);
+extension_sql_file!("../sql/schema/views.sql", name = "views", requires = ["rollup"]);
 
 /// Called by Postgres when it loads the library.
 #[pg_guard]

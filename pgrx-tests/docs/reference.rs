@@ -8,10 +8,18 @@ use crate::markdown::{anchors, code_spans, links, section};
 use crate::{none, pages, read, root};
 
 /// Functions that only the views and the install script call.
-const INTERNAL_FUNCTIONS: [&str; 6] =
-    ["assert_loaded", "kick", "lease_expires_at", "newest_attempt", "payload_of", "running_now"];
+const INTERNAL_FUNCTIONS: [&str; 8] = [
+    "assert_loaded",
+    "kick",
+    "lease_expires_at",
+    "newest_attempt",
+    "payload_of",
+    "running_now",
+    "throughput_live",
+    "times",
+];
 /// Views that only other views read.
-const INTERNAL_VIEWS: [&str; 3] = ["job_life", "life", "payload"];
+const INTERNAL_VIEWS: [&str; 4] = ["job_life", "life", "payload", "throughput_part"];
 
 #[test]
 fn links_lead_somewhere() {

@@ -15,6 +15,7 @@ mod segments;
 mod shared;
 mod smoke;
 mod storm;
+mod throughput;
 mod transactions;
 mod waiting;
 mod waits;

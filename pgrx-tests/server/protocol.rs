@@ -67,7 +67,8 @@ fn required(function: &str) -> &'static [&'static str] {
         "reschedule" => &["job", "now()"],
         "forget" => &["ended"],
         "payload_of" => &["attempt"],
-        "assert_loaded" | "kick" | "maintain" | "running_now" => &[],
+        "times" => &["ARRAY[]::bytea[]"],
+        "assert_loaded" | "kick" | "maintain" | "running_now" | "throughput_by" | "throughput_live" => &[],
         other => panic!("say here how queue.{other} is called"),
     }
 }
@@ -205,7 +206,7 @@ fn null_is_the_default_where_there_is_one_and_refused_where_there_is_none() {
             match function.name.as_str() {
                 "advance" => assert_eq!(client.failure(&sql).code, "0A000"),
                 // What the views ask: nothing is known of nothing.
-                "lease_expires_at" | "newest_attempt" | "payload_of" => {
+                "lease_expires_at" | "newest_attempt" | "payload_of" | "times" => {
                     assert!(
                         client
                             .value::<Option<String>>(&format!("SELECT ({})::text", sql.replace("* FROM ", "")))

@@ -20,6 +20,7 @@ pub mod progress;
 pub mod queues;
 pub mod release;
 pub mod retry;
+pub mod throughput;
 pub mod wait;
 
 /// Refuses where nothing can be written.

@@ -4,9 +4,11 @@
 //! * [`backoff`]: when a failed attempt runs again.
 //! * [`frontier`]: which attempt is next, what is running, who waits; a cache of the logs that lives
 //!   in memory given by the caller (shared memory in the server, vectors in the tests).
+//! * [`rollup`]: what a queue did in each minute.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod backoff;
 pub mod frontier;
 pub mod id;
+pub mod rollup;

@@ -7,6 +7,7 @@ use crate::{shmem, sys};
 
 mod expire;
 mod notify;
+mod prune_statistics;
 mod recover;
 mod start_due;
 pub mod storage;
@@ -24,7 +25,7 @@ pub struct Duty {
 }
 
 /// All duties, in the order of a tick.
-pub const ALL: &[Duty] = &[recover::DUTY, start_due::DUTY, expire::DUTY, notify::DUTY, storage::DUTY];
+pub const ALL: &[Duty] = &[recover::DUTY, start_due::DUTY, expire::DUTY, notify::DUTY, storage::DUTY, prune_statistics::DUTY];
 
 /// Milliseconds until something is to be done that no one will wake the worker for; `None`: nothing. Tells
 /// everybody by when the worker wakes, so that whoever has something earlier sets its latch.

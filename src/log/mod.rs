@@ -17,5 +17,6 @@ mod leaf;
 pub mod note;
 pub mod outcome;
 pub mod successor;
+pub mod rollup;
 pub mod table;
 pub mod walk;

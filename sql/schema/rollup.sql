@@ -1,0 +1,118 @@
+-- Throughput: what each queue did in each minute, of segments that are gone (queue.rollup) and of those that are there.
+
+-- Appended when a segment is reclaimed, pruned by age; never updated. A minute of a lane has a row from each segment
+-- in which something of it lay.
+CREATE TABLE queue.rollup (
+    minute              timestamptz NOT NULL,
+    segment_generation  bigint      NOT NULL,
+    enqueued            bigint      NOT NULL,
+    claimed             bigint      NOT NULL,
+    completed           bigint      NOT NULL,
+    failed              bigint      NOT NULL,
+    timed_out           bigint      NOT NULL,
+    died                bigint      NOT NULL,
+    lane                integer     NOT NULL,
+    wait                bytea,
+    run                 bytea
+) USING heap;
+-- Not unique: a minute may be spread over several segments. Reading and pruning go by time.
+CREATE INDEX rollup_minute_idx ON queue.rollup (minute);
+-- Histograms are compact already: compressing them would only cost time.
+ALTER TABLE queue.rollup ALTER COLUMN wait SET STORAGE EXTERNAL, ALTER COLUMN run SET STORAGE EXTERNAL;
+COMMENT ON TABLE queue.rollup IS 'What queues did in each minute, summed up from segments that were reclaimed. Read it through queue.throughput.';
+COMMENT ON COLUMN queue.rollup.minute IS 'The begin of the minute.';
+COMMENT ON COLUMN queue.rollup.segment_generation IS 'The generation of the segment that was summed up.';
+COMMENT ON COLUMN queue.rollup.enqueued IS 'Jobs enqueued in this minute.';
+COMMENT ON COLUMN queue.rollup.claimed IS 'Attempts claimed by workers in this minute.';
+COMMENT ON COLUMN queue.rollup.completed IS 'Attempts completed in this minute.';
+COMMENT ON COLUMN queue.rollup.failed IS 'Attempts failed in this minute.';
+COMMENT ON COLUMN queue.rollup.timed_out IS 'Attempts whose lease or connection ended in this minute.';
+COMMENT ON COLUMN queue.rollup.died IS 'Attempts that were a job''s last and failed in this minute.';
+COMMENT ON COLUMN queue.rollup.lane IS 'Queue or stage, see queue.lane.';
+COMMENT ON COLUMN queue.rollup.wait IS 'Histogram of how long the attempts claimed in this minute had waited; null: none.';
+COMMENT ON COLUMN queue.rollup.run IS 'Histogram of how long the attempts that ended in this minute had run; null: none.';
+SELECT pg_catalog.pg_extension_config_dump('queue.rollup', '');
+
+CREATE FUNCTION queue.throughput_live()
+    RETURNS TABLE (minute timestamptz, segment_generation bigint, enqueued bigint, claimed bigint, completed bigint,
+                   failed bigint, timed_out bigint, died bigint, lane integer, wait bytea, run bytea)
+    STABLE LANGUAGE c ROWS 1000 AS 'MODULE_PATHNAME', 'pg_queue_throughput_live';
+COMMENT ON FUNCTION queue.throughput_live IS
+'What queue.rollup will have of the segments that are there, summed up at each call. For the views.';
+
+CREATE FUNCTION queue.times(histograms bytea[], OUT mean interval, OUT p50 interval, OUT p95 interval, OUT p99 interval)
+    IMMUTABLE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_times';
+COMMENT ON FUNCTION queue.times IS
+'Mean and percentiles of the times in all of these histograms of queue.rollup; null when there are none. For the views.
+Errors: 22023 not a histogram.';
+
+CREATE VIEW queue.throughput_part AS
+SELECT q.queue_name, n.stage, r.minute, r.enqueued, r.claimed, r.completed, r.failed, r.timed_out, r.died, r.wait, r.run
+FROM (SELECT minute, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run FROM queue.rollup
+      UNION ALL
+      SELECT minute, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run FROM queue.throughput_live()) AS r
+JOIN queue.lane AS n ON n.lane = r.lane
+JOIN queue.queue AS q ON q.queue_id = n.queue_id;
+COMMENT ON VIEW queue.throughput_part IS 'queue.throughput before the segments'' parts of a minute are added up. For it and queue.throughput_by.';
+
+-- A function call per column, and none for a column that is not asked for: mere counts do not read histograms.
+CREATE VIEW queue.throughput AS
+SELECT queue_name, stage, minute, enqueued, claimed, completed, failed, timed_out, died,
+       (queue.times(wait)).mean AS wait_mean, (queue.times(wait)).p50 AS wait_p50,
+       (queue.times(wait)).p95 AS wait_p95, (queue.times(wait)).p99 AS wait_p99,
+       (queue.times(run)).mean AS run_mean, (queue.times(run)).p50 AS run_p50,
+       (queue.times(run)).p95 AS run_p95, (queue.times(run)).p99 AS run_p99
+FROM (SELECT queue_name, stage, minute, sum(enqueued)::bigint AS enqueued, sum(claimed)::bigint AS claimed,
+             sum(completed)::bigint AS completed, sum(failed)::bigint AS failed, sum(timed_out)::bigint AS timed_out,
+             sum(died)::bigint AS died, array_agg(wait) AS wait, array_agg(run) AS run
+      FROM queue.throughput_part GROUP BY queue_name, stage, minute) AS g;
+COMMENT ON VIEW queue.throughput IS
+    'Per queue, stage and minute: what happened in it. Minutes without events have no row; those before pg_queue.statistics_retention are gone.';
+COMMENT ON COLUMN queue.throughput.queue_name IS 'The queue.';
+COMMENT ON COLUMN queue.throughput.stage IS 'The stage; null in a queue without stages.';
+COMMENT ON COLUMN queue.throughput.minute IS 'The begin of the minute.';
+COMMENT ON COLUMN queue.throughput.enqueued IS 'Jobs enqueued in this minute.';
+COMMENT ON COLUMN queue.throughput.claimed IS 'Attempts claimed by workers in this minute.';
+COMMENT ON COLUMN queue.throughput.completed IS 'Attempts completed in this minute.';
+COMMENT ON COLUMN queue.throughput.failed IS 'Attempts failed in this minute.';
+COMMENT ON COLUMN queue.throughput.timed_out IS 'Attempts whose lease or connection ended in this minute.';
+COMMENT ON COLUMN queue.throughput.died IS 'Attempts that were a job''s last and failed in this minute.';
+COMMENT ON COLUMN queue.throughput.wait_mean IS 'How long the attempts claimed in this minute had been ready, on average; null: none.';
+COMMENT ON COLUMN queue.throughput.wait_p50 IS 'The time that half of them had not waited longer than, within 1.6 %.';
+COMMENT ON COLUMN queue.throughput.wait_p95 IS 'The time that 95 % of them had not waited longer than, within 1.6 %.';
+COMMENT ON COLUMN queue.throughput.wait_p99 IS 'The time that 99 % of them had not waited longer than, within 1.6 %.';
+COMMENT ON COLUMN queue.throughput.run_mean IS 'How long the attempts completed, failed or timed out in this minute had run, on average; null: none.';
+COMMENT ON COLUMN queue.throughput.run_p50 IS 'The time that half of them had not run longer than, within 1.6 %.';
+COMMENT ON COLUMN queue.throughput.run_p95 IS 'The time that 95 % of them had not run longer than, within 1.6 %.';
+COMMENT ON COLUMN queue.throughput.run_p99 IS 'The time that 99 % of them had not run longer than, within 1.6 %.';
+
+-- Many histograms go into each period here, so they are merged once for all columns.
+CREATE FUNCTION queue.throughput_by(period interval DEFAULT '1 hour', since timestamptz DEFAULT NULL)
+    RETURNS TABLE (queue_name text, stage text, starts_at timestamptz, enqueued bigint, claimed bigint, completed bigint,
+                   failed bigint, timed_out bigint, died bigint,
+                   wait_mean interval, wait_p50 interval, wait_p95 interval, wait_p99 interval,
+                   run_mean interval, run_p50 interval, run_p95 interval, run_p99 interval)
+    STABLE ROWS 1000 LANGUAGE sql
+BEGIN ATOMIC
+    SELECT g.queue_name, g.stage, g.starts_at, g.enqueued, g.claimed, g.completed, g.failed, g.timed_out, g.died,
+           w.mean, w.p50, w.p95, w.p99, r.mean, r.p50, r.p95, r.p99
+    FROM (SELECT p.queue_name, p.stage,
+                 -- Counted from a Monday's midnight in the session's time zone. Days and more by its calendar; less by the
+                 -- clock that does not jump.
+                 CASE WHEN coalesce(throughput_by.period, '1 hour') >= interval '1 day'
+                      THEN date_bin(throughput_by.period, p.minute::timestamp, timestamp '2000-01-03')::timestamptz
+                      ELSE date_bin(coalesce(throughput_by.period, '1 hour'), p.minute, timestamp '2000-01-03'::timestamptz)
+                 END AS starts_at,
+                 sum(p.enqueued)::bigint AS enqueued, sum(p.claimed)::bigint AS claimed,
+                 sum(p.completed)::bigint AS completed, sum(p.failed)::bigint AS failed,
+                 sum(p.timed_out)::bigint AS timed_out, sum(p.died)::bigint AS died,
+                 array_agg(p.wait) AS wait, array_agg(p.run) AS run
+          FROM queue.throughput_part AS p
+          WHERE p.minute >= coalesce(throughput_by.since, '-infinity')
+          GROUP BY 1, 2, 3) AS g
+    CROSS JOIN LATERAL queue.times(g.wait) AS w
+    CROSS JOIN LATERAL queue.times(g.run) AS r;
+END;
+COMMENT ON FUNCTION queue.throughput_by IS
+'queue.throughput in longer periods, such as hours and days, with exact counts and percentiles as good as those of a
+minute. since: without the minutes before it. Errors: 0A000 a period of months, 22008 a period that is not positive.';

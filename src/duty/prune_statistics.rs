@@ -1,0 +1,62 @@
+//! Deletes minutes of `queue.rollup` that are older than `pg_queue.statistics_retention`.
+//!
+//! Nobody wakes the worker for it: it looks, at most once an hour, when it is awake anyway. Minutes are only added
+//! while there is work, so what stays a little longer in an idle database does not grow.
+
+use std::cell::Cell;
+
+use pgrx::pg_sys;
+
+use crate::duty::Duty;
+use crate::log::rollup;
+use crate::spi::{self, Parameter};
+use crate::{guc, instance, sys};
+
+/// The duty.
+pub const DUTY: Duty = Duty { name: "prune_statistics", is_due, run };
+
+/// Microseconds between two looks.
+const PAUSE: i64 = 3_600_000_000;
+/// Rows per transaction.
+const BATCH: i64 = 10_000;
+
+thread_local! {
+    /// The monotonic time of the next look of this session.
+    static NEXT: Cell<i64> = const { Cell::new(0) };
+}
+
+fn is_due(_number: u32) -> bool {
+    sys::monotonic_us() >= NEXT.get()
+}
+
+fn run(number: u32) -> i64 {
+    let catalog = match instance::current() {
+        Ok(catalog) if catalog.number == number => catalog,
+        _ => return 0,
+    };
+    NEXT.set(sys::monotonic_us() + PAUSE);
+    let retention = i64::from(guc::STATISTICS_RETENTION.get());
+    if retention < 0 {
+        return 0;
+    }
+    let before = sys::now_us() - retention * 1_000_000;
+    // Mostly nothing is old enough; then this needs no transaction id.
+    if rollup::earliest(&catalog).is_none_or(|minute| minute >= before) {
+        return 0;
+    }
+    let deleted = spi::run(
+        "DELETE FROM queue.rollup WHERE ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
+             SELECT ctid FROM queue.rollup WHERE minute OPERATOR(pg_catalog.<) $1 ORDER BY minute LIMIT $2))",
+        &[Parameter::raw(Some(before.into()), pg_sys::TIMESTAMPTZOID), BATCH.into()],
+    );
+    match deleted {
+        Ok(deleted) => {
+            if deleted as i64 == BATCH {
+                // There may be more.
+                NEXT.set(0);
+            }
+            deleted as i64
+        }
+        Err(error) => error.report(),
+    }
+}

@@ -1,0 +1,53 @@
+//! The table of minutes: what was in the logs, summed up, after their segment is gone. It is appended to and pruned.
+
+use pg_queue_core::rollup::{Entry, Rollup, Times};
+use pgrx::pg_sys::Datum;
+
+use crate::call::bytes_datum;
+use crate::instance::Catalog;
+use crate::log::table::{NewRows, Relation, Snapshot};
+
+/// Columns, counted from 0; `sql/schema/rollup.sql` says what they mean.
+mod column {
+    pub const MINUTE: usize = 0;
+    pub const COUNT: usize = 11;
+}
+
+/// An entry of a rollup, with its minute and lane, in the order of the columns.
+pub fn row((minute, lane, entry): (i64, i32, &Entry), generation: Option<i64>) -> [Option<Datum>; column::COUNT] {
+    let times = |times: &Times| (times.count() > 0).then(|| bytes_datum(&times.to_bytes()));
+    [
+        Some(minute.into()),
+        generation.map(Datum::from),
+        Some(entry.enqueued.into()),
+        Some(entry.claimed.into()),
+        Some(entry.completed.into()),
+        Some(entry.failed.into()),
+        Some(entry.timed_out.into()),
+        Some(entry.died.into()),
+        Some(lane.into()),
+        times(&entry.wait),
+        times(&entry.run),
+    ]
+}
+
+/// Appends the minutes of a segment of this generation.
+#[expect(dead_code, reason = "no segment is reclaimed in this version")]
+pub fn write(catalog: &Catalog, rollup: &Rollup, generation: i64) {
+    let mut rows = NewRows::new(column::COUNT, rollup.iter().len());
+    rollup.iter().for_each(|entry| rows.add(row(entry, Some(generation))));
+    let minutes: Vec<i64> = rollup.iter().map(|(minute, ..)| minute).collect();
+    let table = Relation::write(catalog.rollup);
+    let tids = table.insert(&mut rows);
+    Relation::write_index(catalog.rollup_minute)
+        .insert_entries(&table, &tids, false, |n| Some([Datum::from(minutes[n])]));
+}
+
+/// The earliest minute.
+pub fn earliest(catalog: &Catalog) -> Option<i64> {
+    let table = Relation::read(catalog.rollup);
+    let index = Relation::read_index(catalog.rollup_minute);
+    let mut scan = table.scan(&index, &[], Snapshot::Now);
+    scan.next()?;
+    Some(scan.columns(1).0[column::MINUTE].value() as i64)
+}
