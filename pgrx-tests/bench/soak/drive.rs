@@ -109,7 +109,11 @@ pub fn run(contender: &dyn Contender, load: Load, length: Duration, has_snapshot
         let windows = watch(server, &mut observer, stage, &clients, length);
         stop_sending.store(true, Relaxed);
         let end = Instant::now();
-        while windows.is_ok() && ledger.overdue(length) > 0 && end.elapsed() < LAST_WORK && all_run(&clients[2..]) {
+        while windows.is_ok()
+            && ledger.overdue(length) > 0
+            && end.elapsed() < LAST_WORK
+            && all_run(&clients[PRODUCERS as usize..])
+        {
             thread::sleep(LOOK);
         }
         stop_working.store(true, Relaxed);
