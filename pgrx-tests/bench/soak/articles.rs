@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use postgres::{Client, Statement};
 
-use crate::Result;
 use crate::contender::{ARTICLES_TABLE, articles_claim};
 use crate::server::Server;
 use crate::soak::contender::{BATCH, Claimed, Contender, Producer, Run, Worker};
 use crate::soak::load::{Job, Lot, RETRY};
 use crate::soak::storage::Tables;
+use crate::{Result, soak};
 
 /// How long a worker that found nothing sleeps before it looks again.
 const POLL: Duration = Duration::from_millis(10);
@@ -41,14 +41,14 @@ impl Contender for Articles {
     }
 
     fn producer(&self) -> Result<Box<dyn Producer>> {
-        let mut client = self.0.connect(false)?;
+        let mut client = soak::connect(&self.0)?;
         let sql = "INSERT INTO jobs (payload, priority, run_at)
                    VALUES ($1, $2, now() + coalesce($3::float8, 0) * interval '1 second') RETURNING id";
         Ok(Box::new(Sender { enqueue: client.prepare(sql)?, client }))
     }
 
     fn worker(&self, lot: Lot) -> Result<Box<dyn Worker>> {
-        let mut client = self.0.connect(false)?;
+        let mut client = soak::connect(&self.0)?;
         client.batch_execute(BEST_PLAN)?;
         // Nobody's but the held jobs have such a priority.
         let condition = if lot == Lot::Usual { "priority < 1000" } else { "priority = 1000" };

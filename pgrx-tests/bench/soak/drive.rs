@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 
-use crate::Result;
 use crate::server::Server;
 use crate::soak::contender::{BATCH, Contender, Producer, Run, Ticker, Worker};
 use crate::soak::ledger::Ledger;
 use crate::soak::load::{Job, Load, Lot};
 use crate::soak::report;
 use crate::soak::storage::{Observer, Sizes};
+use crate::{Result, soak};
 
 /// Connections that send jobs.
 const PRODUCERS: u32 = 2;
@@ -286,7 +286,7 @@ struct Snapshot {
 
 impl Snapshot {
     fn open(server: &Server) -> Result<Self> {
-        let mut session = server.connect(false)?;
+        let mut session = soak::connect(server)?;
         let pid = session.query_one("SELECT pg_backend_pid()", &[])?.try_get(0)?;
         session.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")?;
         Ok(Self { session, pid })
@@ -295,7 +295,7 @@ impl Snapshot {
     /// Its age in transactions. An error when it is not there any more.
     fn close(mut self, server: &Server) -> Result<i64> {
         let sql = "SELECT age(backend_xmin)::bigint FROM pg_stat_activity WHERE pid = $1";
-        let age: Option<i64> = server.connect(false)?.query_one(sql, &[&self.pid])?.try_get(0)?;
+        let age: Option<i64> = soak::connect(server)?.query_one(sql, &[&self.pid])?.try_get(0)?;
         self.session.batch_execute("COMMIT")?;
         age.ok_or_else(|| "the snapshot was not held".into())
     }

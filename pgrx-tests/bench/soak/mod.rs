@@ -16,6 +16,9 @@ mod storage;
 
 use std::time::Duration;
 
+use postgres::Client;
+
+use crate::server::Server;
 use crate::{Result, cpu};
 use contender::Contender;
 use drive::Soaked;
@@ -48,6 +51,11 @@ pub fn run(options: &Options) -> Result<bool> {
     let targets = judge::judge(ours, options.rate);
     report::print_targets(&targets);
     Ok(targets.iter().all(|target| target.is_reached()))
+}
+
+/// A connection; its commits do not wait for the disk.
+fn connect(server: &Server) -> Result<Client> {
+    server.connect(false)
 }
 
 fn begin(name: &str, options: &Options, length: Duration) {

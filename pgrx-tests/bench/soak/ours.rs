@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use postgres::{Client, Statement};
 
-use crate::Result;
 use crate::server::Server;
 use crate::soak::contender::{BATCH, Claimed, Contender, Producer, Run, Worker};
 use crate::soak::load::{Job, Load, Lot, RETRY};
 use crate::soak::storage::Tables;
+use crate::{Result, soak};
 
 /// How long after a segment's jobs have moved it may be emptied: a setting that not every version has.
 const RECLAIM_DELAY: (&str, &str) = ("pg_queue.reclaim_delay", "1000");
@@ -29,7 +29,7 @@ impl Ours {
         let rows = (load.jobs(length / (TURNS * RING))).max(LEAST_ROWS);
         let server = Server::with_settings(&format!("pg_queue.segment_rows = {rows}"))?;
         let (name, value) = RECLAIM_DELAY;
-        let known = server.connect(false)?.query_opt("SELECT FROM pg_settings WHERE name = $1", &[&name])?;
+        let known = soak::connect(&server)?.query_opt("SELECT FROM pg_settings WHERE name = $1", &[&name])?;
         if known.is_some() {
             server.execute(&format!("ALTER SYSTEM SET {name} = {value}"))?;
             server.execute("SELECT pg_reload_conf()")?;
@@ -64,13 +64,13 @@ impl Contender for Ours {
     }
 
     fn producer(&self) -> Result<Box<dyn Producer>> {
-        let mut client = self.0.connect(false)?;
+        let mut client = soak::connect(&self.0)?;
         let sql = "SELECT queue.enqueue($1, $2, priority => $3, delay => $4::float8 * interval '1 second')";
         Ok(Box::new(Sender { enqueue: client.prepare(sql)?, client }))
     }
 
     fn worker(&self, lot: Lot) -> Result<Box<dyn Worker>> {
-        let mut client = self.0.connect(false)?;
+        let mut client = soak::connect(&self.0)?;
         let claim = |options| format!("SELECT id, attempt, payload FROM queue.claim($1, {BATCH}, {options})");
         let retry = format!("retry_in => '{} ms'", RETRY.as_millis());
         let wait = if lot == Lot::Usual { "wait => '1 s'" } else { "wait => '0'" };

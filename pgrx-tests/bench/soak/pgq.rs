@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use postgres::{Client, Statement};
 
-use crate::Result;
 use crate::server::Server;
 use crate::soak::contender::{Claimed, Contender, Producer, Run, Ticker, Worker};
 use crate::soak::load::{Job, Lot};
 use crate::soak::storage::Tables;
+use crate::{Result, soak};
 
 /// How long a consumer without a batch sleeps before it looks again.
 const POLL: Duration = Duration::from_millis(10);
@@ -26,7 +26,7 @@ impl Pgq {
     pub fn new(length: Duration) -> Result<Option<Self>> {
         let server = Server::plain();
         let found =
-            server.connect(false)?.query_opt("SELECT FROM pg_available_extensions WHERE name = 'pgq'", &[])?.is_some();
+            soak::connect(&server)?.query_opt("SELECT FROM pg_available_extensions WHERE name = 'pgq'", &[])?.is_some();
         if !found {
             return Ok(None);
         }
@@ -61,12 +61,12 @@ impl Contender for Pgq {
     }
 
     fn producer(&self) -> Result<Box<dyn Producer>> {
-        let mut client = self.0.connect(false)?;
+        let mut client = soak::connect(&self.0)?;
         Ok(Box::new(Sender { insert: client.prepare("SELECT pgq.insert_event('soak', 'job', $1)")?, client }))
     }
 
     fn worker(&self, _: Lot) -> Result<Box<dyn Worker>> {
-        let mut client = self.0.connect(false)?;
+        let mut client = soak::connect(&self.0)?;
         Ok(Box::new(Consumer {
             next: client.prepare("SELECT pgq.next_batch('soak', 'worker')")?,
             events: client.prepare("SELECT ev_data FROM pgq.get_batch_events($1)")?,
@@ -77,7 +77,7 @@ impl Contender for Pgq {
     }
 
     fn ticker(&self) -> Result<Option<Ticker>> {
-        let mut client = self.0.connect(false)?;
+        let mut client = soak::connect(&self.0)?;
         let tick = client.prepare("SELECT pgq.ticker()")?;
         let mut maintained = Instant::now();
         Ok(Some(Box::new(move || {

@@ -4,7 +4,7 @@
 use postgres::Client;
 
 use crate::server::Server;
-use crate::{Result, cpu};
+use crate::{Result, cpu, soak};
 
 /// Where a contender's jobs are.
 #[derive(Clone, Copy)]
@@ -39,7 +39,7 @@ pub struct Observer {
 impl Observer {
     /// Connects; installs `pgstattuple` if the server has it.
     pub fn new(server: &Server, tables: Tables) -> Result<Self> {
-        let mut client = server.connect(false)?;
+        let mut client = soak::connect(server)?;
         let exact = "SELECT FROM pg_available_extensions WHERE name = 'pgstattuple'";
         let has_exact = client.query_opt(exact, &[])?.is_some();
         if has_exact {
