@@ -28,7 +28,7 @@ const LAST_WORK: Duration = Duration::from_secs(10);
 /// The longest time between two lines.
 const WINDOW: Duration = Duration::from_secs(10);
 /// In a short run there are still so many lines.
-const LEAST_WINDOWS: u32 = 6;
+const LEAST_WINDOWS: f64 = 6.0;
 
 /// What happened between two looks.
 pub struct Window {
@@ -143,8 +143,8 @@ fn watch(
     clients: &[ScopedJoinHandle<'_, Result<()>>],
     length: Duration,
 ) -> Result<Vec<Window>> {
-    let step = WINDOW.min(length / LEAST_WINDOWS);
-    let count = (length.as_secs_f64() / step.as_secs_f64()).round() as u32;
+    let count = (length.as_secs_f64() / WINDOW.as_secs_f64()).ceil().max(LEAST_WINDOWS) as u32;
+    let step = length / count;
     let cost = |observer: &Observer| server.cpu_seconds() - observer.cpu_seconds();
     report::print_head();
     let mut windows: Vec<Window> = Vec::new();
