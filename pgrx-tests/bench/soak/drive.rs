@@ -232,12 +232,13 @@ fn work_late(mut worker: Box<dyn Worker>, stage: &Stage) -> Result<()> {
             ripe += usize::from(stage.load.job(next).lot == Lot::Held);
             next += 1;
         }
-        if ripe < BATCH {
+        // Full batches, until it is time to come to an end.
+        if ripe < BATCH && !(ripe > 0 && stage.stop_sending.load(Relaxed)) {
             thread::sleep(LOOK);
             continue;
         }
         let runs = worker.claim(&[])?.runs;
-        ripe -= runs.len();
+        ripe = ripe.saturating_sub(runs.len());
         thread::sleep(WORK);
         worker.complete(&ids(&runs))?;
         finished(&runs, stage);
