@@ -5,13 +5,15 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build install test demo bench check lint core-test stage stage-release prepare clean
+.PHONY: help build install test demo bench soak check lint core-test stage stage-release prepare clean
 
 # PostgreSQL 15 of Debian if it is there, else what the PATH has. Looked up when used: `prepare` may install it.
 PG_CONFIG ?= $(shell ls /usr/lib/postgresql/15/bin/pg_config 2>/dev/null || command -v pg_config)
 MAJOR = $(shell $(PG_CONFIG) --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 DESTDIR ?=
+# How long `soak` runs pg_queue.
+MINUTES ?= 10
 
 # What `prepare` has to look for: the server that was asked for, or else one of the package manager.
 ASKED = $(if $(filter file,$(origin PG_CONFIG)),,$(PG_CONFIG))
@@ -65,6 +67,11 @@ demo: stage-release ## shows what it does, on a throw-away server; ARGS='--files
 
 bench: stage-release ## measures it against others, on throw-away servers; ARGS=--quick for a look
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- $(ARGS)
+
+soak: stage-release ## loads it for MINUTES=10 beside an open snapshot; ARGS=--check makes a miss an error
+	pgrx-tests/stage-pgq $(TARGET)/release/server
+	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- \
+	  soak --minutes $(MINUTES) $(ARGS)
 
 prepare:
 	@pgrx-tests/prepare $(ASKED)

@@ -45,6 +45,11 @@ pub fn server_seconds(postmaster: i32) -> f64 {
     first.own + first.waited_for + children
 }
 
+/// What one process has used, in seconds.
+pub fn process_seconds(pid: i32) -> f64 {
+    process(&pid.to_string()).map_or(0.0, |process| process.own)
+}
+
 /// What all processors of the machine have done, in seconds: all, and all but idling.
 fn machine_seconds() -> (f64, f64) {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();

@@ -1,5 +1,6 @@
 //! Measures pg_queue against two others, in one run and in turns: the raw inserts below it (the floor) and the
 //! table with SKIP LOCKED that articles recommend. `make bench`; `docs/benchmark.md` says how to read the answer.
+//! With `soak` as its first word it does something else, in `soak/`: `make soak`.
 
 mod contender;
 mod cpu;
@@ -9,6 +10,7 @@ mod options;
 mod plan;
 mod report;
 mod server;
+mod soak;
 mod statistics;
 mod targets;
 mod wake;
@@ -22,16 +24,30 @@ use options::Options;
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 fn main() -> ExitCode {
-    let options = match Options::parse() {
+    if std::env::args_os().nth(1).is_some_and(|word| word == "soak") {
+        let options = soak::options::Options::parse(std::env::args_os().skip(2));
+        return start(options, soak::options::USAGE, |options| options.check, soak::run);
+    }
+    start(Options::parse(), options::USAGE, |options| options.check, run)
+}
+
+/// Does what the options ask for, if they ask for anything; the exit code tells how it went.
+fn start<O>(
+    options: std::result::Result<Option<O>, lexopt::Error>,
+    usage: &str,
+    check: fn(&O) -> bool,
+    run: fn(&O) -> Result<bool>,
+) -> ExitCode {
+    let options = match options {
         Ok(Some(options)) => options,
         Ok(None) => return ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("bench: {error}\n\n{}", options::USAGE);
+            eprintln!("bench: {error}\n\n{usage}");
             return ExitCode::from(2);
         }
     };
     match run(&options) {
-        Ok(is_reached) if is_reached || !options.check => ExitCode::SUCCESS,
+        Ok(is_reached) if is_reached || !check(&options) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(1),
         Err(error) => {
             eprintln!("\nbench: {error}");

@@ -27,7 +27,12 @@ pub struct Server {
 impl Server {
     /// A server with pg_queue in it.
     pub fn with_extension() -> Result<Self> {
-        let server = Self::start(Cluster::new());
+        Self::with_settings("")
+    }
+
+    /// The same, with these lines in its postgresql.conf.
+    pub fn with_settings(lines: &str) -> Result<Self> {
+        let server = Self::start(Cluster::new().conf(lines));
         server.execute("CREATE EXTENSION pg_queue")?;
         Ok(server)
     }

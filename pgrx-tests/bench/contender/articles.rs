@@ -7,7 +7,8 @@ use crate::Result;
 use crate::contender::{Contender, Payload, Work, Worker};
 use crate::server::Server;
 
-const TABLE: &str = "
+/// The table.
+pub const TABLE: &str = "
     CREATE TABLE jobs (
         id bigserial PRIMARY KEY,
         status text NOT NULL DEFAULT 'queued',
@@ -24,16 +25,21 @@ const TABLE: &str = "
     );
     CREATE INDEX jobs_queued_idx ON jobs (priority, id) WHERE status = 'queued';";
 
-/// The statement that claims; `limit` is a parameter or a number.
-fn claim(limit: &str) -> String {
+/// The statement that claims jobs that meet the condition; `limit` is a parameter or a number.
+pub fn claim(limit: &str, condition: &str, columns: &str) -> String {
     format!(
         "UPDATE jobs SET status = 'running', attempt = attempt + 1, locked_at = now(), locked_by = pg_backend_pid(),
                          updated_at = now()
-         WHERE id IN (SELECT id FROM jobs WHERE status = 'queued' AND run_at <= now()
+         WHERE id IN (SELECT id FROM jobs WHERE status = 'queued' AND run_at <= now() AND {condition}
                       ORDER BY priority, id LIMIT {limit} FOR UPDATE SKIP LOCKED)
-         RETURNING id, payload"
+         RETURNING {columns}"
     )
 }
+
+/// All jobs are wanted.
+const ANY: &str = "true";
+/// What a worker needs.
+const COLUMNS: &str = "id, payload";
 
 /// A look that finds everything locked is repeated; so many mean that something is broken.
 const MOST_LOOKS: usize = 10_000;
@@ -70,9 +76,9 @@ impl Contender for Articles {
         let mut client = self.server.connect(work.is_durable)?;
         let claim_sql = if self.is_tuned {
             client.batch_execute("SET enable_seqscan = off; SET enable_bitmapscan = off")?;
-            claim(&work.batch.to_string())
+            claim(&work.batch.to_string(), ANY, COLUMNS)
         } else {
-            claim("$1")
+            claim("$1", ANY, COLUMNS)
         };
         let limit = if self.is_tuned { Vec::new() } else { vec![work.batch as i64] };
         let claim = client.prepare(&claim_sql)?;

@@ -10,7 +10,7 @@ use std::error::Error;
 use postgres::types::private::BytesMut;
 use postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
-pub use articles::Articles;
+pub use articles::{Articles, TABLE as ARTICLES_TABLE, claim as articles_claim};
 pub use floor::{Floor, TABLES as FLOOR_TABLES};
 pub use ours::{Loop, Ours};
 
@@ -49,6 +49,11 @@ impl Payload {
     /// The payload of every job.
     pub fn new() -> Self {
         Self(format!(r#"{{"to": 7, "text": "{}"}}"#, "x".repeat(63)))
+    }
+
+    /// Another document.
+    pub fn of(document: String) -> Self {
+        Self(document)
     }
 
     /// As SQL.

@@ -1,0 +1,91 @@
+//! What the clients of a run have done so far. Every job is known from its being sent to its end, so that none can be
+//! lost or done twice unseen.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::soak::load::{Job, Load};
+
+/// Shared by all clients of a run.
+pub struct Ledger {
+    load: Load,
+    is_done: Vec<AtomicBool>,
+    /// For each second of the run: how many jobs should have ended in it and have not.
+    undone: Vec<AtomicI64>,
+    sent: AtomicU64,
+    done: AtomicU64,
+    twice: AtomicU64,
+    claims: Mutex<Vec<f64>>,
+}
+
+impl Ledger {
+    /// For a run of this length.
+    pub fn new(load: Load, length: Duration) -> Self {
+        let seconds = (length + load.longest_wait()).as_secs() + 2;
+        Self {
+            load,
+            is_done: (0..load.jobs(length)).map(|_| AtomicBool::default()).collect(),
+            undone: (0..seconds).map(|_| AtomicI64::default()).collect(),
+            sent: AtomicU64::default(),
+            done: AtomicU64::default(),
+            twice: AtomicU64::default(),
+            claims: Mutex::default(),
+        }
+    }
+
+    /// How many jobs there are.
+    pub fn jobs(&self) -> u32 {
+        self.is_done.len() as u32
+    }
+
+    /// To be told before a job is sent: afterwards it may be done already.
+    pub fn sending(&self, job: &Job) {
+        self.sent.fetch_add(1, Relaxed);
+        self.count(job, 1);
+    }
+
+    /// A job has come to its end.
+    pub fn done(&self, job: &Job) {
+        if self.is_done[job.number as usize].swap(true, Relaxed) {
+            self.twice.fetch_add(1, Relaxed);
+            return;
+        }
+        self.done.fetch_add(1, Relaxed);
+        self.count(job, -1);
+    }
+
+    /// A claim took so many milliseconds.
+    pub fn claimed(&self, took: f64) {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner).push(took);
+    }
+
+    fn count(&self, job: &Job, change: i64) {
+        self.undone[self.load.due(job).as_secs() as usize].fetch_add(change, Relaxed);
+    }
+
+    /// Jobs that should have ended in a second that is over, and have not.
+    pub fn overdue(&self, now: Duration) -> i64 {
+        self.undone.iter().take(now.as_secs() as usize).map(|jobs| jobs.load(Relaxed)).sum()
+    }
+
+    /// Jobs sent.
+    pub fn total_sent(&self) -> u64 {
+        self.sent.load(Relaxed)
+    }
+
+    /// Jobs ended.
+    pub fn total_done(&self) -> u64 {
+        self.done.load(Relaxed)
+    }
+
+    /// Jobs that ended once more.
+    pub fn twice(&self) -> u64 {
+        self.twice.load(Relaxed)
+    }
+
+    /// The times of the claims since the last call.
+    pub fn take_claims(&self) -> Vec<f64> {
+        std::mem::take(&mut self.claims.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,122 @@
+//! What is offered: which job comes when, with what priority, when it may run, how it ends. All of it follows from
+//! the job's number, so that everybody who knows the number knows its fate, and each contender gets the same.
+
+use std::time::Duration;
+
+use crate::contender::Payload;
+use crate::soak::options::Options;
+
+/// How long a failed attempt waits for the next.
+pub const RETRY: Duration = Duration::from_secs(1);
+
+/// How the jobs of a run come.
+#[derive(Clone, Copy)]
+pub struct Load {
+    rate: u32,
+    /// How long a job that waits for minutes waits at least.
+    pub hold: Duration,
+    /// Whether jobs are events: without priority, delay or failure.
+    is_plain: bool,
+}
+
+/// Who takes a job.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Lot {
+    /// The workers.
+    Usual,
+    /// Somebody who comes for it minutes later.
+    Held,
+}
+
+/// A job and its fate.
+pub struct Job {
+    /// Counts from 0.
+    pub number: u32,
+    /// Who takes it.
+    pub lot: Lot,
+    /// Smaller runs first.
+    pub priority: i32,
+    /// How long it must not run yet.
+    pub delay: Option<Duration>,
+    /// How many of its attempts fail.
+    pub failures: u32,
+    /// Whether the first failure is the last.
+    pub is_fatal: bool,
+}
+
+impl Load {
+    /// The load for contenders that know jobs, or for those that know events only.
+    pub fn new(options: &Options, is_plain: bool) -> Self {
+        // Long enough for the ring of segments to come round meanwhile, short enough for those who waited to come
+        // back within the run.
+        Self { rate: options.rate, hold: (options.length / 4).min(Duration::from_secs(180)), is_plain }
+    }
+
+    /// How many jobs are offered in this time.
+    pub fn jobs(&self, time: Duration) -> usize {
+        (time.as_secs_f64() * f64::from(self.rate)).ceil() as usize
+    }
+
+    /// When the job is offered, from the start of the run.
+    pub fn at(&self, number: u32) -> Duration {
+        Duration::from_secs_f64(f64::from(number) / f64::from(self.rate))
+    }
+
+    /// When the job should have been done: its waits have passed, and work takes no time.
+    pub fn due(&self, job: &Job) -> Duration {
+        let held = if job.lot == Lot::Held { self.hold } else { Duration::ZERO };
+        let retries = if job.is_fatal { 0 } else { job.failures };
+        self.at(job.number) + held + job.delay.unwrap_or_default() + RETRY * retries
+    }
+
+    /// The longest that a job waits.
+    pub fn longest_wait(&self) -> Duration {
+        self.hold * 2 + RETRY * 10
+    }
+
+    /// The job of this number: 5 % wait for minutes, 5 % for seconds, 4.5 % fail.
+    pub fn job(&self, number: u32) -> Job {
+        let plain = Job { number, lot: Lot::Usual, priority: 0, delay: None, failures: 0, is_fatal: false };
+        if self.is_plain {
+            return plain;
+        }
+        let dice = scatter(number);
+        // Different digits for different questions.
+        let share = f64::from((dice >> 32) as u32) / f64::from(u32::MAX);
+        let priority = [-10, -1, 0, 0, 0, 0, 0, 0, 1, 10][(dice >> 16) as usize % 10];
+        match dice % 1_000 {
+            0..25 => Job { lot: Lot::Held, priority: 1_000, ..plain },
+            25..50 => Job { priority: 100, delay: Some(self.hold.mul_f64(1.0 + share / 2.0)), ..plain },
+            50..100 => Job { priority, delay: Some(RETRY.mul_f64(1.0 + 4.0 * share)), ..plain },
+            100..130 => Job { priority, failures: 1, ..plain },
+            130..140 => Job { priority, failures: 2, ..plain },
+            140..145 => Job { priority, failures: 1, is_fatal: true, ..plain },
+            _ => Job { priority, ..plain },
+        }
+    }
+}
+
+impl Job {
+    /// A document of about 100 bytes that tells the number.
+    pub fn payload(&self) -> Payload {
+        Payload::of(self.text())
+    }
+
+    /// The same as text.
+    pub fn text(&self) -> String {
+        format!(r#"{{"job": {}, "text": "{}"}}"#, self.number, "x".repeat(58))
+    }
+
+    /// Whether this attempt, counted from 1, fails.
+    pub fn fails(&self, attempt: i32) -> bool {
+        i64::from(attempt) <= i64::from(self.failures)
+    }
+}
+
+/// A number that looks like chance (the mixing steps of splitmix64).
+fn scatter(number: u32) -> u64 {
+    let mut bits = (u64::from(number) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
