@@ -1,6 +1,7 @@
 //! Measures pg_queue against two others, in one run and in turns: the raw inserts below it (the floor) and the
 //! table with SKIP LOCKED that articles recommend. `make bench`; `docs/benchmark.md` says how to read the answer.
 
+mod client;
 mod contender;
 mod cpu;
 mod direct;
