@@ -311,7 +311,8 @@ unsafe extern "C-unwind" fn on_resource_release(
 ) {
     // A transaction comes here many times and seldom has something to tell: that must cost no guard.
     let is_last = phase == pg_sys::ResourceReleasePhase::RESOURCE_RELEASE_AFTER_LOCKS && is_top;
-    if is_last && LATER.with_borrow(|later| !later.is_empty()) {
+    // Nor may it panic here, not even when the process is past its end.
+    if is_last && LATER.try_with(|later| !later.borrow().is_empty()).unwrap_or(false) {
         // SAFETY: may be called at any time.
         unsafe { tell_all(is_commit) };
     }
