@@ -4,7 +4,7 @@
 //! A SQL function `queue.x` is `AS 'MODULE_PATHNAME', 'pg_queue_x'`; its declaration lies in
 //! `sql/schema`. No function is STRICT: each says itself what NULL means.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::c_char;
 
 use pgrx::pg_sys;
 use pgrx::pg_sys::Datum;
@@ -334,11 +334,20 @@ impl Rows {
 
 /// The text of a datum of type text.
 pub fn text(datum: Datum) -> String {
-    // SAFETY: a datum of type text; the C string lies in the current context and is copied.
+    // SAFETY: a datum of type text; what is toasted or compressed is unpacked into the current context, and all is
+    // copied from there.
     unsafe {
-        let c = pg_sys::text_to_cstring(datum.cast_mut_ptr());
-        let text = CStr::from_ptr(c).to_string_lossy().into_owned();
-        pg_sys::pfree(c.cast());
+        let stored = datum.cast_mut_ptr::<pg_sys::varlena>();
+        let is_plain = pgrx::varatt_is_4b_u(stored) || pgrx::varatt_is_1b(stored) && !pgrx::varatt_is_1b_e(stored);
+        let plain = if is_plain { stored } else { pg_sys::pg_detoast_datum_packed(stored) };
+        let bytes = pgrx::varlena_to_byte_slice(plain);
+        let text = match std::str::from_utf8(bytes) {
+            Ok(text) => text.to_owned(),
+            Err(_) => String::from_utf8_lossy(bytes).into_owned(),
+        };
+        if plain != stored {
+            pg_sys::pfree(plain.cast());
+        }
         text
     }
 }

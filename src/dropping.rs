@@ -38,6 +38,11 @@ pub fn watch(catalog: &Catalog, lane: i32) -> Result<()> {
     Ok(())
 }
 
+/// Whether this transaction has added jobs.
+pub fn is_watching() -> bool {
+    WATCHED.get().is_some()
+}
+
 /// Before the commit of a transaction that has added jobs to these lanes.
 ///
 /// Errors: 55006 when one of their queues is being dropped, 42704 when it is gone.

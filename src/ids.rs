@@ -32,7 +32,9 @@ pub fn take(catalog: &Catalog, count: usize, mut each: impl FnMut(i64)) -> Resul
             (from, n, instance.id_limit == 0)
         });
         let Some((from, n, first)) = range else {
-            return Err(Error::internal("the instance vanished from shared memory"));
+            // DROP EXTENSION has committed, and its message to this session is on the way.
+            return Err(Error::new(crate::error::IN_USE, "the extension is being dropped")
+                .hint("Try again when that transaction has ended."));
         };
         (from..from + n).for_each(&mut each);
         wanted -= n;

@@ -31,8 +31,12 @@ pub mod raw {
         pub static autovacuum_max_workers: c_int;
     }
 
-    // These the bindings have, but behind a guard, or as a Rust function that cannot be a handler.
+    // These the bindings have, but behind a guard, which costs more than a function that raises nothing, or as a Rust
+    // function that cannot be a handler.
     unsafe extern "C-unwind" {
+        pub fn GetCurrentTimestamp() -> pg_sys::TimestampTz;
+        pub fn GetCurrentSubTransactionId() -> pg_sys::SubTransactionId;
+        pub fn RecoveryInProgress() -> bool;
         pub fn LWLockAcquire(lock: *mut pg_sys::LWLock, mode: pg_sys::LWLockMode::Type) -> bool;
         pub fn LWLockRelease(lock: *mut pg_sys::LWLock);
         pub fn die(signal: c_int);
@@ -50,6 +54,12 @@ pub mod raw {
     }
 }
 
+/// The innermost open subtransaction.
+pub fn subtransaction() -> pg_sys::SubTransactionId {
+    // SAFETY: reads this backend's transaction state.
+    unsafe { raw::GetCurrentSubTransactionId() }
+}
+
 /// Microseconds of a clock that no one sets.
 pub fn monotonic_us() -> i64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -61,7 +71,7 @@ pub fn monotonic_us() -> i64 {
 /// The wall clock, in microseconds as `timestamptz` counts them.
 pub fn now_us() -> i64 {
     // SAFETY: reads the clock.
-    unsafe { pg_sys::GetCurrentTimestamp() }
+    unsafe { raw::GetCurrentTimestamp() }
 }
 
 /// This session's number, from 0, below the number of sessions in shared memory.
@@ -90,7 +100,7 @@ pub fn database() -> pg_sys::Oid {
 /// Whether the server is recovering or a standby.
 pub fn in_recovery() -> bool {
     // SAFETY: reads shared memory.
-    unsafe { pg_sys::RecoveryInProgress() }
+    unsafe { raw::RecoveryInProgress() }
 }
 
 /// Whether the transaction may not write.

@@ -101,15 +101,13 @@ pub fn remember(instance: u32, step: Step) {
             later.reserve(steps);
         });
     }
-    // SAFETY: reads this backend's transaction state.
-    let subtransaction = unsafe { pg_sys::GetCurrentSubTransactionId() };
+    let subtransaction = sys::subtransaction();
     PENDING.with_borrow_mut(|pending| pending.push(Pending { instance, subtransaction, step }));
 }
 
 /// Remembers many steps.
 pub fn remember_all(instance: u32, steps: impl Iterator<Item = Step>) {
-    // SAFETY: reads this backend's transaction state.
-    let subtransaction = unsafe { pg_sys::GetCurrentSubTransactionId() };
+    let subtransaction = sys::subtransaction();
     PENDING.with_borrow_mut(|pending| {
         pending.extend(steps.map(|step| {
             if let Step::Taken { bound: true, .. } = step {
@@ -334,16 +332,23 @@ fn tell_later(number: u32, step: Step) {
 /// A commit runs its callbacks *before* it sends the messages by which other sessions drop what they know of
 /// queues. Whoever were woken there could look before the message arrives, believe the old settings, and sleep
 /// on. The release of the transaction's locks comes after the messages.
-#[pg_guard]
 unsafe extern "C-unwind" fn on_resource_release(
     phase: pg_sys::ResourceReleasePhase::Type,
     is_commit: bool,
     is_top: bool,
     _arg: *mut std::ffi::c_void,
 ) {
-    if phase != pg_sys::ResourceReleasePhase::RESOURCE_RELEASE_AFTER_LOCKS || !is_top {
-        return;
+    // A transaction comes here many times and seldom has something to tell: that must cost no guard.
+    let is_last = phase == pg_sys::ResourceReleasePhase::RESOURCE_RELEASE_AFTER_LOCKS && is_top;
+    // Nor may it panic here, not even when the process is past its end.
+    if is_last && LATER.try_with(|later| !later.borrow().is_empty()).unwrap_or(false) {
+        // SAFETY: may be called at any time.
+        unsafe { tell_all(is_commit) };
     }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn tell_all(is_commit: bool) {
     let mut later = LATER.take();
     if is_commit {
         for &(number, step) in &later {
@@ -467,6 +472,9 @@ unsafe extern "C-unwind" fn on_transaction(event: pg_sys::XactEvent::Type, _arg:
 
 /// The last moment at which a commit can still be refused: see `dropping`.
 fn check_dropped() {
+    if !dropping::is_watching() {
+        return;
+    }
     let lanes: Vec<i32> = PENDING.with_borrow(|pending| {
         let enqueued = pending.iter().filter_map(|p| match p.step {
             Step::Enqueued { lane, .. } => Some(lane),

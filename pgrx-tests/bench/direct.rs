@@ -44,7 +44,7 @@ pub fn measure(options: &Options) -> Result<Vec<Comparison>> {
     server.execute("SELECT queue.create('direct')")?;
     server.execute(FLOOR_TABLES)?;
     server.execute(FUNCTIONS)?;
-    let mut client = server.connect(false)?;
+    let mut client = server.connect()?;
     client.batch_execute("CREATE TEMP TABLE given (id bigint)")?;
     let payload = Payload::new().sql();
     let series = format!("FROM generate_series(1, {calls})");

@@ -2,6 +2,7 @@
 //! table with SKIP LOCKED that articles recommend. `make bench`; `docs/benchmark.md` says how to read the answer.
 //! With `soak` as its first word it does something else, in `soak/`: `make soak`.
 
+mod client;
 mod contender;
 mod cpu;
 mod direct;

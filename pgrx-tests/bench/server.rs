@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use postgres::{Client, NoTls};
 use queue_tests::Cluster;
 
-use crate::{Result, cpu, wal};
+use crate::{Result, client, cpu, wal};
 
 /// As on a small machine in production. Checkpoints come by the amount of WAL only: one that comes by the clock
 /// would hit somebody's turn and not the others'.
@@ -53,9 +53,14 @@ impl Server {
         Ok(self.observer.borrow_mut().batch_execute(sql)?)
     }
 
-    /// A connection whose commits wait for the disk or not.
-    pub fn connect(&self, is_durable: bool) -> Result<Client> {
-        let mut client = self.cluster.config().connect(NoTls)?;
+    /// A connection by the usual driver.
+    pub fn connect(&self) -> Result<Client> {
+        Ok(self.cluster.config().connect(NoTls)?)
+    }
+
+    /// A connection for taking turns, whose commits wait for the disk or not.
+    pub fn client(&self, is_durable: bool) -> Result<client::Client> {
+        let mut client = client::Client::connect(&self.cluster.config())?;
         let setting = if is_durable { "on" } else { "off" };
         client.batch_execute(&format!("SET synchronous_commit = {setting}"))?;
         Ok(client)

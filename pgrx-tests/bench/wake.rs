@@ -22,8 +22,8 @@ pub fn measure(options: &Options) -> Result<Vec<f64>> {
     eprintln!("wake latency, {jobs} times");
     let server = Server::with_extension()?;
     server.execute("SELECT queue.create('wake')")?;
-    let mut producer = server.connect(false)?;
-    let mut worker = server.connect(false)?;
+    let mut producer = server.connect()?;
+    let mut worker = server.connect()?;
     let (arrived, arrivals) = mpsc::channel();
     thread::scope(|scope| {
         let working = scope.spawn(move || -> Result<()> {

@@ -75,7 +75,7 @@ fn run(call: &Call, names: &[String]) -> Result<Option<Datum>> {
         kind: if call.bool(6).unwrap_or(false) { Kind::Bound } else { Kind::Worker },
     };
     let rows = call.rows()?;
-    let mut known = Known::now(names)?;
+    let mut known = Known::now(names, wait > 0)?;
     if let Some(completed) = call.i64_array(7) {
         complete_all(&known.catalog, &completed)?;
     }
@@ -95,7 +95,7 @@ fn run(call: &Call, names: &[String]) -> Result<Option<Datum>> {
             sleeper = Some(waiting);
         }
         // The world may have changed meanwhile: a queue altered, resumed, dropped.
-        known = Known::now(names)?;
+        known = Known::now(names, true)?;
     }
 }
 
@@ -110,13 +110,16 @@ pub struct Known {
 
 impl Known {
     /// Looks the queues up. In the middle of a transaction nothing else may have listened to what others have
-    /// changed: a pause counts at once.
+    /// changed: a pause counts at once. Who will not sleep need not ask for the number of changes.
     ///
     /// Errors: 42704 when there is no queue of one of the names.
-    pub fn now(names: &[String]) -> Result<Self> {
-        let number = instance::current()?.number;
-        // Changes are counted after they are announced, so what is counted here is heard of below.
-        let changes = shmem::with_instance(number, |_, instance| instance.changes).unwrap_or(0);
+    pub fn now(names: &[String], may_sleep: bool) -> Result<Self> {
+        let mut changes = 0;
+        if may_sleep {
+            let number = instance::current()?.number;
+            // Changes are counted after they are announced, so what is counted here is heard of below.
+            changes = shmem::with_instance(number, |_, instance| instance.changes).unwrap_or(0);
+        }
         sys::accept_invalidations();
         let catalog = instance::current()?;
         let queues = names.iter().map(|name| queue::by_name(&catalog, name)).collect::<Result<Vec<_>>>()?;

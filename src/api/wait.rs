@@ -32,7 +32,7 @@ fn wait(call: &Call) -> Result<Option<Datum>> {
     }
     let deadline = sys::monotonic_us().saturating_add(longest_wait(timeout));
     let has_jobs = loop {
-        let known = Known::now(std::slice::from_ref(&name))?;
+        let known = Known::now(std::slice::from_ref(&name), true)?;
         if let [queue] = &known.queues[..]
             && !queue.is_paused
         {

@@ -63,7 +63,8 @@ impl Writer {
     /// Opens the segment's claims.
     pub fn open(catalog: &Catalog, segment: u8) -> Self {
         let oids = &catalog.segments[segment as usize];
-        Self { table: Relation::write(oids.claim), pkey: Relation::write_index(oids.claim_pkey) }
+        let (table, pkey) = Relation::write_both(oids.claim, oids.claim_pkey);
+        Self { table, pkey }
     }
 
     /// Opens the claims for an attempt found there; `None` when that place is not what it was.

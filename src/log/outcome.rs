@@ -118,7 +118,8 @@ impl Writer {
     /// Opens the segment's outcomes.
     pub fn open(catalog: &Catalog, segment: u8) -> Self {
         let oids = &catalog.segments[segment as usize];
-        Self { table: Relation::write(oids.outcome), pkey: Relation::write_index(oids.outcome_pkey) }
+        let (table, pkey) = Relation::write_both(oids.outcome, oids.outcome_pkey);
+        Self { table, pkey }
     }
 
     /// Opens the outcomes for an attempt found there; `None` when that place is not what it was.

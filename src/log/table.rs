@@ -23,6 +23,10 @@ mod raw {
     use pgrx::pg_sys;
 
     unsafe extern "C-unwind" {
+        pub fn table_open(oid: pg_sys::Oid, lock: pg_sys::LOCKMODE) -> pg_sys::Relation;
+        pub fn table_close(relation: pg_sys::Relation, lock: pg_sys::LOCKMODE);
+        pub fn index_open(oid: pg_sys::Oid, lock: pg_sys::LOCKMODE) -> pg_sys::Relation;
+        pub fn index_close(relation: pg_sys::Relation, lock: pg_sys::LOCKMODE);
         pub fn GetCurrentCommandId(used: bool) -> pg_sys::CommandId;
         pub fn heap_form_tuple(
             desc: pg_sys::TupleDesc,
@@ -108,6 +112,18 @@ impl Relation {
         // SAFETY: raises when there is no such table.
         let rel = unsafe { pg_sys::table_open(oid, pg_sys::RowExclusiveLock as i32) };
         Self { rel, is_index: false, release: pg_sys::NoLock as i32 }
+    }
+
+    /// Opens a table and one of its indexes to write.
+    pub fn write_both(table: pg_sys::Oid, index: pg_sys::Oid) -> (Self, Self) {
+        let lock = pg_sys::RowExclusiveLock as i32;
+        // SAFETY: raises when one is not there. Within the guard there is nothing to drop; should the index be
+        // missing, the transaction's end closes the table.
+        let (table, index) = unsafe {
+            pg_sys::ffi::pg_guard_ffi_boundary(|| (raw::table_open(table, lock), raw::index_open(index, lock)))
+        };
+        let open = |rel, is_index| Self { rel, is_index, release: pg_sys::NoLock as i32 };
+        (open(table, false), open(index, true))
     }
 
     /// Opens a table to read; the lock is released when this is dropped.
@@ -406,12 +422,12 @@ unsafe fn file_of(rel: pg_sys::Relation) -> pg_sys::Oid {
 impl Drop for Relation {
     fn drop(&mut self) {
         // SAFETY: opened by this value; closing is right while an error unwinds, too: the resource owner
-        // still knows it.
+        // still knows it. Without a guard: what is open, and locked as it is here, closes without an error.
         unsafe {
             if self.is_index {
-                pg_sys::index_close(self.rel, self.release);
+                raw::index_close(self.rel, self.release);
             } else {
-                pg_sys::table_close(self.rel, self.release);
+                raw::table_close(self.rel, self.release);
             }
         }
     }
@@ -552,8 +568,8 @@ impl Row {
 impl Drop for Row {
     fn drop(&mut self) {
         if !self.tuple.is_null() {
-            // SAFETY: owned by the row.
-            unsafe { pg_sys::heap_freetuple(self.tuple) };
+            // SAFETY: owned by the row; to free raises nothing, so it needs no guard.
+            unsafe { raw::heap_freetuple(self.tuple) };
         }
     }
 }

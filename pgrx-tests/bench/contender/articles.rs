@@ -1,9 +1,9 @@
 //! The table with a status column and SKIP LOCKED, as articles on "Postgres as a queue" recommend it.
 
 use postgres::types::ToSql;
-use postgres::{Client, Statement};
 
 use crate::Result;
+use crate::client::{Client, Statement};
 use crate::contender::{Contender, Payload, Work, Worker};
 use crate::server::Server;
 
@@ -58,7 +58,7 @@ impl Articles {
     /// constant and other plans than by the index are forbidden, so that the plan is made once and is the best.
     pub fn new(server: Server, backlog: usize, is_tuned: bool) -> Result<Self> {
         server.execute(TABLE)?;
-        server.connect(false)?.execute(
+        server.connect()?.execute(
             "INSERT INTO jobs (payload) SELECT $1 FROM generate_series(1, $2)",
             &[&Payload::new(), &(backlog as i32)],
         )?;
@@ -73,7 +73,7 @@ impl Contender for Articles {
     }
 
     fn worker(&self, work: Work) -> Result<Box<dyn Worker>> {
-        let mut client = self.server.connect(work.is_durable)?;
+        let mut client = self.server.client(work.is_durable)?;
         let claim_sql = if self.is_tuned {
             client.batch_execute("SET enable_seqscan = off; SET enable_bitmapscan = off")?;
             claim(&work.batch.to_string(), ANY, COLUMNS)
@@ -109,11 +109,11 @@ impl Contender for Articles {
 
 /// Claims until there is something: there is a backlog, but others may hold locks just now.
 fn look(client: &mut Client, claim: &Statement, limit: &[i64]) -> Result<Vec<i64>> {
-    let limit: Vec<&(dyn ToSql + Sync)> = limit.iter().map(|limit| limit as _).collect();
+    let limit: Vec<&dyn ToSql> = limit.iter().map(|limit| limit as _).collect();
     for _ in 0..MOST_LOOKS {
-        let jobs = client.query(claim, &limit)?;
-        if !jobs.is_empty() {
-            return Ok(jobs.iter().map(|job| job.try_get(0)).collect::<std::result::Result<_, _>>()?);
+        let ids = client.ids(claim, &limit)?;
+        if !ids.is_empty() {
+            return Ok(ids);
         }
     }
     Err("a table with jobs gives none".into())
@@ -131,7 +131,7 @@ struct Single {
 
 impl Worker for Single {
     fn live(&mut self) -> Result<u64> {
-        self.client.query_one(&self.enqueue, &[&self.payload])?;
+        self.client.execute(&self.enqueue, &[&self.payload])?;
         for id in look(&mut self.client, &self.claim, &self.limit)? {
             self.client.execute(&self.complete, &[&id])?;
         }
@@ -151,7 +151,7 @@ struct Batch {
 
 impl Worker for Batch {
     fn live(&mut self) -> Result<u64> {
-        self.client.query(&self.enqueue, &[&self.payloads])?;
+        self.client.execute(&self.enqueue, &[&self.payloads])?;
         let ids = look(&mut self.client, &self.claim, &self.limit)?;
         self.client.execute(&self.complete, &[&ids])?;
         Ok(ids.len() as u64)

@@ -1,9 +1,8 @@
 //! The floor: the three inserts that pg_queue makes for a job, as prepared statements on plain tables of the same
 //! shape, without the extension. Nobody decides here who gets which job: a client claims what it has enqueued.
 
-use postgres::{Client, Statement};
-
 use crate::Result;
+use crate::client::{Client, Statement};
 use crate::contender::{Contender, Payload, Work, Worker};
 use crate::server::Server;
 
@@ -52,7 +51,7 @@ impl Contender for Floor {
     }
 
     fn worker(&self, work: Work) -> Result<Box<dyn Worker>> {
-        let mut client = self.0.connect(work.is_durable)?;
+        let mut client = self.0.client(work.is_durable)?;
         if work.batch == 1 {
             return Ok(Box::new(Single {
                 payload: Payload::new(),
@@ -91,9 +90,10 @@ struct Single {
 
 impl Worker for Single {
     fn live(&mut self) -> Result<u64> {
-        let id: i64 = self.client.query_one(&self.enqueue, &[&self.payload])?.try_get(0)?;
-        self.client.execute(&self.claim, &[&id])?;
-        self.client.execute(&self.complete, &[&id])?;
+        for id in self.client.ids(&self.enqueue, &[&self.payload])? {
+            self.client.execute(&self.claim, &[&id])?;
+            self.client.execute(&self.complete, &[&id])?;
+        }
         Ok(1)
     }
 }
@@ -108,8 +108,7 @@ struct Batch {
 
 impl Worker for Batch {
     fn live(&mut self) -> Result<u64> {
-        let jobs = self.client.query(&self.enqueue, &[&self.payloads])?;
-        let ids = jobs.iter().map(|job| job.try_get(0)).collect::<std::result::Result<Vec<i64>, _>>()?;
+        let ids = self.client.ids(&self.enqueue, &[&self.payloads])?;
         self.client.execute(&self.claim, &[&ids])?;
         self.client.execute(&self.complete, &[&ids])?;
         Ok(ids.len() as u64)

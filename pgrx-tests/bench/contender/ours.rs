@@ -1,8 +1,7 @@
 //! pg_queue, as a program uses it.
 
-use postgres::{Client, Statement};
-
 use crate::Result;
+use crate::client::{Client, Statement};
 use crate::contender::{Contender, Payload, Work, Worker};
 use crate::server::Server;
 
@@ -26,7 +25,7 @@ impl Ours {
     pub fn fill(self, jobs: usize) -> Result<Self> {
         /// Jobs in one transaction.
         const AT_ONCE: usize = 10_000;
-        let mut client = self.0.connect(false)?;
+        let mut client = self.0.connect()?;
         let sql = "SELECT count(*) FROM queue.enqueue_many($1, array_fill($2::jsonb, ARRAY[$3::int]))";
         let fill = client.prepare(sql)?;
         for first in (0..jobs).step_by(AT_ONCE) {
@@ -43,7 +42,7 @@ impl Contender for Ours {
     }
 
     fn worker(&self, work: Work) -> Result<Box<dyn Worker>> {
-        let mut client = self.0.connect(work.is_durable)?;
+        let mut client = self.0.client(work.is_durable)?;
         let claim = client.prepare("SELECT id, payload FROM queue.claim($1, $2)")?;
         if work.batch == 1 {
             return Ok(Box::new(Single {
@@ -75,10 +74,9 @@ struct Single {
 
 impl Worker for Single {
     fn live(&mut self) -> Result<u64> {
-        self.client.query_one(&self.enqueue, &[&QUEUE, &self.payload])?;
+        self.client.execute(&self.enqueue, &[&QUEUE, &self.payload])?;
         for _ in 0..MOST_LOOKS {
-            if let Some(job) = self.client.query_opt(&self.claim, &[&QUEUE, &1])? {
-                let id: i64 = job.try_get(0)?;
+            if let Some(id) = self.client.ids(&self.claim, &[&QUEUE, &1])?.pop() {
                 self.client.execute(&self.complete, &[&id])?;
                 return Ok(1);
             }
@@ -97,13 +95,12 @@ struct Batch {
 
 impl Worker for Batch {
     fn live(&mut self) -> Result<u64> {
-        self.client.query(&self.enqueue, &[&QUEUE, &self.payloads])?;
+        self.client.execute(&self.enqueue, &[&QUEUE, &self.payloads])?;
         let mut left = self.payloads.len();
         for _ in 0..MOST_LOOKS {
-            let jobs = self.client.query(&self.claim, &[&QUEUE, &(left as i32)])?;
-            if !jobs.is_empty() {
-                let ids = jobs.iter().map(|job| job.try_get(0)).collect::<std::result::Result<Vec<i64>, _>>()?;
-                self.client.query(&self.complete, &[&ids])?;
+            let ids = self.client.ids(&self.claim, &[&QUEUE, &(left as i32)])?;
+            if !ids.is_empty() {
+                self.client.execute(&self.complete, &[&ids])?;
                 left -= ids.len();
             }
             if left == 0 {
@@ -123,11 +120,12 @@ impl Contender for Loop {
     }
 
     fn worker(&self, work: Work) -> Result<Box<dyn Worker>> {
-        let mut client = self.0.0.connect(work.is_durable)?;
+        let mut client = self.0.0.client(work.is_durable)?;
         Ok(Box::new(LoopWorker {
             payload: Payload::new(),
             enqueue: client.prepare("SELECT queue.enqueue($1, $2)")?,
             claim: client.prepare("SELECT id, payload FROM queue.claim($1, completed => $2)")?,
+            complete: client.prepare("SELECT queue.complete_many($1)")?,
             done: Vec::new(),
             client,
         }))
@@ -139,17 +137,16 @@ struct LoopWorker {
     payload: Payload,
     enqueue: Statement,
     claim: Statement,
+    complete: Statement,
     done: Vec<i64>,
 }
 
 impl Worker for LoopWorker {
     fn live(&mut self) -> Result<u64> {
-        self.client.query_one(&self.enqueue, &[&QUEUE, &self.payload])?;
+        self.client.execute(&self.enqueue, &[&QUEUE, &self.payload])?;
         for _ in 0..MOST_LOOKS {
-            let job = self.client.query_opt(&self.claim, &[&QUEUE, &self.done])?;
-            self.done.clear();
-            if let Some(job) = job {
-                self.done.push(job.try_get(0)?);
+            self.done = self.client.ids(&self.claim, &[&QUEUE, &self.done])?;
+            if !self.done.is_empty() {
                 return Ok(1);
             }
         }
@@ -160,6 +157,6 @@ impl Worker for LoopWorker {
 impl Drop for LoopWorker {
     /// The last job, so that nothing is left running.
     fn drop(&mut self) {
-        let _ = self.client.execute("SELECT queue.complete_many($1)", &[&self.done]);
+        let _ = self.client.execute(&self.complete, &[&self.done]);
     }
 }
