@@ -255,6 +255,11 @@ impl Ledger {
         self.words[segment as usize]
     }
 
+    /// Whether a segment's attempts are to be read there; else history has them, or there are none.
+    pub fn is_read_here(&self, segment: u8) -> bool {
+        !matches!(self.word(segment).state(), State::Free | State::Copied)
+    }
+
     /// Puts it into shared memory.
     pub fn apply(&self, instance: &mut Instance) {
         for (n, word) in self.words.iter().enumerate() {

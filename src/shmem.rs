@@ -370,11 +370,6 @@ pub fn with_instance<R>(number: u32, f: impl FnOnce(&mut Frontier<'_>, &mut Inst
     })
 }
 
-/// Which of the instances' slots this one has.
-pub fn slot_of(number: u32) -> Option<usize> {
-    with(|shared| shared.instances.iter().position(|i| i.number == number && number != 0))
-}
-
 /// A word of an instance, read without the lock; 0 when the slot is another instance's.
 fn read_word(slot: usize, number: u32, word: impl FnOnce(*mut Instance) -> *mut u64) -> u64 {
     // SAFETY: the slot lies in the array, which is there for ever; words are aligned and only ever accessed

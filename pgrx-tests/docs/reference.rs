@@ -8,11 +8,12 @@ use crate::markdown::{anchors, code_spans, links, section};
 use crate::{none, pages, read, root};
 
 /// Functions that only the views and the install script call.
-const INTERNAL_FUNCTIONS: [&str; 8] = [
+const INTERNAL_FUNCTIONS: [&str; 9] = [
     "assert_loaded",
     "kick",
     "lease_expires_at",
-    "newest_attempt",
+    "life_of",
+    "live",
     "payload_of",
     "running_now",
     "throughput_live",

@@ -62,7 +62,7 @@ fn required(function: &str) -> &'static [&'static str] {
         "fail" => &["attempt", "'boom'"],
         "fail_many" => &["ARRAY[attempt]", "'boom'"],
         "progress" => &["attempt", "'1'"],
-        "cancel" | "retry" | "newest_attempt" | "job" => &["job"],
+        "cancel" | "retry" | "life_of" | "job" => &["job"],
         "reprioritize" => &["job", "1"],
         "reschedule" => &["job", "now()"],
         "forget" => &["ended"],
@@ -206,7 +206,8 @@ fn null_is_the_default_where_there_is_one_and_refused_where_there_is_none() {
             match function.name.as_str() {
                 "advance" => assert_eq!(client.failure(&sql).code, "0A000"),
                 // What the views ask: nothing is known of nothing.
-                "lease_expires_at" | "newest_attempt" | "payload_of" | "times" => {
+                "life_of" => assert_eq!(client.count(&sql), 0),
+                "lease_expires_at" | "payload_of" | "times" => {
                     assert!(
                         client
                             .value::<Option<String>>(&format!("SELECT ({})::text", sql.replace("* FROM ", "")))

@@ -365,7 +365,7 @@ fn an_idle_worker_leaves_no_trace() {
     // The processes may be about to fall asleep.
     let before = wait::until("nothing moves for a moment", || {
         let before = traces();
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(Duration::from_secs(1));
         (traces() == before).then_some(before)
     });
     // Not a hope that something comes to pass, but the time in which nothing may.

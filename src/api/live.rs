@@ -29,18 +29,13 @@ fn ledger(catalog: &Catalog) -> Ledger {
     Ledger::read(catalog.segment_log, catalog.segment_log_pkey, SNAPSHOT)
 }
 
-/// Whether the segment, and not history, is where the statement has to look.
-fn counts(ledger: &Ledger, segment: u8) -> bool {
-    !matches!(ledger.word(segment).state(), State::Free | State::Copied)
-}
-
 /// `queue.live()`: all attempts in the segments.
 fn live(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = instance::current()?;
     let ledger = ledger(&catalog);
     let successors = successor::Reader::open(&catalog, SNAPSHOT);
-    for segment in (0..SEGMENTS as u8).filter(|&segment| counts(&ledger, segment)) {
+    for segment in (0..SEGMENTS as u8).filter(|&segment| ledger.is_read_here(segment)) {
         let tables = Tables::open(&catalog, segment);
         if tables.is_empty() {
             continue;
@@ -67,7 +62,7 @@ fn life_of(call: &Call) -> Result<Option<Datum>> {
     let ledger = ledger(&catalog);
     let successors = successor::Reader::open(&catalog, SNAPSHOT);
     let mut reader = Reader::new(&catalog);
-    for segment in (0..SEGMENTS as u8).filter(|&segment| counts(&ledger, segment)) {
+    for segment in (0..SEGMENTS as u8).filter(|&segment| ledger.is_read_here(segment)) {
         let found = reader.of_job(segment, job_id, SNAPSHOT);
         if found.is_empty() {
             continue;

@@ -6,6 +6,7 @@
 use crate::{shmem, sys};
 
 mod expire;
+pub mod forget_history;
 mod notify;
 mod prune_statistics;
 mod recover;
@@ -25,7 +26,7 @@ pub struct Duty {
 }
 
 /// All duties, in the order of a tick.
-pub const ALL: &[Duty] = &[recover::DUTY, start_due::DUTY, expire::DUTY, notify::DUTY, storage::DUTY, prune_statistics::DUTY];
+pub const ALL: &[Duty] = &[recover::DUTY, start_due::DUTY, expire::DUTY, notify::DUTY, storage::DUTY, forget_history::DUTY, prune_statistics::DUTY];
 
 /// Milliseconds until something is to be done that no one will wake the worker for; `None`: nothing. Tells
 /// everybody by when the worker wakes, so that whoever has something earlier sets its latch.
@@ -39,6 +40,10 @@ pub fn sleep_ms(instance: u32) -> Option<i64> {
             at = at.min(now.saturating_add(instance.next_due.saturating_sub(wall).clamp(0, CLOCK_CHECK)));
         }
         at = at.min(storage::next_at(instance));
+        let forget_at = forget_history::next_at();
+        if forget_at < i64::MAX {
+            at = at.min(now.saturating_add(forget_at.saturating_sub(wall).max(0)));
+        }
         if !instance.is_recovered {
             at = at.min(recover::next_try());
         }

@@ -15,7 +15,6 @@ mod column {
     pub const LEASE_US: usize = 2;
     pub const PID: usize = 3;
     pub const KIND: usize = 4;
-    pub const WORKER: usize = 5;
     pub const COUNT: usize = 6;
 }
 

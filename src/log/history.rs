@@ -11,6 +11,7 @@ use pg_queue_core::id;
 use pgrx::pg_sys;
 use pgrx::pg_sys::{Datum, Oid};
 
+use crate::duty::forget_history;
 use crate::error::Result;
 use crate::instance::Catalog;
 use crate::log::attempt::{Attempt, New};
@@ -58,6 +59,11 @@ pub const NEVER: i64 = i64::MAX;
 /// microseconds; a negative one: for ever.
 pub fn expiry_day(ended_at: i64, retention: i64) -> i64 {
     if retention < 0 { NEVER } else { ended_at.saturating_add(retention).div_euclid(DAY) }
+}
+
+/// When a day is over, as `timestamptz`.
+pub fn end_of(day: i64) -> i64 {
+    day.saturating_add(1).saturating_mul(DAY)
 }
 
 /// A table of rows that expire on one day.
@@ -121,6 +127,7 @@ pub fn create_child(catalog: &Catalog, day: i64) -> Result<()> {
     if let Some(owner) = owner {
         spi::run(&format!("ALTER TABLE queue.{name} OWNER TO {owner}"), &[])?;
     }
+    forget_history::expect(day);
     adopt_children(catalog)
 }
 

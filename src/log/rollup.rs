@@ -1,11 +1,14 @@
 //! The table of minutes: what was in the logs, summed up, after their segment is gone. It is appended to and pruned.
 
-use pg_queue_core::rollup::{Entry, Rollup, Times};
+use pg_queue_core::id;
+use pg_queue_core::rollup::{Entry, Life, Rollup, Times};
 use pgrx::pg_sys::Datum;
 
 use crate::call::bytes_datum;
 use crate::instance::Catalog;
 use crate::log::table::{NewRows, Relation, Snapshot};
+use crate::log::walk::Trace;
+use crate::log::{claim, outcome};
 
 /// Columns, counted from 0; `sql/schema/rollup.sql` says what they mean.
 mod column {
@@ -31,8 +34,35 @@ pub fn row((minute, lane, entry): (i64, i32, &Entry), generation: Option<i64>) -
     ]
 }
 
+/// What an attempt adds to the minutes; `None`: it has moved, and counts where it is now.
+pub fn life(trace: &Trace) -> Option<Life> {
+    let attempt = &trace.attempt;
+    let claim = trace.claim.row().map(claim::read);
+    let outcome = trace.outcome.row().map(outcome::read);
+    let has_moved = claim.as_ref().is_some_and(|claim| claim.kind == claim::Kind::Moved)
+        || outcome.as_ref().is_some_and(|outcome| outcome.kind == outcome::Kind::Moved);
+    if has_moved || attempt.is_payload_only() {
+        return None;
+    }
+    let is_first_attempt = id::count(attempt.id()) == id::count(attempt.job_id());
+    Some(Life {
+        lane: attempt.lane(),
+        is_first_attempt,
+        enqueued_at: attempt.enqueued_at(),
+        ready_at: if is_first_attempt {
+            attempt.run_at().max(Some(attempt.enqueued_at()))
+        } else {
+            // When it was made is not written down.
+            attempt.run_at()
+        },
+        claimed_at: claim.filter(|claim| claim.kind != claim::Kind::System).map(|claim| claim.claimed_at),
+        ended_at: outcome.as_ref().map(|outcome| outcome.ended_at),
+        outcome: outcome.as_ref().map(|outcome| outcome.kind.char()),
+        has_next: outcome.is_some_and(|outcome| outcome.next_id.is_some()),
+    })
+}
+
 /// Appends the minutes of a segment of this generation.
-#[expect(dead_code, reason = "no segment is reclaimed in this version")]
 pub fn write(catalog: &Catalog, rollup: &Rollup, generation: i64) {
     let mut rows = NewRows::new(column::COUNT, rollup.iter().len());
     rollup.iter().for_each(|entry| rows.add(row(entry, Some(generation))));

@@ -55,7 +55,7 @@ pub fn run(options: &Options) -> Result<bool> {
 
 /// A connection; its commits do not wait for the disk.
 fn connect(server: &Server) -> Result<Client> {
-    server.connect(false)
+    server.connect()
 }
 
 fn begin(name: &str, options: &Options, length: Duration) {

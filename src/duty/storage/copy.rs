@@ -5,6 +5,8 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use pg_queue_core::rollup::Rollup;
+
 use super::{Picture, Step};
 use crate::error::Result;
 use crate::instance::Catalog;
@@ -13,17 +15,49 @@ use crate::log::history::{self, Child};
 use crate::log::outcome::{self, Kind};
 use crate::log::table::{Row, Snapshot};
 use crate::log::walk::{Tables, Trace};
-use crate::log::{claim, note};
+use crate::log::{claim, note, rollup, successor};
 use crate::queue::{self, Queue};
 use crate::segment::{self, State};
-use crate::sys;
+use crate::{spi, sys};
 
 /// Attempts looked at in one transaction.
 const BATCH: usize = 2_000;
 /// Bytes of payloads copied in one transaction.
 const BYTES: usize = 4 << 20;
 
+/// The minutes of a segment, as far as this process has read it.
+struct Minutes {
+    generation: i64,
+    read_to: i64,
+    rollup: Rollup,
+}
+
+impl Minutes {
+    /// Those that were read before, or else, by another process, are read once more up to there.
+    fn resume(tables: &Tables, generation: i64, read_to: i64) -> Self {
+        let known = MINUTES.take().filter(|known| known.generation == generation && known.read_to == read_to);
+        known.unwrap_or_else(|| {
+            let mut minutes = Self { generation, read_to, rollup: Rollup::default() };
+            if read_to > 0 && !tables.is_empty() {
+                for trace in tables.walk(0, Snapshot::Now).take_while(|trace| trace.attempt.id() <= read_to) {
+                    minutes.add(&trace);
+                    sys::check_for_interrupts();
+                }
+            }
+            minutes
+        })
+    }
+
+    fn add(&mut self, trace: &Trace) {
+        self.read_to = trace.attempt.id();
+        if let Some(life) = rollup::life(trace) {
+            self.rollup.add(&life);
+        }
+    }
+}
+
 thread_local! {
+    static MINUTES: RefCell<Option<Minutes>> = const { RefCell::new(None) };
     /// The tables for each day, as of the generation that is being copied.
     static CHILDREN: RefCell<Vec<Child>> = const { RefCell::new(Vec::new()) };
 }
@@ -35,7 +69,11 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, picture: &Picture) -> Result<Ste
     let tables = Tables::open(catalog, segment);
     let home = tables.home;
     let mut reader = Reader::new(catalog);
+    let mut minutes = Minutes::resume(&tables, generation, copied_to);
     let mut rows: Vec<(i64, history::Values)> = Vec::new();
+    // What nothing is kept of needs no successor on record.
+    let successors = successor::Reader::open(catalog, Snapshot::Now);
+    let mut orphans: Vec<i64> = Vec::new();
     // Holds the rows' memory until they are inserted.
     let mut traces = Vec::new();
     let (mut looked, mut bytes, mut last) = (0, 0, copied_to);
@@ -44,7 +82,12 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, picture: &Picture) -> Result<Ste
         for trace in tables.walk(copied_to, Snapshot::Now) {
             last = trace.attempt.id();
             looked += 1;
-            if let Some(day) = expiry(catalog, &mut reader, &trace)? {
+            minutes.add(&trace);
+            let day = expiry(catalog, &mut reader, &trace)?;
+            if day.is_none() && successors.has(last) {
+                orphans.push(last);
+            }
+            if let Some(day) = day {
                 bytes += trace.attempt.payload_size();
                 traces.push((day, trace));
             }
@@ -70,7 +113,7 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, picture: &Picture) -> Result<Ste
             CHILDREN.with_borrow(|children| find(children))
         });
         let Some(child) = child else {
-            // In a transaction of its own, before anything is inserted.
+            // In a transaction of its own, before anything is inserted; then this batch is read again.
             history::create_child(catalog, day)?;
             return Ok(Step::Did(1));
         };
@@ -80,7 +123,15 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, picture: &Picture) -> Result<Ste
         let of_day = rows.iter().filter(|(day, _)| *day == child.day).map(|(_, values)| *values);
         history::insert(child, &of_day.collect::<Vec<_>>());
     }
+    if !orphans.is_empty() {
+        spi::run("DELETE FROM queue.successor WHERE id OPERATOR(pg_catalog.=) ANY ($1)", &[orphans.into()])?;
+    }
     let state = if is_end { State::Copied } else { State::Drained };
+    if is_end {
+        rollup::write(catalog, &minutes.rollup, generation);
+    } else {
+        MINUTES.set(Some(minutes));
+    }
     segment::record(catalog, segment, generation, state, Some(last));
     Ok(Step::Did(looked.max(1) as i64))
 }
