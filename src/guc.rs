@@ -21,6 +21,8 @@ pub static MAX_WAIT: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 pub static MAX_ERROR_LENGTH: GucSetting<i32> = GucSetting::<i32>::new(8192);
 /// Number of this node in the ids it makes.
 pub static NODE_ID: GucSetting<i32> = GucSetting::<i32>::new(0);
+/// Seconds without foreign writes after which a restore is over.
+pub static RESTORE_QUIET: GucSetting<i32> = GucSetting::<i32>::new(10);
 /// Whether segments are reclaimed.
 pub static RECLAIM: GucSetting<bool> = GucSetting::<bool>::new(true);
 /// Whether the background worker does its duties in this database.
@@ -118,6 +120,16 @@ pub fn define(preloading: bool) {
         127,
         GucContext::Sighup,
         none,
+    );
+    int(
+        c"pg_queue.restore_quiet",
+        &RESTORE_QUIET,
+        c"Sets how long the tables must not have been written by SQL before jobs run again after a restore.",
+        c"Seconds, 1 to 86400; queue.adopt() ends it earlier.",
+        1,
+        86_400,
+        GucContext::Sighup,
+        GucFlags::UNIT_S,
     );
     GucRegistry::define_bool_guc(
         c"pg_queue.reclaim",

@@ -46,6 +46,12 @@ pub fn take(catalog: &Catalog, count: usize, mut each: impl FnMut(i64)) -> Resul
     Ok(())
 }
 
+/// The last count of the block that begins with this value of the sequence.
+pub fn last_of_block(first: i64) -> i64 {
+    // 0: the sequence has not been used.
+    if first == 0 { 0 } else { first + BLOCK - 1 }
+}
+
 /// The node's bits of every id made here.
 pub fn node() -> i64 {
     i64::from(guc::NODE_ID.get())
@@ -87,14 +93,19 @@ fn follow_timeline(catalog: &Catalog) {
     let timeline = unsafe { pg_sys::ThisTimeLineID } as i32;
     let table = Relation::write(catalog.timeline);
     let index = Relation::write_index(catalog.timeline_idx);
-    if table.scan(&index, &[Key::eq_i32(1, timeline)], Snapshot::Now).next().is_some() {
-        return;
+    let system = sys::system_identifier();
+    let mut scan = table.scan(&index, &[Key::eq_i32(1, timeline)], Snapshot::Now);
+    while scan.next().is_some() {
+        if scan.row().i64(1) == system {
+            return;
+        }
     }
+    drop(scan);
     for _ in 0..JUMP {
         nextval(catalog.id_seq);
     }
-    let mut row = NewRows::new(2, 1);
-    row.add([Some(timeline.into()), Some(sys::now_us().into())]);
+    let mut row = NewRows::new(3, 1);
+    row.add([Some(timeline.into()), Some(system.into()), Some(sys::now_us().into())]);
     let tids = table.insert(&mut row);
     index.insert_entries(&table, &tids, false, |_| Some([timeline.into()]));
 }

@@ -55,6 +55,10 @@ pub struct Catalog {
     pub timeline: Oid,
     /// See `timeline`.
     pub timeline_idx: Oid,
+    /// Who restores, and the index.
+    pub restoring: Oid,
+    /// See `restoring`.
+    pub restoring_idx: Oid,
     /// All segments.
     pub segments: [Segment; SEGMENTS],
 }
@@ -170,6 +174,8 @@ fn read_catalog() -> Result<Catalog> {
         id_seq: oid("id_seq".into())?,
         timeline: oid("timeline".into())?,
         timeline_idx: oid("timeline_timeline_idx".into())?,
+        restoring: oid("restoring".into())?,
+        restoring_idx: oid("restoring_written_at_idx".into())?,
         segments,
     })
 }
@@ -208,6 +214,7 @@ fn enter(extension: Oid) -> Result<u32> {
             worker_pid: 0,
             wakes_at: i64::MAX,
             is_recovered: false,
+            dormancy: Default::default(),
             changes: 0,
             drops: 0,
             dropping: [Default::default(); 32],

@@ -12,6 +12,7 @@ use pgrx::prelude::*;
 
 mod api;
 mod call;
+mod dormant;
 mod dropping;
 mod duty;
 mod error;
@@ -35,7 +36,8 @@ pgrx::pg_module_magic!();
 extension_sql_file!("../sql/schema/schema.sql", name = "schema", bootstrap);
 extension_sql_file!("../sql/schema/tables.sql", name = "tables", requires = ["schema"]);
 extension_sql_file!("../sql/schema/functions.sql", name = "functions", requires = ["tables"]);
-extension_sql_file!("../sql/schema/views.sql", name = "views", requires = ["functions"]);
+extension_sql_file!("../sql/schema/restore.sql", name = "restore", requires = ["functions"]);
+extension_sql_file!("../sql/schema/views.sql", name = "views", requires = ["restore"]);
 
 /// Called by Postgres when it loads the library.
 #[pg_guard]

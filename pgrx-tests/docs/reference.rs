@@ -8,8 +8,8 @@ use crate::markdown::{anchors, code_spans, links, section};
 use crate::{none, pages, read, root};
 
 /// Functions that only the views and the install script call.
-const INTERNAL_FUNCTIONS: [&str; 6] =
-    ["assert_loaded", "kick", "lease_expires_at", "newest_attempt", "payload_of", "running_now"];
+const INTERNAL_FUNCTIONS: [&str; 7] =
+    ["assert_loaded", "foreign_write", "kick", "lease_expires_at", "newest_attempt", "payload_of", "running_now"];
 /// Views that only other views read.
 const INTERNAL_VIEWS: [&str; 3] = ["job_life", "life", "payload"];
 

@@ -11,6 +11,7 @@ mod limits;
 mod protocol;
 mod random;
 mod recovery;
+mod restore;
 mod shared;
 mod smoke;
 mod storm;

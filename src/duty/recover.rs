@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 
+use pg_queue_core::frontier::{Running, State};
 use pg_queue_core::id::SEGMENTS;
 
 use crate::duty::Duty;
@@ -40,6 +41,10 @@ fn run(number: u32) -> i64 {
         Ok(catalog) if catalog.number == number => catalog,
         _ => return 0,
     };
+    if shmem::with_instance(number, |_, instance| instance.dormancy.is_suspect).unwrap_or(false) {
+        forget_strangers(&catalog);
+        shmem::with_instance(number, |_, instance| instance.dormancy.is_suspect = false);
+    }
     let mut recovered = 0;
     let all_fit = (0..SEGMENTS).all(|segment| recover_segment(&catalog, segment as u8, &mut recovered));
     if all_fit {
@@ -48,6 +53,30 @@ fn run(number: u32) -> i64 {
         NEXT_TRY.set(sys::monotonic_us() + PAUSE);
     }
     recovered
+}
+
+/// Drops entries whose rows are gone, or that have an outcome: somebody wrote to the tables by SQL.
+fn forget_strangers(catalog: &Catalog) {
+    let number = catalog.number;
+    let is_claimed = |entry: &Running| entry.state == State::Running && entry.claimed != 0;
+    let mut reader = Reader::new(catalog);
+    let mut from = 0;
+    while let Some((next, entry)) = shmem::with(|shared| shared.frontier.next_running(number, from)) {
+        from = next;
+        sys::check_for_interrupts();
+        let runs = || {
+            let segment = reader.by_id(entry.id)?.segment;
+            claim::find(catalog, segment, entry.id)?;
+            Some(outcome::find(catalog, segment, entry.id).is_none())
+        };
+        if is_claimed(&entry) && runs() != Some(true) {
+            shmem::with_instance(number, |frontier, instance| {
+                if frontier.entry(number, entry.id).as_ref().is_some_and(is_claimed) {
+                    frontier.discard(&mut instance.deadlines, number, entry.id);
+                }
+            });
+        }
+    }
 }
 
 /// False: memory is full.
