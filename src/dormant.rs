@@ -355,10 +355,10 @@ pub fn end_now(catalog: &Catalog) -> Result<()> {
             .hint("Wait until the restore is over, or end it."));
     }
     for Lag { sequence, largest, .. } in lags()? {
-        spi::i64_column("SELECT pg_catalog.setval($1::pg_catalog.regclass, $2)", &[
-            sequence.to_owned().into(),
-            largest.into(),
-        ])?;
+        spi::i64_column(
+            "SELECT pg_catalog.setval($1::pg_catalog.regclass, $2)",
+            &[sequence.to_owned().into(), largest.into()],
+        )?;
     }
     adopt(catalog, marks)
 }
@@ -392,6 +392,8 @@ pub fn wake(number: u32, marks: u64) -> bool {
         // As at the start: all that is due by now lies behind its lane's position.
         (instance.due_to, instance.next_due) = (now, i64::MIN);
         instance.is_recovered = false;
+        // The lanes of queues that were dropped may be in use again.
+        instance.dropping.iter_mut().filter(|mark| !mark.is_open).for_each(|mark| mark.lane = 0);
         frontier.forget_ready(number);
         true
     });

@@ -543,7 +543,7 @@ pub fn owns_table(table: pg_sys::Oid) -> bool {
 /// # Safety
 /// A node of the parser.
 pub unsafe fn table_oid(name: *const pg_sys::RangeVar) -> Option<pg_sys::Oid> {
-    let if_there = pg_sys::RVROption::RVR_MISSING_OK as u32;
+    let if_there = pg_sys::RVROption::RVR_MISSING_OK;
     let no_lock = pg_sys::NoLock as pg_sys::LOCKMODE;
     // SAFETY: the caller's promise; a look-up in the catalog.
     let oid = unsafe { pg_sys::RangeVarGetRelidExtended(name, no_lock, if_there, None, std::ptr::null_mut()) };

@@ -293,7 +293,8 @@ impl<'a> Taking<'a> {
             }
             frontier.take(self.catalog.number, self.queue.lane, session, pid, out)
         });
-        let answer = answer.unwrap_or(Take::Empty);
+        // The instance is gone: the refill says so.
+        let answer = answer.unwrap_or(Take::Refill);
         if let Take::Some { taken, .. } = answer {
             let (lease, bound) = (self.default_lease, self.wish.kind == Kind::Bound);
             let step = |ready: &Ready| Step::Taken { id: ready.id, lease, bound };

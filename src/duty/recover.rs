@@ -64,7 +64,7 @@ fn forget_strangers(catalog: &Catalog) {
     while let Some((next, entry)) = shmem::with(|shared| shared.frontier.next_running(number, from)) {
         from = next;
         sys::check_for_interrupts();
-        let runs = || {
+        let mut runs = || {
             let segment = reader.by_id(entry.id)?.segment;
             claim::find(catalog, segment, entry.id)?;
             Some(outcome::find(catalog, segment, entry.id).is_none())
