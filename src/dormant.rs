@@ -55,6 +55,8 @@ pub struct Dormancy {
     look_at: i64,
     /// The log says already why it does not end.
     is_told: bool,
+    /// The log says already for whom it waits.
+    is_busy_told: bool,
     /// Entries of `running` may be of rows that are gone.
     pub is_suspect: bool,
 }
@@ -97,17 +99,17 @@ thread_local! {
 /// nothing. Not to be called under the frontier's lock.
 pub fn is_awake(number: u32) -> bool {
     let (known, slot) = SLOT.get();
-    if known == number && number != 0 {
-        return shmem::awake(slot).load(Ordering::Acquire) == number;
+    if known == number && number != 0 && shmem::awake(slot).load(Ordering::Acquire) == number {
+        return true;
     }
-    match shmem::with(|shared| slot_of(shared.instances, number)) {
-        Some(slot) => {
-            SLOT.set((number, slot));
-            shmem::awake(slot).load(Ordering::Acquire) == number
-        }
-        // It was dropped; whoever goes on is told that.
-        None => true,
-    }
+    let found = shmem::with(|shared| {
+        let slot = slot_of(shared.instances, number)?;
+        Some((slot, shared.instances[slot].dormancy.is_awake()))
+    });
+    // When it was dropped, whoever goes on is told that.
+    let Some((slot, is_awake)) = found else { return true };
+    SLOT.set((number, slot));
+    is_awake
 }
 
 fn slot_of(instances: &[Instance], number: u32) -> Option<usize> {
@@ -274,15 +276,15 @@ fn lags() -> Result<Vec<Lag>> {
 
 /// Why the restore is not over, although it is quiet.
 enum Obstacle {
-    /// A session that has restored is busy, with other tables probably.
-    Busy,
+    /// The session of this process has restored and is busy, with other tables probably.
+    Busy(i64),
     /// This will not pass by itself; what, in a sentence.
     Lasting(String),
 }
 
 fn obstacle() -> Result<Option<Obstacle>> {
     let busy = spi::i64_column(
-        "SELECT 1::bigint FROM pg_catalog.pg_stat_activity AS a JOIN queue.restoring AS r
+        "SELECT a.pid::pg_catalog.int8 FROM pg_catalog.pg_stat_activity AS a JOIN queue.restoring AS r
              ON a.pid OPERATOR(pg_catalog.=) r.pid AND a.backend_start OPERATOR(pg_catalog.<=) r.written_at
          WHERE a.pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
            AND (a.state OPERATOR(pg_catalog.<>) 'idle' OR a.state_change OPERATOR(pg_catalog.>)
@@ -290,11 +292,11 @@ fn obstacle() -> Result<Option<Obstacle>> {
          LIMIT 1",
         &[f64::from(guc::RESTORE_QUIET.get()).into()],
     )?;
-    if !busy.is_empty() {
-        return Ok(Some(Obstacle::Busy));
+    if let Some(&pid) = busy.first() {
+        return Ok(Some(Obstacle::Busy(pid)));
     }
     let disabled = spi::i64_column(
-        "SELECT 1::bigint FROM pg_catalog.pg_trigger
+        "SELECT 1::pg_catalog.int8 FROM pg_catalog.pg_trigger
          WHERE tgfoid OPERATOR(pg_catalog.=) 'queue.foreign_write()'::pg_catalog.regprocedure
            AND tgenabled OPERATOR(pg_catalog.=) 'D' LIMIT 1",
         &[],
@@ -326,18 +328,29 @@ pub fn end_if_over(catalog: &Catalog) -> Result<bool> {
         return Ok(true);
     };
     let look_at = sys::monotonic_us().saturating_add(quiet_us());
-    let was_told = shmem::with_instance(number, |_, instance| {
-        let was_told = instance.dormancy.is_told;
-        instance.dormancy.look_at = look_at;
-        instance.dormancy.is_told |= matches!(obstacle, Obstacle::Lasting(_));
-        was_told
+    let is_news = shmem::with_instance(number, |_, instance| {
+        let dormancy = &mut instance.dormancy;
+        dormancy.look_at = look_at;
+        let is_told = match obstacle {
+            Obstacle::Busy(_) => &mut dormancy.is_busy_told,
+            Obstacle::Lasting(_) => &mut dormancy.is_told,
+        };
+        !std::mem::replace(is_told, true)
     });
-    if let (Obstacle::Lasting(reason), Some(false)) = (obstacle, was_told) {
-        let name = sys::database_name(sys::database());
-        Error::new(error::WRONG_STATE, format!("pg_queue of database \"{name}\" stays dormant after a restore"))
-            .detail(reason)
-            .hint("When the restore is whole, run SELECT queue.adopt().")
-            .warn();
+    if is_news != Some(true) {
+        return Ok(false);
+    }
+    let name = sys::database_name(sys::database());
+    match obstacle {
+        Obstacle::Busy(pid) => {
+            pgrx::log!("pg_queue of database \"{name}\" waits for process {pid}, which has restored and is still busy")
+        }
+        Obstacle::Lasting(reason) => {
+            Error::new(error::WRONG_STATE, format!("pg_queue of database \"{name}\" stays dormant after a restore"))
+                .detail(reason)
+                .hint("When the restore is whole, run SELECT queue.adopt().")
+                .warn();
+        }
     }
     Ok(false)
 }
