@@ -6,7 +6,7 @@
 
 use pgrx::pg_sys;
 
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::instance::Catalog;
 use crate::log::table::{Key, NewRows, Relation, Snapshot};
 use crate::{guc, shmem, sys};
@@ -21,7 +21,8 @@ const JUMP: i64 = (1 << 28) / BLOCK;
 
 /// Calls `each` with `count` fresh counts, ascending.
 ///
-/// Errors: 54000 when the counts of this node are used up.
+/// Errors: 54000 when the counts of this node are used up, 42704 when the extension was dropped since the session
+/// last heard of it.
 pub fn take(catalog: &Catalog, count: usize, mut each: impl FnMut(i64)) -> Result<()> {
     let mut wanted = count as i64;
     while wanted > 0 {
@@ -32,7 +33,7 @@ pub fn take(catalog: &Catalog, count: usize, mut each: impl FnMut(i64)) -> Resul
             (from, n, instance.id_limit == 0)
         });
         let Some((from, n, first)) = range else {
-            return Err(Error::internal("the instance vanished from shared memory"));
+            return Err(Error::new(error::UNDEFINED, "extension \"pg_queue\" was dropped"));
         };
         (from..from + n).for_each(&mut each);
         wanted -= n;
@@ -66,7 +67,7 @@ fn nextval(sequence: pg_sys::Oid) -> i64 {
 fn next_block(catalog: &Catalog) -> Result<()> {
     let from = nextval(catalog.id_seq);
     if from + BLOCK > id::MAX_COUNT {
-        return Err(Error::new(crate::error::TOO_LARGE, "no job ids are left on this node")
+        return Err(Error::new(error::TOO_LARGE, "no job ids are left on this node")
             .hint("Give the server another pg_queue.node_id and restart the sequence queue.id_seq."));
     }
     sys::flush_log();
