@@ -261,6 +261,15 @@ impl Call {
         }
     }
 
+    /// Whether this is the call of a trigger.
+    pub fn is_trigger(&self) -> bool {
+        // SAFETY: the context, when it is there, is a node.
+        unsafe {
+            let context = (*self.0).context;
+            !context.is_null() && (*context).type_ == pg_sys::NodeTag::T_TriggerData
+        }
+    }
+
     /// The type of the composite result, for functions that return one row.
     pub fn result_row(&self, values: &mut [Datum], nulls: &mut [bool]) -> Result<Datum> {
         // SAFETY: get_call_result_type fills the descriptor for a function declared with OUT columns.

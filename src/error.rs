@@ -93,11 +93,22 @@ impl Error {
     /// Raises the error where no SQL function is there to do it: in callbacks and in the worker. An own
     /// SQLSTATE would not survive; none is raised there.
     pub fn report(self) -> ! {
+        self.emit(pgrx::PgLogLevel::ERROR);
+        unreachable!("an error was reported")
+    }
+
+    /// Writes it to the log as a warning; in a session also to the client.
+    pub fn warn(self) {
+        self.emit(pgrx::PgLogLevel::WARNING);
+    }
+
+    fn emit(self, level: pgrx::PgLogLevel) {
         use pgrx::PgSqlErrorCode as Code;
         let code = match self.code {
             NOT_SUPPORTED => Code::ERRCODE_FEATURE_NOT_SUPPORTED,
             IN_USE => Code::ERRCODE_OBJECT_IN_USE,
             UNDEFINED => Code::ERRCODE_UNDEFINED_OBJECT,
+            WRONG_STATE => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
             LIMIT => Code::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
             _ => Code::ERRCODE_INTERNAL_ERROR,
         };
@@ -108,8 +119,7 @@ impl Error {
         if let Some(hint) = self.hint {
             report = report.set_hint(hint);
         }
-        report.report(pgrx::PgLogLevel::ERROR);
-        unreachable!("an error was reported")
+        report.report(level);
     }
 
     /// "This cannot happen", naming the invariant.

@@ -25,6 +25,8 @@ pub static MAX_ERROR_LENGTH: GucSetting<i32> = GucSetting::<i32>::new(8192);
 pub static NODE_ID: GucSetting<i32> = GucSetting::<i32>::new(0);
 /// Milliseconds between a segment's last reader and its emptying.
 pub static RECLAIM_DELAY: GucSetting<i32> = GucSetting::<i32>::new(10_000);
+/// Seconds without foreign writes after which a restore is over.
+pub static RESTORE_QUIET: GucSetting<i32> = GucSetting::<i32>::new(10);
 /// Whether segments are reclaimed.
 pub static RECLAIM: GucSetting<bool> = GucSetting::<bool>::new(true);
 /// Whether the background worker does its duties in this database.
@@ -142,6 +144,16 @@ pub fn define(preloading: bool) {
         86_400_000,
         GucContext::Sighup,
         GucFlags::UNIT_MS,
+    );
+    int(
+        c"pg_queue.restore_quiet",
+        &RESTORE_QUIET,
+        c"Sets how long the tables must not have been written by SQL before jobs run again after a restore.",
+        c"Seconds, 1 to 86400; queue.adopt() ends it earlier.",
+        1,
+        86_400,
+        GucContext::Sighup,
+        GucFlags::UNIT_S,
     );
     GucRegistry::define_bool_guc(
         c"pg_queue.reclaim",

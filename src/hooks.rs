@@ -15,7 +15,7 @@ use pgrx::pg_sys;
 use pgrx::pg_sys::{NodeTag, Oid};
 
 use crate::worker::{pending, table};
-use crate::{instance, sys};
+use crate::{dormant, instance, sys};
 
 /// How long, in microseconds, a command waits for the worker to leave. Postgres waits some seconds
 /// more, and then refuses the command with the reason.
@@ -77,12 +77,28 @@ unsafe fn concerns_us(statement: *mut pg_sys::Node) -> bool {
             NodeTag::T_RenameStmt => {
                 (*statement.cast::<pg_sys::RenameStmt>()).renameType == pg_sys::ObjectType::OBJECT_DATABASE
             }
+            NodeTag::T_AlterTableStmt => switches_triggers(*statement.cast::<pg_sys::AlterTableStmt>()),
             NodeTag::T_CreatedbStmt
             | NodeTag::T_DropdbStmt
             | NodeTag::T_AlterDatabaseStmt
             | NodeTag::T_AlterDatabaseSetStmt => true,
             _ => false,
         }
+    }
+}
+
+/// Whether an ALTER TABLE switches triggers on or off, as pg_restore --disable-triggers does.
+///
+/// # Safety
+/// The statement is one of the parser.
+unsafe fn switches_triggers(statement: pg_sys::AlterTableStmt) -> bool {
+    use pg_sys::AlterTableType::{AT_DisableTrigUser, AT_EnableTrig};
+    // SAFETY: the caller's promise.
+    unsafe {
+        sys::list(statement.cmds).any(|cell| {
+            let command: *mut pg_sys::AlterTableCmd = cell.cast();
+            (AT_EnableTrig..=AT_DisableTrigUser).contains(&(*command).subtype)
+        })
     }
 }
 
@@ -112,6 +128,13 @@ unsafe extern "C-unwind" fn before(statement: *mut pg_sys::Node, is_top_level: b
             }
             NodeTag::T_RenameStmt if sys::can_create_databases() => {
                 vacate((*statement.cast::<pg_sys::RenameStmt>()).subname, Whose::AnotherOfMine);
+            }
+            NodeTag::T_AlterTableStmt => {
+                if let Some(table) = sys::table_oid((*statement.cast::<pg_sys::AlterTableStmt>()).relation)
+                    && let Err(error) = dormant::triggers_switched(table)
+                {
+                    error.report();
+                }
             }
             NodeTag::T_AlterDatabaseStmt => {
                 // Connections may be allowed now, or it may be a template no more, or the reverse.

@@ -6,7 +6,7 @@
 
 use pgrx::pg_sys;
 
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::instance::Catalog;
 use crate::log::table::{Key, NewRows, Relation, Snapshot};
 use crate::{guc, shmem, sys};
@@ -21,7 +21,8 @@ const JUMP: i64 = (1 << 28) / BLOCK;
 
 /// Calls `each` with `count` fresh counts, ascending.
 ///
-/// Errors: 54000 when the counts of this node are used up.
+/// Errors: 54000 when the counts of this node are used up, 42704 when the extension was dropped since the session
+/// last heard of it.
 pub fn take(catalog: &Catalog, count: usize, mut each: impl FnMut(i64)) -> Result<()> {
     let mut wanted = count as i64;
     while wanted > 0 {
@@ -32,9 +33,7 @@ pub fn take(catalog: &Catalog, count: usize, mut each: impl FnMut(i64)) -> Resul
             (from, n, instance.id_limit == 0)
         });
         let Some((from, n, first)) = range else {
-            // DROP EXTENSION has committed, and its message to this session is on the way.
-            return Err(Error::new(crate::error::IN_USE, "the extension is being dropped")
-                .hint("Try again when that transaction has ended."));
+            return Err(Error::new(error::UNDEFINED, "extension \"pg_queue\" was dropped"));
         };
         (from..from + n).for_each(&mut each);
         wanted -= n;
@@ -46,6 +45,12 @@ pub fn take(catalog: &Catalog, count: usize, mut each: impl FnMut(i64)) -> Resul
         }
     }
     Ok(())
+}
+
+/// The last count of the block that begins with this value of the sequence.
+pub fn last_of_block(first: i64) -> i64 {
+    // 0: the sequence has not been used.
+    if first == 0 { 0 } else { first + BLOCK - 1 }
 }
 
 /// The node's bits of every id made here.
@@ -62,7 +67,7 @@ fn nextval(sequence: pg_sys::Oid) -> i64 {
 fn next_block(catalog: &Catalog) -> Result<()> {
     let from = nextval(catalog.id_seq);
     if from + BLOCK > id::MAX_COUNT {
-        return Err(Error::new(crate::error::TOO_LARGE, "no job ids are left on this node")
+        return Err(Error::new(error::TOO_LARGE, "no job ids are left on this node")
             .hint("Give the server another pg_queue.node_id and restart the sequence queue.id_seq."));
     }
     sys::flush_log();
@@ -89,14 +94,19 @@ fn follow_timeline(catalog: &Catalog) {
     let timeline = unsafe { pg_sys::ThisTimeLineID } as i32;
     let table = Relation::write(catalog.timeline);
     let index = Relation::write_index(catalog.timeline_idx);
-    if table.scan(&index, &[Key::eq_i32(1, timeline)], Snapshot::Now).next().is_some() {
-        return;
+    let system = sys::system_identifier();
+    let mut scan = table.scan(&index, &[Key::eq_i32(1, timeline)], Snapshot::Now);
+    while scan.next().is_some() {
+        if scan.row().i64(1) == system {
+            return;
+        }
     }
+    drop(scan);
     for _ in 0..JUMP {
         nextval(catalog.id_seq);
     }
-    let mut row = NewRows::new(2, 1);
-    row.add([Some(timeline.into()), Some(sys::now_us().into())]);
+    let mut row = NewRows::new(3, 1);
+    row.add([Some(timeline.into()), Some(system.into()), Some(sys::now_us().into())]);
     let tids = table.insert(&mut row);
     index.insert_entries(&table, &tids, false, |_| Some([timeline.into()]));
 }

@@ -72,6 +72,10 @@ pub struct Catalog {
     pub rollup: Oid,
     /// See `rollup`.
     pub rollup_minute: Oid,
+    /// Who restores, and the index.
+    pub restoring: Oid,
+    /// See `restoring`.
+    pub restoring_idx: Oid,
     /// All segments.
     pub segments: [Segment; SEGMENTS],
 }
@@ -191,6 +195,8 @@ fn read_catalog() -> Result<Catalog> {
         timeline_idx: oid("timeline_timeline_idx".into())?,
         rollup: oid("rollup".into())?,
         rollup_minute: oid("rollup_minute_idx".into())?,
+        restoring: oid("restoring".into())?,
+        restoring_idx: oid("restoring_written_at_idx".into())?,
         segments,
     })
 }
@@ -236,6 +242,7 @@ fn enter(extension: Oid, segment_log: Oid, segment_log_pkey: Oid) -> Result<(u32
             worker_pid: 0,
             wakes_at: i64::MAX,
             is_recovered: false,
+            dormancy: Default::default(),
             changes: 0,
             drops: 0,
             dropping: [Default::default(); 32],

@@ -12,6 +12,7 @@ use pgrx::prelude::*;
 
 mod api;
 mod call;
+mod dormant;
 mod dropping;
 mod duty;
 mod error;
@@ -38,7 +39,8 @@ extension_sql_file!("../sql/schema/tables.sql", name = "tables", requires = ["sc
 extension_sql_file!("../sql/schema/history.sql", name = "history", requires = ["tables"]);
 extension_sql_file!("../sql/schema/functions.sql", name = "functions", requires = ["history"]);
 extension_sql_file!("../sql/schema/rollup.sql", name = "rollup", requires = ["functions"]);
-extension_sql_file!("../sql/schema/views.sql", name = "views", requires = ["rollup"]);
+extension_sql_file!("../sql/schema/restore.sql", name = "restore", requires = ["rollup"]);
+extension_sql_file!("../sql/schema/views.sql", name = "views", requires = ["restore"]);
 
 /// Called by Postgres when it loads the library.
 #[pg_guard]

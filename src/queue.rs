@@ -102,11 +102,11 @@ pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
     let table = Relation::read(catalog.queue);
     let index = Relation::read_index(catalog.queue_name);
     let mut scan = table.scan(&index, &[Key::eq_text(1, crate::call::text_datum(name))], Snapshot::Now);
-    if scan.next().is_none() {
-        return Err(Error::new(error::UNDEFINED, format!("queue \"{name}\" does not exist"))
-            .hint(format!("Create it with SELECT queue.create('{}').", name.replace('\'', "''"))));
-    }
-    remember(catalog, &scan.row())
+    let queue = scan.next().and_then(|_| remember(catalog, &scan.row()));
+    queue.ok_or_else(|| {
+        Error::new(error::UNDEFINED, format!("queue \"{name}\" does not exist"))
+            .hint(format!("Create it with SELECT queue.create('{}').", name.replace('\'', "''")))
+    })
 }
 
 /// The queue that this lane belongs to; `None` when it was dropped.
@@ -127,17 +127,16 @@ pub fn by_lane(catalog: &Catalog, lane: i32) -> Result<Option<Rc<Queue>>> {
     if scan.next().is_none() {
         return Ok(None);
     }
-    remember(catalog, &scan.row()).map(Some)
+    Ok(remember(catalog, &scan.row()))
 }
 
-fn remember(catalog: &Catalog, row: &Row) -> Result<Rc<Queue>> {
+/// `None`: it has no lane yet, for it is being restored.
+fn remember(catalog: &Catalog, row: &Row) -> Option<Rc<Queue>> {
     let id = row.i32(column::ID);
     let lanes = Relation::read(catalog.lane);
     let index = Relation::read_index(catalog.lane_queue);
     let mut scan = lanes.scan(&index, &[Key::eq_i32(1, id)], Snapshot::Now);
-    if scan.next().is_none() {
-        return Err(Error::internal("every queue has a lane"));
-    }
+    scan.next()?;
     let lane = scan.row().i32(column::LANE);
     let us = |n: usize| row.get(n).map_or(0, |datum| Interval::read(datum).us());
     let queue = Rc::new(Queue {
@@ -159,7 +158,7 @@ fn remember(catalog: &Catalog, row: &Row) -> Result<Rc<Queue>> {
         cache.by_name.insert(queue.name.clone(), Rc::clone(&queue));
         cache.by_lane.insert(lane, Rc::clone(&queue));
     });
-    Ok(queue)
+    Some(queue)
 }
 
 /// Tells every session, when this transaction commits, that queues have changed.

@@ -10,14 +10,14 @@
 
 use std::mem::{align_of, size_of};
 use std::ptr;
-
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use pg_queue_core::frontier::{self, Frontier, Lane, Ready, Running, Session, index};
 use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_guard;
 use pgrx::pg_sys;
 
+use crate::dormant::Dormancy;
 use crate::guc;
 
 /// One database in which the extension is in use.
@@ -48,6 +48,8 @@ pub struct Instance {
     pub wakes_at: i64,
     /// The worker (or anyone in its place) has read the claims of before the start into memory.
     pub is_recovered: bool,
+    /// Whether it may be used, or is being restored. Only `dormant` changes it.
+    pub dormancy: Dormancy,
     /// Changes of queues since the start, counted when every session was told.
     pub changes: u64,
     /// Drops of queues begun since the start.
@@ -158,6 +160,7 @@ struct Header {
 #[derive(Clone, Copy)]
 struct Layout {
     instances: (usize, usize),
+    awake: (usize, usize),
     databases: (usize, usize),
     latches: (usize, usize),
     lanes: (usize, usize),
@@ -185,6 +188,7 @@ impl Layout {
         }
         Self {
             instances: place::<Instance>(&mut bytes, databases),
+            awake: place::<AtomicU32>(&mut bytes, databases),
             // The launcher lists every database, also those without the extension.
             databases: place::<Database>(&mut bytes, databases.max(64) * 4),
             latches: place::<*mut pg_sys::Latch>(&mut bytes, sessions),
@@ -399,6 +403,17 @@ pub fn open_word(slot: usize, number: u32) -> u64 {
 pub fn set_word(word: &mut u64, value: u64) {
     // SAFETY: an aligned word; the reference is exclusive among those that hold the lock.
     unsafe { AtomicU64::from_ptr(word) }.store(value, Ordering::SeqCst);
+}
+
+/// The number of the instance in this slot if that is awake; for whoever does not hold the lock. See `dormant`.
+pub fn awake(slot: usize) -> &'static AtomicU32 {
+    // SAFETY: every verb checks `is_there` before its first call. An array of atomics at its place in zeroed
+    // memory, which is there for ever and is never borrowed in another way.
+    unsafe {
+        let Some(layout) = LAYOUT else { unreachable!("shared memory is used before it is there") };
+        assert!(slot < layout.awake.1, "slot out of range");
+        &*BASE.add(layout.awake.0).cast::<AtomicU32>().add(slot)
+    }
 }
 
 /// What the launcher's lock protects.

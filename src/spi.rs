@@ -6,6 +6,7 @@ use pgrx::datum::DatumWithOid;
 use pgrx::pg_sys;
 use pgrx::spi::Spi;
 
+use crate::dormant;
 use crate::error::{Error, Result};
 
 /// A parameter.
@@ -27,7 +28,7 @@ macro_rules! parameter {
         }
     )*};
 }
-parameter!(i64, i32, bool, String, Option<i64>, Option<i32>, Option<String>, Vec<i64>);
+parameter!(i64, i32, f64, bool, String, Option<i64>, Option<i32>, Option<String>, Vec<i64>);
 
 fn arguments(parameters: &[Parameter]) -> Vec<DatumWithOid<'static>> {
     parameters
@@ -46,9 +47,12 @@ fn failed(error: pgrx::spi::Error) -> Error {
     Error::internal(format!("a statement of the extension failed: {error}"))
 }
 
-/// Runs a statement that writes; how many rows it touched.
+/// Runs a statement that writes; how many rows it touched. To the triggers on our tables it is our own.
 pub fn run(sql: &str, parameters: &[Parameter]) -> Result<usize> {
-    Spi::connect_mut(|client| client.update(sql, None, &arguments(parameters)).map(|rows| rows.len())).map_err(failed)
+    dormant::own_write(|| {
+        Spi::connect_mut(|client| client.update(sql, None, &arguments(parameters)).map(|rows| rows.len()))
+    })
+    .map_err(failed)
 }
 
 /// The first column of the first row, a `text`.
@@ -64,16 +68,15 @@ pub fn text(sql: &str, parameters: &[Parameter]) -> Result<Option<String>> {
 }
 
 /// The first column, a `bigint`, of all rows.
-pub fn i64_column(sql: &str, parameters: &[Parameter]) -> Result<Vec<i64>> {
+pub fn optional_i64_column(sql: &str, parameters: &[Parameter]) -> Result<Vec<Option<i64>>> {
     Spi::connect_mut(|client| {
         let rows = client.update(sql, None, &arguments(parameters))?;
-        let mut found = Vec::with_capacity(rows.len());
-        for row in rows {
-            if let Some(value) = row.get::<i64>(1)? {
-                found.push(value);
-            }
-        }
-        Ok(found)
+        rows.map(|row| row.get::<i64>(1)).collect::<std::result::Result<_, pgrx::spi::Error>>()
     })
     .map_err(failed)
+}
+
+/// The first column, a `bigint`, of all rows where it is not NULL.
+pub fn i64_column(sql: &str, parameters: &[Parameter]) -> Result<Vec<i64>> {
+    Ok(optional_i64_column(sql, parameters)?.into_iter().flatten().collect())
 }

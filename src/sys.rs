@@ -103,6 +103,24 @@ pub fn in_recovery() -> bool {
     unsafe { raw::RecoveryInProgress() }
 }
 
+/// Whether the server runs for pg_upgrade alone.
+pub fn is_binary_upgrade() -> bool {
+    // SAFETY: a plain global that the postmaster sets before everything.
+    unsafe { pg_sys::IsBinaryUpgrade }
+}
+
+/// Whether the script of an extension is running.
+pub fn is_in_extension_script() -> bool {
+    // SAFETY: a plain global of this backend.
+    unsafe { pg_sys::creating_extension }
+}
+
+/// The number that this server's data directory got from initdb; copies of it have the same.
+pub fn system_identifier() -> i64 {
+    // SAFETY: reads what the server has read at its start.
+    unsafe { pg_sys::GetSystemIdentifier() }.cast_signed()
+}
+
 /// Whether the transaction may not write.
 pub fn is_read_only() -> bool {
     // SAFETY: a plain global of this backend.
@@ -653,6 +671,25 @@ pub fn can_create_databases() -> bool {
     let (user, is_superuser) = unsafe { (pg_sys::GetUserId(), pg_sys::superuser()) };
     let cache = pg_sys::SysCacheIdentifier::AUTHOID;
     is_superuser || by_oid(cache, user, |row: &pg_sys::FormData_pg_authid| row.rolcreatedb).unwrap_or(false)
+}
+
+/// Whether the current user owns the table, by membership or as superuser. In a transaction.
+pub fn owns_table(table: pg_sys::Oid) -> bool {
+    by_oid(pg_sys::SysCacheIdentifier::RELOID, table, |row: &pg_sys::FormData_pg_class| row.relowner)
+        // SAFETY: looks at roles.
+        .is_some_and(|owner| unsafe { pg_sys::has_privs_of_role(pg_sys::GetUserId(), owner) })
+}
+
+/// The table that a statement names, if there is one. In a transaction.
+///
+/// # Safety
+/// A node of the parser.
+pub unsafe fn table_oid(name: *const pg_sys::RangeVar) -> Option<pg_sys::Oid> {
+    let if_there = pg_sys::RVROption::RVR_MISSING_OK;
+    let no_lock = pg_sys::NoLock as pg_sys::LOCKMODE;
+    // SAFETY: the caller's promise; a look-up in the catalog.
+    let oid = unsafe { pg_sys::RangeVarGetRelidExtended(name, no_lock, if_there, None, std::ptr::null_mut()) };
+    (oid != pg_sys::Oid::INVALID).then_some(oid)
 }
 
 /// Whether this is the extension that this library belongs to. In a transaction.

@@ -15,7 +15,7 @@ use pgrx::pg_sys;
 use crate::segment::{self, State};
 use crate::shmem::{self, Instance};
 use crate::duty::storage;
-use crate::{dropping, queue, sys};
+use crate::{dormant, dropping, queue, sys};
 
 /// One step of the open transaction.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +54,10 @@ pub enum Step {
     Notify { lane: i32 },
     /// That was told; if the telling is rolled back it is to be done again.
     Notified { lane: i32 },
+    /// The tables were written by SQL.
+    ForeignWrite,
+    /// What is in the tables by now is adopted, unless there were more foreign writes than so many.
+    Adopted { marks: u64 },
 }
 
 #[derive(Clone, Copy)]
@@ -94,7 +98,7 @@ pub fn remember(instance: u32, step: Step) {
     if let Step::Taken { bound: true, .. } = step {
         HAS_BOUND.set(instance);
     }
-    if let Step::LaneChanged { .. } | Step::LaneDropped { .. } | Step::InstanceDropped = step {
+    if let Step::LaneChanged { .. } | Step::LaneDropped { .. } | Step::InstanceDropped | Step::Adopted { .. } = step {
         // The place for it now: a commit allocates nothing.
         LATER.with_borrow_mut(|later| {
             let steps = PENDING.with_borrow(Vec::len) + 1;
@@ -171,6 +175,29 @@ pub fn is_dropping(number: u32) -> bool {
 /// Whether this transaction drops the extension.
 pub fn has_dropped() -> bool {
     PENDING.with_borrow(|pending| pending.iter().any(|p| matches!(p.step, Step::InstanceDropped)))
+}
+
+/// The foreign writes and adoptions of this transaction, the last one first.
+fn dormancy_steps<R>(instance: u32, f: impl FnOnce(&mut dyn Iterator<Item = Step>) -> R) -> R {
+    PENDING.with_borrow(|pending| {
+        let own = pending.iter().rev().filter(|p| p.instance == instance).map(|p| p.step);
+        f(&mut own.filter(|step| matches!(step, Step::ForeignWrite | Step::Adopted { .. })))
+    })
+}
+
+/// Whether this transaction was marked as one that writes to the tables by SQL, and has not adopted that.
+pub fn is_foreign_writer(instance: u32) -> bool {
+    dormancy_steps(instance, |steps| matches!(steps.next(), Some(Step::ForeignWrite)))
+}
+
+/// Whether this transaction adopts what is in the tables.
+pub fn is_adopting(instance: u32) -> bool {
+    dormancy_steps(instance, |steps| matches!(steps.next(), Some(Step::Adopted { .. })))
+}
+
+/// How often this transaction was marked as one that writes to the tables by SQL.
+pub fn foreign_writes(instance: u32) -> usize {
+    dormancy_steps(instance, |steps| steps.filter(|step| matches!(step, Step::ForeignWrite)).count())
 }
 
 /// COMMIT PREPARED or ROLLBACK PREPARED has run: jobs may have appeared that no callback pushed.
@@ -300,6 +327,8 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
             tell_later(number, step);
         }
         Step::Notify { lane } => notify(instance, lane, wake),
+        Step::ForeignWrite => foreign_writer_ended(instance, wake),
+        Step::Adopted { .. } => tell_later(number, step),
         Step::Notified { .. } | Step::InstanceMade => {}
         Step::Unseen { .. } => {}
     }
@@ -322,6 +351,12 @@ fn notify(instance: &mut Instance, lane: i32, wake: &mut Wake) {
         instance.notify[free] = lane;
         wake.worker = Some(instance.worker_latch);
     }
+}
+
+/// The worker sets its timer.
+fn foreign_writer_ended(instance: &mut Instance, wake: &mut Wake) {
+    instance.dormancy.writer_ended();
+    wake.worker = Some(instance.worker_latch);
 }
 
 /// Notes a step whose sleepers must not be woken yet.
@@ -361,8 +396,19 @@ unsafe extern "C-unwind" fn tell_all(is_commit: bool) {
 
 /// Wakes all who wait where something was changed: each must read the settings anew.
 fn tell(number: u32, step: Step) {
+    if let Step::Adopted { marks } = step
+        && !dormant::wake(number, marks)
+    {
+        return;
+    }
     // From here on nobody goes to sleep with what he knew before.
-    shmem::with_instance(number, |_, instance| instance.changes += 1);
+    let worker = shmem::with_instance(number, |_, instance| {
+        instance.changes += 1;
+        matches!(step, Step::Adopted { .. }).then_some(instance.worker_latch)
+    });
+    if let Some(latch) = worker.flatten() {
+        shmem::wake_latch(latch);
+    }
     // Whoever looks and waits again stands at the end of the list: so many calls wake all who were there.
     // SAFETY: a plain global, set when the server starts.
     for _ in 0..unsafe { pg_sys::MaxBackends } {
@@ -412,6 +458,7 @@ fn abort(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, wake:
         }
         Step::LaneDropped { lane } => dropping::unmark(instance, lane, false),
         Step::Notified { lane } => notify(instance, lane, wake),
+        Step::ForeignWrite => foreign_writer_ended(instance, wake),
         Step::InstanceMade => {
             frontier.drop_instance(&mut instance.deadlines, number);
             instance.number = 0;

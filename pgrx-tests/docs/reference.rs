@@ -8,8 +8,9 @@ use crate::markdown::{anchors, code_spans, links, section};
 use crate::{none, pages, read, root};
 
 /// Functions that only the views and the install script call.
-const INTERNAL_FUNCTIONS: [&str; 9] = [
+const INTERNAL_FUNCTIONS: [&str; 10] = [
     "assert_loaded",
+    "foreign_write",
     "kick",
     "lease_expires_at",
     "life_of",

@@ -278,6 +278,7 @@ fn a_dump_of_an_idle_database_restores_every_job() {
     assert!(!printed.contains("ERROR"), "{printed}");
     let mut copy = cluster.connect_to("copy");
     assert_eq!(copy.column::<String>(JOBS), before);
+    copy.run("SELECT queue.adopt()");
     let order = "SELECT job_id FROM queue.claim('q', 100)";
     assert_eq!(copy.column::<i64>(order), client.column::<i64>(order), "they are claimed in the same order");
     copy.run(&format!("SELECT queue.complete({running})"));
@@ -315,6 +316,7 @@ fn a_standby_refuses_verbs_and_shows_jobs_until_it_is_promoted() {
         "SELECT queue.pause('q')",
         "SELECT queue.drop('q')",
         "SELECT FROM queue.maintain()",
+        "SELECT queue.adopt()",
     ] {
         let refused = client.failure(verb);
         assert_eq!(refused.code, "25006", "{verb}: {refused:?}");

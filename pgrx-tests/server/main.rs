@@ -12,6 +12,7 @@ mod protocol;
 mod random;
 mod recovery;
 mod segments;
+mod restore;
 mod shared;
 mod smoke;
 mod storm;

@@ -28,7 +28,7 @@ fn functions(client: &mut Client) -> Vec<Function> {
         SELECT proname::text, (pronargs - pronargdefaults)::int, prokind = 'p',
                coalesce((SELECT array_agg(n ORDER BY i) FROM unnest(proargnames) WITH ORDINALITY AS a(n, i) WHERE i <= pronargs), '{}'),
                (SELECT coalesce(array_agg(t::oid::regtype::text ORDER BY i), '{}') FROM unnest(proargtypes) WITH ORDINALITY AS a(t, i))
-        FROM pg_proc WHERE pronamespace = 'queue'::regnamespace ORDER BY proname";
+        FROM pg_proc WHERE pronamespace = 'queue'::regnamespace AND prorettype <> 'trigger'::regtype ORDER BY proname";
     let found: Vec<Function> = client
         .query(sql, &[])
         .unwrap()
@@ -68,7 +68,7 @@ fn required(function: &str) -> &'static [&'static str] {
         "forget" => &["ended"],
         "payload_of" => &["attempt"],
         "times" => &["ARRAY[]::bytea[]"],
-        "assert_loaded" | "kick" | "maintain" | "running_now" | "throughput_by" | "throughput_live" => &[],
+        "adopt" | "assert_loaded" | "kick" | "live" | "maintain" | "running_now" | "throughput_by" | "throughput_live" => &[],
         other => panic!("say here how queue.{other} is called"),
     }
 }

@@ -39,14 +39,17 @@ COMMENT ON TABLE queue.lane IS 'A lane is a queue (stage is null) or one of its 
 
 CREATE TABLE queue.timeline (
     timeline    integer     NOT NULL,
+    system      bigint      NOT NULL,
     seen_at     timestamptz NOT NULL
 );
 CREATE INDEX timeline_timeline_idx ON queue.timeline (timeline);
 COMMENT ON TABLE queue.timeline IS
-    'WAL timelines on which ids were handed out. On a new one, after a promotion, the counter of ids jumps ahead.';
+    'WAL timelines on which ids were handed out. On a new one, after a promotion, the counter of ids jumps ahead. Not dumped.';
+COMMENT ON COLUMN queue.timeline.system IS 'The server''s system identifier: others have timelines of the same numbers.';
 INSERT INTO queue.timeline
 SELECT ('x' || lpad(substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8), 8, '0'))::bit(32)::int,
-       pg_catalog.now();
+       system_identifier, pg_catalog.now()
+FROM pg_catalog.pg_control_system();
 
 CREATE SEQUENCE queue.id_seq AS bigint INCREMENT BY 8192 START 1 NO CYCLE;
 COMMENT ON SEQUENCE queue.id_seq IS 'Counts that ids are made of, handed out in blocks.';
@@ -144,7 +147,7 @@ BEGIN
             PERFORM pg_catalog.pg_extension_config_dump(format('queue.%s_%s', log, n)::regclass, '');
         END LOOP;
     END LOOP;
-    FOREACH log IN ARRAY ARRAY['queue', 'queue_id_seq', 'lane', 'lane_seq', 'timeline', 'id_seq'] LOOP
+    FOREACH log IN ARRAY ARRAY['queue', 'queue_id_seq', 'lane', 'lane_seq', 'id_seq'] LOOP
         PERFORM pg_catalog.pg_extension_config_dump(format('queue.%s', log)::regclass, '');
     END LOOP;
 END

@@ -22,7 +22,7 @@ use crate::queue::{self, Queue};
 use crate::refill::refill;
 use crate::transaction::{self, Step};
 use crate::hold::{self, Patience};
-use crate::{guc, shmem, sys};
+use crate::{dormant, guc, shmem, sys};
 
 sql_function!(pg_queue_claim, pg_finfo_pg_queue_claim => claim);
 sql_function!(pg_queue_claim_any, pg_finfo_pg_queue_claim_any => claim_any);
@@ -56,7 +56,7 @@ fn claim_any(call: &Call) -> Result<Option<Datum>> {
 }
 
 fn run(call: &Call, names: &[String]) -> Result<Option<Datum>> {
-    api::writable("claim")?;
+    api::on_primary("claim")?;
     let max_jobs = call.i32(1).unwrap_or(1);
     if max_jobs < 1 {
         return Err(Error::invalid("max_jobs must be at least 1").detail(format!("It is {max_jobs}.")));
@@ -77,6 +77,7 @@ fn run(call: &Call, names: &[String]) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let mut known = Known::now(names, wait > 0)?;
     if let Some(completed) = call.i64_array(7) {
+        dormant::refuse(&known.catalog)?;
         complete_all(&known.catalog, &completed)?;
     }
     let deadline = sys::monotonic_us().saturating_add(longest_wait(wait));
@@ -105,6 +106,8 @@ pub struct Known {
     pub catalog: Rc<Catalog>,
     /// In the order of the names.
     pub queues: Vec<Rc<Queue>>,
+    /// They are being restored: there is nothing to find.
+    pub is_dormant: bool,
     changes: u64,
 }
 
@@ -123,7 +126,8 @@ impl Known {
         sys::accept_invalidations();
         let catalog = instance::current()?;
         let queues = names.iter().map(|name| queue::by_name(&catalog, name)).collect::<Result<Vec<_>>>()?;
-        Ok(Self { catalog, queues, changes })
+        let is_dormant = !dormant::learn(&catalog);
+        Ok(Self { catalog, queues, is_dormant, changes })
     }
 }
 
@@ -152,10 +156,12 @@ impl Sleeper {
     /// Errors: 53400 when shared memory has no room for one of the lanes.
     pub fn begin(known: &Known) -> Result<Option<Self>> {
         let lanes: Vec<(i32, bool)> = known.queues.iter().map(|q| (q.lane, q.is_paused)).collect();
+        let closed: Vec<(i32, bool)> = lanes.iter().map(|&(lane, _)| (lane, true)).collect();
         let number = known.catalog.number;
         let answer = shmem::with_instance(number, |frontier, instance| {
             let is_news = instance.changes != known.changes;
-            if is_news { Wait::Look } else { frontier.wait(sys::session(), number, &lanes) }
+            let lanes = if instance.dormancy.is_awake() { &lanes } else { &closed };
+            if is_news { Wait::Look } else { frontier.wait(sys::session(), number, lanes) }
         });
         match answer.unwrap_or(Wait::Look) {
             Wait::Sleep => Ok(Some(Self(()))),
@@ -284,8 +290,15 @@ impl<'a> Taking<'a> {
     fn take(&self, out: &mut [Ready]) -> Take {
         transaction::reserve(out.len());
         let (session, pid) = (sys::session(), sys::pid());
-        let answer =
-            shmem::with(|shared| shared.frontier.take(self.catalog.number, self.queue.lane, session, pid, out));
+        // Under the same lock: what a restore brings in is not handed out.
+        let answer = shmem::with_instance(self.catalog.number, |frontier, instance| {
+            if !instance.dormancy.is_awake() {
+                return Take::Empty;
+            }
+            frontier.take(self.catalog.number, self.queue.lane, session, pid, out)
+        });
+        // The instance is gone: the refill says so.
+        let answer = answer.unwrap_or(Take::Refill);
         if let Take::Some { taken, .. } = answer {
             let (lease, bound) = (self.default_lease, self.wish.kind == Kind::Bound);
             let step = |ready: &Ready| Step::Taken { id: ready.id, lease, bound };

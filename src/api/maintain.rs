@@ -4,18 +4,19 @@ use pgrx::pg_sys::Datum;
 
 use crate::call::{Call, VOID, sql_function, text_datum};
 use crate::error::Result;
-use crate::{api, duty, instance};
+use crate::{api, dormant, duty, instance};
 
 sql_function!(pg_queue_maintain, pg_finfo_pg_queue_maintain => maintain);
 
 /// `queue.maintain()`: each duty and how much it did.
 fn maintain(call: &Call) -> Result<Option<Datum>> {
-    api::writable("maintain")?;
+    api::on_primary("maintain")?;
     let rows = call.rows()?;
     let catalog = instance::current()?;
+    dormant::learn(&catalog);
     for duty in duty::ALL {
         let mut did = 0;
-        while (duty.is_due)(catalog.number) {
+        while duty.is_due(catalog.number) {
             match (duty.run)(catalog.number) {
                 0 => break,
                 some => did += some,

@@ -2,8 +2,9 @@
 
 use crate::call::Interval;
 use crate::error::{self, Error, Result};
-use crate::sys;
+use crate::{dormant, instance, sys};
 
+pub mod adopt;
 pub mod advance;
 pub mod cancel;
 pub mod claim;
@@ -23,10 +24,18 @@ pub mod retry;
 pub mod throughput;
 pub mod wait;
 
+/// Refuses where nothing can be written, and while the tables are being restored.
+///
+/// Errors: 25006 on a standby and in a read-only transaction, 55000 during a restore.
+pub fn writable(verb: &str) -> Result<()> {
+    on_primary(verb)?;
+    dormant::refuse(&*instance::current()?)
+}
+
 /// Refuses where nothing can be written.
 ///
 /// Errors: 25006 on a standby and in a read-only transaction.
-pub fn writable(verb: &str) -> Result<()> {
+pub fn on_primary(verb: &str) -> Result<()> {
     if sys::in_recovery() {
         return Err(Error::new(error::READ_ONLY, format!("cannot {verb} on a standby")).hint("Connect to the primary."));
     }

@@ -35,6 +35,7 @@ fn wait(call: &Call) -> Result<Option<Datum>> {
         let known = Known::now(std::slice::from_ref(&name), true)?;
         if let [queue] = &known.queues[..]
             && !queue.is_paused
+            && !known.is_dormant
         {
             refill::refill(&known.catalog, queue.lane)?;
             let number = known.catalog.number;

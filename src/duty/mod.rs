@@ -3,13 +3,14 @@
 //!
 //! Invariant: a duty killed at any point leaves nothing half done; the next run continues.
 
-use crate::{shmem, sys};
+use crate::{dormant, shmem, sys};
 
 mod expire;
 pub mod forget_history;
 mod notify;
 mod prune_statistics;
 mod recover;
+mod restore;
 mod start_due;
 pub mod storage;
 
@@ -25,8 +26,24 @@ pub struct Duty {
     pub run: fn(instance: u32) -> i64,
 }
 
+impl Duty {
+    /// Whether there is something to do; nothing but to look on while the tables are being restored.
+    pub fn is_due(&self, instance: u32) -> bool {
+        (self.is_due)(instance) && (self.name == restore::DUTY.name || dormant::is_awake(instance))
+    }
+}
+
 /// All duties, in the order of a tick.
-pub const ALL: &[Duty] = &[recover::DUTY, start_due::DUTY, expire::DUTY, notify::DUTY, storage::DUTY, forget_history::DUTY, prune_statistics::DUTY];
+pub const ALL: &[Duty] = &[
+    restore::DUTY,
+    recover::DUTY,
+    start_due::DUTY,
+    expire::DUTY,
+    notify::DUTY,
+    storage::DUTY,
+    forget_history::DUTY,
+    prune_statistics::DUTY,
+];
 
 /// Milliseconds until something is to be done that no one will wake the worker for; `None`: nothing. Tells
 /// everybody by when the worker wakes, so that whoever has something earlier sets its latch.
@@ -49,6 +66,9 @@ pub fn sleep_ms(instance: u32) -> Option<i64> {
         }
         if instance.notify.iter().any(|&lane| lane != 0) {
             at = now;
+        }
+        if !instance.dormancy.is_awake() {
+            at = instance.dormancy.look_at();
         }
         instance.wakes_at = at;
         (at < i64::MAX).then(|| (at.saturating_sub(now).max(0) + 999) / 1_000)

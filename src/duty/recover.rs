@@ -5,10 +5,12 @@
 
 use std::cell::Cell;
 
+use pg_queue_core::frontier::{Running, State};
+
 use crate::duty::Duty;
 use crate::hold;
 use crate::instance::{self, Catalog};
-use crate::log::attempt::Reader;
+use crate::log::attempt::{Attempt, Reader};
 use crate::log::table::{Relation, Snapshot};
 use crate::log::{claim, outcome};
 use crate::{segment, shmem, sys};
@@ -38,6 +40,10 @@ fn run(number: u32) -> i64 {
         Ok(catalog) if catalog.number == number => catalog,
         _ => return 0,
     };
+    if shmem::with_instance(number, |_, instance| instance.dormancy.is_suspect).unwrap_or(false) {
+        forget_strangers(&catalog);
+        shmem::with_instance(number, |_, instance| instance.dormancy.is_suspect = false);
+    }
     let mut recovered = 0;
     let all_fit = segment::inhabited(&catalog).all(|segment| recover_segment(&catalog, segment, &mut recovered));
     if all_fit {
@@ -46,6 +52,45 @@ fn run(number: u32) -> i64 {
         NEXT_TRY.set(sys::monotonic_us() + PAUSE);
     }
     recovered
+}
+
+/// Drops entries whose claims are gone or that have an outcome: somebody wrote to the tables by SQL. An attempt
+/// without its claim waits again; as it was taken, nobody else has told the frontier so.
+fn forget_strangers(catalog: &Catalog) {
+    let number = catalog.number;
+    let is_claimed = |entry: &Running| entry.state == State::Running && entry.claimed != 0;
+    let mut reader = Reader::new(catalog);
+    let mut from = 0;
+    while let Some((next, entry)) = shmem::with(|shared| shared.frontier.next_running(number, from)) {
+        from = next;
+        sys::check_for_interrupts();
+        if !is_claimed(&entry) {
+            continue;
+        }
+        let attempt = reader.by_id(entry.id);
+        let has_ended = |a: &Attempt| outcome::find(catalog, a.home.segment, entry.id).is_some();
+        let is_unclaimed = |a: &Attempt| claim::find(catalog, a.home.segment, entry.id).is_none();
+        let attempt = attempt.filter(|a| !has_ended(a));
+        if attempt.as_ref().is_some_and(|a| !is_unclaimed(a)) {
+            continue;
+        }
+        let waiting = attempt.map(|a| (a.lane(), a.ready(), a.run_at()));
+        let woken = shmem::with_instance(number, |frontier, instance| {
+            if !frontier.entry(number, entry.id).as_ref().is_some_and(is_claimed) {
+                return None;
+            }
+            frontier.discard(&mut instance.deadlines, number, entry.id);
+            let (lane, ready, run_at) = waiting?;
+            if run_at.is_some_and(|at| at > instance.due_to) {
+                instance.next_due = i64::MIN;
+                return None;
+            }
+            frontier.push(number, lane, ready)
+        });
+        if let Some(session) = woken.flatten() {
+            shmem::wake(session);
+        }
+    }
 }
 
 /// False: memory is full.

@@ -232,7 +232,7 @@ impl Worker {
 
 impl Health {
     fn is_due(&self, instance: u32) -> bool {
-        (self.pause == 0 || self.retry_at <= sys::monotonic_us()) && (self.duty.is_due)(instance)
+        (self.pause == 0 || self.retry_at <= sys::monotonic_us()) && self.duty.is_due(instance)
     }
 
     /// Does one batch in a transaction of its own; whether it did something.

@@ -22,8 +22,7 @@ const LAUNCHER_RESTART: c_int = 1;
 
 /// Has the postmaster run the launcher. Called once, while preloading; does nothing in binary upgrade.
 pub fn register() {
-    // SAFETY: a plain global that the postmaster sets before it preloads.
-    if unsafe { pg_sys::IsBinaryUpgrade } {
+    if sys::is_binary_upgrade() {
         return;
     }
     let mut launcher = describe("pg_queue launcher", c"pg_queue launcher", c"pg_queue_launcher_main");

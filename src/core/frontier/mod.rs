@@ -272,6 +272,14 @@ impl Frontier<'_> {
         }
     }
 
+    /// As [`Self::distrust`], and what is in `ready` is forgotten, too: it may be of rows that are gone.
+    pub fn forget_ready(&mut self, instance: u32) {
+        self.distrust(instance);
+        for lane in self.lanes.iter_mut().filter(|lane| lane.is_used() && lane.instance == instance) {
+            (lane.head, lane.len) = (0, 0);
+        }
+    }
+
     /// Wakes one who waits for any lane of the instance; call until it returns `None`.
     pub fn wake_any_lane(&mut self, instance: u32) -> Option<u32> {
         let slot = (0..self.lanes.len()).find(|&s| {

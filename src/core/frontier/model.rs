@@ -294,7 +294,8 @@ enum Event {
     ForeignInsert(u8, u8),
     /// A claim that no callback tells of: which attempt.
     ForeignClaim(u8),
-    Distrust,
+    /// Also forgetting what is in `ready`, or not.
+    Distrust(bool),
     /// Which claimed attempt.
     Recover(u8),
     /// Lane.
@@ -1093,8 +1094,12 @@ impl World {
                     self.log[a].claim = Row::Committed;
                 }
             }
-            Event::Distrust => {
-                self.memory.frontier().distrust(instance);
+            Event::Distrust(forgetting) => {
+                if forgetting {
+                    self.memory.frontier().forget_ready(instance);
+                } else {
+                    self.memory.frontier().distrust(instance);
+                }
                 self.log.iter_mut().filter(|it| it.lane.0 == instance).for_each(Attempt::tell);
                 self.wake_instance(instance);
             }
@@ -1451,7 +1456,7 @@ fn event() -> impl Strategy<Value = Event> {
         5 => n().prop_map(Event::Resume),
         5 => (n(), n()).prop_map(|(lane, priority)| Event::ForeignInsert(lane, priority)),
         5 => n().prop_map(Event::ForeignClaim),
-        3 => Just(Event::Distrust),
+        3 => any::<bool>().prop_map(Event::Distrust),
         5 => n().prop_map(Event::Recover),
         1 => n().prop_map(Event::DropLane),
         1 => Just(Event::DropInstance),

@@ -1,0 +1,42 @@
+-- Restores: what tells that the tables are being written by SQL, until that is over.
+
+CREATE TABLE queue.restoring (
+    written_at  timestamptz NOT NULL,
+    pid         integer     NOT NULL
+);
+CREATE INDEX restoring_written_at_idx ON queue.restoring (written_at);
+COMMENT ON TABLE queue.restoring IS
+    'Transactions that have written to the tables by SQL: while there are any, no job is run. Not dumped.';
+COMMENT ON COLUMN queue.restoring.written_at IS 'When it began to.';
+COMMENT ON COLUMN queue.restoring.pid IS 'Its process.';
+
+CREATE FUNCTION queue.foreign_write() RETURNS trigger
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_foreign_write';
+COMMENT ON FUNCTION queue.foreign_write IS
+'Statement trigger on the tables: no job is run while they are written by SQL. Our own writes do not come by.';
+
+CREATE FUNCTION queue.adopt() RETURNS void
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_adopt';
+COMMENT ON FUNCTION queue.adopt IS
+'Ends a restore by hand: what is in the tables counts from the commit on, and sequences are set behind it. Errors:
+55006 another transaction writes to the tables by SQL, 25001 at REPEATABLE READ or above.';
+
+DO $triggers$
+DECLARE
+    relation regclass;
+BEGIN
+    FOR relation IN
+        SELECT oid FROM pg_catalog.pg_class
+        WHERE relnamespace = 'queue'::regnamespace AND relkind = 'r'
+          AND (relname IN ('queue', 'lane', 'segment_log', 'successor') OR relname ~ '^(attempt|claim|outcome|note)_[0-9]$')
+        ORDER BY relname
+    LOOP
+        -- Always: some restore with session_replication_role = replica.
+        EXECUTE format($sql$
+            CREATE TRIGGER foreign_write BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %1$s
+                FOR EACH STATEMENT EXECUTE FUNCTION queue.foreign_write();
+            ALTER TABLE %1$s ENABLE ALWAYS TRIGGER foreign_write;
+        $sql$, relation);
+    END LOOP;
+END
+$triggers$;
