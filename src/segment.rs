@@ -328,7 +328,8 @@ pub fn count(instance: &mut Instance, segment: u8, attempts: i64, ended: i64) ->
     filling.ended += ended;
     let crosses = |limit: i64, before: i64, now: i64| before < limit && now >= limit;
     let rows = i64::from(guc::SEGMENT_ROWS.get());
-    let is_full = crosses(rows, before.attempts, filling.attempts) || crosses(rows * 2, before.attempts, filling.attempts);
+    let is_full =
+        crosses(rows, before.attempts, filling.attempts) || crosses(rows * 2, before.attempts, filling.attempts);
     let is_nearly_done = |filling: &Filling| (filling.attempts - filling.ended) * 20 <= filling.attempts;
     match state {
         State::Open if is_full => Some(sys::monotonic_us()),

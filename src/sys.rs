@@ -249,7 +249,8 @@ pub fn children(table: pg_sys::Oid) -> Vec<pg_sys::Oid> {
 
 /// Has a table dropped with our extension, though it is no member. In a transaction.
 pub fn depend_on_our_extension(table: pg_sys::Oid) {
-    let address = |class_id, object_id| pg_sys::ObjectAddress { classId: class_id, objectId: object_id, objectSubId: 0 };
+    let address =
+        |class_id, object_id| pg_sys::ObjectAddress { classId: class_id, objectId: object_id, objectSubId: 0 };
     // SAFETY: both objects exist.
     unsafe {
         let extension = pg_sys::get_extension_oid(c"pg_queue".as_ptr(), false);
@@ -286,12 +287,7 @@ pub fn index_on(table: pg_sys::Oid, column: i16, is_partial: bool) -> Option<pg_
             let form = &*pg_sys::heap_tuple_get_struct::<pg_sys::FormData_pg_index>(row);
             let first = form.indkey.values.as_slice(1)[0];
             let mut no_condition = false;
-            pg_sys::SysCacheGetAttr(
-                cache as c_int,
-                row,
-                pg_sys::Anum_pg_index_indpred as i16,
-                &raw mut no_condition,
-            );
+            pg_sys::SysCacheGetAttr(cache as c_int, row, pg_sys::Anum_pg_index_indpred as i16, &raw mut no_condition);
             let fits = first == column && form.indisvalid && no_condition != is_partial;
             pg_sys::ReleaseSysCache(row);
             fits

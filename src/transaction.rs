@@ -12,9 +12,9 @@ use pg_queue_core::frontier::{Frontier, Place, Ready};
 use pgrx::pg_guard;
 use pgrx::pg_sys;
 
+use crate::duty::storage;
 use crate::segment::{self, State};
 use crate::shmem::{self, Instance};
-use crate::duty::storage;
 use crate::{dormant, dropping, queue, sys};
 
 /// One step of the open transaction.

@@ -68,7 +68,8 @@ fn required(function: &str) -> &'static [&'static str] {
         "forget" => &["ended"],
         "payload_of" => &["attempt"],
         "times" => &["ARRAY[]::bytea[]"],
-        "adopt" | "assert_loaded" | "kick" | "live" | "maintain" | "running_now" | "throughput_by" | "throughput_live" => &[],
+        "adopt" | "assert_loaded" | "kick" | "live" | "maintain" | "running_now" | "throughput_by"
+        | "throughput_live" => &[],
         other => panic!("say here how queue.{other} is called"),
     }
 }

@@ -23,23 +23,6 @@ pub fn fillings(client: &mut Client) -> i64 {
     client.query_one("SELECT max(generation) FROM queue.segment_log", &[]).unwrap().get(0)
 }
 
-/// Rows in the four logs.
-pub fn rows_in_logs(client: &mut Client) -> i64 {
-    let sql = "SELECT sum((xpath('/row/n/text()', query_to_xml(
-                   format('SELECT count(*) AS n FROM %s', oid::regclass), true, true, '')))[1]::text::bigint)::bigint
-               FROM pg_class WHERE relnamespace = 'queue'::regnamespace AND relkind = 'r'
-                 AND relname ~ '^(attempt|claim|outcome|note)_[0-9]$'";
-    client.query_one(sql, &[]).unwrap().get(0)
-}
-
-/// Rows in the logs that are dead by now, whoever may still see them.
-pub fn dead_rows(client: &mut Client) -> i64 {
-    client.batch_execute("SELECT pg_stat_force_next_flush(); SELECT pg_stat_clear_snapshot()").unwrap();
-    let sql = "SELECT sum(n_dead_tup)::bigint FROM pg_stat_user_tables
-               WHERE schemaname = 'queue' AND relname ~ '^(attempt|claim|outcome|note)_[0-9]$'";
-    client.query_one(sql, &[]).unwrap().get(0)
-}
-
 fn int(client: &mut Client, sql: &str) -> i64 {
     client.query_one(sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e}")).get(0)
 }
@@ -60,7 +43,8 @@ fn work(cluster: &Cluster, seed: u64, stop: &AtomicBool) {
     loop {
         let many = if random.percent(50) { 1 } else { random.between(2, 40) as i32 };
         let mut transaction = client.transaction().unwrap();
-        let claimed = transaction.query("SELECT id, (payload->>'n')::bigint FROM queue.claim('q', $1)", &[&many]).unwrap();
+        let claimed =
+            transaction.query("SELECT id, (payload->>'n')::bigint FROM queue.claim('q', $1)", &[&many]).unwrap();
         if claimed.is_empty() {
             transaction.commit().unwrap();
             if stop.load(Ordering::Relaxed) {
@@ -164,6 +148,9 @@ fn the_ring_turns_under_load_and_no_job_is_lost_or_done_twice() {
     assert_eq!(int(&mut client, sql), 2 * JOBS);
     let sql = "SELECT count(*) FROM queue.history WHERE outcome = 'c'";
     assert!(int(&mut client, sql) > JOBS, "{} in history", int(&mut client, sql));
-    assert_eq!(int(&mut client, "SELECT count(*) FROM (SELECT id FROM queue.history GROUP BY id HAVING count(*) > 1) AS x"), 0);
+    assert_eq!(
+        int(&mut client, "SELECT count(*) FROM (SELECT id FROM queue.history GROUP BY id HAVING count(*) > 1) AS x"),
+        0
+    );
     holder.batch_execute("COMMIT").unwrap();
 }

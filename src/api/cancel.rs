@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use pgrx::pg_sys::Datum;
 
-use crate::api::job::{self, Found};
 use crate::api;
+use crate::api::job::{self, Found};
 use crate::call::{Call, sql_function, text_datum};
 use crate::error::{self, Error, Result};
 use crate::hold::{self, Outcomes, Refusal, Waiting};

@@ -14,6 +14,7 @@ use crate::api::complete::complete_all;
 use crate::api::{self, lease_us};
 use crate::call::{Call, Interval, Rows, sql_function, text_datum};
 use crate::error::{self, Error, Result};
+use crate::hold::{self, Patience};
 use crate::instance::{self, Catalog};
 use crate::log::attempt::{Attempt, Reader};
 use crate::log::claim::{self, Kind};
@@ -21,7 +22,6 @@ use crate::log::table::Probe;
 use crate::queue::{self, Queue};
 use crate::refill::refill;
 use crate::transaction::{self, Step};
-use crate::hold::{self, Patience};
 use crate::{dormant, guc, shmem, sys};
 
 sql_function!(pg_queue_claim, pg_finfo_pg_queue_claim => claim);

@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 use crate::error::{self, Error, Result};
-use crate::{hold, sys};
 use crate::instance::Catalog;
 use crate::log::attempt::{Attempt, Reader};
 use crate::log::outcome::Outcome;
 use crate::log::{claim, history, outcome};
+use crate::{hold, sys};
 
 /// A job's newest attempt.
 pub struct Job {

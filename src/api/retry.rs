@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use pgrx::pg_sys::Datum;
 
-use crate::api::move_job::supersede;
 use crate::api::job::Found;
+use crate::api::move_job::supersede;
 use crate::api::{self, fail, job, run_time};
 use crate::call::{Call, VOID, sql_function};
 use crate::error::{self, Error, Result};

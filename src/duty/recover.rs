@@ -106,7 +106,9 @@ fn recover_segment(catalog: &Catalog, segment: u8, recovered: &mut i64) -> bool 
     while scan.next().is_some() {
         sys::check_for_interrupts();
         let claim = claim::read(&scan.row());
-        if matches!(claim.kind, claim::Kind::System | claim::Kind::Moved) || outcome::find(catalog, segment, claim.id).is_some() {
+        if matches!(claim.kind, claim::Kind::System | claim::Kind::Moved)
+            || outcome::find(catalog, segment, claim.id).is_some()
+        {
             continue;
         }
         if shmem::with(|shared| shared.frontier.entry(catalog.number, claim.id)).is_some() {

@@ -8,9 +8,9 @@ use crate::call::Interval;
 use crate::dropping;
 use crate::error::Result;
 use crate::instance::{Catalog, Segment};
+use crate::log::table::{Key, NewRows, Relation, Row, Snapshot, Tid};
 use crate::log::{claim, outcome};
 use crate::segment::{self, Home, OLD, State, Target};
-use crate::log::table::{Key, NewRows, Relation, Row, Snapshot, Tid};
 use crate::sys;
 use crate::transaction::{self, Step};
 
@@ -143,9 +143,8 @@ pub fn insert_quietly(catalog: &Catalog, target: &Target, attempts: &[New]) -> V
             .insert_entries(table, &tids, false, |n| attempts[n].run_at.map(|at| [Datum::from(at)]));
     }
     if attempts.iter().any(New::is_later) {
-        Relation::write_index(oids.attempt_job).insert_entries(table, &tids, false, |n| {
-            attempts[n].is_later().then(|| [Datum::from(attempts[n].job_id)])
-        });
+        Relation::write_index(oids.attempt_job)
+            .insert_entries(table, &tids, false, |n| attempts[n].is_later().then(|| [Datum::from(attempts[n].job_id)]));
     }
     if attempts.iter().any(|new| new.group_key.is_some()) {
         Relation::write_index(oids.attempt_group).insert_entries(table, &tids, false, |n| {
@@ -258,7 +257,13 @@ impl Attempt {
     /// The next attempt of the same job: all that is carried over is, the rest is the caller's to change.
     pub fn successor(&self, id: i64) -> New {
         let payload_of = self.payload_of().or(self.has_large_payload().then(|| self.id()));
-        New { id, run_at: None, payload_of, payload: if payload_of.is_some() { None } else { self.own_payload() }, ..self.copy() }
+        New {
+            id,
+            run_at: None,
+            payload_of,
+            payload: if payload_of.is_some() { None } else { self.own_payload() },
+            ..self.copy()
+        }
     }
 
     /// The row as it is, to be inserted elsewhere. The datums are good as long as this attempt.

@@ -16,7 +16,7 @@ pub mod history;
 mod leaf;
 pub mod note;
 pub mod outcome;
-pub mod successor;
 pub mod rollup;
+pub mod successor;
 pub mod table;
 pub mod walk;

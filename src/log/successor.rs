@@ -32,11 +32,7 @@ pub struct Reader {
 impl Reader {
     /// Opens the table.
     pub fn open(catalog: &Catalog, snapshot: Snapshot) -> Self {
-        Self {
-            table: Relation::read(catalog.successor),
-            pkey: Relation::read_index(catalog.successor_pkey),
-            snapshot,
-        }
+        Self { table: Relation::read(catalog.successor), pkey: Relation::read_index(catalog.successor_pkey), snapshot }
     }
 
     /// Whether this attempt has a successor.

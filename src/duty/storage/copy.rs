@@ -107,7 +107,8 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, picture: &Picture) -> Result<Ste
     let mut of_days = Vec::new();
     for day in days(&rows) {
         let find = |children: &[Child]| children.iter().copied().find(|child| child.day == day);
-        let known = CHILDREN.with_borrow(|children| find(children)).filter(|child| sys::table_name(child.table).is_some());
+        let known =
+            CHILDREN.with_borrow(|children| find(children)).filter(|child| sys::table_name(child.table).is_some());
         let child = known.or_else(|| {
             CHILDREN.set(history::children(catalog));
             CHILDREN.with_borrow(|children| find(children))
@@ -161,7 +162,13 @@ fn expiry(catalog: &Catalog, reader: &mut Reader<'_>, trace: &Trace) -> Result<O
 }
 
 /// For how long, in microseconds, an ended attempt is kept: a failed one as long as its job.
-fn retention(catalog: &Catalog, reader: &mut Reader<'_>, queue: &Queue, attempt: &Attempt, outcome: &outcome::Outcome) -> i64 {
+fn retention(
+    catalog: &Catalog,
+    reader: &mut Reader<'_>,
+    queue: &Queue,
+    attempt: &Attempt,
+    outcome: &outcome::Outcome,
+) -> i64 {
     let is_dead = match outcome.kind {
         Kind::Dead => true,
         Kind::TimedOut if outcome.next_id.is_none() => true,

@@ -229,7 +229,8 @@ fn rotate(catalog: &Catalog, picture: &Picture, now: i64, later: &mut i64) -> Op
     let (old, other) = (picture.old, if picture.old == OLD { OLD + 1 } else { OLD });
     let filling = picture.filling(old);
     if picture.state(other) == State::Free && filling.ended > 0 {
-        let is_worth_it = filling.ended >= i64::from(guc::SEGMENT_ROWS.get()) / 4 && filling.ended * 2 >= filling.attempts;
+        let is_worth_it =
+            filling.ended >= i64::from(guc::SEGMENT_ROWS.get()) / 4 && filling.ended * 2 >= filling.attempts;
         // Few or many, nobody shall wait for history longer than a few turns of the ring by age.
         let left = filling.opened_at.saturating_add(age_limit * i64::from(OLD)) - now;
         if is_worth_it || left <= 0 {

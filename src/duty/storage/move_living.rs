@@ -51,7 +51,8 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, picture: &Picture) -> Result<Ste
     let start = Progress { generation, looked_to: 0, left_from: None, pause: PAUSE / 2 };
     let known = PROGRESS.take().filter(|known| known.generation == generation);
     let mut progress = known.unwrap_or(start);
-    let mut batch = Batch { catalog, segment, target: picture.old, bytes: 0, waiting: vec![], running: vec![], payloads: vec![] };
+    let mut batch =
+        Batch { catalog, segment, target: picture.old, bytes: 0, waiting: vec![], running: vec![], payloads: vec![] };
     let tables = Tables::open(catalog, segment);
     let mut looked = 0;
     let mut is_end = true;
@@ -200,7 +201,8 @@ impl Batch<'_> {
                 places.extend(running.iter().zip(tids).map(|(new, tid)| (new.id, tid.place(self.target))));
             }
         }
-        let kept: Vec<New> = self.payloads.iter().filter(|a| !self.is_kept(&mut reader, a)).map(Attempt::payload_only).collect();
+        let kept: Vec<New> =
+            self.payloads.iter().filter(|a| !self.is_kept(&mut reader, a)).map(Attempt::payload_only).collect();
         attempt::insert_quietly(self.catalog, &target, &kept);
 
         let (number, segment) = (self.catalog.number, self.segment);
