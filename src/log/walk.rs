@@ -53,6 +53,7 @@ impl Tables {
 }
 
 /// What another log has about an attempt.
+#[allow(clippy::large_enum_variant, reason = "there are three at a time, and a box would cost more")]
 pub enum Seen {
     /// Nothing.
     Absent,
