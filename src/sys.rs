@@ -193,6 +193,22 @@ pub fn lock(table: pg_sys::Oid, mode: u32) {
     unsafe { pg_sys::LockRelationOid(table, mode as pg_sys::LOCKMODE) };
 }
 
+/// Locks an extension against being dropped until the transaction ends. False: somebody is dropping it.
+pub fn try_lock_extension(extension: pg_sys::Oid) -> bool {
+    let tag = pg_sys::LOCKTAG {
+        locktag_field1: database().into(),
+        locktag_field2: pg_sys::ExtensionRelationId.into(),
+        locktag_field3: extension.into(),
+        locktag_field4: 0,
+        locktag_type: pg_sys::LockTagType::LOCKTAG_OBJECT as u8,
+        locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
+    };
+    let mode = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
+    // SAFETY: a lock of the transaction, not waited for.
+    let answer = unsafe { pg_sys::LockAcquire(&raw const tag, mode, false, true) };
+    answer != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
+}
+
 /// Takes a lock on a table until the transaction ends, if nobody is in the way.
 pub fn try_lock(table: pg_sys::Oid, mode: u32) -> bool {
     // SAFETY: in a transaction.

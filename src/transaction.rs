@@ -215,8 +215,13 @@ pub fn prepared_ended() {
         }
     });
     shmem::wake_latch(worker);
-    while let Some(session) = shmem::with(|shared| shared.frontier.wake_any_lane(number)) {
-        shmem::wake(session);
+    // Whoever looks and waits again stands at the end of the list: so many calls wake all who were there.
+    // SAFETY: a plain global, set when the server starts.
+    for _ in 0..unsafe { pg_sys::MaxBackends } {
+        match shmem::with(|shared| shared.frontier.wake_any_lane(number)) {
+            Some(session) => shmem::wake(session),
+            None => break,
+        }
     }
 }
 
