@@ -131,7 +131,8 @@ fn change<R>(number: u32, f: impl FnOnce(&mut Frontier<'_>, &mut Instance) -> R)
     })
 }
 
-/// Whether the instance may be used. The first who asks after a start reads what the last crash has left.
+/// Whether the instance may be used. The first who asks after a start, or after a promotion, reads what the
+/// segments are doing and what the last crash has left.
 pub fn learn(catalog: &Catalog) -> bool {
     if is_awake(catalog.number) {
         return true;
@@ -142,12 +143,15 @@ pub fn learn(catalog: &Catalog) -> bool {
         let table = Relation::read(catalog.restoring);
         let index = Relation::read_index(catalog.restoring_idx);
         let is_restoring = table.scan(&index, &[], Snapshot::Now).next().is_some();
+        // On a standby nobody has heard what became of the segments.
+        let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Now);
         let now = sys::monotonic_us();
         change(catalog.number, |_, instance| {
             // Foreign writes that began meanwhile have marked it.
             if instance.dormancy.state == State::Unread {
                 let state = if is_restoring { State::Dormant } else { State::Awake };
                 instance.dormancy = Dormancy { state, quiet_since: now, ..instance.dormancy };
+                ledger.apply(instance);
             }
         });
     }
