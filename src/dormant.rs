@@ -142,12 +142,16 @@ pub fn learn(catalog: &Catalog) -> bool {
         let table = Relation::read(catalog.restoring);
         let index = Relation::read_index(catalog.restoring_idx);
         let is_restoring = table.scan(&index, &[], Snapshot::Now).next().is_some();
+        // Whoever entered while this was a standby knows what the segments did then. No duty runs before somebody
+        // has come here.
+        let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Now);
         let now = sys::monotonic_us();
         change(catalog.number, |_, instance| {
             // Foreign writes that began meanwhile have marked it.
             if instance.dormancy.state == State::Unread {
                 let state = if is_restoring { State::Dormant } else { State::Awake };
                 instance.dormancy = Dormancy { state, quiet_since: now, ..instance.dormancy };
+                ledger.apply(instance);
             }
         });
     }
@@ -406,12 +410,14 @@ pub fn wake(number: u32, marks: u64) -> bool {
         if instance.dormancy.marks != marks {
             return false;
         }
+        let was_awake = instance.dormancy.is_awake();
         instance.dormancy = Dormancy { state: State::Awake, marks, is_suspect: true, ..Dormancy::default() };
         (instance.id_next, instance.id_limit) = (0, 0);
         // As at the start: all that is due by now lies behind its lane's position.
         (instance.due_to, instance.next_due) = (now, i64::MIN);
         instance.is_recovered = false;
-        if let Some(ledger) = LEDGER.take() {
+        // In one that was awake the ring has turned since that was read.
+        if let Some(ledger) = LEDGER.take().filter(|_| !was_awake) {
             ledger.apply(instance);
         }
         // The lanes of queues that were dropped may be in use again.

@@ -253,7 +253,7 @@ fn enter(extension: Oid, segment_log: Oid, segment_log_pkey: Oid) -> Result<(u32
             last_entry: 0,
             last_generation: 0,
             far: 0,
-            storage_at: 0,
+            storage_at: i64::MIN,
         };
         ledger.apply(slot);
         Some(Some((slot.number, at)))
