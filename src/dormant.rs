@@ -410,12 +410,14 @@ pub fn wake(number: u32, marks: u64) -> bool {
         if instance.dormancy.marks != marks {
             return false;
         }
+        let was_awake = instance.dormancy.is_awake();
         instance.dormancy = Dormancy { state: State::Awake, marks, is_suspect: true, ..Dormancy::default() };
         (instance.id_next, instance.id_limit) = (0, 0);
         // As at the start: all that is due by now lies behind its lane's position.
         (instance.due_to, instance.next_due) = (now, i64::MIN);
         instance.is_recovered = false;
-        if let Some(ledger) = LEDGER.take() {
+        // In one that was awake the ring has turned since that was read.
+        if let Some(ledger) = LEDGER.take().filter(|_| !was_awake) {
             ledger.apply(instance);
         }
         // The lanes of queues that were dropped may be in use again.

@@ -129,7 +129,7 @@ pub fn grasp(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
             // Place and generation belong together as long as the lock is held.
             let home = match end {
                 End::Yours(entry) => Home::of(instance, entry.place.segment),
-                _ => Home { segment: born, generation: 0 },
+                _ => Home::nowhere(born),
             };
             (end, home)
         });
@@ -137,7 +137,7 @@ pub fn grasp(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
         match answer {
             Some(End::Yours(entry)) => {
                 transaction::remember(catalog.number, Step::Ending { id });
-                let home = home.unwrap_or(Home { segment: born, generation: 0 });
+                let home = home.unwrap_or(Home::nowhere(born));
                 return Ok(Held { id, home, entry });
             }
             Some(End::Busy(entry)) if entry.state == State::Taken => {
@@ -150,7 +150,7 @@ pub fn grasp(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
             Some(End::Unknown) | None if asked_logs => {
                 // `running` is full: the outcome's key alone decides.
                 let (entry, home) = locate(catalog, id);
-                return Ok(Held { id, home: home.unwrap_or(Home { segment: born, generation: 0 }), entry });
+                return Ok(Held { id, home: home.unwrap_or(Home::nowhere(born)), entry });
             }
             Some(End::Unknown) | None => {
                 recover(catalog, id)?;
@@ -353,7 +353,7 @@ pub fn look(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
             frontier.entry(catalog.number, id).map(|entry| (entry, Home::of(instance, entry.place.segment)))
         });
         let (entry, home) = entry.flatten().map_or((None, None), |(entry, home)| (Some(entry), Some(home)));
-        let held = |entry| Held { id, home: home.unwrap_or(Home { segment: born, generation: 0 }), entry };
+        let held = |entry| Held { id, home: home.unwrap_or(Home::nowhere(born)), entry };
         match entry {
             Some(entry) if entry.state == State::Running => return Ok(held(entry)),
             Some(entry) if entry.state == State::Taken && entry.owner == sys::session() => return Ok(held(entry)),
@@ -366,7 +366,7 @@ pub fn look(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
             Some(entry) => return Err(busy(id, Some(entry))),
             None if asked_logs => {
                 let (entry, home) = locate(catalog, id);
-                return Ok(Held { id, home: home.unwrap_or(Home { segment: born, generation: 0 }), entry });
+                return Ok(Held { id, home: home.unwrap_or(Home::nowhere(born)), entry });
             }
             None => {
                 recover(catalog, id)?;

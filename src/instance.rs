@@ -245,7 +245,7 @@ fn enter(extension: Oid) -> Result<(u32, usize)> {
             last_entry: 0,
             last_generation: 0,
             far: 0,
-            storage_at: 0,
+            storage_at: i64::MIN,
         };
         Some((slot.number, at))
     });

@@ -72,7 +72,7 @@ impl State {
 }
 
 /// Generation and state of a segment, read together.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Word(u64);
 
 impl Word {
@@ -113,6 +113,11 @@ impl Home {
     /// As of the moment at which the frontier's lock is held.
     pub fn of(instance: &Instance, segment: u8) -> Self {
         Self { segment, generation: Word(instance.words[segment as usize]).generation() }
+    }
+
+    /// Of a row that was not found: valid never.
+    pub fn nowhere(segment: u8) -> Self {
+        Self { segment, generation: -1 }
     }
 
     /// Whether the row is still there: ask it with a lock on one of the segment's tables.
@@ -273,6 +278,7 @@ impl Ledger {
         instance.last_generation = self.last_generation;
         // A few turns of a ring that turns by age.
         instance.far = i64::from(guc::SEGMENT_AGE.get()) * 4_000_000;
+        instance.storage_at = i64::MIN;
     }
 }
 

@@ -215,8 +215,42 @@ pub fn try_lock(table: pg_sys::Oid, mode: u32) -> bool {
     unsafe { pg_sys::ConditionalLockRelationOid(table, mode as pg_sys::LOCKMODE) }
 }
 
+/// Takes locks on tables with their indexes and toast tables, all of them or none; waits for nobody.
+pub fn try_lock_whole(tables: &[pg_sys::Oid], mode: u32) -> bool {
+    fn lock_one(table: pg_sys::Oid, mode: u32, locked: &mut Vec<pg_sys::Oid>) -> bool {
+        let mut try_one = |oid| {
+            let is_locked = try_lock(oid, mode);
+            if is_locked {
+                locked.push(oid);
+            }
+            is_locked
+        };
+        if !try_one(table) {
+            return false;
+        }
+        // SAFETY: the table is locked; the list is one of oids.
+        let (indexes, toast) = unsafe {
+            let rel = pg_sys::table_open(table, pg_sys::NoLock as pg_sys::LOCKMODE);
+            let list = pg_sys::RelationGetIndexList(rel);
+            let count = if list.is_null() { 0 } else { usize::try_from((*list).length).unwrap_or(0) };
+            let indexes: Vec<pg_sys::Oid> = (0..count).map(|n| (*(*list).elements.add(n)).oid_value).collect();
+            let toast = (*(*rel).rd_rel).reltoastrelid;
+            pg_sys::table_close(rel, pg_sys::NoLock as pg_sys::LOCKMODE);
+            (indexes, toast)
+        };
+        indexes.into_iter().all(try_one) && (toast == pg_sys::InvalidOid || lock_one(toast, mode, locked))
+    }
+    let mut locked = Vec::new();
+    let is_whole = tables.iter().all(|&table| lock_one(table, mode, &mut locked));
+    if !is_whole {
+        // SAFETY: taken above.
+        locked.into_iter().for_each(|oid| unsafe { pg_sys::UnlockRelationOid(oid, mode as pg_sys::LOCKMODE) });
+    }
+    is_whole
+}
+
 /// Empties a table with its indexes, at once and for good, whatever becomes of the transaction. Nothing in the
-/// catalogs changes, so that a turn of the ring leaves no dead row there either. The caller has locked it
+/// catalogs changes, so that a turn of the ring leaves no dead row there either. The caller has locked it, whole,
 /// against everybody. What TRUNCATE does to a table that its own transaction has made.
 pub fn truncate(table: pg_sys::Oid) {
     // SAFETY: the relation is locked exclusively by this transaction, its indexes and its toast table are

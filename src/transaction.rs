@@ -463,6 +463,7 @@ fn abort(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, wake:
         }
         Step::LaneDropped { lane } => dropping::unmark(instance, lane, false),
         Step::Notified { lane } => notify(instance, lane, wake),
+        Step::Counted { .. } | Step::Segment { .. } => storage::undone(),
         Step::ForeignWrite => foreign_writer_ended(instance, wake),
         Step::InstanceMade => {
             frontier.drop_instance(&mut instance.deadlines, number);
@@ -517,7 +518,10 @@ unsafe extern "C-unwind" fn on_transaction(event: pg_sys::XactEvent::Type, _arg:
             check_dropped();
         }
         // Only enqueued jobs are left: COMMIT PREPARED makes the frontier look for them.
-        pg_sys::XactEvent::XACT_EVENT_PREPARE => with_pending(Vec::clear),
+        pg_sys::XactEvent::XACT_EVENT_PREPARE => with_pending(|pending| {
+            count_prepared(pending);
+            pending.clear();
+        }),
         _ => {}
     }
 }
@@ -563,6 +567,21 @@ fn end(committed: bool) {
             }
         }
     });
+}
+
+/// Nobody counts at COMMIT PREPARED. The rows are there, committed or not.
+fn count_prepared(pending: &[Pending]) {
+    let mut wake = Wake::default();
+    shmem::with(|shared| {
+        for p in pending {
+            if let Step::Enqueued { ready, .. } = p.step
+                && let Some(instance) = shared.instances.iter_mut().find(|i| i.number == p.instance)
+            {
+                count(instance, ready.place.segment, 1, 0, &mut wake);
+            }
+        }
+    });
+    wake.go();
 }
 
 /// COMMIT PREPARED runs no callbacks, so a prepared claim or completion could never reach the frontier.
@@ -619,7 +638,7 @@ unsafe extern "C-unwind" fn on_exit(_code: i32, _arg: pg_sys::Datum) {
             wake.session(frontier.pass_on(number, lane));
         }
         wake.session(frontier.stop_waiting(session));
-        crate::duty::abandon(instances);
+        wake.worker = crate::duty::abandon(instances);
         let bound = HAS_BOUND.get();
         if let Some(instance) = instances.iter_mut().find(|i| bound != 0 && i.number == bound)
             && frontier.session_ended(&mut instance.deadlines, bound, session) > 0

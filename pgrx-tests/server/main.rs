@@ -13,6 +13,7 @@ mod random;
 mod recovery;
 mod restore;
 mod segments;
+mod segments_races;
 mod shared;
 mod smoke;
 mod storm;

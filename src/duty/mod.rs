@@ -14,7 +14,12 @@ mod restore;
 mod start_due;
 pub mod storage;
 
-pub use start_due::abandon;
+/// This process ends, by an error that runs no destructors. Returns the latch of a worker who has something to do
+/// then. Under the frontier's lock.
+pub fn abandon(instances: &mut [shmem::Instance]) -> Option<*mut pgrx::pg_sys::Latch> {
+    start_due::abandon(instances);
+    storage::abandon(instances)
+}
 
 /// A duty of the background worker.
 pub struct Duty {

@@ -129,6 +129,7 @@ impl Writer {
             return Some(writer);
         }
         writer.table.unlock();
+        writer.pkey.unlock();
         None
     }
 

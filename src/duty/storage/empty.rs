@@ -22,17 +22,27 @@ pub fn step(catalog: &Catalog, segment: u8, picture: &Picture, now: i64) -> Resu
     if sys::lock_holders(pg_sys::ExtensionRelationId, pg_sys::AccessExclusiveLock) > 0 {
         return Ok(Step::Later(PAUSE));
     }
-    let oids = &catalog.segments[segment as usize];
-    let tables = [oids.attempt, oids.claim, oids.outcome, oids.note];
-    let is_free = |&table: &pg_sys::Oid| sys::lock_holders(table, pg_sys::AccessExclusiveLock) == 0;
-    if !tables.iter().all(is_free) || !tables.iter().all(|&table| sys::try_lock(table, pg_sys::AccessExclusiveLock)) {
+    let tables = tables(catalog, segment);
+    if is_held(catalog, segment) || !sys::try_lock_whole(&tables, pg_sys::AccessExclusiveLock) {
         return Ok(Step::Later(PAUSE));
     }
+    // What is emptied is gone at once: before, what was moved and copied must be as durable.
+    sys::flush_log();
     tables.into_iter().for_each(sys::truncate);
     // Another generation: whoever found a row here before finds, with a lock, that it is not here any more.
     segment::record(catalog, segment, 0, State::Free, None);
     prune_log()?;
     Ok(Step::Did(1))
+}
+
+fn tables(catalog: &Catalog, segment: u8) -> [pg_sys::Oid; 4] {
+    let oids = &catalog.segments[segment as usize];
+    [oids.attempt, oids.claim, oids.outcome, oids.note]
+}
+
+/// Whether somebody holds a lock on one of the segment's tables, so that it cannot be emptied now.
+pub fn is_held(catalog: &Catalog, segment: u8) -> bool {
+    tables(catalog, segment).iter().any(|&table| sys::lock_holders(table, pg_sys::AccessExclusiveLock) > 0)
 }
 
 /// What the log says of fillings that are gone is of no use; but for the first rows, with which it begins in
