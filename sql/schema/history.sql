@@ -7,7 +7,7 @@ CREATE TABLE queue.segment_log (
     state       "char"      NOT NULL CONSTRAINT segment_log_state_check CHECK (state IN ('f', 'o', 'c', 'm', 'd', 'h')),
     at          timestamptz NOT NULL,
     copied_to   bigint
-);
+) USING heap;
 INSERT INTO queue.segment_log (entry, segment, generation, state, at)
 VALUES (1, 0, 1, 'o', pg_catalog.now()), (2, 8, 2, 'o', pg_catalog.now());
 COMMENT ON TABLE queue.segment_log IS 'What each segment of the logs is doing: its newest row counts.';
@@ -23,7 +23,7 @@ CREATE TABLE queue.successor (
     id          bigint      NOT NULL CONSTRAINT successor_pkey PRIMARY KEY,
     next_id     bigint      NOT NULL,
     retried_at  timestamptz NOT NULL
-);
+) USING heap;
 COMMENT ON TABLE queue.successor IS 'Ended attempts that queue.retry gave a successor.';
 COMMENT ON COLUMN queue.successor.id IS 'The ended attempt.';
 COMMENT ON COLUMN queue.successor.next_id IS 'The attempt that goes on with the job.';
@@ -54,7 +54,7 @@ CREATE TABLE queue.history (
     last_error      text,
     result          jsonb,
     progress        jsonb
-);
+) USING heap;
 COMMENT ON TABLE queue.history IS
     'Ended attempts that have left the segments, in one child table for each day on which they expire. Look at queue.jobs and queue.attempts.';
 COMMENT ON COLUMN queue.history.generation IS 'The filling of the segment that the attempt lay in; counts once that is copied as a whole.';

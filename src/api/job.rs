@@ -6,7 +6,7 @@ use crate::error::{self, Error, Result};
 use crate::instance::Catalog;
 use crate::log::attempt::{Attempt, Reader};
 use crate::log::outcome::Outcome;
-use crate::log::{claim, history, outcome};
+use crate::log::{claim, history, outcome, successor};
 use crate::{hold, sys};
 
 /// A job's newest attempt.
@@ -61,14 +61,23 @@ pub fn find(catalog: &Rc<Catalog>, job_id: i64) -> Result<Job> {
 /// is changing it.
 pub fn find_any(catalog: &Rc<Catalog>, job_id: i64) -> Result<Found> {
     hold::job_id(job_id)?;
+    let mut was_over = false;
     loop {
         let (newest, in_progress) = Reader::new(catalog).newest(job_id);
         if in_progress {
             return Err(in_use(job_id));
         }
         let Some(attempt) = newest else {
-            if let Some(past) = history::newest(catalog, job_id) {
-                return Ok(Found::Past(past));
+            match history::newest(catalog, job_id) {
+                Some(past) if past.outcome().next_id.is_none() && !successor::exists(catalog, past.id()) => {
+                    return Ok(Found::Past(past));
+                }
+                // It went on, and of that nothing is left: or it was retried between the looks.
+                Some(_) if !was_over => {
+                    was_over = true;
+                    continue;
+                }
+                _ => {}
             }
             return Err(Error::new(error::NO_DATA, format!("job {job_id} does not exist"))
                 .hint("Its transaction may have been rolled back, or it has ended and its retention is over."));

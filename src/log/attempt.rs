@@ -290,7 +290,8 @@ impl Attempt {
     }
 }
 
-fn stored_size(datum: Datum) -> usize {
+/// Bytes that a datum of a variable-length type takes as it is stored.
+pub fn stored_size(datum: Datum) -> usize {
     // SAFETY: a datum of a variable-length type; looks at its header only.
     unsafe { pgrx::pg_sys::toast_datum_size(datum) }
 }

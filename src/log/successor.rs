@@ -22,6 +22,19 @@ pub fn insert(catalog: &Catalog, id: i64, next_id: i64) -> bool {
     taken.is_empty()
 }
 
+/// Whether an ended attempt has one.
+pub fn exists(catalog: &Catalog, id: i64) -> bool {
+    Reader::open(catalog, Snapshot::Now).has(id)
+}
+
+/// The attempts that have one.
+pub fn all(catalog: &Catalog) -> Vec<i64> {
+    let table = Relation::read(catalog.successor);
+    let pkey = Relation::read_index(catalog.successor_pkey);
+    let mut scan = table.scan(&pkey, &[], Snapshot::Now);
+    std::iter::from_fn(|| scan.next().map(|_| scan.columns(1).0[0].value() as i64)).collect()
+}
+
 /// Whether ended attempts have one; keeps the table open for many questions.
 pub struct Reader {
     table: Relation,

@@ -28,11 +28,28 @@ pub fn step(catalog: &Catalog, segment: u8, picture: &Picture, now: i64) -> Resu
     if !tables.iter().all(is_free) || !tables.iter().all(|&table| sys::try_lock(table, pg_sys::AccessExclusiveLock)) {
         return Ok(Step::Later(PAUSE));
     }
+    forget_successors(segment)?;
     tables.into_iter().for_each(sys::truncate);
     // Another generation: whoever found a row here before finds, with a lock, that it is not here any more.
     segment::record(catalog, segment, 0, State::Free, None);
     prune_log()?;
     Ok(Step::Did(1))
+}
+
+/// An attempt that was retried after it was copied, or passed over since nothing is kept of it, may have a successor
+/// on record that nobody asks for any more. Nobody is making one: that takes a lock on the outcomes.
+fn forget_successors(segment: u8) -> Result<()> {
+    spi::run(
+        &format!(
+            "DELETE FROM queue.successor AS s USING queue.attempt_{segment} AS a, queue.outcome_{segment} AS o
+             WHERE a.id OPERATOR(pg_catalog.=) s.id AND o.id OPERATOR(pg_catalog.=) s.id
+               -- Not one that went elsewhere before it ended.
+               AND o.outcome OPERATOR(pg_catalog.<>) 'm' AND NOT EXISTS (
+                 SELECT FROM queue.history AS h WHERE h.job_id OPERATOR(pg_catalog.=) a.job_id AND h.id OPERATOR(pg_catalog.=) a.id)"
+        ),
+        &[],
+    )?;
+    Ok(())
 }
 
 /// What the log says of fillings that are gone is of no use; but for the first rows, with which it begins in
