@@ -19,7 +19,7 @@ use crate::instance::Catalog;
 use crate::log::attempt::{Attempt, Reader};
 use crate::log::table::Probe;
 use crate::log::{claim, history, note, outcome};
-use crate::segment::Home;
+use crate::segment::{self, Home};
 use crate::transaction::{self, Step};
 use crate::{guc, queue, shmem, sys};
 
@@ -511,10 +511,20 @@ impl Outcomes {
     pub fn try_insert(&mut self) -> Vec<i64> {
         let mut lost = Vec::new();
         for segment in 0..id::SEGMENTS {
-            let outcomes = std::mem::take(&mut self.pending[segment]);
+            let mut outcomes = std::mem::take(&mut self.pending[segment]);
             if !outcomes.is_empty() {
                 let home = Home { segment: segment as u8, generation: self.generations[segment] };
+                let is_moving = segment::word(&self.catalog, home.segment).state() >= segment::State::Moving;
                 match self.writer(home) {
+                    // A look spares those that have moved a row in vain, which would be dead.
+                    Some(writer) if is_moving => {
+                        outcomes.retain(|new| {
+                            let is_free = writer.probe(new.id) == Probe::Absent;
+                            lost.extend((!is_free).then_some(new.id));
+                            is_free
+                        });
+                        lost.extend(writer.insert(&outcomes).into_iter().map(|n| outcomes[n].id));
+                    }
                     Some(writer) => lost.extend(writer.insert(&outcomes).into_iter().map(|n| outcomes[n].id)),
                     None => lost.extend(outcomes.iter().map(|new| new.id)),
                 }

@@ -311,7 +311,7 @@ impl<'a> Taking<'a> {
     fn claim(&mut self, taken: &[Ready]) -> Result<usize> {
         let mut found = Vec::with_capacity(taken.len());
         for ready in taken {
-            let Some(attempt) = self.reader.fetch(ready) else {
+            let Some(attempt) = self.reader.fetch_now(ready) else {
                 hold::drop_stale(self.catalog, ready.id);
                 continue;
             };

@@ -348,6 +348,13 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// As `fetch`, but where it is now, if it has moved by now: a claim in its old place would be in vain, and leave
+    /// a dead row.
+    pub fn fetch_now(&mut self, ready: &Ready) -> Option<Attempt> {
+        let found = self.fetch(ready)?;
+        if self.has_moved(&found) { self.by_id(ready.id) } else { Some(found) }
+    }
+
     /// The row with this id in a segment, be it an attempt, its payload only, or the trace of one that moved.
     fn at(&mut self, segment: u8, attempt: i64) -> Option<Attempt> {
         let (table, pkey, home) = self.keyed(segment);
