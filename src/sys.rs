@@ -320,6 +320,12 @@ pub fn table_name(table: pg_sys::Oid) -> Option<String> {
     }
 }
 
+/// The toast table of a table, if it has one.
+pub fn toast_table(table: pg_sys::Oid) -> Option<pg_sys::Oid> {
+    let cache = pg_sys::SysCacheIdentifier::RELOID;
+    by_oid(cache, table, |row: &pg_sys::FormData_pg_class| row.reltoastrelid).filter(|&oid| oid != pg_sys::Oid::INVALID)
+}
+
 /// The index of a table that has this column first, and is or is not partial. `table` must be locked.
 pub fn index_on(table: pg_sys::Oid, column: i16, is_partial: bool) -> Option<pg_sys::Oid> {
     // SAFETY: the relation is locked by the caller; the list of its indexes is ours, the rows of pg_index are

@@ -5,6 +5,7 @@ mod bad_input;
 mod concurrent;
 mod databases;
 mod fencing;
+mod history;
 mod indexes;
 mod life;
 mod limits;

@@ -2,6 +2,7 @@
 //!
 //! * [`id`]: how job ids and attempt ids are made, and how they are told apart.
 //! * [`backoff`]: when a failed attempt runs again.
+//! * [`day`]: when what is kept of it expires.
 //! * [`frontier`]: which attempt is next, what is running, who waits; a cache of the logs that lives
 //!   in memory given by the caller (shared memory in the server, vectors in the tests).
 //! * [`rollup`]: what a queue did in each minute.
@@ -9,6 +10,7 @@
 #![warn(missing_docs)]
 
 pub mod backoff;
+pub mod day;
 pub mod frontier;
 pub mod id;
 pub mod rollup;

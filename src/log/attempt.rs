@@ -290,7 +290,8 @@ impl Attempt {
     }
 }
 
-fn stored_size(datum: Datum) -> usize {
+/// Bytes that a datum of a variable-length type takes as it is stored.
+pub fn stored_size(datum: Datum) -> usize {
     // SAFETY: a datum of a variable-length type; looks at its header only.
     unsafe { pgrx::pg_sys::toast_datum_size(datum) }
 }
@@ -378,7 +379,7 @@ impl<'a> Reader<'a> {
     /// Whether a segment may have attempts that are in history not yet. One that history has is not read: nobody
     /// shall wait for its emptying, nor see what a crash in the middle of that has left.
     fn is_of_interest(&self, segment: u8) -> bool {
-        !matches!(segment::word(self.catalog, segment).state(), State::Free | State::Copied)
+        !matches!(segment::word(self.catalog, segment).state(), State::Free | State::Copied | State::Emptying)
     }
 
     /// The halves of old: when they change while they are looked through, an attempt may have been missed.
