@@ -30,6 +30,7 @@ pub struct Segment {
     pub claim_pkey: Oid,
     pub outcome: Oid,
     pub outcome_pkey: Oid,
+    pub outcome_dead: Oid,
     pub note: Oid,
     pub note_id: Oid,
 }
@@ -72,6 +73,10 @@ pub struct Catalog {
     pub rollup: Oid,
     /// See `rollup`.
     pub rollup_minute: Oid,
+    /// What reclaimed segments came to, and the index.
+    pub total: Oid,
+    /// See `total`.
+    pub total_lane: Oid,
     /// Who restores, and the index.
     pub restoring: Oid,
     /// See `restoring`.
@@ -166,6 +171,7 @@ fn read_catalog() -> Result<Catalog> {
             claim_pkey: oid(format!("claim_{n}_pkey"))?,
             outcome: oid(format!("outcome_{n}"))?,
             outcome_pkey: oid(format!("outcome_{n}_pkey"))?,
+            outcome_dead: oid(format!("outcome_{n}_dead_idx"))?,
             note: oid(format!("note_{n}"))?,
             note_id: oid(format!("note_{n}_id_idx"))?,
         })
@@ -195,6 +201,8 @@ fn read_catalog() -> Result<Catalog> {
         timeline_idx: oid("timeline_timeline_idx".into())?,
         rollup: oid("rollup".into())?,
         rollup_minute: oid("rollup_minute_idx".into())?,
+        total: oid("total".into())?,
+        total_lane: oid("total_lane_idx".into())?,
         restoring: oid("restoring".into())?,
         restoring_idx: oid("restoring_written_at_idx".into())?,
         segments,
@@ -211,7 +219,7 @@ fn enter(extension: Oid, segment_log: Oid, segment_log_pkey: Oid) -> Result<(u32
     // Read before the lock is taken. Should somebody else be quicker, his is what counts.
     let ledger = (!is_known).then(|| Ledger::read(segment_log, segment_log_pkey, Snapshot::Now));
     let found = shmem::with(|shared| {
-        let Shared { frontier, instances, next_instance } = shared;
+        let Shared { frontier, instances, next_instance, tallies, .. } = shared;
         let is_ours = |i: &Instance| i.number != 0 && i.database == database && i.extension == extension;
         if let Some(slot) = instances.iter().position(is_ours) {
             return Some(Some((instances[slot].number, slot)));
@@ -223,6 +231,7 @@ fn enter(extension: Oid, segment_log: Oid, segment_log_pkey: Oid) -> Result<(u32
         for old in instances.iter_mut().filter(|i| i.number != 0 && i.database == database).filter(is_settled) {
             let mut root = old.deadlines;
             frontier.drop_instance(&mut root, old.number);
+            tallies.forget_instance(old.number);
             old.number = 0;
         }
         let Some(at) = instances.iter().position(|i| i.number == 0) else { return Some(None) };
@@ -254,6 +263,7 @@ fn enter(extension: Oid, segment_log: Oid, segment_log_pkey: Oid) -> Result<(u32
             last_generation: 0,
             far: 0,
             storage_at: 0,
+            counting: Default::default(),
         };
         ledger.apply(slot);
         Some(Some((slot.number, at)))
@@ -292,9 +302,10 @@ pub fn release(number: u32) {
         }
     }
     shmem::with(|shared| {
-        let Shared { frontier, instances, .. } = shared;
+        let Shared { frontier, instances, tallies, .. } = shared;
         if let Some(instance) = instances.iter_mut().find(|i| i.number == number && number != 0) {
             frontier.drop_instance(&mut instance.deadlines, number);
+            tallies.forget_instance(number);
             instance.number = 0;
         }
     });

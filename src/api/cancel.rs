@@ -114,6 +114,7 @@ fn purge(call: &Call) -> Result<Option<Datum>> {
         }
         outcomes.insert()?;
         ids.iter().for_each(|&id| hold::drop_stale(&catalog, id));
+        transaction::remember(catalog.number, Step::Purged { lane: queue.lane, count: ids.len() as i64 });
         purged += ids.len() as i64;
         Ok(())
     })?;

@@ -15,7 +15,7 @@ use crate::log::history::{self, Child};
 use crate::log::outcome::{self, Kind};
 use crate::log::table::{Row, Snapshot};
 use crate::log::walk::{Tables, Trace};
-use crate::log::{claim, note, rollup, successor};
+use crate::log::{census, claim, note, rollup, successor};
 use crate::queue::{self, Queue};
 use crate::segment::{self, State};
 use crate::{spi, sys};
@@ -130,6 +130,7 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, picture: &Picture) -> Result<Ste
     let state = if is_end { State::Copied } else { State::Drained };
     if is_end {
         rollup::write(catalog, &minutes.rollup, generation);
+        census::write_totals(catalog, &minutes.rollup, generation);
     } else {
         MINUTES.set(Some(minutes));
     }
