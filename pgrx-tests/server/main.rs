@@ -15,6 +15,7 @@ mod restore;
 mod segments;
 mod shared;
 mod smoke;
+mod stats;
 mod storm;
 mod throughput;
 mod transactions;
