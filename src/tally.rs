@@ -129,6 +129,7 @@ impl Recount {
                 let seen = take(share);
                 // There is a place for every process and every prepared transaction.
                 if seen.in_progress > share.len() {
+                    instances[slot].counting.next_at = i64::MAX;
                     return None;
                 }
                 tallies.forget_instance(number);

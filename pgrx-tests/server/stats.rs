@@ -474,3 +474,39 @@ fn a_storm_is_counted_to_the_last_job() {
     let turned: i64 = client.value("SELECT max(generation) FROM queue.segment_log");
     assert!(turned > 10, "the ring has not turned: {turned}");
 }
+
+/// A dump has the totals of what is gone; a standby counts rows, and knows once it is promoted.
+#[test]
+fn a_restored_database_and_a_promoted_standby_count() {
+    let cluster = cluster();
+    let mut client = cluster.connect();
+    client.run("SELECT count(*) FROM queue.enqueue_many('b', array_fill('1'::jsonb, '{50}'), delay => '1 day')");
+    for _ in 0..8 {
+        client.run("SELECT count(*) FROM queue.enqueue_many('a', array_fill('1'::jsonb, '{500}'))");
+        client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('a', 480)))");
+        client.run("SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('a', 3)");
+    }
+    client.run("SELECT FROM queue.claim('a', 7, lease => '1 hour')");
+    wait::until("a segment is gone", || (client.count("SELECT FROM queue.total") > 0).then_some(()));
+    check(&mut client, "the original");
+    let original = in_memory(&mut client);
+
+    let standby = cluster.standby();
+    standby.wait_replayed(&cluster);
+    let mut there = standby.connect();
+    assert_eq!(in_memory(&mut there), original);
+    assert!(!is_counted(&mut there));
+    drop(there);
+    standby.promote();
+    let mut there = standby.connect();
+    check(&mut there, "promoted");
+    assert_eq!(in_memory(&mut there), original);
+
+    let copy = Cluster::new().conf("pg_queue.restore_quiet = '1s'").start();
+    copy.psql(&cluster.pg_dump(&["postgres"]));
+    let mut there = copy.connect();
+    check(&mut there, "restored");
+    assert_eq!(in_memory(&mut there), original);
+    there.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('a', 5)))");
+    check(&mut there, "worked on");
+}

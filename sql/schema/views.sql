@@ -123,8 +123,9 @@ SELECT q.queue_name, n.stage,
 FROM queue.queue AS q
 JOIN queue.lane AS n ON n.queue_id = q.queue_id
 LEFT JOIN queue.tallies() AS t ON t.lane = n.lane;
-COMMENT ON VIEW queue.stats IS 'Per queue and stage: how many jobs are in which state, and totals since the queue was created.';
-COMMENT ON COLUMN queue.stats.oldest_ready_age IS 'How long the oldest ready job has been ready; null when none is.';
+COMMENT ON VIEW queue.stats IS
+    'Per queue and stage: how many jobs are in which state now, and totals since the queue was created. Cheap at any depth: reads memory, and the jobs that are scheduled, retrying or dead.';
+COMMENT ON COLUMN queue.stats.oldest_ready_age IS 'How long the oldest ready job has been ready; null when none is. Looks at 10,000 attempts at most, of each priority in the order of enqueueing.';
 COMMENT ON COLUMN queue.stats.enqueued IS 'Jobs, since the queue was created.';
 COMMENT ON COLUMN queue.stats.claimed IS 'Attempts claimed by workers, since the queue was created.';
 COMMENT ON COLUMN queue.stats.completed IS 'Attempts completed, since the queue was created.';
