@@ -135,7 +135,7 @@ fn add_future(tables: &[Tables], census: &mut Census, now: i64) {
         let mut scan = tables.attempt.scan(&tables.by_run_at, &[Key::after(1, now)], Snapshot::Statement);
         while scan.next().is_some() {
             n += 1;
-            if n % 1024 == 0 {
+            if n.is_multiple_of(1024) {
                 sys::check_for_interrupts();
             }
             let (values, nulls) = scan.columns(16);

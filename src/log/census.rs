@@ -55,7 +55,7 @@ impl Census {
         tables.glance(|glance| {
             self.count(glance, now);
             n += 1;
-            if n % 1024 == 0 {
+            if n.is_multiple_of(1024) {
                 pause();
             }
         });
@@ -122,7 +122,7 @@ impl Census {
                 if scan.next().is_none() {
                     break;
                 }
-                if n % 1024 == 0 {
+                if n.is_multiple_of(1024) {
                     sys::check_for_interrupts();
                 }
                 let id = scan.columns(1).0[0].value() as i64;

@@ -210,7 +210,7 @@ pub fn each_dead(catalog: &Catalog, snapshot: Snapshot, counting: &Counting, mut
             if counting.has(int(column::GENERATION)) {
                 each(int(column::LANE) as i32, int(column::ID));
             }
-            if n % 1024 == 0 {
+            if n.is_multiple_of(1024) {
                 sys::check_for_interrupts();
             }
         }

@@ -104,6 +104,7 @@ impl Tables {
 }
 
 /// What another log has about an attempt.
+#[allow(clippy::large_enum_variant, reason = "one or two are there at a time")]
 pub enum Seen {
     /// Nothing.
     Absent,
