@@ -17,6 +17,7 @@ mod segments;
 mod segments_races;
 mod shared;
 mod smoke;
+mod stats;
 mod storm;
 mod throughput;
 mod transactions;

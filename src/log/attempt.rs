@@ -102,12 +102,16 @@ pub fn insert(catalog: &Catalog, target: &Target, attempts: &[New]) -> Result<()
     if let Some(first) = attempts.first() {
         dropping::watch(catalog, first.lane)?;
     }
-    append(catalog, target, attempts);
+    append(catalog, target, attempts, false);
     Ok(())
 }
 
-/// Inserts attempts of queues that nobody watches, and remembers to tell the frontier at commit.
-pub fn append(catalog: &Catalog, target: &Target, attempts: &[New]) {
+/// Inserts attempts that have moved here, and remembers to tell the frontier at commit.
+pub fn append_moved(catalog: &Catalog, target: &Target, attempts: &[New]) {
+    append(catalog, target, attempts, true);
+}
+
+fn append(catalog: &Catalog, target: &Target, attempts: &[New], has_moved: bool) {
     let tids = insert_quietly(catalog, target, attempts);
     let segment = target.home.segment;
     transaction::remember_all(
@@ -115,7 +119,7 @@ pub fn append(catalog: &Catalog, target: &Target, attempts: &[New]) {
         attempts.iter().zip(&tids).map(|(new, tid)| {
             let rank = Rank { priority: new.priority, job_id: new.job_id };
             let ready = Ready { rank, id: new.id, place: tid.place(segment) };
-            Step::Enqueued { lane: new.lane, ready, run_at: new.run_at.unwrap_or(0) }
+            Step::Enqueued { lane: new.lane, ready, run_at: new.run_at.unwrap_or(0), has_moved }
         }),
     );
 }

@@ -198,7 +198,7 @@ impl Batch<'_> {
                 moved.push(with_payload(&mut reader, attempt));
             }
         }
-        attempt::append(self.catalog, &target, &moved);
+        attempt::append_moved(self.catalog, &target, &moved);
         let count = moved.len();
 
         let mut running = Vec::new();
