@@ -53,6 +53,7 @@ impl Tables {
 }
 
 /// What another log has about an attempt.
+#[allow(clippy::large_enum_variant, reason = "two at a time, which are soon gone")]
 pub enum Seen {
     /// Nothing.
     Absent,
