@@ -347,6 +347,14 @@ pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim
     if let Some(latch) = worker {
         shmem::wake_latch(latch);
     }
+    // Had it moved before the entry was there, nobody would have told the entry; and a place that is not true any
+    // more would be taken for one in the segment's next filling.
+    let segment = attempt.home.segment;
+    if (!attempt.home.is_valid(catalog) || outcome::has_moved(catalog, segment, claim.id))
+        && let Some(now) = Reader::new(catalog).by_id(claim.id)
+    {
+        shmem::with(|shared| shared.frontier.relocate(catalog.number, claim.id, now.ready().place));
+    }
     fits.unwrap_or(false)
 }
 

@@ -476,6 +476,8 @@ fn abort(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, wake:
                 wake.worker = Some(instance.worker_latch);
             }
         }
+        // The dead row takes its place until the segment is emptied.
+        Step::Enqueued { ready, .. } => count(instance, ready.place.segment, 1, 1, wake),
         Step::Missed { lane, ready } => wake.session(frontier.push(number, lane, ready)),
         Step::Ending { id, .. } => {
             frontier.unend(&mut instance.deadlines, number, id);

@@ -113,6 +113,10 @@ fn forget(call: &Call) -> Result<Option<Datum>> {
     api::writable("forget")?;
     let job_id = call.required("job_id", call.i64(0))?;
     hold::job_id(job_id)?;
+    if sys::uses_one_snapshot() {
+        return Err(Error::new(error::IN_TRANSACTION, "queue.forget cannot run at REPEATABLE READ or above")
+            .hint("It would leave what has been written since the transaction began."));
+    }
     let catalog = instance::current()?;
     if job::find_any(&catalog, job_id)?.outcome().is_none() {
         return Err(Error::new(error::WRONG_STATE, format!("job {job_id} has not ended"))

@@ -341,6 +341,9 @@ impl<'a> Reader<'a> {
     /// The attempt that a `Ready` stands for: at its place, or, should the row have moved, by its id. It may
     /// have moved from there a moment ago: the key of what is inserted about it tells.
     pub fn fetch(&mut self, ready: &Ready) -> Option<Attempt> {
+        if !self.is_of_interest(ready.place.segment) {
+            return self.by_id(ready.id);
+        }
         let (table, home) = self.table(ready.place.segment);
         match table.fetch(Tid::of(ready.place), home.generation) {
             Some(row) if row.i64(column::ID) == ready.id && row.i32(column::LANE) != 0 => Some(Attempt { row, home }),
@@ -377,7 +380,9 @@ impl<'a> Reader<'a> {
         let mut segments = [born, OLD, OLD + 1];
         // One that history has only when no other has it: it may be emptied this moment.
         segments.sort_by_key(|&segment| !self.is_of_interest(segment));
-        segments.into_iter().find_map(|segment| self.at(segment, holder))
+        // The trace of one that has moved may refer to a payload that the moved one has taken along.
+        let holds = |attempt: &Attempt| attempt.payload_of().is_none();
+        segments.into_iter().find_map(|segment| self.at(segment, holder).filter(holds))
     }
 
     /// Whether a segment may have attempts that are in history not yet. One that history has is not read: nobody
@@ -484,7 +489,9 @@ impl<'a> Reader<'a> {
 
     /// Also the count of the newest attempt that has moved from where it was seen.
     fn look_for_newest(&mut self, job_id: i64) -> (Option<Attempt>, bool, i64) {
-        let (mut newest, mut in_progress, mut moved): (Option<Attempt>, bool, i64) = (None, false, 0);
+        let (mut newest, mut moved): (Option<Attempt>, i64) = (None, 0);
+        // Rows of open transactions, and the others: one that is there too is not new, but on the move.
+        let (mut open, mut known): (Vec<i64>, Vec<i64>) = (Vec::new(), Vec::new());
         for segment in 0..id::SEGMENTS as u8 {
             if !self.is_of_interest(segment) {
                 continue;
@@ -500,7 +507,7 @@ impl<'a> Reader<'a> {
                 let mut scan = table.scan(&by_job, &[Key::eq_i64(1, job_id)], Snapshot::Dirty);
                 while scan.next().is_some() {
                     if scan.is_in_progress() {
-                        in_progress = true;
+                        open.push(scan.columns(1).0[column::ID].value() as i64);
                     } else {
                         found.push(Attempt { row: scan.row(), home });
                     }
@@ -514,6 +521,7 @@ impl<'a> Reader<'a> {
                     found.extend(self.at(segment, id::first_attempt(job_id, born)));
                 }
             }
+            known.extend(found.iter().map(Attempt::id));
             for attempt in found.into_iter().filter(|attempt| !attempt.is_payload_only()) {
                 let count = id::count(attempt.id());
                 if self.has_moved(&attempt) {
@@ -523,6 +531,6 @@ impl<'a> Reader<'a> {
                 }
             }
         }
-        (newest, in_progress, moved)
+        (newest, open.iter().any(|id| !known.contains(id)), moved)
     }
 }
