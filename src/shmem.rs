@@ -155,6 +155,7 @@ struct Header {
     launcher_lock: *mut pg_sys::LWLock,
     frontier: frontier::Head,
     next_instance: u32,
+    tally_top: u32,
     launcher_latch: *mut pg_sys::Latch,
     launcher_pid: i32,
     worker_left: pg_sys::ConditionVariable,
@@ -402,7 +403,11 @@ pub fn with<R>(f: impl FnOnce(&mut Shared<'_>) -> R) -> R {
             },
             instances: slice(base, layout.instances),
             next_instance: &mut (*header).next_instance,
-            tallies: Tallies { slots: slice(base, layout.tallies), index: slice(base, layout.tally_index) },
+            tallies: Tallies {
+                slots: slice(base, layout.tallies),
+                index: slice(base, layout.tally_index),
+                top: &mut (*header).tally_top,
+            },
             horizons: slice(base, layout.horizons),
         })
     }

@@ -167,6 +167,8 @@ pub struct Tallies<'a> {
     pub slots: &'a mut [Slot],
     /// Index of slots, [`index::buckets_for`] as many.
     pub index: &'a mut [Bucket],
+    /// Slots from here on were never used.
+    pub top: &'a mut u32,
 }
 
 impl Tallies<'_> {
@@ -182,6 +184,7 @@ impl Tallies<'_> {
             Some(slot) => slot as usize,
             None => {
                 let free = self.slots.iter().position(|slot| slot.instance == 0)?;
+                *self.top = (*self.top).max(free as u32 + 1);
                 self.slots[free] = Slot { instance, lane, tally: Tally::NONE };
                 index::insert(self.index, instance, i64::from(lane), free as u32);
                 free
@@ -200,7 +203,7 @@ impl Tallies<'_> {
 
     /// Forgets all lanes of an instance.
     pub fn forget_instance(&mut self, instance: u32) {
-        for n in 0..self.slots.len() {
+        for n in 0..*self.top as usize {
             if instance != 0 && self.slots[n].instance == instance {
                 self.forget(instance, self.slots[n].lane);
             }
@@ -209,7 +212,8 @@ impl Tallies<'_> {
 
     /// The lanes of an instance with their tallies.
     pub fn of(&self, instance: u32) -> impl Iterator<Item = (i32, &Tally)> {
-        self.slots.iter().filter(move |slot| slot.instance == instance).map(|slot| (slot.lane, &slot.tally))
+        let used = &self.slots[..*self.top as usize];
+        used.iter().filter(move |slot| slot.instance == instance).map(|slot| (slot.lane, &slot.tally))
     }
 }
 
@@ -318,7 +322,8 @@ mod tests {
         #[test]
         fn behaves_like_a_map(steps in prop::collection::vec((0u8..8, 1u32..3, 1i32..6), 0..200)) {
             let (mut slots, mut index) = (vec![Slot::default(); 6], vec![Bucket::default(); index::buckets_for(6)]);
-            let mut tallies = Tallies { slots: &mut slots, index: &mut index };
+            let mut top = 0;
+            let mut tallies = Tallies { slots: &mut slots, index: &mut index, top: &mut top };
             let mut model: BTreeMap<(u32, i32), i64> = BTreeMap::new();
             for (what, instance, lane) in steps {
                 match what {

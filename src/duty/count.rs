@@ -93,13 +93,13 @@ fn look_for_prepared(catalog: &Catalog) -> Result<()> {
     }
     tally::forget_prepared(catalog.number);
     let tables: Vec<i64> = catalog.segments.iter().map(|segment| u32::from(segment.attempt).into()).collect();
-    let found = spi::i64_column(
-        "SELECT 1::pg_catalog.int8 FROM pg_catalog.pg_locks AS l
+    let is_there = spi::has_row(
+        "SELECT FROM pg_catalog.pg_locks AS l
          WHERE l.pid IS NULL AND l.locktype OPERATOR(pg_catalog.=) 'relation'
-           AND l.relation::pg_catalog.int8 OPERATOR(pg_catalog.=) ANY ($1) LIMIT 1",
+           AND l.relation::pg_catalog.int8 OPERATOR(pg_catalog.=) ANY ($1)",
         &[tables.into()],
     )?;
-    if !found.is_empty() {
+    if is_there {
         shmem::with_instance(catalog.number, |_, instance| tally::prepared(instance));
     }
     Ok(())
