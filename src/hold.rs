@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use pg_queue_core::frontier::{End, Running, State, TakeOne};
 use pg_queue_core::id::{self, Kind};
+use pg_queue_core::tally::End as Ended;
 
 use pgrx::pg_sys::Datum;
 
@@ -129,15 +130,17 @@ pub fn grasp(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
             // Place and generation belong together as long as the lock is held.
             let home = match end {
                 End::Yours(entry) => Home::of(instance, entry.place.segment),
-                _ => Home { segment: born, generation: 0 },
+                _ => Home::nowhere(born),
             };
             (end, home)
         });
         let (answer, home) = answer.map_or((None, None), |(end, home)| (Some(end), Some(home)));
         match answer {
             Some(End::Yours(entry)) => {
-                transaction::remember(catalog.number, Step::Ending { id });
-                let home = home.unwrap_or(Home { segment: born, generation: 0 });
+                // So nearly all end; `Outcomes::add` knows better.
+                let end = Ended::COMPLETED;
+                transaction::remember(catalog.number, Step::Ending { id, lane: entry.lane, end });
+                let home = home.unwrap_or(Home::nowhere(born));
                 return Ok(Held { id, home, entry });
             }
             Some(End::Busy(entry)) if entry.state == State::Taken => {
@@ -150,7 +153,9 @@ pub fn grasp(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
             Some(End::Unknown) | None if asked_logs => {
                 // `running` is full: the outcome's key alone decides.
                 let (entry, home) = locate(catalog, id);
-                return Ok(Held { id, home: home.unwrap_or(Home { segment: born, generation: 0 }), entry });
+                let (lane, end) = (entry.lane, Ended::COMPLETED);
+                transaction::remember(catalog.number, Step::EndingUnknown { id, lane, end });
+                return Ok(Held { id, home: home.unwrap_or(Home::nowhere(born)), entry });
             }
             Some(End::Unknown) | None => {
                 recover(catalog, id)?;
@@ -182,7 +187,8 @@ pub fn grasp_many(catalog: &Catalog, ids: &[i64]) -> Result<Vec<Held>> {
                 }
             }
         });
-        let step = |(entry, _): &(Running, Home)| Step::Ending { id: entry.id };
+        let step =
+            |(entry, _): &(Running, Home)| Step::Ending { id: entry.id, lane: entry.lane, end: Ended::COMPLETED };
         transaction::remember_all(catalog.number, yours.iter().flatten().map(step));
         for (&id, yours) in chunk.iter().zip(yours) {
             match yours {
@@ -353,7 +359,7 @@ pub fn look(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
             frontier.entry(catalog.number, id).map(|entry| (entry, Home::of(instance, entry.place.segment)))
         });
         let (entry, home) = entry.flatten().map_or((None, None), |(entry, home)| (Some(entry), Some(home)));
-        let held = |entry| Held { id, home: home.unwrap_or(Home { segment: born, generation: 0 }), entry };
+        let held = |entry| Held { id, home: home.unwrap_or(Home::nowhere(born)), entry };
         match entry {
             Some(entry) if entry.state == State::Running => return Ok(held(entry)),
             Some(entry) if entry.state == State::Taken && entry.owner == sys::session() => return Ok(held(entry)),
@@ -366,7 +372,7 @@ pub fn look(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
             Some(entry) => return Err(busy(id, Some(entry))),
             None if asked_logs => {
                 let (entry, home) = locate(catalog, id);
-                return Ok(Held { id, home: home.unwrap_or(Home { segment: born, generation: 0 }), entry });
+                return Ok(Held { id, home: home.unwrap_or(Home::nowhere(born)), entry });
             }
             None => {
                 recover(catalog, id)?;
@@ -425,7 +431,7 @@ pub fn waiting(catalog: &Catalog, attempt: &Attempt) -> Result<Waiting> {
         frontier.take_one(&mut instance.deadlines, catalog.number, attempt.lane(), session, pid, ready)
     });
     match taken.unwrap_or(TakeOne::Full) {
-        TakeOne::Taken => transaction::remember(catalog.number, Step::Ended { id: ready.id }),
+        TakeOne::Taken => transaction::remember(catalog.number, Step::Ended { id: ready.id, lane: attempt.lane() }),
         TakeOne::Full => return Err(running_full()),
         TakeOne::Busy => {
             let entry = shmem::with(|shared| shared.frontier.entry(catalog.number, ready.id));
@@ -502,6 +508,10 @@ impl Outcomes {
 
     /// Adds an outcome to be inserted.
     pub fn add(&mut self, home: Home, outcome: outcome::New) {
+        if outcome.kind != outcome::Kind::Completed {
+            let end = Ended { outcome: outcome.kind.char(), has_next: outcome.next_id.is_some() };
+            transaction::set_end(outcome.id, end);
+        }
         self.pending[home.segment as usize].push(outcome);
         self.generations[home.segment as usize] = home.generation;
     }

@@ -23,12 +23,12 @@ pub fn fillings(client: &mut Client) -> i64 {
     client.query_one("SELECT max(generation) FROM queue.segment_log", &[]).unwrap().get(0)
 }
 
-fn int(client: &mut Client, sql: &str) -> i64 {
+pub fn int(client: &mut Client, sql: &str) -> i64 {
     client.query_one(sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e}")).get(0)
 }
 
 /// Lets the others end, also when this one panics.
-struct StopAtEnd<'a>(&'a AtomicBool);
+pub struct StopAtEnd<'a>(pub &'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
     fn drop(&mut self) {

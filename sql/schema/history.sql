@@ -4,7 +4,7 @@ CREATE TABLE queue.segment_log (
     entry       bigint      NOT NULL CONSTRAINT segment_log_pkey PRIMARY KEY,
     segment     integer     NOT NULL CONSTRAINT segment_log_segment_check CHECK (segment BETWEEN 0 AND 9),
     generation  bigint      NOT NULL,
-    state       "char"      NOT NULL CONSTRAINT segment_log_state_check CHECK (state IN ('f', 'o', 'c', 'm', 'd', 'h')),
+    state       "char"      NOT NULL CONSTRAINT segment_log_state_check CHECK (state IN ('f', 'o', 'c', 'm', 'd', 'h', 'e')),
     at          timestamptz NOT NULL,
     copied_to   bigint
 ) USING heap;
@@ -15,7 +15,7 @@ COMMENT ON COLUMN queue.segment_log.entry IS 'Ascends.';
 COMMENT ON COLUMN queue.segment_log.segment IS '0 to 7: young; 8 and 9: the halves of old.';
 COMMENT ON COLUMN queue.segment_log.generation IS 'The number of this filling of the segment, never used twice.';
 COMMENT ON COLUMN queue.segment_log.state IS
-    'f free, o open, c closed, m the living move out, d drained and being copied to history, h history has it.';
+    'f free, o open, c closed, m the living move out, d drained and being copied to history, h history has it, e being emptied.';
 COMMENT ON COLUMN queue.segment_log.at IS 'Since when.';
 COMMENT ON COLUMN queue.segment_log.copied_to IS 'Attempts up to this id are in history.';
 

@@ -300,8 +300,8 @@ impl<'a> Taking<'a> {
         // The instance is gone: the refill says so.
         let answer = answer.unwrap_or(Take::Refill);
         if let Take::Some { taken, .. } = answer {
-            let (lease, bound) = (self.default_lease, self.wish.kind == Kind::Bound);
-            let step = |ready: &Ready| Step::Taken { id: ready.id, lease, bound };
+            let (lane, lease, bound) = (self.queue.lane, self.default_lease, self.wish.kind == Kind::Bound);
+            let step = |ready: &Ready| Step::Taken { id: ready.id, lane, lease, bound };
             transaction::remember_all(self.catalog.number, out[..taken].iter().map(step));
         }
         answer

@@ -17,7 +17,7 @@ use crate::instance::Catalog;
 use crate::log::attempt::{Attempt, New};
 use crate::log::outcome;
 use crate::log::table::{Key, NewRows, Relation, Row, Snapshot};
-use crate::segment::{self, Home, State};
+use crate::segment::{self, Home, Ledger, State};
 use crate::spi::{self, Parameter};
 use crate::sys;
 
@@ -86,6 +86,11 @@ pub fn create_child(catalog: &Catalog, day: Day) -> Result<bool> {
                    OPERATOR(pg_catalog.<>)
                    ((job_id OPERATOR(pg_catalog.>>) 4) OPERATOR(pg_catalog.&) 4398046511103::pg_catalog.int8)"
         ),
+        format!(
+            "CREATE INDEX {name}_dead_idx ON queue.{name} (lane)
+             WHERE outcome OPERATOR(pg_catalog.=) 'd'
+                   OR outcome OPERATOR(pg_catalog.=) 't' AND next_id IS NULL"
+        ),
         format!("COMMENT ON TABLE queue.{name} IS 'Ended attempts that expire on one day.'"),
     ] {
         spi::run(&statement, &[])?;
@@ -141,6 +146,46 @@ pub fn insert(child: Child, values: &[Values]) {
             (id::count(id) != id::count(job_id)).then(|| [Datum::from(id)])
         });
     }
+    if let Some(index) = index_of_dead(child).map(Relation::write_index) {
+        index.insert_entries(&table, &tids, false, |n| is_dead(&values[n]).then(|| [number(n, column::LANE).into()]));
+    }
+}
+
+/// What the index of dead jobs has.
+fn is_dead(row: &Values) -> bool {
+    let outcome = row[column::OUTCOME].map(|d| outcome::Kind::of(d.value() as u8));
+    match outcome {
+        Some(outcome::Kind::Dead) => true,
+        Some(outcome::Kind::TimedOut) => row[column::NEXT_ID].is_none(),
+        _ => false,
+    }
+}
+
+fn index_of_dead(child: Child) -> Option<Oid> {
+    sys::index_on(child.table, column::LANE as i16 + 1, true)
+}
+
+/// Calls `each` with lane and id of all attempts in history that were their jobs' last and ended badly.
+pub fn each_dead(catalog: &Catalog, snapshot: Snapshot, counting: &Counting, mut each: impl FnMut(i32, i64)) {
+    for child in children(catalog) {
+        let Some(table) = open(child) else { continue };
+        let Some(index) = index_of_dead(child) else { continue };
+        let index = Relation::read_index(index);
+        let mut scan = table.scan(&index, &[], snapshot);
+        for n in 1_u32.. {
+            if scan.next().is_none() {
+                break;
+            }
+            let (values, _) = scan.columns(column::LANE + 1);
+            let int = |column: usize| values[column].value() as i64;
+            if counting.has(int(column::GENERATION)) {
+                each(int(column::LANE) as i32, int(column::ID));
+            }
+            if n.is_multiple_of(1024) {
+                sys::check_for_interrupts();
+            }
+        }
+    }
 }
 
 fn index_by_job(child: Child) -> Option<Relation> {
@@ -159,6 +204,14 @@ impl Counting {
     pub fn now(catalog: &Catalog) -> Self {
         Self(std::array::from_fn(|n| {
             let word = segment::word(catalog, n as u8);
+            if word.state() == State::Drained { word.generation() } else { 0 }
+        }))
+    }
+
+    /// As of a look at the log of segments.
+    pub fn of(ledger: &Ledger) -> Self {
+        Self(std::array::from_fn(|n| {
+            let word = ledger.word(n as u8);
             if word.state() == State::Drained { word.generation() } else { 0 }
         }))
     }

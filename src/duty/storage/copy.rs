@@ -18,7 +18,7 @@ use crate::log::history::{self, Child};
 use crate::log::outcome::{self, Kind, Outcome};
 use crate::log::table::Snapshot;
 use crate::log::walk::{Tables, Trace};
-use crate::log::{claim, note, rollup, successor};
+use crate::log::{census, claim, note, rollup, successor};
 use crate::queue::{self, Queue};
 use crate::segment::{self, Home, State};
 use crate::{spi, sys};
@@ -174,6 +174,7 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, picture: &Picture) -> Result<Ste
     let state = if is_end { State::Copied } else { State::Drained };
     if is_end {
         rollup::write(catalog, &minutes.rollup, generation);
+        census::write_totals(catalog, &minutes.rollup, generation);
     } else {
         MINUTES.set(Some(minutes));
     }
