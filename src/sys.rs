@@ -353,6 +353,32 @@ pub fn fetched(datum: pg_sys::Datum) -> pg_sys::Datum {
     }
 }
 
+/// Memory for what is needed for a moment only, many times.
+pub struct Scratch(pgrx::PgMemoryContexts);
+
+impl Scratch {
+    /// Some.
+    pub fn new() -> Self {
+        Self(pgrx::PgMemoryContexts::new("pg_queue scratch"))
+    }
+
+    /// Runs `f` with it, and frees what was allocated in it. What `f` returns does not lie there.
+    pub fn lend<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        // SAFETY: the context before is set again; nothing points here any more, by the caller's promise.
+        unsafe {
+            let result = self.0.switch_to(|_| f());
+            self.0.reset();
+            result
+        }
+    }
+}
+
+/// A copy of a datum of a variable-length type, as `fetched`.
+pub fn owned(datum: pg_sys::Datum) -> pg_sys::Datum {
+    // SAFETY: a datum of a variable-length type.
+    unsafe { pg_sys::pg_detoast_datum_copy(datum.cast_mut_ptr()).into() }
+}
+
 /// The tables that inherit from this one.
 pub fn children(table: pg_sys::Oid) -> Vec<pg_sys::Oid> {
     // SAFETY: a look-up in the catalogs; the list is one of oids.

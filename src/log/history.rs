@@ -282,31 +282,49 @@ fn open(child: Child) -> Option<Relation> {
     Relation::try_read(child.table)
 }
 
-/// All attempts of a job that history has, as a snapshot sees them.
-pub fn of_job(catalog: &Catalog, job_id: i64, snapshot: Snapshot, counts: &dyn Fn(i64) -> bool) -> Vec<Past> {
-    let mut found = Vec::new();
+/// Calls `f` with the attempts of a job that history has, as a snapshot sees them, until it returns false.
+pub fn each_of_job(
+    catalog: &Catalog,
+    job_id: i64,
+    snapshot: Snapshot,
+    counts: &dyn Fn(i64) -> bool,
+    f: &mut dyn FnMut(&Past) -> Result<bool>,
+) -> Result<()> {
     for child in children(catalog) {
         let Some(table) = open(child) else { continue };
         let Some(index) = sys::index_on(child.table, column::JOB_ID as i16 + 1, false) else { continue };
         let index = Relation::read_index(index);
         let mut scan = table.scan(&index, &[Key::eq_i64(1, job_id)], snapshot);
         while scan.next().is_some() {
-            let row = scan.row();
-            if counts(row.i64(column::GENERATION))
+            if counts(scan.columns(column::GENERATION + 1).0[column::GENERATION].value() as i64)
                 && let Some(table) = open(child)
+                && !f(&Past { row: scan.row(), _table: table })?
             {
-                found.push(Past { row, _table: table });
+                return Ok(());
             }
         }
     }
-    found
+    Ok(())
 }
 
 /// The newest attempt of a job that is in history only.
 pub fn newest(catalog: &Catalog, job_id: i64) -> Option<Past> {
     let counting = Counting::now(catalog);
-    let all = of_job(catalog, job_id, Snapshot::Now, &|generation| counting.has(generation));
-    all.into_iter().max_by_key(|past| id::count(past.id()))
+    let mut newest: Option<(i64, Child)> = None;
+    for child in children(catalog) {
+        let Some(table) = open(child) else { continue };
+        let Some(index) = sys::index_on(child.table, column::JOB_ID as i16 + 1, false) else { continue };
+        let index = Relation::read_index(index);
+        let mut scan = table.scan(&index, &[Key::eq_i64(1, job_id)], Snapshot::Now);
+        while scan.next().is_some() {
+            let (values, _) = scan.columns(column::GENERATION + 1);
+            let (id, generation) = (values[column::ID].value() as i64, values[column::GENERATION].value() as i64);
+            if counting.has(generation) && newest.is_none_or(|(known, _)| id::count(known) < id::count(id)) {
+                newest = Some((id, child));
+            }
+        }
+    }
+    newest.and_then(|(id, child)| find_in(child, id))
 }
 
 /// How an attempt in history ended.
