@@ -26,7 +26,7 @@ use crate::segment::Ledger;
 use crate::shmem::{self, Instance};
 use crate::spi;
 use crate::transaction::{self, Step};
-use crate::{guc, ids, queue, sys};
+use crate::{guc, ids, queue, sys, tally};
 use pg_queue_core::frontier::Frontier;
 use pg_queue_core::id;
 
@@ -131,7 +131,8 @@ fn change<R>(number: u32, f: impl FnOnce(&mut Frontier<'_>, &mut Instance) -> R)
     })
 }
 
-/// Whether the instance may be used. The first who asks after a start reads what the last crash has left.
+/// Whether the instance may be used. The first who asks after a start, or after a promotion, reads what the
+/// segments are doing and what the last crash has left.
 pub fn learn(catalog: &Catalog) -> bool {
     if is_awake(catalog.number) {
         return true;
@@ -142,8 +143,7 @@ pub fn learn(catalog: &Catalog) -> bool {
         let table = Relation::read(catalog.restoring);
         let index = Relation::read_index(catalog.restoring_idx);
         let is_restoring = table.scan(&index, &[], Snapshot::Now).next().is_some();
-        // Whoever entered while this was a standby knows what the segments did then. No duty runs before somebody
-        // has come here.
+        // On a standby nobody has heard what became of the segments.
         let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Now);
         let now = sys::monotonic_us();
         change(catalog.number, |_, instance| {
@@ -221,6 +221,7 @@ fn mark() -> Result<()> {
     let before = change(catalog.number, |_, instance| {
         let before = instance.dormancy.state;
         instance.dormancy.state = State::Dormant;
+        tally::doubt(instance);
         instance.dormancy.writers += 1;
         instance.dormancy.marks += 1;
         before
@@ -416,6 +417,7 @@ pub fn wake(number: u32, marks: u64) -> bool {
         // As at the start: all that is due by now lies behind its lane's position.
         (instance.due_to, instance.next_due) = (now, i64::MIN);
         instance.is_recovered = false;
+        tally::doubt(instance);
         // In one that was awake the ring has turned since that was read.
         if let Some(ledger) = LEDGER.take().filter(|_| !was_awake) {
             ledger.apply(instance);

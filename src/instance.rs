@@ -11,8 +11,6 @@ use pgrx::pg_sys;
 use pgrx::pg_sys::Oid;
 
 use crate::error::{self, Error, Result};
-use crate::log::table::Snapshot;
-use crate::segment::Ledger;
 use crate::shmem::{self, Filling, Instance, Shared};
 use crate::{guc, sys, transaction};
 
@@ -30,6 +28,7 @@ pub struct Segment {
     pub claim_pkey: Oid,
     pub outcome: Oid,
     pub outcome_pkey: Oid,
+    pub outcome_dead: Oid,
     pub note: Oid,
     pub note_id: Oid,
 }
@@ -72,6 +71,10 @@ pub struct Catalog {
     pub rollup: Oid,
     /// See `rollup`.
     pub rollup_minute: Oid,
+    /// What reclaimed segments came to, and the index.
+    pub total: Oid,
+    /// See `total`.
+    pub total_lane: Oid,
     /// Who restores, and the index.
     pub restoring: Oid,
     /// See `restoring`.
@@ -166,6 +169,7 @@ fn read_catalog() -> Result<Catalog> {
             claim_pkey: oid(format!("claim_{n}_pkey"))?,
             outcome: oid(format!("outcome_{n}"))?,
             outcome_pkey: oid(format!("outcome_{n}_pkey"))?,
+            outcome_dead: oid(format!("outcome_{n}_dead_idx"))?,
             note: oid(format!("note_{n}"))?,
             note_id: oid(format!("note_{n}_id_idx"))?,
         })
@@ -174,13 +178,12 @@ fn read_catalog() -> Result<Catalog> {
     for (n, slot) in segments.iter_mut().enumerate().skip(1) {
         *slot = segment(n)?;
     }
-    let (segment_log, segment_log_pkey) = (oid("segment_log".into())?, oid("segment_log_pkey".into())?);
-    let (number, slot) = enter(extension, segment_log, segment_log_pkey)?;
+    let (number, slot) = enter(extension)?;
     Ok(Catalog {
         number,
         slot,
-        segment_log,
-        segment_log_pkey,
+        segment_log: oid("segment_log".into())?,
+        segment_log_pkey: oid("segment_log_pkey".into())?,
         successor: oid("successor".into())?,
         successor_pkey: oid("successor_pkey".into())?,
         history: oid("history".into())?,
@@ -195,6 +198,8 @@ fn read_catalog() -> Result<Catalog> {
         timeline_idx: oid("timeline_timeline_idx".into())?,
         rollup: oid("rollup".into())?,
         rollup_minute: oid("rollup_minute_idx".into())?,
+        total: oid("total".into())?,
+        total_lane: oid("total_lane_idx".into())?,
         restoring: oid("restoring".into())?,
         restoring_idx: oid("restoring_written_at_idx".into())?,
         segments,
@@ -202,30 +207,25 @@ fn read_catalog() -> Result<Catalog> {
 }
 
 /// Finds or makes the instance's slot.
-fn enter(extension: Oid, segment_log: Oid, segment_log_pkey: Oid) -> Result<(u32, usize)> {
+fn enter(extension: Oid) -> Result<(u32, usize)> {
     let database = sys::database();
     let now = sys::now_us();
-    let is_known = shmem::with(|shared| {
-        shared.instances.iter().any(|i| i.number != 0 && i.database == database && i.extension == extension)
-    });
-    // Read before the lock is taken. Should somebody else be quicker, his is what counts.
-    let ledger = (!is_known).then(|| Ledger::read(segment_log, segment_log_pkey, Snapshot::Now));
     let found = shmem::with(|shared| {
-        let Shared { frontier, instances, next_instance } = shared;
+        let Shared { frontier, instances, next_instance, tallies, .. } = shared;
         let is_ours = |i: &Instance| i.number != 0 && i.database == database && i.extension == extension;
         if let Some(slot) = instances.iter().position(is_ours) {
-            return Some(Some((instances[slot].number, slot)));
+            return Some((instances[slot].number, slot));
         }
-        let ledger = ledger.as_ref()?;
         // The extension was dropped and created again: what was known of the old one is worthless, unless it was
         // in this transaction, which may be rolled back.
         let is_settled = |i: &&mut Instance| !transaction::is_dropping(i.number);
         for old in instances.iter_mut().filter(|i| i.number != 0 && i.database == database).filter(is_settled) {
             let mut root = old.deadlines;
             frontier.drop_instance(&mut root, old.number);
+            tallies.forget_instance(old.number);
             old.number = 0;
         }
-        let Some(at) = instances.iter().position(|i| i.number == 0) else { return Some(None) };
+        let at = instances.iter().position(|i| i.number == 0)?;
         let slot = &mut instances[at];
         **next_instance += 1;
         *slot = Instance {
@@ -247,6 +247,7 @@ fn enter(extension: Oid, segment_log: Oid, segment_log_pkey: Oid) -> Result<(u32
             drops: 0,
             dropping: [Default::default(); 32],
             notify: [0; 32],
+            // Read from the log by whoever is the first to use the instance: see `dormant::learn`.
             words: [0; SEGMENTS],
             open: 0,
             segments: [Filling::default(); SEGMENTS],
@@ -254,16 +255,14 @@ fn enter(extension: Oid, segment_log: Oid, segment_log_pkey: Oid) -> Result<(u32
             last_generation: 0,
             far: 0,
             storage_at: i64::MIN,
+            counting: Default::default(),
         };
-        ledger.apply(slot);
-        Some(Some((slot.number, at)))
+        Some((slot.number, at))
     });
-    // It was there a moment ago and was dropped since.
-    let Some(number) = found else { return enter(extension, segment_log, segment_log_pkey) };
-    if let Some((number, _)) = number.filter(|_| transaction::has_dropped()) {
+    if let Some((number, _)) = found.filter(|_| transaction::has_dropped()) {
         transaction::remember(number, transaction::Step::InstanceMade);
     }
-    number.ok_or_else(|| {
+    found.ok_or_else(|| {
         Error::new(error::LIMIT, "too many databases use pg_queue")
             .detail(format!("Shared memory has room for {} databases.", guc::MAX_DATABASES.get()))
             .hint("Raise pg_queue.max_databases and restart the server.")
@@ -292,9 +291,10 @@ pub fn release(number: u32) {
         }
     }
     shmem::with(|shared| {
-        let Shared { frontier, instances, .. } = shared;
+        let Shared { frontier, instances, tallies, .. } = shared;
         if let Some(instance) = instances.iter_mut().find(|i| i.number == number && number != 0) {
             frontier.drop_instance(&mut instance.deadlines, number);
+            tallies.forget_instance(number);
             instance.number = 0;
         }
     });

@@ -2,6 +2,7 @@
 //!
 //! Nothing here keeps state. A function that can raise a Postgres error says so.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
 
 use pgrx::pg_sys;
@@ -26,6 +27,10 @@ pub mod raw {
         pub fn get_timeout_finish_time(timeout: c_int) -> pg_sys::TimestampTz;
     }
 
+    unsafe extern "C" {
+        pub static max_prepared_xacts: c_int;
+    }
+
     #[cfg(feature = "pg14")]
     unsafe extern "C" {
         pub static autovacuum_max_workers: c_int;
@@ -36,6 +41,7 @@ pub mod raw {
     unsafe extern "C-unwind" {
         pub fn GetCurrentTimestamp() -> pg_sys::TimestampTz;
         pub fn GetCurrentSubTransactionId() -> pg_sys::SubTransactionId;
+        pub fn GetTopTransactionIdIfAny() -> pg_sys::TransactionId;
         pub fn RecoveryInProgress() -> bool;
         pub fn LWLockAcquire(lock: *mut pg_sys::LWLock, mode: pg_sys::LWLockMode::Type) -> bool;
         pub fn LWLockRelease(lock: *mut pg_sys::LWLock);
@@ -139,6 +145,69 @@ pub fn has_xid() -> bool {
     unsafe { pg_sys::GetTopTransactionIdIfAny() != pg_sys::TransactionId::from(0) }
 }
 
+/// The id of the transaction, its top level's; 0: it has written nothing. Also while it is committing.
+pub fn transaction_id() -> u32 {
+    // SAFETY: reads this backend's transaction state.
+    unsafe { raw::GetTopTransactionIdIfAny() }.into()
+}
+
+/// What a snapshot sees, see `pg_queue_core::tally::Horizon`.
+#[derive(Clone, Copy)]
+pub struct Seen {
+    pub xmin: u32,
+    pub xmax: u32,
+    /// How many transactions in between were in progress.
+    pub in_progress: usize,
+}
+
+/// A snapshot of one moment, by which `Snapshot::Statement` reads until this is dropped.
+pub struct ActiveSnapshot(());
+
+impl ActiveSnapshot {
+    /// Takes it within `hold`, which calls its argument once, also under the frontier's lock; that copies the ids
+    /// of transactions in progress, as many as fit. In a transaction that has a snapshot, not on a standby.
+    pub fn take<R>(hold: impl FnOnce(&dyn Fn(&mut [u32]) -> Seen) -> R) -> (Self, R) {
+        let taken = Cell::new(std::ptr::null_mut());
+        let take = |in_progress: &mut [u32]| {
+            // SAFETY: under the frontier's lock this is the one call of Postgres. It takes ProcArrayLock, shared, for the
+            // time it takes to look through the processes. Nobody who has that lock comes to want ours, for no
+            // code of an extension runs while it is held: so there is no deadlock. It raises nothing: what it
+            // allocates once was allocated by the call below, before the lock. The snapshot lies in memory that is
+            // there for ever, and has `xcnt` ids of top-level transactions.
+            unsafe {
+                let snapshot = pg_sys::GetLatestSnapshot();
+                taken.set(snapshot);
+                let count = (*snapshot).xcnt as usize;
+                for (n, xid) in in_progress.iter_mut().enumerate().take(count) {
+                    *xid = (*(*snapshot).xip.add(n)).into();
+                }
+                Seen { xmin: (*snapshot).xmin.into(), xmax: (*snapshot).xmax.into(), in_progress: count }
+            }
+        };
+        take(&mut []);
+        let result = hold(&take);
+        // SAFETY: the snapshot that was taken last. The stack takes a copy, which holds back the horizon.
+        unsafe { pg_sys::PushActiveSnapshot(taken.get()) };
+        (Self(()), result)
+    }
+}
+
+impl Drop for ActiveSnapshot {
+    fn drop(&mut self) {
+        // After an error the transaction's abort clears the stack.
+        if !std::thread::panicking() {
+            // SAFETY: pushed by `take`; whatever was pushed since was popped.
+            unsafe { pg_sys::PopActiveSnapshot() };
+        }
+    }
+}
+
+/// Whether there can be prepared transactions.
+pub fn has_prepared_transactions() -> bool {
+    // SAFETY: a setting that is fixed when the server has started.
+    unsafe { raw::max_prepared_xacts > 0 }
+}
+
 /// When statement_timeout will strike, as `timestamptz`; `None` when it will not.
 pub fn statement_deadline_us() -> Option<i64> {
     /// STATEMENT_TIMEOUT in timeout.h, the same in 14 to 18.
@@ -191,6 +260,22 @@ pub fn lock_holders(table: pg_sys::Oid, mode: u32) -> usize {
 pub fn lock(table: pg_sys::Oid, mode: u32) {
     // SAFETY: in a transaction.
     unsafe { pg_sys::LockRelationOid(table, mode as pg_sys::LOCKMODE) };
+}
+
+/// Locks an extension against being dropped until the transaction ends. False: somebody is dropping it.
+pub fn try_lock_extension(extension: pg_sys::Oid) -> bool {
+    let tag = pg_sys::LOCKTAG {
+        locktag_field1: database().into(),
+        locktag_field2: pg_sys::ExtensionRelationId.into(),
+        locktag_field3: extension.into(),
+        locktag_field4: 0,
+        locktag_type: pg_sys::LockTagType::LOCKTAG_OBJECT as u8,
+        locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
+    };
+    let mode = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
+    // SAFETY: a lock of the transaction, not waited for.
+    let answer = unsafe { pg_sys::LockAcquire(&raw const tag, mode, false, true) };
+    answer != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
 }
 
 /// Takes a lock on a table until the transaction ends, if nobody is in the way.
@@ -302,6 +387,12 @@ pub fn table_name(table: pg_sys::Oid) -> Option<String> {
         let name = pg_sys::get_rel_name(table);
         (!name.is_null()).then(|| text(name))
     }
+}
+
+/// The toast table of a table, if it has one.
+pub fn toast_table(table: pg_sys::Oid) -> Option<pg_sys::Oid> {
+    let cache = pg_sys::SysCacheIdentifier::RELOID;
+    by_oid(cache, table, |row: &pg_sys::FormData_pg_class| row.reltoastrelid).filter(|&oid| oid != pg_sys::Oid::INVALID)
 }
 
 /// The index of a table that has this column first, and is or is not partial. `table` must be locked.

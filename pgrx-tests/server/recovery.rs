@@ -33,7 +33,7 @@ fn the_first_claim_after_a_crash_with_a_large_backlog_takes_less_than_a_second()
     let cluster = cluster();
     let mut client = cluster.create_database("app");
     create(&mut client, "q", "");
-    for _ in 0..6 {
+    for _ in 0..20 {
         client.run("SELECT count(*) FROM queue.enqueue_many('q', (SELECT array_agg(jsonb '{}') FROM generate_series(1, 50000)))");
     }
     // Some of them have ended, and some are running.

@@ -219,6 +219,15 @@ CREATE FUNCTION queue.lease_expires_at(id bigint) RETURNS timestamptz
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_lease_expires_at';
 COMMENT ON FUNCTION queue.lease_expires_at IS 'When the lease of a running attempt ends; null when shared memory does not know. For the views.';
 
+CREATE FUNCTION queue.tallies(walk boolean DEFAULT false)
+    RETURNS TABLE (lane integer, ready bigint, scheduled bigint, retrying bigint, running bigint, dead bigint,
+                   oldest_ready_at timestamptz, enqueued bigint, claimed bigint, completed bigint, failed bigint,
+                   timed_out bigint, died bigint, is_counted boolean)
+    LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_tallies';
+COMMENT ON FUNCTION queue.tallies IS
+'Per lane what queue.stats shows. is_counted: shared memory knew, so that the logs were not walked through; walk => true
+does that in any case. For the views.';
+
 CREATE FUNCTION queue.live()
     RETURNS TABLE (id bigint, job_id bigint, enqueued_at timestamptz, lane integer, priority integer, attempt integer, max_attempts integer,
                    run_at timestamptz, payload_of bigint, headers jsonb, group_key text, unique_key text, last_error text,

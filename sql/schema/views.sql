@@ -115,25 +115,17 @@ COMMENT ON VIEW queue.queues IS 'The settings of every queue.';
 
 CREATE VIEW queue.stats AS
 SELECT q.queue_name, n.stage,
-       count(l.id) FILTER (WHERE l.outcome IS NULL AND l.claimed_at IS NULL AND (l.run_at IS NULL OR l.run_at <= clock_timestamp())) AS ready,
-       count(l.id) FILTER (WHERE l.outcome IS NULL AND l.claimed_at IS NULL AND l.run_at > clock_timestamp() AND l.last_error IS NULL) AS scheduled,
-       count(l.id) FILTER (WHERE l.outcome IS NULL AND l.claimed_at IS NULL AND l.run_at > clock_timestamp() AND l.last_error IS NOT NULL) AS retrying,
-       count(l.id) FILTER (WHERE l.outcome IS NULL AND l.claimed_at IS NOT NULL) AS running,
-       count(l.id) FILTER (WHERE l.is_newest AND l.outcome IN ('d', 't')) AS dead,
-       clock_timestamp() - min(coalesce(l.run_at, l.enqueued_at)) FILTER (WHERE l.outcome IS NULL AND l.claimed_at IS NULL
-           AND (l.run_at IS NULL OR l.run_at <= clock_timestamp())) AS oldest_ready_age,
-       count(DISTINCT l.job_id) AS enqueued,
-       count(l.id) FILTER (WHERE l.claim_kind <> 's') AS claimed,
-       count(l.id) FILTER (WHERE l.outcome = 'c') AS completed,
-       count(l.id) FILTER (WHERE l.outcome IN ('f', 'd')) AS failed,
-       count(l.id) FILTER (WHERE l.outcome = 't') AS timed_out,
-       count(l.id) FILTER (WHERE l.outcome = 'd' OR l.outcome = 't' AND l.next_id IS NULL) AS died
+       coalesce(t.ready, 0) AS ready, coalesce(t.scheduled, 0) AS scheduled, coalesce(t.retrying, 0) AS retrying,
+       coalesce(t.running, 0) AS running, coalesce(t.dead, 0) AS dead,
+       clock_timestamp() - t.oldest_ready_at AS oldest_ready_age,
+       coalesce(t.enqueued, 0) AS enqueued, coalesce(t.claimed, 0) AS claimed, coalesce(t.completed, 0) AS completed,
+       coalesce(t.failed, 0) AS failed, coalesce(t.timed_out, 0) AS timed_out, coalesce(t.died, 0) AS died
 FROM queue.queue AS q
 JOIN queue.lane AS n ON n.queue_id = q.queue_id
-LEFT JOIN queue.life AS l ON l.lane = n.lane
-GROUP BY q.queue_name, n.lane, n.stage;
-COMMENT ON VIEW queue.stats IS 'Per queue and stage: how many jobs are in which state, and totals since the queue was created.';
-COMMENT ON COLUMN queue.stats.oldest_ready_age IS 'How long the oldest ready job has been ready; null when none is.';
+LEFT JOIN queue.tallies() AS t ON t.lane = n.lane;
+COMMENT ON VIEW queue.stats IS
+    'Per queue and stage: how many jobs are in which state now, and totals since the queue was created. Cheap at any depth: reads memory, and the jobs that are scheduled, retrying or dead.';
+COMMENT ON COLUMN queue.stats.oldest_ready_age IS 'How long the oldest ready job has been ready; null when none is. Looks at 10,000 attempts at most, of each priority in the order of enqueueing.';
 COMMENT ON COLUMN queue.stats.enqueued IS 'Jobs, since the queue was created.';
 COMMENT ON COLUMN queue.stats.claimed IS 'Attempts claimed by workers, since the queue was created.';
 COMMENT ON COLUMN queue.stats.completed IS 'Attempts completed, since the queue was created.';

@@ -118,6 +118,7 @@ fn purge(call: &Call) -> Result<Option<Datum>> {
         ids.iter().for_each(|&id| hold::drop_stale(&catalog, id));
         let ended = ids.len() as i64;
         transaction::remember(catalog.number, Step::Counted { segment, attempts: 0, ended });
+        transaction::remember(catalog.number, Step::Purged { lane: queue.lane, count: ended });
         purged += ended;
         Ok(())
     })?;

@@ -35,7 +35,11 @@ fn live(call: &Call) -> Result<Option<Datum>> {
     let catalog = instance::current()?;
     let ledger = ledger(&catalog);
     let successors = successor::Reader::open(&catalog, SNAPSHOT);
-    for segment in (0..SEGMENTS as u8).filter(|&segment| ledger.is_read_here(segment)) {
+    let segments: Vec<u8> = (0..SEGMENTS as u8).filter(|&segment| ledger.is_read_here(segment)).collect();
+    // None is emptied before all are read, which may take longer than pg_queue.reclaim_delay.
+    let _locked: Vec<Relation> =
+        segments.iter().map(|&segment| Relation::read(catalog.segments[segment as usize].attempt)).collect();
+    for segment in segments {
         let tables = Tables::open(&catalog, segment);
         if tables.is_empty() {
             continue;

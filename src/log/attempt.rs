@@ -102,12 +102,16 @@ pub fn insert(catalog: &Catalog, target: &Target, attempts: &[New]) -> Result<()
     if let Some(first) = attempts.first() {
         dropping::watch(catalog, first.lane)?;
     }
-    append(catalog, target, attempts);
+    append(catalog, target, attempts, false);
     Ok(())
 }
 
-/// Inserts attempts of queues that nobody watches, and remembers to tell the frontier at commit.
-pub fn append(catalog: &Catalog, target: &Target, attempts: &[New]) {
+/// Inserts attempts that have moved here, and remembers to tell the frontier at commit.
+pub fn append_moved(catalog: &Catalog, target: &Target, attempts: &[New]) {
+    append(catalog, target, attempts, true);
+}
+
+fn append(catalog: &Catalog, target: &Target, attempts: &[New], has_moved: bool) {
     let tids = insert_quietly(catalog, target, attempts);
     let segment = target.home.segment;
     transaction::remember_all(
@@ -115,7 +119,7 @@ pub fn append(catalog: &Catalog, target: &Target, attempts: &[New]) {
         attempts.iter().zip(&tids).map(|(new, tid)| {
             let rank = Rank { priority: new.priority, job_id: new.job_id };
             let ready = Ready { rank, id: new.id, place: tid.place(segment) };
-            Step::Enqueued { lane: new.lane, ready, run_at: new.run_at.unwrap_or(0) }
+            Step::Enqueued { lane: new.lane, ready, run_at: new.run_at.unwrap_or(0), has_moved }
         }),
     );
 }
@@ -290,7 +294,8 @@ impl Attempt {
     }
 }
 
-fn stored_size(datum: Datum) -> usize {
+/// Bytes that a datum of a variable-length type takes as it is stored.
+pub fn stored_size(datum: Datum) -> usize {
     // SAFETY: a datum of a variable-length type; looks at its header only.
     unsafe { pgrx::pg_sys::toast_datum_size(datum) }
 }
@@ -346,6 +351,13 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// As `fetch`, but where it is now, if it has moved by now: a claim in its old place would be in vain, and leave
+    /// a dead row.
+    pub fn fetch_now(&mut self, ready: &Ready) -> Option<Attempt> {
+        let found = self.fetch(ready)?;
+        if self.has_moved(&found) { self.by_id(ready.id) } else { Some(found) }
+    }
+
     /// The row with this id in a segment, be it an attempt, its payload only, or the trace of one that moved.
     fn at(&mut self, segment: u8, attempt: i64) -> Option<Attempt> {
         let (table, pkey, home) = self.keyed(segment);
@@ -376,7 +388,7 @@ impl<'a> Reader<'a> {
     /// Whether a segment may have attempts that are in history not yet. One that history has is not read: nobody
     /// shall wait for its emptying, nor see what a crash in the middle of that has left.
     fn is_of_interest(&self, segment: u8) -> bool {
-        !matches!(segment::word(self.catalog, segment).state(), State::Free | State::Copied)
+        !matches!(segment::word(self.catalog, segment).state(), State::Free | State::Copied | State::Emptying)
     }
 
     /// The halves of old: when they change while they are looked through, an attempt may have been missed.

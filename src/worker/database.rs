@@ -131,6 +131,13 @@ fn detach() {
     });
 }
 
+/// Locks the extension against DROP EXTENSION until the transaction ends. False: that has come before; it would
+/// wait for what a duty locks one by one, and the duty for what it has locked.
+fn may_work(instance: u32) -> bool {
+    let extension = shmem::with_instance(instance, |_, instance| instance.extension);
+    extension.is_some_and(sys::try_lock_extension)
+}
+
 /// How it goes with one duty.
 struct Health {
     duty: &'static Duty,
@@ -239,7 +246,7 @@ impl Health {
     fn run(&mut self, instance: u32) -> Result<bool, Failure> {
         sys::report_activity_text(self.duty.name);
         let run = self.duty.run;
-        let did = attempt(|| sys::in_transaction(|| run(instance)))?;
+        let did = attempt(|| sys::in_transaction(|| if may_work(instance) { run(instance) } else { 0 }))?;
         self.pause = 0;
         Ok(did > 0)
     }

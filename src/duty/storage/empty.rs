@@ -7,31 +7,43 @@ use pgrx::pg_sys;
 use super::{PAUSE, Picture, Step};
 use crate::error::Result;
 use crate::instance::Catalog;
+use crate::log::successor;
 use crate::segment::{self, State};
 use crate::{guc, spi, sys};
 
-/// The whole of it.
+/// One table, or the end of it.
 pub fn step(catalog: &Catalog, segment: u8, picture: &Picture, now: i64) -> Result<Step> {
+    let has_begun = picture.state(segment) == State::Emptying;
     // A dump takes its snapshot a moment before it can be seen.
     let delay = i64::from(guc::RECLAIM_DELAY.get()) * 1_000;
     let left = picture.filling(segment).since.saturating_add(delay) - now;
-    if left > 0 {
+    if !has_begun && left > 0 {
         return Ok(Step::Later(left));
     }
     // pg_dump reads the extension's tables late, but holds a lock on pg_extension from its begin to its end.
-    if sys::lock_holders(pg_sys::ExtensionRelationId, pg_sys::AccessExclusiveLock) > 0 {
+    if !has_begun && sys::lock_holders(pg_sys::ExtensionRelationId, pg_sys::AccessExclusiveLock) > 0 {
         return Ok(Step::Later(PAUSE));
     }
     let tables = tables(catalog, segment);
     if is_held(catalog, segment) || !sys::try_lock_whole(&tables, pg_sys::AccessExclusiveLock) {
         return Ok(Step::Later(PAUSE));
     }
-    // What is emptied is gone at once: before, what was moved and copied must be as durable.
-    sys::flush_log();
-    tables.into_iter().for_each(sys::truncate);
-    // Another generation: whoever found a row here before finds, with a lock, that it is not here any more.
-    segment::record(catalog, segment, 0, State::Free, None);
-    prune_log()?;
+    if !has_begun {
+        successor::forget(catalog, segment)?;
+    }
+    // A table per transaction, because each waits for the disk a few times. The attempts first: without one nobody
+    // asks for the rest. By what is on record, and not by what looks empty: a crash may have left the indexes.
+    let done = if has_begun { picture.filling(segment).copied_to } else { 0 };
+    if let Some(&table) = usize::try_from(done).ok().and_then(|done| tables.get(done)) {
+        // What is emptied is gone at once: before, what was moved and copied must be as durable.
+        sys::flush_log();
+        sys::truncate(table);
+        // Another generation: whoever found a row here before finds, with a lock, that it is not here any more.
+        segment::record(catalog, segment, 0, State::Emptying, Some(done + 1));
+    } else {
+        segment::record(catalog, segment, 0, State::Free, None);
+        prune_log()?;
+    }
     Ok(Step::Did(1))
 }
 

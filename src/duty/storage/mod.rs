@@ -227,7 +227,7 @@ fn step(catalog: &Rc<Catalog>, picture: &Picture) -> crate::error::Result<Step> 
             None
         }
     };
-    for segment in picture.with(State::Copied) {
+    for segment in picture.with(State::Emptying).chain(picture.with(State::Copied)) {
         if let Some(done) = consider(empty::step(catalog, segment, picture, now)?) {
             return Ok(done);
         }
@@ -318,7 +318,7 @@ fn choose(catalog: &Catalog, picture: &Picture, now: i64, later: &mut i64) -> Op
     // What will be free soon spares the others, but not what somebody holds.
     let is_soon_free = |n: u8| match picture.state(n) {
         State::Free | State::Drained => true,
-        State::Copied => !empty::is_held(catalog, n),
+        State::Copied | State::Emptying => !empty::is_held(catalog, n),
         State::Open | State::Closed | State::Moving => false,
     };
     if chosen.is_none() && !(0..OLD).any(is_soon_free) {

@@ -198,7 +198,7 @@ impl Batch<'_> {
                 moved.push(with_payload(&mut reader, attempt));
             }
         }
-        attempt::append(self.catalog, &target, &moved);
+        attempt::append_moved(self.catalog, &target, &moved);
         let count = moved.len();
 
         let mut running = Vec::new();
@@ -270,7 +270,7 @@ fn is_referred_to(catalog: &Catalog, ended: &Attempt) -> bool {
     match outcome::find(catalog, segment, newest.id()) {
         // It is copied together with this one, or was copied already.
         Some(outcome) if outcome.kind != outcome::Kind::Moved && outcome.next_id.is_none() => {
-            segment != ended.home.segment && segment::word(catalog, segment).state() != State::Copied
+            segment != ended.home.segment && segment::word(catalog, segment).state() < State::Copied
         }
         // It lives; or it has moved, or was followed by another, since it was found.
         _ => true,
