@@ -578,6 +578,29 @@ fn nothing_is_lost_by_a_crash_after_any_step() {
 }
 
 #[test]
+fn a_table_whose_emptying_was_cut_off_is_emptied_again() {
+    let cluster = still(&[]);
+    let mut client = cluster.connect();
+    run(&mut client, "CREATE EXTENSION amcheck");
+    fill(&mut client);
+    drive(&mut client, "the first table is empty", "pg_relation_size('queue.attempt_0') = 0");
+    assert!(is(&mut client, "pg_relation_size('queue.claim_0') > 0"));
+    let file: String = client.query_one("SELECT pg_relation_filepath('queue.claim_0')", &[]).unwrap().get(0);
+    drop(client);
+    cluster.stop_fast();
+    // What a crash leaves between the table and its index.
+    std::fs::File::options().write(true).open(cluster.data().join(file)).unwrap().set_len(0).unwrap();
+    cluster.start_again();
+    let mut client = cluster.connect();
+    drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
+    turn(&mut client, 10);
+    let check = "SELECT count(bt_index_check(i.indexrelid, heapallindexed => true)),
+                        sum(pg_relation_size(i.indexrelid))::bigint FROM pg_index AS i
+                 WHERE i.indrelid = 'queue.claim_0'::regclass";
+    assert_eq!(client.query_one(check, &[]).unwrap().get::<_, i64>(0), 1);
+}
+
+#[test]
 fn a_promoted_standby_goes_on_with_the_ring_where_its_primary_was() {
     let cluster = cluster(&[]);
     let mut client = cluster.connect();

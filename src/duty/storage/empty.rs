@@ -8,7 +8,6 @@ use super::{PAUSE, Picture, Step};
 use crate::error::Result;
 use crate::instance::Catalog;
 use crate::log::successor;
-use crate::log::table::Relation;
 use crate::segment::{self, State};
 use crate::{guc, spi, sys};
 
@@ -31,15 +30,16 @@ pub fn step(catalog: &Catalog, segment: u8, picture: &Picture, now: i64) -> Resu
     }
     if !has_begun {
         successor::forget(catalog, segment)?;
-        // Another generation: whoever found a row here before finds, with a lock, that it is not here any more.
-        segment::record(catalog, segment, 0, State::Emptying, None);
     }
     // A table per transaction, because each waits for the disk a few times. The attempts first: without one nobody
-    // asks for the rest.
-    if let Some(&table) = tables.iter().find(|&&table| Relation::read(table).blocks() > 0) {
+    // asks for the rest. By what is on record, and not by what looks empty: a crash may have left the indexes.
+    let done = if has_begun { picture.filling(segment).copied_to } else { 0 };
+    if let Some(&table) = usize::try_from(done).ok().and_then(|done| tables.get(done)) {
         // What is emptied is gone at once: before, what was moved and copied must be as durable.
         sys::flush_log();
         sys::truncate(table);
+        // Another generation: whoever found a row here before finds, with a lock, that it is not here any more.
+        segment::record(catalog, segment, 0, State::Emptying, Some(done + 1));
     } else {
         segment::record(catalog, segment, 0, State::Free, None);
         prune_log()?;
