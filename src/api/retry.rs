@@ -82,13 +82,15 @@ fn retry_dead(call: &Call) -> Result<Option<Datum>> {
         return Err(Error::invalid("max_jobs cannot be negative"));
     }
     let catalog = instance::current()?;
-    queue::by_name(&catalog, &name)?;
+    let queue = queue::by_name(&catalog, &name)?;
+    // What queue.jobs calls dead, in words that the index of history's dead can be used for.
     let dead = spi::i64_column(
-        "SELECT j.job_id FROM queue.jobs AS j
-         WHERE j.queue_name OPERATOR(pg_catalog.=) $1 AND j.state OPERATOR(pg_catalog.=) 'dead'
-           AND ($2 IS NULL OR j.error OPERATOR(pg_catalog.~~) $2)
-         ORDER BY j.job_id LIMIT $3",
-        &[name.into(), pattern.into(), most.map(i64::from).into()],
+        "SELECT l.job_id FROM queue.life AS l
+         WHERE l.lane OPERATOR(pg_catalog.=) $1 AND l.is_newest
+           AND (l.outcome OPERATOR(pg_catalog.=) 'd' OR l.outcome OPERATOR(pg_catalog.=) 't' AND l.next_id IS NULL)
+           AND ($2 IS NULL OR coalesce(l.error, l.last_error) OPERATOR(pg_catalog.~~) $2)
+         ORDER BY l.job_id LIMIT $3",
+        &[queue.lane.into(), pattern.into(), most.map(i64::from).into()],
     )?;
     let mut revived: i64 = 0;
     for job_id in dead {
