@@ -186,7 +186,7 @@ CREATE FUNCTION queue.retry_dead(queue_name text, error_like text DEFAULT NULL, 
     RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_retry_dead';
 COMMENT ON FUNCTION queue.retry_dead IS
 'Retries dead jobs of a queue, oldest first: those whose error is LIKE the pattern, at most max_jobs. Returns how
-many. Reads the logs, and history's dead by index. Errors: 42704 no such queue.';
+many. Reads the logs, and the dead in history by index. Errors: 42704 no such queue.';
 
 CREATE FUNCTION queue.reprioritize(job_id bigint, priority integer)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_reprioritize';
