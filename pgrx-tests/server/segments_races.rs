@@ -594,6 +594,7 @@ fn a_table_whose_emptying_was_cut_off_is_emptied_again() {
     cluster.start_again();
     let mut client = cluster.connect();
     drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
+    assert!(is(&mut client, "pg_relation_size('queue.claim_0_pkey') = 8192"), "the index still has its entries");
     turn(&mut client, 10);
     let check = "SELECT count(bt_index_check(i.indexrelid, heapallindexed => true)),
                         sum(pg_relation_size(i.indexrelid))::bigint FROM pg_index AS i
