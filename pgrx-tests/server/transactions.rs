@@ -57,7 +57,12 @@ fn every_verb_works_at_every_isolation_level() {
         assert_eq!(verb(&mut client, &format!("SELECT queue.cancel({job}, force => true)")), ["cancelled"]);
         verb(&mut client, &format!("SELECT queue.retry({job})::text"));
         assert_eq!(verb(&mut client, &format!("SELECT queue.cancel({job})")), ["cancelled"]);
-        verb(&mut client, &format!("SELECT queue.forget({job})::text"));
+        if level == "READ COMMITTED" {
+            verb(&mut client, &format!("SELECT queue.forget({job})::text"));
+        } else {
+            // It would not see all there is to forget.
+            assert_eq!(client.failure(&format!("SELECT queue.forget({job})")).code, "25001");
+        }
         verb(&mut client, &format!("SELECT queue.pause('{q}')::text"));
         assert!(verb(&mut client, &claim).is_empty());
         verb(&mut client, &format!("SELECT queue.resume('{q}')::text"));
