@@ -5,6 +5,7 @@
 //! * [`frontier`]: which attempt is next, what is running, who waits; a cache of the logs that lives
 //!   in memory given by the caller (shared memory in the server, vectors in the tests).
 //! * [`rollup`]: what a queue did in each minute.
+//! * [`schedule`]: when a recurring job is planned.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -12,3 +13,4 @@ pub mod backoff;
 pub mod frontier;
 pub mod id;
 pub mod rollup;
+pub mod schedule;
