@@ -21,7 +21,7 @@
 //! |---|---|---|
 //! | the time is left out (clock goes from 2:00 to 3:00) | once, at the first moment after the gap: 3:00 | not |
 //! | the time comes twice (clock goes from 3:00 to 2:00) | once, the first time | both times |
-//! | several times are left out: `0,30 2 * * *` | once for all of them, and for `0 3 * * *` too | not |
+//! | several times are left out: `0,30 2 * * *` | once for all of them, and for one at 3:00 itself | not |
 //!
 //! In Berlin the clock went forward at 2:00 on 2026-03-29 and back at 3:00 on 2026-10-25:
 //!
