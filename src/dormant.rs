@@ -26,7 +26,7 @@ use crate::segment::Ledger;
 use crate::shmem::{self, Instance};
 use crate::spi;
 use crate::transaction::{self, Step};
-use crate::{guc, ids, queue, sys};
+use crate::{guc, ids, queue, sys, tally};
 use pg_queue_core::frontier::Frontier;
 use pg_queue_core::id;
 
@@ -221,6 +221,7 @@ fn mark() -> Result<()> {
     let before = change(catalog.number, |_, instance| {
         let before = instance.dormancy.state;
         instance.dormancy.state = State::Dormant;
+        tally::doubt(instance);
         instance.dormancy.writers += 1;
         instance.dormancy.marks += 1;
         before
@@ -410,12 +411,15 @@ pub fn wake(number: u32, marks: u64) -> bool {
         if instance.dormancy.marks != marks {
             return false;
         }
+        let was_awake = instance.dormancy.is_awake();
         instance.dormancy = Dormancy { state: State::Awake, marks, is_suspect: true, ..Dormancy::default() };
         (instance.id_next, instance.id_limit) = (0, 0);
         // As at the start: all that is due by now lies behind its lane's position.
         (instance.due_to, instance.next_due) = (now, i64::MIN);
         instance.is_recovered = false;
-        if let Some(ledger) = LEDGER.take() {
+        tally::doubt(instance);
+        // In one that was awake the ring has turned since that was read.
+        if let Some(ledger) = LEDGER.take().filter(|_| !was_awake) {
             ledger.apply(instance);
         }
         // The lanes of queues that were dropped may be in use again.

@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use pg_queue_core::frontier::{End, Running, State, TakeOne};
 use pg_queue_core::id::{self, Kind};
+use pg_queue_core::tally::End as Ended;
 
 use pgrx::pg_sys::Datum;
 
@@ -19,7 +20,7 @@ use crate::instance::Catalog;
 use crate::log::attempt::{Attempt, Reader};
 use crate::log::table::Probe;
 use crate::log::{claim, history, note, outcome};
-use crate::segment::Home;
+use crate::segment::{self, Home};
 use crate::transaction::{self, Step};
 use crate::{guc, queue, shmem, sys};
 
@@ -129,15 +130,17 @@ pub fn grasp(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
             // Place and generation belong together as long as the lock is held.
             let home = match end {
                 End::Yours(entry) => Home::of(instance, entry.place.segment),
-                _ => Home { segment: born, generation: 0 },
+                _ => Home::nowhere(born),
             };
             (end, home)
         });
         let (answer, home) = answer.map_or((None, None), |(end, home)| (Some(end), Some(home)));
         match answer {
             Some(End::Yours(entry)) => {
-                transaction::remember(catalog.number, Step::Ending { id });
-                let home = home.unwrap_or(Home { segment: born, generation: 0 });
+                // So nearly all end; `Outcomes::add` knows better.
+                let end = Ended::COMPLETED;
+                transaction::remember(catalog.number, Step::Ending { id, lane: entry.lane, end });
+                let home = home.unwrap_or(Home::nowhere(born));
                 return Ok(Held { id, home, entry });
             }
             Some(End::Busy(entry)) if entry.state == State::Taken => {
@@ -150,7 +153,9 @@ pub fn grasp(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
             Some(End::Unknown) | None if asked_logs => {
                 // `running` is full: the outcome's key alone decides.
                 let (entry, home) = locate(catalog, id);
-                return Ok(Held { id, home: home.unwrap_or(Home { segment: born, generation: 0 }), entry });
+                let (lane, end) = (entry.lane, Ended::COMPLETED);
+                transaction::remember(catalog.number, Step::EndingUnknown { id, lane, end });
+                return Ok(Held { id, home: home.unwrap_or(Home::nowhere(born)), entry });
             }
             Some(End::Unknown) | None => {
                 recover(catalog, id)?;
@@ -182,7 +187,8 @@ pub fn grasp_many(catalog: &Catalog, ids: &[i64]) -> Result<Vec<Held>> {
                 }
             }
         });
-        let step = |(entry, _): &(Running, Home)| Step::Ending { id: entry.id };
+        let step =
+            |(entry, _): &(Running, Home)| Step::Ending { id: entry.id, lane: entry.lane, end: Ended::COMPLETED };
         transaction::remember_all(catalog.number, yours.iter().flatten().map(step));
         for (&id, yours) in chunk.iter().zip(yours) {
             match yours {
@@ -341,6 +347,14 @@ pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim
     if let Some(latch) = worker {
         shmem::wake_latch(latch);
     }
+    // Had it moved before the entry was there, nobody would have told the entry; and a place that is not true any
+    // more would be taken for one in the segment's next filling.
+    let segment = attempt.home.segment;
+    if (!attempt.home.is_valid(catalog) || outcome::has_moved(catalog, segment, claim.id))
+        && let Some(now) = Reader::new(catalog).by_id(claim.id)
+    {
+        shmem::with(|shared| shared.frontier.relocate(catalog.number, claim.id, now.ready().place));
+    }
     fits.unwrap_or(false)
 }
 
@@ -353,7 +367,7 @@ pub fn look(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
             frontier.entry(catalog.number, id).map(|entry| (entry, Home::of(instance, entry.place.segment)))
         });
         let (entry, home) = entry.flatten().map_or((None, None), |(entry, home)| (Some(entry), Some(home)));
-        let held = |entry| Held { id, home: home.unwrap_or(Home { segment: born, generation: 0 }), entry };
+        let held = |entry| Held { id, home: home.unwrap_or(Home::nowhere(born)), entry };
         match entry {
             Some(entry) if entry.state == State::Running => return Ok(held(entry)),
             Some(entry) if entry.state == State::Taken && entry.owner == sys::session() => return Ok(held(entry)),
@@ -366,7 +380,7 @@ pub fn look(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
             Some(entry) => return Err(busy(id, Some(entry))),
             None if asked_logs => {
                 let (entry, home) = locate(catalog, id);
-                return Ok(Held { id, home: home.unwrap_or(Home { segment: born, generation: 0 }), entry });
+                return Ok(Held { id, home: home.unwrap_or(Home::nowhere(born)), entry });
             }
             None => {
                 recover(catalog, id)?;
@@ -425,7 +439,7 @@ pub fn waiting(catalog: &Catalog, attempt: &Attempt) -> Result<Waiting> {
         frontier.take_one(&mut instance.deadlines, catalog.number, attempt.lane(), session, pid, ready)
     });
     match taken.unwrap_or(TakeOne::Full) {
-        TakeOne::Taken => transaction::remember(catalog.number, Step::Ended { id: ready.id }),
+        TakeOne::Taken => transaction::remember(catalog.number, Step::Ended { id: ready.id, lane: attempt.lane() }),
         TakeOne::Full => return Err(running_full()),
         TakeOne::Busy => {
             let entry = shmem::with(|shared| shared.frontier.entry(catalog.number, ready.id));
@@ -502,6 +516,10 @@ impl Outcomes {
 
     /// Adds an outcome to be inserted.
     pub fn add(&mut self, home: Home, outcome: outcome::New) {
+        if outcome.kind != outcome::Kind::Completed {
+            let end = Ended { outcome: outcome.kind.char(), has_next: outcome.next_id.is_some() };
+            transaction::set_end(outcome.id, end);
+        }
         self.pending[home.segment as usize].push(outcome);
         self.generations[home.segment as usize] = home.generation;
     }
@@ -511,10 +529,20 @@ impl Outcomes {
     pub fn try_insert(&mut self) -> Vec<i64> {
         let mut lost = Vec::new();
         for segment in 0..id::SEGMENTS {
-            let outcomes = std::mem::take(&mut self.pending[segment]);
+            let mut outcomes = std::mem::take(&mut self.pending[segment]);
             if !outcomes.is_empty() {
                 let home = Home { segment: segment as u8, generation: self.generations[segment] };
+                let is_moving = segment::word(&self.catalog, home.segment).state() >= segment::State::Moving;
                 match self.writer(home) {
+                    // A look spares those that have moved a row in vain, which would be dead.
+                    Some(writer) if is_moving => {
+                        outcomes.retain(|new| {
+                            let is_free = writer.probe(new.id) == Probe::Absent;
+                            lost.extend((!is_free).then_some(new.id));
+                            is_free
+                        });
+                        lost.extend(writer.insert(&outcomes).into_iter().map(|n| outcomes[n].id));
+                    }
                     Some(writer) => lost.extend(writer.insert(&outcomes).into_iter().map(|n| outcomes[n].id)),
                     None => lost.extend(outcomes.iter().map(|new| new.id)),
                 }

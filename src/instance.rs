@@ -28,6 +28,7 @@ pub struct Segment {
     pub claim_pkey: Oid,
     pub outcome: Oid,
     pub outcome_pkey: Oid,
+    pub outcome_dead: Oid,
     pub note: Oid,
     pub note_id: Oid,
 }
@@ -70,6 +71,10 @@ pub struct Catalog {
     pub rollup: Oid,
     /// See `rollup`.
     pub rollup_minute: Oid,
+    /// What reclaimed segments came to, and the index.
+    pub total: Oid,
+    /// See `total`.
+    pub total_lane: Oid,
     /// Who restores, and the index.
     pub restoring: Oid,
     /// See `restoring`.
@@ -164,6 +169,7 @@ fn read_catalog() -> Result<Catalog> {
             claim_pkey: oid(format!("claim_{n}_pkey"))?,
             outcome: oid(format!("outcome_{n}"))?,
             outcome_pkey: oid(format!("outcome_{n}_pkey"))?,
+            outcome_dead: oid(format!("outcome_{n}_dead_idx"))?,
             note: oid(format!("note_{n}"))?,
             note_id: oid(format!("note_{n}_id_idx"))?,
         })
@@ -192,6 +198,8 @@ fn read_catalog() -> Result<Catalog> {
         timeline_idx: oid("timeline_timeline_idx".into())?,
         rollup: oid("rollup".into())?,
         rollup_minute: oid("rollup_minute_idx".into())?,
+        total: oid("total".into())?,
+        total_lane: oid("total_lane_idx".into())?,
         restoring: oid("restoring".into())?,
         restoring_idx: oid("restoring_written_at_idx".into())?,
         segments,
@@ -203,7 +211,7 @@ fn enter(extension: Oid) -> Result<(u32, usize)> {
     let database = sys::database();
     let now = sys::now_us();
     let found = shmem::with(|shared| {
-        let Shared { frontier, instances, next_instance } = shared;
+        let Shared { frontier, instances, next_instance, tallies, .. } = shared;
         let is_ours = |i: &Instance| i.number != 0 && i.database == database && i.extension == extension;
         if let Some(slot) = instances.iter().position(is_ours) {
             return Some((instances[slot].number, slot));
@@ -214,6 +222,7 @@ fn enter(extension: Oid) -> Result<(u32, usize)> {
         for old in instances.iter_mut().filter(|i| i.number != 0 && i.database == database).filter(is_settled) {
             let mut root = old.deadlines;
             frontier.drop_instance(&mut root, old.number);
+            tallies.forget_instance(old.number);
             old.number = 0;
         }
         let at = instances.iter().position(|i| i.number == 0)?;
@@ -245,7 +254,8 @@ fn enter(extension: Oid) -> Result<(u32, usize)> {
             last_entry: 0,
             last_generation: 0,
             far: 0,
-            storage_at: 0,
+            storage_at: i64::MIN,
+            counting: Default::default(),
         };
         Some((slot.number, at))
     });
@@ -281,9 +291,10 @@ pub fn release(number: u32) {
         }
     }
     shmem::with(|shared| {
-        let Shared { frontier, instances, .. } = shared;
+        let Shared { frontier, instances, tallies, .. } = shared;
         if let Some(instance) = instances.iter_mut().find(|i| i.number == number && number != 0) {
             frontier.drop_instance(&mut instance.deadlines, number);
+            tallies.forget_instance(number);
             instance.number = 0;
         }
     });

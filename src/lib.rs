@@ -29,6 +29,7 @@ mod segment;
 mod shmem;
 mod spi;
 mod sys;
+mod tally;
 mod transaction;
 mod worker;
 

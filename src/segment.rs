@@ -1,13 +1,13 @@
 //! What each segment of the logs is doing: the ring of eight young ones and the two halves of old.
 //!
 //! ```text
-//! Free -> Open -> Closed -> Moving -> Drained -> Copied -> Free
+//! Free -> Open -> Closed -> Moving -> Drained -> Copied -> Emptying -> Free
 //! ```
 //!
 //! *Open*: new attempts go there. *Closed*: no new ones. *Moving*: the living go over to the open half of old,
 //! one after the other; whoever meets the mark of a moved one follows it. *Drained*: nothing lives there any
-//! more and nothing changes; what has ended is copied to history. *Copied*: history has it. Then it is
-//! truncated.
+//! more and nothing changes; what has ended is copied to history. *Copied*: history has it.
+//! *Emptying*: its tables are being truncated.
 //!
 //! The truth is the table `queue.segment_log`, where a segment's newest row counts; shared memory has a copy,
 //! one word a segment, that is read without a lock.
@@ -39,12 +39,13 @@ pub enum State {
     Moving,
     Drained,
     Copied,
+    Emptying,
 }
 
 impl State {
     /// As it is stored.
     pub fn char(self) -> u8 {
-        b"focmdh"[self as usize]
+        b"focmdhe"[self as usize]
     }
 
     fn of(char: u8) -> Self {
@@ -54,12 +55,13 @@ impl State {
             b'm' => Self::Moving,
             b'd' => Self::Drained,
             b'h' => Self::Copied,
+            b'e' => Self::Emptying,
             _ => Self::Free,
         }
     }
 
     fn of_number(number: u8) -> Self {
-        [Self::Free, Self::Open, Self::Closed, Self::Moving, Self::Drained, Self::Copied]
+        [Self::Free, Self::Open, Self::Closed, Self::Moving, Self::Drained, Self::Copied, Self::Emptying]
             .into_iter()
             .find(|state| *state as u8 == number)
             .unwrap_or(Self::Free)
@@ -72,7 +74,7 @@ impl State {
 }
 
 /// Generation and state of a segment, read together.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Word(u64);
 
 impl Word {
@@ -86,7 +88,8 @@ impl Word {
         Self(word)
     }
 
-    /// The number of this filling of the segment, never used twice; 0: it is free.
+    /// The number of this filling of the segment, never used twice; 0: it is free, or being
+    /// emptied.
     pub fn generation(self) -> i64 {
         (self.0 >> 8) as i64
     }
@@ -113,6 +116,11 @@ impl Home {
     /// As of the moment at which the frontier's lock is held.
     pub fn of(instance: &Instance, segment: u8) -> Self {
         Self { segment, generation: Word(instance.words[segment as usize]).generation() }
+    }
+
+    /// Of a row that was not found: valid never.
+    pub fn nowhere(segment: u8) -> Self {
+        Self { segment, generation: -1 }
     }
 
     /// Whether the row is still there: ask it with a lock on one of the segment's tables.
@@ -257,7 +265,7 @@ impl Ledger {
 
     /// Whether a segment's attempts are to be read there; else history has them, or there are none.
     pub fn is_read_here(&self, segment: u8) -> bool {
-        !matches!(self.word(segment).state(), State::Free | State::Copied)
+        !matches!(self.word(segment).state(), State::Free | State::Copied | State::Emptying)
     }
 
     /// Puts it into shared memory.
@@ -273,6 +281,7 @@ impl Ledger {
         instance.last_generation = self.last_generation;
         // A few turns of a ring that turns by age.
         instance.far = i64::from(guc::SEGMENT_AGE.get()) * 4_000_000;
+        instance.storage_at = i64::MIN;
     }
 }
 

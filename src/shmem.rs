@@ -14,11 +14,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use pg_queue_core::frontier::{self, Frontier, Lane, Ready, Running, Session, index};
 use pg_queue_core::id::SEGMENTS;
+use pg_queue_core::tally::{self, Horizon, Tallies};
 use pgrx::pg_guard;
 use pgrx::pg_sys;
 
 use crate::dormant::Dormancy;
 use crate::guc;
+use crate::tally::Counting;
 
 /// One database in which the extension is in use.
 #[repr(C)]
@@ -73,6 +75,8 @@ pub struct Instance {
     pub far: i64,
     /// When the storage duty shall look again, monotonic time.
     pub storage_at: i64,
+    /// Whether its tallies can be relied on. Only `tally` changes it.
+    pub counting: Counting,
 }
 
 /// What is known of a segment beside its state. Only `segment` and the storage duty care.
@@ -151,6 +155,7 @@ struct Header {
     launcher_lock: *mut pg_sys::LWLock,
     frontier: frontier::Head,
     next_instance: u32,
+    tally_top: u32,
     launcher_latch: *mut pg_sys::Latch,
     launcher_pid: i32,
     worker_left: pg_sys::ConditionVariable,
@@ -169,6 +174,9 @@ struct Layout {
     running: (usize, usize),
     running_index: (usize, usize),
     sessions: (usize, usize),
+    tallies: (usize, usize),
+    tally_index: (usize, usize),
+    horizons: (usize, usize),
     bytes: usize,
 }
 
@@ -179,6 +187,8 @@ impl Layout {
         let running = size(guc::MAX_RUNNING.get());
         let databases = size(guc::MAX_DATABASES.get());
         let sessions = max_sessions();
+        // Small, and never evicted: with room for more lanes than are kept in memory otherwise.
+        let tallies = lanes * 4;
         let mut bytes = size_of::<Header>();
         fn place<T>(bytes: &mut usize, count: usize) -> (usize, usize) {
             *bytes = bytes.next_multiple_of(align_of::<T>().max(64));
@@ -198,6 +208,9 @@ impl Layout {
             running: place::<Running>(&mut bytes, running),
             running_index: place::<index::Bucket>(&mut bytes, index::buckets_for(running)),
             sessions: place::<Session>(&mut bytes, sessions),
+            tallies: place::<tally::Slot>(&mut bytes, tallies),
+            tally_index: place::<index::Bucket>(&mut bytes, index::buckets_for(tallies)),
+            horizons: place::<u32>(&mut bytes, databases * (sessions + max_prepared())),
             bytes,
         }
     }
@@ -218,6 +231,12 @@ fn max_sessions() -> usize {
             + pg_sys::max_wal_senders
     };
     usize::try_from(backends).unwrap_or(0) + 1
+}
+
+/// How many prepared transactions there can be.
+fn max_prepared() -> usize {
+    // SAFETY: a setting that is fixed by now.
+    usize::try_from(unsafe { crate::sys::raw::max_prepared_xacts }).unwrap_or(0)
 }
 
 /// Set in the postmaster at start and inherited by every backend.
@@ -333,6 +352,29 @@ pub struct Shared<'a> {
     pub instances: &'a mut [Instance],
     /// The number the next instance gets, minus one.
     pub next_instance: &'a mut u32,
+    /// What is counted of all databases.
+    pub tallies: Tallies<'a>,
+    /// What the snapshots of recounts do not see, the same share for each instance's slot.
+    pub horizons: &'a mut [u32],
+}
+
+impl Shared<'_> {
+    /// The share of `horizons` that belongs to an instance's slot.
+    pub fn horizon_share(instances: usize, horizons: &mut [u32], slot: usize) -> &mut [u32] {
+        let share = horizons.len() / instances;
+        &mut horizons[slot * share..][..share]
+    }
+
+    /// What the snapshot of the recount sees that is under way for the instance in this slot.
+    pub fn horizon<'h>(instances: &[Instance], horizons: &'h [u32], slot: usize) -> Horizon<'h> {
+        let share = horizons.len() / instances.len();
+        let counting = &instances[slot].counting;
+        Horizon {
+            xmin: counting.xmin,
+            xmax: counting.xmax,
+            in_progress: &horizons[slot * share..][..counting.in_progress as usize],
+        }
+    }
 }
 
 /// Runs `f` under the frontier's lock. `f` must be short and must not call Postgres.
@@ -361,6 +403,12 @@ pub fn with<R>(f: impl FnOnce(&mut Shared<'_>) -> R) -> R {
             },
             instances: slice(base, layout.instances),
             next_instance: &mut (*header).next_instance,
+            tallies: Tallies {
+                slots: slice(base, layout.tallies),
+                index: slice(base, layout.tally_index),
+                top: &mut (*header).tally_top,
+            },
+            horizons: slice(base, layout.horizons),
         })
     }
 }
@@ -371,6 +419,20 @@ pub fn with_instance<R>(number: u32, f: impl FnOnce(&mut Frontier<'_>, &mut Inst
         let Shared { frontier, instances, .. } = shared;
         let instance = instances.iter_mut().find(|i| i.number == number && number != 0)?;
         Some(f(frontier, instance))
+    })
+}
+
+/// For how many lanes there is room in the tallies.
+pub fn tallies() -> usize {
+    // SAFETY: written once, before any backend exists.
+    unsafe { LAYOUT }.map_or(0, |layout| layout.tallies.1)
+}
+
+/// Runs `f` on the tallies under the frontier's lock; `None` when the instance's are not known.
+pub fn with_tallies<R>(number: u32, f: impl FnOnce(&Tallies<'_>) -> R) -> Option<R> {
+    with(|shared| {
+        let instance = shared.instances.iter().find(|i| i.number == number && number != 0)?;
+        instance.counting.is_known().then(|| f(&shared.tallies))
     })
 }
 

@@ -80,3 +80,9 @@ pub fn optional_i64_column(sql: &str, parameters: &[Parameter]) -> Result<Vec<Op
 pub fn i64_column(sql: &str, parameters: &[Parameter]) -> Result<Vec<i64>> {
     Ok(optional_i64_column(sql, parameters)?.into_iter().flatten().collect())
 }
+
+/// Whether a query has a row. Unlike the others here it gives the transaction no id.
+pub fn has_row(sql: &str, parameters: &[Parameter]) -> Result<bool> {
+    Spi::connect(|client| client.select(sql, Some(1), &arguments(parameters)).map(|rows| !rows.is_empty()))
+        .map_err(failed)
+}

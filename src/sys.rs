@@ -2,6 +2,7 @@
 //!
 //! Nothing here keeps state. A function that can raise a Postgres error says so.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
 
 use pgrx::pg_sys;
@@ -26,6 +27,10 @@ pub mod raw {
         pub fn get_timeout_finish_time(timeout: c_int) -> pg_sys::TimestampTz;
     }
 
+    unsafe extern "C" {
+        pub static max_prepared_xacts: c_int;
+    }
+
     #[cfg(feature = "pg14")]
     unsafe extern "C" {
         pub static autovacuum_max_workers: c_int;
@@ -36,6 +41,7 @@ pub mod raw {
     unsafe extern "C-unwind" {
         pub fn GetCurrentTimestamp() -> pg_sys::TimestampTz;
         pub fn GetCurrentSubTransactionId() -> pg_sys::SubTransactionId;
+        pub fn GetTopTransactionIdIfAny() -> pg_sys::TransactionId;
         pub fn RecoveryInProgress() -> bool;
         pub fn LWLockAcquire(lock: *mut pg_sys::LWLock, mode: pg_sys::LWLockMode::Type) -> bool;
         pub fn LWLockRelease(lock: *mut pg_sys::LWLock);
@@ -139,6 +145,69 @@ pub fn has_xid() -> bool {
     unsafe { pg_sys::GetTopTransactionIdIfAny() != pg_sys::TransactionId::from(0) }
 }
 
+/// The id of the transaction, its top level's; 0: it has written nothing. Also while it is committing.
+pub fn transaction_id() -> u32 {
+    // SAFETY: reads this backend's transaction state.
+    unsafe { raw::GetTopTransactionIdIfAny() }.into()
+}
+
+/// What a snapshot sees, see `pg_queue_core::tally::Horizon`.
+#[derive(Clone, Copy)]
+pub struct Seen {
+    pub xmin: u32,
+    pub xmax: u32,
+    /// How many transactions in between were in progress.
+    pub in_progress: usize,
+}
+
+/// A snapshot of one moment, by which `Snapshot::Statement` reads until this is dropped.
+pub struct ActiveSnapshot(());
+
+impl ActiveSnapshot {
+    /// Takes it within `hold`, which calls its argument once, also under the frontier's lock; that copies the ids
+    /// of transactions in progress, as many as fit. In a transaction that has a snapshot, not on a standby.
+    pub fn take<R>(hold: impl FnOnce(&dyn Fn(&mut [u32]) -> Seen) -> R) -> (Self, R) {
+        let taken = Cell::new(std::ptr::null_mut());
+        let take = |in_progress: &mut [u32]| {
+            // SAFETY: under the frontier's lock this is the one call of Postgres. It takes ProcArrayLock, shared, for the
+            // time it takes to look through the processes. Nobody who has that lock comes to want ours, for no
+            // code of an extension runs while it is held: so there is no deadlock. It raises nothing: what it
+            // allocates once was allocated by the call below, before the lock. The snapshot lies in memory that is
+            // there for ever, and has `xcnt` ids of top-level transactions.
+            unsafe {
+                let snapshot = pg_sys::GetLatestSnapshot();
+                taken.set(snapshot);
+                let count = (*snapshot).xcnt as usize;
+                for (n, xid) in in_progress.iter_mut().enumerate().take(count) {
+                    *xid = (*(*snapshot).xip.add(n)).into();
+                }
+                Seen { xmin: (*snapshot).xmin.into(), xmax: (*snapshot).xmax.into(), in_progress: count }
+            }
+        };
+        take(&mut []);
+        let result = hold(&take);
+        // SAFETY: the snapshot that was taken last. The stack takes a copy, which holds back the horizon.
+        unsafe { pg_sys::PushActiveSnapshot(taken.get()) };
+        (Self(()), result)
+    }
+}
+
+impl Drop for ActiveSnapshot {
+    fn drop(&mut self) {
+        // After an error the transaction's abort clears the stack.
+        if !std::thread::panicking() {
+            // SAFETY: pushed by `take`; whatever was pushed since was popped.
+            unsafe { pg_sys::PopActiveSnapshot() };
+        }
+    }
+}
+
+/// Whether there can be prepared transactions.
+pub fn has_prepared_transactions() -> bool {
+    // SAFETY: a setting that is fixed when the server has started.
+    unsafe { raw::max_prepared_xacts > 0 }
+}
+
 /// When statement_timeout will strike, as `timestamptz`; `None` when it will not.
 pub fn statement_deadline_us() -> Option<i64> {
     /// STATEMENT_TIMEOUT in timeout.h, the same in 14 to 18.
@@ -215,8 +284,42 @@ pub fn try_lock(table: pg_sys::Oid, mode: u32) -> bool {
     unsafe { pg_sys::ConditionalLockRelationOid(table, mode as pg_sys::LOCKMODE) }
 }
 
+/// Takes locks on tables with their indexes and toast tables, all of them or none; waits for nobody.
+pub fn try_lock_whole(tables: &[pg_sys::Oid], mode: u32) -> bool {
+    fn lock_one(table: pg_sys::Oid, mode: u32, locked: &mut Vec<pg_sys::Oid>) -> bool {
+        let mut try_one = |oid| {
+            let is_locked = try_lock(oid, mode);
+            if is_locked {
+                locked.push(oid);
+            }
+            is_locked
+        };
+        if !try_one(table) {
+            return false;
+        }
+        // SAFETY: the table is locked; the list is one of oids.
+        let (indexes, toast) = unsafe {
+            let rel = pg_sys::table_open(table, pg_sys::NoLock as pg_sys::LOCKMODE);
+            let list = pg_sys::RelationGetIndexList(rel);
+            let count = if list.is_null() { 0 } else { usize::try_from((*list).length).unwrap_or(0) };
+            let indexes: Vec<pg_sys::Oid> = (0..count).map(|n| (*(*list).elements.add(n)).oid_value).collect();
+            let toast = (*(*rel).rd_rel).reltoastrelid;
+            pg_sys::table_close(rel, pg_sys::NoLock as pg_sys::LOCKMODE);
+            (indexes, toast)
+        };
+        indexes.into_iter().all(try_one) && (toast == pg_sys::InvalidOid || lock_one(toast, mode, locked))
+    }
+    let mut locked = Vec::new();
+    let is_whole = tables.iter().all(|&table| lock_one(table, mode, &mut locked));
+    if !is_whole {
+        // SAFETY: taken above.
+        locked.into_iter().for_each(|oid| unsafe { pg_sys::UnlockRelationOid(oid, mode as pg_sys::LOCKMODE) });
+    }
+    is_whole
+}
+
 /// Empties a table with its indexes, at once and for good, whatever becomes of the transaction. Nothing in the
-/// catalogs changes, so that a turn of the ring leaves no dead row there either. The caller has locked it
+/// catalogs changes, so that a turn of the ring leaves no dead row there either. The caller has locked it, whole,
 /// against everybody. What TRUNCATE does to a table that its own transaction has made.
 pub fn truncate(table: pg_sys::Oid) {
     // SAFETY: the relation is locked exclusively by this transaction, its indexes and its toast table are
@@ -248,6 +351,32 @@ pub fn fetched(datum: pg_sys::Datum) -> pg_sys::Datum {
     unsafe {
         if pgrx::varlena::varatt_is_1b_e(pointer) { pg_sys::detoast_external_attr(pointer).into() } else { datum }
     }
+}
+
+/// Memory for what is needed for a moment only, many times.
+pub struct Scratch(pgrx::PgMemoryContexts);
+
+impl Scratch {
+    /// Some.
+    pub fn new() -> Self {
+        Self(pgrx::PgMemoryContexts::new("pg_queue scratch"))
+    }
+
+    /// Runs `f` with it, and frees what was allocated in it. What `f` returns does not lie there.
+    pub fn lend<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        // SAFETY: the context before is set again; nothing points here any more, by the caller's promise.
+        unsafe {
+            let result = self.0.switch_to(|_| f());
+            self.0.reset();
+            result
+        }
+    }
+}
+
+/// A copy of a datum of a variable-length type, as `fetched`.
+pub fn owned(datum: pg_sys::Datum) -> pg_sys::Datum {
+    // SAFETY: a datum of a variable-length type.
+    unsafe { pg_sys::pg_detoast_datum_copy(datum.cast_mut_ptr()).into() }
 }
 
 /// The tables that inherit from this one.
@@ -284,6 +413,12 @@ pub fn table_name(table: pg_sys::Oid) -> Option<String> {
         let name = pg_sys::get_rel_name(table);
         (!name.is_null()).then(|| text(name))
     }
+}
+
+/// The toast table of a table, if it has one.
+pub fn toast_table(table: pg_sys::Oid) -> Option<pg_sys::Oid> {
+    let cache = pg_sys::SysCacheIdentifier::RELOID;
+    by_oid(cache, table, |row: &pg_sys::FormData_pg_class| row.reltoastrelid).filter(|&oid| oid != pg_sys::Oid::INVALID)
 }
 
 /// The index of a table that has this column first, and is or is not partial. `table` must be locked.

@@ -9,27 +9,33 @@
 use std::cell::{Cell, RefCell};
 
 use pg_queue_core::frontier::{Frontier, Place, Ready};
+use pg_queue_core::tally::End;
 use pgrx::pg_guard;
 use pgrx::pg_sys;
 
 use crate::duty::storage;
 use crate::segment::{self, State};
 use crate::shmem::{self, Instance};
+use crate::tally::{self, Books};
 use crate::{dormant, dropping, queue, sys};
 
 /// One step of the open transaction.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// An attempt was inserted. It may run from `run_at` on; 0: at once.
-    Enqueued { lane: i32, ready: Ready, run_at: i64 },
+    /// An attempt was inserted. It may run from `run_at` on; 0: at once. One that has moved here was there before.
+    Enqueued { lane: i32, ready: Ready, run_at: i64, has_moved: bool },
     /// An attempt was taken for a worker, under a lease in microseconds.
-    Taken { id: i64, lease: i64, bound: bool },
+    Taken { id: i64, lane: i32, lease: i64, bound: bool },
     /// An attempt was taken by the system, to end it unrun.
-    Ended { id: i64 },
+    Ended { id: i64, lane: i32 },
+    /// So many waiting attempts were ended unrun, and the frontier has forgotten them already.
+    Purged { lane: i32, count: i64 },
     /// An attempt seemed to be claimed by an open transaction, and by this one's vain claim seems so to others.
     Missed { lane: i32, ready: Ready },
     /// A running attempt is being ended.
-    Ending { id: i64 },
+    Ending { id: i64, lane: i32, end: End },
+    /// The same of one that the frontier has no room for.
+    EndingUnknown { id: i64, lane: i32, end: End },
     /// A longer lease than any before was noted for a running attempt.
     Lengthened { id: i64, lease: i64 },
     /// A claimed attempt was moved: its row lies elsewhere now.
@@ -130,11 +136,30 @@ pub fn reserve(count: usize) {
 /// Forgets the last step of this kind for this id: it turned out not to be needed.
 pub fn forget(id: i64) {
     PENDING.with_borrow_mut(|pending| {
-        let found = pending.iter().rposition(
-            |p| matches!(p.step, Step::Taken { id: i, .. } | Step::Ended { id: i } | Step::Ending { id: i } if i == id),
-        );
+        let found = pending.iter().rposition(|p| {
+            matches!(p.step, Step::Taken { id: i, .. } | Step::Ended { id: i, .. } | Step::Ending { id: i, .. }
+                             | Step::EndingUnknown { id: i, .. } if i == id)
+        });
         if let Some(at) = found {
             pending.remove(at);
+        }
+    });
+}
+
+/// Says how an attempt ends that this transaction holds. Call it soon after it got hold of it: the list is
+/// searched from its end.
+pub fn set_end(id: i64, end: End) {
+    PENDING.with_borrow_mut(|pending| {
+        for p in pending.iter_mut().rev() {
+            match &mut p.step {
+                Step::Ending { id: i, end: known, .. } | Step::EndingUnknown { id: i, end: known, .. } if *i == id => {
+                    *known = end;
+                    break;
+                }
+                // Ended unrun, which counts as nothing else.
+                Step::Ended { id: i, .. } if *i == id => break,
+                _ => {}
+            }
         }
     });
 }
@@ -209,6 +234,7 @@ pub fn prepared_ended() {
         let shmem::Shared { frontier, instances, .. } = shared;
         if let Some(instance) = instances.iter_mut().find(|i| i.number != 0 && i.database == database) {
             frontier.distrust(instance.number);
+            tally::prepared_ended(instance);
             instance.next_due = i64::MIN;
             worker = instance.worker_latch;
             number = instance.number;
@@ -271,7 +297,7 @@ pub fn plan(instance: &mut Instance, at: i64) -> Option<*mut pg_sys::Latch> {
 fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now: i64, wake: &mut Wake) {
     let number = instance.number;
     match step {
-        Step::Enqueued { lane, ready, run_at } => {
+        Step::Enqueued { lane, ready, run_at, .. } => {
             count(instance, ready.place.segment, 1, 0, wake);
             if run_at == 0 || run_at <= instance.due_to {
                 if wake.lane.0 != lane {
@@ -289,14 +315,14 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
                 wake.worker = Some(instance.worker_latch);
             }
         }
-        Step::Taken { id, lease, bound } => {
+        Step::Taken { id, lease, bound, .. } => {
             let deadline = now.saturating_add(lease);
             frontier.claimed(&mut instance.deadlines, number, id, lease, deadline, bound);
             if let Some(latch) = plan(instance, deadline) {
                 wake.worker = Some(latch);
             }
         }
-        Step::Ended { id } | Step::Ending { id } => {
+        Step::Ended { id, .. } | Step::Ending { id, .. } => {
             if let Some(segment) = frontier.ended(&mut instance.deadlines, number, id) {
                 count(instance, segment, 0, 1, wake);
             }
@@ -335,6 +361,8 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
         Step::ForeignWrite => foreign_writer_ended(instance, wake),
         Step::Adopted { .. } => tell_later(number, step),
         Step::Notified { .. } | Step::InstanceMade => {}
+        // These only count: see `tally`.
+        Step::Purged { .. } | Step::EndingUnknown { .. } => {}
         Step::Unseen { .. } => {}
     }
 }
@@ -441,15 +469,17 @@ fn tell(number: u32, step: Step) {
 fn abort(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, wake: &mut Wake) {
     let number = instance.number;
     match step {
-        Step::Taken { id, .. } | Step::Ended { id } => {
+        Step::Taken { id, .. } | Step::Ended { id, .. } => {
             let woken = frontier.give_back(&mut instance.deadlines, number, id);
             wake.session(woken);
             if frontier.next_deadline(instance.deadlines) == Some(i64::MIN) {
                 wake.worker = Some(instance.worker_latch);
             }
         }
+        // The dead row takes its place until the segment is emptied.
+        Step::Enqueued { ready, .. } => count(instance, ready.place.segment, 1, 1, wake),
         Step::Missed { lane, ready } => wake.session(frontier.push(number, lane, ready)),
-        Step::Ending { id } => {
+        Step::Ending { id, .. } => {
             frontier.unend(&mut instance.deadlines, number, id);
             if let Some(deadline) = frontier.next_deadline(instance.deadlines)
                 && let Some(latch) = plan(instance, deadline)
@@ -463,6 +493,7 @@ fn abort(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, wake:
         }
         Step::LaneDropped { lane } => dropping::unmark(instance, lane, false),
         Step::Notified { lane } => notify(instance, lane, wake),
+        Step::Counted { .. } | Step::Segment { .. } => storage::undone(),
         Step::ForeignWrite => foreign_writer_ended(instance, wake),
         Step::InstanceMade => {
             frontier.drop_instance(&mut instance.deadlines, number);
@@ -477,18 +508,26 @@ const AT_ONCE: usize = 256;
 
 fn settle(pending: &[Pending], committed: bool) {
     let now = sys::monotonic_us();
+    let xid = if committed { sys::transaction_id() } else { 0 };
     let apply = |steps: &mut dyn Iterator<Item = &Pending>| {
         let mut wake = Wake::default();
         shmem::with(|shared| {
-            let shmem::Shared { frontier, instances, .. } = shared;
+            let shmem::Shared { frontier, instances, tallies, horizons, .. } = shared;
+            // Opened under each hold of the lock: a recount may have begun since the last one.
+            let mut books = Books::open(xid);
             for p in steps {
-                let Some(instance) = instances.iter_mut().find(|i| i.number == p.instance) else { continue };
+                let Some(slot) = instances.iter().position(|i| i.number == p.instance) else { continue };
                 if committed {
-                    commit(frontier, instance, p.step, now, &mut wake);
+                    commit(frontier, &mut instances[slot], p.step, now, &mut wake);
+                    books.enter(instances, slot, horizons, tallies, p.step);
                 } else {
-                    abort(frontier, instance, p.step, &mut wake);
+                    abort(frontier, &mut instances[slot], p.step, &mut wake);
+                }
+                if instances[slot].number == 0 {
+                    tallies.forget_instance(p.instance);
                 }
             }
+            books.close(instances, tallies);
         });
         wake.go();
     };
@@ -517,7 +556,14 @@ unsafe extern "C-unwind" fn on_transaction(event: pg_sys::XactEvent::Type, _arg:
             check_dropped();
         }
         // Only enqueued jobs are left: COMMIT PREPARED makes the frontier look for them.
-        pg_sys::XactEvent::XACT_EVENT_PREPARE => with_pending(Vec::clear),
+        pg_sys::XactEvent::XACT_EVENT_PREPARE => with_pending(|pending| {
+            count_prepared(pending);
+            let enqueued = pending.iter().find(|p| matches!(p.step, Step::Enqueued { .. }));
+            if let Some(p) = enqueued {
+                shmem::with_instance(p.instance, |_, instance| tally::prepared(instance));
+            }
+            pending.clear();
+        }),
         _ => {}
     }
 }
@@ -563,6 +609,21 @@ fn end(committed: bool) {
             }
         }
     });
+}
+
+/// Nobody counts at COMMIT PREPARED. The rows are there, committed or not.
+fn count_prepared(pending: &[Pending]) {
+    let mut wake = Wake::default();
+    shmem::with(|shared| {
+        for p in pending {
+            if let Step::Enqueued { ready, .. } = p.step
+                && let Some(instance) = shared.instances.iter_mut().find(|i| i.number == p.instance)
+            {
+                count(instance, ready.place.segment, 1, 0, &mut wake);
+            }
+        }
+    });
+    wake.go();
 }
 
 /// COMMIT PREPARED runs no callbacks, so a prepared claim or completion could never reach the frontier.
@@ -619,7 +680,8 @@ unsafe extern "C-unwind" fn on_exit(_code: i32, _arg: pg_sys::Datum) {
             wake.session(frontier.pass_on(number, lane));
         }
         wake.session(frontier.stop_waiting(session));
-        crate::duty::abandon(instances);
+        wake.worker = crate::duty::abandon(instances);
+        tally::abandon(instances);
         let bound = HAS_BOUND.get();
         if let Some(instance) = instances.iter_mut().find(|i| bound != 0 && i.number == bound)
             && frontier.session_ended(&mut instance.deadlines, bound, session) > 0

@@ -7,6 +7,7 @@ mod contender;
 mod cpu;
 mod direct;
 mod drive;
+mod looks;
 mod options;
 mod plan;
 mod report;
@@ -74,6 +75,9 @@ fn run(options: &Options) -> Result<bool> {
     wake.iter().for_each(|waits| report::print_wake(waits));
     if options.wants(direct::NAME) {
         report::print_direct(&direct::measure(options)?);
+    }
+    if options.asks_for(looks::NAME) {
+        looks::print(&looks::measure(options)?);
     }
     let targets = targets::judge(&results, wake.as_ref());
     report::print_targets(&targets);

@@ -9,7 +9,7 @@ pub const USAGE: &str = "\
 Usage: bench [--quick] [--only NAME,…] [--seconds N] [--rounds N] [--check]
 
   --quick      short rounds: a look, not a measurement
-  --only       only what begins with one of these: batch, single/ours, depth, wake, direct, …
+  --only       only what begins with one of these: batch, single/ours, depth, wake, direct, …, and looks, which is left out else
   --seconds    how long each contender runs in each round (0.7)
   --rounds     how often each has its turn; the results are medians over the rounds (11)
   --check      exit code 1 when a target is missed";
@@ -49,6 +49,11 @@ impl Options {
         let seconds = seconds.unwrap_or(if quick { 0.3 } else { 0.7 });
         let turn = Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?;
         Ok(Some(Self { quick, check, turn, rounds: rounds.unwrap_or(if quick { 3 } else { 11 }), only }))
+    }
+
+    /// Whether what has this name is named.
+    pub fn asks_for(&self, name: &str) -> bool {
+        !self.only.is_empty() && self.wants(name)
     }
 
     /// Whether what has this name is to be measured.

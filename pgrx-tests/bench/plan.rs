@@ -25,6 +25,12 @@ pub enum Who {
     Articles,
     /// SKIP LOCKED with a backlog, its index scan forced.
     ArticlesIndex,
+    /// pg_queue that never reclaims a segment.
+    Still,
+    /// pg_queue whose small segments are reclaimed all the time, and everything is kept in history.
+    Turning,
+    /// The same, but nothing is kept.
+    TurningUnkept,
     /// pg_queue with few jobs waiting.
     Shallow,
     /// pg_queue with many jobs waiting.
@@ -48,6 +54,9 @@ impl Who {
             Self::Floor => "floor",
             Self::Articles => "articles",
             Self::ArticlesIndex => "articles-index",
+            Self::Still => "still",
+            Self::Turning => "turning",
+            Self::TurningUnkept => "turning-retention-0",
             Self::Shallow => "shallow",
             Self::Deep => "deep",
         }
@@ -55,15 +64,21 @@ impl Who {
 
     fn set_up(self, options: &Options) -> Result<Box<dyn Contender>> {
         const DEFAULTS: &str = "if_not_exists => false";
+        const UNKEPT: &str = "retention => '0', dead_retention => '0'";
+        /// A segment is full within a turn.
+        const TURNING: &str = "pg_queue.segment_rows = 5000\npg_queue.reclaim_delay = 0";
         eprintln!("setting up {}", self.name());
         let ours = |options| Ours::new(Server::with_extension()?, options);
         Ok(match self {
             Self::Ours => Box::new(ours(DEFAULTS)?),
-            Self::Unkept => Box::new(ours("retention => '0', dead_retention => '0'")?),
+            Self::Unkept => Box::new(ours(UNKEPT)?),
             Self::Loop => Box::new(Loop(ours(DEFAULTS)?)),
             Self::Floor => Box::new(Floor::new(Server::plain())?),
             Self::Articles => Box::new(Articles::new(Server::plain(), BACKLOG, false)?),
             Self::ArticlesIndex => Box::new(Articles::new(Server::plain(), BACKLOG, true)?),
+            Self::Still => Box::new(Ours::new(Server::with_settings("pg_queue.reclaim = off")?, DEFAULTS)?),
+            Self::Turning => Box::new(Ours::new(Server::with_settings(TURNING)?, DEFAULTS)?),
+            Self::TurningUnkept => Box::new(Ours::new(Server::with_settings(TURNING)?, UNKEPT)?),
             Self::Shallow => Box::new(ours(DEFAULTS)?.fill(SHALLOW)?),
             Self::Deep => Box::new(ours(DEFAULTS)?.fill(if options.quick { DEEP / 5 } else { DEEP })?),
         })
@@ -119,6 +134,20 @@ const CELLS: &[Cell] = &[
         clients: 4,
         work: Work { is_durable: true, ..BATCH },
         who: &[Who::Ours, Who::Floor],
+    },
+    Cell {
+        name: "reclaim-single",
+        title: "segments that stay, or are reclaimed with and without history; one job per transaction, 4 clients",
+        clients: 4,
+        work: SINGLE,
+        who: &[Who::Still, Who::Turning, Who::TurningUnkept],
+    },
+    Cell {
+        name: "reclaim-batch",
+        title: "segments that stay, or are reclaimed with and without history; 100 jobs per transaction, 4 clients",
+        clients: 4,
+        work: BATCH,
+        who: &[Who::Still, Who::Turning, Who::TurningUnkept],
     },
     Cell {
         name: "depth-single",

@@ -21,7 +21,8 @@ pub fn print_cells(results: &Results) {
         print!("{:20}", "");
         FIGURES.iter().for_each(|(name, ..)| print!("{name:>14}{:>8}", "ratio"));
         println!();
-        let base = [Who::Floor, Who::Shallow].into_iter().find(|who| rows.iter().any(|(other, _)| who == other));
+        let base =
+            [Who::Floor, Who::Shallow, Who::Still].into_iter().find(|who| rows.iter().any(|(other, _)| who == other));
         for (who, samples) in rows {
             print!("  {:18}", who.name());
             for (_, figure, digits) in FIGURES {

@@ -8,7 +8,7 @@ use crate::markdown::{anchors, code_spans, links, section};
 use crate::{none, pages, read, root};
 
 /// Functions that only the views and the install script call.
-const INTERNAL_FUNCTIONS: [&str; 10] = [
+const INTERNAL_FUNCTIONS: [&str; 11] = [
     "assert_loaded",
     "foreign_write",
     "kick",
@@ -17,6 +17,7 @@ const INTERNAL_FUNCTIONS: [&str; 10] = [
     "live",
     "payload_of",
     "running_now",
+    "tallies",
     "throughput_live",
     "times",
 ];

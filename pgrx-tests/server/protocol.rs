@@ -68,7 +68,7 @@ fn required(function: &str) -> &'static [&'static str] {
         "forget" => &["ended"],
         "payload_of" => &["attempt"],
         "times" => &["ARRAY[]::bytea[]"],
-        "adopt" | "assert_loaded" | "kick" | "live" | "maintain" | "running_now" | "throughput_by"
+        "adopt" | "assert_loaded" | "kick" | "live" | "maintain" | "running_now" | "tallies" | "throughput_by"
         | "throughput_live" => &[],
         other => panic!("say here how queue.{other} is called"),
     }

@@ -200,7 +200,7 @@ CREATE FUNCTION queue.forget(job_id bigint)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_forget';
 COMMENT ON FUNCTION queue.forget IS
 'Erases payload, headers, result, progress and errors of an ended job, for privacy. The old versions of its rows go
-with the next VACUUM of the log tables. Errors: P0002 no such job, 55000 it has not ended.';
+with the next VACUUM of the log tables. Errors: P0002 no such job, 55000 it has not ended, 25001 at REPEATABLE READ.';
 
 -- Looking and maintenance -------------------------------------------------------------------------------
 
@@ -218,6 +218,15 @@ COMMENT ON FUNCTION queue.running_now IS 'The attempts that shared memory knows 
 CREATE FUNCTION queue.lease_expires_at(id bigint) RETURNS timestamptz
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_lease_expires_at';
 COMMENT ON FUNCTION queue.lease_expires_at IS 'When the lease of a running attempt ends; null when shared memory does not know. For the views.';
+
+CREATE FUNCTION queue.tallies(walk boolean DEFAULT false)
+    RETURNS TABLE (lane integer, ready bigint, scheduled bigint, retrying bigint, running bigint, dead bigint,
+                   oldest_ready_at timestamptz, enqueued bigint, claimed bigint, completed bigint, failed bigint,
+                   timed_out bigint, died bigint, is_counted boolean)
+    LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_tallies';
+COMMENT ON FUNCTION queue.tallies IS
+'Per lane what queue.stats shows. is_counted: shared memory knew, so that the logs were not walked through; walk => true
+does that in any case. For the views.';
 
 CREATE FUNCTION queue.live()
     RETURNS TABLE (id bigint, job_id bigint, enqueued_at timestamptz, lane integer, priority integer, attempt integer, max_attempts integer,
@@ -237,7 +246,7 @@ COMMENT ON FUNCTION queue.life_of IS
 'All attempts of a job, each with its claim and outcome, in the segments and in history. By index. Errors: 22023 not a job''s id.';
 
 CREATE FUNCTION queue.payload_of(id bigint) RETURNS jsonb STABLE
-    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_payload_of';
+    LANGUAGE c COST 1000 AS 'MODULE_PATHNAME', 'pg_queue_payload_of';
 COMMENT ON FUNCTION queue.payload_of IS 'The payload in an attempt''s row; null when it is gone. By index. For the views.';
 
 CREATE FUNCTION queue.kick() RETURNS void

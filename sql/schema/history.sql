@@ -4,10 +4,10 @@ CREATE TABLE queue.segment_log (
     entry       bigint      NOT NULL CONSTRAINT segment_log_pkey PRIMARY KEY,
     segment     integer     NOT NULL CONSTRAINT segment_log_segment_check CHECK (segment BETWEEN 0 AND 9),
     generation  bigint      NOT NULL,
-    state       "char"      NOT NULL CONSTRAINT segment_log_state_check CHECK (state IN ('f', 'o', 'c', 'm', 'd', 'h')),
+    state       "char"      NOT NULL CONSTRAINT segment_log_state_check CHECK (state IN ('f', 'o', 'c', 'm', 'd', 'h', 'e')),
     at          timestamptz NOT NULL,
     copied_to   bigint
-);
+) USING heap;
 INSERT INTO queue.segment_log (entry, segment, generation, state, at)
 VALUES (1, 0, 1, 'o', pg_catalog.now()), (2, 8, 2, 'o', pg_catalog.now());
 COMMENT ON TABLE queue.segment_log IS 'What each segment of the logs is doing: its newest row counts.';
@@ -15,7 +15,7 @@ COMMENT ON COLUMN queue.segment_log.entry IS 'Ascends.';
 COMMENT ON COLUMN queue.segment_log.segment IS '0 to 7: young; 8 and 9: the halves of old.';
 COMMENT ON COLUMN queue.segment_log.generation IS 'The number of this filling of the segment, never used twice.';
 COMMENT ON COLUMN queue.segment_log.state IS
-    'f free, o open, c closed, m the living move out, d drained and being copied to history, h history has it.';
+    'f free, o open, c closed, m the living move out, d drained and being copied to history, h history has it, e being emptied.';
 COMMENT ON COLUMN queue.segment_log.at IS 'Since when.';
 COMMENT ON COLUMN queue.segment_log.copied_to IS 'Attempts up to this id are in history.';
 
@@ -23,7 +23,7 @@ CREATE TABLE queue.successor (
     id          bigint      NOT NULL CONSTRAINT successor_pkey PRIMARY KEY,
     next_id     bigint      NOT NULL,
     retried_at  timestamptz NOT NULL
-);
+) USING heap;
 COMMENT ON TABLE queue.successor IS 'Ended attempts that queue.retry gave a successor.';
 COMMENT ON COLUMN queue.successor.id IS 'The ended attempt.';
 COMMENT ON COLUMN queue.successor.next_id IS 'The attempt that goes on with the job.';
@@ -54,7 +54,7 @@ CREATE TABLE queue.history (
     last_error      text,
     result          jsonb,
     progress        jsonb
-);
+) USING heap;
 COMMENT ON TABLE queue.history IS
     'Ended attempts that have left the segments, in one child table for each day on which they expire. Look at queue.jobs and queue.attempts.';
 COMMENT ON COLUMN queue.history.generation IS 'The filling of the segment that the attempt lay in; counts once that is copied as a whole.';

@@ -33,6 +33,30 @@ COMMENT ON COLUMN queue.rollup.wait IS 'Histogram of how long the attempts claim
 COMMENT ON COLUMN queue.rollup.run IS 'Histogram of how long the attempts that ended in this minute had run; null: none.';
 SELECT pg_catalog.pg_extension_config_dump('queue.rollup', '');
 
+-- What the rollup adds up to, and keeps when its minutes are pruned: else a recount after a start would have to read
+-- all of them. Appended with them; the worker makes one row a lane of many, once in a while.
+CREATE TABLE queue.total (
+    segment_generation  bigint  NOT NULL,
+    enqueued            bigint  NOT NULL,
+    claimed             bigint  NOT NULL,
+    completed           bigint  NOT NULL,
+    failed              bigint  NOT NULL,
+    timed_out           bigint  NOT NULL,
+    died                bigint  NOT NULL,
+    lane                integer NOT NULL
+) USING heap;
+CREATE INDEX total_lane_idx ON queue.total (lane);
+COMMENT ON TABLE queue.total IS 'What queues have done in segments that were reclaimed. Read it through queue.stats.';
+COMMENT ON COLUMN queue.total.segment_generation IS 'The generation of the segment that was summed up; of several, the last one.';
+COMMENT ON COLUMN queue.total.enqueued IS 'Jobs enqueued.';
+COMMENT ON COLUMN queue.total.claimed IS 'Attempts claimed by workers.';
+COMMENT ON COLUMN queue.total.completed IS 'Attempts completed.';
+COMMENT ON COLUMN queue.total.failed IS 'Attempts failed.';
+COMMENT ON COLUMN queue.total.timed_out IS 'Attempts whose lease or connection ended.';
+COMMENT ON COLUMN queue.total.died IS 'Attempts that were a job''s last and failed.';
+COMMENT ON COLUMN queue.total.lane IS 'Queue or stage, see queue.lane.';
+SELECT pg_catalog.pg_extension_config_dump('queue.total', '');
+
 CREATE FUNCTION queue.throughput_live()
     RETURNS TABLE (minute timestamptz, segment_generation bigint, enqueued bigint, claimed bigint, completed bigint,
                    failed bigint, timed_out bigint, died bigint, lane integer, wait bytea, run bytea)

@@ -111,6 +111,8 @@ BEGIN
                 result          jsonb,
                 error           text
             ) USING heap WITH (fillfactor = 100%2$s);
+            CREATE INDEX outcome_%1$s_dead_idx ON queue.outcome_%1$s (id) WITH (deduplicate_items = off)
+                WHERE outcome = 'd' OR outcome = 't' AND next_id IS NULL;
             COMMENT ON TABLE queue.outcome_%1$s IS 'Log, segment %1$s: an attempt ended.';
 
             CREATE TABLE queue.note_%1$s (

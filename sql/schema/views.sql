@@ -2,13 +2,12 @@
 
 CREATE VIEW queue.life AS
 SELECT l.id, l.job_id, l.enqueued_at, l.lane, l.priority, l.attempt, l.max_attempts, l.run_at,
-       -- Only read when it is asked for.
-       queue.payload_of(coalesce(l.payload_of, l.id)) AS payload,
+       NULL::jsonb AS payload, coalesce(l.payload_of, l.id) AS payload_in,
        l.headers, l.group_key, l.unique_key, l.last_error, l.progress, l.claimed_at, l.lease_us, l.pid, l.claim_kind, l.worker,
        l.ended_at, l.outcome, l.next_id, l.result, l.error, l.is_newest
 FROM queue.live() AS l
 UNION ALL
-SELECT h.id, h.job_id, h.enqueued_at, h.lane, h.priority, h.attempt, h.max_attempts, h.run_at, h.payload,
+SELECT h.id, h.job_id, h.enqueued_at, h.lane, h.priority, h.attempt, h.max_attempts, h.run_at, h.payload, NULL,
        h.headers, h.group_key, h.unique_key, h.last_error, h.progress, h.claimed_at, NULL, h.pid, h.claim_kind, h.worker,
        h.ended_at, h.outcome, h.next_id, h.result, h.error,
        h.next_id IS NULL AND NOT EXISTS (SELECT FROM queue.successor AS s WHERE s.id = h.id)
@@ -52,7 +51,9 @@ SELECT l.id AS attempt_id, l.job_id, q.queue_name, n.stage,
             WHEN l.claimed_at IS NOT NULL THEN 'running'
             WHEN l.run_at > clock_timestamp() THEN CASE WHEN l.last_error IS NULL THEN 'scheduled' ELSE 'retrying' END
             ELSE 'ready' END AS state,
-       l.payload, l.priority, l.attempt, coalesce(l.max_attempts, q.max_attempts) AS max_attempts, l.run_at, l.enqueued_at,
+       -- Not before all conditions are met, of those rows that are wanted.
+       coalesce(l.payload, queue.payload_of(l.payload_in)) AS payload,
+       l.priority, l.attempt, coalesce(l.max_attempts, q.max_attempts) AS max_attempts, l.run_at, l.enqueued_at,
        CASE WHEN l.claim_kind <> 's' THEN l.claimed_at END AS started_at,
        l.ended_at AS finished_at,
        CASE WHEN l.outcome IS NULL AND l.claimed_at IS NOT NULL
@@ -91,20 +92,8 @@ COMMENT ON COLUMN queue.jobs.unique_key IS 'The key it holds.';
 COMMENT ON COLUMN queue.jobs.group_key IS 'The group it belongs to.';
 COMMENT ON COLUMN queue.jobs.headers IS 'What the producer gave beside the payload.';
 
-DO $job$
-BEGIN
-    -- The same over one job's attempts.
-    EXECUTE replace(replace($sql$
-CREATE FUNCTION queue.job(job_id bigint) RETURNS SETOF queue.jobs STABLE ROWS 1 LANGUAGE sql
-BEGIN ATOMIC
-    SELECT j.job_id, j.queue_name, j.stage, j.state, j.payload, j.priority, j.attempt, j.max_attempts, j.run_at, j.enqueued_at,
-           j.started_at, j.finished_at, j.lease_expires_at, j.worker, j.error, j.result, j.progress, j.unique_key, j.group_key,
-           j.headers
-    FROM (JOB_LIFE) AS j;
-END$sql$, 'JOB_LIFE', rtrim(pg_get_viewdef('queue.job_life'::regclass), ';')),
-        'queue.life l', 'queue.life_of($1) AS l (id, job_id)');
-END
-$job$;
+CREATE FUNCTION queue.job(job_id bigint) RETURNS SETOF queue.jobs STABLE ROWS 1
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_job';
 COMMENT ON FUNCTION queue.job IS 'One job by its id, fast at any depth; no row when there is none. Errors: 22023 not a job''s id.';
 
 CREATE VIEW queue.queues AS
@@ -115,25 +104,17 @@ COMMENT ON VIEW queue.queues IS 'The settings of every queue.';
 
 CREATE VIEW queue.stats AS
 SELECT q.queue_name, n.stage,
-       count(l.id) FILTER (WHERE l.outcome IS NULL AND l.claimed_at IS NULL AND (l.run_at IS NULL OR l.run_at <= clock_timestamp())) AS ready,
-       count(l.id) FILTER (WHERE l.outcome IS NULL AND l.claimed_at IS NULL AND l.run_at > clock_timestamp() AND l.last_error IS NULL) AS scheduled,
-       count(l.id) FILTER (WHERE l.outcome IS NULL AND l.claimed_at IS NULL AND l.run_at > clock_timestamp() AND l.last_error IS NOT NULL) AS retrying,
-       count(l.id) FILTER (WHERE l.outcome IS NULL AND l.claimed_at IS NOT NULL) AS running,
-       count(l.id) FILTER (WHERE l.is_newest AND l.outcome IN ('d', 't')) AS dead,
-       clock_timestamp() - min(coalesce(l.run_at, l.enqueued_at)) FILTER (WHERE l.outcome IS NULL AND l.claimed_at IS NULL
-           AND (l.run_at IS NULL OR l.run_at <= clock_timestamp())) AS oldest_ready_age,
-       count(DISTINCT l.job_id) AS enqueued,
-       count(l.id) FILTER (WHERE l.claim_kind <> 's') AS claimed,
-       count(l.id) FILTER (WHERE l.outcome = 'c') AS completed,
-       count(l.id) FILTER (WHERE l.outcome IN ('f', 'd')) AS failed,
-       count(l.id) FILTER (WHERE l.outcome = 't') AS timed_out,
-       count(l.id) FILTER (WHERE l.outcome = 'd' OR l.outcome = 't' AND l.next_id IS NULL) AS died
+       coalesce(t.ready, 0) AS ready, coalesce(t.scheduled, 0) AS scheduled, coalesce(t.retrying, 0) AS retrying,
+       coalesce(t.running, 0) AS running, coalesce(t.dead, 0) AS dead,
+       clock_timestamp() - t.oldest_ready_at AS oldest_ready_age,
+       coalesce(t.enqueued, 0) AS enqueued, coalesce(t.claimed, 0) AS claimed, coalesce(t.completed, 0) AS completed,
+       coalesce(t.failed, 0) AS failed, coalesce(t.timed_out, 0) AS timed_out, coalesce(t.died, 0) AS died
 FROM queue.queue AS q
 JOIN queue.lane AS n ON n.queue_id = q.queue_id
-LEFT JOIN queue.life AS l ON l.lane = n.lane
-GROUP BY q.queue_name, n.lane, n.stage;
-COMMENT ON VIEW queue.stats IS 'Per queue and stage: how many jobs are in which state, and totals since the queue was created.';
-COMMENT ON COLUMN queue.stats.oldest_ready_age IS 'How long the oldest ready job has been ready; null when none is.';
+LEFT JOIN queue.tallies() AS t ON t.lane = n.lane;
+COMMENT ON VIEW queue.stats IS
+    'Per queue and stage: how many jobs are in which state now, and totals since the queue was created. Cheap at any depth: reads memory, and the jobs that are scheduled, retrying or dead.';
+COMMENT ON COLUMN queue.stats.oldest_ready_age IS 'How long the oldest ready job has been ready; null when none is. Looks at 10,000 attempts at most, of each priority in the order of enqueueing.';
 COMMENT ON COLUMN queue.stats.enqueued IS 'Jobs, since the queue was created.';
 COMMENT ON COLUMN queue.stats.claimed IS 'Attempts claimed by workers, since the queue was created.';
 COMMENT ON COLUMN queue.stats.completed IS 'Attempts completed, since the queue was created.';
@@ -142,12 +123,21 @@ COMMENT ON COLUMN queue.stats.timed_out IS 'Attempts whose lease or connection e
 COMMENT ON COLUMN queue.stats.died IS 'Attempts that were a job''s last and failed, since the queue was created.';
 
 CREATE VIEW queue.errors AS
-SELECT j.queue_name, j.error, count(DISTINCT j.job_id) AS jobs, min(f.ended_at) AS first_seen, max(f.ended_at) AS last_seen,
-       min(j.job_id) AS example_job_id
-FROM queue.job_life AS j
-JOIN queue.life AS f ON f.job_id = j.job_id AND f.error = j.error AND f.outcome IN ('f', 'd', 't')
-WHERE j.error IS NOT NULL AND (j.state = 'dead' OR j.state IN ('retrying', 'ready'))
-GROUP BY j.queue_name, j.error;
+-- What may be of interest, read once.
+WITH l AS MATERIALIZED (
+    SELECT l.job_id, l.lane, l.error, coalesce(l.error, l.last_error) AS last_error, l.ended_at,
+           l.is_newest AND (l.outcome IS NOT NULL OR l.claimed_at IS NULL) AS is_open
+    FROM queue.life AS l
+    WHERE l.outcome IN ('f', 'd', 't') AND l.error IS NOT NULL
+       OR l.outcome IS NULL AND l.claimed_at IS NULL AND l.last_error IS NOT NULL)
+SELECT q.queue_name, j.last_error AS error, count(DISTINCT j.job_id) AS jobs, min(f.ended_at) AS first_seen,
+       max(f.ended_at) AS last_seen, min(j.job_id) AS example_job_id
+FROM l AS j
+JOIN l AS f ON f.job_id = j.job_id AND f.error = j.last_error AND f.ended_at IS NOT NULL
+JOIN queue.lane AS n ON n.lane = j.lane
+JOIN queue.queue AS q ON q.queue_id = n.queue_id
+WHERE j.is_open
+GROUP BY q.queue_name, j.last_error;
 COMMENT ON VIEW queue.errors IS 'Per queue and error text: the jobs that are dead of it or wait for another attempt after it.';
 COMMENT ON COLUMN queue.errors.error IS 'The error text of the job''s last failure.';
 COMMENT ON COLUMN queue.errors.jobs IS 'How many jobs.';

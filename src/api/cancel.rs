@@ -106,6 +106,8 @@ fn purge(call: &Call) -> Result<Option<Datum>> {
     refill::for_each_waiting(&catalog, queue.lane, |attempts| {
         let mut ids = Vec::with_capacity(attempts.len());
         let mut outcomes = Outcomes::new(&catalog);
+        // A batch is of one segment.
+        let segment = attempts.first().map_or(0, |attempt| attempt.home.segment);
         for attempt in attempts {
             if let Waiting::Taken = hold::waiting(&catalog, attempt)? {
                 ids.push(attempt.id());
@@ -114,7 +116,10 @@ fn purge(call: &Call) -> Result<Option<Datum>> {
         }
         outcomes.insert()?;
         ids.iter().for_each(|&id| hold::drop_stale(&catalog, id));
-        purged += ids.len() as i64;
+        let ended = ids.len() as i64;
+        transaction::remember(catalog.number, Step::Counted { segment, attempts: 0, ended });
+        transaction::remember(catalog.number, Step::Purged { lane: queue.lane, count: ended });
+        purged += ended;
         Ok(())
     })?;
     Ok(Some(purged.into()))

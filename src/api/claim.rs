@@ -300,8 +300,8 @@ impl<'a> Taking<'a> {
         // The instance is gone: the refill says so.
         let answer = answer.unwrap_or(Take::Refill);
         if let Take::Some { taken, .. } = answer {
-            let (lease, bound) = (self.default_lease, self.wish.kind == Kind::Bound);
-            let step = |ready: &Ready| Step::Taken { id: ready.id, lease, bound };
+            let (lane, lease, bound) = (self.queue.lane, self.default_lease, self.wish.kind == Kind::Bound);
+            let step = |ready: &Ready| Step::Taken { id: ready.id, lane, lease, bound };
             transaction::remember_all(self.catalog.number, out[..taken].iter().map(step));
         }
         answer
@@ -311,7 +311,7 @@ impl<'a> Taking<'a> {
     fn claim(&mut self, taken: &[Ready]) -> Result<usize> {
         let mut found = Vec::with_capacity(taken.len());
         for ready in taken {
-            let Some(attempt) = self.reader.fetch(ready) else {
+            let Some(attempt) = self.reader.fetch_now(ready) else {
                 hold::drop_stale(self.catalog, ready.id);
                 continue;
             };

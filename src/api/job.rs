@@ -2,11 +2,14 @@
 
 use std::rc::Rc;
 
+use pg_queue_core::id;
+
 use crate::error::{self, Error, Result};
 use crate::instance::Catalog;
 use crate::log::attempt::{Attempt, Reader};
 use crate::log::outcome::Outcome;
-use crate::log::{claim, history, outcome};
+use crate::log::table::Snapshot;
+use crate::log::{claim, history, outcome, successor};
 use crate::{hold, sys};
 
 /// A job's newest attempt.
@@ -60,29 +63,42 @@ pub fn find(catalog: &Rc<Catalog>, job_id: i64) -> Result<Job> {
 /// Errors: 22023 when the id is no job's, P0002 when there is no such job, 55006 when an open transaction
 /// is changing it.
 pub fn find_any(catalog: &Rc<Catalog>, job_id: i64) -> Result<Found> {
+    /// So often to look again for the attempt that a job went on as: it may be there since a moment ago.
+    const LOOKS: usize = 4;
     hold::job_id(job_id)?;
-    loop {
+    let successors = successor::Reader::open(catalog, Snapshot::Now);
+    let went_on = |id, outcome: &Outcome| outcome.next_id.is_some() || successors.has(id);
+    let mut looks = 0;
+    while looks < LOOKS {
+        sys::check_for_interrupts();
         let (newest, in_progress) = Reader::new(catalog).newest(job_id);
         if in_progress {
             return Err(in_use(job_id));
         }
-        let Some(attempt) = newest else {
-            if let Some(past) = history::newest(catalog, job_id) {
-                return Ok(Found::Past(past));
+        let mut least = 0;
+        if let Some(attempt) = newest {
+            let outcome = outcome::find(catalog, attempt.home.segment, attempt.id());
+            let claim = claim::find(catalog, attempt.home.segment, attempt.id());
+            let has_moved = outcome.as_ref().is_some_and(|outcome| outcome.kind == outcome::Kind::Moved)
+                || claim.as_ref().is_some_and(|claim| claim.kind == claim::Kind::Moved);
+            // Between the looks; or it went through the whole of old meanwhile, and this look was late.
+            if has_moved || !attempt.home.is_valid(catalog) {
+                continue;
             }
-            return Err(Error::new(error::NO_DATA, format!("job {job_id} does not exist"))
-                .hint("Its transaction may have been rolled back, or it has ended and its retention is over."));
-        };
-        let outcome = outcome::find(catalog, attempt.home.segment, attempt.id());
-        let claim = claim::find(catalog, attempt.home.segment, attempt.id());
-        let has_moved = outcome.as_ref().is_some_and(|outcome| outcome.kind == outcome::Kind::Moved)
-            || claim.as_ref().is_some_and(|claim| claim.kind == claim::Kind::Moved);
-        // Between the looks; or it went through the whole of old meanwhile, and this look was late.
-        if !has_moved && attempt.home.is_valid(catalog) {
-            return Ok(Found::Here(Job { attempt, outcome, is_claimed: claim.is_some() }));
+            if !outcome.as_ref().is_some_and(|outcome| went_on(attempt.id(), outcome)) {
+                return Ok(Found::Here(Job { attempt, outcome, is_claimed: claim.is_some() }));
+            }
+            least = id::count(attempt.id());
         }
-        sys::check_for_interrupts();
+        // A later attempt may have left the segments before an earlier one.
+        let past = history::newest(catalog, job_id).filter(|past| id::count(past.id()) > least);
+        match past.filter(|past| !went_on(past.id(), &past.outcome())) {
+            Some(past) => return Ok(Found::Past(past)),
+            None => looks += 1,
+        }
     }
+    Err(Error::new(error::NO_DATA, format!("job {job_id} does not exist"))
+        .hint("Its transaction may have been rolled back, or it has ended and its retention is over."))
 }
 
 /// The error for a job that an open transaction is changing.

@@ -5,7 +5,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::call::{Call, VOID, sql_function, text_datum};
 use crate::error::Result;
-use crate::instance;
+use crate::instance::{self, Catalog};
 use crate::log::attempt::Reader;
 use crate::{shmem, sys};
 
@@ -62,6 +62,11 @@ fn running_now(call: &Call) -> Result<Option<Datum>> {
 fn lease_expires_at(call: &Call) -> Result<Option<Datum>> {
     let Some(id) = call.i64(0) else { return Ok(None) };
     let catalog = instance::current()?;
+    Ok(lease_end(&catalog, id).map(Datum::from))
+}
+
+/// When the lease of a running attempt ends, wall time, if memory knows.
+pub fn lease_end(catalog: &Catalog, id: i64) -> Option<i64> {
     let entry = shmem::with(|shared| shared.frontier.entry(catalog.number, id));
-    Ok(entry.filter(|e| e.claimed != 0 && e.deadline > i64::MIN).map(|e| wall_time(e.deadline).into()))
+    entry.filter(|e| e.claimed != 0 && e.deadline > i64::MIN).map(|e| wall_time(e.deadline))
 }

@@ -13,7 +13,7 @@ use crate::error::{self, Error, Result};
 use crate::hold;
 use crate::instance::{self, Catalog};
 use crate::log::attempt::{self, New, Reader};
-use crate::log::successor;
+use crate::log::{outcome, successor};
 use crate::{queue, spi, sys};
 use pg_queue_core::id::SEGMENTS;
 
@@ -32,15 +32,20 @@ fn revive(catalog: &Rc<Catalog>, ended: &New, run_at: Option<i64>) -> Result<()>
     attempt::insert(catalog, &target, &[next])
 }
 
-/// Revives a job that has ended, wherever it is.
-fn revive_ended(catalog: &Rc<Catalog>, ended: &Found, run_at: Option<i64>) -> Result<()> {
+/// Revives a job that has ended, wherever it is. False: it is there no more, look again.
+fn revive_ended(catalog: &Rc<Catalog>, ended: &Found, run_at: Option<i64>) -> Result<bool> {
     match ended {
         Found::Here(job) => {
+            // The segment is not emptied before the successor is on record for all to see.
+            if outcome::Writer::open_home(catalog, job.attempt.home).is_none() {
+                return Ok(false);
+            }
             let mut reader = Reader::new(catalog);
-            reader.payload(&job.attempt, |payload| revive(catalog, &New { payload, ..job.attempt.copy() }, run_at))
+            reader.payload(&job.attempt, |payload| revive(catalog, &New { payload, ..job.attempt.copy() }, run_at))?;
         }
-        Found::Past(past) => revive(catalog, &past.template(), run_at),
+        Found::Past(past) => revive(catalog, &past.template(), run_at)?,
     }
+    Ok(true)
 }
 
 /// `queue.retry(job_id, run_at)`.
@@ -52,16 +57,19 @@ fn retry(call: &Call) -> Result<Option<Datum>> {
         None => None,
     };
     let catalog = instance::current()?;
-    let found = job::find_any(&catalog, job_id)?;
-    if found.outcome().is_some() {
+    loop {
+        let found = job::find_any(&catalog, job_id)?;
+        if found.outcome().is_none() {
+            supersede(&catalog, job_id, |next| next.run_at = run_at)?;
+            return Ok(Some(VOID));
+        }
         if queue::by_lane(&catalog, found.lane())?.is_none() {
             return Err(Error::new(error::WRONG_STATE, format!("the queue of job {job_id} was dropped")));
         }
-        revive_ended(&catalog, &found, run_at)?;
-    } else {
-        supersede(&catalog, job_id, |next| next.run_at = run_at)?;
+        if revive_ended(&catalog, &found, run_at)? {
+            return Ok(Some(VOID));
+        }
     }
-    Ok(Some(VOID))
 }
 
 /// `queue.retry_dead(queue_name, error_like, max_jobs)`.
@@ -84,10 +92,15 @@ fn retry_dead(call: &Call) -> Result<Option<Datum>> {
     )?;
     let mut revived: i64 = 0;
     for job_id in dead {
-        let found = job::find_any(&catalog, job_id)?;
-        if found.outcome().is_some() {
-            revive_ended(&catalog, &found, None)?;
-            revived += 1;
+        loop {
+            let found = job::find_any(&catalog, job_id)?;
+            if found.outcome().is_none() {
+                break;
+            }
+            if revive_ended(&catalog, &found, None)? {
+                revived += 1;
+                break;
+            }
         }
         sys::check_for_interrupts();
     }
@@ -100,6 +113,10 @@ fn forget(call: &Call) -> Result<Option<Datum>> {
     api::writable("forget")?;
     let job_id = call.required("job_id", call.i64(0))?;
     hold::job_id(job_id)?;
+    if sys::uses_one_snapshot() {
+        return Err(Error::new(error::IN_TRANSACTION, "queue.forget cannot run at REPEATABLE READ or above")
+            .hint("It would leave what has been written since the transaction began."));
+    }
     let catalog = instance::current()?;
     if job::find_any(&catalog, job_id)?.outcome().is_none() {
         return Err(Error::new(error::WRONG_STATE, format!("job {job_id} has not ended"))

@@ -2,12 +2,14 @@
 
 use std::cell::Cell;
 
+use pg_queue_core::day::Day;
 use pgrx::pg_sys;
 
 use crate::duty::Duty;
 use crate::error::Result;
-use crate::instance;
+use crate::instance::{self, Catalog};
 use crate::log::history::{self, Child};
+use crate::log::successor;
 use crate::{spi, sys};
 
 /// The duty.
@@ -21,14 +23,9 @@ thread_local! {
     static NEXT: Cell<i64> = const { Cell::new(0) };
 }
 
-/// The wall time at which the next table is to go.
+/// The wall time of the next look: when a day is over, since no table is made for one that is.
 pub fn next_at() -> i64 {
     NEXT.get()
-}
-
-/// There is a new table for this day.
-pub fn expect(day: i64) {
-    NEXT.set(NEXT.get().min(history::end_of(day)));
 }
 
 fn is_due(_number: u32) -> bool {
@@ -45,40 +42,45 @@ fn run(number: u32) -> i64 {
         return 0;
     }
     let now = sys::now_us();
-    NEXT.set(now.saturating_add(PAUSE));
+    let over = |child: &&Child| child.day.end() <= now;
     let children = history::children(&catalog);
-    let over = children.iter().filter(|child| history::end_of(child.day) <= now);
-    let free = |child: &&Child| {
-        sys::lock_holders(child.table, pg_sys::AccessExclusiveLock) == 0
-            && sys::try_lock(child.table, pg_sys::AccessExclusiveLock)
+    let Some(is_free) = forget_one(&catalog, &children.iter().filter(over).collect::<Vec<_>>()) else {
+        NEXT.set(Day::of(now).end());
+        return 0;
     };
-    let mut is_waiting = false;
-    for child in over {
-        if !free(&child) {
-            is_waiting = true;
-            continue;
-        }
-        if let Err(error) = forget(child) {
-            error.report();
-        }
-        NEXT.set(now);
-        return 1;
-    }
-    if !is_waiting {
-        NEXT.set(children.iter().map(|child| history::end_of(child.day)).min().unwrap_or(i64::MAX));
-    }
-    0
+    NEXT.set(if is_free { now } else { now.saturating_add(PAUSE) });
+    i64::from(is_free)
 }
 
-fn forget(child: &Child) -> Result<()> {
+/// Drops the first table that nobody reads; false: there is none like that. `None`: there is none at all.
+fn forget_one(catalog: &Catalog, over: &[&Child]) -> Option<bool> {
+    over.first()?;
+    // pg_dump looks up the tables a moment before it locks them. It holds a lock on pg_extension from the beginning.
+    if sys::lock_holders(pg_sys::ExtensionRelationId, pg_sys::AccessExclusiveLock) > 0 {
+        return Some(false);
+    }
+    // The toast table as well, which autovacuum may have without the other.
+    let tables = |child: &Child| [Some(child.table), sys::toast_table(child.table)].into_iter().flatten();
+    let is_free = |table| sys::lock_holders(table, pg_sys::AccessExclusiveLock) == 0;
+    let lock = |table| sys::try_lock(table, pg_sys::AccessExclusiveLock);
+    let Some(child) = over.iter().find(|child| tables(child).all(is_free)) else { return Some(false) };
+    // Before it is locked, since it takes a while where much was retried.
+    let retried: Vec<i64> =
+        successor::all(catalog).into_iter().filter(|&id| history::find_in(**child, id).is_some()).collect();
+    if !tables(child).all(lock) {
+        return Some(false);
+    }
+    if let Err(error) = forget(child, retried) {
+        error.report();
+    }
+    Some(true)
+}
+
+fn forget(child: &Child, retried: Vec<i64>) -> Result<()> {
     let Some(name) = sys::table_name(child.table) else { return Ok(()) };
-    spi::run(
-        &format!(
-            "DELETE FROM queue.successor WHERE id OPERATOR(pg_catalog.=) ANY (
-                 SELECT s.id FROM queue.successor AS s JOIN queue.{name} AS h ON h.id OPERATOR(pg_catalog.=) s.id)"
-        ),
-        &[],
-    )?;
+    if !retried.is_empty() {
+        spi::run("DELETE FROM queue.successor WHERE id OPERATOR(pg_catalog.=) ANY ($1)", &[retried.into()])?;
+    }
     spi::run(&format!("DROP TABLE queue.{name}"), &[])?;
     Ok(())
 }

@@ -5,6 +5,7 @@
 
 use crate::{dormant, shmem, sys};
 
+mod count;
 mod expire;
 pub mod forget_history;
 mod notify;
@@ -14,7 +15,12 @@ mod restore;
 mod start_due;
 pub mod storage;
 
-pub use start_due::abandon;
+/// This process ends, by an error that runs no destructors. Returns the latch of a worker who has something to do
+/// then. Under the frontier's lock.
+pub fn abandon(instances: &mut [shmem::Instance]) -> Option<*mut pgrx::pg_sys::Latch> {
+    start_due::abandon(instances);
+    storage::abandon(instances)
+}
 
 /// A duty of the background worker.
 pub struct Duty {
@@ -43,6 +49,7 @@ pub const ALL: &[Duty] = &[
     storage::DUTY,
     forget_history::DUTY,
     prune_statistics::DUTY,
+    count::DUTY,
 ];
 
 /// Milliseconds until something is to be done that no one will wake the worker for; `None`: nothing. Tells
@@ -57,6 +64,7 @@ pub fn sleep_ms(instance: u32) -> Option<i64> {
             at = at.min(now.saturating_add(instance.next_due.saturating_sub(wall).clamp(0, CLOCK_CHECK)));
         }
         at = at.min(storage::next_at(instance));
+        at = at.min(count::next_at(instance));
         let forget_at = forget_history::next_at();
         if forget_at < i64::MAX {
             at = at.min(now.saturating_add(forget_at.saturating_sub(wall).max(0)));

@@ -1,4 +1,5 @@
-//! Deletes minutes of `queue.rollup` that are older than `pg_queue.statistics_retention`.
+//! Deletes minutes of `queue.rollup` that are older than `pg_queue.statistics_retention`, and adds up rows of
+//! `queue.total` when there are many.
 //!
 //! Nobody wakes the worker for it: it looks, at most once an hour, when it is awake anyway. Minutes are only added
 //! while there is work, so what stays a little longer in an idle database does not grow.
@@ -8,7 +9,10 @@ use std::cell::Cell;
 use pgrx::pg_sys;
 
 use crate::duty::Duty;
+use crate::error::Result;
+use crate::instance::Catalog;
 use crate::log::rollup;
+use crate::log::table::Relation;
 use crate::spi::{self, Parameter};
 use crate::{guc, instance, sys};
 
@@ -35,6 +39,9 @@ fn run(number: u32) -> i64 {
         _ => return 0,
     };
     NEXT.set(sys::monotonic_us() + PAUSE);
+    if let Err(error) = add_up(&catalog) {
+        error.report();
+    }
     let retention = i64::from(guc::STATISTICS_RETENTION.get());
     if retention < 0 {
         return 0;
@@ -59,4 +66,23 @@ fn run(number: u32) -> i64 {
         }
         Err(error) => error.report(),
     }
+}
+
+/// Makes one row a lane of the rows of queue.total. Of lanes that are gone none is left.
+fn add_up(catalog: &Catalog) -> Result<()> {
+    /// Blocks, of about 80 rows each; so many a recount reads in no time.
+    const MANY: u32 = 128;
+    // Mostly there are fewer, and then this needs no transaction id.
+    if Relation::read(catalog.total).blocks() >= MANY {
+        spi::run(
+            "WITH gone AS (DELETE FROM queue.total RETURNING *)
+             INSERT INTO queue.total (segment_generation, enqueued, claimed, completed, failed, timed_out, died, lane)
+             SELECT pg_catalog.max(g.segment_generation), pg_catalog.sum(g.enqueued), pg_catalog.sum(g.claimed),
+                    pg_catalog.sum(g.completed), pg_catalog.sum(g.failed), pg_catalog.sum(g.timed_out),
+                    pg_catalog.sum(g.died), g.lane
+             FROM gone AS g JOIN queue.lane AS l ON l.lane OPERATOR(pg_catalog.=) g.lane GROUP BY g.lane",
+            &[],
+        )?;
+    }
+    Ok(())
 }

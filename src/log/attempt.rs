@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::instance::{Catalog, Segment};
 use crate::log::table::{Key, NewRows, Relation, Row, Snapshot, Tid};
 use crate::log::{claim, outcome};
-use crate::segment::{self, Home, OLD, State, Target};
+use crate::segment::{self, Home, OLD, State, Target, Word};
 use crate::sys;
 use crate::transaction::{self, Step};
 
@@ -102,12 +102,16 @@ pub fn insert(catalog: &Catalog, target: &Target, attempts: &[New]) -> Result<()
     if let Some(first) = attempts.first() {
         dropping::watch(catalog, first.lane)?;
     }
-    append(catalog, target, attempts);
+    append(catalog, target, attempts, false);
     Ok(())
 }
 
-/// Inserts attempts of queues that nobody watches, and remembers to tell the frontier at commit.
-pub fn append(catalog: &Catalog, target: &Target, attempts: &[New]) {
+/// Inserts attempts that have moved here, and remembers to tell the frontier at commit.
+pub fn append_moved(catalog: &Catalog, target: &Target, attempts: &[New]) {
+    append(catalog, target, attempts, true);
+}
+
+fn append(catalog: &Catalog, target: &Target, attempts: &[New], has_moved: bool) {
     let tids = insert_quietly(catalog, target, attempts);
     let segment = target.home.segment;
     transaction::remember_all(
@@ -115,7 +119,7 @@ pub fn append(catalog: &Catalog, target: &Target, attempts: &[New]) {
         attempts.iter().zip(&tids).map(|(new, tid)| {
             let rank = Rank { priority: new.priority, job_id: new.job_id };
             let ready = Ready { rank, id: new.id, place: tid.place(segment) };
-            Step::Enqueued { lane: new.lane, ready, run_at: new.run_at.unwrap_or(0) }
+            Step::Enqueued { lane: new.lane, ready, run_at: new.run_at.unwrap_or(0), has_moved }
         }),
     );
 }
@@ -290,7 +294,8 @@ impl Attempt {
     }
 }
 
-fn stored_size(datum: Datum) -> usize {
+/// Bytes that a datum of a variable-length type takes as it is stored.
+pub fn stored_size(datum: Datum) -> usize {
     // SAFETY: a datum of a variable-length type; looks at its header only.
     unsafe { pgrx::pg_sys::toast_datum_size(datum) }
 }
@@ -301,7 +306,7 @@ const LOOKS: usize = 4;
 /// Reads attempts; keeps the tables it has opened until it is dropped.
 pub struct Reader<'a> {
     catalog: &'a Catalog,
-    tables: [Option<(Relation, Home)>; id::SEGMENTS],
+    tables: [Option<Relation>; id::SEGMENTS],
     pkeys: [Option<Relation>; id::SEGMENTS],
 }
 
@@ -315,24 +320,20 @@ impl<'a> Reader<'a> {
         &self.catalog.segments[segment as usize]
     }
 
-    /// Opened before its generation is read: as long as it is open that is what it is.
+    /// Opened before its generation is read: as long as it is open that is what it is, unless it was free.
     fn table(&mut self, segment: u8) -> (&Relation, Home) {
         let (catalog, oid) = (self.catalog, self.oids(segment).attempt);
-        let open = || {
-            let table = Relation::read(oid);
-            (table, Home::now(catalog, segment))
-        };
-        let (table, home) = self.tables[segment as usize].get_or_insert_with(open);
-        (table, *home)
+        let table = self.tables[segment as usize].get_or_insert_with(|| Relation::read(oid));
+        (table, Home::now(catalog, segment))
     }
 
     /// The table with its key, which most calls do not need.
     fn keyed(&mut self, segment: u8) -> (&Relation, &Relation, Home) {
         let oid = self.oids(segment).attempt_pkey;
-        self.table(segment);
+        let (_, home) = self.table(segment);
         self.pkeys[segment as usize].get_or_insert_with(|| Relation::read_index(oid));
         match (&self.tables[segment as usize], &self.pkeys[segment as usize]) {
-            (Some((table, home)), Some(pkey)) => (table, pkey, *home),
+            (Some(table), Some(pkey)) => (table, pkey, home),
             _ => unreachable!("both were opened above"),
         }
     }
@@ -340,11 +341,21 @@ impl<'a> Reader<'a> {
     /// The attempt that a `Ready` stands for: at its place, or, should the row have moved, by its id. It may
     /// have moved from there a moment ago: the key of what is inserted about it tells.
     pub fn fetch(&mut self, ready: &Ready) -> Option<Attempt> {
+        if !self.is_of_interest(ready.place.segment) {
+            return self.by_id(ready.id);
+        }
         let (table, home) = self.table(ready.place.segment);
         match table.fetch(Tid::of(ready.place), home.generation) {
             Some(row) if row.i64(column::ID) == ready.id && row.i32(column::LANE) != 0 => Some(Attempt { row, home }),
             _ => self.by_id(ready.id),
         }
+    }
+
+    /// As `fetch`, but where it is now, if it has moved by now: a claim in its old place would be in vain, and leave
+    /// a dead row.
+    pub fn fetch_now(&mut self, ready: &Ready) -> Option<Attempt> {
+        let found = self.fetch(ready)?;
+        if self.has_moved(&found) { self.by_id(ready.id) } else { Some(found) }
     }
 
     /// The row with this id in a segment, be it an attempt, its payload only, or the trace of one that moved.
@@ -366,7 +377,23 @@ impl<'a> Reader<'a> {
     /// The payload in the row of an attempt, be it that of one that has ended or moved.
     pub fn payload_in(&mut self, holder: i64) -> Option<Attempt> {
         let id::Kind::Attempt(born) = id::kind(holder) else { return None };
-        [born, OLD, OLD + 1].into_iter().find_map(|segment| self.at(segment, holder))
+        let mut segments = [born, OLD, OLD + 1];
+        // One that history has only when no other has it: it may be emptied this moment.
+        segments.sort_by_key(|&segment| !self.is_of_interest(segment));
+        // The trace of one that has moved may refer to a payload that the moved one has taken along.
+        let holds = |attempt: &Attempt| attempt.payload_of().is_none();
+        segments.into_iter().find_map(|segment| self.at(segment, holder).filter(holds))
+    }
+
+    /// Whether a segment may have attempts that are in history not yet. One that history has is not read: nobody
+    /// shall wait for its emptying, nor see what a crash in the middle of that has left.
+    fn is_of_interest(&self, segment: u8) -> bool {
+        !matches!(segment::word(self.catalog, segment).state(), State::Free | State::Copied | State::Emptying)
+    }
+
+    /// The halves of old: when they change while they are looked through, an attempt may have been missed.
+    fn old_words(&self) -> [Word; 2] {
+        [OLD, OLD + 1].map(|segment| segment::word(self.catalog, segment))
     }
 
     /// Whether an attempt has moved from where it was found.
@@ -381,8 +408,11 @@ impl<'a> Reader<'a> {
     pub fn by_id(&mut self, attempt: i64) -> Option<Attempt> {
         let id::Kind::Attempt(born) = id::kind(attempt) else { return None };
         for _ in 0..LOOKS {
-            let mut moved = false;
+            let (mut moved, words) = (false, self.old_words());
             for segment in [born, OLD, OLD + 1] {
+                if !self.is_of_interest(segment) {
+                    continue;
+                }
                 match self.at(segment, attempt) {
                     Some(found) if found.is_payload_only() => {}
                     Some(found) if self.has_moved(&found) => moved = true,
@@ -390,7 +420,7 @@ impl<'a> Reader<'a> {
                     None => {}
                 }
             }
-            if !moved {
+            if !moved && words == self.old_words() {
                 break;
             }
         }
@@ -446,10 +476,11 @@ impl<'a> Reader<'a> {
     pub fn newest(&mut self, job_id: i64) -> (Option<Attempt>, bool) {
         let mut last = (None, false);
         for _ in 0..LOOKS {
+            let words = self.old_words();
             let (newest, in_progress, moved) = self.look_for_newest(job_id);
             let is_behind = moved > newest.as_ref().map_or(0, |found| id::count(found.id()));
             last = (newest, in_progress);
-            if !is_behind {
+            if !is_behind && words == self.old_words() {
                 break;
             }
         }
@@ -458,8 +489,13 @@ impl<'a> Reader<'a> {
 
     /// Also the count of the newest attempt that has moved from where it was seen.
     fn look_for_newest(&mut self, job_id: i64) -> (Option<Attempt>, bool, i64) {
-        let (mut newest, mut in_progress, mut moved): (Option<Attempt>, bool, i64) = (None, false, 0);
+        let (mut newest, mut moved): (Option<Attempt>, i64) = (None, 0);
+        // Rows of open transactions, and the others: one that is there too is not new, but on the move.
+        let (mut open, mut known): (Vec<i64>, Vec<i64>) = (Vec::new(), Vec::new());
         for segment in 0..id::SEGMENTS as u8 {
+            if !self.is_of_interest(segment) {
+                continue;
+            }
             let by_job = self.oids(segment).attempt_job;
             let (table, _, home) = self.keyed(segment);
             if table.blocks() == 0 {
@@ -471,7 +507,7 @@ impl<'a> Reader<'a> {
                 let mut scan = table.scan(&by_job, &[Key::eq_i64(1, job_id)], Snapshot::Dirty);
                 while scan.next().is_some() {
                     if scan.is_in_progress() {
-                        in_progress = true;
+                        open.push(scan.columns(1).0[column::ID].value() as i64);
                     } else {
                         found.push(Attempt { row: scan.row(), home });
                     }
@@ -485,6 +521,7 @@ impl<'a> Reader<'a> {
                     found.extend(self.at(segment, id::first_attempt(job_id, born)));
                 }
             }
+            known.extend(found.iter().map(Attempt::id));
             for attempt in found.into_iter().filter(|attempt| !attempt.is_payload_only()) {
                 let count = id::count(attempt.id());
                 if self.has_moved(&attempt) {
@@ -494,6 +531,6 @@ impl<'a> Reader<'a> {
                 }
             }
         }
-        (newest, in_progress, moved)
+        (newest, open.iter().any(|id| !known.contains(id)), moved)
     }
 }

@@ -32,7 +32,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn char(self) -> u8 {
+    /// As it is stored.
+    pub fn char(self) -> u8 {
         match self {
             Self::Worker => b'w',
             Self::Bound => b'b',
@@ -73,6 +74,7 @@ impl Writer {
             return Some(writer);
         }
         writer.table.unlock();
+        writer.pkey.unlock();
         None
     }
 

@@ -7,17 +7,17 @@
 //! A row counts once its generation's segment is marked as copied (`queue.history` may have rows of one that is
 //! still being copied: those are read in the segment).
 
+use pg_queue_core::day::Day;
 use pg_queue_core::id;
 use pgrx::pg_sys;
 use pgrx::pg_sys::{Datum, Oid};
 
-use crate::duty::forget_history;
 use crate::error::Result;
 use crate::instance::Catalog;
 use crate::log::attempt::{Attempt, New};
 use crate::log::outcome;
 use crate::log::table::{Key, NewRows, Relation, Row, Snapshot};
-use crate::segment::{self, Home, State};
+use crate::segment::{self, Home, Ledger, State};
 use crate::spi::{self, Parameter};
 use crate::sys;
 
@@ -50,34 +50,18 @@ pub mod column {
     pub const COUNT: usize = 24;
 }
 
-/// Microseconds of a day.
-const DAY: i64 = 86_400_000_000;
-/// The day, counted from 2000-01-01, on which nothing ever expires.
-pub const NEVER: i64 = i64::MAX;
-
-/// The day after whose end something may be forgotten that ended at `ended_at` and is kept for `retention`
-/// microseconds; a negative one: for ever.
-pub fn expiry_day(ended_at: i64, retention: i64) -> i64 {
-    if retention < 0 { NEVER } else { ended_at.saturating_add(retention).div_euclid(DAY) }
-}
-
-/// When a day is over, as `timestamptz`.
-pub fn end_of(day: i64) -> i64 {
-    day.saturating_add(1).saturating_mul(DAY)
-}
-
 /// A table of rows that expire on one day.
 #[derive(Clone, Copy)]
 pub struct Child {
-    pub day: i64,
+    pub day: Day,
     pub table: Oid,
 }
 
 /// All of them.
 pub fn children(catalog: &Catalog) -> Vec<Child> {
     let day = |name: &str| {
-        let date = name.strip_prefix("history_")?.split('_').next()?;
-        if date == "forever" { Some(NEVER) } else { parse_day(date) }
+        let is_plain = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
+        Day::parse(name.strip_prefix("history_")?.split('_').next()?).filter(|_| is_plain)
     };
     sys::children(catalog.history)
         .into_iter()
@@ -85,35 +69,27 @@ pub fn children(catalog: &Catalog) -> Vec<Child> {
         .collect()
 }
 
-/// The day of a date such as 20261231.
-fn parse_day(date: &str) -> Option<i64> {
-    let part = |range: std::ops::Range<usize>| date.get(range)?.parse::<i32>().ok();
-    let (year, month, day) = (part(0..4)?, part(4..6)?, part(6..8)?);
-    // SAFETY: arithmetic on dates.
-    Some(i64::from(unsafe { pg_sys::date2j(year, month, day) } - pg_sys::POSTGRES_EPOCH_JDATE as i32))
-}
-
-fn format_day(day: i64) -> String {
-    let (mut year, mut month, mut date) = (0, 0, 0);
-    let julian = i32::try_from(day).unwrap_or(0) + pg_sys::POSTGRES_EPOCH_JDATE as i32;
-    // SAFETY: arithmetic on dates.
-    unsafe { pg_sys::j2date(julian, &raw mut year, &raw mut month, &raw mut date) };
-    format!("{year:04}{month:02}{date:02}")
-}
-
-/// Makes the table for a day.
-pub fn create_child(catalog: &Catalog, day: i64) -> Result<()> {
-    let date = if day == NEVER { "forever".into() } else { format_day(day) };
-    let name = format!("history_{date}_{:08x}", fastrand::u32(..));
+/// Makes the table for a day. False: somebody has a lock on the parent that is in the way.
+pub fn create_child(catalog: &Catalog, day: Day) -> Result<bool> {
+    // That of CREATE TABLE, which would wait for it, and the worker with all its duties.
+    if !sys::try_lock(catalog.history, pg_sys::ShareUpdateExclusiveLock) {
+        return Ok(false);
+    }
+    let name = format!("history_{}_{:08x}", day.name(), fastrand::u32(..));
     for statement in [
         // Nothing is updated: what autovacuum finds to do is to freeze what is kept for long.
-        format!("CREATE TABLE queue.{name} () INHERITS (queue.history) WITH (fillfactor = 100)"),
+        format!("CREATE TABLE queue.{name} () INHERITS (queue.history) USING heap WITH (fillfactor = 100)"),
         format!("CREATE INDEX {name}_job_idx ON queue.{name} (job_id) WITH (deduplicate_items = off)"),
         format!(
             "CREATE INDEX {name}_later_idx ON queue.{name} (id)
              WHERE ((id OPERATOR(pg_catalog.>>) 4) OPERATOR(pg_catalog.&) 4398046511103::pg_catalog.int8)
                    OPERATOR(pg_catalog.<>)
                    ((job_id OPERATOR(pg_catalog.>>) 4) OPERATOR(pg_catalog.&) 4398046511103::pg_catalog.int8)"
+        ),
+        format!(
+            "CREATE INDEX {name}_dead_idx ON queue.{name} (lane)
+             WHERE outcome OPERATOR(pg_catalog.=) 'd'
+                   OR outcome OPERATOR(pg_catalog.=) 't' AND next_id IS NULL"
         ),
         format!("COMMENT ON TABLE queue.{name} IS 'Ended attempts that expire on one day.'"),
     ] {
@@ -127,8 +103,8 @@ pub fn create_child(catalog: &Catalog, day: i64) -> Result<()> {
     if let Some(owner) = owner {
         spi::run(&format!("ALTER TABLE queue.{name} OWNER TO {owner}"), &[])?;
     }
-    forget_history::expect(day);
-    adopt_children(catalog)
+    adopt_children(catalog)?;
+    Ok(true)
 }
 
 /// Has DROP EXTENSION take the children with it, which are no members, so that pg_dump takes them for what they
@@ -170,6 +146,46 @@ pub fn insert(child: Child, values: &[Values]) {
             (id::count(id) != id::count(job_id)).then(|| [Datum::from(id)])
         });
     }
+    if let Some(index) = index_of_dead(child).map(Relation::write_index) {
+        index.insert_entries(&table, &tids, false, |n| is_dead(&values[n]).then(|| [number(n, column::LANE).into()]));
+    }
+}
+
+/// What the index of dead jobs has.
+fn is_dead(row: &Values) -> bool {
+    let outcome = row[column::OUTCOME].map(|d| outcome::Kind::of(d.value() as u8));
+    match outcome {
+        Some(outcome::Kind::Dead) => true,
+        Some(outcome::Kind::TimedOut) => row[column::NEXT_ID].is_none(),
+        _ => false,
+    }
+}
+
+fn index_of_dead(child: Child) -> Option<Oid> {
+    sys::index_on(child.table, column::LANE as i16 + 1, true)
+}
+
+/// Calls `each` with lane and id of all attempts in history that were their jobs' last and ended badly.
+pub fn each_dead(catalog: &Catalog, snapshot: Snapshot, counting: &Counting, mut each: impl FnMut(i32, i64)) {
+    for child in children(catalog) {
+        let Some(table) = open(child) else { continue };
+        let Some(index) = index_of_dead(child) else { continue };
+        let index = Relation::read_index(index);
+        let mut scan = table.scan(&index, &[], snapshot);
+        for n in 1_u32.. {
+            if scan.next().is_none() {
+                break;
+            }
+            let (values, _) = scan.columns(column::LANE + 1);
+            let int = |column: usize| values[column].value() as i64;
+            if counting.has(int(column::GENERATION)) {
+                each(int(column::LANE) as i32, int(column::ID));
+            }
+            if n.is_multiple_of(1024) {
+                sys::check_for_interrupts();
+            }
+        }
+    }
 }
 
 fn index_by_job(child: Child) -> Option<Relation> {
@@ -188,6 +204,14 @@ impl Counting {
     pub fn now(catalog: &Catalog) -> Self {
         Self(std::array::from_fn(|n| {
             let word = segment::word(catalog, n as u8);
+            if word.state() == State::Drained { word.generation() } else { 0 }
+        }))
+    }
+
+    /// As of a look at the log of segments.
+    pub fn of(ledger: &Ledger) -> Self {
+        Self(std::array::from_fn(|n| {
+            let word = ledger.word(n as u8);
             if word.state() == State::Drained { word.generation() } else { 0 }
         }))
     }
@@ -258,55 +282,74 @@ fn open(child: Child) -> Option<Relation> {
     Relation::try_read(child.table)
 }
 
-/// All attempts of a job that history has, as a snapshot sees them.
-pub fn of_job(catalog: &Catalog, job_id: i64, snapshot: Snapshot, counts: &dyn Fn(i64) -> bool) -> Vec<Past> {
-    let mut found = Vec::new();
+/// Calls `f` with the attempts of a job that history has, as a snapshot sees them, until it returns false.
+pub fn each_of_job(
+    catalog: &Catalog,
+    job_id: i64,
+    snapshot: Snapshot,
+    counts: &dyn Fn(i64) -> bool,
+    f: &mut dyn FnMut(&Past) -> Result<bool>,
+) -> Result<()> {
     for child in children(catalog) {
         let Some(table) = open(child) else { continue };
         let Some(index) = sys::index_on(child.table, column::JOB_ID as i16 + 1, false) else { continue };
         let index = Relation::read_index(index);
         let mut scan = table.scan(&index, &[Key::eq_i64(1, job_id)], snapshot);
         while scan.next().is_some() {
-            let row = scan.row();
-            if counts(row.i64(column::GENERATION))
+            if counts(scan.columns(column::GENERATION + 1).0[column::GENERATION].value() as i64)
                 && let Some(table) = open(child)
+                && !f(&Past { row: scan.row(), _table: table })?
             {
-                found.push(Past { row, _table: table });
+                return Ok(());
             }
         }
     }
-    found
+    Ok(())
 }
 
 /// The newest attempt of a job that is in history only.
 pub fn newest(catalog: &Catalog, job_id: i64) -> Option<Past> {
     let counting = Counting::now(catalog);
-    let all = of_job(catalog, job_id, Snapshot::Now, &|generation| counting.has(generation));
-    all.into_iter().max_by_key(|past| id::count(past.id()))
+    let mut newest: Option<(i64, Child)> = None;
+    for child in children(catalog) {
+        let Some(table) = open(child) else { continue };
+        let Some(index) = sys::index_on(child.table, column::JOB_ID as i16 + 1, false) else { continue };
+        let index = Relation::read_index(index);
+        let mut scan = table.scan(&index, &[Key::eq_i64(1, job_id)], Snapshot::Now);
+        while scan.next().is_some() {
+            let (values, _) = scan.columns(column::GENERATION + 1);
+            let (id, generation) = (values[column::ID].value() as i64, values[column::GENERATION].value() as i64);
+            if counting.has(generation) && newest.is_none_or(|(known, _)| id::count(known) < id::count(id)) {
+                newest = Some((id, child));
+            }
+        }
+    }
+    newest.and_then(|(id, child)| find_in(child, id))
 }
 
 /// How an attempt in history ended.
 pub fn outcome_of(catalog: &Catalog, attempt: i64) -> Option<outcome::Outcome> {
-    let of_first = || {
-        let id::Kind::Attempt(_) = id::kind(attempt) else { return None };
-        let counting = Counting::now(catalog);
-        let all = of_job(catalog, attempt | id::JOB_NIBBLE, Snapshot::Now, &|generation| counting.has(generation));
-        all.into_iter().find(|past| past.id() == attempt)
-    };
-    if let Some(past) = of_first() {
-        return Some(past.outcome());
-    }
-    for child in children(catalog) {
-        let Some(table) = open(child) else { continue };
-        let Some(index) = sys::index_on(child.table, column::ID as i16 + 1, true) else { continue };
+    children(catalog).into_iter().find_map(|child| find_in(child, attempt)).map(|past| past.outcome())
+}
+
+/// An attempt in a child, whether it counts or not.
+pub fn find_in(child: Child, attempt: i64) -> Option<Past> {
+    let table = open(child)?;
+    let look = |index: Oid, key: i64| {
         let index = Relation::read_index(index);
-        let mut scan = table.scan(&index, &[Key::eq_i64(1, attempt)], Snapshot::Now);
-        if scan.next().is_some() {
-            let row = scan.row();
-            return open(child).map(|table| Past { row, _table: table }.outcome());
+        let mut scan = table.scan(&index, &[Key::eq_i64(1, key)], Snapshot::Now);
+        while scan.next().is_some() {
+            if scan.columns(1).0[column::ID].value() as i64 == attempt {
+                return Some(scan.row());
+            }
         }
-    }
-    None
+        None
+    };
+    // A first attempt shares the count of its job; the others have an index.
+    let by_job = || look(sys::index_on(child.table, column::JOB_ID as i16 + 1, false)?, attempt | id::JOB_NIBBLE);
+    let later = || look(sys::index_on(child.table, column::ID as i16 + 1, true)?, attempt);
+    let row = by_job().or_else(later)?;
+    Some(Past { row, _table: table })
 }
 
 /// What of an ended attempt goes to history; `payload` when it is the job's last.

@@ -11,6 +11,7 @@
 //! What has ended goes to `history` when its segment is reclaimed.
 
 pub mod attempt;
+pub mod census;
 pub mod claim;
 pub mod history;
 mod leaf;

@@ -1,8 +1,9 @@
 //! The `outcome` log: one row says how an attempt ended.
 
-use pgrx::pg_sys::Datum;
+use pgrx::pg_sys::{Datum, Oid};
 
 use crate::instance::Catalog;
+use crate::log::census::is_dead;
 use crate::log::table::{Key, NewRows, Probe, Relation, Row, Snapshot, Tid};
 use crate::segment::Home;
 use crate::sys;
@@ -112,6 +113,7 @@ pub struct Outcome {
 pub struct Writer {
     table: Relation,
     pkey: Relation,
+    dead: Oid,
 }
 
 impl Writer {
@@ -119,7 +121,7 @@ impl Writer {
     pub fn open(catalog: &Catalog, segment: u8) -> Self {
         let oids = &catalog.segments[segment as usize];
         let (table, pkey) = Relation::write_both(oids.outcome, oids.outcome_pkey);
-        Self { table, pkey }
+        Self { table, pkey, dead: oids.outcome_dead }
     }
 
     /// Opens the outcomes for an attempt found there; `None` when that place is not what it was.
@@ -129,6 +131,7 @@ impl Writer {
             return Some(writer);
         }
         writer.table.unlock();
+        writer.pkey.unlock();
         None
     }
 
@@ -181,6 +184,11 @@ impl Writer {
         }
         let tids = self.table.insert(&mut rows);
         let lost = self.pkey.insert_entries(&self.table, &tids, true, |n| Some([Datum::from(outcomes[n].id)]));
+        if outcomes.iter().any(is_dead) {
+            Relation::write_index(self.dead).insert_entries(&self.table, &tids, false, |n| {
+                (is_dead(&outcomes[n]) && !lost.contains(&n)).then(|| [Datum::from(outcomes[n].id)])
+            });
+        }
         lost.iter().for_each(|&n| self.table.take_back(tids[n]));
         lost
     }

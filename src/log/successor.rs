@@ -3,9 +3,10 @@
 
 use pgrx::pg_sys::Datum;
 
+use crate::error::Result;
 use crate::instance::Catalog;
 use crate::log::table::{Key, NewRows, Relation, Snapshot};
-use crate::sys;
+use crate::{spi, sys};
 
 /// Columns: id, next_id, retried_at.
 const COLUMNS: usize = 3;
@@ -20,6 +21,14 @@ pub fn insert(catalog: &Catalog, id: i64, next_id: i64) -> bool {
     let taken = pkey.insert_entries(&table, &tids, true, |_| Some([Datum::from(id)]));
     taken.iter().for_each(|&n| table.take_back(tids[n]));
     taken.is_empty()
+}
+
+/// The attempts that have one.
+pub fn all(catalog: &Catalog) -> Vec<i64> {
+    let table = Relation::read(catalog.successor);
+    let pkey = Relation::read_index(catalog.successor_pkey);
+    let mut scan = table.scan(&pkey, &[], Snapshot::Now);
+    std::iter::from_fn(|| scan.next().map(|_| scan.columns(1).0[0].value() as i64)).collect()
 }
 
 /// Whether ended attempts have one; keeps the table open for many questions.
@@ -39,4 +48,23 @@ impl Reader {
     pub fn has(&self, id: i64) -> bool {
         self.table.blocks() > 0 && self.table.scan(&self.pkey, &[Key::eq_i64(1, id)], self.snapshot).next().is_some()
     }
+}
+
+/// An attempt that was retried after it was copied, or passed over since nothing is kept of it, may have a successor
+/// on record that nobody asks for any more. Before its segment is emptied. Nobody is making one: that takes a lock on the outcomes.
+pub fn forget(catalog: &Catalog, segment: u8) -> Result<()> {
+    if Relation::read(catalog.successor).blocks() == 0 {
+        return Ok(());
+    }
+    spi::run(
+        &format!(
+            "DELETE FROM queue.successor AS s USING queue.attempt_{segment} AS a, queue.outcome_{segment} AS o
+             WHERE a.id OPERATOR(pg_catalog.=) s.id AND o.id OPERATOR(pg_catalog.=) s.id
+               -- Not one that went elsewhere before it ended.
+               AND o.outcome OPERATOR(pg_catalog.<>) 'm' AND NOT EXISTS (
+                 SELECT FROM queue.history AS h WHERE h.job_id OPERATOR(pg_catalog.=) a.job_id AND h.id OPERATOR(pg_catalog.=) a.id)"
+        ),
+        &[],
+    )?;
+    Ok(())
 }

@@ -52,6 +52,57 @@ impl Tables {
     }
 }
 
+/// As much of an attempt as it takes to count it.
+pub struct Glance {
+    pub id: i64,
+    pub job_id: i64,
+    pub enqueued_at: i64,
+    pub lane: i32,
+    pub priority: i32,
+    pub run_at: Option<i64>,
+    /// Whether it waits for its time after a failure.
+    pub has_error: bool,
+    /// The claim's kind, as stored.
+    pub claim: Option<u8>,
+    /// The outcome, as stored, and whether another attempt goes on.
+    pub outcome: Option<(u8, bool)>,
+}
+
+impl Tables {
+    /// Calls `each` with all attempts that the calling statement sees. Nothing is copied.
+    pub fn glance(&self, mut each: impl FnMut(&Glance)) {
+        let mut attempts = self.attempt.scan(&self.attempt_pkey, &[], Snapshot::Statement);
+        let mut claims = Side::new(self.claim.scan(&self.claim_pkey, &[], Snapshot::Statement));
+        let mut outcomes = Side::new(self.outcome.scan(&self.outcome_pkey, &[], Snapshot::Statement));
+        while attempts.next().is_some() {
+            let (values, nulls) = attempts.columns(8);
+            let int = |n: usize| values[n].value() as i64;
+            let mut glance = Glance {
+                id: int(0),
+                job_id: int(1),
+                enqueued_at: int(2),
+                lane: int(3) as i32,
+                priority: int(4) as i32,
+                run_at: (!nulls[7]).then(|| int(7)),
+                has_error: false,
+                claim: None,
+                outcome: None,
+            };
+            if glance.run_at.is_some() {
+                glance.has_error = !attempts.columns(16).1[15];
+            }
+            if claims.is_at(glance.id) {
+                glance.claim = Some(claims.scan.columns(5).0[4].value() as u8);
+            }
+            if outcomes.is_at(glance.id) {
+                let (values, nulls) = outcomes.scan.columns(4);
+                glance.outcome = Some((values[2].value() as u8, !nulls[3]));
+            }
+            each(&glance);
+        }
+    }
+}
+
 /// What another log has about an attempt.
 #[allow(clippy::large_enum_variant, reason = "there are three at a time, and a box would cost more")]
 pub enum Seen {
@@ -116,10 +167,16 @@ impl<'a> Side<'a> {
         self.head = self.scan.next().map(|_| self.scan.columns(1).0[0].value() as i64);
     }
 
-    fn at(&mut self, id: i64) -> Seen {
+    /// Goes to the row of this attempt, if there is one.
+    fn is_at(&mut self, id: i64) -> bool {
         while self.head.is_some_and(|head| head < id) {
             self.step();
         }
+        self.head == Some(id)
+    }
+
+    fn at(&mut self, id: i64) -> Seen {
+        self.is_at(id);
         // One row at most is there, and beside it those that were taken back.
         let mut seen = Seen::Absent;
         while self.head == Some(id) {

@@ -840,6 +840,14 @@ impl Frontier<'_> {
         self.lane_slot(instance, lane).is_some_and(|slot| self.lanes[slot as usize].refiller != 0)
     }
 
+    /// Calls `each` with the attempts of a lane in `ready`, in order; then P. `None` when the lane has no slot.
+    pub fn each_ready(&mut self, instance: u32, lane: i32, mut each: impl FnMut(Ready)) -> Option<Rank> {
+        let slot = self.lane_slot(instance, lane)?;
+        let ring = self.ring(slot);
+        (0..ring.len()).for_each(|nth| each(ring.get(nth)));
+        Some(self.lanes[slot as usize].position)
+    }
+
     /// How many attempts of a lane are in `ready`, and P; `None` when the lane has no slot.
     pub fn lane_state(&self, instance: u32, lane: i32) -> Option<(usize, Rank)> {
         let slot = self.lane_slot(instance, lane)?;

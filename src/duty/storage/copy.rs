@@ -5,24 +5,29 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use pg_queue_core::day::Day;
 use pg_queue_core::rollup::Rollup;
+use pgrx::pg_sys;
+use pgrx::pg_sys::Datum;
 
-use super::{Picture, Step};
+use super::{PAUSE, Picture, Step};
 use crate::error::Result;
 use crate::instance::Catalog;
-use crate::log::attempt::{Attempt, Reader};
+use crate::log::attempt::{Attempt, Reader, stored_size};
 use crate::log::history::{self, Child};
-use crate::log::outcome::{self, Kind};
-use crate::log::table::{Row, Snapshot};
+use crate::log::outcome::{self, Kind, Outcome};
+use crate::log::table::Snapshot;
 use crate::log::walk::{Tables, Trace};
-use crate::log::{claim, note, rollup, successor};
+use crate::log::{census, claim, note, rollup, successor};
 use crate::queue::{self, Queue};
-use crate::segment::{self, State};
+use crate::segment::{self, Home, State};
 use crate::{spi, sys};
 
 /// Attempts looked at in one transaction.
 const BATCH: usize = 2_000;
-/// Bytes of payloads copied in one transaction.
+/// To look for the newest attempt of a job costs as much as to look at so many.
+const SEARCH: usize = 10;
+/// Bytes, as stored, copied in one transaction.
 const BYTES: usize = 4 << 20;
 
 /// The minutes of a segment, as far as this process has read it.
@@ -40,19 +45,12 @@ impl Minutes {
             let mut minutes = Self { generation, read_to, rollup: Rollup::default() };
             if read_to > 0 && !tables.is_empty() {
                 for trace in tables.walk(0, Snapshot::Now).take_while(|trace| trace.attempt.id() <= read_to) {
-                    minutes.add(&trace);
+                    rollup::life(&trace).iter().for_each(|life| minutes.rollup.add(life));
                     sys::check_for_interrupts();
                 }
             }
             minutes
         })
-    }
-
-    fn add(&mut self, trace: &Trace) {
-        self.read_to = trace.attempt.id();
-        if let Some(life) = rollup::life(trace) {
-            self.rollup.add(&life);
-        }
     }
 }
 
@@ -60,6 +58,41 @@ thread_local! {
     static MINUTES: RefCell<Option<Minutes>> = const { RefCell::new(None) };
     /// The tables for each day, as of the generation that is being copied.
     static CHILDREN: RefCell<Vec<Child>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An attempt of which something is kept.
+struct Kept {
+    trace: Trace,
+    /// The row that has the payload, if another one has it.
+    holder: Option<Attempt>,
+    progress: Option<Datum>,
+}
+
+impl Kept {
+    fn new(catalog: &Catalog, reader: &mut Reader<'_>, trace: Trace) -> Self {
+        let is_last = trace.outcome.row().is_some_and(|row| outcome::read(row).next_id.is_none());
+        let holder = trace.attempt.payload_of().filter(|_| is_last).and_then(|holder| reader.payload_in(holder));
+        let notes = note::summary(catalog, trace.attempt.home.segment, trace.attempt.id());
+        let progress = notes.progress().map(crate::jsonb::copy).or_else(|| trace.attempt.progress());
+        Self { trace, holder, progress }
+    }
+
+    /// The payload, which only a job's last attempt keeps. Good as long as the reader has its tables open.
+    fn payload(&self) -> Option<Datum> {
+        let is_last = self.trace.outcome.row().is_some_and(|row| outcome::read(row).next_id.is_none());
+        if is_last { self.holder.as_ref().unwrap_or(&self.trace.attempt).own_payload() } else { None }
+    }
+
+    fn values(&self, home: Home) -> Option<history::Values> {
+        let outcome = self.trace.outcome.row()?;
+        let claim = self.trace.claim.row().filter(|row| claim::read(row).kind != claim::Kind::System);
+        Some(history::values(&self.trace.attempt, home, claim, outcome, self.payload(), self.progress))
+    }
+}
+
+fn size(values: &history::Values) -> usize {
+    use history::column::{ERROR, HEADERS, LAST_ERROR, PAYLOAD, PROGRESS, RESULT};
+    [ERROR, HEADERS, LAST_ERROR, PAYLOAD, PROGRESS, RESULT].into_iter().filter_map(|n| values[n]).map(stored_size).sum()
 }
 
 /// One batch.
@@ -70,39 +103,40 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, picture: &Picture) -> Result<Ste
     let home = tables.home;
     let mut reader = Reader::new(catalog);
     let mut minutes = Minutes::resume(&tables, generation, copied_to);
-    let mut rows: Vec<(i64, history::Values)> = Vec::new();
+    let mut lives = Vec::new();
     // What nothing is kept of needs no successor on record.
     let successors = successor::Reader::open(catalog, Snapshot::Now);
     let mut orphans: Vec<i64> = Vec::new();
-    // Holds the rows' memory until they are inserted.
-    let mut traces = Vec::new();
-    let (mut looked, mut bytes, mut last) = (0, 0, copied_to);
+    // Has the rows' memory until they are inserted.
+    let mut kept = Vec::new();
+    let mut rows: Vec<(Day, history::Values)> = Vec::new();
+    let (mut looked, mut cost, mut bytes, mut last) = (0, 0, 0, copied_to);
     let mut is_end = true;
     if !tables.is_empty() {
         for trace in tables.walk(copied_to, Snapshot::Now) {
             last = trace.attempt.id();
             looked += 1;
-            minutes.add(&trace);
-            let day = expiry(catalog, &mut reader, &trace)?;
-            if day.is_none() && successors.has(last) {
-                orphans.push(last);
+            cost += 1;
+            lives.extend(rollup::life(&trace));
+            if let Some(ended) = ended(&trace) {
+                match expiry(catalog, &mut reader, &trace, &ended, &mut cost)? {
+                    Some(day) => {
+                        let one = Kept::new(catalog, &mut reader, trace);
+                        if let Some(values) = one.values(home) {
+                            bytes += size(&values);
+                            rows.push((day, values));
+                            kept.push(one);
+                        }
+                    }
+                    None if successors.has(last) => orphans.push(last),
+                    None => {}
+                }
             }
-            if let Some(day) = day {
-                bytes += trace.attempt.payload_size();
-                traces.push((day, trace));
-            }
-            if looked >= BATCH || bytes >= BYTES {
+            if cost >= BATCH || bytes >= BYTES {
                 is_end = false;
                 break;
             }
         }
-    }
-    for (day, Trace { attempt, claim, outcome }) in &traces {
-        let Some(outcome) = outcome.row() else { continue };
-        let claim = claim.row().filter(|row| claim::read(row).kind != claim::Kind::System);
-        let progress = progress(catalog, attempt);
-        let payload = payload(&mut reader, attempt, outcome);
-        rows.push((*day, history::values(attempt, home, claim, outcome, payload, progress)));
     }
     let mut of_days = Vec::new();
     for day in days(&rows) {
@@ -113,52 +147,70 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, picture: &Picture) -> Result<Ste
             CHILDREN.set(history::children(catalog));
             CHILDREN.with_borrow(|children| find(children))
         });
-        let Some(child) = child else {
+        // Nobody is waited for.
+        match child {
             // In a transaction of its own, before anything is inserted; then this batch is read again.
-            history::create_child(catalog, day)?;
-            return Ok(Step::Did(1));
-        };
-        of_days.push(child);
+            None => {
+                MINUTES.set(Some(minutes));
+                return Ok(if history::create_child(catalog, day)? { Step::Did(1) } else { Step::Later(PAUSE) });
+            }
+            Some(child) if !sys::try_lock(child.table, pg_sys::RowExclusiveLock) => {
+                MINUTES.set(Some(minutes));
+                return Ok(Step::Later(PAUSE));
+            }
+            Some(child) => of_days.push(child),
+        }
     }
     for child in of_days {
         let of_day = rows.iter().filter(|(day, _)| *day == child.day).map(|(_, values)| *values);
         history::insert(child, &of_day.collect::<Vec<_>>());
     }
+    drop(kept);
     if !orphans.is_empty() {
         spi::run("DELETE FROM queue.successor WHERE id OPERATOR(pg_catalog.=) ANY ($1)", &[orphans.into()])?;
     }
+    lives.iter().for_each(|life| minutes.rollup.add(life));
+    minutes.read_to = last;
     let state = if is_end { State::Copied } else { State::Drained };
     if is_end {
         rollup::write(catalog, &minutes.rollup, generation);
+        census::write_totals(catalog, &minutes.rollup, generation);
     } else {
         MINUTES.set(Some(minutes));
     }
     segment::record(catalog, segment, generation, state, Some(last));
-    Ok(Step::Did(looked.max(1) as i64))
+    Ok(Step::Did(looked.max(1)))
 }
 
-fn days(rows: &[(i64, history::Values)]) -> Vec<i64> {
-    let mut days: Vec<i64> = rows.iter().map(|(day, _)| *day).collect();
+fn days(rows: &[(Day, history::Values)]) -> Vec<Day> {
+    let mut days: Vec<Day> = rows.iter().map(|(day, _)| *day).collect();
     days.sort_unstable();
     days.dedup();
     days
 }
 
-/// The day on which an ended attempt expires; `None`: nothing is kept of it.
-fn expiry(catalog: &Catalog, reader: &mut Reader<'_>, trace: &Trace) -> Result<Option<i64>> {
-    let attempt = &trace.attempt;
-    let Some(outcome) = trace.outcome.row().map(outcome::read) else { return Ok(None) };
-    if outcome.kind == Kind::Moved || attempt.is_payload_only() {
-        return Ok(None);
-    }
-    let Some(queue) = queue::by_lane(catalog, attempt.lane())? else { return Ok(None) };
-    let retention = retention(catalog, reader, &queue, attempt, &outcome);
+/// How an attempt ended here; `None`: it went elsewhere before, or is none.
+fn ended(trace: &Trace) -> Option<Outcome> {
+    let outcome = trace.outcome.row().map(outcome::read)?;
+    (outcome.kind != Kind::Moved && !trace.attempt.is_payload_only()).then_some(outcome)
+}
+
+/// The day on which an ended attempt expires; `None`: nothing is kept of it. `cost`: what it was to find out, in
+/// looks at an attempt.
+fn expiry(
+    catalog: &Catalog,
+    reader: &mut Reader<'_>,
+    trace: &Trace,
+    outcome: &Outcome,
+    cost: &mut usize,
+) -> Result<Option<Day>> {
+    let Some(queue) = queue::by_lane(catalog, trace.attempt.lane())? else { return Ok(None) };
+    let retention = retention(catalog, reader, &queue, &trace.attempt, outcome, cost);
     if retention == 0 {
         return Ok(None);
     }
-    let day = history::expiry_day(outcome.ended_at, retention);
-    let today = history::expiry_day(sys::now_us(), 0);
-    Ok((day >= today).then_some(day))
+    let day = Day::of_expiry(outcome.ended_at, retention);
+    Ok((day >= Day::of(sys::now_us())).then_some(day))
 }
 
 /// For how long, in microseconds, an ended attempt is kept: a failed one as long as its job.
@@ -167,12 +219,14 @@ fn retention(
     reader: &mut Reader<'_>,
     queue: &Queue,
     attempt: &Attempt,
-    outcome: &outcome::Outcome,
+    outcome: &Outcome,
+    cost: &mut usize,
 ) -> i64 {
     let is_dead = match outcome.kind {
         Kind::Dead => true,
         Kind::TimedOut if outcome.next_id.is_none() => true,
-        Kind::Failed | Kind::TimedOut => {
+        Kind::Failed | Kind::TimedOut if queue.retention != queue.dead_retention => {
+            *cost += SEARCH;
             let (newest, _) = reader.newest(attempt.job_id());
             let newest = match newest {
                 Some(newest) => outcome::find(catalog, newest.home.segment, newest.id()),
@@ -184,21 +238,4 @@ fn retention(
         _ => false,
     };
     if is_dead { queue.dead_retention } else { queue.retention }
-}
-
-/// What the attempt had reported last.
-fn progress(catalog: &Catalog, attempt: &Attempt) -> Option<pgrx::pg_sys::Datum> {
-    let notes = note::summary(catalog, attempt.home.segment, attempt.id());
-    notes.progress().map(crate::jsonb::copy).or_else(|| attempt.progress())
-}
-
-/// The payload, which only a job's last attempt keeps.
-fn payload(reader: &mut Reader<'_>, attempt: &Attempt, outcome: &Row) -> Option<pgrx::pg_sys::Datum> {
-    if outcome::read(outcome).next_id.is_some() {
-        return None;
-    }
-    if attempt.payload_of().is_none() {
-        return attempt.own_payload();
-    }
-    reader.payload(attempt, |payload| payload.map(crate::jsonb::copy))
 }

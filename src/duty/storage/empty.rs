@@ -7,32 +7,54 @@ use pgrx::pg_sys;
 use super::{PAUSE, Picture, Step};
 use crate::error::Result;
 use crate::instance::Catalog;
+use crate::log::successor;
 use crate::segment::{self, State};
 use crate::{guc, spi, sys};
 
-/// The whole of it.
+/// One table, or the end of it.
 pub fn step(catalog: &Catalog, segment: u8, picture: &Picture, now: i64) -> Result<Step> {
+    let has_begun = picture.state(segment) == State::Emptying;
     // A dump takes its snapshot a moment before it can be seen.
     let delay = i64::from(guc::RECLAIM_DELAY.get()) * 1_000;
     let left = picture.filling(segment).since.saturating_add(delay) - now;
-    if left > 0 {
+    if !has_begun && left > 0 {
         return Ok(Step::Later(left));
     }
     // pg_dump reads the extension's tables late, but holds a lock on pg_extension from its begin to its end.
-    if sys::lock_holders(pg_sys::ExtensionRelationId, pg_sys::AccessExclusiveLock) > 0 {
+    if !has_begun && sys::lock_holders(pg_sys::ExtensionRelationId, pg_sys::AccessExclusiveLock) > 0 {
         return Ok(Step::Later(PAUSE));
     }
-    let oids = &catalog.segments[segment as usize];
-    let tables = [oids.attempt, oids.claim, oids.outcome, oids.note];
-    let is_free = |&table: &pg_sys::Oid| sys::lock_holders(table, pg_sys::AccessExclusiveLock) == 0;
-    if !tables.iter().all(is_free) || !tables.iter().all(|&table| sys::try_lock(table, pg_sys::AccessExclusiveLock)) {
+    let tables = tables(catalog, segment);
+    if is_held(catalog, segment) || !sys::try_lock_whole(&tables, pg_sys::AccessExclusiveLock) {
         return Ok(Step::Later(PAUSE));
     }
-    tables.into_iter().for_each(sys::truncate);
-    // Another generation: whoever found a row here before finds, with a lock, that it is not here any more.
-    segment::record(catalog, segment, 0, State::Free, None);
-    prune_log()?;
+    if !has_begun {
+        successor::forget(catalog, segment)?;
+    }
+    // A table per transaction, because each waits for the disk a few times. The attempts first: without one nobody
+    // asks for the rest. By what is on record, and not by what looks empty: a crash may have left the indexes.
+    let done = if has_begun { picture.filling(segment).copied_to } else { 0 };
+    if let Some(&table) = usize::try_from(done).ok().and_then(|done| tables.get(done)) {
+        // What is emptied is gone at once: before, what was moved and copied must be as durable.
+        sys::flush_log();
+        sys::truncate(table);
+        // Another generation: whoever found a row here before finds, with a lock, that it is not here any more.
+        segment::record(catalog, segment, 0, State::Emptying, Some(done + 1));
+    } else {
+        segment::record(catalog, segment, 0, State::Free, None);
+        prune_log()?;
+    }
     Ok(Step::Did(1))
+}
+
+fn tables(catalog: &Catalog, segment: u8) -> [pg_sys::Oid; 4] {
+    let oids = &catalog.segments[segment as usize];
+    [oids.attempt, oids.claim, oids.outcome, oids.note]
+}
+
+/// Whether somebody holds a lock on one of the segment's tables, so that it cannot be emptied now.
+pub fn is_held(catalog: &Catalog, segment: u8) -> bool {
+    tables(catalog, segment).iter().any(|&table| sys::lock_holders(table, pg_sys::AccessExclusiveLock) > 0)
 }
 
 /// What the log says of fillings that are gone is of no use; but for the first rows, with which it begins in

@@ -5,6 +5,7 @@
 //! Invariant: each step is safe to crash after, and holds no lock that anybody would wait for longer than
 //! milliseconds. See `docs/internals/segments.md`.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::duty::Duty;
@@ -41,9 +42,35 @@ pub fn ask(instance: &mut shmem::Instance, at: i64) -> bool {
     is_earlier
 }
 
+thread_local! {
+    /// The settings by which this process has looked last.
+    static SETTINGS: Cell<(i32, i32, bool)> = const { Cell::new((0, 0, false)) };
+    /// The instance whose segments this process is looking at; 0: none.
+    static LOOKING: Cell<u32> = const { Cell::new(0) };
+}
+
 fn is_due(number: u32) -> bool {
+    // Nobody counts what other settings would have made of the segments.
+    let settings = (guc::SEGMENT_ROWS.get(), guc::SEGMENT_AGE.get(), guc::RECLAIM.get());
+    if SETTINGS.get() != settings {
+        return true;
+    }
     let now = sys::monotonic_us();
     shmem::with_instance(number, |_, instance| instance.storage_at <= now).unwrap_or(false)
+}
+
+/// A step was rolled back.
+pub fn undone() {
+    move_living::undone();
+}
+
+/// This process ends, by an error that runs no destructors, maybe in the middle of a step: another one looks.
+/// Returns the latch of the worker who does. Under the frontier's lock.
+pub fn abandon(instances: &mut [shmem::Instance]) -> Option<*mut pg_sys::Latch> {
+    let number = LOOKING.take();
+    let instance = instances.iter_mut().find(|i| number != 0 && i.number == number)?;
+    instance.storage_at = i64::MIN;
+    Some(instance.worker_latch)
 }
 
 /// What a step came to.
@@ -121,6 +148,8 @@ struct Watch(u32);
 
 impl Watch {
     fn begin(number: u32) -> Self {
+        SETTINGS.set((guc::SEGMENT_ROWS.get(), guc::SEGMENT_AGE.get(), guc::RECLAIM.get()));
+        LOOKING.set(number);
         shmem::with_instance(number, |_, instance| instance.storage_at = i64::MAX);
         Self(number)
     }
@@ -138,9 +167,17 @@ impl Drop for Watch {
 }
 
 fn again(number: u32, pause: i64) {
+    LOOKING.set(0);
     if pause < i64::MAX {
         let at = sys::monotonic_us().saturating_add(pause);
-        shmem::with_instance(number, |_, instance| ask(instance, at));
+        let worker = shmem::with_instance(number, |_, instance| {
+            ask(instance, at);
+            // The worker itself plans its sleep anew.
+            if instance.worker_pid == sys::pid() { None } else { transaction::plan(instance, at) }
+        });
+        if let Some(latch) = worker.flatten() {
+            shmem::wake_latch(latch);
+        }
     }
 }
 
@@ -190,7 +227,7 @@ fn step(catalog: &Rc<Catalog>, picture: &Picture) -> crate::error::Result<Step> 
             None
         }
     };
-    for segment in picture.with(State::Copied) {
+    for segment in picture.with(State::Emptying).chain(picture.with(State::Copied)) {
         if let Some(done) = consider(empty::step(catalog, segment, picture, now)?) {
             return Ok(done);
         }
@@ -261,34 +298,44 @@ fn open_next(catalog: &Catalog, picture: &Picture, closing: u8, opening: u8) {
 }
 
 /// Begins to reclaim a closed segment: one that is nearly done with, a half of old, or, when none is free, the
-/// one with the fewest living.
+/// one with the fewest living. Those that are moved out of already wait for somebody, or would have had their turn.
 fn choose(catalog: &Catalog, picture: &Picture, now: i64, later: &mut i64) -> Option<Step> {
-    // One at a time: what is freed there may spare the next.
-    if picture.with(State::Moving).next().is_some() {
-        return None;
-    }
+    let mut is_blocked = false;
+    // Who holds a lock may still insert into it.
+    let mut is_free = |n: &u8| {
+        let is_free = sys::lock_holders(catalog.segments[*n as usize].attempt, pg_sys::ShareLock) == 0;
+        is_blocked |= !is_free;
+        is_free
+    };
     let closed = |n: &u8| picture.state(*n) == State::Closed;
+    let mut young: Vec<u8> = (0..OLD).filter(closed).collect();
+    young.sort_by_key(|&n| picture.living(n));
     let few = |n: &u8| picture.living(*n) * FEW <= picture.filling(*n).attempts;
-    let nearly_done = (0..OLD).filter(closed).filter(few).min_by_key(|&n| picture.living(n));
-    let old = || [OLD, OLD + 1].into_iter().find(closed);
-    let is_short = || (0..OLD).all(|n| !matches!(picture.state(n), State::Free | State::Drained | State::Copied));
-    let fewest = || {
-        let n = (0..OLD).filter(closed).min_by_key(|&n| picture.living(n))?;
+    let mut chosen = young.iter().copied().filter(few).find(&mut is_free);
+    if chosen.is_none() {
+        chosen = [OLD, OLD + 1].into_iter().filter(closed).find(&mut is_free);
+    }
+    // What will be free soon spares the others, but not what somebody holds.
+    let is_soon_free = |n: u8| match picture.state(n) {
+        State::Free | State::Drained => true,
+        State::Copied | State::Emptying => !empty::is_held(catalog, n),
+        State::Open | State::Closed | State::Moving => false,
+    };
+    if chosen.is_none() && !(0..OLD).any(is_soon_free) {
         let open = picture.filling(picture.young);
         let rows = i64::from(guc::SEGMENT_ROWS.get());
         let age_limit = i64::from(guc::SEGMENT_AGE.get()) * 1_000_000;
         // Where most live there is little to be won by moving them, until the open one has grown too large.
-        let is_half_empty = picture.living(n) * 2 <= picture.filling(n).attempts;
+        let is_half_empty = |n: &u8| picture.living(*n) * 2 <= picture.filling(*n).attempts;
         let is_late = open.attempts >= rows * 2 || now - open.opened_at >= age_limit * 2;
-        (is_half_empty || is_late).then_some(n)
-    };
-    let chosen = nearly_done.or_else(old).or_else(|| if is_short() { fewest() } else { None })?;
-    // Who holds a lock may still insert into it.
-    let attempts = catalog.segments[chosen as usize].attempt;
-    if sys::lock_holders(attempts, pg_sys::ShareLock) > 0 {
-        *later = (*later).min(PAUSE);
-        return None;
+        chosen = young.iter().copied().filter(|n| is_late || is_half_empty(n)).find(&mut is_free);
     }
+    let Some(chosen) = chosen else {
+        if is_blocked {
+            *later = (*later).min(PAUSE);
+        }
+        return None;
+    };
     segment::record(catalog, chosen, picture.words[chosen as usize].generation(), State::Moving, None);
     Some(Step::Did(1))
 }

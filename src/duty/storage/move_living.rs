@@ -5,10 +5,11 @@
 //! an attempt needs to be kept out. Whoever meets the mark goes after it. What an open transaction is claiming
 //! or ending is left for later; when nothing is left the segment is drained.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::rc::Rc;
 
 use pg_queue_core::frontier::Place;
+use pg_queue_core::id::SEGMENTS;
 
 use super::{PAUSE, Picture, Step};
 use crate::error::Result;
@@ -39,18 +40,40 @@ struct Progress {
     /// The first that was left for later.
     left_from: Option<i64>,
     pause: i64,
+    /// Not before this monotonic time is there anything to be done.
+    retry_at: i64,
 }
 
 thread_local! {
-    static PROGRESS: RefCell<Option<Progress>> = const { RefCell::new(None) };
+    static PROGRESS: Cell<[Option<Progress>; SEGMENTS]> = const { Cell::new([None; SEGMENTS]) };
+}
+
+fn progress(segment: u8) -> Option<Progress> {
+    PROGRESS.get()[segment as usize]
+}
+
+fn set_progress(segment: u8, progress: Option<Progress>) {
+    let mut all = PROGRESS.get();
+    all[segment as usize] = progress;
+    PROGRESS.set(all);
+}
+
+/// A transaction that moved something was rolled back: what was looked at must be looked at again.
+pub fn undone() {
+    PROGRESS.set([None; SEGMENTS]);
 }
 
 /// One batch.
 pub fn step(catalog: &Rc<Catalog>, segment: u8, picture: &Picture) -> Result<Step> {
     let generation = picture.words[segment as usize].generation();
-    let start = Progress { generation, looked_to: 0, left_from: None, pause: PAUSE / 2 };
-    let known = PROGRESS.take().filter(|known| known.generation == generation);
-    let mut progress = known.unwrap_or(start);
+    let start = Progress { generation, looked_to: 0, left_from: None, pause: PAUSE / 2, retry_at: 0 };
+    let mut progress = progress(segment).filter(|known| known.generation == generation).unwrap_or(start);
+    let left = progress.retry_at - sys::monotonic_us();
+    if left > 0 {
+        return Ok(Step::Later(left));
+    }
+    // Set again when this batch is done.
+    set_progress(segment, None);
     let mut batch =
         Batch { catalog, segment, target: picture.old, bytes: 0, waiting: vec![], running: vec![], payloads: vec![] };
     let tables = Tables::open(catalog, segment);
@@ -75,7 +98,7 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, picture: &Picture) -> Result<Ste
         progress.left_from = Some(progress.left_from.map_or(id, |known| known.min(id)));
     }
     if !is_end {
-        PROGRESS.set(Some(progress));
+        set_progress(segment, Some(progress));
         return Ok(Step::Did(looked as i64));
     }
     match progress.left_from {
@@ -85,7 +108,8 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, picture: &Picture) -> Result<Ste
         }
         Some(left) => {
             let pause = (progress.pause * 2).min(LONGEST);
-            PROGRESS.set(Some(Progress { looked_to: left - 1, left_from: None, pause, ..progress }));
+            let retry_at = sys::monotonic_us().saturating_add(pause);
+            set_progress(segment, Some(Progress { looked_to: left - 1, left_from: None, pause, retry_at, ..progress }));
             Ok(Step::Later(pause))
         }
     }
@@ -155,6 +179,11 @@ impl Batch<'_> {
         let target = Target::of(self.catalog, self.target);
         let mut reader = Reader::new(self.catalog);
 
+        // A refill takes what has an open mark for claimed and passes it by: after a rollback it must look again.
+        let mut lanes: Vec<i32> = self.waiting.iter().map(Attempt::lane).collect();
+        lanes.sort_unstable();
+        lanes.dedup();
+        transaction::remember_all(self.catalog.number, lanes.into_iter().map(|lane| AtCommit::Unseen { lane }));
         let claims: Vec<(i64, i64)> = self.waiting.iter().map(|attempt| (attempt.id(), 0)).collect();
         let taken = if claims.is_empty() {
             Vec::new()
@@ -169,7 +198,7 @@ impl Batch<'_> {
                 moved.push(with_payload(&mut reader, attempt));
             }
         }
-        attempt::append(self.catalog, &target, &moved);
+        attempt::append_moved(self.catalog, &target, &moved);
         let count = moved.len();
 
         let mut running = Vec::new();
@@ -229,14 +258,23 @@ fn with_payload(reader: &mut Reader<'_>, attempt: &Attempt) -> New {
     New { payload_of: None, payload, ..own }
 }
 
-/// Whether a living attempt refers to the payload of an ended one. When in doubt it does.
+/// Whether the payload of an ended attempt is still needed: by a living attempt that refers to it, or by the one
+/// that ended last and is not in history yet. When in doubt it is.
 fn is_referred_to(catalog: &Catalog, ended: &Attempt) -> bool {
     let (newest, is_growing) = Reader::new(catalog).newest(ended.job_id());
-    is_growing
-        || newest.is_some_and(|newest| {
-            newest.payload_of() == Some(ended.id())
-                && outcome::probe(catalog, newest.home.segment, newest.id()) != crate::log::table::Probe::Committed
-        })
+    let Some(newest) = newest.filter(|_| !is_growing) else { return is_growing };
+    if newest.payload_of() != Some(ended.id()) {
+        return false;
+    }
+    let segment = newest.home.segment;
+    match outcome::find(catalog, segment, newest.id()) {
+        // It is copied together with this one, or was copied already.
+        Some(outcome) if outcome.kind != outcome::Kind::Moved && outcome.next_id.is_none() => {
+            segment != ended.home.segment && segment::word(catalog, segment).state() < State::Copied
+        }
+        // It lives; or it has moved, or was followed by another, since it was found.
+        _ => true,
+    }
 }
 
 /// Whether an attempt is anybody's: a dropped queue's is not.
