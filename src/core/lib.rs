@@ -6,6 +6,7 @@
 //! * [`frontier`]: which attempt is next, what is running, who waits; a cache of the logs that lives
 //!   in memory given by the caller (shared memory in the server, vectors in the tests).
 //! * [`rollup`]: what a queue did in each minute.
+//! * [`schedule`]: when a recurring job is planned.
 //! * [`tally`]: how many jobs wait and run, counted as it happens.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -15,4 +16,5 @@ pub mod day;
 pub mod frontier;
 pub mod id;
 pub mod rollup;
+pub mod schedule;
 pub mod tally;
