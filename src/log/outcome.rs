@@ -142,6 +142,10 @@ impl Writer {
 
     /// Marks a running attempt as moved. `None`: it has ended, or is being ended.
     pub fn mark_moved(&self, id: i64) -> Option<Tid> {
+        // A look before: a mark in vain would be a dead row.
+        if self.probe(id) != Probe::Absent {
+            return None;
+        }
         let mut rows = NewRows::new(column::COUNT, 1);
         rows.add::<{ column::COUNT }>([
             Some(id.into()),

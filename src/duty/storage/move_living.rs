@@ -15,7 +15,7 @@ use super::{PAUSE, Picture, Step};
 use crate::error::Result;
 use crate::instance::Catalog;
 use crate::log::attempt::{self, Attempt, New, Reader};
-use crate::log::table::{Row, Snapshot, Tid};
+use crate::log::table::{Probe, Row, Snapshot, Tid};
 use crate::log::walk::{Seen, Tables, Trace};
 use crate::log::{claim, note, outcome};
 use crate::segment::{self, State, Target};
@@ -184,18 +184,20 @@ impl Batch<'_> {
         lanes.sort_unstable();
         lanes.dedup();
         transaction::remember_all(self.catalog.number, lanes.into_iter().map(|lane| AtCommit::Unseen { lane }));
-        let claims: Vec<(i64, i64)> = self.waiting.iter().map(|attempt| (attempt.id(), 0)).collect();
-        let taken = if claims.is_empty() {
-            Vec::new()
-        } else {
-            claim::Writer::open(self.catalog, self.segment).insert(&claims, claim::Kind::Moved, None)
+        // One by one, each after a look: a mark in vain would be a dead row.
+        let claims = (!self.waiting.is_empty()).then(|| claim::Writer::open(self.catalog, self.segment));
+        let mark = |id: i64| {
+            let is_free = |claims: &claim::Writer| {
+                claims.probe(id) == Probe::Absent && claims.insert(&[(id, 0)], claim::Kind::Moved, None).is_empty()
+            };
+            claims.as_ref().is_some_and(is_free)
         };
         let mut moved = Vec::with_capacity(self.waiting.len());
-        for (n, attempt) in self.waiting.iter().enumerate() {
-            if taken.contains(&n) {
-                leave(attempt.id());
-            } else {
+        for attempt in &self.waiting {
+            if mark(attempt.id()) {
                 moved.push(with_payload(&mut reader, attempt));
+            } else {
+                leave(attempt.id());
             }
         }
         attempt::append_moved(self.catalog, &target, &moved);
