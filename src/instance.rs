@@ -269,6 +269,11 @@ fn enter(extension: Oid) -> Result<(u32, usize)> {
     })
 }
 
+/// The instance for a duty that was asked to serve this one; `None`: the database has another one now, or none.
+pub fn of_duty(number: u32) -> Option<Rc<Catalog>> {
+    current().ok().filter(|catalog| catalog.number == number)
+}
+
 /// Called by the worker at its start, in a transaction: the instance of this database, `None` when the
 /// extension is not installed.
 pub fn attach() -> Option<u32> {

@@ -339,7 +339,6 @@ pub fn count(instance: &mut Instance, segment: u8, attempts: i64, ended: i64) ->
     let rows = i64::from(guc::SEGMENT_ROWS.get());
     let is_full =
         crosses(rows, before.attempts, filling.attempts) || crosses(rows * 2, before.attempts, filling.attempts);
-    let is_nearly_done = |filling: &Filling| (filling.attempts - filling.ended) * 20 <= filling.attempts;
     match state {
         State::Open if is_full => Some(sys::monotonic_us()),
         State::Open if before.attempts == 0 && attempts > 0 => {
@@ -350,7 +349,7 @@ pub fn count(instance: &mut Instance, segment: u8, attempts: i64, ended: i64) ->
         State::Open if segment >= OLD && (before.ended == 0 || crosses(rows / 4, before.ended, filling.ended)) => {
             (ended > 0).then(sys::monotonic_us)
         }
-        State::Closed if !is_nearly_done(&before) && is_nearly_done(filling) => Some(sys::monotonic_us()),
+        State::Closed if !before.is_nearly_done() && filling.is_nearly_done() => Some(sys::monotonic_us()),
         _ => None,
     }
 }

@@ -97,6 +97,18 @@ pub struct Filling {
     pub copied_to: i64,
 }
 
+impl Filling {
+    /// How many attempts live in it: an estimate.
+    pub fn living(&self) -> i64 {
+        (self.attempts - self.ended).max(0)
+    }
+
+    /// Whether so few live in it, one in twenty, that it is reclaimed without need.
+    pub fn is_nearly_done(&self) -> bool {
+        self.living() * 20 <= self.attempts
+    }
+}
+
 /// A lane whose queue is being dropped, or was dropped a short while ago.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]

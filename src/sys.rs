@@ -256,6 +256,12 @@ pub fn lock_holders(table: pg_sys::Oid, mode: u32) -> usize {
     usize::try_from(count).unwrap_or(0)
 }
 
+/// Whether a dump may be running: pg_dump reads an extension's tables late and looks others up a moment before it
+/// locks them, but holds a lock on pg_extension from its begin to its end.
+pub fn is_being_dumped() -> bool {
+    lock_holders(pg_sys::ExtensionRelationId, pg_sys::AccessExclusiveLock) > 0
+}
+
 /// Takes a lock on a table until the transaction ends; waits for it. Can raise.
 pub fn lock(table: pg_sys::Oid, mode: u32) {
     // SAFETY: in a transaction.

@@ -9,7 +9,7 @@ use crate::instance::Catalog;
 use crate::log::attempt::{Attempt, Reader};
 use crate::log::outcome::Outcome;
 use crate::log::table::Snapshot;
-use crate::log::{claim, history, outcome, successor};
+use crate::log::{claim, has_moved, history, outcome, successor};
 use crate::{hold, sys};
 
 /// A job's newest attempt.
@@ -79,10 +79,8 @@ pub fn find_any(catalog: &Rc<Catalog>, job_id: i64) -> Result<Found> {
         if let Some(attempt) = newest {
             let outcome = outcome::find(catalog, attempt.home.segment, attempt.id());
             let claim = claim::find(catalog, attempt.home.segment, attempt.id());
-            let has_moved = outcome.as_ref().is_some_and(|outcome| outcome.kind == outcome::Kind::Moved)
-                || claim.as_ref().is_some_and(|claim| claim.kind == claim::Kind::Moved);
             // Between the looks; or it went through the whole of old meanwhile, and this look was late.
-            if has_moved || !attempt.home.is_valid(catalog) {
+            if has_moved(claim.as_ref(), outcome.as_ref()) || !attempt.home.is_valid(catalog) {
                 continue;
             }
             if !outcome.as_ref().is_some_and(|outcome| went_on(attempt.id(), outcome)) {

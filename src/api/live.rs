@@ -14,7 +14,7 @@ use crate::log::history::{self, Past, column};
 use crate::log::outcome::{self, Kind};
 use crate::log::table::{Key, Relation, Row, Snapshot};
 use crate::log::walk::Tables;
-use crate::log::{claim, note, successor};
+use crate::log::{claim, has_moved, note, successor};
 use crate::segment::{Ledger, State};
 use crate::{hold, queue, sys};
 
@@ -224,9 +224,9 @@ impl Life<'_> {
         payload: Option<Datum>,
     ) -> Option<[Option<Datum>; COLUMNS]> {
         let attempt = self.attempt;
-        let has_moved = self.claim.is_some_and(|row| claim::read(row).kind == claim::Kind::Moved)
-            || self.outcome.is_some_and(|row| outcome::read(row).kind == Kind::Moved);
-        if has_moved || attempt.is_payload_only() {
+        if has_moved(self.claim.map(claim::read).as_ref(), self.outcome.map(outcome::read).as_ref())
+            || attempt.is_payload_only()
+        {
             return None;
         }
         let notes = notes.summary(attempt.id());

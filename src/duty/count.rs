@@ -35,10 +35,7 @@ fn is_due(number: u32) -> bool {
 
 fn run(number: u32) -> i64 {
     transaction::register();
-    let catalog = match instance::current() {
-        Ok(catalog) if catalog.number == number => catalog,
-        _ => return 0,
-    };
+    let Some(catalog) = instance::of_duty(number) else { return 0 };
     // What it has written itself no snapshot tells apart.
     if sys::in_transaction_block() || sys::has_xid() {
         return 0;

@@ -35,10 +35,7 @@ fn is_due(number: u32) -> bool {
 
 fn run(number: u32) -> i64 {
     transaction::register();
-    let catalog = match instance::current() {
-        Ok(catalog) if catalog.number == number => catalog,
-        _ => return 0,
-    };
+    let Some(catalog) = instance::of_duty(number) else { return 0 };
     let mut outcomes = Outcomes::new(&catalog);
     let mut ended = 0;
     for _ in 0..BATCH {

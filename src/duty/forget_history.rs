@@ -33,10 +33,7 @@ fn is_due(_number: u32) -> bool {
 }
 
 fn run(number: u32) -> i64 {
-    let catalog = match instance::current() {
-        Ok(catalog) if catalog.number == number => catalog,
-        _ => return 0,
-    };
+    let Some(catalog) = instance::of_duty(number) else { return 0 };
     // A lock that nobody can wait for is not to be held longer than a moment.
     if sys::in_transaction_block() {
         return 0;
@@ -55,8 +52,7 @@ fn run(number: u32) -> i64 {
 /// Drops the first table that nobody reads; false: there is none like that. `None`: there is none at all.
 fn forget_one(catalog: &Catalog, over: &[&Child]) -> Option<bool> {
     over.first()?;
-    // pg_dump looks up the tables a moment before it locks them. It holds a lock on pg_extension from the beginning.
-    if sys::lock_holders(pg_sys::ExtensionRelationId, pg_sys::AccessExclusiveLock) > 0 {
+    if sys::is_being_dumped() {
         return Some(false);
     }
     // The toast table as well, which autovacuum may have without the other.

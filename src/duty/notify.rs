@@ -16,10 +16,7 @@ fn is_due(number: u32) -> bool {
 }
 
 fn run(number: u32) -> i64 {
-    let catalog = match instance::current() {
-        Ok(catalog) if catalog.number == number => catalog,
-        _ => return 0,
-    };
+    let Some(catalog) = instance::of_duty(number) else { return 0 };
     transaction::register();
     let lanes = shmem::with_instance(number, |_, instance| instance.notify).unwrap_or_default();
     let mut sent = 0;

@@ -34,10 +34,7 @@ fn is_due(_number: u32) -> bool {
 }
 
 fn run(number: u32) -> i64 {
-    let catalog = match instance::current() {
-        Ok(catalog) if catalog.number == number => catalog,
-        _ => return 0,
-    };
+    let Some(catalog) = instance::of_duty(number) else { return 0 };
     NEXT.set(sys::monotonic_us() + PAUSE);
     if let Err(error) = add_up(&catalog) {
         error.report();

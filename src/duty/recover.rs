@@ -36,10 +36,7 @@ fn is_due(number: u32) -> bool {
 }
 
 fn run(number: u32) -> i64 {
-    let catalog = match instance::current() {
-        Ok(catalog) if catalog.number == number => catalog,
-        _ => return 0,
-    };
+    let Some(catalog) = instance::of_duty(number) else { return 0 };
     if shmem::with_instance(number, |_, instance| instance.dormancy.is_suspect).unwrap_or(false) {
         forget_strangers(&catalog);
         shmem::with_instance(number, |_, instance| instance.dormancy.is_suspect = false);

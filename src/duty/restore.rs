@@ -8,10 +8,7 @@ use crate::{dormant, instance};
 pub const DUTY: Duty = Duty { name: "restore", is_due: dormant::should_look, run };
 
 fn run(number: u32) -> i64 {
-    let catalog = match instance::current() {
-        Ok(catalog) if catalog.number == number => catalog,
-        _ => return 0,
-    };
+    let Some(catalog) = instance::of_duty(number) else { return 0 };
     crate::transaction::register();
     match dormant::end_if_over(&catalog) {
         Ok(is_over) => i64::from(is_over),

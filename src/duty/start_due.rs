@@ -79,10 +79,7 @@ pub fn catch_up(number: u32) {
 }
 
 fn run(number: u32) -> i64 {
-    let catalog = match instance::current() {
-        Ok(catalog) if catalog.number == number => catalog,
-        _ => return 0,
-    };
+    let Some(catalog) = instance::of_duty(number) else { return 0 };
     let Some((mut cursor, to)) = Cursor::advance(number) else { return 0 };
     let mut next = i64::MAX;
     let mut started = 0;

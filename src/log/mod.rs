@@ -21,3 +21,9 @@ pub mod rollup;
 pub mod successor;
 pub mod table;
 pub mod walk;
+
+/// Whether the marks say that an attempt has moved from where its claim and outcome were read.
+pub fn has_moved(claim: Option<&claim::Claim>, outcome: Option<&outcome::Outcome>) -> bool {
+    claim.is_some_and(|claim| claim.kind == claim::Kind::Moved)
+        || outcome.is_some_and(|outcome| outcome.kind == outcome::Kind::Moved)
+}

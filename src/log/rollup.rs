@@ -8,7 +8,7 @@ use crate::call::bytes_datum;
 use crate::instance::Catalog;
 use crate::log::table::{NewRows, Relation, Snapshot};
 use crate::log::walk::Trace;
-use crate::log::{claim, outcome};
+use crate::log::{claim, has_moved, outcome};
 
 /// Columns, counted from 0; `sql/schema/rollup.sql` says what they mean.
 mod column {
@@ -39,9 +39,7 @@ pub fn life(trace: &Trace) -> Option<Life> {
     let attempt = &trace.attempt;
     let claim = trace.claim.row().map(claim::read);
     let outcome = trace.outcome.row().map(outcome::read);
-    let has_moved = claim.as_ref().is_some_and(|claim| claim.kind == claim::Kind::Moved)
-        || outcome.as_ref().is_some_and(|outcome| outcome.kind == outcome::Kind::Moved);
-    if has_moved || attempt.is_payload_only() {
+    if has_moved(claim.as_ref(), outcome.as_ref()) || attempt.is_payload_only() {
         return None;
     }
     let is_first_attempt = id::count(attempt.id()) == id::count(attempt.job_id());

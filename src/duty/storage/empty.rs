@@ -20,8 +20,7 @@ pub fn step(catalog: &Catalog, segment: u8, picture: &Picture, now: i64) -> Resu
     if !has_begun && left > 0 {
         return Ok(Step::Later(left));
     }
-    // pg_dump reads the extension's tables late, but holds a lock on pg_extension from its begin to its end.
-    if !has_begun && sys::lock_holders(pg_sys::ExtensionRelationId, pg_sys::AccessExclusiveLock) > 0 {
+    if !has_begun && sys::is_being_dumped() {
         return Ok(Step::Later(PAUSE));
     }
     let tables = tables(catalog, segment);

@@ -27,9 +27,6 @@ pub const DUTY: Duty = Duty { name: "storage", is_due, run };
 /// Where somebody is in the way: look again after this many microseconds.
 const PAUSE: i64 = 100_000;
 
-/// A young segment of which at most one in so many lives is emptied without need.
-const FEW: i64 = 20;
-
 /// When the duty has something to do, monotonic time.
 pub fn next_at(instance: &shmem::Instance) -> i64 {
     instance.storage_at
@@ -99,8 +96,7 @@ impl Picture {
     }
 
     fn living(&self, segment: u8) -> i64 {
-        let filling = self.filling(segment);
-        (filling.attempts - filling.ended).max(0)
+        self.filling(segment).living()
     }
 
     fn with(&self, state: State) -> impl Iterator<Item = u8> {
@@ -110,10 +106,7 @@ impl Picture {
 
 fn run(number: u32) -> i64 {
     transaction::register();
-    let catalog = match instance::current() {
-        Ok(catalog) if catalog.number == number => catalog,
-        _ => return 0,
-    };
+    let Some(catalog) = instance::of_duty(number) else { return 0 };
     // Two steps in one transaction would rely on what is not committed.
     if sys::in_transaction_block() || sys::has_xid() {
         return 0;
@@ -288,7 +281,6 @@ fn rotate(catalog: &Catalog, picture: &Picture, now: i64, later: &mut i64) -> Op
 }
 
 fn open_next(catalog: &Catalog, picture: &Picture, closing: u8, opening: u8) {
-    let last = picture.words.iter().map(|word| word.generation()).max().unwrap_or(0);
     let now = sys::now_us();
     let generation = shmem::with_instance(catalog.number, |_, instance| {
         if opening < OLD {
@@ -297,7 +289,7 @@ fn open_next(catalog: &Catalog, picture: &Picture, closing: u8, opening: u8) {
             let fill = now - picture.filling(closing).opened_at;
             instance.far = (fill * 2 * i64::from(OLD)).clamp(60_000_000, age_limit.max(60_000_000) * i64::from(OLD));
         }
-        instance.last_generation = instance.last_generation.max(last) + 1;
+        instance.last_generation += 1;
         instance.last_generation
     });
     let Some(generation) = generation else { return };
@@ -318,8 +310,8 @@ fn choose(catalog: &Catalog, picture: &Picture, now: i64, later: &mut i64) -> Op
     let closed = |n: &u8| picture.state(*n) == State::Closed;
     let mut young: Vec<u8> = (0..OLD).filter(closed).collect();
     young.sort_by_key(|&n| picture.living(n));
-    let few = |n: &u8| picture.living(*n) * FEW <= picture.filling(*n).attempts;
-    let mut chosen = young.iter().copied().filter(few).find(&mut is_free);
+    let nearly_done = |n: &u8| picture.filling(*n).is_nearly_done();
+    let mut chosen = young.iter().copied().filter(nearly_done).find(&mut is_free);
     if chosen.is_none() {
         chosen = [OLD, OLD + 1].into_iter().filter(closed).find(&mut is_free);
     }
