@@ -80,7 +80,8 @@ fn run(call: &Call, names: &[String]) -> Result<Option<Datum>> {
         dormant::refuse(&known.catalog)?;
         complete_all(&known.catalog, &completed)?;
     }
-    let deadline = sys::monotonic_us().saturating_add(longest_wait(wait));
+    // Who does not wait need not ask for the time.
+    let deadline = if wait > 0 { sys::monotonic_us().saturating_add(longest_wait(wait)) } else { 0 };
     let mut sleeper: Option<Sleeper> = None;
     loop {
         let claimed = claim_first(&known.catalog, &known.queues, &wish, &rows)?;
@@ -341,14 +342,14 @@ impl<'a> Taking<'a> {
 
     /// Inserts the claims, a segment's all at once. Returns those that were claimed before.
     fn insert(&mut self, found: &mut [(Attempt, i64)]) -> Vec<i64> {
-        let mut claims: [Vec<(i64, i64)>; SEGMENTS] = std::array::from_fn(|_| Vec::new());
-        for (attempt, lease) in found.iter() {
-            claims[attempt.home.segment as usize].push((attempt.id(), *lease));
-        }
         let wish = self.wish;
+        let is_in = |(attempt, _): &&(Attempt, i64), segment: u8| attempt.home.segment == segment;
+        let used = found.iter().fold(0u32, |used, (attempt, _)| used | 1 << attempt.home.segment);
         let mut met = Vec::new();
-        for (segment, claims) in claims.iter().enumerate().filter(|(_, claims)| !claims.is_empty()) {
-            let taken = self.writer(segment as u8).insert(claims, wish.kind, wish.worker.as_deref());
+        for segment in (0..SEGMENTS as u8).filter(|segment| used >> segment & 1 != 0) {
+            let claims = found.iter().filter(|found| is_in(found, segment));
+            let claims: Vec<(i64, i64)> = claims.map(|(attempt, lease)| (attempt.id(), *lease)).collect();
+            let taken = self.writer(segment).insert(&claims, wish.kind, wish.worker.as_deref());
             met.extend(taken.into_iter().map(|n| claims[n].0));
         }
         if met.is_empty() {
