@@ -21,7 +21,7 @@ use crate::call::{Call, VOID, sql_function};
 use crate::error::{self, Error, Result};
 use crate::instance::{self, Catalog};
 use crate::log::history;
-use crate::log::table::{NewRows, Relation, Snapshot};
+use crate::log::table::{Entry, Relation, Snapshot};
 use crate::segment::Ledger;
 use crate::shmem::{self, Instance};
 use crate::spi;
@@ -229,10 +229,8 @@ fn mark() -> Result<()> {
     let table = Relation::write(catalog.restoring);
     let index = Relation::write_index(catalog.restoring_idx);
     let now = sys::now_us();
-    let mut row = NewRows::new(2, 1);
-    row.add([Some(now.into()), Some(sys::pid().into())]);
-    let tids = table.insert(&mut row);
-    index.insert_entries(&table, &tids, false, |_| Some([now.into()]));
+    let row = [Some(now.into()), Some(sys::pid().into())];
+    table.insert_row(row, &mut [Entry { index: &index, is_unique: false, key: &mut [now.into()] }]);
     if before != Some(State::Dormant) {
         let name = sys::database_name(sys::database());
         pgrx::log!("pg_queue of database \"{name}\" is dormant: its tables are being written by SQL");
