@@ -134,7 +134,7 @@ fn change<R>(number: u32, f: impl FnOnce(&mut Frontier<'_>, &mut Instance) -> R)
 /// Whether the instance may be used. The first who asks after a start, or after a promotion, reads what the
 /// segments are doing and what the last crash has left.
 pub fn learn(catalog: &Catalog) -> bool {
-    if is_awake(catalog.number) {
+    if shmem::awake(catalog.slot).load(Ordering::Acquire) == catalog.number || is_awake(catalog.number) {
         return true;
     }
     let state = shmem::with_instance(catalog.number, |_, instance| instance.dormancy.state);
@@ -162,7 +162,7 @@ pub fn learn(catalog: &Catalog) -> bool {
 ///
 /// Errors: 55000 while the tables are being restored.
 pub fn refuse(catalog: &Catalog) -> Result<()> {
-    if is_awake(catalog.number) || learn(catalog) {
+    if learn(catalog) {
         return Ok(());
     }
     Err(Error::new(error::WRONG_STATE, "the queues of this database are being restored")

@@ -40,7 +40,7 @@ struct Wish {
 
 /// `queue.claim(queue_name, …)`.
 fn claim(call: &Call) -> Result<Option<Datum>> {
-    let name = call.required("queue_name", call.text(0))?;
+    let name = call.required("queue_name", call.str(0))?;
     run(call, &[name])
 }
 
@@ -55,7 +55,7 @@ fn claim_any(call: &Call) -> Result<Option<Datum>> {
     run(call, &names)
 }
 
-fn run(call: &Call, names: &[String]) -> Result<Option<Datum>> {
+fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
     api::on_primary("claim")?;
     let max_jobs = call.i32(1).unwrap_or(1);
     if max_jobs < 1 {
@@ -117,7 +117,7 @@ impl Known {
     /// changed: a pause counts at once. Who will not sleep need not ask for the number of changes.
     ///
     /// Errors: 42704 when there is no queue of one of the names.
-    pub fn now(names: &[String], may_sleep: bool) -> Result<Self> {
+    pub fn now(names: &[impl AsRef<str>], may_sleep: bool) -> Result<Self> {
         let mut changes = 0;
         if may_sleep {
             let number = instance::current()?.number;
@@ -126,7 +126,7 @@ impl Known {
         }
         sys::accept_invalidations();
         let catalog = instance::current()?;
-        let queues = names.iter().map(|name| queue::by_name(&catalog, name)).collect::<Result<Vec<_>>>()?;
+        let queues = names.iter().map(|name| queue::by_name(&catalog, name.as_ref())).collect::<Result<Vec<_>>>()?;
         let is_dormant = !dormant::learn(&catalog);
         Ok(Self { catalog, queues, is_dormant, changes })
     }
