@@ -343,11 +343,10 @@ impl<'a> Taking<'a> {
     /// Inserts the claims, a segment's all at once. Returns those that were claimed before.
     fn insert(&mut self, found: &mut [(Attempt, i64)]) -> Vec<i64> {
         let wish = self.wish;
-        let is_in = |(attempt, _): &&(Attempt, i64), segment: u8| attempt.home.segment == segment;
         let used = found.iter().fold(0u32, |used, (attempt, _)| used | 1 << attempt.home.segment);
         let mut met = Vec::new();
         for segment in (0..SEGMENTS as u8).filter(|segment| used >> segment & 1 != 0) {
-            let claims = found.iter().filter(|found| is_in(found, segment));
+            let claims = found.iter().filter(|(attempt, _)| attempt.home.segment == segment);
             let claims: Vec<(i64, i64)> = claims.map(|(attempt, lease)| (attempt.id(), *lease)).collect();
             let taken = self.writer(segment).insert(&claims, wish.kind, wish.worker.as_deref());
             met.extend(taken.into_iter().map(|n| claims[n].0));
