@@ -4,7 +4,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::call::text_datum;
 use crate::instance::Catalog;
-use crate::log::table::{Key, NewRows, Probe, Relation, Row, Snapshot};
+use crate::log::table::{Entry, Key, NewRows, Probe, Relation, Row, Snapshot};
 use crate::segment::Home;
 use crate::sys;
 
@@ -100,17 +100,22 @@ impl Writer {
     pub fn insert(&self, claims: &[(i64, i64)], kind: Kind, worker: Option<&str>) -> Vec<usize> {
         let now = sys::now_us();
         let worker: Option<Datum> = worker.map(text_datum);
-        let mut rows = NewRows::new(column::COUNT, claims.len());
-        for &(id, lease) in claims {
-            rows.add::<{ column::COUNT }>([
+        let row = |&(id, lease): &(i64, i64)| -> [Option<Datum>; column::COUNT] {
+            [
                 Some(id.into()),
                 Some(now.into()),
                 Some(lease.into()),
                 Some(sys::pid().into()),
                 Some(Datum::from(kind.char() as i8)),
                 worker,
-            ]);
+            ]
+        };
+        if let [claim] = claims {
+            let key = Entry { index: &self.pkey, is_unique: true, key: &mut [claim.0.into()] };
+            return if self.table.insert_row(row(claim), &mut [key]).is_some() { Vec::new() } else { vec![0] };
         }
+        let mut rows = NewRows::new(column::COUNT, claims.len());
+        claims.iter().for_each(|claim| rows.add(row(claim)));
         let tids = self.table.insert(&mut rows);
         let lost = self.pkey.insert_entries(&self.table, &tids, true, |n| Some([Datum::from(claims[n].0)]));
         lost.iter().for_each(|&n| self.table.take_back(tids[n]));

@@ -3,7 +3,7 @@
 use pgrx::pg_sys::Datum;
 
 use crate::instance::Catalog;
-use crate::log::table::{Key, NewRows, Relation, Row, Snapshot};
+use crate::log::table::{Entry, Key, NewRows, Relation, Row, Snapshot};
 use crate::segment::Home;
 use crate::sys;
 
@@ -45,16 +45,15 @@ pub fn insert(catalog: &Catalog, home: Home, id: i64, kind: Kind, lease: Option<
         table.unlock();
         return false;
     }
-    let mut rows = NewRows::new(column::COUNT, 1);
-    rows.add::<{ column::COUNT }>([
+    let row: [_; column::COUNT] = [
         Some(id.into()),
         Some(sys::now_us().into()),
         Some(Datum::from(kind.char() as i8)),
         lease.map(Datum::from),
         body,
-    ]);
-    let tids = table.insert(&mut rows);
-    Relation::write_index(oids.note_id).insert_entries(&table, &tids, false, |_| Some([Datum::from(id)]));
+    ];
+    let index = Relation::write_index(oids.note_id);
+    table.insert_row(row, &mut [Entry { index: &index, is_unique: false, key: &mut [id.into()] }]);
     true
 }
 
