@@ -218,9 +218,9 @@ fn burst(way: Way, options: &Options) -> Result<Burst> {
 }
 
 /// A server with a queue in which so many jobs wait for next year.
-pub fn with_far(jobs: usize) -> Result<Ours> {
+pub fn with_far(jobs: usize, settings: &str) -> Result<Ours> {
     const YEAR: i64 = 365 * 86_400 * 1_000_000;
-    let ours = Ours::new(Server::with_extension()?, "if_not_exists => false")?;
+    let ours = Ours::new(Server::with_settings(settings)?, "if_not_exists => false")?;
     enqueue(ours.server(), crate::contender::QUEUE, jobs, now() + YEAR, YEAR)?;
     Ok(ours)
 }
@@ -229,7 +229,9 @@ pub fn with_far(jobs: usize) -> Result<Ours> {
 fn idle(options: &Options) -> Result<Idle> {
     let (jobs, seconds) = if options.quick { (FAR / 5, 10) } else { (FAR, 130) };
     eprintln!("{IDLE}: {jobs} jobs due next year, {seconds} s");
-    let (far, none) = (with_far(jobs)?, with_far(0)?);
+    // It would read the catalogs every minute and write there, and read once what was filled in.
+    const QUIET: &str = "autovacuum = off";
+    let (far, none) = (with_far(jobs, QUIET)?, with_far(0, QUIET)?);
     let servers = [far.server(), none.server()];
     // What filling has left to be done is done, and what is in memory is on disk.
     for server in servers {

@@ -83,7 +83,7 @@ impl Who {
             Self::Turning => Box::new(Ours::new(Server::with_settings(TURNING)?, DEFAULTS)?),
             Self::TurningUnkept => Box::new(Ours::new(Server::with_settings(TURNING)?, UNKEPT)?),
             Self::Shallow => Box::new(ours(DEFAULTS)?.fill(SHALLOW)?),
-            Self::Far => Box::new(delayed::with_far(options.quick.then_some(delayed::FAR / 5).unwrap_or(delayed::FAR))?),
+            Self::Far => Box::new(delayed::with_far(if options.quick { delayed::FAR / 5 } else { delayed::FAR }, "")?),
             Self::Deep => Box::new(ours(DEFAULTS)?.fill(if options.quick { DEEP / 5 } else { DEEP })?),
         })
     }
