@@ -139,9 +139,8 @@ fn work(server: &Server, queue: &str, way: Way, jobs: usize) -> Result<(Vec<f64>
 
 /// One client's share of it.
 fn run(mut client: Client, queue: &str, way: Way, left: &AtomicUsize) -> Result<Vec<f64>> {
-    let claim = client.prepare(
-        "SELECT id, coalesce((payload ->> 'due')::bigint, 0) FROM queue.claim($1, $2, wait => '100 ms')",
-    )?;
+    let claim = client
+        .prepare("SELECT id, coalesce((payload ->> 'due')::bigint, 0) FROM queue.claim($1, $2, wait => '100 ms')")?;
     let complete = client.prepare("SELECT count(*) FROM queue.complete_many($1)")?;
     let mut late = Vec::new();
     while left.load(Ordering::Relaxed) > 0 {

@@ -4,11 +4,11 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use crate::{Result, delayed};
 use crate::contender::{Articles, Contender, Floor, Loop, Ours, Work};
 use crate::drive::{Sample, drive};
 use crate::options::Options;
 use crate::server::Server;
+use crate::{Result, delayed};
 
 /// The contenders. Each has its own server.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -22,8 +22,9 @@ pub fn print_cells(results: &Results) {
         print!("{:20}", "");
         FIGURES.iter().for_each(|(name, ..)| print!("{name:>14}{:>8}", "ratio"));
         println!();
-        let base =
-            [Who::Floor, Who::Shallow, Who::Still, Who::Ours].into_iter().find(|who| rows.iter().any(|(other, _)| who == other));
+        let base = [Who::Floor, Who::Shallow, Who::Still, Who::Ours]
+            .into_iter()
+            .find(|who| rows.iter().any(|(other, _)| who == other));
         for (who, samples) in rows {
             print!("  {:18}", who.name());
             for (_, figure, digits) in FIGURES {
@@ -56,7 +57,12 @@ pub fn print_delayed(delayed: &Delayed) {
     for Spread { way, jobs, seconds, lateness, cpu } in &delayed.spread {
         let at = |share| quantile(lateness, share);
         println!("\n{}: {jobs} jobs falling due within {seconds} s, {}", crate::delayed::DUE, way.name);
-        println!("  late by p50 {:.1} ms, p99 {:.1} ms, at most {:.1} ms; {cpu:.4} CPU s/1,000", at(0.5), at(0.99), at(1.0));
+        println!(
+            "  late by p50 {:.1} ms, p99 {:.1} ms, at most {:.1} ms; {cpu:.4} CPU s/1,000",
+            at(0.5),
+            at(0.99),
+            at(1.0)
+        );
     }
     for Burst { way, jobs, delayed, undelayed } in &delayed.burst {
         println!("\n{}: {jobs} jobs all due at once, {}", crate::delayed::BURST, way.name);
