@@ -52,12 +52,20 @@ pub struct Spread {
     pub cpu: f64,
 }
 
-/// Jobs a second when all are due at once, and of jobs without a delay, round by round.
+/// What became of jobs that were all due at once, and of jobs without a delay, round by round.
 pub struct Burst {
     pub way: Way,
     pub jobs: usize,
-    pub delayed: Vec<f64>,
-    pub undelayed: Vec<f64>,
+    pub delayed: Vec<Done>,
+    pub undelayed: Vec<Done>,
+}
+
+/// What claiming and completing them all came to.
+pub struct Done {
+    /// Jobs a second.
+    pub rate: f64,
+    /// CPU time of the server per 1,000 jobs, in seconds; where they were delayed, that of starting them included.
+    pub cpu: f64,
 }
 
 /// What an idle server costs, with many jobs due next year and with none.
@@ -205,12 +213,14 @@ fn burst(way: Way, options: &Options) -> Result<Burst> {
             // Those without a delay have a time too, as the rows are to be alike, but it is past.
             let from = if is_delayed { by_then(jobs) } else { now() - SPAN };
             enqueue(&server, "burst", jobs, from, SPAN)?;
+            let cpu = server.cpu_seconds();
             if is_delayed {
                 sleep_until(from + SPAN)?;
             }
             let (_, seconds) = work(&server, "burst", way, jobs)?;
-            let rates = if is_delayed { &mut burst.delayed } else { &mut burst.undelayed };
-            rates.push(jobs as f64 / seconds);
+            let cpu = (server.cpu_seconds() - cpu) * 1_000.0 / jobs as f64;
+            let done = if is_delayed { &mut burst.delayed } else { &mut burst.undelayed };
+            done.push(Done { rate: jobs as f64 / seconds, cpu });
         }
     }
     Ok(burst)

@@ -1,6 +1,6 @@
 //! Prints what was measured.
 
-use crate::delayed::{Burst, Delayed, Spread};
+use crate::delayed::{Burst, Delayed, Done, Spread};
 use crate::direct::Comparison;
 use crate::drive::Sample;
 use crate::plan::{Results, Who};
@@ -66,7 +66,10 @@ pub fn print_delayed(delayed: &Delayed) {
     }
     for Burst { way, jobs, delayed, undelayed } in &delayed.burst {
         println!("\n{}: {jobs} jobs all due at once, {}", crate::delayed::BURST, way.name);
-        println!("  {:.0} jobs/s, {:.0} of those without a delay", median(delayed), median(undelayed));
+        for (name, done) in [("delayed", delayed), ("without a delay", undelayed)] {
+            let of = |figure: fn(&Done) -> f64| median(&done.iter().map(figure).collect::<Vec<_>>());
+            println!("  {name:18}{:>10.0} jobs/s{:>10.4} CPU s/1,000", of(|done| done.rate), of(|done| done.cpu));
+        }
     }
     if let Some(idle) = &delayed.idle {
         println!("\n{}: an idle server for {:.0} s", crate::delayed::IDLE, idle.seconds);

@@ -77,7 +77,8 @@ pub fn judge(results: &Results, wake: Option<&Vec<f64>>, delayed: &Delayed) -> V
         all.extend(Target::new(format!("delayed-due: {}, p99 in ms", spread.way.name), &[late], AtMost(50.0)));
     }
     for burst in &delayed.burst {
-        let ratios: Vec<f64> = burst.delayed.iter().zip(&burst.undelayed).map(|(one, other)| one / other).collect();
+        let rounds = burst.delayed.iter().zip(&burst.undelayed);
+        let ratios: Vec<f64> = rounds.map(|(delayed, undelayed)| delayed.rate / undelayed.rate).collect();
         let what = format!("delayed-burst: {}, rate delayed / undelayed", burst.way.name);
         all.extend(Target::new(what, &ratios, AtLeast(0.9)));
     }
