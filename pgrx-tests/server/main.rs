@@ -5,6 +5,8 @@ mod bad_input;
 mod concurrent;
 mod databases;
 mod fencing;
+mod gates;
+mod groups;
 mod history;
 mod indexes;
 mod life;
