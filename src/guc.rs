@@ -43,7 +43,7 @@ pub fn define(preloading: bool) {
             c"pg_queue.max_ready",
             &MAX_READY,
             c"Sets how many ready attempts of each lane are kept in memory.",
-            c"Attempts, 2 to 65536; 32 bytes each for each of max_lanes. More waiting jobs than this are read from their index when needed.",
+            c"Attempts, 2 to 65536; 40 bytes each for each of max_lanes. More waiting jobs than this are read from their index when needed.",
             2,
             65_536,
         );
@@ -51,7 +51,7 @@ pub fn define(preloading: bool) {
             c"pg_queue.max_running",
             &MAX_RUNNING,
             c"Sets how many attempts can be claimed at once.",
-            c"Attempts over all databases, 1 to 16777216; about 150 bytes each.",
+            c"Attempts over all databases, 1 to 16777216; about 320 bytes each.",
             1,
             16_777_216,
         );

@@ -220,9 +220,7 @@ pub fn beaten(outcomes: &mut Outcomes, held: Held) -> std::result::Result<Held, 
         Probe::Committed => {}
     }
     transaction::forget(id);
-    shmem::with_instance(catalog.number, |frontier, instance| {
-        frontier.discard(&mut instance.deadlines, catalog.number, id);
-    });
+    discard(&catalog, id);
     Err(match outcome::find(&catalog, held.home.segment, id) {
         Some(found) => ended(id, &found),
         None => lost(id, "This attempt was already ended in this transaction."),
@@ -240,15 +238,23 @@ fn follow(catalog: &Catalog, outcomes: &mut Outcomes, mut held: Held) -> std::re
     }
     let Some(attempt) = Reader::new(catalog).by_id(held.id) else {
         transaction::forget(held.id);
-        shmem::with_instance(catalog.number, |frontier, instance| {
-            frontier.discard(&mut instance.deadlines, catalog.number, held.id);
-        });
+        discard(catalog, held.id);
         return Err(gone(catalog, held.id));
     };
     held.home = attempt.home;
     held.entry.place = attempt.ready().place;
     shmem::with(|shared| shared.frontier.relocate(catalog.number, held.id, held.entry.place));
     Ok(held)
+}
+
+/// Drops an entry that the logs proved wrong.
+pub fn discard(catalog: &Catalog, id: i64) {
+    let woken = shmem::with_instance(catalog.number, |frontier, instance| {
+        frontier.discard(&mut instance.deadlines, catalog.number, id)
+    });
+    if let Some(session) = woken.flatten() {
+        shmem::wake(session);
+    }
 }
 
 fn removed(id: i64) -> Refusal {
@@ -335,6 +341,7 @@ pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim
         if claim.kind == claim::Kind::Bound { i64::MIN } else { sys::monotonic_us().saturating_add(longest) };
     let mut entry = Running::of(claim.id);
     (entry.instance, entry.lane, entry.rank, entry.place) = (catalog.number, attempt.lane(), ready.rank, ready.place);
+    entry.group = ready.group;
     (entry.lease, entry.longest, entry.deadline) = (claim.lease, longest, deadline);
     (entry.pid, entry.state) = (claim.pid, State::Running);
     entry.bound = u8::from(claim.kind == claim::Kind::Bound);
@@ -436,7 +443,8 @@ pub fn waiting(catalog: &Catalog, attempt: &Attempt) -> Result<Waiting> {
     transaction::reserve(1);
     let (session, pid) = (sys::session(), sys::pid());
     let taken = shmem::with_instance(catalog.number, |frontier, instance| {
-        frontier.take_one(&mut instance.deadlines, catalog.number, attempt.lane(), session, pid, ready)
+        let is_due = attempt.run_at().is_none_or(|at| at <= instance.due_to);
+        frontier.take_one(&mut instance.deadlines, catalog.number, attempt.lane(), session, pid, ready, is_due)
     });
     match taken.unwrap_or(TakeOne::Full) {
         TakeOne::Taken => transaction::remember(catalog.number, Step::Ended { id: ready.id, lane: attempt.lane() }),

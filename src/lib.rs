@@ -22,6 +22,7 @@ mod hooks;
 mod ids;
 mod instance;
 mod jsonb;
+mod limits;
 mod log;
 mod queue;
 mod refill;
@@ -31,6 +32,7 @@ mod spi;
 mod sys;
 mod tally;
 mod transaction;
+mod turn;
 mod worker;
 
 pgrx::pg_module_magic!();

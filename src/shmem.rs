@@ -12,7 +12,7 @@ use std::mem::{align_of, size_of};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use pg_queue_core::frontier::{self, Frontier, Lane, Ready, Running, Session, index};
+use pg_queue_core::frontier::{self, Frontier, Gate, Group, Lane, Ready, Running, Session, index};
 use pg_queue_core::id::SEGMENTS;
 use pg_queue_core::tally::{self, Horizon, Tallies};
 use pgrx::pg_guard;
@@ -170,6 +170,8 @@ struct Header {
     tally_top: u32,
     launcher_latch: *mut pg_sys::Latch,
     launcher_pid: i32,
+    /// When the memory was made, monotonic time.
+    born_at: i64,
     worker_left: pg_sys::ConditionVariable,
 }
 
@@ -186,6 +188,9 @@ struct Layout {
     running: (usize, usize),
     running_index: (usize, usize),
     sessions: (usize, usize),
+    gates: (usize, usize),
+    groups: (usize, usize),
+    group_index: (usize, usize),
     tallies: (usize, usize),
     tally_index: (usize, usize),
     horizons: (usize, usize),
@@ -201,6 +206,8 @@ impl Layout {
         let sessions = max_sessions();
         // Small, and never evicted: with room for more lanes than are kept in memory otherwise.
         let tallies = lanes * 4;
+        // Everything that runs may be of a group of its own.
+        let groups = running.next_multiple_of(64);
         let mut bytes = size_of::<Header>();
         fn place<T>(bytes: &mut usize, count: usize) -> (usize, usize) {
             *bytes = bytes.next_multiple_of(align_of::<T>().max(64));
@@ -220,6 +227,9 @@ impl Layout {
             running: place::<Running>(&mut bytes, running),
             running_index: place::<index::Bucket>(&mut bytes, index::buckets_for(running)),
             sessions: place::<Session>(&mut bytes, sessions),
+            gates: place::<Gate>(&mut bytes, lanes),
+            groups: place::<Group>(&mut bytes, groups),
+            group_index: place::<index::Bucket>(&mut bytes, index::buckets_for(groups)),
             tallies: place::<tally::Slot>(&mut bytes, tallies),
             tally_index: place::<index::Bucket>(&mut bytes, index::buckets_for(tallies)),
             horizons: place::<u32>(&mut bytes, databases * (sessions + max_prepared())),
@@ -319,6 +329,7 @@ unsafe extern "C-unwind" fn on_startup() {
             let locks = pg_sys::GetNamedLWLockTranche(TRANCHE.as_ptr());
             (*header).frontier_lock = &raw mut (*locks).lock;
             (*header).launcher_lock = &raw mut (*locks.add(1)).lock;
+            (*header).born_at = crate::sys::monotonic_us();
             pg_sys::ConditionVariableInit(&raw mut (*header).worker_left);
         }
         BASE = base;
@@ -412,6 +423,9 @@ pub fn with<R>(f: impl FnOnce(&mut Shared<'_>) -> R) -> R {
                 running: slice(base, layout.running),
                 running_index: slice(base, layout.running_index),
                 sessions: slice(base, layout.sessions),
+                gates: slice(base, layout.gates),
+                groups: slice(base, layout.groups),
+                group_index: slice(base, layout.group_index),
             },
             instances: slice(base, layout.instances),
             next_instance: &mut (*header).next_instance,
@@ -523,6 +537,12 @@ pub fn with_launcher<R>(f: impl FnOnce(&mut Launcher<'_>) -> R) -> R {
             pid: &mut (*header).launcher_pid,
         })
     }
+}
+
+/// Since when memory remembers, in monotonic microseconds.
+pub fn born_at() -> i64 {
+    // SAFETY: a field of the header that was written before any backend existed.
+    unsafe { (*BASE.cast::<Header>()).born_at }
 }
 
 /// Told whenever a worker has left its database.

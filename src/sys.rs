@@ -23,6 +23,7 @@ pub mod raw {
         pub fn nextval_internal(sequence: pg_sys::Oid, check_permissions: bool) -> i64;
         pub fn find_inheritance_children(parent: pg_sys::Oid, mode: pg_sys::LOCKMODE) -> *mut pg_sys::List;
         pub fn Async_Notify(channel: *const c_char, payload: *const c_char);
+        pub fn hash_bytes_extended(bytes: *const u8, length: c_int, seed: u64) -> u64;
         pub fn get_timeout_active(timeout: c_int) -> bool;
         pub fn get_timeout_finish_time(timeout: c_int) -> pg_sys::TimestampTz;
     }
@@ -58,6 +59,12 @@ pub mod raw {
             completion: *mut pg_sys::QueryCompletion,
         );
     }
+}
+
+/// Postgres's hash of a text, the same on all servers of one byte order.
+pub fn hash(text: &str) -> i64 {
+    // SAFETY: reads so many bytes, and has nothing to raise.
+    unsafe { raw::hash_bytes_extended(text.as_ptr(), text.len() as i32, 0) as i64 }
 }
 
 /// The innermost open subtransaction.

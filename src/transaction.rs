@@ -175,6 +175,32 @@ pub fn set_lease(id: i64, lease: i64) -> bool {
     })
 }
 
+/// How many more attempts wait in these lanes if this transaction commits.
+pub fn added(instance: u32, lanes: &[i32]) -> i64 {
+    PENDING.with_borrow(|pending| {
+        let own = pending.iter().filter(|p| p.instance == instance);
+        own.map(|p| match p.step {
+            Step::Enqueued { lane, has_moved: false, .. } if lanes.contains(&lane) => 1,
+            Step::Ended { lane, .. } | Step::Taken { lane, .. } if lanes.contains(&lane) => -1,
+            Step::Purged { lane, count } if lanes.contains(&lane) => -count,
+            _ => 0,
+        })
+        .sum()
+    })
+}
+
+/// The attempts of these lanes that this transaction is ending.
+pub fn ending(instance: u32, lanes: &[i32]) -> Vec<i64> {
+    PENDING.with_borrow(|pending| {
+        let own = pending.iter().filter(|p| p.instance == instance);
+        own.filter_map(|p| match p.step {
+            Step::Ending { id, lane, .. } if lanes.contains(&lane) => Some(id),
+            _ => None,
+        })
+        .collect()
+    })
+}
+
 /// The lease of an attempt that this transaction has taken.
 pub fn lease_of(id: i64) -> Option<i64> {
     PENDING.with_borrow(|pending| {
@@ -323,8 +349,9 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
             }
         }
         Step::Ended { id, .. } | Step::Ending { id, .. } => {
-            if let Some(segment) = frontier.ended(&mut instance.deadlines, number, id) {
+            if let Some((segment, woken)) = frontier.ended(&mut instance.deadlines, number, id) {
                 count(instance, segment, 0, 1, wake);
+                wake.session(woken);
             }
         }
         Step::Relocated { id, place } => frontier.relocate(number, id, place),
@@ -363,7 +390,11 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
         Step::Notified { .. } | Step::InstanceMade => {}
         // These only count: see `tally`.
         Step::Purged { .. } | Step::EndingUnknown { .. } => {}
-        Step::Unseen { .. } => {}
+        // What held a group may be among them.
+        Step::Unseen { lane } => {
+            frontier.release_held(number);
+            wake.session(frontier.pass_on(number, lane));
+        }
     }
 }
 
@@ -466,11 +497,11 @@ fn tell(number: u32, step: Step) {
     }
 }
 
-fn abort(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, wake: &mut Wake) {
+fn abort(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now: &LazyCell<i64>, wake: &mut Wake) {
     let number = instance.number;
     match step {
         Step::Taken { id, .. } | Step::Ended { id, .. } => {
-            let woken = frontier.give_back(&mut instance.deadlines, number, id);
+            let woken = frontier.give_back(&mut instance.deadlines, number, id, **now);
             wake.session(woken);
             if frontier.next_deadline(instance.deadlines) == Some(i64::MIN) {
                 wake.worker = Some(instance.worker_latch);
@@ -522,7 +553,7 @@ fn settle(pending: &[Pending], committed: bool) {
                     commit(frontier, &mut instances[slot], p.step, &now, &mut wake);
                     books.enter(instances, slot, horizons, tallies, p.step);
                 } else {
-                    abort(frontier, &mut instances[slot], p.step, &mut wake);
+                    abort(frontier, &mut instances[slot], p.step, &now, &mut wake);
                 }
                 if instances[slot].number == 0 {
                     tallies.forget_instance(p.instance);

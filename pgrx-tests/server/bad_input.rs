@@ -139,7 +139,7 @@ fn a_batch_names_what_is_wrong_and_adds_nothing() {
     ] {
         assert_fails(&mut client, &format!("SELECT queue.enqueue_batch('{q}', '{jobs}')"), "22023", &message);
     }
-    for field in [r#""unique_key": "k""#, r#""group_key": "g""#, r#""stage": "s""#, r#""on_duplicate": "error""#] {
+    for field in [r#""unique_key": "k""#, r#""stage": "s""#, r#""on_duplicate": "error""#] {
         let failure = client.failure(&format!("SELECT queue.enqueue_batch('{q}', '[{{}}, {{{field}}}]')"));
         assert_eq!(failure.code, "0A000", "{field}: {failure:?}");
         assert!(failure.message.starts_with("jobs[1]: "), "{failure:?}");

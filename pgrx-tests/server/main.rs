@@ -6,6 +6,8 @@ mod concurrent;
 mod databases;
 mod delayed;
 mod fencing;
+mod gates;
+mod groups;
 mod history;
 mod indexes;
 mod life;

@@ -4,7 +4,7 @@ use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, in_future, lease_us, run_time};
-use crate::call::{Call, Interval, sql_function};
+use crate::call::{Call, Interval, sql_function, text_datum};
 use crate::error::{self, Error, Result};
 use crate::instance::{self, Catalog};
 use crate::jsonb::{self, Value};
@@ -12,7 +12,7 @@ use crate::log::attempt::{self, New};
 use crate::queue::{self, Queue};
 use crate::segment::{self, Target};
 use crate::transaction::{self, Step};
-use crate::{ids, sys};
+use crate::{ids, limits, sys};
 
 sql_function!(pg_queue_enqueue, pg_finfo_pg_queue_enqueue => enqueue);
 sql_function!(pg_queue_enqueue_many, pg_finfo_pg_queue_enqueue_many => enqueue_many);
@@ -26,6 +26,7 @@ struct Options {
     max_attempts: Option<i32>,
     lease: Option<Interval>,
     headers: Option<Datum>,
+    group_key: Option<Datum>,
 }
 
 impl Options {
@@ -43,9 +44,13 @@ impl Options {
         }
         given(7, "version")?;
         given(8, "unique_for")?;
-        given(9, "group_key")?;
         given(10, "stage")?;
-        let mut options = Self { priority: call.i32(2).unwrap_or(0), headers: call.datum(13), ..Self::default() };
+        let mut options = Self {
+            priority: call.i32(2).unwrap_or(0),
+            headers: call.datum(13),
+            group_key: call.datum(9),
+            ..Self::default()
+        };
         options.set_start(call.interval(3), call.timestamp(4), now)?;
         options.set_max_attempts(call.i32(11))?;
         options.set_lease(call.interval(12))?;
@@ -109,7 +114,8 @@ fn first_attempt(queue: &Queue, target: &Target, count: i64, payload: Datum, opt
         payload: Some(payload),
         lease: options.lease,
         headers: options.headers,
-        group_key: None,
+        group_hash: options.group_key.map_or(0, attempt::group_hash),
+        group_key: options.group_key,
         unique_key: None,
         version: None,
         last_error: None,
@@ -126,6 +132,9 @@ fn announce(catalog: &Catalog, queue: &Queue) {
 
 /// Inserts one job; tells its id. As `insert`, without its lists.
 fn insert_one(catalog: &Catalog, queue: &Queue, payload: Datum, options: &Options, now: i64) -> Result<i64> {
+    if let Some(most) = queue.max_waiting {
+        limits::has_room(catalog, queue, most, 1)?;
+    }
     let mut count = 0;
     ids::take(catalog, 1, |taken| count = taken)?;
     let target = Target::open(catalog, far(catalog, options));
@@ -139,6 +148,9 @@ fn insert_one(catalog: &Catalog, queue: &Queue, payload: Datum, options: &Option
 fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
     if jobs.is_empty() {
         return Ok(Vec::new());
+    }
+    if let Some(most) = queue.max_waiting {
+        limits::has_room(catalog, queue, most, jobs.len())?;
     }
     let mut counts = Vec::with_capacity(jobs.len());
     ids::take(catalog, jobs.len(), |count| counts.push(count))?;
@@ -266,13 +278,17 @@ impl Job {
             "max_attempts" => self.options.set_max_attempts(Some(int()?))?,
             "lease" => self.options.set_lease(Some(interval()?))?,
             "headers" => self.options.headers = Some(value.datum()),
+            "group_key" => {
+                let key = value.as_str().ok_or_else(|| wrong("a string"))?;
+                self.options.group_key = Some(text_datum(&key));
+            }
             "on_duplicate" => match value.as_str().as_deref() {
                 Some("skip") => {}
                 Some("replace" | "rerun" | "error") => return Err(Error::unsupported(name)),
                 Some(other) => return Err(bad_on_duplicate(other)),
                 None => return Err(wrong("a string")),
             },
-            "unique_key" | "version" | "unique_for" | "group_key" | "stage" => return Err(Error::unsupported(name)),
+            "unique_key" | "version" | "unique_for" | "stage" => return Err(Error::unsupported(name)),
             _ => return Err(unknown_field(name)),
         }
         Ok(())

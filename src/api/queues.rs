@@ -58,12 +58,12 @@ const OPTIONS: [(&str, Type, &str, bool); 18] = [
     ("retention", Type::Interval, "'1 day'", true),
     ("dead_retention", Type::Interval, "'90 days'", true),
     ("dead_letter", Type::Text, "NULL", false),
-    ("max_running", Type::Int, "NULL", false),
-    ("max_running_per_group", Type::Int, "NULL", false),
-    ("strict_order", Type::Bool, "false", false),
-    ("rate_limit", Type::Int, "NULL", false),
+    ("max_running", Type::Int, "NULL", true),
+    ("max_running_per_group", Type::Int, "NULL", true),
+    ("strict_order", Type::Bool, "false", true),
+    ("rate_limit", Type::Int, "NULL", true),
     ("rate_period", Type::Interval, "'1 second'", true),
-    ("max_waiting", Type::BigInt, "NULL", false),
+    ("max_waiting", Type::BigInt, "NULL", true),
     ("stages", Type::TextArray, "NULL", false),
     ("notify", Type::Bool, "false", true),
     ("if_not_exists", Type::Bool, "false", true),
@@ -113,6 +113,15 @@ fn given(call: &Call) -> Result<Vec<(&'static str, Parameter)>> {
             {
                 return Err(Error::invalid(format!("{name} cannot be negative"))
                     .hint("Use '0' to keep nothing, '-1' to keep all for ever."));
+            }
+            "max_running" | "max_running_per_group" | "rate_limit" if call.i32(n).is_some_and(|limit| limit < 1) => {
+                return Err(Error::invalid(format!("{name} must be at least 1"))
+                    .detail(format!("It is {}.", call.i32(n).unwrap_or(0)))
+                    .hint("To stop a queue use queue.pause; to lift the limit, queue.alter with reset."));
+            }
+            "max_waiting" if call.i64(n).is_some_and(|limit| limit < 1) => {
+                return Err(Error::invalid("max_waiting must be at least 1")
+                    .detail(format!("It is {}.", call.i64(n).unwrap_or(0))));
             }
             "rate_period" if call.interval(n).map_or(0, Interval::us) <= 0 => {
                 return Err(Error::invalid("rate_period must be positive"));

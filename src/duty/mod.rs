@@ -9,8 +9,9 @@ mod count;
 mod expire;
 pub mod forget_history;
 mod notify;
+mod open_gates;
 mod prune_statistics;
-mod recover;
+pub mod recover;
 mod restore;
 mod start_due;
 pub mod storage;
@@ -45,6 +46,7 @@ pub const ALL: &[Duty] = &[
     recover::DUTY,
     start_due::DUTY,
     expire::DUTY,
+    open_gates::DUTY,
     notify::DUTY,
     storage::DUTY,
     forget_history::DUTY,
@@ -63,6 +65,7 @@ pub fn sleep_ms(instance: u32) -> Option<i64> {
         if instance.next_due < i64::MAX {
             at = at.min(now.saturating_add(instance.next_due.saturating_sub(wall).clamp(0, CLOCK_CHECK)));
         }
+        at = at.min(frontier.next_opening().unwrap_or(i64::MAX));
         at = at.min(storage::next_at(instance));
         at = at.min(count::next_at(instance));
         let forget_at = forget_history::next_at();

@@ -120,8 +120,8 @@ fn start_segment(catalog: &Catalog, segment: u8, from: i64, to: i64, started: &m
         if scan.is_own() {
             continue;
         }
-        // id, job_id, enqueued_at, lane, priority, attempt, max_attempts, run_at
-        let (values, _) = scan.columns(8);
+        // id, job_id, enqueued_at, lane, priority, attempt, max_attempts, run_at, group_hash
+        let (values, nulls) = scan.columns(9);
         let (id, lane, run_at) = (values[0].value() as i64, values[3].value() as i32, values[7].value() as i64);
         if run_at > to {
             if claimed_after < STEPS && batch.is_claimed(id) {
@@ -132,7 +132,8 @@ fn start_segment(catalog: &Catalog, segment: u8, from: i64, to: i64, started: &m
             break;
         }
         let rank = Rank { priority: values[4].value() as i32, job_id: values[1].value() as i64 };
-        batch.due.push((lane, Ready { rank, id, place: tid.place(segment) }));
+        let group = if nulls[8] { 0 } else { values[8].value() as i64 };
+        batch.due.push((lane, Ready { rank, id, place: tid.place(segment), group }));
         if batch.due.len() == CHUNK {
             *started += batch.push();
             sys::check_for_interrupts();
