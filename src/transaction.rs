@@ -711,6 +711,12 @@ unsafe extern "C-unwind" fn on_exit(_code: i32, _arg: pg_sys::Datum) {
             }
             wake.session(frontier.pass_on(number, lane));
         }
+        while let Some((number, lane)) = frontier.turn_abandon(session) {
+            while let Some(waiter) = frontier.refill_wake(number, lane) {
+                wake.session(Some(waiter));
+            }
+            wake.session(frontier.pass_on(number, lane));
+        }
         wake.session(frontier.stop_waiting(session));
         wake.worker = crate::duty::abandon(instances);
         tally::abandon(instances);
