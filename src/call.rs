@@ -206,55 +206,25 @@ impl Call {
         }
     }
 
-    /// An array of a fixed-length or text type; an element that is NULL is `None`.
-    fn array(
-        &self,
-        n: usize,
-        element: pg_sys::Oid,
-        length: i16,
-        by_value: bool,
-        align: u8,
-    ) -> Option<Vec<Option<Datum>>> {
-        let datum = self.datum(n)?;
-        // SAFETY: the argument is declared as an array of `element`; deconstruct_array fills the three
-        // outputs with memory of the current context.
-        unsafe {
-            let array = pg_sys::pg_detoast_datum(datum.cast_mut_ptr()).cast::<pg_sys::ArrayType>();
-            let (mut elements, mut nulls, mut count) = (std::ptr::null_mut(), std::ptr::null_mut(), 0);
-            pg_sys::deconstruct_array(
-                array,
-                element,
-                length.into(),
-                by_value,
-                align as c_char,
-                &raw mut elements,
-                &raw mut nulls,
-                &raw mut count,
-            );
-            Some((0..count as usize).map(|i| (!*nulls.add(i)).then(|| *elements.add(i))).collect())
-        }
-    }
-
     /// A `bigint[]`.
     pub fn i64_array(&self, n: usize) -> Option<Vec<Option<i64>>> {
-        let elements = self.array(n, pg_sys::INT8OID, 8, true, b'd')?;
+        let elements = array(self.datum(n)?, pg_sys::INT8OID, 8, true, b'd');
         Some(elements.into_iter().map(|e| e.map(|d| d.value() as i64)).collect())
     }
 
     /// A `text[]`.
     pub fn text_array(&self, n: usize) -> Option<Vec<Option<String>>> {
-        let elements = self.array(n, pg_sys::TEXTOID, -1, false, b'i')?;
-        Some(elements.into_iter().map(|e| e.map(text)).collect())
+        self.datum(n).map(text_array)
     }
 
     /// A `jsonb[]`, elements as they are.
     pub fn jsonb_array(&self, n: usize) -> Option<Vec<Option<Datum>>> {
-        self.array(n, pg_sys::JSONBOID, -1, false, b'i')
+        Some(array(self.datum(n)?, pg_sys::JSONBOID, -1, false, b'i'))
     }
 
     /// A `bytea[]`.
     pub fn bytes_array(&self, n: usize) -> Option<Vec<Option<Vec<u8>>>> {
-        let elements = self.array(n, pg_sys::BYTEAOID, -1, false, b'i')?;
+        let elements = array(self.datum(n)?, pg_sys::BYTEAOID, -1, false, b'i');
         Some(elements.into_iter().map(|e| e.map(bytes)).collect())
     }
 
@@ -353,6 +323,33 @@ impl Rows {
         let mut nulls = row.map(|value| value.is_none());
         self.add(&mut values, &mut nulls)
     }
+}
+
+/// The elements of an array of a fixed-length or text type; one that is NULL is `None`.
+fn array(datum: Datum, element: pg_sys::Oid, length: i16, by_value: bool, align: u8) -> Vec<Option<Datum>> {
+    // SAFETY: a datum of an array of `element`; deconstruct_array fills the three outputs with memory of the current
+    // context.
+    unsafe {
+        let array = pg_sys::pg_detoast_datum(datum.cast_mut_ptr()).cast::<pg_sys::ArrayType>();
+        let (mut elements, mut nulls, mut count) = (std::ptr::null_mut(), std::ptr::null_mut(), 0);
+        pg_sys::deconstruct_array(
+            array,
+            element,
+            length.into(),
+            by_value,
+            align as c_char,
+            &raw mut elements,
+            &raw mut nulls,
+            &raw mut count,
+        );
+        (0..count as usize).map(|i| (!*nulls.add(i)).then(|| *elements.add(i))).collect()
+    }
+}
+
+/// The elements of a `text[]`.
+pub fn text_array(datum: Datum) -> Vec<Option<String>> {
+    let elements = array(datum, pg_sys::TEXTOID, -1, false, b'i');
+    elements.into_iter().map(|e| e.map(text)).collect()
 }
 
 /// Whether a value of a variable-length type is neither toasted nor compressed.

@@ -1,4 +1,4 @@
-//! No job is lost to `queue.drop`: a transaction that adds jobs to a queue and one that drops it do not both
+//! No job is lost to `queue.drop`, nor to the removal of a stage: a transaction that adds jobs to a queue and one that drops it do not both
 //! commit, and neither waits for the other.
 //!
 //! The dropper marks the lane in shared memory, and only then looks for live jobs, those of open
@@ -18,7 +18,8 @@ thread_local! {
 }
 
 fn in_use() -> Error {
-    Error::new(error::IN_USE, "the queue is being dropped").hint("Try again when that transaction has ended.")
+    Error::new(error::IN_USE, "the queue is being dropped, or the stage removed")
+        .hint("Try again when that transaction has ended.")
 }
 
 /// A producer is about to insert into this lane.
@@ -61,8 +62,11 @@ pub fn check(lanes: impl Iterator<Item = i32>) -> Result<()> {
         if dropping.iter().any(|d| d.lane == lane && d.is_open) {
             return Err(in_use());
         }
-        if queue::by_lane(&catalog, lane)?.is_none() {
+        let Some(queue) = queue::by_lane(&catalog, lane)? else {
             return Err(Error::new(error::UNDEFINED, "the queue was dropped before its jobs were committed"));
+        };
+        if !queue.has_lane(lane) {
+            return Err(Error::new(error::UNDEFINED, "the stage was removed before its jobs were committed"));
         }
     }
     Ok(())
@@ -89,6 +93,11 @@ pub fn mark(catalog: &Catalog, lane: i32) -> Result<()> {
     marked.flatten().ok_or_else(|| {
         Error::new(error::LIMIT, "too many queues are being dropped at once").hint("Drop them in smaller transactions.")
     })
+}
+
+/// The lane of a stage that was removed is one of its queue's again.
+pub fn forget_mark(instance: &mut shmem::Instance, lane: i32) {
+    instance.dropping.iter_mut().filter(|d| d.lane == lane && !d.is_open).for_each(|mark| mark.lane = 0);
 }
 
 /// The dropper's transaction has ended.

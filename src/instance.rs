@@ -247,7 +247,7 @@ fn enter(extension: Oid) -> Result<(u32, usize)> {
             dormancy: Default::default(),
             changes: 0,
             drops: 0,
-            dropping: [Default::default(); 32],
+            dropping: [Default::default(); 64],
             notify: [0; 32],
             // Read from the log by whoever is the first to use the instance: see `dormant::learn`.
             words: [0; SEGMENTS],

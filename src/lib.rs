@@ -12,6 +12,7 @@ use pgrx::prelude::*;
 
 mod api;
 mod call;
+mod dead_letter;
 mod dormant;
 mod dropping;
 mod duty;

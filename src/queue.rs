@@ -10,7 +10,7 @@ use pg_queue_core::backoff::Curve;
 use pg_queue_core::frontier::Limits;
 use pgrx::pg_sys;
 
-use crate::call::{Interval, text};
+use crate::call::{Interval, text, text_array};
 use crate::error::{self, Error, Result};
 use crate::instance::{self, Catalog};
 use crate::log::table::{Key, Relation, Row, Snapshot};
@@ -19,8 +19,16 @@ use crate::log::table::{Key, Relation, Row, Snapshot};
 pub struct Queue {
     pub id: i32,
     pub name: String,
-    /// The lane of jobs outside stages.
+    /// The lane of jobs outside stages: all, or those from before the queue had any.
     pub lane: i32,
+    /// In their order.
+    pub stages: Vec<Stage>,
+    /// All that jobs may wait in: `lane`, and those of the stages.
+    lanes: Vec<i32>,
+    /// Those of stages that are not the queue's any more. Only ended jobs are there.
+    former: Vec<Stage>,
+    /// Where dead jobs are copied to.
+    pub dead_letter: Option<String>,
     pub is_paused: bool,
     pub max_attempts: i32,
     /// Microseconds.
@@ -41,10 +49,63 @@ pub struct Queue {
     pub max_waiting: Option<i64>,
 }
 
+/// A stage of a queue.
+pub struct Stage {
+    pub name: String,
+    pub lane: i32,
+}
+
 impl Queue {
-    /// All its lanes.
+    /// All lanes that jobs may wait in.
     pub fn lanes(&self) -> &[i32] {
-        std::slice::from_ref(&self.lane)
+        &self.lanes
+    }
+
+    /// Those, and those of former stages.
+    pub fn all_lanes(&self) -> impl Iterator<Item = i32> + '_ {
+        self.lanes.iter().copied().chain(self.former.iter().map(|stage| stage.lane))
+    }
+
+    /// Where jobs come in.
+    pub fn entry(&self) -> i32 {
+        self.stages.first().map_or(self.lane, |stage| stage.lane)
+    }
+
+    /// The lane of a stage.
+    ///
+    /// Errors: 22023 when the queue has no such stage.
+    pub fn stage(&self, name: &str) -> Result<i32> {
+        if let Some(stage) = self.stages.iter().find(|stage| stage.name == name) {
+            return Ok(stage.lane);
+        }
+        let error = Error::invalid(format!("queue \"{}\" has no stage \"{name}\"", self.name));
+        if self.stages.is_empty() {
+            return Err(error.detail("It has no stages.").hint("Leave \"stage\" out, or set them with queue.alter."));
+        }
+        let names: Vec<String> = self.stages.iter().map(|stage| format!("\"{}\"", stage.name)).collect();
+        Err(error.detail(format!("Its stages are {}.", names.join(", "))))
+    }
+
+    /// The name of a lane's stage; `None` outside stages.
+    pub fn stage_of(&self, lane: i32) -> Option<&str> {
+        let stage = self.stages.iter().chain(&self.former).find(|stage| stage.lane == lane);
+        stage.map(|stage| stage.name.as_str())
+    }
+
+    /// The lane after this one; `None`: it is the last.
+    pub fn after(&self, lane: i32) -> Option<i32> {
+        let at = self.stages.iter().position(|stage| stage.lane == lane);
+        self.stages.get(at.map_or(0, |at| at + 1)).map(|stage| stage.lane)
+    }
+
+    /// Whether a job in this lane has stages before it.
+    pub fn goes_on_after(&self, lane: i32) -> bool {
+        lane != self.lane && self.stages.last().is_some_and(|stage| stage.lane != lane)
+    }
+
+    /// Whether jobs may wait in this lane.
+    pub fn has_lane(&self, lane: i32) -> bool {
+        self.lanes.contains(&lane)
     }
 }
 
@@ -62,15 +123,18 @@ mod column {
     pub const NOTIFY: usize = 9;
     pub const RETENTION: usize = 10;
     pub const DEAD_RETENTION: usize = 11;
+    pub const DEAD_LETTER: usize = 12;
     pub const MAX_RUNNING: usize = 13;
     pub const MAX_RUNNING_PER_GROUP: usize = 14;
     pub const STRICT_ORDER: usize = 15;
     pub const RATE_LIMIT: usize = 16;
     pub const RATE_PERIOD: usize = 17;
     pub const MAX_WAITING: usize = 18;
+    pub const STAGES: usize = 19;
     /// Of `queue.lane`.
     pub const LANE: usize = 0;
     pub const LANE_QUEUE: usize = 1;
+    pub const LANE_STAGE: usize = 2;
 }
 
 #[derive(Default)]
@@ -147,19 +211,38 @@ pub fn by_lane(catalog: &Catalog, lane: i32) -> Result<Option<Rc<Queue>>> {
     Ok(remember(catalog, &scan.row()))
 }
 
-/// `None`: it has no lane yet, for it is being restored.
+/// `None`: it has not all its lanes yet, for it is being restored.
 fn remember(catalog: &Catalog, row: &Row) -> Option<Rc<Queue>> {
     let id = row.i32(column::ID);
     let lanes = Relation::read(catalog.lane);
     let index = Relation::read_index(catalog.lane_queue);
     let mut scan = lanes.scan(&index, &[Key::eq_i32(1, id)], Snapshot::Now);
-    scan.next()?;
-    let lane = scan.row().i32(column::LANE);
+    let (mut outside, mut former) = (None, Vec::new());
+    while scan.next().is_some() {
+        let row = scan.row();
+        let lane = row.i32(column::LANE);
+        match row.get(column::LANE_STAGE).map(text) {
+            Some(name) => former.push(Stage { name, lane }),
+            None => outside = Some(lane),
+        }
+    }
+    let lane = outside?;
+    let names = row.get(column::STAGES).map(text_array).unwrap_or_default();
+    let mut stages = Vec::with_capacity(names.len());
+    for name in names.into_iter().flatten() {
+        let at = former.iter().position(|stage| stage.name == name)?;
+        stages.push(former.swap_remove(at));
+    }
+    let lanes = std::iter::once(lane).chain(stages.iter().map(|stage| stage.lane)).collect();
     let us = |n: usize| row.get(n).map_or(0, |datum| Interval::read(datum).us());
     let queue = Rc::new(Queue {
         id,
         name: row.get(column::NAME).map(text).unwrap_or_default(),
         lane,
+        stages,
+        lanes,
+        former,
+        dead_letter: row.get(column::DEAD_LETTER).map(text),
         is_paused: row.get(column::IS_PAUSED).is_some_and(|d| d.value() & 1 != 0),
         max_attempts: row.i32(column::MAX_ATTEMPTS),
         lease: us(column::LEASE),
@@ -175,7 +258,9 @@ fn remember(catalog: &Catalog, row: &Row) -> Option<Rc<Queue>> {
     });
     cached(|cache| {
         cache.by_name.insert(queue.name.clone(), Rc::clone(&queue));
-        cache.by_lane.insert(lane, Rc::clone(&queue));
+        for lane in queue.all_lanes() {
+            cache.by_lane.insert(lane, Rc::clone(&queue));
+        }
     });
     Some(queue)
 }

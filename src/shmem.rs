@@ -57,7 +57,7 @@ pub struct Instance {
     /// Drops of queues begun since the start: read and written as `words`.
     pub drops: u64,
     /// The lanes of the last ones. See `dropping`.
-    pub dropping: [Dropping; 32],
+    pub dropping: [Dropping; 64],
     /// Lanes whose queues ask for NOTIFY and got jobs; 0 is none.
     pub notify: [i32; 32],
     /// What each segment is doing, as a word that is read without the lock, and written under it by `set_word`.

@@ -467,6 +467,15 @@ pub fn accept_invalidations() {
     unsafe { pg_sys::AcceptInvalidationMessages() };
 }
 
+/// A `timestamptz` as JSON has it: ISO 8601, with the offset of the session's time zone.
+pub fn iso_time(at: i64) -> String {
+    let form = crate::call::text_datum("YYYY-MM-DD\"T\"HH24:MI:SS.USTZH:TZM");
+    // SAFETY: prints a timestamptz into memory of the current context.
+    let text =
+        unsafe { pgrx::direct_function_call_as_datum(pg_sys::timestamptz_to_char, &[Some(at.into()), Some(form)]) };
+    text.map(crate::call::text).unwrap_or_default()
+}
+
 /// Sleeps until this session's latch is set or the time is over, and resets the latch. Cancel and
 /// termination end it by an error; the postmaster's death ends the process.
 pub fn sleep(milliseconds: i64) {

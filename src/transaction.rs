@@ -52,6 +52,8 @@ pub enum Step {
     LaneChanged { lane: i32, paused: bool },
     /// A queue was dropped.
     LaneDropped { lane: i32 },
+    /// A stage was removed from its queue; what has ended there stays.
+    LaneClosed { lane: i32 },
     /// The extension was dropped.
     InstanceDropped,
     /// The extension was created where it had been dropped.
@@ -104,7 +106,12 @@ pub fn remember(instance: u32, step: Step) {
     if let Step::Taken { bound: true, .. } = step {
         HAS_BOUND.set(instance);
     }
-    if let Step::LaneChanged { .. } | Step::LaneDropped { .. } | Step::InstanceDropped | Step::Adopted { .. } = step {
+    if let Step::LaneChanged { .. }
+    | Step::LaneDropped { .. }
+    | Step::LaneClosed { .. }
+    | Step::InstanceDropped
+    | Step::Adopted { .. } = step
+    {
         // The place for it now: a commit allocates nothing.
         LATER.with_borrow_mut(|later| {
             let steps = PENDING.with_borrow(Vec::len) + 1;
@@ -371,10 +378,11 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
             }
         }
         Step::LaneChanged { lane, paused } => {
+            dropping::forget_mark(instance, lane);
             frontier.set_paused(number, lane, paused);
             tell_later(number, step);
         }
-        Step::LaneDropped { lane } => {
+        Step::LaneDropped { lane } | Step::LaneClosed { lane } => {
             dropping::unmark(instance, lane, true);
             tell_later(number, step);
         }
@@ -482,7 +490,7 @@ fn tell(number: u32, step: Step) {
                 shared.frontier.set_paused(number, lane, paused);
                 shared.frontier.wake_any(number, lane)
             }
-            Step::LaneDropped { lane } => shared.frontier.wake_any(number, lane),
+            Step::LaneDropped { lane } | Step::LaneClosed { lane } => shared.frontier.wake_any(number, lane),
             _ => shared.frontier.wake_any_lane(number),
         });
         match woken {
@@ -522,7 +530,7 @@ fn abort(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now: 
             frontier.distrust(number);
             wake.session(frontier.pass_on(number, lane));
         }
-        Step::LaneDropped { lane } => dropping::unmark(instance, lane, false),
+        Step::LaneDropped { lane } | Step::LaneClosed { lane } => dropping::unmark(instance, lane, false),
         Step::Notified { lane } => notify(instance, lane, wake),
         Step::Counted { .. } | Step::Segment { .. } => storage::undone(),
         Step::ForeignWrite => foreign_writer_ended(instance, wake),

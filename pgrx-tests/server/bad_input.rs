@@ -135,11 +135,13 @@ fn a_batch_names_what_is_wrong_and_adds_nothing() {
         (r#"[{"run_at": ""}]"#, job(0, r#": field "run_at" must be a timestamp"#)),
         (r#"[{}, {"run_at": "2030-01-01", "delay": "1 s"}]"#, job(1, ": delay and run_at cannot be given together")),
         (r#"[{"on_duplicate": "perhaps"}]"#, job(0, r#": invalid value for on_duplicate: "perhaps""#)),
+        (r#"[{}, {"stage": "s"}]"#, job(1, &format!(": queue \"{q}\" has no stage \"s\""))),
+        (r#"[{"stage": 1}]"#, job(0, r#": field "stage" must be a string"#)),
         (r#"[{"on_duplicate": 1}]"#, job(0, r#": field "on_duplicate" must be a string"#)),
     ] {
         assert_fails(&mut client, &format!("SELECT queue.enqueue_batch('{q}', '{jobs}')"), "22023", &message);
     }
-    for field in [r#""unique_key": "k""#, r#""stage": "s""#, r#""on_duplicate": "error""#] {
+    for field in [r#""unique_key": "k""#, r#""on_duplicate": "error""#] {
         let failure = client.failure(&format!("SELECT queue.enqueue_batch('{q}', '[{{}}, {{{field}}}]')"));
         assert_eq!(failure.code, "0A000", "{field}: {failure:?}");
         assert!(failure.message.starts_with("jobs[1]: "), "{failure:?}");

@@ -634,14 +634,6 @@ fn options_are_set_changed_and_reset() {
 #[test]
 fn what_is_not_there_yet_says_so() {
     let (mut client, q) = queue("");
-    for option in ["dead_letter => 'x'", "stages => ARRAY['a']"] {
-        for verb in [format!("create('{q}_new', "), format!("alter('{q}', ")] {
-            let failure = client.failure(&format!("SELECT queue.{verb}{option})"));
-            assert_eq!(failure.code, "0A000", "{verb}{option}: {failure:?}");
-            let name = option.split(' ').next().unwrap();
-            assert!(failure.message.contains(name), "{failure:?}");
-        }
-    }
     for option in [
         "unique_key => 'k'",
         "on_duplicate => 'replace'",
@@ -649,15 +641,12 @@ fn what_is_not_there_yet_says_so() {
         "on_duplicate => 'error'",
         "version => now()",
         "unique_for => '1 s'",
-        "stage => 's'",
     ] {
         for verb in [format!("enqueue('{q}', "), format!("enqueue_many('{q}', ARRAY['1'::jsonb], ")] {
             let failure = client.failure(&format!("SELECT queue.{verb}{option})"));
             assert_eq!(failure.code, "0A000", "{verb}{option}: {failure:?}");
         }
     }
-    assert_eq!(client.failure(&format!("SELECT queue.claim('{q}', stage => 's')")).code, "0A000");
-    assert_eq!(client.failure("SELECT queue.advance(16)").code, "0A000");
     client.run(&format!("SELECT queue.alter('{q}', strict_order => false)"));
     client.run(&format!("SELECT queue.enqueue('{q}', on_duplicate => 'skip')"));
 }

@@ -4,6 +4,7 @@
 mod bad_input;
 mod concurrent;
 mod databases;
+mod dead_letters;
 mod delayed;
 mod fencing;
 mod gates;
@@ -20,6 +21,7 @@ mod segments;
 mod segments_races;
 mod shared;
 mod smoke;
+mod stages;
 mod stats;
 mod storm;
 mod throughput;

@@ -14,8 +14,9 @@ CREATE FUNCTION queue.create(
 ) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_create';
 COMMENT ON FUNCTION queue.create IS
 'Makes a queue. Defaults: max_attempts 20, lease 5 minutes, backoff exponential from 10 seconds to 1 day with
-jitter 0.1, retention 1 day, dead_retention 90 days. With if_not_exists an existing queue is altered instead.
-Errors: 42710 it exists, 22023 an option out of range.';
+jitter 0.1, retention 1 day, dead_retention 90 days. stages: up to 32 names, which each job goes through in this
+order; see queue.advance. dead_letter: the queue that gets a copy of each job that dies. With if_not_exists an
+existing queue is altered instead. Errors: 42710 it exists, 22023 an option out of range, 42704 no queue dead_letter.';
 
 CREATE FUNCTION queue.alter(
     queue_name text,
@@ -28,7 +29,8 @@ CREATE FUNCTION queue.alter(
 ) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_alter';
 COMMENT ON FUNCTION queue.alter IS
 'Changes options of a queue; NULL leaves one as it is, reset puts the named ones back to their defaults.
-Errors: 42704 no such queue, 22023 an option out of range.';
+stages: the new list; jobs stay in their stage. Errors: 42704 no such queue, or none of the name dead_letter, 22023 an
+option out of range, 55000 a stage that is not in the new list has live jobs, 55006 a producer of jobs of it is too late.';
 
 CREATE FUNCTION queue.drop(queue_name text, force boolean DEFAULT false)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_drop';
@@ -61,7 +63,8 @@ CREATE FUNCTION queue.enqueue(
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue';
 COMMENT ON FUNCTION queue.enqueue IS
 'Adds a job; it exists if and only if the transaction commits. Smaller priority runs first; delay or run_at,
-at most one of the two. Returns the job''s id. Errors: 42704 no such queue, 22023 an argument out of range.';
+at most one of the two. stage: where it begins; NULL: in the first. Returns the job''s id. Errors: 42704 no such
+queue, 22023 an argument out of range or no such stage.';
 
 CREATE FUNCTION queue.enqueue_many(
     queue_name text, payloads jsonb[], priority integer DEFAULT 0,
@@ -92,9 +95,10 @@ COMMENT ON FUNCTION queue.claim IS
 'Takes up to max_jobs jobs for this worker, under a lease (default: the job''s, else the queue''s) that starts at
 commit. With wait, sleeps until there is one, at most pg_queue.max_wait and just less than statement_timeout; not
 in a transaction that has written, nor at REPEATABLE READ or above. While it sleeps it holds back vacuum''s
-horizon; CALL queue.wait does not. completed: finish these attempts first, leaving out lost ones.
+horizon; CALL queue.wait does not. stage: only of this one; NULL: of all, in the order of (priority, job_id) over
+all of them. completed: finish these attempts first, leaving out lost ones.
 session_bound: when this connection ends, its unfinished claims are offered again at once. Errors: 42704 no such
-queue, 22023 an argument out of range, 53400 shared memory is full.';
+queue, 22023 an argument out of range or no such stage, 53400 shared memory is full.';
 
 CREATE FUNCTION queue.claim_any(
     queue_names text[], max_jobs integer DEFAULT 1, wait interval DEFAULT '0', lease interval DEFAULT NULL,
@@ -102,7 +106,8 @@ CREATE FUNCTION queue.claim_any(
     completed bigint[] DEFAULT NULL
 ) RETURNS SETOF queue.claimed_job LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_claim_any';
 COMMENT ON FUNCTION queue.claim_any IS
-'As queue.claim, from the first of up to 8 queues that has jobs. Errors: as queue.claim.';
+'As queue.claim, from the first of up to 8 queues that has jobs; stage: each of them must have it. Errors: as queue.claim;
+53400 more than 64 lanes to wait for (a queue has one, and one for each stage).';
 
 CREATE PROCEDURE queue.wait(queue_name text, timeout interval DEFAULT '30 seconds', INOUT has_jobs boolean DEFAULT NULL)
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_wait';
@@ -115,12 +120,13 @@ CREATE FUNCTION queue.complete(id bigint, result jsonb DEFAULT NULL)
 COMMENT ON FUNCTION queue.complete IS
 'The attempt succeeded; counts if and only if the transaction commits. Errors: QJ001 the lease is lost (timed out,
 cancelled, already ended; the detail says which), 55006 another open transaction is ending it, 22023 not an
-attempt''s id.';
+attempt''s id, 55000 it is in a stage that is not the last: see queue.advance.';
 
 CREATE FUNCTION queue.complete_many(ids bigint[])
     RETURNS SETOF bigint LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_complete_many';
 COMMENT ON FUNCTION queue.complete_many IS
-'The attempts succeeded. Returns those that counted; lost ones are left out. Errors: 22023 not an attempt''s id.';
+'The attempts succeeded. Returns those that counted; lost ones are left out. Errors: 22023 not an attempt''s id, 55000 one is
+in a stage that is not the last.';
 
 CREATE FUNCTION queue.fail(id bigint, error text, retry_in interval DEFAULT NULL, fatal boolean DEFAULT false)
     RETURNS timestamptz LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_fail';
@@ -165,7 +171,11 @@ Errors: as queue.complete, 22004 progress is null.';
 
 CREATE FUNCTION queue.advance(id bigint, stage text DEFAULT NULL, payload jsonb DEFAULT NULL, delay interval DEFAULT '0')
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_advance';
-COMMENT ON FUNCTION queue.advance IS 'Done at this stage, on to another. Errors: 0A000, stages are not supported yet.';
+COMMENT ON FUNCTION queue.advance IS
+'The attempt is done in its stage, and its job goes on in another; counts when the transaction commits. stage: any of
+the queue''s; NULL: the next of them. payload: the new one; NULL keeps it. The job keeps its id, place, headers and group;
+attempts count from 1. A job that is to be cancelled is cancelled instead. Errors: as queue.complete; 22023 no such stage
+or a negative delay, 55000 there is no next stage.';
 
 -- Managing jobs -----------------------------------------------------------------------------------------
 

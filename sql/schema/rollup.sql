@@ -22,9 +22,9 @@ ALTER TABLE queue.rollup ALTER COLUMN wait SET STORAGE EXTERNAL, ALTER COLUMN ru
 COMMENT ON TABLE queue.rollup IS 'What queues did in each minute, summed up from segments that were reclaimed. Read it through queue.throughput.';
 COMMENT ON COLUMN queue.rollup.minute IS 'The begin of the minute.';
 COMMENT ON COLUMN queue.rollup.segment_generation IS 'The generation of the segment that was summed up.';
-COMMENT ON COLUMN queue.rollup.enqueued IS 'Jobs enqueued in this minute.';
+COMMENT ON COLUMN queue.rollup.enqueued IS 'Jobs enqueued in this minute, in the stage in which they came in.';
 COMMENT ON COLUMN queue.rollup.claimed IS 'Attempts claimed by workers in this minute.';
-COMMENT ON COLUMN queue.rollup.completed IS 'Attempts completed in this minute.';
+COMMENT ON COLUMN queue.rollup.completed IS 'Attempts completed, or advanced to another stage, in this minute.';
 COMMENT ON COLUMN queue.rollup.failed IS 'Attempts failed in this minute.';
 COMMENT ON COLUMN queue.rollup.timed_out IS 'Attempts whose lease or connection ended in this minute.';
 COMMENT ON COLUMN queue.rollup.died IS 'Attempts that were a job''s last and failed in this minute.';
@@ -105,7 +105,7 @@ COMMENT ON COLUMN queue.throughput.wait_mean IS 'How long the attempts claimed i
 COMMENT ON COLUMN queue.throughput.wait_p50 IS 'The time that half of them had not waited longer than, within 1.6 %.';
 COMMENT ON COLUMN queue.throughput.wait_p95 IS 'The time that 95 % of them had not waited longer than, within 1.6 %.';
 COMMENT ON COLUMN queue.throughput.wait_p99 IS 'The time that 99 % of them had not waited longer than, within 1.6 %.';
-COMMENT ON COLUMN queue.throughput.run_mean IS 'How long the attempts completed, failed or timed out in this minute had run, on average; null: none.';
+COMMENT ON COLUMN queue.throughput.run_mean IS 'How long the attempts completed, advanced, failed or timed out in this minute had run, on average; null: none.';
 COMMENT ON COLUMN queue.throughput.run_p50 IS 'The time that half of them had not run longer than, within 1.6 %.';
 COMMENT ON COLUMN queue.throughput.run_p95 IS 'The time that 95 % of them had not run longer than, within 1.6 %.';
 COMMENT ON COLUMN queue.throughput.run_p99 IS 'The time that 99 % of them had not run longer than, within 1.6 %.';

@@ -27,7 +27,7 @@ SELECT l.id, l.job_id, q.queue_name, l.attempt,
             WHEN l.run_at > clock_timestamp() THEN CASE WHEN l.last_error IS NULL THEN 'scheduled' ELSE 'retrying' END
             ELSE 'ready' END AS state,
        CASE WHEN l.claim_kind <> 's' THEN l.claimed_at END AS claimed_at,
-       l.ended_at AS finished_at, l.worker, l.error
+       l.ended_at AS finished_at, l.worker, l.error, n.stage
 FROM queue.life AS l
 JOIN queue.lane AS n ON n.lane = l.lane
 JOIN queue.queue AS q ON q.queue_id = n.queue_id;
@@ -35,13 +35,14 @@ COMMENT ON VIEW queue.attempts IS 'One row per attempt: each run, or wish to run
 COMMENT ON COLUMN queue.attempts.id IS 'The attempt.';
 COMMENT ON COLUMN queue.attempts.job_id IS 'The job.';
 COMMENT ON COLUMN queue.attempts.queue_name IS 'The queue.';
-COMMENT ON COLUMN queue.attempts.attempt IS 'Which run this is, from 1; a release does not count.';
+COMMENT ON COLUMN queue.attempts.attempt IS 'Which run this is, from 1 in each stage; a release does not count.';
 COMMENT ON COLUMN queue.attempts.state IS
     'scheduled, ready, retrying, running, or how it ended: completed, failed, dead, timed_out, released, advanced, cancelled, superseded.';
 COMMENT ON COLUMN queue.attempts.claimed_at IS 'When a worker claimed it.';
 COMMENT ON COLUMN queue.attempts.finished_at IS 'When it ended.';
 COMMENT ON COLUMN queue.attempts.worker IS 'The name the worker gave.';
 COMMENT ON COLUMN queue.attempts.error IS 'Why it failed, timed out or was cancelled.';
+COMMENT ON COLUMN queue.attempts.stage IS 'The stage it is of; null in a queue without stages.';
 
 CREATE VIEW queue.job_life AS
 SELECT l.id AS attempt_id, l.job_id, q.queue_name, n.stage,
@@ -77,7 +78,7 @@ COMMENT ON COLUMN queue.jobs.state IS
     'scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled.';
 COMMENT ON COLUMN queue.jobs.payload IS 'What the producer gave.';
 COMMENT ON COLUMN queue.jobs.priority IS 'Smaller runs first.';
-COMMENT ON COLUMN queue.jobs.attempt IS 'Which run it is at, from 1.';
+COMMENT ON COLUMN queue.jobs.attempt IS 'Which run it is at, from 1 in each stage.';
 COMMENT ON COLUMN queue.jobs.max_attempts IS 'After how many runs it is dead.';
 COMMENT ON COLUMN queue.jobs.run_at IS 'Not before this time; null: at once.';
 COMMENT ON COLUMN queue.jobs.enqueued_at IS 'When the producer enqueued it.';
@@ -111,13 +112,15 @@ SELECT q.queue_name, n.stage,
        coalesce(t.failed, 0) AS failed, coalesce(t.timed_out, 0) AS timed_out, coalesce(t.died, 0) AS died
 FROM queue.queue AS q
 JOIN queue.lane AS n ON n.queue_id = q.queue_id
-LEFT JOIN queue.tallies() AS t ON t.lane = n.lane;
+LEFT JOIN queue.tallies() AS t ON t.lane = n.lane
+-- Of former stages, and of jobs outside stages where there are some now, only what there is or was.
+WHERE t.lane IS NOT NULL OR n.stage = ANY (q.stages) OR n.stage IS NULL AND q.stages IS NULL;
 COMMENT ON VIEW queue.stats IS
     'Per queue and stage: how many jobs are in which state now, and totals since the queue was created. Cheap at any depth: reads memory, and the jobs that are scheduled, retrying or dead.';
 COMMENT ON COLUMN queue.stats.oldest_ready_age IS 'How long the oldest ready job has been ready; null when none is. Looks at 10,000 attempts at most, of each priority in the order of enqueueing.';
-COMMENT ON COLUMN queue.stats.enqueued IS 'Jobs, since the queue was created.';
+COMMENT ON COLUMN queue.stats.enqueued IS 'Jobs, since the queue was created; in the stage in which they came in.';
 COMMENT ON COLUMN queue.stats.claimed IS 'Attempts claimed by workers, since the queue was created.';
-COMMENT ON COLUMN queue.stats.completed IS 'Attempts completed, since the queue was created.';
+COMMENT ON COLUMN queue.stats.completed IS 'Attempts completed, or advanced to another stage, since the queue was created.';
 COMMENT ON COLUMN queue.stats.failed IS 'Attempts failed, since the queue was created.';
 COMMENT ON COLUMN queue.stats.timed_out IS 'Attempts whose lease or connection ended, since the queue was created.';
 COMMENT ON COLUMN queue.stats.died IS 'Attempts that were a job''s last and failed, since the queue was created.';

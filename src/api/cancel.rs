@@ -93,7 +93,7 @@ fn cancel(call: &Call) -> Result<Option<Datum>> {
     Err(Error::new(error::IN_USE, format!("job {job_id} keeps changing")).hint("Try again."))
 }
 
-/// `queue.purge(queue_name)`: goes through the lane's index. The entries are not kept in memory, of which
+/// `queue.purge(queue_name)`: goes through the index of each lane. The entries are not kept in memory, of which
 /// there may be less than of jobs: until the commit the claims' keys alone keep others away, and a
 /// rollback makes the frontier read the lane again.
 fn purge(call: &Call) -> Result<Option<Datum>> {
@@ -101,26 +101,34 @@ fn purge(call: &Call) -> Result<Option<Datum>> {
     let name = call.required("queue_name", call.text(0))?;
     let catalog = instance::current()?;
     let queue = queue::by_name(&catalog, &name)?;
-    transaction::remember(catalog.number, Step::Unseen { lane: queue.lane });
     let mut purged: i64 = 0;
-    refill::for_each_waiting(&catalog, queue.lane, |attempts| {
+    for &lane in queue.lanes() {
+        purged += purge_lane(&catalog, lane)?;
+    }
+    Ok(Some(purged.into()))
+}
+
+fn purge_lane(catalog: &Rc<Catalog>, lane: i32) -> Result<i64> {
+    transaction::remember(catalog.number, Step::Unseen { lane });
+    let mut purged: i64 = 0;
+    refill::for_each_waiting(catalog, lane, |attempts| {
         let mut ids = Vec::with_capacity(attempts.len());
-        let mut outcomes = Outcomes::new(&catalog);
+        let mut outcomes = Outcomes::new(catalog);
         // A batch is of one segment.
         let segment = attempts.first().map_or(0, |attempt| attempt.home.segment);
         for attempt in attempts {
-            if let Waiting::Taken = hold::waiting(&catalog, attempt)? {
+            if let Waiting::Taken = hold::waiting(catalog, attempt)? {
                 ids.push(attempt.id());
                 outcomes.add(attempt.home, New::of(attempt.id(), Kind::Cancelled));
             }
         }
         outcomes.insert()?;
-        ids.iter().for_each(|&id| hold::drop_stale(&catalog, id));
+        ids.iter().for_each(|&id| hold::drop_stale(catalog, id));
         let ended = ids.len() as i64;
         transaction::remember(catalog.number, Step::Counted { segment, attempts: 0, ended });
-        transaction::remember(catalog.number, Step::Purged { lane: queue.lane, count: ended });
+        transaction::remember(catalog.number, Step::Purged { lane, count: ended });
         purged += ended;
         Ok(())
     })?;
-    Ok(Some(purged.into()))
+    Ok(purged)
 }

@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use pg_queue_core::frontier::{Claimer, Ready, Take, WAIT_LANES, Wait};
+use pg_queue_core::frontier::{Claimer, Frontier, GATE_LANES, Next, Rank, Ready, Take, WAIT_LANES, Wait};
 use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys::Datum;
 
@@ -29,6 +29,8 @@ use crate::{dormant, guc, limits, shmem, sys};
 sql_function!(pg_queue_claim, pg_finfo_pg_queue_claim => claim);
 sql_function!(pg_queue_claim_any, pg_finfo_pg_queue_claim_any => claim_any);
 
+/// Queues that one call may name.
+const MOST_QUEUES: usize = 8;
 /// Attempts taken in one hold of the lock.
 const CHUNK: usize = 64;
 
@@ -50,8 +52,8 @@ fn claim(call: &Call) -> Result<Option<Datum>> {
 fn claim_any(call: &Call) -> Result<Option<Datum>> {
     let names = call.required("queue_names", call.text_array(0))?;
     let names = names.into_iter().map(|name| call.required("queue_names", name)).collect::<Result<Vec<_>>>()?;
-    if names.is_empty() || names.len() > WAIT_LANES {
-        return Err(Error::invalid(format!("queue_names must name 1 to {WAIT_LANES} queues"))
+    if names.is_empty() || names.len() > MOST_QUEUES {
+        return Err(Error::invalid(format!("queue_names must name 1 to {MOST_QUEUES} queues"))
             .detail(format!("It names {}.", names.len())));
     }
     run(call, &names)
@@ -67,9 +69,8 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
     if wait < 0 {
         return Err(Error::invalid("wait cannot be negative"));
     }
-    if call.datum(4).is_some() {
-        return Err(Error::unsupported("stage"));
-    }
+    let stage = call.text(4);
+    let stage = stage.as_deref();
     let wish = Wish {
         max_jobs: max_jobs as usize,
         lease: call.interval(3).map(lease_us).transpose()?,
@@ -77,7 +78,7 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
         kind: if call.bool(6).unwrap_or(false) { Kind::Bound } else { Kind::Worker },
     };
     let rows = call.rows()?;
-    let mut known = Known::now(names, wait > 0)?;
+    let mut known = Known::now(names, stage, wait > 0)?;
     if let Some(completed) = call.i64_array(7) {
         dormant::refuse(&known.catalog)?;
         complete_all(&known.catalog, &completed)?;
@@ -86,7 +87,7 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
     let deadline = if wait > 0 { sys::monotonic_us().saturating_add(longest_wait(wait)) } else { 0 };
     let mut sleeper: Option<Sleeper> = None;
     loop {
-        let claimed = claim_first(&known.catalog, &known.queues, &wish, &rows)?;
+        let claimed = claim_first(&known, &wish, &rows)?;
         // Who was woken hands the wake-up on only after he has looked: one job wakes one.
         drop(sleeper.take());
         if claimed > 0 || !may_sleep(deadline) {
@@ -99,7 +100,7 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
             sleeper = Some(waiting);
         }
         // The world may have changed meanwhile: a queue altered, resumed, dropped.
-        known = Known::now(names, true)?;
+        known = Known::now(names, stage, true)?;
     }
 }
 
@@ -109,6 +110,8 @@ pub struct Known {
     pub catalog: Rc<Catalog>,
     /// In the order of the names.
     pub queues: Vec<Rc<Queue>>,
+    /// The lane that is wanted of each; `None`: all of all.
+    stages: Option<Vec<i32>>,
     /// They are being restored: there is nothing to find.
     pub is_dormant: bool,
     changes: u64,
@@ -118,8 +121,9 @@ impl Known {
     /// Looks the queues up. In the middle of a transaction nothing else may have listened to what others have
     /// changed: a pause counts at once. Who will not sleep need not ask for the number of changes.
     ///
-    /// Errors: 42704 when there is no queue of one of the names.
-    pub fn now(names: &[impl AsRef<str>], may_sleep: bool) -> Result<Self> {
+    /// Errors: 42704 when there is no queue of one of the names, 22023 when one has no such stage, 53400 when they have
+    /// too many to sleep for.
+    pub fn now(names: &[impl AsRef<str>], stage: Option<&str>, may_sleep: bool) -> Result<Self> {
         let mut changes = 0;
         if may_sleep {
             let number = instance::current()?.number;
@@ -129,8 +133,31 @@ impl Known {
         sys::accept_invalidations();
         let catalog = instance::current()?;
         let queues = names.iter().map(|name| queue::by_name(&catalog, name.as_ref())).collect::<Result<Vec<_>>>()?;
+        let stages = stage.map(|stage| queues.iter().map(|queue| queue.stage(stage)).collect()).transpose()?;
         let is_dormant = !dormant::learn(&catalog);
-        Ok(Self { catalog, queues, is_dormant, changes })
+        let known = Self { catalog, queues, stages, is_dormant, changes };
+        if may_sleep {
+            known.check_lanes()?;
+        }
+        Ok(known)
+    }
+
+    /// Each queue with the lanes that are wanted of it.
+    pub fn each(&self) -> impl Iterator<Item = (&Queue, &[i32])> {
+        self.queues.iter().enumerate().map(|(n, queue)| {
+            let lanes = self.stages.as_ref().map_or(queue.lanes(), |lanes| std::slice::from_ref(&lanes[n]));
+            (&**queue, lanes)
+        })
+    }
+
+    fn check_lanes(&self) -> Result<()> {
+        let lanes: usize = self.each().map(|(_, lanes)| lanes.len()).sum();
+        if lanes <= WAIT_LANES {
+            return Ok(());
+        }
+        Err(Error::new(error::LIMIT, "these queues have too many stages to wait for at once")
+            .detail(format!("They have {lanes} lanes; a call can wait for {WAIT_LANES}. A queue with stages has one more lane than stages."))
+            .hint("Name fewer queues, name a stage, or do not wait."))
     }
 }
 
@@ -158,7 +185,8 @@ impl Sleeper {
     ///
     /// Errors: 53400 when shared memory has no room for one of the lanes.
     pub fn begin(known: &Known) -> Result<Option<Self>> {
-        let lanes: Vec<(i32, bool)> = known.queues.iter().map(|q| (q.lane, q.is_paused)).collect();
+        let lanes: Vec<(i32, bool)> =
+            known.each().flat_map(|(q, lanes)| lanes.iter().map(|&lane| (lane, q.is_paused))).collect();
         let closed: Vec<(i32, bool)> = lanes.iter().map(|&(lane, _)| (lane, true)).collect();
         let number = known.catalog.number;
         let mut worker = None;
@@ -211,9 +239,9 @@ fn lanes_full() -> Error {
 }
 
 /// Claims from the first queue that has jobs. Returns how many.
-fn claim_first(catalog: &Rc<Catalog>, queues: &[Rc<Queue>], wish: &Wish, rows: &Rows) -> Result<usize> {
-    for queue in queues.iter().filter(|q| !q.is_paused) {
-        let count = claim_from(catalog, queue, wish, rows)?;
+fn claim_first(known: &Known, wish: &Wish, rows: &Rows) -> Result<usize> {
+    for (queue, lanes) in known.each().filter(|(queue, _)| !queue.is_paused) {
+        let count = claim_from(&known.catalog, queue, lanes, wish, rows)?;
         if count > 0 {
             return Ok(count);
         }
@@ -221,40 +249,99 @@ fn claim_first(catalog: &Rc<Catalog>, queues: &[Rc<Queue>], wish: &Wish, rows: &
     Ok(0)
 }
 
-fn claim_from(catalog: &Rc<Catalog>, queue: &Queue, wish: &Wish, rows: &Rows) -> Result<usize> {
+fn claim_from(catalog: &Rc<Catalog>, queue: &Queue, lanes: &[i32], wish: &Wish, rows: &Rows) -> Result<usize> {
     let guest = Guest::of(catalog, queue)?;
-    let mut taking = Taking::new(catalog, queue, wish, rows);
-    let mut should_refill = false;
+    let mut taking = Taking::new(catalog, queue, lanes, wish, rows);
     let mut claimed = 0;
     while claimed < wish.max_jobs {
         let mut chunk = [Ready::default(); CHUNK];
         let want = (wish.max_jobs - claimed).min(CHUNK);
         let claimer = guest.as_ref().map(Guest::claimer);
-        let (answer, due_to) = taking.take(claimer.as_ref(), &mut chunk[..want]);
+        let Some(Took { answer, lane, due_to }) = taking.take(claimer.as_ref(), &mut chunk[..want]) else { break };
         match answer {
-            Take::Some { taken, refill } => {
-                should_refill |= refill;
-                claimed += taking.claim(&chunk[..taken])?;
-            }
+            Take::Some { taken, .. } => claimed += taking.claim(&chunk[..taken])?,
             Take::Turn(turn) => {
                 let Some(claimer) = &claimer else { break };
-                let taken = Lent::new(catalog, queue.lane, claimer, turn, due_to).serve(&mut chunk[..want]);
-                taking.remember(&chunk[..taken]);
+                let taken = Lent::new(catalog, lane, claimer, turn, due_to).serve(&mut chunk[..want]);
+                taking.remember(&[lane; CHUNK], &chunk[..taken]);
                 claimed += taking.claim(&chunk[..taken])?;
                 sys::check_for_interrupts();
             }
-            Take::Refill => refill(catalog, queue.lane)?,
-            Take::Refilling => wait_for_refill(catalog, queue.lane)?,
+            Take::Refill => refill(catalog, lane)?,
+            Take::Refilling => wait_for_refill(catalog, lane)?,
+            Take::Empty => taking.lanes.done(lane),
             Take::Full if claimed == 0 => return Err(hold::running_full()),
             Take::NoLane if claimed == 0 => return Err(lanes_full()),
             Take::NoGate if claimed == 0 => return Err(limits::gates_full()),
-            Take::Empty | Take::Closed | Take::Full | Take::NoLane | Take::NoGate => break,
+            Take::Closed | Take::Full | Take::NoLane | Take::NoGate => break,
         }
     }
-    if should_refill {
-        refill(catalog, queue.lane)?;
+    for lane in taking.to_refill {
+        refill(catalog, lane)?;
     }
     Ok(claimed)
+}
+
+/// The lanes of one queue that a call claims from, in which the order is (priority, job_id) over all.
+struct Lanes {
+    ids: [i32; GATE_LANES],
+    len: usize,
+    /// So often a lane may still be read before others are taken from. More lanes than memory has room for push each
+    /// other out: then the order is one of each lane.
+    reads: usize,
+}
+
+impl Lanes {
+    fn new(lanes: &[i32]) -> Self {
+        let mut ids = [0; GATE_LANES];
+        let len = lanes.len().min(GATE_LANES);
+        ids[..len].copy_from_slice(&lanes[..len]);
+        Self { ids, len, reads: 4 * len }
+    }
+
+    /// There is nothing in this one.
+    fn done(&mut self, lane: i32) {
+        if let Some(at) = self.ids[..self.len].iter().position(|&id| id == lane) {
+            self.len -= 1;
+            self.ids[at] = self.ids[self.len];
+        }
+    }
+
+    /// The lane to take from, and up to where: there another one goes on. `None`: there is nothing in any.
+    fn next(&mut self, frontier: &mut Frontier<'_>, instance: u32) -> Option<(i32, Rank)> {
+        if let &[lane] = &self.ids[..self.len] {
+            return Some((lane, Rank::MAX));
+        }
+        let mut best: Option<(i32, Rank)> = None;
+        let mut up_to = Rank::MAX;
+        for &lane in &self.ids[..self.len] {
+            let rank = match frontier.next_in(instance, lane) {
+                Next::Ready(rank) => rank,
+                Next::Unread if self.reads > 0 => {
+                    self.reads -= 1;
+                    return Some((lane, Rank::MIN));
+                }
+                Next::Unread | Next::Nothing => Rank::MAX,
+            };
+            match best {
+                Some((_, first)) if first <= rank => up_to = up_to.min(rank),
+                _ => {
+                    up_to = best.map_or(Rank::MAX, |(_, second)| second);
+                    best = Some((lane, rank));
+                }
+            }
+        }
+        best.map(|(lane, _)| (lane, up_to))
+    }
+}
+
+/// What one hold of the lock came to.
+struct Took {
+    answer: Take,
+    /// Of an answer other than `Some`.
+    lane: i32,
+    /// Up to when jobs were due then.
+    due_to: i64,
 }
 
 /// Sleeps until somebody's refill of the lane has ended. He reads and waits for nobody, so this is short.
@@ -286,6 +373,9 @@ fn wait_for_refill(catalog: &Catalog, lane: i32) -> Result<()> {
 struct Taking<'a> {
     catalog: &'a Rc<Catalog>,
     queue: &'a Queue,
+    lanes: Lanes,
+    /// Lanes of which less than half is left in memory.
+    to_refill: Vec<i32>,
     wish: &'a Wish,
     rows: &'a Rows,
     reader: Reader<'a>,
@@ -295,10 +385,12 @@ struct Taking<'a> {
 }
 
 impl<'a> Taking<'a> {
-    fn new(catalog: &'a Rc<Catalog>, queue: &'a Queue, wish: &'a Wish, rows: &'a Rows) -> Self {
+    fn new(catalog: &'a Rc<Catalog>, queue: &'a Queue, lanes: &[i32], wish: &'a Wish, rows: &'a Rows) -> Self {
         Self {
             catalog,
             queue,
+            lanes: Lanes::new(lanes),
+            to_refill: Vec::new(),
             wish,
             rows,
             reader: Reader::new(catalog),
@@ -308,29 +400,57 @@ impl<'a> Taking<'a> {
         }
     }
 
-    /// Takes attempts in the frontier and remembers to give them back. Also up to when jobs were due then.
-    fn take(&self, claimer: Option<&Claimer<'_>>, out: &mut [Ready]) -> (Take, i64) {
+    /// Takes attempts in the frontier and remembers to give them back. `None`: there is nothing in any lane.
+    fn take(&mut self, claimer: Option<&Claimer<'_>>, out: &mut [Ready]) -> Option<Took> {
         transaction::reserve(out.len());
-        let (session, pid) = (sys::session(), sys::pid());
+        let (session, pid, number) = (sys::session(), sys::pid(), self.catalog.number);
+        let mut of_lane = [0; CHUNK];
+        let mut low = [0; GATE_LANES];
+        let mut lows = 0;
+        let lanes = &mut self.lanes;
+        // A turn that is told is to be served: not together with others.
+        let is_one_by_one = claimer.is_some_and(|claimer| claimer.limits.group > 0);
         // Under the same lock: what a restore brings in is not handed out.
-        let answer = shmem::with_instance(self.catalog.number, |frontier, instance| {
+        let took = shmem::with_instance(number, |frontier, instance| {
             if !instance.dormancy.is_awake() {
-                return (Take::Empty, 0);
+                return None;
             }
-            (frontier.take(self.catalog.number, self.queue.lane, session, pid, claimer, out), instance.due_to)
+            let mut all = 0;
+            loop {
+                let (lane, up_to) = lanes.next(frontier, number)?;
+                let answer = frontier.take_to(number, lane, session, pid, claimer, up_to, &mut out[all..]);
+                let took = |answer| Some(Took { answer, lane, due_to: instance.due_to });
+                let Take::Some { taken, refill } = answer else {
+                    // What was taken comes first; the next hold of the lock sees the same.
+                    return took(if all > 0 { Take::Some { taken: all, refill: false } } else { answer });
+                };
+                of_lane[all..all + taken].fill(lane);
+                all += taken;
+                if refill && !low[..lows].contains(&lane) {
+                    low[lows] = lane;
+                    lows += 1;
+                }
+                if all == out.len() || lanes.len == 1 || is_one_by_one {
+                    return took(Take::Some { taken: all, refill: false });
+                }
+            }
         });
         // The instance is gone: the refill says so.
-        let answer = answer.unwrap_or((Take::Refill, 0));
-        if let Take::Some { taken, .. } = answer.0 {
-            self.remember(&out[..taken]);
+        let took = took.unwrap_or(Some(Took { answer: Take::Refill, lane: self.queue.lane, due_to: 0 }))?;
+        if let Take::Some { taken, .. } = took.answer {
+            self.remember(&of_lane, &out[..taken]);
+            let new = low[..lows].iter().filter(|lane| !self.to_refill.contains(lane)).copied();
+            let new: Vec<i32> = new.collect();
+            self.to_refill.extend(new);
         }
-        answer
+        Some(took)
     }
 
-    fn remember(&self, taken: &[Ready]) {
-        let (lane, lease, bound) = (self.queue.lane, self.default_lease, self.wish.kind == Kind::Bound);
-        let step = |ready: &Ready| Step::Taken { id: ready.id, lane, lease, bound };
-        transaction::remember_all(self.catalog.number, taken.iter().map(step));
+    /// Each attempt with its lane.
+    fn remember(&self, lanes: &[i32; CHUNK], taken: &[Ready]) {
+        let (lease, bound) = (self.default_lease, self.wish.kind == Kind::Bound);
+        let step = |(&lane, ready): (&i32, &Ready)| Step::Taken { id: ready.id, lane, lease, bound };
+        transaction::remember_all(self.catalog.number, lanes.iter().zip(taken).map(step));
     }
 
     /// Claims what was taken. Returns how many were really there.
@@ -431,12 +551,13 @@ impl<'a> Taking<'a> {
     fn add_row(&mut self, attempt: &Attempt, lease: i64) -> Result<()> {
         let expires_at = sys::now_us().saturating_add(lease);
         let (queue, queue_name, rows) = (self.queue, self.queue_name, self.rows);
+        let stage = queue.stage_of(attempt.lane()).map(text_datum);
         self.reader.payload(attempt, |payload| {
             rows.add_options(&[
                 Some(attempt.id().into()),
                 Some(attempt.job_id().into()),
                 Some(queue_name),
-                None,
+                stage,
                 payload,
                 attempt.headers(),
                 Some(attempt.attempt().into()),

@@ -4,10 +4,11 @@ use pgrx::pg_sys::Datum;
 
 use crate::api;
 use crate::call::{Call, Rows, VOID, sql_function};
-use crate::error::Result;
+use crate::error::{self, Error, Result};
 use crate::hold::{self, Outcomes};
 use crate::instance::{self, Catalog};
 use crate::log::outcome::{Kind, New};
+use crate::queue;
 
 sql_function!(pg_queue_complete, pg_finfo_pg_queue_complete => complete);
 sql_function!(pg_queue_complete_many, pg_finfo_pg_queue_complete_many => complete_many);
@@ -18,6 +19,7 @@ fn complete(call: &Call) -> Result<Option<Datum>> {
     let id = call.required("id", call.i64(0))?;
     let catalog = instance::current()?;
     let mut held = hold::grasp(&catalog, id)?;
+    may_end(&catalog, held.entry.lane)?;
     let mut outcomes = Outcomes::new(&catalog);
     loop {
         outcomes.add(held.home, New { result: call.datum(1), ..New::of(id, Kind::Completed) });
@@ -28,10 +30,30 @@ fn complete(call: &Call) -> Result<Option<Datum>> {
     }
 }
 
+/// Checks that a job has no stages before it.
+///
+/// Errors: 55000 when it has.
+fn may_end(catalog: &Catalog, lane: i32) -> Result<()> {
+    match queue::by_lane(catalog, lane)? {
+        Some(queue) if queue.goes_on_after(lane) => {
+            let stage = queue.stage_of(lane).unwrap_or_default();
+            Err(Error::new(
+                error::WRONG_STATE,
+                format!("stage \"{stage}\" is not the last of queue \"{}\"", queue.name),
+            )
+            .hint("Use queue.advance to go on; to end the job here, queue.cancel with force => true."))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Completes what is still the caller's. Returns those ids, in the order given.
 pub fn complete_all(catalog: &std::rc::Rc<Catalog>, ids: &[Option<i64>]) -> Result<Vec<i64>> {
     let ids: Vec<i64> = ids.iter().flatten().copied().collect();
     let held = hold::grasp_many(catalog, &ids)?;
+    for one in &held {
+        may_end(catalog, one.entry.lane)?;
+    }
     let mut outcomes = Outcomes::new(catalog);
     for one in &held {
         outcomes.add(one.home, New::of(one.id, Kind::Completed));

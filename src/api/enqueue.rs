@@ -27,11 +27,13 @@ struct Options {
     lease: Option<Interval>,
     headers: Option<Datum>,
     group_key: Option<Datum>,
+    /// That of a stage; `None`: where jobs come in.
+    lane: Option<i32>,
 }
 
 impl Options {
     /// From the arguments of `enqueue` and `enqueue_many`, which have them at the same places.
-    fn of(call: &Call, now: i64) -> Result<Self> {
+    fn of(call: &Call, queue: &Queue, now: i64) -> Result<Self> {
         let given = |n, name| match call.datum(n) {
             Some(_) => Err(Error::unsupported(name)),
             None => Ok(()),
@@ -44,11 +46,11 @@ impl Options {
         }
         given(7, "version")?;
         given(8, "unique_for")?;
-        given(10, "stage")?;
         let mut options = Self {
             priority: call.i32(2).unwrap_or(0),
             headers: call.datum(13),
             group_key: call.datum(9),
+            lane: call.str(10).map(|stage| queue.stage(&stage)).transpose()?,
             ..Self::default()
         };
         options.set_start(call.interval(3), call.timestamp(4), now)?;
@@ -105,7 +107,7 @@ fn first_attempt(queue: &Queue, target: &Target, count: i64, payload: Datum, opt
         id: id::attempt(node, count, target.home.segment),
         job_id: id::job(node, count),
         enqueued_at: now,
-        lane: queue.lane,
+        lane: options.lane.unwrap_or_else(|| queue.entry()),
         priority: options.priority,
         attempt: 1,
         max_attempts: options.max_attempts,
@@ -181,7 +183,7 @@ fn target(call: &Call) -> Result<(std::rc::Rc<Catalog>, std::rc::Rc<Queue>)> {
 fn enqueue(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = target(call)?;
     let now = sys::now_us();
-    let options = Options::of(call, now)?;
+    let options = Options::of(call, &queue, now)?;
     let payload = call.datum(1).unwrap_or_else(jsonb::empty_object);
     insert_one(&catalog, &queue, payload, &options, now).map(|job_id| Some(job_id.into()))
 }
@@ -190,7 +192,7 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
 fn enqueue_many(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = target(call)?;
     let now = sys::now_us();
-    let options = Options::of(call, now)?;
+    let options = Options::of(call, &queue, now)?;
     let rows = call.rows()?;
     let payloads = call.required("payloads", call.jsonb_array(1))?;
     let jobs = payloads
@@ -217,7 +219,7 @@ fn enqueue_batch(call: &Call) -> Result<Option<Datum>> {
     let mut parsed = Vec::with_capacity(elements.len());
     for (n, element) in elements.iter().enumerate() {
         let job = Job { index: n, options: Options::default(), payload: None, delay: None, run_at: None };
-        parsed.push(job.parse(element, now)?);
+        parsed.push(job.parse(element, &queue, now)?);
     }
     for job_id in insert(&catalog, &queue, &parsed, now)? {
         rows.add(&mut [job_id.into()], &mut [false])?;
@@ -235,12 +237,12 @@ struct Job {
 }
 
 impl Job {
-    fn parse(mut self, element: &Value, now: i64) -> Result<(Datum, Options)> {
+    fn parse(mut self, element: &Value, queue: &Queue, now: i64) -> Result<(Datum, Options)> {
         let Some(fields) = element.fields() else {
             return Err(Error::invalid(format!("jobs[{}] must be an object", self.index)));
         };
         for (name, value) in &fields {
-            self.field(name, value)
+            self.field(name, value, queue)
                 .map_err(|e| Error { message: format!("jobs[{}]: {}", self.index, e.message), ..e })?;
         }
         let at = self.index;
@@ -249,7 +251,7 @@ impl Job {
         Ok((self.payload.unwrap_or_else(jsonb::empty_object), self.options))
     }
 
-    fn field(&mut self, name: &str, value: &Value) -> Result<()> {
+    fn field(&mut self, name: &str, value: &Value, queue: &Queue) -> Result<()> {
         let wrong = |wanted: &str| Error::invalid(format!("field \"{name}\" must be {wanted}"));
         if name == "payload" {
             self.payload = Some(value.datum());
@@ -282,13 +284,17 @@ impl Job {
                 let key = value.as_str().ok_or_else(|| wrong("a string"))?;
                 self.options.group_key = Some(text_datum(&key));
             }
+            "stage" => {
+                let stage = value.as_str().ok_or_else(|| wrong("a string"))?;
+                self.options.lane = Some(queue.stage(&stage)?);
+            }
             "on_duplicate" => match value.as_str().as_deref() {
                 Some("skip") => {}
                 Some("replace" | "rerun" | "error") => return Err(Error::unsupported(name)),
                 Some(other) => return Err(bad_on_duplicate(other)),
                 None => return Err(wrong("a string")),
             },
-            "unique_key" | "version" | "unique_for" | "stage" => return Err(Error::unsupported(name)),
+            "unique_key" | "version" | "unique_for" => return Err(Error::unsupported(name)),
             _ => return Err(unknown_field(name)),
         }
         Ok(())

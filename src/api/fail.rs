@@ -17,7 +17,7 @@ use crate::log::note;
 use crate::log::outcome::{Kind, New};
 use crate::queue;
 use crate::segment::Target;
-use crate::{guc, ids, sys};
+use crate::{dead_letter, guc, ids, sys};
 use pg_queue_core::frontier::Ready;
 
 sql_function!(pg_queue_fail, pg_finfo_pg_queue_fail => fail);
@@ -80,7 +80,8 @@ pub fn end_badly(
         Failure::Reported { error, retry_in, is_fatal } => (Kind::Failed, error, retry_in, is_fatal),
         Failure::TimedOut { error } => (Kind::TimedOut, error, Some(Interval { months: 0, days: 0, time: 0 }), false),
     };
-    let error = text_datum(cut(error));
+    let words = cut(error);
+    let error = text_datum(words);
     let notes = note::summary(catalog, held.home.segment, held.id);
     let mut outcome = New { error: Some(error), ..New::of(held.id, kind) };
     let max_attempts = attempt.max_attempts().or(queue.as_ref().map(|q| q.max_attempts)).unwrap_or(0);
@@ -89,6 +90,9 @@ pub fn end_badly(
     } else if is_fatal || queue.is_none() || attempt.attempt() >= max_attempts {
         if kind == Kind::Failed {
             outcome.kind = Kind::Dead;
+        }
+        if let Some(queue) = &queue {
+            dead_letter::copy(catalog, queue, &attempt, words)?;
         }
     } else if let Some(queue) = queue {
         let run_at = match retry_in {

@@ -117,7 +117,8 @@ fn job_row(catalog: &Catalog, life: &[Option<Datum>; COLUMNS]) -> Result<Option<
         error,
         _,
     ] = *life;
-    let Some(queue) = queue::by_lane(catalog, lane.map_or(0, |datum| datum.value() as i32))? else { return Ok(None) };
+    let lane = lane.map_or(0, |datum| datum.value() as i32);
+    let Some(queue) = queue::by_lane(catalog, lane)? else { return Ok(None) };
     let char = |datum: Option<Datum>| datum.map(|datum| datum.value() as u8);
     let is_running = outcome.is_none() && claimed_at.is_some();
     let state = match char(outcome).map(Kind::of) {
@@ -143,8 +144,7 @@ fn job_row(catalog: &Catalog, life: &[Option<Datum>; COLUMNS]) -> Result<Option<
     Ok(Some([
         job_id,
         Some(text_datum(&queue.name)),
-        // Its stage.
-        None,
+        queue.stage_of(lane).map(text_datum),
         Some(text_datum(state)),
         payload,
         priority,

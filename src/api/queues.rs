@@ -1,7 +1,11 @@
 //! `queue.create`, `alter`, `drop`, `pause`, `resume`: the life of a queue.
 //!
+//! A queue has a lane of its own and one for each stage. That of a stage that is removed is kept for what has ended in
+//! it, and serves again should the stage come back.
+//!
 //! Settings are rows of `queue.queue`; every change tells all sessions with its commit.
 
+use pg_queue_core::frontier::GATE_LANES;
 use pgrx::pg_sys;
 use pgrx::pg_sys::Datum;
 
@@ -12,6 +16,7 @@ use crate::error::{self, Error, Result};
 use crate::instance::{self, Catalog};
 use crate::queue::{self, Queue};
 use crate::spi::{self, Parameter};
+use crate::sys;
 use crate::transaction::{self, Step};
 
 sql_function!(pg_queue_create, pg_finfo_pg_queue_create => create);
@@ -57,20 +62,24 @@ const OPTIONS: [(&str, Type, &str, bool); 18] = [
     ("backoff_jitter", Type::Float, "0.1", true),
     ("retention", Type::Interval, "'1 day'", true),
     ("dead_retention", Type::Interval, "'90 days'", true),
-    ("dead_letter", Type::Text, "NULL", false),
+    ("dead_letter", Type::Text, "NULL", true),
     ("max_running", Type::Int, "NULL", true),
     ("max_running_per_group", Type::Int, "NULL", true),
     ("strict_order", Type::Bool, "false", true),
     ("rate_limit", Type::Int, "NULL", true),
     ("rate_period", Type::Interval, "'1 second'", true),
     ("max_waiting", Type::BigInt, "NULL", true),
-    ("stages", Type::TextArray, "NULL", false),
+    ("stages", Type::TextArray, "NULL", true),
     ("notify", Type::Bool, "false", true),
     ("if_not_exists", Type::Bool, "false", true),
 ];
 
 /// Position of the first option among the arguments.
 const FIRST: usize = 1;
+/// Position of `dead_letter`.
+const DEAD_LETTER: usize = 9;
+/// Stages that a queue may have: with its own lane as many as a gate counts.
+const MOST_STAGES: usize = GATE_LANES - 1;
 /// Position of `if_not_exists` (create) and of `reset` (alter).
 const LAST: usize = 18;
 
@@ -123,6 +132,7 @@ fn given(call: &Call) -> Result<Vec<(&'static str, Parameter)>> {
                 return Err(Error::invalid("max_waiting must be at least 1")
                     .detail(format!("It is {}.", call.i64(n).unwrap_or(0))));
             }
+            "stages" => check_stages(&call.text_array(n).unwrap_or_default())?,
             "rate_period" if call.interval(n).map_or(0, Interval::us) <= 0 => {
                 return Err(Error::invalid("rate_period must be positive"));
             }
@@ -131,6 +141,37 @@ fn given(call: &Call) -> Result<Vec<(&'static str, Parameter)>> {
         found.push((*name, Parameter::raw(Some(datum), kind.oid())));
     }
     Ok(found)
+}
+
+/// Errors: 22023 unless there are 1 to 32 different names of 1 to 200 characters.
+fn check_stages(stages: &[Option<String>]) -> Result<()> {
+    if stages.is_empty() || stages.len() > MOST_STAGES {
+        return Err(Error::invalid(format!("stages must name 1 to {MOST_STAGES} stages"))
+            .detail(format!("It names {}.", stages.len()))
+            .hint("For a queue without stages leave them out, or use reset => '{stages}'."));
+    }
+    for (n, stage) in stages.iter().enumerate() {
+        let Some(name) = stage else { return Err(Error::null(&format!("stages[{}]", n + 1))) };
+        let length = name.chars().count();
+        if !(1..=200).contains(&length) {
+            return Err(Error::invalid(format!("stages[{}] must have 1 to 200 characters", n + 1))
+                .detail(format!("It has {length}.")));
+        }
+        if stages[..n].contains(stage) {
+            return Err(Error::invalid(format!("stage \"{name}\" is named twice")));
+        }
+    }
+    Ok(())
+}
+
+/// Errors: 42704 when there is no such queue, 22023 when it is the queue itself.
+fn check_dead_letter(catalog: &Catalog, call: &Call, name: &str) -> Result<()> {
+    let Some(target) = call.text(DEAD_LETTER) else { return Ok(()) };
+    if target == name {
+        return Err(Error::invalid(format!("queue \"{name}\" cannot be its own dead_letter"))
+            .hint("Create another queue for the dead jobs."));
+    }
+    queue::by_name(catalog, &target).map(|_| ())
 }
 
 fn is_for_ever(call: &Call, n: usize) -> bool {
@@ -157,6 +198,7 @@ fn create(call: &Call) -> Result<Option<Datum>> {
     let name = name_of(call)?;
     let options = given(call)?;
     let catalog = instance::current()?;
+    check_dead_letter(&catalog, call, &name)?;
     if queue::by_name(&catalog, &name).is_ok() {
         if call.bool(LAST).unwrap_or(false) {
             return change(&catalog, &name, options, &[]);
@@ -179,8 +221,10 @@ fn create(call: &Call) -> Result<Option<Datum>> {
     let made = spi::run(
         &format!(
             "WITH made AS (INSERT INTO queue.queue ({}) VALUES ({})
-                           ON CONFLICT (queue_name) DO NOTHING RETURNING queue_id)
-             INSERT INTO queue.lane (queue_id) SELECT queue_id FROM made RETURNING lane",
+                           ON CONFLICT (queue_name) DO NOTHING RETURNING queue_id, stages)
+             INSERT INTO queue.lane (queue_id, stage)
+             SELECT queue_id, NULL FROM made
+             UNION ALL SELECT queue_id, pg_catalog.unnest(stages) FROM made RETURNING lane",
             columns.join(", "),
             values.join(", ")
         ),
@@ -201,6 +245,7 @@ fn alter(call: &Call) -> Result<Option<Datum>> {
     let reset = call.text_array(LAST).unwrap_or_default();
     let reset = reset.into_iter().map(|r| call.required("reset", r)).collect::<Result<Vec<_>>>()?;
     let catalog = instance::current()?;
+    check_dead_letter(&catalog, call, &name)?;
     change(&catalog, &name, options, &reset)
 }
 
@@ -210,7 +255,7 @@ fn change(
     options: Vec<(&'static str, Parameter)>,
     reset: &[String],
 ) -> Result<Option<Datum>> {
-    let queue = queue::by_name(catalog, name)?;
+    let mut queue = queue::by_name(catalog, name)?;
     let mut parameters: Vec<Parameter> = vec![queue.id.into()];
     let mut settings = Vec::new();
     for option in reset {
@@ -228,18 +273,63 @@ fn change(
         parameters.push(parameter);
         settings.push(format!("{option} = ${}", parameters.len()));
     }
+    let has_new_stages = settings.iter().any(|setting| setting.starts_with("stages = "));
+    if has_new_stages {
+        let lock = "SELECT queue_id::bigint FROM queue.queue WHERE queue_id OPERATOR(pg_catalog.=) $1 FOR UPDATE";
+        spi::i64_column(lock, &[queue.id.into()])?;
+        // By now another transaction may have changed them.
+        sys::accept_invalidations();
+        queue = queue::by_name(catalog, name)?;
+    }
     if !settings.is_empty() {
         let sql = format!("UPDATE queue.queue SET {} WHERE queue_id OPERATOR(pg_catalog.=) $1", settings.join(", "));
         spi::run(&sql, &parameters)?;
+        if has_new_stages {
+            change_stages(catalog, &queue)?;
+        }
         announce(catalog, &queue, queue.is_paused);
     }
     Ok(Some(VOID))
 }
 
+/// Makes lanes of the stages that a queue has by now. `queue` is as it was.
+///
+/// Errors: 55000 when a stage that is gone has live jobs.
+fn change_stages(catalog: &Catalog, queue: &Queue) -> Result<()> {
+    spi::run(
+        "INSERT INTO queue.lane (queue_id, stage)
+         SELECT queue_id, pg_catalog.unnest(stages) FROM queue.queue WHERE queue_id OPERATOR(pg_catalog.=) $1
+         ON CONFLICT (queue_id, stage) DO NOTHING",
+        &[queue.id.into()],
+    )?;
+    queue::changed(catalog);
+    instance::forget_queues();
+    let now = queue::by_name(catalog, &queue.name)?;
+    for stage in queue.stages.iter().filter(|stage| !now.has_lane(stage.lane)) {
+        dropping::mark(catalog, stage.lane)?;
+        transaction::remember(catalog.number, Step::LaneClosed { lane: stage.lane });
+        if let Some(what) = crate::refill::any_living(catalog, stage.lane)? {
+            return Err(Error::new(
+                error::WRONG_STATE,
+                format!("stage \"{}\" of queue \"{}\" has live jobs", stage.name, queue.name),
+            )
+            .detail(what)
+            .hint("Let workers finish them or advance them; a stage without live jobs can be removed."));
+        }
+    }
+    let new = now.lanes().iter().filter(|&&lane| !queue.has_lane(lane));
+    for &lane in new {
+        transaction::remember(catalog.number, Step::LaneChanged { lane, paused: queue.is_paused });
+    }
+    Ok(())
+}
+
 /// Tells all sessions of a change when this transaction commits, and makes sleepers look again.
 fn announce(catalog: &Catalog, queue: &Queue, paused: bool) {
     queue::changed(catalog);
-    transaction::remember(catalog.number, Step::LaneChanged { lane: queue.lane, paused });
+    for &lane in queue.lanes() {
+        transaction::remember(catalog.number, Step::LaneChanged { lane, paused });
+    }
 }
 
 fn set_paused(call: &Call, paused: bool) -> Result<Option<Datum>> {
@@ -273,9 +363,11 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
     let force = call.bool(1).unwrap_or(false);
     let catalog = instance::current()?;
     let queue = queue::by_name(&catalog, &name)?;
-    dropping::mark(&catalog, queue.lane)?;
-    transaction::remember(catalog.number, Step::LaneDropped { lane: queue.lane });
-    if !force && let Some(what) = crate::refill::any_living(&catalog, queue.lane)? {
+    for lane in queue.all_lanes() {
+        dropping::mark(&catalog, lane)?;
+        transaction::remember(catalog.number, Step::LaneDropped { lane });
+    }
+    if !force && let Some(what) = any_living(&catalog, queue.lanes())? {
         return Err(Error::new(error::WRONG_STATE, format!("queue \"{name}\" has live jobs"))
             .detail(what)
             .hint("Let workers finish, use queue.purge, or force => true to drop them with the queue."));
@@ -284,4 +376,13 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
     spi::run("DELETE FROM queue.queue WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
     queue::changed(&catalog);
     Ok(Some(VOID))
+}
+
+fn any_living(catalog: &Catalog, lanes: &[i32]) -> Result<Option<String>> {
+    for &lane in lanes {
+        if let Some(what) = crate::refill::any_living(catalog, lane)? {
+            return Ok(Some(what));
+        }
+    }
+    Ok(None)
 }

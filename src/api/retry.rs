@@ -25,7 +25,12 @@ sql_function!(pg_queue_forget, pg_finfo_pg_queue_forget => forget);
 /// removed any time. The key of the note about it sees to it that two callers make one.
 fn revive(catalog: &Rc<Catalog>, ended: &New, run_at: Option<i64>) -> Result<()> {
     let (target, id) = fail::fresh(catalog, run_at)?;
-    let next = New { id, attempt: 1, run_at, payload_of: None, last_error: None, ..*ended };
+    // Its stage may be gone, or have come after it ended.
+    let lane = match queue::by_lane(catalog, ended.lane)? {
+        Some(queue) if queue.stage_of(ended.lane).is_none() || !queue.has_lane(ended.lane) => queue.entry(),
+        _ => ended.lane,
+    };
+    let next = New { id, lane, attempt: 1, run_at, payload_of: None, last_error: None, ..*ended };
     if !successor::insert(catalog, ended.id, id) {
         return Err(job::in_use(ended.job_id));
     }
@@ -83,14 +88,15 @@ fn retry_dead(call: &Call) -> Result<Option<Datum>> {
     }
     let catalog = instance::current()?;
     let queue = queue::by_name(&catalog, &name)?;
+    let lanes: Vec<i64> = queue.all_lanes().map(i64::from).collect();
     // What queue.jobs calls dead, in words that the index of history's dead can be used for.
     let dead = spi::i64_column(
         "SELECT l.job_id FROM queue.life AS l
-         WHERE l.lane OPERATOR(pg_catalog.=) $1 AND l.is_newest
+         WHERE l.lane OPERATOR(pg_catalog.=) ANY ($1) AND l.is_newest
            AND (l.outcome OPERATOR(pg_catalog.=) 'd' OR l.outcome OPERATOR(pg_catalog.=) 't' AND l.next_id IS NULL)
            AND ($2 IS NULL OR coalesce(l.error, l.last_error) OPERATOR(pg_catalog.~~) $2)
          ORDER BY l.job_id LIMIT $3",
-        &[queue.lane.into(), pattern.into(), most.map(i64::from).into()],
+        &[lanes.into(), pattern.into(), most.map(i64::from).into()],
     )?;
     let mut revived: i64 = 0;
     for job_id in dead {

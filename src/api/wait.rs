@@ -31,16 +31,9 @@ fn wait(call: &Call) -> Result<Option<Datum>> {
     }
     let deadline = sys::monotonic_us().saturating_add(longest_wait(timeout));
     let has_jobs = loop {
-        let known = Known::now(std::slice::from_ref(&name), true)?;
-        if let [queue] = &known.queues[..]
-            && !queue.is_paused
-            && !known.is_dormant
-        {
-            refill::refill(&known.catalog, queue.lane)?;
-            let number = known.catalog.number;
-            if crate::shmem::with(|shared| shared.frontier.has_jobs(number, queue.lane)) {
-                break true;
-            }
+        let known = Known::now(std::slice::from_ref(&name), None, true)?;
+        if has_jobs(&known)? {
+            break true;
         }
         if sys::monotonic_us() >= deadline {
             break false;
@@ -54,6 +47,19 @@ fn wait(call: &Call) -> Result<Option<Datum>> {
         }
     };
     call.result_row(&mut [has_jobs.into()], &mut [false]).map(Some)
+}
+
+fn has_jobs(known: &Known) -> Result<bool> {
+    let number = known.catalog.number;
+    for (_, lanes) in known.each().filter(|(queue, _)| !queue.is_paused && !known.is_dormant) {
+        for &lane in lanes {
+            refill::refill(&known.catalog, lane)?;
+            if crate::shmem::with(|shared| shared.frontier.has_jobs(number, lane)) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 /// Lets go of every snapshot of this statement, so that the session's xmin is empty while it sleeps.

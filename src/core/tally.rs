@@ -30,7 +30,7 @@ pub enum Event {
 /// How an attempt ended that ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// As the log has it: `c` completed, `f` failed, `d` dead, `t` timed out; others are not counted.
+    /// As the log has it: `c` completed, `a` advanced, `f` failed, `d` dead, `t` timed out; others are not counted.
     pub outcome: u8,
     /// Whether another attempt goes on with the job.
     pub has_next: bool,
@@ -53,7 +53,7 @@ pub struct Counts {
     pub enqueued: i64,
     /// Attempts claimed by workers, ever.
     pub claimed: i64,
-    /// Attempts completed, ever.
+    /// Attempts completed or advanced, ever.
     pub completed: i64,
     /// Attempts failed, ever, the last ones of their jobs too.
     pub failed: i64,
@@ -87,7 +87,7 @@ impl Counts {
     /// Counts an end, in the totals only.
     pub fn end(&mut self, End { outcome, has_next }: End) {
         match outcome {
-            b'c' => self.completed += 1,
+            b'c' | b'a' => self.completed += 1,
             b'f' => self.failed += 1,
             b'd' => {
                 self.failed += 1;

@@ -9,7 +9,7 @@ use pg_queue_core::frontier::Running;
 use crate::api::cancel;
 use crate::api::fail::{Failure, end_badly};
 use crate::duty::Duty;
-use crate::error::Result;
+use crate::error::{self, Result};
 use crate::hold::{self, Outcomes, Refusal, Waiting};
 use crate::instance::{self, Catalog};
 use crate::log::attempt::Reader;
@@ -63,10 +63,7 @@ fn end(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) -> Resul
         Err(Refusal::Lost(_)) => return Ok(false),
         Err(Refusal::Wrong(e)) => return Err(e),
         Err(Refusal::Busy(_)) => {
-            shmem::with_instance(catalog.number, |frontier, instance| {
-                let later = sys::monotonic_us() + LATER;
-                frontier.extend(&mut instance.deadlines, catalog.number, entry.id, 0, later);
-            });
+            postpone(catalog, entry.id);
             return Ok(false);
         }
     };
@@ -76,8 +73,23 @@ fn end(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) -> Resul
     } else {
         "the lease expired"
     };
-    end_badly(catalog, outcomes, &held, &Failure::TimedOut { error })?;
-    Ok(true)
+    match end_badly(catalog, outcomes, &held, &Failure::TimedOut { error }) {
+        Ok(_) => Ok(true),
+        // Where the job is to go on is being dropped by an open transaction. Nothing was inserted; the others go on.
+        Err(e) if e.code == error::IN_USE => {
+            hold::undo(catalog, entry.id);
+            postpone(catalog, entry.id);
+            Ok(false)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+fn postpone(catalog: &Catalog, id: i64) {
+    shmem::with_instance(catalog.number, |frontier, instance| {
+        let later = sys::monotonic_us() + LATER;
+        frontier.extend(&mut instance.deadlines, catalog.number, id, 0, later);
+    });
 }
 
 /// Its claim was rolled back after somebody had asked for it to be cancelled.

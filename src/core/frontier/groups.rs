@@ -70,6 +70,11 @@ impl Group {
     fn stir(&mut self) {
         (self.held, self.is_known, self.has_news) = (0, 0, 1);
     }
+
+    /// What waits of it does not rank before this.
+    fn foremost(&self) -> Rank {
+        if self.is_known != 0 { Rank { priority: self.urgency, ..self.position } } else { self.position }
+    }
 }
 
 /// The ends of a lane's two lists, slots plus one.
@@ -402,6 +407,12 @@ impl Frontier<'_> {
 
     // ---- turns
 
+    /// Where the group whose turn is next in a lane stands.
+    pub(super) fn turn_rank(&self, lane: u32) -> Option<Rank> {
+        let turn = self.lanes[lane as usize].groups.turns.0.checked_sub(1)?;
+        Some(self.groups[turn as usize].foremost())
+    }
+
     /// Parks what has to be parked at the head of `ready`, and tells what comes next.
     pub(super) fn choose(&mut self, lane: u32, gate: u32) -> Choice {
         let is_strict = self.gates[gate as usize].limits.is_strict;
@@ -426,8 +437,7 @@ impl Frontier<'_> {
             let Some(turn) = lists.turns.0.checked_sub(1) else {
                 return first.map_or(Choice::Nothing, Choice::Ready);
             };
-            let group = &self.groups[turn as usize];
-            let priority = if group.is_known != 0 { group.urgency } else { group.position.priority };
+            let priority = self.groups[turn as usize].foremost().priority;
             // It may be before something that was not read yet.
             let is_first = priority <= self.lanes[lane as usize].horizon().priority;
             return match first {

@@ -199,6 +199,17 @@ pub enum Take {
     Turn(Turn),
 }
 
+/// What a claimer who looks at several lanes knows of one before he takes from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// What comes next ranks so, or, of a group whose turn it is, not before.
+    Ready(Rank),
+    /// It lies behind P, if there is one: refill.
+    Unread,
+    /// Nothing that is known, as yet or at all.
+    Nothing,
+}
+
 /// What became of the wish to take one certain attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeOne {
@@ -469,6 +480,33 @@ impl Frontier<'_> {
         claimer: Option<&Claimer<'_>>,
         out: &mut [Ready],
     ) -> Take {
+        self.take_to(instance, lane, owner, pid, claimer, Rank::MAX, out)
+    }
+
+    /// What comes next in a lane. A lane without a slot is unread.
+    pub fn next_in(&mut self, instance: u32, lane: i32) -> Next {
+        let Some(slot) = self.lane_slot(instance, lane) else { return Next::Unread };
+        let first = self.first_ready(slot).map(|entry| entry.rank);
+        let turn = self.turn_rank(slot);
+        match first.into_iter().chain(turn).min() {
+            Some(rank) => Next::Ready(rank),
+            None if self.lanes[slot as usize].refiller == 0 && self.lanes[slot as usize].has_more() => Next::Unread,
+            None => Next::Nothing,
+        }
+    }
+
+    /// As [`Self::take`], but of `ready` nothing that ranks behind `up_to`: what comes next is in another lane then.
+    #[allow(clippy::too_many_arguments, reason = "who, where, what")]
+    pub fn take_to(
+        &mut self,
+        instance: u32,
+        lane: i32,
+        owner: u32,
+        pid: i32,
+        claimer: Option<&Claimer<'_>>,
+        up_to: Rank,
+        out: &mut [Ready],
+    ) -> Take {
         let Some(slot) = self.lane_or_create(instance, lane) else { return Take::NoLane };
         let Ok(gate) = self.pass(instance, slot, claimer) else { return Take::NoGate };
         let mut room = out.len();
@@ -487,6 +525,7 @@ impl Frontier<'_> {
                 _ => self.first_ready(slot).map_or(Choice::Nothing, Choice::Ready),
             };
             let entry = match choice {
+                Choice::Ready(entry) if taken > 0 && entry.rank > up_to => break,
                 Choice::Ready(entry) => entry,
                 Choice::Turn(_) if taken > 0 => break,
                 Choice::Turn(_) if self.running_is_full() => return Take::Full,

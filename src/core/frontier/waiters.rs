@@ -11,7 +11,7 @@
 use super::Frontier;
 
 /// How many lanes one session can wait for at once.
-pub const LANES: usize = 8;
+pub const LANES: usize = 64;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,13 +23,20 @@ struct Node {
 
 /// What a session is doing here; all zero is nothing.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Session {
     nodes: [Node; LANES],
     /// The lane for which it was woken, slot plus one; 0: it was not woken since it began to wait.
     woken_for: u32,
+    /// How many lanes it waits for.
     waiting: u8,
     for_refill: u8,
+}
+
+impl Default for Session {
+    fn default() -> Self {
+        Self { nodes: [Node::default(); LANES], woken_for: 0, waiting: 0, for_refill: 0 }
+    }
 }
 
 fn node(sessions: &mut [Session], link: u32) -> &mut Node {
@@ -49,7 +56,7 @@ impl Frontier<'_> {
             node(self.sessions, last).next = this;
         }
         self.lanes[lane as usize].waiters_last = this;
-        self.sessions[session as usize].waiting = 1;
+        self.sessions[session as usize].waiting = nth as u8 + 1;
     }
 
     /// Ends the preparations: the session has looked at all its lanes. `for_refill`: it wants to know of the
@@ -60,11 +67,8 @@ impl Frontier<'_> {
     }
 
     pub(super) fn delist(&mut self, session: u32) {
-        if self.sessions[session as usize].waiting == 0 {
-            return;
-        }
-        self.sessions[session as usize].waiting = 0;
-        for k in 0..LANES {
+        let count = std::mem::take(&mut self.sessions[session as usize].waiting);
+        for k in 0..count as usize {
             let this = self.sessions[session as usize].nodes[k];
             self.sessions[session as usize].nodes[k] = Node::default();
             let Some(lane) = this.lane_plus_one.checked_sub(1) else { continue };

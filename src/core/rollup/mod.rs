@@ -86,9 +86,9 @@ impl Rollup {
                 entry.wait.record(duration(ready_at, claimed_at));
             }
         }
-        if let (Some(ended_at), Some(outcome @ (b'c' | b'f' | b'd' | b't'))) = (life.ended_at, life.outcome) {
+        if let (Some(ended_at), Some(outcome @ (b'c' | b'a' | b'f' | b'd' | b't'))) = (life.ended_at, life.outcome) {
             let entry = self.at(ended_at, life.lane);
-            entry.completed += i64::from(outcome == b'c');
+            entry.completed += i64::from(matches!(outcome, b'c' | b'a'));
             entry.failed += i64::from(matches!(outcome, b'f' | b'd'));
             entry.timed_out += i64::from(outcome == b't');
             entry.died += i64::from(outcome == b'd' || outcome == b't' && !life.has_next);
@@ -194,6 +194,7 @@ mod tests {
             counts(&[life]).first().map(|(_, counts)| *counts)
         };
         assert_eq!(ended(b'c', false), Some([0, 0, 1, 0, 0, 0]));
+        assert_eq!(ended(b'a', true), Some([0, 0, 1, 0, 0, 0]));
         assert_eq!(ended(b'f', true), Some([0, 0, 0, 1, 0, 0]));
         assert_eq!(ended(b'd', false), Some([0, 0, 0, 1, 0, 1]));
         assert_eq!(ended(b't', true), Some([0, 0, 0, 0, 1, 0]));
@@ -268,7 +269,7 @@ mod tests {
             let sum = |of: fn(&Entry) -> i64| rollup.iter().map(|(.., entry)| of(entry)).sum::<i64>();
             prop_assert_eq!(sum(|e| e.enqueued), count(|l| l.is_first_attempt));
             prop_assert_eq!(sum(|e| e.claimed), count(|l| l.claimed_at.is_some()));
-            prop_assert_eq!(sum(|e| e.completed), count(|l| l.outcome == Some(b'c')));
+            prop_assert_eq!(sum(|e| e.completed), count(|l| matches!(l.outcome, Some(b'c' | b'a'))));
             prop_assert_eq!(sum(|e| e.failed), count(|l| matches!(l.outcome, Some(b'f' | b'd'))));
             prop_assert_eq!(sum(|e| e.timed_out), count(|l| l.outcome == Some(b't')));
         }
