@@ -126,12 +126,13 @@ fn the_setting_names_another_queue_that_is_there() {
         assert_eq!(client.failure(&format!("SELECT queue.{sql}")).code, code, "{sql}");
     }
     client.run(&format!("SELECT queue.alter('{q}', dead_letter => '{dead}')"));
-    let die =
-        format!("SELECT queue.enqueue('{q}'); SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('{q}')");
+    let die = format!("SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('{q}')");
     let copies = format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{dead}'");
+    client.enqueue(&q);
     client.run(&die);
     assert_eq!(client.value::<i64>(&copies), 1);
     client.run(&format!("SELECT queue.alter('{q}', reset => '{{dead_letter}}')"));
+    client.enqueue(&q);
     client.run(&die);
     assert_eq!(client.value::<i64>(&copies), 1);
 }
@@ -147,8 +148,8 @@ fn without_the_other_queue_a_job_dies_with_a_warning() {
     // While it is being dropped nobody knows yet: a worker is told, a lease that has ended waits.
     let mut dropper = cluster.connect_to("app");
     let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 2)");
-    assert_eq!(client.count("SELECT FROM queue.claim('q', lease => '1 ms')"), 1);
     dropper.run("BEGIN; SELECT queue.drop('dead', force => true)");
+    assert_eq!(client.count("SELECT FROM queue.claim('q', lease => '1 ms')"), 1);
     let failure = client.failure(&format!("SELECT queue.fail({}, 'no')", ids[0]));
     assert_eq!(failure.code, "55006", "{failure:?}");
     // Others do not wait for that.

@@ -53,6 +53,9 @@ SELECT queue.complete(0);
 SELECT queue.complete_many('{5,0}');
 SELECT queue.fail(16, NULL);
 SELECT queue.advance(16);
+SELECT queue.create('staged', stages => '{a,b,a}');
+SELECT queue.create('lost', dead_letter => 'lost');
+SELECT queue.enqueue('mail', stage => 'a');
 
 -- Jobs --------------------------------------------------------------------------------------------------
 
