@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use pg_queue_core::frontier::{Claimer, Frontier, GATE_LANES, Next, Rank, Ready, Take, WAIT_LANES, Wait};
+use pg_queue_core::frontier::{Claimer, GATE_LANES, Lanes, Ready, Take, WAIT_LANES, Wait};
 use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys::Datum;
 
@@ -282,59 +282,6 @@ fn claim_from(catalog: &Rc<Catalog>, queue: &Queue, lanes: &[i32], wish: &Wish, 
     Ok(claimed)
 }
 
-/// The lanes of one queue that a call claims from, in which the order is (priority, job_id) over all.
-struct Lanes {
-    ids: [i32; GATE_LANES],
-    len: usize,
-    /// So often a lane may still be read before others are taken from. More lanes than memory has room for push each
-    /// other out: then the order is one of each lane.
-    reads: usize,
-}
-
-impl Lanes {
-    fn new(lanes: &[i32]) -> Self {
-        let mut ids = [0; GATE_LANES];
-        let len = lanes.len().min(GATE_LANES);
-        ids[..len].copy_from_slice(&lanes[..len]);
-        Self { ids, len, reads: 4 * len }
-    }
-
-    /// There is nothing in this one.
-    fn done(&mut self, lane: i32) {
-        if let Some(at) = self.ids[..self.len].iter().position(|&id| id == lane) {
-            self.len -= 1;
-            self.ids[at] = self.ids[self.len];
-        }
-    }
-
-    /// The lane to take from, and up to where: there another one goes on. `None`: there is nothing in any.
-    fn next(&mut self, frontier: &mut Frontier<'_>, instance: u32) -> Option<(i32, Rank)> {
-        if let &[lane] = &self.ids[..self.len] {
-            return Some((lane, Rank::MAX));
-        }
-        let mut best: Option<(i32, Rank)> = None;
-        let mut up_to = Rank::MAX;
-        for &lane in &self.ids[..self.len] {
-            let rank = match frontier.next_in(instance, lane) {
-                Next::Ready(rank) => rank,
-                Next::Unread if self.reads > 0 => {
-                    self.reads -= 1;
-                    return Some((lane, Rank::MIN));
-                }
-                Next::Unread | Next::Nothing => Rank::MAX,
-            };
-            match best {
-                Some((_, first)) if first <= rank => up_to = up_to.min(rank),
-                _ => {
-                    up_to = best.map_or(Rank::MAX, |(_, second)| second);
-                    best = Some((lane, rank));
-                }
-            }
-        }
-        best.map(|(lane, _)| (lane, up_to))
-    }
-}
-
 /// What one hold of the lock came to.
 struct Took {
     answer: Take,
@@ -430,7 +377,7 @@ impl<'a> Taking<'a> {
                     low[lows] = lane;
                     lows += 1;
                 }
-                if all == out.len() || lanes.len == 1 || is_one_by_one {
+                if all == out.len() || lanes.is_one() || is_one_by_one {
                     return took(Take::Some { taken: all, refill: false });
                 }
             }

@@ -16,8 +16,8 @@ use crate::error::{self, Error, Result};
 use crate::instance::{self, Catalog};
 use crate::queue::{self, Queue};
 use crate::spi::{self, Parameter};
-use crate::sys;
 use crate::transaction::{self, Step};
+use crate::{shmem, sys};
 
 sql_function!(pg_queue_create, pg_finfo_pg_queue_create => create);
 sql_function!(pg_queue_alter, pg_finfo_pg_queue_alter => alter);
@@ -313,7 +313,7 @@ fn change_stages(catalog: &Catalog, queue: &Queue) -> Result<()> {
                 error::WRONG_STATE,
                 format!("stage \"{}\" of queue \"{}\" has live jobs", stage.name, queue.name),
             )
-            .detail(what)
+            .detail(living(catalog, stage.lane).unwrap_or(what))
             .hint("Let workers finish them or advance them; a stage without live jobs can be removed."));
         }
     }
@@ -322,6 +322,14 @@ fn change_stages(catalog: &Catalog, queue: &Queue) -> Result<()> {
         transaction::remember(catalog.number, Step::LaneChanged { lane, paused: queue.is_paused });
     }
     Ok(())
+}
+
+/// How many jobs live in a lane, in a sentence, if memory knows of any.
+fn living(catalog: &Catalog, lane: i32) -> Option<String> {
+    let number = catalog.number;
+    let counts = shmem::with_tallies(number, |tallies| tallies.get(number, lane).map(|tally| tally.counts))??;
+    let living = counts.waiting + counts.running;
+    (living > 0).then(|| format!("There are {living}."))
 }
 
 /// Tells all sessions of a change when this transaction commits, and makes sleepers look again.
@@ -363,8 +371,11 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
     let force = call.bool(1).unwrap_or(false);
     let catalog = instance::current()?;
     let queue = queue::by_name(&catalog, &name)?;
-    for lane in queue.all_lanes() {
+    // Nobody comes to those of former stages.
+    for &lane in queue.lanes() {
         dropping::mark(&catalog, lane)?;
+    }
+    for lane in queue.all_lanes() {
         transaction::remember(catalog.number, Step::LaneDropped { lane });
     }
     if !force && let Some(what) = any_living(&catalog, queue.lanes())? {

@@ -28,6 +28,7 @@ mod groups;
 pub mod index;
 mod ready;
 mod running;
+mod several;
 mod waiters;
 mod window;
 
@@ -39,6 +40,7 @@ use index::Bucket;
 pub use ready::Ready;
 use ready::Ring;
 pub use running::{Running, State};
+pub use several::Lanes;
 pub use waiters::{LANES as WAIT_LANES, Session};
 
 /// The order in which ready attempts run: smaller first.

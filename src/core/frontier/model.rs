@@ -26,16 +26,16 @@ use super::*;
 
 /// How much of everything there is: slots, and what wants them.
 #[derive(Clone, Copy, Debug)]
-struct Sizes {
-    ready: usize,
-    running: usize,
-    lanes: usize,
-    sessions: usize,
-    places: usize,
-    busy_lanes: usize,
+pub(super) struct Sizes {
+    pub ready: usize,
+    pub running: usize,
+    pub lanes: usize,
+    pub sessions: usize,
+    pub places: usize,
+    pub busy_lanes: usize,
 }
 
-struct Memory {
+pub(super) struct Memory {
     head: Head,
     lanes: Vec<Lane>,
     lane_index: Vec<Bucket>,
@@ -49,7 +49,7 @@ struct Memory {
 }
 
 impl Memory {
-    fn new(sizes: Sizes) -> Self {
+    pub(super) fn new(sizes: Sizes) -> Self {
         Self {
             head: Head::default(),
             lanes: vec![Lane::default(); sizes.lanes],
@@ -64,7 +64,7 @@ impl Memory {
         }
     }
 
-    fn frontier(&mut self) -> Frontier<'_> {
+    pub(super) fn frontier(&mut self) -> Frontier<'_> {
         Frontier {
             head: &mut self.head,
             lanes: &mut self.lanes,

@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(ended(b'd', false), Some([0, 0, 0, 1, 0, 1]));
         assert_eq!(ended(b't', true), Some([0, 0, 0, 0, 1, 0]));
         assert_eq!(ended(b't', false), Some([0, 0, 0, 0, 1, 1]));
-        for uncounted in *b"raxs" {
+        for uncounted in *b"rxs" {
             assert_eq!(ended(uncounted, true), None);
         }
     }
