@@ -13,6 +13,7 @@ mod protocol;
 mod random;
 mod recovery;
 mod restore;
+mod schedules;
 mod segments;
 mod segments_races;
 mod shared;

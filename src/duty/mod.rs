@@ -3,10 +3,11 @@
 //!
 //! Invariant: a duty killed at any point leaves nothing half done; the next run continues.
 
-use crate::{dormant, shmem, sys};
+use crate::{clock, dormant, shmem, sys};
 
 mod count;
 mod expire;
+mod fire_schedules;
 pub mod forget_history;
 mod notify;
 mod prune_statistics;
@@ -14,6 +15,7 @@ mod recover;
 mod restore;
 mod start_due;
 pub mod storage;
+mod turn_firings;
 
 /// This process ends, by an error that runs no destructors. Returns the latch of a worker who has something to do
 /// then. Under the frontier's lock.
@@ -44,10 +46,12 @@ pub const ALL: &[Duty] = &[
     restore::DUTY,
     recover::DUTY,
     start_due::DUTY,
+    fire_schedules::DUTY,
     expire::DUTY,
     notify::DUTY,
     storage::DUTY,
     forget_history::DUTY,
+    turn_firings::DUTY,
     prune_statistics::DUTY,
     count::DUTY,
 ];
@@ -62,6 +66,10 @@ pub fn sleep_ms(instance: u32) -> Option<i64> {
         let mut at = frontier.next_deadline(instance.deadlines).unwrap_or(i64::MAX);
         if instance.next_due < i64::MAX {
             at = at.min(now.saturating_add(instance.next_due.saturating_sub(wall).clamp(0, CLOCK_CHECK)));
+        }
+        let next_slot = instance.schedules.next_slot;
+        if next_slot < i64::MAX {
+            at = at.min(now.saturating_add(next_slot.saturating_sub(clock::now_us()).clamp(0, CLOCK_CHECK)));
         }
         at = at.min(storage::next_at(instance));
         at = at.min(count::next_at(instance));
