@@ -42,22 +42,26 @@ fn is_due(_number: u32) -> bool {
 fn run(number: u32) -> i64 {
     let Some(catalog) = instance::of_duty(number) else { return 0 };
     let now = sys::monotonic_us();
-    NOT_BEFORE.set(now + PAUSE);
     if sys::in_transaction_block() || !guc::RECLAIM.get() || !firing::try_lock(&catalog) {
+        NOT_BEFORE.set(now + PAUSE);
         return 0;
     }
     match step(&catalog, now) {
-        Ok(did) => did,
+        Ok(did) => i64::from(did),
         Err(error) => error.report(),
     }
 }
 
-fn step(catalog: &Catalog, now: i64) -> Result<i64> {
-    let (has_other, blocks) = {
+fn step(catalog: &Catalog, now: i64) -> Result<bool> {
+    let (has_other, has_turned, blocks) = {
         let log = Log::read(catalog);
-        (log.has_other(), log.blocks())
+        (log.has_other(), log.has_turned(), log.blocks())
     };
     if has_other {
+        // In another transaction than the copies: they must be there whatever becomes of this one.
+        if has_turned {
+            return Ok(false);
+        }
         let since = match WAITS.get() {
             Some((number, since)) if number == catalog.number => since,
             _ => now,
@@ -66,22 +70,21 @@ fn step(catalog: &Catalog, now: i64) -> Result<i64> {
         let empty_at = since + i64::from(guc::RECLAIM_DELAY.get()) * 1_000;
         if now < empty_at {
             NOT_BEFORE.set(empty_at);
-            return Ok(0);
+            return Ok(false);
         }
         if sys::is_being_dumped() || !firing::empty_other(catalog) {
-            return Ok(0);
+            NOT_BEFORE.set(now + PAUSE);
+            return Ok(false);
         }
         WAITS.set(None);
-        return Ok(1);
+        return Ok(true);
     }
     WAITS.set(None);
     ROWS_SINCE.set(0);
     let schedules = schedule::ids(catalog);
     if (blocks as usize) < LARGE + schedules.len() / 8 || !firing::turn(catalog, &schedules)? {
-        return Ok(0);
+        return Ok(false);
     }
-    // In another transaction: what was copied must be there whatever becomes of this one.
     WAITS.set(Some((catalog.number, now)));
-    NOT_BEFORE.set(now + i64::from(guc::RECLAIM_DELAY.get()) * 1_000);
-    Ok(1)
+    Ok(true)
 }

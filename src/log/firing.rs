@@ -52,18 +52,22 @@ struct Half {
     pkey: Relation,
     /// Of its rows; `None`: it has none.
     turn: Option<i32>,
+    /// Whether this transaction has inserted its first row.
+    is_own: bool,
 }
 
 impl Half {
     fn read(catalog: &Catalog, number: usize) -> Self {
         let (table, pkey) = catalog.firing[number];
-        let mut half = Self { number, table: Relation::read(table), pkey: Relation::read_index(pkey), turn: None };
+        let (table, pkey) = (Relation::read(table), Relation::read_index(pkey));
+        let mut half = Self { number, table, pkey, turn: None, is_own: false };
         // What looks empty may have an index that a crash has left.
         if half.table.blocks() > 0 {
             let mut scan = half.table.scan(&half.pkey, &[], Snapshot::Now);
-            let turn = scan.next().map(|_| scan.columns(2).0[1].value() as i32);
+            let turn = scan.next().map(|_| (scan.columns(2).0[1].value() as i32, scan.is_own()));
             drop(scan);
-            half.turn = turn;
+            half.turn = turn.map(|(turn, _)| turn);
+            half.is_own = turn.is_some_and(|(_, is_own)| is_own);
         }
         half
     }
@@ -113,9 +117,14 @@ impl Log {
         self.current.table.blocks()
     }
 
-    /// Whether the other half waits to be emptied.
+    /// Whether the other half has rows, and waits to be emptied.
     pub fn has_other(&self) -> bool {
         self.other.turn.is_some()
+    }
+
+    /// Whether it was this transaction that turned to the current half, so that it may be undone.
+    pub fn has_turned(&self) -> bool {
+        self.current.is_own
     }
 }
 
