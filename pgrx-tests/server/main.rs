@@ -14,6 +14,7 @@ mod random;
 mod recovery;
 mod restore;
 mod schedules;
+mod schedules_once;
 mod segments;
 mod segments_races;
 mod shared;
