@@ -716,29 +716,11 @@ pub fn in_subtransaction<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
         pg_sys::BeginInternalSubTransaction(std::ptr::null());
         pg_sys::CurrentMemoryContext = context;
     }
-    let result = PgTryBuilder::new(AssertUnwindSafe(f))
-        .catch_others(|caught| {
-            let (CaughtError::PostgresError(report)
-            | CaughtError::ErrorReport(report)
-            | CaughtError::RustPanic { ereport: report, .. }) = &caught;
-            match report.sql_error_code() {
-                PgSqlErrorCode::ERRCODE_QUERY_CANCELED
-                | PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE
-                | PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY
-                | PgSqlErrorCode::ERRCODE_DISK_FULL => caught.rethrow(),
-                _ => Err(Error {
-                    code: error::INTERNAL,
-                    message: report.message().to_owned(),
-                    detail: report.detail().map(str::to_owned),
-                    hint: report.hint().map(str::to_owned),
-                }),
-            }
-        })
-        .execute();
+    let result = PgTryBuilder::new(AssertUnwindSafe(|| Ok(f()))).catch_others(Err).execute();
     // SAFETY: as above.
     unsafe {
         pg_sys::CurrentMemoryContext = context;
-        if result.is_ok() {
+        if let Ok(Ok(_)) = result {
             pg_sys::ReleaseCurrentSubTransaction();
         } else {
             pg_sys::RollbackAndReleaseCurrentSubTransaction();
@@ -746,7 +728,23 @@ pub fn in_subtransaction<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
         pg_sys::CurrentMemoryContext = context;
         pg_sys::CurrentResourceOwner = owner;
     }
-    result
+    result.unwrap_or_else(|caught| {
+        let (CaughtError::PostgresError(report)
+        | CaughtError::ErrorReport(report)
+        | CaughtError::RustPanic { ereport: report, .. }) = &caught;
+        match report.sql_error_code() {
+            PgSqlErrorCode::ERRCODE_QUERY_CANCELED
+            | PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE
+            | PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY
+            | PgSqlErrorCode::ERRCODE_DISK_FULL => caught.rethrow(),
+            _ => Err(Error {
+                code: error::INTERNAL,
+                message: report.message().to_owned(),
+                detail: report.detail().map(str::to_owned),
+                hint: report.hint().map(str::to_owned),
+            }),
+        }
+    })
 }
 
 /// Runs `f` with memory that lasts as long as this process, for what Postgres allocates in it.

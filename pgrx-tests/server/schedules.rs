@@ -411,6 +411,29 @@ fn one_that_cannot_be_fired_neither_stops_nor_delays_the_others() {
 }
 
 #[test]
+fn a_server_in_trouble_is_no_fault_of_a_schedule() {
+    let mut stage = Stage::at("2026-01-05 10:00:30Z");
+    for name in ["troubled", "troubled_too"] {
+        stage.schedule(&format!("'{name}', 'q', cron => '* * * * *', missed => 'all'"));
+    }
+    let mut other = stage.database.connect();
+    other.run("BEGIN; LOCK TABLE queue.attempt_0 IN EXCLUSIVE MODE");
+    stage.set("2026-01-05 10:01:00Z");
+    let maintain = "SELECT sum(did) FROM queue.maintain()";
+    for (setting, code) in [("lock_timeout", "55P03"), ("statement_timeout", "57014")] {
+        stage.client.run(&format!("SET {setting} = '50 ms'"));
+        assert_eq!(stage.client.failure(maintain).code, code);
+        // Nothing of it is left open.
+        stage.client.run(&format!("RESET {setting}"));
+        assert_eq!(stage.slots(), [""; 0]);
+    }
+    other.run("ROLLBACK");
+    stage.fire("2026-01-05 10:01:01Z");
+    assert_eq!(stage.slots(), ["2026-01-05T10:01:00Z", "2026-01-05T10:01:00Z"]);
+    assert!(!server().log().contains("schedule \"troubled"));
+}
+
+#[test]
 fn a_queue_is_not_dropped_under_its_schedules() {
     let mut stage = Stage::at("2026-01-05 10:00:30Z");
     stage.schedule("'s', 'q', cron => '* * * * *'");
@@ -488,6 +511,21 @@ fn bad_input_is_refused_and_its_place_shown() {
     }
     assert_eq!(stage.client.count("SELECT FROM queue.upcoming('there', 0)"), 0);
     // NULL is the default everywhere.
+    // The ends of time do no harm.
+    for plan in [
+        "every => '178000000 years'",
+        "every => '9223372036854 s'",
+        "every => '1 s', starts_at => '294276-12-31'",
+        "every => '1 month 1 day 0.1 s', starts_at => '4713-01-01 BC'",
+        "cron => '0 0 29 2 SUN#5', starts_at => '4713-01-01 BC', ends_at => '294276-12-31'",
+        "cron => '* * * * * *', ends_at => '4713-01-01 BC'",
+    ] {
+        for missed in ["skip", "once", "all"] {
+            stage.schedule(&format!("'ends', 'q', {plan}, missed => '{missed}'"));
+            stage.client.run("SELECT count(*) FROM queue.upcoming('ends')");
+        }
+    }
+    stage.client.run("SELECT queue.unschedule('ends')");
     stage.schedule("'n', 'q', NULL, NULL, '1 s', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL");
     let sql =
         "SELECT concat_ws(' ', payload, timezone, missed, overlap, priority) FROM queue.schedules WHERE name = 'n'";

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use super::{Plan, SECOND};
 
 /// A slot is on time for so long.
-pub const GRACE: i64 = 5 * SECOND;
+const GRACE: i64 = 5 * SECOND;
 /// So many missed slots are run at most.
 pub const MOST: usize = 1000;
 

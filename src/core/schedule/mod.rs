@@ -44,7 +44,7 @@ mod every;
 mod zone;
 
 pub use cron::{Cron, ParseError};
-pub use due::{Due, GRACE, MOST, Missed};
+pub use due::{Due, MOST, Missed};
 pub use every::{Period, PeriodError};
 pub use zone::{Zone, rfc3339};
 
