@@ -716,7 +716,7 @@ pub fn in_subtransaction<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
         pg_sys::BeginInternalSubTransaction(std::ptr::null());
         pg_sys::CurrentMemoryContext = context;
     }
-    let result = PgTryBuilder::new(AssertUnwindSafe(|| Ok(f()))).catch_others(Err).execute();
+    let result = PgTryBuilder::new(AssertUnwindSafe(|| Ok(f()))).catch_others(|caught| Err(Box::new(caught))).execute();
     // SAFETY: as above.
     unsafe {
         pg_sys::CurrentMemoryContext = context;
@@ -731,7 +731,7 @@ pub fn in_subtransaction<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
     result.unwrap_or_else(|caught| {
         let (CaughtError::PostgresError(report)
         | CaughtError::ErrorReport(report)
-        | CaughtError::RustPanic { ereport: report, .. }) = &caught;
+        | CaughtError::RustPanic { ereport: report, .. }) = &*caught;
         match report.sql_error_code() {
             PgSqlErrorCode::ERRCODE_QUERY_CANCELED
             | PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE

@@ -9,7 +9,7 @@ use queue_tests::{Cluster, wait};
 
 use crate::random::Random;
 use crate::schedules::{maintain, set_clock};
-use crate::shared::{Database, Sql, create};
+use crate::shared::{Database, Sql, create, server};
 
 /// Two schedules of ten slots a second, each with a queue of its own, and one of a slot a second.
 fn schedule(client: &mut Client) {
@@ -34,7 +34,7 @@ fn wait_for_more(client: &mut Client, count: i64) {
 }
 
 /// Every slot from the first to the last has one job, and the log of firings says the same.
-fn assert_each_slot_once(client: &mut Client) {
+fn assert_each_slot_once(cluster: &Cluster, client: &mut Client) {
     client.run("SELECT queue.pause_schedule(name) FROM queue.schedules");
     let sql = "SELECT headers->>'schedule', count(*), count(DISTINCT headers->>'slot'),
                       round(extract(epoch FROM max((headers->>'slot')::timestamptz) - min((headers->>'slot')::timestamptz))
@@ -49,6 +49,8 @@ fn assert_each_slot_once(client: &mut Client) {
     let differences = "SELECT job_id FROM queue.jobs
                        EXCEPT SELECT job_id FROM (SELECT * FROM queue.firing_0 UNION ALL SELECT * FROM queue.firing_1) AS f";
     assert_eq!(client.count(differences), 0);
+    let log = cluster.log();
+    assert!(!log.contains("schedule \"fast") && !log.contains("schedule \"cron"), "{log}");
 }
 
 #[test]
@@ -65,7 +67,7 @@ fn over_crashes_of_the_server() {
         client = cluster.connect_to("app");
     }
     wait_for_more(&mut client, 30);
-    assert_each_slot_once(&mut client);
+    assert_each_slot_once(&cluster, &mut client);
 }
 
 #[test]
@@ -79,7 +81,7 @@ fn over_the_end_of_the_worker() {
         client.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'pg_queue worker' AND datname = current_database()");
         wait_for_more(&mut client, 2);
     }
-    assert_each_slot_once(&mut client);
+    assert_each_slot_once(server(), &mut client);
 }
 
 #[test]
@@ -96,7 +98,7 @@ fn over_the_promotion_of_a_standby() {
     standby.promote();
     let mut client = standby.connect_to("app");
     wait_for_more(&mut client, 30);
-    assert_each_slot_once(&mut client);
+    assert_each_slot_once(&standby, &mut client);
 }
 
 #[test]
@@ -124,7 +126,7 @@ fn while_others_do_the_same_duty() {
         }
     });
     wait_for_more(&mut client, 10);
-    assert_each_slot_once(&mut client);
+    assert_each_slot_once(server(), &mut client);
 }
 
 #[test]
