@@ -4,8 +4,9 @@
 //! So no crash, no restart and no promotion doubles a slot or drops one. One process fires at a time: whoever does
 //! not get the token leaves it to the other.
 //!
-//! Invariant: shared memory knows the next slot, or that somebody must look. It says "look" before a transaction
-//! can have changed a schedule for others (its commit sees to that), and again when a firing is rolled back.
+//! Invariant: shared memory knows the next slot, or that somebody must look. The commit of whatever changes a
+//! schedule has it say "look", and so has a firing that is rolled back. Only who fires makes it later, when it is done:
+//! so a worker that looks at it meanwhile does not fall asleep.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -58,7 +59,6 @@ fn run(number: u32) -> i64 {
         if std::mem::replace(&mut known.firer, pid) != pid {
             known.changes += 1;
         }
-        known.next_slot = i64::MAX;
         known.changes
     });
     let Some(changes) = changes else { return 0 };
@@ -67,7 +67,10 @@ fn run(number: u32) -> i64 {
     let done = fire_due(&catalog, &mut agenda, now);
     let next = agenda.next_at(now);
     shmem::with_instance(number, |_, instance| {
-        instance.schedules.next_slot = instance.schedules.next_slot.min(next);
+        // Unless somebody has said meanwhile that one must look.
+        if instance.schedules.changes == changes {
+            instance.schedules.next_slot = next;
+        }
     });
     AGENDA.set(agenda);
     done
