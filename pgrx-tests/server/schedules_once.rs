@@ -232,6 +232,8 @@ fn a_worker_follows_a_clock_that_is_set() {
     client.run(
         "SELECT queue.schedule('s', 'q', every => '1 hour', missed => 'all', starts_at => now() + interval '1 hour')",
     );
+    // Postgres forgets to tell of new settings whom it has just forked.
+    wait::until("the worker runs", || cluster.log().contains("worker of database \"app\" has started").then_some(()));
     // The worker sleeps until then, but looks when its settings are new, as it does once a minute.
     cluster.append_conf("pg_queue.clock_offset = 10800.5");
     cluster.reload();
