@@ -11,7 +11,7 @@ use pgrx::pg_sys;
 use pgrx::pg_sys::Oid;
 
 use crate::error::{self, Error, Result};
-use crate::shmem::{self, Filling, Instance, Shared};
+use crate::shmem::{self, Filling, Instance, Schedules, Shared};
 use crate::{guc, sys, transaction};
 
 /// The tables and indexes of one segment.
@@ -76,6 +76,16 @@ pub struct Catalog {
     pub total: Oid,
     /// See `total`.
     pub total_lane: Oid,
+    /// `queue.schedule`, its key, and its indexes by name and by queue.
+    pub schedule: Oid,
+    /// See `schedule`.
+    pub schedule_pkey: Oid,
+    /// See `schedule`.
+    pub schedule_name: Oid,
+    /// See `schedule`.
+    pub schedule_queue: Oid,
+    /// The two halves of the log of firings, each a table and its key.
+    pub firing: [(Oid, Oid); 2],
     /// Who restores, and the index.
     pub restoring: Oid,
     /// See `restoring`.
@@ -202,6 +212,14 @@ fn read_catalog() -> Result<Catalog> {
         rollup_minute: oid("rollup_minute_idx".into())?,
         total: oid("total".into())?,
         total_lane: oid("total_lane_idx".into())?,
+        schedule: oid("schedule".into())?,
+        schedule_pkey: oid("schedule_pkey".into())?,
+        schedule_name: oid("schedule_schedule_name_key".into())?,
+        schedule_queue: oid("schedule_queue_id_idx".into())?,
+        firing: [
+            (oid("firing_0".into())?, oid("firing_0_pkey".into())?),
+            (oid("firing_1".into())?, oid("firing_1_pkey".into())?),
+        ],
         restoring: oid("restoring".into())?,
         restoring_idx: oid("restoring_written_at_idx".into())?,
         segments,
@@ -240,6 +258,7 @@ fn enter(extension: Oid) -> Result<(u32, usize)> {
             // All that is due by now lies behind its lane's position, which is before everything.
             due_to: now,
             next_due: i64::MIN,
+            schedules: Schedules::NOTHING,
             worker_latch: std::ptr::null_mut(),
             worker_pid: 0,
             wakes_at: i64::MAX,

@@ -126,6 +126,17 @@ pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
     })
 }
 
+/// The queue of this id; `None` when it was dropped.
+pub fn by_id(catalog: &Catalog, id: i32) -> Result<Option<Rc<Queue>>> {
+    let lanes = Relation::read(catalog.lane);
+    let index = Relation::read_index(catalog.lane_queue);
+    let mut scan = lanes.scan(&index, &[Key::eq_i32(1, id)], Snapshot::Now);
+    if scan.next().is_none() {
+        return Ok(None);
+    }
+    by_lane(catalog, scan.row().i32(column::LANE))
+}
+
 /// The queue that this lane belongs to; `None` when it was dropped.
 pub fn by_lane(catalog: &Catalog, lane: i32) -> Result<Option<Rc<Queue>>> {
     if let Some(queue) = cached(|cache| cache.by_lane.get(&lane).cloned()) {

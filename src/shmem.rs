@@ -42,6 +42,8 @@ pub struct Instance {
     pub due_to: i64,
     /// No attempt is known to fall due between `due_to` and this wall time.
     pub next_due: i64,
+    /// What is known of schedules.
+    pub schedules: Schedules,
     /// The worker's latch and process; null and 0 when there is none.
     pub worker_latch: *mut pg_sys::Latch,
     /// See `worker_latch`.
@@ -77,6 +79,29 @@ pub struct Instance {
     pub storage_at: i64,
     /// Whether its tallies can be relied on. Only `tally` changes it.
     pub counting: Counting,
+}
+
+/// What is known of an instance's schedules. Only `duty::fire_schedules` and `transaction` change it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Schedules {
+    /// The time of the next slot; before everything while nobody knows.
+    pub next_slot: i64,
+    /// Counts whatever makes void what a process knows of schedules.
+    pub changes: u64,
+    /// The process that has fired last.
+    pub firer: i32,
+}
+
+impl Schedules {
+    /// What is known at the start.
+    pub const NOTHING: Self = Self { next_slot: i64::MIN, changes: 0, firer: 0 };
+
+    /// Somebody has to look at all of them.
+    pub fn doubt(&mut self) {
+        self.changes += 1;
+        self.next_slot = i64::MIN;
+    }
 }
 
 /// What is known of a segment beside its state. Only `segment` and the storage duty care.

@@ -50,6 +50,10 @@ pub enum Step {
     Unseen { lane: i32 },
     /// The lane's waiters should look again: its queue was resumed, altered or paused.
     LaneChanged { lane: i32, paused: bool },
+    /// Schedules were made, changed or removed; the lane that one enqueues into, or 0.
+    SchedulesChanged { lane: i32 },
+    /// Slots of schedules were looked at, and what is due dealt with.
+    SlotsTaken,
     /// A queue was dropped.
     LaneDropped { lane: i32 },
     /// The extension was dropped.
@@ -387,7 +391,11 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
         Step::Notify { lane } => notify(instance, lane, wake),
         Step::ForeignWrite => foreign_writer_ended(instance, wake),
         Step::Adopted { .. } => tell_later(number, step),
-        Step::Notified { .. } | Step::InstanceMade => {}
+        Step::SchedulesChanged { .. } => {
+            instance.schedules.doubt();
+            wake.worker = Some(instance.worker_latch);
+        }
+        Step::Notified { .. } | Step::InstanceMade | Step::SlotsTaken => {}
         // These only count: see `tally`.
         Step::Purged { .. } | Step::EndingUnknown { .. } => {}
         // What held a group may be among them.
@@ -526,6 +534,10 @@ fn abort(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now: 
         Step::Notified { lane } => notify(instance, lane, wake),
         Step::Counted { .. } | Step::Segment { .. } => storage::undone(),
         Step::ForeignWrite => foreign_writer_ended(instance, wake),
+        Step::SlotsTaken => {
+            instance.schedules.doubt();
+            wake.worker = Some(instance.worker_latch);
+        }
         Step::InstanceMade => {
             frontier.drop_instance(&mut instance.deadlines, number);
             instance.number = 0;
@@ -608,6 +620,7 @@ fn check_dropped() {
     let lanes: Vec<i32> = PENDING.with_borrow(|pending| {
         let enqueued = pending.iter().filter_map(|p| match p.step {
             Step::Enqueued { lane, .. } => Some(lane),
+            Step::SchedulesChanged { lane } if lane != 0 => Some(lane),
             _ => None,
         });
         // Jobs of a queue that this very transaction drops go with it.

@@ -16,6 +16,8 @@ mod protocol;
 mod random;
 mod recovery;
 mod restore;
+mod schedules;
+mod schedules_once;
 mod segments;
 mod segments_races;
 mod shared;

@@ -20,13 +20,13 @@ sql_function!(pg_queue_enqueue_batch, pg_finfo_pg_queue_enqueue_batch => enqueue
 
 /// What a producer says beside the payload.
 #[derive(Clone, Copy, Default)]
-struct Options {
-    priority: i32,
-    run_at: Option<i64>,
-    max_attempts: Option<i32>,
-    lease: Option<Interval>,
-    headers: Option<Datum>,
-    group_key: Option<Datum>,
+pub struct Options {
+    pub priority: i32,
+    pub run_at: Option<i64>,
+    pub max_attempts: Option<i32>,
+    pub lease: Option<Interval>,
+    pub headers: Option<Datum>,
+    pub group_key: Option<Datum>,
 }
 
 impl Options {
@@ -69,7 +69,7 @@ impl Options {
         Ok(())
     }
 
-    fn set_max_attempts(&mut self, max_attempts: Option<i32>) -> Result<()> {
+    pub fn set_max_attempts(&mut self, max_attempts: Option<i32>) -> Result<()> {
         if let Some(n) = max_attempts
             && !(1..=1_000_000).contains(&n)
         {
@@ -145,7 +145,7 @@ fn insert_one(catalog: &Catalog, queue: &Queue, payload: Datum, options: &Option
 }
 
 /// Inserts one attempt per payload and options; tells the jobs' ids in order.
-fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
+pub fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
     if jobs.is_empty() {
         return Ok(Vec::new());
     }

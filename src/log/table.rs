@@ -745,6 +745,15 @@ impl<'a> Scan<'a> {
         }
     }
 
+    /// The place of the row before; at first, of the last one.
+    pub fn previous(&mut self) -> Option<Tid> {
+        // SAFETY: as above.
+        unsafe {
+            pg_sys::index_getnext_slot(self.scan, pg_sys::ScanDirection::BackwardScanDirection, self.slot)
+                .then(|| Tid((*self.slot).tts_tid))
+        }
+    }
+
     /// A copy of the row that `next` found.
     pub fn row(&self) -> Row {
         // SAFETY: the slot holds a row; the copy is ours.
