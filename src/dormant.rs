@@ -201,7 +201,8 @@ pub fn triggers_switched(table: pg_sys::Oid) -> Result<()> {
     }
     let Ok(catalog) = instance::current() else { return Ok(()) };
     let is_log = |s: &instance::Segment| [s.attempt, s.claim, s.outcome, s.note].contains(&table);
-    if table == catalog.queue || table == catalog.lane || catalog.segments.iter().any(is_log) {
+    let is_memory = catalog.memory.contains(&table);
+    if table == catalog.queue || table == catalog.lane || is_memory || catalog.segments.iter().any(is_log) {
         mark()?;
     }
     Ok(())
@@ -417,6 +418,7 @@ pub fn wake(number: u32, marks: u64) -> bool {
         // As at the start: all that is due by now lies behind its lane's position.
         (instance.due_to, instance.next_due) = (now, i64::MIN);
         instance.is_recovered = false;
+        instance.reruns.scan();
         tally::doubt(instance);
         // In one that was awake the ring has turned since that was read.
         if let Some(ledger) = LEDGER.take().filter(|_| !was_awake) {

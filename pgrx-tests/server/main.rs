@@ -7,6 +7,7 @@ mod databases;
 mod fencing;
 mod history;
 mod indexes;
+mod keys;
 mod life;
 mod limits;
 mod protocol;

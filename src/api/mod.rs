@@ -23,6 +23,7 @@ pub mod release;
 pub mod retry;
 pub mod stats;
 pub mod throughput;
+pub mod unique;
 pub mod wait;
 
 /// Refuses where nothing can be written, and while the tables are being restored.

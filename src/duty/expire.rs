@@ -14,7 +14,7 @@ use crate::hold::{self, Outcomes, Refusal, Waiting};
 use crate::instance::{self, Catalog};
 use crate::log::attempt::Reader;
 use crate::log::outcome::{Kind, New};
-use crate::{shmem, sys, transaction};
+use crate::{rerun, shmem, sys, transaction};
 
 /// The duty.
 pub const DUTY: Duty = Duty { name: "expire", is_due, run };
@@ -84,9 +84,7 @@ fn end(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) -> Resul
 fn cancel_unclaimed(catalog: &Rc<Catalog>, entry: &Running) -> Result<bool> {
     let ready = Ready { rank: entry.rank, id: entry.id, place: entry.place };
     let Some(attempt) = Reader::new(catalog).fetch(&ready) else {
-        shmem::with_instance(catalog.number, |frontier, instance| {
-            frontier.discard(&mut instance.deadlines, catalog.number, entry.id);
-        });
+        rerun::discard(catalog, entry.id);
         return Ok(false);
     };
     // Anything but Taken: another transaction has it, or memory has learned better.

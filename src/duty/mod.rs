@@ -12,8 +12,10 @@ mod notify;
 mod prune_statistics;
 mod recover;
 mod restore;
+mod serve_reruns;
 mod start_due;
 pub mod storage;
+mod turn_memory;
 
 /// This process ends, by an error that runs no destructors. Returns the latch of a worker who has something to do
 /// then. Under the frontier's lock.
@@ -45,9 +47,11 @@ pub const ALL: &[Duty] = &[
     recover::DUTY,
     start_due::DUTY,
     expire::DUTY,
+    serve_reruns::DUTY,
     notify::DUTY,
     storage::DUTY,
     forget_history::DUTY,
+    turn_memory::DUTY,
     prune_statistics::DUTY,
     count::DUTY,
 ];
@@ -65,6 +69,8 @@ pub fn sleep_ms(instance: u32) -> Option<i64> {
         }
         at = at.min(storage::next_at(instance));
         at = at.min(count::next_at(instance));
+        at = at.min(instance.reruns.look_at());
+        at = at.min(turn_memory::next_at(instance));
         let forget_at = forget_history::next_at();
         if forget_at < i64::MAX {
             at = at.min(now.saturating_add(forget_at.saturating_sub(wall).max(0)));

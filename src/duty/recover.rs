@@ -13,7 +13,7 @@ use crate::instance::{self, Catalog};
 use crate::log::attempt::{Attempt, Reader};
 use crate::log::table::{Relation, Snapshot};
 use crate::log::{claim, outcome};
-use crate::{segment, shmem, sys};
+use crate::{rerun, segment, shmem, sys};
 
 /// The duty.
 pub const DUTY: Duty = Duty { name: "recover", is_due, run };
@@ -76,6 +76,7 @@ fn forget_strangers(catalog: &Catalog) {
             if !frontier.entry(number, entry.id).as_ref().is_some_and(is_claimed) {
                 return None;
             }
+            rerun::leave(frontier, instance, entry.id);
             frontier.discard(&mut instance.deadlines, number, entry.id);
             let (lane, ready, run_at) = waiting?;
             if run_at.is_some_and(|at| at > instance.due_to) {
@@ -117,9 +118,7 @@ fn recover_segment(catalog: &Catalog, segment: u8, recovered: &mut i64) -> bool 
         }
         // It may have ended between the look and the entry.
         if outcome::find(catalog, segment, claim.id).is_some() {
-            shmem::with_instance(catalog.number, |frontier, instance| {
-                frontier.discard(&mut instance.deadlines, catalog.number, claim.id);
-            });
+            rerun::discard(catalog, claim.id);
         }
         *recovered += 1;
     }

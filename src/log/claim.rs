@@ -4,7 +4,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::call::text_datum;
 use crate::instance::Catalog;
-use crate::log::table::{Key, NewRows, Probe, Relation, Row, Snapshot};
+use crate::log::table::{Key, NewRows, Probe, Relation, Row, Snapshot, Tid};
 use crate::segment::Home;
 use crate::sys;
 
@@ -83,6 +83,21 @@ impl Writer {
         self.table.probe(&self.pkey, id, (column::KIND, Kind::Moved.char()))
     }
 
+    /// Marks a waiting attempt as moved. `None`: it is claimed, or being claimed.
+    pub fn mark_moved(&self, id: i64) -> Option<Tid> {
+        // A look before: a mark in vain would be a dead row.
+        if self.probe(id) != Probe::Absent {
+            return None;
+        }
+        let (tids, lost) = self.insert_all(&[(id, 0)], Kind::Moved, None);
+        tids.first().copied().filter(|_| lost.is_empty())
+    }
+
+    /// Takes a mark back that this transaction has made.
+    pub fn take_back(&self, mark: Tid) {
+        self.table.take_back(mark);
+    }
+
     /// Copies claims as they are.
     pub fn copy(&self, claims: &[&Row]) {
         let mut rows = NewRows::new(column::COUNT, claims.len());
@@ -98,6 +113,11 @@ impl Writer {
     /// get no row.
     #[must_use]
     pub fn insert(&self, claims: &[(i64, i64)], kind: Kind, worker: Option<&str>) -> Vec<usize> {
+        self.insert_all(claims, kind, worker).1
+    }
+
+    /// As `insert`; also where the rows lie.
+    fn insert_all(&self, claims: &[(i64, i64)], kind: Kind, worker: Option<&str>) -> (Vec<Tid>, Vec<usize>) {
         let now = sys::now_us();
         let worker: Option<Datum> = worker.map(text_datum);
         let mut rows = NewRows::new(column::COUNT, claims.len());
@@ -114,8 +134,16 @@ impl Writer {
         let tids = self.table.insert(&mut rows);
         let lost = self.pkey.insert_entries(&self.table, &tids, true, |n| Some([Datum::from(claims[n].0)]));
         lost.iter().for_each(|&n| self.table.take_back(tids[n]));
-        lost
+        (tids, lost)
     }
+}
+
+/// Whether the attempt is claimed, or being claimed, or moved; without opening anything to write.
+pub fn probe(catalog: &Catalog, segment: u8, id: i64) -> Probe {
+    let oids = &catalog.segments[segment as usize];
+    let table = Relation::read(oids.claim);
+    let pkey = Relation::read_index(oids.claim_pkey);
+    table.probe(&pkey, id, (column::KIND, Kind::Moved.char()))
 }
 
 /// The committed claim of an attempt that lies in this segment.

@@ -648,6 +648,15 @@ impl Frontier<'_> {
         true
     }
 
+    /// Somebody asked for another run after that of a taken attempt. False: it is not in memory.
+    pub fn request_rerun(&mut self, instance: u32, id: i64) -> bool {
+        let Some(slot) = self.running_slot(instance, id) else { return false };
+        let entry = &mut self.running[slot as usize];
+        entry.rerun = 1;
+        entry.late |= u8::from(entry.state == State::Ending);
+        true
+    }
+
     /// A taken attempt was not claimed after all, whether or not it was to be ended too: back to `ready`.
     /// Returns a session to wake. One that was to be cancelled meanwhile stays, as if its lease had ended:
     /// the worker takes it ([`Self::take_one`]) and cancels it.
@@ -727,13 +736,14 @@ impl Frontier<'_> {
         let this = &mut self.running[slot as usize];
         this.state = State::Ending;
         this.owner = owner;
+        this.late = 0;
         End::Yours(entry)
     }
 
-    /// The outcome is committed. Returns the segment where it is, when that is known.
-    pub fn ended(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) -> Option<u8> {
+    /// The outcome is committed. Returns the entry that was there.
+    pub fn ended(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) -> Option<Running> {
         let slot = self.running_slot(instance, id)?;
-        Some(self.forget_running(root, slot).place.segment)
+        Some(self.forget_running(root, slot))
     }
 
     /// The row of a taken attempt lies elsewhere now.

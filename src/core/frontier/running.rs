@@ -61,6 +61,10 @@ pub struct Running {
     pub claimed: u8,
     /// 1: somebody asked for it to be cancelled.
     pub cancel: u8,
+    /// 1: somebody asked for another run of the job.
+    pub rerun: u8,
+    /// 1: he asked after somebody had begun to end this one, who may not know of it.
+    pub late: u8,
     /// 1: while it was taken somebody wanted to push it.
     pub(super) again: u8,
     pub(super) timed: u8,
