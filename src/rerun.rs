@@ -138,7 +138,7 @@ pub fn committed(frontier: &mut Frontier<'_>, instance: &mut Instance, id: i64) 
 
 /// An attempt's successor for another run, with a fresh id, and the segment to insert it into: it has the payload
 /// and all else that was wanted, and its attempts are counted from 1.
-pub fn renewed<'a>(catalog: &Catalog, attempt: New, rerun: &Rerun) -> Result<(Target, New)> {
+pub fn renewed(catalog: &Catalog, attempt: New, rerun: &Rerun) -> Result<(Target, New)> {
     let run_at = rerun.run_at.filter(|&at| at > sys::now_us());
     let (target, id) = fail::fresh(catalog, run_at)?;
     let next = New {
@@ -205,6 +205,8 @@ pub fn ask(catalog: &Catalog, attempt: &Attempt, rerun: &Rerun) -> Result<bool> 
         }
     };
     transaction::remember(catalog.number, Step::RerunAsked { id });
+    // At once, for this transaction may end the attempt itself. To others it makes no difference.
+    shmem::with(|shared| shared.frontier.request_rerun(catalog.number, id));
     Ok(is_here)
 }
 
@@ -214,6 +216,12 @@ pub fn owed(catalog: &Catalog, newest: &Newest, about: &Attempt) -> Option<note:
     is_newer(asked.rerun().asked, newest.attempt.asked()).then_some(asked)
 }
 
+/// Whether what is owed after another attempt is noted about this one, too.
+pub fn is_noted(catalog: &Catalog, attempt: &Attempt, rerun: &Rerun) -> bool {
+    let noted = note::newest_rerun(catalog, attempt.home.segment, attempt.id());
+    noted.is_some_and(|noted| !is_newer(rerun.asked, noted.rerun().asked))
+}
+
 /// Whether a note about this attempt is owed, or may be when an open transaction has ended.
 pub fn may_be_owed(catalog: &Catalog, about: &Attempt) -> bool {
     let Some(key) = about.unique_key() else { return false };
@@ -221,11 +229,6 @@ pub fn may_be_owed(catalog: &Catalog, about: &Attempt) -> bool {
     let Some((asked, is_open)) = newest else { return false };
     let served_by = || Lookup::new(catalog).newest(about.lane(), key);
     is_open || served_by().is_none_or(|newest| is_newer(asked.rerun().asked, newest.attempt.asked()))
-}
-
-/// An end of an attempt of which memory knew nothing is in flight: who ends it has asked the logs, maybe too early.
-pub fn is_being_ended(catalog: &Catalog, attempt: &Attempt) -> bool {
-    outcome::probe(catalog, attempt.home.segment, attempt.id()) == Probe::InProgress
 }
 
 /// Has the entry of a running attempt know that another run is wanted. False: it has none.

@@ -8,6 +8,7 @@ mod fencing;
 mod history;
 mod indexes;
 mod keys;
+mod keys_races;
 mod life;
 mod limits;
 mod protocol;

@@ -22,8 +22,9 @@ use crate::log::attempt::{self, Attempt, New};
 use crate::log::memory::{self, Known, Memory};
 use crate::log::note::Rerun;
 use crate::log::outcome::{self, Kind};
-use crate::log::successor;
+use crate::log::table::Probe;
 use crate::log::unique::{Lookup, Newest, State};
+use crate::log::{claim, successor};
 use crate::queue::Queue;
 use crate::{key, rerun, sys};
 
@@ -117,7 +118,7 @@ enum Holder {
     /// The job that the call of this position makes.
     New(usize),
     /// A live job, or one that has ended and will run once more.
-    Live(Newest),
+    Live(Box<Newest>),
     /// A job that has ended; the key is taken for a while (unique_for).
     Ended(i64),
 }
@@ -236,7 +237,7 @@ impl Batch<'_> {
         let of_attempt = newest.as_ref().and_then(|newest| newest.attempt.version());
         let taken_until = known.and_then(|known| known.taken_until);
         let holder = match newest {
-            Some(newest) if newest.is_live() || asked.is_some() => Holder::Live(newest),
+            Some(newest) if newest.is_live() || asked.is_some() => Holder::Live(Box::new(newest)),
             _ if taken_until.is_some_and(|until| until > self.now) => {
                 known.map_or(Holder::Nobody, |known| Holder::Ended(known.job_id))
             }
@@ -375,21 +376,28 @@ fn decide(slot: &mut Slot, at: usize, unique: &Unique) -> Result<Answer> {
     Ok(answer)
 }
 
-/// Supersedes a waiting attempt by one with other contents, as `queue.reschedule` does. False: look again.
-pub fn renew_waiting(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Result<bool> {
-    match hold::waiting(catalog, attempt)? {
+/// Gives a waiting attempt other contents, or leaves a note about it. False: look again.
+fn renew_waiting(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Result<bool> {
+    let is_in_use = match hold::waiting(catalog, attempt)? {
         Waiting::Taken => {
-            let (target, next) = rerun::renewed(catalog, attempt.copy(), rerun)?;
-            let outcome = outcome::New { next_id: Some(next.id), ..outcome::New::of(attempt.id(), Kind::Superseded) };
-            end_unrun(catalog, attempt, outcome)?;
-            attempt::insert(catalog, &target, &[next])?;
-            Ok(true)
+            supersede(catalog, attempt, rerun)?;
+            return Ok(true);
         }
-        // A worker has it, or an open transaction that may let go of it: nobody waits for that. Who ends it, or else
-        // the background worker, will see the note.
-        Waiting::Running | Waiting::InUse => rerun::ask(catalog, attempt, rerun),
-        Waiting::Stale => Ok(false),
-    }
+        Waiting::Running | Waiting::InUse => true,
+        // A purge does not tell memory what it has.
+        Waiting::Stale => claim::probe(catalog, attempt.home.segment, attempt.id()) == Probe::InProgress,
+    };
+    // A worker has it, or an open transaction that may let go of it: nobody waits for that. Who ends it, or else the
+    // background worker, will see the note.
+    if is_in_use { rerun::ask(catalog, attempt, rerun) } else { Ok(false) }
+}
+
+/// Supersedes an attempt that this transaction has taken unrun by one with other contents.
+pub fn supersede(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Result<()> {
+    let (target, next) = rerun::renewed(catalog, attempt.copy(), rerun)?;
+    let outcome = outcome::New { next_id: Some(next.id), ..outcome::New::of(attempt.id(), Kind::Superseded) };
+    end_unrun(catalog, attempt, outcome)?;
+    attempt::insert(catalog, &target, &[next])
 }
 
 /// Runs a job once more that has ended. False: look again.

@@ -3,9 +3,10 @@
 
 use std::rc::Rc;
 
-use crate::api::unique::{renew_waiting, revive};
+use crate::api::unique::{revive, supersede};
 use crate::duty::Duty;
 use crate::error::Result;
+use crate::hold::{self, Waiting};
 use crate::instance::{self, Catalog};
 use crate::log::attempt::{Attempt, Reader};
 use crate::log::note;
@@ -94,42 +95,62 @@ impl Drop for Scanning {
 fn serve(catalog: &Rc<Catalog>, id: i64) -> Result<Done> {
     let Some(about) = Reader::new(catalog).by_id(id) else { return Ok(Done::Nothing) };
     let Some(queue) = queue::by_lane(catalog, about.lane())? else { return Ok(Done::Nothing) };
+    let Some(key) = about.unique_key().map(sys::plain) else { return Ok(Done::Nothing) };
     // Without the key first, which costs the transaction an id.
-    let Some((newest, _)) = look(catalog, &about) else { return Ok(Done::Nothing) };
-    if let Some(done) = is_seen_to(catalog, &newest, &about) {
+    let Some(owed) = Owed::look(catalog, &about) else { return Ok(Done::Nothing) };
+    if let Some(done) = owed.is_seen_to(catalog) {
         return Ok(done);
     }
-    let Some(text) = about.unique_key().map(sys::plain) else { return Ok(Done::Nothing) };
-    if !key::try_acquire(catalog, key::hash(queue.id, sys::bytes_of(&text))) {
+    if !key::try_acquire(catalog, key::hash(queue.id, sys::bytes_of(&key))) {
         return Ok(Done::Busy);
     }
-    let Some((newest, asked)) = look(catalog, &about) else { return Ok(Done::Nothing) };
-    if let Some(done) = is_seen_to(catalog, &newest, &about) {
-        return Ok(done);
+    match Owed::look(catalog, &about) {
+        Some(owed) => owed.serve(catalog),
+        None => Ok(Done::Nothing),
     }
-    let (attempt, wish) = (&newest.attempt, asked.rerun());
-    let is_done = match newest.state {
-        State::Waiting => renew_waiting(catalog, attempt, &wish)?,
-        // The job went on as another attempt, which has not heard of it.
-        State::Running => rerun::ask(catalog, attempt, &wish)?,
-        State::Ended => revive(catalog, attempt, &wish)?,
-    };
-    Ok(if is_done { Done::Made } else { Done::Busy })
 }
 
-/// What is owed after an attempt, and the newest under its key.
-fn look(catalog: &Catalog, about: &Attempt) -> Option<(Newest, note::Asked)> {
-    let newest = Lookup::new(catalog).newest(about.lane(), about.unique_key()?)?;
-    let asked = rerun::owed(catalog, &newest, about)?;
-    Some((newest, asked))
+/// What is owed after an attempt, and the newest one under its key, which does not serve it.
+struct Owed {
+    newest: Newest,
+    asked: note::Asked,
 }
 
-/// When it is for whoever ends the attempt itself: he is told, unless he is at it already.
-fn is_seen_to(catalog: &Catalog, newest: &Newest, about: &Attempt) -> Option<Done> {
-    let id = about.id();
-    if newest.attempt.id() != id || !matches!(newest.state, State::Running) {
-        return None;
+impl Owed {
+    fn look(catalog: &Catalog, about: &Attempt) -> Option<Self> {
+        let newest = Lookup::new(catalog).newest(about.lane(), about.unique_key()?)?;
+        let asked = rerun::owed(catalog, &newest, about)?;
+        Some(Self { newest, asked })
     }
-    let knows = rerun::tell(catalog, id) || !rerun::is_being_ended(catalog, about);
-    Some(if knows { Done::Nothing } else { Done::Busy })
+
+    /// When whoever ends the running attempt will do it, once he knows.
+    fn is_seen_to(&self, catalog: &Catalog) -> Option<Done> {
+        let attempt = &self.newest.attempt;
+        if !matches!(self.newest.state, State::Running) || !rerun::is_noted(catalog, attempt, &self.asked.rerun()) {
+            return None;
+        }
+        Some(if rerun::tell(catalog, attempt.id()) { Done::Nothing } else { Done::Busy })
+    }
+
+    /// Does it, while this transaction holds the key.
+    fn serve(&self, catalog: &Rc<Catalog>) -> Result<Done> {
+        if let Some(done) = self.is_seen_to(catalog) {
+            return Ok(done);
+        }
+        let (attempt, wish) = (&self.newest.attempt, self.asked.rerun());
+        let is_done = match self.newest.state {
+            State::Waiting => match hold::waiting(catalog, attempt)? {
+                Waiting::Taken => {
+                    supersede(catalog, attempt, &wish)?;
+                    true
+                }
+                // It will run, or wait again, or have ended.
+                Waiting::Running | Waiting::InUse | Waiting::Stale => false,
+            },
+            // The job went on as another attempt, which has not heard of it.
+            State::Running => rerun::ask(catalog, attempt, &wish)?,
+            State::Ended => revive(catalog, attempt, &wish)?,
+        };
+        Ok(if is_done { Done::Made } else { Done::Busy })
+    }
 }

@@ -144,7 +144,7 @@ impl Batch<'_> {
         match (claim, outcome) {
             (Seen::InProgress, _) | (_, Seen::InProgress) => return Ok(false),
             // Another run is to be made of its notes, which stay where they are.
-            (_, Seen::There(outcome)) if is_owed(self.catalog, &attempt, &outcome) => return Ok(false),
+            (_, Seen::There(outcome)) if is_owed(self.catalog, &attempt, &outcome)? => return Ok(false),
             (_, Seen::There(_)) => {
                 if attempt.has_large_payload() && is_referred_to(self.catalog, &attempt) {
                     self.bytes += attempt.payload_size();
@@ -161,10 +161,12 @@ impl Batch<'_> {
                     }
                 }
             },
-            // Its claim was rolled back after another run was asked for.
-            (Seen::Absent, Seen::Absent) if has_rerun(self.catalog, &attempt) => return Ok(false),
             (Seen::Absent, Seen::Absent) => {
                 if is_wanted(self.catalog, &attempt)? {
+                    // Its claim was rolled back after another run was asked for.
+                    if has_rerun(self.catalog, &attempt) {
+                        return Ok(false);
+                    }
                     self.bytes += attempt.payload_size();
                     self.waiting.push(attempt);
                 }
@@ -291,10 +293,11 @@ fn has_rerun(catalog: &Catalog, attempt: &Attempt) -> bool {
 }
 
 /// Whether another run after one that has ended here is still to be made, or may be.
-fn is_owed(catalog: &Catalog, attempt: &Attempt, outcome: &Row) -> bool {
-    attempt.unique_key().is_some()
+fn is_owed(catalog: &Catalog, attempt: &Attempt, outcome: &Row) -> Result<bool> {
+    Ok(attempt.unique_key().is_some()
         && outcome::read(outcome).kind != outcome::Kind::Moved
         && rerun::may_be_owed(catalog, attempt)
+        && is_wanted(catalog, attempt)?)
 }
 
 /// Whether an attempt is anybody's: a dropped queue's is not.
