@@ -7,6 +7,7 @@ mod contender;
 mod cpu;
 mod direct;
 mod drive;
+mod keys;
 mod looks;
 mod options;
 mod plan;
@@ -78,6 +79,9 @@ fn run(options: &Options) -> Result<bool> {
     }
     if options.asks_for(looks::NAME) {
         looks::print(&looks::measure(options)?);
+    }
+    if options.asks_for(keys::NAME) {
+        keys::print(&keys::measure(options)?);
     }
     let targets = targets::judge(&results, wake.as_ref());
     report::print_targets(&targets);

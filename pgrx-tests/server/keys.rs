@@ -4,7 +4,7 @@
 use postgres::Client;
 use queue_tests::wait;
 
-use crate::shared::{Sql, connect, queue};
+use crate::shared::{Database, Sql, connect, create, queue};
 
 /// Enqueues under key `k` with these further arguments, and tells the job's id.
 fn enqueue(client: &mut Client, q: &str, arguments: &str) -> i64 {
@@ -158,12 +158,14 @@ fn a_running_job_runs_once_more_however_it_ends_and_however_often_that_was_asked
 
 #[test]
 fn a_job_whose_lease_ends_runs_once_more_with_the_new_payload() {
-    let (mut client, q) = queue("max_attempts => 1, lease => '1 ms'");
-    let mut other = connect();
+    // Nobody ends it before it was asked for.
+    let database = Database::without_worker();
+    let (mut client, mut other, q) = (database.connect(), database.connect(), "q".to_owned());
+    create(&mut client, &q, "max_attempts => 1, lease => '1 ms'");
     let (job, id) = bring(&mut client, &mut other, &q, "running");
     enqueue(&mut client, &q, "payload => '2', on_duplicate => 'rerun', lease => '1 hour'");
     client.maintain_until(&format!("EXISTS (SELECT FROM queue.attempts WHERE id = {id} AND state = 'timed_out')"));
-    wait::until("it is there", || (live(&mut client, &q) == ["ready 2 0"]).then_some(()));
+    assert_eq!(live(&mut client, &q), ["ready 2 0"]);
     assert_eq!(client.state(job), "ready");
 }
 
