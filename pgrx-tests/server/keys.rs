@@ -333,6 +333,19 @@ fn a_key_stays_taken_for_as_long_as_was_said() {
 }
 
 #[test]
+fn what_is_remembered_for_ever_can_be_read() {
+    for retention in ["-1", "200000 years", "0"] {
+        let (mut client, q) = queue(&format!("retention => '{retention}'"));
+        let job = enqueue(&mut client, &q, "version => '2024-01-02'");
+        let (expires, memory) =
+            ("expires_at > now() + interval '59 min'", "(TABLE queue.key_0 UNION ALL TABLE queue.key_1) AS k");
+        assert!(client.value::<bool>(&format!("SELECT {expires} FROM {memory} WHERE job_id = {job}")));
+        let row: String = client.value(&format!("SELECT k::text FROM {memory} WHERE job_id = {job}"));
+        assert_eq!(row.contains("infinity"), retention != "0", "{row}");
+    }
+}
+
+#[test]
 fn keys_are_per_queue_and_need_not_be_short() {
     let (mut client, q) = queue("");
     let (mut other, r) = queue("");

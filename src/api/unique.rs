@@ -320,17 +320,19 @@ impl Batch<'_> {
     fn remember(&self, slots: &[Slot], ids: &[i64]) -> Result<()> {
         /// At least so long a version is known; microseconds.
         const HOUR: i64 = 3_600_000_000;
+        /// The last moment that Postgres has a date for, but for the end of time.
+        const LAST: i64 = 9_223_371_331_199_999_999;
         let retention = if self.queue.retention < 0 { i64::MAX } else { self.queue.retention.max(HOUR) };
         let mut rows = Vec::new();
         for slot in slots.iter().filter(|slot| slot.is_remembered) {
             let Some(at) = slot.wish else { continue };
             let of_version = slot.version.map_or(self.now, |_| self.now.saturating_add(retention));
+            let expires_at = of_version.max(slot.taken_until.unwrap_or(self.now));
             let first = if let Holder::New(first) = slot.holder { first } else { at };
             let known = Known {
                 entry: id::count(rerun::fresh_number(self.catalog)?),
                 job_id: ids[first],
-                // The end of time is a word of its own.
-                expires_at: of_version.max(slot.taken_until.unwrap_or(self.now)).min(i64::MAX - 1),
+                expires_at: if expires_at > LAST { i64::MAX } else { expires_at },
                 taken_until: slot.taken_until,
                 version: slot.version,
             };
