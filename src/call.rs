@@ -4,6 +4,7 @@
 //! A SQL function `queue.x` is `AS 'MODULE_PATHNAME', 'pg_queue_x'`; its declaration lies in
 //! `sql/schema`. No function is STRICT: each says itself what NULL means.
 
+use std::borrow::Cow;
 use std::ffi::c_char;
 
 use pgrx::pg_sys;
@@ -189,7 +190,20 @@ impl Call {
 
     /// A `text`.
     pub fn text(&self, n: usize) -> Option<String> {
-        self.datum(n).map(text)
+        self.str(n).map(Cow::into_owned)
+    }
+
+    /// A `text`, where it lies if that is possible.
+    pub fn str(&self, n: usize) -> Option<Cow<'_, str>> {
+        let stored = self.datum(n)?.cast_mut_ptr::<pg_sys::varlena>();
+        // SAFETY: an argument of type text, which stays where it is as long as the call.
+        unsafe {
+            if is_plain(stored) {
+                Some(String::from_utf8_lossy(pgrx::varlena_to_byte_slice(stored)))
+            } else {
+                Some(Cow::Owned(text(stored.into())))
+            }
+        }
     }
 
     /// An array of a fixed-length or text type; an element that is NULL is `None`.
@@ -341,19 +355,23 @@ impl Rows {
     }
 }
 
+/// Whether a value of a variable-length type is neither toasted nor compressed.
+///
+/// # Safety
+/// A value of such a type.
+unsafe fn is_plain(stored: *const pg_sys::varlena) -> bool {
+    // SAFETY: the caller's promise; looks at its header.
+    unsafe { pgrx::varatt_is_4b_u(stored) || pgrx::varatt_is_1b(stored) && !pgrx::varatt_is_1b_e(stored) }
+}
+
 /// The text of a datum of type text.
 pub fn text(datum: Datum) -> String {
     // SAFETY: a datum of type text; what is toasted or compressed is unpacked into the current context, and all is
     // copied from there.
     unsafe {
         let stored = datum.cast_mut_ptr::<pg_sys::varlena>();
-        let is_plain = pgrx::varatt_is_4b_u(stored) || pgrx::varatt_is_1b(stored) && !pgrx::varatt_is_1b_e(stored);
-        let plain = if is_plain { stored } else { pg_sys::pg_detoast_datum_packed(stored) };
-        let bytes = pgrx::varlena_to_byte_slice(plain);
-        let text = match std::str::from_utf8(bytes) {
-            Ok(text) => text.to_owned(),
-            Err(_) => String::from_utf8_lossy(bytes).into_owned(),
-        };
+        let plain = if is_plain(stored) { stored } else { pg_sys::pg_detoast_datum_packed(stored) };
+        let text = String::from_utf8_lossy(pgrx::varlena_to_byte_slice(plain)).into_owned();
         if plain != stored {
             pg_sys::pfree(plain.cast());
         }

@@ -21,7 +21,7 @@ use crate::call::{Call, VOID, sql_function};
 use crate::error::{self, Error, Result};
 use crate::instance::{self, Catalog};
 use crate::log::history;
-use crate::log::table::{NewRows, Relation, Snapshot};
+use crate::log::table::{Entry, Relation, Snapshot};
 use crate::segment::Ledger;
 use crate::shmem::{self, Instance};
 use crate::spi;
@@ -134,7 +134,7 @@ fn change<R>(number: u32, f: impl FnOnce(&mut Frontier<'_>, &mut Instance) -> R)
 /// Whether the instance may be used. The first who asks after a start, or after a promotion, reads what the
 /// segments are doing and what the last crash has left.
 pub fn learn(catalog: &Catalog) -> bool {
-    if is_awake(catalog.number) {
+    if shmem::awake(catalog.slot).load(Ordering::Acquire) == catalog.number || is_awake(catalog.number) {
         return true;
     }
     let state = shmem::with_instance(catalog.number, |_, instance| instance.dormancy.state);
@@ -162,7 +162,7 @@ pub fn learn(catalog: &Catalog) -> bool {
 ///
 /// Errors: 55000 while the tables are being restored.
 pub fn refuse(catalog: &Catalog) -> Result<()> {
-    if is_awake(catalog.number) || learn(catalog) {
+    if learn(catalog) {
         return Ok(());
     }
     Err(Error::new(error::WRONG_STATE, "the queues of this database are being restored")
@@ -230,10 +230,8 @@ fn mark() -> Result<()> {
     let table = Relation::write(catalog.restoring);
     let index = Relation::write_index(catalog.restoring_idx);
     let now = sys::now_us();
-    let mut row = NewRows::new(2, 1);
-    row.add([Some(now.into()), Some(sys::pid().into())]);
-    let tids = table.insert(&mut row);
-    index.insert_entries(&table, &tids, false, |_| Some([now.into()]));
+    let row = [Some(now.into()), Some(sys::pid().into())];
+    table.insert_row(row, &mut [Entry { index: &index, is_unique: false, key: &mut [now.into()] }]);
     if before != Some(State::Dormant) {
         let name = sys::database_name(sys::database());
         pgrx::log!("pg_queue of database \"{name}\" is dormant: its tables are being written by SQL");

@@ -13,8 +13,8 @@ use crate::instance::Catalog;
 use crate::{instance, queue, shmem};
 
 thread_local! {
-    /// The instance whose drops this transaction watches, and how many there were when it began to.
-    static WATCHED: Cell<Option<(u32, u64)>> = const { Cell::new(None) };
+    /// The instance whose drops this transaction watches, its slot, and how many there were when it began to.
+    static WATCHED: Cell<Option<(u32, usize, u64)>> = const { Cell::new(None) };
 }
 
 fn in_use() -> Error {
@@ -32,27 +32,24 @@ pub fn watch(catalog: &Catalog, lane: i32) -> Result<()> {
     if is_marked {
         return Err(in_use());
     }
-    if WATCHED.get().is_none_or(|(watched, _)| watched != number) {
-        WATCHED.set(Some((number, drops)));
+    if WATCHED.get().is_none_or(|(watched, ..)| watched != number) {
+        WATCHED.set(Some((number, catalog.slot, drops)));
     }
     Ok(())
 }
 
-/// Whether this transaction has added jobs.
-pub fn is_watching() -> bool {
-    WATCHED.get().is_some()
+/// Whether a drop has begun since this transaction began to watch. Whoever marks after this look finds the
+/// transaction's rows, for they are in their tables.
+pub fn has_news() -> bool {
+    WATCHED.get().is_some_and(|(number, slot, drops)| shmem::drops_word(slot, number) != drops)
 }
 
-/// Before the commit of a transaction that has added jobs to these lanes.
+/// Before the commit of a transaction that has added jobs to these lanes, when there are news.
 ///
 /// Errors: 55006 when one of their queues is being dropped, 42704 when it is gone.
 pub fn check(lanes: impl Iterator<Item = i32>) -> Result<()> {
-    let Some((number, drops)) = WATCHED.take() else { return Ok(()) };
-    let now = shmem::with_instance(number, |_, instance| (instance.drops, instance.dropping));
-    let Some((drops_now, dropping)) = now else { return Ok(()) };
-    if drops_now == drops {
-        return Ok(());
-    }
+    let Some((number, ..)) = WATCHED.take() else { return Ok(()) };
+    let Some(dropping) = shmem::with_instance(number, |_, instance| instance.dropping) else { return Ok(()) };
     crate::sys::accept_invalidations();
     let catalog = instance::current()?;
     let mut checked = 0;
@@ -85,7 +82,8 @@ pub fn mark(catalog: &Catalog, lane: i32) -> Result<()> {
         let order = (at..instance.dropping.len()).chain(0..at);
         let slot = order.into_iter().find(|&n| !instance.dropping[n].is_open)?;
         instance.dropping[slot] = shmem::Dropping { lane, is_open: true };
-        instance.drops += 1;
+        let drops = instance.drops + 1;
+        shmem::set_word(&mut instance.drops, drops);
         Some(())
     });
     marked.flatten().ok_or_else(|| {

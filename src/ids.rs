@@ -8,7 +8,7 @@ use pgrx::pg_sys;
 
 use crate::error::{self, Error, Result};
 use crate::instance::Catalog;
-use crate::log::table::{Key, NewRows, Relation, Snapshot};
+use crate::log::table::{Entry, Key, Relation, Snapshot};
 use crate::{guc, shmem, sys};
 use pg_queue_core::id;
 
@@ -105,8 +105,6 @@ fn follow_timeline(catalog: &Catalog) {
     for _ in 0..JUMP {
         nextval(catalog.id_seq);
     }
-    let mut row = NewRows::new(3, 1);
-    row.add([Some(timeline.into()), Some(system.into()), Some(sys::now_us().into())]);
-    let tids = table.insert(&mut row);
-    index.insert_entries(&table, &tids, false, |_| Some([timeline.into()]));
+    let row = [Some(timeline.into()), Some(system.into()), Some(sys::now_us().into())];
+    table.insert_row(row, &mut [Entry { index: &index, is_unique: false, key: &mut [timeline.into()] }]);
 }

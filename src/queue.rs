@@ -3,7 +3,7 @@
 //! commit).
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pg_queue_core::backoff::Curve;
@@ -59,8 +59,8 @@ mod column {
 #[derive(Default)]
 struct Cache {
     changes: u64,
-    by_name: HashMap<String, Rc<Queue>>,
-    by_lane: HashMap<i32, Rc<Queue>>,
+    by_name: BTreeMap<String, Rc<Queue>>,
+    by_lane: BTreeMap<i32, Rc<Queue>>,
 }
 
 thread_local! {

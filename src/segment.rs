@@ -21,7 +21,7 @@ use std::cell::Cell;
 use pg_queue_core::id::SEGMENTS;
 
 use crate::instance::Catalog;
-use crate::log::table::{NewRows, Relation, Snapshot};
+use crate::log::table::{Entry, Relation, Snapshot};
 use crate::shmem::{self, Filling, Instance};
 use crate::transaction::{self, Step};
 use crate::{guc, sys};
@@ -293,17 +293,16 @@ pub fn record(catalog: &Catalog, segment: u8, generation: i64, state: State, cop
     });
     let Some(entry) = entry else { return };
     let table = Relation::write(catalog.segment_log);
-    let mut row = NewRows::new(COLUMNS, 1);
-    row.add::<COLUMNS>([
+    let row: [_; COLUMNS] = [
         Some(entry.into()),
         Some(i32::from(segment).into()),
         Some(generation.into()),
         Some(pgrx::pg_sys::Datum::from(state.char() as i8)),
         Some(sys::now_us().into()),
         copied_to.map(Into::into),
-    ]);
-    let tids = table.insert(&mut row);
-    Relation::write_index(catalog.segment_log_pkey).insert_entries(&table, &tids, false, |_| Some([entry.into()]));
+    ];
+    let pkey = Relation::write_index(catalog.segment_log_pkey);
+    table.insert_row(row, &mut [Entry { index: &pkey, is_unique: false, key: &mut [entry.into()] }]);
     let step = Step::Segment { segment, generation, state, copied_to: copied_to.unwrap_or(0) };
     transaction::remember(catalog.number, step);
 }

@@ -56,7 +56,7 @@ pub struct Instance {
     pub dormancy: Dormancy,
     /// Changes of queues since the start, counted when every session was told.
     pub changes: u64,
-    /// Drops of queues begun since the start.
+    /// Drops of queues begun since the start: read and written as `words`.
     pub drops: u64,
     /// The lanes of the last ones. See `dropping`.
     pub dropping: [Dropping; 32],
@@ -492,6 +492,12 @@ pub fn open_word(slot: usize, number: u32) -> u64 {
 pub fn memory_half(slot: usize, number: u32) -> u64 {
     // SAFETY: an address within the instance.
     read_word(slot, number, |instance| unsafe { &raw mut (*instance).memory_half })
+}
+
+/// How many drops of queues have begun, without the lock.
+pub fn drops_word(slot: usize, number: u32) -> u64 {
+    // SAFETY: an address within the instance.
+    read_word(slot, number, |instance| unsafe { &raw mut (*instance).drops })
 }
 
 /// Writes a word that others read without the lock.

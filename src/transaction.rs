@@ -6,7 +6,7 @@
 //! Invariant: the callbacks cannot fail: they take the frontier's lock, walk a list, set latches. They
 //! allocate nothing and run no SQL. A step is remembered *before* the frontier is changed.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, LazyCell, RefCell};
 
 use pg_queue_core::frontier::{Frontier, Place, Ready};
 use pg_queue_core::tally::End;
@@ -298,7 +298,7 @@ pub fn plan(instance: &mut Instance, at: i64) -> Option<*mut pg_sys::Latch> {
     None
 }
 
-fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now: i64, wake: &mut Wake) {
+fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now: &LazyCell<i64>, wake: &mut Wake) {
     let number = instance.number;
     match step {
         Step::Enqueued { lane, ready, run_at, .. } => {
@@ -320,7 +320,7 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
             }
         }
         Step::Taken { id, lease, bound, .. } => {
-            let deadline = now.saturating_add(lease);
+            let deadline = (**now).saturating_add(lease);
             frontier.claimed(&mut instance.deadlines, number, id, lease, deadline, bound);
             if let Some(latch) = plan(instance, deadline) {
                 wake.worker = Some(latch);
@@ -523,7 +523,8 @@ fn abort(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, wake:
 const AT_ONCE: usize = 256;
 
 fn settle(pending: &[Pending], committed: bool) {
-    let now = sys::monotonic_us();
+    // Most steps do not ask for it.
+    let now: LazyCell<i64> = LazyCell::new(sys::monotonic_us);
     let xid = if committed { sys::transaction_id() } else { 0 };
     let apply = |steps: &mut dyn Iterator<Item = &Pending>| {
         let mut wake = Wake::default();
@@ -534,7 +535,7 @@ fn settle(pending: &[Pending], committed: bool) {
             for p in steps {
                 let Some(slot) = instances.iter().position(|i| i.number == p.instance) else { continue };
                 if committed {
-                    commit(frontier, &mut instances[slot], p.step, now, &mut wake);
+                    commit(frontier, &mut instances[slot], p.step, &now, &mut wake);
                     books.enter(instances, slot, horizons, tallies, p.step);
                 } else {
                     abort(frontier, &mut instances[slot], p.step, &mut wake);
@@ -587,7 +588,7 @@ unsafe extern "C-unwind" fn on_transaction(event: pg_sys::XactEvent::Type, _arg:
 
 /// The last moment at which a commit can still be refused: see `dropping`.
 fn check_dropped() {
-    if !dropping::is_watching() {
+    if !dropping::has_news() {
         return;
     }
     let lanes: Vec<i32> = PENDING.with_borrow(|pending| {

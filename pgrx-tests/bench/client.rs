@@ -84,17 +84,31 @@ impl Client {
 
     /// Runs a statement whose first column is a `bigint`. Returns that column.
     pub fn ids(&mut self, statement: &Statement, values: &[&dyn ToSql]) -> Result<Vec<i64>> {
+        Ok(self.bigints(statement, values)?.into_iter().map(|[id]| id).collect())
+    }
+
+    /// Runs a statement whose first columns are of type `bigint` and not NULL. Returns those columns.
+    pub fn bigints<const COLUMNS: usize>(
+        &mut self,
+        statement: &Statement,
+        values: &[&dyn ToSql],
+    ) -> Result<Vec<[i64; COLUMNS]>> {
         self.send(statement, values)?;
-        let mut ids = Vec::new();
+        let mut rows = Vec::new();
         self.round_trip(|tag, body| {
             if tag == backend::DATA_ROW_TAG {
-                // The number of columns, then of each its length and its bytes.
-                let id = body.get(6..14).ok_or("the first column is not a bigint")?;
-                ids.push(i64::from_be_bytes(id.try_into()?));
+                let mut row = [0; COLUMNS];
+                for (n, value) in row.iter_mut().enumerate() {
+                    // The number of columns, then of each its length and its bytes.
+                    let at = 2 + 12 * n + 4;
+                    let bytes = body.get(at..at + 8).ok_or("a column is not a bigint")?;
+                    *value = i64::from_be_bytes(bytes.try_into()?);
+                }
+                rows.push(row);
             }
             Ok(())
         })?;
-        Ok(ids)
+        Ok(rows)
     }
 
     fn send(&mut self, statement: &Statement, values: &[&dyn ToSql]) -> Result<()> {

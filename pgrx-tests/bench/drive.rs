@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use crate::Result;
 use crate::contender::{Contender, Work, Worker};
-use crate::server::Server;
 
 /// Lives before the measuring begins: connections fill their caches, plans become generic.
 const WARM_UP: usize = 12;
@@ -66,7 +65,7 @@ pub fn drive(contender: &dyn Contender, work: Work, clients: usize, turn: Durati
         running.into_iter().map(|one| one.join().map_err(|_| "a client panicked")?).sum::<Result<u64>>()
     })?;
     let seconds = start.elapsed().as_secs_f64();
-    settle(server);
+    server.settle();
     Ok(Sample { jobs, seconds, cpu_seconds: server.cpu_seconds() - cpu, wal_bytes: server.wal_bytes()? - wal })
 }
 
@@ -76,20 +75,4 @@ fn run(worker: &mut dyn Worker, stop: &AtomicBool) -> Result<u64> {
         jobs += worker.live()?;
     }
     Ok(jobs)
-}
-
-/// Waits until the server has nothing more to do, so that it does not do it in the next one's turn.
-fn settle(server: &Server) {
-    const LOOK: Duration = Duration::from_millis(100);
-    const AT_MOST: Duration = Duration::from_secs(5);
-    let start = Instant::now();
-    let mut used = server.cpu_seconds();
-    while start.elapsed() < AT_MOST {
-        thread::sleep(LOOK);
-        let now = server.cpu_seconds();
-        if now - used < 0.01 {
-            break;
-        }
-        used = now;
-    }
 }

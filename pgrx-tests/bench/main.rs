@@ -5,6 +5,7 @@
 mod client;
 mod contender;
 mod cpu;
+mod delayed;
 mod direct;
 mod drive;
 mod keys;
@@ -77,13 +78,15 @@ fn run(options: &Options) -> Result<bool> {
     if options.wants(direct::NAME) {
         report::print_direct(&direct::measure(options)?);
     }
+    let delayed = delayed::measure(options)?;
+    report::print_delayed(&delayed);
     if options.asks_for(looks::NAME) {
         looks::print(&looks::measure(options)?);
     }
     if options.asks_for(keys::NAME) {
         keys::print(&keys::measure(options)?);
     }
-    let targets = targets::judge(&results, wake.as_ref());
+    let targets = targets::judge(&results, wake.as_ref(), &delayed);
     report::print_targets(&targets);
     println!("\nOther processes used {others:.0} % of the machine while contenders took turns.");
     Ok(targets.iter().all(|target| target.is_goal || target.is_reached()))

@@ -4,11 +4,11 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use crate::Result;
 use crate::contender::{Articles, Contender, Floor, Loop, Ours, Work};
 use crate::drive::{Sample, drive};
 use crate::options::Options;
 use crate::server::Server;
+use crate::{Result, delayed};
 
 /// The contenders. Each has its own server.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,6 +35,8 @@ pub enum Who {
     Shallow,
     /// pg_queue with many jobs waiting.
     Deep,
+    /// pg_queue with very many jobs due next year.
+    Far,
 }
 
 /// Jobs that wait in the articles' table.
@@ -59,6 +61,7 @@ impl Who {
             Self::TurningUnkept => "turning-retention-0",
             Self::Shallow => "shallow",
             Self::Deep => "deep",
+            Self::Far => "far",
         }
     }
 
@@ -80,6 +83,7 @@ impl Who {
             Self::Turning => Box::new(Ours::new(Server::with_settings(TURNING)?, DEFAULTS)?),
             Self::TurningUnkept => Box::new(Ours::new(Server::with_settings(TURNING)?, UNKEPT)?),
             Self::Shallow => Box::new(ours(DEFAULTS)?.fill(SHALLOW)?),
+            Self::Far => Box::new(delayed::with_far(if options.quick { delayed::FAR / 5 } else { delayed::FAR }, "")?),
             Self::Deep => Box::new(ours(DEFAULTS)?.fill(if options.quick { DEEP / 5 } else { DEEP })?),
         })
     }
@@ -162,6 +166,20 @@ const CELLS: &[Cell] = &[
         clients: 4,
         work: BATCH,
         who: &[Who::Shallow, Who::Deep],
+    },
+    Cell {
+        name: "delayed-far-single",
+        title: "no and 1,000,000 jobs due next year (--quick: 200,000), one job per transaction, 4 clients",
+        clients: 4,
+        work: SINGLE,
+        who: &[Who::Ours, Who::Far],
+    },
+    Cell {
+        name: "delayed-far-batch",
+        title: "no and 1,000,000 jobs due next year (--quick: 200,000), 100 jobs per transaction, 4 clients",
+        clients: 4,
+        work: BATCH,
+        who: &[Who::Ours, Who::Far],
     },
 ];
 

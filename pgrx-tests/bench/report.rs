@@ -1,5 +1,6 @@
 //! Prints what was measured.
 
+use crate::delayed::{Burst, Delayed, Done, Spread};
 use crate::direct::Comparison;
 use crate::drive::Sample;
 use crate::plan::{Results, Who};
@@ -21,8 +22,9 @@ pub fn print_cells(results: &Results) {
         print!("{:20}", "");
         FIGURES.iter().for_each(|(name, ..)| print!("{name:>14}{:>8}", "ratio"));
         println!();
-        let base =
-            [Who::Floor, Who::Shallow, Who::Still].into_iter().find(|who| rows.iter().any(|(other, _)| who == other));
+        let base = [Who::Floor, Who::Shallow, Who::Still, Who::Ours]
+            .into_iter()
+            .find(|who| rows.iter().any(|(other, _)| who == other));
         for (who, samples) in rows {
             print!("  {:18}", who.name());
             for (_, figure, digits) in FIGURES {
@@ -47,6 +49,34 @@ pub fn print_direct(comparisons: &[Comparison]) {
     println!("{:44}{:>10}{:>12}{:>10}", "", "ours", "kept plan", "ratio");
     for Comparison { what, direct, plan } in comparisons {
         println!("  {what:42}{direct:>10.2}{plan:>12.2}{:>10.2}", direct / plan);
+    }
+}
+
+/// How delayed jobs fared.
+pub fn print_delayed(delayed: &Delayed) {
+    for Spread { way, jobs, seconds, lateness, cpu } in &delayed.spread {
+        let at = |share| quantile(lateness, share);
+        println!("\n{}: {jobs} jobs falling due within {seconds} s, {}", crate::delayed::DUE, way.name);
+        println!(
+            "  late by p50 {:.1} ms, p99 {:.1} ms, at most {:.1} ms; {cpu:.4} CPU s/1,000",
+            at(0.5),
+            at(0.99),
+            at(1.0)
+        );
+    }
+    for Burst { way, jobs, delayed, undelayed } in &delayed.burst {
+        println!("\n{}: {jobs} jobs all due at once, {}", crate::delayed::BURST, way.name);
+        for (name, done) in [("delayed", delayed), ("without a delay", undelayed)] {
+            let of = |figure: fn(&Done) -> f64| median(&done.iter().map(figure).collect::<Vec<_>>());
+            println!("  {name:18}{:>10.0} jobs/s{:>10.4} CPU s/1,000", of(|done| done.rate), of(|done| done.cpu));
+        }
+    }
+    if let Some(idle) = &delayed.idle {
+        println!("\n{}: an idle server for {:.0} s", crate::delayed::IDLE, idle.seconds);
+        for (name, cost) in [("with jobs due next year", idle.far), ("with none", idle.none)] {
+            let (cpu, wal, ids) = (cost.cpu_seconds * 1e3, cost.wal_bytes, cost.transaction_ids);
+            println!("  {name:24}{cpu:>8.1} ms of CPU, {wal} bytes of WAL, {ids} transaction ids");
+        }
     }
 }
 

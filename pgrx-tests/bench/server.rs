@@ -2,10 +2,13 @@
 //! what runs for them in the background is neither paid nor counted here. An idle server costs nothing.
 
 use std::cell::RefCell;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use postgres::{Client, NoTls};
 use queue_tests::Cluster;
 
+use crate::delayed::Cost;
 use crate::{Result, client, cpu, wal};
 
 /// As on a small machine in production. Checkpoints come by the amount of WAL only: one that comes by the clock
@@ -86,5 +89,28 @@ impl Server {
     /// Bytes of WAL that were written since the beginning of time.
     pub fn wal_bytes(&self) -> Result<i64> {
         wal::bytes(&mut self.observer.borrow_mut())
+    }
+
+    /// All that it has used.
+    pub fn cost(&self) -> Result<Cost> {
+        let sql = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
+        let transaction_ids = self.observer.borrow_mut().query_one(sql, &[])?.try_get(0)?;
+        Ok(Cost { cpu_seconds: self.cpu_seconds(), wal_bytes: self.wal_bytes()?, transaction_ids })
+    }
+
+    /// Waits until it has nothing more to do, so that it does not do it in somebody else's turn.
+    pub fn settle(&self) {
+        const LOOK: Duration = Duration::from_millis(100);
+        const AT_MOST: Duration = Duration::from_secs(5);
+        let start = Instant::now();
+        let mut used = self.cpu_seconds();
+        while start.elapsed() < AT_MOST {
+            thread::sleep(LOOK);
+            let now = self.cpu_seconds();
+            if now - used < 0.01 {
+                break;
+            }
+            used = now;
+        }
     }
 }

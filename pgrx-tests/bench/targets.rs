@@ -1,5 +1,6 @@
 //! What must be reached, and what should be.
 
+use crate::delayed::Delayed;
 use crate::drive::Sample;
 use crate::plan::{Results, Who};
 use crate::statistics::{median, quantile};
@@ -46,7 +47,7 @@ impl Target {
 }
 
 /// All targets for which there are results.
-pub fn judge(results: &Results, wake: Option<&Vec<f64>>) -> Vec<Target> {
+pub fn judge(results: &Results, wake: Option<&Vec<f64>>, delayed: &Delayed) -> Vec<Target> {
     use Bound::{AtLeast, AtMost};
     let mut all = Vec::new();
     let mut ratio = |cell: &str, pair: (Who, Who), what: &str, figure: fn(&Sample) -> f64, bound, is_goal| {
@@ -67,6 +68,25 @@ pub fn judge(results: &Results, wake: Option<&Vec<f64>>) -> Vec<Target> {
     }
     for cell in ["depth-single", "depth-batch"] {
         ratio(cell, (Who::Deep, Who::Shallow), "rate", Sample::rate, AtLeast(0.9), false);
+    }
+    for cell in ["delayed-far-single", "delayed-far-batch"] {
+        ratio(cell, (Who::Far, Who::Ours), "rate", Sample::rate, AtLeast(0.95), false);
+    }
+    for spread in &delayed.spread {
+        let late = quantile(&spread.lateness, 0.99);
+        all.extend(Target::new(format!("delayed-due: {}, p99 in ms", spread.way.name), &[late], AtMost(50.0)));
+    }
+    for burst in &delayed.burst {
+        let rounds = burst.delayed.iter().zip(&burst.undelayed);
+        let ratios: Vec<f64> = rounds.map(|(delayed, undelayed)| delayed.rate / undelayed.rate).collect();
+        let what = format!("delayed-burst: {}, rate delayed / undelayed", burst.way.name);
+        all.extend(Target::new(what, &ratios, AtLeast(0.9)));
+    }
+    if let Some(idle) = &delayed.idle {
+        // What a woken worker costs is a tenth of a millisecond; /proc counts finer than that.
+        let more = (idle.far.cpu_seconds - idle.none.cpu_seconds) * 1e3 / idle.seconds;
+        all.extend(Target::new("delayed-idle: more CPU, ms in a second", &[more], AtMost(0.1)));
+        all.extend(Target::new("delayed-idle: transaction ids", &[idle.far.transaction_ids as f64], AtMost(0.0)));
     }
     let wake: Vec<f64> = wake.iter().map(|waits| median(waits) / 1_000.0).collect();
     all.extend(Target::new("wake: p50 in ms", &wake, AtMost(1.0)));

@@ -4,6 +4,7 @@
 mod bad_input;
 mod concurrent;
 mod databases;
+mod delayed;
 mod fencing;
 mod history;
 mod indexes;

@@ -40,7 +40,7 @@ struct Wish {
 
 /// `queue.claim(queue_name, …)`.
 fn claim(call: &Call) -> Result<Option<Datum>> {
-    let name = call.required("queue_name", call.text(0))?;
+    let name = call.required("queue_name", call.str(0))?;
     run(call, &[name])
 }
 
@@ -55,7 +55,7 @@ fn claim_any(call: &Call) -> Result<Option<Datum>> {
     run(call, &names)
 }
 
-fn run(call: &Call, names: &[String]) -> Result<Option<Datum>> {
+fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
     api::on_primary("claim")?;
     let max_jobs = call.i32(1).unwrap_or(1);
     if max_jobs < 1 {
@@ -80,7 +80,8 @@ fn run(call: &Call, names: &[String]) -> Result<Option<Datum>> {
         dormant::refuse(&known.catalog)?;
         complete_all(&known.catalog, &completed)?;
     }
-    let deadline = sys::monotonic_us().saturating_add(longest_wait(wait));
+    // Who does not wait need not ask for the time.
+    let deadline = if wait > 0 { sys::monotonic_us().saturating_add(longest_wait(wait)) } else { 0 };
     let mut sleeper: Option<Sleeper> = None;
     loop {
         let claimed = claim_first(&known.catalog, &known.queues, &wish, &rows)?;
@@ -116,7 +117,7 @@ impl Known {
     /// changed: a pause counts at once. Who will not sleep need not ask for the number of changes.
     ///
     /// Errors: 42704 when there is no queue of one of the names.
-    pub fn now(names: &[String], may_sleep: bool) -> Result<Self> {
+    pub fn now(names: &[impl AsRef<str>], may_sleep: bool) -> Result<Self> {
         let mut changes = 0;
         if may_sleep {
             let number = instance::current()?.number;
@@ -125,7 +126,7 @@ impl Known {
         }
         sys::accept_invalidations();
         let catalog = instance::current()?;
-        let queues = names.iter().map(|name| queue::by_name(&catalog, name)).collect::<Result<Vec<_>>>()?;
+        let queues = names.iter().map(|name| queue::by_name(&catalog, name.as_ref())).collect::<Result<Vec<_>>>()?;
         let is_dormant = !dormant::learn(&catalog);
         Ok(Self { catalog, queues, is_dormant, changes })
     }
@@ -341,14 +342,13 @@ impl<'a> Taking<'a> {
 
     /// Inserts the claims, a segment's all at once. Returns those that were claimed before.
     fn insert(&mut self, found: &mut [(Attempt, i64)]) -> Vec<i64> {
-        let mut claims: [Vec<(i64, i64)>; SEGMENTS] = std::array::from_fn(|_| Vec::new());
-        for (attempt, lease) in found.iter() {
-            claims[attempt.home.segment as usize].push((attempt.id(), *lease));
-        }
         let wish = self.wish;
+        let used = found.iter().fold(0u32, |used, (attempt, _)| used | 1 << attempt.home.segment);
         let mut met = Vec::new();
-        for (segment, claims) in claims.iter().enumerate().filter(|(_, claims)| !claims.is_empty()) {
-            let taken = self.writer(segment as u8).insert(claims, wish.kind, wish.worker.as_deref());
+        for segment in (0..SEGMENTS as u8).filter(|segment| used >> segment & 1 != 0) {
+            let claims = found.iter().filter(|(attempt, _)| attempt.home.segment == segment);
+            let claims: Vec<(i64, i64)> = claims.map(|(attempt, lease)| (attempt.id(), *lease)).collect();
+            let taken = self.writer(segment).insert(&claims, wish.kind, wish.worker.as_deref());
             met.extend(taken.into_iter().map(|n| claims[n].0));
         }
         if met.is_empty() {

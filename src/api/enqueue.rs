@@ -45,7 +45,7 @@ impl Options {
         options.set_start(call.interval(3), call.timestamp(4), now)?;
         options.set_max_attempts(call.i32(11))?;
         options.set_lease(call.interval(12))?;
-        let on_duplicate = call.text(6).as_deref().map_or(Ok(OnDuplicate::Skip), OnDuplicate::parse)?;
+        let on_duplicate = call.str(6).as_deref().map_or(Ok(OnDuplicate::Skip), OnDuplicate::parse)?;
         options.unique = Unique::new(call.datum(5), on_duplicate, call.timestamp(7), call.interval(8), now)?;
         Ok(options)
     }
@@ -90,53 +90,79 @@ fn produce(catalog: &Rc<Catalog>, queue: &Queue, jobs: &[(Datum, Options)], now:
     unique::produce(catalog, queue, jobs, now, insert)
 }
 
+/// Whether a job is due much later than others, and so goes elsewhere: then when.
+fn far(catalog: &Catalog, options: &Options) -> Option<i64> {
+    options.run_at.filter(|&at| segment::is_far(catalog, at))
+}
+
+/// The first attempt of a job.
+fn first_attempt(queue: &Queue, target: &Target, count: i64, payload: Datum, options: &Options, now: i64) -> New {
+    let node = ids::node();
+    New {
+        id: id::attempt(node, count, target.home.segment),
+        job_id: id::job(node, count),
+        enqueued_at: now,
+        lane: queue.lane,
+        priority: options.priority,
+        attempt: 1,
+        max_attempts: options.max_attempts,
+        run_at: options.run_at,
+        payload_of: None,
+        payload: Some(payload),
+        lease: options.lease,
+        headers: options.headers,
+        group_key: None,
+        unique_key: options.unique.map(|unique| unique.key()),
+        version: options.unique.and_then(|unique| unique.version()),
+        last_error: None,
+        progress: None,
+        asked: None,
+    }
+}
+
+/// Tells who wants to be told of the queue's new jobs.
+fn announce(catalog: &Catalog, queue: &Queue) {
+    if queue.notify {
+        transaction::remember(catalog.number, Step::Notify { lane: queue.lane });
+    }
+}
+
+/// Inserts one job; tells its id. As `insert`, without its lists.
+fn insert_one(catalog: &Catalog, queue: &Queue, payload: Datum, options: &Options, now: i64) -> Result<i64> {
+    let mut count = 0;
+    ids::take(catalog, 1, |taken| count = taken)?;
+    let target = Target::open(catalog, far(catalog, options));
+    let new = first_attempt(queue, &target, count, payload, options, now);
+    attempt::insert(catalog, &target, &[new])?;
+    announce(catalog, queue);
+    Ok(new.job_id)
+}
+
 /// Inserts one attempt per payload and options; tells the jobs' ids in order.
 fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
-    let node = ids::node();
     let mut counts = Vec::with_capacity(jobs.len());
     ids::take(catalog, jobs.len(), |count| counts.push(count))?;
-    // Those that are due much later than the others go elsewhere.
-    let far = |job: &(Datum, Options)| job.1.run_at.filter(|&at| segment::is_far(catalog, at));
+    let far = |job: &(Datum, Options)| far(catalog, &job.1);
     for wants_far in [false, true] {
         let mut chosen = jobs.iter().zip(&counts).filter(|(job, _)| far(job).is_some() == wants_far).peekable();
         let Some((first, _)) = chosen.peek() else { continue };
         let target = Target::open(catalog, far(first));
         let attempts: Vec<New> = chosen
-            .map(|(&(payload, options), &count)| New {
-                id: id::attempt(node, count, target.home.segment),
-                job_id: id::job(node, count),
-                enqueued_at: now,
-                lane: queue.lane,
-                priority: options.priority,
-                attempt: 1,
-                max_attempts: options.max_attempts,
-                run_at: options.run_at,
-                payload_of: None,
-                payload: Some(payload),
-                lease: options.lease,
-                headers: options.headers,
-                group_key: None,
-                unique_key: options.unique.map(|unique| unique.key()),
-                version: options.unique.and_then(|unique| unique.version()),
-                last_error: None,
-                progress: None,
-                asked: None,
-            })
+            .map(|((payload, options), &count)| first_attempt(queue, &target, count, *payload, options, now))
             .collect();
         attempt::insert(catalog, &target, &attempts)?;
     }
-    if queue.notify {
-        transaction::remember(catalog.number, Step::Notify { lane: queue.lane });
-    }
+    announce(catalog, queue);
+    let node = ids::node();
     Ok(counts.into_iter().map(|count| id::job(node, count)).collect())
 }
 
 fn target(call: &Call) -> Result<(Rc<Catalog>, Rc<Queue>)> {
     api::writable("enqueue")?;
-    let name = call.required("queue_name", call.text(0))?;
+    let name = call.required("queue_name", call.str(0))?;
     let catalog = instance::current()?;
     let queue = queue::by_name(&catalog, &name)?;
     Ok((catalog, queue))
@@ -148,8 +174,11 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
     let now = sys::now_us();
     let options = Options::of(call, now)?;
     let payload = call.datum(1).unwrap_or_else(jsonb::empty_object);
-    let job_ids = produce(&catalog, &queue, &[(payload, options)], now)?;
-    Ok(job_ids.first().map(|&job_id| job_id.into()))
+    if options.unique.is_some() {
+        let job_ids = produce(&catalog, &queue, &[(payload, options)], now)?;
+        return Ok(job_ids.first().map(|&job_id| job_id.into()));
+    }
+    insert_one(&catalog, &queue, payload, &options, now).map(|job_id| Some(job_id.into()))
 }
 
 /// `queue.enqueue_many`: a job per payload, all with the same options.

@@ -6,11 +6,12 @@
 
 use std::cell::Cell;
 
+use pg_queue_core::frontier::{Rank, Ready};
+
 use crate::duty::Duty;
 use crate::instance::{self, Catalog};
-use crate::log::attempt::Attempt;
 use crate::log::table::{Key, Relation, Snapshot};
-use crate::segment::{self, Home};
+use crate::segment;
 use crate::shmem::Instance;
 use crate::{shmem, sys};
 
@@ -90,40 +91,98 @@ fn run(number: u32) -> i64 {
     started
 }
 
-/// Pushes what falls due in a segment in this span. Returns the first time after it.
+/// Attempts handed over in one hold of the lock.
+const CHUNK: usize = 128;
+/// Claimed attempts to step over in search of the first time after the span. Should all be claimed, as after a purge
+/// of many, a time at which nothing is to be done will do: it comes once, and the search would come each time.
+const STEPS: usize = 64;
+
+/// Pushes what falls due in a segment in this span. Returns a time after it before which nothing falls due.
 fn start_segment(catalog: &Catalog, segment: u8, from: i64, to: i64, started: &mut i64) -> i64 {
     let oids = &catalog.segments[segment as usize];
     let table = Relation::read(oids.attempt);
     if table.blocks() == 0 {
         return i64::MAX;
     }
-    let home = Home::now(catalog, segment);
     let index = Relation::read_index(oids.attempt_run_at);
-    let claims = Relation::read(oids.claim);
-    let claims_pkey = Relation::read_index(oids.claim_pkey);
+    let mut batch = Batch {
+        instance: catalog.number,
+        claims: Relation::read(oids.claim),
+        claims_pkey: Relation::read_index(oids.claim_pkey),
+        due: Vec::with_capacity(CHUNK),
+        woken: Vec::with_capacity(CHUNK),
+    };
+    let mut next = i64::MAX;
+    let mut claimed_after = 0;
     let mut scan = table.scan(&index, &[Key::after(1, from)], Snapshot::Now);
-    while scan.next().is_some() {
+    while let Some(tid) = scan.next() {
         // Inserted by this very transaction: its commit pushes it, since the cursor has passed.
         if scan.is_own() {
             continue;
         }
-        let attempt = Attempt::new(scan.row(), home);
-        let run_at = attempt.run_at().unwrap_or(0);
-        let is_claimed = claims.scan(&claims_pkey, &[Key::eq_i64(1, attempt.id())], Snapshot::Now).next().is_some();
-        if is_claimed {
-            continue;
-        }
+        // id, job_id, enqueued_at, lane, priority, attempt, max_attempts, run_at
+        let (values, _) = scan.columns(8);
+        let (id, lane, run_at) = (values[0].value() as i64, values[3].value() as i32, values[7].value() as i64);
         if run_at > to {
-            return run_at;
+            if claimed_after < STEPS && batch.is_claimed(id) {
+                claimed_after += 1;
+                continue;
+            }
+            next = run_at;
+            break;
         }
-        let woken = shmem::with(|shared| shared.frontier.push(catalog.number, attempt.lane(), attempt.ready()));
-        if let Some(session) = woken {
-            shmem::wake(session);
-        }
-        *started += 1;
-        if *started % 1024 == 0 {
+        let rank = Rank { priority: values[4].value() as i32, job_id: values[1].value() as i64 };
+        batch.due.push((lane, Ready { rank, id, place: tid.place(segment) }));
+        if batch.due.len() == CHUNK {
+            *started += batch.push();
             sys::check_for_interrupts();
         }
     }
-    i64::MAX
+    *started += batch.push();
+    next
+}
+
+/// Attempts that are due, and what tells whether they are claimed.
+struct Batch {
+    instance: u32,
+    claims: Relation,
+    claims_pkey: Relation,
+    due: Vec<(i32, Ready)>,
+    woken: Vec<u32>,
+}
+
+impl Batch {
+    fn is_claimed(&self, id: i64) -> bool {
+        self.claims.scan(&self.claims_pkey, &[Key::eq_i64(1, id)], Snapshot::Now).next().is_some()
+    }
+
+    /// Tells the frontier of them. Returns how many there were, but for claimed ones where that mattered.
+    ///
+    /// When very many fall due at once nearly all rank behind P, and are found in the index when their turn comes: of
+    /// these the claim is not looked up.
+    fn push(&mut self) -> i64 {
+        let (instance, mut due) = (self.instance, std::mem::take(&mut self.due));
+        let all = due.len();
+        let woken = &mut self.woken;
+        shmem::with(|shared| {
+            due.retain(|&(lane, entry)| {
+                let is_wanted = shared.frontier.wants(instance, lane, entry);
+                if !is_wanted {
+                    woken.extend(shared.frontier.push(instance, lane, entry));
+                }
+                is_wanted
+            });
+        });
+        let wanted = due.len();
+        due.retain(|(_, entry)| !self.is_claimed(entry.id));
+        let started = all - (wanted - due.len());
+        let woken = &mut self.woken;
+        shmem::with(|shared| {
+            woken.extend(due.iter().filter_map(|&(lane, entry)| shared.frontier.push(instance, lane, entry)));
+        });
+        woken.drain(..).for_each(shmem::wake);
+        due.clear();
+        self.due = due;
+        started as i64
+    }
 }

@@ -8,7 +8,7 @@ use crate::call::Interval;
 use crate::dropping;
 use crate::error::Result;
 use crate::instance::{Catalog, Segment};
-use crate::log::table::{Key, NewRows, Relation, Row, Snapshot, Tid};
+use crate::log::table::{Entry, Key, NewRows, Relation, Row, Snapshot, Tid};
 use crate::log::{claim, outcome};
 use crate::segment::{self, Home, OLD, State, Target, Word};
 use crate::sys;
@@ -135,16 +135,23 @@ pub fn insert_quietly(catalog: &Catalog, target: &Target, attempts: &[New]) -> V
     }
     let oids = &catalog.segments[target.home.segment as usize];
     let table = &target.table;
-    let mut rows = NewRows::new(column::COUNT, attempts.len());
-    attempts.iter().for_each(|new| rows.add(new.row()));
-    let tids = table.insert(&mut rows);
-    // One index after the other: neighbours in an index stay in the cache.
-    Relation::write_index(oids.attempt_pkey)
-        .insert_entries(table, &tids, false, |n| Some([Datum::from(attempts[n].id)]));
-    Relation::write_index(oids.attempt_lane).insert_entries(table, &tids, false, |n| {
-        let new = &attempts[n];
-        Some([Datum::from(new.lane), Datum::from(new.priority), Datum::from(new.job_id)])
-    });
+    let [pkey, lane] = Relation::write_indexes([oids.attempt_pkey, oids.attempt_lane]);
+    let lane_key = |new: &New| [Datum::from(new.lane), Datum::from(new.priority), Datum::from(new.job_id)];
+    let tids = if let [new] = attempts {
+        let entries = &mut [
+            Entry { index: &pkey, is_unique: false, key: &mut [new.id.into()] },
+            Entry { index: &lane, is_unique: false, key: &mut lane_key(new) },
+        ];
+        Vec::from_iter(table.insert_row(new.row(), entries))
+    } else {
+        let mut rows = NewRows::new(column::COUNT, attempts.len());
+        attempts.iter().for_each(|new| rows.add(new.row()));
+        let tids = table.insert(&mut rows);
+        // One index after the other: neighbours in an index stay in the cache.
+        pkey.insert_entries(table, &tids, false, |n| Some([Datum::from(attempts[n].id)]));
+        lane.insert_entries(table, &tids, false, |n| Some(lane_key(&attempts[n])));
+        tids
+    };
     // The conditions of the partial indexes are those of their definitions.
     if attempts.iter().any(|new| new.run_at.is_some()) {
         Relation::write_index(oids.attempt_run_at)

@@ -4,7 +4,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::call::text_datum;
 use crate::instance::Catalog;
-use crate::log::table::{Key, NewRows, Probe, Relation, Row, Snapshot, Tid};
+use crate::log::table::{Entry, Key, NewRows, Probe, Relation, Row, Snapshot, Tid};
 use crate::segment::Home;
 use crate::sys;
 
@@ -89,8 +89,7 @@ impl Writer {
         if self.probe(id) != Probe::Absent {
             return None;
         }
-        let (tids, lost) = self.insert_all(&[(id, 0)], Kind::Moved, None);
-        tids.first().copied().filter(|_| lost.is_empty())
+        self.insert_one(row((id, 0), sys::now_us(), Kind::Moved, None), id)
     }
 
     /// Takes a mark back that this transaction has made.
@@ -113,29 +112,34 @@ impl Writer {
     /// get no row.
     #[must_use]
     pub fn insert(&self, claims: &[(i64, i64)], kind: Kind, worker: Option<&str>) -> Vec<usize> {
-        self.insert_all(claims, kind, worker).1
-    }
-
-    /// As `insert`; also where the rows lie.
-    fn insert_all(&self, claims: &[(i64, i64)], kind: Kind, worker: Option<&str>) -> (Vec<Tid>, Vec<usize>) {
         let now = sys::now_us();
         let worker: Option<Datum> = worker.map(text_datum);
-        let mut rows = NewRows::new(column::COUNT, claims.len());
-        for &(id, lease) in claims {
-            rows.add::<{ column::COUNT }>([
-                Some(id.into()),
-                Some(now.into()),
-                Some(lease.into()),
-                Some(sys::pid().into()),
-                Some(Datum::from(kind.char() as i8)),
-                worker,
-            ]);
+        if let [claim] = claims {
+            let is_new = self.insert_one(row(*claim, now, kind, worker), claim.0).is_some();
+            return if is_new { Vec::new() } else { vec![0] };
         }
+        let mut rows = NewRows::new(column::COUNT, claims.len());
+        claims.iter().for_each(|&claim| rows.add(row(claim, now, kind, worker)));
         let tids = self.table.insert(&mut rows);
         let lost = self.pkey.insert_entries(&self.table, &tids, true, |n| Some([Datum::from(claims[n].0)]));
         lost.iter().for_each(|&n| self.table.take_back(tids[n]));
-        (tids, lost)
+        lost
     }
+
+    fn insert_one(&self, row: [Option<Datum>; column::COUNT], id: i64) -> Option<Tid> {
+        self.table.insert_row(row, &mut [Entry { index: &self.pkey, is_unique: true, key: &mut [id.into()] }])
+    }
+}
+
+fn row((id, lease): (i64, i64), now: i64, kind: Kind, worker: Option<Datum>) -> [Option<Datum>; column::COUNT] {
+    [
+        Some(id.into()),
+        Some(now.into()),
+        Some(lease.into()),
+        Some(sys::pid().into()),
+        Some(Datum::from(kind.char() as i8)),
+        worker,
+    ]
 }
 
 /// Whether the attempt is claimed, or being claimed, or moved; without opening anything to write.

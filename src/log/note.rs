@@ -4,7 +4,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::call::Interval;
 use crate::instance::Catalog;
-use crate::log::table::{Key, NewRows, Relation, Row, Snapshot};
+use crate::log::table::{Entry, Key, NewRows, Relation, Row, Snapshot};
 use crate::segment::Home;
 use crate::sys;
 
@@ -102,11 +102,8 @@ pub fn insert_rerun(catalog: &Catalog, home: Home, id: i64, rerun: &Rerun) -> bo
     row[column::VERSION] = rerun.version.map(Datum::from);
     row[column::LEASE] = rerun.lease.map(Interval::datum);
     row[column::HEADERS] = rerun.headers;
-    let mut rows = NewRows::new(column::COUNT, 1);
-    rows.add(row);
-    let tids = table.insert(&mut rows);
-    let key = |_| Some([Datum::from(id), Datum::from(rerun.asked)]);
-    Relation::write_index(oids.note_rerun).insert_entries(&table, &tids, false, key);
+    let index = Relation::write_index(oids.note_rerun);
+    table.insert_row(row, &mut [Entry { index: &index, is_unique: false, key: &mut [id.into(), rerun.asked.into()] }]);
     true
 }
 
@@ -170,10 +167,8 @@ pub fn insert(catalog: &Catalog, home: Home, id: i64, kind: Kind, lease: Option<
     row[column::KIND] = Some(Datum::from(kind.char() as i8));
     row[column::LEASE_US] = lease.map(Datum::from);
     row[column::BODY] = body;
-    let mut rows = NewRows::new(column::COUNT, 1);
-    rows.add(row);
-    let tids = table.insert(&mut rows);
-    Relation::write_index(oids.note_id).insert_entries(&table, &tids, false, |_| Some([Datum::from(id)]));
+    let index = Relation::write_index(oids.note_id);
+    table.insert_row(row, &mut [Entry { index: &index, is_unique: false, key: &mut [id.into()] }]);
     true
 }
 

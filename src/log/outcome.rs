@@ -4,7 +4,7 @@ use pgrx::pg_sys::{Datum, Oid};
 
 use crate::instance::Catalog;
 use crate::log::census::is_dead;
-use crate::log::table::{Key, NewRows, Probe, Relation, Row, Snapshot, Tid};
+use crate::log::table::{Entry, Key, NewRows, Probe, Relation, Row, Snapshot, Tid};
 use crate::segment::Home;
 use crate::sys;
 
@@ -99,6 +99,18 @@ impl New {
     pub fn of(id: i64, kind: Kind) -> Self {
         Self { id, kind, next_id: None, result: None, error: None }
     }
+
+    /// In the order of the columns.
+    fn row(&self, ended_at: i64) -> [Option<Datum>; column::COUNT] {
+        [
+            Some(self.id.into()),
+            Some(ended_at.into()),
+            Some(Datum::from(self.kind.char() as i8)),
+            self.next_id.map(Datum::from),
+            self.result,
+            self.error,
+        ]
+    }
 }
 
 /// An outcome as it was read.
@@ -146,23 +158,12 @@ impl Writer {
         if self.probe(id) != Probe::Absent {
             return None;
         }
-        let mut rows = NewRows::new(column::COUNT, 1);
-        rows.add::<{ column::COUNT }>([
-            Some(id.into()),
-            Some(sys::now_us().into()),
-            Some(Datum::from(Kind::Moved.char() as i8)),
-            None,
-            None,
-            None,
-        ]);
-        let tids = self.table.insert(&mut rows);
-        let taken = self.pkey.insert_entries(&self.table, &tids, true, |_| Some([Datum::from(id)]));
-        let tid = *tids.first()?;
-        if taken.is_empty() {
-            return Some(tid);
-        }
-        self.table.take_back(tid);
-        None
+        self.insert_one(&New::of(id, Kind::Moved), sys::now_us())
+    }
+
+    fn insert_one(&self, new: &New, now: i64) -> Option<Tid> {
+        let key = Entry { index: &self.pkey, is_unique: true, key: &mut [new.id.into()] };
+        self.table.insert_row(new.row(now), &mut [key])
     }
 
     /// Takes a mark back that this transaction has made.
@@ -175,17 +176,13 @@ impl Writer {
     #[must_use]
     pub fn insert(&self, outcomes: &[New]) -> Vec<usize> {
         let now = sys::now_us();
-        let mut rows = NewRows::new(column::COUNT, outcomes.len());
-        for new in outcomes {
-            rows.add::<{ column::COUNT }>([
-                Some(new.id.into()),
-                Some(now.into()),
-                Some(Datum::from(new.kind.char() as i8)),
-                new.next_id.map(Datum::from),
-                new.result,
-                new.error,
-            ]);
+        if let [new] = outcomes
+            && !is_dead(new)
+        {
+            return if self.insert_one(new, now).is_some() { Vec::new() } else { vec![0] };
         }
+        let mut rows = NewRows::new(column::COUNT, outcomes.len());
+        outcomes.iter().for_each(|new| rows.add(new.row(now)));
         let tids = self.table.insert(&mut rows);
         let lost = self.pkey.insert_entries(&self.table, &tids, true, |n| Some([Datum::from(outcomes[n].id)]));
         if outcomes.iter().any(is_dead) {

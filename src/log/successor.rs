@@ -1,11 +1,9 @@
 //! Which ended attempts were given a successor by hand (`queue.retry`). A table of its own and not part of the
 //! segments: an ended attempt may be in history by then. Its key sees to it that two callers make one.
 
-use pgrx::pg_sys::Datum;
-
 use crate::error::Result;
 use crate::instance::Catalog;
-use crate::log::table::{Key, NewRows, Relation, Snapshot};
+use crate::log::table::{Entry, Key, Relation, Snapshot};
 use crate::{spi, sys};
 
 /// Columns: id, next_id, retried_at.
@@ -14,13 +12,9 @@ const COLUMNS: usize = 3;
 /// Notes a successor. False: there is one already, or one is being made; nothing is inserted.
 pub fn insert(catalog: &Catalog, id: i64, next_id: i64) -> bool {
     let table = Relation::write(catalog.successor);
-    let mut rows = NewRows::new(COLUMNS, 1);
-    rows.add::<COLUMNS>([Some(id.into()), Some(next_id.into()), Some(sys::now_us().into())]);
-    let tids = table.insert(&mut rows);
     let pkey = Relation::write_index(catalog.successor_pkey);
-    let taken = pkey.insert_entries(&table, &tids, true, |_| Some([Datum::from(id)]));
-    taken.iter().for_each(|&n| table.take_back(tids[n]));
-    taken.is_empty()
+    let row: [_; COLUMNS] = [Some(id.into()), Some(next_id.into()), Some(sys::now_us().into())];
+    table.insert_row(row, &mut [Entry { index: &pkey, is_unique: true, key: &mut [id.into()] }]).is_some()
 }
 
 /// The attempts that have one.

@@ -110,8 +110,7 @@ impl Relation {
     /// Opens a table to write; the lock is kept to the end of the transaction.
     pub fn write(oid: pg_sys::Oid) -> Self {
         // SAFETY: raises when there is no such table.
-        let rel = unsafe { pg_sys::table_open(oid, pg_sys::RowExclusiveLock as i32) };
-        Self { rel, is_index: false, release: pg_sys::NoLock as i32 }
+        Self::written(unsafe { pg_sys::table_open(oid, pg_sys::RowExclusiveLock as i32) }, false)
     }
 
     /// Opens a table and one of its indexes to write.
@@ -122,8 +121,21 @@ impl Relation {
         let (table, index) = unsafe {
             pg_sys::ffi::pg_guard_ffi_boundary(|| (raw::table_open(table, lock), raw::index_open(index, lock)))
         };
-        let open = |rel, is_index| Self { rel, is_index, release: pg_sys::NoLock as i32 };
-        (open(table, false), open(index, true))
+        (Self::written(table, false), Self::written(index, true))
+    }
+
+    /// Opens two indexes to write into.
+    pub fn write_indexes([first, second]: [pg_sys::Oid; 2]) -> [Self; 2] {
+        let lock = pg_sys::RowExclusiveLock as i32;
+        // SAFETY: as above.
+        let opened = unsafe {
+            pg_sys::ffi::pg_guard_ffi_boundary(|| [raw::index_open(first, lock), raw::index_open(second, lock)])
+        };
+        opened.map(|rel| Self::written(rel, true))
+    }
+
+    fn written(rel: pg_sys::Relation, is_index: bool) -> Self {
+        Self { rel, is_index, release: pg_sys::NoLock as i32 }
     }
 
     /// Opens a table to read; the lock is released when this is dropped.
@@ -143,8 +155,7 @@ impl Relation {
     /// Opens an index to write into.
     pub fn write_index(oid: pg_sys::Oid) -> Self {
         // SAFETY: as above, for an index.
-        let rel = unsafe { pg_sys::index_open(oid, pg_sys::RowExclusiveLock as i32) };
-        Self { rel, is_index: true, release: pg_sys::NoLock as i32 }
+        Self::written(unsafe { pg_sys::index_open(oid, pg_sys::RowExclusiveLock as i32) }, true)
     }
 
     /// Opens an index to read.
@@ -175,8 +186,50 @@ impl Relation {
         unsafe { pg_sys::RelationGetNumberOfBlocksInFork(self.rel, pg_sys::ForkNumber::MAIN_FORKNUM) }
     }
 
-    /// Inserts rows and tells where each lies. Many go page by page, with one WAL record a page. Indexes are
-    /// the caller's business.
+    /// Inserts a row with its entries, and tells where it lies; `None`: the key of a unique index is there already,
+    /// or is being inserted by an open transaction (nobody waits), and the row is taken back. Everything under
+    /// one guard and by the same code for all tables: a job has three such rows.
+    pub fn insert_row<const COLUMNS: usize>(
+        &self,
+        row: [Option<Datum>; COLUMNS],
+        entries: &mut [Entry<'_>],
+    ) -> Option<Tid> {
+        debug_assert_eq!(COLUMNS, self.columns());
+        let mut values = row.map(|value| value.unwrap_or(Datum::from(0)));
+        let mut nulls = row.map(|value| value.is_none());
+        self.insert_values(&mut values, &mut nulls, entries)
+    }
+
+    fn insert_values(&self, values: &mut [Datum], nulls: &mut [bool], entries: &mut [Entry<'_>]) -> Option<Tid> {
+        let (rel, desc, info) = (self.rel, self.desc(), index_info());
+        // SAFETY: a value for each column; b-trees of this table, with a value for each of their columns. Within
+        // the guard there is nothing to drop.
+        let (tid, is_taken) = unsafe {
+            pg_sys::ffi::pg_guard_ffi_boundary(|| {
+                let tuple = raw::heap_form_tuple(desc, values.as_mut_ptr(), nulls.as_mut_ptr());
+                raw::heap_insert(rel, tuple, raw::GetCurrentCommandId(true), 0, ptr::null_mut());
+                let mut tid = (*tuple).t_self;
+                raw::heap_freetuple(tuple);
+                let mut is_taken = false;
+                for Entry { index, is_unique, key } in entries {
+                    let (index, key, check) = (index.rel, key.as_mut_ptr(), uniqueness(*is_unique));
+                    let mut nulls = [false; pg_sys::INDEX_MAX_KEYS as usize];
+                    let nulls = nulls.as_mut_ptr();
+                    let is_new = raw::index_insert(index, key, nulls, &raw mut tid, rel, check, false, info);
+                    is_taken |= *is_unique && !is_new;
+                }
+                (Tid(tid), is_taken)
+            })
+        };
+        if is_taken {
+            self.take_back(tid);
+            return None;
+        }
+        Some(tid)
+    }
+
+    /// Inserts rows and tells where each lies; page by page, with one WAL record a page. Indexes are the caller's
+    /// business.
     pub fn insert(&self, rows: &mut NewRows) -> Vec<Tid> {
         /// As many as COPY buffers.
         const AT_ONCE: usize = 1000;
@@ -185,19 +238,6 @@ impl Relation {
         let (rel, desc) = (self.rel, self.desc());
         let (values, nulls) = (rows.values.as_mut_ptr(), rows.nulls.as_mut_ptr());
         let mut tids = Vec::with_capacity(count);
-        if count == 1 {
-            // SAFETY: a value for each column. Within the guard there is nothing to drop.
-            tids.push(unsafe {
-                pg_sys::ffi::pg_guard_ffi_boundary(|| {
-                    let tuple = raw::heap_form_tuple(desc, values, nulls);
-                    raw::heap_insert(rel, tuple, raw::GetCurrentCommandId(true), 0, ptr::null_mut());
-                    let tid = (*tuple).t_self;
-                    raw::heap_freetuple(tuple);
-                    Tid(tid)
-                })
-            });
-            return tids;
-        }
         for first in (0..count).step_by(AT_ONCE) {
             let n = AT_ONCE.min(count - first);
             envelopes(n, |slots| {
@@ -234,24 +274,8 @@ impl Relation {
         is_unique: bool,
         key: impl Fn(usize) -> Option<[Datum; COLUMNS]>,
     ) -> Vec<usize> {
-        thread_local! {
-            static INFO: Cell<*mut pg_sys::IndexInfo> = const { Cell::new(ptr::null_mut()) };
-        }
-        if INFO.get().is_null() {
-            // SAFETY: lives as long as the session. btinsert does not look into it, it must only be there.
-            unsafe {
-                let size = size_of::<pg_sys::IndexInfo>();
-                let info = pg_sys::MemoryContextAllocZero(pg_sys::TopMemoryContext, size).cast::<pg_sys::IndexInfo>();
-                (*info).type_ = pg_sys::NodeTag::T_IndexInfo;
-                INFO.set(info);
-            }
-        }
-        let check = if is_unique {
-            pg_sys::IndexUniqueCheck::UNIQUE_CHECK_PARTIAL
-        } else {
-            pg_sys::IndexUniqueCheck::UNIQUE_CHECK_NO
-        };
-        let (index, table, info) = (self.rel, table.rel, INFO.get());
+        let check = uniqueness(is_unique);
+        let (index, table, info) = (self.rel, table.rel, index_info());
         let mut nulls = [false; COLUMNS];
         let mut conflicts = Vec::new();
         let mut next = 0;
@@ -433,6 +457,27 @@ impl Drop for Relation {
     }
 }
 
+fn uniqueness(is_unique: bool) -> pg_sys::IndexUniqueCheck::Type {
+    if is_unique { pg_sys::IndexUniqueCheck::UNIQUE_CHECK_PARTIAL } else { pg_sys::IndexUniqueCheck::UNIQUE_CHECK_NO }
+}
+
+/// What `index_insert` wants to be given: btinsert does not look into it, it must only be there.
+fn index_info() -> *mut pg_sys::IndexInfo {
+    thread_local! {
+        static INFO: Cell<*mut pg_sys::IndexInfo> = const { Cell::new(ptr::null_mut()) };
+    }
+    if INFO.get().is_null() {
+        // SAFETY: zeroed memory that lives as long as the session.
+        unsafe {
+            let size = size_of::<pg_sys::IndexInfo>();
+            let info = pg_sys::MemoryContextAllocZero(pg_sys::TopMemoryContext, size).cast::<pg_sys::IndexInfo>();
+            (*info).type_ = pg_sys::NodeTag::T_IndexInfo;
+            INFO.set(info);
+        }
+    }
+    INFO.get()
+}
+
 /// Whether enough rows from this one on have keys that ascend, so that a leaf may take them at once. Looks at
 /// the keys as integers; those that are none are refused later.
 fn is_run<const COLUMNS: usize>(from: usize, end: usize, key: &impl Fn(usize) -> Option<[Datum; COLUMNS]>) -> bool {
@@ -486,6 +531,13 @@ pub enum Probe {
     Moved,
     /// The same, in a transaction that is open: it will end within milliseconds.
     Moving,
+}
+
+/// A row's entry in an index of its table.
+pub struct Entry<'a> {
+    pub index: &'a Relation,
+    pub is_unique: bool,
+    pub key: &'a mut [Datum],
 }
 
 /// Values for rows to insert.

@@ -12,7 +12,7 @@ use postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 pub use articles::{Articles, TABLE as ARTICLES_TABLE, claim as articles_claim};
 pub use floor::{Floor, TABLES as FLOOR_TABLES};
-pub use ours::{Loop, Ours};
+pub use ours::{Loop, Ours, QUEUE};
 
 use crate::Result;
 use crate::server::Server;

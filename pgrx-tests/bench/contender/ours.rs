@@ -9,7 +9,7 @@ use crate::server::Server;
 const MOST_LOOKS: usize = 10_000;
 
 /// The queue.
-const QUEUE: &str = "bench";
+pub const QUEUE: &str = "bench";
 
 /// A server with a queue.
 pub struct Ours(Server);

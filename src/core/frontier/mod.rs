@@ -101,6 +101,11 @@ impl Lane {
         if self.refiller != 0 { self.read.min(self.spill) } else { self.position }
     }
 
+    /// Whether what is pushed now belongs into `ready`; else it is behind P, and nobody is reading there.
+    fn keeps(&self, rank: Rank) -> bool {
+        self.refiller != 0 || rank <= self.position
+    }
+
     /// Whether looking may find a job, in `ready` or behind P.
     fn may_have_jobs(&self) -> bool {
         self.len > 0 || self.position < Rank::MAX
@@ -335,14 +340,20 @@ impl Frontier<'_> {
         self.learn(instance, lane, entry);
     }
 
+    /// Whether `push` would keep it in memory; else it is left to the index, where it ranks behind P, and `push` does
+    /// no more than to wake somebody.
+    pub fn wants(&self, instance: u32, lane: i32, entry: Ready) -> bool {
+        index::find(self.running_index, instance, entry.id).is_some()
+            || self.lane_slot(instance, lane).is_some_and(|slot| self.lanes[slot as usize].keeps(entry.rank))
+    }
+
     fn learn(&mut self, instance: u32, lane: i32, entry: Ready) -> Option<u32> {
         if let Some(taken) = index::find(self.running_index, instance, entry.id) {
             self.running[taken as usize].again = 1;
             return None;
         }
         let slot = self.lane_slot(instance, lane)?;
-        let lane = &self.lanes[slot as usize];
-        if lane.refiller != 0 || entry.rank <= lane.position {
+        if self.lanes[slot as usize].keeps(entry.rank) {
             self.put(slot, entry);
         }
         Some(slot)

@@ -696,7 +696,14 @@ impl World {
                 continue;
             }
             let expected = self.expects_push(a);
-            assert_eq!(self.memory.frontier().push(lane.0, lane.1, entry), expected);
+            let mut frontier = self.memory.frontier();
+            let unwanted = !frontier.wants(lane.0, lane.1, entry);
+            let kept = |frontier: &Frontier<'_>| {
+                frontier.lanes.iter().map(|l| (l.len, l.position, l.spill)).collect::<Vec<_>>()
+            };
+            let before = kept(&frontier);
+            assert_eq!(frontier.push(lane.0, lane.1, entry), expected);
+            assert!(!unwanted || kept(&frontier) == before, "what is not wanted is not kept");
             self.woken_first(expected);
             awake.extend(expected.map(|_| lane));
         }

@@ -269,15 +269,25 @@ fn rotate(catalog: &Catalog, picture: &Picture, now: i64, later: &mut i64) -> Op
     if picture.state(other) == State::Free && filling.ended > 0 {
         let is_worth_it =
             filling.ended >= i64::from(guc::SEGMENT_ROWS.get()) / 4 && filling.ended * 2 >= filling.attempts;
-        // Few or many, nobody shall wait for history longer than a few turns of the ring by age.
-        let left = filling.opened_at.saturating_add(age_limit * i64::from(OLD)) - now;
+        let turns = age_limit * i64::from(OLD);
+        let left = filling.opened_at.saturating_add(patience(filling, turns)) - now;
         if is_worth_it || left <= 0 {
             open_next(catalog, picture, old, other);
             return Some(Step::Did(1));
         }
-        *later = (*later).min(left);
+        // When more have ended it is sooner.
+        *later = (*later).min(left).min(turns);
     }
     None
+}
+
+/// For how long, in microseconds, the few that have ended in a half of old wait to be taken to history: a few turns of
+/// the ring by age, and as many times that as living ones would have to be moved for each, but no longer than a day. So
+/// jobs that wait for next year are not moved to and fro all the time because now and then one of them is cancelled.
+fn patience(filling: &Filling, turns: i64) -> i64 {
+    const DAY: i64 = 86_400_000_000;
+    let moved_for_each = filling.living() / filling.ended.max(1);
+    turns.saturating_mul(moved_for_each.max(1)).min(turns.max(DAY))
 }
 
 fn open_next(catalog: &Catalog, picture: &Picture, closing: u8, opening: u8) {
