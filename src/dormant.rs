@@ -201,8 +201,10 @@ pub fn triggers_switched(table: pg_sys::Oid) -> Result<()> {
     }
     let Ok(catalog) = instance::current() else { return Ok(()) };
     let is_log = |s: &instance::Segment| [s.attempt, s.claim, s.outcome, s.note].contains(&table);
+    let is_memory = catalog.memory.contains(&table);
     let is_schedule = table == catalog.schedule || catalog.firing.iter().any(|half| half.0 == table);
-    if table == catalog.queue || table == catalog.lane || is_schedule || catalog.segments.iter().any(is_log) {
+    let is_other = is_memory || is_schedule || table == catalog.queue || table == catalog.lane;
+    if is_other || catalog.segments.iter().any(is_log) {
         mark()?;
     }
     Ok(())
@@ -419,6 +421,7 @@ pub fn wake(number: u32, marks: u64) -> bool {
         // As at the start: all that is due by now lies behind its lane's position.
         (instance.due_to, instance.next_due) = (now, i64::MIN);
         instance.is_recovered = false;
+        instance.reruns.scan();
         instance.schedules.doubt();
         tally::doubt(instance);
         // In one that was awake the ring has turned since that was read.

@@ -163,6 +163,33 @@ pub fn transaction_id() -> u32 {
     unsafe { raw::GetTopTransactionIdIfAny() }.into()
 }
 
+/// The id of the innermost open subtransaction, which gets one if it has none.
+pub fn subtransaction_xid() -> u32 {
+    // SAFETY: in a transaction that may write.
+    unsafe { pg_sys::GetCurrentTransactionId() }.into()
+}
+
+/// Whether this is the id of the open transaction, or of a part of it.
+pub fn is_current(xid: u32) -> bool {
+    // SAFETY: reads this backend's transaction state.
+    unsafe { pg_sys::TransactionIdIsCurrentTransactionId(xid.into()) }
+}
+
+/// Whether a transaction is open, prepared ones included; not this session's.
+pub fn is_in_progress(xid: u32) -> bool {
+    // SAFETY: reads shared memory.
+    unsafe { pg_sys::TransactionIdIsInProgress(xid.into()) }
+}
+
+/// Waits until a transaction of another session has ended, as one waits for a row's lock: it is seen in pg_locks, and
+/// ended by an error on cancel, lock_timeout and deadlock.
+pub fn wait_for_transaction(xid: u32) {
+    // SAFETY: without a relation nothing is said about what is waited for.
+    unsafe {
+        pg_sys::XactLockTableWait(xid.into(), std::ptr::null_mut(), std::ptr::null_mut(), pg_sys::XLTW_Oper::XLTW_None);
+    }
+}
+
 /// What a snapshot sees, see `pg_queue_core::tally::Horizon`.
 #[derive(Clone, Copy)]
 pub struct Seen {
@@ -379,6 +406,18 @@ pub fn fetched(datum: pg_sys::Datum) -> pg_sys::Datum {
     unsafe {
         if pgrx::varlena::varatt_is_1b_e(pointer) { pg_sys::detoast_external_attr(pointer).into() } else { datum }
     }
+}
+
+/// A datum of a variable-length type, whole and not compressed; in the current memory context if that takes a copy.
+pub fn plain(datum: pg_sys::Datum) -> pg_sys::Datum {
+    // SAFETY: a datum of a variable-length type.
+    unsafe { pg_sys::pg_detoast_datum_packed(datum.cast_mut_ptr()).into() }
+}
+
+/// The bytes of a datum that is `plain`; good as long as that.
+pub fn bytes_of(datum: &pg_sys::Datum) -> &[u8] {
+    // SAFETY: a datum of a variable-length type that is neither toasted nor compressed, by the caller's promise.
+    unsafe { pgrx::varlena_to_byte_slice(datum.cast_mut_ptr()) }
 }
 
 /// Memory for what is needed for a moment only, many times.

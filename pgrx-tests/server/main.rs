@@ -10,6 +10,8 @@ mod gates;
 mod groups;
 mod history;
 mod indexes;
+mod keys;
+mod keys_races;
 mod life;
 mod limits;
 mod protocol;

@@ -14,9 +14,11 @@ mod open_gates;
 mod prune_statistics;
 pub mod recover;
 mod restore;
+mod serve_reruns;
 mod start_due;
 pub mod storage;
 mod turn_firings;
+mod turn_memory;
 
 /// This process ends, by an error that runs no destructors. Returns the latch of a worker who has something to do
 /// then. Under the frontier's lock.
@@ -49,11 +51,13 @@ pub const ALL: &[Duty] = &[
     start_due::DUTY,
     fire_schedules::DUTY,
     expire::DUTY,
+    serve_reruns::DUTY,
     open_gates::DUTY,
     notify::DUTY,
     storage::DUTY,
     forget_history::DUTY,
     turn_firings::DUTY,
+    turn_memory::DUTY,
     prune_statistics::DUTY,
     count::DUTY,
 ];
@@ -76,6 +80,8 @@ pub fn sleep_ms(instance: u32) -> Option<i64> {
         }
         at = at.min(storage::next_at(instance));
         at = at.min(count::next_at(instance));
+        at = at.min(instance.reruns.look_at());
+        at = at.min(turn_memory::next_at(instance));
         let forget_at = forget_history::next_at();
         if forget_at < i64::MAX {
             at = at.min(now.saturating_add(forget_at.saturating_sub(wall).max(0)));
