@@ -31,6 +31,8 @@ pub static RECLAIM_DELAY: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 pub static RESTORE_QUIET: GucSetting<i32> = GucSetting::<i32>::new(10);
 /// Whether segments are reclaimed.
 pub static RECLAIM: GucSetting<bool> = GucSetting::<bool>::new(true);
+/// Seconds by which schedules see a later time than the clock shows.
+pub static CLOCK_OFFSET: GucSetting<f64> = GucSetting::<f64>::new(0.0);
 /// Whether the background worker does its duties in this database.
 pub static WORKER: GucSetting<bool> = GucSetting::<bool>::new(true);
 
@@ -45,7 +47,7 @@ pub fn define(preloading: bool) {
             c"pg_queue.max_ready",
             &MAX_READY,
             c"Sets how many ready attempts of each lane are kept in memory.",
-            c"Attempts, 2 to 65536; 32 bytes each for each of max_lanes. More waiting jobs than this are read from their index when needed.",
+            c"Attempts, 2 to 65536; 40 bytes each for each of max_lanes. More waiting jobs than this are read from their index when needed.",
             2,
             65_536,
         );
@@ -53,7 +55,7 @@ pub fn define(preloading: bool) {
             c"pg_queue.max_running",
             &MAX_RUNNING,
             c"Sets how many attempts can be claimed at once.",
-            c"Attempts over all databases, 1 to 16777216; about 150 bytes each.",
+            c"Attempts over all databases, 1 to 16777216; about 320 bytes each.",
             1,
             16_777_216,
         );
@@ -180,6 +182,16 @@ pub fn define(preloading: bool) {
         &WORKER,
         GucContext::Suset,
         none,
+    );
+    GucRegistry::define_float_guc(
+        c"pg_queue.clock_offset",
+        c"Sets by how much the clock of schedules is ahead, for tests.",
+        c"Seconds, -10000000000 to 10000000000.",
+        &CLOCK_OFFSET,
+        -1e10,
+        1e10,
+        GucContext::Suset,
+        GucFlags::NO_SHOW_ALL,
     );
     // SAFETY: a static C string; the function only reads it.
     #[cfg(not(feature = "pg14"))]

@@ -225,7 +225,7 @@ pub fn beaten(outcomes: &mut Outcomes, held: Held) -> std::result::Result<Held, 
         Probe::Committed => {}
     }
     transaction::forget(id);
-    rerun::discard(&catalog, id);
+    discard(&catalog, id);
     Err(match outcome::find(&catalog, held.home.segment, id) {
         Some(found) => ended(id, &found),
         None => lost(id, "This attempt was already ended in this transaction."),
@@ -243,13 +243,33 @@ fn follow(catalog: &Catalog, outcomes: &mut Outcomes, mut held: Held) -> std::re
     }
     let Some(attempt) = Reader::new(catalog).by_id(held.id) else {
         transaction::forget(held.id);
-        rerun::discard(catalog, held.id);
+        discard(catalog, held.id);
         return Err(gone(catalog, held.id));
     };
     held.home = attempt.home;
     held.entry.place = attempt.ready().place;
     shmem::with(|shared| shared.frontier.relocate(catalog.number, held.id, held.entry.place));
     Ok(held)
+}
+
+/// Drops an entry that the logs proved wrong.
+pub fn discard(catalog: &Catalog, id: i64) {
+    let woken = shmem::with_instance(catalog.number, |frontier, instance| {
+        let worker = rerun::leave(frontier, instance, id);
+        (frontier.discard(&mut instance.deadlines, catalog.number, id), worker)
+    });
+    wake(woken);
+}
+
+/// Wakes a session and the background worker.
+fn wake(woken: Option<(Option<u32>, Option<*mut pgrx::pg_sys::Latch>)>) {
+    let (session, worker) = woken.unwrap_or((None, None));
+    if let Some(session) = session {
+        shmem::wake(session);
+    }
+    if let Some(latch) = worker {
+        shmem::wake_latch(latch);
+    }
 }
 
 fn removed(id: i64) -> Refusal {
@@ -338,6 +358,7 @@ pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim
         if claim.kind == claim::Kind::Bound { i64::MIN } else { sys::monotonic_us().saturating_add(longest) };
     let mut entry = Running::of(claim.id);
     (entry.instance, entry.lane, entry.rank, entry.place) = (catalog.number, attempt.lane(), ready.rank, ready.place);
+    entry.group = ready.group;
     (entry.lease, entry.longest, entry.deadline) = (claim.lease, longest, deadline);
     (entry.pid, entry.state) = (claim.pid, State::Running);
     entry.bound = u8::from(claim.kind == claim::Kind::Bound);
@@ -440,7 +461,8 @@ pub fn waiting(catalog: &Catalog, attempt: &Attempt) -> Result<Waiting> {
     transaction::reserve(1);
     let (session, pid) = (sys::session(), sys::pid());
     let taken = shmem::with_instance(catalog.number, |frontier, instance| {
-        frontier.take_one(&mut instance.deadlines, catalog.number, attempt.lane(), session, pid, ready)
+        let is_due = attempt.run_at().is_none_or(|at| at <= instance.due_to);
+        frontier.take_one(&mut instance.deadlines, catalog.number, attempt.lane(), session, pid, ready, is_due)
     });
     match taken.unwrap_or(TakeOne::Full) {
         TakeOne::Taken => transaction::remember(catalog.number, Step::Ended { id: ready.id, lane: attempt.lane() }),
@@ -474,13 +496,7 @@ pub fn drop_stale(catalog: &Catalog, id: i64) {
         let worker = rerun::leave(frontier, instance, id);
         (frontier.discard_stale(&mut instance.deadlines, catalog.number, id), worker)
     });
-    let (session, worker) = woken.unwrap_or((None, None));
-    if let Some(session) = session {
-        shmem::wake(session);
-    }
-    if let Some(latch) = worker {
-        shmem::wake_latch(latch);
-    }
+    wake(woken);
 }
 
 /// The error for a full `running`.

@@ -12,7 +12,7 @@ use pgrx::pg_sys::Oid;
 
 use crate::error::{self, Error, Result};
 use crate::rerun::Reruns;
-use crate::shmem::{self, Filling, Instance, Shared};
+use crate::shmem::{self, Filling, Instance, Schedules, Shared};
 use crate::{guc, sys, transaction};
 
 /// The tables and indexes of one segment.
@@ -24,6 +24,7 @@ pub struct Segment {
     pub attempt_run_at: Oid,
     pub attempt_job: Oid,
     pub attempt_group: Oid,
+    pub attempt_holder: Oid,
     pub attempt_unique: Oid,
     pub claim: Oid,
     pub claim_pkey: Oid,
@@ -81,6 +82,16 @@ pub struct Catalog {
     pub memory: [Oid; 2],
     /// See `memory`.
     pub memory_key: [Oid; 2],
+    /// `queue.schedule`, its key, and its indexes by name and by queue.
+    pub schedule: Oid,
+    /// See `schedule`.
+    pub schedule_pkey: Oid,
+    /// See `schedule`.
+    pub schedule_name: Oid,
+    /// See `schedule`.
+    pub schedule_queue: Oid,
+    /// The two halves of the log of firings, each a table and its key.
+    pub firing: [(Oid, Oid); 2],
     /// Who restores, and the index.
     pub restoring: Oid,
     /// See `restoring`.
@@ -170,6 +181,7 @@ fn read_catalog() -> Result<Catalog> {
             attempt_run_at: oid(format!("attempt_{n}_run_at_idx"))?,
             attempt_job: oid(format!("attempt_{n}_job_idx"))?,
             attempt_group: oid(format!("attempt_{n}_group_idx"))?,
+            attempt_holder: oid(format!("attempt_{n}_holder_idx"))?,
             attempt_unique: oid(format!("attempt_{n}_unique_idx"))?,
             claim: oid(format!("claim_{n}"))?,
             claim_pkey: oid(format!("claim_{n}_pkey"))?,
@@ -209,6 +221,14 @@ fn read_catalog() -> Result<Catalog> {
         total_lane: oid("total_lane_idx".into())?,
         memory: [oid("key_0".into())?, oid("key_1".into())?],
         memory_key: [oid("key_0_key_idx".into())?, oid("key_1_key_idx".into())?],
+        schedule: oid("schedule".into())?,
+        schedule_pkey: oid("schedule_pkey".into())?,
+        schedule_name: oid("schedule_schedule_name_key".into())?,
+        schedule_queue: oid("schedule_queue_id_idx".into())?,
+        firing: [
+            (oid("firing_0".into())?, oid("firing_0_pkey".into())?),
+            (oid("firing_1".into())?, oid("firing_1_pkey".into())?),
+        ],
         restoring: oid("restoring".into())?,
         restoring_idx: oid("restoring_written_at_idx".into())?,
         segments,
@@ -247,6 +267,7 @@ fn enter(extension: Oid) -> Result<(u32, usize)> {
             // All that is due by now lies behind its lane's position, which is before everything.
             due_to: now,
             next_due: i64::MIN,
+            schedules: Schedules::NOTHING,
             worker_latch: std::ptr::null_mut(),
             worker_pid: 0,
             wakes_at: i64::MAX,

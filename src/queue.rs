@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pg_queue_core::backoff::Curve;
+use pg_queue_core::frontier::Limits;
 use pgrx::pg_sys;
 
 use crate::call::{Interval, text};
@@ -35,6 +36,16 @@ pub struct Queue {
     pub retention: i64,
     /// The same for dead jobs.
     pub dead_retention: i64,
+    /// `None`: it has none.
+    pub limits: Option<Limits>,
+    pub max_waiting: Option<i64>,
+}
+
+impl Queue {
+    /// All its lanes.
+    pub fn lanes(&self) -> &[i32] {
+        std::slice::from_ref(&self.lane)
+    }
 }
 
 /// Columns of `queue.queue`, counted from 0; the table says what they mean.
@@ -51,6 +62,12 @@ mod column {
     pub const NOTIFY: usize = 9;
     pub const RETENTION: usize = 10;
     pub const DEAD_RETENTION: usize = 11;
+    pub const MAX_RUNNING: usize = 13;
+    pub const MAX_RUNNING_PER_GROUP: usize = 14;
+    pub const STRICT_ORDER: usize = 15;
+    pub const RATE_LIMIT: usize = 16;
+    pub const RATE_PERIOD: usize = 17;
+    pub const MAX_WAITING: usize = 18;
     /// Of `queue.lane`.
     pub const LANE: usize = 0;
     pub const LANE_QUEUE: usize = 1;
@@ -119,6 +136,17 @@ pub fn exists(catalog: &Catalog, id: i32) -> bool {
     table.scan(&index, &[Key::eq_i32(1, id)], Snapshot::Now).next().is_some()
 }
 
+/// The queue of this id; `None` when it was dropped.
+pub fn by_id(catalog: &Catalog, id: i32) -> Result<Option<Rc<Queue>>> {
+    let lanes = Relation::read(catalog.lane);
+    let index = Relation::read_index(catalog.lane_queue);
+    let mut scan = lanes.scan(&index, &[Key::eq_i32(1, id)], Snapshot::Now);
+    if scan.next().is_none() {
+        return Ok(None);
+    }
+    by_lane(catalog, scan.row().i32(column::LANE))
+}
+
 /// The queue that this lane belongs to; `None` when it was dropped.
 pub fn by_lane(catalog: &Catalog, lane: i32) -> Result<Option<Rc<Queue>>> {
     if let Some(queue) = cached(|cache| cache.by_lane.get(&lane).cloned()) {
@@ -163,12 +191,27 @@ fn remember(catalog: &Catalog, row: &Row) -> Option<Rc<Queue>> {
         notify: row.get(column::NOTIFY).is_some_and(|d| d.value() & 1 != 0),
         retention: us(column::RETENTION),
         dead_retention: us(column::DEAD_RETENTION),
+        limits: limits(row),
+        max_waiting: row.get(column::MAX_WAITING).map(|d| d.value() as i64),
     });
     cached(|cache| {
         cache.by_name.insert(queue.name.clone(), Rc::clone(&queue));
         cache.by_lane.insert(lane, Rc::clone(&queue));
     });
     Some(queue)
+}
+
+fn limits(row: &Row) -> Option<Limits> {
+    let number = |n: usize| row.get(n).map_or(0, |d| d.value() as i32 as u32);
+    let is_strict = row.get(column::STRICT_ORDER).is_some_and(|d| d.value() & 1 != 0);
+    let limits = Limits {
+        running: number(column::MAX_RUNNING),
+        group: if is_strict { 1 } else { number(column::MAX_RUNNING_PER_GROUP) },
+        is_strict,
+        rate: number(column::RATE_LIMIT),
+        period: row.get(column::RATE_PERIOD).map_or(0, |datum| Interval::read(datum).us()),
+    };
+    (limits.running != 0 || limits.group != 0 || limits.rate != 0).then_some(limits)
 }
 
 /// Tells every session, when this transaction commits, that queues have changed.

@@ -6,9 +6,10 @@
 //! every way out.
 
 use pg_queue_core::frontier::{Rank, Ready};
+use pgrx::pg_sys::Oid;
 
 use crate::error::{self, Error, Result};
-use crate::instance::Catalog;
+use crate::instance::{Catalog, Segment};
 use crate::log::attempt::Attempt;
 use crate::log::claim;
 use crate::log::table::{Key, Relation, Scan, Snapshot};
@@ -47,19 +48,53 @@ impl Drop for Flag {
     }
 }
 
+/// What is read in the order of rank: the waiting attempts of a lane, or of one of its groups.
+#[derive(Clone, Copy)]
+pub enum Order {
+    /// The lane.
+    Lane(i32),
+    /// The lane, and the hash of the group.
+    Group(i32, i64),
+}
+
+impl Order {
+    fn index(self, oids: &Segment) -> Oid {
+        match self {
+            Self::Lane(_) => oids.attempt_lane,
+            Self::Group(..) => oids.attempt_group,
+        }
+    }
+
+    /// The conditions for all of it, and then more on the columns of the rank, the priority being the first.
+    fn keys(self, of_rank: impl FnOnce(i16) -> Vec<Key>) -> Vec<Key> {
+        let (mut keys, priority) = match self {
+            Self::Lane(lane) => (vec![Key::eq_i32(1, lane)], 2),
+            Self::Group(lane, group) => (vec![Key::eq_i32(1, lane), Key::eq_i64(2, group)], 3),
+        };
+        keys.extend(of_rank(priority));
+        keys
+    }
+}
+
 /// A segment's tables, open to read.
-struct Tables {
-    home: Home,
-    attempt: Relation,
-    by_lane: Relation,
+pub struct Tables {
+    pub home: Home,
+    pub attempt: Relation,
+    index: Relation,
     claim: Relation,
     claim_pkey: Relation,
 }
 
 impl Tables {
+    /// Whether somebody claims an attempt, and whether that is committed.
+    pub fn claim_of(&self, id: i64) -> Option<bool> {
+        let mut scan = self.claim.scan(&self.claim_pkey, &[Key::eq_i64(1, id)], Snapshot::Dirty);
+        scan.next().map(|_| !scan.is_in_progress())
+    }
+
     /// Also by an open transaction: should that roll back, it gives the attempt back by itself.
     fn is_claimed(&self, id: i64) -> bool {
-        self.claim.scan(&self.claim_pkey, &[Key::eq_i64(1, id)], Snapshot::Dirty).next().is_some()
+        self.claim_of(id).is_some()
     }
 }
 
@@ -103,7 +138,7 @@ impl<'a> Claims<'a> {
 }
 
 /// Opens the segments in which attempts may live and that hold anything.
-fn open_tables(catalog: &Catalog) -> Vec<Tables> {
+pub fn open_tables(catalog: &Catalog, order: Order) -> Vec<Tables> {
     segment::inhabited(catalog)
         .filter_map(|segment| {
             let oids = &catalog.segments[segment as usize];
@@ -111,7 +146,7 @@ fn open_tables(catalog: &Catalog) -> Vec<Tables> {
             (attempt.blocks() > 0).then(|| Tables {
                 home: Home::now(catalog, segment),
                 attempt,
-                by_lane: Relation::read_index(oids.attempt_lane),
+                index: Relation::read_index(order.index(oids)),
                 claim: Relation::read(oids.claim),
                 claim_pkey: Relation::read_index(oids.claim_pkey),
             })
@@ -119,13 +154,13 @@ fn open_tables(catalog: &Catalog) -> Vec<Tables> {
         .collect()
 }
 
-/// One segment's waiting attempts in order: first the rest of the position's own priority, then the
-/// larger ones. Two scans, because no b-tree condition says "(priority, job_id) > (p, j)" without a walk.
+/// One segment's attempts in order: first the rest of the position's own priority, then the larger ones. Two scans,
+/// because no b-tree condition says "(priority, job_id) > (p, j)" without a walk.
 struct Source<'a> {
     tables: &'a Tables,
     claims: Claims<'a>,
     scan: Scan<'a>,
-    lane: i32,
+    order: Order,
     after: Rank,
     is_second: bool,
     head: Option<Candidate>,
@@ -138,10 +173,10 @@ struct Candidate {
 }
 
 impl<'a> Source<'a> {
-    fn new(tables: &'a Tables, lane: i32, after: Rank) -> Self {
-        let keys = [Key::eq_i32(1, lane), Key::eq_i32(2, after.priority), Key::gt_i64(3, after.job_id)];
-        let scan = tables.attempt.scan(&tables.by_lane, &keys, Snapshot::Now);
-        let mut source = Self { tables, claims: Claims::new(tables), scan, lane, after, is_second: false, head: None };
+    fn new(tables: &'a Tables, order: Order, after: Rank) -> Self {
+        let keys = order.keys(|n| vec![Key::eq_i32(n, after.priority), Key::gt_i64(n + 1, after.job_id)]);
+        let scan = tables.attempt.scan(&tables.index, &keys, Snapshot::Now);
+        let mut source = Self { tables, claims: Claims::new(tables), scan, order, after, is_second: false, head: None };
         source.advance();
         source
     }
@@ -153,12 +188,14 @@ impl<'a> Source<'a> {
                 if self.scan.is_own() {
                     continue;
                 }
-                // id, job_id, enqueued_at, lane, priority, attempt, max_attempts, run_at
-                let (values, nulls) = self.scan.columns(8);
+                // id, job_id, enqueued_at, lane, priority, attempt, max_attempts, run_at, group_hash
+                let (values, nulls) = self.scan.columns(9);
                 let rank = Rank { priority: values[4].value() as i32, job_id: values[1].value() as i64 };
-                let ready = Ready { rank, id: values[0].value() as i64, place: tid.place(self.tables.home.segment) };
+                let group = if nulls[8] { 0 } else { values[8].value() as i64 };
+                let place = tid.place(self.tables.home.segment);
                 let run_at = (!nulls[7]).then(|| values[7].value() as i64);
-                self.head = Some(Candidate { ready, run_at });
+                self.head =
+                    Some(Candidate { ready: Ready { rank, id: values[0].value() as i64, place, group }, run_at });
                 return;
             }
             if self.is_second {
@@ -166,9 +203,45 @@ impl<'a> Source<'a> {
                 return;
             }
             self.is_second = true;
-            let keys = [Key::eq_i32(1, self.lane), Key::gt_i32(2, self.after.priority)];
-            self.scan = self.tables.attempt.scan(&self.tables.by_lane, &keys, Snapshot::Now);
+            let keys = self.order.keys(|n| vec![Key::gt_i32(n, self.after.priority)]);
+            self.scan = self.tables.attempt.scan(&self.tables.index, &keys, Snapshot::Now);
         }
+    }
+}
+
+/// The waiting attempts behind a position in order, over all segments, leaving out what is claimed or not due.
+pub struct Waiting<'a> {
+    sources: Vec<Source<'a>>,
+    due_to: i64,
+    /// Rows looked at.
+    pub examined: usize,
+}
+
+impl<'a> Waiting<'a> {
+    /// Begins behind `after`.
+    pub fn new(tables: &'a [Tables], order: Order, after: Rank, due_to: i64) -> Self {
+        Self { sources: tables.iter().map(|t| Source::new(t, order, after)).collect(), due_to, examined: 0 }
+    }
+
+    /// The next row: `Some(None)` is one that is left out. `None`: that was all.
+    pub fn next(&mut self) -> Option<Option<Ready>> {
+        let sources = self.sources.iter_mut().filter(|source| source.head.is_some());
+        let source = sources.min_by_key(|s| s.head.map_or(Rank::MAX, |head| head.ready.rank))?;
+        let candidate = source.head?;
+        self.examined += 1;
+        if self.examined.is_multiple_of(1024) {
+            sys::check_for_interrupts();
+        }
+        // What falls due later is the business of the cursor over run_at, which pushes it then.
+        let is_due = candidate.run_at.is_none_or(|at| at <= self.due_to);
+        let is_waiting = is_due && !source.claims.has(candidate.ready.id);
+        source.advance();
+        Some(is_waiting.then_some(candidate.ready))
+    }
+
+    /// Up to where everything was looked at. Attempts of one job rank alike, so that is before the next row.
+    pub fn read_to(&self) -> Rank {
+        self.sources.iter().filter_map(|s| s.head).map(|head| head.ready.rank.before()).min().unwrap_or(Rank::MAX)
     }
 }
 
@@ -187,34 +260,22 @@ pub fn refill(catalog: &Catalog, lane: i32) -> Result<()> {
     let Some((after, due_to)) = begun else { return Ok(()) };
     let flag = Flag { instance: catalog.number, lane, session };
 
-    let tables = open_tables(catalog);
-    let mut sources: Vec<Source<'_>> = tables.iter().map(|t| Source::new(t, lane, after)).collect();
-
+    let order = Order::Lane(lane);
+    let tables = open_tables(catalog, order);
+    let mut waiting = Waiting::new(&tables, order, after, due_to);
     let mut found = Vec::with_capacity(CHUNK);
-    for examined in 1.. {
-        let first = sources
-            .iter_mut()
-            .filter(|s| s.head.is_some())
-            .min_by_key(|s| s.head.map_or(Rank::MAX, |head| head.ready.rank));
-        let Some((source, candidate)) = first.and_then(|s| s.head.map(|head| (s, head))) else {
+    loop {
+        let Some(next) = waiting.next() else {
             flag.push(&mut found, Rank::MAX);
             break;
         };
-        // What falls due later is the business of the cursor over run_at, which pushes it then.
-        let is_due = candidate.run_at.is_none_or(|at| at <= due_to);
-        if is_due && !source.claims.has(candidate.ready.id) {
-            found.push(candidate.ready);
-        }
-        source.advance();
-        if found.len() == CHUNK || examined >= MOST {
-            // Attempts of one job rank alike, so only what lies before the next row is surely read.
-            let next = sources.iter().filter_map(|s| s.head).map(|head| head.ready.rank.before()).min();
-            if !flag.push(&mut found, next.unwrap_or(Rank::MAX)) || examined >= MOST {
+        found.extend(next);
+        let is_over = waiting.examined >= MOST;
+        if found.len() == CHUNK || is_over {
+            let has_room = flag.push(&mut found, waiting.read_to());
+            if is_over || !has_room {
                 break;
             }
-        }
-        if examined % 1024 == 0 {
-            sys::check_for_interrupts();
         }
     }
     Ok(())
@@ -225,8 +286,8 @@ const BATCH: usize = 256;
 
 /// Calls `each` with all waiting attempts of a lane, due or not, a batch of one segment at a time.
 pub fn for_each_waiting(catalog: &Catalog, lane: i32, mut each: impl FnMut(&[Attempt]) -> Result<()>) -> Result<()> {
-    for tables in open_tables(catalog) {
-        let mut scan = tables.attempt.scan(&tables.by_lane, &[Key::eq_i32(1, lane)], Snapshot::Now);
+    for tables in open_tables(catalog, Order::Lane(lane)) {
+        let mut scan = tables.attempt.scan(&tables.index, &[Key::eq_i32(1, lane)], Snapshot::Now);
         let mut batch = Vec::with_capacity(BATCH);
         while scan.next().is_some() {
             let attempt = Attempt::new(scan.row(), tables.home);
@@ -249,11 +310,11 @@ pub fn for_each_waiting(catalog: &Catalog, lane: i32, mut each: impl FnMut(&[Att
 /// Whether a lane has a job that has not ended; also one that an open transaction is adding, claiming or
 /// ending. Told in a sentence.
 pub fn any_living(catalog: &Catalog, lane: i32) -> Result<Option<String>> {
-    for tables in open_tables(catalog) {
+    for tables in open_tables(catalog, Order::Lane(lane)) {
         let oids = &catalog.segments[tables.home.segment as usize];
         let outcome = Relation::read(oids.outcome);
         let outcome_pkey = Relation::read_index(oids.outcome_pkey);
-        let mut scan = tables.attempt.scan(&tables.by_lane, &[Key::eq_i32(1, lane)], Snapshot::Dirty);
+        let mut scan = tables.attempt.scan(&tables.index, &[Key::eq_i32(1, lane)], Snapshot::Dirty);
         while scan.next().is_some() {
             let id = scan.columns(1).0[0].value() as i64;
             if scan.is_in_progress() {

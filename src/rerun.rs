@@ -119,18 +119,6 @@ pub fn leave(frontier: &Frontier<'_>, instance: &mut Instance, id: i64) -> Optio
     is_wanted.then(|| hand_over(instance, id))
 }
 
-/// Drops an entry of `running` that the logs proved wrong.
-pub fn discard(catalog: &Catalog, id: i64) {
-    let worker = shmem::with_instance(catalog.number, |frontier, instance| {
-        let worker = leave(frontier, instance, id);
-        frontier.discard(&mut instance.deadlines, catalog.number, id);
-        worker
-    });
-    if let Some(latch) = worker.flatten() {
-        shmem::wake_latch(latch);
-    }
-}
-
 /// A transaction that has left a note was committed: tells whoever will see to it. Under the frontier's lock.
 pub fn committed(frontier: &mut Frontier<'_>, instance: &mut Instance, id: i64) -> Option<*mut pg_sys::Latch> {
     if frontier.request_rerun(instance.number, id) { None } else { Some(hand_over(instance, id)) }

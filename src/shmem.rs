@@ -12,7 +12,7 @@ use std::mem::{align_of, size_of};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use pg_queue_core::frontier::{self, Frontier, Lane, Ready, Running, Session, index};
+use pg_queue_core::frontier::{self, Frontier, Gate, Group, Lane, Ready, Running, Session, index};
 use pg_queue_core::holders::{self, Holders};
 use pg_queue_core::id::SEGMENTS;
 use pg_queue_core::tally::{self, Horizon, Tallies};
@@ -44,6 +44,8 @@ pub struct Instance {
     pub due_to: i64,
     /// No attempt is known to fall due between `due_to` and this wall time.
     pub next_due: i64,
+    /// What is known of schedules.
+    pub schedules: Schedules,
     /// The worker's latch and process; null and 0 when there is none.
     pub worker_latch: *mut pg_sys::Latch,
     /// See `worker_latch`.
@@ -87,6 +89,29 @@ pub struct Instance {
     pub memory_limit: u32,
     /// One half is being copied from and emptied.
     pub memory_is_turning: bool,
+}
+
+/// What is known of an instance's schedules. Only `duty::fire_schedules` and `transaction` change it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Schedules {
+    /// The time of the next slot; before everything while nobody knows.
+    pub next_slot: i64,
+    /// Counts whatever makes void what a process knows of schedules.
+    pub changes: u64,
+    /// The process that has fired last.
+    pub firer: i32,
+}
+
+impl Schedules {
+    /// What is known at the start.
+    pub const NOTHING: Self = Self { next_slot: i64::MIN, changes: 0, firer: 0 };
+
+    /// Somebody has to look at all of them.
+    pub fn doubt(&mut self) {
+        self.changes += 1;
+        self.next_slot = i64::MIN;
+    }
 }
 
 /// What is known of a segment beside its state. Only `segment` and the storage duty care.
@@ -182,6 +207,8 @@ struct Header {
     tally_top: u32,
     launcher_latch: *mut pg_sys::Latch,
     launcher_pid: i32,
+    /// When the memory was made, monotonic time.
+    born_at: i64,
     worker_left: pg_sys::ConditionVariable,
 }
 
@@ -198,6 +225,9 @@ struct Layout {
     running: (usize, usize),
     running_index: (usize, usize),
     sessions: (usize, usize),
+    gates: (usize, usize),
+    groups: (usize, usize),
+    group_index: (usize, usize),
     tallies: (usize, usize),
     tally_index: (usize, usize),
     horizons: (usize, usize),
@@ -214,6 +244,8 @@ impl Layout {
         let sessions = max_sessions();
         // Small, and never evicted: with room for more lanes than are kept in memory otherwise.
         let tallies = lanes * 4;
+        // Everything that runs may be of a group of its own.
+        let groups = running.next_multiple_of(64);
         let mut bytes = size_of::<Header>();
         fn place<T>(bytes: &mut usize, count: usize) -> (usize, usize) {
             *bytes = bytes.next_multiple_of(align_of::<T>().max(64));
@@ -233,6 +265,9 @@ impl Layout {
             running: place::<Running>(&mut bytes, running),
             running_index: place::<index::Bucket>(&mut bytes, index::buckets_for(running)),
             sessions: place::<Session>(&mut bytes, sessions),
+            gates: place::<Gate>(&mut bytes, lanes),
+            groups: place::<Group>(&mut bytes, groups),
+            group_index: place::<index::Bucket>(&mut bytes, index::buckets_for(groups)),
             tallies: place::<tally::Slot>(&mut bytes, tallies),
             tally_index: place::<index::Bucket>(&mut bytes, index::buckets_for(tallies)),
             horizons: place::<u32>(&mut bytes, databases * (sessions + max_prepared())),
@@ -334,6 +369,7 @@ unsafe extern "C-unwind" fn on_startup() {
             (*header).frontier_lock = &raw mut (*locks).lock;
             (*header).launcher_lock = &raw mut (*locks.add(1)).lock;
             (*header).keys_lock = &raw mut (*locks.add(2)).lock;
+            (*header).born_at = crate::sys::monotonic_us();
             pg_sys::ConditionVariableInit(&raw mut (*header).worker_left);
         }
         BASE = base;
@@ -427,6 +463,9 @@ pub fn with<R>(f: impl FnOnce(&mut Shared<'_>) -> R) -> R {
                 running: slice(base, layout.running),
                 running_index: slice(base, layout.running_index),
                 sessions: slice(base, layout.sessions),
+                gates: slice(base, layout.gates),
+                groups: slice(base, layout.groups),
+                group_index: slice(base, layout.group_index),
             },
             instances: slice(base, layout.instances),
             next_instance: &mut (*header).next_instance,
@@ -562,6 +601,12 @@ pub fn with_holders<R>(f: impl FnOnce(&mut Holders<'_>) -> R) -> R {
             most: usize::try_from(guc::MAX_KEYS.get()).unwrap_or(1),
         })
     }
+}
+
+/// Since when memory remembers, in monotonic microseconds.
+pub fn born_at() -> i64 {
+    // SAFETY: a field of the header that was written before any backend existed.
+    unsafe { (*BASE.cast::<Header>()).born_at }
 }
 
 /// Told whenever a worker has left its database.

@@ -4,8 +4,13 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
+use std::panic::AssertUnwindSafe;
 
 use pgrx::pg_sys;
+use pgrx::pg_sys::panic::CaughtError;
+use pgrx::{PgSqlErrorCode, PgTryBuilder};
+
+use crate::error::{self, Error, Result};
 
 /// Functions of Postgres that the bindings leave out.
 pub mod raw {
@@ -23,6 +28,7 @@ pub mod raw {
         pub fn nextval_internal(sequence: pg_sys::Oid, check_permissions: bool) -> i64;
         pub fn find_inheritance_children(parent: pg_sys::Oid, mode: pg_sys::LOCKMODE) -> *mut pg_sys::List;
         pub fn Async_Notify(channel: *const c_char, payload: *const c_char);
+        pub fn hash_bytes_extended(bytes: *const u8, length: c_int, seed: u64) -> u64;
         pub fn get_timeout_active(timeout: c_int) -> bool;
         pub fn get_timeout_finish_time(timeout: c_int) -> pg_sys::TimestampTz;
     }
@@ -58,6 +64,12 @@ pub mod raw {
             completion: *mut pg_sys::QueryCompletion,
         );
     }
+}
+
+/// Postgres's hash of a text, the same on all servers of one byte order.
+pub fn hash(text: &str) -> i64 {
+    // SAFETY: reads so many bytes, and has nothing to raise.
+    unsafe { raw::hash_bytes_extended(text.as_ptr(), text.len() as i32, 0) as i64 }
 }
 
 /// The innermost open subtransaction.
@@ -297,17 +309,27 @@ pub fn lock(table: pg_sys::Oid, mode: u32) {
 
 /// Locks an extension against being dropped until the transaction ends. False: somebody is dropping it.
 pub fn try_lock_extension(extension: pg_sys::Oid) -> bool {
+    try_lock_object(pg_sys::ExtensionRelationId, extension, pg_sys::AccessShareLock)
+}
+
+/// Takes a table as a token until the transaction ends: others who want it so get false, and who uses the table
+/// notices nothing.
+pub fn try_lock_token(table: pg_sys::Oid) -> bool {
+    // Postgres locks a table as a relation, and never as an object of pg_class.
+    try_lock_object(pg_sys::RelationRelationId, table, pg_sys::ExclusiveLock)
+}
+
+fn try_lock_object(class: pg_sys::Oid, object: pg_sys::Oid, mode: u32) -> bool {
     let tag = pg_sys::LOCKTAG {
         locktag_field1: database().into(),
-        locktag_field2: pg_sys::ExtensionRelationId.into(),
-        locktag_field3: extension.into(),
+        locktag_field2: class.into(),
+        locktag_field3: object.into(),
         locktag_field4: 0,
         locktag_type: pg_sys::LockTagType::LOCKTAG_OBJECT as u8,
         locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
     };
-    let mode = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
     // SAFETY: a lock of the transaction, not waited for.
-    let answer = unsafe { pg_sys::LockAcquire(&raw const tag, mode, false, true) };
+    let answer = unsafe { pg_sys::LockAcquire(&raw const tag, mode as pg_sys::LOCKMODE, false, true) };
     answer != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
 }
 
@@ -727,6 +749,48 @@ pub fn abort_after_error() {
         pg_sys::AbortOutOfAnyTransaction();
         pg_sys::InterruptHoldoffCount -= 1;
     }
+}
+
+/// Runs `f` in a subtransaction, which is rolled back when it returns an error or raises one. Errors by which the
+/// session or its server is in trouble, and not `f`, pass.
+pub fn in_subtransaction<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
+    // SAFETY: in a transaction. Memory and resource owner are those of before, inside as after it, as PL/pgSQL has
+    // it; what `f` opens it closes, or the rollback does.
+    let (context, owner) = unsafe { (pg_sys::CurrentMemoryContext, pg_sys::CurrentResourceOwner) };
+    // SAFETY: as above.
+    unsafe {
+        pg_sys::BeginInternalSubTransaction(std::ptr::null());
+        pg_sys::CurrentMemoryContext = context;
+    }
+    let result = PgTryBuilder::new(AssertUnwindSafe(|| Ok(f()))).catch_others(|caught| Err(Box::new(caught))).execute();
+    // SAFETY: as above.
+    unsafe {
+        pg_sys::CurrentMemoryContext = context;
+        if let Ok(Ok(_)) = result {
+            pg_sys::ReleaseCurrentSubTransaction();
+        } else {
+            pg_sys::RollbackAndReleaseCurrentSubTransaction();
+        }
+        pg_sys::CurrentMemoryContext = context;
+        pg_sys::CurrentResourceOwner = owner;
+    }
+    result.unwrap_or_else(|caught| {
+        let (CaughtError::PostgresError(report)
+        | CaughtError::ErrorReport(report)
+        | CaughtError::RustPanic { ereport: report, .. }) = &*caught;
+        match report.sql_error_code() {
+            PgSqlErrorCode::ERRCODE_QUERY_CANCELED
+            | PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE
+            | PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY
+            | PgSqlErrorCode::ERRCODE_DISK_FULL => caught.rethrow(),
+            _ => Err(Error {
+                code: error::INTERNAL,
+                message: report.message().to_owned(),
+                detail: report.detail().map(str::to_owned),
+                hint: report.hint().map(str::to_owned),
+            }),
+        }
+    })
 }
 
 /// Runs `f` with memory that lasts as long as this process, for what Postgres allocates in it.

@@ -52,6 +52,10 @@ pub enum Step {
     Unseen { lane: i32 },
     /// The lane's waiters should look again: its queue was resumed, altered or paused.
     LaneChanged { lane: i32, paused: bool },
+    /// Schedules were made, changed or removed; the lane that one enqueues into, or 0.
+    SchedulesChanged { lane: i32 },
+    /// Slots of schedules were looked at, and what is due dealt with.
+    SlotsTaken,
     /// A queue was dropped.
     LaneDropped { lane: i32 },
     /// The extension was dropped.
@@ -174,6 +178,32 @@ pub fn set_lease(id: i64, lease: i64) -> bool {
             _ => None,
         });
         found.map(|known| *known = lease).is_some()
+    })
+}
+
+/// How many more attempts wait in these lanes if this transaction commits.
+pub fn added(instance: u32, lanes: &[i32]) -> i64 {
+    PENDING.with_borrow(|pending| {
+        let own = pending.iter().filter(|p| p.instance == instance);
+        own.map(|p| match p.step {
+            Step::Enqueued { lane, has_moved: false, .. } if lanes.contains(&lane) => 1,
+            Step::Ended { lane, .. } | Step::Taken { lane, .. } if lanes.contains(&lane) => -1,
+            Step::Purged { lane, count } if lanes.contains(&lane) => -count,
+            _ => 0,
+        })
+        .sum()
+    })
+}
+
+/// The attempts of these lanes that this transaction is ending.
+pub fn ending(instance: u32, lanes: &[i32]) -> Vec<i64> {
+    PENDING.with_borrow(|pending| {
+        let own = pending.iter().filter(|p| p.instance == instance);
+        own.filter_map(|p| match p.step {
+            Step::Ending { id, lane, .. } if lanes.contains(&lane) => Some(id),
+            _ => None,
+        })
+        .collect()
     })
 }
 
@@ -327,8 +357,9 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
             }
         }
         Step::Ended { id, .. } | Step::Ending { id, .. } => {
-            if let Some(entry) = frontier.ended(&mut instance.deadlines, number, id) {
+            if let Some((entry, woken)) = frontier.ended(&mut instance.deadlines, number, id) {
                 count(instance, entry.place.segment, 0, 1, wake);
+                wake.session(woken);
                 // Who ended it has made the next run, unless he could not know that one was asked for.
                 if entry.late != 0 || entry.rerun != 0 && matches!(step, Step::Ended { .. }) {
                     wake.worker = Some(rerun::hand_over(instance, id));
@@ -373,10 +404,18 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
         Step::Notify { lane } => notify(instance, lane, wake),
         Step::ForeignWrite => foreign_writer_ended(instance, wake),
         Step::Adopted { .. } => tell_later(number, step),
-        Step::Notified { .. } | Step::InstanceMade => {}
+        Step::SchedulesChanged { .. } => {
+            instance.schedules.doubt();
+            wake.worker = Some(instance.worker_latch);
+        }
+        Step::Notified { .. } | Step::InstanceMade | Step::SlotsTaken => {}
         // These only count: see `tally`.
         Step::Purged { .. } | Step::EndingUnknown { .. } => {}
-        Step::Unseen { .. } => {}
+        // What held a group may be among them.
+        Step::Unseen { lane } => {
+            frontier.release_held(number);
+            wake.session(frontier.pass_on(number, lane));
+        }
     }
 }
 
@@ -479,14 +518,14 @@ fn tell(number: u32, step: Step) {
     }
 }
 
-fn abort(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, wake: &mut Wake) {
+fn abort(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now: &LazyCell<i64>, wake: &mut Wake) {
     let number = instance.number;
     match step {
         Step::Taken { id, .. } | Step::Ended { id, .. } => {
             if let Some(latch) = rerun::leave(frontier, instance, id) {
                 wake.worker = Some(latch);
             }
-            let woken = frontier.give_back(&mut instance.deadlines, number, id);
+            let woken = frontier.give_back(&mut instance.deadlines, number, id, **now);
             wake.session(woken);
             if frontier.next_deadline(instance.deadlines) == Some(i64::MIN) {
                 wake.worker = Some(instance.worker_latch);
@@ -511,6 +550,10 @@ fn abort(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, wake:
         Step::Notified { lane } => notify(instance, lane, wake),
         Step::Counted { .. } | Step::Segment { .. } => storage::undone(),
         Step::ForeignWrite => foreign_writer_ended(instance, wake),
+        Step::SlotsTaken => {
+            instance.schedules.doubt();
+            wake.worker = Some(instance.worker_latch);
+        }
         Step::InstanceMade => {
             frontier.drop_instance(&mut instance.deadlines, number);
             instance.number = 0;
@@ -538,7 +581,7 @@ fn settle(pending: &[Pending], committed: bool) {
                     commit(frontier, &mut instances[slot], p.step, &now, &mut wake);
                     books.enter(instances, slot, horizons, tallies, p.step);
                 } else {
-                    abort(frontier, &mut instances[slot], p.step, &mut wake);
+                    abort(frontier, &mut instances[slot], p.step, &now, &mut wake);
                 }
                 if instances[slot].number == 0 {
                     tallies.forget_instance(p.instance);
@@ -594,6 +637,7 @@ fn check_dropped() {
     let lanes: Vec<i32> = PENDING.with_borrow(|pending| {
         let enqueued = pending.iter().filter_map(|p| match p.step {
             Step::Enqueued { lane, .. } => Some(lane),
+            Step::SchedulesChanged { lane } if lane != 0 => Some(lane),
             _ => None,
         });
         // Jobs of a queue that this very transaction drops go with it.
@@ -701,6 +745,12 @@ unsafe extern "C-unwind" fn on_exit(_code: i32, _arg: pg_sys::Datum) {
         let shmem::Shared { frontier, instances, .. } = shared;
         let refill = frontier.refill_abandon(session);
         if let Some((number, lane)) = refill {
+            while let Some(waiter) = frontier.refill_wake(number, lane) {
+                wake.session(Some(waiter));
+            }
+            wake.session(frontier.pass_on(number, lane));
+        }
+        while let Some((number, lane)) = frontier.turn_abandon(session) {
             while let Some(waiter) = frontier.refill_wake(number, lane) {
                 wake.session(Some(waiter));
             }

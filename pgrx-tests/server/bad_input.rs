@@ -143,11 +143,9 @@ fn a_batch_names_what_is_wrong_and_adds_nothing() {
     ] {
         assert_fails(&mut client, &format!("SELECT queue.enqueue_batch('{q}', '{jobs}')"), "22023", &message);
     }
-    for field in [r#""group_key": "g""#, r#""stage": "s""#] {
-        let failure = client.failure(&format!("SELECT queue.enqueue_batch('{q}', '[{{}}, {{{field}}}]')"));
-        assert_eq!(failure.code, "0A000", "{field}: {failure:?}");
-        assert!(failure.message.starts_with("jobs[1]: "), "{failure:?}");
-    }
+    let failure = client.failure(&format!(r#"SELECT queue.enqueue_batch('{q}', '[{{}}, {{"stage": "s"}}]')"#));
+    assert_eq!(failure.code, "0A000", "{failure:?}");
+    assert!(failure.message.starts_with("jobs[1]: "), "{failure:?}");
     assert_eq!(jobs(&mut client, &q), 0);
 }
 

@@ -519,3 +519,16 @@ fn a_queue_exists_for_its_own_transaction_at_once_and_for_others_after_the_commi
     client.run("COMMIT");
     assert_eq!(other.column::<i32>("SELECT max_attempts FROM queue.claim('q', 9)"), [3]);
 }
+
+/// Whoever wanted to end a job that is not due, and did not, does not make it due.
+#[test]
+fn a_cancel_that_is_rolled_back_leaves_a_delayed_job_delayed() {
+    let (mut client, queue) = queue("");
+    let job: i64 = client.value(&format!("SELECT queue.enqueue('{queue}', delay => '1 hour')"));
+    for verb in ["cancel($)", "reprioritize($, 1)", "reschedule($, now() + interval '2 hours')"] {
+        let mut tx = client.transaction().unwrap();
+        tx.batch_execute(&format!("SELECT queue.{}", verb.replace('$', &job.to_string()))).unwrap();
+        tx.rollback().unwrap();
+        assert_eq!(client.count(&format!("SELECT FROM queue.claim('{queue}')")), 0, "{verb}");
+    }
+}

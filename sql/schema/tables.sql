@@ -75,6 +75,7 @@ BEGIN
                 attempt         integer     NOT NULL,
                 max_attempts    integer,
                 run_at          timestamptz,
+                group_hash      bigint,
                 payload_of      bigint,
                 payload         jsonb,
                 lease           interval,
@@ -90,7 +91,10 @@ BEGIN
             CREATE INDEX attempt_%1$s_run_at_idx ON queue.attempt_%1$s (run_at) WHERE run_at IS NOT NULL;
             CREATE INDEX attempt_%1$s_job_idx ON queue.attempt_%1$s (job_id) WITH (deduplicate_items = off)
                 WHERE (id >> 4) & 4398046511103 <> (job_id >> 4) & 4398046511103;
-            CREATE INDEX attempt_%1$s_group_idx ON queue.attempt_%1$s (lane, group_key, job_id) WHERE group_key IS NOT NULL;
+            CREATE INDEX attempt_%1$s_group_idx ON queue.attempt_%1$s (lane, group_hash, priority, job_id)
+                WITH (deduplicate_items = off) WHERE group_hash IS NOT NULL;
+            CREATE INDEX attempt_%1$s_holder_idx ON queue.attempt_%1$s (lane, group_hash)
+                WHERE group_hash IS NOT NULL AND attempt > 1;
             CREATE INDEX attempt_%1$s_unique_idx ON queue.attempt_%1$s (unique_key, lane, id) WHERE unique_key IS NOT NULL;
             COMMENT ON TABLE queue.attempt_%1$s IS 'Log, segment %1$s: a job may be run.';
 
@@ -143,6 +147,7 @@ BEGIN
             COMMENT ON COLUMN queue.attempt_%1$s.attempt IS 'Number of this run, from 1; a release does not count.';
             COMMENT ON COLUMN queue.attempt_%1$s.max_attempts IS 'Null: as the queue says.';
             COMMENT ON COLUMN queue.attempt_%1$s.run_at IS 'Not before this time; null: at once.';
+            COMMENT ON COLUMN queue.attempt_%1$s.group_hash IS 'Hash of the group''s key; null: it is in no group.';
             COMMENT ON COLUMN queue.attempt_%1$s.payload_of IS 'The attempt whose row holds the payload; null: this one.';
             COMMENT ON COLUMN queue.attempt_%1$s.lease IS 'Null: as the queue says.';
             COMMENT ON COLUMN queue.attempt_%1$s.last_error IS 'How the attempt before this one failed.';

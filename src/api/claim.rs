@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use pg_queue_core::frontier::{Ready, Take, WAIT_LANES, Wait};
+use pg_queue_core::frontier::{Claimer, Ready, Take, WAIT_LANES, Wait};
 use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys::Datum;
 
@@ -16,13 +16,15 @@ use crate::call::{Call, Interval, Rows, sql_function, text_datum};
 use crate::error::{self, Error, Result};
 use crate::hold::{self, Patience};
 use crate::instance::{self, Catalog};
+use crate::limits::Guest;
 use crate::log::attempt::{Attempt, Reader};
 use crate::log::claim::{self, Kind};
 use crate::log::table::Probe;
 use crate::queue::{self, Queue};
 use crate::refill::refill;
 use crate::transaction::{self, Step};
-use crate::{dormant, guc, shmem, sys};
+use crate::turn::Lent;
+use crate::{dormant, guc, limits, shmem, sys};
 
 sql_function!(pg_queue_claim, pg_finfo_pg_queue_claim => claim);
 sql_function!(pg_queue_claim_any, pg_finfo_pg_queue_claim_any => claim_any);
@@ -159,11 +161,19 @@ impl Sleeper {
         let lanes: Vec<(i32, bool)> = known.queues.iter().map(|q| (q.lane, q.is_paused)).collect();
         let closed: Vec<(i32, bool)> = lanes.iter().map(|&(lane, _)| (lane, true)).collect();
         let number = known.catalog.number;
+        let mut worker = None;
         let answer = shmem::with_instance(number, |frontier, instance| {
             let is_news = instance.changes != known.changes;
             let lanes = if instance.dormancy.is_awake() { &lanes } else { &closed };
-            if is_news { Wait::Look } else { frontier.wait(sys::session(), number, lanes) }
+            let answer = if is_news { Wait::Look } else { frontier.wait(sys::session(), number, lanes) };
+            // The worker opens gates that a rate has closed.
+            let at = frontier.next_opening().filter(|_| answer == Wait::Sleep);
+            worker = at.and_then(|at| transaction::plan(instance, at));
+            answer
         });
+        if let Some(latch) = worker {
+            shmem::wake_latch(latch);
+        }
         match answer.unwrap_or(Wait::Look) {
             Wait::Sleep => Ok(Some(Self(()))),
             Wait::Look => Ok(None),
@@ -212,22 +222,33 @@ fn claim_first(catalog: &Rc<Catalog>, queues: &[Rc<Queue>], wish: &Wish, rows: &
 }
 
 fn claim_from(catalog: &Rc<Catalog>, queue: &Queue, wish: &Wish, rows: &Rows) -> Result<usize> {
+    let guest = Guest::of(catalog, queue)?;
     let mut taking = Taking::new(catalog, queue, wish, rows);
     let mut should_refill = false;
     let mut claimed = 0;
     while claimed < wish.max_jobs {
         let mut chunk = [Ready::default(); CHUNK];
         let want = (wish.max_jobs - claimed).min(CHUNK);
-        match taking.take(&mut chunk[..want]) {
+        let claimer = guest.as_ref().map(Guest::claimer);
+        let (answer, due_to) = taking.take(claimer.as_ref(), &mut chunk[..want]);
+        match answer {
             Take::Some { taken, refill } => {
                 should_refill |= refill;
                 claimed += taking.claim(&chunk[..taken])?;
+            }
+            Take::Turn(turn) => {
+                let Some(claimer) = &claimer else { break };
+                let taken = Lent::new(catalog, queue.lane, claimer, turn, due_to).serve(&mut chunk[..want]);
+                taking.remember(&chunk[..taken]);
+                claimed += taking.claim(&chunk[..taken])?;
+                sys::check_for_interrupts();
             }
             Take::Refill => refill(catalog, queue.lane)?,
             Take::Refilling => wait_for_refill(catalog, queue.lane)?,
             Take::Full if claimed == 0 => return Err(hold::running_full()),
             Take::NoLane if claimed == 0 => return Err(lanes_full()),
-            Take::Empty | Take::Full | Take::NoLane => break,
+            Take::NoGate if claimed == 0 => return Err(limits::gates_full()),
+            Take::Empty | Take::Closed | Take::Full | Take::NoLane | Take::NoGate => break,
         }
     }
     if should_refill {
@@ -287,25 +308,29 @@ impl<'a> Taking<'a> {
         }
     }
 
-    /// Takes attempts in the frontier and remembers to give them back.
-    fn take(&self, out: &mut [Ready]) -> Take {
+    /// Takes attempts in the frontier and remembers to give them back. Also up to when jobs were due then.
+    fn take(&self, claimer: Option<&Claimer<'_>>, out: &mut [Ready]) -> (Take, i64) {
         transaction::reserve(out.len());
         let (session, pid) = (sys::session(), sys::pid());
         // Under the same lock: what a restore brings in is not handed out.
         let answer = shmem::with_instance(self.catalog.number, |frontier, instance| {
             if !instance.dormancy.is_awake() {
-                return Take::Empty;
+                return (Take::Empty, 0);
             }
-            frontier.take(self.catalog.number, self.queue.lane, session, pid, out)
+            (frontier.take(self.catalog.number, self.queue.lane, session, pid, claimer, out), instance.due_to)
         });
         // The instance is gone: the refill says so.
-        let answer = answer.unwrap_or(Take::Refill);
-        if let Take::Some { taken, .. } = answer {
-            let (lane, lease, bound) = (self.queue.lane, self.default_lease, self.wish.kind == Kind::Bound);
-            let step = |ready: &Ready| Step::Taken { id: ready.id, lane, lease, bound };
-            transaction::remember_all(self.catalog.number, out[..taken].iter().map(step));
+        let answer = answer.unwrap_or((Take::Refill, 0));
+        if let Take::Some { taken, .. } = answer.0 {
+            self.remember(&out[..taken]);
         }
         answer
+    }
+
+    fn remember(&self, taken: &[Ready]) {
+        let (lane, lease, bound) = (self.queue.lane, self.default_lease, self.wish.kind == Kind::Bound);
+        let step = |ready: &Ready| Step::Taken { id: ready.id, lane, lease, bound };
+        transaction::remember_all(self.catalog.number, taken.iter().map(step));
     }
 
     /// Claims what was taken. Returns how many were really there.

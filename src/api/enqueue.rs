@@ -15,7 +15,7 @@ use crate::log::attempt::{self, New};
 use crate::queue::{self, Queue};
 use crate::segment::{self, Target};
 use crate::transaction::{self, Step};
-use crate::{ids, sys};
+use crate::{ids, limits, sys};
 
 sql_function!(pg_queue_enqueue, pg_finfo_pg_queue_enqueue => enqueue);
 sql_function!(pg_queue_enqueue_many, pg_finfo_pg_queue_enqueue_many => enqueue_many);
@@ -30,6 +30,7 @@ pub struct Options {
     pub lease: Option<Interval>,
     pub headers: Option<Datum>,
     pub unique: Option<Unique>,
+    pub group_key: Option<Datum>,
 }
 
 impl Options {
@@ -39,9 +40,13 @@ impl Options {
             Some(_) => Err(Error::unsupported(name)),
             None => Ok(()),
         };
-        given(9, "group_key")?;
         given(10, "stage")?;
-        let mut options = Self { priority: call.i32(2).unwrap_or(0), headers: call.datum(13), ..Self::default() };
+        let mut options = Self {
+            priority: call.i32(2).unwrap_or(0),
+            headers: call.datum(13),
+            group_key: call.datum(9),
+            ..Self::default()
+        };
         options.set_start(call.interval(3), call.timestamp(4), now)?;
         options.set_max_attempts(call.i32(11))?;
         options.set_lease(call.interval(12))?;
@@ -62,7 +67,7 @@ impl Options {
         Ok(())
     }
 
-    fn set_max_attempts(&mut self, max_attempts: Option<i32>) -> Result<()> {
+    pub fn set_max_attempts(&mut self, max_attempts: Option<i32>) -> Result<()> {
         if let Some(n) = max_attempts
             && !(1..=1_000_000).contains(&n)
         {
@@ -111,7 +116,8 @@ fn first_attempt(queue: &Queue, target: &Target, count: i64, payload: Datum, opt
         payload: Some(payload),
         lease: options.lease,
         headers: options.headers,
-        group_key: None,
+        group_hash: options.group_key.map_or(0, attempt::group_hash),
+        group_key: options.group_key,
         unique_key: options.unique.map(|unique| unique.key()),
         version: options.unique.and_then(|unique| unique.version()),
         last_error: None,
@@ -129,6 +135,9 @@ fn announce(catalog: &Catalog, queue: &Queue) {
 
 /// Inserts one job; tells its id. As `insert`, without its lists.
 fn insert_one(catalog: &Catalog, queue: &Queue, payload: Datum, options: &Options, now: i64) -> Result<i64> {
+    if let Some(most) = queue.max_waiting {
+        limits::has_room(catalog, queue, most, 1)?;
+    }
     let mut count = 0;
     ids::take(catalog, 1, |taken| count = taken)?;
     let target = Target::open(catalog, far(catalog, options));
@@ -139,9 +148,12 @@ fn insert_one(catalog: &Catalog, queue: &Queue, payload: Datum, options: &Option
 }
 
 /// Inserts one attempt per payload and options; tells the jobs' ids in order.
-fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
+pub fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
     if jobs.is_empty() {
         return Ok(Vec::new());
+    }
+    if let Some(most) = queue.max_waiting {
+        limits::has_room(catalog, queue, most, jobs.len())?;
     }
     let mut counts = Vec::with_capacity(jobs.len());
     ids::take(catalog, jobs.len(), |count| counts.push(count))?;
@@ -285,7 +297,8 @@ impl Job {
             "on_duplicate" => self.on_duplicate = OnDuplicate::parse(&text()?)?,
             "version" => self.version = Some(timestamp()?),
             "unique_for" => self.unique_for = Some(interval()?),
-            "group_key" | "stage" => return Err(Error::unsupported(name)),
+            "group_key" => self.options.group_key = Some(text_datum(&text()?)),
+            "stage" => return Err(Error::unsupported(name)),
             _ => return Err(unknown_field(name)),
         }
         Ok(())

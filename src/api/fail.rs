@@ -45,7 +45,7 @@ fn cut(text: &str) -> &str {
 ///
 /// Errors: XX000 when it is gone, although it has not ended.
 pub fn attempt_of(reader: &mut Reader<'_>, held: &Held) -> Result<Attempt> {
-    let ready = Ready { rank: held.entry.rank, id: held.id, place: held.entry.place };
+    let ready = Ready { id: held.id, ..held.entry.ready() };
     reader.fetch(&ready).ok_or_else(|| Error::internal(format!("attempt {} has a claim and no row", held.id)))
 }
 

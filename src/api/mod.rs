@@ -21,6 +21,7 @@ pub mod progress;
 pub mod queues;
 pub mod release;
 pub mod retry;
+pub mod schedules;
 pub mod stats;
 pub mod throughput;
 pub mod unique;

@@ -11,6 +11,7 @@ use crate::dropping;
 use crate::error::{self, Error, Result};
 use crate::instance::{self, Catalog};
 use crate::queue::{self, Queue};
+use crate::schedule;
 use crate::spi::{self, Parameter};
 use crate::transaction::{self, Step};
 
@@ -58,12 +59,12 @@ const OPTIONS: [(&str, Type, &str, bool); 18] = [
     ("retention", Type::Interval, "'1 day'", true),
     ("dead_retention", Type::Interval, "'90 days'", true),
     ("dead_letter", Type::Text, "NULL", false),
-    ("max_running", Type::Int, "NULL", false),
-    ("max_running_per_group", Type::Int, "NULL", false),
-    ("strict_order", Type::Bool, "false", false),
-    ("rate_limit", Type::Int, "NULL", false),
+    ("max_running", Type::Int, "NULL", true),
+    ("max_running_per_group", Type::Int, "NULL", true),
+    ("strict_order", Type::Bool, "false", true),
+    ("rate_limit", Type::Int, "NULL", true),
     ("rate_period", Type::Interval, "'1 second'", true),
-    ("max_waiting", Type::BigInt, "NULL", false),
+    ("max_waiting", Type::BigInt, "NULL", true),
     ("stages", Type::TextArray, "NULL", false),
     ("notify", Type::Bool, "false", true),
     ("if_not_exists", Type::Bool, "false", true),
@@ -113,6 +114,15 @@ fn given(call: &Call) -> Result<Vec<(&'static str, Parameter)>> {
             {
                 return Err(Error::invalid(format!("{name} cannot be negative"))
                     .hint("Use '0' to keep nothing, '-1' to keep all for ever."));
+            }
+            "max_running" | "max_running_per_group" | "rate_limit" if call.i32(n).is_some_and(|limit| limit < 1) => {
+                return Err(Error::invalid(format!("{name} must be at least 1"))
+                    .detail(format!("It is {}.", call.i32(n).unwrap_or(0)))
+                    .hint("To stop a queue use queue.pause; to lift the limit, queue.alter with reset."));
+            }
+            "max_waiting" if call.i64(n).is_some_and(|limit| limit < 1) => {
+                return Err(Error::invalid("max_waiting must be at least 1")
+                    .detail(format!("It is {}.", call.i64(n).unwrap_or(0))));
             }
             "rate_period" if call.interval(n).map_or(0, Interval::us) <= 0 => {
                 return Err(Error::invalid("rate_period must be positive"));
@@ -270,6 +280,15 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
         return Err(Error::new(error::WRONG_STATE, format!("queue \"{name}\" has live jobs"))
             .detail(what)
             .hint("Let workers finish, use queue.purge, or force => true to drop them with the queue."));
+    }
+    if let Some(schedule) = schedule::of_queue(&catalog, queue.id) {
+        if !force {
+            return Err(Error::new(error::WRONG_STATE, format!("queue \"{name}\" has schedules"))
+                .detail(format!("Schedule \"{schedule}\" enqueues into it."))
+                .hint("Use queue.unschedule, or force => true to drop them with the queue."));
+        }
+        spi::run("DELETE FROM queue.schedule WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
+        transaction::remember(catalog.number, Step::SchedulesChanged { lane: 0 });
     }
     spi::run("DELETE FROM queue.lane WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
     spi::run("DELETE FROM queue.queue WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;

@@ -12,7 +12,7 @@ use pgrx::pg_sys::Datum;
 use crate::call::{Call, sql_function};
 use crate::error::Result;
 use crate::instance::{self, Catalog};
-use crate::log::attempt::Reader;
+use crate::log::attempt::{LAST_ERROR, Reader};
 use crate::log::census::{Census, Lane};
 use crate::log::table::{Key, Relation, Scan, Snapshot};
 use crate::segment::Ledger;
@@ -138,8 +138,8 @@ fn add_future(tables: &[Tables], census: &mut Census, now: i64) {
             if n.is_multiple_of(1024) {
                 sys::check_for_interrupts();
             }
-            let (values, nulls) = scan.columns(16);
-            let (id, lane, has_error) = (values[0].value() as i64, values[3].value() as i32, !nulls[15]);
+            let (values, nulls) = scan.columns(LAST_ERROR + 1);
+            let (id, lane, has_error) = (values[0].value() as i64, values[3].value() as i32, !nulls[LAST_ERROR]);
             if tables.is_claimed(id) || scan.is_own() {
                 continue;
             }

@@ -8,7 +8,6 @@ use crate::api::claim::{Known, Sleeper, longest_wait};
 use crate::call::{Call, Interval, sql_function};
 use crate::error::{self, Error, Result};
 use crate::{api, refill, sys};
-use pg_queue_core::frontier::Rank;
 
 sql_function!(pg_queue_wait, pg_finfo_pg_queue_wait => wait);
 
@@ -39,8 +38,7 @@ fn wait(call: &Call) -> Result<Option<Datum>> {
         {
             refill::refill(&known.catalog, queue.lane)?;
             let number = known.catalog.number;
-            let state = crate::shmem::with(|shared| shared.frontier.lane_state(number, queue.lane));
-            if state.is_some_and(|(ready, position)| ready > 0 || position < Rank::MAX) {
+            if crate::shmem::with(|shared| shared.frontier.has_jobs(number, queue.lane)) {
                 break true;
             }
         }

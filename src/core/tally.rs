@@ -178,6 +178,11 @@ impl Tallies<'_> {
         Some(&mut self.slots[slot as usize].tally)
     }
 
+    /// A lane's tally, to be read.
+    pub fn get(&self, instance: u32, lane: i32) -> Option<&Tally> {
+        index::find(self.index, instance, i64::from(lane)).map(|slot| &self.slots[slot as usize].tally)
+    }
+
     /// A lane's tally, made if there is none; `None`: all slots are in use.
     pub fn find_or_make(&mut self, instance: u32, lane: i32) -> Option<&mut Tally> {
         let slot = match index::find(self.index, instance, i64::from(lane)) {

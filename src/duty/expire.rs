@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use pg_queue_core::frontier::{Ready, Running};
+use pg_queue_core::frontier::Running;
 
 use crate::api::cancel;
 use crate::api::fail::{Failure, end_badly};
@@ -14,7 +14,7 @@ use crate::hold::{self, Outcomes, Refusal, Waiting};
 use crate::instance::{self, Catalog};
 use crate::log::attempt::Reader;
 use crate::log::outcome::{Kind, New};
-use crate::{rerun, shmem, sys, transaction};
+use crate::{shmem, sys, transaction};
 
 /// The duty.
 pub const DUTY: Duty = Duty { name: "expire", is_due, run };
@@ -82,9 +82,8 @@ fn end(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) -> Resul
 
 /// Its claim was rolled back after somebody had asked for it to be cancelled.
 fn cancel_unclaimed(catalog: &Rc<Catalog>, entry: &Running) -> Result<bool> {
-    let ready = Ready { rank: entry.rank, id: entry.id, place: entry.place };
-    let Some(attempt) = Reader::new(catalog).fetch(&ready) else {
-        rerun::discard(catalog, entry.id);
+    let Some(attempt) = Reader::new(catalog).fetch(&entry.ready()) else {
+        hold::discard(catalog, entry.id);
         return Ok(false);
     };
     // Anything but Taken: another transaction has it, or memory has learned better.

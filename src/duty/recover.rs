@@ -35,7 +35,8 @@ fn is_due(number: u32) -> bool {
     !is_recovered && sys::monotonic_us() >= NEXT_TRY.get()
 }
 
-fn run(number: u32) -> i64 {
+/// Also for whoever has to know what runs before he goes on.
+pub fn run(number: u32) -> i64 {
     let Some(catalog) = instance::of_duty(number) else { return 0 };
     if shmem::with_instance(number, |_, instance| instance.dormancy.is_suspect).unwrap_or(false) {
         forget_strangers(&catalog);
@@ -77,13 +78,13 @@ fn forget_strangers(catalog: &Catalog) {
                 return None;
             }
             rerun::leave(frontier, instance, entry.id);
-            frontier.discard(&mut instance.deadlines, number, entry.id);
-            let (lane, ready, run_at) = waiting?;
+            let freed = frontier.discard(&mut instance.deadlines, number, entry.id);
+            let Some((lane, ready, run_at)) = waiting else { return freed };
             if run_at.is_some_and(|at| at > instance.due_to) {
                 instance.next_due = i64::MIN;
-                return None;
+                return freed;
             }
-            frontier.push(number, lane, ready)
+            frontier.push(number, lane, ready).or(freed)
         });
         if let Some(session) = woken.flatten() {
             shmem::wake(session);
@@ -118,7 +119,7 @@ fn recover_segment(catalog: &Catalog, segment: u8, recovered: &mut i64) -> bool 
         }
         // It may have ended between the look and the entry.
         if outcome::find(catalog, segment, claim.id).is_some() {
-            rerun::discard(catalog, claim.id);
+            hold::discard(catalog, claim.id);
         }
         *recovered += 1;
     }

@@ -14,6 +14,7 @@ use crate::log::table::{Key, Relation, Snapshot};
 use crate::segment;
 use crate::shmem::Instance;
 use crate::{shmem, sys};
+use pgrx::pg_sys::Latch;
 
 /// The duty.
 pub const DUTY: Duty = Duty { name: "start_due", is_due, run };
@@ -29,13 +30,13 @@ thread_local! {
 }
 
 /// This process ends, by an error that runs no destructors: the cursor goes back.
-pub fn abandon(instances: &mut [Instance]) {
-    if let Some((number, from)) = MOVING.take()
-        && let Some(slot) = instances.iter_mut().find(|i| i.number == number)
-    {
-        slot.due_to = slot.due_to.min(from);
-        slot.next_due = i64::MIN;
-    }
+/// Returns the worker's latch.
+pub fn abandon(instances: &mut [Instance]) -> Option<*mut Latch> {
+    let (number, from) = MOVING.take()?;
+    let slot = instances.iter_mut().find(|i| i.number == number)?;
+    slot.due_to = slot.due_to.min(from);
+    slot.next_due = i64::MIN;
+    Some(slot.worker_latch)
 }
 
 struct Cursor {
@@ -62,13 +63,20 @@ impl Cursor {
 impl Drop for Cursor {
     fn drop(&mut self) {
         MOVING.set(None);
-        shmem::with_instance(self.instance, |_, slot| match self.next {
-            Some(next) => slot.next_due = slot.next_due.min(next),
-            None => {
-                slot.due_to = slot.due_to.min(self.from);
-                slot.next_due = i64::MIN;
+        let worker = shmem::with_instance(self.instance, |_, slot| {
+            match self.next {
+                Some(next) => slot.next_due = slot.next_due.min(next),
+                None => {
+                    slot.due_to = slot.due_to.min(self.from);
+                    slot.next_due = i64::MIN;
+                }
             }
+            // The worker may have gone to sleep while another session did this for it, and nothing seemed to be due.
+            (slot.next_due < i64::MAX && slot.worker_pid != sys::pid()).then_some(slot.worker_latch)
         });
+        if let Some(latch) = worker.flatten() {
+            shmem::wake_latch(latch);
+        }
     }
 }
 
@@ -120,8 +128,8 @@ fn start_segment(catalog: &Catalog, segment: u8, from: i64, to: i64, started: &m
         if scan.is_own() {
             continue;
         }
-        // id, job_id, enqueued_at, lane, priority, attempt, max_attempts, run_at
-        let (values, _) = scan.columns(8);
+        // id, job_id, enqueued_at, lane, priority, attempt, max_attempts, run_at, group_hash
+        let (values, nulls) = scan.columns(9);
         let (id, lane, run_at) = (values[0].value() as i64, values[3].value() as i32, values[7].value() as i64);
         if run_at > to {
             if claimed_after < STEPS && batch.is_claimed(id) {
@@ -132,7 +140,8 @@ fn start_segment(catalog: &Catalog, segment: u8, from: i64, to: i64, started: &m
             break;
         }
         let rank = Rank { priority: values[4].value() as i32, job_id: values[1].value() as i64 };
-        batch.due.push((lane, Ready { rank, id, place: tid.place(segment) }));
+        let group = if nulls[8] { 0 } else { values[8].value() as i64 };
+        batch.due.push((lane, Ready { rank, id, place: tid.place(segment), group }));
         if batch.due.len() == CHUNK {
             *started += batch.push();
             sys::check_for_interrupts();

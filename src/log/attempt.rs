@@ -4,7 +4,7 @@ use pg_queue_core::frontier::{Rank, Ready};
 use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
-use crate::call::Interval;
+use crate::call::{Interval, text};
 use crate::dropping;
 use crate::error::Result;
 use crate::instance::{Catalog, Segment};
@@ -24,21 +24,34 @@ mod column {
     pub const ATTEMPT: usize = 5;
     pub const MAX_ATTEMPTS: usize = 6;
     pub const RUN_AT: usize = 7;
-    pub const PAYLOAD_OF: usize = 8;
-    pub const PAYLOAD: usize = 9;
-    pub const LEASE: usize = 10;
-    pub const HEADERS: usize = 11;
-    pub const GROUP_KEY: usize = 12;
-    pub const UNIQUE_KEY: usize = 13;
-    pub const VERSION: usize = 14;
-    pub const LAST_ERROR: usize = 15;
-    pub const PROGRESS: usize = 16;
-    pub const ASKED: usize = 17;
-    pub const COUNT: usize = 18;
+    pub const GROUP_HASH: usize = 8;
+    pub const PAYLOAD_OF: usize = 9;
+    pub const PAYLOAD: usize = 10;
+    pub const LEASE: usize = 11;
+    pub const HEADERS: usize = 12;
+    pub const GROUP_KEY: usize = 13;
+    pub const UNIQUE_KEY: usize = 14;
+    pub const VERSION: usize = 15;
+    pub const LAST_ERROR: usize = 16;
+    pub const PROGRESS: usize = 17;
+    pub const ASKED: usize = 18;
+    pub const COUNT: usize = 19;
 }
+
+/// The column that is null in attempts that follow no failure, for those that read rows without `Attempt`.
+pub const LAST_ERROR: usize = column::LAST_ERROR;
 
 /// A payload larger than this is referred to by the next attempt, not copied. Bytes as stored.
 const REFER_ABOVE: usize = 1024;
+
+/// The hash of a group's key, never 0. It is stored: groups are found by it. Two keys of one hash are one group:
+/// fewer of them run at once than might.
+pub fn group_hash(key: Datum) -> i64 {
+    match sys::hash(&text(key)) {
+        0 => 1,
+        hash => hash,
+    }
+}
 
 /// An attempt to be inserted.
 #[derive(Clone, Copy)]
@@ -55,6 +68,8 @@ pub struct New {
     pub max_attempts: Option<i32>,
     /// `None`: at once.
     pub run_at: Option<i64>,
+    /// Of the group's key: see [`group_hash`]; 0: no group.
+    pub group_hash: i64,
     pub payload_of: Option<i64>,
     pub payload: Option<Datum>,
     pub lease: Option<Interval>,
@@ -74,6 +89,11 @@ impl New {
         id::count(self.id) != id::count(self.job_id)
     }
 
+    /// Whether others of its group may have to wait for it although it is not running.
+    fn may_hold_group(&self) -> bool {
+        self.group_hash != 0 && self.attempt > 1
+    }
+
     /// In the order of the columns.
     fn row(&self) -> [Option<Datum>; column::COUNT] {
         [
@@ -85,6 +105,7 @@ impl New {
             Some(self.attempt.into()),
             self.max_attempts.map(Datum::from),
             self.run_at.map(Datum::from),
+            (self.group_hash != 0).then(|| Datum::from(self.group_hash)),
             self.payload_of.map(Datum::from),
             self.payload,
             self.lease.map(Interval::datum),
@@ -122,7 +143,7 @@ fn append(catalog: &Catalog, target: &Target, attempts: &[New], has_moved: bool)
         catalog.number,
         attempts.iter().zip(&tids).map(|(new, tid)| {
             let rank = Rank { priority: new.priority, job_id: new.job_id };
-            let ready = Ready { rank, id: new.id, place: tid.place(segment) };
+            let ready = Ready { rank, id: new.id, place: tid.place(segment), group: new.group_hash };
             Step::Enqueued { lane: new.lane, ready, run_at: new.run_at.unwrap_or(0), has_moved }
         }),
     );
@@ -161,9 +182,16 @@ pub fn insert_quietly(catalog: &Catalog, target: &Target, attempts: &[New]) -> V
         Relation::write_index(oids.attempt_job)
             .insert_entries(table, &tids, false, |n| attempts[n].is_later().then(|| [Datum::from(attempts[n].job_id)]));
     }
-    if attempts.iter().any(|new| new.group_key.is_some()) {
+    if attempts.iter().any(|new| new.group_hash != 0) {
         Relation::write_index(oids.attempt_group).insert_entries(table, &tids, false, |n| {
-            attempts[n].group_key.map(|key| [attempts[n].lane.into(), key, attempts[n].job_id.into()])
+            let new = &attempts[n];
+            let key = [new.lane.into(), new.group_hash.into(), new.priority.into(), new.job_id.into()];
+            (new.group_hash != 0).then_some(key)
+        });
+    }
+    if attempts.iter().any(New::may_hold_group) {
+        Relation::write_index(oids.attempt_holder).insert_entries(table, &tids, false, |n| {
+            attempts[n].may_hold_group().then(|| [attempts[n].lane.into(), attempts[n].group_hash.into()])
         });
     }
     if attempts.iter().any(|new| new.unique_key.is_some()) {
@@ -213,6 +241,8 @@ impl Attempt {
         max_attempts: MAX_ATTEMPTS -> Option<i32> = |r: &Row, n| r.get(n).map(|d| d.value() as i32);
         /// `None`: at once.
         run_at: RUN_AT -> Option<i64> = |r: &Row, n| r.get(n).map(|d| d.value() as i64);
+        /// The hash of the group's key; 0: no group.
+        group_hash: GROUP_HASH -> i64 = |r: &Row, n| r.get(n).map_or(0, |d| d.value() as i64);
         /// The attempt whose row holds the payload.
         payload_of: PAYLOAD_OF -> Option<i64> = |r: &Row, n| r.get(n).map(|d| d.value() as i64);
         /// The payload, when it is in this row.
@@ -241,7 +271,7 @@ impl Attempt {
     /// The attempt as the frontier knows it.
     pub fn ready(&self) -> Ready {
         let rank = Rank { priority: self.priority(), job_id: self.job_id() };
-        Ready { rank, id: self.id(), place: self.row.tid().place(self.home.segment) }
+        Ready { rank, id: self.id(), place: self.row.tid().place(self.home.segment), group: self.group_hash() }
     }
 
     /// Whether it is no attempt but the payload of one that has ended, kept for its successors.
@@ -267,6 +297,7 @@ impl Attempt {
             attempt: 0,
             run_at: None,
             headers: None,
+            group_hash: 0,
             group_key: None,
             unique_key: None,
             last_error: None,
@@ -303,6 +334,7 @@ impl Attempt {
             payload: self.own_payload(),
             lease: self.lease(),
             headers: self.headers(),
+            group_hash: self.group_hash(),
             group_key: self.group_key(),
             unique_key: self.unique_key(),
             version: self.version(),

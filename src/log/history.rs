@@ -268,6 +268,7 @@ impl Past {
             payload: row.get(column::PAYLOAD),
             lease: None,
             headers: row.get(column::HEADERS),
+            group_hash: row.get(column::GROUP_KEY).map_or(0, super::attempt::group_hash),
             group_key: row.get(column::GROUP_KEY),
             unique_key: row.get(column::UNIQUE_KEY),
             version: None,

@@ -13,6 +13,7 @@
 pub mod attempt;
 pub mod census;
 pub mod claim;
+pub mod firing;
 pub mod history;
 mod leaf;
 pub mod memory;

@@ -753,9 +753,9 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The place of the last row, or of the one before that which was found.
+    /// The place of the row before; at first, of the last one.
     pub fn previous(&mut self) -> Option<Tid> {
-        // SAFETY: scan and slot are valid until dropped.
+        // SAFETY: as above.
         unsafe {
             pg_sys::index_getnext_slot(self.scan, pg_sys::ScanDirection::BackwardScanDirection, self.slot)
                 .then(|| Tid((*self.slot).tts_tid))

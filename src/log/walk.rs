@@ -2,7 +2,7 @@
 //! ids, so that each row is read once.
 
 use crate::instance::Catalog;
-use crate::log::attempt::Attempt;
+use crate::log::attempt::{Attempt, LAST_ERROR};
 use crate::log::table::{Key, Relation, Row, Scan, Snapshot};
 use crate::segment::Home;
 
@@ -89,7 +89,7 @@ impl Tables {
                 outcome: None,
             };
             if glance.run_at.is_some() {
-                glance.has_error = !attempts.columns(16).1[15];
+                glance.has_error = !attempts.columns(LAST_ERROR + 1).1[LAST_ERROR];
             }
             if claims.is_at(glance.id) {
                 glance.claim = Some(claims.scan.columns(5).0[4].value() as u8);

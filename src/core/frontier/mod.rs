@@ -23,12 +23,18 @@
 //! whoever takes it finds its claim in the log and drops it.
 
 mod deadlines;
+mod gate;
+mod groups;
 pub mod index;
 mod ready;
 mod running;
 mod waiters;
+mod window;
 
 use crate::id;
+pub use gate::{Claimer, GATE_LANES, Gate, Limits};
+use groups::{Choice, Lists};
+pub use groups::{Group, Served, Turn};
 use index::Bucket;
 pub use ready::Ready;
 use ready::Ring;
@@ -89,11 +95,35 @@ pub struct Lane {
     waiters_first: u32,
     waiters_last: u32,
     last_used: u64,
+    /// The gate of its queue, slot plus one; 0: none, or nobody has come through it yet.
+    gate: u32,
+    groups: Lists,
 }
 
 impl Lane {
     fn is_used(&self) -> bool {
         self.used != 0
+    }
+
+    /// Whether something may lie behind P.
+    fn has_more(&self) -> bool {
+        self.position < Rank::MAX
+    }
+
+    /// Somebody reads what may be taken next: it is too early to say that there is nothing.
+    fn is_read(&self) -> bool {
+        self.refiller != 0 || self.groups.serving != 0
+    }
+
+    /// Everything behind this position is to be read again.
+    fn go_back(&mut self, position: Rank) {
+        let mark = if self.refiller != 0 { &mut self.spill } else { &mut self.position };
+        *mark = (*mark).min(position);
+    }
+
+    /// Everything is to be read again.
+    fn doubt(&mut self) {
+        (self.spill, self.position) = (Rank::MIN, Rank::MIN);
     }
 
     /// Entries of `ready` up to here are surely the smallest there are: nothing unread ranks before.
@@ -106,9 +136,9 @@ impl Lane {
         self.refiller != 0 || rank <= self.position
     }
 
-    /// Whether looking may find a job, in `ready` or behind P.
+    /// Whether looking may find a job, in `ready`, in a group whose turn it is, or behind P.
     fn may_have_jobs(&self) -> bool {
-        self.len > 0 || self.position < Rank::MAX
+        self.len > 0 || self.position < Rank::MAX || self.groups.turns.0 != 0
     }
 }
 
@@ -125,6 +155,17 @@ pub struct Head {
     pub running: u32,
     /// Lanes in use.
     pub lanes: u32,
+    /// Gates in use.
+    pub gates: u32,
+    /// Groups in use.
+    pub groups: u32,
+    /// Groups that somebody serves.
+    servers: u32,
+    /// As `free` and `fresh`, of groups.
+    free_group: u32,
+    fresh_groups: u32,
+    /// A gate that a rate had closed opens not before this monotonic time; 0: there is none.
+    opens_at: i64,
 }
 
 /// Deadlines of one instance; the caller keeps it in the instance's slot.
@@ -150,6 +191,12 @@ pub enum Take {
     Full,
     /// No slot for the lane: all are in use by waiters or refillers.
     NoLane,
+    /// A limit of the queue is reached.
+    Closed,
+    /// No slot to count a limited queue in.
+    NoGate,
+    /// It is a group's turn, which the caller is to serve: [`Frontier::turn_end`], however that ends.
+    Turn(Turn),
 }
 
 /// What became of the wish to take one certain attempt.
@@ -201,6 +248,12 @@ pub struct Frontier<'a> {
     pub running_index: &'a mut [Bucket],
     /// One per session.
     pub sessions: &'a mut [Session],
+    /// One per limited queue.
+    pub gates: &'a mut [Gate],
+    /// Groups that something runs of, or that wait for their turn.
+    pub groups: &'a mut [Group],
+    /// Index of `groups`, [`index::buckets_for`] as many.
+    pub group_index: &'a mut [Bucket],
 }
 
 impl Frontier<'_> {
@@ -228,7 +281,7 @@ impl Frontier<'_> {
         let slot = (0..self.lanes.len() as u32)
             .filter(|&s| {
                 let l = &self.lanes[s as usize];
-                !l.is_used() || (l.waiters_first == 0 && l.refiller == 0)
+                !l.is_used() || (l.waiters_first == 0 && l.refiller == 0 && l.groups.serving == 0)
             })
             .min_by_key(|&s| {
                 let l = &self.lanes[s as usize];
@@ -245,6 +298,7 @@ impl Frontier<'_> {
     fn forget_lane(&mut self, slot: u32) {
         let lane = self.lanes[slot as usize];
         if lane.is_used() {
+            self.dissolve_lists(slot);
             index::remove(self.lane_index, lane.instance, i64::from(lane.id));
             self.lanes[slot as usize] = Lane::default();
             self.head.lanes -= 1;
@@ -271,10 +325,10 @@ impl Frontier<'_> {
         for slot in 0..self.lanes.len() {
             let lane = &mut self.lanes[slot];
             if lane.is_used() && lane.instance == instance {
-                lane.spill = Rank::MIN;
-                lane.position = Rank::MIN;
+                lane.doubt();
             }
         }
+        self.release_held(instance);
     }
 
     /// As [`Self::distrust`], and what is in `ready` is forgotten, too: it may be of rows that are gone.
@@ -296,6 +350,9 @@ impl Frontier<'_> {
 
     /// Forgets a lane and all that runs in it: its queue was dropped. Its waiters must have been woken.
     pub fn drop_lane(&mut self, root: &mut DeadlineRoot, instance: u32, lane: i32) {
+        if self.head.gates > 0 {
+            self.drop_gates(instance, Some(lane));
+        }
         if let Some(slot) = self.lane_slot(instance, lane)
             && self.lanes[slot as usize].waiters_first == 0
             && self.lanes[slot as usize].refiller == 0
@@ -312,6 +369,9 @@ impl Frontier<'_> {
 
     /// Forgets an instance: its extension or database was dropped.
     pub fn drop_instance(&mut self, root: &mut DeadlineRoot, instance: u32) {
+        if self.head.gates > 0 {
+            self.drop_gates(instance, None);
+        }
         for slot in 0..self.running.len() as u32 {
             let entry = &self.running[slot as usize];
             if entry.state != State::Free && entry.instance == instance {
@@ -331,7 +391,7 @@ impl Frontier<'_> {
     /// Tells the frontier of a waiting attempt that is committed and due. Returns a session to wake.
     pub fn push(&mut self, instance: u32, lane: i32, entry: Ready) -> Option<u32> {
         let slot = self.learn(instance, lane, entry)?;
-        if self.lanes[slot as usize].paused != 0 { None } else { self.wake_first(slot) }
+        if self.lanes[slot as usize].paused != 0 || self.is_closed(slot) { None } else { self.wake_first(slot) }
     }
 
     /// `push` that wakes nobody: for the later jobs of a large commit, when the first ones *in this lane* have
@@ -344,6 +404,7 @@ impl Frontier<'_> {
     /// no more than to wake somebody.
     pub fn wants(&self, instance: u32, lane: i32, entry: Ready) -> bool {
         index::find(self.running_index, instance, entry.id).is_some()
+            || self.group_slot(instance, lane, entry.group).is_some()
             || self.lane_slot(instance, lane).is_some_and(|slot| self.lanes[slot as usize].keeps(entry.rank))
     }
 
@@ -353,6 +414,9 @@ impl Frontier<'_> {
             return None;
         }
         let slot = self.lane_slot(instance, lane)?;
+        if entry.group != 0 && self.park(slot, &entry) {
+            return self.has_turn(slot, &entry).then_some(slot);
+        }
         if self.lanes[slot as usize].keeps(entry.rank) {
             self.put(slot, entry);
         }
@@ -394,36 +458,71 @@ impl Frontier<'_> {
         self.ring(slot).first().filter(|entry| entry.rank <= horizon)
     }
 
-    /// Takes up to `out.len()` attempts for the open transaction of `owner`.
-    pub fn take(&mut self, instance: u32, lane: i32, owner: u32, pid: i32, out: &mut [Ready]) -> Take {
+    /// Takes up to `out.len()` attempts for the open transaction of `owner`. `claimer`: what is to be heeded, if the
+    /// queue is limited.
+    pub fn take(
+        &mut self,
+        instance: u32,
+        lane: i32,
+        owner: u32,
+        pid: i32,
+        claimer: Option<&Claimer<'_>>,
+        out: &mut [Ready],
+    ) -> Take {
         let Some(slot) = self.lane_or_create(instance, lane) else { return Take::NoLane };
+        let Ok(gate) = self.pass(instance, slot, claimer) else { return Take::NoGate };
+        let mut room = out.len();
+        let mut has_groups = false;
+        if let (Some(gate), Some(claimer)) = (gate, claimer) {
+            room = room.min(self.room(gate, claimer) as usize);
+            if room == 0 {
+                return Take::Closed;
+            }
+            has_groups = self.gates[gate as usize].has_groups();
+        }
         let mut taken = 0;
-        while taken < out.len() {
-            let Some(entry) = self.first_ready(slot) else { break };
-            if self.running_is_full() {
+        while taken < room {
+            let choice = match gate {
+                Some(gate) if has_groups => self.choose(slot, gate),
+                _ => self.first_ready(slot).map_or(Choice::Nothing, Choice::Ready),
+            };
+            let entry = match choice {
+                Choice::Ready(entry) => entry,
+                Choice::Turn(_) if taken > 0 => break,
+                Choice::Turn(_) if self.running_is_full() => return Take::Full,
+                Choice::Turn(group) => return Take::Turn(self.serve(group, owner)),
+                Choice::Nothing => break,
+                Choice::Full if taken == 0 => return Take::Full,
+                Choice::Full => break,
+            };
+            if index::find(self.running_index, instance, entry.id).is_some() {
+                self.ring(slot).pop();
+                continue;
+            }
+            let has_place = !self.running_is_full()
+                && match gate {
+                    Some(gate) if has_groups && entry.group != 0 => {
+                        self.group_or_create(instance, lane, gate, entry.group).is_some()
+                    }
+                    _ => true,
+                };
+            if !has_place {
                 if taken == 0 {
                     return Take::Full;
                 }
                 break;
             }
             self.ring(slot).pop();
-            if index::find(self.running_index, instance, entry.id).is_some() {
-                continue;
-            }
-            self.add_running(Running {
-                id: entry.id,
-                instance,
-                lane,
-                rank: entry.rank,
-                place: entry.place,
-                owner,
-                session: owner + 1,
-                pid,
-                state: State::Taken,
-                ..Running::default()
-            });
+            self.add_claimed(instance, lane, owner, pid, entry, gate);
             out[taken] = entry;
             taken += 1;
+        }
+        if taken == 0
+            && has_groups
+            && let Some(claimer) = claimer
+            && let Some(group) = self.own_turn(instance, lane, claimer.ending)
+        {
+            return Take::Turn(self.serve(group, owner));
         }
         let lane = &self.lanes[slot as usize];
         let (more, flag) = (lane.position < Rank::MAX, lane.refiller != 0);
@@ -431,8 +530,36 @@ impl Frontier<'_> {
         match (taken, more, flag) {
             (0, _, true) => Take::Refilling,
             (0, true, false) => Take::Refill,
+            (0, false, false) if lane.is_read() => Take::Refilling,
             (0, false, false) => Take::Empty,
             _ => Take::Some { taken, refill: more && !flag && lane.len < share.div_ceil(2) },
+        }
+    }
+
+    /// A worker's transaction takes an attempt.
+    fn add_claimed(&mut self, instance: u32, lane: i32, owner: u32, pid: i32, entry: Ready, gate: Option<u32>) {
+        let slot = self.add_running(Running {
+            id: entry.id,
+            instance,
+            lane,
+            rank: entry.rank,
+            place: entry.place,
+            group: entry.group,
+            owner,
+            session: owner + 1,
+            pid,
+            state: State::Taken,
+            ..Running::default()
+        });
+        let (Some(slot), Some(gate)) = (slot, gate) else { return };
+        self.count_in(gate, slot);
+        let gate = &mut self.gates[gate as usize];
+        if gate.limits.rate > 0 {
+            gate.take_token();
+            self.running[slot as usize].token = 1;
+        }
+        if let Some(lane) = self.lane_slot(instance, lane) {
+            self.handed_out(lane);
         }
     }
 
@@ -461,11 +588,12 @@ impl Frontier<'_> {
             if paused {
                 continue;
             }
-            if lane.refiller != 0 {
+            if lane.is_read() && !self.is_closed(slot) {
                 for_refill = true;
-                look |= self.first_ready(slot).is_some();
+                look |= self.lanes[slot as usize].refiller == 0 && self.lanes[slot as usize].position < Rank::MAX;
+                look |= self.first_ready(slot).is_some() || self.lanes[slot as usize].groups.turns.0 != 0;
             } else {
-                look |= lane.may_have_jobs();
+                look |= self.has_something(slot);
             }
         }
         if look {
@@ -474,6 +602,16 @@ impl Frontier<'_> {
         }
         self.sleep(session, for_refill);
         Wait::Sleep
+    }
+
+    fn is_closed(&self, slot: u32) -> bool {
+        let gate = self.lanes[slot as usize].gate.checked_sub(1);
+        gate.is_some_and(|gate| self.gates[gate as usize].is_closed())
+    }
+
+    /// Whether a claimer who has nothing open may find a job.
+    fn has_something(&self, slot: u32) -> bool {
+        self.lanes[slot as usize].may_have_jobs() && !self.is_closed(slot)
     }
 
     // ---- refill ----------------------------------------------------------------------------------
@@ -503,6 +641,9 @@ impl Frontier<'_> {
         for &entry in found {
             if let Some(taken) = index::find(self.running_index, instance, entry.id) {
                 self.running[taken as usize].again = 1;
+                continue;
+            }
+            if entry.group != 0 && self.park(slot, &entry) {
                 continue;
             }
             let ring = self.ring(slot);
@@ -572,6 +713,7 @@ impl Frontier<'_> {
 
     fn forget_running(&mut self, root: &mut DeadlineRoot, slot: u32) -> Running {
         deadlines::remove(self.running, root, slot);
+        self.count_out(slot);
         let entry = self.running[slot as usize];
         index::remove(self.running_index, entry.instance, entry.id);
         self.running[slot as usize] = Running { next: self.head.free, ..Running::default() };
@@ -589,7 +731,9 @@ impl Frontier<'_> {
         self.running_slot(instance, id).map(|slot| self.running[slot as usize])
     }
 
-    /// Takes one certain waiting attempt, as a claimer would, so that nobody else can have it.
+    /// Takes one certain waiting attempt, as a claimer would, so that nobody else can have it. One that is not due is
+    /// not made so by being given back.
+    #[allow(clippy::too_many_arguments, reason = "who, where, what")]
     pub fn take_one(
         &mut self,
         root: &mut DeadlineRoot,
@@ -598,6 +742,7 @@ impl Frontier<'_> {
         owner: u32,
         pid: i32,
         entry: Ready,
+        is_due: bool,
     ) -> TakeOne {
         if let Some(slot) = self.running_slot(instance, entry.id) {
             if !self.running[slot as usize].is_doomed() {
@@ -625,10 +770,13 @@ impl Frontier<'_> {
             lane,
             rank: entry.rank,
             place: entry.place,
+            group: entry.group,
             owner,
             session: owner + 1,
             pid,
             state: State::Taken,
+            system: 1,
+            early: u8::from(!is_due),
             ..Running::default()
         });
         TakeOne::Taken
@@ -639,6 +787,7 @@ impl Frontier<'_> {
     /// by another, who finds it stale.
     pub fn claimed(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, lease: i64, deadline: i64, bound: bool) {
         let Some(slot) = self.running_slot(instance, id) else { return };
+        self.settle_token(slot, deadline - lease);
         let entry = &mut self.running[slot as usize];
         entry.claimed = 1;
         entry.lease = lease;
@@ -670,45 +819,72 @@ impl Frontier<'_> {
 
     /// A taken attempt was not claimed after all, whether or not it was to be ended too: back to `ready`.
     /// Returns a session to wake. One that was to be cancelled meanwhile stays, as if its lease had ended:
-    /// the worker takes it ([`Self::take_one`]) and cancels it.
-    pub fn give_back(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) -> Option<u32> {
+    /// the worker takes it ([`Self::take_one`]) and cancels it. Its worker may have begun: it uses up the rate.
+    pub fn give_back(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, now: i64) -> Option<u32> {
         let slot = self.running_slot(instance, id)?;
         let entry = &mut self.running[slot as usize];
         if entry.claimed != 0 {
             return None;
         }
+        self.settle_token(slot, now);
+        let gate = self.running[slot as usize].gate;
+        let entry = &mut self.running[slot as usize];
         if entry.cancel != 0 {
-            (entry.state, entry.owner, entry.deadline) = (State::Running, 0, i64::MIN);
+            (entry.state, entry.owner, entry.deadline, entry.system) = (State::Running, 0, i64::MIN, 1);
             deadlines::remove(self.running, root, slot);
             deadlines::insert(self.running, root, slot);
-            return None;
+            self.count_out(slot);
+            let entry = self.running[slot as usize];
+            return self.wake_after(gate, &entry);
         }
         let entry = self.forget_running(root, slot);
-        self.push(instance, entry.lane, Ready { rank: entry.rank, id, place: entry.place })
+        // It may have fallen due while it was taken.
+        let is_due = entry.early == 0 || entry.again != 0;
+        let pushed = if is_due { self.push(instance, entry.lane, entry.ready()) } else { None };
+        pushed.or_else(|| self.wake_after(gate, &entry))
     }
 
     /// Drops an entry that the logs proved wrong, without giving anything back.
-    pub fn discard(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) {
-        if let Some(slot) = self.running_slot(instance, id) {
-            self.forget_running(root, slot);
-        }
+    /// Returns a session to wake.
+    pub fn discard(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) -> Option<u32> {
+        let slot = self.running_slot(instance, id)?;
+        self.leave(root, slot).1
     }
 
     /// Drops a taken entry that its taker found not to be waiting. If somebody held back a push of it
     /// meanwhile, the taker may have looked too early: then it is pushed. Returns a session to wake.
     pub fn discard_stale(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) -> Option<u32> {
         let slot = self.running_slot(instance, id)?;
-        let entry = self.forget_running(root, slot);
-        if entry.again == 0 {
-            return None;
+        if self.running[slot as usize].again == 0 {
+            return self.leave(root, slot).1;
         }
-        self.push(instance, entry.lane, Ready { rank: entry.rank, id, place: entry.place })
+        let gate = self.running[slot as usize].gate;
+        let entry = self.forget_running(root, slot);
+        let pushed = self.push(instance, entry.lane, entry.ready());
+        pushed.or_else(|| self.wake_after(gate, &entry))
+    }
+
+    /// Forgets an entry. Returns it, and a session to wake: something else may start instead.
+    fn leave(&mut self, root: &mut DeadlineRoot, slot: u32) -> (Running, Option<u32>) {
+        let gate = self.running[slot as usize].gate;
+        let entry = self.forget_running(root, slot);
+        (entry, self.wake_after(gate, &entry))
+    }
+
+    /// Somebody to look for what may start now that an entry is gone: another job of its queue, if that is limited,
+    /// or of its group.
+    fn wake_after(&mut self, gate: u32, entry: &Running) -> Option<u32> {
+        match gate.checked_sub(1) {
+            Some(gate) => self.wake_at_gate(gate),
+            None if entry.group != 0 && self.head.groups > 0 => self.pass_on(entry.instance, entry.lane),
+            None => None,
+        }
     }
 
     /// An attempt that was running when somebody asked for it to be cancelled, and is not any more: should it
     /// wait, it is kept as in [`Self::give_back`]. False: `running` is full.
     pub fn doom(&mut self, root: &mut DeadlineRoot, instance: u32, lane: i32, entry: Ready) -> bool {
-        if self.take_one(root, instance, lane, 0, 0, entry) != TakeOne::Taken {
+        if self.take_one(root, instance, lane, 0, 0, entry, true) != TakeOne::Taken {
             return false;
         }
         let Some(slot) = self.running_slot(instance, entry.id) else { return false };
@@ -724,9 +900,14 @@ impl Frontier<'_> {
         if self.running_slot(entry.instance, entry.id).is_some() {
             return true;
         }
-        let Some(slot) = self.add_running(Running { claimed: 1, timed: 0, child: 0, next: 0, prev: 0, ..entry }) else {
+        let unlinked =
+            Running { claimed: 1, timed: 0, child: 0, next: 0, prev: 0, gate: 0, grouped: 0, token: 0, ..entry };
+        let Some(slot) = self.add_running(unlinked) else {
             return false;
         };
+        if let Some(gate) = self.gate_of(entry.instance, entry.lane) {
+            self.count_in(gate, slot);
+        }
         if entry.state == State::Running {
             deadlines::insert(self.running, root, slot);
         }
@@ -751,10 +932,10 @@ impl Frontier<'_> {
         End::Yours(entry)
     }
 
-    /// The outcome is committed. Returns the entry that was there.
-    pub fn ended(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) -> Option<Running> {
+    /// The outcome is committed. Returns the entry that was there, and a session to wake.
+    pub fn ended(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) -> Option<(Running, Option<u32>)> {
         let slot = self.running_slot(instance, id)?;
-        Some(self.forget_running(root, slot))
+        Some(self.leave(root, slot))
     }
 
     /// The row of a taken attempt lies elsewhere now.
@@ -856,9 +1037,9 @@ impl Frontier<'_> {
         })
     }
 
-    /// Whether somebody is refilling the lane.
+    /// Whether somebody is refilling the lane, or serves one of its groups.
     pub fn is_refilling(&self, instance: u32, lane: i32) -> bool {
-        self.lane_slot(instance, lane).is_some_and(|slot| self.lanes[slot as usize].refiller != 0)
+        self.lane_slot(instance, lane).is_some_and(|slot| self.lanes[slot as usize].is_read())
     }
 
     /// Calls `each` with the attempts of a lane in `ready`, in order; then P. `None` when the lane has no slot.
@@ -869,6 +1050,11 @@ impl Frontier<'_> {
         Some(self.lanes[slot as usize].position)
     }
 
+    /// Whether a claimer who has nothing open may find a job in this lane.
+    pub fn has_jobs(&self, instance: u32, lane: i32) -> bool {
+        self.lane_slot(instance, lane).is_some_and(|slot| self.has_something(slot))
+    }
+
     /// How many attempts of a lane are in `ready`, and P; `None` when the lane has no slot.
     pub fn lane_state(&self, instance: u32, lane: i32) -> Option<(usize, Rank)> {
         let slot = self.lane_slot(instance, lane)?;
@@ -877,5 +1063,7 @@ impl Frontier<'_> {
     }
 }
 
+#[cfg(test)]
+mod limits_model;
 #[cfg(test)]
 mod model;

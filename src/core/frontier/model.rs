@@ -43,6 +43,9 @@ struct Memory {
     running: Vec<Running>,
     running_index: Vec<Bucket>,
     sessions: Vec<Session>,
+    gates: Vec<Gate>,
+    groups: Vec<Group>,
+    group_index: Vec<Bucket>,
 }
 
 impl Memory {
@@ -55,6 +58,9 @@ impl Memory {
             running: vec![Running::default(); sizes.running],
             running_index: vec![Bucket::default(); index::buckets_for(sizes.running)],
             sessions: vec![Session::default(); sizes.sessions],
+            gates: Vec::new(),
+            groups: Vec::new(),
+            group_index: Vec::new(),
         }
     }
 
@@ -67,6 +73,9 @@ impl Memory {
             running: &mut self.running,
             running_index: &mut self.running_index,
             sessions: &mut self.sessions,
+            gates: &mut self.gates,
+            groups: &mut self.groups,
+            group_index: &mut self.group_index,
         }
     }
 }
@@ -494,7 +503,12 @@ impl World {
         let a = self.log.len();
         self.log.push(Attempt {
             lane,
-            entry: Ready { rank: Rank { priority, job_id }, id, place: Place { block: a as u32, offset: 1, segment } },
+            entry: Ready {
+                rank: Rank { priority, job_id },
+                id,
+                place: Place { block: a as u32, offset: 1, segment },
+                group: 0,
+            },
             row,
             claim: Row::Absent,
             outcome: Row::Absent,
@@ -575,7 +589,7 @@ impl World {
             None if self.held.len() == self.sizes.running => TakeOne::Full,
             None => TakeOne::Taken,
         };
-        let took = self.memory.frontier().take_one(&mut self.roots[place], lane.0, lane.1, s, 0, entry);
+        let took = self.memory.frontier().take_one(&mut self.roots[place], lane.0, lane.1, s, 0, entry, true);
         assert_eq!(took, expected);
         if took != TakeOne::Taken {
             return false;
@@ -746,7 +760,7 @@ impl World {
                     self.expects_push(a)
                 };
                 let root = &mut self.roots[place];
-                assert_eq!(self.memory.frontier().give_back(root, lane.0, id), expected);
+                assert_eq!(self.memory.frontier().give_back(root, lane.0, id, 0), expected);
                 self.woken_first(expected);
             }
             Callback::Ended(_) => {
@@ -767,7 +781,7 @@ impl World {
         let jobs = self.jobs(lane);
         let had_slot = self.slot(lane).is_some();
         let mut out = vec![Ready::default(); want];
-        let answer = self.memory.frontier().take(lane.0, lane.1, s, 0, &mut out);
+        let answer = self.memory.frontier().take(lane.0, lane.1, s, 0, None, &mut out);
         let flag = self.refiller(lane).is_some();
         match answer {
             Take::Some { taken, .. } => out.truncate(taken),
@@ -789,6 +803,7 @@ impl World {
             Take::Refill => assert!(!flag),
             Take::Refilling => assert!(flag),
             Take::Full => assert_eq!(self.held.len(), self.sizes.running),
+            Take::Closed | Take::NoGate | Take::Turn(_) => panic!("no queue is limited here"),
             Take::NoLane => assert!(!had_slot && self.pinned_by_others(u32::MAX, &[]) == self.sizes.lanes),
         }
         answer
@@ -848,7 +863,7 @@ impl World {
                         }
                     }
                     Take::Refilling | Take::Empty => look.at += 1,
-                    Take::Full | Take::NoLane => return self.leave(s),
+                    _ => return self.leave(s),
                 }
             }
         } else if !self.client(s).open.is_empty() {
@@ -1501,7 +1516,7 @@ fn memory(ready: usize, lanes: usize) -> Memory {
 /// The first attempt of the `n`th job.
 fn job(n: i64) -> Ready {
     let job_id = id::job(0, n);
-    Ready { rank: Rank { priority: 0, job_id }, id: id::first_attempt(job_id, 0), place: Place::default() }
+    Ready { rank: Rank { priority: 0, job_id }, id: id::first_attempt(job_id, 0), place: Place::default(), group: 0 }
 }
 
 /// Lets session 5 read a lane to its end.
@@ -1512,7 +1527,7 @@ fn read(frontier: &mut Frontier<'_>, lane: i32, found: &[Ready]) {
 }
 
 fn take_one(frontier: &mut Frontier<'_>, lane: i32, owner: u32) -> Take {
-    frontier.take(1, lane, owner, 0, &mut [Ready::default()])
+    frontier.take(1, lane, owner, 0, None, &mut [Ready::default()])
 }
 
 const ONE: Take = Take::Some { taken: 1, refill: false };
@@ -1644,7 +1659,7 @@ fn a_stale_attempt_gives_way_to_the_living_one_of_its_job() {
     frontier.push(1, 1, new);
     frontier.push(1, 1, old);
     let mut out = [Ready::default(); 2];
-    assert!(matches!(frontier.take(1, 1, 0, 0, &mut out), Take::Some { taken: 1, .. }));
+    assert!(matches!(frontier.take(1, 1, 0, 0, None, &mut out), Take::Some { taken: 1, .. }));
     assert_eq!(out[0], new);
 }
 
@@ -1711,18 +1726,18 @@ fn a_doomed_attempt_can_be_taken_and_cancelled_but_not_ended_or_extended() {
     read(&mut frontier, 1, &[job(1)]);
     assert_eq!(take_one(&mut frontier, 1, 0), ONE);
     assert!(frontier.request_cancel(1, job(1).id));
-    assert_eq!(frontier.give_back(root, 1, job(1).id), None);
+    assert_eq!(frontier.give_back(root, 1, job(1).id, 0), None);
     // Nobody claimed it: an outcome without a claim would let it run once more.
     assert!(matches!(frontier.end(root, 1, job(1).id, 0), super::End::Unknown));
     assert!(frontier.extend(root, 1, job(1).id, 5, 5).is_none());
     // Who tries to cancel it and fails leaves it as it was.
     for _ in 0..2 {
         assert_eq!(frontier.next_deadline(*root), Some(i64::MIN));
-        assert_eq!(frontier.take_one(root, 1, 1, 2, 0, job(1)), TakeOne::Taken);
+        assert_eq!(frontier.take_one(root, 1, 1, 2, 0, job(1), true), TakeOne::Taken);
         assert_eq!(frontier.next_deadline(*root), None);
         assert!(matches!(frontier.end(root, 1, job(1).id, 2), super::End::Yours(_)));
         frontier.unend(root, 1, job(1).id);
-        frontier.give_back(root, 1, job(1).id);
+        frontier.give_back(root, 1, job(1).id, 0);
     }
 }
 

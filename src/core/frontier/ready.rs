@@ -18,6 +18,8 @@ pub struct Ready {
     pub id: i64,
     /// Where its row lies; a hint that the reader checks.
     pub place: Place,
+    /// The hash of its group; 0: it has none.
+    pub group: i64,
 }
 
 /// One lane's ring: a slice of the shared array, with the lane's `head` and `len`.

@@ -10,7 +10,7 @@
 //! A claim that ends in its own transaction goes from Taken to Ending and is `is_claimed` only after
 //! the commit.
 
-use super::{Place, Rank};
+use super::{Place, Rank, Ready};
 
 /// What the entry's owner is doing.
 #[repr(u8)]
@@ -41,6 +41,8 @@ pub struct Running {
     pub rank: Rank,
     /// Where its row lies.
     pub place: Place,
+    /// The hash of its group; 0: it has none.
+    pub group: i64,
     /// The lease of its claim, in microseconds: what a plain heartbeat grants again.
     pub lease: i64,
     /// The longest lease it was given; a longer one is noted in the log.
@@ -65,6 +67,16 @@ pub struct Running {
     pub rerun: u8,
     /// 1: he asked after somebody had begun to end this one, who may not know of it.
     pub late: u8,
+    /// 1: nobody means to run it: it was taken to be ended.
+    pub system: u8,
+    /// 1: it was not due when it was taken.
+    pub(super) early: u8,
+    /// 1: it has not begun to use up its queue's rate.
+    pub(super) token: u8,
+    /// 1: its group counts it.
+    pub(super) grouped: u8,
+    /// Its queue's gate, which counts it: the slot plus one.
+    pub(super) gate: u32,
     /// 1: while it was taken somebody wanted to push it.
     pub(super) again: u8,
     pub(super) timed: u8,
@@ -82,6 +94,11 @@ impl Running {
 }
 
 impl Running {
+    /// As it goes back to `ready`.
+    pub fn ready(&self) -> Ready {
+        Ready { rank: self.rank, id: self.id, place: self.place, group: self.group }
+    }
+
     /// An entry for this attempt that says nothing yet.
     pub fn of(id: i64) -> Self {
         Self { id, ..Self::default() }

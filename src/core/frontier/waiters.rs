@@ -95,8 +95,7 @@ impl Frontier<'_> {
 
     /// Wakes the first who waits for this lane if it would not be in vain.
     pub(super) fn wake_next(&mut self, lane: u32) -> Option<u32> {
-        let entry = &self.lanes[lane as usize];
-        if entry.may_have_jobs() && entry.paused == 0 { self.wake_first(lane) } else { None }
+        if self.has_something(lane) && self.lanes[lane as usize].paused == 0 { self.wake_first(lane) } else { None }
     }
 
     /// Wakes the first who waits for the end of a refill of this lane.
@@ -123,6 +122,8 @@ impl Frontier<'_> {
         self.delist(session);
         // The slot may be another lane's by now; then nobody waited, and to wake somebody does no harm.
         let lane = std::mem::take(&mut self.sessions[session as usize].woken_for).checked_sub(1)?;
-        self.wake_next(lane)
+        // What a limited queue lets start may be in another of its lanes.
+        let gate = self.lanes[lane as usize].gate.checked_sub(1);
+        self.wake_next(lane).or_else(|| self.wake_at_gate(gate?))
     }
 }

@@ -1,0 +1,240 @@
+//! Groups: `max_running_per_group`, by turns; `strict_order`.
+
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+use queue_tests::Cluster;
+
+use crate::shared::{Sql, connect, create, queue};
+
+/// Claims and tells the groups of what was claimed, in order, with the attempts' ids.
+fn claim(client: &mut Client, queue: &str, most: usize) -> Vec<(String, i64)> {
+    let sql = format!("SELECT coalesce(group_key, ''), id FROM queue.claim('{queue}', {most})");
+    client.query(&sql, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+fn names(claimed: &[(String, i64)]) -> Vec<&str> {
+    let mut names: Vec<&str> = claimed.iter().map(|(name, _)| name.as_str()).collect();
+    names.sort_unstable();
+    names
+}
+
+fn fill(client: &mut Client, queue: &str, group: &str, jobs: usize) {
+    client.run(&format!(
+        "SELECT count(*) FROM queue.enqueue_many('{queue}', array_fill('1'::jsonb, '{{{jobs}}}'), group_key => '{group}')"
+    ));
+}
+
+fn complete(client: &mut Client, claimed: &[(String, i64)]) {
+    let ids: Vec<i64> = claimed.iter().map(|(_, id)| *id).collect();
+    let done = client.query("SELECT * FROM queue.complete_many($1)", &[&ids]).unwrap();
+    assert_eq!(done.len(), ids.len());
+}
+
+#[test]
+fn a_group_runs_no_more_than_its_limit() {
+    let (mut client, queue) = queue("max_running_per_group => 2");
+    for group in ["a", "b"] {
+        fill(&mut client, &queue, group, 5);
+    }
+    client.enqueue(&queue);
+    let first = claim(&mut client, &queue, 100);
+    assert_eq!(names(&first), ["", "a", "a", "b", "b"]);
+    assert_eq!(claim(&mut connect(), &queue, 100), []);
+    let a: Vec<_> = first.iter().filter(|(name, _)| name == "a").take(1).cloned().collect();
+    complete(&mut client, &a);
+    let second = claim(&mut client, &queue, 100);
+    assert_eq!(names(&second), ["a"]);
+    // In the same call as well.
+    let next: Vec<String> = client.column(&format!(
+        "SELECT group_key FROM queue.claim('{queue}', 100, completed => ARRAY[{}]::bigint[])",
+        second[0].1
+    ));
+    assert_eq!(next, ["a"]);
+}
+
+#[test]
+fn within_a_group_the_order_is_kept() {
+    let (mut client, queue) = queue("max_running_per_group => 1");
+    for (n, priority) in [(1, 5), (2, 5), (3, 0), (4, 5), (5, 0)] {
+        client.run(&format!("SELECT queue.enqueue('{queue}', '{n}', priority => {priority}, group_key => 'g')"));
+    }
+    let mut seen = Vec::new();
+    loop {
+        let sql = format!("SELECT payload::text, id FROM queue.claim('{queue}', 10)");
+        let rows = client.query(&sql, &[]).unwrap();
+        let [row] = &rows[..] else { break };
+        seen.push(row.get::<_, String>(0));
+        client.run(&format!("SELECT queue.complete({})", row.get::<_, i64>(1)));
+    }
+    assert_eq!(seen, ["3", "5", "1", "2", "4"]);
+}
+
+/// A group with a great many jobs, and two small ones that come later.
+#[test]
+fn groups_take_turns() {
+    let (mut client, queue) = queue("max_running_per_group => 1");
+    fill(&mut client, &queue, "hog", 3_000);
+    for group in ["b", "c"] {
+        fill(&mut client, &queue, group, 20);
+    }
+    // One worker, then two at a time: the hog does not keep the others waiting.
+    for size in [1, 2] {
+        let mut seen = [0; 3];
+        for _ in 0..30 / size {
+            let claimed = claim(&mut client, &queue, size);
+            assert_eq!(claimed.len(), size);
+            for name in names(&claimed) {
+                seen[["hog", "b", "c"].iter().position(|n| *n == name).unwrap()] += 1;
+            }
+            complete(&mut client, &claimed);
+        }
+        assert!(seen.iter().all(|n| (5..=20).contains(n)), "{seen:?} of hog, b, c with {size} at once");
+    }
+}
+
+/// The default memory holds two thousand ready jobs of a lane.
+#[test]
+fn a_blocked_group_delays_nobody() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.connect();
+    client.run("CREATE EXTENSION pg_queue");
+    create(&mut client, "q", "max_running_per_group => 1, lease => '1 hour'");
+    fill(&mut client, "q", "blocked", 100_000);
+    let blocker = claim(&mut client, "q", 10);
+    assert_eq!(names(&blocker), ["blocked"]);
+    let mut slowest = Duration::ZERO;
+    for n in 0..300 {
+        client.run(&format!("SELECT queue.enqueue('q', group_key => 'g{n}')"));
+        if n % 3 == 0 {
+            fill(&mut client, "q", "blocked", 10);
+        }
+        let start = Instant::now();
+        let got = claim(&mut client, "q", 1);
+        slowest = slowest.max(start.elapsed());
+        assert_eq!(names(&got), [format!("g{n}")]);
+        complete(&mut client, &got);
+    }
+    assert!(slowest < Duration::from_secs(3), "{slowest:?}");
+    complete(&mut client, &blocker);
+    assert_eq!(names(&claim(&mut client, "q", 10)), ["blocked"]);
+}
+
+/// More groups wait than memory has slots for; nobody is forgotten, none runs twice at once.
+#[test]
+fn more_groups_than_memory_has_room_for() {
+    let lines = ["pg_queue.max_running = 40", "pg_queue.max_ready = 32", "pg_queue.max_lanes = 4"];
+    let cluster = lines.iter().fold(Cluster::new(), |cluster, line| cluster.conf(line)).start();
+    let mut client = cluster.connect();
+    client.run("CREATE EXTENSION pg_queue");
+    create(&mut client, "q", "max_running_per_group => 1");
+    client.run("SELECT queue.enqueue('q', group_key => 'g' || n % 500) FROM generate_series(1, 2000) AS n");
+    let mut done = 0;
+    while done < 2000 {
+        let claimed = claim(&mut client, "q", 30);
+        assert!(!claimed.is_empty(), "nothing left after {done}");
+        let mut unique = names(&claimed);
+        unique.dedup();
+        assert_eq!(unique.len(), claimed.len(), "a group runs twice");
+        complete(&mut client, &claimed);
+        done += claimed.len();
+    }
+    assert_eq!(claim(&mut client, "q", 30), []);
+}
+
+#[test]
+fn strict_order_waits_for_the_one_that_failed() {
+    let (mut client, queue) = queue("strict_order => true, max_attempts => 3, backoff_base => '0'");
+    for group in ["a", "b"] {
+        for n in 0..3 {
+            client
+                .run(&format!("SELECT queue.enqueue('{queue}', '{n}', group_key => '{group}', priority => {})", 5 - n));
+        }
+    }
+    let first = claim(&mut client, &queue, 10);
+    assert_eq!(names(&first), ["a", "b"]);
+    let of = |claimed: &[(String, i64)], name: &str| claimed.iter().find(|(n, _)| n == name).unwrap().1;
+    client.run(&format!("SELECT queue.fail({}, 'no', retry_in => '1 hour')", of(&first, "a")));
+    client.run(&format!("SELECT queue.complete({})", of(&first, "b")));
+    // Group a waits for its hour, also when something more urgent comes.
+    client.run(&format!("SELECT queue.enqueue('{queue}', '9', group_key => 'a', priority => -100)"));
+    let second = claim(&mut client, &queue, 10);
+    assert_eq!(names(&second), ["b"]);
+    let job: i64 = client.value(&format!("SELECT job_id FROM queue.attempts WHERE id = {}", of(&first, "a")));
+    client.run(&format!("SELECT queue.reschedule({job}, now())"));
+    let again = client.query(&format!("SELECT job_id, attempt, id FROM queue.claim('{queue}', 10)"), &[]).unwrap();
+    assert_eq!(again.len(), 1);
+    assert_eq!((again[0].get::<_, i64>(0), again[0].get::<_, i32>(1)), (job, 2));
+    // It dies: the others go on, the urgent one first.
+    client.run(&format!("SELECT queue.fail({}, 'no', fatal => true)", again[0].get::<_, i64>(2)));
+    let payloads: Vec<String> = client.column(&format!("SELECT payload::text FROM queue.claim('{queue}', 10)"));
+    assert_eq!(payloads, ["9"]);
+}
+
+#[test]
+fn strict_order_outlives_a_crash_and_what_holds_it_may_be_cancelled() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.connect();
+    client.run("CREATE EXTENSION pg_queue");
+    create(&mut client, "q", "strict_order => true, lease => '1 hour'");
+    for group in ["held", "running", "free"] {
+        fill(&mut client, "q", group, 3);
+    }
+    let first = claim(&mut client, "q", 10);
+    assert_eq!(first.len(), 3);
+    let of = |name: &str| first.iter().find(|(n, _)| n == name).unwrap().1;
+    client.run(&format!(
+        "SELECT queue.fail({}, 'no', retry_in => '1 hour'), queue.complete({})",
+        of("held"),
+        of("free")
+    ));
+    drop(client);
+    cluster.kill_server();
+    cluster.start_again();
+    let mut client = cluster.connect();
+    let second = claim(&mut client, "q", 10);
+    assert_eq!(names(&second), ["free"]);
+    let job: i64 = client.value("SELECT job_id FROM queue.jobs WHERE state = 'retrying'");
+    // While that is open it may be undone: so nobody goes on.
+    let mut canceller = cluster.connect();
+    let mut tx = canceller.transaction().unwrap();
+    tx.batch_execute(&format!("SELECT queue.cancel({job})")).unwrap();
+    assert_eq!(claim(&mut client, "q", 10), []);
+    tx.rollback().unwrap();
+    assert_eq!(claim(&mut client, "q", 10), []);
+    client.run(&format!("SELECT queue.cancel({job})"));
+    assert_eq!(names(&claim(&mut client, "q", 10)), ["held"]);
+    // Purged: the same.
+    let running: Vec<i64> = client.column("SELECT id FROM queue.attempts WHERE state = 'running'");
+    for id in running {
+        client.run(&format!("SELECT queue.fail({id}, 'no', retry_in => '1 hour')"));
+    }
+    assert_eq!(claim(&mut client, "q", 10), []);
+    client.run("SELECT queue.purge('q')");
+    fill(&mut client, "q", "held", 2);
+    assert_eq!(names(&claim(&mut client, "q", 10)), ["held"]);
+}
+
+/// A delay of its own does not hold a group: only failure does.
+#[test]
+fn a_delayed_job_lets_others_of_its_group_pass() {
+    let (mut client, queue) = queue("strict_order => true");
+    client.run(&format!("SELECT queue.enqueue('{queue}', '1', group_key => 'g', delay => '1 hour')"));
+    client.run(&format!("SELECT queue.enqueue('{queue}', '2', group_key => 'g')"));
+    let payloads: Vec<String> = client.column(&format!("SELECT payload::text FROM queue.claim('{queue}', 10)"));
+    assert_eq!(payloads, ["2"]);
+}
+
+/// The transaction that fails a job and claims on does not see past it.
+#[test]
+fn strict_order_within_one_transaction() {
+    let (mut client, queue) = queue("strict_order => true");
+    fill(&mut client, &queue, "g", 3);
+    let mut tx = client.transaction().unwrap();
+    let claim = format!("SELECT id FROM queue.claim('{queue}', 10)");
+    let id: i64 = tx.query_one(&claim, &[]).unwrap().get(0);
+    tx.batch_execute(&format!("SELECT queue.fail({id}, 'no', retry_in => '1 hour')")).unwrap();
+    assert_eq!(tx.query(&claim, &[]).unwrap().len(), 0);
+    tx.commit().unwrap();
+    assert_eq!(client.count(&claim), 0);
+}

@@ -1,0 +1,359 @@
+//! Limits of queues: how many of their jobs run at once, and how many start within a period.
+//!
+//! A **gate** counts what workers have taken of one limited queue, in all its lanes. Queues without limits
+//! have none, and pay nothing. A gate is made when a claimer first comes with limits, by a look at `running`;
+//! so it may be thrown away as soon as it counts nothing.
+//!
+//! Invariant: `running` of a gate is the number of entries of the frontier's `running` that point to it, and
+//! every entry that a worker has taken in one of its lanes does. At no time are there more than the limit,
+//! but for those that their own session is ending and has followed up with others: a rollback undoes both.
+
+use super::window::Window;
+use super::{Frontier, State};
+
+/// A gate counts at most so many lanes: of a queue and its stages.
+pub const GATE_LANES: usize = 33;
+
+/// What a queue's settings limit; zero is no limit.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// So many jobs run at once.
+    pub running: u32,
+    /// So many of each group run at once, in each lane.
+    pub group: u32,
+    /// Jobs of a group run one by one, and one that is to be tried again keeps the others waiting.
+    pub is_strict: bool,
+    /// So many jobs start in any `period`.
+    pub rate: u32,
+    /// Microseconds.
+    pub period: i64,
+}
+
+/// What a claimer of a limited queue says.
+#[derive(Clone, Copy, Debug)]
+pub struct Claimer<'a> {
+    /// The queue.
+    pub queue: i32,
+    /// Its limits.
+    pub limits: Limits,
+    /// Its lanes, at most [`GATE_LANES`].
+    pub lanes: &'a [i32],
+    /// The attempts that the claimer's open transaction is ending: they stand in nobody's way but others'.
+    pub ending: &'a [i64],
+    /// Monotonic microseconds.
+    pub now: i64,
+}
+
+/// A limited queue; all zero is free.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Gate {
+    pub(super) instance: u32,
+    queue: i32,
+    pub(super) limits: Limits,
+    pub(super) running: u32,
+    /// Groups that point here.
+    pub(super) groups: u32,
+    lanes: [i32; GATE_LANES],
+    len: u32,
+    /// Closed by the rate until this monotonic time, for those who sleep; 0: it is not.
+    opens_at: i64,
+    window: Window,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self {
+            instance: 0,
+            queue: 0,
+            limits: Limits::default(),
+            running: 0,
+            groups: 0,
+            lanes: [0; GATE_LANES],
+            len: 0,
+            opens_at: 0,
+            window: Window::default(),
+        }
+    }
+}
+
+impl Gate {
+    fn lanes(&self) -> &[i32] {
+        &self.lanes[..self.len as usize]
+    }
+
+    /// Whether it keeps its lanes' groups apart.
+    pub(super) fn has_groups(&self) -> bool {
+        self.limits.group > 0
+    }
+
+    fn is_full(&self) -> bool {
+        self.limits.running > 0 && self.running >= self.limits.running
+    }
+
+    /// Something starts.
+    pub(super) fn take_token(&mut self) {
+        self.window.open += 1;
+    }
+
+    /// Whether a claimer who has nothing open would find it closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_full() || self.opens_at != 0
+    }
+}
+
+impl Frontier<'_> {
+    fn gate_at(&mut self, slot: u32) -> &mut Gate {
+        &mut self.gates[slot as usize]
+    }
+
+    /// The gate of a lane, whether or not the lane has a slot.
+    pub(super) fn gate_of(&self, instance: u32, lane: i32) -> Option<u32> {
+        if self.head.gates == 0 {
+            return None;
+        }
+        let is_it = |gate: &Gate| gate.instance == instance && gate.len > 0 && gate.lanes().contains(&lane);
+        self.gates.iter().position(is_it).map(|slot| slot as u32)
+    }
+
+    /// The gate that a claimer has to pass, as his settings have it. `Err`: there is no slot for it.
+    pub(super) fn pass(&mut self, instance: u32, lane: u32, claimer: Option<&Claimer<'_>>) -> Result<Option<u32>, ()> {
+        let known = self.lanes[lane as usize].gate.checked_sub(1);
+        match (known, claimer) {
+            (None, None) => Ok(None),
+            (Some(gate), None) => {
+                self.drop_gate(gate);
+                Ok(None)
+            }
+            (Some(gate), Some(claimer)) if self.is_as(gate, claimer) => Ok(Some(gate)),
+            (_, Some(claimer)) => {
+                let gate = self.set_gate(instance, claimer).ok_or(())?;
+                self.lanes[lane as usize].gate = gate + 1;
+                Ok(Some(gate))
+            }
+        }
+    }
+
+    fn is_as(&self, gate: u32, claimer: &Claimer<'_>) -> bool {
+        let gate = &self.gates[gate as usize];
+        gate.limits == claimer.limits && gate.lanes() == claimer.lanes
+    }
+
+    fn set_gate(&mut self, instance: u32, claimer: &Claimer<'_>) -> Option<u32> {
+        let is_it = |gate: &Gate| gate.len > 0 && gate.instance == instance && gate.queue == claimer.queue;
+        let slot = match self.gates.iter().position(is_it) {
+            Some(slot) if self.is_as(slot as u32, claimer) => return Some(slot as u32),
+            Some(slot) => slot as u32,
+            None => {
+                let slot = self.free_gate(claimer.now)?;
+                self.head.gates += 1;
+                slot
+            }
+        };
+        self.clear_groups(slot);
+        let gate = self.gate_at(slot);
+        gate.opens_at = 0;
+        (gate.instance, gate.queue, gate.limits, gate.running) = (instance, claimer.queue, claimer.limits, 0);
+        gate.len = claimer.lanes.len().min(GATE_LANES) as u32;
+        gate.lanes[..gate.len as usize].copy_from_slice(&claimer.lanes[..gate.len as usize]);
+        for n in 0..self.head.fresh {
+            let entry = self.running[n as usize];
+            let is_own = entry.instance == instance && claimer.lanes.contains(&entry.lane);
+            if entry.state != State::Free && is_own && entry.system == 0 {
+                self.count_in(slot, n);
+            }
+        }
+        Some(slot)
+    }
+
+    /// A slot for a gate: a free one, or that of one that counts nothing.
+    fn free_gate(&mut self, now: i64) -> Option<u32> {
+        if let Some(free) = self.gates.iter().position(|gate| gate.len == 0) {
+            return Some(free as u32);
+        }
+        let idle = (0..self.gates.len()).find(|&slot| {
+            let gate = &mut self.gates[slot];
+            gate.window.expire(gate.limits.period, now);
+            gate.running == 0 && gate.groups == 0 && gate.window.is_empty()
+        })?;
+        self.drop_gate(idle as u32);
+        Some(idle as u32)
+    }
+
+    /// Forgets a gate: its queue has no limits any more, or was dropped.
+    pub(super) fn drop_gate(&mut self, slot: u32) {
+        self.clear_groups(slot);
+        for entry in &mut self.running[..self.head.fresh as usize] {
+            if entry.gate == slot + 1 {
+                (entry.gate, entry.token) = (0, 0);
+            }
+        }
+        for lane in self.lanes.iter_mut().filter(|lane| lane.gate == slot + 1) {
+            lane.gate = 0;
+        }
+        *self.gate_at(slot) = Gate::default();
+        self.head.gates -= 1;
+    }
+
+    /// Forgets the gates of an instance, or those that count one of its lanes.
+    pub(super) fn drop_gates(&mut self, instance: u32, lane: Option<i32>) {
+        for slot in 0..self.gates.len() {
+            let gate = &self.gates[slot];
+            let is_it = lane.is_none_or(|lane| gate.lanes().contains(&lane));
+            if gate.len > 0 && gate.instance == instance && is_it {
+                self.drop_gate(slot as u32);
+            }
+        }
+    }
+
+    /// Forgets what is known of a gate's groups: their lanes are read again.
+    fn clear_groups(&mut self, slot: u32) {
+        if !self.gates[slot as usize].has_groups() {
+            return;
+        }
+        for n in 0..self.groups.len() as u32 {
+            if self.groups[n as usize].gate == slot + 1 {
+                self.forget_group(n);
+            }
+        }
+        for n in 0..self.lanes.len() {
+            if self.lanes[n].gate == slot + 1 {
+                self.lanes[n].doubt();
+            }
+        }
+    }
+
+    /// Counts an entry of `running`. Its group, if it counts, has a slot or there is one.
+    pub(super) fn count_in(&mut self, gate: u32, slot: u32) {
+        let entry = &mut self.running[slot as usize];
+        entry.gate = gate + 1;
+        let (instance, lane, group) = (entry.instance, entry.lane, entry.group);
+        self.gate_at(gate).running += 1;
+        if group != 0
+            && self.gates[gate as usize].has_groups()
+            && let Some(group) = self.group_or_create(instance, lane, gate, group)
+        {
+            self.enter_group(group);
+            self.running[slot as usize].grouped = 1;
+        }
+    }
+
+    /// An entry of `running` counts no more.
+    pub(super) fn count_out(&mut self, slot: u32) {
+        let entry = &mut self.running[slot as usize];
+        let (gate, grouped) = (entry.gate.checked_sub(1), entry.grouped);
+        (entry.gate, entry.grouped) = (0, 0);
+        let entry = *entry;
+        if let Some(gate) = gate {
+            let gate = self.gate_at(gate);
+            gate.running -= 1;
+            if entry.token != 0 {
+                // It did not start after all.
+                gate.window.open -= 1;
+                gate.opens_at = 0;
+            }
+        }
+        self.running[slot as usize].token = 0;
+        if entry.group != 0
+            && let Some(group) = self.group_slot(entry.instance, entry.lane, entry.group)
+        {
+            self.leave_group(group, grouped != 0);
+        }
+    }
+
+    /// An entry starts to use up the rate, at the latest now.
+    pub(super) fn settle_token(&mut self, slot: u32, now: i64) {
+        let entry = &mut self.running[slot as usize];
+        if entry.token == 0 {
+            return;
+        }
+        entry.token = 0;
+        if let Some(gate) = entry.gate.checked_sub(1) {
+            let gate = self.gate_at(gate);
+            gate.window.open -= 1;
+            gate.window.add(gate.limits.period, now, 1);
+        }
+    }
+
+    /// How many more attempts a claimer may take; 0: the gate is closed to him.
+    pub(super) fn room(&mut self, gate: u32, claimer: &Claimer<'_>) -> u32 {
+        let limits = self.gates[gate as usize].limits;
+        let mut room = u32::MAX;
+        if limits.running > 0 {
+            let own = claimer.ending.iter().filter(|&&id| {
+                let entry = self.entry(self.gates[gate as usize].instance, id);
+                entry.is_some_and(|entry| entry.gate == gate + 1 && entry.state == State::Ending)
+            });
+            let own = own.count() as u32;
+            room = (limits.running + own).saturating_sub(self.gates[gate as usize].running);
+        }
+        if limits.rate > 0 && room > 0 {
+            let gate = self.gate_at(gate);
+            gate.window.expire(limits.period, claimer.now);
+            let left = limits.rate.saturating_sub(gate.window.sum());
+            if left == 0 {
+                // Else it stays as it is: who sleeps there is woken by the clock.
+                gate.opens_at = gate.window.frees_at(limits.period, claimer.now);
+                let opens_at = gate.opens_at;
+                if self.head.opens_at == 0 || opens_at < self.head.opens_at {
+                    self.head.opens_at = opens_at;
+                }
+            }
+            room = room.min(left);
+        }
+        room
+    }
+
+    /// Uses up the rate, as the logs say of the time before the start: so many started at that monotonic time.
+    /// In the order of the times, before anybody claims.
+    pub fn seed_rate(&mut self, instance: u32, claimer: &Claimer<'_>, starts: &[(i64, u32)]) {
+        if let Some(slot) = self.set_gate(instance, claimer) {
+            let gate = self.gate_at(slot);
+            for &(at, count) in starts {
+                gate.window.add(claimer.limits.period, at, count);
+            }
+        }
+    }
+
+    /// Whether the queue has a gate.
+    pub fn has_gate(&self, instance: u32, queue: i32) -> bool {
+        self.gates.iter().any(|gate| gate.len > 0 && gate.instance == instance && gate.queue == queue)
+    }
+
+    /// When the next gate opens that a rate had closed to somebody, over all instances; monotonic. It may be
+    /// told too early.
+    pub fn next_opening(&self) -> Option<i64> {
+        (self.head.opens_at != 0).then_some(self.head.opens_at)
+    }
+
+    /// Opens the gates whose time has come. Returns a session to wake; call it until it returns `None`.
+    pub fn open_gates(&mut self, now: i64) -> Option<u32> {
+        if self.head.opens_at == 0 || self.head.opens_at > now {
+            return None;
+        }
+        for slot in 0..self.gates.len() as u32 {
+            let gate = self.gate_at(slot);
+            if gate.opens_at != 0 && gate.opens_at <= now {
+                gate.opens_at = 0;
+                if let Some(session) = self.wake_at_gate(slot) {
+                    return Some(session);
+                }
+            }
+        }
+        self.head.opens_at = self.gates.iter().map(|gate| gate.opens_at).filter(|&at| at != 0).min().unwrap_or(0);
+        None
+    }
+
+    /// Wakes somebody who waits for a lane of this gate where there is something to do, if it is open.
+    pub(super) fn wake_at_gate(&mut self, slot: u32) -> Option<u32> {
+        let gate = self.gates[slot as usize];
+        if gate.is_closed() {
+            return None;
+        }
+        gate.lanes().iter().find_map(|&lane| {
+            let lane = self.lane_slot(gate.instance, lane)?;
+            self.wake_next(lane)
+        })
+    }
+}

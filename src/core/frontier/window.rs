@@ -1,0 +1,133 @@
+//! How many jobs have started within a sliding period: what a rate limit counts.
+//!
+//! Starts close to each other are kept as one, with the time of the last of them: so that never more than the
+//! limit start within any period, and memory is bounded. What that costs is a 64th of the period; a small limit
+//! is exact.
+//!
+//! A start counts from the taking of the job to a period after its claim was committed or rolled back: the
+//! worker may have begun at any time between.
+
+/// A span is this part of a period.
+const PART: i64 = 64;
+/// So many starts are kept apart, however close they are.
+const APART: u32 = 33;
+/// With those, and one for each part of a period, and one that begins before it.
+const SPANS: usize = 100;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    first: i64,
+    last: i64,
+    count: u32,
+}
+
+/// The starts of a period; all zero is none.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    spans: [Span; SPANS],
+    head: u32,
+    len: u32,
+    sum: u32,
+    /// Taken, and not yet committed or rolled back.
+    pub open: u32,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self { spans: [Span::default(); SPANS], head: 0, len: 0, sum: 0, open: 0 }
+    }
+}
+
+impl Window {
+    fn at(&mut self, nth: u32) -> &mut Span {
+        &mut self.spans[(self.head + nth) as usize % SPANS]
+    }
+
+    /// Forgets what started a period ago.
+    pub fn expire(&mut self, period: i64, now: i64) {
+        while self.len > 0 && self.at(0).last <= now.saturating_sub(period) {
+            self.sum -= self.at(0).count;
+            self.head = (self.head + 1) % SPANS as u32;
+            self.len -= 1;
+        }
+    }
+
+    /// Starts that count now, the open ones included.
+    pub fn sum(&self) -> u32 {
+        self.sum.saturating_add(self.open)
+    }
+
+    /// Whether nothing counts.
+    pub fn is_empty(&self) -> bool {
+        self.sum() == 0
+    }
+
+    /// So many start now; time does not go back.
+    pub fn add(&mut self, period: i64, now: i64, count: u32) {
+        self.expire(period, now);
+        self.sum = self.sum.saturating_add(count);
+        let is_close = self.len > 0 && {
+            let len = self.len;
+            let last = self.at(len - 1);
+            now - last.first <= period / PART
+        };
+        if is_close && self.len >= APART || self.len as usize == SPANS {
+            let len = self.len;
+            let last = self.at(len - 1);
+            (last.last, last.count) = (last.last.max(now), last.count.saturating_add(count));
+            return;
+        }
+        self.len += 1;
+        let len = self.len;
+        *self.at(len - 1) = Span { first: now, last: now, count };
+    }
+
+    /// When the oldest of what counts does not any more. With nothing but open ones: not before a period is over.
+    pub fn frees_at(&mut self, period: i64, now: i64) -> i64 {
+        if self.len > 0 { self.at(0).last.saturating_add(period) } else { now.saturating_add(period) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Against all start times: never more than the limit within any period; and whoever waits for the time
+        /// told gets one, not much later than the limit allows.
+        #[test]
+        fn no_period_has_more_than_the_limit(
+            limit in prop_oneof![1u32..6, 60u32..70, 200u32..2000],
+            period in prop_oneof![1i64..40, 1_000i64..2_000, 1_000_000i64..1_000_001],
+            steps in prop::collection::vec((0i64..100, 0u32..50), 1..300),
+        ) {
+            let mut window = Window::default();
+            let mut starts: Vec<(i64, u32)> = Vec::new();
+            let mut now = 1;
+            for (pause, want) in steps {
+                now += pause * period / 60;
+                window.expire(period, now);
+                let exact: u32 = starts.iter().filter(|(at, _)| *at > now - period).map(|(_, n)| n).sum();
+                prop_assert!(window.sum() >= exact);
+                let late: u32 = starts.iter().filter(|(at, _)| *at > now - period - period / PART - 1).map(|(_, n)| n).sum();
+                prop_assert!(window.sum() <= late, "{} counted, {late} started", window.sum());
+                let count = want.min(limit.saturating_sub(window.sum()));
+                if count > 0 {
+                    window.add(period, now, count);
+                    starts.push((now, count));
+                    let within: u32 = starts.iter().filter(|(at, _)| *at > now - period).map(|(_, n)| n).sum();
+                    prop_assert!(within <= limit);
+                }
+                if window.sum() >= limit {
+                    let at = window.frees_at(period, now);
+                    let mut then = window;
+                    then.expire(period, at);
+                    prop_assert!(then.sum() < limit);
+                }
+            }
+        }
+    }
+}

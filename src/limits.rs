@@ -1,0 +1,138 @@
+//! Before a limited queue is claimed from: memory must know what runs, and what has started within the period of
+//! its rate. After a start of the server it learns both from the logs.
+//!
+//! Invariant: no claim from a limited queue is granted before both are known.
+
+use pg_queue_core::frontier::{Claimer, Limits};
+
+use crate::duty::recover;
+use crate::error::{Error, Result};
+use crate::instance::Catalog;
+use crate::log::census::Census;
+use crate::queue::Queue;
+use crate::spi;
+use crate::{guc, hold, shmem, sys, transaction};
+
+/// What this session's transaction has to say when it claims from a limited queue.
+pub struct Guest<'a> {
+    queue: &'a Queue,
+    limits: Limits,
+    ending: Vec<i64>,
+}
+
+impl<'a> Guest<'a> {
+    /// `None`: the queue has no limits.
+    ///
+    /// Errors: 53400 when memory has no room for all that runs, so that nobody can say how much it is.
+    pub fn of(catalog: &Catalog, queue: &'a Queue) -> Result<Option<Self>> {
+        let Some(limits) = queue.limits else { return Ok(None) };
+        let guest = Self { queue, limits, ending: transaction::ending(catalog.number, queue.lanes()) };
+        recover_first(catalog)?;
+        guest.seed(catalog)?;
+        Ok(Some(guest))
+    }
+
+    /// As of now.
+    pub fn claimer(&self) -> Claimer<'_> {
+        Claimer {
+            queue: self.queue.id,
+            limits: self.limits,
+            lanes: self.queue.lanes(),
+            ending: &self.ending,
+            now: sys::monotonic_us(),
+        }
+    }
+
+    /// Tells memory what has started within the period, when that began before memory did.
+    fn seed(&self, catalog: &Catalog) -> Result<()> {
+        let now = sys::monotonic_us();
+        let is_needed = self.limits.rate > 0 && shmem::born_at() > now.saturating_sub(self.limits.period);
+        let number = catalog.number;
+        if !is_needed || shmem::with(|shared| shared.frontier.has_gate(number, self.queue.id)) {
+            return Ok(());
+        }
+        let starts = starts(self.queue.lanes(), self.limits.period)?;
+        let wall = sys::now_us();
+        let starts: Vec<(i64, u32)> = starts
+            .chunks_exact(2)
+            .map(|pair| (now.saturating_sub((wall - pair[0]).max(0)), u32::try_from(pair[1]).unwrap_or(u32::MAX)))
+            .collect();
+        shmem::with(|shared| {
+            // Somebody may have been quicker.
+            if !shared.frontier.has_gate(number, self.queue.id) {
+                shared.frontier.seed_rate(number, &self.claimer(), &starts);
+            }
+        });
+        Ok(())
+    }
+}
+
+fn recover_first(catalog: &Catalog) -> Result<()> {
+    let is_recovered = || shmem::with_instance(catalog.number, |_, instance| instance.is_recovered).unwrap_or(false);
+    if is_recovered() {
+        return Ok(());
+    }
+    recover::run(catalog.number);
+    if is_recovered() { Ok(()) } else { Err(hold::running_full()) }
+}
+
+/// Times and numbers of claims by workers within the last so many microseconds, in order: first the time, then the
+/// number. What has been reclaimed meanwhile is known by the minute.
+fn starts(lanes: &[i32], period: i64) -> Result<Vec<i64>> {
+    let lanes = lanes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let logs = (0..pg_queue_core::id::SEGMENTS).map(|n| {
+        format!(
+            "SELECT c.claimed_at AS at, 1::bigint AS n FROM queue.claim_{n} AS c JOIN queue.attempt_{n} AS a USING (id)
+             WHERE a.lane IN ({lanes}) AND c.kind IN ('w', 'b')"
+        )
+    });
+    let logs = logs.collect::<Vec<_>>().join(" UNION ALL ");
+    // A few parts of the period are enough: memory keeps no more apart.
+    let sql = format!(
+        "SELECT pg_catalog.unnest(ARRAY[at, n]) FROM (
+             SELECT max(us) AS at, sum(n)::bigint AS n FROM (
+                 SELECT (extract(epoch FROM at - '2000-01-01 00:00:00+00'::timestamptz) * 1000000)::bigint AS us, n
+                 FROM ({logs} UNION ALL
+                       SELECT least(minute + interval '1 minute', pg_catalog.clock_timestamp()), claimed FROM queue.rollup
+                       WHERE lane IN ({lanes}) AND claimed > 0) AS all_starts) AS starts
+             WHERE us > $1 GROUP BY us / $2 ORDER BY 1) AS parts"
+    );
+    let from = sys::now_us().saturating_sub(period);
+    spi::i64_column(&sql, &[from.into(), (period / 256).max(1).into()])
+}
+
+/// Checks that a queue may get so many more jobs. What other open transactions are adding does not count: together
+/// they may exceed it.
+///
+/// Errors: 53400 when it may not.
+pub fn has_room(catalog: &Catalog, queue: &Queue, most: i64, more: usize) -> Result<()> {
+    let number = catalog.number;
+    let known = shmem::with_tallies(number, |tallies| {
+        queue
+            .lanes()
+            .iter()
+            .filter_map(|&lane| tallies.get(number, lane))
+            .map(|tally| tally.counts.waiting)
+            .sum::<i64>()
+    });
+    // After a start, until they are counted, or when memory has no room for all.
+    let waiting = known.unwrap_or_else(|| {
+        let census = Census::take(catalog);
+        queue.lanes().iter().filter_map(|lane| census.0.get(lane)).map(|found| found.tally.counts.waiting).sum()
+    });
+    let waiting = waiting + transaction::added(number, queue.lanes());
+    let more = i64::try_from(more).unwrap_or(i64::MAX);
+    if waiting.saturating_add(more) <= most {
+        return Ok(());
+    }
+    Err(Error::new(crate::error::LIMIT, format!("queue \"{}\" is full", queue.name))
+        .detail(format!("{waiting} jobs wait, {more} more would exceed max_waiting, which is {most}."))
+        .hint("Try again later, or raise the limit with queue.alter."))
+}
+
+/// The error for memory that has no room for another limited queue.
+pub fn gates_full() -> Error {
+    Error::new(crate::error::LIMIT, "too many limited queues are in use at once")
+        .detail(format!("Shared memory has room for {} of them.", guc::MAX_LANES.get()))
+        .hint("Raise pg_queue.max_lanes and restart the server.")
+}

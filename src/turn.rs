@@ -1,0 +1,121 @@
+//! A turn of a group whose jobs run a few at a time: finds what it may start next, in the group's own index.
+//!
+//! The protocol is the frontier's (`src/core/frontier/groups.rs`): the group is lent to this session, only then
+//! the logs are read with snapshots taken later, then what was found is taken and the position is set in one
+//! step. The guard gives the group back on every way out.
+//!
+//! In strict order a job that has failed comes before all others of its group, also before its time has come:
+//! then nobody may start.
+
+use pg_queue_core::frontier::{Claimer, Rank, Ready, Served, Turn};
+
+use crate::instance::Catalog;
+use crate::log::attempt::Attempt;
+use crate::log::table::{Key, Relation, Snapshot};
+use crate::refill::{Order, Tables, Waiting, open_tables};
+use crate::{shmem, sys};
+
+/// A group that is this session's to serve.
+pub struct Lent<'a> {
+    catalog: &'a Catalog,
+    lane: i32,
+    claimer: &'a Claimer<'a>,
+    turn: Turn,
+    /// What was due when it was lent.
+    due_to: i64,
+    is_open: bool,
+}
+
+/// What a look into the logs has found.
+struct Found {
+    ready: Vec<Ready>,
+    read_to: Rank,
+    is_held: bool,
+}
+
+impl<'a> Lent<'a> {
+    /// The turn that `take` has told.
+    pub fn new(catalog: &'a Catalog, lane: i32, claimer: &'a Claimer<'a>, turn: Turn, due_to: i64) -> Self {
+        Self { catalog, lane, claimer, turn, due_to, is_open: true }
+    }
+
+    /// Takes what the group may start, as `take` does. Returns how many.
+    pub fn serve(mut self, out: &mut [Ready]) -> usize {
+        let found = self.look(out.len());
+        self.end(&found, out)
+    }
+
+    fn look(&self, want: usize) -> Found {
+        let order = Order::Group(self.lane, self.turn.group);
+        let tables = open_tables(self.catalog, order);
+        if self.claimer.limits.is_strict
+            && let Some(holder) = self.holder(&tables)
+        {
+            return holder;
+        }
+        let mut waiting = Waiting::new(&tables, order, self.turn.after, self.due_to);
+        let mut ready = Vec::new();
+        while ready.len() < want {
+            match waiting.next() {
+                Some(next) => ready.extend(next),
+                None => break,
+            }
+        }
+        Found { ready, read_to: waiting.read_to(), is_held: false }
+    }
+
+    /// The job of the group that has failed and is to be tried again; `None`: there is none.
+    fn holder(&self, tables: &[Tables]) -> Option<Found> {
+        let held = Found { ready: Vec::new(), read_to: self.turn.after, is_held: true };
+        let keys = [Key::eq_i32(1, self.lane), Key::eq_i64(2, self.turn.group)];
+        for tables in tables {
+            let index = Relation::read_index(self.catalog.segments[tables.home.segment as usize].attempt_holder);
+            let mut scan = tables.attempt.scan(&index, &keys, Snapshot::Now);
+            while scan.next().is_some() {
+                // Made by this transaction: nobody's yet.
+                if scan.is_own() {
+                    return Some(held);
+                }
+                let attempt = Attempt::new(scan.row(), tables.home);
+                match tables.claim_of(attempt.id()) {
+                    Some(true) => continue,
+                    // It is being cancelled or moved, perhaps.
+                    Some(false) => return Some(held),
+                    None => {}
+                }
+                if attempt.run_at().is_some_and(|at| at > self.due_to) {
+                    return Some(held);
+                }
+                // The rest is where it was.
+                return Some(Found { ready: vec![attempt.ready()], read_to: self.turn.after, is_held: false });
+            }
+        }
+        None
+    }
+
+    fn end(&mut self, found: &Found, out: &mut [Ready]) -> usize {
+        self.is_open = false;
+        let (number, lane) = (self.catalog.number, self.lane);
+        let served = Served { found: &found.ready, read_to: found.read_to, is_held: found.is_held };
+        let taken = shmem::with(|shared| {
+            let (session, pid) = (sys::session(), sys::pid());
+            shared.frontier.turn_end(number, lane, session, pid, self.claimer, self.turn, &served, out)
+        });
+        while let Some(waiter) = shmem::with(|shared| shared.frontier.refill_wake(number, lane)) {
+            shmem::wake(waiter);
+        }
+        if let Some(next) = shmem::with(|shared| shared.frontier.pass_on(number, lane)) {
+            shmem::wake(next);
+        }
+        taken
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        if self.is_open {
+            let nothing = Found { ready: Vec::new(), read_to: self.turn.after, is_held: false };
+            self.end(&nothing, &mut []);
+        }
+    }
+}
