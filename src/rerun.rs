@@ -2,10 +2,11 @@
 //! whoever ends that attempt makes the next one of it. Neither waits for the other, so a note may come too late for
 //! him: then the background worker does it (`duty::serve_reruns`).
 //!
-//! What is owed is written nowhere: it follows from the logs. Calls under a key have numbers that ascend (`asked`);
-//! a note has that of its call, an attempt that of the call whose payload it has. A note is *owed* when its number is
-//! larger than that of the newest attempt under its key. So nothing is served twice, a newer payload is never
-//! replaced by an older one, and whoever looks after a crash finds the same.
+//! What is owed follows from the logs. Calls under a key have numbers that ascend (`asked`); a note has that of its
+//! call, an attempt that of the call whose payload it has. A note is *owed* when its number is larger than that of the
+//! newest attempt under its key, and no note says that it was served: for the attempt that has served it may be
+//! reclaimed first. So nothing is served twice, a newer payload is never replaced by an older one, and whoever looks
+//! after a crash finds the same.
 //!
 //! Invariant: every committed note that is owed is known to memory, as a flag of the entry in `running` of the
 //! attempt that it is about, or in `Reruns`; or memory must look through the notes.
@@ -162,6 +163,7 @@ pub fn follow(catalog: &Rc<Catalog>, held: &Held) -> Result<Option<(i64, Option<
     }
     let (target, next) = renewed(catalog, attempt.copy(), &rerun)?;
     attempt::insert(catalog, &target, &[next])?;
+    note::insert_served(catalog, held.home, held.id, rerun.asked);
     Ok(Some((next.id, next.run_at)))
 }
 
@@ -202,6 +204,14 @@ pub fn ask(catalog: &Catalog, attempt: &Attempt, rerun: &Rerun) -> Result<bool> 
 pub fn owed(catalog: &Catalog, newest: &Newest, about: &Attempt) -> Option<note::Asked> {
     let asked = note::newest_rerun(catalog, about.home.segment, about.id())?;
     is_newer(asked.rerun().asked, newest.attempt.asked()).then_some(asked)
+}
+
+/// Says that what was wanted after this attempt is done, or not wanted any more.
+pub fn settle(catalog: &Catalog, about: &Attempt) -> bool {
+    let asked = note::newest_rerun(catalog, about.home.segment, about.id());
+    let Some(asked) = asked.map(|asked| asked.rerun().asked) else { return false };
+    note::insert_served(catalog, about.home, about.id(), asked);
+    true
 }
 
 /// Whether what is owed after another attempt is noted about this one, too.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use postgres::Client;
 use queue_tests::{Cluster, wait};
 
+use crate::segments::StopAtEnd;
 use crate::shared::{Database, Failure, Sql, connect, create, queue, server};
 
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
@@ -423,6 +424,18 @@ fn keys_and_runs_asked_for_survive_the_turning_of_the_ring() {
         .collect();
     let again = "\"again\"".to_owned();
     assert_eq!(payloads, HashMap::from([(open, again.clone()), (running, again), (waiting, "{}".to_owned())]));
+    // What has served a note may be gone before the attempt that the note is about: it stays served.
+    client.run(
+        "SELECT queue.complete_many(ARRAY(SELECT id FROM queue.attempts WHERE queue_name = 'q' AND state = 'running'))",
+    );
+    turn(&mut client, 10);
+    for (key, before) in [("running", running), ("open", open), ("waiting", waiting)] {
+        let sql = format!("SELECT queue.enqueue('q', '\"new\"', unique_key => '{key}', on_duplicate => 'replace')");
+        assert_ne!(client.value::<i64>(&sql), before, "{key}");
+    }
+    client.run("SELECT FROM queue.maintain()");
+    let payloads: Vec<String> = client.column("SELECT payload::text FROM queue.claim('q', 10)");
+    assert_eq!(payloads, ["\"new\""; 3]);
 }
 
 #[test]
@@ -500,12 +513,12 @@ fn a_storm_of_updates_leaves_every_document_indexed_after_its_last_one() {
                 }
             });
         }
+        let _stop = StopAtEnd(&is_over);
         producers.into_iter().for_each(|producer| producer.join().unwrap());
         wait::within("all has ended", Duration::from_secs(120), || {
             let live = "SELECT count(*) FROM queue.jobs WHERE state IN ('ready', 'scheduled', 'retrying', 'running')";
             (client.value::<i64>(live) == 0).then_some(())
         });
-        is_over.store(true, Ordering::Relaxed);
     });
     let behind: Vec<String> = client.column(
         "SELECT format('%s: %s of %s', id, indexed, updates) FROM document WHERE indexed < updates ORDER BY id",

@@ -161,7 +161,7 @@ BEGIN
                 'c completed, f failed, d dead, t timed out, r released, a advanced, x cancelled, s superseded; m: no end, it runs on in another segment.';
             COMMENT ON COLUMN queue.outcome_%1$s.next_id IS 'The attempt that goes on with the job.';
             COMMENT ON COLUMN queue.note_%1$s.kind IS
-                'p progress, c cancel requested, l lease longer than the claim''s, r another run asked for.';
+                'p progress, c cancel requested, l lease longer than the claim''s, r another run asked for, s that was made.';
             COMMENT ON COLUMN queue.note_%1$s.asked IS
                 'Another run: ascends with each call under the key. An attempt whose own is not smaller has served it.';
             COMMENT ON COLUMN queue.note_%1$s.body IS 'Another run: its payload; the columns behind belong to it, too.';

@@ -412,6 +412,7 @@ pub fn revive(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Result
     if !successor::insert(catalog, attempt.id(), next.id) {
         return Err(job::in_use(attempt.job_id()));
     }
+    rerun::settle(catalog, attempt);
     attempt::insert(catalog, &target, &[next])?;
     Ok(true)
 }

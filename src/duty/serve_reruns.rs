@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::hold::{self, Waiting};
 use crate::instance::{self, Catalog};
 use crate::log::attempt::{Attempt, Reader};
-use crate::log::note;
 use crate::log::unique::{Lookup, Newest, State};
+use crate::log::{note, outcome};
 use crate::queue;
 use crate::{key, rerun, segment, shmem, sys, transaction};
 
@@ -98,7 +98,7 @@ fn serve(catalog: &Rc<Catalog>, id: i64) -> Result<Done> {
     let Some(queue) = queue::by_lane(catalog, about.lane())? else { return Ok(Done::Nothing) };
     let Some(key) = about.unique_key().map(sys::plain) else { return Ok(Done::Nothing) };
     // Without the key first, which costs the transaction an id.
-    let Some(owed) = Owed::look(catalog, &about) else { return Ok(Done::Nothing) };
+    let Some(owed) = Owed::look(catalog, &about) else { return Ok(settle(catalog, &about)) };
     if let Some(done) = owed.is_seen_to(catalog) {
         return Ok(done);
     }
@@ -106,9 +106,21 @@ fn serve(catalog: &Rc<Catalog>, id: i64) -> Result<Done> {
         return Ok(Done::Busy);
     }
     match Owed::look(catalog, &about) {
-        Some(owed) => owed.serve(catalog),
-        None => Ok(Done::Nothing),
+        Some(owed) => owed.serve(catalog).inspect(|done| {
+            // A running one is told of it, and it is settled there.
+            if matches!(done, Done::Made) {
+                settle(catalog, &about);
+            }
+        }),
+        None => Ok(settle(catalog, &about)),
     }
+}
+
+/// A newer attempt serves it, and may be gone before this one is: says so.
+fn settle(catalog: &Catalog, about: &Attempt) -> Done {
+    // One that runs on may be asked again; whoever ends it looks by himself.
+    let has_ended = outcome::find(catalog, about.home.segment, about.id()).is_some();
+    if has_ended && rerun::settle(catalog, about) { Done::Made } else { Done::Nothing }
 }
 
 /// What is owed after an attempt, and the newest one under its key, which does not serve it.

@@ -107,7 +107,28 @@ pub fn insert_rerun(catalog: &Catalog, home: Home, id: i64, rerun: &Rerun) -> bo
     true
 }
 
-/// The newest wish for another run after an attempt. However many there are, only this one is read.
+/// Inserts a note that another run was made, or is not wanted any more: that of this call and those before. Nothing is
+/// inserted where the attempt's home is not what it was.
+pub fn insert_served(catalog: &Catalog, home: Home, id: i64, asked: i64) {
+    let oids = &catalog.segments[home.segment as usize];
+    let table = Relation::write(oids.note);
+    if !home.is_valid(catalog) {
+        table.unlock();
+        return;
+    }
+    // Behind the call's own note, before that of the next call: the low bits of a call's number are 0.
+    let asked = asked | 1;
+    let mut row: [Option<Datum>; column::COUNT] = [None; column::COUNT];
+    row[column::ID] = Some(id.into());
+    row[column::NOTED_AT] = Some(sys::now_us().into());
+    row[column::KIND] = Some(Datum::from(b's' as i8));
+    row[column::ASKED] = Some(asked.into());
+    let index = Relation::write_index(oids.note_rerun);
+    table.insert_row(row, &mut [Entry { index: &index, is_unique: false, key: &mut [id.into(), asked.into()] }]);
+}
+
+/// The newest wish for another run after an attempt, if that was not made. However many there are, only this one is
+/// read.
 pub fn newest_rerun(catalog: &Catalog, segment: u8, id: i64) -> Option<Asked> {
     let oids = &catalog.segments[segment as usize];
     let table = Relation::read(oids.note);
@@ -117,7 +138,8 @@ pub fn newest_rerun(catalog: &Catalog, segment: u8, id: i64) -> Option<Asked> {
     let index = Relation::read_index(oids.note_rerun);
     let mut scan = table.scan(&index, &[Key::eq_i64(1, id)], Snapshot::Now);
     scan.previous()?;
-    Some(Asked(scan.row()))
+    let row = scan.row();
+    (row.char(column::KIND) == b'r').then(|| Asked(row))
 }
 
 /// As `newest_rerun`, but also whether that is of a transaction which is open. One key has one producer at a time: if
@@ -131,7 +153,8 @@ pub fn newest_rerun_even_open(catalog: &Catalog, segment: u8, id: i64) -> Option
     let index = Relation::read_index(oids.note_rerun);
     let mut scan = table.scan(&index, &[Key::eq_i64(1, id)], Snapshot::Dirty);
     scan.previous()?;
-    Some((Asked(scan.row()), scan.is_in_progress()))
+    let (row, is_open) = (scan.row(), scan.is_in_progress());
+    (is_open || row.char(column::KIND) == b'r').then(|| (Asked(row), is_open))
 }
 
 /// The attempts of a segment, ascending, after which another run was wanted.
