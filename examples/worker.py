@@ -64,10 +64,8 @@ def run(conn, job):
                 conn.execute("SELECT queue.complete(%s)", [job.id])
         except GiveBack:
             conn.execute("SELECT queue.release(%s)", [job.id])  # not counted; cancels a job that is to be cancelled
-        except psycopg.OperationalError:
-            raise  # the server has gone: the job runs again when its lease is over
         except Exception as error:
-            conn.execute("SELECT queue.fail(%s, %s)", [job.id, str(error)])
+            conn.execute("SELECT queue.fail(%s, %s)", [job.id, str(error)])  # without a connection: raises anew
     except psycopg.Error as error:
         if error.sqlstate != "QJ001":  # lost lease: the job is no longer ours, and what we wrote is rolled back
             raise

@@ -1,6 +1,7 @@
 //! What the lives of workers look like from outside: what is written, when a process ends, what becomes of its job.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use queue_tests::wait;
 
@@ -52,7 +53,7 @@ fn each_job_is_done_once_though_a_worker_is_told_to_stop_in_the_middle() {
     }
     stopped.iter_mut().for_each(Worker::wait_end);
     for place in &places.all {
-        wait::until(&format!("{place}: all jobs are completed"), || {
+        wait::within(&format!("{place}: all jobs are completed"), Duration::from_secs(60), || {
             let sql = "SELECT count(*) FROM queue.jobs WHERE state = 'completed'";
             (place.ask::<i64>(sql, &[]) == JOBS).then_some(())
         });
@@ -97,10 +98,47 @@ fn an_error_fails_the_job_and_not_the_worker() {
 }
 
 #[test]
+fn a_job_that_was_lost_writes_nothing() {
+    let places = Places::new();
+    let mut gates = Vec::new();
+    for place in &places.all {
+        // What the job writes has to pass a gate, which is closed.
+        place.run(
+            "CREATE FUNCTION pass() RETURNS trigger LANGUAGE plpgsql AS
+                 $$ BEGIN PERFORM pg_advisory_xact_lock(1); RETURN new; END $$;
+             CREATE TRIGGER pass BEFORE INSERT ON greeting FOR EACH ROW EXECUTE FUNCTION pass()",
+        );
+        let mut gate = place.connect(&places.cluster);
+        gate.execute("SELECT pg_advisory_lock(1)", &[]).unwrap();
+        gates.push(gate);
+    }
+    let mut workers = workers(&places);
+    let lost = enqueue(&places, r#"{"name": "Ada"}"#);
+    for (place, &job) in places.all.iter().zip(&lost) {
+        wait::until(&format!("{place}: the worker stands at the gate"), || {
+            let sql =
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'";
+            (place.ask::<i64>(sql, &[]) == 1).then_some(())
+        });
+        // Now the job is taken away from the worker; it is about to complete it.
+        assert_eq!(place.ask::<String>("SELECT queue.cancel($1, force => true)", &[&job]), "cancelled", "{place}");
+    }
+    gates.clear();
+    let next = enqueue(&places, r#"{"name": "Grace"}"#);
+    wait_state(&places, &next, "completed");
+    for (i, place) in places.all.iter().enumerate() {
+        assert_eq!((place.greetings(lost[i]), place.greetings(next[i])), (0, 1), "{place}");
+        assert_eq!(place.ask::<String>("SELECT state FROM queue.job($1)", &[&lost[i]]), "cancelled", "{place}");
+        assert!(workers[i].runs(), "{place}");
+    }
+}
+
+#[test]
 fn a_long_job_keeps_its_lease() {
     let places = Places::new();
+    // More than two leases.
     let _workers = workers(&places);
-    let long = enqueue(&places, r#"{"name": "Ada", "seconds": 8}"#);
+    let long = enqueue(&places, r#"{"name": "Ada", "seconds": 13}"#);
     wait_state(&places, &long, "completed");
     for (place, &job) in places.all.iter().zip(&long) {
         assert_eq!((place.attempt(job), place.greetings(job)), (1, 1), "{place}");
@@ -169,7 +207,7 @@ fn a_cancelled_long_job_stops_and_the_worker_goes_on() {
 fn workers_go_on_by_themselves_after_a_restart_of_the_server() {
     let places = Places::new();
     let (mut busy, mut idle) = (workers(&places), workers(&places));
-    let interrupted = enqueue(&places, r#"{"name": "Ada", "seconds": 6}"#);
+    let interrupted = enqueue(&places, r#"{"name": "Ada", "seconds": 3}"#);
     wait_state(&places, &interrupted, "running");
     places.cluster.restart();
     places.connect_again();

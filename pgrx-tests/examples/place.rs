@@ -33,7 +33,7 @@ impl Places {
                 let database = format!("{language:?}{}", if is_pooled { " pooled" } else { "" });
                 let mut client = cluster.create_database(&database);
                 client.batch_execute(&setup).expect("setup.sql");
-                let short = "SELECT queue.alter('greetings', lease => '3 seconds', backoff_base => '100 ms')";
+                let short = "SELECT queue.alter('greetings', lease => '6 seconds', backoff_base => '100 ms')";
                 client.execute(short, &[]).expect("the queue");
                 all.push(Place { database, language, is_pooled, client: Mutex::new(client) });
             }
@@ -44,7 +44,8 @@ impl Places {
     /// Connects the tests themselves anew, after a restart of the server.
     pub fn connect_again(&self) {
         for place in &self.all {
-            *place.client() = self.cluster.connect_to(&place.database);
+            let client = place.connect(&self.cluster);
+            *place.client() = client;
         }
     }
 }
@@ -73,6 +74,11 @@ impl Place {
         self.ask("SELECT queue.enqueue('greetings', $1::text::jsonb)", &[&payload])
     }
 
+    /// One more connection of the tests themselves.
+    pub fn connect(&self, cluster: &Cluster) -> Client {
+        cluster.connect_to(&self.database)
+    }
+
     /// Runs statements.
     pub fn run(&self, sql: &str) {
         self.client().batch_execute(sql).unwrap_or_else(|error| panic!("{self}: {sql}: {error:?}"));
@@ -86,7 +92,7 @@ impl Place {
 
     /// Waits until the job is in this state, for the first time or again.
     pub fn wait_state(&self, job: i64, state: &str) {
-        wait::until(&format!("{self}: the job is {state}"), || {
+        wait::within(&format!("{self}: the job is {state}"), Duration::from_secs(60), || {
             let now: String = self.ask("SELECT state FROM queue.job($1)", &[&job]);
             (now == state).then_some(())
         });

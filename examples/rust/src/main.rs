@@ -57,14 +57,16 @@ async fn run(client: &mut Client, job: &Row, stopping: &mut Receiver<bool>) -> R
         Some(Err(error)) => error,
         Some(Ok(greeting)) => match finish(client, id, job.get("job_id"), &greeting).await {
             Ok(()) => return Ok(()),
-            Err(error) => match error.as_db_error() {
-                Some(reported) => reported.to_string(),
-                None => return Err(error), // the connection: the job runs again when its lease is over
-            },
+            // Without a connection the next call fails as well.
+            Err(error) => text(&error),
         },
     };
     let arguments = [(&id as _, Type::INT8), (&error as _, Type::TEXT)];
     client.execute_typed("SELECT queue.fail($1, $2)", &arguments).await.map(drop)
+}
+
+fn text(error: &Error) -> String {
+    error.as_db_error().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 /// Does jobs until it is to stop or the connection fails.
@@ -93,7 +95,7 @@ async fn main() -> std::io::Result<()> {
     });
     while !*stopping.borrow() {
         if let Err(error) = serve(&mut stopping).await {
-            eprintln!("{error}");
+            eprintln!("{}", text(&error));
             sleep(Duration::from_secs(1)).await;
         }
     }
