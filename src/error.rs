@@ -36,6 +36,8 @@ pub const IN_TRANSACTION: &str = "25001";
 pub const UNDEFINED: &str = "42704";
 /// duplicate_object
 pub const DUPLICATE: &str = "42710";
+/// unique_violation
+pub const UNIQUE: &str = "23505";
 /// no_data_found
 pub const NO_DATA: &str = "P0002";
 /// object_not_in_prerequisite_state

@@ -177,6 +177,33 @@ pub fn of_text(text: &str) -> Option<Datum> {
     }))
 }
 
+/// A text as a JSON string.
+pub fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c < ' ' => quoted.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// Whether this is an object.
+pub fn is_object(jsonb: Datum) -> bool {
+    // SAFETY: a detoasted jsonb has a root container.
+    unsafe { (*root(jsonb)).header & pg_sys::JB_FOBJECT != 0 }
+}
+
+/// The fields of two objects; those of the second count where both have one.
+pub fn merged(first: Datum, second: Datum) -> Datum {
+    // SAFETY: a function of two jsonb that touches nothing but memory.
+    unsafe { direct_function_call_as_datum(pg_sys::jsonb_concat, &[Some(first), Some(second)]) }.unwrap_or(second)
+}
+
 /// A copy of a jsonb in the current memory context, for one that lies in a row.
 pub fn copy(jsonb: Datum) -> Datum {
     // SAFETY: a datum of a variable-length type, as it is stored.

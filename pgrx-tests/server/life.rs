@@ -642,15 +642,7 @@ fn what_is_not_there_yet_says_so() {
             assert!(failure.message.contains(name), "{failure:?}");
         }
     }
-    for option in [
-        "unique_key => 'k'",
-        "on_duplicate => 'replace'",
-        "on_duplicate => 'rerun'",
-        "on_duplicate => 'error'",
-        "version => now()",
-        "unique_for => '1 s'",
-        "stage => 's'",
-    ] {
+    for option in ["stage => 's'"] {
         for verb in [format!("enqueue('{q}', "), format!("enqueue_many('{q}', ARRAY['1'::jsonb], ")] {
             let failure = client.failure(&format!("SELECT queue.{verb}{option})"));
             assert_eq!(failure.code, "0A000", "{verb}{option}: {failure:?}");

@@ -11,6 +11,7 @@ use crate::dropping;
 use crate::error::{self, Error, Result};
 use crate::instance::{self, Catalog};
 use crate::queue::{self, Queue};
+use crate::schedule;
 use crate::spi::{self, Parameter};
 use crate::transaction::{self, Step};
 
@@ -279,6 +280,15 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
         return Err(Error::new(error::WRONG_STATE, format!("queue \"{name}\" has live jobs"))
             .detail(what)
             .hint("Let workers finish, use queue.purge, or force => true to drop them with the queue."));
+    }
+    if let Some(schedule) = schedule::of_queue(&catalog, queue.id) {
+        if !force {
+            return Err(Error::new(error::WRONG_STATE, format!("queue \"{name}\" has schedules"))
+                .detail(format!("Schedule \"{schedule}\" enqueues into it."))
+                .hint("Use queue.unschedule, or force => true to drop them with the queue."));
+        }
+        spi::run("DELETE FROM queue.schedule WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
+        transaction::remember(catalog.number, Step::SchedulesChanged { lane: 0 });
     }
     spi::run("DELETE FROM queue.lane WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
     spi::run("DELETE FROM queue.queue WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
