@@ -32,12 +32,13 @@ while [ -z "$stopping" ]; do
     work "$seconds" 2> "$errors" & work=$!
     while [ -z "$give_back" ] && kill -0 "$work" 2> /dev/null; do
         sleep "$beat" & wait -n "$work" $!    # until the work has ended, a heartbeat is due, or a signal comes
+        { kill $! && wait $!; } 2> /dev/null
         kill -0 "$work" 2> /dev/null || break
         [ -z "$stopping" ] && [ "$(sql -c "SELECT is_cancelled FROM queue.extend($id)")" = f ] || give_back=1
     done
 
     if [ -n "$give_back" ]; then
-        kill "$work"
+        { kill "$work" && wait "$work"; } 2> /dev/null
         sql -c "SELECT queue.release($id)"    # not counted; cancels a job that is to be cancelled
     elif ! wait "$work" || ! finish 2> "$errors"; then
         sql -v id="$id" -v error="$(< "$errors")" <<< "SELECT queue.fail(:id, :'error')"
