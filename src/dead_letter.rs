@@ -59,6 +59,7 @@ pub fn copy(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str) -> 
             version: None,
             last_error: None,
             progress: None,
+            asked: None,
             ..attempt.copy()
         };
         attempt::insert(catalog, &target, &[copy])

@@ -201,7 +201,10 @@ pub fn triggers_switched(table: pg_sys::Oid) -> Result<()> {
     }
     let Ok(catalog) = instance::current() else { return Ok(()) };
     let is_log = |s: &instance::Segment| [s.attempt, s.claim, s.outcome, s.note].contains(&table);
-    if table == catalog.queue || table == catalog.lane || catalog.segments.iter().any(is_log) {
+    let is_memory = catalog.memory.contains(&table);
+    let is_schedule = table == catalog.schedule || catalog.firing.iter().any(|half| half.0 == table);
+    let is_other = is_memory || is_schedule || table == catalog.queue || table == catalog.lane;
+    if is_other || catalog.segments.iter().any(is_log) {
         mark()?;
     }
     Ok(())
@@ -263,12 +266,14 @@ fn lags() -> Result<Vec<Lag>> {
              (3, (SELECT pg_catalog.max(queue_id) FROM queue.queue)),
              (4, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.queue_id_seq)),
              (5, (SELECT pg_catalog.max(lane) FROM queue.lane)),
-             (6, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.lane_seq))
+             (6, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.lane_seq)),
+             (7, (SELECT pg_catalog.max(schedule_id) FROM queue.schedule)),
+             (8, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.schedule_id_seq))
          ) AS found (n, v) ORDER BY n",
         newest.join(" UNION ALL ")
     );
     let found = spi::optional_i64_column(&sql, &[from.into(), to.into()])?;
-    let &[newest, ids, queue, queues, lane, lanes] = &found[..] else {
+    let &[newest, ids, queue, queues, lane, lanes, schedule, schedules] = &found[..] else {
         return Err(Error::internal("the sequences could not be read"));
     };
     let lag = |sequence, largest, handed_out| Lag { sequence, largest, handed_out };
@@ -277,6 +282,7 @@ fn lags() -> Result<Vec<Lag>> {
         lag("queue.id_seq", newest.map_or(0, id::count), ids::last_of_block(ids.unwrap_or(0))),
         lag("queue.queue_id_seq", queue.unwrap_or(0), queues.unwrap_or(0)),
         lag("queue.lane_seq", lane.unwrap_or(0), lanes.unwrap_or(0)),
+        lag("queue.schedule_id_seq", schedule.unwrap_or(0), schedules.unwrap_or(0)),
     ];
     Ok(all.into_iter().filter(|lag| lag.largest > lag.handed_out).collect())
 }
@@ -415,6 +421,8 @@ pub fn wake(number: u32, marks: u64) -> bool {
         // As at the start: all that is due by now lies behind its lane's position.
         (instance.due_to, instance.next_due) = (now, i64::MIN);
         instance.is_recovered = false;
+        instance.reruns.scan();
+        instance.schedules.doubt();
         tally::doubt(instance);
         // In one that was awake the ring has turned since that was read.
         if let Some(ledger) = LEDGER.take().filter(|_| !was_awake) {

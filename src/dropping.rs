@@ -1,5 +1,5 @@
-//! No job is lost to `queue.drop`, nor to the removal of a stage: a transaction that adds jobs to a queue and one that drops it do not both
-//! commit, and neither waits for the other.
+//! No job is lost to `queue.drop`, nor to the removal of a stage: a transaction that adds jobs or a schedule to a queue
+//! and one that drops it, or the stage, do not both commit, and neither waits for the other.
 //!
 //! The dropper marks the lane in shared memory, and only then looks for live jobs, those of open
 //! transactions included. The producer asks for marks before it inserts and once more before it commits.

@@ -36,6 +36,8 @@ pub const IN_TRANSACTION: &str = "25001";
 pub const UNDEFINED: &str = "42704";
 /// duplicate_object
 pub const DUPLICATE: &str = "42710";
+/// unique_violation
+pub const UNIQUE: &str = "23505";
 /// no_data_found
 pub const NO_DATA: &str = "P0002";
 /// object_not_in_prerequisite_state
@@ -75,12 +77,6 @@ impl Error {
     /// An argument that may not be NULL.
     pub fn null(argument: &str) -> Self {
         Self::new(NULL, format!("{argument} cannot be null"))
-    }
-
-    /// A feature whose arguments exist and which does not yet.
-    pub fn unsupported(argument: &str) -> Self {
-        Self::new(NOT_SUPPORTED, format!("\"{argument}\" is not supported yet"))
-            .hint(format!("Leave \"{argument}\" out."))
     }
 
     /// The library was not preloaded.

@@ -9,6 +9,8 @@ pub static MAX_READY: GucSetting<i32> = GucSetting::<i32>::new(2048);
 pub static MAX_RUNNING: GucSetting<i32> = GucSetting::<i32>::new(65536);
 /// Lanes held in memory, over all databases.
 pub static MAX_LANES: GucSetting<i32> = GucSetting::<i32>::new(256);
+/// Unique keys that open transactions hold, over all databases.
+pub static MAX_KEYS: GucSetting<i32> = GucSetting::<i32>::new(262_144);
 /// Databases with the extension.
 pub static MAX_DATABASES: GucSetting<i32> = GucSetting::<i32>::new(16);
 /// Rows after which a young segment is closed.
@@ -29,6 +31,8 @@ pub static RECLAIM_DELAY: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 pub static RESTORE_QUIET: GucSetting<i32> = GucSetting::<i32>::new(10);
 /// Whether segments are reclaimed.
 pub static RECLAIM: GucSetting<bool> = GucSetting::<bool>::new(true);
+/// Seconds by which schedules see a later time than the clock shows.
+pub static CLOCK_OFFSET: GucSetting<f64> = GucSetting::<f64>::new(0.0);
 /// Whether the background worker does its duties in this database.
 pub static WORKER: GucSetting<bool> = GucSetting::<bool>::new(true);
 
@@ -62,6 +66,14 @@ pub fn define(preloading: bool) {
             c"Lanes over all databases, 1 to 65536. With more in use, the one used longest ago is read again when it is needed.",
             1,
             65_536,
+        );
+        at_start(
+            c"pg_queue.max_keys",
+            &MAX_KEYS,
+            c"Sets how many unique keys can be held at once by transactions that have enqueued under them.",
+            c"Keys over all databases, 1 to 16777216; 32 bytes each.",
+            1,
+            16_777_216,
         );
         at_start(
             c"pg_queue.max_databases",
@@ -170,6 +182,16 @@ pub fn define(preloading: bool) {
         &WORKER,
         GucContext::Suset,
         none,
+    );
+    GucRegistry::define_float_guc(
+        c"pg_queue.clock_offset",
+        c"Sets by how much the clock of schedules is ahead, for tests.",
+        c"Seconds, -10000000000 to 10000000000.",
+        &CLOCK_OFFSET,
+        -1e10,
+        1e10,
+        GucContext::Suset,
+        GucFlags::NO_SHOW_ALL,
     );
     // SAFETY: a static C string; the function only reads it.
     #[cfg(not(feature = "pg14"))]

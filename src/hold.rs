@@ -22,7 +22,7 @@ use crate::log::table::Probe;
 use crate::log::{claim, history, note, outcome};
 use crate::segment::{self, Home};
 use crate::transaction::{self, Step};
-use crate::{guc, queue, shmem, sys};
+use crate::{guc, queue, rerun, shmem, sys};
 
 /// An attempt that this transaction may end.
 pub struct Held {
@@ -109,7 +109,12 @@ fn timestamp(at: i64) -> String {
 /// Gets hold of a claimed attempt to end it in more than one row: its outcome's key was free a moment ago.
 /// On success a step is remembered, so that a rollback undoes the hold; until then no deadline fires.
 pub fn running(outcomes: &mut Outcomes, id: i64) -> std::result::Result<Held, Refusal> {
-    let mut held = grasp(&outcomes.catalog, id)?;
+    let held = grasp(&outcomes.catalog, id)?;
+    sure(outcomes, held)
+}
+
+/// What was grasped, when its outcome's key is free.
+pub fn sure(outcomes: &mut Outcomes, mut held: Held) -> std::result::Result<Held, Refusal> {
     loop {
         if outcomes.probe(&held) == Probe::Absent {
             return Ok(held);
@@ -250,10 +255,20 @@ fn follow(catalog: &Catalog, outcomes: &mut Outcomes, mut held: Held) -> std::re
 /// Drops an entry that the logs proved wrong.
 pub fn discard(catalog: &Catalog, id: i64) {
     let woken = shmem::with_instance(catalog.number, |frontier, instance| {
-        frontier.discard(&mut instance.deadlines, catalog.number, id)
+        let worker = rerun::leave(frontier, instance, id);
+        (frontier.discard(&mut instance.deadlines, catalog.number, id), worker)
     });
-    if let Some(session) = woken.flatten() {
+    wake(woken);
+}
+
+/// Wakes a session and the background worker.
+fn wake(woken: Option<(Option<u32>, Option<*mut pgrx::pg_sys::Latch>)>) {
+    let (session, worker) = woken.unwrap_or((None, None));
+    if let Some(session) = session {
         shmem::wake(session);
+    }
+    if let Some(latch) = worker {
+        shmem::wake_latch(latch);
     }
 }
 
@@ -285,6 +300,8 @@ fn locate(catalog: &Catalog, id: i64) -> (Running, Option<Home>) {
     if let Some(attempt) = &found {
         let ready = attempt.ready();
         (entry.lane, entry.rank, entry.place, entry.claimed) = (attempt.lane(), ready.rank, ready.place, 1);
+        // Nobody has told it: the notes know.
+        entry.rerun = 1;
     }
     (entry, found.map(|attempt| attempt.home))
 }
@@ -346,6 +363,7 @@ pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim
     (entry.pid, entry.state) = (claim.pid, State::Running);
     entry.bound = u8::from(claim.kind == claim::Kind::Bound);
     entry.cancel = u8::from(notes.is_cancel_requested);
+    entry.rerun = u8::from(note::newest_rerun(catalog, attempt.home.segment, claim.id).is_some());
     let mut worker = None;
     let fits = shmem::with_instance(catalog.number, |frontier, instance| {
         worker = transaction::plan(instance, deadline);
@@ -475,11 +493,10 @@ pub fn waiting(catalog: &Catalog, attempt: &Attempt) -> Result<Waiting> {
 pub fn drop_stale(catalog: &Catalog, id: i64) {
     transaction::forget(id);
     let woken = shmem::with_instance(catalog.number, |frontier, instance| {
-        frontier.discard_stale(&mut instance.deadlines, catalog.number, id)
+        let worker = rerun::leave(frontier, instance, id);
+        (frontier.discard_stale(&mut instance.deadlines, catalog.number, id), worker)
     });
-    if let Some(session) = woken.flatten() {
-        shmem::wake(session);
-    }
+    wake(woken);
 }
 
 /// The error for a full `running`.

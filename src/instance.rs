@@ -11,7 +11,8 @@ use pgrx::pg_sys;
 use pgrx::pg_sys::Oid;
 
 use crate::error::{self, Error, Result};
-use crate::shmem::{self, Filling, Instance, Shared};
+use crate::rerun::Reruns;
+use crate::shmem::{self, Filling, Instance, Schedules, Shared};
 use crate::{guc, sys, transaction};
 
 /// The tables and indexes of one segment.
@@ -32,6 +33,7 @@ pub struct Segment {
     pub outcome_dead: Oid,
     pub note: Oid,
     pub note_id: Oid,
+    pub note_rerun: Oid,
 }
 
 /// What a session knows of the instance.
@@ -76,6 +78,20 @@ pub struct Catalog {
     pub total: Oid,
     /// See `total`.
     pub total_lane: Oid,
+    /// The two halves of what is remembered of unique keys, and their indexes.
+    pub memory: [Oid; 2],
+    /// See `memory`.
+    pub memory_key: [Oid; 2],
+    /// `queue.schedule`, its key, and its indexes by name and by queue.
+    pub schedule: Oid,
+    /// See `schedule`.
+    pub schedule_pkey: Oid,
+    /// See `schedule`.
+    pub schedule_name: Oid,
+    /// See `schedule`.
+    pub schedule_queue: Oid,
+    /// The two halves of the log of firings, each a table and its key.
+    pub firing: [(Oid, Oid); 2],
     /// Who restores, and the index.
     pub restoring: Oid,
     /// See `restoring`.
@@ -174,6 +190,7 @@ fn read_catalog() -> Result<Catalog> {
             outcome_dead: oid(format!("outcome_{n}_dead_idx"))?,
             note: oid(format!("note_{n}"))?,
             note_id: oid(format!("note_{n}_id_idx"))?,
+            note_rerun: oid(format!("note_{n}_rerun_idx"))?,
         })
     };
     let mut segments = [segment(0)?; SEGMENTS];
@@ -202,6 +219,16 @@ fn read_catalog() -> Result<Catalog> {
         rollup_minute: oid("rollup_minute_idx".into())?,
         total: oid("total".into())?,
         total_lane: oid("total_lane_idx".into())?,
+        memory: [oid("key_0".into())?, oid("key_1".into())?],
+        memory_key: [oid("key_0_key_idx".into())?, oid("key_1_key_idx".into())?],
+        schedule: oid("schedule".into())?,
+        schedule_pkey: oid("schedule_pkey".into())?,
+        schedule_name: oid("schedule_schedule_name_key".into())?,
+        schedule_queue: oid("schedule_queue_id_idx".into())?,
+        firing: [
+            (oid("firing_0".into())?, oid("firing_0_pkey".into())?),
+            (oid("firing_1".into())?, oid("firing_1_pkey".into())?),
+        ],
         restoring: oid("restoring".into())?,
         restoring_idx: oid("restoring_written_at_idx".into())?,
         segments,
@@ -240,6 +267,7 @@ fn enter(extension: Oid) -> Result<(u32, usize)> {
             // All that is due by now lies behind its lane's position, which is before everything.
             due_to: now,
             next_due: i64::MIN,
+            schedules: Schedules::NOTHING,
             worker_latch: std::ptr::null_mut(),
             worker_pid: 0,
             wakes_at: i64::MAX,
@@ -258,6 +286,10 @@ fn enter(extension: Oid) -> Result<(u32, usize)> {
             far: 0,
             storage_at: i64::MIN,
             counting: Default::default(),
+            reruns: Reruns::NEW,
+            memory_half: 0,
+            memory_limit: 0,
+            memory_is_turning: false,
         };
         Some((slot.number, at))
     });

@@ -177,6 +177,21 @@ pub fn of_text(text: &str) -> Option<Datum> {
     }))
 }
 
+/// A text as a JSON string.
+pub fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c < ' ' => quoted.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
 /// Whether this is an object.
 pub fn is_object(jsonb: Datum) -> bool {
     // SAFETY: a detoasted jsonb has a root container.

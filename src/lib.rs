@@ -12,6 +12,7 @@ use pgrx::prelude::*;
 
 mod api;
 mod call;
+mod clock;
 mod dead_letter;
 mod dormant;
 mod dropping;
@@ -23,10 +24,13 @@ mod hooks;
 mod ids;
 mod instance;
 mod jsonb;
+mod key;
 mod limits;
 mod log;
 mod queue;
 mod refill;
+mod rerun;
+mod schedule;
 mod segment;
 mod shmem;
 mod spi;
@@ -43,7 +47,8 @@ extension_sql_file!("../sql/schema/tables.sql", name = "tables", requires = ["sc
 extension_sql_file!("../sql/schema/history.sql", name = "history", requires = ["tables"]);
 extension_sql_file!("../sql/schema/functions.sql", name = "functions", requires = ["history"]);
 extension_sql_file!("../sql/schema/rollup.sql", name = "rollup", requires = ["functions"]);
-extension_sql_file!("../sql/schema/restore.sql", name = "restore", requires = ["rollup"]);
+extension_sql_file!("../sql/schema/schedules.sql", name = "schedules", requires = ["rollup"]);
+extension_sql_file!("../sql/schema/restore.sql", name = "restore", requires = ["schedules"]);
 extension_sql_file!("../sql/schema/views.sql", name = "views", requires = ["restore"]);
 
 /// Called by Postgres when it loads the library.

@@ -4,12 +4,14 @@
 //! Invariant: no claim from a limited queue is granted before both are known.
 
 use pg_queue_core::frontier::{Claimer, Limits};
+use pg_queue_core::id::SEGMENTS;
 
 use crate::duty::recover;
 use crate::error::{Error, Result};
 use crate::instance::Catalog;
 use crate::log::census::Census;
 use crate::queue::Queue;
+use crate::segment::{self, State};
 use crate::spi;
 use crate::{guc, hold, shmem, sys, transaction};
 
@@ -51,7 +53,7 @@ impl<'a> Guest<'a> {
         if !is_needed || shmem::with(|shared| shared.frontier.has_gate(number, self.queue.id)) {
             return Ok(());
         }
-        let starts = starts(self.queue.lanes(), self.limits.period)?;
+        let starts = starts(catalog, self.queue.lanes(), self.limits.period)?;
         let wall = sys::now_us();
         let starts: Vec<(i64, u32)> = starts
             .chunks_exact(2)
@@ -78,24 +80,35 @@ fn recover_first(catalog: &Catalog) -> Result<()> {
 
 /// Times and numbers of claims by workers within the last so many microseconds, in order: first the time, then the
 /// number. What has been reclaimed meanwhile is known by the minute.
-fn starts(lanes: &[i32], period: i64) -> Result<Vec<i64>> {
+fn starts(catalog: &Catalog, lanes: &[i32], period: i64) -> Result<Vec<i64>> {
     let lanes = lanes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let logs = (0..pg_queue_core::id::SEGMENTS).map(|n| {
-        format!(
-            "SELECT c.claimed_at AS at, 1::bigint AS n FROM queue.claim_{n} AS c JOIN queue.attempt_{n} AS a USING (id)
-             WHERE a.lane IN ({lanes}) AND c.kind IN ('w', 'b')"
-        )
-    });
-    let logs = logs.collect::<Vec<_>>().join(" UNION ALL ");
+    // The others are in the rollup, and a crash may have left them half empty. One that goes there meanwhile counts
+    // twice at worst.
+    let is_read = |n: &u8| !matches!(segment::word(catalog, *n).state(), State::Free | State::Copied | State::Emptying);
+    let logs: String = (0..SEGMENTS as u8)
+        .filter(is_read)
+        .map(|n| {
+            format!(
+                "SELECT c.claimed_at AS at, 1::pg_catalog.int8 AS n FROM queue.claim_{n} AS c
+                 JOIN queue.attempt_{n} AS a ON a.id OPERATOR(pg_catalog.=) c.id
+                 WHERE a.lane OPERATOR(pg_catalog.=) ANY (ARRAY[{lanes}])
+                   AND (c.kind OPERATOR(pg_catalog.=) 'w' OR c.kind OPERATOR(pg_catalog.=) 'b') UNION ALL "
+            )
+        })
+        .collect();
     // A few parts of the period are enough: memory keeps no more apart.
     let sql = format!(
         "SELECT pg_catalog.unnest(ARRAY[at, n]) FROM (
-             SELECT max(us) AS at, sum(n)::bigint AS n FROM (
-                 SELECT (extract(epoch FROM at - '2000-01-01 00:00:00+00'::timestamptz) * 1000000)::bigint AS us, n
-                 FROM ({logs} UNION ALL
-                       SELECT least(minute + interval '1 minute', pg_catalog.clock_timestamp()), claimed FROM queue.rollup
-                       WHERE lane IN ({lanes}) AND claimed > 0) AS all_starts) AS starts
-             WHERE us > $1 GROUP BY us / $2 ORDER BY 1) AS parts"
+             SELECT pg_catalog.max(us) AS at, pg_catalog.sum(n)::pg_catalog.int8 AS n FROM (
+                 SELECT (pg_catalog.date_part('epoch', at OPERATOR(pg_catalog.-)
+                            '2000-01-01 00:00:00+00'::pg_catalog.timestamptz) OPERATOR(pg_catalog.*) 1e6::pg_catalog.float8
+                        )::pg_catalog.int8 AS us, n
+                 FROM ({logs}
+                       SELECT least(minute OPERATOR(pg_catalog.+) '1 minute'::pg_catalog.interval,
+                                    pg_catalog.clock_timestamp()) AS at, claimed AS n FROM queue.rollup
+                       WHERE lane OPERATOR(pg_catalog.=) ANY (ARRAY[{lanes}])
+                         AND claimed OPERATOR(pg_catalog.>) 0) AS all_starts) AS starts
+             WHERE us OPERATOR(pg_catalog.>) $1 GROUP BY us OPERATOR(pg_catalog./) $2 ORDER BY 1) AS parts"
     );
     let from = sys::now_us().saturating_sub(period);
     spi::i64_column(&sql, &[from.into(), (period / 256).max(1).into()])

@@ -190,6 +190,27 @@ pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
     })
 }
 
+/// Whether there is a queue of this number.
+pub fn exists(catalog: &Catalog, id: i32) -> bool {
+    if cached(|cache| cache.by_name.values().any(|queue| queue.id == id)) {
+        return true;
+    }
+    let table = Relation::read(catalog.queue);
+    let index = Relation::read_index(catalog.queue_pkey);
+    table.scan(&index, &[Key::eq_i32(1, id)], Snapshot::Now).next().is_some()
+}
+
+/// The queue of this id; `None` when it was dropped.
+pub fn by_id(catalog: &Catalog, id: i32) -> Result<Option<Rc<Queue>>> {
+    let lanes = Relation::read(catalog.lane);
+    let index = Relation::read_index(catalog.lane_queue);
+    let mut scan = lanes.scan(&index, &[Key::eq_i32(1, id)], Snapshot::Now);
+    if scan.next().is_none() {
+        return Ok(None);
+    }
+    by_lane(catalog, scan.row().i32(column::LANE))
+}
+
 /// The queue that this lane belongs to; `None` when it was dropped.
 pub fn by_lane(catalog: &Catalog, lane: i32) -> Result<Option<Rc<Queue>>> {
     if let Some(queue) = cached(|cache| cache.by_lane.get(&lane).cloned()) {

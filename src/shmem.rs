@@ -13,6 +13,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use pg_queue_core::frontier::{self, Frontier, Gate, Group, Lane, Ready, Running, Session, index};
+use pg_queue_core::holders::{self, Holders};
 use pg_queue_core::id::SEGMENTS;
 use pg_queue_core::tally::{self, Horizon, Tallies};
 use pgrx::pg_guard;
@@ -20,6 +21,7 @@ use pgrx::pg_sys;
 
 use crate::dormant::Dormancy;
 use crate::guc;
+use crate::rerun::Reruns;
 use crate::tally::Counting;
 
 /// One database in which the extension is in use.
@@ -42,6 +44,8 @@ pub struct Instance {
     pub due_to: i64,
     /// No attempt is known to fall due between `due_to` and this wall time.
     pub next_due: i64,
+    /// What is known of schedules.
+    pub schedules: Schedules,
     /// The worker's latch and process; null and 0 when there is none.
     pub worker_latch: *mut pg_sys::Latch,
     /// See `worker_latch`.
@@ -77,6 +81,37 @@ pub struct Instance {
     pub storage_at: i64,
     /// Whether its tallies can be relied on. Only `tally` changes it.
     pub counting: Counting,
+    /// Attempts after which another run of the job was asked for, when they had ended. Only `rerun` changes it.
+    pub reruns: Reruns,
+    /// The half of the keys' memory that is written to, read and written as `words`. See `log::memory`.
+    pub memory_half: u64,
+    /// So many blocks a half of the keys' memory has when it is time for the other.
+    pub memory_limit: u32,
+    /// One half is being copied from and emptied.
+    pub memory_is_turning: bool,
+}
+
+/// What is known of an instance's schedules. Only `duty::fire_schedules` and `transaction` change it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Schedules {
+    /// The time of the next slot; before everything while nobody knows.
+    pub next_slot: i64,
+    /// Counts whatever makes void what a process knows of schedules.
+    pub changes: u64,
+    /// The process that has fired last.
+    pub firer: i32,
+}
+
+impl Schedules {
+    /// What is known at the start.
+    pub const NOTHING: Self = Self { next_slot: i64::MIN, changes: 0, firer: 0 };
+
+    /// Somebody has to look at all of them.
+    pub fn doubt(&mut self) {
+        self.changes += 1;
+        self.next_slot = i64::MIN;
+    }
 }
 
 /// What is known of a segment beside its state. Only `segment` and the storage duty care.
@@ -165,7 +200,9 @@ pub enum DatabaseState {
 struct Header {
     frontier_lock: *mut pg_sys::LWLock,
     launcher_lock: *mut pg_sys::LWLock,
+    keys_lock: *mut pg_sys::LWLock,
     frontier: frontier::Head,
+    holders: holders::Head,
     next_instance: u32,
     tally_top: u32,
     launcher_latch: *mut pg_sys::Latch,
@@ -194,6 +231,7 @@ struct Layout {
     tallies: (usize, usize),
     tally_index: (usize, usize),
     horizons: (usize, usize),
+    holders: (usize, usize),
     bytes: usize,
 }
 
@@ -233,6 +271,7 @@ impl Layout {
             tallies: place::<tally::Slot>(&mut bytes, tallies),
             tally_index: place::<index::Bucket>(&mut bytes, index::buckets_for(tallies)),
             horizons: place::<u32>(&mut bytes, databases * (sessions + max_prepared())),
+            holders: place::<index::Bucket>(&mut bytes, index::buckets_for(size(guc::MAX_KEYS.get()))),
             bytes,
         }
     }
@@ -291,7 +330,7 @@ fn request() {
     // SAFETY: called at the only time Postgres allows it.
     unsafe {
         pg_sys::RequestAddinShmemSpace(Layout::of_settings().bytes);
-        pg_sys::RequestNamedLWLockTranche(TRANCHE.as_ptr(), 2);
+        pg_sys::RequestNamedLWLockTranche(TRANCHE.as_ptr(), 3);
     }
 }
 
@@ -329,6 +368,7 @@ unsafe extern "C-unwind" fn on_startup() {
             let locks = pg_sys::GetNamedLWLockTranche(TRANCHE.as_ptr());
             (*header).frontier_lock = &raw mut (*locks).lock;
             (*header).launcher_lock = &raw mut (*locks.add(1)).lock;
+            (*header).keys_lock = &raw mut (*locks.add(2)).lock;
             (*header).born_at = crate::sys::monotonic_us();
             pg_sys::ConditionVariableInit(&raw mut (*header).worker_left);
         }
@@ -487,6 +527,12 @@ pub fn open_word(slot: usize, number: u32) -> u64 {
     read_word(slot, number, |instance| unsafe { &raw mut (*instance).open })
 }
 
+/// The half of the keys' memory that is written to, without the lock.
+pub fn memory_half(slot: usize, number: u32) -> u64 {
+    // SAFETY: an address within the instance.
+    read_word(slot, number, |instance| unsafe { &raw mut (*instance).memory_half })
+}
+
 /// How many drops of queues have begun, without the lock.
 pub fn drops_word(slot: usize, number: u32) -> u64 {
     // SAFETY: an address within the instance.
@@ -535,6 +581,24 @@ pub fn with_launcher<R>(f: impl FnOnce(&mut Launcher<'_>) -> R) -> R {
             ),
             latch: &mut (*header).launcher_latch,
             pid: &mut (*header).launcher_pid,
+        })
+    }
+}
+
+/// Runs `f` under the lock of the holders of unique keys, which is taken while no other is held. `f` must be short
+/// and must not call Postgres.
+pub fn with_holders<R>(f: impl FnOnce(&mut Holders<'_>) -> R) -> R {
+    // SAFETY: as in `with`, for the fields that this lock protects.
+    unsafe {
+        let base = BASE;
+        let Some(layout) = LAYOUT else { unreachable!("shared memory is used before it is there") };
+        let header = base.cast::<Header>();
+        let _guard = LockGuard::take((*header).keys_lock);
+        let (at, count) = layout.holders;
+        f(&mut Holders {
+            head: &mut (*header).holders,
+            buckets: std::slice::from_raw_parts_mut(base.add(at).cast::<index::Bucket>(), count),
+            most: usize::try_from(guc::MAX_KEYS.get()).unwrap_or(1),
         })
     }
 }

@@ -4,8 +4,13 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
+use std::panic::AssertUnwindSafe;
 
 use pgrx::pg_sys;
+use pgrx::pg_sys::panic::CaughtError;
+use pgrx::{PgSqlErrorCode, PgTryBuilder};
+
+use crate::error::{self, Error, Result};
 
 /// Functions of Postgres that the bindings leave out.
 pub mod raw {
@@ -158,6 +163,33 @@ pub fn transaction_id() -> u32 {
     unsafe { raw::GetTopTransactionIdIfAny() }.into()
 }
 
+/// The id of the innermost open subtransaction, which gets one if it has none.
+pub fn subtransaction_xid() -> u32 {
+    // SAFETY: in a transaction that may write.
+    unsafe { pg_sys::GetCurrentTransactionId() }.into()
+}
+
+/// Whether this is the id of the open transaction, or of a part of it.
+pub fn is_current(xid: u32) -> bool {
+    // SAFETY: reads this backend's transaction state.
+    unsafe { pg_sys::TransactionIdIsCurrentTransactionId(xid.into()) }
+}
+
+/// Whether a transaction is open, prepared ones included; not this session's.
+pub fn is_in_progress(xid: u32) -> bool {
+    // SAFETY: reads shared memory.
+    unsafe { pg_sys::TransactionIdIsInProgress(xid.into()) }
+}
+
+/// Waits until a transaction of another session has ended, as one waits for a row's lock: it is seen in pg_locks, and
+/// ended by an error on cancel, lock_timeout and deadlock.
+pub fn wait_for_transaction(xid: u32) {
+    // SAFETY: without a relation nothing is said about what is waited for.
+    unsafe {
+        pg_sys::XactLockTableWait(xid.into(), std::ptr::null_mut(), std::ptr::null_mut(), pg_sys::XLTW_Oper::XLTW_None);
+    }
+}
+
 /// What a snapshot sees, see `pg_queue_core::tally::Horizon`.
 #[derive(Clone, Copy)]
 pub struct Seen {
@@ -277,17 +309,27 @@ pub fn lock(table: pg_sys::Oid, mode: u32) {
 
 /// Locks an extension against being dropped until the transaction ends. False: somebody is dropping it.
 pub fn try_lock_extension(extension: pg_sys::Oid) -> bool {
+    try_lock_object(pg_sys::ExtensionRelationId, extension, pg_sys::AccessShareLock)
+}
+
+/// Takes a table as a token until the transaction ends: others who want it so get false, and who uses the table
+/// notices nothing.
+pub fn try_lock_token(table: pg_sys::Oid) -> bool {
+    // Postgres locks a table as a relation, and never as an object of pg_class.
+    try_lock_object(pg_sys::RelationRelationId, table, pg_sys::ExclusiveLock)
+}
+
+fn try_lock_object(class: pg_sys::Oid, object: pg_sys::Oid, mode: u32) -> bool {
     let tag = pg_sys::LOCKTAG {
         locktag_field1: database().into(),
-        locktag_field2: pg_sys::ExtensionRelationId.into(),
-        locktag_field3: extension.into(),
+        locktag_field2: class.into(),
+        locktag_field3: object.into(),
         locktag_field4: 0,
         locktag_type: pg_sys::LockTagType::LOCKTAG_OBJECT as u8,
         locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
     };
-    let mode = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
     // SAFETY: a lock of the transaction, not waited for.
-    let answer = unsafe { pg_sys::LockAcquire(&raw const tag, mode, false, true) };
+    let answer = unsafe { pg_sys::LockAcquire(&raw const tag, mode as pg_sys::LOCKMODE, false, true) };
     answer != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
 }
 
@@ -364,6 +406,18 @@ pub fn fetched(datum: pg_sys::Datum) -> pg_sys::Datum {
     unsafe {
         if pgrx::varlena::varatt_is_1b_e(pointer) { pg_sys::detoast_external_attr(pointer).into() } else { datum }
     }
+}
+
+/// A datum of a variable-length type, whole and not compressed; in the current memory context if that takes a copy.
+pub fn plain(datum: pg_sys::Datum) -> pg_sys::Datum {
+    // SAFETY: a datum of a variable-length type.
+    unsafe { pg_sys::pg_detoast_datum_packed(datum.cast_mut_ptr()).into() }
+}
+
+/// The bytes of a datum that is `plain`; good as long as that.
+pub fn bytes_of(datum: &pg_sys::Datum) -> &[u8] {
+    // SAFETY: a datum of a variable-length type that is neither toasted nor compressed, by the caller's promise.
+    unsafe { pgrx::varlena_to_byte_slice(datum.cast_mut_ptr()) }
 }
 
 /// Memory for what is needed for a moment only, many times.
@@ -704,6 +758,48 @@ pub fn abort_after_error() {
         pg_sys::AbortOutOfAnyTransaction();
         pg_sys::InterruptHoldoffCount -= 1;
     }
+}
+
+/// Runs `f` in a subtransaction, which is rolled back when it returns an error or raises one. Errors by which the
+/// session or its server is in trouble, and not `f`, pass.
+pub fn in_subtransaction<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
+    // SAFETY: in a transaction. Memory and resource owner are those of before, inside as after it, as PL/pgSQL has
+    // it; what `f` opens it closes, or the rollback does.
+    let (context, owner) = unsafe { (pg_sys::CurrentMemoryContext, pg_sys::CurrentResourceOwner) };
+    // SAFETY: as above.
+    unsafe {
+        pg_sys::BeginInternalSubTransaction(std::ptr::null());
+        pg_sys::CurrentMemoryContext = context;
+    }
+    let result = PgTryBuilder::new(AssertUnwindSafe(|| Ok(f()))).catch_others(|caught| Err(Box::new(caught))).execute();
+    // SAFETY: as above.
+    unsafe {
+        pg_sys::CurrentMemoryContext = context;
+        if let Ok(Ok(_)) = result {
+            pg_sys::ReleaseCurrentSubTransaction();
+        } else {
+            pg_sys::RollbackAndReleaseCurrentSubTransaction();
+        }
+        pg_sys::CurrentMemoryContext = context;
+        pg_sys::CurrentResourceOwner = owner;
+    }
+    result.unwrap_or_else(|caught| {
+        let (CaughtError::PostgresError(report)
+        | CaughtError::ErrorReport(report)
+        | CaughtError::RustPanic { ereport: report, .. }) = &*caught;
+        match report.sql_error_code() {
+            PgSqlErrorCode::ERRCODE_QUERY_CANCELED
+            | PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE
+            | PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY
+            | PgSqlErrorCode::ERRCODE_DISK_FULL => caught.rethrow(),
+            _ => Err(Error {
+                code: error::INTERNAL,
+                message: report.message().to_owned(),
+                detail: report.detail().map(str::to_owned),
+                hint: report.hint().map(str::to_owned),
+            }),
+        }
+    })
 }
 
 /// Runs `f` with memory that lasts as long as this process, for what Postgres allocates in it.

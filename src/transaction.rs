@@ -17,7 +17,7 @@ use crate::duty::storage;
 use crate::segment::{self, State};
 use crate::shmem::{self, Instance};
 use crate::tally::{self, Books};
-use crate::{dormant, dropping, queue, sys};
+use crate::{dormant, dropping, key, queue, rerun, sys};
 
 /// One step of the open transaction.
 #[derive(Clone, Copy, Debug)]
@@ -46,10 +46,16 @@ pub enum Step {
     Segment { segment: u8, generation: i64, state: State, copied_to: i64 },
     /// Somebody asked for a running attempt to be cancelled.
     CancelRequested { lane: i32, ready: Ready },
+    /// Another run was asked for after that of an attempt which somebody has.
+    RerunAsked { id: i64 },
     /// Rows of this lane were claimed without telling the frontier each: when that is undone it must look again.
     Unseen { lane: i32 },
     /// The lane's waiters should look again: its queue was resumed, altered or paused.
     LaneChanged { lane: i32, paused: bool },
+    /// Schedules were made, changed or removed; the lane that one enqueues into, or 0.
+    SchedulesChanged { lane: i32 },
+    /// Slots of schedules were looked at, and what is due dealt with.
+    SlotsTaken,
     /// A queue was dropped.
     LaneDropped { lane: i32 },
     /// A stage was removed from its queue; what has ended there stays.
@@ -260,6 +266,7 @@ pub fn foreign_writes(instance: u32) -> usize {
 
 /// COMMIT PREPARED or ROLLBACK PREPARED has run: jobs may have appeared that no callback pushed.
 pub fn prepared_ended() {
+    key::prepared_ended();
     let database = sys::database();
     let mut worker = std::ptr::null_mut();
     let mut number = 0;
@@ -268,6 +275,7 @@ pub fn prepared_ended() {
         if let Some(instance) = instances.iter_mut().find(|i| i.number != 0 && i.database == database) {
             frontier.distrust(instance.number);
             tally::prepared_ended(instance);
+            instance.reruns.scan();
             instance.next_due = i64::MIN;
             worker = instance.worker_latch;
             number = instance.number;
@@ -356,9 +364,13 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
             }
         }
         Step::Ended { id, .. } | Step::Ending { id, .. } => {
-            if let Some((segment, woken)) = frontier.ended(&mut instance.deadlines, number, id) {
-                count(instance, segment, 0, 1, wake);
+            if let Some((entry, woken)) = frontier.ended(&mut instance.deadlines, number, id) {
+                count(instance, entry.place.segment, 0, 1, wake);
                 wake.session(woken);
+                // Who ended it has made the next run, unless he could not know that one was asked for.
+                if entry.late != 0 || entry.rerun != 0 && matches!(step, Step::Ended { .. }) {
+                    wake.worker = Some(rerun::hand_over(instance, id));
+                }
             }
         }
         Step::Relocated { id, place } => frontier.relocate(number, id, place),
@@ -370,6 +382,11 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
         }
         Step::Missed { lane, ready } => wake.session(frontier.push(number, lane, ready)),
         Step::Lengthened { id, lease } => frontier.lengthen(number, id, lease),
+        Step::RerunAsked { id } => {
+            if let Some(latch) = rerun::committed(frontier, instance, id) {
+                wake.worker = Some(latch);
+            }
+        }
         Step::CancelRequested { lane, ready } => {
             // Its claim may have been rolled back before this commit.
             if !frontier.request_cancel(number, ready.id) && frontier.doom(&mut instance.deadlines, number, lane, ready)
@@ -395,7 +412,11 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
         Step::Notify { lane } => notify(instance, lane, wake),
         Step::ForeignWrite => foreign_writer_ended(instance, wake),
         Step::Adopted { .. } => tell_later(number, step),
-        Step::Notified { .. } | Step::InstanceMade => {}
+        Step::SchedulesChanged { .. } => {
+            instance.schedules.doubt();
+            wake.worker = Some(instance.worker_latch);
+        }
+        Step::Notified { .. } | Step::InstanceMade | Step::SlotsTaken => {}
         // These only count: see `tally`.
         Step::Purged { .. } | Step::EndingUnknown { .. } => {}
         // What held a group may be among them.
@@ -509,6 +530,9 @@ fn abort(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now: 
     let number = instance.number;
     match step {
         Step::Taken { id, .. } | Step::Ended { id, .. } => {
+            if let Some(latch) = rerun::leave(frontier, instance, id) {
+                wake.worker = Some(latch);
+            }
             let woken = frontier.give_back(&mut instance.deadlines, number, id, **now);
             wake.session(woken);
             if frontier.next_deadline(instance.deadlines) == Some(i64::MIN) {
@@ -534,6 +558,10 @@ fn abort(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now: 
         Step::Notified { lane } => notify(instance, lane, wake),
         Step::Counted { .. } | Step::Segment { .. } => storage::undone(),
         Step::ForeignWrite => foreign_writer_ended(instance, wake),
+        Step::SlotsTaken => {
+            instance.schedules.doubt();
+            wake.worker = Some(instance.worker_latch);
+        }
         Step::InstanceMade => {
             frontier.drop_instance(&mut instance.deadlines, number);
             instance.number = 0;
@@ -603,6 +631,7 @@ unsafe extern "C-unwind" fn on_transaction(event: pg_sys::XactEvent::Type, _arg:
                 shmem::with_instance(p.instance, |_, instance| tally::prepared(instance));
             }
             pending.clear();
+            key::prepared();
         }),
         _ => {}
     }
@@ -616,6 +645,7 @@ fn check_dropped() {
     let lanes: Vec<i32> = PENDING.with_borrow(|pending| {
         let enqueued = pending.iter().filter_map(|p| match p.step {
             Step::Enqueued { lane, .. } => Some(lane),
+            Step::SchedulesChanged { lane } if lane != 0 => Some(lane),
             _ => None,
         });
         // Jobs of a queue that this very transaction drops go with it.
@@ -649,6 +679,8 @@ fn end(committed: bool) {
             }
         }
     });
+    // Last: who waits for a key finds that memory knows what was done.
+    key::end();
 }
 
 /// Nobody counts at COMMIT PREPARED. The rows are there, committed or not.
@@ -669,7 +701,12 @@ fn count_prepared(pending: &[Pending]) {
 /// COMMIT PREPARED runs no callbacks, so a prepared claim or completion could never reach the frontier.
 fn refuse_prepare() {
     let only_enqueued = PENDING.with_borrow(|pending| {
-        pending.iter().all(|p| matches!(p.step, Step::Enqueued { .. } | Step::Notify { .. } | Step::InstanceDropped))
+        pending.iter().all(|p| {
+            matches!(
+                p.step,
+                Step::Enqueued { .. } | Step::Notify { .. } | Step::RerunAsked { .. } | Step::InstanceDropped
+            )
+        })
     });
     if !only_enqueued {
         crate::error::Error::new(
@@ -693,12 +730,14 @@ unsafe extern "C-unwind" fn on_subtransaction(
         let first = pending.iter().rposition(|p| p.subtransaction != this).map_or(0, |at| at + 1);
         match event {
             pg_sys::SubXactEvent::SUBXACT_EVENT_COMMIT_SUB => {
+                key::subtransaction_ended(this, Some(parent));
                 pending[first..].iter_mut().for_each(|p| p.subtransaction = parent);
             }
             pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB => {
                 queue::undone();
                 settle(&pending[first..], false);
                 pending.truncate(first);
+                key::subtransaction_ended(this, None);
             }
             _ => {}
         }

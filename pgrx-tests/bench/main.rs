@@ -8,6 +8,7 @@ mod cpu;
 mod delayed;
 mod direct;
 mod drive;
+mod keys;
 mod looks;
 mod options;
 mod plan;
@@ -81,6 +82,9 @@ fn run(options: &Options) -> Result<bool> {
     report::print_delayed(&delayed);
     if options.asks_for(looks::NAME) {
         looks::print(&looks::measure(options)?);
+    }
+    if options.asks_for(keys::NAME) {
+        keys::print(&keys::measure(options)?);
     }
     let targets = targets::judge(&results, wake.as_ref(), &delayed);
     report::print_targets(&targets);

@@ -37,6 +37,16 @@ pub enum Who {
     Deep,
     /// pg_queue with very many jobs due next year.
     Far,
+    /// pg_queue, each job with a text of its own among its headers: what the next ones are held against.
+    Plain,
+    /// The same in a queue with `max_running`, which is never reached.
+    Limited,
+    /// The same in a queue with `rate_limit`, which is never reached.
+    Rated,
+    /// The text is the job's group, of which one runs at a time.
+    Grouped,
+    /// The same in strict order.
+    Strict,
 }
 
 /// Jobs that wait in the articles' table.
@@ -62,6 +72,11 @@ impl Who {
             Self::Shallow => "shallow",
             Self::Deep => "deep",
             Self::Far => "far",
+            Self::Plain => "plain",
+            Self::Limited => "max-running",
+            Self::Rated => "rate-limit",
+            Self::Grouped => "groups",
+            Self::Strict => "strict-order",
         }
     }
 
@@ -82,6 +97,11 @@ impl Who {
             Self::Still => Box::new(Ours::new(Server::with_settings("pg_queue.reclaim = off")?, DEFAULTS)?),
             Self::Turning => Box::new(Ours::new(Server::with_settings(TURNING)?, DEFAULTS)?),
             Self::TurningUnkept => Box::new(Ours::new(Server::with_settings(TURNING)?, UNKEPT)?),
+            Self::Plain => Box::new(ours(DEFAULTS)?.marking("headers")?),
+            Self::Limited => Box::new(ours("max_running => 10000")?.marking("headers")?),
+            Self::Rated => Box::new(ours("rate_limit => 1000000000")?.marking("headers")?),
+            Self::Grouped => Box::new(ours("max_running_per_group => 1")?.marking("group_key")?),
+            Self::Strict => Box::new(ours("strict_order => true")?.marking("group_key")?),
             Self::Shallow => Box::new(ours(DEFAULTS)?.fill(SHALLOW)?),
             Self::Far => Box::new(delayed::with_far(if options.quick { delayed::FAR / 5 } else { delayed::FAR }, "")?),
             Self::Deep => Box::new(ours(DEFAULTS)?.fill(if options.quick { DEEP / 5 } else { DEEP })?),
@@ -102,6 +122,8 @@ pub struct Cell {
 
 const SINGLE: Work = Work { batch: 1, is_durable: false };
 const BATCH: Work = Work { batch: 100, is_durable: false };
+
+const FEATURES: &[Who] = &[Who::Plain, Who::Limited, Who::Rated, Who::Grouped, Who::Strict];
 
 const CELLS: &[Cell] = &[
     Cell {
@@ -152,6 +174,20 @@ const CELLS: &[Cell] = &[
         clients: 4,
         work: BATCH,
         who: &[Who::Still, Who::Turning, Who::TurningUnkept],
+    },
+    Cell {
+        name: "features-single",
+        title: "what is paid for a feature that is used, one job per transaction, 4 clients",
+        clients: 4,
+        work: SINGLE,
+        who: FEATURES,
+    },
+    Cell {
+        name: "features-batch",
+        title: "what is paid for a feature that is used, 100 jobs per transaction, 4 clients",
+        clients: 4,
+        work: BATCH,
+        who: FEATURES,
     },
     Cell {
         name: "depth-single",

@@ -11,7 +11,7 @@ fn median_of(samples: &[Sample], figure: fn(&Sample) -> f64) -> f64 {
     median(&samples.iter().map(figure).collect::<Vec<_>>())
 }
 
-/// The figures; behind each its ratio to the floor's, or to that of the shallow queue.
+/// The figures; behind each its ratio to those that the cell's others are held against.
 pub fn print_cells(results: &Results) {
     /// Name, where it comes from, decimals.
     type Figure = (&'static str, fn(&Sample) -> f64, usize);
@@ -22,7 +22,7 @@ pub fn print_cells(results: &Results) {
         print!("{:20}", "");
         FIGURES.iter().for_each(|(name, ..)| print!("{name:>14}{:>8}", "ratio"));
         println!();
-        let base = [Who::Floor, Who::Shallow, Who::Still, Who::Ours]
+        let base = [Who::Floor, Who::Shallow, Who::Still, Who::Plain, Who::Ours]
             .into_iter()
             .find(|who| rows.iter().any(|(other, _)| who == other));
         for (who, samples) in rows {

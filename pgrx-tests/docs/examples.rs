@@ -9,13 +9,14 @@ use crate::markdown::{Block, blocks};
 use crate::{Page, none, pages};
 
 /// Pages that must have examples which run.
-const WITH_EXAMPLES: [&str; 8] = [
+const WITH_EXAMPLES: [&str; 9] = [
     "README.md",
     "docs/concepts.md",
     "docs/errors.md",
     "docs/functions.md",
     "docs/limits.md",
     "docs/recipes.md",
+    "docs/schedules.md",
     "docs/settings.md",
     "docs/views.md",
 ];

@@ -8,8 +8,9 @@ use crate::markdown::{anchors, code_spans, links, section};
 use crate::{none, pages, read, root};
 
 /// Functions that only the views and the install script call.
-const INTERNAL_FUNCTIONS: [&str; 11] = [
+const INTERNAL_FUNCTIONS: [&str; 12] = [
     "assert_loaded",
+    "firings",
     "foreign_write",
     "kick",
     "lease_expires_at",

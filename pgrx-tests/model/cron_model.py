@@ -1,18 +1,25 @@
 #!/usr/bin/env python3
-"""Compares the slots of cron expressions with those that cronsim and croniter find.
+"""Compares the slots of cron expressions with those that cronsim and croniter find, or records theirs.
 
     pip install cronsim croniter tzdata
+    export PYTHONTZPATH=
     cargo build -p pg_queue_core --example slots
     pgrx-tests/model/cron_model.py target/debug/examples/slots [--cases 4000] [--seed 1]
+    pgrx-tests/model/cron_model.py --record src/core/schedule/tests/recorded.txt --cases 3500
+
+The first run compares with our program, and ends with 1 if anything differs. The second does not ask it: what the
+others say is written to a file, for a test that needs neither them nor the network. It ends before newer zone data may
+say something else.
 
 * cronsim models Debian's cron, and so fixed times when the clock changes. Where expressions follow the elapsed time,
   it jumps by whole hours and misses or invents slots after changes of half an hour or at midnight; there its fields are
   held against each minute instead.
 * croniter has rules of its own for changes of the clock, so it is asked for UTC only; it has no LW, and wants both days
-  to fit where one is Friday's second.
+  to fit where one is Friday's second. A list of all weekdays is `*` for it, if that of the days has a `*` further on
+  (`1,*/17`), and the other way round.
 
-Left out: `7-7/2`, which both take for `7-59/2`. Zone data of different ages differ, too: with `PYTHONTZPATH=` set to
-nothing, Python takes that of the package. Ends with 1 if anything differs.
+Left out: `7-7/2`, which both take for `7-59/2`. Zone data of different ages differ, too: with `PYTHONTZPATH=` Python
+takes that of the package.
 """
 
 import argparse
@@ -22,10 +29,13 @@ import subprocess
 import sys
 from collections import Counter
 from datetime import datetime, timezone
-from zoneinfo import ZoneInfo
+from importlib.metadata import version
+from itertools import pairwise
+from typing import NamedTuple
+from zoneinfo import TZPATH, ZoneInfo
 
-from croniter import croniter
-from cronsim import CronSim
+from croniter import CroniterError, croniter
+from cronsim import CronSim, CronSimError
 
 ZONES = """
     UTC Europe/Berlin Europe/London Europe/Dublin America/New_York America/Sao_Paulo America/St_Johns America/Havana
@@ -34,6 +44,17 @@ ZONES = """
 """.split()
 DAYS = "SUN MON TUE WED THU FRI SAT".split()
 MONTHS = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()
+YEARS = [2011, 2014, 2018, 2024, 2026, 2030]
+
+
+def midnight(year, month, day):
+    return int(datetime(year, month, day, tzinfo=timezone.utc).timestamp())
+
+
+# For zones without changes in these years.
+QUIET = [midnight(2012, 2, 28), midnight(2014, 12, 31), midnight(2019, 6, 30)]
+# What is recorded ends with the year 2024, for which rules do not change any more.
+SETTLED = midnight(2025, 1, 1)
 
 
 def item(rng, low, high, names=()):
@@ -77,17 +98,26 @@ def expression(rng):
     return " ".join(fields)
 
 
-def changes(zone):
+def changes(zone, years):
     """Instants just after which the clock of the zone shows another offset, in some years."""
     tz, found, day = ZoneInfo(zone), [], 86_400
 
     def offset(instant):
         return datetime.fromtimestamp(instant, tz).utcoffset()
 
-    for year in (2011, 2014, 2018, 2024, 2026, 2030):
-        start = int(datetime(year, 1, 1, tzinfo=timezone.utc).timestamp())
+    for year in years:
+        start = midnight(year, 1, 1)
         found += [at for at in range(start, start + 365 * day, day) if offset(at) != offset(at + day)]
     return found
+
+
+def draw(rng, cases, years):
+    near = {zone: changes(zone, years) or QUIET for zone in ZONES}
+    for _ in range(cases):
+        # More often than the others: only there can all implementations be asked.
+        zone = "UTC" if rng.random() < 0.2 else rng.choice(ZONES)
+        start = rng.choice(near[zone]) + rng.randint(-30 * 3600, 40 * 3600)
+        yield expression(rng), zone, start - start % 60
 
 
 class TooSlow(Exception):
@@ -99,8 +129,6 @@ def give_up(*_):
 
 
 def by_cronsim(text, zone, start, count):
-    if count == 0:
-        return []
     tz = timezone.utc if zone == "UTC" else ZoneInfo(zone)
     slots, simulation = [], CronSim(text, datetime.fromtimestamp(start, tz))
     for slot in simulation:
@@ -140,64 +168,131 @@ def follows_elapsed_time(text):
     return any(letter in minute + hour for letter in "*/")
 
 
+def croniter_knows(text):
+    day, _, weekday = text.split()[2:]
+    both_fit = day != "*" and any(letter in weekday for letter in "#L")
+    return "LW" not in day and not both_fit and "*" not in day[1:] + weekday[1:]
+
+
+class Answer(NamedTuple):
+    # Of the expression itself: it has no slots anywhere.
+    never: bool
+    # All after the start, up to and including `until`.
+    slots: list[int]
+    until: int
+
+
+def answers(text, zone, start, count):
+    """What each model that knows the case says; None where it takes too long."""
+    if zone != "UTC" and follows_elapsed_time(text):
+        end = start + 60 * 3600
+        models = {"minutes": lambda: by_minutes(text, zone, start, end)[:count]}
+    else:
+        end = midnight(9999, 1, 1)
+        models = {"cronsim": lambda: by_cronsim(text, zone, start, count)}
+    if zone == "UTC" and croniter_knows(text):
+        models["croniter"] = lambda: by_croniter(text, start, count)
+    for name, model in models.items():
+        signal.setitimer(signal.ITIMER_REAL, 5)
+        try:
+            slots = model()
+            never = not slots and not by_cronsim(text, "UTC", start, 1)
+        except TooSlow:
+            yield name, None
+            continue
+        except (CronSimError, CroniterError):
+            slots, never = [], True
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        yield name, Answer(never, slots, slots[-1] if len(slots) == count else end - 1)
+
+
+def compare(program, cases, count):
+    lines = "".join(f"{zone};{start};{count};{text}\n" for text, zone, start in cases)
+    run = subprocess.run([program], input=lines, capture_output=True, text=True, check=True)
+    tally, shown = Counter(), 0
+    for (text, zone, start), line in zip(cases, run.stdout.splitlines(), strict=True):
+        for name, theirs in answers(text, zone, start, count):
+            if theirs is None:
+                tally[f"{name}: gave up"] += 1
+                continue
+            # What never matches is refused by us.
+            refused = line.startswith("error:")
+            ours = [] if refused else [slot for slot in map(int, line.split()) if slot <= theirs.until]
+            same = refused == theirs.never and ours == theirs.slots
+            tally[f"{name}: {'same' if same else 'different'}"] += 1
+            tally[f"{name}: slots that are the same"] += len(ours) if same else 0
+            if not same and shown < 30:
+                shown += 1
+                print(f"{name} {text!r} {zone} after {at(start, zone)}", flush=True)
+                if refused or theirs.never:
+                    print(f"  ours {line}\n  theirs {theirs}")
+                else:
+                    print("  only ours  ", *[at(slot, zone) for slot in ours if slot not in theirs.slots])
+                    print("  only theirs", *[at(slot, zone) for slot in theirs.slots if slot not in ours])
+    for what, number in sorted(tally.items()):
+        print(f"{number:7} {what}")
+    sys.exit(any("different" in what for what in tally))
+
+
+HEAD = """\
+# What other implementations say about cron expressions: written by `pgrx-tests/model/cron_model.py`, not by hand.
+#
+#   PYTHONTZPATH= pgrx-tests/model/cron_model.py --record FILE --cases {cases} --count {count} --seed {seed}
+#   cronsim {cronsim}, croniter {croniter}, tzdata {tzdata}
+#
+# zone;start;until;expression;models;slots
+#
+# The slots are all those after the start, up to and including `until`, which is in minutes after the start. Each slot
+# is in minutes after the one before it, the first after the start. `never` instead of them: the expression is refused,
+# or matches no time at all. Models that agree share a line: cronsim, croniter, and `minutes`, for which each minute was
+# held against the fields as cronsim reads them.
+"""
+
+
+def record(path, cases, options):
+    versions = {package: version(package) for package in ("cronsim", "croniter", "tzdata")}
+    lines, tally = [HEAD.format(**vars(options), **versions)], Counter()
+    for text, zone, start in cases:
+        models = {}
+        for name, theirs in answers(text, zone, start, options.count):
+            tally[f"{name}: {'recorded' if theirs else 'gave up'}"] += 1
+            if theirs:
+                models.setdefault(recorded(theirs, start), []).append(name)
+        shown = datetime.fromtimestamp(start, timezone.utc).strftime("%Y-%m-%dT%H:%MZ")
+        for (until, slots), names in models.items():
+            lines.append(f"{zone};{shown};{until};{text};{' '.join(names)};{slots}\n")
+    with open(path, "w", encoding="ascii") as file:
+        file.writelines(lines)
+    for what, number in sorted(tally.items()):
+        print(f"{number:7} {what}")
+
+
+def recorded(answer, start):
+    until = min(answer.until, SETTLED - 60)
+    slots = [slot for slot in answer.slots if slot <= until]
+    minutes = [str((slot - before) // 60) for before, slot in pairwise([start, *slots])]
+    return (until - start) // 60, "never" if answer.never else " ".join(minutes)
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("slots", help="the program that prints our slots")
+    task = parser.add_mutually_exclusive_group(required=True)
+    task.add_argument("slots", nargs="?", help="the program that prints our slots")
+    task.add_argument("--record", metavar="FILE", help="writes what the others say, and asks no program of ours")
     parser.add_argument("--cases", type=int, default=4000)
     parser.add_argument("--count", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     signal.signal(signal.SIGALRM, give_up)
     rng = random.Random(options.seed)
-    near = {zone: changes(zone) or [1_774_000_000] for zone in ZONES}
-
-    cases = []
-    for _ in range(options.cases):
-        zone = rng.choice(ZONES)
-        start = rng.choice(near[zone]) + rng.randint(-30 * 3600, 40 * 3600)
-        cases.append((expression(rng), zone, start - start % 60))
-    lines = "".join(f"{zone};{start};{options.count};{text}\n" for text, zone, start in cases)
-    run = subprocess.run([options.slots], input=lines, capture_output=True, text=True, check=True)
-
-    tally, shown = Counter(), 0
-    for (text, zone, start), answer in zip(cases, run.stdout.splitlines(), strict=True):
-        ours = answer if answer.startswith("error:") else [int(slot) for slot in answer.split()]
-        end = start + 60 * 3600
-        if zone != "UTC" and follows_elapsed_time(text):
-            models = {"each minute": lambda: by_minutes(text, zone, start, end)[: options.count]}
-            if isinstance(ours, list):
-                ours = [slot for slot in ours if slot < end]
-        else:
-            models = {"cronsim": lambda: by_cronsim(text, zone, start, options.count)}
-        day, _, weekday = text.split()[2:]
-        if zone == "UTC" and "LW" not in day and (day == "*" or not any(letter in weekday for letter in "#L")):
-            models["croniter"] = lambda: by_croniter(text, start, options.count)
-        for name, model in models.items():
-            signal.setitimer(signal.ITIMER_REAL, 5)
-            try:
-                theirs = model()
-            except TooSlow:
-                tally[f"{name}: gave up"] += 1
-                continue
-            except Exception as error:
-                theirs = f"error: {type(error).__name__} {error}"
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            # What never matches is refused by us and has no slots there.
-            same = not theirs or isinstance(theirs, str) if isinstance(ours, str) else ours == theirs
-            tally[f"{name}: {'same' if same else 'different'}"] += 1
-            tally[f"{name}: slots that are the same"] += len(ours) if same and isinstance(ours, list) else 0
-            if not same and shown < 30:
-                shown += 1
-                print(f"{name} {text!r} {zone} after {at(start, zone)}", flush=True)
-                if any(isinstance(result, str) for result in (ours, theirs)):
-                    print(f"  ours {ours}\n  theirs {theirs}")
-                else:
-                    print("  only ours  ", *[at(slot, zone) for slot in ours if slot not in theirs])
-                    print("  only theirs", *[at(slot, zone) for slot in theirs if slot not in ours])
-    for what, count in sorted(tally.items()):
-        print(f"{count:7} {what}")
-    sys.exit(any("different" in what for what in tally))
+    if options.record:
+        if TZPATH:
+            parser.error("set PYTHONTZPATH= to record with the zone data of the package")
+        settled = [year for year in YEARS if midnight(year, 1, 1) < SETTLED]
+        record(options.record, list(draw(rng, options.cases, settled)), options)
+    else:
+        compare(options.slots, list(draw(rng, options.cases, YEARS)), options.count)
 
 
 def at(second, zone):

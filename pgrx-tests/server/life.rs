@@ -632,26 +632,6 @@ fn options_are_set_changed_and_reset() {
 }
 
 #[test]
-fn what_is_not_there_yet_says_so() {
-    let (mut client, q) = queue("");
-    for option in [
-        "unique_key => 'k'",
-        "on_duplicate => 'replace'",
-        "on_duplicate => 'rerun'",
-        "on_duplicate => 'error'",
-        "version => now()",
-        "unique_for => '1 s'",
-    ] {
-        for verb in [format!("enqueue('{q}', "), format!("enqueue_many('{q}', ARRAY['1'::jsonb], ")] {
-            let failure = client.failure(&format!("SELECT queue.{verb}{option})"));
-            assert_eq!(failure.code, "0A000", "{verb}{option}: {failure:?}");
-        }
-    }
-    client.run(&format!("SELECT queue.alter('{q}', strict_order => false)"));
-    client.run(&format!("SELECT queue.enqueue('{q}', on_duplicate => 'skip')"));
-}
-
-#[test]
 fn the_views_count_and_age() {
     let (mut client, q) = queue("backoff_base => '0'");
     let stats = format!(

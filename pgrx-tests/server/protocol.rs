@@ -63,14 +63,16 @@ fn required(function: &str) -> &'static [&'static str] {
         "fail" => &["attempt", "'boom'"],
         "fail_many" => &["ARRAY[attempt]", "'boom'"],
         "progress" => &["attempt", "'1'"],
+        "schedule" => &["'fresh'", "'q'"],
+        "unschedule" | "pause_schedule" | "resume_schedule" | "run_schedule" | "upcoming" => &["'planned'"],
         "cancel" | "retry" | "life_of" | "job" => &["job"],
         "reprioritize" => &["job", "1"],
         "reschedule" => &["job", "now()"],
         "forget" => &["ended"],
         "payload_of" => &["attempt"],
         "times" => &["ARRAY[]::bytea[]"],
-        "adopt" | "assert_loaded" | "kick" | "live" | "maintain" | "running_now" | "tallies" | "throughput_by"
-        | "throughput_live" => &[],
+        "adopt" | "assert_loaded" | "firings" | "kick" | "live" | "maintain" | "running_now" | "tallies"
+        | "throughput_by" | "throughput_live" => &[],
         other => panic!("say here how queue.{other} is called"),
     }
 }
@@ -87,6 +89,7 @@ struct Ids {
 impl Ids {
     fn new(client: &mut Client) -> Self {
         client.run("SELECT queue.create('q'), queue.create('empty')");
+        client.run("SELECT queue.schedule('planned', 'q', every => '1 year')");
         client.run("SELECT queue.enqueue_many('q', ARRAY['1', '2', '3']::jsonb[])");
         let attempt = client.claim("q");
         let done = client.claim("q");
@@ -197,7 +200,13 @@ fn null_is_the_default_where_there_is_one_and_refused_where_there_is_none() {
                 continue;
             }
             client.run("BEGIN");
-            client.run(&sql);
+            match client.simple_query(&sql) {
+                Ok(_) => assert_ne!(function.name, "schedule"),
+                // It wants one of two that are optional.
+                Err(e) => {
+                    assert_eq!((function.name.as_str(), error::code(&e)), ("schedule", "22023"), "{sql}: {e:?}");
+                }
+            }
             client.run("ROLLBACK");
         }
 

@@ -648,3 +648,49 @@ fn jobs_in_stages_move_with_their_segments() {
     assert_eq!(attempts(&mut client, job), ["fetch 1 advanced", "parse 1 advanced", "store 1 completed"]);
     assert_eq!(stage_of(&mut client, job).as_deref(), Some("store"));
 }
+
+#[test]
+fn a_key_holds_in_every_stage_and_new_contents_begin_anew() {
+    let (mut client, q) = queue(THREE);
+    let enqueue = |payload: u8, on: &str| {
+        format!("SELECT queue.enqueue('{q}', '{payload}', unique_key => 'k', on_duplicate => '{on}')")
+    };
+    let job: i64 = client.value(&enqueue(1, "skip"));
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.advance({id})"));
+    assert_eq!(client.value::<i64>(&enqueue(2, "skip")), job);
+    assert_eq!(client.failure(&enqueue(2, "error")).code, "23505");
+    assert_eq!(stage_of(&mut client, job).as_deref(), Some("parse"));
+    // While it waits, at once.
+    assert_eq!(client.value::<i64>(&enqueue(3, "replace")), job);
+    assert_eq!(stage_of(&mut client, job).as_deref(), Some("fetch"));
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.advance({id}, 'store')"));
+    let id = claim_in(&mut client, &q, "store");
+    // While it runs, after this run; then the key is free.
+    assert_eq!(client.value::<i64>(&enqueue(4, "rerun")), job);
+    client.run(&format!("SELECT queue.complete({id})"));
+    for (stage, verb) in [("fetch", "advance"), ("parse", "advance"), ("store", "complete")] {
+        let row =
+            client.query_one(&format!("SELECT id, job_id, stage, payload::text FROM queue.claim('{q}')"), &[]).unwrap();
+        assert_eq!((row.get(1), row.get(2), row.get(3)), (job, stage, "4"));
+        client.run(&format!("SELECT queue.{verb}({})", row.get::<_, i64>(0)));
+    }
+    let other: i64 = client.value(&enqueue(5, "error"));
+    assert_ne!(other, job);
+    // An advance of what has got new contents begins anew.
+    let id = client.claim(&q);
+    assert_eq!(client.value::<i64>(&enqueue(6, "rerun")), other);
+    client.run(&format!("SELECT queue.advance({id})"));
+    assert_eq!(stage_of(&mut client, other).as_deref(), Some("fetch"));
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.advance({id}, 'store')"));
+    // An ended one is retried where it was, if nobody has its key.
+    let id = claim_in(&mut client, &q, "store");
+    client.run(&format!("SELECT queue.complete({id})"));
+    let third: i64 = client.value(&enqueue(7, "skip"));
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.advance({id})"));
+    assert_eq!(client.failure(&format!("SELECT queue.retry({other})")).code, "23505");
+    assert_eq!(stage_of(&mut client, third).as_deref(), Some("parse"));
+}

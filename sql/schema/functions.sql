@@ -63,8 +63,12 @@ CREATE FUNCTION queue.enqueue(
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue';
 COMMENT ON FUNCTION queue.enqueue IS
 'Adds a job; it exists if and only if the transaction commits. Smaller priority runs first; delay or run_at,
-at most one of the two. stage: where it begins; NULL: in the first. Returns the job''s id. Errors: 42704 no such
-queue, 22023 an argument out of range or no such stage.';
+at most one of the two. stage: where it begins; NULL: in the first. With unique_key (at most 1024 bytes), one job of the queue lives under it: if there is one,
+on_duplicate skip leaves it alone, replace and rerun give it this call''s contents if it waits and run it once more
+with them if it runs, error raises 23505. version: a call that is not newer than the one known does nothing.
+unique_for: the key stays taken for so long, even if the job has ended. Returns the job''s id, of the one that is
+there where nothing was added. Errors: 42704 no such queue, 22023 an argument out of range or no such stage, 23505 the key is taken,
+53400 shared memory is full.';
 
 CREATE FUNCTION queue.enqueue_many(
     queue_name text, payloads jsonb[], priority integer DEFAULT 0,
@@ -190,13 +194,15 @@ CREATE FUNCTION queue.retry(job_id bigint, run_at timestamptz DEFAULT NULL)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_retry';
 COMMENT ON FUNCTION queue.retry IS
 'An ended job runs once more, attempts counted from 1; a waiting one runs now. At run_at when given. Errors: P0002 no
-such job, 55000 it is running, 55006 another open transaction is changing it, 22023 not a job''s id.';
+such job, 55000 it is running, 55006 another open transaction is changing it or holds its key, 23505 another live job
+has its key, 22023 not a job''s id.';
 
 CREATE FUNCTION queue.retry_dead(queue_name text, error_like text DEFAULT NULL, max_jobs integer DEFAULT NULL)
     RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_retry_dead';
 COMMENT ON FUNCTION queue.retry_dead IS
 'Retries dead jobs of a queue, oldest first: those whose error is LIKE the pattern, at most max_jobs. Returns how
-many. Reads the logs, and the dead in history by index. Errors: 42704 no such queue.';
+many; those whose unique_key is taken by now are left out. Reads the logs, and the dead in history by index. Errors:
+42704 no such queue.';
 
 CREATE FUNCTION queue.reprioritize(job_id bigint, priority integer)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_reprioritize';

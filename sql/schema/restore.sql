@@ -28,7 +28,8 @@ BEGIN
     FOR relation IN
         SELECT oid FROM pg_catalog.pg_class
         WHERE relnamespace = 'queue'::regnamespace AND relkind = 'r'
-          AND (relname IN ('queue', 'lane', 'segment_log', 'successor') OR relname ~ '^(attempt|claim|outcome|note)_[0-9]$')
+          AND (relname IN ('queue', 'lane', 'segment_log', 'successor', 'schedule')
+               OR relname ~ '^(attempt|claim|outcome|note|firing|key)_[0-9]$')
         ORDER BY relname
     LOOP
         -- Always: some restore with session_replication_role = replica.

@@ -84,7 +84,8 @@ BEGIN
                 unique_key      text COLLATE "C",
                 version         timestamptz,
                 last_error      text,
-                progress        jsonb
+                progress        jsonb,
+                asked           bigint
             ) USING heap WITH (fillfactor = 100%2$s);
             CREATE INDEX attempt_%1$s_lane_idx ON queue.attempt_%1$s (lane, priority, job_id) WITH (deduplicate_items = off);
             CREATE INDEX attempt_%1$s_run_at_idx ON queue.attempt_%1$s (run_at) WHERE run_at IS NOT NULL;
@@ -94,7 +95,7 @@ BEGIN
                 WITH (deduplicate_items = off) WHERE group_hash IS NOT NULL;
             CREATE INDEX attempt_%1$s_holder_idx ON queue.attempt_%1$s (lane, group_hash)
                 WHERE group_hash IS NOT NULL AND attempt > 1;
-            CREATE INDEX attempt_%1$s_unique_idx ON queue.attempt_%1$s (unique_key, lane) WHERE unique_key IS NOT NULL;
+            CREATE INDEX attempt_%1$s_unique_idx ON queue.attempt_%1$s (unique_key, lane, id) WHERE unique_key IS NOT NULL;
             COMMENT ON TABLE queue.attempt_%1$s IS 'Log, segment %1$s: a job may be run.';
 
             CREATE TABLE queue.claim_%1$s (
@@ -124,9 +125,17 @@ BEGIN
                 noted_at        timestamptz NOT NULL,
                 kind            "char"      NOT NULL,
                 lease_us        bigint,
-                body            jsonb
+                body            jsonb,
+                asked           bigint,
+                priority        integer,
+                max_attempts    integer,
+                run_at          timestamptz,
+                version         timestamptz,
+                lease           interval,
+                headers         jsonb
             ) USING heap WITH (fillfactor = 100%2$s);
-            CREATE INDEX note_%1$s_id_idx ON queue.note_%1$s (id);
+            CREATE INDEX note_%1$s_id_idx ON queue.note_%1$s (id) WHERE asked IS NULL;
+            CREATE INDEX note_%1$s_rerun_idx ON queue.note_%1$s (id, asked) WHERE asked IS NOT NULL;
             COMMENT ON TABLE queue.note_%1$s IS 'Log, segment %1$s: what must survive a crash about a running attempt.';
         $sql$, n, young);
         EXECUTE format($sql$
@@ -143,12 +152,19 @@ BEGIN
             COMMENT ON COLUMN queue.attempt_%1$s.lease IS 'Null: as the queue says.';
             COMMENT ON COLUMN queue.attempt_%1$s.last_error IS 'How the attempt before this one failed.';
             COMMENT ON COLUMN queue.attempt_%1$s.progress IS 'What the attempt before this one had reported.';
+            COMMENT ON COLUMN queue.attempt_%1$s.unique_key IS 'One live job of the queue has this key.';
+            COMMENT ON COLUMN queue.attempt_%1$s.version IS 'Of what was enqueued under the key, as the producer counts.';
+            COMMENT ON COLUMN queue.attempt_%1$s.asked IS
+                'Ascends with each call under the key: whose payload this is. Null: that of the call that made the attempt.';
             COMMENT ON COLUMN queue.claim_%1$s.kind IS 'w: a worker; b: a worker, bound to its connection; s: the system, to end it unrun; m: nobody, it waits in another segment now.';
             COMMENT ON COLUMN queue.outcome_%1$s.outcome IS
                 'c completed, f failed, d dead, t timed out, r released, a advanced, x cancelled, s superseded; m: no end, it runs on in another segment.';
             COMMENT ON COLUMN queue.outcome_%1$s.next_id IS 'The attempt that goes on with the job.';
             COMMENT ON COLUMN queue.note_%1$s.kind IS
-                'p progress, c cancel requested, l lease longer than the claim''s.';
+                'p progress, c cancel requested, l lease longer than the claim''s, r another run asked for, s that was made.';
+            COMMENT ON COLUMN queue.note_%1$s.asked IS
+                'Another run: ascends with each call under the key. An attempt whose own is not smaller has served it.';
+            COMMENT ON COLUMN queue.note_%1$s.body IS 'Another run: its payload; the columns behind belong to it, too.';
         $sql$, n);
         FOREACH log IN ARRAY ARRAY['attempt', 'claim', 'outcome', 'note'] LOOP
             PERFORM pg_catalog.pg_extension_config_dump(format('queue.%s_%s', log, n)::regclass, '');
@@ -159,6 +175,36 @@ BEGIN
     END LOOP;
 END
 $tables$;
+
+-- What is remembered of unique keys beyond the end of their jobs: of those alone that were used with version or
+-- unique_for. Two halves in turn: what still counts moves to the other, and the one is emptied.
+DO $memory$
+DECLARE
+    n integer;
+BEGIN
+    FOR n IN 0..1 LOOP
+        EXECUTE format($sql$
+            CREATE TABLE queue.key_%1$s (
+                entry           bigint      NOT NULL,
+                job_id          bigint      NOT NULL,
+                expires_at      timestamptz NOT NULL,
+                queue_id        integer     NOT NULL,
+                unique_key      text COLLATE "C" NOT NULL,
+                taken_until     timestamptz,
+                version         timestamptz
+            ) USING heap WITH (fillfactor = 100, autovacuum_enabled = off, toast.autovacuum_enabled = off);
+            CREATE INDEX key_%1$s_key_idx ON queue.key_%1$s (unique_key, queue_id, entry);
+            COMMENT ON TABLE queue.key_%1$s IS 'What is remembered of unique keys, half %1$s: of each key the newest row of both counts.';
+            COMMENT ON COLUMN queue.key_%1$s.entry IS 'Ascends.';
+            COMMENT ON COLUMN queue.key_%1$s.job_id IS 'The job that was enqueued under the key.';
+            COMMENT ON COLUMN queue.key_%1$s.expires_at IS 'Until when the row counts.';
+            COMMENT ON COLUMN queue.key_%1$s.taken_until IS 'Until when the key is taken, even if the job has ended (unique_for).';
+            COMMENT ON COLUMN queue.key_%1$s.version IS 'The newest version that was accepted.';
+        $sql$, n);
+        PERFORM pg_catalog.pg_extension_config_dump(format('queue.key_%s', n)::regclass, '');
+    END LOOP;
+END
+$memory$;
 
 CREATE TYPE queue.claimed_job AS (
     id bigint, job_id bigint, queue_name text, stage text, payload jsonb, headers jsonb, attempt integer,

@@ -1,7 +1,8 @@
 //! `queue.advance`: the attempt is done, and its job goes on in another stage, in the same transaction.
 //!
 //! The next attempt is the same job with its place in the order, but a first one: attempts, the last error and
-//! progress are a stage's own. A job that is to be cancelled does not go on: it is cancelled.
+//! progress are a stage's own. A job that is to be cancelled does not go on: it is cancelled. Nor does one that got new
+//! contents while it ran: it begins anew with them.
 
 use pgrx::pg_sys::Datum;
 
@@ -14,8 +15,8 @@ use crate::log::attempt::{self, New as NewAttempt, Reader};
 use crate::log::note;
 use crate::log::outcome::{Kind, New};
 use crate::queue::{self, Queue};
-use crate::sys;
 use crate::transaction::{self, Step};
+use crate::{rerun, sys};
 
 sql_function!(pg_queue_advance, pg_finfo_pg_queue_advance => advance);
 
@@ -32,7 +33,14 @@ fn advance(call: &Call) -> Result<Option<Datum>> {
     };
     let lane = target(&queue, held.entry.lane, call.text(1).as_deref())?;
     let notes = note::summary(&catalog, held.home.segment, id);
-    if held.entry.cancel != 0 || notes.is_cancel_requested {
+    let is_cancelled = held.entry.cancel != 0 || notes.is_cancel_requested;
+    if let Some((next_id, _)) = rerun::follow(&catalog, &held)? {
+        let kind = if is_cancelled { Kind::Cancelled } else { Kind::Advanced };
+        outcomes.add(held.home, New { next_id: Some(next_id), ..New::of(id, kind) });
+        outcomes.insert()?;
+        return Ok(Some(VOID));
+    }
+    if is_cancelled {
         outcomes.add(held.home, New::of(id, Kind::Cancelled));
         outcomes.insert()?;
         return Ok(Some(VOID));

@@ -15,7 +15,7 @@ use crate::log::attempt::Attempt;
 use crate::log::outcome::{Kind, New};
 use crate::log::{claim, note};
 use crate::transaction::{self, Step};
-use crate::{jsonb, queue, refill};
+use crate::{jsonb, queue, refill, rerun};
 
 sql_function!(pg_queue_cancel, pg_finfo_pg_queue_cancel => cancel);
 sql_function!(pg_queue_purge, pg_finfo_pg_queue_purge => purge);
@@ -82,7 +82,8 @@ fn cancel(call: &Call) -> Result<Option<Datum>> {
         let mut outcomes = Outcomes::new(&catalog);
         match hold::running(&mut outcomes, id) {
             Ok(held) => {
-                outcomes.add(held.home, New { error, ..New::of(id, Kind::Cancelled) });
+                let next_id = rerun::follow(&catalog, &held)?.map(|(id, _)| id);
+                outcomes.add(held.home, New { error, next_id, ..New::of(id, Kind::Cancelled) });
                 outcomes.insert()?;
                 return Ok(Some(text_datum("cancelled")));
             }

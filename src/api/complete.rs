@@ -1,14 +1,16 @@
 //! `queue.complete`, `complete_many`: the worker's success, at most once per attempt.
 
+use std::rc::Rc;
+
 use pgrx::pg_sys::Datum;
 
 use crate::api;
 use crate::call::{Call, Rows, VOID, sql_function};
 use crate::error::{self, Error, Result};
-use crate::hold::{self, Outcomes};
+use crate::hold::{self, Held, Outcomes, Refusal};
 use crate::instance::{self, Catalog};
 use crate::log::outcome::{Kind, New};
-use crate::queue;
+use crate::{queue, rerun};
 
 sql_function!(pg_queue_complete, pg_finfo_pg_queue_complete => complete);
 sql_function!(pg_queue_complete_many, pg_finfo_pg_queue_complete_many => complete_many);
@@ -21,6 +23,10 @@ fn complete(call: &Call) -> Result<Option<Datum>> {
     let mut held = hold::grasp(&catalog, id)?;
     may_end(&catalog, held.entry.lane)?;
     let mut outcomes = Outcomes::new(&catalog);
+    if held.entry.rerun != 0 {
+        complete_and_rerun(&catalog, held, call.datum(1))?;
+        return Ok(Some(VOID));
+    }
     loop {
         outcomes.add(held.home, New { result: call.datum(1), ..New::of(id, Kind::Completed) });
         if outcomes.try_insert().is_empty() {
@@ -47,21 +53,39 @@ fn may_end(catalog: &Catalog, lane: i32) -> Result<()> {
     }
 }
 
+/// Completes an attempt after which another run was asked for, perhaps.
+fn complete_and_rerun(catalog: &Rc<Catalog>, held: Held, result: Option<Datum>) -> std::result::Result<(), Refusal> {
+    let mut outcomes = Outcomes::new(catalog);
+    let held = hold::sure(&mut outcomes, held)?;
+    let next = rerun::follow(catalog, &held).map_err(Refusal::Wrong)?;
+    let next_id = next.map(|(id, _)| id);
+    outcomes.add(held.home, New { result, next_id, ..New::of(held.id, Kind::Completed) });
+    outcomes.insert().map_err(Refusal::Wrong)
+}
+
 /// Completes what is still the caller's. Returns those ids, in the order given.
-pub fn complete_all(catalog: &std::rc::Rc<Catalog>, ids: &[Option<i64>]) -> Result<Vec<i64>> {
+pub fn complete_all(catalog: &Rc<Catalog>, ids: &[Option<i64>]) -> Result<Vec<i64>> {
     let ids: Vec<i64> = ids.iter().flatten().copied().collect();
     let held = hold::grasp_many(catalog, &ids)?;
     for one in &held {
         may_end(catalog, one.entry.lane)?;
     }
     let mut outcomes = Outcomes::new(catalog);
-    for one in &held {
+    for one in held.iter().filter(|one| one.entry.rerun == 0) {
         outcomes.add(one.home, New::of(one.id, Kind::Completed));
     }
     let lost = outcomes.try_insert();
     let mut completed = Vec::with_capacity(held.len());
     for mut one in held {
         let id = one.id;
+        if one.entry.rerun != 0 {
+            match complete_and_rerun(catalog, one, None) {
+                Ok(()) => completed.push(id),
+                Err(Refusal::Lost(_) | Refusal::Busy(_)) => {}
+                Err(Refusal::Wrong(e)) => return Err(e),
+            }
+            continue;
+        }
         let mut is_lost = !lost.is_empty() && lost.contains(&id);
         while is_lost {
             match hold::beaten(&mut outcomes, one) {

@@ -1,8 +1,11 @@
 //! `queue.enqueue`, `enqueue_many`, `enqueue_batch`: append attempts; the commit makes them known.
 
+use std::rc::Rc;
+
 use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
+use crate::api::unique::{self, OnDuplicate, Unique};
 use crate::api::{self, in_future, lease_us, run_time};
 use crate::call::{Call, Interval, sql_function, text_datum};
 use crate::error::{self, Error, Result};
@@ -20,32 +23,21 @@ sql_function!(pg_queue_enqueue_batch, pg_finfo_pg_queue_enqueue_batch => enqueue
 
 /// What a producer says beside the payload.
 #[derive(Clone, Copy, Default)]
-struct Options {
-    priority: i32,
-    run_at: Option<i64>,
-    max_attempts: Option<i32>,
-    lease: Option<Interval>,
-    headers: Option<Datum>,
-    group_key: Option<Datum>,
+pub struct Options {
+    pub priority: i32,
+    pub run_at: Option<i64>,
+    pub max_attempts: Option<i32>,
+    pub lease: Option<Interval>,
+    pub headers: Option<Datum>,
+    pub unique: Option<Unique>,
+    pub group_key: Option<Datum>,
     /// That of a stage; `None`: where jobs come in.
-    lane: Option<i32>,
+    pub lane: Option<i32>,
 }
 
 impl Options {
     /// From the arguments of `enqueue` and `enqueue_many`, which have them at the same places.
     fn of(call: &Call, queue: &Queue, now: i64) -> Result<Self> {
-        let given = |n, name| match call.datum(n) {
-            Some(_) => Err(Error::unsupported(name)),
-            None => Ok(()),
-        };
-        given(5, "unique_key")?;
-        match call.str(6).as_deref() {
-            None | Some("skip") => {}
-            Some("replace" | "rerun" | "error") => return Err(Error::unsupported("on_duplicate")),
-            Some(other) => return Err(bad_on_duplicate(other)),
-        }
-        given(7, "version")?;
-        given(8, "unique_for")?;
         let mut options = Self {
             priority: call.i32(2).unwrap_or(0),
             headers: call.datum(13),
@@ -56,6 +48,8 @@ impl Options {
         options.set_start(call.interval(3), call.timestamp(4), now)?;
         options.set_max_attempts(call.i32(11))?;
         options.set_lease(call.interval(12))?;
+        let on_duplicate = call.str(6).as_deref().map_or(Ok(OnDuplicate::Skip), OnDuplicate::parse)?;
+        options.unique = Unique::new(call.datum(5), on_duplicate, call.timestamp(7), call.interval(8), now)?;
         Ok(options)
     }
 
@@ -71,7 +65,7 @@ impl Options {
         Ok(())
     }
 
-    fn set_max_attempts(&mut self, max_attempts: Option<i32>) -> Result<()> {
+    pub fn set_max_attempts(&mut self, max_attempts: Option<i32>) -> Result<()> {
         if let Some(n) = max_attempts
             && !(1..=1_000_000).contains(&n)
         {
@@ -90,9 +84,13 @@ impl Options {
     }
 }
 
-fn bad_on_duplicate(value: &str) -> Error {
-    Error::invalid(format!("invalid value for on_duplicate: \"{value}\""))
-        .hint("Use 'skip', 'replace', 'rerun' or 'error'.")
+/// Does what calls come to; tells the jobs' ids in order.
+fn produce(catalog: &Rc<Catalog>, queue: &Queue, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
+    let insert = |jobs: &[(Datum, Options)]| insert(catalog, queue, jobs, now);
+    if jobs.iter().all(|(_, options)| options.unique.is_none()) {
+        return insert(jobs);
+    }
+    unique::produce(catalog, queue, jobs, now, insert)
 }
 
 /// Whether a job is due much later than others, and so goes elsewhere: then when.
@@ -118,10 +116,11 @@ fn first_attempt(queue: &Queue, target: &Target, count: i64, payload: Datum, opt
         headers: options.headers,
         group_hash: options.group_key.map_or(0, attempt::group_hash),
         group_key: options.group_key,
-        unique_key: None,
-        version: None,
+        unique_key: options.unique.map(|unique| unique.key()),
+        version: options.unique.and_then(|unique| unique.version()),
         last_error: None,
         progress: None,
+        asked: None,
     }
 }
 
@@ -147,7 +146,7 @@ fn insert_one(catalog: &Catalog, queue: &Queue, payload: Datum, options: &Option
 }
 
 /// Inserts one attempt per payload and options; tells the jobs' ids in order.
-fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
+pub fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
@@ -171,7 +170,7 @@ fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64)
     Ok(counts.into_iter().map(|count| id::job(node, count)).collect())
 }
 
-fn target(call: &Call) -> Result<(std::rc::Rc<Catalog>, std::rc::Rc<Queue>)> {
+fn target(call: &Call) -> Result<(Rc<Catalog>, Rc<Queue>)> {
     api::writable("enqueue")?;
     let name = call.required("queue_name", call.str(0))?;
     let catalog = instance::current()?;
@@ -185,6 +184,10 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
     let now = sys::now_us();
     let options = Options::of(call, &queue, now)?;
     let payload = call.datum(1).unwrap_or_else(jsonb::empty_object);
+    if options.unique.is_some() {
+        let job_ids = produce(&catalog, &queue, &[(payload, options)], now)?;
+        return Ok(job_ids.first().map(|&job_id| job_id.into()));
+    }
     insert_one(&catalog, &queue, payload, &options, now).map(|job_id| Some(job_id.into()))
 }
 
@@ -200,7 +203,7 @@ fn enqueue_many(call: &Call) -> Result<Option<Datum>> {
         .enumerate()
         .map(|(n, payload)| Ok((payload.ok_or_else(|| Error::null(&format!("payloads[{}]", n + 1)))?, options)))
         .collect::<Result<Vec<_>>>()?;
-    for job_id in insert(&catalog, &queue, &jobs, now)? {
+    for job_id in produce(&catalog, &queue, &jobs, now)? {
         rows.add(&mut [job_id.into()], &mut [false])?;
     }
     Ok(None)
@@ -218,22 +221,27 @@ fn enqueue_batch(call: &Call) -> Result<Option<Datum>> {
     };
     let mut parsed = Vec::with_capacity(elements.len());
     for (n, element) in elements.iter().enumerate() {
-        let job = Job { index: n, options: Options::default(), payload: None, delay: None, run_at: None };
+        let job = Job { index: n, ..Job::default() };
         parsed.push(job.parse(element, &queue, now)?);
     }
-    for job_id in insert(&catalog, &queue, &parsed, now)? {
+    for job_id in produce(&catalog, &queue, &parsed, now)? {
         rows.add(&mut [job_id.into()], &mut [false])?;
     }
     Ok(None)
 }
 
 /// One object of a batch while it is read; errors name its index, from 0 as in JSON, and the field.
+#[derive(Default)]
 struct Job {
     index: usize,
     options: Options,
     payload: Option<Datum>,
     delay: Option<Interval>,
     run_at: Option<i64>,
+    unique_key: Option<Datum>,
+    on_duplicate: OnDuplicate,
+    version: Option<i64>,
+    unique_for: Option<Interval>,
 }
 
 impl Job {
@@ -248,6 +256,8 @@ impl Job {
         let at = self.index;
         let wrap = |e: Error| Error { message: format!("jobs[{at}]: {}", e.message), ..e };
         self.options.set_start(self.delay, self.run_at, now).map_err(wrap)?;
+        let unique = Unique::new(self.unique_key, self.on_duplicate, self.version, self.unique_for, now);
+        self.options.unique = unique.map_err(wrap)?;
         Ok((self.payload.unwrap_or_else(jsonb::empty_object), self.options))
     }
 
@@ -269,32 +279,24 @@ impl Job {
             let text = value.as_str().ok_or_else(|| wrong("an interval, as a string"))?;
             jsonb::interval(&text).ok_or_else(|| wrong("an interval").detail(format!("It is \"{text}\".")))
         };
+        let timestamp = || {
+            let text = value.as_str().ok_or_else(|| wrong("a timestamp, as a string"))?;
+            jsonb::timestamp(&text).ok_or_else(|| wrong("a timestamp").detail(format!("It is \"{text}\".")))
+        };
+        let text = || value.as_str().ok_or_else(|| wrong("a string"));
         match name {
             "priority" => self.options.priority = int()?,
             "delay" => self.delay = Some(interval()?),
-            "run_at" => {
-                let text = value.as_str().ok_or_else(|| wrong("a timestamp, as a string"))?;
-                let at = jsonb::timestamp(&text);
-                self.run_at = Some(at.ok_or_else(|| wrong("a timestamp").detail(format!("It is \"{text}\".")))?);
-            }
+            "run_at" => self.run_at = Some(timestamp()?),
             "max_attempts" => self.options.set_max_attempts(Some(int()?))?,
             "lease" => self.options.set_lease(Some(interval()?))?,
             "headers" => self.options.headers = Some(value.datum()),
-            "group_key" => {
-                let key = value.as_str().ok_or_else(|| wrong("a string"))?;
-                self.options.group_key = Some(text_datum(&key));
-            }
-            "stage" => {
-                let stage = value.as_str().ok_or_else(|| wrong("a string"))?;
-                self.options.lane = Some(queue.stage(&stage)?);
-            }
-            "on_duplicate" => match value.as_str().as_deref() {
-                Some("skip") => {}
-                Some("replace" | "rerun" | "error") => return Err(Error::unsupported(name)),
-                Some(other) => return Err(bad_on_duplicate(other)),
-                None => return Err(wrong("a string")),
-            },
-            "unique_key" | "version" | "unique_for" => return Err(Error::unsupported(name)),
+            "unique_key" => self.unique_key = Some(text_datum(&text()?)),
+            "on_duplicate" => self.on_duplicate = OnDuplicate::parse(&text()?)?,
+            "version" => self.version = Some(timestamp()?),
+            "unique_for" => self.unique_for = Some(interval()?),
+            "group_key" => self.options.group_key = Some(text_datum(&text()?)),
+            "stage" => self.options.lane = Some(queue.stage(&text()?)?),
             _ => return Err(unknown_field(name)),
         }
         Ok(())

@@ -17,7 +17,7 @@ use crate::log::note;
 use crate::log::outcome::{Kind, New};
 use crate::queue;
 use crate::segment::Target;
-use crate::{dead_letter, guc, ids, sys};
+use crate::{dead_letter, guc, ids, rerun, sys};
 use pg_queue_core::frontier::Ready;
 
 sql_function!(pg_queue_fail, pg_finfo_pg_queue_fail => fail);
@@ -87,7 +87,16 @@ pub fn end_badly(
     let max_attempts = attempt.max_attempts().or(queue.as_ref().map(|q| q.max_attempts)).unwrap_or(0);
     if held.entry.cancel != 0 || notes.is_cancel_requested {
         outcome.kind = Kind::Cancelled;
-    } else if is_fatal || queue.is_none() || attempt.attempt() >= max_attempts {
+    }
+    if let Some((next_id, run_at)) = rerun::follow(catalog, held)? {
+        outcomes.add(held.home, New { next_id: Some(next_id), ..outcome });
+        return Ok(Some(run_at.unwrap_or(now)));
+    }
+    if outcome.kind == Kind::Cancelled {
+        outcomes.add(held.home, outcome);
+        return Ok(None);
+    }
+    if is_fatal || queue.is_none() || attempt.attempt() >= max_attempts {
         if kind == Kind::Failed {
             outcome.kind = Kind::Dead;
         }

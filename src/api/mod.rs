@@ -21,8 +21,10 @@ pub mod progress;
 pub mod queues;
 pub mod release;
 pub mod retry;
+pub mod schedules;
 pub mod stats;
 pub mod throughput;
+pub mod unique;
 pub mod wait;
 
 /// Refuses where nothing can be written, and while the tables are being restored.

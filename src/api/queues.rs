@@ -15,6 +15,7 @@ use crate::dropping;
 use crate::error::{self, Error, Result};
 use crate::instance::{self, Catalog};
 use crate::queue::{self, Queue};
+use crate::schedule;
 use crate::spi::{self, Parameter};
 use crate::transaction::{self, Step};
 use crate::{shmem, sys};
@@ -51,27 +52,26 @@ impl Type {
     }
 }
 
-/// A queue's options in the order of the arguments of `create` and `alter`: name, type, default as SQL,
-/// whether it works already.
-const OPTIONS: [(&str, Type, &str, bool); 18] = [
-    ("max_attempts", Type::Int, "20", true),
-    ("lease", Type::Interval, "'5 minutes'", true),
-    ("backoff", Type::Text, "'exponential'", true),
-    ("backoff_base", Type::Interval, "'10 seconds'", true),
-    ("backoff_max", Type::Interval, "'1 day'", true),
-    ("backoff_jitter", Type::Float, "0.1", true),
-    ("retention", Type::Interval, "'1 day'", true),
-    ("dead_retention", Type::Interval, "'90 days'", true),
-    ("dead_letter", Type::Text, "NULL", true),
-    ("max_running", Type::Int, "NULL", true),
-    ("max_running_per_group", Type::Int, "NULL", true),
-    ("strict_order", Type::Bool, "false", true),
-    ("rate_limit", Type::Int, "NULL", true),
-    ("rate_period", Type::Interval, "'1 second'", true),
-    ("max_waiting", Type::BigInt, "NULL", true),
-    ("stages", Type::TextArray, "NULL", true),
-    ("notify", Type::Bool, "false", true),
-    ("if_not_exists", Type::Bool, "false", true),
+/// A queue's options in the order of the arguments of `create` and `alter`: name, type, default as SQL.
+const OPTIONS: [(&str, Type, &str); 18] = [
+    ("max_attempts", Type::Int, "20"),
+    ("lease", Type::Interval, "'5 minutes'"),
+    ("backoff", Type::Text, "'exponential'"),
+    ("backoff_base", Type::Interval, "'10 seconds'"),
+    ("backoff_max", Type::Interval, "'1 day'"),
+    ("backoff_jitter", Type::Float, "0.1"),
+    ("retention", Type::Interval, "'1 day'"),
+    ("dead_retention", Type::Interval, "'90 days'"),
+    ("dead_letter", Type::Text, "NULL"),
+    ("max_running", Type::Int, "NULL"),
+    ("max_running_per_group", Type::Int, "NULL"),
+    ("strict_order", Type::Bool, "false"),
+    ("rate_limit", Type::Int, "NULL"),
+    ("rate_period", Type::Interval, "'1 second'"),
+    ("max_waiting", Type::BigInt, "NULL"),
+    ("stages", Type::TextArray, "NULL"),
+    ("notify", Type::Bool, "false"),
+    ("if_not_exists", Type::Bool, "false"),
 ];
 
 /// Position of the first option among the arguments.
@@ -85,16 +85,12 @@ const LAST: usize = 18;
 
 /// The options given, checked: column and value.
 ///
-/// Errors: 0A000 for those that do not work yet, 22023 for values out of range.
+/// Errors: 22023 for values out of range.
 fn given(call: &Call) -> Result<Vec<(&'static str, Parameter)>> {
     let mut found = Vec::new();
-    for (k, (name, kind, _, works)) in OPTIONS[..LAST - FIRST].iter().enumerate() {
+    for (k, (name, kind, _)) in OPTIONS[..LAST - FIRST].iter().enumerate() {
         let n = FIRST + k;
         let Some(datum) = call.datum(n) else { continue };
-        let is_off = *kind == Type::Bool && call.bool(n) == Some(false);
-        if !works && !is_off {
-            return Err(Error::unsupported(name));
-        }
         match *name {
             "max_attempts" if !(1..=1_000_000).contains(&call.i32(n).unwrap_or(0)) => {
                 return Err(Error::invalid("max_attempts must be between 1 and 1000000")
@@ -208,7 +204,7 @@ fn create(call: &Call) -> Result<Option<Datum>> {
     let mut columns = vec!["queue_name".to_owned()];
     let mut values = vec!["$1".to_owned()];
     let mut parameters: Vec<Parameter> = vec![name.clone().into()];
-    for (option, _, default, _) in &OPTIONS[..LAST - FIRST] {
+    for (option, _, default) in &OPTIONS[..LAST - FIRST] {
         columns.push((*option).to_owned());
         values.push((*default).to_owned());
     }
@@ -260,7 +256,7 @@ fn change(
     let mut settings = Vec::new();
     for option in reset {
         let known = OPTIONS[..LAST - FIRST].iter().find(|(name, ..)| name == option);
-        let Some((option, _, default, _)) = known else {
+        let Some((option, _, default)) = known else {
             return Err(Error::invalid(format!("unknown option \"{option}\" in reset"))
                 .hint("Name options of queue.create, for instance 'max_attempts'."));
         };
@@ -382,6 +378,15 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
         return Err(Error::new(error::WRONG_STATE, format!("queue \"{name}\" has live jobs"))
             .detail(what)
             .hint("Let workers finish, use queue.purge, or force => true to drop them with the queue."));
+    }
+    if let Some(schedule) = schedule::of_queue(&catalog, queue.id) {
+        if !force {
+            return Err(Error::new(error::WRONG_STATE, format!("queue \"{name}\" has schedules"))
+                .detail(format!("Schedule \"{schedule}\" enqueues into it."))
+                .hint("Use queue.unschedule, or force => true to drop them with the queue."));
+        }
+        spi::run("DELETE FROM queue.schedule WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
+        transaction::remember(catalog.number, Step::SchedulesChanged { lane: 0 });
     }
     spi::run("DELETE FROM queue.lane WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
     spi::run("DELETE FROM queue.queue WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;

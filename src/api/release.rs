@@ -12,7 +12,7 @@ use crate::instance::{self, Catalog};
 use crate::log::attempt::{self, Reader};
 use crate::log::note;
 use crate::log::outcome::{Kind, New};
-use crate::sys;
+use crate::{rerun, sys};
 
 sql_function!(pg_queue_release, pg_finfo_pg_queue_release => release);
 sql_function!(pg_queue_release_many, pg_finfo_pg_queue_release_many => release_many);
@@ -24,7 +24,13 @@ fn give_back(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, held: &Held, delay:
     let mut reader = Reader::new(catalog);
     let attempt = fail::attempt_of(&mut reader, held)?;
     let notes = note::summary(catalog, held.home.segment, held.id);
-    if held.entry.cancel != 0 || notes.is_cancel_requested {
+    let is_cancelled = held.entry.cancel != 0 || notes.is_cancel_requested;
+    if let Some((next_id, _)) = rerun::follow(catalog, held)? {
+        let kind = if is_cancelled { Kind::Cancelled } else { Kind::Released };
+        outcomes.add(held.home, New { next_id: Some(next_id), ..New::of(held.id, kind) });
+        return Ok(());
+    }
+    if is_cancelled {
         outcomes.add(held.home, New::of(held.id, Kind::Cancelled));
         return Ok(());
     }

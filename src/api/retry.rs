@@ -7,14 +7,15 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::job::Found;
 use crate::api::move_job::supersede;
-use crate::api::{self, fail, job, run_time};
+use crate::api::{self, fail, job, run_time, unique};
 use crate::call::{Call, VOID, sql_function};
 use crate::error::{self, Error, Result};
 use crate::hold;
 use crate::instance::{self, Catalog};
 use crate::log::attempt::{self, New, Reader};
 use crate::log::{outcome, successor};
-use crate::{queue, spi, sys};
+use crate::queue::{self, Queue};
+use crate::{spi, sys};
 use pg_queue_core::id::SEGMENTS;
 
 sql_function!(pg_queue_retry, pg_finfo_pg_queue_retry => retry);
@@ -46,11 +47,21 @@ fn revive_ended(catalog: &Rc<Catalog>, ended: &Found, run_at: Option<i64>) -> Re
                 return Ok(false);
             }
             let mut reader = Reader::new(catalog);
-            reader.payload(&job.attempt, |payload| revive(catalog, &New { payload, ..job.attempt.copy() }, run_at))?;
+            // With the payload as it was: a wish for another run that nobody has served yet is not served by this.
+            let asked = job.attempt.unique_key().map(|_| job.attempt.asked());
+            let ended = New { asked, ..job.attempt.copy() };
+            reader.payload(&job.attempt, |payload| revive(catalog, &New { payload, ..ended }, run_at))?;
         }
         Found::Past(past) => revive(catalog, &past.template(), run_at)?,
     }
     Ok(true)
+}
+
+fn claim_key(catalog: &Catalog, queue: &Queue, found: &Found) -> Result<()> {
+    match found {
+        Found::Here(job) => unique::claim_key(catalog, queue, &job.attempt.copy()),
+        Found::Past(past) => unique::claim_key(catalog, queue, &past.template()),
+    }
 }
 
 /// `queue.retry(job_id, run_at)`.
@@ -68,9 +79,10 @@ fn retry(call: &Call) -> Result<Option<Datum>> {
             supersede(&catalog, job_id, |next| next.run_at = run_at)?;
             return Ok(Some(VOID));
         }
-        if queue::by_lane(&catalog, found.lane())?.is_none() {
+        let Some(queue) = queue::by_lane(&catalog, found.lane())? else {
             return Err(Error::new(error::WRONG_STATE, format!("the queue of job {job_id} was dropped")));
-        }
+        };
+        claim_key(&catalog, &queue, &found)?;
         if revive_ended(&catalog, &found, run_at)? {
             return Ok(Some(VOID));
         }
@@ -105,6 +117,12 @@ fn retry_dead(call: &Call) -> Result<Option<Datum>> {
             if found.outcome().is_none() {
                 break;
             }
+            match claim_key(&catalog, &queue, &found) {
+                Ok(()) => {}
+                // Another job has its key, or may have it.
+                Err(error) if matches!(error.code, error::UNIQUE | error::IN_USE) => break,
+                Err(error) => return Err(error),
+            }
             if revive_ended(&catalog, &found, None)? {
                 revived += 1;
                 break;
@@ -137,7 +155,7 @@ fn forget(call: &Call) -> Result<Option<Datum>> {
         for statement in [
             "UPDATE queue.attempt_N SET payload = '{}', payload_of = NULL, headers = NULL, last_error = NULL, progress = NULL",
             "UPDATE queue.outcome_N SET result = NULL, error = NULL",
-            "UPDATE queue.note_N SET body = NULL",
+            "UPDATE queue.note_N SET body = NULL, headers = NULL",
         ] {
             let sql =
                 format!("{statement} WHERE id OPERATOR(pg_catalog.=) ANY ($1)").replace("_N", &format!("_{segment}"));

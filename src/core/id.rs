@@ -51,6 +51,11 @@ pub const fn count(id: i64) -> i64 {
     (id >> 4) & MAX_COUNT
 }
 
+/// The number of the node that made the id.
+pub const fn node(id: i64) -> i64 {
+    (id >> 46) & MAX_NODE
+}
+
 /// What `id` names, judged by its bits alone.
 pub const fn kind(id: i64) -> Kind {
     if id <= 0 || id >= 1 << 53 {

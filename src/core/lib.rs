@@ -5,6 +5,7 @@
 //! * [`day`]: when what is kept of it expires.
 //! * [`frontier`]: which attempt is next, what is running, who waits; a cache of the logs that lives
 //!   in memory given by the caller (shared memory in the server, vectors in the tests).
+//! * [`holders`]: which open transaction holds which unique key.
 //! * [`rollup`]: what a queue did in each minute.
 //! * [`schedule`]: when a recurring job is planned.
 //! * [`tally`]: how many jobs wait and run, counted as it happens.
@@ -14,6 +15,7 @@
 pub mod backoff;
 pub mod day;
 pub mod frontier;
+pub mod holders;
 pub mod id;
 pub mod rollup;
 pub mod schedule;

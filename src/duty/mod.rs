@@ -3,24 +3,28 @@
 //!
 //! Invariant: a duty killed at any point leaves nothing half done; the next run continues.
 
-use crate::{dormant, shmem, sys};
+use crate::{clock, dormant, shmem, sys};
 
 mod count;
 mod expire;
+mod fire_schedules;
 pub mod forget_history;
 mod notify;
 mod open_gates;
 mod prune_statistics;
 pub mod recover;
 mod restore;
+mod serve_reruns;
 mod start_due;
 pub mod storage;
+mod turn_firings;
+mod turn_memory;
 
 /// This process ends, by an error that runs no destructors. Returns the latch of a worker who has something to do
 /// then. Under the frontier's lock.
 pub fn abandon(instances: &mut [shmem::Instance]) -> Option<*mut pgrx::pg_sys::Latch> {
-    start_due::abandon(instances);
-    storage::abandon(instances)
+    let worker = start_due::abandon(instances);
+    storage::abandon(instances).or(worker)
 }
 
 /// A duty of the background worker.
@@ -45,11 +49,15 @@ pub const ALL: &[Duty] = &[
     restore::DUTY,
     recover::DUTY,
     start_due::DUTY,
+    fire_schedules::DUTY,
     expire::DUTY,
+    serve_reruns::DUTY,
     open_gates::DUTY,
     notify::DUTY,
     storage::DUTY,
     forget_history::DUTY,
+    turn_firings::DUTY,
+    turn_memory::DUTY,
     prune_statistics::DUTY,
     count::DUTY,
 ];
@@ -66,8 +74,14 @@ pub fn sleep_ms(instance: u32) -> Option<i64> {
             at = at.min(now.saturating_add(instance.next_due.saturating_sub(wall).clamp(0, CLOCK_CHECK)));
         }
         at = at.min(frontier.next_opening().unwrap_or(i64::MAX));
+        let next_slot = instance.schedules.next_slot;
+        if next_slot < i64::MAX {
+            at = at.min(now.saturating_add(next_slot.saturating_sub(clock::now_us()).clamp(0, CLOCK_CHECK)));
+        }
         at = at.min(storage::next_at(instance));
         at = at.min(count::next_at(instance));
+        at = at.min(instance.reruns.look_at());
+        at = at.min(turn_memory::next_at(instance));
         let forget_at = forget_history::next_at();
         if forget_at < i64::MAX {
             at = at.min(now.saturating_add(forget_at.saturating_sub(wall).max(0)));

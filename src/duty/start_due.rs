@@ -14,6 +14,7 @@ use crate::log::table::{Key, Relation, Snapshot};
 use crate::segment;
 use crate::shmem::Instance;
 use crate::{shmem, sys};
+use pgrx::pg_sys::Latch;
 
 /// The duty.
 pub const DUTY: Duty = Duty { name: "start_due", is_due, run };
@@ -29,13 +30,13 @@ thread_local! {
 }
 
 /// This process ends, by an error that runs no destructors: the cursor goes back.
-pub fn abandon(instances: &mut [Instance]) {
-    if let Some((number, from)) = MOVING.take()
-        && let Some(slot) = instances.iter_mut().find(|i| i.number == number)
-    {
-        slot.due_to = slot.due_to.min(from);
-        slot.next_due = i64::MIN;
-    }
+/// Returns the worker's latch.
+pub fn abandon(instances: &mut [Instance]) -> Option<*mut Latch> {
+    let (number, from) = MOVING.take()?;
+    let slot = instances.iter_mut().find(|i| i.number == number)?;
+    slot.due_to = slot.due_to.min(from);
+    slot.next_due = i64::MIN;
+    Some(slot.worker_latch)
 }
 
 struct Cursor {
@@ -62,13 +63,20 @@ impl Cursor {
 impl Drop for Cursor {
     fn drop(&mut self) {
         MOVING.set(None);
-        shmem::with_instance(self.instance, |_, slot| match self.next {
-            Some(next) => slot.next_due = slot.next_due.min(next),
-            None => {
-                slot.due_to = slot.due_to.min(self.from);
-                slot.next_due = i64::MIN;
+        let worker = shmem::with_instance(self.instance, |_, slot| {
+            match self.next {
+                Some(next) => slot.next_due = slot.next_due.min(next),
+                None => {
+                    slot.due_to = slot.due_to.min(self.from);
+                    slot.next_due = i64::MIN;
+                }
             }
+            // The worker may have gone to sleep while another session did this for it, and nothing seemed to be due.
+            (slot.next_due < i64::MAX && slot.worker_pid != sys::pid()).then_some(slot.worker_latch)
         });
+        if let Some(latch) = worker.flatten() {
+            shmem::wake_latch(latch);
+        }
     }
 }
 

@@ -34,7 +34,8 @@ mod column {
     pub const VERSION: usize = 15;
     pub const LAST_ERROR: usize = 16;
     pub const PROGRESS: usize = 17;
-    pub const COUNT: usize = 18;
+    pub const ASKED: usize = 18;
+    pub const COUNT: usize = 19;
 }
 
 /// The column that is null in attempts that follow no failure, for those that read rows without `Attempt`.
@@ -78,6 +79,8 @@ pub struct New {
     pub version: Option<i64>,
     pub last_error: Option<Datum>,
     pub progress: Option<Datum>,
+    /// Whose payload it is, see `Attempt::asked`. `None`: that of the call that makes the attempt, or it has no key.
+    pub asked: Option<i64>,
 }
 
 impl New {
@@ -112,6 +115,7 @@ impl New {
             self.version.map(Datum::from),
             self.last_error,
             self.progress,
+            self.asked.map(Datum::from),
         ]
     }
 }
@@ -191,8 +195,9 @@ pub fn insert_quietly(catalog: &Catalog, target: &Target, attempts: &[New]) -> V
         });
     }
     if attempts.iter().any(|new| new.unique_key.is_some()) {
-        Relation::write_index(oids.attempt_unique)
-            .insert_entries(table, &tids, false, |n| attempts[n].unique_key.map(|key| [key, attempts[n].lane.into()]));
+        Relation::write_index(oids.attempt_unique).insert_entries(table, &tids, false, |n| {
+            attempts[n].unique_key.map(|key| [key, attempts[n].lane.into(), attempts[n].id.into()])
+        });
     }
     tids
 }
@@ -258,6 +263,11 @@ impl Attempt {
         progress: PROGRESS -> Option<Datum> = Row::get;
     }
 
+    /// The call under its key that gave the payload: a number that ascends, see `rerun::is_newer`.
+    pub fn asked(&self) -> i64 {
+        self.row.get(column::ASKED).map_or_else(|| self.id() & !15, |d| d.value() as i64)
+    }
+
     /// The attempt as the frontier knows it.
     pub fn ready(&self) -> Ready {
         let rank = Rank { priority: self.priority(), job_id: self.job_id() };
@@ -302,6 +312,7 @@ impl Attempt {
         New {
             id,
             run_at: None,
+            asked: self.unique_key().map(|_| self.asked()),
             payload_of,
             payload: if payload_of.is_some() { None } else { self.own_payload() },
             ..self.copy()
@@ -329,6 +340,7 @@ impl Attempt {
             version: self.version(),
             last_error: self.last_error(),
             progress: self.progress(),
+            asked: self.row.get(column::ASKED).map(|d| d.value() as i64),
         }
     }
 }

@@ -4,7 +4,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::call::text_datum;
 use crate::instance::Catalog;
-use crate::log::table::{Entry, Key, NewRows, Probe, Relation, Row, Snapshot};
+use crate::log::table::{Entry, Key, NewRows, Probe, Relation, Row, Snapshot, Tid};
 use crate::segment::Home;
 use crate::sys;
 
@@ -83,6 +83,20 @@ impl Writer {
         self.table.probe(&self.pkey, id, (column::KIND, Kind::Moved.char()))
     }
 
+    /// Marks a waiting attempt as moved. `None`: it is claimed, or being claimed.
+    pub fn mark_moved(&self, id: i64) -> Option<Tid> {
+        // A look before: a mark in vain would be a dead row.
+        if self.probe(id) != Probe::Absent {
+            return None;
+        }
+        self.insert_one(row((id, 0), sys::now_us(), Kind::Moved, None), id)
+    }
+
+    /// Takes a mark back that this transaction has made.
+    pub fn take_back(&self, mark: Tid) {
+        self.table.take_back(mark);
+    }
+
     /// Copies claims as they are.
     pub fn copy(&self, claims: &[&Row]) {
         let mut rows = NewRows::new(column::COUNT, claims.len());
@@ -100,27 +114,40 @@ impl Writer {
     pub fn insert(&self, claims: &[(i64, i64)], kind: Kind, worker: Option<&str>) -> Vec<usize> {
         let now = sys::now_us();
         let worker: Option<Datum> = worker.map(text_datum);
-        let row = |&(id, lease): &(i64, i64)| -> [Option<Datum>; column::COUNT] {
-            [
-                Some(id.into()),
-                Some(now.into()),
-                Some(lease.into()),
-                Some(sys::pid().into()),
-                Some(Datum::from(kind.char() as i8)),
-                worker,
-            ]
-        };
         if let [claim] = claims {
-            let key = Entry { index: &self.pkey, is_unique: true, key: &mut [claim.0.into()] };
-            return if self.table.insert_row(row(claim), &mut [key]).is_some() { Vec::new() } else { vec![0] };
+            let is_new = self.insert_one(row(*claim, now, kind, worker), claim.0).is_some();
+            return if is_new { Vec::new() } else { vec![0] };
         }
         let mut rows = NewRows::new(column::COUNT, claims.len());
-        claims.iter().for_each(|claim| rows.add(row(claim)));
+        claims.iter().for_each(|&claim| rows.add(row(claim, now, kind, worker)));
         let tids = self.table.insert(&mut rows);
         let lost = self.pkey.insert_entries(&self.table, &tids, true, |n| Some([Datum::from(claims[n].0)]));
         lost.iter().for_each(|&n| self.table.take_back(tids[n]));
         lost
     }
+
+    fn insert_one(&self, row: [Option<Datum>; column::COUNT], id: i64) -> Option<Tid> {
+        self.table.insert_row(row, &mut [Entry { index: &self.pkey, is_unique: true, key: &mut [id.into()] }])
+    }
+}
+
+fn row((id, lease): (i64, i64), now: i64, kind: Kind, worker: Option<Datum>) -> [Option<Datum>; column::COUNT] {
+    [
+        Some(id.into()),
+        Some(now.into()),
+        Some(lease.into()),
+        Some(sys::pid().into()),
+        Some(Datum::from(kind.char() as i8)),
+        worker,
+    ]
+}
+
+/// Whether the attempt is claimed, or being claimed, or moved; without opening anything to write.
+pub fn probe(catalog: &Catalog, segment: u8, id: i64) -> Probe {
+    let oids = &catalog.segments[segment as usize];
+    let table = Relation::read(oids.claim);
+    let pkey = Relation::read_index(oids.claim_pkey);
+    table.probe(&pkey, id, (column::KIND, Kind::Moved.char()))
 }
 
 /// The committed claim of an attempt that lies in this segment.

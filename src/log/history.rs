@@ -274,6 +274,7 @@ impl Past {
             version: None,
             last_error: row.get(column::LAST_ERROR),
             progress: row.get(column::PROGRESS),
+            asked: None,
         }
     }
 }

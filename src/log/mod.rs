@@ -13,13 +13,16 @@
 pub mod attempt;
 pub mod census;
 pub mod claim;
+pub mod firing;
 pub mod history;
 mod leaf;
+pub mod memory;
 pub mod note;
 pub mod outcome;
 pub mod rollup;
 pub mod successor;
 pub mod table;
+pub mod unique;
 pub mod walk;
 
 /// Whether the marks say that an attempt has moved from where its claim and outcome were read.

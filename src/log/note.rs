@@ -2,18 +2,27 @@
 
 use pgrx::pg_sys::Datum;
 
+use crate::call::Interval;
 use crate::instance::Catalog;
 use crate::log::table::{Entry, Key, NewRows, Relation, Row, Snapshot};
 use crate::segment::Home;
 use crate::sys;
 
-/// Columns that are read, counted from 0: id, noted_at, kind, lease_us, body.
+/// Columns, counted from 0; `sql/schema/tables.sql` says what they mean.
 mod column {
+    pub const ID: usize = 0;
     pub const NOTED_AT: usize = 1;
     pub const KIND: usize = 2;
     pub const LEASE_US: usize = 3;
     pub const BODY: usize = 4;
-    pub const COUNT: usize = 5;
+    pub const ASKED: usize = 5;
+    pub const PRIORITY: usize = 6;
+    pub const MAX_ATTEMPTS: usize = 7;
+    pub const RUN_AT: usize = 8;
+    pub const VERSION: usize = 9;
+    pub const LEASE: usize = 10;
+    pub const HEADERS: usize = 11;
+    pub const COUNT: usize = 12;
 }
 
 /// What a note says.
@@ -37,6 +46,136 @@ impl Kind {
     }
 }
 
+/// Another run of a job: what a producer wants of it.
+#[derive(Clone, Copy)]
+pub struct Rerun {
+    /// Ascends with each call under the key, see `rerun::is_newer`.
+    pub asked: i64,
+    pub payload: Option<Datum>,
+    pub headers: Option<Datum>,
+    pub priority: i32,
+    pub run_at: Option<i64>,
+    pub version: Option<i64>,
+    /// `None`: as the job had it.
+    pub max_attempts: Option<i32>,
+    /// `None`: as the job had it.
+    pub lease: Option<Interval>,
+}
+
+/// A note of another run, as it was read.
+pub struct Asked(Row);
+
+impl Asked {
+    /// What it says; good as long as this.
+    pub fn rerun(&self) -> Rerun {
+        let number = |column| self.0.get(column).map(|d| d.value() as i64);
+        Rerun {
+            asked: self.0.i64(column::ASKED),
+            payload: self.0.get(column::BODY),
+            headers: self.0.get(column::HEADERS),
+            priority: number(column::PRIORITY).unwrap_or(0) as i32,
+            run_at: number(column::RUN_AT),
+            version: number(column::VERSION),
+            max_attempts: number(column::MAX_ATTEMPTS).map(|n| n as i32),
+            lease: self.0.get(column::LEASE).map(Interval::read),
+        }
+    }
+}
+
+/// Inserts a note that another run is wanted. False: as `insert`.
+pub fn insert_rerun(catalog: &Catalog, home: Home, id: i64, rerun: &Rerun) -> bool {
+    let oids = &catalog.segments[home.segment as usize];
+    let table = Relation::write(oids.note);
+    if !home.is_valid(catalog) {
+        table.unlock();
+        return false;
+    }
+    let mut row: [Option<Datum>; column::COUNT] = [None; column::COUNT];
+    row[column::ID] = Some(id.into());
+    row[column::NOTED_AT] = Some(sys::now_us().into());
+    row[column::KIND] = Some(Datum::from(b'r' as i8));
+    row[column::BODY] = rerun.payload;
+    row[column::ASKED] = Some(rerun.asked.into());
+    row[column::PRIORITY] = Some(rerun.priority.into());
+    row[column::MAX_ATTEMPTS] = rerun.max_attempts.map(Datum::from);
+    row[column::RUN_AT] = rerun.run_at.map(Datum::from);
+    row[column::VERSION] = rerun.version.map(Datum::from);
+    row[column::LEASE] = rerun.lease.map(Interval::datum);
+    row[column::HEADERS] = rerun.headers;
+    let index = Relation::write_index(oids.note_rerun);
+    table.insert_row(row, &mut [Entry { index: &index, is_unique: false, key: &mut [id.into(), rerun.asked.into()] }]);
+    true
+}
+
+/// Inserts a note that another run was made, or is not wanted any more: that of this call and those before. Nothing is
+/// inserted where the attempt's home is not what it was.
+pub fn insert_served(catalog: &Catalog, home: Home, id: i64, asked: i64) {
+    let oids = &catalog.segments[home.segment as usize];
+    let table = Relation::write(oids.note);
+    if !home.is_valid(catalog) {
+        table.unlock();
+        return;
+    }
+    // Behind the call's own note, before that of the next call: the low bits of a call's number are 0.
+    let asked = asked | 1;
+    let mut row: [Option<Datum>; column::COUNT] = [None; column::COUNT];
+    row[column::ID] = Some(id.into());
+    row[column::NOTED_AT] = Some(sys::now_us().into());
+    row[column::KIND] = Some(Datum::from(b's' as i8));
+    row[column::ASKED] = Some(asked.into());
+    let index = Relation::write_index(oids.note_rerun);
+    table.insert_row(row, &mut [Entry { index: &index, is_unique: false, key: &mut [id.into(), asked.into()] }]);
+}
+
+/// The newest wish for another run after an attempt, if that was not made. However many there are, only this one is
+/// read.
+pub fn newest_rerun(catalog: &Catalog, segment: u8, id: i64) -> Option<Asked> {
+    let oids = &catalog.segments[segment as usize];
+    let table = Relation::read(oids.note);
+    if table.blocks() == 0 {
+        return None;
+    }
+    let index = Relation::read_index(oids.note_rerun);
+    let mut scan = table.scan(&index, &[Key::eq_i64(1, id)], Snapshot::Now);
+    scan.previous()?;
+    let row = scan.row();
+    (row.char(column::KIND) == b'r').then(|| Asked(row))
+}
+
+/// As `newest_rerun`, but also whether that is of a transaction which is open. One key has one producer at a time: if
+/// any is, the newest is.
+pub fn newest_rerun_even_open(catalog: &Catalog, segment: u8, id: i64) -> Option<(Asked, bool)> {
+    let oids = &catalog.segments[segment as usize];
+    let table = Relation::read(oids.note);
+    if table.blocks() == 0 {
+        return None;
+    }
+    let index = Relation::read_index(oids.note_rerun);
+    let mut scan = table.scan(&index, &[Key::eq_i64(1, id)], Snapshot::Dirty);
+    scan.previous()?;
+    let (row, is_open) = (scan.row(), scan.is_in_progress());
+    (is_open || row.char(column::KIND) == b'r').then(|| (Asked(row), is_open))
+}
+
+/// The attempts of a segment, ascending, after which another run was wanted.
+pub fn with_rerun(catalog: &Catalog, segment: u8) -> Vec<i64> {
+    let oids = &catalog.segments[segment as usize];
+    let table = Relation::read(oids.note);
+    if table.blocks() == 0 {
+        return Vec::new();
+    }
+    let index = Relation::read_index(oids.note_rerun);
+    let mut scan = table.scan(&index, &[], Snapshot::Now);
+    let mut ids: Vec<i64> = Vec::new();
+    while scan.next().is_some() {
+        let id = scan.columns(1).0[column::ID].value() as i64;
+        if ids.last() != Some(&id) {
+            ids.push(id);
+        }
+    }
+    ids
+}
+
 /// Inserts a note. False: the attempt's home is not what it was; nothing is inserted. See `hold::write_note`.
 pub fn insert(catalog: &Catalog, home: Home, id: i64, kind: Kind, lease: Option<i64>, body: Option<Datum>) -> bool {
     let oids = &catalog.segments[home.segment as usize];
@@ -45,13 +184,12 @@ pub fn insert(catalog: &Catalog, home: Home, id: i64, kind: Kind, lease: Option<
         table.unlock();
         return false;
     }
-    let row: [_; column::COUNT] = [
-        Some(id.into()),
-        Some(sys::now_us().into()),
-        Some(Datum::from(kind.char() as i8)),
-        lease.map(Datum::from),
-        body,
-    ];
+    let mut row: [Option<Datum>; column::COUNT] = [None; column::COUNT];
+    row[column::ID] = Some(id.into());
+    row[column::NOTED_AT] = Some(sys::now_us().into());
+    row[column::KIND] = Some(Datum::from(kind.char() as i8));
+    row[column::LEASE_US] = lease.map(Datum::from);
+    row[column::BODY] = body;
     let index = Relation::write_index(oids.note_id);
     table.insert_row(row, &mut [Entry { index: &index, is_unique: false, key: &mut [id.into()] }]);
     true
@@ -69,10 +207,18 @@ pub fn copy(catalog: &Catalog, segment: u8, notes: &[Row]) {
         rows.add::<{ column::COUNT }>(std::array::from_fn(|n| row.get(n)));
     }
     let tids = table.insert(&mut rows);
-    Relation::write_index(oids.note_id).insert_entries(&table, &tids, false, |n| notes[n].get(0).map(|id| [id]));
+    // The conditions of the indexes are those of their definitions.
+    let asked = |n: usize| notes[n].get(column::ASKED);
+    Relation::write_index(oids.note_id).insert_entries(&table, &tids, false, |n| {
+        notes[n].get(column::ID).filter(|_| asked(n).is_none()).map(|id| [id])
+    });
+    if (0..notes.len()).any(|n| asked(n).is_some()) {
+        Relation::write_index(oids.note_rerun)
+            .insert_entries(&table, &tids, false, |n| Some([notes[n].get(column::ID)?, asked(n)?]));
+    }
 }
 
-/// The notes of an attempt; `None` when an open transaction is writing one.
+/// The notes of an attempt, of those of other runs the newest; `None` when an open transaction is writing one.
 pub fn all_settled(catalog: &Catalog, segment: u8, id: i64) -> Option<Vec<Row>> {
     let oids = &catalog.segments[segment as usize];
     let table = Relation::read(oids.note);
@@ -83,6 +229,15 @@ pub fn all_settled(catalog: &Catalog, segment: u8, id: i64) -> Option<Vec<Row>> 
     let mut scan = table.scan(&index, &[Key::eq_i64(1, id)], Snapshot::Dirty);
     let mut notes = Vec::new();
     while scan.next().is_some() {
+        if scan.is_in_progress() {
+            return None;
+        }
+        notes.push(scan.row());
+    }
+    drop(scan);
+    let index = Relation::read_index(oids.note_rerun);
+    let mut scan = table.scan(&index, &[Key::eq_i64(1, id)], Snapshot::Dirty);
+    if scan.previous().is_some() {
         if scan.is_in_progress() {
             return None;
         }

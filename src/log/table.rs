@@ -682,6 +682,18 @@ impl Key {
             value,
         }
     }
+
+    /// text >= value; a datum of type text
+    pub fn ge_text(column: i16, value: Datum) -> Self {
+        let (strategy, function) = (pg_sys::BTGreaterEqualStrategyNumber, pg_sys::F_TEXT_GE);
+        Self { column, strategy: strategy as u16, function: pg_sys::Oid::from(function), value }
+    }
+
+    /// All texts of ours are in "C".
+    fn collation(&self) -> pg_sys::Oid {
+        let is_text = [pg_sys::F_TEXTEQ, pg_sys::F_TEXT_GE].map(pg_sys::Oid::from).contains(&self.function);
+        if is_text { pg_sys::C_COLLATION_OID } else { pg_sys::InvalidOid }
+    }
 }
 
 /// An index scan under way.
@@ -717,11 +729,7 @@ impl<'a> Scan<'a> {
                     key.column,
                     key.strategy,
                     pg_sys::InvalidOid,
-                    if key.function == pg_sys::Oid::from(pg_sys::F_TEXTEQ) {
-                        pg_sys::C_COLLATION_OID
-                    } else {
-                        pg_sys::InvalidOid
-                    },
+                    key.collation(),
                     key.function,
                     key.value,
                 );
@@ -741,6 +749,15 @@ impl<'a> Scan<'a> {
         // SAFETY: scan and slot are valid until dropped.
         unsafe {
             pg_sys::index_getnext_slot(self.scan, pg_sys::ScanDirection::ForwardScanDirection, self.slot)
+                .then(|| Tid((*self.slot).tts_tid))
+        }
+    }
+
+    /// The place of the row before; at first, of the last one.
+    pub fn previous(&mut self) -> Option<Tid> {
+        // SAFETY: as above.
+        unsafe {
+            pg_sys::index_getnext_slot(self.scan, pg_sys::ScanDirection::BackwardScanDirection, self.slot)
                 .then(|| Tid((*self.slot).tts_tid))
         }
     }

@@ -12,20 +12,43 @@ const MOST_LOOKS: usize = 10_000;
 pub const QUEUE: &str = "bench";
 
 /// A server with a queue.
-pub struct Ours(Server);
+pub struct Ours {
+    server: Server,
+    enqueue: String,
+    enqueue_many: String,
+}
 
 impl Ours {
     /// Makes the queue; `options` is SQL, such as `retention => '0'`.
     pub fn new(server: Server, options: &str) -> Result<Self> {
         server.execute(&format!("SELECT queue.create('{QUEUE}', {options})"))?;
-        Ok(Self(server))
+        // The floor tells how many, not which; so does this.
+        let enqueue_many = "SELECT count(*) FROM queue.enqueue_many($1, $2)".into();
+        Ok(Self { server, enqueue: "SELECT queue.enqueue($1, $2)".into(), enqueue_many })
+    }
+
+    /// Each job carries a text of its own in this option of `queue.enqueue`: its group, its key.
+    pub fn marking(self, option: &str) -> Result<Self> {
+        /// Sessions take so many numbers at once, so that they are not in each other's way.
+        const NUMBERS: &str = "CREATE SEQUENCE IF NOT EXISTS numbers CACHE 1000";
+        self.server.execute(NUMBERS)?;
+        let mark = "('n' || nextval('numbers'))";
+        let value = if option == "headers" { format!("to_jsonb({mark})") } else { mark.to_owned() };
+        Ok(Self {
+            enqueue: format!("SELECT queue.enqueue($1, $2, {option} => {value})"),
+            enqueue_many: format!(
+                "SELECT count(*) FROM queue.enqueue_batch($1, (
+                     SELECT jsonb_agg(jsonb_build_object('payload', p, '{option}', {mark})) FROM unnest($2::jsonb[]) AS p))"
+            ),
+            ..self
+        })
     }
 
     /// Puts so many jobs into the queue.
     pub fn fill(self, jobs: usize) -> Result<Self> {
         /// Jobs in one transaction.
         const AT_ONCE: usize = 10_000;
-        let mut client = self.0.connect()?;
+        let mut client = self.server.connect()?;
         let sql = "SELECT count(*) FROM queue.enqueue_many($1, array_fill($2::jsonb, ARRAY[$3::int]))";
         let fill = client.prepare(sql)?;
         for first in (0..jobs).step_by(AT_ONCE) {
@@ -38,16 +61,16 @@ impl Ours {
 
 impl Contender for Ours {
     fn server(&self) -> &Server {
-        &self.0
+        &self.server
     }
 
     fn worker(&self, work: Work) -> Result<Box<dyn Worker>> {
-        let mut client = self.0.client(work.is_durable)?;
+        let mut client = self.server.client(work.is_durable)?;
         let claim = client.prepare("SELECT id, payload FROM queue.claim($1, $2)")?;
         if work.batch == 1 {
             return Ok(Box::new(Single {
                 payload: Payload::new(),
-                enqueue: client.prepare("SELECT queue.enqueue($1, $2)")?,
+                enqueue: client.prepare(&self.enqueue)?,
                 claim,
                 complete: client.prepare("SELECT queue.complete($1)")?,
                 client,
@@ -55,8 +78,7 @@ impl Contender for Ours {
         }
         Ok(Box::new(Batch {
             payloads: Payload::many(work.batch),
-            // The floor tells how many, not which; so does this.
-            enqueue: client.prepare("SELECT count(*) FROM queue.enqueue_many($1, $2)")?,
+            enqueue: client.prepare(&self.enqueue_many)?,
             claim,
             complete: client.prepare("SELECT count(*) FROM queue.complete_many($1)")?,
             client,
@@ -120,7 +142,7 @@ impl Contender for Loop {
     }
 
     fn worker(&self, work: Work) -> Result<Box<dyn Worker>> {
-        let mut client = self.0.0.client(work.is_durable)?;
+        let mut client = self.0.server.client(work.is_durable)?;
         Ok(Box::new(LoopWorker {
             payload: Payload::new(),
             enqueue: client.prepare("SELECT queue.enqueue($1, $2)")?,

@@ -19,6 +19,11 @@ impl Bucket {
     pub fn is_empty(&self) -> bool {
         self.slot_plus_one == 0
     }
+
+    /// Instance, id and slot stored here; `None`: nothing.
+    pub fn get(&self) -> Option<(u32, i64, u32)> {
+        (self.slot_plus_one != 0).then(|| (self.instance, self.id, self.slot_plus_one - 1))
+    }
 }
 
 /// How many buckets an index of `slots` slots needs.

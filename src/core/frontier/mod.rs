@@ -849,6 +849,15 @@ impl Frontier<'_> {
         true
     }
 
+    /// Somebody asked for another run after that of a taken attempt. False: it is not in memory.
+    pub fn request_rerun(&mut self, instance: u32, id: i64) -> bool {
+        let Some(slot) = self.running_slot(instance, id) else { return false };
+        let entry = &mut self.running[slot as usize];
+        entry.rerun = 1;
+        entry.late |= u8::from(entry.state == State::Ending);
+        true
+    }
+
     /// A taken attempt was not claimed after all, whether or not it was to be ended too: back to `ready`.
     /// Returns a session to wake. One that was to be cancelled meanwhile stays, as if its lease had ended:
     /// the worker takes it ([`Self::take_one`]) and cancels it. Its worker may have begun: it uses up the rate.
@@ -960,14 +969,14 @@ impl Frontier<'_> {
         let this = &mut self.running[slot as usize];
         this.state = State::Ending;
         this.owner = owner;
+        this.late = 0;
         End::Yours(entry)
     }
 
-    /// The outcome is committed. Returns the segment where it is, when that is known, and a session to wake.
-    pub fn ended(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) -> Option<(u8, Option<u32>)> {
+    /// The outcome is committed. Returns the entry that was there, and a session to wake.
+    pub fn ended(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) -> Option<(Running, Option<u32>)> {
         let slot = self.running_slot(instance, id)?;
-        let (entry, woken) = self.leave(root, slot);
-        Some((entry.place.segment, woken))
+        Some(self.leave(root, slot))
     }
 
     /// The row of a taken attempt lies elsewhere now.

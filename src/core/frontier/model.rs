@@ -1753,3 +1753,21 @@ fn the_end_of_session_zero_is_not_the_end_of_sessions_unknown() {
     assert_eq!(frontier.session_ended(root, 1, 0), 0);
     assert_eq!(frontier.next_deadline(*root), Some(5000));
 }
+
+#[test]
+fn a_rerun_is_late_only_for_the_end_that_had_begun_before() {
+    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let mut frontier = memory.frontier();
+    read(&mut frontier, 1, &[job(1)]);
+    assert!(!frontier.request_rerun(1, job(1).id));
+    assert_eq!(take_one(&mut frontier, 1, 0), ONE);
+    frontier.claimed(root, 1, job(1).id, 10, 1000, false);
+    let seen = |frontier: &super::Frontier<'_>| frontier.entry(1, job(1).id).map(|entry| (entry.rerun, entry.late));
+    assert!(matches!(frontier.end(root, 1, job(1).id, 0), super::End::Yours(entry) if entry.rerun == 0));
+    assert!(frontier.request_rerun(1, job(1).id));
+    assert_eq!(seen(&frontier), Some((1, 1)));
+    // The end is rolled back; the next one knows.
+    frontier.unend(root, 1, job(1).id);
+    assert!(matches!(frontier.end(root, 1, job(1).id, 0), super::End::Yours(entry) if entry.rerun == 1));
+    assert_eq!(seen(&frontier), Some((1, 0)));
+}

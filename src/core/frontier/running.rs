@@ -63,6 +63,10 @@ pub struct Running {
     pub claimed: u8,
     /// 1: somebody asked for it to be cancelled.
     pub cancel: u8,
+    /// 1: somebody asked for another run of the job.
+    pub rerun: u8,
+    /// 1: he asked after somebody had begun to end this one, who may not know of it.
+    pub late: u8,
     /// 1: nobody means to run it: it was taken to be ended.
     pub system: u8,
     /// 1: it was not due when it was taken.

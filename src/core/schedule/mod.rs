@@ -39,12 +39,14 @@
 //! Its microseconds are elapsed time: `1 day` runs at the same time of day all year, `24 hours` does not.
 
 mod cron;
+mod due;
 mod every;
 mod zone;
 
 pub use cron::{Cron, ParseError};
+pub use due::{Due, MOST, Missed};
 pub use every::{Period, PeriodError};
-pub use zone::Zone;
+pub use zone::{Zone, rfc3339};
 
 use every::Every;
 

@@ -5,6 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod recorded;
+
 const HOUR: i64 = 3600 * SECOND;
 
 /// Microseconds since 2000 of `2026-03-29T02:30:00+01:00` and the like.

@@ -107,6 +107,12 @@ fn seconds(timestamp: Timestamp) -> i64 {
     timestamp.as_second() - EPOCH
 }
 
+/// A slot as RFC 3339 has it, in UTC: `2026-03-29T01:00:00Z`.
+pub fn rfc3339(slot: i64) -> String {
+    let slot = slot.clamp(EARLIEST, LATEST);
+    Timestamp::from_microsecond(slot + EPOCH * SECOND).unwrap_or_default().to_string()
+}
+
 /// The date and time of day that a clock shows.
 pub(super) fn civil(local: i64) -> DateTime {
     // The range of a timestamp is wider than that of the slots by more than an offset.
@@ -143,6 +149,14 @@ mod tests {
         assert!(names.len() > 590, "{} zones", names.len());
         assert!(names.iter().all(|name| Zone::find(name).is_some_and(|zone| zone.name() == *name)));
         assert!(Zone::data_version().is_some_and(|version| version >= "2026e"));
+    }
+
+    #[test]
+    fn a_slot_can_be_read() {
+        assert_eq!(rfc3339(0), "2000-01-01T00:00:00Z");
+        assert_eq!(rfc3339(-SECOND + 100_000), "1999-12-31T23:59:59.1Z");
+        assert_eq!(rfc3339(LATEST), "9999-01-01T00:00:00Z");
+        assert_eq!(rfc3339(EARLIEST), "0001-01-01T00:00:00Z");
     }
 
     #[test]

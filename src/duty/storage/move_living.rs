@@ -15,12 +15,12 @@ use super::{PAUSE, Picture, Step};
 use crate::error::Result;
 use crate::instance::Catalog;
 use crate::log::attempt::{self, Attempt, New, Reader};
-use crate::log::table::{Probe, Row, Snapshot, Tid};
+use crate::log::table::{Row, Snapshot, Tid};
 use crate::log::walk::{Seen, Tables, Trace};
 use crate::log::{claim, note, outcome};
 use crate::segment::{self, State, Target};
 use crate::transaction::{self, Step as AtCommit};
-use crate::{queue, sys};
+use crate::{queue, rerun, sys};
 
 /// Attempts looked at in one transaction.
 const LOOK: usize = 5_000;
@@ -143,6 +143,8 @@ impl Batch<'_> {
         }
         match (claim, outcome) {
             (Seen::InProgress, _) | (_, Seen::InProgress) => return Ok(false),
+            // Another run is to be made of its notes, which stay where they are.
+            (_, Seen::There(outcome)) if is_owed(self.catalog, &attempt, &outcome)? => return Ok(false),
             (_, Seen::There(_)) => {
                 if attempt.has_large_payload() && is_referred_to(self.catalog, &attempt) {
                     self.bytes += attempt.payload_size();
@@ -161,6 +163,10 @@ impl Batch<'_> {
             },
             (Seen::Absent, Seen::Absent) => {
                 if is_wanted(self.catalog, &attempt)? {
+                    // Its claim was rolled back after another run was asked for.
+                    if has_rerun(self.catalog, &attempt) {
+                        return Ok(false);
+                    }
                     self.bytes += attempt.payload_size();
                     self.waiting.push(attempt);
                 }
@@ -186,18 +192,19 @@ impl Batch<'_> {
         transaction::remember_all(self.catalog.number, lanes.into_iter().map(|lane| AtCommit::Unseen { lane }));
         // One by one, each after a look: a mark in vain would be a dead row.
         let claims = (!self.waiting.is_empty()).then(|| claim::Writer::open(self.catalog, self.segment));
-        let mark = |id: i64| {
-            let is_free = |claims: &claim::Writer| {
-                claims.probe(id) == Probe::Absent && claims.insert(&[(id, 0)], claim::Kind::Moved, None).is_empty()
-            };
-            claims.as_ref().is_some_and(is_free)
-        };
+        let mark = |id: i64| claims.as_ref().and_then(|claims| claims.mark_moved(id));
         let mut moved = Vec::with_capacity(self.waiting.len());
         for attempt in &self.waiting {
-            if mark(attempt.id()) {
-                moved.push(with_payload(&mut reader, attempt));
-            } else {
+            let Some(mark) = mark(attempt.id()) else {
                 leave(attempt.id());
+                continue;
+            };
+            // After the mark: who writes such a note looks for the mark after that. See rerun::ask.
+            if has_rerun(self.catalog, attempt) {
+                claims.as_ref().into_iter().for_each(|claims| claims.take_back(mark));
+                leave(attempt.id());
+            } else {
+                moved.push(with_payload(&mut reader, attempt));
             }
         }
         attempt::append_moved(self.catalog, &target, &moved);
@@ -277,6 +284,20 @@ fn is_referred_to(catalog: &Catalog, ended: &Attempt) -> bool {
         // It lives; or it has moved, or was followed by another, since it was found.
         _ => true,
     }
+}
+
+/// Whether another run was asked for after an attempt that waits.
+fn has_rerun(catalog: &Catalog, attempt: &Attempt) -> bool {
+    attempt.unique_key().is_some()
+        && note::newest_rerun_even_open(catalog, attempt.home.segment, attempt.id()).is_some()
+}
+
+/// Whether another run after one that has ended here is still to be made, or may be.
+fn is_owed(catalog: &Catalog, attempt: &Attempt, outcome: &Row) -> Result<bool> {
+    Ok(attempt.unique_key().is_some()
+        && outcome::read(outcome).kind != outcome::Kind::Moved
+        && rerun::may_be_owed(catalog, attempt)
+        && is_wanted(catalog, attempt)?)
 }
 
 /// Whether an attempt is anybody's: a dropped queue's is not.

@@ -1,0 +1,420 @@
+//! Unique keys: what each `on_duplicate` comes to in each state of the job that has the key, versions, and times for
+//! which a key stays taken.
+
+use postgres::Client;
+use queue_tests::wait;
+
+use crate::shared::{Database, Sql, connect, create, queue};
+
+/// Enqueues under key `k` with these further arguments, and tells the job's id.
+fn enqueue(client: &mut Client, q: &str, arguments: &str) -> i64 {
+    client.value(&format!("SELECT queue.enqueue('{q}', unique_key => 'k', {arguments})"))
+}
+
+/// What waits or runs of a queue: state, payload, priority.
+fn live(client: &mut Client, q: &str) -> Vec<String> {
+    client.column(&format!(
+        "SELECT concat_ws(' ', state, payload, priority) FROM queue.jobs WHERE queue_name = '{q}'
+         AND state IN ('ready', 'scheduled', 'retrying', 'running') ORDER BY job_id"
+    ))
+}
+
+/// Brings a job with key `k` into a state; the second connection keeps transactions open. Returns the job's id and,
+/// where one runs, the attempt's.
+fn bring(client: &mut Client, other: &mut Client, q: &str, state: &str) -> (i64, i64) {
+    let delay = if state == "scheduled" { "delay => '1 hour'" } else { "delay => NULL" };
+    let job = enqueue(client, q, &format!("payload => '1', {delay}"));
+    let claim = format!("SELECT id FROM queue.claim('{q}')");
+    let id = match state {
+        "ready" | "scheduled" => 0,
+        "claim open" => {
+            other.run("BEGIN");
+            other.value(&claim)
+        }
+        _ => client.value(&claim),
+    };
+    match state {
+        "retrying" => client.run(&format!("SELECT queue.fail({id}, 'boom', retry_in => '1 hour')")),
+        "completed" => client.run(&format!("SELECT queue.complete({id})")),
+        "dead" => client.run(&format!("SELECT queue.fail({id}, 'boom', fatal => true)")),
+        "cancelled" => client.run(&format!("SELECT queue.cancel({job}, force => true)")),
+        "end open" => other.run(&format!("BEGIN; SELECT queue.complete({id})")),
+        _ => {}
+    }
+    (job, id)
+}
+
+const WAITING: [&str; 3] = ["ready", "scheduled", "retrying"];
+const RUNNING: [&str; 3] = ["claim open", "running", "end open"];
+const ENDED: [&str; 3] = ["completed", "dead", "cancelled"];
+
+#[test]
+fn skip_leaves_a_live_job_alone() {
+    for state in WAITING.into_iter().chain(RUNNING) {
+        let (mut client, q) = queue("");
+        let mut other = connect();
+        let (job, _) = bring(&mut client, &mut other, &q, state);
+        assert_eq!(enqueue(&mut client, &q, "payload => '2'"), job, "{state}");
+        assert_eq!(live(&mut client, &q).len(), 1, "{state}");
+        assert!(live(&mut client, &q)[0].ends_with(" 1 0"), "{state}");
+        other.run("ROLLBACK");
+    }
+}
+
+#[test]
+fn error_names_the_key_and_the_job() {
+    for state in WAITING.into_iter().chain(RUNNING) {
+        let (mut client, q) = queue("");
+        let mut other = connect();
+        let (job, _) = bring(&mut client, &mut other, &q, state);
+        let failure =
+            client.failure(&format!("SELECT queue.enqueue('{q}', unique_key => 'k', on_duplicate => 'error')"));
+        assert_eq!((failure.code.as_str(), failure.message.as_str()), ("23505", "duplicate unique_key"), "{state}");
+        assert_eq!(failure.detail, format!("Key \"k\" is held by job {job}."));
+        other.run("ROLLBACK");
+    }
+}
+
+#[test]
+fn after_the_end_the_key_is_free() {
+    for state in ENDED {
+        for on_duplicate in ["skip", "replace", "rerun", "error"] {
+            let (mut client, q) = queue("");
+            let mut other = connect();
+            let (job, _) = bring(&mut client, &mut other, &q, state);
+            let next = enqueue(&mut client, &q, &format!("payload => '2', on_duplicate => '{on_duplicate}'"));
+            assert_ne!(next, job, "{state} {on_duplicate}");
+            assert_eq!(live(&mut client, &q), ["ready 2 0"]);
+        }
+    }
+}
+
+#[test]
+fn a_waiting_job_is_replaced() {
+    for state in WAITING {
+        for on_duplicate in ["replace", "rerun"] {
+            let (mut client, q) = queue("");
+            let mut other = connect();
+            let (job, _) = bring(&mut client, &mut other, &q, state);
+            let wish = format!("payload => '2', priority => 7, headers => '3', on_duplicate => '{on_duplicate}'");
+            assert_eq!(enqueue(&mut client, &q, &wish), job, "{state}");
+            assert_eq!(live(&mut client, &q), ["ready 2 7"], "{state}");
+            // It waits anew.
+            let later = format!("payload => '3', delay => '1 day', on_duplicate => '{on_duplicate}'");
+            assert_eq!(enqueue(&mut client, &q, &later), job);
+            assert_eq!(live(&mut client, &q), ["scheduled 3 0"], "{state}");
+            assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
+            enqueue(&mut client, &q, &wish);
+            let claimed = client.query_one(
+                &format!("SELECT job_id, payload::text, headers::text, attempt, unique_key, last_error FROM queue.claim('{q}', 9)"),
+                &[],
+            );
+            let row = claimed.unwrap();
+            assert_eq!((row.get::<_, i64>(0), row.get::<_, &str>(1), row.get::<_, &str>(2)), (job, "2", "3"));
+            assert_eq!((row.get::<_, i32>(3), row.get::<_, &str>(4)), (1, "k"));
+            assert_eq!(row.get::<_, Option<&str>>(5), None);
+        }
+    }
+}
+
+/// What ends a running attempt, and the outcome that `queue.attempts` has of it.
+const ENDS: [(&str, &str); 7] = [
+    ("complete($)", "completed"),
+    ("complete_many(ARRAY[$])", "completed"),
+    ("fail($, 'boom')", "failed"),
+    ("fail($, 'boom', fatal => true)", "failed"),
+    ("release($)", "released"),
+    ("cancel(#, force => true)", "cancelled"),
+    ("claim('?', completed => ARRAY[$])", "completed"),
+];
+
+#[test]
+fn a_running_job_runs_once_more_however_it_ends_and_however_often_that_was_asked() {
+    for (end, outcome) in ENDS {
+        for asked in [1, 3] {
+            let (mut client, q) = queue("");
+            let mut other = connect();
+            let (job, id) = bring(&mut client, &mut other, &q, "running");
+            for n in 1..=asked {
+                let on_duplicate = if n % 2 == 0 { "replace" } else { "rerun" };
+                let wish = format!("payload => '{n}0', priority => {n}, on_duplicate => '{on_duplicate}'");
+                assert_eq!(enqueue(&mut client, &q, &wish), job);
+            }
+            assert_eq!(live(&mut client, &q), ["running 1 0"]);
+            let call = end.replace('$', &id.to_string()).replace('#', &job.to_string()).replace('?', &q);
+            client.run(&format!("SELECT FROM queue.{call}"));
+            assert_eq!(live(&mut client, &q), [format!("ready {asked}0 {asked}")], "{end}");
+            let ended: String = client.value(&format!("SELECT state FROM queue.attempts WHERE id = {id}"));
+            assert_eq!(ended, outcome, "{end}");
+            let again = client.claim(&q);
+            assert_eq!(client.value::<i32>(&format!("SELECT attempt FROM queue.attempts WHERE id = {again}")), 1);
+            client.run(&format!("SELECT queue.complete({again})"));
+            client.run("SELECT FROM queue.maintain()");
+            assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0, "{end}");
+            assert_eq!(client.state(job), "completed");
+        }
+    }
+}
+
+#[test]
+fn a_job_whose_lease_ends_runs_once_more_with_the_new_payload() {
+    // Nobody ends it before it was asked for.
+    let database = Database::without_worker();
+    let (mut client, mut other, q) = (database.connect(), database.connect(), "q".to_owned());
+    create(&mut client, &q, "max_attempts => 1, lease => '1 ms'");
+    let (job, id) = bring(&mut client, &mut other, &q, "running");
+    enqueue(&mut client, &q, "payload => '2', on_duplicate => 'rerun', lease => '1 hour'");
+    client.maintain_until(&format!("EXISTS (SELECT FROM queue.attempts WHERE id = {id} AND state = 'timed_out')"));
+    assert_eq!(live(&mut client, &q), ["ready 2 0"]);
+    assert_eq!(client.state(job), "ready");
+}
+
+#[test]
+fn a_job_asked_to_stop_runs_again_all_the_same() {
+    let (mut client, q) = queue("");
+    let mut other = connect();
+    let (job, id) = bring(&mut client, &mut other, &q, "running");
+    enqueue(&mut client, &q, "payload => '2', on_duplicate => 'rerun'");
+    assert_eq!(client.value::<String>(&format!("SELECT queue.cancel({job})")), "cancelling");
+    client.run(&format!("SELECT queue.fail({id}, 'stopped')"));
+    assert_eq!(live(&mut client, &q), ["ready 2 0"]);
+    assert_eq!(client.value::<String>(&format!("SELECT state FROM queue.attempts WHERE id = {id}")), "cancelled");
+}
+
+#[test]
+fn asked_while_the_claim_is_open_it_runs_once_more_after_the_run_or_instead_of_it() {
+    for end in ["COMMIT", "ROLLBACK"] {
+        let (mut client, q) = queue("");
+        let mut other = connect();
+        let (job, id) = bring(&mut client, &mut other, &q, "claim open");
+        assert_eq!(enqueue(&mut client, &q, "payload => '2', on_duplicate => 'replace'"), job);
+        other.run(end);
+        if end == "COMMIT" {
+            assert_eq!(live(&mut client, &q), ["running 1 0"]);
+            other.run(&format!("SELECT queue.complete({id})"));
+        }
+        wait::until("it waits with the new payload", || (live(&mut client, &q) == ["ready 2 0"]).then_some(()));
+        let again = client.claim(&q);
+        client.run(&format!("SELECT queue.complete({again})"));
+        assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0, "{end}");
+    }
+}
+
+#[test]
+fn asked_while_the_end_is_open_it_runs_once_more_in_every_order_of_commits() {
+    for (producer_first, end) in [(true, "COMMIT"), (true, "ROLLBACK"), (false, "COMMIT"), (false, "ROLLBACK")] {
+        let (mut client, q) = queue("");
+        let mut other = connect();
+        let (job, id) = bring(&mut client, &mut other, &q, "end open");
+        client.run("BEGIN");
+        assert_eq!(enqueue(&mut client, &q, "payload => '2', on_duplicate => 'rerun'"), job);
+        if producer_first {
+            client.run("COMMIT");
+            other.run(end);
+        } else {
+            other.run(end);
+            client.run("COMMIT");
+        }
+        if end == "ROLLBACK" {
+            assert_eq!(live(&mut client, &q), ["running 1 0"]);
+            client.run(&format!("SELECT queue.complete({id})"));
+        }
+        wait::until("it waits once more", || (live(&mut client, &q) == ["ready 2 0"]).then_some(()));
+        let again = client.claim(&q);
+        client.run(&format!("SELECT queue.complete({again})"));
+        client.run("SELECT FROM queue.maintain()");
+        assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0, "{producer_first} {end}");
+        assert_eq!(client.state(job), "completed");
+    }
+}
+
+#[test]
+fn a_rerun_that_is_rolled_back_is_none() {
+    let (mut client, q) = queue("");
+    let mut other = connect();
+    let (job, id) = bring(&mut client, &mut other, &q, "running");
+    client.run("BEGIN");
+    enqueue(&mut client, &q, "payload => '2', on_duplicate => 'rerun'");
+    client.run("ROLLBACK; BEGIN; SAVEPOINT s");
+    enqueue(&mut client, &q, "payload => '3', on_duplicate => 'rerun'");
+    client.run("ROLLBACK TO s; COMMIT");
+    client.run(&format!("SELECT queue.complete({id})"));
+    assert_eq!(client.state(job), "completed");
+}
+
+#[test]
+fn a_worker_can_ask_for_its_own_next_run() {
+    let (mut client, q) = queue("");
+    let mut other = connect();
+    let (job, id) = bring(&mut client, &mut other, &q, "running");
+    client.run("BEGIN");
+    assert_eq!(enqueue(&mut client, &q, "payload => '2', on_duplicate => 'rerun', delay => '1 hour'"), job);
+    client.run(&format!("SELECT queue.complete({id}); COMMIT"));
+    wait::until("it waits once more", || (live(&mut client, &q) == ["scheduled 2 0"]).then_some(()));
+    // And in one transaction with its claim.
+    let (mut client, q) = queue("");
+    enqueue(&mut client, &q, "payload => '1'");
+    client.run("BEGIN");
+    let id = client.claim(&q);
+    enqueue(&mut client, &q, "payload => '2', on_duplicate => 'rerun'");
+    client.run(&format!("SELECT queue.complete({id}); COMMIT"));
+    wait::until("it waits once more", || (live(&mut client, &q) == ["ready 2 0"]).then_some(()));
+    // Ended before, it is another job.
+    client.run("BEGIN");
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.complete({id})"));
+    enqueue(&mut client, &q, "payload => '3', on_duplicate => 'rerun'");
+    client.run("COMMIT");
+    assert_eq!(live(&mut client, &q), ["ready 3 0"]);
+}
+
+#[test]
+fn a_call_that_is_not_newer_does_nothing() {
+    let (mut client, q) = queue("");
+    let job = enqueue(&mut client, &q, "payload => '2', version => '2024-01-02'");
+    let call = |client: &mut Client, payload: i32, version: &str| {
+        let version = if version.is_empty() { "NULL".to_owned() } else { format!("'2024-01-0{version}'") };
+        let wish = format!("payload => '{payload}', on_duplicate => 'replace', version => {version}");
+        enqueue(client, &q, &wish)
+    };
+    for old in ["1", "2"] {
+        assert_eq!(call(&mut client, 9, old), job);
+        assert_eq!(live(&mut client, &q), ["ready 2 0"]);
+    }
+    assert_eq!(call(&mut client, 3, "3"), job);
+    assert_eq!(live(&mut client, &q), ["ready 3 0"]);
+    // Without a version it counts, and what is known stays known.
+    assert_eq!(call(&mut client, 4, ""), job);
+    assert_eq!(call(&mut client, 9, "3"), job);
+    assert_eq!(live(&mut client, &q), ["ready 4 0"]);
+    // Known of a run that was asked for.
+    let id = client.claim(&q);
+    assert_eq!(call(&mut client, 5, "5"), job);
+    assert_eq!(call(&mut client, 9, "4"), job);
+    client.run(&format!("SELECT queue.complete({id})"));
+    assert_eq!(live(&mut client, &q), ["ready 5 0"]);
+    // And after the end.
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.complete({id})"));
+    assert_eq!(call(&mut client, 9, "5"), job);
+    assert!(live(&mut client, &q).is_empty());
+    assert_ne!(call(&mut client, 6, "6"), job);
+    assert_eq!(live(&mut client, &q), ["ready 6 0"]);
+    assert_eq!(client.failure(&format!("SELECT queue.enqueue('{q}', version => now())")).code, "22023");
+}
+
+#[test]
+fn a_key_stays_taken_for_as_long_as_was_said() {
+    let (mut client, q) = queue("");
+    let job = enqueue(&mut client, &q, "payload => '1', unique_for => '1 hour'");
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.complete({id})"));
+    for on_duplicate in ["skip", "replace", "rerun"] {
+        assert_eq!(enqueue(&mut client, &q, &format!("on_duplicate => '{on_duplicate}'")), job);
+    }
+    let failure = client.failure(&format!("SELECT queue.enqueue('{q}', unique_key => 'k', on_duplicate => 'error')"));
+    assert_eq!(failure.code, "23505");
+    assert!(failure.detail.contains(&job.to_string()), "{failure:?}");
+    assert!(live(&mut client, &q).is_empty());
+    // No longer.
+    let (mut client, q) = queue("");
+    let job = enqueue(&mut client, &q, "unique_for => '300 ms'");
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.complete({id})"));
+    assert_eq!(enqueue(&mut client, &q, "priority => 1"), job);
+    wait::until("the key is free", || (enqueue(&mut client, &q, "priority => 1") != job).then_some(()));
+    // A live job has it longer than that.
+    let job = enqueue(&mut client, &q, "unique_for => '1 us'");
+    assert_eq!(enqueue(&mut client, &q, "unique_for => '1 us'"), job);
+    assert_eq!(
+        client.failure(&format!("SELECT queue.enqueue('{q}', unique_key => 'x', unique_for => '-1 s')")).code,
+        "22023"
+    );
+}
+
+#[test]
+fn what_is_remembered_for_ever_can_be_read() {
+    for retention in ["-1", "290000 years", "0"] {
+        let (mut client, q) = queue(&format!("retention => '{retention}'"));
+        let job = enqueue(&mut client, &q, "version => '2024-01-02'");
+        let (expires, memory) =
+            ("expires_at > now() + interval '59 min'", "(TABLE queue.key_0 UNION ALL TABLE queue.key_1) AS k");
+        assert!(client.value::<bool>(&format!("SELECT {expires} FROM {memory} WHERE job_id = {job}")));
+        let row: String = client.value(&format!("SELECT k::text FROM {memory} WHERE job_id = {job}"));
+        assert_eq!(row.contains("infinity"), retention == "-1", "{row}");
+    }
+}
+
+#[test]
+fn keys_are_per_queue_and_need_not_be_short() {
+    let (mut client, q) = queue("");
+    let (mut other, r) = queue("");
+    let job = enqueue(&mut client, &q, "payload => '1'");
+    assert_ne!(enqueue(&mut other, &r, "payload => '1'"), job);
+    let long = format!("SELECT queue.enqueue('{q}', unique_key => repeat('é', $))");
+    assert_eq!(client.value::<i64>(&long.replace('$', "512")), client.value::<i64>(&long.replace('$', "512")));
+    assert_ne!(client.value::<i64>(&long.replace('$', "511")), client.value::<i64>(&long.replace('$', "512")));
+    assert_eq!(client.failure(&long.replace('$', "513")).code, "22023");
+    assert_eq!(
+        client.failure(&format!("SELECT queue.enqueue('{q}', unique_key => 'k', on_duplicate => 'x')")).code,
+        "22023"
+    );
+}
+
+#[test]
+fn a_batch_does_what_its_calls_would_one_after_the_other() {
+    let (mut client, q) = queue("");
+    let there = enqueue(&mut client, &q, "payload => '0', version => '2024-01-05'");
+    let jobs = r#"[{"payload": 1}, {"payload": 2, "unique_key": "a"}, {"payload": 3, "unique_key": "a"},
+        {"payload": 4, "unique_key": "b"}, {"payload": 5, "unique_key": "b", "on_duplicate": "replace", "priority": 5},
+        {"payload": 6, "unique_key": "k", "on_duplicate": "replace"},
+        {"payload": 7, "unique_key": "k", "on_duplicate": "rerun", "version": "2024-01-06"},
+        {"payload": 8, "unique_key": "k", "on_duplicate": "rerun", "version": "2024-01-06"},
+        {"payload": 9, "unique_key": "c", "unique_for": "1 hour"}]"#;
+    let ids: Vec<i64> = client.column(&format!("SELECT queue.enqueue_batch('{q}', '{jobs}')"));
+    assert_eq!((ids[1], ids[3]), (ids[2], ids[4]));
+    assert_eq!(ids[5..8], [there; 3]);
+    assert!(ids[0] < ids[1] && ids[1] < ids[3] && ids[3] < ids[8]);
+    let mut all = live(&mut client, &q);
+    all.sort();
+    assert_eq!(all, ["ready 1 0", "ready 2 0", "ready 5 5", "ready 7 0", "ready 9 0"]);
+    // All or nothing.
+    let failure = client.failure(&format!(
+        r#"SELECT queue.enqueue_batch('{q}', '[{{"unique_key": "d"}}, {{"unique_key": "d", "on_duplicate": "error"}}]')"#
+    ));
+    assert_eq!((failure.code.as_str(), failure.detail.contains("same call")), ("23505", true));
+    let failure = client.failure(&format!(r#"SELECT queue.enqueue_batch('{q}', '[{{"unique_key": 7}}]')"#));
+    assert!(failure.message.starts_with("jobs[0]: field \"unique_key\" must be a string"), "{failure:?}");
+    assert_eq!(live(&mut client, &q).len(), 5);
+    // Many payloads under one key are one job.
+    let (mut client, q) = queue("");
+    let many = format!(
+        "SELECT queue.enqueue_many('{q}', ARRAY['1', '2', '3']::jsonb[], unique_key => 'k', on_duplicate => 'replace')"
+    );
+    let ids: Vec<i64> = client.column(&many);
+    assert_eq!(ids, [ids[0]; 3]);
+    assert_eq!(live(&mut client, &q), ["ready 3 0"]);
+    client.column::<i64>(&many.replace("'replace'", "'skip'"));
+    assert_eq!(live(&mut client, &q), ["ready 3 0"]);
+}
+
+#[test]
+fn an_ended_job_cannot_be_retried_while_another_has_its_key() {
+    let (mut client, q) = queue("");
+    let mut other = connect();
+    let (job, _) = bring(&mut client, &mut other, &q, "dead");
+    other.run("BEGIN");
+    let next = enqueue(&mut other, &q, "payload => '2'");
+    assert_eq!(client.failure(&format!("SELECT queue.retry({job})")).code, "55006");
+    assert_eq!(client.value::<i64>(&format!("SELECT queue.retry_dead('{q}')")), 0);
+    other.run("COMMIT");
+    let failure = client.failure(&format!("SELECT queue.retry({job})"));
+    assert_eq!(failure.code, "23505");
+    assert!(failure.detail.contains(&next.to_string()), "{failure:?}");
+    assert_eq!(client.value::<i64>(&format!("SELECT queue.retry_dead('{q}')")), 0);
+    client.run(&format!("SELECT queue.cancel({next})"));
+    client.run(&format!("SELECT queue.retry({job})"));
+    assert_eq!(live(&mut client, &q), ["ready 1 0"]);
+    // It has its key again.
+    assert_eq!(enqueue(&mut client, &q, "payload => '3'"), job);
+}

@@ -1,0 +1,248 @@
+//! `queue.schedule`, `unschedule`, `pause_schedule`, `resume_schedule`, `run_schedule`, `upcoming`: the life of a
+//! schedule. What fires it is `duty::fire_schedules`, which every change tells with its commit.
+//!
+//! Invariant: a schedule whose plan stays the same keeps its slots, however often it is replaced: programs schedule
+//! their jobs at every start.
+
+use pg_queue_core::schedule::{LATEST, Missed};
+use pgrx::pg_sys;
+use pgrx::pg_sys::Datum;
+
+use crate::api;
+use crate::api::enqueue::{self, Options};
+use crate::call::{Call, VOID, sql_function};
+use crate::error::{self, Error, Result};
+use crate::instance::{self, Catalog};
+use crate::log::firing::Log;
+use crate::log::table::Snapshot;
+use crate::schedule::{self, Schedule, Timing};
+use crate::spi::{self, Parameter};
+use crate::transaction::{self, Step};
+use crate::{clock, dropping, jsonb, queue, sys};
+
+sql_function!(pg_queue_schedule, pg_finfo_pg_queue_schedule => schedule);
+sql_function!(pg_queue_unschedule, pg_finfo_pg_queue_unschedule => unschedule);
+sql_function!(pg_queue_pause_schedule, pg_finfo_pg_queue_pause_schedule => pause);
+sql_function!(pg_queue_resume_schedule, pg_finfo_pg_queue_resume_schedule => resume);
+sql_function!(pg_queue_run_schedule, pg_finfo_pg_queue_run_schedule => run);
+sql_function!(pg_queue_upcoming, pg_finfo_pg_queue_upcoming => upcoming);
+sql_function!(pg_queue_firings, pg_finfo_pg_queue_firings => firings);
+
+fn name_of(call: &Call) -> Result<String> {
+    call.required("name", call.text(0))
+}
+
+/// A time that is not infinite.
+fn finite(call: &Call, n: usize, name: &str) -> Result<Option<i64>> {
+    let time = call.timestamp(n);
+    match time {
+        Some(i64::MIN | i64::MAX) => {
+            Err(Error::invalid(format!("{name} must be finite")).hint(format!("Leave {name} out.")))
+        }
+        _ => Ok(time),
+    }
+}
+
+fn timing_of(call: &Call) -> Result<Timing> {
+    let timezone = call.text(5).unwrap_or_else(|| "UTC".into());
+    let timing = Timing {
+        cron: call.text(3),
+        every: call.interval(4),
+        timezone: schedule::zone(&timezone)?.name().to_owned(),
+        starts_at: finite(call, 7, "starts_at")?,
+        ends_at: finite(call, 8, "ends_at")?,
+    };
+    if timing.cron.is_some() == timing.every.is_some() {
+        let how = if timing.cron.is_some() {
+            "cron and every cannot be given together"
+        } else {
+            "neither cron nor every is given"
+        };
+        return Err(Error::invalid(how).hint("Give one of the two, for instance every => '1 hour'."));
+    }
+    if let (Some(from), Some(to)) = (timing.starts_at, timing.ends_at)
+        && to <= from
+    {
+        return Err(Error::invalid("ends_at must be later than starts_at"));
+    }
+    Ok(timing)
+}
+
+/// `queue.schedule(name, queue_name, payload, cron, every, …)`: the next slot.
+fn schedule(call: &Call) -> Result<Option<Datum>> {
+    api::writable("schedule a job")?;
+    let name = name_of(call)?;
+    if name.is_empty() || name.chars().count() > 200 {
+        return Err(
+            Error::invalid("name must have 1 to 200 characters").detail(format!("It has {}.", name.chars().count()))
+        );
+    }
+    let queue_name = call.required("queue_name", call.text(1))?;
+    let payload = call.datum(2).unwrap_or_else(jsonb::empty_object);
+    let timing = timing_of(call)?;
+    let missed = call.text(6).unwrap_or_else(|| "once".into());
+    if Missed::parse(&missed).is_none() {
+        return Err(
+            Error::invalid(format!("invalid value for missed: \"{missed}\"")).hint("Use 'skip', 'once' or 'all'.")
+        );
+    }
+    Options::default().set_max_attempts(call.i32(11))?;
+    if call.datum(13).is_some_and(|headers| !jsonb::is_object(headers)) {
+        return Err(Error::invalid("headers must be a JSON object"));
+    }
+
+    let catalog = instance::current()?;
+    let queue = queue::by_name(&catalog, &queue_name)?;
+    dropping::watch(&catalog, queue.lane)?;
+    let now = clock::now_us();
+    let before = schedule::by_name(&catalog, &name).ok();
+    let (anchor, planned_from) = match &before {
+        Some(before) => {
+            let old = before.timing();
+            let is_same = old == timing;
+            let has_same_slots = is_same || Timing { ends_at: timing.ends_at, ..old } == timing;
+            let anchor = if has_same_slots { before.anchor() } else { now };
+            (anchor, if is_same { before.planned_from() } else { now })
+        }
+        None => (now, now),
+    };
+    timing.plan(anchor)?;
+    let time = |time: Option<i64>| Parameter::raw(time.map(Datum::from), pg_sys::TIMESTAMPTZOID);
+    let given = |n, oid| Parameter::raw(call.datum(n), oid);
+    spi::run(
+        "INSERT INTO queue.schedule AS s (schedule_name, queue_id, payload, cron, every, timezone, missed, starts_at,
+             ends_at, overlap, priority, max_attempts, group_key, headers, anchor, planned_from)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+         ON CONFLICT (schedule_name) DO UPDATE SET queue_id = $2, payload = $3, cron = $4, every = $5, timezone = $6,
+             missed = $7, starts_at = $8, ends_at = $9, overlap = $10, priority = $11, max_attempts = $12,
+             group_key = $13, headers = $14, anchor = $15, planned_from = $16,
+             version = s.version OPERATOR(pg_catalog.+) 1",
+        &[
+            name.clone().into(),
+            queue.id.into(),
+            Parameter::raw(Some(payload), pg_sys::JSONBOID),
+            given(3, pg_sys::TEXTOID),
+            given(4, pg_sys::INTERVALOID),
+            timing.timezone.into(),
+            missed.into(),
+            time(timing.starts_at),
+            time(timing.ends_at),
+            call.bool(9).unwrap_or(true).into(),
+            call.i32(10).unwrap_or(0).into(),
+            given(11, pg_sys::INT4OID),
+            given(12, pg_sys::TEXTOID),
+            given(13, pg_sys::JSONBOID),
+            time(Some(anchor)),
+            time(Some(planned_from)),
+        ],
+    )?;
+    transaction::remember(catalog.number, Step::SchedulesChanged { lane: queue.lane });
+    let schedule = schedule::by_name(&catalog, &name)?;
+    Ok(next_run(&schedule, &Log::read(&catalog))?.map(Datum::from))
+}
+
+/// The first slot that was not dealt with.
+fn next_run(schedule: &Schedule, log: &Log) -> Result<Option<i64>> {
+    if schedule.is_paused() {
+        return Ok(None);
+    }
+    let last = log.last(schedule.id()).map_or(i64::MIN, |firing| firing.slot);
+    Ok(schedule.plan()?.next_after(last.max(schedule.planned_from())))
+}
+
+/// `queue.unschedule(name)`.
+fn unschedule(call: &Call) -> Result<Option<Datum>> {
+    change(call, "unschedule a job", "DELETE FROM queue.schedule WHERE schedule_id OPERATOR(pg_catalog.=) $1", &[])
+}
+
+/// `queue.pause_schedule(name)`.
+fn pause(call: &Call) -> Result<Option<Datum>> {
+    change(
+        call,
+        "pause a schedule",
+        "UPDATE queue.schedule SET is_paused = true, version = version OPERATOR(pg_catalog.+) 1
+         WHERE schedule_id OPERATOR(pg_catalog.=) $1 AND NOT is_paused",
+        &[],
+    )
+}
+
+/// `queue.resume_schedule(name)`: what was planned until now is not missed.
+fn resume(call: &Call) -> Result<Option<Datum>> {
+    change(
+        call,
+        "resume a schedule",
+        "UPDATE queue.schedule SET is_paused = false, planned_from = $2, version = version OPERATOR(pg_catalog.+) 1
+         WHERE schedule_id OPERATOR(pg_catalog.=) $1 AND is_paused",
+        &[clock::now_us()],
+    )
+}
+
+fn change(call: &Call, verb: &str, sql: &str, times: &[i64]) -> Result<Option<Datum>> {
+    api::writable(verb)?;
+    let catalog = instance::current()?;
+    let schedule = schedule::by_name(&catalog, &name_of(call)?)?;
+    let mut parameters: Vec<Parameter> = vec![schedule.id().into()];
+    parameters.extend(times.iter().map(|&time| Parameter::raw(Some(time.into()), pg_sys::TIMESTAMPTZOID)));
+    spi::run(sql, &parameters)?;
+    transaction::remember(catalog.number, Step::SchedulesChanged { lane: 0 });
+    Ok(Some(VOID))
+}
+
+/// `queue.run_schedule(name)`: the job's id.
+fn run(call: &Call) -> Result<Option<Datum>> {
+    api::writable("run a schedule")?;
+    let catalog = instance::current()?;
+    let schedule = schedule::by_name(&catalog, &name_of(call)?)?;
+    let queue = schedule_queue(&catalog, &schedule)?;
+    let ids = enqueue::insert(&catalog, &queue, &[schedule.job(None)], sys::now_us())?;
+    Ok(ids.first().map(|&id| id.into()))
+}
+
+/// The queue that a schedule enqueues into.
+///
+/// Errors: 42704 when it is gone.
+pub fn schedule_queue(catalog: &Catalog, schedule: &Schedule) -> Result<std::rc::Rc<queue::Queue>> {
+    queue::by_id(catalog, schedule.queue_id())?.ok_or_else(|| {
+        let name = schedule.name();
+        Error::new(error::UNDEFINED, format!("the queue of schedule \"{name}\" does not exist"))
+            .hint(format!("Remove the schedule with SELECT queue.unschedule('{}').", name.replace('\'', "''")))
+    })
+}
+
+/// `queue.upcoming(name, runs)`.
+fn upcoming(call: &Call) -> Result<Option<Datum>> {
+    let rows = call.rows()?;
+    let catalog = instance::current()?;
+    let schedule = schedule::by_name(&catalog, &name_of(call)?)?;
+    let runs = call.i32(1).unwrap_or(10);
+    let runs = usize::try_from(runs)
+        .ok()
+        .filter(|&runs| runs <= 10_000)
+        .ok_or_else(|| Error::invalid("runs must be between 0 and 10000").detail(format!("It is {runs}.")))?;
+    for slot in schedule.plan()?.between(clock::now_us(), LATEST).take(runs) {
+        rows.add(&mut [slot.into()], &mut [false])?;
+        sys::check_for_interrupts();
+    }
+    Ok(None)
+}
+
+/// `queue.firings()`: what each schedule did last and does next.
+fn firings(call: &Call) -> Result<Option<Datum>> {
+    let rows = call.rows()?;
+    let catalog = instance::current()?;
+    let log = Log::read(&catalog);
+    let mut found = Vec::new();
+    schedule::each(&catalog, Snapshot::Statement, |schedule| {
+        let last = log.last(schedule.id()).and_then(|firing| firing.last);
+        // What cannot be planned is not fired either; the log says why.
+        let next = next_run(&schedule, &log).unwrap_or(None);
+        found.push([
+            Some(schedule.id().into()),
+            next.map(Datum::from),
+            last.map(|(fired_at, _)| fired_at.into()),
+            last.map(|(_, job_id)| job_id.into()),
+        ]);
+    });
+    found.iter().try_for_each(|row| rows.add_options(row))?;
+    Ok(None)
+}

@@ -1,0 +1,140 @@
+//! Which of the slots that lie in the past are run, and which are skipped.
+//!
+//! A slot that is looked at soon after its time is on time, and runs. The others were *missed*: nobody looked then,
+//! because the server was down or its clock was set forward. What becomes of them is the schedule's choice.
+
+use std::ops::RangeInclusive;
+
+use super::{Plan, SECOND};
+
+/// A slot is on time for so long.
+const GRACE: i64 = 5 * SECOND;
+/// So many missed slots are run at most.
+pub const MOST: usize = 1000;
+
+/// What becomes of missed slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missed {
+    /// None of them is run.
+    Skip,
+    /// The last one is run for all of them, unless one that is on time makes up for them.
+    Once,
+    /// All are run, the oldest first, but no more than [`MOST`].
+    All,
+}
+
+impl Missed {
+    /// `skip`, `once` or `all`.
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "skip" => Some(Self::Skip),
+            "once" => Some(Self::Once),
+            "all" => Some(Self::All),
+            _ => None,
+        }
+    }
+}
+
+/// What is to be done about the slots up to now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// These are run, in this order.
+    pub run: Vec<i64>,
+    /// The last slot that is dealt with by that, run or not; `None`: there is none.
+    pub last: Option<i64>,
+    /// The first and the last of those that are skipped because they are too many for `all`.
+    pub too_many: Option<RangeInclusive<i64>>,
+}
+
+impl Plan {
+    /// What is to be done at `now` about the slots after `handled`.
+    pub fn due(&self, handled: i64, now: i64, missed: Missed) -> Due {
+        let on_time_from = now.saturating_sub(GRACE);
+        let late = self.between(handled, on_time_from - 1);
+        let on_time = self.between(handled.max(on_time_from - 1), now);
+        let last_late = late.clone().next_back();
+        let mut run: Vec<i64> = match missed {
+            Missed::Skip => Vec::new(),
+            Missed::Once if on_time.clone().next().is_some() => Vec::new(),
+            Missed::Once => last_late.into_iter().collect(),
+            Missed::All => late.take(MOST).collect(),
+        };
+        let first_left = run.last().and_then(|&slot| self.next_after(slot));
+        let too_many = first_left.zip(last_late).filter(|(first, last)| missed == Missed::All && first <= last);
+        run.extend(on_time);
+        let last = run.last().copied().max(last_late);
+        Due { run, last, too_many: too_many.map(|(first, last)| first..=last) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Period, Zone};
+    use super::*;
+
+    /// A slot every ten seconds from 0 on.
+    fn plan() -> Plan {
+        let period = Period::new(0, 0, 10 * SECOND).expect("a period");
+        Plan::every(period, 0, Zone::find("UTC").expect("a zone"))
+    }
+
+    fn due(handled: i64, now: i64, missed: Missed) -> Due {
+        plan().due(handled * SECOND, now * SECOND, missed)
+    }
+
+    fn seconds(slots: &[i64]) -> Vec<i64> {
+        slots.iter().map(|slot| slot / SECOND).collect()
+    }
+
+    const POLICIES: [Missed; 3] = [Missed::Skip, Missed::Once, Missed::All];
+
+    #[test]
+    fn nothing_is_due_before_its_time() {
+        for missed in POLICIES {
+            for (handled, now) in [(0, 0), (0, 9), (20, 20), (20, 15), (20, -5)] {
+                let expected = Due { run: vec![], last: None, too_many: None };
+                assert_eq!(due(handled, now, missed), expected, "{handled} {now}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_on_time_runs_whatever_is_wanted_of_the_missed() {
+        for missed in POLICIES {
+            for now in [10, 12, 15] {
+                let due = due(0, now, missed);
+                assert_eq!((seconds(&due.run), due.last), (vec![10], Some(10 * SECOND)), "{now}");
+            }
+        }
+    }
+
+    #[test]
+    fn missed_slots_go_the_way_that_was_chosen() {
+        // 10 to 50 were missed.
+        let late = |missed| due(0, 56, missed);
+        assert_eq!(seconds(&late(Missed::Skip).run), []);
+        assert_eq!(seconds(&late(Missed::Once).run), [50]);
+        assert_eq!(seconds(&late(Missed::All).run), [10, 20, 30, 40, 50]);
+        // And 60 is on time.
+        let late = |missed| due(0, 61, missed);
+        assert_eq!(seconds(&late(Missed::Skip).run), [60]);
+        assert_eq!(seconds(&late(Missed::Once).run), [60]);
+        assert_eq!(seconds(&late(Missed::All).run), [10, 20, 30, 40, 50, 60]);
+        for missed in POLICIES {
+            assert_eq!(due(0, 56, missed).last, Some(50 * SECOND));
+            assert_eq!(due(0, 61, missed).last, Some(60 * SECOND));
+            assert_eq!(due(0, 61, missed).too_many, None);
+        }
+    }
+
+    #[test]
+    fn all_are_not_more_than_a_thousand() {
+        let due = due(0, 20_057, Missed::All);
+        assert_eq!(due.run.len(), MOST);
+        assert_eq!((due.run[0], due.run[MOST - 1]), (10 * SECOND, 10_000 * SECOND));
+        assert_eq!(due.too_many, Some(10_010 * SECOND..=20_050 * SECOND));
+        assert_eq!(due.last, Some(20_050 * SECOND));
+        let exact = plan().due(0, 10_006 * SECOND, Missed::All);
+        assert_eq!((exact.run.len(), exact.too_many), (MOST, None));
+    }
+}

@@ -1,0 +1,197 @@
+//! The log of firings: a row says that a slot of a schedule was dealt with, and with it every slot before. It is
+//! inserted in the transaction that enqueues the slot's job.
+//!
+//! Insert-only, in two halves that are used in turn. When the current one is large, the newest row of each schedule
+//! is copied to the other, which is the current one from then on; and this one is emptied as segments are, whoever
+//! holds back the horizon. So the log does not grow, and leaves nothing to vacuum.
+//!
+//! Invariant: who inserts holds the token, so that there is one at a time and nobody waits. The key (schedule, slot)
+//! stands behind that. The newest row of a schedule is in the current half, unless that has none of it.
+
+use pgrx::pg_sys;
+use pgrx::pg_sys::Datum;
+
+use crate::error::{Error, Result};
+use crate::instance::Catalog;
+use crate::log::table::{Key, NewRows, Relation, Scan, Snapshot};
+use crate::sys;
+
+/// Columns: schedule_id, turn, slot, fired_at, job_id, kind.
+const COLUMNS: usize = 6;
+
+/// What became of a slot.
+#[derive(Clone, Copy)]
+pub enum Kind {
+    /// Its job was enqueued.
+    Run = b'r' as isize,
+    /// It was skipped.
+    Skipped = b's' as isize,
+    /// This is known from the other half.
+    Copied = b'c' as isize,
+}
+
+/// A slot that was dealt with.
+#[derive(Clone, Copy)]
+pub struct Firing {
+    pub schedule: i32,
+    /// The planned time.
+    pub slot: i64,
+    /// When the last job up to this slot was enqueued, and its id.
+    pub last: Option<(i64, i64)>,
+    pub kind: Kind,
+}
+
+/// Takes the token until the transaction ends. False: another one has it.
+pub fn try_lock(catalog: &Catalog) -> bool {
+    sys::try_lock_token(catalog.firing[0].0)
+}
+
+struct Half {
+    number: usize,
+    table: Relation,
+    pkey: Relation,
+    /// Of its rows; `None`: it has none.
+    turn: Option<i32>,
+    /// Whether this transaction has inserted its first row.
+    is_own: bool,
+}
+
+impl Half {
+    fn read(catalog: &Catalog, number: usize) -> Self {
+        let (table, pkey) = catalog.firing[number];
+        let (table, pkey) = (Relation::read(table), Relation::read_index(pkey));
+        let mut half = Self { number, table, pkey, turn: None, is_own: false };
+        // What looks empty may have an index that a crash has left.
+        if half.table.blocks() > 0 {
+            let mut scan = half.table.scan(&half.pkey, &[], Snapshot::Now);
+            let turn = scan.next().map(|_| (scan.columns(2).0[1].value() as i32, scan.is_own()));
+            drop(scan);
+            half.turn = turn.map(|(turn, _)| turn);
+            half.is_own = turn.is_some_and(|(_, is_own)| is_own);
+        }
+        half
+    }
+
+    fn last(&self, schedule: i32) -> Option<Firing> {
+        self.turn?;
+        let mut scan = self.table.scan(&self.pkey, &[Key::eq_i32(1, schedule)], Snapshot::Now);
+        scan.previous().map(|_| read(&mut scan))
+    }
+}
+
+fn read(scan: &mut Scan<'_>) -> Firing {
+    let (values, nulls) = scan.columns(COLUMNS);
+    let number = |column: usize| (!nulls[column]).then(|| values[column].value() as i64);
+    let kind = match values[5].value() as u8 {
+        b'r' => Kind::Run,
+        b's' => Kind::Skipped,
+        _ => Kind::Copied,
+    };
+    Firing { schedule: values[0].value() as i32, slot: values[2].value() as i64, last: number(3).zip(number(4)), kind }
+}
+
+/// Both halves, open to read: neither is emptied meanwhile.
+pub struct Log {
+    current: Half,
+    other: Half,
+}
+
+impl Log {
+    /// Opens the log.
+    pub fn read(catalog: &Catalog) -> Self {
+        let (first, second) = (Half::read(catalog, 0), Half::read(catalog, 1));
+        if second.turn > first.turn {
+            Self { current: second, other: first }
+        } else {
+            Self { current: first, other: second }
+        }
+    }
+
+    /// The newest firing of a schedule.
+    pub fn last(&self, schedule: i32) -> Option<Firing> {
+        self.current.last(schedule).or_else(|| self.other.last(schedule))
+    }
+
+    /// How many blocks the current half has.
+    pub fn blocks(&self) -> u32 {
+        self.current.table.blocks()
+    }
+
+    /// Whether the other half has rows, and waits to be emptied.
+    pub fn has_other(&self) -> bool {
+        self.other.turn.is_some()
+    }
+
+    /// Whether it was this transaction that turned to the current half, so that it may be undone.
+    pub fn has_turned(&self) -> bool {
+        self.current.is_own
+    }
+}
+
+/// Inserts firings into the current half. The token is held.
+///
+/// Errors: XX000 when one of the slots is in it already; the caller's transaction must not go on.
+pub fn insert(catalog: &Catalog, firings: &[Firing]) -> Result<()> {
+    let current = Log::read(catalog).current;
+    append(catalog, current.number, current.turn.unwrap_or(1), firings)
+}
+
+fn append(catalog: &Catalog, half: usize, turn: i32, firings: &[Firing]) -> Result<()> {
+    if firings.is_empty() {
+        return Ok(());
+    }
+    let (table, pkey) = Relation::write_both(catalog.firing[half].0, catalog.firing[half].1);
+    let mut rows = NewRows::new(COLUMNS, firings.len());
+    for firing in firings {
+        rows.add::<COLUMNS>([
+            Some(firing.schedule.into()),
+            Some(turn.into()),
+            Some(firing.slot.into()),
+            firing.last.map(|(fired_at, _)| fired_at.into()),
+            firing.last.map(|(_, job_id)| job_id.into()),
+            Some(Datum::from(firing.kind as u8)),
+        ]);
+    }
+    let tids = table.insert(&mut rows);
+    let key = |n: usize| Some([Datum::from(firings[n].schedule), Datum::from(firings[n].slot)]);
+    match pkey.insert_entries(&table, &tids, true, key).first() {
+        None => Ok(()),
+        Some(&n) => Err(Error::internal(format!("a slot of schedule {} was dealt with before", firings[n].schedule))),
+    }
+}
+
+/// Makes the other half, which has no rows, the current one. False: somebody reads it. The token is held.
+pub fn turn(catalog: &Catalog, schedules: &[i32]) -> Result<bool> {
+    let (half, turn, copies) = {
+        let log = Log::read(catalog);
+        let copies: Vec<Firing> = schedules
+            .iter()
+            .filter_map(|&schedule| log.last(schedule))
+            .map(|f| Firing { kind: Kind::Copied, ..f })
+            .collect();
+        (log.other.number, log.current.turn.unwrap_or(0) + 1, copies)
+    };
+    if !empty_half(catalog, half) {
+        return Ok(false);
+    }
+    append(catalog, half, turn, &copies)?;
+    Ok(true)
+}
+
+/// Empties the half that is not the current one. False: somebody reads it. The token is held, and by an earlier
+/// transaction the newest rows were copied.
+pub fn empty_other(catalog: &Catalog) -> bool {
+    let half = Log::read(catalog).other.number;
+    empty_half(catalog, half)
+}
+
+fn empty_half(catalog: &Catalog, half: usize) -> bool {
+    let table = catalog.firing[half].0;
+    if !sys::try_lock_whole(&[table], pg_sys::AccessExclusiveLock) {
+        return false;
+    }
+    // What is emptied is gone at once: before, the copies must be as durable.
+    sys::flush_log();
+    sys::truncate(table);
+    true
+}
