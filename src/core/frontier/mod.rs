@@ -17,7 +17,8 @@
 //!   meanwhile) and the flag down. One refiller per lane;
 //! * nothing that is in `running` is ever pushed; when it is given back it is pushed then;
 //! * only what ranks at or before the *horizon* (P, or what a refill has read by now) is handed out, so
-//!   that the order is exact.
+//!   that the order is exact; but for jobs that no callback told of (a prepared transaction, a purge that was
+//!   undone) while a refill was under way: they may be passed over until the next one.
 //!
 //! An entry of `ready` may be stale (a refill saw an attempt unclaimed whose whole life then passed):
 //! whoever takes it finds its claim in the log and drops it.
@@ -92,6 +93,11 @@ pub struct Lane {
     read: Rank,
     /// The smallest position that a spill asked for since the flag went up.
     spill: Rank,
+    /// 1: the lane was doubted since the flag went up.
+    doubted: u8,
+    /// What the last refill has read, if the lane was doubted meanwhile: entries up to here are handed out all the same.
+    /// Else nobody would get anything while memory is doubted again and again.
+    lenient: Rank,
     head: u32,
     len: u32,
     waiters_first: u32,
@@ -121,21 +127,23 @@ impl Lane {
     fn go_back(&mut self, position: Rank) {
         let mark = if self.refiller != 0 { &mut self.spill } else { &mut self.position };
         *mark = (*mark).min(position);
+        self.lenient = self.lenient.min(position);
     }
 
     /// Everything is to be read again.
     fn doubt(&mut self) {
-        (self.spill, self.position) = (Rank::MIN, Rank::MIN);
+        self.position = Rank::MIN;
+        self.doubted = u8::from(self.refiller != 0);
     }
 
     /// Entries of `ready` up to here are surely the smallest there are: nothing unread ranks before.
     fn horizon(&self) -> Rank {
-        if self.refiller != 0 { self.read.min(self.spill) } else { self.position }
+        if self.refiller != 0 && self.doubted == 0 { self.read.min(self.spill) } else { self.position }
     }
 
     /// Whether what is pushed now belongs into `ready`; else it is behind P, and nobody is reading there.
     fn keeps(&self, rank: Rank) -> bool {
-        self.refiller != 0 || rank <= self.position
+        self.refiller != 0 || rank <= self.position.max(self.lenient)
     }
 
     /// Whether looking may find a job, in `ready`, in a group whose turn it is, or behind P.
@@ -301,8 +309,15 @@ impl Frontier<'_> {
                 (l.is_used(), l.last_used)
             })?;
         self.forget_lane(slot);
-        self.lanes[slot as usize] =
-            Lane { instance, id: lane, used: 1, position: Rank::MIN, last_used: clock, ..Lane::default() };
+        self.lanes[slot as usize] = Lane {
+            instance,
+            id: lane,
+            used: 1,
+            position: Rank::MIN,
+            lenient: Rank::MIN,
+            last_used: clock,
+            ..Lane::default()
+        };
         self.head.lanes += 1;
         index::insert(self.lane_index, instance, i64::from(lane), slot);
         Some(slot)
@@ -349,6 +364,7 @@ impl Frontier<'_> {
         self.distrust(instance);
         for lane in self.lanes.iter_mut().filter(|lane| lane.is_used() && lane.instance == instance) {
             (lane.head, lane.len) = (0, 0);
+            lane.go_back(Rank::MIN);
         }
     }
 
@@ -460,15 +476,14 @@ impl Frontier<'_> {
             ring.insert(at, entry);
             last.rank
         };
-        let lane = &mut self.lanes[slot as usize];
-        let mark = if lane.refiller != 0 { &mut lane.spill } else { &mut lane.position };
-        *mark = (*mark).min(spilled.before());
+        self.lanes[slot as usize].go_back(spilled.before());
     }
 
     /// The entry of `ready` that may be handed out next.
     fn first_ready(&mut self, slot: u32) -> Option<Ready> {
-        let horizon = self.lanes[slot as usize].horizon();
-        self.ring(slot).first().filter(|entry| entry.rank <= horizon)
+        let lane = &self.lanes[slot as usize];
+        let limit = lane.horizon().max(lane.lenient);
+        self.ring(slot).first().filter(|entry| entry.rank <= limit)
     }
 
     /// Takes up to `out.len()` attempts for the open transaction of `owner`. `claimer`: what is to be heeded, if the
@@ -708,7 +723,9 @@ impl Frontier<'_> {
             return false;
         }
         lane.refiller = 0;
-        lane.position = lane.read.min(lane.spill);
+        let read = lane.read.min(lane.spill);
+        (lane.position, lane.lenient) = if lane.doubted != 0 { (Rank::MIN, read) } else { (read, Rank::MIN) };
+        lane.doubted = 0;
         true
     }
 
