@@ -594,19 +594,7 @@ impl Frontier<'_> {
 
     /// A worker's transaction takes an attempt.
     fn add_claimed(&mut self, instance: u32, lane: i32, owner: u32, pid: i32, entry: Ready, gate: Option<u32>) {
-        let slot = self.add_running(Running {
-            id: entry.id,
-            instance,
-            lane,
-            rank: entry.rank,
-            place: entry.place,
-            group: entry.group,
-            owner,
-            session: owner + 1,
-            pid,
-            state: State::Taken,
-            ..Running::default()
-        });
+        let slot = self.add_running(Running::taken(instance, lane, owner, pid, entry));
         let (Some(slot), Some(gate)) = (slot, gate) else { return };
         self.count_in(gate, slot);
         let gate = &mut self.gates[gate as usize];
@@ -822,21 +810,8 @@ impl Frontier<'_> {
                 ring.remove(at);
             }
         }
-        self.add_running(Running {
-            id: entry.id,
-            instance,
-            lane,
-            rank: entry.rank,
-            place: entry.place,
-            group: entry.group,
-            owner,
-            session: owner + 1,
-            pid,
-            state: State::Taken,
-            system: 1,
-            early: u8::from(!is_due),
-            ..Running::default()
-        });
+        let taken = Running::taken(instance, lane, owner, pid, entry);
+        self.add_running(Running { system: 1, early: u8::from(!is_due), ..taken });
         TakeOne::Taken
     }
 

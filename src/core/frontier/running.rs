@@ -94,6 +94,13 @@ impl Running {
 }
 
 impl Running {
+    /// An attempt that the open transaction of `owner` takes.
+    pub(super) fn taken(instance: u32, lane: i32, owner: u32, pid: i32, entry: Ready) -> Self {
+        let Ready { rank, id, place, group } = entry;
+        let session = owner + 1;
+        Self { id, instance, lane, rank, place, group, owner, session, pid, state: State::Taken, ..Self::default() }
+    }
+
     /// As it goes back to `ready`.
     pub fn ready(&self) -> Ready {
         Ready { rank: self.rank, id: self.id, place: self.place, group: self.group }

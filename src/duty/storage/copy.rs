@@ -68,10 +68,15 @@ struct Kept {
     progress: Option<Datum>,
 }
 
+/// Whether nothing goes on with the job after this attempt, which has ended.
+fn is_last(trace: &Trace) -> bool {
+    trace.outcome.row().is_some_and(|row| outcome::read(row).next_id.is_none())
+}
+
 impl Kept {
     fn new(catalog: &Catalog, reader: &mut Reader<'_>, trace: Trace) -> Self {
-        let is_last = trace.outcome.row().is_some_and(|row| outcome::read(row).next_id.is_none());
-        let holder = trace.attempt.payload_of().filter(|_| is_last).and_then(|holder| reader.payload_in(holder));
+        let holder =
+            trace.attempt.payload_of().filter(|_| is_last(&trace)).and_then(|holder| reader.payload_in(holder));
         let notes = note::summary(catalog, trace.attempt.home.segment, trace.attempt.id());
         let progress = notes.progress().map(crate::jsonb::copy).or_else(|| trace.attempt.progress());
         Self { trace, holder, progress }
@@ -79,8 +84,7 @@ impl Kept {
 
     /// The payload, which only a job's last attempt keeps. Good as long as the reader has its tables open.
     fn payload(&self) -> Option<Datum> {
-        let is_last = self.trace.outcome.row().is_some_and(|row| outcome::read(row).next_id.is_none());
-        if is_last { self.holder.as_ref().unwrap_or(&self.trace.attempt).own_payload() } else { None }
+        if is_last(&self.trace) { self.holder.as_ref().unwrap_or(&self.trace.attempt).own_payload() } else { None }
     }
 
     fn values(&self, home: Home) -> Option<history::Values> {
