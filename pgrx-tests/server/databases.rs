@@ -257,6 +257,22 @@ fn a_drop_and_an_enqueue_do_not_both_commit() {
 }
 
 #[test]
+fn a_drop_for_which_there_is_no_room_leaves_no_queue_closed() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    let mut other = cluster.connect_to("app");
+    client.run("SELECT queue.create('q' || n) FROM generate_series(1, 62) AS n");
+    create(&mut client, "staged", "stages => '{a, b, c}'");
+    client.run("BEGIN; SELECT queue.drop('q' || n) FROM generate_series(1, 62) AS n");
+    // Memory has room for two of its four lanes.
+    assert_eq!(other.failure("SELECT queue.drop('staged')").code, "53400");
+    other.run("SELECT queue.enqueue('staged')");
+    other.run("SELECT queue.enqueue('staged', stage => 'a')");
+    client.run("COMMIT");
+    assert_eq!(other.count("SELECT FROM queue.claim('staged', 10)"), 2);
+}
+
+#[test]
 fn a_dump_of_an_idle_database_restores_every_job() {
     let cluster = Cluster::new().start();
     let mut client = cluster.create_database("app");

@@ -367,11 +367,12 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
     let force = call.bool(1).unwrap_or(false);
     let catalog = instance::current()?;
     let queue = queue::by_name(&catalog, &name)?;
-    // Nobody comes to those of former stages.
-    for &lane in queue.lanes() {
-        dropping::mark(&catalog, lane)?;
-    }
     for lane in queue.all_lanes() {
+        // Nobody comes to those of former stages.
+        if queue.has_lane(lane) {
+            dropping::mark(&catalog, lane)?;
+        }
+        // At once: should there be no room for the next mark, the abort has to take this one away.
         transaction::remember(catalog.number, Step::LaneDropped { lane });
     }
     if !force && let Some(what) = any_living(&catalog, queue.lanes())? {
