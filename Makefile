@@ -7,16 +7,21 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help build install test demo bench soak check lint core-test stage stage-release examples prepare clean
 
-# PostgreSQL 15 of Debian if it is there, else what the PATH has. Looked up when used: `prepare` may install it.
+# The server: PG=17 is that major where packages put it, PG_CONFIG=PATH any other one. Without either PostgreSQL 15 of
+# Debian if it is there, else what the PATH has. Looked up when used: `prepare` may install it.
+ifdef PG
+PG_CONFIG = $(shell ls {/usr/lib/postgresql/,/usr/pgsql-}$(PG)/bin/pg_config 2>/dev/null)
+else
 PG_CONFIG ?= $(shell ls /usr/lib/postgresql/15/bin/pg_config 2>/dev/null || command -v pg_config)
+endif
 MAJOR = $(shell $(PG_CONFIG) --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 DESTDIR ?=
 # How long `soak` runs pg_queue.
 MINUTES ?= 10
 
-# What `prepare` has to look for: the server that was asked for, or else one of the package manager.
-ASKED = $(if $(filter file,$(origin PG_CONFIG)),,$(PG_CONFIG))
+# What `prepare` has to look for: the server or the major that was asked for, or else one of the package manager.
+ASKED = $(if $(filter file,$(origin PG_CONFIG)),$(PG),$(PG_CONFIG))
 
 export XTASK = $(TARGET)/debug/xtask
 # pgrx finds the server by it, without any configuration below the home directory.

@@ -286,7 +286,7 @@ impl Relation {
                 pg_sys::ffi::pg_guard_ffi_boundary(|| {
                     while next < tids.len() {
                         if is_run(next, tids.len(), &key) {
-                            next = leaf::insert(index, Tid::raw(tids), next, &key);
+                            next = leaf::insert(index, table, Tid::raw(tids), next, &key);
                             if next == tids.len() {
                                 break;
                             }
@@ -798,7 +798,7 @@ impl<'a> Scan<'a> {
         unsafe {
             let mut should_free = false;
             let tuple = pg_sys::ExecFetchSlotHeapTuple(self.slot, false, &raw mut should_free);
-            pg_sys::TransactionIdIsCurrentTransactionId(pg_sys::HeapTupleHeaderGetXmin((*tuple).t_data))
+            pg_sys::TransactionIdIsCurrentTransactionId(pg_sys::htup::HeapTupleHeaderGetXmin((*tuple).t_data))
         }
     }
 
