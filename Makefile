@@ -5,7 +5,8 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build install test demo bench soak check lint core-test stage stage-release examples prepare clean
+.PHONY: help build install deb try-deb test demo bench soak check check-majors lint core-test \
+  stage stage-release examples prepare clean
 
 # The server: PG=17 is that major where packages put it, PG_CONFIG=PATH any other one. Without either PostgreSQL 15 of
 # Debian if it is there, else what the PATH has. Looked up when used: `prepare` may install it.
@@ -47,6 +48,12 @@ install: build ## installs it into the server of PG_CONFIG, below DESTDIR if giv
 	$(INSTALL_AS) $(XTASK) install --library $(TARGET)/release/libpg_queue.so --pg-config $(PG_CONFIG) \
 	  $(if $(DESTDIR),--destdir $(DESTDIR))
 
+deb: build ## makes the Debian package postgresql-MAJOR-pg-queue in target/deb
+	packaging/deb $(PG_CONFIG) $(TARGET)/deb
+
+try-deb: deb ## tries that package in a clean Debian; as root
+	packaging/try-deb $(TARGET)/deb/postgresql-$(MAJOR)-pg-queue_*.deb
+
 test: check stage examples ## runs all checks and all tests
 	PG_CONFIG=$(TARGET)/debug/server/pg_config cargo test -p queue-tests --no-fail-fast
 
@@ -56,6 +63,9 @@ lint: prepare
 	@cargo fmt --version >/dev/null && cargo clippy --version >/dev/null || rustup component add rustfmt clippy
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets $(FEATURES) -- -D warnings
+
+check-majors: ## compiles and lints the extension for all majors, which need not be installed
+	pgrx-tests/check-majors $(TARGET)/majors
 
 core-test: prepare
 	cargo test -p pg_queue_core -p xtask

@@ -2,10 +2,11 @@
 //! all that there is.
 //!
 //! How an example is marked: README.md of this package. `examples` runs them, `reference` compares pages with the
-//! server and the source, `markdown` takes pages apart.
+//! server and the source, `markdown` takes pages apart, `packages` looks at what is written for package managers.
 
 mod examples;
 mod markdown;
+mod packages;
 mod reference;
 
 use std::path::{Path, PathBuf};

@@ -440,7 +440,7 @@ unsafe fn file_of(rel: pg_sys::Relation) -> pg_sys::Oid {
 #[cfg(not(any(feature = "pg14", feature = "pg15")))]
 unsafe fn file_of(rel: pg_sys::Relation) -> pg_sys::Oid {
     // SAFETY: the caller's promise.
-    unsafe { (*rel).rd_locator.relNumber.into() }
+    unsafe { (*rel).rd_locator.relNumber }
 }
 
 impl Drop for Relation {
