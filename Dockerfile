@@ -8,13 +8,14 @@ FROM rust:1.95-slim-bookworm AS rust
 FROM postgres:${PG}-bookworm AS build
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends \
-        gcc libc6-dev libclang-dev make "postgresql-server-dev-$PG_MAJOR"
+        ca-certificates gcc libc6-dev libclang-dev make "postgresql-server-dev-$PG_MAJOR"
 COPY --from=rust /usr/local/rustup /usr/local/rustup
 COPY --from=rust /usr/local/cargo /usr/local/cargo
 ENV RUSTUP_HOME=/usr/local/rustup CARGO_HOME=/usr/local/cargo PATH=/usr/local/cargo/bin:$PATH
 WORKDIR /pg_queue
 COPY . .
-RUN make install PG_CONFIG="/usr/lib/postgresql/$PG_MAJOR/bin/pg_config" DESTDIR=/files
+RUN make install PG="$PG_MAJOR" DESTDIR=/files \
+    && strip --strip-unneeded "/files/usr/lib/postgresql/$PG_MAJOR/lib/pg_queue.so"
 
 FROM postgres:${PG}-bookworm
 COPY --from=build /files /
