@@ -1,7 +1,15 @@
 //! Every setting of the extension, in one table. Documented for users in `docs/settings.md`.
 
+use std::ffi::{CStr, CString};
+
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
 use pgrx::pg_sys;
+
+/// The version of this library.
+pub const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+    Ok(version) => version,
+    Err(_) => c"",
+};
 
 /// Attempts held in memory per lane.
 pub static MAX_READY: GucSetting<i32> = GucSetting::<i32>::new(2048);
@@ -33,6 +41,8 @@ pub static RESTORE_QUIET: GucSetting<i32> = GucSetting::<i32>::new(10);
 pub static RECLAIM: GucSetting<bool> = GucSetting::<bool>::new(true);
 /// Seconds by which schedules see a later time than the clock shows.
 pub static CLOCK_OFFSET: GucSetting<f64> = GucSetting::<f64>::new(0.0);
+/// The library's version: see `pg_queue.library_version`.
+static LIBRARY_VERSION: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(VERSION));
 /// Whether the background worker does its duties in this database.
 pub static WORKER: GucSetting<bool> = GucSetting::<bool>::new(true);
 
@@ -192,6 +202,15 @@ pub fn define(preloading: bool) {
         1e10,
         GucContext::Suset,
         GucFlags::NO_SHOW_ALL,
+    );
+    // Upgrade scripts read it: the server may run an older library than the one that was installed with them.
+    GucRegistry::define_string_guc(
+        c"pg_queue.library_version",
+        c"Shows the version of the library that the server has loaded.",
+        c"It changes with a restart only; that of the SQL is in pg_extension.",
+        &LIBRARY_VERSION,
+        GucContext::Internal,
+        none,
     );
     // SAFETY: a static C string; the function only reads it.
     #[cfg(not(feature = "pg14"))]

@@ -94,6 +94,7 @@ fn every_setting_function_and_view_is_documented() {
             "postmaster" => "start",
             "sighup" => "reload",
             "superuser" => "superuser",
+            "internal" => "never",
             _ => "anyone",
         };
         let bounds = [row.get::<_, Option<String>>(2), row.get(3)];

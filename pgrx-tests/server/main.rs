@@ -30,6 +30,7 @@ mod stats;
 mod storm;
 mod throughput;
 mod transactions;
+mod upgrade;
 mod waiting;
 mod waits;
 mod worker;

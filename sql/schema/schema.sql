@@ -1,3 +1,6 @@
+-- What CREATE EXTENSION sets anyway: said again for whoever reads this script, person or checker.
+SET LOCAL search_path TO pg_catalog, pg_temp;
+
 -- The schema, and the check that comes before everything: without shared memory there is no queue.
 -- A plain CREATE SCHEMA fails when somebody squats on the name, and makes the schema a member.
 CREATE SCHEMA queue;

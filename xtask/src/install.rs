@@ -10,8 +10,8 @@ use eyre::{Result, WrapErr as _, bail};
 
 use crate::{EXTENSION, control_file, read, root, schema, version};
 
-/// Installs library, control file, install script and upgrade scripts for the server of `pg_config`, below
-/// `destdir` if one is given.
+/// Installs library, control file, install script, and the scripts of released versions for the server of
+/// `pg_config`, below `destdir` if one is given.
 pub fn install(library: &Path, pg_config: &Path, destdir: Option<&Path>) -> Result<()> {
     let version = version()?;
     // First what can go wrong, so that no half of an installation is left behind.
@@ -23,7 +23,7 @@ pub fn install(library: &Path, pg_config: &Path, destdir: Option<&Path>) -> Resu
 
     put(&libraries.join(EXTENSION).with_extension("so"), &code, 0o755)?;
     put(&extensions.join(format!("{EXTENSION}--{version}.sql")), sql.as_bytes(), 0o644)?;
-    for script in upgrade_scripts()? {
+    for script in released_scripts()? {
         let name = script.file_name().unwrap_or_default();
         put(&extensions.join(name), &fs::read(&script)?, 0o644)?;
     }
@@ -54,15 +54,15 @@ fn below(destdir: Option<&Path>, path: PathBuf) -> PathBuf {
     }
 }
 
-/// `sql/pg_queue--OLD--NEW.sql`, sorted.
-fn upgrade_scripts() -> Result<Vec<PathBuf>> {
+/// `sql/pg_queue--VERSION.sql`, which install a version as it was released, and the upgrade scripts
+/// `sql/pg_queue--OLD--NEW.sql`; sorted.
+fn released_scripts() -> Result<Vec<PathBuf>> {
     let dir = root().join("sql");
     let mut scripts = Vec::new();
     for entry in fs::read_dir(&dir).wrap_err_with(|| format!("could not read {}", dir.display()))? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let is_upgrade = name.starts_with(&format!("{EXTENSION}--")) && name.matches("--").count() == 2;
-        if is_upgrade && path.extension() == Some(OsStr::new("sql")) {
+        if name.starts_with(&format!("{EXTENSION}--")) && path.extension() == Some(OsStr::new("sql")) {
             scripts.push(path);
         }
     }
