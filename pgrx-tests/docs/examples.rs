@@ -9,7 +9,7 @@ use crate::markdown::{Block, blocks};
 use crate::{Page, none, pages};
 
 /// Pages that must have examples which run.
-const WITH_EXAMPLES: [&str; 13] = [
+const WITH_EXAMPLES: [&str; 14] = [
     "README.md",
     "docs/coming-from/libraries.md",
     "docs/coming-from/pg-cron.md",
@@ -19,6 +19,7 @@ const WITH_EXAMPLES: [&str; 13] = [
     "docs/errors.md",
     "docs/functions.md",
     "docs/limits.md",
+    "docs/operations.md",
     "docs/recipes.md",
     "docs/schedules.md",
     "docs/settings.md",
