@@ -14,3 +14,30 @@ BEGIN
     END IF;
 END
 $library$;
+
+-- The index of groups ---------------------------------------------------------------------------------------
+-- It gets what has to wait for its group, when it has to, and not every attempt that has one. Since it is dropped from
+-- the attempts, this waits for transactions that have enqueued or claimed: see docs/operations.md.
+DO $parked$
+DECLARE
+    n integer;
+BEGIN
+    FOR n IN 0..9 LOOP
+        EXECUTE format($sql$
+            DROP INDEX queue.attempt_%1$s_group_idx;
+            CREATE TABLE queue.parked_%1$s (
+                lane            integer     NOT NULL,
+                group_hash      bigint      NOT NULL,
+                priority        integer     NOT NULL,
+                job_id          bigint      NOT NULL
+            ) USING heap;
+            CREATE INDEX parked_%1$s_idx ON queue.parked_%1$s (lane, group_hash, priority, job_id) WITH (deduplicate_items = off);
+            COMMENT ON TABLE queue.parked_%1$s IS 'Always empty: its index is of those attempts of segment %1$s that had to wait for others of their group.';
+            COMMENT ON COLUMN queue.parked_%1$s.lane IS 'That of the attempt.';
+            COMMENT ON COLUMN queue.parked_%1$s.group_hash IS 'That of the attempt.';
+            COMMENT ON COLUMN queue.parked_%1$s.priority IS 'That of the attempt.';
+            COMMENT ON COLUMN queue.parked_%1$s.job_id IS 'That of the attempt.';
+        $sql$, n);
+    END LOOP;
+END
+$parked$;
