@@ -17,11 +17,31 @@ $library$;
 
 -- The index of groups ---------------------------------------------------------------------------------------
 -- It gets what has to wait for its group, when it has to, and not every attempt that has one. Since it is dropped from
--- the attempts, this waits for transactions that have enqueued or claimed: see docs/operations.md.
+-- the attempts, this waits for transactions that have enqueued or looked; but so that nobody waits for it for longer
+-- than a moment.
 DO $parked$
 DECLARE
     n integer;
+    tries integer := 0;
+    timeout text := current_setting('lock_timeout');
 BEGIN
+    SET LOCAL lock_timeout = '100ms';
+    LOOP
+        BEGIN
+            LOCK TABLE queue.attempt_0, queue.attempt_1, queue.attempt_2, queue.attempt_3, queue.attempt_4,
+                       queue.attempt_5, queue.attempt_6, queue.attempt_7, queue.attempt_8, queue.attempt_9;
+            EXIT;
+        EXCEPTION WHEN lock_not_available THEN
+            tries := tries + 1;
+            IF tries = 600 THEN
+                RAISE EXCEPTION 'the tables of pg_queue are being used all the time'
+                    USING ERRCODE = 'lock_not_available',
+                          HINT = 'End long transactions, or stop producers and workers for a moment, and try again.';
+            END IF;
+            PERFORM pg_sleep(0.5);
+        END;
+    END LOOP;
+    PERFORM set_config('lock_timeout', timeout, true);
     FOR n IN 0..9 LOOP
         EXECUTE format($sql$
             DROP INDEX queue.attempt_%1$s_group_idx;

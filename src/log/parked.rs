@@ -101,7 +101,13 @@ pub fn fill<'a>(catalog: &Catalog, lane: i32, attempts: impl Iterator<Item = &'a
 
 /// Makes the entries of attempts that this transaction has inserted, for they have moved: nobody knows whether they were
 /// parked.
-pub fn fill_moved(catalog: &Catalog, segment: u8, table: &Relation, tids: &[Tid], key: impl Fn(usize) -> (i32, i64, i32, i64)) {
+pub fn fill_moved(
+    catalog: &Catalog,
+    segment: u8,
+    table: &Relation,
+    tids: &[Tid],
+    key: impl Fn(usize) -> (i32, i64, i32, i64),
+) {
     let index = Relation::write_index(catalog.segments[segment as usize].parked_index);
     let mut files = Files::default();
     files.note(segment, &index);

@@ -336,9 +336,7 @@ impl Frontier<'_> {
     /// Whether an entry is to be parked.
     fn waits_for_group(&self, lane: u32, entry: &Ready) -> bool {
         let (instance, id) = (self.lanes[lane as usize].instance, self.lanes[lane as usize].id);
-        entry.group != 0
-            && self.group_slot(instance, id, entry.group).is_some()
-            && !self.may_go_first(lane, entry)
+        entry.group != 0 && self.group_slot(instance, id, entry.group).is_some() && !self.may_go_first(lane, entry)
     }
 
     /// Whether an attempt that was read has to be in its group's index before it is handed over.

@@ -59,11 +59,28 @@ impl Job {
 #[derive(Clone, Debug, PartialEq)]
 enum Doing {
     Nothing,
-    Refill { lane: i32, after: Rank, found: Option<Vec<Ready>>, is_asked: bool },
+    Refill {
+        lane: i32,
+        after: Rank,
+        found: Option<Vec<Ready>>,
+        is_asked: bool,
+    },
     /// Is about to write these into their groups' indexes; or has done it.
-    Index { lane: i32, found: Vec<Ready>, is_done: bool },
-    Serve { lane: i32, turn: Turn, want: usize, found: Option<(Vec<Ready>, Rank, bool)> },
-    Sleep { lane: i32, for_refill: bool },
+    Index {
+        lane: i32,
+        found: Vec<Ready>,
+        is_done: bool,
+    },
+    Serve {
+        lane: i32,
+        turn: Turn,
+        want: usize,
+        found: Option<(Vec<Ready>, Rank, bool)>,
+    },
+    Sleep {
+        lane: i32,
+        for_refill: bool,
+    },
 }
 
 #[derive(Clone, Debug)]
