@@ -108,6 +108,8 @@ thread_local! {
     /// Counts changes of the queue table that this session was told of.
     static QUEUE_CHANGES: Cell<u64> = const { Cell::new(0) };
     static STALE: Cell<bool> = const { Cell::new(true) };
+    /// Whether this session was told anything since it began to read the catalog.
+    static HAS_NEWS: Cell<bool> = const { Cell::new(false) };
     static WATCHED: Cell<[Oid; 2]> = const { Cell::new([Oid::INVALID; 2]) };
     static REGISTERED: Cell<bool> = const { Cell::new(false) };
 }
@@ -115,6 +117,7 @@ thread_local! {
 /// Told by Postgres when a table's definition changes, and by `queue::changed` when a queue's settings do.
 #[pg_guard]
 unsafe extern "C-unwind" fn on_relcache(_arg: pg_sys::Datum, relation: Oid) {
+    HAS_NEWS.set(true);
     let [queue, attempt] = WATCHED.get();
     if relation == Oid::INVALID || relation == queue {
         QUEUE_CHANGES.set(QUEUE_CHANGES.get() + 1);
@@ -144,12 +147,28 @@ pub fn current() -> Result<Rc<Catalog>> {
     {
         return Ok(catalog);
     }
-    let catalog = Rc::new(read_catalog()?);
+    let catalog = Rc::new(read_unchanged()?);
     WATCHED.set([catalog.queue, catalog.segments[0].attempt]);
     CATALOG.set(Some(Rc::clone(&catalog)));
-    STALE.set(false);
     QUEUE_CHANGES.set(QUEUE_CHANGES.get() + 1);
     Ok(catalog)
+}
+
+/// Reads the catalog until nothing changes meanwhile: what is told in the middle must not be forgotten, for nobody tells
+/// it again. Where something changes all the time it is read again the next time.
+fn read_unchanged() -> Result<Catalog> {
+    /// So often at once.
+    const READS: usize = 4;
+    for read in 1.. {
+        HAS_NEWS.set(false);
+        let catalog = read_catalog()?;
+        let has_news = HAS_NEWS.get();
+        STALE.set(has_news);
+        if !has_news || read == READS {
+            return Ok(catalog);
+        }
+    }
+    unreachable!("the last read returns")
 }
 
 fn read_catalog() -> Result<Catalog> {
