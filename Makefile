@@ -5,7 +5,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build install test demo bench soak check lint core-test stage stage-release examples prepare clean
+.PHONY: help build install test demo bench soak check lint core-test pgspot stage stage-release examples prepare clean
 
 # PostgreSQL 15 of Debian if it is there, else what the PATH has. Looked up when used: `prepare` may install it.
 PG_CONFIG ?= $(shell ls /usr/lib/postgresql/15/bin/pg_config 2>/dev/null || command -v pg_config)
@@ -42,7 +42,7 @@ install: build ## installs it into the server of PG_CONFIG, below DESTDIR if giv
 	$(INSTALL_AS) $(XTASK) install --library $(TARGET)/release/libpg_queue.so --pg-config $(PG_CONFIG) \
 	  $(if $(DESTDIR),--destdir $(DESTDIR))
 
-test: check stage examples ## runs all checks and all tests
+test: check stage pgspot examples ## runs all checks and all tests
 	PG_CONFIG=$(TARGET)/debug/server/pg_config cargo test -p queue-tests --no-fail-fast
 
 check: lint core-test ## runs what needs no server: format, lints, unit and property tests
@@ -54,6 +54,9 @@ lint: prepare
 
 core-test: prepare
 	cargo test -p pg_queue_core -p xtask
+
+pgspot: stage ## looks for what others could plant for the scripts of the extension
+	pgrx-tests/pgspot $(TARGET)/pgspot $$($(TARGET)/debug/server/pg_config --sharedir)/extension
 
 stage: prepare ## builds for tests: a private server with the extension in target/debug/server
 	cargo build -p pg_queue -p xtask $(FEATURES)

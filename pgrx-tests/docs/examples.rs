@@ -14,7 +14,7 @@ const WITH_EXAMPLES: [&str; 9] = [
     "docs/concepts.md",
     "docs/errors.md",
     "docs/functions.md",
-    "docs/limits.md",
+    "docs/permissions.md",
     "docs/recipes.md",
     "docs/schedules.md",
     "docs/settings.md",

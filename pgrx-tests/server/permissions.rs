@@ -380,7 +380,7 @@ fn the_rights_of_a_function_s_owner_count_within_it() {
     user.run("SELECT shop.sell(), shop.sell(); INSERT INTO shop.ordered VALUES (1)");
     assert_eq!(user.failure("SELECT queue.enqueue('q')").code, "42501");
     assert_eq!(client.count("SELECT FROM queue.jobs"), 3);
-    client.run(&format!("DROP SCHEMA shop CASCADE"));
+    client.run("DROP SCHEMA shop CASCADE");
 }
 
 #[test]
@@ -516,7 +516,7 @@ fn grant_and_revoke_say_what_is_wrong() {
     let mut client = database.connect();
     create(&mut client, "q", "");
     let roles = Roles::new(&database);
-    let role = roles.make("one \"of\" them".replace([' ', '"'], "_").as_str(), "");
+    let role = roles.make("one", "");
     for function in ["grant", "revoke"] {
         let mut code = |arguments: &str| client.failure(&format!("SELECT queue.{function}({arguments})")).code;
         assert_eq!(code("'none', 'postgres', 'produce'"), "42704");
@@ -854,9 +854,8 @@ fn what_others_have_planted_is_never_run() {
     }
     // The worker's duties, in the midst of it: they fire, expire, copy, empty and drop.
     client.run("SELECT queue.create('q', rate_limit => 1000, rate_period => '1 s', notify => true, backoff_base => '0', lease => '1 s')");
-    client.run(
-        "SELECT queue.schedule('s', 'q', every => '1 s'); SELECT queue.enqueue('q'); SELECT FROM queue.claim('q')",
-    );
+    client.run("SELECT queue.schedule('s', 'q', every => '1 s'); SELECT queue.enqueue('q')");
+    assert_eq!(client.count("SELECT FROM queue.claim('q')"), 1);
     for done in [
         "queue.schedules WHERE last_job_id IS NOT NULL",
         "queue.attempts WHERE state OPERATOR(pg_catalog.=) 'timed_out'",
