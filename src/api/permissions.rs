@@ -8,11 +8,11 @@ use crate::call::{Call, VOID, sql_function};
 use crate::error::{self, Error, Result};
 use crate::instance::{self, Catalog};
 use crate::permission::{self, EVERY_QUEUE, PUBLIC, Privilege};
-use crate::{acl, queue, spi, sys, transaction};
+use crate::{acl, queue, shmem, spi, sys, transaction};
 
 sql_function!(pg_queue_grant, pg_finfo_pg_queue_grant => grant);
 sql_function!(pg_queue_revoke, pg_finfo_pg_queue_revoke => revoke);
-sql_function!(pg_queue_may_observe, pg_finfo_pg_queue_may_observe => may_observe);
+sql_function!(pg_queue_may_observe, pg_finfo_pg_queue_may_observe anyhow may_observe);
 sql_function!(pg_queue_derive_grants, pg_finfo_pg_queue_derive_grants => derive_grants);
 
 /// The queue that is meant, by its number.
@@ -107,9 +107,12 @@ pub fn owned_dropped(roles: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// `queue.may_observe(queue_id)`.
+/// `queue.may_observe(queue_id)`. Without shared memory the owner can still look at settings.
 fn may_observe(call: &Call) -> Result<Option<Datum>> {
-    let id = call.i32(0).unwrap_or(EVERY_QUEUE);
+    let id = call.required("queue_id", call.i32(0))?;
+    if !shmem::is_there() {
+        return Ok(Some(sys::our_relation(c"queue").is_some_and(sys::owns_table).into()));
+    }
     let catalog = instance::current()?;
     Ok(Some(permission::rights(&catalog).on_queue(id, Privilege::Observe).into()))
 }
