@@ -89,6 +89,8 @@ pub struct Instance {
     pub memory_limit: u32,
     /// One half is being copied from and emptied.
     pub memory_is_turning: bool,
+    /// The files of the indexes of groups; 0: not known. Only `log::parked` changes them.
+    pub parked_files: [u32; SEGMENTS],
 }
 
 /// What is known of an instance's schedules. Only `duty::fire_schedules` and `transaction` change it.
