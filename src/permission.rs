@@ -103,6 +103,9 @@ impl Rights {
     }
 }
 
+/// Users whose rights a session remembers at once.
+const MOST_USERS: usize = 64;
+
 #[derive(Default)]
 struct Cache {
     changes: u64,
@@ -132,7 +135,8 @@ pub fn rights(catalog: &Catalog) -> Rc<Rights> {
     known.unwrap_or_else(|| {
         let rights = Rc::new(read(catalog, user));
         CACHE.with_borrow_mut(|cache| {
-            if cache.changes != changes {
+            // A pooler may go through many users.
+            if cache.changes != changes || cache.users.len() == MOST_USERS {
                 *cache = Cache { changes, users: Vec::new() };
             }
             cache.users.push((user, Rc::clone(&rights)));
