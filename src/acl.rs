@@ -98,23 +98,23 @@ pub fn derive(catalog: &Catalog) -> Result<()> {
     let mut roles: HashMap<Oid, (String, u8)> = HashMap::new();
     permission::each_row(table, index, |queue_id, name, privilege| {
         let role = if name == PUBLIC { Some(Oid::INVALID) } else { sys::role(name) };
-        if let Some(role) = role {
+        if let Some((role, name)) = role.and_then(|role| Some((role, grantee(role)?))) {
             let manages_all = privilege == Privilege::Manage && queue_id == EVERY_QUEUE;
             let bits = if manages_all { u8::MAX } else { privilege.bits() & !MANAGE_ALL };
-            roles.entry(role).or_insert_with(|| (grantee(role), 0)).1 |= bits;
+            roles.entry(role).or_insert((name, 0)).1 |= bits;
         }
     });
     let objects = read()?;
-    let owner = sys::owner(catalog.queue).map(grantee).unwrap_or_default();
+    let Some(owner) = sys::owner(catalog.queue).and_then(grantee) else { return Ok(()) };
     sys::as_owner(catalog.queue, || objects.iter().try_for_each(|object| object.derive(&roles, &owner)))
 }
 
-/// A role in a GRANT.
-fn grantee(role: Oid) -> String {
+/// A role in a GRANT; `None`: it is gone.
+fn grantee(role: Oid) -> Option<String> {
     if role == Oid::INVALID {
-        return "PUBLIC".to_owned();
+        return Some("PUBLIC".to_owned());
     }
-    sys::role_name(role).map_or_else(|| "PUBLIC".to_owned(), |name| sys::quoted(&name))
+    sys::role_name(role).map(|name| sys::quoted(&name))
 }
 
 /// All objects as the catalogs have them.
@@ -178,16 +178,18 @@ impl Object {
             Kind::Routine | Kind::View => format!("queue.{}", sys::quoted(self.name)),
         };
         // What is recorded is all that is granted at this moment: those by hand step aside.
-        let others: Vec<Oid> = self.current.iter().copied().filter(|role| !is_wanted(role)).collect();
-        let names = |roles: &[Oid]| roles.iter().copied().map(grantee).collect::<Vec<_>>().join(", ");
+        let others = self.current.iter().filter(|role| !is_wanted(role));
+        let others: Vec<(Oid, String)> = others.filter_map(|&role| Some((role, grantee(role)?))).collect();
         if !others.is_empty() {
-            sys::grant(&format!("REVOKE {privilege} ON {kind} {name} FROM {} CASCADE", names(&others)), true)?;
+            let names = others.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>().join(", ");
+            sys::grant(&format!("REVOKE {privilege} ON {kind} {name} FROM {names} CASCADE"), true)?;
         }
         let wanted: Vec<&str> = wanted.map(|role| roles[role].0.as_str()).chain([owner]).collect();
         sys::grant(&format!("GRANT {privilege} ON {kind} {name} TO {}", wanted.join(", ")), true)?;
-        let by_hand: Vec<Oid> = others.into_iter().filter(|role| !self.recorded.contains(role)).collect();
+        let by_hand = others.iter().filter(|(role, _)| !self.recorded.contains(role));
+        let by_hand: Vec<&str> = by_hand.map(|(_, name)| name.as_str()).collect();
         if !by_hand.is_empty() {
-            sys::grant(&format!("GRANT {privilege} ON {kind} {name} TO {}", names(&by_hand)), false)?;
+            sys::grant(&format!("GRANT {privilege} ON {kind} {name} TO {}", by_hand.join(", ")), false)?;
         }
         Ok(())
     }

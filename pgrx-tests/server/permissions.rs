@@ -755,6 +755,25 @@ fn an_upgrade_locks_nobody_out() {
     assert_eq!(old.failure("SELECT FROM queue.claim('q')").code, "42501");
 }
 
+#[test]
+fn who_manages_all_does_the_duties_with_the_owner_s_rights() {
+    let cluster = Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start();
+    let mut client = cluster.create_database("app");
+    client.run("ALTER DATABASE app SET pg_queue.worker = off; CREATE ROLE chief");
+    grant(&mut client, "*", "chief", "manage");
+    let mut chief = cluster.connect_to("app");
+    chief.run("SET SESSION AUTHORIZATION chief");
+    create(&mut chief, "q", "");
+    wait::until("it has made history", || {
+        chief.run("SELECT queue.enqueue('q')");
+        chief.run("SELECT queue.complete(id) FROM queue.claim('q')");
+        chief.run("SELECT FROM queue.maintain()");
+        (client.count("SELECT FROM queue.history LIMIT 1") == 1).then_some(())
+    });
+    let owners = "SELECT DISTINCT relowner::regrole::text FROM pg_class WHERE relnamespace = 'queue'::regnamespace";
+    assert_eq!(client.column::<String>(owners), ["postgres"]);
+}
+
 /// What somebody may plant who may create things in `public` and in his own temporary schema.
 const TRAPS: &str = "
     CREATE FUNCTION public.trap() RETURNS void LANGUAGE plpgsql AS
