@@ -336,7 +336,7 @@ fn a_change_counts_from_the_next_statement_on() {
     user.run(enqueue);
     client.run(&format!("REVOKE {group} FROM {role}"));
     denied(&mut user);
-    client.run(&format!("GRANT {group} TO {role}; ALTER ROLE {role} NOINHERIT"));
+    client.run(&format!("ALTER ROLE {role} NOINHERIT; GRANT {group} TO {role}"));
     denied(&mut user);
     user.run(&format!("SET LOCAL ROLE {group}"));
     user.run(enqueue);
