@@ -5,7 +5,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build install deb try-deb test demo bench soak check check-majors lint core-test \
+.PHONY: help build install deb try-deb test demo bench soak check check-majors lint core-test pgspot \
   stage stage-release examples prepare clean
 
 # The server: PG=17 is that major where packages put it, PG_CONFIG=PATH any other one. Without either PostgreSQL 15 of
@@ -54,7 +54,7 @@ deb: build ## makes the Debian package postgresql-MAJOR-pg-queue in target/deb
 try-deb: deb ## tries that package in a clean Debian; as root
 	packaging/try-deb $(TARGET)/deb/postgresql-$(MAJOR)-pg-queue_*.deb
 
-test: check stage examples ## runs all checks and all tests
+test: check stage pgspot examples ## runs all checks and all tests
 	PG_CONFIG=$(TARGET)/debug/server/pg_config cargo test -p queue-tests --no-fail-fast
 
 check: lint core-test ## runs what needs no server: format, lints, unit and property tests
@@ -69,6 +69,9 @@ check-majors: ## compiles and lints the extension for all majors, which need not
 
 core-test: prepare
 	cargo test -p pg_queue_core -p xtask
+
+pgspot: stage ## looks for what others could plant for the scripts of the extension
+	pgrx-tests/pgspot $(TARGET)/pgspot $$($(TARGET)/debug/server/pg_config --sharedir)/extension
 
 stage: prepare ## builds for tests: a private server with the extension in target/debug/server
 	cargo build -p pg_queue -p xtask $(FEATURES)

@@ -24,10 +24,16 @@ DECLARE
     n integer;
     tries integer := 0;
     timeout text := current_setting('lock_timeout');
+    view text;
 BEGIN
     SET LOCAL lock_timeout = '100ms';
     LOOP
         BEGIN
+            -- Those views that are made anew below, and before the tables, as who reads them does.
+            FOREACH view IN ARRAY ARRAY['jobs', 'attempts', 'queues', 'stats', 'errors', 'workers', 'schedules',
+                                        'throughput_part', 'job_life', 'life'] LOOP
+                EXECUTE format('ALTER VIEW queue.%I RESET (security_barrier)', view);
+            END LOOP;
             LOCK TABLE queue.attempt_0, queue.attempt_1, queue.attempt_2, queue.attempt_3, queue.attempt_4,
                        queue.attempt_5, queue.attempt_6, queue.attempt_7, queue.attempt_8, queue.attempt_9;
             EXIT;
@@ -61,3 +67,220 @@ BEGIN
     END LOOP;
 END
 $parked$;
+
+-- Privileges on queues ----------------------------------------------------------------------------------
+CREATE TABLE queue.permission (
+    queue_id    integer NOT NULL,
+    role_name   text    COLLATE "C" NOT NULL,
+    privilege   text    COLLATE "C" NOT NULL
+                CONSTRAINT permission_privilege_check CHECK (privilege IN ('produce', 'consume', 'observe', 'manage')),
+    CONSTRAINT permission_pkey PRIMARY KEY (queue_id, role_name, privilege)
+);
+COMMENT ON TABLE queue.permission IS
+    'What was granted on queues. Change it through queue.grant and revoke only. Names, not oids: so a dump can be restored where a role is missing.';
+COMMENT ON COLUMN queue.permission.queue_id IS '0: every queue that there is and will be.';
+COMMENT ON COLUMN queue.permission.role_name IS 'Whose members have it too. A role that does not exist counts for nobody; public: everybody.';
+COMMENT ON COLUMN queue.permission.privilege IS 'produce, consume, observe, manage.';
+SELECT pg_catalog.pg_extension_config_dump('queue.permission', '');
+
+CREATE FUNCTION queue.grant(queue_name text, role_name text, privilege text)
+    RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_grant';
+COMMENT ON FUNCTION queue.grant IS
+'Lets a role, and its members, use a queue; ''*'': every queue that there is and will be. privilege: produce (enqueue),
+consume (claim and end), observe (look), manage (all of these, and change the queue and its jobs, and grant). Whoever manages the
+queue may do this. Errors: 42704 no such queue or role, 22023 no such privilege, 22004 an argument is null, 42501.';
+
+CREATE FUNCTION queue.revoke(queue_name text, role_name text, privilege text)
+    RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_revoke';
+COMMENT ON FUNCTION queue.revoke IS
+'Takes back what queue.grant has given with the same arguments; nothing when there is nothing. Counts from the next call
+of every session on. The role may be gone. Errors: 42704 no such queue, 22023 no such privilege, 22004, 42501.';
+
+CREATE FUNCTION queue.may_observe(queue_id integer) RETURNS boolean STABLE
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_may_observe';
+COMMENT ON FUNCTION queue.may_observe IS 'Whether the current user may observe a queue; 0: every queue. For the views.';
+
+CREATE VIEW queue.observed WITH (security_barrier) AS
+SELECT n.lane, n.stage, q.queue_id, q.queue_name, q.max_attempts, q.stages
+FROM queue.lane AS n JOIN queue.queue AS q ON q.queue_id = n.queue_id
+WHERE queue.may_observe(q.queue_id);
+COMMENT ON VIEW queue.observed IS 'The lanes of the queues that the current user may observe. For the other views.';
+
+CREATE FUNCTION queue.derive_grants() RETURNS void
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_derive_grants';
+COMMENT ON FUNCTION queue.derive_grants IS
+'Makes the GRANTs on the extension''s schema, functions and views what queue.permission wants. Used by upgrade scripts.';
+
+-- Our own script is no restore: the table was made by it, and whoever writes to it from now on is seen.
+CREATE TRIGGER foreign_write BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON queue.permission
+    FOR EACH STATEMENT EXECUTE FUNCTION queue.foreign_write();
+ALTER TABLE queue.permission ENABLE ALWAYS TRIGGER foreign_write;
+
+REVOKE ALL ON FUNCTION queue.grant, queue.revoke, queue.may_observe, queue.derive_grants FROM PUBLIC;
+
+CREATE OR REPLACE VIEW queue.throughput_part WITH (security_barrier) AS
+SELECT o.queue_name, o.stage, r.minute, r.enqueued, r.claimed, r.completed, r.failed, r.timed_out, r.died, r.wait, r.run
+FROM (SELECT minute, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run FROM queue.rollup
+      UNION ALL
+      SELECT minute, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run FROM queue.throughput_live()) AS r
+JOIN queue.observed AS o ON o.lane = r.lane;
+
+CREATE OR REPLACE VIEW queue.schedules WITH (security_barrier) AS
+SELECT s.schedule_name AS name, q.queue_name, s.cron, s.every, s.timezone, f.next_run_at, f.last_run_at, f.last_job_id,
+       s.is_paused, s.missed, s.starts_at, s.ends_at, s.overlap, s.priority, s.max_attempts, s.group_key, s.payload,
+       s.headers, s.created_at
+FROM queue.schedule AS s
+LEFT JOIN queue.queue AS q ON q.queue_id = s.queue_id
+LEFT JOIN queue.firings() AS f ON f.schedule_id = s.schedule_id
+WHERE queue.may_observe(s.queue_id);
+
+CREATE OR REPLACE VIEW queue.life WITH (security_barrier) AS
+SELECT l.id, l.job_id, l.enqueued_at, l.lane, l.priority, l.attempt, l.max_attempts, l.run_at,
+       NULL::jsonb AS payload, l.id AS payload_in,
+       l.headers, l.group_key, l.unique_key, l.last_error, l.progress, l.claimed_at, l.lease_us, l.pid, l.claim_kind, l.worker,
+       l.ended_at, l.outcome, l.next_id, l.result, l.error, l.is_newest
+FROM queue.live() AS l
+UNION ALL
+SELECT h.id, h.job_id, h.enqueued_at, h.lane, h.priority, h.attempt, h.max_attempts, h.run_at, h.payload, NULL,
+       h.headers, h.group_key, h.unique_key, h.last_error, h.progress, h.claimed_at, NULL, h.pid, h.claim_kind, h.worker,
+       h.ended_at, h.outcome, h.next_id, h.result, h.error,
+       h.next_id IS NULL AND NOT EXISTS (SELECT FROM queue.successor AS s WHERE s.id = h.id)
+FROM queue.history AS h
+-- What is still being copied is read in its segment.
+WHERE h.generation <> ALL (ARRAY(
+    SELECT d.generation FROM queue.segment_log AS d WHERE d.state = 'd' AND NOT EXISTS (
+        SELECT FROM queue.segment_log AS c WHERE c.generation = d.generation AND c.state = 'h')))
+  AND ((SELECT queue.may_observe(0)) OR h.lane IN (SELECT o.lane FROM queue.observed AS o));
+
+CREATE OR REPLACE VIEW queue.attempts AS
+SELECT l.id, l.job_id, o.queue_name, l.attempt,
+       CASE WHEN l.outcome IS NOT NULL THEN
+                CASE l.outcome WHEN 'c' THEN 'completed' WHEN 'f' THEN 'failed' WHEN 'd' THEN 'dead' WHEN 't' THEN 'timed_out'
+                               WHEN 'r' THEN 'released' WHEN 'a' THEN 'advanced' WHEN 'x' THEN 'cancelled' ELSE 'superseded' END
+            WHEN l.claimed_at IS NOT NULL THEN 'running'
+            WHEN l.run_at > clock_timestamp() THEN CASE WHEN l.last_error IS NULL THEN 'scheduled' ELSE 'retrying' END
+            ELSE 'ready' END AS state,
+       CASE WHEN l.claim_kind <> 's' THEN l.claimed_at END AS claimed_at,
+       l.ended_at AS finished_at, l.worker, l.error, o.stage
+FROM queue.life AS l
+JOIN queue.observed AS o ON o.lane = l.lane;
+
+CREATE OR REPLACE VIEW queue.job_life AS
+SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
+       CASE WHEN l.outcome = 'c' THEN 'completed'
+            WHEN l.outcome = 'x' THEN 'cancelled'
+            WHEN l.outcome IS NOT NULL THEN 'dead'
+            WHEN l.claimed_at IS NOT NULL THEN 'running'
+            WHEN l.run_at > clock_timestamp() THEN CASE WHEN l.last_error IS NULL THEN 'scheduled' ELSE 'retrying' END
+            ELSE 'ready' END AS state,
+       -- Not before all conditions are met, of those rows that are wanted.
+       coalesce(l.payload, queue.payload_of(l.payload_in)) AS payload,
+       l.priority, l.attempt, coalesce(l.max_attempts, o.max_attempts) AS max_attempts, l.run_at, l.enqueued_at,
+       CASE WHEN l.claim_kind <> 's' THEN l.claimed_at END AS started_at,
+       l.ended_at AS finished_at,
+       CASE WHEN l.outcome IS NULL AND l.claimed_at IS NOT NULL
+            THEN coalesce(queue.lease_expires_at(l.id), l.claimed_at + l.lease_us * interval '1 microsecond') END AS lease_expires_at,
+       l.worker, coalesce(l.error, l.last_error) AS error, l.result, l.progress, l.unique_key, l.group_key, l.headers
+FROM queue.life AS l
+JOIN queue.observed AS o ON o.lane = l.lane
+WHERE l.is_newest;
+
+CREATE OR REPLACE VIEW queue.queues WITH (security_barrier) AS
+SELECT queue_name, is_paused, max_attempts, lease, backoff, backoff_base, backoff_max, backoff_jitter, retention, dead_retention,
+       dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period, max_waiting, stages, notify, created_at
+FROM queue.queue
+WHERE queue.may_observe(queue_id);
+
+CREATE OR REPLACE VIEW queue.stats AS
+SELECT o.queue_name, o.stage,
+       coalesce(t.ready, 0) AS ready, coalesce(t.scheduled, 0) AS scheduled, coalesce(t.retrying, 0) AS retrying,
+       coalesce(t.running, 0) AS running, coalesce(t.dead, 0) AS dead,
+       clock_timestamp() - t.oldest_ready_at AS oldest_ready_age,
+       coalesce(t.enqueued, 0) AS enqueued, coalesce(t.claimed, 0) AS claimed, coalesce(t.completed, 0) AS completed,
+       coalesce(t.failed, 0) AS failed, coalesce(t.timed_out, 0) AS timed_out, coalesce(t.died, 0) AS died
+FROM queue.observed AS o
+LEFT JOIN queue.tallies() AS t ON t.lane = o.lane
+-- Of former stages, and of jobs outside stages where there are some now, only what there is or was.
+WHERE t.lane IS NOT NULL OR o.stage = ANY (o.stages) OR o.stage IS NULL AND o.stages IS NULL;
+
+CREATE OR REPLACE VIEW queue.errors AS
+-- What may be of interest, read once.
+WITH l AS MATERIALIZED (
+    SELECT l.job_id, l.lane, l.error, coalesce(l.error, l.last_error) AS last_error, l.ended_at,
+           l.is_newest AND (l.outcome IS NOT NULL OR l.claimed_at IS NULL) AS is_open
+    FROM queue.life AS l
+    WHERE l.outcome IN ('f', 'd', 't') AND l.error IS NOT NULL
+       OR l.outcome IS NULL AND l.claimed_at IS NULL AND l.last_error IS NOT NULL)
+SELECT o.queue_name, j.last_error AS error, count(DISTINCT j.job_id) AS jobs, min(f.ended_at) AS first_seen,
+       max(f.ended_at) AS last_seen, min(j.job_id) AS example_job_id
+FROM l AS j
+JOIN l AS f ON f.job_id = j.job_id AND f.error = j.last_error AND f.ended_at IS NOT NULL
+JOIN queue.observed AS o ON o.lane = j.lane
+WHERE j.is_open
+GROUP BY o.queue_name, j.last_error;
+
+CREATE OR REPLACE VIEW queue.workers AS
+SELECT l.worker, r.pid, s.client_addr, s.client_port, s.application_name, o.queue_name,
+       count(*) AS running, min(l.claimed_at) AS oldest_claimed_at, clock_timestamp() - min(l.claimed_at) AS oldest_claim
+FROM queue.running_now() AS r
+JOIN queue.live() AS l ON l.id = r.id
+JOIN queue.observed AS o ON o.lane = r.lane
+LEFT JOIN pg_catalog.pg_stat_activity AS s ON s.pid = r.pid
+WHERE l.claimed_at IS NOT NULL AND l.outcome IS NULL
+GROUP BY l.worker, r.pid, s.client_addr, s.client_port, s.application_name, o.queue_name;
+
+DO $comments$
+DECLARE
+    relation regclass;
+    attribute name;
+BEGIN
+    -- Columns named alike mean the same; those that no statement above explained get the words of the others.
+    FOR relation, attribute IN
+        SELECT a.attrelid::regclass, a.attname FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
+        WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind IN ('v', 'r') AND a.attnum > 0 AND NOT a.attisdropped
+          AND col_description(a.attrelid, a.attnum) IS NULL
+    LOOP
+        EXECUTE format('COMMENT ON COLUMN %s.%I IS %L', relation, attribute, coalesce((
+            SELECT min(col_description(b.attrelid, b.attnum)) FROM pg_attribute AS b JOIN pg_class AS d ON d.oid = b.attrelid
+            WHERE d.relnamespace = 'queue'::regnamespace AND b.attname = attribute AND col_description(b.attrelid, b.attnum) IS NOT NULL
+              AND d.relkind IN ('v', 'c')), replace(attribute::text, '_', ' ')));
+    END LOOP;
+END
+$comments$;
+
+-- In 0.1.0 whoever might execute a function, or read a view, might use it for all queues. Nobody is locked out: these get
+-- the privilege that it needs now, which may be for more functions than they had.
+DO $privileges$
+DECLARE
+    role_name text;
+    privilege text;
+BEGIN
+    FOR role_name, privilege IN
+        SELECT coalesce(r.rolname::text, 'public'), o.privilege
+        FROM (VALUES ('produce', ARRAY['enqueue', 'enqueue_many', 'enqueue_batch']),
+                     ('consume', ARRAY['claim', 'claim_any', 'wait', 'complete', 'complete_many', 'fail', 'fail_many', 'release',
+                                       'release_many', 'extend', 'extend_many', 'progress', 'advance']),
+                     ('observe', ARRAY['jobs', 'attempts', 'queues', 'stats', 'throughput', 'errors', 'workers', 'schedules',
+                                       'job', 'throughput_by', 'upcoming']),
+                     ('manage', ARRAY['create', 'alter', 'drop', 'pause', 'resume', 'purge', 'cancel', 'retry', 'retry_dead',
+                                      'reprioritize', 'reschedule', 'forget', 'schedule', 'unschedule', 'pause_schedule',
+                                      'resume_schedule', 'run_schedule', 'maintain', 'adopt'])) AS o (privilege, names)
+        JOIN (SELECT p.proname, p.proowner, a.grantee FROM pg_catalog.pg_proc AS p, pg_catalog.aclexplode(p.proacl) AS a
+              WHERE p.pronamespace = 'queue'::regnamespace
+              UNION ALL
+              SELECT c.relname, c.relowner, a.grantee FROM pg_catalog.pg_class AS c, pg_catalog.aclexplode(c.relacl) AS a
+              WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind = 'v' AND a.privilege_type = 'SELECT'
+             ) AS g (name, owner, grantee) ON g.name::text = ANY (o.names) AND g.grantee <> g.owner
+        LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = g.grantee
+        WHERE r.rolname IS NOT NULL OR g.grantee = 0
+        GROUP BY 1, 2 ORDER BY 1, 2
+    LOOP
+        INSERT INTO queue.permission (queue_id, role_name, privilege) VALUES (0, role_name, privilege);
+        RAISE NOTICE 'role % keeps what it was granted: queue.grant(''*'', %, %)', role_name, quote_literal(role_name),
+            quote_literal(privilege);
+    END LOOP;
+END
+$privileges$;
+
+-- Last: GRANTs on all that is here by now.
+SELECT queue.derive_grants();

@@ -14,8 +14,16 @@ use crate::error::{self, Error, Result};
 
 /// Declares the C symbols of a SQL function: `sql_function!(pg_queue_complete => complete)`, where
 /// `complete` is `fn(&Call) -> Result<Option<Datum>>` (`None` is NULL).
+///
+/// Without shared memory it raises 55000; `anyhow` instead of `=>`: it is called nevertheless.
 macro_rules! sql_function {
     ($symbol:ident, $info:ident => $body:path) => {
+        $crate::call::sql_function!($symbol, $info, $body, run);
+    };
+    ($symbol:ident, $info:ident anyhow $body:path) => {
+        $crate::call::sql_function!($symbol, $info, $body, run_anyhow);
+    };
+    ($symbol:ident, $info:ident, $body:path, $run:ident) => {
         #[doc(hidden)]
         #[unsafe(no_mangle)]
         pub extern "C" fn $info() -> &'static pgrx::pg_sys::Pg_finfo_record {
@@ -27,7 +35,7 @@ macro_rules! sql_function {
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $symbol(fcinfo: pgrx::pg_sys::FunctionCallInfo) -> pgrx::pg_sys::Datum {
             // SAFETY: Postgres calls this with a valid call info; nothing in this frame needs a drop.
-            unsafe { $crate::call::run(fcinfo, $body) }
+            unsafe { $crate::call::$run(fcinfo, $body) }
         }
     };
 }
@@ -70,14 +78,24 @@ impl Raised {
 /// # Safety
 /// Only from the C symbol of a SQL function: `fcinfo` is valid and the caller's frame has no drops.
 pub unsafe fn run(fcinfo: pg_sys::FunctionCallInfo, body: fn(&Call) -> Result<Option<Datum>>) -> Datum {
+    if crate::shmem::is_there() {
+        // SAFETY: the caller's promise.
+        unsafe { run_anyhow(fcinfo, body) }
+    } else {
+        // SAFETY: as above.
+        unsafe { run_anyhow(fcinfo, |_| Err(Error::not_loaded())) }
+    }
+}
+
+/// As `run`, also where there is no shared memory.
+///
+/// # Safety
+/// As `run`.
+pub unsafe fn run_anyhow(fcinfo: pg_sys::FunctionCallInfo, body: fn(&Call) -> Result<Option<Datum>>) -> Datum {
     // SAFETY: the guard turns panics and caught errors into Postgres errors; the closure's captures are
     // plain pointers.
-    let outcome = unsafe {
-        pg_sys::submodules::panic::pgrx_extern_c_guard(|| {
-            let result = if crate::shmem::is_there() { body(&Call(fcinfo)) } else { Err(Error::not_loaded()) };
-            result.map_err(Raised::from)
-        })
-    };
+    let outcome =
+        unsafe { pg_sys::submodules::panic::pgrx_extern_c_guard(|| body(&Call(fcinfo)).map_err(Raised::from)) };
     match outcome {
         Ok(Some(datum)) => datum,
         Ok(None) => {

@@ -26,7 +26,7 @@ use crate::segment::Ledger;
 use crate::shmem::{self, Instance};
 use crate::spi;
 use crate::transaction::{self, Step};
-use crate::{guc, ids, queue, sys, tally};
+use crate::{acl, guc, ids, queue, sys, tally};
 use pg_queue_core::frontier::Frontier;
 use pg_queue_core::id;
 
@@ -203,7 +203,8 @@ pub fn triggers_switched(table: pg_sys::Oid) -> Result<()> {
     let is_log = |s: &instance::Segment| [s.attempt, s.claim, s.outcome, s.note].contains(&table);
     let is_memory = catalog.memory.contains(&table);
     let is_schedule = table == catalog.schedule || catalog.firing.iter().any(|half| half.0 == table);
-    let is_other = is_memory || is_schedule || table == catalog.queue || table == catalog.lane;
+    let is_permission = sys::our_relation(c"permission") == Some(table);
+    let is_other = is_memory || is_schedule || is_permission || table == catalog.queue || table == catalog.lane;
     if is_other || catalog.segments.iter().any(is_log) {
         mark()?;
     }
@@ -399,6 +400,7 @@ fn adopt(catalog: &Catalog, marks: u64) -> Result<()> {
     )?;
     queue::changed(catalog);
     history::adopt_children(catalog)?;
+    acl::derive(catalog)?;
     LEDGER.set(Some(Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Now)));
     transaction::remember(catalog.number, Step::Adopted { marks });
     let name = sys::database_name(sys::database());

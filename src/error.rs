@@ -32,6 +32,8 @@ pub const NULL: &str = "22004";
 pub const READ_ONLY: &str = "25006";
 /// active_sql_transaction
 pub const IN_TRANSACTION: &str = "25001";
+/// insufficient_privilege
+pub const DENIED: &str = "42501";
 /// undefined_object
 pub const UNDEFINED: &str = "42704";
 /// duplicate_object

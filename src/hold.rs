@@ -9,7 +9,7 @@
 
 use std::rc::Rc;
 
-use pg_queue_core::frontier::{End, Running, State, TakeOne};
+use pg_queue_core::frontier::{End, Frontier, Running, State, TakeOne};
 use pg_queue_core::id::{self, Kind};
 use pg_queue_core::tally::End as Ended;
 
@@ -20,6 +20,7 @@ use crate::instance::Catalog;
 use crate::log::attempt::{Attempt, Reader};
 use crate::log::table::Probe;
 use crate::log::{claim, history, note, outcome};
+use crate::permission::{self, Privilege, Rights};
 use crate::segment::{self, Home};
 use crate::transaction::{self, Step};
 use crate::{guc, queue, rerun, shmem, sys};
@@ -127,18 +128,25 @@ pub fn sure(outcomes: &mut Outcomes, mut held: Held) -> std::result::Result<Held
 /// its key is taken; then call `beaten`.
 pub fn grasp(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
     let born = attempt_id(id).map_err(Refusal::Wrong)?;
+    let rights = permission::rights(catalog);
     let mut asked_logs = false;
     loop {
         transaction::reserve(1);
         let answer = shmem::with_instance(catalog.number, |frontier, instance| {
-            let end = frontier.end(&mut instance.deadlines, catalog.number, id, sys::session());
-            // Place and generation belong together as long as the lock is held.
-            let home = match end {
-                End::Yours(entry) => Home::of(instance, entry.place.segment),
-                _ => Home::nowhere(born),
-            };
-            (end, home)
+            foreign(frontier, catalog.number, id, &rights).map_or_else(
+                || {
+                    let end = frontier.end(&mut instance.deadlines, catalog.number, id, sys::session());
+                    // Place and generation belong together as long as the lock is held.
+                    let home = match end {
+                        End::Yours(entry) => Home::of(instance, entry.place.segment),
+                        _ => Home::nowhere(born),
+                    };
+                    Ok((end, home))
+                },
+                Err,
+            )
         });
+        let answer = answer.transpose().map_err(|lane| denied(catalog, id, lane))?;
         let (answer, home) = answer.map_or((None, None), |(end, home)| (Some(end), Some(home)));
         match answer {
             Some(End::Yours(entry)) => {
@@ -163,7 +171,7 @@ pub fn grasp(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
                 return Ok(Held { id, home: home.unwrap_or(Home::nowhere(born)), entry });
             }
             Some(End::Unknown) | None => {
-                recover(catalog, id)?;
+                recover(catalog, id, &rights)?;
                 asked_logs = true;
                 continue;
             }
@@ -171,15 +179,37 @@ pub fn grasp(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
     }
 }
 
+/// The lane of an attempt that memory knows, if the user may not consume it. Under the frontier's lock.
+fn foreign(frontier: &Frontier<'_>, number: u32, id: i64, rights: &Rights) -> Option<i32> {
+    if rights.everywhere(Privilege::Consume) {
+        return None;
+    }
+    frontier.entry(number, id).map(|entry| entry.lane).filter(|&lane| !rights.on_lane(lane, Privilege::Consume))
+}
+
+/// Why the user may not end an attempt of this lane.
+fn denied(catalog: &Catalog, id: i64, lane: i32) -> Refusal {
+    match queue::by_lane(catalog, lane) {
+        Ok(None) => dropped(id),
+        _ => permission::denied_lane(catalog, lane, Privilege::Consume).map_or_else(Refusal::Wrong, Refusal::Wrong),
+    }
+}
+
+fn dropped(id: i64) -> Refusal {
+    lost(id, "The queue was dropped, and its jobs with it.")
+}
+
 /// `grasp` for many, in as few holds of the lock as can be; those that are lost or in use are left out.
 ///
-/// Errors: 22023 when one is not the id of an attempt; then nothing is held.
+/// Errors: 22023 when one is not the id of an attempt; then nothing is held. 42501 when one is of a queue that the user
+/// may not consume; what is held then the rollback lets go.
 pub fn grasp_many(catalog: &Catalog, ids: &[i64]) -> Result<Vec<Held>> {
     /// Attempts in one hold of the lock.
     const CHUNK: usize = 64;
     for &id in ids {
         attempt_id(id)?;
     }
+    let rights = permission::rights(catalog);
     let session = sys::session();
     let mut held = Vec::with_capacity(ids.len());
     for chunk in ids.chunks(CHUNK) {
@@ -187,7 +217,9 @@ pub fn grasp_many(catalog: &Catalog, ids: &[i64]) -> Result<Vec<Held>> {
         transaction::reserve(chunk.len());
         shmem::with_instance(catalog.number, |frontier, instance| {
             for (&id, yours) in chunk.iter().zip(&mut yours) {
-                if let End::Yours(entry) = frontier.end(&mut instance.deadlines, catalog.number, id, session) {
+                if foreign(frontier, catalog.number, id, &rights).is_none()
+                    && let End::Yours(entry) = frontier.end(&mut instance.deadlines, catalog.number, id, session)
+                {
                     *yours = Some((entry, Home::of(instance, entry.place.segment)));
                 }
             }
@@ -244,7 +276,7 @@ fn follow(catalog: &Catalog, outcomes: &mut Outcomes, mut held: Held) -> std::re
     let Some(attempt) = Reader::new(catalog).by_id(held.id) else {
         transaction::forget(held.id);
         discard(catalog, held.id);
-        return Err(gone(catalog, held.id));
+        return Err(gone(catalog, held.id, &permission::rights(catalog)));
     };
     held.home = attempt.home;
     held.entry.place = attempt.ready().place;
@@ -316,9 +348,12 @@ pub fn undo(catalog: &Catalog, id: i64) {
 
 /// Memory does not know a claimed attempt (it was claimed before the server's start and the worker has not
 /// come to it, or memory is full): asks the logs and tells memory.
-fn recover(catalog: &Catalog, id: i64) -> std::result::Result<(), Refusal> {
+fn recover(catalog: &Catalog, id: i64, rights: &Rights) -> std::result::Result<(), Refusal> {
     let (attempt, claim) = loop {
-        let Some(attempt) = Reader::new(catalog).by_id(id) else { return Err(gone(catalog, id)) };
+        let Some(attempt) = Reader::new(catalog).by_id(id) else { return Err(gone(catalog, id, rights)) };
+        if !rights.on_lane(attempt.lane(), Privilege::Consume) {
+            return Err(denied(catalog, id, attempt.lane()));
+        }
         let outcome = outcome::find(catalog, attempt.home.segment, id);
         let claim = claim::find(catalog, attempt.home.segment, id);
         match (outcome, claim) {
@@ -336,15 +371,19 @@ fn recover(catalog: &Catalog, id: i64) -> std::result::Result<(), Refusal> {
         return Err(lost(id, "The attempt was ended before it was run."));
     }
     if queue::by_lane(catalog, attempt.lane()).map_err(Refusal::Wrong)?.is_none() {
-        return Err(lost(id, "The queue was dropped, and its jobs with it."));
+        return Err(dropped(id));
     }
     remember_claim(catalog, &attempt, &claim);
     Ok(())
 }
 
 /// Why an attempt that the logs do not know cannot be ended.
-fn gone(catalog: &Catalog, id: i64) -> Refusal {
-    history::outcome_of(catalog, id).map_or_else(|| removed(id), |outcome| ended(id, &outcome))
+fn gone(catalog: &Catalog, id: i64, rights: &Rights) -> Refusal {
+    match history::find(catalog, id) {
+        Some(past) if !rights.on_lane(past.lane(), Privilege::Consume) => denied(catalog, id, past.lane()),
+        Some(past) => ended(id, &past.outcome()),
+        None => removed(id),
+    }
 }
 
 /// Tells memory of a committed claim without outcome: the lease starts anew, with the longest length it
@@ -384,7 +423,7 @@ pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim
 }
 
 /// Looks at a claimed attempt without ending it, for `extend` and `progress`: it must be the caller's.
-pub fn look(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
+pub fn look(catalog: &Catalog, id: i64, rights: &Rights) -> std::result::Result<Held, Refusal> {
     let born = attempt_id(id).map_err(Refusal::Wrong)?;
     let mut asked_logs = false;
     loop {
@@ -394,6 +433,9 @@ pub fn look(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
         let (entry, home) = entry.flatten().map_or((None, None), |(entry, home)| (Some(entry), Some(home)));
         let held = |entry| Held { id, home: home.unwrap_or(Home::nowhere(born)), entry };
         match entry {
+            Some(entry) if !rights.on_lane(entry.lane, Privilege::Consume) => {
+                return Err(denied(catalog, id, entry.lane));
+            }
             Some(entry) if entry.state == State::Running => return Ok(held(entry)),
             Some(entry) if entry.state == State::Taken && entry.owner == sys::session() => return Ok(held(entry)),
             Some(entry) if entry.state == State::Taken => {
@@ -408,7 +450,7 @@ pub fn look(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
                 return Ok(Held { id, home: home.unwrap_or(Home::nowhere(born)), entry });
             }
             None => {
-                recover(catalog, id)?;
+                recover(catalog, id, rights)?;
                 asked_logs = true;
             }
         }

@@ -1,5 +1,5 @@
 //! Hooks into Postgres's own commands: those that need a database without connections must not meet
-//! our worker there, and three others tell us something that we could not know otherwise.
+//! our worker there, and some others tell us something that we could not know otherwise.
 //!
 //! Nothing is done after a command: what it entails is noted before it, and done when its transaction
 //! ends (`worker::pending`).
@@ -14,6 +14,7 @@ use pgrx::pg_guard;
 use pgrx::pg_sys;
 use pgrx::pg_sys::{NodeTag, Oid};
 
+use crate::api::permissions;
 use crate::worker::{pending, table};
 use crate::{dormant, instance, sys};
 
@@ -78,7 +79,8 @@ unsafe fn concerns_us(statement: *mut pg_sys::Node) -> bool {
                 (*statement.cast::<pg_sys::RenameStmt>()).renameType == pg_sys::ObjectType::OBJECT_DATABASE
             }
             NodeTag::T_AlterTableStmt => switches_triggers(*statement.cast::<pg_sys::AlterTableStmt>()),
-            NodeTag::T_CreatedbStmt
+            NodeTag::T_DropOwnedStmt
+            | NodeTag::T_CreatedbStmt
             | NodeTag::T_DropdbStmt
             | NodeTag::T_AlterDatabaseStmt
             | NodeTag::T_AlterDatabaseSetStmt => true,
@@ -133,6 +135,14 @@ unsafe extern "C-unwind" fn before(statement: *mut pg_sys::Node, is_top_level: b
                 if let Some(table) = sys::table_oid((*statement.cast::<pg_sys::AlterTableStmt>()).relation)
                     && let Err(error) = dormant::triggers_switched(table)
                 {
+                    error.report();
+                }
+            }
+            NodeTag::T_DropOwnedStmt => {
+                let names = sys::list((*statement.cast::<pg_sys::DropOwnedStmt>()).roles)
+                    .filter_map(|cell| sys::own_role(cell.cast()))
+                    .collect::<Vec<_>>();
+                if let Err(error) = permissions::owned_dropped(&names) {
                     error.report();
                 }
             }

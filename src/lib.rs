@@ -10,6 +10,7 @@
 
 use pgrx::prelude::*;
 
+mod acl;
 mod api;
 mod call;
 mod clock;
@@ -27,6 +28,7 @@ mod jsonb;
 mod key;
 mod limits;
 mod log;
+mod permission;
 mod queue;
 mod refill;
 mod rerun;
@@ -45,7 +47,8 @@ pgrx::pg_module_magic!();
 extension_sql_file!("../sql/schema/schema.sql", name = "schema", bootstrap);
 extension_sql_file!("../sql/schema/tables.sql", name = "tables", requires = ["schema"]);
 extension_sql_file!("../sql/schema/history.sql", name = "history", requires = ["tables"]);
-extension_sql_file!("../sql/schema/functions.sql", name = "functions", requires = ["history"]);
+extension_sql_file!("../sql/schema/permissions.sql", name = "permissions", requires = ["history"]);
+extension_sql_file!("../sql/schema/functions.sql", name = "functions", requires = ["permissions"]);
 extension_sql_file!("../sql/schema/rollup.sql", name = "rollup", requires = ["functions"]);
 extension_sql_file!("../sql/schema/schedules.sql", name = "schedules", requires = ["rollup"]);
 extension_sql_file!("../sql/schema/restore.sql", name = "restore", requires = ["schedules"]);

@@ -26,6 +26,7 @@ use crate::log::note::{self, Rerun};
 use crate::log::table::Probe;
 use crate::log::unique::{Lookup, Newest};
 use crate::log::{claim, outcome};
+use crate::permission::Rights;
 use crate::segment::Target;
 use crate::shmem::{self, Instance};
 use crate::transaction::{self, Step};
@@ -236,6 +237,7 @@ pub fn tell(catalog: &Catalog, id: i64) -> bool {
     if shmem::with(|shared| shared.frontier.request_rerun(catalog.number, id)) {
         return true;
     }
-    // The entry is made of the logs, with what the notes say.
-    hold::look(catalog, id).is_ok() && shmem::with(|shared| shared.frontier.request_rerun(catalog.number, id))
+    // The entry is made of the logs, with what the notes say; also for a producer, who need not be a worker.
+    hold::look(catalog, id, &Rights::everything()).is_ok()
+        && shmem::with(|shared| shared.frontier.request_rerun(catalog.number, id))
 }

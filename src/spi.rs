@@ -1,13 +1,14 @@
 //! SQL from Rust, for the rare verbs only. Every name and operator in the statements is qualified, because
-//! they run under the caller's search_path.
+//! they run under the caller's search_path; and with the rights of the tables' owner, because what the caller may do was
+//! checked before.
 
 use pgrx::IntoDatum;
 use pgrx::datum::DatumWithOid;
 use pgrx::pg_sys;
 use pgrx::spi::Spi;
 
-use crate::dormant;
 use crate::error::{Error, Result};
+use crate::{dormant, instance, sys};
 
 /// A parameter.
 pub struct Parameter(Option<pg_sys::Datum>, pg_sys::Oid);
@@ -28,7 +29,7 @@ macro_rules! parameter {
         }
     )*};
 }
-parameter!(i64, i32, f64, bool, String, Option<i64>, Option<i32>, Option<String>, Vec<i64>);
+parameter!(i64, i32, f64, bool, String, Option<i64>, Option<i32>, Option<String>, Vec<i64>, Vec<String>);
 
 fn arguments(parameters: &[Parameter]) -> Vec<DatumWithOid<'static>> {
     parameters
@@ -47,33 +48,41 @@ fn failed(error: pgrx::spi::Error) -> Error {
     Error::internal(format!("a statement of the extension failed: {error}"))
 }
 
+/// Runs `f` with the rights of the tables' owner.
+fn as_owner<T>(f: impl FnOnce() -> std::result::Result<T, pgrx::spi::Error>) -> Result<T> {
+    sys::as_owner(instance::current()?.queue, f).map_err(failed)
+}
+
 /// Runs a statement that writes; how many rows it touched. To the triggers on our tables it is our own.
 pub fn run(sql: &str, parameters: &[Parameter]) -> Result<usize> {
-    dormant::own_write(|| {
-        Spi::connect_mut(|client| client.update(sql, None, &arguments(parameters)).map(|rows| rows.len()))
+    as_owner(|| {
+        dormant::own_write(|| {
+            Spi::connect_mut(|client| client.update(sql, None, &arguments(parameters)).map(|rows| rows.len()))
+        })
     })
-    .map_err(failed)
 }
 
 /// The first column of the first row, a `text`.
 pub fn text(sql: &str, parameters: &[Parameter]) -> Result<Option<String>> {
-    Spi::connect_mut(|client| {
-        let mut rows = client.update(sql, Some(1), &arguments(parameters))?;
-        match rows.next() {
-            Some(row) => row.get::<String>(1),
-            None => Ok(None),
-        }
+    as_owner(|| {
+        Spi::connect_mut(|client| {
+            let mut rows = client.update(sql, Some(1), &arguments(parameters))?;
+            match rows.next() {
+                Some(row) => row.get::<String>(1),
+                None => Ok(None),
+            }
+        })
     })
-    .map_err(failed)
 }
 
 /// The first column, a `bigint`, of all rows.
 pub fn optional_i64_column(sql: &str, parameters: &[Parameter]) -> Result<Vec<Option<i64>>> {
-    Spi::connect_mut(|client| {
-        let rows = client.update(sql, None, &arguments(parameters))?;
-        rows.map(|row| row.get::<i64>(1)).collect::<std::result::Result<_, pgrx::spi::Error>>()
+    as_owner(|| {
+        Spi::connect_mut(|client| {
+            let rows = client.update(sql, None, &arguments(parameters))?;
+            rows.map(|row| row.get::<i64>(1)).collect()
+        })
     })
-    .map_err(failed)
 }
 
 /// The first column, a `bigint`, of all rows where it is not NULL.
@@ -83,6 +92,5 @@ pub fn i64_column(sql: &str, parameters: &[Parameter]) -> Result<Vec<i64>> {
 
 /// Whether a query has a row. Unlike the others here it gives the transaction no id.
 pub fn has_row(sql: &str, parameters: &[Parameter]) -> Result<bool> {
-    Spi::connect(|client| client.select(sql, Some(1), &arguments(parameters)).map(|rows| !rows.is_empty()))
-        .map_err(failed)
+    as_owner(|| Spi::connect(|client| client.select(sql, Some(1), &arguments(parameters)).map(|rows| !rows.is_empty())))
 }

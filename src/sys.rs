@@ -49,6 +49,9 @@ pub mod raw {
         pub fn GetCurrentSubTransactionId() -> pg_sys::SubTransactionId;
         pub fn GetTopTransactionIdIfAny() -> pg_sys::TransactionId;
         pub fn RecoveryInProgress() -> bool;
+        pub fn GetUserId() -> pg_sys::Oid;
+        pub fn GetUserIdAndSecContext(user: *mut pg_sys::Oid, context: *mut c_int);
+        pub fn SetUserIdAndSecContext(user: pg_sys::Oid, context: c_int);
         pub fn LWLockAcquire(lock: *mut pg_sys::LWLock, mode: pg_sys::LWLockMode::Type) -> bool;
         pub fn LWLockRelease(lock: *mut pg_sys::LWLock);
         pub fn die(signal: c_int);
@@ -863,7 +866,7 @@ pub fn wait_on(variable: *mut pg_sys::ConditionVariable, microseconds: i64, is_d
     }
 }
 
-// ----- databases and privileges
+// ----- databases, roles and privileges
 
 /// Calls `f` for each row of pg_database. In a transaction; works without a database.
 pub fn each_database(mut f: impl FnMut(&pg_sys::FormData_pg_database)) {
@@ -943,6 +946,130 @@ pub fn owns_table(table: pg_sys::Oid) -> bool {
     by_oid(pg_sys::SysCacheIdentifier::RELOID, table, |row: &pg_sys::FormData_pg_class| row.relowner)
         // SAFETY: looks at roles.
         .is_some_and(|owner| unsafe { pg_sys::has_privs_of_role(pg_sys::GetUserId(), owner) })
+}
+
+/// The user whose rights count at this moment.
+pub fn user() -> pg_sys::Oid {
+    // SAFETY: reads this backend's state.
+    unsafe { raw::GetUserId() }
+}
+
+/// The role of this name. In a transaction.
+pub fn role(name: &str) -> Option<pg_sys::Oid> {
+    let name = std::ffi::CString::new(name).ok()?;
+    // SAFETY: a look-up in the catalog; invalid when there is none.
+    let oid = unsafe { pg_sys::get_role_oid(name.as_ptr(), true) };
+    (oid != pg_sys::Oid::INVALID).then_some(oid)
+}
+
+/// The name of a role; `None` when it is gone. In a transaction.
+pub fn role_name(role: pg_sys::Oid) -> Option<String> {
+    // SAFETY: a look-up in the catalog; null when there is none.
+    unsafe {
+        let name = pg_sys::GetUserNameFromId(role, true);
+        (!name.is_null()).then(|| text(name))
+    }
+}
+
+/// Whether a user has the rights of the role of this name; false when there is none. In a transaction.
+pub fn has_rights_of(user: pg_sys::Oid, name: &str) -> bool {
+    // SAFETY: looks at roles.
+    role(name).is_some_and(|role| unsafe { pg_sys::has_privs_of_role(user, role) })
+}
+
+/// The role that a statement names, if the current user has its rights. In a transaction.
+///
+/// # Safety
+/// A node of the parser.
+pub unsafe fn own_role(role: *const pg_sys::RoleSpec) -> Option<String> {
+    // SAFETY: the caller's promise; look-ups in the catalogs.
+    unsafe {
+        let oid = pg_sys::get_rolespec_oid(role, true);
+        (oid != pg_sys::Oid::INVALID && pg_sys::has_privs_of_role(user(), oid)).then(|| role_name(oid)).flatten()
+    }
+}
+
+/// Has `f` called whenever roles or their memberships change. It cannot fail. Once per process.
+pub fn on_role_changes(f: unsafe extern "C-unwind" fn(pg_sys::Datum, c_int, u32)) {
+    use pg_sys::SysCacheIdentifier::{AUTHMEMROLEMEM, AUTHOID};
+    for cache in [AUTHMEMROLEMEM, AUTHOID] {
+        // SAFETY: a function of this library, which is never unloaded.
+        unsafe { pg_sys::CacheRegisterSyscacheCallback(cache as c_int, Some(f), pg_sys::Datum::from(0)) };
+    }
+}
+
+/// The relation of this name in our schema. In a transaction.
+pub fn our_relation(name: &CStr) -> Option<pg_sys::Oid> {
+    // SAFETY: look-ups in the catalogs; invalid when there is none.
+    let oid = unsafe {
+        let schema = pg_sys::get_namespace_oid(c"queue".as_ptr(), true);
+        pg_sys::get_relname_relid(name.as_ptr(), schema)
+    };
+    (oid != pg_sys::Oid::INVALID).then_some(oid)
+}
+
+/// The owner of a table. In a transaction.
+pub fn owner(table: pg_sys::Oid) -> Option<pg_sys::Oid> {
+    by_oid(pg_sys::SysCacheIdentifier::RELOID, table, |row: &pg_sys::FormData_pg_class| row.relowner)
+}
+
+/// Runs `f` with the rights of a table's owner, as the checks of foreign keys are run. Superusers stay what they are.
+pub fn as_owner<R>(table: pg_sys::Oid, f: impl FnOnce() -> R) -> R {
+    struct Before(pg_sys::Oid, c_int);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            // SAFETY: what was there before; also on the way out of an error, which would set it itself.
+            unsafe { raw::SetUserIdAndSecContext(self.0, self.1) };
+        }
+    }
+    // SAFETY: looks at roles.
+    let owner = if unsafe { pg_sys::superuser() } { None } else { owner(table) };
+    let Some(owner) = owner else { return f() };
+    let mut before = Before(pg_sys::Oid::INVALID, 0);
+    // SAFETY: both are valid for writing; the role exists, for it owns something.
+    unsafe {
+        raw::GetUserIdAndSecContext(&raw mut before.0, &raw mut before.1);
+        let local = pg_sys::SECURITY_LOCAL_USERID_CHANGE as c_int;
+        raw::SetUserIdAndSecContext(owner, before.1 | local);
+    }
+    let _before = before;
+    f()
+}
+
+/// Runs a GRANT or REVOKE. As part of our extension, what comes out is what the extension brings along: pg_dump leaves it
+/// out. No event trigger gets to see it. Can raise.
+pub fn grant(statement: &str, is_part_of_extension: bool) -> Result<()> {
+    struct Before(bool, pg_sys::Oid);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            // SAFETY: plain globals of this backend, as they were.
+            unsafe { (pg_sys::creating_extension, pg_sys::CurrentExtensionObject) = (self.0, self.1) };
+        }
+    }
+    let statement =
+        std::ffi::CString::new(statement).map_err(|_| Error::internal("the name of a role holds a zero byte"))?;
+    // SAFETY: the parser makes a list of statements, of which there is one, of the type that was written. The globals
+    // are what tells a script of the extension from a user, and stay so for this one call only. In a transaction that
+    // may write.
+    unsafe {
+        let parsed = pg_sys::raw_parser(statement.as_ptr(), pg_sys::RawParseMode::RAW_PARSE_DEFAULT);
+        let parsed = list(parsed).next().map(|cell| (*cell.cast::<pg_sys::RawStmt>()).stmt);
+        let Some(parsed) = parsed.filter(|node| (**node).type_ == pg_sys::NodeTag::T_GrantStmt) else {
+            return Err(Error::internal("this is no GRANT"));
+        };
+        let extension = pg_sys::get_extension_oid(c"pg_queue".as_ptr(), false);
+        let _before = Before(pg_sys::creating_extension, pg_sys::CurrentExtensionObject);
+        pg_sys::creating_extension = is_part_of_extension;
+        pg_sys::CurrentExtensionObject = if is_part_of_extension { extension } else { pg_sys::Oid::INVALID };
+        pg_sys::ExecuteGrantStmt(parsed.cast());
+        pg_sys::CommandCounterIncrement();
+    }
+    Ok(())
+}
+
+/// A name as SQL has it.
+pub fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// The table that a statement names, if there is one. In a transaction.

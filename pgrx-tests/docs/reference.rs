@@ -8,14 +8,16 @@ use crate::markdown::{anchors, code_spans, links, section};
 use crate::{none, pages, read, root};
 
 /// Functions that only the views and the install script call.
-const INTERNAL_FUNCTIONS: [&str; 12] = [
+const INTERNAL_FUNCTIONS: [&str; 14] = [
     "assert_loaded",
+    "derive_grants",
     "firings",
     "foreign_write",
     "kick",
     "lease_expires_at",
     "life_of",
     "live",
+    "may_observe",
     "payload_of",
     "running_now",
     "tallies",
@@ -23,7 +25,7 @@ const INTERNAL_FUNCTIONS: [&str; 12] = [
     "times",
 ];
 /// Views that only other views read.
-const INTERNAL_VIEWS: [&str; 4] = ["job_life", "life", "payload", "throughput_part"];
+const INTERNAL_VIEWS: [&str; 5] = ["job_life", "life", "observed", "payload", "throughput_part"];
 
 #[test]
 fn links_lead_somewhere() {

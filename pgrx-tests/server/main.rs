@@ -15,6 +15,7 @@ mod keys;
 mod keys_races;
 mod life;
 mod limits;
+mod permissions;
 mod protocol;
 mod random;
 mod recovery;

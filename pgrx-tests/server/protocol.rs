@@ -69,10 +69,12 @@ fn required(function: &str) -> &'static [&'static str] {
         "reprioritize" => &["job", "1"],
         "reschedule" => &["job", "now()"],
         "forget" => &["ended"],
+        "grant" | "revoke" => &["'q'", "'postgres'", "'observe'"],
+        "may_observe" => &["1"],
         "payload_of" => &["attempt"],
         "times" => &["ARRAY[]::bytea[]"],
-        "adopt" | "assert_loaded" | "firings" | "kick" | "live" | "maintain" | "running_now" | "tallies"
-        | "throughput_by" | "throughput_live" => &[],
+        "adopt" | "assert_loaded" | "derive_grants" | "firings" | "kick" | "live" | "maintain" | "running_now"
+        | "tallies" | "throughput_by" | "throughput_live" => &[],
         other => panic!("say here how queue.{other} is called"),
     }
 }

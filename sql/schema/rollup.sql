@@ -70,13 +70,12 @@ COMMENT ON FUNCTION queue.times IS
 'Mean and percentiles of the times in all of these histograms of queue.rollup; null when there are none. For the views.
 Errors: 22023 not a histogram.';
 
-CREATE VIEW queue.throughput_part AS
-SELECT q.queue_name, n.stage, r.minute, r.enqueued, r.claimed, r.completed, r.failed, r.timed_out, r.died, r.wait, r.run
+CREATE VIEW queue.throughput_part WITH (security_barrier) AS
+SELECT o.queue_name, o.stage, r.minute, r.enqueued, r.claimed, r.completed, r.failed, r.timed_out, r.died, r.wait, r.run
 FROM (SELECT minute, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run FROM queue.rollup
       UNION ALL
       SELECT minute, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run FROM queue.throughput_live()) AS r
-JOIN queue.lane AS n ON n.lane = r.lane
-JOIN queue.queue AS q ON q.queue_id = n.queue_id;
+JOIN queue.observed AS o ON o.lane = r.lane;
 COMMENT ON VIEW queue.throughput_part IS 'queue.throughput before the segments'' parts of a minute are added up. For it and queue.throughput_by.';
 
 -- A function call per column, and none for a column that is not asked for: mere counts do not read histograms.

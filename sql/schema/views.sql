@@ -1,8 +1,12 @@
 -- The views: the logs read as one table.
+--
+-- Each user sees what is of queues that he may observe. The functions leave out the rest themselves; from tables it is
+-- kept out by security barriers, so that no function in a condition gets to see it either. The barriers lie as far down
+-- as can be, since conditions on payloads and errors do not pass them.
 
-CREATE VIEW queue.life AS
+CREATE VIEW queue.life WITH (security_barrier) AS
 SELECT l.id, l.job_id, l.enqueued_at, l.lane, l.priority, l.attempt, l.max_attempts, l.run_at,
-       NULL::jsonb AS payload, coalesce(l.payload_of, l.id) AS payload_in,
+       NULL::jsonb AS payload, l.id AS payload_in,
        l.headers, l.group_key, l.unique_key, l.last_error, l.progress, l.claimed_at, l.lease_us, l.pid, l.claim_kind, l.worker,
        l.ended_at, l.outcome, l.next_id, l.result, l.error, l.is_newest
 FROM queue.live() AS l
@@ -15,11 +19,12 @@ FROM queue.history AS h
 -- What is still being copied is read in its segment.
 WHERE h.generation <> ALL (ARRAY(
     SELECT d.generation FROM queue.segment_log AS d WHERE d.state = 'd' AND NOT EXISTS (
-        SELECT FROM queue.segment_log AS c WHERE c.generation = d.generation AND c.state = 'h')));
+        SELECT FROM queue.segment_log AS c WHERE c.generation = d.generation AND c.state = 'h')))
+  AND ((SELECT queue.may_observe(0)) OR h.lane IN (SELECT o.lane FROM queue.observed AS o));
 COMMENT ON VIEW queue.life IS 'One row per attempt with its claim and outcome, as the logs and history have it. For the other views.';
 
 CREATE VIEW queue.attempts AS
-SELECT l.id, l.job_id, q.queue_name, l.attempt,
+SELECT l.id, l.job_id, o.queue_name, l.attempt,
        CASE WHEN l.outcome IS NOT NULL THEN
                 CASE l.outcome WHEN 'c' THEN 'completed' WHEN 'f' THEN 'failed' WHEN 'd' THEN 'dead' WHEN 't' THEN 'timed_out'
                                WHEN 'r' THEN 'released' WHEN 'a' THEN 'advanced' WHEN 'x' THEN 'cancelled' ELSE 'superseded' END
@@ -27,10 +32,9 @@ SELECT l.id, l.job_id, q.queue_name, l.attempt,
             WHEN l.run_at > clock_timestamp() THEN CASE WHEN l.last_error IS NULL THEN 'scheduled' ELSE 'retrying' END
             ELSE 'ready' END AS state,
        CASE WHEN l.claim_kind <> 's' THEN l.claimed_at END AS claimed_at,
-       l.ended_at AS finished_at, l.worker, l.error, n.stage
+       l.ended_at AS finished_at, l.worker, l.error, o.stage
 FROM queue.life AS l
-JOIN queue.lane AS n ON n.lane = l.lane
-JOIN queue.queue AS q ON q.queue_id = n.queue_id;
+JOIN queue.observed AS o ON o.lane = l.lane;
 COMMENT ON VIEW queue.attempts IS 'One row per attempt: each run, or wish to run, of a job.';
 COMMENT ON COLUMN queue.attempts.id IS 'The attempt.';
 COMMENT ON COLUMN queue.attempts.job_id IS 'The job.';
@@ -45,7 +49,7 @@ COMMENT ON COLUMN queue.attempts.error IS 'Why it failed, timed out or was cance
 COMMENT ON COLUMN queue.attempts.stage IS 'The stage it is of; null in a queue without stages.';
 
 CREATE VIEW queue.job_life AS
-SELECT l.id AS attempt_id, l.job_id, q.queue_name, n.stage,
+SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
        CASE WHEN l.outcome = 'c' THEN 'completed'
             WHEN l.outcome = 'x' THEN 'cancelled'
             WHEN l.outcome IS NOT NULL THEN 'dead'
@@ -54,15 +58,14 @@ SELECT l.id AS attempt_id, l.job_id, q.queue_name, n.stage,
             ELSE 'ready' END AS state,
        -- Not before all conditions are met, of those rows that are wanted.
        coalesce(l.payload, queue.payload_of(l.payload_in)) AS payload,
-       l.priority, l.attempt, coalesce(l.max_attempts, q.max_attempts) AS max_attempts, l.run_at, l.enqueued_at,
+       l.priority, l.attempt, coalesce(l.max_attempts, o.max_attempts) AS max_attempts, l.run_at, l.enqueued_at,
        CASE WHEN l.claim_kind <> 's' THEN l.claimed_at END AS started_at,
        l.ended_at AS finished_at,
        CASE WHEN l.outcome IS NULL AND l.claimed_at IS NOT NULL
             THEN coalesce(queue.lease_expires_at(l.id), l.claimed_at + l.lease_us * interval '1 microsecond') END AS lease_expires_at,
        l.worker, coalesce(l.error, l.last_error) AS error, l.result, l.progress, l.unique_key, l.group_key, l.headers
 FROM queue.life AS l
-JOIN queue.lane AS n ON n.lane = l.lane
-JOIN queue.queue AS q ON q.queue_id = n.queue_id
+JOIN queue.observed AS o ON o.lane = l.lane
 WHERE l.is_newest;
 COMMENT ON VIEW queue.job_life IS 'queue.jobs with the id of the newest attempt. For queue.job and the other views.';
 
@@ -97,24 +100,24 @@ CREATE FUNCTION queue.job(job_id bigint) RETURNS SETOF queue.jobs STABLE ROWS 1
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_job';
 COMMENT ON FUNCTION queue.job IS 'One job by its id, fast at any depth; no row when there is none. Errors: 22023 not a job''s id.';
 
-CREATE VIEW queue.queues AS
+CREATE VIEW queue.queues WITH (security_barrier) AS
 SELECT queue_name, is_paused, max_attempts, lease, backoff, backoff_base, backoff_max, backoff_jitter, retention, dead_retention,
        dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period, max_waiting, stages, notify, created_at
-FROM queue.queue;
+FROM queue.queue
+WHERE queue.may_observe(queue_id);
 COMMENT ON VIEW queue.queues IS 'The settings of every queue.';
 
 CREATE VIEW queue.stats AS
-SELECT q.queue_name, n.stage,
+SELECT o.queue_name, o.stage,
        coalesce(t.ready, 0) AS ready, coalesce(t.scheduled, 0) AS scheduled, coalesce(t.retrying, 0) AS retrying,
        coalesce(t.running, 0) AS running, coalesce(t.dead, 0) AS dead,
        clock_timestamp() - t.oldest_ready_at AS oldest_ready_age,
        coalesce(t.enqueued, 0) AS enqueued, coalesce(t.claimed, 0) AS claimed, coalesce(t.completed, 0) AS completed,
        coalesce(t.failed, 0) AS failed, coalesce(t.timed_out, 0) AS timed_out, coalesce(t.died, 0) AS died
-FROM queue.queue AS q
-JOIN queue.lane AS n ON n.queue_id = q.queue_id
-LEFT JOIN queue.tallies() AS t ON t.lane = n.lane
+FROM queue.observed AS o
+LEFT JOIN queue.tallies() AS t ON t.lane = o.lane
 -- Of former stages, and of jobs outside stages where there are some now, only what there is or was.
-WHERE t.lane IS NOT NULL OR n.stage = ANY (q.stages) OR n.stage IS NULL AND q.stages IS NULL;
+WHERE t.lane IS NOT NULL OR o.stage = ANY (o.stages) OR o.stage IS NULL AND o.stages IS NULL;
 COMMENT ON VIEW queue.stats IS
     'Per queue and stage: how many jobs are in which state now, and totals since the queue was created. Cheap at any depth: reads memory, and the jobs that are scheduled, retrying or dead.';
 COMMENT ON COLUMN queue.stats.oldest_ready_age IS 'How long the oldest ready job has been ready; null when none is. Looks at 10,000 attempts at most, of each priority in the order of enqueueing.';
@@ -133,14 +136,13 @@ WITH l AS MATERIALIZED (
     FROM queue.life AS l
     WHERE l.outcome IN ('f', 'd', 't') AND l.error IS NOT NULL
        OR l.outcome IS NULL AND l.claimed_at IS NULL AND l.last_error IS NOT NULL)
-SELECT q.queue_name, j.last_error AS error, count(DISTINCT j.job_id) AS jobs, min(f.ended_at) AS first_seen,
+SELECT o.queue_name, j.last_error AS error, count(DISTINCT j.job_id) AS jobs, min(f.ended_at) AS first_seen,
        max(f.ended_at) AS last_seen, min(j.job_id) AS example_job_id
 FROM l AS j
 JOIN l AS f ON f.job_id = j.job_id AND f.error = j.last_error AND f.ended_at IS NOT NULL
-JOIN queue.lane AS n ON n.lane = j.lane
-JOIN queue.queue AS q ON q.queue_id = n.queue_id
+JOIN queue.observed AS o ON o.lane = j.lane
 WHERE j.is_open
-GROUP BY q.queue_name, j.last_error;
+GROUP BY o.queue_name, j.last_error;
 COMMENT ON VIEW queue.errors IS 'Per queue and error text: the jobs that are dead of it or wait for another attempt after it.';
 COMMENT ON COLUMN queue.errors.error IS 'The error text of the job''s last failure.';
 COMMENT ON COLUMN queue.errors.jobs IS 'How many jobs.';
@@ -149,15 +151,14 @@ COMMENT ON COLUMN queue.errors.last_seen IS 'When one of these jobs failed so th
 COMMENT ON COLUMN queue.errors.example_job_id IS 'One of the jobs, to look at with queue.job.';
 
 CREATE VIEW queue.workers AS
-SELECT l.worker, r.pid, s.client_addr, s.client_port, s.application_name, q.queue_name,
+SELECT l.worker, r.pid, s.client_addr, s.client_port, s.application_name, o.queue_name,
        count(*) AS running, min(l.claimed_at) AS oldest_claimed_at, clock_timestamp() - min(l.claimed_at) AS oldest_claim
 FROM queue.running_now() AS r
-JOIN queue.life AS l ON l.id = r.id
-JOIN queue.lane AS n ON n.lane = r.lane
-JOIN queue.queue AS q ON q.queue_id = n.queue_id
+JOIN queue.live() AS l ON l.id = r.id
+JOIN queue.observed AS o ON o.lane = r.lane
 LEFT JOIN pg_catalog.pg_stat_activity AS s ON s.pid = r.pid
 WHERE l.claimed_at IS NOT NULL AND l.outcome IS NULL
-GROUP BY l.worker, r.pid, s.client_addr, s.client_port, s.application_name, q.queue_name;
+GROUP BY l.worker, r.pid, s.client_addr, s.client_port, s.application_name, o.queue_name;
 COMMENT ON VIEW queue.workers IS 'Per worker and queue: what runs. pid and client are those of the connection that claimed.';
 COMMENT ON COLUMN queue.workers.worker IS 'The name the worker gave.';
 COMMENT ON COLUMN queue.workers.pid IS 'The process of the connection that claimed.';

@@ -4,6 +4,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::call::{Call, VOID, sql_function};
 use crate::error::{self, Error, Result};
+use crate::permission::{self, Privilege};
 use crate::{api, dormant, instance, sys};
 
 sql_function!(pg_queue_adopt, pg_finfo_pg_queue_adopt => adopt);
@@ -15,6 +16,8 @@ fn adopt(_call: &Call) -> Result<Option<Datum>> {
         return Err(Error::new(error::IN_TRANSACTION, "queue.adopt cannot run at REPEATABLE READ or above")
             .hint("It would not see what was restored since the transaction began."));
     }
-    dormant::end_now(&*instance::current()?)?;
+    let catalog = instance::current()?;
+    permission::check_everywhere(&catalog, Privilege::Manage)?;
+    dormant::end_now(&catalog)?;
     Ok(Some(VOID))
 }

@@ -14,6 +14,7 @@ use crate::instance::{self, Catalog};
 use crate::log::attempt::Attempt;
 use crate::log::outcome::{Kind, New};
 use crate::log::{claim, note};
+use crate::permission::{self, Privilege, Rights};
 use crate::transaction::{self, Step};
 use crate::{jsonb, queue, refill, rerun};
 
@@ -39,7 +40,7 @@ fn cancel(call: &Call) -> Result<Option<Datum>> {
     let catalog = instance::current()?;
     // Stale: the attempt's life went on between the look and the grasp; the second look sees it.
     for _ in 0..100 {
-        let found = job::find_any(&catalog, job_id)?;
+        let found = job::managed(&catalog, job_id)?;
         if let Some(outcome) = &found.outcome() {
             return match outcome.kind {
                 Kind::Cancelled => Ok(Some(text_datum("cancelled"))),
@@ -66,7 +67,7 @@ fn cancel(call: &Call) -> Result<Option<Datum>> {
             }
         } else if !force {
             // Only for memory to know the claim, should it be of before the server's start.
-            let _ = hold::look(&catalog, id);
+            let _ = hold::look(&catalog, id, &Rights::everything());
         }
         if !force {
             let body = reason.as_deref().and_then(|r| jsonb::of_text(&serde_json::json!({ "reason": r }).to_string()));
@@ -102,6 +103,7 @@ fn purge(call: &Call) -> Result<Option<Datum>> {
     let name = call.required("queue_name", call.text(0))?;
     let catalog = instance::current()?;
     let queue = queue::by_name(&catalog, &name)?;
+    permission::check(&catalog, &queue, Privilege::Manage)?;
     let mut purged: i64 = 0;
     for &lane in queue.lanes() {
         purged += purge_lane(&catalog, lane)?;

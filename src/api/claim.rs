@@ -20,6 +20,7 @@ use crate::limits::Guest;
 use crate::log::attempt::{Attempt, Reader};
 use crate::log::claim::{self, Kind};
 use crate::log::table::Probe;
+use crate::permission::{self, Privilege};
 use crate::queue::{self, Queue};
 use crate::refill::{index_ready, refill};
 use crate::transaction::{self, Step};
@@ -121,8 +122,8 @@ impl Known {
     /// Looks the queues up. In the middle of a transaction nothing else may have listened to what others have
     /// changed: a pause counts at once. Who will not sleep need not ask for the number of changes.
     ///
-    /// Errors: 42704 when there is no queue of one of the names, 22023 when one has no such stage, 53400 when they have
-    /// too many to sleep for.
+    /// Errors: 42704 when there is no queue of one of the names, 42501 when the user may not consume one, 22023 when one
+    /// has no such stage, 53400 when they have too many to sleep for.
     pub fn now(names: &[impl AsRef<str>], stage: Option<&str>, may_sleep: bool) -> Result<Self> {
         let mut changes = 0;
         if may_sleep {
@@ -133,6 +134,7 @@ impl Known {
         sys::accept_invalidations();
         let catalog = instance::current()?;
         let queues = names.iter().map(|name| queue::by_name(&catalog, name.as_ref())).collect::<Result<Vec<_>>>()?;
+        queues.iter().try_for_each(|queue| permission::check(&catalog, queue, Privilege::Consume))?;
         let stages = stage.map(|stage| queues.iter().map(|queue| queue.stage(stage)).collect()).transpose()?;
         let is_dormant = !dormant::learn(&catalog);
         let known = Self { catalog, queues, stages, is_dormant, changes };

@@ -12,6 +12,7 @@ use crate::error::{self, Error, Result};
 use crate::instance::{self, Catalog};
 use crate::jsonb::{self, Value};
 use crate::log::attempt::{self, New};
+use crate::permission::{self, Privilege};
 use crate::queue::{self, Queue};
 use crate::segment::{self, Target};
 use crate::transaction::{self, Step};
@@ -175,6 +176,7 @@ fn target(call: &Call) -> Result<(Rc<Catalog>, Rc<Queue>)> {
     let name = call.required("queue_name", call.str(0))?;
     let catalog = instance::current()?;
     let queue = queue::by_name(&catalog, &name)?;
+    permission::check(&catalog, &queue, Privilege::Produce)?;
     Ok((catalog, queue))
 }
 

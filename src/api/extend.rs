@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::hold::{self, Refusal};
 use crate::instance::{self, Catalog};
 use crate::log::note;
+use crate::permission::{self, Rights};
 use crate::transaction::{self, Step};
 use crate::{shmem, sys};
 
@@ -18,8 +19,13 @@ sql_function!(pg_queue_extend, pg_finfo_pg_queue_extend => extend);
 sql_function!(pg_queue_extend_many, pg_finfo_pg_queue_extend_many => extend_many);
 
 /// Extends one lease: until when it runs now, and whether the job should be cancelled.
-fn extend_one(catalog: &Catalog, id: i64, lease: Option<i64>) -> std::result::Result<(i64, bool), Refusal> {
-    let held = hold::look(catalog, id)?;
+fn extend_one(
+    catalog: &Catalog,
+    id: i64,
+    lease: Option<i64>,
+    rights: &Rights,
+) -> std::result::Result<(i64, bool), Refusal> {
+    let held = hold::look(catalog, id, rights)?;
     let entry = held.entry;
     let own = transaction::lease_of(id).unwrap_or(entry.lease);
     let lease = lease.unwrap_or(own);
@@ -52,7 +58,7 @@ fn extend(call: &Call) -> Result<Option<Datum>> {
     let id = call.required("id", call.i64(0))?;
     let lease = call.interval(1).map(lease_us).transpose()?;
     let catalog = instance::current()?;
-    let (expires_at, is_cancelled) = extend_one(&catalog, id, lease)?;
+    let (expires_at, is_cancelled) = extend_one(&catalog, id, lease, &permission::rights(&catalog))?;
     call.result_row(&mut [expires_at.into(), is_cancelled.into()], &mut [false, false]).map(Some)
 }
 
@@ -63,8 +69,9 @@ fn extend_many(call: &Call) -> Result<Option<Datum>> {
     let ids = call.required("ids", call.i64_array(0))?;
     let lease = call.interval(1).map(lease_us).transpose()?;
     let catalog = instance::current()?;
+    let rights = permission::rights(&catalog);
     for id in ids.into_iter().flatten() {
-        match extend_one(&catalog, id, lease) {
+        match extend_one(&catalog, id, lease, &rights) {
             Ok((expires_at, is_cancelled)) => {
                 rows.add(&mut [id.into(), expires_at.into(), is_cancelled.into()], &mut [false; 3])?;
             }

@@ -10,6 +10,7 @@ use crate::log::attempt::{Attempt, Reader};
 use crate::log::outcome::Outcome;
 use crate::log::table::Snapshot;
 use crate::log::{claim, has_moved, history, outcome, successor};
+use crate::permission::{self, Privilege};
 use crate::{hold, sys};
 
 /// A job's newest attempt.
@@ -43,16 +44,25 @@ impl Found {
     pub fn lane(&self) -> i32 {
         match self {
             Self::Here(job) => job.attempt.lane(),
-            Self::Past(past) => past.template().lane,
+            Self::Past(past) => past.lane(),
         }
     }
 }
 
-/// Finds a job that has not left the logs.
+/// Finds a job that the current user manages.
 ///
-/// Errors: as `find_any`; 55000 when it has ended and is in history.
+/// Errors: as `find_any`; 42501 when he does not.
+pub fn managed(catalog: &Rc<Catalog>, job_id: i64) -> Result<Found> {
+    let found = find_any(catalog, job_id)?;
+    permission::check_lane(catalog, found.lane(), Privilege::Manage)?;
+    Ok(found)
+}
+
+/// Finds a job that the current user manages and that has not left the logs.
+///
+/// Errors: as `managed`; 55000 when it has ended and is in history.
 pub fn find(catalog: &Rc<Catalog>, job_id: i64) -> Result<Job> {
-    match find_any(catalog, job_id)? {
+    match managed(catalog, job_id)? {
         Found::Here(job) => Ok(job),
         Found::Past(past) => Err(has_ended(job_id, &past.outcome())),
     }

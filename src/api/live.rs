@@ -15,6 +15,7 @@ use crate::log::outcome::{self, Kind};
 use crate::log::table::{Key, Relation, Row, Snapshot};
 use crate::log::walk::Tables;
 use crate::log::{claim, has_moved, note, successor};
+use crate::permission::{self, Privilege, Rights};
 use crate::segment::{Ledger, State};
 use crate::{hold, queue, sys};
 
@@ -37,6 +38,7 @@ fn live(call: &Call) -> Result<Option<Datum>> {
     let catalog = instance::current()?;
     let ledger = ledger(&catalog);
     let successors = successor::Reader::open(&catalog, SNAPSHOT);
+    let rights = permission::rights(&catalog);
     let mut scratch = sys::Scratch::new();
     let segments: Vec<u8> = (0..SEGMENTS as u8).filter(|&segment| ledger.is_read_here(segment)).collect();
     // None is emptied before all are read, which may take longer than pg_queue.reclaim_delay.
@@ -49,6 +51,12 @@ fn live(call: &Call) -> Result<Option<Datum>> {
         }
         let notes = note::Reader::open(&catalog, segment, SNAPSHOT);
         for (n, trace) in tables.walk(i64::MIN, SNAPSHOT).enumerate() {
+            if n % 1024 == 0 {
+                sys::check_for_interrupts();
+            }
+            if !rights.on_lane(trace.attempt.lane(), Privilege::Observe) {
+                continue;
+            }
             let payload_of = trace.attempt.payload_of().map(Datum::from);
             let life = Life { attempt: &trace.attempt, claim: trace.claim.row(), outcome: trace.outcome.row() };
             // The set has a copy; what was fetched from toast tables is of no more use.
@@ -56,9 +64,6 @@ fn live(call: &Call) -> Result<Option<Datum>> {
                 let row = life.row(&notes, &successors, payload_of);
                 row.map_or(Ok(()), |row| rows.add_options(&row))
             })?;
-            if n % 1024 == 0 {
-                sys::check_for_interrupts();
-            }
         }
     }
     Ok(None)
@@ -69,7 +74,8 @@ fn life_of(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let Some(id) = call.i64(0) else { return Ok(None) };
     let catalog = instance::current()?;
-    each_life(&catalog, hold::job_id(id)?, &mut |row| rows.add_options(row).map(|()| true))?;
+    let rights = permission::rights(&catalog);
+    each_life(&catalog, hold::job_id(id)?, &rights, &mut |row| rows.add_options(row).map(|()| true))?;
     Ok(None)
 }
 
@@ -82,12 +88,13 @@ fn job(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let Some(id) = call.i64(0) else { return Ok(None) };
     let catalog = instance::current()?;
-    each_life(&catalog, hold::job_id(id)?, &mut |row| {
+    let rights = permission::rights(&catalog);
+    each_life(&catalog, hold::job_id(id)?, &rights, &mut |row| {
         let is_newest = row[24].is_some_and(|datum| datum.value() & 1 != 0);
         if !is_newest {
             return Ok(true);
         }
-        if let Some(row) = job_row(&catalog, row)? {
+        if let Some(row) = job_row(&catalog, row, &rights)? {
             rows.add_options(&row)?;
         }
         Ok(false)
@@ -96,7 +103,11 @@ fn job(call: &Call) -> Result<Option<Datum>> {
 }
 
 /// The row of `queue.job_life` for that of the newest attempt; `None`: the queue was dropped.
-fn job_row(catalog: &Catalog, life: &[Option<Datum>; COLUMNS]) -> Result<Option<[Option<Datum>; JOB_COLUMNS]>> {
+fn job_row(
+    catalog: &Catalog,
+    life: &[Option<Datum>; COLUMNS],
+    rights: &Rights,
+) -> Result<Option<[Option<Datum>; JOB_COLUMNS]>> {
     let number = |column: usize| life[column].map(|datum| datum.value() as i64);
     let [id, job_id, enqueued_at, lane, priority, attempt, max_attempts, run_at, payload, headers, group_key, ..] =
         *life;
@@ -139,7 +150,7 @@ fn job_row(catalog: &Catalog, life: &[Option<Datum>; COLUMNS]) -> Result<Option<
         let id = id.map_or(0, |datum| datum.value() as i64);
         let by_claim = || Some(Datum::from(number(14)?.saturating_add(number(15)?)));
         debug_assert!(claimed_at.is_some() && lease_us.is_some());
-        looking::lease_end(catalog, id).map(Datum::from).or_else(by_claim)
+        looking::lease_end(catalog, id, rights).map(Datum::from).or_else(by_claim)
     };
     Ok(Some([
         job_id,
@@ -165,12 +176,14 @@ fn job_row(catalog: &Catalog, life: &[Option<Datum>; COLUMNS]) -> Result<Option<
     ]))
 }
 
-/// Calls `f` with each attempt of a job, in the columns of `queue.life_of`, until it returns false.
+/// Calls `f` with each attempt of a job that the user may see, in the columns of `queue.life_of`, until it returns false.
 fn each_life(
     catalog: &Catalog,
     job_id: i64,
+    rights: &Rights,
     f: &mut dyn FnMut(&[Option<Datum>; COLUMNS]) -> Result<bool>,
 ) -> Result<()> {
+    let may_see = |lane: i32| rights.on_lane(lane, Privilege::Observe);
     let ledger = ledger(catalog);
     let successors = successor::Reader::open(catalog, SNAPSHOT);
     let mut reader = Reader::new(catalog);
@@ -186,7 +199,7 @@ fn each_life(
             scan.next().map(|_| scan.row())
         };
         let notes = note::Reader::open(catalog, segment, SNAPSHOT);
-        for attempt in &found {
+        for attempt in found.iter().filter(|attempt| may_see(attempt.lane())) {
             let claim = side(oids.claim, oids.claim_pkey, attempt.id());
             let outcome = side(oids.outcome, oids.outcome_pkey, attempt.id());
             let life = Life { attempt, claim: claim.as_ref(), outcome: outcome.as_ref() };
@@ -205,7 +218,9 @@ fn each_life(
         .map(|word| word.generation())
         .collect();
     let counts = |generation| !copying.contains(&generation);
-    history::each_of_job(catalog, job_id, SNAPSHOT, &counts, &mut |past| f(&past_row(&successors, past)))
+    history::each_of_job(catalog, job_id, SNAPSHOT, &counts, &mut |past| {
+        if may_see(past.lane()) { f(&past_row(&successors, past)) } else { Ok(true) }
+    })
 }
 
 /// An attempt in a segment.

@@ -7,6 +7,7 @@ use crate::call::{Call, VOID, sql_function, text_datum};
 use crate::error::Result;
 use crate::instance::{self, Catalog};
 use crate::log::attempt::Reader;
+use crate::permission::{self, Privilege, Rights};
 use crate::{shmem, sys};
 
 sql_function!(pg_queue_assert_loaded, pg_finfo_pg_queue_assert_loaded => assert_loaded);
@@ -19,13 +20,18 @@ fn assert_loaded(_call: &Call) -> Result<Option<Datum>> {
     Ok(Some(VOID))
 }
 
-/// `queue.payload_of(id)`: a function and not a subquery in the views, whose plans would be priced as if it
+/// `queue.payload_of(id)`, which may lie in the row of another attempt: a function and not a subquery in the views, whose plans would be priced as if it
 /// were run for every row.
 fn payload_of(call: &Call) -> Result<Option<Datum>> {
     let Some(id) = call.i64(0) else { return Ok(None) };
     let catalog = instance::current()?;
-    let attempt = Reader::new(&catalog).payload_in(id);
-    Ok(attempt.and_then(|attempt| attempt.own_payload().map(crate::jsonb::copy)))
+    let rights = permission::rights(&catalog);
+    let mut reader = Reader::new(&catalog);
+    let attempt = reader.payload_in(id).or_else(|| reader.trace(id));
+    let Some(attempt) = attempt.filter(|attempt| rights.on_lane(attempt.lane(), Privilege::Observe)) else {
+        return Ok(None);
+    };
+    Ok(reader.payload(&attempt, |payload| payload.map(crate::jsonb::copy)))
 }
 
 fn wall_time(deadline: i64) -> i64 {
@@ -36,9 +42,13 @@ fn wall_time(deadline: i64) -> i64 {
 fn running_now(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = instance::current()?;
+    let rights = permission::rights(&catalog);
     let mut from = 0;
     while let Some((next, entry)) = shmem::with(|shared| shared.frontier.next_running(catalog.number, from)) {
         from = next;
+        if !rights.on_lane(entry.lane, Privilege::Observe) {
+            continue;
+        }
         let state = match entry.state {
             State::Taken => "claiming",
             State::Ending => "ending",
@@ -62,11 +72,14 @@ fn running_now(call: &Call) -> Result<Option<Datum>> {
 fn lease_expires_at(call: &Call) -> Result<Option<Datum>> {
     let Some(id) = call.i64(0) else { return Ok(None) };
     let catalog = instance::current()?;
-    Ok(lease_end(&catalog, id).map(Datum::from))
+    let rights = permission::rights(&catalog);
+    Ok(lease_end(&catalog, id, &rights).map(Datum::from))
 }
 
-/// When the lease of a running attempt ends, wall time, if memory knows.
-pub fn lease_end(catalog: &Catalog, id: i64) -> Option<i64> {
+/// When the lease of a running attempt ends, wall time, if memory knows and the user may.
+pub fn lease_end(catalog: &Catalog, id: i64, rights: &Rights) -> Option<i64> {
     let entry = shmem::with(|shared| shared.frontier.entry(catalog.number, id));
-    entry.filter(|e| e.claimed != 0 && e.deadline > i64::MIN).map(|e| wall_time(e.deadline))
+    entry
+        .filter(|e| e.claimed != 0 && e.deadline > i64::MIN && rights.on_lane(e.lane, Privilege::Observe))
+        .map(|e| wall_time(e.deadline))
 }

@@ -4,6 +4,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::call::{Call, VOID, sql_function, text_datum};
 use crate::error::Result;
+use crate::permission::{self, Privilege};
 use crate::{api, dormant, duty, instance};
 
 sql_function!(pg_queue_maintain, pg_finfo_pg_queue_maintain => maintain);
@@ -13,6 +14,7 @@ fn maintain(call: &Call) -> Result<Option<Datum>> {
     api::on_primary("maintain")?;
     let rows = call.rows()?;
     let catalog = instance::current()?;
+    permission::check_everywhere(&catalog, Privilege::Manage)?;
     dormant::learn(&catalog);
     for duty in duty::ALL {
         let mut did = 0;

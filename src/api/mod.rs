@@ -17,6 +17,7 @@ pub mod live;
 pub mod looking;
 pub mod maintain;
 pub mod move_job;
+pub mod permissions;
 pub mod progress;
 pub mod queues;
 pub mod release;

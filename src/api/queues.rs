@@ -9,11 +9,12 @@ use pg_queue_core::frontier::GATE_LANES;
 use pgrx::pg_sys;
 use pgrx::pg_sys::Datum;
 
-use crate::api::{self, lease_us};
+use crate::api::{self, lease_us, permissions};
 use crate::call::{Call, Interval, VOID, sql_function};
 use crate::dropping;
 use crate::error::{self, Error, Result};
 use crate::instance::{self, Catalog};
+use crate::permission::{self, Privilege};
 use crate::queue::{self, Queue};
 use crate::schedule;
 use crate::spi::{self, Parameter};
@@ -160,14 +161,14 @@ fn check_stages(stages: &[Option<String>]) -> Result<()> {
     Ok(())
 }
 
-/// Errors: 42704 when there is no such queue, 22023 when it is the queue itself.
+/// Errors: 42704 when there is no such queue, 22023 when it is the queue itself, 42501 when the user may not enqueue into it.
 fn check_dead_letter(catalog: &Catalog, call: &Call, name: &str) -> Result<()> {
     let Some(target) = call.text(DEAD_LETTER) else { return Ok(()) };
     if target == name {
         return Err(Error::invalid(format!("queue \"{name}\" cannot be its own dead_letter"))
             .hint("Create another queue for the dead jobs."));
     }
-    queue::by_name(catalog, &target).map(|_| ())
+    permission::check(catalog, &*queue::by_name(catalog, &target)?, Privilege::Produce)
 }
 
 fn is_for_ever(call: &Call, n: usize) -> bool {
@@ -195,8 +196,9 @@ fn create(call: &Call) -> Result<Option<Datum>> {
     let options = given(call)?;
     let catalog = instance::current()?;
     check_dead_letter(&catalog, call, &name)?;
-    if queue::by_name(&catalog, &name).is_ok() {
+    if let Ok(queue) = queue::by_name(&catalog, &name) {
         if call.bool(LAST).unwrap_or(false) {
+            permission::check(&catalog, &queue, Privilege::Manage)?;
             return change(&catalog, &name, options, &[]);
         }
         return Err(exists(&name));
@@ -230,6 +232,7 @@ fn create(call: &Call) -> Result<Option<Datum>> {
         return Err(exists(&name));
     }
     queue::changed(&catalog);
+    permissions::created(&catalog, &name)?;
     Ok(Some(VOID))
 }
 
@@ -241,6 +244,7 @@ fn alter(call: &Call) -> Result<Option<Datum>> {
     let reset = call.text_array(LAST).unwrap_or_default();
     let reset = reset.into_iter().map(|r| call.required("reset", r)).collect::<Result<Vec<_>>>()?;
     let catalog = instance::current()?;
+    permission::check(&catalog, &*queue::by_name(&catalog, &name)?, Privilege::Manage)?;
     check_dead_letter(&catalog, call, &name)?;
     change(&catalog, &name, options, &reset)
 }
@@ -341,6 +345,7 @@ fn set_paused(call: &Call, paused: bool) -> Result<Option<Datum>> {
     let name = call.required("queue_name", call.text(0))?;
     let catalog = instance::current()?;
     let queue = queue::by_name(&catalog, &name)?;
+    permission::check(&catalog, &queue, Privilege::Manage)?;
     spi::run(
         "UPDATE queue.queue SET is_paused = $2
          WHERE queue_id OPERATOR(pg_catalog.=) $1 AND is_paused OPERATOR(pg_catalog.<>) $2",
@@ -367,6 +372,7 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
     let force = call.bool(1).unwrap_or(false);
     let catalog = instance::current()?;
     let queue = queue::by_name(&catalog, &name)?;
+    permission::check(&catalog, &queue, Privilege::Manage)?;
     for lane in queue.all_lanes() {
         // Nobody comes to those of former stages.
         if queue.has_lane(lane) {
@@ -391,6 +397,7 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
     }
     spi::run("DELETE FROM queue.lane WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
     spi::run("DELETE FROM queue.queue WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
+    permissions::dropped(&catalog, queue.id)?;
     queue::changed(&catalog);
     Ok(Some(VOID))
 }

@@ -14,6 +14,7 @@ use crate::hold;
 use crate::instance::{self, Catalog};
 use crate::log::attempt::{self, New, Reader};
 use crate::log::{outcome, successor};
+use crate::permission::{self, Privilege};
 use crate::queue::{self, Queue};
 use crate::{spi, sys};
 use pg_queue_core::id::SEGMENTS;
@@ -74,7 +75,7 @@ fn retry(call: &Call) -> Result<Option<Datum>> {
     };
     let catalog = instance::current()?;
     loop {
-        let found = job::find_any(&catalog, job_id)?;
+        let found = job::managed(&catalog, job_id)?;
         if found.outcome().is_none() {
             supersede(&catalog, job_id, |next| next.run_at = run_at)?;
             return Ok(Some(VOID));
@@ -100,6 +101,7 @@ fn retry_dead(call: &Call) -> Result<Option<Datum>> {
     }
     let catalog = instance::current()?;
     let queue = queue::by_name(&catalog, &name)?;
+    permission::check(&catalog, &queue, Privilege::Manage)?;
     let lanes: Vec<i64> = queue.all_lanes().map(i64::from).collect();
     // What queue.jobs calls dead, in words that the index of history's dead can be used for.
     let dead = spi::i64_column(
@@ -144,7 +146,7 @@ fn forget(call: &Call) -> Result<Option<Datum>> {
             .hint("It would leave what has been written since the transaction began."));
     }
     let catalog = instance::current()?;
-    if job::find_any(&catalog, job_id)?.outcome().is_none() {
+    if job::managed(&catalog, job_id)?.outcome().is_none() {
         return Err(Error::new(error::WRONG_STATE, format!("job {job_id} has not ended"))
             .hint("Cancel it first; queue.forget erases what an ended job leaves."));
     }

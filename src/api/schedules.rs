@@ -15,6 +15,7 @@ use crate::error::{self, Error, Result};
 use crate::instance::{self, Catalog};
 use crate::log::firing::Log;
 use crate::log::table::Snapshot;
+use crate::permission::{self, Privilege};
 use crate::schedule::{self, Schedule, Timing};
 use crate::spi::{self, Parameter};
 use crate::transaction::{self, Step};
@@ -93,9 +94,11 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
 
     let catalog = instance::current()?;
     let queue = queue::by_name(&catalog, &queue_name)?;
+    permission::check(&catalog, &queue, Privilege::Manage)?;
     dropping::watch(&catalog, queue.lane)?;
     let now = clock::now_us();
     let before = schedule::by_name(&catalog, &name).ok();
+    before.as_ref().map_or(Ok(()), |before| may(&catalog, before, Privilege::Manage))?;
     let (anchor, planned_from) = match &before {
         Some(before) => {
             let old = before.timing();
@@ -141,6 +144,14 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
     Ok(next_run(&schedule, &Log::read(&catalog))?.map(Datum::from))
 }
 
+/// Errors: 42501 unless the current user may do this with the schedule's queue; when that is gone, with every queue.
+fn may(catalog: &Catalog, schedule: &Schedule, wanted: Privilege) -> Result<()> {
+    match queue::by_id(catalog, schedule.queue_id())? {
+        Some(queue) => permission::check(catalog, &queue, wanted),
+        None => permission::check_everywhere(catalog, wanted),
+    }
+}
+
 /// The first slot that was not dealt with.
 fn next_run(schedule: &Schedule, log: &Log) -> Result<Option<i64>> {
     if schedule.is_paused() {
@@ -181,6 +192,7 @@ fn change(call: &Call, verb: &str, sql: &str, times: &[i64]) -> Result<Option<Da
     api::writable(verb)?;
     let catalog = instance::current()?;
     let schedule = schedule::by_name(&catalog, &name_of(call)?)?;
+    may(&catalog, &schedule, Privilege::Manage)?;
     let mut parameters: Vec<Parameter> = vec![schedule.id().into()];
     parameters.extend(times.iter().map(|&time| Parameter::raw(Some(time.into()), pg_sys::TIMESTAMPTZOID)));
     spi::run(sql, &parameters)?;
@@ -193,6 +205,7 @@ fn run(call: &Call) -> Result<Option<Datum>> {
     api::writable("run a schedule")?;
     let catalog = instance::current()?;
     let schedule = schedule::by_name(&catalog, &name_of(call)?)?;
+    may(&catalog, &schedule, Privilege::Manage)?;
     let queue = schedule_queue(&catalog, &schedule)?;
     let ids = enqueue::insert(&catalog, &queue, &[schedule.job(None)], sys::now_us())?;
     Ok(ids.first().map(|&id| id.into()))
@@ -214,6 +227,7 @@ fn upcoming(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = instance::current()?;
     let schedule = schedule::by_name(&catalog, &name_of(call)?)?;
+    may(&catalog, &schedule, Privilege::Observe)?;
     let runs = call.i32(1).unwrap_or(10);
     let runs = usize::try_from(runs)
         .ok()
@@ -231,8 +245,12 @@ fn firings(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = instance::current()?;
     let log = Log::read(&catalog);
+    let rights = permission::rights(&catalog);
     let mut found = Vec::new();
     schedule::each(&catalog, Snapshot::Statement, |schedule| {
+        if !rights.on_queue(schedule.queue_id(), Privilege::Observe) {
+            return;
+        }
         let last = log.last(schedule.id()).and_then(|firing| firing.last);
         // What cannot be planned is not fired either; the log says why.
         let next = next_run(&schedule, &log).unwrap_or(None);

@@ -15,6 +15,7 @@ use crate::instance::{self, Catalog};
 use crate::log::attempt::{LAST_ERROR, Reader};
 use crate::log::census::{Census, Lane};
 use crate::log::table::{Key, Relation, Scan, Snapshot};
+use crate::permission::{self, Privilege};
 use crate::segment::Ledger;
 use crate::{guc, shmem, sys};
 
@@ -31,7 +32,8 @@ fn tallies(call: &Call) -> Result<Option<Datum>> {
     let known = if must_walk { None } else { known(&catalog) };
     let is_counted = known.is_some();
     let census = known.unwrap_or_else(|| Census::take(&catalog));
-    for (&lane, found) in &census.0 {
+    let rights = permission::rights(&catalog);
+    for (&lane, found) in census.0.iter().filter(|(lane, _)| rights.on_lane(**lane, Privilege::Observe)) {
         let counts = &found.tally.counts;
         // A commit may be in one of the numbers this moment, and not yet in the other.
         let ready = (counts.waiting - found.scheduled - found.retrying).max(0);

@@ -10,6 +10,7 @@ use crate::instance;
 use crate::log::rollup;
 use crate::log::table::Snapshot;
 use crate::log::walk::Tables;
+use crate::permission::{self, Privilege};
 use crate::segment::Ledger;
 use crate::sys;
 
@@ -34,7 +35,8 @@ fn throughput_live(call: &Call) -> Result<Option<Datum>> {
             }
         }
     }
-    for entry in minutes.iter() {
+    let rights = permission::rights(&catalog);
+    for entry in minutes.iter().filter(|(_, lane, _)| rights.on_lane(*lane, Privilege::Observe)) {
         rows.add_options(&rollup::row(entry, None))?;
     }
     Ok(None)

@@ -436,6 +436,14 @@ impl<'a> Reader<'a> {
         segments.into_iter().find_map(|segment| self.at(segment, holder).filter(holds))
     }
 
+    /// Any row of an attempt but one that is there for its payload alone: it says where the payload is.
+    pub fn trace(&mut self, attempt: i64) -> Option<Attempt> {
+        let id::Kind::Attempt(born) = id::kind(attempt) else { return None };
+        let mut segments = [born, OLD, OLD + 1];
+        segments.sort_by_key(|&segment| !self.is_of_interest(segment));
+        segments.into_iter().find_map(|segment| self.at(segment, attempt).filter(|found| !found.is_payload_only()))
+    }
+
     /// Whether a segment may have attempts that are in history not yet. One that history has is not read: nobody
     /// shall wait for its emptying, nor see what a crash in the middle of that has left.
     fn is_of_interest(&self, segment: u8) -> bool {

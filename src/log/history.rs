@@ -229,6 +229,11 @@ pub struct Past {
 }
 
 impl Past {
+    /// The lane.
+    pub fn lane(&self) -> i32 {
+        self.row.i32(column::LANE)
+    }
+
     /// How it ended.
     pub fn outcome(&self) -> outcome::Outcome {
         outcome::Outcome {
@@ -329,9 +334,9 @@ pub fn newest(catalog: &Catalog, job_id: i64) -> Option<Past> {
     newest.and_then(|(id, child)| find_in(child, id))
 }
 
-/// How an attempt in history ended.
-pub fn outcome_of(catalog: &Catalog, attempt: i64) -> Option<outcome::Outcome> {
-    children(catalog).into_iter().find_map(|child| find_in(child, attempt)).map(|past| past.outcome())
+/// An attempt in history.
+pub fn find(catalog: &Catalog, attempt: i64) -> Option<Past> {
+    children(catalog).into_iter().find_map(|child| find_in(child, attempt))
 }
 
 /// An attempt in a child, whether it counts or not.

@@ -1,0 +1,892 @@
+//! Who may do what: every function and view, as every kind of user; and what grants do in the catalogs, in dumps and to
+//! sessions that are under way.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use postgres::Client;
+use queue_tests::{Cluster, wait};
+
+use crate::shared::{Database, Failure, Sql, create};
+
+/// What a function asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Need {
+    Produce,
+    Consume,
+    Observe,
+    /// As `Observe`; but who may not observe the queue gets nothing instead of an error.
+    Sees,
+    Manage,
+    /// To manage every queue; `create` is let alone to whoever may execute it.
+    ManageAll,
+    /// Nobody but the owner is let at it.
+    Owner,
+    /// Nothing of a queue's.
+    Nothing,
+}
+
+/// What a function asks for, and arguments for it. Of a function that is new say it here.
+fn declared(function: &str) -> (Need, &'static str) {
+    use Need::{Consume, Manage, ManageAll, Nothing, Observe, Owner, Produce, Sees};
+    match function {
+        "enqueue" => (Produce, "'q'"),
+        "enqueue_many" => (Produce, "'q', ARRAY['1']::jsonb[]"),
+        "enqueue_batch" => (Produce, "'q', '[{}]'"),
+        "claim" => (Consume, "'q'"),
+        "claim_any" => (Consume, "ARRAY['q']"),
+        "wait" => (Consume, "'q', '0'"),
+        "complete" | "release" | "extend" => (Consume, "{attempt}"),
+        "complete_many" | "release_many" | "extend_many" => (Consume, "ARRAY[{attempt}]"),
+        "fail" => (Consume, "{attempt}, 'boom'"),
+        "fail_many" => (Consume, "ARRAY[{attempt}], 'boom'"),
+        "progress" => (Consume, "{attempt}, '1'"),
+        "advance" => (Consume, "{staged}, 'last'"),
+        "upcoming" => (Observe, "'planned'"),
+        "job" => (Sees, "{job}"),
+        "payload_of" | "lease_expires_at" => (Sees, "{attempt}"),
+        "throughput_by" | "firings" | "live" | "running_now" | "tallies" | "throughput_live" => (Sees, ""),
+        "may_observe" => (Nothing, "1"),
+        "times" => (Nothing, "ARRAY[]::bytea[]"),
+        "alter" | "pause" | "resume" | "purge" | "retry_dead" => (Manage, "'q'"),
+        "drop" => (Manage, "'q', force => true"),
+        "cancel" | "retry" => (Manage, "{job}"),
+        "reprioritize" => (Manage, "{job}, 1"),
+        "reschedule" => (Manage, "{job}, now()"),
+        "forget" => (Manage, "{ended}"),
+        "schedule" => (Manage, "'fresh', 'q', every => '1 day'"),
+        "unschedule" | "pause_schedule" | "resume_schedule" | "run_schedule" => (Manage, "'planned'"),
+        "grant" | "revoke" => (Manage, "'q', current_user::text, 'observe'"),
+        "create" => (ManageAll, "'fresh'"),
+        "maintain" | "adopt" => (ManageAll, ""),
+        "assert_loaded" | "derive_grants" | "kick" => (Owner, ""),
+        "life_of" => (Owner, "{job}"),
+        "foreign_write" => (Owner, ""),
+        other => panic!("say here what queue.{other} asks for"),
+    }
+}
+
+/// Whether who has a privilege, on '*' or not, is let at what asks for this.
+fn covers(privilege: &str, everywhere: bool, need: Need) -> bool {
+    match need {
+        Need::Nothing | Need::Observe | Need::Sees => matches!(privilege, "observe" | "manage"),
+        Need::Produce => matches!(privilege, "produce" | "manage"),
+        Need::Consume => matches!(privilege, "consume" | "manage"),
+        Need::Manage => privilege == "manage",
+        Need::ManageAll => privilege == "manage" && everywhere,
+        Need::Owner => false,
+    }
+}
+
+const PRIVILEGES: [&str; 4] = ["produce", "consume", "observe", "manage"];
+
+/// Names of functions and whether they are procedures.
+fn functions(client: &mut Client) -> Vec<(String, bool)> {
+    let sql = "SELECT proname::text, prokind = 'p' FROM pg_proc WHERE pronamespace = 'queue'::regnamespace ORDER BY 1";
+    client.query(sql, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+/// Roles of a test's own, dropped with the value; roles are the cluster's.
+struct Roles<'a> {
+    database: &'a Database,
+    prefix: String,
+}
+
+impl<'a> Roles<'a> {
+    fn new(database: &'a Database) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        Self { database, prefix: format!("perm{}", NUMBER.fetch_add(1, Ordering::Relaxed)) }
+    }
+
+    /// A role, made with these options.
+    fn make(&self, name: &str, options: &str) -> String {
+        let role = format!("{}_{name}", self.prefix);
+        self.database.connect().run(&format!("CREATE ROLE {role} LOGIN {options}"));
+        role
+    }
+}
+
+impl Drop for Roles<'_> {
+    fn drop(&mut self) {
+        let mut client = self.database.connect();
+        let sql = format!("SELECT rolname::text FROM pg_roles WHERE rolname LIKE '{}\\_%'", self.prefix);
+        for role in client.column::<String>(&sql) {
+            let _ = client.batch_execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
+        }
+    }
+}
+
+fn grant(client: &mut Client, queue: &str, role: &str, privilege: &str) {
+    client.run(&format!("SELECT queue.grant('{queue}', '{role}', '{privilege}')"));
+}
+
+/// A session of this user's.
+fn session(database: &Database, role: &str) -> Client {
+    let mut client = database.connect();
+    client.run(&format!("SET SESSION AUTHORIZATION {role}"));
+    client
+}
+
+/// What a statement comes to in a transaction that is rolled back: how many values, or how it fails.
+fn attempt(client: &mut Client, role: &str, sql: &str) -> Result<i64, Failure> {
+    client.run(&format!("BEGIN; SET LOCAL ROLE {role}"));
+    let found = client.query_one(sql, &[]).map(|row| row.get(0)).map_err(|error| Failure::from(&error));
+    client.run("ROLLBACK");
+    found
+}
+
+/// A database with queue `q` in use, which has a running attempt, waiting, dead and ended jobs and a schedule.
+fn in_use() -> (Database, Client, impl Fn(&str) -> String) {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    create(&mut client, "q", "stages => '{first, last}'");
+    create(&mut client, "other", "");
+    client.run("SELECT queue.schedule('planned', 'q', every => '1 year')");
+    client.run("SELECT queue.enqueue('q', stage => 'last'), queue.enqueue('q', stage => 'last'), queue.enqueue('q')");
+    let (attempt, ended) = (client.claim("q"), client.claim("q"));
+    let staged = client.claim("q");
+    client.run(&format!("SELECT queue.fail({ended}, 'dead of it', fatal => true)"));
+    let ended: i64 = client.value("SELECT job_id FROM queue.jobs WHERE state = 'dead'");
+    let job = client.enqueue("q");
+    let fill = move |sql: &str| {
+        sql.replace("{attempt}", &attempt.to_string())
+            .replace("{staged}", &staged.to_string())
+            .replace("{job}", &job.to_string())
+            .replace("{ended}", &ended.to_string())
+    };
+    (database, client, fill)
+}
+
+#[test]
+fn every_function_asks_for_its_privilege() {
+    let (database, mut client, fill) = in_use();
+    let roles = Roles::new(&database);
+    // Each with its privilege, whether it has it on every queue, and whether it counts for `q`.
+    let mut users: Vec<(String, &str, bool, bool)> = vec![("postgres".into(), "owner", true, true)];
+    for privilege in PRIVILEGES {
+        for (place, everywhere, counts) in [("q", false, true), ("*", true, true), ("other", false, false)] {
+            let role = roles.make(&format!("{privilege}_{}", if place == "*" { "all" } else { place }), "");
+            grant(&mut client, place, &role, privilege);
+            let member = roles.make(&format!("member_of_{role}"), &format!("IN ROLE {role}"));
+            let stranger = roles.make(&format!("stranger_to_{role}"), &format!("NOINHERIT IN ROLE {role}"));
+            users.push((role, privilege, everywhere, counts));
+            users.push((member, privilege, everywhere, counts));
+            users.push((stranger, "nothing", false, false));
+        }
+    }
+    users.push((roles.make("nobody", ""), "nothing", false, false));
+    users.push((roles.make("member_of_owner", "IN ROLE postgres"), "owner", true, true));
+    let functions = functions(&mut client);
+    assert!(functions.len() > 50, "{functions:?}");
+    let mut wrong = Vec::new();
+    for (role, privilege, everywhere, counts) in &users {
+        for (function, is_procedure) in &functions {
+            let (need, arguments) = declared(function);
+            let is_let = *privilege == "owner" || covers(privilege, *everywhere, need);
+            let has: bool = client.value(&format!(
+                "SELECT bool_and(has_function_privilege('{role}', oid, 'EXECUTE')) FROM pg_proc
+                 WHERE pronamespace = 'queue'::regnamespace AND proname = '{function}'"
+            ));
+            if has != is_let {
+                wrong.push(format!("{role} may execute queue.{function}: {has}"));
+            }
+            // A trigger function cannot be called, a procedure not in a transaction.
+            if function == "foreign_write" || *is_procedure {
+                continue;
+            }
+            let sql = fill(&format!("SELECT count(f) FROM queue.{function}({arguments}) AS f"));
+            let outcome = attempt(&mut client, role, &sql);
+            let is_right = match &outcome {
+                Ok(0) if need == Need::Sees => is_let && !counts,
+                Ok(_) if matches!(need, Need::Nothing | Need::ManageAll | Need::Owner) => is_let,
+                Ok(_) => is_let && *counts,
+                Err(failure) if failure.code == "42501" && failure.message.contains("for queue \"q\"") => {
+                    let hint = format!("queue.grant('q', '{role}'");
+                    is_let && !counts && need != Need::Sees && failure.hint.contains(&hint)
+                }
+                Err(failure) => failure.code == "42501" && !is_let,
+            };
+            if !is_right {
+                wrong.push(format!("{sql} by {role}: {outcome:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    // The procedure.
+    for (role, privilege, everywhere, counts) in &users {
+        let found = session(&database, role).simple_query("CALL queue.wait('q', '0')").map_err(|e| Failure::from(&e));
+        let may = *privilege == "owner" || covers(privilege, *everywhere, Need::Consume) && *counts;
+        match found {
+            Ok(_) => assert!(may, "{role}"),
+            Err(failure) => assert!(!may && failure.code == "42501", "{role}: {failure:?}"),
+        }
+    }
+}
+
+#[test]
+fn every_view_shows_what_one_may_observe() {
+    let (database, mut client, _) = in_use();
+    client.run("SELECT queue.enqueue('other'); SELECT queue.schedule('elsewhere', 'other', every => '1 year')");
+    client.run("SELECT FROM queue.claim('other'); SELECT queue.enqueue('other')");
+    client.run("SELECT queue.fail(id, 'not yours', fatal => true) FROM queue.claim('other')");
+    client.run("SELECT queue.enqueue('other')");
+    let roles = Roles::new(&database);
+    let views: Vec<String> = client
+        .column("SELECT relname::text FROM pg_class WHERE relnamespace = 'queue'::regnamespace AND relkind = 'v'");
+    let user = |privilege: &str, place: &str| {
+        let role = roles.make(&format!("{privilege}{}", if place == "*" { "all" } else { place }), "");
+        grant(&mut database.connect(), place, &role, privilege);
+        role
+    };
+    let (one, all, manager) = (user("observe", "q"), user("observe", "*"), user("manage", "q"));
+    let (producer, worker, nobody) = (user("produce", "*"), user("consume", "*"), roles.make("nobody", ""));
+    for view in views {
+        let sql = match view.as_str() {
+            // The parts of other views, which nobody else is let at.
+            "life" | "job_life" | "observed" => {
+                for role in [&one, &all, &manager, &producer, &worker, &nobody] {
+                    let failure =
+                        attempt(&mut client, role, &format!("SELECT count(*) FROM queue.{view}")).unwrap_err();
+                    assert_eq!(failure.code, "42501", "queue.{view} by {role}");
+                }
+                continue;
+            }
+            _ => format!("SELECT count(*) FROM queue.{view}"),
+        };
+        let of_q: i64 = client.value(&format!("{sql} WHERE queue_name = 'q'"));
+        let of_all: i64 = client.value(&sql);
+        assert!(of_q > 0 && of_all > of_q, "{view}: {of_q} of {of_all}");
+        assert_eq!(attempt(&mut client, &one, &sql).unwrap(), of_q, "{view}");
+        assert_eq!(attempt(&mut client, &manager, &sql).unwrap(), of_q, "{view}");
+        assert_eq!(attempt(&mut client, &all, &sql).unwrap(), of_all, "{view}");
+        for role in [&producer, &worker, &nobody] {
+            assert_eq!(attempt(&mut client, role, &sql).unwrap_err().code, "42501", "{view} by {role}");
+        }
+    }
+    // Not even a function in a condition sees what is not shown.
+    let mut spy = session(&database, &one);
+    spy.run(
+        "CREATE TEMP TABLE seen (what text);
+         CREATE FUNCTION pg_temp.spy(text) RETURNS boolean LANGUAGE plpgsql COST 0.0001 AS
+             'BEGIN INSERT INTO seen VALUES ($1); RETURN true; END'",
+    );
+    for view in ["jobs", "attempts", "queues", "stats", "throughput", "errors", "workers", "schedules"] {
+        spy.run(&format!(
+            "SELECT count(*) FROM queue.{view} AS v WHERE pg_temp.spy(v::text) AND pg_temp.spy(v.queue_name)"
+        ));
+    }
+    assert!(spy.value::<i64>("SELECT count(*) FROM seen WHERE what = 'q'") > 8);
+    assert_eq!(spy.column::<String>("SELECT what FROM seen WHERE what ~ 'other|not yours|elsewhere'"), [""; 0]);
+}
+
+#[test]
+fn payloads_that_lie_elsewhere_are_seen_with_their_jobs_alone() {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    create(&mut client, "dead", "");
+    create(&mut client, "q", "max_attempts => 2, backoff_base => '0', dead_letter => 'dead'");
+    let roles = Roles::new(&database);
+    let (of_q, of_dead) = (roles.make("of_q", ""), roles.make("of_dead", ""));
+    grant(&mut client, "q", &of_q, "observe");
+    grant(&mut client, "dead", &of_dead, "observe");
+    // Large enough to be kept once: the second attempt refers to the row of the first.
+    client.run("SELECT queue.enqueue('q', to_jsonb(repeat('x', 5000)))");
+    let first = client.claim("q");
+    client.run(&format!("SELECT queue.fail({first}, 'once')"));
+    let payload = "SELECT coalesce(sum(length(payload::text)), 0)::bigint FROM queue.jobs";
+    assert_eq!(attempt(&mut client, &of_q, payload).unwrap(), 5002);
+    assert_eq!(attempt(&mut client, &of_dead, payload).unwrap(), 0);
+    let direct = format!("SELECT count(queue.payload_of({first}))");
+    assert_eq!(attempt(&mut client, &of_q, &direct).unwrap(), 1);
+    assert_eq!(attempt(&mut client, &of_dead, &direct).unwrap(), 0);
+    let second = client.claim("q");
+    client.run(&format!("SELECT queue.fail({second}, 'twice')"));
+    assert_eq!(attempt(&mut client, &of_dead, payload).unwrap(), 5002, "the copy");
+    assert_eq!(attempt(&mut client, &of_dead, &format!("SELECT count(queue.payload_of({second}))")).unwrap(), 0);
+}
+
+#[test]
+fn a_change_counts_from_the_next_statement_on() {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    create(&mut client, "q", "");
+    let roles = Roles::new(&database);
+    let (role, group) = (roles.make("user", ""), roles.make("group", ""));
+    let mut user = session(&database, &role);
+    let enqueue = "SELECT queue.enqueue('q')";
+    let denied = |user: &mut Client| {
+        let failure = user.failure("SAVEPOINT s; SELECT queue.enqueue('q')");
+        assert_eq!(failure.code, "42501", "{failure:?}");
+        user.run("ROLLBACK TO s");
+    };
+    // Something that keeps the schema and the function open to it.
+    grant(&mut client, "*", &group, "observe");
+    create(&mut client, "mine", "");
+    grant(&mut client, "mine", &role, "produce");
+    user.run("BEGIN");
+    denied(&mut user);
+    grant(&mut client, "q", &role, "produce");
+    user.run(enqueue);
+    client.run(&format!("SELECT queue.revoke('q', '{role}', 'produce')"));
+    denied(&mut user);
+    // By membership, which comes and goes.
+    grant(&mut client, "q", &group, "produce");
+    denied(&mut user);
+    client.run(&format!("GRANT {group} TO {role}"));
+    user.run(enqueue);
+    client.run(&format!("REVOKE {group} FROM {role}"));
+    denied(&mut user);
+    client.run(&format!("ALTER ROLE {role} NOINHERIT; GRANT {group} TO {role}"));
+    denied(&mut user);
+    user.run(&format!("SET LOCAL ROLE {group}"));
+    user.run(enqueue);
+    user.run("RESET ROLE");
+    denied(&mut user);
+    client.run(&format!("ALTER ROLE {role} SUPERUSER"));
+    user.run(enqueue);
+    client.run(&format!("ALTER ROLE {role} NOSUPERUSER"));
+    denied(&mut user);
+    user.run("ROLLBACK");
+    // In the granting transaction itself, and when it is rolled back.
+    let mut manager = session(&database, &role);
+    grant(&mut client, "q", &role, "manage");
+    manager
+        .run(&format!("BEGIN; SELECT queue.revoke('q', '{group}', 'produce'), queue.revoke('q', '{role}', 'manage')"));
+    manager.run("ROLLBACK");
+    manager.run(&format!("BEGIN; SAVEPOINT before; SELECT queue.revoke('q', '{role}', 'manage')"));
+    denied(&mut manager);
+    manager.run("ROLLBACK TO before; SELECT queue.enqueue('q'); COMMIT");
+}
+
+#[test]
+fn the_rights_of_a_function_s_owner_count_within_it() {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    create(&mut client, "q", "");
+    let roles = Roles::new(&database);
+    let (owner, caller) = (roles.make("owner", ""), roles.make("caller", ""));
+    grant(&mut client, "q", &owner, "produce");
+    client.run(&format!(
+        "CREATE SCHEMA shop AUTHORIZATION {owner}; GRANT USAGE ON SCHEMA shop TO {caller};
+         SET ROLE {owner};
+         CREATE FUNCTION shop.sell() RETURNS bigint LANGUAGE sql SECURITY DEFINER AS 'SELECT queue.enqueue(''q'')';
+         CREATE TABLE shop.ordered (n integer); GRANT INSERT ON shop.ordered TO {caller};
+         CREATE FUNCTION shop.on_order() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS
+             'BEGIN PERFORM queue.enqueue(''q''); RETURN NULL; END';
+         CREATE TRIGGER ordered AFTER INSERT ON shop.ordered FOR EACH ROW EXECUTE FUNCTION shop.on_order();
+         RESET ROLE"
+    ));
+    let mut user = session(&database, &caller);
+    user.run("SELECT shop.sell(), shop.sell(); INSERT INTO shop.ordered VALUES (1)");
+    assert_eq!(user.failure("SELECT queue.enqueue('q')").code, "42501");
+    assert_eq!(client.count("SELECT FROM queue.jobs"), 3);
+    client.run("DROP SCHEMA shop CASCADE");
+}
+
+#[test]
+fn attempts_of_other_queues_are_left_alone() {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    create(&mut client, "mine", "");
+    create(&mut client, "theirs", "");
+    let roles = Roles::new(&database);
+    let role = roles.make("worker", "");
+    grant(&mut client, "mine", &role, "consume");
+    client.run("SELECT queue.enqueue_many('mine', ARRAY['1', '2']::jsonb[]); SELECT queue.enqueue('theirs')");
+    let (mine, theirs) = (client.claim("mine"), client.claim("theirs"));
+    let mut worker = session(&database, &role);
+    let calls = [
+        format!("complete_many(ARRAY[{mine}, {theirs}])"),
+        format!("fail_many(ARRAY[{mine}, {theirs}], 'x')"),
+        format!("release_many(ARRAY[{mine}, {theirs}])"),
+        format!("extend_many(ARRAY[{mine}, {theirs}])"),
+        format!("claim('mine', completed => ARRAY[{mine}, {theirs}])"),
+        "claim_any(ARRAY['mine', 'theirs'])".to_owned(),
+    ];
+    for call in &calls {
+        let failure = worker.failure(&format!("SELECT FROM queue.{call}"));
+        assert_eq!(failure.code, "42501", "{call}: {failure:?}");
+        assert!(failure.message.contains("queue \"theirs\""), "{call}: {failure:?}");
+    }
+    // As an error that is caught, too: nothing was held back.
+    worker.run("BEGIN");
+    for call in &calls {
+        worker.run(&format!(
+            "DO $$ BEGIN PERFORM FROM queue.{call}; EXCEPTION WHEN insufficient_privilege THEN NULL; END $$"
+        ));
+        client.run(&format!("BEGIN; SELECT queue.complete({mine}), queue.complete({theirs}); ROLLBACK"));
+    }
+    worker.run("COMMIT");
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'running'"), 2);
+    // Nor does it hear what became of them.
+    client.run(&format!("SELECT queue.complete({theirs})"));
+    assert_eq!(worker.failure(&format!("SELECT queue.complete({theirs})")).code, "42501");
+    worker.run(&format!("SELECT queue.complete({mine})"));
+    assert_eq!(worker.failure(&format!("SELECT queue.complete({mine})")).code, "QJ001");
+    client.run("SELECT queue.enqueue('theirs')");
+    let lost = client.claim("theirs");
+    client.run("SELECT queue.drop('theirs', force => true)");
+    assert_eq!(worker.failure(&format!("SELECT queue.complete({lost})")).code, "QJ001");
+}
+
+#[test]
+fn a_producer_need_not_be_a_worker() {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    create(&mut client, "q", "");
+    let roles = Roles::new(&database);
+    let role = roles.make("producer", "");
+    grant(&mut client, "q", &role, "produce");
+    let mut producer = session(&database, &role);
+    let rerun = "SELECT queue.enqueue('q', '2', unique_key => 'k', on_duplicate => 'rerun')";
+    let job: i64 = producer.value("SELECT queue.enqueue('q', '1', unique_key => 'k')");
+    assert_eq!(producer.value::<i64>(rerun), job, "while it waits");
+    let attempt = client.claim("q");
+    assert_eq!(producer.value::<i64>(rerun), job, "while it runs");
+    client.run(&format!("SELECT queue.complete({attempt})"));
+    assert_eq!(client.value::<String>("SELECT payload::text FROM queue.claim('q')"), "2");
+    // A worker need not be let at the queue that its dead jobs are copied to; who says where they go must be.
+    create(&mut client, "graves", "");
+    let (worker, manager) = (roles.make("worker", ""), roles.make("manager", ""));
+    grant(&mut client, "q", &worker, "consume");
+    grant(&mut client, "q", &manager, "manage");
+    let failure = session(&database, &manager).failure("SELECT queue.alter('q', dead_letter => 'graves')");
+    assert!(failure.code == "42501" && failure.message.contains("graves"), "{failure:?}");
+    grant(&mut client, "graves", &manager, "produce");
+    session(&database, &manager).run("SELECT queue.alter('q', dead_letter => 'graves')");
+    client.run("SELECT queue.purge('q'); SELECT queue.enqueue('q')");
+    session(&database, &worker).run("SELECT queue.fail(id, 'x', fatal => true) FROM queue.claim('q')");
+    assert_eq!(client.count("SELECT FROM queue.claim('graves')"), 1);
+}
+
+#[test]
+fn whoever_creates_a_queue_manages_it() {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    let roles = Roles::new(&database);
+    let (app, other, chief) = (roles.make("app", ""), roles.make("other", ""), roles.make("chief", ""));
+    let create_mine = "SELECT queue.create('mine')";
+    assert_eq!(session(&database, &app).failure(create_mine).code, "42501");
+    grant(&mut client, "*", &app, "produce");
+    assert_eq!(session(&database, &app).failure(create_mine).code, "42501");
+    client.run(&format!("GRANT EXECUTE ON FUNCTION queue.create TO {app}"));
+    let mut app_user = session(&database, &app);
+    app_user.run(create_mine);
+    app_user.run(&format!(
+        "SELECT queue.pause('mine'), queue.alter('mine', lease => '1 s'), queue.grant('mine', '{other}', 'produce')"
+    ));
+    app_user.run("SELECT queue.create('mine', max_attempts => 3, if_not_exists => true)");
+    session(&database, &other).run("SELECT queue.enqueue('mine')");
+    create(&mut client, "theirs", "");
+    for denied in [
+        "create('theirs', if_not_exists => true)",
+        "pause('theirs')",
+        "grant('theirs', current_user::text, 'consume')",
+        "grant('*', current_user::text, 'consume')",
+        "revoke('*', current_user::text, 'produce')",
+        "maintain()",
+        "create('fourth', dead_letter => 'locked')",
+    ] {
+        client.run("SELECT queue.create('locked', if_not_exists => true)");
+        client.run(&format!("SELECT queue.revoke('*', '{app}', 'produce')"));
+        let failure = app_user.failure(&format!("SELECT FROM queue.{denied}"));
+        assert_eq!(failure.code, "42501", "{denied}: {failure:?}");
+    }
+    // Who may execute it by a GRANT still may, when others were let at it by queue.grant and are no more.
+    grant(&mut client, "*", &chief, "manage");
+    client.run(&format!("SELECT queue.revoke('*', '{chief}', 'manage')"));
+    app_user.run("SELECT queue.create('second')");
+    grant(&mut client, "*", &chief, "manage");
+    let mut chief_user = session(&database, &chief);
+    chief_user.run("SELECT queue.create('third'); SELECT queue.pause('theirs'); SELECT FROM queue.maintain()");
+    chief_user.run(&format!("SELECT queue.grant('*', '{other}', 'manage'), queue.drop('third'), queue.adopt()"));
+    let rows = "SELECT concat_ws(' ', queue_name, privilege) FROM queue.permission JOIN queue.queue USING (queue_id)
+                WHERE role_name = '{}' ORDER BY 1";
+    assert_eq!(client.column::<String>(&rows.replace("{}", &app)), ["mine manage", "second manage"]);
+    assert_eq!(client.column::<String>(&rows.replace("{}", &chief)), [""; 0]);
+    // What was granted on a queue goes with it.
+    app_user.run("SELECT queue.drop('mine', force => true), queue.drop('second')");
+    assert_eq!(client.column::<String>(&rows.replace("{}", &app)), [""; 0]);
+    assert_eq!(app_user.failure("SELECT queue.enqueue('theirs')").code, "42501");
+}
+
+#[test]
+fn grant_and_revoke_say_what_is_wrong() {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    create(&mut client, "q", "");
+    let roles = Roles::new(&database);
+    let role = roles.make("one", "");
+    for function in ["grant", "revoke"] {
+        let mut code = |arguments: &str| client.failure(&format!("SELECT queue.{function}({arguments})")).code;
+        assert_eq!(code("'none', 'postgres', 'produce'"), "42704");
+        assert_eq!(code("'q', 'postgres', 'PRODUCE'"), "22023");
+        assert_eq!(code("NULL, 'postgres', 'produce'"), "22004");
+        assert_eq!(code("'q', NULL, 'produce'"), "22004");
+        assert_eq!(code("'q', 'postgres', NULL"), "22004");
+    }
+    let unknown = client.failure("SELECT queue.grant('q', 'no such role', 'produce')");
+    assert_eq!((unknown.code.as_str(), unknown.message.as_str()), ("42704", "role \"no such role\" does not exist"));
+    client.run("SELECT queue.revoke('q', 'no such role', 'produce')");
+    // Twice is once.
+    grant(&mut client, "q", &role, "produce");
+    grant(&mut client, "q", &role, "produce");
+    assert_eq!(client.count("SELECT FROM queue.permission"), 1);
+    let denied = session(&database, &role).failure("SELECT queue.enqueue('q'), queue.claim('q')");
+    assert_eq!(denied.code, "42501");
+    grant(&mut client, "*", &role, "consume");
+    client.run("SELECT queue.create('it''s')");
+    let denied = session(&database, &role).failure("SELECT queue.enqueue('it''s')");
+    assert_eq!(denied.message, "permission denied for queue \"it's\"");
+    assert_eq!(denied.detail, "This needs the privilege produce.");
+    assert_eq!(denied.hint, format!("Who manages it can SELECT queue.grant('it''s', '{role}', 'produce')."));
+    // Everybody, where somebody wants that.
+    let nobody = roles.make("nobody", "");
+    grant(&mut client, "q", "public", "produce");
+    session(&database, &nobody).run("SELECT queue.enqueue('q')");
+    client.run("SELECT queue.revoke('q', 'public', 'produce')");
+    assert_eq!(session(&database, &nobody).failure("SELECT queue.enqueue('q')").code, "42501");
+    // Names that need quotes.
+    let name = format!("{} \"'; x", roles.prefix);
+    client.run(&format!("CREATE ROLE \"{}\"", name.replace('"', "\"\"")));
+    grant(&mut client, "q", &name.replace('\'', "''"), "manage");
+    client.run(&format!("DROP OWNED BY \"{0}\"; DROP ROLE \"{0}\"", name.replace('"', "\"\"")));
+    assert_eq!(client.count(&format!("SELECT FROM queue.permission WHERE role_name <> '{role}'")), 0);
+}
+
+/// Who is let at the extension's objects besides their owner, by the catalogs; and what is recorded as coming with it.
+const LET: &str = "
+    SELECT format('%s %s %s', i.identity, a.privilege_type, coalesce(r.rolname, a.grantee::text)) FROM (
+        SELECT 'pg_proc'::regclass, oid, coalesce(proacl, acldefault('f', proowner)), proowner FROM pg_proc WHERE pronamespace = 'queue'::regnamespace
+        UNION ALL SELECT 'pg_class'::regclass, oid, relacl, relowner FROM pg_class WHERE relnamespace = 'queue'::regnamespace
+        UNION ALL SELECT 'pg_namespace'::regclass, oid, nspacl, nspowner FROM pg_namespace WHERE nspname = 'queue'
+    ) AS o (class, oid, acl, owner), aclexplode(o.acl) AS a LEFT JOIN pg_roles AS r ON r.oid = a.grantee,
+    pg_identify_object(o.class, o.oid, 0) AS i
+    WHERE a.grantee <> o.owner ORDER BY 1";
+const RECORDED: &str = "
+    SELECT format('%s %s %s', i.identity, a.privilege_type, coalesce(r.rolname, a.grantee::text))
+    FROM pg_init_privs AS p, aclexplode(p.initprivs) AS a LEFT JOIN pg_roles AS r ON r.oid = a.grantee,
+    pg_identify_object(p.classoid, p.objoid, 0) AS i
+    WHERE (i.schema = 'queue' OR i.identity = 'queue') AND r.rolname IS DISTINCT FROM 'postgres' ORDER BY 1";
+
+#[test]
+fn the_catalogs_follow_the_rows() {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    create(&mut client, "q", "");
+    create(&mut client, "r", "");
+    let roles = Roles::new(&database);
+    let (a, b) = (roles.make("a", ""), roles.make("b", ""));
+    let nothing: [&str; 0] = [];
+    assert_eq!(client.column::<String>(LET), nothing, "nothing is granted to PUBLIC");
+    let check = |client: &mut Client| {
+        let let_in = client.column::<String>(LET);
+        assert_eq!(let_in, client.column::<String>(RECORDED));
+        let_in
+    };
+    grant(&mut client, "q", &a, "produce");
+    let of_a = check(&mut client);
+    assert_eq!(of_a.len(), 4, "{of_a:?}");
+    grant(&mut client, "r", &a, "produce");
+    assert_eq!(check(&mut client), of_a);
+    grant(&mut client, "*", &b, "manage");
+    assert!(check(&mut client).len() > 50);
+    client.run(&format!("SELECT queue.revoke('*', '{b}', 'manage'), queue.revoke('r', '{a}', 'produce')"));
+    assert_eq!(check(&mut client), of_a);
+    let refused = client.failure(&format!("DROP ROLE {a}"));
+    assert_eq!(refused.code, "2BP01");
+    client.run("SELECT queue.drop('q')");
+    assert_eq!(check(&mut client), nothing);
+    // One that goes with all that was granted to it, and comes back, has nothing.
+    grant(&mut client, "r", &a, "manage");
+    grant(&mut client, "r", &b, "consume");
+    client.run(&format!("DROP OWNED BY {a}; DROP ROLE {a}; CREATE ROLE {a} LOGIN"));
+    assert!(check(&mut client).iter().all(|line| line.ends_with(&b)));
+    assert_eq!(session(&database, &a).failure("SELECT queue.pause('r')").code, "42501");
+    // Who has no rights over a role does not take them from it.
+    let stranger = roles.make("stranger", "");
+    assert_eq!(session(&database, &stranger).failure(&format!("DROP OWNED BY {b}")).code, "42501");
+    assert_eq!(client.count("SELECT FROM queue.permission"), 1);
+    client.run(&format!("REASSIGN OWNED BY {b} TO postgres"));
+    check(&mut client);
+    // What was revoked by hand comes back with the next change.
+    client.run(&format!("REVOKE EXECUTE ON FUNCTION queue.complete FROM {b}"));
+    grant(&mut client, "r", &b, "observe");
+    assert!(check(&mut client).iter().any(|line| line.starts_with("queue.complete(")));
+}
+
+#[test]
+fn several_grant_at_once() {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    let roles = Roles::new(&database);
+    let names: Vec<String> = (0..8).map(|n| roles.make(&n.to_string(), "")).collect();
+    for n in 0..8 {
+        create(&mut client, &format!("q{n}"), "");
+    }
+    std::thread::scope(|scope| {
+        for (n, name) in names.iter().enumerate() {
+            let mut client = database.connect();
+            scope.spawn(move || {
+                for _ in 0..5 {
+                    for privilege in PRIVILEGES {
+                        grant(&mut client, &format!("q{n}"), name, privilege);
+                    }
+                    client.run(&format!("SELECT queue.revoke('q{n}', '{name}', 'manage')"));
+                }
+            });
+        }
+    });
+    assert_eq!(client.count("SELECT FROM queue.permission"), 24);
+    assert_eq!(client.column::<String>(LET), client.column::<String>(RECORDED));
+    for name in &names {
+        let has = format!("SELECT has_function_privilege('{name}', 'queue.enqueue_batch(text, jsonb)', 'EXECUTE')");
+        assert!(client.value::<bool>(&has));
+    }
+}
+
+fn run(command: &mut Command) {
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+#[test]
+fn a_dump_is_restored_where_roles_are_missing() {
+    const QUIET: &str = "pg_queue.restore_quiet = '1s'";
+    let source = Cluster::new().start();
+    let mut client = source.create_database("app");
+    client.run("CREATE ROLE known LOGIN; CREATE ROLE missing LOGIN; CREATE ROLE gone LOGIN; CREATE ROLE maker LOGIN");
+    create(&mut client, "q", "");
+    create(&mut client, "unused", "");
+    for (queue, role, privilege) in [
+        ("q", "known", "produce"),
+        ("*", "missing", "manage"),
+        ("q", "gone", "consume"),
+        ("unused", "gone", "manage"),
+        ("*", "known", "observe"),
+    ] {
+        grant(&mut client, queue, role, privilege);
+    }
+    client.run("DROP OWNED BY gone; DROP ROLE gone; SELECT queue.enqueue('q')");
+    // This one was made by hand, and so is the dumper's.
+    client.run("GRANT USAGE ON SCHEMA queue TO maker; GRANT EXECUTE ON FUNCTION queue.create TO maker");
+    grant(&mut client, "*", "missing", "produce");
+    let dump = source.pg_dump(&["app"]);
+    let of_queue: Vec<&str> =
+        dump.lines().filter(|line| line.starts_with("GRANT") || line.starts_with("REVOKE")).collect();
+    assert_eq!(of_queue.len(), 2, "{of_queue:#?}");
+    assert!(of_queue.iter().all(|line| line.contains("maker")), "{of_queue:#?}");
+    let file = source.dir().join("dump").display().to_string();
+    run(source.command("pg_dump").args(["-Fc", "-f", &file, "app"]));
+
+    let target = Cluster::new().conf(QUIET).start();
+    let mut client = target.connect();
+    client.run("CREATE ROLE known LOGIN; CREATE ROLE maker LOGIN");
+    client.run("CREATE DATABASE app");
+    let restore = ["--exit-on-error", "--single-transaction", "-d", "app", &file];
+    run(target.command("pg_restore").args(restore));
+    let mut client = target.connect_to("app");
+    let is_awake = |client: &mut Client| {
+        wait::until("the restore is over", || client.batch_execute("SELECT queue.enqueue('q')").ok());
+    };
+    is_awake(&mut client);
+    assert_eq!(client.count("SELECT FROM queue.permission"), 4);
+    client.run("SET SESSION AUTHORIZATION known; SELECT queue.enqueue('q')");
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'ready'"), 3);
+    assert_eq!(client.failure("SELECT FROM queue.claim('q')").code, "42501");
+    client.run("RESET SESSION AUTHORIZATION; SET SESSION AUTHORIZATION maker; SELECT queue.create('fresh'); SELECT queue.pause('fresh')");
+    client.run("RESET SESSION AUTHORIZATION");
+    // The role comes later: with the next change, or queue.adopt, it is let at what its rows say.
+    client.run(
+        "CREATE ROLE missing LOGIN; SELECT queue.adopt(); SET SESSION AUTHORIZATION missing; SELECT queue.pause('q')",
+    );
+    client.run("RESET SESSION AUTHORIZATION");
+    // By now the rows let this one at the schema.
+    let dump = target.pg_dump(&["app"]);
+    let by_hand: Vec<&str> = dump.lines().filter(|line| line.starts_with("GRANT")).collect();
+    assert!(by_hand.len() == 1 && by_hand[0].contains("FUNCTION queue.\"create\""), "{by_hand:?}");
+
+    // And what comes out of pg_upgrade's kind of dump, or of a copy, is the same.
+    let recorded = client.column::<String>(RECORDED);
+    drop(client);
+    target.connect().run("CREATE DATABASE copy TEMPLATE app");
+    assert_eq!(target.connect_to("copy").column::<String>(RECORDED), recorded);
+}
+
+#[test]
+fn an_upgrade_locks_nobody_out() {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    client.run("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue VERSION '0.1.0'");
+    let roles = Roles::new(&database);
+    let (producer, worker, observer) =
+        (roles.make("producer", ""), roles.make("worker", ""), roles.make("observer", ""));
+    let (canceller, nobody) = (roles.make("canceller", ""), roles.make("nobody", ""));
+    create(&mut client, "q", "");
+    client.run(&format!(
+        "GRANT USAGE ON SCHEMA queue TO {producer}, {worker}, {observer}, {canceller};
+         GRANT EXECUTE ON FUNCTION queue.enqueue TO {producer};
+         GRANT EXECUTE ON FUNCTION queue.claim, queue.complete TO {worker};
+         GRANT SELECT ON queue.jobs TO {observer};
+         GRANT EXECUTE ON FUNCTION queue.live, queue.payload_of, queue.lease_expires_at TO {observer};
+         GRANT EXECUTE ON FUNCTION queue.cancel TO {canceller}"
+    ));
+    // With the new library, before the script has run.
+    let use_it = |client: &mut Client| {
+        let as_role = |role: &str, sql: &str| attempt(&mut database.connect(), role, sql).unwrap();
+        let job = client.enqueue("q");
+        as_role(&producer, "SELECT queue.enqueue('q')");
+        assert_eq!(as_role(&worker, "SELECT count(queue.complete(id)) FROM queue.claim('q')"), 1);
+        assert!(as_role(&observer, "SELECT count(payload) FROM queue.jobs") > 0);
+        as_role(&canceller, &format!("SELECT count(queue.cancel({job}))"));
+    };
+    use_it(&mut client);
+    let mut old = session(&database, &worker);
+    assert_eq!(old.count("SELECT FROM queue.claim('q') WHERE false"), 0);
+    client.run("ALTER EXTENSION pg_queue UPDATE");
+    use_it(&mut client);
+    let rows = "SELECT concat_ws(' ', queue_id, role_name, privilege) FROM queue.permission ORDER BY role_name";
+    let expected = [(&canceller, "manage"), (&observer, "observe"), (&producer, "produce"), (&worker, "consume")];
+    assert_eq!(client.column::<String>(rows), expected.map(|(role, privilege)| format!("0 {role} {privilege}")));
+    assert_eq!(client.column::<String>(LET), client.column::<String>(RECORDED));
+    assert_eq!(session(&database, &nobody).failure("SELECT queue.enqueue('q')").code, "42501");
+    // A session that was there before has heard of it.
+    client.run(&format!("SELECT queue.revoke('*', '{worker}', 'consume')"));
+    assert_eq!(old.failure("SELECT FROM queue.claim('q')").code, "42501");
+}
+
+#[test]
+fn who_manages_all_does_the_duties_with_the_owner_s_rights() {
+    let cluster = Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start();
+    let mut client = cluster.create_database("app");
+    client.run("ALTER DATABASE app SET pg_queue.worker = off; CREATE ROLE chief");
+    grant(&mut client, "*", "chief", "manage");
+    let mut chief = cluster.connect_to("app");
+    chief.run("SET SESSION AUTHORIZATION chief");
+    create(&mut chief, "q", "");
+    wait::until("it has made history", || {
+        chief.run("SELECT queue.enqueue('q')");
+        chief.run("SELECT queue.complete(id) FROM queue.claim('q')");
+        chief.run("SELECT FROM queue.maintain()");
+        (client.count("SELECT FROM queue.history LIMIT 1") == 1).then_some(())
+    });
+    let owners = "SELECT DISTINCT relowner::regrole::text FROM pg_class WHERE relnamespace = 'queue'::regnamespace";
+    assert_eq!(client.column::<String>(owners), ["postgres"]);
+}
+
+/// What somebody may plant who may create things in `public` and in his own temporary schema.
+const TRAPS: &str = "
+    CREATE FUNCTION public.trap() RETURNS void LANGUAGE plpgsql AS
+        'BEGIN RAISE EXCEPTION ''trapped as %'', current_user; END';
+    CREATE FUNCTION public.now() RETURNS timestamptz LANGUAGE sql AS 'SELECT public.trap(); SELECT NULL::timestamptz';
+    CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT public.trap(); SELECT NULL::timestamptz';
+    CREATE FUNCTION public.max(integer) RETURNS integer LANGUAGE sql AS 'SELECT public.trap(); SELECT 1';
+    CREATE FUNCTION public.unnest(text[]) RETURNS SETOF text LANGUAGE sql AS 'SELECT public.trap(); SELECT ''x''';
+    CREATE FUNCTION public.concat(text, name) RETURNS text LANGUAGE sql AS 'SELECT public.trap(); SELECT ''x''';
+    CREATE FUNCTION public.setval(regclass, bigint) RETURNS bigint LANGUAGE sql AS 'SELECT public.trap(); SELECT 1::bigint';
+    CREATE TABLE public.queue (queue_id integer, queue_name text);
+    CREATE TABLE public.permission (queue_id integer, role_name text, privilege text);
+    CREATE TYPE public.regclass AS ENUM ('x');
+    CREATE TYPE public.jsonb AS ENUM ('x');
+    DO $traps$
+    DECLARE
+        operator text;
+        type_name text;
+    BEGIN
+        FOREACH type_name IN ARRAY ARRAY['integer', 'bigint', 'text', 'oid', '\"char\"', 'name', 'boolean', 'timestamptz', 'pg_catalog.jsonb'] LOOP
+            EXECUTE format('CREATE FUNCTION public.trapped(%1$s, %1$s) RETURNS boolean LANGUAGE sql AS
+                            ''SELECT public.trap(); SELECT true''', type_name);
+            FOREACH operator IN ARRAY ARRAY['=', '<>', '<', '>', '<=', '>=', '~~', '&', '>>', '+', '-', '*', '||'] LOOP
+                EXECUTE format('CREATE OPERATOR public.%s (FUNCTION = public.trapped, LEFTARG = %s, RIGHTARG = %2$s)',
+                               operator, type_name);
+            END LOOP;
+        END LOOP;
+        -- Of these two there is none that fits as well.
+        CREATE FUNCTION public.trapped(integer, bigint) RETURNS boolean LANGUAGE sql AS 'SELECT public.trap(); SELECT true';
+        CREATE OPERATOR public.= (FUNCTION = public.trapped, LEFTARG = integer, RIGHTARG = bigint);
+        CREATE FUNCTION public.trapped(text, name) RETURNS boolean LANGUAGE sql AS 'SELECT public.trap(); SELECT true';
+        CREATE OPERATOR public.= (FUNCTION = public.trapped, LEFTARG = text, RIGHTARG = name);
+    END
+    $traps$;";
+
+/// Settings under which what is planted comes before all else.
+const HOSTILE: &str = "SET search_path = pg_temp, public, queue, pg_catalog";
+
+#[test]
+fn what_others_have_planted_is_never_run() {
+    let cluster = Cluster::new()
+        .conf("pg_queue.segment_age = 1")
+        .conf("pg_queue.reclaim_delay = 0")
+        .conf("pg_queue.restore_quiet = 1")
+        .start();
+    let mut client = cluster.connect();
+    client.run("CREATE DATABASE app");
+    client.run("CREATE ROLE somebody");
+    client.run("ALTER DATABASE app SET search_path = pg_temp, public, queue, pg_catalog");
+    let mut client = cluster.connect_to("app");
+    client.run(&format!("SET search_path = public; {TRAPS}; {HOSTILE}"));
+    assert_eq!(client.failure("SELECT now()").message, "trapped as postgres", "the trap snaps");
+    assert_eq!(client.failure("SELECT 1 = 1").message, "trapped as postgres", "the trap snaps");
+    // The old version, the upgrade script, and the new one.
+    client.run("CREATE EXTENSION pg_queue VERSION '0.1.0'");
+    client.run("GRANT EXECUTE ON FUNCTION queue.enqueue TO somebody; ALTER EXTENSION pg_queue UPDATE");
+    client.run("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue");
+    client.run("GRANT TEMP ON DATABASE app TO somebody; SELECT queue.grant('*', 'somebody', 'manage')");
+    for who in ["postgres", "somebody"] {
+        let mut user = cluster.connect_to("app");
+        user.run(&format!("SET SESSION AUTHORIZATION {who}; {HOSTILE}"));
+        for table in
+            ["queue", "permission", "lane", "history", "schedule", "attempt_0", "pg_proc", "pg_class", "pg_namespace"]
+        {
+            user.run(&format!("CREATE TEMP TABLE {table} (id bigint)"));
+        }
+        for sql in [
+            "SELECT queue.create('graves')",
+            "SELECT queue.create('q', stages => '{a, b}', max_running => 5, rate_limit => 100, dead_letter => 'graves')",
+            "SELECT queue.create('q', lease => '1 s', if_not_exists => true)",
+            "SELECT queue.alter('q', stages => '{a, b, c}'), queue.pause('q'), queue.resume('q')",
+            "SELECT queue.alter('q', reset => '{stages}')",
+            "SELECT queue.grant('q', 'somebody', 'observe'), queue.revoke('q', 'somebody', 'observe')",
+            "SELECT queue.enqueue('q', unique_key => 'k', version => '2020-01-01', unique_for => '1 hour')",
+            "SELECT queue.enqueue('q', unique_key => 'k', on_duplicate => 'replace', version => '2021-01-01')",
+            "SELECT queue.enqueue_batch('q', '[{}, {}, {\"group_key\": \"g\"}, {}, {}]')",
+            "SELECT queue.complete(id) FROM queue.claim('q')",
+            "SELECT queue.fail(id, 'x', fatal => true) FROM queue.claim('q')",
+            "SELECT queue.extend(id, '1 hour'), queue.progress(id, '1') FROM queue.claim('q')",
+            "SELECT queue.schedule('s', 'q', every => '1 hour'), queue.pause_schedule('s'), queue.resume_schedule('s')",
+            "SELECT queue.run_schedule('s')",
+            "SELECT queue.retry_dead('q', 'x%')",
+            "SELECT queue.cancel(job_id) FROM queue.jobs WHERE state OPERATOR(pg_catalog.=) 'ready' LIMIT 1",
+            "SELECT queue.reprioritize(job_id, 3) FROM queue.jobs WHERE state OPERATOR(pg_catalog.=) 'ready' LIMIT 1",
+            "SELECT queue.forget(job_id), queue.retry(job_id) FROM queue.jobs WHERE state OPERATOR(pg_catalog.=) 'completed'",
+            "SELECT * FROM queue.throughput_by()",
+            "SELECT * FROM queue.upcoming('s')",
+            "SELECT * FROM queue.maintain()",
+        ] {
+            user.run(sql);
+        }
+        for view in ["jobs", "attempts", "queues", "stats", "throughput", "errors", "workers", "schedules"] {
+            user.run(&format!("SELECT * FROM queue.{view}"));
+        }
+        user.run("SELECT queue.unschedule('s'), queue.purge('q'), queue.drop('q', force => true), queue.drop('graves', force => true)");
+        user.run("SELECT queue.adopt()");
+    }
+    // The worker's duties, in the midst of it: they fire, expire, copy, empty and drop.
+    client.run("SELECT queue.create('q', rate_limit => 1000, rate_period => '1 s', notify => true, backoff_base => '0', lease => '1 s')");
+    client.run("SELECT queue.schedule('s', 'q', every => '1 s'); SELECT queue.enqueue('q')");
+    assert_eq!(client.count("SELECT FROM queue.claim('q')"), 1);
+    for done in [
+        "queue.schedules WHERE last_job_id IS NOT NULL",
+        "queue.attempts WHERE state OPERATOR(pg_catalog.=) 'timed_out'",
+        "queue.rollup",
+        "queue.history",
+    ] {
+        wait::until(done, || {
+            client.run("SELECT queue.enqueue('q', delay => '0.1 s'), queue.enqueue('q', unique_key => 'k', unique_for => '1 s')");
+            client.run("SELECT queue.complete(id) FROM queue.claim('q')");
+            (client.count(&format!("SELECT FROM {done} LIMIT 1")) == 1).then_some(())
+        });
+    }
+    // The two above.
+    assert_eq!(cluster.log().matches("ERROR:  trapped as").count(), 2, "{}", cluster.log());
+}

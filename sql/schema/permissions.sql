@@ -1,0 +1,43 @@
+-- Who may do what with which queue.
+
+CREATE TABLE queue.permission (
+    queue_id    integer NOT NULL,
+    role_name   text    COLLATE "C" NOT NULL,
+    privilege   text    COLLATE "C" NOT NULL
+                CONSTRAINT permission_privilege_check CHECK (privilege IN ('produce', 'consume', 'observe', 'manage')),
+    CONSTRAINT permission_pkey PRIMARY KEY (queue_id, role_name, privilege)
+);
+COMMENT ON TABLE queue.permission IS
+    'What was granted on queues. Change it through queue.grant and revoke only. Names, not oids: so a dump can be restored where a role is missing.';
+COMMENT ON COLUMN queue.permission.queue_id IS '0: every queue that there is and will be.';
+COMMENT ON COLUMN queue.permission.role_name IS 'Whose members have it too. A role that does not exist counts for nobody; public: everybody.';
+COMMENT ON COLUMN queue.permission.privilege IS 'produce, consume, observe, manage.';
+SELECT pg_catalog.pg_extension_config_dump('queue.permission', '');
+
+CREATE FUNCTION queue.grant(queue_name text, role_name text, privilege text)
+    RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_grant';
+COMMENT ON FUNCTION queue.grant IS
+'Lets a role, and its members, use a queue; ''*'': every queue that there is and will be. privilege: produce (enqueue),
+consume (claim and end), observe (look), manage (all of these, and change the queue and its jobs, and grant). Whoever manages the
+queue may do this. Errors: 42704 no such queue or role, 22023 no such privilege, 22004 an argument is null, 42501.';
+
+CREATE FUNCTION queue.revoke(queue_name text, role_name text, privilege text)
+    RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_revoke';
+COMMENT ON FUNCTION queue.revoke IS
+'Takes back what queue.grant has given with the same arguments; nothing when there is nothing. Counts from the next call
+of every session on. The role may be gone. Errors: 42704 no such queue, 22023 no such privilege, 22004, 42501.';
+
+CREATE FUNCTION queue.may_observe(queue_id integer) RETURNS boolean STABLE
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_may_observe';
+COMMENT ON FUNCTION queue.may_observe IS 'Whether the current user may observe a queue; 0: every queue. For the views.';
+
+CREATE VIEW queue.observed WITH (security_barrier) AS
+SELECT n.lane, n.stage, q.queue_id, q.queue_name, q.max_attempts, q.stages
+FROM queue.lane AS n JOIN queue.queue AS q ON q.queue_id = n.queue_id
+WHERE queue.may_observe(q.queue_id);
+COMMENT ON VIEW queue.observed IS 'The lanes of the queues that the current user may observe. For the other views.';
+
+CREATE FUNCTION queue.derive_grants() RETURNS void
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_derive_grants';
+COMMENT ON FUNCTION queue.derive_grants IS
+'Makes the GRANTs on the extension''s schema, functions and views what queue.permission wants. Used by upgrade scripts.';

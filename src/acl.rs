@@ -1,0 +1,196 @@
+//! What the catalogs let roles at: the GRANTs on the extension's own objects that follow from the rows of
+//! `queue.permission`, so that nothing need be granted to PUBLIC.
+//!
+//! The rows are the truth; whoever changes them derives the GRANTs anew. Derived ones are recorded as what the extension
+//! brings along (pg_init_privs), so that pg_dump leaves them out: the dump has the rows, and can be restored where a
+//! role is missing. After a restore, and after an upgrade, they are derived again.
+//!
+//! Invariant: besides the owner, the recorded grantees of an object are those that its rows want. A GRANT that somebody
+//! made by hand is not recorded, stays what it is, and is dumped.
+
+use std::collections::HashMap;
+
+use pgrx::pg_sys;
+use pgrx::pg_sys::Oid;
+
+use crate::error::Result;
+use crate::instance::{self, Catalog};
+use crate::permission::{self, EVERY_QUEUE, PUBLIC, Privilege};
+use crate::{queue, spi, sys};
+
+/// The kind of an object, which says what can be granted on it.
+#[derive(Clone, Copy)]
+enum Kind {
+    Schema,
+    Routine,
+    View,
+}
+
+impl Kind {
+    /// The privilege, and the words for the kind.
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Schema => ("USAGE", "SCHEMA"),
+            Self::Routine => ("EXECUTE", "ROUTINE"),
+            Self::View => ("SELECT", "TABLE"),
+        }
+    }
+}
+
+/// Beside the bits of `Privilege`: to manage every queue.
+const MANAGE_ALL: u8 = 1 << 4;
+const PRODUCE: u8 = 1 << Privilege::Produce as u8;
+const CONSUME: u8 = 1 << Privilege::Consume as u8;
+const OBSERVE: u8 = 1 << Privilege::Observe as u8;
+const MANAGE: u8 = 1 << Privilege::Manage as u8;
+
+/// What each privilege lets at. What is not here is the owner's alone.
+#[rustfmt::skip]
+const OBJECTS: [(u8, Kind, &[&str]); 7] = [
+    (PRODUCE | CONSUME | OBSERVE | MANAGE, Kind::Schema, &["queue"]),
+    (PRODUCE, Kind::Routine, &["enqueue", "enqueue_batch", "enqueue_many"]),
+    (CONSUME, Kind::Routine, &[
+        "advance", "claim", "claim_any", "complete", "complete_many", "extend", "extend_many", "fail", "fail_many",
+        "progress", "release", "release_many", "wait",
+    ]),
+    (OBSERVE, Kind::View, &[
+        "attempts", "errors", "jobs", "queues", "schedules", "stats", "throughput", "throughput_part", "workers",
+    ]),
+    (OBSERVE, Kind::Routine, &[
+        "job", "throughput_by", "upcoming",
+        // For the views.
+        "firings", "lease_expires_at", "live", "may_observe", "payload_of", "running_now", "tallies", "throughput_live",
+        "times",
+    ]),
+    (MANAGE, Kind::Routine, &[
+        "alter", "cancel", "drop", "forget", "grant", "pause", "pause_schedule", "purge", "reprioritize", "reschedule",
+        "resume", "resume_schedule", "retry", "retry_dead", "revoke", "run_schedule", "schedule", "unschedule",
+    ]),
+    // To create queues can also be granted by hand: whoever may execute it may.
+    (MANAGE_ALL, Kind::Routine, &["adopt", "create", "maintain"]),
+];
+
+/// An object, and who is let at it.
+struct Object {
+    bits: u8,
+    kind: Kind,
+    name: &'static str,
+    /// As it is, and as it is recorded; without the owner.
+    current: Vec<Oid>,
+    recorded: Vec<Oid>,
+}
+
+/// Waits until no one else is about to change the rows.
+pub fn lock() {
+    if let Some(table) = sys::our_relation(c"permission") {
+        sys::lock(table, pg_sys::ShareRowExclusiveLock);
+    }
+}
+
+/// Makes the GRANTs what the rows want, and tells all sessions.
+pub fn derive(catalog: &Catalog) -> Result<()> {
+    queue::changed(catalog);
+    instance::forget_queues();
+    let (Some(table), Some(index)) = (sys::our_relation(c"permission"), sys::our_relation(c"permission_pkey")) else {
+        return Ok(());
+    };
+    lock();
+    let mut roles: HashMap<Oid, (String, u8)> = HashMap::new();
+    permission::each_row(table, index, |queue_id, name, privilege| {
+        let role = if name == PUBLIC { Some(Oid::INVALID) } else { sys::role(name) };
+        if let Some((role, name)) = role.and_then(|role| Some((role, grantee(role)?))) {
+            let manages_all = privilege == Privilege::Manage && queue_id == EVERY_QUEUE;
+            let bits = if manages_all { u8::MAX } else { privilege.bits() & !MANAGE_ALL };
+            roles.entry(role).or_insert((name, 0)).1 |= bits;
+        }
+    });
+    let objects = read()?;
+    let Some(owner) = sys::owner(catalog.queue).and_then(grantee) else { return Ok(()) };
+    sys::as_owner(catalog.queue, || objects.iter().try_for_each(|object| object.derive(&roles, &owner)))
+}
+
+/// A role in a GRANT; `None`: it is gone.
+fn grantee(role: Oid) -> Option<String> {
+    if role == Oid::INVALID {
+        return Some("PUBLIC".to_owned());
+    }
+    sys::role_name(role).map(|name| sys::quoted(&name))
+}
+
+/// All objects as the catalogs have them.
+fn read() -> Result<Vec<Object>> {
+    let each = |&(bits, kind, names): &(u8, Kind, &'static [&'static str])| {
+        names.iter().map(move |&name| Object { bits, kind, name, current: Vec::new(), recorded: Vec::new() })
+    };
+    let mut objects: Vec<Object> = OBJECTS.iter().flat_map(each).collect();
+    let places: Vec<String> =
+        objects.iter().map(|object| format!("{} {}", object.kind.words().1, object.name)).collect();
+    // A number each: the object's place, whether it is recorded, the grantee.
+    let grantees = spi::i64_column(
+        "SELECT ((o.place OPERATOR(pg_catalog.*) 2) OPERATOR(pg_catalog.+) g.is_recorded) OPERATOR(pg_catalog.*) 4294967296
+                OPERATOR(pg_catalog.+) g.grantee::pg_catalog.int8
+         FROM pg_catalog.unnest($1) WITH ORDINALITY AS o (name, place)
+         JOIN (SELECT pg_catalog.concat('ROUTINE ', proname), 'pg_catalog.pg_proc'::pg_catalog.regclass, oid, proacl, proowner
+               FROM pg_catalog.pg_proc
+               WHERE pronamespace OPERATOR(pg_catalog.=) 'queue'::pg_catalog.regnamespace
+             UNION ALL
+               SELECT pg_catalog.concat('TABLE ', relname), 'pg_catalog.pg_class'::pg_catalog.regclass, oid, relacl, relowner
+               FROM pg_catalog.pg_class
+               WHERE relnamespace OPERATOR(pg_catalog.=) 'queue'::pg_catalog.regnamespace
+             UNION ALL
+               SELECT pg_catalog.concat('SCHEMA ', nspname), 'pg_catalog.pg_namespace'::pg_catalog.regclass, oid, nspacl, nspowner
+               FROM pg_catalog.pg_namespace
+         ) AS m (name, class, oid, acl, owner) ON m.name OPERATOR(pg_catalog.=) o.name
+         CROSS JOIN LATERAL (
+             SELECT 0, a.grantee, a.privilege_type FROM pg_catalog.aclexplode(m.acl) AS a
+           UNION ALL
+             SELECT 1, a.grantee, a.privilege_type
+             FROM pg_catalog.pg_init_privs AS i, pg_catalog.aclexplode(i.initprivs) AS a
+             WHERE i.objoid OPERATOR(pg_catalog.=) m.oid AND i.classoid OPERATOR(pg_catalog.=) m.class
+               AND i.objsubid OPERATOR(pg_catalog.=) 0
+         ) AS g (is_recorded, grantee, privilege)
+         WHERE g.grantee OPERATOR(pg_catalog.<>) m.owner
+           AND g.privilege OPERATOR(pg_catalog.=) ANY (ARRAY['USAGE', 'EXECUTE', 'SELECT'])",
+        &[places.into()],
+    )?;
+    for found in grantees {
+        let (place, grantee) = ((found >> 32) as usize, Oid::from(found as u32));
+        if let Some(object) = objects.get_mut(place / 2 - 1) {
+            if place % 2 == 0 { &mut object.current } else { &mut object.recorded }.push(grantee);
+        }
+    }
+    Ok(objects)
+}
+
+impl Object {
+    /// Lets the roles at it that want it, and none of those that wanted it before.
+    fn derive(&self, roles: &HashMap<Oid, (String, u8)>, owner: &str) -> Result<()> {
+        let is_wanted = |role: &Oid| roles.get(role).is_some_and(|(_, bits)| bits & self.bits != 0);
+        let wanted = roles.keys().filter(|role| is_wanted(role));
+        let is_done = wanted.clone().all(|role| self.current.contains(role) && self.recorded.contains(role))
+            && self.recorded.iter().all(is_wanted);
+        if is_done {
+            return Ok(());
+        }
+        let (privilege, kind) = self.kind.words();
+        let name = match self.kind {
+            Kind::Schema => sys::quoted(self.name),
+            Kind::Routine | Kind::View => format!("queue.{}", sys::quoted(self.name)),
+        };
+        // What is recorded is all that is granted at this moment: those by hand step aside.
+        let others = self.current.iter().filter(|role| !is_wanted(role));
+        let others: Vec<(Oid, String)> = others.filter_map(|&role| Some((role, grantee(role)?))).collect();
+        if !others.is_empty() {
+            let names = others.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>().join(", ");
+            sys::grant(&format!("REVOKE {privilege} ON {kind} {name} FROM {names} CASCADE"), true)?;
+        }
+        let wanted: Vec<&str> = wanted.map(|role| roles[role].0.as_str()).chain([owner]).collect();
+        sys::grant(&format!("GRANT {privilege} ON {kind} {name} TO {}", wanted.join(", ")), true)?;
+        let by_hand = others.iter().filter(|(role, _)| !self.recorded.contains(role));
+        let by_hand: Vec<&str> = by_hand.map(|(_, name)| name.as_str()).collect();
+        if !by_hand.is_empty() {
+            sys::grant(&format!("GRANT {privilege} ON {kind} {name} TO {}", by_hand.join(", ")), false)?;
+        }
+        Ok(())
+    }
+}
