@@ -16,6 +16,9 @@ use crate::error::{self, Error, Result};
 /// `complete` is `fn(&Call) -> Result<Option<Datum>>` (`None` is NULL).
 macro_rules! sql_function {
     ($symbol:ident, $info:ident => $body:path) => {
+        $crate::call::sql_function!($symbol, $info => $body, $crate::call::run);
+    };
+    ($symbol:ident, $info:ident => $body:path, $run:path) => {
         #[doc(hidden)]
         #[unsafe(no_mangle)]
         pub extern "C" fn $info() -> &'static pgrx::pg_sys::Pg_finfo_record {
@@ -27,7 +30,7 @@ macro_rules! sql_function {
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $symbol(fcinfo: pgrx::pg_sys::FunctionCallInfo) -> pgrx::pg_sys::Datum {
             // SAFETY: Postgres calls this with a valid call info; nothing in this frame needs a drop.
-            unsafe { $crate::call::run(fcinfo, $body) }
+            unsafe { $run(fcinfo, $body) }
         }
     };
 }
@@ -69,15 +72,27 @@ impl Raised {
 ///
 /// # Safety
 /// Only from the C symbol of a SQL function: `fcinfo` is valid and the caller's frame has no drops.
-pub unsafe fn run(fcinfo: pg_sys::FunctionCallInfo, body: fn(&Call) -> Result<Option<Datum>>) -> Datum {
+pub unsafe fn run(fcinfo: pg_sys::FunctionCallInfo, body: Body) -> Datum {
+    let loaded = |call: &Call| if crate::shmem::is_there() { body(call) } else { Err(Error::not_loaded()) };
+    // SAFETY: the caller's promise.
+    unsafe { run_unloaded(fcinfo, loaded) }
+}
+
+/// The body of a SQL function.
+pub type Body = fn(&Call) -> Result<Option<Datum>>;
+
+/// As `run`, also where the library was not preloaded and there is no shared memory.
+///
+/// # Safety
+/// As `run`; the body has nothing to drop.
+pub unsafe fn run_unloaded(
+    fcinfo: pg_sys::FunctionCallInfo,
+    body: impl Fn(&Call) -> Result<Option<Datum>> + Copy,
+) -> Datum {
     // SAFETY: the guard turns panics and caught errors into Postgres errors; the closure's captures are
     // plain pointers.
-    let outcome = unsafe {
-        pg_sys::submodules::panic::pgrx_extern_c_guard(|| {
-            let result = if crate::shmem::is_there() { body(&Call(fcinfo)) } else { Err(Error::not_loaded()) };
-            result.map_err(Raised::from)
-        })
-    };
+    let outcome =
+        unsafe { pg_sys::submodules::panic::pgrx_extern_c_guard(|| body(&Call(fcinfo)).map_err(Raised::from)) };
     match outcome {
         Ok(Some(datum)) => datum,
         Ok(None) => {

@@ -28,7 +28,7 @@ macro_rules! parameter {
         }
     )*};
 }
-parameter!(i64, i32, f64, bool, String, Option<i64>, Option<i32>, Option<String>, Vec<i64>);
+parameter!(i64, i32, f64, bool, String, Option<i64>, Option<i32>, Option<String>, Vec<i64>, Vec<String>);
 
 fn arguments(parameters: &[Parameter]) -> Vec<DatumWithOid<'static>> {
     parameters
@@ -85,4 +85,14 @@ pub fn i64_column(sql: &str, parameters: &[Parameter]) -> Result<Vec<i64>> {
 pub fn has_row(sql: &str, parameters: &[Parameter]) -> Result<bool> {
     Spi::connect(|client| client.select(sql, Some(1), &arguments(parameters)).map(|rows| !rows.is_empty()))
         .map_err(failed)
+}
+
+/// The first column, a `text`, of all rows of a query that only reads; gives the transaction no id either.
+pub fn texts(sql: &str, parameters: &[Parameter]) -> Result<Vec<String>> {
+    Spi::connect(|client| {
+        let rows = client.select(sql, None, &arguments(parameters))?;
+        let texts = rows.map(|row| row.get::<String>(1)).filter_map(std::result::Result::transpose);
+        texts.collect::<std::result::Result<_, pgrx::spi::Error>>()
+    })
+    .map_err(failed)
 }

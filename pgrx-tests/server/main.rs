@@ -6,6 +6,7 @@ mod concurrent;
 mod databases;
 mod dead_letters;
 mod delayed;
+mod doctor;
 mod fencing;
 mod gates;
 mod groups;

@@ -142,7 +142,7 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
 }
 
 /// The first slot that was not dealt with.
-fn next_run(schedule: &Schedule, log: &Log) -> Result<Option<i64>> {
+pub fn next_run(schedule: &Schedule, log: &Log) -> Result<Option<i64>> {
     if schedule.is_paused() {
         return Ok(None);
     }

@@ -28,7 +28,7 @@ fn tallies(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = instance::current()?;
     let must_walk = call.bool(0).unwrap_or(false) || sys::in_recovery();
-    let known = if must_walk { None } else { known(&catalog) };
+    let known = if must_walk { None } else { known(&catalog, Wanted { future: true, dead: true }) };
     let is_counted = known.is_some();
     let census = known.unwrap_or_else(|| Census::take(&catalog));
     for (&lane, found) in &census.0 {
@@ -85,8 +85,17 @@ impl Tables {
     }
 }
 
-/// What memory knows, with what it does not have; `None`: it does not know.
-fn known(catalog: &Catalog) -> Option<Census> {
+/// What is wanted of that which takes long where there is much of it.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    /// Jobs that wait for their time.
+    pub future: bool,
+    /// Dead jobs.
+    pub dead: bool,
+}
+
+/// What memory knows, with what it does not have; `None`: it does not know. Not on a standby.
+pub fn known(catalog: &Catalog, wanted: Wanted) -> Option<Census> {
     // Opened before the snapshot is taken, so that none of them is emptied meanwhile.
     let tables: Vec<Tables> = (0..SEGMENTS as u8).map(|segment| Tables::open(catalog, segment)).collect();
     let number = catalog.number;
@@ -106,8 +115,12 @@ fn known(catalog: &Catalog) -> Option<Census> {
         .filter(|t| ledger.word(t.segment).state().is_inhabited() && t.attempt.blocks() > 0)
         .collect();
     let now = sys::now_us();
-    add_future(&living, &mut census, now);
-    census.add_dead(catalog, &ledger);
+    if wanted.future {
+        add_future(&living, &mut census, now);
+    }
+    if wanted.dead {
+        census.add_dead(catalog, &ledger);
+    }
     let mut ready = Vec::with_capacity(usize::try_from(guc::MAX_READY.get()).unwrap_or(0));
     for (&lane, found) in &mut census.0 {
         if found.tally.counts.waiting > found.scheduled + found.retrying {

@@ -38,6 +38,12 @@ impl Tables {
         self.attempt.blocks() == 0
     }
 
+    /// The ids of the attempts that were claimed last, and of those that ended last: so many rows of each log, from
+    /// its end on.
+    pub fn newest(&self, rows: usize) -> [Vec<i64>; 2] {
+        [&self.claim, &self.outcome].map(|log| log.backwards().take(rows).map(|row| row.i64(0)).collect())
+    }
+
     /// Walks through the attempts whose ids are larger than `after`.
     pub fn walk(&self, after: i64, snapshot: Snapshot) -> Walk<'_> {
         let keys = [Key::gt_i64(1, after)];
