@@ -5,7 +5,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build install test demo bench soak check lint core-test stage stage-release examples prepare clean
+.PHONY: help build install test demo bench soak check lint core-test stage stage-release examples monitoring prepare clean
 
 # PostgreSQL 15 of Debian if it is there, else what the PATH has. Looked up when used: `prepare` may install it.
 PG_CONFIG ?= $(shell ls /usr/lib/postgresql/15/bin/pg_config 2>/dev/null || command -v pg_config)
@@ -42,7 +42,7 @@ install: build ## installs it into the server of PG_CONFIG, below DESTDIR if giv
 	$(INSTALL_AS) $(XTASK) install --library $(TARGET)/release/libpg_queue.so --pg-config $(PG_CONFIG) \
 	  $(if $(DESTDIR),--destdir $(DESTDIR))
 
-test: check stage examples ## runs all checks and all tests
+test: check stage examples monitoring ## runs all checks and all tests
 	PG_CONFIG=$(TARGET)/debug/server/pg_config cargo test -p queue-tests --no-fail-fast
 
 check: lint core-test ## runs what needs no server: format, lints, unit and property tests
@@ -62,6 +62,9 @@ stage: prepare ## builds for tests: a private server with the extension in targe
 examples: prepare ## builds the example workers, and gets what their tests need
 	pgrx-tests/prepare-examples $(TARGET)/examples
 	cargo build -p queue-worker
+
+monitoring: prepare ## gets the exporter and the tool that the tests of /monitoring need
+	pgrx-tests/prepare-monitoring
 
 stage-release: build
 	pgrx-tests/stage $(PG_CONFIG) $(TARGET)/release/libpg_queue.so $(TARGET)/release/server

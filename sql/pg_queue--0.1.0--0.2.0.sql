@@ -17,6 +17,41 @@ $library$;
 
 -- Monitoring ---------------------------------------------------------------------------------------------
 
+-- Columns that had no words of their own, or others'.
+COMMENT ON COLUMN queue.queues.queue_name IS 'Its name.';
+COMMENT ON COLUMN queue.queues.is_paused IS 'Whether claims find nothing, by queue.pause.';
+COMMENT ON COLUMN queue.queues.max_attempts IS 'After how many attempts a failing job is dead.';
+COMMENT ON COLUMN queue.queues.lease IS 'How long a claim lasts without a heartbeat.';
+COMMENT ON COLUMN queue.queues.backoff IS 'How the delay before a retry grows: constant, linear, exponential.';
+COMMENT ON COLUMN queue.queues.backoff_base IS 'The delay after the first attempt.';
+COMMENT ON COLUMN queue.queues.backoff_max IS 'The longest delay, before the jitter.';
+COMMENT ON COLUMN queue.queues.backoff_jitter IS 'By up to which share of itself a delay is moved, either way.';
+COMMENT ON COLUMN queue.queues.retention IS 'How long completed and cancelled jobs are kept; 0: not at all, negative: for ever.';
+COMMENT ON COLUMN queue.queues.dead_retention IS 'How long dead jobs are kept; 0: not at all, negative: for ever.';
+COMMENT ON COLUMN queue.queues.dead_letter IS 'The queue that gets a copy of each job that dies; null: none.';
+COMMENT ON COLUMN queue.queues.max_running IS 'How many of its jobs run at once at most; null: no limit.';
+COMMENT ON COLUMN queue.queues.max_running_per_group IS 'How many jobs of a group run at once at most; null: no limit.';
+COMMENT ON COLUMN queue.queues.strict_order IS 'Whether the jobs of a group run one by one in their order.';
+COMMENT ON COLUMN queue.queues.rate_limit IS 'How many jobs begin in a rate_period at most; null: no limit.';
+COMMENT ON COLUMN queue.queues.rate_period IS 'The period of rate_limit.';
+COMMENT ON COLUMN queue.queues.max_waiting IS 'How many jobs wait at most before enqueueing is refused; null: no limit.';
+COMMENT ON COLUMN queue.queues.stages IS 'The stages that its jobs go through, in this order; null: none.';
+COMMENT ON COLUMN queue.queues.notify IS 'Whether there is a NOTIFY when it gets jobs.';
+COMMENT ON COLUMN queue.queues.created_at IS 'When it was created.';
+COMMENT ON COLUMN queue.stats.queue_name IS 'The queue.';
+COMMENT ON COLUMN queue.stats.stage IS 'The stage; null in a queue without stages.';
+COMMENT ON COLUMN queue.stats.ready IS 'Jobs that can be claimed now.';
+COMMENT ON COLUMN queue.stats.scheduled IS 'Jobs that wait for their time.';
+COMMENT ON COLUMN queue.stats.retrying IS 'Jobs that wait for their time after a failure.';
+COMMENT ON COLUMN queue.stats.running IS 'Jobs that a worker has.';
+COMMENT ON COLUMN queue.stats.dead IS 'Dead jobs that were not retried since.';
+COMMENT ON COLUMN queue.errors.queue_name IS 'The queue.';
+COMMENT ON COLUMN queue.workers.client_addr IS 'Where it is connected from; null for a local socket, or when it is gone.';
+COMMENT ON COLUMN queue.workers.client_port IS 'The port there; null when it is gone.';
+COMMENT ON COLUMN queue.workers.application_name IS 'What the connection calls itself.';
+COMMENT ON COLUMN queue.workers.queue_name IS 'The queue.';
+COMMENT ON COLUMN queue.workers.oldest_claimed_at IS 'When it claimed the oldest of them.';
+
 -- Dearer, it would have the plans of the views compiled at each look.
 ALTER FUNCTION queue.payload_of(bigint) COST 20;
 

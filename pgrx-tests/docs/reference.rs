@@ -8,7 +8,7 @@ use crate::markdown::{anchors, code_spans, links, section};
 use crate::{none, pages, read, root};
 
 /// Functions that only the views and the install script call.
-const INTERNAL_FUNCTIONS: [&str; 12] = [
+const INTERNAL_FUNCTIONS: [&str; 14] = [
     "assert_loaded",
     "firings",
     "foreign_write",
@@ -16,14 +16,16 @@ const INTERNAL_FUNCTIONS: [&str; 12] = [
     "lease_expires_at",
     "life_of",
     "live",
+    "memory_use",
     "payload_of",
+    "recent_times",
     "running_now",
     "tallies",
     "throughput_live",
     "times",
 ];
 /// Views that only other views read.
-const INTERNAL_VIEWS: [&str; 4] = ["job_life", "life", "payload", "throughput_part"];
+const INTERNAL_VIEWS: [&str; 5] = ["job_life", "life", "metric", "payload", "throughput_part"];
 
 #[test]
 fn links_lead_somewhere() {

@@ -297,6 +297,14 @@ fn everything_has_a_comment() {
          SELECT 'extension' FROM pg_extension WHERE extname = 'pg_queue' AND obj_description(oid, 'pg_extension') IS NULL",
     );
     assert!(bare.is_empty(), "{bare:#?}");
+    // What users look at is explained, and not merely named again.
+    let repeated: Vec<String> = connect().column(
+        "SELECT c.relname || '.' || a.attname FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
+         WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind IN ('v', 'c') AND a.attnum > 0
+           AND c.relname NOT IN ('life', 'job_life', 'throughput_part')
+           AND lower(rtrim(col_description(c.oid, a.attnum), '.')) = replace(a.attname, '_', ' ')",
+    );
+    assert!(repeated.is_empty(), "{repeated:#?}");
 }
 
 #[test]

@@ -102,6 +102,26 @@ SELECT queue_name, is_paused, max_attempts, lease, backoff, backoff_base, backof
        dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period, max_waiting, stages, notify, created_at
 FROM queue.queue;
 COMMENT ON VIEW queue.queues IS 'The settings of every queue.';
+COMMENT ON COLUMN queue.queues.queue_name IS 'Its name.';
+COMMENT ON COLUMN queue.queues.is_paused IS 'Whether claims find nothing, by queue.pause.';
+COMMENT ON COLUMN queue.queues.max_attempts IS 'After how many attempts a failing job is dead.';
+COMMENT ON COLUMN queue.queues.lease IS 'How long a claim lasts without a heartbeat.';
+COMMENT ON COLUMN queue.queues.backoff IS 'How the delay before a retry grows: constant, linear, exponential.';
+COMMENT ON COLUMN queue.queues.backoff_base IS 'The delay after the first attempt.';
+COMMENT ON COLUMN queue.queues.backoff_max IS 'The longest delay, before the jitter.';
+COMMENT ON COLUMN queue.queues.backoff_jitter IS 'By up to which share of itself a delay is moved, either way.';
+COMMENT ON COLUMN queue.queues.retention IS 'How long completed and cancelled jobs are kept; 0: not at all, negative: for ever.';
+COMMENT ON COLUMN queue.queues.dead_retention IS 'How long dead jobs are kept; 0: not at all, negative: for ever.';
+COMMENT ON COLUMN queue.queues.dead_letter IS 'The queue that gets a copy of each job that dies; null: none.';
+COMMENT ON COLUMN queue.queues.max_running IS 'How many of its jobs run at once at most; null: no limit.';
+COMMENT ON COLUMN queue.queues.max_running_per_group IS 'How many jobs of a group run at once at most; null: no limit.';
+COMMENT ON COLUMN queue.queues.strict_order IS 'Whether the jobs of a group run one by one in their order.';
+COMMENT ON COLUMN queue.queues.rate_limit IS 'How many jobs begin in a rate_period at most; null: no limit.';
+COMMENT ON COLUMN queue.queues.rate_period IS 'The period of rate_limit.';
+COMMENT ON COLUMN queue.queues.max_waiting IS 'How many jobs wait at most before enqueueing is refused; null: no limit.';
+COMMENT ON COLUMN queue.queues.stages IS 'The stages that its jobs go through, in this order; null: none.';
+COMMENT ON COLUMN queue.queues.notify IS 'Whether there is a NOTIFY when it gets jobs.';
+COMMENT ON COLUMN queue.queues.created_at IS 'When it was created.';
 
 CREATE VIEW queue.stats AS
 SELECT q.queue_name, n.stage,
@@ -117,6 +137,13 @@ LEFT JOIN queue.tallies() AS t ON t.lane = n.lane
 WHERE t.lane IS NOT NULL OR n.stage = ANY (q.stages) OR n.stage IS NULL AND q.stages IS NULL;
 COMMENT ON VIEW queue.stats IS
     'Per queue and stage: how many jobs are in which state now, and totals since the queue was created. Cheap at any depth: reads memory, and the jobs that are scheduled, retrying or dead.';
+COMMENT ON COLUMN queue.stats.queue_name IS 'The queue.';
+COMMENT ON COLUMN queue.stats.stage IS 'The stage; null in a queue without stages.';
+COMMENT ON COLUMN queue.stats.ready IS 'Jobs that can be claimed now.';
+COMMENT ON COLUMN queue.stats.scheduled IS 'Jobs that wait for their time.';
+COMMENT ON COLUMN queue.stats.retrying IS 'Jobs that wait for their time after a failure.';
+COMMENT ON COLUMN queue.stats.running IS 'Jobs that a worker has.';
+COMMENT ON COLUMN queue.stats.dead IS 'Dead jobs that were not retried since.';
 COMMENT ON COLUMN queue.stats.oldest_ready_age IS 'How long the oldest ready job has been ready; null when none is. Looks at 10,000 attempts at most, of each priority in the order of enqueueing.';
 COMMENT ON COLUMN queue.stats.enqueued IS 'Jobs, since the queue was created; in the stage in which they came in.';
 COMMENT ON COLUMN queue.stats.claimed IS 'Attempts claimed by workers, since the queue was created.';
@@ -142,6 +169,7 @@ JOIN queue.queue AS q ON q.queue_id = n.queue_id
 WHERE j.is_open
 GROUP BY q.queue_name, j.last_error;
 COMMENT ON VIEW queue.errors IS 'Per queue and error text: the jobs that are dead of it or wait for another attempt after it.';
+COMMENT ON COLUMN queue.errors.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.errors.error IS 'The error text of the job''s last failure.';
 COMMENT ON COLUMN queue.errors.jobs IS 'How many jobs.';
 COMMENT ON COLUMN queue.errors.first_seen IS 'When one of these jobs failed so for the first time.';
@@ -161,6 +189,11 @@ GROUP BY l.worker, r.pid, s.client_addr, s.client_port, s.application_name, q.qu
 COMMENT ON VIEW queue.workers IS 'Per worker and queue: what runs. pid and client are those of the connection that claimed.';
 COMMENT ON COLUMN queue.workers.worker IS 'The name the worker gave.';
 COMMENT ON COLUMN queue.workers.pid IS 'The process of the connection that claimed.';
+COMMENT ON COLUMN queue.workers.client_addr IS 'Where it is connected from; null for a local socket, or when it is gone.';
+COMMENT ON COLUMN queue.workers.client_port IS 'The port there; null when it is gone.';
+COMMENT ON COLUMN queue.workers.application_name IS 'What the connection calls itself.';
+COMMENT ON COLUMN queue.workers.queue_name IS 'The queue.';
+COMMENT ON COLUMN queue.workers.oldest_claimed_at IS 'When it claimed the oldest of them.';
 COMMENT ON COLUMN queue.workers.running IS 'How many attempts it runs.';
 COMMENT ON COLUMN queue.workers.oldest_claim IS 'How long the oldest of them has been running.';
 
