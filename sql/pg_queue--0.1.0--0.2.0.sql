@@ -51,6 +51,28 @@ COMMENT ON COLUMN queue.workers.client_port IS 'The port there; null when it is 
 COMMENT ON COLUMN queue.workers.application_name IS 'What the connection calls itself.';
 COMMENT ON COLUMN queue.workers.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.workers.oldest_claimed_at IS 'When it claimed the oldest of them.';
+COMMENT ON COLUMN queue.history.max_attempts IS 'Null: as the queue says.';
+DO $comments$
+DECLARE
+    n integer;
+    attribute name;
+BEGIN
+    FOR n IN 0..9 LOOP
+        EXECUTE format($sql$
+            COMMENT ON COLUMN queue.note_%1$s.lease IS 'Another run: its lease.';
+            COMMENT ON COLUMN queue.note_%1$s.max_attempts IS 'Another run: after how many attempts it is dead.';
+        $sql$, n);
+    END LOOP;
+    -- The table's columns mean what the view's do.
+    FOR attribute IN
+        SELECT attname FROM pg_attribute WHERE attrelid = 'queue.queues'::regclass AND attnum > 0
+    LOOP
+        EXECUTE format('COMMENT ON COLUMN queue.queue.%I IS %L', attribute, (
+            SELECT col_description(attrelid, attnum) FROM pg_attribute
+            WHERE attrelid = 'queue.queues'::regclass AND attname = attribute));
+    END LOOP;
+END
+$comments$;
 
 -- Dearer, it would have the plans of the views compiled at each look.
 ALTER FUNCTION queue.payload_of(bigint) COST 20;
