@@ -16,6 +16,7 @@ mod keys;
 mod keys_races;
 mod life;
 mod limits;
+mod metrics;
 mod protocol;
 mod random;
 mod recovery;

@@ -5,6 +5,8 @@
 //! lane's position. So the cost goes with the jobs that are scheduled or dead, not with those that are ready or
 //! have ended. When memory does not know, everything is counted row by row.
 
+use std::collections::HashSet;
+
 use pg_queue_core::frontier::{Rank, Ready};
 use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys::Datum;
@@ -85,6 +87,32 @@ impl Tables {
     }
 }
 
+/// Which attempts of a segment are claimed: asked of the index one by one, or, where it is asked for many, of a list.
+struct Claimed<'a> {
+    tables: &'a Tables,
+    asked: u32,
+    ids: Option<HashSet<i64>>,
+}
+
+impl<'a> Claimed<'a> {
+    /// So many are asked for one by one, and a larger table of claims, in blocks, is not listed.
+    const FEW: u32 = 1_000;
+    const LARGE: u32 = 16_384;
+
+    fn of(tables: &'a Tables) -> Self {
+        Self { tables, asked: 0, ids: None }
+    }
+
+    fn has(&mut self, id: i64) -> bool {
+        self.asked = self.asked.saturating_add(1);
+        // A list would not tell what this very transaction does.
+        if self.asked == Self::FEW && !sys::has_xid() && self.tables.claim.blocks() <= Self::LARGE {
+            self.ids = Some(self.tables.claim.backwards().map(|row| row.i64(0)).collect());
+        }
+        self.ids.as_ref().map_or_else(|| self.tables.is_claimed(id), |ids| ids.contains(&id))
+    }
+}
+
 /// What is wanted of that which takes long where there is much of it.
 #[derive(Clone, Copy)]
 pub struct Wanted {
@@ -145,6 +173,7 @@ pub fn known(catalog: &Catalog, wanted: Wanted) -> Option<Census> {
 fn add_future(tables: &[Tables], census: &mut Census, now: i64) {
     let mut n = 0_u32;
     for tables in tables {
+        let mut claimed = Claimed::of(tables);
         let mut scan = tables.attempt.scan(&tables.by_run_at, &[Key::after(1, now)], Snapshot::Statement);
         while scan.next().is_some() {
             n += 1;
@@ -153,7 +182,7 @@ fn add_future(tables: &[Tables], census: &mut Census, now: i64) {
             }
             let (values, nulls) = scan.columns(LAST_ERROR + 1);
             let (id, lane, has_error) = (values[0].value() as i64, values[3].value() as i32, !nulls[LAST_ERROR]);
-            if tables.is_claimed(id) || scan.is_own() {
+            if claimed.has(id) || scan.is_own() {
                 continue;
             }
             // A lane that is not there was dropped.
