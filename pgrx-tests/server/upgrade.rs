@@ -1,8 +1,10 @@
-//! Upgrades: every released version is brought up to date by its scripts, and is then what a fresh installation is.
+//! Upgrades: every released version is brought up to date by its scripts, and is then what a fresh installation is; jobs
+//! do not notice. Until then it works with the new library.
 
 use postgres::Client;
+use queue_tests::wait;
 
-use crate::shared::{Database, Sql};
+use crate::shared::{Database, Sql, create, server};
 
 /// The versions that were released, oldest first, each with its scripts below `sql/`.
 const RELEASED: [&str; 1] = ["0.1.0"];
@@ -75,11 +77,66 @@ fn snapshot(client: &mut Client) -> Vec<String> {
     client.column(SNAPSHOT)
 }
 
-/// A database with the extension as it was released in this version; nobody does the worker's duties.
-fn database(version: &str) -> Database {
-    let database = Database::without_worker();
+/// The extension of this database becomes what was released as this version.
+fn released(database: &Database, version: &str) {
     database.connect().run(&format!("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue VERSION '{version}'"));
-    database
+}
+
+/// All that is known of all jobs, but leases that run.
+const JOBS: &str = "
+    SELECT to_jsonb(j) - 'lease_expires_at' || coalesce((
+               SELECT jsonb_build_object('attempts', jsonb_agg(to_jsonb(a) ORDER BY a.id))
+               FROM queue.attempts AS a WHERE a.job_id = j.job_id), '{}')
+    FROM queue.jobs AS j ORDER BY job_id";
+
+/// Queues with jobs in every state; returns the attempt of the one that runs.
+fn fill(client: &mut Client) -> i64 {
+    create(client, "q", "lease => '1 hour', max_attempts => 3, backoff => 'constant', backoff_base => '1 hour'");
+    create(client, "stages", "stages => '{a, b}', max_running => 2");
+    create(client, "groups", "max_running_per_group => 1, strict_order => true, dead_letter => 'q'");
+    for statement in [
+        "SELECT queue.enqueue('q', to_jsonb(n), priority => n % 3, headers => '{\"h\": 1}') FROM generate_series(1, 30) AS n",
+        "SELECT queue.complete(id, '\"fine\"') FROM queue.claim('q', 5)",
+        "SELECT queue.fail(id, 'oh') FROM queue.claim('q', 3)",
+        "SELECT queue.fail(id, 'dead', fatal => true) FROM queue.claim('q', 2)",
+        "SELECT queue.cancel(job_id) FROM queue.jobs WHERE state = 'ready' AND queue_name = 'q' LIMIT 2",
+        "SELECT queue.enqueue('q', '\"later\"', delay => '1 hour')",
+        "SELECT queue.enqueue('q', '\"key\"', unique_key => 'k', delay => '1 hour')",
+        "SELECT queue.enqueue('stages', to_jsonb(n)) FROM generate_series(1, 4) AS n",
+        "SELECT queue.advance(id) FROM queue.claim('stages', 2)",
+        "SELECT queue.enqueue('groups', to_jsonb(n), group_key => 'g') FROM generate_series(1, 3) AS n",
+        "SELECT queue.fail(id, 'held', retry_in => '1 hour') FROM queue.claim('groups')",
+        "SELECT queue.schedule('hourly', 'q', cron => '@hourly', priority => 9)",
+    ] {
+        client.run(statement);
+    }
+    let running = client.claim("q");
+    client.run(&format!("SELECT queue.progress({running}, '\"half\"')"));
+    running
+}
+
+/// What `fill` has left goes on as if nothing had happened.
+fn go_on(client: &mut Client, running: i64) {
+    client.run(&format!("SELECT queue.complete({running})"));
+    assert_eq!(client.failure(&format!("SELECT queue.complete({running})")).code, "QJ001");
+    // 30 less 5 completed, 3 failed, 2 dead, 2 cancelled, and the one that has just ended.
+    let rest = "SELECT id FROM queue.claim('q', 100) WITH ORDINALITY AS c ORDER BY c.ordinality";
+    let rest: Vec<i64> = client.column(rest);
+    assert_eq!(rest.len(), 17);
+    assert_eq!(client.query("SELECT queue.complete_many($1)", &[&rest]).unwrap().len(), 17);
+    assert_eq!(client.count("SELECT FROM queue.claim('groups')"), 0, "its group is held");
+    assert_eq!(client.count("SELECT FROM queue.claim('stages', 4)"), 2, "no more may run at once");
+    let key: i64 = client.value("SELECT job_id FROM queue.jobs WHERE unique_key = 'k'");
+    assert_eq!(client.value::<i64>("SELECT queue.enqueue('q', unique_key => 'k')"), key);
+    client.run(&format!("SELECT queue.retry({key})"));
+    assert_eq!(client.value::<i64>("SELECT job_id FROM queue.claim('q')"), key);
+    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q')"), 2);
+    let ran: i64 = client.value("SELECT queue.run_schedule('hourly')");
+    let order: Vec<i64> = client.column("SELECT job_id FROM queue.claim('q', 10)");
+    assert_eq!((order.len(), order[2]), (3, ran));
+    for view in ["jobs", "attempts", "queues", "stats", "throughput", "errors", "workers", "schedules"] {
+        client.run(&format!("SELECT * FROM queue.{view}"));
+    }
 }
 
 #[test]
@@ -87,12 +144,88 @@ fn upgraded_equals_fresh() {
     let fresh = snapshot(&mut Database::without_worker().connect());
     assert!(fresh.len() > 500, "{fresh:#?}");
     for version in RELEASED {
-        let database = database(version);
+        let database = Database::without_worker();
+        released(&database, version);
         let mut client = database.connect();
         client.run("ALTER EXTENSION pg_queue UPDATE");
         let upgraded = snapshot(&mut client);
         let missing: Vec<_> = fresh.iter().filter(|line| !upgraded.contains(line)).collect();
         let left: Vec<_> = upgraded.iter().filter(|line| !fresh.contains(line)).collect();
         assert!(missing.is_empty() && left.is_empty(), "from {version}: missing {missing:#?}, left over {left:#?}");
+    }
+}
+
+#[test]
+fn jobs_in_flight_do_not_notice() {
+    for version in RELEASED {
+        let database = Database::new();
+        released(&database, version);
+        let mut client = database.connect();
+        let running = fill(&mut client);
+        // Sessions with open transactions: one has begun a job and added one, one has looked.
+        create(&mut client, "open", "");
+        client.enqueue("open");
+        let mut worker = database.connect();
+        worker.run("BEGIN");
+        let open = worker.claim("open");
+        worker.enqueue("open");
+        let mut reader = database.connect();
+        reader.run("BEGIN; SELECT FROM queue.jobs; SELECT FROM queue.stats");
+        let before: Vec<serde_json::Value> = client.column(JOBS);
+        // Nor does the upgrade wait for them.
+        let mut other = database.connect();
+        other.run("SET lock_timeout = '10 s'; ALTER EXTENSION pg_queue UPDATE");
+        assert_eq!(client.column::<serde_json::Value>(JOBS), before);
+        reader.run("SELECT FROM queue.jobs; COMMIT");
+        worker.run(&format!("SELECT queue.complete({open}); COMMIT"));
+        assert_eq!(client.value::<i64>("SELECT completed FROM queue.stats WHERE queue_name = 'open'"), 1);
+        assert_eq!(other.count("SELECT FROM queue.claim('open', 2)"), 1);
+        go_on(&mut client, running);
+        // The background worker, too, goes on.
+        create(&mut client, "lease", "lease => '10 ms', backoff_base => '0'");
+        client.enqueue("lease");
+        let first = client.claim("lease");
+        let second = wait::until("the lease has ended", || {
+            client.column::<i64>("SELECT id FROM queue.claim('lease', lease => '1 hour')").pop()
+        });
+        assert_ne!(first, second);
+    }
+}
+
+#[test]
+fn an_old_version_works_with_the_new_library() {
+    for version in RELEASED {
+        let database = Database::without_worker();
+        released(&database, version);
+        let mut client = database.connect();
+        let running = fill(&mut client);
+        client.run("SELECT FROM queue.maintain()");
+        go_on(&mut client, running);
+        assert_eq!(client.value::<String>("SELECT extversion FROM pg_extension WHERE extname = 'pg_queue'"), version);
+    }
+    // No duty has failed.
+    assert!(!server().log().contains("different versions"), "{}", server().log());
+}
+
+#[test]
+fn a_dump_of_an_old_version_is_restored_into_the_new_one() {
+    for version in RELEASED {
+        let database = Database::without_worker();
+        released(&database, version);
+        let mut client = database.connect();
+        let running = fill(&mut client);
+        let before: Vec<serde_json::Value> = client.column(JOBS);
+        let dump = server().pg_dump(&[&database.name]);
+        let copy = Database::without_worker();
+        copy.connect().run("DROP EXTENSION pg_queue");
+        server().psql_in(&copy.name, &dump);
+        let mut client = copy.connect();
+        client.run("SELECT queue.adopt()");
+        assert_eq!(client.column::<serde_json::Value>(JOBS), before);
+        go_on(&mut client, running);
+        let versions =
+            "SELECT extversion = default_version FROM pg_extension JOIN pg_available_extensions ON name = extname
+                        WHERE extname = 'pg_queue'";
+        assert!(client.value::<bool>(versions));
     }
 }
