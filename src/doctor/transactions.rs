@@ -56,7 +56,7 @@ pub fn holders(locks: &[Lock]) -> Result<Vec<String>> {
                  'the prepared transaction ' || quote_literal(p.gid),
                  format('process %s', l.pid) || coalesce(' of ' || s.usename, '')
                      || coalesce(', in a transaction since ' || date_trunc('second', s.xact_start), '')
-                     || coalesce(': ' || nullif(left(regexp_replace(s.query, '\\s+', ' ', 'g'), 100), ''), ''))
+                     || coalesce(': ' || nullif(left(regexp_replace(s.query, '[[:space:]]+', ' ', 'g'), 100), ''), ''))
              FROM pg_locks AS l
              LEFT JOIN pg_stat_activity AS s ON s.pid = l.pid
              LEFT JOIN (pg_locks AS x JOIN pg_prepared_xacts AS p ON p.transaction = x.transactionid)
@@ -135,7 +135,7 @@ pub fn xmin_horizon() -> Result<Finding> {
         "SELECT format('Process %s of %s has a transaction open since %s.', pid, usename, date_trunc('second', xact_start))
          FROM pg_stat_activity
          WHERE datname = current_database() AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
-           AND xact_start < clock_timestamp() - make_interval(secs => $1)
+           AND backend_type <> 'autovacuum worker' AND xact_start < clock_timestamp() - make_interval(secs => $1)
        UNION ALL
          SELECT format('The prepared transaction %L of %s is open since %s.', gid, owner, date_trunc('second', prepared))
          FROM pg_prepared_xacts

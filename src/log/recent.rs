@@ -31,7 +31,7 @@ pub fn read(catalog: &Catalog, since: i64) -> BTreeMap<i32, Recent> {
     let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
     for segment in (0..SEGMENTS as u8).filter(|&segment| ledger.word(segment).state().is_inhabited()) {
         let tables = Tables::open(catalog, segment);
-        let [claimed, ended] = tables.newest(ROWS);
+        let [claimed, ended] = tables.newest(ROWS, since);
         let life = |id: i64| {
             sys::check_for_interrupts();
             let trace = tables.walk(id - 1, Snapshot::Statement).next().filter(|trace| trace.attempt.id() == id)?;

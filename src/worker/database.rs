@@ -113,10 +113,12 @@ fn attach() -> Option<u32> {
     }
     if let Some(number) = number {
         INSTANCE.set(number);
-        let latch = sys::my_latch();
+        let (latch, now) = (sys::my_latch(), sys::monotonic_us());
         shmem::with_instance(number, |_, instance| {
             instance.worker_latch = latch;
             instance.worker_pid = sys::pid();
+            // Not that of the one before, who may have been silent for long.
+            instance.pulse = Pulse { at: now, ..Pulse::default() };
         });
     }
     number
