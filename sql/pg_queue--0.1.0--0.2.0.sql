@@ -74,6 +74,21 @@ BEGIN
 END
 $comments$;
 
+-- Who has what is asked of memory, and no more of all the logs.
+CREATE FUNCTION queue.claims_now() RETURNS TABLE (lane integer, pid integer, claimed_at timestamptz, worker text)
+    LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_claims_now';
+COMMENT ON FUNCTION queue.claims_now IS 'The claims of the attempts that workers have, this moment: from memory, and by index. For the view.';
+
+CREATE OR REPLACE VIEW queue.workers AS
+SELECT c.worker, c.pid, s.client_addr, s.client_port, s.application_name, q.queue_name,
+       count(*) AS running, min(c.claimed_at) AS oldest_claimed_at, clock_timestamp() - min(c.claimed_at) AS oldest_claim
+FROM queue.claims_now() AS c
+JOIN queue.lane AS n ON n.lane = c.lane
+JOIN queue.queue AS q ON q.queue_id = n.queue_id
+LEFT JOIN pg_catalog.pg_stat_activity AS s ON s.pid = c.pid
+GROUP BY c.worker, c.pid, s.client_addr, s.client_port, s.application_name, q.queue_name;
+REVOKE ALL ON FUNCTION queue.claims_now FROM PUBLIC;
+
 -- Dearer, it would have the plans of the views compiled at each look.
 ALTER FUNCTION queue.payload_of(bigint) COST 20;
 

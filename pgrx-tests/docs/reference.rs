@@ -8,8 +8,9 @@ use crate::markdown::{anchors, code_spans, links, section};
 use crate::{none, pages, read, root};
 
 /// Functions that only the views and the install script call.
-const INTERNAL_FUNCTIONS: [&str; 14] = [
+const INTERNAL_FUNCTIONS: [&str; 15] = [
     "assert_loaded",
+    "claims_now",
     "firings",
     "foreign_write",
     "kick",

@@ -71,8 +71,9 @@ fn required(function: &str) -> &'static [&'static str] {
         "forget" => &["ended"],
         "payload_of" => &["attempt"],
         "times" => &["ARRAY[]::bytea[]"],
-        "adopt" | "assert_loaded" | "doctor" | "firings" | "kick" | "live" | "maintain" | "memory_use" | "metrics"
-        | "recent_times" | "running_now" | "tallies" | "throughput_by" | "throughput_live" => &[],
+        "adopt" | "assert_loaded" | "claims_now" | "doctor" | "firings" | "kick" | "live" | "maintain"
+        | "memory_use" | "metrics" | "recent_times" | "running_now" | "tallies" | "throughput_by"
+        | "throughput_live" => &[],
         other => panic!("say here how queue.{other} is called"),
     }
 }

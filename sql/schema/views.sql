@@ -176,16 +176,18 @@ COMMENT ON COLUMN queue.errors.first_seen IS 'When one of these jobs failed so f
 COMMENT ON COLUMN queue.errors.last_seen IS 'When one of these jobs failed so the last time.';
 COMMENT ON COLUMN queue.errors.example_job_id IS 'One of the jobs, to look at with queue.job.';
 
+CREATE FUNCTION queue.claims_now() RETURNS TABLE (lane integer, pid integer, claimed_at timestamptz, worker text)
+    LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_claims_now';
+COMMENT ON FUNCTION queue.claims_now IS 'The claims of the attempts that workers have, this moment: from memory, and by index. For the view.';
+
 CREATE VIEW queue.workers AS
-SELECT l.worker, r.pid, s.client_addr, s.client_port, s.application_name, q.queue_name,
-       count(*) AS running, min(l.claimed_at) AS oldest_claimed_at, clock_timestamp() - min(l.claimed_at) AS oldest_claim
-FROM queue.running_now() AS r
-JOIN queue.life AS l ON l.id = r.id
-JOIN queue.lane AS n ON n.lane = r.lane
+SELECT c.worker, c.pid, s.client_addr, s.client_port, s.application_name, q.queue_name,
+       count(*) AS running, min(c.claimed_at) AS oldest_claimed_at, clock_timestamp() - min(c.claimed_at) AS oldest_claim
+FROM queue.claims_now() AS c
+JOIN queue.lane AS n ON n.lane = c.lane
 JOIN queue.queue AS q ON q.queue_id = n.queue_id
-LEFT JOIN pg_catalog.pg_stat_activity AS s ON s.pid = r.pid
-WHERE l.claimed_at IS NOT NULL AND l.outcome IS NULL
-GROUP BY l.worker, r.pid, s.client_addr, s.client_port, s.application_name, q.queue_name;
+LEFT JOIN pg_catalog.pg_stat_activity AS s ON s.pid = c.pid
+GROUP BY c.worker, c.pid, s.client_addr, s.client_port, s.application_name, q.queue_name;
 COMMENT ON VIEW queue.workers IS 'Per worker and queue: what runs. pid and client are those of the connection that claimed.';
 COMMENT ON COLUMN queue.workers.worker IS 'The name the worker gave.';
 COMMENT ON COLUMN queue.workers.pid IS 'The process of the connection that claimed.';
