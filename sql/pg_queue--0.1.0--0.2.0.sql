@@ -110,7 +110,7 @@ CREATE FUNCTION queue.recent_times()
     STABLE LANGUAGE c COST 10000 ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_recent_times';
 COMMENT ON FUNCTION queue.recent_times IS
 'How long attempts had waited and run, in seconds, that were claimed or ended in the last minute: quantiles of a sample,
-at most the last thousand of each segment. For the metrics.';
+at most the last thousand. For the metrics.';
 
 -- A part for each source: one that has nothing of what is asked for is not read.
 CREATE VIEW queue.metric AS

@@ -38,12 +38,13 @@ impl Tables {
         self.attempt.blocks() == 0
     }
 
-    /// The ids of the attempts that were claimed last, and of those that ended last, since then: of so many rows of
-    /// each log, from its end on. In both the time comes after the id.
-    pub fn newest(&self, rows: usize, since: i64) -> [Vec<i64>; 2] {
+    /// When attempts were claimed, and when others ended, since then: of so many rows of each log, from its end on. Each
+    /// time with the attempt's id.
+    pub fn newest(&self, rows: usize, since: i64) -> [Vec<(i64, i64)>; 2] {
         [&self.claim, &self.outcome].map(|log| {
-            let newest = log.backwards().take(rows).filter(|row| row.i64(1) >= since);
-            newest.map(|row| row.i64(0)).collect()
+            // In both the time comes after the id.
+            let newest = log.backwards().take(rows).map(|row| (row.i64(1), row.i64(0)));
+            newest.filter(|(at, _)| *at >= since).collect()
         })
     }
 
