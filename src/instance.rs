@@ -23,9 +23,12 @@ pub struct Segment {
     pub attempt_lane: Oid,
     pub attempt_run_at: Oid,
     pub attempt_job: Oid,
-    pub attempt_group: Oid,
     pub attempt_holder: Oid,
     pub attempt_unique: Oid,
+    /// The empty table that the index of groups belongs to; invalid under the SQL of 0.1.0.
+    pub parked: Oid,
+    /// See `log::parked`.
+    pub parked_index: Oid,
     pub claim: Oid,
     pub claim_pkey: Oid,
     pub outcome: Oid,
@@ -173,6 +176,8 @@ fn read_catalog() -> Result<Catalog> {
         }
         Ok(oid)
     };
+    // SQL of 0.1.0.
+    let is_old = oid("parked_0".into()).is_err();
     let segment = |n: usize| -> Result<Segment> {
         Ok(Segment {
             attempt: oid(format!("attempt_{n}"))?,
@@ -180,9 +185,10 @@ fn read_catalog() -> Result<Catalog> {
             attempt_lane: oid(format!("attempt_{n}_lane_idx"))?,
             attempt_run_at: oid(format!("attempt_{n}_run_at_idx"))?,
             attempt_job: oid(format!("attempt_{n}_job_idx"))?,
-            attempt_group: oid(format!("attempt_{n}_group_idx"))?,
             attempt_holder: oid(format!("attempt_{n}_holder_idx"))?,
             attempt_unique: oid(format!("attempt_{n}_unique_idx"))?,
+            parked: if is_old { Oid::INVALID } else { oid(format!("parked_{n}"))? },
+            parked_index: oid(if is_old { format!("attempt_{n}_group_idx") } else { format!("parked_{n}_idx") })?,
             claim: oid(format!("claim_{n}"))?,
             claim_pkey: oid(format!("claim_{n}_pkey"))?,
             outcome: oid(format!("outcome_{n}"))?,
@@ -291,6 +297,7 @@ fn enter(extension: Oid) -> Result<(u32, usize)> {
             memory_half: 0,
             memory_limit: 0,
             memory_is_turning: false,
+            parked_files: [0; SEGMENTS],
         };
         Some((slot.number, at))
     });

@@ -5,13 +5,14 @@
 //! with snapshots taken later, then P is set and the flag falls in one step. The guard lowers the flag on
 //! every way out.
 
-use pg_queue_core::frontier::{Rank, Ready};
+use pg_queue_core::frontier::{Place, Rank, Ready};
 use pgrx::pg_sys::Oid;
 
 use crate::error::{self, Error, Result};
 use crate::instance::{Catalog, Segment};
 use crate::log::attempt::Attempt;
 use crate::log::claim;
+use crate::log::parked::{self, Filled};
 use crate::log::table::{Key, Relation, Scan, Snapshot};
 use crate::segment::{self, Home};
 use crate::{shmem, sys};
@@ -21,28 +22,50 @@ const CHUNK: usize = 128;
 /// Rows looked at in one refill, so that a walk over finished or future jobs does not keep others waiting.
 const MOST: usize = 100_000;
 
-struct Flag {
-    instance: u32,
+struct Flag<'a> {
+    catalog: &'a Catalog,
     lane: i32,
     session: u32,
 }
 
-impl Flag {
+impl Flag<'_> {
     fn push(&self, found: &mut Vec<Ready>, read_to: Rank) -> bool {
-        let more =
-            shmem::with(|shared| shared.frontier.refill_push(self.instance, self.lane, self.session, found, read_to));
+        let (number, lane) = (self.catalog.number, self.lane);
+        let filled = self.index(found);
+        let more = shmem::with_instance(number, |frontier, instance| {
+            if filled.is_some_and(|filled| !filled.is_current(frontier, instance)) {
+                found.iter_mut().for_each(|entry| entry.place.is_indexed = false);
+            }
+            frontier.refill_push(number, lane, self.session, found, read_to)
+        });
         found.clear();
-        more
+        more.unwrap_or(false)
+    }
+
+    /// Makes and marks the entries of those that are to be parked.
+    fn index(&self, found: &mut [Ready]) -> Option<Filled> {
+        if found.iter().all(|entry| entry.group == 0) {
+            return None;
+        }
+        let (number, lane) = (self.catalog.number, self.lane);
+        shmem::with(|shared| {
+            for entry in found.iter_mut() {
+                entry.place.is_indexed = shared.frontier.needs_index(number, lane, entry);
+            }
+        });
+        let marked = found.iter().filter(|entry| entry.place.is_indexed);
+        marked.clone().next().is_some().then(|| parked::fill(self.catalog, lane, marked))
     }
 }
 
-impl Drop for Flag {
+impl Drop for Flag<'_> {
     fn drop(&mut self) {
-        shmem::with(|shared| shared.frontier.refill_end(self.instance, self.lane, self.session));
-        while let Some(waiter) = shmem::with(|shared| shared.frontier.refill_wake(self.instance, self.lane)) {
+        let (number, lane) = (self.catalog.number, self.lane);
+        shmem::with(|shared| shared.frontier.refill_end(number, lane, self.session));
+        while let Some(waiter) = shmem::with(|shared| shared.frontier.refill_wake(number, lane)) {
             shmem::wake(waiter);
         }
-        if let Some(next) = shmem::with(|shared| shared.frontier.pass_on(self.instance, self.lane)) {
+        if let Some(next) = shmem::with(|shared| shared.frontier.pass_on(number, lane)) {
             shmem::wake(next);
         }
     }
@@ -61,7 +84,7 @@ impl Order {
     fn index(self, oids: &Segment) -> Oid {
         match self {
             Self::Lane(_) => oids.attempt_lane,
-            Self::Group(..) => oids.attempt_group,
+            Self::Group(..) => oids.parked_index,
         }
     }
 
@@ -80,7 +103,7 @@ impl Order {
 pub struct Tables {
     pub home: Home,
     pub attempt: Relation,
-    index: Relation,
+    pub index: Relation,
     claim: Relation,
     claim_pkey: Relation,
 }
@@ -192,7 +215,8 @@ impl<'a> Source<'a> {
                 let (values, nulls) = self.scan.columns(9);
                 let rank = Rank { priority: values[4].value() as i32, job_id: values[1].value() as i64 };
                 let group = if nulls[8] { 0 } else { values[8].value() as i64 };
-                let place = tid.place(self.tables.home.segment);
+                let is_indexed = matches!(self.order, Order::Group(..));
+                let place = Place { is_indexed, ..tid.place(self.tables.home.segment) };
                 let run_at = (!nulls[7]).then(|| values[7].value() as i64);
                 self.head =
                     Some(Candidate { ready: Ready { rank, id: values[0].value() as i64, place, group }, run_at });
@@ -258,7 +282,7 @@ pub fn refill(catalog: &Catalog, lane: i32) -> Result<()> {
         return Err(Error::new(error::UNDEFINED, "extension \"pg_queue\" was dropped"));
     };
     let Some((after, due_to)) = begun else { return Ok(()) };
-    let flag = Flag { instance: catalog.number, lane, session };
+    let flag = Flag { catalog, lane, session };
 
     let order = Order::Lane(lane);
     let tables = open_tables(catalog, order);
@@ -279,6 +303,27 @@ pub fn refill(catalog: &Catalog, lane: i32) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Puts the first entries of `ready` that have to wait for their groups into the groups' index, so that they can be
+/// parked. Under the lane's flag, as a refill.
+pub fn index_ready(catalog: &Catalog, lane: i32) {
+    /// So many at once: those further back may not have to wait when it is their turn.
+    const MOST: usize = 32;
+    let (number, session) = (catalog.number, sys::session());
+    let mut found = [Ready::default(); MOST];
+    let count = shmem::with(|shared| shared.frontier.index_begin(number, lane, session, &mut found));
+    let found = &found[..count];
+    if found.is_empty() {
+        return;
+    }
+    let _flag = Flag { catalog, lane, session };
+    let filled = parked::fill(catalog, lane, found.iter());
+    shmem::with_instance(number, |frontier, instance| {
+        if filled.is_current(frontier, instance) {
+            frontier.indexed(number, lane, found);
+        }
+    });
 }
 
 /// Rows handed to `for_each_waiting`'s caller at once.

@@ -1,6 +1,6 @@
 //! A schedule as `queue.schedule` has it: its plan, and the jobs that it enqueues.
 
-use pg_queue_core::schedule::{Cron, Missed, Period, Plan, Zone, rfc3339};
+use pg_queue_core::schedule::{Cron, Missed, Period, PeriodError, Plan, Zone, rfc3339};
 use pgrx::pg_sys::Datum;
 
 use crate::api::enqueue::Options;
@@ -52,7 +52,14 @@ impl Timing {
         let plan = match (&self.cron, self.every) {
             (Some(cron), None) => Plan::cron(parse(cron)?, zone),
             (None, Some(Interval { months, days, time })) => {
-                let period = Period::new(months, days, time).map_err(|error| Error::invalid(error.to_string()))?;
+                let period = Period::new(months, days, time).map_err(|error| match error {
+                    PeriodError::Negative => {
+                        Error::invalid("the period of a schedule cannot be negative, nor any part of it")
+                    }
+                    PeriodError::TooShort => {
+                        Error::invalid("the period of a schedule must be at least 100 milliseconds")
+                    }
+                })?;
                 Plan::every(period, self.starts_at.unwrap_or(anchor), zone)
             }
             _ => return Err(Error::invalid("either cron or every must be given").hint("Give one of the two.")),

@@ -11,6 +11,7 @@ use pg_queue_core::frontier::{Claimer, Rank, Ready, Served, Turn};
 
 use crate::instance::Catalog;
 use crate::log::attempt::Attempt;
+use crate::log::parked::Files;
 use crate::log::table::{Key, Relation, Snapshot};
 use crate::refill::{Order, Tables, Waiting, open_tables};
 use crate::{shmem, sys};
@@ -31,6 +32,8 @@ struct Found {
     ready: Vec<Ready>,
     read_to: Rank,
     is_held: bool,
+    /// The indexes that were read.
+    files: Files,
 }
 
 impl<'a> Lent<'a> {
@@ -48,6 +51,8 @@ impl<'a> Lent<'a> {
     fn look(&self, want: usize) -> Found {
         let order = Order::Group(self.lane, self.turn.group);
         let tables = open_tables(self.catalog, order);
+        let mut files = Files::default();
+        tables.iter().for_each(|tables| files.note(tables.home.segment, &tables.index));
         if self.claimer.limits.is_strict
             && let Some(holder) = self.holder(&tables)
         {
@@ -61,12 +66,13 @@ impl<'a> Lent<'a> {
                 None => break,
             }
         }
-        Found { ready, read_to: waiting.read_to(), is_held: false }
+        Found { ready, read_to: waiting.read_to(), is_held: false, files }
     }
 
     /// The job of the group that has failed and is to be tried again; `None`: there is none.
     fn holder(&self, tables: &[Tables]) -> Option<Found> {
-        let held = Found { ready: Vec::new(), read_to: self.turn.after, is_held: true };
+        let files = Files::default();
+        let held = Found { ready: Vec::new(), read_to: self.turn.after, is_held: true, files };
         let keys = [Key::eq_i32(1, self.lane), Key::eq_i64(2, self.turn.group)];
         for tables in tables {
             let index = Relation::read_index(self.catalog.segments[tables.home.segment as usize].attempt_holder);
@@ -87,7 +93,8 @@ impl<'a> Lent<'a> {
                     return Some(held);
                 }
                 // The rest is where it was.
-                return Some(Found { ready: vec![attempt.ready()], read_to: self.turn.after, is_held: false });
+                let ready = vec![attempt.ready()];
+                return Some(Found { ready, read_to: self.turn.after, is_held: false, files });
             }
         }
         None
@@ -96,10 +103,14 @@ impl<'a> Lent<'a> {
     fn end(&mut self, found: &Found, out: &mut [Ready]) -> usize {
         self.is_open = false;
         let (number, lane) = (self.catalog.number, self.lane);
-        let served = Served { found: &found.ready, read_to: found.read_to, is_held: found.is_held };
-        let taken = shmem::with(|shared| {
+        let taken = shmem::with_instance(number, |frontier, instance| {
             let (session, pid) = (sys::session(), sys::pid());
-            shared.frontier.turn_end(number, lane, session, pid, self.claimer, self.turn, &served, out)
+            let served = if found.files.are_current(frontier, instance) {
+                Served { found: &found.ready, read_to: found.read_to, is_held: found.is_held }
+            } else {
+                Served { found: &[], read_to: self.turn.after, is_held: false }
+            };
+            frontier.turn_end(number, lane, session, pid, self.claimer, self.turn, &served, out)
         });
         while let Some(waiter) = shmem::with(|shared| shared.frontier.refill_wake(number, lane)) {
             shmem::wake(waiter);
@@ -107,14 +118,15 @@ impl<'a> Lent<'a> {
         if let Some(next) = shmem::with(|shared| shared.frontier.pass_on(number, lane)) {
             shmem::wake(next);
         }
-        taken
+        taken.unwrap_or(0)
     }
 }
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
         if self.is_open {
-            let nothing = Found { ready: Vec::new(), read_to: self.turn.after, is_held: false };
+            let files = Files::default();
+            let nothing = Found { ready: Vec::new(), read_to: self.turn.after, is_held: false, files };
             self.end(&nothing, &mut []);
         }
     }

@@ -9,12 +9,17 @@ use crate::markdown::{Block, blocks};
 use crate::{Page, none, pages};
 
 /// Pages that must have examples which run.
-const WITH_EXAMPLES: [&str; 9] = [
+const WITH_EXAMPLES: [&str; 14] = [
     "README.md",
+    "docs/coming-from/libraries.md",
+    "docs/coming-from/pg-cron.md",
+    "docs/coming-from/pgmq.md",
+    "docs/coming-from/skip-locked.md",
     "docs/concepts.md",
     "docs/errors.md",
     "docs/functions.md",
     "docs/limits.md",
+    "docs/operations.md",
     "docs/recipes.md",
     "docs/schedules.md",
     "docs/settings.md",

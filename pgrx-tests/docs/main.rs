@@ -2,11 +2,14 @@
 //! all that there is.
 //!
 //! How an example is marked: README.md of this package. `examples` runs them, `reference` compares pages with the
-//! server and the source, `markdown` takes pages apart.
+//! server, `errors` with the source, `top` runs the script that shows the queues in a
+//! terminal, `markdown` takes pages apart.
 
+mod errors;
 mod examples;
 mod markdown;
 mod reference;
+mod top;
 
 use std::path::{Path, PathBuf};
 

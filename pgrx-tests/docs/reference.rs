@@ -79,20 +79,6 @@ fn paths_that_are_mentioned_exist() {
 }
 
 #[test]
-fn every_error_is_documented() {
-    let page = read("docs/errors.md");
-    let source = read("src/error.rs");
-    let codes: Vec<&str> = source
-        .lines()
-        .filter_map(|line| line.strip_prefix("pub const ")?.split_once(": &str = \""))
-        .filter_map(|(_, rest)| rest.split('"').next())
-        .collect();
-    assert!(codes.len() > 10, "src/error.rs lists SQLSTATEs as constants: {codes:?}");
-    let missing = codes.iter().filter(|code| section(&page, code).is_none());
-    none(&missing.map(|code| format!("docs/errors.md has no section `{code}`")).collect::<Vec<_>>());
-}
-
-#[test]
 fn every_setting_function_and_view_is_documented() {
     let cluster = Cluster::new().start();
     let mut client = cluster.create_database("app");

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use postgres::Client;
-use queue_tests::Cluster;
+use queue_tests::{Cluster, wait};
 
 use crate::shared::{Sql, connect, create, queue};
 
@@ -237,4 +237,106 @@ fn strict_order_within_one_transaction() {
     assert_eq!(tx.query(&claim, &[]).unwrap().len(), 0);
     tx.commit().unwrap();
     assert_eq!(client.count(&claim), 0);
+}
+
+/// Completes what runs of the only group, so many times, and sees that what comes next is the next.
+fn run_on(client: &mut Client, queue: &str, running: &mut i64, next: &mut i64, times: i64) {
+    for _ in 0..times {
+        client.run(&format!("SELECT queue.complete({running})"));
+        let row = client.query_one(&format!("SELECT id, payload::text FROM queue.claim('{queue}', 100)"), &[]).unwrap();
+        assert_eq!(row.get::<_, String>(1), next.to_string());
+        (*running, *next) = (row.get(0), *next + 1);
+    }
+}
+
+/// What waits for its group is found by an index that is written when it has to wait; no table has it.
+#[test]
+fn those_who_wait_for_their_group_outlive_everything() {
+    let lines = ["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0", "pg_queue.max_ready = 64"];
+    let cluster = lines.iter().fold(Cluster::new(), |cluster, line| cluster.conf(line)).start();
+    let mut client = cluster.connect();
+    client.run("CREATE EXTENSION pg_queue; CREATE EXTENSION amcheck");
+    create(&mut client, "q", "max_running_per_group => 1, lease => '1 hour'");
+    create(&mut client, "other", "retention => '0'");
+    client.run("SELECT queue.enqueue('q', to_jsonb(n), group_key => 'g') FROM generate_series(1, 500) AS n");
+    let (mut running, mut next) = (client.claim("q"), 2);
+    run_on(&mut client, "q", &mut running, &mut next, 5);
+    assert!(
+        client.value::<i64>(
+            "SELECT sum(pg_relation_size(indexrelid))::bigint FROM pg_index
+                                 WHERE indrelid::regclass::text ~ 'queue.parked_[0-9]'"
+        ) > 10 * 8192
+    );
+
+    // The checker of Postgres misses nothing in any index, for none has to know these rows.
+    let check = "SELECT count(bt_index_check(indexrelid, heapallindexed => true)) FROM pg_index AS i
+                 JOIN pg_class AS t ON t.oid = i.indrelid WHERE t.relnamespace = 'queue'::regnamespace AND relkind = 'r'";
+    assert!(client.value::<i64>(check) > 100);
+
+    // Somebody cleans up, and somebody builds the index anew, from a table without rows.
+    for n in 0..10 {
+        client.run(&format!("VACUUM (INDEX_CLEANUP ON, FREEZE, ANALYZE) queue.parked_{n}"));
+    }
+    run_on(&mut client, "q", &mut running, &mut next, 5);
+    let mut other = cluster.connect();
+    for n in 0..10 {
+        other.run(&format!("REINDEX INDEX queue.parked_{n}_idx"));
+    }
+    run_on(&mut client, "q", &mut running, &mut next, 5);
+    other.run("VACUUM FULL queue.parked_0");
+    run_on(&mut client, "q", &mut running, &mut next, 5);
+
+    // A crash forgets who was parked, but not the index.
+    cluster.stop_immediate();
+    cluster.start_again();
+    client = cluster.connect();
+    run_on(&mut client, "q", &mut running, &mut next, 5);
+    assert!(client.value::<i64>(check) > 100);
+
+    // They move to another segment.
+    let young = (0..8)
+        .map(|n| format!("SELECT claim_{n}.id, job_id FROM queue.attempt_{n} LEFT JOIN queue.claim_{n} USING (id)"));
+    let left = format!(
+        "SELECT count(*) FROM ({}) AS a JOIN queue.jobs AS j USING (job_id)
+         WHERE a.id IS NULL AND j.queue_name = 'q'",
+        young.collect::<Vec<_>>().join(" UNION ALL ")
+    );
+    // All other segments have more that lives.
+    wait::until("they have moved", || {
+        fill(&mut client, "other", "h", 1000);
+        client.run("SELECT FROM queue.maintain()");
+        (client.value::<i64>(&left) == 0).then_some(())
+    });
+    run_on(&mut client, "q", &mut running, &mut next, 5);
+    cluster.restart();
+    client = cluster.connect();
+    let rest = 500 - next + 1;
+    run_on(&mut client, "q", &mut running, &mut next, rest);
+    client.run(&format!("SELECT queue.complete({running})"));
+    assert_eq!(client.count("SELECT FROM queue.claim('q', 100)"), 0);
+    assert_eq!(
+        client.value::<i64>(
+            "SELECT count(DISTINCT payload) FROM queue.jobs WHERE queue_name = 'q' AND state = 'completed'"
+        ),
+        500
+    );
+}
+
+/// Most groups never have more jobs than may run: these leave no trace in the index.
+#[test]
+fn who_never_waits_for_his_group_pays_for_no_index() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.connect();
+    client.run("CREATE EXTENSION pg_queue");
+    create(&mut client, "q", "max_running_per_group => 1");
+    client.run("SELECT queue.enqueue('q', group_key => 'g' || n) FROM generate_series(1, 1000) AS n");
+    let mut done = 0;
+    while done < 1000 {
+        let claimed = claim(&mut client, "q", 100);
+        complete(&mut client, &claimed);
+        done += claimed.len();
+    }
+    let pages = "SELECT sum(pg_relation_size(indexrelid) / 8192)::bigint FROM pg_index
+                 WHERE indrelid::regclass::text ~ 'queue.parked_[0-9]'";
+    assert_eq!(client.value::<i64>(pages), 10, "each has its first page, and no other");
 }

@@ -91,12 +91,19 @@ BEGIN
             CREATE INDEX attempt_%1$s_run_at_idx ON queue.attempt_%1$s (run_at) WHERE run_at IS NOT NULL;
             CREATE INDEX attempt_%1$s_job_idx ON queue.attempt_%1$s (job_id) WITH (deduplicate_items = off)
                 WHERE (id >> 4) & 4398046511103 <> (job_id >> 4) & 4398046511103;
-            CREATE INDEX attempt_%1$s_group_idx ON queue.attempt_%1$s (lane, group_hash, priority, job_id)
-                WITH (deduplicate_items = off) WHERE group_hash IS NOT NULL;
             CREATE INDEX attempt_%1$s_holder_idx ON queue.attempt_%1$s (lane, group_hash)
                 WHERE group_hash IS NOT NULL AND attempt > 1;
             CREATE INDEX attempt_%1$s_unique_idx ON queue.attempt_%1$s (unique_key, lane, id) WHERE unique_key IS NOT NULL;
             COMMENT ON TABLE queue.attempt_%1$s IS 'Log, segment %1$s: a job may be run.';
+
+            CREATE TABLE queue.parked_%1$s (
+                lane            integer     NOT NULL,
+                group_hash      bigint      NOT NULL,
+                priority        integer     NOT NULL,
+                job_id          bigint      NOT NULL
+            ) USING heap;
+            CREATE INDEX parked_%1$s_idx ON queue.parked_%1$s (lane, group_hash, priority, job_id) WITH (deduplicate_items = off);
+            COMMENT ON TABLE queue.parked_%1$s IS 'Always empty: its index is of those attempts of segment %1$s that had to wait for others of their group.';
 
             CREATE TABLE queue.claim_%1$s (
                 id              bigint      NOT NULL CONSTRAINT claim_%1$s_pkey PRIMARY KEY WITH (deduplicate_items = off),
@@ -156,6 +163,10 @@ BEGIN
             COMMENT ON COLUMN queue.attempt_%1$s.version IS 'Of what was enqueued under the key, as the producer counts.';
             COMMENT ON COLUMN queue.attempt_%1$s.asked IS
                 'Ascends with each call under the key: whose payload this is. Null: that of the call that made the attempt.';
+            COMMENT ON COLUMN queue.parked_%1$s.lane IS 'That of the attempt.';
+            COMMENT ON COLUMN queue.parked_%1$s.group_hash IS 'That of the attempt.';
+            COMMENT ON COLUMN queue.parked_%1$s.priority IS 'That of the attempt.';
+            COMMENT ON COLUMN queue.parked_%1$s.job_id IS 'That of the attempt.';
             COMMENT ON COLUMN queue.claim_%1$s.kind IS 'w: a worker; b: a worker, bound to its connection; s: the system, to end it unrun; m: nobody, it waits in another segment now.';
             COMMENT ON COLUMN queue.outcome_%1$s.outcome IS
                 'c completed, f failed, d dead, t timed out, r released, a advanced, x cancelled, s superseded; m: no end, it runs on in another segment.';

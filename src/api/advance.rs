@@ -69,10 +69,11 @@ fn target(queue: &Queue, from: i32, stage: Option<&str>) -> Result<i32> {
         return queue.stage(stage);
     }
     queue.after(from).ok_or_else(|| {
-        let message = match queue.stage_of(from) {
-            Some(stage) => format!("stage \"{stage}\" is the last of queue \"{}\"", queue.name),
-            None => format!("queue \"{}\" has no stages", queue.name),
+        let name = &queue.name;
+        let error = match queue.stage_of(from) {
+            Some(stage) => Error::new(error::WRONG_STATE, format!("stage \"{stage}\" is the last of queue \"{name}\"")),
+            None => Error::new(error::WRONG_STATE, format!("queue \"{name}\" has no stages")),
         };
-        Error::new(error::WRONG_STATE, message).hint("Use queue.complete.")
+        error.hint("Use queue.complete.")
     })
 }

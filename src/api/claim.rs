@@ -21,7 +21,7 @@ use crate::log::attempt::{Attempt, Reader};
 use crate::log::claim::{self, Kind};
 use crate::log::table::Probe;
 use crate::queue::{self, Queue};
-use crate::refill::refill;
+use crate::refill::{index_ready, refill};
 use crate::transaction::{self, Step};
 use crate::turn::Lent;
 use crate::{dormant, guc, limits, shmem, sys};
@@ -268,6 +268,7 @@ fn claim_from(catalog: &Rc<Catalog>, queue: &Queue, lanes: &[i32], wish: &Wish, 
                 sys::check_for_interrupts();
             }
             Take::Refill => refill(catalog, lane)?,
+            Take::Index => index_ready(catalog, lane),
             Take::Refilling => wait_for_refill(catalog, lane)?,
             Take::Empty => taking.lanes.done(lane),
             Take::Full if claimed == 0 => return Err(hold::running_full()),

@@ -53,12 +53,12 @@ fn timing_of(call: &Call) -> Result<Timing> {
         ends_at: finite(call, 8, "ends_at")?,
     };
     if timing.cron.is_some() == timing.every.is_some() {
-        let how = if timing.cron.is_some() {
-            "cron and every cannot be given together"
+        let error = if timing.cron.is_some() {
+            Error::invalid("cron and every cannot be given together")
         } else {
-            "neither cron nor every is given"
+            Error::invalid("neither cron nor every is given")
         };
-        return Err(Error::invalid(how).hint("Give one of the two, for instance every => '1 hour'."));
+        return Err(error.hint("Give one of the two, for instance every => '1 hour'."));
     }
     if let (Some(from), Some(to)) = (timing.starts_at, timing.ends_at)
         && to <= from

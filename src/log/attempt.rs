@@ -1,6 +1,6 @@
 //! The `attempt` log: one row says that a job may be run.
 
-use pg_queue_core::frontier::{Rank, Ready};
+use pg_queue_core::frontier::{Place, Rank, Ready};
 use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
@@ -9,13 +9,13 @@ use crate::dropping;
 use crate::error::Result;
 use crate::instance::{Catalog, Segment};
 use crate::log::table::{Entry, Key, NewRows, Relation, Row, Snapshot, Tid};
-use crate::log::{claim, outcome};
+use crate::log::{claim, outcome, parked};
 use crate::segment::{self, Home, OLD, State, Target, Word};
 use crate::sys;
 use crate::transaction::{self, Step};
 
 /// Columns, counted from 0; `sql/schema/tables.sql` says what they mean.
-mod column {
+pub(super) mod column {
     pub const ID: usize = 0;
     pub const JOB_ID: usize = 1;
     pub const ENQUEUED_AT: usize = 2;
@@ -139,11 +139,18 @@ pub fn append_moved(catalog: &Catalog, target: &Target, attempts: &[New]) {
 fn append(catalog: &Catalog, target: &Target, attempts: &[New], has_moved: bool) {
     let tids = insert_quietly(catalog, target, attempts);
     let segment = target.home.segment;
+    if has_moved && attempts.iter().any(|new| new.group_hash != 0) {
+        parked::fill_moved(catalog, segment, &target.table, &tids, |n| {
+            let new = &attempts[n];
+            (new.lane, new.group_hash, new.priority, new.job_id)
+        });
+    }
     transaction::remember_all(
         catalog.number,
         attempts.iter().zip(&tids).map(|(new, tid)| {
             let rank = Rank { priority: new.priority, job_id: new.job_id };
-            let ready = Ready { rank, id: new.id, place: tid.place(segment), group: new.group_hash };
+            let place = Place { is_indexed: has_moved && new.group_hash != 0, ..tid.place(segment) };
+            let ready = Ready { rank, id: new.id, place, group: new.group_hash };
             Step::Enqueued { lane: new.lane, ready, run_at: new.run_at.unwrap_or(0), has_moved }
         }),
     );
@@ -181,13 +188,6 @@ pub fn insert_quietly(catalog: &Catalog, target: &Target, attempts: &[New]) -> V
     if attempts.iter().any(New::is_later) {
         Relation::write_index(oids.attempt_job)
             .insert_entries(table, &tids, false, |n| attempts[n].is_later().then(|| [Datum::from(attempts[n].job_id)]));
-    }
-    if attempts.iter().any(|new| new.group_hash != 0) {
-        Relation::write_index(oids.attempt_group).insert_entries(table, &tids, false, |n| {
-            let new = &attempts[n];
-            let key = [new.lane.into(), new.group_hash.into(), new.priority.into(), new.job_id.into()];
-            (new.group_hash != 0).then_some(key)
-        });
     }
     if attempts.iter().any(New::may_hold_group) {
         Relation::write_index(oids.attempt_holder).insert_entries(table, &tids, false, |n| {

@@ -19,6 +19,7 @@ mod leaf;
 pub mod memory;
 pub mod note;
 pub mod outcome;
+pub mod parked;
 pub mod recent;
 pub mod rollup;
 pub mod successor;

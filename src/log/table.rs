@@ -158,6 +158,18 @@ impl Relation {
         Self::written(unsafe { pg_sys::index_open(oid, pg_sys::RowExclusiveLock as i32) }, true)
     }
 
+    /// Opens an index to write into what counts whatever becomes of the transaction; the lock is released when this
+    /// is dropped.
+    pub fn fill_index(oid: pg_sys::Oid) -> Self {
+        Self { release: pg_sys::RowExclusiveLock as i32, ..*std::mem::ManuallyDrop::new(Self::write_index(oid)) }
+    }
+
+    /// The number of the file that it lies in: another one when it was built anew.
+    pub fn file(&self) -> u32 {
+        // SAFETY: an open relation.
+        unsafe { file_of(self.rel) }.to_u32()
+    }
+
     /// Opens an index to read.
     pub fn read_index(oid: pg_sys::Oid) -> Self {
         // SAFETY: as above.
@@ -519,7 +531,7 @@ impl Tid {
 
     /// As the frontier keeps it.
     pub fn place(self, segment: u8) -> Place {
-        Place { block: self.block(), offset: self.0.ip_posid, segment }
+        Place { block: self.block(), offset: self.0.ip_posid, segment, is_indexed: false }
     }
 
     /// Back from the frontier.

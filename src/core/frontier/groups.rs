@@ -7,8 +7,12 @@
 //! the first, reads the group's own index behind its position, and hands over what he found: by turns all
 //! groups get the same. Between turns the other ready attempts get every other job.
 //!
+//! The group's index has only what was parked: most groups never have more than may run, and pay for nothing. Whoever
+//! is about to park an attempt that is not there yet, [a claimer](Frontier::index_begin) or
+//! [a refill](Frontier::needs_index), writes its entry first, outside the lock; the lane's flag keeps a second one away.
+//!
 //! Invariant: every committed waiting attempt that is due, of a managed group, is where it would be without
-//! groups (`ready`, `running`, behind P), or ranks behind the group's position. A group that has room and
+//! groups (`ready`, `running`, behind P), or ranks behind the group's position and is in the group's index. A group that has room and
 //! something behind its position stands in the list of turns, or somebody serves it, or it is *held*: the
 //! attempt that has to run first is not due. No lane, no list: then everything lies behind P.
 //!
@@ -124,6 +128,8 @@ pub(super) enum Choice {
     Nothing,
     /// Something, but there is no slot for its group.
     Full,
+    /// The head of `ready` is to be parked, and is not in its group's index yet.
+    Index,
 }
 
 /// Groups are found by their gate and this: a group of a queue with stages is one in each of its lanes.
@@ -327,8 +333,84 @@ impl Frontier<'_> {
             && self.lanes[slot as usize].groups.served.saturating_sub(group.served_at) >= RECENT
     }
 
-    /// Takes note of a waiting attempt of a managed group, which is not to be put into `ready`. False: the group is
-    /// not managed, or not any more.
+    /// Whether an entry is to be parked.
+    fn waits_for_group(&self, lane: u32, entry: &Ready) -> bool {
+        let (instance, id) = (self.lanes[lane as usize].instance, self.lanes[lane as usize].id);
+        entry.group != 0 && self.group_slot(instance, id, entry.group).is_some() && !self.may_go_first(lane, entry)
+    }
+
+    /// Whether an attempt that was read has to be in its group's index before it is handed over.
+    pub fn needs_index(&self, instance: u32, lane: i32, entry: &Ready) -> bool {
+        if entry.group == 0 || entry.place.is_indexed {
+            return false;
+        }
+        let Some(slot) = self.lane_slot(instance, lane) else { return false };
+        let gate = self.lanes[slot as usize].gate.checked_sub(1);
+        let limits = gate.map(|gate| self.gates[gate as usize].limits);
+        limits.is_some_and(|limits| limits.is_strict) || self.waits_for_group(slot, entry)
+    }
+
+    /// Raises the lane's flag, as a refill does, and tells which of the first entries of `ready` have to get into their
+    /// groups' indexes. How many; 0: no flag was raised. Then [`Frontier::indexed`], and in any case
+    /// [`Frontier::refill_end`] and what comes after that.
+    pub fn index_begin(&mut self, instance: u32, lane: i32, session: u32, out: &mut [Ready]) -> usize {
+        let Some(slot) = self.lane_slot(instance, lane) else { return 0 };
+        if self.lanes[slot as usize].refiller != 0 {
+            return 0;
+        }
+        // Beyond so many it is too early to tell.
+        let entries = (self.lanes[slot as usize].len as usize).min(2 * out.len());
+        let mut found = 0;
+        for nth in 0..entries {
+            let entry = self.ring(slot).get(nth);
+            if found < out.len() && self.needs_index(instance, lane, &entry) {
+                out[found] = entry;
+                found += 1;
+            }
+        }
+        if found > 0 {
+            let lane = &mut self.lanes[slot as usize];
+            lane.refiller = session + 1;
+            (lane.read, lane.spill) = (lane.position, Rank::MAX);
+        }
+        found
+    }
+
+    /// These are in their groups' indexes now, or are not where they were.
+    pub fn indexed(&mut self, instance: u32, lane: i32, entries: &[Ready]) {
+        let Some(slot) = self.lane_slot(instance, lane) else { return };
+        for entry in entries {
+            let mut ring = self.ring(slot);
+            if let Ok(nth) = ring.search(entry.rank)
+                && ring.get(nth) == *entry
+            {
+                ring.get_mut(nth).place.is_indexed = true;
+            }
+        }
+    }
+
+    /// The groups' indexes of an instance have lost what was in them: everything parked lies behind P from now on.
+    pub fn unpark_all(&mut self, instance: u32) {
+        for slot in 0..self.groups.len() as u32 {
+            let group = self.groups[slot as usize];
+            let from = group.position.min(if group.server != 0 { group.spill } else { Rank::MAX });
+            if group.gate == 0 || group.instance != instance || from == Rank::MAX {
+                continue;
+            }
+            if let Some(lane) = self.lane_slot(instance, group.lane) {
+                self.lanes[lane as usize].go_back(from);
+            }
+            let group = &mut self.groups[slot as usize];
+            (group.position, group.spill) = (Rank::MAX, Rank::MAX);
+            self.nudge(slot);
+        }
+        // Those of other instances, too: they are looked for once more than needed.
+        self.ready.iter_mut().for_each(|entry| entry.place.is_indexed = false);
+        self.running.iter_mut().for_each(|entry| entry.place.is_indexed = false);
+    }
+
+    /// Takes note of a waiting attempt of a managed group, which is in the group's index and not to be put into `ready`.
+    /// False: the group is not managed, or not any more.
     pub(super) fn park(&mut self, lane: u32, entry: &Ready) -> bool {
         let (instance, id) = (self.lanes[lane as usize].instance, self.lanes[lane as usize].id);
         let Some(slot) = self.group_slot(instance, id, entry.group) else { return false };
@@ -424,9 +506,13 @@ impl Frontier<'_> {
                 let (instance, id) = (self.lanes[lane as usize].instance, self.lanes[lane as usize].id);
                 if is_strict && self.group_slot(instance, id, entry.group).is_none() {
                     // What has to run first stands in the logs.
-                    if self.group_or_create(instance, id, gate, entry.group).is_none() {
-                        return Choice::Full;
+                    match self.group_or_create(instance, id, gate, entry.group) {
+                        Some(group) => self.nudge(group),
+                        None => return Choice::Full,
                     }
+                }
+                if !entry.place.is_indexed && self.waits_for_group(lane, &entry) {
+                    return Choice::Index;
                 }
                 if self.park(lane, &entry) {
                     self.ring(lane).pop();

@@ -41,6 +41,8 @@ struct Job {
     has_failed: bool,
     /// The frontier was told.
     told: bool,
+    /// The group's index has it.
+    is_indexed: bool,
 }
 
 impl Job {
@@ -57,9 +59,28 @@ impl Job {
 #[derive(Clone, Debug, PartialEq)]
 enum Doing {
     Nothing,
-    Refill { lane: i32, after: Rank, found: Option<Vec<Ready>> },
-    Serve { lane: i32, turn: Turn, want: usize, found: Option<(Vec<Ready>, Rank, bool)> },
-    Sleep { lane: i32, for_refill: bool },
+    Refill {
+        lane: i32,
+        after: Rank,
+        found: Option<Vec<Ready>>,
+        is_asked: bool,
+    },
+    /// Is about to write these into their groups' indexes; or has done it.
+    Index {
+        lane: i32,
+        found: Vec<Ready>,
+        is_done: bool,
+    },
+    Serve {
+        lane: i32,
+        turn: Turn,
+        want: usize,
+        found: Option<(Vec<Ready>, Rank, bool)>,
+    },
+    Sleep {
+        lane: i32,
+        for_refill: bool,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -193,7 +214,7 @@ impl World {
 
     fn is_read(&self, lane: i32) -> bool {
         self.clients.iter().any(|client| match &client.doing {
-            Doing::Refill { lane: l, .. } | Doing::Serve { lane: l, .. } => *l == lane,
+            Doing::Refill { lane: l, .. } | Doing::Serve { lane: l, .. } | Doing::Index { lane: l, .. } => *l == lane,
             _ => false,
         })
     }
@@ -210,9 +231,12 @@ impl World {
         let count = self.jobs.len() as i64 + 1;
         let id = id::attempt(0, count, 0);
         let job_id = of.map_or(id::job(0, count), |job| self.jobs[job].entry.rank.job_id);
+        let place = Place { block: count as u32, ..Place::default() };
+        // Where groups keep an order, and where something has moved.
+        let is_eager = group != 0 && of.is_none() && (self.limits.is_strict || count % 5 == 0);
         self.jobs.push(Job {
             lane: LANES[lane],
-            entry: Ready { rank: Rank { priority, job_id }, id, place: Place::default(), group },
+            entry: Ready { rank: Rank { priority, job_id }, id, place: Place { is_indexed: is_eager, ..place }, group },
             row: Row::Open(s),
             claim: Row::Absent,
             is_system: false,
@@ -220,6 +244,7 @@ impl World {
             is_due,
             has_failed: of.is_some(),
             told: false,
+            is_indexed: is_eager,
         });
         self.clients[s as usize].born.push(self.jobs.len() - 1);
     }
@@ -242,6 +267,16 @@ impl World {
             Take::Refill => {
                 self.end_wait(s);
                 return self.refill(s, lane);
+            }
+            Take::Index => {
+                self.end_wait(s);
+                let mut found = vec![Ready::default(); want];
+                let count = self.with(|f, _| f.index_begin(INSTANCE, lane, s, &mut found));
+                found.truncate(count);
+                if count > 0 {
+                    self.clients[s as usize].doing = Doing::Index { lane, found, is_done: false };
+                }
+                return;
             }
             Take::Empty => {
                 // What it is ending itself may stand in others' way, too.
@@ -279,7 +314,9 @@ impl World {
             let at = self.by_id(entry.id);
             let holders: Vec<i64> = self.holders(&self.jobs[at]).map(|job| job.entry.id).collect();
             let job = &mut self.jobs[at];
-            assert_eq!((job.lane, job.entry), (lane, *entry));
+            let place = Place { is_indexed: entry.place.is_indexed, ..job.entry.place };
+            assert_eq!((job.lane, Ready { place, ..job.entry }), (lane, *entry));
+            assert!(job.is_indexed || !place.is_indexed);
             assert!(job.row == Row::Committed && job.is_due);
             if self.limits.is_strict && entry.group != 0 {
                 assert!(holders.iter().all(|&id| id == entry.id), "started beside one that has failed");
@@ -310,7 +347,7 @@ impl World {
 
     fn refill(&mut self, s: u32, lane: i32) {
         if let Some(after) = self.with(|f, _| f.refill_begin(INSTANCE, lane, s)) {
-            self.clients[s as usize].doing = Doing::Refill { lane, after, found: None };
+            self.clients[s as usize].doing = Doing::Refill { lane, after, found: None, is_asked: false };
         }
     }
 
@@ -321,11 +358,44 @@ impl World {
                 && job.waits()
                 && job.is_due
                 && job.entry.rank > after
-                && group.is_none_or(|group| job.entry.group == group)
+                && group.is_none_or(|group| job.entry.group == group && job.is_indexed)
         };
-        let mut found: Vec<Ready> = self.jobs.iter().filter(is_it).map(|job| job.entry).collect();
+        let read = |job: &Job| {
+            let place = Place { is_indexed: group.is_some(), ..job.entry.place };
+            Ready { place, ..job.entry }
+        };
+        let mut found: Vec<Ready> = self.jobs.iter().filter(is_it).map(read).collect();
         found.sort_unstable_by_key(|entry| (entry.rank, entry.id));
         found
+    }
+
+    /// Writes the marked ones into their groups' indexes, in which nothing is twice.
+    fn write_index(&mut self, marked: &[Ready]) {
+        for entry in marked.iter().filter(|entry| entry.place.is_indexed) {
+            let at = self.by_id(entry.id);
+            self.jobs[at].is_indexed = true;
+        }
+    }
+
+    /// Somebody builds the groups' indexes anew, from nothing.
+    fn lose_index(&mut self) {
+        for job in &mut self.jobs {
+            job.is_indexed = false;
+            job.entry.place.is_indexed = false;
+        }
+        // Who had begun to write or to read has waited for it, or it for him.
+        for client in &mut self.clients {
+            match &mut client.doing {
+                Doing::Index { is_done, .. } => *is_done = false,
+                Doing::Refill { found: Some(found), .. } => found.iter_mut().for_each(|e| e.place.is_indexed = false),
+                Doing::Serve { turn, found, .. } => *found = found.take().map(|_| (Vec::new(), turn.after, false)),
+                _ => {}
+            }
+        }
+        self.with(|f, _| f.unpark_all(INSTANCE));
+        while let Some(s) = self.with(|f, _| f.wake_any_lane(INSTANCE)) {
+            self.woken(Some(s));
+        }
     }
 
     fn wake_after_reading(&mut self, lane: i32) {
@@ -345,14 +415,40 @@ impl World {
                     self.claim(s, lane, 1);
                 }
             }
-            Doing::Refill { lane, after, found: None } => {
+            Doing::Refill { lane, after, found: None, is_asked } => {
                 let found = Some(self.read(lane, None, after));
-                self.clients[s as usize].doing = Doing::Refill { lane, after, found };
+                self.clients[s as usize].doing = Doing::Refill { lane, after, found, is_asked };
+            }
+            Doing::Refill { lane, after, found: Some(mut found), is_asked: false } => {
+                // Asked now, written later: whatever happens between.
+                for entry in &mut found {
+                    entry.place.is_indexed = self.with(|f, _| f.needs_index(INSTANCE, lane, entry));
+                }
+                self.clients[s as usize].doing = Doing::Refill { lane, after, found: Some(found), is_asked: true };
             }
             Doing::Refill { lane, found: Some(found), .. } => {
                 self.clients[s as usize].doing = Doing::Nothing;
                 if !fails {
+                    self.write_index(&found);
                     self.with(|f, _| f.refill_push(INSTANCE, lane, s, &found, Rank::MAX));
+                }
+                self.with(|f, _| f.refill_end(INSTANCE, lane, s));
+                self.wake_after_reading(lane);
+            }
+            Doing::Index { lane, mut found, is_done: false } if !fails => {
+                for entry in &mut found {
+                    entry.place.is_indexed = true;
+                }
+                self.write_index(&found);
+                for entry in &mut found {
+                    entry.place.is_indexed = false;
+                }
+                self.clients[s as usize].doing = Doing::Index { lane, found, is_done: true };
+            }
+            Doing::Index { lane, found, .. } => {
+                self.clients[s as usize].doing = Doing::Nothing;
+                if !fails {
+                    self.with(|f, _| f.indexed(INSTANCE, lane, &found));
                 }
                 self.with(|f, _| f.refill_end(INSTANCE, lane, s));
                 self.wake_after_reading(lane);
@@ -543,6 +639,7 @@ impl World {
                 }
             }
             Op::Time(time) => self.pass_time(time),
+            Op::LoseIndex => self.lose_index(),
             Op::Distrust => {
                 self.with(|f, _| f.distrust(INSTANCE));
                 while let Some(s) = self.with(|f, _| f.wake_any_lane(INSTANCE)) {
@@ -636,7 +733,7 @@ impl World {
             for lane in LANES {
                 self.pass_time(self.limits.period + 1);
                 // A claim goes on after a refill or a vain turn.
-                for _ in 0..20 {
+                for _ in 0..40 {
                     self.claim(0, lane, 2);
                     while self.clients[0].doing != Doing::Nothing {
                         match self.clients[0].doing {
@@ -679,6 +776,7 @@ enum Op {
     Due(usize),
     Time(i64),
     Distrust,
+    LoseIndex,
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -698,6 +796,7 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (0usize..9).prop_map(Op::Due),
         6 => (0i64..400).prop_map(Op::Time),
         1 => Just(Op::Distrust),
+        1 => Just(Op::LoseIndex),
     ]
 }
 

@@ -76,6 +76,8 @@ pub struct Place {
     pub offset: u16,
     /// The segment.
     pub segment: u8,
+    /// The row there is in its group's index.
+    pub is_indexed: bool,
 }
 
 /// A lane's slot; all zero is free.
@@ -207,6 +209,8 @@ pub enum Take {
     NoGate,
     /// It is a group's turn, which the caller is to serve: [`Frontier::turn_end`], however that ends.
     Turn(Turn),
+    /// What comes next has to wait for its group, and is not in the group's index yet: [`Frontier::index_begin`].
+    Index,
 }
 
 /// What a claimer who looks at several lanes knows of one before he takes from it.
@@ -433,7 +437,7 @@ impl Frontier<'_> {
     /// no more than to wake somebody.
     pub fn wants(&self, instance: u32, lane: i32, entry: Ready) -> bool {
         index::find(self.running_index, instance, entry.id).is_some()
-            || self.group_slot(instance, lane, entry.group).is_some()
+            || entry.place.is_indexed && self.group_slot(instance, lane, entry.group).is_some()
             || self.lane_slot(instance, lane).is_some_and(|slot| self.lanes[slot as usize].keeps(entry.rank))
     }
 
@@ -443,7 +447,7 @@ impl Frontier<'_> {
             return None;
         }
         let slot = self.lane_slot(instance, lane)?;
-        if entry.group != 0 && self.park(slot, &entry) {
+        if entry.place.is_indexed && self.park(slot, &entry) {
             return self.has_turn(slot, &entry).then_some(slot);
         }
         if self.lanes[slot as usize].keeps(entry.rank) {
@@ -547,7 +551,9 @@ impl Frontier<'_> {
                 Choice::Turn(_) if taken > 0 => break,
                 Choice::Turn(_) if self.running_is_full() => return Take::Full,
                 Choice::Turn(group) => return Take::Turn(self.serve(group, owner)),
-                Choice::Nothing => break,
+                Choice::Index if taken == 0 && self.lanes[slot as usize].refiller == 0 => return Take::Index,
+                // First what was taken; or somebody else does it just now.
+                Choice::Index | Choice::Nothing => break,
                 Choice::Full if taken == 0 => return Take::Full,
                 Choice::Full => break,
             };
@@ -687,7 +693,7 @@ impl Frontier<'_> {
                 self.running[taken as usize].again = 1;
                 continue;
             }
-            if entry.group != 0 && self.park(slot, &entry) {
+            if entry.place.is_indexed && self.park(slot, &entry) {
                 continue;
             }
             let ring = self.ring(slot);

@@ -515,7 +515,7 @@ impl World {
             entry: Ready {
                 rank: Rank { priority, job_id },
                 id,
-                place: Place { block: a as u32, offset: 1, segment },
+                place: Place { block: a as u32, offset: 1, segment, is_indexed: false },
                 group: 0,
             },
             row,
@@ -814,7 +814,7 @@ impl World {
             Take::Refill => assert!(!flag),
             Take::Refilling => assert!(flag),
             Take::Full => assert_eq!(self.held.len(), self.sizes.running),
-            Take::Closed | Take::NoGate | Take::Turn(_) => panic!("no queue is limited here"),
+            Take::Closed | Take::NoGate | Take::Turn(_) | Take::Index => panic!("no queue is limited here"),
             Take::NoLane => assert!(!had_slot && self.pinned_by_others(u32::MAX, &[]) == self.sizes.lanes),
         }
         answer

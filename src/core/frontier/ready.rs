@@ -47,6 +47,11 @@ impl Ring<'_> {
         self.slots[self.at(nth)]
     }
 
+    pub fn get_mut(&mut self, nth: usize) -> &mut Ready {
+        let at = self.at(nth);
+        &mut self.slots[at]
+    }
+
     pub fn first(&self) -> Option<Ready> {
         (self.len() > 0).then(|| self.get(0))
     }

@@ -25,17 +25,6 @@ pub enum PeriodError {
     TooShort,
 }
 
-impl std::fmt::Display for PeriodError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Negative => "the period of a schedule cannot be negative, nor any part of it",
-            Self::TooShort => "the period of a schedule must be at least 100 milliseconds",
-        })
-    }
-}
-
-impl std::error::Error for PeriodError {}
-
 impl Period {
     /// # Errors
     ///

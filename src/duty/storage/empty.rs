@@ -46,9 +46,11 @@ pub fn step(catalog: &Catalog, segment: u8, picture: &Picture, now: i64) -> Resu
     Ok(Step::Did(1))
 }
 
-fn tables(catalog: &Catalog, segment: u8) -> [pg_sys::Oid; 4] {
+/// In the order in which they are emptied, in which later versions may only add to the end.
+fn tables(catalog: &Catalog, segment: u8) -> Vec<pg_sys::Oid> {
     let oids = &catalog.segments[segment as usize];
-    [oids.attempt, oids.claim, oids.outcome, oids.note]
+    let tables = [oids.attempt, oids.claim, oids.outcome, oids.note, oids.parked];
+    tables.into_iter().filter(|&table| table != pg_sys::InvalidOid).collect()
 }
 
 /// Whether somebody holds a lock on one of the segment's tables, so that it cannot be emptied now.

@@ -166,9 +166,10 @@ impl Cron {
             }
             [] => return Err(ParseError::new(whole, "empty cron expression")),
             _ => {
-                let message = format!("cron expression has {} fields instead of 5 or 6", fields.len());
                 let superfluous = fields.get(6).map_or(whole, |seventh| whole.from(seventh.at));
-                return Err(ParseError::new(superfluous, message).hint(
+                let n = fields.len();
+                let error = ParseError::new(superfluous, format!("cron expression has {n} fields instead of 5 or 6"));
+                return Err(error.hint(
                     "The fields are: second (may be left out), minute, hour, day of month, month, day of week.",
                 ));
             }
