@@ -179,7 +179,8 @@ fn a_worker_that_is_off_stuck_or_failing() {
     until_well(&mut client, "worker");
 
     let pid: i32 = client.value("SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_queue worker'");
-    client.run("SELECT queue.enqueue('q', delay => '100 ms')");
+    // So that it always has something to do soon.
+    client.run("SELECT queue.enqueue('q', delay => make_interval(secs => n)) FROM generate_series(0.5, 60, 0.5) AS n");
     cluster.signal("STOP", pid);
     until_ill(&mut client, "worker", &[&pid.to_string(), "silent"]);
     cluster.signal("CONT", pid);
@@ -187,7 +188,6 @@ fn a_worker_that_is_off_stuck_or_failing() {
 
     // The worker gives up on a lock after two seconds, and its duty has failed; nobody here waits for it at all.
     let mut other = cluster.connect_to("app");
-    client.run("SELECT queue.enqueue('q', delay => '2 seconds')");
     other.run("BEGIN; LOCK TABLE queue.attempt_0");
     client.run("SET lock_timeout = '1min'");
     wait::until("checks say what they cannot see", || {
