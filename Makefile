@@ -5,18 +5,24 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build install test demo bench soak check lint core-test stage stage-release examples monitoring prepare clean
+.PHONY: help build install deb try-deb test demo bench soak check check-majors lint core-test \
+  stage stage-release examples monitoring prepare clean
 
-# PostgreSQL 15 of Debian if it is there, else what the PATH has. Looked up when used: `prepare` may install it.
+# The server: PG=17 is that major where packages put it, PG_CONFIG=PATH any other one. Without either PostgreSQL 15 of
+# Debian if it is there, else what the PATH has. Looked up when used: `prepare` may install it.
+ifdef PG
+PG_CONFIG = $(shell ls {/usr/lib/postgresql/,/usr/pgsql-}$(PG)/bin/pg_config 2>/dev/null)
+else
 PG_CONFIG ?= $(shell ls /usr/lib/postgresql/15/bin/pg_config 2>/dev/null || command -v pg_config)
+endif
 MAJOR = $(shell $(PG_CONFIG) --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 DESTDIR ?=
 # How long `soak` runs pg_queue.
 MINUTES ?= 10
 
-# What `prepare` has to look for: the server that was asked for, or else one of the package manager.
-ASKED = $(if $(filter file,$(origin PG_CONFIG)),,$(PG_CONFIG))
+# What `prepare` has to look for: the server or the major that was asked for, or else one of the package manager.
+ASKED = $(if $(filter file,$(origin PG_CONFIG)),$(PG),$(PG_CONFIG))
 
 export XTASK = $(TARGET)/debug/xtask
 # pgrx finds the server by it, without any configuration below the home directory.
@@ -42,6 +48,12 @@ install: build ## installs it into the server of PG_CONFIG, below DESTDIR if giv
 	$(INSTALL_AS) $(XTASK) install --library $(TARGET)/release/libpg_queue.so --pg-config $(PG_CONFIG) \
 	  $(if $(DESTDIR),--destdir $(DESTDIR))
 
+deb: build ## makes the Debian package postgresql-MAJOR-pg-queue in target/deb
+	packaging/deb $(PG_CONFIG) $(TARGET)/deb
+
+try-deb: deb ## tries that package in a clean Debian; as root
+	packaging/try-deb $(TARGET)/deb/postgresql-$(MAJOR)-pg-queue_*.deb
+
 test: check stage examples monitoring ## runs all checks and all tests
 	PG_CONFIG=$(TARGET)/debug/server/pg_config cargo test -p queue-tests --no-fail-fast
 
@@ -51,6 +63,9 @@ lint: prepare
 	@cargo fmt --version >/dev/null && cargo clippy --version >/dev/null || rustup component add rustfmt clippy
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets $(FEATURES) -- -D warnings
+
+check-majors: ## compiles and lints the extension for all majors, which need not be installed
+	pgrx-tests/check-majors $(TARGET)/majors
 
 core-test: prepare
 	cargo test -p pg_queue_core -p xtask

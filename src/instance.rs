@@ -157,14 +157,13 @@ fn read_catalog() -> Result<Catalog> {
         // SAFETY: once per backend; the callback only sets flags.
         unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(on_relcache), pg_sys::Datum::from(0)) };
     }
-    // SAFETY: catalog look-ups in a transaction; missing things come back as invalid.
-    let extension = unsafe { pg_sys::get_extension_oid(c"pg_queue".as_ptr(), true) };
-    // SAFETY: as above.
+    let extension = sys::our_extension();
+    // SAFETY: a catalog look-up in a transaction; what is missing comes back as invalid.
     let schema = unsafe { pg_sys::get_namespace_oid(c"queue".as_ptr(), true) };
-    if extension == Oid::INVALID || schema == Oid::INVALID {
+    let Some(extension) = extension.filter(|_| schema != Oid::INVALID) else {
         return Err(Error::new(error::UNDEFINED, "extension \"pg_queue\" is not installed in this database")
             .hint("Run CREATE EXTENSION pg_queue."));
-    }
+    };
     let oid = |name: String| -> Result<Oid> {
         let c_name = std::ffi::CString::new(name.as_str()).map_err(|_| Error::internal("a name holds a zero byte"))?;
         // SAFETY: a catalog look-up.

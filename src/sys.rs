@@ -1016,6 +1016,33 @@ pub unsafe fn table_oid(name: *const pg_sys::RangeVar) -> Option<pg_sys::Oid> {
     (oid != pg_sys::Oid::INVALID).then_some(oid)
 }
 
+/// Our extension in this database, as it is committed at this moment. In a transaction.
+///
+/// Not `get_extension_oid`: from 18 on it asks a cache, and who is woken by a commit may look before the cache has
+/// heard of it.
+pub fn our_extension() -> Option<pg_sys::Oid> {
+    let mut oid = None;
+    // SAFETY: a scan of a catalog of few rows with a new snapshot, each row valid until the next one is read.
+    unsafe {
+        pg_sys::InvalidateCatalogSnapshot();
+        let table = pg_sys::table_open(pg_sys::ExtensionRelationId, pg_sys::AccessShareLock as pg_sys::LOCKMODE);
+        let scan = pg_sys::table_beginscan_catalog(table, 0, std::ptr::null_mut());
+        loop {
+            let row = pg_sys::heap_getnext(scan, pg_sys::ScanDirection::ForwardScanDirection);
+            if row.is_null() {
+                break;
+            }
+            let extension = &*pg_sys::heap_tuple_get_struct::<pg_sys::FormData_pg_extension>(row);
+            if CStr::from_ptr(extension.extname.data.as_ptr()) == c"pg_queue" {
+                oid = Some(extension.oid);
+            }
+        }
+        pg_sys::heap_endscan(scan);
+        pg_sys::table_close(table, pg_sys::AccessShareLock as pg_sys::LOCKMODE);
+    }
+    oid
+}
+
 /// Whether this is the extension that this library belongs to. In a transaction.
 pub fn is_our_extension(extension: pg_sys::Oid) -> bool {
     // SAFETY: a look-up in the catalog; null when there is none.

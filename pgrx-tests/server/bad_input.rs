@@ -437,7 +437,7 @@ fn claims_work_wherever_a_query_can_stand() {
         (format!("SELECT * FROM loop_{q}()"), 3),
         (format!("SELECT * FROM ROWS FROM (queue.claim('{q}', 2), queue.claim('{q}', 1))"), 2),
         (format!("SELECT * FROM {claim} WITH ORDINALITY"), 3),
-        (format!("EXPLAIN (ANALYZE, COSTS off, TIMING off, SUMMARY off) SELECT id FROM {claim}"), 1),
+        (format!("EXPLAIN (ANALYZE, BUFFERS off, COSTS off, TIMING off, SUMMARY off) SELECT id FROM {claim}"), 1),
     ] {
         client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('1'::jsonb, ARRAY[4]))"));
         assert_eq!(client.count(&statement), rows, "{statement}");

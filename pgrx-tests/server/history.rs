@@ -621,10 +621,11 @@ fn the_worker_goes_on_while_ddl_has_to_wait() {
     // A worker that knows.
     client.run("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue");
     create(&mut client, "q", "lease => '300 ms', max_attempts => 100");
-    client.enqueue("q");
-    client.run("SELECT queue.complete(id) FROM queue.claim('q')");
+    // Before there is anything to copy: the worker may be quick.
     let mut holder = client_of(&mut client);
     holder.run("BEGIN; LOCK TABLE queue.history IN SHARE MODE");
+    client.enqueue("q");
+    client.run("SELECT queue.complete(id) FROM queue.claim('q')");
     wait::within("it is to be copied", Duration::from_secs(20), || {
         (client.count("SELECT FROM queue.segment_log WHERE state = 'd'") > 0).then_some(())
     });

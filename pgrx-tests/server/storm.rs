@@ -315,9 +315,9 @@ impl Storm<'_> {
                 if let Some(row) = client.query_opt(sql, &[]).expect("the sessions") {
                     drop(client);
                     let pid: i32 = row.get(0);
-                    // It may just have ended by itself.
+                    // It may just have ended by itself, and its number be another's.
                     if self.cluster.processes().contains(&pid) {
-                        self.cluster.crash(pid);
+                        self.cluster.crash_if_there(pid);
                     }
                 }
             }
@@ -394,10 +394,12 @@ fn run(name: &str, cluster: &Cluster, seconds: u64, crashes: bool) {
         }
         scope.spawn(move || storm.manager(random(11), crashes));
         scope.spawn(move || storm.maintainer(random(12)));
-        storm.chaos(random(13), random::length(seconds), crashes);
-        storm.is_over.store(true, Ordering::Relaxed);
-
         let drained = std::panic::catch_unwind(|| {
+            // Whatever ends it, the others are not left waiting for the end.
+            let chaos = std::panic::catch_unwind(|| storm.chaos(random(13), random::length(seconds), crashes));
+            storm.is_over.store(true, Ordering::Relaxed);
+            chaos.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+
             let mut client = cluster.connect_to("app");
             let sql = "SELECT count(*) FROM queue.jobs WHERE state IN ('ready', 'scheduled', 'retrying', 'running')";
             wait::within("every job has ended", Duration::from_secs(40), || {

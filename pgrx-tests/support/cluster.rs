@@ -163,11 +163,19 @@ impl Cluster {
 
     /// Kills a process with SIGKILL and waits until the server has restarted itself and answers.
     pub fn crash(&self, pid: i32) {
+        assert!(self.crash_if_there(pid), "there is no process {pid} to kill");
+    }
+
+    /// [`Cluster::crash`] by a process that may have ended by itself: false, and no crash, if it has.
+    pub fn crash_if_there(&self, pid: i32) -> bool {
         // The witness is an open connection: the server ends all of them before it restarts.
         let mut witness = self.connect();
-        self.kill9(pid);
+        if !signal("KILL", pid) {
+            return false;
+        }
         wait::until("the server has noticed the crash", || witness.simple_query("").err());
         self.wait_ready();
+        true
     }
 
     /// Opens a connection to database `postgres` as superuser.

@@ -10,7 +10,8 @@
 //! and logged as a generic record, which standbys and recovery apply under the same exclusive lock. A key
 //! that is equal to one on this leaf, or to the high key behind which equal ones could lie, ends the run.
 //!
-//! On PostgreSQL 15, little-endian; elsewhere `insert` inserts nothing, and all goes through `btinsert`.
+//! On PostgreSQL 15, 17 and 18, little-endian: the majors on which amcheck has looked at the result. Elsewhere
+//! `insert` inserts nothing, and all goes through `btinsert`.
 
 use pgrx::pg_sys;
 use pgrx::pg_sys::Datum;
@@ -18,9 +19,10 @@ use pgrx::pg_sys::Datum;
 /// Fewer entries than this are not worth the copy of the page.
 pub const WORTHWHILE: usize = 8;
 
-#[cfg(not(all(feature = "pg15", target_endian = "little")))]
+#[cfg(not(all(any(feature = "pg15", feature = "pg17", feature = "pg18"), target_endian = "little")))]
 pub unsafe fn insert<const COLUMNS: usize>(
     _index: pg_sys::Relation,
+    _table: pg_sys::Relation,
     _tids: &[pg_sys::ItemPointerData],
     from: usize,
     _key: &impl Fn(usize) -> Option<[Datum; COLUMNS]>,
@@ -28,11 +30,11 @@ pub unsafe fn insert<const COLUMNS: usize>(
     from
 }
 
-#[cfg(all(feature = "pg15", target_endian = "little"))]
-pub use postgres_15::insert;
+#[cfg(all(any(feature = "pg15", feature = "pg17", feature = "pg18"), target_endian = "little"))]
+pub use at_once::insert;
 
-#[cfg(all(feature = "pg15", target_endian = "little"))]
-mod postgres_15 {
+#[cfg(all(any(feature = "pg15", feature = "pg17", feature = "pg18"), target_endian = "little"))]
+mod at_once {
     use std::ffi::c_void;
     use std::ptr;
 
@@ -41,12 +43,21 @@ mod postgres_15 {
     // nbtree.h, generic_xlog.h, bufpage.h, predicate.h: without guards, as in `table::raw`.
     unsafe extern "C-unwind" {
         fn _bt_mkscankey(index: pg_sys::Relation, tuple: pg_sys::IndexTuple) -> *mut c_void;
+        #[cfg(feature = "pg15")]
         fn _bt_search(
             index: pg_sys::Relation,
             key: *mut c_void,
             buffer: *mut pg_sys::Buffer,
             access: i32,
             snapshot: pg_sys::Snapshot,
+        ) -> *mut c_void;
+        #[cfg(not(feature = "pg15"))]
+        fn _bt_search(
+            index: pg_sys::Relation,
+            table: pg_sys::Relation,
+            key: *mut c_void,
+            buffer: *mut pg_sys::Buffer,
+            access: i32,
         ) -> *mut c_void;
         fn _bt_freestack(stack: *mut c_void);
         fn _bt_relbuf(index: pg_sys::Relation, buffer: pg_sys::Buffer);
@@ -105,9 +116,13 @@ mod postgres_15 {
                 if (*desc).natts as usize != columns || columns > MOST_COLUMNS {
                     return None;
                 }
+                #[cfg(not(feature = "pg18"))]
+                let attributes = (*desc).attrs.as_ptr();
+                #[cfg(feature = "pg18")]
+                let attributes = (*desc).compact_attrs.as_ptr();
                 let mut widths = [0; MOST_COLUMNS];
                 for (n, width) in widths.iter_mut().take(columns).enumerate() {
-                    let attribute = &*(*desc).attrs.as_ptr().add(n);
+                    let attribute = &*attributes.add(n);
                     if !attribute.attbyval || !matches!(attribute.attlen, 4 | 8) {
                         return None;
                     }
@@ -233,9 +248,11 @@ mod postgres_15 {
     /// Returns the first that was not inserted: that one is `btinsert`'s.
     ///
     /// # Safety
-    /// Within `pg_guard_ffi_boundary`; an open b-tree whose lock allows inserting; `key` drops nothing.
+    /// Within `pg_guard_ffi_boundary`; an open b-tree whose lock allows inserting, and its table; `key` drops
+    /// nothing.
     pub unsafe fn insert<const COLUMNS: usize>(
         index: pg_sys::Relation,
+        #[cfg_attr(feature = "pg15", expect(unused_variables, reason = "wanted from 16 on"))] table: pg_sys::Relation,
         tids: &[pg_sys::ItemPointerData],
         from: usize,
         key: &impl Fn(usize) -> Option<[Datum; COLUMNS]>,
@@ -250,7 +267,11 @@ mod postgres_15 {
             let size = size.next_multiple_of(8);
             let mut buffer: pg_sys::Buffer = 0;
             let search = _bt_mkscankey(index, first);
-            _bt_freestack(_bt_search(index, search, &raw mut buffer, WRITE, ptr::null_mut()));
+            #[cfg(feature = "pg15")]
+            let stack = _bt_search(index, search, &raw mut buffer, WRITE, ptr::null_mut());
+            #[cfg(not(feature = "pg15"))]
+            let stack = _bt_search(index, table, search, &raw mut buffer, WRITE);
+            _bt_freestack(stack);
             pfree(search);
             CheckForSerializableConflictIn(index, ptr::null_mut(), BufferGetBlockNumber(buffer));
 

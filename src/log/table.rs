@@ -298,7 +298,7 @@ impl Relation {
                 pg_sys::ffi::pg_guard_ffi_boundary(|| {
                     while next < tids.len() {
                         if is_run(next, tids.len(), &key) {
-                            next = leaf::insert(index, Tid::raw(tids), next, &key);
+                            next = leaf::insert(index, table, Tid::raw(tids), next, &key);
                             if next == tids.len() {
                                 break;
                             }
@@ -465,7 +465,7 @@ unsafe fn file_of(rel: pg_sys::Relation) -> pg_sys::Oid {
 #[cfg(not(any(feature = "pg14", feature = "pg15")))]
 unsafe fn file_of(rel: pg_sys::Relation) -> pg_sys::Oid {
     // SAFETY: the caller's promise.
-    unsafe { (*rel).rd_locator.relNumber.into() }
+    unsafe { (*rel).rd_locator.relNumber }
 }
 
 impl Drop for Relation {
@@ -823,7 +823,7 @@ impl<'a> Scan<'a> {
         unsafe {
             let mut should_free = false;
             let tuple = pg_sys::ExecFetchSlotHeapTuple(self.slot, false, &raw mut should_free);
-            pg_sys::TransactionIdIsCurrentTransactionId(pg_sys::HeapTupleHeaderGetXmin((*tuple).t_data))
+            pg_sys::TransactionIdIsCurrentTransactionId(pg_sys::htup::HeapTupleHeaderGetXmin((*tuple).t_data))
         }
     }
 

@@ -1,0 +1,76 @@
+//! META.json is what PGXN specifies (https://pgxn.org/meta/spec.txt), and says the same as what cargo reads.
+
+use serde_json::{Map, Value};
+
+use crate::{read, root};
+
+/// A value of the `[package]` of Cargo.toml.
+fn of_package(key: &str) -> String {
+    let manifest = read("Cargo.toml");
+    let package = manifest.split("\n[").next().expect("the first section");
+    let value = package.lines().find_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix('='));
+    value.unwrap_or_else(|| panic!("Cargo.toml has no {key}")).trim().trim_matches('"').to_owned()
+}
+
+fn is_text(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| !text.is_empty())
+}
+
+/// Whether it is a version as PGXN wants them: three numbers without leading zeros, and perhaps what follows `-`.
+fn is_version(value: &Value) -> bool {
+    let is_number = |part: &str| part.parse::<u32>().is_ok_and(|number| number.to_string() == part);
+    value.as_str().is_some_and(|text| {
+        let (numbers, label) = text.split_once('-').unwrap_or((text, "x"));
+        numbers.split('.').count() == 3 && numbers.split('.').all(is_number) && !label.is_empty()
+    })
+}
+
+/// Checks the entries of an object: all that must be there, nothing unknown, each of its kind.
+#[track_caller]
+fn check(object: &Value, must: &[&str], may: &[&str], is_good: impl Fn(&str, &Value) -> bool) {
+    let object: &Map<String, Value> = object.as_object().expect("an object");
+    for key in must {
+        assert!(object.contains_key(*key), "{key} is missing");
+    }
+    for (key, value) in object {
+        assert!(must.contains(&key.as_str()) || may.contains(&key.as_str()), "there is no {key} in the specification");
+        assert!(is_good(key, value), "{key}: {value}");
+    }
+}
+
+#[test]
+fn the_metadata_for_pgxn_keeps_its_specification() {
+    let meta: Value = serde_json::from_str(&read("META.json")).expect("JSON");
+    let must = ["name", "version", "abstract", "maintainer", "license", "provides", "meta-spec"];
+    let may = ["description", "generated_by", "no_index", "prereqs", "release_status", "resources", "tags"];
+    check(&meta, &must, &may, |key, value| match key {
+        "version" => is_version(value),
+        "license" => value == "postgresql",
+        "release_status" => value == "stable" || value == "testing" || value == "unstable",
+        "provides" | "meta-spec" | "prereqs" | "resources" | "no_index" => value.is_object(),
+        "tags" => value.as_array().is_some_and(|tags| !tags.is_empty() && tags.iter().all(is_text)),
+        _ => is_text(value),
+    });
+    check(&meta["meta-spec"], &["version"], &["url"], |key, value| match key {
+        "version" => value == "1.0.0",
+        _ => value == "https://pgxn.org/meta/spec.txt",
+    });
+    check(&meta["provides"], &["pg_queue"], &[], |_, value| value.is_object());
+    check(&meta["provides"]["pg_queue"], &["file", "version"], &["abstract", "docfile"], |key, value| match key {
+        "version" => is_version(value),
+        "abstract" => is_text(value),
+        _ => value.as_str().is_some_and(|path| root().join(path).is_file()),
+    });
+    check(&meta["prereqs"], &["runtime"], &[], |_, value| value.is_object());
+    check(&meta["prereqs"]["runtime"], &["requires"], &[], |_, value| value.is_object());
+    check(&meta["prereqs"]["runtime"]["requires"], &["PostgreSQL"], &[], |_, value| is_version(value));
+}
+
+#[test]
+fn the_metadata_for_pgxn_is_of_this_version() {
+    let meta: Value = serde_json::from_str(&read("META.json")).expect("JSON");
+    let version = of_package("version");
+    assert_eq!(meta["version"], *version);
+    assert_eq!(meta["provides"]["pg_queue"]["version"], *version);
+    assert_eq!(meta["abstract"], *of_package("description"));
+}
