@@ -45,8 +45,13 @@ pub fn worker() -> Result<Finding> {
     if sys::in_recovery() {
         return Ok(Finding::well("A standby has none until it is promoted."));
     }
-    let seen = shmem::with_instance(catalog.number, |_, i| (i.worker_pid, i.pulse, i.wakes_at));
-    let Some((pid, pulse, wakes_at)) = seen.filter(|(pid, ..)| *pid != 0) else {
+    let (now, latest) = (sys::monotonic_us(), sys::now_us().saturating_sub(patience()));
+    let seen = shmem::with_instance(catalog.number, |_, i| {
+        // A worker that has just begun has not said when it wakes.
+        let is_due = i.wakes_at < now.saturating_sub(patience()) || i.dormancy.is_awake() && i.next_due < latest;
+        (i.worker_pid, i.pulse, is_due)
+    });
+    let Some((pid, pulse, is_due)) = seen.filter(|(pid, ..)| *pid != 0) else {
         return Ok(match table::entry(sys::database()) {
             Some(entry) if entry.is_short => Finding::ill(
                 "The server has no free slot for this database's worker.",
@@ -74,8 +79,6 @@ pub fn worker() -> Result<Finding> {
             "Switch it on with ALTER DATABASE … RESET pg_queue.worker, or call queue.maintain() often.",
         ));
     }
-    let now = sys::monotonic_us();
-    let is_due = wakes_at < now.saturating_sub(patience());
     let silent = now.saturating_sub(pulse.at);
     if is_due && silent > patience() {
         return Ok(Finding::ill(
