@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help build install deb try-deb test demo bench soak check check-majors lint core-test pgspot \
-  stage stage-release examples prepare clean
+  stage stage-release examples monitoring prepare clean
 
 # The server: PG=17 is that major where packages put it, PG_CONFIG=PATH any other one. Without either PostgreSQL 15 of
 # Debian if it is there, else what the PATH has. Looked up when used: `prepare` may install it.
@@ -54,7 +54,7 @@ deb: build ## makes the Debian package postgresql-MAJOR-pg-queue in target/deb
 try-deb: deb ## tries that package in a clean Debian; as root
 	packaging/try-deb $(TARGET)/deb/postgresql-$(MAJOR)-pg-queue_*.deb
 
-test: check stage pgspot examples ## runs all checks and all tests
+test: check stage pgspot examples monitoring ## runs all checks and all tests
 	PG_CONFIG=$(TARGET)/debug/server/pg_config cargo test -p queue-tests --no-fail-fast
 
 check: lint core-test ## runs what needs no server: format, lints, unit and property tests
@@ -80,6 +80,9 @@ stage: prepare ## builds for tests: a private server with the extension in targe
 examples: prepare ## builds the example workers, and gets what their tests need
 	pgrx-tests/prepare-examples $(TARGET)/examples
 	cargo build -p queue-worker
+
+monitoring: prepare ## gets the exporter and the tool that the tests of /monitoring need
+	pgrx-tests/prepare-monitoring
 
 stage-release: build
 	pgrx-tests/stage $(PG_CONFIG) $(TARGET)/release/libpg_queue.so $(TARGET)/release/server

@@ -54,12 +54,12 @@ const OBJECTS: [(u8, Kind, &[&str]); 7] = [
         "progress", "release", "release_many", "wait",
     ]),
     (OBSERVE, Kind::View, &[
-        "attempts", "errors", "jobs", "queues", "schedules", "stats", "throughput", "throughput_part", "workers",
+        "attempts", "errors", "jobs", "metric", "queues", "schedules", "stats", "throughput", "throughput_part", "workers",
     ]),
     (OBSERVE, Kind::Routine, &[
-        "job", "throughput_by", "upcoming",
+        "doctor", "job", "metrics", "throughput_by", "upcoming",
         // For the views.
-        "firings", "lease_expires_at", "live", "may_observe", "payload_of", "running_now", "tallies", "throughput_live",
+        "claims_now", "firings", "lease_expires_at", "live", "may_observe", "memory_use", "payload_of", "recent_times", "running_now", "tallies", "throughput_live",
         "times",
     ]),
     (MANAGE, Kind::Routine, &[

@@ -15,15 +15,12 @@ use crate::error::{self, Error, Result};
 /// Declares the C symbols of a SQL function: `sql_function!(pg_queue_complete => complete)`, where
 /// `complete` is `fn(&Call) -> Result<Option<Datum>>` (`None` is NULL).
 ///
-/// Without shared memory it raises 55000; `anyhow` instead of `=>`: it is called nevertheless.
+/// Without shared memory it raises 55000; with `run_unloaded` behind the body it is called nevertheless.
 macro_rules! sql_function {
     ($symbol:ident, $info:ident => $body:path) => {
-        $crate::call::sql_function!($symbol, $info, $body, run);
+        $crate::call::sql_function!($symbol, $info => $body, $crate::call::run);
     };
-    ($symbol:ident, $info:ident anyhow $body:path) => {
-        $crate::call::sql_function!($symbol, $info, $body, run_anyhow);
-    };
-    ($symbol:ident, $info:ident, $body:path, $run:ident) => {
+    ($symbol:ident, $info:ident => $body:path, $run:path) => {
         #[doc(hidden)]
         #[unsafe(no_mangle)]
         pub extern "C" fn $info() -> &'static pgrx::pg_sys::Pg_finfo_record {
@@ -35,7 +32,7 @@ macro_rules! sql_function {
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $symbol(fcinfo: pgrx::pg_sys::FunctionCallInfo) -> pgrx::pg_sys::Datum {
             // SAFETY: Postgres calls this with a valid call info; nothing in this frame needs a drop.
-            unsafe { $crate::call::$run(fcinfo, $body) }
+            unsafe { $run(fcinfo, $body) }
         }
     };
 }
@@ -77,21 +74,23 @@ impl Raised {
 ///
 /// # Safety
 /// Only from the C symbol of a SQL function: `fcinfo` is valid and the caller's frame has no drops.
-pub unsafe fn run(fcinfo: pg_sys::FunctionCallInfo, body: fn(&Call) -> Result<Option<Datum>>) -> Datum {
-    if crate::shmem::is_there() {
-        // SAFETY: the caller's promise.
-        unsafe { run_anyhow(fcinfo, body) }
-    } else {
-        // SAFETY: as above.
-        unsafe { run_anyhow(fcinfo, |_| Err(Error::not_loaded())) }
-    }
+pub unsafe fn run(fcinfo: pg_sys::FunctionCallInfo, body: Body) -> Datum {
+    let loaded = |call: &Call| if crate::shmem::is_there() { body(call) } else { Err(Error::not_loaded()) };
+    // SAFETY: the caller's promise.
+    unsafe { run_unloaded(fcinfo, loaded) }
 }
 
-/// As `run`, also where there is no shared memory.
+/// The body of a SQL function.
+pub type Body = fn(&Call) -> Result<Option<Datum>>;
+
+/// As `run`, also where the library was not preloaded and there is no shared memory.
 ///
 /// # Safety
-/// As `run`.
-pub unsafe fn run_anyhow(fcinfo: pg_sys::FunctionCallInfo, body: fn(&Call) -> Result<Option<Datum>>) -> Datum {
+/// As `run`; the body has nothing to drop.
+pub unsafe fn run_unloaded(
+    fcinfo: pg_sys::FunctionCallInfo,
+    body: impl Fn(&Call) -> Result<Option<Datum>> + Copy,
+) -> Datum {
     // SAFETY: the guard turns panics and caught errors into Postgres errors; the closure's captures are
     // plain pointers.
     let outcome =

@@ -69,6 +69,11 @@ impl Dormancy {
         self.state == State::Awake
     }
 
+    /// The open transactions with foreign writes, where it is dormant.
+    pub fn writers(&self) -> Option<u32> {
+        (self.state == State::Dormant).then_some(self.writers)
+    }
+
     /// When, on the monotonic clock, somebody should look whether the restore is over; `MAX`: he will be woken.
     pub fn look_at(&self) -> i64 {
         match self.state {

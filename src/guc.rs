@@ -39,6 +39,8 @@ pub static RECLAIM_DELAY: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 pub static RESTORE_QUIET: GucSetting<i32> = GucSetting::<i32>::new(10);
 /// Whether segments are reclaimed.
 pub static RECLAIM: GucSetting<bool> = GucSetting::<bool>::new(true);
+/// Seconds after which `queue.doctor()` finds that something has stood still for too long.
+pub static PATIENCE: GucSetting<i32> = GucSetting::<i32>::new(300);
 /// Seconds by which schedules see a later time than the clock shows.
 pub static CLOCK_OFFSET: GucSetting<f64> = GucSetting::<f64>::new(0.0);
 /// The library's version: see `pg_queue.library_version`.
@@ -175,6 +177,16 @@ pub fn define(preloading: bool) {
         1,
         86_400,
         GucContext::Sighup,
+        GucFlags::UNIT_S,
+    );
+    int(
+        c"pg_queue.patience",
+        &PATIENCE,
+        c"Sets after what time queue.doctor() finds that something has stood still for too long.",
+        c"Seconds, 1 to 604800.",
+        1,
+        604_800,
+        GucContext::Userset,
         GucFlags::UNIT_S,
     );
     GucRegistry::define_bool_guc(

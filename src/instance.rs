@@ -295,6 +295,7 @@ fn enter(extension: Oid) -> Result<(u32, usize)> {
             worker_latch: std::ptr::null_mut(),
             worker_pid: 0,
             wakes_at: i64::MAX,
+            pulse: Default::default(),
             is_recovered: false,
             dormancy: Default::default(),
             changes: 0,

@@ -15,6 +15,7 @@ mod api;
 mod call;
 mod clock;
 mod dead_letter;
+mod doctor;
 mod dormant;
 mod dropping;
 mod duty;
@@ -53,6 +54,7 @@ extension_sql_file!("../sql/schema/rollup.sql", name = "rollup", requires = ["fu
 extension_sql_file!("../sql/schema/schedules.sql", name = "schedules", requires = ["rollup"]);
 extension_sql_file!("../sql/schema/restore.sql", name = "restore", requires = ["schedules"]);
 extension_sql_file!("../sql/schema/views.sql", name = "views", requires = ["restore"]);
+extension_sql_file!("../sql/schema/doctor.sql", name = "doctor", requires = ["views"]);
 
 /// Called by Postgres when it loads the library.
 #[pg_guard]

@@ -52,6 +52,8 @@ pub struct Instance {
     pub worker_pid: i32,
     /// The monotonic time at which the worker wakes by itself.
     pub wakes_at: i64,
+    /// What the worker tells of itself.
+    pub pulse: Pulse,
     /// The worker (or anyone in its place) has read the claims of before the start into memory.
     pub is_recovered: bool,
     /// Whether it may be used, or is being restored. Only `dormant` changes it.
@@ -91,6 +93,18 @@ pub struct Instance {
     pub memory_is_turning: bool,
     /// The files of the indexes of groups; 0: not known. Only `log::parked` changes them.
     pub parked_files: [u32; SEGMENTS],
+}
+
+/// What a worker tells of itself, for those who look. Only `worker::database` changes it.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Pulse {
+    /// When it was last between two duties, monotonic time.
+    pub at: i64,
+    /// It was told to do no duties (`pg_queue.worker`).
+    pub is_off: bool,
+    /// The duties that failed and pause, a bit each in the order of `duty::ALL`.
+    pub failing: u32,
 }
 
 /// What is known of an instance's schedules. Only `duty::fire_schedules` and `transaction` change it.
@@ -180,6 +194,8 @@ pub struct Database {
     pub must_look: bool,
     /// The worker shall leave; it is started again if the database still wants one.
     pub must_leave: bool,
+    /// The server had no slot for the worker when it was to be started last.
+    pub is_short: bool,
 }
 
 /// The launcher's states; the drawing is in `src/worker/README.md`.
@@ -501,6 +517,33 @@ pub fn with_tallies<R>(number: u32, f: impl FnOnce(&Tallies<'_>) -> R) -> Option
     with(|shared| {
         let instance = shared.instances.iter().find(|i| i.number == number && number != 0)?;
         instance.counting.is_known().then(|| f(&shared.tallies))
+    })
+}
+
+/// How much of what a setting sizes is in use.
+pub struct Use {
+    /// The setting.
+    pub setting: &'static str,
+    /// How many are in use, and how many can be.
+    pub used: usize,
+    /// See `used`.
+    pub size: usize,
+}
+
+/// How much of each kind of memory that can run full is in use, over all databases. What is ready is none of it: what
+/// does not fit there stays where it is.
+pub fn in_use() -> [Use; 4] {
+    let held = with_holders(|holders| (holders.head.held as usize, holders.most));
+    with(|shared| {
+        let databases = shared.instances.iter().filter(|i| i.number != 0).count();
+        let head = &shared.frontier.head;
+        let of = |setting, (used, size)| Use { setting, used, size };
+        [
+            of("pg_queue.max_databases", (databases, shared.instances.len())),
+            of("pg_queue.max_lanes", (head.lanes as usize, shared.frontier.lanes.len())),
+            of("pg_queue.max_running", (head.running as usize, shared.frontier.running.len())),
+            of("pg_queue.max_keys", held),
+        ]
     })
 }
 

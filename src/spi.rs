@@ -94,3 +94,19 @@ pub fn i64_column(sql: &str, parameters: &[Parameter]) -> Result<Vec<i64>> {
 pub fn has_row(sql: &str, parameters: &[Parameter]) -> Result<bool> {
     as_owner(|| Spi::connect(|client| client.select(sql, Some(1), &arguments(parameters)).map(|rows| !rows.is_empty())))
 }
+
+/// Whether this condition holds for the current user.
+pub fn holds_for_user(condition: &str) -> Result<bool> {
+    Ok(!texts(&format!("SELECT 'it does' WHERE {condition}"), &[])?.is_empty())
+}
+
+/// The first column, a `text`, of all rows of a query that only reads, with the rights of the current user; gives the
+/// transaction no id either.
+pub fn texts(sql: &str, parameters: &[Parameter]) -> Result<Vec<String>> {
+    Spi::connect(|client| {
+        let rows = client.select(sql, None, &arguments(parameters))?;
+        let texts = rows.map(|row| row.get::<String>(1)).filter_map(std::result::Result::transpose);
+        texts.collect::<std::result::Result<_, pgrx::spi::Error>>()
+    })
+    .map_err(failed)
+}

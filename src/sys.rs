@@ -766,6 +766,24 @@ pub fn abort_after_error() {
 /// Runs `f` in a subtransaction, which is rolled back when it returns an error or raises one. Errors by which the
 /// session or its server is in trouble, and not `f`, pass.
 pub fn in_subtransaction<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
+    enclosed(f, true, |code| {
+        matches!(
+            code,
+            PgSqlErrorCode::ERRCODE_QUERY_CANCELED
+                | PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE
+                | PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY
+                | PgSqlErrorCode::ERRCODE_DISK_FULL
+        )
+    })
+}
+
+/// Runs `f`, which only looks, in a subtransaction that is rolled back in any case, so that it keeps no lock. Whatever
+/// it raises is returned, but for a cancel.
+pub fn look<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
+    enclosed(f, false, |code| code == PgSqlErrorCode::ERRCODE_QUERY_CANCELED)
+}
+
+fn enclosed<R>(f: impl FnOnce() -> Result<R>, keep: bool, passes: fn(PgSqlErrorCode) -> bool) -> Result<R> {
     // SAFETY: in a transaction. Memory and resource owner are those of before, inside as after it, as PL/pgSQL has
     // it; what `f` opens it closes, or the rollback does.
     let (context, owner) = unsafe { (pg_sys::CurrentMemoryContext, pg_sys::CurrentResourceOwner) };
@@ -778,7 +796,7 @@ pub fn in_subtransaction<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
     // SAFETY: as above.
     unsafe {
         pg_sys::CurrentMemoryContext = context;
-        if let Ok(Ok(_)) = result {
+        if keep && matches!(result, Ok(Ok(_))) {
             pg_sys::ReleaseCurrentSubTransaction();
         } else {
             pg_sys::RollbackAndReleaseCurrentSubTransaction();
@@ -790,19 +808,60 @@ pub fn in_subtransaction<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
         let (CaughtError::PostgresError(report)
         | CaughtError::ErrorReport(report)
         | CaughtError::RustPanic { ereport: report, .. }) = &*caught;
-        match report.sql_error_code() {
-            PgSqlErrorCode::ERRCODE_QUERY_CANCELED
-            | PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE
-            | PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY
-            | PgSqlErrorCode::ERRCODE_DISK_FULL => caught.rethrow(),
-            _ => Err(Error {
-                code: error::INTERNAL,
-                message: report.message().to_owned(),
-                detail: report.detail().map(str::to_owned),
-                hint: report.hint().map(str::to_owned),
-            }),
+        if passes(report.sql_error_code()) {
+            caught.rethrow()
         }
+        Err(Error {
+            code: error::INTERNAL,
+            message: report.message().to_owned(),
+            detail: report.detail().map(str::to_owned),
+            hint: report.hint().map(str::to_owned),
+        })
     })
+}
+
+/// Runs `f` with other settings, as a function with SET clauses does; an error's rollback ends them, too.
+pub fn with_settings<R>(settings: &[(&CStr, &CStr)], f: impl FnOnce() -> R) -> R {
+    // SAFETY: C strings that are copied; the level is left in the order in which it was entered.
+    unsafe {
+        let level = pg_sys::NewGUCNestLevel();
+        for (name, value) in settings {
+            pg_sys::set_config_option(
+                name.as_ptr(),
+                value.as_ptr(),
+                pg_sys::GucContext::PGC_USERSET,
+                pg_sys::GucSource::PGC_S_SESSION,
+                pg_sys::GucAction::GUC_ACTION_SAVE,
+                true,
+                0,
+                false,
+            );
+        }
+        let result = f();
+        pg_sys::AtEOXact_GUC(true, level);
+        result
+    }
+}
+
+/// The cost at which this query is planned, and whether it would be compiled. Locks its tables. Can raise.
+pub fn plan(query: &CStr) -> (f64, bool) {
+    // SAFETY: within SPI, which frees the plan when it ends; a SELECT has one planned statement, or none of a cost.
+    unsafe {
+        pg_sys::SPI_connect();
+        let plan = pg_sys::SPI_prepare(query.as_ptr(), 0, std::ptr::null_mut());
+        let cached = if plan.is_null() { std::ptr::null_mut() } else { pg_sys::SPI_plan_get_cached_plan(plan) };
+        let mut found = (0.0, false);
+        if !cached.is_null() {
+            if let Some(statement) = list((*cached).stmt_list).next().map(|s| s.cast::<pg_sys::PlannedStmt>()) {
+                found =
+                    ((*(*statement).planTree).total_cost, (*statement).jitFlags & pg_sys::PGJIT_PERFORM as i32 != 0);
+            }
+            // Of a plan that is not kept it is counted for no owner.
+            pg_sys::ReleaseCachedPlan(cached, std::ptr::null_mut());
+        }
+        pg_sys::SPI_finish();
+        found
+    }
 }
 
 /// Runs `f` with memory that lasts as long as this process, for what Postgres allocates in it.

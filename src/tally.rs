@@ -63,6 +63,11 @@ impl Counting {
         self.state == State::Known
     }
 
+    /// Whether there are more lanes than tallies, so that nobody counts.
+    pub fn is_full(&self) -> bool {
+        self.is_full
+    }
+
     /// When, on the monotonic clock, somebody should count anew.
     pub fn count_at(&self) -> i64 {
         if self.state == State::Unknown && !self.is_full { self.next_at } else { i64::MAX }
@@ -196,12 +201,23 @@ pub struct Books {
     tally: Tally,
     /// An instance without room for a tally.
     full: u32,
+    /// The time of the commit.
+    now: i64,
 }
 
 impl Books {
     /// For the commit of this transaction.
     pub fn open(xid: u32) -> Self {
-        Self { xid, instance: 0, lane: 0, counts: false, is_counting: false, tally: Tally::NONE, full: 0 }
+        Self {
+            xid,
+            instance: 0,
+            lane: 0,
+            counts: false,
+            is_counting: false,
+            tally: Tally::NONE,
+            full: 0,
+            now: sys::now_us(),
+        }
     }
 
     /// Enters a step of the instance in this slot.
@@ -241,6 +257,9 @@ impl Books {
         }
         if self.counts {
             self.tally.counts.record(event);
+            if event == Event::Claimed {
+                self.tally.claimed_at = self.now;
+            }
             if let Step::Enqueued { ready, .. } = step {
                 self.tally.lower(ready.rank);
             }

@@ -143,7 +143,9 @@ fn clean(text: &str) -> String {
 
 #[test]
 fn every_example_does_what_the_page_says() {
-    let cluster = Cluster::new().conf("max_prepared_transactions = 5").start();
+    // A database for each page.
+    let settings = ["max_prepared_transactions = 5", "pg_queue.max_databases = 64", "max_worker_processes = 80"];
+    let cluster = settings.into_iter().fold(Cluster::new(), Cluster::conf).start();
     let mut wrong = Vec::new();
     for (n, page) in pages().iter().enumerate() {
         match examples(page) {

@@ -8,8 +8,9 @@ use crate::markdown::{anchors, code_spans, links, section};
 use crate::{none, pages, read, root};
 
 /// Functions that only the views and the install script call.
-const INTERNAL_FUNCTIONS: [&str; 14] = [
+const INTERNAL_FUNCTIONS: [&str; 17] = [
     "assert_loaded",
+    "claims_now",
     "derive_grants",
     "firings",
     "foreign_write",
@@ -18,14 +19,16 @@ const INTERNAL_FUNCTIONS: [&str; 14] = [
     "life_of",
     "live",
     "may_observe",
+    "memory_use",
     "payload_of",
+    "recent_times",
     "running_now",
     "tallies",
     "throughput_live",
     "times",
 ];
 /// Views that only other views read.
-const INTERNAL_VIEWS: [&str; 5] = ["job_life", "life", "observed", "payload", "throughput_part"];
+const INTERNAL_VIEWS: [&str; 6] = ["job_life", "life", "metric", "observed", "payload", "throughput_part"];
 
 #[test]
 fn links_lead_somewhere() {

@@ -18,6 +18,8 @@ enum Need {
     /// As `Observe`; but who may not observe the queue gets nothing instead of an error.
     Sees,
     Manage,
+    /// To observe every queue.
+    ObserveAll,
     /// To manage every queue; `create` is let alone to whoever may execute it.
     ManageAll,
     /// Nobody but the owner is let at it.
@@ -28,7 +30,7 @@ enum Need {
 
 /// What a function asks for, and arguments for it. Of a function that is new say it here.
 fn declared(function: &str) -> (Need, &'static str) {
-    use Need::{Consume, Manage, ManageAll, Nothing, Observe, Owner, Produce, Sees};
+    use Need::{Consume, Manage, ManageAll, Nothing, Observe, ObserveAll, Owner, Produce, Sees};
     match function {
         "enqueue" => (Produce, "'q'"),
         "enqueue_many" => (Produce, "'q', ARRAY['1']::jsonb[]"),
@@ -45,7 +47,11 @@ fn declared(function: &str) -> (Need, &'static str) {
         "upcoming" => (Observe, "'planned'"),
         "job" => (Sees, "{job}"),
         "payload_of" | "lease_expires_at" => (Sees, "{attempt}"),
-        "throughput_by" | "firings" | "live" | "running_now" | "tallies" | "throughput_live" => (Sees, ""),
+        "throughput_by" | "firings" | "live" | "running_now" | "claims_now" | "recent_times" | "tallies"
+        | "throughput_live" => (Sees, ""),
+        "doctor" => (ObserveAll, ""),
+        // What they tell of queues is that of the view.
+        "metrics" | "memory_use" => (Nothing, ""),
         "may_observe" => (Nothing, "1"),
         "times" => (Nothing, "ARRAY[]::bytea[]"),
         "alter" | "pause" | "resume" | "purge" | "retry_dead" => (Manage, "'q'"),
@@ -73,6 +79,7 @@ fn covers(privilege: &str, everywhere: bool, need: Need) -> bool {
         Need::Produce => matches!(privilege, "produce" | "manage"),
         Need::Consume => matches!(privilege, "consume" | "manage"),
         Need::Manage => privilege == "manage",
+        Need::ObserveAll => matches!(privilege, "observe" | "manage") && everywhere,
         Need::ManageAll => privilege == "manage" && everywhere,
         Need::Owner => false,
     }
@@ -187,7 +194,9 @@ fn every_function_asks_for_its_privilege() {
                 "SELECT bool_and(has_function_privilege('{role}', oid, 'EXECUTE')) FROM pg_proc
                  WHERE pronamespace = 'queue'::regnamespace AND proname = '{function}'"
             ));
-            if has != is_let {
+            // The metrics of one queue call it, too.
+            let may_ask = is_let || need == Need::ObserveAll && covers(privilege, *everywhere, Need::Observe);
+            if has != may_ask {
                 wrong.push(format!("{role} may execute queue.{function}: {has}"));
             }
             // A trigger function cannot be called, a procedure not in a transaction.
@@ -198,7 +207,7 @@ fn every_function_asks_for_its_privilege() {
             let outcome = attempt(&mut client, role, &sql);
             let is_right = match &outcome {
                 Ok(0) if need == Need::Sees => is_let && !counts,
-                Ok(_) if matches!(need, Need::Nothing | Need::ManageAll | Need::Owner) => is_let,
+                Ok(_) if matches!(need, Need::Nothing | Need::ManageAll | Need::ObserveAll | Need::Owner) => is_let,
                 Ok(_) => is_let && *counts,
                 Err(failure) if failure.code == "42501" && failure.message.contains("for queue \"q\"") => {
                     let hint = format!("queue.grant('q', '{role}'");
@@ -253,7 +262,12 @@ fn every_view_shows_what_one_may_observe() {
             }
             _ => format!("SELECT count(*) FROM queue.{view}"),
         };
-        let of_q: i64 = client.value(&format!("{sql} WHERE queue_name = 'q'"));
+        // Some metrics are of no queue.
+        let (sql, of) = match view.as_str() {
+            "metric" => (format!("{sql} WHERE labels ? 'queue'"), "AND labels->>'queue' = 'q'"),
+            _ => (sql, "WHERE queue_name = 'q'"),
+        };
+        let of_q: i64 = client.value(&format!("{sql} {of}"));
         let of_all: i64 = client.value(&sql);
         assert!(of_q > 0 && of_all > of_q, "{view}: {of_q} of {of_all}");
         assert_eq!(attempt(&mut client, &one, &sql).unwrap(), of_q, "{view}");

@@ -73,8 +73,9 @@ fn required(function: &str) -> &'static [&'static str] {
         "may_observe" => &["1"],
         "payload_of" => &["attempt"],
         "times" => &["ARRAY[]::bytea[]"],
-        "adopt" | "assert_loaded" | "derive_grants" | "firings" | "kick" | "live" | "maintain" | "running_now"
-        | "tallies" | "throughput_by" | "throughput_live" => &[],
+        "adopt" | "assert_loaded" | "claims_now" | "derive_grants" | "doctor" | "firings" | "kick" | "live"
+        | "maintain" | "memory_use" | "metrics" | "recent_times" | "running_now" | "tallies" | "throughput_by"
+        | "throughput_live" => &[],
         other => panic!("say here how queue.{other} is called"),
     }
 }
@@ -299,6 +300,14 @@ fn everything_has_a_comment() {
          SELECT 'extension' FROM pg_extension WHERE extname = 'pg_queue' AND obj_description(oid, 'pg_extension') IS NULL",
     );
     assert!(bare.is_empty(), "{bare:#?}");
+    // What users look at is explained, and not merely named again.
+    let repeated: Vec<String> = connect().column(
+        "SELECT c.relname || '.' || a.attname FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
+         WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind IN ('v', 'c') AND a.attnum > 0
+           AND c.relname NOT IN ('life', 'job_life', 'observed', 'throughput_part')
+           AND lower(rtrim(col_description(c.oid, a.attnum), '.')) = replace(a.attname, '_', ' ')",
+    );
+    assert!(repeated.is_empty(), "{repeated:#?}");
 }
 
 #[test]

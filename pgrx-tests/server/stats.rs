@@ -119,6 +119,28 @@ fn cluster() -> Cluster {
     cluster
 }
 
+/// Where many jobs wait for their time, claims are listed and not asked for one by one.
+#[test]
+fn many_that_wait_for_their_time() {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "q", "retention => '-1'");
+    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{2500}'), delay => '1 hour')");
+    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{10}'))");
+    client.run("SELECT queue.cancel(job_id) FROM queue.jobs WHERE state = 'scheduled' ORDER BY job_id DESC LIMIT 100");
+    client
+        .run("SELECT queue.reprioritize(job_id, 9) FROM queue.jobs WHERE state = 'scheduled' ORDER BY job_id LIMIT 50");
+    check(&mut client, "many scheduled");
+    assert_eq!(client.value::<i64>("SELECT scheduled FROM queue.stats"), 2400);
+    // What a transaction does counts when it has committed, also for itself.
+    client.run("BEGIN");
+    client.run("SELECT queue.cancel(job_id) FROM queue.jobs WHERE state = 'scheduled' ORDER BY job_id DESC LIMIT 7");
+    assert_eq!(client.value::<i64>("SELECT scheduled FROM queue.stats"), 2400);
+    client.run("COMMIT");
+    assert_eq!(client.value::<i64>("SELECT scheduled FROM queue.stats"), 2393);
+    check(&mut client, "some of them cancelled");
+}
+
 /// Every verb once, and what it counts.
 #[test]
 fn every_verb_counts() {

@@ -262,7 +262,7 @@ COMMENT ON FUNCTION queue.life_of IS
 'All attempts of a job, each with its claim and outcome, in the segments and in history. By index. Errors: 22023 not a job''s id.';
 
 CREATE FUNCTION queue.payload_of(id bigint) RETURNS jsonb STABLE
-    LANGUAGE c COST 1000 AS 'MODULE_PATHNAME', 'pg_queue_payload_of';
+    LANGUAGE c COST 20 AS 'MODULE_PATHNAME', 'pg_queue_payload_of';
 COMMENT ON FUNCTION queue.payload_of IS 'The payload in an attempt''s row; null when it is gone. By index. For the views.';
 
 CREATE FUNCTION queue.kick() RETURNS void

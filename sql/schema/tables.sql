@@ -175,6 +175,8 @@ BEGIN
                 'p progress, c cancel requested, l lease longer than the claim''s, r another run asked for, s that was made.';
             COMMENT ON COLUMN queue.note_%1$s.asked IS
                 'Another run: ascends with each call under the key. An attempt whose own is not smaller has served it.';
+            COMMENT ON COLUMN queue.note_%1$s.lease IS 'Another run: its lease.';
+            COMMENT ON COLUMN queue.note_%1$s.max_attempts IS 'Another run: after how many attempts it is dead.';
             COMMENT ON COLUMN queue.note_%1$s.body IS 'Another run: its payload; the columns behind belong to it, too.';
         $sql$, n);
         FOREACH log IN ARRAY ARRAY['attempt', 'claim', 'outcome', 'note'] LOOP

@@ -106,6 +106,26 @@ SELECT queue_name, is_paused, max_attempts, lease, backoff, backoff_base, backof
 FROM queue.queue
 WHERE queue.may_observe(queue_id);
 COMMENT ON VIEW queue.queues IS 'The settings of every queue.';
+COMMENT ON COLUMN queue.queues.queue_name IS 'Its name.';
+COMMENT ON COLUMN queue.queues.is_paused IS 'Whether claims find nothing, by queue.pause.';
+COMMENT ON COLUMN queue.queues.max_attempts IS 'After how many attempts a failing job is dead.';
+COMMENT ON COLUMN queue.queues.lease IS 'How long a claim lasts without a heartbeat.';
+COMMENT ON COLUMN queue.queues.backoff IS 'How the delay before a retry grows: constant, linear, exponential.';
+COMMENT ON COLUMN queue.queues.backoff_base IS 'The delay after the first attempt.';
+COMMENT ON COLUMN queue.queues.backoff_max IS 'The longest delay, before the jitter.';
+COMMENT ON COLUMN queue.queues.backoff_jitter IS 'By up to which share of itself a delay is moved, either way.';
+COMMENT ON COLUMN queue.queues.retention IS 'How long completed and cancelled jobs are kept; 0: not at all, negative: for ever.';
+COMMENT ON COLUMN queue.queues.dead_retention IS 'How long dead jobs are kept; 0: not at all, negative: for ever.';
+COMMENT ON COLUMN queue.queues.dead_letter IS 'The queue that gets a copy of each job that dies; null: none.';
+COMMENT ON COLUMN queue.queues.max_running IS 'How many of its jobs run at once at most; null: no limit.';
+COMMENT ON COLUMN queue.queues.max_running_per_group IS 'How many jobs of a group run at once at most; null: no limit.';
+COMMENT ON COLUMN queue.queues.strict_order IS 'Whether the jobs of a group run one by one in their order.';
+COMMENT ON COLUMN queue.queues.rate_limit IS 'How many jobs begin in a rate_period at most; null: no limit.';
+COMMENT ON COLUMN queue.queues.rate_period IS 'The period of rate_limit.';
+COMMENT ON COLUMN queue.queues.max_waiting IS 'How many jobs wait at most before enqueueing is refused; null: no limit.';
+COMMENT ON COLUMN queue.queues.stages IS 'The stages that its jobs go through, in this order; null: none.';
+COMMENT ON COLUMN queue.queues.notify IS 'Whether there is a NOTIFY when it gets jobs.';
+COMMENT ON COLUMN queue.queues.created_at IS 'When it was created.';
 
 CREATE VIEW queue.stats AS
 SELECT o.queue_name, o.stage,
@@ -120,6 +140,13 @@ LEFT JOIN queue.tallies() AS t ON t.lane = o.lane
 WHERE t.lane IS NOT NULL OR o.stage = ANY (o.stages) OR o.stage IS NULL AND o.stages IS NULL;
 COMMENT ON VIEW queue.stats IS
     'Per queue and stage: how many jobs are in which state now, and totals since the queue was created. Cheap at any depth: reads memory, and the jobs that are scheduled, retrying or dead.';
+COMMENT ON COLUMN queue.stats.queue_name IS 'The queue.';
+COMMENT ON COLUMN queue.stats.stage IS 'The stage; null in a queue without stages.';
+COMMENT ON COLUMN queue.stats.ready IS 'Jobs that can be claimed now.';
+COMMENT ON COLUMN queue.stats.scheduled IS 'Jobs that wait for their time.';
+COMMENT ON COLUMN queue.stats.retrying IS 'Jobs that wait for their time after a failure.';
+COMMENT ON COLUMN queue.stats.running IS 'Jobs that a worker has.';
+COMMENT ON COLUMN queue.stats.dead IS 'Dead jobs that were not retried since.';
 COMMENT ON COLUMN queue.stats.oldest_ready_age IS 'How long the oldest ready job has been ready; null when none is. Looks at 10,000 attempts at most, of each priority in the order of enqueueing.';
 COMMENT ON COLUMN queue.stats.enqueued IS 'Jobs, since the queue was created; in the stage in which they came in.';
 COMMENT ON COLUMN queue.stats.claimed IS 'Attempts claimed by workers, since the queue was created.';
@@ -144,24 +171,32 @@ JOIN queue.observed AS o ON o.lane = j.lane
 WHERE j.is_open
 GROUP BY o.queue_name, j.last_error;
 COMMENT ON VIEW queue.errors IS 'Per queue and error text: the jobs that are dead of it or wait for another attempt after it.';
+COMMENT ON COLUMN queue.errors.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.errors.error IS 'The error text of the job''s last failure.';
 COMMENT ON COLUMN queue.errors.jobs IS 'How many jobs.';
 COMMENT ON COLUMN queue.errors.first_seen IS 'When one of these jobs failed so for the first time.';
 COMMENT ON COLUMN queue.errors.last_seen IS 'When one of these jobs failed so the last time.';
 COMMENT ON COLUMN queue.errors.example_job_id IS 'One of the jobs, to look at with queue.job.';
 
+CREATE FUNCTION queue.claims_now() RETURNS TABLE (lane integer, pid integer, claimed_at timestamptz, worker text)
+    LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_claims_now';
+COMMENT ON FUNCTION queue.claims_now IS 'The claims of the attempts that workers have, this moment: from memory, and by index. For the view.';
+
 CREATE VIEW queue.workers AS
-SELECT l.worker, r.pid, s.client_addr, s.client_port, s.application_name, o.queue_name,
-       count(*) AS running, min(l.claimed_at) AS oldest_claimed_at, clock_timestamp() - min(l.claimed_at) AS oldest_claim
-FROM queue.running_now() AS r
-JOIN queue.live() AS l ON l.id = r.id
-JOIN queue.observed AS o ON o.lane = r.lane
-LEFT JOIN pg_catalog.pg_stat_activity AS s ON s.pid = r.pid
-WHERE l.claimed_at IS NOT NULL AND l.outcome IS NULL
-GROUP BY l.worker, r.pid, s.client_addr, s.client_port, s.application_name, o.queue_name;
+SELECT c.worker, c.pid, s.client_addr, s.client_port, s.application_name, o.queue_name,
+       count(*) AS running, min(c.claimed_at) AS oldest_claimed_at, clock_timestamp() - min(c.claimed_at) AS oldest_claim
+FROM queue.claims_now() AS c
+JOIN queue.observed AS o ON o.lane = c.lane
+LEFT JOIN pg_catalog.pg_stat_activity AS s ON s.pid = c.pid
+GROUP BY c.worker, c.pid, s.client_addr, s.client_port, s.application_name, o.queue_name;
 COMMENT ON VIEW queue.workers IS 'Per worker and queue: what runs. pid and client are those of the connection that claimed.';
 COMMENT ON COLUMN queue.workers.worker IS 'The name the worker gave.';
 COMMENT ON COLUMN queue.workers.pid IS 'The process of the connection that claimed.';
+COMMENT ON COLUMN queue.workers.client_addr IS 'Where it is connected from; null for a local socket, or when it is gone.';
+COMMENT ON COLUMN queue.workers.client_port IS 'The port there; null when it is gone.';
+COMMENT ON COLUMN queue.workers.application_name IS 'What the connection calls itself.';
+COMMENT ON COLUMN queue.workers.queue_name IS 'The queue.';
+COMMENT ON COLUMN queue.workers.oldest_claimed_at IS 'When it claimed the oldest of them.';
 COMMENT ON COLUMN queue.workers.running IS 'How many attempts it runs.';
 COMMENT ON COLUMN queue.workers.oldest_claim IS 'How long the oldest of them has been running.';
 
@@ -179,7 +214,9 @@ BEGIN
         EXECUTE format('COMMENT ON COLUMN %s.%I IS %L', relation, attribute, coalesce((
             SELECT min(col_description(b.attrelid, b.attnum)) FROM pg_attribute AS b JOIN pg_class AS d ON d.oid = b.attrelid
             WHERE d.relnamespace = 'queue'::regnamespace AND b.attname = attribute AND col_description(b.attrelid, b.attnum) IS NOT NULL
-              AND d.relkind IN ('v', 'c')), replace(attribute::text, '_', ' ')));
+              AND d.relkind IN ('v', 'c')
+              -- What is said there is of queues, and of their table.
+              AND (d.relname = 'queues') = (relation = 'queue.queue'::regclass)), replace(attribute::text, '_', ' ')));
     END LOOP;
 END
 $comments$;

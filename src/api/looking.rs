@@ -7,11 +7,13 @@ use crate::call::{Call, VOID, sql_function, text_datum};
 use crate::error::Result;
 use crate::instance::{self, Catalog};
 use crate::log::attempt::Reader;
+use crate::log::claim;
 use crate::permission::{self, Privilege, Rights};
-use crate::{shmem, sys};
+use crate::{segment, shmem, sys};
 
 sql_function!(pg_queue_assert_loaded, pg_finfo_pg_queue_assert_loaded => assert_loaded);
 sql_function!(pg_queue_running_now, pg_finfo_pg_queue_running_now => running_now);
+sql_function!(pg_queue_claims_now, pg_finfo_pg_queue_claims_now => claims_now);
 sql_function!(pg_queue_lease_expires_at, pg_finfo_pg_queue_lease_expires_at => lease_expires_at);
 sql_function!(pg_queue_payload_of, pg_finfo_pg_queue_payload_of => payload_of);
 
@@ -64,6 +66,36 @@ fn running_now(call: &Call) -> Result<Option<Datum>> {
             Some((entry.cancel != 0).into()),
         ])?;
         sys::check_for_interrupts();
+    }
+    Ok(None)
+}
+
+/// `queue.claims_now()`: the claims of what memory knows to be taken, each found by its place.
+fn claims_now(call: &Call) -> Result<Option<Datum>> {
+    let rows = call.rows()?;
+    let catalog = instance::current()?;
+    let rights = permission::rights(&catalog);
+    let mut from = 0;
+    while let Some((next, entry)) = shmem::with(|shared| shared.frontier.next_running(catalog.number, from)) {
+        from = next;
+        sys::check_for_interrupts();
+        if !rights.on_lane(entry.lane, Privilege::Observe) {
+            continue;
+        }
+        // One that is moving this moment is there or here.
+        let places = [entry.place.segment, segment::open_old(&catalog)];
+        let Some(row) = places.into_iter().find_map(|place| claim::find_row(&catalog, place, entry.id)) else {
+            continue;
+        };
+        let found = claim::read(&row);
+        if matches!(found.kind, claim::Kind::Worker | claim::Kind::Bound) {
+            rows.add_options(&[
+                Some(entry.lane.into()),
+                Some(found.pid.into()),
+                Some(found.claimed_at.into()),
+                claim::worker(&row).as_deref().map(text_datum),
+            ])?;
+        }
     }
     Ok(None)
 }

@@ -9,6 +9,7 @@ pub mod advance;
 pub mod cancel;
 pub mod claim;
 pub mod complete;
+pub mod doctor;
 pub mod enqueue;
 pub mod extend;
 pub mod fail;

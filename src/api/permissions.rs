@@ -4,7 +4,7 @@
 use pgrx::pg_sys::Datum;
 
 use crate::api;
-use crate::call::{Call, VOID, sql_function};
+use crate::call::{Call, VOID, run_unloaded, sql_function};
 use crate::error::{self, Error, Result};
 use crate::instance::{self, Catalog};
 use crate::permission::{self, EVERY_QUEUE, PUBLIC, Privilege};
@@ -12,7 +12,7 @@ use crate::{acl, queue, shmem, spi, sys, transaction};
 
 sql_function!(pg_queue_grant, pg_finfo_pg_queue_grant => grant);
 sql_function!(pg_queue_revoke, pg_finfo_pg_queue_revoke => revoke);
-sql_function!(pg_queue_may_observe, pg_finfo_pg_queue_may_observe anyhow may_observe);
+sql_function!(pg_queue_may_observe, pg_finfo_pg_queue_may_observe => may_observe, run_unloaded);
 sql_function!(pg_queue_derive_grants, pg_finfo_pg_queue_derive_grants => derive_grants);
 
 /// The queue that is meant, by its number.

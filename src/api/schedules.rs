@@ -153,7 +153,7 @@ fn may(catalog: &Catalog, schedule: &Schedule, wanted: Privilege) -> Result<()> 
 }
 
 /// The first slot that was not dealt with.
-fn next_run(schedule: &Schedule, log: &Log) -> Result<Option<i64>> {
+pub fn next_run(schedule: &Schedule, log: &Log) -> Result<Option<i64>> {
     if schedule.is_paused() {
         return Ok(None);
     }

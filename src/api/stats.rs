@@ -5,6 +5,8 @@
 //! lane's position. So the cost goes with the jobs that are scheduled or dead, not with those that are ready or
 //! have ended. When memory does not know, everything is counted row by row.
 
+use std::collections::HashSet;
+
 use pg_queue_core::frontier::{Rank, Ready};
 use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys::Datum;
@@ -29,7 +31,7 @@ fn tallies(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = instance::current()?;
     let must_walk = call.bool(0).unwrap_or(false) || sys::in_recovery();
-    let known = if must_walk { None } else { known(&catalog) };
+    let known = if must_walk { None } else { known(&catalog, Wanted { future: true, dead: true }) };
     let is_counted = known.is_some();
     let census = known.unwrap_or_else(|| Census::take(&catalog));
     let rights = permission::rights(&catalog);
@@ -87,8 +89,43 @@ impl Tables {
     }
 }
 
-/// What memory knows, with what it does not have; `None`: it does not know.
-fn known(catalog: &Catalog) -> Option<Census> {
+/// Which attempts of a segment are claimed: asked of the index one by one, or, where it is asked for many, of a list.
+struct Claimed<'a> {
+    tables: &'a Tables,
+    asked: u32,
+    ids: Option<HashSet<i64>>,
+}
+
+impl<'a> Claimed<'a> {
+    /// So many are asked for one by one, and a larger table of claims, in blocks, is not listed.
+    const FEW: u32 = 1_000;
+    const LARGE: u32 = 16_384;
+
+    fn of(tables: &'a Tables) -> Self {
+        Self { tables, asked: 0, ids: None }
+    }
+
+    fn has(&mut self, id: i64) -> bool {
+        self.asked = self.asked.saturating_add(1);
+        // A list would not tell what this very transaction does.
+        if self.asked == Self::FEW && !sys::has_xid() && self.tables.claim.blocks() <= Self::LARGE {
+            self.ids = Some(self.tables.claim.backwards().map(|row| row.i64(0)).collect());
+        }
+        self.ids.as_ref().map_or_else(|| self.tables.is_claimed(id), |ids| ids.contains(&id))
+    }
+}
+
+/// What is wanted of that which takes long where there is much of it.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    /// Jobs that wait for their time.
+    pub future: bool,
+    /// Dead jobs.
+    pub dead: bool,
+}
+
+/// What memory knows, with what it does not have; `None`: it does not know. Not on a standby.
+pub fn known(catalog: &Catalog, wanted: Wanted) -> Option<Census> {
     // Opened before the snapshot is taken, so that none of them is emptied meanwhile.
     let tables: Vec<Tables> = (0..SEGMENTS as u8).map(|segment| Tables::open(catalog, segment)).collect();
     let number = catalog.number;
@@ -108,8 +145,12 @@ fn known(catalog: &Catalog) -> Option<Census> {
         .filter(|t| ledger.word(t.segment).state().is_inhabited() && t.attempt.blocks() > 0)
         .collect();
     let now = sys::now_us();
-    add_future(&living, &mut census, now);
-    census.add_dead(catalog, &ledger);
+    if wanted.future {
+        add_future(&living, &mut census, now);
+    }
+    if wanted.dead {
+        census.add_dead(catalog, &ledger);
+    }
     let mut ready = Vec::with_capacity(usize::try_from(guc::MAX_READY.get()).unwrap_or(0));
     for (&lane, found) in &mut census.0 {
         if found.tally.counts.waiting > found.scheduled + found.retrying {
@@ -134,6 +175,7 @@ fn known(catalog: &Catalog) -> Option<Census> {
 fn add_future(tables: &[Tables], census: &mut Census, now: i64) {
     let mut n = 0_u32;
     for tables in tables {
+        let mut claimed = Claimed::of(tables);
         let mut scan = tables.attempt.scan(&tables.by_run_at, &[Key::after(1, now)], Snapshot::Statement);
         while scan.next().is_some() {
             n += 1;
@@ -142,7 +184,7 @@ fn add_future(tables: &[Tables], census: &mut Census, now: i64) {
             }
             let (values, nulls) = scan.columns(LAST_ERROR + 1);
             let (id, lane, has_error) = (values[0].value() as i64, values[3].value() as i32, !nulls[LAST_ERROR]);
-            if tables.is_claimed(id) || scan.is_own() {
+            if claimed.has(id) || scan.is_own() {
                 continue;
             }
             // A lane that is not there was dropped.

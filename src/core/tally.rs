@@ -122,6 +122,8 @@ pub struct Tally {
     pub counts: Counts,
     /// No attempt waits that ranks at or before this.
     pub floor: Rank,
+    /// When a worker claimed one last, as the caller counts time; before everything when nobody knows.
+    pub claimed_at: i64,
 }
 
 impl Tally {
@@ -138,6 +140,7 @@ impl Tally {
             died: 0,
         },
         floor: Rank::MAX,
+        claimed_at: i64::MIN,
     };
 
     /// An attempt of this rank waits.
@@ -149,6 +152,7 @@ impl Tally {
     pub fn add(&mut self, other: &Self) {
         self.counts.add(&other.counts);
         self.floor = self.floor.min(other.floor);
+        self.claimed_at = self.claimed_at.max(other.claimed_at);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use pgrx::pg_sys::Datum;
 
-use crate::call::text_datum;
+use crate::call::{text, text_datum};
 use crate::instance::Catalog;
 use crate::log::table::{Entry, Key, NewRows, Probe, Relation, Row, Snapshot, Tid};
 use crate::segment::Home;
@@ -15,6 +15,7 @@ mod column {
     pub const LEASE_US: usize = 2;
     pub const PID: usize = 3;
     pub const KIND: usize = 4;
+    pub const WORKER: usize = 5;
     pub const COUNT: usize = 6;
 }
 
@@ -152,12 +153,22 @@ pub fn probe(catalog: &Catalog, segment: u8, id: i64) -> Probe {
 
 /// The committed claim of an attempt that lies in this segment.
 pub fn find(catalog: &Catalog, segment: u8, id: i64) -> Option<Claim> {
+    find_row(catalog, segment, id).map(|row| read(&row))
+}
+
+/// Its row.
+pub fn find_row(catalog: &Catalog, segment: u8, id: i64) -> Option<Row> {
     let oids = &catalog.segments[segment as usize];
     let table = Relation::read(oids.claim);
     let pkey = Relation::read_index(oids.claim_pkey);
     let mut scan = table.scan(&pkey, &[Key::eq_i64(1, id)], Snapshot::Now);
     scan.next()?;
-    Some(read(&scan.row()))
+    Some(scan.row())
+}
+
+/// The name that the worker gave.
+pub fn worker(row: &Row) -> Option<String> {
+    row.get(column::WORKER).map(text)
 }
 
 /// Whether the attempt has moved away from this segment while it waited.

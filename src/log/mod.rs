@@ -20,6 +20,7 @@ pub mod memory;
 pub mod note;
 pub mod outcome;
 pub mod parked;
+pub mod recent;
 pub mod rollup;
 pub mod successor;
 pub mod table;

@@ -424,6 +424,19 @@ impl Relation {
         Scan::begin(self, index, keys, snapshot)
     }
 
+    /// Reads the table from its end on: what was inserted last comes first, roughly, as sessions fill pages of their
+    /// own. As the calling statement sees it.
+    pub fn backwards(&self) -> Backwards<'_> {
+        // SAFETY: the snapshot is active, and stays so while the statement runs. Not beside others' reads of the table,
+        // which would begin anywhere.
+        let scan = unsafe {
+            let flags = pg_sys::ScanOptions::SO_TYPE_SEQSCAN | pg_sys::ScanOptions::SO_ALLOW_PAGEMODE;
+            let snapshot = pg_sys::GetActiveSnapshot();
+            pg_sys::heap_beginscan(self.rel, snapshot, 0, ptr::null_mut(), ptr::null_mut(), flags)
+        };
+        Backwards { scan, table: self }
+    }
+
     /// Looks a key up, also among what open transactions have inserted. `moved`: a `"char"` column, counted
     /// from 0, and its value in a row which says that the attempt has moved.
     pub fn probe(&self, index: &Relation, id: i64, moved: (usize, u8)) -> Probe {
@@ -828,5 +841,30 @@ impl Drop for Scan<'_> {
             pg_sys::index_endscan(self.scan);
             pg_sys::ExecDropSingleTupleTableSlot(self.slot);
         }
+    }
+}
+
+/// See `Relation::backwards`.
+pub struct Backwards<'a> {
+    scan: pg_sys::TableScanDesc,
+    table: &'a Relation,
+}
+
+impl Iterator for Backwards<'_> {
+    type Item = Row;
+
+    fn next(&mut self) -> Option<Row> {
+        // SAFETY: the scan is open; the tuple lies on a page that is kept until the next call, and the copy is ours.
+        unsafe {
+            let tuple = pg_sys::heap_getnext(self.scan, pg_sys::ScanDirection::BackwardScanDirection);
+            (!tuple.is_null()).then(|| Row::new(pg_sys::heap_copytuple(tuple), self.table.desc()))
+        }
+    }
+}
+
+impl Drop for Backwards<'_> {
+    fn drop(&mut self) {
+        // SAFETY: begun by `backwards`.
+        unsafe { pg_sys::heap_endscan(self.scan) }
     }
 }

@@ -38,6 +38,16 @@ impl Tables {
         self.attempt.blocks() == 0
     }
 
+    /// When attempts were claimed, and when others ended, since then: of so many rows of each log, from its end on. Each
+    /// time with the attempt's id.
+    pub fn newest(&self, rows: usize, since: i64) -> [Vec<(i64, i64)>; 2] {
+        [&self.claim, &self.outcome].map(|log| {
+            // In both the time comes after the id.
+            let newest = log.backwards().take(rows).map(|row| (row.i64(1), row.i64(0)));
+            newest.filter(|(at, _)| *at >= since).collect()
+        })
+    }
+
     /// Walks through the attempts whose ids are larger than `after`.
     pub fn walk(&self, after: i64, snapshot: Snapshot) -> Walk<'_> {
         let keys = [Key::gt_i64(1, after)];

@@ -16,6 +16,7 @@ use pgrx::{PgLogLevel, PgSqlErrorCode, PgTryBuilder, pg_guard};
 
 use super::table::{self, Exit};
 use crate::duty::{self, Duty};
+use crate::shmem::Pulse;
 use crate::{guc, instance, shmem, sys};
 
 /// First and longest pause, in microseconds, of a duty that fails.
@@ -112,10 +113,12 @@ fn attach() -> Option<u32> {
     }
     if let Some(number) = number {
         INSTANCE.set(number);
-        let latch = sys::my_latch();
+        let (latch, now) = (sys::my_latch(), sys::monotonic_us());
         shmem::with_instance(number, |_, instance| {
             instance.worker_latch = latch;
             instance.worker_pid = sys::pid();
+            // Not that of the one before, who may have been silent for long.
+            instance.pulse = Pulse { at: now, ..Pulse::default() };
         });
     }
     number
@@ -179,6 +182,7 @@ impl Worker {
                     None => return Exit::NoExtension,
                 }
             }
+            self.tell();
             if !guc::WORKER.get() {
                 self.sleep(None);
             } else if self.round() {
@@ -190,16 +194,26 @@ impl Worker {
         }
     }
 
+    /// Tells those who look how it goes.
+    fn tell(&self) {
+        let failing =
+            (0..).zip(&self.duties).filter(|(_, health)| health.pause > 0).fold(0, |bits, (n, _)| bits | 1 << n);
+        let pulse = Pulse { at: sys::monotonic_us(), is_off: !guc::WORKER.get(), failing };
+        shmem::with_instance(self.instance, |_, instance| instance.pulse = pulse);
+    }
+
     /// Gives each duty that is due its turn; whether any did something.
     fn round(&mut self) -> bool {
         let mut did_something = false;
-        for health in &mut self.duties {
+        for n in 0..self.duties.len() {
             if super::was_terminated() {
                 break;
             }
-            if !health.is_due(self.instance) {
+            if !self.duties[n].is_due(self.instance) {
                 continue;
             }
+            self.tell();
+            let health = &mut self.duties[n];
             match health.run(self.instance) {
                 Ok(did) => did_something |= did,
                 // What fails because the extension is going away is no news.

@@ -72,6 +72,7 @@ fn enter(databases: &mut [Database], oid: Oid) -> Option<&mut Database> {
             blockers: 0,
             must_look: false,
             must_leave: false,
+            is_short: false,
         };
     }
     Some(database)
@@ -186,6 +187,7 @@ pub fn choose(except: &[Oid]) -> Next {
                 return Next::Wait(slow_at);
             } else {
                 database.set(DatabaseState::Starting);
+                database.is_short = false;
                 return Next::Start(database.oid);
             }
         }
@@ -204,6 +206,7 @@ pub fn not_asked(oid: Oid) {
             && database.is_awaited()
         {
             database.set(DatabaseState::Idle);
+            database.is_short = true;
         }
     });
 }
@@ -294,6 +297,24 @@ fn mine<'a>(launcher: &'a mut Launcher<'_>, oid: Oid) -> Option<&'a mut Database
 }
 
 // ----- any session
+
+/// The launcher's process; 0: there is none.
+pub fn launcher() -> i32 {
+    shmem::with_launcher(|launcher| *launcher.pid)
+}
+
+/// A database's entry, to be looked at.
+pub fn entry(oid: Oid) -> Option<Database> {
+    shmem::with_launcher(|launcher| find(launcher.databases, oid).copied())
+}
+
+/// The databases for whose workers the server has no slot.
+pub fn short() -> Vec<Oid> {
+    shmem::with_launcher(|launcher| {
+        let short = launcher.databases.iter().filter(|d| d.oid != Oid::INVALID && d.is_short);
+        short.map(|d| d.oid).collect()
+    })
+}
 
 /// The extension may have come to this database, or gone from it: somebody has to look.
 pub fn look(oid: Oid) {

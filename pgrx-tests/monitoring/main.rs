@@ -1,0 +1,184 @@
+//! What lies in `/monitoring` does what `docs/monitoring.md` says: the real exporter shows what `queue.metrics()` says,
+//! Prometheus's own tool takes the rules and all queries of the dashboard, and these ask for what is there.
+//!
+//! `make monitoring` gets the programs; where one is missing the tests fail and say so.
+
+mod exporter;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use postgres::Client;
+use queue_tests::Cluster;
+use serde_json::Value;
+
+use exporter::{Exporter, Sample};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn monitoring(file: &str) -> PathBuf {
+    root().join("monitoring").join(file)
+}
+
+/// The statements of docs/monitoring.md that make the exporter's role.
+fn role() -> String {
+    let page = std::fs::read_to_string(root().join("docs/monitoring.md")).expect("the page");
+    let from = page.find("CREATE ROLE queue_monitor").expect("the role");
+    page[from..].split("```").next().expect("a block").to_owned()
+}
+
+fn run(client: &mut Client, sql: &str) {
+    client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+}
+
+/// Something of everything that is measured.
+fn busy(cluster: &Cluster, database: &str) -> Client {
+    let mut client = cluster.create_database(database);
+    for sql in [
+        "SELECT queue.create('mail', max_attempts => 2)",
+        "SELECT queue.create('files', stages => '{read, write}')",
+        "SELECT queue.create('empty')",
+        "SELECT queue.pause('empty')",
+        "SELECT queue.schedule('nightly', 'mail', every => '1 day')",
+        "SELECT count(*) FROM queue.enqueue_many('mail', array_fill('1'::jsonb, '{20}'))",
+        "SELECT count(*) FROM queue.enqueue_many('files', array_fill('1'::jsonb, '{5}'), delay => '1 hour')",
+        "SELECT queue.complete(id) FROM queue.claim('mail', 7)",
+        "SELECT queue.fail(id, 'no') FROM queue.claim('mail', 3)",
+        "SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('mail', 2)",
+        "SELECT FROM queue.claim('mail', 4)",
+    ] {
+        run(&mut client, sql);
+    }
+    client
+}
+
+/// What `queue.metrics()` says, as the exporter shows it.
+fn metrics(client: &mut Client) -> BTreeMap<Sample, (f64, String)> {
+    let sql =
+        "SELECT name, labels || jsonb_build_object('datname', current_database()), value, type FROM queue.metrics()";
+    let rows = client.query(sql, &[]).unwrap();
+    let found = rows.iter().map(|row| {
+        let labels: BTreeMap<String, String> = serde_json::from_value(row.get::<_, Value>(1)).expect("texts");
+        (Sample { name: row.get(0), labels }, (row.get(2), row.get(3)))
+    });
+    let all: BTreeMap<_, _> = found.collect();
+    assert_eq!(all.len(), rows.len(), "no metric comes twice with the same labels");
+    all
+}
+
+/// Changes by itself.
+fn moves(name: &str) -> bool {
+    name.ends_with("_seconds") || name == "pg_queue_storage_bytes" || name == "pg_queue_check_ok"
+}
+
+#[test]
+fn the_exporter_shows_what_metrics_says() {
+    let cluster = Cluster::new().start();
+    let mut clients = [busy(&cluster, "shop"), busy(&cluster, "library")];
+    run(&mut cluster.connect(), "CREATE ROLE queue_monitor LOGIN");
+    for client in &mut clients {
+        run(client, &role().replace("CREATE ROLE queue_monitor LOGIN", "SELECT"));
+    }
+    let exporter = Exporter::start(&cluster, &["shop", "library"], &monitoring("postgres_exporter.yaml"));
+    let shown = exporter.scrape();
+    let mut wanted = BTreeMap::new();
+    for client in &mut clients {
+        wanted.append(&mut metrics(client));
+    }
+    let names: BTreeSet<&str> = wanted.keys().map(|sample| sample.name.as_str()).collect();
+    assert_eq!(names.len(), 19, "{names:?}");
+    let (there, missing): (Vec<_>, Vec<_>) = wanted.keys().partition(|sample| shown.samples.contains_key(sample));
+    assert!(missing.is_empty() && there.len() > 100, "missing {missing:#?}");
+    let more: Vec<_> =
+        shown.samples.keys().filter(|s| s.name.starts_with("pg_queue_") && !wanted.contains_key(s)).collect();
+    assert!(more.is_empty(), "only the exporter has {more:#?}");
+    for (sample, (value, kind)) in &wanted {
+        assert_eq!(&shown.types[&sample.name], kind, "{sample:?}");
+        let seen = shown.samples[sample];
+        assert!(seen.is_finite(), "{sample:?}: {seen}");
+        assert!(moves(&sample.name) || seen == *value, "{sample:?}: {seen} and {value}");
+    }
+    // And that is what the views say.
+    let jobs = |state: &str| {
+        let labels = [("datname", "shop"), ("queue", "mail"), ("state", state)];
+        shown.samples[&Sample::new("pg_queue_jobs", &labels)]
+    };
+    let states = ["ready", "scheduled", "retrying", "running", "dead"];
+    assert_eq!(states.map(jobs), [4.0, 0.0, 3.0, 4.0, 2.0]);
+    for client in &mut clients {
+        run(client, "DROP OWNED BY queue_monitor");
+    }
+}
+
+fn promtool(arguments: &[&str], folder: &Path) {
+    let done = Command::new("promtool").args(arguments).current_dir(folder).output();
+    let done = done.expect("promtool: run `make monitoring`, or as root: apt-get install prometheus");
+    let said = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "promtool {arguments:?}: {said}");
+}
+
+/// All queries of the dashboard, with their variables filled in.
+fn queries(dashboard: &Value) -> Vec<String> {
+    let mut queries = Vec::new();
+    for panel in dashboard["panels"].as_array().expect("panels") {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            queries.push(target["expr"].as_str().expect("a query").to_owned());
+        }
+    }
+    for variable in dashboard["templating"]["list"].as_array().expect("variables") {
+        let asked = variable["definition"].as_str().and_then(|q| q.strip_prefix("label_values(")?.strip_suffix(')'));
+        queries.extend(asked.and_then(|q| q.rsplit_once(", ")).map(|(query, _label)| query.to_owned()));
+    }
+    let fill =
+        |query: String| query.replace("$__rate_interval", "1m").replace("$datname", ".*").replace("$queue", ".*");
+    queries.into_iter().map(fill).collect()
+}
+
+/// The metrics that a query names, and its labels.
+fn words(query: &str) -> impl Iterator<Item = &str> {
+    query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| word.starts_with("pg_queue_"))
+}
+
+#[test]
+fn rules_and_dashboard_ask_for_what_is_there() {
+    let cluster = Cluster::new().start();
+    let mut client = busy(&cluster, "shop");
+    let known: BTreeSet<String> = metrics(&mut client).into_keys().map(|sample| sample.name).collect();
+
+    let text = std::fs::read_to_string(monitoring("dashboard.json")).expect("the dashboard");
+    let dashboard: Value = serde_json::from_str(&text).expect("JSON");
+    let queries = queries(&dashboard);
+    assert!(queries.len() > 20, "{queries:#?}");
+    let rules = std::fs::read_to_string(monitoring("alerts.yaml")).expect("the rules");
+    let unknown: Vec<&str> = queries
+        .iter()
+        .map(String::as_str)
+        .chain([rules.as_str()])
+        .flat_map(words)
+        .filter(|w| !known.contains(*w))
+        .collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+    // Nothing is measured that nobody sees.
+    let unseen: Vec<_> =
+        known.iter().filter(|name| !queries.iter().any(|q| words(q).any(|word| word == *name))).collect();
+    assert!(unseen.is_empty(), "{unseen:?}");
+
+    // The queries as rules, to have them parsed.
+    let folder = cluster.dir().join("rules");
+    std::fs::create_dir(&folder).expect("a folder");
+    let parsed: String = queries.iter().enumerate().fold(
+        "groups:\n- name: dashboard\n  rules:\n".into(),
+        |rules: String, (n, query)| {
+            rules + &format!("  - record: query_{n}\n    expr: {}\n", Value::from(query.as_str()))
+        },
+    );
+    std::fs::write(folder.join("dashboard.yaml"), parsed).expect("a writable folder");
+    std::fs::write(folder.join("alerts.yaml"), rules).expect("a writable folder");
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("monitoring/alerts_test.yaml");
+    std::fs::copy(tests, folder.join("alerts_test.yaml")).expect("a writable folder");
+    promtool(&["check", "rules", "dashboard.yaml", "alerts.yaml"], &folder);
+    promtool(&["test", "rules", "alerts_test.yaml"], &folder);
+}

@@ -1,0 +1,138 @@
+//! Checks of the jobs themselves: what is overdue, what nobody takes, what has died.
+
+use std::collections::BTreeMap;
+
+use super::{Finding, catalog, patience, time};
+use crate::api::schedules::next_run;
+use crate::api::stats::{self, Wanted};
+use crate::error::Result;
+use crate::instance::Catalog;
+use crate::log::census::Census;
+use crate::log::firing::Log;
+use crate::log::table::Snapshot;
+use crate::segment::Ledger;
+use crate::{clock, queue, schedule, shmem, sys};
+use pg_queue_core::frontier::State;
+
+/// So many dead jobs of a queue are worth a word.
+const MANY_DEAD: i64 = 1_000;
+
+/// Jobs whose lease has ended are handed on.
+pub fn leases() -> Result<Finding> {
+    let catalog = catalog()?;
+    let well = "No lease has ended without its job being handed on.";
+    let latest = sys::monotonic_us().saturating_sub(patience());
+    let earliest = shmem::with_instance(catalog.number, |frontier, i| frontier.next_deadline(i.deadlines)).flatten();
+    if earliest.is_none_or(|at| at > latest) {
+        return Ok(Finding::well(well));
+    }
+    let (mut from, mut count, mut oldest) = (0, 0, i64::MAX);
+    while let Some((next, entry)) = shmem::with(|shared| shared.frontier.next_running(catalog.number, from)) {
+        from = next;
+        // Of connections that have ended nobody knows since when.
+        if entry.state == State::Running && entry.deadline <= latest && entry.deadline > i64::MIN {
+            count += 1;
+            oldest = oldest.min(entry.deadline);
+        }
+    }
+    if count == 0 {
+        return Ok(Finding::well(well));
+    }
+    let since = time(sys::monotonic_us().saturating_sub(oldest));
+    Ok(Finding::ill(
+        format!("{count} leases have ended, the first of them {since} ago, and their jobs were not handed on."),
+        "The worker does that: look at its check.",
+    ))
+}
+
+/// Slots of schedules are fired when their time has come.
+pub fn schedules() -> Result<Finding> {
+    let catalog = catalog()?;
+    let now = clock::now_us();
+    let log = Log::read(&catalog);
+    let mut troubles = Vec::new();
+    schedule::each(&catalog, Snapshot::Now, |schedule| match next_run(&schedule, &log) {
+        Ok(Some(at)) if at < now.saturating_sub(patience()) => {
+            troubles.push(format!("\"{}\" is late by {}.", schedule.name(), time(now - at)));
+        }
+        Ok(_) => {}
+        Err(error) => troubles.push(format!("\"{}\" cannot be planned: {}.", schedule.name(), error.message)),
+    });
+    Ok(Finding::of(
+        &troubles,
+        "No schedule is late.",
+        "The worker fires them: look at its check. The server's log says why a slot could not be fired.",
+    ))
+}
+
+/// Ready jobs find a worker.
+pub fn unclaimed() -> Result<Finding> {
+    let catalog = catalog()?;
+    if sys::in_recovery() {
+        return Ok(Finding::well("The primary knows it."));
+    }
+    let Some(census) = stats::known(&catalog, Wanted { future: false, dead: false }) else {
+        return Ok(Finding::well("It is not known yet: the jobs are being counted."));
+    };
+    let (now, up) = (sys::now_us(), sys::monotonic_us().saturating_sub(shmem::born_at()));
+    let mut troubles = Vec::new();
+    for (&lane, found) in &census.0 {
+        let Some(age) = found.oldest.map(|since| now.saturating_sub(since)) else { continue };
+        if age <= patience() || found.tally.counts.running > 0 {
+            continue;
+        }
+        let Some(queue) = queue::by_lane(&catalog, lane)? else { continue };
+        let period = queue.limits.filter(|limits| limits.rate > 0).map_or(0, |limits| limits.period);
+        let limit = patience().saturating_add(period);
+        // Jobs may be old and stand in a line that moves. Who has claimed before a start nobody knows.
+        let stands = found.tally.claimed_at < now.saturating_sub(limit) && up > limit;
+        if queue.is_paused || age <= limit || !stands {
+            continue;
+        }
+        let name = place(&queue, lane);
+        troubles.push(format!("{name} has had a ready job for {}, and nobody claims any.", time(age)));
+    }
+    Ok(Finding::of(
+        &troubles,
+        "Every queue that has had ready jobs for long is being worked on, or paused.",
+        "Start a worker for it.",
+    ))
+}
+
+/// A lane's name for people.
+fn place(queue: &queue::Queue, lane: i32) -> String {
+    match queue.stage_of(lane) {
+        Some(stage) => format!("Queue \"{}\", stage \"{stage}\",", queue.name),
+        None => format!("Queue \"{}\"", queue.name),
+    }
+}
+
+/// Dead jobs are looked after.
+pub fn dead() -> Result<Finding> {
+    let catalog = catalog()?;
+    let mut troubles = Vec::new();
+    for (name, count) in dead_jobs(&catalog)? {
+        if count >= MANY_DEAD {
+            troubles.push(format!("Queue \"{name}\" has {count} dead jobs."));
+        }
+    }
+    Ok(Finding::of(
+        &troubles,
+        &format!("No queue has {MANY_DEAD} dead jobs."),
+        "queue.errors says what they died of; queue.retry_dead() runs them again, dead_retention says how long they are kept.",
+    ))
+}
+
+/// How many dead jobs each queue has that has any.
+fn dead_jobs(catalog: &Catalog) -> Result<BTreeMap<String, i64>> {
+    let mut census = Census::default();
+    let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
+    census.add_dead(catalog, &ledger);
+    let mut found = BTreeMap::new();
+    for (&lane, counted) in &census.0 {
+        if let Some(queue) = queue::by_lane(catalog, lane)? {
+            *found.entry(queue.name.clone()).or_insert(0) += counted.dead;
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,143 @@
+//! Checks of the processes and of what the server gives them: library, launcher, worker, slots, compiled plans, roles.
+
+use std::collections::BTreeSet;
+
+use super::{Finding, assert_loaded, catalog, patience, time};
+use crate::error::Result;
+use crate::shmem::{self, DatabaseState};
+use crate::worker::table;
+use crate::{duty, guc, permission, spi, sys};
+
+/// The library was preloaded, and the extension's SQL is of its version.
+pub fn library() -> Result<Finding> {
+    assert_loaded()?;
+    let loaded = guc::VERSION.to_string_lossy();
+    let installed = spi::texts("SELECT extversion FROM pg_extension WHERE extname = 'pg_queue'", &[])?;
+    let installed = installed.first().map_or("", String::as_str);
+    let parts = |version: &str| -> Vec<u32> { version.split('.').map(|part| part.parse().unwrap_or(0)).collect() };
+    let detail = format!("The server has loaded version {loaded}; the extension is of version {installed}.");
+    Ok(match parts(&loaded).cmp(&parts(installed)) {
+        std::cmp::Ordering::Equal => Finding::well(format!("Library and extension are of version {loaded}.")),
+        std::cmp::Ordering::Greater => Finding::ill(detail, "Run ALTER EXTENSION pg_queue UPDATE."),
+        std::cmp::Ordering::Less => {
+            Finding::ill(detail, format!("Install the library of version {installed} and restart the server."))
+        }
+    })
+}
+
+/// The launcher is there.
+pub fn launcher() -> Result<Finding> {
+    assert_loaded()?;
+    if sys::in_recovery() {
+        return Ok(Finding::well("A standby has none until it is promoted."));
+    }
+    Ok(match table::launcher() {
+        0 => Finding::ill(
+            "No launcher runs: databases without a worker get none.",
+            "The server starts it again after a second; if that does not last, its log says why.",
+        ),
+        pid => Finding::well(format!("It is process {pid}.")),
+    })
+}
+
+/// This database's worker is there, does its duties, and none of them fails.
+pub fn worker() -> Result<Finding> {
+    const LOG: &str = "The server's log says why.";
+    let catalog = catalog()?;
+    if sys::in_recovery() {
+        return Ok(Finding::well("A standby has none until it is promoted."));
+    }
+    let (now, latest) = (sys::monotonic_us(), sys::now_us().saturating_sub(patience()));
+    let seen = shmem::with_instance(catalog.number, |_, i| {
+        // A worker that has just begun has not said when it wakes.
+        let is_due = i.wakes_at < now.saturating_sub(patience()) || i.dormancy.is_awake() && i.next_due < latest;
+        (i.worker_pid, i.pulse, is_due)
+    });
+    let Some((pid, pulse, is_due)) = seen.filter(|(pid, ..)| *pid != 0) else {
+        return Ok(match table::entry(sys::database()) {
+            Some(entry) if entry.is_short => Finding::ill(
+                "The server has no free slot for this database's worker.",
+                "Raise max_worker_processes and restart the server.",
+            ),
+            Some(entry) if entry.deaths > 0 => {
+                Finding::ill(format!("It has died {} times in a row and is started again.", entry.deaths), LOG)
+            }
+            Some(entry) if entry.state == DatabaseState::Blocked => Finding::ill(
+                "A transaction that needs the database without connections keeps it away.",
+                "It comes back when that has ended.",
+            ),
+            Some(_) => {
+                Finding::ill("It does not run yet.", "It starts within a moment; if not, look at check launcher.")
+            }
+            None => Finding::ill(
+                "The launcher does not know this database.",
+                "A template, or a database without connections, has none; with very many databases raise pg_queue.max_databases.",
+            ),
+        });
+    };
+    if pulse.is_off {
+        return Ok(Finding::ill(
+            "It does nothing, as pg_queue.worker is off: no lease ends, no delayed job starts, nothing is reclaimed.",
+            "Switch it on with ALTER DATABASE … RESET pg_queue.worker, or call queue.maintain() often.",
+        ));
+    }
+    let silent = now.saturating_sub(pulse.at);
+    if is_due && silent > patience() {
+        return Ok(Finding::ill(
+            format!("Process {pid} has something to do and was silent for {}.", time(silent)),
+            "pg_stat_activity and pg_blocking_pids() say what it does; pg_terminate_backend() lets another one begin.",
+        ));
+    }
+    let failing = duty::ALL.iter().enumerate().filter(|(n, _)| pulse.failing & 1 << n != 0);
+    let failing: Vec<String> = failing.map(|(_, duty)| format!("Its duty {} fails.", duty.name)).collect();
+    Ok(Finding::of(&failing, &format!("It is process {pid}."), LOG))
+}
+
+/// The server has slots for all workers.
+pub fn worker_slots() -> Result<Finding> {
+    assert_loaded()?;
+    let short =
+        table::short().into_iter().map(|oid| format!("Database \"{}\" has no worker.", sys::database_name(oid)));
+    Ok(Finding::of(
+        &short.collect::<Vec<_>>(),
+        "Every worker that was wanted has found a slot of max_worker_processes.",
+        "All slots of max_worker_processes are taken: raise it by one for each database, and restart the server.",
+    ))
+}
+
+/// Whoever looks at the jobs does not wait for his plan to be compiled.
+pub fn jit() -> Result<Finding> {
+    if !spi::holds_for_user("has_table_privilege('queue.jobs', 'SELECT')")? {
+        return Ok(Finding::well("Who may not read queue.jobs need not mind."));
+    }
+    let (cost, is_wanted) = sys::plan(c"SELECT * FROM queue.jobs");
+    let is_compiled = is_wanted && spi::holds_for_user("pg_jit_available()")?;
+    Ok(if is_compiled {
+        Finding::ill(
+            format!(
+                "The plan of queue.jobs has a cost of {cost:.0} and is compiled at each look, which takes longer than it saves."
+            ),
+            "Set jit = off for those who look: ALTER ROLE … SET jit = off.",
+        )
+    } else {
+        Finding::well(format!("The plan of queue.jobs, at a cost of {cost:.0}, is not compiled."))
+    })
+}
+
+/// Whoever something was granted to exists.
+pub fn roles() -> Result<Finding> {
+    catalog()?;
+    let mut missing = BTreeSet::new();
+    if let (Some(table), Some(index)) = (sys::our_relation(c"permission"), sys::our_relation(c"permission_pkey")) {
+        permission::each_row(table, index, |_, role, _| {
+            if role != permission::PUBLIC && sys::role(role).is_none() {
+                missing.insert(format!("There is no role \"{role}\"."));
+            }
+        });
+    }
+    Ok(Finding::of(
+        &Vec::from_iter(missing),
+        "All roles exist that something was granted to.",
+        "Create it and grant again, or take back what it had: queue.revoke. The rows are in queue.permission.",
+    ))
+}

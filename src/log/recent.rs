@@ -1,0 +1,68 @@
+//! How long attempts have waited and run of late: a sample, read from the ends of the logs, so that it costs the same
+//! at any depth.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use pg_queue_core::id::SEGMENTS;
+use pg_queue_core::rollup::{Life, Times};
+
+use crate::instance::Catalog;
+use crate::log::rollup;
+use crate::log::table::Snapshot;
+use crate::log::walk::Tables;
+use crate::segment::Ledger;
+use crate::sys;
+
+/// So many claims, and as many ends, are looked at.
+const SAMPLE: usize = 1_000;
+
+/// The times of a lane.
+#[derive(Default)]
+pub struct Recent {
+    /// How long the attempts claimed since then had been ready.
+    pub wait: Times,
+    /// How long those that ended since then had run.
+    pub run: Times,
+}
+
+/// The times of each lane since then, as the calling statement sees them.
+pub fn read(catalog: &Catalog, since: i64) -> BTreeMap<i32, Recent> {
+    let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
+    let inhabited = (0..SEGMENTS as u8).filter(|&segment| ledger.word(segment).state().is_inhabited());
+    let segments: Vec<Tables> = inhabited.map(|segment| Tables::open(catalog, segment)).collect();
+    let (mut claimed, mut ended) = (Vec::new(), Vec::new());
+    for tables in &segments {
+        let [claims, ends] = tables.newest(SAMPLE, since);
+        claimed.extend(claims.into_iter().map(|(at, id)| (at, id, tables)));
+        ended.extend(ends.into_iter().map(|(at, id)| (at, id, tables)));
+    }
+    let mut lanes: BTreeMap<i32, Recent> = BTreeMap::new();
+    for Life { lane, ready_at, claimed_at, .. } in lives(claimed) {
+        if let Some(us) = length(ready_at, claimed_at) {
+            lanes.entry(lane).or_default().wait.record(us);
+        }
+    }
+    for Life { lane, claimed_at, ended_at, .. } in lives(ended) {
+        if let Some(us) = length(claimed_at, ended_at) {
+            lanes.entry(lane).or_default().run.record(us);
+        }
+    }
+    lanes
+}
+
+/// What the logs say of the latest of these attempts.
+fn lives(mut newest: Vec<(i64, i64, &Tables)>) -> impl Iterator<Item = Life> {
+    newest.sort_unstable_by_key(|(at, ..)| Reverse(*at));
+    newest.truncate(SAMPLE);
+    newest.into_iter().filter_map(|(_, id, tables)| {
+        sys::check_for_interrupts();
+        let trace = tables.walk(id - 1, Snapshot::Statement).next().filter(|trace| trace.attempt.id() == id)?;
+        rollup::life(&trace)
+    })
+}
+
+/// Not below zero: clocks are set back.
+fn length(from: Option<i64>, to: Option<i64>) -> Option<u64> {
+    u64::try_from(to?.saturating_sub(from?).max(0)).ok()
+}
