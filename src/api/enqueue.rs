@@ -117,6 +117,7 @@ fn first_attempt(queue: &Queue, target: &Target, count: i64, payload: Datum, opt
         headers: options.headers,
         group_hash: options.group_key.map_or(0, attempt::group_hash),
         group_key: options.group_key,
+        is_parked: queue.limits.is_some_and(|limits| limits.is_strict),
         unique_key: options.unique.map(|unique| unique.key()),
         version: options.unique.and_then(|unique| unique.version()),
         last_error: None,

@@ -75,6 +75,8 @@ pub struct New {
     pub lease: Option<Interval>,
     pub headers: Option<Datum>,
     pub group_key: Option<Datum>,
+    /// It gets its entry in the groups' index at once: its queue keeps an order in groups, so that each is parked.
+    pub is_parked: bool,
     pub unique_key: Option<Datum>,
     pub version: Option<i64>,
     pub last_error: Option<Datum>,
@@ -139,17 +141,19 @@ pub fn append_moved(catalog: &Catalog, target: &Target, attempts: &[New]) {
 fn append(catalog: &Catalog, target: &Target, attempts: &[New], has_moved: bool) {
     let tids = insert_quietly(catalog, target, attempts);
     let segment = target.home.segment;
-    if has_moved && attempts.iter().any(|new| new.group_hash != 0) {
-        parked::fill_moved(catalog, segment, &target.table, &tids, |n| {
+    // Of those that have moved nobody knows whether they were parked.
+    let is_indexed = |new: &New| new.group_hash != 0 && (has_moved || new.is_parked);
+    if attempts.iter().any(is_indexed) {
+        parked::fill_new(catalog, segment, &target.table, &tids, |n| {
             let new = &attempts[n];
-            (new.lane, new.group_hash, new.priority, new.job_id)
+            is_indexed(new).then_some((new.lane, new.group_hash, new.priority, new.job_id))
         });
     }
     transaction::remember_all(
         catalog.number,
         attempts.iter().zip(&tids).map(|(new, tid)| {
             let rank = Rank { priority: new.priority, job_id: new.job_id };
-            let place = Place { is_indexed: has_moved && new.group_hash != 0, ..tid.place(segment) };
+            let place = Place { is_indexed: is_indexed(new), ..tid.place(segment) };
             let ready = Ready { rank, id: new.id, place, group: new.group_hash };
             Step::Enqueued { lane: new.lane, ready, run_at: new.run_at.unwrap_or(0), has_moved }
         }),
@@ -336,6 +340,7 @@ impl Attempt {
             headers: self.headers(),
             group_hash: self.group_hash(),
             group_key: self.group_key(),
+            is_parked: false,
             unique_key: self.unique_key(),
             version: self.version(),
             last_error: self.last_error(),

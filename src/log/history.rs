@@ -275,6 +275,7 @@ impl Past {
             headers: row.get(column::HEADERS),
             group_hash: row.get(column::GROUP_KEY).map_or(0, super::attempt::group_hash),
             group_key: row.get(column::GROUP_KEY),
+            is_parked: false,
             unique_key: row.get(column::UNIQUE_KEY),
             version: None,
             last_error: row.get(column::LAST_ERROR),

@@ -2,7 +2,7 @@
 //! `src/core/frontier/groups.rs`.
 //!
 //! An attempt gets its entry when it is first parked, by whoever parks it, and not when it is enqueued: most groups
-//! never have more jobs than may run. So the index cannot be one of the attempts' table, which has to know every row.
+//! never have more jobs than may run. (What has moved, and where groups keep an order, gets it at once.) So the index cannot be one of the attempts' table, which has to know every row.
 //! It is that of `queue.parked_N`, a table that stays empty; its entries point into `queue.attempt_N`, and nobody
 //! but this code reads or writes it. As with any index, an entry outlives the rollback of whoever made it: it only says
 //! where to look. Under the SQL of 0.1.0 it is the index of the attempts' table.
@@ -99,21 +99,19 @@ pub fn fill<'a>(catalog: &Catalog, lane: i32, attempts: impl Iterator<Item = &'a
     filled
 }
 
-/// Makes the entries of attempts that this transaction has inserted, for they have moved: nobody knows whether they were
-/// parked.
-pub fn fill_moved(
+/// Makes entries of attempts that this transaction has inserted.
+pub fn fill_new(
     catalog: &Catalog,
     segment: u8,
     table: &Relation,
     tids: &[Tid],
-    key: impl Fn(usize) -> (i32, i64, i32, i64),
+    key: impl Fn(usize) -> Option<(i32, i64, i32, i64)>,
 ) {
     let index = Relation::write_index(catalog.segments[segment as usize].parked_index);
     let mut files = Files::default();
     files.note(segment, &index);
     index.insert_entries(table, tids, false, |n| {
-        let (lane, group, priority, job_id) = key(n);
-        (group != 0).then_some([Datum::from(lane), group.into(), priority.into(), job_id.into()])
+        key(n).map(|(lane, group, priority, job_id)| [Datum::from(lane), group.into(), priority.into(), job_id.into()])
     });
     shmem::with_instance(catalog.number, |frontier, instance| files.are_current(frontier, instance));
 }
