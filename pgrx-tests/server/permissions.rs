@@ -621,8 +621,13 @@ fn the_catalogs_follow_the_rows() {
     let stranger = roles.make("stranger", "");
     assert_eq!(session(&database, &stranger).failure(&format!("DROP OWNED BY {b}")).code, "42501");
     assert_eq!(client.count("SELECT FROM queue.permission"), 1);
+    let before = client.column::<String>(LET);
     client.run(&format!("REASSIGN OWNED BY {b} TO postgres"));
-    check(&mut client);
+    assert_eq!(client.column::<String>(LET), before);
+    // From 17 on that hands over what is recorded, too, until the next change.
+    if client.value::<bool>("SELECT current_setting('server_version_num')::integer < 170000") {
+        check(&mut client);
+    }
     // What was revoked by hand comes back with the next change.
     client.run(&format!("REVOKE EXECUTE ON FUNCTION queue.complete FROM {b}"));
     grant(&mut client, "r", &b, "observe");
