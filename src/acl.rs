@@ -91,12 +91,9 @@ pub fn lock() {
 pub fn derive(catalog: &Catalog) -> Result<()> {
     queue::changed(catalog);
     instance::forget_queues();
-    let (Some(table), Some(index)) = (sys::our_relation(c"permission"), sys::our_relation(c"permission_pkey")) else {
-        return Ok(());
-    };
     lock();
     let mut roles: HashMap<Oid, (String, u8)> = HashMap::new();
-    permission::each_row(table, index, |queue_id, name, privilege| {
+    let are_there = permission::each_row(|queue_id, name, privilege| {
         let role = if name == PUBLIC { Some(Oid::INVALID) } else { sys::role(name) };
         if let Some((role, name)) = role.and_then(|role| Some((role, grantee(role)?))) {
             let manages_all = privilege == Privilege::Manage && queue_id == EVERY_QUEUE;
@@ -104,6 +101,9 @@ pub fn derive(catalog: &Catalog) -> Result<()> {
             roles.entry(role).or_insert((name, 0)).1 |= bits;
         }
     });
+    if !are_there {
+        return Ok(());
+    }
     let objects = read()?;
     let Some(owner) = sys::owner(catalog.queue).and_then(grantee) else { return Ok(()) };
     sys::as_owner(catalog.queue, || objects.iter().try_for_each(|object| object.derive(&roles, &owner)))

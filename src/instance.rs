@@ -39,6 +39,14 @@ pub struct Segment {
     pub note_rerun: Oid,
 }
 
+impl Segment {
+    /// All tables, in the order in which they are emptied: later versions may only add to the end.
+    pub fn tables(&self) -> impl Iterator<Item = Oid> {
+        let tables = [self.attempt, self.claim, self.outcome, self.note, self.parked];
+        tables.into_iter().filter(|&table| table != Oid::INVALID)
+    }
+}
+
 /// What a session knows of the instance.
 pub struct Catalog {
     /// The instance's number in shared memory.
@@ -159,16 +167,20 @@ pub fn current() -> Result<Rc<Catalog>> {
 fn read_unchanged() -> Result<Catalog> {
     /// So often at once.
     const READS: usize = 4;
-    for read in 1.. {
+    let read = || -> Result<Catalog> {
         HAS_NEWS.set(false);
         let catalog = read_catalog()?;
-        let has_news = HAS_NEWS.get();
-        STALE.set(has_news);
-        if !has_news || read == READS {
-            return Ok(catalog);
+        STALE.set(HAS_NEWS.get());
+        Ok(catalog)
+    };
+    let mut catalog = read()?;
+    for _ in 1..READS {
+        if !STALE.get() {
+            break;
         }
+        catalog = read()?;
     }
-    unreachable!("the last read returns")
+    Ok(catalog)
 }
 
 fn read_catalog() -> Result<Catalog> {

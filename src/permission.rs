@@ -152,13 +152,9 @@ fn read(catalog: &Catalog, user: Oid) -> Rights {
     if sys::owns_table(catalog.queue) {
         return Rights::everything();
     }
-    let (Some(table), Some(index)) = (sys::our_relation(c"permission"), sys::our_relation(c"permission_pkey")) else {
-        // The SQL is of before there were privileges on queues: whoever may execute a function may use it.
-        return Rights::everything();
-    };
     let mut rights = Rights::default();
     let mut counts: HashMap<String, bool> = HashMap::new();
-    each_row(table, index, |id, role, privilege| {
+    let are_there = each_row(|id, role, privilege| {
         if *counts.entry(role.to_owned()).or_insert_with(|| role == PUBLIC || sys::has_rights_of(user, role)) {
             match id {
                 EVERY_QUEUE => rights.everywhere |= privilege.bits(),
@@ -166,6 +162,10 @@ fn read(catalog: &Catalog, user: Oid) -> Rights {
             }
         }
     });
+    if !are_there {
+        // The SQL is of before there were privileges on queues: whoever may execute a function may use it.
+        return Rights::everything();
+    }
     if !rights.queues.is_empty() {
         let lanes = Relation::read(catalog.lane);
         let index = Relation::read_index(catalog.lane_pkey);
@@ -180,8 +180,11 @@ fn read(catalog: &Catalog, user: Oid) -> Rights {
     rights
 }
 
-/// Calls `f` with each row of the table.
-pub fn each_row(table: Oid, index: Oid, mut f: impl FnMut(i32, &str, Privilege)) {
+/// Calls `f` with each row of `queue.permission`. False: the SQL is of before there was that table.
+pub fn each_row(mut f: impl FnMut(i32, &str, Privilege)) -> bool {
+    let (Some(table), Some(index)) = (sys::our_relation(c"permission"), sys::our_relation(c"permission_pkey")) else {
+        return false;
+    };
     let (table, index) = (Relation::read(table), Relation::read_index(index));
     let mut scan = table.scan(&index, &[], Snapshot::Now);
     while scan.next().is_some() {
@@ -191,6 +194,7 @@ pub fn each_row(table: Oid, index: Oid, mut f: impl FnMut(i32, &str, Privilege))
             f(row.i32(0), &name(1), privilege);
         }
     }
+    true
 }
 
 /// Errors: 42501 unless the current user may do this with the queue.

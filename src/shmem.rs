@@ -547,6 +547,17 @@ pub fn in_use() -> [Use; 4] {
     })
 }
 
+/// What is taken of an instance, one in each hold of the lock: what comes or goes meanwhile may be among it or not.
+pub fn each_running(number: u32) -> impl Iterator<Item = Running> {
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        crate::sys::check_for_interrupts();
+        let (next, entry) = with(|shared| shared.frontier.next_running(number, from))?;
+        from = next;
+        Some(entry)
+    })
+}
+
 /// A word of an instance, read without the lock; 0 when the slot is another instance's.
 fn read_word(slot: usize, number: u32, word: impl FnOnce(*mut Instance) -> *mut u64) -> u64 {
     // SAFETY: the slot lies in the array, which is there for ever; words are aligned and only ever accessed

@@ -45,12 +45,7 @@ fn running_now(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = instance::current()?;
     let rights = permission::rights(&catalog);
-    let mut from = 0;
-    while let Some((next, entry)) = shmem::with(|shared| shared.frontier.next_running(catalog.number, from)) {
-        from = next;
-        if !rights.on_lane(entry.lane, Privilege::Observe) {
-            continue;
-        }
+    for entry in shmem::each_running(catalog.number).filter(|e| rights.on_lane(e.lane, Privilege::Observe)) {
         let state = match entry.state {
             State::Taken => "claiming",
             State::Ending => "ending",
@@ -65,7 +60,6 @@ fn running_now(call: &Call) -> Result<Option<Datum>> {
             Some((entry.bound != 0).into()),
             Some((entry.cancel != 0).into()),
         ])?;
-        sys::check_for_interrupts();
     }
     Ok(None)
 }
@@ -75,13 +69,7 @@ fn claims_now(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = instance::current()?;
     let rights = permission::rights(&catalog);
-    let mut from = 0;
-    while let Some((next, entry)) = shmem::with(|shared| shared.frontier.next_running(catalog.number, from)) {
-        from = next;
-        sys::check_for_interrupts();
-        if !rights.on_lane(entry.lane, Privilege::Observe) {
-            continue;
-        }
+    for entry in shmem::each_running(catalog.number).filter(|e| rights.on_lane(e.lane, Privilege::Observe)) {
         // One that is moving this moment is there or here.
         let places = [entry.place.segment, segment::open_old(&catalog)];
         let Some(row) = places.into_iter().find_map(|place| claim::find_row(&catalog, place, entry.id)) else {

@@ -26,9 +26,8 @@ pub fn leases() -> Result<Finding> {
     if earliest.is_none_or(|at| at > latest) {
         return Ok(Finding::well(well));
     }
-    let (mut from, mut count, mut oldest) = (0, 0, i64::MAX);
-    while let Some((next, entry)) = shmem::with(|shared| shared.frontier.next_running(catalog.number, from)) {
-        from = next;
+    let (mut count, mut oldest) = (0, i64::MAX);
+    for entry in shmem::each_running(catalog.number) {
         // Of connections that have ended nobody knows since when.
         if entry.state == State::Running && entry.deadline <= latest && entry.deadline > i64::MIN {
             count += 1;

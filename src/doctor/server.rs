@@ -128,13 +128,11 @@ pub fn jit() -> Result<Finding> {
 pub fn roles() -> Result<Finding> {
     catalog()?;
     let mut missing = BTreeSet::new();
-    if let (Some(table), Some(index)) = (sys::our_relation(c"permission"), sys::our_relation(c"permission_pkey")) {
-        permission::each_row(table, index, |_, role, _| {
-            if role != permission::PUBLIC && sys::role(role).is_none() {
-                missing.insert(format!("There is no role \"{role}\"."));
-            }
-        });
-    }
+    permission::each_row(|_, role, _| {
+        if role != permission::PUBLIC && sys::role(role).is_none() {
+            missing.insert(format!("There is no role \"{role}\"."));
+        }
+    });
     Ok(Finding::of(
         &Vec::from_iter(missing),
         "All roles exist that something was granted to.",

@@ -1,12 +1,10 @@
 //! Checks of what fills up: shared memory, segments, and what vacuum is for.
 
 use pg_queue_core::id::SEGMENTS;
-use pgrx::pg_sys;
 
 use super::transactions::{self, Lock};
 use super::{Finding, assert_loaded, catalog, patience, time};
 use crate::error::Result;
-use crate::instance::Catalog;
 use crate::segment::{OLD, State, Word};
 use crate::{guc, shmem, spi, sys};
 
@@ -58,9 +56,10 @@ pub fn segments() -> Result<Finding> {
             State::Drained if since > patience => {
                 stuck("copied to history", &[Lock::against_writers(catalog.history)])?
             }
-            State::Copied | State::Emptying if since > patience.saturating_add(delay) => {
-                stuck("waiting to be emptied", &[Lock::any(tables(&catalog, n)), Lock::dump()])?
-            }
+            State::Copied | State::Emptying if since > patience.saturating_add(delay) => stuck(
+                "waiting to be emptied",
+                &[Lock::any(catalog.segments[n as usize].tables().collect()), Lock::dump()],
+            )?,
             _ => continue,
         };
         troubles.push(trouble);
@@ -81,11 +80,6 @@ pub fn segments() -> Result<Finding> {
         &format!("{free} of {OLD} young segments are free; none has waited for long."),
         "End what is in the way. Until then the logs grow, and jobs are claimed as ever.",
     ))
-}
-
-fn tables(catalog: &Catalog, segment: u8) -> Vec<pg_sys::Oid> {
-    let oids = &catalog.segments[segment as usize];
-    vec![oids.attempt, oids.claim, oids.outcome, oids.note]
 }
 
 /// Autovacuum leaves alone what is emptied as a whole, and serves the rest.

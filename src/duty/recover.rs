@@ -58,10 +58,7 @@ fn forget_strangers(catalog: &Catalog) {
     let number = catalog.number;
     let is_claimed = |entry: &Running| entry.state == State::Running && entry.claimed != 0;
     let mut reader = Reader::new(catalog);
-    let mut from = 0;
-    while let Some((next, entry)) = shmem::with(|shared| shared.frontier.next_running(number, from)) {
-        from = next;
-        sys::check_for_interrupts();
+    for entry in shmem::each_running(number) {
         if !is_claimed(&entry) {
             continue;
         }

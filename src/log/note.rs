@@ -82,14 +82,19 @@ impl Asked {
     }
 }
 
+/// Opens the notes for an attempt found there, to write; `None` when that place is not what it was.
+fn open_home(catalog: &Catalog, home: Home) -> Option<Relation> {
+    let table = Relation::write(catalog.segments[home.segment as usize].note);
+    if home.is_valid(catalog) {
+        return Some(table);
+    }
+    table.unlock();
+    None
+}
+
 /// Inserts a note that another run is wanted. False: as `insert`.
 pub fn insert_rerun(catalog: &Catalog, home: Home, id: i64, rerun: &Rerun) -> bool {
-    let oids = &catalog.segments[home.segment as usize];
-    let table = Relation::write(oids.note);
-    if !home.is_valid(catalog) {
-        table.unlock();
-        return false;
-    }
+    let Some(table) = open_home(catalog, home) else { return false };
     let mut row: [Option<Datum>; column::COUNT] = [None; column::COUNT];
     row[column::ID] = Some(id.into());
     row[column::NOTED_AT] = Some(sys::now_us().into());
@@ -102,7 +107,7 @@ pub fn insert_rerun(catalog: &Catalog, home: Home, id: i64, rerun: &Rerun) -> bo
     row[column::VERSION] = rerun.version.map(Datum::from);
     row[column::LEASE] = rerun.lease.map(Interval::datum);
     row[column::HEADERS] = rerun.headers;
-    let index = Relation::write_index(oids.note_rerun);
+    let index = Relation::write_index(catalog.segments[home.segment as usize].note_rerun);
     table.insert_row(row, &mut [Entry { index: &index, is_unique: false, key: &mut [id.into(), rerun.asked.into()] }]);
     true
 }
@@ -178,19 +183,14 @@ pub fn with_rerun(catalog: &Catalog, segment: u8) -> Vec<i64> {
 
 /// Inserts a note. False: the attempt's home is not what it was; nothing is inserted. See `hold::write_note`.
 pub fn insert(catalog: &Catalog, home: Home, id: i64, kind: Kind, lease: Option<i64>, body: Option<Datum>) -> bool {
-    let oids = &catalog.segments[home.segment as usize];
-    let table = Relation::write(oids.note);
-    if !home.is_valid(catalog) {
-        table.unlock();
-        return false;
-    }
+    let Some(table) = open_home(catalog, home) else { return false };
     let mut row: [Option<Datum>; column::COUNT] = [None; column::COUNT];
     row[column::ID] = Some(id.into());
     row[column::NOTED_AT] = Some(sys::now_us().into());
     row[column::KIND] = Some(Datum::from(kind.char() as i8));
     row[column::LEASE_US] = lease.map(Datum::from);
     row[column::BODY] = body;
-    let index = Relation::write_index(oids.note_id);
+    let index = Relation::write_index(catalog.segments[home.segment as usize].note_id);
     table.insert_row(row, &mut [Entry { index: &index, is_unique: false, key: &mut [id.into()] }]);
     true
 }

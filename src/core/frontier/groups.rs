@@ -320,23 +320,23 @@ impl Frontier<'_> {
         group.running < self.gates[group.gate as usize - 1].limits.group
     }
 
-    /// Whether an entry need not wait for its group's turn, should that be managed.
-    fn may_go_first(&self, slot: u32, entry: &Ready) -> bool {
-        let Some(group) =
-            self.group_slot(self.lanes[slot as usize].instance, self.lanes[slot as usize].id, entry.group)
-        else {
-            return true;
-        };
+    /// The slot of an entry's group, if that is managed.
+    fn group_of(&self, lane: u32, entry: &Ready) -> Option<u32> {
+        let lane = &self.lanes[lane as usize];
+        self.group_slot(lane.instance, lane.id, entry.group)
+    }
+
+    /// Whether an entry need not wait for the turn of its group.
+    fn may_go_first(&self, lane: u32, group: u32) -> bool {
         let group = &self.groups[group as usize];
         group.list == List::Idle
             && !self.is_strict(group)
-            && self.lanes[slot as usize].groups.served.saturating_sub(group.served_at) >= RECENT
+            && self.lanes[lane as usize].groups.served.saturating_sub(group.served_at) >= RECENT
     }
 
     /// Whether an entry is to be parked.
     fn waits_for_group(&self, lane: u32, entry: &Ready) -> bool {
-        let (instance, id) = (self.lanes[lane as usize].instance, self.lanes[lane as usize].id);
-        entry.group != 0 && self.group_slot(instance, id, entry.group).is_some() && !self.may_go_first(lane, entry)
+        entry.group != 0 && self.group_of(lane, entry).is_some_and(|group| !self.may_go_first(lane, group))
     }
 
     /// Whether an attempt that was read has to be in its group's index before it is handed over.
@@ -412,9 +412,8 @@ impl Frontier<'_> {
     /// Takes note of a waiting attempt of a managed group, which is in the group's index and not to be put into `ready`.
     /// False: the group is not managed, or not any more.
     pub(super) fn park(&mut self, lane: u32, entry: &Ready) -> bool {
-        let (instance, id) = (self.lanes[lane as usize].instance, self.lanes[lane as usize].id);
-        let Some(slot) = self.group_slot(instance, id, entry.group) else { return false };
-        if self.may_go_first(lane, entry) {
+        let Some(slot) = self.group_of(lane, entry) else { return false };
+        if self.may_go_first(lane, slot) {
             self.forget_group(slot);
             return false;
         }
@@ -428,8 +427,7 @@ impl Frontier<'_> {
 
     /// Whether the group of a parked entry waits for its turn, so that somebody should come.
     pub(super) fn has_turn(&self, lane: u32, entry: &Ready) -> bool {
-        let (instance, id) = (self.lanes[lane as usize].instance, self.lanes[lane as usize].id);
-        self.group_slot(instance, id, entry.group).is_some_and(|slot| self.groups[slot as usize].list == List::Turns)
+        self.group_of(lane, entry).is_some_and(|slot| self.groups[slot as usize].list == List::Turns)
     }
 
     /// Puts a group where it belongs now.
@@ -503,8 +501,8 @@ impl Frontier<'_> {
             if let Some(entry) = first
                 && entry.group != 0
             {
-                let (instance, id) = (self.lanes[lane as usize].instance, self.lanes[lane as usize].id);
-                if is_strict && self.group_slot(instance, id, entry.group).is_none() {
+                if is_strict && self.group_of(lane, &entry).is_none() {
+                    let (instance, id) = (self.lanes[lane as usize].instance, self.lanes[lane as usize].id);
                     // What has to run first stands in the logs.
                     match self.group_or_create(instance, id, gate, entry.group) {
                         Some(group) => self.nudge(group),

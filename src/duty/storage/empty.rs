@@ -23,7 +23,7 @@ pub fn step(catalog: &Catalog, segment: u8, picture: &Picture, now: i64) -> Resu
     if !has_begun && sys::is_being_dumped() {
         return Ok(Step::Later(PAUSE));
     }
-    let tables = tables(catalog, segment);
+    let tables = Vec::from_iter(catalog.segments[segment as usize].tables());
     if is_held(catalog, segment) || !sys::try_lock_whole(&tables, pg_sys::AccessExclusiveLock) {
         return Ok(Step::Later(PAUSE));
     }
@@ -46,16 +46,10 @@ pub fn step(catalog: &Catalog, segment: u8, picture: &Picture, now: i64) -> Resu
     Ok(Step::Did(1))
 }
 
-/// In the order in which they are emptied, in which later versions may only add to the end.
-fn tables(catalog: &Catalog, segment: u8) -> Vec<pg_sys::Oid> {
-    let oids = &catalog.segments[segment as usize];
-    let tables = [oids.attempt, oids.claim, oids.outcome, oids.note, oids.parked];
-    tables.into_iter().filter(|&table| table != pg_sys::InvalidOid).collect()
-}
-
 /// Whether somebody holds a lock on one of the segment's tables, so that it cannot be emptied now.
 pub fn is_held(catalog: &Catalog, segment: u8) -> bool {
-    tables(catalog, segment).iter().any(|&table| sys::lock_holders(table, pg_sys::AccessExclusiveLock) > 0)
+    let mut tables = catalog.segments[segment as usize].tables();
+    tables.any(|table| sys::lock_holders(table, pg_sys::AccessExclusiveLock) > 0)
 }
 
 /// What the log says of fillings that are gone is of no use; but for the first rows, with which it begins in
