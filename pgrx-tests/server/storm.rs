@@ -5,6 +5,7 @@
 //! not prevented.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
@@ -392,27 +393,31 @@ fn run(name: &str, cluster: &Cluster, seconds: u64, crashes: bool) {
         for n in 4..11 {
             scope.spawn(move || storm.worker(random(n)));
         }
-        scope.spawn(move || storm.manager(random(11), crashes));
+        let manager = scope.spawn(move || storm.manager(random(11), crashes));
         scope.spawn(move || storm.maintainer(random(12)));
-        let drained = std::panic::catch_unwind(|| {
+        let drained = std::panic::catch_unwind(AssertUnwindSafe(|| {
             // Whatever ends it, the others are not left waiting for the end.
             let chaos = std::panic::catch_unwind(|| storm.chaos(random(13), random::length(seconds), crashes));
             storm.is_over.store(true, Ordering::Relaxed);
             chaos.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 
             let mut client = cluster.connect_to("app");
+            // The manager's last connection may have ended between its pause and its resume.
+            manager.join().expect("the manager");
+            client.run("SELECT queue.resume('storm')");
             let sql = "SELECT count(*) FROM queue.jobs WHERE state IN ('ready', 'scheduled', 'retrying', 'running')";
             wait::within("every job has ended", Duration::from_secs(40), || {
                 (client.value::<i64>(sql) == 0).then_some(())
             });
-        });
+        }));
         storm.is_drained.store(true, Ordering::Relaxed);
         if let Err(panic) = drained {
             let left = cluster.psql_in(
                 "app",
                 "SELECT job_id, state, attempt, run_at, clock_timestamp(), (SELECT array_agg((a.id, a.state)) FROM queue.attempts AS a WHERE a.job_id = j.job_id)
                  FROM queue.jobs AS j WHERE state IN ('ready', 'scheduled', 'retrying', 'running') LIMIT 20;
-                 SELECT * FROM queue.running_now() LIMIT 20;",
+                 SELECT * FROM queue.running_now() LIMIT 20;
+                 SELECT queue_name, is_paused FROM queue.queues;",
             );
             eprintln!("seed {seed}, left behind:\n{left}");
             std::panic::resume_unwind(panic);
