@@ -15,6 +15,8 @@ use crate::{instance, queue, shmem};
 thread_local! {
     /// The instance whose drops this transaction watches, its slot, and how many there were when it began to.
     static WATCHED: Cell<Option<(u32, usize, u64)>> = const { Cell::new(None) };
+    /// A lane without a mark: its instance, how many drops there had been by then, and the lane.
+    static UNMARKED: Cell<(u32, u64, i32)> = const { Cell::new((0, 0, 0)) };
 }
 
 fn in_use() -> Error {
@@ -27,11 +29,18 @@ fn in_use() -> Error {
 /// Errors: 55006 when its queue is being dropped, or was a moment ago.
 pub fn watch(catalog: &Catalog, lane: i32) -> Result<()> {
     let number = catalog.number;
-    let seen =
-        shmem::with_instance(number, |_, instance| (instance.drops, instance.dropping.iter().any(|d| d.lane == lane)));
-    let (drops, is_marked) = seen.unwrap_or((0, true));
-    if is_marked {
-        return Err(in_use());
+    let mut drops = shmem::drops_word(catalog.slot, number);
+    // A mark comes with a new number of drops, so most looks need no lock.
+    if drops != 0 && UNMARKED.get() != (number, drops, lane) {
+        let seen = shmem::with_instance(number, |_, instance| {
+            (instance.drops, instance.dropping.iter().any(|d| d.lane == lane))
+        });
+        let (now, is_marked) = seen.unwrap_or((0, true));
+        if is_marked {
+            return Err(in_use());
+        }
+        drops = now;
+        UNMARKED.set((number, drops, lane));
     }
     if WATCHED.get().is_none_or(|(watched, ..)| watched != number) {
         WATCHED.set(Some((number, catalog.slot, drops)));
