@@ -5,11 +5,13 @@ const { setTimeout: sleep } = require('node:timers/promises')
 const { Pool } = require('pg')
 
 const CLAIM = `
-  SELECT id, job_id, payload, extract(epoch FROM lease_expires_at - clock_timestamp())::float8 / 3 AS beat
+  SELECT id, job_id, payload,
+         greatest(extract(epoch FROM lease_expires_at - clock_timestamp()) / 3, 0.1)::float8 AS beat
   FROM queue.claim('greetings', wait => '5 seconds')`
 
 const pool = new Pool({ max: 2 }) // one for the job, one for its heartbeat
 pool.on('error', (error) => console.error(error.message)) // an idle connection has ended: the pool makes another
+pool.on('connect', (client) => client.on('error', () => {})) // one in use has ended: its query fails as well
 
 const stopping = new AbortController()
 process.on('SIGTERM', () => stopping.abort())
@@ -41,13 +43,18 @@ async function finish (job, greeting) {
 async function run (job) {
   const lost = new AbortController()
   const signal = AbortSignal.any([stopping.signal, lost.signal])
+  let until = Date.now() + job.beat * 3000
   const heartbeat = setInterval(async () => {
+    const begun = Date.now()
+    if (begun > until) return lost.abort()
     try {
       const { rows: [{ is_cancelled: isCancelled }] } =
         await pool.query('SELECT is_cancelled FROM queue.extend($1)', [job.id])
       if (isCancelled) lost.abort()
-    } catch {
-      lost.abort()
+      until = begun + job.beat * 3000
+    } catch (error) {
+      console.error(error.message)
+      if (error.code === 'QJ001') lost.abort() // after any other error there is time to try again
     }
   }, job.beat * 1000)
   try {

@@ -5,12 +5,14 @@ import signal
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import psycopg
 from psycopg.rows import namedtuple_row
 
 CLAIM = """
-    SELECT id, job_id, payload, extract(epoch FROM lease_expires_at - clock_timestamp())::float8 / 3 AS beat
+    SELECT id, job_id, payload,
+           greatest(extract(epoch FROM lease_expires_at - clock_timestamp()) / 3, 0.1)::float8 AS beat
     FROM queue.claim('greetings', wait => '5 seconds')"""
 
 stopping = False
@@ -35,24 +37,27 @@ def connect():
     return psycopg.connect(autocommit=True, prepare_threshold=None, row_factory=namedtuple_row)
 
 
-def heartbeat(job, ended, lost):
+def heartbeat(job, lease, ended):
     """Extends the lease, on connections of its own, every third of it."""
     while not ended.wait(job.beat):
+        begun = time.monotonic()
         try:
             with connect() as conn:
-                if conn.execute("SELECT is_cancelled FROM queue.extend(%s)", [job.id]).fetchone().is_cancelled:
-                    lost.set()
-        except psycopg.Error:
-            lost.set()
+                row = conn.execute("SELECT is_cancelled FROM queue.extend(%s)", [job.id]).fetchone()
+                lease.until = 0 if row.is_cancelled else begun + 3 * job.beat
+        except psycopg.Error as error:
+            print(error, file=sys.stderr)
+            if error.sqlstate == "QJ001":  # lost; after any other error there is time to try again
+                lease.until = 0
 
 
 def run(conn, job):
     """Does one job and tells the queue how it ended."""
-    ended, lost = threading.Event(), threading.Event()
-    threading.Thread(target=heartbeat, args=(job, ended, lost)).start()
+    lease, ended = SimpleNamespace(until=time.monotonic() + 3 * job.beat), threading.Event()
+    threading.Thread(target=heartbeat, args=(job, lease, ended), daemon=True).start()
 
     def check():
-        if stopping or lost.is_set():
+        if stopping or time.monotonic() > lease.until:
             raise GiveBack
 
     try:
@@ -65,7 +70,8 @@ def run(conn, job):
         except GiveBack:
             conn.execute("SELECT queue.release(%s)", [job.id])  # not counted; cancels a job that is to be cancelled
         except Exception as error:
-            conn.execute("SELECT queue.fail(%s, %s)", [job.id, str(error)])  # without a connection: raises anew
+            text = str(error).replace("\0", "")  # which Postgres does not take
+            conn.execute("SELECT queue.fail(%s, %s)", [job.id, text])  # without a connection: raises anew
     except psycopg.Error as error:
         if error.sqlstate != "QJ001":  # lost lease: the job is no longer ours, and what we wrote is rolled back
             raise
@@ -87,6 +93,6 @@ while not stopping:
                 job = conn.execute(CLAIM).fetchone()
                 if job:
                     run(conn, job)
-    except psycopg.OperationalError as error:
+    except psycopg.Error as error:
         print(error, file=sys.stderr)
         time.sleep(1)

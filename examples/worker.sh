@@ -23,18 +23,25 @@ errors=$(mktemp)
 trap 'rm -f "$errors"' EXIT
 
 while [ -z "$stopping" ]; do
-    job=$(sql -F $'\t' -c "SELECT id, job_id, extract(epoch FROM lease_expires_at - clock_timestamp()) / 3,
-        coalesce(payload ->> 'seconds', '0'), payload FROM queue.claim('greetings', wait => '5 seconds')") || sleep 1
+    job=$(sql -F $'\t' -c "
+        SELECT id, job_id, greatest(extract(epoch FROM lease_expires_at - clock_timestamp()) / 3, 0.1),
+               coalesce(payload -> 'seconds', '0'), payload
+        FROM queue.claim('greetings', wait => '5 seconds')") || sleep 1
     IFS=$'\t' read -r id job_id beat seconds payload <<< "$job"
     [ -n "$id" ] || continue
 
-    give_back=$stopping
+    give_back=$stopping missed=0
     work "$seconds" 2> "$errors" & work=$!
     while [ -z "$give_back" ] && kill -0 "$work" 2> /dev/null; do
         sleep "$beat" & wait -n "$work" $!    # until the work has ended, a heartbeat is due, or a signal comes
         { kill $! && wait $!; } 2> /dev/null
         kill -0 "$work" 2> /dev/null || break
-        [ -z "$stopping" ] && [ "$(sql -c "SELECT is_cancelled FROM queue.extend($id)")" = f ] || give_back=1
+        [ -z "$stopping" ] || { give_back=1 && break; }
+        case $(timeout "$beat" psql -XAtq -v VERBOSITY=sqlstate -c "SELECT is_cancelled FROM queue.extend($id)" 2>&1) in
+            f) missed=0 ;;
+            t | *QJ001*) give_back=1 ;;                       # cancelled, or lost
+            *) [ $((++missed)) -lt 3 ] || give_back=1 ;;      # any other error: as often as the lease leaves time
+        esac
     done
 
     if [ -n "$give_back" ]; then

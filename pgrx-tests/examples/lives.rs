@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use postgres::Client;
 use queue_tests::wait;
 
 use crate::place::{Place, Places, Worker};
@@ -97,12 +98,9 @@ fn an_error_fails_the_job_and_not_the_worker() {
     }
 }
 
-#[test]
-fn a_job_that_was_lost_writes_nothing() {
-    let places = Places::new();
-    let mut gates = Vec::new();
-    for place in &places.all {
-        // What the job writes has to pass a gate, which is closed.
+/// What the jobs of each place write has to pass a gate, which is closed as long as its connection is open.
+fn gates(places: &Places) -> Vec<Client> {
+    let gate = |place: &Place| {
         place.run(
             "CREATE FUNCTION pass() RETURNS trigger LANGUAGE plpgsql AS
                  $$ BEGIN PERFORM pg_advisory_xact_lock(1); RETURN new; END $$;
@@ -110,16 +108,28 @@ fn a_job_that_was_lost_writes_nothing() {
         );
         let mut gate = place.connect(&places.cluster);
         gate.execute("SELECT pg_advisory_lock(1)", &[]).unwrap();
-        gates.push(gate);
-    }
+        gate
+    };
+    places.all.iter().map(gate).collect()
+}
+
+/// Waits until this place's worker stands at the gate, and returns its process in the server.
+fn at_the_gate(place: &Place) -> i32 {
+    wait::until(&format!("{place}: the worker stands at the gate"), || {
+        let sql =
+            "SELECT max(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'";
+        place.ask::<Option<i32>>(sql, &[])
+    })
+}
+
+#[test]
+fn a_job_that_was_lost_writes_nothing() {
+    let places = Places::new();
+    let mut gates = gates(&places);
     let mut workers = workers(&places);
     let lost = enqueue(&places, r#"{"name": "Ada"}"#);
     for (place, &job) in places.all.iter().zip(&lost) {
-        wait::until(&format!("{place}: the worker stands at the gate"), || {
-            let sql =
-                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'";
-            (place.ask::<i64>(sql, &[]) == 1).then_some(())
-        });
+        at_the_gate(place);
         // Now the job is taken away from the worker; it is about to complete it.
         assert_eq!(place.ask::<String>("SELECT queue.cancel($1, force => true)", &[&job]), "cancelled", "{place}");
     }
@@ -217,5 +227,48 @@ fn workers_go_on_by_themselves_after_a_restart_of_the_server() {
     for (i, place) in places.all.iter().enumerate() {
         assert_eq!((place.greetings(interrupted[i]), place.greetings(next[i])), (1, 1), "{place}");
         assert!(busy[i].runs() && idle[i].runs(), "{place}");
+    }
+}
+
+#[test]
+fn workers_go_on_after_a_crash_in_the_jobs_own_transaction() {
+    let places = Places::new();
+    let _gates = gates(&places);
+    let mut workers = workers(&places);
+    let jobs = enqueue(&places, r#"{"name": "Ada"}"#);
+    let backends: Vec<i32> = places.all.iter().map(at_the_gate).collect();
+    // All connections end with it, those that hold the gates as well.
+    places.cluster.crash(backends[0]);
+    places.connect_again();
+    wait_state(&places, &jobs, "completed");
+    for (i, place) in places.all.iter().enumerate() {
+        assert_eq!(place.greetings(jobs[i]), 1, "{place}");
+        assert!(workers[i].runs(), "{place}");
+    }
+}
+
+#[test]
+fn a_heartbeat_that_fails_does_not_cost_the_job() {
+    let places = Places::new();
+    // Time enough for another heartbeat, also on a slow machine.
+    places.all.iter().for_each(|place| place.run("SELECT queue.alter('greetings', lease => '15 seconds')"));
+    let mut workers = workers(&places);
+    let long = enqueue(&places, r#"{"name": "Ada", "seconds": 20}"#);
+    wait_state(&places, &long, "running");
+    for place in &places.all {
+        place.run("ALTER FUNCTION queue.extend(bigint, interval) RENAME TO not_now");
+    }
+    for place in &places.all {
+        wait::within(&format!("{place}: a heartbeat has failed"), Duration::from_secs(20), || {
+            // 42883: there is no such function.
+            places.cluster.log().contains(&format!(" {place} 42883 ")).then_some(())
+        });
+        place.run("ALTER FUNCTION queue.not_now(bigint, interval) RENAME TO extend");
+    }
+    wait_state(&places, &long, "completed");
+    for (i, place) in places.all.iter().enumerate() {
+        assert_eq!((place.attempt(long[i]), place.greetings(long[i])), (1, 1), "{place}");
+        assert_eq!(attempts(place), BTreeMap::from([("completed".to_owned(), 1)]), "{place}");
+        assert!(workers[i].runs(), "{place}");
     }
 }

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch::{Receiver, channel};
-use tokio::{select, time::sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, NoTls, Row};
 
 const CLAIM: &str = "
-    SELECT id, job_id, payload, extract(epoch FROM lease_expires_at - clock_timestamp())::float8 / 3 AS beat
+    SELECT id, job_id, payload,
+           greatest(extract(epoch FROM lease_expires_at - clock_timestamp()) / 3, 0.1)::float8 AS beat
     FROM queue.claim('greetings', wait => '5 seconds')";
 
 /// The job itself. It is dropped when it should stop, at any `await`.
@@ -32,11 +34,15 @@ async fn finish(client: &mut Client, id: i64, job_id: i64, greeting: &str) -> Re
 
 /// Extends the lease every third of it, until the job was cancelled or is lost.
 async fn heartbeat(client: &Client, id: i64, beat: Duration) {
-    loop {
+    let mut until = Instant::now() + 3 * beat;
+    while Instant::now() < until {
         sleep(beat).await;
+        let begun = Instant::now();
         let extend = "SELECT is_cancelled FROM queue.extend($1)";
-        match client.query_typed_one(extend, &[(&id, Type::INT8)]).await {
-            Ok(row) if !row.get::<_, bool>("is_cancelled") => {}
+        match timeout_at(until, client.query_typed_one(extend, &[(&id, Type::INT8)])).await {
+            Ok(Ok(row)) if !row.get::<_, bool>("is_cancelled") => until = begun + 3 * beat,
+            // After any other error than a lost lease there is time to try again.
+            Ok(Err(error)) if !client.is_closed() && !is_lost(&error) => eprintln!("{}", text(&error)),
             _ => return,
         }
     }
@@ -65,6 +71,11 @@ async fn run(client: &mut Client, job: &Row, stopping: &mut Receiver<bool>) -> R
     client.execute_typed("SELECT queue.fail($1, $2)", &arguments).await.map(drop)
 }
 
+/// The job is no longer ours, and what we wrote is rolled back.
+fn is_lost(error: &Error) -> bool {
+    error.code().is_some_and(|code| code.code() == "QJ001")
+}
+
 fn text(error: &Error) -> String {
     error.as_db_error().map_or_else(|| error.to_string(), ToString::to_string)
 }
@@ -77,8 +88,7 @@ async fn serve(stopping: &mut Receiver<bool>) -> Result<(), Error> {
     while !*stopping.borrow() {
         let Some(job) = client.query_typed_opt(CLAIM, &[]).await? else { continue };
         match run(&mut client, &job, stopping).await {
-            // Lost lease: the job is no longer ours, and what we wrote is rolled back.
-            Err(error) if error.code().is_some_and(|code| code.code() == "QJ001") => {}
+            Err(error) if is_lost(&error) => {}
             other => other?,
         }
     }
