@@ -5,7 +5,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build install deb try-deb test demo bench soak check check-majors lint core-test pgspot \
+.PHONY: help all build install deb try-deb test demo bench soak check check-majors lint core-test pgspot \
   stage stage-release examples monitoring prepare clean
 
 # The server: PG=17 is that major where packages put it, PG_CONFIG=PATH any other one. Without either PostgreSQL 15 of
@@ -39,6 +39,8 @@ FEATURES = --no-default-features --features pg$(MAJOR)
 
 help: ## shows this
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+all: build
 
 build: prepare ## builds the extension and its installer, optimised
 	cargo build --release $(FEATURES)

@@ -114,8 +114,8 @@ COMMENT ON COLUMN queue.queues.backoff IS 'How the delay before a retry grows: c
 COMMENT ON COLUMN queue.queues.backoff_base IS 'The delay after the first attempt.';
 COMMENT ON COLUMN queue.queues.backoff_max IS 'The longest delay, before the jitter.';
 COMMENT ON COLUMN queue.queues.backoff_jitter IS 'By up to which share of itself a delay is moved, either way.';
-COMMENT ON COLUMN queue.queues.retention IS 'How long completed and cancelled jobs are kept; 0: not at all, negative: for ever.';
-COMMENT ON COLUMN queue.queues.dead_retention IS 'How long dead jobs are kept; 0: not at all, negative: for ever.';
+COMMENT ON COLUMN queue.queues.retention IS 'How long completed and cancelled jobs are kept; 0: not at all, -1: for ever.';
+COMMENT ON COLUMN queue.queues.dead_retention IS 'How long dead jobs are kept; 0: not at all, -1: for ever.';
 COMMENT ON COLUMN queue.queues.dead_letter IS 'The queue that gets a copy of each job that dies; null: none.';
 COMMENT ON COLUMN queue.queues.max_running IS 'How many of its jobs run at once at most; null: no limit.';
 COMMENT ON COLUMN queue.queues.max_running_per_group IS 'How many jobs of a group run at once at most; null: no limit.';
