@@ -75,9 +75,10 @@ struct Object {
     bits: u8,
     kind: Kind,
     name: &'static str,
-    /// As it is, and as it is recorded; without the owner.
+    /// As it is, as it is recorded, and who may grant it on; without the owner.
     current: Vec<Oid>,
     recorded: Vec<Oid>,
+    granting: Vec<Oid>,
 }
 
 /// Waits until no one else is about to change the rows.
@@ -105,8 +106,12 @@ pub fn derive(catalog: &Catalog) -> Result<()> {
         return Ok(());
     }
     let objects = read()?;
+    let create = objects.iter().find(|object| object.name == "create");
+    let by_hand =
+        |object: &Object| object.current.iter().filter(|role| !object.recorded.contains(role)).copied().collect();
+    let creators: Vec<Oid> = create.map(by_hand).unwrap_or_default();
     let Some(owner) = sys::owner(catalog.queue).and_then(grantee) else { return Ok(()) };
-    sys::as_owner(catalog.queue, || objects.iter().try_for_each(|object| object.derive(&roles, &owner)))
+    sys::as_owner(catalog.queue, || objects.iter().try_for_each(|object| object.derive(&roles, &creators, &owner)))
 }
 
 /// A role in a GRANT; `None`: it is gone.
@@ -120,14 +125,15 @@ fn grantee(role: Oid) -> Option<String> {
 /// All objects as the catalogs have them.
 fn read() -> Result<Vec<Object>> {
     let each = |&(bits, kind, names): &(u8, Kind, &'static [&'static str])| {
-        names.iter().map(move |&name| Object { bits, kind, name, current: Vec::new(), recorded: Vec::new() })
+        let object = move |name| Object { bits, kind, name, current: vec![], recorded: vec![], granting: vec![] };
+        names.iter().map(move |&name| object(name))
     };
     let mut objects: Vec<Object> = OBJECTS.iter().flat_map(each).collect();
     let places: Vec<String> =
         objects.iter().map(|object| format!("{} {}", object.kind.words().1, object.name)).collect();
-    // A number each: the object's place, whether it is recorded, the grantee.
+    // A number each: the object's place, which of the lists, the grantee.
     let grantees = spi::i64_column(
-        "SELECT ((o.place OPERATOR(pg_catalog.*) 2) OPERATOR(pg_catalog.+) g.is_recorded) OPERATOR(pg_catalog.*) 4294967296
+        "SELECT ((o.place OPERATOR(pg_catalog.*) 4) OPERATOR(pg_catalog.+) g.list) OPERATOR(pg_catalog.*) 4294967296
                 OPERATOR(pg_catalog.+) g.grantee::pg_catalog.int8
          FROM pg_catalog.unnest($1) WITH ORDINALITY AS o (name, place)
          JOIN (SELECT pg_catalog.concat('ROUTINE ', proname), 'pg_catalog.pg_proc'::pg_catalog.regclass, oid, proacl, proowner
@@ -144,19 +150,26 @@ fn read() -> Result<Vec<Object>> {
          CROSS JOIN LATERAL (
              SELECT 0, a.grantee, a.privilege_type FROM pg_catalog.aclexplode(m.acl) AS a
            UNION ALL
+             SELECT 2, a.grantee, a.privilege_type FROM pg_catalog.aclexplode(m.acl) AS a WHERE a.is_grantable
+           UNION ALL
              SELECT 1, a.grantee, a.privilege_type
              FROM pg_catalog.pg_init_privs AS i, pg_catalog.aclexplode(i.initprivs) AS a
              WHERE i.objoid OPERATOR(pg_catalog.=) m.oid AND i.classoid OPERATOR(pg_catalog.=) m.class
                AND i.objsubid OPERATOR(pg_catalog.=) 0
-         ) AS g (is_recorded, grantee, privilege)
+         ) AS g (list, grantee, privilege)
          WHERE g.grantee OPERATOR(pg_catalog.<>) m.owner
            AND g.privilege OPERATOR(pg_catalog.=) ANY (ARRAY['USAGE', 'EXECUTE', 'SELECT'])",
         &[places.into()],
     )?;
     for found in grantees {
         let (place, grantee) = ((found >> 32) as usize, Oid::from(found as u32));
-        if let Some(object) = objects.get_mut(place / 2 - 1) {
-            if place % 2 == 0 { &mut object.current } else { &mut object.recorded }.push(grantee);
+        if let Some(object) = objects.get_mut(place / 4 - 1) {
+            let list = match place % 4 {
+                0 => &mut object.current,
+                1 => &mut object.recorded,
+                _ => &mut object.granting,
+            };
+            list.push(grantee);
         }
     }
     Ok(objects)
@@ -164,7 +177,7 @@ fn read() -> Result<Vec<Object>> {
 
 impl Object {
     /// Lets the roles at it that want it, and none of those that wanted it before.
-    fn derive(&self, roles: &HashMap<Oid, (String, u8)>, owner: &str) -> Result<()> {
+    fn derive(&self, roles: &HashMap<Oid, (String, u8)>, creators: &[Oid], owner: &str) -> Result<()> {
         let is_wanted = |role: &Oid| roles.get(role).is_some_and(|(_, bits)| bits & self.bits != 0);
         let wanted = roles.keys().filter(|role| is_wanted(role));
         let is_done = wanted.clone().all(|role| self.current.contains(role) && self.recorded.contains(role))
@@ -186,10 +199,15 @@ impl Object {
         }
         let wanted: Vec<&str> = wanted.map(|role| roles[role].0.as_str()).chain([owner]).collect();
         sys::grant(&format!("GRANT {privilege} ON {kind} {name} TO {}", wanted.join(", ")), true)?;
-        let by_hand = others.iter().filter(|(role, _)| !self.recorded.contains(role));
-        let by_hand: Vec<&str> = by_hand.map(|(_, name)| name.as_str()).collect();
-        if !by_hand.is_empty() {
-            sys::grant(&format!("GRANT {privilege} ON {kind} {name} TO {}", by_hand.join(", ")), false)?;
+        // Whoever may create queues by hand keeps the schema when what he had on queues is gone.
+        let keeps = |role: &Oid| matches!(self.kind, Kind::Schema) && creators.contains(role);
+        for (may_grant, option) in [(false, ""), (true, " WITH GRANT OPTION")] {
+            let by_hand = others.iter().filter(|(role, _)| !self.recorded.contains(role) || keeps(role));
+            let by_hand = by_hand.filter(|(role, _)| self.granting.contains(role) == may_grant);
+            let by_hand: Vec<&str> = by_hand.map(|(_, name)| name.as_str()).collect();
+            if !by_hand.is_empty() {
+                sys::grant(&format!("GRANT {privilege} ON {kind} {name} TO {}{option}", by_hand.join(", ")), false)?;
+            }
         }
         Ok(())
     }

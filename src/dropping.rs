@@ -77,6 +77,10 @@ pub fn check(lanes: impl Iterator<Item = i32>) -> Result<()> {
         if !queue.has_lane(lane) {
             return Err(Error::new(error::UNDEFINED, "the stage was removed before its jobs were committed"));
         }
+        // It was dropped a moment ago, and this session has not been told.
+        if dropping.iter().any(|d| d.lane == lane) {
+            return Err(in_use());
+        }
     }
     Ok(())
 }

@@ -47,6 +47,25 @@ impl Segment {
     }
 }
 
+impl Segment {
+    fn indexes(&self) -> [Oid; 12] {
+        [
+            self.attempt_pkey,
+            self.attempt_lane,
+            self.attempt_run_at,
+            self.attempt_job,
+            self.attempt_holder,
+            self.attempt_unique,
+            self.parked_index,
+            self.claim_pkey,
+            self.outcome_pkey,
+            self.outcome_dead,
+            self.note_id,
+            self.note_rerun,
+        ]
+    }
+}
+
 /// What a session knows of the instance.
 pub struct Catalog {
     /// The instance's number in shared memory.
@@ -111,6 +130,35 @@ pub struct Catalog {
     pub segments: [Segment; SEGMENTS],
 }
 
+impl Catalog {
+    /// All its indexes, sorted.
+    fn indexes(&self) -> Vec<u32> {
+        let mut all = vec![
+            self.queue_name,
+            self.queue_pkey,
+            self.lane_pkey,
+            self.lane_queue,
+            self.timeline_idx,
+            self.segment_log_pkey,
+            self.successor_pkey,
+            self.rollup_minute,
+            self.total_lane,
+            self.memory_key[0],
+            self.memory_key[1],
+            self.schedule_pkey,
+            self.schedule_name,
+            self.schedule_queue,
+            self.firing[0].1,
+            self.firing[1].1,
+            self.restoring_idx,
+        ];
+        all.extend(self.segments.iter().flat_map(Segment::indexes));
+        let mut all: Vec<u32> = all.into_iter().map(Oid::to_u32).collect();
+        all.sort_unstable();
+        all
+    }
+}
+
 thread_local! {
     static CATALOG: RefCell<Option<Rc<Catalog>>> = const { RefCell::new(None) };
     /// Counts changes of the queue table that this session was told of.
@@ -119,6 +167,10 @@ thread_local! {
     /// Whether this session was told anything since it began to read the catalog.
     static HAS_NEWS: Cell<bool> = const { Cell::new(false) };
     static WATCHED: Cell<[Oid; 2]> = const { Cell::new([Oid::INVALID; 2]) };
+    /// The indexes of the catalog, sorted.
+    static INDEXES: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+    /// Those of which this session was told something.
+    static SUSPECTS: RefCell<Vec<Oid>> = const { RefCell::new(Vec::new()) };
     static REGISTERED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -133,6 +185,24 @@ unsafe extern "C-unwind" fn on_relcache(_arg: pg_sys::Datum, relation: Oid) {
     if relation == Oid::INVALID || relation == attempt {
         STALE.set(true);
     }
+    // REINDEX CONCURRENTLY puts another index into the place of one. To look is not for here.
+    if INDEXES.with_borrow(|indexes| indexes.binary_search(&relation.to_u32()).is_ok()) {
+        SUSPECTS.with_borrow_mut(|suspects| {
+            if !suspects.contains(&relation) {
+                suspects.push(relation);
+            }
+        });
+    }
+}
+
+/// Whether an index that this session knows is not what it was.
+fn has_lost_index() -> bool {
+    let mut has_lost = false;
+    // To look may tell more of them.
+    while let Some(suspect) = SUSPECTS.with_borrow_mut(Vec::pop) {
+        has_lost = has_lost || !sys::is_valid_index(suspect);
+    }
+    has_lost
 }
 
 /// How often this session was told that queues changed.
@@ -151,12 +221,14 @@ pub fn forget_queues() {
 /// database.
 pub fn current() -> Result<Rc<Catalog>> {
     if !STALE.get()
+        && !has_lost_index()
         && let Some(catalog) = CATALOG.with_borrow(Clone::clone)
     {
         return Ok(catalog);
     }
     let catalog = Rc::new(read_unchanged()?);
     WATCHED.set([catalog.queue, catalog.segments[0].attempt]);
+    INDEXES.set(catalog.indexes());
     CATALOG.set(Some(Rc::clone(&catalog)));
     QUEUE_CHANGES.set(QUEUE_CHANGES.get() + 1);
     Ok(catalog)
@@ -327,7 +399,7 @@ fn enter(extension: Oid) -> Result<(u32, usize)> {
             memory_half: 0,
             memory_limit: 0,
             memory_is_turning: false,
-            parked_files: [0; SEGMENTS],
+            parked_files: [[0; 2]; SEGMENTS],
         };
         Some((slot.number, at))
     });

@@ -69,6 +69,11 @@ impl<'a> Guest<'a> {
     }
 }
 
+/// What somebody says who has claimed nothing and will not.
+pub fn looker(queue: &Queue, limits: Limits) -> Claimer<'_> {
+    Claimer { queue: queue.id, limits, lanes: queue.lanes(), ending: &[], now: sys::monotonic_us() }
+}
+
 fn recover_first(catalog: &Catalog) -> Result<()> {
     let is_recovered = || shmem::with_instance(catalog.number, |_, instance| instance.is_recovered).unwrap_or(false);
     if is_recovered() {
@@ -111,7 +116,7 @@ fn starts(catalog: &Catalog, lanes: &[i32], period: i64) -> Result<Vec<i64>> {
              WHERE us OPERATOR(pg_catalog.>) $1 GROUP BY us OPERATOR(pg_catalog./) $2 ORDER BY 1) AS parts"
     );
     let from = sys::now_us().saturating_sub(period);
-    spi::i64_column(&sql, &[from.into(), (period / 256).max(1).into()])
+    spi::read_i64_column(&sql, &[from.into(), (period / 256).max(1).into()])
 }
 
 /// Checks that a queue may get so many more jobs. What other open transactions are adding does not count: together

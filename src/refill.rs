@@ -5,14 +5,14 @@
 //! with snapshots taken later, then P is set and the flag falls in one step. The guard lowers the flag on
 //! every way out.
 
-use pg_queue_core::frontier::{Place, Rank, Ready};
+use pg_queue_core::frontier::{Rank, Ready};
 use pgrx::pg_sys::Oid;
 
 use crate::error::{self, Error, Result};
 use crate::instance::{Catalog, Segment};
 use crate::log::attempt::Attempt;
 use crate::log::claim;
-use crate::log::parked::{self, Filled};
+use crate::log::parked::{self, Filled, Parked};
 use crate::log::table::{Key, Relation, Scan, Snapshot};
 use crate::segment::{self, Home};
 use crate::{shmem, sys};
@@ -182,7 +182,7 @@ pub fn open_tables(catalog: &Catalog, order: Order) -> Vec<Tables> {
 struct Source<'a> {
     tables: &'a Tables,
     claims: Claims<'a>,
-    scan: Scan<'a>,
+    walk: Walk<'a>,
     order: Order,
     after: Rank,
     is_second: bool,
@@ -195,40 +195,63 @@ struct Candidate {
     run_at: Option<i64>,
 }
 
+/// Over the index of the lane, or over that of its groups.
+enum Walk<'a> {
+    Lane(Scan<'a>),
+    Group(Parked<'a>),
+}
+
+impl<'a> Walk<'a> {
+    fn begin(tables: &'a Tables, order: Order, keys: &[Key]) -> Self {
+        match order {
+            Order::Lane(_) => Self::Lane(tables.attempt.scan(&tables.index, keys, Snapshot::Now)),
+            Order::Group(..) => Self::Group(Parked::begin(&tables.attempt, &tables.index, keys, tables.home)),
+        }
+    }
+
+    /// The next one. What this transaction has added is nobody's yet; its commit will push it.
+    fn next(&mut self, segment: u8) -> Option<Candidate> {
+        let scan = match self {
+            Self::Lane(scan) => scan,
+            Self::Group(parked) => {
+                let attempt = parked.next()?;
+                let mut ready = attempt.ready();
+                ready.place.is_indexed = true;
+                return Some(Candidate { ready, run_at: attempt.run_at() });
+            }
+        };
+        let mut tid = scan.next()?;
+        while scan.is_own() {
+            tid = scan.next()?;
+        }
+        // id, job_id, enqueued_at, lane, priority, attempt, max_attempts, run_at, group_hash
+        let (values, nulls) = scan.columns(9);
+        let rank = Rank { priority: values[4].value() as i32, job_id: values[1].value() as i64 };
+        let group = if nulls[8] { 0 } else { values[8].value() as i64 };
+        let run_at = (!nulls[7]).then(|| values[7].value() as i64);
+        Some(Candidate {
+            ready: Ready { rank, id: values[0].value() as i64, place: tid.place(segment), group },
+            run_at,
+        })
+    }
+}
+
 impl<'a> Source<'a> {
     fn new(tables: &'a Tables, order: Order, after: Rank) -> Self {
         let keys = order.keys(|n| vec![Key::eq_i32(n, after.priority), Key::gt_i64(n + 1, after.job_id)]);
-        let scan = tables.attempt.scan(&tables.index, &keys, Snapshot::Now);
-        let mut source = Self { tables, claims: Claims::new(tables), scan, order, after, is_second: false, head: None };
+        let walk = Walk::begin(tables, order, &keys);
+        let mut source = Self { tables, claims: Claims::new(tables), walk, order, after, is_second: false, head: None };
         source.advance();
         source
     }
 
     fn advance(&mut self) {
-        loop {
-            if let Some(tid) = self.scan.next() {
-                // What this transaction has added is nobody's yet; its commit will push it.
-                if self.scan.is_own() {
-                    continue;
-                }
-                // id, job_id, enqueued_at, lane, priority, attempt, max_attempts, run_at, group_hash
-                let (values, nulls) = self.scan.columns(9);
-                let rank = Rank { priority: values[4].value() as i32, job_id: values[1].value() as i64 };
-                let group = if nulls[8] { 0 } else { values[8].value() as i64 };
-                let is_indexed = matches!(self.order, Order::Group(..));
-                let place = Place { is_indexed, ..tid.place(self.tables.home.segment) };
-                let run_at = (!nulls[7]).then(|| values[7].value() as i64);
-                self.head =
-                    Some(Candidate { ready: Ready { rank, id: values[0].value() as i64, place, group }, run_at });
-                return;
-            }
-            if self.is_second {
-                self.head = None;
-                return;
-            }
+        self.head = self.walk.next(self.tables.home.segment);
+        if self.head.is_none() && !self.is_second {
             self.is_second = true;
             let keys = self.order.keys(|n| vec![Key::gt_i32(n, self.after.priority)]);
-            self.scan = self.tables.attempt.scan(&self.tables.index, &keys, Snapshot::Now);
+            self.walk = Walk::begin(self.tables, self.order, &keys);
+            self.advance();
         }
     }
 }

@@ -91,8 +91,8 @@ pub struct Instance {
     pub memory_limit: u32,
     /// One half is being copied from and emptied.
     pub memory_is_turning: bool,
-    /// The files of the indexes of groups; 0: not known. Only `log::parked` changes them.
-    pub parked_files: [u32; SEGMENTS],
+    /// The files of the attempts and of the indexes of groups; 0: not known. Only `log::parked` changes them.
+    pub parked_files: [[u32; 2]; SEGMENTS],
 }
 
 /// What a worker tells of itself, for those who look. Only `worker::database` changes it.

@@ -90,7 +90,17 @@ pub fn i64_column(sql: &str, parameters: &[Parameter]) -> Result<Vec<i64>> {
     Ok(optional_i64_column(sql, parameters)?.into_iter().flatten().collect())
 }
 
-/// Whether a query has a row. Unlike the others here it gives the transaction no id.
+/// As `i64_column`, for a query that only reads: it gives the transaction no id.
+pub fn read_i64_column(sql: &str, parameters: &[Parameter]) -> Result<Vec<i64>> {
+    as_owner(|| {
+        Spi::connect(|client| {
+            let rows = client.select(sql, None, &arguments(parameters))?;
+            rows.map(|row| row.get::<i64>(1)).filter_map(std::result::Result::transpose).collect()
+        })
+    })
+}
+
+/// Whether a query has a row. It gives the transaction no id either.
 pub fn has_row(sql: &str, parameters: &[Parameter]) -> Result<bool> {
     as_owner(|| Spi::connect(|client| client.select(sql, Some(1), &arguments(parameters)).map(|rows| !rows.is_empty())))
 }

@@ -491,6 +491,12 @@ pub fn toast_table(table: pg_sys::Oid) -> Option<pg_sys::Oid> {
     by_oid(cache, table, |row: &pg_sys::FormData_pg_class| row.reltoastrelid).filter(|&oid| oid != pg_sys::Oid::INVALID)
 }
 
+/// Whether there is such an index, and it is in use.
+pub fn is_valid_index(index: pg_sys::Oid) -> bool {
+    let cache = pg_sys::SysCacheIdentifier::INDEXRELID;
+    by_oid(cache, index, |row: &pg_sys::FormData_pg_index| row.indisvalid) == Some(true)
+}
+
 /// The index of a table that has this column first, and is or is not partial. `table` must be locked.
 pub fn index_on(table: pg_sys::Oid, column: i16, is_partial: bool) -> Option<pg_sys::Oid> {
     // SAFETY: the relation is locked by the caller; the list of its indexes is ours, the rows of pg_index are

@@ -52,7 +52,7 @@ impl<'a> Lent<'a> {
         let order = Order::Group(self.lane, self.turn.group);
         let tables = open_tables(self.catalog, order);
         let mut files = Files::default();
-        tables.iter().for_each(|tables| files.note(tables.home.segment, &tables.index));
+        tables.iter().for_each(|tables| files.note(tables.home.segment, &tables.attempt, &tables.index));
         if self.claimer.limits.is_strict
             && let Some(holder) = self.holder(&tables)
         {

@@ -196,3 +196,19 @@ fn the_dead_are_brought_back_by_their_errors_whatever_became_of_the_copies() {
     client.run("SELECT queue.fail(id, 'still ' || (headers #>> '{dead_letter, error}')) FROM queue.claim('dead', 10)");
     assert_eq!(client.value::<i64>("SELECT queue.retry_dead('dead', 'still disk%')"), 3);
 }
+
+#[test]
+fn those_whose_key_is_taken_take_no_other_s_place() {
+    let (mut client, q) = queue("max_attempts => 1");
+    for n in 0..150 {
+        client.run(&format!("SELECT queue.enqueue('{q}', unique_key => 'k{n}')"));
+        client.run(&format!("SELECT queue.fail(id, 'no') FROM queue.claim('{q}')"));
+        client.run(&format!("SELECT queue.enqueue('{q}', unique_key => 'k{n}', delay => '1 hour')"));
+    }
+    let free = client.enqueue(&q);
+    client.run(&format!("SELECT queue.fail(id, 'no') FROM queue.claim('{q}')"));
+    assert_eq!(client.state(free), "dead");
+    assert_eq!(client.value::<i64>(&format!("SELECT queue.retry_dead('{q}', max_jobs => 1)")), 1);
+    assert_eq!(client.state(free), "ready");
+    assert_eq!(client.value::<i64>(&format!("SELECT queue.retry_dead('{q}')")), 0);
+}

@@ -373,3 +373,20 @@ fn limits_out_of_range_are_refused() {
         assert!(refused.message.contains(option), "{refused:?}");
     }
 }
+
+#[test]
+fn the_first_claim_after_a_start_waits_as_any() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "rate_limit => 100, rate_period => '1 hour'");
+    cluster.restart();
+    let mut client = cluster.connect_to("app");
+    let mut other = cluster.connect_to("app");
+    let pid = client.value("SELECT pg_backend_pid()");
+    thread::scope(|scope| {
+        let claim = scope.spawn(|| client.count("SELECT FROM queue.claim('q', wait => '10 s')"));
+        wait_asleep(&mut other, pid);
+        other.enqueue("q");
+        assert_eq!(claim.join().unwrap(), 1);
+    });
+}

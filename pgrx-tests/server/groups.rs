@@ -340,3 +340,73 @@ fn who_never_waits_for_his_group_pays_for_no_index() {
                  WHERE indrelid::regclass::text ~ 'queue.parked_[0-9]'";
     assert_eq!(client.value::<i64>(pages), 10, "each has its first page, and no other");
 }
+
+/// VACUUM knows nothing of the groups' index: what its entries point to may be another row by now, or nothing.
+#[test]
+fn a_vacuum_of_the_attempts_leads_no_group_astray() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.connect();
+    client.run("CREATE EXTENSION pg_queue");
+    create(&mut client, "q", "strict_order => true");
+    create(&mut client, "secret", "");
+    client.run("SELECT queue.enqueue('q', group_key => 'g')");
+    let rolled_back = |client: &mut Client, jobs: usize| {
+        client.run("BEGIN");
+        client.run(&format!(
+            "SELECT count(*) FROM queue.enqueue_many('q', array_fill('0'::jsonb, '{{{jobs}}}'), group_key => 'g', priority => 1)"
+        ));
+        client.run("ROLLBACK");
+    };
+    let mut running = client.claim("q");
+
+    // The places are another queue's.
+    rolled_back(&mut client, 20);
+    client.run("VACUUM queue.attempt_0");
+    client.run("SELECT count(*) FROM queue.enqueue_many('secret', array_fill('0'::jsonb, '{20}'))");
+    let reused = "SELECT FROM queue.attempt_0 WHERE ctid BETWEEN '(0,2)' AND '(0,21)' AND group_hash IS NULL";
+    assert!(client.count(reused) > 10, "the rows are where others were");
+    client.run(&format!("SELECT queue.complete({running})"));
+    assert_eq!(claim(&mut client, "q", 100), []);
+    assert_eq!(client.count("SELECT FROM queue.claim('secret', 100)"), 20);
+
+    // They are the same group's, in another order.
+    rolled_back(&mut client, 50);
+    client.run("VACUUM queue.attempt_0");
+    for n in [3, 5, 1, 4, 2] {
+        let sql = format!("SELECT queue.enqueue('q', '{n}', group_key => 'g', priority => {n})");
+        client.run(&sql);
+    }
+    for n in 1..=5 {
+        let sql = "SELECT id, payload::text FROM queue.claim('q', 100)";
+        let rows = client.query(sql, &[]).unwrap();
+        let found: Vec<String> = rows.iter().map(|row| row.get(1)).collect();
+        assert_eq!(found, [n.to_string()]);
+        running = rows[0].get(0);
+        client.run(&format!("SELECT queue.complete({running})"));
+    }
+
+    // They lie behind the end of the table.
+    client.run("SELECT queue.enqueue('q', group_key => 'g')");
+    rolled_back(&mut client, 2000);
+    let size = "SELECT pg_relation_size('queue.attempt_0')";
+    let before: i64 = client.value(size);
+    client.run("VACUUM queue.attempt_0");
+    assert!(client.value::<i64>(size) < before, "the end was cut off");
+    let last = claim(&mut client, "q", 100);
+    assert_eq!(names(&last), ["g"]);
+    complete(&mut client, &last);
+    assert_eq!(claim(&mut client, "q", 100), []);
+
+    // All rows have other places; those of jobs that were tried before, too.
+    client.run("SELECT queue.enqueue('q', to_jsonb(n), group_key => 'g') FROM generate_series(1, 300) AS n");
+    client.run("SELECT queue.fail(id, 'no', '0') FROM queue.claim('q')");
+    rolled_back(&mut client, 10);
+    client.run("VACUUM FULL queue.attempt_0");
+    let (mut running, mut next) = (client.claim("q"), 2);
+    run_on(&mut client, "q", &mut running, &mut next, 20);
+    client.run("VACUUM FULL queue.attempt_0");
+    run_on(&mut client, "q", &mut running, &mut next, 279);
+    client.run(&format!("SELECT queue.complete({running})"));
+    assert_eq!(claim(&mut client, "q", 100), []);
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE queue_name = 'q' AND state <> 'completed'"), 0);
+}

@@ -909,3 +909,49 @@ fn what_others_have_planted_is_never_run() {
     // The two above.
     assert_eq!(cluster.log().matches("ERROR:  trapped as").count(), 2, "{}", cluster.log());
 }
+
+#[test]
+fn queues_are_made_granted_and_dropped_by_many_at_once() {
+    let database = Database::new();
+    database.connect().run("CREATE ROLE grantee_of_many");
+    std::thread::scope(|scope| {
+        for n in 0..6 {
+            let mut client = database.connect();
+            scope.spawn(move || {
+                for round in 0..25 {
+                    let queue = format!("q_{n}_{round}");
+                    client.run(&format!("SELECT queue.create('{queue}')"));
+                    client.run(&format!("SELECT queue.grant('{queue}', 'grantee_of_many', 'consume')"));
+                    client.run(&format!("SELECT queue.drop('{queue}')"));
+                }
+            });
+        }
+    });
+    let mut client = database.connect();
+    assert_eq!(client.count("SELECT FROM queue.permission"), 0);
+    assert!(!client.value::<bool>("SELECT has_schema_privilege('grantee_of_many', 'queue', 'usage')"));
+    client.run("DROP ROLE grantee_of_many");
+}
+
+#[test]
+fn what_was_granted_by_hand_stays_as_it_was() {
+    let database = Database::new();
+    let mut client = database.connect();
+    client.run("CREATE ROLE maker_by_hand; CREATE ROLE granter_by_hand; CREATE ROLE other_by_hand");
+    create(&mut client, "q", "");
+    // As docs/permissions.md says: he manages what he creates. He can go on when it is gone.
+    client.run("GRANT USAGE ON SCHEMA queue TO maker_by_hand; GRANT EXECUTE ON FUNCTION queue.create TO maker_by_hand");
+    let mut maker = session(&database, "maker_by_hand");
+    for _ in 0..2 {
+        maker.run("SELECT queue.create('mine')");
+        maker.run("SELECT queue.drop('mine')");
+    }
+    // Who may grant it on still may.
+    client.run("GRANT EXECUTE ON FUNCTION queue.complete TO granter_by_hand WITH GRANT OPTION");
+    client.run("SELECT queue.grant('q', 'other_by_hand', 'consume')");
+    let may_grant = "SELECT has_function_privilege('granter_by_hand', 'queue.complete(bigint, jsonb)', 'EXECUTE WITH GRANT OPTION')";
+    assert!(client.value::<bool>(may_grant));
+    drop(maker);
+    client.run("DROP OWNED BY maker_by_hand, granter_by_hand, other_by_hand");
+    client.run("DROP ROLE maker_by_hand; DROP ROLE granter_by_hand; DROP ROLE other_by_hand");
+}

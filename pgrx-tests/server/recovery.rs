@@ -349,3 +349,87 @@ fn ids_can_be_taken_where_the_log_ends_with_a_page() {
     }
     panic!("the log never ended with a page");
 }
+
+#[test]
+fn a_page_that_cannot_be_read_does_no_harm_but_to_its_own_database() {
+    let cluster = Cluster::new().start();
+    let mut good = cluster.create_database("good");
+    create(&mut good, "q", "lease => '1 s'");
+    let mut bad = cluster.create_database("bad");
+    create(&mut bad, "q", "lease => '1 s'");
+    bad.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{5000}'))");
+    let file: String = bad.value("SELECT pg_relation_filepath('queue.attempt_0')");
+    drop((good, bad));
+    cluster.stop_fast();
+    let file = cluster.data().join(file);
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[8192..3 * 8192].fill(0xa5);
+    std::fs::write(&file, bytes).unwrap();
+    cluster.start_again();
+
+    let mut bad = cluster.connect_to("bad");
+    for _ in 0..5 {
+        let failure = bad.failure("SELECT count(*) FROM queue.claim('q', 1000)");
+        assert_eq!(failure.code, "XX001", "{failure:?}");
+    }
+    let mut good = cluster.connect_to("good");
+    let job = good.enqueue("q");
+    good.claim("q");
+    wait::until("the lease has ended", || (good.state(job) == "ready" || good.state(job) == "retrying").then_some(()));
+    let log = cluster.log();
+    assert!(!log.contains("terminated by signal"), "{log}");
+}
+
+/// Postgres has several ways to put another index into the place of one.
+#[test]
+fn indexes_may_be_built_anew_while_sessions_know_the_old_ones() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "lease => '1 s', max_attempts => 1000");
+    let mut other = cluster.connect_to("app");
+    let life = |client: &mut Client| {
+        let job = client.enqueue("q");
+        let id = client.claim("q");
+        client.run(&format!("SELECT queue.complete({id})"));
+        assert_eq!(client.state(job), "completed");
+    };
+    life(&mut client);
+    for sql in [
+        "REINDEX INDEX CONCURRENTLY queue.claim_0_pkey",
+        "REINDEX INDEX CONCURRENTLY queue.outcome_0_pkey",
+        "REINDEX INDEX CONCURRENTLY queue.attempt_0_lane_idx",
+        "REINDEX TABLE CONCURRENTLY queue.attempt_0",
+        "REINDEX TABLE CONCURRENTLY queue.note_0",
+        "REINDEX SCHEMA CONCURRENTLY queue",
+        "REINDEX TABLE queue.claim_0",
+    ] {
+        other.run(sql);
+        life(&mut client);
+        life(&mut other);
+    }
+    // So has the worker, who knows them since the start.
+    let job = client.enqueue("q");
+    client.claim("q");
+    other.run("REINDEX TABLE CONCURRENTLY queue.outcome_0");
+    wait::until("the lease has ended", || (client.state(job) != "running").then_some(()));
+    assert!(!cluster.log().contains("could not open relation"), "{}", cluster.log());
+}
+
+#[test]
+fn one_attempt_that_cannot_be_ended_keeps_no_other_from_it() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "lease => '1 s'");
+    let broken = client.enqueue("q");
+    let id = client.claim("q");
+    let job = client.enqueue("q");
+    client.claim("q");
+    assert_ne!(broken, job);
+    // As after some damage.
+    client.run("CREATE EXTENSION pg_surgery");
+    client.run(&format!(
+        "SELECT heap_force_kill('queue.attempt_0', ARRAY(SELECT ctid FROM queue.attempt_0 WHERE id = {id}))"
+    ));
+    wait::until("the lease of the other has ended", || (client.state(job) != "running").then_some(()));
+    wait::until("that is told", || cluster.log().contains(&format!("attempt {id} could not be ended")).then_some(()));
+}

@@ -604,3 +604,20 @@ fn a_schedules_jobs_are_of_its_group() {
     }
     assert_eq!(client.column::<String>("SELECT group_key FROM queue.claim('q', 2)"), ["g"]);
 }
+
+#[test]
+fn what_a_full_queue_has_room_for_is_fired() {
+    let mut stage = Stage::at("2026-01-01 00:00:00+00");
+    stage.client.run("SELECT queue.alter('q', max_waiting => 3)");
+    stage.schedule("'s', 'q', every => '1 minute', missed => 'all', starts_at => '2026-01-01 00:00:00+00'");
+    let minutes = |slots: &[String]| slots.iter().map(|slot| slot[14..16].to_owned()).collect::<Vec<_>>();
+    stage.fire("2026-01-01 00:20:30+00");
+    assert_eq!(minutes(&stage.slots()), ["01", "02", "03"], "the oldest, as many as fit");
+    // Tried again now and then; what has room by then goes in.
+    stage.client.run("SELECT queue.complete(id) FROM queue.claim('q', 2)");
+    stage.fire("2026-01-01 00:22:30+00");
+    assert_eq!(minutes(&stage.slots()), ["01", "02", "03", "04", "05"]);
+    stage.client.run("SELECT queue.alter('q', reset => '{max_waiting}')");
+    stage.fire("2026-01-01 00:24:30+00");
+    assert_eq!(stage.slots().len(), 24, "{:?}", stage.slots());
+}

@@ -9,7 +9,7 @@ use postgres::Client;
 use queue_tests::{Cluster, error, wait};
 
 use crate::segments;
-use crate::shared::{Sql, connect, queue, wait_asleep};
+use crate::shared::{Database, Sql, connect, create, queue, wait_asleep};
 
 const THREE: &str = "stages => '{fetch, parse, store}'";
 
@@ -693,4 +693,17 @@ fn a_key_holds_in_every_stage_and_new_contents_begin_anew() {
     client.run(&format!("SELECT queue.advance({id})"));
     assert_eq!(client.failure(&format!("SELECT queue.retry({other})")).code, "23505");
     assert_eq!(stage_of(&mut client, third).as_deref(), Some("parse"));
+}
+
+#[test]
+fn a_batch_for_several_stages_meets_the_removal_of_any() {
+    let database = Database::new();
+    let (mut client, mut other) = (database.connect(), database.connect());
+    create(&mut client, "q", "stages => '{a, b}'");
+    other.run("BEGIN; SELECT queue.alter('q', stages => '{a}')");
+    let both = r#"SELECT count(*) FROM queue.enqueue_batch('q', '[{"stage": "a"}, {"stage": "b"}]')"#;
+    assert_eq!(client.failure(both).code, "55006");
+    other.run("COMMIT");
+    assert_eq!(client.failure(both).code, "22023");
+    assert_eq!(client.count("SELECT FROM queue.jobs"), 0);
 }

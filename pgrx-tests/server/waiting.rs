@@ -634,3 +634,34 @@ fn a_bound_claim_that_ended_is_not_offered_again() {
     assert_eq!(attempt, 1);
     assert_eq!(client.state(second), "running");
 }
+
+#[test]
+fn a_limit_that_is_lifted_is_heeded_by_whoever_only_waits() {
+    for (options, lifted) in [
+        ("rate_limit => 1, rate_period => '1 hour'", "rate_limit => 100"),
+        ("rate_limit => 1, rate_period => '1 hour'", "reset => '{rate_limit}'"),
+        ("rate_limit => 1, rate_period => '1 hour'", "rate_period => '1 ms'"),
+        ("max_running => 1", "max_running => 5"),
+        ("max_running => 1", "reset => '{max_running}'"),
+        ("max_running_per_group => 1", "max_running_per_group => 2"),
+        ("max_running_per_group => 1", "reset => '{max_running_per_group}'"),
+        ("strict_order => true", "strict_order => false"),
+    ] {
+        let (mut client, q) = queue(options);
+        client.run(&format!("SELECT queue.enqueue('{q}', group_key => 'g'), queue.enqueue('{q}', group_key => 'g')"));
+        client.claim(&q);
+        assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
+        let waits = format!("CALL queue.wait('{q}', '5 s')");
+        // Asleep before, and who comes later.
+        let mut other = connect();
+        let pid = other.value("SELECT pg_backend_pid()");
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| other.value::<bool>(&waits));
+            wait_asleep(&mut client, pid);
+            client.run(&format!("SELECT queue.alter('{q}', {lifted})"));
+            assert!(sleeper.join().unwrap(), "{options}, {lifted}: it sleeps on");
+        });
+        assert!(client.value::<bool>(&waits), "{options}, {lifted}");
+        assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 1, "{options}, {lifted}");
+    }
+}

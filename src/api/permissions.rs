@@ -86,11 +86,13 @@ pub fn created(catalog: &Catalog, name: &str) -> Result<()> {
 
 /// A queue was dropped, and what was granted on it goes with it.
 pub fn dropped(catalog: &Catalog, id: i32) -> Result<()> {
-    let of_queue = "DELETE FROM queue.permission WHERE queue_id OPERATOR(pg_catalog.=) $1";
-    if sys::our_relation(c"permission").is_some() && spi::run(of_queue, &[id.into()])? > 0 {
-        acl::derive(catalog)?;
+    if !has_rows(|queue_id, _| queue_id == id) {
+        return Ok(());
     }
-    Ok(())
+    // First, as everybody else does: who writes and then waits for the lock waits for those who do the same.
+    acl::lock();
+    spi::run("DELETE FROM queue.permission WHERE queue_id OPERATOR(pg_catalog.=) $1", &[id.into()])?;
+    acl::derive(catalog)
 }
 
 /// DROP OWNED BY these roles is about to run: what was granted to them goes with it, as all that is granted to them does.
@@ -100,11 +102,20 @@ pub fn owned_dropped(roles: &[String]) -> Result<()> {
     }
     let Ok(catalog) = instance::current() else { return Ok(()) };
     transaction::register();
-    let of_roles = "DELETE FROM queue.permission WHERE role_name OPERATOR(pg_catalog.=) ANY ($1)";
-    if sys::our_relation(c"permission").is_some() && spi::run(of_roles, &[roles.to_vec().into()])? > 0 {
-        acl::derive(&catalog)?;
+    if !has_rows(|_, role| roles.iter().any(|name| name == role)) {
+        return Ok(());
     }
-    Ok(())
+    acl::lock();
+    let of_roles = "DELETE FROM queue.permission WHERE role_name OPERATOR(pg_catalog.=) ANY ($1)";
+    spi::run(of_roles, &[roles.to_vec().into()])?;
+    acl::derive(&catalog)
+}
+
+/// Whether something is granted on such a queue to such a role.
+fn has_rows(is_it: impl Fn(i32, &str) -> bool) -> bool {
+    let mut has = false;
+    permission::each_row(|queue_id, role, _| has |= is_it(queue_id, role));
+    has
 }
 
 /// `queue.may_observe(queue_id)`. Without shared memory the owner can still look at settings.

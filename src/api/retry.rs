@@ -19,6 +19,9 @@ use crate::queue::{self, Queue};
 use crate::{spi, sys};
 use pg_queue_core::id::SEGMENTS;
 
+/// Dead jobs that are looked for at once, at least.
+const PAGE: i64 = 100;
+
 sql_function!(pg_queue_retry, pg_finfo_pg_queue_retry => retry);
 sql_function!(pg_queue_retry_dead, pg_finfo_pg_queue_retry_dead => retry_dead);
 sql_function!(pg_queue_forget, pg_finfo_pg_queue_forget => forget);
@@ -102,37 +105,59 @@ fn retry_dead(call: &Call) -> Result<Option<Datum>> {
     let catalog = instance::current()?;
     let queue = queue::by_name(&catalog, &name)?;
     permission::check(&catalog, &queue, Privilege::Manage)?;
+    let (mut revived, mut last) = (0, 0);
+    // Some are left out, because another job has their key: then others take their places.
+    while most.is_none_or(|most| revived < i64::from(most)) {
+        let left = most.map(|most| (i64::from(most) - revived).max(PAGE));
+        let dead = dead_after(&queue, last, pattern.clone(), left)?;
+        let Some(&end) = dead.last() else { break };
+        last = end;
+        revived += revive_all(&catalog, &queue, &dead, most.map_or(i64::MAX, |most| i64::from(most) - revived))?;
+    }
+    Ok(Some(revived.into()))
+}
+
+/// Dead jobs behind a job, in the order of their ids, at most so many.
+fn dead_after(queue: &Queue, last: i64, pattern: Option<String>, most: Option<i64>) -> Result<Vec<i64>> {
     let lanes: Vec<i64> = queue.all_lanes().map(i64::from).collect();
     // What queue.jobs calls dead, in words that the index of history's dead can be used for.
-    let dead = spi::i64_column(
+    spi::i64_column(
         "SELECT l.job_id FROM queue.life AS l
          WHERE l.lane OPERATOR(pg_catalog.=) ANY ($1) AND l.is_newest
            AND (l.outcome OPERATOR(pg_catalog.=) 'd' OR l.outcome OPERATOR(pg_catalog.=) 't' AND l.next_id IS NULL)
            AND ($2 IS NULL OR coalesce(l.error, l.last_error) OPERATOR(pg_catalog.~~) $2)
+           AND l.job_id OPERATOR(pg_catalog.>) $4
          ORDER BY l.job_id LIMIT $3",
-        &[lanes.into(), pattern.into(), most.map(i64::from).into()],
-    )?;
-    let mut revived: i64 = 0;
-    for job_id in dead {
+        &[lanes.into(), pattern.into(), most.into(), last.into()],
+    )
+}
+
+/// Revives these dead jobs, at most so many. Returns how many.
+fn revive_all(catalog: &Rc<Catalog>, queue: &Queue, dead: &[i64], most: i64) -> Result<i64> {
+    let mut revived = 0;
+    for &job_id in dead {
+        if revived == most {
+            break;
+        }
         loop {
-            let found = job::find_any(&catalog, job_id)?;
+            let found = job::find_any(catalog, job_id)?;
             if found.outcome().is_none() {
                 break;
             }
-            match claim_key(&catalog, &queue, &found) {
+            match claim_key(catalog, queue, &found) {
                 Ok(()) => {}
                 // Another job has its key, or may have it.
                 Err(error) if matches!(error.code, error::UNIQUE | error::IN_USE) => break,
                 Err(error) => return Err(error),
             }
-            if revive_ended(&catalog, &found, None)? {
+            if revive_ended(catalog, &found, None)? {
                 revived += 1;
                 break;
             }
         }
         sys::check_for_interrupts();
     }
-    Ok(Some(revived.into()))
+    Ok(revived)
 }
 
 /// `queue.forget(job_id)`: the one place where log rows are changed, because a promise of privacy is worth

@@ -7,7 +7,7 @@ use pgrx::pg_sys::Datum;
 use crate::api::claim::{Known, Sleeper, longest_wait};
 use crate::call::{Call, Interval, sql_function};
 use crate::error::{self, Error, Result};
-use crate::{api, refill, sys};
+use crate::{api, limits, refill, shmem, sys};
 
 sql_function!(pg_queue_wait, pg_finfo_pg_queue_wait => wait);
 
@@ -51,10 +51,15 @@ fn wait(call: &Call) -> Result<Option<Datum>> {
 
 fn has_jobs(known: &Known) -> Result<bool> {
     let number = known.catalog.number;
-    for (_, lanes) in known.each().filter(|(queue, _)| !queue.is_paused && !known.is_dormant) {
+    for (queue, lanes) in known.each().filter(|(queue, _)| !queue.is_paused && !known.is_dormant) {
+        let claimer = queue.limits.map(|limits| limits::looker(queue, limits));
         for &lane in lanes {
             refill::refill(&known.catalog, lane)?;
-            if crate::shmem::with(|shared| shared.frontier.has_jobs(number, lane)) {
+            let has_jobs = shmem::with(|shared| {
+                shared.frontier.heed(number, lane, claimer.as_ref());
+                shared.frontier.has_jobs(number, lane)
+            });
+            if has_jobs {
                 return Ok(true);
             }
         }

@@ -2,6 +2,7 @@
 //! or the job is dead. Also cancels those that were to be cancelled while their claim was open and rolled
 //! back.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use pg_queue_core::frontier::Running;
@@ -9,7 +10,7 @@ use pg_queue_core::frontier::Running;
 use crate::api::cancel;
 use crate::api::fail::{Failure, end_badly};
 use crate::duty::Duty;
-use crate::error::{self, Result};
+use crate::error::{self, Error, Result};
 use crate::hold::{self, Outcomes, Refusal, Waiting};
 use crate::instance::{self, Catalog};
 use crate::log::attempt::Reader;
@@ -23,6 +24,8 @@ pub const DUTY: Duty = Duty { name: "expire", is_due, run };
 const BATCH: usize = 200;
 /// When another transaction is ending the attempt: look again after this many microseconds.
 const LATER: i64 = 1_000_000;
+/// And when it cannot be ended.
+const MUCH_LATER: i64 = 60_000_000;
 
 fn expired(number: u32) -> Option<Running> {
     let now = sys::monotonic_us();
@@ -33,14 +36,49 @@ fn is_due(number: u32) -> bool {
     expired(number).is_some()
 }
 
+thread_local! {
+    /// The last batch has begun and not ended: an error has undone it.
+    static HAS_FAILED: Cell<bool> = const { Cell::new(false) };
+}
+
 fn run(number: u32) -> i64 {
     transaction::register();
     let Some(catalog) = instance::of_duty(number) else { return 0 };
-    let mut outcomes = Outcomes::new(&catalog);
+    let ended = if HAS_FAILED.replace(true) { one_by_one(&catalog) } else { all_at_once(&catalog) };
+    HAS_FAILED.set(false);
+    ended
+}
+
+/// Each in a subtransaction of its own: one that cannot be ended is not to keep the others from it.
+fn one_by_one(catalog: &Rc<Catalog>) -> i64 {
     let mut ended = 0;
     for _ in 0..BATCH {
-        let Some(entry) = expired(number) else { break };
-        match end(&catalog, &mut outcomes, &entry) {
+        let Some(entry) = expired(catalog.number) else { break };
+        let result = sys::in_subtransaction(|| {
+            let mut outcomes = Outcomes::new(catalog);
+            let is_done = end(catalog, &mut outcomes, &entry)?;
+            outcomes.insert()?;
+            Ok(is_done)
+        });
+        match result {
+            Ok(is_done) => ended += i64::from(is_done),
+            Err(error) => {
+                let what = format!("attempt {} could not be ended: {}", entry.id, error.message);
+                Error::new(error.code, what).detail("It is tried again in a minute.").warn();
+                postpone(catalog, entry.id, MUCH_LATER);
+            }
+        }
+        sys::check_for_interrupts();
+    }
+    ended
+}
+
+fn all_at_once(catalog: &Rc<Catalog>) -> i64 {
+    let mut outcomes = Outcomes::new(catalog);
+    let mut ended = 0;
+    for _ in 0..BATCH {
+        let Some(entry) = expired(catalog.number) else { break };
+        match end(catalog, &mut outcomes, &entry) {
             Ok(true) => ended += 1,
             Ok(false) => {}
             Err(error) => error.report(),
@@ -63,7 +101,7 @@ fn end(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) -> Resul
         Err(Refusal::Lost(_)) => return Ok(false),
         Err(Refusal::Wrong(e)) => return Err(e),
         Err(Refusal::Busy(_)) => {
-            postpone(catalog, entry.id);
+            postpone(catalog, entry.id, LATER);
             return Ok(false);
         }
     };
@@ -78,17 +116,18 @@ fn end(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) -> Resul
         // Where the job is to go on is being dropped by an open transaction. Nothing was inserted; the others go on.
         Err(e) if e.code == error::IN_USE => {
             hold::undo(catalog, entry.id);
-            postpone(catalog, entry.id);
+            postpone(catalog, entry.id, LATER);
             Ok(false)
         }
         Err(e) => Err(e),
     }
 }
 
-fn postpone(catalog: &Catalog, id: i64) {
+fn postpone(catalog: &Catalog, id: i64, by: i64) {
     shmem::with_instance(catalog.number, |frontier, instance| {
-        let later = sys::monotonic_us() + LATER;
-        frontier.extend(&mut instance.deadlines, catalog.number, id, 0, later);
+        // Its worker may have extended it meanwhile.
+        let now = sys::monotonic_us();
+        frontier.postpone(&mut instance.deadlines, catalog.number, id, now, now + by);
     });
 }
 

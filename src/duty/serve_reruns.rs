@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::api::unique::{revive, supersede};
 use crate::duty::Duty;
-use crate::error::Result;
+use crate::error::{self, Result};
 use crate::hold::{self, Waiting};
 use crate::instance::{self, Catalog};
 use crate::log::attempt::{Attempt, Reader};
@@ -42,7 +42,7 @@ fn run(number: u32) -> i64 {
     let Some(catalog) = instance::of_duty(number) else { return 0 };
     let (mut made, mut is_busy) = (0, false);
     for id in todo(&catalog) {
-        match serve(&catalog, id) {
+        match serve_one(&catalog, id) {
             // Only what is seen to be done is forgotten, by eyes that do not see what may be rolled back here.
             Ok(Done::Nothing) if sys::has_xid() => {}
             Ok(Done::Nothing) => {
@@ -62,6 +62,14 @@ fn run(number: u32) -> i64 {
         shmem::with_instance(number, |_, instance| instance.reruns.put_off(at));
     }
     made as i64
+}
+
+/// As `serve`. What an open transaction of somebody else stands in the way of is undone, and has to wait; the others not.
+fn serve_one(catalog: &Rc<Catalog>, id: i64) -> Result<Done> {
+    match sys::in_subtransaction(|| serve(catalog, id)) {
+        Err(error) if error.code == error::IN_USE => Ok(Done::Busy),
+        other => other,
+    }
 }
 
 /// The attempts to look at; those that are found by a look through all notes are put with them.

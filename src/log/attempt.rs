@@ -126,8 +126,12 @@ impl New {
 ///
 /// Errors: 55006 when a lane's queue is being dropped.
 pub fn insert(catalog: &Catalog, target: &Target, attempts: &[New]) -> Result<()> {
-    if let Some(first) = attempts.first() {
-        dropping::watch(catalog, first.lane)?;
+    let mut watched = 0;
+    for new in attempts {
+        if new.lane != watched {
+            dropping::watch(catalog, new.lane)?;
+            watched = new.lane;
+        }
     }
     append(catalog, target, attempts, false);
     Ok(())
@@ -146,7 +150,8 @@ fn append(catalog: &Catalog, target: &Target, attempts: &[New], has_moved: bool)
     if attempts.iter().any(is_indexed) {
         parked::fill_new(catalog, segment, &target.table, &tids, |n| {
             let new = &attempts[n];
-            is_indexed(new).then_some((new.lane, new.group_hash, new.priority, new.job_id))
+            let key = (new.lane, new.group_hash, new.priority, new.job_id);
+            is_indexed(new).then_some((key, has_moved || new.attempt > 1))
         });
     }
     transaction::remember_all(
@@ -276,6 +281,11 @@ impl Attempt {
     pub fn ready(&self) -> Ready {
         let rank = Rank { priority: self.priority(), job_id: self.job_id() };
         Ready { rank, id: self.id(), place: self.row.tid().place(self.home.segment), group: self.group_hash() }
+    }
+
+    /// Whether this transaction has inserted it.
+    pub fn is_own(&self) -> bool {
+        self.row.is_own()
     }
 
     /// Whether it is no attempt but the payload of one that has ended, kept for its successors.

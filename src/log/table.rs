@@ -373,6 +373,15 @@ impl Relation {
         found.then_some(row)
     }
 
+    /// As `fetch`, for a place that may lie behind the end of the table, also when it did not a moment ago: VACUUM cuts
+    /// off what is empty. `blocks` is what the table had since it was locked, or more.
+    pub fn fetch_if_there(&self, tid: Tid, blocks: &mut u32, generation: i64) -> Option<Row> {
+        if tid.block() >= *blocks {
+            *blocks = self.blocks();
+        }
+        (tid.block() < *blocks).then(|| self.fetch(tid, generation)).flatten()
+    }
+
     /// The number of blocks, asked only when the place may lie beyond the end: reading there is an error.
     fn blocks_cached(&self, tid: Tid, generation: i64) -> u32 {
         thread_local! {
@@ -529,6 +538,10 @@ impl Tid {
         (u32::from(self.0.ip_blkid.bi_hi) << 16) | u32::from(self.0.ip_blkid.bi_lo)
     }
 
+    fn parts(self) -> (u32, u16) {
+        (self.block(), self.0.ip_posid)
+    }
+
     /// As the frontier keeps it.
     pub fn place(self, segment: u8) -> Place {
         Place { block: self.block(), offset: self.0.ip_posid, segment, is_indexed: false }
@@ -540,6 +553,12 @@ impl Tid {
             ip_blkid: pg_sys::BlockIdData { bi_hi: (place.block >> 16) as u16, bi_lo: (place.block & 0xffff) as u16 },
             ip_posid: place.offset,
         })
+    }
+}
+
+impl PartialEq for Tid {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts()
     }
 }
 
@@ -621,6 +640,12 @@ impl Row {
         Tid(unsafe { (*self.tuple).t_self })
     }
 
+    /// Whether this very transaction inserted it.
+    pub fn is_own(&self) -> bool {
+        // SAFETY: a tuple of the heap, with its header.
+        crate::sys::has_xid() && unsafe { is_own(self.tuple) }
+    }
+
     /// A column, counted from 0; the datum is good as long as the row.
     pub fn get(&self, column: usize) -> Option<Datum> {
         (!self.nulls[column]).then(|| self.values[column])
@@ -640,6 +665,13 @@ impl Row {
     pub fn char(&self, column: usize) -> u8 {
         self.values[column].value() as u8
     }
+}
+
+/// # Safety
+/// A tuple of the heap.
+unsafe fn is_own(tuple: pg_sys::HeapTuple) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { pg_sys::TransactionIdIsCurrentTransactionId(pg_sys::htup::HeapTupleHeaderGetXmin((*tuple).t_data)) }
 }
 
 impl Drop for Row {
@@ -721,6 +753,91 @@ impl Key {
     }
 }
 
+/// Begins an index scan. `with_tuples`: the entries themselves are asked for.
+///
+/// # Safety
+/// The snapshot lives as long as the scan.
+unsafe fn begin_scan(
+    table: &Relation,
+    index: &Relation,
+    snapshot: pg_sys::Snapshot,
+    keys: &[Key],
+    with_tuples: bool,
+) -> pg_sys::IndexScanDesc {
+    let mut raw: [pg_sys::ScanKeyData; 4] = std::array::from_fn(|_| pg_sys::ScanKeyData::default());
+    let count = keys.len() as i32;
+    // SAFETY: the caller's promise; both relations are open, and index_rescan copies the keys.
+    unsafe {
+        for (raw, key) in raw.iter_mut().zip(keys) {
+            pg_sys::ScanKeyEntryInitialize(
+                raw,
+                0,
+                key.column,
+                key.strategy,
+                pg_sys::InvalidOid,
+                key.collation(),
+                key.function,
+                key.value,
+            );
+        }
+        #[cfg(not(feature = "pg18"))]
+        let scan = pg_sys::index_beginscan(table.rel, index.rel, snapshot, count, 0);
+        #[cfg(feature = "pg18")]
+        let scan = pg_sys::index_beginscan(table.rel, index.rel, snapshot, ptr::null_mut(), count, 0);
+        (*scan).xs_want_itup = with_tuples;
+        pg_sys::index_rescan(scan, raw.as_mut_ptr(), count, ptr::null_mut(), 0);
+        scan
+    }
+}
+
+/// A look at an index's entries alone: what they say and where they point, be anything there or not. For an index that
+/// VACUUM does not know of, whose entries may point to other rows by now, or behind the end of the table. It never
+/// tells the index that an entry is dead: that is only safe where VACUUM waits for those who look.
+pub struct Entries<'a> {
+    scan: pg_sys::IndexScanDesc,
+    index: &'a Relation,
+}
+
+impl<'a> Entries<'a> {
+    /// Begins behind nothing, in order. All columns of the index are of types that are passed by value.
+    pub fn begin(table: &'a Relation, index: &'a Relation, keys: &[Key]) -> Self {
+        // SAFETY: a static snapshot.
+        Self { scan: unsafe { begin_scan(table, index, &raw mut pg_sys::SnapshotSelfData, keys, true) }, index }
+    }
+
+    /// The next entry: where it points, and its columns.
+    pub fn next<const COLUMNS: usize>(&mut self) -> Option<(Tid, [Datum; COLUMNS])> {
+        debug_assert_eq!(COLUMNS, self.index.columns());
+        let mut values = [Datum::from(0); COLUMNS];
+        let mut nulls = [false; COLUMNS];
+        // SAFETY: the scan is valid until dropped; it was asked for tuples, and the arrays have a place for each column.
+        unsafe {
+            let tid = pg_sys::index_getnext_tid(self.scan, pg_sys::ScanDirection::ForwardScanDirection);
+            if tid.is_null() {
+                return None;
+            }
+            let tuple = (*self.scan).xs_itup;
+            pg_sys::index_deform_tuple(tuple, self.index.desc(), values.as_mut_ptr(), nulls.as_mut_ptr());
+            Some((Tid(*tid), values))
+        }
+    }
+}
+
+impl Drop for Entries<'_> {
+    fn drop(&mut self) {
+        end_scan(self.scan);
+    }
+}
+
+/// Ends an index scan. After an error the transaction's abort does so: what the error has left half done, such as a
+/// page that is not pinned any more, would raise again.
+fn end_scan(scan: pg_sys::IndexScanDesc) {
+    if !std::thread::panicking() {
+        // SAFETY: begun, and not ended yet.
+        unsafe { pg_sys::index_endscan(scan) }
+    }
+}
+
 /// An index scan under way.
 pub struct Scan<'a> {
     scan: pg_sys::IndexScanDesc,
@@ -733,8 +850,7 @@ pub struct Scan<'a> {
 impl<'a> Scan<'a> {
     fn begin(table: &'a Relation, index: &'a Relation, keys: &[Key], kind: Snapshot) -> Self {
         let mut snapshot = Box::new(MaybeUninit::zeroed());
-        // SAFETY: a zeroed SnapshotData with its type set is what InitDirtySnapshot makes; scan keys are
-        // copied by index_rescan; the slot fits the table.
+        // SAFETY: a zeroed SnapshotData with its type set is what InitDirtySnapshot makes; the slot fits the table.
         unsafe {
             let chosen = match kind {
                 Snapshot::Now => &raw mut pg_sys::SnapshotSelfData,
@@ -746,25 +862,7 @@ impl<'a> Scan<'a> {
                 }
             };
             let slot = pg_sys::MakeSingleTupleTableSlot(table.desc(), &raw const pg_sys::TTSOpsBufferHeapTuple);
-            let mut raw: [pg_sys::ScanKeyData; 4] = std::array::from_fn(|_| pg_sys::ScanKeyData::default());
-            for (raw, key) in raw.iter_mut().zip(keys) {
-                pg_sys::ScanKeyEntryInitialize(
-                    raw,
-                    0,
-                    key.column,
-                    key.strategy,
-                    pg_sys::InvalidOid,
-                    key.collation(),
-                    key.function,
-                    key.value,
-                );
-            }
-            let count = keys.len() as i32;
-            #[cfg(not(feature = "pg18"))]
-            let scan = pg_sys::index_beginscan(table.rel, index.rel, chosen, count, 0);
-            #[cfg(feature = "pg18")]
-            let scan = pg_sys::index_beginscan(table.rel, index.rel, chosen, ptr::null_mut(), count, 0);
-            pg_sys::index_rescan(scan, raw.as_mut_ptr(), count, ptr::null_mut(), 0);
+            let scan = begin_scan(table, index, chosen, keys, false);
             Self { scan, slot, table, snapshot }
         }
     }
@@ -822,8 +920,7 @@ impl<'a> Scan<'a> {
         // SAFETY: the slot holds a tuple of the heap, with its header.
         unsafe {
             let mut should_free = false;
-            let tuple = pg_sys::ExecFetchSlotHeapTuple(self.slot, false, &raw mut should_free);
-            pg_sys::TransactionIdIsCurrentTransactionId(pg_sys::htup::HeapTupleHeaderGetXmin((*tuple).t_data))
+            is_own(pg_sys::ExecFetchSlotHeapTuple(self.slot, false, &raw mut should_free))
         }
     }
 
@@ -836,10 +933,10 @@ impl<'a> Scan<'a> {
 
 impl Drop for Scan<'_> {
     fn drop(&mut self) {
-        // SAFETY: begun by this value.
-        unsafe {
-            pg_sys::index_endscan(self.scan);
-            pg_sys::ExecDropSingleTupleTableSlot(self.slot);
+        end_scan(self.scan);
+        if !std::thread::panicking() {
+            // SAFETY: made by this value.
+            unsafe { pg_sys::ExecDropSingleTupleTableSlot(self.slot) }
         }
     }
 }
@@ -864,7 +961,10 @@ impl Iterator for Backwards<'_> {
 
 impl Drop for Backwards<'_> {
     fn drop(&mut self) {
-        // SAFETY: begun by `backwards`.
-        unsafe { pg_sys::heap_endscan(self.scan) }
+        // As `end_scan`.
+        if !std::thread::panicking() {
+            // SAFETY: begun by `backwards`.
+            unsafe { pg_sys::heap_endscan(self.scan) }
+        }
     }
 }

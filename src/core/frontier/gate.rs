@@ -135,6 +135,16 @@ impl Frontier<'_> {
         }
     }
 
+    /// Makes a gate that is there already what its queue's settings say by now, for somebody who only looks.
+    pub fn heed(&mut self, instance: u32, lane: i32, claimer: Option<&Claimer<'_>>) {
+        if let Some(slot) = self.lane_slot(instance, lane)
+            && self.lanes[slot as usize].gate != 0
+        {
+            // There is a slot: its own.
+            let _ = self.pass(instance, slot, claimer);
+        }
+    }
+
     fn is_as(&self, gate: u32, claimer: &Claimer<'_>) -> bool {
         let gate = &self.gates[gate as usize];
         gate.limits == claimer.limits && gate.lanes() == claimer.lanes

@@ -1000,6 +1000,14 @@ impl Frontier<'_> {
         deadlines::insert(self.running, root, slot);
     }
 
+    /// Sets a new deadline for an attempt whose own has passed by now.
+    pub fn postpone(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, now: i64, until: i64) {
+        let entry = self.running_slot(instance, id).map(|slot| self.running[slot as usize]);
+        if entry.is_some_and(|entry| entry.deadline <= now) {
+            self.extend(root, instance, id, 0, until);
+        }
+    }
+
     /// Sets a new deadline. `lease` counts from now; the longest is remembered. Returns the entry as it
     /// is then, `None` when it is not in memory or claimed by nobody.
     pub fn extend(

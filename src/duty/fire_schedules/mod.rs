@@ -82,12 +82,9 @@ fn fire_due(catalog: &Rc<Catalog>, agenda: &mut Agenda, now: i64) -> i64 {
     let (alone, together): (Vec<usize>, Vec<usize>) = due.into_iter().partition(|&n| agenda.entries[n].has_failed());
     let mut done = 0;
     if !together.is_empty() {
-        match attempt(catalog, agenda, &together, now) {
+        match attempt(catalog, agenda, &together, now, usize::MAX) {
             Ok(count) => done += count,
-            Err(_) if together.len() > 1 => {
-                together.iter().for_each(|&n| done += fire_alone(catalog, agenda, n, now));
-            }
-            Err(error) => agenda.entries[together[0]].failed(catalog, &error, now),
+            Err(_) => together.iter().for_each(|&n| done += fire_alone(catalog, agenda, n, now)),
         }
     }
     alone.into_iter().for_each(|n| done += fire_alone(catalog, agenda, n, now));
@@ -95,19 +92,26 @@ fn fire_due(catalog: &Rc<Catalog>, agenda: &mut Agenda, now: i64) -> i64 {
 }
 
 fn fire_alone(catalog: &Rc<Catalog>, agenda: &mut Agenda, n: usize, now: i64) -> i64 {
-    match attempt(catalog, agenda, &[n], now) {
-        Ok(count) => count,
-        Err(error) => {
-            agenda.entries[n].failed(catalog, &error, now);
-            0
+    /// What is tried when all are too many for the queue, and then half of it again and again.
+    const SOME: usize = 512;
+    let mut most = usize::MAX;
+    loop {
+        match attempt(catalog, agenda, &[n], now, most) {
+            Ok(count) => return count,
+            // The queue is full with fewer: as many as fit, the oldest first.
+            Err(error) if error.code == error::LIMIT && most > 1 => most = SOME.min(most / 2),
+            Err(error) => {
+                agenda.entries[n].failed(catalog, &error, now);
+                return 0;
+            }
         }
     }
 }
 
-/// Fires these, or none of them.
-fn attempt(catalog: &Rc<Catalog>, agenda: &mut Agenda, chosen: &[usize], now: i64) -> Result<i64> {
+/// Fires these, or none of them; of each at most so many slots.
+fn attempt(catalog: &Rc<Catalog>, agenda: &mut Agenda, chosen: &[usize], now: i64, most: usize) -> Result<i64> {
     let works = sys::in_subtransaction(|| {
-        let works = chosen.iter().filter_map(|&n| Work::of(catalog, n, &agenda.entries[n], now).transpose());
+        let works = chosen.iter().filter_map(|&n| Work::of(catalog, n, &agenda.entries[n], now, most).transpose());
         let mut works = works.collect::<Result<Vec<_>>>()?;
         enqueue(catalog, &mut works)?;
         let firings: Vec<Firing> = works.iter().flat_map(|work| work.firings(now)).collect();
@@ -147,12 +151,12 @@ struct Work {
 
 impl Work {
     /// `None`: there is nothing to do, or the schedule has changed meanwhile.
-    fn of(catalog: &Rc<Catalog>, n: usize, entry: &Entry, now: i64) -> Result<Option<Self>> {
+    fn of(catalog: &Rc<Catalog>, n: usize, entry: &Entry, now: i64, most: usize) -> Result<Option<Self>> {
         let Some(schedule) = schedule::by_id(catalog, entry.id).filter(|found| found.version() == entry.version) else {
             return Ok(None);
         };
         let due = entry.plan()?.due(entry.handled, now, schedule.missed());
-        let Some(handled) = due.last else { return Ok(None) };
+        let Some(mut handled) = due.last else { return Ok(None) };
         let queue = schedules::schedule_queue(catalog, &schedule)?;
         let mut slots = due.run;
         if !schedule.may_overlap() {
@@ -163,7 +167,12 @@ impl Work {
             // The first one's job is live when the others' turn comes.
             slots.truncate(usize::from(!is_live));
         }
-        let too_many = due.too_many;
+        let mut too_many = due.too_many;
+        if slots.len() > most {
+            // What comes after them is dealt with later.
+            slots.truncate(most);
+            (handled, too_many) = (slots.last().copied().unwrap_or(handled), None);
+        }
         let (before, job_ids) = (entry.last, Vec::new());
         Ok(Some(Self { entry: n, schedule, queue, slots, job_ids, handled, before, too_many }))
     }
