@@ -711,7 +711,7 @@ fn refuse_prepare() {
     if !only_enqueued {
         crate::error::Error::new(
             crate::error::NOT_SUPPORTED,
-            "cannot PREPARE a transaction that has claimed, ended or changed jobs",
+            "cannot PREPARE a transaction that has claimed, ended or changed jobs, or changed queues or schedules",
         )
         .hint("Only queue.enqueue and its relatives can be used in a transaction that is prepared.")
         .report();

@@ -625,3 +625,22 @@ fn a_dump_remembers_keys() {
     assert_eq!(client.value::<i64>("SELECT queue.enqueue('q', unique_key => 'k')"), job);
     let _ = server();
 }
+
+#[test]
+fn a_queue_that_is_being_dropped_keeps_no_other_waiting_for_its_rerun() {
+    let database = Database::new();
+    let (mut client, mut other, mut dropper) = (database.connect(), database.connect(), database.connect());
+    client.run("SELECT queue.create('first'); SELECT queue.create('second')");
+    // Asked for too late, by ids that ascend.
+    let jobs: Vec<i64> = ["first", "second"].map(|q| client.value(&enqueue(q, "k", "skip"))).into();
+    let ids: Vec<i64> = ["first", "second"].map(|q| client.claim(q)).into();
+    client.run(&format!("BEGIN; SELECT count(*) FROM queue.complete_many('{{{}, {}}}')", ids[0], ids[1]));
+    for q in ["first", "second"] {
+        other.run(&enqueue(q, "k", "rerun"));
+    }
+    dropper.run("BEGIN; SELECT queue.drop('first', force => true)");
+    client.run("COMMIT");
+    wait::until("the other's job runs again", || (client.state(jobs[1]) == "ready").then_some(()));
+    dropper.run("ROLLBACK");
+    wait::until("and then this one's", || (client.state(jobs[0]) == "ready").then_some(()));
+}

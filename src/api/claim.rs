@@ -52,7 +52,8 @@ fn claim(call: &Call) -> Result<Option<Datum>> {
 /// `queue.claim_any(queue_names, …)`.
 fn claim_any(call: &Call) -> Result<Option<Datum>> {
     let names = call.required("queue_names", call.text_array(0))?;
-    let names = names.into_iter().map(|name| call.required("queue_names", name)).collect::<Result<Vec<_>>>()?;
+    let name = |(n, name): (usize, Option<String>)| name.ok_or_else(|| Error::null(&format!("queue_names[{}]", n + 1)));
+    let names = names.into_iter().enumerate().map(name).collect::<Result<Vec<_>>>()?;
     if names.is_empty() || names.len() > MOST_QUEUES {
         return Err(Error::invalid(format!("queue_names must name 1 to {MOST_QUEUES} queues"))
             .detail(format!("It names {}.", names.len())));
