@@ -153,10 +153,33 @@ impl Catalog {
             self.restoring_idx,
         ];
         all.extend(self.segments.iter().flat_map(Segment::indexes));
-        let mut all: Vec<u32> = all.into_iter().map(Oid::to_u32).collect();
-        all.sort_unstable();
-        all
+        sorted(&all)
     }
+
+    /// All its tables that rows are inserted into other than by SQL, sorted.
+    fn tables(&self) -> Vec<u32> {
+        let mut all = vec![
+            self.timeline,
+            self.segment_log,
+            self.successor,
+            self.rollup,
+            self.total,
+            self.memory[0],
+            self.memory[1],
+            self.firing[0].0,
+            self.firing[1].0,
+            self.restoring,
+        ];
+        let logs = |segment: &Segment| [segment.attempt, segment.claim, segment.outcome, segment.note];
+        all.extend(self.segments.iter().flat_map(logs));
+        sorted(&all)
+    }
+}
+
+fn sorted(oids: &[Oid]) -> Vec<u32> {
+    let mut sorted: Vec<u32> = oids.iter().map(|oid| oid.to_u32()).collect();
+    sorted.sort_unstable();
+    sorted
 }
 
 thread_local! {
@@ -169,6 +192,8 @@ thread_local! {
     static WATCHED: Cell<[Oid; 2]> = const { Cell::new([Oid::INVALID; 2]) };
     /// The indexes of the catalog, sorted.
     static INDEXES: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+    /// Its tables, sorted.
+    static TABLES: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
     /// Those of which this session was told something.
     static SUSPECTS: RefCell<Vec<Oid>> = const { RefCell::new(Vec::new()) };
     static REGISTERED: Cell<bool> = const { Cell::new(false) };
@@ -193,6 +218,16 @@ unsafe extern "C-unwind" fn on_relcache(_arg: pg_sys::Datum, relation: Oid) {
             }
         });
     }
+}
+
+/// Whether an index is one of the catalog's, as this session knows it.
+pub fn knows_index(index: Oid) -> bool {
+    INDEXES.with_borrow(|indexes| indexes.binary_search(&index.to_u32()).is_ok())
+}
+
+/// Whether a table is one of the catalog's, whose indexes this session knows.
+pub fn knows_table(table: Oid) -> bool {
+    TABLES.with_borrow(|tables| tables.binary_search(&table.to_u32()).is_ok())
 }
 
 /// Whether an index that this session knows is not what it was.
@@ -229,6 +264,7 @@ pub fn current() -> Result<Rc<Catalog>> {
     let catalog = Rc::new(read_unchanged()?);
     WATCHED.set([catalog.queue, catalog.segments[0].attempt]);
     INDEXES.set(catalog.indexes());
+    TABLES.set(catalog.tables());
     CATALOG.set(Some(Rc::clone(&catalog)));
     QUEUE_CHANGES.set(QUEUE_CHANGES.get() + 1);
     Ok(catalog)

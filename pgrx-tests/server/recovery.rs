@@ -2,6 +2,7 @@
 //! is handed out twice.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -432,4 +433,72 @@ fn one_attempt_that_cannot_be_ended_keeps_no_other_from_it() {
     ));
     wait::until("the lease of the other has ended", || (client.state(job) != "running").then_some(()));
     wait::until("that is told", || cluster.log().contains(&format!("attempt {id} could not be ended")).then_some(()));
+}
+
+#[test]
+fn indexes_built_anew_under_work_miss_nothing() {
+    let cluster = Cluster::new().conf("max_connections = 30").start();
+    let mut client = cluster.create_database("app");
+    client.run("CREATE EXTENSION amcheck");
+    create(&mut client, "q", "");
+    create(&mut client, "strict", "strict_order => true");
+    create(&mut client, "batch", "");
+    // Not ours, and kept all the same.
+    client.run("CREATE INDEX mine ON queue.attempt_0 (enqueued_at) WHERE group_key IS NOT NULL; CREATE INDEX ON queue.claim_0 (pid)");
+    let is_over = AtomicBool::new(false);
+    let done: i64 = thread::scope(|scope| {
+        let worker = |queue: &'static str| {
+            let mut client = cluster.connect_to("app");
+            let is_over = &is_over;
+            scope.spawn(move || {
+                // A call that has chosen an index which is gone when it comes to it fails once.
+                let mut again = |sql: &str| -> Vec<i64> {
+                    loop {
+                        match client.query(sql, &[]) {
+                            Ok(rows) => break rows.iter().map(|row| row.get(0)).collect(),
+                            Err(e) => {
+                                assert!(error::message(&e).starts_with("could not open relation"), "{sql}: {e:?}")
+                            }
+                        }
+                    }
+                };
+                let mut done = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    again(&format!("SELECT queue.enqueue('{queue}', group_key => 'g')"));
+                    again("SELECT count(*) FROM queue.enqueue_many('batch', array_fill('1'::jsonb, '{20}'), delay => '1 ms')");
+                    again(
+                        "SELECT count(*) FROM queue.complete_many((
+                             SELECT coalesce(array_agg(id), '{}') FROM queue.claim('batch', 20)))",
+                    );
+                    for id in again(&format!("SELECT id FROM queue.claim('{queue}', 3, wait => '1 ms')")) {
+                        done += again(&format!("SELECT 1::bigint FROM queue.complete({id})")).len() as i64;
+                    }
+                }
+                done
+            })
+        };
+        let workers = [worker("q"), worker("q"), worker("q"), worker("strict")];
+        for _ in 0..4 {
+            for table in ["attempt_0", "claim_0", "outcome_0", "parked_0"] {
+                client.run(&format!("REINDEX TABLE CONCURRENTLY queue.{table}"));
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+    });
+    assert!(done > 0);
+    client.run(
+        "SELECT bt_index_check(indexrelid, heapallindexed => true) FROM pg_index AS i JOIN pg_class AS t ON t.oid = i.indrelid
+         WHERE t.relnamespace = 'queue'::regnamespace AND t.relkind = 'r'",
+    );
+    let left: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 1000)");
+    client.run(&format!("SELECT count(*) FROM queue.complete_many(ARRAY{left:?}::bigint[])"));
+    let mut done = done + left.len() as i64;
+    while let Some(row) = client.query_opt("SELECT id FROM queue.claim('strict')", &[]).unwrap() {
+        client.run(&format!("SELECT queue.complete({})", row.get::<_, i64>(0)));
+        done += 1;
+    }
+    let completed = "SELECT FROM queue.jobs WHERE state = 'completed' AND queue_name <> 'batch'";
+    assert_eq!(client.count(completed) as i64, done);
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE state <> 'completed' AND queue_name <> 'batch'"), 0);
 }

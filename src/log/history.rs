@@ -137,16 +137,18 @@ pub fn insert(child: Child, values: &[Values]) {
     values.iter().for_each(|row| rows.add(*row));
     let tids = table.insert(&mut rows);
     let number = |n: usize, column: usize| values[n][column].map_or(0, |d| d.value() as i64);
-    if let Some(index) = index_by_job(child) {
+    let own = [oid_by_job(child), oid_of_later(child), index_of_dead(child)];
+    table.fill_others(&tids, &|index| own.contains(&Some(index)));
+    if let Some(index) = own[0].map(Relation::write_index) {
         index.insert_entries(&table, &tids, false, |n| Some([Datum::from(number(n, column::JOB_ID))]));
     }
-    if let Some(index) = index_of_later(child) {
+    if let Some(index) = own[1].map(Relation::write_index) {
         index.insert_entries(&table, &tids, false, |n| {
             let (id, job_id) = (number(n, column::ID), number(n, column::JOB_ID));
             (id::count(id) != id::count(job_id)).then(|| [Datum::from(id)])
         });
     }
-    if let Some(index) = index_of_dead(child).map(Relation::write_index) {
+    if let Some(index) = own[2].map(Relation::write_index) {
         index.insert_entries(&table, &tids, false, |n| is_dead(&values[n]).then(|| [number(n, column::LANE).into()]));
     }
 }
@@ -188,12 +190,12 @@ pub fn each_dead(catalog: &Catalog, snapshot: Snapshot, counting: &Counting, mut
     }
 }
 
-fn index_by_job(child: Child) -> Option<Relation> {
-    sys::index_on(child.table, column::JOB_ID as i16 + 1, false).map(Relation::write_index)
+fn oid_by_job(child: Child) -> Option<Oid> {
+    sys::index_on(child.table, column::JOB_ID as i16 + 1, false)
 }
 
-fn index_of_later(child: Child) -> Option<Relation> {
-    sys::index_on(child.table, column::ID as i16 + 1, true).map(Relation::write_index)
+fn oid_of_later(child: Child) -> Option<Oid> {
+    sys::index_on(child.table, column::ID as i16 + 1, true)
 }
 
 /// Whether rows of this generation count: not while its segment is still being copied.

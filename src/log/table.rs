@@ -15,6 +15,7 @@ use pg_queue_core::frontier::Place;
 use pgrx::pg_sys;
 use pgrx::pg_sys::Datum;
 
+use crate::instance;
 use crate::log::leaf;
 
 /// The functions of the hot path without a guard each: a guard (a sigsetjmp) costs about as much as the
@@ -74,6 +75,38 @@ mod raw {
             is_unchanged: bool,
             info: *mut pg_sys::IndexInfo,
         ) -> bool;
+        pub fn RelationGetIndexList(relation: pg_sys::Relation) -> *mut pg_sys::List;
+        pub fn palloc0(size: usize) -> *mut std::ffi::c_void;
+        pub fn CreateExecutorState() -> *mut pg_sys::EState;
+        pub fn FreeExecutorState(state: *mut pg_sys::EState);
+        pub fn BuildIndexInfo(index: pg_sys::Relation) -> *mut pg_sys::IndexInfo;
+        pub fn InitResultRelInfo(
+            result: *mut pg_sys::ResultRelInfo,
+            relation: pg_sys::Relation,
+            number: u32,
+            root: *mut pg_sys::ResultRelInfo,
+            instrument: i32,
+        );
+        pub fn MakeSingleTupleTableSlot(
+            desc: pg_sys::TupleDesc,
+            ops: *const pg_sys::TupleTableSlotOps,
+        ) -> *mut pg_sys::TupleTableSlot;
+        pub fn ExecDropSingleTupleTableSlot(slot: *mut pg_sys::TupleTableSlot);
+        pub fn ExecStoreHeapTuple(
+            tuple: pg_sys::HeapTuple,
+            slot: *mut pg_sys::TupleTableSlot,
+            free: bool,
+        ) -> *mut pg_sys::TupleTableSlot;
+        pub fn ExecInsertIndexTuples(
+            result: *mut pg_sys::ResultRelInfo,
+            slot: *mut pg_sys::TupleTableSlot,
+            state: *mut pg_sys::EState,
+            update: bool,
+            no_duplicate_error: bool,
+            conflict: *mut bool,
+            arbiters: *mut pg_sys::List,
+            #[cfg(not(any(feature = "pg14", feature = "pg15")))] only_summarizing: bool,
+        ) -> *mut pg_sys::List;
     }
 }
 
@@ -214,6 +247,7 @@ impl Relation {
 
     fn insert_values(&self, values: &mut [Datum], nulls: &mut [bool], entries: &mut [Entry<'_>]) -> Option<Tid> {
         let (rel, desc, info) = (self.rel, self.desc(), index_info());
+        let has_others = self.has_others();
         // SAFETY: a value for each column; b-trees of this table, with a value for each of their columns. Within
         // the guard there is nothing to drop.
         let (tid, is_taken) = unsafe {
@@ -222,6 +256,9 @@ impl Relation {
                 raw::heap_insert(rel, tuple, raw::GetCurrentCommandId(true), 0, ptr::null_mut());
                 let mut tid = (*tuple).t_self;
                 raw::heap_freetuple(tuple);
+                if has_others {
+                    fill_others(rel, &raw const tid, 1, &instance::knows_index);
+                }
                 let mut is_taken = false;
                 for Entry { index, is_unique, key } in entries {
                     let (index, key, check) = (index.rel, key.as_mut_ptr(), uniqueness(*is_unique));
@@ -273,7 +310,34 @@ impl Relation {
             });
             crate::sys::check_for_interrupts();
         }
+        if self.has_others() {
+            self.fill_others(&tids, &instance::knows_index);
+        }
         tids
+    }
+
+    /// Whether this table of ours has indexes that this session does not know: while REINDEX CONCURRENTLY puts one into
+    /// the place of another, each row needs its entry in both; and somebody may have made one for his own purposes.
+    fn has_others(&self) -> bool {
+        // SAFETY: an open relation; the list in the cache is good until the next message from other sessions is read,
+        // and nothing here reads any, but for the making of the list where it is not there.
+        unsafe {
+            if !instance::knows_table((*self.rel).rd_id) {
+                return false;
+            }
+            if !(*self.rel).rd_indexvalid {
+                pg_sys::RelationGetIndexList(self.rel);
+            }
+            has_unknown((*self.rel).rd_indexlist, &instance::knows_index)
+        }
+    }
+
+    /// Makes the entries of rows just inserted in all indexes but those that are known. Conflicts there are none of ours:
+    /// what is known comes later, and tells.
+    pub fn fill_others(&self, tids: &[Tid], knows: &dyn Fn(pg_sys::Oid) -> bool) {
+        let (rel, places, count) = (self.rel, Tid::raw(tids).as_ptr(), tids.len());
+        // SAFETY: rows of this table; within the guard there is nothing to drop.
+        unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| fill_others(rel, places, count, knows)) }
     }
 
     /// Makes this index's entries for rows just inserted; rows without a key get none. Returns the positions
@@ -462,6 +526,90 @@ impl Relation {
             (true, false) => Probe::Moved,
             (true, true) => Probe::Moving,
         }
+    }
+}
+
+/// # Safety
+/// A list of oids, or null.
+unsafe fn has_unknown(list: *const pg_sys::List, knows: &dyn Fn(pg_sys::Oid) -> bool) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let length = if list.is_null() { 0 } else { usize::try_from((*list).length).unwrap_or(0) };
+        (0..length).any(|n| !knows((*(*list).elements.add(n)).oid_value))
+    }
+}
+
+/// Makes entries as the executor does: for indexes of any kind, with conditions and expressions, that take them already.
+/// Nobody waits for a key that is taken.
+///
+/// # Safety
+/// Under a guard; nothing in here is to be dropped. Rows of this table, which is locked to write.
+unsafe fn fill_others(
+    rel: pg_sys::Relation,
+    tids: *const pg_sys::ItemPointerData,
+    count: usize,
+    knows: &dyn Fn(pg_sys::Oid) -> bool,
+) {
+    // SAFETY: the caller's promise. What is made here lies in the current memory context, and the resource owner knows
+    // what is open, should there be an error.
+    unsafe {
+        let list = raw::RelationGetIndexList(rel);
+        if !has_unknown(list, knows) {
+            return;
+        }
+        let length = (*list).length as usize;
+        let indexes = raw::palloc0(size_of::<pg_sys::Relation>() * length).cast::<pg_sys::Relation>();
+        let infos = raw::palloc0(size_of::<usize>() * length).cast::<*mut pg_sys::IndexInfo>();
+        let mut open = 0;
+        for n in 0..length {
+            let oid = (*(*list).elements.add(n)).oid_value;
+            if !knows(oid) {
+                let index = raw::index_open(oid, pg_sys::RowExclusiveLock as i32);
+                *indexes.add(open) = index;
+                *infos.add(open) = raw::BuildIndexInfo(index);
+                open += 1;
+            }
+        }
+        let state = raw::CreateExecutorState();
+        let result = raw::palloc0(size_of::<pg_sys::ResultRelInfo>()).cast::<pg_sys::ResultRelInfo>();
+        (*result).type_ = pg_sys::NodeTag::T_ResultRelInfo;
+        raw::InitResultRelInfo(result, rel, 0, ptr::null_mut(), 0);
+        (*result).ri_NumIndices = open as i32;
+        (*result).ri_IndexRelationDescs = indexes;
+        (*result).ri_IndexRelationInfo = infos;
+        let slot = raw::MakeSingleTupleTableSlot((*rel).rd_att, &raw const pg_sys::TTSOpsHeapTuple);
+        for n in 0..count {
+            let mut tuple = pg_sys::HeapTupleData { t_self: *tids.add(n), ..Default::default() };
+            let mut buffer: pg_sys::Buffer = 0;
+            let snapshot = &raw mut pg_sys::SnapshotSelfData;
+            #[cfg(not(feature = "pg14"))]
+            let found = raw::heap_fetch(rel, snapshot, &raw mut tuple, &raw mut buffer, false);
+            #[cfg(feature = "pg14")]
+            let found = raw::heap_fetch(rel, snapshot, &raw mut tuple, &raw mut buffer);
+            if found {
+                let copy = raw::heap_copytuple(&raw mut tuple);
+                raw::ReleaseBuffer(buffer);
+                raw::ExecStoreHeapTuple(copy, slot, true);
+                (*slot).tts_tid = *tids.add(n);
+                let mut conflict = false;
+                raw::ExecInsertIndexTuples(
+                    result,
+                    slot,
+                    state,
+                    false,
+                    true,
+                    &raw mut conflict,
+                    ptr::null_mut(),
+                    #[cfg(not(any(feature = "pg14", feature = "pg15")))]
+                    false,
+                );
+            }
+        }
+        raw::ExecDropSingleTupleTableSlot(slot);
+        for n in 0..open {
+            raw::index_close(*indexes.add(n), pg_sys::NoLock as i32);
+        }
+        raw::FreeExecutorState(state);
     }
 }
 
