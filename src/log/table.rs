@@ -319,16 +319,11 @@ impl Relation {
     /// Whether this table of ours has indexes that this session does not know: while REINDEX CONCURRENTLY puts one into
     /// the place of another, each row needs its entry in both; and somebody may have made one for his own purposes.
     fn has_others(&self) -> bool {
-        // SAFETY: an open relation; the list in the cache is good until the next message from other sessions is read,
-        // and nothing here reads any, but for the making of the list where it is not there.
+        // SAFETY: an open relation; the list is ours.
         unsafe {
-            if !instance::knows_table((*self.rel).rd_id) {
-                return false;
-            }
-            if !(*self.rel).rd_indexvalid {
-                pg_sys::RelationGetIndexList(self.rel);
-            }
-            has_unknown((*self.rel).rd_indexlist, &instance::knows_index)
+            instance::has_other_indexes((*self.rel).rd_id, || {
+                has_unknown(pg_sys::RelationGetIndexList(self.rel), &instance::knows_index)
+            })
         }
     }
 
