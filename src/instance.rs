@@ -452,6 +452,7 @@ fn enter(extension: Oid) -> Result<(u32, usize)> {
             reruns: Reruns::NEW,
             memory_half: 0,
             memory_limit: 0,
+            memory_turns: 0,
             memory_is_turning: false,
             parked_files: [[0; 2]; SEGMENTS],
         };

@@ -153,9 +153,13 @@ impl Schedule {
         self.timing().plan(self.anchor())
     }
 
-    /// The job for a slot, or for none: payload and options, good as long as this.
-    pub fn job(&self, slot: Option<i64>) -> (Datum, Options) {
-        let payload = self.0.get(column::PAYLOAD).map_or_else(jsonb::empty_object, sys::fetched);
+    /// The payload of its jobs, in one piece.
+    pub fn payload(&self) -> Datum {
+        self.0.get(column::PAYLOAD).map_or_else(jsonb::empty_object, sys::fetched)
+    }
+
+    /// The options of the job for a slot, or for none; good as long as this.
+    pub fn options(&self, slot: Option<i64>) -> Options {
         let mut own = format!("{{\"schedule\": {}", jsonb::quoted(&self.name()));
         if let Some(slot) = slot {
             own.push_str(&format!(", \"slot\": \"{}\"", rfc3339(slot)));
@@ -163,14 +167,13 @@ impl Schedule {
         own.push('}');
         let own = jsonb::of_text(&own).unwrap_or_else(jsonb::empty_object);
         let headers = self.0.get(column::HEADERS).map_or(own, |headers| jsonb::merged(headers, own));
-        let options = Options {
+        Options {
             priority: self.0.i32(column::PRIORITY),
             max_attempts: self.0.get(column::MAX_ATTEMPTS).map(|datum| datum.value() as i32),
             headers: Some(headers),
             group_key: self.0.get(column::GROUP_KEY).map(|key| text_datum(&text(key))),
             ..Options::default()
-        };
-        (payload, options)
+        }
     }
 
     fn bool(&self, column: usize) -> bool {

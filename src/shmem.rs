@@ -91,6 +91,8 @@ pub struct Instance {
     pub memory_limit: u32,
     /// One half is being copied from and emptied.
     pub memory_is_turning: bool,
+    /// Counts turns to the other half, and whatever else makes void what a process has copied.
+    pub memory_turns: u64,
     /// The files of the attempts and of the indexes of groups; 0: not known. Only `log::parked` changes them.
     pub parked_files: [[u32; 2]; SEGMENTS],
 }

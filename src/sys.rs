@@ -491,6 +491,16 @@ pub fn toast_table(table: pg_sys::Oid) -> Option<pg_sys::Oid> {
     by_oid(cache, table, |row: &pg_sys::FormData_pg_class| row.reltoastrelid).filter(|&oid| oid != pg_sys::Oid::INVALID)
 }
 
+/// The encoding of this database, if it is not UTF8.
+pub fn other_encoding() -> Option<String> {
+    // SAFETY: plain look-ups; the name is a static C string.
+    unsafe {
+        let encoding = pg_sys::GetDatabaseEncoding();
+        (encoding != pg_sys::pg_enc::PG_UTF8 as c_int)
+            .then(|| CStr::from_ptr(pg_sys::pg_encoding_to_char(encoding)).to_string_lossy().into_owned())
+    }
+}
+
 /// Whether there is such an index, and it is in use.
 pub fn is_valid_index(index: pg_sys::Oid) -> bool {
     let cache = pg_sys::SysCacheIdentifier::INDEXRELID;
@@ -515,7 +525,7 @@ pub fn index_on(table: pg_sys::Oid, column: i16, is_partial: bool) -> Option<pg_
             let first = form.indkey.values.as_slice(1)[0];
             let mut no_condition = false;
             pg_sys::SysCacheGetAttr(cache as c_int, row, pg_sys::Anum_pg_index_indpred as i16, &raw mut no_condition);
-            let fits = first == column && form.indisvalid && no_condition != is_partial;
+            let fits = first == column && form.indnatts == 1 && form.indisvalid && no_condition != is_partial;
             pg_sys::ReleaseSysCache(row);
             fits
         });
@@ -1078,7 +1088,8 @@ pub fn owner(table: pg_sys::Oid) -> Option<pg_sys::Oid> {
     by_oid(pg_sys::SysCacheIdentifier::RELOID, table, |row: &pg_sys::FormData_pg_class| row.relowner)
 }
 
-/// Runs `f` with the rights of a table's owner, as the checks of foreign keys are run. Superusers stay what they are.
+/// Runs `f` with the rights of a table's owner, as the checks of foreign keys are run. Superusers, too: what the owner
+/// has put around his tables, such as triggers, is his.
 pub fn as_owner<R>(table: pg_sys::Oid, f: impl FnOnce() -> R) -> R {
     struct Before(pg_sys::Oid, c_int);
     impl Drop for Before {
@@ -1087,9 +1098,9 @@ pub fn as_owner<R>(table: pg_sys::Oid, f: impl FnOnce() -> R) -> R {
             unsafe { raw::SetUserIdAndSecContext(self.0, self.1) };
         }
     }
-    // SAFETY: looks at roles.
-    let owner = if unsafe { pg_sys::superuser() } { None } else { owner(table) };
-    let Some(owner) = owner else { return f() };
+    // SAFETY: a global.
+    let user = unsafe { pg_sys::GetUserId() };
+    let Some(owner) = owner(table).filter(|&owner| owner != user) else { return f() };
     let mut before = Before(pg_sys::Oid::INVALID, 0);
     // SAFETY: both are valid for writing; the role exists, for it owns something.
     unsafe {

@@ -448,6 +448,7 @@ fn notify(instance: &mut Instance, lane: i32, wake: &mut Wake) {
 
 /// The worker sets its timer.
 fn foreign_writer_ended(instance: &mut Instance, wake: &mut Wake) {
+    instance.memory_turns += 1;
     instance.dormancy.writer_ended();
     wake.worker = Some(instance.worker_latch);
 }

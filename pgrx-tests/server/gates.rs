@@ -390,3 +390,38 @@ fn the_first_claim_after_a_start_waits_as_any() {
         assert_eq!(claim.join().unwrap(), 1);
     });
 }
+
+#[test]
+fn who_sleeps_at_a_gate_since_before_it_was_closed_is_woken_when_it_opens() {
+    let (mut client, q) = queue("stages => '{a, b}', rate_limit => 1, rate_period => '2 seconds'");
+    let mut other = connect();
+    let pid = other.value("SELECT pg_backend_pid()");
+    thread::scope(|scope| {
+        let sql = format!("SELECT FROM queue.claim('{q}', wait => '10 s', stage => 'b')");
+        let sleeper = scope.spawn(move || other.count(&sql));
+        wait_asleep(&mut client, pid);
+        client.run(&format!("SELECT queue.enqueue('{q}', stage => 'a')"));
+        let claim = format!("SELECT FROM queue.claim('{q}', stage => 'a')");
+        assert_eq!((client.count(&claim), client.count(&claim)), (1, 0));
+        client.run(&format!("SELECT queue.enqueue('{q}', stage => 'b')"));
+        assert_eq!(sleeper.join().unwrap(), 1);
+    });
+}
+
+#[test]
+fn queues_whose_groups_are_held_leave_room_for_others() {
+    let cluster = Cluster::new().conf("pg_queue.max_lanes = 4").start();
+    let mut client = cluster.create_database("app");
+    for n in 0..8 {
+        create(&mut client, &format!("t{n}"), "strict_order => true");
+        for _ in 0..2 {
+            client.run(&format!("SELECT queue.enqueue('t{n}', group_key => 'g')"));
+        }
+        let id = client.claim(&format!("t{n}"));
+        client.run(&format!("SELECT queue.fail({id}, 'no', '1 hour')"));
+        assert_eq!(client.count(&format!("SELECT FROM queue.claim('t{n}')")), 0);
+    }
+    create(&mut client, "limited", "max_running => 1");
+    client.enqueue("limited");
+    client.claim("limited");
+}

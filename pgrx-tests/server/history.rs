@@ -642,3 +642,28 @@ fn the_worker_goes_on_while_ddl_has_to_wait() {
         (client.count("SELECT FROM queue.history WHERE outcome = 'c'") > 0).then_some(())
     });
 }
+
+#[test]
+fn one_day_that_cannot_be_dropped_keeps_no_other() {
+    let (mut client, _) = database();
+    create(&mut client, "q", "");
+    client.enqueue("q");
+    client.run("SELECT queue.complete(id) FROM queue.claim('q')");
+    reclaim(&mut client);
+    let old = make_old(&mut client);
+    client.run(&format!("CREATE VIEW mine AS SELECT * FROM {old}"));
+    let other = old.replace("0badcafe", "1badcafe");
+    client.run(&format!("CREATE TABLE {other} () INHERITS (queue.history)"));
+    let mut duty = client_of(&mut client);
+    wait::until("the other one is dropped", || {
+        duty.run("SELECT FROM queue.maintain()");
+        (!children(&mut client).contains(&other)).then_some(())
+    });
+    assert_eq!(children(&mut client), std::slice::from_ref(&old));
+    client.run("DROP VIEW mine");
+    let mut duty = client_of(&mut client);
+    wait::until("and then this one", || {
+        duty.run("SELECT FROM queue.maintain()");
+        children(&mut client).is_empty().then_some(())
+    });
+}

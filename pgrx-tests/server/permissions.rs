@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use postgres::Client;
+use postgres::{Client, NoTls};
 use queue_tests::{Cluster, wait};
 
 use crate::shared::{Database, Failure, Sql, create};
@@ -954,4 +954,33 @@ fn what_was_granted_by_hand_stays_as_it_was() {
     drop(maker);
     client.run("DROP OWNED BY maker_by_hand, granter_by_hand, other_by_hand");
     client.run("DROP ROLE maker_by_hand; DROP ROLE granter_by_hand; DROP ROLE other_by_hand");
+}
+
+/// Whoever owns the extension's tables is not to get the rights of those who run its functions, and not of the worker.
+#[test]
+fn an_owner_s_trigger_runs_with_the_owner_s_rights() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.connect();
+    client.run("CREATE ROLE keeper SUPERUSER LOGIN");
+    client.run("CREATE DATABASE app OWNER keeper");
+    let mut keeper = cluster.config().dbname("app").user("keeper").connect(NoTls).unwrap();
+    keeper.run("CREATE EXTENSION pg_queue; SELECT queue.create('q')");
+    client.run("ALTER ROLE keeper NOSUPERUSER");
+    keeper.run(
+        "CREATE TABLE seen (by_whom text);
+         CREATE FUNCTION evil() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN INSERT INTO seen VALUES (current_user); RETURN NULL; END $$;
+         CREATE TRIGGER evil AFTER UPDATE ON queue.queue FOR EACH STATEMENT EXECUTE FUNCTION evil()",
+    );
+    let mut chief = cluster.connect_to("app");
+    wait::until("it is awake again", || chief.batch_execute("SELECT queue.adopt(); SELECT queue.pause('q')").ok());
+    assert_eq!(chief.column::<String>("SELECT DISTINCT by_whom FROM seen"), ["keeper"]);
+}
+
+#[test]
+fn a_database_in_another_encoding_is_refused() {
+    let cluster = Cluster::new().start();
+    cluster.connect().run("CREATE DATABASE old ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0");
+    let failure = cluster.connect_to("old").failure("CREATE EXTENSION pg_queue");
+    assert_eq!((failure.code.as_str(), failure.detail.contains("LATIN1")), ("0A000", true), "{failure:?}");
 }

@@ -499,3 +499,50 @@ fn indexes_built_anew_under_work_miss_nothing() {
     assert_eq!(client.count(completed) as i64, done);
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE state <> 'completed' AND queue_name <> 'batch'"), 0);
 }
+
+#[test]
+fn what_is_claimed_while_an_index_waits_for_old_snapshots_is_in_it() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    client.run("CREATE EXTENSION amcheck");
+    create(&mut client, "q", "");
+    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{10}'))");
+    for index in ["claim_0_pkey", "attempt_0_lane_idx"] {
+        let mut holder = cluster.connect_to("app");
+        holder.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class");
+        let mut other = cluster.connect_to("app");
+        thread::scope(|scope| {
+            let built = scope.spawn(move || other.run(&format!("REINDEX INDEX CONCURRENTLY queue.{index}")));
+            wait::until("it waits for the snapshot", || {
+                let phase = "SELECT FROM pg_stat_progress_create_index WHERE phase = 'waiting for old snapshots'";
+                (client.count(phase) > 0).then_some(())
+            });
+            assert_eq!(client.count("SELECT FROM queue.claim('q', 5)"), 5);
+            client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('2'::jsonb, '{5}'))");
+            client.enqueue("q");
+            holder.run("COMMIT");
+            built.join().unwrap();
+        });
+        client.run(&format!("SELECT bt_index_check('queue.{index}', heapallindexed => true)"));
+    }
+    cluster.kill_server();
+    cluster.start_again();
+    let mut client = cluster.connect_to("app");
+    assert_eq!(client.count("SELECT FROM queue.claim('q', 100)"), 12);
+}
+
+#[test]
+fn a_job_with_more_attempts_than_a_refill_looks_at_is_passed() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    let hot = client.enqueue("q");
+    // The library that tests are run with looks at 2,000.
+    client.run(&format!("DO $$ BEGIN FOR i IN 1..4500 LOOP PERFORM queue.reschedule({hot}, now()); END LOOP; END $$"));
+    let next = client.enqueue("q");
+    cluster.restart();
+    let mut client = cluster.connect_to("app");
+    client.run("SET statement_timeout = '20 s'");
+    let claimed: Vec<i64> = client.column("SELECT job_id FROM queue.claim('q', 10)");
+    assert_eq!(claimed, [hot, next]);
+}

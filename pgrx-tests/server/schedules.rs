@@ -4,7 +4,7 @@
 use postgres::Client;
 use queue_tests::Cluster;
 
-use crate::shared::{Database, Sql, create, server};
+use crate::shared::{Database, Sql, create, server, wait_blocked};
 
 /// A database without a worker, in which this session is the clock.
 struct Stage {
@@ -620,4 +620,24 @@ fn what_a_full_queue_has_room_for_is_fired() {
     stage.client.run("SELECT queue.alter('q', reset => '{max_waiting}')");
     stage.fire("2026-01-01 00:24:30+00");
     assert_eq!(stage.slots().len(), 24, "{:?}", stage.slots());
+}
+
+#[test]
+fn a_schedule_that_somebody_makes_meanwhile_is_not_replaced_without_asking() {
+    let database = Database::without_worker();
+    let (mut client, mut first) = (database.connect(), database.connect());
+    client.run("SELECT queue.create('q1'), queue.create('q2')");
+    client.run("CREATE ROLE manager_of_q2; SELECT queue.grant('q2', 'manager_of_q2', 'manage')");
+    first.run("BEGIN; SELECT queue.schedule('x', 'q1', every => '1 hour')");
+    let mut second = database.connect();
+    second.run("SET ROLE manager_of_q2");
+    let pid = second.value("SELECT pg_backend_pid()");
+    std::thread::scope(|scope| {
+        let refused = scope.spawn(move || second.failure("SELECT queue.schedule('x', 'q2', every => '1 hour')"));
+        wait_blocked(&mut client, pid);
+        first.run("COMMIT");
+        assert_eq!(refused.join().unwrap().code, "42501");
+    });
+    assert_eq!(client.value::<String>("SELECT queue_name FROM queue.schedules"), "q1");
+    client.run("DROP OWNED BY manager_of_q2; DROP ROLE manager_of_q2");
 }

@@ -193,3 +193,9 @@ pub fn wait_asleep(client: &mut Client, pid: i32) {
     );
     wait::until("the session sleeps", || (client.value::<i64>(&sql) == 1).then_some(()));
 }
+
+/// Waits until this session waits for another one's transaction.
+pub fn wait_blocked(client: &mut Client, pid: i32) {
+    let sql = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid} AND wait_event_type = 'Lock'");
+    wait::until("the session waits", || (client.value::<i64>(&sql) == 1).then_some(()));
+}

@@ -361,6 +361,7 @@ impl<'a> Taking<'a> {
         let lanes = &mut self.lanes;
         // A turn that is told is to be served: not together with others.
         let is_one_by_one = claimer.is_some_and(|claimer| claimer.limits.group > 0);
+        let mut worker = None;
         // Under the same lock: what a restore brings in is not handed out.
         let took = shmem::with_instance(number, |frontier, instance| {
             if !instance.dormancy.is_awake() {
@@ -370,7 +371,14 @@ impl<'a> Taking<'a> {
             loop {
                 let (lane, up_to) = lanes.next(frontier, number)?;
                 let answer = frontier.take_to(number, lane, session, pid, claimer, up_to, &mut out[all..]);
-                let took = |answer| Some(Took { answer, lane, due_to: instance.due_to });
+                let due_to = instance.due_to;
+                let took = |answer| Some(Took { answer, lane, due_to });
+                // Others may sleep there since before it was closed: the worker opens it for them.
+                if answer == Take::Closed
+                    && let Some(at) = frontier.next_opening()
+                {
+                    worker = transaction::plan(instance, at);
+                }
                 let Take::Some { taken, refill } = answer else {
                     // What was taken comes first; the next hold of the lock sees the same.
                     return took(if all > 0 { Take::Some { taken: all, refill: false } } else { answer });
@@ -386,6 +394,9 @@ impl<'a> Taking<'a> {
                 }
             }
         });
+        if let Some(latch) = worker {
+            shmem::wake_latch(latch);
+        }
         // The instance is gone: the refill says so.
         let took = took.unwrap_or(Some(Took { answer: Take::Refill, lane: self.queue.lane, due_to: 0 }))?;
         if let Take::Some { taken, .. } = took.answer {

@@ -7,7 +7,7 @@ use pg_queue_core::backoff;
 use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
-use crate::api::{self, complete::add_id, in_future};
+use crate::api::{self, LAST_TIME, complete::add_id, in_future};
 use crate::call::{Call, Interval, sql_function, text_datum};
 use crate::error::{Error, Result};
 use crate::hold::{self, Held, Outcomes, Refusal};
@@ -115,7 +115,7 @@ pub fn end_badly(
                     attempt.attempt(),
                     fastrand::f64(),
                 );
-                (us > 0).then(|| now.saturating_add(us))
+                (us > 0).then(|| now.saturating_add(us).min(LAST_TIME))
             }
         };
         let (target, mut next) = successor(catalog, &attempt, run_at)?;

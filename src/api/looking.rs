@@ -4,7 +4,7 @@ use pg_queue_core::frontier::State;
 use pgrx::pg_sys::Datum;
 
 use crate::call::{Call, VOID, sql_function, text_datum};
-use crate::error::Result;
+use crate::error::{self, Error, Result};
 use crate::instance::{self, Catalog};
 use crate::log::attempt::Reader;
 use crate::log::claim;
@@ -17,9 +17,16 @@ sql_function!(pg_queue_claims_now, pg_finfo_pg_queue_claims_now => claims_now);
 sql_function!(pg_queue_lease_expires_at, pg_finfo_pg_queue_lease_expires_at => lease_expires_at);
 sql_function!(pg_queue_payload_of, pg_finfo_pg_queue_payload_of => payload_of);
 
-/// `queue.assert_loaded()`: `call::run` has checked it already.
+/// `queue.assert_loaded()`, by CREATE EXTENSION: that there is shared memory `call::run` has checked already.
+///
+/// Errors: 0A000 in a database that is not in UTF8.
 fn assert_loaded(_call: &Call) -> Result<Option<Datum>> {
-    Ok(Some(VOID))
+    match sys::other_encoding() {
+        None => Ok(Some(VOID)),
+        Some(encoding) => Err(Error::new(error::NOT_SUPPORTED, "pg_queue needs a database whose encoding is UTF8")
+            .detail(format!("That of this one is {encoding}."))
+            .hint("CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0 makes one.")),
+    }
 }
 
 /// `queue.payload_of(id)`, which may lie in the row of another attempt: a function and not a subquery in the views, whose plans would be priced as if it

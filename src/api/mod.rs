@@ -63,13 +63,19 @@ pub fn lease_us(lease: Interval) -> Result<i64> {
     Err(Error::invalid("lease must be between 1 millisecond and 10 years"))
 }
 
+/// The last `timestamptz` that Postgres takes.
+pub const LAST_TIME: i64 = 9_223_371_331_199_999_999;
+
 /// A span of time that must not be negative, as the time it ends: `None` when that is not in the future.
 ///
-/// Errors: 22023 when it is negative.
+/// Errors: 22023 when it is negative or infinite.
 pub fn in_future(name: &str, delay: Interval, now: i64) -> Result<Option<i64>> {
     let at = delay.after(now);
     if at < now {
         return Err(Error::invalid(format!("{name} cannot be negative")));
+    }
+    if at > LAST_TIME {
+        return Err(Error::invalid(format!("{name} must be finite")));
     }
     Ok((at > now).then_some(at))
 }

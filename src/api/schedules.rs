@@ -97,37 +97,41 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
     permission::check(&catalog, &queue, Privilege::Manage)?;
     dropping::watch(&catalog, queue.lane)?;
     let now = clock::now_us();
-    let before = schedule::by_name(&catalog, &name).ok();
-    before.as_ref().map_or(Ok(()), |before| may(&catalog, before, Privilege::Manage))?;
-    let (anchor, planned_from) = match &before {
-        Some(before) => {
-            let old = before.timing();
-            let is_same = old == timing;
-            let has_same_slots = is_same || Timing { ends_at: timing.ends_at, ..old } == timing;
-            let anchor = if has_same_slots { before.anchor() } else { now };
-            (anchor, if is_same { before.planned_from() } else { now })
-        }
-        None => (now, now),
-    };
-    timing.plan(anchor)?;
-    let time = |time: Option<i64>| Parameter::raw(time.map(Datum::from), pg_sys::TIMESTAMPTZOID);
-    let given = |n, oid| Parameter::raw(call.datum(n), oid);
-    spi::run(
+    loop {
+        let before = schedule::by_name(&catalog, &name).ok();
+        before.as_ref().map_or(Ok(()), |before| may(&catalog, before, Privilege::Manage))?;
+        let (anchor, planned_from) = match &before {
+            Some(before) => {
+                let old = before.timing();
+                let is_same = old == timing;
+                let has_same_slots = is_same || Timing { ends_at: timing.ends_at, ..old } == timing;
+                let anchor = if has_same_slots { before.anchor() } else { now };
+                (anchor, if is_same { before.planned_from() } else { now })
+            }
+            None => (now, now),
+        };
+        timing.plan(anchor)?;
+        // What somebody has made or changed meanwhile is looked at, and asked for, anew.
+        let seen = before.as_ref().map_or((0, 0), |before| (before.id(), before.version()));
+        let time = |time: Option<i64>| Parameter::raw(time.map(Datum::from), pg_sys::TIMESTAMPTZOID);
+        let given = |n, oid| Parameter::raw(call.datum(n), oid);
+        let written = spi::run(
         "INSERT INTO queue.schedule AS s (schedule_name, queue_id, payload, cron, every, timezone, missed, starts_at,
              ends_at, overlap, priority, max_attempts, group_key, headers, anchor, planned_from)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
          ON CONFLICT (schedule_name) DO UPDATE SET queue_id = $2, payload = $3, cron = $4, every = $5, timezone = $6,
              missed = $7, starts_at = $8, ends_at = $9, overlap = $10, priority = $11, max_attempts = $12,
              group_key = $13, headers = $14, anchor = $15, planned_from = $16,
-             version = s.version OPERATOR(pg_catalog.+) 1",
+             version = s.version OPERATOR(pg_catalog.+) 1
+         WHERE s.schedule_id OPERATOR(pg_catalog.=) $17 AND s.version OPERATOR(pg_catalog.=) $18",
         &[
             name.clone().into(),
             queue.id.into(),
             Parameter::raw(Some(payload), pg_sys::JSONBOID),
             given(3, pg_sys::TEXTOID),
             given(4, pg_sys::INTERVALOID),
-            timing.timezone.into(),
-            missed.into(),
+            timing.timezone.clone().into(),
+            missed.clone().into(),
             time(timing.starts_at),
             time(timing.ends_at),
             call.bool(9).unwrap_or(true).into(),
@@ -137,8 +141,14 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
             given(13, pg_sys::JSONBOID),
             time(Some(anchor)),
             time(Some(planned_from)),
+            seen.0.into(),
+            seen.1.into(),
         ],
     )?;
+        if written > 0 {
+            break;
+        }
+    }
     transaction::remember(catalog.number, Step::SchedulesChanged { lane: queue.lane });
     let schedule = schedule::by_name(&catalog, &name)?;
     Ok(next_run(&schedule, &Log::read(&catalog))?.map(Datum::from))
@@ -191,11 +201,21 @@ fn resume(call: &Call) -> Result<Option<Datum>> {
 fn change(call: &Call, verb: &str, sql: &str, times: &[i64]) -> Result<Option<Datum>> {
     api::writable(verb)?;
     let catalog = instance::current()?;
-    let schedule = schedule::by_name(&catalog, &name_of(call)?)?;
-    may(&catalog, &schedule, Privilege::Manage)?;
-    let mut parameters: Vec<Parameter> = vec![schedule.id().into()];
-    parameters.extend(times.iter().map(|&time| Parameter::raw(Some(time.into()), pg_sys::TIMESTAMPTZOID)));
-    spi::run(sql, &parameters)?;
+    let name = name_of(call)?;
+    loop {
+        let schedule = schedule::by_name(&catalog, &name)?;
+        may(&catalog, &schedule, Privilege::Manage)?;
+        let mut parameters: Vec<Parameter> = vec![schedule.id().into()];
+        parameters.extend(times.iter().map(|&time| Parameter::raw(Some(time.into()), pg_sys::TIMESTAMPTZOID)));
+        parameters.push(schedule.queue_id().into());
+        let sql = format!("{sql} AND queue_id OPERATOR(pg_catalog.=) ${}", parameters.len());
+        // Unless somebody has given it to another queue meanwhile, of which the user may know nothing.
+        if spi::run(&sql, &parameters)? > 0
+            || schedule::by_name(&catalog, &name).map_or(true, |now| now.queue_id() == schedule.queue_id())
+        {
+            break;
+        }
+    }
     transaction::remember(catalog.number, Step::SchedulesChanged { lane: 0 });
     Ok(Some(VOID))
 }
@@ -207,7 +227,7 @@ fn run(call: &Call) -> Result<Option<Datum>> {
     let schedule = schedule::by_name(&catalog, &name_of(call)?)?;
     may(&catalog, &schedule, Privilege::Manage)?;
     let queue = schedule_queue(&catalog, &schedule)?;
-    let ids = enqueue::insert(&catalog, &queue, &[schedule.job(None)], sys::now_us())?;
+    let ids = enqueue::insert(&catalog, &queue, &[(schedule.payload(), schedule.options(None))], sys::now_us())?;
     Ok(ids.first().map(|&id| id.into()))
 }
 

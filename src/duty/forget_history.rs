@@ -1,12 +1,12 @@
 //! Drops the tables of history whose day is over: whole ones, with a lock that is only tried.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use pg_queue_core::day::Day;
 use pgrx::pg_sys;
 
 use crate::duty::Duty;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::instance::{self, Catalog};
 use crate::log::history::{self, Child};
 use crate::log::successor;
@@ -19,6 +19,8 @@ pub const DUTY: Duty = Duty { name: "forget_history", is_due, run };
 const PAUSE: i64 = 60_000_000;
 
 thread_local! {
+    /// Tables that could not be dropped in this round.
+    static FAILED: RefCell<Vec<pg_sys::Oid>> = const { RefCell::new(Vec::new()) };
     /// The wall time of the next look.
     static NEXT: Cell<i64> = const { Cell::new(0) };
 }
@@ -59,15 +61,23 @@ fn forget_one(catalog: &Catalog, over: &[&Child]) -> Option<bool> {
     let tables = |child: &Child| [Some(child.table), sys::toast_table(child.table)].into_iter().flatten();
     let is_free = |table| sys::lock_holders(table, pg_sys::AccessExclusiveLock) == 0;
     let lock = |table| sys::try_lock(table, pg_sys::AccessExclusiveLock);
-    let Some(child) = over.iter().find(|child| tables(child).all(is_free)) else { return Some(false) };
+    let has_failed = |child: &&&Child| FAILED.with_borrow(|failed| failed.contains(&child.table));
+    let Some(child) = over.iter().filter(|child| !has_failed(child)).find(|child| tables(child).all(is_free)) else {
+        // Those that could not be dropped are tried again with the next look.
+        FAILED.take();
+        return Some(false);
+    };
     // Before it is locked, since it takes a while where much was retried.
     let retried: Vec<i64> =
         successor::all(catalog).into_iter().filter(|&id| history::find_in(**child, id).is_some()).collect();
     if !tables(child).all(lock) {
         return Some(false);
     }
-    if let Err(error) = forget(child, retried) {
-        error.report();
+    // One that cannot be dropped, since somebody has put a view on it, say, is not to keep the others.
+    if let Err(error) = sys::in_subtransaction(|| forget(child, retried)) {
+        let what = format!("a table of history could not be dropped: {}", error.message);
+        Error::new(error.code, what).detail(error.detail.unwrap_or_default()).warn();
+        FAILED.with_borrow_mut(|failed| failed.push(child.table));
     }
     Some(true)
 }

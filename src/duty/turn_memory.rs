@@ -29,7 +29,8 @@ const LOOK: usize = 10_000;
 
 /// How far this process has come with the closed half. Another one begins anew, which does no harm.
 struct Pass {
-    instance: u32,
+    /// The instance, and which of its turns.
+    turn: (u32, u64),
     /// Looked at up to this key, as its bytes.
     last: Option<Vec<u8>>,
     /// Nothing had to be copied so far.
@@ -39,8 +40,9 @@ struct Pass {
 thread_local! {
     /// The monotonic time of the next look of this session.
     static NEXT: Cell<i64> = const { Cell::new(0) };
-    /// When this process had copied all of the closed half, as `monotonic_us`, and of which instance.
-    static COPIED: Cell<Option<(u32, i64)>> = const { Cell::new(None) };
+    /// When this process had copied all of the closed half, as `monotonic_us`, and in which turn of which instance:
+    /// another process may have turned to the other half since.
+    static COPIED: Cell<Option<((u32, u64), i64)>> = const { Cell::new(None) };
     static PASS: Cell<Option<Pass>> = const { Cell::new(None) };
 }
 
@@ -93,8 +95,13 @@ fn step(catalog: &Catalog) -> Result<i64> {
     if sys::lock_holders(catalog.memory[closed], pg_sys::ShareLock) > 0 {
         return Ok(0);
     }
-    let copied = COPIED.get().filter(|(number, _)| *number == catalog.number);
-    let Some((_, at)) = copied else { return copy(catalog, closed, open) };
+    // By now nobody turns; but somebody may have since the look above.
+    if memory::open_half(catalog) != open {
+        return Ok(0);
+    }
+    let turn = turn(catalog);
+    let copied = COPIED.get().filter(|(of, _)| *of == turn);
+    let Some((_, at)) = copied else { return copy(catalog, turn, closed, open) };
     // A dump takes its snapshot a moment before it can be seen.
     let delay = i64::from(guc::RECLAIM_DELAY.get()) * 1_000;
     if sys::monotonic_us() < at.saturating_add(delay) || sys::is_being_dumped() {
@@ -109,6 +116,12 @@ fn step(catalog: &Catalog) -> Result<i64> {
     Ok(1)
 }
 
+/// Which turn of which instance this is.
+fn turn(catalog: &Catalog) -> (u32, u64) {
+    let turns = shmem::with_instance(catalog.number, |_, instance| instance.memory_turns);
+    (catalog.number, turns.unwrap_or_default())
+}
+
 /// Opens the other half, which is empty, when this one has grown.
 fn open_other(catalog: &Catalog, open: usize) -> i64 {
     /// Blocks: less is not worth it.
@@ -120,6 +133,7 @@ fn open_other(catalog: &Catalog, open: usize) -> i64 {
             return false;
         }
         shmem::set_word(&mut instance.memory_half, 1 - open as u64);
+        instance.memory_turns += 1;
         true
     });
     i64::from(is_turned.unwrap_or(false))
@@ -127,9 +141,9 @@ fn open_other(catalog: &Catalog, open: usize) -> i64 {
 
 /// Copies what still counts of the keys behind those of the last batch. Whether all is there only a pass says that had
 /// nothing to copy: what a batch has copied may be rolled back.
-fn copy(catalog: &Catalog, from: usize, to: usize) -> Result<i64> {
-    let mut pass = PASS.take().filter(|pass| pass.instance == catalog.number);
-    let mut pass = pass.take().unwrap_or(Pass { instance: catalog.number, last: None, is_clean: true });
+fn copy(catalog: &Catalog, turn: (u32, u64), from: usize, to: usize) -> Result<i64> {
+    let mut pass = PASS.take().filter(|pass| pass.turn == turn);
+    let mut pass = pass.take().unwrap_or(Pass { turn, last: None, is_clean: true });
     let memory = Memory::open(catalog);
     let now = sys::now_us();
     let start = pass.last.take().map(|last| bytes_datum(&last));
@@ -165,7 +179,7 @@ fn copy(catalog: &Catalog, from: usize, to: usize) -> Result<i64> {
     if !is_end {
         PASS.set(Some(pass));
     } else if pass.is_clean {
-        COPIED.set(Some((catalog.number, sys::monotonic_us())));
+        COPIED.set(Some((turn, sys::monotonic_us())));
         let limit = blocks(catalog, to).saturating_mul(2);
         shmem::with_instance(catalog.number, |_, instance| instance.memory_limit = limit);
     }

@@ -94,6 +94,8 @@ fn settle(database: &str) {
     sys::set_option(c"default_transaction_isolation", c"read committed");
     sys::set_option(c"default_transaction_read_only", c"off");
     sys::set_option(c"default_transaction_deferrable", c"off");
+    sys::set_option(c"role", c"none");
+    sys::set_option(c"temp_file_limit", c"-1");
     // One duty that waits holds up all: rather fail and come back.
     sys::set_option(c"lock_timeout", c"2s");
     sys::set_option(c"statement_timeout", c"0");

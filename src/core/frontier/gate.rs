@@ -169,7 +169,8 @@ impl Frontier<'_> {
         gate.lanes[..gate.len as usize].copy_from_slice(&claimer.lanes[..gate.len as usize]);
         for n in 0..self.head.fresh {
             let entry = self.running[n as usize];
-            let is_own = entry.instance == instance && claimer.lanes.contains(&entry.lane);
+            // Also in a lane that a claimer knows of and this one not, or not any more.
+            let is_own = entry.instance == instance && (entry.gate == slot + 1 || claimer.lanes.contains(&entry.lane));
             if entry.state != State::Free && is_own && entry.system == 0 {
                 self.count_in(slot, n);
             }
@@ -182,13 +183,22 @@ impl Frontier<'_> {
         if let Some(free) = self.gates.iter().position(|gate| gate.len == 0) {
             return Some(free as u32);
         }
-        let idle = (0..self.gates.len()).find(|&slot| {
-            let gate = &mut self.gates[slot];
-            gate.window.expire(gate.limits.period, now);
-            gate.running == 0 && gate.groups == 0 && gate.window.is_empty()
+        // One that has groups only if need be: what is known of them is lost, and their lanes are read again.
+        let idle = [false, true].into_iter().find_map(|with_groups| {
+            (0..self.gates.len()).find(|&slot| {
+                let gate = &mut self.gates[slot];
+                gate.window.expire(gate.limits.period, now);
+                let is_idle = gate.running == 0 && gate.window.is_empty();
+                is_idle && (gate.groups == 0 || with_groups && self.groups_are_idle(slot as u32))
+            })
         })?;
         self.drop_gate(idle as u32);
         Some(idle as u32)
+    }
+
+    /// Whether nothing of a gate's groups runs, and nobody serves one.
+    fn groups_are_idle(&self, gate: u32) -> bool {
+        self.groups.iter().filter(|group| group.gate == gate + 1).all(|group| group.running == 0 && group.server == 0)
     }
 
     /// Forgets a gate: its queue has no limits any more, or was dropped.
@@ -257,7 +267,7 @@ impl Frontier<'_> {
         let entry = *entry;
         if let Some(gate) = gate {
             let gate = self.gate_at(gate);
-            gate.running -= 1;
+            gate.running = gate.running.saturating_sub(1);
             if entry.token != 0 {
                 // It did not start after all.
                 gate.window.open -= 1;

@@ -23,7 +23,7 @@ use crate::log::firing::{self, Firing, Kind};
 use crate::queue::Queue;
 use crate::schedule::{self, Schedule};
 use crate::transaction::{self, Step};
-use crate::{clock, shmem, sys};
+use crate::{clock, limits, shmem, sys};
 
 mod agenda;
 
@@ -34,6 +34,8 @@ pub const DUTY: Duty = Duty { name: "fire_schedules", is_due, run };
 
 /// Jobs per transaction, more or less: what one schedule has to catch up with is not divided.
 const BATCH: usize = 1000;
+/// Bytes of payloads that one schedule's jobs may have in one go.
+const AT_ONCE: usize = 16 << 20;
 
 fn is_due(number: u32) -> bool {
     let now = clock::now_us();
@@ -82,7 +84,7 @@ fn fire_due(catalog: &Rc<Catalog>, agenda: &mut Agenda, now: i64) -> i64 {
     let (alone, together): (Vec<usize>, Vec<usize>) = due.into_iter().partition(|&n| agenda.entries[n].has_failed());
     let mut done = 0;
     if !together.is_empty() {
-        match attempt(catalog, agenda, &together, now, usize::MAX) {
+        match sys::Scratch::new().lend(|| attempt(catalog, agenda, &together, now, usize::MAX)) {
             Ok(count) => done += count,
             Err(_) => together.iter().for_each(|&n| done += fire_alone(catalog, agenda, n, now)),
         }
@@ -95,8 +97,9 @@ fn fire_alone(catalog: &Rc<Catalog>, agenda: &mut Agenda, n: usize, now: i64) ->
     /// What is tried when all are too many for the queue, and then half of it again and again.
     const SOME: usize = 512;
     let mut most = usize::MAX;
+    let mut scratch = sys::Scratch::new();
     loop {
-        match attempt(catalog, agenda, &[n], now, most) {
+        match scratch.lend(|| attempt(catalog, agenda, &[n], now, most)) {
             Ok(count) => return count,
             // The queue is full with fewer: as many as fit, the oldest first.
             Err(error) if error.code == error::LIMIT && most > 1 => most = SOME.min(most / 2),
@@ -137,6 +140,8 @@ struct Work {
     /// Its place in the agenda.
     entry: usize,
     schedule: Schedule,
+    /// Once for all its jobs.
+    payload: Datum,
     queue: Rc<Queue>,
     /// The slots whose jobs are enqueued.
     slots: Vec<i64>,
@@ -167,6 +172,9 @@ impl Work {
             // The first one's job is live when the others' turn comes.
             slots.truncate(usize::from(!is_live));
         }
+        let payload = schedule.payload();
+        // The jobs of one go, with all their payloads, lie in memory together.
+        let most = most.min((AT_ONCE / sys::bytes_of(&payload).len().max(1)).max(1));
         let mut too_many = due.too_many;
         if slots.len() > most {
             // What comes after them is dealt with later.
@@ -174,7 +182,7 @@ impl Work {
             (handled, too_many) = (slots.last().copied().unwrap_or(handled), None);
         }
         let (before, job_ids) = (entry.last, Vec::new());
-        Ok(Some(Self { entry: n, schedule, queue, slots, job_ids, handled, before, too_many }))
+        Ok(Some(Self { entry: n, schedule, payload, queue, slots, job_ids, handled, before, too_many }))
     }
 
     fn last_job(&self, now: i64) -> Option<(i64, i64)> {
@@ -209,12 +217,16 @@ fn enqueue(catalog: &Catalog, works: &mut [Work]) -> Result<()> {
         queues.entry(work.queue.id).or_default().push(n);
     }
     for members in queues.values() {
+        let queue = Rc::clone(&works[members[0]].queue);
+        if let Some(most) = queue.max_waiting {
+            // Before anything is made for those that it has no room for.
+            limits::has_room(catalog, &queue, most, members.iter().map(|&n| works[n].slots.len()).sum())?;
+        }
         let jobs: Vec<(Datum, Options)> = members
             .iter()
             .flat_map(|&n| works[n].slots.iter().map(move |&slot| (n, slot)))
-            .map(|(n, slot)| works[n].schedule.job(Some(slot)))
+            .map(|(n, slot)| (works[n].payload, works[n].schedule.options(Some(slot))))
             .collect();
-        let queue = Rc::clone(&works[members[0]].queue);
         let mut ids = enqueue::insert(catalog, &queue, &jobs, now)?.into_iter();
         for &n in members {
             works[n].job_ids = ids.by_ref().take(works[n].slots.len()).collect();

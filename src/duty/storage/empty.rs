@@ -16,7 +16,9 @@ pub fn step(catalog: &Catalog, segment: u8, picture: &Picture, now: i64) -> Resu
     let has_begun = picture.state(segment) == State::Emptying;
     // A dump takes its snapshot a moment before it can be seen.
     let delay = i64::from(guc::RECLAIM_DELAY.get()) * 1_000;
-    let left = picture.filling(segment).since.saturating_add(delay) - now;
+    let since = picture.filling(segment).since;
+    // A clock that was ahead and was set back is not waited for.
+    let left = if since > now { 0 } else { since.saturating_add(delay) - now };
     if !has_begun && left > 0 {
         return Ok(Step::Later(left));
     }

@@ -152,6 +152,10 @@ impl Batch<'_> {
                 }
             }
             (Seen::There(claim), Seen::Absent) => match claim::read(&claim).kind {
+                // The outcomes were read before it was ended: what it leaves behind is looked at with the next pass.
+                claim::Kind::System if outcome::find(self.catalog, self.segment, attempt.id()).is_some() => {
+                    return Ok(false);
+                }
                 // Moved before; or, by the system, with an outcome that was rolled back, which cannot be.
                 claim::Kind::Moved | claim::Kind::System => {}
                 claim::Kind::Worker | claim::Kind::Bound => {
