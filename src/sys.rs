@@ -497,7 +497,7 @@ pub fn other_encoding() -> Option<String> {
     unsafe {
         let encoding = pg_sys::GetDatabaseEncoding();
         (encoding != pg_sys::pg_enc::PG_UTF8 as c_int)
-            .then(|| CStr::from_ptr(pg_sys::pg_encoding_to_char(encoding)).to_string_lossy().into_owned())
+            .then(|| CStr::from_ptr(pg_sys::GetDatabaseEncodingName()).to_string_lossy().into_owned())
     }
 }
 
