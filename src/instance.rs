@@ -45,9 +45,7 @@ impl Segment {
         let tables = [self.attempt, self.claim, self.outcome, self.note, self.parked];
         tables.into_iter().filter(|&table| table != Oid::INVALID)
     }
-}
 
-impl Segment {
     fn indexes(&self) -> [Oid; 12] {
         [
             self.attempt_pkey,

@@ -36,13 +36,7 @@ impl<'a> Guest<'a> {
 
     /// As of now.
     pub fn claimer(&self) -> Claimer<'_> {
-        Claimer {
-            queue: self.queue.id,
-            limits: self.limits,
-            lanes: self.queue.lanes(),
-            ending: &self.ending,
-            now: sys::monotonic_us(),
-        }
+        Claimer { ending: &self.ending, ..looker(self.queue, self.limits) }
     }
 
     /// Tells memory what has started within the period, when that began before memory did.

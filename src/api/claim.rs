@@ -373,13 +373,13 @@ impl<'a> Taking<'a> {
                 let answer = frontier.take_to(number, lane, session, pid, claimer, up_to, &mut out[all..]);
                 let due_to = instance.due_to;
                 let took = |answer| Some(Took { answer, lane, due_to });
-                // Others may sleep there since before it was closed: the worker opens it for them.
-                if answer == Take::Closed
-                    && let Some(at) = frontier.next_opening()
-                {
-                    worker = transaction::plan(instance, at);
-                }
                 let Take::Some { taken, refill } = answer else {
+                    // Others may sleep there since before it was closed: the worker opens it for them.
+                    if answer == Take::Closed
+                        && let Some(at) = frontier.next_opening()
+                    {
+                        worker = transaction::plan(instance, at);
+                    }
                     // What was taken comes first; the next hold of the lock sees the same.
                     return took(if all > 0 { Take::Some { taken: all, refill: false } } else { answer });
                 };

@@ -409,24 +409,15 @@ impl Relation {
         let (rel, desc) = (self.rel, self.desc());
         let mut row = Row::empty();
         let to = &raw mut row;
-        // SAFETY: heap_fetch checks block and line pointer and pins the page; the tuple is copied before
-        // the pin is given back. Within the guard there is nothing to drop.
+        // SAFETY: a block within the table. Within the guard there is nothing to drop.
         let found = unsafe {
             pg_sys::ffi::pg_guard_ffi_boundary(|| {
-                let mut tuple = pg_sys::HeapTupleData { t_self: tid.0, ..Default::default() };
-                let mut buffer: pg_sys::Buffer = 0;
-                let snapshot = &raw mut pg_sys::SnapshotSelfData;
-                #[cfg(not(feature = "pg14"))]
-                let found = raw::heap_fetch(rel, snapshot, &raw mut tuple, &raw mut buffer, false);
-                #[cfg(feature = "pg14")]
-                let found = raw::heap_fetch(rel, snapshot, &raw mut tuple, &raw mut buffer);
-                if found {
-                    let copy = raw::heap_copytuple(&raw mut tuple);
-                    raw::ReleaseBuffer(buffer);
+                let copy = copy_at(rel, tid.0);
+                if !copy.is_null() {
                     raw::heap_deform_tuple(copy, desc, (*to).values.as_mut_ptr(), (*to).nulls.as_mut_ptr());
                     (*to).tuple = copy;
                 }
-                found
+                !copy.is_null()
             })
         };
         found.then_some(row)
@@ -524,6 +515,29 @@ impl Relation {
     }
 }
 
+/// A copy of the row at a place that this moment's snapshot sees; null: there is none.
+///
+/// # Safety
+/// Under a guard. A block within the table.
+unsafe fn copy_at(rel: pg_sys::Relation, tid: pg_sys::ItemPointerData) -> pg_sys::HeapTuple {
+    let mut tuple = pg_sys::HeapTupleData { t_self: tid, ..Default::default() };
+    let mut buffer: pg_sys::Buffer = 0;
+    let snapshot = &raw mut pg_sys::SnapshotSelfData;
+    // SAFETY: heap_fetch checks the line pointer and pins the page; the tuple is copied before the pin is given back.
+    unsafe {
+        #[cfg(not(feature = "pg14"))]
+        let found = raw::heap_fetch(rel, snapshot, &raw mut tuple, &raw mut buffer, false);
+        #[cfg(feature = "pg14")]
+        let found = raw::heap_fetch(rel, snapshot, &raw mut tuple, &raw mut buffer);
+        if !found {
+            return ptr::null_mut();
+        }
+        let copy = raw::heap_copytuple(&raw mut tuple);
+        raw::ReleaseBuffer(buffer);
+        copy
+    }
+}
+
 /// # Safety
 /// A list of oids, or null.
 unsafe fn has_unknown(list: *const pg_sys::List, knows: &dyn Fn(pg_sys::Oid) -> bool) -> bool {
@@ -574,16 +588,8 @@ unsafe fn fill_others(
         (*result).ri_IndexRelationInfo = infos;
         let slot = raw::MakeSingleTupleTableSlot((*rel).rd_att, &raw const pg_sys::TTSOpsHeapTuple);
         for n in 0..count {
-            let mut tuple = pg_sys::HeapTupleData { t_self: *tids.add(n), ..Default::default() };
-            let mut buffer: pg_sys::Buffer = 0;
-            let snapshot = &raw mut pg_sys::SnapshotSelfData;
-            #[cfg(not(feature = "pg14"))]
-            let found = raw::heap_fetch(rel, snapshot, &raw mut tuple, &raw mut buffer, false);
-            #[cfg(feature = "pg14")]
-            let found = raw::heap_fetch(rel, snapshot, &raw mut tuple, &raw mut buffer);
-            if found {
-                let copy = raw::heap_copytuple(&raw mut tuple);
-                raw::ReleaseBuffer(buffer);
+            let copy = copy_at(rel, *tids.add(n));
+            if !copy.is_null() {
                 raw::ExecStoreHeapTuple(copy, slot, true);
                 (*slot).tts_tid = *tids.add(n);
                 let mut conflict = false;
