@@ -521,7 +521,8 @@ pub fn waiting(catalog: &Catalog, attempt: &Attempt) -> Result<Waiting> {
     if let Some(writer) = claim::Writer::open_home(catalog, attempt.home) {
         // Looking first spares a row in vain.
         let seen = writer.probe(ready.id);
-        if seen == Probe::Absent && writer.insert(&[(ready.id, 0)], claim::Kind::System, None).is_empty() {
+        if seen == Probe::Absent && writer.insert(&[(ready.id, 0)], sys::now_us(), claim::Kind::System, None).is_empty()
+        {
             return Ok(Waiting::Taken);
         }
         let mut patience = Patience::default();

@@ -24,8 +24,8 @@ use crate::guc;
 use crate::rerun::Reruns;
 use crate::tally::Counting;
 
-/// One database in which the extension is in use.
-#[repr(C)]
+/// One database in which the extension is in use. First what every call and every commit looks at: two cache lines.
+#[repr(C, align(64))]
 #[derive(Clone, Copy)]
 pub struct Instance {
     /// Never used twice while the server runs; 0: the slot is free.
@@ -44,6 +44,10 @@ pub struct Instance {
     pub due_to: i64,
     /// No attempt is known to fall due between `due_to` and this wall time.
     pub next_due: i64,
+    /// Whether its tallies can be relied on. Only `tally` changes it.
+    pub counting: Counting,
+    /// Whether it may be used, or is being restored. Only `dormant` changes it.
+    pub dormancy: Dormancy,
     /// What is known of schedules.
     pub schedules: Schedules,
     /// The worker's latch and process; null and 0 when there is none.
@@ -56,8 +60,6 @@ pub struct Instance {
     pub pulse: Pulse,
     /// The worker (or anyone in its place) has read the claims of before the start into memory.
     pub is_recovered: bool,
-    /// Whether it may be used, or is being restored. Only `dormant` changes it.
-    pub dormancy: Dormancy,
     /// Changes of queues since the start, counted when every session was told.
     pub changes: u64,
     /// Drops of queues begun since the start: read and written as `words`.
@@ -81,8 +83,6 @@ pub struct Instance {
     pub far: i64,
     /// When the storage duty shall look again, monotonic time.
     pub storage_at: i64,
-    /// Whether its tallies can be relied on. Only `tally` changes it.
-    pub counting: Counting,
     /// Attempts after which another run of the job was asked for, when they had ended. Only `rerun` changes it.
     pub reruns: Reruns,
     /// The half of the keys' memory that is written to, read and written as `words`. See `log::memory`.

@@ -201,23 +201,12 @@ pub struct Books {
     tally: Tally,
     /// An instance without room for a tally.
     full: u32,
-    /// The time of the commit.
-    now: i64,
 }
 
 impl Books {
     /// For the commit of this transaction.
     pub fn open(xid: u32) -> Self {
-        Self {
-            xid,
-            instance: 0,
-            lane: 0,
-            counts: false,
-            is_counting: false,
-            tally: Tally::NONE,
-            full: 0,
-            now: sys::now_us(),
-        }
+        Self { xid, instance: 0, lane: 0, counts: false, is_counting: false, tally: Tally::NONE, full: 0 }
     }
 
     /// Enters a step of the instance in this slot.
@@ -258,7 +247,7 @@ impl Books {
         if self.counts {
             self.tally.counts.record(event);
             if event == Event::Claimed {
-                self.tally.claimed_at = self.now;
+                self.tally.claimed_at = sys::now_us();
             }
             if let Step::Enqueued { ready, .. } = step {
                 self.tally.lower(ready.rank);

@@ -1,5 +1,5 @@
 //! The indexes of the logs are what Postgres's own checker expects, also where a batch went into a leaf at
-//! once: on the primary, on a standby, and after a crash.
+//! once, or a single entry to the end of the last one: on the primary, on a standby, and after a crash.
 
 use std::thread;
 
@@ -12,7 +12,8 @@ use crate::random::Random;
 const BATCHES: usize = 60;
 const SESSIONS: u64 = 4;
 
-/// Enqueues, claims and completes batches of all sizes, priorities and orders.
+/// Enqueues, claims and completes batches of all sizes, priorities and orders, and single jobs between them, some of which
+/// are taken back.
 fn work(cluster: &Cluster, seed: u64) {
     let mut random = Random::new(seed);
     let mut client = cluster.connect();
@@ -27,6 +28,11 @@ fn work(cluster: &Cluster, seed: u64) {
             ids.sort_by_cached_key(|_| random.next());
         }
         client.query("SELECT count(*) FROM queue.complete_many($1)", &[&ids]).unwrap();
+        for _ in 0..random.between(0, 40) {
+            let end = if random.percent(20) { "ROLLBACK" } else { "COMMIT" };
+            client.batch_execute(&format!("BEGIN; SELECT queue.enqueue('q', '{{}}'); {end}")).unwrap();
+            client.batch_execute("SELECT queue.complete(id) FROM queue.claim('q')").unwrap();
+        }
     }
 }
 
@@ -77,4 +83,33 @@ fn the_checker_of_postgres_finds_no_fault_after_batches_a_crash_and_on_a_standby
         let ready: i64 = client.query_one(ready, &[]).unwrap().get(0);
         (found == 0 && ready == 0).then_some(())
     });
+}
+
+#[test]
+fn a_single_job_s_entries_need_no_descent_wherever_indexes_have_their_last_leaf() {
+    /// Pages of a segment's keys that were looked at.
+    const LOOKS: &str =
+        "SELECT idx_blks_hit + idx_blks_read FROM pg_statio_all_indexes WHERE indexrelname = 'attempt_0_pkey'";
+    const JOBS: i64 = 1_000;
+    let cluster = Cluster::new().start();
+    let mut client = cluster.connect();
+    client.batch_execute("CREATE EXTENSION pg_queue; CREATE EXTENSION amcheck; SELECT queue.create('q')").unwrap();
+    let fill = "SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{3000}'))";
+    client.batch_execute(&format!("{fill}; SELECT pg_stat_force_next_flush()")).unwrap();
+    let looks = |client: &mut Client| -> i64 { client.query_one(LOOKS, &[]).unwrap().get(0) };
+    let before = looks(&mut client);
+    let one_by_one = format!("DO $$ BEGIN FOR i IN 1..{JOBS} LOOP PERFORM queue.enqueue('q'); END LOOP; END $$");
+    client.batch_execute(&format!("{one_by_one}; SELECT pg_stat_force_next_flush()")).unwrap();
+    let looks = looks(&mut client) - before;
+    // One page an entry; more while the last leaf is looked up, after each split.
+    assert!((JOBS..JOBS * 12 / 10).contains(&looks), "{looks} looks");
+    // A session that knew the last leaf meets another file, or another last leaf.
+    for meanwhile in ["REINDEX TABLE queue.attempt_0", fill, "VACUUM queue.attempt_0"] {
+        let mut session = cluster.connect();
+        session.batch_execute("SELECT queue.enqueue('q')").unwrap();
+        client.batch_execute(meanwhile).unwrap();
+        session.batch_execute("BEGIN; SELECT queue.enqueue('q'); ROLLBACK").unwrap();
+        session.batch_execute("SELECT queue.enqueue('q'), queue.enqueue('q', priority => -1)").unwrap();
+    }
+    check(&mut client);
 }

@@ -437,10 +437,11 @@ impl<'a> Taking<'a> {
             };
             found.push((attempt, lease));
         }
-        let lost = self.insert(&mut found);
+        let now = sys::now_us();
+        let lost = self.insert(&mut found, now);
         for (attempt, lease) in &found {
             if !lost.contains(&attempt.id()) {
-                self.add_row(attempt, *lease)?;
+                self.add_row(attempt, now.saturating_add(*lease))?;
             }
         }
         sys::check_for_interrupts();
@@ -448,14 +449,14 @@ impl<'a> Taking<'a> {
     }
 
     /// Inserts the claims, a segment's all at once. Returns those that were claimed before.
-    fn insert(&mut self, found: &mut [(Attempt, i64)]) -> Vec<i64> {
+    fn insert(&mut self, found: &mut [(Attempt, i64)], now: i64) -> Vec<i64> {
         let wish = self.wish;
         let used = found.iter().fold(0u32, |used, (attempt, _)| used | 1 << attempt.home.segment);
         let mut met = Vec::new();
         for segment in (0..SEGMENTS as u8).filter(|segment| used >> segment & 1 != 0) {
             let claims = found.iter().filter(|(attempt, _)| attempt.home.segment == segment);
             let claims: Vec<(i64, i64)> = claims.map(|(attempt, lease)| (attempt.id(), *lease)).collect();
-            let taken = self.writer(segment).insert(&claims, wish.kind, wish.worker.as_deref());
+            let taken = self.writer(segment).insert(&claims, now, wish.kind, wish.worker.as_deref());
             met.extend(taken.into_iter().map(|n| claims[n].0));
         }
         if met.is_empty() {
@@ -463,7 +464,7 @@ impl<'a> Taking<'a> {
         }
         let mut lost = Vec::new();
         for (attempt, lease) in found.iter_mut().filter(|(attempt, _)| met.contains(&attempt.id())) {
-            if self.follow(attempt, *lease) {
+            if self.follow(attempt, *lease, now) {
                 continue;
             }
             if self.writer(attempt.home.segment).probe(attempt.id()) != Probe::Committed {
@@ -484,7 +485,7 @@ impl<'a> Taking<'a> {
     }
 
     /// Claims an attempt that has moved, where it is now. False: it has not moved, or is lost.
-    fn follow(&mut self, attempt: &mut Attempt, lease: i64) -> bool {
+    fn follow(&mut self, attempt: &mut Attempt, lease: i64, now: i64) -> bool {
         let id = attempt.id();
         let mut patience = Patience::default();
         loop {
@@ -503,15 +504,14 @@ impl<'a> Taking<'a> {
             shmem::with(|shared| shared.frontier.relocate(self.catalog.number, id, place));
             let wish = self.wish;
             let writer = self.writer(attempt.home.segment);
-            if writer.insert(&[(id, lease)], wish.kind, wish.worker.as_deref()).is_empty() {
+            if writer.insert(&[(id, lease)], now, wish.kind, wish.worker.as_deref()).is_empty() {
                 return true;
             }
         }
     }
 
     /// Adds a row of type `queue.claimed_job`.
-    fn add_row(&mut self, attempt: &Attempt, lease: i64) -> Result<()> {
-        let expires_at = sys::now_us().saturating_add(lease);
+    fn add_row(&mut self, attempt: &Attempt, expires_at: i64) -> Result<()> {
         let (queue, queue_name, rows) = (self.queue, self.queue_name, self.rows);
         let stage = queue.stage_of(attempt.lane()).map(text_datum);
         self.reader.payload(attempt, |payload| {

@@ -108,12 +108,11 @@ impl Writer {
         self.pkey.insert_entries(&self.table, &tids, false, |n| claims[n].get(column::ID).map(|id| [id]));
     }
 
-    /// Inserts claims (id, lease in microseconds) of attempts that the frontier has given to this transaction.
-    /// Returns the positions of those that are claimed already, or being claimed by an open transaction; they
+    /// Inserts claims (id, lease in microseconds) of attempts that the frontier has given to this transaction, at this
+    /// time. Returns the positions of those that are claimed already, or being claimed by an open transaction; they
     /// get no row.
     #[must_use]
-    pub fn insert(&self, claims: &[(i64, i64)], kind: Kind, worker: Option<&str>) -> Vec<usize> {
-        let now = sys::now_us();
+    pub fn insert(&self, claims: &[(i64, i64)], now: i64, kind: Kind, worker: Option<&str>) -> Vec<usize> {
         let worker: Option<Datum> = worker.map(text_datum);
         if let [claim] = claims {
             let is_new = self.insert_one(row(*claim, now, kind, worker), claim.0).is_some();

@@ -1,17 +1,23 @@
-//! Inserts a run of entries into a b-tree leaf at once: one descent, one lock, one WAL record. `btinsert`
-//! does all three for each entry, and that was the largest part of a batch's cost and half of its WAL.
+//! Puts entries into a b-tree leaf without `btinsert`, in the two cases that make up nearly all of a queue's: a batch's
+//! entries go in as a run, with one descent, one lock, one WAL record (`insert`), as three for each entry were the
+//! largest part of a batch's cost and half of its WAL; and a single job's entry, which comes behind all others in the
+//! index, goes to the end of the last leaf (`append`), without a descent and without a search.
 //!
 //! Only what is simple is done here: integer keys that ascend, a leaf that is whole, entries that fit and
 //! whose keys are not there. Whatever is not (a page to be split, an equal key) is left to `btinsert`, so
 //! that splits and the check for uniqueness stay Postgres's own.
 //!
-//! Why it is safe: the leaf is found by `_bt_search` and held by its exclusive lock, as `btinsert` does.
+//! Why a run is safe: the leaf is found by `_bt_search` and held by its exclusive lock, as `btinsert` does.
 //! Entries go in at the places that order asks for, below the leaf's high key. The change is made to a copy
 //! and logged as a generic record, which standbys and recovery apply under the same exclusive lock. A key
 //! that is equal to one on this leaf, or to the high key behind which equal ones could lie, ends the run.
 //!
+//! Why appending is safe: the page is looked at under its exclusive lock, whoever said that it is the last leaf. If it
+//! is, and its last key is below the new one, then so are all keys in the index, and the new one is unique. What is
+//! written and logged is what `_bt_insertonpg` writes and logs for such an entry, so recovery is Postgres's own.
+//!
 //! On PostgreSQL 15, 17 and 18, little-endian: the majors on which amcheck has looked at the result. Elsewhere
-//! `insert` inserts nothing, and all goes through `btinsert`.
+//! both do nothing, and all goes through `btinsert`.
 
 use pgrx::pg_sys;
 use pgrx::pg_sys::Datum;
@@ -30,15 +36,26 @@ pub unsafe fn insert<const COLUMNS: usize>(
     from
 }
 
-#[cfg(all(any(feature = "pg15", feature = "pg17", feature = "pg18"), target_endian = "little"))]
-pub use at_once::insert;
+#[cfg(not(all(any(feature = "pg15", feature = "pg17", feature = "pg18"), target_endian = "little")))]
+pub unsafe fn append(
+    _index: pg_sys::Relation,
+    _block: pg_sys::BlockNumber,
+    _tid: &pg_sys::ItemPointerData,
+    _values: &[Datum],
+) -> bool {
+    false
+}
 
 #[cfg(all(any(feature = "pg15", feature = "pg17", feature = "pg18"), target_endian = "little"))]
-mod at_once {
+pub use direct::{append, insert};
+
+#[cfg(all(any(feature = "pg15", feature = "pg17", feature = "pg18"), target_endian = "little"))]
+mod direct {
     use std::ffi::c_void;
     use std::ptr;
 
     use super::{Datum, pg_sys};
+    use crate::log::page::{Key, Leaf, Shape, Tuple};
 
     // nbtree.h, generic_xlog.h, bufpage.h, predicate.h: without guards, as in `table::raw`.
     unsafe extern "C-unwind" {
@@ -71,178 +88,25 @@ mod at_once {
         fn GenericXLogRegisterBuffer(state: *mut c_void, buffer: pg_sys::Buffer, flags: i32) -> *mut u8;
         fn GenericXLogFinish(state: *mut c_void) -> u64;
         fn GenericXLogAbort(state: *mut c_void);
-        fn PageAddItemExtended(page: *mut u8, item: *mut u8, size: usize, offset: u16, flags: i32) -> u16;
+        fn ReadBuffer(index: pg_sys::Relation, block: pg_sys::BlockNumber) -> pg_sys::Buffer;
+        fn ReleaseBuffer(buffer: pg_sys::Buffer);
+        fn UnlockReleaseBuffer(buffer: pg_sys::Buffer);
+        fn ConditionalLockBuffer(buffer: pg_sys::Buffer) -> bool;
+        fn MarkBufferDirty(buffer: pg_sys::Buffer);
+        fn _bt_checkpage(index: pg_sys::Relation, buffer: pg_sys::Buffer);
+        fn XLogBeginInsert();
+        fn XLogRegisterData(data: *const c_void, size: u32);
+        fn XLogRegisterBuffer(number: u8, buffer: pg_sys::Buffer, flags: u8);
+        fn XLogRegisterBufData(number: u8, data: *const c_void, size: u32);
+        fn XLogInsert(manager: u8, info: u8) -> u64;
         fn index_form_tuple(desc: pg_sys::TupleDesc, values: *mut Datum, nulls: *mut bool) -> pg_sys::IndexTuple;
         fn pfree(memory: *mut c_void);
     }
 
     /// BT_WRITE
     const WRITE: i32 = 2;
-    /// BTP_LEAF, and BTP_DELETED, BTP_HALF_DEAD, BTP_INCOMPLETE_SPLIT in btpo_flags.
-    const LEAF: u16 = 1;
-    const NOT_WHOLE: u16 = 1 << 2 | 1 << 4 | 1 << 7;
-    /// IndexTupleData: the place, then t_info.
-    const TUPLE_HEADER: usize = 8;
-    /// INDEX_SIZE_MASK and INDEX_ALT_TID_MASK in t_info; BT_OFFSET_MASK of a pivot's number of columns.
-    const SIZE_MASK: u16 = 0x1fff;
-    const ALTERNATIVE: u16 = 0x2000;
-    const COLUMNS_MASK: u16 = 0x0fff;
-    /// PageHeaderData: pd_lower, pd_upper, pd_special, and where the line pointers begin.
-    const LOWER: usize = 12;
-    const UPPER: usize = 14;
-    const SPECIAL: usize = 16;
-    const LINE_POINTERS: usize = 24;
-    const LINE_POINTER: usize = 4;
-    /// BTPageOpaqueData: btpo_next and btpo_flags.
-    const NEXT: usize = 4;
-    const FLAGS: usize = 12;
-    /// Most columns of an index that are looked at.
-    const MOST_COLUMNS: usize = 3;
-
-    /// The key of an index tuple: integers, in the order in which the index sorts.
-    type Key = [i64; MOST_COLUMNS];
-
-    /// How wide the key's columns are, each 4 or 8 bytes; 0: no such column.
-    struct Shape([usize; MOST_COLUMNS]);
-
-    impl Shape {
-        /// `None` for an index that is not of a few integers passed by value.
-        ///
-        /// # Safety
-        /// The descriptor of an open index.
-        unsafe fn of(desc: pg_sys::TupleDesc, columns: usize) -> Option<Self> {
-            // SAFETY: a descriptor has natts attributes.
-            unsafe {
-                if (*desc).natts as usize != columns || columns > MOST_COLUMNS {
-                    return None;
-                }
-                #[cfg(not(feature = "pg18"))]
-                let attributes = (*desc).attrs.as_ptr();
-                #[cfg(feature = "pg18")]
-                let attributes = (*desc).compact_attrs.as_ptr();
-                let mut widths = [0; MOST_COLUMNS];
-                for (n, width) in widths.iter_mut().take(columns).enumerate() {
-                    let attribute = &*attributes.add(n);
-                    if !attribute.attbyval || !matches!(attribute.attlen, 4 | 8) {
-                        return None;
-                    }
-                    *width = attribute.attlen as usize;
-                }
-                Some(Self(widths))
-            }
-        }
-
-        /// Where the columns lie in an index tuple without nulls.
-        fn places(&self) -> impl Iterator<Item = (usize, usize)> {
-            let mut at = TUPLE_HEADER;
-            self.0.iter().take_while(|&&width| width > 0).map(move |&width| {
-                let place = at.next_multiple_of(width);
-                at = place + width;
-                (place, width)
-            })
-        }
-
-        /// # Safety
-        /// `tuple` is an index tuple of this shape.
-        unsafe fn read(&self, tuple: *const u8) -> Key {
-            let mut key = [0; MOST_COLUMNS];
-            for (column, (at, width)) in key.iter_mut().zip(self.places()) {
-                // SAFETY: the columns lie there, aligned.
-                *column = unsafe {
-                    if width == 4 { i64::from(*tuple.add(at).cast::<i32>()) } else { *tuple.add(at).cast::<i64>() }
-                };
-            }
-            key
-        }
-
-        /// # Safety
-        /// `tuple` has room for an index tuple of this shape.
-        unsafe fn write(&self, tuple: *mut u8, values: &[Datum]) {
-            for (value, (at, width)) in values.iter().zip(self.places()) {
-                // SAFETY: as above.
-                unsafe {
-                    if width == 4 {
-                        *tuple.add(at).cast::<i32>() = value.value() as i32;
-                    } else {
-                        *tuple.add(at).cast::<i64>() = value.value() as i64;
-                    }
-                }
-            }
-        }
-    }
-
-    /// # Safety
-    /// A page, or a tuple, with two bytes there.
-    unsafe fn u16_at(memory: *const u8, at: usize) -> u16 {
-        // SAFETY: the caller's promise; such fields are aligned.
-        unsafe { *memory.add(at).cast::<u16>() }
-    }
-
-    /// A copy of a leaf, which the generic record will compare with the page.
-    struct Leaf<'a> {
-        page: *mut u8,
-        shape: &'a Shape,
-        columns: usize,
-        /// The leaf has no right neighbour, and so no high key.
-        is_rightmost: bool,
-    }
-
-    impl Leaf<'_> {
-        /// # Safety
-        /// There is an item of this number, from 1.
-        unsafe fn item(&self, number: u16) -> *const u8 {
-            // SAFETY: the caller's promise; the low 15 bits of a line pointer are the item's place.
-            unsafe {
-                let pointer = *self.page.add(LINE_POINTERS + (number as usize - 1) * LINE_POINTER).cast::<u32>();
-                self.page.add((pointer & 0x7fff) as usize)
-            }
-        }
-
-        /// The high key: its columns and how many of them it has; the others were cut off.
-        ///
-        /// # Safety
-        /// The leaf is not the rightmost.
-        unsafe fn high_key(&self) -> (Key, usize) {
-            // SAFETY: the first item of such a leaf is its high key.
-            unsafe {
-                let high = self.item(1);
-                let is_cut = u16_at(high, 6) & ALTERNATIVE != 0;
-                let columns = if is_cut { (u16_at(high, 4) & COLUMNS_MASK) as usize } else { self.columns };
-                (self.shape.read(high), columns.min(self.columns))
-            }
-        }
-
-        /// Puts a tuple in its place. False: it does not fit, or its key is there.
-        ///
-        /// # Safety
-        /// `tuple` is of this shape and `size`, and its key is below the high key.
-        unsafe fn add(&mut self, tuple: *mut u8, size: usize, key: &Key) -> bool {
-            // SAFETY: items are read between the first key and the last line pointer; the page has the room
-            // that is asked for.
-            unsafe {
-                let (lower, upper) = (u16_at(self.page, LOWER) as usize, u16_at(self.page, UPPER) as usize);
-                if upper - lower < size + LINE_POINTER {
-                    return false;
-                }
-                let last = ((lower - LINE_POINTERS) / LINE_POINTER) as u16;
-                let (mut low, mut high) = (if self.is_rightmost { 1 } else { 2 }, last + 1);
-                // Most runs go to the end.
-                if low < high && self.shape.read(self.item(last)) < *key {
-                    low = high;
-                }
-                while low < high {
-                    let middle = low + (high - low) / 2;
-                    match self.shape.read(self.item(middle)).cmp(key) {
-                        std::cmp::Ordering::Less => low = middle + 1,
-                        std::cmp::Ordering::Equal => return false,
-                        std::cmp::Ordering::Greater => high = middle,
-                    }
-                }
-                high = low;
-                PageAddItemExtended(self.page, tuple, size, high, 0) != 0
-            }
-        }
-    }
+    /// nbtxlog.h: the record of an entry in a leaf. It holds the entry's number, and with the page the entry.
+    const XLOG_BTREE_INSERT_LEAF: u8 = 0x00;
 
     /// Inserts entries from the one numbered `from` on into one leaf, as many as ascend, fit and are new.
     /// Returns the first that was not inserted: that one is `btinsert`'s.
@@ -259,12 +123,9 @@ mod at_once {
     ) -> usize {
         // SAFETY: the module's comment; whatever raises an error gives back lock and pin with the transaction.
         unsafe {
-            let desc = (*index).rd_att;
-            let (Some(shape), Some(mut values)) = (Shape::of(desc, COLUMNS), key(from)) else { return from };
+            let (Some(shape), Some(mut values)) = (Shape::of(index, COLUMNS), key(from)) else { return from };
             let mut nulls = [false; COLUMNS];
-            let first = index_form_tuple(desc, values.as_mut_ptr(), nulls.as_mut_ptr());
-            let size = ((*first).t_info & SIZE_MASK) as usize;
-            let size = size.next_multiple_of(8);
+            let first = index_form_tuple((*index).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
             let mut buffer: pg_sys::Buffer = 0;
             let search = _bt_mkscankey(index, first);
             #[cfg(feature = "pg15")]
@@ -277,25 +138,21 @@ mod at_once {
 
             let record = GenericXLogStart(index);
             let page = GenericXLogRegisterBuffer(record, buffer, 0);
-            let special = u16_at(page, SPECIAL) as usize;
-            let is_rightmost = *page.add(special + NEXT).cast::<u32>() == 0;
-            let mut leaf = Leaf { page, shape: &shape, columns: COLUMNS, is_rightmost };
-            let flags = u16_at(page, special + FLAGS);
-            let mut room = [0_u64; 8];
             let mut next = from;
-            if flags & LEAF != 0 && flags & NOT_WHOLE == 0 && size <= size_of_val(&room) {
-                let high = (!is_rightmost).then(|| leaf.high_key());
-                let tuple = room.as_mut_ptr().cast::<u8>();
-                ptr::copy_nonoverlapping(first.cast::<u8>(), tuple, TUPLE_HEADER);
+            if let Some(mut leaf) = Leaf::of(page, &shape) {
+                let high = leaf.high_key();
                 let mut last: Option<Key> = None;
                 while next < tids.len() {
                     let Some(values) = key(next) else { break };
-                    ptr::copy_nonoverlapping((&raw const tids[next]).cast::<u8>(), tuple, 6);
-                    shape.write(tuple, &values);
-                    let this = shape.read(tuple);
+                    let mut tuple = Tuple::new(&shape, &tids[next], &values);
+                    let this = tuple.key;
                     let descends = last.is_some_and(|last| this <= last);
                     let is_behind = high.is_some_and(|(high, columns)| this[..columns] >= high[..columns]);
-                    if descends || is_behind || !leaf.add(tuple, size, &this) {
+                    if descends || is_behind {
+                        break;
+                    }
+                    let Some(at) = leaf.place(&tuple) else { break };
+                    if !leaf.put(&mut tuple, at) {
                         break;
                     }
                     last = Some(this);
@@ -310,6 +167,70 @@ mod at_once {
             _bt_relbuf(index, buffer);
             pfree(first.cast());
             next
+        }
+    }
+
+    /// Puts a row's entry at the end of this block, if that is the index's last leaf, nobody else holds it, and all keys
+    /// in it are smaller. False: nothing was done.
+    ///
+    /// # Safety
+    /// Within `pg_guard_ffi_boundary`; an open b-tree whose lock allows inserting, and a block of it.
+    pub unsafe fn append(
+        index: pg_sys::Relation,
+        block: pg_sys::BlockNumber,
+        tid: &pg_sys::ItemPointerData,
+        values: &[Datum],
+    ) -> bool {
+        // SAFETY: the module's comment; whatever raises an error gives back lock and pin with the transaction.
+        unsafe {
+            let Some(shape) = Shape::of(index, values.len()).filter(|_| is_logged(index)) else { return false };
+            let mut tuple = Tuple::new(&shape, tid, values);
+            let buffer = ReadBuffer(index, block);
+            if !ConditionalLockBuffer(buffer) {
+                ReleaseBuffer(buffer);
+                return false;
+            }
+            _bt_checkpage(index, buffer);
+            let page = pg_sys::BufferGetPage(buffer).cast::<u8>();
+            let mut is_done = false;
+            if let Some(mut leaf) = Leaf::of(page, &shape)
+                && let Some(at) = leaf.place_at_end(&tuple)
+            {
+                CheckForSerializableConflictIn(index, ptr::null_mut(), block);
+                // From the change to its record nothing may fail.
+                pg_sys::CritSectionCount += 1;
+                is_done = leaf.put(&mut tuple, at);
+                if is_done {
+                    MarkBufferDirty(buffer);
+                    let entry = tuple.bytes();
+                    XLogBeginInsert();
+                    XLogRegisterData((&raw const at).cast(), size_of_val(&at) as u32);
+                    XLogRegisterBuffer(0, buffer, pg_sys::REGBUF_STANDARD as u8);
+                    XLogRegisterBufData(0, entry.as_ptr().cast(), entry.len() as u32);
+                    let end = XLogInsert(pg_sys::RmgrIds::RM_BTREE_ID as u8, XLOG_BTREE_INSERT_LEAF);
+                    let lsn = pg_sys::PageXLogRecPtr { xlogid: (end >> 32) as u32, xrecoff: end as u32 };
+                    page.cast::<pg_sys::PageXLogRecPtr>().write(lsn);
+                }
+                pg_sys::CritSectionCount -= 1;
+            }
+            UnlockReleaseBuffer(buffer);
+            is_done
+        }
+    }
+
+    /// RelationNeedsWAL, and a little less: of files that were made in this transaction Postgres knows best.
+    ///
+    /// # Safety
+    /// An open index.
+    unsafe fn is_logged(index: pg_sys::Relation) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe {
+            #[cfg(feature = "pg15")]
+            let changed = (*index).rd_firstRelfilenodeSubid;
+            #[cfg(not(feature = "pg15"))]
+            let changed = (*index).rd_firstRelfilelocatorSubid;
+            let is_permanent = (*(*index).rd_rel).relpersistence as u8 == pg_sys::RELPERSISTENCE_PERMANENT;
+            is_permanent && (*index).rd_createSubid == 0 && changed == 0
         }
     }
 }

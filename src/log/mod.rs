@@ -19,8 +19,11 @@ mod leaf;
 pub mod memory;
 pub mod note;
 pub mod outcome;
+#[cfg(all(any(feature = "pg15", feature = "pg17", feature = "pg18"), target_endian = "little"))]
+mod page;
 pub mod parked;
 pub mod recent;
+mod rightmost;
 pub mod rollup;
 pub mod successor;
 pub mod table;

@@ -16,7 +16,7 @@ use pgrx::pg_sys;
 use pgrx::pg_sys::Datum;
 
 use crate::instance;
-use crate::log::leaf;
+use crate::log::{leaf, rightmost};
 
 /// The functions of the hot path without a guard each: a guard (a sigsetjmp) costs about as much as the
 /// function itself, so one is laid around many calls. Not to be called outside `pg_guard_ffi_boundary`.
@@ -261,10 +261,13 @@ impl Relation {
                 }
                 let mut is_taken = false;
                 for Entry { index, is_unique, key } in entries {
-                    let (index, key, check) = (index.rel, key.as_mut_ptr(), uniqueness(*is_unique));
-                    let mut nulls = [false; pg_sys::INDEX_MAX_KEYS as usize];
-                    let nulls = nulls.as_mut_ptr();
-                    let is_new = raw::index_insert(index, key, nulls, &raw mut tid, rel, check, false, info);
+                    let (index, key, check) = (index.rel, &**key, uniqueness(*is_unique));
+                    let place = tid;
+                    let is_new = rightmost::insert(index, &place, key, || {
+                        let mut nulls = [false; pg_sys::INDEX_MAX_KEYS as usize];
+                        let (key, nulls) = (key.as_ptr().cast_mut(), nulls.as_mut_ptr());
+                        raw::index_insert(index, key, nulls, &raw mut tid, rel, check, false, info)
+                    });
                     is_taken |= *is_unique && !is_new;
                 }
                 (Tid(tid), is_taken)
