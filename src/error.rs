@@ -55,33 +55,39 @@ pub const INTERNAL: &str = "XX000";
 
 impl Error {
     /// An error with this SQLSTATE and message.
+    #[cold]
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), detail: None, hint: None }
     }
 
     /// Adds the facts.
+    #[cold]
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = Some(detail.into());
         self
     }
 
     /// Adds what to do.
+    #[cold]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
     /// A bad argument.
+    #[cold]
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(INVALID, message)
     }
 
     /// An argument that may not be NULL.
+    #[cold]
     pub fn null(argument: &str) -> Self {
         Self::new(NULL, format!("{argument} cannot be null"))
     }
 
     /// The library was not preloaded.
+    #[cold]
     pub fn not_loaded() -> Self {
         Self::new(WRONG_STATE, "pg_queue is not in shared_preload_libraries")
             .detail("The queue lives in shared memory, which is reserved when the server starts.")
@@ -121,6 +127,7 @@ impl Error {
     }
 
     /// "This cannot happen", naming the invariant.
+    #[cold]
     pub fn internal(invariant: impl Into<String>) -> Self {
         Self::new(INTERNAL, invariant)
     }

@@ -190,14 +190,19 @@ thread_local! {
     static WATCHED: Cell<[Oid; 2]> = const { Cell::new([Oid::INVALID; 2]) };
     /// The indexes of the catalog, sorted.
     static INDEXES: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
-    /// Its tables, sorted; with each, after how many messages it was seen to have no other indexes.
-    static TABLES: RefCell<Vec<(u32, u64)>> = const { RefCell::new(Vec::new()) };
+    /// Its tables, sorted.
+    static TABLES: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+    /// Tables without other indexes, and after how many messages that was seen, by the last bits of their oids.
+    static PLAIN: [Cell<(u32, u64)>; PLACES] = const { [const { Cell::new((0, 0)) }; PLACES] };
     /// Counts what this session was told of tables and indexes.
     static MESSAGES: Cell<u64> = const { Cell::new(1) };
     /// Those of which this session was told something.
     static SUSPECTS: RefCell<Vec<Oid>> = const { RefCell::new(Vec::new()) };
     static REGISTERED: Cell<bool> = const { Cell::new(false) };
 }
+
+/// How many tables are remembered to be without other indexes: more than a database has of ours.
+const PLACES: usize = 64;
 
 /// Told by Postgres when a table's definition changes, and by `queue::changed` when a queue's settings do.
 #[pg_guard]
@@ -229,21 +234,18 @@ pub fn knows_index(index: Oid) -> bool {
 /// Whether `look` finds that a table of the catalog's has other indexes than those; it is asked once, until this session
 /// is told something. Of other tables nobody knows: false.
 pub fn has_other_indexes(table: Oid, look: impl FnOnce() -> bool) -> bool {
-    let place = |tables: &Vec<(u32, u64)>| tables.binary_search_by_key(&table.to_u32(), |&(oid, _)| oid).ok();
-    let messages = MESSAGES.get();
-    let is_known = TABLES.with_borrow(|tables| place(tables).map(|n| tables[n].1 == messages));
-    if is_known != Some(false) {
-        return false;
-    }
-    let has_others = look();
-    if !has_others {
-        TABLES.with_borrow_mut(|tables| {
-            if let Some(n) = place(tables) {
-                tables[n].1 = messages;
-            }
-        });
-    }
-    has_others
+    let table = table.to_u32();
+    PLAIN.with(|plain| {
+        let (place, now) = (&plain[table as usize % PLACES], (table, MESSAGES.get()));
+        if place.get() == now || TABLES.with_borrow(|tables| tables.binary_search(&table).is_err()) {
+            return false;
+        }
+        let has_others = look();
+        if !has_others {
+            place.set(now);
+        }
+        has_others
+    })
 }
 
 /// Whether an index that this session knows is not what it was.
@@ -280,7 +282,7 @@ pub fn current() -> Result<Rc<Catalog>> {
     let catalog = Rc::new(read_unchanged()?);
     WATCHED.set([catalog.queue, catalog.segments[0].attempt]);
     INDEXES.set(catalog.indexes());
-    TABLES.set(catalog.tables().into_iter().map(|table| (table, 0)).collect());
+    TABLES.set(catalog.tables());
     CATALOG.set(Some(Rc::clone(&catalog)));
     QUEUE_CHANGES.set(QUEUE_CHANGES.get() + 1);
     Ok(catalog)

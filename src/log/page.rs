@@ -33,8 +33,13 @@ const MOST_COLUMNS: usize = 3;
 /// The key of an index tuple: integers, in the order in which the index sorts.
 pub type Key = [i64; MOST_COLUMNS];
 
-/// How wide the key's columns are, each 4 or 8 bytes; 0: no such column.
-pub struct Shape([usize; MOST_COLUMNS]);
+/// Where the key's columns lie in an index tuple without nulls, and how large it is.
+pub struct Shape {
+    columns: usize,
+    /// The first byte of each and how wide it is, 4 or 8.
+    places: [(usize, usize); MOST_COLUMNS],
+    size: usize,
+}
 
 impl Shape {
     /// `None` for an index that is not of a few integers passed by value.
@@ -52,42 +57,29 @@ impl Shape {
             let attributes = (*desc).attrs.as_ptr();
             #[cfg(feature = "pg18")]
             let attributes = (*desc).compact_attrs.as_ptr();
-            let mut widths = [0; MOST_COLUMNS];
-            for (n, width) in widths.iter_mut().take(columns).enumerate() {
+            let (mut places, mut end) = ([(0, 0); MOST_COLUMNS], TUPLE_HEADER);
+            for (n, place) in places.iter_mut().take(columns).enumerate() {
                 let attribute = &*attributes.add(n);
                 if !attribute.attbyval || !matches!(attribute.attlen, 4 | 8) {
                     return None;
                 }
-                *width = attribute.attlen as usize;
+                let width = attribute.attlen as usize;
+                *place = (align(end, width), width);
+                end = place.0 + width;
             }
-            Some(Self(widths))
+            Some(Self { columns, places, size: align(end, 8) })
         }
     }
 
-    fn columns(&self) -> usize {
-        self.places().count()
-    }
-
-    /// Where the columns lie in an index tuple without nulls, and how wide they are.
-    fn places(&self) -> impl Iterator<Item = (usize, usize)> {
-        let mut at = TUPLE_HEADER;
-        self.0.iter().take_while(|&&width| width > 0).map(move |&width| {
-            let place = at.next_multiple_of(width);
-            at = place + width;
-            (place, width)
-        })
-    }
-
-    /// How many bytes a tuple of this shape takes.
-    fn size(&self) -> usize {
-        self.places().last().map_or(TUPLE_HEADER, |(place, width)| place + width).next_multiple_of(8)
+    fn places(&self) -> &[(usize, usize)] {
+        &self.places[..self.columns]
     }
 
     /// # Safety
     /// `tuple` is an index tuple of this shape.
     unsafe fn read(&self, tuple: *const u8) -> Key {
         let mut key = [0; MOST_COLUMNS];
-        for (column, (at, width)) in key.iter_mut().zip(self.places()) {
+        for (column, &(at, width)) in key.iter_mut().zip(self.places()) {
             // SAFETY: the columns lie there, aligned.
             *column = unsafe {
                 if width == 4 { i64::from(*tuple.add(at).cast::<i32>()) } else { *tuple.add(at).cast::<i64>() }
@@ -95,6 +87,11 @@ impl Shape {
         }
         key
     }
+}
+
+/// The next multiple of a power of two.
+fn align(at: usize, to: usize) -> usize {
+    (at + to - 1) & !(to - 1)
 }
 
 /// An entry to be put into a leaf.
@@ -110,14 +107,19 @@ impl Tuple {
     /// The entry of the row at this place; a value for each column.
     pub fn new(shape: &Shape, tid: &pg_sys::ItemPointerData, values: &[Datum]) -> Self {
         let mut bytes = [0; TUPLE_HEADER + 8 * MOST_COLUMNS];
-        let size = shape.size();
+        let size = shape.size;
         // SAFETY: a place is six bytes, and plain data.
         unsafe { ptr::copy_nonoverlapping(ptr::from_ref(tid).cast::<u8>(), bytes.as_mut_ptr(), TUPLE_INFO) };
         bytes[TUPLE_INFO..TUPLE_HEADER].copy_from_slice(&(size as u16).to_le_bytes());
         let mut key = [0; MOST_COLUMNS];
-        for ((column, value), (at, width)) in key.iter_mut().zip(values).zip(shape.places()) {
+        for ((column, value), &(at, width)) in key.iter_mut().zip(values).zip(shape.places()) {
             *column = if width == 4 { i64::from(value.value() as i32) } else { value.value() as i64 };
-            bytes[at..at + width].copy_from_slice(&column.to_le_bytes()[..width]);
+            let whole = column.to_le_bytes();
+            if width == 4 {
+                bytes[at..at + 4].copy_from_slice(&whole[..4]);
+            } else {
+                bytes[at..at + 8].copy_from_slice(&whole);
+            }
         }
         Self { bytes, size, key }
     }
@@ -192,7 +194,7 @@ impl<'a> Leaf<'a> {
     pub fn high_key(&self) -> Option<(Key, usize)> {
         // SAFETY: the first item of a leaf with a right neighbour is its high key.
         (!self.is_rightmost).then(|| unsafe {
-            let (high, columns) = (self.item(1), self.shape.columns());
+            let (high, columns) = (self.item(1), self.shape.columns);
             let is_cut = u16_at(high, TUPLE_INFO) & ALTERNATIVE != 0;
             let left = if is_cut { (u16_at(high, 4) & COLUMNS_MASK) as usize } else { columns };
             (self.shape.read(high), left.min(columns))
