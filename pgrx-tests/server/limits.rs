@@ -95,6 +95,29 @@ fn where_too_many_run_a_claim_gets_fewer_and_then_an_error_that_names_the_settin
 }
 
 #[test]
+fn a_purge_needs_room_for_one_job_only() {
+    let cluster = Cluster::new().conf("pg_queue.max_running = 3").start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[42]))");
+    let running: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 2)");
+    client.run("BEGIN");
+    assert_eq!(client.value::<i64>("SELECT queue.purge('q')"), 40);
+    client.run("ROLLBACK");
+    assert_eq!(client.value::<i64>("SELECT ready FROM queue.stats"), 40);
+    assert_eq!(client.value::<i64>("SELECT queue.purge('q')"), 40);
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'cancelled'"), 40);
+    assert_eq!(client.value::<i64>("SELECT ready FROM queue.stats"), 0);
+    assert_eq!(client.count("SELECT FROM queue.claim('q')"), 0);
+    client.run(&format!("SELECT count(*) FROM queue.complete_many(ARRAY{running:?})"));
+    // With none at all it says so.
+    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[5]))");
+    assert_eq!(client.count("SELECT FROM queue.claim('q', 3)"), 3);
+    assert_eq!(client.failure("SELECT queue.purge('q')").code, "53400");
+    assert_eq!(client.value::<i64>("SELECT ready FROM queue.stats"), 2);
+}
+
+#[test]
 fn many_claimers_with_tiny_memory_get_every_job_once() {
     let cluster = Cluster::new()
         .conf("pg_queue.max_ready = 4")

@@ -115,23 +115,33 @@ fn purge_lane(catalog: &Rc<Catalog>, lane: i32) -> Result<i64> {
     transaction::remember(catalog.number, Step::Unseen { lane });
     let mut purged: i64 = 0;
     refill::for_each_waiting(catalog, lane, |attempts| {
-        let mut ids = Vec::with_capacity(attempts.len());
-        let mut outcomes = Outcomes::new(catalog);
-        // A batch is of one segment.
-        let segment = attempts.first().map_or(0, |attempt| attempt.home.segment);
+        let mut held = Vec::with_capacity(attempts.len());
         for attempt in attempts {
-            if let Waiting::Taken = hold::waiting(catalog, attempt)? {
-                ids.push(attempt.id());
-                outcomes.add(attempt.home, New::of(attempt.id(), Kind::Cancelled));
+            let mut answer = hold::waiting(catalog, attempt);
+            // Memory is full, and what is held here has a part in that.
+            if answer.as_ref().is_err_and(|e| e.code == error::LIMIT) && !held.is_empty() {
+                purged += end_held(catalog, lane, std::mem::take(&mut held))?;
+                answer = hold::waiting(catalog, attempt);
+            }
+            if let Waiting::Taken = answer? {
+                held.push(attempt);
             }
         }
-        outcomes.insert()?;
-        ids.iter().for_each(|&id| hold::drop_stale(catalog, id));
-        let ended = ids.len() as i64;
-        transaction::remember(catalog.number, Step::Counted { segment, attempts: 0, ended });
-        transaction::remember(catalog.number, Step::Purged { lane, count: ended });
-        purged += ended;
+        purged += end_held(catalog, lane, held)?;
         Ok(())
     })?;
     Ok(purged)
+}
+
+/// Ends waiting attempts of one segment that this transaction has taken, and lets memory forget them. Returns how many.
+fn end_held(catalog: &Rc<Catalog>, lane: i32, held: Vec<&Attempt>) -> Result<i64> {
+    let Some(first) = held.first() else { return Ok(0) };
+    let (segment, ended) = (first.home.segment, held.len() as i64);
+    let mut outcomes = Outcomes::new(catalog);
+    held.iter().for_each(|attempt| outcomes.add(attempt.home, New::of(attempt.id(), Kind::Cancelled)));
+    outcomes.insert()?;
+    held.iter().for_each(|attempt| hold::drop_stale(catalog, attempt.id()));
+    transaction::remember(catalog.number, Step::Counted { segment, attempts: 0, ended });
+    transaction::remember(catalog.number, Step::Purged { lane, count: ended });
+    Ok(ended)
 }
