@@ -23,11 +23,10 @@ fn throughput_live(call: &Call) -> Result<Option<Datum>> {
     let catalog = instance::current()?;
     let mut minutes = Rollup::default();
     let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
-    for segment in (0..id::SEGMENTS as u8).filter(|&segment| ledger.is_read_here(segment)) {
-        let tables = Tables::open(&catalog, segment);
-        if tables.is_empty() {
-            continue;
-        }
+    let live = (0..id::SEGMENTS as u8).filter(|&segment| ledger.is_read_here(segment));
+    // All at once: to read one may take long, and the next could have been emptied by then.
+    let live: Vec<Tables> = live.map(|segment| Tables::open(&catalog, segment)).collect();
+    for tables in live.iter().filter(|tables| !tables.is_empty()) {
         for (n, trace) in tables.walk(i64::MIN, Snapshot::Statement).enumerate() {
             rollup::life(&trace).iter().for_each(|life| minutes.add(life));
             if n % 1024 == 0 {
