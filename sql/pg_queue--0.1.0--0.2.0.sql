@@ -214,7 +214,8 @@ WITH l AS MATERIALIZED (
 SELECT o.queue_name, j.last_error AS error, count(DISTINCT j.job_id) AS jobs, min(f.ended_at) AS first_seen,
        max(f.ended_at) AS last_seen, min(j.job_id) AS example_job_id
 FROM l AS j
-JOIN l AS f ON f.job_id = j.job_id AND f.error = j.last_error AND f.ended_at IS NOT NULL
+-- Of a job that waits, the attempt that failed may be kept no more.
+LEFT JOIN l AS f ON f.job_id = j.job_id AND f.error = j.last_error AND f.ended_at IS NOT NULL
 JOIN queue.observed AS o ON o.lane = j.lane
 WHERE j.is_open
 GROUP BY o.queue_name, j.last_error;
@@ -269,6 +270,8 @@ COMMENT ON COLUMN queue.stats.retrying IS 'Jobs that wait for their time after a
 COMMENT ON COLUMN queue.stats.running IS 'Jobs that a worker has.';
 COMMENT ON COLUMN queue.stats.dead IS 'Dead jobs that were not retried since.';
 COMMENT ON COLUMN queue.errors.queue_name IS 'The queue.';
+COMMENT ON COLUMN queue.errors.first_seen IS 'When one of these jobs failed so for the first time, of the attempts that are kept; null: none is.';
+COMMENT ON COLUMN queue.errors.last_seen IS 'When one of these jobs failed so the last time; null as first_seen.';
 COMMENT ON COLUMN queue.workers.client_addr IS 'Where it is connected from; null for a local socket, or when it is gone.';
 COMMENT ON COLUMN queue.workers.client_port IS 'The port there; null when it is gone.';
 COMMENT ON COLUMN queue.workers.application_name IS 'What the connection calls itself.';
@@ -445,8 +448,24 @@ leaves out the cost of the others. Counters go on over restarts and crashes.';
 
 REVOKE ALL ON FUNCTION queue.doctor, queue.memory_use, queue.recent_times, queue.metrics FROM PUBLIC;
 
+-- Where rows are updated or deleted without a primary key a publication of all tables would refuse it.
+DO $identity$
+DECLARE
+    name text;
+BEGIN
+    FOR name IN
+        SELECT c.oid::regclass::text FROM pg_catalog.pg_class AS c
+        WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind = 'r'
+          AND c.relname ~ '^(history|restoring|rollup|total|note_[0-9])'
+    LOOP
+        EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', name);
+    END LOOP;
+END
+$identity$;
+
 -- In 0.1.0 whoever might execute a function, or read a view, might use it for all queues. Nobody is locked out: these get
--- the privilege that it needs now, which may be for more functions than they had.
+-- the privilege that it needs now, which may be for more functions than they had. Who might not use the schema could do
+-- nothing, whatever default privileges had given him.
 DO $privileges$
 DECLARE
     role_name text;
@@ -469,15 +488,42 @@ BEGIN
               WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind = 'v' AND a.privilege_type = 'SELECT'
              ) AS g (name, owner, grantee) ON g.name::text = ANY (o.names) AND g.grantee <> g.owner
         LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = g.grantee
-        WHERE r.rolname IS NOT NULL OR g.grantee = 0
+        WHERE (r.rolname IS NOT NULL OR g.grantee = 0)
+          AND pg_catalog.has_schema_privilege(coalesce(r.rolname, 'public'), 'queue', 'USAGE')
         GROUP BY 1, 2 ORDER BY 1, 2
     LOOP
         INSERT INTO queue.permission (queue_id, role_name, privilege) VALUES (0, role_name, privilege);
-        RAISE NOTICE 'role % keeps what it was granted: queue.grant(''*'', %, %)', role_name, quote_literal(role_name),
+        -- A notice would not be shown: Postgres raises the level for scripts.
+        RAISE WARNING 'role % keeps what it was granted: queue.grant(''*'', %, %)', role_name, quote_literal(role_name),
             quote_literal(privilege);
     END LOOP;
 END
 $privileges$;
+
+-- Views and the verbs act with the rights of who owns the tables; an update by another superuser makes no exception.
+DO $owner$
+DECLARE
+    owner name;
+    statement text;
+BEGIN
+    SELECT pg_catalog.pg_get_userbyid(relowner) INTO owner FROM pg_catalog.pg_class WHERE oid = 'queue.queue'::regclass;
+    FOR statement IN
+        SELECT format('ALTER %s %s', CASE c.relkind WHEN 'v' THEN 'VIEW' WHEN 'S' THEN 'SEQUENCE' WHEN 'c' THEN 'TYPE' ELSE 'TABLE' END,
+                      c.oid::regclass)
+        FROM pg_catalog.pg_class AS c
+        WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'S', 'c')
+          AND pg_catalog.pg_get_userbyid(c.relowner) <> owner
+          -- Those that belong to a table go with it.
+          AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend AS d WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = c.oid
+                                                                AND c.relkind = 'S' AND d.deptype IN ('a', 'i'))
+        UNION ALL
+        SELECT format('ALTER ROUTINE %s', p.oid::regprocedure) FROM pg_catalog.pg_proc AS p
+        WHERE p.pronamespace = 'queue'::regnamespace AND pg_catalog.pg_get_userbyid(p.proowner) <> owner
+    LOOP
+        EXECUTE format('%s OWNER TO %I', statement, owner);
+    END LOOP;
+END
+$owner$;
 
 -- Last: GRANTs on all that is here by now.
 SELECT queue.derive_grants();

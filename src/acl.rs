@@ -114,6 +114,12 @@ pub fn derive(catalog: &Catalog) -> Result<()> {
     sys::as_owner(catalog.queue, || objects.iter().try_for_each(|object| object.derive(&roles, &creators, &owner)))
 }
 
+/// Whether one of these roles has a GRANT that was derived, be it under another name.
+pub fn has_derived(roles: &[String]) -> Result<bool> {
+    let roles: Vec<Oid> = roles.iter().filter_map(|name| sys::role(name)).collect();
+    Ok(read()?.iter().any(|object| object.recorded.iter().any(|role| roles.contains(role))))
+}
+
 /// A role in a GRANT; `None`: it is gone.
 fn grantee(role: Oid) -> Option<String> {
     if role == Oid::INVALID {

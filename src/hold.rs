@@ -334,6 +334,11 @@ fn locate(catalog: &Catalog, id: i64) -> (Running, Option<Home>) {
         (entry.lane, entry.rank, entry.place, entry.claimed) = (attempt.lane(), ready.rank, ready.place, 1);
         // Nobody has told it: the notes know.
         entry.rerun = 1;
+        if let Some(claim) = claim::find(catalog, attempt.home.segment, id) {
+            let notes = note::summary(catalog, attempt.home.segment, id);
+            (entry.lease, entry.longest) = (claim.lease, claim.lease.max(notes.lease));
+            entry.cancel = u8::from(notes.is_cancel_requested);
+        }
     }
     (entry, found.map(|attempt| attempt.home))
 }

@@ -312,22 +312,27 @@ pub fn lock(table: pg_sys::Oid, mode: u32) {
 
 /// Locks an extension against being dropped until the transaction ends. False: somebody is dropping it.
 pub fn try_lock_extension(extension: pg_sys::Oid) -> bool {
-    try_lock_object(pg_sys::ExtensionRelationId, extension, pg_sys::AccessShareLock)
+    try_lock_object(pg_sys::ExtensionRelationId, extension, 0, pg_sys::AccessShareLock)
 }
 
 /// Takes a table as a token until the transaction ends: others who want it so get false, and who uses the table
 /// notices nothing.
 pub fn try_lock_token(table: pg_sys::Oid) -> bool {
-    // Postgres locks a table as a relation, and never as an object of pg_class.
-    try_lock_object(pg_sys::RelationRelationId, table, pg_sys::ExclusiveLock)
+    try_lock_part(table, 0, pg_sys::ExclusiveLock)
 }
 
-fn try_lock_object(class: pg_sys::Oid, object: pg_sys::Oid, mode: u32) -> bool {
+/// The same with one of many tokens, and a mode.
+pub fn try_lock_part(table: pg_sys::Oid, part: u16, mode: u32) -> bool {
+    // Postgres locks a table as a relation, and never as an object of pg_class.
+    try_lock_object(pg_sys::RelationRelationId, table, part, mode)
+}
+
+fn try_lock_object(class: pg_sys::Oid, object: pg_sys::Oid, part: u16, mode: u32) -> bool {
     let tag = pg_sys::LOCKTAG {
         locktag_field1: database().into(),
         locktag_field2: class.into(),
         locktag_field3: object.into(),
-        locktag_field4: 0,
+        locktag_field4: part,
         locktag_type: pg_sys::LockTagType::LOCKTAG_OBJECT as u8,
         locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
     };

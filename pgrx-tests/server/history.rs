@@ -667,3 +667,146 @@ fn one_day_that_cannot_be_dropped_keeps_no_other() {
         children(&mut client).is_empty().then_some(())
     });
 }
+
+#[test]
+fn what_is_being_erased_is_not_revived_and_what_is_being_revived_is_not_erased() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    let jobs: Vec<i64> = (0..3).map(|_| client.value("SELECT queue.enqueue('q', '{\"secret\": 1}')")).collect();
+    client.run("SELECT queue.fail(id, 'x', fatal => true) FROM queue.claim('q', 3)");
+    let mut eraser = cluster.connect_to("app");
+    eraser.run(&format!("BEGIN; SELECT queue.forget({})", jobs[0]));
+    assert_eq!(client.failure(&format!("SELECT queue.retry({})", jobs[0])).code, "55006");
+    // The second one waits for the first, and nobody revives its job meanwhile.
+    thread::scope(|scope| {
+        let mut second = cluster.connect_to("app");
+        let pid: i32 = second.value("SELECT pg_backend_pid()");
+        let erase = format!("SELECT queue.forget({})", jobs[1]);
+        let erased = scope.spawn(move || second.run(&erase));
+        wait::until("it waits", || {
+            let waits = format!("SELECT FROM pg_locks WHERE pid = {pid} AND NOT granted");
+            (client.count(&waits) > 0).then_some(())
+        });
+        assert_eq!(client.failure(&format!("SELECT queue.retry({})", jobs[1])).code, "55006");
+        assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q')"), 1);
+        eraser.run("COMMIT");
+        erased.join().unwrap();
+    });
+    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q')"), 2);
+    let payloads = "SELECT payload::text FROM queue.claim('q', 10) ORDER BY job_id";
+    assert_eq!(client.column::<String>(payloads), ["{}", "{}", "{\"secret\": 1}"]);
+
+    client.run(&format!("SELECT queue.cancel({}, force => true)", jobs[2]));
+    eraser.run(&format!("BEGIN; SELECT queue.retry({})", jobs[2]));
+    // Calls for many pass it over.
+    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q')"), 0);
+    assert_eq!(client.failure(&format!("SELECT queue.forget({})", jobs[2])).code, "55006");
+    eraser.run("COMMIT");
+    assert_eq!(client.failure(&format!("SELECT queue.forget({})", jobs[2])).code, "55000");
+}
+
+#[test]
+fn a_job_whose_next_run_was_asked_for_is_not_erased_before_that_is_made() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    create(&mut client, "q", "");
+    let job: i64 = client.value("SELECT queue.enqueue('q', '{\"v\": 1}', unique_key => 'a')");
+    let id: i64 = client.value("SELECT id FROM queue.claim('q')");
+    let mut producer = cluster.connect_to("app");
+    producer.run("BEGIN; SELECT queue.enqueue('q', '{\"v\": 2}', unique_key => 'a', on_duplicate => 'rerun')");
+    client.run(&format!("SELECT queue.complete({id})"));
+    assert_eq!(client.failure(&format!("SELECT queue.forget({job})")).code, "55006");
+    producer.run("COMMIT");
+    assert_eq!(client.failure(&format!("SELECT queue.forget({job})")).code, "55006");
+    client.run("SELECT FROM queue.maintain()");
+    assert_eq!(client.value::<String>("SELECT payload::text FROM queue.claim('q')"), "{\"v\": 2}");
+}
+
+#[test]
+fn a_job_that_is_retried_has_the_progress_of_its_last_run_wherever_it_lies() {
+    let cluster = Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    for is_past in [true, false] {
+        let job = client.enqueue("q");
+        let id: i64 = client.value("SELECT id FROM queue.claim('q')");
+        client.run(&format!("SELECT queue.progress({id}, '50'), queue.fail({id}, 'x', fatal => true)"));
+        if is_past {
+            let kept = format!("SELECT FROM queue.history WHERE job_id = {job}");
+            wait::until("it is in history", || (client.count(&kept) > 0).then_some(()));
+        }
+        client.run(&format!("SELECT queue.retry({job})"));
+        let progress: String = client.value("SELECT progress::text FROM queue.claim('q')");
+        assert_eq!(progress, "50", "past: {is_past}");
+    }
+}
+
+#[test]
+fn nothing_of_ours_fails_for_a_publication_of_all_tables() {
+    let cluster = Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start();
+    let mut client = cluster.create_database("app");
+    client.run("CREATE PUBLICATION everything FOR ALL TABLES");
+    create(&mut client, "q", "");
+    let job = client.enqueue("q");
+    client.run("SELECT queue.complete(id) FROM queue.claim('q')");
+    client.run(&format!("SELECT queue.forget({job})"));
+    wait::until("it is in history", || (client.count("SELECT FROM queue.history") > 0).then_some(()));
+    client.run(&format!("SELECT queue.forget({job})"));
+    client.run("BEGIN; DELETE FROM queue.permission WHERE false; COMMIT");
+    wait::until("it is awake again", || {
+        client.run("SELECT queue.adopt()");
+        client.batch_execute("SELECT queue.enqueue('q')").ok()
+    });
+    client.run("SELECT FROM queue.maintain()");
+    // What may be updated or deleted, has what a publication wants. Into the rest rows are only inserted.
+    let without = "SELECT DISTINCT regexp_replace(c.relname, '_[0-9]$', '') FROM pg_class AS c
+                   WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind = 'r' AND c.relreplident <> 'f'
+                     AND NOT EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary) ORDER BY 1";
+    assert_eq!(client.column::<String>(without), ["key", "parked", "timeline"]);
+}
+
+#[test]
+fn a_job_that_waits_after_a_failure_counts_among_the_errors_also_when_that_attempt_is_not_kept() {
+    let cluster = Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "dead_retention => '0'");
+    client.enqueue("q");
+    client.run("SELECT queue.fail(id, 'boom', retry_in => '1 hour') FROM queue.claim('q')");
+    wait::until("the attempt is gone", || {
+        (client.count("SELECT FROM queue.attempts WHERE state = 'failed'") == 0).then_some(())
+    });
+    assert_eq!(client.column::<String>("SELECT error || ' ' || jobs FROM queue.errors"), ["boom 1"]);
+}
+
+#[test]
+fn calls_for_many_pass_over_what_somebody_else_revives() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    let busy = client.enqueue("q");
+    client.enqueue("q");
+    client.run("SELECT queue.fail(id, 'x', fatal => true) FROM queue.claim('q', 2)");
+    let mut other = cluster.connect_to("app");
+    other.run(&format!("BEGIN; SELECT queue.retry({busy})"));
+    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q')"), 1);
+    other.run("ROLLBACK");
+    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q')"), 1);
+    assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 2);
+}
+
+#[test]
+fn what_ran_when_its_queue_was_dropped_can_be_erased() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    let job: i64 = client.value("SELECT queue.enqueue('q', '{\"secret\": 1}')");
+    client.run("SELECT FROM queue.claim('q'); SELECT queue.drop('q', force => true)");
+    for verb in ["cancel($)", "cancel($, force => true)", "retry($)"] {
+        let refused = client.failure(&format!("SELECT queue.{}", verb.replace('$', &job.to_string())));
+        assert_eq!(refused.code, "55000", "{verb}: {refused:?}");
+    }
+    client.run(&format!("SELECT queue.forget({job})"));
+    assert_eq!(client.count("SELECT FROM queue.attempt_0 WHERE payload::text LIKE '%secret%'"), 0);
+}

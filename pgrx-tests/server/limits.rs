@@ -227,3 +227,27 @@ fn one_database_too_many_is_told_so_and_takes_the_place_of_one_that_goes() {
     two.enqueue("q");
     two.claim("q");
 }
+
+#[test]
+fn a_heartbeat_of_what_memory_has_no_room_for_tells_the_lease_and_that_it_is_cancelled() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[9]))");
+    let running: Vec<(i64, i64)> = client
+        .query("SELECT id, job_id FROM queue.claim('q', 9, lease => '10 min')", &[])
+        .unwrap()
+        .iter()
+        .map(|row| (row.get(0), row.get(1)))
+        .collect();
+    cluster.append_conf("pg_queue.max_running = 3");
+    cluster.restart();
+    let mut client = cluster.connect_to("app");
+    client.run("SELECT FROM queue.maintain()");
+    for (id, job) in running {
+        client.run(&format!("SELECT queue.cancel({job})"));
+        let beat =
+            format!("SELECT lease_expires_at > now() + interval '9 min' AND is_cancelled FROM queue.extend({id})");
+        assert!(client.value::<bool>(&beat), "{id}");
+    }
+}

@@ -3,6 +3,7 @@
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use postgres::{Client, NoTls};
 use queue_tests::{Cluster, wait};
@@ -983,4 +984,71 @@ fn a_database_in_another_encoding_is_refused() {
     cluster.connect().run("CREATE DATABASE old ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0");
     let failure = cluster.connect_to("old").failure("CREATE EXTENSION pg_queue");
     assert_eq!((failure.code.as_str(), failure.detail.contains("LATIN1")), ("0A000", true), "{failure:?}");
+}
+
+#[test]
+fn an_owner_s_index_is_filled_with_the_owner_s_rights() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.connect();
+    client.run("CREATE ROLE keeper SUPERUSER LOGIN");
+    client.run("CREATE DATABASE app OWNER keeper");
+    let mut keeper = cluster.config().dbname("app").user("keeper").connect(NoTls).unwrap();
+    keeper.run("CREATE EXTENSION pg_queue; SELECT queue.create('q')");
+    client.run("ALTER ROLE keeper NOSUPERUSER");
+    keeper.run(
+        "CREATE FUNCTION evil() RETURNS void LANGUAGE plpgsql AS
+             $$ BEGIN IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN ALTER ROLE keeper SUPERUSER; END IF; END $$;
+         CREATE FUNCTION harmless(x bigint) RETURNS bigint IMMUTABLE LANGUAGE plpgsql AS
+             $$ BEGIN PERFORM public.evil(); RETURN x; END $$;
+         CREATE INDEX ON queue.outcome_0 (harmless(id)); CREATE INDEX ON queue.claim_0 (harmless(id));
+         CREATE INDEX ON queue.outcome_0 ((id + harmless(1)));
+         SELECT queue.enqueue('q')",
+    );
+    let mut chief = cluster.connect_to("app");
+    chief.run("SELECT FROM queue.claim('q', lease => '1 s')");
+    wait::until("the worker has ended the attempt", || {
+        (chief.count("SELECT FROM queue.attempts WHERE state = 'timed_out'") > 0).then_some(())
+    });
+    assert_eq!(client.count("SELECT FROM pg_roles WHERE rolname = 'keeper' AND rolsuper"), 0);
+    assert_eq!(chief.column::<String>("SELECT current_user::text"), ["postgres"]);
+}
+
+#[test]
+fn an_update_gives_nothing_to_who_could_not_use_the_schema_and_all_to_the_owner_of_the_rest() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    client.run(
+        "DROP EXTENSION pg_queue; CREATE ROLE boss SUPERUSER; CREATE ROLE reader; CREATE ROLE producer;
+         ALTER DEFAULT PRIVILEGES FOR ROLE boss GRANT SELECT ON TABLES TO reader;
+         ALTER DEFAULT PRIVILEGES FOR ROLE boss GRANT EXECUTE ON FUNCTIONS TO reader;
+         SET ROLE boss; CREATE EXTENSION pg_queue VERSION '0.1.0'; RESET ROLE; ALTER ROLE boss NOSUPERUSER;
+         GRANT USAGE ON SCHEMA queue TO producer; GRANT EXECUTE ON FUNCTION queue.enqueue TO producer",
+    );
+    let warnings = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&warnings);
+    let mut config = cluster.config();
+    config.dbname("app").notice_callback(move |notice| told.lock().unwrap().push(notice.message().to_owned()));
+    config.connect(NoTls).unwrap().run("ALTER EXTENSION pg_queue UPDATE");
+    let rows = "SELECT concat_ws(' ', queue_id, role_name, privilege) FROM queue.permission";
+    assert_eq!(client.column::<String>(rows), ["0 producer produce"]);
+    let warnings = warnings.lock().unwrap();
+    assert!(warnings.iter().any(|text| text.contains("role producer keeps what it was granted")), "{warnings:?}");
+    let others = "SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'queue'::regnamespace AND relowner <> 'boss'::regrole
+                  UNION ALL
+                  SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'queue'::regnamespace AND proowner <> 'boss'::regrole";
+    assert_eq!(client.column::<String>(others), [""; 0]);
+    client.run("SELECT queue.create('q'), queue.grant('q', 'reader', 'observe'); SELECT count(*) FROM queue.jobs");
+}
+
+#[test]
+fn who_was_renamed_and_is_dropped_leaves_nothing_in_a_dump() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    client.run("CREATE ROLE carl");
+    grant(&mut client, "q", "carl", "consume");
+    client.run("ALTER ROLE carl RENAME TO carla; DROP OWNED BY carla; DROP ROLE carla");
+    let gone = "SELECT FROM pg_init_privs AS p, aclexplode(p.initprivs) AS a
+                WHERE a.grantee <> 0 AND NOT EXISTS (SELECT FROM pg_roles AS r WHERE r.oid = a.grantee)";
+    assert_eq!(client.count(gone), 0);
 }

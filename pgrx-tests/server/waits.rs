@@ -175,6 +175,8 @@ fn idle_takes_no_transaction_id_and_writes_no_log() {
     let mut sleeper = cluster.connect_to("app");
     let thread = thread::spawn(move || sleeper.count("SELECT FROM queue.claim('q', wait => '8 s')"));
     const STATE: &str = "SELECT pg_current_wal_insert_lsn()::text || ' ' || pg_snapshot_xmax(pg_current_snapshot())";
+    let started = "worker of database \"app\" has started";
+    wait::until("the worker has started", || cluster.log().contains(started).then_some(()));
     let (logged, mut last) = (cluster.log().len(), client.value::<String>(STATE));
     // Whatever was still under way has ended when nothing has changed for a while.
     let mut since = std::time::Instant::now();

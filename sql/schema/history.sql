@@ -55,6 +55,7 @@ CREATE TABLE queue.history (
     result          jsonb,
     progress        jsonb
 ) USING heap;
+ALTER TABLE queue.history REPLICA IDENTITY FULL;
 COMMENT ON TABLE queue.history IS
     'Ended attempts that have left the segments, in one child table for each day on which they expire. Look at queue.jobs and queue.attempts.';
 COMMENT ON COLUMN queue.history.generation IS 'The filling of the segment that the attempt lay in; counts once that is copied as a whole.';

@@ -4,6 +4,8 @@ CREATE TABLE queue.restoring (
     written_at  timestamptz NOT NULL,
     pid         integer     NOT NULL
 );
+-- Here, and wherever else rows are updated or deleted without a primary key: a publication of all tables would refuse it.
+ALTER TABLE queue.restoring REPLICA IDENTITY FULL;
 CREATE INDEX restoring_written_at_idx ON queue.restoring (written_at);
 COMMENT ON TABLE queue.restoring IS
     'Transactions that have written to the tables by SQL: while there are any, no job is run. Not dumped.';

@@ -15,6 +15,7 @@ CREATE TABLE queue.rollup (
     wait                bytea,
     run                 bytea
 ) USING heap;
+ALTER TABLE queue.rollup REPLICA IDENTITY FULL;
 -- Not unique: a minute may be spread over several segments. Reading and pruning go by time.
 CREATE INDEX rollup_minute_idx ON queue.rollup (minute);
 -- Histograms are compact already: compressing them would only cost time.
@@ -45,6 +46,7 @@ CREATE TABLE queue.total (
     died                bigint  NOT NULL,
     lane                integer NOT NULL
 ) USING heap;
+ALTER TABLE queue.total REPLICA IDENTITY FULL;
 CREATE INDEX total_lane_idx ON queue.total (lane);
 COMMENT ON TABLE queue.total IS 'What queues have done in segments that were reclaimed. Read it through queue.stats.';
 COMMENT ON COLUMN queue.total.segment_generation IS 'The generation of the segment that was summed up; of several, the last one.';

@@ -141,6 +141,7 @@ BEGIN
                 lease           interval,
                 headers         jsonb
             ) USING heap WITH (fillfactor = 100%2$s);
+            ALTER TABLE queue.note_%1$s REPLICA IDENTITY FULL;
             CREATE INDEX note_%1$s_id_idx ON queue.note_%1$s (id) WHERE asked IS NULL;
             CREATE INDEX note_%1$s_rerun_idx ON queue.note_%1$s (id, asked) WHERE asked IS NOT NULL;
             COMMENT ON TABLE queue.note_%1$s IS 'Log, segment %1$s: what must survive a crash about a running attempt.';

@@ -166,7 +166,8 @@ WITH l AS MATERIALIZED (
 SELECT o.queue_name, j.last_error AS error, count(DISTINCT j.job_id) AS jobs, min(f.ended_at) AS first_seen,
        max(f.ended_at) AS last_seen, min(j.job_id) AS example_job_id
 FROM l AS j
-JOIN l AS f ON f.job_id = j.job_id AND f.error = j.last_error AND f.ended_at IS NOT NULL
+-- Of a job that waits, the attempt that failed may be kept no more.
+LEFT JOIN l AS f ON f.job_id = j.job_id AND f.error = j.last_error AND f.ended_at IS NOT NULL
 JOIN queue.observed AS o ON o.lane = j.lane
 WHERE j.is_open
 GROUP BY o.queue_name, j.last_error;
@@ -174,8 +175,8 @@ COMMENT ON VIEW queue.errors IS 'Per queue and error text: the jobs that are dea
 COMMENT ON COLUMN queue.errors.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.errors.error IS 'The error text of the job''s last failure.';
 COMMENT ON COLUMN queue.errors.jobs IS 'How many jobs.';
-COMMENT ON COLUMN queue.errors.first_seen IS 'When one of these jobs failed so for the first time.';
-COMMENT ON COLUMN queue.errors.last_seen IS 'When one of these jobs failed so the last time.';
+COMMENT ON COLUMN queue.errors.first_seen IS 'When one of these jobs failed so for the first time, of the attempts that are kept; null: none is.';
+COMMENT ON COLUMN queue.errors.last_seen IS 'When one of these jobs failed so the last time; null as first_seen.';
 COMMENT ON COLUMN queue.errors.example_job_id IS 'One of the jobs, to look at with queue.job.';
 
 CREATE FUNCTION queue.claims_now() RETURNS TABLE (lane integer, pid integer, claimed_at timestamptz, worker text)

@@ -49,6 +49,9 @@ fn cancel(call: &Call) -> Result<Option<Datum>> {
         }
         let Found::Here(job) = found else { continue };
         let id = job.attempt.id();
+        if job.is_claimed && queue::by_lane(&catalog, job.attempt.lane())?.is_none() {
+            return Err(job::of_dropped(job_id));
+        }
         if !job.is_claimed {
             match hold::waiting(&catalog, &job.attempt)? {
                 Waiting::Taken => {

@@ -115,6 +115,11 @@ pub fn in_use(job_id: i64) -> Error {
         .hint("Try again when that has ended.")
 }
 
+/// The error for a job whose queue is no more.
+pub fn of_dropped(job_id: i64) -> Error {
+    Error::new(error::WRONG_STATE, format!("the queue of job {job_id} was dropped"))
+}
+
 /// The error for a job that has ended.
 pub fn has_ended(job_id: i64, outcome: &Outcome) -> Error {
     Error::new(error::WRONG_STATE, format!("job {job_id} has ended"))

@@ -102,7 +102,8 @@ pub fn owned_dropped(roles: &[String]) -> Result<()> {
     }
     let Ok(catalog) = instance::current() else { return Ok(()) };
     transaction::register();
-    if !has_rows(|_, role| roles.iter().any(|name| name == role)) {
+    // The rows of one who was renamed stay, and he keeps no GRANT all the same: it would come back in dumps.
+    if !has_rows(|_, role| roles.iter().any(|name| name == role)) && !acl::has_derived(roles)? {
         return Ok(());
     }
     acl::lock();

@@ -242,7 +242,9 @@ fn alter(call: &Call) -> Result<Option<Datum>> {
     let name = name_of(call)?;
     let options = given(call)?;
     let reset = call.text_array(LAST).unwrap_or_default();
-    let reset = reset.into_iter().map(|r| call.required("reset", r)).collect::<Result<Vec<_>>>()?;
+    let mut reset = reset.into_iter().map(|r| call.required("reset", r)).collect::<Result<Vec<_>>>()?;
+    reset.sort_unstable();
+    reset.dedup();
     let catalog = instance::current()?;
     permission::check(&catalog, &*queue::by_name(&catalog, &name)?, Privilege::Manage)?;
     check_dead_letter(&catalog, call, &name)?;

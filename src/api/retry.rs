@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use pgrx::pg_sys;
 use pgrx::pg_sys::Datum;
 
 use crate::api::job::Found;
@@ -13,11 +14,11 @@ use crate::error::{self, Error, Result};
 use crate::hold;
 use crate::instance::{self, Catalog};
 use crate::log::attempt::{self, New, Reader};
-use crate::log::{outcome, successor};
+use crate::log::{note, outcome, successor};
 use crate::permission::{self, Privilege};
 use crate::queue::{self, Queue};
-use crate::{spi, sys};
-use pg_queue_core::id::SEGMENTS;
+use crate::{rerun, spi, sys};
+use pg_queue_core::id::{self, SEGMENTS};
 
 /// Dead jobs that are looked for at once, at least.
 const PAGE: i64 = 100;
@@ -42,6 +43,16 @@ fn revive(catalog: &Rc<Catalog>, ended: &New, run_at: Option<i64>) -> Result<()>
     attempt::insert(catalog, &target, &[next])
 }
 
+/// Until this transaction ends nobody revives a job that is being erased, nor erases one that is being revived. Jobs share
+/// locks, so that a transaction can revive any number.
+///
+/// Errors: 55006 when an open transaction is at it.
+fn lock_ended(catalog: &Catalog, job_id: i64, mode: u32) -> Result<()> {
+    const PARTS: i64 = 64;
+    let part = 1 + (id::count(job_id) % PARTS) as u16;
+    if sys::try_lock_part(catalog.successor, part, mode) { Ok(()) } else { Err(job::in_use(job_id)) }
+}
+
 /// Revives a job that has ended, wherever it is. False: it is there no more, look again.
 fn revive_ended(catalog: &Rc<Catalog>, ended: &Found, run_at: Option<i64>) -> Result<bool> {
     match ended {
@@ -53,7 +64,10 @@ fn revive_ended(catalog: &Rc<Catalog>, ended: &Found, run_at: Option<i64>) -> Re
             let mut reader = Reader::new(catalog);
             // With the payload as it was: a wish for another run that nobody has served yet is not served by this.
             let asked = job.attempt.unique_key().map(|_| job.attempt.asked());
-            let ended = New { asked, ..job.attempt.copy() };
+            // What the last run has reported; else it is what it began with.
+            let notes = note::summary(catalog, job.attempt.home.segment, job.attempt.id());
+            let copy = job.attempt.copy();
+            let ended = New { asked, progress: notes.progress().or(copy.progress), ..copy };
             reader.payload(&job.attempt, |payload| revive(catalog, &New { payload, ..ended }, run_at))?;
         }
         Found::Past(past) => revive(catalog, &past.template(), run_at)?,
@@ -77,14 +91,20 @@ fn retry(call: &Call) -> Result<Option<Datum>> {
         None => None,
     };
     let catalog = instance::current()?;
+    let mut is_locked = false;
     loop {
         let found = job::managed(&catalog, job_id)?;
         if found.outcome().is_none() {
             supersede(&catalog, job_id, |next| next.run_at = run_at)?;
             return Ok(Some(VOID));
         }
+        if !is_locked {
+            lock_ended(&catalog, job_id, pg_sys::ShareLock)?;
+            is_locked = true;
+            continue;
+        }
         let Some(queue) = queue::by_lane(&catalog, found.lane())? else {
-            return Err(Error::new(error::WRONG_STATE, format!("the queue of job {job_id} was dropped")));
+            return Err(job::of_dropped(job_id));
         };
         claim_key(&catalog, &queue, &found)?;
         if revive_ended(&catalog, &found, run_at)? {
@@ -139,25 +159,32 @@ fn revive_all(catalog: &Rc<Catalog>, queue: &Queue, dead: &[i64], most: i64) -> 
         if revived == most {
             break;
         }
-        loop {
-            let found = job::find_any(catalog, job_id)?;
-            if found.outcome().is_none() {
-                break;
-            }
-            match claim_key(catalog, queue, &found) {
-                Ok(()) => {}
-                // Another job has its key, or may have it.
-                Err(error) if matches!(error.code, error::UNIQUE | error::IN_USE) => break,
-                Err(error) => return Err(error),
-            }
-            if revive_ended(catalog, &found, None)? {
-                revived += 1;
-                break;
-            }
+        match revive_dead(catalog, queue, job_id) {
+            Ok(is_revived) => revived += i64::from(is_revived),
+            // Another job has its key, or may have it; or somebody else is at it.
+            Err(error) if matches!(error.code, error::UNIQUE | error::IN_USE) => {}
+            Err(error) => return Err(error),
         }
         sys::check_for_interrupts();
     }
     Ok(revived)
+}
+
+/// Revives a dead job. False: it is not dead any more.
+///
+/// Errors: 23505 when another job has its key, 55006 when an open transaction is at it.
+fn revive_dead(catalog: &Rc<Catalog>, queue: &Queue, job_id: i64) -> Result<bool> {
+    lock_ended(catalog, job_id, pg_sys::ShareLock)?;
+    loop {
+        let found = job::find_any(catalog, job_id)?;
+        if found.outcome().is_none() {
+            return Ok(false);
+        }
+        claim_key(catalog, queue, &found)?;
+        if revive_ended(catalog, &found, None)? {
+            return Ok(true);
+        }
+    }
 }
 
 /// `queue.forget(job_id)`: the one place where log rows are changed, because a promise of privacy is worth
@@ -171,12 +198,12 @@ fn forget(call: &Call) -> Result<Option<Datum>> {
             .hint("It would leave what has been written since the transaction began."));
     }
     let catalog = instance::current()?;
-    if job::managed(&catalog, job_id)?.outcome().is_none() {
-        return Err(Error::new(error::WRONG_STATE, format!("job {job_id} has not ended"))
-            .hint("Cancel it first; queue.forget erases what an ended job leaves."));
-    }
+    check_ended(&catalog, job_id)?;
+    lock_ended(&catalog, job_id, pg_sys::ExclusiveLock)?;
     // Nobody copies a row to history while it is erased where it was: the storage duty does without this turn.
-    sys::lock(catalog.segment_log, pgrx::pg_sys::ShareUpdateExclusiveLock);
+    sys::lock(catalog.segment_log, pg_sys::ShareUpdateExclusiveLock);
+    // It may have been revived before the first lock, and run while the second was waited for.
+    check_ended(&catalog, job_id)?;
     let ids = Reader::new(&catalog).all_ids(job_id);
     for segment in 0..SEGMENTS {
         for statement in [
@@ -195,4 +222,18 @@ fn forget(call: &Call) -> Result<Option<Datum>> {
         &[job_id.into()],
     )?;
     Ok(Some(VOID))
+}
+
+/// Errors: 55000 when the job has not ended, 55006 when another run of it is wanted, which the worker has yet to make.
+fn check_ended(catalog: &Rc<Catalog>, job_id: i64) -> Result<()> {
+    let found = job::managed(catalog, job_id)?;
+    // What ran when its queue was dropped has no end, and nobody can make one.
+    if found.outcome().is_none() && queue::by_lane(catalog, found.lane())?.is_some() {
+        return Err(Error::new(error::WRONG_STATE, format!("job {job_id} has not ended"))
+            .hint("Cancel it first; queue.forget erases what an ended job leaves."));
+    }
+    match &found {
+        Found::Here(job) if rerun::may_be_owed(catalog, &job.attempt) => Err(job::in_use(job_id)),
+        _ => Ok(()),
+    }
 }

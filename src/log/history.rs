@@ -79,6 +79,8 @@ pub fn create_child(catalog: &Catalog, day: Day) -> Result<bool> {
     for statement in [
         // Nothing is updated: what autovacuum finds to do is to freeze what is kept for long.
         format!("CREATE TABLE queue.{name} () INHERITS (queue.history) USING heap WITH (fillfactor = 100)"),
+        // For a publication of all tables: `queue.forget` updates.
+        format!("ALTER TABLE queue.{name} REPLICA IDENTITY FULL"),
         format!("CREATE INDEX {name}_job_idx ON queue.{name} (job_id) WITH (deduplicate_items = off)"),
         format!(
             "CREATE INDEX {name}_later_idx ON queue.{name} (id)

@@ -15,7 +15,8 @@ const NOT_WHOLE: u16 = 1 << 2 | 1 << 4 | 1 << 7;
 /// IndexTupleData: the place, t_info, then the columns.
 const TUPLE_INFO: usize = 6;
 const TUPLE_HEADER: usize = 8;
-/// INDEX_ALT_TID_MASK in t_info; BT_OFFSET_MASK of a pivot's number of columns.
+/// INDEX_NULL_MASK and INDEX_ALT_TID_MASK in t_info; BT_OFFSET_MASK of a pivot's number of columns.
+const HAS_NULLS: u16 = 0x8000;
 const ALTERNATIVE: u16 = 0x2000;
 const COLUMNS_MASK: u16 = 0x0fff;
 /// PageHeaderData: pd_lower, pd_upper, pd_special, and where the line pointers begin.
@@ -60,7 +61,9 @@ impl Shape {
             let (mut places, mut end) = ([(0, 0); MOST_COLUMNS], TUPLE_HEADER);
             for (n, place) in places.iter_mut().take(columns).enumerate() {
                 let attribute = &*attributes.add(n);
-                if !attribute.attbyval || !matches!(attribute.attlen, 4 | 8) {
+                // In descending order, or with nulls first: somebody has made it anew in a way of his own.
+                let is_plain = *(*index).rd_indoption.add(n) == 0;
+                if !is_plain || !attribute.attbyval || !matches!(attribute.attlen, 4 | 8) {
                     return None;
                 }
                 let width = attribute.attlen as usize;
@@ -207,7 +210,9 @@ impl<'a> Leaf<'a> {
         // SAFETY: there is such an item; one that stands for several rows, as equal keys might, is looked at by Postgres.
         let is_behind = self.is_rightmost
             && last > 0
-            && unsafe { u16_at(self.item(last), TUPLE_INFO) & ALTERNATIVE == 0 && self.key(last) < tuple.key };
+            && unsafe {
+                u16_at(self.item(last), TUPLE_INFO) & (ALTERNATIVE | HAS_NULLS) == 0 && self.key(last) < tuple.key
+            };
         (is_behind && self.has_room(tuple)).then_some(last + 1)
     }
 

@@ -17,6 +17,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::instance;
 use crate::log::{leaf, rightmost};
+use crate::sys;
 
 /// The functions of the hot path without a guard each: a guard (a sigsetjmp) costs about as much as the
 /// function itself, so one is laid around many calls. Not to be called outside `pg_guard_ffi_boundary`.
@@ -77,6 +78,8 @@ mod raw {
         ) -> bool;
         pub fn RelationGetIndexList(relation: pg_sys::Relation) -> *mut pg_sys::List;
         pub fn palloc0(size: usize) -> *mut std::ffi::c_void;
+        pub fn NewGUCNestLevel() -> i32;
+        pub fn AtEOXact_GUC(is_commit: bool, level: i32);
         pub fn CreateExecutorState() -> *mut pg_sys::EState;
         pub fn FreeExecutorState(state: *mut pg_sys::EState);
         pub fn BuildIndexInfo(index: pg_sys::Relation) -> *mut pg_sys::IndexInfo;
@@ -569,6 +572,13 @@ unsafe fn fill_others(
         if !has_unknown(list, knows) {
             return;
         }
+        // What the indexes call is their owner's, and is run with his rights, as CREATE INDEX would do it: the worker's are
+        // those of a superuser. An error sets them back with the transaction.
+        let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);
+        sys::raw::GetUserIdAndSecContext(&raw mut user, &raw mut context);
+        let restricted = context | pg_sys::SECURITY_RESTRICTED_OPERATION as i32;
+        sys::raw::SetUserIdAndSecContext((*(*rel).rd_rel).relowner, restricted);
+        let level = raw::NewGUCNestLevel();
         let length = (*list).length as usize;
         let indexes = raw::palloc0(size_of::<pg_sys::Relation>() * length).cast::<pg_sys::Relation>();
         let infos = raw::palloc0(size_of::<usize>() * length).cast::<*mut pg_sys::IndexInfo>();
@@ -614,6 +624,8 @@ unsafe fn fill_others(
             raw::index_close(*indexes.add(n), pg_sys::NoLock as i32);
         }
         raw::FreeExecutorState(state);
+        raw::AtEOXact_GUC(false, level);
+        sys::raw::SetUserIdAndSecContext(user, context);
     }
 }
 
