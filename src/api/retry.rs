@@ -199,10 +199,11 @@ fn forget(call: &Call) -> Result<Option<Datum>> {
     }
     let catalog = instance::current()?;
     check_ended(&catalog, job_id)?;
-    lock_ended(&catalog, job_id, pg_sys::ExclusiveLock)?;
-    // Nobody copies a row to history while it is erased where it was: the storage duty does without this turn.
+    // Nobody copies a row to history while it is erased where it was: the storage duty does without this turn. Others who
+    // erase are waited for, so the next lock is for those who revive.
     sys::lock(catalog.segment_log, pg_sys::ShareUpdateExclusiveLock);
-    // It may have been revived before the first lock, and run while the second was waited for.
+    lock_ended(&catalog, job_id, pg_sys::ExclusiveLock)?;
+    // It may have been revived meanwhile.
     check_ended(&catalog, job_id)?;
     let ids = Reader::new(&catalog).all_ids(job_id);
     for segment in 0..SEGMENTS {
