@@ -249,10 +249,11 @@ impl Plan {
         for (cell, who) in &self.turns {
             results.0.push((cell, who.iter().map(|&who| (who, Vec::new())).collect()));
         }
-        for round in 0..if self.turns.is_empty() { 0 } else { options.rounds } {
-            eprint!("round {} of {}:", round + 1, options.rounds);
-            for (cell, rows) in &mut results.0 {
-                eprint!(" {}", cell.name);
+        // A cell's rounds follow each other: else tables that need vacuum would rest while others have their turns in
+        // other cells, or suffer from what they did there themselves.
+        for (cell, rows) in &mut results.0 {
+            for round in 0..options.rounds {
+                eprintln!("{}, round {} of {}", cell.name, round + 1, options.rounds);
                 // Nobody is always first.
                 let count = rows.len();
                 for n in 0..count {
@@ -269,7 +270,6 @@ impl Plan {
                     samples.push(sample?);
                 }
             }
-            eprintln!();
         }
         Ok(results)
     }
