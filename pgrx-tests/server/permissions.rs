@@ -958,15 +958,21 @@ fn what_was_granted_by_hand_stays_as_it_was() {
 }
 
 /// Whoever owns the extension's tables is not to get the rights of those who run its functions, and not of the worker.
-#[test]
-fn an_owner_s_trigger_runs_with_the_owner_s_rights() {
-    let cluster = Cluster::new().start();
+/// A session of the role `keeper`, who was superuser when it made the extension in the database `app`, and is no more.
+fn demoted_owner(cluster: &Cluster) -> Client {
     let mut client = cluster.connect();
     client.run("CREATE ROLE keeper SUPERUSER LOGIN");
     client.run("CREATE DATABASE app OWNER keeper");
     let mut keeper = cluster.config().dbname("app").user("keeper").connect(NoTls).unwrap();
     keeper.run("CREATE EXTENSION pg_queue; SELECT queue.create('q')");
     client.run("ALTER ROLE keeper NOSUPERUSER");
+    keeper
+}
+
+#[test]
+fn an_owner_s_trigger_runs_with_the_owner_s_rights() {
+    let cluster = Cluster::new().start();
+    let mut keeper = demoted_owner(&cluster);
     keeper.run(
         "CREATE TABLE seen (by_whom text);
          CREATE FUNCTION evil() RETURNS trigger LANGUAGE plpgsql AS
@@ -990,11 +996,7 @@ fn a_database_in_another_encoding_is_refused() {
 fn an_owner_s_index_is_filled_with_the_owner_s_rights() {
     let cluster = Cluster::new().start();
     let mut client = cluster.connect();
-    client.run("CREATE ROLE keeper SUPERUSER LOGIN");
-    client.run("CREATE DATABASE app OWNER keeper");
-    let mut keeper = cluster.config().dbname("app").user("keeper").connect(NoTls).unwrap();
-    keeper.run("CREATE EXTENSION pg_queue; SELECT queue.create('q')");
-    client.run("ALTER ROLE keeper NOSUPERUSER");
+    let mut keeper = demoted_owner(&cluster);
     keeper.run(
         "CREATE FUNCTION evil() RETURNS void LANGUAGE plpgsql AS
              $$ BEGIN IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN ALTER ROLE keeper SUPERUSER; END IF; END $$;
