@@ -99,7 +99,6 @@ mod direct {
         fn XLogRegisterBuffer(number: u8, buffer: pg_sys::Buffer, flags: u8);
         fn XLogRegisterBufData(number: u8, data: *const c_void, size: u32);
         fn XLogInsert(manager: u8, info: u8) -> u64;
-        fn index_form_tuple(desc: pg_sys::TupleDesc, values: *mut Datum, nulls: *mut bool) -> pg_sys::IndexTuple;
         fn pfree(memory: *mut c_void);
     }
 
@@ -123,11 +122,10 @@ mod direct {
     ) -> usize {
         // SAFETY: the module's comment; whatever raises an error gives back lock and pin with the transaction.
         unsafe {
-            let (Some(shape), Some(mut values)) = (Shape::of(index, COLUMNS), key(from)) else { return from };
-            let mut nulls = [false; COLUMNS];
-            let first = index_form_tuple((*index).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
+            let (Some(shape), Some(values)) = (Shape::of(index, COLUMNS), key(from)) else { return from };
+            let mut first = Tuple::new(&shape, &tids[from], &values);
             let mut buffer: pg_sys::Buffer = 0;
-            let search = _bt_mkscankey(index, first);
+            let search = _bt_mkscankey(index, first.bytes().as_mut_ptr().cast());
             #[cfg(feature = "pg15")]
             let stack = _bt_search(index, search, &raw mut buffer, WRITE, ptr::null_mut());
             #[cfg(not(feature = "pg15"))]
@@ -165,7 +163,6 @@ mod direct {
                 GenericXLogAbort(record);
             }
             _bt_relbuf(index, buffer);
-            pfree(first.cast());
             next
         }
     }
