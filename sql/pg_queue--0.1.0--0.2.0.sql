@@ -448,6 +448,11 @@ leaves out the cost of the others. Counters go on over restarts and crashes.';
 
 REVOKE ALL ON FUNCTION queue.doctor, queue.memory_use, queue.recent_times, queue.metrics FROM PUBLIC;
 
+-- A job that is retried keeps what it was enqueued with.
+ALTER TABLE queue.history ADD COLUMN lease interval, ADD COLUMN version timestamptz;
+COMMENT ON COLUMN queue.history.lease IS 'Null: as the queue says.';
+COMMENT ON COLUMN queue.history.version IS 'Of what was enqueued under the key, as the producer counts.';
+
 -- Where rows are updated or deleted without a primary key a publication of all tables would refuse it.
 DO $identity$
 DECLARE

@@ -724,21 +724,59 @@ fn a_job_whose_next_run_was_asked_for_is_not_erased_before_that_is_made() {
 }
 
 #[test]
-fn a_job_that_is_retried_has_the_progress_of_its_last_run_wherever_it_lies() {
+fn history_goes_on_over_an_upgrade() {
+    let (mut client, _) = database();
+    client.run("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue VERSION '0.1.0'");
+    create(&mut client, "q", "lease => '1 minute'");
+    let dead = |client: &mut Client| -> i64 {
+        let job = client.value(r#"SELECT queue.enqueue('q', '{"n": 1}', lease => '3 hours')"#);
+        client.run("SELECT queue.fail(id, 'oh', fatal => true) FROM queue.claim('q')");
+        reclaim(client);
+        assert_eq!(client.count(&format!("SELECT FROM queue.history WHERE job_id = {job}")), 1);
+        job
+    };
+    let before = dead(&mut client);
+    let seen: Vec<String> = client.column(JOBS);
+    client.run("ALTER EXTENSION pg_queue UPDATE");
+    assert_eq!(client.column::<String>(JOBS), seen);
+    let after = dead(&mut client);
+    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q')"), 2);
+    let claimed: Vec<String> = client.column(
+        "SELECT format('%s %s %s', job_id, payload ->> 'n', date_trunc('hour', lease_expires_at - now() + '1 minute'))
+         FROM queue.claim('q', 2)",
+    );
+    // The lease was not kept before.
+    assert_eq!(claimed, [format!("{before} 1 00:00:00"), format!("{after} 1 03:00:00")]);
+}
+
+#[test]
+fn a_job_that_is_retried_has_its_last_progress_its_lease_and_its_version_wherever_it_lies() {
     let cluster = Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start();
     let mut client = cluster.create_database("app");
     create(&mut client, "q", "");
+    let versions: Vec<String> = (0..10).map(|n| format!("SELECT job_id, version FROM queue.attempt_{n}")).collect();
+    let versions = versions.join(" UNION ALL ");
     for is_past in [true, false] {
-        let job = client.enqueue("q");
+        let job: i64 = client.value(
+            "SELECT queue.enqueue('q', unique_key => 'k' || clock_timestamp(), version => '2030-01-01', lease => '3 hours')",
+        );
         let id: i64 = client.value("SELECT id FROM queue.claim('q')");
         client.run(&format!("SELECT queue.progress({id}, '50'), queue.fail({id}, 'x', fatal => true)"));
         if is_past {
             let kept = format!("SELECT FROM queue.history WHERE job_id = {job}");
             wait::until("it is in history", || (client.count(&kept) > 0).then_some(()));
+            wait::until("its segment is empty", || {
+                client.value::<bool>(&format!("SELECT NOT EXISTS (SELECT FROM ({versions}) AS a)")).then_some(())
+            });
         }
         client.run(&format!("SELECT queue.retry({job})"));
-        let progress: String = client.value("SELECT progress::text FROM queue.claim('q')");
-        assert_eq!(progress, "50", "past: {is_past}");
+        let claimed: String = client.value(
+            "SELECT format('%s %s', progress, lease_expires_at BETWEEN now() + '2 hours' AND now() + '4 hours')
+             FROM queue.claim('q')",
+        );
+        assert_eq!(claimed, "50 t", "past: {is_past}");
+        let version = format!("SELECT max(version) = '2030-01-01' FROM ({versions}) AS a WHERE job_id = {job}");
+        assert!(client.value::<bool>(&version), "past: {is_past}");
     }
 }
 

@@ -53,7 +53,9 @@ CREATE TABLE queue.history (
     error           text,
     last_error      text,
     result          jsonb,
-    progress        jsonb
+    progress        jsonb,
+    lease           interval,
+    version         timestamptz
 ) USING heap;
 ALTER TABLE queue.history REPLICA IDENTITY FULL;
 COMMENT ON TABLE queue.history IS
@@ -68,6 +70,8 @@ COMMENT ON COLUMN queue.history.outcome IS
 COMMENT ON COLUMN queue.history.claim_kind IS 'w: a worker; b: a worker, bound to its connection; s: the system, to end it unrun.';
 COMMENT ON COLUMN queue.history.next_id IS 'The attempt that goes on with the job.';
 COMMENT ON COLUMN queue.history.payload IS 'Only of the last attempt of a job.';
+COMMENT ON COLUMN queue.history.lease IS 'Null: as the queue says.';
+COMMENT ON COLUMN queue.history.version IS 'Of what was enqueued under the key, as the producer counts.';
 
 DO $dump$
 BEGIN

@@ -12,6 +12,7 @@ use pg_queue_core::id;
 use pgrx::pg_sys;
 use pgrx::pg_sys::{Datum, Oid};
 
+use crate::call::Interval;
 use crate::error::Result;
 use crate::instance::Catalog;
 use crate::log::attempt::{Attempt, New};
@@ -47,7 +48,9 @@ pub mod column {
     pub const LAST_ERROR: usize = 21;
     pub const RESULT: usize = 22;
     pub const PROGRESS: usize = 23;
-    pub const COUNT: usize = 24;
+    pub const LEASE: usize = 24;
+    pub const VERSION: usize = 25;
+    pub const COUNT: usize = 26;
 }
 
 /// A table of rows that expire on one day.
@@ -275,13 +278,13 @@ impl Past {
             run_at: None,
             payload_of: None,
             payload: row.get(column::PAYLOAD),
-            lease: None,
+            lease: row.get(column::LEASE).map(Interval::read),
             headers: row.get(column::HEADERS),
             group_hash: row.get(column::GROUP_KEY).map_or(0, super::attempt::group_hash),
             group_key: row.get(column::GROUP_KEY),
             is_parked: false,
             unique_key: row.get(column::UNIQUE_KEY),
-            version: None,
+            version: self.number(column::VERSION),
             last_error: row.get(column::LAST_ERROR),
             progress: row.get(column::PROGRESS),
             asked: None,
@@ -399,5 +402,7 @@ pub fn values(
         attempt.last_error(),
         outcome.get(4),
         progress,
+        attempt.lease().map(Interval::datum),
+        attempt.version().map(Datum::from),
     ]
 }
