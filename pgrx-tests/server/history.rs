@@ -724,6 +724,27 @@ fn a_job_whose_next_run_was_asked_for_is_not_erased_before_that_is_made() {
 }
 
 #[test]
+fn payloads_are_there_however_long_a_look_takes() {
+    let (mut client, name) = database();
+    create(&mut client, "q", "max_attempts => 2, backoff_base => '0'");
+    client.run(
+        "SELECT count(*) FROM queue.enqueue_many('q', ARRAY(SELECT to_jsonb(n) FROM generate_series(1, 30) AS n))",
+    );
+    client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 10)))");
+    // These are handed on while they are looked at.
+    let running: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 10)");
+    let mut looker = SERVER.connect_to(&name);
+    looker.run("BEGIN; DECLARE look CURSOR FOR SELECT payload::text::int FROM queue.jobs WHERE queue_name = 'q'");
+    let mut seen: Vec<Option<i32>> = looker.column("FETCH 1 FROM look");
+    client.query("SELECT queue.fail_many($1, 'x')", &[&running]).unwrap();
+    client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 30)))");
+    reclaim(&mut client);
+    seen.extend(looker.column::<Option<i32>>("FETCH ALL FROM look"));
+    seen.sort_unstable();
+    assert_eq!(seen, (1..=30).map(Some).collect::<Vec<_>>());
+}
+
+#[test]
 fn history_goes_on_over_an_upgrade() {
     let (mut client, _) = database();
     client.run("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue VERSION '0.1.0'");

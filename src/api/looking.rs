@@ -7,7 +7,8 @@ use crate::call::{Call, VOID, sql_function, text_datum};
 use crate::error::{self, Error, Result};
 use crate::instance::{self, Catalog};
 use crate::log::attempt::Reader;
-use crate::log::claim;
+use crate::log::outcome::{Kind, Outcome};
+use crate::log::{claim, history};
 use crate::permission::{self, Privilege, Rights};
 use crate::{segment, shmem, sys};
 
@@ -32,15 +33,29 @@ fn assert_loaded(_call: &Call) -> Result<Option<Datum>> {
 /// `queue.payload_of(id)`, which may lie in the row of another attempt: a function and not a subquery in the views, whose plans would be priced as if it
 /// were run for every row.
 fn payload_of(call: &Call) -> Result<Option<Datum>> {
-    let Some(id) = call.i64(0) else { return Ok(None) };
+    let Some(mut id) = call.i64(0) else { return Ok(None) };
     let catalog = instance::current()?;
     let rights = permission::rights(&catalog);
+    let may = |lane: i32| rights.on_lane(lane, Privilege::Observe);
     let mut reader = Reader::new(&catalog);
-    let attempt = reader.payload_in(id).or_else(|| reader.trace(id));
-    let Some(attempt) = attempt.filter(|attempt| rights.on_lane(attempt.lane(), Privilege::Observe)) else {
-        return Ok(None);
-    };
-    Ok(reader.payload(&attempt, |payload| payload.map(crate::jsonb::copy)))
+    loop {
+        if let Some(attempt) = reader.payload_in(id).or_else(|| reader.trace(id)) {
+            let copy = |payload: Option<Datum>| payload.map(crate::jsonb::copy);
+            return Ok(if may(attempt.lane()) { reader.payload(&attempt, copy) } else { None });
+        }
+        // Its segment was emptied after the view had read it: looking at many takes long, and so does a cursor.
+        let Some(past) = history::find(&catalog, id).filter(|past| may(past.lane())) else { return Ok(None) };
+        if let Some(payload) = past.get(history::column::PAYLOAD) {
+            return Ok(Some(crate::jsonb::copy(payload)));
+        }
+        // Only a job's last attempt has it there; these hand it on as it is.
+        let Outcome { kind: Kind::Failed | Kind::TimedOut | Kind::Released, next_id: Some(next), .. } = past.outcome()
+        else {
+            return Ok(None);
+        };
+        id = next;
+        sys::check_for_interrupts();
+    }
 }
 
 fn wall_time(deadline: i64) -> i64 {
