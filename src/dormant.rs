@@ -26,7 +26,7 @@ use crate::segment::Ledger;
 use crate::shmem::{self, Instance};
 use crate::spi;
 use crate::transaction::{self, Step};
-use crate::{acl, guc, ids, queue, sys, tally};
+use crate::{acl, guc, ids, late, queue, sys, tally};
 use pg_queue_core::frontier::Frontier;
 use pg_queue_core::id;
 
@@ -428,7 +428,7 @@ pub fn wake(number: u32, marks: u64) -> bool {
         // As at the start: all that is due by now lies behind its lane's position.
         (instance.due_to, instance.next_due) = (now, i64::MIN);
         instance.is_recovered = false;
-        instance.reruns.scan();
+        late::scan(instance);
         instance.schedules.doubt();
         tally::doubt(instance);
         // In one that was awake the ring has turned since that was read.

@@ -23,7 +23,7 @@ use crate::log::{claim, history, note, outcome};
 use crate::permission::{self, Privilege, Rights};
 use crate::segment::{self, Home};
 use crate::transaction::{self, Step};
-use crate::{guc, queue, rerun, shmem, sys};
+use crate::{guc, late, queue, shmem, sys};
 
 /// An attempt that this transaction may end.
 pub struct Held {
@@ -287,7 +287,7 @@ fn follow(catalog: &Catalog, outcomes: &mut Outcomes, mut held: Held) -> std::re
 /// Drops an entry that the logs proved wrong.
 pub fn discard(catalog: &Catalog, id: i64) {
     let woken = shmem::with_instance(catalog.number, |frontier, instance| {
-        let worker = rerun::leave(frontier, instance, id);
+        let worker = late::leave(frontier, instance, id);
         (frontier.discard(&mut instance.deadlines, catalog.number, id), worker)
     });
     wake(woken);
@@ -337,7 +337,7 @@ fn locate(catalog: &Catalog, id: i64) -> (Running, Option<Home>) {
         if let Some(claim) = claim::find(catalog, attempt.home.segment, id) {
             let notes = note::summary(catalog, attempt.home.segment, id);
             (entry.lease, entry.longest) = (claim.lease, claim.lease.max(notes.lease));
-            entry.cancel = u8::from(notes.is_cancel_requested);
+            entry.cancel = u8::from(notes.cancel().is_some());
         }
     }
     (entry, found.map(|attempt| attempt.home))
@@ -406,7 +406,7 @@ pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim
     (entry.lease, entry.longest, entry.deadline) = (claim.lease, longest, deadline);
     (entry.pid, entry.state) = (claim.pid, State::Running);
     entry.bound = u8::from(claim.kind == claim::Kind::Bound);
-    entry.cancel = u8::from(notes.is_cancel_requested);
+    entry.cancel = u8::from(notes.cancel().is_some());
     entry.rerun = u8::from(note::newest_rerun(catalog, attempt.home.segment, claim.id).is_some());
     let mut worker = None;
     let fits = shmem::with_instance(catalog.number, |frontier, instance| {
@@ -541,7 +541,7 @@ pub fn waiting(catalog: &Catalog, attempt: &Attempt) -> Result<Waiting> {
 pub fn drop_stale(catalog: &Catalog, id: i64) {
     transaction::forget(id);
     let woken = shmem::with_instance(catalog.number, |frontier, instance| {
-        let worker = rerun::leave(frontier, instance, id);
+        let worker = late::leave(frontier, instance, id);
         (frontier.discard_stale(&mut instance.deadlines, catalog.number, id), worker)
     });
     wake(woken);

@@ -11,7 +11,7 @@ use pgrx::pg_sys;
 use pgrx::pg_sys::Oid;
 
 use crate::error::{self, Error, Result};
-use crate::rerun::Reruns;
+use crate::late::Late;
 use crate::shmem::{self, Filling, Instance, Schedules, Shared};
 use crate::{guc, sys, transaction};
 
@@ -449,7 +449,8 @@ fn enter(extension: Oid) -> Result<(u32, usize)> {
             far: 0,
             storage_at: i64::MIN,
             counting: Default::default(),
-            reruns: Reruns::NEW,
+            reruns: Late::NEW,
+            cancels: Late::NEW,
             memory_half: 0,
             memory_limit: 0,
             memory_turns: 0,

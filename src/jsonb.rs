@@ -64,6 +64,15 @@ pub fn elements(jsonb: Datum) -> Option<Vec<Value>> {
     Some(walk(root).into_iter().map(|(_, value)| Value(value)).collect())
 }
 
+/// A field of a jsonb that is an object, if it is a string.
+pub fn text_field(jsonb: Datum, name: &str) -> Option<String> {
+    if !is_object(jsonb) {
+        return None;
+    }
+    let parts = walk(root(jsonb));
+    parts.chunks_exact(2).find(|pair| string(&pair[0].1).as_deref() == Some(name)).and_then(|pair| string(&pair[1].1))
+}
+
 fn root(jsonb: Datum) -> *mut JsonbContainer {
     // SAFETY: a datum of type jsonb.
     unsafe {

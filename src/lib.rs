@@ -27,6 +27,7 @@ mod ids;
 mod instance;
 mod jsonb;
 mod key;
+mod late;
 mod limits;
 mod log;
 mod permission;

@@ -9,7 +9,7 @@
 //! after a crash finds the same.
 //!
 //! Invariant: every committed note that is owed is known to memory, as a flag of the entry in `running` of the
-//! attempt that it is about, or in `Reruns`; or memory must look through the notes.
+//! attempt that it is about, or in `Instance::reruns`; or memory must look through the notes.
 
 use std::rc::Rc;
 
@@ -30,72 +30,7 @@ use crate::permission::Rights;
 use crate::segment::Target;
 use crate::shmem::{self, Instance};
 use crate::transaction::{self, Step};
-use crate::{hold, ids, jsonb, queue, sys};
-
-/// Attempts about which there may be notes that are owed, and nobody but the background worker will see to it.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Reruns {
-    ids: [i64; 64],
-    count: u32,
-    /// There may be more: all notes are to be looked through.
-    must_scan: bool,
-    /// Not before this monotonic time is there anything to be done.
-    look_at: i64,
-}
-
-impl Reruns {
-    /// After a start nothing is known.
-    pub const NEW: Reruns = Reruns { ids: [0; 64], count: 0, must_scan: true, look_at: i64::MIN };
-
-    /// When the background worker should look, monotonic time.
-    pub fn look_at(&self) -> i64 {
-        if self.must_scan || self.count > 0 { self.look_at } else { i64::MAX }
-    }
-
-    /// The attempts.
-    pub fn ids(&self) -> &[i64] {
-        &self.ids[..self.count as usize]
-    }
-
-    /// Whether all notes are to be looked through; from now on whoever asks for that is heard.
-    pub fn take_scan(&mut self) -> bool {
-        std::mem::take(&mut self.must_scan)
-    }
-
-    /// All notes are to be looked through.
-    pub fn scan(&mut self) {
-        self.must_scan = true;
-        self.look_at = i64::MIN;
-    }
-
-    /// Somebody is in the way: not before this monotonic time.
-    pub fn put_off(&mut self, look_at: i64) {
-        self.look_at = look_at;
-    }
-
-    fn add(&mut self, id: i64) {
-        self.look_at = i64::MIN;
-        if self.ids().contains(&id) {
-            return;
-        }
-        match self.ids.get_mut(self.count as usize) {
-            Some(free) => {
-                *free = id;
-                self.count += 1;
-            }
-            None => self.must_scan = true,
-        }
-    }
-
-    /// Nothing is owed after this attempt.
-    pub fn remove(&mut self, id: i64) {
-        if let Some(at) = self.ids().iter().position(|&known| known == id) {
-            self.count -= 1;
-            self.ids[at] = self.ids[self.count as usize];
-        }
-    }
-}
+use crate::{hold, ids, jsonb, late, queue, sys};
 
 /// Whether a call came after another one. Those of another node say nothing about that: theirs were long ago.
 fn is_newer(asked: i64, than: i64) -> bool {
@@ -109,21 +44,9 @@ pub fn fresh_number(catalog: &Catalog) -> Result<i64> {
     Ok(id::attempt(ids::node(), count, 0))
 }
 
-/// The background worker shall see to this attempt. Returns its latch, for after the lock. Under the frontier's lock.
-pub fn hand_over(instance: &mut Instance, id: i64) -> *mut pg_sys::Latch {
-    instance.reruns.add(id);
-    instance.worker_latch
-}
-
-/// An entry of `running` goes by another way than an end that knows of it. Under the frontier's lock, before it goes.
-pub fn leave(frontier: &Frontier<'_>, instance: &mut Instance, id: i64) -> Option<*mut pg_sys::Latch> {
-    let is_wanted = frontier.entry(instance.number, id).is_some_and(|entry| entry.rerun != 0);
-    is_wanted.then(|| hand_over(instance, id))
-}
-
 /// A transaction that has left a note was committed: tells whoever will see to it. Under the frontier's lock.
 pub fn committed(frontier: &mut Frontier<'_>, instance: &mut Instance, id: i64) -> Option<*mut pg_sys::Latch> {
-    if frontier.request_rerun(instance.number, id) { None } else { Some(hand_over(instance, id)) }
+    if frontier.request_rerun(instance.number, id) { None } else { Some(late::rerun(instance, id)) }
 }
 
 /// An attempt's successor for another run, with a fresh id, and the segment to insert it into: it has the payload

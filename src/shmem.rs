@@ -21,7 +21,7 @@ use pgrx::pg_sys;
 
 use crate::dormant::Dormancy;
 use crate::guc;
-use crate::rerun::Reruns;
+use crate::late::Late;
 use crate::tally::Counting;
 
 /// One database in which the extension is in use. First what every call and every commit looks at: two cache lines.
@@ -83,8 +83,10 @@ pub struct Instance {
     pub far: i64,
     /// When the storage duty shall look again, monotonic time.
     pub storage_at: i64,
-    /// Attempts after which another run of the job was asked for, when they had ended. Only `rerun` changes it.
-    pub reruns: Reruns,
+    /// Attempts after which another run of the job was asked for, when they had ended.
+    pub reruns: Late,
+    /// Attempts that were to be cancelled, when they had ended.
+    pub cancels: Late,
     /// The half of the keys' memory that is written to, read and written as `words`. See `log::memory`.
     pub memory_half: u64,
     /// So many blocks a half of the keys' memory has when it is time for the other.

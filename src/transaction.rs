@@ -8,7 +8,7 @@
 
 use std::cell::{Cell, LazyCell, RefCell};
 
-use pg_queue_core::frontier::{Frontier, Place, Ready};
+use pg_queue_core::frontier::{Frontier, LATE_CANCEL, LATE_RERUN, Place, Ready};
 use pg_queue_core::tally::End;
 use pgrx::pg_guard;
 use pgrx::pg_sys;
@@ -17,7 +17,7 @@ use crate::duty::storage;
 use crate::segment::{self, State};
 use crate::shmem::{self, Instance};
 use crate::tally::{self, Books};
-use crate::{dormant, dropping, key, queue, rerun, sys};
+use crate::{dormant, dropping, key, late, queue, rerun, sys};
 
 /// One step of the open transaction.
 #[derive(Clone, Copy, Debug)]
@@ -275,7 +275,7 @@ pub fn prepared_ended() {
         if let Some(instance) = instances.iter_mut().find(|i| i.number != 0 && i.database == database) {
             frontier.distrust(instance.number);
             tally::prepared_ended(instance);
-            instance.reruns.scan();
+            late::scan(instance);
             instance.next_due = i64::MIN;
             worker = instance.worker_latch;
             number = instance.number;
@@ -368,8 +368,11 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
                 count(instance, entry.place.segment, 0, 1, wake);
                 wake.session(woken);
                 // Who ended it has made the next run, unless he could not know that one was asked for.
-                if entry.late != 0 || entry.rerun != 0 && matches!(step, Step::Ended { .. }) {
-                    wake.worker = Some(rerun::hand_over(instance, id));
+                if entry.late & LATE_RERUN != 0 || entry.rerun != 0 && matches!(step, Step::Ended { .. }) {
+                    wake.worker = Some(late::rerun(instance, id));
+                }
+                if entry.late & LATE_CANCEL != 0 {
+                    wake.worker = Some(late::cancel(instance, id));
                 }
             }
         }
@@ -388,10 +391,13 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
             }
         }
         Step::CancelRequested { lane, ready } => {
-            // Its claim may have been rolled back before this commit.
-            if !frontier.request_cancel(number, ready.id) && frontier.doom(&mut instance.deadlines, number, lane, ready)
-            {
-                wake.worker = Some(instance.worker_latch);
+            // Its claim may have been rolled back before this commit, or it has ended, and its job goes on.
+            if !frontier.request_cancel(number, ready.id) {
+                wake.worker = Some(if frontier.doom(&mut instance.deadlines, number, lane, ready) {
+                    instance.worker_latch
+                } else {
+                    late::cancel(instance, ready.id)
+                });
             }
         }
         Step::LaneChanged { lane, paused } => {
@@ -531,7 +537,7 @@ fn abort(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now: 
     let number = instance.number;
     match step {
         Step::Taken { id, .. } | Step::Ended { id, .. } => {
-            if let Some(latch) = rerun::leave(frontier, instance, id) {
+            if let Some(latch) = late::leave(frontier, instance, id) {
                 wake.worker = Some(latch);
             }
             let woken = frontier.give_back(&mut instance.deadlines, number, id, **now);

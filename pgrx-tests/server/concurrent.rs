@@ -256,6 +256,77 @@ fn a_job_whose_cancelling_commits_after_its_claim_was_rolled_back_is_cancelled()
     assert_eq!(client.count("SELECT FROM queue.claim('q')"), 0);
 }
 
+/// Ends of a running attempt after which the job goes on; `{}` is the attempt.
+const GO_ON: [&str; 4] = [
+    "SELECT queue.fail({}, 'x', retry_in => '0')",
+    "SELECT queue.release({})",
+    "SELECT queue.release({}, '1 hour')",
+    "SELECT queue.advance({})",
+];
+
+#[test]
+fn a_job_that_was_to_be_cancelled_is_cancelled_also_when_its_attempt_ended_before_the_commit() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "stages => '{a, b}'");
+    let mut worker = cluster.connect_to("app");
+    for how in GO_ON.map(Some).into_iter().chain([None]) {
+        // The end is committed before the request is, after it, or has the job run again by then.
+        for order in ["before", "after", "again"] {
+            let job_id = client.enqueue("q");
+            let id: i64 = worker.value("SELECT id FROM queue.claim('q', lease => '1 hour')");
+            client.run("BEGIN");
+            let cancel = format!("SELECT queue.cancel({job_id}, 'no more')");
+            assert_eq!(client.value::<String>(&cancel), "cancelling");
+            if let Some(how) = how {
+                if order == "after" {
+                    worker.run("BEGIN");
+                }
+                worker.run(&how.replace("{}", &id.to_string()));
+            } else {
+                worker.run(&format!("SELECT queue.extend({id}, '1 ms')"));
+                worker.maintain_until(&format!("(SELECT state <> 'running' FROM queue.attempts WHERE id = {id})"));
+                worker.run(&format!("SELECT queue.retry({job_id})"));
+            }
+            let again: Option<i64> =
+                if order == "again" { worker.column("SELECT id FROM queue.claim('q')").pop() } else { None };
+            client.run("COMMIT");
+            if how.is_some() && order == "after" {
+                worker.run("COMMIT");
+            }
+            if let Some(again) = again {
+                worker.maintain_until(&format!("(SELECT is_cancelled FROM queue.extend({again}))"));
+                worker.run(&format!("SELECT queue.fail({again}, 'stopped')"));
+            }
+            worker.maintain_until(&format!("(SELECT state = 'cancelled' FROM queue.job({job_id}))"));
+            let error: Option<String> = client.value(&format!("SELECT error FROM queue.job({job_id})"));
+            let expected = if again.is_some() { "stopped" } else { "no more" };
+            assert_eq!(error.as_deref(), Some(expected), "{how:?} {order}");
+        }
+    }
+    assert_eq!(client.count("SELECT FROM queue.claim('q')"), 0);
+}
+
+#[test]
+fn a_job_that_was_wanted_once_more_since_is_not_cancelled() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    let mut worker = cluster.connect_to("app");
+    let enqueue = "SELECT queue.enqueue('q', unique_key => 'k', on_duplicate => 'rerun')";
+    let job_id: i64 = client.value(enqueue);
+    let id = worker.claim("q");
+    worker.run(enqueue);
+    client.run("BEGIN");
+    assert_eq!(client.value::<String>(&format!("SELECT queue.cancel({job_id})")), "cancelling");
+    worker.run(&format!("SELECT queue.fail({id}, 'x')"));
+    client.run("COMMIT");
+    worker.maintain_until(
+        "NOT EXISTS (SELECT FROM queue.maintain() AS m (duty, done) WHERE duty = 'serve_cancels' AND done > 0)",
+    );
+    assert_eq!(client.value::<i64>("SELECT job_id FROM queue.claim('q', wait => '5 s')"), job_id);
+}
+
 #[test]
 fn a_notify_that_was_rolled_back_is_sent_again() {
     let cluster = cluster();

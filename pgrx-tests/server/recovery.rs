@@ -156,6 +156,33 @@ fn a_lease_that_ends_after_a_crash_is_noticed() {
 }
 
 #[test]
+fn a_request_to_cancel_that_came_too_late_survives_a_crash() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    cluster.restart();
+    let mut client = cluster.connect_to("app");
+    create(&mut client, "q", "");
+    let mut worker = cluster.connect_to("app");
+    // Ended and going on, or never claimed after all; more of them than memory has room for.
+    let jobs: Vec<i64> = (0..150).map(|_| client.enqueue("q")).collect();
+    let ids: Vec<i64> = worker.column("SELECT id FROM queue.claim('q', 100)");
+    worker.run("BEGIN");
+    assert_eq!(worker.count("SELECT FROM queue.claim('q', 50)"), 50);
+    client.run("BEGIN");
+    client.query("SELECT queue.cancel(job) FROM unnest($1::bigint[]) AS job", &[&jobs]).unwrap();
+    worker.run("ROLLBACK");
+    assert_eq!(worker.query("SELECT queue.fail_many($1, 'x', '0')", &[&ids]).unwrap().len(), 100);
+    client.run("COMMIT");
+    let mut client = kill(&cluster);
+    client.run("ALTER DATABASE app RESET pg_queue.worker");
+    wait::until("all are cancelled", || {
+        client.run("SELECT FROM queue.maintain()");
+        (client.count("SELECT FROM queue.jobs WHERE state = 'cancelled'") == jobs.len()).then_some(())
+    });
+}
+
+#[test]
 fn a_clean_restart_keeps_everything() {
     let cluster = cluster();
     let mut client = cluster.create_database("app");

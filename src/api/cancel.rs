@@ -6,6 +6,7 @@ use std::rc::Rc;
 use pgrx::pg_sys::Datum;
 
 use crate::api;
+use crate::api::fail;
 use crate::api::job::{self, Found};
 use crate::call::{Call, sql_function, text_datum};
 use crate::error::{self, Error, Result};
@@ -16,7 +17,7 @@ use crate::log::outcome::{Kind, New};
 use crate::log::{claim, note};
 use crate::permission::{self, Privilege, Rights};
 use crate::transaction::{self, Step};
-use crate::{jsonb, queue, refill, rerun};
+use crate::{queue, refill, rerun};
 
 sql_function!(pg_queue_cancel, pg_finfo_pg_queue_cancel => cancel);
 sql_function!(pg_queue_purge, pg_finfo_pg_queue_purge => purge);
@@ -30,13 +31,23 @@ pub fn end_unrun(catalog: &Rc<Catalog>, attempt: &Attempt, outcome: New) -> Resu
     outcomes.insert()
 }
 
+/// Asks the worker of a running attempt to stop; `body` is what the note about it carries. Should it end meanwhile by
+/// somebody who does not see that, and its job go on, the background worker cancels that.
+pub fn ask(catalog: &Catalog, attempt: &Attempt, body: Option<Datum>) -> std::result::Result<(), Refusal> {
+    hold::write_note(catalog, attempt.id(), attempt.home, note::Kind::CancelRequested, None, body)?;
+    let (lane, ready) = (attempt.lane(), attempt.ready());
+    transaction::remember(catalog.number, Step::CancelRequested { lane, ready });
+    Ok(())
+}
+
 /// `queue.cancel(job_id, reason, force)`.
 fn cancel(call: &Call) -> Result<Option<Datum>> {
     api::writable("cancel")?;
     let job_id = call.required("job_id", call.i64(0))?;
     let reason = call.text(1);
+    let reason = reason.as_deref().map(fail::cut);
     let force = call.bool(2).unwrap_or(false);
-    let error = reason.as_deref().map(text_datum);
+    let error = reason.map(text_datum);
     let catalog = instance::current()?;
     // Stale: the attempt's life went on between the look and the grasp; the second look sees it.
     for _ in 0..100 {
@@ -73,15 +84,11 @@ fn cancel(call: &Call) -> Result<Option<Datum>> {
             let _ = hold::look(&catalog, id, &Rights::everything());
         }
         if !force {
-            let body = reason.as_deref().and_then(|r| jsonb::of_text(&serde_json::json!({ "reason": r }).to_string()));
-            match hold::write_note(&catalog, id, job.attempt.home, note::Kind::CancelRequested, None, body) {
-                Ok(()) => {}
+            match ask(&catalog, &job.attempt, note::Cancel::new_body(reason)) {
+                Ok(()) => return Ok(Some(text_datum("cancelling"))),
                 Err(Refusal::Lost(_)) => continue,
                 Err(Refusal::Busy(e) | Refusal::Wrong(e)) => return Err(e),
             }
-            let (lane, ready) = (job.attempt.lane(), job.attempt.ready());
-            transaction::remember(catalog.number, Step::CancelRequested { lane, ready });
-            return Ok(Some(text_datum("cancelling")));
         }
         let mut outcomes = Outcomes::new(&catalog);
         match hold::running(&mut outcomes, id) {

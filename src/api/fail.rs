@@ -32,7 +32,7 @@ pub enum Failure<'a> {
 }
 
 /// Cuts an error text to the length allowed, between two characters.
-fn cut(text: &str) -> &str {
+pub fn cut(text: &str) -> &str {
     let most = usize::try_from(guc::MAX_ERROR_LENGTH.get()).unwrap_or(8192);
     if text.len() <= most {
         return text;
@@ -85,7 +85,7 @@ pub fn end_badly(
     let notes = note::summary(catalog, held.home.segment, held.id);
     let mut outcome = New { error: Some(error), ..New::of(held.id, kind) };
     let max_attempts = attempt.max_attempts().or(queue.as_ref().map(|q| q.max_attempts)).unwrap_or(0);
-    if held.entry.cancel != 0 || notes.is_cancel_requested {
+    if held.entry.cancel != 0 || notes.cancel().is_some() {
         outcome.kind = Kind::Cancelled;
     }
     if let Some((next_id, run_at)) = rerun::follow(catalog, held)? {

@@ -14,11 +14,13 @@ mod open_gates;
 mod prune_statistics;
 pub mod recover;
 mod restore;
+mod serve_cancels;
 mod serve_reruns;
 mod start_due;
 pub mod storage;
 mod turn_firings;
 mod turn_memory;
+mod wishes;
 
 /// This process ends, by an error that runs no destructors. Returns the latch of a worker who has something to do
 /// then. Under the frontier's lock.
@@ -51,6 +53,7 @@ pub const ALL: &[Duty] = &[
     start_due::DUTY,
     fire_schedules::DUTY,
     expire::DUTY,
+    serve_cancels::DUTY,
     serve_reruns::DUTY,
     open_gates::DUTY,
     notify::DUTY,
@@ -80,7 +83,7 @@ pub fn sleep_ms(instance: u32) -> Option<i64> {
         }
         at = at.min(storage::next_at(instance));
         at = at.min(count::next_at(instance));
-        at = at.min(instance.reruns.look_at());
+        at = at.min(instance.reruns.look_at()).min(instance.cancels.look_at());
         at = at.min(turn_memory::next_at(instance));
         let forget_at = forget_history::next_at();
         if forget_at < i64::MAX {

@@ -13,7 +13,7 @@ use crate::instance::{self, Catalog};
 use crate::log::attempt::{Attempt, Reader};
 use crate::log::table::{Relation, Snapshot};
 use crate::log::{claim, outcome};
-use crate::{rerun, segment, shmem, sys};
+use crate::{late, segment, shmem, sys};
 
 /// The duty.
 pub const DUTY: Duty = Duty { name: "recover", is_due, run };
@@ -74,7 +74,7 @@ fn forget_strangers(catalog: &Catalog) {
             if !frontier.entry(number, entry.id).as_ref().is_some_and(is_claimed) {
                 return None;
             }
-            rerun::leave(frontier, instance, entry.id);
+            late::leave(frontier, instance, entry.id);
             let freed = frontier.discard(&mut instance.deadlines, number, entry.id);
             let Some((lane, ready, run_at)) = waiting else { return freed };
             if run_at.is_some_and(|at| at > instance.due_to) {

@@ -6,7 +6,7 @@ use crate::call::Interval;
 use crate::instance::Catalog;
 use crate::log::table::{Entry, Key, NewRows, Relation, Row, Snapshot};
 use crate::segment::Home;
-use crate::sys;
+use crate::{jsonb, sys};
 
 /// Columns, counted from 0; `sql/schema/tables.sql` says what they mean.
 mod column {
@@ -181,6 +181,33 @@ pub fn with_rerun(catalog: &Catalog, segment: u8) -> Vec<i64> {
     ids
 }
 
+/// The attempts of a segment that were to be cancelled.
+pub fn with_cancel(catalog: &Catalog, segment: u8) -> Vec<i64> {
+    let oids = &catalog.segments[segment as usize];
+    let table = Relation::read(oids.note);
+    if table.blocks() == 0 {
+        return Vec::new();
+    }
+    let index = Relation::read_index(oids.note_id);
+    let mut scan = table.scan(&index, &[], Snapshot::Now);
+    let mut ids: Vec<i64> = Vec::new();
+    for n in 1_u32.. {
+        if scan.next().is_none() {
+            break;
+        }
+        let (values, _) = scan.columns(column::KIND + 1);
+        let id = values[column::ID].value() as i64;
+        if values[column::KIND].value() as u8 == Kind::CancelRequested.char() && ids.last() != Some(&id) {
+            ids.push(id);
+        }
+        // Of progress there may be very many.
+        if n.is_multiple_of(1024) {
+            sys::check_for_interrupts();
+        }
+    }
+    ids
+}
+
 /// Inserts a note. False: the attempt's home is not what it was; nothing is inserted. See `hold::write_note`.
 pub fn insert(catalog: &Catalog, home: Home, id: i64, kind: Kind, lease: Option<i64>, body: Option<Datum>) -> bool {
     let Some(table) = open_home(catalog, home) else { return false };
@@ -250,13 +277,37 @@ pub fn all_settled(catalog: &Catalog, segment: u8, id: i64) -> Option<Vec<Row>> 
 #[derive(Default)]
 pub struct Summary {
     newest_progress: Option<(i64, Row)>,
-    /// Cancellation was asked for.
-    pub is_cancel_requested: bool,
+    cancel: Option<Cancel>,
     /// The longest lease noted, microseconds.
     pub lease: i64,
 }
 
+/// A note that the attempt is to be cancelled.
+pub struct Cancel(Row);
+
+impl Cancel {
+    /// A note for one reason, which may be none.
+    pub fn new_body(reason: Option<&str>) -> Option<Datum> {
+        jsonb::of_text(&serde_json::json!({ "reason": reason? }).to_string())
+    }
+
+    /// What it carries.
+    pub fn body(&self) -> Option<Datum> {
+        self.0.get(column::BODY)
+    }
+
+    /// The reason that was given.
+    pub fn reason(&self) -> Option<String> {
+        jsonb::text_field(self.body()?, "reason")
+    }
+}
+
 impl Summary {
+    /// That it is to be cancelled, if somebody has asked for it.
+    pub fn cancel(&self) -> Option<&Cancel> {
+        self.cancel.as_ref()
+    }
+
     /// The last progress reported.
     pub fn progress(&self) -> Option<Datum> {
         self.newest_progress.as_ref().and_then(|(_, row)| row.get(column::BODY))
@@ -302,7 +353,7 @@ fn summarize(table: &Relation, index: &Relation, id: i64, snapshot: Snapshot) ->
                     summary.newest_progress = Some((at, row));
                 }
             }
-            b'c' => summary.is_cancel_requested = true,
+            b'c' => summary.cancel = Some(Cancel(row)),
             b'l' => {
                 let lease = row.get(column::LEASE_US).map_or(0, |d| d.value() as i64);
                 summary.lease = summary.lease.max(lease);

@@ -40,7 +40,7 @@ pub use groups::{Group, Served, Turn};
 use index::Bucket;
 pub use ready::Ready;
 use ready::Ring;
-pub use running::{Running, State};
+pub use running::{LATE_CANCEL, LATE_RERUN, Running, State};
 pub use several::Lanes;
 pub use waiters::{LANES as WAIT_LANES, Session};
 
@@ -843,7 +843,9 @@ impl Frontier<'_> {
     /// Somebody asked for a taken attempt to be cancelled. False: it is not in memory.
     pub fn request_cancel(&mut self, instance: u32, id: i64) -> bool {
         let Some(slot) = self.running_slot(instance, id) else { return false };
-        self.running[slot as usize].cancel = 1;
+        let entry = &mut self.running[slot as usize];
+        entry.cancel = 1;
+        entry.note_late(LATE_CANCEL);
         true
     }
 
@@ -852,7 +854,7 @@ impl Frontier<'_> {
         let Some(slot) = self.running_slot(instance, id) else { return false };
         let entry = &mut self.running[slot as usize];
         entry.rerun = 1;
-        entry.late |= u8::from(entry.state == State::Ending);
+        entry.note_late(LATE_RERUN);
         true
     }
 

@@ -1774,6 +1774,23 @@ fn the_end_of_session_zero_is_not_the_end_of_sessions_unknown() {
 }
 
 #[test]
+fn a_request_to_cancel_is_late_only_for_the_end_that_had_begun_before() {
+    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let mut frontier = memory.frontier();
+    read(&mut frontier, 1, &[job(1)]);
+    assert_eq!(take_one(&mut frontier, 1, 0), ONE);
+    frontier.claimed(root, 1, job(1).id, 10, 1000, false);
+    assert!(matches!(frontier.end(root, 1, job(1).id, 0), super::End::Yours(entry) if entry.cancel == 0));
+    assert!(frontier.request_cancel(1, job(1).id) && frontier.request_rerun(1, job(1).id));
+    let late = |frontier: &super::Frontier<'_>| frontier.entry(1, job(1).id).map(|entry| entry.late);
+    assert_eq!(late(&frontier), Some(super::LATE_CANCEL | super::LATE_RERUN));
+    // The end is rolled back; the next one knows.
+    frontier.unend(root, 1, job(1).id);
+    assert!(matches!(frontier.end(root, 1, job(1).id, 0), super::End::Yours(entry) if entry.cancel == 1));
+    assert_eq!(late(&frontier), Some(0));
+}
+
+#[test]
 fn a_rerun_is_late_only_for_the_end_that_had_begun_before() {
     let (mut memory, root) = (memory(2, 1), &mut 0);
     let mut frontier = memory.frontier();

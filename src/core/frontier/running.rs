@@ -65,7 +65,7 @@ pub struct Running {
     pub cancel: u8,
     /// 1: somebody asked for another run of the job.
     pub rerun: u8,
-    /// 1: he asked after somebody had begun to end this one, who may not know of it.
+    /// What was asked after somebody had begun to end this one, who may not know of it: [`LATE_RERUN`], [`LATE_CANCEL`].
     pub late: u8,
     /// 1: nobody means to run it: it was taken to be ended.
     pub system: u8,
@@ -84,6 +84,11 @@ pub struct Running {
     pub(super) next: u32,
     pub(super) prev: u32,
 }
+
+/// In `Running::late`: another run of the job.
+pub const LATE_RERUN: u8 = 1;
+/// In `Running::late`: that it be cancelled.
+pub const LATE_CANCEL: u8 = 2;
 
 impl Running {
     /// Nobody claimed it, nobody is about to, and it is to be cancelled; kept here so that nobody takes it
@@ -104,6 +109,13 @@ impl Running {
     /// As it goes back to `ready`.
     pub fn ready(&self) -> Ready {
         Ready { rank: self.rank, id: self.id, place: self.place, group: self.group }
+    }
+
+    /// Something was asked, this very moment.
+    pub(super) fn note_late(&mut self, what: u8) {
+        if self.state == State::Ending {
+            self.late |= what;
+        }
     }
 
     /// An entry for this attempt that says nothing yet.
