@@ -25,8 +25,17 @@ pub struct Guest<'a> {
 impl<'a> Guest<'a> {
     /// `None`: the queue has no limits.
     ///
-    /// Errors: 53400 when memory has no room for all that runs, so that nobody can say how much it is.
+    /// Errors: 53400 when memory has no room for all that runs, so that nobody can say how much it is; 55000 when this
+    /// transaction has altered the limits: memory can only have one opinion of them.
     pub fn of(catalog: &Catalog, queue: &'a Queue) -> Result<Option<Self>> {
+        if transaction::has_altered_limits(catalog.number, queue.lane) {
+            return Err(Error::new(
+                crate::error::WRONG_STATE,
+                format!("the limits of queue \"{}\" were altered by this transaction", queue.name),
+            )
+            .detail("Until it commits, others claim by the limits as they were.")
+            .hint("Claim in another transaction."));
+        }
         let Some(limits) = queue.limits else { return Ok(None) };
         let guest = Self { queue, limits, ending: transaction::ending(catalog.number, queue.lanes()) };
         recover_first(catalog)?;

@@ -52,6 +52,8 @@ pub enum Step {
     Unseen { lane: i32 },
     /// The lane's waiters should look again: its queue was resumed, altered or paused.
     LaneChanged { lane: i32, paused: bool },
+    /// The limits of the queue with this lane were altered.
+    LimitsAltered { lane: i32 },
     /// Schedules were made, changed or removed; the lane that one enqueues into, or 0.
     SchedulesChanged { lane: i32 },
     /// Slots of schedules were looked at, and what is due dealt with.
@@ -88,6 +90,8 @@ thread_local! {
     static LATER: RefCell<Vec<(u32, Step)>> = const { RefCell::new(Vec::new()) };
     /// The instance in which this session has made a claim bound to its connection; 0: none.
     static HAS_BOUND: Cell<u32> = const { Cell::new(0) };
+    /// There may be a `LimitsAltered` among what is pending.
+    static HAS_ALTERED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Registers this session's callbacks, once. Every verb that changes anything calls it first.
@@ -111,6 +115,9 @@ pub fn register() {
 pub fn remember(instance: u32, step: Step) {
     if let Step::Taken { bound: true, .. } = step {
         HAS_BOUND.set(instance);
+    }
+    if let Step::LimitsAltered { .. } = step {
+        HAS_ALTERED.set(true);
     }
     if let Step::LaneChanged { .. }
     | Step::LaneDropped { .. }
@@ -212,6 +219,17 @@ pub fn ending(instance: u32, lanes: &[i32]) -> Vec<i64> {
         })
         .collect()
     })
+}
+
+/// Whether this transaction has altered the limits of the queue with this lane.
+pub fn has_altered_limits(instance: u32, lane: i32) -> bool {
+    // Nearly always at once: every claim asks.
+    HAS_ALTERED.get()
+        && PENDING.with_borrow(|pending| {
+            pending
+                .iter()
+                .any(|p| p.instance == instance && matches!(p.step, Step::LimitsAltered { lane: l } if l == lane))
+        })
 }
 
 /// The lease of an attempt that this transaction has taken.
@@ -422,7 +440,7 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
             instance.schedules.doubt();
             wake.worker = Some(instance.worker_latch);
         }
-        Step::Notified { .. } | Step::InstanceMade | Step::SlotsTaken => {}
+        Step::Notified { .. } | Step::InstanceMade | Step::SlotsTaken | Step::LimitsAltered { .. } => {}
         // These only count: see `tally`.
         Step::Purged { .. } | Step::EndingUnknown { .. } => {}
         // What held a group may be among them.
@@ -672,6 +690,7 @@ fn check_dropped() {
 
 fn end(committed: bool) {
     dropping::forget();
+    HAS_ALTERED.set(false);
     if !committed {
         queue::undone();
     }

@@ -328,6 +328,61 @@ fn a_job_that_was_wanted_once_more_since_is_not_cancelled() {
 }
 
 #[test]
+fn limits_altered_under_work_stop_nobody() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "strict_order => true, max_running_per_group => 1");
+    client.run(
+        "SELECT queue.enqueue_batch('q', (SELECT jsonb_agg(jsonb_build_object('group_key', 'g' || n % 8)) FROM generate_series(1, 3000) AS n))",
+    );
+    let (claims, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut worker = cluster.connect_to("app");
+                // One that never ends fails here.
+                worker.run("SET statement_timeout = '30 s'");
+                while !is_over.load(Ordering::Relaxed) {
+                    let released = worker.count("SELECT queue.release(id) FROM queue.claim('q', wait => '100 ms')");
+                    claims.fetch_add(released, Ordering::Relaxed);
+                }
+            });
+        }
+        for n in 0..12 {
+            let before = claims.load(Ordering::Relaxed);
+            wait::until("they work", || (claims.load(Ordering::Relaxed) > before + 20).then_some(()));
+            client.run(&format!("SELECT queue.alter('q', max_running => {})", 100 + n));
+            let after = claims.load(Ordering::Relaxed);
+            wait::until("they go on", || (claims.load(Ordering::Relaxed) > after + 20).then_some(()));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn limits_that_are_not_committed_are_nobody_elses() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "max_running => 10");
+    client.enqueue("q");
+    client.claim("q");
+    let mut sleeper = cluster.connect_to("app");
+    let pid = sleeper.pid();
+    thread::scope(|scope| {
+        let woken = scope.spawn(move || sleeper.count("SELECT FROM queue.claim('q', wait => '60 s')"));
+        wait_asleep(&mut client, pid);
+        let mut other = cluster.connect_to("app");
+        other.run("BEGIN; SELECT queue.alter('q', max_running => 1)");
+        let refused = other.failure("SELECT FROM queue.claim('q')");
+        assert_eq!((refused.code.as_str(), refused.hint.as_str()), ("55000", "Claim in another transaction."));
+        other.run("ROLLBACK");
+        other.run("BEGIN; SELECT queue.alter('q', max_attempts => 3); SELECT FROM queue.claim('q'); ROLLBACK");
+        client.enqueue("q");
+        assert_eq!(woken.join().unwrap(), 1);
+    });
+}
+
+#[test]
 fn a_notify_that_was_rolled_back_is_sent_again() {
     let cluster = cluster();
     let mut client = cluster.create_database("app");

@@ -88,8 +88,16 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
     // Who does not wait need not ask for the time.
     let deadline = if wait > 0 { sys::monotonic_us().saturating_add(longest_wait(wait)) } else { 0 };
     let mut sleeper: Option<Sleeper> = None;
+    let mut stale_since = None;
     loop {
-        let claimed = claim_first(&known, &wish, &rows)?;
+        let came = claim_first(&known, &wish, &rows)?;
+        let Came::To(claimed) = came else {
+            if is_in_vain(&mut stale_since) {
+                return Ok(None);
+            }
+            known = Known::now(names, stage, wait > 0)?;
+            continue;
+        };
         // Who was woken hands the wake-up on only after he has looked: one job wakes one.
         drop(sleeper.take());
         if claimed > 0 || !may_sleep(deadline) {
@@ -241,22 +249,47 @@ fn lanes_full() -> Error {
         .hint("Raise pg_queue.max_lanes and restart the server.")
 }
 
-/// Claims from the first queue that has jobs. Returns how many.
-fn claim_first(known: &Known, wish: &Wish, rows: &Rows) -> Result<usize> {
-    for (queue, lanes) in known.each().filter(|(queue, _)| !queue.is_paused) {
-        let count = claim_from(&known.catalog, queue, lanes, wish, rows)?;
-        if count > 0 {
-            return Ok(count);
-        }
-    }
-    Ok(0)
+/// What a look for jobs came to.
+enum Came {
+    /// So many were claimed.
+    To(usize),
+    /// To nothing so far. The settings are to be read anew before it goes on: two calls that know other limits of a queue
+    /// make its gate anew in turns, each of them undoing what the other has found.
+    Stale,
 }
 
-fn claim_from(catalog: &Rc<Catalog>, queue: &Queue, lanes: &[i32], wish: &Wish, rows: &Rows) -> Result<usize> {
+/// Whether it is time to give up: somebody else may have settings of his own for as long as he likes.
+fn is_in_vain(since: &mut Option<i64>) -> bool {
+    /// Microseconds; a refill that passes very many attempts is done with that much sooner.
+    const AT_MOST: i64 = 10_000_000;
+    let now = sys::monotonic_us();
+    sys::check_for_interrupts();
+    now.saturating_sub(*since.get_or_insert(now)) > AT_MOST
+}
+
+/// Claims from the first queue that has jobs.
+fn claim_first(known: &Known, wish: &Wish, rows: &Rows) -> Result<Came> {
+    for (queue, lanes) in known.each().filter(|(queue, _)| !queue.is_paused) {
+        match claim_from(&known.catalog, queue, lanes, wish, rows)? {
+            Came::To(0) => {}
+            came => return Ok(came),
+        }
+    }
+    Ok(Came::To(0))
+}
+
+fn claim_from(catalog: &Rc<Catalog>, queue: &Queue, lanes: &[i32], wish: &Wish, rows: &Rows) -> Result<Came> {
+    /// So many turns bring something, or the end.
+    const TURNS: usize = 64;
     let guest = Guest::of(catalog, queue)?;
+    let mut turns = 0;
     let mut taking = Taking::new(catalog, queue, lanes, wish, rows);
     let mut claimed = 0;
     while claimed < wish.max_jobs {
+        turns += 1;
+        if turns > TURNS && claimed == 0 && guest.is_some() {
+            return Ok(Came::Stale);
+        }
         let mut chunk = [Ready::default(); CHUNK];
         let want = (wish.max_jobs - claimed).min(CHUNK);
         let claimer = guest.as_ref().map(Guest::claimer);
@@ -283,7 +316,7 @@ fn claim_from(catalog: &Rc<Catalog>, queue: &Queue, lanes: &[i32], wish: &Wish, 
     for lane in taking.to_refill {
         refill(catalog, lane)?;
     }
-    Ok(claimed)
+    Ok(Came::To(claimed))
 }
 
 /// What one hold of the lock came to.

@@ -53,6 +53,10 @@ impl Type {
     }
 }
 
+/// Options of which memory has an opinion that all claimers share.
+const LIMITS: [&str; 6] =
+    ["max_running", "max_running_per_group", "strict_order", "rate_limit", "rate_period", "stages"];
+
 /// A queue's options in the order of the arguments of `create` and `alter`: name, type, default as SQL.
 const OPTIONS: [(&str, Type, &str); 18] = [
     ("max_attempts", Type::Int, "20"),
@@ -290,6 +294,9 @@ fn change(
             change_stages(catalog, &queue)?;
         }
         announce(catalog, &queue, queue.is_paused);
+        if settings.iter().any(|setting| setting.split(' ').next().is_some_and(|option| LIMITS.contains(&option))) {
+            transaction::remember(catalog.number, Step::LimitsAltered { lane: queue.lane });
+        }
     }
     Ok(Some(VOID))
 }
