@@ -38,6 +38,8 @@ pub const DENIED: &str = "42501";
 pub const UNDEFINED: &str = "42704";
 /// duplicate_object
 pub const DUPLICATE: &str = "42710";
+/// The transaction's snapshot is too old.
+pub const SERIALIZATION: &str = "40001";
 /// unique_violation
 pub const UNIQUE: &str = "23505";
 /// no_data_found

@@ -8,6 +8,7 @@ use crate::call::{Interval, text, text_datum};
 use crate::error::{self, Error, Result};
 use crate::instance::Catalog;
 use crate::log::table::{Key, Relation, Row, Snapshot};
+use crate::sys::ActiveSnapshot;
 use crate::{jsonb, sys};
 
 /// Columns of `queue.schedule`, counted from 0; the table says what they mean.
@@ -199,15 +200,22 @@ pub fn by_id(catalog: &Catalog, id: i32) -> Option<Schedule> {
 fn find(catalog: &Catalog, index: pgrx::pg_sys::Oid, key: &Key) -> Option<Schedule> {
     let table = Relation::read(catalog.schedule);
     let index = Relation::read_index(index);
-    let mut scan = table.scan(&index, std::slice::from_ref(key), Snapshot::Now);
+    let _latest = ActiveSnapshot::latest();
+    let mut scan = table.scan(&index, std::slice::from_ref(key), Snapshot::Statement);
     scan.next().map(|_| Schedule(scan.row()))
 }
 
-/// Calls `f` with every schedule.
-pub fn each(catalog: &Catalog, snapshot: Snapshot, mut f: impl FnMut(Schedule)) {
+/// Calls `f` with every schedule of this moment.
+pub fn each(catalog: &Catalog, f: impl FnMut(Schedule)) {
+    let _latest = ActiveSnapshot::latest();
+    each_seen(catalog, f);
+}
+
+/// Calls `f` with every schedule that the calling statement sees.
+pub fn each_seen(catalog: &Catalog, mut f: impl FnMut(Schedule)) {
     let table = Relation::read(catalog.schedule);
     let index = Relation::read_index(catalog.schedule_pkey);
-    let mut scan = table.scan(&index, &[], snapshot);
+    let mut scan = table.scan(&index, &[], Snapshot::Statement);
     while scan.next().is_some() {
         f(Schedule(scan.row()));
     }
@@ -216,7 +224,7 @@ pub fn each(catalog: &Catalog, snapshot: Snapshot, mut f: impl FnMut(Schedule)) 
 /// The ids of all schedules.
 pub fn ids(catalog: &Catalog) -> Vec<i32> {
     let mut ids = Vec::new();
-    each(catalog, Snapshot::Now, |schedule| ids.push(schedule.id()));
+    each(catalog, |schedule| ids.push(schedule.id()));
     ids
 }
 

@@ -206,6 +206,14 @@ pub struct Seen {
 pub struct ActiveSnapshot(());
 
 impl ActiveSnapshot {
+    /// Takes that of this moment, whatever the transaction's isolation. Unlike `Snapshot::Now` it never misses a row that is
+    /// being updated while it is looked for.
+    pub fn latest() -> Self {
+        // SAFETY: in a transaction that has a snapshot, since it runs a statement; the stack takes a copy.
+        unsafe { pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot()) };
+        Self(())
+    }
+
     /// Takes it within `hold`, which calls its argument once, also under the frontier's lock; that copies the ids
     /// of transactions in progress, as many as fit. In a transaction that has a snapshot, not on a standby.
     pub fn take<R>(hold: impl FnOnce(&dyn Fn(&mut [u32]) -> Seen) -> R) -> (Self, R) {

@@ -2,7 +2,7 @@
 //! set by `pg_queue.clock_offset`, in a session that does the worker's duties.
 
 use postgres::Client;
-use queue_tests::Cluster;
+use queue_tests::{Cluster, wait};
 
 use crate::shared::{Database, Sql, create, server, wait_blocked};
 
@@ -640,4 +640,84 @@ fn a_schedule_that_somebody_makes_meanwhile_is_not_replaced_without_asking() {
     });
     assert_eq!(client.value::<String>("SELECT queue_name FROM queue.schedules"), "q1");
     client.run("DROP OWNED BY manager_of_q2; DROP ROLE manager_of_q2");
+}
+
+#[test]
+fn a_schedule_that_is_made_while_another_one_of_its_name_is_removed_begins_now() {
+    let mut stage = Stage::at("2026-01-05 10:00Z");
+    let make = "'s', 'q', every => '1 minute', missed => 'all'";
+    stage.schedule(make);
+    stage.fire("2026-01-05 10:05:20Z");
+    assert_eq!(stage.slots().len(), 5);
+    let mut other = stage.database.connect();
+    set_clock(&mut other, "2026-01-05 10:05:30Z");
+    let pid = other.pid();
+    stage.client.run("BEGIN; SELECT queue.unschedule('s')");
+    std::thread::scope(|scope| {
+        let made = scope.spawn(move || other.run(&format!("SELECT queue.schedule({make})")));
+        wait_blocked(&mut stage.database.connect(), pid);
+        stage.client.run("COMMIT");
+        made.join().unwrap();
+    });
+    stage.fire("2026-01-05 10:06:40Z");
+    assert_eq!(stage.slots().len(), 6, "{:?}", stage.slots());
+}
+
+#[test]
+fn a_schedule_whose_last_job_went_with_its_queue_goes_on() {
+    let mut stage = Stage::at("2026-01-05 10:00Z");
+    create(&mut stage.client, "other", "");
+    stage.schedule("'s', 'other', every => '1 minute', overlap => false");
+    stage.fire("2026-01-05 10:01:30Z");
+    assert_eq!(stage.slots().len(), 1);
+    stage.schedule("'s', 'q', every => '1 minute', overlap => false");
+    stage.client.run("SELECT queue.drop('other', force => true)");
+    stage.fire("2026-01-05 10:02:30Z");
+    assert_eq!(stage.client.count("SELECT FROM queue.jobs WHERE queue_name = 'q'"), 1);
+}
+
+#[test]
+fn what_cannot_be_seen_is_not_said_to_be_done() {
+    let mut stage = Stage::at("2026-01-05 10:00Z");
+    let mut late = stage.database.connect();
+    late.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM queue.schedules");
+    stage.schedule("'s', 'q', every => '1 minute'");
+    for verb in ["queue.unschedule('s')", "queue.pause_schedule('s')", "queue.schedule('s', 'q', every => '2 minutes')"]
+    {
+        late.run("SAVEPOINT here");
+        assert_eq!(late.failure(&format!("SELECT {verb}")).code, "40001", "{verb}");
+        late.run("ROLLBACK TO here");
+    }
+    // It is not paused.
+    late.run("SELECT queue.resume_schedule('s'); COMMIT");
+    assert_eq!(stage.shown("is_paused").as_deref(), Some("false"));
+}
+
+#[test]
+fn a_log_of_firings_whose_schedules_are_gone_is_emptied_and_left_alone() {
+    let cluster = Cluster::new().conf("pg_queue.reclaim_delay = 0").conf("pg_queue.reclaim = off").start();
+    let mut client = cluster.create_database("app");
+    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    create(&mut client, "q", "");
+    set_clock(&mut client, "2026-01-05 10:00Z");
+    client.run("SELECT queue.schedule('s', 'q', every => '100 ms', missed => 'all')");
+    let blocks = "SELECT (pg_relation_size('queue.firing_0') + pg_relation_size('queue.firing_1')) / 8192";
+    let mut second = 0;
+    while client.value::<i64>(blocks) < 64 {
+        second += 90;
+        set_clock(&mut client, &format!("2026-01-05 {}", clock_time(second)));
+        client.run("SELECT FROM queue.maintain()");
+    }
+    client.run("SELECT queue.unschedule('s')");
+    client.run("ALTER SYSTEM SET pg_queue.reclaim = on");
+    client.run("SELECT pg_reload_conf()");
+    // Another session, which has not looked at its size.
+    let mut client = wait::until("new sessions may turn it", || {
+        let mut client = cluster.connect_to("app");
+        client.value::<bool>("SELECT current_setting('pg_queue.reclaim')::boolean").then_some(client)
+    });
+    client.run("SET statement_timeout = '20 s'");
+    client.run("SELECT FROM queue.maintain()");
+    assert_eq!(client.value::<i64>(blocks), 0);
+    assert_eq!(client.count("SELECT FROM queue.maintain() WHERE duty = 'turn_firings' AND did > 0"), 0);
 }

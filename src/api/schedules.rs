@@ -14,7 +14,6 @@ use crate::call::{Call, VOID, sql_function};
 use crate::error::{self, Error, Result};
 use crate::instance::{self, Catalog};
 use crate::log::firing::Log;
-use crate::log::table::Snapshot;
 use crate::permission::{self, Privilege};
 use crate::schedule::{self, Schedule, Timing};
 use crate::spi::{self, Parameter};
@@ -69,6 +68,20 @@ fn timing_of(call: &Call) -> Result<Timing> {
     Ok(timing)
 }
 
+/// Makes a schedule.
+const MAKE: &str =
+    "INSERT INTO queue.schedule (schedule_name, queue_id, payload, cron, every, timezone, missed, starts_at,
+         ends_at, overlap, priority, max_attempts, group_key, headers, anchor, planned_from)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+     ON CONFLICT (schedule_name) DO NOTHING";
+/// Changes the one that was seen.
+const REPLACE: &str =
+    "UPDATE queue.schedule SET queue_id = $2, payload = $3, cron = $4, every = $5, timezone = $6, missed = $7,
+         starts_at = $8, ends_at = $9, overlap = $10, priority = $11, max_attempts = $12, group_key = $13,
+         headers = $14, anchor = $15, planned_from = $16, version = version OPERATOR(pg_catalog.+) 1
+     WHERE schedule_name OPERATOR(pg_catalog.=) $1 AND schedule_id OPERATOR(pg_catalog.=) $17
+           AND version OPERATOR(pg_catalog.=) $18";
+
 /// `queue.schedule(name, queue_name, payload, cron, every, …)`: the next slot.
 fn schedule(call: &Call) -> Result<Option<Datum>> {
     api::writable("schedule a job")?;
@@ -111,20 +124,9 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
             None => (now, now),
         };
         timing.plan(anchor)?;
-        // What somebody has made or changed meanwhile is looked at, and asked for, anew.
-        let seen = before.as_ref().map_or((0, 0), |before| (before.id(), before.version()));
         let time = |time: Option<i64>| Parameter::raw(time.map(Datum::from), pg_sys::TIMESTAMPTZOID);
         let given = |n, oid| Parameter::raw(call.datum(n), oid);
-        let written = spi::run(
-        "INSERT INTO queue.schedule AS s (schedule_name, queue_id, payload, cron, every, timezone, missed, starts_at,
-             ends_at, overlap, priority, max_attempts, group_key, headers, anchor, planned_from)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
-         ON CONFLICT (schedule_name) DO UPDATE SET queue_id = $2, payload = $3, cron = $4, every = $5, timezone = $6,
-             missed = $7, starts_at = $8, ends_at = $9, overlap = $10, priority = $11, max_attempts = $12,
-             group_key = $13, headers = $14, anchor = $15, planned_from = $16,
-             version = s.version OPERATOR(pg_catalog.+) 1
-         WHERE s.schedule_id OPERATOR(pg_catalog.=) $17 AND s.version OPERATOR(pg_catalog.=) $18",
-        &[
+        let mut parameters = vec![
             name.clone().into(),
             queue.id.into(),
             Parameter::raw(Some(payload), pg_sys::JSONBOID),
@@ -141,17 +143,32 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
             given(13, pg_sys::JSONBOID),
             time(Some(anchor)),
             time(Some(planned_from)),
-            seen.0.into(),
-            seen.1.into(),
-        ],
-    )?;
+        ];
+        // What somebody has made, changed or removed meanwhile is looked at, and asked for, anew.
+        let written = match &before {
+            None => spi::run(MAKE, &parameters)?,
+            Some(before) => {
+                parameters.extend([before.id().into(), before.version().into()]);
+                spi::run(REPLACE, &parameters)?
+            }
+        };
         if written > 0 {
             break;
         }
+        check_seen(&name)?;
     }
     transaction::remember(catalog.number, Step::SchedulesChanged { lane: queue.lane });
     let schedule = schedule::by_name(&catalog, &name)?;
     Ok(next_run(&schedule, &Log::read(&catalog))?.map(Datum::from))
+}
+
+/// Somebody else was quicker. Errors: 40001 where this transaction would never see what he has done.
+fn check_seen(name: &str) -> Result<()> {
+    if !sys::uses_one_snapshot() {
+        return Ok(());
+    }
+    Err(Error::new(error::SERIALIZATION, format!("schedule \"{name}\" was changed since this transaction began"))
+        .hint("Try again in a new transaction."))
 }
 
 /// Errors: 42501 unless the current user may do this with the schedule's queue; when that is gone, with every queue.
@@ -173,7 +190,13 @@ pub fn next_run(schedule: &Schedule, log: &Log) -> Result<Option<i64>> {
 
 /// `queue.unschedule(name)`.
 fn unschedule(call: &Call) -> Result<Option<Datum>> {
-    change(call, "unschedule a job", "DELETE FROM queue.schedule WHERE schedule_id OPERATOR(pg_catalog.=) $1", &[])
+    change(
+        call,
+        "unschedule a job",
+        "DELETE FROM queue.schedule WHERE schedule_id OPERATOR(pg_catalog.=) $1",
+        &[],
+        |_| false,
+    )
 }
 
 /// `queue.pause_schedule(name)`.
@@ -184,6 +207,7 @@ fn pause(call: &Call) -> Result<Option<Datum>> {
         "UPDATE queue.schedule SET is_paused = true, version = version OPERATOR(pg_catalog.+) 1
          WHERE schedule_id OPERATOR(pg_catalog.=) $1 AND NOT is_paused",
         &[],
+        Schedule::is_paused,
     )
 }
 
@@ -195,10 +219,12 @@ fn resume(call: &Call) -> Result<Option<Datum>> {
         "UPDATE queue.schedule SET is_paused = false, planned_from = $2, version = version OPERATOR(pg_catalog.+) 1
          WHERE schedule_id OPERATOR(pg_catalog.=) $1 AND is_paused",
         &[clock::now_us()],
+        |now| !now.is_paused(),
     )
 }
 
-fn change(call: &Call, verb: &str, sql: &str, times: &[i64]) -> Result<Option<Datum>> {
+/// `is_done`: whether there is nothing to be done.
+fn change(call: &Call, verb: &str, sql: &str, times: &[i64], is_done: fn(&Schedule) -> bool) -> Result<Option<Datum>> {
     api::writable(verb)?;
     let catalog = instance::current()?;
     let name = name_of(call)?;
@@ -210,11 +236,11 @@ fn change(call: &Call, verb: &str, sql: &str, times: &[i64]) -> Result<Option<Da
         parameters.push(schedule.queue_id().into());
         let sql = format!("{sql} AND queue_id OPERATOR(pg_catalog.=) ${}", parameters.len());
         // Unless somebody has given it to another queue meanwhile, of which the user may know nothing.
-        if spi::run(&sql, &parameters)? > 0
-            || schedule::by_name(&catalog, &name).map_or(true, |now| now.queue_id() == schedule.queue_id())
-        {
+        let is_seen_to = |now: Schedule| now.queue_id() == schedule.queue_id() && is_done(&now);
+        if spi::run(&sql, &parameters)? > 0 || schedule::by_name(&catalog, &name).map_or(true, is_seen_to) {
             break;
         }
+        check_seen(&name)?;
     }
     transaction::remember(catalog.number, Step::SchedulesChanged { lane: 0 });
     Ok(Some(VOID))
@@ -267,7 +293,7 @@ fn firings(call: &Call) -> Result<Option<Datum>> {
     let log = Log::read(&catalog);
     let rights = permission::rights(&catalog);
     let mut found = Vec::new();
-    schedule::each(&catalog, Snapshot::Statement, |schedule| {
+    schedule::each_seen(&catalog, |schedule| {
         if !rights.on_queue(schedule.queue_id(), Privilege::Observe) {
             return;
         }

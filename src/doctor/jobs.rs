@@ -50,7 +50,7 @@ pub fn schedules() -> Result<Finding> {
     let now = clock::now_us();
     let log = Log::read(&catalog);
     let mut troubles = Vec::new();
-    schedule::each(&catalog, Snapshot::Now, |schedule| match next_run(&schedule, &log) {
+    schedule::each(&catalog, |schedule| match next_run(&schedule, &log) {
         Ok(Some(at)) if at < now.saturating_sub(patience()) => {
             troubles.push(format!("\"{}\" is late by {}.", schedule.name(), time(now - at)));
         }

@@ -162,15 +162,19 @@ fn append(catalog: &Catalog, half: usize, turn: i32, firings: &[Firing]) -> Resu
 
 /// Makes the other half, which has no rows, the current one. False: somebody reads it. The token is held.
 pub fn turn(catalog: &Catalog, schedules: &[i32]) -> Result<bool> {
-    let (half, turn, copies) = {
+    let (current, half, turn, copies) = {
         let log = Log::read(catalog);
         let copies: Vec<Firing> = schedules
             .iter()
             .filter_map(|&schedule| log.last(schedule))
             .map(|f| Firing { kind: Kind::Copied, ..f })
             .collect();
-        (log.other.number, log.current.turn.unwrap_or(0) + 1, copies)
+        (log.current.number, log.other.number, log.current.turn.unwrap_or(0) + 1, copies)
     };
+    if copies.is_empty() {
+        // A half without rows would not be the current one. These say nothing of a schedule that is still there.
+        return Ok(!sys::is_being_dumped() && empty_half(catalog, current));
+    }
     if !empty_half(catalog, half) {
         return Ok(false);
     }

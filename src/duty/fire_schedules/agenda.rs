@@ -12,7 +12,6 @@ use pg_queue_core::schedule::{MOST, Plan, rfc3339};
 use crate::error::{Error, Result};
 use crate::instance::Catalog;
 use crate::log::firing::Log;
-use crate::log::table::Snapshot;
 use crate::schedule;
 
 /// First and longest pause, in microseconds, of a schedule that could not be fired.
@@ -109,7 +108,7 @@ impl Agenda {
         }
         let log = Log::read(catalog);
         let mut entries = Vec::new();
-        schedule::each(catalog, Snapshot::Now, |schedule| {
+        schedule::each(catalog, |schedule| {
             if schedule.is_paused() {
                 return;
             }

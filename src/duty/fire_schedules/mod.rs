@@ -23,7 +23,7 @@ use crate::log::firing::{self, Firing, Kind};
 use crate::queue::Queue;
 use crate::schedule::{self, Schedule};
 use crate::transaction::{self, Step};
-use crate::{clock, limits, shmem, sys};
+use crate::{clock, limits, queue, shmem, sys};
 
 mod agenda;
 
@@ -201,7 +201,8 @@ impl Work {
 
 fn is_live(catalog: &Rc<Catalog>, job_id: i64) -> Result<bool> {
     match job::find_any(catalog, job_id) {
-        Ok(found) => Ok(found.outcome().is_none()),
+        // What has no end when its queue is dropped never gets one.
+        Ok(found) => Ok(found.outcome().is_none() && queue::by_lane(catalog, found.lane())?.is_some()),
         // Somebody is ending it, or has it go on.
         Err(error) if error.code == error::IN_USE => Ok(true),
         Err(error) if error.code == error::NO_DATA => Ok(false),
