@@ -745,6 +745,31 @@ fn payloads_are_there_however_long_a_look_takes() {
 }
 
 #[test]
+fn a_job_with_very_many_attempts_is_copied_without_reading_them_all_for_each() {
+    const ATTEMPTS: i64 = 400;
+    let (mut client, _) = database();
+    create(&mut client, "q", "max_attempts => 1000, backoff => 'constant', backoff_base => '0', backoff_jitter => 0");
+    client.enqueue("q");
+    client.run(&format!(
+        "DO $$ BEGIN FOR n IN 1..{ATTEMPTS} LOOP
+             PERFORM queue.fail(id, 'oh') FROM queue.claim('q');
+             COMMIT;
+         END LOOP; END $$"
+    ));
+    let entries = |client: &mut Client| -> i64 {
+        client.run("SELECT pg_stat_force_next_flush()");
+        client.value(
+            "SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE indexrelname ~ '^attempt_._job_idx'",
+        )
+    };
+    let before = entries(&mut client);
+    reclaim(&mut client);
+    let read = entries(&mut client) - before;
+    assert_eq!(client.count("SELECT FROM queue.history"), ATTEMPTS as usize);
+    assert!(read > 0 && read < 20 * ATTEMPTS, "{read} entries were read for {ATTEMPTS} attempts");
+}
+
+#[test]
 fn history_goes_on_over_an_upgrade() {
     let (mut client, _) = database();
     client.run("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue VERSION '0.1.0'");

@@ -40,10 +40,15 @@ fn payload_of(call: &Call) -> Result<Option<Datum>> {
     let mut reader = Reader::new(&catalog);
     loop {
         if let Some(attempt) = reader.payload_in(id).or_else(|| reader.trace(id)) {
-            let copy = |payload: Option<Datum>| payload.map(crate::jsonb::copy);
-            return Ok(if may(attempt.lane()) { reader.payload(&attempt, copy) } else { None });
+            if !may(attempt.lane()) {
+                return Ok(None);
+            }
+            if let Some(payload) = reader.payload(&attempt, |payload| payload.map(crate::jsonb::copy)) {
+                return Ok(Some(payload));
+            }
         }
-        // Its segment was emptied after the view had read it: looking at many takes long, and so does a cursor.
+        // Its segment, or the holder's, was emptied after the view had read it: looking at many takes long, and so does a
+        // cursor.
         let Some(past) = history::find(&catalog, id).filter(|past| may(past.lane())) else { return Ok(None) };
         if let Some(payload) = past.get(history::column::PAYLOAD) {
             return Ok(Some(crate::jsonb::copy(payload)));

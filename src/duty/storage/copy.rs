@@ -3,6 +3,7 @@
 //! which id is in the log of segments. What is copied counts for readers when all of it is there.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use pg_queue_core::day::Day;
@@ -114,16 +115,17 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, picture: &Picture) -> Result<Ste
     // Has the rows' memory until they are inserted.
     let mut kept = Vec::new();
     let mut rows: Vec<(Day, history::Values)> = Vec::new();
-    let (mut looked, mut cost, mut bytes, mut last) = (0, 0, 0, copied_to);
+    let (mut looked, mut bytes, mut last) = (0, 0, copied_to);
+    let mut fates = Fates::default();
     let mut is_end = true;
     if !tables.is_empty() {
         for trace in tables.walk(copied_to, Snapshot::Now) {
             last = trace.attempt.id();
             looked += 1;
-            cost += 1;
+            fates.cost += 1;
             lives.extend(rollup::life(&trace));
             if let Some(ended) = ended(&trace) {
-                match expiry(catalog, &mut reader, &trace, &ended, &mut cost)? {
+                match expiry(catalog, &mut reader, &trace, &ended, &mut fates)? {
                     Some(day) => {
                         let one = Kept::new(catalog, &mut reader, trace);
                         if let Some(values) = one.values(home) {
@@ -136,7 +138,7 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, picture: &Picture) -> Result<Ste
                     None => {}
                 }
             }
-            if cost >= BATCH || bytes >= BYTES {
+            if fates.cost >= BATCH || bytes >= BYTES {
                 is_end = false;
                 break;
             }
@@ -199,17 +201,42 @@ fn ended(trace: &Trace) -> Option<Outcome> {
     (outcome.kind != Kind::Moved && !trace.attempt.is_payload_only()).then_some(outcome)
 }
 
-/// The day on which an ended attempt expires; `None`: nothing is kept of it. `cost`: what it was to find out, in
-/// looks at an attempt.
+/// What became of jobs, found out once a batch: a job may have thousands of failed attempts in it, and to find the newest of
+/// them all are read.
+#[derive(Default)]
+struct Fates {
+    /// Whether a job is dead, or may die.
+    known: HashMap<i64, bool>,
+    /// What it was to find out, in looks at an attempt.
+    cost: usize,
+}
+
+impl Fates {
+    fn is_dead(&mut self, catalog: &Catalog, reader: &mut Reader<'_>, job_id: i64) -> bool {
+        let Self { known, cost } = self;
+        *known.entry(job_id).or_insert_with(|| {
+            *cost += SEARCH;
+            let (newest, _) = reader.newest(job_id);
+            let newest = match newest {
+                Some(newest) => outcome::find(catalog, newest.home.segment, newest.id()),
+                None => history::newest(catalog, job_id).map(|past| past.outcome()),
+            };
+            // Not yet ended: it may die.
+            !newest.is_some_and(|outcome| outcome.kind == Kind::Completed || outcome.kind == Kind::Cancelled)
+        })
+    }
+}
+
+/// The day on which an ended attempt expires; `None`: nothing is kept of it.
 fn expiry(
     catalog: &Catalog,
     reader: &mut Reader<'_>,
     trace: &Trace,
     outcome: &Outcome,
-    cost: &mut usize,
+    fates: &mut Fates,
 ) -> Result<Option<Day>> {
     let Some(queue) = queue::by_lane(catalog, trace.attempt.lane())? else { return Ok(None) };
-    let retention = retention(catalog, reader, &queue, &trace.attempt, outcome, cost);
+    let retention = retention(catalog, reader, &queue, &trace.attempt, outcome, fates);
     if retention == 0 {
         return Ok(None);
     }
@@ -224,20 +251,13 @@ fn retention(
     queue: &Queue,
     attempt: &Attempt,
     outcome: &Outcome,
-    cost: &mut usize,
+    fates: &mut Fates,
 ) -> i64 {
     let is_dead = match outcome.kind {
         Kind::Dead => true,
         Kind::TimedOut if outcome.next_id.is_none() => true,
         Kind::Failed | Kind::TimedOut if queue.retention != queue.dead_retention => {
-            *cost += SEARCH;
-            let (newest, _) = reader.newest(attempt.job_id());
-            let newest = match newest {
-                Some(newest) => outcome::find(catalog, newest.home.segment, newest.id()),
-                None => history::newest(catalog, attempt.job_id()).map(|past| past.outcome()),
-            };
-            // Not yet ended: it may die.
-            !newest.is_some_and(|outcome| outcome.kind == Kind::Completed || outcome.kind == Kind::Cancelled)
+            fates.is_dead(catalog, reader, attempt.job_id())
         }
         _ => false,
     };
