@@ -336,7 +336,7 @@ fn locate(catalog: &Catalog, id: i64) -> (Running, Option<Home>) {
         entry.rerun = 1;
         if let Some(claim) = claim::find(catalog, attempt.home.segment, id) {
             let notes = note::summary(catalog, attempt.home.segment, id);
-            (entry.lease, entry.longest) = (claim.lease, claim.lease.max(notes.lease));
+            (entry.lease, entry.longest) = (claim.lease, claim.lease.max(notes.lease()));
             entry.cancel = u8::from(notes.cancel().is_some());
         }
     }
@@ -395,7 +395,7 @@ fn gone(catalog: &Catalog, id: i64, rights: &Rights) -> Refusal {
 /// was given; one bound to a connection has ended with it. False: memory is full.
 pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim) -> bool {
     let notes = note::summary(catalog, attempt.home.segment, claim.id);
-    let longest = claim.lease.max(notes.lease);
+    let longest = claim.lease.max(notes.lease());
     let ready = attempt.ready();
     // Claims of this server's life are in memory, so the connection of one that is not has ended.
     let deadline =

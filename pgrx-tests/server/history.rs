@@ -770,6 +770,29 @@ fn a_job_with_very_many_attempts_is_copied_without_reading_them_all_for_each() {
 }
 
 #[test]
+fn of_many_notes_those_move_that_still_say_something() {
+    let (mut client, _) = database();
+    create(&mut client, "q", "lease => '1 minute'");
+    let job_id = client.enqueue("q");
+    let id = client.claim("q");
+    client.run(&format!("SELECT queue.progress({id}, to_jsonb(n)) FROM generate_series(1, 50) AS n"));
+    client.run(&format!("SELECT queue.extend({id}, '3 hours')"));
+    client.run(&format!("SELECT queue.extend({id}, '2 hours')"));
+    client.run(&format!("SELECT queue.cancel({job_id}, 'why')"));
+    reclaim(&mut client);
+    let kinds = "SELECT string_agg(kind::text, '' ORDER BY kind) FROM (SELECT * FROM queue.note_8 UNION ALL SELECT * FROM queue.note_9) AS n";
+    assert_eq!(client.value::<String>(kinds), "clp");
+    let moved: String = client.value(&format!(
+        "SELECT format('%s %s', j.progress, e.is_cancelled) FROM queue.job({job_id}) AS j, queue.extend({id}) AS e"
+    ));
+    assert_eq!(moved, "50 t");
+    // The longest lease counts after a start: it is what is noted.
+    let lease: i64 = client
+        .value("SELECT max(lease_us) FROM (SELECT * FROM queue.note_8 UNION ALL SELECT * FROM queue.note_9) AS n");
+    assert_eq!(lease, 3 * 3600 * 1_000_000);
+}
+
+#[test]
 fn history_goes_on_over_an_upgrade() {
     let (mut client, _) = database();
     client.run("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue VERSION '0.1.0'");

@@ -4,6 +4,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::call::Interval;
 use crate::instance::Catalog;
+use crate::log::attempt::stored_size;
 use crate::log::table::{Entry, Key, NewRows, Relation, Row, Snapshot};
 use crate::segment::Home;
 use crate::{jsonb, sys};
@@ -245,7 +246,8 @@ pub fn copy(catalog: &Catalog, segment: u8, notes: &[Row]) {
     }
 }
 
-/// The notes of an attempt, of those of other runs the newest; `None` when an open transaction is writing one.
+/// The notes of an attempt that still say something: of each kind the newest, of leases the longest; `None` when an open
+/// transaction is writing one.
 pub fn all_settled(catalog: &Catalog, segment: u8, id: i64) -> Option<Vec<Row>> {
     let oids = &catalog.segments[segment as usize];
     let table = Relation::read(oids.note);
@@ -254,14 +256,15 @@ pub fn all_settled(catalog: &Catalog, segment: u8, id: i64) -> Option<Vec<Row>> 
     }
     let index = Relation::read_index(oids.note_id);
     let mut scan = table.scan(&index, &[Key::eq_i64(1, id)], Snapshot::Dirty);
-    let mut notes = Vec::new();
+    let mut summary = Summary::default();
     while scan.next().is_some() {
         if scan.is_in_progress() {
             return None;
         }
-        notes.push(scan.row());
+        summary.add(scan.row());
     }
     drop(scan);
+    let mut notes = summary.into_rows();
     let index = Relation::read_index(oids.note_rerun);
     let mut scan = table.scan(&index, &[Key::eq_i64(1, id)], Snapshot::Dirty);
     if scan.previous().is_some() {
@@ -273,13 +276,17 @@ pub fn all_settled(catalog: &Catalog, segment: u8, id: i64) -> Option<Vec<Row>> 
     Some(notes)
 }
 
+/// The size of what a note carries, as it is stored.
+pub fn size(note: &Row) -> usize {
+    note.get(column::BODY).map_or(0, stored_size)
+}
+
 /// What the notes of an attempt say together.
 #[derive(Default)]
 pub struct Summary {
     newest_progress: Option<(i64, Row)>,
     cancel: Option<Cancel>,
-    /// The longest lease noted, microseconds.
-    pub lease: i64,
+    longest_lease: Option<(i64, Row)>,
 }
 
 /// A note that the attempt is to be cancelled.
@@ -303,6 +310,37 @@ impl Cancel {
 }
 
 impl Summary {
+    fn add(&mut self, row: Row) {
+        match row.char(column::KIND) {
+            b'p' => {
+                let at = row.i64(column::NOTED_AT);
+                if self.newest_progress.as_ref().is_none_or(|(known, _)| *known <= at) {
+                    self.newest_progress = Some((at, row));
+                }
+            }
+            b'c' => self.cancel = Some(Cancel(row)),
+            b'l' => {
+                let lease = row.get(column::LEASE_US).map_or(0, |d| d.value() as i64);
+                if self.lease() < lease {
+                    self.longest_lease = Some((lease, row));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn into_rows(self) -> Vec<Row> {
+        let Self { newest_progress, cancel, longest_lease } = self;
+        let rows =
+            [newest_progress.map(|(_, row)| row), cancel.map(|Cancel(row)| row), longest_lease.map(|(_, row)| row)];
+        rows.into_iter().flatten().collect()
+    }
+
+    /// The longest lease noted, microseconds.
+    pub fn lease(&self) -> i64 {
+        self.longest_lease.as_ref().map_or(0, |(lease, _)| *lease)
+    }
+
     /// That it is to be cancelled, if somebody has asked for it.
     pub fn cancel(&self) -> Option<&Cancel> {
         self.cancel.as_ref()
@@ -345,21 +383,7 @@ fn summarize(table: &Relation, index: &Relation, id: i64, snapshot: Snapshot) ->
     let mut summary = Summary::default();
     let mut scan = table.scan(index, &[Key::eq_i64(1, id)], snapshot);
     while scan.next().is_some() {
-        let row = scan.row();
-        match row.char(column::KIND) {
-            b'p' => {
-                let at = row.i64(column::NOTED_AT);
-                if summary.newest_progress.as_ref().is_none_or(|(known, _)| *known <= at) {
-                    summary.newest_progress = Some((at, row));
-                }
-            }
-            b'c' => summary.cancel = Some(Cancel(row)),
-            b'l' => {
-                let lease = row.get(column::LEASE_US).map_or(0, |d| d.value() as i64);
-                summary.lease = summary.lease.max(lease);
-            }
-            _ => {}
-        }
+        summary.add(scan.row());
     }
     summary
 }

@@ -220,8 +220,13 @@ impl Batch<'_> {
             let outcomes = outcome::Writer::open(self.catalog, self.segment);
             let mut claims = Vec::new();
             let mut notes = Vec::new();
+            let mut noted = 0;
             for (attempt, claim) in &self.running {
                 let id = attempt.id();
+                if noted > BYTES {
+                    leave(id);
+                    continue;
+                }
                 let Some(mark) = outcomes.mark_moved(id) else {
                     leave(id);
                     continue;
@@ -234,6 +239,7 @@ impl Batch<'_> {
                 };
                 running.push(with_payload(&mut reader, attempt));
                 claims.push(claim);
+                noted += found.iter().map(note::size).sum::<usize>();
                 notes.extend(found);
             }
             if !running.is_empty() {
