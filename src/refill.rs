@@ -110,10 +110,12 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Whether somebody claims an attempt, and whether that is committed.
+    /// Whether somebody claims an attempt, and whether that is committed. One that is on the move this moment is not
+    /// claimed: its copy cannot be seen yet, and others must not overtake it. Who takes it goes after it.
     pub fn claim_of(&self, id: i64) -> Option<bool> {
         let mut scan = self.claim.scan(&self.claim_pkey, &[Key::eq_i64(1, id)], Snapshot::Dirty);
-        scan.next().map(|_| !scan.is_in_progress())
+        scan.next()?;
+        (!claim::is_moving(&mut scan)).then(|| !scan.is_in_progress())
     }
 
     /// Also by an open transaction: should that roll back, it gives the attempt back by itself.
@@ -138,8 +140,17 @@ impl<'a> Claims<'a> {
     }
 
     fn step(&mut self) {
-        let found = self.scan.as_mut().and_then(|scan| scan.next().map(|_| scan.columns(1).0[0].value() as i64));
-        self.head = found.unwrap_or(i64::MAX);
+        let Some(scan) = &mut self.scan else {
+            self.head = i64::MAX;
+            return;
+        };
+        self.head = loop {
+            match scan.next() {
+                None => break i64::MAX,
+                Some(_) if claim::is_moving(scan) => {}
+                Some(_) => break scan.columns(1).0[0].value() as i64,
+            }
+        };
     }
 
     /// Whether the attempt is claimed, as `Tables::is_claimed`.

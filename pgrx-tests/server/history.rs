@@ -793,6 +793,44 @@ fn of_many_notes_those_move_that_still_say_something() {
 }
 
 #[test]
+fn a_strict_groups_order_holds_while_its_jobs_move() {
+    const JOBS: usize = 4_000;
+    let (mut client, name) = database();
+    create(&mut client, "q", "strict_order => true");
+    client.run(&format!(
+        "SELECT queue.enqueue_batch('q', (SELECT jsonb_agg('{{\"group_key\": \"g\"}}'::jsonb) FROM generate_series(1, {JOBS})))"
+    ));
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let order: Vec<i64> = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut mover = SERVER.connect_to(&name);
+            while !is_over.load(Ordering::Relaxed) {
+                // Something is closed, so that something moves.
+                mover.run("SELECT queue.create('filler', retention => '0', if_not_exists => true)");
+                mover.run("SELECT count(*) FROM queue.enqueue_many('filler', array_fill('1'::jsonb, '{10}'))");
+                mover.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('filler', 10)))");
+                mover.run("SELECT FROM queue.maintain()");
+            }
+        });
+        let moving = "SELECT EXISTS (SELECT FROM queue.segment_log WHERE state = 'm')";
+        wait::until("they move", || client.value::<bool>(moving).then_some(()));
+        let mut order = Vec::new();
+        let start = Instant::now();
+        while order.len() < JOBS && start.elapsed() < Duration::from_secs(15) {
+            order
+                .extend(client.column::<i64>(
+                    "SELECT job_id FROM (SELECT job_id, queue.complete(id) FROM queue.claim('q')) AS c",
+                ));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        order
+    });
+    assert!(order.len() > 100, "{}", order.len());
+    let overtaken = order.windows(2).filter(|pair| pair[0] > pair[1]).count();
+    assert_eq!(overtaken, 0, "of {}", order.len());
+}
+
+#[test]
 fn history_goes_on_over_an_upgrade() {
     let (mut client, _) = database();
     client.run("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue VERSION '0.1.0'");

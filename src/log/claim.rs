@@ -4,7 +4,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::call::{text, text_datum};
 use crate::instance::Catalog;
-use crate::log::table::{Entry, Key, NewRows, Probe, Relation, Row, Snapshot, Tid};
+use crate::log::table::{Entry, Key, NewRows, Probe, Relation, Row, Scan, Snapshot, Tid};
 use crate::segment::Home;
 use crate::sys;
 
@@ -183,6 +183,11 @@ pub fn kind_even_open(catalog: &Catalog, segment: u8, id: i64) -> Option<Kind> {
     let mut scan = table.scan(&pkey, &[Key::eq_i64(1, id)], Snapshot::Dirty);
     scan.next()?;
     Some(read(&scan.row()).kind)
+}
+
+/// Whether the row that a dirty scan of the claims has found is the mark of a move that is under way.
+pub fn is_moving(scan: &mut Scan<'_>) -> bool {
+    scan.is_in_progress() && scan.columns(column::KIND + 1).0[column::KIND].value() as u8 == b'm'
 }
 
 /// A row of the claims.

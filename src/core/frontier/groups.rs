@@ -624,7 +624,13 @@ impl Frontier<'_> {
                 self.running[known as usize].again = 1;
                 continue;
             }
-            if room == 0 || self.running_is_full() || before.is_some_and(|other| other < entry.rank.priority) {
+            // What came while this was read, and stands before it, is to be read first.
+            let is_overtaking = self.groups[slot as usize].spill < entry.rank;
+            if room == 0
+                || self.running_is_full()
+                || is_overtaking
+                || before.is_some_and(|other| other < entry.rank.priority)
+            {
                 let group = &mut self.groups[slot as usize];
                 group.position = group.position.min(entry.rank.before());
                 (group.is_known, group.urgency) = (1, entry.rank.priority);
