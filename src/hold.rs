@@ -309,17 +309,25 @@ fn removed(id: i64) -> Refusal {
 }
 
 /// Waits for a move, which takes milliseconds; not for ever, should the mover be stopped.
-#[derive(Default)]
 pub struct Patience(u32);
 
+impl Default for Patience {
+    /// For who has nothing else to do.
+    fn default() -> Self {
+        Self(2_000)
+    }
+}
+
 impl Patience {
+    /// For who may do without.
+    pub fn short() -> Self {
+        Self(500)
+    }
+
     /// Sleeps a millisecond. False: that was often enough.
     pub fn wait(&mut self) -> bool {
-        const MOST: u32 = 2_000;
-        self.0 += 1;
-        if self.0 > MOST {
-            return false;
-        }
+        let Some(left) = self.0.checked_sub(1) else { return false };
+        self.0 = left;
         sys::sleep(1);
         true
     }

@@ -366,6 +366,8 @@ struct Taking<'a> {
     writers: [Option<claim::Writer>; SEGMENTS],
     queue_name: Datum,
     default_lease: i64,
+    /// With all that is on the move, together.
+    patience: Patience,
 }
 
 impl<'a> Taking<'a> {
@@ -381,6 +383,7 @@ impl<'a> Taking<'a> {
             writers: std::array::from_fn(|_| None),
             queue_name: text_datum(&queue.name),
             default_lease: wish.lease.unwrap_or(queue.lease),
+            patience: Patience::short(),
         }
     }
 
@@ -520,11 +523,10 @@ impl<'a> Taking<'a> {
     /// Claims an attempt that has moved, where it is now. False: it has not moved, or is lost.
     fn follow(&mut self, attempt: &mut Attempt, lease: i64, now: i64) -> bool {
         let id = attempt.id();
-        let mut patience = Patience::default();
         loop {
             match self.writer(attempt.home.segment).probe(id) {
                 Probe::Committed | Probe::InProgress => return false,
-                Probe::Moving if patience.wait() => continue,
+                Probe::Moving if self.patience.wait() => continue,
                 Probe::Moving => return false,
                 // Who was in the way has rolled back.
                 Probe::Absent => {}
