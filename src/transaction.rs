@@ -13,7 +13,7 @@ use pg_queue_core::tally::End;
 use pgrx::pg_guard;
 use pgrx::pg_sys;
 
-use crate::duty::storage;
+use crate::duty::{start_due, storage};
 use crate::segment::{self, State};
 use crate::shmem::{self, Instance};
 use crate::tally::{self, Books};
@@ -358,7 +358,13 @@ fn commit(frontier: &mut Frontier<'_>, instance: &mut Instance, step: Step, now:
     match step {
         Step::Enqueued { lane, ready, run_at, .. } => {
             count(instance, ready.place.segment, 1, 0, wake);
-            if run_at == 0 || run_at <= instance.due_to {
+            let due_to = instance.due_to;
+            let is_due = run_at == 0 || start_due::is_passed(instance, run_at);
+            if instance.due_to != due_to {
+                // The clock was set back: what falls due behind the cursor is to be found out.
+                wake.worker = Some(instance.worker_latch);
+            }
+            if is_due {
                 if wake.lane.0 != lane {
                     wake.lane = (lane, 0);
                 }

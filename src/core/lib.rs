@@ -3,6 +3,7 @@
 //! * [`id`]: how job ids and attempt ids are made, and how they are told apart.
 //! * [`backoff`]: when a failed attempt runs again.
 //! * [`day`]: when what is kept of it expires.
+//! * [`due`]: up to when delayed jobs are due.
 //! * [`frontier`]: which attempt is next, what is running, who waits; a cache of the logs that lives
 //!   in memory given by the caller (shared memory in the server, vectors in the tests).
 //! * [`holders`]: which open transaction holds which unique key.
@@ -14,6 +15,7 @@
 
 pub mod backoff;
 pub mod day;
+pub mod due;
 pub mod frontier;
 pub mod holders;
 pub mod id;

@@ -16,7 +16,7 @@ pub mod recover;
 mod restore;
 mod serve_cancels;
 mod serve_reruns;
-mod start_due;
+pub mod start_due;
 pub mod storage;
 mod turn_firings;
 mod turn_memory;

@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 
+use pg_queue_core::due;
 use pg_queue_core::frontier::{Rank, Ready};
 
 use crate::duty::Duty;
@@ -39,6 +40,19 @@ pub fn abandon(instances: &mut [Instance]) -> Option<*mut Latch> {
     Some(slot.worker_latch)
 }
 
+/// A transaction that has added an attempt for this time was committed: whether it is due. Should the clock have been set back
+/// nobody has moved the cursor since, and it is moved here. Under the frontier's lock.
+pub fn is_passed(instance: &mut Instance, run_at: i64) -> bool {
+    if run_at > instance.due_to {
+        return false;
+    }
+    let due_to = due::cursor(instance.due_to, sys::now_us());
+    if due_to < instance.due_to {
+        (instance.due_to, instance.next_due) = (due_to, i64::MIN);
+    }
+    run_at <= due_to
+}
+
 struct Cursor {
     instance: u32,
     from: i64,
@@ -47,12 +61,12 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// Moves the cursor to now. Returns it with the span to read.
+    /// Moves the cursor to now. Returns it with the span to read, which is empty when the clock was set back.
     fn advance(instance: u32) -> Option<(Self, i64)> {
         let now = sys::now_us();
         shmem::with_instance(instance, |_, slot| {
             let from = slot.due_to;
-            slot.due_to = now.max(from);
+            slot.due_to = due::cursor(from, now);
             slot.next_due = i64::MAX;
             MOVING.set(Some((instance, from)));
             (Self { instance, from, next: None }, slot.due_to)

@@ -189,7 +189,8 @@ impl Batch<'_> {
         let target = Target::of(self.catalog, self.target);
         let mut reader = Reader::new(self.catalog);
 
-        // A refill takes what has an open mark for claimed and passes it by: after a rollback it must look again.
+        // Who claims them meanwhile may run out of patience and drop what he has taken: after a rollback the frontier must
+        // look again.
         let mut lanes: Vec<i32> = self.waiting.iter().map(Attempt::lane).collect();
         lanes.sort_unstable();
         lanes.dedup();
