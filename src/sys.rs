@@ -25,6 +25,7 @@ pub mod raw {
         pub fn errdetail(format: *const c_char, ...) -> c_int;
         pub fn errhint(format: *const c_char, ...) -> c_int;
         pub fn errfinish(file: *const c_char, line: c_int, function: *const c_char);
+        pub fn pq_check_connection() -> bool;
         pub fn nextval_internal(sequence: pg_sys::Oid, check_permissions: bool) -> i64;
         pub fn find_inheritance_children(parent: pg_sys::Oid, mode: pg_sys::LOCKMODE) -> *mut pg_sys::List;
         pub fn Async_Notify(channel: *const c_char, payload: *const c_char);
@@ -572,6 +573,14 @@ pub fn sleep(milliseconds: i64) {
         pg_sys::ResetLatch(pg_sys::MyLatch);
     }
     check_for_interrupts();
+}
+
+/// Whether the client has closed its connection, as far as the system knows; what it may have sent before is left alone.
+/// Asked by Postgres itself only with `client_connection_check_interval`.
+pub fn is_client_gone() -> bool {
+    // SAFETY: plain globals; there is a port where a client is at the other end. It polls and waits for nothing; an error
+    // becomes an unwinding at the guard.
+    unsafe { !pg_sys::MyProcPort.is_null() && !pg_sys::ffi::pg_guard_ffi_boundary(|| raw::pq_check_connection()) }
 }
 
 /// Sends NOTIFY at commit. Can raise: a payload is at most 8000 bytes.

@@ -665,3 +665,23 @@ fn a_limit_that_is_lifted_is_heeded_by_whoever_only_waits() {
         assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 1, "{options}, {lifted}");
     }
 }
+
+#[test]
+fn who_is_killed_while_he_sleeps_gets_no_job() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    shared::create(&mut client, "q", "");
+    let claim = "SELECT FROM queue.claim('q', wait => '60 s')";
+    let mut psql = cluster.command("psql").args(["-X", "-d", "app", "-c", claim]).spawn().unwrap();
+    let pid: i32 = wait::until("it has begun", || {
+        client.column(&format!("SELECT pid FROM pg_stat_activity WHERE query = $${claim}$$ AND state = 'active'")).pop()
+    });
+    wait_asleep(&mut client, pid);
+    psql.kill().unwrap();
+    psql.wait().unwrap();
+    let job_id = client.enqueue("q");
+    // Handed on, to who comes now.
+    let mut other = cluster.connect_to("app");
+    let claimed: Vec<i64> = other.column("SELECT job_id FROM queue.claim('q', wait => '20 s')");
+    assert_eq!(claimed, [job_id]);
+}

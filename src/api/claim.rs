@@ -104,7 +104,8 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
             return Ok(None);
         }
         if let Some(mut waiting) = Sleeper::begin(&known)? {
-            if !waiting.sleep(deadline) {
+            // Nobody would do what a client that has gone is given: it hands the wake-up on, and comes to its end.
+            if !waiting.sleep(deadline) || sys::is_client_gone() {
                 return Ok(None);
             }
             sleeper = Some(waiting);
