@@ -521,17 +521,18 @@ pub fn is_valid_index(index: pg_sys::Oid) -> bool {
     by_oid(cache, index, |row: &pg_sys::FormData_pg_index| row.indisvalid) == Some(true)
 }
 
-/// The index of a table that has this column first, and is or is not partial. `table` must be locked.
-pub fn index_on(table: pg_sys::Oid, column: i16, is_partial: bool) -> Option<pg_sys::Oid> {
+/// The b-tree on this column alone of a table, which is or is not partial; of several, which users may have added, the one
+/// whose name ends so. `table` must be locked.
+pub fn index_on(table: pg_sys::Oid, column: i16, is_partial: bool, name_end: &str) -> Option<pg_sys::Oid> {
     // SAFETY: the relation is locked by the caller; the list of its indexes is ours, the rows of pg_index are
     // valid until released.
-    unsafe {
+    let fitting: Vec<pg_sys::Oid> = unsafe {
         let rel = pg_sys::table_open(table, pg_sys::NoLock as pg_sys::LOCKMODE);
         let indexes = pg_sys::RelationGetIndexList(rel);
         let count = if indexes.is_null() { 0 } else { usize::try_from((*indexes).length).unwrap_or(0) };
-        let found = (0..count).map(|n| (*(*indexes).elements.add(n)).oid_value).find(|&index| {
+        let fits = |index: &pg_sys::Oid| {
             let cache = pg_sys::SysCacheIdentifier::INDEXRELID;
-            let row = pg_sys::SearchSysCache1(cache as c_int, pg_sys::Datum::from(index));
+            let row = pg_sys::SearchSysCache1(cache as c_int, pg_sys::Datum::from(*index));
             if row.is_null() {
                 return false;
             }
@@ -541,11 +542,23 @@ pub fn index_on(table: pg_sys::Oid, column: i16, is_partial: bool) -> Option<pg_
             pg_sys::SysCacheGetAttr(cache as c_int, row, pg_sys::Anum_pg_index_indpred as i16, &raw mut no_condition);
             let fits = first == column && form.indnatts == 1 && form.indisvalid && no_condition != is_partial;
             pg_sys::ReleaseSysCache(row);
-            fits
-        });
+            fits && is_btree(*index)
+        };
+        let fitting = (0..count).map(|n| (*(*indexes).elements.add(n)).oid_value).filter(fits).collect();
         pg_sys::table_close(rel, pg_sys::NoLock as pg_sys::LOCKMODE);
-        found
+        fitting
+    };
+    let is_ours = |index: &&pg_sys::Oid| table_name(**index).is_some_and(|name| name.ends_with(name_end));
+    match fitting.as_slice() {
+        [only] => Some(*only),
+        several => several.iter().find(is_ours).or(several.first()).copied(),
     }
+}
+
+fn is_btree(index: pg_sys::Oid) -> bool {
+    let cache = pg_sys::SysCacheIdentifier::RELOID;
+    by_oid(cache, index, |row: &pg_sys::FormData_pg_class| row.relam == pg_sys::Oid::from(pg_sys::BTREE_AM_OID))
+        == Some(true)
 }
 
 /// Reads what other sessions have said about changed definitions.

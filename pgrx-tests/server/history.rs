@@ -831,6 +831,35 @@ fn a_strict_groups_order_holds_while_its_jobs_move() {
 }
 
 #[test]
+fn indexes_that_users_add_to_history_are_not_taken_for_ours() {
+    let (mut client, _) = database();
+    create(&mut client, "q", "");
+    let end = |client: &mut Client, fatal: bool| {
+        client.enqueue("q");
+        let end = if fatal { "queue.fail(id, 'x', fatal => true)" } else { "queue.complete(id)" };
+        client.run(&format!("SELECT {end} FROM queue.claim('q')"));
+    };
+    end(&mut client, false);
+    end(&mut client, true);
+    reclaim(&mut client);
+    for child in children(&mut client) {
+        let name = child.trim_start_matches("queue.");
+        client.run(&format!("CREATE INDEX {name}_mine ON {child} (lane) WHERE outcome = 'c'"));
+        client.run(&format!("CREATE INDEX {name}_hash ON {child} USING hash (job_id)"));
+        // Ours get the larger numbers.
+        client.run(&format!("REINDEX INDEX CONCURRENTLY {child}_dead_idx"));
+        client.run(&format!("REINDEX INDEX CONCURRENTLY {child}_job_idx"));
+    }
+    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{500}'))");
+    client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 500)))");
+    end(&mut client, true);
+    reclaim(&mut client);
+    let recounted = "SELECT dead FROM queue.stats WHERE queue_name = 'q'";
+    assert_eq!(client.value::<i64>(recounted), 2);
+    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q')"), 2);
+}
+
+#[test]
 fn history_goes_on_over_an_upgrade() {
     let (mut client, _) = database();
     client.run("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue VERSION '0.1.0'");

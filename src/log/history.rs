@@ -169,7 +169,7 @@ fn is_dead(row: &Values) -> bool {
 }
 
 fn index_of_dead(child: Child) -> Option<Oid> {
-    sys::index_on(child.table, column::LANE as i16 + 1, true)
+    sys::index_on(child.table, column::LANE as i16 + 1, true, "_dead_idx")
 }
 
 /// Calls `each` with lane and id of all attempts in history that were their jobs' last and ended badly.
@@ -196,11 +196,11 @@ pub fn each_dead(catalog: &Catalog, snapshot: Snapshot, counting: &Counting, mut
 }
 
 fn oid_by_job(child: Child) -> Option<Oid> {
-    sys::index_on(child.table, column::JOB_ID as i16 + 1, false)
+    sys::index_on(child.table, column::JOB_ID as i16 + 1, false, "_job_idx")
 }
 
 fn oid_of_later(child: Child) -> Option<Oid> {
-    sys::index_on(child.table, column::ID as i16 + 1, true)
+    sys::index_on(child.table, column::ID as i16 + 1, true, "_later_idx")
 }
 
 /// Whether rows of this generation count: not while its segment is still being copied.
@@ -307,7 +307,7 @@ pub fn each_of_job(
 ) -> Result<()> {
     for child in children(catalog) {
         let Some(table) = open(child) else { continue };
-        let Some(index) = sys::index_on(child.table, column::JOB_ID as i16 + 1, false) else { continue };
+        let Some(index) = oid_by_job(child) else { continue };
         let index = Relation::read_index(index);
         let mut scan = table.scan(&index, &[Key::eq_i64(1, job_id)], snapshot);
         while scan.next().is_some() {
@@ -328,7 +328,7 @@ pub fn newest(catalog: &Catalog, job_id: i64) -> Option<Past> {
     let mut newest: Option<(i64, Child)> = None;
     for child in children(catalog) {
         let Some(table) = open(child) else { continue };
-        let Some(index) = sys::index_on(child.table, column::JOB_ID as i16 + 1, false) else { continue };
+        let Some(index) = oid_by_job(child) else { continue };
         let index = Relation::read_index(index);
         let mut scan = table.scan(&index, &[Key::eq_i64(1, job_id)], Snapshot::Now);
         while scan.next().is_some() {
@@ -361,8 +361,8 @@ pub fn find_in(child: Child, attempt: i64) -> Option<Past> {
         None
     };
     // A first attempt shares the count of its job; the others have an index.
-    let by_job = || look(sys::index_on(child.table, column::JOB_ID as i16 + 1, false)?, attempt | id::JOB_NIBBLE);
-    let later = || look(sys::index_on(child.table, column::ID as i16 + 1, true)?, attempt);
+    let by_job = || look(oid_by_job(child)?, attempt | id::JOB_NIBBLE);
+    let later = || look(oid_of_later(child)?, attempt);
     let row = by_job().or_else(later)?;
     Some(Past { row, _table: table })
 }
