@@ -7,7 +7,8 @@
 //!
 //! Invariant: whatever a transaction holds is in `HELD` and goes when the transaction, or the part of it that
 //! acquired it, ends; in a callback, before Postgres wakes those who wait. What was prepared stays, for whoever
-//! meets it finds out whether that transaction has ended.
+//! meets it finds out whether that transaction has ended. Those that were prepared before the server's start are found by
+//! their rows.
 
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hasher};
@@ -17,7 +18,7 @@ use pgrx::pg_sys::SubTransactionId;
 
 use crate::error::{self, Error, Result};
 use crate::instance::Catalog;
-use crate::{guc, shmem, sys};
+use crate::{guc, shmem, spi, sys};
 
 /// A key that this transaction holds.
 #[derive(Clone, Copy)]
@@ -73,6 +74,21 @@ pub fn acquire(catalog: &Catalog, hashes: &mut Vec<u64>) -> Result<()> {
         sys::check_for_interrupts();
     }
     Ok(())
+}
+
+/// Whether a transaction may hold keys of which memory knows nothing: one that was prepared before the server's start.
+///
+/// Errors: of a look at the prepared transactions.
+pub fn may_miss_holders() -> Result<bool> {
+    if !sys::has_prepared_transactions() || shmem::with_holders(|holders| holders.head.is_complete) {
+        return Ok(false);
+    }
+    // Of any database. Some that are known may be among them: they cost a look more.
+    if spi::has_row("SELECT FROM pg_catalog.pg_prepared_xacts", &[])? {
+        return Ok(true);
+    }
+    shmem::with_holders(|holders| holders.head.is_complete = true);
+    Ok(false)
 }
 
 /// Acquires a key if nobody else has it.

@@ -11,7 +11,7 @@ use postgres::Client;
 use queue_tests::{Cluster, wait};
 
 use crate::segments::StopAtEnd;
-use crate::shared::{Database, Failure, Sql, connect, create, queue, server};
+use crate::shared::{Database, Failure, Sql, connect, create, queue, server, wait_blocked};
 
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
@@ -643,4 +643,34 @@ fn a_queue_that_is_being_dropped_keeps_no_other_waiting_for_its_rerun() {
     wait::until("the other's job runs again", || (client.state(jobs[1]) == "ready").then_some(()));
     dropper.run("ROLLBACK");
     wait::until("and then this one's", || (client.state(jobs[0]) == "ready").then_some(()));
+}
+
+#[test]
+fn a_key_of_a_prepared_transaction_is_held_over_a_restart() {
+    let cluster = Cluster::new().conf("max_prepared_transactions = 4").start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    let enqueue = "SELECT queue.enqueue('q', unique_key => 'k')";
+    client.run("BEGIN");
+    let first: i64 = client.value(enqueue);
+    client.run("PREPARE TRANSACTION 'a'");
+    client.run("BEGIN; SELECT queue.enqueue('q', unique_key => 'gone'); PREPARE TRANSACTION 'b'");
+    cluster.kill_server();
+    cluster.start_again();
+    let mut client = cluster.connect_to("app");
+    client.run("SET lock_timeout = '200ms'");
+    assert_eq!(client.failure(enqueue).code, "55P03");
+    // Of another key nobody waits for it.
+    client.run("SELECT queue.enqueue('q', unique_key => 'other')");
+    let mut other = cluster.connect_to("app");
+    let pid = other.pid();
+    thread::scope(|scope| {
+        let second = scope.spawn(move || other.value::<i64>(enqueue));
+        wait_blocked(&mut client, pid);
+        client.run("COMMIT PREPARED 'a'");
+        assert_eq!(second.join().unwrap(), first);
+    });
+    client.run("ROLLBACK PREPARED 'b'");
+    client.run("SELECT queue.enqueue('q', unique_key => 'gone')");
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'ready'"), 3);
 }

@@ -178,6 +178,13 @@ pub fn produce(
     let uniques = || jobs.iter().filter_map(|(_, options)| options.unique.as_ref());
     let mut hashes: Vec<u64> = uniques().map(|unique| key::hash(queue.id, sys::bytes_of(&unique.key))).collect();
     key::acquire(catalog, &mut hashes)?;
+    if key::may_miss_holders()? {
+        for unique in uniques() {
+            while let Some(producer) = Lookup::new(catalog).open_producer(queue.lanes(), unique.key) {
+                sys::wait_for_transaction(producer);
+            }
+        }
+    }
     let (lookup, memory) = (Lookup::new(catalog), Memory::open(catalog));
     Batch { catalog, queue, jobs, now, lookup, memory }.produce(insert)
 }

@@ -24,6 +24,8 @@ pub struct Head {
     pub has_prepared: bool,
     /// There may be entries of prepared transactions that have ended.
     pub is_suspect: bool,
+    /// No transaction that was prepared before this memory began is left: what those hold is not here.
+    pub is_complete: bool,
 }
 
 /// What became of the wish to hold a key.

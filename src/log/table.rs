@@ -1094,6 +1094,13 @@ impl<'a> Scan<'a> {
         // SAFETY: HeapTupleSatisfiesDirty sets xmin to the inserter in progress, or to invalid.
         unsafe { (*self.snapshot.as_ptr()).xmin != pg_sys::TransactionId::from(0) }
     }
+
+    /// The open transaction of somebody else that has inserted the row which a dirty scan has found.
+    pub fn inserter(&self) -> Option<u32> {
+        // SAFETY: as above.
+        let xmin: u32 = unsafe { (*self.snapshot.as_ptr()).xmin }.into();
+        (xmin != 0).then_some(xmin)
+    }
 }
 
 impl Drop for Scan<'_> {

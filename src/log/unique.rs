@@ -91,6 +91,31 @@ impl<'a> Lookup<'a> {
         None
     }
 
+    /// An open transaction of somebody else that has made an attempt of a queue's lanes under a key. To be asked where memory
+    /// may not know him, see `key::may_miss_holders`: all attempts of the key are looked at.
+    pub fn open_producer(&mut self, lanes: &[i32], key: Datum) -> Option<u32> {
+        for segment in segment::inhabited(self.catalog) {
+            let (table, index) = self.opened(segment);
+            for &lane in lanes {
+                let mut scan = table.scan(index, &[Key::eq_text(1, key), Key::eq_i32(2, lane)], Snapshot::Dirty);
+                while scan.next().is_some() {
+                    if let Some(producer) = scan.inserter() {
+                        return Some(producer);
+                    }
+                    sys::check_for_interrupts();
+                }
+            }
+        }
+        None
+    }
+
+    fn opened(&mut self, segment: u8) -> (&Relation, &Relation) {
+        let oids = &self.catalog.segments[segment as usize];
+        let (table, index) = self.open[segment as usize]
+            .get_or_insert_with(|| (Relation::read(oids.attempt), Relation::read_index(oids.attempt_unique)));
+        (table, index)
+    }
+
     /// Old and young alike: one that moves meanwhile is met at least once, see `segment::inhabited`.
     fn newest_id(&mut self, lanes: &[i32], key: Datum) -> Option<i64> {
         let node = ids::node();
@@ -98,9 +123,7 @@ impl<'a> Lookup<'a> {
         let age = |id: &i64| (id::node(*id) == node, *id);
         let mut newest: Option<i64> = None;
         for segment in segment::inhabited(self.catalog) {
-            let oids = &self.catalog.segments[segment as usize];
-            let (table, index) = self.open[segment as usize]
-                .get_or_insert_with(|| (Relation::read(oids.attempt), Relation::read_index(oids.attempt_unique)));
+            let (table, index) = self.opened(segment);
             if table.blocks() == 0 {
                 continue;
             }
