@@ -557,8 +557,7 @@ pub fn index_on(table: pg_sys::Oid, column: i16, is_partial: bool, name_end: &st
 
 fn is_btree(index: pg_sys::Oid) -> bool {
     let cache = pg_sys::SysCacheIdentifier::RELOID;
-    by_oid(cache, index, |row: &pg_sys::FormData_pg_class| row.relam == pg_sys::Oid::from(pg_sys::BTREE_AM_OID))
-        == Some(true)
+    by_oid(cache, index, |row: &pg_sys::FormData_pg_class| row.relam == pg_sys::BTREE_AM_OID) == Some(true)
 }
 
 /// Reads what other sessions have said about changed definitions.

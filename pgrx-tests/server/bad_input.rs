@@ -201,6 +201,9 @@ fn names_of_queues_may_hold_anything_but_must_not_be_empty_or_too_long() {
         assert_eq!(failure.code, "22023", "{failure:?}");
         assert_eq!(failure.message, "queue_name must have 1 to 200 characters");
     }
+    // It means all queues where privileges are granted.
+    assert_fails(&mut client, "SELECT queue.create('*')", "22023", "a queue cannot be called \"*\"");
+    assert_fails(&mut client, "SELECT FROM queue.job(NULL)", "22004", "job_id cannot be null");
     let names = [
         "O'Brien",
         "\"quoted\"",

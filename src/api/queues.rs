@@ -188,6 +188,15 @@ fn name_of(call: &Call) -> Result<String> {
     Ok(name)
 }
 
+/// Errors: 22023 for a name that privileges have a meaning for.
+fn check_new(name: &str) -> Result<()> {
+    if name != "*" {
+        return Ok(());
+    }
+    Err(Error::invalid("a queue cannot be called \"*\"")
+        .detail("In queue.grant and queue.revoke that means all queues."))
+}
+
 fn exists(name: &str) -> Error {
     Error::new(error::DUPLICATE, format!("queue \"{name}\" already exists"))
         .hint("Use queue.alter, or if_not_exists => true.")
@@ -207,6 +216,7 @@ fn create(call: &Call) -> Result<Option<Datum>> {
         }
         return Err(exists(&name));
     }
+    check_new(&name)?;
     let mut columns = vec!["queue_name".to_owned()];
     let mut values = vec!["$1".to_owned()];
     let mut parameters: Vec<Parameter> = vec![name.clone().into()];
