@@ -90,6 +90,8 @@ thread_local! {
     static LATER: RefCell<Vec<(u32, Step)>> = const { RefCell::new(Vec::new()) };
     /// The instance in which this session has made a claim bound to its connection; 0: none.
     static HAS_BOUND: Cell<u32> = const { Cell::new(0) };
+    /// See `added`.
+    static SUMMED: Cell<Option<Summed>> = const { Cell::new(None) };
     /// There may be a `LimitsAltered` among what is pending.
     static HAS_ALTERED: Cell<bool> = const { Cell::new(false) };
 }
@@ -162,6 +164,7 @@ pub fn forget(id: i64) {
         });
         if let Some(at) = found {
             pending.remove(at);
+            SUMMED.set(None);
         }
     });
 }
@@ -195,18 +198,36 @@ pub fn set_lease(id: i64, lease: i64) -> bool {
     })
 }
 
-/// How many more attempts wait in these lanes if this transaction commits.
+/// What has been summed up of the steps: so that a transaction that enqueues one by one does not read them all each time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Summed {
+    instance: u32,
+    /// The queue's first, and how many there are.
+    lanes: (i32, usize),
+    /// So many steps; they must not change without this being forgotten.
+    steps: usize,
+    added: i64,
+}
+
+/// How many more attempts wait in these lanes of a queue if this transaction commits.
 pub fn added(instance: u32, lanes: &[i32]) -> i64 {
+    let key = (lanes.first().copied().unwrap_or(0), lanes.len());
+    let start = Summed { instance, lanes: key, steps: 0, added: 0 };
+    let mut summed = SUMMED.get().filter(|known| (known.instance, known.lanes) == (instance, key)).unwrap_or(start);
     PENDING.with_borrow(|pending| {
-        let own = pending.iter().filter(|p| p.instance == instance);
-        own.map(|p| match p.step {
-            Step::Enqueued { lane, has_moved: false, .. } if lanes.contains(&lane) => 1,
-            Step::Ended { lane, .. } | Step::Taken { lane, .. } if lanes.contains(&lane) => -1,
-            Step::Purged { lane, count } if lanes.contains(&lane) => -count,
-            _ => 0,
-        })
-        .sum()
-    })
+        let new = pending[summed.steps..].iter().filter(|p| p.instance == instance);
+        summed.added += new
+            .map(|p| match p.step {
+                Step::Enqueued { lane, has_moved: false, .. } if lanes.contains(&lane) => 1,
+                Step::Ended { lane, .. } | Step::Taken { lane, .. } if lanes.contains(&lane) => -1,
+                Step::Purged { lane, count } if lanes.contains(&lane) => -count,
+                _ => 0,
+            })
+            .sum::<i64>();
+        summed.steps = pending.len();
+    });
+    SUMMED.set(Some(summed));
+    summed.added
 }
 
 /// The attempts of these lanes that this transaction is ending.
@@ -662,6 +683,7 @@ unsafe extern "C-unwind" fn on_transaction(event: pg_sys::XactEvent::Type, _arg:
                 shmem::with_instance(p.instance, |_, instance| tally::prepared(instance));
             }
             pending.clear();
+            SUMMED.set(None);
             key::prepared();
         }),
         _ => {}
@@ -697,6 +719,7 @@ fn check_dropped() {
 fn end(committed: bool) {
     dropping::forget();
     HAS_ALTERED.set(false);
+    SUMMED.set(None);
     if !committed {
         queue::undone();
     }
@@ -769,6 +792,7 @@ unsafe extern "C-unwind" fn on_subtransaction(
                 queue::undone();
                 settle(&pending[first..], false);
                 pending.truncate(first);
+                SUMMED.set(None);
                 key::subtransaction_ended(this, None);
             }
             _ => {}

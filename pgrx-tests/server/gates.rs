@@ -333,6 +333,32 @@ fn the_limits_hold_in_a_storm() {
 }
 
 #[test]
+fn what_a_transaction_has_added_counts_for_itself_step_by_step() {
+    let (mut client, q) = queue("max_waiting => 5");
+    let (_, other) = queue("max_waiting => 5");
+    let enqueue = format!("SELECT queue.enqueue('{q}')");
+    let fails = |client: &mut Client| {
+        client.run("SAVEPOINT before_it");
+        assert_eq!(client.failure(&enqueue).code, "53400");
+        client.run("ROLLBACK TO before_it");
+    };
+    client.run("BEGIN");
+    client.run(&format!(
+        "{enqueue}; {enqueue}; SELECT queue.enqueue('{other}'); {enqueue}; SAVEPOINT here; {enqueue}; {enqueue}"
+    ));
+    fails(&mut client);
+    client.run(&format!("ROLLBACK TO here; {enqueue}; RELEASE here; {enqueue}"));
+    fails(&mut client);
+    // What it takes back makes room again.
+    client.run("COMMIT; BEGIN");
+    client.run(&format!("SELECT queue.purge('{q}'); {enqueue}; {enqueue}; {enqueue}; {enqueue}; {enqueue}"));
+    fails(&mut client);
+    client.run("ROLLBACK; BEGIN");
+    fails(&mut client);
+    client.run("ROLLBACK");
+}
+
+#[test]
 fn a_full_queue_refuses_more() {
     let (mut client, queue) = queue("max_waiting => 5");
     fill(&mut client, &queue, 4);
