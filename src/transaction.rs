@@ -314,7 +314,8 @@ pub fn prepared_ended() {
         if let Some(instance) = instances.iter_mut().find(|i| i.number != 0 && i.database == database) {
             frontier.distrust(instance.number);
             tally::prepared_ended(instance);
-            late::scan(instance);
+            // Requests to cancel are never prepared.
+            instance.reruns.scan();
             instance.next_due = i64::MIN;
             worker = instance.worker_latch;
             number = instance.number;
