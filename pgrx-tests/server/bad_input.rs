@@ -203,7 +203,6 @@ fn names_of_queues_may_hold_anything_but_must_not_be_empty_or_too_long() {
     }
     // It means all queues where privileges are granted.
     assert_fails(&mut client, "SELECT queue.create('*')", "22023", "a queue cannot be called \"*\"");
-    assert_fails(&mut client, "SELECT FROM queue.job(NULL)", "22004", "job_id cannot be null");
     let names = [
         "O'Brien",
         "\"quoted\"",
