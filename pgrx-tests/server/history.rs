@@ -976,9 +976,10 @@ fn what_ran_when_its_queue_was_dropped_can_be_erased() {
     create(&mut client, "q", "");
     let job: i64 = client.value("SELECT queue.enqueue('q', '{\"secret\": 1}')");
     client.run("SELECT FROM queue.claim('q'); SELECT queue.drop('q', force => true)");
-    for verb in ["cancel($)", "cancel($, force => true)", "retry($)"] {
+    for verb in ["cancel($)", "cancel($, force => true)", "retry($)", "reprioritize($, 1)", "reschedule($, now())"] {
         let refused = client.failure(&format!("SELECT queue.{}", verb.replace('$', &job.to_string())));
-        assert_eq!(refused.code, "55000", "{verb}: {refused:?}");
+        let expected = format!("the queue of job {job} was dropped");
+        assert_eq!((refused.code, refused.message), ("55000".into(), expected), "{verb}");
     }
     client.run(&format!("SELECT queue.forget({job})"));
     assert_eq!(client.count("SELECT FROM queue.attempt_0 WHERE payload::text LIKE '%secret%'"), 0);

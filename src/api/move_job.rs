@@ -13,7 +13,7 @@ use crate::hold::{self, Waiting};
 use crate::instance::{self, Catalog};
 use crate::log::attempt::{self, New as NewAttempt};
 use crate::log::outcome::{Kind, New};
-use crate::sys;
+use crate::{queue, sys};
 
 sql_function!(pg_queue_reprioritize, pg_finfo_pg_queue_reprioritize => reprioritize);
 sql_function!(pg_queue_reschedule, pg_finfo_pg_queue_reschedule => reschedule);
@@ -26,6 +26,9 @@ pub fn supersede(catalog: &Rc<Catalog>, job_id: i64, change: impl Fn(&mut NewAtt
         let job = job::find(catalog, job_id)?;
         if let Some(outcome) = &job.outcome {
             return Err(job::has_ended(job_id, outcome));
+        }
+        if queue::by_lane(catalog, job.attempt.lane())?.is_none() {
+            return Err(job::of_dropped(job_id));
         }
         let running = || {
             Error::new(error::WRONG_STATE, format!("job {job_id} is running"))
