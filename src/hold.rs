@@ -32,6 +32,13 @@ pub struct Held {
     pub entry: Running,
 }
 
+impl Held {
+    /// Whether somebody has asked for it to be cancelled; memory may not know yet what its notes say.
+    pub fn is_unwanted(&self, notes: &note::Summary) -> bool {
+        self.entry.cancel != 0 || notes.cancel().is_some()
+    }
+}
+
 /// Why an attempt cannot be ended.
 pub enum Refusal {
     /// It is not the caller's any more: `complete_many` and its like leave it out.

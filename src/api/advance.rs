@@ -33,7 +33,7 @@ fn advance(call: &Call) -> Result<Option<Datum>> {
     };
     let lane = target(&queue, held.entry.lane, call.text(1).as_deref())?;
     let notes = note::summary(&catalog, held.home.segment, id);
-    let is_cancelled = held.entry.cancel != 0 || notes.cancel().is_some();
+    let is_cancelled = held.is_unwanted(&notes);
     if let Some((next_id, _)) = rerun::follow(&catalog, &held)? {
         let kind = if is_cancelled { Kind::Cancelled } else { Kind::Advanced };
         outcomes.add(held.home, New { next_id: Some(next_id), ..New::of(id, kind) });

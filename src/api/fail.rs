@@ -85,7 +85,7 @@ pub fn end_badly(
     let notes = note::summary(catalog, held.home.segment, held.id);
     let mut outcome = New { error: Some(error), ..New::of(held.id, kind) };
     let max_attempts = attempt.max_attempts().or(queue.as_ref().map(|q| q.max_attempts)).unwrap_or(0);
-    if held.entry.cancel != 0 || notes.cancel().is_some() {
+    if held.is_unwanted(&notes) {
         outcome.kind = Kind::Cancelled;
     }
     if let Some((next_id, run_at)) = rerun::follow(catalog, held)? {

@@ -24,7 +24,7 @@ fn give_back(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, held: &Held, delay:
     let mut reader = Reader::new(catalog);
     let attempt = fail::attempt_of(&mut reader, held)?;
     let notes = note::summary(catalog, held.home.segment, held.id);
-    let is_cancelled = held.entry.cancel != 0 || notes.cancel().is_some();
+    let is_cancelled = held.is_unwanted(&notes);
     if let Some((next_id, _)) = rerun::follow(catalog, held)? {
         let kind = if is_cancelled { Kind::Cancelled } else { Kind::Released };
         outcomes.add(held.home, New { next_id: Some(next_id), ..New::of(held.id, kind) });

@@ -1,6 +1,6 @@
 //! The `note` log: what must survive a crash about a running attempt.
 
-use pgrx::pg_sys::Datum;
+use pgrx::pg_sys::{Datum, Oid};
 
 use crate::call::Interval;
 use crate::instance::Catalog;
@@ -165,31 +165,22 @@ pub fn newest_rerun_even_open(catalog: &Catalog, segment: u8, id: i64) -> Option
 
 /// The attempts of a segment, ascending, after which another run was wanted.
 pub fn with_rerun(catalog: &Catalog, segment: u8) -> Vec<i64> {
-    let oids = &catalog.segments[segment as usize];
-    let table = Relation::read(oids.note);
-    if table.blocks() == 0 {
-        return Vec::new();
-    }
-    let index = Relation::read_index(oids.note_rerun);
-    let mut scan = table.scan(&index, &[], Snapshot::Now);
-    let mut ids: Vec<i64> = Vec::new();
-    while scan.next().is_some() {
-        let id = scan.columns(1).0[column::ID].value() as i64;
-        if ids.last() != Some(&id) {
-            ids.push(id);
-        }
-    }
-    ids
+    ids_with(catalog, segment, catalog.segments[segment as usize].note_rerun, |_| true)
 }
 
-/// The attempts of a segment that were to be cancelled.
+/// The attempts of a segment, ascending, that were to be cancelled.
 pub fn with_cancel(catalog: &Catalog, segment: u8) -> Vec<i64> {
-    let oids = &catalog.segments[segment as usize];
-    let table = Relation::read(oids.note);
+    let is_request = |kind| kind == Kind::CancelRequested.char();
+    ids_with(catalog, segment, catalog.segments[segment as usize].note_id, is_request)
+}
+
+/// The attempts that an index has notes of such kinds about.
+fn ids_with(catalog: &Catalog, segment: u8, index: Oid, is_wanted: impl Fn(u8) -> bool) -> Vec<i64> {
+    let table = Relation::read(catalog.segments[segment as usize].note);
     if table.blocks() == 0 {
         return Vec::new();
     }
-    let index = Relation::read_index(oids.note_id);
+    let index = Relation::read_index(index);
     let mut scan = table.scan(&index, &[], Snapshot::Now);
     let mut ids: Vec<i64> = Vec::new();
     for n in 1_u32.. {
@@ -198,7 +189,7 @@ pub fn with_cancel(catalog: &Catalog, segment: u8) -> Vec<i64> {
         }
         let (values, _) = scan.columns(column::KIND + 1);
         let id = values[column::ID].value() as i64;
-        if values[column::KIND].value() as u8 == Kind::CancelRequested.char() && ids.last() != Some(&id) {
+        if is_wanted(values[column::KIND].value() as u8) && ids.last() != Some(&id) {
             ids.push(id);
         }
         // Of progress there may be very many.

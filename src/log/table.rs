@@ -1091,13 +1091,12 @@ impl<'a> Scan<'a> {
 
     /// Whether an open transaction inserted the row which `next` found; the snapshot is dirty.
     pub fn is_in_progress(&self) -> bool {
-        // SAFETY: HeapTupleSatisfiesDirty sets xmin to the inserter in progress, or to invalid.
-        unsafe { (*self.snapshot.as_ptr()).xmin != pg_sys::TransactionId::from(0) }
+        self.inserter().is_some()
     }
 
     /// The open transaction of somebody else that has inserted the row which a dirty scan has found.
     pub fn inserter(&self) -> Option<u32> {
-        // SAFETY: as above.
+        // SAFETY: HeapTupleSatisfiesDirty sets xmin to the inserter in progress, or to invalid.
         let xmin: u32 = unsafe { (*self.snapshot.as_ptr()).xmin }.into();
         (xmin != 0).then_some(xmin)
     }
