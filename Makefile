@@ -4,9 +4,10 @@
 # changes the server of PG_CONFIG; tests, demo and benchmark use a private copy of it below target/.
 
 SHELL := /bin/bash
+MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help all build install deb try-deb test demo bench soak check check-majors lint core-test pgspot \
-  stage stage-release examples monitoring prepare clean
+.PHONY: help all build install deb try-deb test torture demo bench instructions soak check check-majors lint core-test \
+  miri pgspot server-test test-asserts test-upgrade stage stage-release examples monitoring prepare clean
 
 # The server: PG=17 is that major where packages put it, PG_CONFIG=PATH any other one. Without either PostgreSQL 15 of
 # Debian if it is there, else what the PATH has. Looked up when used: `prepare` may install it.
@@ -18,7 +19,11 @@ endif
 MAJOR = $(shell $(PG_CONFIG) --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 DESTDIR ?=
-# How long `soak` runs pg_queue.
+# So many tests of a kind run side by side: some wait, for a lease or for a server to start.
+THREADS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 4)))
+# The major that `test-asserts` builds.
+MAJOR_ASSERTS ?= 18
+# How long `soak` and `torture` run pg_queue.
 MINUTES ?= 10
 
 # What `prepare` has to look for: the server or the major that was asked for, or else one of the package manager.
@@ -29,13 +34,13 @@ export XTASK = $(TARGET)/debug/xtask
 export PGRX_PG_CONFIG_PATH = $(PG_CONFIG)
 # Other linker flags than cargo's own would make two sets of everything that is compiled.
 export CARGO_PGRX_DISABLE_GC_SECTIONS_WORKAROUND = 1
-# With it, errors of the extension carry a backtrace in their DETAIL.
-unexport RUST_BACKTRACE
 
 # Only the last step of an installation may need more rights: what was compiled belongs to the user.
 INSTALL_AS = $(if $(DESTDIR),,$(shell [ -w "$$($(PG_CONFIG) --pkglibdir)" ] || echo sudo))
 
 FEATURES = --no-default-features --features pg$(MAJOR)
+# With the points at which tests hold, fail or kill a process (src/pg/fault.rs); never for an installation.
+TEST_FEATURES = $(FEATURES),faults
 
 help: ## shows this
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -57,26 +62,47 @@ try-deb: deb ## tries that package in a clean Debian; as root
 	packaging/try-deb $(TARGET)/deb/postgresql-$(MAJOR)-pg-queue_*.deb
 
 test: check stage pgspot examples monitoring ## runs all checks and all tests
-	PG_CONFIG=$(TARGET)/debug/server/pg_config cargo test -p queue-tests --no-fail-fast
+	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test -p queue-tests --no-fail-fast
+	PG_CONFIG=$(TARGET)/debug/server/pg_config cargo run -q -p queue-tests --bin torture -- --minutes 2 --seed 4
+
+torture: stage ## calls everything at once for MINUTES=10, ends servers, checks all promises; ARGS='--seed 4' as before
+	PG_CONFIG=$(TARGET)/debug/server/pg_config cargo run -q -p queue-tests --bin torture -- --minutes $(MINUTES) $(ARGS)
+
+server-test: stage ## runs the tests of the server alone
+	PG_CONFIG=$(TARGET)/debug/server/pg_config cargo test -p queue-tests --no-fail-fast --test server
+
+test-asserts: prepare ## runs them on a server that checks its own assertions, MAJOR_ASSERTS=18, built from source once
+	pg_config=$$(pgrx-tests/build-postgres $(MAJOR_ASSERTS) --cassert) && \
+	  $(MAKE) stage PG_CONFIG=$$pg_config && pgrx-tests/run-asserts $(TARGET)/debug/server/pg_config
+
+test-upgrade: prepare ## takes jobs in all states from that of PG_CONFIG to NEW=PG_CONFIG, else to the one of test-asserts
+	$(MAKE) stage
+	ln -sfn "$$(readlink -f $(TARGET)/debug/server/pg_config)" $(TARGET)/debug/server/old_pg_config
+	new=$(or $(NEW),$$(pgrx-tests/build-postgres $(MAJOR_ASSERTS) --cassert)) && $(MAKE) stage PG= PG_CONFIG=$$new
+	OLD_PG_CONFIG=$(TARGET)/debug/server/old_pg_config PG_CONFIG=$(TARGET)/debug/server/pg_config \
+	  cargo test -p queue-tests --test majors
 
 check: lint core-test ## runs what needs no server: format, lints, unit and property tests
 
 lint: prepare
 	@cargo fmt --version >/dev/null && cargo clippy --version >/dev/null || rustup component add rustfmt clippy
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets $(FEATURES) -- -D warnings
+	cargo clippy --workspace --all-targets $(TEST_FEATURES) -- -D warnings
 
-check-majors: ## compiles and lints the extension for all majors, which need not be installed
-	pgrx-tests/check-majors $(TARGET)/majors
+check-majors: ## compiles and lints for all majors or MAJORS='14 16', which need not be installed
+	pgrx-tests/check-majors $(TARGET)/majors $(MAJORS)
 
 core-test: prepare
 	cargo test -p pg_queue_core -p xtask
+
+miri: ## runs the unit tests of src/core under miri, which a nightly toolchain has: undefined behaviour, leaks
+	cargo +nightly miri test -p pg_queue_core
 
 pgspot: stage ## looks for what others could plant for the scripts of the extension
 	pgrx-tests/pgspot $(TARGET)/pgspot $$($(TARGET)/debug/server/pg_config --sharedir)/extension
 
 stage: prepare ## builds for tests: a private server with the extension in target/debug/server
-	cargo build -p pg_queue -p xtask $(FEATURES)
+	cargo build -p pg_queue -p xtask $(TEST_FEATURES)
 	pgrx-tests/stage $(PG_CONFIG) $(TARGET)/debug/libpg_queue.so $(TARGET)/debug/server
 
 examples: prepare ## builds the example workers, and gets what their tests need
@@ -95,6 +121,9 @@ demo: stage-release ## shows what it does, on a throw-away server; ARGS='--files
 bench: stage-release ## measures it against others, on throw-away servers; ARGS=--quick for a look
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- $(ARGS)
 
+instructions: stage-release ## counts the server's instructions a job under valgrind: a change of a hundredth shows
+	pgrx-tests/count-instructions $(TARGET)/release/server/pg_config
+
 soak: stage-release ## loads it for MINUTES=10 beside an open snapshot; ARGS=--check makes a miss an error
 	pgrx-tests/stage-pgq $(TARGET)/release/server
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- \
@@ -105,4 +134,5 @@ prepare:
 
 clean: ## removes all that was built
 	cargo clean
-	if [ -w /var/cache/pg_queue-tests ]; then rm -rf /var/cache/pg_queue-tests; fi
+	for cache in /var/cache $${XDG_CACHE_HOME:-~/.cache}; do \
+	  if [ -w $$cache/pg_queue-tests ]; then rm -rf $$cache/pg_queue-tests; fi; done

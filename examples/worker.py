@@ -73,8 +73,9 @@ def run(conn, job):
             text = str(error).replace("\0", "")  # which Postgres does not take
             conn.execute("SELECT queue.fail(%s, %s)", [job.id, text])  # without a connection: raises anew
     except psycopg.Error as error:
-        if error.sqlstate != "QJ001":  # lost lease: the job is no longer ours, and what we wrote is rolled back
+        if error.sqlstate != "QJ001":
             raise
+        print(error, file=sys.stderr)  # lost lease: the job is no longer ours, and what we wrote is rolled back
     finally:
         ended.set()
 

@@ -44,10 +44,12 @@ while [ -z "$stopping" ]; do
         esac
     done
 
-    if [ -n "$give_back" ]; then
+    if [ -z "$give_back" ] && wait "$work" && finish 2> "$errors"; then
+        continue
+    elif [ -n "$give_back$stopping" ]; then    # a signal in the middle of a wait hides how the work has ended
         { kill "$work" && wait "$work"; } 2> /dev/null
-        sql -c "SELECT queue.release($id)"    # not counted; cancels a job that is to be cancelled
-    elif ! wait "$work" || ! finish 2> "$errors"; then
+        sql -c "SELECT queue.release($id)"     # not counted; cancels a job that is to be cancelled
+    else
         sql -v id="$id" -v error="$(< "$errors")" <<< "SELECT queue.fail(:id, :'error')"
     fi > /dev/null    # an error here, such as QJ001, lost lease, means that the job is no longer ours
 done

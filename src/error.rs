@@ -1,23 +1,46 @@
-//! Every error that the extension itself raises: SQLSTATE, message, detail, hint.
+//! The errors that the extension itself raises: SQLSTATE, message, detail, hint.
 //!
-//! Verbs return `Result<_, Error>`; `call` raises the error outside all Rust frames, because an own
-//! SQLSTATE such as QJ001 does not survive a pgrx guard. No error text holds a payload.
+//! Responsible for the type, for the SQLSTATEs, and for errors that several places raise. Not responsible for raising
+//! them from an SQL function: `pg::function` does that outside all Rust frames, because an SQLSTATE of the extension's
+//! own, such as QJ001, does not survive a pgrx guard.
+//!
+//! Invariant: no error text holds a payload.
 
-/// An error on its way to the client. Its message follows Postgres's style: one line, lower case, no
-/// full stop; detail and hint are sentences.
+use std::cell::RefCell;
+
+use pgrx::PgSqlErrorCode;
+
+/// An error on its way to the client. Its message follows Postgres's style: one line, lower case, no full stop; detail
+/// and hint are sentences.
 #[derive(Debug, Clone)]
 pub struct Error {
-    /// SQLSTATE.
+    /// Its SQLSTATE.
     pub code: &'static str,
     /// What went wrong.
     pub message: String,
-    /// The facts.
+    /// The facts; `None`: there are no more.
     pub detail: Option<String>,
-    /// What to do.
+    /// What the user should do; `None`: there is no advice.
     pub hint: Option<String>,
 }
 
-/// Result of everything that can fail in our own words.
+/// Returns the SQLSTATE of an error that was caught.
+pub fn state(code: PgSqlErrorCode) -> &'static str {
+    thread_local! {
+        /// The SQLSTATEs that were met, kept for the life of the process; Postgres has some hundreds.
+        static MET: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
+    }
+    let packed = code as u32;
+    let state: String = (0..5).map(|n| char::from((packed >> (6 * n) & 0x3f) as u8 + b'0')).collect();
+    MET.with_borrow_mut(|met| {
+        met.iter().find(|known| **known == state).copied().unwrap_or_else(|| {
+            met.push(state.leak());
+            met[met.len() - 1]
+        })
+    })
+}
+
+/// The result of everything that can fail with an error of the extension's own.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// The worker has lost its lease: the attempt has ended, was taken over, or was never claimed.
@@ -55,40 +78,45 @@ pub const TOO_LARGE: &str = "54000";
 /// internal_error
 pub const INTERNAL: &str = "XX000";
 
+/// Returns the five characters of an SQLSTATE; those of XX000 for a text of another length.
+pub fn characters(code: &str) -> [u8; 5] {
+    code.as_bytes().try_into().unwrap_or(*b"XX000")
+}
+
 impl Error {
-    /// An error with this SQLSTATE and message.
+    /// Returns an error with this SQLSTATE and message.
     #[cold]
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), detail: None, hint: None }
     }
 
-    /// Adds the facts.
+    /// Adds the detail.
     #[cold]
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = Some(detail.into());
         self
     }
 
-    /// Adds what to do.
+    /// Adds the hint.
     #[cold]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// A bad argument.
+    /// Returns the error for a bad argument, 22023.
     #[cold]
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(INVALID, message)
     }
 
-    /// An argument that may not be NULL.
+    /// Returns the error for an argument that may not be NULL, 22004.
     #[cold]
     pub fn null(argument: &str) -> Self {
         Self::new(NULL, format!("{argument} cannot be null"))
     }
 
-    /// The library was not preloaded.
+    /// Returns the error for a library that was not preloaded, 55000.
     #[cold]
     pub fn not_loaded() -> Self {
         Self::new(WRONG_STATE, "pg_queue is not in shared_preload_libraries")
@@ -96,28 +124,12 @@ impl Error {
             .hint("Add shared_preload_libraries = 'pg_queue' to postgresql.conf and restart the server.")
     }
 
-    /// Raises the error where no SQL function is there to do it: in callbacks and in the worker. An own
-    /// SQLSTATE would not survive; none is raised there.
+    /// Raises the error where no SQL function is there to do it: in callbacks and in the worker. An SQLSTATE of the
+    /// extension's own would not survive; none is raised there.
     pub fn report(self) -> ! {
-        self.emit(pgrx::PgLogLevel::ERROR);
-        unreachable!("an error was reported")
-    }
-
-    /// Writes it to the log as a warning; in a session also to the client.
-    pub fn warn(self) {
-        self.emit(pgrx::PgLogLevel::WARNING);
-    }
-
-    fn emit(self, level: pgrx::PgLogLevel) {
-        use pgrx::PgSqlErrorCode as Code;
-        let code = match self.code {
-            NOT_SUPPORTED => Code::ERRCODE_FEATURE_NOT_SUPPORTED,
-            IN_USE => Code::ERRCODE_OBJECT_IN_USE,
-            UNDEFINED => Code::ERRCODE_UNDEFINED_OBJECT,
-            WRONG_STATE => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-            LIMIT => Code::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
-            _ => Code::ERRCODE_INTERNAL_ERROR,
-        };
+        // Each character takes six bits, the first one the lowest, as Postgres packs them.
+        let packed = self.code.bytes().rev().fold(0, |packed, char| packed << 6 | (i32::from(char) - 48) & 0x3f);
+        let code = PgSqlErrorCode::from(packed);
         let mut report = pgrx::pg_sys::panic::ErrorReport::new(code, self.message, "pg_queue");
         if let Some(detail) = self.detail {
             report = report.set_detail(detail);
@@ -125,10 +137,11 @@ impl Error {
         if let Some(hint) = self.hint {
             report = report.set_hint(hint);
         }
-        report.report(level);
+        report.report(pgrx::PgLogLevel::ERROR);
+        unreachable!("an error was reported")
     }
 
-    /// "This cannot happen", naming the invariant.
+    /// Returns the error for something that cannot happen, XX000. Its message names the invariant.
     #[cold]
     pub fn internal(invariant: impl Into<String>) -> Self {
         Self::new(INTERNAL, invariant)

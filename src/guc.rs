@@ -1,9 +1,13 @@
 //! Every setting of the extension, in one table. Documented for users in `docs/settings.md`.
+//!
+//! Responsible for names, ranges and defaults. Not responsible for what a setting does: the code that reads its static
+//! says that.
+//!
+//! Invariant: a setting that sizes shared memory can only be set at the start of the server.
 
 use std::ffi::{CStr, CString};
 
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
-use pgrx::pg_sys;
 
 /// The version of this library.
 pub const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
@@ -11,37 +15,38 @@ pub const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_P
     Err(_) => c"",
 };
 
-/// Attempts held in memory per lane.
+/// How many attempts are held in memory per lane.
 pub static MAX_READY: GucSetting<i32> = GucSetting::<i32>::new(2048);
-/// Attempts that can be taken at once, over all databases.
+/// How many attempts can be taken at once, over all databases.
 pub static MAX_RUNNING: GucSetting<i32> = GucSetting::<i32>::new(65536);
-/// Lanes held in memory, over all databases.
+/// How many lanes are held in memory, over all databases.
 pub static MAX_LANES: GucSetting<i32> = GucSetting::<i32>::new(256);
-/// Unique keys that open transactions hold, over all databases.
+/// How many unique keys open transactions can hold, over all databases.
 pub static MAX_KEYS: GucSetting<i32> = GucSetting::<i32>::new(262_144);
-/// Databases with the extension.
+/// How many databases can have the extension.
 pub static MAX_DATABASES: GucSetting<i32> = GucSetting::<i32>::new(16);
-/// Rows after which a young segment is closed.
+/// After how many rows a young segment is closed.
 pub static SEGMENT_ROWS: GucSetting<i32> = GucSetting::<i32>::new(1_000_000);
-/// Seconds after which a young segment is closed.
+/// After how many seconds a young segment is closed.
 pub static SEGMENT_AGE: GucSetting<i32> = GucSetting::<i32>::new(600);
-/// Seconds that the minutes of `queue.throughput` are kept; negative: for ever.
+/// For how many seconds the minutes of `queue.throughput` are kept; negative: for ever.
 pub static STATISTICS_RETENTION: GucSetting<i32> = GucSetting::<i32>::new(90 * 86_400);
-/// Longest sleep of one call, in milliseconds.
+/// The longest sleep of one call, in milliseconds.
 pub static MAX_WAIT: GucSetting<i32> = GucSetting::<i32>::new(10_000);
-/// Longest error text kept, in bytes.
+/// The longest error text that is kept, in bytes.
 pub static MAX_ERROR_LENGTH: GucSetting<i32> = GucSetting::<i32>::new(8192);
-/// Number of this node in the ids it makes.
+/// The number of this node in the ids that it makes.
 pub static NODE_ID: GucSetting<i32> = GucSetting::<i32>::new(0);
-/// Milliseconds between a segment's last reader and its emptying.
+/// How long a segment that has been copied to history is kept for its last readers before it is emptied, in
+/// milliseconds.
 pub static RECLAIM_DELAY: GucSetting<i32> = GucSetting::<i32>::new(10_000);
-/// Seconds without foreign writes after which a restore is over.
+/// After how many seconds without foreign writes a restore is over.
 pub static RESTORE_QUIET: GucSetting<i32> = GucSetting::<i32>::new(10);
 /// Whether segments are reclaimed.
 pub static RECLAIM: GucSetting<bool> = GucSetting::<bool>::new(true);
-/// Seconds after which `queue.doctor()` finds that something has stood still for too long.
+/// After how many seconds `queue.doctor()` finds that something has stood still for too long.
 pub static PATIENCE: GucSetting<i32> = GucSetting::<i32>::new(300);
-/// Seconds by which schedules see a later time than the clock shows.
+/// By how many seconds the clock of schedules is ahead of the server's.
 pub static CLOCK_OFFSET: GucSetting<f64> = GucSetting::<f64>::new(0.0);
 /// The library's version: see `pg_queue.library_version`.
 static LIBRARY_VERSION: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(VERSION));
@@ -153,7 +158,7 @@ pub fn define(preloading: bool) {
         c"pg_queue.node_id",
         &NODE_ID,
         c"Sets the number of this node in the ids of jobs and attempts.",
-        c"0 to 127; give every server whose jobs may ever meet its own.",
+        c"0 to 127; servers whose jobs may ever meet need different numbers.",
         0,
         127,
         GucContext::Sighup,
@@ -215,7 +220,7 @@ pub fn define(preloading: bool) {
         GucContext::Suset,
         GucFlags::NO_SHOW_ALL,
     );
-    // Upgrade scripts read it: the server may run an older library than the one that was installed with them.
+    // Upgrade scripts read it: the server may have loaded an older library than the one that was installed with them.
     GucRegistry::define_string_guc(
         c"pg_queue.library_version",
         c"Shows the version of the library that the server has loaded.",
@@ -224,14 +229,4 @@ pub fn define(preloading: bool) {
         GucContext::Internal,
         none,
     );
-    // SAFETY: a static C string; the function only reads it.
-    #[cfg(not(feature = "pg14"))]
-    unsafe {
-        pg_sys::MarkGUCPrefixReserved(c"pg_queue".as_ptr())
-    };
-    // SAFETY: as above; its name in 14.
-    #[cfg(feature = "pg14")]
-    unsafe {
-        pg_sys::EmitWarningsOnPlaceholders(c"pg_queue".as_ptr())
-    };
 }

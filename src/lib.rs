@@ -1,47 +1,68 @@
 //! pg_queue: a job queue inside Postgres.
 //!
-//! Vocabulary: a *job* is what a producer enqueued. It is run in *attempts*; each attempt is *claimed*
-//! at most once, under a *lease*, and *ends* at most once. A *lane* is a queue (or a stage of one). The
-//! *frontier* is the cache in shared memory that knows which attempt is next.
+//! The folders are floors: a file imports its own folder and those below it, and nothing else. From the ground up:
 //!
-//! Where to look: `api` has the SQL functions, one file a verb; `log` the four logs and the direct access
-//! to them; `core` (a crate of its own, without Postgres) the frontier; `transaction` what a commit or an
-//! abort does to the frontier; `duty` and `worker` the background worker.
+//! | folder | what is there |
+//! |---|---|
+//! | `core` | a crate of its own, without Postgres and without `unsafe`: the frontier, ids, delays, schedules |
+//! | `pg` | the fence: calls of Postgres and of the system as safe functions; knows no queue |
+//! | `shmem` | what lies in shared memory, its locks and latches, and every change that needs nothing but memory |
+//! | `transaction` | what the open transaction will do to shared memory at its end |
+//! | `catalog` | what exists: the oids of our tables, queues, schedules, permissions, ids; and SQL from Rust |
+//! | `log` | the rows: the four logs, history, segments, walks over them |
+//! | `job` | everything that can happen to a job, one file per change of state; knows no SQL function |
+//! | `duty` | what the background worker does, one file a duty |
+//! | `worker` | the background processes, and the hooks that tell them something |
+//! | `doctor` | the checks of `queue.doctor()` |
+//! | `api` | the SQL functions: read the arguments, call `job`, return; one file a verb or family |
+//!
+//! So `queue.claim` in SQL is `api/claim.rs`, then `job/claim.rs`, then `log/claim.rs`. A test keeps it so
+//! (`xtask/tests/layers.rs`).
+//!
+//! # Words
+//!
+//! What users see:
+//!
+//! * *job*: what a producer enqueued. *attempt*: one try to run it; the first, or one after a failure, a release,
+//!   another stage.
+//! * *claim*: a session takes an attempt, under a *lease*, the time within which it has to end or extend it.
+//! * *outcome*: how an attempt ended. *note*: what else is to survive about it: progress, a request to cancel, a longer
+//!   lease, another run.
+//! * *queue*, *stage*: a queue's jobs pass its stages one after the other. *group*: jobs that run a few at a time or in
+//!   order. *slot*: a time at which a schedule fires.
+//!
+//! What the code calls things:
+//!
+//! * *lane*: a queue without stages, or one stage of a queue.
+//! * *segment*, *generation*: the logs have ten sets of tables, filled and emptied in turns; each time is a generation.
+//!   A row's *home* is its segment and generation.
+//! * *frontier*: the cache in shared memory of which attempt is next. *ready*: those it would hand out. *running*:
+//!   those that are taken. *position*: how far a lane's index has been read. *refill*: reading on.
+//! * *rank*: priority and job id, the order in which ready attempts run. *place*: where an attempt's row lies.
+//! * *step*: what the end of the transaction will do to shared memory. *mark*: a row that says "moved".
+//! * *instance*: the extension in one database. *duty*: a piece of the worker's work.
+//! * *missed request*: one to cancel or to run again that came too late for its attempt's end.
+//! * *counter*: how many attempts of a lane wait and run, and its totals; a cache in shared memory, as the frontier.
+//! * *invalidate*: to have a cache read again from the logs, after a change that no callback has reported.
+//! * *restoring*: the tables are being written by SQL, and no job runs.
 
 use pgrx::prelude::*;
 
-mod acl;
+use crate::pg::{process, session};
+use crate::shmem::layout;
+use crate::worker::hooks;
+
 mod api;
-mod call;
-mod clock;
-mod dead_letter;
+mod catalog;
 mod doctor;
-mod dormant;
-mod dropping;
 mod duty;
 mod error;
 mod guc;
-mod hold;
-mod hooks;
-mod ids;
-mod instance;
-mod jsonb;
-mod key;
-mod late;
-mod limits;
+mod job;
 mod log;
-mod permission;
-mod queue;
-mod refill;
-mod rerun;
-mod schedule;
-mod segment;
+mod pg;
 mod shmem;
-mod spi;
-mod sys;
-mod tally;
 mod transaction;
-mod turn;
 mod worker;
 
 pgrx::pg_module_magic!();
@@ -57,14 +78,16 @@ extension_sql_file!("../sql/schema/restore.sql", name = "restore", requires = ["
 extension_sql_file!("../sql/schema/views.sql", name = "views", requires = ["restore"]);
 extension_sql_file!("../sql/schema/doctor.sql", name = "doctor", requires = ["views"]);
 
-/// Called by Postgres when it loads the library.
+/// Defines the settings and, while the server preloads libraries, reserves shared memory and registers the launcher and
+/// the hooks. Called by Postgres when it loads the library.
 #[pg_guard]
 pub extern "C-unwind" fn _PG_init() {
-    // SAFETY: a plain global that the postmaster sets while it preloads.
-    let preloading = unsafe { pg_sys::process_shared_preload_libraries_in_progress };
+    process::switch_backtraces_off();
+    let preloading = session::is_preloading();
     guc::define(preloading);
+    session::reserve_prefix(c"pg_queue");
     if preloading {
-        shmem::install();
+        layout::install();
         worker::register();
         hooks::install();
     }

@@ -14,7 +14,6 @@ use crate::{Result, client, cpu, wal};
 /// As on a small machine in production. Checkpoints come by the amount of WAL only: one that comes by the clock
 /// would hit somebody's turn and not the others'.
 const CONF: &str = "
-fsync = on
 synchronous_commit = off
 shared_buffers = '512MB'
 max_wal_size = '4GB'
@@ -35,14 +34,14 @@ impl Server {
 
     /// The same, with these lines in its postgresql.conf.
     pub fn with_settings(lines: &str) -> Result<Self> {
-        let server = Self::start(Cluster::new().conf(lines));
+        let server = Self::start(Cluster::on_disk().conf(lines));
         server.execute("CREATE EXTENSION pg_queue")?;
         Ok(server)
     }
 
     /// A server without pg_queue.
     pub fn plain() -> Self {
-        Self::start(Cluster::new().conf("shared_preload_libraries = ''"))
+        Self::start(Cluster::on_disk().conf("shared_preload_libraries = ''"))
     }
 
     fn start(cluster: Cluster) -> Self {

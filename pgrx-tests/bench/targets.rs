@@ -56,9 +56,7 @@ pub fn judge(results: &Results, wake: Option<&Vec<f64>>, delayed: &Delayed) -> V
         all.extend(target.map(|target| if is_goal { target.goal() } else { target }));
     };
     for ours in [Who::Ours, Who::Unkept] {
-        ratio("single", (ours, Who::Floor), "rate", Sample::rate, AtLeast(0.9), false);
-        ratio("single", (ours, Who::Articles), "rate", Sample::rate, AtLeast(4.0), false);
-        ratio("single", (ours, Who::ArticlesIndex), "rate", Sample::rate, AtLeast(1.8), false);
+        ratio("single", (ours, Who::Floor), "rate", Sample::rate, AtLeast(0.95), false);
         ratio("single", (ours, Who::Floor), "WAL", Sample::wal, AtMost(1.1), false);
         for cell in ["batch-2", "batch-4"] {
             ratio(cell, (ours, Who::Floor), "rate", Sample::rate, AtLeast(1.2), false);
@@ -66,6 +64,7 @@ pub fn judge(results: &Results, wake: Option<&Vec<f64>>, delayed: &Delayed) -> V
             ratio(cell, (ours, Who::Floor), "WAL", Sample::wal, AtMost(0.6), true);
         }
     }
+    ratio("single", (Who::Loop, Who::Floor), "rate", Sample::rate, AtLeast(1.1), false);
     for cell in ["depth-single", "depth-batch"] {
         ratio(cell, (Who::Deep, Who::Shallow), "rate", Sample::rate, AtLeast(0.9), false);
     }

@@ -8,12 +8,13 @@ use crate::markdown::{anchors, code_spans, links, section};
 use crate::{none, pages, read, root};
 
 /// Functions that only the views and the install script call.
-const INTERNAL_FUNCTIONS: [&str; 17] = [
+const INTERNAL_FUNCTIONS: [&str; 18] = [
     "assert_loaded",
     "claims_now",
     "derive_grants",
     "firings",
     "foreign_write",
+    "read_only",
     "kick",
     "lease_expires_at",
     "life_of",

@@ -139,6 +139,7 @@ fn a_job_that_was_lost_writes_nothing() {
     for (i, place) in places.all.iter().enumerate() {
         assert_eq!((place.greetings(lost[i]), place.greetings(next[i])), (0, 1), "{place}");
         assert_eq!(place.ask::<String>("SELECT state FROM queue.job($1)", &[&lost[i]]), "cancelled", "{place}");
+        assert!(place.said(&places.cluster).contains("lost lease"), "{place} says so");
         assert!(workers[i].runs(), "{place}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::{Display, Formatter};
 use std::fs::File;
+use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -108,6 +109,15 @@ impl Place {
         self.ask("SELECT attempt FROM queue.job($1)", &[&job])
     }
 
+    /// What its workers have printed.
+    pub fn said(&self, cluster: &Cluster) -> String {
+        std::fs::read_to_string(self.log(cluster)).expect("the worker's log")
+    }
+
+    fn log(&self, cluster: &Cluster) -> PathBuf {
+        cluster.dir().join(format!("{self}.log"))
+    }
+
     /// Starts a worker here. What it says goes to a file in the folder of the cluster, which is kept if the test fails.
     pub fn worker(&self, cluster: &Cluster) -> Worker {
         let mut command = self.language.worker();
@@ -123,8 +133,8 @@ impl Place {
             .env("PGPORT", port.to_string())
             .env("PGDATABASE", &self.database)
             .env("DATABASE_URL", url);
-        let said = cluster.dir().join(format!("{self}.log"));
-        let said = File::options().create(true).append(true).open(said).expect("a writable cluster folder");
+        let said =
+            File::options().create(true).append(true).open(self.log(cluster)).expect("a writable cluster folder");
         command.stdin(Stdio::null()).stdout(said.try_clone().expect("a second handle")).stderr(said);
         Worker { process: command.spawn().expect("the worker starts"), name: self.to_string() }
     }

@@ -11,6 +11,7 @@ use std::process::Command;
 
 use postgres::Client;
 use queue_tests::Cluster;
+use queue_tests::sql::Sql;
 use serde_json::Value;
 
 use exporter::{Exporter, Sample};
@@ -30,10 +31,6 @@ fn role() -> String {
     page[from..].split("```").next().expect("a block").to_owned()
 }
 
-fn run(client: &mut Client, sql: &str) {
-    client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
-}
-
 /// Something of everything that is measured.
 fn busy(cluster: &Cluster, database: &str) -> Client {
     let mut client = cluster.create_database(database);
@@ -50,7 +47,7 @@ fn busy(cluster: &Cluster, database: &str) -> Client {
         "SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('mail', 2)",
         "SELECT FROM queue.claim('mail', 4)",
     ] {
-        run(&mut client, sql);
+        client.run(sql);
     }
     client
 }
@@ -78,9 +75,9 @@ fn moves(name: &str) -> bool {
 fn the_exporter_shows_what_metrics_says() {
     let cluster = Cluster::new().start();
     let mut clients = [busy(&cluster, "shop"), busy(&cluster, "library")];
-    run(&mut cluster.connect(), "CREATE ROLE queue_monitor LOGIN");
+    cluster.connect().run("CREATE ROLE queue_monitor LOGIN");
     for client in &mut clients {
-        run(client, &role().replace("CREATE ROLE queue_monitor LOGIN", "SELECT"));
+        client.run(&role().replace("CREATE ROLE queue_monitor LOGIN", "SELECT"));
     }
     let exporter = Exporter::start(&cluster, &["shop", "library"], &monitoring("postgres_exporter.yaml"));
     let shown = exporter.scrape();
@@ -109,7 +106,7 @@ fn the_exporter_shows_what_metrics_says() {
     let states = ["ready", "scheduled", "retrying", "running", "dead"];
     assert_eq!(states.map(jobs), [4.0, 0.0, 3.0, 4.0, 2.0]);
     for client in &mut clients {
-        run(client, "DROP OWNED BY queue_monitor");
+        client.run("DROP OWNED BY queue_monitor");
     }
 }
 

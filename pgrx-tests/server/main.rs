@@ -1,39 +1,87 @@
-//! Tests against real servers, one file per subject. One binary for all of them: it is linked once, runs initdb
-//! once, and its tests run side by side.
+//! Tests against real servers: a folder per subject, a file per part of it. One binary for all of them: it is linked
+//! once, runs initdb once, and its tests run side by side. File names are unique over all folders, for
+//! docs/internals/promises.md names tests by their file.
 
-mod bad_input;
-mod concurrent;
-mod databases;
-mod dead_letters;
-mod delayed;
-mod doctor;
-mod fencing;
-mod gates;
-mod groups;
-mod history;
-mod indexes;
-mod keys;
-mod keys_races;
-mod life;
-mod limits;
-mod metrics;
-mod permissions;
-mod protocol;
-mod random;
-mod recovery;
-mod restore;
-mod schedules;
-mod schedules_once;
-mod segments;
-mod segments_races;
 mod shared;
-mod smoke;
-mod stages;
-mod stats;
-mod storm;
-mod throughput;
-mod transactions;
-mod upgrade;
-mod waiting;
-mod waits;
-mod worker;
+
+use queue_tests::random;
+
+/// What becomes of a job: made once, tried, ended once, moved on.
+mod jobs {
+    mod dead_letters;
+    mod fencing;
+    mod keys;
+    mod keys_races;
+    mod life;
+    mod stages;
+    mod transactions;
+}
+
+/// How jobs find workers: order, sleep, wake-up, and never another's lock.
+mod claims {
+    mod concurrent;
+    mod waiting;
+    mod waits;
+}
+
+/// Limits of a queue and of its groups.
+mod limits {
+    mod gates;
+    mod groups;
+}
+
+/// What only a fault point can bring about: windows held open, and every point once.
+mod faults {
+    mod sweep;
+    mod windows;
+}
+
+/// What happens by the clock: delayed jobs and schedules.
+mod clock {
+    mod delayed;
+    mod schedules;
+    mod schedules_once;
+}
+
+/// The tables and indexes: the ring of segments, history.
+mod storage {
+    mod history;
+    mod indexes;
+    pub mod segments;
+    mod segments_races;
+}
+
+/// What survives: crashes, restarts, promotions, dumps; a database, an extension or a queue made anew.
+mod durability {
+    mod databases;
+    mod recovery;
+    mod restore;
+    mod storm;
+}
+
+/// Which role may do what.
+mod security {
+    mod permissions;
+    mod privileges;
+}
+
+/// The SQL surface as drivers and applications use it, and misuse it.
+mod interface {
+    mod bad_input;
+    mod protocol;
+    mod queues;
+    mod smoke;
+    mod triggers;
+}
+
+/// What runs a server in production: background processes, memory, statistics, diagnosis, upgrades.
+mod operations {
+    mod check;
+    mod doctor;
+    mod memory;
+    mod metrics;
+    mod stats;
+    mod throughput;
+    mod upgrade;
+    mod worker;
+}

@@ -1,12 +1,12 @@
-//! One server for all tests that neither stop it nor change its settings, and short words for what they do.
+//! One server for all tests that neither stop it nor change its settings.
 //! A test gets a queue of its own in database `app`, or a database of its own when it must not be disturbed.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use postgres::types::FromSqlOwned;
 use postgres::{Client, NoTls};
-use queue_tests::{Cluster, error, wait};
+use queue_tests::Cluster;
+pub use queue_tests::sql::{Failure, Sql, wait_asleep, wait_blocked};
 
 static SERVER: LazyLock<Cluster> = LazyLock::new(|| {
     let server = Cluster::new()
@@ -87,115 +87,4 @@ impl Drop for Database {
             let _ = client.batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name));
         }
     }
-}
-
-/// What the server said of a statement that failed.
-#[derive(Debug)]
-pub struct Failure {
-    pub code: String,
-    pub message: String,
-    pub detail: String,
-    pub hint: String,
-}
-
-impl From<&postgres::Error> for Failure {
-    fn from(e: &postgres::Error) -> Self {
-        assert!(e.as_db_error().is_some(), "not an error of the server: {e:?}");
-        let owned = |text: Option<&str>| text.unwrap_or_default().to_owned();
-        Self {
-            code: error::code(e).to_owned(),
-            message: error::message(e).to_owned(),
-            detail: owned(error::detail(e)),
-            hint: owned(error::hint(e)),
-        }
-    }
-}
-
-/// Short words for a test's statements. All panic, naming the statement, when it does not do as expected.
-pub trait Sql {
-    /// Runs statements.
-    fn run(&mut self, sql: &str);
-    /// The first column of all rows.
-    fn column<T: FromSqlOwned>(&mut self, sql: &str) -> Vec<T>;
-    /// The only value of the only row.
-    fn value<T: FromSqlOwned>(&mut self, sql: &str) -> T;
-    /// How the statement fails.
-    fn failure(&mut self, sql: &str) -> Failure;
-    /// Claims a job that is there and tells the attempt's id.
-    fn claim(&mut self, queue: &str) -> i64;
-    /// Enqueues a job and tells its id.
-    fn enqueue(&mut self, queue: &str) -> i64;
-    /// How many rows the statement returns.
-    fn count(&mut self, sql: &str) -> usize;
-    /// The process at the other end.
-    fn pid(&mut self) -> i32;
-    /// The state of a job.
-    fn state(&mut self, job_id: i64) -> String;
-    /// Waits until the background worker, or `queue.maintain()`, has made this condition true.
-    fn maintain_until(&mut self, condition: &str);
-}
-
-impl Sql for Client {
-    fn run(&mut self, sql: &str) {
-        self.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
-    }
-
-    fn column<T: FromSqlOwned>(&mut self, sql: &str) -> Vec<T> {
-        let rows = self.query(sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
-        rows.iter().map(|row| row.try_get(0).unwrap_or_else(|e| panic!("{sql}: {e:?}"))).collect()
-    }
-
-    fn value<T: FromSqlOwned>(&mut self, sql: &str) -> T {
-        let mut values = self.column(sql);
-        assert_eq!(values.len(), 1, "{sql}: rows");
-        values.remove(0)
-    }
-
-    fn failure(&mut self, sql: &str) -> Failure {
-        match self.simple_query(sql) {
-            Ok(answer) => panic!("{sql}: no error, but {answer:?}"),
-            Err(e) => Failure::from(&e),
-        }
-    }
-
-    fn claim(&mut self, queue: &str) -> i64 {
-        self.value(&format!("SELECT id FROM queue.claim('{queue}')"))
-    }
-
-    fn enqueue(&mut self, queue: &str) -> i64 {
-        self.value(&format!("SELECT queue.enqueue('{queue}')"))
-    }
-
-    fn count(&mut self, sql: &str) -> usize {
-        self.query(sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}")).len()
-    }
-
-    fn pid(&mut self) -> i32 {
-        self.value("SELECT pg_backend_pid()")
-    }
-
-    fn state(&mut self, job_id: i64) -> String {
-        self.value(&format!("SELECT state FROM queue.job({job_id})"))
-    }
-
-    fn maintain_until(&mut self, condition: &str) {
-        wait::until(condition, || {
-            self.run("SELECT FROM queue.maintain()");
-            self.value::<bool>(&format!("SELECT {condition}")).then_some(())
-        });
-    }
-}
-
-/// Waits until this session sleeps inside a claim or `queue.wait`.
-pub fn wait_asleep(client: &mut Client, pid: i32) {
-    let sql = format!(
-        "SELECT count(*) FROM pg_stat_activity WHERE pid = {pid} AND state = 'active' AND wait_event_type = 'Extension'"
-    );
-    wait::until("the session sleeps", || (client.value::<i64>(&sql) == 1).then_some(()));
-}
-
-/// Waits until this session waits for another one's transaction.
-pub fn wait_blocked(client: &mut Client, pid: i32) {
-    let sql = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid} AND wait_event_type = 'Lock'");
-    wait::until("the session waits", || (client.value::<i64>(&sql) == 1).then_some(()));
 }

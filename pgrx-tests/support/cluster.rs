@@ -7,8 +7,9 @@ use std::process::{Command, Stdio};
 
 use postgres::{Client, Config, NoTls};
 
-use crate::installation::{as_account, clean, command, installation, output};
-use crate::{scratch, wait};
+use crate::installation::{Installation, as_account, clean, installation, output};
+use crate::scratch::{self, Medium};
+use crate::wait;
 
 /// All clusters use it: each has its socket in a folder of its own, and none listens on the network.
 const PORT: u16 = 5432;
@@ -40,6 +41,8 @@ log_line_prefix = '%m [%p] %b %d %e '
 /// If the thread that drops it is panicking, its folder is kept, and the end of the server's log is printed.
 #[derive(Debug)]
 pub struct Cluster {
+    /// Whose programs it is made and run with.
+    installation: &'static Installation,
     /// Holds the socket, the log and `data`.
     dir: PathBuf,
 }
@@ -51,14 +54,30 @@ impl Default for Cluster {
 }
 
 impl Cluster {
-    /// Makes a new cluster, not yet started.
+    /// Makes a new cluster of the installation under test, not yet started. It lies in memory if there is room.
     pub fn new() -> Self {
-        let template = scratch::template();
-        let cluster = Self { dir: scratch::new_folder() };
+        Self::of(installation())
+    }
+
+    /// Makes a new cluster of this installation, not yet started.
+    pub fn of(installation: &'static Installation) -> Self {
+        Self::on(Medium::Memory, installation)
+    }
+
+    /// A cluster on disk, whose files are synced: for the demo and the benchmark.
+    pub fn on_disk() -> Self {
+        Self::on(Medium::Disk, installation()).conf("fsync = on")
+    }
+
+    fn on(medium: Medium, installation: &'static Installation) -> Self {
+        let template = scratch::template(medium, installation);
+        let cluster = Self { installation, dir: scratch::new_folder(medium) };
         let mut copy = Command::new("cp");
         copy.arg("-a").arg(template).arg(cluster.data());
         output(as_account(&mut copy));
         cluster.append_conf(CONF);
+        // For a whole run of tests, such as `debug_discard_caches = 1`. A test's own settings follow after it.
+        cluster.append_conf(&std::env::var("QUEUE_TESTS_CONF").unwrap_or_default());
         cluster.append_conf_of_place();
         cluster
     }
@@ -170,12 +189,22 @@ impl Cluster {
     pub fn crash_if_there(&self, pid: i32) -> bool {
         // The witness is an open connection: the server ends all of them before it restarts.
         let mut witness = self.connect();
-        if !signal("KILL", pid) {
+        let started = start_time(pid);
+        if started.is_none() || !signal("KILL", pid) {
             return false;
         }
-        wait::until("the server has noticed the crash", || witness.simple_query("").err());
+        // A process that had just ended, and that its parent had not taken note of yet, can be sent signals without
+        // effect. Then it is gone by now, and the server, which lets others in, has not seen it killed.
+        let killed = format!("(PID {pid}) was terminated by signal 9");
+        let has_crashed = wait::until("the server has noticed the crash", || {
+            if witness.simple_query("").is_err() {
+                return Some(true);
+            }
+            let is_gone = start_time(pid) != started && self.config().connect(NoTls).is_ok();
+            (is_gone && !self.log().contains(&killed) && witness.simple_query("").is_ok()).then_some(false)
+        });
         self.wait_ready();
-        true
+        has_crashed
     }
 
     /// Opens a connection to database `postgres` as superuser.
@@ -245,13 +274,13 @@ impl Cluster {
 
     /// The folder of the server's programs.
     pub fn bindir(&self) -> &'static Path {
-        &installation().bindir
+        &self.installation.bindir
     }
 
     /// Copies the running server into a streaming standby and waits until it streams. The standby has the
     /// settings of its primary.
     pub fn standby(&self) -> Cluster {
-        let standby = Cluster { dir: scratch::new_folder() };
+        let standby = Cluster { installation: self.installation, dir: scratch::new_folder(Medium::Memory) };
         output(
             self.command("pg_basebackup")
                 .args(["--write-recovery-conf", "--checkpoint=fast", "--wal-method=stream", "--no-sync", "-D"])
@@ -318,7 +347,7 @@ impl Cluster {
 
     /// A command for another client program of the server, such as `"pgbench"`, that connects to this cluster.
     pub fn command(&self, program: &str) -> Command {
-        let mut command = command(program);
+        let mut command = self.installation.command(program);
         self.connect_env(&mut command);
         command.stdin(Stdio::null());
         command
@@ -328,6 +357,15 @@ impl Cluster {
     pub fn connect_env(&self, command: &mut Command) {
         clean(command);
         command.env("PGHOST", &self.dir).env("PGPORT", PORT.to_string()).env("PGUSER", SUPERUSER);
+    }
+
+    /// Stops the server, as a crash would, and leaves its folder where it is, for somebody to look at.
+    pub fn keep(self) -> PathBuf {
+        let _ = self.pg_ctl("stop").args(["-m", "immediate"]).output();
+        let _ = std::fs::write(self.dir.join("keep"), "");
+        let dir = self.dir.clone();
+        std::mem::forget(self);
+        dir
     }
 
     /// Its name in the process title, and as a standby in pg_stat_replication.
@@ -346,7 +384,7 @@ impl Cluster {
     }
 
     fn pg_ctl(&self, action: &str) -> Command {
-        let mut command = command("pg_ctl");
+        let mut command = self.installation.command("pg_ctl");
         command.args([action, "-s", "-D"]).arg(self.data());
         if action != "reload" {
             command.args(["-w", "-t", "60"]);
@@ -377,4 +415,14 @@ impl Drop for Cluster {
             let _ = std::fs::remove_dir_all(&self.dir);
         }
     }
+}
+
+/// When a process was started, in the kernel's ticks: tells it from a later one with its number. `None`: it has ended.
+fn start_time(pid: i32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Its name, in parentheses, may hold blanks; the state follows, and the start is nineteen fields behind that.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut fields = fields.split(' ');
+    let state = fields.next()?;
+    (state != "Z").then(|| fields.nth(18).map(str::to_owned)).flatten()
 }

@@ -22,3 +22,11 @@ pub fn detail(error: &postgres::Error) -> Option<&str> {
 pub fn hint(error: &postgres::Error) -> Option<&str> {
     error.as_db_error().and_then(DbError::hint)
 }
+
+/// All of it in one line, the server's words where it has any.
+pub fn describe(error: &postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(said) => format!("{} {}: {}", said.code().code(), said.message(), said.detail().unwrap_or_default()),
+        None => format!("{error:?}"),
+    }
+}

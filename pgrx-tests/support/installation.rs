@@ -24,15 +24,13 @@ pub struct Installation {
     pub major: u32,
 }
 
-/// The installation under test. Panics, saying what to do, if there is none or it lacks pg_queue.
-pub fn installation() -> &'static Installation {
-    static FOUND: OnceLock<Installation> = OnceLock::new();
-    FOUND.get_or_init(|| {
-        let pg_config = pg_config();
-        let tell = |what: &str| output(Command::new(&pg_config).arg(what)).trim().to_owned();
+impl Installation {
+    /// The installation of this `pg_config`. Panics, saying what to do, if it lacks pg_queue.
+    pub fn of(pg_config: &Path) -> Self {
+        let tell = |what: &str| output(Command::new(pg_config).arg(what)).trim().to_owned();
         let dir = |what| PathBuf::from(tell(what));
         let version = tell("--version");
-        let found = Installation {
+        let found = Self {
             bindir: dir("--bindir"),
             sharedir: dir("--sharedir"),
             pkglibdir: dir("--pkglibdir"),
@@ -49,7 +47,22 @@ pub fn installation() -> &'static Installation {
             pg_config.display()
         );
         found
-    })
+    }
+
+    /// A command for a program of the installation (found in its `bindir`), to be run as [`account`], in a clean
+    /// environment.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(self.bindir.join(program));
+        clean(&mut command);
+        as_account(&mut command);
+        command
+    }
+}
+
+/// The installation under test. Panics, saying what to do, if there is none or it lacks pg_queue.
+pub fn installation() -> &'static Installation {
+    static FOUND: OnceLock<Installation> = OnceLock::new();
+    FOUND.get_or_init(|| Installation::of(&pg_config()))
 }
 
 /// `PG_CONFIG`, or the link that `make stage` leaves.
@@ -64,13 +77,9 @@ fn pg_config() -> PathBuf {
     staged
 }
 
-/// A command for a program of the installation (found in its `bindir`), to be run as [`account`], in a clean
-/// environment.
+/// [`Installation::command`] of the installation under test.
 pub fn command(program: &str) -> Command {
-    let mut command = Command::new(installation().bindir.join(program));
-    clean(&mut command);
-    as_account(&mut command);
-    command
+    installation().command(program)
 }
 
 /// Removes from the command's environment what would change a server or a client behind the test's back.
@@ -80,8 +89,6 @@ pub(crate) fn clean(command: &mut Command) {
             command.env_remove(name);
         }
     }
-    // With it, an error that passes through Rust carries a backtrace in its DETAIL.
-    command.env_remove("RUST_BACKTRACE");
     command.env("LC_ALL", "C");
 }
 
@@ -128,4 +135,11 @@ pub fn output(command: &mut Command) -> String {
         String::from_utf8_lossy(&done.stderr),
     );
     String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+/// Runs the command to its end. It must succeed, and print nothing to stderr.
+pub fn run(command: &mut Command) {
+    let done = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let printed = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && printed.is_empty(), "{command:?}: {}\n{printed}", done.status);
 }

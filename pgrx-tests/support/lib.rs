@@ -1,15 +1,23 @@
 //! What the tests outside the server share: throw-away clusters, waiting for facts, reading errors.
 //!
-//! [`Cluster`] starts a private server, [`wait`] polls with a deadline (no test sleeps and hopes),
-//! [`error`] takes a client-side error apart, [`golden`] drives `pg_regress` and
-//! `pg_isolation_regress`. Helpers panic with what they were doing: they have no caller who could do
+//! [`Cluster`] starts a private server, [`wait`] polls with a deadline (no test sleeps and hopes), [`sql`] has short words
+//! for statements, [`error`] takes a client-side error apart, [`random`] is chance with a seed, [`integrity`] has amcheck look at all
+//! tables and indexes, [`golden`] drives
+//! `pg_regress` and `pg_isolation_regress`. Helpers panic with what they were doing: they have no caller that could do
 //! better than fail the test.
 
 mod cluster;
 pub mod error;
+pub mod fault;
 pub mod golden;
 pub mod installation;
+pub mod integrity;
+pub mod random;
 mod scratch;
+pub mod sql;
+mod stop;
 pub mod wait;
 
 pub use cluster::Cluster;
+pub use fault::Fault;
+pub use stop::StopAtEnd;

@@ -1,6 +1,10 @@
-//! The folder under /tmp that holds all clusters of one test binary, and who cleans it up.
+//! The folder that holds all clusters of one test binary, and what cleans it up.
 //!
-//! Its path is short, because it is also where the sockets are (a socket's path may have 107 bytes). A small
+//! Tests kill processes and never the machine, so that their clusters lie in memory where there is room: a server
+//! makes and removes a thousand files for a database, which costs ten times as much on some disks. The demo and the
+//! benchmark have theirs on disk.
+//!
+//! The folder's path is short, because it is also where the sockets are (a socket's path may have 107 bytes). A small
 //! shell process outlives the test binary, however that ends, stops what still runs and removes the folder;
 //! clusters marked with a file `keep` stay.
 
@@ -9,10 +13,10 @@ use std::os::unix::fs::{DirBuilderExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::installation::{account, command, output};
+use crate::installation::{Installation, account, output};
 
 /// Waits for the end of its input, that is, of the test binary. A stale postmaster.pid may name a process that
 /// is none of ours: hence the look at its working directory, where the system can tell it.
@@ -31,18 +35,37 @@ done
 rmdir "$1"
 "#;
 
+/// Where a cluster lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Medium {
+    /// In memory if there is room, else on disk.
+    Memory,
+    Disk,
+}
+
+/// A file system in memory, as Linux has it. Containers may have a small one.
+const MEMORY: &str = "/dev/shm";
+
+/// What has to be free there, in kilobytes: as a file system, and as memory. The whole of the server tests takes
+/// at most a quarter of it at a time.
+const ROOM_KB: u64 = 6 << 20;
+
+const DISK: &str = "/tmp";
+
 struct Scratch {
     dir: PathBuf,
     /// Holds the pipe that the system closes when this process ends, which is what the janitor waits for.
     _janitor: Child,
 }
 
-/// The folder of this test binary, made at the first call.
-fn scratch() -> &'static Path {
-    static SCRATCH: OnceLock<Scratch> = OnceLock::new();
-    &SCRATCH
+/// The folder of this test binary, made at the first call for a medium.
+fn scratch(medium: Medium) -> &'static Path {
+    static IN_MEMORY: OnceLock<Scratch> = OnceLock::new();
+    static ON_DISK: OnceLock<Scratch> = OnceLock::new();
+    let scratch = if medium == Medium::Memory { &IN_MEMORY } else { &ON_DISK };
+    &scratch
         .get_or_init(|| {
-            let dir = make_base();
+            let dir = make_base(if medium == Medium::Memory { in_memory() } else { DISK });
             let janitor = Command::new("sh")
                 .args(["-c", JANITOR, "janitor"])
                 .arg(&dir)
@@ -59,12 +82,28 @@ fn scratch() -> &'static Path {
         .dir
 }
 
-/// Makes a folder that nobody had, owned by the server's account.
-fn make_base() -> PathBuf {
+/// The file system in memory if there is one with room, else the disk's.
+fn in_memory() -> &'static str {
+    let number = |text: &str| text.parse::<u64>().ok();
+    let of_memory = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+        number(line.split_whitespace().next()?)
+    });
+    let of_files = Command::new("df").args(["-Pk", MEMORY]).output().ok().and_then(|done| {
+        let text = String::from_utf8_lossy(&done.stdout).into_owned();
+        let fields: Vec<&str> = text.lines().nth(1)?.split_whitespace().collect();
+        if fields.first() == Some(&"tmpfs") { number(fields.get(3)?) } else { None }
+    });
+    let has_room = |free: Option<u64>| free.is_some_and(|free| free >= ROOM_KB);
+    if has_room(of_memory) && has_room(of_files) { MEMORY } else { DISK }
+}
+
+/// Makes a folder that did not exist, owned by the server's account.
+fn make_base(place: &str) -> PathBuf {
     let pid = std::process::id();
     // A kept folder of an earlier process may have the name.
     for attempt in 0.. {
-        let dir = PathBuf::from(format!("/tmp/queue-{pid}-{attempt}"));
+        let dir = PathBuf::from(format!("{place}/queue-{pid}-{attempt}"));
         match std::fs::DirBuilder::new().mode(0o700).create(&dir) {
             Ok(()) => {
                 if let Some((uid, gid)) = account() {
@@ -80,9 +119,9 @@ fn make_base() -> PathBuf {
 }
 
 /// Makes an empty folder for one more cluster.
-pub(crate) fn new_folder() -> PathBuf {
+pub(crate) fn new_folder(medium: Medium) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(1);
-    let dir = scratch().join(NEXT.fetch_add(1, Ordering::Relaxed).to_string());
+    let dir = scratch(medium).join(NEXT.fetch_add(1, Ordering::Relaxed).to_string());
     std::fs::DirBuilder::new().mode(0o755).create(&dir).expect("a folder in our own folder");
     if let Some((uid, gid)) = account() {
         chown(&dir, Some(uid), Some(gid)).expect("root may chown");
@@ -90,13 +129,16 @@ pub(crate) fn new_folder() -> PathBuf {
     dir
 }
 
-/// A data directory fresh from initdb, to be copied: initdb takes a second, a copy a twentieth of it.
-pub(crate) fn template() -> &'static Path {
-    static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
-    TEMPLATE.get_or_init(|| {
-        let data = scratch().join("template");
+/// A data directory fresh from the installation's initdb, to be copied: initdb takes a second, a copy a twentieth of it.
+pub(crate) fn template(medium: Medium, installation: &Installation) -> PathBuf {
+    static MADE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+    // A test that fails in here says so; the others try anew.
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let data = scratch(medium).join(format!("template-{}", installation.major));
+    if !made.contains(&data) {
         let options = ["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync"];
-        output(command("initdb").args(options).arg("-D").arg(&data));
-        data
-    })
+        output(installation.command("initdb").args(options).arg("-D").arg(&data));
+        made.push(data.clone());
+    }
+    data
 }

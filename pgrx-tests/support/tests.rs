@@ -1,6 +1,6 @@
 //! The support library does what it promises, on servers without pg_queue.
 
-use queue_tests::{Cluster, error, wait};
+use queue_tests::{Cluster, error, integrity, wait};
 
 fn plain() -> Cluster {
     Cluster::new().conf("shared_preload_libraries = ''").start()
@@ -88,4 +88,24 @@ fn an_error_has_its_parts() {
     let error = cluster.connect().batch_execute(sql).unwrap_err();
     let parts = (error::code(&error), error::message(&error), error::detail(&error), error::hint(&error));
     assert_eq!(parts, ("QJ001", "m", Some("d"), Some("h")));
+}
+
+#[test]
+fn a_row_that_an_index_lacks_is_a_fault() {
+    let cluster = plain();
+    let mut client = cluster.connect();
+    client.batch_execute("CREATE SCHEMA queue; CREATE TABLE queue.t (id integer PRIMARY KEY)").unwrap();
+    client.batch_execute("INSERT INTO queue.t SELECT generate_series(1, 1000)").unwrap();
+    assert_eq!(integrity::faults(&mut client), Vec::<String>::new());
+    // A session that does not know of the index inserts a row.
+    let ready = |is_ready: bool| {
+        let sql = format!("UPDATE pg_index SET indisready = {is_ready} WHERE indexrelid = 'queue.t_pkey'::regclass");
+        cluster.connect().batch_execute(&sql).unwrap();
+    };
+    ready(false);
+    cluster.connect().batch_execute("INSERT INTO queue.t VALUES (1001)").unwrap();
+    ready(true);
+    let faults = integrity::faults(&mut cluster.connect());
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    assert!(faults[0].starts_with("queue.t_pkey: ") && faults[0].contains("lacks matching index tuple"), "{faults:?}");
 }

@@ -1,5 +1,6 @@
 //! Waiting for a fact: polls until it is there or the deadline has passed.
 
+use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -11,12 +12,22 @@ pub fn until<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
     within(what, DEFAULT_LIMIT, probe)
 }
 
+/// How many times as long a fact may take: 1, or what `QUEUE_TESTS_PATIENCE` says, for servers that are slow on purpose.
+fn patience() -> u32 {
+    static SAID: OnceLock<u32> = OnceLock::new();
+    *SAID.get_or_init(|| {
+        let said = std::env::var("QUEUE_TESTS_PATIENCE").ok();
+        said.map_or(1, |times| times.parse().expect("QUEUE_TESTS_PATIENCE, a number"))
+    })
+}
+
 /// Polls `probe` until it returns a value; panics after `limit`, saying `what` it waited for.
 ///
 /// The probe always runs once more after the limit has passed, so that a pause of the whole machine
 /// does not fail a test whose fact has long been there.
 pub fn within<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
+    let limit = limit * patience();
     let mut pause = Duration::from_millis(2);
     loop {
         let last = start.elapsed() >= limit;
@@ -26,5 +37,14 @@ pub fn within<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Option<
         assert!(!last, "waited {limit:?} in vain until {what}");
         sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(100));
+    }
+}
+
+/// Polls `left` until it is 0; panics when it has not become less for twice [`DEFAULT_LIMIT`]. For work of which nobody
+/// knows how long it takes: a busy machine does not fail the test, only work that stands still does.
+pub fn until_none_left(what: &str, mut left: impl FnMut() -> i64) {
+    let mut least = i64::MAX;
+    while least > 0 {
+        least = within(what, 2 * DEFAULT_LIMIT, || Some(left()).filter(|&left| left < least));
     }
 }

@@ -4,21 +4,29 @@ CREATE FUNCTION queue.doctor()
     RETURNS TABLE (name text, ok boolean, detail text, hint text)
     STABLE LANGUAGE c ROWS 17 AS 'MODULE_PATHNAME', 'pg_queue_doctor';
 COMMENT ON FUNCTION queue.doctor IS
-'Looks whether all is well: a row for each check, with what it has seen and, where ok is false, what to do. What stands
-still counts after pg_queue.patience. Waits for nobody; a check that fails is not ok. Also on a standby. Errors:
-42501 for who may not observe every queue.';
+'Checks whether all is well: a row for each check, with what it has seen and, where ok is false, what to do. What stands
+still counts after pg_queue.patience. Waits for no other session; a check that fails is not ok. Also on a standby.
+Errors: 42501 without the privilege observe on every queue.';
+
+CREATE FUNCTION queue.check(repair boolean DEFAULT false)
+    RETURNS TABLE (name text, queue_name text, job_id bigint, attempt_id bigint, problem text, remedy text, is_repaired boolean)
+    LANGUAGE c COST 1000000 ROWS 1 AS 'MODULE_PATHNAME', 'pg_queue_check';
+COMMENT ON FUNCTION queue.check IS
+'Compares everything with everything: the logs, history, settings and shared memory. A row for each fault; none: all is
+well. Reads all rows, and blocks no session. repair: does what remedy says. Errors: 42501 without the privilege manage on
+every queue, 55000 during a restore; with repair 25001 at REPEATABLE READ or above, 25006, 55006.';
 
 CREATE FUNCTION queue.memory_use()
     RETURNS TABLE (setting text, used bigint, size bigint)
     STABLE LANGUAGE c ROWS 4 AS 'MODULE_PATHNAME', 'pg_queue_memory_use';
 COMMENT ON FUNCTION queue.memory_use IS
-'How many of what each setting sizes are in use, over all databases. For the metrics.';
+'How much of the room that each setting reserves is in use, over all databases. For the metrics.';
 
 CREATE FUNCTION queue.recent_times()
     RETURNS TABLE (lane integer, kind text, quantile float8, seconds float8)
     STABLE LANGUAGE c COST 10000 ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_recent_times';
 COMMENT ON FUNCTION queue.recent_times IS
-'How long attempts had waited and run, in seconds, that were claimed or ended in the last minute: quantiles of a sample,
+'How long attempts that were claimed or ended in the last minute had waited and run, in seconds: quantiles of a sample,
 at most the last thousand. For the metrics.';
 
 -- A part for each source: one that has nothing of what is asked for is not read.
@@ -126,7 +134,25 @@ BEGIN ATOMIC
     SELECT m.name, m.labels, m.value, m.type, m.help FROM queue.metric AS m;
 END;
 COMMENT ON FUNCTION queue.metrics IS
-'What there is to measure, for exporters to Prometheus: a row for each name and labels. Reads no log; a condition on name
+'The metrics for exporters to Prometheus: a row for each name and labels. Reads no log; a condition on name
 leaves out the cost of the others. Counters go on over restarts and crashes.';
 
-REVOKE ALL ON FUNCTION queue.doctor, queue.memory_use, queue.recent_times, queue.metrics FROM PUBLIC;
+REVOKE ALL ON FUNCTION queue.doctor, queue.check, queue.memory_use, queue.recent_times, queue.metrics FROM PUBLIC;
+
+DO $read_only$
+DECLARE
+    relation regclass;
+BEGIN
+    FOR relation IN
+        SELECT oid FROM pg_catalog.pg_class WHERE relnamespace = 'queue'::regnamespace AND relkind = 'v' ORDER BY relname
+    LOOP
+        -- For each statement, so that one which finds no row is told as well; only with the other does it fire.
+        EXECUTE format($sql$
+            CREATE TRIGGER read_only BEFORE INSERT OR UPDATE OR DELETE ON %1$s
+                FOR EACH STATEMENT EXECUTE FUNCTION queue.read_only();
+            CREATE TRIGGER read_only_row INSTEAD OF INSERT OR UPDATE OR DELETE ON %1$s
+                FOR EACH ROW EXECUTE FUNCTION queue.read_only();
+        $sql$, relation);
+    END LOOP;
+END
+$read_only$;

@@ -44,7 +44,7 @@ COMMENT ON FUNCTION queue.pause IS
 
 CREATE FUNCTION queue.resume(queue_name text)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_resume';
-COMMENT ON FUNCTION queue.resume IS 'Ends a pause and wakes those who wait. Errors: 42704.';
+COMMENT ON FUNCTION queue.resume IS 'Ends a pause and wakes the sessions that wait. Errors: 42704.';
 
 CREATE FUNCTION queue.purge(queue_name text)
     RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_purge';
@@ -66,8 +66,8 @@ COMMENT ON FUNCTION queue.enqueue IS
 at most one of the two. stage: where it begins; NULL: in the first. With unique_key (at most 1024 bytes), one job of the queue lives under it: if there is one,
 on_duplicate skip leaves it alone, replace and rerun give it this call''s contents if it waits and run it once more
 with them if it runs, error raises 23505. version: a call that is not newer than the one known does nothing.
-unique_for: the key stays taken for so long, even if the job has ended. Returns the job''s id, of the one that is
-there where nothing was added. Errors: 42704 no such queue, 22023 an argument out of range or no such stage, 23505 the key is taken,
+unique_for: the key stays taken for so long, even if the job has ended. Returns the job''s id; if nothing was
+added, the id of the job that is there. Errors: 42704 no such queue, 22023 an argument out of range or no such stage, 23505 the key is taken,
 53400 shared memory is full.';
 
 CREATE FUNCTION queue.enqueue_many(
@@ -241,8 +241,8 @@ CREATE FUNCTION queue.tallies(walk boolean DEFAULT false)
                    timed_out bigint, died bigint, is_counted boolean)
     LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_tallies';
 COMMENT ON FUNCTION queue.tallies IS
-'Per lane what queue.stats shows. is_counted: shared memory knew, so that the logs were not walked through; walk => true
-does that in any case. For the views.';
+'Per lane the figures of queue.stats. is_counted: they come from shared memory, without reading the logs; walk => true
+reads the logs in any case. For the views.';
 
 CREATE FUNCTION queue.live()
     RETURNS TABLE (id bigint, job_id bigint, enqueued_at timestamptz, lane integer, priority integer, attempt integer, max_attempts integer,

@@ -1,4 +1,4 @@
--- Who may do what with which queue.
+-- Which role may do what with which queue.
 
 CREATE TABLE queue.permission (
     queue_id    integer NOT NULL,
@@ -10,7 +10,7 @@ CREATE TABLE queue.permission (
 COMMENT ON TABLE queue.permission IS
     'What was granted on queues. Change it through queue.grant and revoke only. Names, not oids: so a dump can be restored where a role is missing.';
 COMMENT ON COLUMN queue.permission.queue_id IS '0: every queue that there is and will be.';
-COMMENT ON COLUMN queue.permission.role_name IS 'Whose members have it too. A role that does not exist counts for nobody; public: everybody.';
+COMMENT ON COLUMN queue.permission.role_name IS 'The role; its members have the privilege, too. A role that does not exist counts for nothing; public: all roles.';
 COMMENT ON COLUMN queue.permission.privilege IS 'produce, consume, observe, manage.';
 SELECT pg_catalog.pg_extension_config_dump('queue.permission', '');
 
@@ -18,8 +18,8 @@ CREATE FUNCTION queue.grant(queue_name text, role_name text, privilege text)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_grant';
 COMMENT ON FUNCTION queue.grant IS
 'Lets a role, and its members, use a queue; ''*'': every queue that there is and will be. privilege: produce (enqueue),
-consume (claim and end), observe (look), manage (all of these, and change the queue and its jobs, and grant). Whoever manages the
-queue may do this. Errors: 42704 no such queue or role, 22023 no such privilege, 22004 an argument is null, 42501.';
+consume (claim and end), observe (look), manage (all of these, and change the queue and its jobs, and grant). Needs the privilege
+manage. Errors: 42704 no such queue or role, 22023 no such privilege, 22004 an argument is null, 42501.';
 
 CREATE FUNCTION queue.revoke(queue_name text, role_name text, privilege text)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_revoke';
@@ -40,4 +40,4 @@ COMMENT ON VIEW queue.observed IS 'The lanes of the queues that the current user
 CREATE FUNCTION queue.derive_grants() RETURNS void
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_derive_grants';
 COMMENT ON FUNCTION queue.derive_grants IS
-'Makes the GRANTs on the extension''s schema, functions and views what queue.permission wants. Used by upgrade scripts.';
+'Derives the GRANTs on the extension''s schema, functions and views from queue.permission. Used by upgrade scripts.';

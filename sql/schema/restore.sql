@@ -15,7 +15,11 @@ COMMENT ON COLUMN queue.restoring.pid IS 'Its process.';
 CREATE FUNCTION queue.foreign_write() RETURNS trigger
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_foreign_write';
 COMMENT ON FUNCTION queue.foreign_write IS
-'Statement trigger on the tables: no job is run while they are written by SQL. Our own writes do not come by.';
+'Statement trigger on the tables: no job is run while they are written by SQL. The extension''s own writes do not fire it.';
+
+CREATE FUNCTION queue.read_only() RETURNS trigger
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_read_only';
+COMMENT ON FUNCTION queue.read_only IS 'Trigger on the views: raises that they cannot be written to, and what to do instead.';
 
 CREATE FUNCTION queue.adopt() RETURNS void
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_adopt';

@@ -64,7 +64,7 @@ CREATE FUNCTION queue.throughput_live()
                    failed bigint, timed_out bigint, died bigint, lane integer, wait bytea, run bytea)
     STABLE LANGUAGE c ROWS 1000 AS 'MODULE_PATHNAME', 'pg_queue_throughput_live';
 COMMENT ON FUNCTION queue.throughput_live IS
-'What queue.rollup will have of the segments that are there, summed up at each call. For the views.';
+'The rows that queue.rollup will get from the segments that are not reclaimed yet, summed up at each call. For the views.';
 
 CREATE FUNCTION queue.times(histograms bytea[], OUT mean interval, OUT p50 interval, OUT p95 interval, OUT p99 interval)
     IMMUTABLE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_times';
@@ -103,13 +103,13 @@ COMMENT ON COLUMN queue.throughput.failed IS 'Attempts failed in this minute.';
 COMMENT ON COLUMN queue.throughput.timed_out IS 'Attempts whose lease or connection ended in this minute.';
 COMMENT ON COLUMN queue.throughput.died IS 'Attempts that were a job''s last and failed in this minute.';
 COMMENT ON COLUMN queue.throughput.wait_mean IS 'How long the attempts claimed in this minute had been ready, on average; null: none.';
-COMMENT ON COLUMN queue.throughput.wait_p50 IS 'The time that half of them had not waited longer than, within 1.6 %.';
-COMMENT ON COLUMN queue.throughput.wait_p95 IS 'The time that 95 % of them had not waited longer than, within 1.6 %.';
-COMMENT ON COLUMN queue.throughput.wait_p99 IS 'The time that 99 % of them had not waited longer than, within 1.6 %.';
+COMMENT ON COLUMN queue.throughput.wait_p50 IS 'Half of them had waited at most this long, within 1.6 %.';
+COMMENT ON COLUMN queue.throughput.wait_p95 IS '95 % of them had waited at most this long, within 1.6 %.';
+COMMENT ON COLUMN queue.throughput.wait_p99 IS '99 % of them had waited at most this long, within 1.6 %.';
 COMMENT ON COLUMN queue.throughput.run_mean IS 'How long the attempts completed, advanced, failed or timed out in this minute had run, on average; null: none.';
-COMMENT ON COLUMN queue.throughput.run_p50 IS 'The time that half of them had not run longer than, within 1.6 %.';
-COMMENT ON COLUMN queue.throughput.run_p95 IS 'The time that 95 % of them had not run longer than, within 1.6 %.';
-COMMENT ON COLUMN queue.throughput.run_p99 IS 'The time that 99 % of them had not run longer than, within 1.6 %.';
+COMMENT ON COLUMN queue.throughput.run_p50 IS 'Half of them had run at most this long, within 1.6 %.';
+COMMENT ON COLUMN queue.throughput.run_p95 IS '95 % of them had run at most this long, within 1.6 %.';
+COMMENT ON COLUMN queue.throughput.run_p99 IS '99 % of them had run at most this long, within 1.6 %.';
 
 -- Many histograms go into each period here, so they are merged once for all columns.
 CREATE FUNCTION queue.throughput_by(period interval DEFAULT '1 hour', since timestamptz DEFAULT NULL)

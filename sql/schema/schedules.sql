@@ -60,7 +60,7 @@ BEGIN
             COMMENT ON COLUMN queue.firing_%1$s.slot IS 'The planned time. No slot up to it is fired any more.';
             COMMENT ON COLUMN queue.firing_%1$s.fired_at IS 'When the schedule''s last job up to this slot was enqueued.';
             COMMENT ON COLUMN queue.firing_%1$s.job_id IS 'That job.';
-            COMMENT ON COLUMN queue.firing_%1$s.kind IS 'r: the slot''s job was enqueued; s: the slot was skipped; c: a row of the other half, copied.';
+            COMMENT ON COLUMN queue.firing_%1$s.kind IS 'r: the slot''s job was enqueued; s: the slot was skipped; c: a row of the other half, copied; o: not the slot, but missed slots up to fired_at are still to be run, and those from there to the slot are skipped.';
         $sql$, n);
     END LOOP;
     FOREACH relation IN ARRAY ARRAY['schedule', 'schedule_id_seq', 'firing_0', 'firing_1'] LOOP

@@ -1,8 +1,8 @@
--- What CREATE EXTENSION sets anyway: said again for whoever reads this script, person or checker.
+-- CREATE EXTENSION sets this anyway; repeated for readers and checkers of this script.
 SET LOCAL search_path TO pg_catalog, pg_temp;
 
 -- The schema, and the check that comes before everything: without shared memory there is no queue.
--- A plain CREATE SCHEMA fails when somebody squats on the name, and makes the schema a member.
+-- A plain CREATE SCHEMA fails if the name is taken, and makes the schema a member.
 CREATE SCHEMA queue;
 COMMENT ON SCHEMA queue IS 'Job queue: functions for producers and workers, views to look at jobs.';
 

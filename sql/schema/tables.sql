@@ -163,12 +163,12 @@ BEGIN
             COMMENT ON COLUMN queue.attempt_%1$s.unique_key IS 'One live job of the queue has this key.';
             COMMENT ON COLUMN queue.attempt_%1$s.version IS 'Of what was enqueued under the key, as the producer counts.';
             COMMENT ON COLUMN queue.attempt_%1$s.asked IS
-                'Ascends with each call under the key: whose payload this is. Null: that of the call that made the attempt.';
+                'Number of the call under the key that gave this payload; ascends. Null: the call that made the attempt.';
             COMMENT ON COLUMN queue.parked_%1$s.lane IS 'That of the attempt.';
             COMMENT ON COLUMN queue.parked_%1$s.group_hash IS 'That of the attempt.';
             COMMENT ON COLUMN queue.parked_%1$s.priority IS 'That of the attempt.';
             COMMENT ON COLUMN queue.parked_%1$s.job_id IS 'That of the attempt.';
-            COMMENT ON COLUMN queue.claim_%1$s.kind IS 'w: a worker; b: a worker, bound to its connection; s: the system, to end it unrun; m: nobody, it waits in another segment now.';
+            COMMENT ON COLUMN queue.claim_%1$s.kind IS 'w: a worker; b: a worker, bound to its connection; s: the system, to end it unrun; m: no claim, it waits in another segment now.';
             COMMENT ON COLUMN queue.outcome_%1$s.outcome IS
                 'c completed, f failed, d dead, t timed out, r released, a advanced, x cancelled, s superseded; m: no end, it runs on in another segment.';
             COMMENT ON COLUMN queue.outcome_%1$s.next_id IS 'The attempt that goes on with the job.';

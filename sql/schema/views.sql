@@ -1,8 +1,8 @@
 -- The views: the logs read as one table.
 --
--- Each user sees what is of queues that he may observe. The functions leave out the rest themselves; from tables it is
--- kept out by security barriers, so that no function in a condition gets to see it either. The barriers lie as far down
--- as can be, since conditions on payloads and errors do not pass them.
+-- Each user sees the rows of queues that the user may observe. The functions leave out the rest themselves; security
+-- barriers keep it out of what is read from tables, so that no function in a condition sees it either. The barriers lie
+-- as far down as possible, since conditions on payloads and errors do not pass them.
 
 CREATE VIEW queue.life WITH (security_barrier) AS
 SELECT l.id, l.job_id, l.enqueued_at, l.lane, l.priority, l.attempt, l.max_attempts, l.run_at,
@@ -35,7 +35,7 @@ SELECT l.id, l.job_id, o.queue_name, l.attempt,
        l.ended_at AS finished_at, l.worker, l.error, o.stage
 FROM queue.life AS l
 JOIN queue.observed AS o ON o.lane = l.lane;
-COMMENT ON VIEW queue.attempts IS 'One row per attempt: each run, or wish to run, of a job.';
+COMMENT ON VIEW queue.attempts IS 'One row per attempt: each run of a job, also one that has not begun.';
 COMMENT ON COLUMN queue.attempts.id IS 'The attempt.';
 COMMENT ON COLUMN queue.attempts.job_id IS 'The job.';
 COMMENT ON COLUMN queue.attempts.queue_name IS 'The queue.';
@@ -175,8 +175,8 @@ COMMENT ON VIEW queue.errors IS 'Per queue and error text: the jobs that are dea
 COMMENT ON COLUMN queue.errors.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.errors.error IS 'The error text of the job''s last failure.';
 COMMENT ON COLUMN queue.errors.jobs IS 'How many jobs.';
-COMMENT ON COLUMN queue.errors.first_seen IS 'When one of these jobs failed so for the first time, of the attempts that are kept; null: none is.';
-COMMENT ON COLUMN queue.errors.last_seen IS 'When one of these jobs failed so the last time; null as first_seen.';
+COMMENT ON COLUMN queue.errors.first_seen IS 'When one of these jobs first failed with this error, of the attempts that are kept; null: none is.';
+COMMENT ON COLUMN queue.errors.last_seen IS 'When one of these jobs last failed with this error; null as first_seen.';
 COMMENT ON COLUMN queue.errors.example_job_id IS 'One of the jobs, to look at with queue.job.';
 
 CREATE FUNCTION queue.claims_now() RETURNS TABLE (lane integer, pid integer, claimed_at timestamptz, worker text)

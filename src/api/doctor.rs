@@ -1,30 +1,36 @@
-//! `queue.doctor()`, and what memory tells for `queue.metrics()`.
+//! `queue.doctor()`, and the functions by which `queue.metrics()` reads shared memory.
+//!
+//! Not here: the checks (`doctor`), and the counters of jobs (`api::stats`).
 
 use pgrx::pg_sys::Datum;
 
-use crate::call::{Call, run_unloaded, sql_function, text_datum};
+use crate::api::sql_function;
+use crate::catalog::permission::{self, Privilege};
 use crate::error::Result;
 use crate::log::recent::{self, Recent};
-use crate::permission::{self, Privilege};
-use crate::{doctor, instance, shmem, sys};
+use crate::pg::datum::text_datum;
+use crate::pg::function::{Call, run_unloaded};
+use crate::pg::{session, time};
+use crate::shmem::{layout, usage};
+use crate::{catalog, doctor};
 
 sql_function!(pg_queue_doctor, pg_finfo_pg_queue_doctor => look, run_unloaded);
 sql_function!(pg_queue_memory_use, pg_finfo_pg_queue_memory_use => memory_use);
 sql_function!(pg_queue_recent_times, pg_finfo_pg_queue_recent_times => recent_times);
 
-/// `queue.doctor()`: a row for each check. It tells of all queues.
+/// `queue.doctor()`: returns a row for each check. The checks look at all queues.
 ///
-/// Errors: 42501 for who may not observe every queue.
+/// Errors: 42501 if the current user may not observe every queue.
 fn look(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    if shmem::is_there()
-        && let Ok(catalog) = instance::current()
+    if layout::is_there()
+        && let Ok(catalog) = catalog::current()
     {
         permission::check_everywhere(&catalog, Privilege::Observe)?;
     }
-    // Whoever holds a lock that a check needs is not waited for: that is what the check has found then.
+    // A check does not wait for a lock: if one is held, the check reports that.
     let settings = [(c"lock_timeout", c"10ms"), (c"search_path", c"pg_catalog, pg_temp")];
-    sys::with_settings(&settings, || {
+    session::with_settings(&settings, || {
         for check in doctor::ALL {
             let found = check.look();
             rows.add_options(&[
@@ -38,27 +44,27 @@ fn look(call: &Call) -> Result<Option<Datum>> {
     })
 }
 
-/// `queue.memory_use()`: how much of what each setting sizes is in use.
+/// `queue.memory_use()`: returns for each setting that sizes shared memory how much of it is in use.
 fn memory_use(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    for kind in shmem::in_use() {
+    for kind in usage::in_use() {
         let number = |n: usize| Datum::from(i64::try_from(n).unwrap_or(i64::MAX));
         rows.add(&mut [text_datum(kind.setting), number(kind.used), number(kind.size)], &mut [false; 3])?;
     }
     Ok(None)
 }
 
-/// The quantiles of waiting and running times that are told.
+/// The quantiles of waiting and running times that are returned.
 const QUANTILES: [f64; 3] = [0.5, 0.95, 0.99];
-/// Of how long ago, in microseconds.
+/// The time span that is looked at, up to now, in microseconds.
 const RECENT: i64 = 60_000_000;
 
-/// `queue.recent_times()`: quantiles, in seconds, of the times of the last minute.
+/// `queue.recent_times()`: returns quantiles, in seconds, of the waiting and running times of the last minute.
 fn recent_times(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let catalog = instance::current()?;
+    let catalog = catalog::current()?;
     let rights = permission::rights(&catalog);
-    for (lane, Recent { wait, run }) in recent::read(&catalog, sys::now_us().saturating_sub(RECENT)) {
+    for (lane, Recent { wait, run }) in recent::read(&catalog, time::now_us().saturating_sub(RECENT)) {
         if !rights.on_lane(lane, Privilege::Observe) {
             continue;
         }

@@ -1,22 +1,28 @@
-//! `queue.maintain`: one tick of the background worker, in the foreground.
+//! `queue.maintain`: one tick of the background worker, in the foreground. Also `queue.kick`, which wakes the launcher.
+//!
+//! Not here: the duties (`duty`), and the worker's own loop (`worker::database`).
 
 use pgrx::pg_sys::Datum;
 
-use crate::call::{Call, VOID, sql_function, text_datum};
+use crate::api::{self, sql_function};
+use crate::catalog;
+use crate::catalog::permission::{self, Privilege};
+use crate::duty::all;
 use crate::error::Result;
-use crate::permission::{self, Privilege};
-use crate::{api, dormant, duty, instance};
+use crate::log::restore;
+use crate::pg::datum::text_datum;
+use crate::pg::function::{Call, VOID};
 
 sql_function!(pg_queue_maintain, pg_finfo_pg_queue_maintain => maintain);
 
-/// `queue.maintain()`: each duty and how much it did.
+/// `queue.maintain()`: runs each duty until it has nothing to do. Returns a row for each: its name and how much it did.
 fn maintain(call: &Call) -> Result<Option<Datum>> {
     api::on_primary("maintain")?;
     let rows = call.rows()?;
-    let catalog = instance::current()?;
+    let catalog = catalog::current()?;
     permission::check_everywhere(&catalog, Privilege::Manage)?;
-    dormant::learn(&catalog);
-    for duty in duty::ALL {
+    restore::learn(&catalog);
+    for duty in all::ALL {
         let mut did = 0;
         while duty.is_due(catalog.number) {
             match (duty.run)(catalog.number) {
@@ -31,7 +37,7 @@ fn maintain(call: &Call) -> Result<Option<Datum>> {
 
 sql_function!(pg_queue_kick, pg_finfo_pg_queue_kick => kick);
 
-/// `queue.kick()`: the launcher looks at this database once the transaction has committed.
+/// `queue.kick()`: makes the launcher look at this database once the transaction has committed.
 fn kick(_call: &Call) -> Result<Option<Datum>> {
     crate::worker::kick_on_commit();
     Ok(Some(VOID))

@@ -1,91 +1,101 @@
-//! The SQL functions, one file a verb; what they share: the checks that come before everything.
+//! The SQL functions, one file a verb or family. This file has what they share: the C symbols, and the checks that come
+//! before everything else.
+//!
+//! Not here: what happens to a job (`job`). A function here reads its arguments, calls `job`, and returns.
+//!
+//! Invariant: no function runs its body without shared memory, unless it is declared with `run_unloaded`.
 
-use crate::call::Interval;
+use pgrx::pg_sys::{self, Datum};
+
 use crate::error::{self, Error, Result};
-use crate::{dormant, instance, sys};
+use crate::pg::function::{self, Body, Call, Rows};
+use crate::pg::session;
+use crate::{catalog, log};
 
-pub mod adopt;
 pub mod advance;
+pub mod attempts;
 pub mod cancel;
+pub mod check;
 pub mod claim;
 pub mod complete;
 pub mod doctor;
 pub mod enqueue;
 pub mod extend;
 pub mod fail;
-pub mod job;
-pub mod live;
-pub mod looking;
 pub mod maintain;
-pub mod move_job;
 pub mod permissions;
 pub mod progress;
 pub mod queues;
 pub mod release;
+pub mod reprioritize;
+pub mod restore;
 pub mod retry;
+pub mod running;
 pub mod schedules;
 pub mod stats;
 pub mod throughput;
-pub mod unique;
 pub mod wait;
 
-/// Refuses where nothing can be written, and while the tables are being restored.
+/// Adds a row that has only an id.
+pub fn add_id(rows: &Rows, id: i64) -> Result<()> {
+    rows.add(&mut [id.into()], &mut [false])
+}
+
+/// Raises an error if nothing can be written here, or while the tables are being restored. `verb` names the action in
+/// the message.
 ///
 /// Errors: 25006 on a standby and in a read-only transaction, 55000 during a restore.
 pub fn writable(verb: &str) -> Result<()> {
     on_primary(verb)?;
-    dormant::refuse(&*instance::current()?)
+    log::restore::refuse(&*catalog::current()?)
 }
 
-/// Refuses where nothing can be written.
+/// Raises an error if nothing can be written here. `verb` names the action in the message.
 ///
 /// Errors: 25006 on a standby and in a read-only transaction.
 pub fn on_primary(verb: &str) -> Result<()> {
-    if sys::in_recovery() {
+    if session::in_recovery() {
         return Err(Error::new(error::READ_ONLY, format!("cannot {verb} on a standby")).hint("Connect to the primary."));
     }
-    if sys::is_read_only() {
+    if session::is_read_only() {
         return Err(Error::new(error::READ_ONLY, format!("cannot {verb} in a read-only transaction")));
     }
     crate::transaction::register();
     Ok(())
 }
 
-/// The length of a lease in microseconds.
+/// Declares the C symbols of a SQL function: `sql_function!(pg_queue_wait, pg_finfo_pg_queue_wait => wait)`, where
+/// `wait` is `fn(&Call) -> Result<Option<Datum>>` (`None` is NULL).
 ///
-/// Errors: 22023 unless it is between a millisecond and ten years.
-pub fn lease_us(lease: Interval) -> Result<i64> {
-    const TEN_YEARS: i64 = 3653 * 86_400_000_000;
-    let us = lease.us();
-    if (1_000..=TEN_YEARS).contains(&us) {
-        return Ok(us);
-    }
-    Err(Error::invalid("lease must be between 1 millisecond and 10 years"))
+/// Without shared memory the function raises 55000. With `run_unloaded` after the body it is called nevertheless.
+macro_rules! sql_function {
+    ($symbol:ident, $info:ident => $body:path) => {
+        $crate::api::sql_function!($symbol, $info => $body, $crate::api::run);
+    };
+    ($symbol:ident, $info:ident => $body:path, $run:path) => {
+        #[doc(hidden)]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $info() -> &'static pgrx::pg_sys::Pg_finfo_record {
+            const V1: pgrx::pg_sys::Pg_finfo_record = pgrx::pg_sys::Pg_finfo_record { api_version: 1 };
+            &V1
+        }
+
+        #[doc(hidden)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $symbol(fcinfo: pgrx::pg_sys::FunctionCallInfo) -> pgrx::pg_sys::Datum {
+            // SAFETY: Postgres calls this with a valid call info; nothing in this frame needs a drop.
+            unsafe { $run(fcinfo, $body) }
+        }
+    };
 }
+pub(crate) use sql_function;
 
-/// The last `timestamptz` that Postgres takes.
-pub const LAST_TIME: i64 = 9_223_371_331_199_999_999;
-
-/// A span of time that must not be negative, as the time it ends: `None` when that is not in the future.
+/// Runs the body of a SQL function. Without shared memory it raises 55000.
 ///
-/// Errors: 22023 when it is negative or infinite.
-pub fn in_future(name: &str, delay: Interval, now: i64) -> Result<Option<i64>> {
-    let at = delay.after(now);
-    if at < now {
-        return Err(Error::invalid(format!("{name} cannot be negative")));
-    }
-    if at > LAST_TIME {
-        return Err(Error::invalid(format!("{name} must be finite")));
-    }
-    Ok((at > now).then_some(at))
-}
-
-/// A point in time for a job to run: `None` when it is not in the future.
-///
-/// Errors: 22023 when it is infinite.
-pub fn run_time(run_at: i64, now: i64) -> Result<Option<i64>> {
-    if run_at == i64::MAX || run_at == i64::MIN {
-        return Err(Error::invalid("run_at must be finite").hint("Leave run_at out to run the job at once."));
-    }
-    Ok((run_at > now).then_some(run_at))
+/// # Safety
+/// Only from the C symbol of a SQL function: `fcinfo` is valid and the caller's frame has no drops.
+pub unsafe fn run(fcinfo: pg_sys::FunctionCallInfo, body: Body) -> Datum {
+    let loaded = |call: &Call| if crate::shmem::layout::is_there() { body(call) } else { Err(Error::not_loaded()) };
+    // SAFETY: the caller's promise.
+    unsafe { function::run_unloaded(fcinfo, loaded) }
 }

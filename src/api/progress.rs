@@ -1,12 +1,16 @@
-//! `queue.progress`: what the worker has done so far, kept for the next attempt. A row, so that it
-//! survives a crash; it counts when its transaction commits.
+//! `queue.progress`: records how far the worker has come, for the next attempt. It is a row, so that it survives a
+//! crash, and it counts when its transaction commits.
+//!
+//! Not here: how the next attempt gets it (`job::successor`).
 
 use pgrx::pg_sys::Datum;
 
-use crate::api;
-use crate::call::{Call, VOID, sql_function};
+use crate::api::{self, sql_function};
+use crate::catalog::{self, permission};
 use crate::error::Result;
-use crate::{hold, instance, log::note, permission};
+use crate::job::hold;
+use crate::log::note;
+use crate::pg::function::{Call, VOID};
 
 sql_function!(pg_queue_progress, pg_finfo_pg_queue_progress => progress);
 
@@ -15,8 +19,8 @@ fn progress(call: &Call) -> Result<Option<Datum>> {
     api::writable("report progress")?;
     let id = call.required("id", call.i64(0))?;
     let body = call.required("progress", call.datum(1))?;
-    let catalog = instance::current()?;
-    let held = hold::look(&catalog, id, &permission::rights(&catalog))?;
+    let catalog = catalog::current()?;
+    let held = hold::check_claimed(&catalog, id, &permission::rights(&catalog))?;
     hold::write_note(&catalog, id, held.home, note::Kind::Progress, None, Some(body))?;
     Ok(Some(VOID))
 }

@@ -1,25 +1,28 @@
 //! `queue.create`, `alter`, `drop`, `pause`, `resume`: the life of a queue.
 //!
-//! A queue has a lane of its own and one for each stage. That of a stage that is removed is kept for what has ended in
-//! it, and serves again should the stage come back.
+//! A queue has a lane of its own and one for each stage. The lane of a removed stage is kept for the attempts that have
+//! ended in it, and serves again if the stage comes back.
 //!
-//! Settings are rows of `queue.queue`; every change tells all sessions with its commit.
+//! Not here: how sessions read and cache queues (`catalog::queue`), and which roles may use them (`api::permissions`).
+//!
+//! Invariant: settings are rows of `queue.queue`, and the commit of every change tells all sessions.
 
 use pg_queue_core::frontier::GATE_LANES;
-use pgrx::pg_sys;
-use pgrx::pg_sys::Datum;
+use pgrx::pg_sys::{self, Datum};
 
-use crate::api::{self, lease_us, permissions};
-use crate::call::{Call, Interval, VOID, sql_function};
-use crate::dropping;
+use crate::api::{self, permissions, sql_function};
+use crate::catalog::permission::{self, Privilege};
+use crate::catalog::queue::{self, Queue};
+use crate::catalog::{self, Catalog, drops, schedule, spi};
 use crate::error::{self, Error, Result};
-use crate::instance::{self, Catalog};
-use crate::permission::{self, Privilege};
-use crate::queue::{self, Queue};
-use crate::schedule;
-use crate::spi::{self, Parameter};
+use crate::job::keys;
+use crate::job::options::lease_us;
+use crate::pg::datum::Interval;
+use crate::pg::function::{Call, VOID};
+use crate::pg::parameter::Parameter;
+use crate::pg::{lock, relcache, session};
+use crate::shmem;
 use crate::transaction::{self, Step};
-use crate::{shmem, sys};
 
 sql_function!(pg_queue_create, pg_finfo_pg_queue_create => create);
 sql_function!(pg_queue_alter, pg_finfo_pg_queue_alter => alter);
@@ -53,11 +56,11 @@ impl Type {
     }
 }
 
-/// Options of which memory has an opinion that all claimers share.
+/// Options whose values shared memory keeps for all claimers.
 const LIMITS: [&str; 6] =
     ["max_running", "max_running_per_group", "strict_order", "rate_limit", "rate_period", "stages"];
 
-/// A queue's options in the order of the arguments of `create` and `alter`: name, type, default as SQL.
+/// The options of a queue in the order of the arguments of `create` and `alter`: name, type, default as SQL.
 const OPTIONS: [(&str, Type, &str); 18] = [
     ("max_attempts", Type::Int, "20"),
     ("lease", Type::Interval, "'5 minutes'"),
@@ -81,14 +84,17 @@ const OPTIONS: [(&str, Type, &str); 18] = [
 
 /// Position of the first option among the arguments.
 const FIRST: usize = 1;
-/// Position of `dead_letter`.
+/// Position of `dead_letter` among the arguments.
 const DEAD_LETTER: usize = 9;
-/// Stages that a queue may have: with its own lane as many as a gate counts.
-const MOST_STAGES: usize = GATE_LANES - 1;
+/// The most stages that a queue may have: together with its own lane as many as a gate counts.
+const MAX_STAGES: usize = GATE_LANES - 1;
+/// The number of tokens by which names are locked while their queues are being made: two names seldom share a token,
+/// and a transaction that makes any number of queues leaves room in Postgres's table of locks.
+const NAME_TOKENS: u32 = 4096;
 /// Position of `if_not_exists` (create) and of `reset` (alter).
 const LAST: usize = 18;
 
-/// The options given, checked: column and value.
+/// Returns the options that were given, checked: column and value.
 ///
 /// Errors: 22023 for values out of range.
 fn given(call: &Call) -> Result<Vec<(&'static str, Parameter)>> {
@@ -117,7 +123,7 @@ fn given(call: &Call) -> Result<Vec<(&'static str, Parameter)>> {
             "backoff_base" | "backoff_max" if call.interval(n).map_or(0, Interval::us) < 0 => {
                 return Err(Error::invalid(format!("{name} cannot be negative")));
             }
-            // Written '-1', which is one second before nothing.
+            // '-1' means for ever. As an interval it is minus one second.
             "retention" | "dead_retention"
                 if !(call.interval(n).map_or(0, Interval::us) >= 0 || is_for_ever(call, n)) =>
             {
@@ -144,10 +150,12 @@ fn given(call: &Call) -> Result<Vec<(&'static str, Parameter)>> {
     Ok(found)
 }
 
-/// Errors: 22023 unless there are 1 to 32 different names of 1 to 200 characters.
+/// Checks the names of stages.
+///
+/// Errors: 22023 unless there are 1 to `MAX_STAGES` different names of 1 to 200 characters.
 fn check_stages(stages: &[Option<String>]) -> Result<()> {
-    if stages.is_empty() || stages.len() > MOST_STAGES {
-        return Err(Error::invalid(format!("stages must name 1 to {MOST_STAGES} stages"))
+    if stages.is_empty() || stages.len() > MAX_STAGES {
+        return Err(Error::invalid(format!("stages must name 1 to {MAX_STAGES} stages"))
             .detail(format!("It names {}.", stages.len()))
             .hint("For a queue without stages leave them out, or use reset => '{stages}'."));
     }
@@ -165,14 +173,38 @@ fn check_stages(stages: &[Option<String>]) -> Result<()> {
     Ok(())
 }
 
-/// Errors: 42704 when there is no such queue, 22023 when it is the queue itself, 42501 when the user may not enqueue into it.
+/// Checks the option `dead_letter`.
+///
+/// Errors: 42704 if there is no such queue, 22023 if it is the queue itself or leads back to it, 42501 if the current
+/// user may not enqueue into it.
 fn check_dead_letter(catalog: &Catalog, call: &Call, name: &str) -> Result<()> {
     let Some(target) = call.text(DEAD_LETTER) else { return Ok(()) };
     if target == name {
         return Err(Error::invalid(format!("queue \"{name}\" cannot be its own dead_letter"))
             .hint("Create another queue for the dead jobs."));
     }
-    permission::check(catalog, &*queue::by_name(catalog, &target)?, Privilege::Produce)
+    // One transaction at a time sets a dead_letter: two could close a circle of which neither sees the whole.
+    lock::lock_token(catalog.queue, NAME_TOKENS);
+    session::accept_invalidations();
+    permission::check(catalog, &*queue::by_name(catalog, &target)?, Privilege::Produce)?;
+    let mut path = vec![name.to_owned(), target];
+    // A queue that is not there ends the way: the call that creates it with a dead_letter looks again.
+    while let Some(next) = path.last().and_then(|last| queue::by_name(catalog, last).ok()?.dead_letter.clone()) {
+        let is_circle = next == name;
+        // A circle that the tables were given by SQL, or by an earlier version, does not end.
+        let is_seen = path.contains(&next);
+        path.push(next);
+        if is_circle {
+            let names: Vec<String> = path.iter().map(|name| format!("\"{name}\"")).collect();
+            return Err(Error::invalid(format!("dead jobs of queue \"{name}\" would come back to it"))
+                .detail(format!("The dead letters would go {}.", names.join(" to ")))
+                .hint("Let the last queue of the way have no dead_letter."));
+        }
+        if is_seen {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn is_for_ever(call: &Call, n: usize) -> bool {
@@ -188,7 +220,9 @@ fn name_of(call: &Call) -> Result<String> {
     Ok(name)
 }
 
-/// Errors: 22023 for a name that privileges have a meaning for.
+/// Checks the name of a new queue.
+///
+/// Errors: 22023 for a name that has a meaning in privileges.
 fn check_new(name: &str) -> Result<()> {
     if name != "*" {
         return Ok(());
@@ -202,21 +236,38 @@ fn exists(name: &str) -> Error {
         .hint("Use queue.alter, or if_not_exists => true.")
 }
 
-/// `queue.create(queue_name, …, if_not_exists)`.
+/// `queue.create(queue_name, …, if_not_exists)`. If the queue exists and `if_not_exists` is true, its options are
+/// altered to the given ones.
 fn create(call: &Call) -> Result<Option<Datum>> {
     api::writable("create a queue")?;
     let name = name_of(call)?;
     let options = given(call)?;
-    let catalog = instance::current()?;
+    let catalog = catalog::current()?;
+    session::accept_invalidations();
     check_dead_letter(&catalog, call, &name)?;
-    if let Ok(queue) = queue::by_name(&catalog, &name) {
-        if call.bool(LAST).unwrap_or(false) {
+    let mut holds_name = false;
+    loop {
+        if let Ok(queue) = queue::by_name(&catalog, &name) {
+            if !call.bool(LAST).unwrap_or(false) {
+                return Err(exists(&name));
+            }
             permission::check(&catalog, &queue, Privilege::Manage)?;
-            return change(&catalog, &name, options, &[]);
+            match change(&catalog, &name, &options, &[]) {
+                // The queue was dropped while this transaction waited for it.
+                Err(error) if error.code == error::UNDEFINED => {}
+                altered => return altered,
+            }
+        } else if holds_name {
+            break;
+        } else {
+            check_new(&name)?;
+            // A queue of this name that another transaction is making cannot be seen before that ends. This transaction
+            // waits for it here and not at the unique index, which raises 40001 in a transaction with one snapshot.
+            lock::lock_token(catalog.queue, keys::hash(0, name.as_bytes()) as u32 % NAME_TOKENS);
+            session::accept_invalidations();
+            holds_name = true;
         }
-        return Err(exists(&name));
     }
-    check_new(&name)?;
     let mut columns = vec!["queue_name".to_owned()];
     let mut values = vec!["$1".to_owned()];
     let mut parameters: Vec<Parameter> = vec![name.clone().into()];
@@ -224,8 +275,8 @@ fn create(call: &Call) -> Result<Option<Datum>> {
         columns.push((*option).to_owned());
         values.push((*default).to_owned());
     }
-    for (option, parameter) in options {
-        parameters.push(parameter);
+    for (option, parameter) in &options {
+        parameters.push(*parameter);
         if let Some(at) = columns.iter().position(|c| c == option) {
             values[at] = format!("${}", parameters.len());
         }
@@ -259,16 +310,29 @@ fn alter(call: &Call) -> Result<Option<Datum>> {
     let mut reset = reset.into_iter().map(|r| call.required("reset", r)).collect::<Result<Vec<_>>>()?;
     reset.sort_unstable();
     reset.dedup();
-    let catalog = instance::current()?;
+    let catalog = catalog::current()?;
     permission::check(&catalog, &*queue::by_name(&catalog, &name)?, Privilege::Manage)?;
     check_dead_letter(&catalog, call, &name)?;
-    change(&catalog, &name, options, &reset)
+    change(&catalog, &name, &options, &reset)
+}
+
+/// Checks how many rows a statement on the row of a queue has found; the queue was there before.
+///
+/// Errors: 42704 if it was dropped meanwhile, 40001 if this transaction does not see its row.
+fn check_found(catalog: &Catalog, name: &str, rows: usize) -> Result<()> {
+    if rows > 0 {
+        return Ok(());
+    }
+    session::accept_invalidations();
+    queue::by_name(catalog, name)?;
+    Err(Error::new(error::SERIALIZATION, format!("queue \"{name}\" was changed since this transaction began"))
+        .hint("Try again in a new transaction."))
 }
 
 fn change(
     catalog: &Catalog,
     name: &str,
-    options: Vec<(&'static str, Parameter)>,
+    options: &[(&'static str, Parameter)],
     reset: &[String],
 ) -> Result<Option<Datum>> {
     let mut queue = queue::by_name(catalog, name)?;
@@ -286,34 +350,35 @@ fn change(
         settings.push(format!("{option} = {default}"));
     }
     for (option, parameter) in options {
-        parameters.push(parameter);
+        parameters.push(*parameter);
         settings.push(format!("{option} = ${}", parameters.len()));
     }
     let has_new_stages = settings.iter().any(|setting| setting.starts_with("stages = "));
     if has_new_stages {
         let lock = "SELECT queue_id::bigint FROM queue.queue WHERE queue_id OPERATOR(pg_catalog.=) $1 FOR UPDATE";
         spi::i64_column(lock, &[queue.id.into()])?;
-        // By now another transaction may have changed them.
-        sys::accept_invalidations();
+        // Another transaction may have changed the stages before this one got the lock.
+        session::accept_invalidations();
         queue = queue::by_name(catalog, name)?;
     }
     if !settings.is_empty() {
         let sql = format!("UPDATE queue.queue SET {} WHERE queue_id OPERATOR(pg_catalog.=) $1", settings.join(", "));
-        spi::run(&sql, &parameters)?;
+        check_found(catalog, name, spi::run(&sql, &parameters)?)?;
         if has_new_stages {
             change_stages(catalog, &queue)?;
         }
         announce(catalog, &queue, queue.is_paused);
         if settings.iter().any(|setting| setting.split(' ').next().is_some_and(|option| LIMITS.contains(&option))) {
-            transaction::remember(catalog.number, Step::LimitsAltered { lane: queue.lane });
+            transaction::record(catalog.number, Step::LimitsAltered { lane: queue.lane });
         }
     }
     Ok(Some(VOID))
 }
 
-/// Makes lanes of the stages that a queue has by now. `queue` is as it was.
+/// Makes lanes for the stages that a queue has now, and closes those of removed stages. `queue` is the queue before the
+/// change.
 ///
-/// Errors: 55000 when a stage that is gone has live jobs.
+/// Errors: 55000 if a removed stage has live jobs.
 fn change_stages(catalog: &Catalog, queue: &Queue) -> Result<()> {
     spi::run(
         "INSERT INTO queue.lane (queue_id, stage)
@@ -322,12 +387,12 @@ fn change_stages(catalog: &Catalog, queue: &Queue) -> Result<()> {
         &[queue.id.into()],
     )?;
     queue::changed(catalog);
-    instance::forget_queues();
+    relcache::forget_queues();
     let now = queue::by_name(catalog, &queue.name)?;
     for stage in queue.stages.iter().filter(|stage| !now.has_lane(stage.lane)) {
-        dropping::mark(catalog, stage.lane)?;
-        transaction::remember(catalog.number, Step::LaneClosed { lane: stage.lane });
-        if let Some(what) = crate::refill::any_living(catalog, stage.lane)? {
+        drops::mark(catalog, stage.lane)?;
+        transaction::record(catalog.number, Step::LaneClosed { lane: stage.lane });
+        if let Some(what) = crate::log::waiting::any_living(catalog, stage.lane)? {
             return Err(Error::new(
                 error::WRONG_STATE,
                 format!("stage \"{}\" of queue \"{}\" has live jobs", stage.name, queue.name),
@@ -338,38 +403,38 @@ fn change_stages(catalog: &Catalog, queue: &Queue) -> Result<()> {
     }
     let new = now.lanes().iter().filter(|&&lane| !queue.has_lane(lane));
     for &lane in new {
-        transaction::remember(catalog.number, Step::LaneChanged { lane, paused: queue.is_paused });
+        transaction::record(catalog.number, Step::LaneChanged { lane, paused: queue.is_paused });
     }
     Ok(())
 }
 
-/// How many jobs live in a lane, in a sentence, if memory knows of any.
+/// Returns a sentence that tells how many jobs live in a lane, if memory knows of any.
 fn living(catalog: &Catalog, lane: i32) -> Option<String> {
     let number = catalog.number;
-    let counts = shmem::with_tallies(number, |tallies| tallies.get(number, lane).map(|tally| tally.counts))??;
+    let counts = shmem::with_counters(number, |counters| counters.get(number, lane).map(|counter| counter.counts))??;
     let living = counts.waiting + counts.running;
     (living > 0).then(|| format!("There are {living}."))
 }
 
-/// Tells all sessions of a change when this transaction commits, and makes sleepers look again.
+/// Makes the commit of this transaction tell all sessions of a change and make sleeping claimers look again.
 fn announce(catalog: &Catalog, queue: &Queue, paused: bool) {
     queue::changed(catalog);
     for &lane in queue.lanes() {
-        transaction::remember(catalog.number, Step::LaneChanged { lane, paused });
+        transaction::record(catalog.number, Step::LaneChanged { lane, paused });
     }
 }
 
 fn set_paused(call: &Call, paused: bool) -> Result<Option<Datum>> {
     api::writable(if paused { "pause a queue" } else { "resume a queue" })?;
     let name = call.required("queue_name", call.text(0))?;
-    let catalog = instance::current()?;
+    let catalog = catalog::current()?;
+    session::accept_invalidations();
     let queue = queue::by_name(&catalog, &name)?;
     permission::check(&catalog, &queue, Privilege::Manage)?;
-    spi::run(
-        "UPDATE queue.queue SET is_paused = $2
-         WHERE queue_id OPERATOR(pg_catalog.=) $1 AND is_paused OPERATOR(pg_catalog.<>) $2",
-        &[queue.id.into(), paused.into()],
-    )?;
+    if queue.is_paused != paused {
+        let sql = "UPDATE queue.queue SET is_paused = $2 WHERE queue_id OPERATOR(pg_catalog.=) $1";
+        check_found(&catalog, &name, spi::run(sql, &[queue.id.into(), paused.into()])?)?;
+    }
     announce(&catalog, &queue, paused);
     Ok(Some(VOID))
 }
@@ -389,16 +454,16 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
     api::writable("drop a queue")?;
     let name = call.required("queue_name", call.text(0))?;
     let force = call.bool(1).unwrap_or(false);
-    let catalog = instance::current()?;
+    let catalog = catalog::current()?;
     let queue = queue::by_name(&catalog, &name)?;
     permission::check(&catalog, &queue, Privilege::Manage)?;
     for lane in queue.all_lanes() {
-        // Nobody comes to those of former stages.
+        // No session waits in the lanes of former stages.
         if queue.has_lane(lane) {
-            dropping::mark(&catalog, lane)?;
+            drops::mark(&catalog, lane)?;
         }
-        // At once: should there be no room for the next mark, the abort has to take this one away.
-        transaction::remember(catalog.number, Step::LaneDropped { lane });
+        // It is recorded at once: if there is no room for the next mark, the abort has to take this one away.
+        transaction::record(catalog.number, Step::LaneDropped { lane });
     }
     if !force && let Some(what) = any_living(&catalog, queue.lanes())? {
         return Err(Error::new(error::WRONG_STATE, format!("queue \"{name}\" has live jobs"))
@@ -412,10 +477,11 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
                 .hint("Use queue.unschedule, or force => true to drop them with the queue."));
         }
         spi::run("DELETE FROM queue.schedule WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
-        transaction::remember(catalog.number, Step::SchedulesChanged { lane: 0 });
+        transaction::record(catalog.number, Step::SchedulesChanged { lane: 0 });
     }
     spi::run("DELETE FROM queue.lane WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
-    spi::run("DELETE FROM queue.queue WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
+    let gone = spi::run("DELETE FROM queue.queue WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
+    check_found(&catalog, &name, gone)?;
     permissions::dropped(&catalog, queue.id)?;
     queue::changed(&catalog);
     Ok(Some(VOID))
@@ -423,7 +489,7 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
 
 fn any_living(catalog: &Catalog, lanes: &[i32]) -> Result<Option<String>> {
     for &lane in lanes {
-        if let Some(what) = crate::refill::any_living(catalog, lane)? {
+        if let Some(what) = crate::log::waiting::any_living(catalog, lane)? {
             return Ok(Some(what));
         }
     }

@@ -1,70 +1,78 @@
-//! `queue.retry`: an ended job runs once more, a waiting one runs now or at another time. Also
-//! `queue.retry_dead` and `queue.forget`.
+//! `queue.retry`: an ended job runs once more, a waiting one runs now or at another time. Also `queue.retry_dead` and
+//! `queue.forget`.
+//!
+//! Not here: another run that is requested by `enqueue` (`job::rerun`), and the next attempt of a failed one
+//! (`job::fail`).
+//!
+//! Invariant: an ended attempt gets at most one successor; the key of the row in `queue.successor` decides.
 
 use std::rc::Rc;
 
-use pgrx::pg_sys;
-use pgrx::pg_sys::Datum;
+use pg_queue_core::id;
+use pgrx::pg_sys::{self, Datum};
 
-use crate::api::job::Found;
-use crate::api::move_job::supersede;
-use crate::api::{self, fail, job, run_time, unique};
-use crate::call::{Call, VOID, sql_function};
+use crate::api::{self, sql_function};
+use crate::catalog::permission::{self, Privilege};
+use crate::catalog::queue::{self, Queue};
+use crate::catalog::{self, Catalog, ids, spi};
 use crate::error::{self, Error, Result};
-use crate::hold;
-use crate::instance::{self, Catalog};
+use crate::job::find::{self, Found};
+use crate::job::options::run_time;
+use crate::job::successor::supersede;
+use crate::job::{self, rerun, unique};
 use crate::log::attempt::{self, New, Reader};
-use crate::log::{note, outcome, successor};
-use crate::permission::{self, Privilege};
-use crate::queue::{self, Queue};
-use crate::{rerun, spi, sys};
-use pg_queue_core::id::{self, SEGMENTS};
+use crate::log::{self, note, outcome, segment};
+use crate::pg::function::{Call, VOID};
+use crate::pg::{lock, process, time, transaction};
 
-/// Dead jobs that are looked for at once, at least.
+/// The least number of dead jobs that one search asks for.
 const PAGE: i64 = 100;
 
 sql_function!(pg_queue_retry, pg_finfo_pg_queue_retry => retry);
 sql_function!(pg_queue_retry_dead, pg_finfo_pg_queue_retry_dead => retry_dead);
 sql_function!(pg_queue_forget, pg_finfo_pg_queue_forget => forget);
 
-/// Gives an ended job a new first attempt, with a payload of its own: the row that holds the old one may be
-/// removed any time. The key of the note about it sees to it that two callers make one.
+/// Gives an ended job a new first attempt, with a payload of its own: the row that holds the old one may be removed at
+/// any time. The key of the successor's row ensures that two callers make only one.
+///
+/// Errors: 55006 if another transaction has made one.
 fn revive(catalog: &Rc<Catalog>, ended: &New, run_at: Option<i64>) -> Result<()> {
-    let (target, id) = fail::fresh(catalog, run_at)?;
-    // Its stage may be gone, or have come after it ended.
+    let (target, id) = job::successor::fresh(catalog, run_at)?;
+    // The job's stage may be gone, or the queue may have got stages after the job ended.
     let lane = match queue::by_lane(catalog, ended.lane)? {
         Some(queue) if queue.stage_of(ended.lane).is_none() || !queue.has_lane(ended.lane) => queue.entry(),
         _ => ended.lane,
     };
     let next = New { id, lane, attempt: 1, run_at, payload_of: None, last_error: None, ..*ended };
-    if !successor::insert(catalog, ended.id, id) {
-        return Err(job::in_use(ended.job_id));
+    if !log::successor::insert(catalog, ended.id, id) {
+        return Err(find::in_use(ended.job_id));
     }
     attempt::insert(catalog, &target, &[next])
 }
 
-/// Until this transaction ends nobody revives a job that is being erased, nor erases one that is being revived. Jobs share
-/// locks, so that a transaction can revive any number.
+/// Tries to lock an ended job until this transaction ends: no session revives a job that is being erased, or erases one
+/// that is being revived. Jobs share locks, so that a transaction can revive any number.
 ///
-/// Errors: 55006 when an open transaction is at it.
+/// Errors: 55006 if an open transaction holds the lock.
 fn lock_ended(catalog: &Catalog, job_id: i64, mode: u32) -> Result<()> {
     const PARTS: i64 = 64;
     let part = 1 + (id::count(job_id) % PARTS) as u16;
-    if sys::try_lock_part(catalog.successor, part, mode) { Ok(()) } else { Err(job::in_use(job_id)) }
+    if lock::try_lock_part(catalog.successor, part, mode) { Ok(()) } else { Err(find::in_use(job_id)) }
 }
 
-/// Revives a job that has ended, wherever it is. False: it is there no more, look again.
+/// Revives a job that has ended, wherever it is. False: it is not there any more, and the caller has to look again.
 fn revive_ended(catalog: &Rc<Catalog>, ended: &Found, run_at: Option<i64>) -> Result<bool> {
     match ended {
         Found::Here(job) => {
-            // The segment is not emptied before the successor is on record for all to see.
+            // The lock keeps the segment from being emptied before the successor is committed.
             if outcome::Writer::open_home(catalog, job.attempt.home).is_none() {
                 return Ok(false);
             }
             let mut reader = Reader::new(catalog);
-            // With the payload as it was: a wish for another run that nobody has served yet is not served by this.
+            // The new attempt keeps the last run's payload and its `asked`: a request for another run that is not
+            // served yet is not served by this attempt.
             let asked = job.attempt.unique_key().map(|_| job.attempt.asked());
-            // What the last run has reported; else it is what it began with.
+            // The progress that the last run has reported; else the one it began with.
             let notes = note::summary(catalog, job.attempt.home.segment, job.attempt.id());
             let copy = job.attempt.copy();
             let ended = New { asked, progress: notes.progress().or(copy.progress), ..copy };
@@ -77,23 +85,25 @@ fn revive_ended(catalog: &Rc<Catalog>, ended: &Found, run_at: Option<i64>) -> Re
 
 fn claim_key(catalog: &Catalog, queue: &Queue, found: &Found) -> Result<()> {
     match found {
-        Found::Here(job) => unique::claim_key(catalog, queue, &job.attempt.copy()),
-        Found::Past(past) => unique::claim_key(catalog, queue, &past.template()),
+        Found::Here(job) => unique::hold_key(catalog, queue, &job.attempt.copy()),
+        Found::Past(past) => unique::hold_key(catalog, queue, &past.template()),
     }
 }
 
-/// `queue.retry(job_id, run_at)`.
+/// `queue.retry(job_id, run_at)`. If `run_at` is NULL, the job runs now.
+///
+/// Errors: 23505 if another job has its key, 55006 if an open transaction is in the way.
 fn retry(call: &Call) -> Result<Option<Datum>> {
     api::writable("retry")?;
     let job_id = call.required("job_id", call.i64(0))?;
     let run_at = match call.timestamp(1) {
-        Some(at) => run_time(at, sys::now_us())?,
+        Some(at) => run_time(at, time::now_us())?,
         None => None,
     };
-    let catalog = instance::current()?;
+    let catalog = catalog::current()?;
     let mut is_locked = false;
     loop {
-        let found = job::managed(&catalog, job_id)?;
+        let found = find::managed(&catalog, job_id)?;
         if found.outcome().is_none() {
             supersede(&catalog, job_id, |next| next.run_at = run_at)?;
             return Ok(Some(VOID));
@@ -104,7 +114,7 @@ fn retry(call: &Call) -> Result<Option<Datum>> {
             continue;
         }
         let Some(queue) = queue::by_lane(&catalog, found.lane())? else {
-            return Err(job::of_dropped(job_id));
+            return Err(find::of_dropped(job_id));
         };
         claim_key(&catalog, &queue, &found)?;
         if revive_ended(&catalog, &found, run_at)? {
@@ -113,7 +123,8 @@ fn retry(call: &Call) -> Result<Option<Datum>> {
     }
 }
 
-/// `queue.retry_dead(queue_name, error_like, max_jobs)`.
+/// `queue.retry_dead(queue_name, error_like, max_jobs)`: returns how many jobs it has revived. If `max_jobs` is NULL,
+/// there is no limit.
 fn retry_dead(call: &Call) -> Result<Option<Datum>> {
     api::writable("retry")?;
     let name = call.required("queue_name", call.text(0))?;
@@ -122,11 +133,11 @@ fn retry_dead(call: &Call) -> Result<Option<Datum>> {
     if most.is_some_and(|n| n < 0) {
         return Err(Error::invalid("max_jobs cannot be negative"));
     }
-    let catalog = instance::current()?;
+    let catalog = catalog::current()?;
     let queue = queue::by_name(&catalog, &name)?;
     permission::check(&catalog, &queue, Privilege::Manage)?;
     let (mut revived, mut last) = (0, 0);
-    // Some are left out, because another job has their key: then others take their places.
+    // If dead jobs are left out, because another job has their key, the next ones take their places.
     while most.is_none_or(|most| revived < i64::from(most)) {
         let left = most.map(|most| (i64::from(most) - revived).max(PAGE));
         let dead = dead_after(&queue, last, pattern.clone(), left)?;
@@ -137,10 +148,10 @@ fn retry_dead(call: &Call) -> Result<Option<Datum>> {
     Ok(Some(revived.into()))
 }
 
-/// Dead jobs behind a job, in the order of their ids, at most so many.
+/// Returns the ids of dead jobs above `last`, in order, at most `most`.
 fn dead_after(queue: &Queue, last: i64, pattern: Option<String>, most: Option<i64>) -> Result<Vec<i64>> {
     let lanes: Vec<i64> = queue.all_lanes().map(i64::from).collect();
-    // What queue.jobs calls dead, in words that the index of history's dead can be used for.
+    // These are the jobs that queue.jobs calls dead, by a condition for which the index of history's dead can be used.
     spi::i64_column(
         "SELECT l.job_id FROM queue.life AS l
          WHERE l.lane OPERATOR(pg_catalog.=) ANY ($1) AND l.is_newest
@@ -152,7 +163,7 @@ fn dead_after(queue: &Queue, last: i64, pattern: Option<String>, most: Option<i6
     )
 }
 
-/// Revives these dead jobs, at most so many. Returns how many.
+/// Revives these dead jobs, at most `most` of them. Returns how many it has revived.
 fn revive_all(catalog: &Rc<Catalog>, queue: &Queue, dead: &[i64], most: i64) -> Result<i64> {
     let mut revived = 0;
     for &job_id in dead {
@@ -161,23 +172,24 @@ fn revive_all(catalog: &Rc<Catalog>, queue: &Queue, dead: &[i64], most: i64) -> 
         }
         match revive_dead(catalog, queue, job_id) {
             Ok(is_revived) => revived += i64::from(is_revived),
-            // Another job has its key, or may have it; or somebody else is at it.
+            // Another job has its key, or may have it; or an open transaction is in the way.
             Err(error) if matches!(error.code, error::UNIQUE | error::IN_USE) => {}
             Err(error) => return Err(error),
         }
-        sys::check_for_interrupts();
+        process::check_for_interrupts();
     }
     Ok(revived)
 }
 
 /// Revives a dead job. False: it is not dead any more.
 ///
-/// Errors: 23505 when another job has its key, 55006 when an open transaction is at it.
+/// Errors: 23505 if another job has its key, 55006 if an open transaction is in the way.
 fn revive_dead(catalog: &Rc<Catalog>, queue: &Queue, job_id: i64) -> Result<bool> {
     lock_ended(catalog, job_id, pg_sys::ShareLock)?;
     loop {
-        let found = job::find_any(catalog, job_id)?;
-        if found.outcome().is_none() {
+        let found = find::find_any(catalog, job_id)?;
+        // Since the snapshot in which it was dead, others may have revived it, and it may have ended otherwise.
+        if !found.outcome().is_some_and(|outcome| outcome.is_death()) {
             return Ok(false);
         }
         claim_key(catalog, queue, &found)?;
@@ -187,26 +199,29 @@ fn revive_dead(catalog: &Rc<Catalog>, queue: &Queue, job_id: i64) -> Result<bool
     }
 }
 
-/// `queue.forget(job_id)`: the one place where log rows are changed, because a promise of privacy is worth
-/// more than a tidy log.
+/// `queue.forget(job_id)`: erases the contents of an ended job. It is the one place where log rows are changed, because
+/// a promise of privacy is worth more than a log that is only appended to.
+///
+/// Errors: 25001 at REPEATABLE READ or above, 55000 if the job has not ended, 55006 if an open transaction is in the
+/// way.
 fn forget(call: &Call) -> Result<Option<Datum>> {
     api::writable("forget")?;
     let job_id = call.required("job_id", call.i64(0))?;
-    hold::job_id(job_id)?;
-    if sys::uses_one_snapshot() {
+    ids::job_id(job_id)?;
+    if transaction::uses_one_snapshot() {
         return Err(Error::new(error::IN_TRANSACTION, "queue.forget cannot run at REPEATABLE READ or above")
             .hint("It would leave what has been written since the transaction began."));
     }
-    let catalog = instance::current()?;
+    let catalog = catalog::current()?;
     check_ended(&catalog, job_id)?;
-    // Nobody copies a row to history while it is erased where it was: the storage duty does without this turn. Others who
-    // erase are waited for, so the next lock is for those who revive.
-    sys::lock(catalog.segment_log, pg_sys::ShareUpdateExclusiveLock);
+    // No row is copied to history while it is erased where it was: the storage duty skips its turn. This lock waits for
+    // other sessions that erase, so the next one is only about sessions that revive.
+    lock::lock(catalog.segment_log, pg_sys::ShareUpdateExclusiveLock);
     lock_ended(&catalog, job_id, pg_sys::ExclusiveLock)?;
-    // It may have been revived meanwhile.
+    // The job may have been revived before this transaction got the locks.
     check_ended(&catalog, job_id)?;
     let ids = Reader::new(&catalog).all_ids(job_id);
-    for segment in 0..SEGMENTS {
+    for segment in segment::plannable(&catalog) {
         for statement in [
             "UPDATE queue.attempt_N SET payload = '{}', payload_of = NULL, headers = NULL, last_error = NULL, progress = NULL",
             "UPDATE queue.outcome_N SET result = NULL, error = NULL",
@@ -225,16 +240,18 @@ fn forget(call: &Call) -> Result<Option<Datum>> {
     Ok(Some(VOID))
 }
 
-/// Errors: 55000 when the job has not ended, 55006 when another run of it is wanted, which the worker has yet to make.
+/// Checks that a job has ended for good.
+///
+/// Errors: 55000 if it has not ended, 55006 if another run was requested that the background worker has yet to make.
 fn check_ended(catalog: &Rc<Catalog>, job_id: i64) -> Result<()> {
-    let found = job::managed(catalog, job_id)?;
-    // What ran when its queue was dropped has no end, and nobody can make one.
+    let found = find::managed(catalog, job_id)?;
+    // A job that ran when its queue was dropped has no outcome, and none can be made.
     if found.outcome().is_none() && queue::by_lane(catalog, found.lane())?.is_some() {
         return Err(Error::new(error::WRONG_STATE, format!("job {job_id} has not ended"))
             .hint("Cancel it first; queue.forget erases what an ended job leaves."));
     }
     match &found {
-        Found::Here(job) if rerun::may_be_owed(catalog, &job.attempt) => Err(job::in_use(job_id)),
+        Found::Here(job) if rerun::may_be_owed(catalog, &job.attempt) => Err(find::in_use(job_id)),
         _ => Ok(()),
     }
 }

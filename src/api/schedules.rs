@@ -1,24 +1,26 @@
 //! `queue.schedule`, `unschedule`, `pause_schedule`, `resume_schedule`, `run_schedule`, `upcoming`: the life of a
-//! schedule. What fires it is `duty::fire_schedules`, which every change tells with its commit.
+//! schedule. The commit of every change tells the worker to look.
+//!
+//! Not here: firing (`duty::fire_schedules`), and the arithmetic of slots (`core`).
 //!
 //! Invariant: a schedule whose plan stays the same keeps its slots, however often it is replaced: programs schedule
 //! their jobs at every start.
 
 use pg_queue_core::schedule::{LATEST, Missed};
-use pgrx::pg_sys;
-use pgrx::pg_sys::Datum;
+use pgrx::pg_sys::{self, Datum};
 
-use crate::api;
-use crate::api::enqueue::{self, Options};
-use crate::call::{Call, VOID, sql_function};
+use crate::api::{self, sql_function};
+use crate::catalog::permission::{self, Privilege};
+use crate::catalog::schedule::{Schedule, Timing};
+use crate::catalog::{self, Catalog, drops, queue, spi};
 use crate::error::{self, Error, Result};
-use crate::instance::{self, Catalog};
+use crate::job::options::Options;
+use crate::job::{self, enqueue};
 use crate::log::firing::Log;
-use crate::permission::{self, Privilege};
-use crate::schedule::{self, Schedule, Timing};
-use crate::spi::{self, Parameter};
+use crate::pg::function::{Call, VOID};
+use crate::pg::parameter::Parameter;
+use crate::pg::{self, jsonb, process, time};
 use crate::transaction::{self, Step};
-use crate::{clock, dropping, jsonb, queue, sys};
 
 sql_function!(pg_queue_schedule, pg_finfo_pg_queue_schedule => schedule);
 sql_function!(pg_queue_unschedule, pg_finfo_pg_queue_unschedule => unschedule);
@@ -32,7 +34,9 @@ fn name_of(call: &Call) -> Result<String> {
     call.required("name", call.text(0))
 }
 
-/// A time that is not infinite.
+/// Returns the timestamp argument `n`, named `name` in the message; `None` if it is NULL.
+///
+/// Errors: 22023 if it is infinite.
 fn finite(call: &Call, n: usize, name: &str) -> Result<Option<i64>> {
     let time = call.timestamp(n);
     match time {
@@ -48,7 +52,7 @@ fn timing_of(call: &Call) -> Result<Timing> {
     let timing = Timing {
         cron: call.text(3),
         every: call.interval(4),
-        timezone: schedule::zone(&timezone)?.name().to_owned(),
+        timezone: catalog::schedule::zone(&timezone)?.name().to_owned(),
         starts_at: finite(call, 7, "starts_at")?,
         ends_at: finite(call, 8, "ends_at")?,
     };
@@ -68,13 +72,13 @@ fn timing_of(call: &Call) -> Result<Timing> {
     Ok(timing)
 }
 
-/// Makes a schedule.
+/// The statement that makes a schedule.
 const MAKE: &str =
     "INSERT INTO queue.schedule (schedule_name, queue_id, payload, cron, every, timezone, missed, starts_at,
          ends_at, overlap, priority, max_attempts, group_key, headers, anchor, planned_from)
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
      ON CONFLICT (schedule_name) DO NOTHING";
-/// Changes the one that was seen.
+/// The statement that changes the schedule that was seen, and no other version of it.
 const REPLACE: &str =
     "UPDATE queue.schedule SET queue_id = $2, payload = $3, cron = $4, every = $5, timezone = $6, missed = $7,
          starts_at = $8, ends_at = $9, overlap = $10, priority = $11, max_attempts = $12, group_key = $13,
@@ -82,7 +86,7 @@ const REPLACE: &str =
      WHERE schedule_name OPERATOR(pg_catalog.=) $1 AND schedule_id OPERATOR(pg_catalog.=) $17
            AND version OPERATOR(pg_catalog.=) $18";
 
-/// `queue.schedule(name, queue_name, payload, cron, every, …)`: the next slot.
+/// `queue.schedule(name, queue_name, payload, cron, every, …)`: returns the next slot.
 fn schedule(call: &Call) -> Result<Option<Datum>> {
     api::writable("schedule a job")?;
     let name = name_of(call)?;
@@ -105,13 +109,13 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
         return Err(Error::invalid("headers must be a JSON object"));
     }
 
-    let catalog = instance::current()?;
+    let catalog = catalog::current()?;
     let queue = queue::by_name(&catalog, &queue_name)?;
     permission::check(&catalog, &queue, Privilege::Manage)?;
-    dropping::watch(&catalog, queue.lane)?;
-    let now = clock::now_us();
+    drops::watch(&catalog, queue.lane)?;
+    let now = catalog::schedule::now_us();
     loop {
-        let before = schedule::by_name(&catalog, &name).ok();
+        let before = catalog::schedule::by_name(&catalog, &name).ok();
         before.as_ref().map_or(Ok(()), |before| may(&catalog, before, Privilege::Manage))?;
         let (anchor, planned_from) = match &before {
             Some(before) => {
@@ -144,11 +148,12 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
             time(Some(anchor)),
             time(Some(planned_from)),
         ];
-        // What somebody has made, changed or removed meanwhile is looked at, and asked for, anew.
+        // If another session has made, changed or removed the schedule meanwhile, the loop looks at it again and checks
+        // the privilege again.
         let written = match &before {
             None => spi::run(MAKE, &parameters)?,
             Some(before) => {
-                parameters.extend([before.id().into(), before.version().into()]);
+                parameters.extend::<[Parameter; 2]>([before.id().into(), before.version().into()]);
                 spi::run(REPLACE, &parameters)?
             }
         };
@@ -157,35 +162,30 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
         }
         check_seen(&name)?;
     }
-    transaction::remember(catalog.number, Step::SchedulesChanged { lane: queue.lane });
-    let schedule = schedule::by_name(&catalog, &name)?;
-    Ok(next_run(&schedule, &Log::read(&catalog))?.map(Datum::from))
+    transaction::record(catalog.number, Step::SchedulesChanged { lane: queue.lane });
+    let schedule = catalog::schedule::by_name(&catalog, &name)?;
+    Ok(job::schedule::next_run(&schedule, &Log::read(&catalog))?.map(Datum::from))
 }
 
-/// Somebody else was quicker. Errors: 40001 where this transaction would never see what he has done.
+/// Checks that this transaction can see the change of another session that was quicker.
+///
+/// Errors: 40001 if it would never see the change.
 fn check_seen(name: &str) -> Result<()> {
-    if !sys::uses_one_snapshot() {
+    if !pg::transaction::uses_one_snapshot() {
         return Ok(());
     }
     Err(Error::new(error::SERIALIZATION, format!("schedule \"{name}\" was changed since this transaction began"))
         .hint("Try again in a new transaction."))
 }
 
-/// Errors: 42501 unless the current user may do this with the schedule's queue; when that is gone, with every queue.
+/// Checks that the current user has a privilege on the schedule's queue, or, if the queue is gone, on every queue.
+///
+/// Errors: 42501 if the user has not.
 fn may(catalog: &Catalog, schedule: &Schedule, wanted: Privilege) -> Result<()> {
     match queue::by_id(catalog, schedule.queue_id())? {
         Some(queue) => permission::check(catalog, &queue, wanted),
         None => permission::check_everywhere(catalog, wanted),
     }
-}
-
-/// The first slot that was not dealt with.
-pub fn next_run(schedule: &Schedule, log: &Log) -> Result<Option<i64>> {
-    if schedule.is_paused() {
-        return Ok(None);
-    }
-    let last = log.last(schedule.id()).map_or(i64::MIN, |firing| firing.slot);
-    Ok(schedule.plan()?.next_after(last.max(schedule.planned_from())))
 }
 
 /// `queue.unschedule(name)`.
@@ -211,95 +211,88 @@ fn pause(call: &Call) -> Result<Option<Datum>> {
     )
 }
 
-/// `queue.resume_schedule(name)`: what was planned until now is not missed.
+/// `queue.resume_schedule(name)`: the slots until now do not count as missed.
 fn resume(call: &Call) -> Result<Option<Datum>> {
     change(
         call,
         "resume a schedule",
         "UPDATE queue.schedule SET is_paused = false, planned_from = $2, version = version OPERATOR(pg_catalog.+) 1
          WHERE schedule_id OPERATOR(pg_catalog.=) $1 AND is_paused",
-        &[clock::now_us()],
+        &[catalog::schedule::now_us()],
         |now| !now.is_paused(),
     )
 }
 
-/// `is_done`: whether there is nothing to be done.
+/// Runs a statement on the schedule named in the call. `is_done` tells whether there is nothing to do, so that no row
+/// need be found.
 fn change(call: &Call, verb: &str, sql: &str, times: &[i64], is_done: fn(&Schedule) -> bool) -> Result<Option<Datum>> {
     api::writable(verb)?;
-    let catalog = instance::current()?;
+    let catalog = catalog::current()?;
     let name = name_of(call)?;
     loop {
-        let schedule = schedule::by_name(&catalog, &name)?;
+        let schedule = catalog::schedule::by_name(&catalog, &name)?;
         may(&catalog, &schedule, Privilege::Manage)?;
         let mut parameters: Vec<Parameter> = vec![schedule.id().into()];
         parameters.extend(times.iter().map(|&time| Parameter::raw(Some(time.into()), pg_sys::TIMESTAMPTZOID)));
         parameters.push(schedule.queue_id().into());
         let sql = format!("{sql} AND queue_id OPERATOR(pg_catalog.=) ${}", parameters.len());
-        // Unless somebody has given it to another queue meanwhile, of which the user may know nothing.
+        // If another session has given the schedule to another queue meanwhile, the loop checks the privilege on that
+        // queue.
         let is_seen_to = |now: Schedule| now.queue_id() == schedule.queue_id() && is_done(&now);
-        if spi::run(&sql, &parameters)? > 0 || schedule::by_name(&catalog, &name).map_or(true, is_seen_to) {
+        if spi::run(&sql, &parameters)? > 0 || catalog::schedule::by_name(&catalog, &name).map_or(true, is_seen_to) {
             break;
         }
         check_seen(&name)?;
     }
-    transaction::remember(catalog.number, Step::SchedulesChanged { lane: 0 });
+    transaction::record(catalog.number, Step::SchedulesChanged { lane: 0 });
     Ok(Some(VOID))
 }
 
-/// `queue.run_schedule(name)`: the job's id.
+/// `queue.run_schedule(name)`: enqueues a job and returns its id.
 fn run(call: &Call) -> Result<Option<Datum>> {
     api::writable("run a schedule")?;
-    let catalog = instance::current()?;
-    let schedule = schedule::by_name(&catalog, &name_of(call)?)?;
+    let catalog = catalog::current()?;
+    let schedule = catalog::schedule::by_name(&catalog, &name_of(call)?)?;
     may(&catalog, &schedule, Privilege::Manage)?;
-    let queue = schedule_queue(&catalog, &schedule)?;
-    let ids = enqueue::insert(&catalog, &queue, &[(schedule.payload(), schedule.options(None))], sys::now_us())?;
+    let queue = job::schedule::schedule_queue(&catalog, &schedule)?;
+    let ids = enqueue::insert(&catalog, &queue, &[(schedule.payload(), schedule.options(None))], time::now_us())?;
     Ok(ids.first().map(|&id| id.into()))
 }
 
-/// The queue that a schedule enqueues into.
+/// `queue.upcoming(name, runs)`: returns the next slots, 10 if `runs` is NULL.
 ///
-/// Errors: 42704 when it is gone.
-pub fn schedule_queue(catalog: &Catalog, schedule: &Schedule) -> Result<std::rc::Rc<queue::Queue>> {
-    queue::by_id(catalog, schedule.queue_id())?.ok_or_else(|| {
-        let name = schedule.name();
-        Error::new(error::UNDEFINED, format!("the queue of schedule \"{name}\" does not exist"))
-            .hint(format!("Remove the schedule with SELECT queue.unschedule('{}').", name.replace('\'', "''")))
-    })
-}
-
-/// `queue.upcoming(name, runs)`.
+/// Errors: 22023 unless `runs` is between 0 and 10000.
 fn upcoming(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let catalog = instance::current()?;
-    let schedule = schedule::by_name(&catalog, &name_of(call)?)?;
+    let catalog = catalog::current()?;
+    let schedule = catalog::schedule::by_name(&catalog, &name_of(call)?)?;
     may(&catalog, &schedule, Privilege::Observe)?;
     let runs = call.i32(1).unwrap_or(10);
     let runs = usize::try_from(runs)
         .ok()
         .filter(|&runs| runs <= 10_000)
         .ok_or_else(|| Error::invalid("runs must be between 0 and 10000").detail(format!("It is {runs}.")))?;
-    for slot in schedule.plan()?.between(clock::now_us(), LATEST).take(runs) {
+    for slot in schedule.plan()?.between(catalog::schedule::now_us(), LATEST).take(runs) {
         rows.add(&mut [slot.into()], &mut [false])?;
-        sys::check_for_interrupts();
+        process::check_for_interrupts();
     }
     Ok(None)
 }
 
-/// `queue.firings()`: what each schedule did last and does next.
+/// `queue.firings()`: returns for each schedule its last job and its next run.
 fn firings(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let catalog = instance::current()?;
+    let catalog = catalog::current()?;
     let log = Log::read(&catalog);
     let rights = permission::rights(&catalog);
     let mut found = Vec::new();
-    schedule::each_seen(&catalog, |schedule| {
+    catalog::schedule::each_seen(&catalog, |schedule| {
         if !rights.on_queue(schedule.queue_id(), Privilege::Observe) {
             return;
         }
         let last = log.last(schedule.id()).and_then(|firing| firing.last);
-        // What cannot be planned is not fired either; the log says why.
-        let next = next_run(&schedule, &log).unwrap_or(None);
+        // A schedule that cannot be planned is not fired either; the server log says why.
+        let next = job::schedule::next_run(&schedule, &log).unwrap_or(None);
         found.push([
             Some(schedule.id().into()),
             next.map(Datum::from),

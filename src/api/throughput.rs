@@ -1,36 +1,37 @@
-//! What `queue.throughput` stands on: the minutes of the segments that are there, and the reading of histograms.
+//! The functions behind `queue.throughput`: the minutes of the live segments, and the reading of histograms.
+//!
+//! Not here: the minutes of emptied segments, which are rows of `queue.rollup` (`duty::storage::copy` writes them).
 
-use pg_queue_core::id;
 use pg_queue_core::rollup::{Rollup, Times};
 use pgrx::pg_sys::Datum;
 
-use crate::call::{Call, Interval, sql_function};
+use crate::api::sql_function;
+use crate::catalog;
+use crate::catalog::permission::{self, Privilege};
 use crate::error::{Error, Result};
-use crate::instance;
 use crate::log::rollup;
-use crate::log::table::Snapshot;
-use crate::log::walk::Tables;
-use crate::permission::{self, Privilege};
-use crate::segment::Ledger;
-use crate::sys;
+use crate::log::tables::Tables;
+use crate::pg::datum::Interval;
+use crate::pg::function::Call;
+use crate::pg::process;
+use crate::pg::scan::Snapshot;
+use crate::shmem::ledger::Ledger;
 
 sql_function!(pg_queue_throughput_live, pg_finfo_pg_queue_throughput_live => throughput_live);
 sql_function!(pg_queue_times, pg_finfo_pg_queue_times => times);
 
-/// `queue.throughput_live()`: as the rows of `queue.rollup`, in the eyes of the calling statement.
+/// `queue.throughput_live()`: returns the minutes of the live segments like rows of `queue.rollup`, by the snapshot of
+/// the calling statement.
 fn throughput_live(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
-    let catalog = instance::current()?;
+    let catalog = catalog::current()?;
     let mut minutes = Rollup::default();
     let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
-    let live = (0..id::SEGMENTS as u8).filter(|&segment| ledger.is_read_here(segment));
-    // All at once: to read one may take long, and the next could have been emptied by then.
-    let live: Vec<Tables> = live.map(|segment| Tables::open(&catalog, segment)).collect();
-    for tables in live.iter().filter(|tables| !tables.is_empty()) {
+    for tables in Tables::open_all(&catalog, ledger.read_here()) {
         for (n, trace) in tables.walk(i64::MIN, Snapshot::Statement).enumerate() {
             rollup::life(&trace).iter().for_each(|life| minutes.add(life));
             if n % 1024 == 0 {
-                sys::check_for_interrupts();
+                process::check_for_interrupts();
             }
         }
     }
@@ -41,7 +42,9 @@ fn throughput_live(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue.times(histograms)`: their mean and percentiles; NULL when they are empty.
+/// `queue.times(histograms)`: returns the mean and percentiles of all of them together; NULL if they are empty.
+///
+/// Errors: 22023 if a value is not a histogram.
 fn times(call: &Call) -> Result<Option<Datum>> {
     let Some(histograms) = call.bytes_array(0) else { return Ok(None) };
     let mut all = Times::default();

@@ -1,4 +1,6 @@
 //! When a failed attempt runs again: constant, linear or exponential delay with a ceiling and jitter.
+//!
+//! Invariant: a delay is never negative, and no argument makes it overflow.
 
 /// How the delay grows with the number of the attempt that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +27,9 @@ impl Curve {
 
 /// The delay in microseconds after attempt `n` (1, 2, …) has failed.
 ///
-/// `random` is a number in `0.0..1.0`; the delay is moved by up to `jitter` (0.0 to 1.0) of itself
-/// either way, after `max` was applied, so that jobs which hit the ceiling do not march in step.
-/// Never negative, never overflows.
+/// `random` is a number in `0.0..1.0`. The delay is moved either way by up to `jitter` (0.0 to 1.0) of itself, after
+/// `max` was applied, so that jobs that reach the ceiling do not run all at once. It is never negative and never
+/// overflows.
 pub fn delay(curve: Curve, base: i64, max: i64, jitter: f64, n: i32, random: f64) -> i64 {
     let n = i64::from(n.max(1));
     let grown = match curve {

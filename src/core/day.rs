@@ -1,5 +1,9 @@
-//! The days on which what is kept of ended attempts expires. Days are those of UTC, whatever time zone a session
-//! or the server has, and are counted from 2000-01-01, as `timestamptz` counts microseconds.
+//! The days on which the records of ended attempts expire.
+//!
+//! Days are days of UTC, in whatever time zone a session or the server is. They are counted from 2000-01-01, as
+//! `timestamptz` counts microseconds.
+//!
+//! Invariant: nothing expires before its retention is over, and each day has one name.
 
 /// Microseconds of a day.
 const US: i64 = 86_400_000_000;
@@ -15,36 +19,36 @@ const LAST: i64 = 2_921_939;
 pub struct Day(i64);
 
 impl Day {
-    /// The day that never comes.
+    /// The day that never comes: what expires on it is kept for ever.
     pub const NEVER: Self = Self(i64::MAX);
 
-    /// The day of a moment, microseconds.
+    /// The day of a moment, which is given in microseconds.
     pub fn of(at: i64) -> Self {
         Self::new(at.div_euclid(US))
     }
 
-    /// What expires after the year 9999 is kept for ever.
+    /// A day after the year 9999 becomes `NEVER`.
     fn new(day: i64) -> Self {
         if day > LAST { Self::NEVER } else { Self(day) }
     }
 
-    /// The day after whose end something may be forgotten that ended at `ended_at` and is kept for `retention`
-    /// microseconds; a negative one: for ever.
+    /// The day after whose end an attempt may be forgotten that ended at `ended_at`. It is kept for `retention`
+    /// microseconds, or for ever if that is negative.
     pub fn of_expiry(ended_at: i64, retention: i64) -> Self {
         if retention < 0 { Self::NEVER } else { Self::of(ended_at.saturating_add(retention)) }
     }
 
-    /// When the day is over, microseconds.
+    /// The moment at which the day is over, in microseconds.
     pub fn end(self) -> i64 {
         self.0.saturating_add(1).saturating_mul(US)
     }
 
-    /// In a table's name: 20261231, or forever.
+    /// The day as it is part of a table's name: `20261231`, or `forever`.
     pub fn name(self) -> String {
         if self == Self::NEVER {
             return "forever".into();
         }
-        // Years begin in March, so that the day of the leap is their last.
+        // A year begins in March here, so that the leap day is its last.
         let (era, day) = ((self.0 + EPOCH).div_euclid(ERA), (self.0 + EPOCH).rem_euclid(ERA));
         let year = (day - day / 1_460 + day / 36_524 - day / (ERA - 1)) / 365;
         let day = day - (365 * year + year / 4 - year / 100);
@@ -54,7 +58,7 @@ impl Day {
         format!("{:04}{month:02}{date:02}", era * 400 + year + next)
     }
 
-    /// The day of such a name.
+    /// The day of a name. `None` if it names no day.
     pub fn parse(name: &str) -> Option<Self> {
         if name == "forever" {
             return Some(Self::NEVER);
@@ -68,7 +72,7 @@ impl Day {
         let of_era = year.rem_euclid(400);
         let day = of_era * 365 + of_era / 4 - of_era / 100 + (153 * month + 2) / 5 + date - 1;
         let found = Self(year.div_euclid(400) * ERA + day - EPOCH);
-        // There is no such day: the 30th of February.
+        // A date that does not exist, such as the 30th of February, has another name.
         (found.name() == name).then_some(found)
     }
 }

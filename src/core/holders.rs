@@ -1,43 +1,59 @@
-//! Which open transaction holds which unique key: only producers of the same key exclude each other.
+//! Which open transaction holds which unique key, so that producers of the same key exclude each other.
 //!
-//! A key is known by its hash alone; two keys of one hash exclude each other as well, which delays somebody and
-//! does nothing worse. Like the frontier it is laid over memory of the caller, takes none and cannot fail.
+//! A key is known by its hash alone. Two keys with one hash exclude each other as well, which delays a producer and
+//! does no other harm. The table is laid over memory of the caller, allocates nothing and cannot fail.
 //!
-//! Invariant: a key has one holder at most. An entry may outlive its transaction (a prepared one): who finds that
-//! it has ended takes the entry over, and only a holder's own entry is ever released.
+//! Invariant: a key has at most one holder. An entry may outlive its transaction (a prepared one): a session that finds
+//! that it has ended takes the entry over. A holder releases its own entry only.
 
 use crate::frontier::index::{self, Bucket};
+use crate::share;
 
 /// The id of a transaction, never 0.
 pub type Xid = u32;
 
-/// A key: the instance, and the hash of queue and text.
+/// A key: the instance, and the number that [`key`] makes of queue and text.
 pub type Key = (u32, u64);
+
+/// How many bits of a key come from its text.
+const TEXT: u32 = 40;
+
+/// The number by which a queue's key is known. Its highest bit is never set, as the counts of the parties have that.
+pub fn key(queue: u32, text: u64) -> u64 {
+    (u64::from(queue) << TEXT & i64::MAX.cast_unsigned()) | text >> (u64::BITS - TEXT)
+}
+
+/// The queue of a key, as far as the bits of a key distinguish queues.
+pub fn queue((_, hash): Key) -> u32 {
+    (hash >> TEXT) as u32
+}
 
 /// Counters; all zero is a valid start.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Head {
-    /// Keys held.
+    /// How many keys are held.
     pub held: u32,
-    /// A transaction was prepared while it held keys: nobody tells when it ends.
+    /// How many buckets count what the parties hold.
+    parties: u32,
+    /// Whether a transaction was prepared while it held keys. No callback reports its end.
     pub has_prepared: bool,
-    /// There may be entries of prepared transactions that have ended.
+    /// Whether there may be entries of prepared transactions that have ended.
     pub is_suspect: bool,
-    /// No transaction that was prepared before this memory began is left: what those hold is not here.
+    /// Whether no transaction is left that was prepared before this memory began. The keys of those are not here.
     pub is_complete: bool,
 }
 
-/// What became of the wish to hold a key.
+/// The answer to a request to hold a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acquire {
-    /// It was free and is the caller's now.
+    /// The key was free, and the caller's transaction holds it now.
     Acquired,
-    /// The caller's transaction holds it already.
+    /// The caller's transaction already holds it.
     Own,
-    /// Another transaction has it.
+    /// Another transaction holds it.
     Held(Xid),
-    /// So many are held that there is no room.
+    /// There is no room, as too many keys are held, in total or by this queue or instance.
     Full,
 }
 
@@ -45,13 +61,14 @@ pub enum Acquire {
 pub struct Holders<'a> {
     /// Counters.
     pub head: &'a mut Head,
-    /// [`index::buckets_for`] as many as `most`.
+    /// As many buckets as [`index::buckets_for`] says for `most`, at least 32.
     pub buckets: &'a mut [Bucket],
-    /// Keys that can be held at once.
+    /// How many keys can be held at once.
     pub most: usize,
 }
 
-// The index keeps a number next to each key; it adds one to it, and an id of a transaction may be the largest number.
+// The index keeps a number with each key and adds one to it. As a transaction's id may be the largest number, it is
+// stored less one.
 fn stored(xid: Xid) -> u32 {
     xid - 1
 }
@@ -61,22 +78,44 @@ impl Holders<'_> {
         index::find(self.buckets, instance, hash.cast_signed()).map(|stored| stored + 1)
     }
 
-    fn insert(&mut self, (instance, hash): Key, xid: Xid) {
+    fn insert(&mut self, key @ (instance, hash): Key, xid: Xid) {
         index::insert(self.buckets, instance, hash.cast_signed(), stored(xid));
         self.head.held += 1;
+        self.head.parties += share::enter_of(self.buckets, instance, queue(key));
     }
 
-    fn remove(&mut self, (instance, hash): Key) {
+    fn remove(&mut self, key @ (instance, hash): Key) {
         index::remove(self.buckets, instance, hash.cast_signed());
         self.head.held -= 1;
+        self.head.parties -= share::leave_of(self.buckets, instance, queue(key));
     }
 
-    /// Wishes to hold a key.
+    /// How many more keys the queue of this key may hold. There are twice as many buckets as keys, which is enough for
+    /// the counts of the parties, too, unless nearly every key belongs to another queue.
+    fn room(&self, key: Key) -> u32 {
+        if (self.head.held + self.head.parties) as usize + 3 >= self.buckets.len() {
+            return 0;
+        }
+        share::room_of(self.buckets, key.0, queue(key), self.most - self.head.held as usize)
+    }
+
+    /// How many keys an instance holds.
+    pub fn held_by(&self, instance: u32) -> u32 {
+        share::held(self.buckets, instance)
+    }
+
+    /// How many keys the queue holds, and how many more it may hold.
+    pub fn share(&self, instance: u32, queue: u32) -> (u32, u32) {
+        let queue = self::queue((instance, key(queue, 0)));
+        (share::held_of(self.buckets, instance, queue), self.room((instance, key(queue, 0))))
+    }
+
+    /// Has the transaction hold a key, if the key is free and there is room.
     pub fn acquire(&mut self, key: Key, xid: Xid) -> Acquire {
         match self.holder(key) {
             Some(holder) if holder == xid => Acquire::Own,
             Some(holder) => Acquire::Held(holder),
-            None if self.head.held as usize == self.most => Acquire::Full,
+            None if self.room(key) == 0 => Acquire::Full,
             None => {
                 self.insert(key, xid);
                 Acquire::Acquired
@@ -84,19 +123,19 @@ impl Holders<'_> {
         }
     }
 
-    /// Removes the entry of a holder whose transaction has ended, unless it is another's by now.
+    /// Removes the entry of a holder whose transaction has ended, unless another transaction has taken it over.
     pub fn release(&mut self, key: Key, xid: Xid) {
         if self.holder(key) == Some(xid) {
             self.remove(key);
         }
     }
 
-    /// The holders whose entries lie from bucket `from` on, as many as fit into `out` (which is not empty): how many
-    /// there are, and the bucket to go on from; `None` at the end.
+    /// Lists the holders whose entries lie from bucket `from` on, as many as fit into `out`, which is not empty.
+    /// Returns how many there are, and the bucket to go on from; `None` at the end.
     pub fn list(&self, from: usize, out: &mut [(Key, Xid)]) -> (usize, Option<usize>) {
         let mut count = 0;
         for (at, bucket) in self.buckets.iter().enumerate().skip(from) {
-            let Some((instance, id, stored)) = bucket.get() else { continue };
+            let Some((instance, id, stored)) = bucket.get().filter(|&(_, id, _)| id >= 0) else { continue };
             out[count] = ((instance, id.cast_unsigned()), stored + 1);
             count += 1;
             if count == out.len() {
@@ -111,9 +150,18 @@ impl Holders<'_> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     const MOST: usize = 8;
+
+    /// How many more keys of its queue may be held, one by one.
+    fn room(model: &BTreeMap<Key, Xid>, of: Key) -> usize {
+        let alpha = share::ALPHA as usize;
+        let one_by_one = |free: usize, held: usize| (0..free).find(|n| held + n >= alpha * (free - n)).unwrap_or(free);
+        let of_instance = model.keys().filter(|key| key.0 == of.0).count();
+        let of_queue = model.keys().filter(|&&key| (key.0, queue(key)) == (of.0, queue(of))).count();
+        one_by_one(one_by_one(MOST - model.len(), of_instance), of_queue)
+    }
 
     #[derive(Clone, Debug)]
     enum Step {
@@ -123,7 +171,7 @@ mod tests {
     }
 
     fn step() -> impl Strategy<Value = Step> {
-        let key = || (1u32..3, 0u64..8);
+        let key = || (1u32..3, 0u32..3, 0u64..8).prop_map(|(instance, queue, text)| (instance, key(queue, text << 61)));
         let xid = || prop_oneof![3u32..6, Just(u32::MAX)];
         prop_oneof![
             4 => (key(), xid()).prop_map(|(key, xid)| Step::Acquire(key, xid)),
@@ -136,7 +184,7 @@ mod tests {
         #[test]
         fn behaves_like_a_map_of_keys_to_holders(steps in prop::collection::vec(step(), 0..300)) {
             let mut head = Head::default();
-            let mut buckets = vec![Bucket::default(); index::buckets_for(MOST)];
+            let mut buckets = vec![Bucket::default(); index::buckets_for(MOST.max(32))];
             let mut holders = Holders { head: &mut head, buckets: &mut buckets, most: MOST };
             let mut model: BTreeMap<Key, Xid> = BTreeMap::new();
             for step in steps {
@@ -145,7 +193,7 @@ mod tests {
                         let expected = match model.get(&key) {
                             Some(&holder) if holder == xid => Acquire::Own,
                             Some(&holder) => Acquire::Held(holder),
-                            None if model.len() == MOST => Acquire::Full,
+                            None if room(&model, key) == 0 => Acquire::Full,
                             None => {
                                 model.insert(key, xid);
                                 Acquire::Acquired
@@ -159,7 +207,7 @@ mod tests {
                             model.remove(&key);
                         }
                     }
-                    // As one that looks for the entries of ended transactions does: in pieces.
+                    // In pieces, as the search for entries of ended transactions does it.
                     Step::EndAll(xid) => {
                         let (mut from, mut found) = (Some(0), Vec::new());
                         while let Some(at) = from {
@@ -180,6 +228,14 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(holders.head.held as usize, model.len());
+                for &key in model.keys() {
+                    let of_queue = model.keys().filter(|&&other| (other.0, queue(other)) == (key.0, queue(key))).count();
+                    let share = holders.share(key.0, queue(key));
+                    prop_assert_eq!(share, (of_queue as u32, room(&model, key) as u32));
+                }
+                let parties: BTreeSet<_> = model.keys().map(|&key| (key.0, queue(key))).collect();
+                let instances: BTreeSet<_> = parties.iter().map(|party| party.0).collect();
+                prop_assert_eq!(holders.head.parties as usize, parties.len() + instances.len());
             }
         }
     }

@@ -1,33 +1,33 @@
 //! Ids of jobs and attempts.
 //!
-//! An id is a `bigint` below 2^53, so that JSON and JavaScript hold it exactly:
+//! An id is a `bigint` below 2^53, so that JSON and JavaScript hold it exactly. [`Kind`] shows its bits.
 //!
-//! ```text
-//! bits 52..46   node number (setting pg_queue.node_id)
-//! bits 45..4    count, never handed out twice
-//! bits  3..0    0..9: an attempt, born in that segment; 15: a job
-//! ```
-//!
-//! Invariant: a job's id and an attempt's id are never equal, so that mixing them up fails at the
-//! first try and not at the first retry in production.
+//! Invariant: a job's id and an attempt's id are never equal, so that code that mixes them up fails at the first try
+//! and not at the first retry in production.
 
 /// The low four bits of a job's id.
 pub const JOB_NIBBLE: i64 = 15;
-/// Young segments are 0..8, the two halves of old are 8 and 9.
+/// The number of segments. The young ones are 0..8, the two halves of old are 8 and 9.
 pub const SEGMENTS: usize = 10;
-/// Largest count, 42 bits.
+/// The largest count, 42 bits.
 pub const MAX_COUNT: i64 = (1 << 42) - 1;
-/// Largest node number, 7 bits.
+/// The largest node number, 7 bits.
 pub const MAX_NODE: i64 = 127;
 
-/// What kind of thing an id names.
+/// What kind of thing an id names. The bits of an id:
+///
+/// ```text
+/// bits 52..46   node number (setting pg_queue.node_id)
+/// bits 45..4    count, never handed out twice
+/// bits  3..0    0..9: an attempt, born in that segment; 15: a job
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// An attempt, and the segment in which its row was born.
     Attempt(u8),
     /// A job.
     Job,
-    /// No id of ours.
+    /// Nothing: it is no id of this extension.
     Neither,
 }
 
@@ -41,12 +41,12 @@ pub const fn attempt(node: i64, count: i64, segment: u8) -> i64 {
     (node << 46) | (count << 4) | segment as i64
 }
 
-/// The id that a job's first attempt has when it was born in `segment`: it shares the job's count.
+/// The id of a job's first attempt if that was born in `segment`. It shares the job's count.
 pub const fn first_attempt(job_id: i64, segment: u8) -> i64 {
     (job_id & !15) | segment as i64
 }
 
-/// The count in an id: of two attempts of one job the newer one has the larger.
+/// The count in an id. Of two attempts of one job the newer one has the larger count.
 pub const fn count(id: i64) -> i64 {
     (id >> 4) & MAX_COUNT
 }

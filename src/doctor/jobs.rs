@@ -1,34 +1,38 @@
-//! Checks of the jobs themselves: what is overdue, what nobody takes, what has died.
+//! Checks of the jobs themselves: what is overdue, what is not taken, what has died.
+//!
+//! Not responsible for what is in the way of segments (`storage`), nor for whether the worker runs (`server`).
 
 use std::collections::BTreeMap;
 
-use super::{Finding, catalog, patience, time};
-use crate::api::schedules::next_run;
-use crate::api::stats::{self, Wanted};
-use crate::error::Result;
-use crate::instance::Catalog;
-use crate::log::census::Census;
-use crate::log::firing::Log;
-use crate::log::table::Snapshot;
-use crate::segment::Ledger;
-use crate::{clock, queue, schedule, shmem, sys};
 use pg_queue_core::frontier::State;
 
-/// So many dead jobs of a queue are worth a word.
+use crate::catalog::{Catalog, queue, schedule};
+use crate::doctor::check::{Finding, catalog, patience, time};
+use crate::error::Result;
+use crate::job::schedule::next_run;
+use crate::log::depth::{self, Wanted};
+use crate::log::firing::Log;
+use crate::log::lane_counts::LaneCounts;
+use crate::pg::scan::Snapshot;
+use crate::pg::{session, time};
+use crate::shmem;
+use crate::shmem::ledger::Ledger;
+
+/// How many dead jobs of a queue are reported.
 const MANY_DEAD: i64 = 1_000;
 
-/// Jobs whose lease has ended are handed on.
+/// Checks that jobs whose lease has ended are handed on.
 pub fn leases() -> Result<Finding> {
     let catalog = catalog()?;
     let well = "No lease has ended without its job being handed on.";
-    let latest = sys::monotonic_us().saturating_sub(patience());
+    let latest = time::monotonic_us().saturating_sub(patience());
     let earliest = shmem::with_instance(catalog.number, |frontier, i| frontier.next_deadline(i.deadlines)).flatten();
     if earliest.is_none_or(|at| at > latest) {
         return Ok(Finding::well(well));
     }
     let (mut count, mut oldest) = (0, i64::MAX);
     for entry in shmem::each_running(catalog.number) {
-        // Of connections that have ended nobody knows since when.
+        // Of connections that have ended it is not known since when they have: their deadline is `MIN`.
         if entry.state == State::Running && entry.deadline <= latest && entry.deadline > i64::MIN {
             count += 1;
             oldest = oldest.min(entry.deadline);
@@ -37,17 +41,17 @@ pub fn leases() -> Result<Finding> {
     if count == 0 {
         return Ok(Finding::well(well));
     }
-    let since = time(sys::monotonic_us().saturating_sub(oldest));
+    let since = time(time::monotonic_us().saturating_sub(oldest));
     Ok(Finding::ill(
         format!("{count} leases have ended, the first of them {since} ago, and their jobs were not handed on."),
         "The worker does that: look at its check.",
     ))
 }
 
-/// Slots of schedules are fired when their time has come.
+/// Checks that slots of schedules are fired when their time has come.
 pub fn schedules() -> Result<Finding> {
     let catalog = catalog()?;
-    let now = clock::now_us();
+    let now = schedule::now_us();
     let log = Log::read(&catalog);
     let mut troubles = Vec::new();
     schedule::each(&catalog, |schedule| match next_run(&schedule, &log) {
@@ -64,32 +68,33 @@ pub fn schedules() -> Result<Finding> {
     ))
 }
 
-/// Ready jobs find a worker.
+/// Checks that ready jobs find a worker.
 pub fn unclaimed() -> Result<Finding> {
     let catalog = catalog()?;
-    if sys::in_recovery() {
-        return Ok(Finding::well("The primary knows it."));
+    if session::in_recovery() {
+        return Ok(Finding::well("The primary checks this."));
     }
-    let Some(census) = stats::known(&catalog, Wanted { future: false, dead: false }) else {
+    let Some(lane_counts) = depth::known(&catalog, Wanted { future: false, dead: false }) else {
         return Ok(Finding::well("It is not known yet: the jobs are being counted."));
     };
-    let (now, up) = (sys::now_us(), sys::monotonic_us().saturating_sub(shmem::born_at()));
+    let (now, up) = (time::now_us(), time::monotonic_us().saturating_sub(shmem::born_at()));
     let mut troubles = Vec::new();
-    for (&lane, found) in &census.0 {
+    for (&lane, found) in &lane_counts.0 {
         let Some(age) = found.oldest.map(|since| now.saturating_sub(since)) else { continue };
-        if age <= patience() || found.tally.counts.running > 0 {
+        if age <= patience() || found.counter.counts.running > 0 {
             continue;
         }
         let Some(queue) = queue::by_lane(&catalog, lane)? else { continue };
         let period = queue.limits.filter(|limits| limits.rate > 0).map_or(0, |limits| limits.period);
         let limit = patience().saturating_add(period);
-        // Jobs may be old and stand in a line that moves. Who has claimed before a start nobody knows.
-        let stands = found.tally.claimed_at < now.saturating_sub(limit) && up > limit;
+        // Jobs may be old and stand in a line that moves. It is not known which worker has claimed before the server's
+        // start.
+        let stands = found.counter.claimed_at < now.saturating_sub(limit) && up > limit;
         if queue.is_paused || age <= limit || !stands {
             continue;
         }
         let name = place(&queue, lane);
-        troubles.push(format!("{name} has had a ready job for {}, and nobody claims any.", time(age)));
+        troubles.push(format!("{name} has had a ready job for {}, and no session claims any.", time(age)));
     }
     Ok(Finding::of(
         &troubles,
@@ -98,7 +103,7 @@ pub fn unclaimed() -> Result<Finding> {
     ))
 }
 
-/// A lane's name for people.
+/// Returns how a lane is called in a finding.
 fn place(queue: &queue::Queue, lane: i32) -> String {
     match queue.stage_of(lane) {
         Some(stage) => format!("Queue \"{}\", stage \"{stage}\",", queue.name),
@@ -106,7 +111,7 @@ fn place(queue: &queue::Queue, lane: i32) -> String {
     }
 }
 
-/// Dead jobs are looked after.
+/// Checks that no queue has piled up dead jobs.
 pub fn dead() -> Result<Finding> {
     let catalog = catalog()?;
     let mut troubles = Vec::new();
@@ -122,13 +127,13 @@ pub fn dead() -> Result<Finding> {
     ))
 }
 
-/// How many dead jobs each queue has that has any.
+/// Returns how many dead jobs each queue has that has any.
 fn dead_jobs(catalog: &Catalog) -> Result<BTreeMap<String, i64>> {
-    let mut census = Census::default();
+    let mut lane_counts = LaneCounts::default();
     let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
-    census.add_dead(catalog, &ledger);
+    lane_counts.add_dead(catalog, &ledger);
     let mut found = BTreeMap::new();
-    for (&lane, counted) in &census.0 {
+    for (&lane, counted) in &lane_counts.0 {
         if let Some(queue) = queue::by_lane(catalog, lane)? {
             *found.entry(queue.name.clone()).or_insert(0) += counted.dead;
         }

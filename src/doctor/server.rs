@@ -1,14 +1,19 @@
 //! Checks of the processes and of what the server gives them: library, launcher, worker, slots, compiled plans, roles.
+//!
+//! Not responsible for locks and transactions that hold the worker up: see `transactions`.
 
 use std::collections::BTreeSet;
 
-use super::{Finding, assert_loaded, catalog, patience, time};
+use crate::catalog::{permission, spi};
+use crate::doctor::check::{Finding, assert_loaded, catalog, patience, time};
+use crate::duty::all;
 use crate::error::Result;
-use crate::shmem::{self, DatabaseState};
+use crate::pg::{role, session, syscache, time};
+use crate::shmem::databases::DatabaseState;
 use crate::worker::table;
-use crate::{duty, guc, permission, spi, sys};
+use crate::{guc, shmem};
 
-/// The library was preloaded, and the extension's SQL is of its version.
+/// Checks that the library was preloaded, and that the extension's SQL is of its version.
 pub fn library() -> Result<Finding> {
     assert_loaded()?;
     let loaded = guc::VERSION.to_string_lossy();
@@ -25,10 +30,10 @@ pub fn library() -> Result<Finding> {
     })
 }
 
-/// The launcher is there.
+/// Checks that the launcher is there.
 pub fn launcher() -> Result<Finding> {
     assert_loaded()?;
-    if sys::in_recovery() {
+    if session::in_recovery() {
         return Ok(Finding::well("A standby has none until it is promoted."));
     }
     Ok(match table::launcher() {
@@ -40,21 +45,21 @@ pub fn launcher() -> Result<Finding> {
     })
 }
 
-/// This database's worker is there, does its duties, and none of them fails.
+/// Checks that this database's worker is there and does its duties, and that none of them fails.
 pub fn worker() -> Result<Finding> {
     const LOG: &str = "The server's log says why.";
     let catalog = catalog()?;
-    if sys::in_recovery() {
+    if session::in_recovery() {
         return Ok(Finding::well("A standby has none until it is promoted."));
     }
-    let (now, latest) = (sys::monotonic_us(), sys::now_us().saturating_sub(patience()));
+    let (now, latest) = (time::monotonic_us(), time::now_us().saturating_sub(patience()));
     let seen = shmem::with_instance(catalog.number, |_, i| {
         // A worker that has just begun has not said when it wakes.
-        let is_due = i.wakes_at < now.saturating_sub(patience()) || i.dormancy.is_awake() && i.next_due < latest;
-        (i.worker_pid, i.pulse, is_due)
+        let is_due = i.wakes_at < now.saturating_sub(patience()) || i.restore.is_awake() && i.next_due < latest;
+        (i.worker_pid, i.worker_status, is_due)
     });
-    let Some((pid, pulse, is_due)) = seen.filter(|(pid, ..)| *pid != 0) else {
-        return Ok(match table::entry(sys::database()) {
+    let Some((pid, status, is_due)) = seen.filter(|(pid, ..)| *pid != 0) else {
+        return Ok(match table::entry(session::database()) {
             Some(entry) if entry.is_short => Finding::ill(
                 "The server has no free slot for this database's worker.",
                 "Raise max_worker_processes and restart the server.",
@@ -63,8 +68,8 @@ pub fn worker() -> Result<Finding> {
                 Finding::ill(format!("It has died {} times in a row and is started again.", entry.deaths), LOG)
             }
             Some(entry) if entry.state == DatabaseState::Blocked => Finding::ill(
-                "A transaction that needs the database without connections keeps it away.",
-                "It comes back when that has ended.",
+                "A transaction that needs the database without connections keeps the worker from running.",
+                "It starts again when that transaction has ended.",
             ),
             Some(_) => {
                 Finding::ill("It does not run yet.", "It starts within a moment; if not, look at check launcher.")
@@ -75,29 +80,29 @@ pub fn worker() -> Result<Finding> {
             ),
         });
     };
-    if pulse.is_off {
+    if status.is_off {
         return Ok(Finding::ill(
             "It does nothing, as pg_queue.worker is off: no lease ends, no delayed job starts, nothing is reclaimed.",
             "Switch it on with ALTER DATABASE … RESET pg_queue.worker, or call queue.maintain() often.",
         ));
     }
-    let silent = now.saturating_sub(pulse.at);
+    let silent = now.saturating_sub(status.at);
     if is_due && silent > patience() {
         return Ok(Finding::ill(
             format!("Process {pid} has something to do and was silent for {}.", time(silent)),
             "pg_stat_activity and pg_blocking_pids() say what it does; pg_terminate_backend() lets another one begin.",
         ));
     }
-    let failing = duty::ALL.iter().enumerate().filter(|(n, _)| pulse.failing & 1 << n != 0);
+    let failing = all::ALL.iter().enumerate().filter(|(n, _)| status.failing & 1 << n != 0);
     let failing: Vec<String> = failing.map(|(_, duty)| format!("Its duty {} fails.", duty.name)).collect();
     Ok(Finding::of(&failing, &format!("It is process {pid}."), LOG))
 }
 
-/// The server has slots for all workers.
+/// Checks that the server has slots for all workers.
 pub fn worker_slots() -> Result<Finding> {
     assert_loaded()?;
     let short =
-        table::short().into_iter().map(|oid| format!("Database \"{}\" has no worker.", sys::database_name(oid)));
+        table::short().into_iter().map(|oid| format!("Database \"{}\" has no worker.", syscache::database_name(oid)));
     Ok(Finding::of(
         &short.collect::<Vec<_>>(),
         "Every worker that was wanted has found a slot of max_worker_processes.",
@@ -105,37 +110,37 @@ pub fn worker_slots() -> Result<Finding> {
     ))
 }
 
-/// Whoever looks at the jobs does not wait for his plan to be compiled.
+/// Checks that a look at the jobs does not wait for its plan to be compiled.
 pub fn jit() -> Result<Finding> {
     if !spi::holds_for_user("has_table_privilege('queue.jobs', 'SELECT')")? {
-        return Ok(Finding::well("Who may not read queue.jobs need not mind."));
+        return Ok(Finding::well("The current user cannot read queue.jobs."));
     }
-    let (cost, is_wanted) = sys::plan(c"SELECT * FROM queue.jobs");
+    let (cost, is_wanted) = session::plan(c"SELECT * FROM queue.jobs");
     let is_compiled = is_wanted && spi::holds_for_user("pg_jit_available()")?;
     Ok(if is_compiled {
         Finding::ill(
             format!(
                 "The plan of queue.jobs has a cost of {cost:.0} and is compiled at each look, which takes longer than it saves."
             ),
-            "Set jit = off for those who look: ALTER ROLE … SET jit = off.",
+            "Set jit = off for the roles that read it: ALTER ROLE … SET jit = off.",
         )
     } else {
         Finding::well(format!("The plan of queue.jobs, at a cost of {cost:.0}, is not compiled."))
     })
 }
 
-/// Whoever something was granted to exists.
+/// Checks that each role exists that something was granted to.
 pub fn roles() -> Result<Finding> {
-    catalog()?;
+    let catalog = catalog()?;
     let mut missing = BTreeSet::new();
-    permission::each_row(|_, role, _| {
-        if role != permission::PUBLIC && sys::role(role).is_none() {
+    permission::each_row(&catalog, |_, role, _| {
+        if role != permission::PUBLIC && role::role(role).is_none() {
             missing.insert(format!("There is no role \"{role}\"."));
         }
     });
     Ok(Finding::of(
         &Vec::from_iter(missing),
-        "All roles exist that something was granted to.",
+        "Every role that something was granted to exists.",
         "Create it and grant again, or take back what it had: queue.revoke. The rows are in queue.permission.",
     ))
 }

@@ -1,21 +1,37 @@
-//! Checks of what fills up: shared memory, segments, and what vacuum is for.
+//! Checks of what fills up or must not be altered: shared memory, segments, tables and their triggers, and the settings
+//! of vacuum.
+//!
+//! Not responsible for transactions that keep vacuum from its work: see `transactions`.
 
 use pg_queue_core::id::SEGMENTS;
+use pgrx::pg_sys::{self, Oid};
 
-use super::transactions::{self, Lock};
-use super::{Finding, assert_loaded, catalog, patience, time};
+use crate::catalog::{self, queue, shapes, spi, triggers};
+use crate::doctor::audit;
+use crate::doctor::check::{Finding, assert_loaded, catalog, patience, time};
+use crate::doctor::transactions::{self, Lock};
 use crate::error::Result;
-use crate::segment::{OLD, State, Word};
-use crate::{guc, shmem, spi, sys};
+use crate::guc;
+use crate::log::history;
+use crate::pg::table::Relation;
+use crate::pg::{lock, session, syscache, time, trigger};
+use crate::shmem::segments::{OLD, State, Word};
+use crate::shmem::{self, keys, usage};
 
-/// No kind of memory is nearly full.
+/// Checks that no kind of memory is nearly full. Nine tenths in use count as nearly full.
 pub fn memory() -> Result<Finding> {
     assert_loaded()?;
-    let mut troubles: Vec<String> = shmem::in_use()
+    let mut troubles: Vec<String> = usage::in_use()
         .iter()
         .filter(|kind| kind.used * 10 >= kind.size * 9)
-        .map(|kind| format!("{} of {} ({}) are in use.", kind.used, kind.size, kind.setting))
+        .map(|kind| {
+            let most = kind.most.filter(|&(_, held)| held > 0).map_or_else(String::new, |(database, held)| {
+                format!(" Database \"{}\" has {held} of them, the most.", syscache::database_name(database))
+            });
+            format!("{} of {} ({}) are in use.{most}", kind.used, kind.size, kind.setting)
+        })
         .collect();
+    troubles.extend(shares()?);
     if shmem::with(|shared| shared.instances.iter().any(|i| i.number != 0 && i.counting.is_full())) {
         troubles.push("There are more queues and stages than can be counted (four times pg_queue.max_lanes).".into());
     }
@@ -26,11 +42,40 @@ pub fn memory() -> Result<Finding> {
     ))
 }
 
-/// Segments are closed, moved out of, copied and emptied in time.
+/// Returns a sentence for each queue of this database that has nearly used up its share of the memory that all
+/// databases have together.
+fn shares() -> Result<Vec<String>> {
+    // On a standby, and in a database without the extension, there is nothing to share.
+    let Ok(catalog) = catalog() else { return Ok(Vec::new()) };
+    let is_short = |(held, room): (u32, u32)| held > 0 && held >= room.saturating_mul(9);
+    let mut found = Vec::new();
+    for lane in queue::lanes(&catalog) {
+        let running = shmem::with(|shared| {
+            (shared.frontier.held(catalog.number, lane).0, shared.frontier.places(catalog.number, lane))
+        });
+        let Some(queue) = queue::by_lane(&catalog, lane)? else { continue };
+        // A queue with stages holds the keys for all of them.
+        let keys = if lane == queue.lane {
+            keys::with_holders(|holders| holders.share(catalog.number, queue.id.cast_unsigned()))
+        } else {
+            (0, 0)
+        };
+        let stage = queue.stage_of(lane).map_or_else(String::new, |stage| format!(", stage \"{stage}\","));
+        for (share, what) in [(running, "running jobs"), (keys, "unique keys of open transactions")] {
+            if is_short(share) {
+                let (held, room) = share;
+                found.push(format!("Queue \"{}\"{stage} has {held} {what}, and room for {room} more.", queue.name));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Checks that segments are closed, moved out of, copied and emptied in time.
 pub fn segments() -> Result<Finding> {
     let catalog = catalog()?;
-    if sys::in_recovery() {
-        return Ok(Finding::well("The primary reclaims them."));
+    if session::in_recovery() {
+        return Ok(Finding::well("The primary checks this."));
     }
     if !guc::RECLAIM.get() {
         return Ok(Finding::ill(
@@ -40,7 +85,7 @@ pub fn segments() -> Result<Finding> {
     }
     let seen = shmem::with_instance(catalog.number, |_, i| (i.words, i.segments, i.open as u8));
     let Some((words, fillings, young)) = seen else { return Ok(Finding::well("There are none.")) };
-    let (now, patience) = (sys::now_us(), patience());
+    let (now, patience) = (time::now_us(), patience());
     let state = |n: u8| Word::of(words[n as usize]).state();
     let delay = i64::from(guc::RECLAIM_DELAY.get()) * 1_000;
     let mut troubles = Vec::new();
@@ -48,7 +93,7 @@ pub fn segments() -> Result<Finding> {
         let since = now.saturating_sub(fillings[n as usize].since);
         let stuck = |what: &str, wanted: &[Lock]| -> Result<String> {
             let blame = transactions::holders(wanted)?;
-            let blame = if blame.is_empty() { "nobody is seen in its way".into() } else { blame.join("; ") };
+            let blame = if blame.is_empty() { "nothing is seen in its way".into() } else { blame.join("; ") };
             Ok(format!("Segment {n} has been {what} for {}: {blame}.", time(since)))
         };
         let trouble = match state(n) {
@@ -64,7 +109,7 @@ pub fn segments() -> Result<Finding> {
         };
         troubles.push(trouble);
     }
-    // It is closed as soon as another one is free.
+    // The open segment is closed as soon as another one is free.
     let open = &fillings[young as usize];
     let overdue = now.saturating_sub(open.opened_at) - i64::from(guc::SEGMENT_AGE.get()) * 1_000_000;
     if open.attempts > 0 && open.opened_at > 0 && overdue > patience {
@@ -82,7 +127,29 @@ pub fn segments() -> Result<Finding> {
     ))
 }
 
-/// Autovacuum leaves alone what is emptied as a whole, and serves the rest.
+/// Checks what `queue.check()` can tell without reading all rows.
+pub fn consistency() -> Result<Finding> {
+    let catalog = catalog()?;
+    if session::in_recovery() {
+        return Ok(Finding::well("The primary checks this."));
+    }
+    Ok(Finding::of(
+        &audit::cheap(&catalog)?,
+        "Nothing is seen at a glance; queue.check() reads all rows.",
+        "Run SELECT * FROM queue.check(); it says what is wrong, and what can be mended.",
+    ))
+}
+
+/// Checks that nothing is on the tables that would have to see each row.
+pub fn triggers() -> Result<Finding> {
+    Ok(Finding::of(
+        &triggers::found(true)?,
+        "No table has triggers, rules or foreign keys that are not of pg_queue.",
+        trigger::DROP_IT,
+    ))
+}
+
+/// Checks that autovacuum leaves alone the tables that are emptied as a whole, and serves the rest.
 pub fn autovacuum() -> Result<Finding> {
     let troubles = spi::texts(
         "SELECT 'Autovacuum is switched off on this server.'
@@ -105,7 +172,25 @@ pub fn autovacuum() -> Result<Finding> {
     ))
 }
 
-/// No table comes near the wraparound of transaction ids.
+/// Checks that the tables have the columns that pg_queue has given them.
+pub fn tables() -> Result<Finding> {
+    let mut troubles = Vec::new();
+    let mut hint = None;
+    let catalog = catalog()?;
+    let children = history::children(&catalog).into_iter().map(|child| (child.table, shapes::HISTORY));
+    let all = catalog::shapes(&catalog).into_iter().map(|(table, shape)| (Oid::from(table), shape)).chain(children);
+    // The check does not wait for a table that is being altered at this moment.
+    for (table, shape) in all.filter(|(table, _)| lock::try_lock(*table, pg_sys::AccessShareLock)) {
+        if let Some(fault) = Relation::look(table).fault(shape) {
+            let detail = fault.detail.unwrap_or_default();
+            troubles.push(format!("{}: {detail}", fault.message));
+            hint = fault.hint;
+        }
+    }
+    Ok(Finding::of(&troubles, "All have the columns that they should have.", &hint.unwrap_or_default()))
+}
+
+/// Checks that no table comes near the wraparound of transaction ids.
 pub fn wraparound() -> Result<Finding> {
     let troubles = spi::texts(
         "SELECT format('The oldest row of %s is of %s transactions ago.', oid::regclass, age)
@@ -118,6 +203,6 @@ pub fn wraparound() -> Result<Finding> {
     Ok(Finding::of(
         &troubles,
         "No table is older than twice autovacuum_freeze_max_age.",
-        "Look at check xmin_horizon, and why autovacuum does not come; VACUUM FREEZE does it by hand.",
+        "Look at check xmin_horizon, and find out why autovacuum does not run; VACUUM FREEZE does the same by hand.",
     ))
 }

@@ -1,18 +1,24 @@
-//! Checks of what others keep open: restores, prepared transactions, snapshots. Also who holds a lock.
+//! Checks of what transactions keep open: restores, prepared transactions, snapshots. Also finds which process holds a
+//! lock.
+//!
+//! Not responsible for whether a lock stands in the way of a segment: see `storage`.
 
 use pgrx::pg_sys;
 
-use super::{Finding, catalog, patience};
+use crate::catalog::{Catalog, spi};
+use crate::doctor::check::{Finding, catalog, patience};
 use crate::error::Result;
-use crate::instance::Catalog;
-use crate::log::table::{Relation, Snapshot};
-use crate::spi::{self, Parameter};
-use crate::{dormant, guc, shmem, sys};
+use crate::log::restore;
+use crate::pg::parameter::Parameter;
+use crate::pg::scan::Snapshot;
+use crate::pg::session;
+use crate::pg::table::Relation;
+use crate::{guc, shmem};
 
-/// Locks that are in somebody's way.
+/// Locks that may stand in the way of other sessions.
 pub struct Lock {
     tables: Vec<i64>,
-    /// The modes, as pg_locks has them; none: any.
+    /// The modes, as pg_locks has them; empty: any mode.
     modes: &'static [&'static str],
 }
 
@@ -25,28 +31,28 @@ impl Lock {
         Self { tables: tables.into_iter().map(|oid| i64::from(u32::from(oid))).collect(), modes }
     }
 
-    /// Any, on these tables, their indexes, or where their long values are.
+    /// Returns locks of any mode on these tables, their indexes, or the tables of their long values.
     pub fn any(tables: Vec<pg_sys::Oid>) -> Self {
         Self::new(tables, &[])
     }
 
-    /// Those of whoever may still insert attempts into a segment.
+    /// Returns the locks of sessions that may still insert attempts into a segment.
     pub fn inserting(catalog: &Catalog, segment: u8) -> Self {
         Self::new([catalog.segments[segment as usize].attempt], WRITERS)
     }
 
-    /// Those that keep others from writing to a table.
+    /// Returns the locks that keep sessions from writing to a table.
     pub fn against_writers(table: pg_sys::Oid) -> Self {
         Self::new([table], AGAINST_WRITERS)
     }
 
-    /// That of a dump.
+    /// Returns the lock of a dump, which is on pg_extension.
     pub fn dump() -> Self {
         Self::new([pg_sys::ExtensionRelationId], &[])
     }
 }
 
-/// Who holds such locks: processes with what can be seen of them, prepared transactions.
+/// Returns the holders of such locks: processes with what can be seen of them, and prepared transactions.
 pub fn holders(locks: &[Lock]) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for lock in locks {
@@ -75,16 +81,17 @@ pub fn holders(locks: &[Lock]) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// The tables are not being written by SQL.
+/// Checks that the tables are not being written by SQL.
 pub fn restore() -> Result<Finding> {
     let catalog = catalog()?;
-    if sys::in_recovery() {
-        return Ok(Finding::well("The primary says it."));
+    if session::in_recovery() {
+        return Ok(Finding::well("The primary checks this."));
     }
-    if dormant::learn(&catalog) {
+    if restore::learn(&catalog) {
         return Ok(Finding::well("No restore is under way."));
     }
-    let open = shmem::with_instance(catalog.number, |_, instance| instance.dormancy.writers()).flatten().unwrap_or(0);
+    let seen = shmem::with_instance(catalog.number, |_, i| (i.restore.writers().unwrap_or(0), i.restore.writer()));
+    let (open, writer) = seen.unwrap_or_default();
     let table = Relation::read(catalog.restoring);
     let index = Relation::read_index(catalog.restoring_idx);
     let mut scan = table.scan(&index, &[], Snapshot::Now);
@@ -97,13 +104,16 @@ pub fn restore() -> Result<Finding> {
     }
     let pids: Vec<String> = pids.iter().map(i32::to_string).collect();
     let by = if pids.is_empty() { String::new() } else { format!(" by process {}", pids.join(", ")) };
+    let last = writer.map_or_else(String::new, |writer| format!(" The last one was {writer}."));
     Ok(Finding::ill(
-        format!("The queues are dormant: their tables were written by SQL{by}; {open} such transactions are open."),
+        format!(
+            "The queues are dormant: their tables were written by SQL{by}; {open} such transactions are open.{last}"
+        ),
         "It ends by itself a while after the restore; SELECT queue.adopt() ends it now.",
     ))
 }
 
-/// No prepared transaction keeps jobs, or what was done to them, to itself for long.
+/// Checks that no prepared transaction keeps jobs, or changes of jobs, to itself for long.
 pub fn prepared() -> Result<Finding> {
     let troubles = spi::texts(
         "SELECT format('The prepared transaction %L of %s holds jobs since %s.', p.gid, p.owner,
@@ -124,12 +134,12 @@ pub fn prepared() -> Result<Finding> {
     ))
 }
 
-/// How many times the patience a transaction may be open, and how many transactions a standby may be behind, before
-/// the dead rows that they keep are worth a word.
+/// How many times `pg_queue.patience` a transaction may be open, and how many transactions a standby may be behind,
+/// before the dead rows that they keep are reported.
 const OPEN: i64 = 12;
 const BEHIND: i64 = 1_000_000;
 
-/// Nobody keeps vacuum from removing dead rows.
+/// Checks that nothing keeps vacuum from removing dead rows.
 pub fn xmin_horizon() -> Result<Finding> {
     let mut troubles = spi::texts(
         "SELECT format('Process %s of %s has a transaction open since %s.', pid, usename, date_trunc('second', xact_start))
@@ -153,7 +163,7 @@ pub fn xmin_horizon() -> Result<Finding> {
         &[((patience() * OPEN) as f64 / 1e6).into(), BEHIND.into()],
     )?;
     let sees_all = spi::holds_for_user("pg_has_role('pg_read_all_stats', 'USAGE')")?;
-    let blind = "Transactions of others are not seen, for that takes pg_read_all_stats.";
+    let blind = "Transactions of other users are not seen; this needs pg_read_all_stats.";
     if troubles.is_empty() {
         return Ok(Finding::well(if sees_all { "Nothing keeps old rows for long." } else { blind }));
     }
@@ -163,6 +173,6 @@ pub fn xmin_horizon() -> Result<Finding> {
     Ok(Finding::of(
         &troubles,
         "",
-        "End it. Queues do not mind, for they have no dead rows; but the other tables of the database grow.",
+        "End it. The queues are not affected, since they have no dead rows; the other tables of the database grow.",
     ))
 }

@@ -1,34 +1,42 @@
-//! Ends attempts whose lease is over, or whose connection has gone: the next attempt is offered at once,
-//! or the job is dead. Also cancels those that were to be cancelled while their claim was open and rolled
+//! Ends attempts whose lease is over or whose connection has gone: the next attempt is offered at once, or the job is
+//! dead. It also cancels attempts that were to be cancelled while their claim was open, after the claim was rolled
 //! back.
+//!
+//! Not here: the deadlines (the frontier keeps them, `shmem` has them), and how an attempt ends badly (`job::fail`).
+//!
+//! Invariant: an attempt that cannot be ended is postponed and keeps no other one from its end.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use pg_queue_core::frontier::Running;
 
-use crate::api::cancel;
-use crate::api::fail::{Failure, end_badly};
+use crate::catalog::{self, Catalog};
 use crate::duty::Duty;
 use crate::error::{self, Error, Result};
-use crate::hold::{self, Outcomes, Refusal, Waiting};
-use crate::instance::{self, Catalog};
+use crate::job::fail::{Failure, end_badly};
+use crate::job::held::Refusal;
+use crate::job::outcomes::Outcomes;
+use crate::job::take::{self, TakeWaiting};
+use crate::job::{cancel, hold};
 use crate::log::attempt::Reader;
 use crate::log::outcome::{Kind, New};
-use crate::{shmem, sys, transaction};
+use crate::pg::fault::fault;
+use crate::pg::{self, process, time};
+use crate::{shmem, transaction};
 
 /// The duty.
 pub const DUTY: Duty = Duty { name: "expire", is_due, run };
 
 /// Attempts per transaction.
 const BATCH: usize = 200;
-/// When another transaction is ending the attempt: look again after this many microseconds.
-const LATER: i64 = 1_000_000;
-/// And when it cannot be ended.
-const MUCH_LATER: i64 = 60_000_000;
+/// If another transaction is ending the attempt, it is looked at again after this many microseconds.
+const RETRY_AFTER_US: i64 = 1_000_000;
+/// If the attempt cannot be ended because of an error, it is tried again after this many microseconds.
+const FAILED_RETRY_AFTER_US: i64 = 60_000_000;
 
 fn expired(number: u32) -> Option<Running> {
-    let now = sys::monotonic_us();
+    let now = time::monotonic_us();
     shmem::with_instance(number, |frontier, instance| frontier.expired(instance.deadlines, now)).flatten()
 }
 
@@ -37,24 +45,25 @@ fn is_due(number: u32) -> bool {
 }
 
 thread_local! {
-    /// The last batch has begun and not ended: an error has undone it.
+    /// Whether the last batch has begun and not ended: an error has undone it.
     static HAS_FAILED: Cell<bool> = const { Cell::new(false) };
 }
 
 fn run(number: u32) -> i64 {
     transaction::register();
-    let Some(catalog) = instance::of_duty(number) else { return 0 };
+    let Some(catalog) = catalog::of_duty(number) else { return 0 };
     let ended = if HAS_FAILED.replace(true) { one_by_one(&catalog) } else { all_at_once(&catalog) };
     HAS_FAILED.set(false);
     ended
 }
 
-/// Each in a subtransaction of its own: one that cannot be ended is not to keep the others from it.
+/// Ends each attempt in a subtransaction of its own, so that one that cannot be ended does not keep the others from
+/// their end.
 fn one_by_one(catalog: &Rc<Catalog>) -> i64 {
     let mut ended = 0;
     for _ in 0..BATCH {
         let Some(entry) = expired(catalog.number) else { break };
-        let result = sys::in_subtransaction(|| {
+        let result = pg::transaction::in_subtransaction(|| {
             let mut outcomes = Outcomes::new(catalog);
             let is_done = end(catalog, &mut outcomes, &entry)?;
             outcomes.insert()?;
@@ -65,10 +74,10 @@ fn one_by_one(catalog: &Rc<Catalog>) -> i64 {
             Err(error) => {
                 let what = format!("attempt {} could not be ended: {}", entry.id, error.message);
                 Error::new(error.code, what).detail("It is tried again in a minute.").warn();
-                postpone(catalog, entry.id, MUCH_LATER);
+                postpone(catalog, entry.id, FAILED_RETRY_AFTER_US);
             }
         }
-        sys::check_for_interrupts();
+        process::check_for_interrupts();
     }
     ended
 }
@@ -83,7 +92,7 @@ fn all_at_once(catalog: &Rc<Catalog>) -> i64 {
             Ok(false) => {}
             Err(error) => error.report(),
         }
-        sys::check_for_interrupts();
+        process::check_for_interrupts();
     }
     if let Err(error) = outcomes.insert() {
         error.report();
@@ -92,20 +101,21 @@ fn all_at_once(catalog: &Rc<Catalog>) -> i64 {
 }
 
 fn end(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) -> Result<bool> {
+    fault!("expire.found");
     if entry.claimed == 0 {
         return cancel_unclaimed(catalog, entry);
     }
-    let held = match hold::running(outcomes, entry.id) {
+    let held = match hold::expired(outcomes, entry.id, entry.deadline) {
         Ok(held) => held,
-        // It has ended; memory has learned that now.
+        // The attempt has ended, and memory has learned that now; or its worker has extended it.
         Err(Refusal::Lost(_)) => return Ok(false),
         Err(Refusal::Wrong(e)) => return Err(e),
         Err(Refusal::Busy(_)) => {
-            postpone(catalog, entry.id, LATER);
+            postpone(catalog, entry.id, RETRY_AFTER_US);
             return Ok(false);
         }
     };
-    // The same words for all, so that queue.errors counts them together.
+    // The same text for all attempts, so that queue.errors counts them together.
     let error = if entry.bound != 0 && entry.deadline == i64::MIN {
         "the connection of the worker ended"
     } else {
@@ -113,32 +123,36 @@ fn end(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) -> Resul
     };
     match end_badly(catalog, outcomes, &held, &Failure::TimedOut { error }) {
         Ok(_) => Ok(true),
-        // Where the job is to go on is being dropped by an open transaction. Nothing was inserted; the others go on.
-        Err(e) if e.code == error::IN_USE => {
-            hold::undo(catalog, entry.id);
-            postpone(catalog, entry.id, LATER);
+        Err(Refusal::Lost(_)) => Ok(false),
+        // An open transaction is dropping the queue in which the job is to go on. Nothing was inserted; the other
+        // attempts go on.
+        Err(Refusal::Busy(e) | Refusal::Wrong(e)) if e.code == error::IN_USE => {
+            hold::release_hold(catalog, entry.id);
+            postpone(catalog, entry.id, RETRY_AFTER_US);
             Ok(false)
         }
-        Err(e) => Err(e),
+        Err(e) => Err(e.into()),
     }
 }
 
 fn postpone(catalog: &Catalog, id: i64, by: i64) {
+    fault!("expire.postponed");
     shmem::with_instance(catalog.number, |frontier, instance| {
-        // Its worker may have extended it meanwhile.
-        let now = sys::monotonic_us();
+        // The worker may have extended its lease meanwhile.
+        let now = time::monotonic_us();
         frontier.postpone(&mut instance.deadlines, catalog.number, id, now, now + by);
     });
 }
 
-/// Its claim was rolled back after somebody had asked for it to be cancelled.
+/// Cancels an attempt whose claim was rolled back after a cancel was requested. False: there was nothing to cancel, or
+/// it cannot be cancelled yet.
 fn cancel_unclaimed(catalog: &Rc<Catalog>, entry: &Running) -> Result<bool> {
     let Some(attempt) = Reader::new(catalog).fetch(&entry.ready()) else {
-        hold::discard(catalog, entry.id);
+        take::forget_entry(catalog, entry.id);
         return Ok(false);
     };
-    // Anything but Taken: another transaction has it, or memory has learned better.
-    if let Waiting::Taken = hold::waiting(catalog, &attempt)? {
+    // If it is not taken, another transaction has it, or memory was corrected.
+    if let TakeWaiting::Taken = take::take_waiting(catalog, &attempt)? {
         cancel::end_unrun(catalog, &attempt, New::of(entry.id, Kind::Cancelled))?;
         return Ok(true);
     }

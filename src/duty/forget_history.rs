@@ -1,21 +1,26 @@
-//! Drops the tables of history whose day is over: whole ones, with a lock that is only tried.
+//! Drops the tables of history whose day is over: whole tables, with locks that are only tried.
+//!
+//! Not here: how tables of history are made and read (`log::history`), and which rows get there
+//! (`duty::storage::copy`).
+//!
+//! Invariant: it waits for no lock, and it takes none inside a transaction block, where it would be held for long.
 
 use std::cell::{Cell, RefCell};
 
 use pg_queue_core::day::Day;
 use pgrx::pg_sys;
 
+use crate::catalog::{self, Catalog, spi};
 use crate::duty::Duty;
 use crate::error::{Error, Result};
-use crate::instance::{self, Catalog};
 use crate::log::history::{self, Child};
 use crate::log::successor;
-use crate::{spi, sys};
+use crate::pg::{lock, syscache, time, transaction};
 
 /// The duty.
 pub const DUTY: Duty = Duty { name: "forget_history", is_due, run };
 
-/// When somebody reads a table that is to go: again after this many microseconds.
+/// If a session reads a table that is to be dropped, the next look is after this many microseconds.
 const PAUSE: i64 = 60_000_000;
 
 thread_local! {
@@ -25,22 +30,23 @@ thread_local! {
     static NEXT: Cell<i64> = const { Cell::new(0) };
 }
 
-/// The wall time of the next look: when a day is over, since no table is made for one that is.
+/// Returns the wall time of the next look, in microseconds. If no table is left to be dropped, that is the end of the
+/// day: no table is made for a day that is over.
 pub fn next_at() -> i64 {
     NEXT.get()
 }
 
 fn is_due(_number: u32) -> bool {
-    sys::now_us() >= NEXT.get()
+    time::now_us() >= NEXT.get()
 }
 
 fn run(number: u32) -> i64 {
-    let Some(catalog) = instance::of_duty(number) else { return 0 };
-    // A lock that nobody can wait for is not to be held longer than a moment.
-    if sys::in_transaction_block() {
+    let Some(catalog) = catalog::of_duty(number) else { return 0 };
+    // The table stays locked to the end of the transaction, and other sessions wait for it: only for a moment.
+    if transaction::in_transaction_block() {
         return 0;
     }
-    let now = sys::now_us();
+    let now = time::now_us();
     let over = |child: &&Child| child.day.end() <= now;
     let children = history::children(&catalog);
     let Some(is_free) = forget_one(&catalog, &children.iter().filter(over).collect::<Vec<_>>()) else {
@@ -51,30 +57,32 @@ fn run(number: u32) -> i64 {
     i64::from(is_free)
 }
 
-/// Drops the first table that nobody reads; false: there is none like that. `None`: there is none at all.
+/// Drops the first of the tables that no session reads. False: every table is being read, or could not be dropped.
+/// `None`: the list is empty.
 fn forget_one(catalog: &Catalog, over: &[&Child]) -> Option<bool> {
     over.first()?;
-    if sys::is_being_dumped() {
+    if lock::is_being_dumped() {
         return Some(false);
     }
-    // The toast table as well, which autovacuum may have without the other.
-    let tables = |child: &Child| [Some(child.table), sys::toast_table(child.table)].into_iter().flatten();
-    let is_free = |table| sys::lock_holders(table, pg_sys::AccessExclusiveLock) == 0;
-    let lock = |table| sys::try_lock(table, pg_sys::AccessExclusiveLock);
+    // Both the table and its toast table, which autovacuum may lock without the table.
+    let tables = |child: &Child| [Some(child.table), syscache::toast_table(child.table)].into_iter().flatten();
+    let is_free = |table| lock::lock_holders(table, pg_sys::AccessExclusiveLock) == 0;
+    let lock = |table| lock::try_lock(table, pg_sys::AccessExclusiveLock);
     let has_failed = |child: &&&Child| FAILED.with_borrow(|failed| failed.contains(&child.table));
     let Some(child) = over.iter().filter(|child| !has_failed(child)).find(|child| tables(child).all(is_free)) else {
-        // Those that could not be dropped are tried again with the next look.
+        // The tables that could not be dropped are tried again with the next look.
         FAILED.take();
         return Some(false);
     };
-    // Before it is locked, since it takes a while where much was retried.
+    // Searched before the table is locked, since the search takes a while where much was retried.
     let retried: Vec<i64> =
         successor::all(catalog).into_iter().filter(|&id| history::find_in(**child, id).is_some()).collect();
     if !tables(child).all(lock) {
         return Some(false);
     }
-    // One that cannot be dropped, since somebody has put a view on it, say, is not to keep the others.
-    if let Err(error) = sys::in_subtransaction(|| forget(child, retried)) {
+    // A table that cannot be dropped, for instance because a user's view depends on it, does not keep the others from
+    // being dropped.
+    if let Err(error) = transaction::in_subtransaction(|| forget(child, retried)) {
         let what = format!("a table of history could not be dropped: {}", error.message);
         Error::new(error.code, what).detail(error.detail.unwrap_or_default()).warn();
         FAILED.with_borrow_mut(|failed| failed.push(child.table));
@@ -83,7 +91,7 @@ fn forget_one(catalog: &Catalog, over: &[&Child]) -> Option<bool> {
 }
 
 fn forget(child: &Child, retried: Vec<i64>) -> Result<()> {
-    let Some(name) = sys::table_name(child.table) else { return Ok(()) };
+    let Some(name) = syscache::table_name(child.table) else { return Ok(()) };
     if !retried.is_empty() {
         spi::run("DELETE FROM queue.successor WHERE id OPERATOR(pg_catalog.=) ANY ($1)", &[retried.into()])?;
     }

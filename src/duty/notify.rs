@@ -1,12 +1,18 @@
-//! Sends NOTIFY for queues that ask for it: on channel `pg_queue`, with the queue's name, for any number
-//! of commits since the last time. Here and not in the producer's commit, because NOTIFY takes a lock that
-//! all such commits share.
+//! Sends NOTIFY for queues with the option `notify`: on channel `pg_queue`, with the queue's name, one for any number
+//! of commits since the last one. The worker sends it and not the producer's commit, because NOTIFY takes a lock that
+//! all commits with a NOTIFY share.
+//!
+//! Not here: which commits ask for it (`transaction::Step::Notify`).
+//!
+//! Invariant: a rollback puts the request back (`Step::Notified`), so no NOTIFY is lost.
 
 use std::ffi::CString;
 
+use crate::catalog::{self, queue};
 use crate::duty::Duty;
+use crate::pg::session;
+use crate::shmem;
 use crate::transaction::{self, Step};
-use crate::{instance, queue, shmem, sys};
 
 /// The duty.
 pub const DUTY: Duty = Duty { name: "notify", is_due, run };
@@ -16,7 +22,7 @@ fn is_due(number: u32) -> bool {
 }
 
 fn run(number: u32) -> i64 {
-    let Some(catalog) = instance::of_duty(number) else { return 0 };
+    let Some(catalog) = catalog::of_duty(number) else { return 0 };
     transaction::register();
     let lanes = shmem::with_instance(number, |_, instance| instance.notify).unwrap_or_default();
     let mut sent = 0;
@@ -25,10 +31,10 @@ fn run(number: u32) -> i64 {
         shmem::with_instance(number, |_, instance| {
             instance.notify.iter_mut().filter(|l| **l == lane).for_each(|l| *l = 0);
         });
-        transaction::remember(number, Step::Notified { lane });
+        transaction::record(number, Step::Notified { lane });
         let Ok(Some(queue)) = queue::by_lane(&catalog, lane) else { continue };
         let Ok(name) = CString::new(queue.name.as_str()) else { continue };
-        sys::notify(c"pg_queue", &name);
+        session::notify(c"pg_queue", &name);
         sent += 1;
     }
     sent

@@ -1,19 +1,23 @@
-//! Opens the gates of rate-limited queues when their time has come: wakes somebody who waits there, and he the next.
+//! Opens the gates of rate-limited queues when their time has come: wakes a session that waits there, which wakes the
+//! next.
+//!
+//! Not here: when a gate opens (the frontier in `core` decides that), and what else a gate limits (`job::limits`).
 
 use crate::duty::Duty;
-use crate::{shmem, sys};
+use crate::pg::time;
+use crate::shmem;
 
 /// The duty.
 pub const DUTY: Duty = Duty { name: "open_gates", is_due, run };
 
 fn is_due(_number: u32) -> bool {
-    let now = sys::monotonic_us();
+    let now = time::monotonic_us();
     shmem::with(|shared| shared.frontier.next_opening()).is_some_and(|at| at <= now)
 }
 
-/// Those of all databases: whoever comes first.
+/// Opens the gates of all databases: the first worker to look does it for all workers.
 fn run(_number: u32) -> i64 {
-    let now = sys::monotonic_us();
+    let now = time::monotonic_us();
     let mut woken = 0;
     while let Some(session) = shmem::with(|shared| shared.frontier.open_gates(now)) {
         shmem::wake(session);

@@ -1,20 +1,23 @@
 //! Deletes minutes of `queue.rollup` that are older than `pg_queue.statistics_retention`, and adds up rows of
-//! `queue.total` when there are many.
+//! `queue.total` if there are many.
 //!
-//! Nobody wakes the worker for it: it looks, at most once an hour, when it is awake anyway. Minutes are only added
+//! Not here: how these rows are written (`log::rollup`, `log::lane_counts`, called by `duty::storage::copy`).
+//!
+//! The worker is not woken for it: it looks, at most once an hour, when it is awake anyway. Minutes are only added
 //! while there is work, so what stays a little longer in an idle database does not grow.
 
 use std::cell::Cell;
 
 use pgrx::pg_sys;
 
+use crate::catalog::{self, Catalog, spi};
 use crate::duty::Duty;
 use crate::error::Result;
-use crate::instance::Catalog;
+use crate::guc;
 use crate::log::rollup;
-use crate::log::table::Relation;
-use crate::spi::{self, Parameter};
-use crate::{guc, instance, sys};
+use crate::pg::parameter::Parameter;
+use crate::pg::table::Relation;
+use crate::pg::{time, transaction};
 
 /// The duty.
 pub const DUTY: Duty = Duty { name: "prune_statistics", is_due, run };
@@ -30,16 +33,16 @@ thread_local! {
 }
 
 fn is_due(_number: u32) -> bool {
-    sys::monotonic_us() >= NEXT.get()
+    time::monotonic_us() >= NEXT.get()
 }
 
 fn run(number: u32) -> i64 {
-    let Some(catalog) = instance::of_duty(number) else { return 0 };
+    let Some(catalog) = catalog::of_duty(number) else { return 0 };
     // Another process would wait for the rows as long as the transaction is open.
-    if sys::in_transaction_block() {
+    if transaction::in_transaction_block() {
         return 0;
     }
-    NEXT.set(sys::monotonic_us() + PAUSE);
+    NEXT.set(time::monotonic_us() + PAUSE);
     if let Err(error) = add_up(&catalog) {
         error.report();
     }
@@ -47,8 +50,8 @@ fn run(number: u32) -> i64 {
     if retention < 0 {
         return 0;
     }
-    let before = sys::now_us() - retention * 1_000_000;
-    // Mostly nothing is old enough; then this needs no transaction id.
+    let before = time::now_us() - retention * 1_000_000;
+    // Mostly nothing is old enough; then this run needs no transaction id.
     if rollup::earliest(&catalog).is_none_or(|minute| minute >= before) {
         return 0;
     }
@@ -69,11 +72,11 @@ fn run(number: u32) -> i64 {
     }
 }
 
-/// Makes one row a lane of the rows of queue.total. Of lanes that are gone none is left.
+/// Adds up the rows of `queue.total`, if there are many, to one row per lane. Rows of lanes that are gone are deleted.
 fn add_up(catalog: &Catalog) -> Result<()> {
-    /// Blocks, of about 80 rows each; so many a recount reads in no time.
+    /// Blocks, of about 80 rows each: few enough that a recount reads them in no time.
     const MANY: u32 = 128;
-    // Mostly there are fewer, and then this needs no transaction id.
+    // Mostly there are fewer; then this run needs no transaction id.
     if Relation::read(catalog.total).blocks() >= MANY {
         spi::run(
             "WITH gone AS (DELETE FROM queue.total RETURNING *)

@@ -1,16 +1,19 @@
-//! After a restore: looks whether it is over, and if so adopts what is in the tables. While it lasts no other
-//! duty is done. See `dormant`.
+//! Looks whether a restore is over, and if so adopts what is in the tables. While a restore lasts, no other duty is
+//! due (`Duty::is_due`).
+//!
+//! Not here: how a restore is noticed and ended (`log::restore`, `shmem::restore`).
 
+use crate::catalog;
 use crate::duty::Duty;
-use crate::{dormant, instance};
+use crate::log::restore;
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "restore", is_due: dormant::should_look, run };
+pub const DUTY: Duty = Duty { name: "restore", is_due: restore::should_look, run };
 
 fn run(number: u32) -> i64 {
-    let Some(catalog) = instance::of_duty(number) else { return 0 };
+    let Some(catalog) = catalog::of_duty(number) else { return 0 };
     crate::transaction::register();
-    match dormant::end_if_over(&catalog) {
+    match restore::end_if_over(&catalog) {
         Ok(is_over) => i64::from(is_over),
         Err(error) => error.report(),
     }

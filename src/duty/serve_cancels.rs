@@ -1,32 +1,40 @@
-//! Cancels jobs whose cancellation was asked for too late for whoever ended the attempt that ran: he has made another
-//! one, which waits, or runs by now and is asked to stop. See `late`.
+//! Cancels jobs whose cancellation was requested too late for the session that ended the running attempt. That session
+//! has made another attempt: if it waits, it is cancelled; if it runs by now, its worker is asked to stop.
+//!
+//! Not here: which requests were missed (`shmem::missed`), how they are gone through (`duty::missed`), and cancelling
+//! itself (`job::cancel`).
+//!
+//! Invariant: an attempt that exists because another run was requested is not cancelled by an older request.
 
 use std::rc::Rc;
 
-use crate::api::cancel;
-use crate::call::text_datum;
+use crate::catalog::Catalog;
 use crate::duty::Duty;
-use crate::duty::wishes::{Done, Kind};
+use crate::duty::missed::{Done, Kind};
 use crate::error::Result;
-use crate::hold::{self, Refusal, Waiting};
-use crate::instance::Catalog;
+use crate::job::cancel;
+use crate::job::held::Refusal;
+use crate::job::take::{self, TakeWaiting};
 use crate::log::attempt::{Attempt, Reader};
 use crate::log::outcome::{self, New};
 use crate::log::{claim, note};
+use crate::pg::datum::text_datum;
+use crate::pg::fault::fault;
+use crate::shmem;
 
 /// The duty.
 pub const DUTY: Duty =
     Duty { name: "serve_cancels", is_due: |number| CANCELS.is_due(number), run: |number| CANCELS.run(number) };
 
 const CANCELS: Kind = Kind {
-    late: |instance| &mut instance.cancels,
+    requests: |instance| &mut instance.cancels,
     noted: note::with_cancel,
     may_be_owed: |catalog, about| owed(catalog, &mut Reader::new(catalog), about).is_some(),
     serve,
 };
 
-/// The attempt that goes on with the job although it was to be cancelled, and of which nobody has been told. Not one
-/// that was made since somebody wanted another run.
+/// Returns the attempt that goes on with the job although it was to be cancelled, and that was not told so. `None`:
+/// there is none, or the newest one was made because another run was requested since.
 fn owed(catalog: &Catalog, reader: &mut Reader<'_>, about: &Attempt) -> Option<Attempt> {
     let asked = about.unique_key().map(|_| about.asked());
     let mut newest = reader.by_id(about.id())?;
@@ -38,7 +46,33 @@ fn owed(catalog: &Catalog, reader: &mut Reader<'_>, about: &Attempt) -> Option<A
     }
     let is_told = claim::find(catalog, newest.home.segment, newest.id()).is_some()
         && note::summary(catalog, newest.home.segment, newest.id()).cancel().is_some();
-    (!is_told).then_some(newest)
+    if is_told {
+        // The note may be older than the claim: then memory was told of it before there was an entry.
+        shmem::with(|shared| shared.frontier.request_cancel(catalog.number, newest.id()));
+        return None;
+    }
+    Some(newest)
+}
+
+/// Whether a waiting attempt is to be cancelled, or may be: for the duty that moves it, and would leave the request
+/// behind. Makes sure that memory knows of the request.
+pub(super) fn is_requested(catalog: &Catalog, about: &Attempt) -> bool {
+    let request = note::cancel_even_open(catalog, about.home.segment, about.id());
+    // The commit of an open one tells memory.
+    if request == Some(false) {
+        shmem::with_instance(catalog.number, |_, instance| instance.miss_cancel(about.id()));
+    }
+    request.is_some()
+}
+
+/// Whether the job of an attempt that has ended goes on although it was to be cancelled, or may: for the duty that
+/// reclaims the attempt's segment, and the request with it. Makes sure that memory knows of the request.
+pub(super) fn may_be_owed(catalog: &Catalog, about: &Attempt) -> bool {
+    match note::cancel_even_open(catalog, about.home.segment, about.id()) {
+        None => false,
+        Some(true) => true,
+        Some(false) => owed(catalog, &mut Reader::new(catalog), about).is_some() && is_requested(catalog, about),
+    }
 }
 
 fn serve(catalog: &Rc<Catalog>, id: i64) -> Result<Done> {
@@ -47,8 +81,9 @@ fn serve(catalog: &Rc<Catalog>, id: i64) -> Result<Done> {
     let request = note::summary(catalog, about.home.segment, id);
     let Some(request) = request.cancel() else { return Ok(Done::Nothing) };
     let Some(newest) = owed(catalog, &mut reader, &about) else { return Ok(Done::Nothing) };
-    Ok(match hold::waiting(catalog, &newest)? {
-        Waiting::Taken => {
+    fault!("cancels.found");
+    Ok(match take::take_waiting(catalog, &newest)? {
+        TakeWaiting::Taken => {
             let reason = request.reason();
             cancel::end_unrun(
                 catalog,
@@ -57,11 +92,11 @@ fn serve(catalog: &Rc<Catalog>, id: i64) -> Result<Done> {
             )?;
             Done::Made
         }
-        Waiting::Running => match cancel::ask(catalog, &newest, request.body()) {
+        TakeWaiting::Running => match cancel::ask(catalog, &newest, request.body()) {
             Ok(()) => Done::Made,
             Err(Refusal::Lost(_) | Refusal::Busy(_)) => Done::Busy,
             Err(Refusal::Wrong(e)) => return Err(e),
         },
-        Waiting::InUse | Waiting::Stale => Done::Busy,
+        TakeWaiting::InUse | TakeWaiting::Stale => Done::Busy,
     })
 }

@@ -1,41 +1,50 @@
-//! Makes the runs that were asked for too late for whoever ended the run before. See `rerun`.
+//! Makes the runs that were requested too late for the session that ended the run before.
+//!
+//! Not here: which requests were missed (`shmem::missed`), how they are gone through (`duty::missed`), and what
+//! another run is (`job::rerun`).
+//!
+//! Invariant: a request is settled only while this transaction holds the job's unique key, or after a newer attempt
+//! serves it.
 
 use std::rc::Rc;
 
-use crate::api::unique::{revive, supersede};
+use crate::catalog::{Catalog, queue};
 use crate::duty::Duty;
-use crate::duty::wishes::{Done, Kind};
+use crate::duty::missed::{Done, Kind};
 use crate::error::Result;
-use crate::hold::{self, Waiting};
-use crate::instance::Catalog;
+use crate::job::take::{self, TakeWaiting};
+use crate::job::unique::{rerun_ended, supersede};
+use crate::job::{keys, rerun};
 use crate::log::attempt::{Attempt, Reader};
 use crate::log::unique::{Lookup, Newest, State};
 use crate::log::{note, outcome};
-use crate::queue;
-use crate::{key, rerun, sys};
+use crate::pg::datum;
+use crate::pg::fault::fault;
 
 /// The duty.
 pub const DUTY: Duty =
     Duty { name: "serve_reruns", is_due: |number| RERUNS.is_due(number), run: |number| RERUNS.run(number) };
 
 const RERUNS: Kind =
-    Kind { late: |instance| &mut instance.reruns, noted: note::with_rerun, may_be_owed: rerun::may_be_owed, serve };
+    Kind { requests: |instance| &mut instance.reruns, noted: note::with_rerun, may_be_owed: rerun::may_be_owed, serve };
 
 fn serve(catalog: &Rc<Catalog>, id: i64) -> Result<Done> {
     let Some(about) = Reader::new(catalog).by_id(id) else { return Ok(Done::Nothing) };
     let Some(queue) = queue::by_lane(catalog, about.lane())? else { return Ok(Done::Nothing) };
-    let Some(key) = about.unique_key().map(sys::plain) else { return Ok(Done::Nothing) };
-    // Without the key first, which costs the transaction an id.
+    let Some(key) = about.unique_key().map(datum::plain) else { return Ok(Done::Nothing) };
+    fault!("reruns.found");
+    // The first look is without the key, which costs the transaction an id.
     let Some(owed) = Owed::look(catalog, &about) else { return Ok(settle(catalog, &about)) };
     if let Some(done) = owed.is_seen_to(catalog) {
         return Ok(done);
     }
-    if !key::try_acquire(catalog, key::hash(queue.id, sys::bytes_of(&key))) {
+    if !keys::try_acquire(catalog, keys::hash(queue.id, datum::bytes_of(&key))) {
         return Ok(Done::Busy);
     }
+    fault!("reruns.held");
     match Owed::look(catalog, &about) {
         Some(owed) => owed.serve(catalog).inspect(|done| {
-            // A running one is told of it, and it is settled there.
+            // A running attempt is told of the request, so the request is settled here.
             if matches!(done, Done::Made) {
                 settle(catalog, &about);
             }
@@ -44,14 +53,14 @@ fn serve(catalog: &Rc<Catalog>, id: i64) -> Result<Done> {
     }
 }
 
-/// A newer attempt serves it, and may be gone before this one is: says so.
+/// Records that the request is served: the newer attempt that serves it may be gone before this one is.
 fn settle(catalog: &Catalog, about: &Attempt) -> Done {
-    // One that runs on may be asked again; whoever ends it looks by himself.
+    // If the attempt still runs, another run may be requested again; the session that ends it looks by itself.
     let has_ended = outcome::find(catalog, about.home.segment, about.id()).is_some();
     if has_ended && rerun::settle(catalog, about) { Done::Made } else { Done::Nothing }
 }
 
-/// What is owed after an attempt, and the newest one under its key, which does not serve it.
+/// A run that is owed after an attempt, and the newest attempt under its key, which does not serve it.
 struct Owed {
     newest: Newest,
     asked: note::Asked,
@@ -64,7 +73,8 @@ impl Owed {
         Some(Self { newest, asked })
     }
 
-    /// When whoever ends the running attempt will do it, once he knows.
+    /// Returns a result if the session that ends the running attempt will serve the request, once memory has told it.
+    /// `None`: this duty has to serve it.
     fn is_seen_to(&self, catalog: &Catalog) -> Option<Done> {
         let attempt = &self.newest.attempt;
         if !matches!(self.newest.state, State::Running) || !rerun::is_noted(catalog, attempt, &self.asked.rerun()) {
@@ -73,24 +83,24 @@ impl Owed {
         Some(if rerun::tell(catalog, attempt.id()) { Done::Nothing } else { Done::Busy })
     }
 
-    /// Does it, while this transaction holds the key.
+    /// Serves the request. The transaction holds the key.
     fn serve(&self, catalog: &Rc<Catalog>) -> Result<Done> {
         if let Some(done) = self.is_seen_to(catalog) {
             return Ok(done);
         }
-        let (attempt, wish) = (&self.newest.attempt, self.asked.rerun());
+        let (attempt, request) = (&self.newest.attempt, self.asked.rerun());
         let is_done = match self.newest.state {
-            State::Waiting => match hold::waiting(catalog, attempt)? {
-                Waiting::Taken => {
-                    supersede(catalog, attempt, &wish)?;
+            State::Waiting => match take::take_waiting(catalog, attempt)? {
+                TakeWaiting::Taken => {
+                    supersede(catalog, attempt, &request)?;
                     true
                 }
-                // It will run, or wait again, or have ended.
-                Waiting::Running | Waiting::InUse | Waiting::Stale => false,
+                // It will run, wait again or have ended; the next look decides.
+                TakeWaiting::Running | TakeWaiting::InUse | TakeWaiting::Stale => false,
             },
-            // The job went on as another attempt, which has not heard of it.
-            State::Running => rerun::ask(catalog, attempt, &wish)?,
-            State::Ended => revive(catalog, attempt, &wish)?,
+            // The job went on as another attempt, which was not told of the request.
+            State::Running => rerun::ask(catalog, attempt, &request)?,
+            State::Ended => rerun_ended(catalog, attempt, &request)?,
         };
         Ok(if is_done { Done::Made } else { Done::Busy })
     }

@@ -1,38 +1,43 @@
-//! Starts attempts whose time has come: a cursor over `run_at` that moves with the clock.
+//! Starts attempts whose time has come: a cursor over `run_at` moves with the clock.
 //!
-//! The same protocol as a lane's position: the cursor moves first, under the lock, and only then the logs
-//! are read. A commit whose time the cursor has passed pushes by itself; one that committed before is seen
-//! by the read. So nothing falls between. On an error the cursor goes back.
+//! Not here: where the cursor goes when the clock is set (`core::due`), and the frontier it pushes to.
+//!
+//! Invariant: no due attempt falls between cursor and commit. The protocol is that of a lane's position: the cursor
+//! moves first, under the lock, and only then the logs are read. A commit whose time the cursor has passed pushes its
+//! attempt by itself; the read sees one that committed before. On an error the cursor goes back.
 
 use std::cell::Cell;
 
 use pg_queue_core::due;
 use pg_queue_core::frontier::{Rank, Ready};
-
-use crate::duty::Duty;
-use crate::instance::{self, Catalog};
-use crate::log::table::{Key, Relation, Snapshot};
-use crate::segment;
-use crate::shmem::Instance;
-use crate::{shmem, sys};
 use pgrx::pg_sys::Latch;
+
+use crate::catalog::{self, Catalog};
+use crate::duty::Duty;
+use crate::log::segment;
+use crate::pg::fault::fault;
+use crate::pg::scan::{Key, Snapshot};
+use crate::pg::table::Relation;
+use crate::pg::{process, session, time};
+use crate::shmem::{self, Instance};
+use crate::transaction::hooks;
 
 /// The duty.
 pub const DUTY: Duty = Duty { name: "start_due", is_due, run };
 
 fn is_due(number: u32) -> bool {
-    let now = sys::now_us();
+    let now = time::now_us();
     shmem::with_instance(number, |_, instance| instance.next_due <= now).unwrap_or(false)
 }
 
 thread_local! {
-    /// The instance whose cursor this session is moving, and where that was.
+    /// The instance whose cursor this session is moving, and where the cursor was before.
     static MOVING: Cell<Option<(u32, i64)>> = const { Cell::new(None) };
 }
 
-/// This process ends, by an error that runs no destructors: the cursor goes back.
+/// Moves the cursor back. It is called if this process ends by an error that runs no destructors.
 /// Returns the worker's latch.
-pub fn abandon(instances: &mut [Instance]) -> Option<*mut Latch> {
+fn abandon(instances: &mut [Instance]) -> Option<*mut Latch> {
     let (number, from) = MOVING.take()?;
     let slot = instances.iter_mut().find(|i| i.number == number)?;
     slot.due_to = slot.due_to.min(from);
@@ -40,34 +45,22 @@ pub fn abandon(instances: &mut [Instance]) -> Option<*mut Latch> {
     Some(slot.worker_latch)
 }
 
-/// A transaction that has added an attempt for this time was committed: whether it is due. Should the clock have been set back
-/// nobody has moved the cursor since, and it is moved here. Under the frontier's lock.
-pub fn is_passed(instance: &mut Instance, run_at: i64) -> bool {
-    if run_at > instance.due_to {
-        return false;
-    }
-    let due_to = due::cursor(instance.due_to, sys::now_us());
-    if due_to < instance.due_to {
-        (instance.due_to, instance.next_due) = (due_to, i64::MIN);
-    }
-    run_at <= due_to
-}
-
 struct Cursor {
     instance: u32,
     from: i64,
-    /// What is known to fall due next; `None` while that is being found out.
+    /// The next time at which something falls due; `None` while the logs are being read.
     next: Option<i64>,
 }
 
 impl Cursor {
-    /// Moves the cursor to now. Returns it with the span to read, which is empty when the clock was set back.
+    /// Moves the cursor to now. Returns it with the end of the span to read, which is empty if the clock was set back.
     fn advance(instance: u32) -> Option<(Self, i64)> {
-        let now = sys::now_us();
+        let now = time::now_us();
         shmem::with_instance(instance, |_, slot| {
             let from = slot.due_to;
             slot.due_to = due::cursor(from, now);
             slot.next_due = i64::MAX;
+            hooks::at_exit(abandon);
             MOVING.set(Some((instance, from)));
             (Self { instance, from, next: None }, slot.due_to)
         })
@@ -86,7 +79,7 @@ impl Drop for Cursor {
                 }
             }
             // The worker may have gone to sleep while another session did this for it, and nothing seemed to be due.
-            (slot.next_due < i64::MAX && slot.worker_pid != sys::pid()).then_some(slot.worker_latch)
+            (slot.next_due < i64::MAX && slot.worker_pid != session::pid()).then_some(slot.worker_latch)
         });
         if let Some(latch) = worker.flatten() {
             shmem::wake_latch(latch);
@@ -94,7 +87,7 @@ impl Drop for Cursor {
     }
 }
 
-/// The duty from within another one that takes long: it only reads.
+/// Runs the duty from within another one that takes long. It only reads the logs.
 pub fn catch_up(number: u32) {
     if is_due(number) {
         run(number);
@@ -102,7 +95,7 @@ pub fn catch_up(number: u32) {
 }
 
 fn run(number: u32) -> i64 {
-    let Some(catalog) = instance::of_duty(number) else { return 0 };
+    let Some(catalog) = catalog::of_duty(number) else { return 0 };
     let Some((mut cursor, to)) = Cursor::advance(number) else { return 0 };
     let mut next = i64::MAX;
     let mut started = 0;
@@ -115,11 +108,12 @@ fn run(number: u32) -> i64 {
 
 /// Attempts handed over in one hold of the lock.
 const CHUNK: usize = 128;
-/// Claimed attempts to step over in search of the first time after the span. Should all be claimed, as after a purge
-/// of many, a time at which nothing is to be done will do: it comes once, and the search would come each time.
+/// Claimed attempts that are stepped over in search of the first time after the span. If all of these are claimed, as
+/// after a purge of many, a time at which nothing is to be done is returned: that wakes the worker once in vain, while
+/// a longer search would cost each time.
 const STEPS: usize = 64;
 
-/// Pushes what falls due in a segment in this span. Returns a time after it before which nothing falls due.
+/// Pushes what falls due in a segment in this span. Returns a time after the span before which nothing else falls due.
 fn start_segment(catalog: &Catalog, segment: u8, from: i64, to: i64, started: &mut i64) -> i64 {
     let oids = &catalog.segments[segment as usize];
     let table = Relation::read(oids.attempt);
@@ -138,7 +132,7 @@ fn start_segment(catalog: &Catalog, segment: u8, from: i64, to: i64, started: &m
     let mut claimed_after = 0;
     let mut scan = table.scan(&index, &[Key::after(1, from)], Snapshot::Now);
     while let Some(tid) = scan.next() {
-        // Inserted by this very transaction: its commit pushes it, since the cursor has passed.
+        // This very transaction has inserted it: its commit pushes it, since the cursor has passed.
         if scan.is_own() {
             continue;
         }
@@ -158,14 +152,14 @@ fn start_segment(catalog: &Catalog, segment: u8, from: i64, to: i64, started: &m
         batch.due.push((lane, Ready { rank, id, place: tid.place(segment), group }));
         if batch.due.len() == CHUNK {
             *started += batch.push();
-            sys::check_for_interrupts();
+            process::check_for_interrupts();
         }
     }
     *started += batch.push();
     next
 }
 
-/// Attempts that are due, and what tells whether they are claimed.
+/// Attempts that are due, and the tables that tell whether they are claimed.
 struct Batch {
     instance: u32,
     claims: Relation,
@@ -179,13 +173,15 @@ impl Batch {
         self.claims.scan(&self.claims_pkey, &[Key::eq_i64(1, id)], Snapshot::Now).next().is_some()
     }
 
-    /// Tells the frontier of them. Returns how many there were, but for claimed ones where that mattered.
+    /// Pushes the attempts to the frontier. Returns how many there were, without the claimed ones among those that the
+    /// frontier wants.
     ///
-    /// When very many fall due at once nearly all rank behind P, and are found in the index when their turn comes: of
-    /// these the claim is not looked up.
+    /// If very many fall due at once, nearly all rank behind the lane's position and are found in the index when their
+    /// turn comes: the claims of these are not looked up.
     fn push(&mut self) -> i64 {
         let (instance, mut due) = (self.instance, std::mem::take(&mut self.due));
         let all = due.len();
+        fault!("due.read");
         let woken = &mut self.woken;
         shmem::with(|shared| {
             due.retain(|&(lane, entry)| {
@@ -199,6 +195,7 @@ impl Batch {
         let wanted = due.len();
         due.retain(|(_, entry)| !self.is_claimed(entry.id));
         let started = all - (wanted - due.len());
+        fault!("due.sifted");
         let woken = &mut self.woken;
         shmem::with(|shared| {
             woken.extend(due.iter().filter_map(|&(lane, entry)| shared.frontier.push(instance, lane, entry)));

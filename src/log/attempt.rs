@@ -4,50 +4,28 @@ use pg_queue_core::frontier::{Place, Rank, Ready};
 use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
-use crate::call::{Interval, text};
-use crate::dropping;
+use crate::catalog::{Catalog, Segment, drops};
 use crate::error::Result;
-use crate::instance::{Catalog, Segment};
-use crate::log::table::{Entry, Key, NewRows, Relation, Row, Snapshot, Tid};
-use crate::log::{claim, outcome, parked};
-use crate::segment::{self, Home, OLD, State, Target, Word};
-use crate::sys;
+use crate::log::segment::{self, Home, Target};
+use crate::log::{claim, columns, outcome, parked};
+use crate::pg::datum::{self, Interval, text};
+use crate::pg::row::{NewRows, Row, Tid};
+use crate::pg::scan::{Key, Snapshot};
+use crate::pg::session;
+use crate::pg::table::{Entry, Relation};
+use crate::shmem::segments::{OLD, State, Word};
 use crate::transaction::{self, Step};
 
-/// Columns, counted from 0; `sql/schema/tables.sql` says what they mean.
-pub(super) mod column {
-    pub const ID: usize = 0;
-    pub const JOB_ID: usize = 1;
-    pub const ENQUEUED_AT: usize = 2;
-    pub const LANE: usize = 3;
-    pub const PRIORITY: usize = 4;
-    pub const ATTEMPT: usize = 5;
-    pub const MAX_ATTEMPTS: usize = 6;
-    pub const RUN_AT: usize = 7;
-    pub const GROUP_HASH: usize = 8;
-    pub const PAYLOAD_OF: usize = 9;
-    pub const PAYLOAD: usize = 10;
-    pub const LEASE: usize = 11;
-    pub const HEADERS: usize = 12;
-    pub const GROUP_KEY: usize = 13;
-    pub const UNIQUE_KEY: usize = 14;
-    pub const VERSION: usize = 15;
-    pub const LAST_ERROR: usize = 16;
-    pub const PROGRESS: usize = 17;
-    pub const ASKED: usize = 18;
-    pub const COUNT: usize = 19;
-}
-
-/// The column that is null in attempts that follow no failure, for those that read rows without `Attempt`.
-pub const LAST_ERROR: usize = column::LAST_ERROR;
+/// The column that is null in attempts that follow no failure, for callers that read rows without `Attempt`.
+pub const LAST_ERROR: usize = columns::LAST_ERROR;
 
 /// A payload larger than this is referred to by the next attempt, not copied. Bytes as stored.
 const REFER_ABOVE: usize = 1024;
 
-/// The hash of a group's key, never 0. It is stored: groups are found by it. Two keys of one hash are one group:
+/// The hash of a group's key, never 0. It is stored: groups are found by it. Two keys with the same hash are one group:
 /// fewer of them run at once than might.
 pub fn group_hash(key: Datum) -> i64 {
-    match sys::hash(&text(key)) {
+    match session::hash(&text(key)) {
         0 => 1,
         hash => hash,
     }
@@ -68,20 +46,22 @@ pub struct New {
     pub max_attempts: Option<i32>,
     /// `None`: at once.
     pub run_at: Option<i64>,
-    /// Of the group's key: see [`group_hash`]; 0: no group.
+    /// The hash of the group's key, see [`group_hash`]; 0: no group.
     pub group_hash: i64,
     pub payload_of: Option<i64>,
     pub payload: Option<Datum>,
     pub lease: Option<Interval>,
     pub headers: Option<Datum>,
     pub group_key: Option<Datum>,
-    /// It gets its entry in the groups' index at once: its queue keeps an order in groups, so that each is parked.
+    /// Whether it gets its entry in the groups' index at once: its queue keeps an order in groups, so each attempt is
+    /// parked.
     pub is_parked: bool,
     pub unique_key: Option<Datum>,
     pub version: Option<i64>,
     pub last_error: Option<Datum>,
     pub progress: Option<Datum>,
-    /// Whose payload it is, see `Attempt::asked`. `None`: that of the call that makes the attempt, or it has no key.
+    /// The number of the call that gave the payload, see `Attempt::asked`. `None`: the call that makes the attempt, or
+    /// the job has no key.
     pub asked: Option<i64>,
 }
 
@@ -91,13 +71,13 @@ impl New {
         id::count(self.id) != id::count(self.job_id)
     }
 
-    /// Whether others of its group may have to wait for it although it is not running.
+    /// Whether other attempts of its group may have to wait for it although it is not running.
     fn may_hold_group(&self) -> bool {
         self.group_hash != 0 && self.attempt > 1
     }
 
     /// In the order of the columns.
-    fn row(&self) -> [Option<Datum>; column::COUNT] {
+    fn row(&self) -> [Option<Datum>; columns::COUNT] {
         [
             Some(self.id.into()),
             Some(self.job_id.into()),
@@ -122,14 +102,14 @@ impl New {
     }
 }
 
-/// Inserts attempts into a segment and remembers to tell the frontier at commit.
+/// Inserts attempts into a segment and records the steps by which the commit tells the frontier.
 ///
 /// Errors: 55006 when a lane's queue is being dropped.
 pub fn insert(catalog: &Catalog, target: &Target, attempts: &[New]) -> Result<()> {
     let mut watched = 0;
     for new in attempts {
         if new.lane != watched {
-            dropping::watch(catalog, new.lane)?;
+            drops::watch(catalog, new.lane)?;
             watched = new.lane;
         }
     }
@@ -137,7 +117,7 @@ pub fn insert(catalog: &Catalog, target: &Target, attempts: &[New]) -> Result<()
     Ok(())
 }
 
-/// Inserts attempts that have moved here, and remembers to tell the frontier at commit.
+/// Inserts attempts that have moved here, and records the steps by which the commit tells the frontier.
 pub fn append_moved(catalog: &Catalog, target: &Target, attempts: &[New]) {
     append(catalog, target, attempts, true);
 }
@@ -145,7 +125,7 @@ pub fn append_moved(catalog: &Catalog, target: &Target, attempts: &[New]) {
 fn append(catalog: &Catalog, target: &Target, attempts: &[New], has_moved: bool) {
     let tids = insert_quietly(catalog, target, attempts);
     let segment = target.home.segment;
-    // Of those that have moved nobody knows whether they were parked.
+    // It is not known whether those that have moved were parked.
     let is_indexed = |new: &New| new.group_hash != 0 && (has_moved || new.is_parked);
     if attempts.iter().any(is_indexed) {
         parked::fill_new(catalog, segment, &target.table, &tids, |n| {
@@ -154,7 +134,7 @@ fn append(catalog: &Catalog, target: &Target, attempts: &[New], has_moved: bool)
             is_indexed(new).then_some((key, has_moved || new.attempt > 1))
         });
     }
-    transaction::remember_all(
+    transaction::record_all(
         catalog.number,
         attempts.iter().zip(&tids).map(|(new, tid)| {
             let rank = Rank { priority: new.priority, job_id: new.job_id };
@@ -165,7 +145,7 @@ fn append(catalog: &Catalog, target: &Target, attempts: &[New], has_moved: bool)
     );
 }
 
-/// Inserts attempts of which the frontier need not be told. Returns where they lie.
+/// Inserts attempts without telling the frontier. Returns where they lie.
 pub fn insert_quietly(catalog: &Catalog, target: &Target, attempts: &[New]) -> Vec<Tid> {
     if attempts.is_empty() {
         return Vec::new();
@@ -181,7 +161,7 @@ pub fn insert_quietly(catalog: &Catalog, target: &Target, attempts: &[New]) -> V
         ];
         Vec::from_iter(table.insert_row(new.row(), entries))
     } else {
-        let mut rows = NewRows::new(column::COUNT, attempts.len());
+        let mut rows = NewRows::new(columns::COUNT, attempts.len());
         attempts.iter().for_each(|new| rows.add(new.row()));
         let tids = table.insert(&mut rows);
         // One index after the other: neighbours in an index stay in the cache.
@@ -222,7 +202,7 @@ macro_rules! columns {
     ($($(#[$doc:meta])* $name:ident: $column:ident -> $kind:ty = $get:expr;)*) => {
         $($(#[$doc])* pub fn $name(&self) -> $kind {
             #[allow(clippy::redundant_closure_call, reason = "one form for all columns")]
-            ($get)(&self.row, column::$column)
+            ($get)(&self.row, columns::$column)
         })*
     };
 }
@@ -274,7 +254,7 @@ impl Attempt {
 
     /// The call under its key that gave the payload: a number that ascends, see `rerun::is_newer`.
     pub fn asked(&self) -> i64 {
-        self.row.get(column::ASKED).map_or_else(|| self.id() & !15, |d| d.value() as i64)
+        self.row.get(columns::ASKED).map_or_else(|| self.id() & !15, |d| d.value() as i64)
     }
 
     /// The attempt as the frontier knows it.
@@ -296,15 +276,15 @@ impl Attempt {
     /// Whether the payload is large enough to be referred to. Of varlenas the stored length counts, so that
     /// nothing toasted is fetched.
     pub fn has_large_payload(&self) -> bool {
-        self.own_payload().is_some_and(|d| stored_size(d) > REFER_ABOVE)
+        self.own_payload().is_some_and(|d| datum::stored_size(d) > REFER_ABOVE)
     }
 
     /// Bytes that the payload takes as it is stored.
     pub fn payload_size(&self) -> usize {
-        self.own_payload().map_or(0, stored_size)
+        self.own_payload().map_or(0, datum::stored_size)
     }
 
-    /// The payload alone, for those that refer to it, when the attempt itself is of no more use.
+    /// The payload alone, for attempts that refer to it, when this attempt itself is of no more use.
     pub fn payload_only(&self) -> New {
         New {
             lane: 0,
@@ -320,7 +300,7 @@ impl Attempt {
         }
     }
 
-    /// The next attempt of the same job: all that is carried over is, the rest is the caller's to change.
+    /// Returns the next attempt of the same job, with all that is carried over; the caller changes the rest.
     pub fn successor(&self, id: i64) -> New {
         let payload_of = self.payload_of().or(self.has_large_payload().then(|| self.id()));
         New {
@@ -355,18 +335,12 @@ impl Attempt {
             version: self.version(),
             last_error: self.last_error(),
             progress: self.progress(),
-            asked: self.row.get(column::ASKED).map(|d| d.value() as i64),
+            asked: self.row.get(columns::ASKED).map(|d| d.value() as i64),
         }
     }
 }
 
-/// Bytes that a datum of a variable-length type takes as it is stored.
-pub fn stored_size(datum: Datum) -> usize {
-    // SAFETY: a datum of a variable-length type; looks at its header only.
-    unsafe { pgrx::pg_sys::toast_datum_size(datum) }
-}
-
-/// How often to look again for a row that has moved while it was looked for.
+/// How often to look again for a row that has moved during the search.
 const LOOKS: usize = 4;
 
 /// Reads attempts; keeps the tables it has opened until it is dropped.
@@ -386,7 +360,8 @@ impl<'a> Reader<'a> {
         &self.catalog.segments[segment as usize]
     }
 
-    /// Opened before its generation is read: as long as it is open that is what it is, unless it was free.
+    /// Opens a segment before it reads its generation, which stays the same as long as the segment is open, unless it
+    /// was free.
     fn table(&mut self, segment: u8) -> (&Relation, Home) {
         let (catalog, oid) = (self.catalog, self.oids(segment).attempt);
         let table = self.tables[segment as usize].get_or_insert_with(|| Relation::read(oid));
@@ -404,30 +379,37 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The attempt that a `Ready` stands for: at its place, or, should the row have moved, by its id. It may
-    /// have moved from there a moment ago: the key of what is inserted about it tells.
+    /// Returns the attempt of a `Ready`: at its place, or, if the row has moved, by its id. It may have moved from
+    /// there a moment ago: an insert about it finds that by its key.
     pub fn fetch(&mut self, ready: &Ready) -> Option<Attempt> {
         if !self.is_of_interest(ready.place.segment) {
             return self.by_id(ready.id);
         }
         let (table, home) = self.table(ready.place.segment);
         match table.fetch(Tid::of(ready.place), home.generation) {
-            Some(row) if row.i64(column::ID) == ready.id && row.i32(column::LANE) != 0 => Some(Attempt { row, home }),
+            Some(row) if row.i64(columns::ID) == ready.id && row.i32(columns::LANE) != 0 => Some(Attempt { row, home }),
             _ => self.by_id(ready.id),
         }
     }
 
-    /// As `fetch`, but where it is now, if it has moved by now: a claim in its old place would be in vain, and leave
-    /// a dead row.
+    /// As `fetch`, but where it is now if it has moved: a claim in its old place would be in vain, and leave a dead
+    /// row.
     pub fn fetch_now(&mut self, ready: &Ready) -> Option<Attempt> {
         let found = self.fetch(ready)?;
         if self.has_moved(&found) { self.by_id(ready.id) } else { Some(found) }
     }
 
-    /// The row with this id in a segment, be it an attempt, its payload only, or the trace of one that moved.
+    /// Whether a segment has rows, and indexes that a crash has not left half emptied.
+    fn is_whole(&mut self, segment: u8) -> bool {
+        // In this order, as no emptying begins under the lock that opening takes.
+        self.table(segment).0.blocks() > 0 && segment::word(self.catalog, segment).state() != State::Emptying
+    }
+
+    /// The row with this id in a segment: an attempt, its payload only, or the trace of one that moved.
     fn at(&mut self, segment: u8, attempt: i64) -> Option<Attempt> {
+        let is_whole = self.is_whole(segment);
         let (table, pkey, home) = self.keyed(segment);
-        if table.blocks() == 0 {
+        if !is_whole {
             return None;
         }
         let mut scan = table.scan(pkey, &[Key::eq_i64(1, attempt)], Snapshot::Now);
@@ -440,18 +422,18 @@ impl<'a> Reader<'a> {
         self.at(segment, attempt).is_some()
     }
 
-    /// The payload in the row of an attempt, be it that of one that has ended or moved.
+    /// The payload in the row of an attempt, also of one that has ended or moved.
     pub fn payload_in(&mut self, holder: i64) -> Option<Attempt> {
         let id::Kind::Attempt(born) = id::kind(holder) else { return None };
         let mut segments = [born, OLD, OLD + 1];
-        // One that history has only when no other has it: it may be emptied this moment.
+        // A segment that history has is read only if no other has the row: it may be emptied this moment.
         segments.sort_by_key(|&segment| !self.is_of_interest(segment));
-        // The trace of one that has moved may refer to a payload that the moved one has taken along.
+        // The trace of a moved attempt may refer to a payload that the attempt has taken along.
         let holds = |attempt: &Attempt| attempt.payload_of().is_none();
         segments.into_iter().find_map(|segment| self.at(segment, holder).filter(holds))
     }
 
-    /// Any row of an attempt but one that is there for its payload alone: it says where the payload is.
+    /// Returns any row of an attempt that says where its payload is, so none that is there for its payload alone.
     pub fn trace(&mut self, attempt: i64) -> Option<Attempt> {
         let id::Kind::Attempt(born) = id::kind(attempt) else { return None };
         let mut segments = [born, OLD, OLD + 1];
@@ -459,13 +441,13 @@ impl<'a> Reader<'a> {
         segments.into_iter().find_map(|segment| self.at(segment, attempt).filter(|found| !found.is_payload_only()))
     }
 
-    /// Whether a segment may have attempts that are in history not yet. One that history has is not read: nobody
-    /// shall wait for its emptying, nor see what a crash in the middle of that has left.
+    /// Whether a segment may have attempts that are not in history yet. A segment that history has is not read: no
+    /// session must wait for its emptying, nor see what a crash in the middle of that has left.
     fn is_of_interest(&self, segment: u8) -> bool {
         !matches!(segment::word(self.catalog, segment).state(), State::Free | State::Copied | State::Emptying)
     }
 
-    /// The halves of old: when they change while they are looked through, an attempt may have been missed.
+    /// The halves of old. If they change during a search, it may have missed an attempt.
     fn old_words(&self) -> [Word; 2] {
         [OLD, OLD + 1].map(|segment| segment::word(self.catalog, segment))
     }
@@ -501,12 +483,12 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// Calls `use_it` with the payload of an attempt; `None` only when the row that held it is gone.
+    /// Calls `use_it` with the payload of an attempt. `None` only if the row with it is gone.
     pub fn payload<T>(&mut self, attempt: &Attempt, use_it: impl FnOnce(Option<Datum>) -> T) -> T {
         let Some(holder) = attempt.payload_of() else { return use_it(attempt.own_payload()) };
         // Fetched, since its segment may be emptied as soon as it is closed here.
         let found = self.payload_in(holder);
-        use_it(found.as_ref().and_then(Attempt::own_payload).map(sys::fetched))
+        use_it(found.as_ref().and_then(Attempt::own_payload).map(datum::fetched))
     }
 
     /// The ids of all attempts of a job that have rows in the segments.
@@ -525,9 +507,10 @@ impl<'a> Reader<'a> {
     /// A segment's rows of a job's attempts, payloads only among them.
     pub fn of_job(&mut self, segment: u8, job_id: i64, snapshot: Snapshot) -> Vec<Attempt> {
         let by_job = self.oids(segment).attempt_job;
+        let is_whole = self.is_whole(segment);
         let (table, pkey, home) = self.keyed(segment);
         let mut found = Vec::new();
-        if table.blocks() == 0 {
+        if !is_whole {
             return found;
         }
         // First attempts share the job's count; one of another segment's birth has moved to old.
@@ -545,8 +528,8 @@ impl<'a> Reader<'a> {
         found
     }
 
-    /// The newest attempt of a job that has not been removed yet, and whether an open transaction is making a
-    /// newer one.
+    /// Returns the newest attempt of a job that was not removed yet, and whether an open transaction is making a newer
+    /// one.
     pub fn newest(&mut self, job_id: i64) -> (Option<Attempt>, bool) {
         let mut last = (None, false);
         for _ in 0..LOOKS {
@@ -564,7 +547,7 @@ impl<'a> Reader<'a> {
     /// Also the count of the newest attempt that has moved from where it was seen.
     fn look_for_newest(&mut self, job_id: i64) -> (Option<Attempt>, bool, i64) {
         let (mut newest, mut moved): (Option<Attempt>, i64) = (None, 0);
-        // Rows of open transactions, and the others: one that is there too is not new, but on the move.
+        // Rows of open transactions, and all others: an attempt among both is not new, but moving.
         let (mut open, mut known): (Vec<i64>, Vec<i64>) = (Vec::new(), Vec::new());
         for segment in 0..id::SEGMENTS as u8 {
             if !self.is_of_interest(segment) {
@@ -581,7 +564,7 @@ impl<'a> Reader<'a> {
                 let mut scan = table.scan(&by_job, &[Key::eq_i64(1, job_id)], Snapshot::Dirty);
                 while scan.next().is_some() {
                     if scan.is_in_progress() {
-                        open.push(scan.columns(1).0[column::ID].value() as i64);
+                        open.push(scan.columns(1).0[columns::ID].value() as i64);
                     } else {
                         found.push(Attempt { row: scan.row(), home });
                     }

@@ -1,26 +1,29 @@
 //! The log of firings: a row says that a slot of a schedule was dealt with, and with it every slot before. It is
 //! inserted in the transaction that enqueues the slot's job.
 //!
-//! Insert-only, in two halves that are used in turn. When the current one is large, the newest row of each schedule
-//! is copied to the other, which is the current one from then on; and this one is emptied as segments are, whoever
-//! holds back the horizon. So the log does not grow, and leaves nothing to vacuum.
+//! Insert-only, in two halves that are used in turn. When the current one is large, the newest row of each schedule is
+//! copied to the other, which is the current one from then on; the first is then truncated as segments are, even while
+//! a transaction holds back the horizon. So the log does not grow, and leaves nothing to vacuum.
 //!
-//! Invariant: who inserts holds the token, so that there is one at a time and nobody waits. The key (schedule, slot)
-//! stands behind that. The newest row of a schedule is in the current half, unless that has none of it.
+//! If more slots were missed than run, and not all that run could be run at once, a row of its own says which are owed.
+//!
+//! Invariant: a session that inserts holds the token, so that there is one at a time and none waits. The key (schedule,
+//! slot) stands behind that. The newest row of a schedule is in the current half, unless that has none of it.
 
-use pgrx::pg_sys;
-use pgrx::pg_sys::Datum;
+use pgrx::pg_sys::{self, Datum};
 
-use crate::error::{Error, Result};
-use crate::instance::Catalog;
-use crate::log::table::{Key, NewRows, Relation, Scan, Snapshot};
-use crate::sys;
+use crate::catalog::Catalog;
+use crate::error::{self, Error, Result};
+use crate::pg::row::NewRows;
+use crate::pg::scan::{Key, Scan, Snapshot};
+use crate::pg::table::Relation;
+use crate::pg::{lock, transaction};
 
 /// Columns: schedule_id, turn, slot, fired_at, job_id, kind.
 const COLUMNS: usize = 6;
 
 /// What became of a slot.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Its job was enqueued.
     Run = b'r' as isize,
@@ -28,6 +31,18 @@ pub enum Kind {
     Skipped = b's' as isize,
     /// This is known from the other half.
     Copied = b'c' as isize,
+    /// Not all missed slots that are to be run could be run at once: the row says which are, beside the newest of those
+    /// that were.
+    Owed = b'o' as isize,
+}
+
+/// The missed slots that are yet to be run, and those behind them that are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owed {
+    /// The last slot that is to be run.
+    pub run_to: i64,
+    /// The last slot that is skipped. There are missed slots behind `run_to`.
+    pub skip_to: i64,
 }
 
 /// A slot that was dealt with.
@@ -39,18 +54,28 @@ pub struct Firing {
     /// When the last job up to this slot was enqueued, and its id.
     pub last: Option<(i64, i64)>,
     pub kind: Kind,
+    /// The slots of before `slot` that are still owed.
+    pub owed: Option<Owed>,
 }
 
-/// Takes the token until the transaction ends. False: another one has it.
+impl Firing {
+    /// The row that says what is owed. Its slot is the last that is skipped, so that it is the newest row until a later
+    /// slot is fired; the time is the last slot that is to be run.
+    pub fn owed(schedule: i32, owed: Owed) -> Self {
+        Self { schedule, slot: owed.skip_to, last: None, kind: Kind::Owed, owed: Some(owed) }
+    }
+}
+
+/// Takes the token until the transaction ends. False: another transaction has it.
 pub fn try_lock(catalog: &Catalog) -> bool {
-    sys::try_lock_token(catalog.firing[0].0)
+    lock::try_lock_token(catalog.firing[0].0)
 }
 
 struct Half {
     number: usize,
     table: Relation,
     pkey: Relation,
-    /// Of its rows; `None`: it has none.
+    /// The turn of its rows; `None`: it has none.
     turn: Option<i32>,
     /// Whether this transaction has inserted its first row.
     is_own: bool,
@@ -72,10 +97,17 @@ impl Half {
         half
     }
 
-    fn last(&self, schedule: i32) -> Option<Firing> {
-        self.turn?;
+    /// The newest rows of a schedule: the last one, and the one before it if that says what is owed.
+    fn newest(&self, schedule: i32) -> Vec<Firing> {
+        if self.turn.is_none() {
+            return Vec::new();
+        }
         let mut scan = self.table.scan(&self.pkey, &[Key::eq_i32(1, schedule)], Snapshot::Now);
-        scan.previous().map(|_| read(&mut scan))
+        let mut rows: Vec<Firing> = Vec::new();
+        while rows.iter().all(|row| row.kind == Kind::Owed) && scan.previous().is_some() {
+            rows.push(read(&mut scan));
+        }
+        rows
     }
 }
 
@@ -85,9 +117,12 @@ fn read(scan: &mut Scan<'_>) -> Firing {
     let kind = match values[5].value() as u8 {
         b'r' => Kind::Run,
         b's' => Kind::Skipped,
+        b'o' => Kind::Owed,
         _ => Kind::Copied,
     };
-    Firing { schedule: values[0].value() as i32, slot: values[2].value() as i64, last: number(3).zip(number(4)), kind }
+    let slot = values[2].value() as i64;
+    let owed = number(3).filter(|_| kind == Kind::Owed).map(|run_to| Owed { run_to, skip_to: slot });
+    Firing { schedule: values[0].value() as i32, slot, last: number(3).zip(number(4)), kind, owed }
 }
 
 /// Both halves, open to read: neither is emptied meanwhile.
@@ -107,9 +142,19 @@ impl Log {
         }
     }
 
-    /// The newest firing of a schedule.
+    /// The newest firing of a schedule, with what is owed. If nothing is any more, its slot is the last that was skipped.
     pub fn last(&self, schedule: i32) -> Option<Firing> {
-        self.current.last(schedule).or_else(|| self.other.last(schedule))
+        let rows = self.newest(schedule);
+        let (&last, owed) = (rows.last()?, rows.first()?.owed);
+        match owed {
+            Some(owed) if last.slot >= owed.run_to => Some(Firing { slot: owed.skip_to, owed: None, ..last }),
+            _ => Some(Firing { owed, ..last }),
+        }
+    }
+
+    fn newest(&self, schedule: i32) -> Vec<Firing> {
+        let rows = self.current.newest(schedule);
+        if rows.is_empty() { self.other.newest(schedule) } else { rows }
     }
 
     /// How many blocks the current half has.
@@ -122,7 +167,7 @@ impl Log {
         self.other.turn.is_some()
     }
 
-    /// Whether it was this transaction that turned to the current half, so that it may be undone.
+    /// Whether this transaction has turned to the current half, so that the turn may be undone.
     pub fn has_turned(&self) -> bool {
         self.current.is_own
     }
@@ -133,6 +178,10 @@ impl Log {
 /// Errors: XX000 when one of the slots is in it already; the caller's transaction must not go on.
 pub fn insert(catalog: &Catalog, firings: &[Firing]) -> Result<()> {
     let current = Log::read(catalog).current;
+    // A crash has interrupted its emptying. A session that reads it at this moment is soon done.
+    if current.pkey.blocks() == 0 && !empty_half(catalog, current.number) {
+        return Err(Error::new(error::IN_USE, "the log of firings is in use").hint("Try again."));
+    }
     append(catalog, current.number, current.turn.unwrap_or(1), firings)
 }
 
@@ -147,7 +196,7 @@ fn append(catalog: &Catalog, half: usize, turn: i32, firings: &[Firing]) -> Resu
             Some(firing.schedule.into()),
             Some(turn.into()),
             Some(firing.slot.into()),
-            firing.last.map(|(fired_at, _)| fired_at.into()),
+            firing.owed.map(|owed| owed.run_to).or(firing.last.map(|(fired_at, _)| fired_at)).map(Datum::from),
             firing.last.map(|(_, job_id)| job_id.into()),
             Some(Datum::from(firing.kind as u8)),
         ]);
@@ -160,20 +209,20 @@ fn append(catalog: &Catalog, half: usize, turn: i32, firings: &[Firing]) -> Resu
     }
 }
 
-/// Makes the other half, which has no rows, the current one. False: somebody reads it. The token is held.
+/// Makes the other half, which has no rows, the current one. False: a session reads it. The token is held.
 pub fn turn(catalog: &Catalog, schedules: &[i32]) -> Result<bool> {
     let (current, half, turn, copies) = {
         let log = Log::read(catalog);
         let copies: Vec<Firing> = schedules
             .iter()
-            .filter_map(|&schedule| log.last(schedule))
-            .map(|f| Firing { kind: Kind::Copied, ..f })
+            .flat_map(|&schedule| log.newest(schedule))
+            .map(|f| if f.kind == Kind::Owed { f } else { Firing { kind: Kind::Copied, ..f } })
             .collect();
         (log.current.number, log.other.number, log.current.turn.unwrap_or(0) + 1, copies)
     };
     if copies.is_empty() {
-        // A half without rows would not be the current one. These say nothing of a schedule that is still there.
-        return Ok(!sys::is_being_dumped() && empty_half(catalog, current));
+        // A half without rows would not be the current one. These rows are of no schedule that still exists.
+        return Ok(!lock::is_being_dumped() && empty_half(catalog, current));
     }
     if !empty_half(catalog, half) {
         return Ok(false);
@@ -182,7 +231,7 @@ pub fn turn(catalog: &Catalog, schedules: &[i32]) -> Result<bool> {
     Ok(true)
 }
 
-/// Empties the half that is not the current one. False: somebody reads it. The token is held, and by an earlier
+/// Empties the half that is not the current one. False: a session reads it. The token is held, and by an earlier
 /// transaction the newest rows were copied.
 pub fn empty_other(catalog: &Catalog) -> bool {
     let half = Log::read(catalog).other.number;
@@ -191,11 +240,11 @@ pub fn empty_other(catalog: &Catalog) -> bool {
 
 fn empty_half(catalog: &Catalog, half: usize) -> bool {
     let table = catalog.firing[half].0;
-    if !sys::try_lock_whole(&[table], pg_sys::AccessExclusiveLock) {
+    if !lock::try_lock_whole(&[table], pg_sys::AccessExclusiveLock) {
         return false;
     }
     // What is emptied is gone at once: before, the copies must be as durable.
-    sys::flush_log();
-    sys::truncate(table);
+    transaction::flush_log();
+    lock::truncate(table);
     true
 }

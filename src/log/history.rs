@@ -1,26 +1,29 @@
 //! `queue.history`: ended attempts, for as long as their queue says. Filled when a segment is reclaimed.
 //!
-//! One table for each day on which rows expire, all of them children of `queue.history`: so that what has
-//! expired is dropped as a whole, and a queue that keeps its jobs long does not keep those of others. A child's
-//! name begins with that day; the rest is random, so that a restored child never meets one of the same name.
+//! One table for each day on which rows expire, all of them children of `queue.history`: so that what has expired is
+//! dropped as a whole, and a queue that keeps its jobs long does not keep those of other queues. A child's name begins
+//! with that day; the rest is random, so that a restored child never meets one of the same name.
 //!
 //! A row counts once its generation's segment is marked as copied (`queue.history` may have rows of one that is
 //! still being copied: those are read in the segment).
 
 use pg_queue_core::day::Day;
 use pg_queue_core::id;
-use pgrx::pg_sys;
-use pgrx::pg_sys::{Datum, Oid};
+use pgrx::pg_sys::{self, Datum, Oid};
 
-use crate::call::Interval;
+use crate::catalog::{Catalog, shapes, spi};
 use crate::error::Result;
-use crate::instance::Catalog;
-use crate::log::attempt::{Attempt, New};
+use crate::log::attempt::{self, Attempt, New};
 use crate::log::outcome;
-use crate::log::table::{Key, NewRows, Relation, Row, Snapshot};
-use crate::segment::{self, Home, Ledger, State};
-use crate::spi::{self, Parameter};
-use crate::sys;
+use crate::log::segment::{self, Home};
+use crate::pg::datum::Interval;
+use crate::pg::parameter::Parameter;
+use crate::pg::row::{NewRows, Row};
+use crate::pg::scan::{Key, Snapshot};
+use crate::pg::table::Relation;
+use crate::pg::{lock, process, syscache};
+use crate::shmem::ledger::Ledger;
+use crate::shmem::segments::State;
 
 /// Columns, counted from 0; `sql/schema/history.sql` says what they mean.
 pub mod column {
@@ -66,16 +69,16 @@ pub fn children(catalog: &Catalog) -> Vec<Child> {
         let is_plain = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
         Day::parse(name.strip_prefix("history_")?.split('_').next()?).filter(|_| is_plain)
     };
-    sys::children(catalog.history)
+    syscache::children(catalog.history)
         .into_iter()
-        .filter_map(|table| Some(Child { day: day(&sys::table_name(table)?)?, table }))
+        .filter_map(|table| Some(Child { day: day(&syscache::table_name(table)?)?, table }))
         .collect()
 }
 
-/// Makes the table for a day. False: somebody has a lock on the parent that is in the way.
+/// Makes the table for a day. False: a lock of another session on the parent is in the way.
 pub fn create_child(catalog: &Catalog, day: Day) -> Result<bool> {
-    // That of CREATE TABLE, which would wait for it, and the worker with all its duties.
-    if !sys::try_lock(catalog.history, pg_sys::ShareUpdateExclusiveLock) {
+    // The lock of CREATE TABLE, which would wait for it, and with it the worker and all its duties.
+    if !lock::try_lock(catalog.history, pg_sys::ShareUpdateExclusiveLock) {
         return Ok(false);
     }
     let name = format!("history_{}_{:08x}", day.name(), fastrand::u32(..));
@@ -112,8 +115,8 @@ pub fn create_child(catalog: &Catalog, day: Day) -> Result<bool> {
     Ok(true)
 }
 
-/// Has DROP EXTENSION take the children with it, which are no members, so that pg_dump takes them for what they
-/// are: tables with data.
+/// Makes DROP EXTENSION drop the children, too. They are no members, so that pg_dump treats them as what they are:
+/// tables with data.
 pub fn adopt_children(catalog: &Catalog) -> Result<()> {
     let orphans = spi::i64_column(
         "SELECT i.inhrelid::pg_catalog.int8 FROM pg_catalog.pg_inherits AS i
@@ -123,7 +126,7 @@ pub fn adopt_children(catalog: &Catalog) -> Result<()> {
         &[oid_parameter(catalog.history)],
     )?;
     for table in orphans {
-        sys::depend_on_our_extension(Oid::from(table as u32));
+        syscache::depend_on_our_extension(Oid::from(table as u32));
     }
     Ok(())
 }
@@ -137,7 +140,8 @@ pub type Values = [Option<Datum>; column::COUNT];
 
 /// Inserts rows into a child.
 pub fn insert(child: Child, values: &[Values]) {
-    let table = Relation::write(child.table);
+    let table = Relation::write_shaped(child.table, shapes::HISTORY);
+    table.refuse_triggers();
     let mut rows = NewRows::new(column::COUNT, values.len());
     values.iter().for_each(|row| rows.add(*row));
     let tids = table.insert(&mut rows);
@@ -169,7 +173,7 @@ fn is_dead(row: &Values) -> bool {
 }
 
 fn index_of_dead(child: Child) -> Option<Oid> {
-    sys::index_on(child.table, column::LANE as i16 + 1, true, "_dead_idx")
+    syscache::index_on(child.table, column::LANE as i16 + 1, true, "_dead_idx")
 }
 
 /// Calls `each` with lane and id of all attempts in history that were their jobs' last and ended badly.
@@ -189,18 +193,18 @@ pub fn each_dead(catalog: &Catalog, snapshot: Snapshot, counting: &Counting, mut
                 each(int(column::LANE) as i32, int(column::ID));
             }
             if n.is_multiple_of(1024) {
-                sys::check_for_interrupts();
+                process::check_for_interrupts();
             }
         }
     }
 }
 
 fn oid_by_job(child: Child) -> Option<Oid> {
-    sys::index_on(child.table, column::JOB_ID as i16 + 1, false, "_job_idx")
+    syscache::index_on(child.table, column::JOB_ID as i16 + 1, false, "_job_idx")
 }
 
 fn oid_of_later(child: Child) -> Option<Oid> {
-    sys::index_on(child.table, column::ID as i16 + 1, true, "_later_idx")
+    syscache::index_on(child.table, column::ID as i16 + 1, true, "_later_idx")
 }
 
 /// Whether rows of this generation count: not while its segment is still being copied.
@@ -280,7 +284,7 @@ impl Past {
             payload: row.get(column::PAYLOAD),
             lease: row.get(column::LEASE).map(Interval::read),
             headers: row.get(column::HEADERS),
-            group_hash: row.get(column::GROUP_KEY).map_or(0, super::attempt::group_hash),
+            group_hash: row.get(column::GROUP_KEY).map_or(0, attempt::group_hash),
             group_key: row.get(column::GROUP_KEY),
             is_parked: false,
             unique_key: row.get(column::UNIQUE_KEY),
@@ -294,7 +298,7 @@ impl Past {
 
 /// Opens a child that may be dropped this moment.
 fn open(child: Child) -> Option<Relation> {
-    Relation::try_read(child.table)
+    Relation::try_read(child.table, shapes::HISTORY)
 }
 
 /// Calls `f` with the attempts of a job that history has, as a snapshot sees them, until it returns false.

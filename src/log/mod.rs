@@ -1,5 +1,5 @@
-//! The four logs: what their rows say, and how they are written and read. Nothing in them is ever updated
-//! or deleted by a verb; every state change is an insert, guarded by a key.
+//! The four logs: their rows, and how they are written and read. No verb updates or deletes a row; every change of
+//! state is an insert, guarded by a key. What has ended goes to `history` when its segment is reclaimed.
 //!
 //! | log | one row says | key |
 //! |---|---|---|
@@ -7,31 +7,25 @@
 //! | `claim` | this attempt was taken, by a worker or by the system | `id` of the attempt |
 //! | `outcome` | this attempt ended | `id` of the attempt |
 //! | `note` | something about a running attempt that must survive a crash | none |
-//!
-//! What has ended goes to `history` when its segment is reclaimed.
 
 pub mod attempt;
-pub mod census;
 pub mod claim;
+pub mod columns;
+pub mod depth;
 pub mod firing;
 pub mod history;
-mod leaf;
-pub mod memory;
+pub mod key;
+pub mod keyed;
+pub mod lane_counts;
 pub mod note;
 pub mod outcome;
-#[cfg(all(any(feature = "pg15", feature = "pg17", feature = "pg18"), target_endian = "little"))]
-mod page;
 pub mod parked;
 pub mod recent;
-mod rightmost;
+pub mod restore;
 pub mod rollup;
+pub mod segment;
 pub mod successor;
-pub mod table;
+pub mod tables;
 pub mod unique;
+pub mod waiting;
 pub mod walk;
-
-/// Whether the marks say that an attempt has moved from where its claim and outcome were read.
-pub fn has_moved(claim: Option<&claim::Claim>, outcome: Option<&outcome::Outcome>) -> bool {
-    claim.is_some_and(|claim| claim.kind == claim::Kind::Moved)
-        || outcome.is_some_and(|outcome| outcome.kind == outcome::Kind::Moved)
-}

@@ -2,12 +2,13 @@
 
 use pgrx::pg_sys::{Datum, Oid};
 
-use crate::call::Interval;
-use crate::instance::Catalog;
-use crate::log::attempt::stored_size;
-use crate::log::table::{Entry, Key, NewRows, Relation, Row, Snapshot};
-use crate::segment::Home;
-use crate::{jsonb, sys};
+use crate::catalog::Catalog;
+use crate::log::segment::Home;
+use crate::pg::datum::{Interval, stored_size};
+use crate::pg::row::{NewRows, Row};
+use crate::pg::scan::{Key, Snapshot};
+use crate::pg::table::{Entry, Relation};
+use crate::pg::{jsonb, process, time};
 
 /// Columns, counted from 0; `sql/schema/tables.sql` says what they mean.
 mod column {
@@ -31,7 +32,7 @@ mod column {
 pub enum Kind {
     /// The worker reported progress: the body.
     Progress,
-    /// Somebody asked for the attempt to be cancelled: the body is the reason.
+    /// The attempt is to be cancelled: the body is the reason.
     CancelRequested,
     /// The lease was made longer than the claim's: microseconds.
     Lease,
@@ -47,7 +48,7 @@ impl Kind {
     }
 }
 
-/// Another run of a job: what a producer wants of it.
+/// Another run of a job, as a producer requests it.
 #[derive(Clone, Copy)]
 pub struct Rerun {
     /// Ascends with each call under the key, see `rerun::is_newer`.
@@ -83,7 +84,7 @@ impl Asked {
     }
 }
 
-/// Opens the notes for an attempt found there, to write; `None` when that place is not what it was.
+/// Opens the notes for an attempt found there, to write; `None` if the segment has another generation by now.
 fn open_home(catalog: &Catalog, home: Home) -> Option<Relation> {
     let table = Relation::write(catalog.segments[home.segment as usize].note);
     if home.is_valid(catalog) {
@@ -93,12 +94,12 @@ fn open_home(catalog: &Catalog, home: Home) -> Option<Relation> {
     None
 }
 
-/// Inserts a note that another run is wanted. False: as `insert`.
+/// Inserts a note that another run is requested. False: as `insert`.
 pub fn insert_rerun(catalog: &Catalog, home: Home, id: i64, rerun: &Rerun) -> bool {
     let Some(table) = open_home(catalog, home) else { return false };
     let mut row: [Option<Datum>; column::COUNT] = [None; column::COUNT];
     row[column::ID] = Some(id.into());
-    row[column::NOTED_AT] = Some(sys::now_us().into());
+    row[column::NOTED_AT] = Some(time::now_us().into());
     row[column::KIND] = Some(Datum::from(b'r' as i8));
     row[column::BODY] = rerun.payload;
     row[column::ASKED] = Some(rerun.asked.into());
@@ -113,8 +114,8 @@ pub fn insert_rerun(catalog: &Catalog, home: Home, id: i64, rerun: &Rerun) -> bo
     true
 }
 
-/// Inserts a note that another run was made, or is not wanted any more: that of this call and those before. Nothing is
-/// inserted where the attempt's home is not what it was.
+/// Inserts a note that the run of this call and of those before was made, or is not needed any more. Inserts nothing if
+/// the attempt's home has another generation by now.
 pub fn insert_served(catalog: &Catalog, home: Home, id: i64, asked: i64) {
     let oids = &catalog.segments[home.segment as usize];
     let table = Relation::write(oids.note);
@@ -126,15 +127,15 @@ pub fn insert_served(catalog: &Catalog, home: Home, id: i64, asked: i64) {
     let asked = asked | 1;
     let mut row: [Option<Datum>; column::COUNT] = [None; column::COUNT];
     row[column::ID] = Some(id.into());
-    row[column::NOTED_AT] = Some(sys::now_us().into());
+    row[column::NOTED_AT] = Some(time::now_us().into());
     row[column::KIND] = Some(Datum::from(b's' as i8));
     row[column::ASKED] = Some(asked.into());
     let index = Relation::write_index(oids.note_rerun);
     table.insert_row(row, &mut [Entry { index: &index, is_unique: false, key: &mut [id.into(), asked.into()] }]);
 }
 
-/// The newest wish for another run after an attempt, if that was not made. However many there are, only this one is
-/// read.
+/// Returns the newest request for another run after an attempt, if that was not made. It reads only this one, even if
+/// there are many.
 pub fn newest_rerun(catalog: &Catalog, segment: u8, id: i64) -> Option<Asked> {
     let oids = &catalog.segments[segment as usize];
     let table = Relation::read(oids.note);
@@ -148,8 +149,8 @@ pub fn newest_rerun(catalog: &Catalog, segment: u8, id: i64) -> Option<Asked> {
     (row.char(column::KIND) == b'r').then(|| Asked(row))
 }
 
-/// As `newest_rerun`, but also whether that is of a transaction which is open. One key has one producer at a time: if
-/// any is, the newest is.
+/// As `newest_rerun`, but also whether that is of an open transaction. A key has one producer at a time: if any is
+/// open, the newest is.
 pub fn newest_rerun_even_open(catalog: &Catalog, segment: u8, id: i64) -> Option<(Asked, bool)> {
     let oids = &catalog.segments[segment as usize];
     let table = Relation::read(oids.note);
@@ -163,7 +164,18 @@ pub fn newest_rerun_even_open(catalog: &Catalog, segment: u8, id: i64) -> Option
     (is_open || row.char(column::KIND) == b'r').then(|| (Asked(row), is_open))
 }
 
-/// The attempts of a segment, ascending, after which another run was wanted.
+/// Returns another open transaction that has requested another run after an attempt. A key has one producer at a time:
+/// if any is open, the newest note is its.
+pub fn open_producer(catalog: &Catalog, segment: u8, id: i64) -> Option<u32> {
+    let oids = &catalog.segments[segment as usize];
+    let table = Relation::read(oids.note);
+    let index = Relation::read_index(oids.note_rerun);
+    let mut scan = table.scan(&index, &[Key::eq_i64(1, id)], Snapshot::Dirty);
+    scan.previous()?;
+    scan.inserter()
+}
+
+/// The attempts of a segment, ascending, after which another run was requested.
 pub fn with_rerun(catalog: &Catalog, segment: u8) -> Vec<i64> {
     ids_with(catalog, segment, catalog.segments[segment as usize].note_rerun, |_| true)
 }
@@ -174,7 +186,7 @@ pub fn with_cancel(catalog: &Catalog, segment: u8) -> Vec<i64> {
     ids_with(catalog, segment, catalog.segments[segment as usize].note_id, is_request)
 }
 
-/// The attempts that an index has notes of such kinds about.
+/// The attempts with notes of these kinds, by an index.
 fn ids_with(catalog: &Catalog, segment: u8, index: Oid, is_wanted: impl Fn(u8) -> bool) -> Vec<i64> {
     let table = Relation::read(catalog.segments[segment as usize].note);
     if table.blocks() == 0 {
@@ -192,20 +204,21 @@ fn ids_with(catalog: &Catalog, segment: u8, index: Oid, is_wanted: impl Fn(u8) -
         if is_wanted(values[column::KIND].value() as u8) && ids.last() != Some(&id) {
             ids.push(id);
         }
-        // Of progress there may be very many.
+        // There may be very many notes of progress.
         if n.is_multiple_of(1024) {
-            sys::check_for_interrupts();
+            process::check_for_interrupts();
         }
     }
     ids
 }
 
-/// Inserts a note. False: the attempt's home is not what it was; nothing is inserted. See `hold::write_note`.
+/// Inserts a note. False: the attempt's home has another generation by now, and nothing is inserted. See
+/// `hold::write_note`.
 pub fn insert(catalog: &Catalog, home: Home, id: i64, kind: Kind, lease: Option<i64>, body: Option<Datum>) -> bool {
     let Some(table) = open_home(catalog, home) else { return false };
     let mut row: [Option<Datum>; column::COUNT] = [None; column::COUNT];
     row[column::ID] = Some(id.into());
-    row[column::NOTED_AT] = Some(sys::now_us().into());
+    row[column::NOTED_AT] = Some(time::now_us().into());
     row[column::KIND] = Some(Datum::from(kind.char() as i8));
     row[column::LEASE_US] = lease.map(Datum::from);
     row[column::BODY] = body;
@@ -237,8 +250,8 @@ pub fn copy(catalog: &Catalog, segment: u8, notes: &[Row]) {
     }
 }
 
-/// The notes of an attempt that still say something: of each kind the newest, of leases the longest; `None` when an open
-/// transaction is writing one.
+/// The notes of an attempt that still say something: of each kind the newest, of leases the longest; `None` when an
+/// open transaction is writing one.
 pub fn all_settled(catalog: &Catalog, segment: u8, id: i64) -> Option<Vec<Row>> {
     let oids = &catalog.segments[segment as usize];
     let table = Relation::read(oids.note);
@@ -267,6 +280,25 @@ pub fn all_settled(catalog: &Catalog, segment: u8, id: i64) -> Option<Vec<Row>> 
     Some(notes)
 }
 
+/// Whether an attempt is to be cancelled: `Some(true)` when the transaction that asks for it is open, `None` when there
+/// is no such note.
+pub fn cancel_even_open(catalog: &Catalog, segment: u8, id: i64) -> Option<bool> {
+    let oids = &catalog.segments[segment as usize];
+    let table = Relation::read(oids.note);
+    if table.blocks() == 0 {
+        return None;
+    }
+    let index = Relation::read_index(oids.note_id);
+    let mut scan = table.scan(&index, &[Key::eq_i64(1, id)], Snapshot::Dirty);
+    let mut found = None;
+    while scan.next().is_some() {
+        if scan.row().char(column::KIND) == Kind::CancelRequested.char() {
+            found = Some(scan.is_in_progress() || found == Some(true));
+        }
+    }
+    found
+}
+
 /// The size of what a note carries, as it is stored.
 pub fn size(note: &Row) -> usize {
     note.get(column::BODY).map_or(0, stored_size)
@@ -286,7 +318,7 @@ pub struct Cancel(Row);
 impl Cancel {
     /// A note for one reason, which may be none.
     pub fn new_body(reason: Option<&str>) -> Option<Datum> {
-        jsonb::of_text(&serde_json::json!({ "reason": reason? }).to_string())
+        jsonb::of(&serde_json::json!({ "reason": reason? }))
     }
 
     /// What it carries.
@@ -332,7 +364,7 @@ impl Summary {
         self.longest_lease.as_ref().map_or(0, |(lease, _)| *lease)
     }
 
-    /// That it is to be cancelled, if somebody has asked for it.
+    /// The note that it is to be cancelled, if that was requested.
     pub fn cancel(&self) -> Option<&Cancel> {
         self.cancel.as_ref()
     }

@@ -2,11 +2,25 @@
 
 use pgrx::pg_sys::{Datum, Oid};
 
-use crate::instance::Catalog;
-use crate::log::census::is_dead;
-use crate::log::table::{Entry, Key, NewRows, Probe, Relation, Row, Snapshot, Tid};
-use crate::segment::Home;
-use crate::sys;
+use crate::catalog::Catalog;
+use crate::log::claim;
+use crate::log::keyed::{Keyed, Log, MOVED};
+use crate::log::segment::Home;
+use crate::pg::row::{NewRows, Row, Tid};
+use crate::pg::scan::{Probe, Snapshot};
+use crate::pg::table::Relation;
+use crate::pg::time;
+
+/// Whether an outcome is the bad end of a job: the condition of the indexes of dead jobs.
+pub fn is_dead(new: &New) -> bool {
+    new.kind == Kind::Dead || new.kind == Kind::TimedOut && new.next_id.is_none()
+}
+
+/// Whether the marks say that an attempt has moved from where its claim and outcome were read.
+pub fn has_moved_claim(claim: Option<&claim::Claim>, outcome: Option<&Outcome>) -> bool {
+    claim.is_some_and(|claim| claim.kind == claim::Kind::Moved)
+        || outcome.is_some_and(|outcome| outcome.kind == Kind::Moved)
+}
 
 /// Columns that are read, counted from 0: id, ended_at, outcome, next_id, result, error.
 mod column {
@@ -49,7 +63,7 @@ impl Kind {
             Self::Advanced => b'a',
             Self::Cancelled => b'x',
             Self::Superseded => b's',
-            Self::Moved => b'm',
+            Self::Moved => MOVED,
         }
     }
 
@@ -63,7 +77,7 @@ impl Kind {
             b'r' => Self::Released,
             b'a' => Self::Advanced,
             b'x' => Self::Cancelled,
-            b'm' => Self::Moved,
+            MOVED => Self::Moved,
             _ => Self::Superseded,
         }
     }
@@ -95,7 +109,7 @@ pub struct New {
 }
 
 impl New {
-    /// An outcome without more to say.
+    /// An outcome without anything more.
     pub fn of(id: i64, kind: Kind) -> Self {
         Self { id, kind, next_id: None, result: None, error: None }
     }
@@ -121,76 +135,72 @@ pub struct Outcome {
     pub next_id: Option<i64>,
 }
 
+impl Outcome {
+    /// Whether the job died with this.
+    pub fn is_death(&self) -> bool {
+        match self.kind {
+            Kind::Dead => true,
+            Kind::TimedOut => self.next_id.is_none(),
+            _ => false,
+        }
+    }
+}
+
 /// One segment's outcomes, open to write.
 pub struct Writer {
-    table: Relation,
-    pkey: Relation,
+    log: Keyed,
     dead: Oid,
 }
 
 impl Writer {
-    /// Opens the segment's outcomes.
-    pub fn open(catalog: &Catalog, segment: u8) -> Self {
-        let oids = &catalog.segments[segment as usize];
-        let (table, pkey) = Relation::write_both(oids.outcome, oids.outcome_pkey);
-        Self { table, pkey, dead: oids.outcome_dead }
+    fn of(catalog: &Catalog, segment: u8, log: Keyed) -> Self {
+        Self { log, dead: catalog.segments[segment as usize].outcome_dead }
     }
 
-    /// Opens the outcomes for an attempt found there; `None` when that place is not what it was.
+    /// Opens the segment's outcomes.
+    pub fn open(catalog: &Catalog, segment: u8) -> Self {
+        Self::of(catalog, segment, Keyed::write(catalog, segment, Log::Outcome))
+    }
+
+    /// Opens the outcomes for an attempt found there; `None` if the segment has another generation by now.
     pub fn open_home(catalog: &Catalog, home: Home) -> Option<Self> {
-        let writer = Self::open(catalog, home.segment);
-        if home.is_valid(catalog) {
-            return Some(writer);
-        }
-        writer.table.unlock();
-        writer.pkey.unlock();
-        None
+        Keyed::write_home(catalog, home, Log::Outcome).map(|log| Self::of(catalog, home.segment, log))
     }
 
     /// Whether the attempt has ended, or is being ended.
     pub fn probe(&self, id: i64) -> Probe {
-        self.table.probe(&self.pkey, id, (column::OUTCOME, Kind::Moved.char()))
+        self.log.probe(id)
     }
 
     /// Marks a running attempt as moved. `None`: it has ended, or is being ended.
     pub fn mark_moved(&self, id: i64) -> Option<Tid> {
-        // A look before: a mark in vain would be a dead row.
-        if self.probe(id) != Probe::Absent {
-            return None;
-        }
-        self.insert_one(&New::of(id, Kind::Moved), sys::now_us())
-    }
-
-    fn insert_one(&self, new: &New, now: i64) -> Option<Tid> {
-        let key = Entry { index: &self.pkey, is_unique: true, key: &mut [new.id.into()] };
-        self.table.insert_row(new.row(now), &mut [key])
+        self.log.mark(id, New::of(id, Kind::Moved).row(time::now_us()))
     }
 
     /// Takes a mark back that this transaction has made.
     pub fn take_back(&self, mark: Tid) {
-        self.table.take_back(mark);
+        self.log.take_back(mark);
     }
 
     /// Inserts outcomes of attempts that this transaction holds. Returns the positions of those that have ended
     /// already, or are being ended by an open transaction; they get no row.
     #[must_use]
     pub fn insert(&self, outcomes: &[New]) -> Vec<usize> {
-        let now = sys::now_us();
+        let now = time::now_us();
         if let [new] = outcomes
             && !is_dead(new)
         {
-            return if self.insert_one(new, now).is_some() { Vec::new() } else { vec![0] };
+            let is_new = self.log.insert_one(new.id, new.row(now)).is_some();
+            return if is_new { Vec::new() } else { vec![0] };
         }
         let mut rows = NewRows::new(column::COUNT, outcomes.len());
         outcomes.iter().for_each(|new| rows.add(new.row(now)));
-        let tids = self.table.insert(&mut rows);
-        let lost = self.pkey.insert_entries(&self.table, &tids, true, |n| Some([Datum::from(outcomes[n].id)]));
+        let (tids, lost) = self.log.insert_all(&mut rows, |n| outcomes[n].id);
         if outcomes.iter().any(is_dead) {
-            Relation::write_index(self.dead).insert_entries(&self.table, &tids, false, |n| {
+            Relation::write_index(self.dead).insert_entries(self.log.table(), &tids, false, |n| {
                 (is_dead(&outcomes[n]) && !lost.contains(&n)).then(|| [Datum::from(outcomes[n].id)])
             });
         }
-        lost.iter().for_each(|&n| self.table.take_back(tids[n]));
         lost
     }
 }
@@ -204,25 +214,22 @@ pub fn read(row: &Row) -> Outcome {
     }
 }
 
+/// A segment's outcomes, open to read.
+fn opened(catalog: &Catalog, segment: u8) -> Keyed {
+    Keyed::of(catalog, segment, Log::Outcome)
+}
+
 /// Whether the attempt has moved away from this segment while it ran.
 pub fn has_moved(catalog: &Catalog, segment: u8, id: i64) -> bool {
-    find(catalog, segment, id).is_some_and(|outcome| outcome.kind == Kind::Moved)
+    opened(catalog, segment).has_moved(id)
 }
 
 /// Whether the attempt has ended, or is being ended, or moved; without opening anything to write.
 pub fn probe(catalog: &Catalog, segment: u8, id: i64) -> Probe {
-    let oids = &catalog.segments[segment as usize];
-    let table = Relation::read(oids.outcome);
-    let pkey = Relation::read_index(oids.outcome_pkey);
-    table.probe(&pkey, id, (column::OUTCOME, Kind::Moved.char()))
+    opened(catalog, segment).probe(id)
 }
 
 /// The committed outcome of an attempt that lies in this segment.
 pub fn find(catalog: &Catalog, segment: u8, id: i64) -> Option<Outcome> {
-    let oids = &catalog.segments[segment as usize];
-    let table = Relation::read(oids.outcome);
-    let pkey = Relation::read_index(oids.outcome_pkey);
-    let mut scan = table.scan(&pkey, &[Key::eq_i64(1, id)], Snapshot::Now);
-    scan.next()?;
-    Some(read(&scan.row()))
+    opened(catalog, segment).find(id, Snapshot::Now).map(|row| read(&row))
 }

@@ -1,31 +1,29 @@
-//! The index of groups: of each segment, the attempts that were parked, by (lane, group, priority, job). See
-//! `src/core/frontier/groups.rs`.
+//! The index of groups: of each segment, the parked attempts, by (lane, group, priority, job). It is that of
+//! `queue.parked_N`, a table that stays empty; its entries point into `queue.attempt_N`, and only this file reads or
+//! writes it. See docs/internals/limits.md. VACUUM does not know of it, so an entry may outlive its row and point to
+//! nothing, behind the end of the table, or to any other row: [`Parked`] compares what is there with the entry.
 //!
-//! An attempt gets its entry when it is first parked, by whoever parks it, and not when it is enqueued: most groups
-//! never have more jobs than may run. (What has moved, and where groups keep an order, gets it at once.) So the index cannot be one of the attempts' table, which has to know every row.
-//! It is that of `queue.parked_N`, a table that stays empty; its entries point into `queue.attempt_N`, and nobody
-//! but this code reads or writes it. VACUUM does not know of it, so an entry may outlive its row: then it points to
-//! nothing, behind the end of the table, or to any other row. It only says where to look: [`Parked`] compares what is
-//! there with what the entry says. Under the SQL of 0.1.0 it is the index of the attempts' table.
-//!
-//! Invariants: no entry is there twice, since the lane's flag lets one in at a time, who looks first; whoever says that
-//! an entry is there has held a lock on the index since he knew. Should somebody build the index anew, from a table
-//! without rows, or give all attempts other places (VACUUM FULL), it is another file: [`Files::are_current`].
+//! Invariants: no entry is there twice, since the lane's flag lets one session in at a time, which looks first; a
+//! session that says that an entry is there has held a lock on the index since it knew. If the index is built anew,
+//! from a table without rows, or all attempts get other places (VACUUM FULL), it is another file:
+//! [`Files::are_current`].
 
 use pg_queue_core::frontier::{Frontier, Ready};
 use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys::Datum;
 
-use crate::instance::Catalog;
-use crate::log::attempt::{Attempt, column};
-use crate::log::table::{Entries, Key, Relation, Tid};
-use crate::segment::{self, Home};
+use crate::catalog::Catalog;
+use crate::log::columns;
+use crate::log::segment::{self, Home};
+use crate::pg::row::Tid;
+use crate::pg::scan::{Entries, Key};
+use crate::pg::table::Relation;
 use crate::shmem::{self, Instance};
 
 /// Columns of the index.
-const COLUMNS: usize = 4;
+pub const COLUMNS: usize = 4;
 
-/// The files of the attempts' tables and of the indexes, as somebody has found them; 0: he has not looked.
+/// The files of the attempts' tables and of the indexes, as a session has found them; 0: it has not looked.
 #[derive(Clone, Copy, Default)]
 pub struct Files([[u32; 2]; SEGMENTS]);
 
@@ -35,7 +33,7 @@ impl Files {
         self.0[segment as usize] = [table.file(), index.file()];
     }
 
-    /// Whether they still are what the instance knows. Should somebody have built one anew, everything parked is to be
+    /// Whether they still are what the instance knows. If one was built anew, everything parked is to be
     /// read, and put there, again.
     pub fn are_current(&self, frontier: &mut Frontier<'_>, instance: &mut Instance) -> bool {
         let mut are_current = true;
@@ -50,7 +48,7 @@ impl Files {
     }
 }
 
-/// Attempts that have their entries now; while this is there, nobody builds an index anew.
+/// Attempts that have their entries now; while this is there, no index is built anew.
 pub struct Filled {
     files: Files,
     _open: Vec<(Relation, Relation)>,
@@ -87,7 +85,7 @@ pub fn fill<'a>(catalog: &Catalog, lane: i32, attempts: impl Iterator<Item = &'a
             let tid = Tid::of(ready.place);
             let row = table.fetch(tid, home.generation);
             let key = (lane, ready.group, ready.rank.priority, ready.rank.job_id);
-            if row.is_some_and(|row| row.i64(column::ID) == ready.id && row.i32(column::LANE) == lane)
+            if row.is_some_and(|row| row.i64(columns::ID) == ready.id && row.i32(columns::LANE) == lane)
                 && !has(&table, &index, key, tid)
             {
                 tids.push(tid);
@@ -103,7 +101,7 @@ pub fn fill<'a>(catalog: &Catalog, lane: i32, attempts: impl Iterator<Item = &'a
 /// What an entry says: lane, group, priority, job.
 pub type EntryKey = (i32, i64, i32, i64);
 
-fn datums((lane, group, priority, job_id): EntryKey) -> [Datum; COLUMNS] {
+pub fn datums((lane, group, priority, job_id): EntryKey) -> [Datum; COLUMNS] {
     [lane.into(), group.into(), priority.into(), job_id.into()]
 }
 
@@ -136,37 +134,4 @@ fn has(table: &Relation, index: &Relation, key: EntryKey, tid: Tid) -> bool {
         }
     }
     false
-}
-
-/// A walk over the parked attempts of a segment, in the order of the index.
-pub struct Parked<'a> {
-    table: &'a Relation,
-    entries: Entries<'a>,
-    home: Home,
-    /// Blocks that the table has, at least.
-    blocks: u32,
-    /// The attempt found last: should its entry be there twice.
-    last: i64,
-}
-
-impl<'a> Parked<'a> {
-    /// Begins with the first entry that meets the conditions.
-    pub fn begin(table: &'a Relation, index: &'a Relation, keys: &[Key], home: Home) -> Self {
-        Self { table, entries: Entries::begin(table, index, keys), home, blocks: table.blocks(), last: 0 }
-    }
-
-    /// The next attempt that is there, and is what its entry says; not those that this transaction has inserted.
-    pub fn next(&mut self) -> Option<Attempt> {
-        loop {
-            let (tid, key) = self.entries.next::<COLUMNS>()?;
-            let Some(row) = self.table.fetch_if_there(tid, &mut self.blocks, self.home.generation) else { continue };
-            let attempt = Attempt::new(row, self.home);
-            let Ready { rank, id, group, .. } = attempt.ready();
-            let is_it = datums((attempt.lane(), group, rank.priority, rank.job_id)) == key;
-            if is_it && id != self.last && !attempt.is_own() {
-                self.last = id;
-                return Some(attempt);
-            }
-        }
-    }
 }

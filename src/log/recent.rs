@@ -4,17 +4,16 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use pg_queue_core::id::SEGMENTS;
 use pg_queue_core::rollup::{Life, Times};
 
-use crate::instance::Catalog;
+use crate::catalog::Catalog;
 use crate::log::rollup;
-use crate::log::table::Snapshot;
-use crate::log::walk::Tables;
-use crate::segment::Ledger;
-use crate::sys;
+use crate::log::tables::{self, Tables};
+use crate::pg::process;
+use crate::pg::scan::Snapshot;
+use crate::shmem::ledger::Ledger;
 
-/// So many claims, and as many ends, are looked at.
+/// How many claims, and how many ends, are read.
 const SAMPLE: usize = 1_000;
 
 /// The times of a lane.
@@ -29,8 +28,7 @@ pub struct Recent {
 /// The times of each lane since then, as the calling statement sees them.
 pub fn read(catalog: &Catalog, since: i64) -> BTreeMap<i32, Recent> {
     let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
-    let inhabited = (0..SEGMENTS as u8).filter(|&segment| ledger.word(segment).state().is_inhabited());
-    let segments: Vec<Tables> = inhabited.map(|segment| Tables::open(catalog, segment)).collect();
+    let segments = Tables::open_all(catalog, tables::ALL.filter(|&segment| ledger.is_inhabited(segment)));
     let (mut claimed, mut ended) = (Vec::new(), Vec::new());
     for tables in &segments {
         let [claims, ends] = tables.newest(SAMPLE, since);
@@ -56,7 +54,7 @@ fn lives(mut newest: Vec<(i64, i64, &Tables)>) -> impl Iterator<Item = Life> {
     newest.sort_unstable_by_key(|(at, ..)| Reverse(*at));
     newest.truncate(SAMPLE);
     newest.into_iter().filter_map(|(_, id, tables)| {
-        sys::check_for_interrupts();
+        process::check_for_interrupts();
         let trace = tables.walk(id - 1, Snapshot::Statement).next().filter(|trace| trace.attempt.id() == id)?;
         rollup::life(&trace)
     })

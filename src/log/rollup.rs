@@ -4,11 +4,14 @@ use pg_queue_core::id;
 use pg_queue_core::rollup::{Entry, Life, Rollup, Times};
 use pgrx::pg_sys::Datum;
 
-use crate::call::bytes_datum;
-use crate::instance::Catalog;
-use crate::log::table::{NewRows, Relation, Snapshot};
+use crate::catalog::Catalog;
+use crate::log::claim;
+use crate::log::outcome::{self, has_moved_claim};
 use crate::log::walk::Trace;
-use crate::log::{claim, has_moved, outcome};
+use crate::pg::datum::bytes_datum;
+use crate::pg::row::NewRows;
+use crate::pg::scan::Snapshot;
+use crate::pg::table::Relation;
 
 /// Columns, counted from 0; `sql/schema/rollup.sql` says what they mean.
 mod column {
@@ -19,15 +22,16 @@ mod column {
 /// An entry of a rollup, with its minute and lane, in the order of the columns.
 pub fn row((minute, lane, entry): (i64, i32, &Entry), generation: Option<i64>) -> [Option<Datum>; column::COUNT] {
     let times = |times: &Times| (times.count() > 0).then(|| bytes_datum(&times.to_bytes()));
+    let [enqueued, claimed, completed, failed, timed_out, died] = entry.totals.values().map(Datum::from).map(Some);
     [
         Some(minute.into()),
         generation.map(Datum::from),
-        Some(entry.enqueued.into()),
-        Some(entry.claimed.into()),
-        Some(entry.completed.into()),
-        Some(entry.failed.into()),
-        Some(entry.timed_out.into()),
-        Some(entry.died.into()),
+        enqueued,
+        claimed,
+        completed,
+        failed,
+        timed_out,
+        died,
         Some(lane.into()),
         times(&entry.wait),
         times(&entry.run),
@@ -39,7 +43,7 @@ pub fn life(trace: &Trace) -> Option<Life> {
     let attempt = &trace.attempt;
     let claim = trace.claim.row().map(claim::read);
     let outcome = trace.outcome.row().map(outcome::read);
-    if has_moved(claim.as_ref(), outcome.as_ref()) || attempt.is_payload_only() {
+    if has_moved_claim(claim.as_ref(), outcome.as_ref()) || attempt.is_payload_only() {
         return None;
     }
     let is_first_attempt = id::count(attempt.id()) == id::count(attempt.job_id());

@@ -1,10 +1,12 @@
 //! Which ended attempts were given a successor by hand (`queue.retry`). A table of its own and not part of the
-//! segments: an ended attempt may be in history by then. Its key sees to it that two callers make one.
+//! segments: an ended attempt may be in history by then. Its key ensures that two callers make one.
 
+use crate::catalog::{Catalog, spi};
 use crate::error::Result;
-use crate::instance::Catalog;
-use crate::log::table::{Entry, Key, Relation, Snapshot};
-use crate::{spi, sys};
+use crate::log::segment;
+use crate::pg::scan::{Key, Snapshot};
+use crate::pg::table::{Entry, Relation};
+use crate::pg::time;
 
 /// Columns: id, next_id, retried_at.
 const COLUMNS: usize = 3;
@@ -13,7 +15,7 @@ const COLUMNS: usize = 3;
 pub fn insert(catalog: &Catalog, id: i64, next_id: i64) -> bool {
     let table = Relation::write(catalog.successor);
     let pkey = Relation::write_index(catalog.successor_pkey);
-    let row: [_; COLUMNS] = [Some(id.into()), Some(next_id.into()), Some(sys::now_us().into())];
+    let row: [_; COLUMNS] = [Some(id.into()), Some(next_id.into()), Some(time::now_us().into())];
     table.insert_row(row, &mut [Entry { index: &pkey, is_unique: true, key: &mut [id.into()] }]).is_some()
 }
 
@@ -44,10 +46,11 @@ impl Reader {
     }
 }
 
-/// An attempt that was retried after it was copied, or passed over since nothing is kept of it, may have a successor
-/// on record that nobody asks for any more. Before its segment is emptied. Nobody is making one: that takes a lock on the outcomes.
+/// Before a segment is emptied: deletes successors on record that are not needed any more, of attempts that were
+/// retried after they were copied, or passed over since nothing is kept of them. None is being made: that takes a lock
+/// on the outcomes.
 pub fn forget(catalog: &Catalog, segment: u8) -> Result<()> {
-    if Relation::read(catalog.successor).blocks() == 0 {
+    if Relation::read(catalog.successor).blocks() == 0 || !segment::plannable(catalog).contains(&segment) {
         return Ok(());
     }
     spi::run(

@@ -1,22 +1,22 @@
 //! Finds the newest attempt under a unique key. Its index has the attempts of a key in the order of their ids, and
-//! a key has one producer at a time, so the newest alone tells whether a job lives: however many have ended before
-//! it and have not been reclaimed yet, they are not looked at.
+//! a key has one producer at a time, so the newest alone tells whether a job lives: the ended ones before it that are
+//! not reclaimed yet are not read, even if they are many.
 
 use pg_queue_core::id::{self, SEGMENTS};
 use pgrx::pg_sys::Datum;
 
-use crate::ids;
-use crate::instance::Catalog;
+use crate::catalog::{Catalog, ids, queue};
 use crate::log::attempt::{Attempt, Reader};
-use crate::log::table::{Key, Relation, Snapshot};
-use crate::log::{claim, has_moved, outcome};
-use crate::queue;
-use crate::segment::{self, OLD};
-use crate::sys;
+use crate::log::outcome::{self, has_moved_claim};
+use crate::log::{claim, note, segment};
+use crate::pg::process;
+use crate::pg::scan::{Key, Snapshot};
+use crate::pg::table::Relation;
+use crate::shmem::segments::OLD;
 
 /// What the logs say of an attempt.
 pub enum State {
-    /// Nobody has claimed it, or not committed that.
+    /// It is not claimed, or the claim is not committed.
     Waiting,
     /// A worker has claimed it.
     Running,
@@ -56,14 +56,14 @@ impl<'a> Lookup<'a> {
         self.newest(queue.lanes(), key)
     }
 
-    /// The newest attempt of a queue's lanes under a key that is in the segments. When none lives and the transaction holds
-    /// the key, nobody makes one.
+    /// Returns the newest attempt of a queue's lanes under a key that is in the segments. If none lives and the
+    /// transaction holds the key, none is being made.
     pub fn newest(&mut self, lanes: &[i32], key: Datum) -> Option<Newest> {
-        /// So often to look again: it may have moved, or gone on as another one, while it was looked for.
+        /// How often to look again: the attempt may have moved, or gone on as another one, during the search.
         const LOOKS: usize = 8;
         let old_words = |catalog| [OLD, OLD + 1].map(|segment| segment::word(catalog, segment));
         for look in 1..=LOOKS {
-            sys::check_for_interrupts();
+            process::check_for_interrupts();
             let words = old_words(self.catalog);
             let found = self.newest_id(lanes, key).and_then(|id| self.reader.by_id(id));
             let Some(attempt) = found else {
@@ -76,9 +76,9 @@ impl<'a> Lookup<'a> {
             // The claim first: an outcome comes after it.
             let claim = claim::find(self.catalog, home.segment, id);
             let outcome = outcome::find(self.catalog, home.segment, id);
-            let is_here = !has_moved(claim.as_ref(), outcome.as_ref()) && home.is_valid(self.catalog);
+            let is_here = !has_moved_claim(claim.as_ref(), outcome.as_ref()) && home.is_valid(self.catalog);
             let went_on = outcome.is_some_and(|outcome| outcome.next_id.is_some());
-            // What it went on as may have ended and left the segments before it.
+            // The attempt that it went on as may have ended and left the segments before it.
             if is_here && (!went_on || look == LOOKS) {
                 let state = match (claim, outcome) {
                     (_, Some(_)) => State::Ended,
@@ -91,18 +91,22 @@ impl<'a> Lookup<'a> {
         None
     }
 
-    /// An open transaction of somebody else that has made an attempt of a queue's lanes under a key. To be asked where memory
-    /// may not know him, see `key::may_miss_holders`: all attempts of the key are looked at.
+    /// Returns another open transaction that has made an attempt of a queue's lanes under a key, or has requested
+    /// another run after one. For keys that memory may not know, see `keys::may_miss_holders`: it reads all attempts of
+    /// the key.
     pub fn open_producer(&mut self, lanes: &[i32], key: Datum) -> Option<u32> {
-        for segment in segment::inhabited(self.catalog) {
+        let catalog = self.catalog;
+        for segment in segment::inhabited(catalog) {
             let (table, index) = self.opened(segment);
             for &lane in lanes {
                 let mut scan = table.scan(index, &[Key::eq_text(1, key), Key::eq_i32(2, lane)], Snapshot::Dirty);
                 while scan.next().is_some() {
-                    if let Some(producer) = scan.inserter() {
+                    let id = scan.columns(1).0[0].value() as i64;
+                    let asker = || note::open_producer(catalog, segment, id);
+                    if let Some(producer) = scan.inserter().or_else(asker) {
                         return Some(producer);
                     }
-                    sys::check_for_interrupts();
+                    process::check_for_interrupts();
                 }
             }
         }
@@ -119,7 +123,7 @@ impl<'a> Lookup<'a> {
     /// Old and young alike: one that moves meanwhile is met at least once, see `segment::inhabited`.
     fn newest_id(&mut self, lanes: &[i32], key: Datum) -> Option<i64> {
         let node = ids::node();
-        // Ids of another node say nothing about what was before what.
+        // Ids of another node say nothing about the order.
         let age = |id: &i64| (id::node(*id) == node, *id);
         let mut newest: Option<i64> = None;
         for segment in segment::inhabited(self.catalog) {

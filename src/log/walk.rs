@@ -1,69 +1,41 @@
 //! A segment's three logs read side by side: every attempt with its claim and its outcome, in the order of the
 //! ids, so that each row is read once.
 
-use crate::instance::Catalog;
 use crate::log::attempt::{Attempt, LAST_ERROR};
-use crate::log::table::{Key, Relation, Row, Scan, Snapshot};
-use crate::segment::Home;
-
-/// A segment's tables, open to read.
-pub struct Tables {
-    pub home: Home,
-    attempt: Relation,
-    attempt_pkey: Relation,
-    claim: Relation,
-    claim_pkey: Relation,
-    outcome: Relation,
-    outcome_pkey: Relation,
-}
+use crate::log::segment::Home;
+use crate::log::tables::Tables;
+use crate::pg::row::Row;
+use crate::pg::scan::{Key, Scan, Snapshot};
 
 impl Tables {
-    /// Opens them.
-    pub fn open(catalog: &Catalog, segment: u8) -> Self {
-        let oids = &catalog.segments[segment as usize];
-        let attempt = Relation::read(oids.attempt);
-        Self {
-            home: Home::now(catalog, segment),
-            attempt,
-            attempt_pkey: Relation::read_index(oids.attempt_pkey),
-            claim: Relation::read(oids.claim),
-            claim_pkey: Relation::read_index(oids.claim_pkey),
-            outcome: Relation::read(oids.outcome),
-            outcome_pkey: Relation::read_index(oids.outcome_pkey),
-        }
-    }
-
-    /// Whether there is nothing to walk through.
-    pub fn is_empty(&self) -> bool {
-        self.attempt.blocks() == 0
-    }
-
-    /// When attempts were claimed, and when others ended, since then: of so many rows of each log, from its end on. Each
-    /// time with the attempt's id.
+    /// Returns when attempts were claimed, and when attempts ended, since then, each time with the attempt's id. Reads
+    /// `rows` rows of each log, from its end on.
     pub fn newest(&self, rows: usize, since: i64) -> [Vec<(i64, i64)>; 2] {
-        [&self.claim, &self.outcome].map(|log| {
+        [self.claims(), self.outcomes()].map(|log| {
             // In both the time comes after the id.
-            let newest = log.backwards().take(rows).map(|row| (row.i64(1), row.i64(0)));
+            let newest = log.table().backwards().take(rows).map(|row| (row.i64(1), row.i64(0)));
             newest.filter(|(at, _)| *at >= since).collect()
         })
     }
 
     /// Walks through the attempts whose ids are larger than `after`.
-    pub fn walk(&self, after: i64, snapshot: Snapshot) -> Walk<'_> {
+    pub fn walk(&self, after: i64, snapshot: Snapshot) -> impl Iterator<Item = Trace> {
         let keys = [Key::gt_i64(1, after)];
-        // An attempt counts when it is committed; of its claim and outcome one must know also when not.
+        // Of attempts only the committed ones, also if the snapshot is dirty; claims and outcomes of open transactions
+        // must be known then.
         let attempts = if snapshot == Snapshot::Dirty { Snapshot::Now } else { snapshot };
-        Walk {
+        let walk = (!self.is_empty()).then(|| Walk {
             home: self.home,
-            attempts: self.attempt.scan(&self.attempt_pkey, &keys, attempts),
-            claims: Side::new(self.claim.scan(&self.claim_pkey, &keys, snapshot)),
-            outcomes: Side::new(self.outcome.scan(&self.outcome_pkey, &keys, snapshot)),
-        }
+            attempts: self.attempt.scan(self.by_id(), &keys, attempts),
+            claims: Side::new(self.claims().scan(&keys, snapshot)),
+            outcomes: Side::new(self.outcomes().scan(&keys, snapshot)),
+        });
+        walk.into_iter().flatten()
     }
 }
 
 /// As much of an attempt as it takes to count it.
-pub struct Glance {
+pub struct AttemptSummary {
     pub id: i64,
     pub job_id: i64,
     pub enqueued_at: i64,
@@ -80,14 +52,17 @@ pub struct Glance {
 
 impl Tables {
     /// Calls `each` with all attempts that the calling statement sees. Nothing is copied.
-    pub fn glance(&self, mut each: impl FnMut(&Glance)) {
-        let mut attempts = self.attempt.scan(&self.attempt_pkey, &[], Snapshot::Statement);
-        let mut claims = Side::new(self.claim.scan(&self.claim_pkey, &[], Snapshot::Statement));
-        let mut outcomes = Side::new(self.outcome.scan(&self.outcome_pkey, &[], Snapshot::Statement));
+    pub fn summaries(&self, mut each: impl FnMut(&AttemptSummary)) {
+        if self.is_empty() {
+            return;
+        }
+        let mut attempts = self.attempt.scan(self.by_id(), &[], Snapshot::Statement);
+        let mut claims = Side::new(self.claims().scan(&[], Snapshot::Statement));
+        let mut outcomes = Side::new(self.outcomes().scan(&[], Snapshot::Statement));
         while attempts.next().is_some() {
             let (values, nulls) = attempts.columns(8);
             let int = |n: usize| values[n].value() as i64;
-            let mut glance = Glance {
+            let mut summary = AttemptSummary {
                 id: int(0),
                 job_id: int(1),
                 enqueued_at: int(2),
@@ -98,17 +73,17 @@ impl Tables {
                 claim: None,
                 outcome: None,
             };
-            if glance.run_at.is_some() {
-                glance.has_error = !attempts.columns(LAST_ERROR + 1).1[LAST_ERROR];
+            if summary.run_at.is_some() {
+                summary.has_error = !attempts.columns(LAST_ERROR + 1).1[LAST_ERROR];
             }
-            if claims.is_at(glance.id) {
-                glance.claim = Some(claims.scan.columns(5).0[4].value() as u8);
+            if claims.is_at(summary.id) {
+                summary.claim = Some(claims.scan.columns(5).0[4].value() as u8);
             }
-            if outcomes.is_at(glance.id) {
+            if outcomes.is_at(summary.id) {
                 let (values, nulls) = outcomes.scan.columns(4);
-                glance.outcome = Some((values[2].value() as u8, !nulls[3]));
+                summary.outcome = Some((values[2].value() as u8, !nulls[3]));
             }
-            each(&glance);
+            each(&summary);
         }
     }
 }
@@ -142,7 +117,7 @@ pub struct Trace {
 }
 
 /// See `Tables::walk`.
-pub struct Walk<'a> {
+struct Walk<'a> {
     home: Home,
     attempts: Scan<'a>,
     claims: Side<'a>,
@@ -187,7 +162,7 @@ impl<'a> Side<'a> {
 
     fn at(&mut self, id: i64) -> Seen {
         self.is_at(id);
-        // One row at most is there, and beside it those that were taken back.
+        // There is at most one such row, beside those that were rolled back.
         let mut seen = Seen::Absent;
         while self.head == Some(id) {
             if !self.scan.is_in_progress() {

@@ -1,10 +1,11 @@
 //! The worker of one database: does the duties when they are due and sleeps in between.
 //!
-//! It knows nothing of any duty but its name, and decides nothing by memory of its own: killed at any
-//! point, the next one goes on from the logs and from shared memory.
+//! Responsible for the process's loop, for duties that fail, and for its place in the table. Not responsible for what a
+//! duty does or when it is due (`duty`), nor for being started (`launcher`). It knows nothing of any duty but its name.
 //!
-//! Invariant: between resetting its latch and sleeping it looks at everything that a latch may be set
-//! for, so that no wake-up is lost; and it sleeps in no transaction.
+//! Invariant: it decides nothing by memory of its own: if it is killed at any point, the next worker goes on from the
+//! logs and from shared memory. Between resetting its latch and sleeping it looks at everything for which a latch may
+//! be set, so that no wake-up is lost; and it sleeps in no transaction.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -14,50 +15,54 @@ use pgrx::pg_sys::panic::{CaughtError, ErrorReport};
 use pgrx::pg_sys::{Datum, Oid};
 use pgrx::{PgLogLevel, PgSqlErrorCode, PgTryBuilder, pg_guard};
 
-use super::table::{self, Exit};
-use crate::duty::{self, Duty};
-use crate::shmem::Pulse;
-use crate::{guc, instance, shmem, sys};
+use crate::catalog::{self, instance};
+use crate::duty::{Duty, all};
+use crate::pg::fault::fault;
+use crate::pg::{lock, process, session, syscache, time, transaction};
+use crate::shmem::instance::WorkerStatus;
+use crate::worker::table::{self, Exit};
+use crate::{guc, shmem, worker};
 
-/// First and longest pause, in microseconds, of a duty that fails.
+/// The first and the longest pause, in microseconds, of a duty that fails.
 const PAUSE: std::ops::RangeInclusive<i64> = 1_000_000..=60_000_000;
-/// Longest sleep, in milliseconds, while something is due that cannot be done: others find `wakes_at`
-/// in the past and leave the waking to it.
-const LONGEST_LULL: i64 = 200;
+/// The longest sleep, in milliseconds, while something is due that cannot be done: sessions find `wakes_at` in the past
+/// and do not wake the worker, which has to wake by itself.
+const MAX_MIN_SLEEP: i64 = 200;
 
 thread_local! {
     /// What `on_exit` tells the table.
     static EXIT: Cell<Exit> = const { Cell::new(Exit::Failed) };
     static DATABASE: Cell<Oid> = const { Cell::new(Oid::INVALID) };
     static STARTED_AT: Cell<i64> = const { Cell::new(0) };
-    /// The instance whose worker this is; 0: none yet.
+    /// The instance that this worker serves; 0: none yet.
     static INSTANCE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Where the postmaster enters.
+/// The main function of the process, called by the postmaster.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn pg_queue_worker_main(arg: Datum) {
     let database = Oid::from(u32::try_from(arg.value()).unwrap_or(0));
     DATABASE.set(database);
-    STARTED_AT.set(sys::monotonic_us());
-    super::receive_signals();
-    // Before it connects: then the exit runs when others no longer count it among the connections.
-    sys::at_exit(on_exit);
-    if !table::came(database, sys::my_latch()) {
+    STARTED_AT.set(time::monotonic_us());
+    worker::receive_signals();
+    // It is registered before the worker connects: the exit then runs when the worker is no longer counted among the
+    // connections.
+    process::at_exit(on_exit);
+    if !table::came(database, process::my_latch()) {
         return;
     }
-    sys::unblock_signals();
-    sys::connect(Some(database));
-    let name = sys::in_transaction(|| sys::database_name(database));
+    process::unblock_signals();
+    process::connect(Some(database));
+    let name = transaction::in_transaction(|| syscache::database_name(database));
     settle(&name);
     let exit = match attach() {
         Some(number) => {
-            // After the table knows, so that whoever sees the line finds the worker in its place.
+            // The line follows the entry in the table, so that a reader of the log finds the worker in its place.
             table::found(database);
             pgrx::log!("pg_queue worker of database \"{name}\" has started");
             let exit = Worker::new(database, number).run();
-            sys::forget_termination();
+            process::forget_termination();
             pgrx::log!("pg_queue worker of database \"{name}\" has stopped{}", exit.reason());
             exit
         }
@@ -67,7 +72,7 @@ pub extern "C-unwind" fn pg_queue_worker_main(arg: Datum) {
 }
 
 impl Exit {
-    /// How the log line of the end goes on.
+    /// Returns how the log line of the end goes on.
     fn reason(self) -> &'static str {
         match self {
             Exit::NoExtension => ": the extension was dropped",
@@ -80,34 +85,34 @@ impl Exit {
 unsafe extern "C-unwind" fn on_exit(_code: c_int, _arg: Datum) {
     detach();
     let exit = match EXIT.get() {
-        // In the middle of a duty Postgres ends the process by an error.
-        Exit::Failed if super::was_terminated() => Exit::Asked,
+        // In the middle of a duty, Postgres ends the process by an error.
+        Exit::Failed if worker::was_terminated() => Exit::Asked,
         exit => exit,
     };
-    table::left(DATABASE.get(), exit, sys::monotonic_us() - STARTED_AT.get());
+    table::left(DATABASE.get(), exit, time::monotonic_us() - STARTED_AT.get());
 }
 
-/// Settings that a duty must not depend on, whatever was set for the database.
+/// Sets what a duty must not depend on, whatever was set for the database.
 fn settle(database: &str) {
-    sys::set_application_name(&super::worker_name(database));
-    sys::set_option(c"search_path", c"pg_catalog, pg_temp");
-    sys::set_option(c"default_transaction_isolation", c"read committed");
-    sys::set_option(c"default_transaction_read_only", c"off");
-    sys::set_option(c"default_transaction_deferrable", c"off");
-    sys::set_option(c"role", c"none");
-    sys::set_option(c"temp_file_limit", c"-1");
-    // One duty that waits holds up all: rather fail and come back.
-    sys::set_option(c"lock_timeout", c"2s");
-    sys::set_option(c"statement_timeout", c"0");
-    sys::set_option(c"idle_in_transaction_session_timeout", c"0");
+    process::set_application_name(&worker::worker_name(database));
+    session::set_option(c"search_path", c"pg_catalog, pg_temp");
+    session::set_option(c"default_transaction_isolation", c"read committed");
+    session::set_option(c"default_transaction_read_only", c"off");
+    session::set_option(c"default_transaction_deferrable", c"off");
+    session::set_option(c"role", c"none");
+    session::set_option(c"temp_file_limit", c"-1");
+    // A duty that waits holds up all the others: it fails instead, and is tried again.
+    session::set_option(c"lock_timeout", c"2s");
+    session::set_option(c"statement_timeout", c"0");
+    session::set_option(c"idle_in_transaction_session_timeout", c"0");
     #[cfg(any(feature = "pg17", feature = "pg18"))]
-    sys::set_option(c"transaction_timeout", c"0");
+    session::set_option(c"transaction_timeout", c"0");
 }
 
-/// Finds the extension and becomes the worker of its instance; `None`: there is no extension (any
-/// more). Errors end the process.
+/// Finds the extension and becomes the worker of its instance. Returns its number; `None`: there is no extension (any
+/// more). An error ends the process.
 fn attach() -> Option<u32> {
-    let number = sys::in_transaction(instance::attach);
+    let number = transaction::in_transaction(catalog::attach);
     let before = INSTANCE.get();
     if number != Some(before) && before != 0 {
         detach();
@@ -115,40 +120,40 @@ fn attach() -> Option<u32> {
     }
     if let Some(number) = number {
         INSTANCE.set(number);
-        let (latch, now) = (sys::my_latch(), sys::monotonic_us());
+        let (latch, now) = (process::my_latch(), time::monotonic_us());
         shmem::with_instance(number, |_, instance| {
             instance.worker_latch = latch;
-            instance.worker_pid = sys::pid();
-            // Not that of the one before, who may have been silent for long.
-            instance.pulse = Pulse { at: now, ..Pulse::default() };
+            instance.worker_pid = session::pid();
+            // The status of the worker before is not kept: that one may have been silent for long.
+            instance.worker_status = WorkerStatus { at: now, ..WorkerStatus::default() };
         });
     }
     number
 }
 
-/// Is no instance's worker any more.
+/// Gives up the place of an instance's worker.
 fn detach() {
     shmem::with_instance(INSTANCE.replace(0), |_, instance| {
-        if instance.worker_pid == sys::pid() {
+        if instance.worker_pid == session::pid() {
             instance.worker_latch = std::ptr::null_mut();
             instance.worker_pid = 0;
         }
     });
 }
 
-/// Locks the extension against DROP EXTENSION until the transaction ends. False: that has come before; it would
-/// wait for what a duty locks one by one, and the duty for what it has locked.
+/// Locks the extension against DROP EXTENSION until the transaction ends. If DROP EXTENSION has come before, returns
+/// false: it would wait for the locks that the duty takes one by one, and the duty for those that it holds.
 fn may_work(instance: u32) -> bool {
     let extension = shmem::with_instance(instance, |_, instance| instance.extension);
-    extension.is_some_and(sys::try_lock_extension)
+    extension.is_some_and(lock::try_lock_extension)
 }
 
-/// How it goes with one duty.
+/// How one duty fares.
 struct Health {
     duty: &'static Duty,
-    /// Not before this monotonic time.
+    /// The duty is not tried before this monotonic time, in microseconds.
     retry_at: i64,
-    /// The pause that led to `retry_at`; 0: the last run was good.
+    /// The pause that led to `retry_at`, in microseconds; 0: the last run succeeded.
     pause: i64,
 }
 
@@ -156,24 +161,24 @@ struct Worker {
     database: Oid,
     instance: u32,
     duties: Vec<Health>,
-    /// How long, in milliseconds, to sleep at least; grows while nothing that is due can be done.
-    lull: i64,
+    /// How long, in milliseconds, to sleep at least. It grows while nothing that is due can be done.
+    min_sleep: i64,
 }
 
 impl Worker {
     fn new(database: Oid, instance: u32) -> Self {
         let health = |duty| Health { duty, retry_at: 0, pause: 0 };
-        Self { database, instance, duties: duty::ALL.iter().map(health).collect(), lull: 0 }
+        Self { database, instance, duties: all::ALL.iter().map(health).collect(), min_sleep: 0 }
     }
 
-    /// Works until it is not wanted any more.
+    /// Works until the worker is not wanted any more.
     fn run(&mut self) -> Exit {
         loop {
-            sys::reset_latch();
-            if super::was_terminated() {
+            process::reset_latch();
+            if worker::was_terminated() {
                 return Exit::Asked;
             }
-            super::attend_to_server();
+            worker::attend_to_server();
             let orders = table::orders(self.database);
             if orders.leave {
                 return Exit::Asked;
@@ -188,7 +193,7 @@ impl Worker {
             if !guc::WORKER.get() {
                 self.sleep(None);
             } else if self.round() {
-                self.lull = 0;
+                self.min_sleep = 0;
             } else {
                 let sleep = self.sleep_ms();
                 self.sleep(sleep);
@@ -196,19 +201,19 @@ impl Worker {
         }
     }
 
-    /// Tells those who look how it goes.
+    /// Publishes for the doctor how the duties fare.
     fn tell(&self) {
         let failing =
             (0..).zip(&self.duties).filter(|(_, health)| health.pause > 0).fold(0, |bits, (n, _)| bits | 1 << n);
-        let pulse = Pulse { at: sys::monotonic_us(), is_off: !guc::WORKER.get(), failing };
-        shmem::with_instance(self.instance, |_, instance| instance.pulse = pulse);
+        let status = WorkerStatus { at: time::monotonic_us(), is_off: !guc::WORKER.get(), failing };
+        shmem::with_instance(self.instance, |_, instance| instance.worker_status = status);
     }
 
-    /// Gives each duty that is due its turn; whether any did something.
+    /// Runs each duty that is due, one batch of each. Returns whether any of them did something.
     fn round(&mut self) -> bool {
         let mut did_something = false;
         for n in 0..self.duties.len() {
-            if super::was_terminated() {
+            if worker::was_terminated() {
                 break;
             }
             if !self.duties[n].is_due(self.instance) {
@@ -218,7 +223,7 @@ impl Worker {
             let health = &mut self.duties[n];
             match health.run(self.instance) {
                 Ok(did) => did_something |= did,
-                // What fails because the extension is going away is no news.
+                // A failure that comes of the extension's going away is not reported.
                 Err(_) if table::has_orders(self.database) => break,
                 Err(failure) => health.pause(failure),
             }
@@ -226,51 +231,58 @@ impl Worker {
         did_something
     }
 
-    /// How long to sleep, in milliseconds; `None`: until woken.
+    /// Returns how long to sleep, in milliseconds; `None`: until woken.
     fn sleep_ms(&mut self) -> Option<i64> {
-        let sleep = duty::sleep_ms(self.instance);
+        let sleep = all::sleep_ms(self.instance);
         if sleep.is_none_or(|sleep| sleep > 0) {
-            self.lull = 0;
+            self.min_sleep = 0;
             return self.paused_ms().into_iter().chain(sleep).min();
         }
-        // Something is due and was not done: it failed and pauses, or it has to wait for something. As
-        // nobody wakes the worker for what is due later than that, it has to look by itself.
-        self.lull = (self.lull * 2).clamp(1, LONGEST_LULL);
-        Some(self.lull)
+        // Something is due and was not done: it failed and pauses, or it has to wait for something. As nothing wakes
+        // the worker for what is due later than that, the worker has to look by itself.
+        self.min_sleep = (self.min_sleep * 2).clamp(1, MAX_MIN_SLEEP);
+        Some(self.min_sleep)
     }
 
-    /// For how long, in milliseconds, the duties pause that have failed.
+    /// Returns for how long, in milliseconds, the duties that have failed still pause; the shortest of them.
     fn paused_ms(&self) -> Option<i64> {
-        let now = sys::monotonic_us();
+        let now = time::monotonic_us();
         let until = self.duties.iter().filter(|health| health.pause > 0).map(|health| health.retry_at);
-        until.filter(|at| *at > now).min().map(|at| sys::milliseconds(at - now))
+        until.filter(|at| *at > now).min().map(|at| time::milliseconds(at - now))
     }
 
     fn sleep(&self, milliseconds: Option<i64>) {
-        sys::flush_statistics();
-        sys::report_activity(None);
-        sys::wait_latch(milliseconds);
+        process::flush_statistics();
+        process::report_activity(None);
+        process::wait_latch(milliseconds);
     }
 }
 
 impl Health {
     fn is_due(&self, instance: u32) -> bool {
-        (self.pause == 0 || self.retry_at <= sys::monotonic_us()) && self.duty.is_due(instance)
+        (self.pause == 0 || self.retry_at <= time::monotonic_us()) && self.duty.is_due(instance)
     }
 
-    /// Does one batch in a transaction of its own; whether it did something.
+    /// Does one batch in a transaction of its own. Returns whether it did something.
     fn run(&mut self, instance: u32) -> Result<bool, Failure> {
-        sys::report_activity_text(self.duty.name);
-        let run = self.duty.run;
-        let did = attempt(|| sys::in_transaction(|| if may_work(instance) { run(instance) } else { 0 }))?;
+        process::report_activity_text(self.duty.name);
+        let did = attempt(|| transaction::in_transaction(|| if may_work(instance) { self.step(instance) } else { 0 }))?;
         self.pause = 0;
         Ok(did > 0)
     }
 
-    /// Logs why a batch failed and keeps the duty from its next turn for a while.
+    /// Does one batch in the open transaction. Returns how much it did.
+    fn step(&self, instance: u32) -> i64 {
+        fault!(&format!("duty.{}.before", self.duty.name));
+        let did = (self.duty.run)(instance);
+        fault!(&format!("duty.{}.after", self.duty.name));
+        did
+    }
+
+    /// Logs why a batch failed, and keeps the duty from running again for a while.
     fn pause(&mut self, failure: Failure) {
         self.pause = (self.pause * 2).clamp(*PAUSE.start(), *PAUSE.end());
-        self.retry_at = sys::monotonic_us() + self.pause;
+        self.retry_at = time::monotonic_us() + self.pause;
         failure.log(self.duty.name, self.pause);
     }
 }
@@ -290,9 +302,9 @@ impl Failure {
             ErrorReport::new(self.code, format!("pg_queue duty \"{duty}\" failed: {}", self.message), "pg_queue")
                 .set_detail(match self.detail {
                     Some(detail) => {
-                        format!("{detail}\nThe duty is tried again in {seconds} s; others go on.")
+                        format!("{detail}\nThe duty is tried again in {seconds} s; the other duties go on.")
                     }
-                    None => format!("The duty is tried again in {seconds} s; others go on."),
+                    None => format!("The duty is tried again in {seconds} s; the other duties go on."),
                 });
         if let Some(hint) = self.hint {
             report = report.set_hint(hint);
@@ -301,7 +313,7 @@ impl Failure {
     }
 }
 
-/// Runs `f` and catches any error and any panic; whatever it left open is aborted then.
+/// Runs `f` and catches any error and any panic; the transaction that it left open is aborted then.
 fn attempt<R>(f: impl FnOnce() -> R) -> Result<R, Failure> {
     let result = PgTryBuilder::new(AssertUnwindSafe(|| Ok(f())))
         .catch_others(|caught| {
@@ -317,7 +329,7 @@ fn attempt<R>(f: impl FnOnce() -> R) -> Result<R, Failure> {
         })
         .execute();
     if result.is_err() {
-        sys::abort_after_error();
+        transaction::abort_after_error();
     }
     result
 }

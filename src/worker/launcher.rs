@@ -1,26 +1,25 @@
-//! The launcher: a process without a database that keeps one worker in each database that has the
-//! extension. It knows which databases there are; only a worker can see whether the extension is in
-//! one, so it sends one to look.
+//! The launcher: a process without a database that keeps one worker in each database that has the extension. It knows
+//! which databases there are; only a worker can see whether the extension is in one, so the launcher sends one to look.
 //!
-//! It sleeps until it is woken: by the postmaster when a worker has started or ended, by a worker that
-//! has found the extension or leaves, by a session whose transaction changed the list of databases or
-//! created an extension. It has a time-out only while it wants to start something and may not yet.
+//! It sleeps until it is woken: by the postmaster when a worker has started or ended, by a worker that has found the
+//! extension or leaves, by a session whose transaction changed the list of databases or created an extension. It has a
+//! time-out only while it wants to start something and may not yet.
 //!
-//! Invariant: at most one process per database was asked for and has not ended. An error ends the
-//! launcher, and the postmaster starts it anew: all that must outlive it is in the table.
+//! Invariant: at most one process per database was asked for and has not ended. An error ends the launcher, and the
+//! postmaster starts it anew: all that must outlive it is in `worker::table`.
 
 use std::ffi::c_int;
 
-use pgrx::pg_guard;
-use pgrx::pg_sys;
 use pgrx::pg_sys::panic::ErrorReport;
-use pgrx::pg_sys::{Datum, Oid};
-use pgrx::{PgLogLevel, PgSqlErrorCode};
+use pgrx::pg_sys::{self, Datum, Oid};
+use pgrx::{PgLogLevel, PgSqlErrorCode, pg_guard};
 
-use super::table::{self, Next};
-use crate::{instance, shmem, sys};
+use crate::catalog::instance;
+use crate::pg::{process, syscache, time, transaction};
+use crate::worker::table::{self, Next};
+use crate::{shmem, worker};
 
-/// First and longest pause, in microseconds, after the server had no slot for a worker.
+/// The first and the longest pause, in microseconds, after the server had no slot for a worker.
 const SHORTAGE: std::ops::RangeInclusive<i64> = 1_000_000..=60_000_000;
 
 /// A database that wants a worker.
@@ -38,32 +37,33 @@ struct Asked {
 #[derive(Default)]
 struct Launcher {
     asked: Vec<Asked>,
-    /// Since the server had no slot for a worker: when to try again, and the pause before that.
+    /// Set while the server has no slot for a worker: the monotonic time at which to try again, and the pause before
+    /// that, in microseconds.
     shortage: Option<(i64, i64)>,
-    /// The log says already that there are more databases than the table has room for.
+    /// Whether the log says already that there are more databases than the table has room for.
     told_of_room: bool,
 }
 
-/// Where the postmaster enters.
+/// The main function of the process, called by the postmaster.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn pg_queue_launcher_main(_arg: Datum) {
-    super::receive_signals();
-    sys::at_exit(on_exit);
-    table::launcher_came(sys::my_latch());
-    sys::unblock_signals();
-    sys::connect(None);
-    sys::report_activity(None);
+    worker::receive_signals();
+    process::at_exit(on_exit);
+    table::launcher_came(process::my_latch());
+    process::unblock_signals();
+    process::connect(None);
+    process::report_activity(None);
     let mut launcher = Launcher::default();
     loop {
-        sys::reset_latch();
-        if super::was_terminated() {
-            // With exit code 0 the postmaster would not start it again.
-            sys::exit(1);
+        process::reset_latch();
+        if worker::was_terminated() {
+            // With exit code 0, the postmaster would not start it again.
+            process::exit(1);
         }
-        super::attend_to_server();
+        worker::attend_to_server();
         let wake_at = launcher.round();
-        sys::wait_latch(wake_at.map(|at| sys::milliseconds(at - sys::monotonic_us())));
+        process::wait_latch(wake_at.map(|at| time::milliseconds(at - time::monotonic_us())));
     }
 }
 
@@ -73,10 +73,11 @@ unsafe extern "C-unwind" fn on_exit(_code: c_int, _arg: Datum) {
 }
 
 impl Launcher {
-    /// Brings the table up to date and starts what is to be started. Returns the monotonic time at which
-    /// to come back, if nothing happens before.
+    /// Brings the table up to date and starts what is to be started. Returns the monotonic time, in microseconds, at
+    /// which to come back if nothing happens before.
     fn round(&mut self) -> Option<i64> {
-        // Whatever belongs to a database that is not in the list was there before the list was made.
+        // The instances are read before the databases: an instance of a database that is not in the list then belongs
+        // to one that is gone, and not to one that was made meanwhile.
         let instances = instances();
         self.forget_ended();
         let (listed, existing) = databases();
@@ -87,7 +88,7 @@ impl Launcher {
         }
         let wanted: Vec<Oid> = listed.iter().map(|database| database.oid).collect();
         self.tell_of_room(table::list(&wanted));
-        if let Some((at, _)) = self.shortage.filter(|(at, _)| *at > sys::monotonic_us()) {
+        if let Some((at, _)) = self.shortage.filter(|(at, _)| *at > time::monotonic_us()) {
             return Some(at);
         }
         loop {
@@ -95,7 +96,7 @@ impl Launcher {
             match table::choose(&asked) {
                 Next::Start(oid) => {
                     let name = listed.iter().find(|d| d.oid == oid).map_or("", |d| d.name.as_str());
-                    match sys::in_lasting_memory(|| super::start(oid, name)) {
+                    match process::in_lasting_memory(|| worker::start(oid, name)) {
                         Some(handle) => self.asked.push(Asked { database: oid, handle }),
                         None => {
                             table::not_asked(oid);
@@ -111,28 +112,28 @@ impl Launcher {
         }
     }
 
-    /// Forgets those that were asked for and have ended. One that is still there keeps the next one of
-    /// its database from being asked for: it holds a slot that the next one may need.
+    /// Forgets the workers that were asked for and have ended. One that is still there keeps the next one of its
+    /// database from being asked for: it holds a slot that the next one may need.
     fn forget_ended(&mut self) {
         let before = self.asked.len();
         self.asked.retain(|asked| {
-            let has_ended = sys::has_ended(asked.handle);
+            let has_ended = process::has_ended(asked.handle);
             if has_ended {
                 table::ended(asked.database);
-                // SAFETY: it came from Postgres to us alone, and goes out of the list here.
-                unsafe { sys::free(asked.handle) };
+                // SAFETY: it came from Postgres to this process alone, and goes out of the list here.
+                unsafe { process::free(asked.handle) };
             }
             !has_ended
         });
         if self.asked.len() < before {
-            // Its slot may be what is missing.
+            // The slot of the one that has ended may be the missing one.
             if let Some((at, _)) = &mut self.shortage {
                 *at = 0;
             }
         }
     }
 
-    /// The server had no slot: says so the first time, and when to try again.
+    /// Logs that the server had no slot, the first time only. Returns the monotonic time at which to try again.
     fn no_slot(&mut self, database: &str) -> i64 {
         let pause = match self.shortage {
             Some((_, pause)) => (pause * 2).min(*SHORTAGE.end()),
@@ -148,12 +149,12 @@ impl Launcher {
                 *SHORTAGE.start()
             }
         };
-        let at = sys::monotonic_us() + pause;
+        let at = time::monotonic_us() + pause;
         self.shortage = Some((at, pause));
         at
     }
 
-    /// Says once that some databases are left out.
+    /// Logs once that some databases are left out.
     fn tell_of_room(&mut self, has_room: bool) {
         if !has_room && !self.told_of_room {
             ErrorReport::new(
@@ -169,27 +170,27 @@ impl Launcher {
     }
 }
 
-/// The instances in shared memory and their databases.
+/// Returns the instances in shared memory and their databases. Takes the frontier's lock.
 fn instances() -> Vec<(u32, Oid)> {
     shmem::with(|shared| shared.instances.iter().filter(|i| i.number != 0).map(|i| (i.number, i.database)).collect())
 }
 
-/// The databases that want a worker, and all databases that exist.
+/// Returns the databases that want a worker, and all databases that exist.
 fn databases() -> (Vec<Listed>, Vec<Oid>) {
     let mut listed = Vec::new();
     let mut existing = Vec::new();
-    sys::report_activity(Some(c"listing databases"));
-    sys::in_transaction(|| {
-        sys::each_database(|row| {
+    process::report_activity(Some(c"listing databases"));
+    transaction::in_transaction(|| {
+        syscache::each_database(|row| {
             existing.push(row.oid);
-            // Nothing may run in a template; nobody can connect to the others.
+            // Nothing may run in a template, and no session can connect to the others that are left out.
             let is_wanted =
                 !row.datistemplate && row.datallowconn && row.datconnlimit != pg_sys::DATCONNLIMIT_INVALID_DB;
             if is_wanted {
-                listed.push(Listed { oid: row.oid, name: sys::name(&row.datname) });
+                listed.push(Listed { oid: row.oid, name: syscache::name(&row.datname) });
             }
         });
     });
-    sys::report_activity(None);
+    process::report_activity(None);
     (listed, existing)
 }

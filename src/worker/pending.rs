@@ -1,18 +1,21 @@
 //! What this session owes the workers when its transaction ends.
 //!
-//! Everything is noted here before it takes effect and done by one transaction callback: so a block
-//! is lifted whether the command committed, failed, or its session was terminated, and nobody looks
-//! for an extension or a database before its row can be seen.
+//! Responsible for noting it and doing it in time. Not responsible for jobs: what a transaction does to the frontier is
+//! in `transaction`.
+//!
+//! Invariant: everything is noted here before it takes effect and done by one transaction callback. So a block is
+//! lifted whether the command committed, failed, or its session was terminated, and nothing looks for an extension or a
+//! database before its row can be seen.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 
 use pgrx::pg_guard;
-use pgrx::pg_sys;
-use pgrx::pg_sys::Oid;
+use pgrx::pg_sys::{self, Oid};
 
-use super::table;
-use crate::{sys, transaction};
+use crate::pg::session;
+use crate::transaction;
+use crate::worker::table;
 
 thread_local! {
     static REGISTERED: Cell<bool> = const { Cell::new(false) };
@@ -22,15 +25,15 @@ thread_local! {
 struct Pending {
     /// Whether anything below is set.
     some: bool,
-    /// At commit: the extension was created or dropped here.
+    /// To be done at commit: the extension was created or dropped here.
     look: bool,
-    /// At commit: the list of databases has changed.
+    /// To be done at commit: the list of databases has changed.
     list: bool,
-    /// In any case: a prepared transaction may have ended.
+    /// To be done in any case: a prepared transaction may have ended.
     prepared: bool,
-    /// At commit: the settings of these databases have changed.
+    /// To be done at commit: the settings of these databases have changed.
     renewed: Vec<Oid>,
-    /// In any case: these are blocked by this transaction.
+    /// To be done in any case: these databases are blocked by this transaction.
     blocked: Vec<Oid>,
 }
 
@@ -63,7 +66,7 @@ pub fn list() {
     note(|pending| pending.list = true);
 }
 
-/// Has prepared transactions looked after at the end of this one, which ends one of them.
+/// Has prepared transactions looked after at the end of this transaction, whose command ends one of them.
 pub fn prepared() {
     note(|pending| pending.prepared = true);
 }
@@ -73,10 +76,11 @@ pub fn renew(database: Oid) {
     note(|pending| pending.renewed.push(database));
 }
 
-/// Keeps workers out of the database until this transaction ends, and tells the one there to end.
+/// Keeps workers out of the database until this transaction ends, and tells the one that is there to end. Takes the
+/// table's lock.
 pub fn block(database: Oid) {
     note(|pending| {
-        // First the place for it, so that nothing can fail between the block and the note of it.
+        // The room for the note is made first, so that nothing can fail between the block and its note.
         pending.blocked.reserve(1);
         if table::block(database) {
             pending.blocked.push(database);
@@ -84,7 +88,7 @@ pub fn block(database: Oid) {
     });
 }
 
-/// PREPARE counts as the end, too: whoever ends the prepared transaction looks then.
+/// Does what was noted. PREPARE counts as the end, too: the session that ends the prepared transaction looks then.
 #[pg_guard]
 unsafe extern "C-unwind" fn at_end(event: pg_sys::XactEvent::Type, _arg: *mut c_void) {
     use pg_sys::XactEvent::{XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PREPARE};
@@ -104,6 +108,6 @@ unsafe extern "C-unwind" fn at_end(event: pg_sys::XactEvent::Type, _arg: *mut c_
         transaction::prepared_ended();
     }
     if pending.prepared || (pending.look && event == XACT_EVENT_COMMIT) {
-        table::look(sys::database());
+        table::look(session::database());
     }
 }

@@ -1,32 +1,33 @@
-//! The launcher's table of databases: every change of a `DatabaseState` is one function here, and the
-//! drawing of them is in `README.md` beside this file.
+//! The launcher's table of databases: every change of a `DatabaseState` is one function here; `README.md` beside this
+//! file has a drawing of them. Not responsible for the memory and its lock: see `shmem::databases` and
+//! `shmem::launcher`.
 //!
-//! Invariant: a process with a database's `pid` exists as long as the entry says so, since it takes
-//! the entry itself and gives it back as its last act, both under the lock. So whoever holds the lock
-//! may send that process a signal and hits no stranger.
-//!
-//! What has to be woken comes back as a latch, to be set after the lock was released.
+//! Invariant: a process with a database's `pid` exists as long as the entry says so, because it takes the entry itself
+//! and gives it back as its last act, both under the lock. So a process that holds the lock may send that process a
+//! signal and hits no stranger. No function waits or fails under the lock: a latch to set comes back from it, and is
+//! set after the lock was released.
 
-use pgrx::pg_sys;
-use pgrx::pg_sys::Oid;
+use pgrx::pg_sys::{self, Oid};
 
-use crate::shmem::{self, Database, DatabaseState, Launcher};
-use crate::sys;
+use crate::pg::{process, session, time};
+use crate::shmem::databases::{Database, DatabaseState};
+use crate::shmem::launcher::{self, Launcher};
+use crate::shmem::{self, latch};
 
-/// How many databases are looked into at once: each takes a worker slot of the server, if only for
-/// the time it takes to see that there is no extension.
-const LOOKING_AT_ONCE: usize = 4;
-/// A start that takes longer, in microseconds, no longer holds up others.
+/// How many databases are looked into at once: each takes a worker slot of the server, if only for the time it takes to
+/// see that there is no extension.
+const MAX_LOOKING: usize = 4;
+/// A start that takes longer, in microseconds, no longer holds up the starts of other workers.
 const SLOW_START: i64 = 10_000_000;
 /// A worker that has lived this long, in microseconds, has not died young.
 const YOUTH: i64 = 60_000_000;
-/// Longest pause, in microseconds, before a worker is started again that keeps dying.
+/// The longest pause, in microseconds, before a worker that keeps dying is started again.
 const LONGEST_PAUSE: i64 = 60_000_000;
 
 /// Why a worker leaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It was asked to, by a signal or by the table.
+    /// It was asked to leave, by a signal or by the table.
     Asked,
     /// The database has no extension.
     NoExtension,
@@ -37,17 +38,17 @@ pub enum Exit {
 /// What a worker is to do next.
 #[derive(Clone, Copy, Default)]
 pub struct Orders {
-    /// Look again whether the extension is there.
+    /// It must look again whether the extension is there.
     pub look: bool,
-    /// Leave.
+    /// It must leave.
     pub leave: bool,
 }
 
 /// What the launcher can do about the databases that lack a worker.
 pub enum Next {
-    /// Start a worker there; the entry says so already.
+    /// Start a worker in this database; the entry says so already.
     Start(Oid),
-    /// Nothing before this monotonic time; `None`: before something happens.
+    /// Nothing before this monotonic time, in microseconds; `None`: nothing before it is woken.
     Wait(Option<i64>),
 }
 
@@ -55,7 +56,7 @@ fn find(databases: &mut [Database], oid: Oid) -> Option<&mut Database> {
     databases.iter_mut().find(|d| d.oid == oid && oid != Oid::INVALID)
 }
 
-/// The database's entry, made if there is none; `None` when the table is full.
+/// Returns the database's entry, made if there is none; `None`: the table is full.
 fn enter(databases: &mut [Database], oid: Oid) -> Option<&mut Database> {
     let at =
         databases.iter().position(|d| d.oid == oid).or_else(|| databases.iter().position(|d| d.oid == Oid::INVALID))?;
@@ -66,7 +67,7 @@ fn enter(databases: &mut [Database], oid: Oid) -> Option<&mut Database> {
             state: DatabaseState::Idle,
             pid: 0,
             latch: std::ptr::null_mut(),
-            since: sys::monotonic_us(),
+            since: time::monotonic_us(),
             retry_at: 0,
             deaths: 0,
             blockers: 0,
@@ -79,31 +80,32 @@ fn enter(databases: &mut [Database], oid: Oid) -> Option<&mut Database> {
 }
 
 impl Database {
-    /// A worker was asked for and has not come.
+    /// Returns whether a worker was asked for and has not come.
     fn is_awaited(&self) -> bool {
         self.state == DatabaseState::Starting && self.pid == 0
     }
 
-    /// The worker that is there has its place here.
+    /// Returns whether a worker that is there may stay.
     fn wants_worker(&self) -> bool {
         matches!(self.state, DatabaseState::Starting | DatabaseState::Running) && !self.must_leave
     }
 
     fn set(&mut self, state: DatabaseState) {
         self.state = state;
-        self.since = sys::monotonic_us();
+        self.since = time::monotonic_us();
     }
 
-    /// Makes the entry free to be started again, as if nothing had ever gone wrong.
+    /// Makes the entry free for a new worker, as if nothing had ever gone wrong.
     fn forgive(&mut self) {
         self.set(DatabaseState::Idle);
         self.deaths = 0;
         self.retry_at = 0;
     }
 
-    /// Makes the entry free to be started again: at once after the first death, later after more.
+    /// Makes the entry free for a new worker: at once after the first death, after a growing pause after more. `lived`:
+    /// for how many microseconds the worker lived.
     fn died(&mut self, lived: i64) {
-        let now = sys::monotonic_us();
+        let now = time::monotonic_us();
         self.set(DatabaseState::Idle);
         self.deaths = if lived > YOUTH { 1 } else { self.deaths.saturating_add(1) };
         let pause = match self.deaths {
@@ -116,12 +118,12 @@ impl Database {
 
 // ----- the launcher
 
-/// Takes the launcher's place. What an earlier one had asked for counts as not asked: should that
-/// worker come after all, it or the new one finds the place taken and leaves.
+/// Takes the launcher's place. A worker that an earlier launcher had asked for counts as not asked for: if that worker
+/// comes after all, it or the new one finds the place taken and leaves.
 pub fn launcher_came(latch: *mut pg_sys::Latch) {
-    shmem::with_launcher(|launcher| {
+    launcher::with_launcher(|launcher| {
         *launcher.latch = latch;
-        *launcher.pid = sys::pid();
+        *launcher.pid = session::pid();
         for database in launcher.databases.iter_mut() {
             if database.is_awaited() {
                 database.set(DatabaseState::Idle);
@@ -132,19 +134,19 @@ pub fn launcher_came(latch: *mut pg_sys::Latch) {
 
 /// Gives up the launcher's place, if this process has it.
 pub fn launcher_left() {
-    shmem::with_launcher(|launcher| {
-        if *launcher.pid == sys::pid() {
+    launcher::with_launcher(|launcher| {
+        if *launcher.pid == session::pid() {
             *launcher.latch = std::ptr::null_mut();
             *launcher.pid = 0;
         }
     });
 }
 
-/// Makes the table list just the databases that want a worker. Others keep their entry until their
-/// worker has left and nobody blocks them. Says whether there was room for all.
+/// Makes the table list exactly the databases that want a worker. Others keep their entry until their worker has left
+/// and no command blocks them. Returns whether there was room for all.
 pub fn list(wanted: &[Oid]) -> bool {
     let mut leaving = Vec::with_capacity(8);
-    let has_room = shmem::with_launcher(|launcher| {
+    let has_room = launcher::with_launcher(|launcher| {
         let unwanted = |d: &&mut Database| d.oid != Oid::INVALID && !wanted.contains(&d.oid);
         for database in launcher.databases.iter_mut().filter(unwanted) {
             if database.pid != 0 {
@@ -160,11 +162,10 @@ pub fn list(wanted: &[Oid]) -> bool {
     has_room
 }
 
-/// Takes the next database that lacks a worker and marks it as being started. Those in `except` are
-/// left alone.
+/// Takes the next database that lacks a worker and marks it as being started. The databases in `except` are left alone.
 pub fn choose(except: &[Oid]) -> Next {
-    shmem::with_launcher(|launcher| {
-        let now = sys::monotonic_us();
+    launcher::with_launcher(|launcher| {
+        let now = time::monotonic_us();
         let mut slow_at = None;
         let mut looking = 0;
         for database in launcher.databases.iter() {
@@ -182,8 +183,8 @@ pub fn choose(except: &[Oid]) -> Next {
             }
             if database.retry_at > now {
                 retry_at = earlier(retry_at, database.retry_at);
-            } else if looking >= LOOKING_AT_ONCE {
-                // Those that look wake the launcher when they are through.
+            } else if looking >= MAX_LOOKING {
+                // The workers that look wake the launcher when they have seen.
                 return Next::Wait(slow_at);
             } else {
                 database.set(DatabaseState::Starting);
@@ -199,9 +200,9 @@ fn earlier(one: Option<i64>, other: i64) -> Option<i64> {
     Some(one.map_or(other, |one| one.min(other)))
 }
 
-/// The server had no slot for the worker that `choose` wanted.
+/// Takes back the start that `choose` wanted, because the server had no slot for the worker.
 pub fn not_asked(oid: Oid) {
-    shmem::with_launcher(|launcher| {
+    launcher::with_launcher(|launcher| {
         if let Some(database) = find(launcher.databases, oid)
             && database.is_awaited()
         {
@@ -211,9 +212,9 @@ pub fn not_asked(oid: Oid) {
     });
 }
 
-/// The process that was asked for has ended. If it never came to take its place, it died.
+/// Notes that the process that was asked for has ended. If it never took its place, it died.
 pub fn ended(oid: Oid) {
-    shmem::with_launcher(|launcher| {
+    launcher::with_launcher(|launcher| {
         if let Some(database) = find(launcher.databases, oid)
             && database.is_awaited()
         {
@@ -224,14 +225,14 @@ pub fn ended(oid: Oid) {
 
 // ----- the worker
 
-/// Takes the place of the database's worker, the first act of its process. False: it is not wanted
-/// there, or another one was faster.
+/// Takes the place of the database's worker; the first act of the worker's process. Returns false if it is not wanted
+/// there, or if another one was faster.
 pub fn came(oid: Oid, latch: *mut pg_sys::Latch) -> bool {
-    shmem::with_launcher(|launcher| {
+    launcher::with_launcher(|launcher| {
         find(launcher.databases, oid).is_some_and(|database| {
             let is_wanted = database.is_awaited();
             if is_wanted {
-                database.pid = sys::pid();
+                database.pid = session::pid();
                 database.latch = latch;
                 database.must_look = false;
                 database.must_leave = false;
@@ -241,9 +242,9 @@ pub fn came(oid: Oid, latch: *mut pg_sys::Latch) -> bool {
     })
 }
 
-/// The worker has found the extension.
+/// Notes that the worker has found the extension.
 pub fn found(oid: Oid) {
-    let launcher = shmem::with_launcher(|launcher| {
+    let launcher = launcher::with_launcher(|launcher| {
         if let Some(database) = mine(launcher, oid)
             && database.state == DatabaseState::Starting
         {
@@ -251,34 +252,34 @@ pub fn found(oid: Oid) {
         }
         *launcher.latch
     });
-    // Others may be waiting for their turn to look.
+    // Other databases may be waiting for their turn to be looked into.
     shmem::wake_latch(launcher);
 }
 
-/// What the worker is to do next.
+/// Returns what the worker is to do next, and takes the order to look.
 pub fn orders(oid: Oid) -> Orders {
-    shmem::with_launcher(|launcher| match mine(launcher, oid) {
+    launcher::with_launcher(|launcher| match mine(launcher, oid) {
         Some(database) => Orders { look: std::mem::take(&mut database.must_look), leave: !database.wants_worker() },
         None => Orders { look: false, leave: true },
     })
 }
 
-/// Whether `orders` would say anything; leaves them as they are.
+/// Returns whether `orders` would say anything, and leaves the orders as they are.
 pub fn has_orders(oid: Oid) -> bool {
-    shmem::with_launcher(|launcher| {
+    launcher::with_launcher(|launcher| {
         mine(launcher, oid).is_none_or(|database| database.must_look || !database.wants_worker())
     })
 }
 
-/// Gives up the worker's place, the last act of its process. `lived`: for how many microseconds.
+/// Gives up the worker's place; the last act of its process. `lived`: for how many microseconds it lived.
 pub fn left(oid: Oid, exit: Exit, lived: i64) {
-    let launcher = shmem::with_launcher(|launcher| {
+    let launcher = launcher::with_launcher(|launcher| {
         let database = mine(launcher, oid)?;
         database.pid = 0;
         database.latch = std::ptr::null_mut();
         match exit {
             _ if database.state == DatabaseState::Blocked => {}
-            // Told to look again in the very moment in which it saw nothing: another one looks.
+            // The worker was told to look again at the very moment at which it saw nothing: another one looks.
             Exit::NoExtension if !database.must_look => database.set(DatabaseState::NoExtension),
             Exit::NoExtension | Exit::Asked => database.forgive(),
             Exit::Failed => database.died(lived),
@@ -286,39 +287,39 @@ pub fn left(oid: Oid, exit: Exit, lived: i64) {
         Some(*launcher.latch)
     });
     if let Some(latch) = launcher {
-        sys::broadcast(shmem::worker_left());
+        process::broadcast(latch::worker_left());
         shmem::wake_latch(latch);
     }
 }
 
-/// The entry, if this process is the database's worker.
+/// Returns the database's entry if this process is its worker.
 fn mine<'a>(launcher: &'a mut Launcher<'_>, oid: Oid) -> Option<&'a mut Database> {
-    find(launcher.databases, oid).filter(|database| database.pid == sys::pid())
+    find(launcher.databases, oid).filter(|database| database.pid == session::pid())
 }
 
 // ----- any session
 
-/// The launcher's process; 0: there is none.
+/// Returns the launcher's process id; 0: there is none.
 pub fn launcher() -> i32 {
-    shmem::with_launcher(|launcher| *launcher.pid)
+    launcher::with_launcher(|launcher| *launcher.pid)
 }
 
-/// A database's entry, to be looked at.
+/// Returns a copy of a database's entry; `None`: it has none.
 pub fn entry(oid: Oid) -> Option<Database> {
-    shmem::with_launcher(|launcher| find(launcher.databases, oid).copied())
+    launcher::with_launcher(|launcher| find(launcher.databases, oid).copied())
 }
 
-/// The databases for whose workers the server has no slot.
+/// Returns the databases that have no worker because the server has no slot for one.
 pub fn short() -> Vec<Oid> {
-    shmem::with_launcher(|launcher| {
+    launcher::with_launcher(|launcher| {
         let short = launcher.databases.iter().filter(|d| d.oid != Oid::INVALID && d.is_short);
         short.map(|d| d.oid).collect()
     })
 }
 
-/// The extension may have come to this database, or gone from it: somebody has to look.
+/// Has a worker look, because the extension may have come to this database, or gone from it.
 pub fn look(oid: Oid) {
-    let (worker, launcher) = shmem::with_launcher(|launcher| {
+    let (worker, launcher) = launcher::with_launcher(|launcher| {
         let mut latch = std::ptr::null_mut();
         if let Some(database) = find(launcher.databases, oid) {
             match database.state {
@@ -336,9 +337,9 @@ pub fn look(oid: Oid) {
     shmem::wake_latch(launcher);
 }
 
-/// What a worker reads at its start has changed: it is to start anew.
+/// Has the worker start anew, because something that it reads at its start has changed.
 pub fn renew(oid: Oid) {
-    let worker = shmem::with_launcher(|launcher| {
+    let worker = launcher::with_launcher(|launcher| {
         let database = find(launcher.databases, oid).filter(|database| database.pid != 0)?;
         database.must_leave = true;
         Some(database.latch)
@@ -348,36 +349,35 @@ pub fn renew(oid: Oid) {
     }
 }
 
-/// A list of all databases is out of date.
+/// Wakes the launcher, whose list of all databases is out of date.
 pub fn wake_launcher() {
-    shmem::wake_latch(shmem::with_launcher(|launcher| *launcher.latch));
+    shmem::wake_latch(launcher::with_launcher(|launcher| *launcher.latch));
 }
 
-/// Keeps workers out of the database until `unblock`, and tells the one that is there to end. Says
-/// whether the database is blocked now, which fails only when the table is full; then it has no worker
-/// and gets none.
+/// Keeps workers out of the database until `unblock`, and tells the one that is there to end. Returns whether the
+/// database is blocked now. It fails only if the table is full; then the database has no worker and gets none.
 pub fn block(oid: Oid) -> bool {
-    shmem::with_launcher(|launcher| {
+    launcher::with_launcher(|launcher| {
         let Some(database) = enter(launcher.databases, oid) else {
             return false;
         };
         database.blockers += 1;
         database.set(DatabaseState::Blocked);
         if database.pid != 0 {
-            sys::terminate(database.pid);
+            process::terminate(database.pid);
         }
         true
     })
 }
 
-/// Whether the database's worker is still there.
+/// Returns whether the database's worker is still there.
 pub fn has_worker(oid: Oid) -> bool {
-    shmem::with_launcher(|launcher| find(launcher.databases, oid).is_some_and(|database| database.pid != 0))
+    launcher::with_launcher(|launcher| find(launcher.databases, oid).is_some_and(|database| database.pid != 0))
 }
 
 /// Ends what `block` began. The launcher starts a worker again if the database is still there.
 pub fn unblock(oid: Oid) {
-    let launcher = shmem::with_launcher(|launcher| {
+    let launcher = launcher::with_launcher(|launcher| {
         if let Some(database) = find(launcher.databases, oid) {
             database.blockers = database.blockers.saturating_sub(1);
             if database.blockers == 0 && database.state == DatabaseState::Blocked {

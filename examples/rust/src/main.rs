@@ -88,7 +88,7 @@ async fn serve(stopping: &mut Receiver<bool>) -> Result<(), Error> {
     while !*stopping.borrow() {
         let Some(job) = client.query_typed_opt(CLAIM, &[]).await? else { continue };
         match run(&mut client, &job, stopping).await {
-            Err(error) if is_lost(&error) => {}
+            Err(error) if is_lost(&error) => eprintln!("{}", text(&error)),
             other => other?,
         }
     }

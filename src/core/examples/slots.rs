@@ -1,7 +1,7 @@
 //! Prints slots, for comparison with other programs: `cargo run -p pg_queue_core --example slots`.
 //!
-//! Reads lines `zone;from;how many;cron expression`. Writes a line for each: the slots after `from`, or as many at it
-//! or before it if the number is negative, or what is wrong. Times are seconds since 1970.
+//! Reads lines `zone;from;how many;cron expression`. Writes a line for each: the slots after `from`, or at and before
+//! it if the number is negative, or an error. Times are seconds since 1970.
 
 use std::io::{BufRead, Write};
 

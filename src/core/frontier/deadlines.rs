@@ -1,9 +1,10 @@
-//! The deadlines of one instance: an intrusive pairing heap (Fredman, Sedgewick, Sleator, Tarjan 1986)
-//! over the entries of `running`, so that every database has its own earliest deadline although all
-//! share one array.
+//! The deadlines of one instance: an intrusive pairing heap (Fredman, Sedgewick, Sleator, Tarjan 1986) over the entries
+//! of `running`, so that each database has its own earliest deadline although all share one array.
 //!
-//! Links are slot numbers plus one; zero is none. `prev` is the left sibling, or the parent of a first
-//! child. Merging walks the siblings in a loop: no recursion, so no stack that a crowd could exhaust.
+//! Links are slot numbers plus one; zero is none. `prev` is the left sibling, or the parent of a first child. Siblings
+//! are merged in a loop and not by recursion, so that many entries do not exhaust the stack.
+//!
+//! Invariant: an entry is in the heap exactly if `timed` is 1, and no child has an earlier deadline than its parent.
 
 use super::running::Running;
 
@@ -15,7 +16,7 @@ fn node(running: &mut [Running], link: u32) -> &mut Running {
     &mut running[link as usize - 1]
 }
 
-/// Makes the later of two roots the first child of the earlier one; tells the new root.
+/// Makes the later of two roots the first child of the earlier one. Returns the new root.
 fn meld(running: &mut [Running], a: u32, b: u32) -> u32 {
     if a == 0 || b == 0 {
         return a | b;
@@ -33,7 +34,7 @@ fn meld(running: &mut [Running], a: u32, b: u32) -> u32 {
     root
 }
 
-/// Merges a list of siblings into one heap: in pairs from the left, then from the right.
+/// Merges a list of siblings into one heap: in pairs from the left, then all pairs from the right.
 fn merge_siblings(running: &mut [Running], mut first: u32) -> u32 {
     let mut pairs = 0;
     while first != 0 {
@@ -68,7 +69,7 @@ pub fn insert(running: &mut [Running], root: &mut u32, slot: u32) {
     *root = meld(running, *root, link(slot));
 }
 
-/// Takes a slot out; nothing happens when it is in no heap.
+/// Takes a slot out. Does nothing if it is in no heap.
 pub fn remove(running: &mut [Running], root: &mut u32, slot: u32) {
     let this = link(slot);
     let (child, next, prev) = {
@@ -95,7 +96,7 @@ pub fn remove(running: &mut [Running], root: &mut u32, slot: u32) {
     (entry.child, entry.next, entry.prev) = (0, 0, 0);
 }
 
-/// The slot with the earliest deadline.
+/// Returns the slot with the earliest deadline.
 pub fn first(root: u32) -> Option<u32> {
     (root != 0).then(|| root - 1)
 }

@@ -1,36 +1,36 @@
 //! Limits of queues: how many of their jobs run at once, and how many start within a period.
 //!
-//! A **gate** counts what workers have taken of one limited queue, in all its lanes. Queues without limits
-//! have none, and pay nothing. A gate is made when a claimer first comes with limits, by a look at `running`;
-//! so it may be thrown away as soon as it counts nothing.
+//! A **gate** counts the attempts that workers have taken of one limited queue, in all its lanes. Queues without limits
+//! have no gate. A gate is made from `running` when a claim first comes with limits, so it may be thrown away as soon
+//! as it counts nothing. See docs/internals/limits.md.
 //!
-//! Invariant: `running` of a gate is the number of entries of the frontier's `running` that point to it, and
-//! every entry that a worker has taken in one of its lanes does. At no time are there more than the limit,
-//! but for those that their own session is ending and has followed up with others: a rollback undoes both.
+//! Invariant: a gate's `running` is the number of entries of the frontier's `running` that point to it. Every entry
+//! that a worker has taken in one of its lanes points to it. There are never more of them than the limit, but for those
+//! that a session is ending while it has claimed others instead: a rollback undoes both.
 
 use super::window::Window;
 use super::{Frontier, State};
 
-/// A gate counts at most so many lanes: of a queue and its stages.
+/// How many lanes a gate can count: those of a queue and its stages.
 pub const GATE_LANES: usize = 33;
 
-/// What a queue's settings limit; zero is no limit.
+/// The limits of a queue's settings. Zero is no limit.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// So many jobs run at once.
+    /// How many jobs run at once.
     pub running: u32,
-    /// So many of each group run at once, in each lane.
+    /// How many jobs of each group run at once, in each lane.
     pub group: u32,
-    /// Jobs of a group run one by one, and one that is to be tried again keeps the others waiting.
+    /// Whether jobs of a group run one by one, and a job that is to be tried again keeps the others waiting.
     pub is_strict: bool,
-    /// So many jobs start in any `period`.
+    /// How many jobs start in any `period`.
     pub rate: u32,
-    /// Microseconds.
+    /// The period of the rate, in microseconds.
     pub period: i64,
 }
 
-/// What a claimer of a limited queue says.
+/// What a claim from a limited queue has to tell the frontier.
 #[derive(Clone, Copy, Debug)]
 pub struct Claimer<'a> {
     /// The queue.
@@ -39,13 +39,14 @@ pub struct Claimer<'a> {
     pub limits: Limits,
     /// Its lanes, at most [`GATE_LANES`].
     pub lanes: &'a [i32],
-    /// The attempts that the claimer's open transaction is ending: they stand in nobody's way but others'.
+    /// The attempts that the claim's open transaction is ending. They count for other sessions' claims, not for this
+    /// one.
     pub ending: &'a [i64],
-    /// Monotonic microseconds.
+    /// The present time, in monotonic microseconds.
     pub now: i64,
 }
 
-/// A limited queue; all zero is free.
+/// The gate of a limited queue. All zero is a free slot.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Gate {
@@ -53,11 +54,11 @@ pub struct Gate {
     queue: i32,
     pub(super) limits: Limits,
     pub(super) running: u32,
-    /// Groups that point here.
+    /// How many groups point to this gate.
     pub(super) groups: u32,
     lanes: [i32; GATE_LANES],
     len: u32,
-    /// Closed by the rate until this monotonic time, for those who sleep; 0: it is not.
+    /// The monotonic time until which the rate has closed it for sleeping sessions. 0: the rate has not closed it.
     opens_at: i64,
     window: Window,
 }
@@ -83,7 +84,7 @@ impl Gate {
         &self.lanes[..self.len as usize]
     }
 
-    /// Whether it keeps its lanes' groups apart.
+    /// Whether groups are limited.
     pub(super) fn has_groups(&self) -> bool {
         self.limits.group > 0
     }
@@ -92,12 +93,12 @@ impl Gate {
         self.limits.running > 0 && self.running >= self.limits.running
     }
 
-    /// Something starts.
+    /// Counts an open start.
     pub(super) fn take_token(&mut self) {
         self.window.open += 1;
     }
 
-    /// Whether a claimer who has nothing open would find it closed.
+    /// Whether a claim whose transaction is ending nothing would find it closed.
     pub(super) fn is_closed(&self) -> bool {
         self.is_full() || self.opens_at != 0
     }
@@ -108,7 +109,7 @@ impl Frontier<'_> {
         &mut self.gates[slot as usize]
     }
 
-    /// The gate of a lane, whether or not the lane has a slot.
+    /// Returns the gate of a lane, whether or not the lane has a slot.
     pub(super) fn gate_of(&self, instance: u32, lane: i32) -> Option<u32> {
         if self.head.gates == 0 {
             return None;
@@ -117,7 +118,8 @@ impl Frontier<'_> {
         self.gates.iter().position(is_it).map(|slot| slot as u32)
     }
 
-    /// The gate that a claimer has to pass, as his settings have it. `Err`: there is no slot for it.
+    /// Returns the gate that a claim has to pass, and makes it agree with the claim's settings. `Err` if there is no
+    /// slot for it.
     pub(super) fn pass(&mut self, instance: u32, lane: u32, claimer: Option<&Claimer<'_>>) -> Result<Option<u32>, ()> {
         let known = self.lanes[lane as usize].gate.checked_sub(1);
         match (known, claimer) {
@@ -135,12 +137,12 @@ impl Frontier<'_> {
         }
     }
 
-    /// Makes a gate that is there already what its queue's settings say by now, for somebody who only looks.
-    pub fn heed(&mut self, instance: u32, lane: i32, claimer: Option<&Claimer<'_>>) {
+    /// If the lane has a gate, makes it agree with its queue's settings. For a session that looks and claims nothing.
+    pub fn update_gate(&mut self, instance: u32, lane: i32, claimer: Option<&Claimer<'_>>) {
         if let Some(slot) = self.lane_slot(instance, lane)
             && self.lanes[slot as usize].gate != 0
         {
-            // There is a slot: its own.
+            // It cannot fail, as the gate has its slot.
             let _ = self.pass(instance, slot, claimer);
         }
     }
@@ -169,7 +171,7 @@ impl Frontier<'_> {
         gate.lanes[..gate.len as usize].copy_from_slice(&claimer.lanes[..gate.len as usize]);
         for n in 0..self.head.fresh {
             let entry = self.running[n as usize];
-            // Also in a lane that a claimer knows of and this one not, or not any more.
+            // Also entries in a lane that an earlier claim knew and this one does not know, or not any more.
             let is_own = entry.instance == instance && (entry.gate == slot + 1 || claimer.lanes.contains(&entry.lane));
             if entry.state != State::Free && is_own && entry.system == 0 {
                 self.count_in(slot, n);
@@ -178,12 +180,12 @@ impl Frontier<'_> {
         Some(slot)
     }
 
-    /// A slot for a gate: a free one, or that of one that counts nothing.
+    /// Returns a slot for a gate: a free one, or the slot of a gate that counts nothing.
     fn free_gate(&mut self, now: i64) -> Option<u32> {
         if let Some(free) = self.gates.iter().position(|gate| gate.len == 0) {
             return Some(free as u32);
         }
-        // One that has groups only if need be: what is known of them is lost, and their lanes are read again.
+        // A gate that has groups is the last choice: what is known of them is lost, and their lanes are read again.
         let idle = [false, true].into_iter().find_map(|with_groups| {
             (0..self.gates.len()).find(|&slot| {
                 let gate = &mut self.gates[slot];
@@ -196,12 +198,12 @@ impl Frontier<'_> {
         Some(idle as u32)
     }
 
-    /// Whether nothing of a gate's groups runs, and nobody serves one.
+    /// Whether nothing of a gate's groups runs, and no session serves one.
     fn groups_are_idle(&self, gate: u32) -> bool {
         self.groups.iter().filter(|group| group.gate == gate + 1).all(|group| group.running == 0 && group.server == 0)
     }
 
-    /// Forgets a gate: its queue has no limits any more, or was dropped.
+    /// Forgets a gate, as its queue has no limits any more or was dropped.
     pub(super) fn drop_gate(&mut self, slot: u32) {
         self.clear_groups(slot);
         for entry in &mut self.running[..self.head.fresh as usize] {
@@ -227,7 +229,7 @@ impl Frontier<'_> {
         }
     }
 
-    /// Forgets what is known of a gate's groups: their lanes are read again.
+    /// Forgets a gate's groups, and has their lanes read again.
     fn clear_groups(&mut self, slot: u32) {
         if !self.gates[slot as usize].has_groups() {
             return;
@@ -239,12 +241,12 @@ impl Frontier<'_> {
         }
         for n in 0..self.lanes.len() {
             if self.lanes[n].gate == slot + 1 {
-                self.lanes[n].doubt();
+                self.lanes[n].invalidate();
             }
         }
     }
 
-    /// Counts an entry of `running`. Its group, if it counts, has a slot or there is one.
+    /// Counts an entry of `running`. If groups are limited, the entry's group has a slot or there is a free one.
     pub(super) fn count_in(&mut self, gate: u32, slot: u32) {
         let entry = &mut self.running[slot as usize];
         entry.gate = gate + 1;
@@ -259,7 +261,7 @@ impl Frontier<'_> {
         }
     }
 
-    /// An entry of `running` counts no more.
+    /// Ends the counting of an entry of `running`.
     pub(super) fn count_out(&mut self, slot: u32) {
         let entry = &mut self.running[slot as usize];
         let (gate, grouped) = (entry.gate.checked_sub(1), entry.grouped);
@@ -269,7 +271,7 @@ impl Frontier<'_> {
             let gate = self.gate_at(gate);
             gate.running = gate.running.saturating_sub(1);
             if entry.token != 0 {
-                // It did not start after all.
+                // The attempt has not started after all.
                 gate.window.open -= 1;
                 gate.opens_at = 0;
             }
@@ -282,7 +284,7 @@ impl Frontier<'_> {
         }
     }
 
-    /// An entry starts to use up the rate, at the latest now.
+    /// Turns an entry's open start into a start at `now`, which is the latest time at which it may have happened.
     pub(super) fn settle_token(&mut self, slot: u32, now: i64) {
         let entry = &mut self.running[slot as usize];
         if entry.token == 0 {
@@ -296,7 +298,7 @@ impl Frontier<'_> {
         }
     }
 
-    /// How many more attempts a claimer may take; 0: the gate is closed to him.
+    /// Returns how many more attempts a claim may take. 0: the gate is closed to it.
     pub(super) fn room(&mut self, gate: u32, claimer: &Claimer<'_>) -> u32 {
         let limits = self.gates[gate as usize].limits;
         let mut room = u32::MAX;
@@ -313,7 +315,7 @@ impl Frontier<'_> {
             gate.window.expire(limits.period, claimer.now);
             let left = limits.rate.saturating_sub(gate.window.sum());
             if left == 0 {
-                // Else it stays as it is: who sleeps there is woken by the clock.
+                // If there is something left, `opens_at` stays: the clock wakes the sessions that sleep there.
                 gate.opens_at = gate.window.frees_at(limits.period, claimer.now);
                 let opens_at = gate.opens_at;
                 if self.head.opens_at == 0 || opens_at < self.head.opens_at {
@@ -325,8 +327,8 @@ impl Frontier<'_> {
         room
     }
 
-    /// Uses up the rate, as the logs say of the time before the start: so many started at that monotonic time.
-    /// In the order of the times, before anybody claims.
+    /// Enters the starts that the logs have from before the server's start, each as a monotonic time and a number. They
+    /// come in the order of time, before the first claim.
     pub fn seed_rate(&mut self, instance: u32, claimer: &Claimer<'_>, starts: &[(i64, u32)]) {
         if let Some(slot) = self.set_gate(instance, claimer) {
             let gate = self.gate_at(slot);
@@ -341,13 +343,13 @@ impl Frontier<'_> {
         self.gates.iter().any(|gate| gate.len > 0 && gate.instance == instance && gate.queue == queue)
     }
 
-    /// When the next gate opens that a rate had closed to somebody, over all instances; monotonic. It may be
-    /// told too early.
+    /// Returns the monotonic time at which the next gate opens that a rate has closed, over all instances. It may be
+    /// too early.
     pub fn next_opening(&self) -> Option<i64> {
         (self.head.opens_at != 0).then_some(self.head.opens_at)
     }
 
-    /// Opens the gates whose time has come. Returns a session to wake; call it until it returns `None`.
+    /// Opens the gates whose time has come. Returns a session to wake. The caller repeats it until it returns `None`.
     pub fn open_gates(&mut self, now: i64) -> Option<u32> {
         if self.head.opens_at == 0 || self.head.opens_at > now {
             return None;
@@ -365,7 +367,7 @@ impl Frontier<'_> {
         None
     }
 
-    /// Wakes somebody who waits for a lane of this gate where there is something to do, if it is open.
+    /// If the gate is open, wakes a session that waits for one of its lanes and may find a job there.
     pub(super) fn wake_at_gate(&mut self, slot: u32) -> Option<u32> {
         let gate = self.gates[slot as usize];
         if gate.is_closed() {

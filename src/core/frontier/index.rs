@@ -1,10 +1,10 @@
-//! A hash index from (instance, id) to a slot number: open addressing with linear probing, in a
-//! slice whose length is a power of two and at least twice the number of slots.
+//! A hash index from (instance, id) to a slot number: open addressing with linear probing, in a slice whose length is a
+//! power of two and at least twice the number of slots.
 //!
-//! Invariant: no gap lies between a bucket and the place its hash asks for (removal shifts back), so
-//! a look-up may stop at the first empty bucket.
+//! Invariant: no empty bucket lies between an entry and the bucket that its hash asks for, as a removal shifts entries
+//! back. So a look-up may stop at the first empty bucket.
 
-/// One bucket; all zero is empty.
+/// One bucket. All zero is empty.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Bucket {
@@ -20,22 +20,23 @@ impl Bucket {
         self.slot_plus_one == 0
     }
 
-    /// Instance, id and slot stored here; `None`: nothing.
+    /// Returns instance, id and slot that are stored here. `None` if there is nothing.
     pub fn get(&self) -> Option<(u32, i64, u32)> {
         (self.slot_plus_one != 0).then(|| (self.instance, self.id, self.slot_plus_one - 1))
     }
 }
 
-/// How many buckets an index of `slots` slots needs.
+/// Returns how many buckets an index of `slots` slots needs.
 pub const fn buckets_for(slots: usize) -> usize {
     let doubled = if slots < 8 { 16 } else { slots * 2 };
     doubled.next_power_of_two()
 }
 
-/// Where to look for an id first. The ids of four attempts in a row go to the same cache line (and page), as they are
-/// mostly looked for one after the other; the fours are scattered, as long rows of buckets in use take long to pass.
+/// Returns the bucket at which the search for an id begins. The ids of four attempts in a row go to the same cache line
+/// (and page), as they are mostly searched for one after the other. The fours are scattered, as long rows of used
+/// buckets would make searches slow.
 fn home(buckets: &[Bucket], instance: u32, id: i64) -> usize {
-    /// The lowest bits of an id's count. Those below it are the segment: the same for all that are young.
+    /// The lowest bits of an id's count. The bits below them are the segment, which most attempts of a moment share.
     const IN_LINE: u64 = 0b11 << 4;
     let id = id as u64;
     // The finalizer of splitmix64 (Steele, Lea, Flood 2014).
@@ -60,7 +61,7 @@ fn position(buckets: &[Bucket], instance: u32, id: i64) -> Option<usize> {
     }
 }
 
-/// The slot stored for this id.
+/// Returns the slot that is stored for this id.
 pub fn find(buckets: &[Bucket], instance: u32, id: i64) -> Option<u32> {
     position(buckets, instance, id).map(|at| buckets[at].slot_plus_one - 1)
 }
@@ -74,7 +75,7 @@ pub fn insert(buckets: &mut [Bucket], instance: u32, id: i64, slot: u32) {
     buckets[at] = Bucket { id, instance, slot_plus_one: slot + 1 };
 }
 
-/// Removes an id; nothing happens when it is not there.
+/// Removes an id. Does nothing if it is not there.
 pub fn remove(buckets: &mut [Bucket], instance: u32, id: i64) {
     let Some(mut hole) = position(buckets, instance, id) else { return };
     let mask = buckets.len() - 1;
@@ -85,7 +86,7 @@ pub fn remove(buckets: &mut [Bucket], instance: u32, id: i64) {
         if bucket.slot_plus_one == 0 {
             break;
         }
-        // A bucket may fill the hole only if its home does not lie behind the hole.
+        // An entry may fill the hole only if its home does not lie behind the hole.
         let wanted = home(buckets, bucket.instance, bucket.id);
         if at.wrapping_sub(wanted) & mask >= at.wrapping_sub(hole) & mask {
             buckets[hole] = bucket;
@@ -93,6 +94,33 @@ pub fn remove(buckets: &mut [Bucket], instance: u32, id: i64) {
         }
     }
     buckets[hole] = Bucket::default();
+}
+
+/// Returns the count under a key that counts, and has no slot.
+pub fn count(buckets: &[Bucket], instance: u32, id: i64) -> u32 {
+    position(buckets, instance, id).map_or(0, |at| buckets[at].slot_plus_one)
+}
+
+/// Counts one more under a key. Returns whether it is the first, which takes a bucket.
+pub fn count_up(buckets: &mut [Bucket], instance: u32, id: i64) -> bool {
+    let known = position(buckets, instance, id);
+    match known {
+        Some(at) => buckets[at].slot_plus_one += 1,
+        None => insert(buckets, instance, id, 0),
+    }
+    known.is_none()
+}
+
+/// Counts one less under a key. Returns whether it was the last, which frees the bucket.
+pub fn count_down(buckets: &mut [Bucket], instance: u32, id: i64) -> bool {
+    let Some(at) = position(buckets, instance, id) else { return false };
+    let is_last = buckets[at].slot_plus_one == 1;
+    if is_last {
+        remove(buckets, instance, id);
+    } else {
+        buckets[at].slot_plus_one -= 1;
+    }
+    is_last
 }
 
 #[cfg(test)]

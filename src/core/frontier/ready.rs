@@ -1,10 +1,10 @@
 //! The next attempts of one lane, sorted by rank, in a ring of fixed size.
 //!
-//! New jobs nearly always rank last and the first is taken first, so both ends cost nothing; an entry
-//! in the middle moves the shorter side. A ring beats a two-ended heap here: it removes by key, finds
-//! duplicates by binary search, and takes a batch in order.
+//! New jobs nearly always rank last, and the first is taken first, so changes at both ends are cheap. A change in the
+//! middle moves the shorter side. A ring is better than a two-ended heap here: it removes by key, finds duplicates by
+//! binary search, and takes a batch in order.
 //!
-//! Invariant: ranks strictly ascend from `head`; no rank is there twice.
+//! Invariant: ranks strictly ascend from `head`, so no rank is there twice.
 
 use super::{Place, Rank};
 
@@ -16,13 +16,13 @@ pub struct Ready {
     pub rank: Rank,
     /// The attempt's id.
     pub id: i64,
-    /// Where its row lies; a hint that the reader checks.
+    /// Where its row lies: a hint that the reader checks.
     pub place: Place,
-    /// The hash of its group; 0: it has none.
+    /// The hash of its group. 0: it has none.
     pub group: i64,
 }
 
-/// One lane's ring: a slice of the shared array, with the lane's `head` and `len`.
+/// One lane's ring: its part of the shared array, with the lane's `head` and `len`.
 pub struct Ring<'a> {
     pub(super) slots: &'a mut [Ready],
     pub(super) head: &'a mut u32,
@@ -60,7 +60,7 @@ impl Ring<'_> {
         (self.len() > 0).then(|| self.get(self.len() - 1))
     }
 
-    /// Where this rank is (`Ok`) or would be (`Err`).
+    /// Returns where this rank is (`Ok`) or would be (`Err`).
     pub fn search(&self, rank: Rank) -> Result<usize, usize> {
         // Most searches are for the end.
         match self.last() {
@@ -80,7 +80,7 @@ impl Ring<'_> {
         Err(low)
     }
 
-    /// Puts an entry at the place that `search` told; the ring must not be full.
+    /// Puts an entry at the place that `search` returned. The ring must not be full.
     pub fn insert(&mut self, nth: usize, entry: Ready) {
         let len = self.len();
         if nth < len / 2 {

@@ -1,33 +1,35 @@
-//! One entry per attempt that is taken: by an open transaction, by a worker that runs it, or by a
-//! transaction that ends it.
+//! The entries of attempts that are taken: by an open transaction that claims, by a worker that runs them, or by a
+//! transaction that ends them.
 //!
-//! ```text
-//! (absent) --take--> Taken --claim commits--> Running --end--> Ending --commits--> (absent)
-//!             ^        |                         ^               |
-//!             +-abort--+                         +----abort------+
-//! ```
-//!
-//! A claim that ends in its own transaction goes from Taken to Ending and is `is_claimed` only after
-//! the commit.
+//! Invariant: an attempt has at most one entry, and no claim takes an attempt that has one.
 
 use super::{Place, Rank, Ready};
 
-/// What the entry's owner is doing.
+/// What is being done with the attempt.
+///
+/// ```text
+/// (absent) --take--> Taken --claim commits--> Running --end--> Ending --commits--> (absent)
+///             ^        |                         ^               |
+///             +-abort--+                         +----abort------+
+/// ```
+///
+/// An attempt that is ended by the transaction that has claimed it goes from Taken to Ending. It is marked as `claimed`
+/// only after the commit.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
     /// The slot is in the free list.
     #[default]
     Free,
-    /// An open transaction has it and means to insert its claim.
+    /// An open transaction has it, and inserts its claim.
     Taken,
-    /// Its claim is committed; a worker runs it.
+    /// Its claim is committed, and a worker runs it.
     Running,
-    /// An open transaction means to insert its outcome.
+    /// An open transaction inserts its outcome.
     Ending,
 }
 
-/// A slot of the array; all zero is free.
+/// An entry of `running`. All zero is a free slot.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Running {
@@ -37,63 +39,65 @@ pub struct Running {
     pub instance: u32,
     /// Its lane.
     pub lane: i32,
-    /// Its rank, to give it back in its place.
+    /// Its rank, with which it goes back to `ready`.
     pub rank: Rank,
     /// Where its row lies.
     pub place: Place,
-    /// The hash of its group; 0: it has none.
+    /// The hash of its group. 0: it has none.
     pub group: i64,
-    /// The lease of its claim, in microseconds: what a plain heartbeat grants again.
+    /// The lease of its claim, in microseconds. A heartbeat without an argument grants the same again.
     pub lease: i64,
-    /// The longest lease it was given; a longer one is noted in the log.
+    /// The longest lease that it was given. A longer one has to be noted in the log.
     pub longest: i64,
-    /// When the lease ends, monotonic microseconds; counts only while `state` is `Running`.
+    /// When the lease ends, in monotonic microseconds. It counts only while `state` is `Running`.
     pub deadline: i64,
     /// The session whose open transaction has it (`Taken`, `Ending`).
     pub owner: u32,
-    /// Number plus one of the session that claimed it; 0 when that is unknown or its connection has ended.
+    /// The number of the session that claimed it, plus one. 0: it is not known, or its connection has ended.
     pub session: u32,
-    /// Process id of the claimer, for people.
+    /// The process id of the claimer, for messages and views.
     pub pid: i32,
-    /// What is being done with it.
+    /// What is being done with the attempt.
     pub state: State,
     /// 1: the claim ends with the claimer's connection.
     pub bound: u8,
     /// 1: the claim is committed.
     pub claimed: u8,
-    /// 1: somebody asked for it to be cancelled.
+    /// 1: a request to cancel it is committed.
     pub cancel: u8,
-    /// 1: somebody asked for another run of the job.
+    /// 1: a request for another run of the job is committed.
     pub rerun: u8,
-    /// What was asked after somebody had begun to end this one, who may not know of it: [`LATE_RERUN`], [`LATE_CANCEL`].
-    pub late: u8,
-    /// 1: nobody means to run it: it was taken to be ended.
+    /// The requests that came after a transaction had begun to end this attempt, so that it may not know of them:
+    /// [`MISSED_RERUN`], [`MISSED_CANCEL`].
+    pub missed: u8,
+    /// 1: it was taken to be ended, not to be run.
     pub system: u8,
     /// 1: it was not due when it was taken.
     pub(super) early: u8,
-    /// 1: it has not begun to use up its queue's rate.
+    /// 1: it counts as an open start of its queue's rate; when it started is not settled yet.
     pub(super) token: u8,
     /// 1: its group counts it.
     pub(super) grouped: u8,
-    /// Its queue's gate, which counts it: the slot plus one.
+    /// The slot of its queue's gate, which counts it, plus one. 0: there is none.
     pub(super) gate: u32,
-    /// 1: while it was taken somebody wanted to push it.
-    pub(super) again: u8,
+    /// 1: while it was taken, it would have been pushed.
+    pub(super) push_held: u8,
+    /// 1: it is in the heap of deadlines, by the links below.
     pub(super) timed: u8,
     pub(super) child: u32,
     pub(super) next: u32,
     pub(super) prev: u32,
 }
 
-/// In `Running::late`: another run of the job.
-pub const LATE_RERUN: u8 = 1;
-/// In `Running::late`: that it be cancelled.
-pub const LATE_CANCEL: u8 = 2;
+/// In `Running::missed`: a request for another run of the job.
+pub const MISSED_RERUN: u8 = 1;
+/// In `Running::missed`: a request to cancel it.
+pub const MISSED_CANCEL: u8 = 2;
 
 impl Running {
-    /// Nobody claimed it, nobody is about to, and it is to be cancelled; kept here so that nobody takes it
-    /// to run it.
-    pub fn is_doomed(&self) -> bool {
+    /// Whether it is neither claimed nor being claimed, and is only to be cancelled. It is kept in `running` so that no
+    /// claim takes it to run it.
+    pub fn awaits_cancel(&self) -> bool {
         self.state == State::Running && self.claimed == 0
     }
 }
@@ -106,19 +110,19 @@ impl Running {
         Self { id, instance, lane, rank, place, group, owner, session, pid, state: State::Taken, ..Self::default() }
     }
 
-    /// As it goes back to `ready`.
+    /// The entry with which it goes back to `ready`.
     pub fn ready(&self) -> Ready {
         Ready { rank: self.rank, id: self.id, place: self.place, group: self.group }
     }
 
-    /// Something was asked, this very moment.
-    pub(super) fn note_late(&mut self, what: u8) {
+    /// Notes a request as missed if the attempt is being ended at this moment.
+    pub(super) fn note_missed(&mut self, what: u8) {
         if self.state == State::Ending {
-            self.late |= what;
+            self.missed |= what;
         }
     }
 
-    /// An entry for this attempt that says nothing yet.
+    /// An entry for this attempt with nothing else in it.
     pub fn of(id: i64) -> Self {
         Self { id, ..Self::default() }
     }

@@ -1,20 +1,21 @@
-//! Several lanes of one queue, from which a claimer takes as if they were one: in the order of rank over all of them.
+//! Several lanes of one queue, from which a claim takes as if they were one: in the order of rank over all of them.
 //!
-//! The order is exact as long as nothing is pushed meanwhile and memory has room for all of them. A lane that somebody
-//! else reads comes last; more lanes than there are slots push each other out, and then the order is that of each.
+//! The order is exact as long as nothing is pushed meanwhile and memory has room for all the lanes. A lane that another
+//! session reads comes last. If there are more lanes than slots, they evict each other, and each has only its own
+//! order.
 
 use super::{Frontier, GATE_LANES, Next, Rank};
 
-/// The lanes in which a claimer has not yet seen the end.
+/// The lanes in which a claim has not yet seen the end.
 pub struct Lanes {
     ids: [i32; GATE_LANES],
     len: usize,
-    /// So often a lane is still read before others are taken from.
+    /// How many times a lane may still be read before attempts are taken from others.
     reads: usize,
 }
 
 impl Lanes {
-    /// At most [`GATE_LANES`].
+    /// Begins with these lanes, at most [`GATE_LANES`].
     pub fn new(lanes: &[i32]) -> Self {
         let mut ids = [0; GATE_LANES];
         let len = lanes.len().min(GATE_LANES);
@@ -22,12 +23,12 @@ impl Lanes {
         Self { ids, len, reads: 4 * len }
     }
 
-    /// Whether only one is left.
+    /// Whether only one lane is left.
     pub fn is_one(&self) -> bool {
         self.len == 1
     }
 
-    /// There is nothing in this one.
+    /// Leaves out a lane in which there is nothing.
     pub fn done(&mut self, lane: i32) {
         if let Some(at) = self.ids[..self.len].iter().position(|&id| id == lane) {
             self.len -= 1;
@@ -35,8 +36,8 @@ impl Lanes {
         }
     }
 
-    /// The lane to take from, and up to where ([`Frontier::take_to`]): there another one goes on. `None`: there is nothing
-    /// in any.
+    /// Returns the lane to take from, and the rank up to which to take ([`Frontier::take_to`]), behind which another
+    /// lane comes first. `None` if no lane is left.
     pub fn next(&mut self, frontier: &mut Frontier<'_>, instance: u32) -> Option<(i32, Rank)> {
         if let &[lane] = &self.ids[..self.len] {
             return Some((lane, Rank::MAX));
@@ -66,9 +67,9 @@ impl Lanes {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{Memory, Sizes};
     use super::super::{Place, Ready, Take};
     use super::*;
+    use crate::frontier::tests::model::{Memory, Sizes};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -91,7 +92,7 @@ mod tests {
             wants in prop::collection::vec(1usize..9, 1..8),
             slots in 1usize..7,
         ) {
-            let sizes = Sizes { ready: 3, running: 64, lanes: slots, sessions: 1, places: 0, busy_lanes: 0 };
+            let sizes = Sizes { ready: 3, running: 256, lanes: slots, sessions: 1, places: 0, busy_lanes: 0 };
             let mut memory = Memory::new(sizes);
             let mut waiting: BTreeMap<Rank, i32> = BTreeMap::new();
             for (n, &(lane, priority)) in jobs.iter().enumerate() {

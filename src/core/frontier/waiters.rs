@@ -1,14 +1,15 @@
-//! Who sleeps for which lane: first come, first woken.
+//! Which session sleeps for which lane. Sessions are woken in the order in which they came.
 //!
-//! A session waits for at most [`LANES`] lanes at once and stands in the list of each. Being woken
-//! takes it out of all lists, so that one job wakes one sleeper. Links are node numbers plus one;
-//! zero is none.
+//! A session waits for at most [`LANES`] lanes at once and stands in the list of each. A wake-up takes it out of all
+//! lists, so that one job wakes one session. Links are node numbers plus one; zero is none.
 //!
-//! Invariant: where somebody sleeps although there is a job (and the lane is not paused), somebody else
-//! was woken for this lane and has not stopped waiting, or is refilling it. So whoever stops waiting hands
-//! on the wake-up in the lane it was for, and whoever ends a refill passes on, however it ended.
+//! Invariant: if a session sleeps although there is a job in a lane that is not paused, another session was woken for
+//! this lane and has not stopped waiting, or is refilling it. So a session that stops waiting hands on its wake-up, and
+//! the end of a refill wakes the next. If there is no place in `running` for the job, `Head::is_short` says so; if
+//! there is one again, a session was woken for some lane and has not stopped waiting.
 
 use super::Frontier;
+use crate::share;
 
 /// How many lanes one session can wait for at once.
 pub const LANES: usize = 64;
@@ -21,15 +22,16 @@ struct Node {
     next: u32,
 }
 
-/// What a session is doing here; all zero is nothing.
+/// The waiting of one session. All zero: it does not wait.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Session {
     nodes: [Node; LANES],
-    /// The lane for which it was woken, slot plus one; 0: it was not woken since it began to wait.
+    /// The slot of the lane for which it was woken, plus one. 0: it was not woken since it began to wait.
     woken_for: u32,
     /// How many lanes it waits for.
     waiting: u8,
+    /// 1: it is to be woken by the end of a refill, also if that has found nothing.
     for_refill: u8,
 }
 
@@ -45,13 +47,15 @@ fn node(sessions: &mut [Session], link: u32) -> &mut Node {
 }
 
 impl Frontier<'_> {
-    /// Puts a session to the end of a lane's list, as the `nth` lane that it waits for.
+    /// Puts a session at the end of a lane's list. It is the `nth` lane that the session waits for.
     pub(super) fn enlist(&mut self, session: u32, nth: usize, lane: u32) {
         let this = session * LANES as u32 + nth as u32 + 1;
         let last = self.lanes[lane as usize].waiters_last;
         *node(self.sessions, this) = Node { lane_plus_one: lane + 1, prev: last, next: 0 };
         if last == 0 {
             self.lanes[lane as usize].waiters_first = this;
+            self.head.waited += 1;
+            share::enter(self.lane_index, self.lanes[lane as usize].instance);
         } else {
             node(self.sessions, last).next = this;
         }
@@ -59,8 +63,8 @@ impl Frontier<'_> {
         self.sessions[session as usize].waiting = nth as u8 + 1;
     }
 
-    /// Ends the preparations: the session has looked at all its lanes. `for_refill`: it wants to know of the
-    /// end of somebody's refill even when that found nothing.
+    /// Completes the session's entry after it has looked at all its lanes. If `for_refill` is true, the end of a refill
+    /// wakes it even if that has found nothing.
     pub(super) fn sleep(&mut self, session: u32, for_refill: bool) {
         let entry = &mut self.sessions[session as usize];
         (entry.woken_for, entry.for_refill) = (0, u8::from(for_refill));
@@ -82,6 +86,10 @@ impl Frontier<'_> {
             } else {
                 node(self.sessions, this.next).prev = this.prev;
             }
+            if (this.prev, this.next) == (0, 0) {
+                self.head.waited -= 1;
+                share::leave(self.lane_index, self.lanes[lane as usize].instance);
+            }
         }
     }
 
@@ -91,18 +99,47 @@ impl Frontier<'_> {
         session
     }
 
-    /// Wakes the first who waits for this lane; the caller sets the latch of the session returned.
+    /// Wakes the first session that waits for this lane. The caller sets the latch of the session that is returned.
     pub(super) fn wake_first(&mut self, lane: u32) -> Option<u32> {
         let first = self.lanes[lane as usize].waiters_first;
         (first != 0).then(|| self.wake((first - 1) / LANES as u32, lane))
     }
 
-    /// Wakes the first who waits for this lane if it would not be in vain.
+    /// Wakes the first session that waits for this lane, if it may find a job that can start.
     pub(super) fn wake_next(&mut self, lane: u32) -> Option<u32> {
-        if self.has_something(lane) && self.lanes[lane as usize].paused == 0 { self.wake_first(lane) } else { None }
+        if self.lanes[lane as usize].may_have_jobs() && self.may_wake(lane) { self.wake_first(lane) } else { None }
     }
 
-    /// Wakes the first who waits for the end of a refill of this lane.
+    /// Whether a session may wait for this lane: another one already does, or the instance's share has room for one
+    /// more lane that cannot be evicted.
+    pub(super) fn may_be_waited_for(&self, lane: u32) -> bool {
+        let lane = &self.lanes[lane as usize];
+        let free = self.lanes.len() - self.head.waited as usize;
+        lane.waiters_first != 0 || share::room(share::ALPHA, free, share::held(self.lane_index, lane.instance)) > 0
+    }
+
+    /// Called when a place in `running` is free. Wakes a session, of any instance, that sleeps for want of a place
+    /// although there is a job. As another session may take the place first, each woken session hands this on as well.
+    pub(super) fn wake_for_place(&mut self) -> Option<u32> {
+        if self.head.is_short == 0 {
+            return None;
+        }
+        self.head.is_short = 0;
+        for session in 0..self.sessions.len() {
+            for nth in 0..usize::from(self.sessions[session].waiting) {
+                let node = self.sessions[session].nodes[nth];
+                // Each lane is looked at once: by the first session of its list.
+                let lane = node.lane_plus_one.checked_sub(1).filter(|_| node.prev == 0);
+                if let Some(woken) = lane.and_then(|lane| self.wake_next(lane)) {
+                    self.head.is_short = 1;
+                    return Some(woken);
+                }
+            }
+        }
+        None
+    }
+
+    /// Wakes the first session that waits for the end of a refill of this lane.
     pub(super) fn wake_refill_waiter(&mut self, lane: u32) -> Option<u32> {
         let mut at = self.lanes[lane as usize].waiters_first;
         while at != 0 {
@@ -115,19 +152,19 @@ impl Frontier<'_> {
         None
     }
 
-    /// True once the session was woken since it began to wait.
+    /// Whether the session was woken since it began to wait.
     pub fn is_woken(&self, session: u32) -> bool {
         self.sessions[session as usize].woken_for != 0
     }
 
-    /// Ends a session's wait, from whatever exit, with jobs or without. If it was woken for a lane that
-    /// (still) may have jobs, the next who waits there is returned, to have his latch set.
+    /// Ends a session's wait. Called on every way out, with jobs or without. If the session was woken for a lane that
+    /// may still have jobs, wakes the next one that waits there and returns it, so that the caller sets its latch.
     pub fn stop_waiting(&mut self, session: u32) -> Option<u32> {
         self.delist(session);
-        // The slot may be another lane's by now; then nobody waited, and to wake somebody does no harm.
+        // The slot may be another lane's by now. Then no session waited, and a wake-up too many does no harm.
         let lane = std::mem::take(&mut self.sessions[session as usize].woken_for).checked_sub(1)?;
-        // What a limited queue lets start may be in another of its lanes.
+        // A job that a limited queue lets start may be in another of its lanes.
         let gate = self.lanes[lane as usize].gate.checked_sub(1);
-        self.wake_next(lane).or_else(|| self.wake_at_gate(gate?))
+        self.wake_next(lane).or_else(|| self.wake_at_gate(gate?)).or_else(|| self.wake_for_place())
     }
 }

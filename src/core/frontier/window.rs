@@ -1,17 +1,16 @@
-//! How many jobs have started within a sliding period: what a rate limit counts.
+//! How many jobs have started within a sliding period, for a rate limit.
 //!
-//! Starts close to each other are kept as one, with the time of the last of them: so that never more than the
-//! limit start within any period, and memory is bounded. What that costs is a 64th of the period; a small limit
-//! is exact.
+//! Starts close to each other are kept as one with the time of the last of them, so that memory is bounded. A start may
+//! then count for a 64th of the period too long; a limit of up to 33 is exact. A start counts from the taking of the
+//! job to one period after the commit or rollback of its claim, as the worker may have begun at any time in between.
 //!
-//! A start counts from the taking of the job to a period after its claim was committed or rolled back: the
-//! worker may have begun at any time between.
+//! Invariant: never do more jobs than the limit start within any period.
 
-/// A span is this part of a period.
+/// A span is at most this fraction of a period long.
 const PART: i64 = 64;
-/// So many starts are kept apart, however close they are.
+/// How many starts are kept apart, however close they are.
 const APART: u32 = 33;
-/// With those, and one for each part of a period, and one that begins before it.
+/// Room for the starts that are kept apart, for one span in each part of a period, and for those at its edges.
 const SPANS: usize = 100;
 
 #[repr(C)]
@@ -22,7 +21,7 @@ struct Span {
     count: u32,
 }
 
-/// The starts of a period; all zero is none.
+/// The starts of a period. All zero is none.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
@@ -30,7 +29,7 @@ pub struct Window {
     head: u32,
     len: u32,
     sum: u32,
-    /// Taken, and not yet committed or rolled back.
+    /// Attempts that are taken, and whose claim is neither committed nor rolled back.
     pub open: u32,
 }
 
@@ -45,7 +44,7 @@ impl Window {
         &mut self.spans[(self.head + nth) as usize % SPANS]
     }
 
-    /// Forgets what started a period ago.
+    /// Forgets the starts that are a period old.
     pub fn expire(&mut self, period: i64, now: i64) {
         while self.len > 0 && self.at(0).last <= now.saturating_sub(period) {
             self.sum -= self.at(0).count;
@@ -54,17 +53,17 @@ impl Window {
         }
     }
 
-    /// Starts that count now, the open ones included.
+    /// Returns how many starts count now, including the open ones.
     pub fn sum(&self) -> u32 {
         self.sum.saturating_add(self.open)
     }
 
-    /// Whether nothing counts.
+    /// Whether no start counts.
     pub fn is_empty(&self) -> bool {
         self.sum() == 0
     }
 
-    /// So many start now; time does not go back.
+    /// Adds starts at `now`. Time does not go back.
     pub fn add(&mut self, period: i64, now: i64, count: u32) {
         self.expire(period, now);
         self.sum = self.sum.saturating_add(count);
@@ -84,7 +83,7 @@ impl Window {
         *self.at(len - 1) = Span { first: now, last: now, count };
     }
 
-    /// When the oldest of what counts does not any more. With nothing but open ones: not before a period is over.
+    /// Returns when the oldest start ceases to count. If there are open ones only, that is not before a period is over.
     pub fn frees_at(&mut self, period: i64, now: i64) -> i64 {
         if self.len > 0 { self.at(0).last.saturating_add(period) } else { now.saturating_add(period) }
     }
@@ -96,8 +95,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against all start times: never more than the limit within any period; and whoever waits for the time
-        /// told gets one, not much later than the limit allows.
+        /// Compares with a list of all starts: there are never more than the limit within any period, and at the time
+        /// that `frees_at` tells there is room, not much later than the limit allows.
         #[test]
         fn no_period_has_more_than_the_limit(
             limit in prop_oneof![1u32..6, 60u32..70, 200u32..2000],

@@ -1,7 +1,7 @@
 //! What a queue did in each minute: counts, and how long jobs waited and ran.
 //!
-//! Invariant: rollups of the parts of a log, merged, are the rollup of the whole log. So each part can be summed up
-//! when it is about to go, and what is there still can be added at each look.
+//! Invariant: the rollups of the parts of a log, merged, are the rollup of the whole log. So each part can be summed up
+//! before it is removed, and a query adds the parts that are still there.
 
 mod times;
 
@@ -9,65 +9,53 @@ use std::collections::BTreeMap;
 
 pub use times::{MAX_ERROR, Times};
 
+use crate::counter::{End, Totals};
+
 /// A minute in microseconds.
 pub const MINUTE: i64 = 60_000_000;
 
-/// What the logs say of an attempt. Points in time are microseconds since 2000-01-01, as `timestamptz` has them.
+/// What the logs say about an attempt. Points in time are microseconds since 2000-01-01, as in `timestamptz`.
 #[derive(Clone, Copy, Debug)]
 pub struct Life {
     /// The lane it waited in.
     pub lane: i32,
-    /// Whether it is its job's first.
+    /// Whether it is its job's first attempt.
     pub is_first_attempt: bool,
     /// When its job was enqueued.
     pub enqueued_at: i64,
-    /// Since when it could have been claimed; `None` when that is not known.
+    /// Since when it could have been claimed. `None` if that is not known.
     pub ready_at: Option<i64>,
-    /// When a worker claimed it; `None` when none has, or when the system did, to end it unrun.
+    /// When a worker claimed it. `None` if none has, or if the system has, to end it unrun.
     pub claimed_at: Option<i64>,
     /// When it ended.
     pub ended_at: Option<i64>,
-    /// How it ended, as the log has it: `c` completed, `f` failed, `d` dead, `t` timed out; others are not counted.
+    /// How it ended, by the log's letter: `c` completed, `a` advanced, `f` failed, `d` dead, `t` timed out. Others are
+    /// not counted.
     pub outcome: Option<u8>,
     /// Whether another attempt goes on with the job.
     pub has_next: bool,
 }
 
-/// A lane's minute.
+/// One minute of one lane.
 #[derive(Clone, Debug, Default)]
 pub struct Entry {
-    /// Jobs enqueued.
-    pub enqueued: i64,
-    /// Attempts claimed by workers.
-    pub claimed: i64,
-    /// Attempts completed.
-    pub completed: i64,
-    /// Attempts that failed, the last ones of their jobs too.
-    pub failed: i64,
-    /// Attempts whose lease or connection ended.
-    pub timed_out: i64,
-    /// Attempts that ended badly and were the last ones of their jobs.
-    pub died: i64,
+    /// What happened in it.
+    pub totals: Totals,
     /// How long the attempts claimed in this minute had waited.
     pub wait: Times,
-    /// How long the attempts had run that ended in this minute, well or badly.
+    /// How long the attempts had run that ended in this minute, with any outcome that counts.
     pub run: Times,
 }
 
 impl Entry {
     fn merge(&mut self, other: &Self) {
-        self.enqueued += other.enqueued;
-        self.claimed += other.claimed;
-        self.completed += other.completed;
-        self.failed += other.failed;
-        self.timed_out += other.timed_out;
-        self.died += other.died;
+        self.totals.add(&other.totals);
         self.wait.merge(&other.wait);
         self.run.merge(&other.run);
     }
 }
 
-/// Minutes of lanes, as many as something happened in.
+/// The minutes of lanes in which something happened.
 #[derive(Clone, Debug, Default)]
 pub struct Rollup {
     entries: BTreeMap<(i64, i32), Entry>,
@@ -77,35 +65,32 @@ impl Rollup {
     /// Adds an attempt to the minutes in which it was enqueued, claimed and ended.
     pub fn add(&mut self, life: &Life) {
         if life.is_first_attempt {
-            self.at(life.enqueued_at, life.lane).enqueued += 1;
+            self.at(life.enqueued_at, life.lane).totals.enqueued += 1;
         }
         if let Some(claimed_at) = life.claimed_at {
             let entry = self.at(claimed_at, life.lane);
-            entry.claimed += 1;
+            entry.totals.claimed += 1;
             if let Some(ready_at) = life.ready_at {
                 entry.wait.record(duration(ready_at, claimed_at));
             }
         }
         if let (Some(ended_at), Some(outcome @ (b'c' | b'a' | b'f' | b'd' | b't'))) = (life.ended_at, life.outcome) {
             let entry = self.at(ended_at, life.lane);
-            entry.completed += i64::from(matches!(outcome, b'c' | b'a'));
-            entry.failed += i64::from(matches!(outcome, b'f' | b'd'));
-            entry.timed_out += i64::from(outcome == b't');
-            entry.died += i64::from(outcome == b'd' || outcome == b't' && !life.has_next);
+            entry.totals.end(End { outcome, has_next: life.has_next });
             if let Some(claimed_at) = life.claimed_at {
                 entry.run.record(duration(claimed_at, ended_at));
             }
         }
     }
 
-    /// Adds all of another one.
+    /// Adds everything from another rollup.
     pub fn merge(&mut self, other: &Self) {
         for (&(minute, lane), entry) in &other.entries {
             self.at(minute, lane).merge(entry);
         }
     }
 
-    /// Its entries, each with the begin of its minute and its lane, in this order.
+    /// Returns the entries, each with the start of its minute and its lane, in this order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (i64, i32, &Entry)> {
         self.entries.iter().map(|(&(minute, lane), entry)| (minute, lane, entry))
     }
@@ -116,12 +101,12 @@ impl Rollup {
     }
 
     fn at(&mut self, time: i64, lane: i32) -> &mut Entry {
-        // Before the year 2000 it rounds down, too.
+        // `rem_euclid` rounds down before the year 2000, too.
         self.entries.entry((time.saturating_sub(time.rem_euclid(MINUTE)), lane)).or_default()
     }
 }
 
-/// Not below zero: clocks are set back.
+/// The time between two points, not below zero, as a clock may have been set back.
 fn duration(from: i64, to: i64) -> u64 {
     u64::try_from(to.saturating_sub(from)).unwrap_or(0)
 }
@@ -160,7 +145,7 @@ mod tests {
             (
                 minute / MINUTE,
                 lane,
-                [e.enqueued, e.claimed, e.completed, e.failed, e.timed_out, e.died],
+                e.totals.values(),
                 times.map(|times| (times.count(), times.sum())),
                 times.map(Times::to_bytes),
             )
@@ -267,11 +252,11 @@ mod tests {
             prop_assert!(keys.is_sorted());
             let count = |wanted: fn(&Life) -> bool| lives.iter().filter(|life| wanted(life)).count() as i64;
             let sum = |of: fn(&Entry) -> i64| rollup.iter().map(|(.., entry)| of(entry)).sum::<i64>();
-            prop_assert_eq!(sum(|e| e.enqueued), count(|l| l.is_first_attempt));
-            prop_assert_eq!(sum(|e| e.claimed), count(|l| l.claimed_at.is_some()));
-            prop_assert_eq!(sum(|e| e.completed), count(|l| matches!(l.outcome, Some(b'c' | b'a'))));
-            prop_assert_eq!(sum(|e| e.failed), count(|l| matches!(l.outcome, Some(b'f' | b'd'))));
-            prop_assert_eq!(sum(|e| e.timed_out), count(|l| l.outcome == Some(b't')));
+            prop_assert_eq!(sum(|e| e.totals.enqueued), count(|l| l.is_first_attempt));
+            prop_assert_eq!(sum(|e| e.totals.claimed), count(|l| l.claimed_at.is_some()));
+            prop_assert_eq!(sum(|e| e.totals.completed), count(|l| matches!(l.outcome, Some(b'c' | b'a'))));
+            prop_assert_eq!(sum(|e| e.totals.failed), count(|l| matches!(l.outcome, Some(b'f' | b'd'))));
+            prop_assert_eq!(sum(|e| e.totals.timed_out), count(|l| l.outcome == Some(b't')));
         }
     }
 }

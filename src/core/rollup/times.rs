@@ -1,4 +1,6 @@
-//! A histogram of durations: small, mergeable without loss, and the same bytes for the same durations.
+//! A histogram of durations that is small and can be merged without loss.
+//!
+//! Invariant: the same durations have the same bytes, in whatever order and parts they were added.
 
 use std::borrow::Cow;
 
@@ -11,22 +13,22 @@ const CONFIG: Config = match Config::new(GROUPING_POWER, 64) {
     Ok(config) => config,
     Err(_) => panic!("the powers are in range"),
 };
-/// The largest relative error of a quantile: its bucket's middle is given, which is half a width from its ends.
+/// The largest relative error of a quantile. The middle of its bucket is returned, half a width from either end.
 pub const MAX_ERROR: f64 = 0.5 / (1_u64 << GROUPING_POWER) as f64;
 
-/// First byte of the serialized form. Stands for the form and for `CONFIG`.
+/// The first byte of the serialized form. It stands for the form and for `CONFIG`.
 const VERSION: u8 = 1;
-/// More durations than any form may say it has, so that merging cannot overflow.
+/// A form has fewer durations than this, so that merging cannot overflow.
 const MANY: u64 = 1 << 48;
-/// Durations kept as they are before they go into the buckets together.
+/// How many durations are kept as they are, before they go into the buckets together.
 const RECENT: usize = 256;
 
-/// Durations in microseconds: how many, their sum, and their quantiles within [`MAX_ERROR`].
+/// Durations in microseconds: their number, their sum, and their quantiles within [`MAX_ERROR`].
 ///
-/// Serialized: the version, the sum, and the buckets' counts in ascending order; all numbers are of variable
-/// length, 7 bits a byte, the lowest first. A number `2 * n` is a bucket with `n` durations, `2 * n + 1` stands for
-/// `n` empty buckets. No number is longer than it must be, and no gap is empty, last, or beside another: each
-/// histogram has one form.
+/// Serialized: the version, the sum, and the buckets' counts in ascending order; all numbers are of variable length, 7
+/// bits a byte, the lowest first. A number `2 * n` is a bucket with `n` durations, `2 * n + 1` stands for `n` empty
+/// buckets. No number is longer than it must be, and no gap is empty, last, or beside another: each histogram has one
+/// form.
 #[derive(Clone, Debug)]
 pub struct Times {
     buckets: SparseHistogram,
@@ -51,37 +53,37 @@ impl Times {
         }
     }
 
-    /// Adds all durations of another one.
+    /// Adds all durations of another histogram.
     pub fn merge(&mut self, other: &Self) {
         self.buckets = sum(&self.settled(), &other.settled());
         self.recent.clear();
         self.sum += other.sum;
     }
 
-    /// How many durations.
+    /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.buckets.count().iter().sum::<u64>() + self.recent.len() as u64
     }
 
-    /// Their sum, exact.
+    /// Returns their exact sum.
     pub fn sum(&self) -> u128 {
         self.sum
     }
 
-    /// Their mean, exact but for the fraction of a microsecond; `None` when there are none.
+    /// Returns their mean, rounded down to a microsecond. `None` if there are none.
     pub fn mean(&self) -> Option<u64> {
         u64::try_from(self.sum.checked_div(self.count().into())?).ok()
     }
 
-    /// The duration that a share `q` (0 to 1) of all does not exceed, within [`MAX_ERROR`]; `None` when there are
-    /// none.
+    /// Returns the duration that a share `q` (0 to 1) of all durations does not exceed, within [`MAX_ERROR`]. `None` if
+    /// there are none.
     pub fn quantile(&self, q: f64) -> Option<u64> {
         let found = self.settled().quantile(q).ok()??;
         let (_, bucket) = found.entries().first_key_value()?;
         Some(bucket.start() + (bucket.end() - bucket.start()) / 2)
     }
 
-    /// The buckets with what is recent.
+    /// Returns the buckets, including the recent durations.
     fn settled(&self) -> Cow<'_, SparseHistogram> {
         if self.recent.is_empty() {
             return Cow::Borrowed(&self.buckets);
@@ -94,7 +96,7 @@ impl Times {
         Cow::Owned(sum(&self.buckets, &SparseHistogram::from(&dense)))
     }
 
-    /// The serialized form.
+    /// Returns the serialized form.
     pub fn to_bytes(&self) -> Vec<u8> {
         let buckets = self.settled();
         let mut bytes = vec![VERSION];
@@ -110,7 +112,7 @@ impl Times {
         bytes
     }
 
-    /// Back from the serialized form; `None` when it is none of a version known here.
+    /// Reads the serialized form. `None` if it is not a form of a version that is known here.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (&VERSION, mut rest) = bytes.split_first()? else { return None };
         let sum = take(&mut rest)?;
@@ -133,7 +135,7 @@ impl Times {
             }
             after_gap = number & 1 == 1;
         }
-        // Beyond what so many durations can add up to it would overflow, too.
+        // A sum that so many durations cannot have is refused, as it could overflow.
         if after_gap || sum > u128::from(total) << 64 {
             return None;
         }
@@ -142,7 +144,7 @@ impl Times {
     }
 }
 
-/// All of both.
+/// The sum of two histograms.
 fn sum(a: &SparseHistogram, b: &SparseHistogram) -> SparseHistogram {
     // It fails only for histograms of different configurations.
     a.wrapping_add(b).unwrap_or_else(|_| a.clone())
@@ -157,7 +159,7 @@ fn put(bytes: &mut Vec<u8>, mut number: u128) {
 }
 
 fn take(bytes: &mut &[u8]) -> Option<u128> {
-    /// More than any number here needs: 2^112 is the largest sum.
+    /// More bytes than any number here needs: the largest sum is 2^112.
     const LONGEST: usize = 17;
     let length = bytes.iter().take(LONGEST).position(|byte| byte & 0x80 == 0)? + 1;
     let (digits, rest) = bytes.split_at(length);
@@ -180,7 +182,7 @@ mod tests {
         times
     }
 
-    /// Durations as queues have them: of any magnitude, many of them alike.
+    /// Durations as queues have them: of any magnitude, and many of them equal.
     fn durations(count: usize) -> impl Strategy<Value = Vec<u64>> {
         let any_magnitude = (0..64_u32, any::<u64>()).prop_map(|(bits, us)| us >> bits);
         prop::collection::vec(prop_oneof![any_magnitude, 0..2_000_u64, Just(u64::MAX)], 0..count)
@@ -188,7 +190,7 @@ mod tests {
 
     #[test]
     fn the_form_is_what_it_was() {
-        // Written to disk by every version. Another form needs another version byte.
+        // Every version has written this to disk. Another form needs another version byte.
         let cases: [(&[u64], &[u8]); 5] = [
             (&[], &[1, 0]),
             (&[0], &[1, 0, 2]),

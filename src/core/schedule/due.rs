@@ -1,30 +1,32 @@
 //! Which of the slots that lie in the past are run, and which are skipped.
 //!
-//! A slot that is looked at soon after its time is on time, and runs. The others were *missed*: nobody looked then,
-//! because the server was down or its clock was set forward. What becomes of them is the schedule's choice.
+//! A slot that is processed soon after its time is on time, and runs. The others were *missed*, because the server was
+//! down or its clock was set forward. The schedule's setting says what happens to them.
+//!
+//! Invariant: a slot that is handled is not run again, as the next call begins after `Due::last`.
 
 use std::ops::RangeInclusive;
 
 use super::{Plan, SECOND};
 
-/// A slot is on time for so long.
+/// How long a slot is on time, in microseconds.
 const GRACE: i64 = 5 * SECOND;
-/// So many missed slots are run at most.
+/// How many missed slots are run at most.
 pub const MOST: usize = 1000;
 
-/// What becomes of missed slots.
+/// What happens to missed slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missed {
-    /// None of them is run.
+    /// No missed slot is run.
     Skip,
-    /// The last one is run for all of them, unless one that is on time makes up for them.
+    /// The last one is run for all of them, unless there is a slot that is on time.
     Once,
-    /// All are run, the oldest first, but no more than [`MOST`].
+    /// All are run, the oldest first, but at most [`MOST`].
     All,
 }
 
 impl Missed {
-    /// `skip`, `once` or `all`.
+    /// Reads `skip`, `once` or `all`.
     pub fn parse(name: &str) -> Option<Self> {
         match name {
             "skip" => Some(Self::Skip),
@@ -35,19 +37,19 @@ impl Missed {
     }
 }
 
-/// What is to be done about the slots up to now.
+/// What has to be done about the slots up to now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// These are run, in this order.
+    /// The slots to run, in this order.
     pub run: Vec<i64>,
-    /// The last slot that is dealt with by that, run or not; `None`: there is none.
+    /// The last slot that is handled by this, run or not. `None` if there is none.
     pub last: Option<i64>,
-    /// The first and the last of those that are skipped because they are too many for `all`.
+    /// The first and the last of the slots that are skipped because `all` would run too many.
     pub too_many: Option<RangeInclusive<i64>>,
 }
 
 impl Plan {
-    /// What is to be done at `now` about the slots after `handled`.
+    /// Returns what has to be done at `now` about the slots after `handled`.
     pub fn due(&self, handled: i64, now: i64, missed: Missed) -> Due {
         let on_time_from = now.saturating_sub(GRACE);
         let late = self.between(handled, on_time_from - 1);
@@ -112,10 +114,10 @@ mod tests {
     fn missed_slots_go_the_way_that_was_chosen() {
         // 10 to 50 were missed.
         let late = |missed| due(0, 56, missed);
-        assert_eq!(seconds(&late(Missed::Skip).run), []);
+        assert_eq!(seconds(&late(Missed::Skip).run), [0_i64; 0]);
         assert_eq!(seconds(&late(Missed::Once).run), [50]);
         assert_eq!(seconds(&late(Missed::All).run), [10, 20, 30, 40, 50]);
-        // And 60 is on time.
+        // At 61, the slot of 60 is on time.
         let late = |missed| due(0, 61, missed);
         assert_eq!(seconds(&late(Missed::Skip).run), [60]);
         assert_eq!(seconds(&late(Missed::Once).run), [60]);

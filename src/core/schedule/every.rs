@@ -1,4 +1,6 @@
 //! Slots at equal distances from an anchor.
+//!
+//! Invariant: the n-th slot is counted from the anchor, and never lies before the slot n - 1.
 
 use jiff::civil::Date;
 
@@ -8,7 +10,7 @@ use super::{DAY, EARLIEST, LATEST, SECOND};
 /// The shortest period, in microseconds.
 const SHORTEST: i64 = 100_000;
 
-/// The time from one slot to the next: months, days and microseconds, as a Postgres interval has them.
+/// The time from one slot to the next: months, days and microseconds, as in a Postgres interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Period {
     months: i64,
@@ -28,7 +30,7 @@ pub enum PeriodError {
 impl Period {
     /// # Errors
     ///
-    /// If any of the three is negative, even when others outweigh it, or all together are less than 100 milliseconds.
+    /// If any of the three is negative, even if others outweigh it, or if all together are less than 100 milliseconds.
     pub fn new(months: i32, days: i32, microseconds: i64) -> Result<Self, PeriodError> {
         if months < 0 || days < 0 || microseconds < 0 {
             return Err(PeriodError::Negative);
@@ -39,7 +41,7 @@ impl Period {
         Ok(Self { months: i64::from(months), days: i64::from(days), microseconds })
     }
 
-    /// In microseconds, with as many days in a month as given, and hours in a day.
+    /// Returns the length in microseconds, with this many days in a month and hours in a day.
     fn length(&self, days: i64, hours: i64) -> i128 {
         let whole_days = i128::from(self.months) * i128::from(days) + i128::from(self.days);
         whole_days * i128::from(hours * 3600 * SECOND) + i128::from(self.microseconds)
@@ -58,7 +60,7 @@ impl Every {
         Self { period, anchor }
     }
 
-    /// The first slot after `instant`.
+    /// Returns the first slot after `instant`.
     pub fn next_after(&self, zone: &Zone, instant: i64) -> Option<i64> {
         if instant < self.anchor {
             return self.slot(zone, 0);
@@ -66,7 +68,7 @@ impl Every {
         self.slot(zone, self.slots_until(zone, instant.min(LATEST)))
     }
 
-    /// The last slot at `instant` or before it.
+    /// Returns the last slot at `instant` or before it.
     pub fn previous_or_at(&self, zone: &Zone, instant: i64) -> Option<i64> {
         if instant < self.anchor {
             return None;
@@ -74,17 +76,17 @@ impl Every {
         self.slot(zone, self.slots_until(zone, instant.min(LATEST)) - 1)
     }
 
-    /// How many slots are at `instant`, which is not before the anchor, or before it.
+    /// Returns how many slots lie at `instant` or before it. It is not before the anchor.
     fn slots_until(&self, zone: &Zone, instant: i64) -> i64 {
         let elapsed = i128::from(instant) - i128::from(self.anchor);
         if self.period.months == 0 && self.period.days == 0 {
             return narrow(elapsed / i128::from(self.period.microseconds)) + 1;
         }
-        // Months have 28 to 31 days; all changes of a zone's offset together are less than two.
+        // A month has 28 to 31 days. All changes of a zone's offset together are less than two days.
         let slack = i128::from(2 * DAY * SECOND);
         let mut low = narrow((elapsed - slack).max(0) / self.period.length(31, 24));
         let mut high = narrow((elapsed + slack) / self.period.length(28, 24)) + 1;
-        // The slots below `low` count, those from `high` on do not; slots never go back with n.
+        // The slots below `low` count, those from `high` on do not. A slot never lies before an earlier one.
         while low < high {
             let n = low + (high - low) / 2;
             if self.slot(zone, n).is_some_and(|slot| slot <= instant) {
@@ -96,7 +98,7 @@ impl Every {
         low
     }
 
-    /// The n-th slot; `None` if it is beyond the slots' range.
+    /// Returns the n-th slot. `None` if it is beyond the slots' range.
     fn slot(&self, zone: &Zone, n: i64) -> Option<i64> {
         let Period { months, days, microseconds } = self.period;
         let date = if n == 0 || months == 0 && days == 0 {
@@ -108,7 +110,7 @@ impl Every {
         (EARLIEST..=LATEST).contains(&slot).then_some(slot)
     }
 
-    /// The anchor's time of day, so many months and then days later.
+    /// Returns the anchor's time of day, this many months and then days later.
     fn date(&self, zone: &Zone, months: i64, days: i64) -> Option<i64> {
         let anchor = civil(zone.local(self.anchor.div_euclid(SECOND)));
         let month = i64::from(anchor.month() - 1).checked_add(months)?;
@@ -119,13 +121,13 @@ impl Every {
         let clock = local(date.to_datetime(anchor.time()))?.checked_add(days.checked_mul(DAY)?)?;
         let instant = zone.instant(clock);
         let is_shown = zone.local(instant) == clock;
-        // In a gap, its end, without the anchor's fraction of a second.
+        // If the time lies in a gap, the slot is the gap's end, without the anchor's fraction of a second.
         let fraction = if is_shown { self.anchor.rem_euclid(SECOND) } else { 0 };
         instant.checked_mul(SECOND)?.checked_add(fraction)
     }
 }
 
-/// Beyond what fits no slot is in range.
+/// Converts a number of slots. One that does not fit leads beyond the slots' range anyway.
 fn narrow(n: i128) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX - 1)
 }

@@ -1,42 +1,11 @@
 //! When a recurring job is planned: by a cron expression, or every so often, in a time zone.
 //!
-//! Points in time are microseconds since 2000-01-01 00:00 UTC, as `timestamptz` has them. A point in time at which a
-//! job is planned is a *slot*. Slots follow from the plan alone, not from what has run: they can be asked for in any
-//! order, by any process, and are always the same ones. Asking takes microseconds, however far away the slot is.
+//! Points in time are microseconds since 2000-01-01 00:00 UTC, as in `timestamptz`. A point in time at which a job is
+//! planned is a *slot*. Slots follow from the plan alone, not from what has run, so any process can compute them in any
+//! order. That takes microseconds, however far away the slot is.
 //!
-//! Rules:
-//!
-//! 1. A slot is one point in time; no two slots of a plan are the same one.
-//! 2. [`Plan::next_after`] of a slot is the slot that follows, [`Plan::previous_or_at`] of that is itself.
-//! 3. Slots lie between [`EARLIEST`] and [`LATEST`].
-//!
-//! # When the clock changes
-//!
-//! An expression with a fixed time of day, which has neither `*` nor a step in its hours and minutes, runs as often as
-//! it would have without the change. Any other follows the elapsed time: it runs whenever the local time matches.
-//! Seconds do not matter for this. So Vixie cron does it; here it holds for every change of a zone's offset, be it of
-//! half an hour or of a day.
-//!
-//! | | fixed time: `30 2 * * *` | otherwise: `*/30 2 * * *`, `30 * * * *` |
-//! |---|---|---|
-//! | the time is left out (clock goes from 2:00 to 3:00) | once, at the first moment after the gap: 3:00 | not |
-//! | the time comes twice (clock goes from 3:00 to 2:00) | once, the first time | both times |
-//! | several times are left out: `0,30 2 * * *` | once for all of them, and for one at 3:00 itself | not |
-//!
-//! In Berlin the clock went forward at 2:00 on 2026-03-29 and back at 3:00 on 2026-10-25:
-//!
-//! | Expression | 2026-03-29 | 2026-10-25 |
-//! |---|---|---|
-//! | `30 2 * * *` | 03:00+02 | 02:30+02 |
-//! | `0,30 2 * * *` | 03:00+02 | 02:00+02, 02:30+02 |
-//! | `30 2,3 * * *` | 03:00+02, 03:30+02 | 02:30+02, 03:30+01 |
-//! | `*/30 2 * * *` | none | 02:00+02, 02:30+02, 02:00+01, 02:30+01 |
-//! | `30 * * * *` | …, 01:30+01, 03:30+02, … | …, 02:30+02, 02:30+01, … |
-//! | `0 */2 * * *` | 00:00+01, 04:00+02, … | 00:00+02, 02:00+02, 02:00+01, 04:00+01, … |
-//! | `0 0-23 * * *` | …, 01:00+01, 03:00+02, … | …, 02:00+02, 03:00+01, … |
-//!
-//! Months and days of a [`Period`] are those of the calendar, and end at a local time that is treated like a fixed one.
-//! Its microseconds are elapsed time: `1 day` runs at the same time of day all year, `24 hours` does not.
+//! Invariant: no two slots of a plan are equal. [`Plan::next_after`] of a slot is the slot that follows, and
+//! [`Plan::previous_or_at`] of a slot is itself. Slots lie between [`EARLIEST`] and [`LATEST`].
 
 mod cron;
 mod due;
@@ -60,6 +29,14 @@ pub const EARLIEST: i64 = -730_119 * DAY * SECOND;
 pub const LATEST: i64 = 2_921_575 * DAY * SECOND;
 
 /// When a recurring job is planned.
+///
+/// If the clock changes, an expression with a fixed time of day, which has neither `*` nor a step in its hours and
+/// minutes, runs as often as it would have without the change. Any other follows the elapsed time: it runs whenever the
+/// local time matches. Seconds do not matter for this. Vixie cron does the same; here it holds for every change of a
+/// zone's offset, whether of half an hour or of a day. docs/schedules.md has tables.
+///
+/// Months and days of a [`Period`] are those of the calendar, and end at a local time that is treated like a fixed one.
+/// Its microseconds are elapsed time: `1 day` runs at the same time of day all year, `24 hours` does not.
 #[derive(Clone, Debug)]
 pub struct Plan {
     rule: Rule,
@@ -75,12 +52,12 @@ enum Rule {
 }
 
 impl Plan {
-    /// Whenever the local time in `zone` matches the expression.
+    /// A plan with a slot whenever the local time in `zone` matches the expression.
     pub fn cron(cron: Cron, zone: Zone) -> Self {
         Self::new(Rule::Cron(cron), zone)
     }
 
-    /// At `anchor`, and then at `anchor + n × period` for every n, months and days in the calendar of `zone`.
+    /// A plan with slots at `anchor + n × period` for n = 0, 1, 2, …, with months and days in the calendar of `zone`.
     ///
     /// The n-th slot is counted from the anchor, not from the slot before: a month from January 31st it is the last day
     /// of February, two months from it March 31st.
@@ -94,14 +71,14 @@ impl Plan {
 
     /// Leaves out the slots before `starts_at` and those at `ends_at` or after it; `None` leaves out nothing.
     ///
-    /// Where the end is not after the start, no slot is left.
+    /// If the end is not after the start, no slot is left.
     pub fn within(self, starts_at: Option<i64>, ends_at: Option<i64>) -> Self {
         let starts_at = starts_at.unwrap_or(EARLIEST).max(EARLIEST);
         let ends_at = ends_at.unwrap_or(i64::MAX).min(LATEST + 1);
         Self { starts_at, ends_at, ..self }
     }
 
-    /// The first slot after `instant`; `None` when there is none any more.
+    /// Returns the first slot after `instant`. `None` if there is none.
     ///
     /// A cron expression that matches no local time in its zone for a hundred years, because the clock always skips it,
     /// has no further slot.
@@ -117,7 +94,7 @@ impl Plan {
         (slot < self.ends_at).then_some(slot)
     }
 
-    /// The last slot at `instant` or before it; `None` when there is none yet.
+    /// Returns the last slot at `instant` or before it. `None` if there is none.
     pub fn previous_or_at(&self, instant: i64) -> Option<i64> {
         let instant = instant.min(self.ends_at - 1);
         if instant < self.starts_at {
@@ -132,10 +109,11 @@ impl Plan {
         (slot >= self.starts_at).then_some(slot)
     }
 
-    /// The slots after `from`, up to and including `to`: those that were missed when the last one that ran was `from`
-    /// and it is `to` now.
+    /// Returns the slots after `from`, up to and including `to`: those that were missed if the last one that ran was
+    /// `from` and it is `to` now.
     ///
-    /// Each is worked out when it is asked for, from either end. There may be billions: take as many as are wanted.
+    /// Each slot is computed when the iterator reaches it, from either end. There may be billions, so the caller takes
+    /// only as many as it needs.
     pub fn between(&self, from: i64, to: i64) -> Slots<'_> {
         Slots { plan: self, after: from, until: to }
     }

@@ -1,5 +1,5 @@
-//! The plans as a whole: examples of each rule, and properties, judged by a matcher that only knows sets of values and
-//! what a clock shows.
+//! Tests of whole plans: examples of each rule, and properties, which are compared with a matcher that only knows sets
+//! of values and the times that a clock shows.
 
 use proptest::prelude::*;
 
@@ -28,7 +28,7 @@ fn every(period: (i32, i32, i64), anchor: &str, name: &str) -> Plan {
     Plan::every(Period::new(months, days, microseconds).expect("a period"), at(anchor), zone(name))
 }
 
-/// The first slots after an instant are these.
+/// Asserts that these are the first slots after an instant.
 fn assert_slots(plan: &Plan, after: &str, slots: &[&str]) {
     let expected: Vec<i64> = slots.iter().map(|text| at(text)).collect();
     let found: Vec<i64> = plan.between(at(after), LATEST).take(slots.len()).collect();
@@ -212,7 +212,7 @@ mod examples {
             "2026-10-25T01:00:00+02:00",
             &["2026-10-25T02:00:00+02:00", "2026-10-25T03:00:00+01:00"],
         );
-        // Asked from within the second hour, and for the last one.
+        // From within the second hour, and backwards.
         let plan = plan("15,45 2 * * *", "Europe/Berlin");
         assert_slots(&plan, "2026-10-25T02:20:00+01:00", &["2026-10-26T02:15:00+01:00"]);
         assert_eq!(plan.previous_or_at(at("2026-10-25T02:20:00+01:00")), Some(at("2026-10-25T02:45:00+02:00")));
@@ -441,7 +441,7 @@ mod examples {
     }
 }
 
-/// An expression and what it selects, made together, so that the parser is not asked.
+/// An expression and the values that it selects, made together, without the parser.
 #[derive(Clone, Debug)]
 struct Made {
     text: String,
@@ -564,7 +564,7 @@ fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, max_global_rejects: 100_000, ..ProptestConfig::default() }
 }
 
-/// What a clock in the zone shows, asked of the library and not of [`Zone`].
+/// The time that a clock in the zone shows, by the library and not by [`Zone`].
 fn clock(rules: &jiff::tz::TimeZone, instant: i64) -> jiff::civil::DateTime {
     let timestamp = jiff::Timestamp::from_microsecond(instant + 946_684_800 * SECOND).expect("in range");
     rules.to_datetime(timestamp)
@@ -640,7 +640,7 @@ proptest! {
         prop_assert_eq!(&found, &expected);
         found.reverse();
         prop_assert!(plan.between(from, to).rev().eq(found.iter().copied()));
-        // From both ends, they meet and do not cross.
+        // Iterated from both ends, they meet and do not cross.
         let mut slots = plan.between(from, to);
         let mut met = 0;
         while slots.next().is_some() {

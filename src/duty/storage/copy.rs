@@ -1,6 +1,13 @@
-//! Copies what has ended in a drained segment to history, as far as the queues want it kept, and counts it for
-//! the statistics. Nothing changes there any more, so it is read batch by batch in the order of the ids; up to
-//! which id is in the log of segments. What is copied counts for readers when all of it is there.
+//! Copies the ended attempts of a drained segment to history, as far as the queues' retention wants them kept, and
+//! counts them for the statistics. Nothing changes in a drained segment any more, so it is read batch by batch in the
+//! order of the ids; the log of segments says up to which id.
+//!
+//! Not here: the tables of history (`log::history`), and the rows of the statistics (`log::rollup`,
+//! `log::lane_counts`).
+//!
+//! Invariant: copied attempts count for readers only when all of the segment is copied; until then the segment's do. So
+//! the successor of an attempt, also of one that is not kept, stays on record at least until then: see
+//! `log::successor::forget`.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -8,30 +15,32 @@ use std::rc::Rc;
 
 use pg_queue_core::day::Day;
 use pg_queue_core::rollup::Rollup;
-use pgrx::pg_sys;
-use pgrx::pg_sys::Datum;
+use pgrx::pg_sys::{self, Datum};
 
-use super::{PAUSE, Picture, Step};
+use crate::catalog::Catalog;
+use crate::catalog::queue::{self, Queue};
+use crate::duty::storage::states::{PAUSE, SegmentStates, StepResult};
 use crate::error::Result;
-use crate::instance::Catalog;
-use crate::log::attempt::{Attempt, Reader, stored_size};
+use crate::log::attempt::{Attempt, Reader};
 use crate::log::history::{self, Child};
 use crate::log::outcome::{self, Kind, Outcome};
-use crate::log::table::Snapshot;
-use crate::log::walk::{Tables, Trace};
-use crate::log::{census, claim, note, rollup, successor};
-use crate::queue::{self, Queue};
-use crate::segment::{self, Home, State};
-use crate::{spi, sys};
+use crate::log::segment::{self, Home};
+use crate::log::tables::Tables;
+use crate::log::walk::Trace;
+use crate::log::{claim, lane_counts, note, rollup};
+use crate::pg::datum::stored_size;
+use crate::pg::scan::Snapshot;
+use crate::pg::{lock, process, syscache, time};
+use crate::shmem::segments::State;
 
 /// Attempts looked at in one transaction.
 const BATCH: usize = 2_000;
-/// To look for the newest attempt of a job costs as much as to look at so many.
+/// The cost of a search for the newest attempt of a job, in looks at an attempt.
 const SEARCH: usize = 10;
 /// Bytes, as stored, copied in one transaction.
 const BYTES: usize = 4 << 20;
 
-/// The minutes of a segment, as far as this process has read it.
+/// The statistics of a segment by minutes, as far as this process has read the segment.
 struct Minutes {
     generation: i64,
     read_to: i64,
@@ -39,7 +48,8 @@ struct Minutes {
 }
 
 impl Minutes {
-    /// Those that were read before, or else, by another process, are read once more up to there.
+    /// Returns the minutes that this process has read before. If another process has read up to `read_to`, the rows
+    /// up to there are read once more.
     fn resume(tables: &Tables, generation: i64, read_to: i64) -> Self {
         let known = MINUTES.take().filter(|known| known.generation == generation && known.read_to == read_to);
         known.unwrap_or_else(|| {
@@ -47,7 +57,7 @@ impl Minutes {
             if read_to > 0 && !tables.is_empty() {
                 for trace in tables.walk(0, Snapshot::Now).take_while(|trace| trace.attempt.id() <= read_to) {
                     rollup::life(&trace).iter().for_each(|life| minutes.rollup.add(life));
-                    sys::check_for_interrupts();
+                    process::check_for_interrupts();
                 }
             }
             minutes
@@ -57,19 +67,19 @@ impl Minutes {
 
 thread_local! {
     static MINUTES: RefCell<Option<Minutes>> = const { RefCell::new(None) };
-    /// The tables for each day, as of the generation that is being copied.
+    /// The tables of each day, as this process has last read them.
     static CHILDREN: RefCell<Vec<Child>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An attempt of which something is kept.
+/// An ended attempt that is kept in history, and the rest of its row there.
 struct Kept {
     trace: Trace,
-    /// The row that has the payload, if another one has it.
+    /// The attempt whose row has the payload, if that is another one.
     holder: Option<Attempt>,
     progress: Option<Datum>,
 }
 
-/// Whether nothing goes on with the job after this attempt, which has ended.
+/// Whether this ended attempt is the last of its job.
 fn is_last(trace: &Trace) -> bool {
     trace.outcome.row().is_some_and(|row| outcome::read(row).next_id.is_none())
 }
@@ -79,11 +89,12 @@ impl Kept {
         let holder =
             trace.attempt.payload_of().filter(|_| is_last(&trace)).and_then(|holder| reader.payload_in(holder));
         let notes = note::summary(catalog, trace.attempt.home.segment, trace.attempt.id());
-        let progress = notes.progress().map(crate::jsonb::copy).or_else(|| trace.attempt.progress());
+        let progress = notes.progress().map(crate::pg::jsonb::copy).or_else(|| trace.attempt.progress());
         Self { trace, holder, progress }
     }
 
-    /// The payload, which only a job's last attempt keeps. Good as long as the reader has its tables open.
+    /// Returns the payload, which only a job's last attempt keeps. It is valid as long as the reader has its tables
+    /// open.
     fn payload(&self) -> Option<Datum> {
         if is_last(&self.trace) { self.holder.as_ref().unwrap_or(&self.trace.attempt).own_payload() } else { None }
     }
@@ -100,69 +111,65 @@ fn size(values: &history::Values) -> usize {
     [ERROR, HEADERS, LAST_ERROR, PAYLOAD, PROGRESS, RESULT].into_iter().filter_map(|n| values[n]).map(stored_size).sum()
 }
 
-/// One batch.
-pub fn step(catalog: &Rc<Catalog>, segment: u8, picture: &Picture) -> Result<Step> {
-    let generation = picture.words[segment as usize].generation();
-    let copied_to = picture.filling(segment).copied_to;
+/// Copies one batch.
+pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Result<StepResult> {
+    let generation = states.words[segment as usize].generation();
+    let copied_to = states.filling(segment).copied_to;
     let tables = Tables::open(catalog, segment);
     let home = tables.home;
     let mut reader = Reader::new(catalog);
     let mut minutes = Minutes::resume(&tables, generation, copied_to);
     let mut lives = Vec::new();
-    // What nothing is kept of needs no successor on record.
-    let successors = successor::Reader::open(catalog, Snapshot::Now);
-    let mut orphans: Vec<i64> = Vec::new();
-    // Has the rows' memory until they are inserted.
+    // Owns the memory of the rows until they are inserted.
     let mut kept = Vec::new();
     let mut rows: Vec<(Day, history::Values)> = Vec::new();
     let (mut looked, mut bytes, mut last) = (0, 0, copied_to);
     let mut fates = Fates::default();
     let mut is_end = true;
-    if !tables.is_empty() {
-        for trace in tables.walk(copied_to, Snapshot::Now) {
-            last = trace.attempt.id();
-            looked += 1;
-            fates.cost += 1;
-            lives.extend(rollup::life(&trace));
-            if let Some(ended) = ended(&trace) {
-                match expiry(catalog, &mut reader, &trace, &ended, &mut fates)? {
-                    Some(day) => {
-                        let one = Kept::new(catalog, &mut reader, trace);
-                        if let Some(values) = one.values(home) {
-                            bytes += size(&values);
-                            rows.push((day, values));
-                            kept.push(one);
-                        }
-                    }
-                    None if successors.has(last) => orphans.push(last),
-                    None => {}
-                }
+    for trace in tables.walk(copied_to, Snapshot::Now) {
+        last = trace.attempt.id();
+        looked += 1;
+        fates.cost += 1;
+        lives.extend(rollup::life(&trace));
+        if let Some(ended) = ended(&trace)
+            && let Some(day) = expiry(catalog, &mut reader, &trace, &ended, &mut fates)?
+        {
+            let one = Kept::new(catalog, &mut reader, trace);
+            if let Some(values) = one.values(home) {
+                bytes += size(&values);
+                rows.push((day, values));
+                kept.push(one);
             }
-            if fates.cost >= BATCH || bytes >= BYTES {
-                is_end = false;
-                break;
-            }
+        }
+        if fates.cost >= BATCH || bytes >= BYTES {
+            is_end = false;
+            break;
         }
     }
     let mut of_days = Vec::new();
     for day in days(&rows) {
         let find = |children: &[Child]| children.iter().copied().find(|child| child.day == day);
         let known =
-            CHILDREN.with_borrow(|children| find(children)).filter(|child| sys::table_name(child.table).is_some());
+            CHILDREN.with_borrow(|children| find(children)).filter(|child| syscache::table_name(child.table).is_some());
         let child = known.or_else(|| {
             CHILDREN.set(history::children(catalog));
             CHILDREN.with_borrow(|children| find(children))
         });
-        // Nobody is waited for.
+        // No lock is waited for.
         match child {
-            // In a transaction of its own, before anything is inserted; then this batch is read again.
+            // The table is made in a transaction of its own, before anything is inserted; then this batch is read
+            // again.
             None => {
                 MINUTES.set(Some(minutes));
-                return Ok(if history::create_child(catalog, day)? { Step::Did(1) } else { Step::Later(PAUSE) });
+                return Ok(if history::create_child(catalog, day)? {
+                    StepResult::Did(1)
+                } else {
+                    StepResult::Later(PAUSE)
+                });
             }
-            Some(child) if !sys::try_lock(child.table, pg_sys::RowExclusiveLock) => {
+            Some(child) if !lock::try_lock(child.table, pg_sys::RowExclusiveLock) => {
                 MINUTES.set(Some(minutes));
-                return Ok(Step::Later(PAUSE));
+                return Ok(StepResult::Later(PAUSE));
             }
             Some(child) => of_days.push(child),
         }
@@ -172,20 +179,17 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, picture: &Picture) -> Result<Ste
         history::insert(child, &of_day.collect::<Vec<_>>());
     }
     drop(kept);
-    if !orphans.is_empty() {
-        spi::run("DELETE FROM queue.successor WHERE id OPERATOR(pg_catalog.=) ANY ($1)", &[orphans.into()])?;
-    }
     lives.iter().for_each(|life| minutes.rollup.add(life));
     minutes.read_to = last;
     let state = if is_end { State::Copied } else { State::Drained };
     if is_end {
         rollup::write(catalog, &minutes.rollup, generation);
-        census::write_totals(catalog, &minutes.rollup, generation);
+        lane_counts::write_totals(catalog, &minutes.rollup, generation);
     } else {
         MINUTES.set(Some(minutes));
     }
     segment::record(catalog, segment, generation, state, Some(last));
-    Ok(Step::Did(looked.max(1)))
+    Ok(StepResult::Did(looked.max(1)))
 }
 
 fn days(rows: &[(Day, history::Values)]) -> Vec<Day> {
@@ -195,19 +199,20 @@ fn days(rows: &[(Day, history::Values)]) -> Vec<Day> {
     days
 }
 
-/// How an attempt ended here; `None`: it went elsewhere before, or is none.
+/// Returns the outcome of an attempt that ended in this segment. `None`: it has moved elsewhere before it ended, or
+/// the row only holds a payload.
 fn ended(trace: &Trace) -> Option<Outcome> {
     let outcome = trace.outcome.row().map(outcome::read)?;
     (outcome.kind != Kind::Moved && !trace.attempt.is_payload_only()).then_some(outcome)
 }
 
-/// What became of jobs, found out once a batch: a job may have thousands of failed attempts in it, and to find the newest of
-/// them all are read.
+/// Which jobs are dead, looked up once per job and batch: a job may have thousands of failed attempts in a batch, and
+/// a search for its newest attempt reads all of them.
 #[derive(Default)]
 struct Fates {
     /// Whether a job is dead, or may die.
     known: HashMap<i64, bool>,
-    /// What it was to find out, in looks at an attempt.
+    /// The cost of the batch so far, in looks at an attempt.
     cost: usize,
 }
 
@@ -221,13 +226,13 @@ impl Fates {
                 Some(newest) => outcome::find(catalog, newest.home.segment, newest.id()),
                 None => history::newest(catalog, job_id).map(|past| past.outcome()),
             };
-            // Not yet ended: it may die.
+            // A job that has not ended may die.
             !newest.is_some_and(|outcome| outcome.kind == Kind::Completed || outcome.kind == Kind::Cancelled)
         })
     }
 }
 
-/// The day on which an ended attempt expires; `None`: nothing is kept of it.
+/// Returns the day on which an ended attempt expires. `None`: nothing of it is kept.
 fn expiry(
     catalog: &Catalog,
     reader: &mut Reader<'_>,
@@ -241,10 +246,10 @@ fn expiry(
         return Ok(None);
     }
     let day = Day::of_expiry(outcome.ended_at, retention);
-    Ok((day >= Day::of(sys::now_us())).then_some(day))
+    Ok((day >= Day::of(time::now_us())).then_some(day))
 }
 
-/// For how long, in microseconds, an ended attempt is kept: a failed one as long as its job.
+/// Returns for how long, in microseconds, an ended attempt is kept. A failed one is kept as long as its job.
 fn retention(
     catalog: &Catalog,
     reader: &mut Reader<'_>,

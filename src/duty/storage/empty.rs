@@ -1,61 +1,73 @@
-//! Empties a segment that history has: nobody opens it any more but who looks up what became of an attempt, for
-//! microseconds. It waits for those who have held a lock since before, and for every dump, beside the queue of
-//! locks, so that nobody ever waits for it.
+//! Empties a segment after history has its ended attempts.
+//!
+//! Not here: the truncation itself (`pg::lock`), and what the states mean for readers (`shmem::ledger`).
+//!
+//! Invariant: no session ever waits for it. Sessions open such a segment only to look up the fate of an attempt, for
+//! microseconds. It waits for sessions that have held a lock since before, and for every dump, by trying again, outside
+//! the queue of locks.
 
 use pgrx::pg_sys;
 
-use super::{PAUSE, Picture, Step};
+use crate::catalog::{Catalog, spi};
+use crate::duty::storage::states::{PAUSE, SegmentStates, StepResult};
 use crate::error::Result;
-use crate::instance::Catalog;
-use crate::log::successor;
-use crate::segment::{self, State};
-use crate::{guc, spi, sys};
+use crate::guc;
+use crate::log::{segment, successor};
+use crate::pg::{lock, transaction};
+use crate::shmem::segments::State;
 
-/// One table, or the end of it.
-pub fn step(catalog: &Catalog, segment: u8, picture: &Picture, now: i64) -> Result<Step> {
-    let has_begun = picture.state(segment) == State::Emptying;
+/// Begins to empty a segment, empties one of its tables, or ends it. `now` is wall time in microseconds.
+pub fn step(catalog: &Catalog, segment: u8, states: &SegmentStates, now: i64) -> Result<StepResult> {
+    let has_begun = states.state(segment) == State::Emptying;
     // A dump takes its snapshot a moment before it can be seen.
     let delay = i64::from(guc::RECLAIM_DELAY.get()) * 1_000;
-    let since = picture.filling(segment).since;
-    // A clock that was ahead and was set back is not waited for.
+    let since = states.filling(segment).since;
+    // If the clock was ahead and was set back, the delay counts as over.
     let left = if since > now { 0 } else { since.saturating_add(delay) - now };
     if !has_begun && left > 0 {
-        return Ok(Step::Later(left));
+        return Ok(StepResult::Later(left));
     }
-    if !has_begun && sys::is_being_dumped() {
-        return Ok(Step::Later(PAUSE));
+    if !has_begun && lock::is_being_dumped() {
+        return Ok(StepResult::Later(PAUSE));
     }
     let tables = Vec::from_iter(catalog.segments[segment as usize].tables());
-    if is_held(catalog, segment) || !sys::try_lock_whole(&tables, pg_sys::AccessExclusiveLock) {
-        return Ok(Step::Later(PAUSE));
+    if is_held(catalog, segment) || !lock::try_lock_whole(&tables, pg_sys::AccessExclusiveLock) {
+        return Ok(StepResult::Later(PAUSE));
     }
     if !has_begun {
         successor::forget(catalog, segment)?;
+        // It is on record before anything is emptied: if a crash leaves a table half emptied, the planner could not
+        // even read its indexes, and the record tells every session which tables these are.
+        let generation = states.words[segment as usize].generation();
+        segment::record(catalog, segment, generation, State::Emptying, Some(0));
+        return Ok(StepResult::Did(1));
     }
-    // A table per transaction, because each waits for the disk a few times. The attempts first: without one nobody
-    // asks for the rest. By what is on record, and not by what looks empty: a crash may have left the indexes.
-    let done = if has_begun { picture.filling(segment).copied_to } else { 0 };
+    // One table per transaction, because each waits for the disk a few times. The attempts come first: without an
+    // attempt no session asks for the other rows. The record, and not the emptiness of a table, tells which one is
+    // next: a crash may have left the indexes.
+    let done = states.filling(segment).copied_to;
     if let Some(&table) = usize::try_from(done).ok().and_then(|done| tables.get(done)) {
-        // What is emptied is gone at once: before, what was moved and copied must be as durable.
-        sys::flush_log();
-        sys::truncate(table);
-        // Another generation: whoever found a row here before finds, with a lock, that it is not here any more.
+        // The rows are gone at once: before, the rows that were moved and copied must be as durable.
+        transaction::flush_log();
+        lock::truncate(table);
+        // Another generation: a session that has found a row here before learns, once it has a lock, that the row is
+        // not here any more.
         segment::record(catalog, segment, 0, State::Emptying, Some(done + 1));
     } else {
         segment::record(catalog, segment, 0, State::Free, None);
         prune_log()?;
     }
-    Ok(Step::Did(1))
+    Ok(StepResult::Did(1))
 }
 
-/// Whether somebody holds a lock on one of the segment's tables, so that it cannot be emptied now.
+/// Whether a session holds a lock on one of the segment's tables, so that the segment cannot be emptied now.
 pub fn is_held(catalog: &Catalog, segment: u8) -> bool {
     let mut tables = catalog.segments[segment as usize].tables();
-    tables.any(|table| sys::lock_holders(table, pg_sys::AccessExclusiveLock) > 0)
+    tables.any(|table| lock::lock_holders(table, pg_sys::AccessExclusiveLock) > 0)
 }
 
-/// What the log says of fillings that are gone is of no use; but for the first rows, with which it begins in
-/// every database.
+/// Deletes the rows of the log of segments that tell of former generations. The first two rows stay: every database's
+/// log begins with them.
 fn prune_log() -> Result<()> {
     spi::run(
         "DELETE FROM queue.segment_log AS l

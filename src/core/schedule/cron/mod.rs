@@ -1,4 +1,6 @@
-//! Cron expressions: which local times match, and what that means in a zone.
+//! Cron expressions: which local times match, and which slots that gives in a zone.
+//!
+//! Invariant: a slot follows from the expression and the zone alone, by the rules in the head of `schedule`.
 
 mod parse;
 
@@ -9,7 +11,7 @@ use super::zone::{FIRST, LAST, Zone, civil, local};
 
 pub use parse::ParseError;
 
-/// A hundred years, in seconds. February 29th falls on a certain weekday within forty.
+/// A hundred years, in seconds: how far a slot is searched for. February 29th falls on each weekday within forty years.
 const HORIZON: i64 = 36_525 * DAY;
 
 /// A cron expression: the local times at which a job is planned.
@@ -23,7 +25,7 @@ pub struct Cron {
     months: u64,
     days: DaysOfMonth,
     weekdays: DaysOfWeek,
-    /// Whether hours or minutes have `*` or a step: whether it follows the elapsed time when the clock changes.
+    /// Whether hours or minutes have `*` or a step, so that it follows the elapsed time when the clock changes.
     is_elapsed: bool,
 }
 
@@ -41,20 +43,20 @@ struct DaysOfMonth {
     is_any: bool,
 }
 
-/// The field of the days of the week; 0 is Sunday.
+/// The field of the days of the week. 0 is Sunday.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct DaysOfWeek {
     days: u64,
-    /// `d#n`: those that come the n-th time in their month, at n - 1.
+    /// `d#n`: the weekdays that match when they come the n-th time in their month, at n - 1.
     nth: [u64; 5],
-    /// `dL`: those that come the last time in their month.
+    /// `dL`: the weekdays that match when they come the last time in their month.
     last: u64,
     /// Whether it begins with `*`.
     is_any: bool,
 }
 
 impl DaysOfMonth {
-    /// The days of a month of `length` days whose first is the weekday `first`.
+    /// Returns the days that match in a month of `length` days whose first day is the weekday `first`.
     fn in_month(&self, first: u32, length: u32) -> u64 {
         let weekday = |day: u32| (first + day - 1) % 7;
         let nearest = |day: u32| match weekday(day) {
@@ -77,7 +79,7 @@ impl DaysOfMonth {
 }
 
 impl DaysOfWeek {
-    /// As [`DaysOfMonth::in_month`].
+    /// Returns the days that match in a month, as [`DaysOfMonth::in_month`] does.
     fn in_month(&self, first: u32, length: u32) -> u64 {
         let is_in = |day: &u32| {
             let weekday = (first + day - 1) % 7;
@@ -91,11 +93,11 @@ impl DaysOfWeek {
 impl Cron {
     /// Whether it never matches, as `0 0 30 2 *`.
     fn is_never(&self) -> bool {
-        // Every kind of year, with each first weekday, leap or not, is among 28.
+        // Among 28 years is every kind of year: each first weekday, leap year or not.
         (2000..2028).all(|year| (1..=12).all(|month| self.days_of(year, month).is_none_or(|(_, days)| days == 0)))
     }
 
-    /// The days of a month that match, with the first day.
+    /// Returns the first day of a month, and the days that match.
     fn days_of(&self, year: i16, month: i8) -> Option<(Date, u64)> {
         let first = Date::new(year, month, 1).ok()?;
         if !has(self.months, u32::from(month.unsigned_abs())) {
@@ -106,11 +108,11 @@ impl Cron {
         let by_month = self.days.in_month(weekday, length);
         let by_week = self.weekdays.in_month(weekday, length);
         let days = if self.days.is_any || self.weekdays.is_any { by_month & by_week } else { by_month | by_week };
-        // A short month has no 31st.
+        // Days beyond the end of a short month do not exist.
         Some((first, days & ((1 << (length + 1)) - 1)))
     }
 
-    /// The first local time in `from..until` that matches.
+    /// Returns the first local time in `from..until` that matches.
     fn first_in(&self, from: i64, until: i64) -> Option<i64> {
         let (mut day, mut time) = (from.div_euclid(DAY), from.rem_euclid(DAY));
         while day * DAY < until {
@@ -133,7 +135,7 @@ impl Cron {
         None
     }
 
-    /// The last local time in `from..=to` that matches.
+    /// Returns the last local time in `from..=to` that matches.
     fn last_in(&self, from: i64, to: i64) -> Option<i64> {
         let (mut day, mut time) = (to.div_euclid(DAY), to.rem_euclid(DAY));
         while (day + 1) * DAY > from {
@@ -156,7 +158,7 @@ impl Cron {
         None
     }
 
-    /// The first matching time of day at `time` or after it, in seconds since midnight.
+    /// Returns the first matching time of day at `time` or after it, in seconds since midnight.
     fn time_from(&self, time: i64) -> Option<i64> {
         let [hour, minute, second] = parts(time);
         let hours = at_or_above(self.hours, hour)?;
@@ -173,7 +175,7 @@ impl Cron {
         }
     }
 
-    /// The last matching time of day at `time` or before it.
+    /// Returns the last matching time of day at `time` or before it.
     fn time_to(&self, time: i64) -> Option<i64> {
         let [hour, minute, second] = parts(time);
         let hours = at_or_below(self.hours, hour)?;
@@ -193,14 +195,14 @@ impl Cron {
     }
 }
 
-/// The first slot after `instant`, in seconds.
+/// Returns the first slot after `instant`, in seconds.
 pub(super) fn next_after(cron: &Cron, zone: &Zone, instant: i64) -> Option<i64> {
     let mut from = instant.max(FIRST - 1) + 1;
     let horizon = from.saturating_add(HORIZON).min(LAST);
     while from <= horizon {
         let stretch = zone.stretch(from);
         let offset = stretch.offset;
-        // Where the clock was before the change that began the stretch.
+        // What the clock showed just before the change with which the stretch begins.
         let before = stretch.start + stretch.offset_before;
         if from == stretch.start && !cron.is_elapsed && cron.first_in(before, from + offset).is_some() {
             return Some(from);
@@ -215,7 +217,7 @@ pub(super) fn next_after(cron: &Cron, zone: &Zone, instant: i64) -> Option<i64> 
     None
 }
 
-/// The last slot at `instant` or before it, in seconds.
+/// Returns the last slot at `instant` or before it, in seconds.
 pub(super) fn previous_or_at(cron: &Cron, zone: &Zone, instant: i64) -> Option<i64> {
     let mut to = instant.min(LAST);
     let horizon = to.saturating_sub(HORIZON).max(FIRST);

@@ -8,8 +8,8 @@
 //! day of week also     ? (as *), dL, d#n
 //! ```
 //!
-//! Letters may be of either case. Whatever is not this is refused with its place: a schedule that was misread would be
-//! noticed only when a job did not run.
+//! Letters may be of either case. Invariant: any other text is refused, with the place of the fault, as a schedule that
+//! was misread would be noticed only when a job does not run.
 
 use std::fmt;
 use std::ops::Range;
@@ -22,11 +22,11 @@ const MAX_LENGTH: usize = 1000;
 /// What is wrong with a cron expression, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
-    /// What is wrong, in a few words, without a full stop.
+    /// The fault, in a few words, without a full stop.
     pub message: String,
-    /// The bytes of the expression that are to blame; all of them if it is the whole.
+    /// The bytes of the expression that are wrong; all of them if the whole is.
     pub position: Range<usize>,
-    /// What to do about it, a full sentence.
+    /// A hint how to correct it, a full sentence.
     pub hint: Option<String>,
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// A part of the text, and where it begins.
+/// A part of the text, and the byte where it begins.
 #[derive(Clone, Copy)]
 struct Piece<'a> {
     text: &'a str,
@@ -56,7 +56,7 @@ struct Piece<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// The rest from a byte on.
+    /// Returns the rest from a byte on.
     fn from(self, start: usize) -> Self {
         Self { text: &self.text[start..], at: self.at + start }
     }
@@ -65,7 +65,7 @@ impl<'a> Piece<'a> {
         Self { text: &self.text[..end], ..self }
     }
 
-    /// Before and after the first `separator`.
+    /// Returns the parts before and after the first `separator`.
     fn split(self, separator: char) -> Option<(Self, Self)> {
         let place = self.text.find(separator)?;
         Some((self.until(place), self.from(place + separator.len_utf8())))
@@ -78,7 +78,7 @@ impl<'a> Piece<'a> {
             let start = next?;
             let rest = whole.from(start);
             let end = rest.text.find(&is_separator);
-            // Separators are of one byte.
+            // A separator is one byte long.
             next = end.map(|end| start + end + 1);
             Some(end.map_or(rest, |end| rest.until(end)))
         })
@@ -88,20 +88,20 @@ impl<'a> Piece<'a> {
         self.text.eq_ignore_ascii_case(word)
     }
 
-    /// Without this last letter, of either case.
+    /// Returns the text without this last letter, of either case.
     fn without_last(self, letter: char) -> Option<Self> {
         let last = self.text.chars().next_back().filter(|last| last.eq_ignore_ascii_case(&letter))?;
         Some(self.until(self.text.len() - last.len_utf8()))
     }
 }
 
-/// What a field may hold.
+/// The values that a field may have.
 struct Field {
     name: &'static str,
     plural: &'static str,
     min: u32,
     max: u32,
-    /// Names of the values, the first of `min`.
+    /// The names of the values, beginning with `min`.
     names: &'static [&'static str],
     /// The values, in words.
     range: &'static str,
@@ -143,9 +143,8 @@ const WORDS: [(&str, &str); 7] = [
 impl Cron {
     /// Reads an expression of five fields, of six with the seconds in front, or a word such as `@daily`.
     ///
-    /// When both the day of the month and the day of the week are restricted, it matches a day that fits either. A
-    /// field that begins with `*`, so `*/2` too, counts as unrestricted: then a day has to fit both, as in
-    /// Vixie cron.
+    /// If both the day of the month and the day of the week are restricted, it matches a day that fits either. A field
+    /// that begins with `*`, so `*/2` too, counts as unrestricted: then a day has to fit both, as in Vixie cron.
     ///
     /// # Errors
     ///
@@ -245,7 +244,8 @@ fn days_of_week(field: Piece<'_>) -> Result<DaysOfWeek, ParseError> {
             } else if let Some((day, nth)) = item.split('#') {
                 let nth = number(nth).filter(|nth| (1..=5).contains(nth));
                 let nth = nth.ok_or_else(|| {
-                    unknown(item, "day of week").hint("After # comes 1 to 5: MON#2 is the second Monday of the month.")
+                    unknown(item, "day of week")
+                        .hint("A number from 1 to 5 follows #: MON#2 is the second Monday of the month.")
                 })?;
                 found.nth[nth as usize - 1] |= 1 << DAY_OF_WEEK.value(day, item)?;
             } else if let Some(day) = item.without_last('L') {
@@ -255,7 +255,7 @@ fn days_of_week(field: Piece<'_>) -> Result<DaysOfWeek, ParseError> {
             }
         }
     }
-    // Sunday is 7, too.
+    // Sunday is both 0 and 7.
     for days in found.nth.iter_mut().chain([&mut found.days, &mut found.last]) {
         *days = (*days | *days >> 7) & 0x7f;
     }
@@ -267,7 +267,7 @@ impl Field {
         (self.min..=self.max).fold(0, |set, value| set | 1 << value)
     }
 
-    /// The values of a field without letters of its own.
+    /// Returns the values of a field that has no letters of its own.
     fn set(&self, field: Piece<'_>) -> Result<u64, ParseError> {
         items(field).try_fold(0, |set, item| Ok(set | self.item(item)?))
     }
@@ -291,7 +291,7 @@ impl Field {
 
     fn range(&self, range: Piece<'_>, first: Piece<'_>, last: Piece<'_>) -> Result<(u32, u32), ParseError> {
         let (start, mut end) = (self.value(first, range)?, self.value(last, range)?);
-        // FRI-SUN: a week ends with Sunday as well as it begins with it.
+        // FRI-SUN is valid: Sunday is both the first and the last day of a week.
         if last.is("SUN") && start > 0 {
             end = 7;
         }
@@ -314,7 +314,7 @@ impl Field {
         })
     }
 
-    /// A single value. If there is nothing, `around` is to blame.
+    /// Returns a single value. If the text is empty, the error points to `around`.
     fn value(&self, value: Piece<'_>, around: Piece<'_>) -> Result<u32, ParseError> {
         let named = (self.min..).zip(self.names).find(|(_, name)| value.is(name));
         let found = named.map(|(value, _)| value).or_else(|| number(value));
@@ -325,7 +325,8 @@ impl Field {
     }
 }
 
-/// The items of a field's list. For an empty one the whole field is given, commas and all: that is no value either.
+/// Returns the items of a field's list. An empty item is given as the whole field with its commas, which is no value
+/// either.
 fn items(field: Piece<'_>) -> impl Iterator<Item = Piece<'_>> {
     field.split_all(|c| c == ',').map(move |item| if item.text.is_empty() { field } else { item })
 }

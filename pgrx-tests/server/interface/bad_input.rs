@@ -1,0 +1,663 @@
+//! Arguments that make no sense, sizes that are unusual, places where nobody expected a claim: always an answer
+//! or an error that helps, and never half of something.
+
+use postgres::Client;
+use queue_tests::{Cluster, wait};
+
+use crate::shared::{Database, Sql, connect, create, queue};
+
+fn assert_fails(client: &mut Client, sql: &str, code: &str, message: &str) {
+    let failure = client.failure(sql);
+    assert_eq!((failure.code.as_str(), failure.message.as_str()), (code, message), "{sql}: {failure:?}");
+}
+
+fn jobs(client: &mut Client, q: &str) -> i64 {
+    client.value(&format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{q}'"))
+}
+
+#[test]
+fn an_unknown_queue_is_an_error_with_a_hint() {
+    let mut client = connect();
+    for call in [
+        "alter('no''where')",
+        "drop('no''where')",
+        "pause('no''where')",
+        "resume('no''where')",
+        "purge('no''where')",
+        "enqueue('no''where')",
+        "enqueue_many('no''where', '{1}')",
+        "enqueue_batch('no''where', '[{}]')",
+        "claim('no''where')",
+        "claim('no''where', wait => '10 s')",
+        "claim_any('{no''where}')",
+        "retry_dead('no''where')",
+    ] {
+        let failure = client.failure(&format!("SELECT queue.{call}"));
+        assert_eq!(failure.code, "42704", "{call}: {failure:?}");
+        assert_eq!(failure.message, "queue \"no'where\" does not exist", "{call}");
+        assert!(failure.hint.contains("SELECT queue.create('no''where')"), "{call}: {failure:?}");
+    }
+}
+
+#[test]
+fn intervals_that_make_no_sense_are_refused() {
+    let (mut client, q) = queue("");
+    client.enqueue(&q);
+    let id = client.claim(&q);
+    for call in [
+        format!("enqueue('{q}', delay => '-1 us')"),
+        format!("enqueue('{q}', delay => '-1 month')"),
+        format!("enqueue('{q}', lease => '0')"),
+        format!("enqueue('{q}', lease => '-1 s')"),
+        format!("enqueue('{q}', lease => '11 years')"),
+        format!("enqueue_many('{q}', '{{1}}', delay => '-1 s')"),
+        format!("claim('{q}', wait => '-1 s')"),
+        format!("claim('{q}', lease => '0')"),
+        format!("claim('{q}', lease => '-1 s')"),
+        format!("fail({id}, 'boom', '-1 s')"),
+        format!("fail_many('{{{id}}}', 'boom', '-1 s')"),
+        format!("release({id}, '-1 s')"),
+        format!("release_many('{{{id}}}', '-1 s')"),
+        format!("extend({id}, '0')"),
+        format!("extend({id}, '-1 s')"),
+        format!("extend_many('{{{id}}}', '-1 s')"),
+    ] {
+        let failure = client.failure(&format!("SELECT queue.{call}"));
+        assert_eq!(failure.code, "22023", "{call}: {failure:?}");
+    }
+    // Beyond what a timestamp can be, Postgres says so itself.
+    for call in [
+        format!("enqueue('{q}', delay => '300000 years')"),
+        format!("fail({id}, 'boom', '300000 years')"),
+        format!("release({id}, '300000 years')"),
+    ] {
+        let failure = client.failure(&format!("SELECT queue.{call}"));
+        assert_eq!(failure.code, "22008", "{call}: {failure:?}");
+    }
+    assert_eq!(jobs(&mut client, &q), 1);
+    // Nothing of all this has taken the attempt away.
+    client.run(&format!("SELECT queue.complete({id})"));
+    client.enqueue(&q);
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', wait => '170000 years')")), 1);
+}
+
+#[test]
+fn a_job_has_one_time_and_that_is_finite() {
+    let (mut client, q) = queue("");
+    let both = "delay and run_at cannot be given together";
+    assert_fails(&mut client, &format!("SELECT queue.enqueue('{q}', delay => '1 s', run_at => now())"), "22023", both);
+    for infinite in ["infinity", "-infinity"] {
+        let finite = "run_at must be finite";
+        assert_fails(&mut client, &format!("SELECT queue.enqueue('{q}', run_at => '{infinite}')"), "22023", finite);
+        let batch = format!("SELECT queue.enqueue_batch('{q}', '[{{}}, {{\"run_at\": \"{infinite}\"}}]')");
+        assert_fails(&mut client, &batch, "22023", &format!("jobs[1]: {finite}"));
+        let job = client.enqueue(&q);
+        for verb in ["retry", "reschedule"] {
+            assert_fails(&mut client, &format!("SELECT queue.{verb}({job}, '{infinite}')"), "22023", finite);
+        }
+        client.run(&format!("SELECT queue.cancel({job})"));
+    }
+    client.run(&format!("SELECT queue.enqueue('{q}', run_at => '4000-01-01')"));
+    client.run(&format!("SELECT queue.enqueue('{q}', run_at => '0001-01-01 BC')"));
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 9)")), 1);
+}
+
+#[test]
+fn a_batch_names_what_is_wrong_and_adds_nothing() {
+    let (mut client, q) = queue("");
+    let list = "jobs must be a JSON array of objects";
+    let job = |n: usize, rest: &str| format!("jobs[{n}]{rest}");
+    for (jobs, message) in [
+        ("{}", list.to_owned()),
+        ("1", list.to_owned()),
+        ("\"x\"", list.to_owned()),
+        ("null", list.to_owned()),
+        (r#"{"0": {}}"#, list.to_owned()),
+        ("[1]", job(0, " must be an object")),
+        ("[{}, null]", job(1, " must be an object")),
+        ("[{}, {}, []]", job(2, " must be an object")),
+        ("[[{}]]", job(0, " must be an object")),
+        (r#"[{}, {"pay_load": 1}]"#, job(1, r#": unknown field "pay_load""#)),
+        (r#"[{"Priority": null}]"#, job(0, r#": unknown field "Priority""#)),
+        (r#"[{"priority": "1"}]"#, job(0, r#": field "priority" must be an integer"#)),
+        (r#"[{"priority": 1.5}]"#, job(0, r#": field "priority" must be an integer"#)),
+        (r#"[{"priority": 3000000000}]"#, job(0, r#": field "priority" must be an integer"#)),
+        (r#"[{"priority": 1e400}]"#, job(0, r#": field "priority" must be an integer"#)),
+        (r#"[{"priority": [1]}]"#, job(0, r#": field "priority" must be an integer"#)),
+        (r#"[{"max_attempts": true}]"#, job(0, r#": field "max_attempts" must be an integer"#)),
+        (r#"[{"max_attempts": 0}]"#, job(0, ": max_attempts must be between 1 and 1000000")),
+        (r#"[{"delay": 5}]"#, job(0, r#": field "delay" must be an interval, as a string"#)),
+        (r#"[{"delay": "soon"}]"#, job(0, r#": field "delay" must be an interval"#)),
+        (r#"[{"delay": "-1 s"}]"#, job(0, ": delay cannot be negative")),
+        (r#"[{"lease": "x"}]"#, job(0, r#": field "lease" must be an interval"#)),
+        (r#"[{"run_at": 5}]"#, job(0, r#": field "run_at" must be a timestamp, as a string"#)),
+        (r#"[{"run_at": "soon"}]"#, job(0, r#": field "run_at" must be a timestamp"#)),
+        (r#"[{"run_at": ""}]"#, job(0, r#": field "run_at" must be a timestamp"#)),
+        (r#"[{}, {"run_at": "2030-01-01", "delay": "1 s"}]"#, job(1, ": delay and run_at cannot be given together")),
+        (r#"[{"on_duplicate": "perhaps"}]"#, job(0, r#": invalid value for on_duplicate: "perhaps""#)),
+        (r#"[{}, {"stage": "s"}]"#, job(1, &format!(": queue \"{q}\" has no stage \"s\""))),
+        (r#"[{"stage": 1}]"#, job(0, r#": field "stage" must be a string"#)),
+        (r#"[{"on_duplicate": 1}]"#, job(0, r#": field "on_duplicate" must be a string"#)),
+        (r#"[{"unique_key": 1}]"#, job(0, r#": field "unique_key" must be a string"#)),
+        (r#"[{"version": "2030-01-01"}]"#, job(0, ": version needs a unique_key")),
+        (r#"[{"unique_key": "k", "version": 7}]"#, job(0, r#": field "version" must be a timestamp, as a string"#)),
+        (r#"[{"unique_key": "k", "unique_for": "-1 s"}]"#, job(0, ": unique_for cannot be negative")),
+    ] {
+        assert_fails(&mut client, &format!("SELECT queue.enqueue_batch('{q}', '{jobs}')"), "22023", &message);
+    }
+    assert_eq!(jobs(&mut client, &q), 0);
+}
+
+#[test]
+fn arrays_may_be_empty_and_elements_null_only_where_that_means_something() {
+    let (mut client, q) = queue("");
+    client.enqueue(&q);
+    let id = client.claim(&q);
+    for call in [
+        format!("enqueue_many('{q}', '{{}}')"),
+        format!("enqueue_batch('{q}', '[]')"),
+        "complete_many('{}')".to_owned(),
+        "complete_many('{NULL}')".to_owned(),
+        "fail_many('{}', 'boom')".to_owned(),
+        "fail_many('{NULL, NULL}', 'boom')".to_owned(),
+        "release_many('{}')".to_owned(),
+        "release_many('{NULL}')".to_owned(),
+        "extend_many('{}')".to_owned(),
+        "extend_many('{NULL}')".to_owned(),
+        format!("claim('{q}', completed => '{{}}')"),
+        format!("claim('{q}', completed => '{{NULL}}')"),
+    ] {
+        assert_eq!(client.count(&format!("SELECT * FROM queue.{call}")), 0, "{call}");
+    }
+    let sql = format!("SELECT queue.enqueue_many('{q}', ARRAY['1', NULL, '3']::jsonb[])");
+    assert_fails(&mut client, &sql, "22004", "payloads[2] cannot be null");
+    assert_eq!(jobs(&mut client, &q), 1);
+    // Shapes and bounds of arrays do not matter.
+    assert_eq!(client.count(&format!("SELECT queue.enqueue_many('{q}', '{{{{1,2}},{{3,4}}}}')")), 4);
+    assert_eq!(client.count(&format!("SELECT queue.enqueue_many('{q}', '[5:6]={{1,2}}')")), 2);
+    assert_eq!(client.count(&format!("SELECT queue.complete_many('[-3:-3]={{{id}}}')")), 1);
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 99)")), 6);
+}
+
+#[test]
+fn max_jobs_is_positive_and_may_be_any_number() {
+    let (mut client, q) = queue("");
+    for n in ["0", "-1", "-2147483648"] {
+        let message = "max_jobs must be at least 1";
+        assert_fails(&mut client, &format!("SELECT FROM queue.claim('{q}', {n})"), "22023", message);
+        assert_fails(&mut client, &format!("SELECT FROM queue.claim_any('{{{q}}}', {n})"), "22023", message);
+    }
+    client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('1'::jsonb, ARRAY[300]))"));
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 2147483647)")), 300);
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 2147483647)")), 0);
+}
+
+#[test]
+fn names_of_queues_may_hold_anything_but_must_not_be_empty_or_too_long() {
+    let database = Database::new();
+    let mut client = database.connect();
+    for name in ["", &"x".repeat(201), &"é".repeat(201)] {
+        let failure = client.failure(&format!("SELECT queue.create('{name}')"));
+        assert_eq!(failure.code, "22023", "{failure:?}");
+        assert_eq!(failure.message, "queue_name must have 1 to 200 characters");
+    }
+    // It means all queues where privileges are granted.
+    assert_fails(&mut client, "SELECT queue.create('*')", "22023", "a queue cannot be called \"*\"");
+    let names = [
+        "O'Brien",
+        "\"quoted\"",
+        "'; DROP SCHEMA queue CASCADE; --",
+        "queue.queue",
+        "Mixed Case",
+        "mixed case",
+        " ",
+        "a\nb\tc",
+        "$1",
+        "%s %I",
+        "\\",
+        "\u{1f680}日本語",
+        &"é".repeat(200),
+    ];
+    let enqueue = client.prepare("SELECT queue.enqueue($1)").unwrap();
+    for name in names {
+        client.query("SELECT queue.create($1)", &[&name]).unwrap();
+        let job: i64 = client.query_one(&enqueue, &[&name]).unwrap().get(0);
+        client.query("SELECT queue.pause($1)", &[&name]).unwrap();
+        client.query("SELECT queue.resume($1)", &[&name]).unwrap();
+        client.query("SELECT queue.alter($1, max_attempts => 3)", &[&name]).unwrap();
+        client.query("SELECT queue.retry_dead($1)", &[&name]).unwrap();
+        let claim = "SELECT job_id, queue_name, max_attempts FROM queue.claim_any(ARRAY[$1::text])";
+        let row = client.query_one(claim, &[&name]).unwrap();
+        assert_eq!((row.get::<_, i64>(0), row.get::<_, &str>(1), row.get::<_, i32>(2)), (job, name, 3));
+        client.query("SELECT queue.enqueue($1)", &[&name]).unwrap();
+        client.query("SELECT queue.purge($1)", &[&name]).unwrap();
+        let found: String = client.query_one("SELECT queue_name FROM queue.job($1)", &[&job]).unwrap().get(0);
+        assert_eq!(found, name);
+    }
+    assert_eq!(client.value::<i64>("SELECT count(*) FROM queue.stats WHERE claimed = 1"), names.len() as i64);
+    for name in names {
+        client.query("SELECT queue.drop($1, force => true)", &[&name]).unwrap();
+    }
+    assert_eq!(client.count("SELECT FROM queue.queues"), 0);
+}
+
+#[test]
+fn texts_and_documents_may_be_large() {
+    let (mut client, q) = queue("backoff_base => '0'");
+    client.run(
+        "CREATE TEMP TABLE big AS
+         SELECT text, to_jsonb(text) AS json FROM (SELECT string_agg(md5(i::text), '') FROM generate_series(1, 33000) AS i) AS t(text);
+         ANALYZE big",
+    );
+    let job: i64 = client.value(&format!("SELECT queue.enqueue('{q}', json, headers => json) FROM big"));
+    let id: i64 = client.value(&format!("SELECT id FROM big, queue.claim('{q}', worker => text)"));
+    client.run(&format!("SELECT queue.progress({id}, json), queue.fail({id}, text) FROM big"));
+    let sql = format!(
+        "SELECT c.id FROM queue.claim('{q}') AS c, big WHERE c.payload = json AND c.headers = json AND c.progress = json"
+    );
+    let id: i64 = client.value(&sql);
+    client.run(&format!("SELECT queue.cancel({job}, text) FROM big"));
+    client.run(&format!("SELECT queue.complete({id}, json) FROM big"));
+    let same: bool = client.value(&format!(
+        "SELECT j.result = json AND j.payload = json AND j.error = left(text, 8192)
+             AND (SELECT a.worker FROM queue.attempts AS a WHERE a.job_id = j.job_id AND a.attempt = 1) = text
+         FROM queue.job({job}) AS j, big"
+    ));
+    assert!(same);
+}
+
+#[test]
+fn a_hundred_thousand_jobs_fit_one_call() {
+    let cluster = Cluster::new().conf("pg_queue.max_running = 120000").conf("work_mem = '64MB'").start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "many", "");
+    create(&mut client, "batch", "");
+    let many = "SELECT count(*) FROM queue.enqueue_many('many', array_fill('{\"n\": 1}'::jsonb, ARRAY[100000]))";
+    assert_eq!(client.value::<i64>(many), 100_000);
+    let batch = "SELECT count(*) FROM queue.enqueue_batch('batch',
+                     (SELECT jsonb_agg(jsonb_build_object('payload', i, 'priority', i % 10)) FROM generate_series(1, 100000) AS i))";
+    assert_eq!(client.value::<i64>(batch), 100_000);
+    // Rolled back, they are all there again.
+    client.run("BEGIN");
+    assert_eq!(client.value::<i64>("SELECT count(*) FROM queue.claim('many', 100000)"), 100_000);
+    client.run("ROLLBACK");
+    let in_order = "SELECT count(*), bool_and(in_order) FROM (
+        SELECT job_id > lag(job_id) OVER (ORDER BY n) IS NOT FALSE AS in_order
+        FROM (SELECT job_id, row_number() OVER () AS n FROM queue.claim('many', 200000)) AS c) AS c";
+    let row = client.query_one(in_order, &[]).unwrap();
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, bool>(1)), (100_000, true));
+    let ended =
+        "SELECT count(*) FROM queue.complete_many((SELECT array_agg(id) FROM queue.attempts WHERE state = 'running'))";
+    assert_eq!(client.value::<i64>(ended), 100_000);
+    let failed =
+        "SELECT count(*) FROM queue.fail_many((SELECT array_agg(id) FROM queue.claim('batch', 10000)), 'boom', '0')";
+    assert_eq!(client.value::<i64>(failed), 10_000);
+    assert_eq!(client.value::<i64>("SELECT queue.purge('batch')"), 100_000);
+}
+
+#[test]
+fn a_read_only_transaction_changes_nothing() {
+    let (mut client, q) = queue("");
+    let job = client.enqueue(&q);
+    client.enqueue(&q);
+    let id = client.claim(&q);
+    client.run("SET default_transaction_read_only = on");
+    for call in [
+        "create('other')".to_owned(),
+        format!("alter('{q}')"),
+        format!("drop('{q}')"),
+        format!("pause('{q}')"),
+        format!("resume('{q}')"),
+        format!("purge('{q}')"),
+        format!("enqueue('{q}')"),
+        format!("enqueue_many('{q}', '{{1}}')"),
+        format!("enqueue_batch('{q}', '[{{}}]')"),
+        format!("claim('{q}')"),
+        format!("claim_any('{{{q}}}')"),
+        format!("complete({id})"),
+        format!("complete_many('{{{id}}}')"),
+        format!("fail({id}, 'boom')"),
+        format!("fail_many('{{{id}}}', 'boom')"),
+        format!("release({id})"),
+        format!("release_many('{{{id}}}')"),
+        format!("extend({id})"),
+        format!("extend_many('{{{id}}}')"),
+        format!("progress({id}, '1')"),
+        format!("cancel({job})"),
+        format!("retry({job})"),
+        format!("retry_dead('{q}')"),
+        format!("reprioritize({job}, 1)"),
+        format!("reschedule({job}, now())"),
+        format!("forget({job})"),
+        "maintain()".to_owned(),
+    ] {
+        let failure = client.failure(&format!("SELECT queue.{call}"));
+        assert_eq!(failure.code, "25006", "{call}: {failure:?}");
+        assert!(failure.message.contains("read-only transaction"), "{call}: {failure:?}");
+    }
+    // To look and to wait is allowed.
+    for view in ["jobs", "attempts", "queues", "stats", "errors", "workers"] {
+        client.run(&format!("SELECT FROM queue.{view}"));
+    }
+    assert_eq!(client.count(&format!("SELECT FROM queue.job({job})")), 1);
+    assert!(client.value::<bool>(&format!("CALL queue.wait('{q}', '10 ms')")));
+    client.run("RESET default_transaction_read_only");
+    client.run(&format!("SELECT queue.complete({id})"));
+}
+
+#[test]
+fn without_preloading_everything_says_which_line_to_add() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    let job = client.enqueue("q");
+    let id = client.claim("q");
+    drop(client);
+    cluster.append_conf("shared_preload_libraries = ''");
+    cluster.restart();
+    let mut client = cluster.connect_to("app");
+    let refused = |client: &mut Client, sql: &str| {
+        let failure = client.failure(sql);
+        assert_eq!(failure.code, "55000", "{sql}: {failure:?}");
+        assert_eq!(failure.message, "pg_queue is not in shared_preload_libraries", "{sql}");
+        assert!(failure.hint.contains("shared_preload_libraries = 'pg_queue'"), "{sql}: {failure:?}");
+    };
+    for call in [
+        "create('other')".to_owned(),
+        "alter('q')".to_owned(),
+        "drop('q')".to_owned(),
+        "pause('q')".to_owned(),
+        "resume('q')".to_owned(),
+        "purge('q')".to_owned(),
+        "enqueue('q')".to_owned(),
+        "enqueue_many('q', '{1}')".to_owned(),
+        "enqueue_batch('q', '[{}]')".to_owned(),
+        "claim('q')".to_owned(),
+        "claim_any('{q}')".to_owned(),
+        format!("complete({id})"),
+        format!("complete_many('{{{id}}}')"),
+        format!("fail({id}, 'boom')"),
+        format!("fail_many('{{{id}}}', 'boom')"),
+        format!("release({id})"),
+        format!("release_many('{{{id}}}')"),
+        format!("extend({id})"),
+        format!("extend_many('{{{id}}}')"),
+        format!("progress({id}, '1')"),
+        format!("advance({id})"),
+        format!("cancel({job})"),
+        format!("retry({job})"),
+        "retry_dead('q')".to_owned(),
+        format!("reprioritize({job}, 1)"),
+        format!("reschedule({job}, now())"),
+        format!("forget({job})"),
+        format!("job({job})"),
+        "maintain()".to_owned(),
+    ] {
+        refused(&mut client, &format!("SELECT queue.{call}"));
+    }
+    refused(&mut client, "CALL queue.wait('q')");
+    refused(&mut client, "SELECT * FROM queue.workers");
+    // What is in tables can be read, the extension dropped; made anew it cannot be.
+    refused(&mut client, "SELECT * FROM queue.jobs");
+    assert_eq!(client.value::<String>("SELECT queue_name FROM queue.queues"), "q");
+    client.run("DROP EXTENSION pg_queue");
+    refused(&mut client, "CREATE EXTENSION pg_queue");
+    assert_eq!(client.count("SELECT FROM pg_namespace WHERE nspname = 'queue'"), 0);
+}
+
+#[test]
+fn claims_work_wherever_a_query_can_stand() {
+    let (mut client, q) = queue("");
+    let running = format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{q}' AND state = 'running'");
+    client.run(&format!("CREATE TABLE taken_{q} (id bigint)"));
+    client.run(&format!(
+        "CREATE FUNCTION next_{q}(n int) RETURNS SETOF queue.claimed_job LANGUAGE sql AS 'SELECT * FROM queue.claim(''{q}'', n)';
+         CREATE FUNCTION loop_{q}() RETURNS SETOF bigint LANGUAGE plpgsql AS
+         'DECLARE job record;
+          BEGIN
+              FOR job IN SELECT * FROM queue.claim(''{q}'', 3) LOOP RETURN NEXT job.id; END LOOP;
+          END'"
+    ));
+    let claim = format!("queue.claim('{q}', 3)");
+    for (statement, rows) in [
+        // In the target list, where a set of rows is one row after the other.
+        (format!("SELECT {claim}"), 3),
+        (format!("SELECT (c).id FROM (SELECT {claim} AS c OFFSET 0) AS t"), 3),
+        // All three are claimed, whatever is done with them.
+        (format!("SELECT id FROM {claim} LIMIT 1"), 1),
+        (format!("SELECT id FROM {claim} WHERE false IS NULL OR priority > 5"), 0),
+        (format!("SELECT (SELECT count(*) FROM {claim})"), 1),
+        (format!("SELECT 1 WHERE EXISTS (SELECT FROM {claim})"), 1),
+        (format!("SELECT 1 WHERE 0 IN (SELECT id FROM {claim})"), 0),
+        (format!("SELECT a.id FROM {claim} AS a JOIN generate_series(1, 2) AS g ON true ORDER BY 1"), 6),
+        (format!("SELECT c.id FROM (VALUES ('{q}'), ('{q}'), ('{q}')) AS v(q), LATERAL queue.claim(v.q) AS c"), 3),
+        (format!("WITH c AS (SELECT * FROM {claim}) SELECT id FROM c UNION ALL SELECT id FROM c"), 6),
+        (format!("WITH c AS MATERIALIZED (SELECT * FROM {claim}) SELECT 1"), 1),
+        (format!("INSERT INTO taken_{q} SELECT id FROM {claim} RETURNING id"), 3),
+        (format!("SELECT * FROM next_{q}(3)"), 3),
+        (format!("SELECT next_{q}(3)"), 3),
+        (format!("SELECT * FROM loop_{q}()"), 3),
+        (format!("SELECT * FROM ROWS FROM (queue.claim('{q}', 2), queue.claim('{q}', 1))"), 2),
+        (format!("SELECT * FROM {claim} WITH ORDINALITY"), 3),
+        (format!("EXPLAIN (ANALYZE, BUFFERS off, COSTS off, TIMING off, SUMMARY off) SELECT id FROM {claim}"), 1),
+    ] {
+        client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('1'::jsonb, ARRAY[4]))"));
+        assert_eq!(client.count(&statement), rows, "{statement}");
+        // A CTE that nobody reads is not run at all; everything else is.
+        let expected = if statement.contains("SELECT 1") && statement.contains("WITH") { 0 } else { 3 };
+        assert_eq!(client.value::<i64>(&running), expected, "{statement}");
+        client.run(&format!("SELECT queue.complete(id) FROM queue.running_now() WHERE id IN (SELECT id FROM queue.attempts WHERE queue_name = '{q}')"));
+        client.run(&format!("SELECT queue.purge('{q}')"));
+    }
+    let mut copied = String::new();
+    client.enqueue(&q);
+    let copy = format!("COPY (SELECT queue_name FROM {claim}) TO STDOUT");
+    std::io::Read::read_to_string(&mut client.copy_out(&copy).unwrap(), &mut copied).unwrap();
+    assert_eq!(copied, format!("{q}\n"));
+}
+
+#[test]
+fn claims_work_in_cursors() {
+    let (mut client, q) = queue("");
+    client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('1'::jsonb, ARRAY[9]))"));
+    client.run(&format!("BEGIN; DECLARE c SCROLL CURSOR FOR SELECT id FROM queue.claim('{q}', 3)"));
+    let forward: Vec<i64> = client.column("FETCH ALL FROM c");
+    let mut backward: Vec<i64> = client.column("FETCH BACKWARD ALL FROM c");
+    backward.reverse();
+    assert_eq!((forward.len(), &forward), (3, &backward));
+    client.run("CLOSE c; COMMIT");
+    client.run(&format!("BEGIN; DECLARE h CURSOR WITH HOLD FOR SELECT id FROM queue.claim('{q}', 3); COMMIT"));
+    let held: Vec<i64> = client.column("FETCH ALL FROM h");
+    assert_eq!(held.len(), 3);
+    client.run("CLOSE h");
+    // Closed before it was read: with the first row all were claimed.
+    client.run(&format!(
+        "BEGIN; DECLARE c CURSOR FOR SELECT id FROM queue.claim('{q}', 3); FETCH 1 FROM c; CLOSE c; COMMIT"
+    ));
+    assert_eq!(client.value::<i64>(&format!("SELECT running FROM queue.stats WHERE queue_name = '{q}'")), 9);
+    // Never read: nothing was.
+    client.enqueue(&q);
+    client.run(&format!("BEGIN; DECLARE c CURSOR FOR SELECT id FROM queue.claim('{q}', 3); CLOSE c; COMMIT"));
+    client.claim(&q);
+}
+
+#[test]
+fn triggers_can_enqueue_and_claim_even_deferred_ones() {
+    let (mut client, q) = queue("");
+    client.run(&format!(
+        "CREATE TABLE t_{q} (n int);
+         CREATE FUNCTION f_{q}() RETURNS trigger LANGUAGE plpgsql AS
+         'BEGIN PERFORM queue.enqueue(''{q}'', to_jsonb(NEW)); RETURN NULL; END';
+         CREATE FUNCTION g_{q}() RETURNS trigger LANGUAGE plpgsql AS
+         'BEGIN PERFORM queue.complete(id) FROM queue.claim(''{q}''); RETURN NULL; END';
+         CREATE TRIGGER now AFTER INSERT ON t_{q} FOR EACH ROW EXECUTE FUNCTION f_{q}();
+         CREATE CONSTRAINT TRIGGER later AFTER INSERT ON t_{q} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+             EXECUTE FUNCTION f_{q}();
+         INSERT INTO t_{q} VALUES (1), (2)"
+    ));
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 2)")), 2);
+    client.run(&format!(
+        "CREATE CONSTRAINT TRIGGER last AFTER DELETE ON t_{q} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION g_{q}();
+         DELETE FROM t_{q}"
+    ));
+    let states: Vec<String> =
+        client.column(&format!("SELECT state FROM queue.jobs WHERE queue_name = '{q}' ORDER BY job_id"));
+    assert_eq!(states, ["running", "running", "completed", "completed"]);
+}
+
+#[test]
+fn a_search_path_full_of_traps_does_not_matter() {
+    let database = Database::new();
+    let mut client = database.connect();
+    client.run(
+        "CREATE SCHEMA trap;
+         CREATE FUNCTION trap.fall(anyelement, anyelement) RETURNS boolean LANGUAGE plpgsql AS
+         'BEGIN RAISE EXCEPTION ''trapped''; END';
+         CREATE OPERATOR trap.= (FUNCTION = trap.fall, LEFTARG = anyelement, RIGHTARG = anyelement);
+         CREATE OPERATOR trap.<> (FUNCTION = trap.fall, LEFTARG = anyelement, RIGHTARG = anyelement);
+         CREATE FUNCTION trap.eq(a int, b int) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''trapped''; END';
+         CREATE FUNCTION trap.eq(a bigint, b bigint) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''trapped''; END';
+         CREATE FUNCTION trap.eq(a text, b text) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''trapped''; END';
+         CREATE OPERATOR trap.= (FUNCTION = trap.eq, LEFTARG = int, RIGHTARG = int);
+         CREATE OPERATOR trap.= (FUNCTION = trap.eq, LEFTARG = bigint, RIGHTARG = bigint);
+         CREATE OPERATOR trap.= (FUNCTION = trap.eq, LEFTARG = text, RIGHTARG = text);
+         CREATE OPERATOR trap.~~ (FUNCTION = trap.eq, LEFTARG = text, RIGHTARG = text);
+         CREATE OPERATOR trap.> (FUNCTION = trap.eq, LEFTARG = bigint, RIGHTARG = bigint);
+         CREATE TABLE trap.queue (n int);
+         CREATE TABLE trap.lane (n int)",
+    );
+    for path in ["trap, pg_catalog", "''", "pg_temp, trap, queue, pg_catalog"] {
+        client.run(&format!("SET search_path = {path}"));
+        client.run("CREATE TEMP TABLE IF NOT EXISTS jobs (n int)");
+        client.run("SELECT queue.create('q', lease => '1 min')");
+        client.run("SELECT queue.create('q', max_attempts => 4, if_not_exists => true)");
+        client.run("SELECT queue.alter('q', reset => ARRAY['lease'])");
+        client.run("SELECT queue.pause('q'), queue.resume('q')");
+        let job = client.enqueue("q");
+        let id = client.claim("q");
+        client.run(&format!("SELECT queue.fail({id}, 'boom', fatal => true)"));
+        assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q', '%oo%')"), 1);
+        client.run(&format!("SELECT queue.reprioritize({job}, 1), queue.reschedule({job}, pg_catalog.now())"));
+        client.run(&format!("SELECT queue.cancel({job}), queue.forget({job})"));
+        client.run("SELECT FROM queue.maintain()");
+        for view in ["jobs", "attempts", "queues", "stats", "errors", "workers"] {
+            client.run(&format!("SELECT * FROM queue.{view}"));
+        }
+        client.run("SELECT queue.purge('q'), queue.drop('q')");
+    }
+}
+
+#[test]
+fn settings_that_ask_for_parallel_plans_change_nothing() {
+    let (mut client, q) = queue("");
+    client.run(
+        "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
+         SET min_parallel_index_scan_size = 0; SET max_parallel_workers_per_gather = 4",
+    );
+    client.run(&format!("CREATE TABLE rows_{q} AS SELECT i AS n FROM generate_series(1, 2000) AS i; ANALYZE rows_{q}"));
+    let all: i64 = client.value(&format!("SELECT count(queue.enqueue('{q}', to_jsonb(n))) FROM rows_{q}"));
+    assert_eq!(all, 2000);
+    let ended: i64 = client.value(&format!("SELECT count(queue.complete(c.id)::text IS NULL) FROM rows_{q}, LATERAL queue.claim(left('{q}', 9 + n * 0)) AS c"));
+    assert_eq!(ended, 2000);
+    let seen: i64 =
+        client.value(&format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{q}' AND state = 'completed'"));
+    assert_eq!(seen, 2000);
+    let newest: i64 =
+        client.value(&format!("SELECT count(l.id) FROM queue.jobs AS j, queue.life_of(j.job_id) AS l WHERE j.queue_name = '{q}' AND l.is_newest"));
+    assert_eq!(newest, 2000);
+}
+
+#[test]
+fn settings_of_the_session_do_not_change_what_a_batch_means() {
+    let (mut client, q) = queue("");
+    for setting in
+        ["SET datestyle = 'SQL, DMY'", "SET datestyle = 'Postgres, MDY'", "SET intervalstyle = 'sql_standard'"]
+    {
+        client.run(setting);
+        let job: i64 = client.value(&format!(
+            "SELECT queue.enqueue_batch('{q}', '[{{\"run_at\": \"2100-02-01T00:00:00Z\", \"lease\": \"PT90S\"}}]')"
+        ));
+        client.run("SET datestyle = 'ISO'");
+        let at: String = client.value(&format!("SELECT run_at::text FROM queue.job({job})"));
+        assert_eq!(at, "2100-02-01 00:00:00+00", "{setting}");
+    }
+}
+
+/// Everything that a job goes through, one by one and many at a time.
+fn use_all(client: &mut Client) {
+    client.run(
+        "SELECT queue.enqueue('q', '{}'), queue.enqueue('q', '{}', delay => '1 hour');
+         SELECT count(*) FROM queue.enqueue_many('q', array_fill('{\"n\": 1}'::jsonb, ARRAY[50]));
+         SELECT queue.progress(id, '1'), queue.fail(id, 'no') FROM queue.claim('q');
+         SELECT count(*) FROM queue.release_many(ARRAY(SELECT id FROM queue.claim('q', 10)));
+         SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 100)))",
+    );
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE payload IS NULL"), 0);
+}
+
+#[test]
+fn a_table_that_somebody_alters_is_refused_until_it_is_as_it_was() {
+    let cluster = Cluster::new().start();
+    let mut owner = cluster.create_database("app");
+    let mut client = cluster.connect_to("app");
+    create(&mut client, "q", "");
+    use_all(&mut client);
+    for (table, column, there, back) in [
+        ("attempt_0", "extra", "ADD COLUMN extra integer NOT NULL DEFAULT 7", "DROP COLUMN extra"),
+        ("attempt_0", "lane", "ALTER COLUMN lane DROP NOT NULL", "ALTER COLUMN lane SET NOT NULL"),
+        ("claim_0", "extra", "ADD COLUMN extra text", "DROP COLUMN extra"),
+        ("claim_0", "worker", "ALTER COLUMN worker TYPE varchar", "ALTER COLUMN worker TYPE text"),
+        ("outcome_0", "extra", "ADD COLUMN extra text, ADD COLUMN more text", "DROP COLUMN extra, DROP COLUMN more"),
+        ("note_0", "extra", "ADD COLUMN extra text", "DROP COLUMN extra"),
+        ("queue", "extra", "ADD COLUMN extra text", "DROP COLUMN extra"),
+    ] {
+        let all = "SELECT queue.enqueue('q', '{}'); SELECT queue.progress(id, '1'), queue.fail(id, 'no') FROM queue.claim('q')";
+        let what = format!("table \"queue.{table}\" is not as pg_queue has made it");
+        let refused = |client: &mut Client| {
+            let failure = client.failure(all);
+            assert_eq!(
+                (failure.code.as_str(), failure.message.as_str()),
+                ("55000", what.as_str()),
+                "{there}: {failure:?}"
+            );
+            assert!(failure.detail.contains(&format!("\"{column}\"")), "{there}: {failure:?}");
+            assert!(failure.hint.starts_with("Take the change back"), "{there}: {failure:?}");
+        };
+        owner.run(&format!("BEGIN; ALTER TABLE queue.{table} {there}"));
+        refused(&mut owner);
+        owner.run("ROLLBACK");
+        use_all(&mut owner);
+        client.run("BEGIN; SELECT 1");
+        owner.run(&format!("ALTER TABLE queue.{table} {there}"));
+        refused(&mut client);
+        client.run("ROLLBACK");
+        refused(&mut client);
+        let told = format!("SELECT FROM queue.doctor() WHERE name = 'tables' AND NOT ok AND detail ~ '\"{column}\"'");
+        assert_eq!(client.count(&told), 1);
+        owner.run(&format!("ALTER TABLE queue.{table} {back}"));
+        use_all(&mut client);
+        assert_eq!(client.count("SELECT FROM queue.doctor() WHERE name = 'tables' AND ok"), 1);
+    }
+    // What was ours does not come back.
+    owner.run("BEGIN; ALTER TABLE queue.claim_0 DROP COLUMN worker");
+    assert!(owner.failure("SELECT queue.claim('q')").detail.contains("was dropped"));
+    owner.run("ROLLBACK");
+    use_all(&mut owner);
+}
+
+#[test]
+fn the_worker_notices_that_a_table_was_altered_and_goes_on_when_it_is_as_it_was() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    client.run("SELECT queue.enqueue('q', '{}')");
+    client.run("SELECT FROM queue.claim('q', lease => '1 second')");
+    client.run("ALTER TABLE queue.outcome_0 ADD COLUMN extra text");
+    let what =
+        "55000 WARNING:  pg_queue duty \"expire\" failed: table \"queue.outcome_0\" is not as pg_queue has made it";
+    wait::until("the worker notices", || cluster.log().contains(what).then_some(()));
+    client.run("ALTER TABLE queue.outcome_0 DROP COLUMN extra");
+    wait::until("the lease ends", || {
+        (client.count("SELECT FROM queue.attempts WHERE state = 'timed_out'") == 1).then_some(())
+    });
+}

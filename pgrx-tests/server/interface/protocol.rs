@@ -1,0 +1,395 @@
+//! What drivers and their users rely on: parameters without types, arguments by name, NULL anywhere; names,
+//! comments and privileges of all that the extension brings.
+
+use postgres::Client;
+use queue_tests::error;
+
+use crate::shared::{Database, Sql, connect, create, server};
+
+/// A function of schema queue as the catalog has it.
+struct Function {
+    name: String,
+    arguments: Vec<(String, String)>,
+    /// How many of them must be given.
+    required: usize,
+    is_procedure: bool,
+}
+
+impl Function {
+    /// The statement that calls it with these arguments.
+    fn call(&self, arguments: &[String]) -> String {
+        let verb = if self.is_procedure { "CALL" } else { "SELECT * FROM" };
+        format!("{verb} queue.{}({})", self.name, arguments.join(", "))
+    }
+}
+
+fn functions(client: &mut Client) -> Vec<Function> {
+    let sql = "
+        SELECT proname::text, (pronargs - pronargdefaults)::int, prokind = 'p',
+               coalesce((SELECT array_agg(n ORDER BY i) FROM unnest(proargnames) WITH ORDINALITY AS a(n, i) WHERE i <= pronargs), '{}'),
+               (SELECT coalesce(array_agg(t::oid::regtype::text ORDER BY i), '{}') FROM unnest(proargtypes) WITH ORDINALITY AS a(t, i))
+        FROM pg_proc WHERE pronamespace = 'queue'::regnamespace AND prorettype <> 'trigger'::regtype ORDER BY proname";
+    let found: Vec<Function> = client
+        .query(sql, &[])
+        .unwrap()
+        .iter()
+        .map(|row| {
+            let (names, types): (Vec<String>, Vec<String>) = (row.get(3), row.get(4));
+            assert_eq!(names.len(), types.len(), "every argument has a name: {}", row.get::<_, String>(0));
+            Function {
+                name: row.get(0),
+                arguments: names.into_iter().zip(types).collect(),
+                required: usize::try_from(row.get::<_, i32>(1)).unwrap(),
+                is_procedure: row.get(2),
+            }
+        })
+        .collect();
+    assert!(found.len() > 30);
+    found
+}
+
+/// Good values for the arguments of a function that must be given; `attempt`, `staged`, `job` and `ended` are ids.
+fn required(function: &str) -> &'static [&'static str] {
+    match function {
+        "create" => &["'fresh'"],
+        "drop" => &["'empty'"],
+        "alter" | "pause" | "resume" | "purge" | "enqueue" | "claim" | "retry_dead" | "wait" => &["'q'"],
+        "enqueue_many" => &["'q'", "ARRAY['1']::jsonb[]"],
+        "enqueue_batch" => &["'q'", "'[{}]'"],
+        "claim_any" => &["ARRAY['q']"],
+        "complete" | "release" | "extend" | "lease_expires_at" => &["attempt"],
+        "advance" => &["staged"],
+        "complete_many" | "release_many" | "extend_many" => &["ARRAY[attempt]"],
+        "fail" => &["attempt", "'boom'"],
+        "fail_many" => &["ARRAY[attempt]", "'boom'"],
+        "progress" => &["attempt", "'1'"],
+        "schedule" => &["'fresh'", "'q'"],
+        "unschedule" | "pause_schedule" | "resume_schedule" | "run_schedule" | "upcoming" => &["'planned'"],
+        "cancel" | "retry" | "life_of" | "job" => &["job"],
+        "reprioritize" => &["job", "1"],
+        "reschedule" => &["job", "now()"],
+        "forget" => &["ended"],
+        "grant" | "revoke" => &["'q'", "'postgres'", "'observe'"],
+        "may_observe" => &["1"],
+        "payload_of" => &["attempt"],
+        "times" => &["ARRAY[]::bytea[]"],
+        "adopt" | "assert_loaded" | "check" | "claims_now" | "derive_grants" | "doctor" | "firings" | "kick"
+        | "live" | "maintain" | "memory_use" | "metrics" | "recent_times" | "running_now" | "tallies"
+        | "throughput_by" | "throughput_live" => &[],
+        other => panic!("say here how queue.{other} is called"),
+    }
+}
+
+/// What the ids in `required` stand for: a running attempt, a waiting job, an ended job of queue `q`; a running attempt
+/// in the first stage of another.
+struct Ids {
+    attempt: i64,
+    staged: i64,
+    job: i64,
+    ended: i64,
+}
+
+impl Ids {
+    fn new(client: &mut Client) -> Self {
+        client.run("SELECT queue.create('q'), queue.create('empty')");
+        client.run("SELECT queue.schedule('planned', 'q', every => '1 year')");
+        client.run("SELECT queue.enqueue_many('q', ARRAY['1', '2', '3']::jsonb[])");
+        let attempt = client.claim("q");
+        let done = client.claim("q");
+        client.run(&format!("SELECT queue.complete({done})"));
+        let mut job = |state: &str| client.value(&format!("SELECT job_id FROM queue.jobs WHERE state = '{state}'"));
+        let (job, ended) = (job("ready"), job("completed"));
+        client.run("SELECT queue.create('staged', stages => '{first, last}')");
+        client.enqueue("staged");
+        Self { attempt, staged: client.claim("staged"), job, ended }
+    }
+
+    /// These arguments of the function, with their types.
+    fn fill(&self, function: &Function, arguments: &[&str]) -> Vec<String> {
+        arguments
+            .iter()
+            .zip(&function.arguments)
+            .map(|(value, (_, kind))| {
+                let value = match *value {
+                    "attempt" => self.attempt.to_string(),
+                    "staged" => self.staged.to_string(),
+                    "job" => self.job.to_string(),
+                    "ended" => self.ended.to_string(),
+                    "ARRAY[attempt]" => format!("ARRAY[{}]", self.attempt),
+                    other => other.to_owned(),
+                };
+                format!("{value}::{kind}")
+            })
+            .collect()
+    }
+}
+
+#[test]
+fn parameters_need_no_types() {
+    let mut client = connect();
+    for function in functions(&mut client) {
+        for count in function.required..=function.arguments.len() {
+            let given = &function.arguments[..count];
+            let by_place: Vec<String> = (1..=count).map(|n| format!("${n}")).collect();
+            let by_name: Vec<String> =
+                given.iter().enumerate().map(|(n, (name, _))| format!("{name} => ${}", n + 1)).collect();
+            for arguments in [by_place, by_name] {
+                let sql = function.call(&arguments);
+                let prepared = client.prepare(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+                let names: Vec<String> = prepared
+                    .params()
+                    .iter()
+                    .map(|kind| client.value(&format!("SELECT {}::regtype::text", kind.oid())))
+                    .collect();
+                let declared: Vec<&String> = given.iter().map(|(_, kind)| kind).collect();
+                assert_eq!(names.iter().collect::<Vec<_>>(), declared, "{sql}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_worker_s_life_over_prepared_statements_without_types() {
+    let mut client = connect();
+    create(&mut client, "prepared", "backoff_base => '0'");
+    let enqueue = client.prepare("SELECT queue.enqueue($1, $2, priority => $3)").unwrap();
+    let claim = client.prepare("SELECT id, payload FROM queue.claim($1, $2, worker => $3, completed => $4)").unwrap();
+    let fail = client.prepare("SELECT queue.fail($1, $2)").unwrap();
+    let complete = client.prepare("SELECT queue.complete($1, $2)").unwrap();
+    let extend = client.prepare("SELECT lease_expires_at > now(), is_cancelled FROM queue.extend($1)").unwrap();
+    for n in 0..3 {
+        let payload = serde_json::json!({ "n": n });
+        client.query_one(&enqueue, &[&"prepared", &payload, &n]).unwrap();
+        let rows = client.query(&claim, &[&"prepared", &1i32, &"w", &None::<Vec<i64>>]).unwrap();
+        let id: i64 = rows[0].get(0);
+        assert_eq!(rows[0].get::<_, serde_json::Value>(1), payload);
+        let row = client.query_one(&extend, &[&id]).unwrap();
+        assert_eq!((row.get(0), row.get(1)), (true, false));
+        if n == 1 {
+            client.query_one(&fail, &[&id, &"boom"]).unwrap();
+            let id = client.claim("prepared");
+            client.query_one(&complete, &[&id, &payload]).unwrap();
+        } else {
+            client.query_one(&complete, &[&id, &None::<serde_json::Value>]).unwrap();
+        }
+        let e = client.query_one(&complete, &[&id, &payload]).unwrap_err();
+        assert_eq!(error::code(&e), "QJ001");
+    }
+}
+
+#[test]
+fn null_is_the_default_where_there_is_one_and_refused_where_there_is_none() {
+    let database = Database::new();
+    let mut client = database.connect();
+    let ids = Ids::new(&mut client);
+    for function in functions(&mut client) {
+        let values = required(&function.name);
+        assert_eq!(values.len(), function.required, "queue.{}", function.name);
+        let optional: Vec<String> = function.arguments[function.required..]
+            .iter()
+            .map(|(name, kind)| format!("{name} => NULL::{kind}"))
+            .collect();
+
+        // Every optional argument, alone and all together.
+        let mut tries: Vec<&[String]> = optional.chunks(1).collect();
+        tries.push(&optional);
+        for nulls in tries {
+            let mut arguments = ids.fill(&function, values);
+            arguments.extend_from_slice(nulls);
+            let sql = function.call(&arguments);
+            if function.is_procedure {
+                // It refuses transaction blocks.
+                assert_eq!(client.count(&sql), 1, "{sql}");
+                continue;
+            }
+            client.run("BEGIN");
+            match client.simple_query(&sql) {
+                Ok(_) => assert_ne!(function.name, "schedule"),
+                // It wants one of two that are optional.
+                Err(e) => {
+                    assert_eq!((function.name.as_str(), error::code(&e)), ("schedule", "22023"), "{sql}: {e:?}");
+                }
+            }
+            client.run("ROLLBACK");
+        }
+
+        // Every other one.
+        for n in 0..function.required {
+            client.run("BEGIN");
+            let mut arguments = ids.fill(&function, values);
+            let (name, kind) = &function.arguments[n];
+            arguments[n] = format!("NULL::{kind}");
+            let sql = function.call(&arguments);
+            match function.name.as_str() {
+                // What the views ask: nothing is known of nothing.
+                "life_of" => assert_eq!(client.count(&sql), 0),
+                "lease_expires_at" | "payload_of" | "times" => {
+                    assert!(
+                        client
+                            .value::<Option<String>>(&format!("SELECT ({})::text", sql.replace("* FROM ", "")))
+                            .is_none()
+                    );
+                }
+                "job" => assert_eq!(client.count(&sql), 0),
+                _ => {
+                    let failure = client.failure(&sql);
+                    assert_eq!(failure.code, "22004", "{sql}: {failure:?}");
+                    assert_eq!(failure.message, format!("{name} cannot be null"), "{sql}");
+                }
+            }
+            client.run("ROLLBACK");
+        }
+    }
+}
+
+#[test]
+fn all_arguments_null_is_an_answer_or_an_error_and_nothing_worse() {
+    let database = Database::new();
+    let mut client = database.connect();
+    let pid = client.pid();
+    for function in functions(&mut client) {
+        let nulls: Vec<String> = function.arguments.iter().map(|(_, kind)| format!("NULL::{kind}")).collect();
+        if let Err(e) = client.simple_query(&function.call(&nulls)) {
+            assert!(error::code(&e) == "22004", "queue.{}: {e:?}", function.name);
+        }
+    }
+    assert_eq!(client.pid(), pid);
+}
+
+#[test]
+fn no_two_functions_share_a_name() {
+    let shared: Vec<String> = connect().column(
+        "SELECT proname::text FROM pg_proc WHERE pronamespace = 'queue'::regnamespace GROUP BY proname HAVING count(*) > 1",
+    );
+    assert!(shared.is_empty(), "{shared:?}");
+}
+
+#[test]
+fn no_output_column_is_a_reserved_word() {
+    let reserved: Vec<String> = connect().column(
+        "SELECT DISTINCT k.word FROM pg_get_keywords() AS k
+         WHERE k.catcode IN ('R', 'T') AND k.word IN (
+             SELECT attname FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
+             WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind IN ('v', 'c') AND a.attnum > 0
+             UNION ALL
+             SELECT unnest(proargnames) FROM pg_proc WHERE pronamespace = 'queue'::regnamespace)",
+    );
+    assert!(reserved.is_empty(), "{reserved:?}");
+}
+
+#[test]
+fn everything_has_a_comment() {
+    let bare: Vec<String> = connect().column(
+        "SELECT 'function ' || proname FROM pg_proc
+         WHERE pronamespace = 'queue'::regnamespace AND obj_description(oid, 'pg_proc') IS NULL
+         UNION ALL
+         SELECT 'relation ' || relname FROM pg_class
+         WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('r', 'v', 'm', 'p', 'c', 'S', 'f')
+           AND obj_description(oid, 'pg_class') IS NULL
+           -- The sequences of identity columns are part of their tables; a composite type's comment is the type's.
+           AND NOT EXISTS (SELECT FROM pg_depend WHERE objid = pg_class.oid AND deptype = 'i' AND relkind = 'S')
+           AND NOT EXISTS (SELECT FROM pg_type AS t WHERE t.typrelid = pg_class.oid AND relkind = 'c'
+                           AND obj_description(t.oid, 'pg_type') IS NOT NULL)
+         UNION ALL
+         SELECT 'column ' || relname || '.' || attname FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
+         WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('r', 'v', 'm', 'p', 'c', 'f') AND attnum > 0
+           AND NOT attisdropped AND col_description(c.oid, attnum) IS NULL
+         UNION ALL
+         SELECT 'schema' WHERE obj_description('queue'::regnamespace, 'pg_namespace') IS NULL
+         UNION ALL
+         SELECT 'extension' FROM pg_extension WHERE extname = 'pg_queue' AND obj_description(oid, 'pg_extension') IS NULL",
+    );
+    assert!(bare.is_empty(), "{bare:#?}");
+    // What users look at is explained, and not merely named again.
+    let repeated: Vec<String> = connect().column(
+        "SELECT c.relname || '.' || a.attname FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
+         WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind IN ('v', 'c') AND a.attnum > 0
+           AND c.relname NOT IN ('life', 'job_life', 'observed', 'throughput_part')
+           AND lower(rtrim(col_description(c.oid, a.attnum), '.')) = replace(a.attname, '_', ' ')",
+    );
+    assert!(repeated.is_empty(), "{repeated:#?}");
+}
+
+#[test]
+fn every_member_of_the_extension_lies_in_its_schema() {
+    let outside: Vec<String> = connect().column(
+        "SELECT pg_describe_object(classid, objid, objsubid) FROM pg_depend AS d
+         CROSS JOIN pg_identify_object(classid, objid, objsubid) AS o
+         WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e'
+           AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pg_queue')
+           AND o.schema IS DISTINCT FROM 'queue' AND (o.type, o.name) <> ('schema', 'queue')",
+    );
+    assert!(outside.is_empty(), "{outside:?}");
+    let strangers: Vec<String> = connect().column(
+        "SELECT relname::text FROM pg_class AS c WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('r', 'v', 'S')
+           AND NOT EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = c.oid AND deptype IN ('e', 'i'))",
+    );
+    assert!(strangers.is_empty(), "{strangers:?}");
+}
+
+#[test]
+fn nothing_is_granted_to_public() {
+    let mut client = connect();
+    let granted: Vec<String> = client.column(
+        "SELECT 'function ' || p.proname FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
+         WHERE p.pronamespace = 'queue'::regnamespace AND a.grantee = 0
+         UNION ALL
+         SELECT 'relation ' || c.relname FROM pg_class AS c, aclexplode(c.relacl) AS a
+         WHERE c.relnamespace = 'queue'::regnamespace AND a.grantee = 0
+         UNION ALL
+         SELECT 'schema' FROM pg_namespace AS n, aclexplode(n.nspacl) AS a WHERE n.nspname = 'queue' AND a.grantee = 0",
+    );
+    assert!(granted.is_empty(), "{granted:?}");
+}
+
+#[test]
+fn an_ordinary_user_can_do_nothing() {
+    let database = Database::new();
+    let mut client = database.connect();
+    let all = functions(&mut client);
+    let relations: Vec<String> = client.column(
+        "SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('r', 'v')",
+    );
+    let role = format!("visitor_{}", database.name);
+    client.run(&format!("CREATE ROLE {role} LOGIN"));
+    let mut visitor = server().config().dbname(&database.name).user(&role).connect(postgres::NoTls).unwrap();
+    for round in ["without the schema", "with the schema"] {
+        for function in &all {
+            let nulls: Vec<String> = function.arguments.iter().map(|(_, kind)| format!("NULL::{kind}")).collect();
+            let failure = visitor.failure(&function.call(&nulls));
+            assert_eq!(failure.code, "42501", "{round}: queue.{}: {failure:?}", function.name);
+        }
+        for relation in &relations {
+            for sql in [format!("SELECT FROM {relation}"), format!("LOCK {relation} IN ROW EXCLUSIVE MODE")] {
+                assert_eq!(visitor.failure(&format!("BEGIN; {sql}")).code, "42501", "{round}: {sql}");
+                visitor.run("ROLLBACK");
+            }
+        }
+        // Even who may look into the schema may call nothing there.
+        client.run(&format!("GRANT USAGE ON SCHEMA queue TO {role}"));
+    }
+    drop(visitor);
+    client.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
+}
+
+#[test]
+fn sessions_and_their_prepared_statements_outlive_the_extension() {
+    let database = Database::new();
+    let (mut client, mut other) = (database.connect(), database.connect());
+    client.run("SELECT queue.create('q')");
+    let enqueue = other.prepare("SELECT queue.enqueue('q', '{\"n\": 1}')").unwrap();
+    let claim = other.prepare("SELECT id FROM queue.claim('q')").unwrap();
+    for _ in 0..3 {
+        let job: i64 = other.query_one(&enqueue, &[]).unwrap().get(0);
+        let id: i64 = other.query_one(&claim, &[]).unwrap().get(0);
+        other.query_one(&enqueue, &[]).unwrap();
+        client.run("DROP EXTENSION pg_queue");
+        assert!(other.query(&claim, &[]).is_err());
+        client.run("CREATE EXTENSION pg_queue; SELECT queue.create('q')");
+        // Nothing of the old one is left: not its jobs, nor what ran.
+        assert_eq!(other.query(&claim, &[]).unwrap().len(), 0);
+        assert_eq!(other.count(&format!("SELECT FROM queue.job({job})")), 0);
+        assert_eq!(other.failure(&format!("SELECT queue.complete({id})")).code, "QJ001");
+        assert_eq!(other.count("SELECT FROM queue.running_now()"), 0);
+    }
+}

@@ -1,0 +1,70 @@
+//! The server starts with pg_queue preloaded, and the extension can be created and dropped.
+
+use postgres::Client;
+use queue_tests::{Cluster, error};
+
+use crate::shared::{Database, Sql, create};
+
+#[test]
+fn the_extension_can_be_created_and_dropped() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    let installed = "SELECT FROM pg_extension WHERE extname = 'pg_queue'";
+    assert_eq!(client.query(installed, &[]).unwrap().len(), 1);
+
+    let again = client.batch_execute("CREATE EXTENSION pg_queue").unwrap_err();
+    assert_eq!(error::code(&again), "42710", "{again:?}");
+
+    client.batch_execute("DROP EXTENSION pg_queue").unwrap();
+    assert_eq!(client.query(installed, &[]).unwrap().len(), 0);
+}
+
+#[test]
+fn the_schema_keeps_its_name_as_long_as_the_extension_is_there() {
+    let database = Database::new();
+    let (mut client, mut worker) = (database.connect(), database.connect());
+    create(&mut client, "q", "");
+    let rename = "ALTER SCHEMA queue RENAME TO other";
+    let in_a_function = format!("DO $$ BEGIN EXECUTE '{rename}'; END $$");
+    for statement in [rename, &in_a_function] {
+        let failure = client.failure(statement);
+        assert_eq!((failure.code.as_str(), failure.message.as_str()), ("0A000", "schema \"queue\" cannot be renamed"));
+        assert!(failure.detail.contains("pg_queue") && !failure.hint.is_empty(), "{failure:?}");
+        assert_eq!(client.failure(&format!("BEGIN; SAVEPOINT s; {statement}")).code, "0A000");
+        client.run("ROLLBACK");
+    }
+    assert_eq!(client.failure("ALTER EXTENSION pg_queue SET SCHEMA public").code, "0A000");
+    worker.enqueue("q");
+    worker.claim("q");
+
+    // Nothing else is in the way: its owner, other schemas, its end.
+    client.run("ALTER SCHEMA queue OWNER TO CURRENT_USER");
+    client.run("CREATE SCHEMA one; ALTER SCHEMA one RENAME TO two; DROP SCHEMA two");
+    assert_eq!(client.failure("DROP SCHEMA queue CASCADE").code, "2BP01");
+    client.run("DROP EXTENSION pg_queue");
+    // A schema of this name without the extension is the user's.
+    client.run("CREATE SCHEMA queue; ALTER SCHEMA queue RENAME TO other; DROP SCHEMA other");
+    client.run("CREATE EXTENSION pg_queue");
+    create(&mut client, "q", "");
+    client.enqueue("q");
+}
+
+#[test]
+fn an_error_that_passes_the_library_brings_no_backtrace() {
+    let cluster = Cluster::new();
+    let mut start = cluster.command("pg_ctl");
+    start.args(["start", "-w", "-l"]).arg(cluster.dir().join("log")).arg("-D").arg(cluster.data());
+    let done = start.envs([("RUST_BACKTRACE", "full"), ("RUST_LIB_BACKTRACE", "1")]).status().unwrap();
+    assert!(done.success(), "{}", cluster.log());
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    let look = |client: &mut Client, sql: &str, code: &str| {
+        let failure = client.failure(sql);
+        assert_eq!((failure.code.as_str(), failure.detail.as_str()), (code, ""), "{sql}: {failure:?}");
+    };
+    look(&mut client, "SELECT queue.enqueue('q', delay => '300000 years')", "22008");
+    let mut other = cluster.connect_to("app");
+    other.run("BEGIN; SELECT queue.create('new')");
+    client.run("SET lock_timeout = '10 ms'");
+    look(&mut client, "SELECT queue.create('new')", "55P03");
+}

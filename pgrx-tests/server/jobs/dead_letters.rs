@@ -1,0 +1,252 @@
+//! What dies is copied to its queue's `dead_letter`, in the transaction in which it dies.
+
+use queue_tests::{Cluster, wait};
+
+use crate::shared::{Database, Sql, connect, queue};
+
+/// The newest job of a queue: `expression` of it.
+fn newest(q: &str, expression: &str) -> String {
+    format!("SELECT ({expression})::text FROM queue.jobs WHERE queue_name = '{q}' ORDER BY job_id DESC LIMIT 1")
+}
+
+#[test]
+fn a_job_that_dies_is_copied_with_what_it_died_of() {
+    let (mut client, dead) = queue("");
+    let (_, q) = queue(&format!(
+        "dead_letter => '{dead}', stages => '{{a, b}}', max_attempts => 2, backoff_base => '0', lease => '1 hour'"
+    ));
+    let large = "x".repeat(5000);
+    let job: i64 = client.value(&format!(
+        "SELECT queue.enqueue('{q}', jsonb_build_object('n', '{large}'), 7, headers => '{{\"trace\": \"t\", \"dead_letter\": 1}}',
+             group_key => 'g', max_attempts => 2, lease => '1 min')"
+    ));
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.advance({id})"));
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.fail({id}, 'once')"));
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{dead}')")), 0, "it is not dead yet");
+    let id = client.claim(&q);
+    // With the worker's own transaction, or not at all.
+    client.run(&format!("BEGIN; SELECT queue.fail({id}, 'the \"last\" time'); ROLLBACK"));
+    assert_eq!(client.count(&format!("SELECT FROM queue.jobs WHERE queue_name = '{dead}'")), 0);
+    client.run(&format!("SELECT queue.fail({id}, 'the \"last\" time')"));
+    assert_eq!(client.state(job), "dead");
+    let row = client
+        .query_one(
+            &format!(
+                "SELECT job_id, attempt, max_attempts, priority, group_key, length(payload ->> 'n'), stage, last_error,
+                     headers ->> 'trace', headers -> 'dead_letter' ->> 'queue', (headers -> 'dead_letter' ->> 'job_id')::bigint,
+                     headers -> 'dead_letter' ->> 'stage', (headers -> 'dead_letter' ->> 'attempt')::int,
+                     headers -> 'dead_letter' ->> 'error',
+                     now() - (headers -> 'dead_letter' ->> 'died_at')::timestamptz < '1 minute',
+                     lease_expires_at > now() + interval '4 minutes'
+                 FROM queue.claim('{dead}')"
+            ),
+            &[],
+        )
+        .unwrap();
+    assert_ne!(row.get::<_, i64>(0), job);
+    assert_eq!((row.get(1), row.get(2), row.get(3)), (1, 20, 7));
+    assert_eq!((row.get(4), row.get(5)), ("g", 5000));
+    assert_eq!((row.get(6), row.get(7)), (None::<&str>, None::<&str>));
+    assert_eq!((row.get(8), row.get(9), row.get(10)), ("t", q.as_str(), job));
+    assert_eq!((row.get(11), row.get(12), row.get(13)), ("b", 2, "the \"last\" time"));
+    assert_eq!((row.get(14), row.get(15)), (true, true));
+}
+
+#[test]
+fn every_way_to_die_counts_and_no_other_end_does() {
+    let (mut client, dead) = queue("max_waiting => 1");
+    let (_, q) = queue(&format!("dead_letter => '{dead}', max_attempts => 1, lease => '1 hour'"));
+    let errors = format!(
+        "SELECT array_to_string(ARRAY(SELECT headers -> 'dead_letter' ->> 'error' FROM queue.jobs WHERE queue_name = '{dead}' ORDER BY job_id), ', ')"
+    );
+    for _ in 0..8 {
+        client.enqueue(&q);
+    }
+    let ids: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{q}', 4)"));
+    client.run(&format!("SELECT queue.complete({}), queue.release({})", ids[0], ids[1]));
+    let cancelled: i64 = client.value(&format!("SELECT job_id FROM queue.attempts WHERE id = {}", ids[2]));
+    client.run(&format!("SELECT queue.cancel({cancelled}); SELECT queue.fail({}, 'cancelled')", ids[2]));
+    let forced: i64 = client.value(&format!("SELECT job_id FROM queue.attempts WHERE id = {}", ids[3]));
+    client.run(&format!("SELECT queue.cancel({forced}, force => true)"));
+    assert_eq!(client.value::<String>(&errors), "");
+
+    let ids: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{q}', 3)"));
+    // The other queue is full after the first: that keeps nobody from dying.
+    client.run(&format!(
+        "SELECT queue.fail({}, 'used up', '1 day'), queue.fail({}, 'fatal', fatal => true)",
+        ids[0], ids[1]
+    ));
+    client.run(&format!("SELECT queue.fail_many(ARRAY[{}], 'many')", ids[2]));
+    assert_eq!(client.value::<String>(&errors), "used up, fatal, many");
+    let mut bound = connect();
+    assert_eq!(bound.count(&format!("SELECT FROM queue.claim('{q}', session_bound => true)")), 1);
+    drop(bound);
+    wait::until("the connection's end kills", || {
+        client.value::<String>(&errors).ends_with(", the connection of the worker ended").then_some(())
+    });
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', lease => '1 ms')")), 1);
+    wait::until("the lease's end kills", || {
+        client.value::<String>(&errors).ends_with(", the lease expired").then_some(())
+    });
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{dead}', 10)")), 5);
+}
+
+#[test]
+fn who_waits_for_the_dead_is_told_and_headers_that_are_no_object_give_way() {
+    let (mut client, dead) = queue("stages => '{look, bury}'");
+    let (_, q) = queue(&format!("dead_letter => '{dead}'"));
+    let (_, chain) = queue(&format!("dead_letter => '{q}'"));
+    let mut sleeper = connect();
+    let sql = format!("SELECT stage FROM queue.claim('{dead}', wait => '10 s')");
+    let pid = sleeper.pid();
+    let waiting = std::thread::spawn(move || sleeper.column::<String>(&sql));
+    crate::shared::wait_asleep(&mut client, pid);
+    client.run(&format!("SELECT queue.enqueue('{chain}', headers => '[1]')"));
+    let id = client.claim(&chain);
+    client.run(&format!("SELECT queue.fail({id}, 'first', fatal => true)"));
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.fail({id}, 'second', fatal => true)"));
+    assert_eq!(waiting.join().unwrap(), ["look"]);
+    let from = newest(&dead, "ROW(headers #>> '{dead_letter, queue}', headers #>> '{dead_letter, error}')");
+    assert_eq!(client.value::<String>(&from), format!("({q},second)"));
+}
+
+#[test]
+fn the_setting_names_another_queue_that_is_there() {
+    let (mut client, dead) = queue("");
+    let (_, q) = queue("");
+    for (sql, code) in [
+        (format!("alter('{q}', dead_letter => 'nowhere')"), "42704"),
+        ("create('other', dead_letter => 'nowhere')".into(), "42704"),
+        (format!("alter('{q}', dead_letter => '{q}')"), "22023"),
+        ("create('other', dead_letter => 'other')".into(), "22023"),
+    ] {
+        assert_eq!(client.failure(&format!("SELECT queue.{sql}")).code, code, "{sql}");
+    }
+    client.run(&format!("SELECT queue.alter('{q}', dead_letter => '{dead}')"));
+    let die = format!("SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('{q}')");
+    let copies = format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{dead}'");
+    client.enqueue(&q);
+    client.run(&die);
+    assert_eq!(client.value::<i64>(&copies), 1);
+    client.run(&format!("SELECT queue.alter('{q}', reset => '{{dead_letter}}')"));
+    client.enqueue(&q);
+    client.run(&die);
+    assert_eq!(client.value::<i64>(&copies), 1);
+}
+
+#[test]
+fn without_the_other_queue_a_job_dies_with_a_warning() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    client.run("SELECT queue.create('dead'); SELECT queue.create('q', dead_letter => 'dead', max_attempts => 1)");
+    for _ in 0..4 {
+        client.enqueue("q");
+    }
+    // While it is being dropped nobody knows yet: a worker is told, a lease that has ended waits.
+    let mut dropper = cluster.connect_to("app");
+    let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 2)");
+    dropper.run("BEGIN; SELECT queue.drop('dead', force => true)");
+    assert_eq!(client.count("SELECT FROM queue.claim('q', lease => '1 ms')"), 1);
+    let failure = client.failure(&format!("SELECT queue.fail({}, 'no')", ids[0]));
+    assert_eq!(failure.code, "55006", "{failure:?}");
+    // Others do not wait for that.
+    client.run("SELECT queue.create('busy')");
+    client.enqueue("busy");
+    assert_eq!(client.count("SELECT FROM queue.claim('busy', lease => '1 ms')"), 1);
+    wait::until("another queue's lease ends", || {
+        (client.count("SELECT FROM queue.claim('busy', lease => '1 hour')") == 1).then_some(())
+    });
+    dropper.run("COMMIT");
+    client.run(&format!("SELECT queue.fail({}, 'no')", ids[0]));
+    wait::until("the job whose lease has ended is dead", || {
+        (client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state = 'dead'") == 2).then_some(())
+    });
+    client.run("SELECT queue.create('dead')");
+    client.run(&format!("SELECT queue.fail({}, 'no')", ids[1]));
+    assert_eq!(client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE queue_name = 'dead'"), 1);
+    let log = cluster.log();
+    let warnings: Vec<&str> =
+        log.lines().filter(|line| line.contains("WARNING") && line.contains("queue \"dead\" does not exist")).collect();
+    assert_eq!(warnings.len(), 2, "one each: {log}");
+}
+
+#[test]
+fn the_dead_are_brought_back_by_their_errors_whatever_became_of_the_copies() {
+    let database = Database::new();
+    let mut client = database.connect();
+    client.run("SELECT queue.create('dead', max_attempts => 1)");
+    client.run("SELECT queue.create('q', dead_letter => 'dead', max_attempts => 1, stages => '{a, b}')");
+    for error in ["disk full", "disk gone", "no route", "disk full"] {
+        client.enqueue("q");
+        client.run("SELECT queue.advance(id) FROM queue.claim('q')");
+        client.run(&format!("SELECT queue.fail(id, '{error}') FROM queue.claim('q')"));
+    }
+    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q', 'disk %', 2)"), 2);
+    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q', 'disk %')"), 1);
+    assert_eq!(client.column::<String>("SELECT stage FROM queue.claim('q', 10)"), ["b", "b", "b"]);
+    assert_eq!(
+        client.column::<String>("SELECT error FROM queue.jobs WHERE queue_name = 'q' AND state = 'dead'"),
+        ["no route"]
+    );
+    // The copies are jobs of their own.
+    assert_eq!(client.value::<i64>("SELECT ready FROM queue.stats WHERE queue_name = 'dead'"), 4);
+    client.run("SELECT queue.fail(id, 'still ' || (headers #>> '{dead_letter, error}')) FROM queue.claim('dead', 10)");
+    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('dead', 'still disk%')"), 3);
+}
+
+#[test]
+fn those_whose_key_is_taken_take_no_other_s_place() {
+    let (mut client, q) = queue("max_attempts => 1");
+    for n in 0..150 {
+        client.run(&format!("SELECT queue.enqueue('{q}', unique_key => 'k{n}')"));
+        client.run(&format!("SELECT queue.fail(id, 'no') FROM queue.claim('{q}')"));
+        client.run(&format!("SELECT queue.enqueue('{q}', unique_key => 'k{n}', delay => '1 hour')"));
+    }
+    let free = client.enqueue(&q);
+    client.run(&format!("SELECT queue.fail(id, 'no') FROM queue.claim('{q}')"));
+    assert_eq!(client.state(free), "dead");
+    assert_eq!(client.value::<i64>(&format!("SELECT queue.retry_dead('{q}', max_jobs => 1)")), 1);
+    assert_eq!(client.state(free), "ready");
+    assert_eq!(client.value::<i64>(&format!("SELECT queue.retry_dead('{q}')")), 0);
+}
+
+#[test]
+fn dead_letters_never_go_round_in_a_circle() {
+    let (mut client, c) = queue("");
+    let (_, b) = queue(&format!("dead_letter => '{c}'"));
+    let (_, a) = queue(&format!("dead_letter => '{b}'"));
+    let close = format!("SELECT queue.alter('{c}', dead_letter => '{a}')");
+    let failure = client.failure(&close);
+    assert_eq!(failure.code, "22023", "{failure:?}");
+    assert!(failure.detail.contains(&format!("\"{c}\" to \"{a}\" to \"{b}\" to \"{c}\"")), "{failure:?}");
+    // A queue that is dropped and created again is still the dead letter of the other.
+    client.run(&format!("SELECT queue.drop('{c}')"));
+    let again = format!("SELECT queue.create('{c}', dead_letter => '{a}')");
+    assert_eq!(client.failure(&again).code, "22023");
+    assert_eq!(client.failure(&again.replace("')", "', if_not_exists => true)")).code, "22023");
+    client.run(&format!("SELECT queue.create('{c}')"));
+    assert_eq!(client.failure(&format!("BEGIN; {close}")).code, "22023");
+    client.run("ROLLBACK");
+    // Once the way is open, it may be closed elsewhere, also in one transaction.
+    client.run(&format!("BEGIN; SELECT queue.alter('{a}', reset => '{{dead_letter}}'); {close}; COMMIT"));
+    assert_eq!(client.failure(&format!("SELECT queue.alter('{a}', dead_letter => '{b}')")).code, "22023");
+}
+
+#[test]
+fn two_transactions_close_no_circle_of_dead_letters() {
+    for level in ["READ COMMITTED", "REPEATABLE READ"] {
+        let (mut first, a) = queue("");
+        let (mut second, b) = queue("");
+        let pid = second.pid();
+        second.run(&format!("BEGIN ISOLATION LEVEL {level}; SELECT FROM queue.queues"));
+        first.run(&format!("BEGIN; SELECT queue.alter('{a}', dead_letter => '{b}')"));
+        let sql = format!("SELECT queue.alter('{b}', dead_letter => '{a}')");
+        let later = std::thread::spawn(move || second.failure(&sql).code);
+        crate::shared::wait_blocked(&mut connect(), pid);
+        first.run("COMMIT");
+        assert_eq!(later.join().unwrap(), "22023", "{level}");
+    }
+}

@@ -1,0 +1,532 @@
+//! An attempt's id works once, until the attempt has ended or its timeout is committed: every verb, after
+//! everything that can happen to an attempt.
+
+use std::sync::{Mutex, mpsc};
+use std::time::Duration;
+
+use postgres::{Client, NoTls};
+use queue_tests::{Cluster, wait};
+
+use crate::shared::{Database, Sql, connect, create, queue, server};
+
+/// The verbs that end or keep one attempt, `$` being its id.
+const ONE: [&str; 5] = [
+    "SELECT queue.complete($)",
+    "SELECT queue.fail($, 'boom')",
+    "SELECT queue.release($)",
+    "SELECT queue.extend($)",
+    "SELECT queue.progress($, '1')",
+];
+
+/// Those for many, which leave out what they cannot have.
+const MANY: [&str; 4] = [
+    "SELECT queue.complete_many(ARRAY[$])",
+    "SELECT queue.fail_many(ARRAY[$], 'boom')",
+    "SELECT queue.release_many(ARRAY[$])",
+    "SELECT queue.extend_many(ARRAY[$])",
+];
+
+fn with(sql: &str, id: i64) -> String {
+    sql.replace('$', &format!("('{id}'::bigint)"))
+}
+
+/// Every verb refuses the attempt as lost, and says why.
+fn assert_lost(client: &mut Client, id: i64, why: &str) {
+    for verb in ONE {
+        let failure = client.failure(&with(verb, id));
+        assert_eq!(failure.code, "QJ001", "{verb}: {failure:?}");
+        assert_eq!(failure.message, format!("lost lease on attempt {id}"), "{verb}");
+        assert!(failure.detail.contains(why), "{verb}: {failure:?} should say {why}");
+    }
+    for verb in MANY {
+        assert_eq!(client.count(&with(verb, id)), 0, "{verb}");
+    }
+}
+
+/// Every verb refuses the attempt for now, and does so without waiting for the transaction that has it.
+fn assert_busy(client: &mut Client, id: i64) {
+    // To wait for a transaction is to wait for its lock.
+    client.run("SET lock_timeout = '1 ms'");
+    for verb in ONE {
+        let failure = client.failure(&with(verb, id));
+        assert_eq!(failure.code, "55006", "{verb}: {failure:?}");
+        assert_eq!(failure.message, format!("attempt {id} is being ended by another transaction"), "{verb}");
+    }
+    for verb in MANY {
+        assert_eq!(client.count(&with(verb, id)), 0, "{verb}");
+    }
+    client.run("RESET lock_timeout");
+}
+
+fn next_of(client: &mut Client, job_id: i64) -> i64 {
+    client.value(&format!("SELECT id FROM queue.attempts WHERE job_id = {job_id} AND finished_at IS NULL"))
+}
+
+#[test]
+fn an_ended_attempt_is_lost_and_the_error_says_how_it_ended() {
+    let (mut client, q) = queue("");
+    let ends = [
+        ("SELECT queue.complete($)", "completed at 20"),
+        ("SELECT queue.fail($, 'boom')", "failed at 20"),
+        ("SELECT queue.fail($, 'boom', fatal => true)", "failed at 20"),
+        ("SELECT queue.release($)", "released at 20"),
+        ("SELECT queue.cancel((SELECT job_id FROM queue.attempts WHERE id = $), force => true)", "cancelled at 20"),
+    ];
+    for (end, why) in ends {
+        client.enqueue(&q);
+        let id = client.claim(&q);
+        client.run(&with(end, id));
+        assert_lost(&mut client, id, why);
+        // Another session, which has not seen it end, learns the same.
+        assert_lost(&mut connect(), id, why);
+        client.run(&format!("SELECT queue.purge('{q}')"));
+    }
+}
+
+#[test]
+fn a_timed_out_attempt_is_lost_and_the_next_one_is_not() {
+    let (mut client, q) = queue("");
+    let job = client.enqueue(&q);
+    let id: i64 = client.value(&format!("SELECT id FROM queue.claim('{q}', lease => '10 ms', worker => 'slow')"));
+    client.maintain_until(&format!("EXISTS (SELECT FROM queue.attempts WHERE id = {id} AND state = 'timed_out')"));
+    let next = next_of(&mut client, job);
+    assert_lost(&mut client, id, "timed out at 20");
+    assert_lost(&mut client, id, &format!("The job went on as attempt {next}."));
+
+    assert_eq!(client.claim(&q), next);
+    assert_lost(&mut client, id, "timed out at 20");
+    client.run(&format!("SELECT queue.complete({next})"));
+    assert_lost(&mut client, id, "timed out at 20");
+    assert_lost(&mut client, next, "completed at 20");
+    assert_eq!(client.state(job), "completed");
+}
+
+#[test]
+fn between_its_deadline_and_its_timeout_an_attempt_can_still_end() {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    client.run("SELECT queue.create('q')");
+    for (verb, state) in [
+        ("SELECT queue.complete($)", "completed"),
+        ("SELECT queue.fail($, 'boom')", "failed"),
+        ("SELECT queue.release($)", "released"),
+        ("SELECT queue.progress($, '1'), queue.complete($)", "completed"),
+        ("SELECT queue.complete_many(ARRAY[$])", "completed"),
+        ("SELECT queue.fail_many(ARRAY[$], 'boom')", "failed"),
+        ("SELECT queue.release_many(ARRAY[$])", "released"),
+    ] {
+        client.enqueue("q");
+        let id: i64 = client.value("SELECT id FROM queue.claim('q', lease => '1 ms')");
+        wait::until("the lease is over", || {
+            client.value::<bool>(&format!("SELECT queue.lease_expires_at({id}) < clock_timestamp()")).then_some(())
+        });
+        assert_eq!(client.count(&with(verb, id)), 1, "{verb}");
+        client.run("SELECT FROM queue.maintain()");
+        assert_eq!(
+            client.value::<String>(&format!("SELECT state FROM queue.attempts WHERE id = {id}")),
+            state,
+            "{verb}"
+        );
+        client.run("SELECT queue.purge('q')");
+    }
+}
+
+#[test]
+fn a_heartbeat_after_the_deadline_keeps_the_attempt() {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    client.run("SELECT queue.create('q')");
+    client.enqueue("q");
+    let id: i64 = client.value("SELECT id FROM queue.claim('q', lease => '1 ms')");
+    wait::until("the lease is over", || {
+        client.value::<bool>(&format!("SELECT queue.lease_expires_at({id}) < clock_timestamp()")).then_some(())
+    });
+    let left: f64 = client.value(&format!(
+        "SELECT extract(epoch FROM lease_expires_at - clock_timestamp())::float8 FROM queue.extend({id}, '1 hour')"
+    ));
+    assert!((3590.0..=3600.0).contains(&left), "{left}");
+    client.run("SELECT FROM queue.maintain()");
+    client.run(&format!("SELECT queue.complete({id})"));
+}
+
+#[test]
+fn a_heartbeat_stays_when_its_transaction_is_rolled_back() {
+    let (mut client, q) = queue("");
+    client.enqueue(&q);
+    let id = client.claim(&q);
+    client.run(&format!("BEGIN; SELECT queue.extend({id}, '1 day'); ROLLBACK"));
+    let left: f64 =
+        client.value(&format!("SELECT extract(epoch FROM queue.lease_expires_at({id}) - clock_timestamp())::float8"));
+    assert!((86_390.0..=86_400.0).contains(&left), "{left}");
+}
+
+#[test]
+fn the_id_of_a_job_is_refused_with_a_hint() {
+    let (mut client, q) = queue("");
+    let job = client.enqueue(&q);
+    let id = client.claim(&q);
+    for verb in ONE.iter().chain(&MANY) {
+        let failure = client.failure(&with(verb, job));
+        assert_eq!(failure.code, "22023", "{verb}: {failure:?}");
+        assert_eq!(failure.message, format!("{job} is the id of a job, not of an attempt"), "{verb}");
+        assert!(failure.hint.contains("queue.claim"), "{verb}: {failure:?}");
+    }
+    for verb in ["cancel($)", "retry($)", "reprioritize($, 1)", "reschedule($, now())", "forget($)", "job($)"] {
+        let sql = format!("SELECT queue.{}", with(verb, id));
+        let failure = client.failure(&sql);
+        assert_eq!(failure.code, "22023", "{sql}: {failure:?}");
+        assert_eq!(failure.message, format!("{id} is the id of an attempt, not of a job"), "{sql}");
+        assert!(failure.hint.contains("job_id"), "{sql}: {failure:?}");
+    }
+    client.run(&format!("SELECT queue.complete({id})"));
+}
+
+#[test]
+fn ids_that_nobody_handed_out_are_refused() {
+    let (mut client, q) = queue("");
+    client.enqueue(&q);
+    let id = client.claim(&q);
+    for nonsense in [0, -1, -16, i64::MIN, i64::MAX, 1 << 53, (1 << 53) + 16, 10, 13, 14] {
+        for verb in ONE.iter().chain(&MANY) {
+            let failure = client.failure(&with(verb, nonsense));
+            assert_eq!(failure.code, "22023", "{verb} {nonsense}: {failure:?}");
+            assert_eq!(failure.message, format!("{nonsense} is not the id of an attempt"), "{verb}");
+        }
+        for verb in ["cancel($)", "retry($)", "reprioritize($, 1)", "reschedule($, now())", "forget($)", "job($)"] {
+            let sql = format!("SELECT queue.{}", with(verb, nonsense));
+            let failure = client.failure(&sql);
+            assert_eq!(failure.code, "22023", "{sql}: {failure:?}");
+        }
+    }
+    // These could be ids; there is nothing of that name.
+    for unknown in [id + (1 << 40), id + (127 << 46)] {
+        assert_lost(&mut client, unknown, "There is no such attempt");
+    }
+    for verb in ["cancel($)", "retry($)", "reprioritize($, 1)", "reschedule($, now())", "forget($)"] {
+        let sql = format!("SELECT queue.{}", with(verb, (id | 15) + (1 << 40)));
+        let failure = client.failure(&sql);
+        assert_eq!(failure.code, "P0002", "{sql}: {failure:?}");
+    }
+    assert_eq!(client.count(&format!("SELECT FROM queue.job({})", (id | 15) + (1 << 40))), 0);
+    client.run(&format!("SELECT queue.complete({id})"));
+}
+
+#[test]
+fn an_attempt_that_was_never_claimed_cannot_be_ended() {
+    let (mut client, q) = queue("");
+    let job = client.enqueue(&q);
+    let id = next_of(&mut client, job);
+    assert_lost(&mut client, id, "The attempt waits to be claimed");
+    // A claim that was rolled back is none.
+    client.run(&format!("BEGIN; SELECT FROM queue.claim('{q}'); ROLLBACK"));
+    assert_lost(&mut client, id, "The attempt waits to be claimed");
+    assert_eq!(client.claim(&q), id);
+    client.run(&format!("SELECT queue.complete({id})"));
+}
+
+#[test]
+fn an_attempt_claimed_in_another_open_transaction_is_not_ours() {
+    let (mut client, q) = queue("");
+    let job = client.enqueue(&q);
+    let id = next_of(&mut client, job);
+    let mut other = connect();
+    other.run("BEGIN");
+    assert_eq!(other.claim(&q), id);
+    client.run("SET lock_timeout = '1 ms'");
+    assert_lost(&mut client, id, "The attempt is being claimed by another transaction");
+    // It is the other's, who has not even committed.
+    for verb in ["extend($)", "progress($, '1')", "complete($)"] {
+        other.run(&format!("SELECT queue.{}", with(verb, id)));
+    }
+    other.run("COMMIT");
+    assert_lost(&mut client, id, "completed at 20");
+}
+
+#[test]
+fn an_attempt_that_another_transaction_is_ending_is_in_use_until_that_ends() {
+    let (mut client, q) = queue("");
+    let mut other = connect();
+    for end in [
+        "SELECT queue.complete($)",
+        "SELECT queue.fail($, 'boom')",
+        "SELECT queue.release($)",
+        "SELECT queue.cancel((SELECT job_id FROM queue.attempts WHERE id = $), force => true)",
+        "SELECT FROM queue.claim('none', completed => ARRAY[$])",
+    ] {
+        let end = end.replace("'none'", &format!("'{q}'"));
+        let job = client.enqueue(&q);
+        let id = client.claim(&q);
+        other.run(&format!("BEGIN; {}", with(&end, id)));
+        assert_busy(&mut client, id);
+        let failure = client.failure(&format!("SELECT queue.cancel({job}, force => true)"));
+        assert_eq!(failure.code, "55006", "{end}: {failure:?}");
+        other.run("ROLLBACK");
+        client.run(&format!("SELECT queue.extend({id})"));
+
+        other.run(&format!("BEGIN; {}", with(&end, id)));
+        assert_busy(&mut client, id);
+        other.run("COMMIT");
+        assert_lost(&mut client, id, "This attempt was ");
+        client.run(&format!("SELECT queue.purge('{q}')"));
+    }
+}
+
+#[test]
+fn an_attempt_whose_timeout_is_not_committed_is_in_use() {
+    let database = Database::without_worker();
+    let (mut client, mut other) = (database.connect(), database.connect());
+    client.run("SELECT queue.create('q')");
+    client.enqueue("q");
+    let id: i64 = client.value("SELECT id FROM queue.claim('q', lease => '1 ms')");
+    other.run("BEGIN");
+    wait::until("the timeout is written", || {
+        (other.value::<i64>("SELECT did FROM queue.maintain() WHERE duty = 'expire'") > 0).then_some(())
+    });
+    assert_busy(&mut client, id);
+    other.run("ROLLBACK");
+    client.run(&format!("SELECT queue.complete({id})"));
+    assert_lost(&mut client, id, "completed at 20");
+}
+
+#[test]
+fn a_deadline_does_not_fire_while_the_attempt_is_being_ended() {
+    let database = Database::without_worker();
+    let (mut client, mut other) = (database.connect(), database.connect());
+    client.run("SELECT queue.create('q')");
+    let over = |client: &mut Client, id: i64| {
+        wait::until("the lease is over", || {
+            let sql = format!("SELECT claimed_at + '1 ms' < clock_timestamp() FROM queue.attempts WHERE id = {id}");
+            client.value::<bool>(&sql).then_some(())
+        });
+    };
+    for end in ["COMMIT", "ROLLBACK"] {
+        let job = client.enqueue("q");
+        let id: i64 = client.value("SELECT id FROM queue.claim('q', lease => '1 ms')");
+        client.run(&format!("BEGIN; SELECT queue.complete({id})"));
+        over(&mut other, id);
+        assert_eq!(other.value::<i64>("SELECT did FROM queue.maintain() WHERE duty = 'expire'"), 0);
+        assert_eq!(other.count("SELECT FROM queue.claim('q')"), 0);
+        client.run(end);
+        if end == "COMMIT" {
+            assert_eq!(client.state(job), "completed");
+        } else {
+            client.maintain_until(&format!(
+                "EXISTS (SELECT FROM queue.attempts WHERE id = {id} AND state = 'timed_out')"
+            ));
+            assert_lost(&mut client, id, "timed out at 20");
+        }
+    }
+}
+
+#[test]
+fn within_one_transaction_an_attempt_ends_once() {
+    let (mut client, q) = queue("");
+    client.enqueue(&q);
+    let id = client.claim(&q);
+    client.run(&format!("BEGIN; SELECT queue.complete({id})"));
+    for verb in ONE {
+        client.run("SAVEPOINT s");
+        let failure = client.failure(&with(verb, id));
+        assert_eq!(failure.code, "QJ001", "{verb}: {failure:?}");
+        assert!(failure.detail.contains("already ended in this transaction"), "{verb}: {failure:?}");
+        client.run("ROLLBACK TO s");
+    }
+    for verb in MANY {
+        assert_eq!(client.count(&with(verb, id)), 0, "{verb}");
+    }
+    client.run("COMMIT");
+    assert_lost(&mut client, id, "completed at 20");
+}
+
+#[test]
+fn the_many_forms_take_what_is_theirs_and_leave_out_the_rest() {
+    let (mut client, q) = queue("backoff_base => '0'");
+    let mut other = connect();
+    for verb in [
+        "SELECT queue.complete_many($)",
+        "SELECT queue.fail_many($, 'boom')",
+        "SELECT queue.release_many($)",
+        "SELECT id FROM queue.extend_many($)",
+    ] {
+        client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('{{}}'::jsonb, ARRAY[6]))"));
+        let mut ids: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{q}', 5)"));
+        assert_eq!(ids.len(), 5);
+        let waiting: i64 =
+            client.value(&format!("SELECT id FROM queue.attempts WHERE queue_name = '{q}' AND state = 'ready'"));
+        client.run(&format!("SELECT queue.complete({})", ids[1]));
+        other.run(&format!("BEGIN; SELECT queue.complete({})", ids[3]));
+        // Twice the same, one that has ended, one that waits, one in use, NULL; in an order of the caller's.
+        let list = format!(
+            "ARRAY[{},{waiting},{},NULL,{},{},{},{}]::bigint[]",
+            ids[4], ids[0], ids[1], ids[3], ids[2], ids[0]
+        );
+        client.run("SET lock_timeout = '1 ms'");
+        let mut got: Vec<i64> = client.column(&verb.replace('$', &list));
+        if verb.contains("extend") {
+            got.pop_if(|last| *last == ids[0]);
+        }
+        assert_eq!(got, [ids[4], ids[0], ids[2]], "{verb}");
+        other.run("ROLLBACK");
+        if !verb.contains("extend") {
+            assert_lost(&mut client, ids[4], "This attempt was ");
+        }
+        client.run(&format!("SELECT queue.complete({})", ids.remove(3)));
+        client.run(&format!("SELECT queue.purge('{q}')"));
+    }
+}
+
+#[test]
+fn claim_completes_what_is_ours_and_leaves_out_the_rest() {
+    let (mut client, q) = queue("");
+    client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('{{}}'::jsonb, ARRAY[4]))"));
+    let ids: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{q}', 3)"));
+    client.run(&format!("SELECT queue.fail({}, 'boom', fatal => true)", ids[1]));
+    let sql = format!("SELECT id FROM queue.claim('{q}', completed => ARRAY[{},{},NULL,{}])", ids[0], ids[1], ids[2]);
+    let next: i64 = client.value(&sql);
+    assert!(!ids.contains(&next));
+    for (id, why) in [(ids[0], "completed at"), (ids[1], "failed at"), (ids[2], "completed at")] {
+        assert_lost(&mut client, id, why);
+    }
+    client.run(&format!("SELECT queue.complete({next})"));
+}
+
+#[test]
+fn claim_warns_of_what_it_cannot_complete() {
+    let (mut other, q) = queue("");
+    let (send, warnings) = mpsc::channel();
+    let send = Mutex::new(send);
+    let mut client = server()
+        .config()
+        .dbname("app")
+        .notice_callback(move |notice| {
+            let text =
+                (notice.code().code().to_owned(), notice.message().to_owned(), notice.detail().map(str::to_owned));
+            send.lock().unwrap().send((notice.severity().to_owned(), text)).unwrap();
+        })
+        .connect(NoTls)
+        .unwrap();
+    other.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('{{}}'::jsonb, ARRAY[4]))"));
+    let ids: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{q}', 4)"));
+    let claim = |done: &[i64]| format!("SELECT id FROM queue.claim('{q}', completed => ARRAY{done:?}::bigint[])");
+    other.run(&format!("SELECT queue.release({})", ids[1]));
+    other.run(&format!("BEGIN; SELECT queue.complete({})", ids[2]));
+    let told = |code: &str, message: &str, detail: &str| {
+        let (severity, warning) = warnings.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert_eq!((severity.as_str(), warning.0.as_str(), warning.1.as_str()), ("WARNING", code, message));
+        assert!(warning.2.as_deref().unwrap_or_default().contains(detail), "{warning:?}");
+    };
+
+    let next: i64 = client.value(&claim(&ids[..3]));
+    told("QJ001", &format!("lost lease on attempt {}", ids[1]), "This attempt was released at 20");
+    told("55006", &format!("attempt {} is being ended by another transaction", ids[2]), "has not committed yet");
+    other.run("COMMIT");
+    // A call that is sent again says of all that they have ended, and claims.
+    other.enqueue(&q);
+    client.value::<i64>(&claim(&ids[..3]));
+    for (id, why) in [(ids[0], "already completed"), (ids[1], "released"), (ids[2], "already completed")] {
+        told("QJ001", &format!("lost lease on attempt {id}"), &format!("This attempt was {why} at 20"));
+    }
+    // What it can complete it says nothing of.
+    client.run(&claim(&[next, ids[3]]));
+    client.run("SET client_min_messages = error");
+    client.run(&claim(&[next]));
+    assert!(warnings.try_recv().is_err());
+}
+
+#[test]
+fn who_has_lost_the_lease_changes_nothing() {
+    let (mut client, q) = queue("");
+    let job = client.enqueue(&q);
+    let id: i64 = client.value(&format!("SELECT id FROM queue.claim('{q}')"));
+    client.run(&format!("SELECT queue.release({id})"));
+    let next = client.claim(&q);
+    let before: String = client.value(&format!("SELECT j::text FROM queue.job({job}) AS j"));
+    assert_lost(&mut client, id, "released at 20");
+    let look = format!("SELECT (j.attempt, j.state, j.progress, j.error)::text FROM queue.job({job}) AS j");
+    assert_eq!(client.value::<String>(&look), "(1,running,,)", "{before}");
+    client.run(&format!("SELECT queue.complete({next})"));
+}
+
+#[test]
+fn a_cancelled_worker_sees_it_at_its_heartbeat_and_may_still_complete() {
+    let (mut client, q) = queue("");
+    let heartbeat = |id: i64| format!("SELECT is_cancelled FROM queue.extend({id})");
+    for (end, state) in [
+        ("SELECT queue.complete($)", "completed"),
+        ("SELECT queue.fail($, 'stopped')", "cancelled"),
+        ("SELECT queue.release($)", "cancelled"),
+    ] {
+        let job = client.enqueue(&q);
+        let id = client.claim(&q);
+        assert!(!client.value::<bool>(&heartbeat(id)));
+        let mut other = connect();
+        other.run(&format!("BEGIN; SELECT queue.cancel({job}, 'changed my mind'); ROLLBACK"));
+        assert!(!client.value::<bool>(&heartbeat(id)), "a rolled-back request is none");
+        assert_eq!(other.value::<String>(&format!("SELECT queue.cancel({job}, 'changed my mind')")), "cancelling");
+        assert!(client.value::<bool>(&heartbeat(id)));
+        assert!(client.value::<bool>(&format!("SELECT is_cancelled FROM queue.extend_many(ARRAY[{id}])")));
+        client.run(&with(end, id));
+        assert_eq!(client.state(job), state, "{end}");
+        assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0, "{end}");
+    }
+}
+
+#[test]
+fn a_cancelled_attempt_that_times_out_is_cancelled() {
+    let (mut client, q) = queue("");
+    let job = client.enqueue(&q);
+    client.run(&format!("SELECT FROM queue.claim('{q}', lease => '10 ms')"));
+    // The timeout may come first when everything is slow: then the job waits again and is cancelled at once.
+    let answer: String = client.value(&format!("SELECT queue.cancel({job})"));
+    assert!(["cancelling", "cancelled"].contains(&answer.as_str()), "{answer}");
+    client.maintain_until(&format!("(SELECT state = 'cancelled' FROM queue.job({job}))"));
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
+}
+
+#[test]
+fn a_heartbeat_that_is_overtaken_by_the_end_of_the_lease_does_not_tell_of_a_new_one() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "lease => '1 s'");
+    client.run("SELECT queue.enqueue('q')");
+    // A lease longer than any before is noted, and the note has to wait.
+    let mut locker = cluster.connect_to("app");
+    let notes: Vec<String> = (0..8).map(|n| format!("queue.note_{n}")).collect();
+    locker.run(&format!("BEGIN; LOCK TABLE {} IN SHARE MODE", notes.join(", ")));
+    let id: i64 = client.value("SELECT id FROM queue.claim('q')");
+    std::thread::scope(|scope| {
+        let mut worker = cluster.connect_to("app");
+        let heartbeat = scope
+            .spawn(move || worker.column::<i64>(&format!("SELECT id FROM queue.extend_many('{{{id}}}', '1 hour')")));
+        wait::until("the lease is over", || {
+            let ended = format!("SELECT FROM queue.attempts WHERE id = {id} AND state = 'timed_out'");
+            (client.count(&ended) == 1).then_some(())
+        });
+        locker.run("COMMIT");
+        assert_eq!(heartbeat.join().unwrap(), [0_i64; 0]);
+    });
+}
+
+#[test]
+fn what_a_heartbeat_in_the_last_moment_says_is_so() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    // A long lease that none of the heartbeats has to note.
+    create(&mut client, "q", "lease => '1 hour', max_attempts => 1");
+    for _ in 0..40 {
+        client.run("SELECT queue.enqueue_batch('q', (SELECT jsonb_agg('{}'::jsonb) FROM generate_series(1, 200)))");
+        let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 200)");
+        let all = format!("ARRAY{ids:?}::bigint[]");
+        client.run(&format!("SELECT FROM queue.extend_many({all}, '2 ms')"));
+        let said = wait::until("the leases begin to end", || {
+            let said: Vec<i64> = client.column(&format!("SELECT id FROM queue.extend_many({all}, '1 hour')"));
+            let (is_over, short) = (said.len() < ids.len(), format!("SELECT FROM queue.extend_many({all}, '1 ms')"));
+            if !is_over {
+                client.run(&short);
+            }
+            is_over.then_some(said)
+        });
+        let kept: Vec<i64> = client.column(&format!("SELECT queue.complete_many(ARRAY{said:?}::bigint[])"));
+        assert_eq!(kept.len(), said.len());
+    }
+}

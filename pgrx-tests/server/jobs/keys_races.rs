@@ -1,0 +1,680 @@
+//! Unique keys among many: who waits for whom, what lets go of a key, and that no run which was asked for is lost or
+//! doubled, whoever is killed, moved or late.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use postgres::Client;
+use queue_tests::{Cluster, StopAtEnd, wait};
+
+use crate::shared::{Database, Failure, Sql, connect, create, queue, server, wait_blocked};
+
+const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
+
+/// Runs a statement in a session and a thread of its own; the answer comes when it is there.
+fn later(sql: String) -> (i32, mpsc::Receiver<Result<i64, String>>) {
+    let mut client = connect();
+    let pid = client.pid();
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || {
+        let answer = client.query_one(&sql, &[]).map(|row| row.get(0)).map_err(|e| Failure::from(&e).code);
+        let _ = send.send(answer);
+    });
+    (pid, receive)
+}
+
+fn wait_until_it_waits(client: &mut Client, pid: i32) {
+    let sql = format!("SELECT count(*) FROM pg_locks WHERE pid = {pid} AND locktype = 'transactionid' AND NOT granted");
+    wait::until("it waits for a transaction", || (client.value::<i64>(&sql) == 1).then_some(()));
+}
+
+fn enqueue(q: &str, key: &str, on_duplicate: &str) -> String {
+    format!("SELECT queue.enqueue('{q}', unique_key => '{key}', on_duplicate => '{on_duplicate}')")
+}
+
+fn jobs(client: &mut Client, q: &str) -> i64 {
+    client.value(&format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{q}'"))
+}
+
+#[test]
+fn many_producers_of_few_keys_make_one_job_of_each() {
+    for level in LEVELS {
+        let (mut client, q) = queue("");
+        let producers: Vec<_> = (0..8)
+            .map(|n| {
+                let (q, level) = (q.clone(), level.to_lowercase());
+                thread::spawn(move || {
+                    let mut client = connect();
+                    client.run(&format!("SET default_transaction_isolation = '{level}'"));
+                    for round in 0..40 {
+                        let key = (round + n) % 20;
+                        let on_duplicate = ["skip", "replace", "rerun"][(round + n) % 3];
+                        client.run(&enqueue(&q, &key.to_string(), on_duplicate));
+                    }
+                })
+            })
+            .collect();
+        producers.into_iter().for_each(|producer| producer.join().unwrap());
+        let keys: Vec<String> =
+            client.column(&format!("SELECT unique_key FROM queue.claim('{q}', 100) ORDER BY unique_key::int"));
+        assert_eq!(keys, (0..20).map(|n| n.to_string()).collect::<Vec<_>>(), "{level}");
+    }
+}
+
+#[test]
+fn producers_of_other_keys_pass() {
+    let (mut client, q) = queue("");
+    let mut other = connect();
+    client.run(&format!("BEGIN; {}", enqueue(&q, "mine", "skip")));
+    client.run(&format!(
+        "SELECT queue.enqueue_batch('{q}', (SELECT jsonb_agg(jsonb_build_object('unique_key', 'm' || n)) FROM generate_series(1, 100000) AS n))"
+    ));
+    other.run("SET lock_timeout = '10s'");
+    other.run(&format!("SELECT queue.enqueue('{q}', unique_key => 'o' || n) FROM generate_series(1, 1000) AS n"));
+    assert_eq!(jobs(&mut other, &q), 1000);
+    // Only the keys it has keep anybody.
+    other.run("SET lock_timeout = '100ms'");
+    for key in ["mine", "m1", "m99999"] {
+        assert_eq!(other.failure(&enqueue(&q, key, "skip")).code, "55P03", "{key}");
+    }
+    client.run("COMMIT");
+    other.run(&enqueue(&q, "m1", "skip"));
+    assert_eq!(jobs(&mut other, &q), 101_001);
+    // A second time all are there.
+    other.run(&format!(
+        "SELECT queue.enqueue_batch('{q}', (SELECT jsonb_agg(jsonb_build_object('unique_key', 'm' || n)) FROM generate_series(1, 100000) AS n))"
+    ));
+    assert_eq!(jobs(&mut other, &q), 101_001);
+    client.run(&format!("SELECT queue.drop('{q}', force => true)"));
+}
+
+#[test]
+fn bulk_calls_over_the_same_keys_do_not_deadlock() {
+    let (mut client, q) = queue("");
+    let producers: Vec<_> = (0..4)
+        .map(|n| {
+            let q = q.clone();
+            thread::spawn(move || {
+                let mut client = connect();
+                let order = if n % 2 == 0 { "ASC" } else { "DESC" };
+                for _ in 0..5 {
+                    client.run(&format!(
+                        "SELECT queue.enqueue_batch('{q}', (SELECT jsonb_agg(jsonb_build_object('unique_key', n::text, 'on_duplicate', 'replace') ORDER BY n {order})
+                         FROM generate_series(1, 300) AS n))"
+                    ));
+                }
+            })
+        })
+        .collect();
+    producers.into_iter().for_each(|producer| producer.join().unwrap());
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 1000)")), 300);
+}
+
+#[test]
+fn a_deadlock_of_single_calls_is_found() {
+    let (mut client, q) = queue("");
+    client.run("SET deadlock_timeout = '100ms'");
+    let mut other = connect();
+    other.run(&format!("SET deadlock_timeout = '1h'; BEGIN; {}", enqueue(&q, "b", "skip")));
+    client.run(&format!("BEGIN; {}", enqueue(&q, "a", "skip")));
+    let pid = other.pid();
+    let statement = enqueue(&q, "a", "skip");
+    let waiting = thread::spawn(move || {
+        other.run(&statement);
+        other.run("COMMIT");
+    });
+    let mut third = connect();
+    wait_until_it_waits(&mut third, pid);
+    assert_eq!(client.failure(&enqueue(&q, "b", "skip")).code, "40P01");
+    client.run("ROLLBACK");
+    waiting.join().unwrap();
+    assert_eq!(jobs(&mut client, &q), 2);
+}
+
+#[test]
+fn a_rolled_back_savepoint_lets_go_of_its_keys() {
+    let (mut client, q) = queue("");
+    let mut other = connect();
+    other.run("SET lock_timeout = '100ms'");
+    client.run(&format!("BEGIN; {}; SAVEPOINT s; {}; SAVEPOINT t", enqueue(&q, "a", "skip"), enqueue(&q, "b", "skip")));
+    client.run(&format!("{}; RELEASE t; ROLLBACK TO s", enqueue(&q, "c", "skip")));
+    client.run(&format!("SAVEPOINT u; {}; {}; RELEASE u", enqueue(&q, "d", "skip"), enqueue(&q, "a", "replace")));
+    for (key, is_held) in [("a", true), ("b", false), ("c", false), ("d", true)] {
+        if is_held {
+            assert_eq!(other.failure(&enqueue(&q, key, "skip")).code, "55P03", "{key}");
+        } else {
+            other.run(&enqueue(&q, key, "skip"));
+        }
+    }
+    client.run("COMMIT");
+    assert_eq!(jobs(&mut client, &q), 4);
+    // One who waits for a savepoint's key goes on when that is rolled back, while the transaction is open.
+    client.run(&format!("BEGIN; SAVEPOINT s; {}", enqueue(&q, "e", "skip")));
+    let (pid, answer) = later(enqueue(&q, "e", "error"));
+    wait_until_it_waits(&mut other, pid);
+    client.run("ROLLBACK TO s");
+    assert!(answer.recv_timeout(Duration::from_secs(20)).unwrap().is_ok());
+    client.run("ROLLBACK");
+}
+
+#[test]
+fn a_prepared_transaction_holds_its_keys_until_it_ends() {
+    for end in ["COMMIT PREPARED", "ROLLBACK PREPARED"] {
+        let (mut client, q) = queue("");
+        client.run(&format!("BEGIN; {}; PREPARE TRANSACTION '{q}'", enqueue(&q, "k", "skip")));
+        let (pid, answer) = later(enqueue(&q, "k", "skip"));
+        wait_until_it_waits(&mut client, pid);
+        client.run(&format!("{end} '{q}'"));
+        let job = answer.recv().unwrap().unwrap();
+        assert_eq!(jobs(&mut client, &q), 1, "{end}");
+        assert_eq!(client.value::<i64>(&enqueue(&q, "k", "skip")), job);
+    }
+}
+
+#[test]
+fn a_run_asked_for_in_a_prepared_transaction_is_made() {
+    let (mut client, q) = queue("");
+    let job: i64 = client.value(&enqueue(&q, "k", "skip"));
+    let id = client.claim(&q);
+    client.run(&format!(
+        "BEGIN; SELECT queue.enqueue('{q}', '2', unique_key => 'k', on_duplicate => 'rerun'); PREPARE TRANSACTION '{q}'"
+    ));
+    client.run(&format!("SELECT queue.complete({id})"));
+    assert_eq!(client.state(job), "completed");
+    client.run(&format!("COMMIT PREPARED '{q}'"));
+    wait::until("it runs once more", || (client.state(job) == "ready").then_some(()));
+    // What has taken a waiting job cannot be prepared.
+    client.run(&format!("BEGIN; {}", enqueue(&q, "k", "replace")));
+    assert_eq!(client.failure(&format!("PREPARE TRANSACTION '{q}'")).code, "0A000");
+}
+
+#[test]
+fn neither_a_finisher_nor_the_background_worker_waits_for_a_producer() {
+    let database = Database::without_worker();
+    let (mut client, mut producer, mut other) = (database.connect(), database.connect(), database.connect());
+    create(&mut client, "q", "");
+    let job: i64 = client.value(&enqueue("q", "k", "skip"));
+    let id = client.claim("q");
+    // One who has noted something and is idle keeps nobody from ending the attempt.
+    producer.run(&format!("BEGIN; {}", enqueue("q", "k", "rerun")));
+    client.run(&format!("SET lock_timeout = '5s'; SELECT queue.complete({id})"));
+    other.run("SET lock_timeout = '5s'; SELECT FROM queue.maintain()");
+    assert_eq!(client.state(job), "completed");
+    producer.run("COMMIT");
+    other.run("SELECT FROM queue.maintain()");
+    assert_eq!(client.state(job), "ready");
+    let id = client.claim("q");
+    // Late: the end has begun before. Then a producer has the key before the worker comes to it.
+    client.run(&format!("BEGIN; SELECT queue.complete({id})"));
+    other.run(&enqueue("q", "k", "rerun"));
+    client.run("COMMIT");
+    producer.run("BEGIN; SELECT queue.enqueue('q', '3', unique_key => 'k', on_duplicate => 'replace')");
+    other.run("SELECT FROM queue.maintain()");
+    assert_eq!(client.state(job), "completed");
+    // What the producer does is newer.
+    producer.run("COMMIT");
+    other.maintain_until(&format!("(SELECT state = 'ready' FROM queue.job({job}))"));
+    other.run("SELECT FROM queue.maintain()");
+    assert_eq!(client.column::<String>("SELECT payload::text FROM queue.claim('q', 10)"), ["3"]);
+}
+
+#[test]
+fn a_waiting_job_that_another_transaction_is_changing_is_renewed_when_that_has_ended() {
+    for change in ["reprioritize(#, 5)", "cancel(#)", "reschedule(#, 'tomorrow')", "purge('q')", "retry(#)"] {
+        for end in ["COMMIT", "ROLLBACK"] {
+            let database = Database::without_worker();
+            let (mut client, mut producer) = (database.connect(), database.connect());
+            create(&mut client, "q", "");
+            let job: i64 = client.value(&enqueue("q", "k", "skip"));
+            client.run(&format!("BEGIN; SELECT queue.{}", change.replace('#', &job.to_string())));
+            producer.run("SET lock_timeout = '5s'");
+            let renewed: i64 =
+                producer.value("SELECT queue.enqueue('q', '2', unique_key => 'k', on_duplicate => 'replace')");
+            assert_eq!(renewed, job);
+            client.run("SELECT FROM queue.maintain()");
+            producer.run("SELECT FROM queue.maintain()");
+            client.run(end);
+            client.maintain_until(&format!("(SELECT state = 'ready' AND payload = '2' FROM queue.job({job}))"));
+            assert_eq!(
+                client.column::<String>("SELECT payload::text FROM queue.claim('q', 10)"),
+                ["2"],
+                "{change} {end}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_newer_payload_is_not_replaced_by_one_that_was_asked_for_late() {
+    let database = Database::without_worker();
+    let (mut client, mut producer) = (database.connect(), database.connect());
+    create(&mut client, "q", "backoff_base => '0'");
+    let job: i64 = client.value(&enqueue("q", "k", "skip"));
+    let id = client.claim("q");
+    client.run(&format!("BEGIN; SELECT queue.fail({id}, 'boom')"));
+    producer.run("SELECT queue.enqueue('q', '2', unique_key => 'k', on_duplicate => 'rerun')");
+    client.run("COMMIT");
+    // The job waits with the old payload; what was asked for is owed.
+    assert_eq!(client.state(job), "ready");
+    producer.run("SELECT queue.enqueue('q', '3', unique_key => 'k', on_duplicate => 'replace')");
+    for _ in 0..3 {
+        client.run("SELECT FROM queue.maintain()");
+    }
+    let id = client.claim("q");
+    assert_eq!(client.value::<String>(&format!("SELECT payload::text FROM queue.job({job})")), "3");
+    client.run(&format!("SELECT queue.complete({id}); SELECT FROM queue.maintain()"));
+    assert_eq!(client.state(job), "completed");
+}
+
+#[test]
+fn a_full_table_of_keys_raises_and_is_empty_again() {
+    let cluster = Cluster::new().conf("pg_queue.max_keys = 8").conf("max_prepared_transactions = 2").start();
+    let mut client = cluster.connect();
+    client.run("CREATE EXTENSION pg_queue; SELECT queue.create('q')");
+    let many = "SELECT count(queue.enqueue('q', unique_key => 'k' || n)) FROM generate_series(1, $) AS n";
+    let failure = client.failure(&many.replace('$', "9"));
+    assert_eq!(failure.code, "53400");
+    assert!(failure.hint.contains("pg_queue.max_keys"), "{failure:?}");
+    client.run(&many.replace('$', "8"));
+    // Entries of prepared transactions that have ended make room.
+    client.run(&format!("BEGIN; {}; PREPARE TRANSACTION 'p'", many.replace('$', "8").replace("'k'", "'p'")));
+    assert_eq!(client.failure(&enqueue("q", "x", "skip")).code, "53400");
+    client.run("ROLLBACK PREPARED 'p'");
+    client.run(&format!("BEGIN; {}", many.replace('$', "8").replace("'k'", "'r'")));
+    let mut other = cluster.connect();
+    assert_eq!(other.failure(&enqueue("q", "x", "skip")).code, "53400");
+    // Without a key nobody needs room.
+    other.run("SELECT queue.enqueue('q')");
+    client.run("COMMIT");
+    other.run(&enqueue("q", "x", "skip"));
+}
+
+#[test]
+fn what_was_asked_for_outlives_a_crash() {
+    let cluster = Cluster::new().conf("pg_queue.worker = off").start();
+    let mut client = cluster.connect();
+    client.run("CREATE EXTENSION pg_queue; SELECT queue.create('q')");
+    let mut other = cluster.connect();
+    let rerun =
+        |key: &str| format!("SELECT queue.enqueue('q', '\"again\"', unique_key => '{key}', on_duplicate => 'rerun')");
+    // Asked for too late; asked for while it runs; asked for while the claim is open, which the crash undoes.
+    let late: i64 = client.value(&enqueue("q", "late", "skip"));
+    let id = client.claim("q");
+    client.run(&format!("BEGIN; SELECT queue.complete({id})"));
+    other.run(&rerun("late"));
+    client.run("COMMIT");
+    let running: i64 = client.value(&enqueue("q", "running", "skip"));
+    let running_id = client.claim("q");
+    other.run(&rerun("running"));
+    let open: i64 = client.value(&enqueue("q", "open", "skip"));
+    client.run("BEGIN");
+    client.claim("q");
+    other.run(&rerun("open"));
+    assert_eq!(other.state(late), "completed");
+    cluster.kill_server();
+    cluster.start_again();
+    let mut client = cluster.connect();
+    assert_eq!(client.state(open), "ready");
+    assert_eq!(client.state(late), "completed");
+    client.maintain_until(&format!("(SELECT state = 'ready' FROM queue.job({late}))"));
+    client.run(&format!("SELECT queue.complete({running_id})"));
+    for _ in 0..3 {
+        client.run("SELECT FROM queue.maintain()");
+    }
+    let mut claimed: Vec<(i64, String)> = client
+        .query("SELECT job_id, payload::text FROM queue.claim('q', 10)", &[])
+        .unwrap()
+        .iter()
+        .map(|row| (row.get(0), row.get(1)))
+        .collect();
+    claimed.sort();
+    assert_eq!(claimed, [late, running, open].map(|job| (job, "\"again\"".to_owned())));
+    client.run("SELECT queue.complete_many(array_agg(id)) FROM queue.attempts WHERE state = 'running'");
+    client.run("SELECT FROM queue.maintain()");
+    assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 0);
+}
+
+/// Runs duties until the ring of segments has turned so far that whatever lies in it has been elsewhere.
+fn turn(client: &mut Client, times: usize) {
+    for _ in 0..times {
+        client.run("SELECT FROM queue.enqueue_many('filler', array_fill('1'::jsonb, ARRAY[1000]))");
+        client.run("SELECT FROM queue.complete_many((SELECT array_agg(id) FROM queue.claim('filler', 1000)))");
+        for _ in 0..40 {
+            client.run("SELECT FROM queue.maintain()");
+        }
+    }
+}
+
+#[test]
+fn keys_and_runs_asked_for_survive_the_turning_of_the_ring() {
+    let cluster = Cluster::new()
+        .conf("pg_queue.segment_rows = 1000")
+        .conf("pg_queue.reclaim_delay = 0")
+        .conf("pg_queue.worker = off")
+        .start();
+    let mut client = cluster.connect();
+    client.run("CREATE EXTENSION pg_queue; SELECT queue.create('q'), queue.create('filler', retention => '0')");
+    let asks = |client: &mut Client, key: &str| -> i64 {
+        client.value(&format!("SELECT queue.enqueue('q', '\"again\"', unique_key => '{key}', on_duplicate => 'rerun')"))
+    };
+    let make = |client: &mut Client, key: &str| -> i64 { client.value(&enqueue("q", key, "skip")) };
+    let (running, waiting) = (make(&mut client, "running"), make(&mut client, "waiting"));
+    let id = client.claim("q");
+    for _ in 0..3 {
+        assert_eq!(asks(&mut client, "running"), running);
+    }
+    // One whose note belongs to an open transaction.
+    let open = make(&mut client, "open");
+    client.run(&format!("SELECT queue.reprioritize({open}, -1)"));
+    let open_id = client.claim("q");
+    let mut producer = cluster.connect();
+    producer.run("BEGIN");
+    assert_eq!(asks(&mut producer, "open"), open);
+    client.run(&format!("SELECT queue.complete({open_id})"));
+    turn(&mut client, 12);
+    let mut count_in = |n: &i32| client.value::<i64>(&format!("SELECT count(*) FROM queue.claim_{n} WHERE id = {id}"));
+    let lies_in: Vec<i32> = (0..10).filter(|n| count_in(n) == 1).collect();
+    assert!(lies_in.iter().any(|&n| n >= 8), "the running attempt has moved: {lies_in:?}");
+    assert_eq!(make(&mut client, "waiting"), waiting);
+    assert_eq!(make(&mut client, "running"), running);
+    assert_eq!(client.state(open), "completed");
+    producer.run("COMMIT");
+    client.maintain_until(&format!("(SELECT state = 'ready' FROM queue.job({open}))"));
+    client.run(&format!("SELECT queue.complete({id})"));
+    turn(&mut client, 4);
+    let payloads: HashMap<i64, String> = client
+        .query("SELECT job_id, payload::text FROM queue.claim('q', 10)", &[])
+        .unwrap()
+        .iter()
+        .map(|row| (row.get(0), row.get(1)))
+        .collect();
+    let again = "\"again\"".to_owned();
+    assert_eq!(payloads, HashMap::from([(open, again.clone()), (running, again), (waiting, "{}".to_owned())]));
+    // What has served a note may be gone before the attempt that the note is about: it stays served.
+    client.run(
+        "SELECT queue.complete_many(ARRAY(SELECT id FROM queue.attempts WHERE queue_name = 'q' AND state = 'running'))",
+    );
+    turn(&mut client, 10);
+    for (key, before) in [("running", running), ("open", open), ("waiting", waiting)] {
+        let sql = format!("SELECT queue.enqueue('q', '\"new\"', unique_key => '{key}', on_duplicate => 'replace')");
+        assert_ne!(client.value::<i64>(&sql), before, "{key}");
+    }
+    client.run("SELECT FROM queue.maintain()");
+    let payloads: Vec<String> = client.column("SELECT payload::text FROM queue.claim('q', 10)");
+    assert_eq!(payloads, ["\"new\""; 3]);
+}
+
+#[test]
+fn a_storm_of_updates_leaves_every_document_indexed_after_its_last_one() {
+    const DOCUMENTS: i32 = 100;
+    const UPDATES: i32 = 10_000;
+    let cluster = Cluster::new()
+        .conf("max_connections = 40")
+        .conf("pg_queue.segment_rows = 1000")
+        .conf("pg_queue.reclaim_delay = 100")
+        .conf("synchronous_commit = off")
+        .start();
+    let mut client = cluster.connect();
+    client.run("CREATE EXTENSION pg_queue; SELECT queue.create('index', backoff_base => '0', max_attempts => 1000000)");
+    client.run(
+        "CREATE TABLE document (id int PRIMARY KEY, updates int NOT NULL, indexed int NOT NULL) WITH (fillfactor = 10)",
+    );
+    client.run("CREATE TABLE run (id int NOT NULL, is_indexed bool NOT NULL)");
+    client.run(&format!("INSERT INTO document SELECT n, 0, 0 FROM generate_series(1, {DOCUMENTS}) AS n"));
+    let is_over = AtomicBool::new(false);
+    let config = cluster.config();
+    thread::scope(|scope| {
+        let producers: Vec<_> = (0..4)
+            .map(|n| {
+                let mut client = config.connect(postgres::NoTls).unwrap();
+                scope.spawn(move || {
+                    for update in 0..UPDATES / 4 {
+                        // Few are much busier than the others.
+                        let document = if update % 2 == 0 { 1 + (update / 2 + n) % 5 } else { 1 + (update * 7 + n * 13) % DOCUMENTS };
+                        let on_duplicate = ["rerun", "replace"][update as usize % 2];
+                        let end = if update % 50 == 49 { "ROLLBACK" } else { "COMMIT" };
+                        client.run(&format!(
+                            "BEGIN;
+                             WITH u AS (UPDATE document SET updates = updates + 1 WHERE id = {document} RETURNING updates)
+                             SELECT queue.enqueue('index', jsonb_build_object('id', {document}, 'updates', updates),
+                                    unique_key => {document}::text, on_duplicate => '{on_duplicate}',
+                                    version => 'epoch'::timestamptz + updates * interval '1 s') FROM u;
+                             {end}"
+                        ));
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..4 {
+            let mut client = config.connect(postgres::NoTls).unwrap();
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let mut n = 0;
+                loop {
+                    let over = is_over.load(Ordering::Relaxed);
+                    let claim = "SELECT id, payload::text, (payload ->> 'id')::int FROM queue.claim('index', 1, wait => '50 ms')";
+                    let rows = client.query(claim, &[]).unwrap();
+                    let Some(row) = rows.first() else {
+                        if over {
+                            break;
+                        }
+                        continue;
+                    };
+                    let (id, document): (i64, i32) = (row.get(0), row.get(2));
+                    n += 1;
+                    // Reads the document, and takes a while to index it.
+                    let seen: i32 = client.value(&format!("SELECT updates FROM document WHERE id = {document}"));
+                    thread::sleep(Duration::from_millis(2));
+                    let end = match n % 10 {
+                        3 => format!("fail({id}, 'boom')"),
+                        6 => format!("release({id})"),
+                        _ => format!("complete({id})"),
+                    };
+                    let indexed = if end.starts_with("complete") { seen } else { -1 };
+                    client.run(&format!(
+                        "BEGIN; INSERT INTO run VALUES ({document}, {indexed} >= 0);
+                         UPDATE document SET indexed = greatest(indexed, {indexed}) WHERE id = {document};
+                         SELECT queue.{end}; COMMIT"
+                    ));
+                }
+            });
+        }
+        let _stop = StopAtEnd(&is_over);
+        producers.into_iter().for_each(|producer| producer.join().unwrap());
+        let live = "SELECT count(*) FROM queue.jobs WHERE state IN ('ready', 'scheduled', 'retrying', 'running')";
+        wait::until_none_left("all has ended", || client.value(live));
+    });
+    let behind: Vec<String> = client.column(
+        "SELECT format('%s: %s of %s', id, indexed, updates) FROM document WHERE indexed < updates ORDER BY id",
+    );
+    assert!(behind.is_empty(), "{behind:?}");
+    // Not more often than it was changed, but for runs that did not end well.
+    let runs: i64 = client.value("SELECT count(*) FROM run WHERE is_indexed");
+    let updates: i64 = client.value("SELECT sum(updates) FROM document");
+    assert!(runs <= updates, "{runs} runs of {updates} updates");
+    // While one runs, and while it waits, any number of changes make one run more.
+    let change = |client: &mut Client| {
+        client.run(
+            "WITH u AS (UPDATE document SET updates = updates + 1 WHERE id = 1 RETURNING updates)
+             SELECT queue.enqueue('index', unique_key => '1', on_duplicate => 'rerun',
+                    version => 'epoch'::timestamptz + updates * interval '1 s') FROM u",
+        );
+    };
+    change(&mut client);
+    for _ in 0..2 {
+        (0..50).for_each(|_| change(&mut client));
+        let id = client.claim("index");
+        (0..50).for_each(|_| change(&mut client));
+        client.run(&format!("SELECT queue.complete({id})"));
+    }
+    client.run("SELECT queue.complete(id) FROM queue.claim('index')");
+    assert_eq!(client.count("SELECT FROM queue.claim('index')"), 0);
+    // What was inserted around Postgres is as its own checker wants it.
+    client.run("CREATE EXTENSION amcheck");
+    let checked: i64 = client.value(
+        "SELECT count(bt_index_check(i.indexrelid, heapallindexed => true)) FROM pg_index AS i JOIN pg_class AS t ON t.oid = i.indrelid
+         WHERE t.relnamespace = 'queue'::regnamespace AND t.relname ~ '^(attempt|note|key)_[0-9]$'",
+    );
+    assert!(checked > 60, "{checked} indexes");
+    // One of each at a time: no key has had two live jobs.
+    let doubled: i64 = client.value(
+        "SELECT count(*) FROM (SELECT FROM queue.jobs WHERE state IN ('ready', 'running') GROUP BY unique_key HAVING count(*) > 1) AS d",
+    );
+    assert_eq!(doubled, 0);
+}
+
+#[test]
+fn the_memory_of_keys_is_turned_and_keeps_what_counts() {
+    let cluster = Cluster::new().conf("pg_queue.reclaim_delay = 0").conf("pg_queue.worker = off").start();
+    let mut client = cluster.connect();
+    client.run("CREATE EXTENSION pg_queue; SELECT queue.create('q'), queue.create('gone')");
+    client.run(
+        "SELECT queue.enqueue('gone', unique_key => 'g', version => now()); SELECT queue.drop('gone', force => true)",
+    );
+    let kept: i64 = client.value("SELECT queue.enqueue('q', unique_key => 'kept', unique_for => '1 day')");
+    client.run("SELECT queue.complete(id) FROM queue.claim('q')");
+    let versioned: i64 = client.value("SELECT queue.enqueue('q', unique_key => 'v', version => '2024-01-05')");
+    client.run("SELECT queue.complete(id) FROM queue.claim('q')");
+    // Somebody holds back the horizon all the time.
+    let mut reader = cluster.connect();
+    reader.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class");
+    let size = |client: &mut Client| -> i64 {
+        client.value("SELECT pg_relation_size('queue.key_0') + pg_relation_size('queue.key_1')")
+    };
+    let mut largest = 0;
+    for round in 0..12 {
+        // Many keys once, each soon forgotten, and one again and again.
+        client.run(&format!(
+            "SELECT queue.enqueue_batch('q', (SELECT jsonb_agg(jsonb_build_object('unique_key', 'r{round} ' || n % 15000,
+             'unique_for', '1 ms', 'on_duplicate', 'replace', 'payload', n)) FROM generate_series(1, 30000) AS n))"
+        ));
+        client.run("SELECT queue.purge('q')");
+        largest = largest.max(size(&mut client));
+        client.maintain_until("true");
+        for _ in 0..20 {
+            client.run("SELECT FROM queue.maintain()");
+        }
+    }
+    wait::until("a half was emptied", || {
+        client.run("SELECT FROM queue.maintain()");
+        (size(&mut client) < largest).then_some(())
+    });
+    assert!(largest < 40 << 20, "{largest} bytes");
+    let dead: i64 = client.value(
+        "SELECT coalesce(sum(n_dead_tup), 0)::int8 FROM pg_stat_user_tables WHERE relname IN ('key_0', 'key_1')",
+    );
+    assert_eq!(dead, 0);
+    assert_eq!(client.value::<i64>("SELECT queue.enqueue('q', unique_key => 'kept')"), kept);
+    assert_eq!(client.value::<i64>("SELECT queue.enqueue('q', unique_key => 'v', version => '2024-01-04')"), versioned);
+    assert_ne!(client.value::<i64>("SELECT queue.enqueue('q', unique_key => 'v', version => '2024-01-06')"), versioned);
+    let rest: i64 = client
+        .value("SELECT count(*) FROM (TABLE queue.key_0 UNION ALL TABLE queue.key_1) AS k WHERE unique_key = 'g'");
+    assert_eq!(rest, 0);
+}
+
+#[test]
+fn a_dump_remembers_keys() {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "q", "");
+    let job: i64 = client.value("SELECT queue.enqueue('q', unique_key => 'k', unique_for => '1 day')");
+    client.run("SELECT queue.complete(id) FROM queue.claim('q')");
+    let config: Vec<String> = client.column(
+        "SELECT relname::text FROM pg_extension, unnest(extconfig) AS oid JOIN pg_class USING (oid)
+         WHERE extname = 'pg_queue' AND relname LIKE 'key%' ORDER BY 1",
+    );
+    assert_eq!(config, ["key_0", "key_1"]);
+    // Written by SQL it is as with the logs.
+    client.run("UPDATE queue.key_0 SET job_id = job_id");
+    assert_eq!(client.failure("SELECT queue.enqueue('q')").code, "55000");
+    client.run("SELECT queue.adopt()");
+    assert_eq!(client.value::<i64>("SELECT queue.enqueue('q', unique_key => 'k')"), job);
+    let _ = server();
+}
+
+#[test]
+fn a_queue_that_is_being_dropped_keeps_no_other_waiting_for_its_rerun() {
+    let database = Database::new();
+    let (mut client, mut other, mut dropper) = (database.connect(), database.connect(), database.connect());
+    client.run("SELECT queue.create('first'); SELECT queue.create('second')");
+    // Asked for too late, by ids that ascend.
+    let jobs: Vec<i64> = ["first", "second"].map(|q| client.value(&enqueue(q, "k", "skip"))).into();
+    let ids: Vec<i64> = ["first", "second"].map(|q| client.claim(q)).into();
+    client.run(&format!("BEGIN; SELECT count(*) FROM queue.complete_many('{{{}, {}}}')", ids[0], ids[1]));
+    for q in ["first", "second"] {
+        other.run(&enqueue(q, "k", "rerun"));
+    }
+    dropper.run("BEGIN; SELECT queue.drop('first', force => true)");
+    client.run("COMMIT");
+    wait::until("the other's job runs again", || (client.state(jobs[1]) == "ready").then_some(()));
+    dropper.run("ROLLBACK");
+    wait::until("and then this one's", || (client.state(jobs[0]) == "ready").then_some(()));
+}
+
+#[test]
+fn a_key_of_a_prepared_transaction_is_held_over_a_restart() {
+    let cluster = Cluster::new().conf("max_prepared_transactions = 4").start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    let enqueue = "SELECT queue.enqueue('q', unique_key => 'k')";
+    client.run("BEGIN");
+    let first: i64 = client.value(enqueue);
+    client.run("PREPARE TRANSACTION 'a'");
+    client.run("BEGIN; SELECT queue.enqueue('q', unique_key => 'gone'); PREPARE TRANSACTION 'b'");
+    cluster.kill_server();
+    cluster.start_again();
+    let mut client = cluster.connect_to("app");
+    client.run("SET lock_timeout = '200ms'");
+    assert_eq!(client.failure(enqueue).code, "55P03");
+    // Of another key nobody waits for it.
+    client.run("SELECT queue.enqueue('q', unique_key => 'other')");
+    let mut other = cluster.connect_to("app");
+    let pid = other.pid();
+    thread::scope(|scope| {
+        let second = scope.spawn(move || other.value::<i64>(enqueue));
+        wait_blocked(&mut client, pid);
+        client.run("COMMIT PREPARED 'a'");
+        assert_eq!(second.join().unwrap(), first);
+    });
+    client.run("ROLLBACK PREPARED 'b'");
+    client.run("SELECT queue.enqueue('q', unique_key => 'gone')");
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'ready'"), 3);
+}
+
+#[test]
+fn a_run_asked_for_in_a_prepared_transaction_holds_its_key_over_a_restart() {
+    let cluster = Cluster::new().conf("max_prepared_transactions = 4").start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    let rerun = |payload: i32, version: i32| {
+        format!(
+            "SELECT queue.enqueue('q', '{payload}', unique_key => 'k', on_duplicate => 'rerun',
+                 version => timestamptz '2026-01-01Z' + interval '{version} days', unique_for => '1 hour')"
+        )
+    };
+    let job: i64 = client.value(&rerun(1, 1));
+    let id = client.claim("q");
+    // It leaves a note and a row of the key, but no attempt.
+    client.run(&format!("BEGIN; {}; PREPARE TRANSACTION 'newest'", rerun(3, 3)));
+    cluster.kill_server();
+    cluster.start_again();
+    let mut client = cluster.connect_to("app");
+    client.run("SET lock_timeout = '200ms'");
+    assert_eq!(client.failure(&rerun(2, 2)).code, "55P03");
+    let mut other = cluster.connect_to("app");
+    let pid = other.pid();
+    let older = rerun(2, 2);
+    thread::scope(|scope| {
+        let older = scope.spawn(move || other.value::<i64>(&older));
+        wait_blocked(&mut client, pid);
+        client.run("COMMIT PREPARED 'newest'");
+        assert_eq!(older.join().unwrap(), job, "the call counts for nothing");
+    });
+    assert_eq!(client.value::<i64>(&rerun(2, 2)), job);
+    client.run(&format!("SELECT queue.complete({id})"));
+    wait::until("it runs once more", || (client.state(job) == "ready").then_some(()));
+    assert_eq!(client.column::<String>("SELECT payload::text FROM queue.claim('q', 10)"), ["3"]);
+}

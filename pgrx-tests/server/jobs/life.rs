@@ -1,0 +1,736 @@
+//! A job's life: retries, backoff, death, release, progress, cancellation, and what the views say of it.
+
+use postgres::Client;
+
+use crate::shared::{self, Sql, connect, create, queue};
+
+/// Seconds since 1970, by the server's clock.
+fn clock(client: &mut Client) -> f64 {
+    client.value("SELECT extract(epoch FROM clock_timestamp())::float8")
+}
+
+/// Fails an attempt; between how many and how many seconds from then the job runs again.
+fn delay_after(client: &mut Client, fail: &str) -> (f64, f64) {
+    let before = clock(client);
+    let run_at: f64 = client.value(&format!("SELECT extract(epoch FROM queue.{fail})::float8"));
+    let after = clock(client);
+    (run_at - after, run_at - before)
+}
+
+/// The row of `queue.job`, as text, of these columns.
+fn look(client: &mut Client, job_id: i64, columns: &str) -> String {
+    client.value(&format!("SELECT ROW({columns})::text FROM queue.job({job_id})"))
+}
+
+/// Claims the job that was retried by hand, at once.
+fn claim_again(client: &mut Client, q: &str, job_id: i64) -> i64 {
+    client.run(&format!("SELECT queue.retry({job_id})"));
+    client.claim(q)
+}
+
+#[test]
+fn a_job_is_claimed_run_and_completed() {
+    let (mut client, q) = queue("");
+    let job: i64 = client.value(&format!(
+        "SELECT queue.enqueue('{q}', '{{\"to\": 7}}', priority => 3, headers => '{{\"trace\": \"t1\"}}')"
+    ));
+    assert_eq!(look(&mut client, job, "state, priority, attempt, run_at, started_at, finished_at"), "(ready,3,1,,,)");
+    let row = client
+        .query_one(&format!("SELECT c::text, c.id, c.job_id FROM queue.claim('{q}', worker => 'w1') AS c"), &[])
+        .unwrap();
+    let (text, id, job_id): (String, i64, i64) = (row.get(0), row.get(1), row.get(2));
+    assert_eq!(job_id, job);
+    let start = format!(r#"({id},{job},{q},,"{{""to"": 7}}","{{""trace"": ""t1""}}",1,20,3,,,,,"#);
+    assert!(text.starts_with(&start), "{text}");
+    let running = look(&mut client, job, "state, worker, started_at IS NULL, finished_at, lease_expires_at IS NULL");
+    assert_eq!(running, "(running,w1,f,,f)");
+    let left: f64 = client.value(&format!(
+        "SELECT extract(epoch FROM lease_expires_at - clock_timestamp())::float8 FROM queue.job({job})"
+    ));
+    assert!((290.0..=300.0).contains(&left), "the lease of 5 minutes: {left}");
+
+    client.run(&format!("SELECT queue.complete({id}, '{{\"sent\": true}}')"));
+    let ended = "state, worker, error, result, headers, started_at < finished_at, lease_expires_at";
+    assert_eq!(look(&mut client, job, ended), r#"(completed,w1,,"{""sent"": true}","{""trace"": ""t1""}",t,)"#);
+    let attempts: Vec<String> = client.column(&format!(
+        "SELECT ROW(id, attempt, state, worker, claimed_at < finished_at, error)::text FROM queue.attempts WHERE job_id = {job}"
+    ));
+    assert_eq!(attempts, [format!("({id},1,completed,w1,t,)")]);
+    // The same job in the view of all.
+    let same: bool = client.value(&format!(
+        "SELECT (SELECT j FROM queue.job({job}) AS j)::text = (SELECT j FROM queue.jobs AS j WHERE job_id = {job})::text"
+    ));
+    assert!(same);
+}
+
+#[test]
+fn a_failed_job_is_retried_until_its_attempts_are_used_up() {
+    let (mut client, q) = queue("max_attempts => 3, backoff_base => '0'");
+    let job = client.enqueue(&q);
+    for n in 1..=3 {
+        let row = client
+            .query_one(&format!("SELECT id, attempt, max_attempts, last_error FROM queue.claim('{q}')"), &[])
+            .unwrap();
+        let (id, attempt, most, last): (i64, i32, i32, Option<String>) =
+            (row.get(0), row.get(1), row.get(2), row.get(3));
+        assert_eq!((attempt, most), (n, 3));
+        assert_eq!(last, (n > 1).then(|| format!("boom {}", n - 1)));
+        let runs_again: bool = client.value(&format!("SELECT queue.fail({id}, 'boom {n}') IS NOT NULL"));
+        assert_eq!(runs_again, n < 3);
+    }
+    assert_eq!(look(&mut client, job, "state, attempt, max_attempts, error"), r#"(dead,3,3,"boom 3")"#);
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
+    let attempts: Vec<String> = client.column(&format!(
+        "SELECT ROW(attempt, state, error)::text FROM queue.attempts WHERE job_id = {job} ORDER BY attempt"
+    ));
+    assert_eq!(attempts, [r#"(1,failed,"boom 1")"#, r#"(2,failed,"boom 2")"#, r#"(3,dead,"boom 3")"#]);
+}
+
+#[test]
+fn a_fatal_failure_needs_no_more_attempts() {
+    let (mut client, q) = queue("");
+    let job = client.enqueue(&q);
+    let id = client.claim(&q);
+    assert!(client.value::<bool>(&format!("SELECT queue.fail({id}, 'hopeless', fatal => true) IS NULL")));
+    assert_eq!(look(&mut client, job, "state, attempt, error"), "(dead,1,hopeless)");
+    let jobs = [client.enqueue(&q), client.enqueue(&q)];
+    client.run(&format!("SELECT queue.fail_many(array_agg(id), 'both', fatal => true) FROM queue.claim('{q}', 2)"));
+    for job in jobs {
+        assert_eq!(look(&mut client, job, "state, error"), "(dead,both)");
+    }
+}
+
+#[test]
+fn timeouts_count_as_attempts() {
+    let (mut client, q) = queue("max_attempts => 2");
+    let job = client.enqueue(&q);
+    let mut seen = Vec::new();
+    for n in 1..=2 {
+        seen.push(client.value::<i32>(&format!("SELECT attempt FROM queue.claim('{q}', lease => '5 ms')")));
+        let ended = format!("SELECT FROM queue.attempts WHERE job_id = {job} AND state = 'timed_out'");
+        client.maintain_until(&format!("(SELECT count(*) = {n} FROM ({ended}) AS ended)"));
+    }
+    assert_eq!(seen, [1, 2]);
+    assert_eq!(look(&mut client, job, "state, attempt, error"), r#"(dead,2,"the lease expired")"#);
+}
+
+#[test]
+fn the_delay_grows_by_the_queue_s_curve() {
+    let (mut client, _) = queue("");
+    for (curve, delays) in [
+        ("constant", [10.0, 10.0, 10.0, 10.0, 10.0]),
+        ("linear", [10.0, 20.0, 30.0, 40.0, 45.0]),
+        ("exponential", [10.0, 20.0, 40.0, 45.0, 45.0]),
+    ] {
+        let q = format!("curve_{curve}");
+        create(
+            &mut client,
+            &q,
+            &format!("backoff => '{curve}', backoff_base => '10 s', backoff_max => '45 s', backoff_jitter => 0"),
+        );
+        let job = client.enqueue(&q);
+        let mut id = client.claim(&q);
+        for (n, expected) in delays.iter().enumerate() {
+            let (least, most) = delay_after(&mut client, &format!("fail({id}, 'boom')"));
+            assert!(least <= expected + 1e-5 && expected - 1e-5 <= most, "{curve} {n}: {expected} in {least}..{most}");
+            assert_eq!(look(&mut client, job, "state, attempt"), format!("(retrying,{})", n + 2));
+            assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
+            id = claim_again(&mut client, &q, job);
+        }
+    }
+}
+
+#[test]
+fn jitter_spreads_the_delay_to_both_sides_and_no_further() {
+    let (mut client, q) = queue("backoff => 'constant', backoff_base => '100 s', backoff_jitter => 0.5");
+    client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('1'::jsonb, ARRAY[40]))"));
+    let before = clock(&mut client);
+    client.run(&format!("SELECT queue.fail_many(array_agg(id), 'boom') FROM queue.claim('{q}', 40)"));
+    let after = clock(&mut client);
+    let delays: Vec<f64> = client.column(&format!(
+        "SELECT extract(epoch FROM run_at)::float8 FROM queue.jobs WHERE queue_name = '{q}' AND state = 'retrying'"
+    ));
+    assert_eq!(delays.len(), 40);
+    assert!(delays.iter().all(|at| at - after <= 150.0 && at - before >= 50.0), "{delays:?}");
+    // With 40 draws, one side stays empty once in 10^12.
+    assert!(delays.iter().any(|at| at - before < 100.0) && delays.iter().any(|at| at - after > 100.0));
+}
+
+#[test]
+fn the_worker_can_say_when_to_retry() {
+    let (mut client, q) = queue("");
+    let job = client.enqueue(&q);
+    let id = client.claim(&q);
+    let (least, most) = delay_after(&mut client, &format!("fail({id}, 'later', retry_in => '1 hour')"));
+    assert!(least <= 3600.0 && 3600.0 <= most + 1e-5, "{least}..{most}");
+    let id = claim_again(&mut client, &q, job);
+    client.run(&format!("SELECT queue.fail({id}, 'at once', retry_in => '0')"));
+    assert_eq!(look(&mut client, job, "state, attempt, run_at, error"), r#"(ready,3,,"at once")"#);
+    client.claim(&q);
+}
+
+#[test]
+fn the_job_s_own_limits_win_over_the_queue_s() {
+    let (mut client, q) = queue("max_attempts => 9, lease => '1 hour', backoff_base => '0'");
+    let job: i64 = client.value(&format!("SELECT queue.enqueue('{q}', max_attempts => 2, lease => '10 min')"));
+    let lease = |client: &mut Client, id: i64| -> f64 {
+        client.value(&format!("SELECT extract(epoch FROM queue.lease_expires_at({id}) - clock_timestamp())::float8"))
+    };
+    let near = |left: f64, seconds: f64| (seconds - 20.0..=seconds).contains(&left);
+    let id = client.claim(&q);
+    assert!(near(lease(&mut client, id), 600.0));
+    // An extension without a length is for as long as the claim was.
+    client.run(&format!("SELECT queue.extend({id}, '2 hours')"));
+    assert!(near(lease(&mut client, id), 7200.0));
+    client.run(&format!("SELECT queue.fail({id}, 'boom')"));
+    // What the claim says wins over both, and is kept by the next attempt's own claim no longer.
+    let id: i64 = client.value(&format!("SELECT id FROM queue.claim('{q}', lease => '30 min')"));
+    assert!(near(lease(&mut client, id), 1800.0));
+    assert!(client.value::<bool>(&format!("SELECT queue.fail({id}, 'boom') IS NULL")));
+    assert_eq!(look(&mut client, job, "state, attempt, max_attempts"), "(dead,2,2)");
+    client.enqueue(&q);
+    let id = client.claim(&q);
+    assert!(near(lease(&mut client, id), 3600.0));
+}
+
+#[test]
+fn jobs_run_by_priority_and_then_in_the_order_of_enqueueing() {
+    let (mut client, q) = queue("");
+    let mut order: Vec<(i32, i64)> = Vec::new();
+    for priority in [0, 5, -5, 0, i32::MAX, -5, i32::MIN, 5, 0] {
+        let job: i64 = client.value(&format!("SELECT queue.enqueue('{q}', priority => ({priority}))"));
+        order.push((priority, job));
+    }
+    order.sort_unstable();
+    let expected: Vec<i64> = order.iter().map(|(_, job)| *job).collect();
+    assert_eq!(client.column::<i64>(&format!("SELECT job_id FROM queue.claim('{q}', 100)")), expected);
+}
+
+#[test]
+fn a_released_or_retried_job_keeps_its_place() {
+    let (mut client, q) = queue("backoff_base => '0'");
+    let jobs: Vec<i64> = (0..3).map(|_| client.enqueue(&q)).collect();
+    let first = client.claim(&q);
+    client.run(&format!("SELECT queue.release({first})"));
+    let again = format!("SELECT ROW(job_id, attempt)::text FROM queue.claim('{q}')");
+    assert_eq!(client.value::<String>(&again), format!("({},1)", jobs[0]), "a release does not count");
+    let second = client.claim(&q);
+    client.run(&format!("SELECT queue.fail({second}, 'boom')"));
+    assert_eq!(client.value::<String>(&again), format!("({},2)", jobs[1]), "a failure does");
+    assert_eq!(client.value::<String>(&again), format!("({},1)", jobs[2]));
+}
+
+#[test]
+fn a_release_with_delay_snoozes() {
+    let (mut client, q) = queue("");
+    let job = client.enqueue(&q);
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.release({id}, '1 hour')"));
+    assert_eq!(look(&mut client, job, "state, attempt, error"), "(scheduled,1,)");
+    let wait: f64 =
+        client.value(&format!("SELECT extract(epoch FROM run_at - clock_timestamp())::float8 FROM queue.job({job})"));
+    assert!((3590.0..=3600.0).contains(&wait), "{wait}");
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
+}
+
+#[test]
+fn progress_goes_on_to_the_next_attempt_however_this_one_ends() {
+    let (mut client, q) = queue("backoff_base => '0'");
+    let job = client.enqueue(&q);
+    let mut expected: Option<i32> = None;
+    for end in ["fail($, 'boom')", "release($)", "timeout", "fail($, 'boom')", "crash", "release($)"] {
+        let lease = if end == "timeout" { "50 ms" } else { "1 hour" };
+        let row = client
+            .query_one(&format!("SELECT id, (progress->>'n')::int FROM queue.claim('{q}', lease => '{lease}')"), &[])
+            .unwrap();
+        let id: i64 = row.get(0);
+        assert_eq!(row.get::<_, Option<i32>>(1), expected, "before {end}");
+        if end != "crash" {
+            // Reported twice, the last one counts; and what is rolled back does not.
+            let n = expected.unwrap_or(0) + 1;
+            let report = |n: i32| format!("SELECT queue.progress({id}, '{{\"n\": {n}}}')");
+            if end != "timeout" {
+                client.run(&report(99));
+            }
+            client.run(&report(n));
+            client.run(&format!("BEGIN; {}; ROLLBACK", report(77)));
+            expected = Some(n);
+        }
+        match end {
+            "timeout" => client.maintain_until(&format!("(SELECT state = 'ready' FROM queue.job({job}))")),
+            "crash" => client.run(&format!("SELECT queue.release({id})")),
+            _ => client.run(&format!("SELECT queue.{}", end.replace('$', &id.to_string()))),
+        }
+        assert_eq!(look(&mut client, job, "progress->>'n'"), format!("({})", expected.unwrap()), "after {end}");
+    }
+}
+
+#[test]
+fn a_large_payload_goes_through_retries_uncopied() {
+    let (mut client, q) = queue("backoff_base => '0'");
+    // Ten megabytes that do not compress.
+    client.run(
+        "CREATE TEMP TABLE big AS
+         SELECT jsonb_build_object('x', string_agg(md5(i::text), '')) AS payload FROM generate_series(1, 330000) AS i",
+    );
+    let digest: String = client.value("SELECT md5(payload::text) FROM big");
+    let job: i64 = client.value(&format!("SELECT queue.enqueue('{q}', payload) FROM big"));
+    for end in ["fail(id, 'boom')", "release(id)", "fail(id, 'boom')", "fail(id, 'boom', fatal => true)"] {
+        let got: String =
+            client.value(&format!("SELECT md5(payload::text), queue.{end}::text FROM queue.claim('{q}')"));
+        assert_eq!(got, digest, "{end}");
+    }
+    let (rows, bytes): (i64, i64) = {
+        let sql = format!(
+            "SELECT count(*), sum(coalesce(pg_column_size(payload), 0)) FROM queue.attempt_0 WHERE job_id = {job}"
+        );
+        let row = client.query_one(&sql, &[]).unwrap();
+        (row.get(0), row.get(1))
+    };
+    assert_eq!(rows, 4);
+    assert!((10_000_000..11_000_000).contains(&bytes), "{bytes} bytes for {rows} attempts");
+    // By hand it gets a payload of its own.
+    client.run(&format!("SELECT queue.retry({job})"));
+    assert_eq!(client.value::<String>(&format!("SELECT md5(payload::text) FROM queue.job({job})")), digest);
+    assert_eq!(client.value::<String>(&format!("SELECT md5(payload::text) FROM queue.claim('{q}')")), digest);
+}
+
+#[test]
+fn a_delayed_job_runs_when_its_time_has_come() {
+    let (mut client, q) = queue("");
+    let delayed: i64 = client.value(&format!("SELECT queue.enqueue('{q}', delay => '300 ms')"));
+    let planned: i64 = client.value(&format!("SELECT queue.enqueue('{q}', run_at => now() + interval '1 day')"));
+    let past: i64 = client.value(&format!("SELECT queue.enqueue('{q}', run_at => now() - interval '1 day')"));
+    let none: i64 = client.value(&format!("SELECT queue.enqueue('{q}', delay => '0')"));
+    assert_eq!(client.column::<i64>(&format!("SELECT job_id FROM queue.claim('{q}', 10)")), [past, none]);
+    assert_eq!(client.state(planned), "scheduled");
+    client.maintain_until(&format!("(SELECT count(*) = 1 FROM queue.claim('{q}', 10))"));
+    let late: f64 =
+        client.value(&format!("SELECT extract(epoch FROM started_at - enqueued_at)::float8 FROM queue.job({delayed})"));
+    assert!(late >= 0.3, "{late}");
+    assert_eq!(client.state(planned), "scheduled");
+}
+
+#[test]
+fn a_waiting_job_can_be_cancelled() {
+    let (mut client, q) = queue("");
+    let ready = client.enqueue(&q);
+    let later: i64 = client.value(&format!("SELECT queue.enqueue('{q}', delay => '1 day')"));
+    for (job, force) in [(ready, false), (later, true)] {
+        let cancel = format!("SELECT queue.cancel({job}, 'not wanted', force => {force})");
+        assert_eq!(client.value::<String>(&cancel), "cancelled");
+        // Once more changes nothing.
+        assert_eq!(client.value::<String>(&cancel), "cancelled");
+        assert_eq!(
+            look(&mut client, job, "state, error, started_at, finished_at IS NULL"),
+            r#"(cancelled,"not wanted",,f)"#
+        );
+    }
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
+}
+
+#[test]
+fn cancelling_by_force_ends_a_running_job() {
+    let (mut client, q) = queue("");
+    let job = client.enqueue(&q);
+    let id = client.claim(&q);
+    assert_eq!(client.value::<String>(&format!("SELECT queue.cancel({job}, 'now', force => true)")), "cancelled");
+    assert_eq!(look(&mut client, job, "state, error, started_at IS NULL"), "(cancelled,now,f)");
+    assert_eq!(client.failure(&format!("SELECT queue.complete({id})")).code, "QJ001");
+}
+
+#[test]
+fn an_ended_job_cannot_be_cancelled_moved_or_delayed() {
+    let (mut client, q) = queue("");
+    let (done, dead) = (client.enqueue(&q), client.enqueue(&q));
+    let ids: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{q}', 2)"));
+    client.run(&format!("SELECT queue.complete({}), queue.fail({}, 'boom', fatal => true)", ids[0], ids[1]));
+    for (job, was) in [(done, "completed"), (dead, "failed")] {
+        for verb in ["cancel($)", "cancel($, force => true)", "reprioritize($, 1)", "reschedule($, now())"] {
+            let failure = client.failure(&format!("SELECT queue.{}", verb.replace('$', &job.to_string())));
+            assert_eq!(failure.code, "55000", "{verb}: {failure:?}");
+            assert_eq!(failure.message, format!("job {job} has ended"));
+            assert!(failure.detail.contains(was), "{verb}: {failure:?}");
+            assert!(failure.hint.contains("queue.retry"), "{verb}: {failure:?}");
+        }
+    }
+}
+
+#[test]
+fn a_running_job_cannot_be_retried_moved_or_delayed() {
+    let (mut client, q) = queue("");
+    let job = client.enqueue(&q);
+    client.claim(&q);
+    for verb in ["retry($)", "reprioritize($, 1)", "reschedule($, now())", "forget($)"] {
+        let failure = client.failure(&format!("SELECT queue.{}", verb.replace('$', &job.to_string())));
+        assert_eq!(failure.code, "55000", "{verb}: {failure:?}");
+    }
+}
+
+#[test]
+fn an_ended_job_can_be_retried_from_the_start() {
+    let (mut client, q) = queue("max_attempts => 2, backoff_base => '0'");
+    for end in [
+        "SELECT queue.complete($, '\"done\"')",
+        "SELECT queue.fail($, 'boom', fatal => true)",
+        "SELECT queue.cancel((SELECT job_id FROM queue.attempts WHERE id = $), force => true)",
+    ] {
+        let job: i64 = client.value(&format!("SELECT queue.enqueue('{q}', '{{\"keep\": 1}}', priority => 4)"));
+        let id = client.claim(&q);
+        client.run(&format!("SELECT queue.fail({id}, 'first')"));
+        let id = client.claim(&q);
+        client.run(&end.replace('$', &id.to_string()));
+        client.run(&format!("SELECT queue.retry({job})"));
+        assert_eq!(
+            look(&mut client, job, "state, payload, priority, attempt, error, result, finished_at"),
+            r#"(ready,"{""keep"": 1}",4,1,,,)"#,
+            "{end}"
+        );
+        // All its attempts are there anew.
+        for n in 1..=2 {
+            let row = client.query_one(&format!("SELECT id, attempt FROM queue.claim('{q}')"), &[]).unwrap();
+            assert_eq!(row.get::<_, i32>(1), n);
+            client.run(&format!("SELECT queue.fail({}, 'again')", row.get::<_, i64>(0)));
+        }
+        assert_eq!(client.state(job), "dead");
+        client.run(&format!("SELECT queue.retry({job}, now() + interval '1 day')"));
+        assert_eq!(look(&mut client, job, "state, run_at > now() + interval '23 hours'"), "(scheduled,t)");
+        client.run(&format!("SELECT queue.purge('{q}')"));
+    }
+}
+
+#[test]
+fn a_waiting_job_can_be_retried_now_or_at_another_time() {
+    let (mut client, q) = queue("");
+    let planned: i64 = client.value(&format!("SELECT queue.enqueue('{q}', delay => '1 day')"));
+    let failed = client.enqueue(&q);
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.fail({id}, 'boom', '1 day')"));
+    assert_eq!(client.state(failed), "retrying");
+    for (job, attempt) in [(planned, 1), (failed, 2)] {
+        client.run(&format!("SELECT queue.retry({job}, now() + interval '2 days')"));
+        assert_eq!(look(&mut client, job, "run_at > now() + interval '47 hours'"), "(t)");
+        client.run(&format!("SELECT queue.retry({job})"));
+        let got: String = client.value(&format!("SELECT ROW(job_id, attempt)::text FROM queue.claim('{q}')"));
+        assert_eq!(got, format!("({job},{attempt})"));
+    }
+}
+
+#[test]
+fn a_job_that_is_dead_only_in_an_old_snapshot_is_not_retried() {
+    let (mut client, q) = queue("");
+    client.enqueue(&q);
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.fail({id}, 'no', fatal => true)"));
+    let mut late = connect();
+    late.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM queue.queues");
+    // Another one is faster, and the job is done by now.
+    assert_eq!(client.value::<i64>(&format!("SELECT queue.retry_dead('{q}')")), 1);
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.complete({id})"));
+    assert_eq!(late.value::<i64>(&format!("SELECT queue.retry_dead('{q}')")), 0);
+    late.run("COMMIT");
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0, "a completed job has run again");
+}
+
+#[test]
+fn dead_jobs_are_retried_by_pattern_and_number() {
+    let (mut client, q) = queue("");
+    let (_, other) = queue("");
+    client.run(&format!(
+        "SELECT queue.enqueue_many(q, array_fill('1'::jsonb, ARRAY[6])) FROM (VALUES ('{q}'), ('{other}')) AS v(q)"
+    ));
+    for q in [&q, &other] {
+        let ids: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{q}', 6)"));
+        for (n, id) in ids.iter().enumerate() {
+            let error = if n % 2 == 0 { "timeout: 100%" } else { "no such host" };
+            client.run(&format!("SELECT queue.fail({id}, '{error}', fatal => true)"));
+        }
+    }
+    let retry = |rest: &str| format!("SELECT queue.retry_dead('{q}'{rest})");
+    assert_eq!(client.value::<i64>(&retry(", error_like => 'nothing%'")), 0);
+    assert_eq!(client.value::<i64>(&retry(", max_jobs => 0")), 0);
+    assert_eq!(client.value::<i64>(&retry(", error_like => 'timeout%', max_jobs => 2")), 2);
+    assert_eq!(client.value::<i64>(&retry(", error_like => '%100\\%'")), 1);
+    assert_eq!(client.value::<i64>(&retry("")), 3);
+    assert_eq!(client.value::<i64>(&retry("")), 0);
+    let dead = |q: &str| format!("SELECT dead FROM queue.stats WHERE queue_name = '{q}'");
+    assert_eq!(client.value::<i64>(&dead(&q)), 0);
+    assert_eq!(client.value::<i64>(&dead(&other)), 6);
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 10)")), 6);
+    assert_eq!(client.failure(&retry(", max_jobs => -1")).code, "22023");
+}
+
+#[test]
+fn a_waiting_job_gets_another_priority_or_time() {
+    let (mut client, q) = queue("");
+    let jobs: Vec<i64> = (0..3).map(|_| client.enqueue(&q)).collect();
+    let planned: i64 = client.value(&format!("SELECT queue.enqueue('{q}', delay => '1 day')"));
+    client.run(&format!("SELECT queue.reprioritize({}, -1), queue.reprioritize({}, 9)", jobs[2], jobs[0]));
+    client.run(&format!("SELECT queue.reprioritize({planned}, -2)"));
+    assert_eq!(look(&mut client, planned, "state, priority, run_at > now()"), "(scheduled,-2,t)");
+    client.run(&format!("SELECT queue.reschedule({}, now() + interval '1 day')", jobs[1]));
+    assert_eq!(client.state(jobs[1]), "scheduled");
+    assert_eq!(client.column::<i64>(&format!("SELECT job_id FROM queue.claim('{q}', 10)")), [jobs[2], jobs[0]]);
+    client.run(&format!(
+        "SELECT queue.reschedule({planned}, now() - interval '1 s'), queue.reschedule({}, now())",
+        jobs[1]
+    ));
+    let rest: Vec<String> = client.column(&format!("SELECT ROW(job_id, attempt)::text FROM queue.claim('{q}', 10)"));
+    assert_eq!(rest, [format!("({planned},1)"), format!("({},1)", jobs[1])]);
+}
+
+#[test]
+fn a_purge_cancels_all_that_waits_and_nothing_else() {
+    let (mut client, q) = queue("");
+    let (_, other) = queue("");
+    client.enqueue(&other);
+    let running = client.enqueue(&q);
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('1'::jsonb, ARRAY[700]))"));
+    client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('1'::jsonb, ARRAY[300]), delay => '1 day')"));
+    client.run(&format!("BEGIN; SELECT queue.purge('{q}'); ROLLBACK"));
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 5)")), 5);
+    assert_eq!(client.value::<i64>(&format!("SELECT queue.purge('{q}')")), 995);
+    assert_eq!(client.value::<i64>(&format!("SELECT queue.purge('{q}')")), 0);
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 5)")), 0);
+    assert_eq!(client.state(running), "running");
+    client.run(&format!("SELECT queue.complete({id})"));
+    client.enqueue(&q);
+    client.claim(&q);
+    client.claim(&other);
+    let cancelled = format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{q}' AND state = 'cancelled'");
+    assert_eq!(client.value::<i64>(&cancelled), 995);
+}
+
+#[test]
+fn forget_leaves_nothing_of_what_was_said() {
+    let (mut client, q) = queue("backoff_base => '0'");
+    let job: i64 = client
+        .value(&format!("SELECT queue.enqueue('{q}', '{{\"name\": \"marker\"}}', headers => '{{\"h\": \"marker\"}}')"));
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.progress({id}, '\"marker\"'), queue.fail({id}, 'marker')"));
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.complete({id}, '\"marker\"')"));
+    client.run(&format!("SELECT queue.forget({job})"));
+    assert_eq!(
+        look(&mut client, job, "state, payload, headers, error, result, progress, attempt"),
+        "(completed,{},,,,,2)"
+    );
+    for log in ["attempt", "outcome", "note"] {
+        let found: i64 = client.value(&format!(
+            "SELECT count(*) FROM queue.{log}_0 AS l WHERE l.id IN (SELECT id FROM queue.attempts WHERE job_id = {job}) AND l::text LIKE '%marker%'"
+        ));
+        assert_eq!(found, 0, "{log}");
+    }
+    client.run(&format!("SELECT queue.forget({job})"));
+    assert_eq!(client.state(job), "completed");
+}
+
+#[test]
+fn a_paused_queue_hands_out_nothing_and_loses_nothing() {
+    let (mut client, q) = queue("");
+    let job = client.enqueue(&q);
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.pause('{q}')"));
+    client.run(&format!("SELECT queue.pause('{q}')"));
+    client.enqueue(&q);
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
+    assert_eq!(connect().count(&format!("SELECT FROM queue.claim('{q}')")), 0);
+    assert!(client.value::<bool>(&format!("SELECT is_paused FROM queue.queues WHERE queue_name = '{q}'")));
+    // What runs goes on.
+    client.run(&format!("SELECT queue.extend({id})"));
+    client.run(&format!("SELECT queue.complete({id})"));
+    assert_eq!(client.state(job), "completed");
+    client.run(&format!("BEGIN; SELECT queue.resume('{q}'); ROLLBACK"));
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
+    client.run(&format!("SELECT queue.resume('{q}')"));
+    assert_eq!(connect().count(&format!("SELECT FROM queue.claim('{q}')")), 1);
+}
+
+#[test]
+fn a_queue_with_live_jobs_is_dropped_only_by_force() {
+    let (mut client, q) = queue("");
+    let drop = format!("SELECT queue.drop('{q}')");
+    let refused = |client: &mut Client| {
+        let failure = client.failure(&drop);
+        assert_eq!(failure.code, "55000", "{failure:?}");
+        assert_eq!(failure.message, format!("queue \"{q}\" has live jobs"));
+        assert!(failure.hint.contains("force => true"));
+    };
+    client.run(&format!("SELECT queue.enqueue('{q}', delay => '1 day')"));
+    refused(&mut client);
+    client.run(&format!("SELECT queue.purge('{q}')"));
+    let job = client.enqueue(&q);
+    refused(&mut client);
+    let id = client.claim(&q);
+    refused(&mut client);
+    client.run(&format!("SELECT queue.complete({id})"));
+    client.run(&format!("BEGIN; {drop}; ROLLBACK"));
+    client.enqueue(&q);
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.drop('{q}', force => true)"));
+    for sql in [format!("SELECT queue.enqueue('{q}')"), format!("SELECT queue.claim('{q}')"), drop.clone()] {
+        let failure = client.failure(&sql);
+        assert_eq!(failure.code, "42704", "{sql}: {failure:?}");
+        assert_eq!(failure.message, format!("queue \"{q}\" does not exist"));
+    }
+    assert_eq!(client.count(&format!("SELECT FROM queue.queues WHERE queue_name = '{q}'")), 0);
+    assert_eq!(client.count(&format!("SELECT FROM queue.job({job})")), 0);
+    client.run("SELECT FROM queue.maintain()");
+    // The same name again is another queue.
+    create(&mut client, &q, "");
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
+    client.enqueue(&q);
+    let fresh = client.claim(&q);
+    client.run(&format!("SELECT queue.complete({fresh})"));
+    let failure = client.failure(&format!("SELECT queue.complete({id})"));
+    assert_eq!(failure.code, "QJ001", "{failure:?}");
+    assert!(failure.detail.contains("queue was dropped"), "{failure:?}");
+}
+
+#[test]
+fn options_are_set_changed_and_reset() {
+    let (mut client, q) = queue("");
+    let settings = format!(
+        "SELECT ROW(max_attempts, lease, backoff, backoff_base, backoff_max, backoff_jitter, retention, dead_retention,
+             dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period, max_waiting, stages,
+             notify, is_paused)::text FROM queue.queues WHERE queue_name = '{q}'"
+    );
+    let defaults = r#"(20,00:05:00,exponential,00:00:10,"1 day",0.1,"1 day","90 days",,,,f,,00:00:01,,,f,f)"#;
+    assert_eq!(client.value::<String>(&settings), defaults);
+    let failure = client.failure(&format!("SELECT queue.create('{q}')"));
+    assert_eq!(failure.code, "42710", "{failure:?}");
+    assert_eq!(failure.message, format!("queue \"{q}\" already exists"));
+
+    client.run(&format!(
+        "SELECT queue.create('{q}', max_attempts => 5, lease => '1 min', backoff => 'linear', if_not_exists => true)"
+    ));
+    client.run(&format!(
+        "SELECT queue.alter('{q}', backoff_base => '1 s', backoff_max => '1 h', backoff_jitter => 0.25, retention => '-1',
+             dead_retention => '0', rate_period => '2 s', notify => true)"
+    ));
+    let all = r#"(5,00:01:00,linear,00:00:01,01:00:00,0.25,-00:00:01,00:00:00,,,,f,,00:00:02,,,t,f)"#;
+    assert_eq!(client.value::<String>(&settings), all);
+    client.run(&format!("SELECT queue.alter('{q}')"));
+    assert_eq!(client.value::<String>(&settings), all);
+    client.run(&format!("SELECT queue.alter('{q}', max_attempts => 7, reset => ARRAY['lease', 'backoff'])"));
+    let some = r#"(7,00:05:00,exponential,00:00:01,01:00:00,0.25,-00:00:01,00:00:00,,,,f,,00:00:02,,,t,f)"#;
+    assert_eq!(client.value::<String>(&settings), some);
+    // Another session works by the new settings at once.
+    let mut other = connect();
+    other.enqueue(&q);
+    client.run(&format!("SELECT queue.alter('{q}', max_attempts => 8)"));
+    assert_eq!(other.value::<i32>(&format!("SELECT max_attempts FROM queue.claim('{q}')")), 8);
+    for (alter, code) in [
+        ("reset => ARRAY['nonsense']", "22023"),
+        ("reset => ARRAY[NULL]", "22004"),
+        ("max_attempts => 1, reset => ARRAY['max_attempts']", "22023"),
+        ("max_attempts => 0", "22023"),
+        ("lease => '0'", "22023"),
+        ("lease => '-1 s'", "22023"),
+        ("lease => '11 years'", "22023"),
+        ("backoff => 'cubic'", "22023"),
+        ("backoff_base => '-1 s'", "22023"),
+        ("backoff_max => '-1 s'", "22023"),
+        ("backoff_jitter => 1.1", "22023"),
+        ("backoff_jitter => -0.1", "22023"),
+        ("backoff_jitter => 'NaN'", "22023"),
+        ("rate_period => '0'", "22023"),
+    ] {
+        let failure = client.failure(&format!("SELECT queue.alter('{q}', {alter})"));
+        assert_eq!(failure.code, code, "{alter}: {failure:?}");
+        if !alter.contains("reset") {
+            let failure = client.failure(&format!("SELECT queue.create('{q}_other', {alter})"));
+            assert_eq!(failure.code, code, "{alter}: {failure:?}");
+        }
+    }
+    assert_eq!(client.failure("SELECT queue.alter('nowhere')").code, "42704");
+}
+
+#[test]
+fn the_views_count_and_age() {
+    let (mut client, q) = queue("backoff_base => '0'");
+    let stats = format!(
+        "SELECT ROW(ready, scheduled, retrying, running, dead, oldest_ready_age IS NULL, enqueued, claimed, completed, failed,
+             timed_out, died)::text FROM queue.stats WHERE queue_name = '{q}' AND stage IS NULL"
+    );
+    assert_eq!(client.value::<String>(&stats), "(0,0,0,0,0,t,0,0,0,0,0,0)");
+    client.run(&format!("SELECT queue.enqueue_many('{q}', array_fill('1'::jsonb, ARRAY[6]))"));
+    client.run(&format!("SELECT queue.enqueue('{q}', delay => '1 day')"));
+    assert_eq!(client.value::<String>(&stats), "(6,1,0,0,0,f,7,0,0,0,0,0)");
+    let ids: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{q}', 5, worker => 'w')"));
+    client.run(&format!(
+        "SELECT queue.complete({}), queue.fail({}, 'later', '1 day'), queue.fail({}, 'never', fatal => true), queue.release({})",
+        ids[0], ids[1], ids[2], ids[3]
+    ));
+    assert_eq!(client.value::<String>(&stats), "(2,1,1,1,1,f,7,5,1,2,0,1)");
+    let age: bool = client.value(&format!(
+        "SELECT oldest_ready_age BETWEEN interval '0' AND interval '1 minute' FROM queue.stats WHERE queue_name = '{q}'"
+    ));
+    assert!(age);
+
+    let pid = client.pid();
+    let workers: Vec<String> = client.column(&format!(
+        "SELECT ROW(worker, pid, queue_name, running, oldest_claim BETWEEN interval '0' AND interval '1 minute')::text
+         FROM queue.workers WHERE queue_name = '{q}'"
+    ));
+    assert_eq!(workers, [format!("(w,{pid},{q},1,t)")]);
+
+    let errors: Vec<String> = client.column(&format!(
+        "SELECT ROW(error, jobs, first_seen <= last_seen, example_job_id = (SELECT min(job_id) FROM queue.jobs AS j
+             WHERE j.error = e.error AND j.queue_name = '{q}'))::text
+         FROM queue.errors AS e WHERE queue_name = '{q}' ORDER BY error"
+    ));
+    assert_eq!(errors, ["(later,1,t,t)", "(never,1,t,t)"]);
+    client.run(&format!("SELECT queue.complete({})", ids[4]));
+    assert_eq!(client.count(&format!("SELECT FROM queue.workers WHERE queue_name = '{q}'")), 0);
+}
+
+#[test]
+fn error_texts_are_cut_between_characters() {
+    let (mut client, q) = queue("");
+    let limited =
+        shared::server().config().dbname("app").options("-c pg_queue.max_error_length=100").connect(postgres::NoTls);
+    let mut limited = limited.unwrap();
+    for (client, most) in [(&mut client, 8192), (&mut limited, 100)] {
+        let job = client.enqueue(&q);
+        let id = client.claim(&q);
+        client.run(&format!("SELECT queue.fail({id}, repeat('é', 9000), fatal => true)"));
+        let sql = format!("SELECT octet_length(error), replace(error, 'é', '') FROM queue.job({job})");
+        let row = client.query_one(&sql, &[]).unwrap();
+        assert_eq!((row.get::<_, i32>(0), row.get::<_, String>(1)), (most, String::new()));
+    }
+}
+
+#[test]
+fn a_batch_is_as_many_single_jobs() {
+    let (mut client, q) = queue("");
+    let many: Vec<i64> = client.column(&format!(
+        "SELECT queue.enqueue_many('{q}', ARRAY['1', '2', 'null']::jsonb[], priority => 2, max_attempts => 3, headers => '{{\"a\": 1}}')"
+    ));
+    let batch: Vec<i64> = client.column(&format!(
+        "SELECT queue.enqueue_batch('{q}', '[{{\"payload\": 4, \"priority\": 1, \"max_attempts\": 9, \"lease\": \"1 min\", \"headers\": [1]}},
+            {{}}, {{\"payload\": null, \"priority\": null, \"delay\": null, \"on_duplicate\": \"skip\"}},
+            {{\"delay\": \"1 day\"}}, {{\"run_at\": \"2100-01-01\"}}]')"
+    ));
+    let mut all: Vec<i64> = many.iter().chain(&batch).copied().collect();
+    assert_eq!((many.len(), batch.len()), (3, 5));
+    assert!(all.is_sorted(), "{all:?}");
+    all.dedup();
+    assert_eq!(all.len(), 8);
+    let rows: Vec<String> = client.column(&format!(
+        "SELECT ROW(job_id, payload, priority, max_attempts, headers)::text FROM queue.claim('{q}', 100)"
+    ));
+    let expected = [
+        format!("({},{{}},0,20,)", batch[1]),
+        format!("({},null,0,20,)", batch[2]),
+        format!("({},4,1,9,[1])", batch[0]),
+        format!(r#"({},1,2,3,"{{""a"": 1}}")"#, many[0]),
+        format!(r#"({},2,2,3,"{{""a"": 1}}")"#, many[1]),
+        format!(r#"({},null,2,3,"{{""a"": 1}}")"#, many[2]),
+    ];
+    assert_eq!(rows, expected);
+    assert_eq!(client.state(batch[3]), "scheduled");
+    assert_eq!(look(&mut client, batch[4], "run_at"), r#"("2100-01-01 00:00:00+00")"#);
+}

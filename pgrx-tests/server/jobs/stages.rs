@@ -1,0 +1,709 @@
+//! Pipelines: a job goes through its queue's stages, keeping its id, each stage at its own pace and exactly once.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use postgres::Client;
+use queue_tests::{Cluster, error, wait};
+
+use crate::shared::{Database, Sql, connect, create, queue, wait_asleep};
+use crate::storage::segments;
+
+const THREE: &str = "stages => '{fetch, parse, store}'";
+
+/// Claims a job of a stage that is there and tells the attempt's id.
+fn claim_in(client: &mut Client, q: &str, stage: &str) -> i64 {
+    client.value(&format!("SELECT id FROM queue.claim('{q}', stage => '{stage}')"))
+}
+
+fn stage_of(client: &mut Client, job: i64) -> Option<String> {
+    let stage: Option<String> = client.value(&format!("SELECT stage FROM queue.job({job})"));
+    assert_eq!(stage, client.value(&format!("SELECT stage FROM queue.jobs WHERE job_id = {job}")));
+    stage
+}
+
+/// The attempts of a job in order: stage, number, state.
+fn attempts(client: &mut Client, job: i64) -> Vec<String> {
+    client.column(&format!(
+        "SELECT concat_ws(' ', stage, attempt, state) FROM queue.attempts WHERE job_id = {job} ORDER BY id >> 4"
+    ))
+}
+
+#[test]
+fn a_job_goes_through_the_stages_with_its_id() {
+    let (mut client, q) = queue(&format!("{THREE}, backoff_base => '0', backoff_jitter => 0"));
+    let large = "x".repeat(5000);
+    let job: i64 = client.value(&format!(
+        "SELECT queue.enqueue('{q}', jsonb_build_object('n', '{large}'), 3, headers => '{{\"h\": 1}}', group_key => 'g', max_attempts => 2)"
+    ));
+    assert_eq!(stage_of(&mut client, job).as_deref(), Some("fetch"));
+    for other in ["parse", "store"] {
+        assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', stage => '{other}')")), 0);
+    }
+    let first = claim_in(&mut client, &q, "fetch");
+    client.run(&format!("SELECT queue.progress({first}, '7'), queue.fail({first}, 'no')"));
+    let row =
+        client.query_one(&format!("SELECT id, attempt, stage, progress::text FROM queue.claim('{q}')"), &[]).unwrap();
+    assert_eq!((row.get(1), row.get(2), row.get(3)), (2, "fetch", "7"));
+    let second: i64 = row.get(0);
+    client.run(&format!("SELECT queue.advance({second})"));
+
+    // The next stage begins anew, with what the job has.
+    let row = client
+        .query_one(
+            &format!(
+                "SELECT id, job_id, attempt, stage, max_attempts, priority, group_key, headers::text, last_error, progress::text,
+                     length(payload ->> 'n') FROM queue.claim('{q}')"
+            ),
+            &[],
+        )
+        .unwrap();
+    assert_eq!((row.get(1), row.get(2), row.get(3), row.get(4)), (job, 1, "parse", 2));
+    assert_eq!((row.get(5), row.get(6), row.get(7)), (3, "g", "{\"h\": 1}"));
+    assert_eq!((row.get(8), row.get(9), row.get(10)), (None::<&str>, None::<&str>, 5000));
+    let third: i64 = row.get(0);
+    client.run(&format!("SELECT queue.advance({third}, payload => '{{\"small\": 1}}')"));
+    let row = client.query_one(&format!("SELECT id, stage, payload::text FROM queue.claim('{q}')"), &[]).unwrap();
+    assert_eq!((row.get(1), row.get(2)), ("store", "{\"small\": 1}"));
+    let last: i64 = row.get(0);
+    let failure = client.failure(&format!("SELECT queue.advance({last})"));
+    assert_eq!(failure.code, "55000", "{failure:?}");
+    assert!(failure.message.contains("\"store\" is the last"), "{failure:?}");
+    assert!(failure.hint.contains("queue.complete"), "{failure:?}");
+    client.run(&format!("SELECT queue.complete({last}, '\"done\"')"));
+    assert_eq!(client.state(job), "completed");
+    assert_eq!(stage_of(&mut client, job).as_deref(), Some("store"));
+    assert_eq!(
+        attempts(&mut client, job),
+        ["fetch 1 failed", "fetch 2 advanced", "parse 1 advanced", "store 1 completed"]
+    );
+    for late in [first, second, third, last] {
+        for verb in ["advance", "complete"] {
+            let failure = client.failure(&format!("SELECT queue.{verb}({late})"));
+            assert_eq!(failure.code, "QJ001", "{failure:?}");
+        }
+    }
+}
+
+#[test]
+fn a_worker_names_the_stage_and_may_wait_before_it() {
+    let (mut client, q) = queue(THREE);
+    client.enqueue(&q);
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.advance({id}, 'store', delay => '1 hour')"));
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
+    let row = client
+        .query_one(&format!("SELECT job_id, state, stage FROM queue.jobs WHERE queue_name = '{q}'"), &[])
+        .unwrap();
+    assert_eq!((row.get(1), row.get(2)), ("scheduled", "store"));
+    let job: i64 = row.get(0);
+    client.run(&format!("SELECT queue.reschedule({job}, now())"));
+    assert_eq!(stage_of(&mut client, job).as_deref(), Some("store"));
+    // Back again.
+    let id = claim_in(&mut client, &q, "store");
+    client.run(&format!("SELECT queue.advance({id}, 'fetch')"));
+    let id = claim_in(&mut client, &q, "fetch");
+    client.run(&format!("SELECT queue.release({id})"));
+    assert_eq!(stage_of(&mut client, job).as_deref(), Some("fetch"));
+}
+
+#[test]
+fn a_stage_is_checked_everywhere() {
+    let (mut client, q) = queue(THREE);
+    let (_, plain) = queue("");
+    for (sql, code, words) in [
+        (format!("enqueue('{q}', stage => 'prase')"), "22023", "no stage \"prase\""),
+        (format!("enqueue_many('{q}', '{{1}}', stage => 'prase')"), "22023", "no stage \"prase\""),
+        (format!("claim('{q}', stage => 'prase')"), "22023", "no stage \"prase\""),
+        (format!("claim_any('{{{q}, {plain}}}', stage => 'parse')"), "22023", "no stage \"parse\""),
+        (format!("enqueue('{plain}', stage => 'parse')"), "22023", "no stage"),
+        (format!("claim('{plain}', stage => '')"), "22023", "no stage"),
+        ("create('other', stages => '{}')".into(), "22023", "1 to 32"),
+        ("create('other', stages => '{a, b, a}')".into(), "22023", "named twice"),
+        ("create('other', stages => '{a, NULL}')".into(), "22004", "stages[2]"),
+        ("create('other', stages => ARRAY[''])".into(), "22023", "1 to 200"),
+        ("create('other', stages => ARRAY[repeat('a', 201)])".into(), "22023", "1 to 200"),
+        (
+            "create('other', stages => ARRAY(SELECT 's' || n FROM generate_series(1, 33) AS n))".into(),
+            "22023",
+            "1 to 32",
+        ),
+    ] {
+        let failure = client.failure(&format!("SELECT queue.{sql}"));
+        assert_eq!(failure.code, code, "{sql}: {failure:?}");
+        assert!(failure.message.contains(words), "{sql}: {failure:?}");
+    }
+    let failure = client.failure(&format!("SELECT queue.enqueue('{q}', stage => 'prase')"));
+    assert_eq!(failure.detail, "Its stages are \"fetch\", \"parse\", \"store\".");
+    client.enqueue(&q);
+    client.enqueue(&plain);
+    let id = client.claim(&q);
+    assert_eq!(client.failure(&format!("SELECT queue.advance({id}, 'prase')")).code, "22023");
+    assert_eq!(client.failure(&format!("SELECT queue.advance({id}, delay => '-1 s')")).code, "22023");
+    for verb in ["complete({})", "complete_many(ARRAY[{}])", "claim('Q', completed => ARRAY[{}])"] {
+        let failure = client.failure(&format!("SELECT queue.{}", verb.replace("{}", &id.to_string()).replace('Q', &q)));
+        assert_eq!(failure.code, "55000", "{failure:?}");
+        assert!(failure.hint.contains("queue.advance"), "{failure:?}");
+    }
+    client.run(&format!("SELECT queue.advance({id})"));
+    let id = client.claim(&plain);
+    let failure = client.failure(&format!("SELECT queue.advance({id})"));
+    assert_eq!((failure.code.as_str(), failure.hint.as_str()), ("55000", "Use queue.complete."));
+    client.run(&format!("SELECT queue.complete({id})"));
+}
+
+#[test]
+fn jobs_come_in_at_any_stage_and_claims_of_all_are_in_order() {
+    let (mut client, q) = queue(THREE);
+    let first: i64 = client.value(&format!("SELECT queue.enqueue('{q}', stage => 'store', priority => 1)"));
+    let batch: Vec<i64> = client.column(&format!(
+        "SELECT queue.enqueue_batch('{q}', '[{{\"stage\": \"parse\"}}, {{}}, {{\"stage\": null}}, {{\"stage\": \"store\"}}, {{\"priority\": -1}}]')"
+    ));
+    let many: Vec<i64> = client.column(&format!("SELECT queue.enqueue_many('{q}', '{{1, 2}}', stage => 'parse')"));
+    let stages: Vec<String> =
+        client.column(&format!("SELECT stage FROM queue.jobs WHERE queue_name = '{q}' ORDER BY job_id"));
+    assert_eq!(stages, ["store", "parse", "fetch", "fetch", "store", "fetch", "parse", "parse"]);
+    let expected = [batch[4], batch[0], batch[1], batch[2], batch[3], many[0], many[1], first];
+    client.run("BEGIN");
+    assert_eq!(client.column::<i64>(&format!("SELECT job_id FROM queue.claim('{q}', 100)")), expected);
+    client.run("ROLLBACK");
+    for job in expected {
+        assert_eq!(client.column::<i64>(&format!("SELECT job_id FROM queue.claim('{q}')")), [job]);
+    }
+}
+
+#[test]
+fn the_order_over_all_stages_is_exact_with_more_stages_than_lanes_and_more_jobs_than_memory() {
+    let cluster = Cluster::new().conf("pg_queue.max_ready = 32").conf("pg_queue.max_lanes = 16").start();
+    let mut client = cluster.create_database("app");
+    client.run("SELECT queue.create('q', stages => '{a, b, c}')");
+    client.run(
+        "SELECT queue.enqueue('q', priority => n * 7919 % 3, stage => (ARRAY['a', 'b', 'c'])[1 + n * 104729 % 3]) FROM generate_series(1, 600) AS n",
+    );
+    let expected: Vec<i64> = client.column("SELECT job_id FROM queue.jobs ORDER BY priority, job_id");
+    let mut found = Vec::new();
+    for count in [1, 2, 100, 3, 70, 64, 65].into_iter().cycle() {
+        let some: Vec<i64> = client.column(&format!("SELECT job_id FROM queue.claim('q', {count})"));
+        if some.is_empty() {
+            break;
+        }
+        found.extend(some);
+    }
+    assert_eq!(found, expected);
+
+    // Fewer lanes than stages: each job is found all the same.
+    let cluster = Cluster::new().conf("pg_queue.max_lanes = 2").start();
+    let mut client = cluster.create_database("app");
+    client.run("SELECT queue.create('q', stages => '{a, b, c, d}')");
+    client.run(
+        "SELECT queue.enqueue('q', stage => (ARRAY['a', 'b', 'c', 'd'])[1 + n % 4]) FROM generate_series(1, 40) AS n",
+    );
+    let mut jobs: Vec<i64> = Vec::new();
+    loop {
+        let some: Vec<i64> = client.column("SELECT job_id FROM queue.claim('q', 7)");
+        if some.is_empty() {
+            break;
+        }
+        jobs.extend(some);
+    }
+    jobs.sort_unstable();
+    jobs.dedup();
+    assert_eq!(jobs.len(), 40);
+    let failure = client.failure("SELECT queue.claim('q', wait => '5 s')");
+    assert_eq!(failure.code, "53400", "{failure:?}");
+}
+
+#[test]
+fn what_a_worker_has_written_and_advance_are_one() {
+    let (mut client, q) = queue(THREE);
+    let job = client.enqueue(&q);
+    client.run("CREATE TABLE IF NOT EXISTS stages_effects (job_id bigint, stage text)");
+    let id = client.claim(&q);
+    client.run("BEGIN");
+    client.run(&format!("INSERT INTO stages_effects VALUES ({job}, 'fetch'); SELECT queue.advance({id})"));
+    let mut other = connect();
+    assert_eq!(other.count(&format!("SELECT FROM queue.claim('{q}')")), 0, "not before the commit");
+    assert_eq!(other.failure(&format!("SELECT queue.advance({id})")).code, "55006");
+    client.run("ROLLBACK");
+    assert_eq!(attempts(&mut client, job), ["fetch 1 running"]);
+    client.run("BEGIN");
+    client.run(&format!("SAVEPOINT s; SELECT queue.advance({id}, 'store'); ROLLBACK TO s"));
+    client.run(&format!("INSERT INTO stages_effects VALUES ({job}, 'fetch'); SELECT queue.advance({id})"));
+    assert_eq!(client.failure(&format!("SELECT queue.advance({id})")).code, "QJ001");
+    client.run("ROLLBACK");
+    client
+        .run(&format!("BEGIN; INSERT INTO stages_effects VALUES ({job}, 'fetch'); SELECT queue.advance({id}); COMMIT"));
+    assert_eq!(client.value::<i64>(&format!("SELECT count(*) FROM stages_effects WHERE job_id = {job}")), 1);
+    assert_eq!(attempts(&mut client, job), ["fetch 1 advanced", "parse 1 ready"]);
+}
+
+#[test]
+fn a_late_worker_does_not_advance() {
+    let (mut client, q) = queue(&format!("{THREE}, lease => '100 ms'"));
+    let job = client.enqueue(&q);
+    let late = client.claim(&q);
+    let again: i64 = wait::until("the job is offered again", || {
+        client.column(&format!("SELECT id FROM queue.claim('{q}', lease => '1 h')")).pop()
+    });
+    let failure = client.failure(&format!("SELECT queue.advance({late})"));
+    assert_eq!(failure.code, "QJ001", "{failure:?}");
+    assert!(failure.detail.contains("timed out"), "{failure:?}");
+    client.run(&format!("SELECT queue.advance({again})"));
+    let failure = client.failure(&format!("SELECT queue.advance({again})"));
+    assert!(failure.detail.contains("This attempt was advanced"), "{failure:?}");
+    assert_eq!(attempts(&mut client, job), ["fetch 1 timed_out", "fetch 2 advanced", "parse 1 ready"]);
+}
+
+#[test]
+fn who_waits_for_all_stages_is_woken_by_a_job_in_any() {
+    let (mut client, q) = queue(THREE);
+    for stage in ["fetch", "parse", "store"] {
+        let mut sleeper = connect();
+        let pid = sleeper.pid();
+        let sql = format!("SELECT stage FROM queue.claim('{q}', wait => '10 s')");
+        let waiting = thread::spawn(move || sleeper.column::<String>(&sql));
+        wait_asleep(&mut client, pid);
+        match stage {
+            "fetch" => drop(client.enqueue(&q)),
+            // By an advance, of what the one before has claimed.
+            _ => {
+                let id: i64 = client
+                    .value(&format!("SELECT id FROM queue.attempts WHERE queue_name = '{q}' AND state = 'running'"));
+                client.run(&format!("SELECT queue.advance({id})"));
+            }
+        }
+        assert_eq!(waiting.join().unwrap(), [stage]);
+    }
+    // One who waits for another stage sleeps on; CALL queue.wait is for all of them.
+    let mut sleeper = connect();
+    let pid = sleeper.pid();
+    let sql = format!("SELECT stage FROM queue.claim('{q}', wait => '10 s', stage => 'parse')");
+    let waiting = thread::spawn(move || sleeper.column::<String>(&sql));
+    wait_asleep(&mut client, pid);
+    client.enqueue(&q);
+    let has_jobs: bool = client.query_one(&format!("CALL queue.wait('{q}', '5 s')"), &[]).unwrap().get(0);
+    assert!(has_jobs);
+    wait_asleep(&mut client, pid);
+    client.run(&format!("SELECT queue.enqueue('{q}', stage => 'parse')"));
+    assert_eq!(waiting.join().unwrap(), ["parse"]);
+
+    // Also by a stage that there was not when he went to sleep.
+    client.claim(&q);
+    let mut sleeper = connect();
+    let pid = sleeper.pid();
+    let sql = format!("SELECT stage FROM queue.claim('{q}', wait => '10 s')");
+    let waiting = thread::spawn(move || sleeper.column::<String>(&sql));
+    wait_asleep(&mut client, pid);
+    client.run(&format!("SELECT queue.alter('{q}', stages => '{{fetch, parse, store, ship}}')"));
+    client.run(&format!("SELECT queue.enqueue('{q}', stage => 'ship')"));
+    assert_eq!(waiting.join().unwrap(), ["ship"]);
+}
+
+#[test]
+fn a_call_waits_for_at_most_64_lanes() {
+    let (mut client, a) = queue("stages => ARRAY(SELECT 's' || n FROM generate_series(1, 32) AS n)");
+    let (_, b) = queue("stages => ARRAY(SELECT 's' || n FROM generate_series(1, 32) AS n)");
+    let failure = client.failure(&format!("SELECT queue.claim_any('{{{a}, {b}}}', wait => '1 s')"));
+    assert_eq!(failure.code, "53400", "{failure:?}");
+    assert!(failure.detail.contains("66 lanes"), "{failure:?}");
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim_any('{{{a}, {b}}}')")), 0);
+    assert_eq!(
+        client.count(&format!("SELECT FROM queue.claim_any('{{{a}, {b}}}', wait => '10 ms', stage => 's7')")),
+        0
+    );
+    client.run(&format!("SELECT queue.enqueue('{a}', stage => 's32')"));
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{a}', wait => '10 s')")), 1);
+    client.run(&format!("SELECT queue.drop('{a}', force => true)"));
+    client.run(&format!("SELECT queue.drop('{b}')"));
+}
+
+#[test]
+fn limits_hold_over_all_stages() {
+    let (mut client, q) = queue(&format!("{THREE}, max_running => 2"));
+    for stage in ["fetch", "parse", "store", "fetch"] {
+        client.run(&format!("SELECT queue.enqueue('{q}', stage => '{stage}')"));
+    }
+    let first = claim_in(&mut client, &q, "fetch");
+    let second = claim_in(&mut client, &q, "store");
+    for stage in ["'fetch'", "'parse'", "NULL"] {
+        assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 10, stage => {stage})")), 0, "{stage}");
+    }
+    // What ends in one stage lets one start in another, who is waiting for it.
+    let mut sleeper = connect();
+    let pid = sleeper.pid();
+    let sql = format!("SELECT id FROM queue.claim('{q}', 10, wait => '10 s', stage => 'parse')");
+    let waiting = thread::spawn(move || sleeper.column::<i64>(&sql));
+    wait_asleep(&mut client, pid);
+    client.run(&format!("SELECT queue.complete({second})"));
+    assert_eq!(waiting.join().unwrap().len(), 1);
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 10)")), 0);
+    // The worker's own transaction: on with this one, and the next.
+    client.run(&format!("BEGIN; SELECT queue.advance({first}, 'store')"));
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 10)")), 1);
+    client.run("COMMIT");
+    assert_eq!(
+        client.value::<i64>(&format!("SELECT sum(running)::bigint FROM queue.stats WHERE queue_name = '{q}'")),
+        2
+    );
+
+    let (mut client, q) = queue(&format!("{THREE}, rate_limit => 3, rate_period => '1 hour', max_waiting => 4"));
+    for stage in ["fetch", "parse", "store", "fetch"] {
+        client.run(&format!("SELECT queue.enqueue('{q}', stage => '{stage}')"));
+    }
+    assert_eq!(client.failure(&format!("SELECT queue.enqueue('{q}', stage => 'store')")).code, "53400");
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 10)")), 3);
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 10, stage => 'fetch')")), 0);
+}
+
+#[test]
+fn groups_are_those_of_a_stage_and_keep_their_order_in_each() {
+    let (mut client, q) = queue(&format!("{THREE}, strict_order => true"));
+    let jobs: Vec<i64> = client.column(&format!("SELECT queue.enqueue_many('{q}', '{{1, 2, 3}}', group_key => 'g')"));
+    let mut seen: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+    for _ in 0..9 {
+        let rows = client.query(&format!("SELECT id, job_id, stage FROM queue.claim('{q}', 10)"), &[]).unwrap();
+        for row in &rows {
+            let (id, job, stage): (i64, i64, String) = (row.get(0), row.get(1), row.get(2));
+            seen.entry(stage.clone()).or_default().push(job);
+            let verb = if stage == "store" { "complete" } else { "advance" };
+            client.run(&format!("SELECT queue.{verb}({id})"));
+        }
+        let stages: Vec<&str> = rows.iter().map(|row| row.get(2)).collect();
+        let mut distinct = stages.clone();
+        distinct.dedup();
+        assert_eq!(stages, distinct, "one at a time in each stage");
+    }
+    assert_eq!(seen.len(), 3);
+    assert!(seen.values().all(|order| *order == jobs), "{seen:?}");
+
+    // A forced cancel in the middle lets the next one of the group start.
+    let jobs: Vec<i64> =
+        client.column(&format!("SELECT queue.enqueue_many('{q}', '{{1, 2}}', group_key => 'g', stage => 'parse')"));
+    claim_in(&mut client, &q, "parse");
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
+    client.run(&format!("SELECT queue.cancel({}, force => true)", jobs[0]));
+    assert_eq!(client.column::<i64>(&format!("SELECT job_id FROM queue.claim('{q}')")), [jobs[1]]);
+}
+
+#[test]
+fn who_is_to_be_cancelled_does_not_go_on() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    client.run("SELECT queue.create('q', stages => '{a, b}', lease => '1 hour')");
+    let (job, forced) = (client.enqueue("q"), client.enqueue("q"));
+    let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 2)");
+    assert_eq!(client.value::<String>(&format!("SELECT queue.cancel({job}, 'enough')")), "cancelling");
+    client.run(&format!("SELECT queue.advance({})", ids[1]));
+    let id: i64 = client.value("SELECT id FROM queue.claim('q')");
+    client.run(&format!("SELECT queue.cancel({forced}, force => true)"));
+    assert_eq!(client.failure(&format!("SELECT queue.advance({id}, 'a')")).code, "QJ001");
+    cluster.kill_server();
+    cluster.start_again();
+    let mut client = cluster.connect_to("app");
+    client.run(&format!("SELECT queue.advance({})", ids[0]));
+    assert_eq!((client.state(job), client.state(forced)), ("cancelled".into(), "cancelled".into()));
+    assert_eq!(stage_of(&mut client, job).as_deref(), Some("a"));
+    assert_eq!(client.count("SELECT FROM queue.claim('q')"), 0);
+}
+
+#[test]
+fn stages_come_and_go_while_there_are_jobs() {
+    let (mut client, q) = queue("");
+    let before = client.enqueue(&q);
+    client.run(&format!("SELECT queue.alter('{q}', {THREE})"));
+    // What was there before the stages is outside of them: claims of all find it.
+    assert_eq!(stage_of(&mut client, before), None);
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.advance({id})"));
+    assert_eq!(stage_of(&mut client, before).as_deref(), Some("fetch"));
+    for job in [before, client.enqueue(&q)] {
+        let id = claim_in(&mut client, &q, "fetch");
+        client.run(&format!("SELECT queue.advance({id})"));
+        assert_eq!(stage_of(&mut client, job).as_deref(), Some("parse"));
+    }
+    for list in ["fetch, store", "fetch, store, pack", "parsed"] {
+        let failure = client.failure(&format!("SELECT queue.alter('{q}', stages => '{{{list}}}')"));
+        assert_eq!(failure.code, "55000", "{failure:?}");
+        assert!(failure.message.contains("stage \"parse\""), "{failure:?}");
+        // While memory does not know how many, one of them is named.
+        assert!(failure.detail == "There are 2." || failure.detail.contains("attempt"), "{failure:?}");
+    }
+    assert_eq!(client.failure(&format!("SELECT queue.alter('{q}', reset => '{{stages}}')")).code, "55000");
+    client.run(&format!("SELECT queue.alter('{q}', stages => '{{parse, pack, fetch}}')"));
+    assert_eq!(
+        client.value::<String>(&format!("SELECT stages::text FROM queue.queues WHERE queue_name = '{q}'")),
+        "{parse,pack,fetch}"
+    );
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.advance({id})"));
+    assert_eq!(stage_of(&mut client, before).as_deref(), Some("pack"));
+    let id = claim_in(&mut client, &q, "pack");
+    client.run(&format!("SELECT queue.advance({id})"));
+    let id = claim_in(&mut client, &q, "fetch");
+    client.run(&format!("SELECT queue.complete({id})"));
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.fail({id}, 'no', fatal => true)"));
+    // Nothing lives: all stages can go, and what was there is still known.
+    client.run(&format!("SELECT queue.alter('{q}', reset => '{{stages}}')"));
+    assert_eq!(client.failure(&format!("SELECT queue.enqueue('{q}', stage => 'parse')")).code, "22023");
+    assert_eq!(stage_of(&mut client, before).as_deref(), Some("fetch"));
+    assert_eq!(attempts(&mut client, before).len(), 5);
+    // One whose stage is gone begins where jobs come in.
+    assert_eq!(client.value::<i64>(&format!("SELECT queue.retry_dead('{q}')")), 1);
+    assert_eq!(
+        client.value::<i64>(&format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{q}' AND stage IS NULL")),
+        1
+    );
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.complete({id})"));
+    // And they can come again.
+    client.run(&format!("SELECT queue.alter('{q}', {THREE})"));
+    client.run(&format!("SELECT queue.retry({before})"));
+    assert_eq!(stage_of(&mut client, before).as_deref(), Some("fetch"));
+    let id = claim_in(&mut client, &q, "fetch");
+    client.run(&format!("SELECT queue.advance({id}, 'store')"));
+    assert_eq!(
+        client.value::<i64>(&format!(
+            "SELECT enqueued::bigint FROM queue.stats WHERE queue_name = '{q}' AND stage = 'fetch'"
+        )),
+        1
+    );
+}
+
+#[test]
+fn a_stage_is_not_removed_under_an_open_transaction_nor_entered_after() {
+    let (mut client, q) = queue(THREE);
+    let mut producer = connect();
+    producer.run("BEGIN");
+    producer.run(&format!("SELECT queue.enqueue('{q}', stage => 'store')"));
+    let failure = client.failure(&format!("SELECT queue.alter('{q}', stages => '{{fetch, parse}}')"));
+    assert_eq!(failure.code, "55000", "{failure:?}");
+    producer.run("ROLLBACK");
+    client.run("BEGIN");
+    client.run(&format!("SELECT queue.alter('{q}', stages => '{{fetch, parse}}')"));
+    let failure = producer.failure(&format!("SELECT queue.enqueue('{q}', stage => 'store')"));
+    assert_eq!(failure.code, "55006", "{failure:?}");
+    let id = {
+        producer.enqueue(&q);
+        producer.claim(&q)
+    };
+    assert_eq!(producer.failure(&format!("SELECT queue.advance({id}, 'store')")).code, "55006");
+    client.run("ROLLBACK");
+    producer.run(&format!("SELECT queue.advance({id}, 'store')"));
+    let id = producer.claim(&q);
+    producer.run(&format!("SELECT queue.complete({id})"));
+    client.run(&format!("SELECT queue.alter('{q}', stages => '{{fetch, parse}}')"));
+    assert_eq!(producer.failure(&format!("SELECT queue.enqueue('{q}', stage => 'store')")).code, "22023");
+}
+
+#[test]
+fn the_views_tell_stages_apart() {
+    let (mut client, q) = queue(THREE);
+    let rows = format!(
+        "SELECT concat_ws(' ', stage, ready, running, enqueued, claimed, completed, failed) FROM queue.stats WHERE queue_name = '{q}' ORDER BY stage"
+    );
+    assert_eq!(client.column::<String>(&rows), ["fetch 0 0 0 0 0 0", "parse 0 0 0 0 0 0", "store 0 0 0 0 0 0"]);
+    for _ in 0..3 {
+        client.enqueue(&q);
+    }
+    let ids: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{q}', 2)"));
+    client.run(&format!("SELECT queue.advance({}); SELECT queue.fail({}, 'no', '0')", ids[0], ids[1]));
+    assert_eq!(client.column::<String>(&rows), ["fetch 2 0 3 2 1 1", "parse 1 0 0 0 0 0", "store 0 0 0 0 0 0"]);
+    let id = claim_in(&mut client, &q, "parse");
+    assert_eq!(client.column::<String>(&rows)[1], "parse 0 1 0 1 0 0");
+    client.run(&format!("SELECT queue.advance({id})"));
+    let parts: Vec<String> = client.column(&format!(
+        "SELECT concat_ws(' ', stage, sum(enqueued), sum(claimed), sum(completed), sum(failed), bool_and(run_mean IS NOT NULL))
+         FROM queue.throughput WHERE queue_name = '{q}' GROUP BY stage ORDER BY stage"
+    ));
+    assert_eq!(parts, ["fetch 3 2 1 1 t", "parse 0 1 1 0 t"]);
+    // Counted row by row it is the same.
+    let counted = "SELECT string_agg(concat_ws(' ', lane, ready, running, enqueued, claimed, completed, failed), ',' ORDER BY lane)
+         FROM queue.tallies(LEVEL) WHERE lane IN (SELECT lane FROM queue.lane JOIN queue.queue USING (queue_id) WHERE queue_name = 'Q') AND claimed > 0";
+    let by = |level: &str| counted.replace("LEVEL", level).replace('Q', &q);
+    assert_eq!(client.value::<String>(&by("true")), client.value::<String>(&by("false")));
+    assert_eq!(client.value::<i64>(&format!("SELECT queue.purge('{q}')")), 3);
+    client.run(&format!("SELECT queue.pause('{q}'); SELECT queue.enqueue('{q}', stage => 'store')"));
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', stage => 'store')")), 0);
+    client.run(&format!("SELECT queue.resume('{q}')"));
+    let failure = client.failure(&format!("SELECT queue.drop('{q}')"));
+    assert_eq!(failure.code, "55000", "{failure:?}");
+    let id = claim_in(&mut client, &q, "store");
+    client.run(&format!("SELECT queue.drop('{q}', force => true)"));
+    assert_eq!(client.failure(&format!("SELECT queue.complete({id})")).code, "QJ001");
+    client.run(&format!("SELECT queue.create('{q}', {THREE})"));
+    client.run(&format!("SELECT queue.enqueue('{q}', stage => 'store')"));
+    claim_in(&mut client, &q, "store");
+}
+
+/// Takes a job on by one stage, writing down that it was there. False: there is none.
+fn work(client: &mut Client, stage: &str, next: &str) -> Result<bool, postgres::Error> {
+    let mut transaction = client.transaction()?;
+    let sql = format!("SELECT id, job_id, stage FROM queue.claim('q', stage => {stage})");
+    let Some(row) = transaction.query_opt(&sql, &[])? else {
+        transaction.commit()?;
+        return Ok(false);
+    };
+    let (id, job, at): (i64, i64, String) = (row.get(0), row.get(1), row.get(2));
+    transaction.execute("INSERT INTO passed (job_id, stage) VALUES ($1, $2)", &[&job, &at])?;
+    let end = if at == "store" { "complete(" } else { next };
+    transaction.execute(&format!("SELECT queue.{end}{id})"), &[])?;
+    transaction.commit()?;
+    Ok(true)
+}
+
+#[test]
+fn over_crashes_each_job_passes_each_stage_once_and_in_order() {
+    const JOBS: i64 = 600;
+    let cluster = Cluster::new().conf("pg_queue.segment_rows = 1000").conf("pg_queue.reclaim_delay = 0").start();
+    let mut client = cluster.create_database("app");
+    client.run(&format!(
+        "SELECT queue.create('q', {THREE}, lease => '500 ms', backoff_base => '0', max_attempts => 1000)"
+    ));
+    client.run("CREATE TABLE passed (n bigint GENERATED ALWAYS AS IDENTITY, job_id bigint, stage text)");
+    client.run(&format!("SELECT queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[{JOBS}]))"));
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (cluster, stop) = (&cluster, &stop);
+        for stage in ["NULL", "'fetch'", "'parse'", "'store'"] {
+            scope.spawn(move || {
+                let mut client = None;
+                while !stop.load(Ordering::Relaxed) {
+                    let connected = match &mut client {
+                        Some(client) => client,
+                        None => match cluster.config().dbname("app").connect(postgres::NoTls) {
+                            Ok(new) => client.insert(new),
+                            Err(_) => {
+                                thread::sleep(Duration::from_millis(10));
+                                continue;
+                            }
+                        },
+                    };
+                    match work(connected, stage, "advance(") {
+                        Ok(true) => {}
+                        Ok(false) => thread::sleep(Duration::from_millis(5)),
+                        // The server is gone; a process of it may be left to say so.
+                        Err(e) if e.as_db_error().is_none() || error::code(&e).starts_with("57P") => client = None,
+                        Err(e) => panic!("{}: {e:?}", error::code(&e)),
+                    }
+                }
+            });
+        }
+        for round in 1..=3 {
+            let share = JOBS * 3 * round / 4;
+            wait::until("some are through", || {
+                (client.value::<i64>("SELECT count(*) FROM passed") >= share).then_some(())
+            });
+            cluster.kill_server();
+            cluster.start_again();
+            client = cluster.connect_to("app");
+        }
+        wait::until("all are through", || {
+            (client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state = 'completed'") == JOBS).then_some(())
+        });
+        stop.store(true, Ordering::Relaxed);
+    });
+    let ways: Vec<String> =
+        client.column("SELECT DISTINCT string_agg(stage, ' ' ORDER BY n) FROM passed GROUP BY job_id");
+    assert_eq!(ways, ["fetch parse store"]);
+    assert_eq!(client.value::<i64>("SELECT count(DISTINCT job_id) FROM passed"), JOBS);
+}
+
+#[test]
+fn jobs_in_stages_move_with_their_segments() {
+    let cluster = segments::cluster(&[]);
+    let mut client = cluster.connect();
+    client.run(&format!("SELECT queue.alter('q', {THREE}, lease => '1 hour')"));
+    client.run("SELECT queue.create('filler', retention => '0')");
+    let large = "x".repeat(3000);
+    let job: i64 = client.value(&format!("SELECT queue.enqueue('q', jsonb_build_object('n', '{large}'))"));
+    let running: i64 = client.value("SELECT queue.enqueue('q', stage => 'store')");
+    let running_id = claim_in(&mut client, "q", "store");
+    // Through the whole ring, so that what lives has to move.
+    let turn = |client: &mut Client| {
+        let until = segments::fillings(client) + 10;
+        wait::until("the ring turns", || {
+            client.run("SELECT queue.enqueue_many('filler', array_fill(jsonb '1', ARRAY[700]))");
+            client.run("SELECT count(*) FROM (SELECT queue.complete(id) FROM queue.claim('filler', 1000)) AS done");
+            (segments::fillings(client) >= until).then_some(())
+        });
+    };
+    for (stage, verb) in [("fetch", "advance"), ("parse", "advance"), ("store", "complete")] {
+        turn(&mut client);
+        assert_eq!(stage_of(&mut client, job).as_deref(), Some(stage));
+        let row = client
+            .query_one(&format!("SELECT id, length(payload ->> 'n') FROM queue.claim('q', stage => '{stage}')"), &[])
+            .unwrap();
+        assert_eq!(row.get::<_, i32>(1), 3000);
+        let id: i64 = row.get(0);
+        turn(&mut client);
+        client.run(&format!("SELECT queue.{verb}({id})"));
+    }
+    assert_eq!(client.state(job), "completed");
+    assert_eq!(client.state(running), "running");
+    client.run(&format!("SELECT queue.complete({running_id})"));
+    turn(&mut client);
+    assert_eq!(attempts(&mut client, job), ["fetch 1 advanced", "parse 1 advanced", "store 1 completed"]);
+    assert_eq!(stage_of(&mut client, job).as_deref(), Some("store"));
+}
+
+#[test]
+fn a_key_holds_in_every_stage_and_new_contents_begin_anew() {
+    let (mut client, q) = queue(THREE);
+    let enqueue = |payload: u8, on: &str| {
+        format!("SELECT queue.enqueue('{q}', '{payload}', unique_key => 'k', on_duplicate => '{on}')")
+    };
+    let job: i64 = client.value(&enqueue(1, "skip"));
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.advance({id})"));
+    assert_eq!(client.value::<i64>(&enqueue(2, "skip")), job);
+    assert_eq!(client.failure(&enqueue(2, "error")).code, "23505");
+    assert_eq!(stage_of(&mut client, job).as_deref(), Some("parse"));
+    // While it waits, at once.
+    assert_eq!(client.value::<i64>(&enqueue(3, "replace")), job);
+    assert_eq!(stage_of(&mut client, job).as_deref(), Some("fetch"));
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.advance({id}, 'store')"));
+    let id = claim_in(&mut client, &q, "store");
+    // While it runs, after this run; then the key is free.
+    assert_eq!(client.value::<i64>(&enqueue(4, "rerun")), job);
+    client.run(&format!("SELECT queue.complete({id})"));
+    for (stage, verb) in [("fetch", "advance"), ("parse", "advance"), ("store", "complete")] {
+        let row =
+            client.query_one(&format!("SELECT id, job_id, stage, payload::text FROM queue.claim('{q}')"), &[]).unwrap();
+        assert_eq!((row.get(1), row.get(2), row.get(3)), (job, stage, "4"));
+        client.run(&format!("SELECT queue.{verb}({})", row.get::<_, i64>(0)));
+    }
+    let other: i64 = client.value(&enqueue(5, "error"));
+    assert_ne!(other, job);
+    // An advance of what has got new contents begins anew.
+    let id = client.claim(&q);
+    assert_eq!(client.value::<i64>(&enqueue(6, "rerun")), other);
+    client.run(&format!("SELECT queue.advance({id})"));
+    assert_eq!(stage_of(&mut client, other).as_deref(), Some("fetch"));
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.advance({id}, 'store')"));
+    // An ended one is retried where it was, if nobody has its key.
+    let id = claim_in(&mut client, &q, "store");
+    client.run(&format!("SELECT queue.complete({id})"));
+    let third: i64 = client.value(&enqueue(7, "skip"));
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.advance({id})"));
+    assert_eq!(client.failure(&format!("SELECT queue.retry({other})")).code, "23505");
+    assert_eq!(stage_of(&mut client, third).as_deref(), Some("parse"));
+}
+
+#[test]
+fn a_batch_for_several_stages_meets_the_removal_of_any() {
+    let database = Database::new();
+    let (mut client, mut other) = (database.connect(), database.connect());
+    create(&mut client, "q", "stages => '{a, b}'");
+    other.run("BEGIN; SELECT queue.alter('q', stages => '{a}')");
+    let both = r#"SELECT count(*) FROM queue.enqueue_batch('q', '[{"stage": "a"}, {"stage": "b"}]')"#;
+    assert_eq!(client.failure(both).code, "55006");
+    other.run("COMMIT");
+    assert_eq!(client.failure(both).code, "22023");
+    assert_eq!(client.count("SELECT FROM queue.jobs"), 0);
+}

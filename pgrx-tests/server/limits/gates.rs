@@ -1,0 +1,453 @@
+//! Limits of a queue: `max_running`, `rate_limit`, `max_waiting`; recorded from outside, at every instant.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+use queue_tests::{Cluster, wait};
+
+use crate::random::Random;
+use crate::shared::{Sql, connect, create, queue, wait_asleep};
+
+fn fill(client: &mut Client, queue: &str, jobs: usize) {
+    client.run(&format!("SELECT count(*) FROM queue.enqueue_many('{queue}', array_fill('1'::jsonb, '{{{jobs}}}'))"));
+}
+
+fn claim(client: &mut Client, queue: &str, most: usize) -> Vec<i64> {
+    client.column(&format!("SELECT id FROM queue.claim('{queue}', {most})"))
+}
+
+/// The greatest number of attempts that ran at once, as the log says: a claim is before its end.
+fn most_at_once(client: &mut Client, queue: &str) -> i64 {
+    client.value(&format!(
+        "SELECT coalesce(max(n), 0) FROM (
+             SELECT sum(step) OVER (ORDER BY at, step) AS n FROM (
+                 SELECT claimed_at AS at, 1 AS step FROM queue.attempts WHERE queue_name = '{queue}' AND claimed_at IS NOT NULL
+                 UNION ALL
+                 SELECT finished_at, -1 FROM queue.attempts WHERE queue_name = '{queue}' AND finished_at IS NOT NULL AND claimed_at IS NOT NULL
+             ) AS steps) AS sums"
+    ))
+}
+
+#[test]
+fn no_more_run_than_the_limit_says() {
+    let (mut client, queue) = queue("max_running => 3, backoff_base => '0'");
+    const JOBS: usize = 400;
+    fill(&mut client, &queue, JOBS);
+    let (running, most, done) = (AtomicI64::new(0), AtomicI64::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for n in 0..6 {
+            let (running, most, done, queue) = (&running, &most, &done, &queue);
+            scope.spawn(move || {
+                let mut client = connect();
+                let mut random = Random::new(n);
+                while done.load(Ordering::SeqCst) < JOBS {
+                    let size = random.between(1, 3) as usize;
+                    for id in claim(&mut client, queue, size) {
+                        let now = running.fetch_add(1, Ordering::SeqCst) + 1;
+                        most.fetch_max(now, Ordering::SeqCst);
+                        thread::sleep(Duration::from_micros(random.below(500)));
+                        running.fetch_sub(1, Ordering::SeqCst);
+                        if random.below(10) == 0 {
+                            client.run(&format!("SELECT queue.fail({id}, 'again')"));
+                        } else {
+                            client.run(&format!("SELECT queue.complete({id})"));
+                            done.fetch_add(1, Ordering::SeqCst);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(most.load(Ordering::SeqCst), 3);
+    assert_eq!(most_at_once(&mut client, &queue), 3);
+}
+
+#[test]
+fn open_transactions_count_and_rollbacks_do_not() {
+    let (mut client, queue) = queue("max_running => 2");
+    fill(&mut client, &queue, 5);
+    let mut other = connect();
+    let mut tx = other.transaction().unwrap();
+    assert_eq!(tx.query(&format!("SELECT id FROM queue.claim('{queue}', 5)"), &[]).unwrap().len(), 2);
+    assert!(claim(&mut client, &queue, 5).is_empty());
+    let mut savepoint = tx.savepoint("s").unwrap();
+    assert_eq!(savepoint.query(&format!("SELECT id FROM queue.claim('{queue}', 5)"), &[]).unwrap().len(), 0);
+    savepoint.rollback().unwrap();
+    tx.rollback().unwrap();
+    assert_eq!(claim(&mut client, &queue, 5).len(), 2);
+    assert!(claim(&mut other, &queue, 5).is_empty());
+}
+
+#[test]
+fn whoever_finishes_and_claims_in_one_call_is_not_in_his_own_way() {
+    let (mut client, queue) = queue("max_running => 1");
+    fill(&mut client, &queue, 10);
+    let mut id = client.claim(&queue);
+    for _ in 1..10 {
+        let next: Vec<i64> =
+            client.column(&format!("SELECT id FROM queue.claim('{queue}', 5, completed => ARRAY[{id}]::bigint[])"));
+        assert_eq!(next.len(), 1);
+        id = next[0];
+    }
+    // In a transaction as well; and its rollback undoes both.
+    fill(&mut client, &queue, 2);
+    let mut tx = client.transaction().unwrap();
+    tx.batch_execute(&format!("SELECT queue.complete({id})")).unwrap();
+    assert_eq!(tx.query(&format!("SELECT id FROM queue.claim('{queue}', 2)"), &[]).unwrap().len(), 1);
+    tx.rollback().unwrap();
+    assert!(claim(&mut client, &queue, 1).is_empty());
+    client.run(&format!("SELECT queue.complete({id})"));
+    assert_eq!(claim(&mut client, &queue, 2).len(), 1);
+}
+
+/// Each way in which a place becomes free wakes one who waits for it.
+#[test]
+fn a_place_that_becomes_free_wakes_a_sleeper() {
+    let (mut client, queue) = queue("max_running => 1, backoff_base => '0'");
+    fill(&mut client, &queue, 20);
+    let ways: [(&str, &str); 7] = [
+        ("complete", "SELECT queue.complete($)"),
+        ("fail", "SELECT queue.fail($, 'no', retry_in => '1 hour')"),
+        ("release", "SELECT queue.release($, '1 hour')"),
+        ("cancel", "SELECT queue.cancel((SELECT job_id FROM queue.attempts WHERE id = $), force => true)"),
+        ("time out", "SELECT queue.extend($, '1 ms')"),
+        ("end the claimer's transaction", ""),
+        ("alter", "SELECT queue.alter('@', max_running => 2)"),
+    ];
+    for (way, sql) in ways {
+        let mut worker = connect();
+        let mut tx = worker.transaction().unwrap();
+        let id: i64 = tx.query_one(&format!("SELECT id FROM queue.claim('{queue}')"), &[]).unwrap().get(0);
+        let mut tx = Some(tx);
+        if !sql.is_empty() {
+            tx.take().unwrap().commit().unwrap();
+        }
+        let mut sleeper = connect();
+        let pid = sleeper.pid();
+        let statement = format!("SELECT id FROM queue.claim('{queue}', wait => '10 s')");
+        let asleep = thread::spawn(move || sleeper.column::<i64>(&statement));
+        wait_asleep(&mut client, pid);
+        match tx {
+            Some(tx) => tx.rollback().unwrap(),
+            None => client.run(&sql.replace('$', &id.to_string()).replace('@', &queue)),
+        }
+        let start = Instant::now();
+        let got = asleep.join().unwrap();
+        assert_eq!(got.len(), 1, "{way}");
+        assert!(start.elapsed() < Duration::from_secs(8), "{way}");
+        client.run(&format!("SELECT queue.complete({})", got[0]));
+    }
+}
+
+/// A limit that is set while more are running holds from then on; one that is taken away opens the queue.
+#[test]
+fn limits_change_while_jobs_run() {
+    let (mut client, queue) = queue("");
+    fill(&mut client, &queue, 10);
+    let running = claim(&mut client, &queue, 4);
+    client.run(&format!("SELECT queue.alter('{queue}', max_running => 3)"));
+    let mut other = connect();
+    assert!(claim(&mut other, &queue, 1).is_empty());
+    client.run(&format!("SELECT queue.complete({})", running[0]));
+    assert!(claim(&mut other, &queue, 1).is_empty());
+    client.run(&format!("SELECT queue.complete({})", running[1]));
+    assert_eq!(claim(&mut other, &queue, 5).len(), 1);
+    client.run(&format!("SELECT queue.alter('{queue}', reset => '{{max_running}}')"));
+    assert_eq!(claim(&mut other, &queue, 10).len(), 5);
+}
+
+/// Of any so many claims that follow each other the last is at least a period after the first.
+fn assert_rate(client: &mut Client, queue: &str, rate: usize, period: &str) {
+    let sql = format!(
+        "SELECT count(*) FROM (SELECT claimed_at, lag(claimed_at, {rate}) OVER (ORDER BY claimed_at) AS before
+             FROM queue.attempts WHERE queue_name = '{queue}' AND claimed_at IS NOT NULL) AS c
+         WHERE claimed_at < before + interval '{period}'"
+    );
+    assert_eq!(client.value::<i64>(&sql), 0);
+}
+
+#[test]
+fn no_period_sees_more_starts_than_the_rate_says() {
+    let (mut client, queue) = queue("rate_limit => 5, rate_period => '200 ms'");
+    const JOBS: usize = 60;
+    fill(&mut client, &queue, JOBS);
+    let done = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for n in 0..4 {
+            let (done, queue) = (&done, &queue);
+            scope.spawn(move || {
+                let mut client = connect();
+                while done.load(Ordering::SeqCst) < JOBS {
+                    // Half of them sleep until the next period.
+                    let wait = if n % 2 == 0 { "1 s" } else { "0" };
+                    let sql = format!("SELECT id FROM queue.claim('{queue}', {}, wait => '{wait}')", 1 + n);
+                    let ids: Vec<i64> = client.column(&sql);
+                    for id in ids {
+                        client.run(&format!("SELECT queue.complete({id})"));
+                        done.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+            });
+        }
+    });
+    assert_rate(&mut client, &queue, 5, "200 ms");
+    let length: f64 = client.value(&format!(
+        "SELECT extract(epoch FROM max(claimed_at) - min(claimed_at))::float8 FROM queue.attempts WHERE queue_name = '{queue}'"
+    ));
+    // Eleven periods are needed; whoever slept was woken when the next began.
+    assert!((2.2..10.0).contains(&length), "{length}");
+}
+
+#[test]
+fn a_rolled_back_claim_has_used_up_the_rate() {
+    let (mut client, queue) = queue("rate_limit => 2, rate_period => '1 hour'");
+    fill(&mut client, &queue, 5);
+    let mut tx = client.transaction().unwrap();
+    assert_eq!(tx.query(&format!("SELECT id FROM queue.claim('{queue}')"), &[]).unwrap().len(), 1);
+    tx.rollback().unwrap();
+    assert_eq!(claim(&mut client, &queue, 5).len(), 1);
+    assert!(claim(&mut client, &queue, 5).is_empty());
+    // What is ended without being run has not.
+    client.run(&format!("SELECT queue.alter('{queue}', rate_limit => 4)"));
+    client.run(&format!("SELECT queue.cancel(job_id) FROM (SELECT job_id FROM queue.jobs WHERE queue_name = '{queue}' AND state = 'ready' LIMIT 2) AS j"));
+    assert_eq!(claim(&mut client, &queue, 5).len(), 2);
+}
+
+#[test]
+fn limits_hold_from_the_first_claim_after_a_crash() {
+    let cluster = Cluster::new().conf("pg_queue.segment_rows = 1000").conf("pg_queue.reclaim_delay = 0").start();
+    let mut client = cluster.connect();
+    client.run("CREATE EXTENSION pg_queue");
+    create(&mut client, "few", "max_running => 2, lease => '1 hour'");
+    create(&mut client, "slow", "rate_limit => 3, rate_period => '1 day', retention => '0'");
+    create(&mut client, "grouped", "max_running_per_group => 1, lease => '1 hour'");
+    create(&mut client, "churn", "retention => '0'");
+    for queue in ["few", "slow"] {
+        fill(&mut client, queue, 10);
+    }
+    client.run("SELECT queue.enqueue('grouped', group_key => 'g' || n % 2) FROM generate_series(1, 10) AS n");
+    let few = claim(&mut client, "few", 10);
+    let slow = claim(&mut client, "slow", 10);
+    assert_eq!((few.len(), slow.len()), (2, 3));
+    assert_eq!(claim(&mut client, "grouped", 10).len(), 2);
+    client.run(&format!("SELECT queue.complete_many(ARRAY{slow:?}::bigint[])"));
+    for round in 0..3 {
+        if round == 1 {
+            // The claims that count are known by the minute only.
+            let segment = slow[0] & 15;
+            for _ in 0..12 {
+                fill(&mut client, "churn", 1_000);
+                client
+                    .run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('churn', 1000)))");
+            }
+            let gone = format!("SELECT NOT EXISTS (SELECT FROM queue.claim_{segment} WHERE id = {})", slow[0]);
+            wait::within("the ring turns", Duration::from_secs(60), || client.value::<bool>(&gone).then_some(()));
+        }
+        drop(client);
+        if round < 2 {
+            cluster.kill_server();
+            cluster.start_again();
+        } else {
+            cluster.restart();
+        }
+        client = cluster.connect();
+        assert!(claim(&mut client, "few", 10).is_empty());
+        assert!(claim(&mut client, "slow", 10).is_empty());
+        assert!(claim(&mut client, "grouped", 10).is_empty());
+    }
+    client.run(&format!("SELECT queue.complete({})", few[0]));
+    assert_eq!(claim(&mut client, "few", 10).len(), 1);
+    client.run("SELECT queue.alter('slow', rate_limit => 4)");
+    assert_eq!(claim(&mut client, "slow", 10).len(), 1);
+}
+
+/// Whatever becomes of workers and their transactions.
+#[test]
+fn the_limits_hold_in_a_storm() {
+    let (mut client, queue) = queue(
+        "max_running => 4, max_running_per_group => 1, rate_limit => 40, rate_period => '100 ms', backoff_base => '1 ms', lease => '150 ms', max_attempts => 1000",
+    );
+    const JOBS: i64 = 600;
+    client.run(&format!("SELECT queue.enqueue('{queue}', group_key => CASE WHEN n % 7 > 0 THEN 'g' || n % 12 END, priority => n % 2) FROM generate_series(1, {JOBS}) AS n"));
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for n in 0..6u64 {
+            let (over, queue) = (&over, &queue);
+            scope.spawn(move || {
+                let mut random = Random::new(n);
+                let mut client = connect();
+                while !over.load(Ordering::SeqCst) {
+                    if random.below(40) == 0 {
+                        client = connect();
+                    }
+                    let Ok(mut tx) = client.transaction() else { continue };
+                    let bound = random.percent(50);
+                    let claim = format!(
+                        "SELECT id FROM queue.claim('{queue}', {}, session_bound => {bound})",
+                        random.between(1, 3)
+                    );
+                    let ids: Vec<i64> = tx.query(&claim, &[]).unwrap().iter().map(|row| row.get(0)).collect();
+                    if random.below(8) == 0 {
+                        continue;
+                    }
+                    if random.percent(50) {
+                        tx.commit().unwrap();
+                        tx = client.transaction().unwrap();
+                    }
+                    for id in ids {
+                        let sql = match random.below(12) {
+                            0 => format!("SELECT queue.fail({id}, 'again')"),
+                            1 => format!("SELECT queue.release({id})"),
+                            // Forgotten: it times out.
+                            2 => continue,
+                            _ => format!("SELECT queue.complete({id})"),
+                        };
+                        let mut savepoint = tx.savepoint("s").unwrap();
+                        match savepoint.batch_execute(&sql) {
+                            Ok(()) => savepoint.commit().unwrap(),
+                            Err(_) => savepoint.rollback().unwrap(),
+                        }
+                    }
+                    if random.below(8) > 0 {
+                        tx.commit().unwrap();
+                    }
+                }
+            });
+        }
+        let left = format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{queue}' AND state <> 'completed'");
+        wait::until_none_left("all jobs are done", || client.value(&left));
+        over.store(true, Ordering::SeqCst);
+    });
+    assert!(most_at_once(&mut client, &queue) <= 4);
+    assert_rate(&mut client, &queue, 40, "100 ms");
+    let overlaps = format!(
+        "SELECT count(*) FROM (
+             SELECT a.claimed_at, lag(a.finished_at) OVER (PARTITION BY group_key ORDER BY a.claimed_at) AS before
+             FROM queue.attempts AS a JOIN queue.jobs AS j USING (job_id)
+             WHERE a.queue_name = '{queue}' AND group_key IS NOT NULL AND a.claimed_at IS NOT NULL) AS a WHERE claimed_at < before"
+    );
+    assert_eq!(client.value::<i64>(&overlaps), 0);
+    assert_eq!(client.value::<i64>(&format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{queue}'")), JOBS);
+}
+
+#[test]
+fn what_a_transaction_has_added_counts_for_itself_step_by_step() {
+    let (mut client, q) = queue("max_waiting => 5");
+    let (_, other) = queue("max_waiting => 5");
+    let enqueue = format!("SELECT queue.enqueue('{q}')");
+    let fails = |client: &mut Client| {
+        client.run("SAVEPOINT before_it");
+        assert_eq!(client.failure(&enqueue).code, "53400");
+        client.run("ROLLBACK TO before_it");
+    };
+    client.run("BEGIN");
+    client.run(&format!(
+        "{enqueue}; {enqueue}; SELECT queue.enqueue('{other}'); {enqueue}; SAVEPOINT here; {enqueue}; {enqueue}"
+    ));
+    fails(&mut client);
+    client.run(&format!("ROLLBACK TO here; {enqueue}; RELEASE here; {enqueue}"));
+    fails(&mut client);
+    // What it takes back makes room again.
+    client.run("COMMIT; BEGIN");
+    client.run(&format!("SELECT queue.purge('{q}'); {enqueue}; {enqueue}; {enqueue}; {enqueue}; {enqueue}"));
+    fails(&mut client);
+    client.run("ROLLBACK; BEGIN");
+    fails(&mut client);
+    client.run("ROLLBACK");
+}
+
+#[test]
+fn a_full_queue_refuses_more() {
+    let (mut client, queue) = queue("max_waiting => 5");
+    fill(&mut client, &queue, 4);
+    let refused = client.failure(&format!("SELECT queue.enqueue_many('{queue}', ARRAY['1', '2']::jsonb[])"));
+    assert_eq!(refused.code, "53400");
+    assert!(refused.message.contains("is full") && !refused.hint.is_empty(), "{refused:?}");
+    client.enqueue(&queue);
+    assert_eq!(client.failure(&format!("SELECT queue.enqueue('{queue}')")).code, "53400");
+    // The rest of the transaction decides.
+    let mut tx = client.transaction().unwrap();
+    let mut savepoint = tx.savepoint("s").unwrap();
+    assert!(savepoint.batch_execute(&format!("SELECT queue.enqueue('{queue}')")).is_err());
+    savepoint.rollback().unwrap();
+    tx.batch_execute(&format!("SELECT queue.claim('{queue}', 2)")).unwrap();
+    tx.batch_execute(&format!("SELECT queue.enqueue('{queue}'), queue.enqueue('{queue}')")).unwrap();
+    assert!(tx.batch_execute(&format!("SELECT queue.enqueue('{queue}')")).is_err());
+    drop(tx);
+    assert_eq!(claim(&mut client, &queue, 9).len(), 5);
+    // What runs does not wait.
+    fill(&mut client, &queue, 5);
+    assert_eq!(client.failure(&format!("SELECT queue.enqueue('{queue}')")).code, "53400");
+    client.run(&format!("SELECT queue.alter('{queue}', reset => '{{max_waiting}}')"));
+    client.enqueue(&queue);
+}
+
+#[test]
+fn limits_out_of_range_are_refused() {
+    let (mut client, queue) = queue("");
+    for (option, value) in [
+        ("max_running", "0"),
+        ("max_running_per_group", "-1"),
+        ("rate_limit", "0"),
+        ("max_waiting", "0"),
+        ("rate_period", "'0'"),
+    ] {
+        let refused = client.failure(&format!("SELECT queue.alter('{queue}', {option} => {value})"));
+        assert_eq!(refused.code, "22023", "{option}: {refused:?}");
+        assert!(refused.message.contains(option), "{refused:?}");
+    }
+}
+
+#[test]
+fn the_first_claim_after_a_start_waits_as_any() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "rate_limit => 100, rate_period => '1 hour'");
+    cluster.restart();
+    let mut client = cluster.connect_to("app");
+    let mut other = cluster.connect_to("app");
+    let pid = client.value("SELECT pg_backend_pid()");
+    thread::scope(|scope| {
+        let claim = scope.spawn(|| client.count("SELECT FROM queue.claim('q', wait => '10 s')"));
+        wait_asleep(&mut other, pid);
+        other.enqueue("q");
+        assert_eq!(claim.join().unwrap(), 1);
+    });
+}
+
+#[test]
+fn who_sleeps_at_a_gate_since_before_it_was_closed_is_woken_when_it_opens() {
+    let (mut client, q) = queue("stages => '{a, b}', rate_limit => 1, rate_period => '2 seconds'");
+    let mut other = connect();
+    let pid = other.value("SELECT pg_backend_pid()");
+    thread::scope(|scope| {
+        let sql = format!("SELECT FROM queue.claim('{q}', wait => '10 s', stage => 'b')");
+        let sleeper = scope.spawn(move || other.count(&sql));
+        wait_asleep(&mut client, pid);
+        client.run(&format!("SELECT queue.enqueue('{q}', stage => 'a')"));
+        let claim = format!("SELECT FROM queue.claim('{q}', stage => 'a')");
+        assert_eq!((client.count(&claim), client.count(&claim)), (1, 0));
+        client.run(&format!("SELECT queue.enqueue('{q}', stage => 'b')"));
+        assert_eq!(sleeper.join().unwrap(), 1);
+    });
+}
+
+#[test]
+fn queues_whose_groups_are_held_leave_room_for_others() {
+    let cluster = Cluster::new().conf("pg_queue.max_lanes = 4").start();
+    let mut client = cluster.create_database("app");
+    for n in 0..8 {
+        create(&mut client, &format!("t{n}"), "strict_order => true");
+        for _ in 0..2 {
+            client.run(&format!("SELECT queue.enqueue('t{n}', group_key => 'g')"));
+        }
+        let id = client.claim(&format!("t{n}"));
+        client.run(&format!("SELECT queue.fail({id}, 'no', '1 hour')"));
+        assert_eq!(client.count(&format!("SELECT FROM queue.claim('t{n}')")), 0);
+    }
+    create(&mut client, "limited", "max_running => 1");
+    client.enqueue("limited");
+    client.claim("limited");
+}

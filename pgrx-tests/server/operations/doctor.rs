@@ -1,0 +1,526 @@
+//! `queue.doctor()` finds each trouble when it is really there, says whose it is, and is content when it is over.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::{Client, NoTls};
+use queue_tests::{Cluster, wait};
+
+use crate::shared::{Database, Sql, create, server};
+
+const CHECKS: [&str; 20] = [
+    "library",
+    "launcher",
+    "worker",
+    "worker_slots",
+    "restore",
+    "triggers",
+    "tables",
+    "memory",
+    "segments",
+    "consistency",
+    "leases",
+    "schedules",
+    "unclaimed",
+    "dead",
+    "prepared",
+    "xmin_horizon",
+    "autovacuum",
+    "wraparound",
+    "jit",
+    "roles",
+];
+
+/// What a check says.
+#[derive(Debug)]
+struct Finding {
+    name: String,
+    is_ok: bool,
+    detail: String,
+    hint: Option<String>,
+}
+
+fn findings(client: &mut Client) -> Vec<Finding> {
+    let rows = client.query("SELECT name, ok, detail, hint FROM queue.doctor()", &[]).unwrap();
+    let found: Vec<Finding> = rows
+        .iter()
+        .map(|row| Finding { name: row.get(0), is_ok: row.get(1), detail: row.get(2), hint: row.get(3) })
+        .collect();
+    assert_eq!(found.iter().map(|f| f.name.as_str()).collect::<Vec<_>>(), CHECKS);
+    for finding in &found {
+        assert!(!finding.detail.is_empty() && (!finding.is_ok || finding.hint.is_none()), "{finding:?}");
+    }
+    found
+}
+
+fn finding(client: &mut Client, name: &str) -> Finding {
+    findings(client).into_iter().find(|f| f.name == name).unwrap()
+}
+
+/// Waits until the check finds a trouble that it describes with these words; what to do.
+#[track_caller]
+fn until_ill(client: &mut Client, name: &str, words: &[&str]) -> String {
+    let found = wait_for(client, name, |found| !found.is_ok && words.iter().all(|word| found.detail.contains(word)));
+    found.hint.unwrap_or_else(|| panic!("{name} has no hint: {}", found.detail))
+}
+
+#[track_caller]
+fn until_well(client: &mut Client, name: &str) {
+    wait_for(client, name, |found| found.is_ok);
+}
+
+#[track_caller]
+fn wait_for(client: &mut Client, name: &str, is_it: impl Fn(&Finding) -> bool) -> Finding {
+    let deadline = Instant::now() + wait::DEFAULT_LIMIT;
+    loop {
+        let found = finding(client, name);
+        if is_it(&found) {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited in vain; it says {found:?}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Impatient sessions find in a second what others find in minutes.
+fn impatient(mut client: Client) -> Client {
+    client.run("SET pg_queue.patience = '1s'");
+    client
+}
+
+#[test]
+fn all_is_well_on_a_fresh_server() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    wait::until("all is well", || findings(&mut client).iter().all(|f| f.is_ok).then_some(()));
+    create(&mut client, "q", "");
+    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{1000}'))");
+    client.run("SELECT queue.complete(id) FROM queue.claim('q', 100)");
+    let ill: Vec<Finding> = findings(&mut client).into_iter().filter(|f| !f.is_ok).collect();
+    assert!(ill.is_empty(), "{ill:?}");
+}
+
+#[test]
+fn looking_leaves_nothing_behind_in_any_transaction() {
+    let database = Database::new();
+    let mut client = database.connect();
+    for begin in [
+        "BEGIN",
+        "BEGIN READ ONLY",
+        "BEGIN ISOLATION LEVEL REPEATABLE READ",
+        "BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE",
+    ] {
+        client.run(begin);
+        findings(&mut client);
+        let locks: i64 = client.value(
+            "SELECT count(*) FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation
+             WHERE l.pid = pg_backend_pid() AND c.relnamespace = 'queue'::regnamespace",
+        );
+        assert_eq!(locks, 0, "{begin}");
+        assert!(client.value::<Option<String>>("SELECT pg_current_xact_id_if_assigned()::text").is_none(), "{begin}");
+        assert_eq!(client.value::<String>("SHOW lock_timeout"), "0");
+        client.run("COMMIT");
+    }
+    // Whatever the caller's search_path has.
+    client.run(
+        "CREATE SCHEMA trap; CREATE FUNCTION trap.format(text, VARIADIC text[]) RETURNS text LANGUAGE sql AS 'SELECT 1/0';
+         CREATE VIEW trap.pg_locks AS SELECT 1/0 AS pid; SET search_path = trap, pg_catalog",
+    );
+    findings(&mut client);
+}
+
+#[test]
+fn a_library_that_was_not_preloaded_or_is_of_another_version() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    for (version, advice) in [("0.1.9", "ALTER EXTENSION pg_queue UPDATE"), ("99.0.0", "Install the library")] {
+        client.run(&format!("UPDATE pg_extension SET extversion = '{version}' WHERE extname = 'pg_queue'"));
+        let hint = until_ill(&mut client, "library", &[version]);
+        assert!(hint.contains(advice), "{hint}");
+    }
+    let version: String = client.value("SHOW pg_queue.library_version");
+    client.run(&format!("UPDATE pg_extension SET extversion = '{version}' WHERE extname = 'pg_queue'"));
+    until_well(&mut client, "library");
+    drop(client);
+
+    cluster.append_conf("shared_preload_libraries = ''");
+    cluster.restart();
+    let mut client = cluster.connect_to("app");
+    let hint = until_ill(&mut client, "library", &["not in shared_preload_libraries"]);
+    assert!(hint.contains("shared_preload_libraries = 'pg_queue'"), "{hint}");
+    // What needs no memory is looked at all the same.
+    assert!(finding(&mut client, "autovacuum").is_ok && !finding(&mut client, "worker").is_ok);
+    drop(client);
+    cluster.append_conf("shared_preload_libraries = 'pg_queue'");
+    cluster.restart();
+    let mut client = cluster.connect_to("app");
+    until_well(&mut client, "library");
+    until_well(&mut client, "worker");
+}
+
+#[test]
+fn no_launcher() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    until_well(&mut client, "launcher");
+    // The postmaster starts it again after a second.
+    client.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'pg_queue launcher'");
+    until_ill(&mut client, "launcher", &["No launcher"]);
+    until_well(&mut client, "launcher");
+}
+
+#[test]
+fn a_worker_that_is_off_stuck_or_failing() {
+    let cluster = Cluster::new().start();
+    let mut client = impatient(cluster.create_database("app"));
+    create(&mut client, "q", "");
+    until_well(&mut client, "worker");
+
+    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    let hint = until_ill(&mut client, "worker", &["pg_queue.worker is off"]);
+    assert!(hint.contains("RESET pg_queue.worker"), "{hint}");
+    client.run("ALTER DATABASE app RESET pg_queue.worker");
+    until_well(&mut client, "worker");
+
+    let pid: i32 = client.value("SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_queue worker'");
+    // So that it always has something to do soon.
+    client.run("SELECT queue.enqueue('q', delay => make_interval(secs => n)) FROM generate_series(0.5, 60, 0.5) AS n");
+    cluster.signal("STOP", pid);
+    until_ill(&mut client, "worker", &[&pid.to_string(), "silent"]);
+    cluster.signal("CONT", pid);
+    until_well(&mut client, "worker");
+
+    // The worker gives up on a lock after two seconds, and its duty has failed; nobody here waits for it at all.
+    let mut other = cluster.connect_to("app");
+    other.run("BEGIN; LOCK TABLE queue.attempt_0");
+    client.run("SET lock_timeout = '1min'");
+    wait::until("checks say what they cannot see", || {
+        let found = findings(&mut client);
+        found.iter().any(|f| !f.is_ok && f.detail.contains("lock timeout")).then_some(())
+    });
+    until_ill(&mut client, "worker", &["Its duty", "fails"]);
+    other.run("ROLLBACK");
+    until_well(&mut client, "worker");
+    assert!(findings(&mut client).iter().all(|f| !f.detail.contains("lock timeout")));
+}
+
+#[test]
+fn no_slot_for_a_worker() {
+    // The launchers of pg_queue and of logical replication take one each.
+    let cluster = Cluster::new().conf("max_worker_processes = 3").start();
+    let mut first = cluster.create_database("first");
+    until_well(&mut first, "worker");
+    until_well(&mut first, "worker_slots");
+    let mut second = cluster.create_database("second");
+    let hint = until_ill(&mut first, "worker_slots", &["\"second\""]);
+    assert!(hint.contains("max_worker_processes"), "{hint}");
+    until_ill(&mut second, "worker", &["no free slot"]);
+    first.run("DROP EXTENSION pg_queue");
+    until_well(&mut second, "worker_slots");
+    until_well(&mut second, "worker");
+}
+
+#[test]
+fn tables_that_are_written_by_sql() {
+    let database = Database::new();
+    let mut client = database.connect();
+    let mut other = database.connect();
+    create(&mut other, "q", "");
+    other.run("BEGIN; UPDATE queue.lane SET stage = stage");
+    until_ill(&mut client, "restore", &["dormant", "1 such transactions are open"]);
+    other.run("COMMIT");
+    let pid = other.pid().to_string();
+    let hint = until_ill(&mut client, "restore", &["dormant", &pid, "0 such transactions"]);
+    assert!(hint.contains("queue.adopt()"), "{hint}");
+    client.run("SELECT queue.adopt()");
+    until_well(&mut client, "restore");
+}
+
+#[test]
+fn memory_that_is_nearly_full() {
+    let settings =
+        ["pg_queue.max_running = 10", "pg_queue.max_keys = 10", "pg_queue.max_lanes = 2", "pg_queue.max_databases = 2"];
+    let cluster = settings.into_iter().fold(Cluster::new(), Cluster::conf).start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    until_well(&mut client, "memory");
+    client.run("SELECT FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{9}'))");
+    client.run("SELECT FROM queue.claim('q', 8)");
+    until_well(&mut client, "memory");
+    let ninth = client.claim("q");
+    let hint =
+        until_ill(&mut client, "memory", &["9 of 10 (pg_queue.max_running)", "\"app\" has 9", "\"q\" has 9 running"]);
+    assert!(hint.contains("restart"), "{hint}");
+    client.run(&format!("SELECT queue.complete({ninth})"));
+    until_well(&mut client, "memory");
+
+    let mut other = cluster.connect_to("app");
+    other.run("BEGIN; SELECT queue.enqueue('q', unique_key => n::text) FROM generate_series(1, 9) AS n");
+    until_ill(&mut client, "memory", &["9 of 10 (pg_queue.max_keys)", "\"app\" has 9", "\"q\" has 9 unique keys"]);
+    other.run("ROLLBACK");
+    until_well(&mut client, "memory");
+
+    let mut second = cluster.create_database("second");
+    until_ill(&mut client, "memory", &["2 of 2 (pg_queue.max_databases)"]);
+    second.run("DROP EXTENSION pg_queue");
+    until_well(&mut client, "memory");
+
+    create(&mut client, "r", "");
+    client.run("SELECT queue.enqueue('r')");
+    client.claim("r");
+    until_ill(&mut client, "memory", &["2 of 2 (pg_queue.max_lanes)"]);
+    client.run("SELECT queue.drop('r', force => true)");
+    until_well(&mut client, "memory");
+}
+
+/// Fills the open segment and waits until another one is.
+fn turn(client: &mut Client) {
+    const OPEN: &str = "SELECT max(generation) FROM queue.segment_log WHERE state = 'o' AND segment < 8";
+    let before: i64 = client.value(OPEN);
+    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{1000}'))");
+    client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 1000)))");
+    wait::until("the ring turns", || (client.value::<i64>(OPEN) > before).then_some(()));
+}
+
+#[test]
+fn segments_that_somebody_is_in_the_way_of() {
+    let settings = ["pg_queue.segment_rows = 1000", "pg_queue.segment_age = '1s'", "pg_queue.reclaim_delay = 0"];
+    let cluster = settings.into_iter().fold(Cluster::new(), Cluster::conf).start();
+    let mut client = impatient(cluster.create_database("app"));
+    create(&mut client, "q", "retention => '0'");
+    let mut other = cluster.connect_to("app");
+    let pid = other.pid().to_string();
+
+    // Somebody reads.
+    other.run("BEGIN");
+    other.run("SELECT FROM queue.claim_0 LIMIT 1");
+    turn(&mut client);
+    let words = ["Segment 0", "waiting to be emptied", &pid, "SELECT FROM queue.claim_0"];
+    until_ill(&mut client, "segments", &words);
+    other.run("COMMIT");
+    until_well(&mut client, "segments");
+
+    // Somebody dumps.
+    other.run("BEGIN");
+    other.run("LOCK TABLE pg_extension IN ACCESS SHARE MODE");
+    turn(&mut client);
+    until_ill(&mut client, "segments", &["waiting to be emptied", &pid, "LOCK TABLE pg_extension"]);
+    other.run("COMMIT");
+    until_well(&mut client, "segments");
+
+    // Somebody lets history take nothing.
+    client.run("SELECT queue.alter('q', retention => '1 day')");
+    other.run("BEGIN");
+    other.run("LOCK TABLE queue.history IN SHARE MODE");
+    turn(&mut client);
+    until_ill(&mut client, "segments", &["copied to history", &pid]);
+    other.run("COMMIT");
+    until_well(&mut client, "segments");
+    client.run("SELECT queue.alter('q', retention => '0')");
+
+    // Somebody has enqueued into all of them and does not end.
+    other.run("BEGIN");
+    for _ in 0..7 {
+        other.run("SELECT queue.enqueue('q', delay => '1 second')");
+        turn(&mut client);
+    }
+    other.run("SELECT queue.enqueue('q', delay => '1 second')");
+    client.run("SELECT queue.enqueue('q')");
+    until_ill(&mut client, "segments", &["No segment was free", &pid]);
+    other.run("ROLLBACK");
+    until_well(&mut client, "segments");
+
+    cluster.append_conf("pg_queue.reclaim = off");
+    cluster.reload();
+    until_ill(&mut client, "segments", &["pg_queue.reclaim is off"]);
+    cluster.append_conf("pg_queue.reclaim = on");
+    cluster.reload();
+    until_well(&mut client, "segments");
+}
+
+#[test]
+fn leases_and_schedules_that_nobody_minds() {
+    let database = Database::without_worker();
+    let mut client = impatient(database.connect());
+    create(&mut client, "q", "");
+    client.run("SELECT FROM queue.maintain()");
+    client.run("SELECT queue.enqueue('q')");
+    client.run("SELECT FROM queue.claim('q', lease => '1 ms')");
+    client.run("SELECT queue.schedule('nightly', 'q', every => '500 ms')");
+    until_ill(&mut client, "leases", &["1 leases have ended"]);
+    until_ill(&mut client, "schedules", &["\"nightly\" is late"]);
+    client.run("SELECT FROM queue.maintain()");
+    assert!(finding(&mut client, "leases").is_ok && finding(&mut client, "schedules").is_ok);
+    client.run("SELECT queue.pause_schedule('nightly')");
+    until_well(&mut client, "schedules");
+}
+
+#[test]
+fn jobs_that_nobody_claims() {
+    let database = Database::new();
+    let mut client = impatient(database.connect());
+    create(&mut client, "idle", "");
+    create(&mut client, "staged", "stages => '{first, last}'");
+    client.run("SELECT queue.enqueue('idle'), queue.enqueue('staged'), queue.enqueue('idle', delay => '1 day')");
+    let words = ["Queue \"idle\" has had a ready job for", "Queue \"staged\", stage \"first\", has had"];
+    until_ill(&mut client, "unclaimed", &words);
+    client.run("SELECT queue.pause('staged')");
+    let id = client.claim("idle");
+    until_well(&mut client, "unclaimed");
+    client.run(&format!("SELECT queue.complete({id}), queue.resume('staged')"));
+    until_ill(&mut client, "unclaimed", &["Queue \"staged\""]);
+    client.run("SELECT FROM queue.claim('staged')");
+    until_well(&mut client, "unclaimed");
+}
+
+#[test]
+fn dead_jobs_that_pile_up() {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "q", "");
+    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{1000}'))");
+    client
+        .run("SELECT count(*) FROM queue.fail_many(ARRAY(SELECT id FROM queue.claim('q', 999)), 'no', fatal => true)");
+    until_well(&mut client, "dead");
+    client.run("SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('q')");
+    let hint = until_ill(&mut client, "dead", &["Queue \"q\" has 1000 dead jobs"]);
+    assert!(hint.contains("queue.retry_dead()"), "{hint}");
+    client.run("SELECT queue.retry_dead('q', max_jobs => 1)");
+    until_well(&mut client, "dead");
+}
+
+#[test]
+fn transactions_that_stay_open() {
+    let cluster = Cluster::new().conf("wal_level = logical").conf("max_prepared_transactions = 2").start();
+    let mut client = impatient(cluster.create_database("app"));
+    create(&mut client, "q", "");
+    until_well(&mut client, "prepared");
+    until_well(&mut client, "xmin_horizon");
+
+    client.run("SELECT pg_create_logical_replication_slot('left_over', 'pgoutput')");
+    until_ill(&mut client, "xmin_horizon", &["slot left_over"]);
+    client.run("SELECT pg_drop_replication_slot('left_over')");
+    until_well(&mut client, "xmin_horizon");
+
+    let mut other = cluster.connect_to("app");
+    other.run("BEGIN; SELECT queue.enqueue('q'); PREPARE TRANSACTION 'forgotten'");
+    let hint = until_ill(&mut client, "prepared", &["'forgotten' of postgres holds jobs"]);
+    assert!(hint.contains("ROLLBACK PREPARED"), "{hint}");
+    // Twelve times the patience later.
+    other.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT");
+    let pid = format!("Process {} of postgres", other.pid());
+    let mut visitor = visitor(&cluster, &mut client);
+    wait::until("both are found", || {
+        let found = finding(&mut client, "xmin_horizon");
+        (found.detail.contains(&pid) && found.detail.contains("'forgotten'")).then_some(())
+    });
+    let hint = until_ill(&mut client, "xmin_horizon", &[]);
+    assert!(hint.contains("The queues are not affected"), "{hint}");
+    until_ill(&mut visitor, "xmin_horizon", &["'forgotten'", "pg_read_all_stats"]);
+    client.run("COMMIT PREPARED 'forgotten'");
+    until_well(&mut client, "prepared");
+    other.run("COMMIT");
+    until_well(&mut client, "xmin_horizon");
+}
+
+/// Somebody who may look, and nothing else.
+fn visitor(cluster: &Cluster, client: &mut Client) -> Client {
+    client.run("CREATE ROLE visitor LOGIN; SELECT queue.grant('*', 'visitor', 'observe')");
+    impatient(cluster.config().dbname("app").user("visitor").connect(NoTls).unwrap())
+}
+
+#[test]
+fn roles_that_are_gone() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    client.run("SELECT queue.create('q'); CREATE ROLE leaver; SELECT queue.grant('q', 'leaver', 'consume')");
+    assert!(finding(&mut client, "roles").is_ok);
+    client.run("ALTER ROLE leaver RENAME TO someone");
+    let found = finding(&mut client, "roles");
+    assert_eq!((found.is_ok, found.detail.as_str()), (false, "There is no role \"leaver\"."));
+    client.run("SELECT queue.revoke('q', 'leaver', 'consume')");
+    assert!(finding(&mut client, "roles").is_ok);
+}
+
+#[test]
+fn a_visitor_sees_nearly_all_of_it() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    wait::until("all is well", || findings(&mut client).iter().all(|f| f.is_ok).then_some(()));
+    let mut visitor = visitor(&cluster, &mut client);
+    let found = findings(&mut visitor);
+    let ill: Vec<_> = found.iter().filter(|f| !f.is_ok).collect();
+    assert!(ill.is_empty(), "{ill:?}");
+    let blind: Vec<_> = found.iter().filter(|f| f.detail.contains("pg_read_all_stats")).map(|f| &f.name).collect();
+    assert_eq!(blind, ["xmin_horizon"]);
+    client.run("GRANT pg_monitor TO visitor");
+    assert!(findings(&mut visitor).iter().all(|f| !f.detail.contains("pg_read_all_stats")));
+}
+
+#[test]
+fn storage_settings_that_were_changed() {
+    let database = Database::new();
+    let mut client = database.connect();
+    until_well(&mut client, "autovacuum");
+    client.run("ALTER TABLE queue.note_3 RESET (autovacuum_enabled)");
+    client.run("ALTER TABLE queue.queue SET (autovacuum_enabled = false)");
+    until_ill(&mut client, "autovacuum", &["is on for queue.note_3", "is off for queue.queue"]);
+    client.run("ALTER TABLE queue.note_3 SET (autovacuum_enabled = off)");
+    client.run("ALTER TABLE queue.queue RESET (autovacuum_enabled)");
+    until_well(&mut client, "autovacuum");
+}
+
+#[test]
+fn a_server_without_autovacuum_whose_rows_grow_old() {
+    let cluster = Cluster::new().conf("autovacuum = off").conf("autovacuum_freeze_max_age = 100000").start();
+    let mut client = cluster.create_database("app");
+    until_ill(&mut client, "autovacuum", &["switched off"]);
+    until_well(&mut client, "wraparound");
+    // The vacuum that comes even so cannot help while this is open.
+    let mut other = cluster.connect_to("app");
+    other.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT");
+    client.run("CREATE TEMP TABLE t (n integer)");
+    client.run(
+        "DO $$ BEGIN FOR n IN 1..210000 LOOP BEGIN INSERT INTO t VALUES (n); EXCEPTION WHEN division_by_zero THEN END;
+             IF n % 10000 = 0 THEN COMMIT; END IF; END LOOP; END $$",
+    );
+    until_ill(&mut client, "wraparound", &["The oldest row of queue.", "transactions ago"]);
+    other.run("COMMIT");
+    client.run("VACUUM (FREEZE)");
+    until_well(&mut client, "wraparound");
+    cluster.append_conf("autovacuum = on");
+    cluster.reload();
+    until_well(&mut client, "autovacuum");
+}
+
+#[test]
+fn plans_that_are_compiled() {
+    let mut client = server().connect_to("app");
+    until_well(&mut client, "jit");
+    client.run("SET jit_above_cost = 100");
+    // A server that was built without LLVM compiles nothing, whatever it costs.
+    if !client.query_one("SELECT pg_jit_available()", &[]).unwrap().get::<_, bool>(0) {
+        return assert!(finding(&mut client, "jit").is_ok);
+    }
+    let hint = until_ill(&mut client, "jit", &["is compiled"]);
+    assert!(hint.contains("SET jit = off"), "{hint}");
+    client.run("SET jit = off");
+    until_well(&mut client, "jit");
+}
+
+#[test]
+fn a_standby_is_looked_at_as_well() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    client.run("SELECT queue.enqueue('q')");
+    wait::until("all is well", || findings(&mut client).iter().all(|f| f.is_ok).then_some(()));
+    let standby = cluster.standby();
+    standby.wait_replayed(&cluster);
+    let mut client = standby.connect_to("app");
+    let ill: Vec<Finding> = findings(&mut client).into_iter().filter(|f| !f.is_ok).collect();
+    assert!(ill.is_empty(), "{ill:?}");
+    standby.promote();
+    until_well(&mut client, "launcher");
+    until_well(&mut client, "worker");
+}

@@ -1,0 +1,482 @@
+//! Memory so small that everything overflows: order and exactness stay, and what does not fit is said.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use postgres::Client;
+use queue_tests::{Cluster, error, wait};
+
+use crate::random::{self, Random};
+use crate::shared::{Sql, create, wait_asleep};
+
+fn tiny() -> Cluster {
+    Cluster::new()
+        .conf("pg_queue.max_ready = 2")
+        .conf("pg_queue.max_running = 3")
+        .conf("pg_queue.max_lanes = 2")
+        .start()
+}
+
+#[test]
+fn the_order_is_exact_with_more_queues_than_lanes_and_more_jobs_than_memory() {
+    let cluster = tiny();
+    let seed = random::seed("limits");
+    let mut random = Random::new(seed);
+    let mut client = cluster.create_database("app");
+    let queues = ["a", "b", "c", "d"];
+    let mut waiting: BTreeMap<&str, BTreeSet<(i32, i64)>> = BTreeMap::new();
+    for queue in queues {
+        create(&mut client, queue, "");
+        waiting.insert(queue, BTreeSet::new());
+    }
+    for step in 0..900 {
+        let queue = random.one_of(&queues);
+        let jobs = waiting.get_mut(queue).unwrap();
+        match random.below(10) {
+            0..4 => {
+                let priority = random.between(-3, 3) as i32;
+                let sql = format!("SELECT queue.enqueue('{queue}', priority => {priority})");
+                jobs.insert((priority, client.value(&sql)));
+            }
+            4 => {
+                let priority = random.between(-3, 3) as i32;
+                let sql = format!(
+                    "SELECT * FROM queue.enqueue_many('{queue}', array_fill(jsonb '1', ARRAY[7]), priority => {priority})"
+                );
+                jobs.extend(client.column::<i64>(&sql).into_iter().map(|id| (priority, id)));
+            }
+            what => {
+                let count = random.between(1, 3) as usize;
+                let expected: Vec<(i32, i64)> = jobs.iter().copied().take(count).collect();
+                client.run("BEGIN");
+                let sql = format!("SELECT priority, job_id, id FROM queue.claim('{queue}', {count})");
+                let rows = client.query(&sql, &[]).unwrap_or_else(|e| panic!("seed {seed}, step {step}: {e:?}"));
+                let claimed: Vec<(i32, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+                assert_eq!(claimed, expected, "seed {seed}, step {step}");
+                let ids: Vec<i64> = rows.iter().map(|row| row.get(2)).collect();
+                if what == 5 {
+                    client.run("ROLLBACK");
+                    continue;
+                }
+                client.run("COMMIT");
+                if what == 6 {
+                    // Back to their places.
+                    client.query("SELECT queue.release_many($1)", &[&ids]).unwrap();
+                } else {
+                    client.query("SELECT queue.complete_many($1)", &[&ids]).unwrap();
+                    expected.iter().for_each(|job| assert!(jobs.remove(job)));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn where_too_many_run_a_claim_gets_fewer_and_then_an_error_that_names_the_setting() {
+    let cluster = tiny();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    for _ in 0..6 {
+        client.enqueue("q");
+    }
+    let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 10)");
+    assert_eq!(ids.len(), 3);
+    let full = client.failure("SELECT FROM queue.claim('q')");
+    assert_eq!(full.code, "53400", "{full:?}");
+    assert!(full.hint.contains("pg_queue.max_running"), "{full:?}");
+    client.run(&format!("SELECT queue.complete({})", ids[1]));
+    assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 1);
+    // In the transaction that ends one there is room for the next only when it has committed.
+    client.run(&format!("SELECT queue.fail({}, 'no', retry_in => '0')", ids[0]));
+    assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 1);
+    assert_eq!(client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state = 'ready'"), 2);
+}
+
+#[test]
+fn a_purge_needs_room_for_one_job_only() {
+    let cluster = Cluster::new().conf("pg_queue.max_running = 3").start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[42]))");
+    let running: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 2)");
+    client.run("BEGIN");
+    assert_eq!(client.value::<i64>("SELECT queue.purge('q')"), 40);
+    client.run("ROLLBACK");
+    assert_eq!(client.value::<i64>("SELECT ready FROM queue.stats"), 40);
+    assert_eq!(client.value::<i64>("SELECT queue.purge('q')"), 40);
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'cancelled'"), 40);
+    assert_eq!(client.value::<i64>("SELECT ready FROM queue.stats"), 0);
+    assert_eq!(client.count("SELECT FROM queue.claim('q')"), 0);
+    client.run(&format!("SELECT count(*) FROM queue.complete_many(ARRAY{running:?})"));
+    // With none at all it says so.
+    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[5]))");
+    assert_eq!(client.count("SELECT FROM queue.claim('q', 3)"), 3);
+    assert_eq!(client.failure("SELECT queue.purge('q')").code, "53400");
+    assert_eq!(client.value::<i64>("SELECT ready FROM queue.stats"), 2);
+}
+
+#[test]
+fn many_claimers_with_tiny_memory_get_every_job_once() {
+    let cluster = Cluster::new()
+        .conf("pg_queue.max_ready = 4")
+        .conf("pg_queue.max_running = 12")
+        .conf("pg_queue.max_lanes = 2")
+        .start();
+    let mut client = cluster.create_database("app");
+    let queues = ["a", "b", "c"];
+    for queue in queues {
+        create(&mut client, queue, "");
+        client.run(&format!("SELECT count(*) FROM queue.enqueue_many('{queue}', array_fill(jsonb '1', ARRAY[300]))"));
+    }
+    let done = Mutex::new(Vec::new());
+    let seed = random::seed("many claimers");
+    thread::scope(|scope| {
+        for n in 0..6 {
+            let (cluster, done) = (&cluster, &done);
+            scope.spawn(move || {
+                let mut random = Random::new(seed + n);
+                let mut client = cluster.connect_to("app");
+                let mut empty = 0;
+                while empty < 20 {
+                    let queue = random.one_of(&queues);
+                    let most = random.between(1, 5);
+                    let sql = format!("SELECT job_id, queue.complete(id) FROM queue.claim('{queue}', {most})");
+                    match client.query(&sql, &[]) {
+                        Ok(rows) if rows.is_empty() => empty += 1,
+                        Ok(rows) => {
+                            empty = 0;
+                            done.lock().unwrap().extend(rows.iter().map(|row| row.get::<_, i64>(0)));
+                        }
+                        // All lanes or all of `running` are in use this moment.
+                        Err(e) => assert_eq!(error::code(&e), "53400", "seed {seed}: {e:?}"),
+                    }
+                }
+            });
+        }
+    });
+    let done = done.into_inner().unwrap();
+    let once: BTreeSet<i64> = done.iter().copied().collect();
+    assert_eq!(once.len(), done.len(), "seed {seed}: a job was done twice");
+    assert_eq!(client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state <> 'completed'"), 0, "seed {seed}");
+    assert_eq!(done.len(), 900, "seed {seed}");
+}
+
+#[test]
+fn jobs_that_run_beyond_memory_after_a_restart_with_smaller_limits_are_not_forgotten() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "lease => '1 s'");
+    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[9]))");
+    let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 9)");
+    cluster.stop_immediate();
+    cluster.append_conf("pg_queue.max_running = 3\npg_queue.max_ready = 2\npg_queue.max_lanes = 1");
+    cluster.start_again();
+
+    let mut client = cluster.connect_to("app");
+    client.run("SELECT FROM queue.maintain()");
+    // One of each: in memory and beyond it.
+    client.run(&format!("SELECT queue.complete({})", ids[8]));
+    client.run(&format!("SELECT queue.complete({})", ids[0]));
+    for id in [ids[8], ids[0]] {
+        assert_eq!(client.failure(&format!("SELECT queue.complete({id})")).code, "QJ001");
+    }
+    wait::within("all leases have ended", Duration::from_secs(25), || {
+        // A new session: who found memory full tries again only after a while.
+        cluster.connect_to("app").run("SELECT FROM queue.maintain()");
+        (client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state = 'ready' AND attempt = 2") == 7)
+            .then_some(())
+    });
+    let mut done = 0;
+    while done < 7 {
+        let count = client.count("SELECT queue.complete(id) FROM queue.claim('q', 10)");
+        assert!(count > 0, "only {done} of 7 could be claimed");
+        done += count;
+    }
+}
+
+fn refused(client: &mut Client) {
+    let full = client.failure("SELECT queue.create('q')");
+    assert_eq!(full.code, "53400", "{full:?}");
+    assert!(full.hint.contains("pg_queue.max_databases"), "{full:?}");
+}
+
+#[test]
+fn one_database_too_many_is_told_so_and_takes_the_place_of_one_that_goes() {
+    let cluster = Cluster::new().conf("pg_queue.max_databases = 2").start();
+    let mut one = cluster.create_database("one");
+    create(&mut one, "q", "");
+    let mut two = cluster.create_database("two");
+    create(&mut two, "q", "");
+    let mut three = cluster.create_database("three");
+    refused(&mut three);
+    one.enqueue("q");
+    one.claim("q");
+
+    two.run("DROP EXTENSION pg_queue");
+    wait::until("the place of the dropped extension is free", || three.batch_execute("SELECT queue.create('q')").ok());
+    three.enqueue("q");
+    three.claim("q");
+
+    two.run("CREATE EXTENSION pg_queue");
+    refused(&mut two);
+    drop(three);
+    cluster.connect().run("DROP DATABASE three WITH (FORCE)");
+    wait::until("the place of the dropped database is free", || two.batch_execute("SELECT queue.create('q')").ok());
+    two.enqueue("q");
+    two.claim("q");
+}
+
+#[test]
+fn a_heartbeat_of_what_memory_has_no_room_for_tells_the_lease_and_that_it_is_cancelled() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[9]))");
+    let running: Vec<(i64, i64)> = client
+        .query("SELECT id, job_id FROM queue.claim('q', 9, lease => '10 min')", &[])
+        .unwrap()
+        .iter()
+        .map(|row| (row.get(0), row.get(1)))
+        .collect();
+    cluster.append_conf("pg_queue.max_running = 3");
+    cluster.restart();
+    let mut client = cluster.connect_to("app");
+    client.run("SELECT FROM queue.maintain()");
+    for (id, job) in running {
+        client.run(&format!("SELECT queue.cancel({job})"));
+        let beat =
+            format!("SELECT lease_expires_at > now() + interval '9 min' AND is_cancelled FROM queue.extend({id})");
+        assert!(client.value::<bool>(&beat), "{id}");
+    }
+}
+
+/// As many jobs as that.
+fn fill(client: &mut Client, queue: &str, jobs: usize) {
+    client.run(&format!("SELECT count(*) FROM queue.enqueue_many('{queue}', array_fill(jsonb '1', ARRAY[{jobs}]))"));
+}
+
+#[test]
+fn one_role_with_one_queue_cannot_take_all_places() {
+    let cluster = Cluster::new().conf("pg_queue.max_running = 1000").start();
+    let mut owner = cluster.create_database("app");
+    for queue in ["greedy", "other", "third"] {
+        create(&mut owner, queue, "");
+        fill(&mut owner, queue, 1000);
+    }
+    let mut foreign = cluster.create_database("foreign");
+    create(&mut foreign, "q", "");
+    fill(&mut foreign, "q", 1000);
+    owner.run("CREATE ROLE greedy; CREATE ROLE modest");
+    owner.run("SELECT queue.grant('greedy', 'greedy', 'consume'), queue.grant('other', 'modest', 'consume')");
+    let session = |role: &str| {
+        let mut client = cluster.connect_to("app");
+        client.run(&format!("SET ROLE {role}"));
+        client
+    };
+
+    // As many sessions and transactions as it likes, open and committed.
+    let mut greedy: Vec<Client> = (0..4).map(|_| session("greedy")).collect();
+    greedy[0].run("BEGIN");
+    let first = greedy[0].count("SELECT FROM queue.claim('greedy', 2147483647)");
+    assert!((800..1000).contains(&first), "{first}");
+    for client in &mut greedy[1..] {
+        assert_eq!(client.failure("SELECT FROM queue.claim('greedy')").code, "53400");
+    }
+    // There is something left for the other queue, and for the other database, and again after those.
+    let mut modest = session("modest");
+    let other = modest.count("SELECT FROM queue.claim('other', 1000)");
+    assert!(other > 20, "{other}");
+    assert!(owner.count("SELECT FROM queue.claim('third', 1000)") > 0);
+    let foreign_got = foreign.count("SELECT FROM queue.claim('q', 1000)");
+    assert!(foreign_got > 20, "{foreign_got}");
+    assert!(first + other + foreign_got < 1000);
+    // Ends need no place, and what waits can be cancelled and purged.
+    assert!(owner.value::<i64>("SELECT queue.purge('third')") > 0);
+    let running =
+        "SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.attempts WHERE queue_name = 'other'
+        AND state = 'running'))";
+    assert_eq!(owner.value::<i64>(running), other as i64);
+
+    // Rolled back in part and as a whole: all is counted back.
+    greedy[0].run("ROLLBACK");
+    let all = cluster.connect_to("app").count("SELECT FROM queue.claim('greedy', 5000)");
+    assert!((800..=first).contains(&all), "{all}");
+    greedy[1].run("BEGIN; SAVEPOINT a");
+    owner.run(
+        "SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.attempts WHERE queue_name = 'greedy'
+        AND state = 'running'))",
+    );
+    let savepoint = greedy[1].count("SELECT FROM queue.claim('greedy', 100)");
+    assert_eq!(savepoint, 100);
+    greedy[1].run("ROLLBACK TO SAVEPOINT a");
+    assert_eq!(greedy[2].count("SELECT FROM queue.claim('greedy', 100)"), 100);
+    greedy[1].run("COMMIT");
+
+    // A queue that goes leaves its places to others, and so does a database.
+    owner.run("SELECT queue.drop('greedy', force => true)");
+    foreign.run("DROP EXTENSION pg_queue");
+    wait::until("the places are free", || {
+        let used: f64 = owner.value(
+            "SELECT value FROM queue.metrics() WHERE name = 'pg_queue_memory_used'
+             AND labels ->> 'setting' = 'pg_queue.max_running'",
+        );
+        (used < 100.0).then_some(())
+    });
+    create(&mut owner, "new", "");
+    fill(&mut owner, "new", 1000);
+    let new = owner.count("SELECT FROM queue.claim('new', 1000)");
+    assert!(new > 700, "{new}");
+}
+
+#[test]
+fn who_has_no_place_and_waits_is_woken_when_there_is_one() {
+    let cluster = Cluster::new().conf("pg_queue.max_running = 100").conf("pg_queue.max_wait = '60 s'").start();
+    let mut client = cluster.create_database("app");
+    for queue in ["q", "r"] {
+        create(&mut client, queue, "lease => '1 hour'");
+        fill(&mut client, queue, 200);
+    }
+    let q: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 200)");
+    assert!(q.len() < 100, "{}", q.len());
+    client.run("SELECT FROM queue.claim('r', 200)");
+    while client.batch_execute("SELECT FROM queue.claim('r', 200)").is_ok() {}
+    // Nobody may have another. What waits sleeps.
+    thread::scope(|scope| {
+        let mut sleepers = Vec::new();
+        for queue in ["r", "q", "r"] {
+            let mut sleeper = cluster.connect_to("app");
+            let pid = sleeper.pid();
+            sleepers
+                .push(scope.spawn(move || {
+                    sleeper.count(&format!("SELECT FROM queue.claim('{queue}', wait => '60 seconds')"))
+                }));
+            wait_asleep(&mut client, pid);
+        }
+        let begun = std::time::Instant::now();
+        // Enough for all: most of the first queue's.
+        client.run(&format!("SELECT count(*) FROM queue.complete_many(ARRAY{:?}::bigint[])", &q[..80]));
+        for sleeper in sleepers {
+            assert_eq!(sleeper.join().unwrap(), 1);
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    });
+}
+
+#[test]
+fn what_a_call_has_completed_is_not_undone_for_want_of_a_place() {
+    let cluster = Cluster::new().conf("pg_queue.max_running = 3").start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "");
+    fill(&mut client, "q", 6);
+    let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 3)");
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('q', completed => '{{{}}}')", ids[0])), 0);
+    assert_eq!(client.count("SELECT FROM queue.claim('q', completed => '{}')"), 1);
+    assert_eq!(client.failure("SELECT FROM queue.claim('q', completed => '{}')").code, "53400");
+}
+
+#[test]
+fn one_queue_that_has_no_place_does_not_keep_a_claim_from_another() {
+    let cluster = Cluster::new().conf("pg_queue.max_running = 100").start();
+    let mut client = cluster.create_database("app");
+    for queue in ["a", "b"] {
+        create(&mut client, queue, "");
+        fill(&mut client, queue, 200);
+    }
+    client.run("SELECT FROM queue.claim('a', 200)");
+    assert_eq!(client.failure("SELECT FROM queue.claim('a')").code, "53400");
+    let queue: String = client.value("SELECT queue_name FROM queue.claim_any('{a, b}')");
+    assert_eq!(queue, "b");
+}
+
+#[test]
+fn one_queue_cannot_hold_all_keys() {
+    let cluster = Cluster::new().conf("pg_queue.max_keys = 1000").start();
+    let mut greedy = cluster.create_database("app");
+    create(&mut greedy, "greedy", "");
+    create(&mut greedy, "other", "");
+    let mut other = cluster.connect_to("app");
+    let mut foreign = cluster.create_database("foreign");
+    create(&mut foreign, "q", "");
+    let keys = |queue: &str, first: i32, last: i32| {
+        format!("SELECT queue.enqueue('{queue}', unique_key => n::text) FROM generate_series({first}, {last}) AS n")
+    };
+    greedy.run("BEGIN");
+    greedy.run(&keys("greedy", 1, 850));
+    let full = other.failure(&keys("greedy", 1001, 1100));
+    assert_eq!(full.code, "53400");
+    assert!(full.hint.contains("pg_queue.max_keys"), "{full:?}");
+    other.run(&keys("other", 1, 20));
+    foreign.run(&keys("q", 1, 20));
+    // What is undone is counted back.
+    greedy.run("ROLLBACK");
+    other.run(&format!("BEGIN; SAVEPOINT a; {}; ROLLBACK TO SAVEPOINT a", keys("greedy", 1, 850)));
+    greedy.run(&format!("BEGIN; {}; COMMIT", keys("greedy", 1, 850)));
+}
+
+#[test]
+fn the_sessions_of_one_database_cannot_wait_for_so_many_queues_that_no_other_can_be_used() {
+    let cluster = Cluster::new().conf("pg_queue.max_lanes = 40").conf("pg_queue.max_wait = '60 s'").start();
+    let mut client = cluster.create_database("app");
+    let mut foreign = cluster.create_database("foreign");
+    create(&mut foreign, "q", "");
+    foreign.enqueue("q");
+    let mut waiting = Vec::new();
+    thread::scope(|scope| {
+        let mut refused = 0;
+        for n in 0..50 {
+            create(&mut client, &format!("q{n}"), "");
+            let mut sleeper = cluster.connect_to("app");
+            let pid = sleeper.pid();
+            waiting.push(pid);
+            let ended = scope.spawn(move || {
+                sleeper.batch_execute(&format!("SELECT FROM queue.claim('q{n}', wait => '60 s')")).err()
+            });
+            let sleeps = format!(
+                "SELECT coalesce(wait_event_type = 'Extension', false) FROM pg_stat_activity WHERE pid = {pid}"
+            );
+            wait::until("it sleeps or is refused", || {
+                (client.column::<bool>(&sleeps) == [true] || ended.is_finished()).then_some(())
+            });
+            if ended.is_finished() {
+                assert_eq!(error::code(&ended.join().unwrap().unwrap()), "53400");
+                refused += 1;
+            }
+        }
+        assert!((10..=15).contains(&refused), "{refused}");
+        foreign.claim("q");
+        client.run(&format!("SELECT pg_cancel_backend(pid) FROM unnest(ARRAY{waiting:?}) AS pid"));
+    });
+}
+
+#[test]
+fn memory_is_what_the_formula_says() {
+    for (lanes, ready, running, keys, databases, connections) in
+        [(256, 2048, 65536, 262_144, 16, 100), (32, 512, 1024, 4096, 2, 20), (1024, 512, 65536, 1000, 64, 60)]
+    {
+        let cluster = Cluster::new()
+            .conf(&format!("pg_queue.max_lanes = {lanes}"))
+            .conf(&format!("pg_queue.max_ready = {ready}"))
+            .conf(&format!("pg_queue.max_running = {running}"))
+            .conf(&format!("pg_queue.max_keys = {keys}"))
+            .conf(&format!("pg_queue.max_databases = {databases}"))
+            .conf(&format!("max_connections = {connections}"))
+            .start();
+        let size: i64 = cluster
+            .connect()
+            .value("SELECT sum(allocated_size)::bigint FROM pg_shmem_allocations WHERE name LIKE 'pg_queue%'");
+        // docs/settings.md
+        let power_of_two = |bytes: u64| i64::try_from(bytes.next_power_of_two()).unwrap();
+        let sessions = connections + 40;
+        let said = lanes * ready * 40
+            + i64::try_from(running * 216).unwrap()
+            + power_of_two(64 * running)
+            + lanes * 3400
+            + power_of_two(32 * keys)
+            + databases * (2200 + 4 * sessions)
+            + sessions * 790;
+        let ratio = size as f64 / said as f64;
+        assert!((0.9..1.1).contains(&ratio), "{size} bytes, {said} by the formula, {lanes} lanes");
+    }
+}

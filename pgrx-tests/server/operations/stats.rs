@@ -1,0 +1,548 @@
+//! `queue.stats` says what the logs say, whatever happened, and costs the same at any depth.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::{Client, NoTls};
+use queue_tests::{Cluster, StopAtEnd, error, wait};
+
+use crate::random::{self, Random};
+use crate::shared::{Database, Sql, create};
+
+/// What shared memory says, what a walk through the logs says, and what can be counted in the other views; a text
+/// a queue.
+const COLUMNS: &str =
+    "ready, scheduled, retrying, running, dead, enqueued, claimed, completed, failed, timed_out, died";
+
+fn in_memory(client: &mut Client) -> Vec<String> {
+    client.column(&format!("SELECT concat_ws(' ', queue_name, {COLUMNS}) FROM queue.stats ORDER BY queue_name"))
+}
+
+fn by_walk(client: &mut Client) -> Vec<String> {
+    let coalesced: Vec<String> = COLUMNS.split(", ").map(|column| format!("coalesce({column}, 0)")).collect();
+    client.column(&format!(
+        "SELECT concat_ws(' ', queue_name, {}) FROM queue.queue JOIN queue.lane USING (queue_id)
+         LEFT JOIN queue.tallies(walk => true) USING (lane) ORDER BY queue_name",
+        coalesced.join(", ")
+    ))
+}
+
+fn by_rows(client: &mut Client) -> Vec<String> {
+    // Compiling the plan would take longer than all the rest.
+    client.run("SET jit = off");
+    client.column(
+        "SELECT concat_ws(' ', queue_name,
+             (SELECT concat_ws(' ', count(*) FILTER (WHERE state = 'ready'), count(*) FILTER (WHERE state = 'scheduled'),
+                     count(*) FILTER (WHERE state = 'retrying'), count(*) FILTER (WHERE state = 'running'),
+                     count(*) FILTER (WHERE state = 'dead'))
+              FROM queue.jobs AS j WHERE j.queue_name = q.queue_name),
+             (SELECT concat_ws(' ', count(DISTINCT job_id), count(*) FILTER (WHERE claim_kind <> 's'),
+                     count(*) FILTER (WHERE outcome = 'c'), count(*) FILTER (WHERE outcome IN ('f', 'd')),
+                     count(*) FILTER (WHERE outcome = 't'),
+                     count(*) FILTER (WHERE outcome = 'd' OR outcome = 't' AND next_id IS NULL))
+              FROM queue.life AS l JOIN queue.lane USING (lane) WHERE queue_id = q.queue_id))
+         FROM queue.queue AS q ORDER BY queue_name",
+    )
+}
+
+fn is_counted(client: &mut Client) -> bool {
+    client.value("SELECT coalesce(bool_and(is_counted), false) FROM queue.tallies()")
+}
+
+/// Waits until memory knows. In a database without worker somebody has to do its duties.
+fn wait_counted(client: &mut Client) {
+    wait::within("memory knows", Duration::from_secs(60), || is_counted(client).then_some(()));
+}
+
+/// All three agree, and memory knows. Only time may change anything meanwhile, so a difference that is none passes.
+#[track_caller]
+fn check(client: &mut Client, when: &str) {
+    wait_counted(client);
+    let deadline = Instant::now() + Duration::from_secs(15);
+    loop {
+        let found = (in_memory(client), by_walk(client), by_rows(client));
+        if found.0 == found.1 && found.1 == found.2 && is_counted(client) {
+            return;
+        }
+        if Instant::now() > deadline {
+            panic!("{when}: {COLUMNS}\nmemory {:?}\nwalk   {:?}\nrows   {:?}", found.0, found.1, found.2);
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The age by memory and by the rows, in seconds.
+fn ages(client: &mut Client, queue: &str) -> (Option<f64>, Option<f64>) {
+    let age = "extract(epoch FROM oldest_ready_age)::float8";
+    let row = client
+        .query_one(
+            &format!(
+                "SELECT (SELECT {age} FROM queue.stats WHERE queue_name = $1),
+                    extract(epoch FROM clock_timestamp() - (SELECT min(coalesce(run_at, enqueued_at)) FROM queue.jobs
+                        WHERE queue_name = $1 AND state = 'ready'))::float8"
+            ),
+            &[&queue],
+        )
+        .unwrap();
+    (row.get(0), row.get(1))
+}
+
+#[track_caller]
+fn check_age(client: &mut Client, queue: &str) {
+    let (memory, rows) = ages(client, queue);
+    match (memory, rows) {
+        (None, None) => {}
+        (Some(memory), Some(rows)) if (memory - rows).abs() < 0.5 => {}
+        _ => panic!("oldest_ready_age of {queue}: memory {memory:?}, rows {rows:?}"),
+    }
+}
+
+fn cluster() -> Cluster {
+    let lines = [
+        "pg_queue.segment_rows = 1000",
+        "pg_queue.reclaim_delay = 0",
+        "pg_queue.restore_quiet = '1s'",
+        "max_connections = 60",
+        "max_prepared_transactions = 10",
+    ];
+    let cluster = lines.iter().fold(Cluster::new(), |cluster, line| cluster.conf(line)).start();
+    let mut client = cluster.connect();
+    client.run("CREATE EXTENSION pg_queue");
+    for queue in ["a", "b"] {
+        create(
+            &mut client,
+            queue,
+            "retention => '-1', dead_retention => '-1', backoff_base => '50 ms', backoff_max => '200 ms', max_attempts => 3",
+        );
+    }
+    cluster
+}
+
+/// Where many jobs wait for their time, claims are listed and not asked for one by one.
+#[test]
+fn many_that_wait_for_their_time() {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "q", "retention => '-1'");
+    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{2500}'), delay => '1 hour')");
+    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{10}'))");
+    client.run("SELECT queue.cancel(job_id) FROM queue.jobs WHERE state = 'scheduled' ORDER BY job_id DESC LIMIT 100");
+    client
+        .run("SELECT queue.reprioritize(job_id, 9) FROM queue.jobs WHERE state = 'scheduled' ORDER BY job_id LIMIT 50");
+    check(&mut client, "many scheduled");
+    assert_eq!(client.value::<i64>("SELECT scheduled FROM queue.stats"), 2400);
+    // What a transaction does counts when it has committed, also for itself.
+    client.run("BEGIN");
+    client.run("SELECT queue.cancel(job_id) FROM queue.jobs WHERE state = 'scheduled' ORDER BY job_id DESC LIMIT 7");
+    assert_eq!(client.value::<i64>("SELECT scheduled FROM queue.stats"), 2400);
+    client.run("COMMIT");
+    assert_eq!(client.value::<i64>("SELECT scheduled FROM queue.stats"), 2393);
+    check(&mut client, "some of them cancelled");
+}
+
+/// Every verb once, and what it counts.
+#[test]
+fn every_verb_counts() {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "q", "max_attempts => 2, retention => '-1', dead_retention => '-1', backoff_base => '0'");
+    client.run("SELECT queue.enqueue('q')");
+    wait_counted(&mut client);
+    check(&mut client, "one job");
+    let queue = "SELECT FROM queue.claim('q', 2)";
+    for statement in [
+        "SELECT queue.enqueue('q', priority => n % 3) FROM generate_series(1, 40) AS n",
+        "SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{300}'))",
+        "SELECT count(*) FROM queue.enqueue_batch('q', '[{}, {\"delay\": \"1 day\"}, {\"priority\": 9}]')",
+        queue,
+        "SELECT queue.complete(id) FROM queue.claim('q', 3)",
+        "SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 70)))",
+        "SELECT count(*) FROM queue.claim('q', 5, completed => ARRAY(SELECT id FROM queue.claim('q', 5)))",
+        "SELECT queue.fail(id, 'no') FROM queue.claim('q', 3)",
+        "SELECT queue.fail(id, 'no', retry_in => '1 day') FROM queue.claim('q', 4)",
+        "SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('q', 3)",
+        "SELECT count(*) FROM queue.fail_many(ARRAY(SELECT id FROM queue.claim('q', 20)), 'no')",
+        "SELECT count(*) FROM queue.fail_many(ARRAY(SELECT id FROM queue.claim('q', 20)), 'no')",
+        "SELECT queue.release(id) FROM queue.claim('q', 2)",
+        "SELECT count(*) FROM queue.release_many(ARRAY(SELECT id FROM queue.claim('q', 6)), '1 day')",
+        "SELECT queue.cancel(job_id) FROM queue.jobs WHERE state = 'ready' LIMIT 3",
+        "SELECT queue.cancel(job_id) FROM queue.jobs WHERE state = 'retrying' LIMIT 1",
+        "SELECT queue.cancel(job_id, force => true) FROM queue.claim('q', 2)",
+        "SELECT queue.cancel(job_id), queue.fail(id, 'no') FROM queue.claim('q', 2)",
+        "SELECT queue.reprioritize(job_id, -1) FROM queue.jobs WHERE state = 'ready' LIMIT 3",
+        "SELECT queue.reschedule(job_id, now() + interval '1 day') FROM queue.jobs WHERE state = 'ready' LIMIT 3",
+        "SELECT queue.retry(job_id) FROM queue.jobs WHERE state = 'dead' LIMIT 2",
+        "SELECT queue.retry(job_id) FROM queue.jobs WHERE state = 'completed' LIMIT 2",
+        "SELECT queue.retry(job_id) FROM queue.jobs WHERE state = 'scheduled' LIMIT 1",
+        "SELECT queue.retry_dead('q', max_jobs => 1)",
+        "BEGIN; SELECT queue.enqueue('q'); SELECT FROM queue.claim('q', 9); ROLLBACK",
+        "BEGIN; SELECT queue.enqueue('q'); SAVEPOINT s; SELECT FROM queue.claim('q', 9); ROLLBACK TO s;
+         SELECT queue.complete(id) FROM queue.claim('q', 2); COMMIT",
+        "BEGIN; SAVEPOINT s; SELECT queue.fail(id, 'no') FROM queue.claim('q', 2); RELEASE s; SAVEPOINT s;
+         SELECT queue.purge('q'); ROLLBACK TO s; COMMIT",
+        "SELECT FROM queue.claim('q', 3, lease => '1 ms')",
+        "SELECT queue.purge('q')",
+    ] {
+        client.run(statement);
+        assert!(is_counted(&mut client), "{statement}");
+        check(&mut client, statement);
+        check_age(&mut client, "q");
+    }
+    wait::until("leases end", || {
+        client.value::<bool>("SELECT timed_out = 3 FROM queue.stats WHERE queue_name = 'q'").then_some(())
+    });
+    check(&mut client, "timeouts");
+    // A bound claim ends with its connection.
+    client.run("SELECT queue.enqueue('q') FROM generate_series(1, 2)");
+    let mut other = database.connect();
+    other.run("SELECT FROM queue.claim('q', 2, session_bound => true)");
+    drop(other);
+    wait::until("the claims end", || {
+        client.value::<bool>("SELECT timed_out = 5 FROM queue.stats WHERE queue_name = 'q'").then_some(())
+    });
+    check(&mut client, "a connection ended");
+    // A queue of the same name begins anew.
+    client.run("SELECT queue.drop('q', force => true)");
+    create(&mut client, "q", "");
+    client.run("SELECT queue.enqueue('q'), queue.enqueue('q', delay => '1 day')");
+    check(&mut client, "dropped and created");
+}
+
+/// What waits for its time, dead and old is not in memory.
+#[test]
+fn an_open_transaction_does_not_count() {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "q", "");
+    client.run("SELECT queue.enqueue('q'), queue.enqueue('q', delay => '1 day')");
+    wait_counted(&mut client);
+    let before = in_memory(&mut client);
+    let mut tx = client.transaction().unwrap();
+    tx.batch_execute(
+        "SELECT queue.enqueue('q', delay => '1 day'), queue.enqueue('q');
+         SELECT queue.cancel(job_id) FROM queue.jobs WHERE state = 'scheduled'",
+    )
+    .unwrap();
+    let mut other = database.connect();
+    assert_eq!(in_memory(&mut other), before);
+    let sql = format!("SELECT concat_ws(' ', queue_name, {COLUMNS}) FROM queue.stats");
+    assert_eq!(tx.query_one(&sql, &[]).unwrap().get::<_, String>(0), before[0]);
+    tx.rollback().unwrap();
+    check(&mut client, "rolled back");
+}
+
+#[test]
+fn prepared_transactions_count_when_they_are_committed() {
+    let cluster = cluster();
+    let mut client = cluster.connect();
+    client.run("SELECT queue.enqueue('a')");
+    wait_counted(&mut client);
+    // A stranger's does not matter.
+    client.run("CREATE TABLE t (); BEGIN; INSERT INTO t DEFAULT VALUES; PREPARE TRANSACTION 'other'");
+    client.run("COMMIT PREPARED 'other'");
+    assert!(is_counted(&mut client));
+    for (name, end) in [("one", "COMMIT"), ("two", "ROLLBACK")] {
+        client.run(&format!("BEGIN; SELECT queue.enqueue('a', delay => '1 day'); PREPARE TRANSACTION '{name}'"));
+        check(&mut client, "prepared");
+        client.run(&format!("{end} PREPARED '{name}'"));
+        check(&mut client, end);
+    }
+    // One that is prepared before a crash and committed after it, and counted in between.
+    client.run("BEGIN; SELECT queue.enqueue('a'); PREPARE TRANSACTION 'three'");
+    drop(client);
+    cluster.kill_server();
+    cluster.start_again();
+    let mut client = cluster.connect();
+    check(&mut client, "prepared before a crash");
+    client.run("COMMIT PREPARED 'three'");
+    check(&mut client, "and committed after it");
+    assert_eq!(client.value::<i64>("SELECT ready FROM queue.stats WHERE queue_name = 'a'"), 2);
+}
+
+#[test]
+fn what_sql_wrote_into_the_tables_counts() {
+    let cluster = cluster();
+    let mut client = cluster.connect();
+    client.run("SELECT queue.enqueue('a') FROM generate_series(1, 5)");
+    wait_counted(&mut client);
+    client.run("DELETE FROM queue.attempt_0 WHERE id = (SELECT max(id) FROM queue.attempt_0)");
+    assert!(!is_counted(&mut client));
+    assert_eq!(client.value::<i64>("SELECT ready FROM queue.stats WHERE queue_name = 'a'"), 4);
+    client.run("SELECT queue.adopt()");
+    check(&mut client, "adopted");
+    client.run("SELECT queue.complete(id) FROM queue.claim('a', 2)");
+    check(&mut client, "and worked on");
+}
+
+/// Totals stay when minutes of the rollup, segments and history are gone.
+#[test]
+fn totals_outlive_everything() {
+    let cluster = cluster();
+    let mut client = cluster.connect();
+    create(&mut client, "short", "retention => '0', dead_retention => '0', backoff_base => '0'");
+    const JOBS: i64 = 12_000;
+    let mut rounds = 0;
+    while rounds < JOBS / 1_000 {
+        client.run("SELECT count(*) FROM queue.enqueue_many('short', array_fill('1'::jsonb, '{1000}'))");
+        client.run(
+            "SELECT count(*) FROM queue.fail_many(ARRAY(SELECT id FROM queue.claim('short', 10)), 'no', fatal => true)",
+        );
+        client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('short', 990)))");
+        rounds += 1;
+    }
+    let left = || "SELECT count(*) FROM queue.attempts WHERE queue_name = 'short'";
+    wait::within("the ring turns", Duration::from_secs(30), || (client.value::<i64>(left()) < JOBS / 2).then_some(()));
+    client.run("ALTER SYSTEM SET pg_queue.statistics_retention = 0");
+    drop(client);
+    cluster.restart();
+    let mut client = cluster.connect();
+    wait_counted(&mut client);
+    let sql = "SELECT concat_ws(' ', ready, running, enqueued, claimed, completed, failed, died) FROM queue.stats WHERE queue_name = 'short'";
+    assert_eq!(client.value::<String>(sql), "0 0 12000 12000 11880 120 120");
+    // Dead jobs go with their segments, maybe between the two looks.
+    wait::within("memory and walk agree", Duration::from_secs(15), || {
+        (by_walk(&mut client) == in_memory(&mut client)).then_some(())
+    });
+}
+
+/// Cheap at any depth: what is read does not grow with the jobs that are ready or have ended.
+#[test]
+fn a_look_reads_next_to_nothing() {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "q", "");
+    const JOBS: i64 = 200_000;
+    for _ in 0..JOBS / 20_000 {
+        client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{20000}'))");
+    }
+    client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 5000)))");
+    wait_counted(&mut client);
+    let mut buffers = |sql: &str| -> i64 {
+        let plan: serde_json::Value = client.value(&format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {sql}"));
+        let plan = &plan[0]["Plan"];
+        ["Shared Hit Blocks", "Shared Read Blocks"].iter().map(|key| plan[key].as_i64().unwrap()).sum()
+    };
+    // Once, for the catalogs.
+    buffers("SELECT * FROM queue.stats");
+    let memory = buffers("SELECT * FROM queue.stats");
+    let walk = buffers("SELECT * FROM queue.tallies(walk => true)");
+    assert!(memory < 1_000, "{memory} buffers");
+    assert!(walk > memory * 20, "{memory} buffers, and {walk} for a walk");
+    let sql = "SELECT ready FROM queue.stats WHERE queue_name = 'q'";
+    assert_eq!(client.value::<i64>(sql), JOBS - 5000);
+    check_age(&mut client, "q");
+}
+
+struct Storm<'a> {
+    cluster: &'a Cluster,
+    is_over: AtomicBool,
+    /// Nobody has anything counted anew any more.
+    is_calm: AtomicBool,
+    waiting: AtomicI64,
+}
+
+impl Storm<'_> {
+    fn connect(&self) -> Client {
+        wait::within("the server takes connections", Duration::from_secs(60), || {
+            self.cluster.config().application_name("storm").connect(NoTls).ok()
+        })
+    }
+
+    /// Does anything, again and again; what the storm does to it is no error.
+    fn session(&self, seed: u64) {
+        let mut random = Random::new(seed);
+        while !self.is_over.load(Ordering::Relaxed) {
+            let mut client = self.connect();
+            while !self.is_over.load(Ordering::Relaxed) {
+                if let Err(e) = self.transaction(&mut client, &mut random) {
+                    let code = error::code(&e);
+                    let is_expected =
+                        e.is_closed() || matches!(code, "QJ001" | "55006" | "57P01" | "55000" | "P0002" | "");
+                    assert!(is_expected, "{e:?}");
+                    if e.is_closed() || client.is_closed() || code.is_empty() {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn transaction(&self, client: &mut Client, random: &mut Random) -> Result<(), postgres::Error> {
+        let mut tx = client.transaction()?;
+        for _ in 0..random.between(1, 3) {
+            let mut savepoint = tx.savepoint("s")?;
+            let statement = self.statement(random);
+            savepoint.batch_execute(&statement)?;
+            if random.percent(15) {
+                savepoint.rollback()?;
+            } else {
+                savepoint.commit()?;
+            }
+        }
+        if random.percent(15) { tx.rollback() } else { tx.commit() }
+    }
+
+    fn statement(&self, random: &mut Random) -> String {
+        let queue = random.one_of(&["a", "a", "a", "b"]);
+        let many = random.between(1, 30);
+        let claim = format!("SELECT id FROM queue.claim('{queue}', {many})");
+        let some = |state: &str, n: i64| {
+            format!("(SELECT job_id FROM queue.jobs WHERE queue_name = '{queue}' AND state = '{state}' LIMIT {n}) AS j")
+        };
+        let is_full = self.waiting.load(Ordering::Relaxed) > 3_000;
+        match random.below(100) {
+            0..30 if !is_full => {
+                self.waiting.fetch_add(many * 4, Ordering::Relaxed);
+                let delay = random.one_of(&["0", "0", "100 ms", "1 hour"]);
+                let count = many * 4;
+                format!(
+                    "SELECT count(*) FROM queue.enqueue_many('{queue}', array_fill('1'::jsonb, '{{{count}}}'),
+                         delay => '{delay}', priority => {})",
+                    random.between(-1, 1)
+                )
+            }
+            0..60 => {
+                self.waiting.fetch_sub(many, Ordering::Relaxed);
+                format!("SELECT count(*) FROM queue.complete_many(ARRAY({claim}))")
+            }
+            60..66 => format!("SELECT queue.complete(id) FROM ({claim}) AS c"),
+            66..72 => format!("SELECT count(*) FROM queue.fail_many(ARRAY({claim}), 'no')"),
+            72..75 => format!("SELECT queue.fail(id, 'no', fatal => {}) FROM ({claim}) AS c", random.percent(30)),
+            75..80 => format!("SELECT count(*) FROM queue.release_many(ARRAY({claim}), '50 ms')"),
+            80..83 => format!("SELECT FROM queue.claim('{queue}', {many}, lease => '20 ms')"),
+            83..86 => format!("SELECT FROM queue.claim('{queue}', {many}, session_bound => true)"),
+            86..89 => format!("SELECT queue.cancel(job_id) FROM {}", some("ready", 3)),
+            89..91 => format!("SELECT queue.cancel(job_id, force => true) FROM {}", some("running", 2)),
+            91..93 => format!("SELECT queue.reprioritize(job_id, 2) FROM {}", some("ready", 3)),
+            93..95 => format!("SELECT queue.retry(job_id) FROM {}", some("dead", 3)),
+            95..97 => format!("SELECT queue.retry_dead('{queue}', max_jobs => 2)"),
+            97..99 => format!("SELECT queue.retry(job_id) FROM {}", some("scheduled", 3)),
+            _ if random.percent(80) => format!("SELECT queue.reschedule(job_id, now()) FROM {}", some("retrying", 3)),
+            _ => format!("SELECT queue.purge('{queue}')"),
+        }
+    }
+
+    /// Ends connections, has everything counted anew, and looks.
+    fn chaos(&self, seed: u64) -> usize {
+        let mut random = Random::new(seed);
+        let mut client = self.cluster.connect();
+        let (mut doubts, mut was_counted) = (0, false);
+        for n in 0.. {
+            if self.is_over.load(Ordering::Relaxed) {
+                break;
+            }
+            match random.below(6) {
+                0 => client.run(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'storm'
+                     ORDER BY random() LIMIT 1",
+                ),
+                1 | 2 if !self.is_calm.load(Ordering::Relaxed) => {
+                    client.run(&format!("BEGIN; SELECT queue.enqueue('b'); PREPARE TRANSACTION 'p{n}'"));
+                    let end = random.one_of(&["COMMIT", "COMMIT", "ROLLBACK"]);
+                    client.run(&format!("{end} PREPARED 'p{n}'"));
+                }
+                _ => {
+                    let is_counted = is_counted(&mut client);
+                    doubts += usize::from(was_counted && !is_counted);
+                    was_counted = is_counted;
+                    let negative = client.count(&format!(
+                        "SELECT FROM queue.stats WHERE least({COLUMNS}) < 0 OR oldest_ready_age < '-1 s'"
+                    ));
+                    assert_eq!(negative, 0);
+                }
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        doubts
+    }
+
+    /// The last recount is over while the storm goes on: what it missed or doubled stays.
+    /// Returns how often somebody saw that memory had begun to doubt.
+    fn run(&self, seed: u64) -> usize {
+        self.is_over.store(false, Ordering::Relaxed);
+        self.is_calm.store(false, Ordering::Relaxed);
+        thread::scope(|scope| {
+            let _end = StopAtEnd(&self.is_over);
+            for n in 0..4 {
+                scope.spawn(move || self.session(seed + n));
+            }
+            let chaos = scope.spawn(move || self.chaos(seed + 99));
+            thread::sleep(Duration::from_millis(2_500));
+            self.is_calm.store(true, Ordering::Relaxed);
+            // What is under way may have a doubt yet.
+            thread::sleep(Duration::from_millis(300));
+            wait_counted(&mut self.cluster.connect());
+            thread::sleep(Duration::from_millis(500));
+            self.is_over.store(true, Ordering::Relaxed);
+            chaos.join().unwrap()
+        })
+    }
+}
+
+#[test]
+fn a_storm_is_counted_to_the_last_job() {
+    let cluster = cluster();
+    let (is_over, is_calm) = (AtomicBool::new(false), AtomicBool::new(false));
+    let storm = Storm { cluster: &cluster, is_over, is_calm, waiting: AtomicI64::new(0) };
+    let mut doubts = 0;
+    let seed = random::seed("counts");
+    // A round takes some three seconds.
+    let rounds = random::length(9).as_secs().div_ceil(3);
+    for round in 0..rounds {
+        doubts += storm.run(seed + 1000 * round);
+        let mut client = cluster.connect();
+        check(&mut client, &format!("after storm {round}"));
+        for queue in ["a", "b"] {
+            check_age(&mut client, queue);
+        }
+        drop(client);
+        match round % 3 {
+            0 => cluster.kill_server(),
+            1 => cluster.stop_fast(),
+            _ => continue,
+        }
+        cluster.start_again();
+        check(&mut cluster.connect(), &format!("after the restart in round {round}"));
+    }
+    let mut client = cluster.connect();
+    assert!(doubts > 0, "nobody counted anew in the storm");
+    let turned: i64 = client.value("SELECT max(generation) FROM queue.segment_log");
+    assert!(turned > 3, "the ring has not turned: {turned}");
+}
+
+/// A dump has the totals of what is gone; a standby counts rows, and knows once it is promoted.
+#[test]
+fn a_restored_database_and_a_promoted_standby_count() {
+    let cluster = cluster();
+    let mut client = cluster.connect();
+    client.run("SELECT count(*) FROM queue.enqueue_many('b', array_fill('1'::jsonb, '{50}'), delay => '1 day')");
+    for _ in 0..8 {
+        client.run("SELECT count(*) FROM queue.enqueue_many('a', array_fill('1'::jsonb, '{500}'))");
+        client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('a', 480)))");
+        client.run("SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('a', 3)");
+    }
+    client.run("SELECT FROM queue.claim('a', 7, lease => '1 hour')");
+    wait::until("a segment is gone", || (client.count("SELECT FROM queue.total") > 0).then_some(()));
+    check(&mut client, "the original");
+    let original = in_memory(&mut client);
+
+    let standby = cluster.standby();
+    standby.wait_replayed(&cluster);
+    let mut there = standby.connect();
+    assert_eq!(in_memory(&mut there), original);
+    assert!(!is_counted(&mut there));
+    drop(there);
+    standby.promote();
+    let mut there = standby.connect();
+    check(&mut there, "promoted");
+    assert_eq!(in_memory(&mut there), original);
+
+    let copy = Cluster::new().conf("pg_queue.restore_quiet = '1s'").start();
+    copy.psql(&cluster.pg_dump(&["postgres"]));
+    let mut there = copy.connect();
+    check(&mut there, "restored");
+    assert_eq!(in_memory(&mut there), original);
+    there.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('a', 5)))");
+    check(&mut there, "worked on");
+}

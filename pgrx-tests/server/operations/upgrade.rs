@@ -1,0 +1,246 @@
+//! Upgrades: every released version is brought up to date by its scripts, and is then what a fresh installation is; jobs
+//! do not notice. Until then it works with the new library.
+
+use std::thread;
+
+use postgres::Client;
+use queue_tests::wait;
+
+use crate::shared::{Database, Sql, create, server};
+
+/// The versions that were released, oldest first, each with its scripts below `sql/`.
+const RELEASED: [&str; 1] = ["0.2.0"];
+
+/// Everything that the extension consists of, a line each: what is in it, how it is defined, what it says of itself
+/// and who may do what with it. Names only, no oids; in the order of the lines.
+const SNAPSHOT: &str = r#"
+WITH member AS (
+    SELECT d.classid, d.objid FROM pg_depend AS d
+    WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
+      AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pg_queue')
+), relation AS (
+    -- What belongs to a member's schema belongs to the extension: indexes, partitions, sequences of columns.
+    SELECT c.* FROM pg_class AS c WHERE c.relnamespace = 'queue'::regnamespace
+), line AS (
+    SELECT 'member ' || i.type || ' ' || i.identity AS line
+    FROM member, pg_identify_object(classid, objid, 0) AS i
+  UNION ALL
+    SELECT 'comment ' || i.type || ' ' || i.identity || ': ' || c.description
+    FROM pg_description AS c, pg_identify_object(c.classoid, c.objoid, c.objsubid) AS i
+    WHERE i.schema = 'queue' OR i.identity = 'queue'
+  UNION ALL
+    SELECT 'function ' || pg_get_functiondef(p.oid) FROM pg_proc AS p
+    WHERE p.pronamespace = 'queue'::regnamespace
+  UNION ALL
+    SELECT format('function %s may %s by %s of %s', p.oid::regprocedure, a.privilege_type,
+                  CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END, a.grantor::regrole)
+    FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
+    WHERE p.pronamespace = 'queue'::regnamespace
+  UNION ALL
+    SELECT format('relation %s %s %s %s %s replica %s', r.relkind, r.oid::regclass, r.relpersistence, r.reloptions,
+                  pg_get_partkeydef(r.oid), r.relreplident)
+    FROM relation AS r
+  UNION ALL
+    SELECT format('relation %s may %s by %s of %s', r.oid::regclass, a.privilege_type,
+                  CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END, a.grantor::regrole)
+    FROM relation AS r, aclexplode(coalesce(r.relacl, acldefault(CASE r.relkind WHEN 'S' THEN 's' ELSE 'r' END::"char", r.relowner))) AS a
+    WHERE r.relkind IN ('r', 'p', 'v', 'S')
+  UNION ALL
+    SELECT format('schema may %s by %s', a.privilege_type,
+                  CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END)
+    FROM pg_namespace AS n, aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) AS a WHERE n.nspname = 'queue'
+  UNION ALL
+    SELECT format('column %s %s %s %s %s %s %s %s %s', a.attrelid::regclass, a.attnum, a.attname,
+                  format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attstorage, a.attidentity, a.attgenerated,
+                  (SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef AS d
+                   WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum))
+    FROM relation AS r JOIN pg_attribute AS a ON a.attrelid = r.oid
+    WHERE a.attnum > 0 AND r.relkind IN ('r', 'p', 'v', 'c')
+  UNION ALL
+    SELECT 'index ' || pg_get_indexdef(r.oid) FROM relation AS r WHERE r.relkind IN ('i', 'I')
+  UNION ALL
+    SELECT format('constraint %s %s %s', c.conrelid::regclass, c.conname, pg_get_constraintdef(c.oid))
+    FROM pg_constraint AS c WHERE c.connamespace = 'queue'::regnamespace
+  UNION ALL
+    SELECT format('trigger %s %s', pg_get_triggerdef(t.oid), t.tgenabled)
+    FROM relation AS r JOIN pg_trigger AS t ON t.tgrelid = r.oid WHERE NOT t.tgisinternal
+  UNION ALL
+    SELECT format('rule %s', pg_get_ruledef(w.oid)) FROM relation AS r JOIN pg_rewrite AS w ON w.ev_class = r.oid
+  UNION ALL
+    SELECT format('sequence %s %s', s.seqrelid::regclass, to_jsonb(s) - 'seqrelid')
+    FROM relation AS r JOIN pg_sequence AS s ON s.seqrelid = r.oid
+  UNION ALL
+    SELECT format('dumped %s %s', c.oid::regclass, c.condition)
+    FROM pg_extension AS e, unnest(e.extconfig, e.extcondition) AS c (oid, condition) WHERE e.extname = 'pg_queue'
+)
+SELECT line COLLATE "C" FROM line ORDER BY 1"#;
+
+fn snapshot(client: &mut Client) -> Vec<String> {
+    client.column(SNAPSHOT)
+}
+
+/// The extension of this database becomes what was released as this version.
+fn released(database: &Database, version: &str) {
+    database.connect().run(&format!("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue VERSION '{version}'"));
+}
+
+/// All that is known of all jobs, but leases that run.
+const JOBS: &str = "
+    SELECT to_jsonb(j) - 'lease_expires_at' || coalesce((
+               SELECT jsonb_build_object('attempts', jsonb_agg(to_jsonb(a) ORDER BY a.id))
+               FROM queue.attempts AS a WHERE a.job_id = j.job_id), '{}')
+    FROM queue.jobs AS j ORDER BY job_id";
+
+/// Queues with jobs in every state; returns the attempt of the one that runs.
+fn fill(client: &mut Client) -> i64 {
+    create(client, "q", "lease => '1 hour', max_attempts => 3, backoff => 'constant', backoff_base => '1 hour'");
+    create(client, "stages", "stages => '{a, b}', max_running => 2");
+    create(client, "groups", "max_running_per_group => 1, strict_order => true, dead_letter => 'q'");
+    for statement in [
+        "SELECT queue.enqueue('q', to_jsonb(n), priority => n % 3, headers => '{\"h\": 1}') FROM generate_series(1, 30) AS n",
+        "SELECT queue.complete(id, '\"fine\"') FROM queue.claim('q', 5)",
+        "SELECT queue.fail(id, 'oh') FROM queue.claim('q', 3)",
+        "SELECT queue.fail(id, 'dead', fatal => true) FROM queue.claim('q', 2)",
+        "SELECT queue.cancel(job_id) FROM queue.jobs WHERE state = 'ready' AND queue_name = 'q' LIMIT 2",
+        "SELECT queue.enqueue('q', '\"later\"', delay => '1 hour')",
+        "SELECT queue.enqueue('q', '\"key\"', unique_key => 'k', delay => '1 hour')",
+        "SELECT queue.enqueue('stages', to_jsonb(n)) FROM generate_series(1, 4) AS n",
+        "SELECT queue.advance(id) FROM queue.claim('stages', 2)",
+        "SELECT queue.enqueue('groups', to_jsonb(n), group_key => 'g') FROM generate_series(1, 3) AS n",
+        "SELECT queue.fail(id, 'held', retry_in => '1 hour') FROM queue.claim('groups')",
+        "SELECT queue.schedule('hourly', 'q', cron => '@hourly', priority => 9)",
+    ] {
+        client.run(statement);
+    }
+    let running = client.claim("q");
+    client.run(&format!("SELECT queue.progress({running}, '\"half\"')"));
+    running
+}
+
+/// What `fill` has left goes on as if nothing had happened.
+fn go_on(client: &mut Client, running: i64) {
+    client.run(&format!("SELECT queue.complete({running})"));
+    assert_eq!(client.failure(&format!("SELECT queue.complete({running})")).code, "QJ001");
+    // 30 less 5 completed, 3 failed, 2 dead, 2 cancelled, and the one that has just ended.
+    let rest = "SELECT id FROM queue.claim('q', 100) WITH ORDINALITY AS c ORDER BY c.ordinality";
+    let rest: Vec<i64> = client.column(rest);
+    assert_eq!(rest.len(), 17);
+    assert_eq!(client.query("SELECT queue.complete_many($1)", &[&rest]).unwrap().len(), 17);
+    assert_eq!(client.count("SELECT FROM queue.claim('groups')"), 0, "its group is held");
+    assert_eq!(client.count("SELECT FROM queue.claim('stages', 4)"), 2, "no more may run at once");
+    let key: i64 = client.value("SELECT job_id FROM queue.jobs WHERE unique_key = 'k'");
+    assert_eq!(client.value::<i64>("SELECT queue.enqueue('q', unique_key => 'k')"), key);
+    client.run(&format!("SELECT queue.retry({key})"));
+    assert_eq!(client.value::<i64>("SELECT job_id FROM queue.claim('q')"), key);
+    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q')"), 2);
+    let ran: i64 = client.value("SELECT queue.run_schedule('hourly')");
+    let order: Vec<i64> = client.column("SELECT job_id FROM queue.claim('q', 10)");
+    assert_eq!((order.len(), order[2]), (3, ran));
+    for view in ["jobs", "attempts", "queues", "stats", "throughput", "errors", "workers", "schedules"] {
+        client.run(&format!("SELECT * FROM queue.{view}"));
+    }
+}
+
+#[test]
+fn upgraded_equals_fresh() {
+    let fresh = snapshot(&mut Database::without_worker().connect());
+    assert!(fresh.len() > 500, "{fresh:#?}");
+    for version in RELEASED {
+        let database = Database::without_worker();
+        released(&database, version);
+        let mut client = database.connect();
+        client.run("ALTER EXTENSION pg_queue UPDATE");
+        let upgraded = snapshot(&mut client);
+        let missing: Vec<_> = fresh.iter().filter(|line| !upgraded.contains(line)).collect();
+        let left: Vec<_> = upgraded.iter().filter(|line| !fresh.contains(line)).collect();
+        assert!(missing.is_empty() && left.is_empty(), "from {version}: missing {missing:#?}, left over {left:#?}");
+    }
+}
+
+#[test]
+fn jobs_in_flight_do_not_notice() {
+    for version in RELEASED {
+        let database = Database::new();
+        released(&database, version);
+        let mut client = database.connect();
+        let running = fill(&mut client);
+        // Sessions with open transactions: one has begun a job and added one, one has looked. The upgrade may wait for
+        // them; no other session waits for the upgrade.
+        create(&mut client, "open", "");
+        client.enqueue("open");
+        let mut worker = database.connect();
+        worker.run("BEGIN");
+        let open = worker.claim("open");
+        worker.enqueue("open");
+        let mut reader = database.connect();
+        reader.run("BEGIN; SELECT FROM queue.jobs; SELECT FROM queue.stats");
+        let before: Vec<serde_json::Value> = client.column(JOBS);
+        let mut other = database.connect();
+        let mut other = thread::scope(|scope| {
+            let upgrade = scope.spawn(move || {
+                other.run("ALTER EXTENSION pg_queue UPDATE");
+                other
+            });
+            client.run("SET statement_timeout = '20 s'");
+            assert_eq!(client.column::<serde_json::Value>(JOBS), before);
+            create(&mut client, "meanwhile", "");
+            client.enqueue("meanwhile");
+            let meanwhile = client.claim("meanwhile");
+            client.run(&format!("SELECT queue.complete({meanwhile})"));
+            reader.run("SELECT FROM queue.jobs; COMMIT");
+            worker.run(&format!("SELECT queue.complete({open}); COMMIT"));
+            upgrade.join().unwrap()
+        });
+        let same = format!("SELECT * FROM ({JOBS}) AS j (job) WHERE job->>'queue_name' NOT IN ('open', 'meanwhile')");
+        let of_fill = |job: &&serde_json::Value| !["open", "meanwhile"].contains(&job["queue_name"].as_str().unwrap());
+        assert!(client.column::<serde_json::Value>(&same).iter().eq(before.iter().filter(of_fill)));
+        assert_eq!(client.value::<i64>("SELECT completed FROM queue.stats WHERE queue_name = 'open'"), 1);
+        assert_eq!(other.count("SELECT FROM queue.claim('open', 2)"), 1);
+        go_on(&mut client, running);
+        // The background worker, too, goes on.
+        create(&mut client, "lease", "lease => '10 ms', backoff_base => '0'");
+        client.enqueue("lease");
+        let first = client.claim("lease");
+        let second = wait::until("the lease has ended", || {
+            client.column::<i64>("SELECT id FROM queue.claim('lease', lease => '1 hour')").pop()
+        });
+        assert_ne!(first, second);
+    }
+}
+
+#[test]
+fn an_old_version_works_with_the_new_library() {
+    for version in RELEASED {
+        let database = Database::without_worker();
+        released(&database, version);
+        let mut client = database.connect();
+        let running = fill(&mut client);
+        // No duty fails.
+        client.run("SELECT FROM queue.maintain()");
+        go_on(&mut client, running);
+        assert_eq!(client.value::<String>("SELECT extversion FROM pg_extension WHERE extname = 'pg_queue'"), version);
+    }
+}
+
+#[test]
+fn a_dump_of_an_old_version_is_restored_into_the_new_one() {
+    for version in RELEASED {
+        let database = Database::without_worker();
+        released(&database, version);
+        let mut client = database.connect();
+        let running = fill(&mut client);
+        let before: Vec<serde_json::Value> = client.column(JOBS);
+        let dump = server().pg_dump(&[&database.name]);
+        let copy = Database::without_worker();
+        copy.connect().run("DROP EXTENSION pg_queue");
+        server().psql_in(&copy.name, &dump);
+        let mut client = copy.connect();
+        client.run("SELECT queue.adopt()");
+        assert_eq!(client.column::<serde_json::Value>(JOBS), before);
+        go_on(&mut client, running);
+        let versions =
+            "SELECT extversion = default_version FROM pg_extension JOIN pg_available_extensions ON name = extname
+                        WHERE extname = 'pg_queue'";
+        assert!(client.value::<bool>(versions));
+    }
+}

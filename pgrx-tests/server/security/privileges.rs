@@ -1,0 +1,307 @@
+//! Which kind of role may call which function and read which view: one table, each cell of which is executed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use postgres::{Client, SimpleQueryMessage};
+
+use crate::security::permissions::{Roles, grant};
+use crate::shared::{Database, Failure, Sql, create};
+
+/// A row for each function and view of the schema; a new one needs its row. The columns are the kinds of role: without
+/// any grant; with one privilege (produce, consume, observe, manage) on queue `q`, on another queue, on `'*'`; the
+/// extension's owner, that is no superuser; a superuser. A member of a role is let at what the role is; a member with
+/// NOINHERIT at nothing. The first rows are of what forgets within a minute.
+///
+/// | Cell | The call |
+/// |---|---|
+/// | `+` | succeeds, and shows what a superuser sees |
+/// | `1` | succeeds, and shows of the two queues `q` alone |
+/// | `2` | succeeds, and shows of the two queues the other one alone |
+/// | `0` | succeeds, and shows nothing |
+/// | `-` | raises 42501: Postgres says that the role may not execute it, or not read it |
+/// | `q` | raises 42501 for queue `q`, with a hint that names the grant that is missing |
+/// | `*` | raises 42501 for `'*'`, with such a hint |
+/// | `t` | raises 0A000: a trigger's function, called otherwise |
+#[rustfmt::skip]
+const TABLE: &str = "
+   of q     of other of '*'
+   p c o m  p c o m  p c o m  o s | produce, consume, observe, manage; owner, superuser
+-  - - 1 1  - - 2 2  - - + +  + + | recent_times()
+-  - - 1 1  - - 2 2  - - + +  + + | metric
+-  - - 1 1  - - 2 2  - - + +  + + | metrics()
+-  + - - +  q - - q  + - - +  + + | enqueue('q')
+-  + - - +  q - - q  + - - +  + + | enqueue_many('q', ARRAY['1']::jsonb[])
+-  + - - +  q - - q  + - - +  + + | enqueue_batch('q', '[{}]')
+-  - + - +  - q - q  - + - +  + + | claim('q')
+-  - + - +  - q - q  - + - +  + + | claim_any(ARRAY['q'])
+-  - + - +  - q - q  - + - +  + + | wait('q', '0')
+-  - + - +  - q - q  - + - +  + + | complete({attempt})
+-  - + - +  - q - q  - + - +  + + | complete_many(ARRAY[{attempt}])
+-  - + - +  - q - q  - + - +  + + | fail({attempt}, 'boom')
+-  - + - +  - q - q  - + - +  + + | fail_many(ARRAY[{attempt}], 'boom')
+-  - + - +  - q - q  - + - +  + + | release({attempt})
+-  - + - +  - q - q  - + - +  + + | release_many(ARRAY[{attempt}])
+-  - + - +  - q - q  - + - +  + + | extend({attempt})
+-  - + - +  - q - q  - + - +  + + | extend_many(ARRAY[{attempt}])
+-  - + - +  - q - q  - + - +  + + | progress({attempt}, '1')
+-  - + - +  - q - q  - + - +  + + | advance({staged}, 'last')
+-  - - 1 1  - - 2 2  - - + +  + + | jobs
+-  - - 1 1  - - 2 2  - - + +  + + | attempts
+-  - - 1 1  - - 2 2  - - + +  + + | queues
+-  - - 1 1  - - 2 2  - - + +  + + | stats
+-  - - 1 1  - - 2 2  - - + +  + + | throughput
+-  - - 1 1  - - 2 2  - - + +  + + | workers
+-  - - 1 1  - - 2 2  - - + +  + + | errors
+-  - - 1 1  - - 2 2  - - + +  + + | schedules
+-  - - + +  - - 0 0  - - + +  + + | job({job})
+-  - - + +  - - q q  - - + +  + + | upcoming('planned')
+-  - - 1 1  - - 2 2  - - + +  + + | throughput_by()
+-  - - * *  - - * *  - - + +  + + | doctor()
+-  - - - -  - - - -  - - - +  + + | create('fresh')
+-  - - - +  - - - q  - - - +  + + | alter('q')
+-  - - - +  - - - q  - - - +  + + | pause('q')
+-  - - - +  - - - q  - - - +  + + | resume('q')
+-  - - - +  - - - q  - - - +  + + | purge('q')
+-  - - - +  - - - q  - - - +  + + | drop('q', force => true)
+-  - - - +  - - - q  - - - +  + + | cancel({job})
+-  - - - +  - - - q  - - - +  + + | retry({job})
+-  - - - +  - - - q  - - - +  + + | retry_dead('q')
+-  - - - +  - - - q  - - - +  + + | reprioritize({job}, 1)
+-  - - - +  - - - q  - - - +  + + | reschedule({job}, now())
+-  - - - +  - - - q  - - - +  + + | forget({ended})
+-  - - - +  - - - q  - - - +  + + | schedule('fresh', 'q', every => '1 day')
+-  - - - +  - - - q  - - - +  + + | unschedule('planned')
+-  - - - +  - - - q  - - - +  + + | pause_schedule('planned')
+-  - - - +  - - - q  - - - +  + + | resume_schedule('planned')
+-  - - - +  - - - q  - - - +  + + | run_schedule('planned')
+-  - - - +  - - - q  - - - +  + + | grant('q', current_user::text, 'observe')
+-  - - - +  - - - q  - - - +  + + | revoke('q', current_user::text, 'observe')
+-  - - - -  - - - -  - - - +  + + | maintain()
+-  - - - -  - - - -  - - - +  + + | adopt()
+-  - - - -  - - - -  - - - +  + + | check()
+-  - - 1 1  - - 2 2  - - + +  + + | throughput_part
+-  - - + +  - - 0 0  - - + +  + + | payload_of({attempt})
+-  - - + +  - - 0 0  - - + +  + + | lease_expires_at({attempt})
+-  - - 1 1  - - 2 2  - - + +  + + | live()
+-  - - 1 1  - - 2 2  - - + +  + + | running_now()
+-  - - 1 1  - - 2 2  - - + +  + + | claims_now()
+-  - - 1 1  - - 2 2  - - + +  + + | tallies()
+-  - - 1 1  - - 2 2  - - + +  + + | throughput_live()
+-  - - 1 1  - - 2 2  - - + +  + + | firings()
+-  - - + +  - - + +  - - + +  + + | memory_use()
+-  - - + +  - - 0 0  - - + +  + + | may_observe(1)
+-  - - + +  - - + +  - - + +  + + | times(ARRAY[]::bytea[])
+-  - - - -  - - - -  - - - -  + + | life
+-  - - - -  - - - -  - - - -  + + | job_life
+-  - - - -  - - - -  - - - -  + + | observed
+-  - - - -  - - - -  - - - -  + + | life_of({job})
+-  - - - -  - - - -  - - - -  + + | assert_loaded()
+-  - - - -  - - - -  - - - -  + + | derive_grants()
+-  - - - -  - - - -  - - - -  + + | kick()
+-  - - - -  - - - -  - - - -  t t | foreign_write()
+-  - - - -  - - - -  - - - -  t t | read_only()
+";
+
+/// How many rows of each queue a call shows; under `"*"` those of all queues together, under `""` those of none.
+type Shown = BTreeMap<String, usize>;
+
+/// Which queue the things are of that rows name by a number.
+struct Numbers {
+    lanes: Vec<(String, String)>,
+    schedules: Vec<(String, String)>,
+}
+
+impl Numbers {
+    fn read(client: &mut Client) -> Self {
+        let mut pairs = |table: &str, number: &str| {
+            let sql = format!("SELECT {number}::text, queue_name FROM queue.{table} JOIN queue.queue USING (queue_id)");
+            client.query(&sql, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
+        };
+        Self { lanes: pairs("lane", "lane"), schedules: pairs("schedule", "schedule_id") }
+    }
+
+    /// What a call by this role shows.
+    fn call(&self, client: &mut Client, role: &str, sql: &str) -> Result<Shown, Failure> {
+        // A procedure that holds nothing while it sleeps cannot be called in a transaction block.
+        let (begin, end) = if sql.starts_with("CALL") { ("", "") } else { ("BEGIN", "ROLLBACK") };
+        client.run(&format!("SET ROLE {role}; {begin}"));
+        let answer = client.simple_query(sql).map_err(|e| Failure::from(&e));
+        client.run(&format!("{end}; RESET ROLE"));
+        let mut shown = Shown::new();
+        for queue in answer?.iter().filter_map(|message| self.queue_of(message)) {
+            *shown.entry(queue).or_default() += 1;
+        }
+        Ok(shown)
+    }
+
+    /// The queue that a row is of. None for a row without any value but false.
+    fn queue_of(&self, message: &SimpleQueryMessage) -> Option<String> {
+        let SimpleQueryMessage::Row(row) = message else { return None };
+        let find = |pairs: &[(String, String)], number: &str| {
+            let found = pairs.iter().find(|(n, _)| n == number);
+            found.map(|(_, queue)| queue.clone()).expect("a number of one of the queues")
+        };
+        let mut queue = None;
+        for (n, column) in row.columns().iter().enumerate() {
+            let Some(value) = row.get(n).filter(|value| *value != "f") else { continue };
+            match column.name() {
+                "queue_name" => queue = Some(value.to_owned()),
+                "lane" => queue = Some(find(&self.lanes, value)),
+                "schedule_id" => queue = Some(find(&self.schedules, value)),
+                "labels" if value.contains("\"queue\": \"other\"") => queue = Some("other".to_owned()),
+                "labels" if value.contains("\"check\":") => queue = Some("*".to_owned()),
+                "labels" if value.contains("\"queue\": \"q\"") => queue = Some("q".to_owned()),
+                _ => {
+                    queue.get_or_insert_default();
+                }
+            }
+        }
+        queue
+    }
+}
+
+/// The cell of the table that this answer is, where a superuser is shown `all`.
+fn cell(role: &str, answer: &Result<Shown, Failure>, all: &Shown) -> Option<char> {
+    match answer {
+        Ok(shown) if shown == all => Some('+'),
+        Ok(shown) => {
+            let without = |queue: &str| -> Shown {
+                all.iter()
+                    .filter(|(of, _)| ![queue, "*"].contains(&of.as_str()))
+                    .map(|(of, rows)| (of.clone(), *rows))
+                    .collect()
+            };
+            let cells = [(Shown::new(), '0'), (without("other"), '1'), (without("q"), '2')];
+            cells.iter().find(|(like, _)| like == shown).map(|(_, cell)| *cell)
+        }
+        Err(failure) if failure.code == "42501" => {
+            let is_of = |queue: &str| {
+                failure.message == format!("permission denied for queue \"{queue}\"")
+                    && failure.hint.contains(&format!("queue.grant('{queue}', '{role}', "))
+            };
+            let is_postgres_s = ["schema", "function", "procedure", "view"]
+                .iter()
+                .any(|kind| failure.message.starts_with(&format!("permission denied for {kind} ")));
+            let cells = [(is_of("q"), 'q'), (is_of("*"), '*'), (is_postgres_s, '-')];
+            cells.iter().find(|(is_so, _)| *is_so).map(|(_, cell)| *cell)
+        }
+        Err(failure) => (failure.code == "0A000").then_some('t'),
+    }
+}
+
+/// The kinds of role, in the order of the columns.
+fn holders(client: &mut Client, roles: &Roles, owner: String) -> Vec<String> {
+    let mut holders = vec![roles.make("nobody", "")];
+    for (place, name) in [("q", "q"), ("other", "other"), ("*", "all")] {
+        for privilege in ["produce", "consume", "observe", "manage"] {
+            let role = roles.make(&format!("{privilege}_{name}"), "");
+            grant(client, place, &role, privilege);
+            holders.push(role);
+        }
+    }
+    holders.extend([owner, "postgres".to_owned()]);
+    holders
+}
+
+/// Both queues in use: running, waiting and dead jobs, a schedule each. The function fills in the ids of `q`.
+fn use_queues(client: &mut Client) -> impl Fn(&str) -> String + use<> {
+    client.run("SELECT queue.schedule('planned', 'q', every => '1 year')");
+    client.run("SELECT queue.schedule('elsewhere', 'other', every => '1 year')");
+    client.run("SELECT queue.enqueue_many('other', ARRAY['1', '2', '3']::jsonb[])");
+    let ended = client.claim("other");
+    client.run(&format!("SELECT queue.fail({ended}, 'dead of it', fatal => true)"));
+    client.claim("other");
+    client.run("SELECT queue.enqueue('q', stage => 'last'), queue.enqueue('q', stage => 'last'), queue.enqueue('q')");
+    let (attempt, ended) = (client.claim("q"), client.claim("q"));
+    let staged = client.claim("q");
+    client.run(&format!("SELECT queue.fail({ended}, 'dead of it', fatal => true)"));
+    let ended: i64 = client.value("SELECT job_id FROM queue.jobs WHERE state = 'dead' AND queue_name = 'q'");
+    let job = client.enqueue("q");
+    move |call| {
+        call.replace("{attempt}", &attempt.to_string())
+            .replace("{staged}", &staged.to_string())
+            .replace("{job}", &job.to_string())
+            .replace("{ended}", &ended.to_string())
+    }
+}
+
+#[test]
+fn every_function_and_view_asks_for_its_privilege() {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    let roles = Roles::new(&database);
+    // Only a superuser creates the extension; from then on its owner need not be one.
+    let owner = roles.make("owner", "SUPERUSER");
+    client.run(&format!("DROP EXTENSION pg_queue; SET ROLE {owner}; CREATE EXTENSION pg_queue; RESET ROLE"));
+    client.run(&format!("ALTER ROLE {owner} NOSUPERUSER"));
+    create(&mut client, "q", "stages => '{first, last}'");
+    create(&mut client, "other", "");
+    let holders = holders(&mut client, &roles, owner);
+    // A superuser's members are none.
+    let members: Vec<[String; 2]> = holders[..holders.len() - 1]
+        .iter()
+        .enumerate()
+        .map(|(n, role)| {
+            let make =
+                |kind: &str, inherit: &str| roles.make(&format!("{kind}{n}"), &format!("{inherit} IN ROLE {role}"));
+            [make("member", "INHERIT"), make("stranger", "NOINHERIT")]
+        })
+        .collect();
+    let fill = use_queues(&mut client);
+    let numbers = Numbers::read(&mut client);
+
+    let (mut found, mut wrong, mut named) = (String::new(), Vec::new(), BTreeSet::new());
+    for line in TABLE.lines().skip(3) {
+        let (expected, what) = line.split_once(" | ").expect("cells and a call");
+        let name = what.split('(').next().unwrap_or_default();
+        assert!(named.insert(name.to_owned()), "queue.{name} has two rows");
+        let sql = match name {
+            "wait" => format!("CALL queue.{what}"),
+            // In FROM, Postgres refuses them before it looks at privileges.
+            "foreign_write" | "read_only" => format!("SELECT queue.{what}"),
+            _ => format!("SELECT * FROM queue.{}", fill(what)),
+        };
+        let all = numbers.call(&mut client, "postgres", &sql).unwrap_or_default();
+        let mut cell_of = |client: &mut Client, role: &str| {
+            let answer = numbers.call(client, role, &sql);
+            cell(role, &answer, &all).unwrap_or_else(|| {
+                wrong.push(format!("{sql} by {role}: {answer:?}, a superuser: {all:?}"));
+                '?'
+            })
+        };
+        let cells: Vec<char> = holders.iter().map(|role| cell_of(&mut client, role)).collect();
+        let of_members: Vec<[char; 2]> =
+            members.iter().map(|pair| [cell_of(&mut client, &pair[0]), cell_of(&mut client, &pair[1])]).collect();
+        for ((pair, found), holder) in members.iter().zip(&of_members).zip(&cells) {
+            if *found != [*holder, cells[0]] {
+                wrong.push(format!("{sql} by {pair:?}: {found:?}"));
+            }
+        }
+        // The catalogs say the same of the right to ask.
+        let right = if what.contains('(') {
+            let of = format!("pronamespace = 'queue'::regnamespace AND proname = '{name}'");
+            format!("has_function_privilege($1, oid, 'EXECUTE') FROM pg_proc WHERE {of}")
+        } else {
+            format!("has_table_privilege($1, 'queue.{name}', 'SELECT')")
+        };
+        for (role, cell) in holders.iter().zip(&cells) {
+            let may: bool = client.query_one(&format!("SELECT {right}"), &[role]).unwrap().get(0);
+            if may != (*cell != '-') {
+                wrong.push(format!("{role} has the right to queue.{name}: {may}"));
+            }
+        }
+        let gap = |n: usize| if [1, 5, 9, 13].contains(&n) { "  " } else { " " };
+        let text: String = cells.iter().enumerate().map(|(n, cell)| format!("{}{cell}", gap(n))).collect();
+        found += &format!("{} | {what}\n", text.trim());
+        if text.trim() != expected {
+            wrong.push(format!("queue.{what} has other cells"));
+        }
+    }
+    let there = client.column::<String>(
+        "SELECT proname::text FROM pg_proc WHERE pronamespace = 'queue'::regnamespace
+         UNION ALL SELECT relname FROM pg_class WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('v', 'm')",
+    );
+    let there: BTreeSet<String> = there.into_iter().collect();
+    wrong.extend(there.symmetric_difference(&named).map(|name| format!("queue.{name}: not in both table and catalog")));
+    assert!(wrong.is_empty(), "{}\n\nfound:\n\n{found}", wrong.join("\n"));
+}

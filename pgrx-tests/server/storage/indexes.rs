@@ -1,0 +1,125 @@
+//! The indexes of the logs are what Postgres's own checker expects, also where a batch went into a leaf at
+//! once, or a single entry to the end of the last one: on the primary, on a standby, and after a crash.
+
+use std::thread;
+
+use postgres::Client;
+use queue_tests::{Cluster, wait};
+
+use crate::random::Random;
+
+/// Batches each of these sessions works off.
+const BATCHES: usize = 60;
+const SESSIONS: u64 = 4;
+
+/// Looks at all rows of the first segment by its indexes.
+const LOOKS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_indexonlyscan = off;
+                     SELECT count(payload) FROM queue.attempt_0 WHERE id > 0; SELECT count(claimed_at) FROM queue.claim_0 WHERE id > 0;
+                     SELECT count(ended_at) FROM queue.outcome_0 WHERE id > 0";
+
+/// Enqueues, claims and completes batches of all sizes, priorities and orders, and single jobs between them, some of which
+/// are taken back.
+fn work(cluster: &Cluster, seed: u64) {
+    let mut random = Random::new(seed);
+    let mut client = cluster.connect();
+    for _ in 0..BATCHES {
+        let (count, priority) = (random.between(1, 250) as i32, random.between(-1, 2) as i32);
+        let sql =
+            "SELECT count(*) FROM queue.enqueue_many('q', array_fill('{}'::jsonb, ARRAY[$1::int]), priority => $2)";
+        client.query(sql, &[&count, &priority]).unwrap();
+        let claimed = client.query("SELECT id FROM queue.claim('q', $1)", &[&count]).unwrap();
+        let mut ids: Vec<i64> = claimed.iter().map(|row| row.get(0)).collect();
+        if random.percent(50) {
+            ids.sort_by_cached_key(|_| random.next());
+        }
+        client.query("SELECT count(*) FROM queue.complete_many($1)", &[&ids]).unwrap();
+        for _ in 0..random.between(0, 40) {
+            let end = if random.percent(20) { "ROLLBACK" } else { "COMMIT" };
+            client.batch_execute(&format!("BEGIN; SELECT queue.enqueue('q', '{{}}'); {end}")).unwrap();
+            client.batch_execute("SELECT queue.complete(id) FROM queue.claim('q')").unwrap();
+        }
+        // Some whose rows are dead at once, and looks through the indexes, which mark their entries in passing: the marks
+        // are not logged.
+        let dead = "BEGIN; SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{20}')); ROLLBACK";
+        client.batch_execute(dead).unwrap();
+        client.batch_execute(LOOKS).unwrap();
+    }
+}
+
+/// Has amcheck look at every index of the first segment, and whether each row is in each.
+fn check(client: &mut Client) {
+    let sql = "SELECT count(*), count(bt_index_check(i.indexrelid, heapallindexed => true))
+               FROM pg_index AS i JOIN pg_class AS t ON t.oid = i.indrelid
+               WHERE t.relnamespace = 'queue'::regnamespace AND t.relname ~ '^(attempt|claim|outcome|note)_0$'";
+    let checked: i64 = client.query_one(sql, &[]).unwrap().get(0);
+    assert!(checked >= 9, "{checked} indexes");
+}
+
+#[test]
+fn the_checker_of_postgres_finds_no_fault_after_batches_a_crash_and_on_a_standby() {
+    let cluster = Cluster::new().conf("wal_consistency_checking = 'all'").start();
+    let mut client = cluster.connect();
+    client.batch_execute("CREATE EXTENSION pg_queue; CREATE EXTENSION amcheck; SELECT queue.create('q')").unwrap();
+    let standby = cluster.standby();
+    thread::scope(|scope| {
+        for seed in 0..SESSIONS {
+            let cluster = &cluster;
+            scope.spawn(move || work(cluster, seed));
+        }
+    });
+    check(&mut client);
+    standby.wait_replayed(&cluster);
+    let mut there = standby.connect();
+    check(&mut there);
+    let count = "SELECT count(*) FROM queue.attempt_0";
+    let rows = |client: &mut Client| -> i64 { client.query_one(count, &[]).unwrap().get(0) };
+    assert_eq!(rows(&mut there), rows(&mut client));
+    assert!(!standby.log().contains("inconsistent page"), "{}", standby.log());
+
+    let before = rows(&mut client);
+    drop(client);
+    cluster.stop_immediate();
+    cluster.start_again();
+    let mut client = cluster.connect();
+    check(&mut client);
+    assert_eq!(rows(&mut client), before);
+    // And the queue goes on where it was.
+    work(&cluster, SESSIONS);
+    check(&mut client);
+    let left = "SELECT count(*) FROM queue.claim('q', 100000)";
+    wait::until("all waiting jobs are found", || {
+        let found: i64 = client.query_one(left, &[]).unwrap().get(0);
+        let ready = "SELECT ready FROM queue.stats";
+        let ready: i64 = client.query_one(ready, &[]).unwrap().get(0);
+        (found == 0 && ready == 0).then_some(())
+    });
+}
+
+#[test]
+fn a_single_job_s_entries_need_no_descent_wherever_indexes_have_their_last_leaf() {
+    /// Pages of a segment's keys that were looked at.
+    const LOOKS: &str =
+        "SELECT idx_blks_hit + idx_blks_read FROM pg_statio_all_indexes WHERE indexrelname = 'attempt_0_pkey'";
+    const JOBS: i64 = 1_000;
+    let cluster = Cluster::new().start();
+    let mut client = cluster.connect();
+    client.batch_execute("CREATE EXTENSION pg_queue; CREATE EXTENSION amcheck; SELECT queue.create('q')").unwrap();
+    let fill = "SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{3000}'))";
+    client.batch_execute(&format!("{fill}; SELECT pg_stat_force_next_flush()")).unwrap();
+    let looks = |client: &mut Client| -> i64 { client.query_one(LOOKS, &[]).unwrap().get(0) };
+    let before = looks(&mut client);
+    let one_by_one = format!("DO $$ BEGIN FOR i IN 1..{JOBS} LOOP PERFORM queue.enqueue('q'); END LOOP; END $$");
+    client.batch_execute(&format!("{one_by_one}; SELECT pg_stat_force_next_flush()")).unwrap();
+    let looks = looks(&mut client) - before;
+    // One page an entry; more while the last leaf is looked up, after each split.
+    assert!((JOBS..JOBS * 12 / 10).contains(&looks), "{looks} looks");
+    // A session that knew the last leaf meets another file, or another last leaf.
+    for meanwhile in ["REINDEX TABLE queue.attempt_0", fill, "VACUUM queue.attempt_0"] {
+        let mut session = cluster.connect();
+        session.batch_execute("SELECT queue.enqueue('q')").unwrap();
+        client.batch_execute(meanwhile).unwrap();
+        session.batch_execute("BEGIN; SELECT queue.enqueue('q'); ROLLBACK").unwrap();
+        session.batch_execute("SELECT queue.enqueue('q'), queue.enqueue('q', priority => -1)").unwrap();
+    }
+    check(&mut client);
+}

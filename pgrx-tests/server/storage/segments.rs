@@ -1,0 +1,178 @@
+//! The ring of segments turns while jobs are enqueued, claimed, ended, cancelled and moved: none is lost or done
+//! twice, nothing dead is left, and what has ended is found in history.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use postgres::Client;
+use queue_tests::{Cluster, StopAtEnd, wait};
+
+use crate::random::Random;
+use crate::shared::Sql;
+
+/// A server whose segments are small, with a queue `q`.
+pub fn cluster(lines: &[&str]) -> Cluster {
+    let small = ["pg_queue.segment_rows = 1000", "pg_queue.reclaim_delay = 0", "max_connections = 60"];
+    let cluster = small.iter().chain(lines).fold(Cluster::new(), |cluster, line| cluster.conf(line)).start();
+    cluster.psql("CREATE EXTENSION pg_queue; SELECT queue.create('q', lease => '1 minute', backoff_base => '0')");
+    cluster
+}
+
+/// How often segments have been emptied, as far as generations tell.
+pub fn fillings(client: &mut Client) -> i64 {
+    client.query_one("SELECT max(generation) FROM queue.segment_log", &[]).unwrap().get(0)
+}
+
+/// What a worker does with jobs, in short and in longer transactions, with notes, failures, releases.
+fn work(cluster: &Cluster, seed: u64, stop: &AtomicBool) {
+    let mut random = Random::new(seed);
+    let mut client = cluster.connect();
+    loop {
+        let many = if random.percent(50) { 1 } else { random.between(2, 40) as i32 };
+        let mut transaction = client.transaction().unwrap();
+        let claimed =
+            transaction.query("SELECT id, (payload->>'n')::bigint FROM queue.claim('q', $1)", &[&many]).unwrap();
+        if claimed.is_empty() {
+            transaction.commit().unwrap();
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            thread::yield_now();
+            continue;
+        }
+        let apart = random.percent(50);
+        if apart {
+            transaction.commit().unwrap();
+            transaction = client.transaction().unwrap();
+        }
+        for row in &claimed {
+            let (id, n): (i64, i64) = (row.get(0), row.get(1));
+            if random.percent(5) {
+                transaction.query("SELECT queue.progress($1, '1')", &[&id]).unwrap();
+            }
+            if random.percent(3) {
+                transaction.query("SELECT queue.extend($1, '2 minutes')", &[&id]).unwrap();
+            }
+            let end = match random.between(0, 100) {
+                0..=4 => "SELECT queue.fail($1, 'no')::text",
+                5..=7 => "SELECT queue.release($1)::text",
+                _ => {
+                    transaction.execute("INSERT INTO done VALUES ($1)", &[&n]).unwrap();
+                    "SELECT queue.complete($1)::text"
+                }
+            };
+            transaction.query(end, &[&id]).unwrap_or_else(|e| panic!("{end} of {id}: {e:?}"));
+        }
+        if random.percent(3) {
+            transaction.rollback().unwrap();
+            // Those that were claimed apart are still ours.
+            if apart {
+                for row in &claimed {
+                    client.query("SELECT queue.release($1)", &[&row.get::<_, i64>(0)]).unwrap();
+                }
+            }
+        } else {
+            transaction.commit().unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_ring_turns_under_load_and_no_job_is_lost_or_done_twice() {
+    let cluster = cluster(&["autovacuum_naptime = '1d'"]);
+    let mut client = cluster.connect();
+    client.batch_execute("CREATE TABLE done (n bigint)").unwrap();
+    // Somebody holds a snapshot all the time.
+    let mut holder = cluster.connect();
+    holder.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").unwrap();
+    let (producers_left, stop) = (std::sync::atomic::AtomicUsize::new(2), AtomicBool::new(false));
+    const JOBS: i64 = 10_000;
+    thread::scope(|scope| {
+        for seed in 0..2 {
+            let (cluster, left, stop) = (&cluster, &producers_left, &stop);
+            scope.spawn(move || {
+                let mut random = Random::new(seed);
+                let mut client = cluster.connect();
+                let mut n = seed as i64 * JOBS;
+                let end = n + JOBS;
+                while n < end {
+                    let count = random.between(1, 200).min(end - n);
+                    let priority = if random.percent(10) { 5 } else { 0 };
+                    let delay = if random.percent(5) { "100 ms" } else { "0" };
+                    let sql = "SELECT count(*) FROM queue.enqueue_many('q', ARRAY(SELECT jsonb_build_object('n', n)
+                               FROM generate_series($1::bigint, $2::bigint) AS n), priority => $3, delay => $4::text::interval)";
+                    client.query(sql, &[&n, &(n + count - 1), &priority, &delay]).unwrap();
+                    n += count;
+                }
+                if left.fetch_sub(1, Ordering::SeqCst) == 1 {
+                    let _stop = StopAtEnd(stop);
+                    let sql = "SELECT count(*) FROM queue.jobs WHERE state NOT IN ('completed', 'dead')";
+                    wait::until_none_left("all jobs have ended", || client.value(sql));
+                }
+            });
+        }
+        for seed in 10..13 {
+            let (cluster, stop) = (&cluster, &stop);
+            scope.spawn(move || work(cluster, seed, stop));
+        }
+        let (cluster, stop) = (&cluster, &stop);
+        scope.spawn(move || {
+            // Dashboards, each of which keeps its transaction open for a while.
+            let mut client = cluster.connect();
+            while !stop.load(Ordering::Relaxed) {
+                let sql = "SELECT count(*), count(DISTINCT job_id) FROM queue.jobs";
+                let row = client.query_one(sql, &[]).unwrap();
+                assert_eq!(row.get::<_, i64>(0), row.get::<_, i64>(1), "a job was seen twice");
+            }
+        });
+    });
+    assert_eq!(client.value::<i64>("SELECT count(*) FROM done"), 2 * JOBS);
+    assert_eq!(client.value::<i64>("SELECT count(DISTINCT n) FROM done"), 2 * JOBS);
+    assert!(fillings(&mut client) >= 10, "the ring has hardly turned: {}", fillings(&mut client));
+    let sql = "SELECT count(*) FROM queue.jobs WHERE state = 'completed'";
+    // A look that takes longer than reclaim_delay, which is nothing here, may miss what moves meanwhile.
+    wait::until("all are seen", || (client.value::<i64>(sql) == 2 * JOBS).then_some(()));
+    let sql = "SELECT count(*) FROM queue.history WHERE outcome = 'c'";
+    assert!(client.value::<i64>(sql) > JOBS, "{} in history", client.value::<i64>(sql));
+    assert_eq!(
+        client.value::<i64>("SELECT count(*) FROM (SELECT id FROM queue.history GROUP BY id HAVING count(*) > 1) AS x"),
+        0
+    );
+    holder.batch_execute("COMMIT").unwrap();
+}
+
+#[test]
+fn notes_of_one_attempt_do_not_pile_up() {
+    let cluster = cluster(&["pg_queue.worker = off"]);
+    let mut client = cluster.connect();
+    client.run("SELECT queue.enqueue('q'); SELECT queue.alter('q', lease => '1 hour')");
+    let id = client.value::<i64>("SELECT id FROM queue.claim('q')");
+    let notes: String = (0..10).map(|n| format!("TABLE queue.note_{n} UNION ALL ")).collect();
+    let notes = format!("SELECT count(*) FROM ({notes} SELECT * FROM queue.note_0 WHERE false) AS notes");
+    let mut most = 0;
+    for round in 1..=100 {
+        // In transactions of their own, as a worker reports.
+        let report = format!(
+            "DO $$ BEGIN FOR n IN 1..200 LOOP
+                 PERFORM queue.progress({id}, to_jsonb({round} * 1000 + n)); COMMIT; END LOOP; END $$"
+        );
+        client.run(&report);
+        for _ in 0..8 {
+            client.run("SELECT queue.maintain()");
+        }
+        most = most.max(client.value::<i64>(&notes));
+    }
+    assert!(most < 6_000, "{most} notes are kept of the 20000");
+    let progress = "SELECT (progress #>> '{}')::bigint FROM queue.jobs";
+    assert_eq!(client.value::<i64>(progress), 100_200);
+    // After a start the notes count as well.
+    cluster.kill_server();
+    cluster.start_again();
+    let mut client = cluster.connect();
+    for _ in 0..40 {
+        client.run("SELECT queue.maintain()");
+    }
+    assert!(client.value::<i64>(&notes) < 2_000);
+    assert_eq!(client.value::<i64>(progress), 100_200);
+    client.run(&format!("SELECT queue.complete({id})"));
+}

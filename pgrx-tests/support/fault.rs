@@ -1,0 +1,117 @@
+//! Fault points of the extension's test build: places in it at which a test holds, fails or kills a process.
+//!
+//! Responsible for arming them and for telling that one was reached. Not responsible for what a point does: see
+//! `src/pg/fault.rs`, which also says which actions there are.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::{Cluster, wait};
+
+/// An armed fault point. If it is dropped, it is disarmed, and the process that it holds goes on.
+#[derive(Debug)]
+pub struct Fault {
+    folder: PathBuf,
+    point: String,
+    /// The process that it is for; `None`: the first one that comes.
+    pid: Option<i32>,
+}
+
+impl Cluster {
+    /// Arms a fault point for the first process that reaches it: `"wait"`, `"error"`, `"terminate"`, `"crash"` or
+    /// `"stop"`.
+    pub fn fault(&self, point: &str, action: &str) -> Fault {
+        Fault::arm(self.data(), point, None, action)
+    }
+
+    /// Arms a fault point for one process of the server.
+    pub fn fault_of(&self, pid: i32, point: &str, action: &str) -> Fault {
+        Fault::arm(self.data(), point, Some(pid), action)
+    }
+}
+
+impl Fault {
+    fn arm(data: PathBuf, point: &str, pid: Option<i32>, action: &str) -> Self {
+        let folder = data.join("pg_queue_faults");
+        fs::create_dir_all(&folder).expect("a writable data directory");
+        // The server's account renames files in it.
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("the folder just made");
+        let fault = Self { folder, point: point.to_owned(), pid };
+        // The file is whole when it has its name.
+        let draft = fault.folder.join(format!("{}.draft", fault.file()));
+        fs::write(&draft, action).expect("a writable folder");
+        fs::set_permissions(&draft, fs::Permissions::from_mode(0o644)).expect("the file just written");
+        fs::rename(&draft, fault.folder.join(fault.file())).expect("the file just written");
+        fault
+    }
+
+    fn file(&self) -> String {
+        self.pid.map_or(self.point.clone(), |pid| format!("{}@{pid}", self.point))
+    }
+
+    /// The process that has reached the point; `None`: none has.
+    pub fn reached_by(&self) -> Option<i32> {
+        if let Some(pid) = self.pid {
+            return self.folder.join(format!("{}.{pid}", self.point)).exists().then_some(pid);
+        }
+        let files = fs::read_dir(&self.folder).expect("the folder of the faults").flatten();
+        let names = files.filter_map(|file| file.file_name().into_string().ok());
+        names.filter_map(|name| name.strip_prefix(&self.point)?.strip_prefix('.')?.parse().ok()).next()
+    }
+
+    /// Waits until a process has reached the point, and returns it.
+    pub fn wait_reached(&self) -> i32 {
+        wait::until(&format!("fault point {} is reached", self.point), || self.reached_by())
+    }
+
+    /// Disarms the point, and lets the process go on that it holds. Returns whether the point was reached.
+    pub fn release(self) -> bool {
+        self.reached_by().is_some()
+    }
+}
+
+impl Drop for Fault {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.folder.join(self.file()));
+        if let Some(pid) = self.reached_by() {
+            let _ = fs::remove_file(self.folder.join(format!("{}.{pid}", self.point)));
+        }
+    }
+}
+
+/// All fault points that the source names, those of each duty among them. Not among them are the points about rows,
+/// `row.TABLE.before` and `row.TABLE.after`.
+pub fn points() -> BTreeSet<String> {
+    let (mut points, mut duties) = (BTreeSet::new(), Vec::new());
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src");
+    each_file(&source, &mut |text| {
+        let named = |marker: &str, each: &mut dyn FnMut(&str)| {
+            text.match_indices(marker).for_each(|(at, _)| each(&text[at + marker.len()..]));
+        };
+        let mut add = |rest: &str| {
+            let call = rest.split(");").next().unwrap_or_default();
+            points.extend(call.split('"').skip(1).step_by(2).filter(|name| name.contains('.')).map(str::to_owned));
+        };
+        named("fault!(", &mut add);
+        named("fault_quietly!(", &mut add);
+        named("Duty { name: \"", &mut |rest| duties.extend(rest.split('"').next().map(str::to_owned)));
+    });
+    let (patterns, mut points): (BTreeSet<_>, BTreeSet<_>) = points.into_iter().partition(|p| p.contains("{}"));
+    for pattern in &patterns {
+        points.extend(duties.iter().map(|duty| pattern.replace("{}", duty)));
+    }
+    points
+}
+
+fn each_file(folder: &Path, each: &mut dyn FnMut(&str)) {
+    for entry in fs::read_dir(folder).expect("the source").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            each_file(&path, each);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            each(&fs::read_to_string(&path).expect("a source file"));
+        }
+    }
+}

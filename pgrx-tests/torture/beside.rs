@@ -1,0 +1,84 @@
+//! What administrators do beside the work: looks at views, REINDEX, VACUUM, dumps.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::place::DATABASE;
+use crate::session::{Done, Session};
+
+const LOOKS: &[&str] = &[
+    "SELECT count(*), count(DISTINCT job_id) FROM queue.jobs",
+    "SELECT count(*), count(DISTINCT id) FROM queue.attempts",
+    "SELECT count(*), count(DISTINCT (queue_name, stage)) FROM queue.stats",
+    "SELECT count(*), count(DISTINCT job_id) FROM queue.jobs WHERE queue_name = 'brief'",
+    "SELECT count(*), count(*) FROM queue.workers",
+    "SELECT count(*), count(*) FROM queue.errors",
+    "SELECT count(*), count(*) FROM queue.throughput",
+    "SELECT count(*), count(*) FROM queue.metrics()",
+    "SELECT count(*), count(*) FROM queue.doctor()",
+];
+
+/// Dashboards: no look shows a job twice.
+pub fn look(session: &mut Session<'_>) {
+    let torture = session.torture;
+    session.go_on(
+        || torture.is_over(),
+        |session| {
+            thread::sleep(Duration::from_millis(session.random.below(400)));
+            let sql = session.random.one_of(LOOKS);
+            for row in session.aside("look", sql)? {
+                let (rows, different): (i64, i64) = (row.get(0), row.get(1));
+                if rows != different {
+                    session.torture.find(format!("{sql}: {rows} rows, of which {different} differ"));
+                }
+            }
+            Ok(())
+        },
+    );
+}
+
+/// Says how many jobs wait, for producers to know when it is enough.
+pub fn gauge(session: &mut Session<'_>) {
+    let torture = session.torture;
+    session.go_on(
+        || torture.is_over(),
+        |session| {
+            thread::sleep(Duration::from_millis(100));
+            let sql = "SELECT sum(ready + scheduled + retrying + running)::bigint FROM queue.stats";
+            for row in session.aside("gauge", sql)? {
+                session.torture.set_waiting(row.get::<_, Option<i64>>(0).unwrap_or(0));
+            }
+            Ok(())
+        },
+    );
+}
+
+pub fn administrate(session: &mut Session<'_>) {
+    let torture = session.torture;
+    session.go_on(|| torture.is_over(), step);
+}
+
+fn step(session: &mut Session<'_>) -> Done {
+    thread::sleep(Duration::from_millis(200 + session.random.below(2500)));
+    let tables = "SELECT oid::regclass::text FROM pg_class
+                  WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('r') ORDER BY oid";
+    let names: Vec<String> = session.aside("look at tables", tables)?.iter().map(|row| row.get(0)).collect();
+    let table = &names[session.random.below(names.len() as u64) as usize];
+    match session.random.below(10) {
+        0..3 => session.aside("reindex", &format!("REINDEX TABLE CONCURRENTLY {table}")),
+        3 => session.aside("reindex", &format!("REINDEX TABLE {table}")),
+        4..7 => session.aside("vacuum", &format!("VACUUM (FREEZE, ANALYZE) {table}")),
+        7 => session.aside("vacuum full", &format!("VACUUM FULL {table}")),
+        _ => {
+            dump(session);
+            return Ok(());
+        }
+    }
+    .map(drop)
+}
+
+/// Dumps the database. The server may end beneath it; if it goes on, so must the dump.
+fn dump(session: &Session<'_>) {
+    let primary = session.torture.place.primary();
+    let _ = primary.command("pg_dump").args(["-f", "/dev/null", DATABASE]).output();
+}

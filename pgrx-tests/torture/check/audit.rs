@@ -1,0 +1,8 @@
+//! `queue.check()`, which holds rows, counters and memory against each other, has nothing to say.
+
+use postgres::Client;
+
+pub fn check(client: &mut Client) -> Result<Vec<String>, postgres::Error> {
+    let sql = "SELECT format('queue.check: %s', c) FROM queue.check() AS c";
+    Ok(client.query(sql, &[])?.iter().map(|row| row.get(0)).collect())
+}

@@ -1,0 +1,101 @@
+//! Holds: the times in which a worker has had an attempt for sure, however the clocks of a call are read.
+//!
+//! A hold begins when the claim was answered, and ends at the earliest moment at which it may have ended: where the call began
+//! that was to end it, where the lease that was answered runs out, where the connection was heard of for the last time. So two
+//! holds that overlap have overlapped; holds that have overlapped may not.
+
+use std::collections::BTreeMap;
+
+use super::Case;
+use crate::ledger::{Claim, Fate, Micros, What};
+
+#[derive(Debug)]
+#[expect(dead_code, reason = "findings are printed whole")]
+pub struct Hold<'a> {
+    pub claim: &'a Claim,
+    pub deal: i64,
+    pub fate: Fate,
+    /// The claim was called.
+    pub called: Micros,
+    /// It was held for sure, if `from` is before `until`.
+    pub from: Micros,
+    pub until: Micros,
+}
+
+/// What may end the hold of an attempt, but for its own deal: when that was called.
+#[derive(Debug, Default)]
+struct Ends {
+    of_attempt: BTreeMap<i64, Vec<Micros>>,
+    of_job: BTreeMap<i64, Vec<Micros>>,
+    leases: BTreeMap<i64, Vec<Micros>>,
+}
+
+impl Ends {
+    fn of(case: &Case<'_>) -> Self {
+        let mut ends = Self::default();
+        for (_, fact) in case.ledger.all() {
+            match &fact.what {
+                What::Ended { attempt, .. } => ends.of_attempt.entry(*attempt).or_default().push(fact.from),
+                What::Cancelled { job, is_forced: true, .. } => ends.of_job.entry(*job).or_default().push(fact.from),
+                What::Extended { attempt, length, .. } => {
+                    ends.leases.entry(*attempt).or_default().push(fact.from + length);
+                }
+                _ => {}
+            }
+        }
+        ends
+    }
+}
+
+/// The holds of all claims, rolled back ones included, in the order of their beginning.
+pub fn holds<'a>(case: &Case<'a>) -> Vec<Hold<'a>> {
+    let ends = Ends::of(case);
+    let mut holds = Vec::new();
+    for deal in &case.ledger.deals {
+        // Where it was cut off, the last answer is the last sign of life.
+        let last_sign = deal.facts.iter().map(|fact| fact.to).max().unwrap_or(deal.begun);
+        for fact in &deal.facts {
+            let What::Claimed(claim) = &fact.what else { continue };
+            let mut until = match (fact.undone, deal.fate) {
+                (Some(undone), _) => undone,
+                (None, Fate::Committed) if claim.is_bound => deal.end_from,
+                (None, Fate::Committed) => deal.end_from + claim.lease,
+                _ if deal.is_cut => last_sign,
+                _ => deal.end_from,
+            };
+            let mut at_most = |time: Micros| {
+                if time >= fact.from {
+                    until = until.min(time);
+                }
+            };
+            for time in ends.of_attempt.get(&claim.attempt).into_iter().flatten() {
+                // One that was rolled back counts as well: what its transaction claimed meanwhile had the place.
+                at_most(*time);
+            }
+            ends.of_job.get(&claim.job).into_iter().flatten().for_each(|time| at_most(*time));
+            if fact.undone.is_none() && deal.fate == Fate::Committed {
+                ends.leases.get(&claim.attempt).into_iter().flatten().for_each(|time| at_most(*time));
+                if let Some(ended) = case.world.attempts.get(&claim.attempt).and_then(|seen| seen.finished_at) {
+                    at_most(ended);
+                }
+            }
+            let (called, from) = (fact.from, fact.to);
+            holds.push(Hold { claim, deal: deal.number, fate: deal.fate, called, from, until });
+        }
+    }
+    holds.sort_by_key(|hold| hold.from);
+    holds
+}
+
+/// The first moment at which more than `most` of these are held, with those that are.
+pub fn more_than<'a, 'b>(most: usize, holds: &[&'b Hold<'a>]) -> Option<Vec<&'b Hold<'a>>> {
+    let mut held: Vec<&Hold<'_>> = Vec::new();
+    for hold in holds.iter().filter(|hold| hold.from < hold.until) {
+        held.retain(|other| other.until > hold.from);
+        held.push(hold);
+        if held.len() > most {
+            return Some(held);
+        }
+    }
+    None
+}

@@ -1,0 +1,77 @@
+//! A lease lasts as long as was answered: no attempt times out before.
+
+use std::collections::BTreeMap;
+
+use super::Case;
+use crate::ledger::{Fate, Micros, What};
+
+/// Clocks are read at different moments of a call.
+const GRACE: Micros = 5_000;
+
+/// What a worker was told.
+#[derive(Debug, Default, Clone, Copy)]
+struct Told {
+    /// The deal of the claim, and when the claim was answered.
+    deal: i64,
+    answered: Micros,
+    /// By the claim: from its commit on.
+    commit: Micros,
+    lease: Micros,
+    /// By the last heartbeat: when, until when, and whether its transaction has committed.
+    extended: Option<(Micros, Micros, bool)>,
+}
+
+pub fn check(case: &Case<'_>) -> Vec<String> {
+    let mut told: BTreeMap<i64, Told> = BTreeMap::new();
+    for (deal, fact) in case.ledger.committed() {
+        if let What::Claimed(claim) = &fact.what
+            && !claim.is_bound
+        {
+            let one = Told {
+                deal: deal.number,
+                answered: fact.to,
+                commit: deal.end_from,
+                lease: claim.lease,
+                extended: None,
+            };
+            told.insert(claim.attempt, one);
+        }
+    }
+    for (deal, fact) in case.ledger.all() {
+        if let What::Extended { attempt, until, length } = fact.what
+            && let Some(one) = told.get_mut(&attempt)
+            && one.extended.is_none_or(|(at, ..)| at < fact.from)
+            // Another claim of the same attempt may have been rolled back before.
+            && fact.from >= one.answered
+        {
+            // In the claim's own transaction the lease begins with the commit.
+            if deal.number == one.deal {
+                one.lease = one.lease.min(length);
+                continue;
+            }
+            let is_kept = deal.fate == Fate::Committed && fact.undone.is_none();
+            one.extended = Some((fact.from, until, is_kept));
+        }
+    }
+    let mut found = Vec::new();
+    for (attempt, one) in told {
+        let Some(seen) = case.world.attempts.get(&attempt) else { continue };
+        let (Some(finished), "timed_out") = (seen.finished_at, seen.state.as_str()) else { continue };
+        let promised = match one.extended {
+            None => one.commit + one.lease,
+            Some((_, until, true)) => until,
+            // A longer lease that was not committed does not outlive a crash: the claim's begins anew then.
+            Some((at, until, false)) if case.has_crashed(at, finished) => until.min(at + one.lease),
+            Some((_, until, false)) => until,
+        };
+        if finished + GRACE < promised {
+            let early = promised - finished;
+            found.push(format!(
+                "attempt {attempt} has timed out {early} microseconds before what was answered: {one:?}, {seen:?}, \
+                 crashed since: {}",
+                case.has_crashed(one.commit, finished)
+            ));
+        }
+    }
+    found
+}

@@ -1,0 +1,24 @@
+//! No server says that something is broken.
+
+use crate::errors;
+
+/// What no line of a server's log may have.
+const BROKEN: &[&str] = &[" PANIC:", " XX000 ", " XX001 ", " XX002 ", "TRAP:", "inconsistent page"];
+
+pub fn check(logs: &[String], is_strict: bool) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in logs.iter().flat_map(|log| log.lines()) {
+        // What follows an error has its SQLSTATE, too.
+        if !["ERROR:", "FATAL:", "PANIC:", "WARNING:", "LOG:", "TRAP:"].iter().any(|level| line.contains(level)) {
+            continue;
+        }
+        // What a REINDEX CONCURRENTLY that was ended has left.
+        if line.contains("cannot reindex invalid index") {
+            continue;
+        }
+        if BROKEN.iter().any(|broken| line.contains(broken)) && (is_strict || !errors::is_known(line)) {
+            found.push(format!("a server has logged: {line}"));
+        }
+    }
+    found
+}

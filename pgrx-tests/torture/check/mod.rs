@@ -1,0 +1,127 @@
+//! The checkers: each holds the ledger, and what the database says in the end, against a promise.
+
+mod audit;
+mod books;
+mod hold;
+mod keys;
+mod lease;
+mod limits;
+mod log;
+mod loss;
+mod order;
+mod storage;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use postgres::Client;
+
+pub use books::TICK_MS;
+
+use crate::ledger::{Ledger, Micros};
+use crate::run::Torture;
+
+/// What a checker looks at.
+pub struct Case<'a> {
+    pub ledger: &'a Ledger,
+    pub world: &'a World,
+    /// From before the end of the server's memory until after its next start.
+    pub crashes: &'a [(Micros, Micros)],
+}
+
+/// A job, as `queue.jobs` has it.
+#[derive(Debug, Clone)]
+pub struct SeenJob {
+    pub queue: String,
+    pub state: String,
+    pub token: String,
+}
+
+/// An attempt, as `queue.attempts` has it.
+#[derive(Debug, Clone)]
+pub struct SeenAttempt {
+    pub job: i64,
+    pub state: String,
+    pub number: i32,
+    pub claimed_at: Option<Micros>,
+    pub finished_at: Option<Micros>,
+}
+
+/// What the database says when everything is over.
+#[derive(Debug, Default)]
+pub struct World {
+    pub jobs: BTreeMap<i64, SeenJob>,
+    pub attempts: BTreeMap<i64, SeenAttempt>,
+    /// (attempt, job)
+    pub effects: Vec<(i64, i64)>,
+}
+
+/// All findings.
+pub fn all(torture: &Torture, ledger: &mut Ledger, crashes: &[(Micros, Micros)]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut client = torture.place.connection("check");
+    let witnesses: Vec<i64> = match client.query("SELECT deal FROM witness", &[]) {
+        Ok(rows) => rows.iter().map(|row| row.get(0)).collect(),
+        Err(e) => return vec![format!("no witnesses: {e:?}")],
+    };
+    found.extend(ledger.settle(&witnesses));
+    match World::read(&mut client, &mut found) {
+        Ok(world) => {
+            let case = Case { ledger, world: &world, crashes };
+            found.extend(loss::check(&case));
+            let holds = hold::holds(&case);
+            found.extend(limits::check(&case, &holds));
+            found.extend(order::check(&case, &holds));
+            found.extend(lease::check(&case));
+            found.extend(keys::check(&case));
+        }
+        Err(e) => found.push(format!("the world cannot be read: {e:?}")),
+    }
+    for checked in [books::check(&mut client), audit::check(&mut client), storage::check(&mut client)] {
+        match checked {
+            Ok(more) => found.extend(more),
+            Err(e) => found.push(format!("a checker could not go on: {e:?}")),
+        }
+    }
+    found.extend(log::check(&torture.place.logs(), torture.options.strict));
+    found
+}
+
+impl Case<'_> {
+    /// Whether the server has lost its memory between these times.
+    pub fn has_crashed(&self, from: Micros, to: Micros) -> bool {
+        self.crashes.iter().any(|(begin, end)| *begin <= to && *end >= from)
+    }
+}
+
+impl World {
+    fn read(client: &mut Client, found: &mut Vec<String>) -> Result<Self, postgres::Error> {
+        let mut world = Self::default();
+        let sql = "SELECT job_id, queue_name, state, coalesce(payload ->> 'token', '') FROM queue.jobs";
+        for row in client.query(sql, &[])? {
+            let job = SeenJob { queue: row.get(1), state: row.get(2), token: row.get(3) };
+            if let Some(other) = world.jobs.insert(row.get(0), job) {
+                found.push(format!("queue.jobs has job {} twice: {other:?}", row.get::<_, i64>(0)));
+            }
+        }
+        let sql = "SELECT id, job_id, state, attempt, (extract(epoch FROM claimed_at) * 1000000)::bigint,
+                       (extract(epoch FROM finished_at) * 1000000)::bigint FROM queue.attempts";
+        for row in client.query(sql, &[])? {
+            let attempt = SeenAttempt {
+                job: row.get(1),
+                state: row.get(2),
+                number: row.get(3),
+                claimed_at: row.get(4),
+                finished_at: row.get(5),
+            };
+            if let Some(other) = world.attempts.insert(row.get(0), attempt) {
+                found.push(format!("queue.attempts has attempt {} twice: {other:?}", row.get::<_, i64>(0)));
+            }
+        }
+        for row in client.query("SELECT attempt, job_id FROM effect", &[])? {
+            world.effects.push((row.get(0), row.get(1)));
+        }
+        Ok(world)
+    }
+}

@@ -1,0 +1,194 @@
+//! Nothing is claimed while something that ranks before it could have been.
+//!
+//! A job is *free* from the answer of the commit that enqueued it to the first call that may have touched it. It is jumped
+//! if it was free during a whole call that claimed another one which ranks behind it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Case;
+use super::hold::Hold;
+use crate::ledger::{End, Fate, Job, Micros, What};
+use crate::plan::{Kind, QUEUES};
+
+/// For so long a session may hold what its client has been cut off from.
+const LINGERING: Micros = 3_000_000;
+
+/// What became of a job, as far as order is concerned.
+#[derive(Debug)]
+struct Life<'a> {
+    job: &'a Job,
+    free_from: Micros,
+    /// The first call that may have touched it.
+    touched: Micros,
+    /// The first call that may have ended it for good.
+    ended: Micros,
+    /// Its place or its time has changed.
+    is_moved: bool,
+}
+
+pub fn check(case: &Case<'_>, holds: &[Hold<'_>]) -> Vec<String> {
+    let mut found = Vec::new();
+    let lives = lives(case);
+    let busy = busy(case);
+    for (number, queue) in QUEUES.iter().enumerate() {
+        let mut lives: Vec<&Life<'_>> =
+            lives.values().filter(|life| life.job.queue == number && life.job.is_due).collect();
+        lives.sort_by_key(|life| life.free_from);
+        let claims: Vec<&Hold<'_>> = holds.iter().filter(|hold| hold.claim.queue == number).collect();
+        match queue.kind {
+            Kind::Plain | Kind::Rated | Kind::Mortal => {
+                let is_busy = |from, to| {
+                    case.has_crashed(from, to)
+                        || busy.iter().any(|(queue, b, e)| *queue == number && *b <= to && *e >= from)
+                };
+                for claim in &claims {
+                    if let Some(jumped) = jumped(&lives, claim, |life| life.touched)
+                        && !is_busy(claim.called, claim.from)
+                    {
+                        found.push(format!("order: {claim:?} has jumped {jumped:?}"));
+                    }
+                }
+            }
+            Kind::Strict => {
+                found.extend(passed_failed(case, number, &claims));
+                let mut groups: BTreeMap<&Option<String>, Vec<&Life<'_>>> = BTreeMap::new();
+                for life in lives.into_iter().filter(|life| !life.is_moved) {
+                    groups.entry(&life.job.group).or_default().push(life);
+                }
+                // What has failed comes again before all others.
+                for claim in claims.iter().filter(|claim| claim.claim.number == 1) {
+                    let Some(group) = groups.get(&claim.claim.group) else { continue };
+                    if let Some(jumped) = jumped(group, claim, |life| life.ended) {
+                        found.push(format!("strict order: {claim:?} has jumped {jumped:?}"));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    found.truncate(20);
+    found
+}
+
+/// A life that ranks before the claim and was free from before its call until after its answer.
+fn jumped<'a, 'b>(lives: &[&'b Life<'a>], claim: &Hold<'_>, end: impl Fn(&Life<'a>) -> Micros) -> Option<&'b Life<'a>> {
+    let rank = (claim.claim.priority, claim.claim.job);
+    let there = lives.partition_point(|life| life.free_from < claim.called);
+    lives[..there].iter().copied().find(|life| (life.job.priority, life.job.id) < rank && end(life) > claim.from)
+}
+
+/// In strict order a job that has failed holds its group: nothing else of it is claimed from the answer of the failure's commit
+/// to the first call that may have touched the job then.
+fn passed_failed(case: &Case<'_>, queue: usize, claims: &[&Hold<'_>]) -> Vec<String> {
+    let mut found = Vec::new();
+    let groups: BTreeMap<i64, &Option<String>> =
+        claims.iter().map(|claim| (claim.claim.job, &claim.claim.group)).collect();
+    let touches = touches(case, queue);
+    for (deal, fact) in case.ledger.committed() {
+        let What::Ended { job, end: End::Failed, .. } = fact.what else { continue };
+        let Some(group) = groups.get(&job) else { continue };
+        // A job that was to be cancelled is cancelled by its failure.
+        if deal.is_cut || touches.cancels.contains(&job) {
+            continue;
+        }
+        let of_job = touches.of_job.get(&job).into_iter().flatten();
+        // A claim that sleeps may have been called before.
+        let later = of_job.chain(&touches.of_queue).filter(|(_, to)| *to > fact.from);
+        let until = later.map(|(from, _)| *from).min().unwrap_or(Micros::MAX);
+        let passed = claims.iter().find(|claim| {
+            claim.claim.job != job && claim.claim.group == **group && claim.called > deal.end_to && claim.from < until
+        });
+        if let Some(claim) = passed {
+            found.push(format!("strict order: {claim:?} has passed job {job}, which had failed: {fact:?}"));
+        }
+    }
+    found
+}
+
+/// When jobs of a queue may have been touched.
+#[derive(Debug, Default)]
+struct Touches {
+    /// Call and answer of each.
+    of_job: BTreeMap<i64, Vec<(Micros, Micros)>>,
+    of_queue: Vec<(Micros, Micros)>,
+    cancels: BTreeSet<i64>,
+}
+
+fn touches(case: &Case<'_>, number: usize) -> Touches {
+    let mut touches = Touches::default();
+    for (_, fact) in case.ledger.all() {
+        let job = match &fact.what {
+            What::Claimed(claim) => claim.job,
+            What::Cancelled { job, .. } => {
+                touches.cancels.insert(*job);
+                *job
+            }
+            What::Retried { job } | What::Moved { job } | What::Tried { job } => *job,
+            What::Queue { queue, .. } if *queue == number => {
+                touches.of_queue.push((fact.from, fact.to));
+                continue;
+            }
+            What::ClaimLost { queues } if queues.contains(&number) => {
+                touches.of_queue.push((fact.from, fact.to));
+                continue;
+            }
+            _ => continue,
+        };
+        touches.of_job.entry(job).or_default().push((fact.from, fact.to));
+    }
+    touches
+}
+
+fn lives<'a>(case: &Case<'a>) -> BTreeMap<i64, Life<'a>> {
+    let mut lives: BTreeMap<i64, Life<'a>> = BTreeMap::new();
+    for (deal, fact) in case.ledger.committed() {
+        let What::Enqueued(job) = &fact.what else { continue };
+        // When those became visible is not known.
+        if deal.prepared || deal.is_cut || job.key.is_some() {
+            continue;
+        }
+        let never = Micros::MAX;
+        lives.insert(job.id, Life { job, free_from: deal.end_to, touched: never, ended: never, is_moved: false });
+    }
+    for (_, fact) in case.ledger.all() {
+        let (job, ends, moves) = match &fact.what {
+            What::Claimed(claim) => (claim.job, false, false),
+            What::Ended { job, end, .. } => (*job, matches!(end, End::Completed | End::CompletedPerhaps), false),
+            What::Cancelled { job, .. } => (*job, true, false),
+            What::Retried { job } | What::Moved { job } | What::Tried { job } => (*job, true, true),
+            What::Queue { queue, verb: "purge" } => {
+                for life in lives.values_mut().filter(|life| life.job.queue == *queue) {
+                    life.touched = life.touched.min(fact.from);
+                    life.ended = life.ended.min(fact.from);
+                }
+                continue;
+            }
+            _ => continue,
+        };
+        if let Some(life) = lives.get_mut(&job) {
+            life.touched = life.touched.min(fact.from);
+            life.is_moved |= moves;
+            if ends {
+                life.ended = life.ended.min(fact.from);
+            }
+        }
+    }
+    lives
+}
+
+/// Times in which an unknown session may have held any job of a queue.
+fn busy(case: &Case<'_>) -> Vec<(usize, Micros, Micros)> {
+    let mut busy = Vec::new();
+    for (deal, fact) in case.ledger.all() {
+        let end = deal.end_to.max(fact.to) + if deal.is_cut || deal.fate == Fate::Unknown { LINGERING } else { 0 };
+        match &fact.what {
+            What::ClaimLost { queues } => {
+                busy.extend(queues.iter().map(|queue| (*queue, fact.from, end.max(fact.to + LINGERING))))
+            }
+            What::Queue { queue, .. } => busy.push((*queue, fact.from, end)),
+            What::RetriedDead { queue, .. } => busy.push((*queue, fact.from, end)),
+            _ => {}
+        }
+    }
+    busy
+}

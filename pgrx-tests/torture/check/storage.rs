@@ -1,0 +1,34 @@
+//! Tables and indexes are sound by Postgres's own checker, and the logs are emptied when nothing lives any more.
+
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+use queue_tests::integrity;
+
+/// How long the worker may take to empty the logs, and what may be left in them: less than a segment.
+const EMPTYING: Duration = Duration::from_secs(60);
+const LEFT: i64 = 2000;
+
+pub fn check(client: &mut Client) -> Result<Vec<String>, postgres::Error> {
+    let mut found = Vec::new();
+    let end = Instant::now() + EMPTYING;
+    loop {
+        let left: i64 = client.query_one("SELECT count(*) FROM queue.live()", &[])?.get(0);
+        if left <= LEFT {
+            break;
+        }
+        if Instant::now() > end {
+            let states = client.query(
+                "SELECT DISTINCT ON (segment) format('%s %s', segment, state) FROM queue.segment_log
+                                       ORDER BY segment, entry DESC",
+                &[],
+            )?;
+            let states: Vec<String> = states.iter().map(|row| row.get(0)).collect();
+            found.push(format!("{left} attempts are left in the logs, of which none lives: {states:?}"));
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    found.extend(integrity::faults(client).iter().map(|fault| format!("amcheck: {fault}")));
+    Ok(found)
+}

@@ -1,0 +1,284 @@
+//! The checkers find what they are for: each test has a ledger in which one thing went wrong, and the same one in which it did not.
+
+use std::collections::BTreeMap;
+
+use super::hold::holds;
+use super::{Case, SeenAttempt, SeenJob, World, keys, lease, limits, loss, order};
+use crate::ledger::{Claim, Deal, End, Fact, Fate, Job, Ledger, Micros, What};
+use crate::plan::QUEUES;
+
+/// Adds a deal whose only fact took from `from` to `to`, and which ended right after that.
+fn deal(ledger: &mut Ledger, fate: Fate, what: What, from: Micros, to: Micros) {
+    let mut deal = Deal::new(ledger.deals.len() as i64 + 1);
+    (deal.fate, deal.begun, deal.end_from, deal.end_to) = (fate, from, to, to + 1);
+    deal.facts.push(Fact { what, from, to, undone: None });
+    ledger.deals.push(deal);
+}
+
+fn queue(name: &str) -> usize {
+    QUEUES.iter().position(|queue| queue.name == name).expect("a queue of this name")
+}
+
+fn job(name: &str, id: i64, priority: i32) -> Job {
+    Job {
+        id,
+        queue: queue(name),
+        token: format!("t{id}"),
+        priority,
+        group: Some("g".to_owned()),
+        key: None,
+        is_due: true,
+        renews: false,
+    }
+}
+
+fn claim(job: &Job, attempt: i64, lease: Micros) -> What {
+    What::Claimed(Claim {
+        attempt,
+        job: job.id,
+        queue: job.queue,
+        stage: None,
+        token: job.token.clone(),
+        priority: job.priority,
+        group: job.group.clone(),
+        number: 1,
+        is_bound: false,
+        lease,
+    })
+}
+
+fn enqueued(ledger: &mut Ledger, job: &Job, time: Micros) {
+    deal(ledger, Fate::Committed, What::Enqueued(job.clone()), time, time + 1);
+}
+
+fn ended(job: &Job, attempt: i64) -> What {
+    What::Ended { attempt, job: job.id, end: End::Completed }
+}
+
+/// What a checker says of a ledger, and of an otherwise empty world.
+fn found(check: impl Fn(&Case<'_>) -> Vec<String>, ledger: &Ledger, world: &World) -> Vec<String> {
+    check(&Case { ledger, world, crashes: &[] })
+}
+
+fn seen(job: i64, state: &str, finished_at: Micros) -> SeenAttempt {
+    SeenAttempt { job, state: state.to_owned(), number: 1, claimed_at: Some(0), finished_at: Some(finished_at) }
+}
+
+#[test]
+fn a_strict_job_that_is_claimed_after_the_rolled_back_claim_of_an_earlier_one() {
+    let (first, second) = (job("strict", 1, 0), job("strict", 2, 0));
+    for is_wrong in [true, false] {
+        let mut ledger = Ledger::default();
+        enqueued(&mut ledger, &first, 10);
+        enqueued(&mut ledger, &second, 20);
+        deal(&mut ledger, Fate::RolledBack, claim(&first, 101, 1000), 100, 110);
+        if !is_wrong {
+            deal(&mut ledger, Fate::Committed, ended(&first, 101), 112, 113);
+        }
+        deal(&mut ledger, Fate::Committed, claim(&second, 102, 1000), 114, 120);
+        deal(&mut ledger, Fate::Committed, ended(&first, 101), 900, 910);
+        let found = found(|case| order::check(case, &holds(case)), &ledger, &World::default());
+        assert_eq!(found.len(), usize::from(is_wrong), "{found:?}");
+    }
+}
+
+#[test]
+fn a_strict_job_that_passes_one_that_has_failed() {
+    let (first, second) = (job("strict", 1, 0), job("strict", 2, -5));
+    for again in [500, 115] {
+        let mut ledger = Ledger::default();
+        enqueued(&mut ledger, &first, 10);
+        deal(&mut ledger, Fate::Committed, claim(&first, 101, 1000), 20, 30);
+        deal(&mut ledger, Fate::Committed, What::Ended { attempt: 101, job: 1, end: End::Failed }, 40, 50);
+        enqueued(&mut ledger, &second, 60);
+        deal(&mut ledger, Fate::Committed, claim(&second, 102, 1000), 110, 120);
+        deal(&mut ledger, Fate::Committed, claim(&first, 103, 1000), again, again + 10);
+        let found = found(|case| order::check(case, &holds(case)), &ledger, &World::default());
+        assert_eq!(
+            found.iter().filter(|one| one.contains("has passed")).count(),
+            usize::from(again == 500),
+            "{found:?}"
+        );
+    }
+}
+
+#[test]
+fn a_job_that_is_jumped() {
+    let (first, second) = (job("plain", 1, 5), job("plain", 2, 5));
+    // The first is free all the time, or comes while the claim is under way, or is taken by another one meanwhile.
+    for (comes, taken, is_wrong) in [(10, 500, true), (105, 500, false), (10, 107, false)] {
+        let mut ledger = Ledger::default();
+        enqueued(&mut ledger, &first, comes);
+        enqueued(&mut ledger, &second, 20);
+        deal(&mut ledger, Fate::Committed, claim(&second, 102, 1000), 100, 110);
+        deal(&mut ledger, Fate::RolledBack, claim(&first, 101, 1000), taken, taken + 1);
+        let found = found(|case| order::check(case, &holds(case)), &ledger, &World::default());
+        assert_eq!(found.len(), usize::from(is_wrong), "{comes} {taken}: {found:?}");
+    }
+}
+
+#[test]
+fn more_than_the_limit_at_once() {
+    let limit = QUEUES[queue("limited")].limit.expect("a limit");
+    for many in [limit, limit + 1] {
+        let mut ledger = Ledger::default();
+        for n in 0..many as i64 {
+            let one = Job { group: Some(format!("g{n}")), ..job("limited", n, 0) };
+            deal(&mut ledger, Fate::Committed, claim(&one, 100 + n, 1_000_000), 10 + n, 20 + n);
+        }
+        let found = found(|case| limits::check(case, &holds(case)), &ledger, &World::default());
+        assert_eq!(found.len(), usize::from(many > limit), "{found:?}");
+    }
+}
+
+#[test]
+fn more_than_the_limit_of_a_group() {
+    for group in ["g", "h"] {
+        let mut ledger = Ledger::default();
+        for n in 0..3 {
+            let name = if n == 2 { group } else { "g" };
+            let one = Job { group: Some(name.to_owned()), ..job("limited", n, 0) };
+            deal(&mut ledger, Fate::Committed, claim(&one, 100 + n, 1_000_000), 10 + n, 20 + n);
+        }
+        let found = found(|case| limits::check(case, &holds(case)), &ledger, &World::default());
+        assert_eq!(found.len(), usize::from(group == "g"), "{found:?}");
+    }
+}
+
+#[test]
+fn more_starts_than_the_rate() {
+    let rate = QUEUES[queue("rated")].rate.expect("a rate");
+    for many in [rate, rate + 1] {
+        let mut ledger = Ledger::default();
+        for n in 0..many as i64 {
+            // Those that are rolled back count.
+            deal(&mut ledger, Fate::RolledBack, claim(&job("rated", n, 0), 1000 + n, 1000), 10 + n * 100, 20 + n * 100);
+        }
+        let found = found(|case| limits::check(case, &holds(case)), &ledger, &World::default());
+        assert_eq!(found.len(), usize::from(many > rate), "{found:?}");
+    }
+}
+
+#[test]
+fn a_job_in_the_hands_of_two() {
+    let one = job("plain", 1, 0);
+    for end in [500, 150] {
+        let mut ledger = Ledger::default();
+        deal(&mut ledger, Fate::Committed, claim(&one, 101, 10_000), 100, 110);
+        deal(&mut ledger, Fate::Committed, ended(&one, 101), end, end + 10);
+        deal(&mut ledger, Fate::Committed, claim(&one, 102, 10_000), 200, 210);
+        let found = found(|case| limits::check(case, &holds(case)), &ledger, &World::default());
+        assert_eq!(found.len(), usize::from(end == 500), "{found:?}");
+    }
+}
+
+#[test]
+fn a_lease_that_ends_before_what_a_heartbeat_has_answered() {
+    let one = job("plain", 1, 0);
+    for (finished, crashed, is_kept, is_wrong) in [
+        (1_200_000, false, true, true),
+        (1_200_000, false, false, true),
+        (1_200_000, true, true, true),
+        // A longer lease that was not committed is forgotten by a crash.
+        (1_200_000, true, false, false),
+        (2_200_000, false, true, false),
+    ] {
+        let mut ledger = Ledger::default();
+        deal(&mut ledger, Fate::Committed, claim(&one, 101, 200_000), 100, 110);
+        let fate = if is_kept { Fate::Committed } else { Fate::RolledBack };
+        deal(&mut ledger, fate, What::Extended { attempt: 101, until: 2_100_000, length: 2_000_000 }, 100_000, 100_010);
+        let world = World { attempts: BTreeMap::from([(101, seen(1, "timed_out", finished))]), ..World::default() };
+        let crashes: &[(Micros, Micros)] = if crashed { &[(500_000, 600_000)] } else { &[] };
+        let found = lease::check(&Case { ledger: &ledger, world: &world, crashes });
+        assert_eq!(found.len(), usize::from(is_wrong), "{finished} {crashed} {is_kept}: {found:?}");
+    }
+}
+
+#[test]
+fn two_jobs_that_live_under_one_key() {
+    for end in [500, 150] {
+        let mut ledger = Ledger::default();
+        let with_key = |id| Job { key: Some("k".to_owned()), ..job("keyed", id, 0) };
+        enqueued(&mut ledger, &with_key(1), 10);
+        deal(&mut ledger, Fate::Committed, ended(&with_key(1), 101), end, end + 1);
+        enqueued(&mut ledger, &with_key(2), 200);
+        let found = found(keys::check, &ledger, &World::default());
+        assert_eq!(found.len(), usize::from(end == 500), "{found:?}");
+    }
+}
+
+#[test]
+fn a_renewal_that_is_lost() {
+    for token in ["old", "new"] {
+        let mut ledger = Ledger::default();
+        let one = |token: &str, renews| Job {
+            key: Some("k".to_owned()),
+            token: token.to_owned(),
+            renews,
+            ..job("keyed", 1, 0)
+        };
+        enqueued(&mut ledger, &one("old", false), 10);
+        enqueued(&mut ledger, &one("new", true), 200);
+        let seen = SeenJob { queue: "keyed".to_owned(), state: "completed".to_owned(), token: token.to_owned() };
+        let world = World { jobs: BTreeMap::from([(1, seen)]), ..World::default() };
+        let found = found(keys::check, &ledger, &world);
+        assert_eq!(found.len(), usize::from(token == "old"), "{found:?}");
+    }
+}
+
+/// A job that was enqueued, claimed and completed, with its effect, and the world that belongs to it.
+fn complete() -> (Ledger, World) {
+    let one = job("plain", 1, 0);
+    let mut ledger = Ledger::default();
+    enqueued(&mut ledger, &one, 10);
+    deal(&mut ledger, Fate::Committed, claim(&one, 101, 1000), 100, 110);
+    deal(&mut ledger, Fate::Committed, ended(&one, 101), 200, 210);
+    let seen_job = SeenJob { queue: "plain".to_owned(), state: "completed".to_owned(), token: one.token };
+    let world = World {
+        jobs: BTreeMap::from([(1, seen_job)]),
+        attempts: BTreeMap::from([(101, seen(1, "completed", 205))]),
+        effects: vec![(101, 1)],
+    };
+    (ledger, world)
+}
+
+type MakeWrong = fn(&mut Ledger, &mut World);
+
+#[test]
+fn whatever_is_lost_or_doubled() {
+    let wrongs: [(&str, MakeWrong); 10] = [
+        ("a committed job is lost", |_, world| world.jobs.clear()),
+        ("never committed", |ledger, _| ledger.deals[0].fate = Fate::RolledBack),
+        ("has not ended", |_, world| world.jobs.get_mut(&1).unwrap().state = "running".to_owned()),
+        ("contents of another", |_, world| world.jobs.get_mut(&1).unwrap().token = "other".to_owned()),
+        ("has had no effect", |_, world| world.effects.clear()),
+        ("effect 2 times", |_, world| world.effects.push((101, 1))),
+        ("not completed", |_, world| world.attempts.get_mut(&101).unwrap().state = "timed_out".to_owned()),
+        ("claimed by deals", |ledger, _| ledger.deals.push(ledger.deals[1].clone())),
+        ("ended twice", |ledger, _| ledger.deals.push(ledger.deals[2].clone())),
+        ("after it was lost", |ledger, _| {
+            deal(ledger, Fate::RolledBack, What::Refused { attempt: 101 }, 150, 151);
+        }),
+    ];
+    let (ledger, world) = complete();
+    assert_eq!(found(loss::check, &ledger, &world), Vec::<String>::new());
+    for (what, make_wrong) in wrongs {
+        let (mut ledger, mut world) = complete();
+        make_wrong(&mut ledger, &mut world);
+        let found = found(loss::check, &ledger, &world);
+        assert!(found.iter().any(|one| one.contains(what)), "{what}: {found:?}");
+    }
+}
+
+#[test]
+fn a_transaction_that_the_server_has_lost() {
+    let (mut ledger, _) = complete();
+    let numbers: Vec<i64> = ledger.deals.iter().map(|deal| deal.number).collect();
+    assert_eq!(ledger.settle(&numbers), Vec::<String>::new());
+    assert_eq!(ledger.settle(&numbers[1..]).len(), 1, "a committed one without its witness");
+    ledger.deals[0].fate = Fate::RolledBack;
+    assert_eq!(ledger.settle(&numbers).len(), 1, "a rolled back one with its witness");
+    ledger.deals[0].fate = Fate::Unknown;
+    assert_eq!(ledger.settle(&numbers[1..]), Vec::<String>::new());
+    assert_eq!(ledger.deals[0].fate, Fate::RolledBack, "the witness decides");
+}

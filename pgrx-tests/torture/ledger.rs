@@ -1,0 +1,207 @@
+//! The ledger: what each client asked for and what was answered, with times, outside of the database.
+//!
+//! A *deal* is a transaction of a client, or one statement without a transaction block. Its *facts* count if the deal is
+//! committed and the fact was not undone by a savepoint. Whether a commit that was cut off has counted is not known to the
+//! client; each deal therefore leaves its number in the table `witness`, which decides in the end. All times are those of the
+//! machine's clock, which servers and clients share, in microseconds.
+
+use std::collections::BTreeSet;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub type Micros = i64;
+
+pub fn now() -> Micros {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
+    elapsed.as_micros() as Micros
+}
+
+/// How an attempt was ended by its worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Completed,
+    /// Asked for by `completed =>`, whose answer does not say whether it counted.
+    CompletedPerhaps,
+    Failed,
+    Released,
+    Advanced,
+}
+
+/// A job as it was enqueued.
+#[derive(Debug, Clone)]
+pub struct Job {
+    pub id: i64,
+    pub queue: usize,
+    /// In the payload: tells jobs, and contents of jobs, from each other.
+    pub token: String,
+    pub priority: i32,
+    pub group: Option<String>,
+    pub key: Option<String>,
+    /// It does not wait for a time.
+    pub is_due: bool,
+    pub renews: bool,
+}
+
+/// A job as it was handed out.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    pub attempt: i64,
+    pub job: i64,
+    pub queue: usize,
+    pub stage: Option<String>,
+    pub token: String,
+    pub priority: i32,
+    pub group: Option<String>,
+    pub number: i32,
+    pub is_bound: bool,
+    /// How long it was asked for, or the queue's lease; 0: not known.
+    pub lease: Micros,
+}
+
+#[derive(Debug, Clone)]
+pub enum What {
+    Enqueued(Job),
+    /// An enqueue that was not answered.
+    EnqueueLost {
+        tokens: Vec<String>,
+    },
+    Claimed(Claim),
+    /// A claim that was not answered: what it took is not known.
+    ClaimLost {
+        queues: Vec<usize>,
+    },
+    Ended {
+        attempt: i64,
+        job: i64,
+        end: End,
+    },
+    /// The fence said no.
+    Refused {
+        attempt: i64,
+    },
+    Extended {
+        attempt: i64,
+        until: Micros,
+        length: Micros,
+    },
+    Cancelled {
+        job: i64,
+        is_forced: bool,
+    },
+    Retried {
+        job: i64,
+    },
+    RetriedDead {
+        queue: usize,
+    },
+    /// Another priority or time.
+    Moved {
+        job: i64,
+    },
+    /// A change of the job that failed: it may have held the job for a moment.
+    Tried {
+        job: i64,
+    },
+    Forgotten {
+        job: i64,
+    },
+    /// Something about a whole queue: purge, pause, alter, drop.
+    Queue {
+        queue: usize,
+        verb: &'static str,
+    },
+}
+
+#[derive(Debug, Clone)]
+pub struct Fact {
+    pub what: What,
+    /// When the call began, and when its answer had come.
+    pub from: Micros,
+    pub to: Micros,
+    /// A savepoint has taken it back, before this time.
+    pub undone: Option<Micros>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    Committed,
+    RolledBack,
+    /// The commit was not answered; the witness decides.
+    Unknown,
+}
+
+#[derive(Debug, Clone)]
+pub struct Deal {
+    pub number: i64,
+    pub begun: Micros,
+    /// The end's call and answer; of a deal that was cut off, when that was noticed.
+    pub end_from: Micros,
+    pub end_to: Micros,
+    pub fate: Fate,
+    /// The connection was lost: when the server has ended it is not known.
+    pub is_cut: bool,
+    pub prepared: bool,
+    pub facts: Vec<Fact>,
+}
+
+impl Deal {
+    pub fn new(number: i64) -> Self {
+        let begun = now();
+        Self {
+            number,
+            begun,
+            end_from: 0,
+            end_to: 0,
+            fate: Fate::Unknown,
+            is_cut: false,
+            prepared: false,
+            facts: Vec::new(),
+        }
+    }
+
+    /// The facts that were not undone by a savepoint.
+    pub fn kept(&self) -> impl Iterator<Item = &Fact> {
+        self.facts.iter().filter(|fact| fact.undone.is_none())
+    }
+}
+
+/// All deals of a run, when everything is over.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    pub deals: Vec<Deal>,
+}
+
+impl Ledger {
+    /// Decides the fate of those deals that nobody knows, and says what is wrong with that of the others.
+    pub fn settle(&mut self, witnesses: &[i64]) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let known: BTreeSet<i64> = witnesses.iter().copied().collect();
+        if known.len() != witnesses.len() {
+            wrong.push("a witness is there twice".to_owned());
+        }
+        for deal in &mut self.deals {
+            let is_there = known.contains(&deal.number);
+            match deal.fate {
+                Fate::Unknown => deal.fate = if is_there { Fate::Committed } else { Fate::RolledBack },
+                Fate::Committed if !is_there => {
+                    wrong.push(format!("the server has lost a committed transaction: {deal:?}"));
+                }
+                Fate::RolledBack if is_there => wrong.push(format!("a rolled back transaction counts: {deal:?}")),
+                _ => {}
+            }
+        }
+        wrong
+    }
+
+    /// What is committed, each with its deal.
+    pub fn committed(&self) -> impl Iterator<Item = (&Deal, &Fact)> {
+        self.deals
+            .iter()
+            .filter(|deal| deal.fate == Fate::Committed)
+            .flat_map(|deal| deal.kept().map(move |fact| (deal, fact)))
+    }
+
+    /// All that was answered, whatever became of it.
+    pub fn all(&self) -> impl Iterator<Item = (&Deal, &Fact)> {
+        self.deals.iter().flat_map(|deal| deal.facts.iter().map(move |fact| (deal, fact)))
+    }
+}

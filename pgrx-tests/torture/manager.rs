@@ -1,0 +1,143 @@
+//! Managers: they change jobs and queues under producers and workers, and end what was prepared.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::ledger::{What, now};
+use crate::plan::{self, Kind, QUEUES};
+use crate::session::{Done, Session};
+
+pub fn run(session: &mut Session<'_>) {
+    let torture = session.torture;
+    session.is_manager = true;
+    session.go_on(|| torture.is_over(), step);
+}
+
+fn step(session: &mut Session<'_>) -> Done {
+    thread::sleep(Duration::from_millis(session.random.below(120)));
+    match session.random.below(20) {
+        // What the worker does, beside it.
+        0 => return session.aside("maintain", "SELECT FROM queue.maintain()").map(drop),
+        1 => return tock(session),
+        _ => {}
+    }
+    session.begin()?;
+    let many = session.random.between(1, 3);
+    for _ in 0..many {
+        session.within_savepoint(15, change)?;
+    }
+    session.end(20).map(drop)
+}
+
+fn change(session: &mut Session<'_>) -> Done {
+    let torture = session.torture;
+    let Some((queue, job)) = torture.some_job(&mut session.random) else { return Ok(()) };
+    let from = now();
+    change_it(session, queue, job).inspect_err(|_| {
+        session.note(What::Tried { job }, from, now());
+        session.note(What::Queue { queue, verb: "tried" }, from, now());
+    })
+}
+
+fn change_it(session: &mut Session<'_>, queue: usize, job: i64) -> Done {
+    let is_coming = QUEUES[queue].kind == Kind::Coming;
+    match session.random.below(100) {
+        0..25 => {
+            let is_forced = session.random.percent(40);
+            let sql = "SELECT queue.cancel($1, 'torture', force => $2)";
+            let (_, from, to) = session.call_of("cancel", sql, &[&job, &is_forced], is_coming)?;
+            session.note(What::Cancelled { job, is_forced }, from, to);
+        }
+        25..45 => {
+            let (_, from, to) = session.call_of("retry", "SELECT queue.retry($1)", &[&job], is_coming)?;
+            session.note(What::Retried { job }, from, to);
+        }
+        45..65 => {
+            let priority = session.random.between(-2, 2) as i32;
+            let sql = "SELECT queue.reprioritize($1, $2)";
+            let (_, from, to) = session.call_of("reprioritize", sql, &[&job, &priority], is_coming)?;
+            session.note(What::Moved { job }, from, to);
+        }
+        65..80 => {
+            let delay = session.random.one_of(&["0", "40 ms"]);
+            let sql = "SELECT queue.reschedule($1, clock_timestamp() + $2::text::interval)";
+            let (_, from, to) = session.call_of("reschedule", sql, &[&job, &delay], is_coming)?;
+            session.note(What::Moved { job }, from, to);
+        }
+        80..85 => {
+            let sql = "SELECT queue.retry_dead('mortal', max_jobs => 3)";
+            let (_, from, to) = session.call("retry_dead", sql, &[])?;
+            session.note(What::RetriedDead { queue: position(Kind::Mortal) }, from, to);
+        }
+        85..86 => return of_queue(session, queue, "purge", "SELECT queue.purge($1)"),
+        86..92 => {
+            of_queue(session, queue, "pause", "SELECT queue.pause($1)")?;
+            return of_queue(session, queue, "resume", "SELECT queue.resume($1)");
+        }
+        92..96 => return of_queue(session, queue, "alter", "SELECT queue.alter($1, lease => '3 s')"),
+        96..98 => return come_and_go(session),
+        // Slots and copies of the dead are told by their headers, which the checkers need.
+        _ if matches!(QUEUES[queue].kind, Kind::Morgue | Kind::Ticking) => {}
+        _ => {
+            let (_, from, to) = session.call_of("forget", "SELECT queue.forget($1)", &[&job], is_coming)?;
+            session.note(What::Forgotten { job }, from, to);
+        }
+    }
+    Ok(())
+}
+
+/// Changes a schedule, whose slots may be missed then, but not doubled.
+fn tock(session: &mut Session<'_>) -> Done {
+    let (verb, sql) = session.random.one_of(&[
+        ("schedule", "SELECT queue.schedule('tock', 'ticking', every => '300 ms')"),
+        ("schedule", "SELECT queue.schedule('tock', 'ticking', cron => '* * * * * *', overlap => false)"),
+        ("pause_schedule", "SELECT queue.pause_schedule('tock')"),
+        ("resume_schedule", "SELECT queue.resume_schedule('tock')"),
+        ("run_schedule", "SELECT queue.run_schedule('tock')"),
+        ("unschedule", "SELECT queue.unschedule('tock')"),
+    ]);
+    session.aside(verb, sql).map(drop)
+}
+
+fn position(kind: Kind) -> usize {
+    QUEUES.iter().position(|queue| queue.kind == kind).expect("a queue of each kind")
+}
+
+fn of_queue(session: &mut Session<'_>, queue: usize, verb: &'static str, sql: &str) -> Done {
+    let is_coming = QUEUES[queue].kind == Kind::Coming;
+    let (_, from, to) = session.call_of(verb, sql, &[&QUEUES[queue].name], is_coming)?;
+    session.note(What::Queue { queue, verb }, from, to);
+    Ok(())
+}
+
+/// Drops the queue that comes and goes, and makes it again.
+fn come_and_go(session: &mut Session<'_>) -> Done {
+    let queue = position(Kind::Coming);
+    if !session.torture.options.has(QUEUES[queue].name) {
+        return Ok(());
+    }
+    of_queue(session, queue, "drop", "SELECT queue.drop($1, force => true)")?;
+    let (_, from, to) = session.call_of("create", &plan::create(&QUEUES[queue]), &[], true)?;
+    session.note(What::Queue { queue, verb: "create" }, from, to);
+    Ok(())
+}
+
+/// Ends what was prepared, some of it after a while.
+pub fn notary(session: &mut Session<'_>) {
+    let torture = session.torture;
+    session.go_on(
+        || torture.is_drained(),
+        |session| {
+            thread::sleep(Duration::from_millis(50));
+            let sql = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()";
+            for row in session.aside("look at prepared", sql)? {
+                if torture.is_calm() || session.random.percent(15) {
+                    let gid: &str = row.get(0);
+                    let end = session.random.one_of(&["COMMIT", "COMMIT", "ROLLBACK"]);
+                    session.aside("end prepared", &format!("{end} PREPARED '{gid}'"))?;
+                }
+            }
+            Ok(())
+        },
+    );
+}

@@ -1,0 +1,94 @@
+//! Where the run takes place: the primary of the moment and its standby. After a promotion the run goes on at what was the
+//! standby. With a standby there commits are synchronous, so that what was answered as committed outlives a promotion.
+
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+
+use postgres::{Client, NoTls};
+use queue_tests::{Cluster, wait};
+
+pub const DATABASE: &str = "app";
+
+/// What clients call themselves.
+pub const CLIENT: &str = "torture";
+
+pub struct Place {
+    primary: RwLock<Arc<Cluster>>,
+    standby: Mutex<Option<Cluster>>,
+    /// What the servers that are no more have logged.
+    logs: Mutex<Vec<String>>,
+}
+
+impl Place {
+    pub fn new(cluster: Cluster) -> Self {
+        Self { primary: RwLock::new(Arc::new(cluster)), standby: Mutex::new(None), logs: Mutex::default() }
+    }
+
+    pub fn primary(&self) -> Arc<Cluster> {
+        Arc::clone(&self.primary.read().unwrap())
+    }
+
+    /// A connection of a client, if the server takes one now.
+    pub fn connect(&self, name: &str) -> Option<Client> {
+        let mut config = self.primary().config();
+        config.dbname(DATABASE).application_name(name).connect_timeout(Duration::from_secs(5));
+        config.connect(NoTls).ok()
+    }
+
+    /// A connection, for which it waits.
+    pub fn connection(&self, name: &str) -> Client {
+        wait::within("the server takes connections", Duration::from_secs(60), || self.connect(name))
+    }
+
+    /// Makes a standby, and commits synchronous.
+    pub fn add_standby(&self) {
+        let primary = self.primary();
+        let standby = primary.standby();
+        primary.append_conf("synchronous_standby_names = '*'");
+        primary.reload();
+        let mut client = primary.connect();
+        wait::within("the standby is synchronous", Duration::from_secs(60), || {
+            client.query_opt("SELECT FROM pg_stat_replication WHERE sync_state = 'sync'", &[]).expect("the standbys")
+        });
+        // What was committed a moment before that did not wait for it.
+        standby.wait_replayed(&primary);
+        *self.standby.lock().unwrap() = Some(standby);
+    }
+
+    pub fn has_standby(&self) -> bool {
+        self.standby.lock().unwrap().is_some()
+    }
+
+    /// Ends the primary, as `end` does it, and goes on at the standby. False: there is none.
+    pub fn promote(&self, end: impl FnOnce(&Cluster)) -> bool {
+        let Some(standby) = self.standby.lock().unwrap().take() else { return false };
+        let old = self.primary();
+        end(&old);
+        standby.append_conf("synchronous_standby_names = ''");
+        standby.reload();
+        standby.promote();
+        self.logs.lock().unwrap().push(old.log());
+        *self.primary.write().unwrap() = Arc::new(standby);
+        true
+    }
+
+    /// All that the servers have logged, each for itself: those that are gone, the standby, the primary.
+    pub fn logs(&self) -> Vec<String> {
+        let mut logs = self.logs.lock().unwrap().clone();
+        logs.extend(self.standby.lock().unwrap().as_ref().map(Cluster::log));
+        logs.push(self.primary().log());
+        logs
+    }
+
+    /// Leaves the folders of the servers where they are, and says where.
+    pub fn keep(self) -> Vec<String> {
+        let mut kept = Vec::new();
+        if let Ok(primary) = Arc::try_unwrap(self.primary.into_inner().unwrap()) {
+            kept.push(primary.keep().display().to_string());
+        }
+        if let Some(standby) = self.standby.into_inner().unwrap() {
+            kept.push(standby.keep().display().to_string());
+        }
+        kept
+    }
+}

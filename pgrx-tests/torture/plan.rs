@@ -1,0 +1,125 @@
+//! The queues that are tortured, and the settings of the server. Each queue stands for promises that others do not have.
+
+use queue_tests::random::Random;
+
+/// How the jobs of a queue are made and checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Priorities and delays; order by priority and age.
+    Plain,
+    /// Groups with `strict_order`.
+    Strict,
+    /// `max_running` and `max_running_per_group`.
+    Limited,
+    /// `rate_limit`.
+    Rated,
+    /// Unique keys, reruns and versions.
+    Keyed,
+    /// Stages.
+    Staged,
+    /// Few attempts, and a dead letter queue.
+    Mortal,
+    /// What the mortal ones leave.
+    Morgue,
+    /// Nothing is kept.
+    Brief,
+    /// Dropped and created again.
+    Coming,
+    /// Schedules enqueue there.
+    Ticking,
+}
+
+#[derive(Debug)]
+pub struct Queue {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub options: &'static str,
+    /// `max_running`, where there is one.
+    pub limit: Option<usize>,
+    /// `max_running_per_group`; 1 with `strict_order`.
+    pub group_limit: Option<usize>,
+    /// `rate_limit`, in `RATE_PERIOD`.
+    pub rate: Option<usize>,
+}
+
+/// The `rate_period` of queues that have a rate, in microseconds.
+pub const RATE_PERIOD: i64 = 500_000;
+
+/// Stages of the queue that has them.
+pub const STAGES: [&str; 3] = ["pick", "pack", "send"];
+
+const fn queue(name: &'static str, kind: Kind, options: &'static str) -> Queue {
+    Queue { name, kind, options, limit: None, group_limit: None, rate: None }
+}
+
+pub const QUEUES: &[Queue] = &[
+    queue("plain", Kind::Plain, ""),
+    Queue { group_limit: Some(1), ..queue("strict", Kind::Strict, "strict_order => true") },
+    Queue {
+        limit: Some(6),
+        group_limit: Some(2),
+        ..queue("limited", Kind::Limited, "max_running => 6, max_running_per_group => 2")
+    },
+    Queue { rate: Some(25), ..queue("rated", Kind::Rated, "rate_limit => 25, rate_period => '500 ms'") },
+    queue("keyed", Kind::Keyed, ""),
+    Queue { limit: Some(8), ..queue("staged", Kind::Staged, "stages => '{pick,pack,send}', max_running => 8") },
+    queue("morgue", Kind::Morgue, ""),
+    queue("mortal", Kind::Mortal, "max_attempts => 2, dead_letter => 'morgue'"),
+    queue("brief", Kind::Brief, "retention => '0', dead_retention => '0'"),
+    queue("coming", Kind::Coming, ""),
+    queue("ticking", Kind::Ticking, ""),
+];
+
+/// What all queues have, unless they say otherwise. Deaths but for want of attempts are asked for, and nothing expires.
+pub const COMMON: [(&str, &str); 6] = [
+    ("max_attempts", "1000000"),
+    ("lease", "'3 s'"),
+    ("backoff", "'constant'"),
+    ("backoff_base", "'30 ms'"),
+    ("retention", "'-1'"),
+    ("dead_retention", "'-1'"),
+];
+
+/// The statement that makes the queue.
+pub fn create(queue: &Queue) -> String {
+    let mut sql = format!("SELECT queue.create('{}'", queue.name);
+    for (option, value) in COMMON {
+        if !queue.options.split(", ").any(|given| given.starts_with(&format!("{option} "))) {
+            sql += &format!(", {option} => {value}");
+        }
+    }
+    if !queue.options.is_empty() {
+        sql += &format!(", {}", queue.options);
+    }
+    sql + ")"
+}
+
+/// Lines of postgresql.conf: little memory, small segments. How little is up to the seed.
+pub fn settings(random: &mut Random) -> Vec<String> {
+    let mut lines: Vec<String> = [
+        "max_connections = 80",
+        "max_prepared_transactions = 20",
+        "superuser_reserved_connections = 10",
+        "pg_queue.reclaim_delay = '2s'",
+        "pg_queue.segment_age = '5s'",
+        "pg_queue.segment_rows = 1000",
+        "wal_retrieve_retry_interval = '100ms'",
+        "hot_standby_feedback = off",
+        "max_standby_streaming_delay = 0",
+        "log_min_messages = warning",
+        "restart_after_crash = on",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let mut one = |name: &str, values: &[i64]| lines.push(format!("pg_queue.{name} = {}", random.one_of(values)));
+    one("max_ready", &[2, 8, 32, 512]);
+    one("max_running", &[64, 128, 4096]);
+    one("max_lanes", &[16, 32, 256]);
+    one("max_keys", &[16, 64, 4096]);
+    one("max_databases", &[1, 4]);
+    // A standby compares each page that it makes with that of its primary.
+    if random.percent(50) {
+        lines.push("wal_consistency_checking = 'all'".to_owned());
+    }
+    lines
+}

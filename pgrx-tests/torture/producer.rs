@@ -1,0 +1,138 @@
+//! Producers: all forms of enqueueing, in transactions of any level, with savepoints, rolled back, prepared.
+
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::ledger::{Job, What, now};
+use crate::plan::{Kind, QUEUES, STAGES};
+use crate::session::{Done, Session};
+
+/// More jobs than this do not wait at once, about.
+const BACKLOG: i64 = 500;
+
+pub fn run(session: &mut Session<'_>) {
+    let torture = session.torture;
+    session.go_on(|| torture.is_over(), step);
+}
+
+fn step(session: &mut Session<'_>) -> Done {
+    if session.torture.waiting() > BACKLOG {
+        thread::sleep(Duration::from_millis(10));
+        return Ok(());
+    }
+    // So that consumers keep up, in a build without optimisation.
+    thread::sleep(Duration::from_millis(session.random.below(20)));
+    if session.random.percent(30) {
+        let number = session.begin_alone();
+        let from = now();
+        let done = enqueue(session, Some(number));
+        session.end_alone(&done, from);
+        return done;
+    }
+    session.begin()?;
+    enqueue(session, None)?;
+    if session.random.percent(30) {
+        session.within_savepoint(40, |session| enqueue(session, None))?;
+        if session.random.percent(30) {
+            enqueue(session, None)?;
+        }
+    }
+    if session.random.percent(6) {
+        return session.end_in_two_phases();
+    }
+    session.end(15).map(drop)
+}
+
+/// One call of one of the forms. `witness`: it is a deal of its own.
+fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
+    let Some(queue) = session.torture.pick(&mut session.random, |kind| !matches!(kind, Kind::Morgue | Kind::Ticking))
+    else {
+        return Ok(());
+    };
+    let kind = QUEUES[queue].kind;
+    let random = &mut session.random;
+    let priority = if random.percent(50) { 0 } else { random.between(-2, 2) as i32 };
+    let delay = match kind {
+        Kind::Strict => None,
+        _ => random.one_of(&[None, None, None, None, Some("20 ms"), Some("300 ms"), Some("2 s")]),
+    };
+    let group = match kind {
+        Kind::Strict | Kind::Limited => Some(format!("g{}", random.below(6))),
+        _ => None,
+    };
+    let key = (kind == Kind::Keyed && random.percent(90)).then(|| format!("k{}", random.below(12)));
+    let on_duplicate = random.one_of(&["skip", "replace", "rerun", "rerun", "error"]);
+    let stage = (kind == Kind::Staged && random.percent(15)).then(|| random.one_of(&STAGES));
+    let many = match (key.is_some(), random.below(10)) {
+        (true, _) | (_, 0..7) => 1,
+        (_, 7) => random.between(1, 60),
+        _ => random.between(1, 12),
+    };
+    let base = format!("{:012x}", random.next() & 0xffff_ffff_ffff);
+    let tokens: Vec<String> = (0..many).map(|n| format!("{base}-{n}")).collect();
+    // A payload that is large enough to be kept once for all attempts, now and then.
+    let ballast = if random.percent(3) { "x".repeat(3000) } else { String::new() };
+    let payloads: Vec<serde_json::Value> =
+        tokens.iter().map(|token| json!({"token": token, "ballast": ballast})).collect();
+    let form = random.below(3);
+    let duplicate = if key.is_some() { on_duplicate } else { "skip" };
+    let (verb, sql) = match (many, form) {
+        (1, 0 | 1) => (
+            "enqueue",
+            "SELECT queue.enqueue($1, ($2::jsonb[])[1], priority => $3, delay => $4::text::interval, group_key => $5,
+                 unique_key => $6, on_duplicate => $7, stage => $8) AS id",
+        ),
+        (_, 2) => (
+            "enqueue_batch",
+            "SELECT queue.enqueue_batch($1, (SELECT jsonb_agg(jsonb_strip_nulls(jsonb_build_object('payload', p,
+                 'priority', $3::int, 'delay', $4::text, 'group_key', $5::text, 'unique_key', $6::text,
+                 'on_duplicate', CASE WHEN $6::text IS NOT NULL THEN $7::text END,
+                 'stage', $8::text)) ORDER BY n) FROM unnest($2::jsonb[]) WITH ORDINALITY AS u(p, n))) AS id",
+        ),
+        _ => (
+            "enqueue_many",
+            "SELECT queue.enqueue_many($1, $2, priority => $3, delay => $4::text::interval, group_key => $5,
+                 unique_key => $6, on_duplicate => $7, stage => $8) AS id",
+        ),
+    };
+    let sql = match witness {
+        Some(number) => format!("WITH w AS (INSERT INTO witness VALUES ({number})) {sql}"),
+        None => sql.to_owned(),
+    };
+    let called = now();
+    let answer = session.call_of(
+        verb,
+        &sql,
+        &[&QUEUES[queue].name, &payloads, &priority, &delay, &group, &key, &duplicate, &stage],
+        kind == Kind::Coming,
+    );
+    let (rows, from, to) = match answer {
+        Ok(answer) => answer,
+        Err(failure) => {
+            session.note(What::EnqueueLost { tokens }, called, now());
+            return Err(failure);
+        }
+    };
+    if rows.len() != tokens.len() {
+        session.torture.find(format!("{verb} of {} jobs has returned {} ids", tokens.len(), rows.len()));
+    }
+    for (row, token) in rows.iter().zip(tokens) {
+        let id = row.get(0);
+        session.torture.remember(queue, id);
+        let job = Job {
+            id,
+            queue,
+            token,
+            priority,
+            group: group.clone(),
+            key: key.clone(),
+            is_due: delay.is_none(),
+            renews: matches!(duplicate, "replace" | "rerun"),
+        };
+        session.note(What::Enqueued(job), from, to);
+    }
+    session.torture.add_waiting(rows.len() as i64);
+    Ok(())
+}

@@ -1,0 +1,273 @@
+//! One run: sets up, lets all clients and faults loose for the time, has honest workers drain the queues, and checks.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use queue_tests::Cluster;
+use queue_tests::random::Random;
+
+use crate::ledger::{Deal, Ledger, Micros, now};
+use crate::options::Options;
+use crate::place::{DATABASE, Place};
+use crate::plan::{self, Kind, QUEUES};
+use crate::session::Session;
+use crate::{beside, check, faults, manager, producer, worker};
+
+/// How long honest workers may take to end what is left.
+const DRAIN: Duration = Duration::from_secs(120);
+
+/// Findings beyond this many are counted and not shown.
+const SHOWN: usize = 40;
+
+/// What all threads of a run share.
+pub struct Torture {
+    pub options: Options,
+    pub place: Place,
+    is_over: AtomicBool,
+    is_drained: AtomicBool,
+    /// About as many jobs wait: committed or not is not looked at.
+    waiting: AtomicI64,
+    /// Jobs to meddle with, of all queues.
+    jobs: Mutex<VecDeque<(usize, i64)>>,
+    findings: Mutex<Vec<String>>,
+    /// When the memory of the server was lost: from before the end until after the next start.
+    crashes: Mutex<Vec<(Micros, Micros)>>,
+}
+
+impl Torture {
+    /// Faults, producers and managers have ended.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// All jobs have ended.
+    pub fn is_drained(&self) -> bool {
+        self.is_drained.load(Ordering::Relaxed)
+    }
+
+    /// From now on nothing is done wrong.
+    pub fn is_calm(&self) -> bool {
+        self.is_over()
+    }
+
+    pub fn waiting(&self) -> i64 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    pub fn add_waiting(&self, count: i64) {
+        self.waiting.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// So many wait, as the server says.
+    pub fn set_waiting(&self, count: i64) {
+        self.waiting.store(count, Ordering::Relaxed);
+    }
+
+    pub fn find(&self, what: String) {
+        let mut findings = self.findings.lock().unwrap();
+        if findings.len() < SHOWN {
+            eprintln!("FOUND {}", what.chars().take(1500).collect::<String>());
+        }
+        findings.push(what);
+    }
+
+    /// The server lost its memory between `from` and now.
+    pub fn note_crash(&self, from: Micros) {
+        self.crashes.lock().unwrap().push((from, now()));
+    }
+
+    /// A queue of such a kind, of those that are a part of the run.
+    pub fn pick(&self, random: &mut Random, is_wanted: impl Fn(Kind) -> bool) -> Option<usize> {
+        let is_there = |name: &str| {
+            self.options.has(name)
+                && (self.options.only.is_empty() || self.options.only.iter().any(|only| only == name))
+        };
+        let all: Vec<usize> =
+            (0..QUEUES.len()).filter(|n| is_wanted(QUEUES[*n].kind) && is_there(QUEUES[*n].name)).collect();
+        (!all.is_empty()).then(|| random.one_of(&all))
+    }
+
+    pub fn remember(&self, queue: usize, job: i64) {
+        let mut jobs = self.jobs.lock().unwrap();
+        jobs.push_back((queue, job));
+        if jobs.len() > 400 {
+            jobs.pop_front();
+        }
+    }
+
+    pub fn some_job(&self, random: &mut Random) -> Option<(usize, i64)> {
+        let jobs = self.jobs.lock().unwrap();
+        (!jobs.is_empty()).then(|| jobs[random.below(jobs.len() as u64) as usize])
+    }
+}
+
+type Work = fn(&mut Session<'_>);
+
+/// Producers, workers, managers, and the rest: what they are called and what they do.
+const CLIENTS: &[(&str, usize, Work)] = &[
+    ("producer", 3, producer::run),
+    ("worker", 6, worker::run),
+    ("manager", 2, manager::run),
+    ("notary", 1, manager::notary),
+    ("gauge", 1, beside::gauge),
+    ("dashboard", 1, beside::look),
+    ("administrator", 1, beside::administrate),
+];
+
+/// True: nothing was found.
+pub fn run(options: &Options) -> bool {
+    let options = Options { without: options.without.clone(), only: options.only.clone(), ..*options };
+    println!("torture: seed {}, {} minutes", options.seed, options.minutes);
+    let mut random = Random::new(options.seed);
+    let settings = plan::settings(&mut random);
+    println!(
+        "settings: {}",
+        settings.iter().filter(|line| line.contains("max_")).cloned().collect::<Vec<_>>().join(", ")
+    );
+    let cluster = settings.iter().fold(Cluster::new(), |cluster, line| cluster.conf(line)).start();
+    set_up(&cluster);
+    let torture = Torture {
+        place: Place::new(cluster),
+        options,
+        is_over: AtomicBool::new(false),
+        is_drained: AtomicBool::new(false),
+        waiting: AtomicI64::new(0),
+        jobs: Mutex::default(),
+        findings: Mutex::default(),
+        crashes: Mutex::default(),
+    };
+    let mut deals: Vec<Deal> = Vec::new();
+    let mut counts: BTreeMap<(String, String), u64> = BTreeMap::new();
+    let mut faults = BTreeMap::new();
+    thread::scope(|scope| {
+        let torture = &torture;
+        let mut threads = Vec::new();
+        for (name, many, work) in CLIENTS {
+            if *name == "administrator" && !torture.options.has("beside") {
+                continue;
+            }
+            for _ in 0..*many {
+                let number = threads.len();
+                threads.push(scope.spawn(move || {
+                    let mut session = Session::new(torture, number);
+                    work(&mut session);
+                    (session.deals, session.counts)
+                }));
+            }
+        }
+        let saboteur = scope.spawn(move || faults::run(torture));
+        let length = Duration::from_secs_f64(torture.options.minutes * 60.0);
+        let end = Instant::now() + length;
+        while Instant::now() < end && !saboteur.is_finished() {
+            thread::sleep(Duration::from_millis(100));
+        }
+        torture.is_over.store(true, Ordering::Relaxed);
+        match saboteur.join() {
+            Ok(counted) => faults = counted,
+            Err(_) => torture.find("the saboteur gave up: see above".to_owned()),
+        }
+        drain(torture);
+        torture.is_drained.store(true, Ordering::Relaxed);
+        for thread in threads {
+            match thread.join() {
+                Ok((done, counted)) => {
+                    deals.extend(done);
+                    for (what, count) in counted {
+                        *counts.entry(what).or_default() += count;
+                    }
+                }
+                Err(_) => torture.find("a client gave up: see above".to_owned()),
+            }
+        }
+    });
+    let crashes = torture.crashes.lock().unwrap().clone();
+    let mut ledger = Ledger { deals };
+    for finding in check::all(&torture, &mut ledger, &crashes) {
+        torture.find(finding);
+    }
+    report(&counts, &faults, &ledger);
+    end(torture, &ledger)
+}
+
+fn set_up(cluster: &Cluster) {
+    let mut client = cluster.create_database(DATABASE);
+    let mut run = |sql: &str| client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    // No keys: a double is to be counted and not prevented.
+    run("CREATE TABLE witness (deal bigint)");
+    run("CREATE TABLE effect (attempt bigint, job_id bigint)");
+    for queue in QUEUES {
+        run(&plan::create(queue));
+    }
+    run(&format!("SELECT queue.schedule('tick', 'ticking', every => '{} ms', missed => 'all')", check::TICK_MS));
+}
+
+/// Waits until nothing lives any more.
+fn drain(torture: &Torture) {
+    let living = "SELECT count(*) FROM queue.jobs WHERE state IN ('ready', 'scheduled', 'retrying', 'running')";
+    let prepared = "SELECT count(*) FROM pg_prepared_xacts";
+    let end = Instant::now() + DRAIN;
+    let mut client = torture.place.connection("drain");
+    for queue in QUEUES {
+        let _ = client.query("SELECT queue.resume($1)", &[&queue.name]);
+    }
+    let _ = client.batch_execute("SELECT queue.pause_schedule(name) FROM queue.schedules");
+    loop {
+        let left = |client: &mut postgres::Client, sql: &str| -> Result<i64, postgres::Error> {
+            Ok(client.query_one(sql, &[])?.get(0))
+        };
+        match (left(&mut client, living), left(&mut client, prepared)) {
+            (Ok(0), Ok(0)) => return,
+            (Err(e), _) | (_, Err(e)) => torture.find(format!("a look at what is left: {e:?}")),
+            _ => {}
+        }
+        if Instant::now() > end {
+            let left = torture.place.primary().psql_in(
+                DATABASE,
+                "SELECT queue_name, stage, state, count(*), min(job_id) FROM queue.jobs
+                 WHERE state IN ('ready', 'scheduled', 'retrying', 'running') GROUP BY 1, 2, 3;
+                 SELECT * FROM queue.stats; SELECT * FROM queue.running_now() LIMIT 20;
+                 SELECT name, detail FROM queue.doctor() WHERE NOT ok; SELECT * FROM pg_prepared_xacts;",
+            );
+            torture.find(format!("stuck: jobs are left after {DRAIN:?} of honest work\n{left}"));
+            return;
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+fn report(counts: &BTreeMap<(String, String), u64>, faults: &BTreeMap<String, u64>, ledger: &Ledger) {
+    let mut verbs: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for ((verb, answer), count) in counts {
+        verbs.entry(verb).or_default().push(format!("{answer} {count}"));
+    }
+    println!("verbs and their answers:");
+    for (verb, answers) in verbs {
+        println!("  {verb}: {}", answers.join(", "));
+    }
+    println!("faults:");
+    for (fault, count) in faults {
+        println!("  {fault}: {count}");
+    }
+    println!("transactions: {}", ledger.deals.len());
+}
+
+/// Says what was found, and keeps the servers' folders and the ledger then.
+fn end(torture: Torture, ledger: &Ledger) -> bool {
+    let findings = torture.findings.into_inner().unwrap();
+    if findings.is_empty() {
+        println!("torture: seed {}: nothing found", torture.options.seed);
+        return true;
+    }
+    println!("torture: seed {}: {} findings", torture.options.seed, findings.len());
+    let kept = torture.place.keep();
+    if let Some(folder) = kept.first() {
+        let lines: Vec<String> = ledger.deals.iter().map(|deal| format!("{deal:?}")).collect();
+        let _ = std::fs::write(format!("{folder}/ledger"), lines.join("\n"));
+        let _ = std::fs::write(format!("{folder}/findings"), findings.join("\n"));
+    }
+    println!("kept: {}", kept.join(" "));
+    false
+}

@@ -1,0 +1,272 @@
+//! A client: its connection, its deals, its page of the ledger. A call that fails as it must not is a finding.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use postgres::types::ToSql;
+use postgres::{Client, Row};
+use queue_tests::random::Random;
+
+use crate::errors::{self, Failure};
+use crate::ledger::{Deal, Fact, Fate, What, now};
+use crate::place::CLIENT;
+use crate::run::Torture;
+
+pub type Done<T = ()> = Result<T, Failure>;
+
+/// Isolation levels, the default more often than the others.
+const LEVELS: [&str; 4] = ["READ COMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
+
+pub struct Session<'a> {
+    pub torture: &'a Torture,
+    pub number: usize,
+    pub random: Random,
+    client: Option<Client>,
+    /// The deal that is open, if one is, and where its savepoints begin.
+    deal: Option<Deal>,
+    savepoints: Vec<usize>,
+    pub deals: Vec<Deal>,
+    /// How often each verb was answered how.
+    pub counts: BTreeMap<(String, String), u64>,
+    pub is_manager: bool,
+    /// What the session has that does not outlive its connection is told by another number here.
+    pub connections: u64,
+}
+
+static NEXT_DEAL: AtomicI64 = AtomicI64::new(1);
+
+impl<'a> Session<'a> {
+    pub fn new(torture: &'a Torture, number: usize) -> Self {
+        let random = Random::new(torture.options.seed.wrapping_mul(1000).wrapping_add(number as u64));
+        Self {
+            torture,
+            number,
+            random,
+            client: None,
+            deal: None,
+            savepoints: Vec::new(),
+            deals: Vec::new(),
+            counts: BTreeMap::new(),
+            is_manager: false,
+            connections: 0,
+        }
+    }
+
+    /// Does `step` again and again until `is_over`, with a new connection whenever the old one has ended.
+    pub fn go_on(&mut self, is_over: impl Fn() -> bool, mut step: impl FnMut(&mut Self) -> Done) {
+        while !is_over() {
+            if self.client.as_ref().is_none_or(Client::is_closed) {
+                self.client = None;
+                match self.torture.place.connect(CLIENT) {
+                    Some(client) => self.client = Some(client),
+                    None => {
+                        std::thread::sleep(std::time::Duration::from_millis(20));
+                        continue;
+                    }
+                }
+                self.connections += 1;
+            }
+            if let Err(failure) = step(self) {
+                self.abandon(&failure);
+            }
+            assert!(self.deal.is_none(), "a step leaves no deal open");
+            if !self.torture.is_calm() && self.random.below(400) == 0 {
+                self.client = None;
+            }
+        }
+    }
+
+    /// After a failure: rolls back what is open.
+    fn abandon(&mut self, failure: &Failure) {
+        if failure.is_lost {
+            self.client = None;
+        }
+        if self.deal.is_some() {
+            if self.client.is_some() {
+                let _ = self.rollback();
+            } else {
+                self.close(Fate::RolledBack, true, now());
+            }
+        }
+    }
+
+    fn close(&mut self, fate: Fate, is_cut: bool, end_from: i64) {
+        let mut deal = self.deal.take().expect("an open deal");
+        (deal.fate, deal.is_cut, deal.end_from, deal.end_to) = (fate, is_cut, end_from, now());
+        self.savepoints.clear();
+        self.deals.push(deal);
+    }
+
+    fn count(&mut self, verb: &str, answer: &str) {
+        *self.counts.entry((verb.to_owned(), answer.to_owned())).or_default() += 1;
+    }
+
+    /// Counts a failed call, and tells those that must not be.
+    fn failed(&mut self, verb: &str, e: &postgres::Error, is_coming: bool) -> Failure {
+        let client = self.client.as_ref().expect("a connection");
+        let failure = Failure::of(client, e);
+        self.count(verb, if failure.is_lost { "lost" } else { &failure.code });
+        let is_known = failure.code == "XX000" && errors::is_known(&failure.message);
+        if is_known && !self.torture.options.strict {
+            self.count("KNOWN: could not open relation, beside REINDEX", verb);
+        } else if !errors::is_expected(verb, &failure, is_coming, self.is_manager) {
+            self.torture.find(format!("{verb} was answered {}: {} ({e:?})", failure.code, failure.message));
+        }
+        failure
+    }
+
+    /// A statement in the open deal, and how long it took.
+    pub fn call(&mut self, verb: &str, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Done<(Vec<Row>, i64, i64)> {
+        self.call_of(verb, sql, params, false)
+    }
+
+    /// The same of a queue that may just be dropped.
+    pub fn call_of(
+        &mut self,
+        verb: &str,
+        sql: &str,
+        params: &[&(dyn ToSql + Sync)],
+        is_coming: bool,
+    ) -> Done<(Vec<Row>, i64, i64)> {
+        let from = now();
+        match self.client.as_mut().expect("a connection").query(sql, params) {
+            Ok(rows) => {
+                self.count(verb, "ok");
+                Ok((rows, from, now()))
+            }
+            Err(e) => Err(self.failed(verb, &e, is_coming)),
+        }
+    }
+
+    fn plain(&mut self, verb: &str, sql: &str) -> Done {
+        match self.client.as_mut().expect("a connection").batch_execute(sql) {
+            Ok(()) => {
+                self.count(verb, "ok");
+                Ok(())
+            }
+            // At the end of a deal the drop of a queue is noticed.
+            Err(e) => Err(self.failed(verb, &e, true)),
+        }
+    }
+
+    /// Writes a fact into the open deal.
+    pub fn note(&mut self, what: What, from: i64, to: i64) {
+        self.deal.as_mut().expect("an open deal").facts.push(Fact { what, from, to, undone: None });
+    }
+
+    /// Opens a deal without a transaction block: its only statement must leave the witness that is returned.
+    pub fn begin_alone(&mut self) -> i64 {
+        let number = NEXT_DEAL.fetch_add(1, Ordering::Relaxed);
+        self.deal = Some(Deal::new(number));
+        number
+    }
+
+    /// Ends a deal without a block by how its statement has ended.
+    pub fn end_alone(&mut self, done: &Done, from: i64) {
+        let (fate, is_cut) = match done {
+            Ok(()) => (Fate::Committed, false),
+            Err(failure) if failure.is_lost => (Fate::Unknown, true),
+            Err(_) => (Fate::RolledBack, false),
+        };
+        self.close(fate, is_cut, from);
+    }
+
+    /// Begins a transaction of any isolation level. True: it reads by one snapshot.
+    pub fn begin(&mut self) -> Done<bool> {
+        let level = self.random.one_of(&LEVELS);
+        self.begin_at(level)
+    }
+
+    pub fn begin_at(&mut self, level: &str) -> Done<bool> {
+        self.plain("begin", &format!("BEGIN ISOLATION LEVEL {level}"))?;
+        let number = NEXT_DEAL.fetch_add(1, Ordering::Relaxed);
+        self.deal = Some(Deal::new(number));
+        Ok(level != "READ COMMITTED")
+    }
+
+    pub fn savepoint(&mut self) -> Done {
+        self.plain("savepoint", "SAVEPOINT s")?;
+        let facts = self.deal.as_ref().expect("an open deal").facts.len();
+        self.savepoints.push(facts);
+        Ok(())
+    }
+
+    pub fn release_savepoint(&mut self) -> Done {
+        self.plain("release savepoint", "RELEASE s")?;
+        self.savepoints.pop();
+        Ok(())
+    }
+
+    pub fn rollback_to_savepoint(&mut self) -> Done {
+        let from = now();
+        self.plain("rollback to savepoint", "ROLLBACK TO s; RELEASE s")?;
+        let first = self.savepoints.pop().expect("a savepoint");
+        for fact in &mut self.deal.as_mut().expect("an open deal").facts[first..] {
+            fact.undone.get_or_insert(from);
+        }
+        Ok(())
+    }
+
+    /// Runs `work` in a savepoint, which takes it back if it fails, or so many times in a hundred if it does not.
+    pub fn within_savepoint(&mut self, percent: u64, work: impl FnOnce(&mut Self) -> Done) -> Done {
+        self.savepoint()?;
+        match work(self) {
+            Err(failure) if failure.is_lost => Err(failure),
+            Err(_) => self.rollback_to_savepoint(),
+            Ok(()) if self.random.percent(percent) => self.rollback_to_savepoint(),
+            Ok(()) => self.release_savepoint(),
+        }
+    }
+
+    fn leave_witness(&mut self) -> Done {
+        let number = self.deal.as_ref().expect("an open deal").number;
+        self.call("witness", "INSERT INTO witness VALUES ($1)", &[&number]).map(drop)
+    }
+
+    /// Commits the deal. An error leaves it closed: its fate is known, or will be.
+    pub fn commit(&mut self) -> Done {
+        self.leave_witness()?;
+        let from = now();
+        let done = self.plain("commit", "COMMIT");
+        match &done {
+            Ok(()) => self.close(Fate::Committed, false, from),
+            Err(failure) => self.close(if failure.is_lost { Fate::Unknown } else { Fate::RolledBack }, true, from),
+        }
+        done
+    }
+
+    pub fn rollback(&mut self) -> Done {
+        let from = now();
+        let done = self.plain("rollback", "ROLLBACK");
+        self.close(Fate::RolledBack, done.is_err(), from);
+        done
+    }
+
+    /// Commits most times, and rolls back so many times in a hundred. True: it has committed.
+    pub fn end(&mut self, percent: u64) -> Done<bool> {
+        if !self.torture.is_calm() && self.random.percent(percent) {
+            return self.rollback().map(|()| false);
+        }
+        self.commit().map(|()| true)
+    }
+
+    /// Prepares the deal, and commits or rolls it back after a while, at another connection if need be.
+    pub fn end_in_two_phases(&mut self) -> Done {
+        self.leave_witness()?;
+        let gid = format!("deal {}", self.deal.as_ref().expect("an open deal").number);
+        let from = now();
+        self.deal.as_mut().expect("an open deal").prepared = true;
+        let done = self.plain("prepare", &format!("PREPARE TRANSACTION '{gid}'"));
+        // Its fate is not known before somebody else has ended it.
+        match &done {
+            Ok(()) => self.close(Fate::Unknown, false, from),
+            Err(failure) => self.close(if failure.is_lost { Fate::Unknown } else { Fate::RolledBack }, true, from),
+        }
+        done
+    }
+
+    /// A statement outside of any deal, that leaves no fact.
+    pub fn aside(&mut self, verb: &str, sql: &str) -> Done<Vec<Row>> {
+        self.call_of(verb, sql, &[], false).map(|(rows, ..)| rows)
+    }
+}

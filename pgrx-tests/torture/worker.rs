@@ -1,0 +1,399 @@
+//! Workers: all forms of claiming, and all ways to end what was claimed, well or badly, in time or too late.
+
+use std::thread;
+use std::time::Duration;
+
+use postgres::Row;
+
+use crate::ledger::{Claim, End, What, now};
+use crate::plan::{Kind, QUEUES, STAGES};
+use crate::session::{Done, Session};
+
+/// What the worker has, as far as it knows.
+#[derive(Debug, Clone)]
+struct Held {
+    attempt: i64,
+    job: i64,
+    queue: usize,
+    stage: Option<String>,
+}
+
+pub fn run(session: &mut Session<'_>) {
+    let torture = session.torture;
+    let mut held: Vec<Held> = Vec::new();
+    session.go_on(|| torture.is_drained(), |session| step(session, &mut held));
+}
+
+fn step(session: &mut Session<'_>, held: &mut Vec<Held>) -> Done {
+    if session.torture.is_calm() {
+        return honest(session, held);
+    }
+    // Some are kept for later, when the lease may be over.
+    if held.len() > 12 || (!held.is_empty() && session.random.percent(70)) {
+        let count = session.random.between(1, 8) as usize;
+        let some = held.split_off(held.len().saturating_sub(count));
+        return end_some(session, &some);
+    }
+    if session.random.percent(35) {
+        return in_one_transaction(session);
+    }
+    let mut new = Vec::new();
+    if session.random.percent(4) {
+        let name =
+            session.torture.pick(&mut session.random, |kind| kind != Kind::Coming).map(|queue| QUEUES[queue].name);
+        session.aside("wait", &format!("CALL queue.wait('{}', '200 ms')", name.unwrap_or("plain")))?;
+    }
+    if session.random.percent(50) {
+        let number = session.begin_alone();
+        let from = now();
+        let done = claim(session, &mut new, held, Some(number), true);
+        session.end_alone(&done, from);
+        done?;
+    } else {
+        let by_snapshot = session.begin()?;
+        claim(session, &mut new, held, None, !by_snapshot)?;
+        if session.random.percent(20) {
+            let mut more = Vec::new();
+            session.within_savepoint(50, |session| claim(session, &mut more, &mut Vec::new(), None, false))?;
+        }
+        if !session.end(15)? {
+            new.clear();
+        }
+    }
+    if new.is_empty() {
+        thread::sleep(Duration::from_millis(session.random.below(10)));
+    }
+    held.append(&mut new);
+    Ok(())
+}
+
+/// At the end of the run: takes what is there and completes it.
+fn honest(session: &mut Session<'_>, held: &mut Vec<Held>) -> Done {
+    let mut all = std::mem::take(held);
+    for queue in 0..QUEUES.len() {
+        session.begin_at("READ COMMITTED")?;
+        claim_of(session, &[queue], 20, None, &mut all, &mut Vec::new(), None, "0", false)?;
+        session.commit()?;
+        if !all.is_empty() {
+            session.begin_at("READ COMMITTED")?;
+            for one in std::mem::take(&mut all) {
+                session.within_savepoint(0, |session| finish(session, &one))?;
+            }
+            session.commit()?;
+        }
+    }
+    thread::sleep(Duration::from_millis(5));
+    Ok(())
+}
+
+/// Claims in one of the ways there are.
+fn claim(
+    session: &mut Session<'_>,
+    new: &mut Vec<Held>,
+    held: &mut Vec<Held>,
+    witness: Option<i64>,
+    may_wait: bool,
+) -> Done {
+    let torture = session.torture;
+    let Some(first) = torture.pick(&mut session.random, |_| true) else { return Ok(()) };
+    let random = &mut session.random;
+    let mut queues = vec![first];
+    // What is dropped now and then has a claim for itself: an error for one is an error for all.
+    if random.percent(15) && QUEUES[first].kind != Kind::Coming {
+        queues.extend(torture.pick(random, |kind| kind != Kind::Coming).filter(|queue| *queue != first));
+    }
+    let many = random.one_of(&[1, 1, 1, 3, 10, 40]);
+    let lease = random.one_of(&[None, None, Some(200_000), Some(1_000_000), Some(5_000_000)]);
+    let wait = if may_wait { random.one_of(&["0", "0", "30 ms", "1 s"]) } else { "0" };
+    let is_bound = random.percent(15);
+    // What waits to be completed is completed in passing.
+    let passing: Vec<Held> = if random.percent(25) {
+        let (completable, rest) = std::mem::take(held).into_iter().partition(is_last);
+        *held = rest;
+        completable
+    } else {
+        Vec::new()
+    };
+    let mut passing = passing;
+    claim_of(session, &queues, many, lease, new, &mut passing, witness, wait, is_bound)
+}
+
+/// Whether `complete` may end it: in stages only the last one.
+fn is_last(one: &Held) -> bool {
+    one.stage.is_none() || one.stage.as_deref() == STAGES.last().copied()
+}
+
+#[expect(clippy::too_many_arguments, reason = "they are those of queue.claim")]
+fn claim_of(
+    session: &mut Session<'_>,
+    queues: &[usize],
+    many: i32,
+    lease: Option<i64>,
+    new: &mut Vec<Held>,
+    passing: &mut Vec<Held>,
+    witness: Option<i64>,
+    wait: &str,
+    is_bound: bool,
+) -> Done {
+    let names: Vec<&str> = queues.iter().map(|queue| QUEUES[*queue].name).collect();
+    let completed: Option<Vec<i64>> = (!passing.is_empty()).then(|| passing.iter().map(|one| one.attempt).collect());
+    let interval = lease.map(|micros| format!("{micros} microseconds"));
+    let worker = format!("client {}", session.number);
+    let (verb, from_what) = if names.len() == 1 {
+        ("claim", "queue.claim(($1::text[])[1],")
+    } else {
+        ("claim_any", "queue.claim_any($1::text[],")
+    };
+    let mut sql = format!(
+        "SELECT id, job_id, queue_name, stage, payload ->> 'token' AS token, priority, group_key, attempt
+         FROM {from_what} max_jobs => $2, wait => $3::text::interval, lease => $4::text::interval, worker => $5,
+             session_bound => $6, completed => $7)"
+    );
+    if let Some(number) = witness {
+        // What no query reads is done at the end: a claim that has written nothing may sleep.
+        sql = format!("WITH w AS (INSERT INTO witness VALUES ({number})) {sql}");
+    }
+    let is_coming = queues.iter().any(|queue| QUEUES[*queue].kind == Kind::Coming);
+    let called = now();
+    let answer =
+        session.call_of(verb, &sql, &[&names, &many, &wait, &interval, &worker, &is_bound, &completed], is_coming);
+    let (rows, from, to) = match answer {
+        Ok(answer) => answer,
+        Err(failure) => {
+            session.note(What::ClaimLost { queues: queues.to_vec() }, called, now());
+            for one in passing.drain(..).filter(|_| failure.is_lost) {
+                let what = What::Ended { attempt: one.attempt, job: one.job, end: End::CompletedPerhaps };
+                session.note(what, called, now());
+            }
+            return Err(failure);
+        }
+    };
+    for one in passing.drain(..) {
+        let what = What::Ended { attempt: one.attempt, job: one.job, end: End::CompletedPerhaps };
+        session.note(what, from, to);
+    }
+    for row in &rows {
+        let claim = read_claim(session, row, lease, is_bound);
+        new.push(Held { attempt: claim.attempt, job: claim.job, queue: claim.queue, stage: claim.stage.clone() });
+        session.note(What::Claimed(claim), from, to);
+    }
+    Ok(())
+}
+
+fn read_claim(session: &Session<'_>, row: &Row, lease: Option<i64>, is_bound: bool) -> Claim {
+    let name: &str = row.get("queue_name");
+    let queue = QUEUES.iter().position(|queue| queue.name == name).expect("a queue of ours");
+    session.torture.remember(queue, row.get("job_id"));
+    Claim {
+        attempt: row.get("id"),
+        job: row.get("job_id"),
+        queue,
+        stage: row.get("stage"),
+        token: row.get::<_, Option<String>>("token").unwrap_or_default(),
+        priority: row.get("priority"),
+        group: row.get("group_key"),
+        number: row.get("attempt"),
+        is_bound,
+        lease: lease.unwrap_or(3_000_000),
+    }
+}
+
+/// Claim, effect and completion in one transaction.
+fn in_one_transaction(session: &mut Session<'_>) -> Done {
+    let by_snapshot = session.begin()?;
+    let mut new = Vec::new();
+    if session.random.percent(30) {
+        session.within_savepoint(50, |session| {
+            claim(session, &mut new, &mut Vec::new(), None, false)?;
+            end_each(session, &new)
+        })?;
+        new.clear();
+    }
+    claim(session, &mut new, &mut Vec::new(), None, !by_snapshot)?;
+    if session.random.percent(30) {
+        session.within_savepoint(50, |session| end_each(session, &new))?;
+    } else {
+        end_each(session, &new)?;
+    }
+    session.end(20).map(drop)
+}
+
+/// Ends these in one transaction, or each for itself, or not at all.
+fn end_some(session: &mut Session<'_>, some: &[Held]) -> Done {
+    match session.random.below(10) {
+        // Left to the lease.
+        0 => Ok(()),
+        1..4 => {
+            for one in some {
+                let number = session.begin_alone();
+                let from = now();
+                let done = finish_alone(session, one, number);
+                session.end_alone(&done, from);
+                done.or_else(|failure| if failure.is_lost { Err(failure) } else { Ok(()) })?;
+            }
+            Ok(())
+        }
+        _ => {
+            session.begin()?;
+            if session.random.percent(40) {
+                end_many(session, some)?;
+            } else {
+                end_each(session, some)?;
+            }
+            session.end(15).map(drop)
+        }
+    }
+}
+
+/// Ends each by one call. One that fails is left, by its savepoint.
+fn end_each(session: &mut Session<'_>, some: &[Held]) -> Done {
+    for one in some {
+        session.within_savepoint(3, |session| {
+            if session.random.percent(15) {
+                extend(session, one)?;
+            }
+            if session.random.percent(10) {
+                session.call("progress", "SELECT queue.progress($1, '{\"half\": true}')", &[&one.attempt])?;
+            }
+            match session.random.below(100) {
+                0..12 => fail(session, one),
+                12..20 => release(session, one),
+                // Claimed and kept.
+                20..23 => Ok(()),
+                _ => finish(session, one),
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// Completes it and writes the effect; goes on to the next stage if there is one.
+fn finish(session: &mut Session<'_>, one: &Held) -> Done {
+    if !is_last(one) {
+        return advance(session, one);
+    }
+    let answer = session.call_of(
+        "complete",
+        "SELECT queue.complete($1, '{\"ok\": true}')",
+        &[&one.attempt],
+        QUEUES[one.queue].kind == Kind::Coming,
+    );
+    let (_, from, to) = refused(session, one, answer)?;
+    session.note(What::Ended { attempt: one.attempt, job: one.job, end: End::Completed }, from, to);
+    session.torture.add_waiting(-1);
+    session.call("effect", "INSERT INTO effect VALUES ($1, $2)", &[&one.attempt, &one.job])?;
+    Ok(())
+}
+
+/// The same in one statement, a deal of its own.
+fn finish_alone(session: &mut Session<'_>, one: &Held, witness: i64) -> Done {
+    let (verb, end, effect) = if is_last(one) {
+        let effect = format!(", e AS (INSERT INTO effect VALUES ({}, {}))", one.attempt, one.job);
+        ("complete", End::Completed, effect)
+    } else {
+        ("advance", End::Advanced, String::new())
+    };
+    let sql = format!("WITH w AS (INSERT INTO witness VALUES ({witness})){effect} SELECT queue.{verb}($1)");
+    let called = now();
+    let answer = session.call_of(verb, &sql, &[&one.attempt], QUEUES[one.queue].kind == Kind::Coming);
+    if answer.as_ref().is_err_and(|failure| failure.is_lost) {
+        // It counts if the witness says so.
+        session.note(What::Ended { attempt: one.attempt, job: one.job, end }, called, now());
+    }
+    let (_, from, to) = refused(session, one, answer)?;
+    session.note(What::Ended { attempt: one.attempt, job: one.job, end }, from, to);
+    session.torture.add_waiting(-i64::from(end == End::Completed));
+    Ok(())
+}
+
+fn advance(session: &mut Session<'_>, one: &Held) -> Done {
+    let answer = session.call("advance", "SELECT queue.advance($1)", &[&one.attempt]);
+    let (_, from, to) = refused(session, one, answer)?;
+    session.note(What::Ended { attempt: one.attempt, job: one.job, end: End::Advanced }, from, to);
+    Ok(())
+}
+
+fn fail(session: &mut Session<'_>, one: &Held) -> Done {
+    let retry = session.random.one_of(&[None, Some("0"), Some("15 ms"), Some("150 ms")]);
+    let is_fatal = QUEUES[one.queue].kind == Kind::Mortal && session.random.percent(30);
+    let sql = "SELECT queue.fail($1, 'torture', retry_in => $2::text::interval, fatal => $3)";
+    let answer =
+        session.call_of("fail", sql, &[&one.attempt, &retry, &is_fatal], QUEUES[one.queue].kind == Kind::Coming);
+    let (_, from, to) = refused(session, one, answer)?;
+    session.note(What::Ended { attempt: one.attempt, job: one.job, end: End::Failed }, from, to);
+    Ok(())
+}
+
+fn release(session: &mut Session<'_>, one: &Held) -> Done {
+    let delay = match QUEUES[one.queue].kind {
+        Kind::Strict => "0",
+        _ => session.random.one_of(&["0", "0", "30 ms"]),
+    };
+    let sql = "SELECT queue.release($1, $2::text::interval)";
+    let answer = session.call_of("release", sql, &[&one.attempt, &delay], QUEUES[one.queue].kind == Kind::Coming);
+    let (_, from, to) = refused(session, one, answer)?;
+    session.note(What::Ended { attempt: one.attempt, job: one.job, end: End::Released }, from, to);
+    Ok(())
+}
+
+fn extend(session: &mut Session<'_>, one: &Held) -> Done {
+    let length = session.random.one_of(&[300_000_i64, 1_000_000, 6_000_000]);
+    let sql = "SELECT (extract(epoch FROM lease_expires_at) * 1000000)::bigint
+               FROM queue.extend($1, $2::text::interval)";
+    let interval = format!("{length} microseconds");
+    let answer = session.call_of("extend", sql, &[&one.attempt, &interval], QUEUES[one.queue].kind == Kind::Coming);
+    let (rows, from, to) = refused(session, one, answer)?;
+    if let Some(until) = rows.first().and_then(|row| row.get::<_, Option<i64>>(0)) {
+        session.note(What::Extended { attempt: one.attempt, until, length }, from, to);
+    }
+    Ok(())
+}
+
+fn extend_many(session: &mut Session<'_>, ids: &[i64]) -> Done {
+    let sql = "SELECT id, (extract(epoch FROM lease_expires_at) * 1000000)::bigint FROM queue.extend_many($1, '1 s')";
+    let (rows, from, to) = session.call_of("extend_many", sql, &[&ids], true)?;
+    for row in &rows {
+        if let Some(until) = row.get(1) {
+            session.note(What::Extended { attempt: row.get(0), until, length: 1_000_000 }, from, to);
+        }
+    }
+    Ok(())
+}
+
+/// Notes that the fence said no.
+fn refused<T>(session: &mut Session<'_>, one: &Held, answer: Done<T>) -> Done<T> {
+    if answer.as_ref().is_err_and(|failure| failure.code == "QJ001") {
+        let time = now();
+        session.note(What::Refused { attempt: one.attempt }, time, time);
+    }
+    answer
+}
+
+/// Ends these by one call of a form for many.
+fn end_many(session: &mut Session<'_>, some: &[Held]) -> Done {
+    let (some, stuck): (Vec<Held>, Vec<Held>) = some.iter().cloned().partition(is_last);
+    for one in &stuck {
+        session.within_savepoint(0, |session| advance(session, one))?;
+    }
+    let ids: Vec<i64> = some.iter().map(|one| one.attempt).collect();
+    let (verb, sql, end) = match session.random.below(10) {
+        0 => ("fail_many", "SELECT queue.fail_many($1, 'torture', retry_in => '10 ms')", End::Failed),
+        1 => ("release_many", "SELECT queue.release_many($1)", End::Released),
+        2 => return extend_many(session, &ids),
+        _ => ("complete_many", "SELECT queue.complete_many($1)", End::Completed),
+    };
+    let (rows, from, to) = session.call_of(verb, sql, &[&ids], true)?;
+    for row in &rows {
+        let attempt: i64 = row.get(0);
+        let Some(one) = some.iter().find(|one| one.attempt == attempt) else {
+            session.torture.find(format!("{verb} of {ids:?} has returned {attempt}"));
+            continue;
+        };
+        session.note(What::Ended { attempt, job: one.job, end }, from, to);
+        if end == End::Completed {
+            session.torture.add_waiting(-1);
+            session.call("effect", "INSERT INTO effect VALUES ($1, $2)", &[&attempt, &one.job])?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! `queue.adopt`: ends a restore by hand. Also the triggers on tables and views that see foreign writes.
+//!
+//! Not here: what a restore means and how it ends by itself (`log::restore`, `duty::restore`).
+
+use pgrx::pg_sys::{self, Datum};
+
+use crate::api::{self, sql_function};
+use crate::catalog;
+use crate::catalog::permission::{self, Privilege};
+use crate::error::{self, Error, Result};
+use crate::log::restore;
+use crate::pg::function::{Call, VOID};
+use crate::pg::{syscache, transaction};
+
+sql_function!(pg_queue_adopt, pg_finfo_pg_queue_adopt => adopt);
+
+/// `queue.adopt()`: makes the rows in the tables count from the commit on.
+///
+/// Errors: 25001 at REPEATABLE READ or above, 42501 if the current user does not manage every queue.
+fn adopt(_call: &Call) -> Result<Option<Datum>> {
+    api::on_primary("adopt")?;
+    if transaction::uses_one_snapshot() {
+        return Err(Error::new(error::IN_TRANSACTION, "queue.adopt cannot run at REPEATABLE READ or above")
+            .hint("It would not see what was restored since the transaction began."));
+    }
+    let catalog = catalog::current()?;
+    permission::check_everywhere(&catalog, Privilege::Manage)?;
+    restore::end_now(&catalog)?;
+    Ok(Some(VOID))
+}
+
+sql_function!(pg_queue_foreign_write, pg_finfo_pg_queue_foreign_write => foreign_write);
+
+/// `queue.foreign_write()`: a statement trigger before each statement that changes the tables.
+fn foreign_write(call: &Call) -> Result<Option<pg_sys::Datum>> {
+    let Some((table, is_truncate)) = call.trigger() else {
+        return Err(Error::new(error::NOT_SUPPORTED, "queue.foreign_write can only be called as a trigger"));
+    };
+    restore::mark(table, !is_truncate)?;
+    Ok(Some(VOID))
+}
+
+sql_function!(pg_queue_read_only, pg_finfo_pg_queue_read_only => read_only);
+
+/// `queue.read_only()`: a trigger on the views that raises 0A000. Without it rows of tables could be changed through
+/// some views.
+fn read_only(call: &Call) -> Result<Option<pg_sys::Datum>> {
+    let Some((view, _)) = call.trigger() else {
+        return Err(Error::new(error::NOT_SUPPORTED, "queue.read_only can only be called as a trigger"));
+    };
+    let view = syscache::table_name(view).unwrap_or_default();
+    let hint = match view.as_str() {
+        "queues" => "Use queue.create, queue.alter, queue.pause, queue.resume and queue.drop.",
+        "schedules" => "Use queue.schedule, queue.pause_schedule, queue.resume_schedule and queue.unschedule.",
+        "jobs" | "job_life" => {
+            "Use queue.enqueue, queue.cancel, queue.retry, queue.reprioritize, queue.reschedule and queue.forget."
+        }
+        "attempts" | "life" => "Use queue.claim, and queue.complete, queue.fail or queue.release.",
+        _ => "It shows what the functions of pg_queue have done.",
+    };
+    Err(Error::new(error::NOT_SUPPORTED, format!("view \"queue.{view}\" cannot be written to")).hint(hint))
+}

@@ -1,0 +1,141 @@
+//! The functions by which the views ask memory and the logs for leases, running attempts and payloads. Also
+//! `queue.assert_loaded`.
+//!
+//! Not here: all attempts, by the snapshot of the statement (`api::attempts`). What this file reads of memory is of the
+//! present moment.
+
+use pg_queue_core::frontier::State;
+use pgrx::pg_sys::Datum;
+
+use crate::api::sql_function;
+use crate::catalog::permission::{self, Privilege, Rights};
+use crate::catalog::{self, Catalog};
+use crate::error::{self, Error, Result};
+use crate::log::attempt::Reader;
+use crate::log::outcome::{Kind, Outcome};
+use crate::log::{claim, history, segment};
+use crate::pg::datum::text_datum;
+use crate::pg::function::{Call, VOID};
+use crate::pg::{process, session, time};
+use crate::shmem;
+
+sql_function!(pg_queue_assert_loaded, pg_finfo_pg_queue_assert_loaded => assert_loaded);
+sql_function!(pg_queue_running_now, pg_finfo_pg_queue_running_now => running_now);
+sql_function!(pg_queue_claims_now, pg_finfo_pg_queue_claims_now => claims_now);
+sql_function!(pg_queue_lease_expires_at, pg_finfo_pg_queue_lease_expires_at => lease_expires_at);
+sql_function!(pg_queue_payload_of, pg_finfo_pg_queue_payload_of => payload_of);
+
+/// `queue.assert_loaded()`: called by CREATE EXTENSION. `api::run` has checked before that there is shared memory.
+///
+/// Errors: 0A000 in a database whose encoding is not UTF8.
+fn assert_loaded(_call: &Call) -> Result<Option<Datum>> {
+    match session::other_encoding() {
+        None => Ok(Some(VOID)),
+        Some(encoding) => Err(Error::new(error::NOT_SUPPORTED, "pg_queue needs a database whose encoding is UTF8")
+            .detail(format!("The encoding of this database is {encoding}."))
+            .hint("CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0 makes one.")),
+    }
+}
+
+/// `queue.payload_of(id)`: returns the payload of an attempt, which may lie in the row of another one. It is a function
+/// and not a subquery of the views, whose plans would be priced as if it ran for every row. It returns NULL if there is
+/// no such attempt or the current user may not observe it.
+fn payload_of(call: &Call) -> Result<Option<Datum>> {
+    let Some(mut id) = call.i64(0) else { return Ok(None) };
+    let catalog = catalog::current()?;
+    let rights = permission::rights(&catalog);
+    let may = |lane: i32| rights.on_lane(lane, Privilege::Observe);
+    let mut reader = Reader::new(&catalog);
+    loop {
+        if let Some(attempt) = reader.payload_in(id).or_else(|| reader.trace(id)) {
+            if !may(attempt.lane()) {
+                return Ok(None);
+            }
+            if let Some(payload) = reader.payload(&attempt, |payload| payload.map(crate::pg::jsonb::copy)) {
+                return Ok(Some(payload));
+            }
+        }
+        // The segment of the attempt or of its payload was emptied after the view had read it: a query over many rows
+        // takes long, and so does a cursor.
+        let Some(past) = history::find(&catalog, id).filter(|past| may(past.lane())) else { return Ok(None) };
+        if let Some(payload) = past.get(history::column::PAYLOAD) {
+            return Ok(Some(crate::pg::jsonb::copy(payload)));
+        }
+        // In history only a job's last attempt has the payload; attempts with these outcomes pass it on unchanged.
+        let Outcome { kind: Kind::Failed | Kind::TimedOut | Kind::Released, next_id: Some(next), .. } = past.outcome()
+        else {
+            return Ok(None);
+        };
+        id = next;
+        process::check_for_interrupts();
+    }
+}
+
+fn wall_time(deadline: i64) -> i64 {
+    time::now_us().saturating_add(deadline.saturating_sub(time::monotonic_us()))
+}
+
+/// `queue.running_now()`: returns the attempts that memory knows to be taken at this moment.
+fn running_now(call: &Call) -> Result<Option<Datum>> {
+    let rows = call.rows()?;
+    let catalog = catalog::current()?;
+    let rights = permission::rights(&catalog);
+    for entry in shmem::each_running(catalog.number).filter(|e| rights.on_lane(e.lane, Privilege::Observe)) {
+        let state = match entry.state {
+            State::Taken => "claiming",
+            State::Ending => "ending",
+            State::Running | State::Free => "running",
+        };
+        rows.add_options(&[
+            Some(entry.id.into()),
+            Some(entry.lane.into()),
+            Some(text_datum(state)),
+            Some(entry.pid.into()),
+            (entry.state == State::Running && entry.deadline > i64::MIN).then(|| wall_time(entry.deadline).into()),
+            Some((entry.bound != 0).into()),
+            Some((entry.cancel != 0).into()),
+        ])?;
+    }
+    Ok(None)
+}
+
+/// `queue.claims_now()`: returns the claims of the attempts that memory knows to be taken, each found by its place.
+fn claims_now(call: &Call) -> Result<Option<Datum>> {
+    let rows = call.rows()?;
+    let catalog = catalog::current()?;
+    let rights = permission::rights(&catalog);
+    for entry in shmem::each_running(catalog.number).filter(|e| rights.on_lane(e.lane, Privilege::Observe)) {
+        // If the attempt is being moved at this moment, its claim is in one of the two segments.
+        let places = [entry.place.segment, segment::open_old(&catalog)];
+        let Some(row) = places.into_iter().find_map(|place| claim::find_row(&catalog, place, entry.id)) else {
+            continue;
+        };
+        let found = claim::read(&row);
+        if matches!(found.kind, claim::Kind::Worker | claim::Kind::Bound) {
+            rows.add_options(&[
+                Some(entry.lane.into()),
+                Some(found.pid.into()),
+                Some(found.claimed_at.into()),
+                claim::worker(&row).as_deref().map(text_datum),
+            ])?;
+        }
+    }
+    Ok(None)
+}
+
+/// `queue.lease_expires_at(id)`: returns NULL if memory does not know the lease.
+fn lease_expires_at(call: &Call) -> Result<Option<Datum>> {
+    let Some(id) = call.i64(0) else { return Ok(None) };
+    let catalog = catalog::current()?;
+    let rights = permission::rights(&catalog);
+    Ok(lease_end(&catalog, id, &rights).map(Datum::from))
+}
+
+/// Returns the wall time at which the lease of a running attempt ends. `None`: memory does not know it, or the user may
+/// not observe its queue.
+pub fn lease_end(catalog: &Catalog, id: i64, rights: &Rights) -> Option<i64> {
+    let entry = shmem::with(|shared| shared.frontier.entry(catalog.number, id));
+    entry
+        .filter(|e| e.claimed != 0 && e.deadline > i64::MIN && rights.on_lane(e.lane, Privilege::Observe))
+        .map(|e| wall_time(e.deadline))
+}

@@ -1,0 +1,125 @@
+//! No job is lost to `queue.drop`, nor to the removal of a stage: a transaction that adds jobs or a schedule to a queue
+//! and one that drops it, or the stage, do not both commit, and neither waits for the other.
+//!
+//! The dropper marks the lane in shared memory, and only then looks for live jobs, including those of open
+//! transactions. The producer asks for marks before it inserts and once more before it commits. So either the dropper
+//! sees the producer's row and refuses, or the producer sees the mark and refuses. The marks of committed drops stay
+//! for a while, for sessions that have not heard of them yet.
+//!
+//! Not responsible for looking for live jobs, nor for removing rows: `api::queues` does both.
+
+use std::cell::Cell;
+
+use crate::catalog::{self, Catalog, queue};
+use crate::error::{self, Error, Result};
+use crate::pg::fault::fault;
+use crate::shmem::{self, drops, instance, words};
+use crate::transaction::{self, hooks};
+
+thread_local! {
+    /// The instance whose drops this transaction watches, its slot, and how many drops there had been when it began to
+    /// watch.
+    static WATCHED: Cell<Option<(u32, usize, u64)>> = const { Cell::new(None) };
+    /// A lane that had no mark: its instance, how many drops there had been by then, and the lane.
+    static UNMARKED: Cell<(u32, u64, i32)> = const { Cell::new((0, 0, 0)) };
+}
+
+fn in_use() -> Error {
+    Error::new(error::IN_USE, "the queue is being dropped, or the stage removed")
+        .hint("Try again when that transaction has ended.")
+}
+
+/// Refuses a producer that is about to insert into a lane that is being dropped; otherwise has the lane looked at again
+/// before the transaction commits.
+///
+/// Errors: 55006 when the lane's queue is being dropped, or was a moment ago. Takes the frontier's lock, unless there
+/// were no drops, or none since this session found the same lane unmarked.
+pub fn watch(catalog: &Catalog, lane: i32) -> Result<()> {
+    let number = catalog.number;
+    let mut drops = words::drops_word(catalog.slot, number);
+    // Each mark changes the number of drops, so most looks need no lock.
+    if drops != 0 && UNMARKED.get() != (number, drops, lane) {
+        let seen = shmem::with_instance(number, |_, instance| {
+            (instance.drops, instance.dropping.iter().any(|d| d.lane == lane))
+        });
+        let (now, is_marked) = seen.unwrap_or((0, true));
+        if is_marked {
+            return Err(in_use());
+        }
+        drops = now;
+        UNMARKED.set((number, drops, lane));
+    }
+    fault!("drop.watched");
+    if WATCHED.get().is_none_or(|(watched, ..)| watched != number) {
+        WATCHED.set(Some((number, catalog.slot, drops)));
+        hooks::before_commit(check);
+        hooks::at_end(forget);
+    }
+    Ok(())
+}
+
+/// Returns whether a drop has begun since this transaction began to watch. A session that marks after this look finds
+/// the transaction's rows, because they are in their tables by then.
+fn has_news() -> bool {
+    WATCHED.get().is_some_and(|(number, slot, drops)| words::drops_word(slot, number) != drops)
+}
+
+/// Runs before the commit of a transaction that has added jobs, and checks their lanes if there were drops meanwhile.
+///
+/// Errors: 55006 when one of their queues is being dropped, 42704 when it is gone.
+fn check() -> Result<()> {
+    if !has_news() {
+        fault!("drop.unseen");
+        return Ok(());
+    }
+    fault!("drop.seen");
+    let lanes = transaction::lanes_added();
+    let Some((number, ..)) = WATCHED.take() else { return Ok(()) };
+    let Some(dropping) = shmem::with_instance(number, |_, instance| instance.dropping) else { return Ok(()) };
+    crate::pg::session::accept_invalidations();
+    let catalog = catalog::current()?;
+    let mut checked = 0;
+    for lane in lanes {
+        if lane == checked {
+            continue;
+        }
+        checked = lane;
+        if dropping.iter().any(|d| d.lane == lane && d.is_open) {
+            return Err(in_use());
+        }
+        let Some(queue) = queue::by_lane(&catalog, lane)? else {
+            return Err(Error::new(error::UNDEFINED, "the queue was dropped before its jobs were committed"));
+        };
+        if !queue.has_lane(lane) {
+            return Err(Error::new(error::UNDEFINED, "the stage was removed before its jobs were committed"));
+        }
+        // The lane was dropped a moment ago, and this session has not been told.
+        if dropping.iter().any(|d| d.lane == lane) {
+            return Err(in_use());
+        }
+    }
+    Ok(())
+}
+
+/// Ends the watch at the end of the transaction.
+fn forget() {
+    WATCHED.set(None);
+}
+
+/// Marks a lane for a transaction that drops it. The dropper calls this before it looks for live jobs.
+///
+/// Errors: 53400 when too many queues are being dropped in open transactions. Takes the frontier's lock.
+pub fn mark(catalog: &Catalog, lane: i32) -> Result<()> {
+    let marked = shmem::with_instance(catalog.number, |_, instance| {
+        let at = instance.drops as usize % instance.dropping.len();
+        let order = (at..instance.dropping.len()).chain(0..at);
+        let slot = order.into_iter().find(|&n| !instance.dropping[n].is_open)?;
+        instance.dropping[slot] = drops::Dropping { lane, is_open: true };
+        let drops = instance.drops + 1;
+        instance::set_word(&mut instance.drops, drops);
+        Some(())
+    });
+    marked.flatten().ok_or_else(|| {
+        Error::new(error::LIMIT, "too many queues are being dropped at once").hint("Drop them in smaller transactions.")
+    })
+}

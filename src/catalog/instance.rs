@@ -1,0 +1,132 @@
+//! The slot of this database's extension in shared memory: found, made, freed.
+//!
+//! Not responsible for what lies in the slot (`shmem::instance`), nor for reading the log into it: the first session
+//! that uses the instance does that, in `log::restore::learn`.
+//!
+//! Invariant: a database has one instance at most, except while a transaction that has dropped its extension makes it
+//! anew.
+
+use pg_queue_core::id::SEGMENTS;
+use pgrx::pg_sys::Oid;
+
+use crate::error::{self, Error, Result};
+use crate::pg::{session, time};
+use crate::shmem::instance::Schedules;
+use crate::shmem::missed::MissedRequests;
+use crate::shmem::segments::Filling;
+use crate::shmem::{self, Instance, Shared};
+use crate::{guc, transaction};
+
+/// Finds or makes the instance's slot. Returns its number and its slot.
+///
+/// Errors: 53400 when shared memory has no free slot. Takes the frontier's lock.
+pub fn enter(extension: Oid) -> Result<(u32, usize)> {
+    let database = session::database();
+    let now = time::now_us();
+    let found = shmem::with(|shared| {
+        let Shared { frontier, instances, next_instance, counters, .. } = shared;
+        let is_ours = |i: &Instance| i.number != 0 && i.database == database && i.extension == extension;
+        if let Some(slot) = instances.iter().position(is_ours) {
+            return Some((instances[slot].number, slot));
+        }
+        // If the extension was dropped and created again, what was known of the old one is worthless. If it was dropped
+        // in this transaction, it stays, because the transaction may be rolled back.
+        let is_settled = |i: &&mut Instance| !transaction::is_dropping(i.number);
+        for old in instances.iter_mut().filter(|i| i.number != 0 && i.database == database).filter(is_settled) {
+            let mut root = old.deadlines;
+            if let Some(session) = frontier.drop_instance(&mut root, old.number) {
+                shmem::wake(session);
+            }
+            counters.forget_instance(old.number);
+            old.number = 0;
+        }
+        let at = instances.iter().position(|i| i.number == 0)?;
+        let slot = &mut instances[at];
+        **next_instance += 1;
+        *slot = Instance {
+            number: **next_instance,
+            database,
+            extension,
+            deadlines: 0,
+            id_next: 0,
+            id_limit: 0,
+            // Every job that is due by now lies behind its lane's position, which is before everything.
+            due_to: now,
+            next_due: i64::MIN,
+            schedules: Schedules::NOTHING,
+            worker_latch: std::ptr::null_mut(),
+            worker_pid: 0,
+            wakes_at: i64::MAX,
+            worker_status: Default::default(),
+            is_recovered: false,
+            restore: Default::default(),
+            changes: 0,
+            drops: 0,
+            dropping: [Default::default(); 64],
+            notify: [0; 32],
+            // Read from the log by the first session that uses the instance: see `restore::learn`.
+            words: [0; SEGMENTS],
+            open: 0,
+            segments: [Filling::default(); SEGMENTS],
+            last_entry: 0,
+            last_generation: 0,
+            far: 0,
+            storage_at: i64::MIN,
+            counting: Default::default(),
+            reruns: MissedRequests::NEW,
+            cancels: MissedRequests::NEW,
+            key_half: 0,
+            key_limit: 0,
+            key_turns: 0,
+            memory_is_turning: false,
+            parked_files: [[0; 2]; SEGMENTS],
+        };
+        Some((slot.number, at))
+    });
+    if let Some((number, _)) = found.filter(|_| transaction::has_dropped()) {
+        transaction::record(number, transaction::Step::InstanceMade);
+    }
+    found.ok_or_else(|| {
+        Error::new(error::LIMIT, "too many databases use pg_queue")
+            .detail(format!("Shared memory has room for {} databases.", guc::MAX_DATABASES.get()))
+            .hint("Raise pg_queue.max_databases and restart the server.")
+    })
+}
+
+/// Frees an instance whose extension or database is gone, and wakes the sessions that wait there. Takes the frontier's
+/// lock.
+pub fn release(number: u32) {
+    loop {
+        let woken = shmem::with(|shared| shared.frontier.wake_any_lane(number));
+        match woken {
+            Some(session) => shmem::wake(session),
+            None => break,
+        }
+    }
+    let woken = shmem::with(|shared| {
+        let Shared { frontier, instances, counters, .. } = shared;
+        let instance = instances.iter_mut().find(|i| i.number == number && number != 0)?;
+        let woken = frontier.drop_instance(&mut instance.deadlines, number);
+        counters.forget_instance(number);
+        instance.number = 0;
+        woken
+    });
+    if let Some(session) = woken {
+        shmem::wake(session);
+    }
+}
+
+/// Has the instance freed when this transaction commits. Called while DROP EXTENSION runs.
+pub fn extension_dropped(extension: Oid) {
+    let database = session::database();
+    let number = shmem::with(|shared| {
+        shared
+            .instances
+            .iter()
+            .find(|i| i.number != 0 && i.database == database && i.extension == extension)
+            .map(|i| i.number)
+    });
+    if let Some(number) = number {
+        transaction::on_commit_drop_instance(number);
+    }
+}

@@ -1,0 +1,228 @@
+//! Which role may do what with which queue: the rows of `queue.permission`, as they count for the current user. Not
+//! responsible for GRANTs on functions and views: see `grants`.
+//!
+//! A row names a role, and counts for all that have its rights by the rules of Postgres: members that inherit, and a
+//! session that took the role by SET ROLE. Superusers and the owner of the extension may do everything. A row of a role
+//! that does not exist counts for none.
+//!
+//! Invariant: what a session knows is no older than the last change of rows or roles that it was told of, and it reads
+//! its messages before each look. So a revoke counts from the next call on, in the middle of a transaction, too.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use pgrx::pg_sys::Oid;
+
+use crate::catalog::Catalog;
+use crate::catalog::queue::{self, Queue};
+use crate::error::{self, Error, Result};
+use crate::pg::datum::text;
+use crate::pg::scan::Snapshot;
+use crate::pg::table::Relation;
+use crate::pg::{relcache, role, session};
+
+/// What can be granted on a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Privilege {
+    /// To enqueue.
+    Produce,
+    /// To claim attempts and end them.
+    Consume,
+    /// To look at the queue and its jobs.
+    Observe,
+    /// All of these, and to change the queue and its jobs.
+    Manage,
+}
+
+impl Privilege {
+    const ALL: [(Self, &'static str); 4] =
+        [(Self::Produce, "produce"), (Self::Consume, "consume"), (Self::Observe, "observe"), (Self::Manage, "manage")];
+
+    /// Returns the privilege of this name.
+    ///
+    /// Errors: 22023 when there is none.
+    pub fn parse(name: &str) -> Result<Self> {
+        Self::ALL.iter().find(|(_, known)| *known == name).map(|(privilege, _)| *privilege).ok_or_else(|| {
+            Error::invalid(format!("unknown privilege \"{name}\""))
+                .hint("Use 'produce', 'consume', 'observe' or 'manage'.")
+        })
+    }
+
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(privilege, _)| *privilege == self).map_or("", |(_, name)| name)
+    }
+
+    /// Returns its own bit, and those of the privileges that it includes.
+    pub fn bits(self) -> u8 {
+        match self {
+            Self::Manage => u8::MAX,
+            other => other.bit(),
+        }
+    }
+
+    /// Returns its own bit.
+    pub fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// As `queue_id` in the table: every queue, present and future.
+pub const EVERY_QUEUE: i32 = 0;
+/// As `role_name` in the table: every role. No role can have this name.
+pub const PUBLIC: &str = "public";
+
+/// What one user may do.
+#[derive(Default)]
+pub struct Rights {
+    everywhere: u8,
+    /// The rights on queues with more than the rights on every queue: by the queues' numbers, and by all their lanes.
+    queues: HashMap<i32, u8>,
+    lanes: HashMap<i32, u8>,
+}
+
+impl Rights {
+    /// Returns the rights of a user that may do everything.
+    pub fn everything() -> Self {
+        Self { everywhere: u8::MAX, ..Self::default() }
+    }
+
+    /// Returns whether this is allowed on every queue.
+    pub fn everywhere(&self, wanted: Privilege) -> bool {
+        self.everywhere & wanted.bit() != 0
+    }
+
+    /// Returns whether this is allowed on the queue of this number.
+    pub fn on_queue(&self, id: i32, wanted: Privilege) -> bool {
+        self.everywhere(wanted) || self.queues.get(&id).is_some_and(|bits| bits & wanted.bit() != 0)
+    }
+
+    /// Returns whether this is allowed on the queue that this lane belongs to. It allocates nothing and raises nothing,
+    /// so that it can be called under the frontier's lock.
+    pub fn on_lane(&self, lane: i32, wanted: Privilege) -> bool {
+        self.everywhere(wanted) || self.lanes.get(&lane).is_some_and(|bits| bits & wanted.bit() != 0)
+    }
+}
+
+/// How many users' rights a session keeps at once.
+const MAX_USERS: usize = 64;
+
+#[derive(Default)]
+struct Cache {
+    changes: u64,
+    users: Vec<(Oid, Rc<Rights>)>,
+}
+
+thread_local! {
+    static CACHE: RefCell<Cache> = RefCell::default();
+    static IS_WATCHING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns what the current user may do.
+pub fn rights(catalog: &Catalog) -> Rc<Rights> {
+    session::accept_invalidations();
+    let user = role::user();
+    let changes = relcache::queue_changes();
+    let known = CACHE.with_borrow(|cache| {
+        let is_fresh = cache.changes == changes && IS_WATCHING.get();
+        cache.users.iter().filter(|_| is_fresh).find(|(of, _)| *of == user).map(|(_, rights)| Rc::clone(rights))
+    });
+    known.unwrap_or_else(|| {
+        let rights = Rc::new(read(catalog, user));
+        CACHE.with_borrow_mut(|cache| {
+            // A pooler may go through many users in one session.
+            if cache.changes != changes || cache.users.len() == MAX_USERS {
+                *cache = Cache { changes, users: Vec::new() };
+            }
+            cache.users.push((user, Rc::clone(&rights)));
+        });
+        rights
+    })
+}
+
+fn read(catalog: &Catalog, user: Oid) -> Rights {
+    if !IS_WATCHING.replace(true) {
+        role::on_role_changes(relcache::forget_queues);
+    }
+    if role::owns_table(catalog.queue) {
+        return Rights::everything();
+    }
+    let mut rights = Rights::default();
+    let mut counts: HashMap<String, bool> = HashMap::new();
+    each_row(catalog, |id, role, privilege| {
+        if *counts.entry(role.to_owned()).or_insert_with(|| role == PUBLIC || role::has_rights_of(user, role)) {
+            match id {
+                EVERY_QUEUE => rights.everywhere |= privilege.bits(),
+                id => *rights.queues.entry(id).or_default() |= privilege.bits(),
+            }
+        }
+    });
+    if !rights.queues.is_empty() {
+        let lanes = Relation::read(catalog.lane);
+        let index = Relation::read_index(catalog.lane_pkey);
+        let mut scan = lanes.scan(&index, &[], Snapshot::Now);
+        while scan.next().is_some() {
+            let row = scan.row();
+            if let Some(&bits) = rights.queues.get(&row.i32(1)) {
+                rights.lanes.insert(row.i32(0), bits);
+            }
+        }
+    }
+    rights
+}
+
+/// Calls `f` with each row of `queue.permission`.
+pub fn each_row(catalog: &Catalog, mut f: impl FnMut(i32, &str, Privilege)) {
+    let (table, index) = (Relation::read(catalog.permission), Relation::read_index(catalog.permission_pkey));
+    let mut scan = table.scan(&index, &[], Snapshot::Now);
+    while scan.next().is_some() {
+        let row = scan.row();
+        let name = |column: usize| row.get(column).map(text).unwrap_or_default();
+        if let Ok(privilege) = Privilege::parse(&name(2)) {
+            f(row.i32(0), &name(1), privilege);
+        }
+    }
+}
+
+/// Checks that the current user may do this with the queue.
+///
+/// Errors: 42501 otherwise.
+pub fn check(catalog: &Catalog, queue: &Queue, wanted: Privilege) -> Result<()> {
+    if rights(catalog).on_lane(queue.lane, wanted) { Ok(()) } else { Err(denied(&queue.name, wanted)) }
+}
+
+/// Checks that the current user may do this with every queue.
+///
+/// Errors: 42501 otherwise.
+pub fn check_everywhere(catalog: &Catalog, wanted: Privilege) -> Result<()> {
+    if rights(catalog).everywhere(wanted) { Ok(()) } else { Err(denied("*", wanted)) }
+}
+
+/// Checks that the current user may do this with the queue that the lane belongs to.
+///
+/// Errors: 42501 otherwise.
+pub fn check_lane(catalog: &Catalog, lane: i32, wanted: Privilege) -> Result<()> {
+    if rights(catalog).on_lane(lane, wanted) { Ok(()) } else { Err(denied_lane(catalog, lane, wanted)?) }
+}
+
+/// Returns the error for a user that may not do this with the queue that the lane belongs to.
+pub fn denied_lane(catalog: &Catalog, lane: i32, wanted: Privilege) -> Result<Error> {
+    Ok(match queue::by_lane(catalog, lane)? {
+        Some(queue) => denied(&queue.name, wanted),
+        None => Error::new(error::DENIED, "permission denied for a queue that was dropped"),
+    })
+}
+
+fn denied(queue: &str, wanted: Privilege) -> Error {
+    let user = role::role_name(role::user()).unwrap_or_default();
+    let quoted = |text: &str| text.replace('\'', "''");
+    let privilege = wanted.name();
+    Error::new(error::DENIED, format!("permission denied for queue \"{queue}\""))
+        .detail(format!("This needs the privilege {privilege}."))
+        .hint(format!(
+            "A role that manages it can run SELECT queue.grant('{}', '{}', '{privilege}').",
+            quoted(queue),
+            quoted(&user)
+        ))
+}

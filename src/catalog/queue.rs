@@ -1,0 +1,320 @@
+//! The settings of queues, as this session knows them: read once from `queue.queue` by its indexes and kept until
+//! Postgres says that the table changed (every change of a queue sends that message with its commit).
+//!
+//! Not responsible for changing a queue: see `api::queues`. A change calls `changed`.
+//!
+//! Invariant: a session that was told of a change uses no setting that it read before.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use pg_queue_core::backoff::Curve;
+use pg_queue_core::frontier::Limits;
+
+use crate::catalog::Catalog;
+use crate::error::{self, Error, Result};
+use crate::pg::datum::{Interval, text, text_array};
+use crate::pg::relcache;
+use crate::pg::row::Row;
+use crate::pg::scan::{Key, Snapshot};
+use crate::pg::table::Relation;
+use crate::transaction::hooks;
+
+/// A queue's settings.
+pub struct Queue {
+    pub id: i32,
+    pub name: String,
+    /// The lane of jobs outside stages: all jobs, or those from before the queue had stages.
+    pub lane: i32,
+    /// The stages, in their order.
+    pub stages: Vec<Stage>,
+    /// All lanes that jobs may wait in: `lane`, and those of the stages.
+    lanes: Vec<i32>,
+    /// The stages that are not the queue's any more. Only ended jobs are there.
+    former: Vec<Stage>,
+    /// The queue that dead jobs are copied to; `None`: they are not copied.
+    pub dead_letter: Option<String>,
+    pub is_paused: bool,
+    pub max_attempts: i32,
+    /// In microseconds.
+    pub lease: i64,
+    pub curve: Curve,
+    /// In microseconds.
+    pub backoff_base: i64,
+    /// In microseconds.
+    pub backoff_max: i64,
+    pub backoff_jitter: f64,
+    pub notify: bool,
+    /// How long ended attempts are kept, in microseconds; negative: for ever.
+    pub retention: i64,
+    /// How long dead jobs are kept, in microseconds; negative: for ever.
+    pub dead_retention: i64,
+    /// The limits on its running jobs; `None`: it has none.
+    pub limits: Option<Limits>,
+    pub max_waiting: Option<i64>,
+}
+
+/// A stage of a queue.
+pub struct Stage {
+    pub name: String,
+    pub lane: i32,
+}
+
+impl Queue {
+    /// Returns all lanes that jobs may wait in.
+    pub fn lanes(&self) -> &[i32] {
+        &self.lanes
+    }
+
+    /// Returns whether jobs of a group have to wait for each other.
+    pub fn has_groups(&self) -> bool {
+        self.limits.is_some_and(|limits| limits.group > 0)
+    }
+
+    /// Returns all lanes that jobs may wait in, and those of former stages.
+    pub fn all_lanes(&self) -> impl Iterator<Item = i32> + '_ {
+        self.lanes.iter().copied().chain(self.former.iter().map(|stage| stage.lane))
+    }
+
+    /// Returns the lane that new jobs go to.
+    pub fn entry(&self) -> i32 {
+        self.stages.first().map_or(self.lane, |stage| stage.lane)
+    }
+
+    /// Returns the lane of a stage.
+    ///
+    /// Errors: 22023 when the queue has no such stage.
+    pub fn stage(&self, name: &str) -> Result<i32> {
+        if let Some(stage) = self.stages.iter().find(|stage| stage.name == name) {
+            return Ok(stage.lane);
+        }
+        let error = Error::invalid(format!("queue \"{}\" has no stage \"{name}\"", self.name));
+        if self.stages.is_empty() {
+            return Err(error.detail("It has no stages.").hint("Leave \"stage\" out, or set them with queue.alter."));
+        }
+        let names: Vec<String> = self.stages.iter().map(|stage| format!("\"{}\"", stage.name)).collect();
+        Err(error.detail(format!("Its stages are {}.", names.join(", "))))
+    }
+
+    /// Returns the name of a lane's stage; `None`: the lane is outside stages.
+    pub fn stage_of(&self, lane: i32) -> Option<&str> {
+        let stage = self.stages.iter().chain(&self.former).find(|stage| stage.lane == lane);
+        stage.map(|stage| stage.name.as_str())
+    }
+
+    /// Returns the lane after this one; `None`: it is the last.
+    pub fn after(&self, lane: i32) -> Option<i32> {
+        let at = self.stages.iter().position(|stage| stage.lane == lane);
+        self.stages.get(at.map_or(0, |at| at + 1)).map(|stage| stage.lane)
+    }
+
+    /// Returns whether a job in this lane has further stages before it.
+    pub fn goes_on_after(&self, lane: i32) -> bool {
+        lane != self.lane && self.stages.last().is_some_and(|stage| stage.lane != lane)
+    }
+
+    /// Returns whether jobs may wait in this lane.
+    pub fn has_lane(&self, lane: i32) -> bool {
+        self.lanes.contains(&lane)
+    }
+}
+
+/// The columns of `queue.queue`, counted from 0; the table's definition says what they mean.
+mod column {
+    pub const ID: usize = 0;
+    pub const NAME: usize = 1;
+    pub const IS_PAUSED: usize = 2;
+    pub const MAX_ATTEMPTS: usize = 3;
+    pub const LEASE: usize = 4;
+    pub const BACKOFF: usize = 5;
+    pub const BACKOFF_BASE: usize = 6;
+    pub const BACKOFF_MAX: usize = 7;
+    pub const BACKOFF_JITTER: usize = 8;
+    pub const NOTIFY: usize = 9;
+    pub const RETENTION: usize = 10;
+    pub const DEAD_RETENTION: usize = 11;
+    pub const DEAD_LETTER: usize = 12;
+    pub const MAX_RUNNING: usize = 13;
+    pub const MAX_RUNNING_PER_GROUP: usize = 14;
+    pub const STRICT_ORDER: usize = 15;
+    pub const RATE_LIMIT: usize = 16;
+    pub const RATE_PERIOD: usize = 17;
+    pub const MAX_WAITING: usize = 18;
+    pub const STAGES: usize = 19;
+    /// The first of the columns of `queue.lane`.
+    pub const LANE: usize = 0;
+    pub const LANE_QUEUE: usize = 1;
+    pub const LANE_STAGE: usize = 2;
+}
+
+#[derive(Default)]
+struct Cache {
+    changes: u64,
+    by_name: BTreeMap<String, Rc<Queue>>,
+    by_lane: BTreeMap<i32, Rc<Queue>>,
+}
+
+thread_local! {
+    static CACHE: RefCell<Cache> = RefCell::default();
+}
+
+fn cached<T>(get: impl FnOnce(&mut Cache) -> T) -> T {
+    CACHE.with_borrow_mut(|cache| {
+        let changes = relcache::queue_changes();
+        if cache.changes != changes {
+            *cache = Cache { changes, ..Cache::default() };
+        }
+        get(cache)
+    })
+}
+
+/// Returns the queue of this name.
+///
+/// Errors: 42704 when there is none.
+pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
+    if let Some(queue) = cached(|cache| cache.by_name.get(name).cloned()) {
+        return Ok(queue);
+    }
+    let table = Relation::read(catalog.queue);
+    let index = Relation::read_index(catalog.queue_name);
+    let mut scan = table.scan(&index, &[Key::eq_text(1, crate::pg::datum::text_datum(name))], Snapshot::Now);
+    let queue = scan.next().and_then(|_| remember(catalog, &scan.row()));
+    queue.ok_or_else(|| {
+        Error::new(error::UNDEFINED, format!("queue \"{name}\" does not exist"))
+            .hint(format!("Create it with SELECT queue.create('{}').", name.replace('\'', "''")))
+    })
+}
+
+/// Returns whether there is a queue of this number.
+pub fn exists(catalog: &Catalog, id: i32) -> bool {
+    if cached(|cache| cache.by_name.values().any(|queue| queue.id == id)) {
+        return true;
+    }
+    let table = Relation::read(catalog.queue);
+    let index = Relation::read_index(catalog.queue_pkey);
+    table.scan(&index, &[Key::eq_i32(1, id)], Snapshot::Now).next().is_some()
+}
+
+/// Returns the queue of this id; `None`: it was dropped.
+pub fn by_id(catalog: &Catalog, id: i32) -> Result<Option<Rc<Queue>>> {
+    let lanes = Relation::read(catalog.lane);
+    let index = Relation::read_index(catalog.lane_queue);
+    let mut scan = lanes.scan(&index, &[Key::eq_i32(1, id)], Snapshot::Now);
+    if scan.next().is_none() {
+        return Ok(None);
+    }
+    by_lane(catalog, scan.row().i32(column::LANE))
+}
+
+/// Returns the lanes of all queues.
+pub fn lanes(catalog: &Catalog) -> Vec<i32> {
+    let lanes = Relation::read(catalog.lane);
+    let index = Relation::read_index(catalog.lane_pkey);
+    let mut scan = lanes.scan(&index, &[], Snapshot::Now);
+    let mut all = Vec::new();
+    while scan.next().is_some() {
+        all.push(scan.row().i32(column::LANE));
+    }
+    all
+}
+
+/// Returns the queue that this lane belongs to; `None`: it was dropped.
+pub fn by_lane(catalog: &Catalog, lane: i32) -> Result<Option<Rc<Queue>>> {
+    if let Some(queue) = cached(|cache| cache.by_lane.get(&lane).cloned()) {
+        return Ok(Some(queue));
+    }
+    let lanes = Relation::read(catalog.lane);
+    let lane_index = Relation::read_index(catalog.lane_pkey);
+    let mut scan = lanes.scan(&lane_index, &[Key::eq_i32(1, lane)], Snapshot::Now);
+    if scan.next().is_none() {
+        return Ok(None);
+    }
+    let id = scan.row().i32(column::LANE_QUEUE);
+    let table = Relation::read(catalog.queue);
+    let index = Relation::read_index(catalog.queue_pkey);
+    let mut scan = table.scan(&index, &[Key::eq_i32(1, id)], Snapshot::Now);
+    if scan.next().is_none() {
+        return Ok(None);
+    }
+    Ok(remember(catalog, &scan.row()))
+}
+
+/// Reads a queue from its row and keeps it for this session. `None`: the queue does not have all its lanes yet, because
+/// it is being restored.
+fn remember(catalog: &Catalog, row: &Row) -> Option<Rc<Queue>> {
+    let id = row.i32(column::ID);
+    let lanes = Relation::read(catalog.lane);
+    let index = Relation::read_index(catalog.lane_queue);
+    let mut scan = lanes.scan(&index, &[Key::eq_i32(1, id)], Snapshot::Now);
+    let (mut outside, mut former) = (None, Vec::new());
+    while scan.next().is_some() {
+        let row = scan.row();
+        let lane = row.i32(column::LANE);
+        match row.get(column::LANE_STAGE).map(text) {
+            Some(name) => former.push(Stage { name, lane }),
+            None => outside = Some(lane),
+        }
+    }
+    let lane = outside?;
+    let names = row.get(column::STAGES).map(text_array).unwrap_or_default();
+    let mut stages = Vec::with_capacity(names.len());
+    for name in names.into_iter().flatten() {
+        let at = former.iter().position(|stage| stage.name == name)?;
+        stages.push(former.swap_remove(at));
+    }
+    let lanes = std::iter::once(lane).chain(stages.iter().map(|stage| stage.lane)).collect();
+    let us = |n: usize| row.get(n).map_or(0, |datum| Interval::read(datum).us());
+    let queue = Rc::new(Queue {
+        id,
+        name: row.get(column::NAME).map(text).unwrap_or_default(),
+        lane,
+        stages,
+        lanes,
+        former,
+        dead_letter: row.get(column::DEAD_LETTER).map(text),
+        is_paused: row.get(column::IS_PAUSED).is_some_and(|d| d.value() & 1 != 0),
+        max_attempts: row.i32(column::MAX_ATTEMPTS),
+        lease: us(column::LEASE),
+        curve: row.get(column::BACKOFF).and_then(|d| Curve::parse(&text(d))).unwrap_or(Curve::Exponential),
+        backoff_base: us(column::BACKOFF_BASE),
+        backoff_max: us(column::BACKOFF_MAX),
+        backoff_jitter: f64::from_bits(row.i64(column::BACKOFF_JITTER) as u64),
+        notify: row.get(column::NOTIFY).is_some_and(|d| d.value() & 1 != 0),
+        retention: us(column::RETENTION),
+        dead_retention: us(column::DEAD_RETENTION),
+        limits: limits(row),
+        max_waiting: row.get(column::MAX_WAITING).map(|d| d.value() as i64),
+    });
+    cached(|cache| {
+        cache.by_name.insert(queue.name.clone(), Rc::clone(&queue));
+        for lane in queue.all_lanes() {
+            cache.by_lane.insert(lane, Rc::clone(&queue));
+        }
+    });
+    Some(queue)
+}
+
+fn limits(row: &Row) -> Option<Limits> {
+    let number = |n: usize| row.get(n).map_or(0, |d| d.value() as i32 as u32);
+    let is_strict = row.get(column::STRICT_ORDER).is_some_and(|d| d.value() & 1 != 0);
+    let limits = Limits {
+        running: number(column::MAX_RUNNING),
+        group: if is_strict { 1 } else { number(column::MAX_RUNNING_PER_GROUP) },
+        is_strict,
+        rate: number(column::RATE_LIMIT),
+        period: row.get(column::RATE_PERIOD).map_or(0, |datum| Interval::read(datum).us()),
+    };
+    (limits.running != 0 || limits.group != 0 || limits.rate != 0).then_some(limits)
+}
+
+/// Tells every session, when this transaction commits, that queues have changed. This session knows at once.
+pub fn changed(catalog: &Catalog) {
+    // After a rollback, Postgres does not take back what the last command has announced, because no session was told of
+    // it; but the same command may have read the queue's new settings.
+    hooks::on_rollback(relcache::forget_queues);
+    // This session's own message comes with the next command: another function of the same statement must not believe
+    // what it has kept.
+    relcache::forget_queues();
+    relcache::announce(catalog.queue);
+}

@@ -1,0 +1,238 @@
+//! A schedule as `queue.schedule` has it: its timing, its plan, the payload of its jobs; and what time it is for
+//! schedules.
+//!
+//! Not responsible for when slots are (`pg_queue_core::schedule`), for enqueuing jobs (`job::schedule`), nor for firing
+//! slots (`duty::fire_schedules`).
+
+use pg_queue_core::schedule::{Cron, Missed, Period, PeriodError, Plan, Zone};
+use pgrx::pg_sys::Datum;
+
+use crate::catalog::Catalog;
+use crate::error::{self, Error, Result};
+use crate::guc;
+use crate::pg::datum::{self, Interval, text, text_datum};
+use crate::pg::row::Row;
+use crate::pg::scan::{Key, Snapshot};
+use crate::pg::snapshot::ActiveSnapshot;
+use crate::pg::table::Relation;
+use crate::pg::{jsonb, time};
+
+/// Returns what time it is for schedules, in microseconds as `timestamptz` counts them: the clock and
+/// `pg_queue.clock_offset`.
+pub fn now_us() -> i64 {
+    time::now_us().saturating_add((guc::CLOCK_OFFSET.get() * 1e6) as i64)
+}
+
+/// The columns of `queue.schedule`, counted from 0; the table's definition says what they mean.
+pub mod column {
+    pub const ID: usize = 0;
+    pub const NAME: usize = 1;
+    pub const QUEUE_ID: usize = 2;
+    pub const PAYLOAD: usize = 3;
+    pub const CRON: usize = 4;
+    pub const EVERY: usize = 5;
+    pub const TIMEZONE: usize = 6;
+    pub const MISSED: usize = 7;
+    pub const STARTS_AT: usize = 8;
+    pub const ENDS_AT: usize = 9;
+    pub const OVERLAP: usize = 10;
+    pub const PRIORITY: usize = 11;
+    pub const MAX_ATTEMPTS: usize = 12;
+    pub const GROUP_KEY: usize = 13;
+    pub const HEADERS: usize = 14;
+    pub const IS_PAUSED: usize = 15;
+    pub const ANCHOR: usize = 16;
+    pub const PLANNED_FROM: usize = 17;
+    pub const VERSION: usize = 18;
+}
+
+/// What determines when a schedule's slots are. Times are in microseconds as `timestamptz` counts them.
+#[derive(PartialEq, Eq)]
+pub struct Timing {
+    pub cron: Option<String>,
+    pub every: Option<Interval>,
+    pub timezone: String,
+    pub starts_at: Option<i64>,
+    pub ends_at: Option<i64>,
+}
+
+impl Timing {
+    /// Returns the plan. `anchor` is the time from which `every` is counted if there is no start.
+    ///
+    /// Errors: 22023 when the zone, the cron expression or the period is invalid, or when there is not exactly one of
+    /// `cron` and `every`.
+    pub fn plan(&self, anchor: i64) -> Result<Plan> {
+        let zone = zone(&self.timezone)?;
+        let plan = match (&self.cron, self.every) {
+            (Some(cron), None) => Plan::cron(parse(cron)?, zone),
+            (None, Some(Interval { months, days, time })) => {
+                let period = Period::new(months, days, time).map_err(|error| match error {
+                    PeriodError::Negative => {
+                        Error::invalid("the period of a schedule cannot be negative, nor any part of it")
+                    }
+                    PeriodError::TooShort => {
+                        Error::invalid("the period of a schedule must be at least 100 milliseconds")
+                    }
+                })?;
+                Plan::every(period, self.starts_at.unwrap_or(anchor), zone)
+            }
+            _ => return Err(Error::invalid("either cron or every must be given").hint("Give one of the two.")),
+        };
+        Ok(plan.within(self.starts_at, self.ends_at))
+    }
+}
+
+/// Returns the time zone of this name.
+///
+/// Errors: 22023 when there is none.
+pub fn zone(name: &str) -> Result<Zone> {
+    Zone::find(name).ok_or_else(|| {
+        Error::invalid(format!("time zone \"{name}\" not recognized"))
+            .hint("Use a name such as 'Europe/Berlin' or 'UTC'; view pg_timezone_names lists them.")
+    })
+}
+
+/// Parses a cron expression.
+///
+/// Errors: 22023, with a detail that shows the place of the fault.
+fn parse(cron: &str) -> Result<Cron> {
+    Cron::parse(cron).map_err(|error| {
+        let before = cron.get(..error.position.start).map_or(0, |text| text.chars().count());
+        let blamed = cron.get(error.position.clone()).map_or(1, |text| text.chars().count().max(1));
+        let place = format!("{}{}", " ".repeat(before), "^".repeat(blamed));
+        let shown = Error::invalid(error.message)
+            .detail(format!("At character {} of the expression:\n{cron}\n{place}", before + 1));
+        match error.hint {
+            Some(hint) => shown.hint(hint),
+            None => shown,
+        }
+    })
+}
+
+/// A schedule, as its row was when it was read.
+pub struct Schedule(pub Row);
+
+impl Schedule {
+    pub fn id(&self) -> i32 {
+        self.0.i32(column::ID)
+    }
+
+    pub fn name(&self) -> String {
+        self.0.get(column::NAME).map(text).unwrap_or_default()
+    }
+
+    pub fn queue_id(&self) -> i32 {
+        self.0.i32(column::QUEUE_ID)
+    }
+
+    pub fn is_paused(&self) -> bool {
+        self.bool(column::IS_PAUSED)
+    }
+
+    /// Returns whether a slot is fired while the job of the last one is live.
+    pub fn may_overlap(&self) -> bool {
+        self.bool(column::OVERLAP)
+    }
+
+    /// Returns the time from which `every` is counted.
+    pub fn anchor(&self) -> i64 {
+        self.0.i64(column::ANCHOR)
+    }
+
+    /// Returns the time up to which slots do not belong to this plan.
+    pub fn planned_from(&self) -> i64 {
+        self.0.i64(column::PLANNED_FROM)
+    }
+
+    /// Returns the number of changes of the row.
+    pub fn version(&self) -> i32 {
+        self.0.i32(column::VERSION)
+    }
+
+    pub fn missed(&self) -> Missed {
+        self.0.get(column::MISSED).and_then(|name| Missed::parse(&text(name))).unwrap_or(Missed::Once)
+    }
+
+    pub fn timing(&self) -> Timing {
+        let time = |column| self.0.get(column).map(|datum| datum.value() as i64);
+        Timing {
+            cron: self.0.get(column::CRON).map(text),
+            every: self.0.get(column::EVERY).map(Interval::read),
+            timezone: self.0.get(column::TIMEZONE).map(text).unwrap_or_default(),
+            starts_at: time(column::STARTS_AT),
+            ends_at: time(column::ENDS_AT),
+        }
+    }
+
+    /// Returns the plan.
+    ///
+    /// Errors: as `Timing::plan`. The table's values were checked when they were written, but perhaps by another
+    /// version.
+    pub fn plan(&self) -> Result<Plan> {
+        self.timing().plan(self.anchor())
+    }
+
+    /// Returns the payload of its jobs, with a long value fetched in one piece.
+    pub fn payload(&self) -> Datum {
+        self.0.get(column::PAYLOAD).map_or_else(jsonb::empty_object, datum::fetched)
+    }
+
+    fn bool(&self, column: usize) -> bool {
+        self.0.get(column).is_some_and(|datum| datum.value() & 1 != 0)
+    }
+}
+
+/// Returns the schedule of this name.
+///
+/// Errors: 42704 when there is none.
+pub fn by_name(catalog: &Catalog, name: &str) -> Result<Schedule> {
+    find(catalog, catalog.schedule_name, &Key::eq_text(1, text_datum(name))).ok_or_else(|| {
+        Error::new(error::UNDEFINED, format!("schedule \"{name}\" does not exist"))
+            .hint("View queue.schedules lists them.")
+    })
+}
+
+/// Returns the schedule of this id, if it is still there.
+pub fn by_id(catalog: &Catalog, id: i32) -> Option<Schedule> {
+    find(catalog, catalog.schedule_pkey, &Key::eq_i32(1, id))
+}
+
+fn find(catalog: &Catalog, index: pgrx::pg_sys::Oid, key: &Key) -> Option<Schedule> {
+    let table = Relation::read(catalog.schedule);
+    let index = Relation::read_index(index);
+    let _latest = ActiveSnapshot::latest();
+    let mut scan = table.scan(&index, std::slice::from_ref(key), Snapshot::Statement);
+    scan.next().map(|_| Schedule(scan.row()))
+}
+
+/// Calls `f` with every schedule that is there at this moment.
+pub fn each(catalog: &Catalog, f: impl FnMut(Schedule)) {
+    let _latest = ActiveSnapshot::latest();
+    each_seen(catalog, f);
+}
+
+/// Calls `f` with every schedule that the calling statement sees.
+pub fn each_seen(catalog: &Catalog, mut f: impl FnMut(Schedule)) {
+    let table = Relation::read(catalog.schedule);
+    let index = Relation::read_index(catalog.schedule_pkey);
+    let mut scan = table.scan(&index, &[], Snapshot::Statement);
+    while scan.next().is_some() {
+        f(Schedule(scan.row()));
+    }
+}
+
+/// Returns the ids of all schedules.
+pub fn ids(catalog: &Catalog) -> Vec<i32> {
+    let mut ids = Vec::new();
+    each(catalog, |schedule| ids.push(schedule.id()));
+    ids
+}
+
+/// Returns the name of a schedule that enqueues into this queue, or that an open transaction is making or changing so
+/// that it does.
+pub fn of_queue(catalog: &Catalog, queue: i32) -> Option<String> {
+    let table = Relation::read(catalog.schedule);
+    let index = Relation::read_index(catalog.schedule_queue);
+    let mut scan = table.scan(&index, &[Key::eq_i32(1, queue)], Snapshot::Dirty);
+    scan.next().map(|_| Schedule(scan.row()).name())
+}

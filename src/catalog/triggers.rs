@@ -1,0 +1,59 @@
+//! What cannot be on the tables into which rows are inserted directly: triggers, rules, foreign keys. None of them
+//! would see a row, and a tool that moves a table by what its trigger has seen would lose jobs, or have them run twice.
+//!
+//! They are refused when they are made (`worker::hooks` sees that). One that was made while the library was not loaded
+//! is found by the first insert into the table, which holds a lock that keeps other sessions from making one
+//! (`pg::trigger`).
+
+use pgrx::pg_sys::Oid;
+
+use crate::catalog::{self, spi};
+use crate::error::{self, Error, Result};
+use crate::pg::{session, syscache};
+
+/// Refuses a trigger, rule or foreign key that is being made for this table.
+///
+/// Errors: 0A000 if rows are inserted into the table directly.
+pub fn refuse_at(table: Oid) -> Result<()> {
+    // The triggers of the extension's own script see statements, and are there for SQL that is not the extension's.
+    if session::is_binary_upgrade() || session::is_in_our_script() || !catalog::is_written_directly(table) {
+        return Ok(());
+    }
+    let name = syscache::table_name(table).unwrap_or_default();
+    Err(Error::new(error::NOT_SUPPORTED, format!("table \"queue.{name}\" cannot have triggers, rules or foreign keys"))
+        .detail("Rows are inserted into it directly; triggers, rules and foreign keys would not see them.")
+        .hint(
+            "Leave the tables of pg_queue out, with pg_repack by --exclude-extension=pg_queue: they are emptied in \
+             turns, and need no repacking.",
+        ))
+}
+
+/// Returns what is there all the same, a sentence each. `all`: also what would only never be served, such as rules and
+/// foreign keys; otherwise only triggers for each row.
+pub fn found(all: bool) -> Result<Vec<String>> {
+    spi::texts(
+        "SELECT pg_catalog.format('Table queue.%I has %s.', c.relname, t.what)
+         FROM pg_catalog.pg_class AS c
+         CROSS JOIN LATERAL (
+             SELECT pg_catalog.format('trigger %I', t.tgname) AS what
+             FROM pg_catalog.pg_trigger AS t
+             WHERE t.tgrelid OPERATOR(pg_catalog.=) c.oid AND NOT t.tgisinternal
+               AND t.tgfoid OPERATOR(pg_catalog.<>) 'queue.foreign_write()'::pg_catalog.regprocedure
+               -- For each row.
+               AND ($1 OR (t.tgtype::pg_catalog.int4 OPERATOR(pg_catalog.&) 1) OPERATOR(pg_catalog.=) 1)
+             UNION ALL
+             SELECT pg_catalog.format('rule %I', r.rulename) FROM pg_catalog.pg_rewrite AS r
+             WHERE $1 AND r.ev_class OPERATOR(pg_catalog.=) c.oid
+             UNION ALL
+             SELECT pg_catalog.format('foreign key %I of table %s', k.conname, k.conrelid::pg_catalog.regclass)
+             FROM pg_catalog.pg_constraint AS k
+             WHERE $1 AND k.contype OPERATOR(pg_catalog.=) 'f'
+               AND (k.conrelid OPERATOR(pg_catalog.=) c.oid OR k.confrelid OPERATOR(pg_catalog.=) c.oid)) AS t
+         WHERE c.relnamespace OPERATOR(pg_catalog.=) 'queue'::pg_catalog.regnamespace
+           AND c.relkind OPERATOR(pg_catalog.=) 'r'
+           AND c.relname OPERATOR(pg_catalog.<>)
+               ALL (ARRAY['queue', 'lane', 'permission', 'schedule']::pg_catalog.name[])
+         ORDER BY c.relname, t.what",
+        &[all.into()],
+    )
+}

@@ -1,0 +1,399 @@
+//! The taken attempts: entries of `running` from the claim to the end, with their places, deadlines and requests.
+//!
+//! Invariant: an entry is made in `add_running` and forgotten in `forget_running`, and nowhere else, as limits and
+//! shares are counted there.
+
+use super::{
+    DeadlineRoot, End, Frontier, MISSED_CANCEL, MISSED_RERUN, Place, Ready, Running, State, TakeOne, deadlines, index,
+};
+use crate::share;
+
+impl Frontier<'_> {
+    /// Whether there is no room for another entry. The index has twice as many buckets as there are slots, which is
+    /// enough for the counts of the parties, too, unless nearly every entry belongs to another lane.
+    pub(super) fn running_is_full(&self) -> bool {
+        let buckets = (self.head.running + self.head.parties) as usize + 3;
+        self.head.running as usize == self.running.len() || buckets >= self.running_index.len()
+    }
+
+    pub(super) fn free_places(&self) -> usize {
+        if self.running_is_full() { 0 } else { self.running.len() - self.head.running as usize }
+    }
+
+    /// Returns how many more attempts of a lane may be claimed, by its share of the places in `running`.
+    pub fn places(&self, instance: u32, lane: i32) -> u32 {
+        share::room_of(self.running_index, instance, lane.cast_unsigned(), self.free_places())
+    }
+
+    /// Returns how many attempts of a lane, and of its instance, are taken.
+    pub fn held(&self, instance: u32, lane: i32) -> (u32, u32) {
+        let index = &*self.running_index;
+        (share::held_of(index, instance, lane.cast_unsigned()), share::held(index, instance))
+    }
+
+    pub(super) fn add_running(&mut self, entry: Running) -> Option<u32> {
+        if self.running_is_full() {
+            return None;
+        }
+        let slot = if self.head.free != 0 {
+            let slot = self.head.free - 1;
+            self.head.free = self.running[slot as usize].next;
+            slot
+        } else {
+            self.head.fresh += 1;
+            self.head.fresh - 1
+        };
+        self.running[slot as usize] = entry;
+        self.head.running += 1;
+        index::insert(self.running_index, entry.instance, entry.id, slot);
+        self.head.parties += share::enter_of(self.running_index, entry.instance, entry.lane.cast_unsigned());
+        Some(slot)
+    }
+
+    pub(super) fn forget_running(&mut self, root: &mut DeadlineRoot, slot: u32) -> Running {
+        deadlines::remove(self.running, root, slot);
+        self.count_out(slot);
+        let entry = self.running[slot as usize];
+        index::remove(self.running_index, entry.instance, entry.id);
+        self.head.parties -= share::leave_of(self.running_index, entry.instance, entry.lane.cast_unsigned());
+        self.running[slot as usize] = Running { next: self.head.free, ..Running::default() };
+        self.head.free = slot + 1;
+        self.head.running -= 1;
+        entry
+    }
+
+    pub(super) fn running_slot(&self, instance: u32, id: i64) -> Option<u32> {
+        index::find(self.running_index, instance, id)
+    }
+
+    /// Returns the entry of a taken attempt.
+    pub fn entry(&self, instance: u32, id: i64) -> Option<Running> {
+        self.running_slot(instance, id).map(|slot| self.running[slot as usize])
+    }
+
+    /// Takes one given waiting attempt as a claim does, so that no other transaction can take it. If `is_due` is false
+    /// it does not go to `ready` when it is given back. If it awaits its cancel, the caller gets it for that.
+    #[allow(clippy::too_many_arguments, reason = "who, where, what")]
+    pub fn take_one(
+        &mut self,
+        root: &mut DeadlineRoot,
+        instance: u32,
+        lane: i32,
+        owner: u32,
+        pid: i32,
+        entry: Ready,
+        is_due: bool,
+    ) -> TakeOne {
+        if let Some(slot) = self.running_slot(instance, entry.id) {
+            if !self.running[slot as usize].awaits_cancel() {
+                return TakeOne::Busy;
+            }
+            deadlines::remove(self.running, root, slot);
+            let entry = &mut self.running[slot as usize];
+            (entry.state, entry.owner, entry.session, entry.pid) = (State::Taken, owner, owner + 1, pid);
+            return TakeOne::Taken;
+        }
+        // The share of its lane does not count here, as a waiting job that is being ended is not kept for long.
+        if self.running_is_full() {
+            return TakeOne::Full;
+        }
+        if let Some(slot) = self.lane_slot(instance, lane) {
+            let mut ring = self.ring(slot);
+            if let Ok(at) = ring.search(entry.rank)
+                && ring.get(at).id == entry.id
+            {
+                ring.remove(at);
+            }
+        }
+        let taken = Running::taken(instance, lane, owner, pid, entry);
+        self.add_running(Running { system: 1, early: u8::from(!is_due), ..taken });
+        TakeOne::Taken
+    }
+
+    /// Notes that the claim of a taken attempt is committed, so that the lease starts. A longer lease that was granted
+    /// before stays. If one transaction has both claimed and ended the attempt, it calls this before [`Self::ended`].
+    /// After that the attempt may be taken once more, by a session that finds it stale.
+    pub fn claimed(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, lease: i64, deadline: i64, bound: bool) {
+        let Some(slot) = self.running_slot(instance, id) else { return };
+        self.settle_token(slot, deadline - lease);
+        let entry = &mut self.running[slot as usize];
+        entry.claimed = 1;
+        entry.lease = lease;
+        entry.longest = entry.longest.max(lease);
+        entry.deadline = entry.deadline.max(deadline);
+        entry.bound = u8::from(bound);
+        if entry.state == State::Taken {
+            entry.state = State::Running;
+            entry.owner = 0;
+            deadlines::insert(self.running, root, slot);
+        }
+    }
+
+    /// Notes that a taken attempt is to be cancelled. Returns false if it is not in memory.
+    pub fn request_cancel(&mut self, instance: u32, id: i64) -> bool {
+        let Some(slot) = self.running_slot(instance, id) else { return false };
+        let entry = &mut self.running[slot as usize];
+        entry.cancel = 1;
+        entry.note_missed(MISSED_CANCEL);
+        true
+    }
+
+    /// Notes that the job of a taken attempt is to run once more after it. Returns false if it is not in memory.
+    pub fn request_rerun(&mut self, instance: u32, id: i64) -> bool {
+        let Some(slot) = self.running_slot(instance, id) else { return false };
+        let entry = &mut self.running[slot as usize];
+        entry.rerun = 1;
+        entry.note_missed(MISSED_RERUN);
+        true
+    }
+
+    /// Gives a taken attempt back to `ready`, as its claim was rolled back, with or without its end. Returns a session
+    /// to wake. If the attempt is to be cancelled by now, it stays as if its lease had ended: the background worker
+    /// takes it ([`Self::take_one`]) and cancels it. As its worker may have begun, it counts for the rate until a
+    /// period from `now`.
+    pub fn give_back(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, now: i64) -> Option<u32> {
+        let slot = self.running_slot(instance, id)?;
+        let entry = &mut self.running[slot as usize];
+        if entry.claimed != 0 {
+            return None;
+        }
+        self.settle_token(slot, now);
+        let gate = self.running[slot as usize].gate;
+        let entry = &mut self.running[slot as usize];
+        if entry.cancel != 0 {
+            (entry.state, entry.owner, entry.deadline, entry.system) = (State::Running, 0, i64::MIN, 1);
+            deadlines::remove(self.running, root, slot);
+            deadlines::insert(self.running, root, slot);
+            self.count_out(slot);
+            let entry = self.running[slot as usize];
+            return self.wake_after(gate, &entry);
+        }
+        let entry = self.forget_running(root, slot);
+        // An attempt that was not due may have become due while it was taken.
+        let is_due = entry.early == 0 || entry.push_held != 0;
+        let pushed = if is_due { self.push(instance, entry.lane, entry.ready()) } else { None };
+        pushed.or_else(|| self.wake_after(gate, &entry))
+    }
+
+    /// Drops an entry that is wrong according to the logs, without giving the attempt back to `ready`. Returns a
+    /// session to wake.
+    pub fn discard(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) -> Option<u32> {
+        let slot = self.running_slot(instance, id)?;
+        self.leave(root, slot).1
+    }
+
+    /// Drops a taken entry whose attempt does not wait according to the logs. If a push of it was held back meanwhile,
+    /// the owner may have read the logs too early, and the attempt is pushed. Returns a session to wake.
+    pub fn discard_stale(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) -> Option<u32> {
+        let slot = self.running_slot(instance, id)?;
+        if self.running[slot as usize].push_held == 0 {
+            return self.leave(root, slot).1;
+        }
+        let gate = self.running[slot as usize].gate;
+        let entry = self.forget_running(root, slot);
+        let pushed = self.push(instance, entry.lane, entry.ready());
+        pushed.or_else(|| self.wake_after(gate, &entry))
+    }
+
+    /// Forgets an entry. Returns it, and a session to wake, as something else may start instead.
+    pub(super) fn leave(&mut self, root: &mut DeadlineRoot, slot: u32) -> (Running, Option<u32>) {
+        let gate = self.running[slot as usize].gate;
+        let entry = self.forget_running(root, slot);
+        (entry, self.wake_after(gate, &entry))
+    }
+
+    /// Wakes a session for what may start now that an entry is gone: another job of its queue, if that is limited,
+    /// another job of its group, or any job that had no place.
+    pub(super) fn wake_after(&mut self, gate: u32, entry: &Running) -> Option<u32> {
+        let woken = match gate.checked_sub(1) {
+            Some(gate) => self.wake_at_gate(gate),
+            None if entry.group != 0 && self.head.groups > 0 => self.pass_on(entry.instance, entry.lane),
+            None => None,
+        };
+        woken.or_else(|| self.wake_for_place())
+    }
+
+    /// Keeps an attempt to be cancelled, with a deadline that has passed, so that the background worker takes it. It
+    /// was running when its cancel was requested, and is not running any more; if it waits, it is kept as by
+    /// [`Self::give_back`]. Returns false if there is no place.
+    pub fn expire_now(&mut self, root: &mut DeadlineRoot, instance: u32, lane: i32, entry: Ready) -> bool {
+        if self.take_one(root, instance, lane, 0, 0, entry, true) != TakeOne::Taken {
+            return false;
+        }
+        let Some(slot) = self.running_slot(instance, entry.id) else { return false };
+        let expired = &mut self.running[slot as usize];
+        (expired.state, expired.session, expired.cancel, expired.deadline) = (State::Running, 0, 1, i64::MIN);
+        deadlines::insert(self.running, root, slot);
+        true
+    }
+
+    /// Adds an attempt whose claim was found in the log. If it has an entry already, that stays as it is. Returns false
+    /// if `running` is full.
+    pub fn recover(&mut self, root: &mut DeadlineRoot, entry: Running) -> bool {
+        if self.running_slot(entry.instance, entry.id).is_some() {
+            return true;
+        }
+        let unlinked =
+            Running { claimed: 1, timed: 0, child: 0, next: 0, prev: 0, gate: 0, grouped: 0, token: 0, ..entry };
+        let Some(slot) = self.add_running(unlinked) else {
+            return false;
+        };
+        if let Some(gate) = self.gate_of(entry.instance, entry.lane) {
+            self.count_in(gate, slot);
+        }
+        if entry.state == State::Running {
+            deadlines::insert(self.running, root, slot);
+        }
+        true
+    }
+
+    /// Has the caller's transaction end an attempt. While that is open, the attempt has no deadline.
+    pub fn end(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, owner: u32) -> End {
+        self.end_expired(root, instance, id, owner, i64::MAX).unwrap_or(End::Unknown)
+    }
+
+    /// Does what [`Self::end`] does, for an attempt that was seen with this deadline, which had passed. `None` if it
+    /// has a later one by now.
+    pub fn end_expired(
+        &mut self,
+        root: &mut DeadlineRoot,
+        instance: u32,
+        id: i64,
+        owner: u32,
+        deadline: i64,
+    ) -> Option<End> {
+        let Some(slot) = self.running_slot(instance, id) else { return Some(End::Unknown) };
+        let entry = self.running[slot as usize];
+        match entry.state {
+            State::Running if entry.awaits_cancel() => return Some(End::Unknown),
+            State::Running if entry.deadline > deadline => return None,
+            State::Running => {}
+            State::Taken if entry.owner == owner => {}
+            _ => return Some(End::Busy(entry)),
+        }
+        deadlines::remove(self.running, root, slot);
+        let this = &mut self.running[slot as usize];
+        this.state = State::Ending;
+        this.owner = owner;
+        this.missed = 0;
+        Some(End::Yours(entry))
+    }
+
+    /// Forgets an attempt, as its outcome is committed. Returns its entry, and a session to wake.
+    pub fn ended(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) -> Option<(Running, Option<u32>)> {
+        let slot = self.running_slot(instance, id)?;
+        Some(self.leave(root, slot))
+    }
+
+    /// Notes where the row of a taken attempt lies now.
+    pub fn relocate(&mut self, instance: u32, id: i64, place: Place) {
+        if let Some(slot) = self.running_slot(instance, id) {
+            self.running[slot as usize].place = place;
+        }
+    }
+
+    /// Undoes [`Self::end`], as the outcome was rolled back. The deadline counts again.
+    pub fn undo_end(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64) {
+        let Some(slot) = self.running_slot(instance, id) else { return };
+        let entry = &mut self.running[slot as usize];
+        if entry.state != State::Ending {
+            return;
+        }
+        if entry.claimed == 0 {
+            entry.state = State::Taken;
+            return;
+        }
+        entry.state = State::Running;
+        entry.owner = 0;
+        deadlines::insert(self.running, root, slot);
+    }
+
+    /// Sets a new deadline for an attempt whose deadline has passed.
+    pub fn postpone(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, now: i64, until: i64) {
+        let entry = self.running_slot(instance, id).map(|slot| self.running[slot as usize]);
+        if entry.is_some_and(|entry| entry.deadline <= now) {
+            self.extend(root, instance, id, 0, until);
+        }
+    }
+
+    /// Sets a new deadline. The longest `lease` is remembered. Returns the new entry, or `None` if the attempt is not
+    /// in memory, is being ended, or only awaits its cancel.
+    pub fn extend(
+        &mut self,
+        root: &mut DeadlineRoot,
+        instance: u32,
+        id: i64,
+        lease: i64,
+        deadline: i64,
+    ) -> Option<Running> {
+        let slot = self.running_slot(instance, id)?;
+        let Running { state, .. } = self.running[slot as usize];
+        if state == State::Ending || self.running[slot as usize].awaits_cancel() {
+            return None;
+        }
+        let timed = state == State::Running;
+        if timed {
+            deadlines::remove(self.running, root, slot);
+        }
+        let entry = &mut self.running[slot as usize];
+        entry.deadline = deadline;
+        entry.longest = entry.longest.max(lease);
+        let entry = *entry;
+        if timed {
+            deadlines::insert(self.running, root, slot);
+        }
+        Some(entry)
+    }
+
+    /// Notes that a lease of this length is in the log, so that a heartbeat of up to this length needs no other note.
+    pub fn lengthen(&mut self, instance: u32, id: i64, lease: i64) {
+        if let Some(slot) = self.running_slot(instance, id) {
+            let entry = &mut self.running[slot as usize];
+            entry.longest = entry.longest.max(lease);
+        }
+    }
+
+    /// Returns the earliest deadline of the instance.
+    pub fn next_deadline(&self, root: DeadlineRoot) -> Option<i64> {
+        deadlines::first(root).map(|slot| self.running[slot as usize].deadline)
+    }
+
+    /// Returns the running attempt with the earliest deadline, if that has passed.
+    pub fn expired(&self, root: DeadlineRoot, now: i64) -> Option<Running> {
+        let entry = self.running[deadlines::first(root)? as usize];
+        (entry.deadline <= now).then_some(entry)
+    }
+
+    /// Ends the bound claims of a session whose connection, and with it its transaction, has ended: their deadlines are
+    /// now in the past. Those that another transaction is ending expire if that is rolled back. Returns how many expire
+    /// now.
+    pub fn session_ended(&mut self, root: &mut DeadlineRoot, instance: u32, session: u32) -> usize {
+        let mut due = 0;
+        for slot in 0..self.head.fresh {
+            let entry = &mut self.running[slot as usize];
+            if entry.state == State::Free || entry.instance != instance || entry.session != session + 1 {
+                continue;
+            }
+            entry.session = 0;
+            if entry.bound == 0 {
+                continue;
+            }
+            let timed = entry.state == State::Running;
+            deadlines::remove(self.running, root, slot);
+            self.running[slot as usize].deadline = i64::MIN;
+            if timed {
+                deadlines::insert(self.running, root, slot);
+                due += 1;
+            }
+        }
+        due
+    }
+
+    /// Returns the next entry of an instance from slot `from` on, and the slot to go on from.
+    pub fn next_running(&self, instance: u32, from: u32) -> Option<(u32, Running)> {
+        (from..self.head.fresh).find_map(|slot| {
+            let entry = self.running[slot as usize];
+            (entry.state != State::Free && entry.instance == instance).then_some((slot + 1, entry))
+        })
+    }
+}

@@ -1,0 +1,79 @@
+//! Which attempts need an entry in the groups' index before they are parked, and what happens if that index is lost.
+//!
+//! Invariant: an attempt is parked only if its entry is in the groups' index.
+
+use super::{Frontier, Rank, Ready};
+
+impl Frontier<'_> {
+    /// Whether an attempt that a refill has read needs an entry in its group's index before it is handed over.
+    pub fn needs_index(&self, instance: u32, lane: i32, entry: &Ready) -> bool {
+        if entry.group == 0 || entry.place.is_indexed {
+            return false;
+        }
+        let Some(slot) = self.lane_slot(instance, lane) else { return false };
+        let gate = self.lanes[slot as usize].gate.checked_sub(1);
+        let limits = gate.map(|gate| self.gates[gate as usize].limits);
+        limits.is_some_and(|limits| limits.is_strict) || self.waits_for_group(slot, entry)
+    }
+
+    /// Raises the lane's flag, as a refill does, and puts into `out` those of the first entries of `ready` that need an
+    /// entry in their groups' index. Returns how many; 0 if no flag was raised. The caller writes the entries, calls
+    /// [`Frontier::indexed`], and in any case [`Frontier::refill_end`] and what follows that.
+    pub fn index_begin(&mut self, instance: u32, lane: i32, session: u32, out: &mut [Ready]) -> usize {
+        let Some(slot) = self.lane_slot(instance, lane) else { return 0 };
+        if self.lanes[slot as usize].refiller != 0 {
+            return 0;
+        }
+        // The groups of entries further back may have changed until those are next.
+        let entries = (self.lanes[slot as usize].len as usize).min(2 * out.len());
+        let mut found = 0;
+        for nth in 0..entries {
+            let entry = self.ring(slot).get(nth);
+            if found < out.len() && self.needs_index(instance, lane, &entry) {
+                out[found] = entry;
+                found += 1;
+            }
+        }
+        if found > 0 {
+            let lane = &mut self.lanes[slot as usize];
+            lane.refiller = session + 1;
+            (lane.read, lane.spill) = (lane.position, Rank::MAX);
+        }
+        found
+    }
+
+    /// Notes that these attempts are in their groups' index now, or have moved away.
+    pub fn indexed(&mut self, instance: u32, lane: i32, entries: &[Ready]) {
+        let Some(slot) = self.lane_slot(instance, lane) else { return };
+        for entry in entries {
+            let mut ring = self.ring(slot);
+            if let Ok(nth) = ring.search(entry.rank)
+                && ring.get(nth) == *entry
+            {
+                ring.get_mut(nth).place.is_indexed = true;
+            }
+        }
+    }
+
+    /// Called when the groups' index of an instance was built anew and is empty: everything that was parked lies behind
+    /// P from now on.
+    pub fn unpark_all(&mut self, instance: u32) {
+        for slot in 0..self.groups.len() as u32 {
+            let group = self.groups[slot as usize];
+            if group.gate == 0 || group.instance != instance || group.from() == Rank::MAX {
+                continue;
+            }
+            if let Some(lane) = self.lane_slot(instance, group.lane) {
+                self.lanes[lane as usize].go_back(group.from());
+            }
+            let group = &mut self.groups[slot as usize];
+            // The session that serves the group will not find all there is.
+            group.spill = if group.server != 0 { group.from() } else { Rank::MAX };
+            group.position = Rank::MAX;
+            self.relist(slot);
+        }
+        // Also for other instances, where the entries are looked for once more than needed.
+        self.ready.iter_mut().for_each(|entry| entry.place.is_indexed = false);
+        self.running.iter_mut().for_each(|entry| entry.place.is_indexed = false);
+    }
+}

@@ -1,0 +1,174 @@
+//! Lanes in memory: their slots, eviction, pauses, invalidation and drops.
+//!
+//! Invariant: a lane without a slot reads as P before everything, so a lane may be forgotten at any time.
+
+use super::ready::Ring;
+use super::{DeadlineRoot, Frontier, Lane, Rank, Ready, State, index};
+
+impl Frontier<'_> {
+    pub(super) fn lane_slot(&self, instance: u32, lane: i32) -> Option<u32> {
+        index::find(self.lane_index, instance, i64::from(lane))
+    }
+
+    pub(super) fn ring(&mut self, slot: u32) -> Ring<'_> {
+        let share = self.ready.len() / self.lanes.len();
+        let lane = &mut self.lanes[slot as usize];
+        Ring { slots: &mut self.ready[slot as usize * share..][..share], head: &mut lane.head, len: &mut lane.len }
+    }
+
+    /// Returns the lane's slot. If the lane has none and none is free, it gets the slot of the lane that was used
+    /// longest ago, among those that no session waits for or reads. `None` if there is no such lane.
+    pub(super) fn lane_or_create(&mut self, instance: u32, lane: i32) -> Option<u32> {
+        self.head.clock += 1;
+        let clock = self.head.clock;
+        if let Some(slot) = self.lane_slot(instance, lane) {
+            self.lanes[slot as usize].last_used = clock;
+            return Some(slot);
+        }
+        let slot = (0..self.lanes.len() as u32)
+            .filter(|&s| {
+                let l = &self.lanes[s as usize];
+                !l.is_used() || (l.waiters_first == 0 && l.refiller == 0 && l.groups.serving == 0)
+            })
+            .min_by_key(|&s| {
+                let l = &self.lanes[s as usize];
+                (l.is_used(), l.last_used)
+            })?;
+        self.forget_lane(slot);
+        self.lanes[slot as usize] = Lane {
+            instance,
+            id: lane,
+            used: 1,
+            position: Rank::MIN,
+            lenient: Rank::MIN,
+            last_used: clock,
+            ..Lane::default()
+        };
+        self.head.lanes += 1;
+        index::insert(self.lane_index, instance, i64::from(lane), slot);
+        Some(slot)
+    }
+
+    pub(super) fn forget_lane(&mut self, slot: u32) {
+        let lane = self.lanes[slot as usize];
+        if lane.is_used() {
+            self.dissolve_lists(slot);
+            index::remove(self.lane_index, lane.instance, i64::from(lane.id));
+            self.lanes[slot as usize] = Lane::default();
+            self.head.lanes -= 1;
+        }
+    }
+
+    /// Notes whether the lane's queue is paused. If it is, new jobs wake no session.
+    pub fn set_paused(&mut self, instance: u32, lane: i32, paused: bool) {
+        if let Some(slot) = self.lane_slot(instance, lane) {
+            self.lanes[slot as usize].paused = u8::from(paused);
+        }
+    }
+
+    /// Wakes a session that waits for this lane, whether or not there is a job. The caller repeats it until it returns
+    /// `None`.
+    pub fn wake_any(&mut self, instance: u32, lane: i32) -> Option<u32> {
+        let slot = self.lane_slot(instance, lane)?;
+        self.wake_first(slot)
+    }
+
+    /// Has every lane of the instance read again from its index, after changes that no commit callback has reported.
+    /// The sessions that wait where the changes were made have to look too: the caller wakes them with
+    /// [`Self::pass_on`] or [`Self::wake_any_lane`].
+    pub fn invalidate(&mut self, instance: u32) {
+        for slot in 0..self.lanes.len() {
+            let lane = &mut self.lanes[slot];
+            if lane.is_used() && lane.instance == instance {
+                lane.invalidate();
+            }
+        }
+        self.release_held(instance);
+    }
+
+    /// Does what [`Self::invalidate`] does, and empties `ready` too, as its rows may be gone.
+    pub fn forget_ready(&mut self, instance: u32) {
+        self.invalidate(instance);
+        for lane in self.lanes.iter_mut().filter(|lane| lane.is_used() && lane.instance == instance) {
+            (lane.head, lane.len) = (0, 0);
+            lane.go_back(Rank::MIN);
+        }
+    }
+
+    /// Wakes a session that waits for any lane of the instance. The caller repeats it until it returns `None`.
+    pub fn wake_any_lane(&mut self, instance: u32) -> Option<u32> {
+        let slot = (0..self.lanes.len()).find(|&s| {
+            let lane = &self.lanes[s];
+            lane.is_used() && lane.instance == instance && lane.waiters_first != 0
+        })?;
+        self.wake_first(slot as u32)
+    }
+
+    /// Forgets a lane and all that runs in it, as its queue was dropped. The caller has woken its waiters before.
+    /// Returns a session to wake.
+    pub fn drop_lane(&mut self, root: &mut DeadlineRoot, instance: u32, lane: i32) -> Option<u32> {
+        if self.head.gates > 0 {
+            self.drop_gates(instance, Some(lane));
+        }
+        if let Some(slot) = self.lane_slot(instance, lane)
+            && self.lanes[slot as usize].waiters_first == 0
+            && self.lanes[slot as usize].refiller == 0
+        {
+            self.forget_lane(slot);
+        }
+        for slot in 0..self.running.len() as u32 {
+            let entry = &self.running[slot as usize];
+            if entry.state != State::Free && entry.instance == instance && entry.lane == lane {
+                self.forget_running(root, slot);
+            }
+        }
+        self.wake_for_place()
+    }
+
+    /// Forgets an instance, as its extension or database was dropped. Returns a session to wake.
+    pub fn drop_instance(&mut self, root: &mut DeadlineRoot, instance: u32) -> Option<u32> {
+        if self.head.gates > 0 {
+            self.drop_gates(instance, None);
+        }
+        for slot in 0..self.running.len() as u32 {
+            let entry = &self.running[slot as usize];
+            if entry.state != State::Free && entry.instance == instance {
+                self.forget_running(root, slot);
+            }
+        }
+        for slot in 0..self.lanes.len() as u32 {
+            let lane = &self.lanes[slot as usize];
+            if lane.is_used() && lane.instance == instance && lane.waiters_first == 0 {
+                self.forget_lane(slot);
+            }
+        }
+        self.wake_for_place()
+    }
+
+    /// Whether a session is refilling the lane or serves one of its groups.
+    pub fn is_refilling(&self, instance: u32, lane: i32) -> bool {
+        self.lane_slot(instance, lane).is_some_and(|slot| self.lanes[slot as usize].is_read())
+    }
+
+    /// Calls `each` with the attempts of a lane in `ready`, in order. Returns P, or `None` if the lane has no slot.
+    pub fn each_ready(&mut self, instance: u32, lane: i32, mut each: impl FnMut(Ready)) -> Option<Rank> {
+        let slot = self.lane_slot(instance, lane)?;
+        let ring = self.ring(slot);
+        (0..ring.len()).for_each(|nth| each(ring.get(nth)));
+        Some(self.lanes[slot as usize].position)
+    }
+
+    /// Whether a claim may find a job in this lane if its transaction has not done anything yet.
+    pub fn has_jobs(&self, instance: u32, lane: i32) -> bool {
+        self.lane_slot(instance, lane).is_some_and(|slot| {
+            self.lanes[slot as usize].may_have_jobs() && !self.gate_is_closed(slot) && self.has_place(slot)
+        })
+    }
+
+    /// Returns how many attempts of a lane are in `ready`, and P. `None` if the lane has no slot.
+    pub fn lane_state(&self, instance: u32, lane: i32) -> Option<(usize, Rank)> {
+        let slot = self.lane_slot(instance, lane)?;
+        let lane = &self.lanes[slot as usize];
+        Some((lane.len as usize, lane.position))
+    }
+}

@@ -1,0 +1,143 @@
+//! How waiting attempts and waiting sessions get into the frontier.
+//!
+//! Invariant: an attempt that ranks at or before P is kept. If `ready` is full, P moves before what does not fit.
+
+use super::{Frontier, Lane, Ready, WAIT_LANES, Wait, index};
+use crate::id;
+
+impl Frontier<'_> {
+    /// Adds a waiting attempt that is committed and due. Returns a session to wake.
+    pub fn push(&mut self, instance: u32, lane: i32, entry: Ready) -> Option<u32> {
+        let slot = self.learn(instance, lane, entry)?;
+        if self.may_wake(slot) { self.wake_first(slot) } else { None }
+    }
+
+    /// Adds a waiting attempt as [`Self::push`] does, and wakes no session. For the later jobs of a large commit, if
+    /// the first ones *in this lane* have woken a session in the same hold of the lock: a woken session wakes the next
+    /// one if it leaves jobs behind.
+    pub fn push_quietly(&mut self, instance: u32, lane: i32, entry: Ready) {
+        self.learn(instance, lane, entry);
+    }
+
+    /// Whether [`Self::push`] would keep this attempt in memory. If not, it is left to the index, where it ranks behind
+    /// P, and `push` only wakes a session.
+    pub fn wants(&self, instance: u32, lane: i32, entry: Ready) -> bool {
+        index::find(self.running_index, instance, entry.id).is_some()
+            || entry.place.is_indexed && self.group_slot(instance, lane, entry.group).is_some()
+            || self.lane_slot(instance, lane).is_some_and(|slot| self.lanes[slot as usize].keeps(entry.rank))
+    }
+
+    pub(super) fn learn(&mut self, instance: u32, lane: i32, entry: Ready) -> Option<u32> {
+        if let Some(taken) = index::find(self.running_index, instance, entry.id) {
+            self.running[taken as usize].push_held = 1;
+            return None;
+        }
+        let slot = self.lane_slot(instance, lane)?;
+        if entry.place.is_indexed && self.park(slot, &entry) {
+            return self.has_turn(slot, &entry).then_some(slot);
+        }
+        if self.lanes[slot as usize].keeps(entry.rank) {
+            self.put(slot, entry);
+        }
+        Some(slot)
+    }
+
+    /// Puts an entry into `ready`. If that is full, spills the largest entry.
+    pub(super) fn put(&mut self, slot: u32, entry: Ready) {
+        let mut ring = self.ring(slot);
+        let at = match ring.search(entry.rank) {
+            Err(at) => at,
+            Ok(at) => {
+                // If it is another attempt of the same job, the newer one lives. If it is the same one, it may have
+                // moved.
+                if id::count(entry.id) >= id::count(ring.get(at).id) {
+                    ring.remove(at);
+                    ring.insert(at, entry);
+                }
+                return;
+            }
+        };
+        let spilled = if !ring.is_full() {
+            ring.insert(at, entry);
+            return;
+        } else if at == ring.len() {
+            entry.rank
+        } else {
+            let last = ring.remove(ring.len() - 1);
+            ring.insert(at, entry);
+            last.rank
+        };
+        self.lanes[slot as usize].go_back(spilled.before());
+    }
+
+    /// If the lane may have jobs, wakes a session that waits for them and returns it. Called after a refill. A woken
+    /// session wakes the next one by [`Self::stop_waiting`], so that no commit has to wake many.
+    pub fn pass_on(&mut self, instance: u32, lane: i32) -> Option<u32> {
+        let slot = self.lane_slot(instance, lane)?;
+        self.wake_next(slot)
+    }
+
+    /// Has a session wait for lanes in which `take` found nothing, each given with whether its queue is paused. It
+    /// waits for a job in any of them, and for the end of the refills that are under way there. A session that was
+    /// woken calls [`Self::stop_waiting`] first.
+    pub fn wait(&mut self, session: u32, instance: u32, lanes: &[(i32, bool)]) -> Wait {
+        self.delist(session);
+        let (mut look, mut for_refill) = (false, false);
+        for (nth, &(lane, paused)) in lanes.iter().take(WAIT_LANES).enumerate() {
+            let Some(slot) = self.lane_or_create(instance, lane) else {
+                self.delist(session);
+                return Wait::NoLane;
+            };
+            if !self.may_be_waited_for(slot) {
+                self.delist(session);
+                return Wait::NoLane;
+            }
+            // As a session waits for it, this lane is not evicted while the next ones look for a slot.
+            self.enlist(session, nth, slot);
+            self.lanes[slot as usize].paused = u8::from(paused);
+            if paused {
+                continue;
+            }
+            let is_closed = self.is_closed_for_now(slot);
+            if self.lanes[slot as usize].is_read() && !is_closed {
+                for_refill = true;
+                look |= self.has_choice(slot);
+            } else {
+                look |= self.lanes[slot as usize].may_have_jobs() && !is_closed;
+            }
+        }
+        if look {
+            self.delist(session);
+            return Wait::Look;
+        }
+        self.sleep(session, for_refill);
+        Wait::Sleep
+    }
+
+    pub(super) fn gate_is_closed(&self, slot: u32) -> bool {
+        let gate = self.lanes[slot as usize].gate.checked_sub(1);
+        gate.is_some_and(|gate| self.gates[gate as usize].is_closed())
+    }
+
+    pub(super) fn has_place(&self, slot: u32) -> bool {
+        let Lane { instance, id, .. } = self.lanes[slot as usize];
+        self.places(instance, id) > 0
+    }
+
+    /// Whether no job of this lane can start now. If the cause is that there is no place in `running`, it is noted, so
+    /// that [`Self::wake_for_place`] wakes a session that sleeps there as soon as a place is free.
+    pub(super) fn is_closed_for_now(&mut self, slot: u32) -> bool {
+        if self.gate_is_closed(slot) {
+            return true;
+        }
+        let is_short = !self.has_place(slot);
+        self.head.is_short |= u8::from(is_short);
+        is_short
+    }
+
+    /// Whether a session waits for this lane and could start a job now, if there is one.
+    pub(super) fn may_wake(&mut self, slot: u32) -> bool {
+        let lane = &self.lanes[slot as usize];
+        lane.waiters_first != 0 && lane.paused == 0 && !self.is_closed_for_now(slot)
+    }
+}

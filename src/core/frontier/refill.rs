@@ -1,0 +1,81 @@
+//! The flag and the marks of a refill, in which a session reads on behind P. The reading itself is in `job/refill.rs`.
+//!
+//! Invariant: while the flag is up, every commit pushes. P is set and the flag is lowered in one step.
+
+use super::{Frontier, Rank, Ready, index};
+
+impl Frontier<'_> {
+    /// Raises the lane's flag. Returns the position behind which the caller reads the index, with a snapshot taken
+    /// *after* this call. `None` if another session is refilling, if there is nothing to read, or if there is no slot.
+    pub fn refill_begin(&mut self, instance: u32, lane: i32, session: u32) -> Option<Rank> {
+        let slot = self.lane_or_create(instance, lane)?;
+        let lane = &mut self.lanes[slot as usize];
+        if lane.refiller != 0 || lane.position == Rank::MAX {
+            return None;
+        }
+        lane.refiller = session + 1;
+        lane.read = lane.position;
+        lane.spill = Rank::MAX;
+        Some(lane.position)
+    }
+
+    /// Hands over waiting attempts that were read, in order. Everything up to `read_to` was looked at. As attempts of
+    /// one job rank alike, that is the position just before the next row ([`Rank::before`]), or [`Rank::MAX`] if there
+    /// is no next row. Returns false if `ready` is full of what was read, so that the refill should stop.
+    pub fn refill_push(&mut self, instance: u32, lane: i32, session: u32, found: &[Ready], read_to: Rank) -> bool {
+        let Some(slot) = self.lane_slot(instance, lane) else { return false };
+        if self.lanes[slot as usize].refiller != session + 1 {
+            return false;
+        }
+        for &entry in found {
+            if let Some(taken) = index::find(self.running_index, instance, entry.id) {
+                self.running[taken as usize].push_held = 1;
+                continue;
+            }
+            if entry.place.is_indexed && self.park(slot, &entry) {
+                continue;
+            }
+            let ring = self.ring(slot);
+            if ring.is_full() && ring.last().is_some_and(|last| last.rank < entry.rank) {
+                self.lanes[slot as usize].read = entry.rank.before();
+                return false;
+            }
+            self.put(slot, entry);
+        }
+        self.lanes[slot as usize].read = read_to;
+        let ring = self.ring(slot);
+        !ring.is_full() || ring.last().is_some_and(|last| last.rank > read_to)
+    }
+
+    /// Lowers the flag and sets P, in one step. It may be called after an error in the middle, as what was read until
+    /// then was read in order. Returns whether it was this session's refill. If so, the caller goes on with
+    /// [`Self::refill_wake`].
+    pub fn refill_end(&mut self, instance: u32, lane: i32, session: u32) -> bool {
+        let Some(slot) = self.lane_slot(instance, lane) else { return false };
+        let lane = &mut self.lanes[slot as usize];
+        if lane.refiller != session + 1 {
+            return false;
+        }
+        lane.refiller = 0;
+        let read = lane.read.min(lane.spill);
+        (lane.position, lane.lenient) = if lane.invalidated != 0 { (Rank::MIN, read) } else { (read, Rank::MIN) };
+        lane.invalidated = 0;
+        true
+    }
+
+    /// After a refill, wakes one session that waited for its end. The caller repeats it until it returns `None`, and
+    /// then calls [`Self::pass_on`], however the refill has ended: sessions that wait for jobs may have relied on it.
+    pub fn refill_wake(&mut self, instance: u32, lane: i32) -> Option<u32> {
+        let slot = self.lane_slot(instance, lane)?;
+        self.wake_refill_waiter(slot)
+    }
+
+    /// Ends the refill that this session has under way, as the session is going away. Returns its lane, where the
+    /// caller wakes sessions as after any refill.
+    pub fn refill_abandon(&mut self, session: u32) -> Option<(u32, i32)> {
+        let slot = self.lanes.iter().position(|l| l.is_used() && l.refiller == session + 1)?;
+        let (instance, id) = (self.lanes[slot].instance, self.lanes[slot].id);
+        self.refill_end(instance, id, session);
+        Some((instance, id))
+    }
+}

@@ -1,0 +1,247 @@
+//! Turns of groups: which group or attempt is next, and the frame around a session's reading of a group's own index
+//! (`job/group_turn.rs` reads it). See docs/internals/limits.md.
+//!
+//! Invariant: of all that may start a smaller priority comes first, and groups of the same priority take turns.
+
+use super::groups::Choice;
+use super::{Frontier, Rank, Ready, Running, Served, Turn, index};
+
+impl Frontier<'_> {
+    /// Returns the rank of the next turn in a lane: the urgency and the position of its group.
+    pub(super) fn turn_rank(&self, lane: u32) -> Option<Rank> {
+        let group = &self.groups[self.lanes[lane as usize].groups.turns.first()? as usize];
+        Some(Rank { priority: group.urgency, ..group.position })
+    }
+
+    /// Returns the largest priority that may be handed out, as nothing unread has a smaller one.
+    pub(super) fn known_to(&self, lane: u32) -> i32 {
+        self.lanes[lane as usize].limit().priority
+    }
+
+    /// Returns the largest priority that does not have to wait for the end of another session's turn.
+    pub(super) fn free_to(&self, lane: u32) -> i32 {
+        let first = self.lanes[lane as usize].groups.served_now.first();
+        first.map_or(i32::MAX, |slot| self.groups[slot as usize].urgency)
+    }
+
+    /// Returns the priority of what comes next. `None` if something unread may come before it.
+    pub(super) fn next_priority(&mut self, lane: u32) -> Option<i32> {
+        let first = self.first_ready(lane).map(|entry| entry.rank.priority);
+        let is_short = self.lanes[lane as usize].groups.is_short != 0;
+        let turn = self.turn_rank(lane).map(|rank| rank.priority);
+        let turn = turn.filter(|&priority| is_short || priority <= self.known_to(lane));
+        first.into_iter().chain(turn).min()
+    }
+
+    /// Whether a look is of use although another session is still reading.
+    pub(super) fn has_choice(&mut self, lane: u32) -> bool {
+        match self.next_priority(lane) {
+            Some(priority) => priority <= self.free_to(lane),
+            None => self.lanes[lane as usize].refiller == 0 && self.lanes[lane as usize].has_more(),
+        }
+    }
+
+    /// Parks the entries at the head of `ready` that have to be parked, and returns what comes next.
+    pub(super) fn choose(&mut self, lane: u32, gate: u32) -> Choice {
+        let is_strict = self.gates[gate as usize].limits.is_strict;
+        loop {
+            let Some(priority) = self.next_priority(lane) else { return Choice::Nothing };
+            if priority > self.free_to(lane) {
+                return Choice::Later;
+            }
+            // An entry that comes after a turn need not be parked yet.
+            let first = self.first_ready(lane).filter(|entry| entry.rank.priority == priority);
+            if let Some(entry) = first
+                && entry.group != 0
+            {
+                if is_strict && self.group_of(lane, &entry).is_none() {
+                    let (instance, id) = (self.lanes[lane as usize].instance, self.lanes[lane as usize].id);
+                    // Only the logs say which job of a strict group has to run first, so the group is read from them.
+                    match self.group_or_create(instance, id, gate, entry.group) {
+                        Some(group) => self.relist(group),
+                        None => return Choice::Full,
+                    }
+                }
+                if !entry.place.is_indexed && self.waits_for_group(lane, &entry) {
+                    return Choice::Index;
+                }
+                if self.park(lane, &entry) {
+                    self.ring(lane).pop();
+                    continue;
+                }
+            }
+            let lane = &mut self.lanes[lane as usize];
+            let turn = lane.groups.turns.first().filter(|&slot| self.groups[slot as usize].urgency == priority);
+            return match (first, turn) {
+                (Some(entry), None) => Choice::Ready(entry),
+                (Some(entry), Some(_)) if lane.groups.is_groups_turn == 0 => Choice::Ready(entry),
+                // There may be other groups behind P that have waited longer. But if there was no room for all of them,
+                // reading on would only evict others.
+                (None, Some(_))
+                    if lane.groups.is_groups_turn == 0
+                        && lane.groups.is_short == 0
+                        && lane.len == 0
+                        && lane.has_more() =>
+                {
+                    lane.groups.is_groups_turn = 1;
+                    Choice::Nothing
+                }
+                (_, Some(turn)) => Choice::Turn(turn),
+                (None, None) => Choice::Nothing,
+            };
+        }
+    }
+
+    /// Returns the most urgent of the groups that have room only for this claim, as its own transaction is ending some
+    /// of their attempts, among those whose urgency is at most `most`.
+    pub(super) fn own_turn(&self, lane: u32, ending: &[i64], most: i32) -> Option<u32> {
+        let (instance, id) = (self.lanes[lane as usize].instance, self.lanes[lane as usize].id);
+        let mut best: Option<u32> = None;
+        for &attempt in ending {
+            let entry = self.entry(instance, attempt).filter(|entry| entry.lane == id && entry.grouped != 0);
+            let Some(slot) = entry.and_then(|entry| self.group_slot(instance, id, entry.group)) else { continue };
+            let group = &self.groups[slot as usize];
+            let waits = group.position < Rank::MAX && group.held == 0 && group.server == 0 && group.urgency <= most;
+            let is_first = best.is_none_or(|best| group.urgency < self.groups[best as usize].urgency);
+            let limit = self.gates[group.gate as usize - 1].limits.group;
+            // One of the running attempts is this one, so there is room. Only if too many run they have to be counted.
+            if waits && is_first && (group.running <= limit || self.room_of(slot, ending) > 0) {
+                best = Some(slot);
+            }
+        }
+        best
+    }
+
+    /// Returns how many attempts of a group may start, if those do not count that the claim's own transaction is
+    /// ending.
+    pub(super) fn room_of(&self, slot: u32, ending: &[i64]) -> u32 {
+        let group = &self.groups[slot as usize];
+        let is_own = |entry: &Running| entry.grouped != 0 && entry.lane == group.lane && entry.group == group.hash;
+        let own = ending.iter().filter(|&&id| self.entry(group.instance, id).as_ref().is_some_and(is_own)).count();
+        let limit = self.gates[group.gate as usize - 1].limits.group;
+        (limit + own as u32).saturating_sub(group.running)
+    }
+
+    /// Has a session serve a group. It wants `wanted` attempts, of a priority of at most `up_to`.
+    pub(super) fn serve(&mut self, slot: u32, session: u32, wanted: usize, up_to: i32) -> Turn {
+        self.unlist(slot);
+        let known_to = self.lane_of(slot).map_or(i32::MAX, |lane| self.known_to(lane));
+        self.head.servers += 1;
+        if let Some(lists) = self.lists(slot) {
+            lists.serving += 1;
+        }
+        let group = &mut self.groups[slot as usize];
+        (group.server, group.has_news, group.wanted) = (session + 1, 0, wanted.min(255) as u8);
+        let (after, urgency) = (group.position, group.urgency);
+        let turn = Turn { group: group.hash, after, urgency, up_to: up_to.min(known_to) };
+        self.relist(slot);
+        turn
+    }
+
+    pub(super) fn stop_serving(&mut self, slot: u32) {
+        self.unlist(slot);
+        self.served(slot);
+        let group = &mut self.groups[slot as usize];
+        (group.server, group.position, group.spill) = (0, group.from(), Rank::MAX);
+    }
+
+    pub(super) fn served(&mut self, slot: u32) {
+        self.head.servers -= 1;
+        if let Some(lists) = self.lists(slot) {
+            lists.serving = lists.serving.saturating_sub(1);
+        }
+    }
+
+    /// Ends the turn of a group: takes what was found, as [`Frontier::take`] does, as far as there is room. Returns how
+    /// many were taken. After an error the caller hands over that nothing was found, up to where the turn began. It
+    /// then goes on with [`Frontier::refill_wake`], as after a refill.
+    #[allow(clippy::too_many_arguments, reason = "what take has, and what was found")]
+    pub fn turn_end(
+        &mut self,
+        instance: u32,
+        lane: i32,
+        owner: u32,
+        pid: i32,
+        claimer: &super::Claimer<'_>,
+        turn: Turn,
+        served: &Served<'_>,
+        out: &mut [Ready],
+    ) -> usize {
+        let Some(slot) = self.group_slot(instance, lane, turn.group) else { return 0 };
+        if self.groups[slot as usize].server != owner + 1 {
+            return 0;
+        }
+        self.groups[slot as usize].position = served.read_to;
+        let gate = self.groups[slot as usize].gate - 1;
+        let lane_slot = self.lane_slot(instance, lane);
+        let mut room = match lane_slot {
+            // The gate has the claim's settings, as the claim has just passed it.
+            Some(_) => self
+                .room(gate, claimer)
+                .min(self.room_of(slot, claimer.ending))
+                .min(self.places(instance, lane))
+                .min(out.len() as u32),
+            None => 0,
+        };
+        // If the group turns out to be less urgent, everything else that is known by now counts, also behind the
+        // horizon.
+        self.unlist(slot);
+        let others = lane_slot.map_or(i32::MAX, |lane| {
+            let first = self.ring(lane).first().map(|entry| entry.rank.priority);
+            let group = self.turn_rank(lane).map(|rank| rank.priority);
+            let own = self.own_turn(lane, claimer.ending, i32::MAX).map(|own| self.groups[own as usize].urgency);
+            let most = self.free_to(lane).min(self.known_to(lane));
+            first.into_iter().chain(group).chain(own).fold(most, i32::min)
+        });
+        let up_to = others.min(turn.up_to).max(turn.urgency);
+        let mut taken = 0;
+        let mut next = None;
+        for &entry in served.found {
+            if let Some(known) = index::find(self.running_index, instance, entry.id) {
+                self.running[known as usize].push_held = 1;
+                continue;
+            }
+            // An attempt that came during the reading and ranks before this one has to be read first.
+            let is_overtaking = self.groups[slot as usize].spill < entry.rank;
+            if room == 0 || is_overtaking || up_to < entry.rank.priority {
+                let group = &mut self.groups[slot as usize];
+                group.position = group.position.min(entry.rank.before());
+                next = Some(entry.rank.priority);
+                break;
+            }
+            self.add_claimed(instance, lane, owner, pid, entry, Some(gate));
+            out[taken] = entry;
+            (taken, room) = (taken + 1, room - 1);
+        }
+        self.stop_serving(slot);
+        let group = &mut self.groups[slot as usize];
+        group.held = u8::from(served.is_held && group.has_news == 0);
+        if served.is_held {
+            group.position = group.position.min(turn.after);
+        }
+        group.urgency = next.filter(|_| group.has_news == 0).unwrap_or(group.position.priority);
+        self.relist(slot);
+        taken
+    }
+
+    /// Ends a turn that a session was serving, as the session is going away. Returns its lane, where other sessions may
+    /// have waited for the end. The caller repeats it until it returns `None`.
+    pub fn turn_abandon(&mut self, session: u32) -> Option<(u32, i32)> {
+        if self.head.servers == 0 {
+            return None;
+        }
+        let slot = self.groups.iter().position(|group| group.gate != 0 && group.server == session + 1)? as u32;
+        let group = self.groups[slot as usize];
+        self.stop_serving(slot);
+        self.relist(slot);
+        Some((group.instance, group.lane))
+    }
+
+    /// Counts a hand-out of a lane.
+    pub(super) fn handed_out(&mut self, lane: u32) {
+        let lists = &mut self.lanes[lane as usize].groups;
+        lists.served += 1;
+        lists.is_groups_turn ^= 1;
+        lists.is_short = 0;
+    }
+}

@@ -1,0 +1,164 @@
+//! Hands out the attempts that are next.
+//!
+//! Invariant: only attempts that rank at or before the horizon are handed out, and none while another one that has a
+//! smaller priority may run.
+
+use super::groups::Choice;
+use super::{Claimer, Frontier, Next, Rank, Ready, Running, Take, index};
+
+impl Frontier<'_> {
+    /// The entry of `ready` that may be handed out next.
+    pub(super) fn first_ready(&mut self, slot: u32) -> Option<Ready> {
+        let limit = self.lanes[slot as usize].limit();
+        self.ring(slot).first().filter(|entry| entry.rank <= limit)
+    }
+
+    /// Takes up to `out.len()` attempts for the open transaction of `owner`. `claimer` has the limits of a limited
+    /// queue.
+    pub fn take(
+        &mut self,
+        instance: u32,
+        lane: i32,
+        owner: u32,
+        pid: i32,
+        claimer: Option<&Claimer<'_>>,
+        out: &mut [Ready],
+    ) -> Take {
+        self.take_to(instance, lane, owner, pid, claimer, Rank::MAX, out)
+    }
+
+    /// Returns what comes next in a lane. A lane without a slot is unread.
+    pub fn next_in(&mut self, instance: u32, lane: i32) -> Next {
+        let Some(slot) = self.lane_slot(instance, lane) else { return Next::Unread };
+        let first = self.first_ready(slot).map(|entry| entry.rank);
+        // Beyond the limit, something that is not read yet may come before the group's turn.
+        let limit = self.lanes[slot as usize].limit();
+        let turn = self.turn_rank(slot).filter(|turn| turn.priority <= limit.priority);
+        match first.into_iter().chain(turn).min() {
+            Some(rank) => Next::Ready(rank),
+            None if self.lanes[slot as usize].refiller == 0 && self.lanes[slot as usize].has_more() => Next::Unread,
+            None => Next::Nothing,
+        }
+    }
+
+    /// Takes attempts as [`Self::take`] does, but after the first one nothing of `ready` that ranks behind `up_to`, and
+    /// nothing of a group that has a larger priority than that: then what comes next is in another lane.
+    #[allow(clippy::too_many_arguments, reason = "who, where, what")]
+    pub fn take_to(
+        &mut self,
+        instance: u32,
+        lane: i32,
+        owner: u32,
+        pid: i32,
+        claimer: Option<&Claimer<'_>>,
+        up_to: Rank,
+        out: &mut [Ready],
+    ) -> Take {
+        let Some(slot) = self.lane_or_create(instance, lane) else { return Take::NoLane };
+        let Ok(gate) = self.pass(instance, slot, claimer) else { return Take::NoGate };
+        let mut room = out.len();
+        let mut has_groups = false;
+        if let (Some(gate), Some(claimer)) = (gate, claimer) {
+            room = room.min(self.room(gate, claimer) as usize);
+            if room == 0 {
+                return Take::Closed;
+            }
+            has_groups = self.gates[gate as usize].has_groups();
+        }
+        let places = self.places(instance, lane) as usize;
+        let mut taken = 0;
+        let ending = claimer.filter(|_| has_groups).map_or(&[][..], |claimer| claimer.ending);
+        let mut own = None;
+        while taken < room {
+            let unread = self.lanes[slot as usize].len;
+            let mut choice = match gate {
+                Some(gate) if has_groups => self.choose(slot, gate),
+                _ => self.first_ready(slot).map_or(Choice::Nothing, Choice::Ready),
+            };
+            if !ending.is_empty() {
+                // Another group is only looked for if something may have been parked since.
+                if taken == 0 || self.lanes[slot as usize].len != unread {
+                    // Nothing that is still unread, or that another session serves, may precede it.
+                    own = self.own_turn(slot, ending, self.known_to(slot).min(self.free_to(slot)));
+                }
+                // This holds also if nothing was chosen because more has to be read first.
+                let next = self.next_priority(slot);
+                let is_first = |&own: &u32| next.is_none_or(|next| self.groups[own as usize].urgency < next);
+                choice = own.filter(is_first).map_or(choice, Choice::Turn);
+            }
+            let entry = match choice {
+                Choice::Ready(entry) if taken > 0 && entry.rank > up_to => break,
+                Choice::Ready(entry) => entry,
+                Choice::Turn(_) if taken > 0 => break,
+                Choice::Turn(_) if places == 0 => return Take::NoPlace,
+                Choice::Turn(group) => return Take::Turn(self.serve(group, owner, room, up_to.priority)),
+                Choice::Index if taken == 0 && self.lanes[slot as usize].refiller == 0 => return Take::Index,
+                // The caller first gets what was taken; or another session is writing these entries just now.
+                Choice::Index | Choice::Nothing => break,
+                Choice::Later if taken == 0 => return Take::Refilling,
+                Choice::Later => break,
+                Choice::Full if taken == 0 => return Take::Full,
+                Choice::Full => break,
+            };
+            if index::find(self.running_index, instance, entry.id).is_some() {
+                self.ring(slot).pop();
+                continue;
+            }
+            if taken == places {
+                if taken == 0 {
+                    return Take::NoPlace;
+                }
+                break;
+            }
+            let has_group = match gate {
+                Some(gate) if has_groups && entry.group != 0 => {
+                    self.group_or_create(instance, lane, gate, entry.group).is_some()
+                }
+                _ => true,
+            };
+            if !has_group {
+                if taken == 0 {
+                    return Take::Full;
+                }
+                break;
+            }
+            self.ring(slot).pop();
+            self.add_claimed(instance, lane, owner, pid, entry, gate);
+            out[taken] = entry;
+            taken += 1;
+        }
+        let lane = &self.lanes[slot as usize];
+        let (more, flag) = (lane.position < Rank::MAX, lane.refiller != 0);
+        let share = (self.ready.len() / self.lanes.len()) as u32;
+        match (taken, more, flag) {
+            (0, _, true) => Take::Refilling,
+            (0, true, false) => Take::Refill,
+            (0, false, false) if lane.is_read() => Take::Refilling,
+            (0, false, false) => Take::Empty,
+            _ => Take::Some { taken, refill: more && !flag && lane.len < share.div_ceil(2) },
+        }
+    }
+
+    /// Makes the entry of an attempt that a worker's transaction takes, and counts it at the gate.
+    pub(super) fn add_claimed(
+        &mut self,
+        instance: u32,
+        lane: i32,
+        owner: u32,
+        pid: i32,
+        entry: Ready,
+        gate: Option<u32>,
+    ) {
+        let slot = self.add_running(Running::taken(instance, lane, owner, pid, entry));
+        let (Some(slot), Some(gate)) = (slot, gate) else { return };
+        self.count_in(gate, slot);
+        let gate = &mut self.gates[gate as usize];
+        if gate.limits.rate > 0 {
+            gate.take_token();
+            self.running[slot as usize].token = 1;
+        }
+        if let Some(lane) = self.lane_slot(instance, lane) {
+            self.handed_out(lane);
+        }
+    }
+}

@@ -1,0 +1,1130 @@
+//! Tests limits and groups as `model` tests everything else: a few sessions do random things, cut wherever a real
+//! server may switch, and after every step a naive model says whether each promise holds.
+//!
+//! 1. Never more jobs run than `running` says, never more of a group than `group` says, and never more start within a
+//!    period than the rate says. Attempts that the claim's own session is ending do not count.
+//! 2. In strict order no job starts beside, or before, a job of its group that has failed.
+//! 3. After `Empty`, no job could start.
+//! 4. No session sleeps although a job could start, unless another session was woken, or reads the lane.
+//! 5. Nothing is lost: when everything has ended, everything is found.
+//! 6. Counts and lists are right after every step.
+//! 7. No job starts while one of a smaller priority could start instead, and could when the session looked, but for a
+//!    job that the session that serves its group is about to start.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use crate::frontier::groups::List;
+use crate::frontier::*;
+use crate::id;
+
+const INSTANCE: u32 = 1;
+const QUEUE: i32 = 7;
+/// The queue's lanes: it has stages.
+const LANES: [i32; 2] = [1, 2];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Row {
+    Absent,
+    Open(u32),
+    Committed,
+}
+
+#[derive(Clone, Debug)]
+struct Job {
+    lane: i32,
+    entry: Ready,
+    row: Row,
+    /// By a worker, or by the system.
+    claim: Row,
+    is_system: bool,
+    outcome: Row,
+    is_due: bool,
+    has_failed: bool,
+    /// The frontier has learnt of it.
+    told: bool,
+    /// Steps then.
+    told_at: usize,
+    /// It is in the group's index.
+    is_indexed: bool,
+}
+
+impl Job {
+    fn waits(&self) -> bool {
+        self.row == Row::Committed && self.claim == Row::Absent
+    }
+
+    fn runs(&self) -> bool {
+        !self.is_system && self.claim != Row::Absent && self.outcome == Row::Absent
+    }
+}
+
+/// What a session could have started when its claim began.
+#[derive(Clone, Debug, PartialEq)]
+struct Choices {
+    jobs: Vec<usize>,
+    /// How many times memory for groups was short by then. After a shortage the order is that of the groups that are
+    /// still known.
+    shortages: u64,
+}
+
+/// What a session is in the middle of.
+#[derive(Clone, Debug, PartialEq)]
+enum Doing {
+    Nothing,
+    Refill {
+        lane: i32,
+        after: Rank,
+        found: Option<Vec<Ready>>,
+        is_asked: bool,
+    },
+    /// Is about to write these into their groups' index, or has done so.
+    Index {
+        lane: i32,
+        found: Vec<Ready>,
+        is_done: bool,
+    },
+    Serve {
+        lane: i32,
+        turn: Turn,
+        want: usize,
+        found: Option<(Vec<Ready>, Rank, bool)>,
+        /// Steps when it began.
+        since: usize,
+        /// The jobs that it could have started then.
+        choices: Choices,
+    },
+    Sleep {
+        lane: i32,
+        for_refill: bool,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Client {
+    doing: Doing,
+    born: Vec<usize>,
+    taken: Vec<usize>,
+    ended: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    ready: usize,
+    running: usize,
+    groups: usize,
+    lanes: usize,
+}
+
+struct World {
+    head: Head,
+    lanes: Vec<Lane>,
+    lane_index: Vec<Bucket>,
+    ready: Vec<Ready>,
+    running: Vec<Running>,
+    running_index: Vec<Bucket>,
+    sessions: Vec<Session>,
+    gates: Vec<Gate>,
+    groups: Vec<Group>,
+    group_index: Vec<Bucket>,
+    root: DeadlineRoot,
+    limits: Limits,
+    jobs: Vec<Job>,
+    clients: Vec<Client>,
+    now: i64,
+    steps: usize,
+    /// How many times memory for groups was short after a call.
+    shortages: u64,
+    /// When each start began and ceased to be open.
+    starts: BTreeMap<usize, Vec<(i64, Option<i64>)>>,
+}
+
+const SESSIONS: usize = 4;
+
+impl World {
+    fn new(sizes: Sizes, limits: Limits) -> Self {
+        Self {
+            head: Head::default(),
+            lanes: vec![Lane::default(); sizes.lanes],
+            lane_index: vec![Bucket::default(); index::buckets_for(sizes.lanes)],
+            ready: vec![Ready::default(); sizes.ready * sizes.lanes],
+            running: vec![Running::default(); sizes.running],
+            running_index: vec![Bucket::default(); index::buckets_for(sizes.running.max(32))],
+            sessions: vec![Session::default(); SESSIONS],
+            gates: vec![Gate::default(); 2],
+            groups: vec![Group::default(); sizes.groups],
+            group_index: vec![Bucket::default(); index::buckets_for(sizes.groups)],
+            root: 0,
+            limits,
+            jobs: Vec::new(),
+            clients: vec![
+                Client { doing: Doing::Nothing, born: Vec::new(), taken: Vec::new(), ended: Vec::new() };
+                SESSIONS
+            ],
+            now: 1_000,
+            steps: 0,
+            shortages: 0,
+            starts: BTreeMap::new(),
+        }
+    }
+
+    fn with<R>(&mut self, f: impl FnOnce(&mut Frontier<'_>, &mut DeadlineRoot) -> R) -> R {
+        let mut frontier = Frontier {
+            head: &mut self.head,
+            lanes: &mut self.lanes,
+            lane_index: &mut self.lane_index,
+            ready: &mut self.ready,
+            running: &mut self.running,
+            running_index: &mut self.running_index,
+            sessions: &mut self.sessions,
+            gates: &mut self.gates,
+            groups: &mut self.groups,
+            group_index: &mut self.group_index,
+        };
+        let result = f(&mut frontier, &mut self.root);
+        self.shortages += u64::from(self.is_short());
+        result
+    }
+
+    /// Whether there is no room for all groups, or was none a moment ago.
+    fn is_short(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.groups.is_short()) || self.groups.iter().all(|group| group.gate != 0)
+    }
+
+    fn by_id(&self, id: i64) -> usize {
+        self.jobs.iter().position(|job| job.entry.id == id).unwrap()
+    }
+
+    // ---- what the model expects
+
+    /// How many of these attempts run, but for those that session `s` is ending.
+    fn count(&self, which: impl Fn(&Job) -> bool) -> u32 {
+        self.jobs.iter().filter(|job| job.runs() && which(job)).count() as u32
+    }
+
+    fn started(&self) -> u32 {
+        let counts = |(_, until): &&(i64, Option<i64>)| until.is_none_or(|at| at > self.now - self.limits.period);
+        self.starts.values().flatten().filter(counts).count() as u32
+    }
+
+    /// The jobs of a job's group that have failed and have to run first. Their own session sees that before its commit.
+    fn holders(&self, job: &Job, by: Option<u32>) -> impl Iterator<Item = &Job> {
+        let (lane, group) = (job.lane, job.entry.group);
+        self.jobs.iter().filter(move |other| {
+            other.lane == lane
+                && other.entry.group == group
+                && other.has_failed
+                && (other.row == Row::Committed || by.is_some_and(|s| other.row == Row::Open(s)))
+                && (other.claim == Row::Absent || other.is_system && other.claim != Row::Committed)
+        })
+    }
+
+    /// How many more attempts of this lane may be taken, one by one.
+    fn places(&self, lane: i32) -> usize {
+        let of_lane = self.running.iter().filter(|entry| entry.state != State::Free && entry.lane == lane).count();
+        super::model::places(self.running.len(), self.head.running as usize, self.head.running as usize, of_lane)
+    }
+
+    /// Whether a session without a transaction, or the given session, could start this job if the rate did not count.
+    fn could_start(&self, job: &Job, by: Option<u32>) -> bool {
+        if !(job.waits() && job.told && job.is_due) {
+            return false;
+        }
+        let is_over = |job: &Job| job.outcome == Row::Committed || by.is_some_and(|s| job.outcome == Row::Open(s));
+        let holds = |job: &Job| !job.is_system && job.claim != Row::Absent && !is_over(job);
+        let running = self.jobs.iter().filter(|job| holds(job));
+        let same = running.clone().filter(|other| other.lane == job.lane && other.entry.group == job.entry.group);
+        let (all, same) = (running.count() as u32, same.count() as u32);
+        let has_room = self.limits.running == 0 || all < self.limits.running;
+        let group_has_room = self.limits.group == 0 || job.entry.group == 0 || same < self.limits.group;
+        let may_pass = !self.limits.is_strict
+            || job.entry.group == 0
+            || self.holders(job, by).all(|holder| holder.entry.id == job.entry.id);
+        has_room && group_has_room && may_pass && self.places(job.lane) > 0
+    }
+
+    fn startable(&self, lane: i32) -> Vec<Rank> {
+        let rate_is_open = self.limits.rate == 0 || self.started() < self.limits.rate;
+        let could = |job: &&Job| job.lane == lane && rate_is_open && self.could_start(job, None);
+        self.jobs.iter().filter(could).map(|job| job.entry.rank).collect()
+    }
+
+    /// The jobs that this session could start, without those that another session is about to start.
+    fn choices(&self, s: u32, lane: i32) -> Choices {
+        let could = |&at: &usize| {
+            let job = &self.jobs[at];
+            job.lane == lane && self.could_start(job, Some(s)) && !self.is_about_to_start(job)
+        };
+        let shortages = if self.is_short() { u64::MAX } else { self.shortages };
+        Choices { jobs: (0..self.jobs.len()).filter(could).collect(), shortages }
+    }
+
+    /// Whether a session serves the job's group and may take all that its limit lets start.
+    fn is_about_to_start(&self, job: &Job) -> bool {
+        let holds = |other: &&Job| !other.is_system && other.claim != Row::Absent && other.outcome != Row::Committed;
+        let same = |other: &&Job| other.lane == job.lane && other.entry.group == job.entry.group;
+        let running = self.jobs.iter().filter(holds).filter(same).count();
+        self.clients.iter().any(|client| match client.doing {
+            Doing::Serve { lane, turn, want, since, .. } => {
+                lane == job.lane
+                    && turn.group == job.entry.group
+                    && job.told_at <= since
+                    && (self.limits.group as usize).saturating_sub(running) <= want
+            }
+            _ => false,
+        })
+    }
+
+    fn is_read(&self, lane: i32) -> bool {
+        self.clients.iter().any(|client| match &client.doing {
+            Doing::Refill { lane: l, .. } | Doing::Serve { lane: l, .. } | Doing::Index { lane: l, .. } => *l == lane,
+            _ => false,
+        })
+    }
+
+    // ---- what sessions do
+
+    fn woken(&mut self, session: Option<u32>) {
+        if let Some(s) = session {
+            assert!(matches!(self.clients[s as usize].doing, Doing::Sleep { .. }), "{s} was woken and did not sleep");
+        }
+    }
+
+    fn insert(&mut self, s: u32, lane: usize, priority: i32, group: i64, is_due: bool, of: Option<usize>) {
+        let count = self.jobs.len() as i64 + 1;
+        let id = id::attempt(0, count, 0);
+        let job_id = of.map_or(id::job(0, count), |job| self.jobs[job].entry.rank.job_id);
+        let place = Place { block: count as u32, ..Place::default() };
+        // In strict order, and after a move, each attempt has its entry at once.
+        let is_eager = group != 0 && of.is_none() && (self.limits.is_strict || count % 5 == 0);
+        self.jobs.push(Job {
+            lane: LANES[lane],
+            entry: Ready { rank: Rank { priority, job_id }, id, place: Place { is_indexed: is_eager, ..place }, group },
+            row: Row::Open(s),
+            claim: Row::Absent,
+            is_system: false,
+            outcome: Row::Absent,
+            is_due,
+            has_failed: of.is_some(),
+            told: false,
+            told_at: 0,
+            is_indexed: is_eager,
+        });
+        self.clients[s as usize].born.push(self.jobs.len() - 1);
+    }
+
+    fn claim(&mut self, s: u32, lane: i32, want: usize) {
+        let ending: Vec<i64> = self.clients[s as usize].ended.iter().map(|&job| self.jobs[job].entry.id).collect();
+        let claimer = Claimer { queue: QUEUE, limits: self.limits, lanes: &LANES, ending: &ending, now: self.now };
+        let startable = self.startable(lane);
+        let was_read = self.is_read(lane);
+        let (choices, since) = (self.choices(s, lane), self.steps);
+        let mut out = vec![Ready::default(); want];
+        let answer = self.with(|f, _| f.take(INSTANCE, lane, s, 0, Some(&claimer), &mut out));
+        let mut is_over = true;
+        match answer {
+            Take::Some { taken, .. } => self.took(s, lane, &out[..taken], &choices),
+            Take::Turn(turn) => {
+                self.end_wait(s);
+                self.clients[s as usize].doing = Doing::Serve { lane, turn, want, found: None, since, choices };
+                return;
+            }
+            Take::Refill => {
+                self.end_wait(s);
+                return self.refill(s, lane);
+            }
+            Take::Index => {
+                self.end_wait(s);
+                let mut found = vec![Ready::default(); want];
+                let count = self.with(|f, _| f.index_begin(INSTANCE, lane, s, &mut found));
+                found.truncate(count);
+                if count > 0 {
+                    self.clients[s as usize].doing = Doing::Index { lane, found, is_done: false };
+                }
+                return;
+            }
+            Take::Empty => {
+                // What the session is ending itself may keep other sessions from starting, too.
+                assert!(startable.is_empty() || was_read, "{s} finds nothing beside {startable:?}");
+                is_over = false;
+            }
+            Take::NoPlace => {
+                assert_eq!(self.places(lane), 0);
+                is_over = false;
+            }
+            Take::Refilling | Take::Closed => is_over = false,
+            Take::Full | Take::NoLane | Take::NoGate => {}
+        }
+        if answer == Take::Closed {
+            assert!(startable.is_empty(), "closed beside {startable:?}");
+        }
+        let client = &self.clients[s as usize];
+        let may_sleep = client.born.is_empty() && client.taken.is_empty() && client.ended.is_empty();
+        self.end_wait(s);
+        if !is_over && may_sleep {
+            let for_refill = self.is_read(lane);
+            if self.with(|f, _| f.wait(s, INSTANCE, &[(lane, false)])) == Wait::Sleep {
+                self.clients[s as usize].doing = Doing::Sleep { lane, for_refill };
+            }
+        }
+    }
+
+    /// Takes the session out of the list of those that wait, if it is there.
+    fn end_wait(&mut self, s: u32) {
+        let next = self.with(|f, _| f.stop_waiting(s));
+        self.woken(next);
+        if matches!(self.clients[s as usize].doing, Doing::Sleep { .. }) {
+            self.clients[s as usize].doing = Doing::Nothing;
+        }
+    }
+
+    /// Checks what a session has taken against the jobs that it could have started.
+    fn took(&mut self, s: u32, lane: i32, taken: &[Ready], choices: &Choices) {
+        // An attempt that turns out to be stale kept others from starting.
+        let is_stale = |entry: &Ready| self.jobs[self.by_id(entry.id)].claim != Row::Absent;
+        let is_exact = !taken.iter().any(is_stale) && choices.shortages == self.shortages;
+        for entry in taken {
+            let at = self.by_id(entry.id);
+            let is_before = |job: &&Job| {
+                let could_start = self.could_start(job, Some(s)) && !self.is_about_to_start(job);
+                job.entry.rank.priority < entry.rank.priority && could_start
+            };
+            if is_exact && let Some(other) = choices.jobs.iter().map(|&at| &self.jobs[at]).find(is_before) {
+                panic!("{s} starts {entry:?} before {other:?}");
+            }
+            let holders: Vec<i64> = self.holders(&self.jobs[at], Some(s)).map(|job| job.entry.id).collect();
+            let job = &mut self.jobs[at];
+            let place = Place { is_indexed: entry.place.is_indexed, ..job.entry.place };
+            assert_eq!((job.lane, Ready { place, ..job.entry }), (lane, *entry));
+            assert!(job.is_indexed || !place.is_indexed);
+            assert!(job.row == Row::Committed && job.is_due);
+            if self.limits.is_strict && entry.group != 0 {
+                assert!(holders.iter().all(|&id| id == entry.id), "started beside one that has failed");
+            }
+            if job.claim != Row::Absent {
+                // Stale: it was claimed and ended since it was read.
+                assert_eq!((job.claim, job.outcome), (Row::Committed, Row::Committed));
+                let woken = self.with(|f, root| f.discard_stale(root, INSTANCE, entry.id));
+                self.woken(woken);
+                continue;
+            }
+            job.claim = Row::Open(s);
+            self.starts.entry(at).or_default().push((self.now, None));
+            self.clients[s as usize].taken.push(at);
+        }
+        let limits = self.limits;
+        if limits.running > 0 {
+            assert!(self.count(|_| true) <= limits.running, "too many run");
+        }
+        for entry in taken.iter().filter(|entry| entry.group != 0 && limits.group > 0) {
+            let of_group = self.count(|job| job.lane == lane && job.entry.group == entry.group);
+            assert!(of_group <= limits.group, "too many of a group run");
+        }
+        if limits.rate > 0 {
+            assert!(self.started() <= limits.rate, "too many have started");
+        }
+    }
+
+    fn refill(&mut self, s: u32, lane: i32) {
+        if let Some(after) = self.with(|f, _| f.refill_begin(INSTANCE, lane, s)) {
+            self.clients[s as usize].doing = Doing::Refill { lane, after, found: None, is_asked: false };
+        }
+    }
+
+    /// Waiting attempts in order, as the logs have them now. Open claims count as claims.
+    fn read(&self, lane: i32, group: Option<i64>, after: Rank) -> Vec<Ready> {
+        let is_it = |job: &&Job| {
+            job.lane == lane
+                && job.waits()
+                && job.is_due
+                && job.entry.rank > after
+                && group.is_none_or(|group| job.entry.group == group && job.is_indexed)
+        };
+        let read = |job: &Job| {
+            let place = Place { is_indexed: group.is_some(), ..job.entry.place };
+            Ready { place, ..job.entry }
+        };
+        let mut found: Vec<Ready> = self.jobs.iter().filter(is_it).map(read).collect();
+        found.sort_unstable_by_key(|entry| (entry.rank, entry.id));
+        found
+    }
+
+    /// Writes the marked attempts into their groups' index, where nothing is twice.
+    fn write_index(&mut self, marked: &[Ready]) {
+        for entry in marked.iter().filter(|entry| entry.place.is_indexed) {
+            let at = self.by_id(entry.id);
+            self.jobs[at].is_indexed = true;
+        }
+    }
+
+    /// Builds the groups' index anew, from nothing.
+    fn lose_index(&mut self) {
+        for job in &mut self.jobs {
+            job.is_indexed = false;
+            job.entry.place.is_indexed = false;
+        }
+        // A session that had begun to write or to read it has waited for that, or that for the session.
+        for client in &mut self.clients {
+            match &mut client.doing {
+                Doing::Index { is_done, .. } => *is_done = false,
+                Doing::Refill { found: Some(found), .. } => found.iter_mut().for_each(|e| e.place.is_indexed = false),
+                Doing::Serve { turn, found, .. } => *found = found.take().map(|_| (Vec::new(), turn.after, false)),
+                _ => {}
+            }
+        }
+        self.with(|f, _| f.unpark_all(INSTANCE));
+        while let Some(s) = self.with(|f, _| f.wake_any_lane(INSTANCE)) {
+            self.woken(Some(s));
+        }
+    }
+
+    fn wake_after_reading(&mut self, lane: i32) {
+        while let Some(s) = self.with(|f, _| f.refill_wake(INSTANCE, lane)) {
+            self.woken(Some(s));
+        }
+        let next = self.with(|f, _| f.pass_on(INSTANCE, lane));
+        self.woken(next);
+    }
+
+    /// Goes on with what a session is in the middle of.
+    fn step(&mut self, s: u32, fails: bool) {
+        match self.clients[s as usize].doing.clone() {
+            Doing::Nothing => {}
+            Doing::Sleep { lane, .. } => {
+                if self.with(|f, _| f.is_woken(s)) || fails {
+                    self.claim(s, lane, 1);
+                }
+            }
+            Doing::Refill { lane, after, found: None, is_asked } => {
+                let found = Some(self.read(lane, None, after));
+                self.clients[s as usize].doing = Doing::Refill { lane, after, found, is_asked };
+            }
+            Doing::Refill { lane, after, found: Some(mut found), is_asked: false } => {
+                // The frontier is asked now, the entries are written later, and anything may happen in between.
+                for entry in &mut found {
+                    entry.place.is_indexed = self.with(|f, _| f.needs_index(INSTANCE, lane, entry));
+                }
+                self.clients[s as usize].doing = Doing::Refill { lane, after, found: Some(found), is_asked: true };
+            }
+            Doing::Refill { lane, found: Some(found), .. } => {
+                self.clients[s as usize].doing = Doing::Nothing;
+                if !fails {
+                    self.write_index(&found);
+                    self.with(|f, _| f.refill_push(INSTANCE, lane, s, &found, Rank::MAX));
+                }
+                self.with(|f, _| f.refill_end(INSTANCE, lane, s));
+                self.wake_after_reading(lane);
+            }
+            Doing::Index { lane, mut found, is_done: false } if !fails => {
+                for entry in &mut found {
+                    entry.place.is_indexed = true;
+                }
+                self.write_index(&found);
+                for entry in &mut found {
+                    entry.place.is_indexed = false;
+                }
+                self.clients[s as usize].doing = Doing::Index { lane, found, is_done: true };
+            }
+            Doing::Index { lane, found, .. } => {
+                self.clients[s as usize].doing = Doing::Nothing;
+                if !fails {
+                    self.with(|f, _| f.indexed(INSTANCE, lane, &found));
+                }
+                self.with(|f, _| f.refill_end(INSTANCE, lane, s));
+                self.wake_after_reading(lane);
+            }
+            Doing::Serve { lane, turn, want, found: None, since, choices } => {
+                let is_held = |job: &&Job| {
+                    job.lane == lane && job.entry.group == turn.group && job.has_failed && job.outcome != Row::Committed
+                };
+                let holder = self.jobs.iter().filter(is_held).find(|job| match (job.row, job.claim) {
+                    (Row::Open(other), _) => other == s,
+                    (Row::Committed, Row::Absent) => true,
+                    (Row::Committed, Row::Open(_)) => true,
+                    _ => false,
+                });
+                let found = match holder.filter(|_| self.limits.is_strict) {
+                    Some(job) if job.waits() && job.is_due => (vec![job.entry], turn.after, false),
+                    Some(_) => (Vec::new(), turn.after, true),
+                    None => {
+                        let mut found = self.read(lane, Some(turn.group), turn.after);
+                        let read_to = found.get(want).map_or(Rank::MAX, |next| next.rank.before());
+                        found.truncate(want);
+                        (found, read_to, false)
+                    }
+                };
+                self.clients[s as usize].doing = Doing::Serve { lane, turn, want, found: Some(found), since, choices };
+            }
+            Doing::Serve { lane, turn, want, found: Some((found, read_to, is_held)), choices, .. } => {
+                self.clients[s as usize].doing = Doing::Nothing;
+                let ending: Vec<i64> = self.clients[s as usize].ended.iter().map(|&j| self.jobs[j].entry.id).collect();
+                let claimer =
+                    Claimer { queue: QUEUE, limits: self.limits, lanes: &LANES, ending: &ending, now: self.now };
+                let served = if fails {
+                    Served { found: &[], read_to: turn.after, is_held: false }
+                } else {
+                    Served { found: &found, read_to, is_held }
+                };
+                let mut out = vec![Ready::default(); want];
+                let taken = self.with(|f, _| f.turn_end(INSTANCE, lane, s, 0, &claimer, turn, &served, &mut out));
+                self.wake_after_reading(lane);
+                self.took(s, lane, &out[..taken], &choices);
+            }
+        }
+    }
+
+    fn end(&mut self, s: u32, nth: usize, fails: bool) {
+        let mine = |job: &Job| {
+            let is_claimed = job.claim == Row::Committed || job.claim == Row::Open(s);
+            !job.is_system && is_claimed && job.outcome == Row::Absent && job.row == Row::Committed
+        };
+        let candidates: Vec<usize> = (0..self.jobs.len()).filter(|&j| mine(&self.jobs[j])).collect();
+        let Some(&at) = candidates.get(nth % candidates.len().max(1)) else { return };
+        let id = self.jobs[at].entry.id;
+        if !matches!(self.with(|f, root| f.end(root, INSTANCE, id, s)), End::Yours(_)) {
+            return;
+        }
+        self.jobs[at].outcome = Row::Open(s);
+        self.clients[s as usize].ended.push(at);
+        if fails {
+            let job = self.jobs[at].clone();
+            let lane = LANES.iter().position(|&lane| lane == job.lane).unwrap();
+            self.insert(s, lane, job.entry.rank.priority, job.entry.group, nth.is_multiple_of(2), Some(at));
+        }
+    }
+
+    /// Ends a waiting attempt unrun.
+    fn cancel(&mut self, s: u32, nth: usize) {
+        let candidates: Vec<usize> = (0..self.jobs.len()).filter(|&j| self.jobs[j].waits()).collect();
+        let Some(&at) = candidates.get(nth % candidates.len().max(1)) else { return };
+        let (lane, entry, is_due) = (self.jobs[at].lane, self.jobs[at].entry, self.jobs[at].is_due);
+        if self.with(|f, root| f.take_one(root, INSTANCE, lane, s, 0, entry, is_due)) == TakeOne::Taken {
+            let job = &mut self.jobs[at];
+            (job.claim, job.outcome, job.is_system) = (Row::Open(s), Row::Open(s), true);
+            self.clients[s as usize].taken.push(at);
+        }
+    }
+
+    fn commit(&mut self, s: u32, pushes_first: bool) {
+        let client = &mut self.clients[s as usize];
+        let (born, taken, ended) =
+            (std::mem::take(&mut client.born), std::mem::take(&mut client.taken), std::mem::take(&mut client.ended));
+        born.iter().for_each(|&j| self.jobs[j].row = Row::Committed);
+        taken.iter().for_each(|&j| self.jobs[j].claim = Row::Committed);
+        let is_system: Vec<usize> = taken.iter().copied().filter(|&j| self.jobs[j].is_system).collect();
+        ended.iter().chain(&is_system).for_each(|&j| self.jobs[j].outcome = Row::Committed);
+        for round in 0..2 {
+            if (round == 0) == pushes_first {
+                for &j in born.iter().filter(|&&j| self.jobs[j].is_due).collect::<Vec<_>>() {
+                    self.push(j);
+                }
+            } else {
+                for &j in &taken {
+                    if !self.jobs[j].is_system {
+                        let (id, now) = (self.jobs[j].entry.id, self.now);
+                        self.with(|f, root| f.claimed(root, INSTANCE, id, 1_000_000, now + 1_000_000, false));
+                        self.settle(j);
+                    }
+                }
+                for &j in ended.iter().chain(&is_system) {
+                    let id = self.jobs[j].entry.id;
+                    let woken = self.with(|f, root| f.ended(root, INSTANCE, id)).and_then(|(_, woken)| woken);
+                    self.woken(woken);
+                }
+            }
+        }
+    }
+
+    fn settle(&mut self, job: usize) {
+        let now = self.now;
+        self.starts.get_mut(&job).unwrap().iter_mut().for_each(|start| start.1 = start.1.or(Some(now)));
+    }
+
+    fn push(&mut self, job: usize) {
+        (self.jobs[job].told, self.jobs[job].told_at) = (true, self.steps);
+        let (lane, entry) = (self.jobs[job].lane, self.jobs[job].entry);
+        let woken = self.with(|f, _| f.push(INSTANCE, lane, entry));
+        self.woken(woken);
+    }
+
+    fn abort(&mut self, s: u32) {
+        let client = &mut self.clients[s as usize];
+        let (born, taken, ended) =
+            (std::mem::take(&mut client.born), std::mem::take(&mut client.taken), std::mem::take(&mut client.ended));
+        born.iter().for_each(|&j| self.jobs[j].row = Row::Absent);
+        ended.iter().for_each(|&j| self.jobs[j].outcome = Row::Absent);
+        taken.iter().for_each(|&j| self.jobs[j].claim = Row::Absent);
+        for &j in ended.iter().rev() {
+            let id = self.jobs[j].entry.id;
+            self.with(|f, root| f.undo_end(root, INSTANCE, id));
+        }
+        for &j in taken.iter().rev() {
+            let (id, now) = (self.jobs[j].entry.id, self.now);
+            if std::mem::replace(&mut self.jobs[j].is_system, false) {
+                self.jobs[j].outcome = Row::Absent;
+            } else {
+                self.settle(j);
+            }
+            if self.jobs[j].is_due {
+                (self.jobs[j].told, self.jobs[j].told_at) = (true, self.steps);
+            }
+            let woken = self.with(|f, root| f.give_back(root, INSTANCE, id, now));
+            self.woken(woken);
+        }
+    }
+
+    fn disconnect(&mut self, s: u32) {
+        self.abort(s);
+        if let Some((_, lane)) = self.with(|f, _| f.refill_abandon(s)) {
+            self.wake_after_reading(lane);
+        }
+        while let Some((_, lane)) = self.with(|f, _| f.turn_abandon(s)) {
+            self.wake_after_reading(lane);
+        }
+        self.clients[s as usize].doing = match self.clients[s as usize].doing.clone() {
+            Doing::Sleep { lane, for_refill } => Doing::Sleep { lane, for_refill },
+            _ => Doing::Nothing,
+        };
+        self.end_wait(s);
+    }
+
+    fn pass_time(&mut self, time: i64) {
+        self.now += time;
+        let now = self.now;
+        while let Some(s) = self.with(|f, _| f.open_gates(now)) {
+            self.woken(Some(s));
+        }
+    }
+
+    fn run(&mut self, op: Op) {
+        self.steps += 1;
+        match op {
+            Op::Insert(s, lane, priority, group, is_due) if self.is_free(s) => {
+                self.insert(s, lane, i32::from(priority), group, is_due, None);
+            }
+            Op::Claim(s, lane, want) if self.is_free(s) => self.claim(s, LANES[lane], want),
+            Op::Refill(s, lane) if self.is_free(s) => self.refill(s, LANES[lane]),
+            Op::Step(s, fails) => self.step(s, fails),
+            Op::End(s, nth, fails) if self.is_free(s) => self.end(s, nth, fails),
+            Op::Cancel(s, nth) if self.is_free(s) => self.cancel(s, nth),
+            Op::Commit(s, pushes_first) if self.is_free(s) => self.commit(s, pushes_first),
+            Op::Abort(s) if self.is_free(s) => self.abort(s),
+            Op::Disconnect(s) => self.disconnect(s),
+            Op::Due(nth) => {
+                let is_it = |j: &usize| self.jobs[*j].row == Row::Committed && !self.jobs[*j].is_due;
+                let candidates: Vec<usize> = (0..self.jobs.len()).filter(is_it).collect();
+                if let Some(&at) = candidates.get(nth % candidates.len().max(1)) {
+                    self.jobs[at].is_due = true;
+                    // An open claim may be undone.
+                    if self.jobs[at].claim != Row::Committed {
+                        self.push(at);
+                    }
+                }
+            }
+            Op::Time(time) => self.pass_time(time),
+            Op::LoseIndex => self.lose_index(),
+            Op::Invalidate => {
+                self.with(|f, _| f.invalidate(INSTANCE));
+                while let Some(s) = self.with(|f, _| f.wake_any_lane(INSTANCE)) {
+                    self.woken(Some(s));
+                }
+            }
+            _ => {}
+        }
+        self.check();
+    }
+
+    /// Whether the session is neither in the middle of something nor asleep.
+    fn is_free(&self, s: u32) -> bool {
+        self.clients[s as usize].doing == Doing::Nothing
+    }
+
+    // ---- what must hold
+
+    fn check(&mut self) {
+        self.check_counts();
+        for s in 0..SESSIONS as u32 {
+            let Doing::Sleep { lane, .. } = self.clients[s as usize].doing else { continue };
+            let startable = self.startable(lane);
+            let has_woken = (0..SESSIONS as u32).any(|other| {
+                matches!(self.clients[other as usize].doing, Doing::Sleep { .. }) && self.with(|f, _| f.is_woken(other))
+            });
+            let opens = self.limits.rate > 0 && self.head.opens_at != 0;
+            assert!(
+                startable.is_empty() || has_woken || self.is_read(lane) || opens,
+                "{s} sleeps beside {startable:?}"
+            );
+        }
+    }
+
+    fn check_counts(&mut self) {
+        let running: Vec<Running> = self.running.iter().filter(|entry| entry.state != State::Free).copied().collect();
+        for (slot, gate) in self.gates.iter().enumerate().filter(|(_, gate)| gate.instance != 0) {
+            let counted = running.iter().filter(|entry| entry.gate == slot as u32 + 1).count();
+            assert_eq!(gate.running as usize, counted);
+            assert_eq!(counted, running.iter().filter(|entry| entry.system == 0).count());
+            assert_eq!(gate.groups as usize, self.groups.iter().filter(|group| group.gate != 0).count());
+        }
+        let mut listed = 0;
+        for (slot, group) in self.groups.iter().enumerate().filter(|(_, group)| group.gate != 0) {
+            let of_group =
+                |entry: &&Running| entry.grouped != 0 && (entry.lane, entry.group) == (group.lane, group.hash);
+            assert_eq!(group.running as usize, running.iter().filter(of_group).count(), "{group:?}");
+            let waits = group.position < Rank::MAX && group.held == 0 && group.running < self.limits.group;
+            let has_lane = index::find(&self.lane_index, INSTANCE, i64::from(group.lane)).is_some();
+            if group.server == 0 && has_lane {
+                assert_eq!(group.list == List::Turns, waits, "{slot}: {group:?}");
+                let is_idle = !waits && group.running == 0 && group.held == 0;
+                assert_eq!(group.list == List::Idle, is_idle, "{slot}: {group:?}");
+            }
+            listed += usize::from(group.list != List::None);
+        }
+        let mut seen = 0;
+        for lane in self.lanes.iter().filter(|lane| lane.is_used()) {
+            for (tree, list) in lane.groups.trees() {
+                let slots = tree.slots(&self.groups);
+                assert!(slots.is_sorted_by_key(|&slot| self.groups[slot as usize].urgency));
+                assert!(slots.iter().all(|&slot| self.groups[slot as usize].list == list));
+                seen += slots.len();
+            }
+            let list = lane.groups.idle_ends();
+            let (mut at, mut before) = (list.0, 0);
+            while at != 0 {
+                let group = &self.groups[at as usize - 1];
+                assert_eq!((group.lane, group.prev, group.list), (lane.id, before, List::Idle));
+                (before, at) = (at, group.next);
+                seen += 1;
+                assert!(seen <= listed, "a list in a circle");
+            }
+            assert_eq!(list.1, before);
+        }
+        assert_eq!(seen, listed);
+        assert_eq!(self.head.groups as usize, self.groups.iter().filter(|group| group.gate != 0).count());
+    }
+
+    /// Ends everything, and finds everything.
+    fn drain(&mut self) {
+        for s in 0..SESSIONS as u32 {
+            self.disconnect(s);
+        }
+        for at in 0..self.jobs.len() {
+            if self.jobs[at].row == Row::Committed && !self.jobs[at].is_due {
+                self.jobs[at].is_due = true;
+                if self.jobs[at].waits() {
+                    self.push(at);
+                }
+            }
+        }
+        let mut vain = 0;
+        while vain < 40 {
+            let waiting = self.jobs.iter().filter(|job| job.waits()).count();
+            for lane in LANES {
+                self.pass_time(self.limits.period + 1);
+                // A claim goes on after a refill, and after a turn in which nothing was found.
+                for _ in 0..40 {
+                    self.claim(0, lane, 2);
+                    while self.clients[0].doing != Doing::Nothing {
+                        match self.clients[0].doing {
+                            Doing::Sleep { .. } => self.end_wait(0),
+                            _ => self.step(0, false),
+                        }
+                    }
+                    if !self.clients[0].taken.is_empty() {
+                        break;
+                    }
+                }
+                self.commit(0, true);
+                while self.jobs.iter().any(|job| job.runs()) {
+                    self.end(0, 0, false);
+                    self.commit(0, true);
+                }
+                self.check();
+            }
+            vain = if self.jobs.iter().filter(|job| job.waits()).count() < waiting { 0 } else { vain + 1 };
+            if waiting == 0 {
+                return;
+            }
+        }
+        panic!("lost: {:?}", self.jobs.iter().filter(|job| job.waits()).collect::<Vec<_>>());
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Insert(u32, usize, u8, i64, bool),
+    Claim(u32, usize, usize),
+    Refill(u32, usize),
+    /// Goes on, or fails in the middle, or looks without having been woken.
+    Step(u32, bool),
+    End(u32, usize, bool),
+    Cancel(u32, usize),
+    Commit(u32, bool),
+    Abort(u32),
+    Disconnect(u32),
+    Due(usize),
+    Time(i64),
+    Invalidate,
+    LoseIndex,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let s = || 0..SESSIONS as u32;
+    let lane = || prop_oneof![3 => Just(0usize), 1 => Just(1usize)];
+    prop_oneof![
+        16 => (s(), lane(), 0u8..3, 0i64..4, prop::bool::weighted(0.9))
+            .prop_map(|(s, lane, priority, group, due)| Op::Insert(s, lane, priority, group, due)),
+        20 => (s(), lane(), 1usize..4).prop_map(|(s, lane, want)| Op::Claim(s, lane, want)),
+        1 => (s(), lane()).prop_map(|(s, lane)| Op::Refill(s, lane)),
+        30 => (s(), prop::bool::weighted(0.05)).prop_map(|(s, fails)| Op::Step(s, fails)),
+        12 => (s(), 0usize..9, prop::bool::weighted(0.3)).prop_map(|(s, nth, fails)| Op::End(s, nth, fails)),
+        2 => (s(), 0usize..9).prop_map(|(s, nth)| Op::Cancel(s, nth)),
+        24 => (s(), any::<bool>()).prop_map(|(s, first)| Op::Commit(s, first)),
+        4 => s().prop_map(Op::Abort),
+        1 => s().prop_map(Op::Disconnect),
+        3 => (0usize..9).prop_map(Op::Due),
+        6 => (0i64..400).prop_map(Op::Time),
+        1 => Just(Op::Invalidate),
+        1 => Just(Op::LoseIndex),
+    ]
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    let running = prop_oneof![2 => Just(0u32), 1 => 1u32..4];
+    let group = prop_oneof![1 => Just(0u32), 2 => 1u32..3];
+    let rate = prop_oneof![2 => Just(0u32), 1 => 1u32..4];
+    (running, group, prop::bool::weighted(0.3), rate).prop_map(|(running, group, is_strict, rate)| Limits {
+        running,
+        group: if is_strict { 1 } else { group },
+        is_strict,
+        rate,
+        period: 1_000,
+    })
+}
+
+fn sizes() -> impl Strategy<Value = Sizes> {
+    (1usize..6, 3usize..12, 0usize..9, 1usize..4).prop_map(|(ready, running, more, lanes)| Sizes {
+        ready,
+        running,
+        groups: running + more,
+        lanes,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn limits_hold_and_nothing_is_forgotten(
+        sizes in sizes(), limits in limits(), ops in prop::collection::vec(op(), 1..300),
+    ) {
+        let mut world = World::new(sizes, limits);
+        for op in ops {
+            world.run(op);
+        }
+        world.drain();
+    }
+}
+
+/// Inputs that random runs have found, each with the fault that it showed.
+#[test]
+fn what_random_runs_have_found_stays_mended() {
+    let inputs: [(Sizes, Limits, Vec<Op>); 4] = [
+        (
+            Sizes { ready: 2, running: 4, groups: 4, lanes: 2 },
+            Limits { running: 0, group: 1, is_strict: true, rate: 0, period: 1000 },
+            vec![
+                Op::Insert(0, 0, 0, 0, false),
+                Op::Step(0, false),
+                Op::Insert(0, 1, 0, 1, true),
+                Op::Claim(3, 1, 1),
+                Op::Insert(0, 0, 0, 3, false),
+                Op::Claim(1, 1, 1),
+                Op::Claim(0, 0, 1),
+                Op::Insert(2, 0, 0, 2, true),
+                Op::Step(0, false),
+                Op::Commit(2, false),
+                Op::Step(0, false),
+                Op::Claim(2, 0, 1),
+                Op::Step(0, false),
+                Op::Refill(0, 0),
+                Op::Insert(0, 1, 0, 2, true),
+                Op::Insert(0, 0, 1, 0, false),
+                Op::Insert(1, 0, 0, 0, false),
+                Op::Step(3, false),
+                Op::Insert(0, 0, 0, 1, false),
+                Op::Insert(0, 0, 0, 0, false),
+                Op::Step(2, false),
+                Op::Commit(0, false),
+                Op::Step(3, false),
+                Op::Insert(0, 0, 0, 0, false),
+                Op::Step(3, false),
+                Op::Step(2, false),
+                Op::Step(1, false),
+                Op::Insert(0, 0, 0, 0, false),
+                Op::Step(2, false),
+                Op::Insert(2, 0, 0, 1, true),
+                Op::LoseIndex,
+                Op::Commit(2, false),
+                Op::Insert(0, 0, 0, 0, false),
+                Op::Claim(3, 0, 1),
+                Op::Insert(0, 0, 0, 0, false),
+                Op::Insert(2, 0, 1, 1, false),
+                Op::Insert(0, 0, 0, 0, false),
+                Op::Due(0),
+                Op::Invalidate,
+                Op::End(2, 0, false),
+                Op::Commit(2, false),
+            ],
+        ),
+        (
+            Sizes { ready: 1, running: 3, groups: 3, lanes: 2 },
+            Limits { running: 0, group: 1, is_strict: true, rate: 0, period: 1000 },
+            vec![
+                Op::Insert(0, 0, 0, 0, false),
+                Op::Step(0, false),
+                Op::Insert(2, 0, 0, 0, true),
+                Op::Step(0, false),
+                Op::Insert(2, 0, 0, 0, true),
+                Op::Claim(1, 0, 1),
+                Op::Commit(2, false),
+                Op::Insert(0, 0, 0, 0, false),
+                Op::Insert(2, 0, 2, 1, true),
+                Op::Insert(0, 0, 0, 0, false),
+                Op::Cancel(2, 1),
+                Op::Step(1, false),
+                Op::Step(1, false),
+                Op::Disconnect(0),
+                Op::Step(1, false),
+                Op::Commit(0, false),
+                Op::Insert(0, 0, 2, 2, false),
+                Op::Claim(3, 0, 1),
+                Op::Claim(1, 0, 1),
+                Op::Step(1, false),
+                Op::Step(1, false),
+                Op::Step(1, false),
+                Op::Insert(0, 0, 0, 1, true),
+                Op::Commit(0, false),
+                Op::Refill(1, 0),
+                Op::Claim(0, 0, 1),
+                Op::Refill(0, 0),
+                Op::Insert(0, 0, 0, 0, false),
+                Op::End(3, 0, false),
+                Op::Claim(0, 0, 1),
+                Op::Insert(2, 0, 0, 2, true),
+                Op::Step(0, false),
+                Op::Step(0, false),
+                Op::Insert(0, 0, 0, 0, false),
+                Op::Commit(3, false),
+                Op::Commit(2, false),
+                Op::End(0, 0, false),
+                Op::Due(0),
+                Op::Claim(0, 0, 1),
+                Op::Step(0, false),
+                Op::Step(0, false),
+            ],
+        ),
+        (
+            Sizes { ready: 4, running: 6, groups: 6, lanes: 1 },
+            Limits { running: 0, group: 1, is_strict: true, rate: 0, period: 1000 },
+            vec![
+                Op::Claim(2, 0, 1),
+                Op::Insert(0, 0, 1, 0, true),
+                Op::Insert(0, 0, 0, 0, true),
+                Op::Step(2, false),
+                Op::Step(2, false),
+                Op::Insert(1, 0, 0, 2, true),
+                Op::Step(2, false),
+                Op::Claim(3, 0, 1),
+                Op::Commit(1, false),
+                Op::Insert(1, 0, 0, 3, true),
+                Op::Insert(0, 0, 2, 1, false),
+                Op::Step(3, false),
+                Op::Cancel(0, 0),
+                Op::Insert(0, 0, 0, 3, true),
+                Op::Insert(0, 0, 0, 2, false),
+                Op::Insert(0, 0, 0, 2, true),
+                Op::Step(3, false),
+                Op::Commit(1, false),
+                Op::Step(3, false),
+                Op::Claim(2, 0, 1),
+                Op::Insert(0, 0, 1, 2, false),
+                Op::Commit(0, false),
+                Op::Insert(0, 0, 2, 1, false),
+                Op::Insert(0, 0, 1, 3, true),
+                Op::Insert(0, 0, 0, 2, true),
+                Op::Commit(0, false),
+                Op::Claim(0, 0, 1),
+                Op::Step(2, false),
+                Op::Step(2, false),
+                Op::Refill(0, 0),
+                Op::Refill(0, 0),
+                Op::Commit(0, false),
+                Op::Refill(0, 0),
+                Op::Claim(2, 0, 1),
+                Op::Commit(0, false),
+                Op::Refill(0, 0),
+                Op::Insert(2, 0, 0, 0, false),
+                Op::Claim(0, 0, 1),
+                Op::Step(2, false),
+                Op::Commit(0, false),
+                Op::Step(2, false),
+                Op::Insert(0, 0, 1, 0, false),
+                Op::Cancel(2, 8),
+                Op::Insert(2, 0, 0, 0, true),
+                Op::Commit(2, false),
+                Op::End(0, 6, false),
+                Op::End(0, 0, false),
+                Op::Insert(0, 0, 0, 2, false),
+                Op::Commit(0, false),
+                Op::Commit(0, false),
+                Op::Claim(0, 0, 1),
+                Op::End(3, 5, false),
+                Op::Claim(3, 0, 1),
+                Op::Claim(0, 0, 1),
+                Op::Insert(0, 0, 0, 0, false),
+                Op::End(2, 0, false),
+                Op::Insert(0, 0, 0, 0, false),
+                Op::Commit(2, false),
+                Op::Step(3, false),
+                Op::Step(3, false),
+            ],
+        ),
+        (
+            Sizes { ready: 2, running: 3, groups: 3, lanes: 2 },
+            Limits { running: 0, group: 1, is_strict: false, rate: 0, period: 1000 },
+            vec![
+                Op::Insert(3, 0, 1, 2, true),
+                Op::Claim(1, 0, 1),
+                Op::Claim(0, 0, 1),
+                Op::Insert(2, 0, 0, 2, true),
+                Op::Step(1, false),
+                Op::Step(1, false),
+                Op::Step(1, false),
+                Op::Commit(3, false),
+                Op::Step(0, false),
+                Op::Abort(0),
+                Op::Insert(0, 0, 0, 0, false),
+                Op::Refill(3, 0),
+                Op::Commit(2, false),
+                Op::Insert(0, 0, 0, 0, false),
+                Op::Refill(0, 0),
+                Op::Claim(2, 0, 2),
+                Op::Step(2, false),
+                Op::Step(2, false),
+                Op::Refill(2, 0),
+                Op::Claim(1, 0, 1),
+                Op::Cancel(0, 1),
+                Op::Step(1, false),
+                Op::Invalidate,
+                Op::Abort(0),
+                Op::Step(1, false),
+            ],
+        ),
+    ];
+    for (sizes, limits, ops) in inputs {
+        let mut world = World::new(sizes, limits);
+        ops.into_iter().for_each(|op| world.run(op));
+        world.drain();
+    }
+}

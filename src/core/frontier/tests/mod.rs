@@ -1,0 +1,5 @@
+//! The frontier against naive models of it, with random operations.
+
+mod limits_model;
+pub mod model;
+mod protocol;

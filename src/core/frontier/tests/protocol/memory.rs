@@ -1,0 +1,143 @@
+//! Shared memory, as far as the protocols use it: the real frontier (`crate::frontier`), and the requests that the worker
+//! is to serve.
+//!
+//! Invariant: two memories are the same if they say the same; which slot says it does not count.
+
+use std::hash::{Hash, Hasher};
+
+use super::Fault;
+use crate::frontier::{Bucket, DeadlineRoot, Frontier, Head, Lane, Rank, Ready, Running, Session, index};
+
+/// Entries that `ready` has room for.
+const READY: usize = 2;
+/// Requests that `Missed` has room for.
+const MISSED: usize = 1;
+
+/// As `shmem::missed::MissedRequests`, with less room.
+#[derive(Clone, Debug, Hash, Default, PartialEq, Eq)]
+pub struct Missed {
+    pub ids: Vec<i64>,
+    pub must_scan: bool,
+}
+
+impl Missed {
+    pub fn add(&mut self, id: i64, fault: Option<Fault>) {
+        if self.ids.contains(&id) {
+            return;
+        }
+        if self.ids.len() < MISSED {
+            self.ids.push(id);
+        } else if fault != Some(Fault::OverflowForgotten) {
+            self.must_scan = true;
+        }
+    }
+}
+
+/// Shared memory, as far as the protocols use it.
+#[derive(Clone)]
+pub struct Memory {
+    head: Head,
+    lanes: Vec<Lane>,
+    lane_index: Vec<Bucket>,
+    ready: Vec<Ready>,
+    running: Vec<Running>,
+    running_index: Vec<Bucket>,
+    sessions: Vec<Session>,
+    pub root: DeadlineRoot,
+    pub cancels: Missed,
+    pub is_recovered: bool,
+}
+
+impl Memory {
+    /// Empty memory. `is_first`: before the first job; else after a crash.
+    pub fn new(is_first: bool, fault: Option<Fault>) -> Self {
+        const RUNNING: usize = 8;
+        let must_scan = !is_first && fault != Some(Fault::NoScanAfterCrash);
+        Self {
+            head: Head::default(),
+            lanes: vec![Lane::default()],
+            lane_index: vec![Bucket::default(); index::buckets_for(1)],
+            ready: vec![Ready::default(); READY],
+            running: vec![Running::default(); RUNNING],
+            running_index: vec![Bucket::default(); index::buckets_for(RUNNING * 2)],
+            sessions: vec![Session::default()],
+            root: 0,
+            cancels: Missed { ids: Vec::new(), must_scan },
+            is_recovered: is_first,
+        }
+    }
+
+    pub fn with<T>(&mut self, f: impl FnOnce(&mut Frontier<'_>, &mut DeadlineRoot) -> T) -> T {
+        let mut frontier = Frontier {
+            head: &mut self.head,
+            lanes: &mut self.lanes,
+            lane_index: &mut self.lane_index,
+            ready: &mut self.ready,
+            running: &mut self.running,
+            running_index: &mut self.running_index,
+            sessions: &mut self.sessions,
+            gates: &mut [],
+            groups: &mut [],
+            group_index: &mut [],
+        };
+        f(&mut frontier, &mut self.root)
+    }
+
+    pub fn lane(&mut self) -> &mut Lane {
+        &mut self.lanes[0]
+    }
+
+    pub fn entry(&self, id: i64) -> Option<Running> {
+        self.entries().find(|entry| entry.id == id)
+    }
+
+    /// What is taken, running, or being ended.
+    pub fn entries(&self) -> impl Iterator<Item = Running> {
+        self.running.iter().copied().filter(|entry| entry.state != crate::frontier::State::Free)
+    }
+
+    /// What a session had asked of an entry is forgotten: a fault.
+    pub fn forget_cancel(&mut self, id: i64) {
+        self.running.iter_mut().filter(|entry| entry.id == id).for_each(|entry| entry.cancel = 0);
+    }
+
+    fn said(&self) -> impl Hash + std::fmt::Debug + PartialEq {
+        let lane = &self.lanes[0];
+        let rank = |rank: Rank| rank.job_id;
+        let ready: Vec<(i64, u8)> = (0..lane.len as usize)
+            .map(|nth| self.ready[(lane.head as usize + nth) % self.ready.len()])
+            .map(|entry| (entry.id, entry.place.segment))
+            .collect();
+        let mut running: Vec<_> = self
+            .entries()
+            .map(|e| {
+                let flags = [e.claimed, e.cancel, e.missed, e.system, e.early, e.push_held, e.timed];
+                (e.id, e.state as u8, e.owner, e.place.segment, e.deadline, flags)
+            })
+            .collect();
+        running.sort_unstable();
+        let marks = (lane.used, lane.refiller, lane.invalidated);
+        let ranks = [lane.position, lane.read, lane.spill, lane.lenient].map(rank);
+        (marks, ranks, ready, running, self.cancels.clone(), self.is_recovered)
+    }
+}
+
+impl Hash for Memory {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.said().hash(state);
+    }
+}
+
+impl PartialEq for Memory {
+    fn eq(&self, other: &Self) -> bool {
+        self.said() == other.said()
+    }
+}
+
+impl Eq for Memory {}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.said().fmt(f)
+    }
+}

@@ -1,0 +1,239 @@
+//! The scenarios, each explored to its end, and the faults that the exploration finds in them.
+
+use std::time::Instant;
+
+use stateright::{Checker, HasDiscoveries, Model};
+
+use super::verbs::Verb::{Cancel, Claim, Complete, Enqueue, Fail, Purge};
+use super::{Fault, Promise, Protocol, Scenario};
+
+/// Explores a scenario: how many states there are, and what was broken, with the way there.
+fn explore(scenario: &Scenario, fault: Option<Fault>) -> (usize, Option<(&'static str, String)>) {
+    let protocol = Protocol { scenario: scenario.clone(), fault };
+    let checker = protocol.checker().threads(2).finish_when(HasDiscoveries::Any).spawn_bfs().join();
+    let broken = checker.discoveries().into_iter().next();
+    let told = broken.map(|(promise, path)| {
+        let last = path.last_state().clone();
+        let actions: Vec<String> = path.into_actions().iter().map(|action| format!("{action:?}")).collect();
+        (promise, format!("{}\n{last:#?}", actions.join("\n")))
+    });
+    (checker.unique_state_count(), told)
+}
+
+/// Every promise holds in every state.
+fn holds(scenario: &Scenario, least: usize) {
+    let begun = Instant::now();
+    let (states, broken) = explore(scenario, None);
+    println!("{states} states in {:?}", begun.elapsed());
+    if let Some((promise, way)) = broken {
+        panic!("not true: {promise}\n{way}");
+    }
+    assert!(states >= least, "{states} states: the scenario has become smaller than it was");
+}
+
+/// With the fault put back, the exploration finds that this promise is broken, or one of these.
+fn finds<const N: usize>(scenario: &Scenario, fault: Fault, promises: [Promise; N]) {
+    let (states, broken) = explore(scenario, Some(fault));
+    let Some((name, way)) = broken else { panic!("{fault:?} is not found in {states} states") };
+    println!("{fault:?}: not true that {name}, found after {states} states");
+    let expected = promises.map(|promise| Promise::ALL[promise as usize].1);
+    assert!(expected.contains(&name), "{name}\n{way}");
+}
+
+// ---- transactions ----
+
+/// Jobs come while others are claimed, fail and are completed; the server crashes.
+const CRASHES: Scenario = Scenario {
+    waiting: 1,
+    scripts: &[&[&[Enqueue(2)]], &[&[Claim], &[Complete]], &[&[Claim], &[Fail]]],
+    crashes: 1,
+    ..Scenario::QUIET
+};
+
+/// More jobs than memory has room for; one transaction is rolled back, wherever it is.
+const ROLLBACKS: Scenario = Scenario {
+    waiting: 2,
+    scripts: &[&[&[Enqueue(3)]], &[&[Claim], &[Complete]], &[&[Claim]]],
+    aborts: 1,
+    ..Scenario::QUIET
+};
+
+/// A purge, which memory does not know each attempt of, beside claims.
+const PURGES: Scenario = Scenario {
+    waiting: 1,
+    scripts: &[&[&[Purge]], &[&[Claim]], &[&[Claim]]],
+    aborts: 1,
+    // What a purge has given back a refill may pass over: the first page of the frontier says so.
+    is_order_checked: false,
+    ..Scenario::QUIET
+};
+
+#[test]
+fn transactions_hold_over_a_crash() {
+    holds(&CRASHES, 170_000);
+}
+
+#[test]
+fn transactions_hold_over_a_rollback() {
+    holds(&ROLLBACKS, 10_000);
+}
+
+#[test]
+fn purges_hold() {
+    holds(&PURGES, 10_000);
+}
+
+#[test]
+fn faults_of_transactions_are_found() {
+    finds(&CRASHES, Fault::ReadBeforeFlag, [Promise::Served]);
+    finds(&ROLLBACKS, Fault::SpillForgotten, [Promise::Served]);
+    finds(&ROLLBACKS, Fault::ToldBeforeVisible, [Promise::Served]);
+    finds(&PURGES, Fault::VainClaimForgotten, [Promise::Served]);
+}
+
+// ---- the move ----
+
+/// Two claims beside a move.
+const MOVED_CLAIMS: Scenario =
+    Scenario { waiting: 2, scripts: &[&[&[Claim]], &[&[Claim]]], moves: true, ..Scenario::QUIET };
+
+/// An end beside a move.
+const MOVED_ENDS: Scenario =
+    Scenario { waiting: 1, scripts: &[&[&[Claim], &[Complete]], &[&[Claim]]], moves: true, ..Scenario::QUIET };
+
+/// A rollback: of the move, of a claim or of a purge.
+const UNDONE_MOVE: Scenario = Scenario {
+    waiting: 1,
+    scripts: &[&[&[Claim]], &[&[Purge]]],
+    moves: true,
+    aborts: 1,
+    // What came back by a rollback a refill may pass over.
+    is_order_checked: false,
+    ..Scenario::QUIET
+};
+
+/// A cancel that ends in the middle, beside a move.
+const UNDONE_CANCEL: Scenario = Scenario { scripts: &[&[&[Claim]], &[&[Cancel(1)]]], ..UNDONE_MOVE };
+
+/// A slow producer.
+const SLOW_PRODUCER: Scenario = Scenario {
+    scripts: &[&[&[Enqueue(1)]], &[&[Claim]]],
+    moves: true,
+    aborts: 1,
+    is_order_checked: false,
+    ..Scenario::QUIET
+};
+
+/// A worker that comes back after a crash, while the segment of its attempt is reclaimed.
+const RECOVERED: Scenario =
+    Scenario { waiting: 1, scripts: &[&[&[Claim], &[Complete]]], moves: true, crashes: 1, ..Scenario::QUIET };
+
+/// A crash, and requests to cancel, beside a move.
+const MOVED_NOTES: Scenario = Scenario {
+    waiting: 1,
+    scripts: &[&[&[Claim], &[Complete]], &[&[Cancel(1)]]],
+    moves: true,
+    crashes: 1,
+    ..Scenario::QUIET
+};
+
+#[test]
+fn moves_hold() {
+    holds(&MOVED_CLAIMS, 17_000);
+    holds(&MOVED_ENDS, 6_000);
+}
+
+#[test]
+fn moves_hold_over_a_rollback() {
+    holds(&UNDONE_MOVE, 85_000);
+    holds(&UNDONE_CANCEL, 135_000);
+    holds(&SLOW_PRODUCER, 7_500);
+}
+
+#[test]
+fn moves_hold_over_a_crash() {
+    holds(&RECOVERED, 9_000);
+    holds(&MOVED_NOTES, 300_000);
+}
+
+#[test]
+fn faults_of_moves_are_found() {
+    finds(&MOVED_CLAIMS, Fault::OpenMarkIsClaim, [Promise::InOrder]);
+    finds(&MOVED_CLAIMS, Fault::MovedNotTold, [Promise::Served]);
+    finds(&MOVED_ENDS, Fault::ResolvedBeforeLock, [Promise::LivesOnce]);
+    finds(&UNDONE_MOVE, Fault::OpenClaimTakenForSettled, [Promise::LivesOnce]);
+    finds(&SLOW_PRODUCER, Fault::MovedBesideProducer, [Promise::LivesOnce, Promise::Served]);
+    finds(&UNDONE_MOVE, Fault::UndoneMoveNotTold, [Promise::Served]);
+    finds(&UNDONE_MOVE, Fault::PushHeldBackForgotten, [Promise::Served]);
+    finds(&UNDONE_CANCEL, Fault::MovedEntryForgotten, [Promise::Served]);
+    finds(&MOVED_NOTES, Fault::RecoveredWithStalePlace, [Promise::LivesOnce]);
+    finds(&MOVED_NOTES, Fault::RecoveredWithoutLock, [Promise::LivesOnce]);
+    finds(&MOVED_NOTES, Fault::NotesReadBeforeMark, [Promise::Cancelled]);
+    finds(&MOVED_NOTES, Fault::NoLookForMarkAfterNote, [Promise::Cancelled]);
+    finds(&MOVED_NOTES, Fault::MarkOfWaitingNotSeen, [Promise::Cancelled]);
+    finds(&MOVED_NOTES, Fault::NoteOfWaitingLeftBehind, [Promise::Cancelled]);
+    finds(&LATE_AND_MOVED, Fault::NoteOfEndedLeftBehind, [Promise::Cancelled]);
+    finds(&LATE_AND_MOVED, Fault::NoteAboutEnded, [Promise::Cancelled]);
+}
+
+// ---- late requests ----
+
+/// A request to cancel a job whose attempt fails, and whose next one is claimed.
+const LATE: Scenario = Scenario {
+    waiting: 1,
+    scripts: &[&[&[Claim], &[Fail]], &[&[Cancel(1)]], &[&[Claim]]],
+    crashes: 1,
+    ..Scenario::QUIET
+};
+
+/// The same with a rollback: of the claim, of the request, of the duty that serves it.
+const UNDONE_LATE: Scenario =
+    Scenario { waiting: 1, scripts: &[&[&[Claim], &[Fail]], &[&[Cancel(1)]]], aborts: 1, ..Scenario::QUIET };
+
+/// Two requests, where memory has room for one.
+const MANY_LATE: Scenario = Scenario {
+    waiting: 2,
+    scripts: &[&[&[Claim, Claim], &[Fail, Fail]], &[&[Cancel(1)]], &[&[Cancel(2)]]],
+    ..Scenario::QUIET
+};
+
+/// A request about an attempt whose segment is reclaimed.
+const LATE_AND_MOVED: Scenario = Scenario {
+    waiting: 1,
+    is_claimed: true,
+    scripts: &[&[&[Fail]], &[&[Cancel(1)]], &[&[Claim]]],
+    moves: true,
+    ..Scenario::QUIET
+};
+
+#[test]
+fn late_requests_hold_over_a_crash() {
+    holds(&LATE, 200_000);
+}
+
+#[test]
+fn late_requests_hold_over_a_rollback() {
+    holds(&UNDONE_LATE, 850);
+}
+
+#[test]
+fn many_late_requests_hold() {
+    holds(&MANY_LATE, 10_000);
+}
+
+#[test]
+fn late_requests_hold_beside_a_move() {
+    holds(&LATE_AND_MOVED, 60_000);
+}
+
+#[test]
+fn faults_of_late_requests_are_found() {
+    finds(&LATE, Fault::CancelAfterEndForgotten, [Promise::Cancelled]);
+    finds(&LATE, Fault::LateCancelForgotten, [Promise::Cancelled]);
+    finds(&LATE, Fault::EndingEntryForgotten, [Promise::Cancelled]);
+    finds(&LATE, Fault::NoteTakenForTold, [Promise::Cancelled]);
+    finds(&LATE, Fault::NoScanAfterCrash, [Promise::Cancelled]);
+    finds(&UNDONE_LATE, Fault::CancelOfRolledBackClaimForgotten, [Promise::Cancelled]);
+    finds(&UNDONE_LATE, Fault::RemovedBeforeCommit, [Promise::Cancelled]);
+    finds(&MANY_LATE, Fault::OverflowForgotten, [Promise::Cancelled]);
+}

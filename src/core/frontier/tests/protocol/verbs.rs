@@ -1,0 +1,480 @@
+//! What sessions do, cut wherever another session may come between: the steps of a transaction, of a claim and of a
+//! refill.
+//!
+//! Each step is one hold of the frontier's lock, or one look at rows, or one insert. The function in `src` that a step
+//! stands for is named beside it.
+
+use super::ends::{End, Held};
+use super::requests::Why;
+use super::steps::Step;
+use super::world::{At, INSTANCE, LANE, Log, OLD, Phase, Probe, State, World};
+use super::{Fault, Promise, Scenario};
+use crate::frontier::{Rank, Ready, Take};
+
+/// What a script says that a session does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    Enqueue(u8),
+    /// Of at most one job.
+    Claim,
+    /// Ends what the session holds.
+    Complete,
+    Fail,
+    Cancel(u8),
+    Purge,
+}
+
+/// What a session does next within its transaction.
+#[derive(Clone, Debug, Hash, PartialEq, Eq)]
+pub enum Pc {
+    /// To begin a transaction, or with a verb.
+    Next,
+    Commit,
+    /// An error was raised: the transaction rolls back.
+    Error,
+    Enqueue(u8),
+    // `job::claim`
+    Take,
+    Fetch(At),
+    InsertClaim(At),
+    Follow(At),
+    // `job::refill`
+    Refill(Refill),
+    // `job::hold`, `job::complete`, `job::fail`
+    Hold(At, End, bool),
+    Outcome(Held, End),
+    Resolve(Held, End),
+    FollowEnd(Held, End),
+    NotEnded(Held, End),
+    Notes(Held),
+    Successor(Held),
+    Last(Held, super::world::Kind),
+    // `job::recover`
+    RecoverRead(i64, Then),
+    RecoverAdd {
+        at: At,
+        generation: u8,
+        is_cancelled: bool,
+        then: Then,
+    },
+    RecoverCheck {
+        at: At,
+        generation: u8,
+        then: Then,
+    },
+    RecoverNext((u8, i64)),
+    // `api::cancel`, `job::take`, `job::cancel`
+    Find(u8),
+    CheckClaimed(At, u8),
+    TakeOne(At, u8, Why),
+    ClaimSystem(At, u8, Why),
+    WaitForMove(At, Why),
+    EndUnrun(At, Why),
+    Note {
+        at: At,
+        generation: u8,
+        about: At,
+        why: Why,
+    },
+    NoteCheck {
+        at: At,
+        about: At,
+        why: Why,
+    },
+    PurgeNext(u8, i64),
+    // `duty::serve_cancels`, `duty::expire`
+    ScanTake,
+    ScanRead,
+    ServeLook(i64),
+    ServeForget(i64),
+    Doomed(At),
+    // `duty::storage::move_living`
+    MoveWalk(super::duties::Batch),
+    MoveMark(super::duties::Batch),
+    MoveLook(super::duties::Batch, At),
+    MoveNotes(super::duties::Batch, At),
+    MoveCopy(super::duties::Batch),
+}
+
+/// What follows when a claim was read into memory.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Then {
+    Hold(At, End),
+    Note(At, u8),
+    /// The duty goes on behind this claim.
+    Duty((u8, i64)),
+}
+
+/// A refill that is under way.
+#[derive(Clone, Debug, Hash, Default, PartialEq, Eq)]
+pub struct Refill {
+    has_begun: bool,
+    after: u8,
+    opened: u8,
+    sources: Vec<Source>,
+    found: Vec<At>,
+    is_read: bool,
+    is_pushed: bool,
+    /// The claim goes on when it has ended.
+    is_for_claim: bool,
+}
+
+/// `log::waiting::Source`.
+#[derive(Clone, Debug, Hash, PartialEq, Eq)]
+struct Source {
+    segment: u8,
+    read: (u8, i64),
+    head: Option<At>,
+}
+
+impl World {
+    /// One step of a session whose transaction is open or about to begin. False: it has to wait for another.
+    pub fn step(&mut self, scenario: &Scenario, fault: Option<Fault>, session: usize) -> bool {
+        let client = &mut self.clients[session];
+        match client.phase {
+            Phase::Committed => {
+                self.settle(session, true, fault);
+                return true;
+            }
+            Phase::Aborted => {
+                self.settle(session, false, fault);
+                return true;
+            }
+            Phase::Idle => {
+                client.phase = Phase::Open;
+                self.begin_verb(scenario, session);
+            }
+            Phase::Open => {}
+        }
+        match self.clients[session].pc.clone() {
+            Pc::Next => unreachable!("a verb has begun"),
+            Pc::Commit => {
+                if fault == Some(Fault::ToldBeforeVisible) {
+                    for step in self.clients[session].steps.clone() {
+                        if let Step::Enqueued(at, _) = step
+                            && !self.clients[session].told_early
+                        {
+                            self.push(at.ready());
+                        }
+                    }
+                    if !std::mem::replace(&mut self.clients[session].told_early, true) {
+                        return true;
+                    }
+                    self.clients[session].told_early = false;
+                }
+                self.appear(session);
+            }
+            Pc::Error => self.roll_back(session),
+            Pc::Enqueue(job) => {
+                let segment = self.young();
+                self.lock(session, segment);
+                self.segments[segment as usize].producers |= 1 << session;
+                let at = At { segment, id: self.fresh_id(segment), job };
+                self.insert(session, at, super::world::Kind::Attempt);
+                self.record(session, Step::Enqueued(at, false));
+                self.finish(scenario, session);
+            }
+            Pc::Take => return self.take(scenario, session),
+            Pc::Fetch(at) => self.fetch_taken(session, at, fault),
+            Pc::InsertClaim(at) => self.insert_claim(scenario, session, at),
+            Pc::Follow(at) => return self.follow(session, at, false, fault),
+            Pc::Refill(refill) => self.refill(scenario, session, refill, fault),
+            pc @ (Pc::Hold(..)
+            | Pc::Outcome(..)
+            | Pc::Resolve(..)
+            | Pc::FollowEnd(..)
+            | Pc::NotEnded(..)
+            | Pc::Notes(..)
+            | Pc::Successor(..)
+            | Pc::Last(..)
+            | Pc::RecoverRead(..)
+            | Pc::RecoverAdd { .. }
+            | Pc::RecoverCheck { .. }) => return self.step_end(scenario, session, pc, false, fault),
+            pc @ (Pc::Find(_)
+            | Pc::CheckClaimed(..)
+            | Pc::TakeOne(..)
+            | Pc::ClaimSystem(..)
+            | Pc::WaitForMove(..)
+            | Pc::EndUnrun(..)
+            | Pc::Note { .. }
+            | Pc::NoteCheck { .. }
+            | Pc::PurgeNext(..)) => return self.step_request(scenario, session, pc, false, fault),
+            pc => self.step_duty(session, pc, fault),
+        }
+        true
+    }
+
+    /// The session's patience with a move is at an end. False: it is not waiting for one.
+    pub fn give_up(&mut self, scenario: &Scenario, fault: Option<Fault>, session: usize) -> bool {
+        // In the server a move ends before a session gives up again and again.
+        const MOST: u8 = 1;
+        if self.clients[session].phase != Phase::Open || self.clients[session].given_up == MOST {
+            return false;
+        }
+        self.clients[session].given_up += 1;
+        match self.clients[session].pc.clone() {
+            Pc::Follow(at) if self.probe(session, Log::Claims, at) == Probe::Moving => {
+                self.follow(session, at, true, fault)
+            }
+            pc @ (Pc::FollowEnd(..) | Pc::Last(..)) => self.step_end(scenario, session, pc, true, fault),
+            pc @ (Pc::WaitForMove(..) | Pc::NoteCheck { .. }) => self.step_request(scenario, session, pc, true, fault),
+            _ => false,
+        }
+    }
+
+    /// The session's transaction is rolled back. A refill's guard lowers the flag first.
+    pub fn roll_back(&mut self, session: usize) {
+        self.memory.with(|frontier, _| frontier.refill_end(INSTANCE, LANE, session as u32));
+        self.clients[session].told_early = false;
+        self.vanish(session);
+    }
+
+    /// Whether the session has something to do: a transaction, or more of its script.
+    pub fn is_busy(&self, scenario: &Scenario, session: usize) -> bool {
+        let client = &self.clients[session];
+        client.phase != Phase::Idle
+            || session != self.worker() && (client.transaction as usize) < scenario.scripts[session].len()
+    }
+
+    pub fn go(&mut self, session: usize, pc: Pc) {
+        self.clients[session].pc = pc;
+    }
+
+    fn begin_verb(&mut self, scenario: &Scenario, session: usize) {
+        // The worker's transaction begins with its duty.
+        if session == self.worker() {
+            return;
+        }
+        let (transaction, verb) = (self.clients[session].transaction as usize, self.clients[session].verb as usize);
+        let held = self.clients[session].held.first().copied();
+        let script: &[Verb] = scenario.scripts[session].get(transaction).copied().unwrap_or(&[]);
+        let pc = match (script.get(verb).copied(), held) {
+            (None, _) => Pc::Commit,
+            (Some(Verb::Enqueue(job)), _) => Pc::Enqueue(job),
+            (Some(Verb::Claim), _) => Pc::Take,
+            (Some(Verb::Complete), Some(at)) => Pc::Hold(at, End::Complete, false),
+            (Some(Verb::Fail), Some(at)) => Pc::Hold(at, End::Fail, false),
+            (Some(Verb::Complete | Verb::Fail), None) => Pc::Commit,
+            (Some(Verb::Cancel(job)), _) => Pc::Find(job),
+            (Some(Verb::Purge), _) => {
+                self.record(session, Step::Unseen);
+                Pc::PurgeNext(0, 0)
+            }
+        };
+        self.go(session, pc);
+    }
+
+    /// A verb has ended: the next one begins, or the commit.
+    pub fn finish(&mut self, scenario: &Scenario, session: usize) {
+        if session == self.worker() {
+            self.go(session, Pc::Commit);
+            return;
+        }
+        self.clients[session].verb += 1;
+        self.begin_verb(scenario, session);
+    }
+
+    // ---- `job::claim` ----
+
+    /// `ClaimBatch::take`.
+    fn take(&mut self, scenario: &Scenario, session: usize) -> bool {
+        let mut out = [Ready::default(); 1];
+        let answer = self
+            .memory
+            .with(|frontier, _| frontier.take(INSTANCE, LANE, session as u32, session as i32, None, &mut out));
+        match answer {
+            Take::Some { refill, .. } => {
+                let at = At::of(&out[0]);
+                if scenario.is_order_checked {
+                    self.check_order(at);
+                }
+                self.record(session, Step::Taken(at.id));
+                self.clients[session].to_refill = refill;
+                self.go(session, Pc::Fetch(at));
+            }
+            Take::Refill => self.go(session, Pc::Refill(Refill { is_for_claim: true, ..Refill::default() })),
+            Take::Refilling => return false,
+            _ => self.finish(scenario, session),
+        }
+        true
+    }
+
+    /// Nothing that ranks before what is handed out was free: committed and told of, and not claimed.
+    fn check_order(&mut self, taken: At) {
+        let is_told = |job: u8| self.told.settled & !self.told.ended & (1 << job) != 0;
+        let is_taken = |job: u8| self.memory.entries().any(|entry| entry.rank.job_id == i64::from(job));
+        let is_claimed = |job: u8| {
+            let living = self.living(usize::from(u8::MAX)).into_iter().find(|at| at.job == job);
+            living.is_none_or(|at| {
+                self.rows.iter().any(|row| {
+                    row.at.id == at.id
+                        && matches!(
+                            row.kind,
+                            super::world::Kind::Claim | super::world::Kind::System | super::world::Kind::Vain
+                        )
+                })
+            })
+        };
+        // Memory is told by a callback that has not run yet.
+        let is_untold = |job: u8| {
+            self.clients.iter().any(|client| {
+                client.steps.iter().any(|step| match step {
+                    Step::Missed(at) => at.job == job,
+                    Step::Enqueued(at, has_moved) => at.job == job && !has_moved && client.phase == Phase::Committed,
+                    _ => false,
+                })
+            })
+        };
+        let mut before = 1..taken.job;
+        if before.any(|job| is_told(job) && !is_taken(job) && !is_claimed(job) && !is_untold(job)) {
+            self.break_promise(Promise::InOrder);
+        }
+    }
+
+    /// `ClaimBatch::claim`, the row of what was taken.
+    fn fetch_taken(&mut self, session: usize, at: At, fault: Option<Fault>) {
+        let Some(found) = self.fetch_now(session, at) else {
+            self.forget_taken(session, at.id, fault);
+            self.go(session, Pc::Take);
+            return;
+        };
+        self.lock(session, found.segment);
+        if found.segment != at.segment {
+            self.memory.with(|frontier, _| frontier.relocate(INSTANCE, at.id, found.place()));
+        }
+        self.go(session, Pc::InsertClaim(found));
+    }
+
+    /// `ClaimBatch::insert`.
+    fn insert_claim(&mut self, scenario: &Scenario, session: usize, at: At) {
+        self.lock(session, at.segment);
+        if !self.insert_unique(session, Log::Claims, at, super::world::Kind::Claim) {
+            self.go(session, Pc::Follow(at));
+            return;
+        }
+        self.clients[session].claimed.push(at);
+        if std::mem::take(&mut self.clients[session].to_refill) {
+            self.go(session, Pc::Refill(Refill::default()));
+        } else {
+            self.finish(scenario, session);
+        }
+    }
+
+    /// `ClaimBatch::follow`, and what `insert` does about those that are lost.
+    fn follow(&mut self, session: usize, at: At, has_given_up: bool, fault: Option<Fault>) -> bool {
+        match self.probe(session, Log::Claims, at) {
+            Probe::Absent => {
+                self.go(session, Pc::InsertClaim(at));
+                return true;
+            }
+            Probe::Moving if !has_given_up => return false,
+            Probe::Moved => {
+                if let Some(now) = self.by_id(session, at.id) {
+                    self.memory.with(|frontier, _| frontier.relocate(INSTANCE, at.id, now.place()));
+                    self.go(session, Pc::InsertClaim(now));
+                    return true;
+                }
+            }
+            Probe::Moving | Probe::Committed | Probe::InProgress => {}
+        }
+        if self.probe(session, Log::Claims, at) != Probe::Committed && fault != Some(Fault::VainClaimForgotten) {
+            self.record(session, Step::Missed(at));
+        }
+        self.forget_taken(session, at.id, fault);
+        self.go(session, Pc::Take);
+        true
+    }
+
+    // ---- `job::refill` ----
+
+    fn refill(&mut self, scenario: &Scenario, session: usize, mut refill: Refill, fault: Option<Fault>) {
+        let flag_first = fault != Some(Fault::ReadBeforeFlag);
+        if !refill.has_begun && (flag_first || refill.is_read) {
+            let begun = self.memory.with(|frontier, _| frontier.refill_begin(INSTANCE, LANE, session as u32));
+            let Some(after) = begun else {
+                return self.end_refill(scenario, session, &refill);
+            };
+            refill.has_begun = true;
+            refill.after = after.job_id.clamp(0, 255) as u8;
+        } else if (refill.opened as usize) < self.segments.len() {
+            self.open_source(session, &mut refill);
+        } else if !refill.is_read {
+            self.read_candidate(session, &mut refill, fault);
+        } else if !refill.is_pushed {
+            let found: Vec<Ready> = refill.found.drain(..).map(At::ready).collect();
+            self.memory.with(|frontier, _| {
+                frontier.refill_push(INSTANCE, LANE, session as u32, &found, Rank::MAX);
+            });
+            refill.is_pushed = true;
+        } else {
+            if fault == Some(Fault::SpillForgotten) {
+                self.memory.lane().spill = Rank::MAX;
+            }
+            self.memory.with(|frontier, _| frontier.refill_end(INSTANCE, LANE, session as u32));
+            return self.end_refill(scenario, session, &refill);
+        }
+        self.go(session, Pc::Refill(refill));
+    }
+
+    fn end_refill(&mut self, scenario: &Scenario, session: usize, refill: &Refill) {
+        if refill.is_for_claim {
+            self.go(session, Pc::Take);
+        } else {
+            self.finish(scenario, session);
+        }
+    }
+
+    /// `waiting::open_tables` and `Source::new`, of one segment.
+    fn open_source(&mut self, session: usize, refill: &mut Refill) {
+        let segment = refill.opened;
+        refill.opened += 1;
+        let is_inhabited = matches!(self.segments[segment as usize].state, State::Open | State::Closed);
+        let has_rows = self.rows.iter().any(|row| row.at.segment == segment);
+        if segment != OLD && !is_inhabited || !has_rows {
+            return;
+        }
+        self.lock(session, segment);
+        let mut source = Source { segment, read: (refill.after, i64::MAX), head: None };
+        self.advance(session, &mut source);
+        refill.sources.push(source);
+    }
+
+    /// `Source::advance`: the next row in the order of rank that is committed by now.
+    fn advance(&self, session: usize, source: &mut Source) {
+        let is_ahead = |row: &&super::world::Row| {
+            row.kind == super::world::Kind::Attempt
+                && row.at.segment == source.segment
+                && (row.at.job, row.at.id) > source.read
+                && !Self::is_own(row, session)
+        };
+        let next = self.seen(session).filter(is_ahead).min_by_key(|row| (row.at.job, row.at.id));
+        source.head = next.map(|row| row.at);
+        source.read = source.head.map_or(source.read, |at| (at.job, at.id));
+    }
+
+    /// `Waiting::next`.
+    fn read_candidate(&mut self, session: usize, refill: &mut Refill, fault: Option<Fault>) {
+        let sources = refill.sources.iter_mut().filter(|source| source.head.is_some());
+        let Some(source) = sources.min_by_key(|source| source.head.map_or(u8::MAX, |at| at.job)) else {
+            refill.is_read = true;
+            return;
+        };
+        let Some(at) = source.head else { return };
+        let is_claim = |row: &super::world::Row| {
+            let is_open = self.open_rows(session).any(|open| open == row);
+            let is_moving = row.kind == super::world::Kind::MovedWaiting && is_open;
+            matches!(
+                row.kind,
+                super::world::Kind::Claim
+                    | super::world::Kind::System
+                    | super::world::Kind::MovedWaiting
+                    | super::world::Kind::Vain
+            ) && (row.at.segment, row.at.id) == (at.segment, at.id)
+                && (!is_moving || fault == Some(Fault::OpenMarkIsClaim))
+        };
+        if !self.rows.iter().any(is_claim) {
+            refill.found.push(at);
+        }
+        self.advance(session, source);
+    }
+}

@@ -1,0 +1,488 @@
+//! What the protocols act on: the rows of the logs, the memory, the sessions, and what was promised to users.
+//!
+//! Responsible for the state and for what Postgres does to it: which rows a session sees, unique keys, commits in two
+//! steps (the rows appear, then the callback runs), rollbacks in two steps, crashes. Not responsible for what pg_queue
+//! does: `verbs`, `ends`, `requests` and `duties`.
+
+use super::memory::Memory;
+use super::steps::Step;
+use super::verbs::Pc;
+use super::{Fault, Promise, Scenario};
+use crate::frontier::{Place, Rank, Ready};
+use crate::id;
+
+pub const INSTANCE: u32 = 1;
+pub const LANE: i32 = 1;
+/// The segment that is reclaimed, the young one that is opened instead, and old.
+pub const SEGMENTS: usize = 3;
+pub const OLD: u8 = 2;
+/// The writer of a row that is committed.
+const COMMITTED: u8 = u8::MAX;
+
+/// An attempt and the segment in which a row of it lies.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
+pub struct At {
+    pub segment: u8,
+    pub id: i64,
+    pub job: u8,
+}
+
+impl At {
+    pub fn rank(self) -> Rank {
+        Rank { priority: 0, job_id: i64::from(self.job) }
+    }
+
+    pub fn place(self) -> Place {
+        Place { segment: self.segment, ..Place::default() }
+    }
+
+    pub fn ready(self) -> Ready {
+        Ready { rank: self.rank(), id: self.id, place: self.place(), group: 0 }
+    }
+
+    pub fn of(ready: &Ready) -> Self {
+        Self { segment: ready.place.segment, id: ready.id, job: ready.rank.job_id as u8 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Kind {
+    Attempt,
+    /// A worker's claim.
+    Claim,
+    /// A claim by the system, to end the attempt unrun.
+    System,
+    /// The mark of a waiting attempt that has moved: in the log of claims.
+    MovedWaiting,
+    /// A claim that met another one, and was taken back: dead when its transaction ends, until then in the way.
+    Vain,
+    Completed,
+    /// Failed or timed out; the attempt that goes on with the job.
+    Failed(Option<i64>),
+    Cancelled,
+    /// The mark of a running attempt that has moved: in the log of outcomes.
+    MovedRunning,
+    /// As `Vain`, in the log of outcomes.
+    VainOutcome,
+    /// A note that the attempt is to be cancelled.
+    CancelNote,
+}
+
+impl Kind {
+    fn log(self) -> u8 {
+        match self {
+            Self::Attempt => 0,
+            Self::Claim | Self::System | Self::MovedWaiting | Self::Vain => 1,
+            Self::Completed | Self::Failed(_) | Self::Cancelled | Self::MovedRunning | Self::VainOutcome => 2,
+            Self::CancelNote => 3,
+        }
+    }
+
+    fn is_vain(self) -> bool {
+        matches!(self, Self::Vain | Self::VainOutcome)
+    }
+
+    pub fn is_mark(self) -> bool {
+        matches!(self, Self::MovedWaiting | Self::MovedRunning)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct Row {
+    pub at: At,
+    pub kind: Kind,
+    by: u8,
+}
+
+/// The two logs whose keys decide.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Log {
+    Claims = 1,
+    Outcomes = 2,
+}
+
+/// As `pg::scan::Probe`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    Absent,
+    Committed,
+    InProgress,
+    Moved,
+    Moving,
+}
+
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum State {
+    Open,
+    Closed,
+    Drained,
+    Free,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq)]
+pub struct Segment {
+    pub generation: u8,
+    pub state: State,
+    /// The sessions that hold a lock on its attempts to add some, and on any of its tables, as bits.
+    pub producers: u8,
+    pub users: u8,
+}
+
+/// Where a session's transaction stands.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Phase {
+    Idle,
+    Open,
+    /// The rows can be seen; the callback has not run.
+    Committed,
+    /// The rows are dead; the callback has not run.
+    Aborted,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq)]
+pub struct Client {
+    pub phase: Phase,
+    /// The transaction of its script that it has come to, and the verb in it.
+    pub transaction: u8,
+    pub verb: u8,
+    pub pc: Pc,
+    pub steps: Vec<Step>,
+    /// What its committed claims have given it, and what this transaction has claimed.
+    pub held: Vec<At>,
+    pub claimed: Vec<At>,
+    /// What the transaction has told its user, true with the commit: jobs that it has asked to cancel, as bits.
+    pub asked: u8,
+    /// How often this transaction did not wait for a move any longer.
+    pub given_up: u8,
+    /// The claim is to refill the lane when it is done.
+    pub to_refill: bool,
+    /// A fault: the callback ran before the rows appeared.
+    pub told_early: bool,
+}
+
+impl Client {
+    fn new() -> Self {
+        Self {
+            phase: Phase::Idle,
+            transaction: 0,
+            verb: 0,
+            pc: Pc::Next,
+            steps: Vec::new(),
+            held: Vec::new(),
+            claimed: Vec::new(),
+            asked: 0,
+            given_up: 0,
+            to_refill: false,
+            told_early: false,
+        }
+    }
+}
+
+/// What users were told, and what may still happen.
+#[derive(Clone, Debug, Hash, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Jobs whose enqueue is committed; those of them whose callback has run; those that have ended; those that a
+    /// committed call asked to cancel. As bits.
+    pub enqueued: u8,
+    pub settled: u8,
+    pub ended: u8,
+    pub asked: u8,
+    /// Attempts whose claim was committed.
+    pub claimed: Vec<i64>,
+    /// The promises that were broken, as bits.
+    pub broken: u8,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq)]
+pub struct World {
+    pub rows: Vec<Row>,
+    pub segments: [Segment; SEGMENTS],
+    pub memory: Memory,
+    /// The clients, and at the end the background worker.
+    pub clients: Vec<Client>,
+    pub told: Told,
+    /// How often an id was handed out.
+    count: u8,
+    pub aborts_left: u8,
+    pub crashes_left: u8,
+    pub expiries_left: u8,
+}
+
+impl World {
+    /// The state in which a scenario begins: some jobs wait in the segment that will be reclaimed.
+    pub fn new(scenario: &Scenario, fault: Option<Fault>) -> Self {
+        let segment = |state| Segment { generation: 0, state, producers: 0, users: 0 };
+        let mut world = Self {
+            rows: Vec::new(),
+            segments: [segment(State::Open), segment(State::Free), segment(State::Open)],
+            memory: Memory::new(true, fault),
+            clients: (0..=scenario.scripts.len()).map(|_| Client::new()).collect(),
+            told: Told::default(),
+            count: 0,
+            aborts_left: scenario.aborts,
+            crashes_left: scenario.crashes,
+            expiries_left: scenario.expiries,
+        };
+        for job in 1..=scenario.waiting {
+            let at = At { segment: 0, id: world.fresh_id(0), job };
+            world.rows.push(Row { at, kind: Kind::Attempt, by: COMMITTED });
+            world.told.enqueued |= 1 << job;
+            world.told.settled |= 1 << job;
+        }
+        if scenario.is_claimed {
+            let at = world.rows[0].at;
+            world.rows.push(Row { at, kind: Kind::Claim, by: COMMITTED });
+            world.told.claimed.push(at.id);
+            world.clients[0].held.push(at);
+            world.remember(at, false);
+            // Its claimer has read the lane to the end.
+            world.memory.with(|frontier, _| {
+                frontier.refill_begin(INSTANCE, LANE, 0);
+                let waiting: Vec<Ready> =
+                    world.rows[1..].iter().filter(|row| row.kind == Kind::Attempt).map(|row| row.at.ready()).collect();
+                frontier.refill_push(INSTANCE, LANE, 0, &waiting, Rank::MAX);
+                frontier.refill_end(INSTANCE, LANE, 0);
+            });
+        }
+        world
+    }
+
+    pub fn worker(&self) -> usize {
+        self.clients.len() - 1
+    }
+
+    pub fn fresh_id(&mut self, segment: u8) -> i64 {
+        self.count += 1;
+        id::attempt(0, i64::from(self.count), segment)
+    }
+
+    pub fn young(&self) -> u8 {
+        u8::from(self.segments[0].state != State::Open)
+    }
+
+    pub fn break_promise(&mut self, promise: Promise) {
+        self.told.broken |= 1 << promise as u8;
+    }
+
+    // ---- rows ----
+
+    fn sees(row: &Row, session: usize) -> bool {
+        (row.by == COMMITTED || row.by as usize == session) && !row.kind.is_vain()
+    }
+
+    /// The rows that a session sees at this moment: what is committed, and its own (`Snapshot::Now`).
+    pub fn seen(&self, session: usize) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(move |row| Self::sees(row, session))
+    }
+
+    /// The rows that another session's open transaction has written (`Snapshot::Dirty`).
+    pub fn open_rows(&self, session: usize) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(move |row| row.by != COMMITTED && row.by as usize != session)
+    }
+
+    /// Whether this session's open transaction has written the row.
+    pub fn is_own(row: &Row, session: usize) -> bool {
+        row.by as usize == session
+    }
+
+    /// The row with this key that a session sees.
+    pub fn find(&self, session: usize, log: Log, at: At) -> Option<Kind> {
+        let is_it = |row: &&Row| row.kind.log() == log as u8 && (row.at.segment, row.at.id) == (at.segment, at.id);
+        self.seen(session).find(is_it).map(|row| row.kind)
+    }
+
+    /// `Relation::probe`.
+    pub fn probe(&self, session: usize, log: Log, at: At) -> Probe {
+        let met = self.rows.iter().find(|row| {
+            let is_own_vain = Self::is_own(row, session) && row.kind.is_vain();
+            row.kind.log() == log as u8 && (row.at.segment, row.at.id) == (at.segment, at.id) && !is_own_vain
+        });
+        match met {
+            None => Probe::Absent,
+            Some(row) => match (row.kind.is_mark(), row.by == COMMITTED || Self::is_own(row, session)) {
+                (false, true) => Probe::Committed,
+                (false, false) => Probe::InProgress,
+                (true, true) => Probe::Moved,
+                (true, false) => Probe::Moving,
+            },
+        }
+    }
+
+    pub fn insert(&mut self, session: usize, at: At, kind: Kind) {
+        self.rows.push(Row { at, kind, by: session as u8 });
+        // Rows of one key stay in the order in which they came.
+        self.rows.sort_by_key(|row| (row.kind.log(), row.at.segment, row.at.id));
+    }
+
+    /// Inserts a row under the key of its log, without waiting. False: the key is taken, or being taken; what is left
+    /// is a dead row that others meet until the transaction ends.
+    #[must_use]
+    pub fn insert_unique(&mut self, session: usize, log: Log, at: At, kind: Kind) -> bool {
+        let is_free = self.probe(session, log, at) == Probe::Absent;
+        let vain = if log == Log::Claims { Kind::Vain } else { Kind::VainOutcome };
+        self.insert(session, at, if is_free { kind } else { vain });
+        is_free
+    }
+
+    /// Takes back a row that the session has just made.
+    pub fn take_back(&mut self, session: usize, at: At, kind: Kind) {
+        let vain = if kind.log() == Log::Claims as u8 { Kind::Vain } else { Kind::VainOutcome };
+        let made = self.rows.iter_mut().find(|row| (row.at, row.kind) == (at, kind) && row.by as usize == session);
+        made.into_iter().for_each(|row| row.kind = vain);
+    }
+
+    /// Whether the row of an attempt is the trace of one that has moved, as the session sees it.
+    pub fn has_moved(&self, session: usize, at: At) -> bool {
+        [Log::Claims, Log::Outcomes].into_iter().any(|log| self.find(session, log, at).is_some_and(Kind::is_mark))
+    }
+
+    /// `Reader::at`: the row with this id in a segment.
+    pub fn row_at(&self, session: usize, segment: u8, id: i64) -> Option<At> {
+        let is_it = |row: &&Row| row.kind == Kind::Attempt && (row.at.segment, row.at.id) == (segment, id);
+        self.seen(session).find(is_it).map(|row| row.at)
+    }
+
+    /// `Reader::by_id`: the attempt, wherever it is.
+    pub fn by_id(&self, session: usize, id: i64) -> Option<At> {
+        let found = [(id & 15) as u8, OLD].into_iter().filter_map(|segment| self.row_at(session, segment, id));
+        found.into_iter().find(|&at| !self.has_moved(session, at))
+    }
+
+    /// `Reader::fetch`: by the place, or else by the id.
+    pub fn fetch(&self, session: usize, at: At) -> Option<At> {
+        self.row_at(session, at.segment, at.id).or_else(|| self.by_id(session, at.id))
+    }
+
+    /// `Reader::fetch_now`.
+    pub fn fetch_now(&self, session: usize, at: At) -> Option<At> {
+        let found = self.fetch(session, at)?;
+        if self.has_moved(session, found) { self.by_id(session, at.id) } else { Some(found) }
+    }
+
+    /// The attempts that live, as a session sees them: neither ended nor moved.
+    pub fn living(&self, session: usize) -> Vec<At> {
+        let attempts = self.seen(session).filter(|row| row.kind == Kind::Attempt).map(|row| row.at);
+        let lives = |at: &At| self.find(session, Log::Outcomes, *at).is_none() && !self.has_moved(session, *at);
+        attempts.filter(lives).collect()
+    }
+
+    // ---- locks ----
+
+    /// Takes a lock on a table of a segment, until the transaction ends.
+    pub fn lock(&mut self, session: usize, segment: u8) {
+        self.segments[segment as usize].users |= 1 << session;
+    }
+
+    /// `Writer::open_home`: takes the lock, then asks whether the segment is what it was. If not, the lock is given
+    /// back, unless the session had it before.
+    pub fn open_home(&mut self, session: usize, (segment, generation): (u8, u8), fault: Option<Fault>) -> bool {
+        let had = self.segments[segment as usize].users;
+        self.lock(session, segment);
+        let is_valid = self.segments[segment as usize].generation == generation;
+        if !is_valid && fault != Some(Fault::ResolvedBeforeLock) {
+            self.segments[segment as usize].users = had;
+            return false;
+        }
+        true
+    }
+
+    pub fn generation(&self, segment: u8) -> u8 {
+        self.segments[segment as usize].generation
+    }
+
+    // ---- ends of transactions ----
+
+    /// The first half of a commit: what the transaction has written appears. Notes what users may rely on from now on.
+    pub fn appear(&mut self, session: usize) {
+        let own: Vec<Row> = self.rows.iter().copied().filter(|row| Self::is_own(row, session)).collect();
+        for row in &own {
+            let bit = 1 << row.at.job;
+            match row.kind {
+                Kind::Attempt => self.told.enqueued |= bit,
+                Kind::Completed | Kind::Failed(None) | Kind::Cancelled => {
+                    if self.told.ended & bit != 0 {
+                        self.break_promise(Promise::EndsOnce);
+                    }
+                    self.told.ended |= bit;
+                }
+                _ => {}
+            }
+        }
+        let clients = std::mem::take(&mut self.clients[session].claimed);
+        for at in clients {
+            if self.told.claimed.contains(&at.id) {
+                self.break_promise(Promise::ClaimedOnce);
+            }
+            self.told.claimed.push(at.id);
+            self.told.claimed.sort_unstable();
+            if session != self.worker() {
+                self.clients[session].held.push(at);
+            }
+        }
+        self.told.asked |= std::mem::take(&mut self.clients[session].asked);
+        self.rows.retain(|row| !(Self::is_own(row, session) && row.kind.is_vain()));
+        self.rows.iter_mut().filter(|row| Self::is_own(row, session)).for_each(|row| row.by = COMMITTED);
+        self.clients[session].phase = Phase::Committed;
+        self.check_all();
+    }
+
+    /// A job that is committed lives in one place, or has ended.
+    fn check_job(&mut self, job: u8) {
+        let living = self.living(usize::from(COMMITTED)).iter().filter(|at| at.job == job).count();
+        let has_ended = self.told.ended & (1 << job) != 0;
+        if living != usize::from(!has_ended) {
+            self.break_promise(Promise::LivesOnce);
+        }
+    }
+
+    pub fn check_all(&mut self) {
+        let enqueued = self.told.enqueued;
+        (1..8).filter(|job| enqueued & (1 << job) != 0).for_each(|job| self.check_job(job));
+    }
+
+    /// The first half of a rollback: what the transaction has written dies.
+    pub fn vanish(&mut self, session: usize) {
+        self.rows.retain(|row| !Self::is_own(row, session));
+        let client = &mut self.clients[session];
+        client.phase = Phase::Aborted;
+        client.claimed.clear();
+        client.asked = 0;
+    }
+
+    /// The locks go, after the callback.
+    pub fn release(&mut self, session: usize) {
+        let worker = self.worker();
+        for segment in &mut self.segments {
+            segment.producers &= !(1 << session);
+            segment.users &= !(1 << session);
+        }
+        let client = &mut self.clients[session];
+        client.steps.clear();
+        client.phase = Phase::Idle;
+        client.pc = Pc::Next;
+        client.verb = 0;
+        client.given_up = 0;
+        client.to_refill = false;
+        client.told_early = false;
+        if session != worker {
+            client.transaction += 1;
+        }
+    }
+
+    /// The server crashes and starts: open transactions are gone, what was committed stays, memory is empty. Workers
+    /// come back and mean to end what they have claimed.
+    pub fn crash(&mut self, fault: Option<Fault>) {
+        self.crashes_left -= 1;
+        self.rows.retain(|row| row.by == COMMITTED);
+        self.memory = Memory::new(false, fault);
+        for session in 0..self.clients.len() {
+            if self.clients[session].phase != Phase::Idle {
+                self.clients[session].claimed.clear();
+                self.clients[session].asked = 0;
+                self.release(session);
+            }
+        }
+        // No callback is to come any more: the rows are there to be read.
+        self.told.settled = self.told.enqueued;
+    }
+}

@@ -1,0 +1,294 @@
+//! What `queue.check()` finds in shared memory, against the tables: what runs, what waits, what is counted.
+//!
+//! Responsible for the looks. Not responsible for mending (`audit`): to have memory read anew mends all of this.
+//!
+//! Invariant: memory is told of a commit a moment after the tables show it. So a difference counts only if it is still
+//! there after seconds of looking again.
+
+use pg_queue_core::counter::Counts;
+use pg_queue_core::frontier::{Rank, Running, State};
+use pg_queue_core::id;
+
+use crate::catalog::{Catalog, queue, spi};
+use crate::doctor::audit::{Fault, rows};
+use crate::error::Result;
+use crate::log::attempt::Reader;
+use crate::log::claim::{self, Kind};
+use crate::log::lane_counts::LaneCounts;
+use crate::log::{outcome, segment};
+use crate::pg::snapshot::ActiveSnapshot;
+use crate::pg::{process, session, time, transaction};
+use crate::shmem;
+
+/// For how long, in microseconds, and how often at least a difference is looked at again.
+const PERSISTS: i64 = 3_000_000;
+const LOOKS: usize = 10;
+/// So many suspects of a lane are looked at again at most.
+const MOST: i64 = 1_000;
+
+/// Keeps what is wrong for so long.
+fn persisting<T>(mut suspects: Vec<T>, mut is_wrong: impl FnMut(&T) -> bool) -> Vec<T> {
+    let until = time::monotonic_us().saturating_add(PERSISTS);
+    let mut looks = 0;
+    while !suspects.is_empty() && (looks < LOOKS || time::monotonic_us() < until) {
+        process::sleep(100);
+        session::accept_invalidations();
+        suspects.retain(&mut is_wrong);
+        looks += 1;
+    }
+    suspects
+}
+
+/// Looks at all. Memory has nothing to look at on a standby.
+pub fn look(catalog: &Catalog) -> Result<Vec<Fault>> {
+    let mut found = Vec::new();
+    unknown_claims(catalog, &mut found)?;
+    strangers(catalog, &mut found);
+    unreachable(catalog, &mut found)?;
+    counters(catalog, &mut found)?;
+    states(catalog, &mut found);
+    Ok(found)
+}
+
+/// The lane's queue, if it is there.
+fn queue_name(catalog: &Catalog, lane: i32) -> Option<String> {
+    queue::by_lane(catalog, lane).ok().flatten().map(|queue| queue.name.clone())
+}
+
+fn entry(catalog: &Catalog, attempt: i64) -> Option<Running> {
+    shmem::with(|shared| shared.frontier.entry(catalog.number, attempt))
+}
+
+/// What the tables say of an attempt: its lane, what has claimed it, and whether it has ended. `None`: it is not there.
+fn stands(catalog: &Catalog, attempt: i64) -> Option<(i32, Option<Kind>, bool)> {
+    let found = Reader::new(catalog).by_id(attempt)?;
+    let segment = found.home.segment;
+    let kind = claim::find(catalog, segment, attempt).map(|claim| claim.kind);
+    let has_ended = outcome::find(catalog, segment, attempt).is_some();
+    // It may have moved between the looks; the next round sees it.
+    found.home.is_valid(catalog).then(|| (found.lane(), kind, has_ended))
+}
+
+fn union(catalog: &Catalog, sql: &str) -> String {
+    let none = std::iter::once("SELECT NULL::int8, NULL::int4, NULL::int8 WHERE false".to_owned());
+    let all = segment::plannable(catalog).into_iter().map(|n| sql.replace("_N", &format!("_{n}")));
+    none.chain(all).collect::<Vec<_>>().join(" UNION ALL ")
+}
+
+/// Running attempts that memory does not know: their leases never end, and no limit counts them.
+fn unknown_claims(catalog: &Catalog, found: &mut Vec<Fault>) -> Result<()> {
+    let is_recovered = || shmem::with_instance(catalog.number, |_, i| i.is_recovered).unwrap_or(false);
+    if !is_recovered() {
+        return Ok(());
+    }
+    let running = transaction::look(|| {
+        rows::lock_segments(catalog);
+        let _snapshot = ActiveSnapshot::latest();
+        let sql = union(
+            catalog,
+            "SELECT c.id, 0, 0::int8 FROM queue.claim_N AS c
+             WHERE c.kind IN ('w', 'b') AND NOT EXISTS (SELECT FROM queue.outcome_N AS o WHERE o.id = c.id)",
+        );
+        spi::read_rows(&sql, &[], |row| row.get::<i64>(1))
+    })?;
+    let suspects = running.into_iter().flatten().filter(|&id| entry(catalog, id).is_none()).collect();
+    let is_wrong = |id: &i64| {
+        let Some((lane, Some(Kind::Worker | Kind::Bound), false)) = stands(catalog, *id) else { return false };
+        entry(catalog, *id).is_none() && queue_name(catalog, lane).is_some() && is_recovered()
+    };
+    for id in persisting(suspects, is_wrong) {
+        let attempt = Reader::new(catalog).by_id(id);
+        found.push(Fault {
+            queue: attempt.as_ref().and_then(|a| queue_name(catalog, a.lane())),
+            job_id: attempt.as_ref().map(|a| a.job_id()),
+            attempt_id: Some(id),
+            ..Fault::new("unknown_claim", "The attempt runs, but memory does not know: its lease does not end.")
+        });
+    }
+    Ok(())
+}
+
+/// Entries of running attempts that do not run: they fill limits.
+fn strangers(catalog: &Catalog, found: &mut Vec<Fault>) {
+    let counts = |entry: &Running| entry.state == State::Running && entry.claimed != 0;
+    let is_wrong = |known: &Running| {
+        let has_no_claim = match stands(catalog, known.id) {
+            None => true,
+            Some((lane, kind, has_ended)) => has_ended || kind.is_none() || queue_name(catalog, lane).is_none(),
+        };
+        has_no_claim && entry(catalog, known.id).as_ref().is_some_and(counts)
+    };
+    let suspects = shmem::each_running(catalog.number).filter(|entry| counts(entry) && is_wrong(entry)).collect();
+    for entry in persisting(suspects, is_wrong) {
+        found.push(Fault {
+            queue: queue_name(catalog, entry.lane),
+            job_id: Some(entry.rank.job_id),
+            attempt_id: Some(entry.id),
+            ..Fault::new("stranger", "Memory counts the attempt as running, but it does not run.")
+        });
+    }
+}
+
+/// An attempt that waits.
+struct Waiting {
+    id: i64,
+    lane: i32,
+    rank: Rank,
+}
+
+/// Waiting attempts that no claim will ever find: they rank before the position of their lane and are not ready. Those
+/// of groups may be where memory need not know them, and are not looked at; nor those that were due a moment ago.
+fn unreachable(catalog: &Catalog, found: &mut Vec<Fault>) -> Result<()> {
+    let number = catalog.number;
+    let mut ids = Vec::with_capacity(usize::try_from(crate::guc::MAX_READY.get()).unwrap_or(0));
+    for lane in queue::lanes(catalog) {
+        // What is ready is read first: what becomes ready after it is found in the rounds that follow.
+        let Some(position) = ready(catalog, lane, &mut ids) else { continue };
+        let due_to = shmem::with_instance(number, |_, instance| instance.due_to).unwrap_or(i64::MIN);
+        if position == Rank::MIN {
+            continue;
+        }
+        let waiting = transaction::look(|| {
+            rows::lock_segments(catalog);
+            let _snapshot = ActiveSnapshot::latest();
+            let sql = union(
+                catalog,
+                "SELECT a.id, a.priority, a.job_id FROM queue.attempt_N AS a
+                 WHERE a.lane = $1 AND (a.priority, a.job_id) <= ($2, $3) AND a.group_hash IS NULL
+                   AND (a.run_at IS NULL OR a.run_at <= $4 AND a.run_at <= now() - interval '1 minute')
+                   AND NOT EXISTS (SELECT FROM queue.claim_N AS c WHERE c.id = a.id)
+                   AND NOT EXISTS (SELECT FROM queue.outcome_N AS o WHERE o.id = a.id)
+                   AND a.id <> ALL ($5)",
+            );
+            let due = crate::pg::parameter::Parameter::raw(Some(due_to.into()), pgrx::pg_sys::TIMESTAMPTZOID);
+            let (priority, job_id) = (position.priority, position.job_id);
+            let parameters = [lane.into(), priority.into(), job_id.into(), due, ids.clone().into()];
+            spi::read_rows(&format!("{sql} LIMIT {MOST}"), &parameters, |row| {
+                Ok(Waiting {
+                    id: row.get(1)?.unwrap_or(0),
+                    lane,
+                    rank: Rank { priority: row.get(2)?.unwrap_or(0), job_id: row.get(3)?.unwrap_or(0) },
+                })
+            })
+        })?;
+        let is_hidden = |waiting: &Waiting| {
+            shmem::with(|shared| {
+                let frontier = &mut shared.frontier;
+                if frontier.is_refilling(number, lane) || frontier.entry(number, waiting.id).is_some() {
+                    return false;
+                }
+                let mut is_ready = false;
+                let position = frontier.each_ready(number, lane, |ready| is_ready |= ready.id == waiting.id);
+                !is_ready && position.is_some_and(|position| waiting.rank <= position)
+            })
+        };
+        let is_wrong =
+            |waiting: &Waiting| is_hidden(waiting) && stands(catalog, waiting.id) == Some((lane, None, false));
+        for waiting in persisting(waiting.into_iter().filter(is_hidden).collect(), is_wrong) {
+            found.push(Fault {
+                queue: queue_name(catalog, waiting.lane),
+                job_id: Some(waiting.rank.job_id),
+                attempt_id: Some(waiting.id),
+                ..Fault::new("unreachable", "The attempt waits, but memory has passed it over: no claim finds it.")
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The attempts of a lane that memory has ready, in `ids`, and how far its index has been read.
+fn ready(catalog: &Catalog, lane: i32, ids: &mut Vec<i64>) -> Option<Rank> {
+    ids.clear();
+    shmem::with(|shared| {
+        let room = ids.capacity();
+        shared.frontier.each_ready(catalog.number, lane, |entry| {
+            if ids.len() < room {
+                ids.push(entry.id);
+            }
+        })
+    })
+}
+
+/// What is counted as it happens against a recount, by one snapshot.
+fn counters(catalog: &Catalog, found: &mut Vec<Fault>) -> Result<()> {
+    const ROUNDS: usize = 5;
+    let Some(mut wrong) = differences(catalog)? else { return Ok(()) };
+    for _ in 1..ROUNDS {
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        process::sleep(500);
+        let Some(again) = differences(catalog)? else { return Ok(()) };
+        // That of a commit whose callback is about to run is another one each time.
+        wrong.retain(|one| again.contains(one));
+    }
+    for (lane, differences) in wrong {
+        let stage = queue::by_lane(catalog, lane)?.and_then(|queue| queue.stage_of(lane).map(str::to_owned));
+        let of_stage = stage.map_or_else(String::new, |stage| format!(", of stage {stage}"));
+        let differences: Vec<String> = differences.into_iter().map(|(what, by)| format!("{what} by {by}")).collect();
+        found.push(Fault {
+            queue: queue_name(catalog, lane),
+            ..Fault::new("counter", &format!("The counts in memory{of_stage} are off: {}.", differences.join(", ")))
+        });
+    }
+    Ok(())
+}
+
+type Differences = Vec<(&'static str, i64)>;
+
+/// By how much memory counts more than there is, of each lane. `None`: memory does not know the counts.
+fn differences(catalog: &Catalog) -> Result<Option<Vec<(i32, Differences)>>> {
+    transaction::look(|| {
+        rows::lock_segments(catalog);
+        let mut known: Vec<(i32, Counts)> = Vec::with_capacity(shmem::counters());
+        let (_snapshot, is_known) = ActiveSnapshot::take(|take| {
+            shmem::with_counters(catalog.number, |counters| {
+                take(&mut []);
+                known.extend(counters.of(catalog.number).map(|(lane, counter)| (lane, counter.counts)));
+            })
+        });
+        if is_known.is_none() {
+            return Ok(None);
+        }
+        let counted = LaneCounts::take(catalog);
+        let lanes = queue::lanes(catalog);
+        let mut all = Vec::new();
+        for (lane, counts) in known.into_iter().filter(|(lane, _)| lanes.contains(lane)) {
+            let counted = counted.0.get(&lane).map_or_else(Counts::default, |found| found.counter.counts);
+            let differences = compare(&counts, &counted);
+            if !differences.is_empty() {
+                all.push((lane, differences));
+            }
+        }
+        Ok(Some(all))
+    })
+}
+
+fn compare(known: &Counts, counted: &Counts) -> Differences {
+    let all = [
+        ("waiting", known.waiting, counted.waiting),
+        ("running", known.running, counted.running),
+        ("enqueued", known.totals.enqueued, counted.totals.enqueued),
+        ("claimed", known.totals.claimed, counted.totals.claimed),
+        ("completed", known.totals.completed, counted.totals.completed),
+        ("failed", known.totals.failed, counted.totals.failed),
+        ("timed out", known.totals.timed_out, counted.totals.timed_out),
+        ("died", known.totals.died, counted.totals.died),
+    ];
+    all.into_iter()
+        .filter(|(_, known, counted)| known != counted)
+        .map(|(what, known, counted)| (what, known - counted))
+        .collect()
+}
+
+/// What memory says of each segment against the log of segments.
+fn states(catalog: &Catalog, found: &mut Vec<Fault>) {
+    let is_wrong = |n: &u8| rows::logged(catalog, *n) != segment::word(catalog, *n);
+    let all = (0..id::SEGMENTS as u8).filter(is_wrong).collect();
+    for n in persisting(all, is_wrong) {
+        found.push(Fault {
+            segment: Some(n),
+            ..Fault::new("segment_state", &format!("Memory and queue.segment_log differ on the state of segment {n}."))
+        });
+    }
+}

@@ -1,0 +1,170 @@
+//! `queue.check()`: everything against everything. What is wrong is looked for twice and then reported; what can be
+//! mended safely is mended on request.
+//!
+//! Responsible for the order of the looks, and for mending. Not responsible for the looks themselves (`rows`, `memory`),
+//! for the checks of the doctor, which cost milliseconds (`doctor`), nor for showing the faults (`api::check`).
+//!
+//! Invariant: a look locks no session out and keeps no lock. Mending never removes a row by which a job lives; where it
+//! is not certain what is right, it does nothing.
+
+use crate::catalog::{Catalog, queue, spi};
+use crate::error::Result;
+use crate::log::attempt::Reader;
+use crate::log::segment::Home;
+use crate::log::{claim, outcome, restore};
+use crate::pg::{lock, process, session, transaction};
+
+mod memory;
+mod rows;
+
+/// What is wrong.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// What kind of fault, in a word.
+    pub name: String,
+    pub queue: Option<String>,
+    pub job_id: Option<i64>,
+    pub attempt_id: Option<i64>,
+    /// The segment in which the row lies.
+    pub segment: Option<u8>,
+    /// In a sentence.
+    pub problem: String,
+}
+
+impl Fault {
+    fn new(name: &str, problem: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            queue: None,
+            job_id: None,
+            attempt_id: None,
+            segment: None,
+            problem: problem.to_owned(),
+        }
+    }
+
+    /// What is done about it; `None`: what is right is not certain, or nothing can be done.
+    pub fn remedy(&self) -> Option<&'static str> {
+        Some(match self.name.as_str() {
+            "orphan_claim" | "orphan_outcome" | "orphan_note" | "orphan_successor" => "The row is deleted.",
+            "two_places" => "The row outside of old is marked as moved, unless one of the two is claimed.",
+            "lost_move" => "The mark is deleted: the attempt goes on where it was.",
+            "history_table" => "The table is made to depend on the extension.",
+            "sequence" => "The sequence is set.",
+            "unknown_claim" | "stranger" | "unreachable" | "counter" => "Memory is read anew from the tables.",
+            _ => return None,
+        })
+    }
+}
+
+/// Returns what is wrong. In a transaction that has written, what it has written counts, and shared memory is not
+/// looked at, which knows nothing of it yet.
+pub fn look(catalog: &Catalog) -> Result<Vec<Fault>> {
+    const PAUSE: i64 = 200;
+    let mut found = rows::look(catalog)?;
+    if !session::in_recovery() {
+        found.extend(sequences(catalog)?);
+    }
+    if !found.is_empty() {
+        process::sleep(PAUSE);
+        let again = rows::look(catalog)?;
+        let sequences = if session::in_recovery() { Vec::new() } else { sequences(catalog)? };
+        found.retain(|fault| again.contains(fault) || sequences.contains(fault));
+    }
+    if !session::in_recovery() && !transaction::has_xid() {
+        found.extend(memory::look(catalog)?);
+    }
+    Ok(found)
+}
+
+/// Sequences that would hand out what is in use.
+fn sequences(catalog: &Catalog) -> Result<Vec<Fault>> {
+    let behind = transaction::look(|| restore::behind(catalog))?;
+    Ok(behind.iter().map(|problem| Fault::new("sequence", problem)).collect())
+}
+
+/// Mends what can be mended, with the commit. Returns for each fault whether it is.
+///
+/// Errors: as `log::restore::end_now`.
+pub fn mend(catalog: &Catalog, faults: &[Fault]) -> Result<Vec<bool>> {
+    let mut mended = Vec::with_capacity(faults.len());
+    for fault in faults {
+        mended.push(fault.remedy().is_some() && mend_row(catalog, fault)?);
+    }
+    // Memory may have known of the rows, or not.
+    if mended.contains(&true) {
+        restore::end_now(catalog)?;
+    }
+    Ok(mended)
+}
+
+/// Mends a row. True also where the adoption does it.
+fn mend_row(catalog: &Catalog, fault: &Fault) -> Result<bool> {
+    let (Some(id), segment) = (fault.attempt_id, fault.segment) else { return Ok(true) };
+    if fault.name == "orphan_successor" {
+        let sql = "DELETE FROM queue.successor WHERE id = $1";
+        return Ok(spi::run(sql, &[id.into()])? > 0);
+    }
+    let Some(n) = segment else { return Ok(true) };
+    // None of its tables is emptied from here on.
+    lock::lock(catalog.segments[n as usize].attempt, pgrx::pg_sys::RowExclusiveLock);
+    if !rows::may_write(catalog, n) {
+        return Ok(false);
+    }
+    let delete = |log: &str, condition: &str| -> Result<bool> {
+        let sql = format!("DELETE FROM queue.{log}_{n} AS r WHERE r.id = $1 AND {condition}");
+        Ok(spi::run(&sql, &[id.into()])? > 0)
+    };
+    let is_orphan = format!("NOT EXISTS (SELECT FROM queue.attempt_{n} AS a WHERE a.id = r.id)");
+    match fault.name.as_str() {
+        "orphan_claim" => delete("claim", &is_orphan),
+        "orphan_outcome" => delete("outcome", &is_orphan),
+        "orphan_note" => delete("note", &is_orphan),
+        "lost_move" => Ok(delete("claim", "r.kind = 'm'")? | delete("outcome", "r.outcome = 'm'")?),
+        "two_places" => mark_one(catalog, id),
+        _ => Ok(true),
+    }
+}
+
+/// Leaves an attempt that waits in several segments in one of them: in old, where moved attempts go.
+fn mark_one(catalog: &Catalog, id: i64) -> Result<bool> {
+    let mut places = Vec::new();
+    for n in (0..pg_queue_core::id::SEGMENTS as u8).filter(|&n| rows::may_write(catalog, n)) {
+        let lives = Reader::new(catalog).has_row(n, id) && outcome::find(catalog, n, id).is_none();
+        match claim::find(catalog, n, id) {
+            None if lives => places.push(n),
+            Some(claim) if lives && claim.kind != claim::Kind::Moved => return Ok(false),
+            _ => {}
+        }
+    }
+    // Exactly one stays.
+    let Some((_, others)) = places.split_last().filter(|(last, others)| rows::is_old(**last) && !others.is_empty())
+    else {
+        return Ok(false);
+    };
+    for &n in others {
+        let home = Home::now(catalog, n);
+        let marked = claim::Writer::open_home(catalog, home).and_then(|claims| claims.mark_moved(id));
+        if marked.is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Returns what can be told without reading all rows, in sentences: of sequences and of the counts in memory. For the
+/// doctor.
+pub fn cheap(catalog: &Catalog) -> Result<Vec<String>> {
+    let mut troubles = restore::behind(catalog)?;
+    let mut negative = Vec::with_capacity(crate::shmem::counters());
+    crate::shmem::with_counters(catalog.number, |counters| {
+        let wrong = counters.of(catalog.number).filter(|(_, c)| c.counts.waiting < 0 || c.counts.running < 0);
+        negative.extend(wrong.map(|(lane, _)| lane));
+    });
+    for lane in negative {
+        if let Some(queue) = queue::by_lane(catalog, lane)? {
+            troubles.push(format!("Queue \"{}\" counts fewer than no jobs.", queue.name));
+        }
+    }
+    Ok(troubles)
+}

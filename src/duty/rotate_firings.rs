@@ -1,0 +1,106 @@
+//! Turns the halves of the log of firings (`log::firing`) and empties the half that is left: not before
+//! `pg_queue.reclaim_delay` is over, and not while a dump is running, which reads by an older snapshot.
+//!
+//! Not here: what a turn copies and how a half is emptied (`log::firing`).
+//!
+//! Invariant: a half is emptied by another transaction than the one that copied out of it.
+//!
+//! The worker is not woken for it: it looks when it has fired a thousand slots, and when it is awake anyway. A session
+//! looks with its first `queue.maintain()`.
+
+use std::cell::Cell;
+
+use crate::catalog::{self, Catalog, schedule};
+use crate::duty::Duty;
+use crate::error::Result;
+use crate::log::firing::{self, Log};
+use crate::pg::{lock, time, transaction};
+use crate::{guc, shmem};
+
+/// The duty.
+pub const DUTY: Duty = Duty { name: "rotate_firings", is_due, run };
+
+/// Rows inserted since the last look after which the next look is worth while.
+const ROWS: usize = 1000;
+/// Microseconds between two looks while another session is in the way.
+const PAUSE: i64 = 1_000_000;
+/// A half is large at this many blocks, of about 120 rows each. The limit is higher if the copies alone, one row per
+/// schedule, take many blocks.
+const LARGE: usize = 64;
+
+thread_local! {
+    /// Rows that this session has inserted since its last look.
+    static ROWS_SINCE: Cell<usize> = const { Cell::new(ROWS) };
+    /// The monotonic time before which this session does not look.
+    static NOT_BEFORE: Cell<i64> = const { Cell::new(0) };
+}
+
+/// Adds to the number of rows that this session has inserted since its last look.
+pub fn inserted(rows: usize) {
+    ROWS_SINCE.set(ROWS_SINCE.get().saturating_add(rows));
+}
+
+/// The monotonic time since when the other half waits to be emptied; 0: it does not. Shared memory has it, as the next
+/// look may be another session's.
+fn left_at(number: u32) -> i64 {
+    shmem::with_instance(number, |_, instance| instance.schedules.left_at).unwrap_or(0)
+}
+
+fn set_left_at(number: u32, at: i64) {
+    shmem::with_instance(number, |_, instance| instance.schedules.left_at = at);
+}
+
+fn is_due(number: u32) -> bool {
+    time::monotonic_us() >= NOT_BEFORE.get() && (ROWS_SINCE.get() >= ROWS || left_at(number) != 0)
+}
+
+fn run(number: u32) -> i64 {
+    let Some(catalog) = catalog::of_duty(number) else { return 0 };
+    let now = time::monotonic_us();
+    if transaction::in_transaction_block() || !guc::RECLAIM.get() || !firing::try_lock(&catalog) {
+        NOT_BEFORE.set(now + PAUSE);
+        return 0;
+    }
+    match step(&catalog, now) {
+        Ok(did) => i64::from(did),
+        Err(error) => error.report(),
+    }
+}
+
+fn step(catalog: &Catalog, now: i64) -> Result<bool> {
+    let (has_other, has_turned, blocks) = {
+        let log = Log::read(catalog);
+        (log.has_other(), log.has_turned(), log.blocks())
+    };
+    if has_other {
+        // The half is emptied in another transaction than the copies were made: they must be there even if this one is
+        // rolled back.
+        if has_turned {
+            return Ok(false);
+        }
+        let since = match left_at(catalog.number) {
+            0 => now,
+            since => since,
+        };
+        set_left_at(catalog.number, since);
+        let empty_at = since + i64::from(guc::RECLAIM_DELAY.get()) * 1_000;
+        if now < empty_at {
+            NOT_BEFORE.set(empty_at);
+            return Ok(false);
+        }
+        if lock::is_being_dumped() || !firing::empty_other(catalog) {
+            NOT_BEFORE.set(now + PAUSE);
+            return Ok(false);
+        }
+        set_left_at(catalog.number, 0);
+        return Ok(true);
+    }
+    set_left_at(catalog.number, 0);
+    ROWS_SINCE.set(0);
+    let schedules = schedule::ids(catalog);
+    if (blocks as usize) < LARGE + schedules.len() / 8 || !firing::turn(catalog, &schedules)? {
+        return Ok(false);
+    }
+    set_left_at(catalog.number, now);
+    Ok(true)
+}

@@ -1,0 +1,44 @@
+//! The states of the segments as one step of the storage duty sees them, and the result of a step.
+//!
+//! Not here: where the states are kept and how they change (`shmem::segments`, `log::segment`).
+
+use pg_queue_core::id::SEGMENTS;
+
+use crate::shmem::segments::{Filling, State, Word};
+
+/// If a session is in the way, the next look is after this many microseconds.
+pub const PAUSE: i64 = 100_000;
+
+/// The result of a step.
+pub enum StepResult {
+    /// This much was done; there may be more to do.
+    Did(i64),
+    /// There is nothing to do now: the next look is after this many microseconds. Often a session is in the way.
+    Later(i64),
+}
+
+/// The states of the segments when the step began.
+pub struct SegmentStates {
+    pub words: [Word; SEGMENTS],
+    pub fillings: [Filling; SEGMENTS],
+    pub young: u8,
+    pub old: u8,
+}
+
+impl SegmentStates {
+    pub fn state(&self, segment: u8) -> State {
+        self.words[segment as usize].state()
+    }
+
+    pub fn filling(&self, segment: u8) -> &Filling {
+        &self.fillings[segment as usize]
+    }
+
+    pub fn living(&self, segment: u8) -> i64 {
+        self.filling(segment).living()
+    }
+
+    pub fn with(&self, state: State) -> impl Iterator<Item = u8> {
+        (0..SEGMENTS as u8).filter(move |&n| self.state(n) == state)
+    }
+}

@@ -1,0 +1,80 @@
+//! Completing: one attempt or many, and the next run where one was asked for.
+
+use std::rc::Rc;
+
+use pgrx::pg_sys::Datum;
+
+use crate::catalog::Catalog;
+use crate::catalog::queue::Queue;
+use crate::error::{self, Error, Result};
+use crate::job::held::{Held, Refusal};
+use crate::job::outcomes::Outcomes;
+use crate::job::{hold, rerun};
+use crate::log::outcome::{Kind, New};
+
+/// Checks that a job has no further stages before it.
+///
+/// Errors: 55000 when it has.
+pub fn may_end(queue: &Queue, lane: i32) -> Result<()> {
+    if !queue.goes_on_after(lane) {
+        return Ok(());
+    }
+    let stage = queue.stage_of(lane).unwrap_or_default();
+    Err(Error::new(error::WRONG_STATE, format!("stage \"{stage}\" is not the last of queue \"{}\"", queue.name))
+        .hint("Use queue.advance to go on; to end the job here, queue.cancel with force => true."))
+}
+
+/// Completes an attempt, and makes the next run if one was requested.
+pub fn complete_and_rerun(
+    catalog: &Rc<Catalog>,
+    held: Held,
+    result: Option<Datum>,
+) -> std::result::Result<(), Refusal> {
+    let mut outcomes = Outcomes::new(catalog);
+    let held = hold::check_not_ended(&mut outcomes, held)?;
+    let next = rerun::follow(catalog, &held)?;
+    let next_id = next.map(|(id, _)| id);
+    outcomes.add(held.home, New { result, next_id, ..New::of(held.id, Kind::Completed) });
+    outcomes.insert().map_err(Refusal::Wrong)
+}
+
+/// Completes the attempts that are still the caller's. Returns their ids, in the order given; `refused` says why the
+/// others are not completed.
+pub fn complete_all(catalog: &Rc<Catalog>, ids: &[Option<i64>], refused: &mut Vec<Error>) -> Result<Vec<i64>> {
+    let ids: Vec<i64> = ids.iter().flatten().copied().collect();
+    let mut outcomes = Outcomes::new(catalog);
+    let mut held = Vec::with_capacity(ids.len());
+    for one in hold::hold_claimed_many(catalog, &ids, refused)? {
+        match hold::queue_of(&mut outcomes, &one) {
+            Ok(queue) => may_end(&queue, one.entry.lane)?,
+            Err(Refusal::Wrong(e)) => return Err(e),
+            Err(Refusal::Lost(e) | Refusal::Busy(e)) => {
+                refused.push(e);
+                continue;
+            }
+        }
+        held.push(one);
+    }
+    for one in held.iter().filter(|one| one.entry.rerun == 0) {
+        outcomes.add(one.home, New::of(one.id, Kind::Completed));
+    }
+    let lost = outcomes.try_insert();
+    let mut completed = Vec::with_capacity(held.len());
+    for one in held {
+        let id = one.id;
+        let done = if one.entry.rerun != 0 {
+            complete_and_rerun(catalog, one, None)
+        } else if lost.contains(&id) {
+            hold::resolve_conflict(&mut outcomes, one)
+                .and_then(|one| hold::end(&mut outcomes, one, New::of(id, Kind::Completed)))
+        } else {
+            Ok(())
+        };
+        match done {
+            Ok(()) => completed.push(id),
+            Err(Refusal::Lost(e) | Refusal::Busy(e)) => refused.push(e),
+            Err(Refusal::Wrong(e)) => return Err(e),
+        }
+    }
+    Ok(completed)
+}

@@ -1,0 +1,77 @@
+//! Copies each job that dies into its queue's `dead_letter`, in the transaction in which it dies.
+//!
+//! The copy is a job of its own, with the payload, priority and group of the dead one. Its headers are those of the
+//! dead one and, under `dead_letter`, where it came from and what it died of. Nothing here keeps a job from dying: if
+//! there is no such queue any more, it dies with a warning.
+
+use pg_queue_core::id;
+
+use crate::catalog::queue::{self, Queue};
+use crate::catalog::{Catalog, ids};
+use crate::error::{self, Error, Result};
+use crate::job::successor;
+use crate::log::attempt::{self, Attempt, New, Reader};
+use crate::pg::{jsonb, time};
+use crate::transaction::{self, Step};
+
+/// Copies a job that dies with its last attempt.
+///
+/// Errors: 55006 when the queue is being dropped.
+pub fn copy(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str) -> Result<()> {
+    let Some(name) = &from.dead_letter else { return Ok(()) };
+    let to = match queue::by_name(catalog, name) {
+        Ok(to) => to,
+        Err(e) if e.code == error::UNDEFINED => {
+            warn(from, attempt, name);
+            return Ok(());
+        }
+        Err(e) => return Err(e),
+    };
+    let now = time::now_us();
+    let death = jsonb::of(&serde_json::json!({ "dead_letter": {
+        "queue": from.name,
+        "job_id": attempt.job_id(),
+        "stage": from.stage_of(attempt.lane()),
+        "attempt": attempt.attempt(),
+        "error": error,
+        "died_at": time::iso_time(now),
+    }}));
+    let headers = match (attempt.headers().filter(|&own| jsonb::is_object(own)), death) {
+        (Some(own), Some(death)) => Some(jsonb::merged(own, death)),
+        (_, death) => death,
+    };
+    let (target, id) = successor::fresh(catalog, None)?;
+    Reader::new(catalog).payload(attempt, |payload| {
+        let copy = New {
+            id,
+            job_id: id::job(ids::node(), id::count(id)),
+            enqueued_at: now,
+            lane: to.entry(),
+            attempt: 1,
+            max_attempts: None,
+            run_at: None,
+            payload_of: None,
+            payload,
+            lease: None,
+            headers,
+            unique_key: None,
+            version: None,
+            last_error: None,
+            progress: None,
+            asked: None,
+            ..attempt.copy()
+        };
+        attempt::insert(catalog, &target, &[copy])
+    })?;
+    if to.notify {
+        transaction::record(catalog.number, Step::Notify { lane: to.lane });
+    }
+    Ok(())
+}
+
+fn warn(from: &Queue, attempt: &Attempt, name: &str) {
+    Error::new(error::UNDEFINED, format!("queue \"{name}\" does not exist"))
+        .detail(format!("It is the dead_letter of queue \"{}\", whose job {} has died.", from.name, attempt.job_id()))
+        .hint("Create it, or set another with queue.alter.")
+        .warn();
+}

@@ -1,0 +1,104 @@
+//! Failing: the retry with its delay, or death with its dead letter.
+
+use std::rc::Rc;
+
+use pg_queue_core::backoff;
+
+use crate::catalog::{Catalog, queue};
+use crate::guc;
+use crate::job::held::{Held, Refusal};
+use crate::job::options::{LAST_TIME, in_future};
+use crate::job::outcomes::Outcomes;
+use crate::job::{dead_letter, rerun, successor};
+use crate::log::attempt::{self, Reader};
+use crate::log::note;
+use crate::log::outcome::{Kind, New};
+use crate::pg::datum::{Interval, text_datum};
+use crate::pg::time;
+
+/// How an attempt ended badly.
+pub enum Failure<'a> {
+    /// The worker reported the failure.
+    Reported { error: &'a str, retry_in: Option<Interval>, is_fatal: bool },
+    /// The lease ended, or the connection did.
+    TimedOut { error: &'a str },
+}
+
+/// Cuts an error text to the length allowed, between two characters.
+pub fn cut(text: &str) -> &str {
+    let most = usize::try_from(guc::MAX_ERROR_LENGTH.get()).unwrap_or(8192);
+    if text.len() <= most {
+        return text;
+    }
+    let end = (0..=most).rev().find(|&n| text.is_char_boundary(n)).unwrap_or(0);
+    &text[..end]
+}
+
+/// Ends a held attempt badly. Returns when the job runs again (`timestamptz`), `None` when it is dead or
+/// cancelled.
+pub fn end_badly(
+    catalog: &Rc<Catalog>,
+    outcomes: &mut Outcomes,
+    held: &Held,
+    failure: &Failure<'_>,
+) -> std::result::Result<Option<i64>, Refusal> {
+    let mut reader = Reader::new(catalog);
+    let attempt = successor::attempt_of(catalog, &mut reader, held)?;
+    let queue = queue::by_lane(catalog, attempt.lane())?;
+    let now = time::now_us();
+    let (kind, error, retry_in, is_fatal) = match *failure {
+        Failure::Reported { error, retry_in, is_fatal } => (Kind::Failed, error, retry_in, is_fatal),
+        Failure::TimedOut { error } => (Kind::TimedOut, error, Some(Interval { months: 0, days: 0, time: 0 }), false),
+    };
+    let words = cut(error);
+    let error = text_datum(words);
+    let notes = note::summary(catalog, held.home.segment, held.id);
+    let mut outcome = New { error: Some(error), ..New::of(held.id, kind) };
+    let max_attempts = attempt.max_attempts().or(queue.as_ref().map(|q| q.max_attempts)).unwrap_or(0);
+    if held.is_unwanted(&notes) {
+        outcome.kind = Kind::Cancelled;
+    }
+    if let Some((next_id, run_at)) = rerun::follow(catalog, held)? {
+        outcomes.add(held.home, New { next_id: Some(next_id), ..outcome });
+        return Ok(Some(run_at.unwrap_or(now)));
+    }
+    if outcome.kind == Kind::Cancelled {
+        outcomes.add(held.home, outcome);
+        return Ok(None);
+    }
+    if is_fatal || queue.is_none() || attempt.attempt() >= max_attempts {
+        if kind == Kind::Failed {
+            outcome.kind = Kind::Dead;
+        }
+        if let Some(queue) = &queue {
+            dead_letter::copy(catalog, queue, &attempt, words)?;
+        }
+    } else if let Some(queue) = queue {
+        let run_at = match retry_in {
+            Some(delay) => in_future("retry_in", delay, now)?,
+            None => {
+                let us = backoff::delay(
+                    queue.curve,
+                    queue.backoff_base,
+                    queue.backoff_max,
+                    queue.backoff_jitter,
+                    attempt.attempt(),
+                    fastrand::f64(),
+                );
+                (us > 0).then(|| now.saturating_add(us).min(LAST_TIME))
+            }
+        };
+        let (target, mut next) = successor::successor(catalog, &attempt, run_at)?;
+        next.attempt += 1;
+        next.last_error = Some(error);
+        if let Some(progress) = notes.progress() {
+            next.progress = Some(progress);
+        }
+        outcome.next_id = Some(next.id);
+        attempt::insert(catalog, &target, &[next])?;
+        outcomes.add(held.home, outcome);
+        return Ok(Some(run_at.unwrap_or(now)));
+    }
+    outcomes.add(held.home, outcome);
+    Ok(None)
+}

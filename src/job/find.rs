@@ -1,0 +1,128 @@
+//! What a job is doing now: its newest attempt, and what the logs say of that.
+
+use std::rc::Rc;
+
+use pg_queue_core::id;
+
+use crate::catalog::permission::{self, Privilege};
+use crate::catalog::{Catalog, ids};
+use crate::error::{self, Error, Result};
+use crate::log::attempt::{Attempt, Reader};
+use crate::log::outcome::{self, Outcome, has_moved_claim};
+use crate::log::{claim, history, successor};
+use crate::pg::process;
+use crate::pg::scan::Snapshot;
+
+/// A job's newest attempt.
+pub struct Job {
+    /// The attempt's row.
+    pub attempt: Attempt,
+    /// How it ended, if it has.
+    pub outcome: Option<Outcome>,
+    /// Whether a worker has claimed it.
+    pub is_claimed: bool,
+}
+
+/// A job, wherever its newest attempt is.
+pub enum Found {
+    /// In the logs.
+    Here(Job),
+    /// In history: it has ended.
+    Past(history::Past),
+}
+
+impl Found {
+    /// How the newest attempt ended, if it has.
+    pub fn outcome(&self) -> Option<Outcome> {
+        match self {
+            Self::Here(job) => job.outcome,
+            Self::Past(past) => Some(past.outcome()),
+        }
+    }
+
+    /// The lane.
+    pub fn lane(&self) -> i32 {
+        match self {
+            Self::Here(job) => job.attempt.lane(),
+            Self::Past(past) => past.lane(),
+        }
+    }
+}
+
+/// Finds a job that the current user manages.
+///
+/// Errors: as `find_any`; 42501 when the user may not.
+pub fn managed(catalog: &Rc<Catalog>, job_id: i64) -> Result<Found> {
+    let found = find_any(catalog, job_id)?;
+    permission::check_lane(catalog, found.lane(), Privilege::Manage)?;
+    Ok(found)
+}
+
+/// Finds a job that the current user manages and that has not left the logs.
+///
+/// Errors: as `managed`; 55000 when it has ended and is in history.
+pub fn find(catalog: &Rc<Catalog>, job_id: i64) -> Result<Job> {
+    match managed(catalog, job_id)? {
+        Found::Here(job) => Ok(job),
+        Found::Past(past) => Err(has_ended(job_id, &past.outcome())),
+    }
+}
+
+/// Finds a job.
+///
+/// Errors: 22023 when the id is no job's, P0002 when there is no such job, 55006 when an open transaction
+/// is changing it.
+pub fn find_any(catalog: &Rc<Catalog>, job_id: i64) -> Result<Found> {
+    /// How often to look again for the attempt that the job goes on as: it may have come a moment ago.
+    const LOOKS: usize = 4;
+    ids::job_id(job_id)?;
+    let successors = successor::Reader::open(catalog, Snapshot::Now);
+    let went_on = |id, outcome: &Outcome| outcome.next_id.is_some() || successors.has(id);
+    let mut looks = 0;
+    while looks < LOOKS {
+        process::check_for_interrupts();
+        let (newest, in_progress) = Reader::new(catalog).newest(job_id);
+        if in_progress {
+            return Err(in_use(job_id));
+        }
+        let mut least = 0;
+        if let Some(attempt) = newest {
+            let outcome = outcome::find(catalog, attempt.home.segment, attempt.id());
+            let claim = claim::find(catalog, attempt.home.segment, attempt.id());
+            // It came between the looks; or it went through the whole of old meanwhile, before this look.
+            if has_moved_claim(claim.as_ref(), outcome.as_ref()) || !attempt.home.is_valid(catalog) {
+                continue;
+            }
+            if !outcome.as_ref().is_some_and(|outcome| went_on(attempt.id(), outcome)) {
+                return Ok(Found::Here(Job { attempt, outcome, is_claimed: claim.is_some() }));
+            }
+            least = id::count(attempt.id());
+        }
+        // A later attempt may have left the segments before an earlier one.
+        let past = history::newest(catalog, job_id).filter(|past| id::count(past.id()) > least);
+        match past.filter(|past| !went_on(past.id(), &past.outcome())) {
+            Some(past) => return Ok(Found::Past(past)),
+            None => looks += 1,
+        }
+    }
+    Err(Error::new(error::NO_DATA, format!("job {job_id} does not exist"))
+        .hint("Its transaction may have been rolled back, or it has ended and its retention is over."))
+}
+
+/// The error for a job that an open transaction is changing.
+pub fn in_use(job_id: i64) -> Error {
+    Error::new(error::IN_USE, format!("job {job_id} is being changed by another transaction"))
+        .hint("Try again when that has ended.")
+}
+
+/// The error for a job whose queue was dropped.
+pub fn of_dropped(job_id: i64) -> Error {
+    Error::new(error::WRONG_STATE, format!("the queue of job {job_id} was dropped"))
+}
+
+/// The error for a job that has ended.
+pub fn has_ended(job_id: i64, outcome: &Outcome) -> Error {
+    Error::new(error::WRONG_STATE, format!("job {job_id} has ended"))
+        .detail(format!("It was {}.", outcome.kind.words()))
+        .hint("queue.retry runs an ended job once more.")
+}

@@ -1,0 +1,139 @@
+//! A turn of a group whose jobs run a few at a time: finds what it may start next, in the group's own index.
+//!
+//! The protocol is the frontier's (`src/core/frontier/groups.rs`): the group is lent to this session; only then the
+//! session takes its snapshots and reads the logs; then it takes what it has found and sets the position, in one step.
+//! The guard gives the group back on every way out.
+//!
+//! In strict order a job that has failed comes before all others of its group. Until its time has come, none of them
+//! may start.
+
+use pg_queue_core::frontier::{Claimer, Rank, Ready, Served, Turn};
+
+use crate::catalog::Catalog;
+use crate::log::attempt::Attempt;
+use crate::log::parked::Files;
+use crate::log::tables::Tables;
+use crate::log::waiting::{Order, Waiting, open_tables};
+use crate::pg::fault::fault;
+use crate::pg::scan::{Key, Snapshot};
+use crate::pg::session;
+use crate::pg::table::Relation;
+use crate::shmem;
+
+/// A group that this session serves.
+pub struct GroupTurn<'a> {
+    catalog: &'a Catalog,
+    lane: i32,
+    claimer: &'a Claimer<'a>,
+    turn: Turn,
+    /// Up to when attempts were due when it was lent.
+    due_to: i64,
+    is_open: bool,
+}
+
+/// What a look into the logs has found.
+struct Found {
+    ready: Vec<Ready>,
+    read_to: Rank,
+    is_held: bool,
+    /// The indexes that were read.
+    files: Files,
+}
+
+impl<'a> GroupTurn<'a> {
+    /// The turn that `take` has announced.
+    pub fn new(catalog: &'a Catalog, lane: i32, claimer: &'a Claimer<'a>, turn: Turn, due_to: i64) -> Self {
+        Self { catalog, lane, claimer, turn, due_to, is_open: true }
+    }
+
+    /// Takes what the group may start, as `take` does. Returns how many.
+    pub fn serve(mut self, out: &mut [Ready]) -> usize {
+        fault!("turn.begun");
+        let found = self.look(out.len());
+        fault!("turn.found");
+        self.end(&found, out)
+    }
+
+    fn look(&self, want: usize) -> Found {
+        let order = Order::Group(self.lane, self.turn.group);
+        let tables = open_tables(self.catalog);
+        let mut files = Files::default();
+        tables.iter().for_each(|tables| files.note(tables.home.segment, &tables.attempt, tables.by_group()));
+        if self.claimer.limits.is_strict
+            && let Some(holder) = self.holder(&tables)
+        {
+            return holder;
+        }
+        let mut waiting = Waiting::new(&tables, order, self.turn.after, self.due_to);
+        let mut ready = Vec::new();
+        while ready.len() < want {
+            match waiting.next() {
+                Some(next) => ready.extend(next),
+                None => break,
+            }
+        }
+        Found { ready, read_to: waiting.read_to(), is_held: false, files }
+    }
+
+    /// The job of the group that has failed and is to be tried again; `None`: there is none.
+    fn holder(&self, tables: &[Tables]) -> Option<Found> {
+        let files = Files::default();
+        let held = Found { ready: Vec::new(), read_to: self.turn.after, is_held: true, files };
+        let keys = [Key::eq_i32(1, self.lane), Key::eq_i64(2, self.turn.group)];
+        for tables in tables {
+            let index = Relation::read_index(self.catalog.segments[tables.home.segment as usize].attempt_holder);
+            let mut scan = tables.attempt.scan(&index, &keys, Snapshot::Now);
+            while scan.next().is_some() {
+                // This transaction has made it: no claim may have it yet.
+                if scan.is_own() {
+                    return Some(held);
+                }
+                let attempt = Attempt::new(scan.row(), tables.home);
+                match tables.claim_of(attempt.id()) {
+                    Some(true) => continue,
+                    // It is being cancelled or moved, perhaps.
+                    Some(false) => return Some(held),
+                    None => {}
+                }
+                if attempt.run_at().is_some_and(|at| at > self.due_to) {
+                    return Some(held);
+                }
+                // The rest is where it was.
+                let ready = vec![attempt.ready()];
+                return Some(Found { ready, read_to: self.turn.after, is_held: false, files });
+            }
+        }
+        None
+    }
+
+    fn end(&mut self, found: &Found, out: &mut [Ready]) -> usize {
+        self.is_open = false;
+        let (number, lane) = (self.catalog.number, self.lane);
+        let taken = shmem::with_instance(number, |frontier, instance| {
+            let (session, pid) = (session::session(), session::pid());
+            let served = if found.files.are_current(frontier, instance) {
+                Served { found: &found.ready, read_to: found.read_to, is_held: found.is_held }
+            } else {
+                Served { found: &[], read_to: self.turn.after, is_held: false }
+            };
+            frontier.turn_end(number, lane, session, pid, self.claimer, self.turn, &served, out)
+        });
+        while let Some(waiter) = shmem::with(|shared| shared.frontier.refill_wake(number, lane)) {
+            shmem::wake(waiter);
+        }
+        if let Some(next) = shmem::with(|shared| shared.frontier.pass_on(number, lane)) {
+            shmem::wake(next);
+        }
+        taken.unwrap_or(0)
+    }
+}
+
+impl Drop for GroupTurn<'_> {
+    fn drop(&mut self) {
+        if self.is_open {
+            let files = Files::default();
+            let nothing = Found { ready: Vec::new(), read_to: self.turn.after, is_held: false, files };
+            self.end(&nothing, &mut []);
+        }
+    }
+}

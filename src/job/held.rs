@@ -1,0 +1,110 @@
+//! An attempt that this transaction holds, and the reasons why one cannot be had.
+
+use pg_queue_core::frontier::Running;
+use pg_queue_core::share;
+
+use crate::catalog::permission::{self, Privilege};
+use crate::catalog::{Catalog, queue};
+use crate::error::{self, Error};
+use crate::guc;
+use crate::log::segment::Home;
+use crate::log::{note, outcome};
+use crate::pg::time;
+
+/// An attempt that this transaction may end.
+pub struct Held {
+    pub id: i64,
+    pub home: Home,
+    pub entry: Running,
+}
+
+impl Held {
+    /// Whether it is to be cancelled. Memory may not know yet what its notes say.
+    pub fn is_unwanted(&self, notes: &note::Summary) -> bool {
+        self.entry.cancel != 0 || notes.cancel().is_some()
+    }
+}
+
+/// Why an attempt cannot be ended.
+pub enum Refusal {
+    /// It is not the caller's any more: verbs for many attempts leave it out.
+    Lost(Error),
+    /// Another open transaction has it: verbs for many attempts leave it out, too.
+    Busy(Error),
+    /// The call is an error, also among many attempts: the id makes no sense, for instance.
+    Wrong(Error),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Wrong(error)
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Lost(e) | Refusal::Busy(e) | Refusal::Wrong(e) => e,
+        }
+    }
+}
+
+pub fn lost(id: i64, detail: impl Into<String>) -> Refusal {
+    Refusal::Lost(
+        Error::new(error::LOST_LEASE, format!("lost lease on attempt {id}"))
+            .detail(detail)
+            .hint("Another worker may be running this job, or the job has ended; roll back what was done for it."),
+    )
+}
+
+pub fn busy(id: i64, entry: Option<Running>) -> Refusal {
+    let error = Error::new(error::IN_USE, format!("attempt {id} is being ended by another transaction"));
+    Refusal::Busy(match entry {
+        Some(entry) if entry.pid != 0 => error.detail(format!(
+            "It was claimed by process {}; the transaction that is ending it has not committed yet.",
+            entry.pid
+        )),
+        _ => error,
+    })
+}
+
+/// The refusal for an attempt whose claim is on record, by a transaction that is still ending.
+pub fn claiming(id: i64) -> Refusal {
+    Refusal::Busy(
+        Error::new(error::IN_USE, format!("attempt {id} is still being claimed"))
+            .detail("The transaction that has claimed it is committed and about to end.")
+            .hint("Try again at once."),
+    )
+}
+
+pub fn ended(id: i64, outcome: &outcome::Outcome) -> Refusal {
+    let next = outcome.next_id.map(|next| format!(" The job went on as attempt {next}.")).unwrap_or_default();
+    lost(id, format!("This attempt was {} at {}.{next}", outcome.kind.words(), time::timestamp_text(outcome.ended_at)))
+}
+
+/// The error for a user who may not end an attempt of this lane.
+pub fn denied(catalog: &Catalog, id: i64, lane: i32) -> Refusal {
+    match queue::by_lane(catalog, lane) {
+        Ok(None) => dropped(id),
+        _ => permission::denied_lane(catalog, lane, Privilege::Consume).map_or_else(Refusal::Wrong, Refusal::Wrong),
+    }
+}
+
+pub fn dropped(id: i64) -> Refusal {
+    lost(id, "The queue was dropped, and its jobs with it.")
+}
+
+pub fn removed(id: i64) -> Refusal {
+    lost(id, "There is no such attempt: it was rolled back, or has ended and was removed.")
+}
+
+/// The error for a full `running`.
+pub fn running_full() -> Error {
+    Error::new(error::LIMIT, "too many jobs are running at once")
+        .detail(format!(
+            "Shared memory has room for {} running jobs; a queue, and a database, may have {} times what is free.",
+            guc::MAX_RUNNING.get(),
+            share::ALPHA
+        ))
+        .hint("Raise pg_queue.max_running and restart the server, or let workers claim fewer jobs.")
+}

@@ -1,0 +1,386 @@
+//! How a transaction gets hold of an attempt to end it: the fence.
+//!
+//! `hold_for_end` (a claimed attempt, for complete, fail, …) asks the frontier first, the logs if memory does not know,
+//! and probes the outcome's key last. `take::take_waiting` (an unclaimed one, for cancel, reprioritize, …) takes it in
+//! the frontier as a claimer would.
+//!
+//! Invariant: no call waits. What another open transaction holds is "in use" (55006). Only a session that meets an
+//! attempt while its segment is being reclaimed waits for the milliseconds of the move, and follows it.
+
+use std::rc::Rc;
+
+use pg_queue_core::counter::End as Ended;
+use pg_queue_core::frontier::{End, Frontier, Running, State};
+use pgrx::pg_sys::Datum;
+
+use crate::catalog::permission::{self, Privilege, Rights};
+use crate::catalog::queue::{self, Queue};
+use crate::catalog::{Catalog, ids};
+use crate::error::{Error, Result};
+use crate::job::held::{self, Held, Refusal};
+use crate::job::outcomes::Outcomes;
+use crate::job::{recover, take};
+use crate::log::attempt::Reader;
+use crate::log::segment::{BoundedWait, Home};
+use crate::log::{claim, note, outcome};
+use crate::pg::fault::fault;
+use crate::pg::scan::Probe;
+use crate::pg::session;
+use crate::shmem;
+use crate::transaction::{self, Step};
+
+/// Gets hold of a claimed attempt to end it in more than one row: its outcome's key was free a moment ago.
+/// On success a step is recorded, so that a rollback undoes the hold. While the attempt is held, no deadline fires.
+pub fn hold_for_end(outcomes: &mut Outcomes, id: i64) -> std::result::Result<Held, Refusal> {
+    let held = hold_claimed(&outcomes.catalog, id)?;
+    check_not_ended(outcomes, held)
+}
+
+/// Gets hold of an attempt that was seen with this deadline, which has passed. It is lost if it has a later one by now.
+pub fn expired(outcomes: &mut Outcomes, id: i64, deadline: i64) -> std::result::Result<Held, Refusal> {
+    let held = hold_expired(&outcomes.catalog, id, deadline)?;
+    check_not_ended(outcomes, held)
+}
+
+/// Returns the held attempt if its outcome's key is free.
+pub fn check_not_ended(outcomes: &mut Outcomes, mut held: Held) -> std::result::Result<Held, Refusal> {
+    loop {
+        if outcomes.probe(&held) == Probe::Absent {
+            queue_of(outcomes, &held)?;
+            return Ok(held);
+        }
+        held = resolve_conflict(outcomes, held)?;
+    }
+}
+
+/// The queue of a held attempt; opens the outcomes where it lies. A dropped queue's attempts live no more: their
+/// segment may have been emptied and filled again, while memory has their old places. A drop before the outcomes were
+/// opened is known here; after a later one the segment is not emptied before this transaction ends.
+pub fn queue_of(outcomes: &mut Outcomes, held: &Held) -> std::result::Result<Rc<Queue>, Refusal> {
+    outcomes.writer(held.home);
+    let catalog = Rc::clone(&outcomes.catalog);
+    session::accept_invalidations();
+    match queue::by_lane(&catalog, held.entry.lane)? {
+        Some(queue) => Ok(queue),
+        None if transaction::drops(held.entry.lane) => {
+            release_hold(&catalog, held.id);
+            Err(held::dropped(held.id))
+        }
+        None => {
+            vanished(&catalog, held.id);
+            Err(held::dropped(held.id))
+        }
+    }
+}
+
+/// Makes memory forget a held attempt that has no row any more.
+pub fn vanished(catalog: &Catalog, id: i64) -> Refusal {
+    transaction::unrecord(id);
+    take::forget_entry(catalog, id);
+    held::removed(id)
+}
+
+/// Gets hold of a claimed attempt, as `hold_for_end` does, but leaves it to the insert of the outcome to find that its
+/// key is taken. If it is, the caller calls `resolve_conflict`.
+pub fn hold_claimed(catalog: &Catalog, id: i64) -> std::result::Result<Held, Refusal> {
+    hold_expired(catalog, id, i64::MAX)
+}
+
+fn hold_expired(catalog: &Catalog, id: i64, deadline: i64) -> std::result::Result<Held, Refusal> {
+    let born = ids::attempt_id(id).map_err(Refusal::Wrong)?;
+    let rights = permission::rights(catalog);
+    let mut asked_logs = false;
+    loop {
+        transaction::reserve(1);
+        let answer = shmem::with_instance(catalog.number, |frontier, instance| {
+            foreign(frontier, catalog.number, id, &rights).map_or_else(
+                || {
+                    let root = &mut instance.deadlines;
+                    let end = frontier.end_expired(root, catalog.number, id, session::session(), deadline);
+                    // Place and generation belong together as long as the lock is held.
+                    let home = match end {
+                        Some(End::Yours(entry)) => Home::of(instance, entry.place.segment),
+                        _ => Home::nowhere(born),
+                    };
+                    Ok((end, home))
+                },
+                Err,
+            )
+        });
+        let answer = answer.transpose().map_err(|lane| held::denied(catalog, id, lane))?;
+        let (answer, home) = answer.map_or((Some(End::Unknown), None), |(end, home)| (end, Some(home)));
+        match answer {
+            None => return Err(held::lost(id, "Its lease was extended.")),
+            Some(End::Yours(entry)) => {
+                // Right for nearly all ends; `Outcomes::add` corrects it.
+                let end = Ended::COMPLETED;
+                transaction::record(catalog.number, Step::Ending { id, lane: entry.lane, end });
+                let home = home.unwrap_or(Home::nowhere(born));
+                fault!("end.held");
+                return Ok(Held { id, home, entry });
+            }
+            Some(End::Busy(entry)) if entry.state == State::Taken => return Err(being_claimed(catalog, id, &entry)),
+            Some(End::Busy(entry)) if entry.owner == session::session() => {
+                return Err(held::lost(id, "This attempt was already ended in this transaction."));
+            }
+            Some(End::Busy(entry)) => return Err(held::busy(id, Some(entry))),
+            Some(End::Unknown) if asked_logs => {
+                // `running` is full: the outcome's key alone decides.
+                let Some((entry, home)) = recover::locate(catalog, id) else {
+                    return Err(recover::gone(catalog, id, &rights));
+                };
+                let (lane, end) = (entry.lane, Ended::COMPLETED);
+                transaction::record(catalog.number, Step::EndingUnknown { id, lane, end });
+                return Ok(Held { id, home, entry });
+            }
+            Some(End::Unknown) => {
+                fault!("end.unknown");
+                recover::recover(catalog, id, &rights)?;
+                asked_logs = true;
+                continue;
+            }
+        }
+    }
+}
+
+/// Why an attempt cannot be ended that another session's transaction has taken: it is in use if that transaction is
+/// committed and about to tell memory so, and else no worker has claimed it.
+fn being_claimed(catalog: &Catalog, id: i64, entry: &Running) -> Refusal {
+    if claim::find(catalog, entry.place.segment, id).is_some_and(|claim| claim.kind != claim::Kind::Moved) {
+        return held::claiming(id);
+    }
+    held::lost(id, "The attempt is being claimed by another transaction.")
+}
+
+/// The lane of an attempt that memory knows, if the user may not consume it. Under the frontier's lock.
+fn foreign(frontier: &Frontier<'_>, number: u32, id: i64, rights: &Rights) -> Option<i32> {
+    if rights.everywhere(Privilege::Consume) {
+        return None;
+    }
+    frontier.entry(number, id).map(|entry| entry.lane).filter(|&lane| !rights.on_lane(lane, Privilege::Consume))
+}
+
+/// Gets hold of many claimed attempts as `hold_claimed` does, in as few holds of the lock as can be. Those that are
+/// lost or in use are left out, and `refused` says why.
+///
+/// Errors: 22023 when one is not the id of an attempt; then nothing is held. 42501 when one is of a queue that the user
+/// may not consume; the rollback then lets go of what is held.
+pub fn hold_claimed_many(catalog: &Catalog, ids: &[i64], refused: &mut Vec<Error>) -> Result<Vec<Held>> {
+    /// Attempts in one hold of the lock.
+    const CHUNK: usize = 64;
+    for &id in ids {
+        ids::attempt_id(id)?;
+    }
+    let rights = permission::rights(catalog);
+    let session = session::session();
+    let mut held = Vec::with_capacity(ids.len());
+    for chunk in ids.chunks(CHUNK) {
+        let mut yours: [Option<(Running, Home)>; CHUNK] = [None; CHUNK];
+        transaction::reserve(chunk.len());
+        shmem::with_instance(catalog.number, |frontier, instance| {
+            for (&id, yours) in chunk.iter().zip(&mut yours) {
+                if foreign(frontier, catalog.number, id, &rights).is_none()
+                    && let End::Yours(entry) = frontier.end(&mut instance.deadlines, catalog.number, id, session)
+                {
+                    *yours = Some((entry, Home::of(instance, entry.place.segment)));
+                }
+            }
+        });
+        let step =
+            |(entry, _): &(Running, Home)| Step::Ending { id: entry.id, lane: entry.lane, end: Ended::COMPLETED };
+        transaction::record_all(catalog.number, yours.iter().flatten().map(step));
+        for (&id, yours) in chunk.iter().zip(yours) {
+            match yours {
+                Some((entry, home)) => held.push(Held { id, home, entry }),
+                None => match hold_claimed(catalog, id) {
+                    Ok(one) => held.push(one),
+                    Err(Refusal::Lost(e) | Refusal::Busy(e)) => refused.push(e),
+                    Err(Refusal::Wrong(e)) => return Err(e),
+                },
+            }
+        }
+    }
+    Ok(held)
+}
+
+/// Lets go of a held attempt that has an outcome already, or is being given one. If it has moved instead, it stays
+/// held, where it is now, for another try.
+pub fn resolve_conflict(outcomes: &mut Outcomes, held: Held) -> std::result::Result<Held, Refusal> {
+    let catalog = Rc::clone(&outcomes.catalog);
+    let id = held.id;
+    match outcomes.probe(&held) {
+        // The transaction that was in the way has rolled back.
+        Probe::Absent => return Ok(held),
+        Probe::Moved | Probe::Moving => return follow(&catalog, outcomes, held),
+        Probe::InProgress => {
+            release_hold(&catalog, id);
+            return Err(held::busy(id, None));
+        }
+        Probe::Committed => {}
+    }
+    transaction::unrecord(id);
+    take::forget_entry(&catalog, id);
+    Err(match outcome::find(&catalog, held.home.segment, id) {
+        Some(found) => held::ended(id, &found),
+        None => held::lost(id, "This attempt was already ended in this transaction."),
+    })
+}
+
+/// Inserts the outcome of a held attempt, with those that `outcomes` has gathered. If its key turns out to be taken, it
+/// lets go of the attempt, or follows it, see [`resolve_conflict`].
+pub fn end(outcomes: &mut Outcomes, mut held: Held, outcome: outcome::New) -> std::result::Result<(), Refusal> {
+    loop {
+        outcomes.add(held.home, outcome);
+        if outcomes.try_insert().is_empty() {
+            return Ok(());
+        }
+        held = resolve_conflict(outcomes, held)?;
+    }
+}
+
+/// Waits for the end of the move of a held attempt, and finds it where it is now.
+fn follow(catalog: &Catalog, outcomes: &mut Outcomes, mut held: Held) -> std::result::Result<Held, Refusal> {
+    if BoundedWait::default().settled(|| outcomes.probe(&held)) == Probe::Moving {
+        release_hold(catalog, held.id);
+        return Err(held::busy(held.id, None));
+    }
+    let Some(attempt) = Reader::new(catalog).by_id(held.id) else {
+        vanished(catalog, held.id);
+        return Err(recover::gone(catalog, held.id, &permission::rights(catalog)));
+    };
+    held.home = attempt.home;
+    held.entry.place = attempt.ready().place;
+    shmem::with(|shared| shared.frontier.relocate(catalog.number, held.id, held.entry.place));
+    Ok(held)
+}
+
+/// Gives a held attempt back with which nothing is to be done.
+pub fn release_hold(catalog: &Catalog, id: i64) {
+    transaction::unrecord(id);
+    shmem::with_instance(catalog.number, |frontier, instance| {
+        frontier.undo_end(&mut instance.deadlines, catalog.number, id);
+    });
+}
+
+/// Checks that a claimed attempt is the caller's, without ending it, for `extend` and `progress`.
+pub fn check_claimed(catalog: &Catalog, id: i64, rights: &Rights) -> std::result::Result<Held, Refusal> {
+    let born = ids::attempt_id(id).map_err(Refusal::Wrong)?;
+    let mut asked_logs = false;
+    loop {
+        let entry = shmem::with_instance(catalog.number, |frontier, instance| {
+            frontier.entry(catalog.number, id).map(|entry| (entry, Home::of(instance, entry.place.segment)))
+        });
+        let (entry, home) = entry.flatten().map_or((None, None), |(entry, home)| (Some(entry), Some(home)));
+        let held = |entry| Held { id, home: home.unwrap_or(Home::nowhere(born)), entry };
+        match entry {
+            Some(entry) if !rights.on_lane(entry.lane, Privilege::Consume) => {
+                return Err(held::denied(catalog, id, entry.lane));
+            }
+            Some(entry) if entry.state == State::Running => {
+                // As in `queue_of`: the write about it checks its home once more.
+                session::accept_invalidations();
+                if queue::by_lane(catalog, entry.lane)?.is_none() {
+                    return Err(held::dropped(id));
+                }
+                return Ok(held(entry));
+            }
+            Some(entry) if entry.state == State::Taken && entry.owner == session::session() => return Ok(held(entry)),
+            Some(entry) if entry.state == State::Taken => return Err(being_claimed(catalog, id, &entry)),
+            Some(entry) if entry.owner == session::session() => {
+                return Err(held::lost(id, "This attempt was already ended in this transaction."));
+            }
+            Some(entry) => return Err(held::busy(id, Some(entry))),
+            None if asked_logs => {
+                let Some((entry, home)) = recover::locate(catalog, id) else {
+                    return Err(recover::gone(catalog, id, rights));
+                };
+                return Ok(Held { id, home, entry });
+            }
+            None => {
+                recover::recover(catalog, id, rights)?;
+                asked_logs = true;
+            }
+        }
+    }
+}
+
+/// Writes a note about a claimed attempt, and follows it if it moves meanwhile. A request to cancel may be about an
+/// attempt that waited when it was found.
+///
+/// Lost: the attempt is not there any more; or a request is about one that has ended, whose segment may be emptied
+/// before the request is served.
+pub fn write_note(
+    catalog: &Catalog,
+    id: i64,
+    home: Home,
+    kind: note::Kind,
+    lease: Option<i64>,
+    body: Option<Datum>,
+) -> std::result::Result<(), Refusal> {
+    let is_request = kind == note::Kind::CancelRequested;
+    let insert = |home: Home| {
+        let is_in = note::insert(catalog, home, id, kind, lease, body);
+        if is_in {
+            // It fills the segment as an attempt does that has ended: however many notes an attempt gets, the segment is
+            // closed, and the move takes only those along that still count.
+            transaction::record(catalog.number, Step::Counted { segment: home.segment, attempts: 1, ended: 1 });
+        }
+        is_in
+    };
+    let probe = |home: Home| {
+        if is_request { probe_both(catalog, home, id) } else { outcome::probe(catalog, home.segment, id) }
+    };
+    match note_where_it_is(catalog, id, home, insert, probe) {
+        Noted::Here(Probe::Committed) if is_request => Err(held::removed(id)),
+        Noted::Here(_) => Ok(()),
+        Noted::Moving => Err(held::busy(id, None)),
+        Noted::Gone => Err(held::removed(id)),
+    }
+}
+
+/// What became of an attempt that may have waited or run: it moves while it waits, too, with a mark among the claims.
+/// As to its end, the outcomes have the word.
+pub fn probe_both(catalog: &Catalog, home: Home, id: i64) -> Probe {
+    match claim::probe(catalog, home.segment, id) {
+        seen @ (Probe::Moving | Probe::Moved) => seen,
+        _ => outcome::probe(catalog, home.segment, id),
+    }
+}
+
+/// What was found of an attempt when there was a note about it.
+pub enum Noted {
+    /// It is where the note is, in the home that was probed so.
+    Here(Probe),
+    /// It was on the move for too long.
+    Moving,
+    /// It is not there any more.
+    Gone,
+}
+
+/// Has `insert` write a note about an attempt, and `probe` look for the mark of a move, until the note is where the
+/// attempt is. `insert` returns false if a home is not what it was.
+///
+/// The duty that moves an attempt looks for notes after it has left its mark, and this session looks for the mark after
+/// its note: one of the two sees the other.
+pub fn note_where_it_is(
+    catalog: &Catalog,
+    id: i64,
+    mut home: Home,
+    insert: impl Fn(Home) -> bool,
+    probe: impl Fn(Home) -> Probe,
+) -> Noted {
+    let mut bounded_wait = BoundedWait::default();
+    loop {
+        if insert(home) {
+            match bounded_wait.settled(|| probe(home)) {
+                Probe::Moving => return Noted::Moving,
+                Probe::Moved => {}
+                seen => return Noted::Here(seen),
+            }
+        }
+        match Reader::new(catalog).by_id(id) {
+            Some(now) => home = now.home,
+            None => return Noted::Gone,
+        }
+    }
+}

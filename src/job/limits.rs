@@ -1,0 +1,160 @@
+//! Prepares a claim from a limited queue: memory must know what runs, and what has started within the period of the
+//! rate. After a start of the server it learns both from the logs.
+//!
+//! Invariant: no claim from a limited queue is granted before both are known.
+
+use pg_queue_core::frontier::{Claimer, Limits};
+use pg_queue_core::id::SEGMENTS;
+
+use crate::catalog::queue::Queue;
+use crate::catalog::{Catalog, spi};
+use crate::error::{Error, Result};
+use crate::job::{held, recover};
+use crate::log::lane_counts::LaneCounts;
+use crate::log::segment;
+use crate::pg::time;
+use crate::shmem::segments::State;
+use crate::{guc, shmem, transaction};
+
+/// What a claim from a limited queue brings along.
+pub struct LimitCheck<'a> {
+    queue: &'a Queue,
+    limits: Limits,
+    ending: Vec<i64>,
+}
+
+impl<'a> LimitCheck<'a> {
+    /// `None`: the queue has no limits.
+    ///
+    /// Errors: 53400 when memory has no room for all that runs, so that the number is not known; 55000 when this
+    /// transaction has altered the limits, since memory keeps one version of them.
+    pub fn of(catalog: &Catalog, queue: &'a Queue) -> Result<Option<Self>> {
+        if transaction::has_altered_limits(catalog.number, queue.lane) {
+            return Err(Error::new(
+                crate::error::WRONG_STATE,
+                format!("the limits of queue \"{}\" were altered by this transaction", queue.name),
+            )
+            .detail("Until it commits, other sessions claim by the limits as they were.")
+            .hint("Claim in another transaction."));
+        }
+        let Some(limits) = queue.limits else { return Ok(None) };
+        let check = Self { queue, limits, ending: transaction::ending(catalog.number, queue.lanes()) };
+        recover_first(catalog)?;
+        check.seed(catalog)?;
+        Ok(Some(check))
+    }
+
+    /// Returns the claimer as of now.
+    pub fn claimer(&self) -> Claimer<'_> {
+        Claimer { ending: &self.ending, ..without_claims(self.queue, self.limits) }
+    }
+
+    /// Tells memory what has started within the period, if the period began before memory did.
+    fn seed(&self, catalog: &Catalog) -> Result<()> {
+        let now = time::monotonic_us();
+        let is_needed = self.limits.rate > 0 && shmem::born_at() > now.saturating_sub(self.limits.period);
+        let number = catalog.number;
+        if !is_needed || shmem::with(|shared| shared.frontier.has_gate(number, self.queue.id)) {
+            return Ok(());
+        }
+        let starts = starts(catalog, self.queue.lanes(), self.limits.period)?;
+        let wall = time::now_us();
+        let starts: Vec<(i64, u32)> = starts
+            .chunks_exact(2)
+            .map(|pair| (now.saturating_sub((wall - pair[0]).max(0)), u32::try_from(pair[1]).unwrap_or(u32::MAX)))
+            .collect();
+        shmem::with(|shared| {
+            // Another session may have been quicker.
+            if !shared.frontier.has_gate(number, self.queue.id) {
+                shared.frontier.seed_rate(number, &self.claimer(), &starts);
+            }
+        });
+        Ok(())
+    }
+}
+
+/// The claimer of a session that only looks and claims nothing.
+pub fn without_claims(queue: &Queue, limits: Limits) -> Claimer<'_> {
+    Claimer { queue: queue.id, limits, lanes: queue.lanes(), ending: &[], now: time::monotonic_us() }
+}
+
+fn recover_first(catalog: &Catalog) -> Result<()> {
+    let is_recovered = || shmem::with_instance(catalog.number, |_, instance| instance.is_recovered).unwrap_or(false);
+    if is_recovered() {
+        return Ok(());
+    }
+    recover::recover_all(catalog.number);
+    if is_recovered() { Ok(()) } else { Err(held::running_full()) }
+}
+
+/// Returns the times and numbers of claims by workers within the last `period` microseconds, in order: a time, then its
+/// number. Of reclaimed segments the minute is known.
+fn starts(catalog: &Catalog, lanes: &[i32], period: i64) -> Result<Vec<i64>> {
+    let lanes = lanes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    // The other segments are in the rollup, and a crash may have left them half empty. A segment that goes there
+    // meanwhile counts twice at worst.
+    let is_read = |n: &u8| !matches!(segment::word(catalog, *n).state(), State::Free | State::Copied | State::Emptying);
+    let logs: String = (0..SEGMENTS as u8)
+        .filter(is_read)
+        .map(|n| {
+            format!(
+                "SELECT c.claimed_at AS at, 1::pg_catalog.int8 AS n FROM queue.claim_{n} AS c
+                 JOIN queue.attempt_{n} AS a ON a.id OPERATOR(pg_catalog.=) c.id
+                 WHERE a.lane OPERATOR(pg_catalog.=) ANY (ARRAY[{lanes}])
+                   AND (c.kind OPERATOR(pg_catalog.=) 'w' OR c.kind OPERATOR(pg_catalog.=) 'b') UNION ALL "
+            )
+        })
+        .collect();
+    // A few parts of the period are enough: memory distinguishes no more.
+    let sql = format!(
+        "SELECT pg_catalog.unnest(ARRAY[at, n]) FROM (
+             SELECT pg_catalog.max(us) AS at, pg_catalog.sum(n)::pg_catalog.int8 AS n FROM (
+                 SELECT (pg_catalog.date_part('epoch', at OPERATOR(pg_catalog.-)
+                            '2000-01-01 00:00:00+00'::pg_catalog.timestamptz) OPERATOR(pg_catalog.*) 1e6::pg_catalog.float8
+                        )::pg_catalog.int8 AS us, n
+                 FROM ({logs}
+                       SELECT least(minute OPERATOR(pg_catalog.+) '1 minute'::pg_catalog.interval,
+                                    pg_catalog.clock_timestamp()) AS at, claimed AS n FROM queue.rollup
+                       WHERE lane OPERATOR(pg_catalog.=) ANY (ARRAY[{lanes}])
+                         AND claimed OPERATOR(pg_catalog.>) 0) AS all_starts) AS starts
+             WHERE us OPERATOR(pg_catalog.>) $1 GROUP BY us OPERATOR(pg_catalog./) $2 ORDER BY 1) AS parts"
+    );
+    let from = time::now_us().saturating_sub(period);
+    spi::read_i64_column(&sql, &[from.into(), (period / 256).max(1).into()])
+}
+
+/// Checks that a queue may get `more` jobs. What other open transactions are adding does not count, so together they
+/// may exceed the limit.
+///
+/// Errors: 53400 when it may not.
+pub fn has_room(catalog: &Catalog, queue: &Queue, most: i64, more: usize) -> Result<()> {
+    let number = catalog.number;
+    let known = shmem::with_counters(number, |counters| {
+        queue
+            .lanes()
+            .iter()
+            .filter_map(|&lane| counters.get(number, lane))
+            .map(|counter| counter.counts.waiting)
+            .sum::<i64>()
+    });
+    // Not known after a start until the jobs are counted, nor if memory has no room for all lanes.
+    let waiting = known.unwrap_or_else(|| {
+        let lane_counts = LaneCounts::take(catalog);
+        queue.lanes().iter().filter_map(|lane| lane_counts.0.get(lane)).map(|found| found.counter.counts.waiting).sum()
+    });
+    let waiting = waiting + transaction::added(number, queue.lanes());
+    let more = i64::try_from(more).unwrap_or(i64::MAX);
+    if waiting.saturating_add(more) <= most {
+        return Ok(());
+    }
+    Err(Error::new(crate::error::LIMIT, format!("queue \"{}\" is full", queue.name))
+        .detail(format!("{waiting} jobs wait, {more} more would exceed max_waiting, which is {most}."))
+        .hint("Try again later, or raise the limit with queue.alter."))
+}
+
+/// The error for memory that has no room for another limited queue.
+pub fn gates_full() -> Error {
+    Error::new(crate::error::LIMIT, "too many limited queues are in use at once")
+        .detail(format!("Shared memory has room for {} of them.", guc::MAX_LANES.get()))
+        .hint("Raise pg_queue.max_lanes and restart the server.")
+}

@@ -1,0 +1,27 @@
+//! Everything that can happen to a job, one file per change of state. Knows no SQL function.
+//!
+//! Invariant: a step is recorded before the frontier is changed, and a row is inserted only by the session that holds
+//! its attempt.
+
+pub mod cancel;
+pub mod claim;
+pub mod complete;
+pub mod dead_letter;
+pub mod enqueue;
+pub mod fail;
+pub mod find;
+pub mod group_turn;
+pub mod held;
+pub mod hold;
+pub mod keys;
+pub mod limits;
+pub mod options;
+pub mod outcomes;
+pub mod recover;
+pub mod refill;
+pub mod rerun;
+pub mod schedule;
+pub mod successor;
+pub mod take;
+pub mod unique;
+pub mod wait;

@@ -1,0 +1,193 @@
+//! The options of a job: priority, time, lease, group, key; checked and brought into form.
+
+use pgrx::pg_sys::Datum;
+
+use crate::catalog::queue::Queue;
+use crate::error::{Error, Result};
+use crate::pg::datum::{self, Interval};
+use crate::pg::function::Call;
+
+/// What a producer gives beside the payload.
+#[derive(Clone, Copy, Default)]
+pub struct Options {
+    pub priority: i32,
+    pub run_at: Option<i64>,
+    pub max_attempts: Option<i32>,
+    pub lease: Option<Interval>,
+    pub headers: Option<Datum>,
+    pub unique: Option<Unique>,
+    pub group_key: Option<Datum>,
+    /// The lane of a stage; `None`: where jobs come in.
+    pub lane: Option<i32>,
+}
+
+impl Options {
+    /// Reads the arguments of `enqueue` and `enqueue_many`, which have them at the same places.
+    pub fn of(call: &Call, queue: &Queue, now: i64) -> Result<Self> {
+        let mut options = Self {
+            priority: call.i32(2).unwrap_or(0),
+            headers: call.datum(13),
+            group_key: call.datum(9),
+            lane: call.str(10).map(|stage| queue.stage(&stage)).transpose()?,
+            ..Self::default()
+        };
+        options.set_start(call.interval(3), call.timestamp(4), now)?;
+        options.set_max_attempts(call.i32(11))?;
+        options.set_lease(call.interval(12))?;
+        let on_duplicate = call.str(6).as_deref().map_or(Ok(OnDuplicate::Skip), OnDuplicate::parse)?;
+        options.unique = Unique::new(call.datum(5), on_duplicate, call.timestamp(7), call.interval(8), now)?;
+        Ok(options)
+    }
+
+    pub fn set_start(&mut self, delay: Option<Interval>, run_at: Option<i64>, now: i64) -> Result<()> {
+        self.run_at = match (delay, run_at) {
+            (Some(_), Some(_)) => {
+                return Err(Error::invalid("delay and run_at cannot be given together").hint("Give one of the two."));
+            }
+            (Some(delay), None) => in_future("delay", delay, now)?,
+            (None, Some(run_at)) => run_time(run_at, now)?,
+            (None, None) => None,
+        };
+        Ok(())
+    }
+
+    pub fn set_max_attempts(&mut self, max_attempts: Option<i32>) -> Result<()> {
+        if let Some(n) = max_attempts
+            && !(1..=1_000_000).contains(&n)
+        {
+            return Err(Error::invalid("max_attempts must be between 1 and 1000000").detail(format!("It is {n}.")));
+        }
+        self.max_attempts = max_attempts;
+        Ok(())
+    }
+
+    pub fn set_lease(&mut self, lease: Option<Interval>) -> Result<()> {
+        if let Some(lease) = lease {
+            lease_us(lease)?;
+        }
+        self.lease = lease;
+        Ok(())
+    }
+}
+
+/// Returns the length of a lease in microseconds.
+///
+/// Errors: 22023 unless it is between a millisecond and ten years.
+pub fn lease_us(lease: Interval) -> Result<i64> {
+    const TEN_YEARS: i64 = 3653 * 86_400_000_000;
+    let us = lease.us();
+    if (1_000..=TEN_YEARS).contains(&us) {
+        return Ok(us);
+    }
+    Err(Error::invalid("lease must be between 1 millisecond and 10 years"))
+}
+
+/// The last `timestamptz` that Postgres takes.
+pub const LAST_TIME: i64 = 9_223_371_331_199_999_999;
+
+/// Returns the time at which a span that begins now ends; `None` if that is not in the future.
+///
+/// Errors: 22023 when it is negative or infinite.
+pub fn in_future(name: &str, delay: Interval, now: i64) -> Result<Option<i64>> {
+    let at = delay.after(now);
+    if at < now {
+        return Err(Error::invalid(format!("{name} cannot be negative")));
+    }
+    if at > LAST_TIME {
+        return Err(Error::invalid(format!("{name} must be finite")));
+    }
+    Ok((at > now).then_some(at))
+}
+
+/// Returns the time at which a job is to run; `None` if it is not in the future.
+///
+/// Errors: 22023 when it is infinite.
+pub fn run_time(run_at: i64, now: i64) -> Result<Option<i64>> {
+    if run_at == i64::MAX || run_at == i64::MIN {
+        return Err(Error::invalid("run_at must be finite").hint("Leave run_at out to run the job at once."));
+    }
+    Ok((run_at > now).then_some(run_at))
+}
+
+/// What to do about a live job with the same key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnDuplicate {
+    /// Nothing.
+    #[default]
+    Skip,
+    /// A waiting job gets new contents; a running one runs once more afterwards.
+    Renew,
+    /// Raise.
+    Error,
+}
+
+impl OnDuplicate {
+    /// By its name.
+    ///
+    /// Errors: 22023 when there is no such.
+    pub fn parse(name: &str) -> Result<Self> {
+        match name {
+            "skip" => Ok(Self::Skip),
+            "replace" | "rerun" => Ok(Self::Renew),
+            "error" => Ok(Self::Error),
+            other => Err(Error::invalid(format!("invalid value for on_duplicate: \"{other}\""))
+                .hint("Use 'skip', 'replace', 'rerun' or 'error'.")),
+        }
+    }
+}
+
+/// What a producer gives for a job's key.
+#[derive(Clone, Copy)]
+pub struct Unique {
+    pub key: Datum,
+    pub on_duplicate: OnDuplicate,
+    pub version: Option<i64>,
+    /// Until when the key is taken at least.
+    pub taken_until: Option<i64>,
+}
+
+impl Unique {
+    /// Bytes of the longest key: it must fit into an index.
+    const LONGEST: usize = 1024;
+
+    /// From the arguments of a call; `None`: it has no key.
+    ///
+    /// Errors: 22023 when the key is too long, unique_for negative, or one of the two is given without a key.
+    pub fn new(
+        key: Option<Datum>,
+        on_duplicate: OnDuplicate,
+        version: Option<i64>,
+        unique_for: Option<Interval>,
+        now: i64,
+    ) -> Result<Option<Self>> {
+        let Some(key) = key else {
+            let given = [("version", version.is_some()), ("unique_for", unique_for.is_some())];
+            return match given.into_iter().find(|(_, is_given)| *is_given) {
+                Some((name, _)) => Err(Error::invalid(format!("{name} needs a unique_key"))),
+                None => Ok(None),
+            };
+        };
+        let key = datum::plain(key);
+        let length = datum::bytes_of(&key).len();
+        if length > Self::LONGEST {
+            return Err(Error::invalid(format!("unique_key must have at most {} bytes", Self::LONGEST))
+                .detail(format!("It has {length}."))
+                .hint("Use a hash of it, for instance sha256(…)."));
+        }
+        let taken_until = match unique_for {
+            Some(span) => in_future("unique_for", span, now)?,
+            None => None,
+        };
+        Ok(Some(Self { key, on_duplicate, version, taken_until }))
+    }
+
+    /// The key.
+    pub fn key(&self) -> Datum {
+        self.key
+    }
+
+    /// The version.
+    pub fn version(&self) -> Option<i64> {
+        self.version
+    }
+}

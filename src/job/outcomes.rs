@@ -1,0 +1,112 @@
+//! The outcomes of a call, gathered and inserted together.
+//!
+//! Invariant: an outcome is written only for an attempt that this transaction holds.
+
+use std::rc::Rc;
+
+use pg_queue_core::counter::End as Ended;
+use pg_queue_core::id;
+
+use crate::catalog::Catalog;
+use crate::error::Result;
+use crate::job::held::{self, Held};
+use crate::log::attempt::Reader;
+use crate::log::outcome;
+use crate::log::segment::{self, BoundedWait, Home};
+use crate::pg::scan::Probe;
+use crate::shmem::segments;
+use crate::transaction;
+
+/// The outcomes of a call: the logs, opened as they are needed, and what is to be inserted together.
+pub struct Outcomes {
+    pub catalog: Rc<Catalog>,
+    writers: [Option<(outcome::Writer, i64)>; id::SEGMENTS],
+    pending: [Vec<outcome::New>; id::SEGMENTS],
+    generations: [i64; id::SEGMENTS],
+}
+
+impl Outcomes {
+    /// Nothing to insert yet.
+    pub fn new(catalog: &Rc<Catalog>) -> Self {
+        Self {
+            catalog: Rc::clone(catalog),
+            writers: std::array::from_fn(|_| None),
+            pending: std::array::from_fn(|_| Vec::new()),
+            generations: [0; id::SEGMENTS],
+        }
+    }
+
+    /// Opens the outcomes of a home; `None` if its segment has another generation by now.
+    pub fn writer(&mut self, home: Home) -> Option<&outcome::Writer> {
+        let slot = &mut self.writers[home.segment as usize];
+        if slot.is_none() {
+            *slot = outcome::Writer::open_home(&self.catalog, home).map(|writer| (writer, home.generation));
+        }
+        slot.as_ref().filter(|(_, generation)| *generation == home.generation).map(|(writer, _)| writer)
+    }
+
+    /// Probes what became of a held attempt. If its home has another generation by now, it has moved.
+    pub fn probe(&mut self, held: &Held) -> Probe {
+        self.writer(held.home).map_or(Probe::Moved, |writer| writer.probe(held.id))
+    }
+
+    /// Adds an outcome to be inserted.
+    pub fn add(&mut self, home: Home, outcome: outcome::New) {
+        if outcome.kind != outcome::Kind::Completed {
+            let end = Ended { outcome: outcome.kind.char(), has_next: outcome.next_id.is_some() };
+            transaction::set_end(outcome.id, end);
+        }
+        self.pending[home.segment as usize].push(outcome);
+        self.generations[home.segment as usize] = home.generation;
+    }
+
+    /// Inserts the outcomes, those of a segment together. Returns the ids of those whose key is taken; they get no row.
+    #[must_use]
+    pub fn try_insert(&mut self) -> Vec<i64> {
+        let mut lost = Vec::new();
+        for segment in 0..id::SEGMENTS {
+            let mut outcomes = std::mem::take(&mut self.pending[segment]);
+            if !outcomes.is_empty() {
+                let home = Home { segment: segment as u8, generation: self.generations[segment] };
+                let is_moving = segment::word(&self.catalog, home.segment).state() >= segments::State::Moving;
+                match self.writer(home) {
+                    // The look spares a dead row for each attempt that has moved.
+                    Some(writer) if is_moving => {
+                        outcomes.retain(|new| {
+                            let is_free = writer.probe(new.id) == Probe::Absent;
+                            lost.extend((!is_free).then_some(new.id));
+                            is_free
+                        });
+                        lost.extend(writer.insert(&outcomes).into_iter().map(|n| outcomes[n].id));
+                    }
+                    Some(writer) => lost.extend(writer.insert(&outcomes).into_iter().map(|n| outcomes[n].id)),
+                    None => lost.extend(outcomes.iter().map(|new| new.id)),
+                }
+            }
+        }
+        lost
+    }
+
+    /// Inserts the outcomes, after their keys were probed. Follows what has moved since.
+    ///
+    /// Errors: 55006 when one was taken since.
+    pub fn insert(mut self) -> Result<()> {
+        let all: Vec<outcome::New> = self.pending.iter().flatten().copied().collect();
+        let mut bounded_wait = BoundedWait::default();
+        let mut lost = self.try_insert();
+        while let Some(&id) = lost.first() {
+            let Some(attempt) = Reader::new(&self.catalog).by_id(id) else { return Err(held::removed(id).into()) };
+            let home = attempt.home;
+            match bounded_wait.settled(|| self.writer(home).map_or(Probe::Moved, |writer| writer.probe(id))) {
+                Probe::Committed | Probe::InProgress | Probe::Moving => return Err(held::busy(id, None).into()),
+                Probe::Absent | Probe::Moved => {}
+            }
+            lost.remove(0);
+            if let Some(new) = all.iter().find(|new| new.id == id) {
+                self.add(home, *new);
+                lost.extend(self.try_insert());
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,228 @@
+//! Reads what runs from the logs into memory: one attempt that memory does not know, or all of them after a start.
+//!
+//! Leases begin anew, with the longest length that they were given; claims bound to a connection are due at once.
+
+use std::cell::Cell;
+
+use pg_queue_core::frontier::{Running, State};
+
+use crate::catalog::permission::{Privilege, Rights};
+use crate::catalog::{self, Catalog, queue};
+use crate::job::held::{self, Refusal};
+use crate::job::take;
+use crate::log::attempt::{Attempt, Reader};
+use crate::log::segment::{self, Home};
+use crate::log::{claim, history, note, outcome};
+use crate::pg::fault::fault;
+use crate::pg::scan::Snapshot;
+use crate::pg::table::Relation;
+use crate::pg::{process, session, time};
+use crate::{shmem, transaction};
+
+/// If memory was full, the next try is this many microseconds later.
+const PAUSE: i64 = 5_000_000;
+
+thread_local! {
+    pub static NEXT_TRY: Cell<i64> = const { Cell::new(0) };
+}
+
+/// The monotonic time of the next try.
+pub fn next_try() -> i64 {
+    NEXT_TRY.get()
+}
+
+/// Reads all that runs. For the duty, and for a session that has to know what runs before it goes on.
+pub fn recover_all(number: u32) -> i64 {
+    let Some(catalog) = catalog::of_duty(number) else { return 0 };
+    if shmem::with_instance(number, |_, instance| instance.restore.is_suspect).unwrap_or(false) {
+        forget_strangers(&catalog);
+        shmem::with_instance(number, |_, instance| instance.restore.is_suspect = false);
+    }
+    let mut recovered = 0;
+    let all_fit = segment::inhabited(&catalog).all(|segment| recover_segment(&catalog, segment, &mut recovered));
+    if all_fit {
+        shmem::with_instance(number, |_, instance| instance.is_recovered = true);
+    } else {
+        NEXT_TRY.set(time::monotonic_us() + PAUSE);
+    }
+    recovered
+}
+
+/// Drops entries whose claims are gone or that have an outcome, after the tables were written by SQL. An attempt
+/// without its claim waits again; the frontier was not told so, since the attempt was taken.
+fn forget_strangers(catalog: &Catalog) {
+    let number = catalog.number;
+    let is_claimed = |entry: &Running| entry.state == State::Running && entry.claimed != 0;
+    let mut reader = Reader::new(catalog);
+    for entry in shmem::each_running(number) {
+        if !is_claimed(&entry) {
+            continue;
+        }
+        let attempt = reader.by_id(entry.id);
+        let has_ended = |a: &Attempt| outcome::find(catalog, a.home.segment, entry.id).is_some();
+        let is_unclaimed = |a: &Attempt| claim::find(catalog, a.home.segment, entry.id).is_none();
+        let attempt = attempt.filter(|a| !has_ended(a));
+        if attempt.as_ref().is_some_and(|a| !is_unclaimed(a)) {
+            continue;
+        }
+        fault!("recover.stranger");
+        let waiting = attempt.map(|a| (a.lane(), a.ready(), a.run_at()));
+        let woken = shmem::with_instance(number, |frontier, instance| {
+            if !frontier.entry(number, entry.id).as_ref().is_some_and(is_claimed) {
+                return [None; 2];
+            }
+            instance.miss_of_entry(frontier, entry.id);
+            let freed = frontier.discard(&mut instance.deadlines, number, entry.id);
+            let Some((lane, ready, run_at)) = waiting else { return [freed, None] };
+            if run_at.is_some_and(|at| at > instance.due_to) {
+                instance.next_due = i64::MIN;
+                return [freed, None];
+            }
+            [freed, frontier.push(number, lane, ready)]
+        });
+        woken.into_iter().flatten().flatten().for_each(shmem::wake);
+    }
+}
+
+/// False: memory is full.
+fn recover_segment(catalog: &Catalog, segment: u8, recovered: &mut i64) -> bool {
+    let oids = &catalog.segments[segment as usize];
+    let table = Relation::read(oids.claim);
+    if table.blocks() == 0 {
+        return true;
+    }
+    let pkey = Relation::read_index(oids.claim_pkey);
+    let mut reader = Reader::new(catalog);
+    let mut scan = table.scan(&pkey, &[], Snapshot::Now);
+    while scan.next().is_some() {
+        process::check_for_interrupts();
+        let claim = claim::read(&scan.row());
+        if matches!(claim.kind, claim::Kind::System | claim::Kind::Moved)
+            || outcome::find(catalog, segment, claim.id).is_some()
+        {
+            continue;
+        }
+        if shmem::with(|shared| shared.frontier.entry(catalog.number, claim.id)).is_some() {
+            continue;
+        }
+        let Some(attempt) = reader.by_id(claim.id) else { continue };
+        fault!("recover.found");
+        if remember_claim(catalog, &attempt, &claim) == Some(false) {
+            return false;
+        }
+        *recovered += 1;
+    }
+    true
+}
+
+/// What the logs say of a claimed attempt that memory has no room for; `None`: it is not there any more.
+pub fn locate(catalog: &Catalog, id: i64) -> Option<(Running, Home)> {
+    let mut entry = Running::of(id);
+    let attempt = Reader::new(catalog).by_id(id)?;
+    let ready = attempt.ready();
+    (entry.lane, entry.rank, entry.place, entry.claimed) = (attempt.lane(), ready.rank, ready.place, 1);
+    // The caller did not say; the notes do.
+    entry.rerun = 1;
+    if let Some(claim) = claim::find(catalog, attempt.home.segment, id) {
+        let notes = note::summary(catalog, attempt.home.segment, id);
+        (entry.lease, entry.longest) = (claim.lease, claim.lease.max(notes.lease()));
+        entry.cancel = u8::from(notes.cancel().is_some());
+    }
+    Some((entry, attempt.home))
+}
+
+/// Asks the logs for a claimed attempt that memory does not know, and tells memory. It was claimed before the server's
+/// start and the worker has not read it yet, or memory is full.
+pub fn recover(catalog: &Catalog, id: i64, rights: &Rights) -> std::result::Result<(), Refusal> {
+    loop {
+        let Some(attempt) = Reader::new(catalog).by_id(id) else { return Err(gone(catalog, id, rights)) };
+        if !rights.on_lane(attempt.lane(), Privilege::Consume) {
+            return Err(held::denied(catalog, id, attempt.lane()));
+        }
+        let outcome = outcome::find(catalog, attempt.home.segment, id);
+        let claim = claim::find(catalog, attempt.home.segment, id);
+        match (outcome, claim) {
+            // It moved between the looks.
+            (Some(outcome::Outcome { kind: outcome::Kind::Moved, .. }), _)
+            | (_, Some(claim::Claim { kind: claim::Kind::Moved, .. })) => process::check_for_interrupts(),
+            (Some(found), _) => return Err(held::ended(id, &found)),
+            (None, None) => {
+                return Err(held::lost(
+                    id,
+                    "The attempt waits to be claimed: its claim was rolled back, or never made.",
+                ));
+            }
+            (None, Some(claim)) if claim.kind == claim::Kind::System => {
+                return Err(held::lost(id, "The attempt was ended before it was run."));
+            }
+            (None, Some(claim)) => {
+                if queue::by_lane(catalog, attempt.lane()).map_err(Refusal::Wrong)?.is_none() {
+                    return Err(held::dropped(id));
+                }
+                if remember_claim(catalog, &attempt, &claim).is_some() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// The error for an attempt that the logs do not know.
+pub fn gone(catalog: &Catalog, id: i64, rights: &Rights) -> Refusal {
+    match history::find(catalog, id) {
+        Some(past) if !rights.on_lane(past.lane(), Privilege::Consume) => held::denied(catalog, id, past.lane()),
+        Some(past) => held::ended(id, &past.outcome()),
+        None => held::removed(id),
+    }
+}
+
+/// Tells memory of a committed claim without outcome: the lease starts anew, with the longest length it was given; one
+/// bound to a connection has ended with it. False: memory is full. `None`: the attempt has moved, and its segment was
+/// emptied since it was found; it is to be looked for again.
+pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim) -> Option<bool> {
+    // Lock, then resolve: until the look below the entry may have a place that is not true any more, which must not
+    // become one in the segment's next filling.
+    let _held = Relation::read(catalog.segments[attempt.home.segment as usize].claim);
+    if !attempt.home.is_valid(catalog) {
+        return None;
+    }
+    let notes = note::summary(catalog, attempt.home.segment, claim.id);
+    let longest = claim.lease.max(notes.lease());
+    let ready = attempt.ready();
+    // Claims since the server's start are in memory, so the connection of one that is not there has ended.
+    let deadline =
+        if claim.kind == claim::Kind::Bound { i64::MIN } else { time::monotonic_us().saturating_add(longest) };
+    let mut entry = Running::of(claim.id);
+    (entry.instance, entry.lane, entry.rank, entry.place) = (catalog.number, attempt.lane(), ready.rank, ready.place);
+    entry.group = ready.group;
+    (entry.lease, entry.longest, entry.deadline) = (claim.lease, longest, deadline);
+    (entry.pid, entry.state) = (claim.pid, State::Running);
+    entry.bound = u8::from(claim.kind == claim::Kind::Bound);
+    entry.cancel = u8::from(notes.cancel().is_some());
+    entry.rerun = u8::from(note::newest_rerun(catalog, attempt.home.segment, claim.id).is_some());
+    let mut worker = None;
+    let fits = shmem::with_instance(catalog.number, |frontier, instance| {
+        worker = instance.wake_worker_by(deadline);
+        frontier.recover(&mut instance.deadlines, entry)
+    });
+    if let Some(latch) = worker {
+        shmem::wake_latch(latch);
+    }
+    // If the attempt has moved or ended, or its queue was dropped, before the entry was there, the entry was not told.
+    // Its place would then be taken for one in the segment's next filling.
+    session::accept_invalidations();
+    let lane = attempt.lane();
+    let is_dropped = matches!(queue::by_lane(catalog, lane), Ok(None)) && !transaction::drops(lane);
+    let is_valid = attempt.home.is_valid(catalog);
+    match outcome::find(catalog, attempt.home.segment, claim.id).filter(|_| is_valid) {
+        None if is_valid && !is_dropped => {}
+        Some(outcome) if outcome.kind != outcome::Kind::Moved => take::forget_ended(catalog, claim.id),
+        _ => match Reader::new(catalog).by_id(claim.id).filter(|_| !is_dropped) {
+            Some(now) => {
+                shmem::with(|shared| shared.frontier.relocate(catalog.number, claim.id, now.ready().place));
+            }
+            None => take::forget_entry(catalog, claim.id),
+        },
+    }
+    Some(fits.unwrap_or(false))
+}

@@ -1,0 +1,133 @@
+//! Refills a lane's `ready` from its index, when less than half of it is left: by one claimer, in order,
+//! over all segments, leaving out what is claimed or not yet due.
+//!
+//! The protocol is the frontier's (`src/core/frontier`): the session raises the flag first; then it takes its snapshots
+//! and reads the logs; then it sets P and lowers the flag in one step. The guard lowers the flag on every way out.
+
+use pg_queue_core::frontier::{Rank, Ready};
+
+use crate::catalog::Catalog;
+use crate::error::{self, Error, Result};
+use crate::log::parked::{self, Filled};
+use crate::log::waiting::{self, Order, Waiting};
+use crate::pg::fault::fault;
+use crate::pg::session;
+use crate::shmem;
+
+/// Candidates handed over in one hold of the lock.
+const CHUNK: usize = 128;
+/// Rows looked at in one refill, so that a walk over finished or future jobs does not keep others waiting. Fewer where
+/// tests run, so that they meet the end of it.
+const MAX_EXAMINED: usize = if cfg!(debug_assertions) { 2_000 } else { 100_000 };
+
+struct Flag<'a> {
+    catalog: &'a Catalog,
+    lane: i32,
+    session: u32,
+}
+
+impl Flag<'_> {
+    fn push(&self, found: &mut Vec<Ready>, read_to: Rank) -> bool {
+        let (number, lane) = (self.catalog.number, self.lane);
+        let filled = self.index(found);
+        let more = shmem::with_instance(number, |frontier, instance| {
+            if filled.is_some_and(|filled| !filled.is_current(frontier, instance)) {
+                found.iter_mut().for_each(|entry| entry.place.is_indexed = false);
+            }
+            frontier.refill_push(number, lane, self.session, found, read_to)
+        });
+        found.clear();
+        more.unwrap_or(false)
+    }
+
+    /// Makes and marks the entries of those that are to be parked.
+    fn index(&self, found: &mut [Ready]) -> Option<Filled> {
+        if found.iter().all(|entry| entry.group == 0) {
+            return None;
+        }
+        let (number, lane) = (self.catalog.number, self.lane);
+        shmem::with(|shared| {
+            for entry in found.iter_mut() {
+                entry.place.is_indexed = shared.frontier.needs_index(number, lane, entry);
+            }
+        });
+        let marked = found.iter().filter(|entry| entry.place.is_indexed);
+        marked.clone().next().is_some().then(|| parked::fill(self.catalog, lane, marked))
+    }
+}
+
+impl Drop for Flag<'_> {
+    fn drop(&mut self) {
+        let (number, lane) = (self.catalog.number, self.lane);
+        shmem::with(|shared| shared.frontier.refill_end(number, lane, self.session));
+        while let Some(waiter) = shmem::with(|shared| shared.frontier.refill_wake(number, lane)) {
+            shmem::wake(waiter);
+        }
+        if let Some(next) = shmem::with(|shared| shared.frontier.pass_on(number, lane)) {
+            shmem::wake(next);
+        }
+    }
+}
+
+/// Refills the lane if no other session is doing so and its index may have more. Reads only, and takes no lock that
+/// another session waits for.
+///
+/// Errors: 42704 when the extension was dropped since the session last heard of it.
+pub fn refill(catalog: &Catalog, lane: i32) -> Result<()> {
+    let session = session::session();
+    let begun = shmem::with_instance(catalog.number, |frontier, instance| {
+        frontier.refill_begin(catalog.number, lane, session).map(|after| (after, instance.due_to))
+    });
+    let Some(begun) = begun else {
+        return Err(Error::new(error::UNDEFINED, "extension \"pg_queue\" was dropped"));
+    };
+    let Some((after, due_to)) = begun else { return Ok(()) };
+    let flag = Flag { catalog, lane, session };
+    fault!("refill.begun");
+
+    let order = Order::Lane(lane);
+    let tables = waiting::open_tables(catalog);
+    let mut waiting = Waiting::new(&tables, order, after, due_to);
+    let mut found = Vec::with_capacity(CHUNK);
+    loop {
+        let Some(next) = waiting.next() else {
+            flag.push(&mut found, Rank::MAX);
+            break;
+        };
+        found.extend(next);
+        fault!("refill.read");
+        // All attempts of a job rank alike: P has to get past them, else the next refill would begin with the same
+        // ones.
+        let is_over = waiting.examined >= MAX_EXAMINED && waiting.read_to() > after;
+        if found.len() == CHUNK || is_over {
+            let has_room = flag.push(&mut found, waiting.read_to());
+            if is_over || !has_room {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Puts the first entries of `ready` that have to wait for their groups into the groups' index, so that they can be
+/// parked. Under the lane's flag, as a refill.
+pub fn index_ready(catalog: &Catalog, lane: i32) {
+    /// Entries at a time: those further back may not have to wait when it is their turn.
+    const BATCH: usize = 32;
+    let (number, session) = (catalog.number, session::session());
+    let mut found = [Ready::default(); BATCH];
+    let count = shmem::with(|shared| shared.frontier.index_begin(number, lane, session, &mut found));
+    let found = &found[..count];
+    if found.is_empty() {
+        return;
+    }
+    let _flag = Flag { catalog, lane, session };
+    fault!("index.begun");
+    let filled = parked::fill(catalog, lane, found.iter());
+    fault!("index.filled");
+    shmem::with_instance(number, |frontier, instance| {
+        if filled.is_current(frontier, instance) {
+            frontier.indexed(number, lane, found);
+        }
+    });
+}

@@ -1,0 +1,74 @@
+//! The attempt that goes on with a job: a retry, the next stage, another priority or time.
+
+use std::rc::Rc;
+
+use pg_queue_core::frontier::Ready;
+use pg_queue_core::id;
+
+use crate::catalog::{Catalog, ids, queue};
+use crate::error::{self, Error, Result};
+use crate::job::cancel::end_unrun;
+use crate::job::held::{Held, Refusal};
+use crate::job::take::{self, TakeWaiting};
+use crate::job::{find, hold};
+use crate::log::attempt::{self, Attempt, Reader};
+use crate::log::outcome::{self, Kind};
+use crate::log::segment::Target;
+
+/// Returns the attempt's row, for the attempt that goes on with the job. Lost: it went with its queue a moment ago.
+pub fn attempt_of(catalog: &Catalog, reader: &mut Reader<'_>, held: &Held) -> std::result::Result<Attempt, Refusal> {
+    let ready = Ready { id: held.id, ..held.entry.ready() };
+    reader.fetch(&ready).ok_or_else(|| hold::vanished(catalog, held.id))
+}
+
+/// A successor of `attempt` with a fresh id, to run at `run_at`, and the segment to insert it into.
+pub fn successor(catalog: &Catalog, attempt: &Attempt, run_at: Option<i64>) -> Result<(Target, attempt::New)> {
+    let (target, id) = fresh(catalog, run_at)?;
+    Ok((target, attempt::New { run_at, ..attempt.successor(id) }))
+}
+
+/// A fresh id for an attempt that runs at `run_at`, and the segment to insert it into.
+pub fn fresh(catalog: &Catalog, run_at: Option<i64>) -> Result<(Target, i64)> {
+    let mut count = 0;
+    ids::take(catalog, 1, |fresh| count = fresh)?;
+    let target = Target::open(catalog, run_at);
+    let id = id::attempt(ids::node(), count, target.home.segment);
+    Ok((target, id))
+}
+
+/// Replaces a job's waiting attempt by one that `change` has changed.
+///
+/// Errors: 55000 when the job has ended or is running, 55006 when an open transaction has it.
+pub fn supersede(catalog: &Rc<Catalog>, job_id: i64, change: impl Fn(&mut attempt::New)) -> Result<()> {
+    for _ in 0..100 {
+        let job = find::find(catalog, job_id)?;
+        if let Some(outcome) = &job.outcome {
+            return Err(find::has_ended(job_id, outcome));
+        }
+        if queue::by_lane(catalog, job.attempt.lane())?.is_none() {
+            return Err(find::of_dropped(job_id));
+        }
+        let running = || {
+            Error::new(error::WRONG_STATE, format!("job {job_id} is running"))
+                .hint("Only a waiting job can be changed; wait for its end, or cancel it.")
+        };
+        if job.is_claimed {
+            return Err(running());
+        }
+        match take::take_waiting(catalog, &job.attempt)? {
+            TakeWaiting::Taken => {}
+            TakeWaiting::Running => return Err(running()),
+            TakeWaiting::InUse => return Err(find::in_use(job_id)),
+            TakeWaiting::Stale => continue,
+        }
+        let mut wanted = job.attempt.copy();
+        change(&mut wanted);
+        let (target, next) = successor(catalog, &job.attempt, wanted.run_at)?;
+        let next = attempt::New { priority: wanted.priority, ..next };
+        let outcome = outcome::New { next_id: Some(next.id), ..outcome::New::of(job.attempt.id(), Kind::Superseded) };
+        end_unrun(catalog, &job.attempt, outcome)?;
+        attempt::insert(catalog, &target, &[next])?;
+        return Ok(());
+    }
+    Err(find::in_use(job_id))
+}

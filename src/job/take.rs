@@ -1,0 +1,125 @@
+//! Takes a waiting attempt that no worker has, to end it or to replace it, and forgets entries that the logs proved
+//! wrong.
+
+use pg_queue_core::frontier::{State, TakeOne};
+
+use crate::catalog::Catalog;
+use crate::error::Result;
+use crate::job::held;
+use crate::log::attempt::Attempt;
+use crate::log::claim;
+use crate::log::segment::BoundedWait;
+use crate::pg::fault::fault;
+use crate::pg::scan::Probe;
+use crate::pg::{session, time};
+use crate::shmem;
+use crate::transaction::{self, Step};
+
+/// Drops an entry that the logs proved wrong.
+pub fn forget_entry(catalog: &Catalog, id: i64) {
+    let woken = shmem::with_instance(catalog.number, |frontier, instance| {
+        let worker = instance.miss_of_entry(frontier, id);
+        (frontier.discard(&mut instance.deadlines, catalog.number, id), worker)
+    });
+    wake(woken);
+}
+
+/// Drops the entry of an attempt that has ended, as the logs say. The entry that a session is ending it by goes with
+/// that session's callback: what is asked until then has to find it.
+pub fn forget_ended(catalog: &Catalog, id: i64) {
+    let woken = shmem::with_instance(catalog.number, |frontier, instance| {
+        if frontier.entry(catalog.number, id).is_some_and(|entry| entry.state == State::Ending) {
+            return (None, None);
+        }
+        let worker = instance.miss_of_entry(frontier, id);
+        (frontier.discard(&mut instance.deadlines, catalog.number, id), worker)
+    });
+    wake(woken);
+}
+
+/// Wakes a session and the background worker.
+fn wake(woken: Option<(Option<u32>, Option<*mut pgrx::pg_sys::Latch>)>) {
+    let (session, worker) = woken.unwrap_or((None, None));
+    if let Some(session) = session {
+        shmem::wake(session);
+    }
+    if let Some(latch) = worker {
+        shmem::wake_latch(latch);
+    }
+}
+
+/// The result of taking a waiting attempt.
+pub enum TakeWaiting {
+    /// This transaction has it, by a claim of the system; a step is recorded.
+    Taken,
+    /// A worker has it.
+    Running,
+    /// An open transaction is claiming or ending it.
+    InUse,
+    /// It was claimed already, although memory did not know: look again.
+    Stale,
+}
+
+/// Takes a waiting attempt by a claim of the system, to end it unrun. The caller inserts the outcome.
+///
+/// Errors: 53400 when `running` is full.
+pub fn take_waiting(catalog: &Catalog, attempt: &Attempt) -> Result<TakeWaiting> {
+    let ready = attempt.ready();
+    transaction::reserve(1);
+    let (session, pid) = (session::session(), session::pid());
+    let taken = shmem::with_instance(catalog.number, |frontier, instance| {
+        let is_due = attempt.run_at().is_none_or(|at| at <= instance.due_to);
+        frontier.take_one(&mut instance.deadlines, catalog.number, attempt.lane(), session, pid, ready, is_due)
+    });
+    match taken.unwrap_or(TakeOne::Full) {
+        TakeOne::Taken => transaction::record(catalog.number, Step::Ended { id: ready.id, lane: attempt.lane() }),
+        TakeOne::Full => return Err(held::running_full()),
+        TakeOne::Busy => {
+            let entry = shmem::with(|shared| shared.frontier.entry(catalog.number, ready.id));
+            return Ok(match entry {
+                Some(entry) if entry.state == State::Running => TakeWaiting::Running,
+                Some(_) => TakeWaiting::InUse,
+                None => TakeWaiting::Stale,
+            });
+        }
+    }
+    fault!("waiting.taken");
+    // Its segment was emptied: it has moved before.
+    let mut seen = Probe::Moved;
+    if let Some(writer) = claim::Writer::open_home(catalog, attempt.home) {
+        // Looking first spares a dead row.
+        seen = writer.probe(ready.id);
+        if seen == Probe::Absent
+            && writer.insert(&[(ready.id, 0)], time::now_us(), claim::Kind::System, None).is_empty()
+        {
+            return Ok(TakeWaiting::Taken);
+        }
+        seen = BoundedWait::default().settled(|| writer.probe(ready.id));
+    }
+    if matches!(seen, Probe::Moved | Probe::Moving) {
+        keep_waiting(catalog, attempt);
+    }
+    forget_taken(catalog, ready.id);
+    Ok(TakeWaiting::Stale)
+}
+
+/// Has an attempt that was taken, and that waits elsewhere, go back to `ready` when it is forgotten: the move may have
+/// told the frontier of it before it was taken.
+fn keep_waiting(catalog: &Catalog, attempt: &Attempt) {
+    shmem::with_instance(catalog.number, |frontier, instance| {
+        // What is pushed while it is taken is held back until then.
+        if attempt.run_at().is_none_or(|at| at <= instance.due_to) {
+            frontier.push_quietly(catalog.number, attempt.lane(), attempt.ready());
+        }
+    });
+}
+
+/// Drops an attempt that was taken although the log knows a claim of it.
+pub fn forget_taken(catalog: &Catalog, id: i64) {
+    transaction::unrecord(id);
+    let woken = shmem::with_instance(catalog.number, |frontier, instance| {
+        let worker = instance.miss_of_entry(frontier, id);
+        (frontier.discard_stale(&mut instance.deadlines, catalog.number, id), worker)
+    });
+    wake(woken);
+}

@@ -1,0 +1,360 @@
+//! Jobs with a unique key: of each key one job lives at a time. Decides for each call of a producer that holds the keys
+//! what it does: a new job, the one that is there, a waiting one with new contents, or a note about a running one.
+//!
+//! Invariant: a session decides only while it holds the key, by a look that began after it had acquired it, so that it
+//! has seen all that producers before it have made. Several calls for one key in one batch do what they would do one
+//! after the other.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use pg_queue_core::id;
+use pgrx::pg_sys::Datum;
+
+use crate::catalog::Catalog;
+use crate::catalog::queue::Queue;
+use crate::error::{self, Error, Result};
+use crate::job::cancel::end_unrun;
+use crate::job::options::{OnDuplicate, Options, Unique};
+use crate::job::take::{self, TakeWaiting};
+use crate::job::{find, keys, rerun};
+use crate::log::attempt::{self, Attempt, New};
+use crate::log::key::{self, Keys, Known};
+use crate::log::note::Rerun;
+use crate::log::outcome::{self, Kind};
+use crate::log::unique::{Lookup, Newest, State};
+use crate::log::{claim, successor};
+use crate::pg::scan::Probe;
+use crate::pg::{datum, process, transaction};
+
+/// What has a key.
+enum Holder {
+    /// Nothing.
+    Nobody,
+    /// The job that the call of this position makes.
+    New(usize),
+    /// A live job, or one that has ended and will run once more.
+    Live(Box<Newest>),
+    /// A job that has ended; the key is taken for a while (unique_for).
+    Ended(i64),
+}
+
+/// A key while its calls are gone through.
+struct Slot {
+    key: Datum,
+    holder: Holder,
+    known: Option<Known>,
+    version: Option<i64>,
+    taken_until: Option<i64>,
+    /// The last call that counts.
+    last_call: Option<usize>,
+    /// Whether something is to be remembered beyond the job's end.
+    is_remembered: bool,
+}
+
+/// What a call does.
+#[derive(Clone, Copy)]
+enum Answer {
+    /// The job that the call of this position makes.
+    New(usize),
+    /// A job that was there.
+    Job(i64),
+}
+
+struct Batch<'a> {
+    catalog: &'a Rc<Catalog>,
+    queue: &'a Queue,
+    jobs: &'a [(Datum, Options)],
+    now: i64,
+    lookup: Lookup<'a>,
+    keys: Keys,
+}
+
+/// Runs calls, some of them with keys; `insert` adds new jobs. Returns the jobs' ids in order.
+///
+/// Errors: 23505 on 'error', 53400 when too many keys are held.
+pub fn produce(
+    catalog: &Rc<Catalog>,
+    queue: &Queue,
+    jobs: &[(Datum, Options)],
+    now: i64,
+    insert: impl Fn(&[(Datum, Options)]) -> Result<Vec<i64>>,
+) -> Result<Vec<i64>> {
+    if let [(_, Options { unique: Some(unique), .. })] = jobs
+        && (unique.on_duplicate == OnDuplicate::Skip
+            || unique.on_duplicate == OnDuplicate::Error && unique.version.is_none())
+        && let Some(job_id) = peek(catalog, queue, unique)
+    {
+        return if unique.on_duplicate == OnDuplicate::Skip {
+            Ok(vec![job_id])
+        } else {
+            Err(taken(unique, Some(job_id)))
+        };
+    }
+    let uniques = || jobs.iter().filter_map(|(_, options)| options.unique.as_ref());
+    let mut hashes: Vec<u64> = uniques().map(|unique| keys::hash(queue.id, datum::bytes_of(&unique.key))).collect();
+    keys::acquire(catalog, &mut hashes)?;
+    if keys::may_miss_holders()? {
+        for unique in uniques() {
+            while let Some(producer) = Lookup::new(catalog).open_producer(queue.lanes(), unique.key) {
+                transaction::wait_for_transaction(producer);
+            }
+        }
+    }
+    let (lookup, keys) = (Lookup::new(catalog), Keys::open(catalog));
+    Batch { catalog, queue, jobs, now, lookup, keys }.produce(insert)
+}
+
+/// Returns the live job under a key, without holding the key: for a call that would do nothing about the job.
+fn peek(catalog: &Catalog, queue: &Queue, unique: &Unique) -> Option<i64> {
+    let newest = Lookup::new(catalog).newest(queue.lanes(), unique.key)?;
+    newest.is_live().then(|| newest.attempt.job_id())
+}
+
+fn taken(unique: &Unique, job_id: Option<i64>) -> Error {
+    let key = crate::pg::datum::text(unique.key);
+    let holder = job_id.map_or_else(|| "an earlier job of the same call".to_owned(), |id| format!("job {id}"));
+    Error::new(error::UNIQUE, "duplicate unique_key")
+        .detail(format!("Key \"{key}\" is held by {holder}."))
+        .hint("Use on_duplicate => 'skip', 'replace' or 'rerun' where this is to be expected.")
+}
+
+impl Batch<'_> {
+    fn produce(mut self, insert: impl Fn(&[(Datum, Options)]) -> Result<Vec<i64>>) -> Result<Vec<i64>> {
+        let jobs = self.jobs;
+        let mut numbers: HashMap<&[u8], usize> = HashMap::with_capacity(jobs.len());
+        let mut slots: Vec<Slot> = Vec::with_capacity(jobs.len());
+        let mut answers = Vec::with_capacity(jobs.len());
+        for (at, (_, options)) in jobs.iter().enumerate() {
+            let Some(unique) = &options.unique else {
+                answers.push(Answer::New(at));
+                continue;
+            };
+            let number = *numbers.entry(datum::bytes_of(&unique.key)).or_insert(slots.len());
+            if number == slots.len() {
+                slots.push(self.look(unique.key));
+            }
+            answers.push(decide(&mut slots[number], at, unique)?);
+        }
+        let mut ids = self.insert(&slots, &answers, insert)?;
+        for slot in &slots {
+            if let (Holder::Live(_), Some(at)) = (&slot.holder, slot.last_call) {
+                ids[at] = self.renew(slot, at)?;
+            }
+        }
+        self.remember(&slots, &ids)?;
+        Ok(answers
+            .iter()
+            .map(|answer| match answer {
+                Answer::New(other) => ids[*other],
+                Answer::Job(job_id) => *job_id,
+            })
+            .collect())
+    }
+
+    /// What there is under a key.
+    fn look(&mut self, key: Datum) -> Slot {
+        let known = self.keys.newest(self.queue.id, key).filter(|known| known.expires_at > self.now);
+        let newest = self.lookup.newest(self.queue.lanes(), key);
+        let asked = newest.as_ref().and_then(|newest| rerun::owed(self.catalog, newest, &newest.attempt));
+        let of_attempt = newest.as_ref().and_then(|newest| newest.attempt.version());
+        let taken_until = known.and_then(|known| known.taken_until);
+        let holder = match newest {
+            Some(newest) if newest.is_live() || asked.is_some() => Holder::Live(Box::new(newest)),
+            _ if taken_until.is_some_and(|until| until > self.now) => {
+                known.map_or(Holder::Nobody, |known| Holder::Ended(known.job_id))
+            }
+            _ => Holder::Nobody,
+        };
+        let of_live = if let Holder::Live(_) = holder {
+            of_attempt.max(asked.and_then(|asked| asked.rerun().version))
+        } else {
+            None
+        };
+        let version = of_live.max(known.and_then(|known| known.version));
+        Slot { key, holder, known, version, taken_until, last_call: None, is_remembered: false }
+    }
+
+    /// Adds the new jobs, those without a key among them. Returns the ids by the positions of their calls; 0: none.
+    fn insert(
+        &self,
+        slots: &[Slot],
+        answers: &[Answer],
+        insert: impl Fn(&[(Datum, Options)]) -> Result<Vec<i64>>,
+    ) -> Result<Vec<i64>> {
+        let contents: HashMap<usize, &Slot> = slots
+            .iter()
+            .filter_map(|slot| if let Holder::New(at) = slot.holder { Some((at, slot)) } else { None })
+            .collect();
+        let is_new = |(at, answer): &(usize, &Answer)| matches!(answer, Answer::New(made_by) if made_by == at);
+        let places: Vec<usize> = answers.iter().enumerate().filter(is_new).map(|(at, _)| at).collect();
+        let jobs: Vec<(Datum, Options)> = places
+            .iter()
+            .map(|at| match contents.get(at) {
+                Some(slot) => self.contents(slot, slot.last_call.unwrap_or(*at)),
+                None => self.jobs[*at],
+            })
+            .collect();
+        let mut ids = vec![0; answers.len()];
+        for (at, job_id) in places.into_iter().zip(insert(&jobs)?) {
+            ids[at] = job_id;
+        }
+        Ok(ids)
+    }
+
+    /// Returns the contents of the call of this position, with the newest version that is known.
+    fn contents(&self, slot: &Slot, at: usize) -> (Datum, Options) {
+        let (payload, options) = self.jobs[at];
+        let unique = options.unique.map(|unique| Unique { version: slot.version, ..unique });
+        (payload, Options { unique, ..options })
+    }
+
+    /// Gives a live job the contents of a call: now, if it waits; after this run, if it runs. Returns the job's id.
+    fn renew(&mut self, slot: &Slot, at: usize) -> Result<i64> {
+        let (payload, options) = self.contents(slot, at);
+        let rerun = Rerun {
+            asked: rerun::fresh_number(self.catalog)?,
+            payload: Some(payload),
+            headers: options.headers,
+            priority: options.priority,
+            run_at: options.run_at,
+            version: slot.version,
+            max_attempts: options.max_attempts,
+            lease: options.lease,
+        };
+        for _ in 0..100 {
+            let Some(newest) = self.lookup.newest(self.queue.lanes(), slot.key) else { break };
+            let attempt = newest.attempt;
+            let job_id = attempt.job_id();
+            let is_done = match newest.state {
+                State::Waiting => renew_waiting(self.catalog, &attempt, &rerun)?,
+                State::Running => rerun::ask(self.catalog, &attempt, &rerun)?,
+                State::Ended => rerun_ended(self.catalog, &attempt, &rerun)?,
+            };
+            if is_done {
+                return Ok(job_id);
+            }
+            process::check_for_interrupts();
+        }
+        Err(Error::new(error::IN_USE, "the job under this unique_key keeps changing").hint("Try again."))
+    }
+
+    /// Records what must be known when the job has ended.
+    fn remember(&self, slots: &[Slot], ids: &[i64]) -> Result<()> {
+        /// How long a version is known at least, in microseconds.
+        const HOUR: i64 = 3_600_000_000;
+        /// The last moment that Postgres has a date for, but for the end of time.
+        const LAST: i64 = 9_223_371_331_199_999_999;
+        let retention = if self.queue.retention < 0 { i64::MAX } else { self.queue.retention.max(HOUR) };
+        let mut rows = Vec::new();
+        for slot in slots.iter().filter(|slot| slot.is_remembered) {
+            let Some(at) = slot.last_call else { continue };
+            let of_version = slot.version.map_or(self.now, |_| self.now.saturating_add(retention));
+            let expires_at = of_version.max(slot.taken_until.unwrap_or(self.now));
+            let first = if let Holder::New(first) = slot.holder { first } else { at };
+            let known = Known {
+                entry: id::count(rerun::fresh_number(self.catalog)?),
+                job_id: ids[first],
+                expires_at: if expires_at > LAST { i64::MAX } else { expires_at },
+                taken_until: slot.taken_until,
+                version: slot.version,
+            };
+            rows.push(key::New { queue_id: self.queue.id, key: slot.key, known });
+        }
+        key::insert(self.catalog, &rows);
+        Ok(())
+    }
+}
+
+/// What a call does, after those before it.
+fn decide(slot: &mut Slot, at: usize, unique: &Unique) -> Result<Answer> {
+    let there = match &slot.holder {
+        Holder::Nobody => None,
+        Holder::New(made_by) => Some(Answer::New(*made_by)),
+        Holder::Live(newest) => Some(Answer::Job(newest.attempt.job_id())),
+        Holder::Ended(job_id) => Some(Answer::Job(*job_id)),
+    };
+    if let (Some(version), Some(known)) = (unique.version, slot.version)
+        && version <= known
+        && let Some(answer) = there.or_else(|| slot.known.map(|known| Answer::Job(known.job_id)))
+    {
+        return Ok(answer);
+    }
+    let answer = match (there, unique.on_duplicate) {
+        (None, _) => {
+            slot.holder = Holder::New(at);
+            Answer::New(at)
+        }
+        (Some(answer), OnDuplicate::Skip) => return Ok(answer),
+        (Some(answer), OnDuplicate::Error) => {
+            let job_id = if let Answer::Job(job_id) = answer { Some(job_id) } else { None };
+            return Err(taken(unique, job_id));
+        }
+        // Nothing of it is left to be renewed, and until the key is free nothing else may run.
+        (Some(answer), OnDuplicate::Renew) if matches!(slot.holder, Holder::Ended(_)) => return Ok(answer),
+        (Some(answer), OnDuplicate::Renew) => answer,
+    };
+    slot.last_call = Some(at);
+    slot.version = slot.version.max(unique.version);
+    slot.taken_until = slot.taken_until.max(unique.taken_until);
+    slot.is_remembered |= unique.version.is_some() || unique.taken_until.is_some();
+    Ok(answer)
+}
+
+/// Gives a waiting attempt other contents, or leaves a note about it. False: look again.
+fn renew_waiting(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Result<bool> {
+    let is_in_use = match take::take_waiting(catalog, attempt)? {
+        TakeWaiting::Taken => {
+            supersede(catalog, attempt, rerun)?;
+            return Ok(true);
+        }
+        TakeWaiting::Running | TakeWaiting::InUse => true,
+        // A purge does not tell memory what it has.
+        TakeWaiting::Stale => claim::probe(catalog, attempt.home.segment, attempt.id()) == Probe::InProgress,
+    };
+    // A worker has it, or an open transaction that may let go of it; this session does not wait for that. The session
+    // that ends it, or else the background worker, sees the note.
+    if is_in_use { rerun::ask(catalog, attempt, rerun) } else { Ok(false) }
+}
+
+/// Supersedes an attempt that this transaction has taken unrun by one with other contents.
+pub fn supersede(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Result<()> {
+    let (target, next) = rerun::renewed(catalog, attempt.copy(), rerun)?;
+    let outcome = outcome::New { next_id: Some(next.id), ..outcome::New::of(attempt.id(), Kind::Superseded) };
+    end_unrun(catalog, attempt, outcome)?;
+    attempt::insert(catalog, &target, &[next])
+}
+
+/// Runs a job once more that has ended. False: look again.
+pub fn rerun_ended(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Result<bool> {
+    // The segment is not emptied before the successor is on record for all to see.
+    if outcome::Writer::open_home(catalog, attempt.home).is_none() {
+        return Ok(false);
+    }
+    let (target, next) = rerun::renewed(catalog, attempt.copy(), rerun)?;
+    if !successor::insert(catalog, attempt.id(), next.id) {
+        return Err(find::in_use(attempt.job_id()));
+    }
+    rerun::settle(catalog, attempt);
+    attempt::insert(catalog, &target, &[next])?;
+    Ok(true)
+}
+
+/// Checks before an ended job with a key is revived by hand that no other job has its key, and holds the key.
+///
+/// Errors: 23505 when another live job has it, 55006 when an open transaction holds it.
+pub fn hold_key(catalog: &Catalog, queue: &Queue, ended: &New) -> Result<()> {
+    let Some(key) = ended.unique_key else { return Ok(()) };
+    let key = datum::plain(key);
+    if !keys::try_acquire(catalog, keys::hash(queue.id, datum::bytes_of(&key))) {
+        return Err(find::in_use(ended.job_id));
+    }
+    let live = Lookup::new(catalog).newest(queue.lanes(), key).filter(Newest::is_live);
+    match live.filter(|newest| id::count(newest.attempt.job_id()) != id::count(ended.job_id)) {
+        Some(newest) => {
+            let unique = Unique { key, on_duplicate: OnDuplicate::Error, version: None, taken_until: None };
+            Err(taken(&unique, Some(newest.attempt.job_id())).hint("The job cannot be retried while that job is live."))
+        }
+        None => Ok(()),
+    }
+}

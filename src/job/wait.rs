@@ -1,0 +1,184 @@
+//! Waiting for a job: whether a session may sleep, and how it sleeps and is woken.
+
+use std::rc::Rc;
+
+use pg_queue_core::frontier::{WAIT_LANES, Wait};
+use pg_queue_core::share;
+
+use crate::catalog::permission::{self, Privilege};
+use crate::catalog::queue::{self, Queue};
+use crate::catalog::{self, Catalog};
+use crate::error::{self, Error, Result};
+use crate::log::restore;
+use crate::pg::fault::fault;
+use crate::pg::{process, session, time, transaction};
+use crate::{guc, shmem};
+
+/// Queues as this session knows them, and the number of changes as of which it does.
+pub struct ClaimScope {
+    /// The instance.
+    pub catalog: Rc<Catalog>,
+    /// In the order of the names.
+    pub queues: Vec<Rc<Queue>>,
+    /// The lane that is wanted of each; `None`: all lanes of all queues.
+    stages: Option<Vec<i32>>,
+    /// Whether the tables are being restored, so that there is nothing to find.
+    pub is_dormant: bool,
+    changes: u64,
+}
+
+impl ClaimScope {
+    /// Looks the queues up. It accepts changes by other sessions first, as nothing else in the transaction may have
+    /// done so, and a pause counts at once. A claim that will not sleep does not ask for the number of changes.
+    ///
+    /// Errors: 42704 when there is no queue of one of the names, 42501 when the user may not consume one, 22023 when
+    /// one has no such stage, 53400 when they have too many to sleep for.
+    pub fn now(names: &[impl AsRef<str>], stage: Option<&str>, may_sleep: bool) -> Result<Self> {
+        let mut changes = 0;
+        if may_sleep {
+            let number = catalog::current()?.number;
+            // Changes are counted after they are announced, so this session accepts below all that is counted here.
+            changes = shmem::with_instance(number, |_, instance| instance.changes).unwrap_or(0);
+        }
+        session::accept_invalidations();
+        let catalog = catalog::current()?;
+        let queues = names.iter().map(|name| queue::by_name(&catalog, name.as_ref())).collect::<Result<Vec<_>>>()?;
+        queues.iter().try_for_each(|queue| permission::check(&catalog, queue, Privilege::Consume))?;
+        let stages = stage.map(|stage| queues.iter().map(|queue| queue.stage(stage)).collect()).transpose()?;
+        let is_dormant = !restore::learn(&catalog);
+        let known = Self { catalog, queues, stages, is_dormant, changes };
+        if may_sleep {
+            known.check_lanes()?;
+        }
+        Ok(known)
+    }
+
+    /// Each queue with the lanes that are wanted of it.
+    pub fn each(&self) -> impl Iterator<Item = (&Queue, &[i32])> {
+        self.queues.iter().enumerate().map(|(n, queue)| {
+            let lanes = self.stages.as_ref().map_or(queue.lanes(), |lanes| std::slice::from_ref(&lanes[n]));
+            (&**queue, lanes)
+        })
+    }
+
+    fn check_lanes(&self) -> Result<()> {
+        let lanes: usize = self.each().map(|(_, lanes)| lanes.len()).sum();
+        if lanes <= WAIT_LANES {
+            return Ok(());
+        }
+        Err(Error::new(error::LIMIT, "these queues have too many stages to wait for at once")
+            .detail(format!("They have {lanes} lanes; a call can wait for {WAIT_LANES}. A queue with stages has one more lane than stages."))
+            .hint("Name fewer queues, name a stage, or do not wait."))
+    }
+}
+
+/// How long a call may sleep, in microseconds: as asked, at most pg_queue.max_wait, and a little less than
+/// what statement_timeout leaves, so that it ends with an empty answer and not with an error.
+pub fn longest_wait(wait: i64) -> i64 {
+    const MARGIN: i64 = 20_000;
+    let most = i64::from(guc::MAX_WAIT.get()) * 1_000;
+    let left = time::statement_deadline_us().map_or(i64::MAX, |at| at - time::now_us() - MARGIN);
+    wait.min(most).min(left).max(0)
+}
+
+/// Whether the call may sleep on: there is time left, and this transaction has not written and would see
+/// what it waits for.
+pub fn may_sleep(deadline: i64) -> bool {
+    time::monotonic_us() < deadline && !transaction::has_xid() && !transaction::uses_one_snapshot()
+}
+
+/// This session in the lists of waiting sessions. On every way out, a wake-up that leaves jobs behind goes to the next
+/// session.
+pub struct Waiter(());
+
+impl Waiter {
+    /// Begins to wait; `None` when there is something to look at first.
+    ///
+    /// Errors: 53400 when shared memory has no room for one of the lanes.
+    pub fn begin(known: &ClaimScope) -> Result<Option<Self>> {
+        let lanes: Vec<(i32, bool)> =
+            known.each().flat_map(|(q, lanes)| lanes.iter().map(|&lane| (lane, q.is_paused))).collect();
+        let closed: Vec<(i32, bool)> = lanes.iter().map(|&(lane, _)| (lane, true)).collect();
+        fault!("wait.begun");
+        let number = known.catalog.number;
+        let mut worker = None;
+        let answer = shmem::with_instance(number, |frontier, instance| {
+            let is_news = instance.changes != known.changes;
+            let lanes = if instance.restore.is_awake() { &lanes } else { &closed };
+            let answer = if is_news { Wait::Look } else { frontier.wait(session::session(), number, lanes) };
+            // The worker opens gates that a rate has closed.
+            let at = frontier.next_opening().filter(|_| answer == Wait::Sleep);
+            worker = at.and_then(|at| instance.wake_worker_by(at));
+            answer
+        });
+        if let Some(latch) = worker {
+            shmem::wake_latch(latch);
+        }
+        match answer.unwrap_or(Wait::Look) {
+            Wait::Sleep => {
+                let waiter = Self(());
+                fault!("wait.listed");
+                Ok(Some(waiter))
+            }
+            Wait::Look => Ok(None),
+            Wait::NoLane => Err(lanes_full()),
+        }
+    }
+
+    /// Sleeps until woken (true) or until the deadline, on the monotonic clock.
+    pub fn sleep(&mut self, deadline: i64) -> bool {
+        loop {
+            if shmem::with(|shared| shared.frontier.is_woken(session::session())) {
+                return true;
+            }
+            let left = deadline - time::monotonic_us();
+            if left <= 0 {
+                return false;
+            }
+            process::sleep((left + 999) / 1_000);
+        }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        if let Some(next) = shmem::with(|shared| shared.frontier.stop_waiting(session::session())) {
+            shmem::wake(next);
+        }
+    }
+}
+
+pub fn lanes_full() -> Error {
+    Error::new(error::LIMIT, "too many queues are waited for at once")
+        .detail(format!(
+            "Shared memory has room for {} lanes; the sessions of a database may wait for {} times what is free.",
+            guc::MAX_LANES.get(),
+            share::ALPHA
+        ))
+        .hint("Raise pg_queue.max_lanes and restart the server.")
+}
+
+/// Sleeps until another session's refill of the lane has ended. A refill reads and waits for nothing, so this is short.
+pub fn wait_for_refill(catalog: &Catalog, lane: i32) -> Result<()> {
+    /// If the refiller is lost, the session looks again after this many microseconds.
+    const LOOK_AGAIN_AFTER_US: i64 = 1_000_000;
+    let (next, answer) = shmem::with(|shared| {
+        if !shared.frontier.is_refilling(catalog.number, lane) {
+            return (None, None);
+        }
+        // A wake-up for another lane, which brought this call here, must not be forgotten.
+        let next = shared.frontier.stop_waiting(session::session());
+        (next, Some(shared.frontier.wait(session::session(), catalog.number, &[(lane, false)])))
+    });
+    if let Some(next) = next {
+        shmem::wake(next);
+    }
+    match answer {
+        Some(Wait::Sleep) => {
+            Waiter(()).sleep(time::monotonic_us() + LOOK_AGAIN_AFTER_US);
+            Ok(())
+        }
+        Some(Wait::NoLane) => Err(lanes_full()),
+        Some(Wait::Look) | None => Ok(()),
+    }
+}

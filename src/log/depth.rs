@@ -1,0 +1,200 @@
+//! How many attempts of a lane are in which state: by the counters in memory, and for what they lack by the logs.
+
+use std::collections::HashSet;
+
+use pg_queue_core::frontier::{Rank, Ready};
+
+use crate::catalog::Catalog;
+use crate::log::attempt::{LAST_ERROR, Reader};
+use crate::log::lane_counts::{Lane, LaneCounts};
+use crate::log::tables::{self, Tables};
+use crate::pg::scan::{Key, Scan, Snapshot};
+use crate::pg::{process, snapshot, time, transaction};
+use crate::shmem::ledger::Ledger;
+use crate::{guc, shmem};
+
+/// How many rows are read at most for the oldest ready job of a lane.
+const MAX_ROWS: usize = 10_000;
+
+impl Tables {
+    /// Whether the attempt was claimed, or has moved; what this very transaction does is not counted.
+    fn is_claimed_by_other(&self, id: i64) -> bool {
+        let mut scan = self.claims().scan(&[Key::eq_i64(1, id)], Snapshot::Statement);
+        scan.next().is_some() && !scan.is_own()
+    }
+}
+
+/// Which attempts of a segment are claimed: by look-ups in the index, or, from the thousandth on, by a list.
+struct Claimed<'a> {
+    tables: &'a Tables,
+    asked: u32,
+    ids: Option<HashSet<i64>>,
+}
+
+impl<'a> Claimed<'a> {
+    /// So many are looked up before the claims are listed; a larger table of claims, in blocks, is not listed.
+    const LOOKUPS_BEFORE_LIST: u32 = 1_000;
+    const MAX_LISTED_BLOCKS: u32 = 16_384;
+
+    fn of(tables: &'a Tables) -> Self {
+        Self { tables, asked: 0, ids: None }
+    }
+
+    fn has(&mut self, id: i64) -> bool {
+        self.asked = self.asked.saturating_add(1);
+        // A list would not tell what this very transaction does.
+        if self.asked == Self::LOOKUPS_BEFORE_LIST
+            && !transaction::has_xid()
+            && self.tables.claims().table().blocks() <= Self::MAX_LISTED_BLOCKS
+        {
+            self.ids = Some(self.tables.claims().table().backwards().map(|row| row.i64(0)).collect());
+        }
+        self.ids.as_ref().map_or_else(|| self.tables.is_claimed_by_other(id), |ids| ids.contains(&id))
+    }
+}
+
+/// Which of the slow counts are wanted; each takes as long as there are such jobs.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    /// Jobs that wait for their time.
+    pub future: bool,
+    /// Dead jobs.
+    pub dead: bool,
+}
+
+/// Returns what memory knows, completed from the logs; `None` if memory does not know. Not on a standby.
+pub fn known(catalog: &Catalog, wanted: Wanted) -> Option<LaneCounts> {
+    // Opened before the snapshot is taken, so that none of them is emptied meanwhile.
+    let mut tables = Tables::open_all(catalog, tables::ALL);
+    let number = catalog.number;
+    // The snapshot and the counters are of the same moment: memory learns nothing while its lock is held.
+    let mut found = Vec::with_capacity(shmem::counters());
+    let (_snapshot, is_known) = snapshot::ActiveSnapshot::take(|take| {
+        shmem::with_counters(number, |counters| {
+            take(&mut []);
+            found.extend(counters.of(number).map(|(lane, counter)| (lane, Lane::of(*counter))));
+        })
+    });
+    is_known?;
+    let mut lane_counts = LaneCounts(found.into_iter().collect());
+    let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
+    tables.retain(|t| ledger.is_inhabited(t.home.segment) && !t.is_empty());
+    let now = time::now_us();
+    if wanted.future {
+        add_future(&tables, &mut lane_counts, now);
+    }
+    if wanted.dead {
+        lane_counts.add_dead(catalog, &ledger);
+    }
+    let mut ready = Vec::with_capacity(usize::try_from(guc::MAX_READY.get()).unwrap_or(0));
+    for (&lane, found) in &mut lane_counts.0 {
+        if found.counter.counts.waiting > found.scheduled + found.retrying {
+            ready.clear();
+            let position = shmem::with(|shared| {
+                shared.frontier.each_ready(number, lane, |entry| {
+                    if ready.len() < ready.capacity() {
+                        ready.push(entry);
+                    }
+                })
+            });
+            let mut oldest = Oldest { lane, now, since: None, looked: 0 };
+            oldest.among(&ready, catalog, &tables);
+            oldest.behind(position.unwrap_or(Rank::MIN).max(found.counter.floor), &tables);
+            found.oldest = oldest.since;
+        }
+    }
+    Some(lane_counts)
+}
+
+/// Counts the attempts that wait for a time after now.
+fn add_future(tables: &[Tables], lane_counts: &mut LaneCounts, now: i64) {
+    let mut n = 0_u32;
+    for tables in tables {
+        let mut claimed = Claimed::of(tables);
+        let mut scan = tables.attempt.scan(tables.by_run_at(), &[Key::after(1, now)], Snapshot::Statement);
+        while scan.next().is_some() {
+            n += 1;
+            if n.is_multiple_of(1024) {
+                process::check_for_interrupts();
+            }
+            let (values, nulls) = scan.columns(LAST_ERROR + 1);
+            let (id, lane, has_error) = (values[0].value() as i64, values[3].value() as i32, !nulls[LAST_ERROR]);
+            if claimed.has(id) || scan.is_own() {
+                continue;
+            }
+            // A lane that is not there was dropped.
+            if let Some(found) = lane_counts.0.get_mut(&lane) {
+                let count = if has_error { &mut found.retrying } else { &mut found.scheduled };
+                *count += 1;
+            }
+        }
+    }
+}
+
+/// The search for the oldest ready attempt of a lane. Within a priority jobs are in the order in which they were
+/// enqueued, and none is ready before that: so the search in a priority ends with the first that is not older.
+struct Oldest {
+    lane: i32,
+    now: i64,
+    since: Option<i64>,
+    looked: usize,
+}
+
+impl Oldest {
+    /// Looks at an attempt. False: those behind it in its priority are not older.
+    fn look(&mut self, enqueued_at: i64, run_at: Option<i64>, is_claimed: impl FnOnce() -> bool) -> bool {
+        self.looked += 1;
+        if self.since.is_some_and(|since| enqueued_at >= since) || self.looked > MAX_ROWS {
+            return false;
+        }
+        if run_at.is_none_or(|at| at <= self.now) && !is_claimed() {
+            let since = run_at.unwrap_or(enqueued_at);
+            self.since = Some(self.since.map_or(since, |oldest| oldest.min(since)));
+        }
+        true
+    }
+
+    /// Looks at what memory has ready.
+    fn among(&mut self, ready: &[Ready], catalog: &Catalog, tables: &[Tables]) {
+        let mut reader = Reader::new(catalog);
+        let mut done = None;
+        for entry in ready {
+            if done == Some(entry.rank.priority) {
+                continue;
+            }
+            let Some(attempt) = reader.fetch(entry) else { continue };
+            let home = tables.iter().find(|t| t.home.segment == attempt.home.segment);
+            let is_claimed = || home.is_none_or(|tables| tables.is_claimed_by_other(attempt.id()));
+            if !self.look(attempt.enqueued_at(), attempt.run_at(), is_claimed) {
+                done = Some(entry.rank.priority);
+            }
+        }
+    }
+
+    /// Looks at what ranks behind a position.
+    fn behind(&mut self, position: Rank, tables: &[Tables]) {
+        for tables in tables {
+            let mut at = position;
+            loop {
+                let rest = [Key::eq_i32(1, self.lane), Key::eq_i32(2, at.priority), Key::gt_i64(3, at.job_id)];
+                let mut scan = tables.attempt.scan(tables.by_lane(), &rest, Snapshot::Statement);
+                while scan.next().is_some() && self.look_at(tables, &mut scan) {}
+                let next = [Key::eq_i32(1, self.lane), Key::gt_i32(2, at.priority)];
+                let mut scan = tables.attempt.scan(tables.by_lane(), &next, Snapshot::Statement);
+                if self.looked > MAX_ROWS || scan.next().is_none() {
+                    break;
+                }
+                at = Rank { priority: scan.columns(5).0[4].value() as i32, job_id: i64::MIN };
+            }
+            process::check_for_interrupts();
+        }
+    }
+
+    fn look_at(&mut self, tables: &Tables, scan: &mut Scan<'_>) -> bool {
+        let (values, nulls) = scan.columns(8);
+        let int = |n: usize| values[n].value() as i64;
+        let (id, enqueued_at, run_at) = (int(0), int(2), (!nulls[7]).then(|| int(7)));
+        let is_own = scan.is_own();
+        self.look(enqueued_at, run_at, || is_own || tables.is_claimed_by_other(id))
+    }
+}

@@ -1,0 +1,175 @@
+//! What is recorded of unique keys beyond the end of their jobs: the newest version that was accepted, and until when
+//! the key is taken. Appended by producers that use `version` or `unique_for`; other producers pay nothing for it.
+//!
+//! Two tables in turn. Rows are only added to the half that is open; of each key the newest row of both halves
+//! counts, so it does not matter where it lies. When the open half has grown the other one is opened, what still
+//! counts is copied there, and the old one is emptied (`duty::rotate_keys`): nothing is updated or deleted.
+
+use pgrx::pg_sys::Datum;
+
+use crate::catalog::Catalog;
+use crate::pg::row::{NewRows, Row};
+use crate::pg::scan::{Key, Scan, Snapshot};
+use crate::pg::table::Relation;
+use crate::shmem::words;
+
+/// Columns, counted from 0; `sql/schema/tables.sql` says what they mean.
+mod column {
+    pub const ENTRY: usize = 0;
+    pub const JOB_ID: usize = 1;
+    pub const EXPIRES_AT: usize = 2;
+    pub const QUEUE_ID: usize = 3;
+    pub const UNIQUE_KEY: usize = 4;
+    pub const TAKEN_UNTIL: usize = 5;
+    pub const VERSION: usize = 6;
+    pub const COUNT: usize = 7;
+}
+
+/// What is known of a key.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// Ascends with each call under the key.
+    pub entry: i64,
+    pub job_id: i64,
+    pub expires_at: i64,
+    pub taken_until: Option<i64>,
+    pub version: Option<i64>,
+}
+
+/// A row to be inserted.
+#[derive(Clone, Copy)]
+pub struct New {
+    pub queue_id: i32,
+    pub key: Datum,
+    pub known: Known,
+}
+
+fn known(row: &Row) -> Known {
+    let number = |column| row.get(column).map(|d| d.value() as i64);
+    Known {
+        entry: row.i64(column::ENTRY),
+        job_id: row.i64(column::JOB_ID),
+        expires_at: row.i64(column::EXPIRES_AT),
+        taken_until: number(column::TAKEN_UNTIL),
+        version: number(column::VERSION),
+    }
+}
+
+/// The half that is open.
+pub fn open_half(catalog: &Catalog) -> usize {
+    (words::key_half(catalog.slot, catalog.number) & 1) as usize
+}
+
+/// Inserts rows into the half that is open.
+pub fn insert(catalog: &Catalog, rows: &[New]) {
+    if rows.is_empty() {
+        return;
+    }
+    let (half, table) = loop {
+        let half = open_half(catalog);
+        let table = Relation::write(catalog.key[half]);
+        // Under the lock: as long as this session holds it, that half is not copied from.
+        if open_half(catalog) == half {
+            break (half, table);
+        }
+        table.unlock();
+    };
+    insert_into(catalog, half, &table, rows);
+}
+
+/// Inserts rows into this half; the caller keeps it open.
+pub fn copy(catalog: &Catalog, half: usize, rows: &[New]) {
+    if !rows.is_empty() {
+        insert_into(catalog, half, &Relation::write(catalog.key[half]), rows);
+    }
+}
+
+fn insert_into(catalog: &Catalog, half: usize, table: &Relation, rows: &[New]) {
+    let mut new = NewRows::new(column::COUNT, rows.len());
+    for row in rows {
+        new.add::<{ column::COUNT }>([
+            Some(row.known.entry.into()),
+            Some(row.known.job_id.into()),
+            Some(row.known.expires_at.into()),
+            Some(row.queue_id.into()),
+            Some(row.key),
+            row.known.taken_until.map(Datum::from),
+            row.known.version.map(Datum::from),
+        ]);
+    }
+    let tids = table.insert(&mut new);
+    let key = |n: usize| Some([rows[n].key, rows[n].queue_id.into(), rows[n].known.entry.into()]);
+    Relation::write_index(catalog.key_index[half]).insert_entries(table, &tids, false, key);
+}
+
+/// Both halves, open to read.
+pub struct Keys([Option<(Relation, Relation)>; 2]);
+
+impl Keys {
+    /// Opens those that are not empty.
+    pub fn open(catalog: &Catalog) -> Self {
+        // Both are locked before either is read, so that neither is emptied after the other was found empty.
+        let tables = catalog.key.map(Relation::read);
+        let mut indexes = catalog.key_index.iter();
+        Self(tables.map(|table| {
+            let index = indexes.next().filter(|_| table.blocks() > 0)?;
+            Some((table, Relation::read_index(*index)))
+        }))
+    }
+
+    /// The newest that is known of a key; it may have expired.
+    pub fn newest(&self, queue_id: i32, key: Datum) -> Option<Known> {
+        let halves = self.0.iter().flatten();
+        halves.filter_map(|half| newest_in(half, queue_id, key)).max_by_key(|known| known.entry)
+    }
+
+    /// The newest row of a key in one half.
+    pub fn newest_in(&self, half: usize, queue_id: i32, key: Datum) -> Option<Known> {
+        newest_in(self.0[half].as_ref()?, queue_id, key)
+    }
+
+    /// One half, row by row in the order of the keys, from this one on.
+    pub fn walk(&self, half: usize, from: Option<Datum>) -> Option<Walk<'_>> {
+        let (table, index) = self.0[half].as_ref()?;
+        let keys: Vec<Key> = from.into_iter().map(|from| Key::ge_text(1, from)).collect();
+        Some(Walk(table.scan(index, &keys, Snapshot::Now)))
+    }
+}
+
+fn newest_in((table, index): &(Relation, Relation), queue_id: i32, key: Datum) -> Option<Known> {
+    let mut scan = table.scan(index, &[Key::eq_text(1, key), Key::eq_i32(2, queue_id)], Snapshot::Now);
+    scan.previous()?;
+    Some(known(&scan.row()))
+}
+
+/// See `Keys::walk`.
+pub struct Walk<'a>(Scan<'a>);
+
+/// A row that was met.
+pub struct Met {
+    row: Row,
+    pub queue_id: i32,
+    pub known: Known,
+}
+
+impl Met {
+    /// The key; good as long as this.
+    pub fn key(&self) -> Datum {
+        self.row.get(column::UNIQUE_KEY).unwrap_or(Datum::from(0))
+    }
+
+    /// The row as it is.
+    pub fn copy(&self) -> New {
+        New { queue_id: self.queue_id, key: self.key(), known: self.known }
+    }
+}
+
+impl Iterator for Walk<'_> {
+    type Item = Met;
+
+    fn next(&mut self) -> Option<Met> {
+        self.0.next()?;
+        let row = self.0.row();
+        Some(Met { queue_id: row.i32(column::QUEUE_ID), known: known(&row), row })
+    }
+}

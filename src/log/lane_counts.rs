@@ -1,0 +1,186 @@
+//! How many jobs of each lane are in which state, counted row by row, and totals since the lane was made: what
+//! the counters (`pg_queue_core::counter`) keep up to date. All as the calling statement sees it.
+
+use std::collections::BTreeMap;
+
+use pg_queue_core::counter::{Counter, End, Totals};
+use pg_queue_core::frontier::Rank;
+use pg_queue_core::id;
+use pg_queue_core::rollup::Rollup;
+use pgrx::pg_sys::Datum;
+
+use crate::catalog::Catalog;
+use crate::log::history::{self, Counting};
+use crate::log::tables::Tables;
+use crate::log::walk::AttemptSummary;
+use crate::log::{claim, successor};
+use crate::pg::row::NewRows;
+use crate::pg::scan::{Key, Snapshot};
+use crate::pg::table::Relation;
+use crate::pg::{process, time};
+use crate::shmem::ledger::Ledger;
+
+const SNAPSHOT: Snapshot = Snapshot::Statement;
+
+/// One lane.
+#[derive(Clone)]
+pub struct Lane {
+    /// What is counted in memory, too.
+    pub counter: Counter,
+    /// Attempts that wait for their time.
+    pub scheduled: i64,
+    /// Attempts that wait for their time after a failure.
+    pub retrying: i64,
+    /// Dead jobs that were not revived.
+    pub dead: i64,
+    /// Since when the oldest ready attempt has been ready, as `timestamptz`.
+    pub oldest: Option<i64>,
+}
+
+impl Lane {
+    /// A lane of this counter.
+    pub fn of(counter: Counter) -> Self {
+        Self { counter, scheduled: 0, retrying: 0, dead: 0, oldest: None }
+    }
+}
+
+/// All lanes in which there is or was anything.
+#[derive(Default)]
+pub struct LaneCounts(pub BTreeMap<i32, Lane>);
+
+impl LaneCounts {
+    fn lane(&mut self, lane: i32) -> &mut Lane {
+        self.0.entry(lane).or_insert_with(|| Lane::of(Counter::NONE))
+    }
+
+    /// Counts the attempts of a segment, but for dead jobs. `pause` is called once in a while.
+    pub fn walk(&mut self, tables: &Tables, now: i64, mut pause: impl FnMut()) {
+        let mut n = 0_u32;
+        tables.summaries(|summary| {
+            self.count(summary, now);
+            n += 1;
+            if n.is_multiple_of(1024) {
+                pause();
+            }
+        });
+    }
+
+    fn count(&mut self, summary: &AttemptSummary, now: i64) {
+        let moved = |char: u8| char == claim::Kind::Moved.char();
+        let has_moved = summary.claim.is_some_and(moved) || summary.outcome.is_some_and(|(char, _)| moved(char));
+        // A moved attempt is counted where it is now. Lane 0 is no attempt but the payload of one.
+        if has_moved || summary.lane == 0 {
+            return;
+        }
+        let lane = self.lane(summary.lane);
+        let counts = &mut lane.counter.counts;
+        counts.totals.enqueued += i64::from(id::count(summary.id) == id::count(summary.job_id));
+        counts.totals.claimed += i64::from(summary.claim.is_some_and(|kind| kind != claim::Kind::System.char()));
+        match (summary.claim, summary.outcome) {
+            (_, Some((outcome, has_next))) => counts.totals.end(End { outcome, has_next }),
+            (Some(_), None) => counts.running += 1,
+            (None, None) => {
+                counts.waiting += 1;
+                lane.counter.lower(Rank { priority: summary.priority, job_id: summary.job_id });
+                match summary.run_at {
+                    Some(at) if at > now && summary.has_error => lane.retrying += 1,
+                    Some(at) if at > now => lane.scheduled += 1,
+                    at => {
+                        let since = at.unwrap_or(summary.enqueued_at);
+                        lane.oldest = Some(lane.oldest.map_or(since, |oldest| oldest.min(since)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds the totals of segments that are gone.
+    pub fn add_totals(&mut self, catalog: &Catalog) {
+        let table = Relation::read(catalog.total);
+        let index = Relation::read_index(catalog.total_lane);
+        let mut scan = table.scan(&index, &[], SNAPSHOT);
+        while scan.next().is_some() {
+            let values: [i64; total::COUNT] = {
+                let (values, _) = scan.columns(total::COUNT);
+                std::array::from_fn(|n| values[n].value() as i64)
+            };
+            let [_, ref totals @ .., lane] = values;
+            self.lane(lane as i32).counter.counts.totals.add(&Totals::of(*totals));
+        }
+    }
+
+    /// Counts dead jobs, in the segments and in history: by their indexes, which have nothing else.
+    pub fn add_dead(&mut self, catalog: &Catalog, ledger: &Ledger) {
+        let successors = successor::Reader::open(catalog, SNAPSHOT);
+        for segment in ledger.read_here() {
+            let oids = &catalog.segments[segment as usize];
+            let outcomes = Relation::read(oids.outcome);
+            if outcomes.blocks() == 0 {
+                continue;
+            }
+            let dead = Relation::read_index(oids.outcome_dead);
+            let (attempts, attempts_pkey) = (Relation::read(oids.attempt), Relation::read_index(oids.attempt_pkey));
+            let mut scan = outcomes.scan(&dead, &[], SNAPSHOT);
+            for n in 1_u32.. {
+                if scan.next().is_none() {
+                    break;
+                }
+                if n.is_multiple_of(1024) {
+                    process::check_for_interrupts();
+                }
+                let id = scan.columns(1).0[0].value() as i64;
+                if successors.has(id) {
+                    continue;
+                }
+                let mut attempt = attempts.scan(&attempts_pkey, &[Key::eq_i64(1, id)], SNAPSHOT);
+                if attempt.next().is_some() {
+                    let lane = attempt.columns(4).0[3].value() as i32;
+                    self.lane(lane).dead += 1;
+                }
+            }
+        }
+        // What is still being copied was counted in its segment.
+        history::each_dead(catalog, SNAPSHOT, &Counting::of(ledger), |lane, id| {
+            if !successors.has(id) {
+                self.lane(lane).dead += 1;
+            }
+        });
+    }
+
+    /// Counts everything, by a walk through all segments.
+    pub fn take(catalog: &Catalog) -> Self {
+        let mut lane_counts = Self::default();
+        let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, SNAPSHOT);
+        let now = time::now_us();
+        for tables in Tables::open_all(catalog, ledger.read_here()) {
+            lane_counts.walk(&tables, now, process::check_for_interrupts);
+        }
+        lane_counts.add_totals(catalog);
+        lane_counts.add_dead(catalog, &ledger);
+        lane_counts
+    }
+}
+
+/// Columns of queue.total: generation, enqueued, claimed, completed, failed, timed_out, died, lane.
+mod total {
+    pub const COUNT: usize = 8;
+}
+
+/// Appends the totals of a segment of this generation.
+pub fn write_totals(catalog: &Catalog, rollup: &Rollup, generation: i64) {
+    let mut lanes: BTreeMap<i32, Totals> = BTreeMap::new();
+    rollup.iter().for_each(|(_, lane, of_minute)| lanes.entry(lane).or_default().add(&of_minute.totals));
+    if lanes.is_empty() {
+        return;
+    }
+    let mut rows = NewRows::new(total::COUNT, lanes.len());
+    for (&lane, totals) in &lanes {
+        let [enqueued, claimed, completed, failed, timed_out, died] = totals.values().map(Datum::from).map(Some);
+        let row = [Some(generation.into()), enqueued, claimed, completed, failed, timed_out, died, Some(lane.into())];
+        rows.add::<{ total::COUNT }>(row);
+    }
+    let keys: Vec<i32> = lanes.into_keys().collect();
+    let table = Relation::write(catalog.total);
+    let tids = table.insert(&mut rows);
+    Relation::write_index(catalog.total_lane).insert_entries(&table, &tids, false, |n| Some([keys[n].into()]));
+}

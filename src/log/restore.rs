@@ -1,0 +1,337 @@
+//! A database whose tables are being written by SQL, above all by a restore, is *dormant*: claims find nothing, verbs
+//! that write refuse, and the worker only looks whether the restore is over. See docs/internals/restore.md.
+//!
+//! Statement triggers see foreign writes; the direct inserts of `pg::table` fire none, and writes of the extension by
+//! SQL say so (`spi::own_write`). The trigger marks the instance at once; the end of its transaction only counts down.
+//! A transaction that has written also leaves a row in `queue.restoring`, for a crash between two tables.
+//!
+//! Invariant: whether an instance is awake changes only under the frontier's lock, together with its mirror in
+//! `shmem::awake`. It falls asleep before the first foreign row is visible, and awakes after every session can know of
+//! the rows that came.
+
+use std::sync::atomic::Ordering;
+
+use pg_queue_core::id;
+use pgrx::pg_sys;
+
+use crate::catalog::spi::{self, OWN};
+use crate::catalog::{self, Catalog, grants, ids, queue, triggers};
+use crate::error::{self, Error, Result};
+use crate::guc;
+use crate::log::{history, segment};
+use crate::pg::scan::Snapshot;
+use crate::pg::snapshot::ActiveSnapshot;
+use crate::pg::table::{Entry, Relation};
+use crate::pg::{self, role, session, syscache, time, trigger};
+use crate::shmem::awake::{self, LEDGER};
+use crate::shmem::ledger::Ledger;
+use crate::shmem::restore::{self, RestoreState, State, Writer};
+use crate::shmem::{self, words};
+use crate::transaction::foreign::{HAS_WRITTEN, TOUCHED};
+use crate::transaction::{self, Step, hooks};
+
+/// Whether the instance may be used. The first session that asks after a start, or after a promotion, reads what the
+/// segments are doing and what the last crash has left.
+pub fn learn(catalog: &Catalog) -> bool {
+    if words::awake(catalog.slot).load(Ordering::Acquire) == catalog.number || awake::is_awake(catalog.number) {
+        return true;
+    }
+    let state = shmem::with_instance(catalog.number, |_, instance| instance.restore.state);
+    // A standby may still hear of a restore; it is asked when it has become a primary.
+    if state == Some(State::Unread) && !session::in_recovery() {
+        let table = Relation::read(catalog.restoring);
+        let index = Relation::read_index(catalog.restoring_idx);
+        let is_restoring = table.scan(&index, &[], Snapshot::Now).next().is_some();
+        // A standby is not told what became of the segments.
+        let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Now);
+        let now = time::monotonic_us();
+        awake::change(catalog.number, |_, instance| {
+            // Foreign writes that began meanwhile have marked it.
+            if instance.restore.state == State::Unread {
+                let state = if is_restoring { State::Restoring } else { State::Awake };
+                instance.restore = RestoreState { state, before: state, quiet_since: now, ..instance.restore };
+                ledger.apply(instance);
+            }
+        });
+    }
+    awake::is_awake(catalog.number)
+}
+
+/// Refuses verbs that write while the tables are being restored.
+///
+/// Errors: 55000 while the tables are being restored.
+pub fn refuse(catalog: &Catalog) -> Result<()> {
+    if learn(catalog) {
+        return Ok(());
+    }
+    let writer = shmem::with_instance(catalog.number, |_, instance| instance.restore.writer()).flatten();
+    let by = writer.map_or_else(String::new, |writer| format!(", the last time by {writer}"));
+    Err(Error::new(error::WRONG_STATE, "the queues of this database are being restored")
+        .detail(format!("Their tables are being written by SQL, or were a moment ago{by}."))
+        .hint("This ends by itself a while after the restore; SELECT queue.adopt() ends it now."))
+}
+
+/// Notes that triggers of this table are being switched on or off: a restore of data alone that does so escapes them.
+pub fn triggers_switched(table: pg_sys::Oid) -> Result<()> {
+    if session::in_recovery() || !role::owns_table(table) {
+        return Ok(());
+    }
+    let Ok(catalog) = catalog::current() else { return Ok(()) };
+    let is_log = |s: &catalog::Segment| [s.attempt, s.claim, s.outcome, s.note].contains(&table);
+    let is_key = catalog.key.contains(&table);
+    let is_schedule = table == catalog.schedule || catalog.firing.iter().any(|half| half.0 == table);
+    let is_setting = [catalog.queue, catalog.lane, catalog.permission].contains(&table);
+    let is_other = is_key || is_schedule || is_setting;
+    if is_other || catalog.segments.iter().any(is_log) {
+        mark(table, false)?;
+    }
+    Ok(())
+}
+
+/// Notes that the open transaction is about to write to this table by SQL. `counts`: it may turn out that it has not.
+pub fn mark(table: pg_sys::Oid, counts: bool) -> Result<()> {
+    if OWN.get() > 0 || session::is_in_extension_script() || session::is_binary_upgrade() {
+        return Ok(());
+    }
+    transaction::register();
+    hooks::before_commit(before_commit);
+    let catalog = catalog::current()?;
+    let known = transaction::foreign_writer(catalog.number);
+    let from = known.unwrap_or_else(|| TOUCHED.with_borrow(Vec::len));
+    let count = if counts { pg::transaction::rows_written(table) } else { None };
+    TOUCHED.with_borrow_mut(|touched| match touched[from..].iter_mut().find(|(t, _)| *t == table) {
+        Some((_, before)) if count.is_none() => *before = None,
+        Some(_) => {}
+        None => touched.push((table, count)),
+    });
+    if known.is_some() {
+        return Ok(());
+    }
+    let writer = Writer::this_session(table);
+    transaction::record(catalog.number, Step::ForeignWrite { from });
+    let before = awake::change(catalog.number, |_, instance| {
+        let restore = &mut instance.restore;
+        let before = restore.state;
+        if before != State::Restoring {
+            (restore.state, restore.before) = (State::Restoring, before);
+        }
+        restore.writer = writer;
+        restore.writers += 1;
+        restore.marks += 1;
+        instance.invalidate_counters();
+        before
+    });
+    if before != Some(State::Restoring) {
+        let name = syscache::database_name(session::database());
+        pgrx::log!("pg_queue of database \"{name}\" is dormant: its tables are being written by SQL, by {writer}");
+    }
+    Ok(())
+}
+
+/// Finds out before the commit whether the transaction has written by SQL, and inserts the row that says so.
+fn before_commit() -> Result<()> {
+    // Rows of a savepoint that was rolled back count, too; then the database is dormant a while in vain.
+    let has_written = TOUCHED.with_borrow(|touched| {
+        touched.iter().any(|&(table, before)| before.is_none() || pg::transaction::rows_written(table) != before)
+    });
+    HAS_WRITTEN.set(has_written);
+    if !has_written {
+        return Ok(());
+    }
+    let Ok(catalog) = catalog::current() else { return Ok(()) };
+    if transaction::foreign_writer(catalog.number).is_none() || transaction::is_dropping(catalog.number) {
+        return Ok(());
+    }
+    let table = Relation::write(catalog.restoring);
+    let index = Relation::write_index(catalog.restoring_idx);
+    let now = time::now_us();
+    let row = [Some(now.into()), Some(session::pid().into())];
+    table.insert_row(row, &mut [Entry { index: &index, is_unique: false, key: &mut [now.into()] }]);
+    Ok(())
+}
+
+/// A sequence that a restore has left behind its table's rows.
+struct Lag {
+    sequence: &'static str,
+    largest: i64,
+    handed_out: i64,
+}
+
+/// The sequences that would hand out numbers which are in use.
+fn lags(catalog: &Catalog) -> Result<Vec<Lag>> {
+    let (from, to) = (id::attempt(ids::node(), 0, 0), id::attempt(ids::node() + 1, 0, 0));
+    let newest = |n| {
+        format!(
+            "SELECT pg_catalog.max(id) AS id FROM queue.attempt_{n}
+             WHERE id OPERATOR(pg_catalog.>=) $1 AND id OPERATOR(pg_catalog.<) $2"
+        )
+    };
+    // Job ids share the counts of first attempts.
+    let none = std::iter::once("SELECT NULL::pg_catalog.int8 AS id".to_owned());
+    let newest: Vec<String> = none.chain(segment::plannable(catalog).into_iter().map(newest)).collect();
+    let sql = format!(
+        "SELECT v FROM (VALUES
+             (1, (SELECT pg_catalog.max(id) FROM ({}) AS newest)),
+             (2, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.id_seq)),
+             (3, (SELECT pg_catalog.max(queue_id) FROM queue.queue)),
+             (4, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.queue_id_seq)),
+             (5, (SELECT pg_catalog.max(lane) FROM queue.lane)),
+             (6, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.lane_seq)),
+             (7, (SELECT pg_catalog.max(schedule_id) FROM queue.schedule)),
+             (8, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.schedule_id_seq))
+         ) AS found (n, v) ORDER BY n",
+        newest.join(" UNION ALL ")
+    );
+    let _snapshot = ActiveSnapshot::latest();
+    let found = spi::read_rows(&sql, &[from.into(), to.into()], |row| row.get::<i64>(1))?;
+    let &[newest, ids, queue, queues, lane, lanes, schedule, schedules] = &found[..] else {
+        return Err(Error::internal("the sequences could not be read"));
+    };
+    let lag = |sequence, largest, handed_out| Lag { sequence, largest, handed_out };
+    let all = [
+        // Its values are the first of a block each.
+        lag("queue.id_seq", newest.map_or(0, id::count), ids::last_of_block(ids.unwrap_or(0))),
+        lag("queue.queue_id_seq", queue.unwrap_or(0), queues.unwrap_or(0)),
+        lag("queue.lane_seq", lane.unwrap_or(0), lanes.unwrap_or(0)),
+        lag("queue.schedule_id_seq", schedule.unwrap_or(0), schedules.unwrap_or(0)),
+    ];
+    Ok(all.into_iter().filter(|lag| lag.largest > lag.handed_out).collect())
+}
+
+/// Why the restore is not over, although it is quiet.
+enum Obstacle {
+    /// The session of this process has restored and is busy, probably with other tables.
+    Busy(i64),
+    /// An obstacle that does not pass by itself, as a sentence.
+    Lasting(String),
+}
+
+fn obstacle(catalog: &Catalog) -> Result<Option<Obstacle>> {
+    let busy = spi::i64_column(
+        "SELECT a.pid::pg_catalog.int8 FROM pg_catalog.pg_stat_activity AS a JOIN queue.restoring AS r
+             ON a.pid OPERATOR(pg_catalog.=) r.pid AND a.backend_start OPERATOR(pg_catalog.<=) r.written_at
+         WHERE a.pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
+           AND (a.state OPERATOR(pg_catalog.<>) 'idle' OR a.state_change OPERATOR(pg_catalog.>)
+                (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => $1)))
+         LIMIT 1",
+        &[f64::from(guc::RESTORE_QUIET.get()).into()],
+    )?;
+    if let Some(&pid) = busy.first() {
+        return Ok(Some(Obstacle::Busy(pid)));
+    }
+    let disabled = spi::i64_column(
+        "SELECT 1::pg_catalog.int8 FROM pg_catalog.pg_trigger
+         WHERE tgfoid OPERATOR(pg_catalog.=) 'queue.foreign_write()'::pg_catalog.regprocedure
+           AND tgenabled OPERATOR(pg_catalog.=) 'D' LIMIT 1",
+        &[],
+    )?;
+    if !disabled.is_empty() {
+        return Ok(Some(Obstacle::Lasting("Triggers on its tables are switched off.".into())));
+    }
+    if let Some(found) = triggers::found(false)?.into_iter().next() {
+        return Ok(Some(Obstacle::Lasting(found)));
+    }
+    Ok(behind(catalog)?.into_iter().next().map(Obstacle::Lasting))
+}
+
+/// Which sequences would hand out numbers that are in use, a sentence for each.
+pub fn behind(catalog: &Catalog) -> Result<Vec<String>> {
+    let sentence = |Lag { sequence, largest, handed_out }| {
+        format!("{sequence} has reached {handed_out}, while {largest} is in use.")
+    };
+    Ok(lags(catalog)?.into_iter().map(sentence).collect())
+}
+
+/// Whether it is time to look whether the restore is over; memory only.
+pub fn should_look(number: u32) -> bool {
+    let look_at = shmem::with_instance(number, |_, instance| instance.restore.look_at()).unwrap_or(i64::MAX);
+    look_at < i64::MAX && look_at <= time::monotonic_us() && !transaction::is_adopting(number)
+}
+
+/// Ends the restore with the commit if it is over. Returns whether it is.
+pub fn end_if_over(catalog: &Catalog) -> Result<bool> {
+    if learn(catalog) || !should_look(catalog.number) || pg::transaction::uses_one_snapshot() {
+        return Ok(false);
+    }
+    let number = catalog.number;
+    // Read before the look: a foreign write that begins now makes what follows void.
+    let marks = shmem::with_instance(number, |_, instance| instance.restore.marks).unwrap_or(0);
+    let Some(obstacle) = obstacle(catalog)? else {
+        adopt(catalog, marks)?;
+        return Ok(true);
+    };
+    let look_at = time::monotonic_us().saturating_add(restore::quiet_us());
+    let is_news = shmem::with_instance(number, |_, instance| {
+        let restore = &mut instance.restore;
+        restore.look_at = look_at;
+        let is_told = match obstacle {
+            Obstacle::Busy(_) => &mut restore.is_busy_told,
+            Obstacle::Lasting(_) => &mut restore.is_told,
+        };
+        !std::mem::replace(is_told, true)
+    });
+    if is_news != Some(true) {
+        return Ok(false);
+    }
+    let name = syscache::database_name(session::database());
+    match obstacle {
+        Obstacle::Busy(pid) => {
+            pgrx::log!("pg_queue of database \"{name}\" waits for process {pid}, which has restored and is still busy")
+        }
+        Obstacle::Lasting(reason) => {
+            Error::new(error::WRONG_STATE, format!("pg_queue of database \"{name}\" stays dormant after a restore"))
+                .detail(reason)
+                .hint("When the restore is whole, run SELECT queue.adopt().")
+                .warn();
+        }
+    }
+    Ok(false)
+}
+
+/// Ends the restore with the commit, in spite of lasting obstacles.
+///
+/// Errors: 55006 when another transaction with foreign writes is open; 55000 when there are row
+/// triggers that are not ours.
+pub fn end_now(catalog: &Catalog) -> Result<()> {
+    learn(catalog);
+    let own = transaction::foreign_writes(catalog.number);
+    let found = shmem::with_instance(catalog.number, |_, i| (i.restore.writers as usize, i.restore.marks));
+    let (writers, marks) = found.unwrap_or((0, 0));
+    if writers > own {
+        return Err(Error::new(error::IN_USE, "a transaction that writes to the tables of pg_queue has not ended")
+            .hint("Wait until the restore is over, or end it."));
+    }
+    if let Some(found) = triggers::found(false)?.into_iter().next() {
+        return Err(Error::new(
+            error::WRONG_STATE,
+            "the tables of pg_queue have triggers that would not see every row",
+        )
+        .detail(found)
+        .hint(trigger::DROP_IT));
+    }
+    for Lag { sequence, largest, .. } in lags(catalog)? {
+        spi::i64_column(
+            "SELECT pg_catalog.setval($1::pg_catalog.regclass, $2)",
+            &[sequence.to_owned().into(), largest.into()],
+        )?;
+    }
+    adopt(catalog, marks)
+}
+
+/// Adopts what is in the tables, with the commit; unless there were more marks until then.
+fn adopt(catalog: &Catalog, marks: u64) -> Result<()> {
+    // Another session that is adopting deletes what it has locked.
+    spi::run(
+        "DELETE FROM queue.restoring AS r USING (SELECT ctid FROM queue.restoring FOR UPDATE SKIP LOCKED) AS s
+         WHERE r.ctid OPERATOR(pg_catalog.=) s.ctid",
+        &[],
+    )?;
+    queue::changed(catalog);
+    history::adopt_children(catalog)?;
+    grants::derive(catalog)?;
+    LEDGER.set(Some(Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Now)));
+    transaction::record(catalog.number, Step::Adopted { marks });
+    let name = syscache::database_name(session::database());
+    pgrx::log!("pg_queue of database \"{name}\" adopts what is in its tables");
+    Ok(())
+}

@@ -1,0 +1,235 @@
+//! What each segment of the logs is doing: the ring of eight young ones and the two halves of old. A segment goes
+//! through *Free*, *Open* (new attempts go there), *Closed*, *Moving* (the living go over to the open half of old; a
+//! session that meets the mark of a moved one follows it), *Drained* (nothing lives there or changes; what has ended is
+//! copied), *Copied* (history has it) and *Emptying* (its tables are being truncated): docs/internals/segments.md.
+//!
+//! The truth is the table `queue.segment_log`, where a segment's newest row counts; shared memory has a copy, one word
+//! a segment, that is read without a lock. Invariant (lock, then resolve): a segment's generation changes only while
+//! its tables are locked against all other sessions. A session that holds a lock on one of them and finds the
+//! generation in which it found a row has the row's place; otherwise it looks again.
+
+use std::cell::Cell;
+
+use pg_queue_core::id::SEGMENTS;
+
+use crate::catalog::Catalog;
+use crate::pg::scan::{Probe, Snapshot};
+use crate::pg::table::{Entry, Relation};
+use crate::pg::{process, time};
+use crate::shmem::ledger::Ledger;
+use crate::shmem::segments::{Filling, OLD, State, Word};
+use crate::shmem::{self, Instance, words};
+use crate::transaction::{self, Step};
+
+/// Waits for a move, which takes milliseconds; the wait is bounded, as the mover may be stopped.
+pub struct BoundedWait(u32);
+
+impl Default for BoundedWait {
+    /// For a caller that has nothing else to do.
+    fn default() -> Self {
+        Self(2_000)
+    }
+}
+
+impl BoundedWait {
+    /// For a caller that may do without.
+    pub fn short() -> Self {
+        Self(500)
+    }
+
+    /// Sleeps a millisecond. False: the bound is reached.
+    pub fn wait(&mut self) -> bool {
+        let Some(left) = self.0.checked_sub(1) else { return false };
+        self.0 = left;
+        process::sleep(1);
+        true
+    }
+
+    /// Asks until nothing is on the move. Returns the answer; `Moving`: that was too long.
+    pub fn settled(&mut self, mut probe: impl FnMut() -> Probe) -> Probe {
+        loop {
+            let seen = probe();
+            if seen != Probe::Moving || !self.wait() {
+                return seen;
+            }
+        }
+    }
+}
+
+/// Where a row lies: the segment, in the generation in which it was found there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Home {
+    pub segment: u8,
+    pub generation: i64,
+}
+
+impl Home {
+    /// The segment as it is now. For rows: take the segment's lock first, or the frontier's.
+    pub fn now(catalog: &Catalog, segment: u8) -> Self {
+        Self { segment, generation: word(catalog, segment).generation() }
+    }
+
+    /// As of the moment at which the frontier's lock is held.
+    pub fn of(instance: &Instance, segment: u8) -> Self {
+        Self { segment, generation: Word(instance.words[segment as usize]).generation() }
+    }
+
+    /// Of a row that was not found: valid never.
+    pub fn nowhere(segment: u8) -> Self {
+        Self { segment, generation: -1 }
+    }
+
+    /// Whether the row is still there: ask it with a lock on one of the segment's tables.
+    pub fn is_valid(self, catalog: &Catalog) -> bool {
+        word(catalog, self.segment).generation() == self.generation
+    }
+}
+
+/// What a segment is doing now.
+pub fn word(catalog: &Catalog, segment: u8) -> Word {
+    Word(words::segment_word(catalog.slot, catalog.number, segment as usize))
+}
+
+/// The young segment that is open, and the open half of old.
+fn open(catalog: &Catalog) -> (u8, u8) {
+    let word = words::open_word(catalog.slot, catalog.number);
+    // An instance that is gone has no segments; any word will do, as the transaction cannot commit any more.
+    ((word as u8).min(OLD - 1), ((word >> 8) as u8).clamp(OLD, OLD + 1))
+}
+
+/// The open half of old.
+pub fn open_old(catalog: &Catalog) -> u8 {
+    open(catalog).1
+}
+
+/// The segments in which attempts may live, so that a reader in this order meets every attempt that moves
+/// meanwhile at least once: they move into the open half of old, which comes last.
+pub fn inhabited(catalog: &Catalog) -> impl Iterator<Item = u8> {
+    let last = open_old(catalog);
+    let other = if last == OLD { OLD + 1 } else { OLD };
+    let young = 0..OLD;
+    let words: [Word; SEGMENTS] = std::array::from_fn(|n| word(catalog, n as u8));
+    young.chain([other, last]).filter(move |&n| n == last || words[n as usize].state().is_inhabited())
+}
+
+/// The segments whose tables a statement may name. The planner reads the first page of each index. If a crash has
+/// interrupted the emptying of a table, its indexes lack that page: the segment is on record as being emptied; or it
+/// has no attempts, if version 0.2.0 has left it so. History has what it had.
+pub fn plannable(catalog: &Catalog) -> Vec<u8> {
+    // By the log and not by memory, which may not have been told yet.
+    let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Now);
+    let is_whole = |n: &u8| ledger.word(*n).state() != State::Emptying;
+    let has_rows = |n: &u8| Relation::read(catalog.segments[*n as usize].attempt).blocks() > 0;
+    (0..SEGMENTS as u8).filter(is_whole).filter(has_rows).collect()
+}
+
+/// A segment to insert attempts into: its table is locked until the transaction ends, so that it is not moved
+/// out of before.
+pub struct Target {
+    pub home: Home,
+    pub table: Relation,
+}
+
+impl Target {
+    /// The open segment for an attempt that is to run at this time: far ones go to old.
+    pub fn open(catalog: &Catalog, run_at: Option<i64>) -> Self {
+        let is_far = run_at.is_some_and(|at| is_far(catalog, at));
+        let wanted = || {
+            let (young, old) = open(catalog);
+            if is_far { old } else { young }
+        };
+        loop {
+            let segment = wanted();
+            let table = Relation::write(catalog.segments[segment as usize].attempt);
+            if wanted() == segment {
+                return Self { home: Home::now(catalog, segment), table };
+            }
+            // It was closed meanwhile. The session does not wait for the lock's end.
+            table.unlock();
+        }
+    }
+
+    /// The segment itself, for the duty that moves rows there and keeps it open.
+    pub fn of(catalog: &Catalog, segment: u8) -> Self {
+        let table = Relation::write(catalog.segments[segment as usize].attempt);
+        Self { home: Home::now(catalog, segment), table }
+    }
+}
+
+/// Whether an attempt that runs at this time would see several turns of the ring before.
+pub fn is_far(catalog: &Catalog, run_at: i64) -> bool {
+    thread_local! {
+        // It is asked for every delayed job, and changes once in a while.
+        static KNOWN: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
+    }
+    const FRESH: i64 = 1_000_000;
+    let now = time::now_us();
+    let (at, far) = KNOWN.get();
+    let far = if (now - at).abs() < FRESH {
+        far
+    } else {
+        let far = shmem::with_instance(catalog.number, |_, instance| instance.far).unwrap_or(i64::MAX);
+        KNOWN.set((now, far));
+        far
+    };
+    run_at.saturating_sub(now) > far
+}
+
+/// Columns of queue.segment_log, counted from 0: entry, segment, generation, state, at, copied_to.
+const COLUMNS: usize = 6;
+
+impl Ledger {
+    /// Reads the log.
+    pub fn read(table: pgrx::pg_sys::Oid, index: pgrx::pg_sys::Oid, snapshot: Snapshot) -> Self {
+        let mut ledger = Self {
+            words: [Word(0); SEGMENTS],
+            fillings: [Filling::default(); SEGMENTS],
+            last_entry: 0,
+            last_generation: 0,
+        };
+        let table = Relation::read(table);
+        let index = Relation::read_index(index);
+        let mut scan = table.scan(&index, &[], snapshot);
+        while scan.next().is_some() {
+            let (values, nulls) = scan.columns(COLUMNS);
+            let segment = values[1].value();
+            if segment >= SEGMENTS {
+                continue;
+            }
+            let (generation, at) = (values[2].value() as i64, values[4].value() as i64);
+            let state = State::of(values[3].value() as u8);
+            let filling = &mut ledger.fillings[segment];
+            if state == State::Open {
+                *filling = Filling { opened_at: at, ..Filling::default() };
+            }
+            filling.since = at;
+            filling.copied_to = if nulls[5] { 0 } else { values[5].value() as i64 };
+            ledger.words[segment] = Word::new(generation, state);
+            ledger.last_entry = values[0].value() as i64;
+            ledger.last_generation = ledger.last_generation.max(generation);
+        }
+        ledger
+    }
+}
+
+/// Says in the log, and after the commit in memory, that a segment's state has changed.
+pub fn record(catalog: &Catalog, segment: u8, generation: i64, state: State, copied_to: Option<i64>) {
+    let entry = shmem::with_instance(catalog.number, |_, instance| {
+        instance.last_entry += 1;
+        instance.last_entry
+    });
+    let Some(entry) = entry else { return };
+    let table = Relation::write(catalog.segment_log);
+    let row: [_; COLUMNS] = [
+        Some(entry.into()),
+        Some(i32::from(segment).into()),
+        Some(generation.into()),
+        Some(pgrx::pg_sys::Datum::from(state.char() as i8)),
+        Some(time::now_us().into()),
+        copied_to.map(Into::into),
+    ];
+    let pkey = Relation::write_index(catalog.segment_log_pkey);
+    table.insert_row(row, &mut [Entry { index: &pkey, is_unique: false, key: &mut [entry.into()] }]);
+    let step = Step::Segment { segment, generation, state, copied_to: copied_to.unwrap_or(0) };
+    transaction::record(catalog.number, step);
+}

@@ -1,0 +1,99 @@
+//! A segment's logs, open to read.
+//!
+//! Responsible for opening them. Not responsible for what is read: all attempts with their ends (`walk`), those that
+//! wait (`waiting`), how many there are (`depth`).
+//!
+//! Invariant: the attempts' table is opened first, and as long as it is open the segment is not emptied. All else is
+//! opened when it is first asked for.
+
+use std::cell::OnceCell;
+use std::ops::Range;
+
+use pg_queue_core::id::SEGMENTS;
+use pgrx::pg_sys::Oid;
+
+use crate::catalog::{Catalog, Segment};
+use crate::log::keyed::{Keyed, Log};
+use crate::log::segment::Home;
+use crate::pg::table::Relation;
+
+/// The numbers of all segments.
+pub const ALL: Range<u8> = 0..SEGMENTS as u8;
+
+/// A segment's tables and indexes.
+pub struct Tables {
+    pub home: Home,
+    pub attempt: Relation,
+    oids: Segment,
+    claims: OnceCell<Keyed>,
+    outcomes: OnceCell<Keyed>,
+    by_id: OnceCell<Relation>,
+    by_lane: OnceCell<Relation>,
+    by_run_at: OnceCell<Relation>,
+    by_group: OnceCell<Relation>,
+}
+
+impl Tables {
+    /// Opens a segment's attempts.
+    pub fn open(catalog: &Catalog, segment: u8) -> Self {
+        let oids = catalog.segments[segment as usize];
+        let attempt = Relation::read(oids.attempt);
+        Self {
+            home: Home::now(catalog, segment),
+            attempt,
+            oids,
+            claims: OnceCell::new(),
+            outcomes: OnceCell::new(),
+            by_id: OnceCell::new(),
+            by_lane: OnceCell::new(),
+            by_run_at: OnceCell::new(),
+            by_group: OnceCell::new(),
+        }
+    }
+
+    /// Opens the attempts of these segments, all before any is read: to read one may take long, and the next one could
+    /// be emptied meanwhile.
+    pub fn open_all(catalog: &Catalog, segments: impl Iterator<Item = u8>) -> Vec<Self> {
+        segments.map(|segment| Self::open(catalog, segment)).collect()
+    }
+
+    /// Whether there are no attempts. The indexes of an empty segment are not to be read: a crash in the middle of its
+    /// emptying may have left them without their first page.
+    pub fn is_empty(&self) -> bool {
+        self.attempt.blocks() == 0
+    }
+
+    /// The claims.
+    pub fn claims(&self) -> &Keyed {
+        self.claims.get_or_init(|| Keyed::read(&self.oids, Log::Claim))
+    }
+
+    /// The outcomes.
+    pub fn outcomes(&self) -> &Keyed {
+        self.outcomes.get_or_init(|| Keyed::read(&self.oids, Log::Outcome))
+    }
+
+    /// The attempts' index by id.
+    pub fn by_id(&self) -> &Relation {
+        index(&self.by_id, self.oids.attempt_pkey)
+    }
+
+    /// Their index by lane, priority and job.
+    pub fn by_lane(&self) -> &Relation {
+        index(&self.by_lane, self.oids.attempt_lane)
+    }
+
+    /// Their index by the time from which they may run.
+    pub fn by_run_at(&self) -> &Relation {
+        index(&self.by_run_at, self.oids.attempt_run_at)
+    }
+
+    /// The index of groups, see `parked`.
+    pub fn by_group(&self) -> &Relation {
+        index(&self.by_group, self.oids.parked_index)
+    }
+}
+
+fn index(cell: &OnceCell<Relation>, oid: Oid) -> &Relation {
+    cell.get_or_init(|| Relation::read_index(oid))
+}

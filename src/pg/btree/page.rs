@@ -1,0 +1,290 @@
+//! A leaf of a b-tree whose keys are a few integers, byte by byte.
+//!
+//! Responsible for the form of pages and tuples, as far as `leaf` needs it to put entries in itself. Not responsible
+//! for locks and WAL (`leaf`).
+//!
+//! Invariant: the form is that of nbtree.h and bufpage.h in PostgreSQL 15, 17 and 18 on little-endian machines, where
+//! amcheck has looked at the result. Elsewhere this file is not compiled.
+
+use std::ptr;
+
+use pgrx::pg_sys::{self, Datum};
+
+/// Flags in btpo_flags: BTP_LEAF; and BTP_DELETED, BTP_HALF_DEAD, BTP_INCOMPLETE_SPLIT.
+const LEAF: u16 = 1;
+const NOT_WHOLE: u16 = 1 << 2 | 1 << 4 | 1 << 7;
+/// Flags in btpo_flags that are not logged: BTP_SPLIT_END and BTP_HAS_GARBAGE.
+const HINTS: u16 = 1 << 5 | 1 << 6;
+/// LP_NORMAL, and the bit of a line pointer at which its flags begin.
+const NORMAL: u32 = 1;
+const ITEM_FLAGS: u32 = 15;
+/// INTEGER_BTREE_FAM_OID, and DATETIME_BTREE_FAM_OID. Their order is that of integers.
+const FAMILIES: [u32; 2] = [1976, 434];
+/// IndexTupleData: the row's place, then t_info at TUPLE_INFO, then the columns from TUPLE_HEADER on.
+const TUPLE_INFO: usize = 6;
+const TUPLE_HEADER: usize = 8;
+/// INDEX_NULL_MASK and INDEX_ALT_TID_MASK in t_info; BT_OFFSET_MASK, which takes a pivot's number of columns.
+const HAS_NULLS: u16 = 0x8000;
+const ALTERNATIVE: u16 = 0x2000;
+const COLUMNS_MASK: u16 = 0x0fff;
+/// Offsets in PageHeaderData: pd_lower, pd_upper, pd_special, the first line pointer; and the size of a line pointer.
+const LOWER: usize = 12;
+const UPPER: usize = 14;
+const SPECIAL: usize = 16;
+const LINE_POINTERS: usize = 24;
+const LINE_POINTER: usize = 4;
+/// Offsets in BTPageOpaqueData: btpo_next, btpo_flags, and btpo_cycleid, which is not logged either.
+const NEXT: usize = 4;
+const FLAGS: usize = 12;
+const CYCLE: usize = 14;
+/// The most columns that an index may have here: those of the extension's own have no more, except the one of groups,
+/// which nbtree fills.
+const MOST_COLUMNS: usize = 3;
+
+/// The key of an index tuple: its columns as integers, so that the order of arrays is that of the index. Missing
+/// columns are 0.
+pub type Key = [i64; MOST_COLUMNS];
+
+/// Where the key's columns lie in an index tuple without nulls, and how large it is.
+pub struct Shape {
+    columns: usize,
+    /// The offset of each column, and its width: 4 or 8 bytes.
+    places: [(usize, usize); MOST_COLUMNS],
+    size: usize,
+}
+
+impl Shape {
+    /// Returns the shape of an index with this number of columns. `None` if it is not an index of a few integers that
+    /// are passed by value, in their own ascending order.
+    ///
+    /// # Safety
+    /// `index` is an open index.
+    pub unsafe fn of(index: pg_sys::Relation, columns: usize) -> Option<Self> {
+        // SAFETY: a descriptor has natts attributes, and an index has an option and an operator family for each.
+        unsafe {
+            let (desc, form) = ((*index).rd_att, &*(*index).rd_index);
+            let counts = [(*desc).natts as usize, form.indnkeyatts as usize];
+            if counts != [columns; 2] || columns > MOST_COLUMNS {
+                return None;
+            }
+            let of_table = form.indkey.values.as_slice(columns);
+            #[cfg(not(feature = "pg18"))]
+            let attributes = (*desc).attrs.as_ptr();
+            #[cfg(feature = "pg18")]
+            let attributes = (*desc).compact_attrs.as_ptr();
+            let (mut places, mut end) = ([(0, 0); MOST_COLUMNS], TUPLE_HEADER);
+            for (n, place) in places.iter_mut().take(columns).enumerate() {
+                let attribute = &*attributes.add(n);
+                // An index in descending order, with nulls first, by another operator class or of an expression is one
+                // that a user has made anew.
+                let is_plain = *(*index).rd_indoption.add(n) == 0
+                    && FAMILIES.contains(&(*(*index).rd_opfamily.add(n)).to_u32())
+                    && of_table[n] > 0;
+                if !is_plain || !attribute.attbyval || !matches!(attribute.attlen, 4 | 8) {
+                    return None;
+                }
+                let width = attribute.attlen as usize;
+                *place = (align(end, width), width);
+                end = place.0 + width;
+            }
+            Some(Self { columns, places, size: align(end, 8) })
+        }
+    }
+
+    fn places(&self) -> &[(usize, usize)] {
+        &self.places[..self.columns]
+    }
+
+    /// # Safety
+    /// `tuple` is an index tuple of this shape.
+    unsafe fn read(&self, tuple: *const u8) -> Key {
+        let mut key = [0; MOST_COLUMNS];
+        for (column, &(at, width)) in key.iter_mut().zip(self.places()) {
+            // SAFETY: the columns lie there, aligned.
+            *column = unsafe {
+                if width == 4 { i64::from(*tuple.add(at).cast::<i32>()) } else { *tuple.add(at).cast::<i64>() }
+            };
+        }
+        key
+    }
+}
+
+/// Returns the next multiple of `to`, a power of two, from `at` on.
+fn align(at: usize, to: usize) -> usize {
+    (at + to - 1) & !(to - 1)
+}
+
+/// An entry to be put into a leaf.
+#[repr(C, align(8))]
+pub struct Tuple {
+    bytes: [u8; TUPLE_HEADER + 8 * MOST_COLUMNS],
+    size: usize,
+    /// The key by which it is sorted.
+    pub key: Key,
+}
+
+impl Tuple {
+    /// Makes the entry of the row at this place, from a value for each column, none of which is NULL.
+    pub fn new(shape: &Shape, tid: &pg_sys::ItemPointerData, values: &[Datum]) -> Self {
+        let mut bytes = [0; TUPLE_HEADER + 8 * MOST_COLUMNS];
+        let size = shape.size;
+        // SAFETY: a place is six bytes, and plain data.
+        unsafe { ptr::copy_nonoverlapping(ptr::from_ref(tid).cast::<u8>(), bytes.as_mut_ptr(), TUPLE_INFO) };
+        bytes[TUPLE_INFO..TUPLE_HEADER].copy_from_slice(&(size as u16).to_le_bytes());
+        let mut key = [0; MOST_COLUMNS];
+        for ((column, value), &(at, width)) in key.iter_mut().zip(values).zip(shape.places()) {
+            *column = if width == 4 { i64::from(value.value() as i32) } else { value.value() as i64 };
+            let whole = column.to_le_bytes();
+            if width == 4 {
+                bytes[at..at + 4].copy_from_slice(&whole[..4]);
+            } else {
+                bytes[at..at + 8].copy_from_slice(&whole);
+            }
+        }
+        Self { bytes, size, key }
+    }
+
+    /// Returns the entry as it is stored.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.size]
+    }
+}
+
+/// # Safety
+/// `memory` is a page or a tuple with two bytes at this offset, which is even.
+unsafe fn u16_at(memory: *const u8, at: usize) -> u16 {
+    // SAFETY: the caller's promise; such fields are aligned.
+    unsafe { *memory.add(at).cast::<u16>() }
+}
+
+/// A leaf of a b-tree, or a copy of one.
+pub struct Leaf<'a> {
+    page: *mut u8,
+    shape: &'a Shape,
+    /// Whether the leaf has no right neighbour, and so no high key.
+    pub is_rightmost: bool,
+}
+
+impl<'a> Leaf<'a> {
+    /// Takes a page for a leaf. `None` if it is no leaf, if it is not whole, or if it has marks that are not logged,
+    /// such as those of dead entries. nbtree's own records leave these marks out; a generic record would not, and the
+    /// page on a standby would differ from it under wal_consistency_checking.
+    ///
+    /// # Safety
+    /// `page` is a page of an index of this shape. It is changed by this value only.
+    pub unsafe fn of(page: *mut u8, shape: &'a Shape) -> Option<Self> {
+        // SAFETY: pages of a b-tree end in BTPageOpaqueData, at pd_special.
+        unsafe {
+            let special = u16_at(page, SPECIAL) as usize;
+            let flags = u16_at(page, special + FLAGS);
+            let is_rightmost = *page.add(special + NEXT).cast::<u32>() == 0;
+            let is_plain = flags & LEAF != 0 && flags & (NOT_WHOLE | HINTS) == 0 && u16_at(page, special + CYCLE) == 0;
+            let leaf = Self { page, shape, is_rightmost };
+            (is_plain && leaf.has_no_marks()).then_some(leaf)
+        }
+    }
+
+    /// Whether no entry is marked as dead. BTP_HAS_GARBAGE may be gone while entries are still marked, so each line
+    /// pointer is looked at.
+    fn has_no_marks(&self) -> bool {
+        // SAFETY: a page has that many line pointers, aligned.
+        let pointers =
+            unsafe { std::slice::from_raw_parts(self.page.add(LINE_POINTERS).cast::<u32>(), self.last().into()) };
+        pointers.iter().all(|pointer| pointer >> ITEM_FLAGS & 3 == NORMAL)
+    }
+
+    /// Returns the number of the last item, counted from 1. 0 if there is none.
+    fn last(&self) -> u16 {
+        // SAFETY: a page.
+        let lower = unsafe { u16_at(self.page, LOWER) } as usize;
+        (lower.saturating_sub(LINE_POINTERS) / LINE_POINTER) as u16
+    }
+
+    fn has_room(&self, tuple: &Tuple) -> bool {
+        // SAFETY: a page.
+        let (lower, upper) = unsafe { (u16_at(self.page, LOWER) as usize, u16_at(self.page, UPPER) as usize) };
+        upper.saturating_sub(lower) >= tuple.size + LINE_POINTER
+    }
+
+    /// # Safety
+    /// There is an item of this number, counted from 1.
+    unsafe fn item(&self, number: u16) -> *const u8 {
+        // SAFETY: the caller's promise; the low 15 bits of a line pointer are the item's place.
+        unsafe {
+            let pointer = *self.page.add(LINE_POINTERS + (number as usize - 1) * LINE_POINTER).cast::<u32>();
+            self.page.add((pointer & 0x7fff) as usize)
+        }
+    }
+
+    /// # Safety
+    /// There is an item of this number, and it is not a pivot.
+    unsafe fn key(&self, number: u16) -> Key {
+        // SAFETY: the caller's promise.
+        unsafe { self.shape.read(self.item(number)) }
+    }
+
+    /// Returns the high key, and how many of its columns it has: the others were cut off. `None` if this is the last
+    /// leaf, which has none.
+    pub fn high_key(&self) -> Option<(Key, usize)> {
+        // SAFETY: the first item of a leaf with a right neighbour is its high key.
+        (!self.is_rightmost).then(|| unsafe {
+            let (high, columns) = (self.item(1), self.shape.columns);
+            let is_cut = u16_at(high, TUPLE_INFO) & ALTERNATIVE != 0;
+            let left = if is_cut { (u16_at(high, 4) & COLUMNS_MASK) as usize } else { columns };
+            (self.shape.read(high), left.min(columns))
+        })
+    }
+
+    /// Returns the number of the item that an entry becomes which comes behind all others in the whole index. `None` if
+    /// the entry does not come behind them, does not fit, or the leaf is empty or not the last one.
+    pub fn place_at_end(&self, tuple: &Tuple) -> Option<u16> {
+        let last = self.last();
+        // SAFETY: there is such an item. An item that stands for several rows (a posting list), as equal keys may make,
+        // or has nulls, is left to Postgres.
+        let is_behind = self.is_rightmost
+            && last > 0
+            && unsafe {
+                u16_at(self.item(last), TUPLE_INFO) & (ALTERNATIVE | HAS_NULLS) == 0 && self.key(last) < tuple.key
+            };
+        (is_behind && self.has_room(tuple)).then_some(last + 1)
+    }
+
+    /// Returns the number of the item that an entry becomes which is below the high key. `None` if the entry does not
+    /// fit, or its key is there already.
+    pub fn place(&self, tuple: &Tuple) -> Option<u16> {
+        if !self.has_room(tuple) {
+            return None;
+        }
+        let last = self.last();
+        let (mut low, mut high) = (if self.is_rightmost { 1 } else { 2 }, last + 1);
+        // SAFETY: items are read between the first key and the last line pointer.
+        unsafe {
+            // Most runs go to the end of the leaf, so the last key is compared first.
+            if low < high && self.key(last) < tuple.key {
+                low = high;
+            }
+            while low < high {
+                let middle = low + (high - low) / 2;
+                match self.key(middle).cmp(&tuple.key) {
+                    std::cmp::Ordering::Less => low = middle + 1,
+                    std::cmp::Ordering::Equal => return None,
+                    std::cmp::Ordering::Greater => high = middle,
+                }
+            }
+        }
+        Some(low)
+    }
+
+    /// Puts an entry at the number that `place` or `place_at_end` has returned. Returns false if Postgres refuses it.
+    ///
+    /// # Safety
+    /// The call stands under a guard. The page may be written to, and was not changed since `place` or `place_at_end`
+    /// was called.
+    pub unsafe fn put(&mut self, tuple: &mut Tuple, at: u16) -> bool {
+        unsafe extern "C-unwind" {
+            fn PageAddItemExtended(page: *mut u8, item: *mut u8, size: usize, offset: u16, flags: i32) -> u16;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { PageAddItemExtended(self.page, tuple.bytes.as_mut_ptr(), tuple.size, at, 0) != 0 }
+    }
+}

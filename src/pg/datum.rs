@@ -1,0 +1,210 @@
+//! Values as Postgres passes them, copied out of its memory or read in place: texts, bytes, arrays, intervals, lists.
+//!
+//! Responsible for single values. Not responsible for rows (`row`), jsonb (`jsonb`), nor the arguments of a call
+//! (`function`).
+//!
+//! Invariant: a `String` or `Vec` that is returned is a copy; only `bytes_of` lends Postgres's memory.
+
+use std::ffi::{CStr, c_char};
+
+use pgrx::pg_sys::{self, Datum};
+
+/// An interval in the three parts in which Postgres stores it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval {
+    /// Months and years.
+    pub months: i32,
+    /// Days and weeks.
+    pub days: i32,
+    /// The rest, in microseconds.
+    pub time: i64,
+}
+
+impl Interval {
+    /// Returns the length in microseconds. A day counts as 24 hours, a month as 30 days. An overflow gives the largest
+    /// or smallest number.
+    pub fn us(self) -> i64 {
+        const DAY: i64 = 86_400_000_000;
+        (i64::from(self.months).saturating_mul(30).saturating_add(i64::from(self.days)))
+            .saturating_mul(DAY)
+            .saturating_add(self.time)
+    }
+
+    /// Reads the interval to which a datum of type interval points.
+    pub fn read(datum: Datum) -> Self {
+        // SAFETY: a datum of type interval points to one.
+        let raw = unsafe { &*datum.cast_mut_ptr::<pg_sys::Interval>() };
+        Self { months: raw.month, days: raw.day, time: raw.time }
+    }
+
+    /// Returns the interval as a datum, in the current memory context.
+    pub fn datum(self) -> Datum {
+        // SAFETY: fresh memory of the right size.
+        unsafe {
+            let raw = pg_sys::palloc(size_of::<pg_sys::Interval>()).cast::<pg_sys::Interval>();
+            (*raw).month = self.months;
+            (*raw).day = self.days;
+            (*raw).time = self.time;
+            Datum::from(raw)
+        }
+    }
+
+    /// Returns `from`, a `timestamptz` in microseconds, plus this interval, by the calendar of the session's time zone.
+    /// Raises 22008 on overflow.
+    pub fn after(self, from: i64) -> i64 {
+        // SAFETY: a plain function of two values; it raises on overflow.
+        unsafe {
+            pgrx::direct_function_call_as_datum(
+                pg_sys::timestamptz_pl_interval,
+                &[Some(Datum::from(from)), Some(self.datum())],
+            )
+        }
+        .map_or(from, |d| d.value() as i64)
+    }
+}
+
+/// Returns the elements of an array of a fixed-length or variable-length type. A NULL element is `None`.
+pub fn array(datum: Datum, element: pg_sys::Oid, length: i16, by_value: bool, align: u8) -> Vec<Option<Datum>> {
+    // SAFETY: a datum of an array of `element`; deconstruct_array fills the three outputs with memory of the current
+    // context.
+    unsafe {
+        let array = pg_sys::pg_detoast_datum(datum.cast_mut_ptr()).cast::<pg_sys::ArrayType>();
+        let (mut elements, mut nulls, mut count) = (std::ptr::null_mut(), std::ptr::null_mut(), 0);
+        pg_sys::deconstruct_array(
+            array,
+            element,
+            length.into(),
+            by_value,
+            align as c_char,
+            &raw mut elements,
+            &raw mut nulls,
+            &raw mut count,
+        );
+        (0..count as usize).map(|i| (!*nulls.add(i)).then(|| *elements.add(i))).collect()
+    }
+}
+
+/// Returns the elements of a `text[]`. A NULL element is `None`.
+pub fn text_array(datum: Datum) -> Vec<Option<String>> {
+    let elements = array(datum, pg_sys::TEXTOID, -1, false, b'i');
+    elements.into_iter().map(|e| e.map(text)).collect()
+}
+
+/// Whether a value of a variable-length type is neither toasted nor compressed.
+///
+/// # Safety
+/// `stored` is a value of a variable-length type.
+pub unsafe fn is_plain(stored: *const pg_sys::varlena) -> bool {
+    // SAFETY: the caller's promise; only its header is read.
+    unsafe { pgrx::varatt_is_4b_u(stored) || pgrx::varatt_is_1b(stored) && !pgrx::varatt_is_1b_e(stored) }
+}
+
+/// Returns the text of a datum of type text. Bytes that are not UTF-8 are replaced.
+pub fn text(datum: Datum) -> String {
+    // SAFETY: a datum of type text; a toasted or compressed value is unpacked into the current context, and the text is
+    // copied from there.
+    unsafe {
+        let stored = datum.cast_mut_ptr::<pg_sys::varlena>();
+        let plain = if is_plain(stored) { stored } else { pg_sys::pg_detoast_datum_packed(stored) };
+        let text = String::from_utf8_lossy(pgrx::varlena_to_byte_slice(plain)).into_owned();
+        if plain != stored {
+            pg_sys::pfree(plain.cast());
+        }
+        text
+    }
+}
+
+/// Returns a copy of the bytes of a datum of type bytea.
+pub fn bytes(datum: Datum) -> Vec<u8> {
+    // SAFETY: a datum of type bytea, which is detoasted if need be, and copied.
+    unsafe { pgrx::varlena_to_byte_slice(pg_sys::pg_detoast_datum_packed(datum.cast_mut_ptr())).to_vec() }
+}
+
+/// Makes a datum of type bytea, in the current memory context.
+pub fn bytes_datum(bytes: &[u8]) -> Datum {
+    // SAFETY: copies the bytes; a text and a bytea have the same form.
+    unsafe { Datum::from(pg_sys::cstring_to_text_with_len(bytes.as_ptr().cast(), bytes.len() as i32)) }
+}
+
+/// Makes a datum of type text, in the current memory context.
+pub fn text_datum(text: &str) -> Datum {
+    // SAFETY: copies the bytes.
+    unsafe { Datum::from(pg_sys::cstring_to_text_with_len(text.as_ptr().cast(), text.len() as i32)) }
+}
+
+/// Returns how many bytes a datum of a variable-length type takes as it is stored, compressed or toasted as it may be.
+pub fn stored_size(datum: Datum) -> usize {
+    // SAFETY: a datum of a variable-length type; only its header is read.
+    unsafe { pgrx::pg_sys::toast_datum_size(datum) }
+}
+
+/// Returns a datum of a variable-length type with no part in a toast table, which may be truncated while the datum is
+/// in use. If it takes a copy, that lies in the current memory context.
+pub fn fetched(datum: pg_sys::Datum) -> pg_sys::Datum {
+    let pointer: *mut pg_sys::varlena = datum.cast_mut_ptr();
+    // SAFETY: a datum of a variable-length type; its header tells where it is.
+    unsafe {
+        if pgrx::varlena::varatt_is_1b_e(pointer) { pg_sys::detoast_external_attr(pointer).into() } else { datum }
+    }
+}
+
+/// Returns a datum of a variable-length type, whole and not compressed. If it takes a copy, that lies in the current
+/// memory context.
+pub fn plain(datum: pg_sys::Datum) -> pg_sys::Datum {
+    // SAFETY: a datum of a variable-length type.
+    unsafe { pg_sys::pg_detoast_datum_packed(datum.cast_mut_ptr()).into() }
+}
+
+/// Returns the bytes of a datum that `plain` has returned. They are valid as long as the datum.
+pub fn bytes_of(datum: &pg_sys::Datum) -> &[u8] {
+    // SAFETY: a datum of a variable-length type that is neither toasted nor compressed, by the caller's promise.
+    unsafe { pgrx::varlena_to_byte_slice(datum.cast_mut_ptr()) }
+}
+
+/// A memory context for values that are needed for a moment only, many times over.
+pub struct Scratch(pgrx::PgMemoryContexts);
+
+impl Scratch {
+    /// Makes an empty one.
+    pub fn new() -> Self {
+        Self(pgrx::PgMemoryContexts::new("pg_queue scratch"))
+    }
+
+    /// Runs `f` with this as the current memory context, and then frees everything that was allocated in it. The result
+    /// of `f` must not point into it.
+    pub fn lend<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        // SAFETY: the context of before is set again; nothing points into this one any more, by the caller's promise.
+        unsafe {
+            let result = self.0.switch_to(|_| f());
+            self.0.reset();
+            result
+        }
+    }
+}
+
+/// Returns a copy of a datum of a variable-length type in the current memory context, whole and not compressed, with no
+/// part in a toast table.
+pub fn owned(datum: pg_sys::Datum) -> pg_sys::Datum {
+    // SAFETY: a datum of a variable-length type.
+    unsafe { pg_sys::pg_detoast_datum_copy(datum.cast_mut_ptr()).into() }
+}
+
+/// Returns the text of a C string of Postgres. Bytes that are not UTF-8 are replaced.
+///
+/// # Safety
+/// `text` is a valid C string.
+pub unsafe fn c_text(text: *const i8) -> String {
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// Returns the cells of a Postgres list of pointers.
+///
+/// # Safety
+/// `list` is null, or a list of pointers that does not change during the iteration.
+pub unsafe fn list(list: *mut pg_sys::List) -> impl Iterator<Item = *mut std::ffi::c_void> {
+    // SAFETY: the caller's promise; a list has `length` cells at `elements`.
+    let length = if list.is_null() { 0 } else { unsafe { (*list).length } };
+    // SAFETY: as above.
+    (0..usize::try_from(length).unwrap_or(0)).map(move |at| unsafe { (*(*list).elements.add(at)).ptr_value })
+}

@@ -1,0 +1,320 @@
+//! How SQL calls Rust: arguments by position, sets of rows, and the raising of the extension's own errors outside every
+//! Rust frame.
+//!
+//! Responsible for one call of one function. A SQL function `queue.x` is `AS 'MODULE_PATHNAME', 'pg_queue_x'`. Not
+//! responsible for its declaration (`sql/schema`), for its C symbol (the macro in `api`), nor for the checks that come
+//! before a verb (`api`). No function is STRICT: each one says itself what NULL means.
+//!
+//! Invariant: an error is raised only when no Rust value is left to drop.
+
+use std::borrow::Cow;
+use std::ffi::{CStr, CString, c_char, c_int};
+
+use pgrx::pg_sys::{self, Datum};
+
+use crate::error::{self, Error, Result};
+use crate::pg::datum::{self, Interval};
+use crate::pg::raw;
+
+/// The value that a function returning void returns: a datum, so that the result is not NULL.
+pub const VOID: Datum = Datum::null();
+
+/// An error whose texts lie in Postgres's memory. So it has nothing to drop when it is raised.
+struct Raised {
+    code: [u8; 5],
+    message: *const c_char,
+    detail: *const c_char,
+    hint: *const c_char,
+}
+
+impl Raised {
+    fn from(error: Error) -> Self {
+        fn copy(text: &str) -> *const c_char {
+            let text: Vec<u8> = text.bytes().filter(|b| *b != 0).chain([0]).collect();
+            // SAFETY: a C string, copied into the current memory context.
+            unsafe { pg_sys::pstrdup(text.as_ptr().cast()) }
+        }
+        let null = std::ptr::null();
+        Self {
+            code: error::characters(error.code),
+            message: copy(&error.message),
+            detail: error.detail.as_deref().map_or(null, copy),
+            hint: error.hint.as_deref().map_or(null, copy),
+        }
+    }
+}
+
+/// The body of a SQL function.
+pub type Body = fn(&Call) -> Result<Option<Datum>>;
+
+/// Runs the body of a SQL function, and raises the error that it returns. Works also if the library was not preloaded
+/// and there is no shared memory; `api::run` refuses that and then calls this.
+///
+/// # Safety
+/// Postgres has called a function with this `fcinfo`. `body` has nothing to drop.
+pub unsafe fn run_unloaded(
+    fcinfo: pg_sys::FunctionCallInfo,
+    body: impl Fn(&Call) -> Result<Option<Datum>> + Copy,
+) -> Datum {
+    // SAFETY: the guard turns panics and caught errors into Postgres errors; the closure's captures are
+    // plain pointers.
+    let outcome =
+        unsafe { pg_sys::submodules::panic::pgrx_extern_c_guard(|| body(&Call(fcinfo)).map_err(Raised::from)) };
+    match outcome {
+        Ok(Some(datum)) => datum,
+        Ok(None) => {
+            // SAFETY: `fcinfo` is valid for the call.
+            unsafe { (*fcinfo).isnull = true };
+            Datum::from(0)
+        }
+        // SAFETY: all texts lie in Postgres's memory, this frame holds nothing to drop.
+        Err(e) => unsafe { raise(e.code, e.message, e.detail, e.hint) },
+    }
+}
+
+/// One call of a SQL function. Its arguments are read by position, from 0. `None`: the argument is NULL or was not
+/// given.
+pub struct Call(pg_sys::FunctionCallInfo);
+
+impl Call {
+    /// Returns the raw datum of an argument.
+    pub fn datum(&self, n: usize) -> Option<Datum> {
+        // SAFETY: Postgres passes as many arguments as the function declares, and no others are read.
+        unsafe {
+            if n >= (*self.0).nargs as usize {
+                return None;
+            }
+            let argument = &*(*self.0).args.as_ptr().add(n);
+            (!argument.isnull).then_some(argument.value)
+        }
+    }
+
+    /// Returns a `bigint`.
+    pub fn i64(&self, n: usize) -> Option<i64> {
+        self.datum(n).map(|d| d.value() as i64)
+    }
+
+    /// Returns an `integer`.
+    pub fn i32(&self, n: usize) -> Option<i32> {
+        self.datum(n).map(|d| d.value() as i32)
+    }
+
+    /// Returns a `boolean`.
+    pub fn bool(&self, n: usize) -> Option<bool> {
+        self.datum(n).map(|d| d.value() & 1 != 0)
+    }
+
+    /// Returns a `double precision`.
+    pub fn f64(&self, n: usize) -> Option<f64> {
+        self.datum(n).map(|d| f64::from_bits(d.value() as u64))
+    }
+
+    /// Returns a `timestamptz`, in microseconds as Postgres counts them (from 2000-01-01).
+    pub fn timestamp(&self, n: usize) -> Option<i64> {
+        self.i64(n)
+    }
+
+    /// Returns an `interval`.
+    pub fn interval(&self, n: usize) -> Option<Interval> {
+        self.datum(n).map(Interval::read)
+    }
+
+    /// A `text`.
+    pub fn text(&self, n: usize) -> Option<String> {
+        self.str(n).map(Cow::into_owned)
+    }
+
+    /// Returns a `text`. It is not copied unless it is compressed, toasted or not UTF-8.
+    pub fn str(&self, n: usize) -> Option<Cow<'_, str>> {
+        let stored = self.datum(n)?.cast_mut_ptr::<pg_sys::varlena>();
+        // SAFETY: an argument of type text, which stays where it is as long as the call.
+        unsafe {
+            if datum::is_plain(stored) {
+                Some(String::from_utf8_lossy(pgrx::varlena_to_byte_slice(stored)))
+            } else {
+                Some(Cow::Owned(datum::text(stored.into())))
+            }
+        }
+    }
+
+    /// Returns a `bigint[]`. A NULL element is `None`.
+    pub fn i64_array(&self, n: usize) -> Option<Vec<Option<i64>>> {
+        let elements = datum::array(self.datum(n)?, pg_sys::INT8OID, 8, true, b'd');
+        Some(elements.into_iter().map(|e| e.map(|d| d.value() as i64)).collect())
+    }
+
+    /// Returns a `text[]`. A NULL element is `None`.
+    pub fn text_array(&self, n: usize) -> Option<Vec<Option<String>>> {
+        self.datum(n).map(datum::text_array)
+    }
+
+    /// Returns a `jsonb[]`, with its elements as they are stored. A NULL element is `None`.
+    pub fn jsonb_array(&self, n: usize) -> Option<Vec<Option<Datum>>> {
+        Some(datum::array(self.datum(n)?, pg_sys::JSONBOID, -1, false, b'i'))
+    }
+
+    /// Returns a `bytea[]`. A NULL element is `None`.
+    pub fn bytes_array(&self, n: usize) -> Option<Vec<Option<Vec<u8>>>> {
+        let elements = datum::array(self.datum(n)?, pg_sys::BYTEAOID, -1, false, b'i');
+        Some(elements.into_iter().map(|e| e.map(datum::bytes)).collect())
+    }
+
+    /// Returns the value of a required argument. If it is NULL, returns the error that names the argument.
+    pub fn required<T>(&self, name: &str, value: Option<T>) -> Result<T> {
+        value.ok_or_else(|| Error::null(name))
+    }
+
+    /// Whether this is a CALL inside a transaction block or a function, where a procedure cannot give up its snapshot.
+    /// Also true for a plain function.
+    pub fn is_atomic(&self) -> bool {
+        // SAFETY: for a procedure the context, if it is there, is a CallContext node.
+        unsafe {
+            let context = (*self.0).context;
+            context.is_null()
+                || (*context).type_ != pg_sys::NodeTag::T_CallContext
+                || (*context.cast::<pg_sys::CallContext>()).atomic
+        }
+    }
+
+    /// Returns the table of a trigger's call, and whether that table is being truncated. `None` if this is not the call
+    /// of a trigger.
+    pub fn trigger(&self) -> Option<(pg_sys::Oid, bool)> {
+        // SAFETY: the context, if it is there, is a node; that of a trigger has the open table.
+        unsafe {
+            let context = (*self.0).context;
+            if context.is_null() || (*context).type_ != pg_sys::NodeTag::T_TriggerData {
+                return None;
+            }
+            let data = &*context.cast::<pg_sys::TriggerData>();
+            let is_truncate = data.tg_event & pg_sys::TRIGGER_EVENT_OPMASK == pg_sys::TRIGGER_EVENT_TRUNCATE;
+            Some(((*data.tg_relation).rd_id, is_truncate))
+        }
+    }
+
+    /// Makes the composite result of a function that returns one row, from a value for each declared column.
+    pub fn result_row(&self, values: &mut [Datum], nulls: &mut [bool]) -> Result<Datum> {
+        // SAFETY: get_call_result_type fills the descriptor for a function declared with OUT columns.
+        unsafe {
+            let mut desc = std::ptr::null_mut();
+            if pg_sys::get_call_result_type(self.0, std::ptr::null_mut(), &raw mut desc)
+                != pg_sys::TypeFuncClass::TYPEFUNC_COMPOSITE
+            {
+                return Err(Error::internal("the function is not declared to return a row"));
+            }
+            let desc = pg_sys::BlessTupleDesc(desc);
+            let tuple = pg_sys::heap_form_tuple(desc, values.as_mut_ptr(), nulls.as_mut_ptr());
+            Ok(pg_sys::HeapTupleHeaderGetDatum((*tuple).t_data))
+        }
+    }
+
+    /// Begins to return a set. Error: 0A000 if the caller accepts no set.
+    pub fn rows(&self) -> Result<Rows> {
+        // SAFETY: the same as InitMaterializedSRF of 15, for 14 as well: the tuplestore lives in the query's memory, as
+        // the expected descriptor does.
+        unsafe {
+            let info = (*self.0).resultinfo.cast::<pg_sys::ReturnSetInfo>();
+            if info.is_null()
+                || (*info).type_ != pg_sys::NodeTag::T_ReturnSetInfo
+                || (*info).allowedModes & pg_sys::SetFunctionReturnMode::SFRM_Materialize as i32 == 0
+                || (*info).expectedDesc.is_null()
+            {
+                return Err(Error::new(
+                    error::NOT_SUPPORTED,
+                    "set-valued function called in context that cannot accept a set",
+                ));
+            }
+            let old = pg_sys::MemoryContextSwitchTo((*(*info).econtext).ecxt_per_query_memory);
+            let random = (*info).allowedModes & pg_sys::SetFunctionReturnMode::SFRM_Materialize_Random as i32 != 0;
+            let store = pg_sys::tuplestore_begin_heap(random, false, pg_sys::work_mem);
+            pg_sys::MemoryContextSwitchTo(old);
+            (*info).returnMode = pg_sys::SetFunctionReturnMode::SFRM_Materialize;
+            (*info).setResult = store;
+            // The set has no descriptor of its own: the rows are of the expected one, so there is nothing to compare.
+            let desc = (*info).expectedDesc;
+            Ok(Rows { store, desc, columns: (*desc).natts as usize })
+        }
+    }
+}
+
+/// The set that a function returns.
+pub struct Rows {
+    store: *mut pg_sys::Tuplestorestate,
+    desc: pg_sys::TupleDesc,
+    columns: usize,
+}
+
+impl Rows {
+    /// Adds a row with a value for each declared column. If their number is another one, returns an internal error.
+    pub fn add(&self, values: &mut [Datum], nulls: &mut [bool]) -> Result<()> {
+        if values.len() != self.columns || nulls.len() != self.columns {
+            return Err(Error::internal(format!("a row of {} columns for a set of {}", values.len(), self.columns)));
+        }
+        // SAFETY: as many values as the descriptor has attributes; the store copies them.
+        unsafe { pg_sys::tuplestore_putvalues(self.store, self.desc, values.as_mut_ptr(), nulls.as_mut_ptr()) };
+        Ok(())
+    }
+
+    /// Adds a row, as `add` does. `None` is NULL.
+    pub fn add_options<const COLUMNS: usize>(&self, row: &[Option<Datum>; COLUMNS]) -> Result<()> {
+        let mut values = row.map(|value| value.unwrap_or(Datum::from(0)));
+        let mut nulls = row.map(|value| value.is_none());
+        self.add(&mut values, &mut nulls)
+    }
+}
+
+impl Error {
+    /// Writes the error to the log as a warning, and in a session also to the client. Zero bytes are left out. Can
+    /// raise a cancel.
+    pub fn warn(self) {
+        let text = |text: String| CString::new(text.replace('\0', "")).unwrap_or_default();
+        let (message, detail, hint) = (text(self.message), self.detail.map(text), self.hint.map(text));
+        warn(error::characters(self.code), &message, detail.as_deref(), hint.as_deref());
+    }
+}
+
+/// Raises a Postgres error from outside any Rust guard.
+///
+/// # Safety
+/// The pointers are C strings in Postgres's memory that outlive the call; detail and hint may be null. No frame between
+/// the caller's and Postgres's holds anything that must be dropped.
+pub unsafe fn raise(code: [u8; 5], message: *const i8, detail: *const i8, hint: *const i8) -> ! {
+    // SAFETY: the caller's promise.
+    unsafe { report(pgrx::PgLogLevel::ERROR, code, message, detail, hint) };
+    unreachable!("errfinish does not return")
+}
+
+/// Sends a warning to the client and to the log, with any SQLSTATE. Can raise a cancel.
+pub fn warn(code: [u8; 5], message: &CStr, detail: Option<&CStr>, hint: Option<&CStr>) {
+    let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
+    let (detail, hint) = (pointer(detail), pointer(hint));
+    // SAFETY: C strings that outlive the call; an error becomes an unwinding at the guard.
+    unsafe {
+        pg_sys::ffi::pg_guard_ffi_boundary(|| {
+            report(pgrx::PgLogLevel::WARNING, code, message.as_ptr(), detail, hint);
+        });
+    }
+}
+
+/// Reports a message as ereport() does. At level ERROR it does not return.
+///
+/// # Safety
+/// As `raise`.
+unsafe fn report(level: pgrx::PgLogLevel, code: [u8; 5], message: *const i8, detail: *const i8, hint: *const i8) {
+    let packed = code.iter().rev().fold(0, |all, c| (all << 6) | ((c_int::from(*c) - 0x30) & 0x3f));
+    // SAFETY: the order of calls that ereport() expands to; formats are constant, arguments are C strings.
+    unsafe {
+        // errstart returns false if neither the client nor the log wants the message.
+        if !raw::errstart(level as c_int, std::ptr::null()) {
+            return;
+        }
+        raw::errcode(packed);
+        raw::errmsg(c"%s".as_ptr(), message);
+        if !detail.is_null() {
+            raw::errdetail(c"%s".as_ptr(), detail);
+        }
+        if !hint.is_null() {
+            raw::errhint(c"%s".as_ptr(), hint);
+        }
+        raw::errfinish(c"pg_queue".as_ptr(), 0, c"".as_ptr());
+    }
+}

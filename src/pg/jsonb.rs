@@ -1,0 +1,218 @@
+//! Reads the jsonb that describes jobs, without printing or parsing it: payloads pass through untouched.
+//!
+//! Responsible for single values and fields, and for the texts of intervals and times in them. Not responsible for what
+//! a field means, nor for which fields are allowed (`api::enqueue`).
+//!
+//! Invariant: an error of an input function becomes `None`, and leaves nothing behind but memory.
+
+use std::ffi::{CString, c_char, c_int};
+
+use pgrx::pg_sys::{self, Datum, JsonbContainer, JsonbValue, jbvType};
+use pgrx::{PgTryBuilder, direct_function_call_as_datum};
+
+use crate::pg::datum::Interval;
+
+mod raw {
+    use super::{JsonbContainer, JsonbValue, c_int};
+    use pgrx::pg_sys;
+
+    /// Postgres's iterator, which is opaque here.
+    pub enum JsonbIterator {}
+
+    // These are of jsonb.h; the bindings leave them out.
+    unsafe extern "C-unwind" {
+        pub fn JsonbIteratorInit(container: *mut JsonbContainer) -> *mut JsonbIterator;
+        pub fn JsonbIteratorNext(it: *mut *mut JsonbIterator, value: *mut JsonbValue, skip_nested: bool) -> c_int;
+        pub fn JsonbValueToJsonb(value: *mut JsonbValue) -> *mut pg_sys::Jsonb;
+    }
+}
+
+/// A value inside a jsonb. It is valid as long as the detoasted jsonb, that is, for the call of the SQL function.
+#[derive(Clone, Copy)]
+pub struct Value(JsonbValue);
+
+/// Returns the tokens of the top level of an array or object, in order. A nested array or object is one value.
+fn walk(container: *mut JsonbContainer) -> Vec<(c_int, JsonbValue)> {
+    const DONE: c_int = pg_sys::JsonbIteratorToken::WJB_DONE as c_int;
+    const KEY: c_int = pg_sys::JsonbIteratorToken::WJB_KEY as c_int;
+    const VALUE: c_int = pg_sys::JsonbIteratorToken::WJB_VALUE as c_int;
+    const ELEM: c_int = pg_sys::JsonbIteratorToken::WJB_ELEM as c_int;
+    let mut found = Vec::new();
+    // SAFETY: the container lies in a detoasted jsonb; with skip_nested the iterator stays on the top
+    // level and frees itself at the end. An error inside becomes an unwinding at the guard.
+    unsafe {
+        pg_sys::ffi::pg_guard_ffi_boundary(|| {
+            let mut it = raw::JsonbIteratorInit(container);
+            let mut value = JsonbValue { type_: 0, val: std::mem::zeroed() };
+            loop {
+                match raw::JsonbIteratorNext(&raw mut it, &raw mut value, true) {
+                    DONE => break,
+                    token @ (KEY | VALUE | ELEM) => found.push((token, value)),
+                    // These are the brackets of the top level itself; a nested array or object comes as one value.
+                    _ => {}
+                }
+            }
+        });
+    }
+    found
+}
+
+/// Returns the elements of a jsonb that is an array. `None` if it is no array.
+pub fn elements(jsonb: Datum) -> Option<Vec<Value>> {
+    let root = root(jsonb);
+    // SAFETY: a detoasted jsonb has a root container.
+    let header = unsafe { (*root).header };
+    if header & pg_sys::JB_FARRAY == 0 || header & pg_sys::JB_FSCALAR != 0 {
+        return None;
+    }
+    Some(walk(root).into_iter().map(|(_, value)| Value(value)).collect())
+}
+
+/// Returns a field of a jsonb that is an object. `None` if the jsonb is no object, has no such field, or the field is
+/// no string.
+pub fn text_field(jsonb: Datum, name: &str) -> Option<String> {
+    if !is_object(jsonb) {
+        return None;
+    }
+    let parts = walk(root(jsonb));
+    parts.chunks_exact(2).find(|pair| string(&pair[0].1).as_deref() == Some(name)).and_then(|pair| string(&pair[1].1))
+}
+
+fn root(jsonb: Datum) -> *mut JsonbContainer {
+    // SAFETY: a datum of type jsonb.
+    unsafe {
+        let detoasted = pg_sys::pg_detoast_datum(jsonb.cast_mut_ptr()).cast::<pg_sys::Jsonb>();
+        &raw mut (*detoasted).root
+    }
+}
+
+impl Value {
+    /// Returns name and value of each field of an object. `None` if this is no object.
+    pub fn fields(&self) -> Option<Vec<(String, Value)>> {
+        if self.0.type_ != jbvType::jbvBinary {
+            return None;
+        }
+        // SAFETY: the type says which member of the union is set.
+        let container = unsafe { self.0.val.binary.data };
+        // SAFETY: as above.
+        if unsafe { (*container).header } & pg_sys::JB_FOBJECT == 0 {
+            return None;
+        }
+        let parts = walk(container);
+        let pairs = parts.chunks_exact(2).map(|pair| (string(&pair[0].1).unwrap_or_default(), Value(pair[1].1)));
+        Some(pairs.collect())
+    }
+
+    /// Whether this is JSON null.
+    pub fn is_null(&self) -> bool {
+        self.0.type_ == jbvType::jbvNull
+    }
+
+    /// Returns the text of a string. `None` if this is no string.
+    pub fn as_str(&self) -> Option<String> {
+        string(&self.0)
+    }
+
+    /// Returns a number as an `integer`. `None` if this is no number, has a fraction or is out of range.
+    pub fn as_i32(&self) -> Option<i32> {
+        if self.0.type_ != jbvType::jbvNumeric {
+            return None;
+        }
+        // SAFETY: the type says which member is set.
+        let numeric = unsafe { self.0.val.numeric };
+        let text = pure(|| {
+            // SAFETY: prints a numeric.
+            unsafe { direct_function_call_as_datum(pg_sys::numeric_out, &[Some(Datum::from(numeric))]) }
+        })?;
+        // SAFETY: numeric_out returns a C string.
+        unsafe { crate::pg::datum::c_text(text.cast_mut_ptr()) }.parse().ok()
+    }
+
+    /// Returns the value as a jsonb of its own, in the current memory context.
+    pub fn datum(&self) -> Datum {
+        let mut value = self.0;
+        // SAFETY: serializes into the current memory context; errors unwind at the guard.
+        unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| Datum::from(raw::JsonbValueToJsonb(&raw mut value))) }
+    }
+}
+
+fn string(value: &JsonbValue) -> Option<String> {
+    if value.type_ != jbvType::jbvString {
+        return None;
+    }
+    // SAFETY: the type says which member is set; the bytes lie in the jsonb.
+    let bytes = unsafe {
+        let string = value.val.string;
+        std::slice::from_raw_parts(string.val.cast::<u8>(), string.len as usize)
+    };
+    Some(String::from_utf8_lossy(bytes).into_owned())
+}
+
+/// Runs an input or output function that touches nothing but memory. `None` if it raises an error. Since no
+/// subtransaction cleans up after the error, this is sound for such functions only.
+fn pure(f: impl FnOnce() -> Option<Datum> + std::panic::UnwindSafe) -> Option<Datum> {
+    PgTryBuilder::new(f).catch_others(|_| None).execute()
+}
+
+type Input = unsafe fn(pg_sys::FunctionCallInfo) -> Datum;
+
+/// Runs an input function of three arguments on a text. `None` if it refuses the text.
+fn input(function: Input, text: &str) -> Option<Datum> {
+    let text = CString::new(text).ok()?;
+    let argument = Datum::from(text.as_ptr() as *mut c_char);
+    let typmod = Datum::from(-1_i32);
+    pure(std::panic::AssertUnwindSafe(|| {
+        // SAFETY: an input function of three arguments: text, an unused type, no modifier.
+        unsafe { direct_function_call_as_datum(function, &[Some(argument), Some(Datum::from(0)), Some(typmod)]) }
+    }))
+}
+
+/// Reads an interval in the syntax of type `interval`. `None` if the text is none.
+pub fn interval(text: &str) -> Option<Interval> {
+    input(pg_sys::interval_in, text).map(Interval::read)
+}
+
+/// Reads a time in the syntax of type `timestamptz`, and returns it in microseconds as Postgres counts them. `None` if
+/// the text is none.
+pub fn timestamp(text: &str) -> Option<i64> {
+    input(pg_sys::timestamptz_in, text).map(|d| d.value() as i64)
+}
+
+/// Returns the jsonb `{}`, in the current memory context.
+pub fn empty_object() -> Datum {
+    of_text("{}").unwrap_or(Datum::from(0))
+}
+
+/// Returns a value as a jsonb, in the current memory context. `None` if Postgres refuses it, as a string with a zero
+/// character.
+pub fn of(value: &serde_json::Value) -> Option<Datum> {
+    of_text(&value.to_string())
+}
+
+/// Reads a jsonb from its text, into the current memory context. `None` if the text is no JSON.
+fn of_text(text: &str) -> Option<Datum> {
+    let text = CString::new(text).ok()?;
+    let argument = Datum::from(text.as_ptr() as *mut c_char);
+    pure(std::panic::AssertUnwindSafe(|| {
+        // SAFETY: an input function of one argument.
+        unsafe { direct_function_call_as_datum(pg_sys::jsonb_in, &[Some(argument)]) }
+    }))
+}
+
+/// Whether a jsonb is an object.
+pub fn is_object(jsonb: Datum) -> bool {
+    // SAFETY: a detoasted jsonb has a root container.
+    unsafe { (*root(jsonb)).header & pg_sys::JB_FOBJECT != 0 }
+}
+
+/// Returns an object with the fields of two objects. If both have a field, it takes that of the second.
+pub fn merged(first: Datum, second: Datum) -> Datum {
+    // SAFETY: a function of two jsonb that touches nothing but memory.
+    unsafe { direct_function_call_as_datum(pg_sys::jsonb_concat, &[Some(first), Some(second)]) }.unwrap_or(second)
+}
+
+/// Copies a jsonb that lies in a row into the current memory context. The copy is neither compressed nor toasted.
+pub fn copy(jsonb: Datum) -> Datum {
+    // SAFETY: a datum of a variable-length type, as it is stored.
+    Datum::from(unsafe { pg_sys::pg_detoast_datum_copy(jsonb.cast_mut_ptr()) })
+}

@@ -1,0 +1,30 @@
+//! Calls of Postgres and of the system as safe functions: the fence. Nothing in here knows what a queue is.
+//!
+//! Responsible for every `unsafe` call that is neither a change of shared memory (`shmem`) nor a callback
+//! (`transaction::callbacks`, `worker`, the macro in `api`). Not responsible for what the tables mean (`log`).
+//!
+//! Invariant: each `unsafe` block says why it is sound.
+
+pub mod btree;
+pub mod datum;
+pub mod fault;
+pub mod function;
+pub mod jsonb;
+pub mod lock;
+pub mod parameter;
+pub mod process;
+pub mod raw;
+pub mod relcache;
+pub mod role;
+pub mod row;
+pub mod scan;
+pub mod sequence;
+pub mod session;
+pub mod shape;
+pub mod snapshot;
+pub mod syscache;
+pub mod table;
+pub mod time;
+pub mod transaction;
+pub mod trigger;
+pub mod unguarded;

@@ -1,0 +1,226 @@
+//! Roles: the user, memberships, ownership; running with the rights of a table's owner.
+//!
+//! Responsible for asking Postgres about roles, for borrowing rights and for running a GRANT. Not responsible for what
+//! users may do with queues (`catalog::permission`), nor for which privileges are granted (`catalog::grants`).
+//!
+//! Invariant: the user and the security context are restored on every way out.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_int};
+
+use pgrx::{pg_guard, pg_sys};
+
+use crate::error::{Error, Result};
+use crate::pg::{datum, raw, syscache};
+
+/// Returns the name of the role that began the session, or to which SET SESSION AUTHORIZATION has set it. Empty if the
+/// role is gone. Must run in a transaction.
+pub fn session_role() -> String {
+    // SAFETY: reads this backend's state.
+    role_name(unsafe { pg_sys::GetSessionUserId() }).unwrap_or_default()
+}
+
+/// Whether the current user owns the database, by membership or as superuser. False if there is no such database. Must
+/// run in a transaction.
+pub fn owns_database(database: pg_sys::Oid) -> bool {
+    let cache = pg_sys::SysCacheIdentifier::DATABASEOID;
+    syscache::by_oid(cache, database, |row: &pg_sys::FormData_pg_database| row.datdba)
+        // SAFETY: looks at roles.
+        .is_some_and(|owner| unsafe { pg_sys::has_privs_of_role(pg_sys::GetUserId(), owner) })
+}
+
+/// Whether the current user may create databases, also as superuser. Must run in a transaction.
+pub fn can_create_databases() -> bool {
+    // SAFETY: looks at roles.
+    let (user, is_superuser) = unsafe { (pg_sys::GetUserId(), pg_sys::superuser()) };
+    let cache = pg_sys::SysCacheIdentifier::AUTHOID;
+    is_superuser || syscache::by_oid(cache, user, |row: &pg_sys::FormData_pg_authid| row.rolcreatedb).unwrap_or(false)
+}
+
+/// Whether the current user owns the table, by membership or as superuser. False if there is no such table. Must run in
+/// a transaction.
+pub fn owns_table(table: pg_sys::Oid) -> bool {
+    syscache::by_oid(pg_sys::SysCacheIdentifier::RELOID, table, |row: &pg_sys::FormData_pg_class| row.relowner)
+        // SAFETY: looks at roles.
+        .is_some_and(|owner| unsafe { pg_sys::has_privs_of_role(pg_sys::GetUserId(), owner) })
+}
+
+/// Returns the user whose rights count at this moment.
+pub fn user() -> pg_sys::Oid {
+    // SAFETY: reads this backend's state.
+    unsafe { raw::GetUserId() }
+}
+
+/// Returns the role of this name. `None` if there is none. Must run in a transaction.
+pub fn role(name: &str) -> Option<pg_sys::Oid> {
+    let name = std::ffi::CString::new(name).ok()?;
+    // SAFETY: a look-up in the catalog; invalid when there is none.
+    let oid = unsafe { pg_sys::get_role_oid(name.as_ptr(), true) };
+    (oid != pg_sys::Oid::INVALID).then_some(oid)
+}
+
+/// Returns the name of a role. `None` if it is gone. Must run in a transaction.
+pub fn role_name(role: pg_sys::Oid) -> Option<String> {
+    // SAFETY: a look-up in the catalog; null when there is none.
+    unsafe {
+        let name = pg_sys::GetUserNameFromId(role, true);
+        (!name.is_null()).then(|| datum::c_text(name))
+    }
+}
+
+/// Whether a user has the rights of the role of this name. False if there is no such role. Must run in a transaction.
+pub fn has_rights_of(user: pg_sys::Oid, name: &str) -> bool {
+    // SAFETY: looks at roles.
+    role(name).is_some_and(|role| unsafe { pg_sys::has_privs_of_role(user, role) })
+}
+
+/// Returns the name of the role that a statement names. `None` if there is no such role, or if the current user has not
+/// its rights. Must run in a transaction.
+///
+/// # Safety
+/// `role` is a node of the parser.
+pub unsafe fn own_role(role: *const pg_sys::RoleSpec) -> Option<String> {
+    // SAFETY: the caller's promise; look-ups in the catalogs.
+    unsafe {
+        let oid = pg_sys::get_rolespec_oid(role, true);
+        (oid != pg_sys::Oid::INVALID && pg_sys::has_privs_of_role(user(), oid)).then(|| role_name(oid)).flatten()
+    }
+}
+
+thread_local! {
+    /// The function that is called when roles change.
+    static ON_CHANGE: Cell<Option<fn()>> = const { Cell::new(None) };
+}
+
+/// Is called by Postgres when roles or their memberships change.
+#[pg_guard]
+unsafe extern "C-unwind" fn on_roles(_arg: pg_sys::Datum, _cache: c_int, _hash: u32) {
+    if let Some(f) = ON_CHANGE.get() {
+        f();
+    }
+}
+
+/// Registers `f` to be called whenever this process is told that roles or their memberships change. `f` must not fail.
+/// Call this once per process.
+pub fn on_role_changes(f: fn()) {
+    ON_CHANGE.set(Some(f));
+    use pg_sys::SysCacheIdentifier::{AUTHMEMROLEMEM, AUTHOID};
+    for cache in [AUTHMEMROLEMEM, AUTHOID] {
+        // SAFETY: a function of this library, which is never unloaded.
+        unsafe { pg_sys::CacheRegisterSyscacheCallback(cache as c_int, Some(on_roles), pg_sys::Datum::from(0)) };
+    }
+}
+
+/// The rights of another user, borrowed for a while, as VACUUM and CREATE INDEX borrow those of a table's owner. Code
+/// that this user has planted (triggers, functions of indexes) gains nothing from the role that runs it. It cannot
+/// leave anything behind that is run later with the session's own rights, such as a deferred trigger. Neither side
+/// changes the other's settings.
+///
+/// The loan ends by `give_back`, or with the transaction or subtransaction that an error ends. The value has nothing to
+/// drop, so it may exist within a guard.
+pub struct Borrowed {
+    user: pg_sys::Oid,
+    context: c_int,
+    settings: c_int,
+}
+
+impl Borrowed {
+    /// Makes this user's rights count from now on.
+    ///
+    /// # Safety
+    /// The call stands under a guard and in a transaction. The role exists.
+    pub unsafe fn from(owner: pg_sys::Oid) -> Self {
+        let mut before = Self { user: pg_sys::Oid::INVALID, context: 0, settings: 0 };
+        // SAFETY: both are valid for writing; the setting is one of Postgres's, with a value that it takes.
+        unsafe {
+            raw::GetUserIdAndSecContext(&raw mut before.user, &raw mut before.context);
+            let restricted = pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_RESTRICTED_OPERATION;
+            raw::SetUserIdAndSecContext(owner, before.context | restricted as c_int);
+            before.settings = raw::NewGUCNestLevel();
+            // The search_path of the worker is left alone: it is the administrator's choice, for the event triggers
+            // that see tables come and go.
+            if !is_our_process() {
+                raw::set_config_option(
+                    c"search_path".as_ptr(),
+                    c"pg_catalog, pg_temp".as_ptr(),
+                    pg_sys::GucContext::PGC_USERSET,
+                    pg_sys::GucSource::PGC_S_SESSION,
+                    pg_sys::GucAction::GUC_ACTION_SAVE,
+                    true,
+                    0,
+                    false,
+                );
+            }
+        }
+        before
+    }
+
+    /// Restores the user, the security context and the settings of before.
+    ///
+    /// # Safety
+    /// As for `from`, and in the same subtransaction.
+    pub unsafe fn give_back(self) {
+        // SAFETY: these are the values that `from` has found.
+        unsafe {
+            raw::AtEOXact_GUC(false, self.settings);
+            raw::SetUserIdAndSecContext(self.user, self.context);
+        }
+    }
+}
+
+/// Whether this is a background process of the extension.
+fn is_our_process() -> bool {
+    // SAFETY: null, or the entry by which this process was started; the name ends in a zero byte.
+    unsafe {
+        pg_sys::MyBgworkerEntry.as_ref().is_some_and(|it| CStr::from_ptr(it.bgw_library_name.as_ptr()) == c"pg_queue")
+    }
+}
+
+/// Runs `f` with the rights of a table's owner, also in a superuser's session: what the owner has put around the
+/// tables, such as triggers, runs with the owner's rights. If the table is gone, or the user is its owner, `f` runs as
+/// it is.
+pub fn as_owner<R>(table: pg_sys::Oid, f: impl FnOnce() -> R) -> R {
+    let Some(owner) = syscache::owner(table).filter(|&owner| owner != user()) else { return f() };
+    // SAFETY: in a transaction; the role exists, for it owns something. Nothing is there to be dropped in the guards.
+    let borrowed = unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| Borrowed::from(owner)) };
+    let result = f();
+    // SAFETY: as above; `f` has ended everything that it has begun.
+    unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| borrowed.give_back()) };
+    result
+}
+
+/// Runs a GRANT or REVOKE. If `is_part_of_extension`, the privileges count as those that the extension brings along,
+/// and pg_dump leaves them out. No event trigger sees the statement. Can raise.
+pub fn grant(statement: &str, is_part_of_extension: bool) -> Result<()> {
+    struct Before(bool, pg_sys::Oid);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            // SAFETY: plain globals of this backend, as they were.
+            unsafe { (pg_sys::creating_extension, pg_sys::CurrentExtensionObject) = (self.0, self.1) };
+        }
+    }
+    let statement =
+        std::ffi::CString::new(statement).map_err(|_| Error::internal("the name of a role holds a zero byte"))?;
+    // SAFETY: the parser makes a list of statements, which has one of the type that was written. The globals tell a
+    // script of the extension from a user's statement, and keep these values for this one call only. In a transaction
+    // that may write.
+    unsafe {
+        let parsed = pg_sys::raw_parser(statement.as_ptr(), pg_sys::RawParseMode::RAW_PARSE_DEFAULT);
+        let parsed = datum::list(parsed).next().map(|cell| (*cell.cast::<pg_sys::RawStmt>()).stmt);
+        let Some(parsed) = parsed.filter(|node| (**node).type_ == pg_sys::NodeTag::T_GrantStmt) else {
+            return Err(Error::internal("this is no GRANT"));
+        };
+        let extension = pg_sys::get_extension_oid(c"pg_queue".as_ptr(), false);
+        let _before = Before(pg_sys::creating_extension, pg_sys::CurrentExtensionObject);
+        pg_sys::creating_extension = is_part_of_extension;
+        pg_sys::CurrentExtensionObject = if is_part_of_extension { extension } else { pg_sys::Oid::INVALID };
+        pg_sys::ExecuteGrantStmt(parsed.cast());
+        pg_sys::CommandCounterIncrement();
+    }
+    Ok(())
+}
+
+/// Returns a name in double quotes, as an identifier in SQL.
+pub fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}

@@ -1,0 +1,198 @@
+//! Rows: where one lies, the values of its columns, and rows that are about to be inserted.
+//!
+//! Responsible for values in memory. Not responsible for finding rows (`scan`) or for writing them (`table`), nor for
+//! what a column means (`log`).
+//!
+//! Invariant: a `Row` owns its tuple, and its values that are not passed by value point into that.
+
+use std::cell::RefCell;
+use std::ptr;
+
+use pg_queue_core::frontier::Place;
+use pgrx::pg_sys::{self, Datum};
+
+use crate::pg::unguarded;
+
+/// The most columns that a table of the extension may have: those of queue.history, and some that were added by mistake
+/// and dropped again.
+pub const COLUMNS: usize = 32;
+
+/// Where a row lies in its table.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct Tid(pub pg_sys::ItemPointerData);
+
+impl Tid {
+    /// Returns the places as Postgres has them.
+    pub fn raw(tids: &[Self]) -> &[pg_sys::ItemPointerData] {
+        // SAFETY: a transparent wrapper.
+        unsafe { std::slice::from_raw_parts(tids.as_ptr().cast(), tids.len()) }
+    }
+
+    /// Returns the number of the block.
+    pub fn block(self) -> u32 {
+        (u32::from(self.0.ip_blkid.bi_hi) << 16) | u32::from(self.0.ip_blkid.bi_lo)
+    }
+
+    fn parts(self) -> (u32, u16) {
+        (self.block(), self.0.ip_posid)
+    }
+
+    /// Returns the place as the frontier keeps it, in this segment.
+    pub fn place(self, segment: u8) -> Place {
+        Place { block: self.block(), offset: self.0.ip_posid, segment, is_indexed: false }
+    }
+
+    /// Makes the place of a row from that in the frontier.
+    pub fn of(place: Place) -> Self {
+        Self(pg_sys::ItemPointerData {
+            ip_blkid: pg_sys::BlockIdData { bi_hi: (place.block >> 16) as u16, bi_lo: (place.block & 0xffff) as u16 },
+            ip_posid: place.offset,
+        })
+    }
+}
+
+impl PartialEq for Tid {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts()
+    }
+}
+
+/// The values of rows to insert, row by row: `columns` values each.
+pub struct NewRows {
+    pub values: Vec<Datum>,
+    pub nulls: Vec<bool>,
+    pub columns: usize,
+}
+
+impl NewRows {
+    /// Makes room for `rows` rows of `columns` columns.
+    pub fn new(columns: usize, rows: usize) -> Self {
+        Self { values: Vec::with_capacity(columns * rows), nulls: Vec::with_capacity(columns * rows), columns }
+    }
+
+    /// Adds a row with a value for each column. `None` is NULL.
+    pub fn add<const COLUMNS: usize>(&mut self, row: [Option<Datum>; COLUMNS]) {
+        assert_eq!(COLUMNS, self.columns);
+        self.values.extend(row.iter().map(|value| value.unwrap_or(Datum::from(0))));
+        self.nulls.extend(row.iter().map(Option::is_none));
+    }
+
+    /// Returns the number of rows.
+    pub fn len(&self) -> usize {
+        self.values.len() / self.columns
+    }
+
+    /// Widens the rows for a table with more columns. The added columns are NULL.
+    pub fn widen(&mut self, columns: usize) {
+        if columns <= self.columns {
+            return;
+        }
+        let mut wide = Self::new(columns, self.len());
+        for (values, nulls) in self.values.chunks(self.columns).zip(self.nulls.chunks(self.columns)) {
+            wide.values.extend(values);
+            wide.values.resize(wide.values.len() + columns - self.columns, Datum::from(0));
+            wide.nulls.extend(nulls);
+            wide.nulls.resize(wide.nulls.len() + columns - self.columns, true);
+        }
+        *self = wide;
+    }
+}
+
+/// A copy of a row that was read. It is freed when the value is dropped.
+pub struct Row {
+    pub tuple: pg_sys::HeapTuple,
+    pub values: [Datum; COLUMNS],
+    pub nulls: [bool; COLUMNS],
+}
+
+impl Row {
+    /// Makes a row without a tuple, whose columns are NULL.
+    pub fn empty() -> Self {
+        Self { tuple: ptr::null_mut(), values: [Datum::from(0); COLUMNS], nulls: [true; COLUMNS] }
+    }
+
+    /// Reads the columns of a tuple, and takes it over.
+    ///
+    /// # Safety
+    /// `tuple` is a tuple of this descriptor in Postgres's memory, and the row becomes its owner.
+    pub unsafe fn new(tuple: pg_sys::HeapTuple, desc: pg_sys::TupleDesc) -> Self {
+        let mut row = Self::empty();
+        row.tuple = tuple;
+        // SAFETY: the arrays have COLUMNS places, and the tuple has no more columns, as is checked first.
+        unsafe {
+            assert!((*desc).natts as usize <= COLUMNS, "a table has more columns than COLUMNS");
+            pg_sys::heap_deform_tuple(tuple, desc, row.values.as_mut_ptr(), row.nulls.as_mut_ptr());
+        }
+        row
+    }
+
+    /// Returns where the row lies.
+    pub fn tid(&self) -> Tid {
+        // SAFETY: heap_copytuple has copied the place.
+        Tid(unsafe { (*self.tuple).t_self })
+    }
+
+    /// Whether this session's open transaction inserted the row.
+    pub fn is_own(&self) -> bool {
+        // SAFETY: a tuple of the heap, with its header.
+        crate::pg::transaction::has_xid() && unsafe { is_own(self.tuple) }
+    }
+
+    /// Returns a column, counted from 0. `None` is NULL. The datum is valid as long as the row.
+    pub fn get(&self, column: usize) -> Option<Datum> {
+        (!self.nulls[column]).then(|| self.values[column])
+    }
+
+    /// Returns a `bigint` or `timestamptz` column that is never NULL.
+    pub fn i64(&self, column: usize) -> i64 {
+        self.values[column].value() as i64
+    }
+
+    /// Returns an `integer` column that is never NULL.
+    pub fn i32(&self, column: usize) -> i32 {
+        self.values[column].value() as i32
+    }
+
+    /// Returns a `"char"` column that is never NULL.
+    pub fn char(&self, column: usize) -> u8 {
+        self.values[column].value() as u8
+    }
+}
+
+/// Whether this session's open transaction inserted a tuple.
+///
+/// # Safety
+/// `tuple` is a tuple of the heap, with its header.
+pub unsafe fn is_own(tuple: pg_sys::HeapTuple) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { pg_sys::TransactionIdIsCurrentTransactionId(pg_sys::htup::HeapTupleHeaderGetXmin((*tuple).t_data)) }
+}
+
+impl Drop for Row {
+    fn drop(&mut self) {
+        if !self.tuple.is_null() {
+            // SAFETY: owned by the row. Freeing raises nothing, so it needs no guard.
+            unsafe { unguarded::heap_freetuple(self.tuple) };
+        }
+    }
+}
+
+/// Calls `f` with `count` slots that carry tuples to `heap_multi_insert`. The slots are kept for the session. They are
+/// marked as holding a tuple of their own, so that the heap takes the tuple as it is. They are overwritten before each
+/// use, so a pointer that an error leaves in them does no harm.
+pub(super) fn envelopes(count: usize, f: impl FnOnce(*mut *mut pg_sys::HeapTupleTableSlot)) {
+    thread_local! {
+        static SLOTS: RefCell<Vec<*mut pg_sys::HeapTupleTableSlot>> = const { RefCell::new(Vec::new()) };
+    }
+    SLOTS.with_borrow_mut(|slots| {
+        while slots.len() < count {
+            let mut slot = Box::<pg_sys::HeapTupleTableSlot>::default();
+            slot.base.type_ = pg_sys::NodeTag::T_TupleTableSlot;
+            slot.base.tts_ops = &raw const pg_sys::TTSOpsHeapTuple;
+            slot.base.tts_flags = pg_sys::TTS_FLAG_SHOULDFREE as u16;
+            slots.push(Box::into_raw(slot));
+        }
+        f(slots.as_mut_ptr());
+    });
+}

@@ -1,0 +1,210 @@
+//! The session and its server: number, database, settings, encoding, timeline, NOTIFY, and the cost of a query.
+//!
+//! Responsible for small, safe functions over single calls of Postgres. Not responsible for the process (`process`),
+//! the open transaction (`transaction`), nor the user (`role`).
+//!
+//! Invariant: nothing here keeps state of its own. A function that can raise a Postgres error says so.
+
+use std::ffi::{CStr, c_int};
+
+use pgrx::pg_sys;
+
+use crate::pg::{datum, raw, syscache};
+
+/// Returns Postgres's hash of a text. It is the same on all servers of one byte order. Raises nothing.
+pub fn hash(text: &str) -> i64 {
+    // SAFETY: reads that many bytes, and raises nothing.
+    unsafe { raw::hash_bytes_extended(text.as_ptr(), text.len() as i32, 0) as i64 }
+}
+
+/// Returns this session's number, from 0, which is below `shmem::layout::max_sessions`.
+pub fn session() -> u32 {
+    // SAFETY: a plain global of this backend, set before any code of the extension can run in it.
+    #[cfg(any(feature = "pg14", feature = "pg15", feature = "pg16"))]
+    let number = unsafe { pg_sys::MyBackendId } - 1;
+    // SAFETY: as above.
+    #[cfg(any(feature = "pg17", feature = "pg18"))]
+    let number = unsafe { pg_sys::MyProcNumber };
+    u32::try_from(number).unwrap_or(0)
+}
+
+/// Returns this process's id.
+pub fn pid() -> i32 {
+    // SAFETY: a plain global of this backend.
+    unsafe { pg_sys::MyProcPid }
+}
+
+/// Returns the database to which this session is connected. Invalid in the launcher.
+pub fn database() -> pg_sys::Oid {
+    // SAFETY: a plain global of this backend.
+    unsafe { pg_sys::MyDatabaseId }
+}
+
+/// Whether the server is in recovery, also as a standby.
+pub fn in_recovery() -> bool {
+    // SAFETY: reads shared memory.
+    unsafe { raw::RecoveryInProgress() }
+}
+
+/// Whether the server runs for pg_upgrade alone.
+pub fn is_binary_upgrade() -> bool {
+    // SAFETY: a plain global that the postmaster sets before anything else runs.
+    unsafe { pg_sys::IsBinaryUpgrade }
+}
+
+/// Whether the script of an extension is running.
+pub fn is_in_extension_script() -> bool {
+    // SAFETY: a plain global of this backend.
+    unsafe { pg_sys::creating_extension }
+}
+
+/// Whether the script of this extension is running. Must run in a transaction.
+pub fn is_in_our_script() -> bool {
+    // SAFETY: a plain global of this backend, which is set while the script of an extension runs.
+    is_in_extension_script() && syscache::is_our_extension(unsafe { pg_sys::CurrentExtensionObject })
+}
+
+/// Returns the session's `application_name`. Empty if there is none.
+pub fn application_name() -> String {
+    // SAFETY: a setting's value, a C string once the server runs.
+    unsafe {
+        let name = pg_sys::application_name;
+        if name.is_null() { String::new() } else { datum::c_text(name) }
+    }
+}
+
+/// Returns the number that this server's data directory got from initdb. Copies of the directory have the same number.
+pub fn system_identifier() -> i64 {
+    // SAFETY: reads a number that the server has read at its start.
+    unsafe { pg_sys::GetSystemIdentifier() }.cast_signed()
+}
+
+/// Whether the transaction is read only.
+pub fn is_read_only() -> bool {
+    // SAFETY: a plain global of this backend.
+    unsafe { pg_sys::XactReadOnly }
+}
+
+/// Returns the name of this database's encoding. `None` if it is UTF8.
+pub fn other_encoding() -> Option<String> {
+    // SAFETY: plain look-ups; the name is a static C string.
+    unsafe {
+        let encoding = pg_sys::GetDatabaseEncoding();
+        (encoding != pg_sys::pg_enc::PG_UTF8 as c_int)
+            .then(|| CStr::from_ptr(pg_sys::GetDatabaseEncodingName()).to_string_lossy().into_owned())
+    }
+}
+
+/// Reads the messages of other sessions about changed definitions.
+pub fn accept_invalidations() {
+    // SAFETY: allowed at any time in a transaction.
+    unsafe { pg_sys::AcceptInvalidationMessages() };
+}
+
+/// Sends a NOTIFY when the transaction commits. Can raise: a payload has to be shorter than 8000 bytes.
+pub fn notify(channel: &CStr, payload: &CStr) {
+    // SAFETY: copies both strings; an error becomes an unwinding at the guard.
+    unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| raw::Async_Notify(channel.as_ptr(), payload.as_ptr())) };
+}
+
+/// Reads the settings files again if SIGHUP came. Must be called between two transactions.
+pub fn reload_settings() {
+    // SAFETY: a flag that a signal handler of this process sets; between two transactions.
+    unsafe {
+        if pg_sys::ConfigReloadPending != 0 {
+            pg_sys::ConfigReloadPending = 0;
+            pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP);
+        }
+    }
+}
+
+/// Sets a setting for this process. It takes precedence over every other source of the setting. Can raise.
+pub fn set_option(name: &CStr, value: &CStr) {
+    // SAFETY: C strings that are copied.
+    unsafe {
+        pg_sys::SetConfigOption(
+            name.as_ptr(),
+            value.as_ptr(),
+            pg_sys::GucContext::PGC_SUSET,
+            pg_sys::GucSource::PGC_S_OVERRIDE,
+        );
+    }
+}
+
+/// Runs `f` with other settings, as a function with SET clauses does. If `f` raises an error, the rollback restores
+/// them. Can raise if a value is refused.
+pub fn with_settings<R>(settings: &[(&CStr, &CStr)], f: impl FnOnce() -> R) -> R {
+    // SAFETY: C strings that are copied; the level is left in the order in which it was entered.
+    unsafe {
+        let level = pg_sys::NewGUCNestLevel();
+        for (name, value) in settings {
+            pg_sys::set_config_option(
+                name.as_ptr(),
+                value.as_ptr(),
+                pg_sys::GucContext::PGC_USERSET,
+                pg_sys::GucSource::PGC_S_SESSION,
+                pg_sys::GucAction::GUC_ACTION_SAVE,
+                true,
+                0,
+                false,
+            );
+        }
+        let result = f();
+        pg_sys::AtEOXact_GUC(true, level);
+        result
+    }
+}
+
+/// Plans a query, and returns its total cost and whether JIT would compile it. Locks its tables. Can raise.
+pub fn plan(query: &CStr) -> (f64, bool) {
+    // SAFETY: within SPI, which frees the plan when it ends; a SELECT has one planned statement, and a list without one
+    // is left at cost 0.
+    unsafe {
+        pg_sys::SPI_connect();
+        let plan = pg_sys::SPI_prepare(query.as_ptr(), 0, std::ptr::null_mut());
+        let cached = if plan.is_null() { std::ptr::null_mut() } else { pg_sys::SPI_plan_get_cached_plan(plan) };
+        let mut found = (0.0, false);
+        if !cached.is_null() {
+            if let Some(statement) = datum::list((*cached).stmt_list).next().map(|s| s.cast::<pg_sys::PlannedStmt>()) {
+                found =
+                    ((*(*statement).planTree).total_cost, (*statement).jitFlags & pg_sys::PGJIT_PERFORM as i32 != 0);
+            }
+            // A plan that is not kept is counted for no resource owner.
+            pg_sys::ReleaseCachedPlan(cached, std::ptr::null_mut());
+        }
+        pg_sys::SPI_finish();
+        found
+    }
+}
+
+/// Whether the postmaster is loading the libraries of `shared_preload_libraries`.
+pub fn is_preloading() -> bool {
+    // SAFETY: a plain global that the postmaster sets while it preloads.
+    unsafe { pg_sys::process_shared_preload_libraries_in_progress }
+}
+
+/// Reserves a prefix of settings: from now on Postgres refuses a setting of this prefix that is not defined. In 14 it
+/// only warns.
+pub fn reserve_prefix(prefix: &CStr) {
+    // SAFETY: a C string; the function only reads it.
+    #[cfg(not(feature = "pg14"))]
+    unsafe {
+        pg_sys::MarkGUCPrefixReserved(prefix.as_ptr())
+    };
+    // SAFETY: as above; the function of 14.
+    #[cfg(feature = "pg14")]
+    unsafe {
+        pg_sys::EmitWarningsOnPlaceholders(prefix.as_ptr())
+    };
+}
+
+/// Returns the timeline that this primary writes. Must not be called in recovery.
+pub fn timeline() -> i32 {
+    // SAFETY: reads shared memory; not in recovery, since verbs that write refuse earlier there.
+    #[cfg(not(feature = "pg14"))]
+    let timeline = unsafe { pg_sys::GetWALInsertionTimeLine() };
+    // SAFETY: a plain global.
+    #[cfg(feature = "pg14")]
+    let timeline = unsafe { pg_sys::ThisTimeLineID };
+    timeline as i32
+}

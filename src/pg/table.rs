@@ -1,0 +1,584 @@
+//! Direct access to tables and their b-tree indexes: opening, inserting, fetching by place.
+//!
+//! Responsible for writes, by those of the heap and of `btinsert`, and for rows at a known place. No SQL plan,
+//! search_path or row security stands between a verb and a log. Not responsible for finding rows (`scan`), b-tree pages
+//! (`btree`), nor the checks of columns (`shape`). Reads see rows that are committed at the moment of looking, not
+//! those of the transaction's own, older snapshot, and take no predicate locks. See docs/decisions/direct-access.md.
+//!
+//! Invariant: a relation is closed when its value is dropped. A writer's lock stays until the end of the transaction, a
+//! reader's is released at once.
+
+use std::cell::Cell;
+use std::ffi::CStr;
+use std::ptr;
+
+use pgrx::pg_sys::{self, Datum};
+
+use crate::error::{self, Error};
+use crate::pg::btree::{leaf, rightmost};
+use crate::pg::fault::row_fault;
+use crate::pg::row::{NewRows, Row, Tid, envelopes};
+use crate::pg::shape::{self, Shape};
+use crate::pg::{process, relcache, role, syscache, trigger, unguarded};
+
+/// An open table or index. It is closed when the value is dropped.
+pub struct Relation {
+    pub rel: pg_sys::Relation,
+    is_index: bool,
+    release: pg_sys::LOCKMODE,
+}
+
+impl Relation {
+    /// Opens a table to write, with RowExclusiveLock until the end of the transaction. Waits for the lock. Raises if
+    /// there is no such table, and 55000 if its columns are not those that the extension has made.
+    pub fn write(oid: pg_sys::Oid) -> Self {
+        // SAFETY: the call raises if there is no such table.
+        Self::written(unsafe { pg_sys::table_open(oid, pg_sys::RowExclusiveLock as i32) }, false)
+    }
+
+    /// Opens a table and one of its indexes to write, as `write` does.
+    pub fn write_both(table: pg_sys::Oid, index: pg_sys::Oid) -> (Self, Self) {
+        let lock = pg_sys::RowExclusiveLock as i32;
+        // SAFETY: the calls raise if one is not there. Within the guard there is nothing to drop; if the index is
+        // missing, the transaction's end closes the table.
+        let (table, index) = unsafe {
+            pg_sys::ffi::pg_guard_ffi_boundary(|| {
+                (unguarded::table_open(table, lock), unguarded::index_open(index, lock))
+            })
+        };
+        (Self::written(table, false), Self::written(index, true))
+    }
+
+    /// Opens two indexes to write into, with RowExclusiveLock until the end of the transaction.
+    pub fn write_indexes([first, second]: [pg_sys::Oid; 2]) -> [Self; 2] {
+        let lock = pg_sys::RowExclusiveLock as i32;
+        // SAFETY: as above.
+        let opened = unsafe {
+            pg_sys::ffi::pg_guard_ffi_boundary(|| {
+                [unguarded::index_open(first, lock), unguarded::index_open(second, lock)]
+            })
+        };
+        opened.map(|rel| Self::written(rel, true))
+    }
+
+    /// Takes an open relation over, whose lock stays until the end of the transaction. Checks a table's columns.
+    fn written(rel: pg_sys::Relation, is_index: bool) -> Self {
+        let opened = Self { rel, is_index, release: pg_sys::NoLock as i32 };
+        if !is_index {
+            opened.check(None);
+        }
+        opened
+    }
+
+    /// Raises 55000 if the columns of this table are not those of its shape, which is `other` outside the catalog.
+    fn check(&self, other: Option<Shape>) {
+        // SAFETY: an open relation.
+        unsafe { shape::check(self.rel, other) };
+    }
+
+    /// Returns what is wrong with the columns of this table. `None` if nothing is. Raises nothing.
+    pub fn fault(&self, shape: Shape) -> Option<Error> {
+        // SAFETY: an open relation.
+        unsafe { shape::fault(self.rel, shape) }
+    }
+
+    /// Opens a table to read, with AccessShareLock until the value is dropped. Raises as `write` does.
+    pub fn read(oid: pg_sys::Oid) -> Self {
+        let opened = Self::look(oid);
+        opened.check(None);
+        opened
+    }
+
+    /// Opens a table to read, as `read` does, without a check of its columns.
+    pub fn look(oid: pg_sys::Oid) -> Self {
+        // SAFETY: as above.
+        let rel = unsafe { pg_sys::table_open(oid, pg_sys::AccessShareLock as i32) };
+        Self { rel, is_index: false, release: pg_sys::AccessShareLock as i32 }
+    }
+
+    /// Opens a table of this shape to read, as `read` does. `None` if there is no such table.
+    pub fn try_read(oid: pg_sys::Oid, shape: Shape) -> Option<Self> {
+        // SAFETY: the call returns null if there is no such table.
+        let rel = unsafe { pg_sys::try_relation_open(oid, pg_sys::AccessShareLock as i32) };
+        let opened =
+            (!rel.is_null()).then(|| Self { rel, is_index: false, release: pg_sys::AccessShareLock as i32 })?;
+        opened.check(Some(shape));
+        Some(opened)
+    }
+
+    /// Opens a table of this shape, which is not of the catalog, to write, as `write` does.
+    pub fn write_shaped(oid: pg_sys::Oid, shape: Shape) -> Self {
+        let opened = Self::write(oid);
+        opened.check(Some(shape));
+        opened
+    }
+
+    /// Raises 55000 if this index has another number of columns than `count`.
+    pub fn check_columns(&self, count: usize) {
+        if self.columns() != count {
+            // SAFETY: an open relation has a name.
+            let name = syscache::name(unsafe { &(*(*self.rel).rd_rel).relname });
+            Error::new(error::WRONG_STATE, format!("index \"queue.{name}\" is not as pg_queue has made it"))
+                .detail("It has other columns.")
+                .hint("Drop it, and create it as it is in a new database with pg_queue.")
+                .report();
+        }
+    }
+
+    /// Opens an index to write into, as `write` does a table.
+    pub fn write_index(oid: pg_sys::Oid) -> Self {
+        // SAFETY: as above, for an index.
+        Self::written(unsafe { pg_sys::index_open(oid, pg_sys::RowExclusiveLock as i32) }, true)
+    }
+
+    /// Opens an index for entries that outlive a rollback. The lock is released when the value is dropped.
+    pub fn fill_index(oid: pg_sys::Oid) -> Self {
+        Self { release: pg_sys::RowExclusiveLock as i32, ..*std::mem::ManuallyDrop::new(Self::write_index(oid)) }
+    }
+
+    /// Returns the number of the file that the relation lies in. It is another one after the relation was built anew.
+    pub fn file(&self) -> u32 {
+        // SAFETY: an open relation.
+        unsafe { unguarded::file_of(self.rel) }.to_u32()
+    }
+
+    /// Opens an index to read, with AccessShareLock until the value is dropped. Raises if there is no such index.
+    pub fn read_index(oid: pg_sys::Oid) -> Self {
+        // SAFETY: as above.
+        let rel = unsafe { pg_sys::index_open(oid, pg_sys::AccessShareLock as i32) };
+        Self { rel, is_index: true, release: pg_sys::AccessShareLock as i32 }
+    }
+
+    /// Closes a table that was opened to write and was not written to, and releases its lock.
+    pub fn unlock(mut self) {
+        self.release = pg_sys::RowExclusiveLock as i32;
+    }
+
+    /// Returns the descriptor of its columns.
+    pub fn desc(&self) -> pg_sys::TupleDesc {
+        // SAFETY: open relations have a descriptor.
+        unsafe { (*self.rel).rd_att }
+    }
+
+    /// Returns the number of its columns, dropped ones included.
+    fn columns(&self) -> usize {
+        // SAFETY: as above.
+        unsafe { (*self.desc()).natts as usize }
+    }
+
+    /// Returns how many blocks the table has now.
+    pub fn blocks(&self) -> u32 {
+        // SAFETY: an open relation with storage.
+        unsafe { pg_sys::RelationGetNumberOfBlocksInFork(self.rel, pg_sys::ForkNumber::MAIN_FORKNUM) }
+    }
+
+    /// Inserts a row with its index entries, and returns where the row lies. `None` if the key of a unique index is
+    /// there already, or is being inserted by an open transaction; the row is then taken back. The insert does not
+    /// wait. Columns of the table behind `COLUMNS` become NULL. Raises 55000 if an index has another number of columns,
+    /// or a row trigger is on the table.
+    pub fn insert_row<const COLUMNS: usize>(
+        &self,
+        row: [Option<Datum>; COLUMNS],
+        entries: &mut [Entry<'_>],
+    ) -> Option<Tid> {
+        let mut values = row.map(|value| value.unwrap_or(Datum::from(0)));
+        let mut nulls = row.map(|value| value.is_none());
+        let columns = self.columns();
+        entries.iter().for_each(|entry| entry.index.check_columns(entry.key.len()));
+        if columns == COLUMNS {
+            return self.insert_values(&mut values, &mut nulls, entries);
+        }
+        let (mut values, mut nulls) = (values.to_vec(), nulls.to_vec());
+        values.resize(columns.max(COLUMNS), Datum::from(0));
+        nulls.resize(columns.max(COLUMNS), true);
+        self.insert_values(&mut values, &mut nulls, entries)
+    }
+
+    fn insert_values(&self, values: &mut [Datum], nulls: &mut [bool], entries: &mut [Entry<'_>]) -> Option<Tid> {
+        let (rel, desc, info) = (self.rel, self.desc(), index_info());
+        let has_others = self.has_others();
+        row_fault!(self.rel, "before");
+        // SAFETY: a value for each column; b-trees of this table, with a value for each of their columns. Within
+        // the guard there is nothing to drop.
+        let (tid, is_taken) = unsafe {
+            pg_sys::ffi::pg_guard_ffi_boundary(|| {
+                let tuple = unguarded::heap_form_tuple(desc, values.as_mut_ptr(), nulls.as_mut_ptr());
+                unguarded::heap_insert(rel, tuple, unguarded::GetCurrentCommandId(true), 0, ptr::null_mut());
+                let mut tid = (*tuple).t_self;
+                unguarded::heap_freetuple(tuple);
+                if has_others {
+                    fill_others(rel, &raw const tid, 1, &relcache::knows_index);
+                }
+                let mut is_taken = false;
+                for Entry { index, is_unique, key } in entries {
+                    let (index, key, check) = (index.rel, &**key, uniqueness(*is_unique));
+                    let place = tid;
+                    let is_new = rightmost::insert(index, &place, key, || {
+                        let mut nulls = [false; pg_sys::INDEX_MAX_KEYS as usize];
+                        let (key, nulls) = (key.as_ptr().cast_mut(), nulls.as_mut_ptr());
+                        unguarded::index_insert(index, key, nulls, &raw mut tid, rel, check, false, info)
+                    });
+                    is_taken |= *is_unique && !is_new;
+                }
+                (Tid(tid), is_taken)
+            })
+        };
+        if is_taken {
+            self.take_back(tid);
+            return None;
+        }
+        row_fault!(self.rel, "after");
+        Some(tid)
+    }
+
+    /// Inserts rows page by page, with one WAL record a page, and returns where each row lies. The caller makes the
+    /// entries in the known indexes (`insert_entries`). Can raise a cancel after each 1000 rows.
+    pub fn insert(&self, rows: &mut NewRows) -> Vec<Tid> {
+        /// As many rows as COPY buffers (MAX_BUFFERED_TUPLES).
+        const BATCH: usize = 1000;
+        row_fault!(self.rel, "before");
+        rows.widen(self.columns());
+        let (columns, count) = (rows.columns, rows.len());
+        let (rel, desc) = (self.rel, self.desc());
+        let (values, nulls) = (rows.values.as_mut_ptr(), rows.nulls.as_mut_ptr());
+        let mut tids = Vec::with_capacity(count);
+        for first in (0..count).step_by(BATCH) {
+            let n = BATCH.min(count - first);
+            envelopes(n, |slots| {
+                // SAFETY: a value for each column of each row; the slots carry the tuples to the heap, which takes them
+                // out and writes each row's place into its slot. Within the guard there is nothing to drop.
+                unsafe {
+                    pg_sys::ffi::pg_guard_ffi_boundary(|| {
+                        for row in 0..n {
+                            let at = (first + row) * columns;
+                            let tuple = unguarded::heap_form_tuple(desc, values.add(at), nulls.add(at));
+                            (**slots.add(row)).tuple = tuple;
+                        }
+                        let command = unguarded::GetCurrentCommandId(true);
+                        unguarded::heap_multi_insert(rel, slots.cast(), n as i32, command, 0, ptr::null_mut());
+                        for row in 0..n {
+                            unguarded::heap_freetuple((**slots.add(row)).tuple);
+                        }
+                    });
+                    tids.extend((0..n).map(|row| Tid((**slots.add(row)).base.tts_tid)));
+                }
+            });
+            process::check_for_interrupts();
+        }
+        if self.has_others() {
+            self.fill_others(&tids, &relcache::knows_index);
+        }
+        row_fault!(self.rel, "after");
+        tids
+    }
+
+    /// Whether this table has indexes that this session does not know. While REINDEX CONCURRENTLY puts one index into
+    /// the place of another, each row needs its entry in both; and a user may have made an index. Raises 55000 if a row
+    /// trigger is on the table.
+    fn has_others(&self) -> bool {
+        // SAFETY: an open relation; the list is a copy for the caller.
+        unsafe {
+            relcache::has_other_indexes((*self.rel).rd_id, || {
+                self.refuse_triggers();
+                unguarded::has_unknown(pg_sys::RelationGetIndexList(self.rel), &relcache::knows_index)
+            })
+        }
+    }
+
+    /// Raises 55000 if a row trigger is on this table: rows are inserted directly, so it would not see them. While this
+    /// table is locked to write, no trigger can be made.
+    pub fn refuse_triggers(&self) {
+        // SAFETY: an open relation; its triggers, if it has any, are valid as long as it is open.
+        let stranger = unsafe {
+            let triggers = (*self.rel).trigdesc;
+            let count = if triggers.is_null() { 0 } else { usize::try_from((*triggers).numtriggers).unwrap_or(0) };
+            (0..count).map(|n| &*(*triggers).triggers.add(n)).find(|trigger| {
+                i32::from(trigger.tgtype) & pg_sys::TRIGGER_TYPE_ROW as i32 != 0 && !trigger.tgisinternal
+            })
+        };
+        if let Some(trigger) = stranger {
+            // SAFETY: the names of triggers are C strings.
+            trigger::stop(unsafe { ((*self.rel).rd_id, CStr::from_ptr(trigger.tgname)) });
+        }
+    }
+
+    /// Makes the entries of rows that were just inserted, in all indexes of which `knows` returns false. A key that is
+    /// taken in such an index is not reported: the known indexes get their entries later, and report theirs.
+    pub fn fill_others(&self, tids: &[Tid], knows: &dyn Fn(pg_sys::Oid) -> bool) {
+        let (rel, places, count) = (self.rel, Tid::raw(tids).as_ptr(), tids.len());
+        // SAFETY: rows of this table; within the guard there is nothing to drop.
+        unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| fill_others(rel, places, count, knows)) }
+    }
+
+    /// Makes this index's entries for rows that were just inserted. A row for which `key` returns `None` gets none.
+    /// Returns the positions in `tids` of the rows whose key was there already, or is being inserted by an open
+    /// transaction: the insert does not wait. Those rows have entries now, and the caller must remove them by
+    /// `take_back`. For an index that is not unique the list is empty. Raises 55000 if the index has other columns.
+    pub fn insert_entries<const COLUMNS: usize>(
+        &self,
+        table: &Relation,
+        tids: &[Tid],
+        is_unique: bool,
+        key: impl Fn(usize) -> Option<[Datum; COLUMNS]>,
+    ) -> Vec<usize> {
+        let check = uniqueness(is_unique);
+        self.check_columns(COLUMNS);
+        let (index, table, info) = (self.rel, table.rel, index_info());
+        let mut nulls = [false; COLUMNS];
+        let mut conflicts = Vec::new();
+        let mut next = 0;
+        while next < tids.len() {
+            // SAFETY: a b-tree of this table with COLUMNS columns. Within the guard there is nothing to drop: a
+            // conflict ends the guarded loop, and is added to the list outside.
+            let conflict = unsafe {
+                pg_sys::ffi::pg_guard_ffi_boundary(|| {
+                    while next < tids.len() {
+                        if is_run(next, tids.len(), &key) {
+                            next = leaf::insert(index, table, Tid::raw(tids), next, &key);
+                            if next == tids.len() {
+                                break;
+                            }
+                        }
+                        let row = next;
+                        next += 1;
+                        let Some(mut values) = key(row) else { continue };
+                        let mut tid = tids[row].0;
+                        let is_new = unguarded::index_insert(
+                            index,
+                            values.as_mut_ptr(),
+                            nulls.as_mut_ptr(),
+                            &raw mut tid,
+                            table,
+                            check,
+                            false,
+                            info,
+                        );
+                        if is_unique && !is_new {
+                            return Some(row);
+                        }
+                    }
+                    None
+                })
+            };
+            conflicts.extend(conflict);
+        }
+        conflicts
+    }
+
+    /// Deletes a row that this transaction has just inserted and whose key turned out to be taken. Until this
+    /// transaction ends, other sessions take the deleted row for one in progress.
+    pub fn take_back(&self, tid: Tid) {
+        let mut tid = tid.0;
+        // SAFETY: a row of this transaction, which no other session can see; a command cannot delete what it has
+        // inserted itself, so the next one begins.
+        unsafe {
+            pg_sys::CommandCounterIncrement();
+            pg_sys::simple_heap_delete(self.rel, &raw mut tid);
+        }
+    }
+
+    /// Returns the row at a place, if one is there that is committed now or of this transaction. `generation` is a
+    /// number that changes when the table is truncated.
+    pub fn fetch(&self, tid: Tid, generation: i64) -> Option<Row> {
+        if tid.block() >= self.blocks_cached(tid, generation) {
+            return None;
+        }
+        let (rel, desc) = (self.rel, self.desc());
+        let mut row = Row::empty();
+        let to = &raw mut row;
+        // SAFETY: a block within the table. Within the guard there is nothing to drop.
+        let found = unsafe {
+            pg_sys::ffi::pg_guard_ffi_boundary(|| {
+                let copy = unguarded::copy_at(rel, tid.0);
+                if !copy.is_null() {
+                    unguarded::heap_deform_tuple(copy, desc, (*to).values.as_mut_ptr(), (*to).nulls.as_mut_ptr());
+                    (*to).tuple = copy;
+                }
+                !copy.is_null()
+            })
+        };
+        found.then_some(row)
+    }
+
+    /// Returns the row at a place, as `fetch` does, for a place that may lie behind the end of the table, also if it
+    /// did not a moment ago: VACUUM cuts off empty blocks at the end. `blocks` is a number of blocks that the table has
+    /// had since it was locked, or 0; the table may have more by now.
+    pub fn fetch_if_there(&self, tid: Tid, blocks: &mut u32, generation: i64) -> Option<Row> {
+        if tid.block() >= *blocks {
+            *blocks = self.blocks();
+        }
+        (tid.block() < *blocks).then(|| self.fetch(tid, generation)).flatten()
+    }
+
+    /// Returns how many blocks the table has at least. Asks Postgres only if the place may lie behind: to read there
+    /// fails.
+    fn blocks_cached(&self, tid: Tid, generation: i64) -> u32 {
+        thread_local! {
+            static LAST: Cell<(pg_sys::Oid, i64, u32)> = const { Cell::new((pg_sys::Oid::INVALID, 0, 0)) };
+        }
+        // SAFETY: an open relation has a file number.
+        let file = unsafe { unguarded::file_of(self.rel) };
+        let (last, last_generation, blocks) = LAST.get();
+        if last == file && last_generation == generation && tid.block() < blocks {
+            return blocks;
+        }
+        let blocks = self.blocks();
+        LAST.set((file, generation, blocks));
+        blocks
+    }
+
+    /// Returns how many rows the table may have: it counts the line pointers of its pages, each of which stands for a
+    /// row, or for one that was rolled back. Reads the whole table. Can raise a cancel.
+    pub fn line_pointers(&self) -> i64 {
+        let mut count = 0;
+        let strategy = crate::pg::lock::bulk_reading();
+        for block in 0..self.blocks() {
+            // SAFETY: a block within the table; the page is pinned and share-locked while it is looked at.
+            unsafe {
+                let buffer = pg_sys::ReadBufferExtended(
+                    self.rel,
+                    pg_sys::ForkNumber::MAIN_FORKNUM,
+                    block,
+                    pg_sys::ReadBufferMode::RBM_NORMAL,
+                    strategy,
+                );
+                pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as i32);
+                let page = pg_sys::BufferGetPage(buffer);
+                let header = page.cast::<pg_sys::PageHeaderData>();
+                let lower = usize::from((*header).pd_lower);
+                let start = std::mem::offset_of!(pg_sys::PageHeaderData, pd_linp);
+                count += (lower.saturating_sub(start) / size_of::<pg_sys::ItemIdData>()) as i64;
+                pg_sys::UnlockReleaseBuffer(buffer);
+            }
+            if block % 256 == 0 {
+                crate::pg::process::check_for_interrupts();
+            }
+        }
+        count
+    }
+}
+
+/// Makes entries as the executor does: for indexes of any kind, with conditions and expressions, that already take
+/// entries. If a key is taken, it does not wait.
+///
+/// # Safety
+/// The call stands under a guard, and nothing in here is to be dropped. `tids` are `count` rows of the table `rel`,
+/// which is locked to write.
+unsafe fn fill_others(
+    rel: pg_sys::Relation,
+    tids: *const pg_sys::ItemPointerData,
+    count: usize,
+    knows: &dyn Fn(pg_sys::Oid) -> bool,
+) {
+    // SAFETY: the caller's promise. All memory is of the current context, and the resource owner knows which relations
+    // are open if an error is raised.
+    unsafe {
+        let list = unguarded::RelationGetIndexList(rel);
+        if !unguarded::has_unknown(list, knows) {
+            return;
+        }
+        // The functions that indexes call are run with the rights of the table's owner, as CREATE INDEX runs them: the
+        // worker's own rights are those of a superuser.
+        let borrowed = role::Borrowed::from((*(*rel).rd_rel).relowner);
+        let length = (*list).length as usize;
+        let indexes = unguarded::palloc0(size_of::<pg_sys::Relation>() * length).cast::<pg_sys::Relation>();
+        let infos = unguarded::palloc0(size_of::<usize>() * length).cast::<*mut pg_sys::IndexInfo>();
+        let mut open = 0;
+        for n in 0..length {
+            let oid = (*(*list).elements.add(n)).oid_value;
+            if !knows(oid) {
+                let index = unguarded::index_open(oid, pg_sys::RowExclusiveLock as i32);
+                *indexes.add(open) = index;
+                *infos.add(open) = unguarded::BuildIndexInfo(index);
+                open += 1;
+            }
+        }
+        let state = unguarded::CreateExecutorState();
+        let result = unguarded::palloc0(size_of::<pg_sys::ResultRelInfo>()).cast::<pg_sys::ResultRelInfo>();
+        (*result).type_ = pg_sys::NodeTag::T_ResultRelInfo;
+        unguarded::InitResultRelInfo(result, rel, 0, ptr::null_mut(), 0);
+        (*result).ri_NumIndices = open as i32;
+        (*result).ri_IndexRelationDescs = indexes;
+        (*result).ri_IndexRelationInfo = infos;
+        let slot = unguarded::MakeSingleTupleTableSlot((*rel).rd_att, &raw const pg_sys::TTSOpsHeapTuple);
+        for n in 0..count {
+            let copy = unguarded::copy_at(rel, *tids.add(n));
+            if !copy.is_null() {
+                unguarded::ExecStoreHeapTuple(copy, slot, true);
+                (*slot).tts_tid = *tids.add(n);
+                let mut conflict = false;
+                unguarded::ExecInsertIndexTuples(
+                    result,
+                    slot,
+                    state,
+                    false,
+                    true,
+                    &raw mut conflict,
+                    ptr::null_mut(),
+                    #[cfg(not(any(feature = "pg14", feature = "pg15")))]
+                    false,
+                );
+            }
+        }
+        unguarded::ExecDropSingleTupleTableSlot(slot);
+        for n in 0..open {
+            unguarded::index_close(*indexes.add(n), pg_sys::NoLock as i32);
+        }
+        unguarded::FreeExecutorState(state);
+        borrowed.give_back();
+    }
+}
+
+impl Drop for Relation {
+    fn drop(&mut self) {
+        // SAFETY: opened by this value. To close it is right also while an error unwinds, as the resource owner still
+        // knows it. It needs no guard: a relation that is open, and locked as this one is, closes without an error.
+        unsafe {
+            if self.is_index {
+                unguarded::index_close(self.rel, self.release);
+            } else {
+                unguarded::table_close(self.rel, self.release);
+            }
+        }
+    }
+}
+
+/// Returns how an index checks a key: a unique one reports a conflict, and does not wait for it.
+fn uniqueness(is_unique: bool) -> pg_sys::IndexUniqueCheck::Type {
+    if is_unique { pg_sys::IndexUniqueCheck::UNIQUE_CHECK_PARTIAL } else { pg_sys::IndexUniqueCheck::UNIQUE_CHECK_NO }
+}
+
+/// Returns the IndexInfo that `index_insert` needs. btinsert does not read it, so one empty value serves all.
+fn index_info() -> *mut pg_sys::IndexInfo {
+    thread_local! {
+        static INFO: Cell<*mut pg_sys::IndexInfo> = const { Cell::new(ptr::null_mut()) };
+    }
+    if INFO.get().is_null() {
+        // SAFETY: zeroed memory that lives as long as the session.
+        unsafe {
+            let size = size_of::<pg_sys::IndexInfo>();
+            let info = pg_sys::MemoryContextAllocZero(pg_sys::TopMemoryContext, size).cast::<pg_sys::IndexInfo>();
+            (*info).type_ = pg_sys::NodeTag::T_IndexInfo;
+            INFO.set(info);
+        }
+    }
+    INFO.get()
+}
+
+/// Whether at least `leaf::WORTHWHILE` rows, beginning with `from`, have keys that ascend, so that a leaf may take them
+/// at once. It compares the keys as integers; an index whose keys are none is refused later.
+fn is_run<const COLUMNS: usize>(from: usize, end: usize, key: &impl Fn(usize) -> Option<[Datum; COLUMNS]>) -> bool {
+    let integers = |n| key(n).map(|key| key.map(|value| value.value() as i64));
+    from + leaf::WORTHWHILE <= end
+        && (from..from + leaf::WORTHWHILE - 1).all(|n| match (integers(n), integers(n + 1)) {
+            (Some(this), Some(next)) => this < next,
+            _ => false,
+        })
+}
+
+/// A row's entry in an index of its table: a value for each column of the index.
+pub struct Entry<'a> {
+    pub index: &'a Relation,
+    pub is_unique: bool,
+    pub key: &'a mut [Datum],
+}

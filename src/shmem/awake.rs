@@ -1,0 +1,90 @@
+//! Whether an instance is awake, as a mirror that verbs read without a lock, and the end of a restore in memory.
+//!
+//! Responsible for the mirror. Not responsible for the states (`restore`), for noticing a restore nor for deciding
+//! that it is over (`log::restore`). `transaction::settle` also writes the mirror, when a foreign writer ends.
+//!
+//! Invariant: the mirror changes together with the state, under the frontier's lock.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+
+use pg_queue_core::frontier::Frontier;
+
+use crate::pg::time;
+use crate::shmem::instance::Instance;
+use crate::shmem::ledger::Ledger;
+use crate::shmem::restore::{RestoreState, State};
+use crate::shmem::{lock, words};
+
+thread_local! {
+    /// The number of the instance for which this session has asked last, and its slot in shared memory.
+    static SLOT: Cell<(u32, usize)> = const { Cell::new((0, 0)) };
+    /// The state of the segments, as the adopting transaction has read it.
+    pub static LEDGER: Cell<Option<Ledger>> = const { Cell::new(None) };
+}
+
+/// Whether the instance may be used, as far as memory knows. False also if memory does not know yet. True if the
+/// instance is gone: the caller's next step finds that out. If the mirror says so, it costs one atomic load; otherwise
+/// it takes the frontier's lock, so it must not be called under that.
+pub fn is_awake(number: u32) -> bool {
+    let (known, slot) = SLOT.get();
+    if known == number && number != 0 && words::awake(slot).load(Ordering::Acquire) == number {
+        return true;
+    }
+    let found = lock::with(|shared| {
+        let slot = slot_of(shared.instances, number)?;
+        Some((slot, shared.instances[slot].restore.is_awake()))
+    });
+    // If the instance was dropped, the next step of the caller finds that out.
+    let Some((slot, is_awake)) = found else { return true };
+    SLOT.set((number, slot));
+    is_awake
+}
+
+/// Returns the slot of an instance. `None` if the instance is gone.
+fn slot_of(instances: &[Instance], number: u32) -> Option<usize> {
+    instances.iter().position(|i| number != 0 && i.number == number)
+}
+
+/// Runs `f`, which changes whether an instance is awake, and updates the mirror, both in one hold of the frontier's
+/// lock. `None` if the instance is gone.
+pub fn change<R>(number: u32, f: impl FnOnce(&mut Frontier<'_>, &mut Instance) -> R) -> Option<R> {
+    lock::with(|shared| {
+        let slot = slot_of(shared.instances, number)?;
+        let instance = &mut shared.instances[slot];
+        let result = f(&mut shared.frontier, instance);
+        words::awake(slot).store(if instance.restore.is_awake() { number } else { 0 }, Ordering::Release);
+        Some(result)
+    })
+}
+
+/// Ends a restore in memory. It is called when the transaction that adopts has committed, and all sessions were told of
+/// changed queues. Everything that memory knows will be read anew, except which session holds which attempt. Returns
+/// false if it did nothing, since there was a foreign write meanwhile (`marks` has changed) or the instance is gone.
+/// Takes the frontier's lock. Cannot fail.
+pub fn wake(number: u32, marks: u64) -> bool {
+    let now = time::now_us();
+    let is_awake = change(number, |frontier, instance| {
+        if instance.restore.marks != marks {
+            return false;
+        }
+        let was_awake = instance.restore.is_awake();
+        instance.restore = RestoreState { state: State::Awake, marks, is_suspect: true, ..RestoreState::default() };
+        (instance.id_next, instance.id_limit) = (0, 0);
+        // As at the start: every attempt that is due by now lies behind its lane's position.
+        (instance.due_to, instance.next_due) = (now, i64::MIN);
+        instance.is_recovered = false;
+        instance.scan_missed();
+        instance.schedules.invalidate();
+        instance.invalidate_counters();
+        // If the instance was awake, the ring of segments may have turned since the ledger was read.
+        if let Some(ledger) = LEDGER.take().filter(|_| !was_awake) {
+            ledger.apply(instance);
+        }
+        // The restore may have brought lanes of dropped queues back into use.
+        instance.dropping.iter_mut().filter(|mark| !mark.is_open).for_each(|mark| mark.lane = 0);
+        frontier.forget_ready(number);
+        true
+    });
+    is_awake.unwrap_or(false)
+}

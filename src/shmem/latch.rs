@@ -1,0 +1,55 @@
+//! The latch of each session, and waking sessions and workers.
+//!
+//! Responsible for the array of latches. Not responsible for which session to wake (`pg_queue_core::frontier`), nor for
+//! sleeping (`pg::process`).
+//!
+//! Invariant: an address that is stored is that of a latch in shared memory, and is the same in every process.
+
+use pgrx::pg_sys;
+
+use crate::shmem::layout::{BASE, Header, LAYOUT, Layout};
+
+/// Returns the condition variable that is broadcast whenever a worker has left its database.
+pub fn worker_left() -> *mut pg_sys::ConditionVariable {
+    // SAFETY: only the address of a field of the header is taken, and the header is never freed.
+    unsafe { &raw mut (*BASE.cast::<Header>()).worker_left }
+}
+
+/// Writes this session's latch into shared memory, so that other sessions can wake it. Call it once per session, before
+/// the session waits.
+pub fn announce_session(session: u32) {
+    // SAFETY: the slot is this session's own; its latch lies in shared memory at the same address in
+    // every process.
+    unsafe {
+        let Some(layout) = LAYOUT else { return };
+        *latch_slot(layout, session) = &raw mut (*pg_sys::MyProc).procLatch;
+    }
+}
+
+unsafe fn latch_slot(layout: Layout, session: u32) -> *mut *mut pg_sys::Latch {
+    assert!((session as usize) < layout.latches.1, "session number out of range");
+    // SAFETY: in range.
+    unsafe { BASE.add(layout.latches.0).cast::<*mut pg_sys::Latch>().add(session as usize) }
+}
+
+/// Sets a session's latch. Cannot fail. Call it after the lock was released.
+pub fn wake(session: u32) {
+    // SAFETY: latches lie in shared memory and are never freed; if a latch belongs to a later session of the same
+    // number by now, that session looks once for nothing.
+    unsafe {
+        let Some(layout) = LAYOUT else { return };
+        let latch = *latch_slot(layout, session);
+        if !latch.is_null() {
+            pg_sys::SetLatch(latch);
+        }
+    }
+}
+
+/// Sets a latch whose address was read from shared memory. Null: does nothing. Cannot fail. Call it after the lock was
+/// released.
+pub fn wake_latch(latch: *mut pg_sys::Latch) {
+    if !latch.is_null() {
+        // SAFETY: only addresses of latches in shared memory are ever stored.
+        unsafe { pg_sys::SetLatch(latch) };
+    }
+}

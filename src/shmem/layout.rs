@@ -1,0 +1,214 @@
+//! The place of everything in the block of shared memory, and how the block is requested and found.
+//!
+//! Responsible for sizes and offsets. Not responsible for access (`lock`, `launcher`, `keys`, `words`, `latch`), nor
+//! for the elements of the arrays (`pg_queue_core`, `instance`, `databases`).
+//!
+//! Invariant: sizes depend on settings that only a restart changes.
+
+use std::mem::{align_of, size_of};
+use std::ptr;
+use std::sync::atomic::AtomicU32;
+
+use pg_queue_core::frontier::{self, Gate, Group, Lane, Ready, Running, Session, index};
+use pg_queue_core::{counter, holders};
+use pgrx::{pg_guard, pg_sys};
+
+use crate::guc;
+use crate::shmem::databases::Database;
+use crate::shmem::instance::Instance;
+
+/// The begin of the block: locks, heads of the structures, and the launcher.
+#[repr(C)]
+pub struct Header {
+    pub frontier_lock: *mut pg_sys::LWLock,
+    pub launcher_lock: *mut pg_sys::LWLock,
+    pub keys_lock: *mut pg_sys::LWLock,
+    pub frontier: frontier::Head,
+    pub holders: holders::Head,
+    pub next_instance: u32,
+    pub counter_top: u32,
+    pub launcher_latch: *mut pg_sys::Latch,
+    pub launcher_pid: i32,
+    /// The monotonic time at which the memory was made.
+    pub born_at: i64,
+    pub worker_left: pg_sys::ConditionVariable,
+}
+
+/// Where the arrays lie behind the header: the offset of each in bytes, and its number of elements.
+#[derive(Clone, Copy)]
+pub struct Layout {
+    pub instances: (usize, usize),
+    pub awake: (usize, usize),
+    pub databases: (usize, usize),
+    pub latches: (usize, usize),
+    pub lanes: (usize, usize),
+    pub lane_index: (usize, usize),
+    pub ready: (usize, usize),
+    pub running: (usize, usize),
+    pub running_index: (usize, usize),
+    pub sessions: (usize, usize),
+    pub gates: (usize, usize),
+    pub groups: (usize, usize),
+    pub group_index: (usize, usize),
+    pub counters: (usize, usize),
+    pub counter_index: (usize, usize),
+    pub horizons: (usize, usize),
+    pub holders: (usize, usize),
+    bytes: usize,
+}
+
+impl Layout {
+    /// Computes the layout from the settings.
+    fn of_settings() -> Self {
+        let size = |setting: i32| usize::try_from(setting).unwrap_or(1);
+        let lanes = size(guc::MAX_LANES.get());
+        let running = size(guc::MAX_RUNNING.get());
+        let databases = size(guc::MAX_DATABASES.get());
+        let sessions = max_sessions();
+        // A counter is small and never evicted, so there is room for more lanes than memory otherwise keeps: four times
+        // as many.
+        let counters = lanes * 4;
+        // Each running attempt may be of a group of its own.
+        let groups = running.next_multiple_of(64);
+        let mut bytes = size_of::<Header>();
+        fn place<T>(bytes: &mut usize, count: usize) -> (usize, usize) {
+            *bytes = bytes.next_multiple_of(align_of::<T>().max(64));
+            let at = *bytes;
+            *bytes += size_of::<T>() * count;
+            (at, count)
+        }
+        Self {
+            instances: place::<Instance>(&mut bytes, databases),
+            awake: place::<AtomicU32>(&mut bytes, databases),
+            // The launcher lists every database, also those without the extension.
+            databases: place::<Database>(&mut bytes, databases.max(64) * 4),
+            latches: place::<*mut pg_sys::Latch>(&mut bytes, sessions),
+            lanes: place::<Lane>(&mut bytes, lanes),
+            // The index also counts the lanes for which an instance's sessions wait, in one bucket for each instance.
+            lane_index: place::<index::Bucket>(&mut bytes, index::buckets_for(lanes + 1)),
+            ready: place::<Ready>(&mut bytes, lanes * size(guc::MAX_READY.get())),
+            running: place::<Running>(&mut bytes, running),
+            running_index: place::<index::Bucket>(&mut bytes, index::buckets_for(running.max(32))),
+            sessions: place::<Session>(&mut bytes, sessions),
+            gates: place::<Gate>(&mut bytes, lanes),
+            groups: place::<Group>(&mut bytes, groups),
+            group_index: place::<index::Bucket>(&mut bytes, index::buckets_for(groups)),
+            counters: place::<counter::Slot>(&mut bytes, counters),
+            counter_index: place::<index::Bucket>(&mut bytes, index::buckets_for(counters)),
+            horizons: place::<u32>(&mut bytes, databases * (sessions + max_prepared())),
+            holders: place::<index::Bucket>(&mut bytes, index::buckets_for(size(guc::MAX_KEYS.get()).max(32))),
+            bytes,
+        }
+    }
+}
+
+/// Returns how many sessions there can be, background processes included.
+pub fn max_sessions() -> usize {
+    // SAFETY: settings that are fixed by now (15 and later compute MaxBackends before the request hook).
+    #[cfg(not(feature = "pg14"))]
+    let backends = unsafe { pg_sys::MaxBackends };
+    // SAFETY: as above; 14 has not yet computed the sum when libraries are loaded.
+    #[cfg(feature = "pg14")]
+    let backends = unsafe {
+        pg_sys::MaxConnections
+            + crate::pg::raw::autovacuum_max_workers
+            + 1
+            + pg_sys::max_worker_processes
+            + pg_sys::max_wal_senders
+    };
+    usize::try_from(backends).unwrap_or(0) + 1
+}
+
+/// Returns how many prepared transactions there can be.
+fn max_prepared() -> usize {
+    // SAFETY: a setting that is fixed by now.
+    usize::try_from(unsafe { crate::pg::raw::max_prepared_xacts }).unwrap_or(0)
+}
+
+/// The begin of the shared memory. The postmaster sets it at start, and every backend inherits it.
+pub static mut BASE: *mut u8 = ptr::null_mut();
+/// Where the arrays lie behind `BASE`.
+pub static mut LAYOUT: Option<Layout> = None;
+#[cfg(not(feature = "pg14"))]
+static mut PREVIOUS_REQUEST: pg_sys::shmem_request_hook_type = None;
+static mut PREVIOUS_STARTUP: pg_sys::shmem_startup_hook_type = None;
+
+/// The name of the block and of the tranche of locks.
+const TRANCHE: &std::ffi::CStr = c"pg_queue";
+
+/// Installs the hooks by which Postgres reserves the memory. Is called once, while preloading, after the settings are
+/// defined.
+pub fn install() {
+    // SAFETY: the postmaster, single-threaded, while it loads libraries: hooks are chained as Postgres
+    // documents.
+    unsafe {
+        #[cfg(not(feature = "pg14"))]
+        {
+            PREVIOUS_REQUEST = pg_sys::shmem_request_hook;
+            pg_sys::shmem_request_hook = Some(on_request);
+        }
+        #[cfg(feature = "pg14")]
+        request();
+        PREVIOUS_STARTUP = pg_sys::shmem_startup_hook;
+        pg_sys::shmem_startup_hook = Some(on_startup);
+    }
+}
+
+/// Asks for the memory and for three locks.
+fn request() {
+    // SAFETY: called at the only time at which Postgres allows it.
+    unsafe {
+        pg_sys::RequestAddinShmemSpace(Layout::of_settings().bytes);
+        pg_sys::RequestNamedLWLockTranche(TRANCHE.as_ptr(), 3);
+    }
+}
+
+#[cfg(not(feature = "pg14"))]
+#[pg_guard]
+unsafe extern "C-unwind" fn on_request() {
+    // SAFETY: the hook that was installed before this one.
+    unsafe {
+        if let Some(previous) = PREVIOUS_REQUEST {
+            previous();
+        }
+    }
+    request();
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn on_startup() {
+    /// AddinShmemInitLock in lwlocknames.h, the same number in 14 to 18.
+    const ADDIN_SHMEM_INIT_LOCK: usize = 21;
+    // SAFETY: the startup hook: named tranches exist, and the lock guards the first creation. Zeroed memory is a valid
+    // value of everything that lies in it, except for the pointers to the locks and the condition variable, which are
+    // set at once.
+    unsafe {
+        if let Some(previous) = PREVIOUS_STARTUP {
+            previous();
+        }
+        let layout = Layout::of_settings();
+        let lock = &raw mut (*pg_sys::MainLWLockArray.add(ADDIN_SHMEM_INIT_LOCK)).lock;
+        pg_sys::LWLockAcquire(lock, pg_sys::LWLockMode::LW_EXCLUSIVE);
+        let mut found = false;
+        let base = pg_sys::ShmemInitStruct(TRANCHE.as_ptr(), layout.bytes, &mut found).cast::<u8>();
+        if !found {
+            ptr::write_bytes(base, 0, layout.bytes);
+            let header = base.cast::<Header>();
+            let locks = pg_sys::GetNamedLWLockTranche(TRANCHE.as_ptr());
+            (*header).frontier_lock = &raw mut (*locks).lock;
+            (*header).launcher_lock = &raw mut (*locks.add(1)).lock;
+            (*header).keys_lock = &raw mut (*locks.add(2)).lock;
+            (*header).born_at = crate::pg::time::monotonic_us();
+            pg_sys::ConditionVariableInit(&raw mut (*header).worker_left);
+        }
+        BASE = base;
+        LAYOUT = Some(layout);
+        pg_sys::LWLockRelease(lock);
+    }
+}
+
+/// Whether the library was preloaded, so that there is shared memory.
+pub fn is_there() -> bool {
+    // SAFETY: written once, before any backend exists.
+    unsafe { !BASE.is_null() }
+}

@@ -1,0 +1,63 @@
+//! The state of the segments, as it was read from `queue.segment_log`, on its way into shared memory.
+//!
+//! Responsible for writing it into an instance. Not responsible for reading the log (`log::segment`), nor for later
+//! changes of a state (`Instance::segment_changed`).
+//!
+//! Invariant: it is applied under the frontier's lock.
+
+use pg_queue_core::id::SEGMENTS;
+
+use crate::guc;
+use crate::shmem::instance::{self, Instance};
+use crate::shmem::segments::{Filling, State, Word};
+
+/// The state of all segments, as the log of segments has it.
+pub struct Ledger {
+    /// Generation and state, by segment.
+    pub words: [Word; SEGMENTS],
+    /// How full each segment is, by segment.
+    pub fillings: [Filling; SEGMENTS],
+    /// The number of the last row of queue.segment_log.
+    pub last_entry: i64,
+    /// The largest generation.
+    pub last_generation: i64,
+}
+
+impl Ledger {
+    /// Returns generation and state of a segment.
+    pub fn word(&self, segment: u8) -> Word {
+        self.words[segment as usize]
+    }
+
+    /// Whether a segment's attempts have to be read in the segment. Otherwise history has them, or there are none.
+    pub fn is_read_here(&self, segment: u8) -> bool {
+        !matches!(self.word(segment).state(), State::Free | State::Copied | State::Emptying)
+    }
+
+    /// The segments whose attempts have to be read there.
+    pub fn read_here(&self) -> impl Iterator<Item = u8> {
+        (0..SEGMENTS as u8).filter(|&segment| self.is_read_here(segment))
+    }
+
+    /// Whether attempts may live in a segment.
+    pub fn is_inhabited(&self, segment: u8) -> bool {
+        self.word(segment).state().is_inhabited()
+    }
+
+    /// Writes it into an instance. The caller holds the frontier's lock.
+    pub fn apply(&self, instance: &mut Instance) {
+        for (n, word) in self.words.iter().enumerate() {
+            instance::set_word(&mut instance.words[n], word.0);
+            if word.state() == State::Open {
+                instance.set_open_segment(n as u8);
+            }
+        }
+        instance.segments = self.fillings;
+        instance.last_entry = self.last_entry;
+        instance.last_generation = self.last_generation;
+        // Until the storage duty knows how fast segments fill, this is a few turns of a ring that turns by age: four
+        // times pg_queue.segment_age, in microseconds.
+        instance.far = i64::from(guc::SEGMENT_AGE.get()) * 4_000_000;
+        instance.storage_at = i64::MIN;
+    }
+}

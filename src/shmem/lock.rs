@@ -1,0 +1,157 @@
+//! The locks of shared memory and the data that each one guards: the frontier with instances and counters; the
+//! launcher's table (`launcher`); the holders of keys (`keys`).
+//!
+//! Responsible for taking a lock and for lending what it protects. Not responsible for Postgres's heavyweight locks
+//! (`pg::lock`), nor for words that are read without a lock (`words`).
+//!
+//! Invariant: while `with` holds the lock, no code runs that could raise an error, allocate Postgres memory, sleep or
+//! take another lock. The one exception is `pg::snapshot::ActiveSnapshot::take`.
+
+use pg_queue_core::counter::{Counters, Horizon};
+use pg_queue_core::frontier::{Frontier, Running};
+use pgrx::pg_sys;
+
+use crate::shmem::instance::Instance;
+use crate::shmem::layout::{BASE, Header, LAYOUT};
+
+/// An exclusive lock of shared memory, released when the value is dropped.
+pub struct LockGuard(*mut pg_sys::LWLock);
+
+impl LockGuard {
+    /// Takes a lock. Waits for it.
+    pub fn take(lock: *mut pg_sys::LWLock) -> Self {
+        // SAFETY: a lock of the extension's tranche, initialized by Postgres; a process that reaches this has a PGPROC.
+        // The call stands without pgrx's guard, which costs more than the lock: it fails only if a backend holds 200
+        // locks (MAX_SIMUL_LWLOCKS).
+        unsafe { crate::pg::raw::LWLockAcquire(lock, pg_sys::LWLockMode::LW_EXCLUSIVE) };
+        Self(lock)
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        // SAFETY: taken by `take`. After an error Postgres may already have released all locks and reset the count;
+        // then there is nothing to release. pgrx's own guard decides in the same way.
+        unsafe {
+            if pg_sys::InterruptHoldoffCount > 0 {
+                crate::pg::raw::LWLockRelease(self.0);
+            }
+        }
+    }
+}
+
+/// The data that the frontier's lock protects.
+pub struct Shared<'a> {
+    /// The frontier of all databases.
+    pub frontier: Frontier<'a>,
+    /// The databases with the extension.
+    pub instances: &'a mut [Instance],
+    /// The number that was last given to an instance: the next one gets this plus one.
+    pub next_instance: &'a mut u32,
+    /// The counters of the lanes of all databases.
+    pub counters: Counters<'a>,
+    /// The ids of transactions that were in progress for the snapshots of recounts, with an equal share for each
+    /// instance's slot.
+    pub horizons: &'a mut [u32],
+}
+
+impl Shared<'_> {
+    /// Returns the share of `horizons` that belongs to an instance's slot. `instances` is the number of slots.
+    pub fn horizon_share(instances: usize, horizons: &mut [u32], slot: usize) -> &mut [u32] {
+        let share = horizons.len() / instances;
+        &mut horizons[slot * share..][..share]
+    }
+
+    /// Returns what the snapshot of a recount sees: of the recount in progress for the instance in this slot.
+    pub fn horizon<'h>(instances: &[Instance], horizons: &'h [u32], slot: usize) -> Horizon<'h> {
+        let share = horizons.len() / instances.len();
+        let counting = &instances[slot].counting;
+        Horizon {
+            xmin: counting.xmin,
+            xmax: counting.xmax,
+            in_progress: &horizons[slot * share..][..counting.in_progress as usize],
+        }
+    }
+}
+
+/// Runs `f` under the frontier's lock, which is exclusive. `f` must be short and must not call Postgres: see the
+/// invariant.
+pub fn with<R>(f: impl FnOnce(&mut Shared<'_>) -> R) -> R {
+    // SAFETY: every verb checks `layout::is_there` before its first call. The arrays lie where the layout has put them,
+    // are initialized (zeroed, or written under this lock), and are not used by another process while the lock is held.
+    // So exclusive references are sound. Words that are read without the lock are atomics (`words`).
+    unsafe {
+        let base = BASE;
+        let Some(layout) = LAYOUT else { unreachable!("shared memory is used before it is there") };
+        let header = base.cast::<Header>();
+        let _guard = LockGuard::take((*header).frontier_lock);
+        fn slice<'a, T>(base: *mut u8, (at, count): (usize, usize)) -> &'a mut [T] {
+            // SAFETY: see above.
+            unsafe { std::slice::from_raw_parts_mut(base.add(at).cast::<T>(), count) }
+        }
+        f(&mut Shared {
+            frontier: Frontier {
+                head: &mut (*header).frontier,
+                lanes: slice(base, layout.lanes),
+                lane_index: slice(base, layout.lane_index),
+                ready: slice(base, layout.ready),
+                running: slice(base, layout.running),
+                running_index: slice(base, layout.running_index),
+                sessions: slice(base, layout.sessions),
+                gates: slice(base, layout.gates),
+                groups: slice(base, layout.groups),
+                group_index: slice(base, layout.group_index),
+            },
+            instances: slice(base, layout.instances),
+            next_instance: &mut (*header).next_instance,
+            counters: Counters {
+                slots: slice(base, layout.counters),
+                index: slice(base, layout.counter_index),
+                top: &mut (*header).counter_top,
+            },
+            horizons: slice(base, layout.horizons),
+        })
+    }
+}
+
+/// Runs `f` on one instance under the frontier's lock, as `with` does. `None` if the instance is gone.
+pub fn with_instance<R>(number: u32, f: impl FnOnce(&mut Frontier<'_>, &mut Instance) -> R) -> Option<R> {
+    with(|shared| {
+        let Shared { frontier, instances, .. } = shared;
+        let instance = instances.iter_mut().find(|i| i.number == number && number != 0)?;
+        Some(f(frontier, instance))
+    })
+}
+
+/// Returns for how many lanes there is room in the counters. 0 if the library was not preloaded.
+pub fn counters() -> usize {
+    // SAFETY: written once, before any backend exists.
+    unsafe { LAYOUT }.map_or(0, |layout| layout.counters.1)
+}
+
+/// Runs `f` on the counters under the frontier's lock, as `with` does. `None` if the instance is gone, or its counters
+/// are not known.
+pub fn with_counters<R>(number: u32, f: impl FnOnce(&Counters<'_>) -> R) -> Option<R> {
+    with(|shared| {
+        let instance = shared.instances.iter().find(|i| i.number == number && number != 0)?;
+        instance.counting.is_known().then(|| f(&shared.counters))
+    })
+}
+
+/// Returns the entries of `running` of an instance, one in each hold of the frontier's lock. An entry that comes or
+/// goes meanwhile may be among them or not. Can raise a cancel between two entries.
+pub fn each_running(number: u32) -> impl Iterator<Item = Running> {
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        crate::pg::process::check_for_interrupts();
+        let (next, entry) = with(|shared| shared.frontier.next_running(number, from))?;
+        from = next;
+        Some(entry)
+    })
+}
+
+/// Returns when the shared memory was made, in monotonic microseconds: it knows nothing of the time before.
+pub fn born_at() -> i64 {
+    // SAFETY: a field of the header that was written before any backend existed.
+    unsafe { (*BASE.cast::<Header>()).born_at }
+}

@@ -1,0 +1,31 @@
+//! The data in shared memory, its locks and latches, and every change of it that needs nothing but memory.
+//!
+//! Responsible for layout, access and locking. Not responsible for how attempts are ordered and handed out
+//! (`pg_queue_core`), for what the end of a transaction changes (`transaction::settle`), nor for reading the logs
+//! (`log`).
+//!
+//! Invariant: all of it is a cache of the logs, of fixed size, whose zero bytes are a valid start, so that a crash
+//! restart begins empty. While a lock is held, no code runs that could raise an error, allocate Postgres memory, sleep
+//! or take another lock.
+
+pub mod awake;
+pub mod counting;
+pub mod databases;
+pub mod drops;
+pub mod instance;
+pub mod keys;
+pub mod latch;
+pub mod launcher;
+pub mod layout;
+pub mod ledger;
+pub mod lock;
+pub mod missed;
+pub mod recount;
+pub mod restore;
+pub mod segments;
+pub mod usage;
+pub mod words;
+
+pub use instance::Instance;
+pub use latch::{wake, wake_latch};
+pub use lock::{Shared, born_at, counters, each_running, with, with_counters, with_instance};

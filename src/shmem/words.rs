@@ -1,0 +1,62 @@
+//! Words of an instance that sessions read without a lock: states of segments, open segments, halves, drops, whether it
+//! is awake.
+//!
+//! Responsible for reading them. Not responsible for writing: `instance::set_word` writes a word, and `awake` and
+//! `transaction::settle` write the mirror, all under the frontier's lock.
+//!
+//! Invariant: a word is read and written as an atomic.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::shmem::instance::Instance;
+use crate::shmem::layout::{BASE, LAYOUT};
+
+/// Reads a word of an instance without the lock. Returns 0 if the slot belongs to another instance.
+fn read_word(slot: usize, number: u32, word: impl FnOnce(*mut Instance) -> *mut u64) -> u64 {
+    // SAFETY: the slot lies in the array, which is never freed; words are aligned, and while others may read them they
+    // are accessed as atomics only. The number is read after the word: the words of a dropped instance mean nothing.
+    unsafe {
+        let Some(layout) = LAYOUT else { return 0 };
+        assert!(slot < layout.instances.1, "slot out of range");
+        let instance = BASE.add(layout.instances.0).cast::<Instance>().add(slot);
+        let value = AtomicU64::from_ptr(word(instance)).load(Ordering::SeqCst);
+        if (&raw const (*instance).number).read_volatile() == number { value } else { 0 }
+    }
+}
+
+/// Returns the word of a segment, read without the lock. 0 (`Free`) if the instance is gone.
+pub fn segment_word(slot: usize, number: u32, segment: usize) -> u64 {
+    // SAFETY: an address within the instance.
+    read_word(slot, number, |instance| unsafe { &raw mut (*instance).words[segment] })
+}
+
+/// Returns which segments are open (`Instance::open`), read without the lock. 0 if the instance is gone.
+pub fn open_word(slot: usize, number: u32) -> u64 {
+    // SAFETY: an address within the instance.
+    read_word(slot, number, |instance| unsafe { &raw mut (*instance).open })
+}
+
+/// Returns the number of the half of the keys' tables that is written to (`Instance::key_half`), read without the
+/// lock. 0 if the instance is gone.
+pub fn key_half(slot: usize, number: u32) -> u64 {
+    // SAFETY: an address within the instance.
+    read_word(slot, number, |instance| unsafe { &raw mut (*instance).key_half })
+}
+
+/// Returns how many drops of queues have begun (`Instance::drops`), read without the lock. 0 if the instance is gone.
+pub fn drops_word(slot: usize, number: u32) -> u64 {
+    // SAFETY: an address within the instance.
+    read_word(slot, number, |instance| unsafe { &raw mut (*instance).drops })
+}
+
+/// Returns the mirror of this slot: the number of the instance if that is awake, else 0. Callers need not hold the lock
+/// to read it. See the module `awake`.
+pub fn awake(slot: usize) -> &'static AtomicU32 {
+    // SAFETY: every verb checks `layout::is_there` before its first call. It is an array of atomics at its place in
+    // zeroed memory, which is never freed and is never borrowed in another way.
+    unsafe {
+        let Some(layout) = LAYOUT else { unreachable!("shared memory is used before it is there") };
+        assert!(slot < layout.awake.1, "slot out of range");
+        &*BASE.add(layout.awake.0).cast::<AtomicU32>().add(slot)
+    }
+}

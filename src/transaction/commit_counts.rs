@@ -1,0 +1,104 @@
+//! What a commit adds to the counters of lanes: summed up while the steps are settled, entered once for each lane.
+//!
+//! Responsible for which step counts as which event, and for whether it counts during a recount. Not responsible for
+//! the counters themselves (`pg_queue_core::counter`), nor for recounts (`shmem::recount`).
+
+use pg_queue_core::counter::{Counter, Counters, Event};
+use pg_queue_core::frontier::Rank;
+use pg_queue_core::id;
+
+use crate::pg::time;
+use crate::shmem::counting::State;
+use crate::shmem::{Instance, Shared};
+use crate::transaction::pending::Step;
+
+/// The sum of what the steps of a commit count for, one lane at a time. It lives within one hold of the lock.
+pub struct CommitCounts {
+    xid: u32,
+    instance: u32,
+    lane: i32,
+    /// Whether what is entered now counts. During a recount it counts only if the recount's snapshot does not see it.
+    counts: bool,
+    is_counting: bool,
+    counter: Counter,
+    /// The number of an instance that has no room for another counter; 0: none.
+    full: u32,
+}
+
+impl CommitCounts {
+    /// Returns an empty sum for the commit of the transaction with this id.
+    pub fn open(xid: u32) -> Self {
+        Self { xid, instance: 0, lane: 0, counts: false, is_counting: false, counter: Counter::NONE, full: 0 }
+    }
+
+    /// Enters a step of the instance in this slot.
+    pub fn enter(
+        &mut self,
+        instances: &[Instance],
+        slot: usize,
+        horizons: &[u32],
+        counters: &mut Counters<'_>,
+        step: Step,
+    ) {
+        let (lane, event) = match step {
+            Step::Enqueued { lane, ready, has_moved: false, .. } => {
+                (lane, Event::Enqueued { is_first: id::count(ready.id) == id::count(ready.rank.job_id) })
+            }
+            Step::Taken { lane, .. } => (lane, Event::Claimed),
+            Step::Ended { lane, .. } => (lane, Event::EndedUnrun(1)),
+            Step::Purged { lane, count } => (lane, Event::EndedUnrun(count)),
+            Step::Ending { lane, end, .. } | Step::EndingUnknown { lane, end, .. } => (lane, Event::Ended(end)),
+            Step::LaneDropped { lane } => {
+                self.post(counters);
+                counters.forget(instances[slot].number, lane);
+                return;
+            }
+            _ => return,
+        };
+        let instance = &instances[slot];
+        if (self.instance, self.lane) != (instance.number, lane) {
+            self.post(counters);
+            (self.instance, self.lane) = (instance.number, lane);
+            self.is_counting = instance.counting.state == State::Counting;
+            self.counts = match instance.counting.state {
+                State::Unknown => false,
+                State::Counting => !Shared::horizon(instances, horizons, slot).sees(self.xid),
+                State::Known => true,
+            };
+        }
+        if self.counts {
+            self.counter.counts.record(event);
+            if event == Event::Claimed {
+                self.counter.claimed_at = time::now_us();
+            }
+            if let Step::Enqueued { ready, .. } = step {
+                self.counter.lower(ready.rank);
+            }
+        }
+    }
+
+    fn post(&mut self, counters: &mut Counters<'_>) {
+        let counter = std::mem::replace(&mut self.counter, Counter::NONE);
+        if counter == Counter::NONE {
+            return;
+        }
+        // A counter is made for a lane whose first job this is, and for one that the running recount has not reached
+        // yet. Any other lane without a counter was dropped.
+        if counter.floor < Rank::MAX || self.is_counting {
+            match counters.find_or_make(self.instance, self.lane) {
+                Some(known) => known.add(&counter),
+                None => self.full = self.instance,
+            }
+        } else if let Some(known) = counters.find(self.instance, self.lane) {
+            known.add(&counter);
+        }
+    }
+
+    /// Adds what was entered to the counters. If an instance had no room for one, its counters are given up.
+    pub fn close(mut self, instances: &mut [Instance], counters: &mut Counters<'_>) {
+        self.post(counters);
+        if let Some(instance) = instances.iter_mut().find(|i| self.full != 0 && i.number == self.full) {
+            instance.give_up_counting();
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What the folders above want done when the open transaction ends, or the process: plain function pointers, so that
+//! this folder calls upwards without knowing the folders above it.
+//!
+//! Responsible for calling each registered function at its moment, once per registration. Not responsible for what the
+//! functions do.
+//!
+//! Invariant: nothing here allocates or raises, except that a hook before a commit may refuse the commit. Registrations
+//! for a transaction last until it ends; a rollback to a savepoint calls the `on_rollback` hooks and keeps them.
+
+use std::cell::Cell;
+
+use pgrx::pg_sys;
+
+use crate::error::Result;
+use crate::shmem::Instance;
+
+/// How many functions a list has room for: more than are registered anywhere.
+const PLACES: usize = 4;
+
+type List<F> = Cell<[Option<F>; PLACES]>;
+
+/// A hook called at the process's exit, under the frontier's lock. It returns the latch of a worker that has to take
+/// over, or `None`.
+type AtExit = fn(&mut [Instance]) -> Option<*mut pg_sys::Latch>;
+
+thread_local! {
+    static BEFORE_COMMIT: List<fn() -> Result<()>> = const { Cell::new([None; PLACES]) };
+    static ON_ROLLBACK: List<fn()> = const { Cell::new([None; PLACES]) };
+    static AT_END: List<fn()> = const { Cell::new([None; PLACES]) };
+    static AT_EXIT: List<AtExit> = const { Cell::new([None; PLACES]) };
+}
+
+/// Adds a function to a list, unless it is there already.
+macro_rules! add {
+    ($list:ident, $hook:expr) => {{
+        let mut list = $list.get();
+        let is_it = |place: &Option<_>| place.is_none_or(|known| std::ptr::fn_addr_eq(known, $hook));
+        if let Some(place) = list.iter_mut().find(|place| is_it(place)) {
+            *place = Some($hook);
+            $list.set(list);
+        } else {
+            debug_assert!(false, "more hooks than places");
+        }
+    }};
+}
+
+/// Has `hook` run before this transaction commits or is prepared, while that can still be refused.
+pub fn before_commit(hook: fn() -> Result<()>) {
+    add!(BEFORE_COMMIT, hook);
+}
+
+/// Has `hook` run when this transaction is rolled back, or a part of it to a savepoint.
+pub fn on_rollback(hook: fn()) {
+    add!(ON_ROLLBACK, hook);
+}
+
+/// Has `hook` run when this transaction has ended, by a commit or by a rollback.
+pub fn at_end(hook: fn()) {
+    add!(AT_END, hook);
+}
+
+/// Has `hook` run when this process exits.
+pub fn at_exit(hook: AtExit) {
+    add!(AT_EXIT, hook);
+}
+
+/// Calls the hooks that run before a commit.
+///
+/// Errors: those of the hooks, which refuse the commit.
+pub(super) fn run_before_commit() -> Result<()> {
+    BEFORE_COMMIT.get().into_iter().flatten().try_for_each(|hook| hook())
+}
+
+/// Calls the hooks of a rollback.
+pub(super) fn rolled_back() {
+    ON_ROLLBACK.get().into_iter().flatten().for_each(|hook| hook());
+}
+
+/// Calls the hooks for the end of the transaction, and those of a rollback if it was not committed; then forgets all
+/// that were registered for it.
+pub(super) fn ended(committed: bool) {
+    if !committed {
+        rolled_back();
+    }
+    AT_END.take().into_iter().flatten().for_each(|hook| hook());
+    BEFORE_COMMIT.set([None; PLACES]);
+    ON_ROLLBACK.set([None; PLACES]);
+}
+
+/// Calls the hooks of the process's exit, under the frontier's lock. Returns the last latch that a hook wants set, if
+/// any.
+pub(super) fn exit(instances: &mut [Instance]) -> Option<*mut pg_sys::Latch> {
+    AT_EXIT.get().into_iter().flatten().filter_map(|hook| hook(instances)).last()
+}

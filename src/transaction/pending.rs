@@ -1,0 +1,360 @@
+//! The steps of the open transaction: what it will do to shared memory when it commits, and undo when it aborts.
+//!
+//! Responsible for the list of steps and for what verbs ask of it in the same transaction. Not responsible for applying
+//! the steps (`settle`), nor for the moment at which that happens (`callbacks`).
+//!
+//! Invariant: a step is recorded *before* the frontier is changed. Whatever the end of the transaction needs room for
+//! is allocated when the step is recorded: a commit allocates nothing.
+
+use std::cell::{Cell, RefCell};
+
+use pg_queue_core::counter::End;
+use pg_queue_core::frontier::{Place, Ready};
+use pgrx::pg_sys;
+
+use crate::pg::transaction;
+use crate::shmem::segments::State;
+
+/// One step of the open transaction.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// An attempt was inserted. It may run from `run_at` on, in microseconds as `timestamptz` counts them; 0: at once.
+    /// If `has_moved`, the attempt was there before, in another segment, and is not counted as new.
+    Enqueued { lane: i32, ready: Ready, run_at: i64, has_moved: bool },
+    /// An attempt was taken for a worker, under a lease in microseconds. `bound`: the claim ends with the connection.
+    Taken { id: i64, lane: i32, lease: i64, bound: bool },
+    /// An attempt was taken by the system, to end it unrun.
+    Ended { id: i64, lane: i32 },
+    /// `count` waiting attempts were ended unrun, and the frontier has forgotten them already.
+    Purged { lane: i32, count: i64 },
+    /// An attempt could not be claimed because an open transaction seemed to have claimed it; that transaction may roll
+    /// back. This transaction's own claim row, inserted in vain, makes the attempt seem claimed to other sessions until
+    /// this transaction ends. So the attempt goes back to the frontier after a commit and after a rollback.
+    Missed { lane: i32, ready: Ready },
+    /// A running attempt is being ended.
+    Ending { id: i64, lane: i32, end: End },
+    /// A running attempt that the frontier has no room for is being ended.
+    EndingUnknown { id: i64, lane: i32, end: End },
+    /// A longer lease than any before, in microseconds, was noted for a running attempt.
+    Lengthened { id: i64, lease: i64 },
+    /// The row of a claimed attempt was moved to another place.
+    Relocated { id: i64, place: Place },
+    /// Rows of a segment that no other step counts: attempts added, and attempts ended. A note counts as both.
+    Counted { segment: u8, attempts: i64, ended: i64 },
+    /// A segment's state changed.
+    Segment { segment: u8, generation: i64, state: State, copied_to: i64 },
+    /// A running attempt is to be cancelled.
+    CancelRequested { lane: i32, ready: Ready },
+    /// Another run was asked for, to follow the run of an attempt that is taken.
+    RerunAsked { id: i64 },
+    /// Rows of this lane were claimed without telling the frontier of each: if that is undone, the frontier must read
+    /// the lane again.
+    Unseen { lane: i32 },
+    /// The lane's waiters must look again: its queue was resumed, altered or paused.
+    LaneChanged { lane: i32, paused: bool },
+    /// The limits of the queue with this lane were altered.
+    LimitsAltered { lane: i32 },
+    /// Schedules were made, changed or removed. `lane` is the one that such a schedule enqueues into, or 0.
+    SchedulesChanged { lane: i32 },
+    /// Slots of schedules were looked at, and those that were due were dealt with.
+    SlotsTaken,
+    /// A queue was dropped.
+    LaneDropped { lane: i32 },
+    /// A stage was removed from its queue. The rows of attempts that have ended there stay.
+    LaneClosed { lane: i32 },
+    /// The extension was dropped.
+    InstanceDropped,
+    /// The extension was created where it had been dropped.
+    InstanceMade,
+    /// A queue that asks for NOTIFY got jobs.
+    Notify { lane: i32 },
+    /// The NOTIFY was sent. If the transaction that sent it is rolled back, it is to be sent again.
+    Notified { lane: i32 },
+    /// The tables were written by SQL. `from` is where the tables touched by that begin in `foreign::TOUCHED`.
+    ForeignWrite { from: usize },
+    /// What is in the tables by now is adopted, unless there were more foreign writes than `marks`.
+    Adopted { marks: u64 },
+}
+
+#[derive(Clone, Copy)]
+pub struct Pending {
+    pub instance: u32,
+    pub subtransaction: pg_sys::SubTransactionId,
+    pub step: Step,
+}
+
+thread_local! {
+    static PENDING: RefCell<Vec<Pending>> = const { RefCell::new(Vec::new()) };
+    /// Steps that are told to other sessions only after these can know of the change: see
+    /// `callbacks::on_resource_release`.
+    pub static TO_TELL: RefCell<Vec<(u32, Step)>> = const { RefCell::new(Vec::new()) };
+    /// The instance in which this session has made a claim bound to its connection; 0: none.
+    static HAS_BOUND: Cell<u32> = const { Cell::new(0) };
+    /// See `added`.
+    static SUMMED: Cell<Option<Summed>> = const { Cell::new(None) };
+    /// Whether there may be a `LimitsAltered` among what is pending.
+    static HAS_ALTERED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Records a step. The caller calls it before it changes the frontier.
+pub fn record(instance: u32, step: Step) {
+    if let Step::Taken { bound: true, .. } = step {
+        HAS_BOUND.set(instance);
+    }
+    if let Step::LimitsAltered { .. } = step {
+        HAS_ALTERED.set(true);
+    }
+    if let Step::LaneChanged { .. }
+    | Step::LaneDropped { .. }
+    | Step::LaneClosed { .. }
+    | Step::InstanceDropped
+    | Step::Adopted { .. } = step
+    {
+        // The room for it is made now: a commit allocates nothing.
+        TO_TELL.with_borrow_mut(|later| {
+            let steps = PENDING.with_borrow(Vec::len) + 1;
+            later.reserve(steps);
+        });
+    }
+    let subtransaction = transaction::subtransaction();
+    PENDING.with_borrow_mut(|pending| pending.push(Pending { instance, subtransaction, step }));
+}
+
+/// Records many steps. They must not be of the kinds for which `record` makes room to tell them later, nor
+/// `LimitsAltered`.
+pub fn record_all(instance: u32, steps: impl Iterator<Item = Step>) {
+    let subtransaction = transaction::subtransaction();
+    PENDING.with_borrow_mut(|pending| {
+        pending.extend(steps.map(|step| {
+            if let Step::Taken { bound: true, .. } = step {
+                HAS_BOUND.set(instance);
+            }
+            Pending { instance, subtransaction, step }
+        }));
+    });
+}
+
+/// Makes room for `count` steps, so that recording them allocates once.
+pub fn reserve(count: usize) {
+    PENDING.with_borrow_mut(|pending| pending.reserve(count));
+}
+
+/// Removes the last step that takes or ends this attempt, because it turned out not to be needed.
+pub fn unrecord(id: i64) {
+    PENDING.with_borrow_mut(|pending| {
+        let found = pending.iter().rposition(|p| {
+            matches!(p.step, Step::Taken { id: i, .. } | Step::Ended { id: i, .. } | Step::Ending { id: i, .. }
+                             | Step::EndingUnknown { id: i, .. } if i == id)
+        });
+        if let Some(at) = found {
+            pending.remove(at);
+            SUMMED.set(None);
+        }
+    });
+}
+
+/// Records how an attempt ends that this transaction holds. It is best called soon after the attempt was held: the list
+/// is searched from its end.
+pub fn set_end(id: i64, end: End) {
+    PENDING.with_borrow_mut(|pending| {
+        for p in pending.iter_mut().rev() {
+            match &mut p.step {
+                Step::Ending { id: i, end: known, .. } | Step::EndingUnknown { id: i, end: known, .. } if *i == id => {
+                    *known = end;
+                    break;
+                }
+                // An attempt ended unrun counts as that and nothing else.
+                Step::Ended { id: i, .. } if *i == id => break,
+                _ => {}
+            }
+        }
+    });
+}
+
+/// Sets the lease, in microseconds, of an attempt that this transaction has taken. Returns false if it has not taken
+/// it.
+pub fn set_lease(id: i64, lease: i64) -> bool {
+    PENDING.with_borrow_mut(|pending| {
+        let found = pending.iter_mut().rev().find_map(|p| match &mut p.step {
+            Step::Taken { id: i, lease, .. } if *i == id => Some(lease),
+            _ => None,
+        });
+        found.map(|known| *known = lease).is_some()
+    })
+}
+
+/// What has been summed up of the steps, so that a transaction that enqueues one by one does not read all of them each
+/// time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Summed {
+    instance: u32,
+    /// The queue's first lane, and how many lanes there are.
+    lanes: (i32, usize),
+    /// How many steps were summed up. They must not change unless the sum is dropped.
+    steps: usize,
+    added: i64,
+}
+
+/// Returns how many more attempts wait in these lanes of a queue if this transaction commits.
+pub fn added(instance: u32, lanes: &[i32]) -> i64 {
+    let key = (lanes.first().copied().unwrap_or(0), lanes.len());
+    let start = Summed { instance, lanes: key, steps: 0, added: 0 };
+    let mut summed = SUMMED.get().filter(|known| (known.instance, known.lanes) == (instance, key)).unwrap_or(start);
+    PENDING.with_borrow(|pending| {
+        let new = pending[summed.steps..].iter().filter(|p| p.instance == instance);
+        summed.added += new
+            .map(|p| match p.step {
+                Step::Enqueued { lane, has_moved: false, .. } if lanes.contains(&lane) => 1,
+                Step::Ended { lane, .. } | Step::Taken { lane, .. } if lanes.contains(&lane) => -1,
+                Step::Purged { lane, count } if lanes.contains(&lane) => -count,
+                _ => 0,
+            })
+            .sum::<i64>();
+        summed.steps = pending.len();
+    });
+    SUMMED.set(Some(summed));
+    summed.added
+}
+
+/// Returns the attempts of these lanes that this transaction is ending.
+pub fn ending(instance: u32, lanes: &[i32]) -> Vec<i64> {
+    PENDING.with_borrow(|pending| {
+        let own = pending.iter().filter(|p| p.instance == instance);
+        own.filter_map(|p| match p.step {
+            Step::Ending { id, lane, .. } if lanes.contains(&lane) => Some(id),
+            _ => None,
+        })
+        .collect()
+    })
+}
+
+/// Whether this transaction has altered the limits of the queue with this lane.
+pub fn has_altered_limits(instance: u32, lane: i32) -> bool {
+    // The answer is nearly always known without the list: every claim asks.
+    HAS_ALTERED.get()
+        && PENDING.with_borrow(|pending| {
+            pending
+                .iter()
+                .any(|p| p.instance == instance && matches!(p.step, Step::LimitsAltered { lane: l } if l == lane))
+        })
+}
+
+/// Returns the lease, in microseconds, of an attempt that this transaction has taken; `None`: it has not taken it.
+pub fn lease_of(id: i64) -> Option<i64> {
+    PENDING.with_borrow(|pending| {
+        pending.iter().rev().find_map(|p| match p.step {
+            Step::Taken { id: i, lease, .. } if i == id => Some(lease),
+            _ => None,
+        })
+    })
+}
+
+/// Whether this transaction drops the extension of this instance.
+pub fn is_dropping(number: u32) -> bool {
+    PENDING
+        .with_borrow(|pending| pending.iter().any(|p| p.instance == number && matches!(p.step, Step::InstanceDropped)))
+}
+
+/// Whether this transaction drops the queue of this lane.
+pub fn drops(lane: i32) -> bool {
+    PENDING.with_borrow(|pending| pending.iter().any(|p| matches!(p.step, Step::LaneDropped { lane: l } if l == lane)))
+}
+
+/// Whether this transaction drops the extension.
+pub fn has_dropped() -> bool {
+    PENDING.with_borrow(|pending| pending.iter().any(|p| matches!(p.step, Step::InstanceDropped)))
+}
+
+/// Calls `f` with the steps of foreign writes and adoptions of this transaction, the last one first.
+fn dormancy_steps<R>(instance: u32, f: impl FnOnce(&mut dyn Iterator<Item = Step>) -> R) -> R {
+    PENDING.with_borrow(|pending| {
+        let own = pending.iter().rev().filter(|p| p.instance == instance).map(|p| p.step);
+        f(&mut own.filter(|step| matches!(step, Step::ForeignWrite { .. } | Step::Adopted { .. })))
+    })
+}
+
+/// Returns where in `foreign::TOUCHED` the tables touched by this transaction begin, if it was marked as one that
+/// writes to the tables by SQL and has not adopted that since.
+pub fn foreign_writer(instance: u32) -> Option<usize> {
+    dormancy_steps(instance, |steps| match steps.next() {
+        Some(Step::ForeignWrite { from }) => Some(from),
+        _ => None,
+    })
+}
+
+/// Whether this transaction adopts what is in the tables.
+pub fn is_adopting(instance: u32) -> bool {
+    dormancy_steps(instance, |steps| matches!(steps.next(), Some(Step::Adopted { .. })))
+}
+
+/// Returns how often this transaction was marked as one that writes to the tables by SQL.
+pub fn foreign_writes(instance: u32) -> usize {
+    dormancy_steps(instance, |steps| steps.filter(|step| matches!(step, Step::ForeignWrite { .. })).count())
+}
+
+/// Drops the sum of the steps, because they have changed.
+pub fn forget_sum() {
+    SUMMED.set(None);
+}
+
+/// Drops what was kept beside the list, at the end of the transaction.
+pub fn ended() {
+    HAS_ALTERED.set(false);
+    SUMMED.set(None);
+}
+
+/// The instance in which this session has made a claim bound to its connection; 0: none.
+pub fn bound_instance() -> u32 {
+    HAS_BOUND.get()
+}
+
+/// Calls `f` with the list of steps, taken out so that a callback cannot find it borrowed. Its memory is put back after
+/// use.
+pub fn with_pending(f: impl FnOnce(&mut Vec<Pending>)) {
+    let mut pending = PENDING.take();
+    f(&mut pending);
+    PENDING.set(pending);
+}
+
+/// Returns the lanes that this transaction adds jobs or schedules to, except those that it drops itself: jobs of a
+/// queue that the same transaction drops go with the queue.
+pub fn lanes_added() -> Vec<i32> {
+    PENDING.with_borrow(|pending| {
+        let enqueued = pending.iter().filter_map(|p| match p.step {
+            Step::Enqueued { lane, .. } => Some(lane),
+            Step::SchedulesChanged { lane } if lane != 0 => Some(lane),
+            _ => None,
+        });
+        let own = drops;
+        let mut lanes: Vec<i32> = Vec::new();
+        enqueued.for_each(|lane| {
+            if lanes.last() != Some(&lane) && !own(lane) {
+                lanes.push(lane);
+            }
+        });
+        lanes
+    })
+}
+
+/// Refuses PREPARE TRANSACTION after anything but enqueuing: COMMIT PREPARED runs no callbacks of this session, so a
+/// prepared claim or completion could never reach the frontier.
+///
+/// Errors: 0A000, raised.
+pub fn refuse_prepare() {
+    let only_enqueued = PENDING.with_borrow(|pending| {
+        pending.iter().all(|p| {
+            matches!(
+                p.step,
+                Step::Enqueued { .. } | Step::Notify { .. } | Step::RerunAsked { .. } | Step::InstanceDropped
+            )
+        })
+    });
+    if !only_enqueued {
+        crate::error::Error::new(
+            crate::error::NOT_SUPPORTED,
+            "cannot PREPARE a transaction that has claimed, ended or changed jobs, or changed queues or schedules",
+        )
+        .hint("Only queue.enqueue and its relatives can be used in a transaction that is prepared.")
+        .report();
+    }
+}

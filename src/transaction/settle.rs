@@ -1,0 +1,418 @@
+//! What each step does at commit and at rollback, under the frontier's lock.
+//!
+//! Responsible for applying steps, and for waking the sessions and workers that they concern. Not responsible for when
+//! that happens (`callbacks`), nor for what a commit counts (`commit_counts`).
+//!
+//! Postgres makes a commit visible, then runs the callback that leads here, then releases locks; on abort the rows are
+//! dead before the callback runs. So whatever the frontier learns here, the logs already say.
+//!
+//! Invariant: nothing here can fail: it takes the lock, walks a list and sets latches; it allocates nothing and runs no
+//! SQL.
+
+use std::cell::LazyCell;
+use std::sync::atomic::Ordering;
+
+use pg_queue_core::frontier::{Frontier, MISSED_CANCEL, MISSED_RERUN};
+use pgrx::pg_sys;
+
+use crate::pg::{session, time, transaction};
+use crate::shmem::{self, Instance, awake, keys, layout, words};
+use crate::transaction::commit_counts::CommitCounts;
+use crate::transaction::foreign::{HAS_WRITTEN, TOUCHED};
+use crate::transaction::pending::{Pending, Step, TO_TELL};
+
+/// Counts off a transaction with foreign writes, or a part of one, that has ended: its writes were committed, or rolled
+/// back together with all that it had touched since. `rolled_back_to`: where in `TOUCHED` the part that was rolled back
+/// begins; `None`: it was committed. If nothing was written and no other such transaction is open, calls `wake` for
+/// each waiting session, for all may go on. The caller holds the frontier's lock. Cannot fail.
+pub fn writer_ended(
+    frontier: &mut Frontier<'_>,
+    instance: &mut Instance,
+    slot: usize,
+    rolled_back_to: Option<usize>,
+    mut wake: impl FnMut(u32),
+) {
+    if let Some(from) = rolled_back_to {
+        TOUCHED.with_borrow_mut(|touched| touched.truncate(from));
+    }
+    let number = instance.number;
+    if !instance.restore.writer_ended(rolled_back_to.is_none() && HAS_WRITTEN.get()) {
+        return;
+    }
+    words::awake(slot).store(if instance.restore.is_awake() { number } else { 0 }, Ordering::Release);
+    // What was read meanwhile may have met rows that were rolled back, and the duties have rested.
+    frontier.invalidate(number);
+    instance.invalidate_counters();
+    instance.schedules.invalidate();
+    instance.reruns.scan();
+    instance.next_due = i64::MIN;
+    instance.changes += 1;
+    while let Some(session) = frontier.wake_any_lane(number) {
+        wake(session);
+    }
+}
+
+/// Makes the frontier and the worker look again after COMMIT PREPARED or ROLLBACK PREPARED: jobs may have appeared that
+/// no callback pushed.
+pub fn prepared_ended() {
+    keys::prepared_ended();
+    let database = session::database();
+    let mut worker = std::ptr::null_mut();
+    let mut number = 0;
+    shmem::with(|shared| {
+        let shmem::Shared { frontier, instances, .. } = shared;
+        if let Some(instance) = instances.iter_mut().find(|i| i.number != 0 && i.database == database) {
+            frontier.invalidate(instance.number);
+            instance.prepared_ended();
+            // Requests to cancel are never prepared.
+            instance.reruns.scan();
+            instance.next_due = i64::MIN;
+            worker = instance.worker_latch;
+            number = instance.number;
+        }
+    });
+    shmem::wake_latch(worker);
+    // A session that looks and waits again stands at the end of the list: as many calls as there are sessions wake all
+    // that were there.
+    for _ in 0..layout::max_sessions() {
+        match shmem::with(|shared| shared.frontier.wake_any_lane(number)) {
+            Some(session) => shmem::wake(session),
+            None => break,
+        }
+    }
+}
+
+/// The sessions to wake once the lock is free. They are a few; each of them wakes the next one if jobs are left.
+#[derive(Default)]
+pub struct Wake {
+    sessions: [Option<u32>; 8],
+    count: usize,
+    /// The lane that jobs were pushed to last, and how many were woken for it.
+    lane: (i32, usize),
+    pub worker: Option<*mut pg_sys::Latch>,
+}
+
+impl Wake {
+    /// How many sessions are woken for the jobs of one lane that follow each other. They wake the other waiters.
+    const IN_COMMIT: usize = 4;
+
+    pub fn session(&mut self, session: Option<u32>) {
+        if let Some(session) = session {
+            if self.count < self.sessions.len() {
+                self.sessions[self.count] = Some(session);
+                self.count += 1;
+            } else {
+                // If the list is full, the session's own latch is set at once, under the lock; a spurious wake-up does
+                // no harm.
+                shmem::wake(session);
+            }
+        }
+    }
+
+    pub fn go(self) {
+        self.sessions.iter().flatten().for_each(|&session| shmem::wake(session));
+        if let Some(latch) = self.worker {
+            shmem::wake_latch(latch);
+        }
+    }
+}
+
+fn commit(
+    frontier: &mut Frontier<'_>,
+    instances: &mut [Instance],
+    slot: usize,
+    step: Step,
+    now: &LazyCell<i64>,
+    wake: &mut Wake,
+) {
+    let instance = &mut instances[slot];
+    let number = instance.number;
+    match step {
+        Step::Enqueued { lane, ready, run_at, .. } => {
+            count(instance, ready.place.segment, 1, 0, wake);
+            let due_to = instance.due_to;
+            let is_due = run_at == 0 || instance.is_passed(run_at);
+            if instance.due_to != due_to {
+                // The clock was set back: the worker has to find out what falls due behind the cursor.
+                wake.worker = Some(instance.worker_latch);
+            }
+            if is_due {
+                if wake.lane.0 != lane {
+                    wake.lane = (lane, 0);
+                }
+                if wake.lane.1 < Wake::IN_COMMIT {
+                    let woken = frontier.push(number, lane, ready);
+                    wake.lane.1 += usize::from(woken.is_some());
+                    wake.session(woken);
+                } else {
+                    frontier.push_quietly(number, lane, ready);
+                }
+            } else if run_at < instance.next_due {
+                instance.next_due = run_at;
+                wake.worker = Some(instance.worker_latch);
+            }
+        }
+        Step::Taken { id, lease, bound, .. } => {
+            let deadline = (**now).saturating_add(lease);
+            frontier.claimed(&mut instance.deadlines, number, id, lease, deadline, bound);
+            if let Some(latch) = instance.wake_worker_by(deadline) {
+                wake.worker = Some(latch);
+            }
+        }
+        Step::Ended { id, .. } | Step::Ending { id, .. } => {
+            if let Some((entry, woken)) = frontier.ended(&mut instance.deadlines, number, id) {
+                count(instance, entry.place.segment, 0, 1, wake);
+                wake.session(woken);
+                // The session that ended the attempt has made the next run, unless it could not know that one was asked
+                // for.
+                if entry.missed & MISSED_RERUN != 0 || entry.rerun != 0 && matches!(step, Step::Ended { .. }) {
+                    wake.worker = Some(instance.miss_rerun(id));
+                }
+                if entry.missed & MISSED_CANCEL != 0 {
+                    wake.worker = Some(instance.miss_cancel(id));
+                }
+            }
+        }
+        Step::Relocated { id, place } => frontier.relocate(number, id, place),
+        Step::Counted { segment, attempts, ended } => count(instance, segment, attempts, ended, wake),
+        Step::Segment { segment, generation, state, copied_to } => {
+            instance.segment_changed(segment, generation, state, copied_to, time::now_us());
+            // The storage duty's step that changed the state was one of several: the worker goes on with the next.
+            wake.worker = Some(instance.worker_latch);
+        }
+        Step::Missed { lane, ready } => wake.session(frontier.push(number, lane, ready)),
+        Step::Lengthened { id, lease } => frontier.lengthen(number, id, lease),
+        Step::RerunAsked { id } => {
+            if let Some(latch) = instance.rerun_asked(frontier, id) {
+                wake.worker = Some(latch);
+            }
+        }
+        Step::CancelRequested { lane, ready } => {
+            // The attempt is not running any more: its claim was rolled back before this commit, or it has ended and
+            // its job goes on.
+            if !frontier.request_cancel(number, ready.id) {
+                wake.worker = Some(if frontier.expire_now(&mut instance.deadlines, number, lane, ready) {
+                    instance.worker_latch
+                } else {
+                    instance.miss_cancel(ready.id)
+                });
+            }
+        }
+        Step::LaneChanged { lane, paused } => {
+            instance.forget_drop_mark(lane);
+            frontier.set_paused(number, lane, paused);
+            tell_later(number, step);
+        }
+        Step::LaneDropped { lane } | Step::LaneClosed { lane } => {
+            instance.end_drop_mark(lane, true);
+            tell_later(number, step);
+        }
+        Step::InstanceDropped => {
+            wake.session(frontier.drop_instance(&mut instance.deadlines, number));
+            wake.worker = Some(instance.worker_latch);
+            instance.number = 0;
+            tell_later(number, step);
+        }
+        Step::Notify { lane } => notify(instance, lane, wake),
+        Step::ForeignWrite { .. } => foreign_writer_ended(frontier, instance, slot, None, wake),
+        Step::Adopted { .. } => tell_later(number, step),
+        Step::SchedulesChanged { .. } => {
+            instance.schedules.invalidate();
+            wake.worker = Some(instance.worker_latch);
+        }
+        Step::Notified { .. } | Step::InstanceMade | Step::SlotsTaken | Step::LimitsAltered { .. } => {}
+        // These only count: see `transaction::commit_counts`.
+        Step::Purged { .. } | Step::EndingUnknown { .. } => {}
+        // Attempts that held up their group may be among the rows.
+        Step::Unseen { lane } => {
+            frontier.release_held(number);
+            wake.session(frontier.pass_on(number, lane));
+        }
+    }
+}
+
+/// Counts rows of a segment, and has the storage duty look at it when that makes a difference.
+fn count(instance: &mut Instance, segment: u8, attempts: i64, ended: i64, wake: &mut Wake) {
+    if let Some(at) = instance.count_rows(segment, attempts, ended)
+        && instance.look_at_storage_by(at)
+    {
+        wake.worker = Some(instance.worker_latch);
+    }
+}
+
+/// Has the worker send a NOTIFY for this lane.
+fn notify(instance: &mut Instance, lane: i32, wake: &mut Wake) {
+    if !instance.notify.contains(&lane) {
+        // If the list is full, this lane takes the first place from another one. With so many busy queues, both will
+        // soon ask again.
+        let free = instance.notify.iter().position(|&l| l == 0).unwrap_or(0);
+        instance.notify[free] = lane;
+        wake.worker = Some(instance.worker_latch);
+    }
+}
+
+/// Ends a foreign write, and wakes the worker, which sets its timer by it.
+fn foreign_writer_ended(
+    frontier: &mut Frontier<'_>,
+    instance: &mut Instance,
+    slot: usize,
+    rolled_back_to: Option<usize>,
+    wake: &mut Wake,
+) {
+    instance.key_turns += 1;
+    writer_ended(frontier, instance, slot, rolled_back_to, |session| wake.session(Some(session)));
+    wake.worker = Some(instance.worker_latch);
+}
+
+/// Notes a step that other sessions must not be told of yet: see `callbacks::on_resource_release`.
+fn tell_later(number: u32, step: Step) {
+    TO_TELL.with_borrow_mut(|later| later.push((number, step)));
+}
+
+/// Wakes all sessions that wait where something was changed, because each must read the settings anew. Called after the
+/// transaction's invalidation messages were sent.
+pub fn tell(number: u32, step: Step) {
+    if let Step::Adopted { marks } = step
+        && !awake::wake(number, marks)
+    {
+        return;
+    }
+    // From here on, no session goes to sleep with the old settings.
+    let worker = shmem::with_instance(number, |_, instance| {
+        instance.changes += 1;
+        matches!(step, Step::Adopted { .. }).then_some(instance.worker_latch)
+    });
+    if let Some(latch) = worker.flatten() {
+        shmem::wake_latch(latch);
+    }
+    // A session that looks and waits again stands at the end of the list: as many calls as there are sessions wake all
+    // that were there.
+    for _ in 0..layout::max_sessions() {
+        let woken = shmem::with(|shared| match step {
+            Step::LaneChanged { lane, paused } => {
+                // It is set again: a session may have gone to sleep with the old settings meanwhile.
+                shared.frontier.set_paused(number, lane, paused);
+                shared.frontier.wake_any(number, lane)
+            }
+            Step::LaneDropped { lane } | Step::LaneClosed { lane } => shared.frontier.wake_any(number, lane),
+            _ => shared.frontier.wake_any_lane(number),
+        });
+        match woken {
+            Some(session) => shmem::wake(session),
+            None => break,
+        }
+    }
+    if let Step::LaneDropped { lane } = step {
+        let woken = shmem::with_instance(number, |frontier, instance| {
+            frontier.drop_lane(&mut instance.deadlines, number, lane)
+        });
+        if let Some(session) = woken.flatten() {
+            shmem::wake(session);
+        }
+    }
+}
+
+fn abort(
+    frontier: &mut Frontier<'_>,
+    instances: &mut [Instance],
+    slot: usize,
+    step: Step,
+    now: &LazyCell<i64>,
+    wake: &mut Wake,
+) {
+    let instance = &mut instances[slot];
+    let number = instance.number;
+    match step {
+        Step::Taken { id, .. } | Step::Ended { id, .. } => {
+            if let Some(latch) = instance.miss_of_entry(frontier, id) {
+                wake.worker = Some(latch);
+            }
+            let woken = frontier.give_back(&mut instance.deadlines, number, id, **now);
+            wake.session(woken);
+            if frontier.next_deadline(instance.deadlines) == Some(i64::MIN) {
+                wake.worker = Some(instance.worker_latch);
+            }
+        }
+        // The dead row takes up space until the segment is emptied.
+        Step::Enqueued { ready, .. } => count(instance, ready.place.segment, 1, 1, wake),
+        Step::Missed { lane, ready } => wake.session(frontier.push(number, lane, ready)),
+        Step::Ending { id, .. } => {
+            frontier.undo_end(&mut instance.deadlines, number, id);
+            if let Some(deadline) = frontier.next_deadline(instance.deadlines)
+                && let Some(latch) = instance.wake_worker_by(deadline)
+            {
+                wake.worker = Some(latch);
+            }
+        }
+        Step::Unseen { lane } => {
+            frontier.invalidate(number);
+            wake.session(frontier.pass_on(number, lane));
+        }
+        Step::LaneDropped { lane } | Step::LaneClosed { lane } => instance.end_drop_mark(lane, false),
+        Step::Notified { lane } => notify(instance, lane, wake),
+        Step::ForeignWrite { from } => foreign_writer_ended(frontier, instance, slot, Some(from), wake),
+        Step::SlotsTaken => {
+            instance.schedules.invalidate();
+            wake.worker = Some(instance.worker_latch);
+        }
+        Step::InstanceMade => {
+            wake.session(frontier.drop_instance(&mut instance.deadlines, number));
+            instance.number = 0;
+        }
+        _ => {}
+    }
+}
+
+/// How many steps are applied under one hold of the lock.
+const BATCH: usize = 256;
+
+/// Applies these steps, the first one first at a commit, the last one first at a rollback. Takes the frontier's lock
+/// for [`BATCH`] steps at a time, and wakes sessions after each. Cannot fail.
+pub fn settle(pending: &[Pending], committed: bool) {
+    // The clock is read only if a step asks for it; most do not.
+    let now: LazyCell<i64> = LazyCell::new(time::monotonic_us);
+    let xid = if committed { transaction::transaction_id() } else { 0 };
+    let apply = |steps: &mut dyn Iterator<Item = &Pending>| {
+        let mut wake = Wake::default();
+        shmem::with(|shared| {
+            let shmem::Shared { frontier, instances, counters, horizons, .. } = shared;
+            // It is opened under each hold of the lock: a recount may have begun since the last one.
+            let mut counts = CommitCounts::open(xid);
+            for p in steps {
+                let Some(slot) = instances.iter().position(|i| i.number == p.instance) else { continue };
+                if committed {
+                    commit(frontier, instances, slot, p.step, &now, &mut wake);
+                    counts.enter(instances, slot, horizons, counters, p.step);
+                } else {
+                    abort(frontier, instances, slot, p.step, &now, &mut wake);
+                }
+                if instances[slot].number == 0 {
+                    counters.forget_instance(p.instance);
+                }
+            }
+            counts.close(instances, counters);
+        });
+        wake.go();
+    };
+    if committed {
+        pending.chunks(BATCH).for_each(|chunk| apply(&mut chunk.iter()));
+    } else {
+        pending.rchunks(BATCH).for_each(|chunk| apply(&mut chunk.iter().rev()));
+    }
+}
+
+/// Counts the rows of a transaction that is being prepared. COMMIT PREPARED counts nothing, and the rows are there,
+/// committed or not.
+pub fn count_prepared(pending: &[Pending]) {
+    let mut wake = Wake::default();
+    shmem::with(|shared| {
+        for p in pending {
+            if let Step::Enqueued { ready, .. } = p.step
+                && let Some(instance) = shared.instances.iter_mut().find(|i| i.number == p.instance)
+            {
+                count(instance, ready.place.segment, 1, 0, &mut wake);
+            }
+        }
+    });
+    wake.go();
+}

@@ -1,0 +1,311 @@
+//! Hooks into Postgres's own commands: those that need a database without connections must not meet the worker there,
+//! and some others change what the extension could not know of otherwise.
+//!
+//! Nothing is done after a command: what it entails is noted before it, and done when its transaction ends
+//! (`worker::pending`). Not responsible for that, nor for states of databases (`worker::table`).
+//!
+//! Invariant: a command is forwarded from a frame that holds nothing to be dropped and through no guard. So an error of
+//! the command passes as it is, with an SQLSTATE that pgrx does not know, its context and its position, at no cost; and
+//! so do all other commands.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use pgrx::pg_guard;
+use pgrx::pg_sys::{self, NodeTag, Oid};
+
+use crate::catalog::{grants, instance, triggers};
+use crate::error::{self, Error};
+use crate::log::restore;
+use crate::pg::{datum, process, raw, role, session, syscache};
+use crate::worker::{pending, table};
+
+/// How long, in microseconds, a command waits for the worker to leave. Postgres waits some seconds more, and then
+/// refuses the command with the reason.
+const LEAVE_WITHIN_US: i64 = 2_000_000;
+
+static mut PREVIOUS_UTILITY: pg_sys::ProcessUtility_hook_type = None;
+static mut PREVIOUS_ACCESS: pg_sys::object_access_hook_type = None;
+
+/// Installs the hooks; called once, while preloading.
+pub fn install() {
+    // SAFETY: the postmaster, single-threaded, while it loads libraries: hooks are chained as Postgres documents.
+    unsafe {
+        PREVIOUS_UTILITY = pg_sys::ProcessUtility_hook;
+        pg_sys::ProcessUtility_hook = Some(on_utility);
+        PREVIOUS_ACCESS = pg_sys::object_access_hook;
+        pg_sys::object_access_hook = Some(on_access);
+    }
+}
+
+/// Every command but SELECT, INSERT, UPDATE, DELETE and MERGE passes here.
+#[allow(clippy::too_many_arguments, reason = "the signature is Postgres's")]
+unsafe extern "C-unwind" fn on_utility(
+    planned: *mut pg_sys::PlannedStmt,
+    query: *const c_char,
+    read_only_tree: bool,
+    context: pg_sys::ProcessUtilityContext::Type,
+    params: pg_sys::ParamListInfo,
+    environment: *mut pg_sys::QueryEnvironment,
+    receiver: *mut pg_sys::DestReceiver,
+    completion: *mut pg_sys::QueryCompletion,
+) {
+    // SAFETY: Postgres hands over a planned utility statement; each node begins with its tag, which says its type.
+    // `before` raises errors as C code does, by the guard around it; here is nothing to drop. The previous hook, or
+    // else Postgres's own function, gets exactly the arguments of this one.
+    unsafe {
+        let statement = (*planned).utilityStmt;
+        if concerns_us(statement) {
+            before(statement, context == pg_sys::ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL);
+        }
+        let next = PREVIOUS_UTILITY.unwrap_or(raw::standard_ProcessUtility);
+        next(planned, query, read_only_tree, context, params, environment, receiver, completion);
+    }
+}
+
+/// Returns whether `before` has anything to do. It is quick, because it is called for every command.
+///
+/// # Safety
+/// `statement` is a node.
+unsafe fn concerns_us(statement: *mut pg_sys::Node) -> bool {
+    // SAFETY: the caller's promise; the type is what the tag says.
+    unsafe {
+        match (*statement).type_ {
+            NodeTag::T_TransactionStmt => matches!(
+                (*statement.cast::<pg_sys::TransactionStmt>()).kind,
+                pg_sys::TransactionStmtKind::TRANS_STMT_COMMIT_PREPARED
+                    | pg_sys::TransactionStmtKind::TRANS_STMT_ROLLBACK_PREPARED
+            ),
+            NodeTag::T_RuleStmt => true,
+            NodeTag::T_RenameStmt => matches!(
+                (*statement.cast::<pg_sys::RenameStmt>()).renameType,
+                pg_sys::ObjectType::OBJECT_DATABASE | pg_sys::ObjectType::OBJECT_SCHEMA
+            ),
+            NodeTag::T_AlterTableStmt => switches_triggers(*statement.cast::<pg_sys::AlterTableStmt>()),
+            NodeTag::T_DropOwnedStmt
+            | NodeTag::T_CreatedbStmt
+            | NodeTag::T_DropdbStmt
+            | NodeTag::T_AlterDatabaseStmt
+            | NodeTag::T_AlterDatabaseSetStmt => true,
+            _ => false,
+        }
+    }
+}
+
+/// Returns whether an ALTER TABLE switches triggers on or off, as pg_restore --disable-triggers does.
+///
+/// # Safety
+/// The statement is one of the parser.
+unsafe fn switches_triggers(statement: pg_sys::AlterTableStmt) -> bool {
+    use pg_sys::AlterTableType::{AT_DisableTrigUser, AT_EnableTrig};
+    // SAFETY: the caller's promise.
+    unsafe {
+        datum::list(statement.cmds).any(|cell| {
+            let command: *mut pg_sys::AlterTableCmd = cell.cast();
+            (AT_EnableTrig..=AT_DisableTrigUser).contains(&(*command).subtype)
+        })
+    }
+}
+
+/// Prepares for a command.
+///
+/// Errors: a cancel while it waits for a worker; 0A000 for a command that the extension cannot bear; those of catalog
+/// look-ups. All are raised.
+///
+/// # Safety
+/// `concerns_us(statement)`.
+#[pg_guard]
+unsafe extern "C-unwind" fn before(statement: *mut pg_sys::Node, is_top_level: bool) {
+    // SAFETY: the tag says the type; names are C strings of the parser, null where there is none.
+    unsafe {
+        match (*statement).type_ {
+            NodeTag::T_TransactionStmt => pending::prepared(),
+            NodeTag::T_CreatedbStmt => {
+                pending::list();
+                let create = statement.cast::<pg_sys::CreatedbStmt>();
+                if can_start(is_top_level) && role::can_create_databases() {
+                    let template = option(*create, c"template").unwrap_or(c"template1".as_ptr());
+                    vacate(template, Whose::AnyOfMine);
+                }
+            }
+            NodeTag::T_DropdbStmt => {
+                pending::list();
+                if can_start(is_top_level) {
+                    vacate((*statement.cast::<pg_sys::DropdbStmt>()).dbname, Whose::AnotherOfMine);
+                }
+            }
+            NodeTag::T_RenameStmt => {
+                let rename = statement.cast::<pg_sys::RenameStmt>();
+                if (*rename).renameType == pg_sys::ObjectType::OBJECT_SCHEMA {
+                    check_schema_name((*rename).subname);
+                } else if role::can_create_databases() {
+                    vacate((*rename).subname, Whose::AnotherOfMine);
+                }
+            }
+            NodeTag::T_AlterTableStmt => {
+                if let Some(table) = syscache::table_oid((*statement.cast::<pg_sys::AlterTableStmt>()).relation)
+                    && let Err(error) = restore::triggers_switched(table)
+                {
+                    error.report();
+                }
+            }
+            NodeTag::T_RuleStmt => {
+                if let Some(table) = syscache::table_oid((*statement.cast::<pg_sys::RuleStmt>()).relation)
+                    && let Err(error) = triggers::refuse_at(table)
+                {
+                    error.report();
+                }
+            }
+            NodeTag::T_DropOwnedStmt => {
+                let names = datum::list((*statement.cast::<pg_sys::DropOwnedStmt>()).roles)
+                    .filter_map(|cell| role::own_role(cell.cast()))
+                    .collect::<Vec<_>>();
+                if let Err(error) = grants::owned_dropped(&names) {
+                    error.report();
+                }
+            }
+            NodeTag::T_AlterDatabaseStmt => {
+                // The command may allow connections or forbid them, or make the database a template or an ordinary one.
+                pending::list();
+                let alter = statement.cast::<pg_sys::AlterDatabaseStmt>();
+                if has_option((*alter).options, c"tablespace") && can_start(is_top_level) {
+                    vacate((*alter).dbname, Whose::AnotherOfMine);
+                }
+            }
+            NodeTag::T_AlterDatabaseSetStmt => {
+                let set = statement.cast::<pg_sys::AlterDatabaseSetStmt>();
+                if let Some(database) = syscache::database_oid((*set).dbname) {
+                    pending::renew(database);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Refuses to take its name from the extension's schema: no session would find anything any more.
+///
+/// Errors: 0A000, raised.
+///
+/// # Safety
+/// `name` is a C string.
+unsafe fn check_schema_name(name: *const c_char) {
+    // SAFETY: the caller's promise.
+    if unsafe { CStr::from_ptr(name) } == c"queue" && syscache::our_extension().is_some() {
+        Error::new(error::NOT_SUPPORTED, "schema \"queue\" cannot be renamed")
+            .detail("The functions and the background processes of extension pg_queue find everything by that name.")
+            .hint("For other names make functions in a schema of your own that call those of schema queue.")
+            .report();
+    }
+}
+
+/// Returns whether a command that refuses to run in a transaction block will run here.
+fn can_start(is_top_level: bool) -> bool {
+    // SAFETY: reads this session's transaction state.
+    !unsafe { pg_sys::IsInTransactionBlock(is_top_level) }
+}
+
+/// Which databases a command takes from their workers.
+#[derive(PartialEq, Eq)]
+enum Whose {
+    /// Any database that the user owns.
+    AnyOfMine,
+    /// Any database that the user owns, except the one that the session is connected to.
+    AnotherOfMine,
+}
+
+/// Sends the worker out of the database until this transaction ends, and waits until it has left, at most for
+/// [`LEAVE_WITHIN_US`]. Does nothing if the command itself would do nothing: no user shall stop a worker by a command
+/// that fails for want of a privilege.
+///
+/// # Safety
+/// `name` is null or a C string.
+unsafe fn vacate(name: *const c_char, whose: Whose) {
+    if name.is_null() {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    let Some(database) = (unsafe { syscache::database_oid(name) }) else {
+        return;
+    };
+    let is_ours = database == session::database();
+    if (is_ours && whose == Whose::AnotherOfMine) || !role::owns_database(database) {
+        return;
+    }
+    pending::block(database);
+    process::wait_on(crate::shmem::latch::worker_left(), LEAVE_WITHIN_US, || !table::has_worker(database));
+}
+
+/// Returns the text of an option of CREATE DATABASE; `None`: it is not there, or has no plain text.
+///
+/// # Safety
+/// The statement is one of the parser.
+unsafe fn option(statement: pg_sys::CreatedbStmt, name: &CStr) -> Option<*const c_char> {
+    // SAFETY: the caller's promise; defGetString turns any value into a text, or says that there is none.
+    unsafe {
+        let option = datum::list(statement.options).map(|cell| cell.cast::<pg_sys::DefElem>()).find(|option| {
+            let option: *mut pg_sys::DefElem = *option;
+            CStr::from_ptr((*option).defname) == name
+        })?;
+        // DEFAULT comes without a value, and means the same as leaving the option out.
+        (!(*option).arg.is_null()).then(|| pg_sys::defGetString(option).cast_const())
+    }
+}
+
+/// Returns whether the option is in the list.
+///
+/// # Safety
+/// A list of DefElem.
+unsafe fn has_option(options: *mut pg_sys::List, name: &CStr) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        datum::list(options).any(|cell| {
+            let option: *mut pg_sys::DefElem = cell.cast();
+            CStr::from_ptr((*option).defname) == name
+        })
+    }
+}
+
+/// Every object that is created, altered or dropped passes here.
+unsafe extern "C-unwind" fn on_access(
+    access: pg_sys::ObjectAccessType::Type,
+    class: Oid,
+    object: Oid,
+    sub: c_int,
+    arg: *mut c_void,
+) {
+    // SAFETY: as in `on_utility`.
+    unsafe {
+        if let Some(previous) = PREVIOUS_ACCESS {
+            previous(access, class, object, sub, arg);
+        }
+        use pg_sys::ObjectAccessType::{OAT_DROP, OAT_POST_CREATE};
+        if access == OAT_DROP && class == pg_sys::ExtensionRelationId {
+            on_extension_drop(object);
+        }
+        if access == OAT_POST_CREATE && class == pg_sys::TriggerRelationId {
+            on_new_trigger(object);
+        }
+    }
+}
+
+/// Refuses a trigger that was made, by whatever means, where there cannot be any; those of foreign keys and of keys
+/// that are checked later, too.
+///
+/// Errors: 0A000, raised.
+#[pg_guard]
+extern "C-unwind" fn on_new_trigger(trigger: Oid) {
+    if let Some(table) = syscache::table_of_new_trigger(trigger)
+        && let Err(error) = triggers::refuse_at(table)
+    {
+        error.report();
+    }
+}
+
+/// Notes that an extension is being dropped, if it is this one; its row is still there.
+#[pg_guard]
+extern "C-unwind" fn on_extension_drop(extension: Oid) {
+    if syscache::is_our_extension(extension) {
+        instance::extension_dropped(extension);
+        pending::look();
+    }
+}
