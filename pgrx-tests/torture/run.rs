@@ -69,7 +69,7 @@ impl Torture {
     pub fn find(&self, what: String) {
         let mut findings = self.findings.lock().unwrap();
         if findings.len() < SHOWN {
-            eprintln!("FOUND {}", what.chars().take(1500).collect::<String>());
+            eprintln!("FOUND {}", short(&what));
         }
         findings.push(what);
     }
@@ -269,5 +269,13 @@ fn end(torture: Torture, ledger: &Ledger) -> bool {
         let _ = std::fs::write(format!("{folder}/findings"), findings.join("\n"));
     }
     println!("kept: {}", kept.join(" "));
+    // Once more at the very end: whatever cuts the output of a long run leaves its last lines.
+    for finding in findings.iter().take(SHOWN) {
+        println!("FOUND {}", short(finding));
+    }
     false
+}
+
+fn short(finding: &str) -> String {
+    finding.chars().take(1500).collect()
 }
