@@ -189,7 +189,7 @@ pub fn run(options: &Options) -> bool {
         torture.find(finding);
     }
     report(&counts, &faults, &ledger);
-    end(torture, &ledger)
+    end(torture, &ledger, &crashes)
 }
 
 fn set_up(cluster: &Cluster) {
@@ -255,7 +255,7 @@ fn report(counts: &BTreeMap<(String, String), u64>, faults: &BTreeMap<String, u6
 }
 
 /// Says what was found, and keeps the servers' folders and the ledger then.
-fn end(torture: Torture, ledger: &Ledger) -> bool {
+fn end(torture: Torture, ledger: &Ledger, crashes: &[(Micros, Micros)]) -> bool {
     let findings = torture.findings.into_inner().unwrap();
     if findings.is_empty() {
         println!("torture: seed {}: nothing found", torture.options.seed);
@@ -264,7 +264,8 @@ fn end(torture: Torture, ledger: &Ledger) -> bool {
     println!("torture: seed {}: {} findings", torture.options.seed, findings.len());
     let kept = torture.place.keep();
     if let Some(folder) = kept.first() {
-        let lines: Vec<String> = ledger.deals.iter().map(|deal| format!("{deal:?}")).collect();
+        let mut lines: Vec<String> = ledger.deals.iter().map(|deal| format!("{deal:?}")).collect();
+        lines.extend(crashes.iter().map(|crash| format!("crash {crash:?}")));
         let _ = std::fs::write(format!("{folder}/ledger"), lines.join("\n"));
         let _ = std::fs::write(format!("{folder}/findings"), findings.join("\n"));
     }

@@ -58,7 +58,7 @@ pub fn enter(extension: Oid) -> Result<(u32, usize)> {
             worker_pid: 0,
             wakes_at: i64::MAX,
             worker_status: Default::default(),
-            is_recovered: false,
+            recovered_at: 0,
             restore: Default::default(),
             changes: 0,
             drops: 0,

@@ -56,7 +56,7 @@ pub fn sleep_ms(instance: u32) -> Option<i64> {
         if forget_at < i64::MAX {
             at = at.min(now.saturating_add(forget_at.saturating_sub(wall).max(0)));
         }
-        if !instance.is_recovered {
+        if !instance.is_recovered() {
             at = at.min(job::recover::next_try());
         }
         if instance.notify.iter().any(|&lane| lane != 0) {

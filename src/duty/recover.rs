@@ -14,6 +14,6 @@ use crate::shmem;
 pub const DUTY: Duty = Duty { name: "recover", is_due, run: recover::recover_all };
 
 fn is_due(number: u32) -> bool {
-    let is_recovered = shmem::with_instance(number, |_, instance| instance.is_recovered).unwrap_or(true);
+    let is_recovered = shmem::with_instance(number, |_, instance| instance.is_recovered()).unwrap_or(true);
     !is_recovered && time::monotonic_us() >= recover::next_try()
 }

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::job::{held, recover};
 use crate::log::lane_counts::LaneCounts;
 use crate::log::segment;
+use crate::pg::fault::fault;
 use crate::pg::time;
 use crate::shmem::segments::State;
 use crate::{guc, shmem, transaction};
@@ -49,16 +50,23 @@ impl<'a> LimitCheck<'a> {
         Claimer { ending: &self.ending, ..without_claims(self.queue, self.limits) }
     }
 
-    /// Tells memory what has started within the period, if the period began before memory did.
+    /// Tells memory what has started within the period, if the period began before memory knew of claims.
     fn seed(&self, catalog: &Catalog) -> Result<()> {
-        let now = time::monotonic_us();
-        let is_needed = self.limits.rate > 0 && shmem::born_at() > now.saturating_sub(self.limits.period);
+        if self.limits.rate == 0 {
+            return Ok(());
+        }
         let number = catalog.number;
-        if !is_needed || shmem::with(|shared| shared.frontier.has_gate(number, self.queue.id)) {
+        let known_from = shmem::with_instance(number, |_, instance| instance.recovered_at);
+        let from = time::monotonic_us().saturating_sub(self.limits.period);
+        if known_from.is_some_and(|at| at != 0 && at <= from)
+            || shmem::with(|shared| shared.frontier.has_gate(number, self.queue.id))
+        {
             return Ok(());
         }
         let starts = starts(catalog, self.queue.lanes(), self.limits.period)?;
-        let wall = time::now_us();
+        fault!("limits.read");
+        // In this order: what passes between the two makes starts later than they were, never earlier.
+        let (wall, now) = (time::now_us(), time::monotonic_us());
         let starts: Vec<(i64, u32)> = starts
             .chunks_exact(2)
             .map(|pair| (now.saturating_sub((wall - pair[0]).max(0)), u32::try_from(pair[1]).unwrap_or(u32::MAX)))
@@ -79,7 +87,7 @@ pub fn without_claims(queue: &Queue, limits: Limits) -> Claimer<'_> {
 }
 
 fn recover_first(catalog: &Catalog) -> Result<()> {
-    let is_recovered = || shmem::with_instance(catalog.number, |_, instance| instance.is_recovered).unwrap_or(false);
+    let is_recovered = || shmem::with_instance(catalog.number, |_, instance| instance.is_recovered()).unwrap_or(false);
     if is_recovered() {
         return Ok(());
     }

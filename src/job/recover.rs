@@ -41,7 +41,7 @@ pub fn recover_all(number: u32) -> i64 {
     let mut recovered = 0;
     let all_fit = segment::inhabited(&catalog).all(|segment| recover_segment(&catalog, segment, &mut recovered));
     if all_fit {
-        shmem::with_instance(number, |_, instance| instance.is_recovered = true);
+        shmem::with_instance(number, |_, instance| instance.recovered_at = time::monotonic_us());
     } else {
         NEXT_TRY.set(time::monotonic_us() + PAUSE);
     }

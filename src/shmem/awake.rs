@@ -73,7 +73,7 @@ pub fn wake(number: u32, marks: u64) -> bool {
         (instance.id_next, instance.id_limit) = (0, 0);
         // As at the start: every attempt that is due by now lies behind its lane's position.
         (instance.due_to, instance.next_due) = (now, i64::MIN);
-        instance.is_recovered = false;
+        instance.recovered_at = 0;
         instance.scan_missed();
         instance.schedules.invalidate();
         instance.invalidate_counters();

@@ -58,8 +58,9 @@ pub struct Instance {
     pub wakes_at: i64,
     /// The status that the worker reports of itself.
     pub worker_status: WorkerStatus,
-    /// Whether the claims of before the start were read into memory, by the worker or by a session in its place.
-    pub is_recovered: bool,
+    /// The monotonic time at which the claims of before the start, or of before the promotion, had been read into memory, by
+    /// the worker or by a session in its place: memory knows of every claim from then on. 0: they are still to be read.
+    pub recovered_at: i64,
     /// The number of changes of queues since the start. A change is counted once every session was told.
     pub changes: u64,
     /// The number of drops of queues that were begun since the start. It is read and written as `words` are.
@@ -102,6 +103,11 @@ pub struct Instance {
 }
 
 impl Instance {
+    /// Whether memory knows of every claim without an outcome.
+    pub fn is_recovered(&self) -> bool {
+        self.recovered_at != 0
+    }
+
     /// Removes the marks of committed drops from a lane: a stage that was removed belongs to its queue again. The
     /// caller holds the frontier's lock.
     pub fn forget_drop_mark(&mut self, lane: i32) {

@@ -107,7 +107,8 @@ impl Sweep {
         client.run(
             "CREATE TABLE made (job_id bigint);
              CREATE TABLE done (job_id bigint);
-             SELECT queue.create('q', max_attempts => 1000, backoff_base => '0', max_running => 1000);
+             SELECT queue.create('q', max_attempts => 1000, backoff_base => '0', max_running => 1000,
+                 rate_limit => 1000000, rate_period => '1 day');
              SELECT queue.create('groups', max_attempts => 1000, backoff_base => '0', max_running_per_group => 1,
                                  strict_order => true);
              SELECT queue.create('nothing')",

@@ -263,6 +263,53 @@ fn limits_hold_from_the_first_claim_after_a_crash() {
     assert_eq!(claim(&mut client, "slow", 10).len(), 1);
 }
 
+/// Claims until the rate lets another job start, and checks when it did.
+fn assert_rate_goes_on(client: &mut Client, rate: usize, period: &str) {
+    assert_eq!(client.count("SELECT FROM queue.claim('q', 1, wait => '30 s')"), 1);
+    assert_rate(client, "q", rate, period);
+}
+
+#[test]
+fn a_rate_holds_over_a_crash_however_long_the_look_at_the_logs_takes() {
+    let cluster = Cluster::new().start();
+    let mut client = cluster.connect();
+    client.run("CREATE EXTENSION pg_queue");
+    create(&mut client, "q", "rate_limit => 3, rate_period => '4 s'");
+    fill(&mut client, "q", 10);
+    assert_eq!(claim(&mut client, "q", 10).len(), 3);
+    cluster.kill_server();
+    cluster.start_again();
+    let fault = cluster.fault("limits.read", "wait");
+    thread::scope(|scope| {
+        let claims = scope.spawn(|| assert_rate_goes_on(&mut cluster.connect(), 3, "4 s"));
+        fault.wait_reached();
+        // What was read gets old by so much.
+        thread::sleep(Duration::from_secs(2));
+        fault.release();
+        claims.join().unwrap();
+    });
+}
+
+#[test]
+fn a_rate_holds_over_a_promotion() {
+    let primary = Cluster::new().start();
+    let mut client = primary.create_database("app");
+    create(&mut client, "q", "rate_limit => 3, rate_period => '4 s'");
+    fill(&mut client, "q", 10);
+    let standby = primary.standby();
+    standby.wait_replayed(&primary);
+    // The standby's memory is older than the period.
+    let age = "SELECT now() > pg_postmaster_start_time() + interval '5 s'";
+    let mut there = standby.connect_to("app");
+    wait::until("an old standby", || there.value::<bool>(age).then_some(()));
+    drop(there);
+    assert_eq!(claim(&mut client, "q", 10).len(), 3);
+    standby.wait_replayed(&primary);
+    primary.kill_server();
+    standby.promote();
+    assert_rate_goes_on(&mut standby.connect_to("app"), 3, "4 s");
+}
+
 /// Whatever becomes of workers and their transactions.
 #[test]
 fn the_limits_hold_in_a_storm() {

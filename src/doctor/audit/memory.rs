@@ -77,7 +77,7 @@ fn union(catalog: &Catalog, sql: &str) -> String {
 
 /// Running attempts that memory does not know: their leases never end, and no limit counts them.
 fn unknown_claims(catalog: &Catalog, found: &mut Vec<Fault>) -> Result<()> {
-    let is_recovered = || shmem::with_instance(catalog.number, |_, i| i.is_recovered).unwrap_or(false);
+    let is_recovered = || shmem::with_instance(catalog.number, |_, i| i.is_recovered()).unwrap_or(false);
     if !is_recovered() {
         return Ok(());
     }
