@@ -64,7 +64,8 @@ const ROUND: &[&str] = &[
     "SELECT queue.reprioritize(job_id, 3) FROM (SELECT job_id FROM queue.jobs WHERE queue_name = 'q' AND state = 'ready'
      ORDER BY job_id DESC LIMIT 1) AS j",
     "SELECT count(*) FROM queue.claim('nothing', wait => '1 ms')",
-    "SELECT queue.create('passing'); SELECT queue.drop('passing')",
+    "SELECT queue.create('passing', rate_limit => 1, rate_period => '1 day'); SELECT FROM queue.claim('passing');
+     SELECT queue.drop('passing')",
     "SELECT queue.maintain()",
 ];
 
@@ -107,8 +108,7 @@ impl Sweep {
         client.run(
             "CREATE TABLE made (job_id bigint);
              CREATE TABLE done (job_id bigint);
-             SELECT queue.create('q', max_attempts => 1000, backoff_base => '0', max_running => 1000,
-                 rate_limit => 1000000, rate_period => '1 day');
+             SELECT queue.create('q', max_attempts => 1000, backoff_base => '0', max_running => 1000);
              SELECT queue.create('groups', max_attempts => 1000, backoff_base => '0', max_running_per_group => 1,
                                  strict_order => true);
              SELECT queue.create('nothing')",
