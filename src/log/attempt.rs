@@ -379,6 +379,19 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// The table with its key and its index by job, opened in the order that `Relation::read_indexes` keeps.
+    fn keyed_by_job(&mut self, segment: u8) -> (&Relation, &Relation, Relation, Home) {
+        let oids = self.oids(segment);
+        self.pkeys[segment as usize] = None;
+        let (_, home) = self.table(segment);
+        let [pkey, by_job] = Relation::read_indexes([oids.attempt_pkey, oids.attempt_job]);
+        let pkey = self.pkeys[segment as usize].insert(pkey);
+        match &self.tables[segment as usize] {
+            Some(table) => (table, pkey, by_job, home),
+            None => unreachable!("it was opened above"),
+        }
+    }
+
     /// Returns the attempt of a `Ready`: at its place, or, if the row has moved, by its id. It may have moved from
     /// there a moment ago: an insert about it finds that by its key.
     pub fn fetch(&mut self, ready: &Ready) -> Option<Attempt> {
@@ -506,13 +519,11 @@ impl<'a> Reader<'a> {
 
     /// A segment's rows of a job's attempts, payloads only among them.
     pub fn of_job(&mut self, segment: u8, job_id: i64, snapshot: Snapshot) -> Vec<Attempt> {
-        let by_job = self.oids(segment).attempt_job;
-        let is_whole = self.is_whole(segment);
-        let (table, pkey, home) = self.keyed(segment);
-        let mut found = Vec::new();
-        if !is_whole {
-            return found;
+        if !self.is_whole(segment) {
+            return Vec::new();
         }
+        let (table, pkey, by_job, home) = self.keyed_by_job(segment);
+        let mut found = Vec::new();
         // First attempts share the job's count; one of another segment's birth has moved to old.
         for born in (0..id::SEGMENTS as u8).filter(|&born| born == segment || segment >= OLD) {
             let mut scan = table.scan(pkey, &[Key::eq_i64(1, id::first_attempt(job_id, born))], snapshot);
@@ -520,11 +531,11 @@ impl<'a> Reader<'a> {
                 found.push(Attempt { row: scan.row(), home });
             }
         }
-        let by_job = Relation::read_index(by_job);
         let mut scan = table.scan(&by_job, &[Key::eq_i64(1, job_id)], snapshot);
         while scan.next().is_some() {
             found.push(Attempt { row: scan.row(), home });
         }
+        drop(scan);
         found
     }
 
@@ -553,14 +564,12 @@ impl<'a> Reader<'a> {
             if !self.is_of_interest(segment) {
                 continue;
             }
-            let by_job = self.oids(segment).attempt_job;
-            let (table, _, home) = self.keyed(segment);
-            if table.blocks() == 0 {
+            if self.table(segment).0.blocks() == 0 {
                 continue;
             }
+            let (table, _, by_job, home) = self.keyed_by_job(segment);
             let mut found = Vec::new();
             {
-                let by_job = Relation::read_index(by_job);
                 let mut scan = table.scan(&by_job, &[Key::eq_i64(1, job_id)], Snapshot::Dirty);
                 while scan.next().is_some() {
                     if scan.is_in_progress() {

@@ -79,6 +79,7 @@ pub fn known(catalog: &Catalog, wanted: Wanted) -> Option<LaneCounts> {
     let mut lane_counts = LaneCounts(found.into_iter().collect());
     let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
     tables.retain(|t| ledger.is_inhabited(t.home.segment) && !t.is_empty());
+    tables.iter().for_each(Tables::open_indexes);
     let now = time::now_us();
     if wanted.future {
         add_future(&tables, &mut lane_counts, now);

@@ -4,7 +4,7 @@
 //! wait (`waiting`), how many there are (`depth`).
 //!
 //! Invariant: the attempts' table is opened first, and as long as it is open the segment is not emptied. All else is
-//! opened when it is first asked for.
+//! opened when it is first asked for; but a reader of several of the attempts' indexes opens them at once.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -55,6 +55,17 @@ impl Tables {
     /// be emptied meanwhile.
     pub fn open_all(catalog: &Catalog, segments: impl Iterator<Item = u8>) -> Vec<Self> {
         segments.map(|segment| Self::open(catalog, segment)).collect()
+    }
+
+    /// Opens the indexes of the attempts' table that a reader may need which needs more than one, in the order in which
+    /// `Relation::read_indexes` opens them. Not of an empty segment.
+    pub fn open_indexes(&self) {
+        let oids = [self.oids.attempt_pkey, self.oids.attempt_lane, self.oids.attempt_run_at];
+        let cells = [&self.by_id, &self.by_lane, &self.by_run_at];
+        for (cell, opened) in cells.into_iter().zip(Relation::read_indexes(oids)) {
+            // One that is open already stays.
+            let _ = cell.set(opened);
+        }
     }
 
     /// Whether there are no attempts. The indexes of an empty segment are not to be read: a crash in the middle of its

@@ -149,6 +149,18 @@ impl Relation {
         Self { rel, is_index: true, release: pg_sys::AccessShareLock as i32 }
     }
 
+    /// Opens indexes of one table to read, as `read_index` does, in the order of their oids: REINDEX and VACUUM FULL lock
+    /// them in that order, so neither waits for a reader that waits for it.
+    pub fn read_indexes<const N: usize>(oids: [pg_sys::Oid; N]) -> [Self; N] {
+        let mut order: [usize; N] = std::array::from_fn(|n| n);
+        order.sort_unstable_by_key(|&n| oids[n].to_u32());
+        let mut opened: [Option<Self>; N] = std::array::from_fn(|_| None);
+        for n in order {
+            opened[n] = Some(Self::read_index(oids[n]));
+        }
+        opened.map(|index| index.unwrap_or_else(|| unreachable!("each was opened above")))
+    }
+
     /// Closes a table that was opened to write and was not written to, and releases its lock.
     pub fn unlock(mut self) {
         self.release = pg_sys::RowExclusiveLock as i32;

@@ -123,3 +123,66 @@ fn a_single_job_s_entries_need_no_descent_wherever_indexes_have_their_last_leaf(
     }
     check(&mut client);
 }
+
+/// REINDEX and VACUUM FULL lock a table's indexes in the order of their oids, each until the end. A reader that holds one
+/// and waits for an earlier one would stand in each other's way with them.
+#[test]
+fn no_reader_deadlocks_with_a_reindex() {
+    const LOOKS: [&str; 9] = [
+        "SELECT FROM queue.stats",
+        "SELECT FROM queue.jobs",
+        "SELECT FROM queue.attempts",
+        "SELECT FROM queue.metrics()",
+        "SELECT FROM queue.tallies(walk => true)",
+        "SELECT queue.cancel(job_id) FROM retried",
+        "SELECT queue.retry(job_id) FROM retried",
+        "SELECT FROM queue.claim('q', 10)",
+        "SELECT queue.complete(id) FROM running",
+    ];
+    let cluster = Cluster::new().conf("pg_queue.worker = off").start();
+    let mut client = cluster.connect();
+    client
+        .batch_execute(
+            "CREATE EXTENSION pg_queue; SELECT queue.create('q', max_attempts => 9), queue.create('mortal', max_attempts => 1);
+             SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{30}'));
+             SELECT queue.enqueue('q', delay => '1 day');
+             SELECT queue.create('unclaimed'); SELECT queue.enqueue('unclaimed');
+             SELECT queue.enqueue('mortal');
+             SELECT queue.fail(id, 'e') FROM queue.claim('mortal');
+             CREATE TABLE retried AS SELECT job_id FROM queue.claim('q', 1), queue.fail(id, 'e', retry_in => '1 day');
+             CREATE TABLE running AS SELECT id FROM queue.claim('q', 1)",
+        )
+        .unwrap();
+    wait::until("stats need no walk", || {
+        client.batch_execute("SELECT FROM queue.maintain()").unwrap();
+        let row = client.query_one("SELECT coalesce(bool_and(is_counted), false) FROM queue.tallies()", &[]).unwrap();
+        row.get::<_, bool>(0).then_some(())
+    });
+    let mut administrator = cluster.connect();
+    for log in ["attempt", "claim", "outcome", "note"] {
+        let sql = "SELECT i.indexrelid::regclass::text FROM pg_index AS i
+                   WHERE i.indrelid = format('queue.%s_0', $1::text)::regclass ORDER BY i.indexrelid";
+        let indexes: Vec<String> = client.query(sql, &[&log]).unwrap().iter().map(|row| row.get(0)).collect();
+        for (n, first) in indexes.iter().enumerate() {
+            for second in &indexes[n + 1..] {
+                for look in LOOKS {
+                    administrator.batch_execute(&format!("BEGIN; REINDEX INDEX {first}")).unwrap();
+                    thread::scope(|scope| {
+                        let mut reader = cluster.connect();
+                        let pid: i32 = reader.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+                        let looking =
+                            scope.spawn(move || reader.batch_execute(&format!("BEGIN; {look}; ROLLBACK")).unwrap());
+                        wait::until("the reader has ended, or waits for the index", || {
+                            let sql = "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'";
+                            let waits = !client.query(sql, &[&pid]).unwrap().is_empty();
+                            (waits || looking.is_finished()).then_some(())
+                        });
+                        let done = administrator.batch_execute(&format!("REINDEX INDEX {second}; COMMIT"));
+                        assert!(done.is_ok(), "{look} beside {first} and {second}: {done:?}");
+                        assert!(looking.join().is_ok(), "{look} beside {first} and {second}");
+                    });
+                }
+            }
+        }
+    }
+}
