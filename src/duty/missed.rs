@@ -9,7 +9,8 @@ use std::rc::Rc;
 
 use crate::catalog::{self, Catalog};
 use crate::error::{self, Result};
-use crate::log::attempt::{Attempt, Reader};
+use crate::log::attempt::Attempt;
+use crate::log::reader::Reader;
 use crate::log::segment;
 use crate::pg::{self, process, time};
 use crate::shmem::missed::MissedRequests;

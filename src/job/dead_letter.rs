@@ -10,7 +10,8 @@ use crate::catalog::queue::{self, Queue};
 use crate::catalog::{Catalog, ids};
 use crate::error::{self, Error, Result};
 use crate::job::successor;
-use crate::log::attempt::{self, Attempt, New, Reader};
+use crate::log::attempt::{self, Attempt, New};
+use crate::log::reader::Reader;
 use crate::pg::{jsonb, time};
 use crate::transaction::{self, Step};
 

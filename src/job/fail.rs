@@ -10,9 +10,10 @@ use crate::job::held::{Held, Refusal};
 use crate::job::options::{LAST_TIME, in_future};
 use crate::job::outcomes::Outcomes;
 use crate::job::{dead_letter, rerun, successor};
-use crate::log::attempt::{self, Reader};
+use crate::log::attempt;
 use crate::log::note;
 use crate::log::outcome::{Kind, New};
+use crate::log::reader::Reader;
 use crate::pg::datum::{Interval, text_datum};
 use crate::pg::time;
 

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::job::held::{self, Held, Refusal};
 use crate::job::outcomes::Outcomes;
 use crate::job::{recover, take};
-use crate::log::attempt::Reader;
+use crate::log::reader::Reader;
 use crate::log::segment::{BoundedWait, Home};
 use crate::log::{claim, note, outcome};
 use crate::pg::fault::fault;

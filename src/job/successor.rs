@@ -11,8 +11,9 @@ use crate::job::cancel::end_unrun;
 use crate::job::held::{Held, Refusal};
 use crate::job::take::{self, TakeWaiting};
 use crate::job::{find, hold};
-use crate::log::attempt::{self, Attempt, Reader};
+use crate::log::attempt::{self, Attempt};
 use crate::log::outcome::{self, Kind};
+use crate::log::reader::Reader;
 use crate::log::segment::Target;
 
 /// Returns the attempt's row, for the attempt that goes on with the job. Lost: it went with its queue a moment ago.

@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use pg_queue_core::frontier::{Rank, Ready};
 
 use crate::catalog::Catalog;
-use crate::log::attempt::{LAST_ERROR, Reader};
+use crate::log::attempt::LAST_ERROR;
 use crate::log::lane_counts::{Lane, LaneCounts};
+use crate::log::reader::Reader;
 use crate::log::tables::{self, Tables};
 use crate::pg::scan::{Key, Scan, Snapshot};
 use crate::pg::{process, snapshot, time, transaction};

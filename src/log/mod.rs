@@ -20,6 +20,7 @@ pub mod lane_counts;
 pub mod note;
 pub mod outcome;
 pub mod parked;
+pub mod reader;
 pub mod recent;
 pub mod restore;
 pub mod rollup;

@@ -6,8 +6,9 @@ use pg_queue_core::id::{self, SEGMENTS};
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::{Catalog, ids, queue};
-use crate::log::attempt::{Attempt, Reader};
+use crate::log::attempt::Attempt;
 use crate::log::outcome::{self, has_moved_claim};
+use crate::log::reader::Reader;
 use crate::log::{claim, note, segment};
 use crate::pg::process;
 use crate::pg::scan::{Key, Snapshot};

@@ -9,7 +9,7 @@
 
 use crate::catalog::{Catalog, queue, spi};
 use crate::error::Result;
-use crate::log::attempt::Reader;
+use crate::log::reader::Reader;
 use crate::log::segment::Home;
 use crate::log::{claim, outcome, restore};
 use crate::pg::{lock, process, session, transaction};

@@ -1,0 +1,283 @@
+//! Finds attempts: by the place that the frontier has, by id, and by job.
+//!
+//! Responsible for following a row that has moved to another segment meanwhile. Not responsible for the row (`attempt`).
+//!
+//! Invariant: a segment is opened before its generation is read, so an attempt lies where it was found as long as the reader
+//! lives, or has a mark there that says that it has moved.
+
+use pg_queue_core::frontier::Ready;
+use pg_queue_core::id;
+use pgrx::pg_sys::Datum;
+
+use crate::catalog::{Catalog, Segment};
+use crate::log::attempt::Attempt;
+use crate::log::segment::{self, Home};
+use crate::log::{claim, columns, outcome};
+use crate::pg::datum;
+use crate::pg::row::Tid;
+use crate::pg::scan::{Key, Snapshot};
+use crate::pg::table::Relation;
+use crate::shmem::segments::{OLD, State, Word};
+
+/// How often to look again for a row that has moved during the search.
+const LOOKS: usize = 4;
+
+/// Reads attempts; keeps the tables it has opened until it is dropped.
+pub struct Reader<'a> {
+    catalog: &'a Catalog,
+    tables: [Option<Relation>; id::SEGMENTS],
+    pkeys: [Option<Relation>; id::SEGMENTS],
+}
+
+impl<'a> Reader<'a> {
+    /// A reader with nothing open.
+    pub fn new(catalog: &'a Catalog) -> Self {
+        Self { catalog, tables: std::array::from_fn(|_| None), pkeys: std::array::from_fn(|_| None) }
+    }
+
+    fn oids(&self, segment: u8) -> &'a Segment {
+        &self.catalog.segments[segment as usize]
+    }
+
+    /// Opens a segment before it reads its generation, which stays the same as long as the segment is open, unless it
+    /// was free.
+    fn table(&mut self, segment: u8) -> (&Relation, Home) {
+        let (catalog, oid) = (self.catalog, self.oids(segment).attempt);
+        let table = self.tables[segment as usize].get_or_insert_with(|| Relation::read(oid));
+        (table, Home::now(catalog, segment))
+    }
+
+    /// The table with its key, which most calls do not need.
+    fn keyed(&mut self, segment: u8) -> (&Relation, &Relation, Home) {
+        let oid = self.oids(segment).attempt_pkey;
+        let (_, home) = self.table(segment);
+        self.pkeys[segment as usize].get_or_insert_with(|| Relation::read_index(oid));
+        match (&self.tables[segment as usize], &self.pkeys[segment as usize]) {
+            (Some(table), Some(pkey)) => (table, pkey, home),
+            _ => unreachable!("both were opened above"),
+        }
+    }
+
+    /// The table with its key and its index by job, opened in the order that `Relation::read_indexes` keeps.
+    fn keyed_by_job(&mut self, segment: u8) -> (&Relation, &Relation, Relation, Home) {
+        let oids = self.oids(segment);
+        self.pkeys[segment as usize] = None;
+        let (_, home) = self.table(segment);
+        let [pkey, by_job] = Relation::read_indexes([oids.attempt_pkey, oids.attempt_job]);
+        let pkey = self.pkeys[segment as usize].insert(pkey);
+        match &self.tables[segment as usize] {
+            Some(table) => (table, pkey, by_job, home),
+            None => unreachable!("it was opened above"),
+        }
+    }
+
+    /// Returns the attempt of a `Ready`: at its place, or, if the row has moved, by its id. It may have moved from
+    /// there a moment ago: an insert about it finds that by its key.
+    pub fn fetch(&mut self, ready: &Ready) -> Option<Attempt> {
+        if !self.is_of_interest(ready.place.segment) {
+            return self.by_id(ready.id);
+        }
+        let (table, home) = self.table(ready.place.segment);
+        match table.fetch(Tid::of(ready.place), home.generation) {
+            Some(row) if row.i64(columns::ID) == ready.id && row.i32(columns::LANE) != 0 => {
+                Some(Attempt::new(row, home))
+            }
+            _ => self.by_id(ready.id),
+        }
+    }
+
+    /// As `fetch`, but where it is now if it has moved: a claim in its old place would be in vain, and leave a dead
+    /// row.
+    pub fn fetch_now(&mut self, ready: &Ready) -> Option<Attempt> {
+        let found = self.fetch(ready)?;
+        if self.has_moved(&found) { self.by_id(ready.id) } else { Some(found) }
+    }
+
+    /// Whether a segment has rows, and indexes that a crash has not left half emptied.
+    fn is_whole(&mut self, segment: u8) -> bool {
+        // In this order, as no emptying begins under the lock that opening takes.
+        self.table(segment).0.blocks() > 0 && segment::word(self.catalog, segment).state() != State::Emptying
+    }
+
+    /// The row with this id in a segment: an attempt, its payload only, or the trace of one that moved.
+    fn at(&mut self, segment: u8, attempt: i64) -> Option<Attempt> {
+        let is_whole = self.is_whole(segment);
+        let (table, pkey, home) = self.keyed(segment);
+        if !is_whole {
+            return None;
+        }
+        let mut scan = table.scan(pkey, &[Key::eq_i64(1, attempt)], Snapshot::Now);
+        scan.next()?;
+        Some(Attempt::new(scan.row(), home))
+    }
+
+    /// Whether a segment has a row with this id, of whatever kind.
+    pub fn has_row(&mut self, segment: u8, attempt: i64) -> bool {
+        self.at(segment, attempt).is_some()
+    }
+
+    /// The payload in the row of an attempt, also of one that has ended or moved.
+    pub fn payload_in(&mut self, holder: i64) -> Option<Attempt> {
+        let id::Kind::Attempt(born) = id::kind(holder) else { return None };
+        let mut segments = [born, OLD, OLD + 1];
+        // A segment that history has is read only if no other has the row: it may be emptied this moment.
+        segments.sort_by_key(|&segment| !self.is_of_interest(segment));
+        // The trace of a moved attempt may refer to a payload that the attempt has taken along.
+        let holds = |attempt: &Attempt| attempt.payload_of().is_none();
+        segments.into_iter().find_map(|segment| self.at(segment, holder).filter(holds))
+    }
+
+    /// Returns any row of an attempt that says where its payload is, so none that is there for its payload alone.
+    pub fn trace(&mut self, attempt: i64) -> Option<Attempt> {
+        let id::Kind::Attempt(born) = id::kind(attempt) else { return None };
+        let mut segments = [born, OLD, OLD + 1];
+        segments.sort_by_key(|&segment| !self.is_of_interest(segment));
+        segments.into_iter().find_map(|segment| self.at(segment, attempt).filter(|found| !found.is_payload_only()))
+    }
+
+    /// Whether a segment may have attempts that are not in history yet. A segment that history has is not read: no
+    /// session must wait for its emptying, nor see what a crash in the middle of that has left.
+    fn is_of_interest(&self, segment: u8) -> bool {
+        !matches!(segment::word(self.catalog, segment).state(), State::Free | State::Copied | State::Emptying)
+    }
+
+    /// The halves of old. If they change during a search, it may have missed an attempt.
+    fn old_words(&self) -> [Word; 2] {
+        [OLD, OLD + 1].map(|segment| segment::word(self.catalog, segment))
+    }
+
+    /// Whether an attempt has moved from where it was found.
+    fn has_moved(&self, attempt: &Attempt) -> bool {
+        let segment = attempt.home.segment;
+        segment::word(self.catalog, segment).state() >= State::Moving
+            && (claim::has_moved(self.catalog, segment, attempt.id())
+                || outcome::has_moved(self.catalog, segment, attempt.id()))
+    }
+
+    /// The attempt with this id, wherever its row is: where it was born, else in one of the halves of old.
+    pub fn by_id(&mut self, attempt: i64) -> Option<Attempt> {
+        let id::Kind::Attempt(born) = id::kind(attempt) else { return None };
+        for _ in 0..LOOKS {
+            let (mut moved, words) = (false, self.old_words());
+            for segment in [born, OLD, OLD + 1] {
+                if !self.is_of_interest(segment) {
+                    continue;
+                }
+                match self.at(segment, attempt) {
+                    Some(found) if found.is_payload_only() => {}
+                    Some(found) if self.has_moved(&found) => moved = true,
+                    Some(found) => return Some(found),
+                    None => {}
+                }
+            }
+            if !moved && words == self.old_words() {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Calls `use_it` with the payload of an attempt. `None` only if the row with it is gone.
+    pub fn payload<T>(&mut self, attempt: &Attempt, use_it: impl FnOnce(Option<Datum>) -> T) -> T {
+        let Some(holder) = attempt.payload_of() else { return use_it(attempt.own_payload()) };
+        // Fetched, since its segment may be emptied as soon as it is closed here.
+        let found = self.payload_in(holder);
+        use_it(found.as_ref().and_then(Attempt::own_payload).map(datum::fetched))
+    }
+
+    /// The ids of all attempts of a job that have rows in the segments.
+    pub fn all_ids(&mut self, job_id: i64) -> Vec<i64> {
+        let mut ids = Vec::new();
+        for segment in 0..id::SEGMENTS as u8 {
+            for attempt in self.of_job(segment, job_id, Snapshot::Now) {
+                if !ids.contains(&attempt.id()) {
+                    ids.push(attempt.id());
+                }
+            }
+        }
+        ids
+    }
+
+    /// A segment's rows of a job's attempts, payloads only among them.
+    pub fn of_job(&mut self, segment: u8, job_id: i64, snapshot: Snapshot) -> Vec<Attempt> {
+        if !self.is_whole(segment) {
+            return Vec::new();
+        }
+        let (table, pkey, by_job, home) = self.keyed_by_job(segment);
+        let mut found = Vec::new();
+        // First attempts share the job's count; one of another segment's birth has moved to old.
+        for born in (0..id::SEGMENTS as u8).filter(|&born| born == segment || segment >= OLD) {
+            let mut scan = table.scan(pkey, &[Key::eq_i64(1, id::first_attempt(job_id, born))], snapshot);
+            if scan.next().is_some() {
+                found.push(Attempt::new(scan.row(), home));
+            }
+        }
+        let mut scan = table.scan(&by_job, &[Key::eq_i64(1, job_id)], snapshot);
+        while scan.next().is_some() {
+            found.push(Attempt::new(scan.row(), home));
+        }
+        drop(scan);
+        found
+    }
+
+    /// Returns the newest attempt of a job that was not removed yet, and whether an open transaction is making a newer
+    /// one.
+    pub fn newest(&mut self, job_id: i64) -> (Option<Attempt>, bool) {
+        let mut last = (None, false);
+        for _ in 0..LOOKS {
+            let words = self.old_words();
+            let (newest, in_progress, moved) = self.look_for_newest(job_id);
+            let is_behind = moved > newest.as_ref().map_or(0, |found| id::count(found.id()));
+            last = (newest, in_progress);
+            if !is_behind && words == self.old_words() {
+                break;
+            }
+        }
+        last
+    }
+
+    /// Also the count of the newest attempt that has moved from where it was seen.
+    fn look_for_newest(&mut self, job_id: i64) -> (Option<Attempt>, bool, i64) {
+        let (mut newest, mut moved): (Option<Attempt>, i64) = (None, 0);
+        // Rows of open transactions, and all others: an attempt among both is not new, but moving.
+        let (mut open, mut known): (Vec<i64>, Vec<i64>) = (Vec::new(), Vec::new());
+        for segment in 0..id::SEGMENTS as u8 {
+            if !self.is_of_interest(segment) {
+                continue;
+            }
+            if self.table(segment).0.blocks() == 0 {
+                continue;
+            }
+            let (table, _, by_job, home) = self.keyed_by_job(segment);
+            let mut found = Vec::new();
+            {
+                let mut scan = table.scan(&by_job, &[Key::eq_i64(1, job_id)], Snapshot::Dirty);
+                while scan.next().is_some() {
+                    if scan.is_in_progress() {
+                        open.push(scan.columns(1).0[columns::ID].value() as i64);
+                    } else {
+                        found.push(Attempt::new(scan.row(), home));
+                    }
+                }
+            }
+            found.extend(self.at(segment, id::first_attempt(job_id, segment)));
+            // A first attempt that was born in another segment and moved to old.
+            if segment >= OLD {
+                let born = (0..id::SEGMENTS as u8).filter(|&born| born != segment);
+                for born in born {
+                    found.extend(self.at(segment, id::first_attempt(job_id, born)));
+                }
+            }
+            known.extend(found.iter().map(Attempt::id));
+            for attempt in found.into_iter().filter(|attempt| !attempt.is_payload_only()) {
+                let count = id::count(attempt.id());
+                if self.has_moved(&attempt) {
+                    moved = moved.max(count);
+                } else if newest.as_ref().is_none_or(|known| id::count(known.id()) <= count) {
+                    newest = Some(attempt);
+                }
+            }
+        }
+        (newest, open.iter().any(|id| !known.contains(id)), moved)
+    }
+}
