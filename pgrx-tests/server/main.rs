@@ -32,6 +32,8 @@ mod limits {
 
 /// What only a fault point can bring about: windows held open, and every point once.
 mod faults {
+    mod held;
+    mod key_turns;
     mod sweep;
     mod windows;
 }

@@ -78,6 +78,7 @@ pub fn enter(extension: Oid) -> Result<(u32, usize)> {
             key_half: 0,
             key_limit: 0,
             key_turns: 0,
+            keys_copied_at: 0,
             memory_is_turning: false,
             parked_files: [[0; 2]; SEGMENTS],
         };

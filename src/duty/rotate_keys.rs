@@ -45,9 +45,6 @@ struct Pass {
 thread_local! {
     /// The monotonic time of the next look of this session.
     static NEXT: Cell<i64> = const { Cell::new(0) };
-    /// When this process had copied all of the closed half, on the monotonic clock, and in which turn of which
-    /// instance: another process may have turned to the other half since.
-    static COPIED: Cell<Option<((u32, u64), i64)>> = const { Cell::new(None) };
     static PASS: Cell<Option<Pass>> = const { Cell::new(None) };
 }
 
@@ -86,11 +83,11 @@ fn blocks(catalog: &Catalog, half: usize) -> u32 {
 
 fn step(catalog: &Catalog) -> Result<i64> {
     let open = key::open_half(catalog);
+    fault!("keys.looked");
     let closed = 1 - open;
     let is_empty = blocks(catalog, closed) == 0;
     shmem::with_instance(catalog.number, |_, instance| instance.memory_is_turning = !is_empty);
     if is_empty {
-        COPIED.set(None);
         return Ok(open_other(catalog, open));
     }
     // The mutex of all processes that do this.
@@ -105,12 +102,13 @@ fn step(catalog: &Catalog) -> Result<i64> {
     if key::open_half(catalog) != open {
         return Ok(0);
     }
-    let turn = turn(catalog);
-    let copied = COPIED.get().filter(|(of, _)| *of == turn);
-    let Some((_, at)) = copied else { return copy(catalog, turn, closed, open) };
+    let Some((turn, copied_at)) = turn(catalog) else { return Ok(0) };
+    if copied_at == 0 {
+        return copy(catalog, turn, closed, open);
+    }
     // A dump takes its snapshot a moment before it can be seen.
     let delay = i64::from(guc::RECLAIM_DELAY.get()) * 1_000;
-    if time::monotonic_us() < at.saturating_add(delay) || lock::is_being_dumped() {
+    if time::monotonic_us() < copied_at.saturating_add(delay) || lock::is_being_dumped() {
         return Ok(0);
     }
     if !lock::try_lock_whole(&[catalog.key[closed]], pg_sys::AccessExclusiveLock) {
@@ -121,14 +119,14 @@ fn step(catalog: &Catalog) -> Result<i64> {
     fault!("keys.copied");
     spi::run(&format!("TRUNCATE queue.key_{closed}"), &[])?;
     fault!("keys.emptied");
-    COPIED.set(None);
     Ok(1)
 }
 
-/// Returns the instance and the number of its present turn.
-fn turn(catalog: &Catalog) -> (u32, u64) {
-    let turns = shmem::with_instance(catalog.number, |_, instance| instance.key_turns);
-    (catalog.number, turns.unwrap_or_default())
+/// Returns the instance with the number of its present turn, and since when the closed half is known to be copied; 0:
+/// it is not. Shared memory has both, as the next look may be another session's. `None`: the instance is gone.
+fn turn(catalog: &Catalog) -> Option<((u32, u64), i64)> {
+    let number = catalog.number;
+    shmem::with_instance(number, |_, instance| ((number, instance.key_turns), instance.keys_copied_at))
 }
 
 /// Opens the other half, which is empty, if the open one has grown. Returns 1 if it did, else 0.
@@ -142,7 +140,7 @@ fn open_other(catalog: &Catalog, open: usize) -> i64 {
             return false;
         }
         instance::set_word(&mut instance.key_half, 1 - open as u64);
-        instance.key_turns += 1;
+        instance.begin_key_turn();
         true
     });
     i64::from(is_turned.unwrap_or(false))
@@ -189,9 +187,14 @@ fn copy(catalog: &Catalog, turn: (u32, u64), from: usize, to: usize) -> Result<i
     if !is_end {
         PASS.set(Some(pass));
     } else if pass.is_clean {
-        COPIED.set(Some((turn, time::monotonic_us())));
         let limit = blocks(catalog, to).saturating_mul(2);
-        shmem::with_instance(catalog.number, |_, instance| instance.key_limit = limit);
+        shmem::with_instance(catalog.number, |_, instance| {
+            instance.key_limit = limit;
+            // A foreign writer may have made this pass void.
+            if instance.key_turns == turn.1 {
+                instance.keys_copied_at = time::monotonic_us();
+            }
+        });
     }
     Ok(1)
 }

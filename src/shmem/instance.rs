@@ -97,6 +97,8 @@ pub struct Instance {
     /// Counts turns to the other half, and the other events that make void what a process has copied: ends of foreign
     /// writers.
     pub key_turns: u64,
+    /// The monotonic time at which a session had seen that all of the closed half is copied; 0: none has in this turn.
+    pub keys_copied_at: i64,
     /// The file numbers of each segment's attempts and of its index of groups; 0 if not known. Only `log::parked`
     /// changes them.
     pub parked_files: [[u32; 2]; SEGMENTS],
@@ -137,6 +139,13 @@ impl Instance {
             (self.due_to, self.next_due) = (due_to, i64::MIN);
         }
         run_at <= due_to
+    }
+
+    /// Makes void what is known of copies out of the closed half of the keys' tables. The caller holds the frontier's
+    /// lock.
+    pub fn begin_key_turn(&mut self) {
+        self.key_turns += 1;
+        self.keys_copied_at = 0;
     }
 
     /// Asks the storage duty for a look at the segments, not later than this monotonic time. Returns whether that is

@@ -259,7 +259,7 @@ fn foreign_writer_ended(
     rolled_back_to: Option<usize>,
     wake: &mut Wake,
 ) {
-    instance.key_turns += 1;
+    instance.begin_key_turn();
     writer_ended(frontier, instance, slot, rolled_back_to, |session| wake.session(Some(session)));
     wake.worker = Some(instance.worker_latch);
 }

@@ -1,43 +1,11 @@
 //! Windows between two sessions that only a debugger could hold open: a fault point holds one session in the middle of
 //! a claim, an end or a commit, while another does what could go wrong there.
 
-use std::thread::{self, JoinHandle};
-
 use postgres::Client;
-use queue_tests::{Fault, error, wait};
+use queue_tests::wait;
 
+use crate::faults::held::{begin, hold, hold_session, release};
 use crate::shared::{Database, Sql, connect, create, queue, server, wait_asleep};
-
-/// Runs a statement in a thread; the thread returns the connection and the SQLSTATE, empty if it succeeded.
-fn begin(mut client: Client, sql: String) -> JoinHandle<(Client, String)> {
-    thread::spawn(move || {
-        let code = match client.batch_execute(&sql) {
-            Ok(()) => String::new(),
-            // The driver may see the end of the connection before it reads why.
-            Err(e) if e.is_closed() => "57P01".to_owned(),
-            Err(e) => error::code(&e).to_owned(),
-        };
-        (client, code)
-    })
-}
-
-/// Has a new session run a statement until it reaches a fault point, and holds it there.
-fn hold(database: &str, point: &str, sql: &str) -> (Fault, JoinHandle<(Client, String)>) {
-    hold_session(server().connect_to(database), point, sql)
-}
-
-fn hold_session(mut session: Client, point: &str, sql: &str) -> (Fault, JoinHandle<(Client, String)>) {
-    let fault = server().fault_of(session.pid(), point, "wait");
-    let held = begin(session, sql.to_owned());
-    fault.wait_reached();
-    (fault, held)
-}
-
-/// Lets the session go on; returns its SQLSTATE.
-fn release((fault, held): (Fault, JoinHandle<(Client, String)>)) -> String {
-    drop(fault);
-    held.join().expect("the session's thread").1
-}
 
 /// The background worker of this connection's database.
 fn worker(client: &mut Client) -> i32 {
@@ -176,7 +144,7 @@ fn a_wake_up_of_a_sleeper_that_is_terminated_goes_to_the_next() {
     let sql = format!("SELECT FROM queue.claim('{q}', wait => '60 s')");
     let mut first = connect();
     let pid = first.pid();
-    let held = hold_session(first, "wait.listed", &sql);
+    let held = hold_session(server(), first, "wait.listed", &sql);
     let mut second = connect();
     let second_pid = second.pid();
     let second = begin(second, sql);
