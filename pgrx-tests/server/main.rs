@@ -34,6 +34,7 @@ mod limits {
 mod faults {
     mod held;
     mod key_turns;
+    mod leases;
     mod sweep;
     mod windows;
 }

@@ -37,9 +37,10 @@ fn extend_one(
     let own = transaction::lease_of(id).unwrap_or(entry.lease);
     let lease = lease.unwrap_or(own);
     let known = transaction::lease_of(id).unwrap_or(entry.longest);
-    if lease > known {
+    let is_longer = lease > known;
+    if is_longer {
         hold::write_note(catalog, id, held.home, note::Kind::Lease, Some(lease), None)?;
-        transaction::record(catalog.number, Step::Lengthened { id, lease });
+        transaction::record(catalog.number, Step::Lengthened { id, lease, deadline: i64::MIN });
     }
     if transaction::lease_of(id).is_some() {
         // This very transaction has claimed it: the lease starts with its commit.
@@ -64,6 +65,10 @@ fn extend_one(
         let is_known = entry.state != State::Free;
         entry = hold::check_claimed(catalog, id, rights)?.entry;
         if !is_known && entry.state == State::Free {
+            if is_longer {
+                // A session that finds room for the attempt before the commit does not see the note.
+                transaction::record(catalog.number, Step::Lengthened { id, lease, deadline });
+            }
             return Ok((expires_at, entry.cancel != 0));
         }
     }

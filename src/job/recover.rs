@@ -201,6 +201,7 @@ pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim
     entry.bound = u8::from(claim.kind == claim::Kind::Bound);
     entry.cancel = u8::from(notes.cancel().is_some());
     entry.rerun = u8::from(note::newest_rerun(catalog, attempt.home.segment, claim.id).is_some());
+    fault!("recover.read");
     let mut worker = None;
     let fits = shmem::with_instance(catalog.number, |frontier, instance| {
         worker = instance.wake_worker_by(deadline);
@@ -215,15 +216,32 @@ pub fn remember_claim(catalog: &Catalog, attempt: &Attempt, claim: &claim::Claim
     let lane = attempt.lane();
     let is_dropped = matches!(queue::by_lane(catalog, lane), Ok(None)) && !transaction::drops(lane);
     let is_valid = attempt.home.is_valid(catalog);
-    match outcome::find(catalog, attempt.home.segment, claim.id).filter(|_| is_valid) {
-        None if is_valid && !is_dropped => {}
-        Some(outcome) if outcome.kind != outcome::Kind::Moved => take::forget_ended(catalog, claim.id),
+    let home = match outcome::find(catalog, attempt.home.segment, claim.id).filter(|_| is_valid) {
+        None if is_valid && !is_dropped => Some(attempt.home),
+        Some(outcome) if outcome.kind != outcome::Kind::Moved => {
+            take::forget_ended(catalog, claim.id);
+            None
+        }
         _ => match Reader::new(catalog).by_id(claim.id).filter(|_| !is_dropped) {
             Some(now) => {
                 shmem::with(|shared| shared.frontier.relocate(catalog.number, claim.id, now.ready().place));
+                Some(now.home)
             }
-            None => take::forget_entry(catalog, claim.id),
+            None => {
+                take::forget_entry(catalog, claim.id);
+                None
+            }
         },
+    };
+    // Nor was it told of a longer lease that was noted since the look at the notes.
+    if let Some(home) = home {
+        let noted = note::summary(catalog, home.segment, claim.id).lease();
+        if noted > longest {
+            let deadline = time::monotonic_us().saturating_add(noted);
+            shmem::with_instance(catalog.number, |frontier, instance| {
+                frontier.lengthen(&mut instance.deadlines, catalog.number, claim.id, noted, deadline);
+            });
+        }
     }
     Some(fits.unwrap_or(false))
 }

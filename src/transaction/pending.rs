@@ -35,8 +35,9 @@ pub enum Step {
     Ending { id: i64, lane: i32, end: End },
     /// A running attempt that the frontier has no room for is being ended.
     EndingUnknown { id: i64, lane: i32, end: End },
-    /// A longer lease than any before, in microseconds, was noted for a running attempt.
-    Lengthened { id: i64, lease: i64 },
+    /// A longer lease than any before, in microseconds, was noted for a running attempt, and lasts until `deadline` at
+    /// least. `i64::MIN`: memory had the attempt, and knows the deadline.
+    Lengthened { id: i64, lease: i64, deadline: i64 },
     /// The row of a claimed attempt was moved to another place.
     Relocated { id: i64, place: Place },
     /// Rows of a segment that no other step counts: attempts added, and attempts ended. A note counts as both.

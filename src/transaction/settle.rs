@@ -181,7 +181,9 @@ fn commit(
             wake.worker = Some(instance.worker_latch);
         }
         Step::Missed { lane, ready } => wake.session(frontier.push(number, lane, ready)),
-        Step::Lengthened { id, lease } => frontier.lengthen(number, id, lease),
+        Step::Lengthened { id, lease, deadline } => {
+            frontier.lengthen(&mut instance.deadlines, number, id, lease, deadline);
+        }
         Step::RerunAsked { id } => {
             if let Some(latch) = instance.rerun_asked(frontier, id) {
                 wake.worker = Some(latch);

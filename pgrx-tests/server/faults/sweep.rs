@@ -15,7 +15,7 @@ use crate::shared::Sql;
 
 /// Points that this workload does not reach, each with what would.
 const UNREACHED: &[&str] = &[
-    "claim.in_vain",       // settings that change under 64 turns of one claim
+    "claim.in_vain",       // a queue with many stages that memory knows nothing of: `windows`
     "drop.seen",           // a drop between an insert and its commit: `windows`
     "duty.fire_schedules", // schedules: their own tests
     "duty.forget_history", // a day that is over

@@ -353,3 +353,155 @@ fn an_end_that_fails_anywhere_leaves_the_attempt_to_its_worker() {
         assert_eq!(client.state(job), "completed", "{point}");
     }
 }
+
+#[test]
+fn a_claim_that_gives_up_looking_reads_the_settings_anew() {
+    // Memory knows nothing of the many lanes: the claim reads each of them, and looks once more.
+    let stages: Vec<String> = (0..32).map(|n| format!("s{n}")).collect();
+    let options = format!("max_running => 5, stages => '{{{}}}'", stages.join(","));
+    for (change, expected) in [
+        ("SELECT queue.alter('q', max_running => 2)", Ok(2)),
+        ("SELECT queue.alter('q', reset => '{max_running}')", Ok(8)),
+        ("SELECT queue.pause('q')", Ok(0)),
+        ("SELECT queue.drop('q', force => true)", Err("42704")),
+    ] {
+        let database = Database::new();
+        let mut client = database.connect();
+        create(&mut client, "q", &options);
+        client.run("CREATE TABLE got AS SELECT job_id FROM queue.jobs LIMIT 0");
+        let claim = "INSERT INTO got SELECT job_id FROM queue.claim('q', 100)";
+        let held = hold(&database.name, "claim.in_vain", claim);
+        client.run("SELECT queue.enqueue('q', stage => 's' || n) FROM generate_series(1, 8) AS n");
+        client.run(change);
+        assert_eq!(release(held), expected.err().unwrap_or_default(), "{change}");
+        let got: i64 = client.value("SELECT count(*) FROM got");
+        assert_eq!(got, expected.unwrap_or(0), "{change}");
+    }
+}
+
+#[test]
+fn a_lease_whose_end_is_postponed_goes_on_as_its_worker_says() {
+    for (end, expected) in [("COMMIT", "completed"), ("ROLLBACK", "running"), ("ROLLBACK", "timed_out")] {
+        let database = Database::new();
+        let mut client = database.connect();
+        create(&mut client, "q", "max_attempts => 5");
+        client.enqueue("q");
+        let pid = worker(&mut client);
+        let found = server().fault_of(pid, "expire.found", "wait");
+        let postponed = server().fault_of(pid, "expire.postponed", "wait");
+        let id: i64 = client.value("SELECT id FROM queue.claim('q', lease => '20 ms')");
+        found.wait_reached();
+        // Its end begins between the worker's look and its try.
+        let mut session = database.connect();
+        session.run(&format!("BEGIN; SELECT queue.complete({id})"));
+        drop(found);
+        postponed.wait_reached();
+        session.run(end);
+        if expected == "running" {
+            session.run(&format!("SELECT queue.extend({id}, '1 hour')"));
+        }
+        drop(postponed);
+        let state = format!("SELECT state FROM queue.attempts WHERE id = {id}");
+        if expected == "timed_out" {
+            wait::until("it is looked at again", || (client.value::<String>(&state) == expected).then_some(()));
+            continue;
+        }
+        // What is postponed comes again within a second; a lease that ends after that is served later.
+        let other = client.enqueue("q");
+        client.run("SELECT FROM queue.claim('q', lease => '1200 ms')");
+        wait::until("the worker has ended a later lease", || {
+            (client.value::<i32>(&format!("SELECT attempt FROM queue.job({other})")) > 1).then_some(())
+        });
+        assert_eq!(client.value::<String>(&state), expected);
+        if expected == "running" {
+            let left = format!("SELECT queue.lease_expires_at({id}) > now() + '50 minutes'");
+            assert!(client.value::<bool>(&left), "the lease was shortened");
+        }
+    }
+}
+
+#[test]
+fn a_limit_holds_while_claims_with_old_and_new_stages_meet() {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "q", "max_running => 4, stages => '{a}'");
+    client.run("SELECT queue.enqueue('q'), queue.enqueue('q')");
+    // It has taken two, and goes on by the lanes that it knows.
+    let held = hold(&database.name, "claim.taken", "SELECT FROM queue.claim('q', 100)");
+    client.run("SELECT queue.alter('q', stages => '{a,b}')");
+    client.run("SELECT queue.enqueue('q', stage => 'b') FROM generate_series(1, 5)");
+    assert_eq!(claim_all(&mut client, "q").len(), 2);
+    client.run("SELECT queue.enqueue('q') FROM generate_series(1, 5)");
+    assert_eq!(release(held), "");
+    assert!(claim_all(&mut client, "q").is_empty());
+    let running = "SELECT count(*) FROM queue.attempts WHERE state = 'running'";
+    assert_eq!(client.value::<i64>(running), 4);
+    client.run("SELECT count(queue.complete(id)) FROM queue.attempts WHERE state = 'running' AND stage = 'b'");
+    assert_eq!(claim_all(&mut client, "q").len(), 2);
+}
+
+/// Claims and completes the jobs of a strict group one by one, in this order; `claimed` was claimed before.
+fn go_on(client: &mut Client, queue: &str, jobs: &[i64], claimed: &[i64], what: &str) {
+    for &job in jobs {
+        if claimed != [job] {
+            let got =
+                wait::until("a job is handed out", || Some(claim_all(client, queue)).filter(|got| !got.is_empty()));
+            assert_eq!(got, [job], "{what}");
+        }
+        assert!(claim_all(client, queue).is_empty(), "{what}: beside {job}");
+        let running = format!("SELECT id FROM queue.attempts WHERE job_id = {job} AND state = 'running'");
+        client.run(&format!("SELECT queue.complete(id) FROM ({running}) AS a"));
+    }
+}
+
+#[test]
+fn a_claim_that_is_rolled_back_leaves_its_group_in_order() {
+    let undo = "BEGIN; SAVEPOINT s; SELECT FROM queue.claim('$'); ROLLBACK TO s; COMMIT";
+    let abort = "BEGIN; SELECT FROM queue.claim('$'); ROLLBACK";
+    for (point, sql) in [
+        ("claim.served", abort),
+        ("abort.begun", abort),
+        ("abort.settled", abort),
+        ("savepoint.begun", undo),
+        ("savepoint.settled", undo),
+    ] {
+        for has_failed in [false, true] {
+            let (mut client, q) = queue("strict_order => true, backoff_base => '0'");
+            let jobs: Vec<i64> =
+                (0..3).map(|_| client.value(&format!("SELECT queue.enqueue('{q}', group_key => 'g')"))).collect();
+            if has_failed {
+                let id = client.claim(&q);
+                client.run(&format!("SELECT queue.fail({id}, 'no')"));
+            }
+            let held = hold("app", point, &sql.replace('$', &q));
+            let early = claim_all(&mut client, &q);
+            assert!(early.is_empty() || early == jobs[..1], "{point}, {has_failed}: {early:?}");
+            assert_eq!(release(held), "", "{point}");
+            go_on(&mut client, &q, &jobs, &early, point);
+        }
+    }
+}
+
+#[test]
+fn a_turn_of_a_group_after_a_rollback_keeps_the_order() {
+    for point in ["turn.begun", "turn.found"] {
+        let (mut client, q) = queue("strict_order => true");
+        let enqueue = format!("SELECT queue.enqueue('{q}', group_key => 'g')");
+        let jobs: [i64; 2] = [client.value(&enqueue), client.value(&enqueue)];
+        client.run(&format!("CREATE TABLE got_{q} AS SELECT job_id FROM queue.jobs LIMIT 0"));
+        let claim = format!("SELECT FROM queue.claim('{q}')");
+        let mut session = connect();
+        session.run(&format!("BEGIN; SAVEPOINT s; {claim}; ROLLBACK TO s"));
+        let held = hold_session(server(), session, point, &format!("{claim}; ROLLBACK"));
+        // It waits for the end of the turn.
+        let mut other = connect();
+        let pid = other.pid();
+        let other = begin(other, format!("INSERT INTO got_{q} SELECT job_id FROM queue.claim('{q}', 100)"));
+        wait_asleep(&mut client, pid);
+        assert_eq!(release(held), "", "{point}");
+        assert_eq!(other.join().unwrap().1, "", "{point}");
+        let early: Vec<i64> = client.column(&format!("SELECT job_id FROM got_{q}"));
+        assert!(early.is_empty() || early == jobs[..1], "{point}: {early:?}");
+        go_on(&mut client, &q, &jobs, &early, point);
+    }
+}

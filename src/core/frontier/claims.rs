@@ -346,10 +346,19 @@ impl Frontier<'_> {
     }
 
     /// Notes that a lease of this length is in the log, so that a heartbeat of up to this length needs no other note.
-    pub fn lengthen(&mut self, instance: u32, id: i64, lease: i64) {
-        if let Some(slot) = self.running_slot(instance, id) {
-            let entry = &mut self.running[slot as usize];
-            entry.longest = entry.longest.max(lease);
+    /// The lease lasts until `deadline` at least.
+    pub fn lengthen(&mut self, root: &mut DeadlineRoot, instance: u32, id: i64, lease: i64, deadline: i64) {
+        let Some(slot) = self.running_slot(instance, id) else { return };
+        let entry = &mut self.running[slot as usize];
+        entry.longest = entry.longest.max(lease);
+        if entry.deadline >= deadline {
+            return;
+        }
+        if entry.state == State::Ending {
+            // It counts again if the end is rolled back.
+            entry.deadline = deadline;
+        } else {
+            self.extend(root, instance, id, lease, deadline);
         }
     }
 

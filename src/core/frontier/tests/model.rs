@@ -1832,6 +1832,25 @@ fn an_attempt_is_extended_or_ended_for_its_deadline_but_never_both() {
 }
 
 #[test]
+fn a_lease_that_was_noted_lasts_at_least_as_long_also_after_an_end_that_is_undone() {
+    let (mut memory, root) = (memory(2, 1), &mut 0);
+    let mut frontier = memory.frontier();
+    read(&mut frontier, 1, &[job(1)]);
+    assert_eq!(take_one(&mut frontier, 1, 0), ONE);
+    frontier.claimed(root, 1, job(1).id, 10, 1000, false);
+    for (deadline, expected) in [(i64::MIN, 1000), (900, 1000), (5000, 5000)] {
+        frontier.lengthen(root, 1, job(1).id, 20, deadline);
+        assert_eq!(frontier.next_deadline(*root), Some(expected));
+    }
+    assert!(matches!(frontier.end(root, 1, job(1).id, 7), crate::frontier::End::Yours(_)));
+    frontier.lengthen(root, 1, job(1).id, 30, 9000);
+    assert_eq!(frontier.next_deadline(*root), None);
+    frontier.undo_end(root, 1, job(1).id);
+    assert_eq!(frontier.next_deadline(*root), Some(9000));
+    assert_eq!(frontier.entry(1, job(1).id).map(|entry| entry.longest), Some(30));
+}
+
+#[test]
 fn an_attempt_that_awaits_cancel_can_be_taken_and_cancelled_but_not_ended_or_extended() {
     let (mut memory, root) = (memory(2, 1), &mut 0);
     let mut frontier = memory.frontier();
