@@ -1,7 +1,5 @@
 //! What a longer lease is worth after a crash, and where memory had no room for its attempt.
 
-use std::time::Duration;
-
 use postgres::Client;
 use queue_tests::{Cluster, wait};
 
@@ -28,10 +26,10 @@ fn a_lease_that_was_lengthened_is_that_long_after_a_crash_at_any_point_behind_th
         let (_, code) = begin(session, format!("SELECT queue.extend({id}, '1 hour')")).join().unwrap();
         assert_eq!(code, "57P01", "{point}: the call has answered");
         assert!(fault.release(), "{point}");
+        // The server ends all connections before it restarts.
+        wait::until("the server has noticed the crash", || client.simple_query("").is_err().then_some(()));
         cluster.wait_ready();
-        client = wait::within("the server takes connections", Duration::from_secs(60), || {
-            cluster.config().dbname("app").connect(postgres::NoTls).ok()
-        });
+        client = cluster.connect_to("app");
         client.run("SELECT FROM queue.maintain()");
         let left = lease_left(&mut client, id);
         assert_eq!(left > 3500.0, is_kept, "{point}: the lease lasts {left} s");
