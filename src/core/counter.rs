@@ -338,8 +338,10 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::cases(256))]
+
         #[test]
-        fn behaves_like_a_map(steps in prop::collection::vec((0u8..8, 1u32..3, 1i32..6), 0..200)) {
+        fn behaves_like_a_map(steps in prop::collection::vec((0u8..8, 1u32..3, 1i32..6), crate::length(200))) {
             let (mut slots, mut index) = (vec![Slot::default(); 6], vec![Bucket::default(); index::buckets_for(6)]);
             let mut top = 0;
             let mut counters = Counters { slots: &mut slots, index: &mut index, top: &mut top };
@@ -375,7 +377,7 @@ mod tests {
         }
 
         #[test]
-        fn a_recount_misses_nothing_and_doubles_nothing(commits in prop::collection::vec(commit(), 0..60)) {
+        fn a_recount_misses_nothing_and_doubles_nothing(commits in prop::collection::vec(commit(), crate::length(60))) {
             // Over the end of the circle.
             let xid = |n: usize| (u32::MAX - 30).wrapping_add(n as u32);
             let event = |commit: &Commit| if commit.enqueued {

@@ -120,6 +120,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::cases(256))]
+
         #[test]
         fn a_name_is_of_one_day(day in 0..=LAST) {
             let name = Day(day).name();

@@ -181,8 +181,10 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::cases(256))]
+
         #[test]
-        fn behaves_like_a_map_of_keys_to_holders(steps in prop::collection::vec(step(), 0..300)) {
+        fn behaves_like_a_map_of_keys_to_holders(steps in prop::collection::vec(step(), crate::length(300))) {
             let mut head = Head::default();
             let mut buckets = vec![Bucket::default(); index::buckets_for(MOST.max(32))];
             let mut holders = Holders { head: &mut head, buckets: &mut buckets, most: MOST };

@@ -24,3 +24,16 @@ pub mod id;
 pub mod rollup;
 pub mod schedule;
 pub mod share;
+
+/// How a property is tested: with so many random cases, and with two under miri, which is a thousand times slower.
+#[cfg(test)]
+fn cases(cases: u32) -> proptest::test_runner::Config {
+    let cases = if cfg!(miri) { 2 } else { cases };
+    proptest::test_runner::Config { cases, failure_persistence: None, ..Default::default() }
+}
+
+/// How many steps a random case has: fewer than this, and fewer than ten under miri.
+#[cfg(test)]
+fn length(below: usize) -> std::ops::Range<usize> {
+    0..if cfg!(miri) { 10 } else { below }
+}

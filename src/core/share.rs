@@ -71,6 +71,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(crate::cases(256))]
+
         #[test]
         fn room_is_what_one_by_one_would_give(alpha in 1u32..70, size in 0u32..200, held in 0u32..200) {
             let held = held.min(size);

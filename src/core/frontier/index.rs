@@ -129,8 +129,10 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(crate::cases(256))]
+
         #[test]
-        fn behaves_like_a_map(steps in prop::collection::vec((1u32..3, 0i64..12, any::<bool>()), 0..400)) {
+        fn behaves_like_a_map(steps in prop::collection::vec((1u32..3, 0i64..12, any::<bool>()), crate::length(400))) {
             let mut buckets = vec![Bucket::default(); buckets_for(8)];
             let mut model = std::collections::BTreeMap::new();
             for (n, (instance, id, add)) in steps.into_iter().enumerate() {

@@ -130,8 +130,10 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(crate::cases(256))]
+
         #[test]
-        fn behaves_like_a_sorted_vector(steps in prop::collection::vec((0u8..4, 0i64..40), 0..400)) {
+        fn behaves_like_a_sorted_vector(steps in prop::collection::vec((0u8..4, 0i64..40), crate::length(400))) {
             let (mut slots, mut head, mut len) = (vec![Ready::default(); 17], 5, 0);
             let mut model: Vec<i64> = Vec::new();
             for (what, n) in steps {

@@ -86,9 +86,11 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::cases(256))]
+
         #[test]
         fn the_order_is_that_of_one_lane(
-            jobs in prop::collection::vec((1i32..5, -2i32..3), 0..60),
+            jobs in prop::collection::vec((1i32..5, -2i32..3), crate::length(60)),
             wants in prop::collection::vec(1usize..9, 1..8),
             slots in 1usize..7,
         ) {

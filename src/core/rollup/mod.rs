@@ -236,17 +236,17 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(crate::cases(100))]
 
         #[test]
-        fn the_parts_make_the_whole(parts in prop::collection::vec(prop::collection::vec(life(), 0..60), 0..6)) {
+        fn the_parts_make_the_whole(parts in prop::collection::vec(prop::collection::vec(life(), crate::length(60)), 0..6)) {
             let mut merged = Rollup::default();
             parts.iter().for_each(|part| merged.merge(&of(part)));
             prop_assert_eq!(flat(&merged), flat(&of(&parts.concat())));
         }
 
         #[test]
-        fn entries_come_in_order_and_count_everything(lives in prop::collection::vec(life(), 0..200)) {
+        fn entries_come_in_order_and_count_everything(lives in prop::collection::vec(life(), crate::length(200))) {
             let rollup = of(&lives);
             let keys: Vec<_> = rollup.iter().map(|(minute, lane, _)| (minute, lane)).collect();
             prop_assert!(keys.is_sorted());

@@ -185,7 +185,7 @@ mod tests {
     /// Durations as queues have them: of any magnitude, and many of them equal.
     fn durations(count: usize) -> impl Strategy<Value = Vec<u64>> {
         let any_magnitude = (0..64_u32, any::<u64>()).prop_map(|(bits, us)| us >> bits);
-        prop::collection::vec(prop_oneof![any_magnitude, 0..2_000_u64, Just(u64::MAX)], 0..count)
+        prop::collection::vec(prop_oneof![any_magnitude, 0..2_000_u64, Just(u64::MAX)], crate::length(count))
     }
 
     #[test]
@@ -227,7 +227,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(crate::cases(100))]
 
         #[test]
         fn the_parts_make_the_whole(parts in prop::collection::vec(durations(400), 0..8)) {

@@ -561,7 +561,7 @@ fn any_plan() -> impl Strategy<Value = Plan> {
 }
 
 fn cases(cases: u32) -> ProptestConfig {
-    ProptestConfig { cases, failure_persistence: None, max_global_rejects: 100_000, ..ProptestConfig::default() }
+    ProptestConfig { max_global_rejects: 100_000, ..crate::cases(cases) }
 }
 
 /// The time that a clock in the zone shows, by the library and not by [`Zone`].

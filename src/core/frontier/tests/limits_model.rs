@@ -912,11 +912,11 @@ fn sizes() -> impl Strategy<Value = Sizes> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::cases(300))]
 
     #[test]
     fn limits_hold_and_nothing_is_forgotten(
-        sizes in sizes(), limits in limits(), ops in prop::collection::vec(op(), 1..300),
+        sizes in sizes(), limits in limits(), ops in prop::collection::vec(op(), crate::length(300)),
     ) {
         let mut world = World::new(sizes, limits);
         for op in ops {

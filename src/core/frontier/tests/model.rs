@@ -1588,10 +1588,10 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 250, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::cases(250))]
 
     #[test]
-    fn every_promise_holds_after_every_step(sizes in sizes(), ops in prop::collection::vec(op(), 1..400)) {
+    fn every_promise_holds_after_every_step(sizes in sizes(), ops in prop::collection::vec(op(), crate::length(400))) {
         let mut world = World::new(sizes);
         for op in ops {
             world.run(op);

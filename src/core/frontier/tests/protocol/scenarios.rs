@@ -7,10 +7,14 @@ use stateright::{Checker, HasDiscoveries, Model};
 use super::verbs::Verb::{Cancel, Claim, Complete, Enqueue, Fail, Purge};
 use super::{Fault, Promise, Protocol, Scenario};
 
+/// Under miri, which is a thousand times slower, a way is explored for so many steps only; else to its end.
+const STEPS: usize = if cfg!(miri) { 4 } else { 0 };
+
 /// Explores a scenario: how many states there are, and what was broken, with the way there.
 fn explore(scenario: &Scenario, fault: Option<Fault>) -> (usize, Option<(&'static str, String)>) {
     let protocol = Protocol { scenario: scenario.clone(), fault };
-    let checker = protocol.checker().threads(2).finish_when(HasDiscoveries::Any).spawn_bfs().join();
+    let checker = protocol.checker().threads(2).finish_when(HasDiscoveries::Any);
+    let checker = checker.target_max_depth(STEPS).spawn_bfs().join();
     let broken = checker.discoveries().into_iter().next();
     let told = broken.map(|(promise, path)| {
         let last = path.last_state().clone();
@@ -28,7 +32,7 @@ fn holds(scenario: &Scenario, least: usize) {
     if let Some((promise, way)) = broken {
         panic!("not true: {promise}\n{way}");
     }
-    assert!(states >= least, "{states} states: the scenario has become smaller than it was");
+    assert!(states >= least || STEPS > 0, "{states} states: the scenario has become smaller than it was");
 }
 
 /// With the fault put back, the exploration finds that this promise is broken, or one of these.
@@ -84,6 +88,7 @@ fn purges_hold() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "most faults lie deeper than miri gets")]
 fn faults_of_transactions_are_found() {
     finds(&CRASHES, Fault::ReadBeforeFlag, [Promise::Served]);
     finds(&ROLLBACKS, Fault::SpillForgotten, [Promise::Served]);
@@ -157,6 +162,7 @@ fn moves_hold_over_a_crash() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "most faults lie deeper than miri gets")]
 fn faults_of_moves_are_found() {
     finds(&MOVED_CLAIMS, Fault::OpenMarkIsClaim, [Promise::InOrder]);
     finds(&MOVED_CLAIMS, Fault::MovedNotTold, [Promise::Served]);
@@ -227,6 +233,7 @@ fn late_requests_hold_beside_a_move() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "most faults lie deeper than miri gets")]
 fn faults_of_late_requests_are_found() {
     finds(&LATE, Fault::CancelAfterEndForgotten, [Promise::Cancelled]);
     finds(&LATE, Fault::LateCancelForgotten, [Promise::Cancelled]);
