@@ -73,14 +73,16 @@ server-test: stage ## runs the tests of the server alone
 
 test-asserts: prepare ## runs them on a server that checks its own assertions, MAJOR_ASSERTS=18, built from source once
 	pg_config=$$(pgrx-tests/build-postgres $(MAJOR_ASSERTS) --cassert) && \
-	  $(MAKE) stage PG_CONFIG=$$pg_config && pgrx-tests/run-asserts $(TARGET)/debug/server/pg_config
+	  $(MAKE) stage PG= PG_CONFIG=$$pg_config && \
+	  RUST_TEST_THREADS=$(THREADS) pgrx-tests/run-asserts $(TARGET)/debug/server/pg_config $(ARGS)
 
-test-upgrade: prepare ## takes jobs in all states from that of PG_CONFIG to NEW=PG_CONFIG, else to the one of test-asserts
-	$(MAKE) stage
+# The old server is one from source too: Debian's own may have stored what the new one, of an older date, does not know.
+test-upgrade: prepare ## takes jobs in all states from OLD=PG_CONFIG to NEW=PG_CONFIG, else from 15 to the 18 of test-asserts
+	old=$(or $(OLD),$$(pgrx-tests/build-postgres 15)) && $(MAKE) stage PG= PG_CONFIG=$$old
 	ln -sfn "$$(readlink -f $(TARGET)/debug/server/pg_config)" $(TARGET)/debug/server/old_pg_config
 	new=$(or $(NEW),$$(pgrx-tests/build-postgres $(MAJOR_ASSERTS) --cassert)) && $(MAKE) stage PG= PG_CONFIG=$$new
 	OLD_PG_CONFIG=$(TARGET)/debug/server/old_pg_config PG_CONFIG=$(TARGET)/debug/server/pg_config \
-	  cargo test -p queue-tests --test majors
+	  cargo test -p queue-tests --test majors -- $(ARGS)
 
 check: lint core-test ## runs what needs no server: format, lints, unit and property tests
 
@@ -95,8 +97,9 @@ check-majors: ## compiles and lints for all majors or MAJORS='14 16', which need
 core-test: prepare
 	cargo test -p pg_queue_core -p xtask
 
+# The locks of stateright make pointers of integers, which is no fault.
 miri: ## runs the unit tests of src/core under miri, which a nightly toolchain has: undefined behaviour, leaks
-	cargo +nightly miri test -p pg_queue_core
+	MIRIFLAGS=-Zmiri-permissive-provenance cargo +nightly miri test -p pg_queue_core
 
 pgspot: stage ## looks for what others could plant for the scripts of the extension
 	pgrx-tests/pgspot $(TARGET)/pgspot $$($(TARGET)/debug/server/pg_config --sharedir)/extension

@@ -227,7 +227,10 @@ impl Cluster {
         };
         run(&mut self.connect(), &format!("CREATE DATABASE \"{name}\""));
         let mut client = self.connect_to(name);
+        // Minutes, where a run of tests has a server forget what it has cached; smoke does it there all the same.
+        run(&mut client, "SET debug_discard_caches = 0");
         run(&mut client, "CREATE EXTENSION pg_queue");
+        run(&mut client, "RESET debug_discard_caches");
         client
     }
 
