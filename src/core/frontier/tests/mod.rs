@@ -1,5 +1,6 @@
 //! The frontier against naive models of it, with random operations.
 
+mod after;
 mod limits_model;
 pub mod model;
 mod protocol;

@@ -1,0 +1,102 @@
+//! The duty `release`: takes a job from the list, looks by a fresh snapshot at what is after it, and writes what follows.
+
+use super::rows::{Fact, How, Seen, Verdict, verdict};
+use super::world::{Phase, Probe, Step, World};
+use super::{After, Fault};
+
+impl After {
+    pub fn step_duty(&self, world: &mut World, session: usize) {
+        let pc = world.sessions[session].pc;
+        world.sessions[session].phase = Phase::Open;
+        world.sessions[session].pc += 1;
+        match (pc, self.is(Fault::OldSnapshot)) {
+            (0, false) | (1, true) => self.take_work(world, session),
+            (1, false) | (0, true) => world.sessions[session].seen = Some(world.seen(session)),
+            (2, _) => self.write(world, session),
+            _ => self.settle(world, session),
+        }
+    }
+
+    /// Takes what the last transactions have left to do, or else what memory has.
+    fn take_work(&self, world: &mut World, session: usize) {
+        let taken = match world.sessions[session].left.pop() {
+            Some((job, from)) => {
+                world.sessions[session].from = from;
+                Some(job)
+            }
+            None if world.memory.has_work(self) => world.memory.take(self),
+            None => return,
+        };
+        world.sessions[session].steps.push(Step::Served(taken));
+    }
+
+    fn write(&self, world: &mut World, session: usize) {
+        let seen = world.sessions[session].seen.take().unwrap_or_default();
+        match world.sessions[session].steps.first() {
+            Some(&Step::Served(Some(taken))) => self.serve(world, session, &seen, taken),
+            Some(Step::Served(None)) => self.look_at_everything(world, session, &seen),
+            _ => {}
+        }
+    }
+
+    /// Writes what follows for the jobs that are after this one, if it has ended: so many in one transaction. A job that
+    /// comes behind the position has its own callback.
+    fn serve(&self, world: &mut World, session: usize, seen: &Seen, taken: u8) {
+        if seen.end(taken).is_none() {
+            return;
+        }
+        let from = world.sessions[session].from;
+        let held = self.dependents(taken).filter(|job| *job >= from && seen.is_held(*job));
+        for (count, job) in held.enumerate() {
+            if count == self.scenario.batch {
+                world.sessions[session].left.push((taken, job));
+                break;
+            }
+            match self.judge(seen, job, taken) {
+                Verdict::Hold => {}
+                Verdict::Release => {
+                    world.insert(session, Fact::Met(job));
+                    if !self.is(Fault::ReleaseNotPushed) {
+                        world.sessions[session].steps.push(Step::Pushed(job));
+                    }
+                }
+                Verdict::Skip => self.skip(world, session, job, taken),
+            }
+        }
+    }
+
+    /// Reads all held jobs: what they are after goes into the new filter, and those of it that have ended are to be served.
+    fn look_at_everything(&self, world: &mut World, session: usize, seen: &Seen) {
+        let jobs = 0..self.scenario.jobs.len() as u8;
+        let held = jobs.filter(|job| seen.is_held(*job));
+        let awaited = held.fold(0, |awaited, job| awaited | self.scenario.jobs[usize::from(job)].after);
+        world.memory.add_fresh(awaited);
+        let has_ended = |job: &u8| awaited & (1 << job) != 0 && seen.end(*job).is_some();
+        world.sessions[session].left = (0..8).filter(has_ended).map(|job| (job, 0)).collect();
+    }
+
+    fn judge(&self, seen: &Seen, job: u8, taken: u8) -> Verdict {
+        match self.fault {
+            Some(Fault::EachEdgeAlone) => verdict(self.scenario.jobs[usize::from(job)].upon, &[seen.end(taken)]),
+            Some(Fault::FirstOutcomeCounts) => self.verdict(seen, job, |seen, before| seen.outcome(before, 0)),
+            _ => self.verdict(seen, job, Seen::end),
+        }
+    }
+
+    /// Ends a held job unrun: a claim of the system under the key that each claim has, and an outcome.
+    fn skip(&self, world: &mut World, session: usize, job: u8, taken: u8) {
+        let probe = world.probe_claim(session, job, 0);
+        if probe == Probe::Absent || self.is(Fault::SkippedWithoutKey) {
+            if !self.is(Fault::SkippedWithoutKey) {
+                world.insert(session, Fact::Claim(job, 0));
+            }
+            world.insert(session, Fact::Outcome(job, 0, How::Skipped));
+            if !self.is(Fault::SkipNotTold) {
+                world.sessions[session].steps.push(Step::Ended(job));
+            }
+        } else if probe == Probe::InProgress && !self.is(Fault::VainSkipForgotten) {
+            // That transaction may be rolled back: then the job is still to be skipped.
+            world.sessions[session].steps.push(Step::Again(taken));
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Shared memory: the filter over jobs that others are after, the list of the duty, the order to look at everything; and of
+//! the frontier only which jobs it hands out. Each method is one hold of the lock.
+
+use super::{After, Fault};
+
+/// Sets of jobs, as bits.
+type Jobs = u8;
+
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq)]
+pub struct Memory {
+    /// Jobs that others may be after. Jobs are added, and leave only when a look at everything replaces it.
+    filter: Jobs,
+    /// Whether the filter has all such jobs. If not, each job passes for one.
+    is_known: bool,
+    /// The filter that a look at everything builds.
+    fresh: Option<Jobs>,
+    /// What was handed over to the duty.
+    list: Vec<u8>,
+    /// The order to look at everything.
+    pub everything: bool,
+    /// A fault: the job that the duty looks at.
+    serving: Option<u8>,
+    /// What the frontier hands out; and whether it must read the logs before it says that there is nothing.
+    pub ready: Jobs,
+    pub is_behind: bool,
+}
+
+impl Memory {
+    /// Nothing is awaited, and that is known.
+    pub fn settled(model: &After) -> Self {
+        Self { is_known: true, is_behind: model.scenario.is_behind, ..Self::default() }
+    }
+
+    /// Memory after a crash.
+    pub fn empty(model: &After) -> Self {
+        Self { everything: !model.is(Fault::NoLookAfterCrash), is_behind: true, ..Self::default() }
+    }
+
+    /// The duty is to look at what is after the job.
+    pub fn hand_over(&mut self, model: &After, job: u8) {
+        // The look that was ordered sees all that is visible now.
+        if self.everything || self.list.contains(&job) || self.serving == Some(job) {
+            return;
+        }
+        if self.list.len() < model.scenario.room {
+            self.list.push(job);
+        } else if !model.is(Fault::OverflowForgotten) {
+            self.list.clear();
+            self.everything = true;
+        }
+    }
+
+    /// Others are after the job from now on.
+    pub fn add(&mut self, model: &After, job: u8) {
+        self.filter |= 1 << job;
+        if !model.is(Fault::RebuildMissesNew) {
+            self.fresh = self.fresh.map(|fresh| fresh | 1 << job);
+        }
+    }
+
+    /// Whether others may be after the job.
+    pub fn is_awaited(&self, model: &After, job: u8) -> bool {
+        let is_unknown = !self.is_known && !model.is(Fault::UnknownTakenForEmpty);
+        is_unknown || self.filter & (1 << job) != 0 || model.scenario.one_cell && self.filter != 0
+    }
+
+    /// The callback of an end.
+    pub fn ended(&mut self, model: &After, job: u8) {
+        if self.is_awaited(model, job) {
+            self.hand_over(model, job);
+        }
+    }
+
+    /// Whether a look at everything is ordered, and no process is at it.
+    fn is_look_due(&self, model: &After) -> bool {
+        self.everything && (self.fresh.is_none() || model.is(Fault::TwoLooksAtOnce))
+    }
+
+    pub fn has_work(&self, model: &After) -> bool {
+        self.is_look_due(model) || !self.list.is_empty()
+    }
+
+    /// The duty takes the next job; `None`: it is to look at everything, and begins a filter.
+    pub fn take(&mut self, model: &After) -> Option<u8> {
+        if self.is_look_due(model) {
+            self.everything = model.is(Fault::OrderTakenBackLate);
+            self.fresh = Some(0);
+            return None;
+        }
+        let job = self.list.remove(0);
+        if model.is(Fault::NotAddedWhileServed) {
+            self.serving = Some(job);
+        }
+        Some(job)
+    }
+
+    /// The look at everything has met a held job that is after these.
+    pub fn add_fresh(&mut self, jobs: Jobs) {
+        self.fresh = self.fresh.map(|fresh| fresh | jobs);
+    }
+
+    /// The callback of the duty: what it has taken is served.
+    pub fn served(&mut self, model: &After, taken: Option<u8>) {
+        self.serving = None;
+        match taken {
+            Some(job) if model.is(Fault::ServedLeavesFilter) => self.filter &= !(1 << job),
+            Some(_) => {}
+            None => {
+                if model.is(Fault::OrderTakenBackLate) {
+                    self.everything = false;
+                }
+                self.filter = self.fresh.take().unwrap_or_default();
+                self.is_known = true;
+            }
+        }
+    }
+
+    /// The rollback of the duty.
+    pub fn put_back(&mut self, model: &After, taken: Option<u8>) {
+        self.serving = None;
+        match taken {
+            _ if model.is(Fault::TakenForgottenByRollback) => self.fresh = None,
+            Some(job) => self.hand_over(model, job),
+            None => {
+                self.fresh = None;
+                self.everything = true;
+            }
+        }
+    }
+}

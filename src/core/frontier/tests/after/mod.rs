@@ -1,0 +1,269 @@
+//! Jobs that wait for jobs, explored to the end: enqueue after a job, its end, and the duty that releases, with rollbacks
+//! and a crash between any two steps.
+//!
+//! `docs/internals/after.md` is the protocol that this model has decided. As in [`super::protocol`], each mistake that the
+//! protocol is there to avoid is a [`Fault`], and a test shows that the exploration finds it.
+//!
+//! Invariant: what was done is judged in the state in which it becomes visible, and what was not done in every state in
+//! which no session has anything left to do.
+
+mod duty;
+mod memory;
+mod rows;
+mod scenarios;
+mod sessions;
+mod world;
+
+use stateright::{Model, Property};
+
+use self::rows::Upon;
+use self::sessions::Verb;
+use self::world::{Phase, World};
+
+/// What is promised to users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// A job is released, and claimed, only when its condition has been met by committed ends.
+    NotEarly,
+    /// A job is skipped only when the table says so.
+    SkippedRightly,
+    /// No attempt is claimed twice or ends twice.
+    EndsOnce,
+    /// When all is quiet, no job is held whose condition is met or cannot be met, and a released one can be claimed.
+    NotStranded,
+}
+
+impl Promise {
+    const ALL: [(Self, &'static str); 4] = [
+        (Self::NotEarly, "a job runs after its predecessors"),
+        (Self::SkippedRightly, "a job is skipped where it has to be"),
+        (Self::EndsOnce, "an attempt is claimed once and ends once"),
+        (Self::NotStranded, "no job is stranded"),
+    ];
+}
+
+/// A mistake that is put in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    // ---- the session that enqueues ----
+    /// The callback makes the predecessor known, and leaves it to the end to hand it over.
+    ProducerSilent,
+    /// The callback hands the predecessor over only if a look in the call saw that it had ended.
+    LookInsteadOfHandOver,
+    /// A predecessor that the same transaction enqueues is made known, and not handed over.
+    OwnNotHandedOver,
+    /// The callback hands the predecessor over under one hold of the lock, and makes it known under the next.
+    HandedOverThenKnown,
+    /// The predecessor is made known and handed over before the rows can be seen.
+    ProducerToldBeforeVisible,
+    // ---- the session that ends ----
+    /// The transaction looks whether its end was the last that is missing, and hands over only then.
+    CountedInTransaction,
+    /// The filter is asked before the commit.
+    FilterAskedBeforeCommit,
+    /// The ended job is handed over before the outcome can be seen.
+    EnderToldBeforeVisible,
+    /// The end of a skipped job is not told.
+    SkipNotTold,
+    // ---- the duty ----
+    /// The duty looks by a snapshot that is older than its taking of the entry.
+    OldSnapshot,
+    /// Of several predecessors the one that was handed over decides.
+    EachEdgeAlone,
+    /// The first outcome of a job counts, although the job was retried.
+    FirstOutcomeCounts,
+    /// What was taken from the list is not put back by a rollback.
+    TakenForgottenByRollback,
+    /// What the duty has left for its next transactions is forgotten when its process ends.
+    LeftForgottenByExit,
+    /// A job that is being looked at is not added to the list once more.
+    NotAddedWhileServed,
+    /// A skip that meets the key of an open transaction is not tried again.
+    VainSkipForgotten,
+    /// A skip does not take the key of the claim.
+    SkippedWithoutKey,
+    /// A released job is not told to the frontier.
+    ReleaseNotPushed,
+    // ---- memory ----
+    /// A job that was served leaves the filter.
+    ServedLeavesFilter,
+    /// A full list forgets what comes.
+    OverflowForgotten,
+    /// A crash leaves no order to look at everything.
+    NoLookAfterCrash,
+    /// While the filter is built after a crash, it passes for empty.
+    UnknownTakenForEmpty,
+    /// A second look at everything begins the filter anew that another process builds.
+    TwoLooksAtOnce,
+    /// The order to look at everything is taken back after the look.
+    OrderTakenBackLate,
+    /// What becomes known during the look at everything goes into the filter that the look replaces.
+    RebuildMissesNew,
+    /// The rollback of a cancel pushes a held job as if it had waited.
+    PushedByRollback,
+}
+
+/// A job of a scenario: the jobs that it is after, as bits, and its condition.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    pub after: u8,
+    pub upon: Upon,
+}
+
+/// What some sessions do, beside the duty.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub jobs: &'static [Plan],
+    /// The jobs that run at the beginning, as bits.
+    pub running: u8,
+    /// The jobs that are there and are held at the beginning, as bits.
+    pub held: u8,
+    /// For each session its transactions.
+    pub scripts: &'static [&'static [Verb]],
+    /// Whether the frontier has not read the logs yet.
+    pub is_behind: bool,
+    /// So many processes do the duty.
+    pub duties: usize,
+    /// So many jobs have room in the list of the duty.
+    pub room: usize,
+    /// So many jobs the duty serves in one transaction.
+    pub batch: usize,
+    /// Whether the filter has one cell for all jobs.
+    pub one_cell: bool,
+    /// Whether the ending transaction releases what has one predecessor itself.
+    pub ahead: bool,
+    /// So many transactions may be rolled back, at any step; so many crashes.
+    pub aborts: u8,
+    pub crashes: u8,
+}
+
+impl Scenario {
+    /// Nothing happens.
+    pub const QUIET: Self = Self {
+        jobs: &[],
+        running: 0,
+        held: 0,
+        scripts: &[],
+        is_behind: false,
+        duties: 1,
+        room: 4,
+        batch: 4,
+        one_cell: false,
+        ahead: false,
+        aborts: 0,
+        crashes: 0,
+    };
+}
+
+/// A scenario, with a fault or without.
+#[derive(Clone, Debug)]
+pub struct After {
+    pub scenario: Scenario,
+    pub fault: Option<Fault>,
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Step(usize),
+    /// The transaction is rolled back, or its process is ended.
+    Abort(usize),
+    Crash,
+}
+
+impl After {
+    fn is(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    /// Whether a session does the duty: those at the end.
+    fn is_duty(&self, session: usize) -> bool {
+        session >= self.scenario.scripts.len()
+    }
+
+    /// The jobs that are after this one.
+    fn dependents(&self, job: u8) -> impl Iterator<Item = u8> {
+        let is_after = move |other: &u8| self.scenario.jobs[usize::from(*other)].after & (1 << job) != 0;
+        (0..self.scenario.jobs.len() as u8).filter(is_after)
+    }
+
+    /// The jobs that this one is after.
+    fn predecessors(&self, job: u8) -> impl Iterator<Item = u8> + use<> {
+        let after = self.scenario.jobs[usize::from(job)].after;
+        (0..8).filter(move |other| after & (1 << other) != 0)
+    }
+
+    /// Runs to the end what is left when the sessions have done what they can, and looks for what was left undone.
+    fn judge_quiet(&self, world: &World) -> Result<(), Promise> {
+        let mut world = world.clone();
+        for _ in 0..200 {
+            let next = (0..world.sessions.len()).find(|&session| self.can_step(&world, session));
+            match next {
+                Some(session) => self.step(&mut world, session),
+                None => return self.judge_end(&world),
+            }
+            if world.broken != 0 {
+                // The exploration comes here, too, and sees the promise itself.
+                return Ok(());
+            }
+        }
+        Err(Promise::NotStranded)
+    }
+}
+
+impl Model for After {
+    type State = World;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<World> {
+        vec![World::new(self)]
+    }
+
+    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
+        // A broken promise is not mended by what follows.
+        if world.broken != 0 {
+            return;
+        }
+        for session in 0..world.sessions.len() {
+            if self.can_step(world, session) {
+                actions.push(Action::Step(session));
+            }
+            let is_open = world.sessions[session].phase == Phase::Open;
+            if world.aborts_left > 0 && (is_open || world.is_between(session)) {
+                actions.push(Action::Abort(session));
+            }
+        }
+        if world.crashes_left > 0 {
+            actions.push(Action::Crash);
+        }
+    }
+
+    fn next_state(&self, world: &World, action: Action) -> Option<World> {
+        let mut world = world.clone();
+        match action {
+            Action::Step(session) => self.step(&mut world, session),
+            Action::Abort(session) => {
+                world.aborts_left -= 1;
+                world.abort(self, session);
+            }
+            Action::Crash => world.crash(self),
+        }
+        let is_quiet = !(0..self.scenario.scripts.len()).any(|session| self.can_step(&world, session));
+        if is_quiet
+            && world.broken == 0
+            && let Err(promise) = self.judge_quiet(&world)
+        {
+            world.break_promise(promise);
+        }
+        Some(world)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        fn keeps<const N: usize>(_: &After, world: &World) -> bool {
+            world.broken & (1 << N) == 0
+        }
+        let conditions = [keeps::<0>, keeps::<1>, keeps::<2>, keeps::<3>];
+        let named = Promise::ALL.into_iter().zip(conditions);
+        named.map(|((_, name), condition)| Property::always(name, condition)).collect()
+    }
+}

@@ -1,0 +1,99 @@
+//! The rows, and what they say of a job that is after others: the table of `upon`.
+
+use super::Plan;
+
+/// When a job that is after others may run. Not here: `overdue`, which is skipped as `Failed` is, and waits for its time
+/// instead of a note.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Upon {
+    /// All have completed.
+    Completed,
+    /// One is dead.
+    Failed,
+    /// All have ended.
+    Ended,
+}
+
+/// How an attempt ends that was its job's last.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
+pub enum How {
+    Completed,
+    Dead,
+    Cancelled,
+    Skipped,
+}
+
+/// A row. An attempt is a job and a number that ascends; the edges of a job lie in its first attempt.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fact {
+    Attempt(u8, u8),
+    Claim(u8, u8),
+    Outcome(u8, u8, How),
+    /// The note `n`: what the job is after has come.
+    Met(u8),
+}
+
+/// What a look at the rows says of a held job.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Verdict {
+    Hold,
+    Release,
+    Skip,
+}
+
+/// The rows that a snapshot sees.
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq)]
+pub struct Seen(pub Vec<Fact>);
+
+impl Seen {
+    pub fn has(&self, fact: Fact) -> bool {
+        self.0.contains(&fact)
+    }
+
+    /// The number of the job's newest attempt.
+    pub fn newest(&self, job: u8) -> Option<u8> {
+        let of_job =
+            |fact: &Fact| if let Fact::Attempt(j, number) = *fact { (j == job).then_some(number) } else { None };
+        self.0.iter().filter_map(of_job).max()
+    }
+
+    pub fn outcome(&self, job: u8, number: u8) -> Option<How> {
+        self.0.iter().find_map(|fact| match *fact {
+            Fact::Outcome(j, n, how) if (j, n) == (job, number) => Some(how),
+            _ => None,
+        })
+    }
+
+    /// How the job as a whole has ended: `None` while its newest attempt lives.
+    pub fn end(&self, job: u8) -> Option<How> {
+        self.newest(job).and_then(|number| self.outcome(job, number))
+    }
+
+    /// Whether the job's first attempt waits and nothing was decided about it.
+    pub fn is_held(&self, job: u8) -> bool {
+        let is_decided = self.has(Fact::Claim(job, 0)) || self.has(Fact::Met(job)) || self.outcome(job, 0).is_some();
+        self.has(Fact::Attempt(job, 0)) && !is_decided
+    }
+
+    /// Whether the job's newest attempt waits and is not held.
+    pub fn is_claimable(&self, job: u8, plan: Plan) -> bool {
+        self.newest(job).is_some_and(|number| {
+            !self.has(Fact::Claim(job, number)) && (number > 0 || plan.after == 0 || self.has(Fact::Met(job)))
+        })
+    }
+}
+
+/// The table of `upon`: what the ends of the predecessors say, `None` for one that lives.
+pub fn verdict(upon: Upon, ends: &[Option<How>]) -> Verdict {
+    let is_all = |how: How| ends.iter().all(|end| *end == Some(how));
+    let has = |how: How| ends.contains(&Some(how));
+    let have_ended = ends.iter().all(Option::is_some);
+    match upon {
+        Upon::Completed if is_all(How::Completed) => Verdict::Release,
+        Upon::Completed if has(How::Cancelled) || has(How::Skipped) => Verdict::Skip,
+        Upon::Failed if has(How::Dead) => Verdict::Release,
+        Upon::Failed if have_ended => Verdict::Skip,
+        Upon::Ended if have_ended => Verdict::Release,
+        _ => Verdict::Hold,
+    }
+}

@@ -1,0 +1,274 @@
+//! The scenarios, each explored to its end, and the faults that the exploration finds in them.
+
+use std::time::Instant;
+
+use stateright::{Checker, HasDiscoveries, Model};
+
+use super::rows::How::{Cancelled, Completed, Dead};
+use super::rows::Upon;
+use super::sessions::Verb::{Cancel, Claim, End, Enqueue, Retry};
+use super::{After, Fault, Plan, Promise, Scenario};
+
+/// Explores a scenario: how many states there are, and what was broken, with the way there.
+fn explore(scenario: &Scenario, fault: Option<Fault>) -> (usize, Option<(&'static str, String)>) {
+    let model = After { scenario: scenario.clone(), fault };
+    let checker = model.checker().threads(2).finish_when(HasDiscoveries::Any).spawn_bfs().join();
+    let broken = checker.discoveries().into_iter().next();
+    let told = broken.map(|(promise, path)| {
+        let last = path.last_state().clone();
+        let actions: Vec<String> = path.into_actions().iter().map(|action| format!("{action:?}")).collect();
+        (promise, format!("{}\n{last:#?}", actions.join("\n")))
+    });
+    (checker.unique_state_count(), told)
+}
+
+/// Every promise holds in every state.
+fn holds(scenario: &Scenario, least: usize) {
+    let begun = Instant::now();
+    let (states, broken) = explore(scenario, None);
+    println!("{states} states in {:?}", begun.elapsed());
+    if let Some((promise, way)) = broken {
+        panic!("not true: {promise}\n{way}");
+    }
+    assert!(states >= least, "{states} states: the scenario has become smaller than it was");
+}
+
+/// With the fault put in, the exploration finds that this promise is broken.
+fn finds(scenario: &Scenario, fault: Fault, promise: Promise) {
+    let (states, broken) = explore(scenario, Some(fault));
+    let Some((name, way)) = broken else { panic!("{fault:?} is not found in {states} states") };
+    println!("{fault:?}: not true that {name}, found after {states} states");
+    assert_eq!(name, Promise::ALL[promise as usize].1, "{way}");
+}
+
+const FREE: Plan = Plan { after: 0, upon: Upon::Completed };
+
+const fn after(jobs: u8, upon: Upon) -> Plan {
+    Plan { after: jobs, upon }
+}
+
+/// Jobs as bits: two that others are after, and what is after them.
+const P: u8 = 1;
+const Q: u8 = 2;
+const D: u8 = 4;
+
+/// A job is enqueued after another while that one ends.
+const ENQUEUED: Scenario = Scenario {
+    jobs: &[FREE, FREE, after(P, Upon::Completed)],
+    running: P,
+    scripts: &[&[Enqueue(D)], &[End(0, Completed)], &[Claim(2)]],
+    aborts: 1,
+    crashes: 1,
+    ..Scenario::QUIET
+};
+
+/// Both are enqueued in one transaction, which is rolled back or not.
+const TOGETHER: Scenario = Scenario {
+    running: 0,
+    scripts: &[&[Enqueue(P | D)], &[Claim(0), End(0, Completed)], &[Claim(2)]],
+    is_behind: true,
+    ..ENQUEUED
+};
+
+/// The two last predecessors end together.
+const TWO_LAST: Scenario = Scenario {
+    jobs: &[FREE, FREE, after(P | Q, Upon::Completed)],
+    running: P | Q,
+    held: D,
+    scripts: &[&[End(0, Completed)], &[End(1, Completed)], &[Claim(2)]],
+    aborts: 1,
+    crashes: 1,
+    ..Scenario::QUIET
+};
+
+/// … while the job that is after them is enqueued.
+const TWO_ENQUEUED: Scenario = Scenario {
+    held: 0,
+    scripts: &[&[Enqueue(D)], &[End(0, Completed)], &[End(1, Completed)], &[Claim(2)]],
+    ..TWO_LAST
+};
+
+/// A dead one is retried and completes.
+const RETRIED: Scenario = Scenario {
+    held: 0,
+    scripts: &[&[Enqueue(D)], &[End(0, Dead)], &[End(1, Completed)], &[Retry(0), Claim(0), End(0, Completed)]],
+    aborts: 0,
+    ..TWO_LAST
+};
+
+/// The same, upon a failure and upon any end.
+const RETRIED_FAILED: Scenario = Scenario { jobs: &[FREE, FREE, after(P | Q, Upon::Failed)], ..RETRIED };
+const RETRIED_ENDED: Scenario = Scenario { jobs: &[FREE, FREE, after(P | Q, Upon::Ended)], ..RETRIED };
+
+/// A job is enqueued after a dead one that is retried.
+const AFTER_RETRIED: Scenario = Scenario {
+    jobs: &[FREE, FREE, after(P, Upon::Failed)],
+    running: P,
+    scripts: &[&[End(0, Dead), Retry(0), Enqueue(D), Claim(0), End(0, Completed)], &[Claim(2)]],
+    crashes: 1,
+    ..Scenario::QUIET
+};
+
+/// One is cancelled: what is after it is skipped, and what is after that.
+const CASCADE: Scenario = Scenario {
+    jobs: &[FREE, FREE, after(P | Q, Upon::Completed), after(D, Upon::Completed), after(D, Upon::Ended)],
+    running: P | Q,
+    held: D,
+    scripts: &[&[Enqueue(8 | 16)], &[End(0, Cancelled)], &[End(1, Dead)], &[Claim(4)]],
+    aborts: 1,
+    crashes: 1,
+    ..Scenario::QUIET
+};
+
+/// A held job is cancelled, or nearly, while what it is after ends.
+const CANCELLED: Scenario = Scenario {
+    jobs: &[FREE, FREE, after(P, Upon::Completed)],
+    running: P,
+    held: D,
+    scripts: &[&[Cancel(2)], &[End(0, Completed)], &[Claim(2)]],
+    aborts: 1,
+    crashes: 1,
+    ..Scenario::QUIET
+};
+
+/// … or is cancelled, too.
+const BOTH_CANCELLED: Scenario = Scenario { scripts: &[&[Cancel(2)], &[End(0, Cancelled)]], ..CANCELLED };
+
+/// The list has room for one.
+const FULL: Scenario = Scenario {
+    jobs: &[FREE, FREE, after(P, Upon::Completed), after(Q, Upon::Completed), after(P | Q, Upon::Ended)],
+    running: P | Q,
+    scripts: &[&[Enqueue(D), Enqueue(16)], &[Enqueue(8)], &[End(0, Completed)], &[End(1, Completed)]],
+    room: 1,
+    ..Scenario::QUIET
+};
+
+/// More are after one job than the duty serves in one transaction, and more come.
+const WIDE: Scenario = Scenario {
+    jobs: &[FREE, after(P, Upon::Completed), after(P, Upon::Ended), after(P, Upon::Failed), after(P, Upon::Completed)],
+    running: P,
+    scripts: &[&[Enqueue(2 | 8 | 16)], &[Enqueue(4)], &[End(0, Completed)], &[Cancel(3)]],
+    batch: 1,
+    aborts: 1,
+    crashes: 1,
+    ..Scenario::QUIET
+};
+
+/// Two processes do the duty, and whatever is handed over orders a look at everything.
+const TWO_DUTIES: Scenario = Scenario {
+    jobs: &[FREE, FREE, after(P, Upon::Completed), after(Q, Upon::Completed)],
+    running: P | Q,
+    held: D,
+    scripts: &[&[Enqueue(8)], &[End(0, Completed)], &[End(1, Completed)]],
+    room: 0,
+    duties: 2,
+    ..Scenario::QUIET
+};
+
+/// Without rollbacks and crashes: what is found is a matter of order alone.
+const fn calm(scenario: Scenario) -> Scenario {
+    Scenario { aborts: 0, crashes: 0, ..scenario }
+}
+
+/// With a rollback somewhere, and no crash.
+const fn standing(scenario: Scenario) -> Scenario {
+    Scenario { aborts: 1, crashes: 0, ..scenario }
+}
+
+#[test]
+fn after_holds() {
+    holds(&ENQUEUED, 2_400);
+    holds(&TOGETHER, 3_100);
+    holds(&TWO_LAST, 5_800);
+    holds(&TWO_ENQUEUED, 25_000);
+}
+
+#[test]
+fn after_holds_over_retries() {
+    holds(&RETRIED, 44_000);
+    holds(&RETRIED_FAILED, 69_000);
+    holds(&RETRIED_ENDED, 56_000);
+    holds(&AFTER_RETRIED, 850);
+}
+
+#[test]
+fn after_holds_over_cancels() {
+    holds(&CASCADE, 43_000);
+    holds(&CANCELLED, 5_000);
+    holds(&BOTH_CANCELLED, 1_850);
+}
+
+#[test]
+fn after_holds_with_little_memory() {
+    holds(&FULL, 17_000);
+    holds(&Scenario { crashes: 1, ..FULL }, 156_000);
+    holds(&Scenario { aborts: 1, ..FULL }, 74_000);
+    holds(&Scenario { one_cell: true, ..FULL }, 22_000);
+}
+
+/// More jobs are after one than the duty serves in one transaction.
+#[test]
+fn after_holds_in_batches() {
+    holds(&standing(WIDE), 21_000);
+    holds(&Scenario { aborts: 0, ..WIDE }, 29_000);
+    holds(&calm(Scenario { room: 1, ..WIDE }), 4_700);
+}
+
+/// The duty is done by two processes.
+#[test]
+fn after_holds_with_two_duties() {
+    holds(&TWO_DUTIES, 8_900);
+    holds(&standing(Scenario { duties: 2, ..TWO_LAST }), 1_300);
+    holds(&standing(Scenario { duties: 2, ..BOTH_CANCELLED }), 240);
+}
+
+/// The release by the ending transaction itself changes nothing.
+#[test]
+fn after_holds_with_a_head_start() {
+    holds(&Scenario { ahead: true, ..ENQUEUED }, 5_100);
+    holds(&Scenario { ahead: true, ..TWO_ENQUEUED }, 30_000);
+    holds(&Scenario { ahead: true, ..CANCELLED }, 12_900);
+}
+
+#[test]
+fn faults_of_producers_are_found() {
+    finds(&calm(ENQUEUED), Fault::ProducerSilent, Promise::NotStranded);
+    finds(&calm(ENQUEUED), Fault::LookInsteadOfHandOver, Promise::NotStranded);
+    finds(&calm(TOGETHER), Fault::OwnNotHandedOver, Promise::NotStranded);
+    finds(&calm(ENQUEUED), Fault::HandedOverThenKnown, Promise::NotStranded);
+    finds(&calm(ENQUEUED), Fault::ProducerToldBeforeVisible, Promise::NotStranded);
+}
+
+#[test]
+fn faults_of_ends_are_found() {
+    finds(&calm(TWO_LAST), Fault::CountedInTransaction, Promise::NotStranded);
+    finds(&calm(ENQUEUED), Fault::FilterAskedBeforeCommit, Promise::NotStranded);
+    finds(&calm(TWO_LAST), Fault::EnderToldBeforeVisible, Promise::NotStranded);
+    finds(&calm(CASCADE), Fault::SkipNotTold, Promise::NotStranded);
+}
+
+#[test]
+fn faults_of_the_duty_are_found() {
+    finds(&calm(ENQUEUED), Fault::OldSnapshot, Promise::NotStranded);
+    finds(&calm(TWO_LAST), Fault::EachEdgeAlone, Promise::NotEarly);
+    finds(&calm(RETRIED), Fault::FirstOutcomeCounts, Promise::NotStranded);
+    finds(&calm(AFTER_RETRIED), Fault::FirstOutcomeCounts, Promise::NotEarly);
+    finds(&standing(TWO_LAST), Fault::TakenForgottenByRollback, Promise::NotStranded);
+    finds(&TWO_LAST, Fault::LeftForgottenByExit, Promise::NotStranded);
+    finds(&calm(ENQUEUED), Fault::NotAddedWhileServed, Promise::NotStranded);
+    finds(&standing(BOTH_CANCELLED), Fault::VainSkipForgotten, Promise::NotStranded);
+    finds(&calm(BOTH_CANCELLED), Fault::SkippedWithoutKey, Promise::EndsOnce);
+    finds(&calm(TWO_LAST), Fault::ReleaseNotPushed, Promise::NotStranded);
+}
+
+#[test]
+fn faults_of_memory_are_found() {
+    finds(&calm(RETRIED), Fault::ServedLeavesFilter, Promise::NotStranded);
+    finds(&calm(FULL), Fault::OverflowForgotten, Promise::NotStranded);
+    finds(&calm(FULL), Fault::OrderTakenBackLate, Promise::NotStranded);
+    finds(&TWO_DUTIES, Fault::TwoLooksAtOnce, Promise::NotStranded);
+    finds(&TWO_LAST, Fault::NoLookAfterCrash, Promise::NotStranded);
+    finds(&TWO_LAST, Fault::UnknownTakenForEmpty, Promise::NotStranded);
+    finds(&ENQUEUED, Fault::RebuildMissesNew, Promise::NotStranded);
+    finds(&standing(CANCELLED), Fault::PushedByRollback, Promise::NotEarly);
+}

@@ -1,0 +1,171 @@
+//! What sessions do: each verb is a transaction, and each of its steps one look at rows, one insert, or one hold of the
+//! lock.
+
+use super::rows::{Fact, How, Seen, Verdict};
+use super::world::{Phase, Probe, Step, World};
+use super::{After, Fault};
+
+#[derive(Clone, Copy, Debug)]
+pub enum Verb {
+    /// Enqueues these jobs, as bits, as soon as those that they are after are there.
+    Enqueue(u8),
+    /// Claims the job as soon as the frontier hands it out.
+    Claim(u8),
+    /// Ends the job that runs.
+    End(u8, How),
+    /// Cancels the job if it waits or is held.
+    Cancel(u8),
+    /// Makes another attempt of a dead job.
+    Retry(u8),
+}
+
+impl After {
+    fn verb(&self, world: &World, session: usize) -> Option<Verb> {
+        let script = self.scenario.scripts[session];
+        script.get(usize::from(world.sessions[session].transaction)).copied()
+    }
+
+    /// Whether a session has something to do that need not wait.
+    pub fn can_step(&self, world: &World, session: usize) -> bool {
+        if world.sessions[session].phase != Phase::Idle {
+            return true;
+        }
+        if self.is_duty(session) {
+            return world.memory.has_work(self) || world.is_between(session);
+        }
+        let seen = world.committed();
+        match self.verb(world, session) {
+            None => false,
+            Some(Verb::Enqueue(jobs)) => {
+                let is_there = |job: u8| jobs & (1 << job) != 0 || seen.newest(job).is_some();
+                (0..8).filter(|job| jobs & (1 << job) != 0).all(|job| self.predecessors(job).all(is_there))
+            }
+            Some(Verb::Claim(job)) => {
+                let is_found = world.memory.is_behind && seen.is_claimable(job, self.scenario.jobs[usize::from(job)]);
+                is_found || world.memory.ready & (1 << job) != 0
+            }
+            Some(Verb::End(job, _)) => seen.newest(job).is_some_and(|number| {
+                seen.has(Fact::Claim(job, number))
+                    && seen.outcome(job, number).is_none()
+                    && !world.is_ending(job, number)
+            }),
+            Some(Verb::Cancel(job)) => seen.newest(job).is_some_and(|number| seen.outcome(job, number).is_none()),
+            Some(Verb::Retry(job)) => seen.end(job) == Some(How::Dead),
+        }
+    }
+
+    pub fn step(&self, world: &mut World, session: usize) {
+        if matches!(world.sessions[session].phase, Phase::Committed | Phase::Aborted) {
+            return self.settle(world, session);
+        }
+        if self.is_duty(session) {
+            return self.step_duty(world, session);
+        }
+        let Some(verb) = self.verb(world, session) else { return };
+        let pc = world.sessions[session].pc;
+        world.sessions[session].phase = Phase::Open;
+        world.sessions[session].pc += 1;
+        match (verb, pc) {
+            (Verb::Enqueue(_), 0) => {
+                // The look at the predecessors says whether there are such. It decides nothing else.
+                if self.is(Fault::LookInsteadOfHandOver) {
+                    world.sessions[session].seen = Some(world.seen(session));
+                }
+            }
+            (Verb::Enqueue(jobs), 1) => self.enqueue(world, session, jobs),
+            (Verb::Claim(job), 0) => self.take(world, session, job),
+            (Verb::Claim(job), 1) => Self::claim(world, session, job),
+            (Verb::End(job, how), 0) => {
+                let number = world.seen(session).newest(job).unwrap_or(0);
+                world.insert(session, Fact::Outcome(job, number, how));
+                world.sessions[session].steps.push(Step::Ended(job));
+            }
+            (Verb::End(job, _), 1) if self.looks_before_commit() => self.look_before_commit(world, session, job),
+            (Verb::Cancel(job), 0) => Self::cancel(world, session, job),
+            (Verb::Retry(job), 0) => {
+                let number = world.seen(session).newest(job).unwrap_or(0) + 1;
+                world.insert(session, Fact::Attempt(job, number));
+                world.sessions[session].steps.push(Step::Pushed(job));
+            }
+            _ => self.settle(world, session),
+        }
+    }
+
+    fn enqueue(&self, world: &mut World, session: usize, jobs: u8) {
+        for job in (0..8).filter(|job| jobs & (1 << job) != 0) {
+            world.insert(session, Fact::Attempt(job, 0));
+            let steps = &mut world.sessions[session].steps;
+            if self.scenario.jobs[usize::from(job)].after == 0 {
+                steps.push(Step::Pushed(job));
+            }
+            steps.extend(self.predecessors(job).map(Step::Awaits));
+        }
+    }
+
+    /// Takes a job from the frontier, which reads the logs first if it is behind.
+    fn take(&self, world: &mut World, session: usize, job: u8) {
+        if world.memory.is_behind {
+            let seen = world.committed();
+            let jobs = 0..self.scenario.jobs.len() as u8;
+            let found = jobs.filter(|job| seen.is_claimable(*job, self.scenario.jobs[usize::from(*job)]));
+            world.memory.ready |= found.fold(0, |ready, job| ready | 1 << job);
+            world.memory.is_behind = false;
+        }
+        world.memory.ready &= !(1 << job);
+        world.sessions[session].steps.push(Step::Taken(job));
+    }
+
+    fn claim(world: &mut World, session: usize, job: u8) {
+        let number = world.seen(session).newest(job).unwrap_or(0);
+        let step = match world.probe_claim(session, job, number) {
+            Probe::Absent => {
+                world.insert(session, Fact::Claim(job, number));
+                return;
+            }
+            Probe::Committed => None,
+            Probe::InProgress => Some(Step::Missed(job)),
+        };
+        let steps = &mut world.sessions[session].steps;
+        steps.clear();
+        steps.extend(step);
+    }
+
+    fn cancel(world: &mut World, session: usize, job: u8) {
+        let number = world.seen(session).newest(job).unwrap_or(0);
+        if world.probe_claim(session, job, number) == Probe::Absent {
+            world.insert(session, Fact::Claim(job, number));
+            world.insert(session, Fact::Outcome(job, number, How::Cancelled));
+            world.sessions[session].steps.extend([Step::Ended(job), Step::Unseen(job)]);
+        }
+    }
+
+    fn looks_before_commit(&self) -> bool {
+        self.scenario.ahead || self.is(Fault::CountedInTransaction) || self.is(Fault::FilterAskedBeforeCommit)
+    }
+
+    /// What an ending transaction looks at before its commit. Its callback asks nevertheless, so the release here is a
+    /// head start, and nothing depends on it.
+    fn look_before_commit(&self, world: &mut World, session: usize, job: u8) {
+        let seen = world.seen(session);
+        let verdict = |after: u8| self.verdict(&seen, after, Seen::end);
+        let mut held = self.dependents(job).filter(|after| seen.is_held(*after));
+        if self.scenario.ahead {
+            for after in held {
+                let is_only = self.predecessors(after).count() == 1;
+                if is_only && verdict(after) == Verdict::Release {
+                    world.insert(session, Fact::Met(after));
+                    world.sessions[session].steps.push(Step::Pushed(after));
+                }
+            }
+            return;
+        }
+        let is_told = if self.is(Fault::CountedInTransaction) {
+            held.any(|after| verdict(after) != Verdict::Hold)
+        } else {
+            world.memory.is_awaited(self, job)
+        };
+        if !is_told {
+            world.sessions[session].steps.clear();
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! The world: rows and what a session sees of them, commit and rollback in two steps, the crash, and what is judged.
+
+use super::memory::Memory;
+use super::rows::{Fact, How, Seen, Verdict, verdict};
+use super::{After, Fault, Promise};
+
+/// The transaction of a row that is committed.
+const COMMITTED: u8 = u8::MAX;
+
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
+struct Row {
+    fact: Fact,
+    by: u8,
+}
+
+/// What a look for a key meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    Absent,
+    Committed,
+    InProgress,
+}
+
+/// What a transaction does to memory at its end.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Step {
+    /// A committed job is after this one.
+    Awaits(u8),
+    /// The job as a whole has ended.
+    Ended(u8),
+    /// The job waits, and is not held.
+    Pushed(u8),
+    /// The job was taken from the frontier to be claimed.
+    Taken(u8),
+    /// Its key was held by an open transaction.
+    Missed(u8),
+    /// The key of a job was taken without telling the frontier.
+    Unseen(u8),
+    /// The duty has taken a job from the list, or the order to look at everything.
+    Served(Option<u8>),
+    /// The duty is to look at the job again.
+    Again(u8),
+}
+
+#[derive(Clone, Copy, Debug, Default, Hash, PartialEq, Eq)]
+pub enum Phase {
+    #[default]
+    Idle,
+    Open,
+    /// The rows can be seen; the callback has not run.
+    Committed,
+    /// The rows are dead; the callback has not run.
+    Aborted,
+}
+
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq)]
+pub struct Session {
+    pub phase: Phase,
+    /// The transaction of its script that it has come to, and the step in it.
+    pub transaction: u8,
+    pub pc: u8,
+    pub steps: Vec<Step>,
+    /// What the duty's snapshot sees.
+    pub seen: Option<Seen>,
+    /// Ended jobs that the duty has still to serve, with the job at which it goes on: found by a look at everything, or
+    /// with more jobs after them than one transaction serves. And where this transaction goes on.
+    pub left: Vec<(u8, u8)>,
+    pub from: u8,
+    /// A fault: the first half of the callback has run.
+    half: bool,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq)]
+pub struct World {
+    rows: Vec<Row>,
+    pub memory: Memory,
+    /// The sessions, and at the end those that do the duty.
+    pub sessions: Vec<Session>,
+    /// Jobs of which the table has said, in some committed state since they are there, that they are to be released or
+    /// skipped. As bits.
+    to_release: u8,
+    to_skip: u8,
+    /// The promises that were broken, as bits.
+    pub broken: u8,
+    pub aborts_left: u8,
+    pub crashes_left: u8,
+}
+
+impl World {
+    pub fn new(model: &After) -> Self {
+        let scenario = &model.scenario;
+        let mut world = Self {
+            rows: Vec::new(),
+            memory: Memory::settled(model),
+            sessions: vec![Session::default(); scenario.scripts.len() + scenario.duties],
+            to_release: 0,
+            to_skip: 0,
+            broken: 0,
+            aborts_left: scenario.aborts,
+            crashes_left: scenario.crashes,
+        };
+        for job in 0..scenario.jobs.len() as u8 {
+            let is_held = scenario.held & (1 << job) != 0;
+            let is_running = scenario.running & (1 << job) != 0;
+            if is_held || is_running {
+                world.rows.push(Row { fact: Fact::Attempt(job, 0), by: COMMITTED });
+            }
+            if is_running {
+                world.rows.push(Row { fact: Fact::Claim(job, 0), by: COMMITTED });
+            }
+            if is_held {
+                model.predecessors(job).for_each(|before| world.memory.add(model, before));
+            }
+        }
+        world
+    }
+
+    pub fn break_promise(&mut self, promise: Promise) {
+        self.broken |= 1 << promise as u8;
+    }
+
+    /// What a snapshot of this moment sees in a session: what is committed, and its own rows.
+    pub fn seen(&self, session: usize) -> Seen {
+        let is_seen = |row: &&Row| row.by == COMMITTED || usize::from(row.by) == session;
+        Seen(self.rows.iter().filter(is_seen).map(|row| row.fact).collect())
+    }
+
+    /// What is committed.
+    pub fn committed(&self) -> Seen {
+        self.seen(usize::from(COMMITTED))
+    }
+
+    pub fn insert(&mut self, session: usize, fact: Fact) {
+        self.rows.push(Row { fact, by: session as u8 });
+        self.rows.sort_unstable();
+    }
+
+    /// Whether an attempt's key of `claim` is taken.
+    pub fn probe_claim(&self, session: usize, job: u8, number: u8) -> Probe {
+        let met = self.rows.iter().find(|row| row.fact == Fact::Claim(job, number));
+        met.map_or(Probe::Absent, |row| {
+            if row.by == COMMITTED || usize::from(row.by) == session { Probe::Committed } else { Probe::InProgress }
+        })
+    }
+
+    /// Whether an open transaction has an outcome for the attempt.
+    pub fn is_ending(&self, job: u8, number: u8) -> bool {
+        let is_it = |fact: Fact| matches!(fact, Fact::Outcome(j, n, _) if (j, n) == (job, number));
+        self.rows.iter().any(|row| row.by != COMMITTED && is_it(row.fact))
+    }
+
+    /// The first half of a commit: the rows appear, and are judged.
+    fn appear(&mut self, model: &After, session: usize) {
+        let own: Vec<Fact> =
+            self.rows.iter().filter(|row| usize::from(row.by) == session).map(|row| row.fact).collect();
+        self.rows.iter_mut().filter(|row| usize::from(row.by) == session).for_each(|row| row.by = COMMITTED);
+        self.rows.sort_unstable();
+        let seen = self.committed();
+        for job in 0..model.scenario.jobs.len() as u8 {
+            if seen.has(Fact::Attempt(job, 0)) {
+                match model.verdict(&seen, job, Seen::end) {
+                    Verdict::Release => self.to_release |= 1 << job,
+                    Verdict::Skip => self.to_skip |= 1 << job,
+                    Verdict::Hold => {}
+                }
+            }
+        }
+        for fact in own {
+            let count = |is_it: &dyn Fn(Fact) -> bool| seen.0.iter().filter(|fact| is_it(**fact)).count();
+            match fact {
+                Fact::Met(job) if self.to_release & (1 << job) == 0 => self.break_promise(Promise::NotEarly),
+                Fact::Outcome(job, _, How::Skipped) if self.to_skip & (1 << job) == 0 => {
+                    self.break_promise(Promise::SkippedRightly);
+                }
+                Fact::Outcome(job, number, _)
+                    if count(&|f| matches!(f, Fact::Outcome(j, n, _) if (j, n) == (job, number))) > 1 =>
+                {
+                    self.break_promise(Promise::EndsOnce);
+                }
+                Fact::Claim(..) if count(&|f| f == fact) > 1 => self.break_promise(Promise::EndsOnce),
+                // A cancel has an outcome beside its claim: a worker has not.
+                Fact::Claim(job, 0)
+                    if model.scenario.jobs[usize::from(job)].after != 0
+                        && seen.outcome(job, 0).is_none()
+                        && !seen.has(Fact::Met(job)) =>
+                {
+                    self.break_promise(Promise::NotEarly);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether the duty is between two transactions of one piece of work.
+    pub fn is_between(&self, session: usize) -> bool {
+        self.sessions[session].phase == Phase::Idle && !self.sessions[session].left.is_empty()
+    }
+
+    /// The first half of a rollback: the rows die. If it is the duty's, its process ends, and the one that follows it
+    /// begins with a look at everything.
+    pub fn abort(&mut self, model: &After, session: usize) {
+        let had_left = !std::mem::take(&mut self.sessions[session].left).is_empty();
+        self.memory.everything |= had_left && !model.is(Fault::LeftForgottenByExit);
+        if self.sessions[session].phase == Phase::Open {
+            self.rows.retain(|row| usize::from(row.by) != session);
+            self.sessions[session].phase = Phase::Aborted;
+        }
+    }
+
+    /// The server crashes and starts: open transactions are gone, what was committed stays, memory is empty.
+    pub fn crash(&mut self, model: &After) {
+        self.crashes_left -= 1;
+        self.rows.retain(|row| row.by == COMMITTED);
+        self.memory = Memory::empty(model);
+        for session in 0..self.sessions.len() {
+            self.sessions[session].left.clear();
+            if self.sessions[session].phase != Phase::Idle {
+                self.close(model, session);
+            }
+        }
+    }
+
+    /// The transaction is over.
+    fn close(&mut self, model: &After, session: usize) {
+        let is_duty = model.is_duty(session);
+        let closed = &mut self.sessions[session];
+        let left = std::mem::take(&mut closed.left);
+        *closed = Session { transaction: closed.transaction + u8::from(!is_duty), left, ..Session::default() };
+    }
+}
+
+impl After {
+    /// What the table says of a job. `end`: how the ends of its predecessors are seen.
+    pub fn verdict(&self, seen: &Seen, job: u8, end: fn(&Seen, u8) -> Option<How>) -> Verdict {
+        let plan = self.scenario.jobs[usize::from(job)];
+        let ends: Vec<_> = self.predecessors(job).map(|before| end(seen, before)).collect();
+        if plan.after == 0 { Verdict::Hold } else { verdict(plan.upon, &ends) }
+    }
+
+    /// When all is quiet: what is held has to be, and what is released can be claimed.
+    pub fn judge_end(&self, world: &World) -> Result<(), Promise> {
+        let seen = world.committed();
+        let is_served = |job: u8| {
+            let plan = self.scenario.jobs[usize::from(job)];
+            if seen.is_held(job) && plan.after != 0 {
+                return self.verdict(&seen, job, Seen::end) == Verdict::Hold;
+            }
+            !seen.is_claimable(job, plan) || world.memory.is_behind || world.memory.ready & (1 << job) != 0
+        };
+        let all = (0..self.scenario.jobs.len() as u8).all(is_served);
+        if all { Ok(()) } else { Err(Promise::NotStranded) }
+    }
+
+    /// The next step of a commit, a callback or a rollback.
+    pub fn settle(&self, world: &mut World, session: usize) {
+        match world.sessions[session].phase {
+            Phase::Idle => {}
+            Phase::Open => {
+                if self.is_told_early(world, session) {
+                    self.call_back(world, session);
+                } else {
+                    world.appear(self, session);
+                }
+                world.sessions[session].phase = Phase::Committed;
+            }
+            Phase::Committed if self.is_told_early(world, session) => {
+                world.appear(self, session);
+                world.close(self, session);
+            }
+            Phase::Committed if self.is(Fault::HandedOverThenKnown) && !world.sessions[session].half => {
+                for step in world.sessions[session].steps.clone() {
+                    if let Step::Awaits(job) = step {
+                        world.memory.hand_over(self, job);
+                    }
+                }
+                world.sessions[session].half = true;
+            }
+            Phase::Committed => {
+                self.call_back(world, session);
+                world.close(self, session);
+            }
+            Phase::Aborted => {
+                self.undo(world, session);
+                world.close(self, session);
+            }
+        }
+    }
+
+    /// Whether memory is told before the rows can be seen.
+    fn is_told_early(&self, world: &World, session: usize) -> bool {
+        world.sessions[session].steps.iter().any(|step| match step {
+            Step::Awaits(_) => self.is(Fault::ProducerToldBeforeVisible),
+            Step::Ended(_) => self.is(Fault::EnderToldBeforeVisible),
+            _ => false,
+        })
+    }
+
+    /// The commit callback, under one hold of the lock.
+    fn call_back(&self, world: &mut World, session: usize) {
+        let steps = world.sessions[session].steps.clone();
+        let memory = &mut world.memory;
+        for step in steps {
+            match step {
+                Step::Awaits(job) => {
+                    memory.add(self, job);
+                    if self.is_handed_over(&world.sessions[session], job) {
+                        memory.hand_over(self, job);
+                    }
+                }
+                Step::Ended(job) => memory.ended(self, job),
+                Step::Pushed(job) | Step::Missed(job) => memory.ready |= 1 << job,
+                Step::Served(taken) => memory.served(self, taken),
+                Step::Again(job) => memory.hand_over(self, job),
+                Step::Taken(_) | Step::Unseen(_) => {}
+            }
+        }
+    }
+
+    /// Whether the producer's callback hands over what its job is after, in the hold that makes it known: always.
+    fn is_handed_over(&self, session: &Session, job: u8) -> bool {
+        match self.fault {
+            Some(Fault::ProducerSilent | Fault::HandedOverThenKnown) => false,
+            Some(Fault::LookInsteadOfHandOver) => session.seen.as_ref().is_some_and(|seen| seen.end(job).is_some()),
+            Some(Fault::OwnNotHandedOver) => !session.steps.contains(&Step::Pushed(job)),
+            _ => true,
+        }
+    }
+
+    /// The callback of a rollback, the last step first.
+    fn undo(&self, world: &mut World, session: usize) {
+        let steps = world.sessions[session].steps.clone();
+        let memory = &mut world.memory;
+        for step in steps.into_iter().rev() {
+            match step {
+                Step::Taken(job) | Step::Missed(job) => memory.ready |= 1 << job,
+                Step::Unseen(job) if self.is(Fault::PushedByRollback) => memory.ready |= 1 << job,
+                Step::Unseen(_) => memory.is_behind = true,
+                Step::Served(taken) => memory.put_back(self, taken),
+                Step::Awaits(_) | Step::Ended(_) | Step::Pushed(_) | Step::Again(_) => {}
+            }
+        }
+    }
+}
