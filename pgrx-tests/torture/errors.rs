@@ -77,8 +77,3 @@ pub fn is_expected(verb: &str, failure: &Failure, is_coming: bool, is_manager: b
         || EXPECTED.iter().any(|(name, codes)| *name == verb && has(codes))
         || is_coming && has(&["42704", "55006", "55000"])
 }
-
-/// What docs/operations.md says of REINDEX: a call in the middle of something may fail once.
-pub fn is_known(message: &str) -> bool {
-    message.contains("could not open relation with OID")
-}

@@ -3,12 +3,11 @@
 use lexopt::prelude::*;
 use queue_tests::random;
 
-pub const USAGE: &str = "Usage: torture [--minutes N] [--seed N] [--only WORD,…] [--without WORD,…] [--strict]
+pub const USAGE: &str = "Usage: torture [--minutes N] [--seed N] [--only WORD,…] [--without WORD,…]
 
   --minutes N      how long it works before everything is checked (10; 0.5 is half a minute)
   --seed N         plans of clients and faults are made from it; without, the clock's, and it is printed
   --without WORD   leaves out: crashes, promotions, beside, or a queue by its name; several with commas
-  --strict         also finds what the pages name as known
   --only WORD      the work goes to these queues alone";
 
 #[derive(Debug)]
@@ -17,13 +16,12 @@ pub struct Options {
     pub seed: u64,
     pub without: Vec<String>,
     pub only: Vec<String>,
-    pub strict: bool,
 }
 
 impl Options {
     /// `None`: only help was asked for.
     pub fn parse() -> Result<Option<Self>, lexopt::Error> {
-        let mut options = Self { minutes: 10.0, seed: 0, without: Vec::new(), only: Vec::new(), strict: false };
+        let mut options = Self { minutes: 10.0, seed: 0, without: Vec::new(), only: Vec::new() };
         let mut seed = None;
         let mut parser = lexopt::Parser::from_env();
         let words = |value: std::ffi::OsString| -> Result<Vec<String>, lexopt::Error> {
@@ -35,7 +33,6 @@ impl Options {
                 Long("seed") => seed = Some(parser.value()?.parse()?),
                 Long("without") => options.without.extend(words(parser.value()?)?),
                 Long("only") => options.only.extend(words(parser.value()?)?),
-                Long("strict") => options.strict = true,
                 Long("help") => {
                     println!("{USAGE}");
                     return Ok(None);

@@ -106,10 +106,7 @@ impl<'a> Session<'a> {
         let client = self.client.as_ref().expect("a connection");
         let failure = Failure::of(client, e);
         self.count(verb, if failure.is_lost { "lost" } else { &failure.code });
-        let is_known = failure.code == "XX000" && errors::is_known(&failure.message);
-        if is_known && !self.torture.options.strict {
-            self.count("KNOWN: could not open relation, beside REINDEX", verb);
-        } else if !errors::is_expected(verb, &failure, is_coming, self.is_manager) {
+        if !errors::is_expected(verb, &failure, is_coming, self.is_manager) {
             self.torture.find(format!("{verb} was answered {}: {} ({e:?})", failure.code, failure.message));
         }
         failure

@@ -8,6 +8,8 @@
 //! Invariant: what a session knows is no older than the last change of a table or an index that it was told of.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::rc::Rc;
 
 use pg_queue_core::id::SEGMENTS;
@@ -146,11 +148,13 @@ pub struct Catalog {
     pub restoring_idx: Oid,
     /// All segments.
     pub segments: [Segment; SEGMENTS],
+    /// The names by which all of them were found.
+    names: BTreeMap<u32, CString>,
 }
 
 impl Catalog {
     /// Returns all its indexes, sorted by oid.
-    fn indexes(&self) -> Vec<u32> {
+    fn indexes(&self) -> Vec<relcache::Index> {
         let mut all = vec![
             self.queue_name,
             self.queue_pkey,
@@ -171,7 +175,9 @@ impl Catalog {
             self.restoring_idx,
         ];
         all.extend(self.segments.iter().flat_map(Segment::indexes));
-        sorted(&all)
+        let all = sorted(&all);
+        let is_index = |(oid, _): &(&u32, _)| all.binary_search(oid).is_ok();
+        self.names.iter().filter(is_index).map(|(oid, name)| (*oid, name.clone())).collect()
     }
 
     /// Returns all its tables into which rows are inserted other than by SQL, sorted by oid.
@@ -264,15 +270,18 @@ fn read_catalog() -> Result<Catalog> {
         return Err(Error::new(error::UNDEFINED, "extension \"pg_queue\" is not installed in this database")
             .hint("Run CREATE EXTENSION pg_queue."));
     };
-    let oid = |name: String| -> Result<Oid> {
-        let c_name = std::ffi::CString::new(name.as_str()).map_err(|_| Error::internal("a name holds a zero byte"))?;
-        syscache::relation_in(schema, &c_name).ok_or_else(|| {
+    let mut names = BTreeMap::new();
+    let mut oid = |name: String| -> Result<Oid> {
+        let c_name = CString::new(name.as_str()).map_err(|_| Error::internal("a name holds a zero byte"))?;
+        let oid = syscache::relation_in(schema, &c_name).ok_or_else(|| {
             Error::new(error::WRONG_STATE, format!("relation \"queue.{name}\" does not exist"))
                 .detail("The library and the extension's SQL are of different versions.")
                 .hint("Run ALTER EXTENSION pg_queue UPDATE.")
-        })
+        })?;
+        names.insert(oid.to_u32(), c_name);
+        Ok(oid)
     };
-    let segment = |n: usize| -> Result<Segment> {
+    let mut segment = |n: usize| -> Result<Segment> {
         Ok(Segment {
             attempt: oid(format!("attempt_{n}"))?,
             attempt_pkey: oid(format!("attempt_{n}_pkey"))?,
@@ -334,6 +343,7 @@ fn read_catalog() -> Result<Catalog> {
         restoring: oid("restoring".into())?,
         restoring_idx: oid("restoring_written_at_idx".into())?,
         segments,
+        names,
     })
 }
 

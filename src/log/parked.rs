@@ -51,7 +51,7 @@ impl Files {
 /// Attempts that have their entries now; while this is there, no index is built anew.
 pub struct Filled {
     files: Files,
-    _open: Vec<(Relation, Relation)>,
+    _open: Vec<[Relation; 3]>,
 }
 
 impl Filled {
@@ -77,7 +77,7 @@ pub fn fill<'a>(catalog: &Catalog, lane: i32, attempts: impl Iterator<Item = &'a
             continue;
         }
         let home = Home::now(catalog, segment);
-        let index = Relation::fill_index(oids.parked_index);
+        let (owner, index) = (Relation::read(oids.parked), Relation::fill_index(oids.parked_index));
         filled.files.note(segment, &table, &index);
         let mut tids = Vec::new();
         let mut keys: Vec<[Datum; COLUMNS]> = Vec::new();
@@ -93,7 +93,7 @@ pub fn fill<'a>(catalog: &Catalog, lane: i32, attempts: impl Iterator<Item = &'a
             }
         }
         index.insert_entries(&table, &tids, false, |n| Some(keys[n]));
-        filled._open.push((table, index));
+        filled._open.push([table, owner, index]);
     }
     filled
 }
@@ -114,7 +114,8 @@ pub fn fill_new(
     tids: &[Tid],
     key: impl Fn(usize) -> Option<(EntryKey, bool)>,
 ) {
-    let index = Relation::write_index(catalog.segments[segment as usize].parked_index);
+    let oids = &catalog.segments[segment as usize];
+    let (_, index) = Relation::write_both(oids.parked, oids.parked_index);
     let mut files = Files::default();
     files.note(segment, table, &index);
     let missing = |n: usize| key(n).filter(|&(key, was_there)| !(was_there && has(table, &index, key, tids[n])));

@@ -30,7 +30,8 @@ pub struct Tables {
     by_id: OnceCell<Relation>,
     by_lane: OnceCell<Relation>,
     by_run_at: OnceCell<Relation>,
-    by_group: OnceCell<Relation>,
+    /// With the table that it belongs to.
+    by_group: OnceCell<(Relation, Relation)>,
 }
 
 impl Tables {
@@ -101,7 +102,8 @@ impl Tables {
 
     /// The index of groups, see `parked`.
     pub fn by_group(&self) -> &Relation {
-        index(&self.by_group, self.oids.parked_index)
+        let open = || (Relation::read(self.oids.parked), Relation::read_index(self.oids.parked_index));
+        &self.by_group.get_or_init(open).1
     }
 }
 

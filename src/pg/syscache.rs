@@ -60,6 +60,12 @@ pub fn is_valid_index(index: pg_sys::Oid) -> bool {
     by_oid(cache, index, |row: &pg_sys::FormData_pg_index| row.indisvalid) == Some(true)
 }
 
+/// Whether there is such an index and rows get their entries in it.
+pub fn is_live_index(index: pg_sys::Oid) -> bool {
+    let cache = pg_sys::SysCacheIdentifier::INDEXRELID;
+    by_oid(cache, index, |row: &pg_sys::FormData_pg_index| row.indislive) == Some(true)
+}
+
 /// Returns the valid b-tree on this column alone of a table, partial or not as `is_partial` says. If there are several,
 /// since users may have added some, it returns the one whose name ends with `name_end`, else the first. `None` if there
 /// is none. The caller holds a lock on `table`.

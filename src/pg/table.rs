@@ -24,148 +24,11 @@ use crate::pg::{process, relcache, role, syscache, trigger, unguarded};
 /// An open table or index. It is closed when the value is dropped.
 pub struct Relation {
     pub rel: pg_sys::Relation,
-    is_index: bool,
-    release: pg_sys::LOCKMODE,
+    pub(super) is_index: bool,
+    pub(super) release: pg_sys::LOCKMODE,
 }
 
 impl Relation {
-    /// Opens a table to write, with RowExclusiveLock until the end of the transaction. Waits for the lock. Raises if
-    /// there is no such table, and 55000 if its columns are not those that the extension has made.
-    pub fn write(oid: pg_sys::Oid) -> Self {
-        // SAFETY: the call raises if there is no such table.
-        Self::written(unsafe { pg_sys::table_open(oid, pg_sys::RowExclusiveLock as i32) }, false)
-    }
-
-    /// Opens a table and one of its indexes to write, as `write` does.
-    pub fn write_both(table: pg_sys::Oid, index: pg_sys::Oid) -> (Self, Self) {
-        let lock = pg_sys::RowExclusiveLock as i32;
-        // SAFETY: the calls raise if one is not there. Within the guard there is nothing to drop; if the index is
-        // missing, the transaction's end closes the table.
-        let (table, index) = unsafe {
-            pg_sys::ffi::pg_guard_ffi_boundary(|| {
-                (unguarded::table_open(table, lock), unguarded::index_open(index, lock))
-            })
-        };
-        (Self::written(table, false), Self::written(index, true))
-    }
-
-    /// Opens two indexes to write into, with RowExclusiveLock until the end of the transaction.
-    pub fn write_indexes([first, second]: [pg_sys::Oid; 2]) -> [Self; 2] {
-        let lock = pg_sys::RowExclusiveLock as i32;
-        // SAFETY: as above.
-        let opened = unsafe {
-            pg_sys::ffi::pg_guard_ffi_boundary(|| {
-                [unguarded::index_open(first, lock), unguarded::index_open(second, lock)]
-            })
-        };
-        opened.map(|rel| Self::written(rel, true))
-    }
-
-    /// Takes an open relation over, whose lock stays until the end of the transaction. Checks a table's columns.
-    fn written(rel: pg_sys::Relation, is_index: bool) -> Self {
-        let opened = Self { rel, is_index, release: pg_sys::NoLock as i32 };
-        if !is_index {
-            opened.check(None);
-        }
-        opened
-    }
-
-    /// Raises 55000 if the columns of this table are not those of its shape, which is `other` outside the catalog.
-    fn check(&self, other: Option<Shape>) {
-        // SAFETY: an open relation.
-        unsafe { shape::check(self.rel, other) };
-    }
-
-    /// Returns what is wrong with the columns of this table. `None` if nothing is. Raises nothing.
-    pub fn fault(&self, shape: Shape) -> Option<Error> {
-        // SAFETY: an open relation.
-        unsafe { shape::fault(self.rel, shape) }
-    }
-
-    /// Opens a table to read, with AccessShareLock until the value is dropped. Raises as `write` does.
-    pub fn read(oid: pg_sys::Oid) -> Self {
-        let opened = Self::look(oid);
-        opened.check(None);
-        opened
-    }
-
-    /// Opens a table to read, as `read` does, without a check of its columns.
-    pub fn look(oid: pg_sys::Oid) -> Self {
-        // SAFETY: as above.
-        let rel = unsafe { pg_sys::table_open(oid, pg_sys::AccessShareLock as i32) };
-        Self { rel, is_index: false, release: pg_sys::AccessShareLock as i32 }
-    }
-
-    /// Opens a table of this shape to read, as `read` does. `None` if there is no such table.
-    pub fn try_read(oid: pg_sys::Oid, shape: Shape) -> Option<Self> {
-        // SAFETY: the call returns null if there is no such table.
-        let rel = unsafe { pg_sys::try_relation_open(oid, pg_sys::AccessShareLock as i32) };
-        let opened =
-            (!rel.is_null()).then(|| Self { rel, is_index: false, release: pg_sys::AccessShareLock as i32 })?;
-        opened.check(Some(shape));
-        Some(opened)
-    }
-
-    /// Opens a table of this shape, which is not of the catalog, to write, as `write` does.
-    pub fn write_shaped(oid: pg_sys::Oid, shape: Shape) -> Self {
-        let opened = Self::write(oid);
-        opened.check(Some(shape));
-        opened
-    }
-
-    /// Raises 55000 if this index has another number of columns than `count`.
-    pub fn check_columns(&self, count: usize) {
-        if self.columns() != count {
-            // SAFETY: an open relation has a name.
-            let name = syscache::name(unsafe { &(*(*self.rel).rd_rel).relname });
-            Error::new(error::WRONG_STATE, format!("index \"queue.{name}\" is not as pg_queue has made it"))
-                .detail("It has other columns.")
-                .hint("Drop it, and create it as it is in a new database with pg_queue.")
-                .report();
-        }
-    }
-
-    /// Opens an index to write into, as `write` does a table.
-    pub fn write_index(oid: pg_sys::Oid) -> Self {
-        // SAFETY: as above, for an index.
-        Self::written(unsafe { pg_sys::index_open(oid, pg_sys::RowExclusiveLock as i32) }, true)
-    }
-
-    /// Opens an index for entries that outlive a rollback. The lock is released when the value is dropped.
-    pub fn fill_index(oid: pg_sys::Oid) -> Self {
-        Self { release: pg_sys::RowExclusiveLock as i32, ..*std::mem::ManuallyDrop::new(Self::write_index(oid)) }
-    }
-
-    /// Returns the number of the file that the relation lies in. It is another one after the relation was built anew.
-    pub fn file(&self) -> u32 {
-        // SAFETY: an open relation.
-        unsafe { unguarded::file_of(self.rel) }.to_u32()
-    }
-
-    /// Opens an index to read, with AccessShareLock until the value is dropped. Raises if there is no such index.
-    pub fn read_index(oid: pg_sys::Oid) -> Self {
-        // SAFETY: as above.
-        let rel = unsafe { pg_sys::index_open(oid, pg_sys::AccessShareLock as i32) };
-        Self { rel, is_index: true, release: pg_sys::AccessShareLock as i32 }
-    }
-
-    /// Opens indexes of one table to read, as `read_index` does, in the order of their oids: REINDEX and VACUUM FULL lock
-    /// them in that order, so neither waits for a reader that waits for it.
-    pub fn read_indexes<const N: usize>(oids: [pg_sys::Oid; N]) -> [Self; N] {
-        let mut order: [usize; N] = std::array::from_fn(|n| n);
-        order.sort_unstable_by_key(|&n| oids[n].to_u32());
-        let mut opened: [Option<Self>; N] = std::array::from_fn(|_| None);
-        for n in order {
-            opened[n] = Some(Self::read_index(oids[n]));
-        }
-        opened.map(|index| index.unwrap_or_else(|| unreachable!("each was opened above")))
-    }
-
-    /// Closes a table that was opened to write and was not written to, and releases its lock.
-    pub fn unlock(mut self) {
-        self.release = pg_sys::RowExclusiveLock as i32;
-    }
-
     /// Returns the descriptor of its columns.
     pub fn desc(&self) -> pg_sys::TupleDesc {
         // SAFETY: open relations have a descriptor.
@@ -345,7 +208,7 @@ impl Relation {
             let conflict = unsafe {
                 pg_sys::ffi::pg_guard_ffi_boundary(|| {
                     while next < tids.len() {
-                        if is_run(next, tids.len(), &key) {
+                        if leaf::is_run(next, tids.len(), &key) {
                             next = leaf::insert(index, table, Tid::raw(tids), next, &key);
                             if next == tids.len() {
                                 break;
@@ -575,17 +438,6 @@ fn index_info() -> *mut pg_sys::IndexInfo {
         }
     }
     INFO.get()
-}
-
-/// Whether at least `leaf::WORTHWHILE` rows, beginning with `from`, have keys that ascend, so that a leaf may take them
-/// at once. It compares the keys as integers; an index whose keys are none is refused later.
-fn is_run<const COLUMNS: usize>(from: usize, end: usize, key: &impl Fn(usize) -> Option<[Datum; COLUMNS]>) -> bool {
-    let integers = |n| key(n).map(|key| key.map(|value| value.value() as i64));
-    from + leaf::WORTHWHILE <= end
-        && (from..from + leaf::WORTHWHILE - 1).all(|n| match (integers(n), integers(n + 1)) {
-            (Some(this), Some(next)) => this < next,
-            _ => false,
-        })
 }
 
 /// A row's entry in an index of its table: a value for each column of the index.

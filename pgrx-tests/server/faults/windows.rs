@@ -2,7 +2,7 @@
 //! a claim, an end or a commit, while another does what could go wrong there.
 
 use postgres::Client;
-use queue_tests::wait;
+use queue_tests::{integrity, wait};
 
 use crate::faults::held::{begin, hold, hold_session, release};
 use crate::shared::{Database, Sql, connect, create, queue, server, wait_asleep};
@@ -335,6 +335,49 @@ fn a_session_that_dies_anywhere_in_a_claim_leaves_its_jobs_to_others() {
         });
         found.sort_unstable();
         assert_eq!(found, jobs, "{point}");
+    }
+}
+
+/// REINDEX CONCURRENTLY waits for the snapshots that are there when it has read the table, and for the locks on it, but not
+/// for a call that has a younger snapshot and no lock yet.
+#[test]
+fn an_index_that_was_replaced_under_a_call_is_not_used() {
+    // The old index is gone when the call opens it, or no session writes into it any more.
+    for is_gone in [false, true] {
+        let database = Database::new();
+        let mut client = database.connect();
+        create(&mut client, "q", "");
+        let job = client.enqueue("q");
+        let id = client.claim("q");
+        let (mut snapshot, mut locks) = (database.connect(), [database.connect(), database.connect()]);
+        snapshot.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT");
+        let mut builder = database.connect();
+        let phase = format!("SELECT phase FROM pg_stat_progress_create_index WHERE pid = {}", builder.pid());
+        let mut reaches = |wanted: &str| {
+            wait::until(wanted, || client.column::<String>(&phase).iter().any(|phase| phase == wanted).then_some(()));
+        };
+        let built = begin(builder, "REINDEX INDEX CONCURRENTLY queue.outcome_0_pkey".to_owned());
+        reaches("waiting for old snapshots");
+        let held = hold(&database.name, "end.held", &format!("SELECT queue.complete({id})"));
+        if is_gone {
+            snapshot.run("COMMIT");
+            assert_eq!(built.join().unwrap().1, "");
+            assert_eq!(release(held), "");
+        } else {
+            let lock = "BEGIN; LOCK TABLE queue.outcome_0 IN ACCESS SHARE MODE";
+            locks[0].run(lock);
+            snapshot.run("COMMIT");
+            reaches("waiting for readers before marking dead");
+            locks[1].run(lock);
+            locks[0].run("COMMIT");
+            reaches("waiting for readers before dropping");
+            assert_eq!(release(held), "");
+            locks[1].run("COMMIT");
+            assert_eq!(built.join().unwrap().1, "");
+        }
+        assert_eq!(client.state(job), "completed", "{is_gone}");
+        assert_eq!(client.failure(&format!("SELECT queue.complete({id})")).code, "QJ001", "{is_gone}");
+        integrity::check(&mut client);
     }
 }
 

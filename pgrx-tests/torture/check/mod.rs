@@ -84,7 +84,7 @@ pub fn all(torture: &Torture, ledger: &mut Ledger, crashes: &[(Micros, Micros)])
             Err(e) => found.push(format!("a checker could not go on: {e:?}")),
         }
     }
-    found.extend(log::check(&torture.place.logs(), torture.options.strict));
+    found.extend(log::check(&torture.place.logs()));
     found
 }
 

@@ -12,7 +12,18 @@
 use pgrx::pg_sys::{self, Datum};
 
 /// Fewer entries than this are not worth the copy of the page that a generic WAL record needs.
-pub const WORTHWHILE: usize = 8;
+const WORTHWHILE: usize = 8;
+
+/// Whether at least `WORTHWHILE` rows, beginning with `from`, have keys that ascend, so that a leaf may take them
+/// at once. It compares the keys as integers; an index whose keys are none is refused later.
+pub fn is_run<const COLUMNS: usize>(from: usize, end: usize, key: &impl Fn(usize) -> Option<[Datum; COLUMNS]>) -> bool {
+    let integers = |n| key(n).map(|key| key.map(|value| value.value() as i64));
+    from + WORTHWHILE <= end
+        && (from..from + WORTHWHILE - 1).all(|n| match (integers(n), integers(n + 1)) {
+            (Some(this), Some(next)) => this < next,
+            _ => false,
+        })
+}
 
 #[cfg(not(all(any(feature = "pg15", feature = "pg17", feature = "pg18"), target_endian = "little")))]
 pub unsafe fn insert<const COLUMNS: usize>(
