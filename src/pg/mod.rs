@@ -11,6 +11,7 @@ pub mod fault;
 pub mod function;
 pub mod jsonb;
 pub mod lock;
+pub mod open;
 pub mod parameter;
 pub mod process;
 pub mod raw;

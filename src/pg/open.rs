@@ -10,7 +10,7 @@ use pgrx::pg_sys;
 use crate::error::{self, Error};
 use crate::pg::shape::{self, Shape};
 use crate::pg::table::Relation;
-use crate::pg::{relcache, unguarded};
+use crate::pg::{relcache, syscache, unguarded};
 
 impl Relation {
     /// Opens a table to write, with RowExclusiveLock until the end of the transaction. Waits for the lock. Raises if

@@ -1,8 +1,8 @@
-//! Direct access to tables and their b-tree indexes: opening, inserting, fetching by place.
+//! Direct access to tables and their b-tree indexes: inserting, fetching by place, closing.
 //!
 //! Responsible for writes, by those of the heap and of `btinsert`, and for rows at a known place. No SQL plan,
 //! search_path or row security stands between a verb and a log. Not responsible for finding rows (`scan`), b-tree pages
-//! (`btree`), nor the checks of columns (`shape`). Reads see rows that are committed at the moment of looking, not
+//! (`btree`), opening (`open`), nor the checks of columns (`shape`). Reads see rows that are committed at the moment of looking, not
 //! those of the transaction's own, older snapshot, and take no predicate locks. See docs/decisions/direct-access.md.
 //!
 //! Invariant: a relation is closed when its value is dropped. A writer's lock stays until the end of the transaction, a
@@ -14,12 +14,10 @@ use std::ptr;
 
 use pgrx::pg_sys::{self, Datum};
 
-use crate::error::{self, Error};
 use crate::pg::btree::{leaf, rightmost};
 use crate::pg::fault::row_fault;
 use crate::pg::row::{NewRows, Row, Tid, envelopes};
-use crate::pg::shape::{self, Shape};
-use crate::pg::{process, relcache, role, syscache, trigger, unguarded};
+use crate::pg::{process, relcache, role, trigger, unguarded};
 
 /// An open table or index. It is closed when the value is dropped.
 pub struct Relation {
@@ -36,7 +34,7 @@ impl Relation {
     }
 
     /// Returns the number of its columns, dropped ones included.
-    fn columns(&self) -> usize {
+    pub(super) fn columns(&self) -> usize {
         // SAFETY: as above.
         unsafe { (*self.desc()).natts as usize }
     }
