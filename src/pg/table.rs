@@ -85,8 +85,7 @@ impl Relation {
                 let mut is_taken = false;
                 for Entry { index, is_unique, key } in entries {
                     let (index, key, check) = (index.rel, &**key, uniqueness(*is_unique));
-                    let place = tid;
-                    let is_new = rightmost::insert(index, &place, key, || {
+                    let is_new = rightmost::insert(index, || {
                         let mut nulls = [false; pg_sys::INDEX_MAX_KEYS as usize];
                         let (key, nulls) = (key.as_ptr().cast_mut(), nulls.as_mut_ptr());
                         unguarded::index_insert(index, key, nulls, &raw mut tid, rel, check, false, info)

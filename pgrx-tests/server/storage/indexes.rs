@@ -1,5 +1,5 @@
 //! The indexes of the logs are what Postgres's own checker expects, also where a batch went into a leaf at
-//! once, or a single entry to the end of the last one: on the primary, on a standby, and after a crash.
+//! once, or a single entry without a descent: on the primary, on a standby, and after a crash.
 
 use std::thread;
 

@@ -1,13 +1,11 @@
-//! Puts entries into a b-tree leaf without `btinsert`, in the two cases that make up nearly all of a queue's: a batch's
-//! entries go in as a run (`insert`), and a single job's entry, which comes behind all others in the index, goes to the
-//! end of the last leaf (`append`), without a descent or a search. See docs/decisions/leaf-at-once.md.
+//! Puts a batch's entries into a b-tree leaf as a run, without `btinsert`. See docs/decisions/leaf-at-once.md.
 //!
 //! Responsible for integer keys that ascend, a whole leaf, and entries that fit and have new keys. Not responsible for
 //! anything else (a page to be split, an equal key): `btinsert` keeps splits and the check for uniqueness Postgres's
 //! own.
 //!
 //! Invariant: amcheck finds nothing wrong. It has looked at the result on PostgreSQL 15, 17 and 18, little-endian;
-//! elsewhere both functions do nothing, and all entries go through `btinsert`.
+//! elsewhere the function does nothing, and all entries go through `btinsert`.
 
 use pgrx::pg_sys::{self, Datum};
 
@@ -36,18 +34,8 @@ pub unsafe fn insert<const COLUMNS: usize>(
     from
 }
 
-#[cfg(not(all(any(feature = "pg15", feature = "pg17", feature = "pg18"), target_endian = "little")))]
-pub unsafe fn append(
-    _index: pg_sys::Relation,
-    _block: pg_sys::BlockNumber,
-    _tid: &pg_sys::ItemPointerData,
-    _values: &[Datum],
-) -> bool {
-    false
-}
-
 #[cfg(all(any(feature = "pg15", feature = "pg17", feature = "pg18"), target_endian = "little"))]
-pub use direct::{append, insert};
+pub use direct::insert;
 
 #[cfg(all(any(feature = "pg15", feature = "pg17", feature = "pg18"), target_endian = "little"))]
 mod direct {
@@ -88,17 +76,6 @@ mod direct {
         fn GenericXLogRegisterBuffer(state: *mut c_void, buffer: pg_sys::Buffer, flags: i32) -> *mut u8;
         fn GenericXLogFinish(state: *mut c_void) -> u64;
         fn GenericXLogAbort(state: *mut c_void);
-        fn ReadBuffer(index: pg_sys::Relation, block: pg_sys::BlockNumber) -> pg_sys::Buffer;
-        fn ReleaseBuffer(buffer: pg_sys::Buffer);
-        fn UnlockReleaseBuffer(buffer: pg_sys::Buffer);
-        fn ConditionalLockBuffer(buffer: pg_sys::Buffer) -> bool;
-        fn MarkBufferDirty(buffer: pg_sys::Buffer);
-        fn _bt_checkpage(index: pg_sys::Relation, buffer: pg_sys::Buffer);
-        fn XLogBeginInsert();
-        fn XLogRegisterData(data: *const c_void, size: u32);
-        fn XLogRegisterBuffer(number: u8, buffer: pg_sys::Buffer, flags: u8);
-        fn XLogRegisterBufData(number: u8, data: *const c_void, size: u32);
-        fn XLogInsert(manager: u8, info: u8) -> u64;
         fn pfree(memory: *mut c_void);
     }
 
@@ -106,10 +83,6 @@ mod direct {
     const WRITE: i32 = 2;
     /// The word of BTScanInsertData that is `scantid`: the second one, behind five truth values.
     const SEARCHED_TID: usize = 1;
-    /// XLOG_BTREE_INSERT_LEAF of nbtxlog.h: the record of an entry in a leaf. Its data is the entry's number, and the
-    /// data of its page is the entry.
-    const XLOG_BTREE_INSERT_LEAF: u8 = 0x00;
-
     /// Inserts entries, beginning with the one numbered `from`, into one leaf: as many as ascend, fit and have new
     /// keys. Returns the number of the first entry that was not inserted, which `btinsert` then inserts. `key` returns
     /// `None` for a row without a key, which ends the run.
@@ -180,78 +153,6 @@ mod direct {
             }
             _bt_relbuf(index, buffer);
             next
-        }
-    }
-
-    /// Puts a row's entry at the end of a block, if this is the index's last leaf, no other process holds its lock, and
-    /// all keys in it are smaller. Does not wait. Returns false if it did nothing.
-    ///
-    /// It is safe, since the page is looked at under its exclusive lock, regardless of why the caller takes it for the
-    /// last leaf. If it is the last leaf, and its last key is below the new one, then all keys in the index are below
-    /// the new one, and the new one is unique. The bytes that are written and logged are those of `_bt_insertonpg` for
-    /// such an entry, so recovery is Postgres's own.
-    ///
-    /// # Safety
-    /// The call stands within `pg_guard_ffi_boundary`. `index` is an open b-tree whose lock allows inserting, and
-    /// `block` is one of its blocks.
-    pub unsafe fn append(
-        index: pg_sys::Relation,
-        block: pg_sys::BlockNumber,
-        tid: &pg_sys::ItemPointerData,
-        values: &[Datum],
-    ) -> bool {
-        // SAFETY: the function's comment says why. If a call raises an error, the transaction's abort gives back lock
-        // and pin.
-        unsafe {
-            let Some(shape) = Shape::of(index, values.len()).filter(|_| is_logged(index)) else { return false };
-            let mut tuple = Tuple::new(&shape, tid, values);
-            let buffer = ReadBuffer(index, block);
-            if !ConditionalLockBuffer(buffer) {
-                ReleaseBuffer(buffer);
-                return false;
-            }
-            _bt_checkpage(index, buffer);
-            let page = pg_sys::BufferGetPage(buffer).cast::<u8>();
-            let mut is_done = false;
-            if let Some(mut leaf) = Leaf::of(page, &shape)
-                && let Some(at) = leaf.place_at_end(&tuple)
-            {
-                CheckForSerializableConflictIn(index, ptr::null_mut(), block);
-                // From the change of the page to its WAL record nothing may fail.
-                pg_sys::CritSectionCount += 1;
-                is_done = leaf.put(&mut tuple, at);
-                if is_done {
-                    MarkBufferDirty(buffer);
-                    let entry = tuple.bytes();
-                    XLogBeginInsert();
-                    XLogRegisterData((&raw const at).cast(), size_of_val(&at) as u32);
-                    XLogRegisterBuffer(0, buffer, pg_sys::REGBUF_STANDARD as u8);
-                    XLogRegisterBufData(0, entry.as_ptr().cast(), entry.len() as u32);
-                    let end = XLogInsert(pg_sys::RmgrIds::RM_BTREE_ID as u8, XLOG_BTREE_INSERT_LEAF);
-                    let lsn = pg_sys::PageXLogRecPtr { xlogid: (end >> 32) as u32, xrecoff: end as u32 };
-                    page.cast::<pg_sys::PageXLogRecPtr>().write(lsn);
-                }
-                pg_sys::CritSectionCount -= 1;
-            }
-            UnlockReleaseBuffer(buffer);
-            is_done
-        }
-    }
-
-    /// Whether changes of the index go to the WAL: RelationNeedsWAL, but false for every file that was made in this
-    /// transaction. For those Postgres itself decides, as `append` then leaves the entry to `btinsert`.
-    ///
-    /// # Safety
-    /// `index` is an open index.
-    unsafe fn is_logged(index: pg_sys::Relation) -> bool {
-        // SAFETY: the caller's promise.
-        unsafe {
-            #[cfg(feature = "pg15")]
-            let changed = (*index).rd_firstRelfilenodeSubid;
-            #[cfg(not(feature = "pg15"))]
-            let changed = (*index).rd_firstRelfilelocatorSubid;
-            let is_permanent = (*(*index).rd_rel).relpersistence as u8 == pg_sys::RELPERSISTENCE_PERMANENT;
-            is_permanent && (*index).rd_createSubid == 0 && changed == 0
         }
     }
 }

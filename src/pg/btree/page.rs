@@ -24,7 +24,6 @@ const FAMILIES: [u32; 2] = [1976, 434];
 const TUPLE_INFO: usize = 6;
 const TUPLE_HEADER: usize = 8;
 /// INDEX_NULL_MASK and INDEX_ALT_TID_MASK in t_info; BT_OFFSET_MASK, which takes a pivot's number of columns.
-const HAS_NULLS: u16 = 0x8000;
 const ALTERNATIVE: u16 = 0x2000;
 const COLUMNS_MASK: u16 = 0x0fff;
 /// Offsets in PageHeaderData: pd_lower, pd_upper, pd_special, the first line pointer; and the size of a line pointer.
@@ -235,20 +234,6 @@ impl<'a> Leaf<'a> {
         })
     }
 
-    /// Returns the number of the item that an entry becomes which comes behind all others in the whole index. `None` if
-    /// the entry does not come behind them, does not fit, or the leaf is empty or not the last one.
-    pub fn place_at_end(&self, tuple: &Tuple) -> Option<u16> {
-        let last = self.last();
-        // SAFETY: there is such an item. An item that stands for several rows (a posting list), as equal keys may make,
-        // or has nulls, is left to Postgres.
-        let is_behind = self.is_rightmost
-            && last > 0
-            && unsafe {
-                u16_at(self.item(last), TUPLE_INFO) & (ALTERNATIVE | HAS_NULLS) == 0 && self.key(last) < tuple.key
-            };
-        (is_behind && self.has_room(tuple)).then_some(last + 1)
-    }
-
     /// Returns the number of the item that an entry becomes which is below the high key. `None` if the entry does not
     /// fit, or its key is there already.
     pub fn place(&self, tuple: &Tuple) -> Option<u16> {
@@ -275,11 +260,11 @@ impl<'a> Leaf<'a> {
         Some(low)
     }
 
-    /// Puts an entry at the number that `place` or `place_at_end` has returned. Returns false if Postgres refuses it.
+    /// Puts an entry at the number that `place` has returned. Returns false if Postgres refuses it.
     ///
     /// # Safety
-    /// The call stands under a guard. The page may be written to, and was not changed since `place` or `place_at_end`
-    /// was called.
+    /// The call stands under a guard. The page may be written to, and was not changed since `place` was
+    /// called.
     pub unsafe fn put(&mut self, tuple: &mut Tuple, at: u16) -> bool {
         unsafe extern "C-unwind" {
             fn PageAddItemExtended(page: *mut u8, item: *mut u8, size: usize, offset: u16, flags: i32) -> u16;

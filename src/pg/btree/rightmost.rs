@@ -2,17 +2,15 @@
 //! See docs/decisions/leaf-at-once.md.
 //!
 //! Responsible for the hint, and for how often it is worth a search. Not responsible for whether the hint is right:
-//! under the page's lock `leaf::append`, else Postgres, checks that it is still the last leaf, has room and begins
-//! before the new key. Postgres drops a wrong hint and makes the entry from the root.
+//! under the page's lock Postgres checks that it is still the last leaf, has room and begins before the new key. It drops a
+//! wrong hint and makes the entry from the root.
 //!
 //! Invariant: a hint is left only while the index is locked, and lies with the data of the open file
 //! (`smgr_targblock`), which Postgres forgets if the file is cut or replaced. It is kept nowhere else.
 
 use std::cell::Cell;
 
-use pgrx::pg_sys::{self, Datum};
-
-use crate::pg::btree::leaf;
+use pgrx::pg_sys;
 
 // These are of nbtree.h and bufmgr.h; without guards, as in `pg::unguarded`.
 unsafe extern "C-unwind" {
@@ -83,8 +81,8 @@ thread_local! {
     static PACES: [Cell<Pace>; PLACES] = const { [const { Cell::new(Pace::of(pg_sys::Oid::INVALID)) }; PLACES] };
 }
 
-/// Makes a row's entry in an index: at the end of the index if the entry belongs there, else by `insert`. Returns
-/// whether the key is new, as `insert` does; true if the check does not matter.
+/// Makes a row's entry in an index by `insert`, with a hint where the index ends. Returns what `insert` does: whether the key
+/// is new; true if the check does not matter.
 ///
 /// A job makes four entries, nearly all of them at the end of an index, and several sessions make them at once, through
 /// the same root page. Postgres has a short cut for this (`_bt_search_insert`), but takes it only in indexes of three
@@ -92,14 +90,8 @@ thread_local! {
 /// at any height.
 ///
 /// # Safety
-/// The call stands under a guard, and `insert` drops nothing. `index` is an open b-tree whose lock allows inserting,
-/// and `values` has a value for each column.
-pub unsafe fn insert(
-    index: pg_sys::Relation,
-    tid: &pg_sys::ItemPointerData,
-    values: &[Datum],
-    insert: impl FnOnce() -> bool,
-) -> bool {
+/// The call stands under a guard, and `insert` drops nothing. `index` is an open b-tree whose lock allows inserting.
+pub unsafe fn insert(index: pg_sys::Relation, insert: impl FnOnce() -> bool) -> bool {
     PACES.with(|paces| {
         // SAFETY: the caller's promise.
         unsafe {
@@ -113,7 +105,7 @@ pub unsafe fn insert(
                 leave_hint(index);
             }
             let hinted = hint(index);
-            let is_new = hinted.is_some_and(|block| leaf::append(index, block, tid, values)) || insert();
+            let is_new = insert();
             if hinted.is_some() {
                 if hint(index).is_some() { pace.hit() } else { pace.missed() }
             }
