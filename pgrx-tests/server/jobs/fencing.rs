@@ -183,7 +183,7 @@ fn the_id_of_a_job_is_refused_with_a_hint() {
 
 #[test]
 fn ids_that_nobody_handed_out_are_refused() {
-    let (mut client, q) = queue("");
+    let (mut client, q) = queue("lease => '1 hour'");
     client.enqueue(&q);
     let id = client.claim(&q);
     for nonsense in [0, -1, -16, i64::MIN, i64::MAX, 1 << 53, (1 << 53) + 16, 10, 13, 14] {
