@@ -12,10 +12,10 @@ use pgrx::pg_sys::Oid;
 use crate::error::{self, Error, Result};
 use crate::pg::{session, time};
 use crate::shmem::instance::Schedules;
-use crate::shmem::missed::MissedRequests;
 use crate::shmem::segments::Filling;
 use crate::shmem::{self, Instance, Shared};
 use crate::{guc, transaction};
+use pg_queue_core::missed::MissedRequests;
 
 /// Finds or makes the instance's slot. Returns its number and its slot.
 ///

@@ -8,6 +8,7 @@
 //!   caller gives (shared memory in the server, vectors in the tests).
 //! * [`holders`]: which open transaction holds which unique key.
 //! * [`id`]: how ids of jobs and attempts are made and told apart.
+//! * [`missed`]: requests about an attempt that came too late for its end.
 //! * [`rollup`]: what a queue did in each minute.
 //! * [`schedule`]: when a recurring job is planned.
 //! * [`share`]: how much of a shared resource one queue or database may hold.
@@ -21,6 +22,7 @@ pub mod due;
 pub mod frontier;
 pub mod holders;
 pub mod id;
+pub mod missed;
 pub mod rollup;
 pub mod schedule;
 pub mod share;

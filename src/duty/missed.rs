@@ -1,4 +1,4 @@
-//! Serves requests that missed the end of their attempt (see `shmem::missed`), of both kinds: those that memory has
+//! Serves requests that missed the end of their attempt (see `core::missed`), of both kinds: those that memory has
 //! one by one. After a start, or if there were too many to be kept in memory, it looks through all notes.
 //!
 //! Not here: what serving means for a kind (`duty::serve_cancels`, `duty::serve_reruns`).
@@ -13,9 +13,9 @@ use crate::log::attempt::Attempt;
 use crate::log::reader::Reader;
 use crate::log::segment;
 use crate::pg::{self, process, time};
-use crate::shmem::missed::MissedRequests;
 use crate::shmem::{self, Instance};
 use crate::transaction;
+use pg_queue_core::missed::MissedRequests;
 
 /// Requests served in one transaction.
 const BATCH: usize = 200;
@@ -60,13 +60,13 @@ impl Kind {
         transaction::register();
         let Some(catalog) = catalog::of_duty(number) else { return 0 };
         let (mut made, mut is_busy) = (0, false);
-        for id in self.todo(&catalog) {
+        for (id, call) in self.todo(&catalog) {
             match self.serve_one(&catalog, id) {
                 // A request is removed from memory only if a transaction without writes sees it served: this one
                 // could still roll back what it sees of its own.
                 Ok(Done::Nothing) if pg::transaction::has_xid() => {}
                 Ok(Done::Nothing) => {
-                    self.with(number, |requests| requests.remove(id));
+                    self.with(number, |requests| requests.remove(id, call));
                 }
                 Ok(Done::Made) => made += 1,
                 Ok(Done::Busy) => is_busy = true,
@@ -93,9 +93,9 @@ impl Kind {
         }
     }
 
-    /// Returns the attempts to look at. If all notes are to be looked through, the attempts found there are added to
+    /// Returns the attempts to look at, see `MissedRequests::to_look_at`. If all notes are to be looked through, the attempts found there are added to
     /// those in memory first.
-    fn todo(&self, catalog: &Catalog) -> Vec<i64> {
+    fn todo(&self, catalog: &Catalog) -> Vec<(i64, u32)> {
         if self.with(catalog.number, MissedRequests::take_scan).unwrap_or(false) {
             let guard = Scanning(self, catalog.number);
             let mut reader = Reader::new(catalog);
@@ -109,7 +109,7 @@ impl Kind {
             }
             std::mem::forget(guard);
         }
-        self.with(catalog.number, |requests| requests.ids().to_vec()).unwrap_or_default()
+        self.with(catalog.number, |requests| requests.to_look_at()).unwrap_or_default()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Cancels jobs whose cancellation was requested too late for the session that ended the running attempt. That session
 //! has made another attempt: if it waits, it is cancelled; if it runs by now, its worker is asked to stop.
 //!
-//! Not here: which requests were missed (`shmem::missed`), how they are gone through (`duty::missed`), and cancelling
+//! Not here: which requests were missed (`core::missed`), how they are gone through (`duty::missed`), and cancelling
 //! itself (`job::cancel`).
 //!
 //! Invariant: an attempt that exists because another run was requested is not cancelled by an older request.

@@ -1,6 +1,6 @@
 //! Makes the runs that were requested too late for the session that ended the run before.
 //!
-//! Not here: which requests were missed (`shmem::missed`), how they are gone through (`duty::missed`), and what
+//! Not here: which requests were missed (`core::missed`), how they are gone through (`duty::missed`), and what
 //! another run is (`job::rerun`).
 //!
 //! Invariant: a request is settled only while this transaction holds the job's unique key, or after a newer attempt

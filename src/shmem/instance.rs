@@ -17,9 +17,9 @@ use crate::guc;
 use crate::pg::time;
 use crate::shmem::counting::{self, CounterState};
 use crate::shmem::drops::Dropping;
-use crate::shmem::missed::MissedRequests;
 use crate::shmem::restore::RestoreState;
 use crate::shmem::segments::{self, Filling, OLD, Word};
+use pg_queue_core::missed::MissedRequests;
 
 /// One database in which the extension is in use. The fields that every call and every commit reads come first: they
 /// take two cache lines.

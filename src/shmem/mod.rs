@@ -19,7 +19,6 @@ pub mod launcher;
 pub mod layout;
 pub mod ledger;
 pub mod lock;
-pub mod missed;
 pub mod recount;
 pub mod restore;
 pub mod segments;

@@ -9,10 +9,14 @@ use super::rows::Upon;
 use super::sessions::Verb::{Cancel, Claim, End, Enqueue, Retry};
 use super::{After, Fault, Plan, Promise, Scenario};
 
+/// How deep a scenario is explored: to its end; under miri, which is a thousand times slower, so many steps.
+const STEPS: usize = if cfg!(miri) { 4 } else { 0 };
+
 /// Explores a scenario: how many states there are, and what was broken, with the way there.
 fn explore(scenario: &Scenario, fault: Option<Fault>) -> (usize, Option<(&'static str, String)>) {
     let model = After { scenario: scenario.clone(), fault };
-    let checker = model.checker().threads(2).finish_when(HasDiscoveries::Any).spawn_bfs().join();
+    let checker = model.checker().threads(2).finish_when(HasDiscoveries::Any);
+    let checker = checker.target_max_depth(STEPS).spawn_bfs().join();
     let broken = checker.discoveries().into_iter().next();
     let told = broken.map(|(promise, path)| {
         let last = path.last_state().clone();
@@ -30,7 +34,7 @@ fn holds(scenario: &Scenario, least: usize) {
     if let Some((promise, way)) = broken {
         panic!("not true: {promise}\n{way}");
     }
-    assert!(states >= least, "{states} states: the scenario has become smaller than it was");
+    assert!(cfg!(miri) || states >= least, "{states} states: the scenario has become smaller than it was");
 }
 
 /// With the fault put in, the exploration finds that this promise is broken.
@@ -231,6 +235,7 @@ fn after_holds_with_a_head_start() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "most faults lie deeper than miri gets")]
 fn faults_of_producers_are_found() {
     finds(&calm(ENQUEUED), Fault::ProducerSilent, Promise::NotStranded);
     finds(&calm(ENQUEUED), Fault::LookInsteadOfHandOver, Promise::NotStranded);
@@ -240,6 +245,7 @@ fn faults_of_producers_are_found() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "most faults lie deeper than miri gets")]
 fn faults_of_ends_are_found() {
     finds(&calm(TWO_LAST), Fault::CountedInTransaction, Promise::NotStranded);
     finds(&calm(ENQUEUED), Fault::FilterAskedBeforeCommit, Promise::NotStranded);
@@ -248,6 +254,7 @@ fn faults_of_ends_are_found() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "most faults lie deeper than miri gets")]
 fn faults_of_the_duty_are_found() {
     finds(&calm(ENQUEUED), Fault::OldSnapshot, Promise::NotStranded);
     finds(&calm(TWO_LAST), Fault::EachEdgeAlone, Promise::NotEarly);
@@ -262,6 +269,7 @@ fn faults_of_the_duty_are_found() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "most faults lie deeper than miri gets")]
 fn faults_of_memory_are_found() {
     finds(&calm(RETRIED), Fault::ServedLeavesFilter, Promise::NotStranded);
     finds(&calm(FULL), Fault::OverflowForgotten, Promise::NotStranded);

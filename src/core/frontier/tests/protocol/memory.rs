@@ -13,7 +13,7 @@ const READY: usize = 2;
 /// Requests that `Missed` has room for.
 const MISSED: usize = 1;
 
-/// As `shmem::missed::MissedRequests`, with less room.
+/// As `crate::missed::MissedRequests`, with less room.
 #[derive(Clone, Debug, Hash, Default, PartialEq, Eq)]
 pub struct Missed {
     pub ids: Vec<i64>,
