@@ -59,6 +59,9 @@ const EXPECTED: &[(&str, &[&str])] = &[
     ("create", &["40P01", "42710"]),
     ("pause", &["40P01", "42704"]),
     ("resume", &["40P01", "42704"]),
+    // One waits for the lock of the table while it has that of an index, the other has the table and waits for the index.
+    ("reindex", &["40P01"]),
+    ("vacuum", &["40P01"]),
     // After an enqueue that has replaced the contents of a waiting job.
     ("prepare", &["0A000"]),
     // The process of a connection that was lost may still be at it.

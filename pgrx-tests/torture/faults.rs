@@ -23,6 +23,9 @@ pub fn run(torture: &Torture) -> BTreeMap<String, u64> {
             let from = now();
             let fault = crash(torture, &mut random);
             torture.note_crash(from);
+            if fault == "promotion" {
+                torture.note_promotion(from);
+            }
             next_crash = Instant::now() + Duration::from_millis(1500 + random.below(9000));
             fault
         } else {

@@ -3,16 +3,34 @@
 //! A *deal* is a transaction of a client, or one statement without a transaction block. Its *facts* count if the deal is
 //! committed and the fact was not undone by a savepoint. Whether a commit that was cut off has counted is not known to the
 //! client; each deal therefore leaves its number in the table `witness`, which decides in the end. All times are those of the
-//! machine's clock, which servers and clients share, in microseconds.
+//! machine's clock, which servers and clients share, in microseconds; but if it is set, the ledger's times go on as before.
 
 use std::collections::BTreeSet;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub type Micros = i64;
 
+/// When the ledger was begun, by both clocks.
+static BEGIN: LazyLock<(Instant, SystemTime)> = LazyLock::new(|| (Instant::now(), SystemTime::now()));
+
 pub fn now() -> Micros {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
+    let (began, wall) = *BEGIN;
+    let elapsed = (wall + began.elapsed()).duration_since(UNIX_EPOCH).expect("a clock after 1970");
     elapsed.as_micros() as Micros
+}
+
+/// Whether the machine's clock was set since the ledger was begun: what servers have written down as times is not the ledger's
+/// time then.
+pub fn clock_was_set() -> bool {
+    /// Clocks are read one after the other; a thread that sleeps in between tries again.
+    const TRIES: usize = 5;
+    const GRACE: Duration = Duration::from_millis(1);
+    let (began, wall) = *BEGIN;
+    (0..TRIES).all(|_| {
+        let (ours, theirs) = (wall + began.elapsed(), SystemTime::now());
+        theirs.duration_since(ours).unwrap_or_else(|e| e.duration()) > GRACE
+    })
 }
 
 /// How an attempt was ended by its worker.
@@ -60,8 +78,10 @@ pub struct Claim {
 #[derive(Debug, Clone)]
 pub enum What {
     Enqueued(Job),
-    /// An enqueue that was not answered.
+    /// An enqueue that was not answered; of one with a key it is not known whether it made a job or renewed one.
     EnqueueLost {
+        queue: usize,
+        key: Option<String>,
         tokens: Vec<String>,
     },
     Claimed(Claim),

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
+use postgres::error::DbError;
 use postgres::{Client, NoTls};
 use queue_tests::{Cluster, wait};
 
@@ -30,8 +31,13 @@ impl Place {
 
     /// A connection of a client, if the server takes one now.
     pub fn connect(&self, name: &str) -> Option<Client> {
+        self.connect_and_hear(name, |_| {})
+    }
+
+    /// The same, with what is to be done about notices and warnings.
+    pub fn connect_and_hear(&self, name: &str, hear: impl Fn(DbError) + Send + Sync + 'static) -> Option<Client> {
         let mut config = self.primary().config();
-        config.dbname(DATABASE).application_name(name).connect_timeout(Duration::from_secs(5));
+        config.dbname(DATABASE).application_name(name).connect_timeout(Duration::from_secs(5)).notice_callback(hear);
         config.connect(NoTls).ok()
     }
 

@@ -111,7 +111,7 @@ fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
     let (rows, from, to) = match answer {
         Ok(answer) => answer,
         Err(failure) => {
-            session.note(What::EnqueueLost { tokens }, called, now());
+            session.note(What::EnqueueLost { queue, key, tokens }, called, now());
             return Err(failure);
         }
     };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use queue_tests::Cluster;
@@ -16,7 +16,7 @@ use crate::plan::{self, Kind, QUEUES};
 use crate::session::Session;
 use crate::{beside, check, faults, manager, producer, worker};
 
-/// How long honest workers may take to end what is left.
+/// For so long nothing may end under the hands of honest workers.
 const DRAIN: Duration = Duration::from_secs(120);
 
 /// Findings beyond this many are counted and not shown.
@@ -35,6 +35,8 @@ pub struct Torture {
     findings: Mutex<Vec<String>>,
     /// When the memory of the server was lost: from before the end until after the next start.
     crashes: Mutex<Vec<(Micros, Micros)>>,
+    /// Those in which another server took over.
+    promotions: Mutex<Vec<(Micros, Micros)>>,
 }
 
 impl Torture {
@@ -79,6 +81,11 @@ impl Torture {
         self.crashes.lock().unwrap().push((from, now()));
     }
 
+    /// Another server took over between `from` and now.
+    pub fn note_promotion(&self, from: Micros) {
+        self.promotions.lock().unwrap().push((from, now()));
+    }
+
     /// A queue of such a kind, of those that are a part of the run.
     pub fn pick(&self, random: &mut Random, is_wanted: impl Fn(Kind) -> bool) -> Option<usize> {
         let is_there = |name: &str| {
@@ -117,6 +124,12 @@ const CLIENTS: &[(&str, usize, Work)] = &[
     ("administrator", 1, beside::administrate),
 ];
 
+/// Those that go on until nothing is left.
+const LAST: [&str; 2] = ["worker", "notary"];
+
+/// How often each verb was answered how.
+pub type Counts = BTreeMap<(String, String), u64>;
+
 /// True: nothing was found.
 pub fn run(options: &Options) -> bool {
     let options = Options { without: options.without.clone(), only: options.only.clone(), ..*options };
@@ -138,9 +151,10 @@ pub fn run(options: &Options) -> bool {
         jobs: Mutex::default(),
         findings: Mutex::default(),
         crashes: Mutex::default(),
+        promotions: Mutex::default(),
     };
     let mut deals: Vec<Deal> = Vec::new();
-    let mut counts: BTreeMap<(String, String), u64> = BTreeMap::new();
+    let mut counts = Counts::new();
     let mut faults = BTreeMap::new();
     thread::scope(|scope| {
         let torture = &torture;
@@ -151,11 +165,12 @@ pub fn run(options: &Options) -> bool {
             }
             for _ in 0..*many {
                 let number = threads.len();
-                threads.push(scope.spawn(move || {
+                let thread = scope.spawn(move || {
                     let mut session = Session::new(torture, number);
                     work(&mut session);
                     (session.deals, session.counts)
-                }));
+                });
+                threads.push((*name, thread));
             }
         }
         let saboteur = scope.spawn(move || faults::run(torture));
@@ -169,23 +184,26 @@ pub fn run(options: &Options) -> bool {
             Ok(counted) => faults = counted,
             Err(_) => torture.find("the saboteur gave up: see above".to_owned()),
         }
+        let mut end = |(_, thread): (_, ScopedJoinHandle<'_, (Vec<Deal>, Counts)>)| match thread.join() {
+            Ok((done, counted)) => {
+                deals.extend(done);
+                for (what, count) in counted {
+                    *counts.entry(what).or_default() += count;
+                }
+            }
+            Err(_) => torture.find("a client gave up: see above".to_owned()),
+        };
+        // Only when nothing is enqueued any more, and no schedule resumed, is what is left all there will be.
+        let (last, first): (Vec<_>, Vec<_>) = threads.into_iter().partition(|(name, _)| LAST.contains(name));
+        first.into_iter().for_each(&mut end);
         drain(torture);
         torture.is_drained.store(true, Ordering::Relaxed);
-        for thread in threads {
-            match thread.join() {
-                Ok((done, counted)) => {
-                    deals.extend(done);
-                    for (what, count) in counted {
-                        *counts.entry(what).or_default() += count;
-                    }
-                }
-                Err(_) => torture.find("a client gave up: see above".to_owned()),
-            }
-        }
+        last.into_iter().for_each(&mut end);
     });
     let crashes = torture.crashes.lock().unwrap().clone();
     let mut ledger = Ledger { deals };
-    for finding in check::all(&torture, &mut ledger, &crashes) {
+    let promotions = torture.promotions.lock().unwrap().clone();
+    for finding in check::all(&torture, &mut ledger, &crashes, &promotions) {
         torture.find(finding);
     }
     report(&counts, &faults, &ledger);
@@ -204,41 +222,71 @@ fn set_up(cluster: &Cluster) {
     run(&format!("SELECT queue.schedule('tick', 'ticking', every => '{} ms', missed => 'all')", check::TICK_MS));
 }
 
-/// Waits until nothing lives any more.
+/// Waits until nothing lives any more, twice: what the worker was about to do is done in between.
 fn drain(torture: &Torture) {
-    let living = "SELECT count(*) FROM queue.jobs WHERE state IN ('ready', 'scheduled', 'retrying', 'running')";
-    let prepared = "SELECT count(*) FROM pg_prepared_xacts";
-    let end = Instant::now() + DRAIN;
+    let living = "SELECT (SELECT count(*) FROM queue.jobs WHERE state IN ('ready', 'scheduled', 'retrying', 'running'))
+                      + (SELECT count(*) FROM pg_prepared_xacts)";
     let mut client = torture.place.connection("drain");
+    let mut patience = Patience::new(DRAIN);
+    let mut is_maintained = false;
     for queue in QUEUES {
         let _ = client.query("SELECT queue.resume($1)", &[&queue.name]);
     }
-    let _ = client.batch_execute("SELECT queue.pause_schedule(name) FROM queue.schedules");
+    if let Err(e) = client.batch_execute("SELECT queue.pause_schedule(name) FROM queue.schedules") {
+        torture.find(format!("the schedules cannot be paused: {e:?}"));
+    }
     loop {
-        let left = |client: &mut postgres::Client, sql: &str| -> Result<i64, postgres::Error> {
-            Ok(client.query_one(sql, &[])?.get(0))
-        };
-        match (left(&mut client, living), left(&mut client, prepared)) {
-            (Ok(0), Ok(0)) => return,
-            (Err(e), _) | (_, Err(e)) => torture.find(format!("a look at what is left: {e:?}")),
-            _ => {}
-        }
-        if Instant::now() > end {
-            let left = torture.place.primary().psql_in(
-                DATABASE,
-                "SELECT queue_name, stage, state, count(*), min(job_id) FROM queue.jobs
-                 WHERE state IN ('ready', 'scheduled', 'retrying', 'running') GROUP BY 1, 2, 3;
-                 SELECT * FROM queue.stats; SELECT * FROM queue.running_now() LIMIT 20;
-                 SELECT name, detail FROM queue.doctor() WHERE NOT ok; SELECT * FROM pg_prepared_xacts;",
-            );
-            torture.find(format!("stuck: jobs are left after {DRAIN:?} of honest work\n{left}"));
-            return;
+        match client.query_one(living, &[]).map(|row| row.get::<_, i64>(0)) {
+            Ok(0) if is_maintained => return,
+            Ok(left) => {
+                is_maintained = left == 0;
+                if is_maintained && let Err(e) = client.batch_execute("SELECT queue.maintain()") {
+                    torture.find(format!("queue.maintain: {e:?}"));
+                }
+                if patience.is_over(left) {
+                    break;
+                }
+            }
+            Err(e) => {
+                torture.find(format!("a look at what is left: {e:?}"));
+                break;
+            }
         }
         thread::sleep(Duration::from_millis(200));
     }
+    let left = torture.place.primary().psql_in(
+        DATABASE,
+        "SELECT queue_name, stage, state, count(*), min(job_id) FROM queue.jobs
+         WHERE state IN ('ready', 'scheduled', 'retrying', 'running') GROUP BY 1, 2, 3;
+         SELECT * FROM queue.stats; SELECT * FROM queue.running_now() LIMIT 20;
+         SELECT name, detail FROM queue.doctor() WHERE NOT ok; SELECT * FROM pg_prepared_xacts;",
+    );
+    torture.find(format!("stuck: jobs are left after {DRAIN:?} of honest work in which none has ended\n{left}"));
 }
 
-fn report(counts: &BTreeMap<(String, String), u64>, faults: &BTreeMap<String, u64>, ledger: &Ledger) {
+/// Waits as long as something gets less, however slowly: machines are.
+pub struct Patience {
+    wait: Duration,
+    least: i64,
+    until: Instant,
+}
+
+impl Patience {
+    pub fn new(wait: Duration) -> Self {
+        Self { wait, least: i64::MAX, until: Instant::now() + wait }
+    }
+
+    /// So much is left; true: it has not got less for the time.
+    pub fn is_over(&mut self, left: i64) -> bool {
+        let is_less = left < self.least;
+        if is_less {
+            (self.least, self.until) = (left, Instant::now() + self.wait);
+        }
+        !is_less && Instant::now() > self.until
+    }
+}
+
+fn report(counts: &Counts, faults: &BTreeMap<String, u64>, ledger: &Ledger) {
     let mut verbs: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for ((verb, answer), count) in counts {
         verbs.entry(verb).or_default().push(format!("{answer} {count}"));

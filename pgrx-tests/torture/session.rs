@@ -1,8 +1,10 @@
 //! A client: its connection, its deals, its page of the ledger. A call that fails as it must not is a finding.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
+use postgres::error::DbError;
 use postgres::types::ToSql;
 use postgres::{Client, Row};
 use queue_tests::random::Random;
@@ -31,6 +33,9 @@ pub struct Session<'a> {
     pub is_manager: bool,
     /// What the session has that does not outlive its connection is told by another number here.
     pub connections: u64,
+    /// The server has said that what it commits may not have reached the standby: a cancel ends the wait for it, and not the
+    /// commit.
+    is_local: Arc<AtomicBool>,
 }
 
 static NEXT_DEAL: AtomicI64 = AtomicI64::new(1);
@@ -49,6 +54,7 @@ impl<'a> Session<'a> {
             counts: BTreeMap::new(),
             is_manager: false,
             connections: 0,
+            is_local: Arc::default(),
         }
     }
 
@@ -57,7 +63,13 @@ impl<'a> Session<'a> {
         while !is_over() {
             if self.client.as_ref().is_none_or(Client::is_closed) {
                 self.client = None;
-                match self.torture.place.connect(CLIENT) {
+                let is_local = Arc::clone(&self.is_local);
+                let hear = move |notice: DbError| {
+                    if notice.message().starts_with("canceling wait for synchronous replication") {
+                        is_local.store(true, Ordering::Relaxed);
+                    }
+                };
+                match self.torture.place.connect_and_hear(CLIENT, hear) {
                     Some(client) => self.client = Some(client),
                     None => {
                         std::thread::sleep(std::time::Duration::from_millis(20));
@@ -92,6 +104,8 @@ impl<'a> Session<'a> {
 
     fn close(&mut self, fate: Fate, is_cut: bool, end_from: i64) {
         let mut deal = self.deal.take().expect("an open deal");
+        let is_local = self.is_local.swap(false, Ordering::Relaxed);
+        let fate = if fate == Fate::Committed && is_local { Fate::Unknown } else { fate };
         (deal.fate, deal.is_cut, deal.end_from, deal.end_to) = (fate, is_cut, end_from, now());
         self.savepoints.clear();
         self.deals.push(deal);
@@ -144,6 +158,16 @@ impl<'a> Session<'a> {
             // At the end of a deal the drop of a queue is noticed.
             Err(e) => Err(self.failed(verb, &e, true)),
         }
+    }
+
+    /// The last statement of a transaction. One that is cancelled before it has begun leaves the transaction open, so the
+    /// connection goes with it.
+    fn last(&mut self, verb: &str, sql: &str) -> Done {
+        let done = self.plain(verb, sql);
+        if done.as_ref().is_err_and(|failure| failure.code == "57014") {
+            self.client = None;
+        }
+        done
     }
 
     /// Writes a fact into the open deal.
@@ -224,7 +248,7 @@ impl<'a> Session<'a> {
     pub fn commit(&mut self) -> Done {
         self.leave_witness()?;
         let from = now();
-        let done = self.plain("commit", "COMMIT");
+        let done = self.last("commit", "COMMIT");
         match &done {
             Ok(()) => self.close(Fate::Committed, false, from),
             Err(failure) => self.close(if failure.is_lost { Fate::Unknown } else { Fate::RolledBack }, true, from),
@@ -234,7 +258,7 @@ impl<'a> Session<'a> {
 
     pub fn rollback(&mut self) -> Done {
         let from = now();
-        let done = self.plain("rollback", "ROLLBACK");
+        let done = self.last("rollback", "ROLLBACK");
         self.close(Fate::RolledBack, done.is_err(), from);
         done
     }
@@ -253,7 +277,7 @@ impl<'a> Session<'a> {
         let gid = format!("deal {}", self.deal.as_ref().expect("an open deal").number);
         let from = now();
         self.deal.as_mut().expect("an open deal").prepared = true;
-        let done = self.plain("prepare", &format!("PREPARE TRANSACTION '{gid}'"));
+        let done = self.last("prepare", &format!("PREPARE TRANSACTION '{gid}'"));
         // Its fate is not known before somebody else has ended it.
         match &done {
             Ok(()) => self.close(Fate::Unknown, false, from),

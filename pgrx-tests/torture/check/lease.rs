@@ -22,6 +22,9 @@ struct Told {
 }
 
 pub fn check(case: &Case<'_>) -> Vec<String> {
+    if case.clock_was_set {
+        return Vec::new();
+    }
     let mut told: BTreeMap<i64, Told> = BTreeMap::new();
     for (deal, fact) in case.ledger.committed() {
         if let What::Claimed(claim) = &fact.what

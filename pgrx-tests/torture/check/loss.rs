@@ -67,10 +67,10 @@ fn jobs(case: &Case<'_>, found: &mut Vec<String>) {
 }
 
 /// Contents of calls that have counted without an answer: what jobs they became is not known.
-fn unanswered<'a>(case: &Case<'a>) -> BTreeSet<&'a str> {
+pub fn unanswered<'a>(case: &Case<'a>) -> BTreeSet<&'a str> {
     let mut all = BTreeSet::new();
     for (_, fact) in case.ledger.committed() {
-        if let What::EnqueueLost { tokens } = &fact.what {
+        if let What::EnqueueLost { tokens, .. } = &fact.what {
             all.extend(tokens.iter().map(String::as_str));
         }
     }
@@ -118,6 +118,16 @@ fn effects(case: &Case<'_>, found: &mut Vec<String>) {
         match &fact.what {
             What::Retried { job } => *again.entry(*job).or_default() += 1,
             What::Enqueued(job) if job.renews => *again.entry(job.id).or_default() += 1,
+            // It may have renewed any job of its key.
+            What::EnqueueLost { queue, key: Some(key), .. } => {
+                for (_, other) in case.ledger.committed() {
+                    if let What::Enqueued(job) = &other.what
+                        && (job.queue, job.key.as_ref()) == (*queue, Some(key))
+                    {
+                        *again.entry(job.id).or_default() += 1;
+                    }
+                }
+            }
             _ => {}
         }
     }
@@ -181,7 +191,8 @@ fn ends(case: &Case<'_>, found: &mut Vec<String>) {
     }
     for (deal, fact) in case.ledger.committed() {
         let What::Ended { attempt, end, .. } = fact.what else { continue };
-        if refused.get(&attempt).is_some_and(|time| *time < fact.from) && end != End::CompletedPerhaps {
+        let is_after = |time: &i64| *time < fact.from && !case.was_promoted(*time, fact.from);
+        if refused.get(&attempt).is_some_and(is_after) && end != End::CompletedPerhaps {
             found.push(format!("attempt {attempt} was ended after it was lost: {fact:?}"));
         }
         if end == End::CompletedPerhaps {

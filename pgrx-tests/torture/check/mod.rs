@@ -19,7 +19,7 @@ use postgres::Client;
 
 pub use books::TICK_MS;
 
-use crate::ledger::{Ledger, Micros};
+use crate::ledger::{self, Ledger, Micros};
 use crate::run::Torture;
 
 /// What a checker looks at.
@@ -28,6 +28,11 @@ pub struct Case<'a> {
     pub world: &'a World,
     /// From before the end of the server's memory until after its next start.
     pub crashes: &'a [(Micros, Micros)],
+    /// Those in which another server took over. What was committed when nothing waited for the standby any more, as by a worker
+    /// that was ended while it waited, was seen before, and is not there after.
+    pub promotions: &'a [(Micros, Micros)],
+    /// What servers call a time is not the ledger's time.
+    pub clock_was_set: bool,
 }
 
 /// A job, as `queue.jobs` has it.
@@ -58,7 +63,16 @@ pub struct World {
 }
 
 /// All findings.
-pub fn all(torture: &Torture, ledger: &mut Ledger, crashes: &[(Micros, Micros)]) -> Vec<String> {
+pub fn all(
+    torture: &Torture,
+    ledger: &mut Ledger,
+    crashes: &[(Micros, Micros)],
+    promotions: &[(Micros, Micros)],
+) -> Vec<String> {
+    let clock_was_set = ledger::clock_was_set();
+    if clock_was_set {
+        println!("the machine's clock was set: nothing is said of leases");
+    }
     let mut found = Vec::new();
     let mut client = torture.place.connection("check");
     let witnesses: Vec<i64> = match client.query("SELECT deal FROM witness", &[]) {
@@ -68,7 +82,7 @@ pub fn all(torture: &Torture, ledger: &mut Ledger, crashes: &[(Micros, Micros)])
     found.extend(ledger.settle(&witnesses));
     match World::read(&mut client, &mut found) {
         Ok(world) => {
-            let case = Case { ledger, world: &world, crashes };
+            let case = Case { ledger, world: &world, crashes, promotions, clock_was_set };
             found.extend(loss::check(&case));
             let holds = hold::holds(&case);
             found.extend(limits::check(&case, &holds));
@@ -91,8 +105,17 @@ pub fn all(torture: &Torture, ledger: &mut Ledger, crashes: &[(Micros, Micros)])
 impl Case<'_> {
     /// Whether the server has lost its memory between these times.
     pub fn has_crashed(&self, from: Micros, to: Micros) -> bool {
-        self.crashes.iter().any(|(begin, end)| *begin <= to && *end >= from)
+        is_among(self.crashes, from, to)
     }
+
+    /// Whether another server took over between these times.
+    pub fn was_promoted(&self, from: Micros, to: Micros) -> bool {
+        is_among(self.promotions, from, to)
+    }
+}
+
+fn is_among(spans: &[(Micros, Micros)], from: Micros, to: Micros) -> bool {
+    spans.iter().any(|(begin, end)| *begin <= to && *end >= from)
 }
 
 impl World {

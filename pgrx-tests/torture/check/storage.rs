@@ -1,23 +1,25 @@
 //! Tables and indexes are sound by Postgres's own checker, and the logs are emptied when nothing lives any more.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postgres::Client;
 use queue_tests::integrity;
 
-/// How long the worker may take to empty the logs, and what may be left in them: less than a segment.
+use crate::run::Patience;
+
+/// For so long the logs may get no shorter, and what may be left in them: less than a segment.
 const EMPTYING: Duration = Duration::from_secs(60);
 const LEFT: i64 = 2000;
 
 pub fn check(client: &mut Client) -> Result<Vec<String>, postgres::Error> {
     let mut found = Vec::new();
-    let end = Instant::now() + EMPTYING;
+    let mut patience = Patience::new(EMPTYING);
     loop {
         let left: i64 = client.query_one("SELECT count(*) FROM queue.live()", &[])?.get(0);
         if left <= LEFT {
             break;
         }
-        if Instant::now() > end {
+        if patience.is_over(left) {
             let states = client.query(
                 "SELECT DISTINCT ON (segment) format('%s %s', segment, state) FROM queue.segment_log
                                        ORDER BY segment, entry DESC",

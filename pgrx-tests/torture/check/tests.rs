@@ -1,11 +1,14 @@
 //! The checkers find what they are for: each test has a ledger in which one thing went wrong, and the same one in which it did not.
 
 use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
 
 use super::hold::holds;
 use super::{Case, SeenAttempt, SeenJob, World, keys, lease, limits, loss, order};
 use crate::ledger::{Claim, Deal, End, Fact, Fate, Job, Ledger, Micros, What};
 use crate::plan::QUEUES;
+use crate::run::Patience;
 
 /// Adds a deal whose only fact took from `from` to `to`, and which ended right after that.
 fn deal(ledger: &mut Ledger, fate: Fate, what: What, from: Micros, to: Micros) {
@@ -57,7 +60,7 @@ fn ended(job: &Job, attempt: i64) -> What {
 
 /// What a checker says of a ledger, and of an otherwise empty world.
 fn found(check: impl Fn(&Case<'_>) -> Vec<String>, ledger: &Ledger, world: &World) -> Vec<String> {
-    check(&Case { ledger, world, crashes: &[] })
+    check(&Case { ledger, world, crashes: &[], promotions: &[], clock_was_set: false })
 }
 
 fn seen(job: i64, state: &str, finished_at: Micros) -> SeenAttempt {
@@ -189,7 +192,9 @@ fn a_lease_that_ends_before_what_a_heartbeat_has_answered() {
         deal(&mut ledger, fate, What::Extended { attempt: 101, until: 2_100_000, length: 2_000_000 }, 100_000, 100_010);
         let world = World { attempts: BTreeMap::from([(101, seen(1, "timed_out", finished))]), ..World::default() };
         let crashes: &[(Micros, Micros)] = if crashed { &[(500_000, 600_000)] } else { &[] };
-        let found = lease::check(&Case { ledger: &ledger, world: &world, crashes });
+        let case = |clock_was_set| Case { ledger: &ledger, world: &world, crashes, promotions: &[], clock_was_set };
+        assert_eq!(lease::check(&case(true)), Vec::<String>::new(), "times of servers say nothing");
+        let found = lease::check(&case(false));
         assert_eq!(found.len(), usize::from(is_wrong), "{finished} {crashed} {is_kept}: {found:?}");
     }
 }
@@ -281,4 +286,50 @@ fn a_transaction_that_the_server_has_lost() {
     ledger.deals[0].fate = Fate::Unknown;
     assert_eq!(ledger.settle(&numbers[1..]), Vec::<String>::new());
     assert_eq!(ledger.deals[0].fate, Fate::RolledBack, "the witness decides");
+}
+
+#[test]
+fn an_attempt_that_was_refused_by_what_a_promotion_has_lost() {
+    // A worker's timeout was seen, and is not on the server that took over.
+    for promotions in [&[][..], &[(160, 170)]] {
+        let (mut ledger, world) = complete();
+        deal(&mut ledger, Fate::RolledBack, What::Refused { attempt: 101 }, 150, 151);
+        let found = loss::check(&Case {
+            ledger: &ledger,
+            world: &world,
+            crashes: promotions,
+            promotions,
+            clock_was_set: false,
+        });
+        assert_eq!(found.len(), usize::from(promotions.is_empty()), "{found:?}");
+    }
+}
+
+#[test]
+fn an_enqueue_whose_answer_was_lost_may_have_renewed_a_job_of_its_key() {
+    for (key, is_wrong) in [("k", false), ("other", true)] {
+        let (mut ledger, mut world) = complete();
+        let one = Job { key: Some("k".to_owned()), ..job("keyed", 1, 0) };
+        ledger.deals[0].facts[0].what = What::Enqueued(one.clone());
+        let lost =
+            What::EnqueueLost { queue: one.queue, key: Some(key.to_owned()), tokens: vec!["unheard".to_owned()] };
+        deal(&mut ledger, Fate::Committed, lost, 120, 130);
+        deal(&mut ledger, Fate::Committed, ended(&one, 102), 300, 310);
+        world.attempts.insert(102, seen(1, "completed", 305));
+        world.effects.push((102, 1));
+        let seen = world.jobs.get_mut(&1).expect("the job");
+        (seen.queue, seen.token) = ("keyed".to_owned(), "unheard".to_owned());
+        let found = found(|case| [loss::check(case), keys::check(case)].concat(), &ledger, &world);
+        assert_eq!(found.len(), usize::from(is_wrong), "{key}: {found:?}");
+    }
+}
+
+#[test]
+fn a_machine_that_is_slow_has_time_as_long_as_something_gets_less() {
+    let mut patience = Patience::new(Duration::ZERO);
+    thread::sleep(Duration::from_millis(1));
+    assert!(!patience.is_over(10), "the first look");
+    assert!(!patience.is_over(9), "one less");
+    thread::sleep(Duration::from_millis(1));
+    assert!(patience.is_over(9), "as many as before");
 }
