@@ -16,6 +16,11 @@ const LOOKS: &[&str] = &[
     "SELECT count(*), count(*) FROM queue.throughput",
     "SELECT count(*), count(*) FROM queue.metrics()",
     "SELECT count(*), count(*) FROM queue.doctor()",
+    "SELECT count(*), count(*) FROM queue.throughput_by('5 minutes')",
+    "SELECT count(*), count(DISTINCT u) FROM queue.upcoming('tick') AS u",
+    "SELECT count(*), count(DISTINCT j.job_id)
+     FROM (SELECT DISTINCT job_id FROM (SELECT job_id FROM queue.attempts ORDER BY id DESC LIMIT 9) AS a) AS a,
+         LATERAL queue.job(a.job_id) AS j",
 ];
 
 /// Dashboards: no look shows a job twice.
@@ -31,6 +36,21 @@ pub fn look(session: &mut Session<'_>) {
                 if rows != different {
                     session.torture.find(format!("{sql}: {rows} rows, of which {different} differ"));
                 }
+            }
+            Ok(())
+        },
+    );
+}
+
+/// Whatever is under way, `queue.check()` has nothing to say.
+pub fn audit(session: &mut Session<'_>) {
+    let torture = session.torture;
+    session.go_on(
+        || torture.is_over(),
+        |session| {
+            thread::sleep(Duration::from_millis(session.random.below(5000)));
+            for row in session.aside("check", "SELECT format('%s', c) FROM queue.check() AS c")? {
+                session.torture.find(format!("queue.check beside the work: {}", row.get::<_, &str>(0)));
             }
             Ok(())
         },

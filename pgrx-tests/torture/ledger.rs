@@ -49,7 +49,7 @@ pub enum End {
 pub struct Job {
     pub id: i64,
     pub queue: usize,
-    /// In the payload: tells jobs, and contents of jobs, from each other.
+    /// In the payload: tells jobs, and contents of jobs, from each other, and what lease a job has of its own.
     pub token: String,
     pub priority: i32,
     pub group: Option<String>,
@@ -57,6 +57,9 @@ pub struct Job {
     /// It does not wait for a time.
     pub is_due: bool,
     pub renews: bool,
+    pub version: Option<Micros>,
+    /// For how long its key stays taken.
+    pub unique_for: Option<Micros>,
 }
 
 /// A job as it was handed out.
@@ -71,8 +74,21 @@ pub struct Claim {
     pub group: Option<String>,
     pub number: i32,
     pub is_bound: bool,
-    /// How long it was asked for, or the queue's lease; 0: not known.
+    /// How long it was asked for, or the job's own lease, or the shortest that the queue has.
     pub lease: Micros,
+}
+
+/// The token of a job, and the lease in it.
+pub fn token(base: &str, n: usize, lease: Option<Micros>) -> String {
+    match lease {
+        Some(lease) => format!("{base}-{n} {lease}"),
+        None => format!("{base}-{n}"),
+    }
+}
+
+/// The lease that a job with this token has of its own.
+pub fn own_lease(token: &str) -> Option<Micros> {
+    token.split_once(' ')?.1.parse().ok()
 }
 
 #[derive(Debug, Clone)]

@@ -9,7 +9,6 @@ use crate::session::{Done, Session};
 
 pub fn run(session: &mut Session<'_>) {
     let torture = session.torture;
-    session.is_manager = true;
     session.go_on(|| torture.is_over(), step);
 }
 
@@ -74,7 +73,10 @@ fn change_it(session: &mut Session<'_>, queue: usize, job: i64) -> Done {
             of_queue(session, queue, "pause", "SELECT queue.pause($1)")?;
             return of_queue(session, queue, "resume", "SELECT queue.resume($1)");
         }
-        92..96 => return of_queue(session, queue, "alter", "SELECT queue.alter($1, lease => '3 s')"),
+        92..96 => {
+            let change = session.random.one_of(QUEUES[queue].changes);
+            return of_queue(session, queue, "alter", &format!("SELECT queue.alter($1, {change})"));
+        }
         96..98 => return come_and_go(session),
         // Slots and copies of the dead are told by their headers, which the checkers need.
         _ if matches!(QUEUES[queue].kind, Kind::Morgue | Kind::Ticking) => {}

@@ -15,7 +15,13 @@ pub enum Kind {
     Rated,
     /// Unique keys, reruns and versions.
     Keyed,
-    /// Stages.
+    /// Versions decide which contents are the newest.
+    Versioned,
+    /// Keys that stay taken for a time.
+    Timed,
+    /// `max_waiting`.
+    Narrow,
+    /// Stages, one of which comes and goes.
     Staged,
     /// Few attempts, and a dead letter queue.
     Mortal,
@@ -40,16 +46,22 @@ pub struct Queue {
     pub group_limit: Option<usize>,
     /// `rate_limit`, in `RATE_PERIOD`.
     pub rate: Option<usize>,
+    /// `max_waiting`.
+    pub waiting: Option<usize>,
+    /// What a manager changes it to now and then: no limit gets higher and no lease shorter, so checkers need not know when.
+    pub changes: &'static [&'static str],
 }
 
 /// The `rate_period` of queues that have a rate, in microseconds.
 pub const RATE_PERIOD: i64 = 500_000;
 
-/// Stages of the queue that has them.
+/// Stages of the queue that has them always, the last one at the end.
 pub const STAGES: [&str; 3] = ["pick", "pack", "send"];
 
+const LEASES: &[&str] = &["lease => '3 s'", "lease => '4 s'"];
+
 const fn queue(name: &'static str, kind: Kind, options: &'static str) -> Queue {
-    Queue { name, kind, options, limit: None, group_limit: None, rate: None }
+    Queue { name, kind, options, limit: None, group_limit: None, rate: None, waiting: None, changes: LEASES }
 }
 
 pub const QUEUES: &[Queue] = &[
@@ -58,11 +70,35 @@ pub const QUEUES: &[Queue] = &[
     Queue {
         limit: Some(6),
         group_limit: Some(2),
+        changes: &[
+            "max_running => 6, max_running_per_group => 2",
+            "max_running => 4, max_running_per_group => 2",
+            "max_running => 6, max_running_per_group => 1",
+        ],
         ..queue("limited", Kind::Limited, "max_running => 6, max_running_per_group => 2")
     },
-    Queue { rate: Some(25), ..queue("rated", Kind::Rated, "rate_limit => 25, rate_period => '500 ms'") },
+    Queue {
+        rate: Some(25),
+        changes: &["rate_limit => 25", "rate_limit => 15"],
+        ..queue("rated", Kind::Rated, "rate_limit => 25, rate_period => '500 ms'")
+    },
     queue("keyed", Kind::Keyed, ""),
-    Queue { limit: Some(8), ..queue("staged", Kind::Staged, "stages => '{pick,pack,send}', max_running => 8") },
+    queue("versioned", Kind::Versioned, ""),
+    queue("timed", Kind::Timed, ""),
+    Queue {
+        waiting: Some(8),
+        changes: &["max_waiting => 8", "max_waiting => 5"],
+        ..queue("narrow", Kind::Narrow, "max_waiting => 8")
+    },
+    Queue {
+        limit: Some(8),
+        changes: &[
+            "stages => '{pick,pack,weigh,send}'",
+            "stages => '{pick,pack,send}'",
+            "stages => '{pack,pick,send}'",
+        ],
+        ..queue("staged", Kind::Staged, "stages => '{pick,pack,send}', max_running => 8")
+    },
     queue("morgue", Kind::Morgue, ""),
     queue("mortal", Kind::Mortal, "max_attempts => 2, dead_letter => 'morgue'"),
     queue("brief", Kind::Brief, "retention => '0', dead_retention => '0'"),

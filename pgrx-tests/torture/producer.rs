@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::ledger::{Job, What, now};
+use crate::ledger::{Job, Micros, What, now, token};
 use crate::plan::{Kind, QUEUES, STAGES};
 use crate::session::{Done, Session};
 
@@ -62,8 +62,22 @@ fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
         Kind::Strict | Kind::Limited => Some(format!("g{}", random.below(6))),
         _ => None,
     };
-    let key = (kind == Kind::Keyed && random.percent(90)).then(|| format!("k{}", random.below(12)));
-    let on_duplicate = random.one_of(&["skip", "replace", "rerun", "rerun", "error"]);
+    let key = match kind {
+        Kind::Keyed => random.percent(90),
+        Kind::Versioned | Kind::Timed => true,
+        _ => false,
+    }
+    .then(|| format!("k{}", random.below(12)));
+    let on_duplicate = match kind {
+        Kind::Versioned => random.one_of(&["replace", "rerun"]),
+        Kind::Timed => random.one_of(&["skip", "replace", "error"]),
+        _ => random.one_of(&["skip", "replace", "rerun", "rerun", "error"]),
+    };
+    // What changed earlier is told later now and then.
+    let version = (kind == Kind::Versioned).then(|| now() - random.one_of(&[0, 0, 100_000, 2_000_000]));
+    let unique_for = (kind == Kind::Timed).then(|| random.one_of(&[100_000, 500_000, 2_000_000]));
+    // Another call may change the lease of a job that has a key.
+    let lease = (key.is_none() && random.percent(10)).then(|| random.one_of(&[200_000, 1_000_000, 5_000_000]));
     let stage = (kind == Kind::Staged && random.percent(15)).then(|| random.one_of(&STAGES));
     let many = match (key.is_some(), random.below(10)) {
         (true, _) | (_, 0..7) => 1,
@@ -71,7 +85,7 @@ fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
         _ => random.between(1, 12),
     };
     let base = format!("{:012x}", random.next() & 0xffff_ffff_ffff);
-    let tokens: Vec<String> = (0..many).map(|n| format!("{base}-{n}")).collect();
+    let tokens: Vec<String> = (0..many as usize).map(|n| token(&base, n, lease)).collect();
     // A payload that is large enough to be kept once for all attempts, now and then.
     let ballast = if random.percent(3) { "x".repeat(3000) } else { String::new() };
     let payloads: Vec<serde_json::Value> =
@@ -82,30 +96,33 @@ fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
         (1, 0 | 1) => (
             "enqueue",
             "SELECT queue.enqueue($1, ($2::jsonb[])[1], priority => $3, delay => $4::text::interval, group_key => $5,
-                 unique_key => $6, on_duplicate => $7, stage => $8) AS id",
+                 unique_key => $6, on_duplicate => $7, stage => $8, version => 'epoch'::timestamptz + $9::bigint * interval '1 microsecond',
+                 unique_for => $10::text::interval, lease => $11::text::interval) AS id",
         ),
         (_, 2) => (
             "enqueue_batch",
             "SELECT queue.enqueue_batch($1, (SELECT jsonb_agg(jsonb_strip_nulls(jsonb_build_object('payload', p,
                  'priority', $3::int, 'delay', $4::text, 'group_key', $5::text, 'unique_key', $6::text,
                  'on_duplicate', CASE WHEN $6::text IS NOT NULL THEN $7::text END,
-                 'stage', $8::text)) ORDER BY n) FROM unnest($2::jsonb[]) WITH ORDINALITY AS u(p, n))) AS id",
+                 'stage', $8::text, 'version', 'epoch'::timestamptz + $9::bigint * interval '1 microsecond', 'unique_for', $10::text, 'lease', $11::text)) ORDER BY n) FROM unnest($2::jsonb[]) WITH ORDINALITY AS u(p, n))) AS id",
         ),
         _ => (
             "enqueue_many",
             "SELECT queue.enqueue_many($1, $2, priority => $3, delay => $4::text::interval, group_key => $5,
-                 unique_key => $6, on_duplicate => $7, stage => $8) AS id",
+                 unique_key => $6, on_duplicate => $7, stage => $8, version => 'epoch'::timestamptz + $9::bigint * interval '1 microsecond',
+                 unique_for => $10::text::interval, lease => $11::text::interval) AS id",
         ),
     };
     let sql = match witness {
         Some(number) => format!("WITH w AS (INSERT INTO witness VALUES ({number})) {sql}"),
         None => sql.to_owned(),
     };
+    let [stays, own] = [unique_for, lease].map(|time| time.map(|micros: Micros| format!("{micros} microseconds")));
     let called = now();
     let answer = session.call_of(
         verb,
         &sql,
-        &[&QUEUES[queue].name, &payloads, &priority, &delay, &group, &key, &duplicate, &stage],
+        &[&QUEUES[queue].name, &payloads, &priority, &delay, &group, &key, &duplicate, &stage, &version, &stays, &own],
         kind == Kind::Coming,
     );
     let (rows, from, to) = match answer {
@@ -130,6 +147,8 @@ fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
             key: key.clone(),
             is_due: delay.is_none(),
             renews: matches!(duplicate, "replace" | "rerun"),
+            version,
+            unique_for,
         };
         session.note(What::Enqueued(job), from, to);
     }

@@ -121,6 +121,7 @@ const CLIENTS: &[(&str, usize, Work)] = &[
     ("notary", 1, manager::notary),
     ("gauge", 1, beside::gauge),
     ("dashboard", 1, beside::look),
+    ("auditor", 1, beside::audit),
     ("administrator", 1, beside::administrate),
 ];
 

@@ -30,7 +30,6 @@ pub struct Session<'a> {
     pub deals: Vec<Deal>,
     /// How often each verb was answered how.
     pub counts: BTreeMap<(String, String), u64>,
-    pub is_manager: bool,
     /// What the session has that does not outlive its connection is told by another number here.
     pub connections: u64,
     /// The server has said that what it commits may not have reached the standby: a cancel ends the wait for it, and not the
@@ -52,7 +51,6 @@ impl<'a> Session<'a> {
             savepoints: Vec::new(),
             deals: Vec::new(),
             counts: BTreeMap::new(),
-            is_manager: false,
             connections: 0,
             is_local: Arc::default(),
         }
@@ -120,7 +118,7 @@ impl<'a> Session<'a> {
         let client = self.client.as_ref().expect("a connection");
         let failure = Failure::of(client, e);
         self.count(verb, if failure.is_lost { "lost" } else { &failure.code });
-        if !errors::is_expected(verb, &failure, is_coming, self.is_manager) {
+        if !errors::is_expected(verb, &failure, is_coming) {
             self.torture.find(format!("{verb} was answered {}: {} ({e:?})", failure.code, failure.message));
         }
         failure

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use postgres::Row;
 
-use crate::ledger::{Claim, End, What, now};
+use crate::ledger::{Claim, End, What, now, own_lease};
 use crate::plan::{Kind, QUEUES, STAGES};
 use crate::session::{Done, Session};
 
@@ -184,17 +184,20 @@ fn read_claim(session: &Session<'_>, row: &Row, lease: Option<i64>, is_bound: bo
     let name: &str = row.get("queue_name");
     let queue = QUEUES.iter().position(|queue| queue.name == name).expect("a queue of ours");
     session.torture.remember(queue, row.get("job_id"));
+    let token = row.get::<_, Option<String>>("token").unwrap_or_default();
+    // A copy of a dead job has not its lease.
+    let own = own_lease(&token).filter(|_| QUEUES[queue].kind != Kind::Morgue);
     Claim {
         attempt: row.get("id"),
         job: row.get("job_id"),
         queue,
         stage: row.get("stage"),
-        token: row.get::<_, Option<String>>("token").unwrap_or_default(),
+        token,
         priority: row.get("priority"),
         group: row.get("group_key"),
         number: row.get("attempt"),
         is_bound,
-        lease: lease.unwrap_or(3_000_000),
+        lease: lease.or(own).unwrap_or(3_000_000),
     }
 }
 
@@ -307,7 +310,10 @@ fn finish_alone(session: &mut Session<'_>, one: &Held, witness: i64) -> Done {
 }
 
 fn advance(session: &mut Session<'_>, one: &Held) -> Done {
-    let answer = session.call("advance", "SELECT queue.advance($1)", &[&one.attempt]);
+    // To any stage, also back, while there is time for it.
+    let stage = (!session.torture.is_calm() && session.random.percent(20)).then(|| session.random.one_of(&STAGES));
+    let sql = "SELECT queue.advance($1, $2)";
+    let answer = session.call("advance", sql, &[&one.attempt, &stage]);
     let (_, from, to) = refused(session, one, answer)?;
     session.note(What::Ended { attempt: one.attempt, job: one.job, end: End::Advanced }, from, to);
     Ok(())

@@ -160,6 +160,7 @@ impl Catalog {
             self.queue_pkey,
             self.lane_pkey,
             self.lane_queue,
+            self.permission_pkey,
             self.timeline_idx,
             self.segment_log_pkey,
             self.successor_pkey,

@@ -13,6 +13,7 @@ use crate::job::{held, recover};
 use crate::log::lane_counts::LaneCounts;
 use crate::log::segment;
 use crate::pg::fault::fault;
+use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::time;
 use crate::shmem::segments::State;
 use crate::{guc, shmem, transaction};
@@ -147,6 +148,8 @@ pub fn has_room(catalog: &Catalog, queue: &Queue, most: i64, more: usize) -> Res
     });
     // Not known after a start until the jobs are counted, nor if memory has no room for all lanes.
     let waiting = known.unwrap_or_else(|| {
+        // What this transaction sees may be long ago, and what it has added is counted below.
+        let _others = ActiveSnapshot::of_others();
         let lane_counts = LaneCounts::take(catalog);
         queue.lanes().iter().filter_map(|lane| lane_counts.0.get(lane)).map(|found| found.counter.counts.waiting).sum()
     });

@@ -54,6 +54,14 @@ impl ActiveSnapshot {
         Self(())
     }
 
+    /// Takes the snapshot of this moment without what this transaction has done itself.
+    pub fn of_others() -> Self {
+        let latest = Self::latest();
+        // SAFETY: the copy on the stack, which was pushed a moment ago and is no one else's.
+        unsafe { (*pg_sys::GetActiveSnapshot()).curcid = pg_sys::FirstCommandId };
+        latest
+    }
+
     /// Takes the snapshot within `hold`, which calls its argument once and may do so under the frontier's lock. The
     /// argument takes the snapshot, copies the ids of the transactions in progress into a slice, as many as fit, and
     /// returns which transactions the snapshot sees. The transaction must have a snapshot. Not on a standby.

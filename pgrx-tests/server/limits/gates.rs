@@ -8,7 +8,7 @@ use postgres::Client;
 use queue_tests::{Cluster, wait};
 
 use crate::random::Random;
-use crate::shared::{Sql, connect, create, queue, wait_asleep};
+use crate::shared::{Database, Sql, connect, create, queue, wait_asleep};
 
 fn fill(client: &mut Client, queue: &str, jobs: usize) {
     client.run(&format!("SELECT count(*) FROM queue.enqueue_many('{queue}', array_fill('1'::jsonb, '{{{jobs}}}'))"));
@@ -429,6 +429,24 @@ fn a_full_queue_refuses_more() {
     assert_eq!(client.failure(&format!("SELECT queue.enqueue('{queue}')")).code, "53400");
     client.run(&format!("SELECT queue.alter('{queue}', reset => '{{max_waiting}}')"));
     client.enqueue(&queue);
+}
+
+#[test]
+fn a_full_queue_is_full_for_a_transaction_that_does_not_see_it() {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    create(&mut client, "q", "max_waiting => 2");
+    let mut old = database.connect();
+    old.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT");
+    fill(&mut client, "q", 2);
+    // Memory has not counted them.
+    client.run("SELECT queue.adopt()");
+    assert_eq!(old.failure("SELECT queue.enqueue('q')").code, "53400");
+    old.run("ROLLBACK");
+    // Its own jobs count once.
+    client.run("SELECT queue.purge('q')");
+    client.run("SELECT queue.adopt()");
+    client.run("BEGIN; SELECT queue.enqueue('q'); SELECT queue.enqueue('q'); ROLLBACK");
 }
 
 #[test]

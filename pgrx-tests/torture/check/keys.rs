@@ -1,6 +1,6 @@
 //! Of each unique key one job lives at a time, and the newest contents that were asked for are what runs last.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Case, loss};
 use crate::ledger::{Deal, End, Job, Micros, What};
@@ -53,9 +53,15 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
         }
         lives.entry((job.queue, key)).or_default().push((from, until, *id));
         if !meddled.contains_key(id) && !purged.contains_key(&job.queue) {
-            newest(case, *id, calls, &mut found);
+            match job {
+                Job { version: Some(_), .. } => newest_version(case, *id, calls, &mut found),
+                // When the job has ended and its key has not, a call does nothing.
+                Job { unique_for: Some(_), .. } => {}
+                _ => newest(case, *id, calls, &mut found),
+            }
         }
     }
+    taken(case, &jobs, &mut found);
     for ((_, key), mut lives) in lives {
         lives.sort_unstable();
         for pair in lives.windows(2) {
@@ -82,5 +88,51 @@ fn newest(case: &Case<'_>, id: i64, calls: &[(&Deal, &Job)], found: &mut Vec<Str
         && !loss::unanswered(case).contains(seen.token.as_str())
     {
         found.push(format!("job {id} has ended with other contents than the newest: {seen:?}, of {calls:?}"));
+    }
+}
+
+/// The job has the contents of the call with the largest version, in whatever order the calls came.
+fn newest_version(case: &Case<'_>, id: i64, calls: &[(&Deal, &Job)], found: &mut Vec<String>) {
+    let Some(seen) = case.world.jobs.get(&id).filter(|seen| seen.state == "completed") else { return };
+    let Some((_, newest)) = calls.iter().max_by_key(|(_, job)| job.version) else { return };
+    // Of equal ones the first counts.
+    let is_newest = calls.iter().any(|(_, job)| job.version == newest.version && job.token == seen.token);
+    if !is_newest && !loss::unanswered(case).contains(seen.token.as_str()) {
+        found.push(format!("job {id} has ended with another version than the newest: {seen:?}, of {calls:?}"));
+    }
+}
+
+/// A key with `unique_for` stays taken for the time, even if its job has ended. Which call has made the job is not known, so the
+/// time that ends first counts.
+fn taken(case: &Case<'_>, jobs: &BTreeMap<i64, Vec<(&Deal, &Job)>>, found: &mut Vec<String>) {
+    let mut unknown: BTreeSet<(usize, Option<&str>)> = BTreeSet::new();
+    let mut forgotten: BTreeSet<i64> = BTreeSet::new();
+    for (_, fact) in case.ledger.all() {
+        match &fact.what {
+            What::EnqueueLost { queue, key, .. } => drop(unknown.insert((*queue, key.as_deref()))),
+            What::Forgotten { job } => drop(forgotten.insert(*job)),
+            _ => {}
+        }
+    }
+    // (queue, key): since when and until when it is taken for sure, and by which job.
+    let mut taken: BTreeMap<(usize, Option<&str>), Vec<Life>> = BTreeMap::new();
+    for (id, calls) in jobs.iter().filter(|(id, _)| !forgotten.contains(id)) {
+        let until = calls.iter().filter_map(|(deal, job)| Some(deal.begun + job.unique_for?)).min();
+        let since = calls.iter().filter(|(deal, _)| !deal.prepared && !deal.is_cut).map(|(deal, _)| deal.end_to).min();
+        let key = (calls[0].1.queue, calls[0].1.key.as_deref());
+        if let (Some(since), Some(until)) = (since, until)
+            && !unknown.contains(&key)
+            && !case.clock_was_set
+        {
+            taken.entry(key).or_default().push((since, until, *id));
+        }
+    }
+    for (_, fact) in case.ledger.committed() {
+        let What::Enqueued(job) = &fact.what else { continue };
+        let of_key = taken.get(&(job.queue, job.key.as_deref())).into_iter().flatten();
+        let is_other = |(since, until, id): &&Life| *id != job.id && *since < fact.from && fact.to < *until;
+        if let Some(other) = of_key.into_iter().find(is_other) {
+            found.push(format!("a second job of a key in its time: {fact:?}, (since, until, job) {other:?}"));
+        }
     }
 }

@@ -12,6 +12,7 @@ mod order;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::collections::BTreeMap;
 
@@ -89,6 +90,7 @@ pub fn all(
             found.extend(order::check(&case, &holds));
             found.extend(lease::check(&case));
             found.extend(keys::check(&case));
+            found.extend(waiting::check(&case));
         }
         Err(e) => found.push(format!("the world cannot be read: {e:?}")),
     }

@@ -13,13 +13,16 @@ use crate::plan::{Kind, QUEUES};
 /// For so long a session may hold what its client has been cut off from.
 const LINGERING: Micros = 3_000_000;
 
+/// For so long a claim that was committed and not answered may hold it: a lease, and once more after a crash.
+const UNHEARD: Micros = 15_000_000;
+
 /// What became of a job, as far as order is concerned.
 #[derive(Debug)]
-struct Life<'a> {
-    job: &'a Job,
-    free_from: Micros,
+pub struct Life<'a> {
+    pub job: &'a Job,
+    pub free_from: Micros,
     /// The first call that may have touched it.
-    touched: Micros,
+    pub touched: Micros,
     /// The first call that may have ended it for good.
     ended: Micros,
     /// Its place or its time has changed.
@@ -139,7 +142,7 @@ fn touches(case: &Case<'_>, number: usize) -> Touches {
     touches
 }
 
-fn lives<'a>(case: &Case<'a>) -> BTreeMap<i64, Life<'a>> {
+pub fn lives<'a>(case: &Case<'a>) -> BTreeMap<i64, Life<'a>> {
     let mut lives: BTreeMap<i64, Life<'a>> = BTreeMap::new();
     for (deal, fact) in case.ledger.committed() {
         let What::Enqueued(job) = &fact.what else { continue };
@@ -177,13 +180,14 @@ fn lives<'a>(case: &Case<'a>) -> BTreeMap<i64, Life<'a>> {
 }
 
 /// Times in which an unknown session may have held any job of a queue.
-fn busy(case: &Case<'_>) -> Vec<(usize, Micros, Micros)> {
+pub fn busy(case: &Case<'_>) -> Vec<(usize, Micros, Micros)> {
     let mut busy = Vec::new();
     for (deal, fact) in case.ledger.all() {
         let end = deal.end_to.max(fact.to) + if deal.is_cut || deal.fate == Fate::Unknown { LINGERING } else { 0 };
         match &fact.what {
             What::ClaimLost { queues } => {
-                busy.extend(queues.iter().map(|queue| (*queue, fact.from, end.max(fact.to + LINGERING))))
+                let held = if deal.fate == Fate::Committed { UNHEARD } else { LINGERING };
+                busy.extend(queues.iter().map(|queue| (*queue, fact.from, end.max(fact.to + held))))
             }
             What::Queue { queue, .. } => busy.push((*queue, fact.from, end)),
             What::RetriedDead { queue, .. } => busy.push((*queue, fact.from, end)),

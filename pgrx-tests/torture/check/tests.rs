@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::hold::holds;
-use super::{Case, SeenAttempt, SeenJob, World, keys, lease, limits, loss, order};
+use super::{Case, SeenAttempt, SeenJob, World, keys, lease, limits, loss, order, waiting};
 use crate::ledger::{Claim, Deal, End, Fact, Fate, Job, Ledger, Micros, What};
 use crate::plan::QUEUES;
 use crate::run::Patience;
@@ -32,6 +32,8 @@ fn job(name: &str, id: i64, priority: i32) -> Job {
         key: None,
         is_due: true,
         renews: false,
+        version: None,
+        unique_for: None,
     }
 }
 
@@ -117,6 +119,21 @@ fn a_job_that_is_jumped() {
         deal(&mut ledger, Fate::RolledBack, claim(&first, 101, 1000), taken, taken + 1);
         let found = found(|case| order::check(case, &holds(case)), &ledger, &World::default());
         assert_eq!(found.len(), usize::from(is_wrong), "{comes} {taken}: {found:?}");
+    }
+}
+
+#[test]
+fn a_job_that_was_taken_by_a_claim_without_an_answer() {
+    let (first, second) = (job("plain", 1, 5), job("plain", 2, 5));
+    for (fate, is_wrong) in [(Fate::Committed, false), (Fate::RolledBack, true)] {
+        let mut ledger = Ledger::default();
+        enqueued(&mut ledger, &first, 10);
+        enqueued(&mut ledger, &second, 20);
+        deal(&mut ledger, fate, What::ClaimLost { queues: vec![first.queue] }, 50, 60);
+        // Within its lease, when the session itself is long gone.
+        deal(&mut ledger, Fate::Committed, claim(&second, 102, 1000), 4_900_000, 4_900_010);
+        let found = found(|case| order::check(case, &holds(case)), &ledger, &World::default());
+        assert_eq!(found.len(), usize::from(is_wrong), "{fate:?}: {found:?}");
     }
 }
 
@@ -214,12 +231,14 @@ fn two_jobs_that_live_under_one_key() {
 
 #[test]
 fn a_renewal_that_is_lost() {
-    for token in ["old", "new"] {
+    // With `unique_for` a call may come when the job has ended, and does nothing.
+    for (token, unique_for, is_wrong) in [("old", None, true), ("new", None, false), ("old", Some(1000), false)] {
         let mut ledger = Ledger::default();
         let one = |token: &str, renews| Job {
             key: Some("k".to_owned()),
             token: token.to_owned(),
             renews,
+            unique_for,
             ..job("keyed", 1, 0)
         };
         enqueued(&mut ledger, &one("old", false), 10);
@@ -227,7 +246,57 @@ fn a_renewal_that_is_lost() {
         let seen = SeenJob { queue: "keyed".to_owned(), state: "completed".to_owned(), token: token.to_owned() };
         let world = World { jobs: BTreeMap::from([(1, seen)]), ..World::default() };
         let found = found(keys::check, &ledger, &world);
-        assert_eq!(found.len(), usize::from(token == "old"), "{found:?}");
+        assert_eq!(found.len(), usize::from(is_wrong), "{found:?}");
+    }
+}
+
+#[test]
+fn a_version_that_replaces_a_newer_one() {
+    for token in ["older", "newer"] {
+        let mut ledger = Ledger::default();
+        let one = |token: &str, version| Job {
+            key: Some("k".to_owned()),
+            token: token.to_owned(),
+            renews: true,
+            version: Some(version),
+            ..job("versioned", 1, 0)
+        };
+        enqueued(&mut ledger, &one("newer", 7), 10);
+        enqueued(&mut ledger, &one("older", 5), 200);
+        let seen = SeenJob { queue: "versioned".to_owned(), state: "completed".to_owned(), token: token.to_owned() };
+        let world = World { jobs: BTreeMap::from([(1, seen)]), ..World::default() };
+        let found = found(keys::check, &ledger, &world);
+        assert_eq!(found.len(), usize::from(token == "older"), "{found:?}");
+    }
+}
+
+#[test]
+fn a_second_job_of_a_key_that_is_still_taken() {
+    for (unique_for, is_wrong) in [(1000, true), (100, false)] {
+        let mut ledger = Ledger::default();
+        let one = |id| Job { key: Some("k".to_owned()), unique_for: Some(unique_for), ..job("timed", id, 0) };
+        enqueued(&mut ledger, &one(1), 10);
+        deal(&mut ledger, Fate::Committed, ended(&one(1), 101), 20, 30);
+        enqueued(&mut ledger, &one(2), 200);
+        let found = found(keys::check, &ledger, &World::default());
+        assert_eq!(found.len(), usize::from(is_wrong), "{unique_for}: {found:?}");
+    }
+}
+
+#[test]
+fn more_that_wait_than_may() {
+    let most = QUEUES[queue("narrow")].waiting.expect("a limit") as i64;
+    for claimed in [false, true] {
+        let mut ledger = Ledger::default();
+        for id in 0..most {
+            enqueued(&mut ledger, &job("narrow", id, 0), 10 + 10 * id);
+        }
+        if claimed {
+            deal(&mut ledger, Fate::RolledBack, claim(&job("narrow", 0, 0), 101, 1000), 500, 510);
+        }
+        assert_eq!(found(waiting::check, &ledger, &World::default()), Vec::<String>::new());
+        enqueued(&mut ledger, &job("narrow", most, 0), 600);
+        assert_eq!(found(waiting::check, &ledger, &World::default()).len(), usize::from(!claimed));
     }
 }
 
