@@ -153,6 +153,11 @@ impl Cluster {
         assert!(signal(name, pid), "there is no process {pid} to signal");
     }
 
+    /// [`Cluster::signal`] to a process that may have ended by itself: false, and no signal, if it has.
+    pub fn signal_if_there(&self, name: &str, pid: i32) -> bool {
+        self.processes().contains(&pid) && signal(name, pid)
+    }
+
     /// The postmaster's process id. Panics if there is no running or killed server.
     pub fn postmaster_pid(&self) -> i32 {
         let file = self.data().join("postmaster.pid");

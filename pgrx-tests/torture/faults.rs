@@ -51,12 +51,9 @@ fn nuisance(torture: &Torture, random: &mut Random) -> &'static str {
             // A client that hangs, longer than some leases.
             if let Ok(Some(row)) = client.query_opt(&format!("{sessions}{one}"), &[]) {
                 let (pid, primary) = (row.get::<_, i32>(0), torture.place.primary());
-                if primary.processes().contains(&pid) {
-                    primary.signal("STOP", pid);
+                if primary.signal_if_there("STOP", pid) {
                     thread::sleep(Duration::from_millis(random.below(600)));
-                    if primary.processes().contains(&pid) {
-                        primary.signal("CONT", pid);
-                    }
+                    primary.signal_if_there("CONT", pid);
                 }
             }
             return "a client hangs";
