@@ -63,7 +63,6 @@ try-deb: deb ## tries that package in a clean Debian; as root
 
 test: check stage pgspot examples monitoring ## runs all checks and all tests
 	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test -p queue-tests --no-fail-fast
-	PG_CONFIG=$(TARGET)/debug/server/pg_config cargo run -q -p queue-tests --bin torture -- --minutes 2 --seed 4
 
 torture: stage ## calls everything at once for MINUTES=10, ends servers, checks all promises; ARGS='--seed 4' as before
 	PG_CONFIG=$(TARGET)/debug/server/pg_config cargo run -q -p queue-tests --bin torture -- --minutes $(MINUTES) $(ARGS)
