@@ -17,18 +17,19 @@ use crate::transaction::{self, Step};
 
 /// Drops an entry that the logs proved wrong.
 pub fn forget_entry(catalog: &Catalog, id: i64) {
-    let woken = shmem::with_instance(catalog.number, |frontier, instance| {
-        let worker = instance.miss_of_entry(frontier, id);
-        (frontier.discard(&mut instance.deadlines, catalog.number, id), worker)
-    });
-    wake(woken);
+    forget_unless(catalog, id, |_| false);
 }
 
 /// Drops the entry of an attempt that has ended, as the logs say. The entry that a session is ending it by goes with
 /// that session's callback: what is asked until then has to find it.
 pub fn forget_ended(catalog: &Catalog, id: i64) {
+    forget_unless(catalog, id, |state| state == State::Ending);
+}
+
+/// Drops an entry, unless its state says that it is still wanted.
+fn forget_unless(catalog: &Catalog, id: i64, is_wanted: impl FnOnce(State) -> bool) {
     let woken = shmem::with_instance(catalog.number, |frontier, instance| {
-        if frontier.entry(catalog.number, id).is_some_and(|entry| entry.state == State::Ending) {
+        if frontier.entry(catalog.number, id).is_some_and(|entry| is_wanted(entry.state)) {
             return (None, None);
         }
         let worker = instance.miss_of_entry(frontier, id);
