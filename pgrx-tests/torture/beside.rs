@@ -35,11 +35,53 @@ pub fn look(session: &mut Session<'_>) {
                 let (rows, different): (i64, i64) = (row.get(0), row.get(1));
                 if rows != different {
                     session.torture.find(format!("{sql}: {rows} rows, of which {different} differ"));
+                    evidence(session)?;
                 }
             }
             Ok(())
         },
     );
+}
+
+/// Reports all rows that there are of the jobs that a look shows twice, found without an index, and the state of each segment.
+fn evidence(session: &mut Session<'_>) -> Done {
+    let jobs = "SELECT job_id FROM queue.jobs GROUP BY 1 HAVING count(*) > 1 LIMIT 3";
+    let twice: Vec<i64> = session.aside("look at doubles", jobs)?.iter().map(|row| row.get(0)).collect();
+    if twice.is_empty() {
+        return Ok(());
+    }
+    session.aside(
+        "look at doubles",
+        "SET enable_indexscan = off; SET enable_bitmapscan = off; SET enable_indexonlyscan = off",
+    )?;
+    let mut lines = Vec::new();
+    for job in twice {
+        let mut ids = Vec::new();
+        for n in 0..10 {
+            let sql = format!(
+                "SELECT id, format('job {job} segment {n} %s xmin %s: %s', a.ctid, a.xmin, left(a::text, 300)) FROM queue.attempt_{n} AS a WHERE job_id = {job} OR id = {job}"
+            );
+            for row in session.aside("look at doubles", &sql)? {
+                ids.push(row.get::<_, i64>(0));
+                lines.push(row.get::<_, String>(1));
+            }
+        }
+        for n in 0..10 {
+            for table in ["claim", "outcome", "note"] {
+                let sql = format!(
+                    "SELECT format('{table}_{n} %s xmin %s: %s', t.ctid, t.xmin, left(t::text, 200)) FROM queue.{table}_{n} AS t WHERE id IN ({})",
+                    ids.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")
+                );
+                for row in session.aside("look at doubles", &sql)? {
+                    lines.push(row.get::<_, String>(0));
+                }
+            }
+        }
+    }
+    let sql = "SELECT format('%s', l) FROM queue.segment_log AS l ORDER BY entry DESC LIMIT 30";
+    lines.extend(session.aside("look at doubles", sql)?.iter().map(|row| row.get::<_, String>(0)));
+    session.torture.find(format!("evidence:\n{}", lines.join("\n")));
+    Ok(())
 }
 
 /// Whatever is under way, `queue.check()` has nothing to say.

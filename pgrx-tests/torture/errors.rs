@@ -73,14 +73,24 @@ const EXPECTED: &[(&str, &[&str])] = &[
     ("unschedule", &["42704"]),
 ];
 
-/// Whether the verb may be answered so. `is_coming`: the queue is one that is dropped and made again.
-pub fn is_expected(verb: &str, failure: &Failure, is_coming: bool) -> bool {
-    let verb = verb.split(['_', ' ']).next().unwrap_or_default();
+/// Whether the verb reads tables by SQL, or may.
+pub fn reads_by_sql(verb: &str) -> bool {
+    SERIALIZED.contains(&first_word(verb))
+}
+
+fn first_word(verb: &str) -> &str {
+    verb.split(['_', ' ']).next().unwrap_or_default()
+}
+
+/// Whether the verb may be answered so. `is_coming`: the queue is one that is dropped and made again. `has_read`: a verb of the
+/// same transaction has read tables by SQL, for which a later one may have to pay.
+pub fn is_expected(verb: &str, failure: &Failure, is_coming: bool, has_read: bool) -> bool {
+    let verb = first_word(verb);
     let has = |codes: &[&str]| codes.contains(&failure.code.as_str());
     // The saboteur cancels statements.
     failure.is_lost
         || has(&["57014"])
-        || SERIALIZED.contains(&verb) && has(&["40001"])
+        || (has_read || reads_by_sql(verb)) && has(&["40001"])
         || EXPECTED.iter().any(|(name, codes)| *name == verb && has(codes))
         || is_coming && has(&["42704", "55006", "55000"])
 }

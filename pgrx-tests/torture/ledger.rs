@@ -119,6 +119,11 @@ pub enum What {
         until: Micros,
         length: Micros,
     },
+    /// A heartbeat that was not answered: the lease may have this length since.
+    ExtendLost {
+        attempt: i64,
+        length: Micros,
+    },
     Cancelled {
         job: i64,
         is_forced: bool,
@@ -155,6 +160,16 @@ pub struct Fact {
     pub to: Micros,
     /// A savepoint has taken it back, before this time.
     pub undone: Option<Micros>,
+}
+
+impl Fact {
+    /// When the server was heard of for the last time: of a call that was not answered, before it.
+    pub fn last_sign(&self) -> Micros {
+        match self.what {
+            What::EnqueueLost { .. } | What::ClaimLost { .. } | What::ExtendLost { .. } => self.from,
+            _ => self.to,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

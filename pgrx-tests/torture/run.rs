@@ -311,12 +311,16 @@ fn end(torture: Torture, ledger: &Ledger, crashes: &[(Micros, Micros)]) -> bool 
         return true;
     }
     println!("torture: seed {}: {} findings", torture.options.seed, findings.len());
+    let logs = torture.place.logs();
     let kept = torture.place.keep();
     if let Some(folder) = kept.first() {
         let mut lines: Vec<String> = ledger.deals.iter().map(|deal| format!("{deal:?}")).collect();
         lines.extend(crashes.iter().map(|crash| format!("crash {crash:?}")));
         let _ = std::fs::write(format!("{folder}/ledger"), lines.join("\n"));
         let _ = std::fs::write(format!("{folder}/findings"), findings.join("\n"));
+        for (n, log) in logs.iter().enumerate() {
+            let _ = std::fs::write(format!("{folder}/server-{n}.log"), log);
+        }
     }
     println!("kept: {}", kept.join(" "));
     // Once more at the very end: whatever cuts the output of a long run leaves its last lines.

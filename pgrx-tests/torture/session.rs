@@ -27,6 +27,8 @@ pub struct Session<'a> {
     /// The deal that is open, if one is, and where its savepoints begin.
     deal: Option<Deal>,
     savepoints: Vec<usize>,
+    /// A verb of the open deal has read tables by SQL.
+    has_read: bool,
     pub deals: Vec<Deal>,
     /// How often each verb was answered how.
     pub counts: BTreeMap<(String, String), u64>,
@@ -49,6 +51,7 @@ impl<'a> Session<'a> {
             client: None,
             deal: None,
             savepoints: Vec::new(),
+            has_read: false,
             deals: Vec::new(),
             counts: BTreeMap::new(),
             connections: 0,
@@ -106,6 +109,7 @@ impl<'a> Session<'a> {
         let fate = if fate == Fate::Committed && is_local { Fate::Unknown } else { fate };
         (deal.fate, deal.is_cut, deal.end_from, deal.end_to) = (fate, is_cut, end_from, now());
         self.savepoints.clear();
+        self.has_read = false;
         self.deals.push(deal);
     }
 
@@ -118,7 +122,7 @@ impl<'a> Session<'a> {
         let client = self.client.as_ref().expect("a connection");
         let failure = Failure::of(client, e);
         self.count(verb, if failure.is_lost { "lost" } else { &failure.code });
-        if !errors::is_expected(verb, &failure, is_coming) {
+        if !errors::is_expected(verb, &failure, is_coming, self.has_read) {
             self.torture.find(format!("{verb} was answered {}: {} ({e:?})", failure.code, failure.message));
         }
         failure
@@ -138,6 +142,7 @@ impl<'a> Session<'a> {
         is_coming: bool,
     ) -> Done<(Vec<Row>, i64, i64)> {
         let from = now();
+        self.has_read |= self.deal.is_some() && errors::reads_by_sql(verb);
         match self.client.as_mut().expect("a connection").query(sql, params) {
             Ok(rows) => {
                 self.count(verb, "ok");

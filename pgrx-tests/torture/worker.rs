@@ -347,7 +347,11 @@ fn extend(session: &mut Session<'_>, one: &Held) -> Done {
     let sql = "SELECT (extract(epoch FROM lease_expires_at) * 1000000)::bigint
                FROM queue.extend($1, $2::text::interval)";
     let interval = format!("{length} microseconds");
+    let called = now();
     let answer = session.call_of("extend", sql, &[&one.attempt, &interval], QUEUES[one.queue].kind == Kind::Coming);
+    if answer.as_ref().is_err_and(|failure| failure.is_lost) {
+        session.note(What::ExtendLost { attempt: one.attempt, length }, called, now());
+    }
     let (rows, from, to) = refused(session, one, answer)?;
     if let Some(until) = rows.first().and_then(|row| row.get::<_, Option<i64>>(0)) {
         session.note(What::Extended { attempt: one.attempt, until, length }, from, to);
@@ -357,7 +361,14 @@ fn extend(session: &mut Session<'_>, one: &Held) -> Done {
 
 fn extend_many(session: &mut Session<'_>, ids: &[i64]) -> Done {
     let sql = "SELECT id, (extract(epoch FROM lease_expires_at) * 1000000)::bigint FROM queue.extend_many($1, '1 s')";
-    let (rows, from, to) = session.call_of("extend_many", sql, &[&ids], true)?;
+    let called = now();
+    let answer = session.call_of("extend_many", sql, &[&ids], true);
+    if answer.as_ref().is_err_and(|failure| failure.is_lost) {
+        for &attempt in ids {
+            session.note(What::ExtendLost { attempt, length: 1_000_000 }, called, now());
+        }
+    }
+    let (rows, from, to) = answer?;
     for row in &rows {
         if let Some(until) = row.get(1) {
             session.note(What::Extended { attempt: row.get(0), until, length: 1_000_000 }, from, to);

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::Case;
-use crate::ledger::{Claim, Fate, Micros, What};
+use crate::ledger::{Claim, Fact, Fate, Micros, What};
 
 #[derive(Debug)]
 #[expect(dead_code, reason = "findings are printed whole")]
@@ -37,7 +37,7 @@ impl Ends {
             match &fact.what {
                 What::Ended { attempt, .. } => ends.of_attempt.entry(*attempt).or_default().push(fact.from),
                 What::Cancelled { job, is_forced: true, .. } => ends.of_job.entry(*job).or_default().push(fact.from),
-                What::Extended { attempt, length, .. } => {
+                What::Extended { attempt, length, .. } | What::ExtendLost { attempt, length } => {
                     ends.leases.entry(*attempt).or_default().push(fact.from + length);
                 }
                 _ => {}
@@ -53,7 +53,7 @@ pub fn holds<'a>(case: &Case<'a>) -> Vec<Hold<'a>> {
     let mut holds = Vec::new();
     for deal in &case.ledger.deals {
         // Where it was cut off, the last answer is the last sign of life.
-        let last_sign = deal.facts.iter().map(|fact| fact.to).max().unwrap_or(deal.begun);
+        let last_sign = deal.facts.iter().map(Fact::last_sign).max().unwrap_or(deal.begun);
         for fact in &deal.facts {
             let What::Claimed(claim) = &fact.what else { continue };
             let mut until = match (fact.undone, deal.fate) {

@@ -19,6 +19,8 @@ struct Told {
     lease: Micros,
     /// By the last heartbeat: when, until when, and whether its transaction has committed.
     extended: Option<(Micros, Micros, bool)>,
+    /// By the last heartbeat that was not answered: when it was called, and when the lease ends if it has counted.
+    unanswered: Option<(Micros, Micros)>,
 }
 
 pub fn check(case: &Case<'_>) -> Vec<String> {
@@ -36,6 +38,7 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
                 commit: deal.end_from,
                 lease: claim.lease,
                 extended: None,
+                unanswered: None,
             };
             told.insert(claim.attempt, one);
         }
@@ -56,6 +59,14 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
             one.extended = Some((fact.from, until, is_kept));
         }
     }
+    for (_, fact) in case.ledger.all() {
+        if let What::ExtendLost { attempt, length } = fact.what
+            && let Some(one) = told.get_mut(&attempt)
+        {
+            // Its connection has ended with it, so another heartbeat of the attempt came after it or before its call.
+            one.unanswered = one.unanswered.max(Some((fact.from, fact.from + length)));
+        }
+    }
     let mut found = Vec::new();
     for (attempt, one) in told {
         let Some(seen) = case.world.attempts.get(&attempt) else { continue };
@@ -66,6 +77,11 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
             // A longer lease that was not committed does not outlive a crash: the claim's begins anew then.
             Some((at, until, false)) if case.has_crashed(at, finished) => until.min(at + one.lease),
             Some((_, until, false)) => until,
+        };
+        let last = one.extended.map_or(i64::MIN, |(at, ..)| at);
+        let promised = match one.unanswered {
+            Some((at, until)) if at > last => promised.min(until),
+            _ => promised,
         };
         if finished + GRACE < promised {
             let early = promised - finished;

@@ -217,6 +217,42 @@ fn a_lease_that_ends_before_what_a_heartbeat_has_answered() {
 }
 
 #[test]
+fn a_heartbeat_that_was_not_answered_may_have_shortened_the_lease() {
+    let one = job("plain", 1, 0);
+    // The claim's lease is two seconds; the last heartbeat asks for 200 ms. An answered one after it counts again.
+    for (finished, is_answered_later, is_wrong) in
+        [(1_250_000, false, false), (1_150_000, false, true), (1_250_000, true, true), (3_200_000, true, false)]
+    {
+        let mut ledger = Ledger::default();
+        deal(&mut ledger, Fate::Committed, claim(&one, 101, 2_000_000), 100, 110);
+        let lost = What::ExtendLost { attempt: 101, length: 200_000 };
+        deal(&mut ledger, Fate::Unknown, lost, 1_000_000, 1_000_010);
+        if is_answered_later {
+            let answered = What::Extended { attempt: 101, until: 3_100_000, length: 2_000_000 };
+            deal(&mut ledger, Fate::Committed, answered, 1_100_000, 1_100_010);
+        }
+        let world = World { attempts: BTreeMap::from([(101, seen(1, "timed_out", finished))]), ..World::default() };
+        let case = Case { ledger: &ledger, world: &world, crashes: &[], promotions: &[], clock_was_set: false };
+        let found = lease::check(&case);
+        assert_eq!(found.len(), usize::from(is_wrong), "{finished} {is_answered_later}: {found:?}");
+    }
+}
+
+#[test]
+fn a_lost_connection_holds_until_its_last_answer() {
+    let one = job("plain", 1, 0);
+    let mut ledger = Ledger::default();
+    deal(&mut ledger, Fate::RolledBack, claim(&one, 101, 200_000), 100, 110);
+    let cut = ledger.deals.last_mut().expect("a deal");
+    // The connection was lost under its next call, which the client has noticed late.
+    let what = What::ClaimLost { queues: vec![one.queue] };
+    cut.facts.push(Fact { what, from: 150, to: 9_000, undone: None });
+    (cut.is_cut, cut.end_from, cut.end_to) = (true, 9_000, 9_001);
+    let case = Case { ledger: &ledger, world: &World::default(), crashes: &[], promotions: &[], clock_was_set: false };
+    assert_eq!(holds(&case).iter().map(|hold| hold.until).collect::<Vec<_>>(), [150]);
+}
+
+#[test]
 fn two_jobs_that_live_under_one_key() {
     for end in [500, 150] {
         let mut ledger = Ledger::default();
