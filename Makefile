@@ -7,7 +7,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .PHONY: help all build install deb try-deb test torture demo bench instructions soak check check-majors lint core-test \
-  miri pgspot server-test test-asserts test-upgrade stage stage-release examples monitoring prepare clean
+  miri pgspot server-test test-asserts test-upgrade stage stage-release examples clients monitoring prepare clean
 
 # The server: PG=17 is that major where packages put it, PG_CONFIG=PATH any other one. Without either PostgreSQL 15 of
 # Debian if it is there, else what the PATH has. Looked up when used: `prepare` may install it.
@@ -61,7 +61,7 @@ deb: build ## makes the Debian package postgresql-MAJOR-pg-queue in target/deb
 try-deb: deb ## tries that package in a clean Debian; as root
 	packaging/try-deb $(TARGET)/deb/postgresql-$(MAJOR)-pg-queue_*.deb
 
-test: check stage pgspot examples monitoring ## runs all checks and all tests
+test: check stage pgspot examples monitoring clients ## runs all checks and all tests
 	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test -p queue-tests --no-fail-fast
 
 torture: stage ## calls everything at once for MINUTES=10, ends servers, checks all promises; ARGS='--seed 4' as before
@@ -110,6 +110,10 @@ stage: prepare ## builds for tests: a private server with the extension in targe
 examples: prepare ## builds the example workers, and gets what their tests need
 	pgrx-tests/prepare-examples $(TARGET)/examples
 	cargo build -p queue-worker
+
+clients: stage ## tests the packages for producers and workers, and gets what that needs
+	pgrx-tests/prepare-clients
+	pgrx-tests/test-clients $(TARGET)/debug/server/pg_config $(TARGET)/clients
 
 monitoring: prepare ## gets the exporter and the tool that the tests of /monitoring need
 	pgrx-tests/prepare-monitoring

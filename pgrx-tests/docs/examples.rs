@@ -9,7 +9,7 @@ use crate::markdown::{Block, blocks};
 use crate::{Page, none, pages};
 
 /// Pages that must have examples which run.
-const WITH_EXAMPLES: [&str; 14] = [
+const WITH_EXAMPLES: [&str; 15] = [
     "README.md",
     "docs/coming-from/libraries.md",
     "docs/coming-from/pg-cron.md",
@@ -23,11 +23,13 @@ const WITH_EXAMPLES: [&str; 14] = [
     "docs/recipes.md",
     "docs/schedules.md",
     "docs/settings.md",
+    "docs/testing.md",
     "docs/views.md",
 ];
 
-/// What a block may be beside `sql`: nothing that could be an example in disguise.
-const OTHER: [&str; 6] = ["", "ini", "rust", "sh", "text", "mermaid"];
+/// What a block may be beside `sql`: nothing that could be an example in disguise. The packages' own tests run those in
+/// Python and JavaScript.
+const OTHER: [&str; 8] = ["", "ini", "js", "mermaid", "python", "rust", "sh", "text"];
 
 /// What an example promises.
 enum Promise {

@@ -31,11 +31,11 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// All pages below `docs` and `examples`, those at the root, and those beside the code; sorted.
+/// All pages below `docs`, `examples` and `clients`, those at the root, and those beside the code; sorted.
 fn pages() -> Vec<Page> {
     let mut names = Vec::new();
     collect("", false, &mut names);
-    ["docs", "examples", "pgrx-tests", "src"].iter().for_each(|folder| collect(folder, true, &mut names));
+    ["clients", "docs", "examples", "pgrx-tests", "src"].iter().for_each(|folder| collect(folder, true, &mut names));
     names.sort();
     names.into_iter().map(|name| Page { text: read(&name), name }).collect()
 }

@@ -1,0 +1,491 @@
+"""Runs a worker: claims for all slots on one connection, and tells the queue everything else on a second one.
+
+* The *claimer* claims as many jobs as there is room for. What was completed without a result goes along as
+  `completed`, so that a busy worker needs one transaction for both.
+* The *control* sends one heartbeat for all that is held, and the ends that the claimer did not take along.
+* A handler runs in a task of its own; a `def` in a thread.
+
+An attempt is *held* from its claim until its handler has ended. Each end goes to the server until that has answered,
+over as many connections as it takes. Whoever does not hear from the server for as long as the lease lasts has lost it.
+All state belongs to the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import logging
+import random
+import re
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Set, Tuple
+
+import psycopg
+from psycopg import AsyncConnection, Connection
+from psycopg.types.json import Jsonb
+
+from . import tracing
+from .endings import Ending
+from .events import Event, EventKind
+from .job import COLUMNS, AsyncJob, BaseJob, Job
+from .outcomes import Advance, Fatal, RetryIn, Snooze, Stopped, interval
+from .pool import AsyncPool, Gone, Link, Pool, with_defaults
+from .threads import Threads
+
+if TYPE_CHECKING:
+    from .worker import Worker
+
+logger = logging.getLogger("pg_queue.worker")
+
+GATHER = 0.02
+"""How long, in seconds, a completion waits for a claim to take it along."""
+
+GRACE = 1.0
+"""How long handlers have to heed `cancelled` when the worker's time is over."""
+
+FAREWELL = 5.0
+"""How long a worker that ends tries to tell the server what has ended."""
+
+CLAIM = f"""
+    SELECT {COLUMNS}, extract(epoch FROM lease_expires_at - clock_timestamp())::float8
+    FROM queue.claim_any(%s::text[], max_jobs => %s, wait => %s, lease => %s::interval, stage => %s::text, worker => %s,
+        session_bound => %s, completed => %s::bigint[])"""
+
+
+@dataclass
+class Held:
+    """A claimed attempt whose handler has not ended."""
+
+    job: BaseJob
+    lease: float
+    """Its length, in seconds."""
+    beat_at: float
+    """When the next heartbeat is due, by the loop's clock."""
+    expiry: asyncio.TimerHandle
+    """Ends it when no heartbeat has come through for the length of the lease."""
+    task: Optional[asyncio.Task[None]] = None
+
+
+class Backoff:
+    """The pauses between attempts to connect."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+
+    def next(self) -> float:
+        self.failures += 1
+        return min(0.1 * 2.0 ** min(self.failures, 10), 10.0) * random.uniform(0.5, 1.0)
+
+
+class Engine:
+    """One run of a worker, from its first claim to the release of what is left."""
+
+    def __init__(self, worker: Worker, drain: bool, watch: Optional[Callable[[Event], None]]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._worker = worker
+        self._drain = drain
+        self._watch = watch
+        self._calls = {queue: worker.bound(queue) for queue in worker.handlers}
+        self._is_async = {queue: inspect.iscoroutinefunction(h) for queue, h in worker.handlers.items()}
+        self._held: Dict[int, Held] = {}
+        self._ready: Deque[Held] = deque()
+        self._running = 0
+        self._done: List[Ending] = []
+        self._outbox: List[Ending] = []
+        self._sending = 0
+        self._refused: Set[int] = set()
+        self._stops = 0
+        self._is_closing = False
+        self._stopping, self._hurry = asyncio.Event(), asyncio.Event()
+        self._changed = asyncio.Event()  # for the claimer: there is room, or the end
+        self._due = asyncio.Event()  # for the control: there is something to send
+        self._threads = Threads()
+        self._conninfo = with_defaults(worker.conninfo)
+        self._pool = Pool(lambda: Connection.connect(self._conninfo, autocommit=True, prepare_threshold=None))
+        self._async_pool = AsyncPool(self._connect)
+        self._claims, self._control = Link(self._connect_claims), Link(self._connect)
+
+    def stop(self) -> None:
+        """From any thread. The second call ends the wait for the handlers."""
+        self._loop.call_soon_threadsafe(self._stop)
+
+    def _stop(self) -> None:
+        self._stops += 1
+        self._stopping.set()
+        self._changed.set()
+        if self._stops > 1:
+            self._hurry.set()
+        for held in self._held.values():
+            held.job.stopping = True
+
+    async def serve(self) -> None:
+        claimer = self._loop.create_task(self._claim_all())
+        control = self._loop.create_task(self._control_all())
+        stopped = self._loop.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait({claimer, control, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            try:
+                await asyncio.shield(self._loop.create_task(self._shut_down(claimer, control)))
+            finally:
+                stopped.cancel()
+
+    # Connections. No prepared statements: a pooler in transaction mode has another connection for each transaction.
+
+    async def _connect(self) -> AsyncConnection[Any]:
+        return await AsyncConnection.connect(self._conninfo, autocommit=True, prepare_threshold=None)
+
+    async def _connect_claims(self) -> AsyncConnection[Any]:
+        conn = await self._connect()
+        conn.add_notice_handler(self._notice)
+        self._tell(Event("connected"))
+        return conn
+
+    def _notice(self, notice: psycopg.errors.Diagnostic) -> None:
+        """A completion that did not count is a warning of the claim that took it along."""
+        found = re.search(r"attempt (\d+)", notice.message_primary or "")
+        if notice.sqlstate in ("QJ001", "55006") and found:
+            self._refused.add(int(found.group(1)))
+        else:
+            logger.warning("%s", notice.message_primary)
+
+    # The claimer.
+
+    async def _claim_all(self) -> None:
+        backoff = Backoff()
+        while not self._stopping.is_set():
+            room = self._room()
+            if room <= 0:
+                self._changed.clear()
+                await self._changed.wait()
+                continue
+            completed, self._done = self._done, []
+            self._refused.clear()
+            try:
+                rows = await self._claim(room, [ending.id for ending in completed])
+            except Gone as error:
+                self._done = completed + self._done
+                logger.warning("the connection is lost: %s", error)
+                self._tell(Event("disconnected", error=str(error)))
+                await self._pause(backoff.next())
+                continue
+            except psycopg.errors.QueryCanceled:
+                self._done = completed + self._done
+                continue
+            except psycopg.Error as error:
+                if completed:  # one of them may be the cause: each is told on its own
+                    self._send(*completed)
+                else:
+                    logger.error("a claim has failed: %s", error)
+                    await self._pause(backoff.next())
+                continue
+            backoff.failures = 0
+            for ending in completed:
+                self._settle(ending, "lost" if ending.id in self._refused else None)
+            for row in rows:
+                self._accept(row)
+            if self._drain and not rows and not completed and not await self._more():
+                return
+
+    async def _claim(self, room: int, completed: List[int]) -> List[Any]:
+        worker = self._worker
+        wait = 0.0 if self._drain else worker.wait
+        parameters = [list(worker.handlers), room, interval(wait), interval(worker.lease), worker.stage]
+        return await self._claims.fetch(CLAIM, [*parameters, worker.name, worker.session_bound, completed])
+
+    def _room(self) -> int:
+        """How many jobs to claim now. One that claims ahead waits until it is worth the round trip."""
+        limit = self._worker.concurrency + self._worker.prefetch
+        held = self._running + len(self._ready) + len(self._outbox) + self._sending
+        return limit - held if held < self._worker.concurrency or held <= limit // 2 else 0
+
+    async def _more(self) -> bool:
+        """Whether there may be more to drain, once something has ended."""
+        self._changed.clear()
+        if not (self._held or self._done or self._outbox or self._sending):
+            return False
+        await self._changed.wait()
+        return True
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        except asyncio.TimeoutError:
+            pass
+
+    def _accept(self, row: Tuple[Any, ...]) -> None:
+        columns, lease = row[:-1], max(row[-1], 0.001)
+        queue = columns[2]
+        job: BaseJob
+        if self._is_async[queue]:
+            job = AsyncJob(*columns, pool=self._async_pool, on_stop=lambda: self._cancel(job.id))
+        else:
+            job = Job(*columns, pool=self._pool)
+        job.stopping = self._stopping.is_set()
+        now = self._loop.time()
+        expiry = self._loop.call_at(now + lease, self._stop_job, job.id, "lost")
+        self._held[job.id] = held = Held(job, lease, now + self._beat(lease), expiry)
+        self._ready.append(held)
+        self._due.set()  # the control takes the new lease into account
+        self._start()
+
+    def _start(self) -> None:
+        while self._ready and self._running < self._worker.concurrency and not self._stopping.is_set():
+            held = self._ready.popleft()
+            if held.job.stop_reason is not None:  # it was cancelled or lost before it began
+                self._end(held, self._stopped(held.job))
+                continue
+            self._running += 1
+            held.task = self._loop.create_task(self._run(held))
+
+    # A handler.
+
+    async def _run(self, held: Held) -> None:
+        job, begun = held.job, self._loop.time()
+        self._tell(Event("started", job.queue, job.job_id, job.id, job.attempt))
+        try:
+            with tracing.span(job):
+                call = self._calls[job.queue]
+                result = await (call(job) if self._is_async[job.queue] else self._threads.call(lambda: call(job)))
+            ending = self._returned(job, result)
+        except asyncio.CancelledError as error:
+            ending = self._stopped(job) if job.stop_reason else self._raised(job, error)
+        except Exception as error:
+            ending = self._raised(job, error)
+        finally:
+            self._running -= 1
+        ending.seconds = self._loop.time() - begun
+        if job.id in self._held:
+            self._end(held, ending)
+        self._start()
+        self._changed.set()
+
+    @staticmethod
+    def _returned(job: BaseJob, result: Any) -> Ending:
+        if job.ended:
+            return Ending(job, "none")
+        if isinstance(result, Advance):
+            payload = None if result.payload is None else Jsonb(result.payload)
+            return Ending(job, "advance", result.stage, payload, interval(result.delay))
+        if result is None:
+            return Ending(job, "complete", None)
+        json.dumps(result)  # here, where an error fails the job
+        return Ending(job, "complete", Jsonb(result))
+
+    @staticmethod
+    def _stopped(job: BaseJob) -> Ending:
+        """A job that is to be cancelled is cancelled by its release. Of a lost one there is nothing to tell."""
+        return Ending(job, "none" if job.stop_reason == "lost" else "release", interval(0))
+
+    def _raised(self, job: BaseJob, error: BaseException) -> Ending:
+        if isinstance(error, Stopped):
+            return self._stopped(job)
+        if isinstance(error, Snooze):
+            return Ending(job, "release", interval(error.delay))
+        if isinstance(error, psycopg.Error) and error.sqlstate == "QJ001":
+            job.stop("lost")
+            return self._stopped(job)
+        is_expected = isinstance(error, (RetryIn, Fatal))
+        logger.warning("%r has failed: %s", job, error, exc_info=None if is_expected else error, extra=_extra(job))
+        text = str(error) if is_expected else f"{type(error).__name__}: {error}"
+        retry_in = interval(error.delay) if isinstance(error, RetryIn) else None
+        return Ending.failure(job, text, retry_in, isinstance(error, Fatal))
+
+    def _end(self, held: Held, ending: Ending) -> None:
+        held.expiry.cancel()
+        del self._held[held.job.id]
+        if ending.kind == "none":
+            self._settle(ending, "lost" if held.job.stop_reason == "lost" else None)
+        elif ending.is_plain:
+            if not self._done:
+                self._loop.call_later(GATHER, self._due.set)
+            self._done.append(ending)
+        else:
+            self._send(ending)
+
+    def _stop_job(self, attempt_id: int, reason: Any) -> None:
+        """Tells the handler to stop. One that has not begun ends at once."""
+        held = self._held.get(attempt_id)
+        if held is None or held.job.stop_reason in (reason, "lost"):
+            return
+        logger.warning("%r is to stop: %s", held.job, reason, extra=_extra(held.job))
+        held.job.stop(reason)
+        if held.task is None and held in self._ready:
+            self._ready.remove(held)
+            self._end(held, self._stopped(held.job))
+            self._changed.set()
+
+    def _cancel(self, attempt_id: int) -> None:
+        held = self._held.get(attempt_id)
+        if held is not None and held.task is not None:
+            held.task.cancel()
+
+    # The control.
+
+    async def _control_all(self) -> None:
+        backoff = Backoff()
+        while not (self._is_closing and not self._outbox and not self._done):
+            await self._until_due()
+            try:
+                await self._heartbeat()
+                await self._flush()
+                backoff.failures = 0
+            except Gone as error:
+                logger.warning("the connection for heartbeats is lost: %s", error)
+                await asyncio.sleep(backoff.next())
+
+    async def _until_due(self) -> None:
+        if self._outbox or self._done and self._is_closing:
+            return
+        beat_at = min((held.beat_at for held in self._beating()), default=None)
+        timeout = None if beat_at is None else max(beat_at - self._loop.time(), 0)
+        try:
+            await asyncio.wait_for(self._due.wait(), timeout)
+        except asyncio.TimeoutError:
+            pass
+        self._due.clear()
+
+    def _beating(self) -> List[Held]:
+        return [held for held in self._held.values() if held.job.stop_reason != "lost"]
+
+    def _beat(self, lease: float) -> float:
+        return min(lease / 3, self._worker.heartbeat)
+
+    async def _heartbeat(self) -> None:
+        begun, held_now = self._loop.time(), self._beating()
+        if all(held.beat_at > begun for held in held_now):
+            return
+        asked = [held.job.id for held in held_now]
+        try:
+            rows = await self._control.fetch("SELECT id, is_cancelled FROM queue.extend_many(%s::bigint[])", [asked])
+        except psycopg.Error as error:
+            logger.error("a heartbeat has failed: %s", error)
+            for held in held_now:
+                held.beat_at = max(held.beat_at, begun + min(1.0, self._beat(held.lease)))
+            return
+        answers = dict(rows)
+        for attempt_id in asked:
+            if attempt_id not in self._held:
+                continue
+            held = self._held[attempt_id]
+            if attempt_id not in answers:
+                self._stop_job(attempt_id, "lost")
+                continue
+            held.expiry.cancel()
+            held.expiry = self._loop.call_at(begun + held.lease, self._stop_job, attempt_id, "lost")
+            held.beat_at = begun + self._beat(held.lease)
+            if answers[attempt_id]:
+                self._stop_job(attempt_id, "cancelled")
+
+    def _send(self, *endings: Ending) -> None:
+        self._outbox.extend(endings)
+        self._due.set()
+
+    async def _flush(self) -> None:
+        """Sends what has ended: those of a kind with one statement, and one by one if that is refused."""
+        endings = self._done + self._outbox
+        self._done, self._outbox = [], []
+        self._sending = len(endings)
+        try:
+            while endings:
+                kind = endings[0].kind
+                batch = [ending for ending in endings if ending.kind == kind]
+                try:
+                    await self._control.fetch(*Ending.statement(kind, batch))
+                    for ending in batch:
+                        self._settle(ending)
+                except psycopg.Error:
+                    for ending in batch:
+                        await self._send_one(ending)
+                        endings.remove(ending)
+                        self._sending -= 1
+                    continue
+                endings = [ending for ending in endings if ending.kind != kind]
+                self._sending = len(endings)
+        except Gone:
+            self._outbox = endings + self._outbox
+            raise
+        finally:
+            self._sending = 0
+            self._changed.set()
+
+    async def _send_one(self, ending: Ending) -> None:
+        try:
+            await self._control.fetch(*Ending.statement(ending.kind, [ending]))
+            self._settle(ending)
+        except psycopg.Error as error:
+            if error.sqlstate in ("QJ001", "55006"):
+                self._settle(ending, "lost")
+            elif ending.kind != "fail":  # such as a result that is no JSON to Postgres
+                self._send(Ending.failure(ending.job, str(error)))
+            else:
+                logger.error("%r could not be failed: %s", ending.job, error, extra=_extra(ending.job))
+                self._settle(ending, "lost")
+
+    # What has happened.
+
+    def _settle(self, ending: Ending, kind: Optional[EventKind] = None) -> None:
+        """The server has answered: this attempt has ended, or was lost before."""
+        job = ending.job
+        kind = kind or ending.event
+        if kind == "lost":
+            logger.warning("%r: lost lease", job, extra=_extra(job))
+        else:
+            logger.debug("%r: %s", job, kind, extra=_extra(job))
+        self._tell(Event(kind, job.queue, job.job_id, job.id, job.attempt, ending.seconds, ending.error))
+
+    def _tell(self, event: Event) -> None:
+        for hook in (self._watch, self._worker.on_event):
+            if hook is not None:
+                try:
+                    hook(event)
+                except Exception:
+                    logger.exception("on_event has failed")
+
+    # The end.
+
+    async def _shut_down(self, claimer: asyncio.Task[None], control: asyncio.Task[None]) -> None:
+        self._stopping.set()
+        self._changed.set()
+        while not claimer.done():
+            # Early is as good as never: the server may not have begun with the claim. So again, until it has ended.
+            await self._loop.run_in_executor(None, self._claims.cancel)
+            await asyncio.wait({claimer}, timeout=0.2)
+        while self._ready:
+            held = self._ready.popleft()
+            self._end(held, self._stopped(held.job))
+        self._due.set()
+        await self._wait_for_handlers(self._worker.shutdown_timeout, self._hurry)
+        for attempt_id in list(self._held):
+            self._stop_job(attempt_id, "shutdown")
+        await self._wait_for_handlers(GRACE)
+        for held in list(self._held.values()):  # threads that did not stop
+            logger.warning("%r still runs; it is given back", held.job, extra=_extra(held.job))
+            self._end(held, self._stopped(held.job))
+        self._is_closing = True
+        self._due.set()
+        await asyncio.wait({control}, timeout=FAREWELL)
+        for ending in self._done + self._outbox:
+            logger.error("%r: the server was not told of its end", ending.job, extra=_extra(ending.job))
+        control.cancel()
+        self._threads.close()
+        self._pool.close()
+        await self._async_pool.close()
+        for link in (self._claims, self._control):
+            await link.close()
+        for task in (claimer, control):
+            if task.done() and not task.cancelled():
+                task.result()  # a fault of ours is raised
+
+    async def _wait_for_handlers(self, seconds: float, hurry: Optional[asyncio.Event] = None) -> None:
+        end = self._loop.time() + seconds
+        while self._held and self._loop.time() < end and not (hurry and hurry.is_set()):
+            tasks = {held.task for held in self._held.values() if held.task is not None}
+            await asyncio.wait(tasks, timeout=min(0.1, seconds), return_when=asyncio.FIRST_COMPLETED)
+
+
+def _extra(job: BaseJob) -> Dict[str, Any]:
+    """For structured logs."""
+    return {"queue": job.queue, "job_id": job.job_id, "attempt_id": job.id, "attempt": job.attempt}

@@ -1,0 +1,87 @@
+"""Adds jobs, on the caller's own connection and in its transaction: a job exists if and only if that commits."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Iterable, List, Literal, Mapping, Optional, Tuple, TypedDict
+
+from psycopg import AsyncConnection, Connection
+from psycopg.types.json import Jsonb
+
+from . import tracing
+from .outcomes import Duration, interval
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Options(TypedDict, total=False):
+    """The options of `queue.enqueue`. None leaves one at its default, as if it were left out."""
+
+    priority: Optional[int]
+    delay: Optional[Duration]
+    run_at: Optional[datetime]
+    unique_key: Optional[str]
+    on_duplicate: Optional[Literal["skip", "replace", "rerun", "error"]]
+    version: Optional[datetime]
+    unique_for: Optional[Duration]
+    group_key: Optional[str]
+    stage: Optional[str]
+    max_attempts: Optional[int]
+    lease: Optional[Duration]
+    headers: Any
+
+
+def enqueue(conn: Connection[Any], queue: str, payload: Any = {}, **options: Unpack[Options]) -> int:
+    """Adds a job and returns its id."""
+    return _ids(conn, *_call("enqueue", queue, Jsonb(payload), "jsonb", options))[0]
+
+
+def enqueue_many(conn: Connection[Any], queue: str, payloads: Iterable[Any], **options: Unpack[Options]) -> List[int]:
+    """Adds a job per payload, all with the same options, and returns their ids in the order of the payloads."""
+    return _ids(conn, *_call("enqueue_many", queue, list(map(Jsonb, payloads)), "jsonb[]", options))
+
+
+async def enqueue_async(
+    conn: AsyncConnection[Any], queue: str, payload: Any = {}, **options: Unpack[Options]
+) -> int:
+    """`enqueue` for an asyncio connection."""
+    return (await _ids_async(conn, *_call("enqueue", queue, Jsonb(payload), "jsonb", options)))[0]
+
+
+async def enqueue_many_async(
+    conn: AsyncConnection[Any], queue: str, payloads: Iterable[Any], **options: Unpack[Options]
+) -> List[int]:
+    """`enqueue_many` for an asyncio connection."""
+    return await _ids_async(conn, *_call("enqueue_many", queue, list(map(Jsonb, payloads)), "jsonb[]", options))
+
+
+def _call(function: str, queue: str, content: Any, cast: str, options: Mapping[str, Any]) -> Tuple[str, List[Any]]:
+    """The statement with the options that were given, and the trace context of the caller in the headers."""
+    unknown = options.keys() - Options.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"{function}() got an unexpected keyword argument {min(unknown)!r}")
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in given.keys() & {"delay", "unique_for", "lease"}:
+        given[name] = interval(given[name])
+    headers = tracing.inject(given.get("headers"))
+    if headers is not None:
+        given["headers"] = Jsonb(headers)
+    arguments = "".join(f", {name} => %s" for name in given)
+    return f"SELECT * FROM queue.{function}(%s, %s::{cast}{arguments})", [queue, content, *given.values()]
+
+
+def _ids(conn: Connection[Any], sql: str, parameters: List[Any]) -> List[int]:
+    with conn.cursor(row_factory=_first) as cursor:
+        return cursor.execute(sql, parameters).fetchall()
+
+
+async def _ids_async(conn: AsyncConnection[Any], sql: str, parameters: List[Any]) -> List[int]:
+    async with conn.cursor(row_factory=_first) as cursor:
+        await cursor.execute(sql, parameters)
+        return await cursor.fetchall()
+
+
+def _first(cursor: Any) -> Any:
+    """Makes of each row its first column, whatever the connection's own row factory makes."""
+    return lambda values: values[0]

@@ -1,0 +1,27 @@
+"""What a worker tells its `on_event` hook: for metrics, and for tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Optional
+
+EventKind = Literal[
+    "started", "completed", "advanced", "failed", "released", "lost", "connected", "disconnected"
+]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that has happened. An end is told when the server has confirmed it, each job's once.
+
+    `connected` and `disconnected` are about the worker's own connection; all others have a job.
+    """
+
+    kind: EventKind
+    queue: str = ""
+    job_id: int = 0
+    attempt_id: int = 0
+    attempt: int = 0
+    seconds: float = 0.0
+    """How long the handler ran."""
+    error: Optional[str] = None

@@ -1,0 +1,202 @@
+"""What a handler gets: the job, and what it may do with the attempt that it runs.
+
+A handler that writes to the database does so in `transaction()`: what it writes and the completion commit together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime
+from typing import Any, AsyncIterator, Callable, Iterator, List, Optional, Tuple
+
+from psycopg import AsyncConnection, Connection
+from psycopg.types.json import Jsonb
+
+from .outcomes import Duration, Stopped, StopReason, interval
+from .pool import AsyncPool, Pool
+
+COLUMNS = (
+    "id, job_id, queue_name, stage, payload, headers, attempt, max_attempts, priority, unique_key, group_key, "
+    "progress, last_error, enqueued_at"
+)
+"""Of queue.claimed_job, in the order of the arguments of `BaseJob`."""
+
+
+def completion(attempt_id: int, result: Any) -> Tuple[str, List[Any]]:
+    if result is None:
+        return "SELECT queue.complete(%s)", [attempt_id]
+    return "SELECT queue.complete(%s, %s)", [attempt_id, Jsonb(result)]
+
+
+def advancement(attempt_id: int, stage: Optional[str], payload: Any, delay: Duration) -> Tuple[str, List[Any]]:
+    content = None if payload is None else Jsonb(payload)
+    return "SELECT queue.advance(%s, %s, %s, %s)", [attempt_id, stage, content, interval(delay)]
+
+
+class BaseJob:
+    """What both kinds of jobs have in common."""
+
+    def __init__(
+        self,
+        id: int,
+        job_id: int,
+        queue: str,
+        stage: Optional[str] = None,
+        payload: Any = None,
+        headers: Any = None,
+        attempt: int = 1,
+        max_attempts: int = 20,
+        priority: int = 0,
+        unique_key: Optional[str] = None,
+        group_key: Optional[str] = None,
+        progress: Any = None,
+        last_error: Optional[str] = None,
+        enqueued_at: Optional[datetime] = None,
+    ) -> None:
+        self.id = id
+        """The attempt's id, good for one end."""
+        self.job_id = job_id
+        self.queue = queue
+        self.stage = stage
+        self.payload = payload
+        self.headers = headers
+        self.attempt = attempt
+        self.max_attempts = max_attempts
+        self.priority = priority
+        self.unique_key = unique_key
+        self.group_key = group_key
+        self.progress = progress
+        """What the last attempt, or this one, has reported."""
+        self.last_error = last_error
+        self.enqueued_at = enqueued_at
+        self.stop_reason: Optional[StopReason] = None
+        """Why the handler is to stop; None: it is not."""
+        self.stopping = False
+        """Whether the worker shuts down. The handler may go on until `stop_reason` says otherwise."""
+        self.ended = False
+        """Whether the handler has ended the attempt itself. To be set where it did so by other means than ours."""
+
+    def __repr__(self) -> str:
+        return f"<job {self.job_id} of {self.queue}, attempt {self.attempt} (id {self.id})>"
+
+    @property
+    def traceparent(self) -> Optional[str]:
+        """The trace context that the producer has given."""
+        return self.headers.get("traceparent") if isinstance(self.headers, dict) else None
+
+    def check(self) -> None:
+        """Raises `Stopped` if the handler is to stop."""
+        if self.stop_reason is not None:
+            raise Stopped(self.stop_reason)
+
+    def stop(self, reason: StopReason) -> None:
+        """Tells the handler to stop. The first reason counts, but that a lost lease beats all."""
+        if self.stop_reason is None or reason == "lost":
+            self.stop_reason = reason
+
+
+class Job(BaseJob):
+    """The job of a handler that is a `def`, which runs in a thread."""
+
+    def __init__(self, *columns: Any, pool: Optional[Pool] = None, **named: Any) -> None:
+        super().__init__(*columns, **named)
+        self.cancelled = threading.Event()
+        """Set when the handler is to stop; `stop_reason` says why. `cancelled.wait(5)` is a sleep that heeds it."""
+        self._pool = pool
+
+    def stop(self, reason: StopReason) -> None:
+        super().stop(reason)
+        self.cancelled.set()
+
+    @contextmanager
+    def transaction(self, result: Any = None) -> Iterator[Connection[Any]]:
+        """A transaction on a connection of the worker's, which completes the job at its end, unless the block did."""
+        self.check()
+        with self._connection() as conn:
+            with conn.transaction():
+                self.ended = False
+                yield conn
+                if not self.ended:
+                    self.complete(conn, result)
+
+    def complete(self, conn: Connection[Any], result: Any = None) -> None:
+        """Completes the job in the caller's own transaction."""
+        conn.execute(*completion(self.id, result))
+        self.ended = True
+
+    def advance(
+        self, conn: Connection[Any], stage: Optional[str] = None, payload: Any = None, delay: Duration = 0
+    ) -> None:
+        """Takes the job on to another stage, in the caller's own transaction."""
+        conn.execute(*advancement(self.id, stage, payload, delay))
+        self.ended = True
+
+    def save_progress(self, progress: Any) -> None:
+        """Remembers what was done so far: the next attempt, if there is one, finds it in `progress`."""
+        with self._connection() as conn:
+            conn.execute("SELECT queue.progress(%s, %s)", [self.id, Jsonb(progress)])
+        self.progress = progress
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection[Any]]:
+        if self._pool is None:
+            raise RuntimeError("this job was not claimed by a worker")
+        with self._pool.connection() as conn:
+            yield conn
+
+
+class AsyncJob(BaseJob):
+    """The job of a handler that is an `async def`. When it is to stop, its task is cancelled."""
+
+    def __init__(
+        self, *columns: Any, pool: Optional[AsyncPool] = None, on_stop: Callable[[], None] = lambda: None, **named: Any
+    ) -> None:
+        super().__init__(*columns, **named)
+        self.cancelled = asyncio.Event()
+        """Set when the handler is to stop; `stop_reason` says why."""
+        self._pool = pool
+        self._on_stop = on_stop
+
+    def stop(self, reason: StopReason) -> None:
+        super().stop(reason)
+        if not self.cancelled.is_set():
+            self.cancelled.set()
+            self._on_stop()
+
+    @asynccontextmanager
+    async def transaction(self, result: Any = None) -> AsyncIterator[AsyncConnection[Any]]:
+        """A transaction on a connection of the worker's, which completes the job at its end, unless the block did."""
+        self.check()
+        async with self._connection() as conn:
+            async with conn.transaction():
+                self.ended = False
+                yield conn
+                if not self.ended:
+                    await self.complete(conn, result)
+
+    async def complete(self, conn: AsyncConnection[Any], result: Any = None) -> None:
+        """Completes the job in the caller's own transaction."""
+        await conn.execute(*completion(self.id, result))
+        self.ended = True
+
+    async def advance(
+        self, conn: AsyncConnection[Any], stage: Optional[str] = None, payload: Any = None, delay: Duration = 0
+    ) -> None:
+        """Takes the job on to another stage, in the caller's own transaction."""
+        await conn.execute(*advancement(self.id, stage, payload, delay))
+        self.ended = True
+
+    async def save_progress(self, progress: Any) -> None:
+        """Remembers what was done so far: the next attempt, if there is one, finds it in `progress`."""
+        async with self._connection() as conn:
+            await conn.execute("SELECT queue.progress(%s, %s)", [self.id, Jsonb(progress)])
+        self.progress = progress
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+        if self._pool is None:
+            raise RuntimeError("this job was not claimed by a worker")
+        async with self._pool.connection() as conn:
+            yield conn

@@ -1,0 +1,59 @@
+"""How a handler says that an attempt ends otherwise than by a result or an error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, Optional, Union
+
+Duration = Union[timedelta, float]
+"""A length of time; a number means seconds."""
+
+StopReason = Literal["cancelled", "lost", "shutdown"]
+
+
+def interval(duration: Optional[Duration]) -> Optional[timedelta]:
+    """What psycopg passes as an interval."""
+    if duration is None or isinstance(duration, timedelta):
+        return duration
+    return timedelta(seconds=duration)
+
+
+class RetryIn(Exception):
+    """Fails the attempt; the job runs again after `delay`, instead of the queue's own."""
+
+    def __init__(self, delay: Duration, error: str = "") -> None:
+        super().__init__(error or "to be retried")
+        self.delay = delay
+
+
+class Fatal(Exception):
+    """Fails the job for good: it is dead, however many attempts it has left."""
+
+
+class Snooze(Exception):
+    """Gives the attempt back, uncounted: the job's time has not come. It runs again after `delay`."""
+
+    def __init__(self, delay: Duration = 0) -> None:
+        super().__init__("snoozed")
+        self.delay = delay
+
+
+class Stopped(Exception):
+    """The handler is to stop: the job was cancelled, its lease is lost, or the worker's time to shut down is over."""
+
+    def __init__(self, reason: StopReason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Advance:
+    """Returned by a handler: the job goes on in another of the queue's stages, in the next one unless `stage` says so.
+
+    It keeps its payload where that is None.
+    """
+
+    stage: Optional[str] = None
+    payload: Any = None
+    delay: Duration = 0

@@ -1,0 +1,207 @@
+"""For the tests of applications: what was enqueued, letting time pass, and servers to throw away.
+
+The functions take a psycopg connection and look at what its transaction sees, also before it commits.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+import psycopg
+from psycopg import Connection
+from psycopg.conninfo import make_conninfo
+from psycopg.rows import dict_row, tuple_row
+
+from .outcomes import Duration, interval
+
+_LIVING = ("ready", "scheduled", "retrying", "running")
+
+
+def enqueued(conn: Connection[Any], queue: str, payload: Any = None, **columns: Any) -> List[Dict[str, Any]]:
+    """The living jobs of the queue, as rows of `queue.jobs`, the oldest first.
+
+    `payload`: what their payload contains, as by `@>`. Other columns have to be equal: `priority=5, state="ready"`.
+    """
+    sql = "SELECT * FROM queue.jobs WHERE queue_name = %s AND state = ANY (%s) ORDER BY job_id"
+    with conn.cursor(row_factory=dict_row) as cursor:
+        found = cursor.execute(sql, [queue, list(_LIVING)]).fetchall()
+    unknown = columns.keys() - found[0].keys() if found else set()
+    if unknown:
+        raise TypeError(f"queue.jobs has no column {min(unknown)}")
+    return [
+        job
+        for job in found
+        if (payload is None or contains(job["payload"], payload))
+        and all(job[name] == value for name, value in columns.items())
+    ]
+
+
+def contains(whole: Any, part: Any) -> bool:
+    """Whether a JSON value contains another one, as `jsonb @> jsonb` says for objects; other values are equal."""
+    if isinstance(whole, dict) and isinstance(part, dict):
+        return all(name in whole and contains(whole[name], value) for name, value in part.items())
+    return bool(whole == part)
+
+
+def assert_enqueued(
+    conn: Connection[Any], queue: str, payload: Any = None, *, count: Optional[int] = None, **columns: Any
+) -> List[Dict[str, Any]]:
+    """Fails unless there are such jobs: `count` of them, or at least one. Returns them."""
+    found = enqueued(conn, queue, payload, **columns)
+    if len(found) == count or count is None and found:
+        return found
+    wanted = "jobs" if count is None else f"{count} jobs"
+    others = [(job["state"], job["payload"]) for job in enqueued(conn, queue)[:10]]
+    raise AssertionError(
+        f"queue {queue!r} should have {wanted} with payload {payload!r} {columns or ''}: {len(found)} found. "
+        f"It has: {others or 'none'}"
+    )
+
+
+def refute_enqueued(conn: Connection[Any], queue: str, payload: Any = None, **columns: Any) -> None:
+    """Fails if there is such a job."""
+    assert_enqueued(conn, queue, payload, count=0, **columns)
+
+
+def advance_time(conn: Connection[Any], by: Duration, queue: Optional[str] = None) -> List[int]:
+    """Lets time pass for jobs that wait for theirs: it comes so much earlier. Returns the jobs that became due.
+
+    Schedules and leases are left as they are.
+    """
+    sql = """
+        SELECT j.job_id, j.run_at - %s <= clock_timestamp()
+        FROM queue.jobs AS j, LATERAL (SELECT queue.reschedule(j.job_id, j.run_at - %s)) AS r
+        WHERE j.state IN ('scheduled', 'retrying') AND j.queue_name = coalesce(%s::text, j.queue_name)
+        ORDER BY j.job_id"""
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        rows = cursor.execute(sql, [interval(by), interval(by), queue]).fetchall()
+    return [job_id for job_id, is_due in rows if is_due]
+
+
+class Server:
+    """A throw-away server with pg_queue, in a folder of its own, which listens on a socket there and nowhere else.
+
+    `pg_config` names the installation; without, the variable `PG_CONFIG` does, or the PATH. Started by root it runs as
+    the account `postgres` or `nobody`.
+    """
+
+    def __init__(self, pg_config: Optional[str] = None, **settings: Any) -> None:
+        command = [pg_config or os.environ.get("PG_CONFIG") or "pg_config", "--bindir"]
+        self.bindir = Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+        self._account = _account()
+        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        self.dir = Path(tempfile.mkdtemp(prefix="pg_queue-", dir=memory))
+        self.log = self.dir / "log"
+        self._count = 0
+        try:
+            if self._account:
+                os.chown(self.dir, self._account[0], self._account[1])
+            self._call("initdb", "--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C")
+            mine = {
+                "listen_addresses": "",
+                "unix_socket_directories": str(self.dir),
+                "shared_preload_libraries": "pg_queue",
+                "max_worker_processes": 50,
+                "shared_buffers": "16MB",
+                "fsync": "off",
+            }
+            with (self.dir / "data/postgresql.conf").open("a") as file:
+                file.writelines(f"{name} = '{value}'\n" for name, value in {**mine, **settings}.items())
+            self.start()
+        except BaseException:
+            shutil.rmtree(self.dir, ignore_errors=True)
+            raise
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Starts it and waits until it takes connections."""
+        try:
+            self._call("pg_ctl", "start", "--wait", "--silent", f"--log={self.log}")
+        except subprocess.CalledProcessError as error:
+            raise RuntimeError(f"the server did not start: {self.log.read_text()}") from error
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stops it; with mode `immediate` as a crash would."""
+        self._call("pg_ctl", "stop", "--wait", "--silent", f"--mode={mode}")
+
+    def restart(self, mode: str = "fast") -> None:
+        self.stop(mode)
+        self.start()
+
+    def base_backup(self, standby: Server) -> None:
+        """Makes the other server a standby of this one, and starts it as that."""
+        standby.stop()
+        data = standby.dir / "data"
+        kept = (data / "postgresql.conf").read_text()
+        shutil.rmtree(data)
+        source = ["--pgdata", str(data), "--write-recovery-conf", "--checkpoint=fast", "--dbname", self.conninfo()]
+        self._run("pg_basebackup", *source)
+        (data / "postgresql.conf").write_text(kept)
+        standby.start()
+
+    def promote(self) -> None:
+        """Makes a standby a server of its own, and waits until it is."""
+        self._call("pg_ctl", "promote", "--wait", "--silent")
+
+    def close(self) -> None:
+        """Stops it and removes all of it."""
+        if (self.dir / "data/postmaster.pid").exists():
+            self.stop("immediate")
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def conninfo(self, dbname: str = "postgres", **parameters: Any) -> str:
+        return make_conninfo(**{"host": str(self.dir), "user": "postgres", "dbname": dbname, **parameters})
+
+    def connect(self, dbname: str = "postgres", **parameters: Any) -> Connection[Any]:
+        """A connection that commits each statement."""
+        return psycopg.connect(self.conninfo(dbname, **parameters), autocommit=True)
+
+    def create_database(self) -> str:
+        """Makes a database with the extension, and returns its name."""
+        self._count += 1
+        name = f"test{self._count}"
+        with self.connect() as conn:
+            conn.execute(f"CREATE DATABASE {name}")
+        with self.connect(name) as conn:
+            conn.execute("CREATE EXTENSION pg_queue")
+        return name
+
+    def drop_database(self, name: str) -> None:
+        with self.connect() as conn:
+            conn.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def _call(self, program: str, *arguments: str) -> None:
+        self._run(program, "-D", str(self.dir / "data"), *arguments)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        """Runs a program of the server as its account. What a server inherits must not be our pipes."""
+        user = {"user": self._account[0], "group": self._account[1], "extra_groups": []} if self._account else {}
+        command = [str(self.bindir / program), *arguments]
+        errors = subprocess.DEVNULL if program == "pg_ctl" else None
+        subprocess.run(command, check=True, cwd="/", stdout=subprocess.DEVNULL, stderr=errors, **user)
+
+
+def _account() -> Any:
+    """User and group for a server that root starts, which Postgres refuses to be."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        try:
+            found = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return found.pw_uid, found.pw_gid
+    raise RuntimeError("root has neither `postgres` nor `nobody` to run a server as")
+

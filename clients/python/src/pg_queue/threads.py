@@ -1,0 +1,74 @@
+"""Threads for handlers that are a `def`. They are daemons: one that does not stop does not keep the process alive."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from queue import SimpleQueue
+from typing import Any, Callable, Optional, Tuple
+
+Task = Tuple[Callable[[], Any], "asyncio.Future[Any]", contextvars.Context]
+
+
+class Threads:
+    """Runs functions in threads, which are kept for the next ones. There is a thread for each that runs at once."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._tasks: SimpleQueue[Optional[Task]] = SimpleQueue()
+        self._count = 0
+        self._busy = 0
+
+    async def call(self, function: Callable[[], Any]) -> Any:
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._busy += 1
+        if self._busy > self._count:
+            self._count += 1
+            threading.Thread(target=self._work, name=f"pg_queue-{self._count}", daemon=True).start()
+        self._tasks.put((function, future, contextvars.copy_context()))
+        try:
+            # The function cannot be interrupted: whoever gives up on it leaves it to its thread.
+            return await asyncio.shield(future)
+        finally:
+            if future.done():
+                self._busy -= 1
+            else:
+                future.add_done_callback(self._late)
+
+    def _late(self, future: asyncio.Future[Any]) -> None:
+        self._busy -= 1
+        if not future.cancelled():
+            future.exception()  # nobody else asks for it
+
+    def close(self) -> None:
+        for _ in range(self._count):
+            self._tasks.put(None)
+
+    def _work(self) -> None:
+        while True:
+            task = self._tasks.get()
+            if task is None:
+                return
+            function, future, context = task
+            result, error = None, None
+            try:
+                result = context.run(function)
+            except BaseException as raised:
+                error = raised
+            try:
+                self._loop.call_soon_threadsafe(_settle, future, result, error)
+            except RuntimeError:
+                return  # the loop has ended without us
+            del task, function, future, context, result, error
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: Optional[BaseException]) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    elif isinstance(error, Exception):
+        future.set_exception(error)
+    else:  # such as SystemExit, which is not to end the event loop
+        future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))

@@ -1,0 +1,48 @@
+"""The trace context in the headers of jobs, by OpenTelemetry's conventions. Does nothing where that is not installed."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional
+
+if TYPE_CHECKING:
+    from .job import BaseJob
+
+propagate: Any
+trace: Any
+try:
+    propagate, trace = import_module("opentelemetry.propagate"), import_module("opentelemetry.trace")
+except ImportError:
+    propagate = trace = None
+
+
+def inject(headers: Optional[Any]) -> Optional[Any]:
+    """The headers with the current trace context (`traceparent`), unless they have one or there is none."""
+    if trace is None or not isinstance(headers, (dict, type(None))) or "traceparent" in (headers or {}):
+        return headers
+    carrier: Dict[str, str] = {}
+    propagate.inject(carrier)
+    return {**(headers or {}), **carrier} if carrier else headers
+
+
+@contextmanager
+def span(job: BaseJob) -> Iterator[None]:
+    """Runs a handler within a span of its own, the child of the producer's."""
+    if trace is None:
+        yield
+        return
+    headers = job.headers if isinstance(job.headers, dict) else {}
+    context = propagate.extract({name: value for name, value in headers.items() if isinstance(value, str)})
+    attributes = {
+        "messaging.system": "pg_queue",
+        "messaging.operation.type": "process",
+        "messaging.operation.name": "process",
+        "messaging.destination.name": job.queue,
+        "messaging.message.id": str(job.job_id),
+    }
+    tracer = trace.get_tracer("pg_queue")
+    with tracer.start_as_current_span(
+        f"process {job.queue}", context=context, kind=trace.SpanKind.CONSUMER, attributes=attributes
+    ):
+        yield

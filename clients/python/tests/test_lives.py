@@ -1,0 +1,222 @@
+"""Workers, connections and servers come to an end, and no job is lost or has its effect twice."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+from conftest import SCHEMA, one, running, state, until, wait_state
+
+from pg_queue import Worker, enqueue, enqueue_many
+from pg_queue.testing import Server
+
+
+@contextmanager
+def process(conninfo, **options):
+    """A worker's process, which must not outlive the test."""
+    program = [sys.executable, str(Path(__file__).with_name("worker_process.py"))]
+    with subprocess.Popen([*program, conninfo, json.dumps(options)], stderr=subprocess.PIPE, text=True) as worker:
+        try:
+            yield worker
+        finally:
+            worker.kill()
+
+
+def effects(conn):
+    return sorted(job for (job,) in conn.execute("SELECT job_id FROM effect"))
+
+
+def backends(conn):
+    sql = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    return [pid for (pid,) in conn.execute(sql)]
+
+
+def again(conninfo):
+    """Connects once the server takes connections."""
+
+    def attempt():
+        try:
+            return psycopg.connect(conninfo, autocommit=True)
+        except psycopg.OperationalError:
+            return None
+
+    return until("the server takes connections", attempt)
+
+
+def test_sigterm_ends_an_idle_worker_at_once(conn, conninfo):
+    with process(conninfo, concurrency=2) as worker:
+        sleeps = "SELECT count(*) FROM pg_stat_activity WHERE query ~ 'claim_any' AND state = 'active' AND pid <> pg_backend_pid()"
+        until("it waits", lambda: one(conn, sleeps))
+        begun = time.monotonic()
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 0
+        assert time.monotonic() - begun < 5, "the wait of ten seconds was not cancelled"
+
+
+def test_sigterm_finishes_what_runs_and_gives_back_the_rest(conn, conninfo):
+    short, *ahead = enqueue_many(conn, "a", [{"seconds": 1}] * 4)
+    with process(conninfo, concurrency=1, prefetch=3) as worker:
+        until("the first one runs", lambda: one(conn, "SELECT progress FROM queue.job(%s)", short) == "begun")
+        assert one(conn, "SELECT count(*) FROM queue.attempts WHERE state = 'running'") == 4
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 0
+    assert state(conn, short) == "completed"
+    assert conn.execute("SELECT state, attempt FROM queue.jobs WHERE job_id = ANY (%s)", [ahead]).fetchall() == [
+        ("ready", 1)
+    ] * 3
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+def test_what_does_not_end_in_time_is_given_back(conn, conninfo, deaf):
+    job_id = enqueue(conn, "a", {"seconds": 60, "deaf": deaf})
+    with process(conninfo, shutdown_timeout=0.2) as worker:
+        until("it runs", lambda: one(conn, "SELECT progress FROM queue.job(%s)", job_id) == "begun")
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 0
+    assert conn.execute("SELECT state, attempt FROM queue.job(%s)", [job_id]).fetchone() == ("ready", 1)
+
+
+def test_a_killed_worker_s_jobs_run_again(conn, conninfo):
+    job_id = enqueue(conn, "b", {"seconds": 1})  # a lease of one second
+    with process(conninfo, heartbeat=0.1) as worker:
+        wait_state(conn, job_id, "running")
+        worker.kill()
+    with process(conninfo):
+        wait_state(conn, job_id, "completed")
+    assert conn.execute("SELECT job_id, attempt FROM effect").fetchall() == [(job_id, 2)]
+
+
+def test_connections_that_end_under_running_handlers(conn, conninfo):
+    ids = enqueue_many(conn, "b", [{}] * 300)
+    worker = Worker(conninfo, concurrency=4, prefetch=4, heartbeat=0.2)
+
+    @worker.handler("b")
+    def handle(job):
+        time.sleep(0.01)
+        with job.transaction() as tx:
+            tx.execute("INSERT INTO effect VALUES (%s, %s)", [job.job_id, job.attempt])
+
+    with running(worker):
+        for share in (30, 90, 150):
+            until("some have been done", lambda: len(effects(conn)) > share)
+            for pid in backends(conn):
+                conn.execute("SELECT pg_terminate_backend(%s)", [pid])
+        until("all are completed", lambda: len(effects(conn)) == 300, 60)
+    assert effects(conn) == ids
+    assert one(conn, "SELECT count(*) FROM queue.jobs WHERE state <> 'completed'") == 0
+
+
+def test_a_backend_that_is_killed_takes_all_others_along(conn, conninfo):
+    job_id = enqueue(conn, "a", {})
+    worker = Worker(conninfo)
+
+    @worker.handler("a")
+    def handle(job):
+        with job.transaction() as tx:
+            tx.execute("INSERT INTO effect VALUES (%s, %s)", [job.job_id, job.attempt])
+            if job.attempt == 1:
+                os.kill(tx.info.backend_pid, signal.SIGKILL)
+
+    with running(worker):
+        until("the server has gone down", lambda: _is_gone(conn))
+        with again(conninfo) as conn:
+            wait_state(conn, job_id, "completed")
+            assert conn.execute("SELECT attempt FROM effect").fetchall() == [(2,)]
+
+
+def _is_gone(conn):
+    try:
+        conn.execute("SELECT 1")
+    except psycopg.OperationalError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+def test_a_restart_under_load(pg_queue_server, conn, conninfo, mode):
+    ids = enqueue_many(conn, "b", [{}] * 400)
+    worker = Worker(conninfo, concurrency=4, prefetch=10)
+
+    @worker.handler("b")
+    async def handle(job):
+        async with job.transaction() as tx:
+            await tx.execute("INSERT INTO effect VALUES (%s, %s)", [job.job_id, job.attempt])
+
+    with running(worker):
+        until("some have been done", lambda: len(effects(conn)) > 50)
+        pg_queue_server.restart(mode)
+        with again(conninfo) as conn:
+            until("all have been done", lambda: len(effects(conn)) >= 400, 60)
+            until("all are completed", lambda: one(conn, "SELECT count(*) FROM queue.jobs WHERE finished_at IS NULL") == 0)
+            assert effects(conn) == ids
+
+
+def test_several_hosts_and_a_promotion():
+    with Server() as primary, Server(hot_standby="on") as standby:
+        database = primary.create_database()
+        with primary.connect(database) as conn:
+            conn.execute(SCHEMA)
+        primary.base_backup(standby)
+        worker = Worker(primary.conninfo(database, host=f"{standby.dir},{primary.dir}"))
+
+        @worker.handler("a")
+        def handle(job):
+            pass
+
+        with running(worker):
+            with primary.connect(database) as conn:
+                wait_state(conn, enqueue(conn, "a"), "completed")
+            primary.stop("immediate")
+            standby.promote()
+            with standby.connect(database) as conn:
+                wait_state(conn, enqueue(conn, "a"), "completed")
+
+
+@pytest.mark.parametrize("mode", ["transaction", "session"])
+def test_behind_pgbouncer(pg_queue_server, conn, conninfo, tmp_path, mode):
+    program = shutil.which("pgbouncer", path=f"/usr/sbin:{os.environ['PATH']}")
+    assert program, "there is no PgBouncer: run `make clients`, or as root: apt-get install pgbouncer"
+    file = pg_queue_server.dir / "pgbouncer.ini"
+    file.write_text(
+        f"[databases]\n* = host={pg_queue_server.dir} port=5432 user=postgres\n[pgbouncer]\nlisten_port = 6432\n"
+        f"unix_socket_dir = {pg_queue_server.dir}\nauth_type = any\npool_mode = {mode}\ndefault_pool_size = 8\n"
+        "server_round_robin = 1\nserver_reset_query_always = 1\nmax_client_conn = 50\n"
+    )
+    pooler = subprocess.Popen([program, "--quiet", *(["--user=postgres"] if os.geteuid() == 0 else []), str(file)],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    pooled = conninfo + " port=6432"
+    try:
+        again(pooled).close()
+        ids = enqueue_many(conn, "b", [{}] * 100)
+        worker = Worker(pooled, concurrency=3, heartbeat=0.1, session_bound=mode == "session")
+        cancelled = []
+
+        @worker.handler("a")
+        def wait(job):
+            cancelled.append(job.cancelled.wait(20))
+            job.check()
+
+        @worker.handler("b")
+        def handle(job):
+            with job.transaction() as tx:
+                tx.execute("INSERT INTO effect VALUES (%s, %s)", [job.job_id, job.attempt])
+
+        with running(worker):
+            until("all have been done", lambda: len(effects(conn)) == 100)
+            job_id = enqueue(conn, "a")
+            wait_state(conn, job_id, "running")
+            conn.execute("SELECT queue.cancel(%s)", [job_id])
+            wait_state(conn, job_id, "cancelled")
+            begun = time.monotonic()
+        assert time.monotonic() - begun < 5, "the waiting claim was not cancelled"
+        assert effects(conn) == ids and cancelled == [True]
+    finally:
+        pooler.kill()
+        pooler.wait()

@@ -1,0 +1,300 @@
+"""What a worker does with jobs and their ends, on a server that stays up."""
+
+import asyncio
+import logging
+import threading
+import time
+
+import psycopg
+import pytest
+from conftest import one, running, state, until, wait_state
+
+from pg_queue import Advance, Fatal, RetryIn, Snooze, Stopped, Worker, enqueue, enqueue_many
+
+
+def counts(conn, queue="a"):
+    return dict(conn.execute("SELECT state, count(*) FROM queue.jobs WHERE queue_name = %s GROUP BY 1", [queue]))
+
+
+@pytest.mark.parametrize("prefetch", [0, 50])
+def test_thousands_each_once_with_its_effect(conn, conninfo, prefetch):
+    ids = enqueue_many(conn, "a", [{"n": n} for n in range(1000)])
+    worker = Worker(conninfo, concurrency=8, prefetch=prefetch)
+
+    @worker.handler("a")
+    def handle(job):
+        with job.transaction() as tx:
+            tx.execute("INSERT INTO effect VALUES (%s, %s)", [job.job_id, job.attempt])
+
+    completed = [event.job_id for event in worker.drain() if event.kind == "completed"]
+    assert sorted(completed) == ids
+    assert sorted(job for (job,) in conn.execute("SELECT job_id FROM effect")) == ids
+    assert counts(conn) == {"completed": 1000}
+
+
+def test_what_returns_nothing_is_completed_by_the_claims(conn, conninfo):
+    ids = enqueue_many(conn, "a", [{"n": n} for n in range(3000)])
+    worker = Worker(conninfo, concurrency=20, prefetch=100)
+    seen = []
+
+    @worker.handler("a")
+    async def handle(job):
+        seen.append(job.job_id)
+
+    begun = one(conn, "SELECT pg_current_xact_id()::text::bigint")
+    events = worker.drain()
+    assert sorted(seen) == ids
+    assert sorted(event.job_id for event in events if event.kind == "completed") == ids
+    assert counts(conn) == {"completed": 3000}
+    assert one(conn, "SELECT pg_current_xact_id()::text::bigint") - begun < 600, "transactions for 3000 jobs"
+
+
+def test_how_attempts_end(conn, conninfo):
+    conn.execute("SELECT queue.create('staged', stages => '{x, y}')")
+    worker = Worker(conninfo)
+
+    @worker.handler("a")
+    def handle(job):
+        kind = job.payload["kind"]
+        if kind == "retry" and job.attempt == 1:
+            raise RetryIn(3600, "later")
+        if kind == "fatal":
+            raise Fatal("never")
+        if kind == "snooze":
+            raise Snooze(3600)
+        if kind == "error":
+            raise ValueError("a\0b\udc80")
+        return {"set": {1}} if kind == "unserialisable" else {"bad": "\0"} if kind == "refused" else {"kind": kind}
+
+    @worker.handler("staged")
+    async def steps(job):
+        return Advance(payload={"from": job.stage}) if job.stage == "x" else None
+
+    kinds = ["result", "retry", "fatal", "snooze", "error", "unserialisable", "refused"]
+    jobs = {kind: enqueue(conn, "a", {"kind": kind}, max_attempts=1 if kind[-1] in "rd" else 20) for kind in kinds}
+    staged = enqueue(conn, "staged")
+    worker.drain()
+    found = {kind: conn.execute("SELECT state, result, error FROM queue.job(%s)", [jobs[kind]]).fetchone() for kind in kinds}
+    assert found["result"] == ("completed", {"kind": "result"}, None)
+    assert found["retry"] == ("retrying", None, "later")
+    assert found["fatal"] == ("dead", None, "never")
+    assert found["snooze"][0] == "scheduled"
+    assert found["error"] == ("dead", None, "ValueError: ab?")
+    assert found["unserialisable"][2] == "TypeError: Object of type set is not JSON serializable"
+    assert found["refused"][2].startswith("unsupported Unicode escape sequence")
+    assert conn.execute("SELECT state, payload FROM queue.job(%s)", [staged]).fetchone() == ("completed", {"from": "x"})
+
+
+def test_a_completion_that_is_refused_fails_that_job_alone(conn, conninfo):
+    conn.execute("SELECT queue.create('staged', stages => '{x, y}', max_attempts => 1)")
+    bad, good = enqueue(conn, "staged"), enqueue_many(conn, "a", [{}] * 5)
+    worker = Worker(conninfo)
+
+    @worker.handler("staged", "a")
+    async def forgets_to_advance(job):
+        pass
+
+    worker.drain()
+    assert one(conn, "SELECT error FROM queue.job(%s)", bad).startswith('stage "x" is not the last of queue')
+    assert [state(conn, job) for job in good] == ["completed"] * 5
+
+
+def test_an_error_rolls_back_what_the_handler_wrote(conn, conninfo):
+    job_id = enqueue(conn, "a")
+    worker = Worker(conninfo)
+
+    @worker.handler("a")
+    def handle(job):
+        with job.transaction({"attempt": job.attempt}) as tx:
+            tx.execute("INSERT INTO effect VALUES (%s, %s)", [job.job_id, job.attempt])
+            if job.attempt == 1:
+                raise ValueError("once")
+
+    with running(worker):
+        wait_state(conn, job_id, "completed")
+    assert conn.execute("SELECT attempt FROM effect").fetchall() == [(2,)]
+    assert one(conn, "SELECT result FROM queue.job(%s)", job_id) == {"attempt": 2}
+
+
+def test_heartbeats_keep_a_long_job(conn, conninfo):
+    jobs = enqueue_many(conn, "b", [{}] * 2)  # a lease of one second
+    worker = Worker(conninfo, concurrency=1, prefetch=1)
+
+    @worker.handler("b")
+    def handle(job):
+        time.sleep(1.5)
+
+    with running(worker):
+        for job_id in jobs:
+            wait_state(conn, job_id, "completed")
+    assert conn.execute("SELECT max(attempt), count(*) FROM queue.attempts").fetchone() == (1, 2)
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+@pytest.mark.parametrize("force, reason", [(False, "cancelled"), (True, "lost")])
+def test_a_handler_is_told_of_a_cancel_and_of_a_lost_lease(conn, conninfo, kind, force, reason):
+    told, job_id, events = [], enqueue(conn, "a"), []
+    worker = Worker(conninfo, heartbeat=0.1, on_event=events.append)
+
+    if kind == "def":
+
+        @worker.handler("a")
+        def handle(job):
+            assert job.cancelled.wait(20)
+            try:
+                job.check()
+            except Stopped as stopped:
+                told.append(stopped.reason)
+                raise
+    else:
+
+        @worker.handler("a")
+        async def handle(job):
+            try:
+                await asyncio.sleep(20)
+            finally:
+                told.append(job.stop_reason)
+
+    with running(worker):
+        wait_state(conn, job_id, "running")
+        conn.execute("SELECT queue.cancel(%s, force => %s)", [job_id, force])
+        until("the handler was told", lambda: told)
+    assert told == [reason]
+    assert state(conn, job_id) == "cancelled"
+    assert [event.kind for event in events if event.job_id] == ["started", "lost" if force else "released"]
+
+
+def test_the_transaction_of_a_lost_lease_is_rolled_back(conn, conninfo, caplog):
+    job_id, goes_on = enqueue(conn, "a"), threading.Event()
+    worker = Worker(conninfo)
+
+    @worker.handler("a")
+    def handle(job):
+        with job.transaction() as tx:
+            tx.execute("INSERT INTO effect VALUES (%s, %s)", [job.job_id, job.attempt])
+            assert goes_on.wait(20)
+
+    with running(worker):
+        wait_state(conn, job_id, "running")
+        conn.execute("SELECT queue.cancel(%s, force => true)", [job_id])
+        goes_on.set()
+        until("it is logged", lambda: "lost lease" in caplog.text)
+    assert one(conn, "SELECT count(*) FROM effect") == 0
+    record = next(record for record in caplog.records if "lost lease" in record.getMessage())
+    assert (record.queue, record.job_id) == ("a", job_id)
+
+
+def test_progress_reaches_the_next_attempt(conn, conninfo):
+    found = []
+    worker = Worker(conninfo)
+
+    @worker.handler("a")
+    def sync(job):
+        found.append(job.progress)
+        if job.attempt == 1:
+            job.save_progress({"pages": 12})
+            raise RetryIn(0)
+
+    @worker.handler("b")
+    async def on_loop(job):
+        found.append(job.progress)
+        if job.attempt == 1:
+            await job.save_progress({"pages": 12})
+            raise RetryIn(0)
+        async with job.transaction({"done": True}) as tx:
+            await tx.execute("INSERT INTO effect VALUES (%s, %s)", [job.job_id, job.attempt])
+
+    jobs = [enqueue(conn, "a"), enqueue(conn, "b")]
+    with running(worker):
+        for job_id in jobs:
+            wait_state(conn, job_id, "completed")
+    assert sorted(map(str, found)) == ["None", "None", "{'pages': 12}", "{'pages': 12}"]
+    assert one(conn, "SELECT result FROM queue.job(%s)", jobs[1]) == {"done": True}
+
+
+def test_middleware_is_around_the_handlers_of_its_kind(conn, conninfo):
+    said = []
+    worker = Worker(conninfo)
+
+    @worker.middleware
+    def outer(job, call):
+        said.append("outer")
+        return {"outer": call(job)}
+
+    @worker.middleware
+    def inner(job, call):
+        said.append("inner")
+        return call(job)
+
+    @worker.middleware
+    async def on_loop(job, call):
+        return {"on loop": await call(job)}
+
+    @worker.handler("a")
+    def sync(job):
+        return 1
+
+    @worker.handler("b")
+    async def coroutine(job):
+        return 2
+
+    jobs = [enqueue(conn, "a"), enqueue(conn, "b")]
+    worker.drain()
+    assert said == ["outer", "inner"]
+    assert [one(conn, "SELECT result FROM queue.job(%s)", job) for job in jobs] == [{"outer": 1}, {"on loop": 2}]
+
+
+def test_no_more_run_at_once_than_asked(conn, conninfo):
+    enqueue_many(conn, "a", [{}] * 40)
+    worker, lock, now, most = Worker(conninfo, concurrency=3, prefetch=5), threading.Lock(), set(), []
+
+    @worker.handler("a")
+    def handle(job):
+        with lock:
+            now.add(job.id)
+            most.append(len(now))
+        time.sleep(0.01)
+        with lock:
+            now.remove(job.id)
+
+    worker.drain()
+    assert max(most) == 3 and len(most) == 40
+
+
+def test_within_an_event_loop(conn, conninfo):
+    worker = Worker(conninfo)
+
+    @worker.handler("a")
+    async def handle(job):
+        worker.stop()
+        return {"loop": True}
+
+    job_id = enqueue(conn, "a")
+    asyncio.run(asyncio.wait_for(worker.serve(), 20))
+    assert state(conn, job_id) == "completed"
+
+
+def test_a_queue_that_is_missing_is_said_and_waited_for(conn, conninfo, caplog):
+    worker = Worker(conninfo)
+
+    @worker.handler("later")
+    def handle(job):
+        pass
+
+    with running(worker):
+        until("it is logged", lambda: "later" in caplog.text)
+        conn.execute("SELECT queue.create('later')")
+        wait_state(conn, enqueue(conn, "later"), "completed")
+
+
+def test_what_cannot_work_is_refused_at_once(conninfo):
+    worker = Worker(conninfo)
+    with pytest.raises(ValueError):
+        worker.run()
+    with pytest.raises(ValueError):
+        Worker(concurrency=0)
+    worker.handler("a")(print)
+    with pytest.raises(ValueError):
+        worker.handler("a")(print)
+    with pytest.raises(ValueError):
+        worker.handler(*"bcdefghi")(print)
