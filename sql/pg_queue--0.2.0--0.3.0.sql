@@ -62,14 +62,6 @@ COMMENT ON FUNCTION queue.metrics IS
 'The metrics for exporters to Prometheus: a row for each name and labels. Reads no log; a condition on name
 leaves out the cost of the others. Counters go on over restarts and crashes.';
 COMMENT ON FUNCTION queue.resume IS 'Ends a pause and wakes the sessions that wait. Errors: 42704.';
-COMMENT ON FUNCTION queue.enqueue IS
-'Adds a job; it exists if and only if the transaction commits. Smaller priority runs first; delay or run_at,
-at most one of the two. stage: where it begins; NULL: in the first. With unique_key (at most 1024 bytes), one job of the queue lives under it: if there is one,
-on_duplicate skip leaves it alone, replace and rerun give it this call''s contents if it waits and run it once more
-with them if it runs, error raises 23505. version: a call that is not newer than the one known does nothing.
-unique_for: the key stays taken for so long, even if the job has ended. Returns the job''s id; if nothing was
-added, the id of the job that is there. Errors: 42704 no such queue, 22023 an argument out of range or no such stage, 23505 the key is taken,
-53400 shared memory is full.';
 COMMENT ON FUNCTION queue.tallies IS
 'Per lane the figures of queue.stats. is_counted: they come from shared memory, without reading the logs; walk => true
 reads the logs in any case. For the views.';
@@ -110,3 +102,227 @@ BEGIN
     END LOOP;
 END
 $comments$;
+
+-- Jobs that wait for jobs.
+ALTER TABLE queue.lane ADD COLUMN is_held boolean NOT NULL DEFAULT false;
+COMMENT ON COLUMN queue.lane.is_held IS 'Whether it is the queue''s lane of jobs that are after others; nothing is claimed from there.';
+DO $after$
+BEGIN
+    FOR segment IN 0..9 LOOP
+        EXECUTE format($sql$
+            ALTER TABLE queue.note_%1$s ADD COLUMN job_id bigint, ADD COLUMN lane integer, ADD COLUMN upon "char";
+            CREATE INDEX note_%1$s_job_idx ON queue.note_%1$s (job_id, id) WHERE job_id IS NOT NULL;
+            COMMENT ON TABLE queue.note_%1$s IS 'Log, segment %1$s: what must survive a crash about a running attempt, and what a held one is after.';
+            COMMENT ON COLUMN queue.outcome_%1$s.outcome IS
+                'c completed, f failed, d dead, t timed out, r released, a advanced, x cancelled, s superseded, k skipped; m: no end, it runs on in another segment.';
+            COMMENT ON COLUMN queue.note_%1$s.kind IS
+                'p progress, c cancel requested, l lease longer than the claim''s, r another run asked for, s that was made, a after another job, n that has completed.';
+            COMMENT ON COLUMN queue.note_%1$s.job_id IS 'After another job: that job.';
+            COMMENT ON COLUMN queue.note_%1$s.lane IS 'After another job: the lane that the attempt goes to.';
+            COMMENT ON COLUMN queue.note_%1$s.upon IS 'After another job: c when all have completed, f when one has died, e when all have ended.';
+        $sql$, segment);
+    END LOOP;
+END
+$after$;
+COMMENT ON COLUMN queue.history.outcome IS
+    'c completed, f failed, d dead, t timed out, r released, a advanced, x cancelled, s superseded, k skipped.';
+
+CREATE OR REPLACE VIEW queue.observed WITH (security_barrier) AS
+SELECT n.lane, n.stage, q.queue_id, q.queue_name, q.max_attempts, q.stages, n.is_held
+FROM queue.lane AS n JOIN queue.queue AS q ON q.queue_id = n.queue_id
+WHERE queue.may_observe(q.queue_id);
+COMMENT ON COLUMN queue.observed.is_held IS 'Whether it is the queue''s lane of jobs that are after others.';
+
+DROP FUNCTION queue.enqueue(text, jsonb, integer, interval, timestamptz, text, text, timestamptz, interval, text, text, integer, interval, jsonb);
+CREATE FUNCTION queue.enqueue(
+    queue_name text, payload jsonb DEFAULT '{}', priority integer DEFAULT 0,
+    delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
+    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
+    group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
+    lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed'
+) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue';
+COMMENT ON FUNCTION queue.enqueue IS
+'Adds a job; it exists if and only if the transaction commits. Smaller priority runs first; delay or run_at,
+at most one of the two. stage: where it begins; NULL: in the first. With unique_key (at most 1024 bytes), one job of the queue lives under it: if there is one,
+on_duplicate skip leaves it alone, replace and rerun give it this call''s contents if it waits and run it once more
+with them if it runs, error raises 23505. version: a call that is not newer than the one known does nothing.
+unique_for: the key stays taken for so long, even if the job has ended. after: the job is held until these jobs (100 at
+most) have ended as upon says: all have completed, one has failed (is dead), or all have ended; it is skipped when that
+cannot come any more. Returns the job''s id; if nothing was
+added, the id of the job that is there. Errors: 42704 no such queue, 22023 an argument out of range or no such stage, 23505 the key is taken,
+53400 shared memory is full, P0002 no such job to be after, 42501 neither produce nor observe on its queue.';
+DROP FUNCTION queue.enqueue_many(text, jsonb[], integer, interval, timestamptz, text, text, timestamptz, interval, text, text, integer, interval, jsonb);
+CREATE FUNCTION queue.enqueue_many(
+    queue_name text, payloads jsonb[], priority integer DEFAULT 0,
+    delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
+    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
+    group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
+    lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed'
+) RETURNS SETOF bigint LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_enqueue_many';
+COMMENT ON FUNCTION queue.enqueue_many IS
+'Adds a job per payload, all with the same options, written as a batch. Returns the jobs'' ids in order.
+Errors: as queue.enqueue; 22004 names the payload that is null.';
+REVOKE ALL ON FUNCTION queue.enqueue, queue.enqueue_many FROM PUBLIC;
+
+CREATE OR REPLACE VIEW queue.attempts AS
+SELECT l.id, l.job_id, o.queue_name, l.attempt,
+       CASE WHEN l.outcome IS NOT NULL THEN
+                CASE l.outcome WHEN 'c' THEN 'completed' WHEN 'f' THEN 'failed' WHEN 'd' THEN 'dead' WHEN 't' THEN 'timed_out'
+                               WHEN 'r' THEN 'released' WHEN 'a' THEN 'advanced' WHEN 'x' THEN 'cancelled' WHEN 'k' THEN 'skipped'
+                               ELSE 'superseded' END
+            WHEN l.claimed_at IS NOT NULL THEN 'running'
+            WHEN o.is_held THEN 'held'
+            WHEN l.run_at > clock_timestamp() THEN CASE WHEN l.last_error IS NULL THEN 'scheduled' ELSE 'retrying' END
+            ELSE 'ready' END AS state,
+       CASE WHEN l.claim_kind <> 's' THEN l.claimed_at END AS claimed_at,
+       l.ended_at AS finished_at, l.worker, l.error, o.stage
+FROM queue.life AS l
+JOIN queue.observed AS o ON o.lane = l.lane;
+COMMENT ON COLUMN queue.attempts.state IS
+    'held, scheduled, ready, retrying, running, or how it ended: completed, failed, dead, timed_out, released, advanced, cancelled, skipped, superseded.';
+CREATE OR REPLACE VIEW queue.job_life AS
+SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
+       CASE WHEN l.outcome = 'c' THEN 'completed'
+            WHEN l.outcome = 'x' THEN 'cancelled'
+            WHEN l.outcome = 'k' THEN 'skipped'
+            WHEN l.outcome IS NOT NULL THEN 'dead'
+            WHEN l.claimed_at IS NOT NULL THEN 'running'
+            WHEN o.is_held THEN 'held'
+            WHEN l.run_at > clock_timestamp() THEN CASE WHEN l.last_error IS NULL THEN 'scheduled' ELSE 'retrying' END
+            ELSE 'ready' END AS state,
+       -- Not before all conditions are met, of those rows that are wanted.
+       coalesce(l.payload, queue.payload_of(l.payload_in)) AS payload,
+       l.priority, l.attempt, coalesce(l.max_attempts, o.max_attempts) AS max_attempts, l.run_at, l.enqueued_at,
+       CASE WHEN l.claim_kind <> 's' THEN l.claimed_at END AS started_at,
+       l.ended_at AS finished_at,
+       CASE WHEN l.outcome IS NULL AND l.claimed_at IS NOT NULL
+            THEN coalesce(queue.lease_expires_at(l.id), l.claimed_at + l.lease_us * interval '1 microsecond') END AS lease_expires_at,
+       l.worker, coalesce(l.error, l.last_error) AS error, l.result, l.progress, l.unique_key, l.group_key, l.headers
+FROM queue.life AS l
+JOIN queue.observed AS o ON o.lane = l.lane
+WHERE l.is_newest;
+CREATE OR REPLACE VIEW queue.stats AS
+-- Read once.
+WITH tallies AS MATERIALIZED (SELECT * FROM queue.tallies())
+SELECT o.queue_name, o.stage,
+       coalesce(t.ready, 0) AS ready, coalesce(t.scheduled, 0) AS scheduled, coalesce(t.retrying, 0) AS retrying,
+       coalesce(t.running, 0) AS running, coalesce(t.dead, 0) AS dead,
+       clock_timestamp() - t.oldest_ready_at AS oldest_ready_age,
+       coalesce(t.enqueued, 0) + coalesce(h.enqueued, 0) AS enqueued,
+       coalesce(t.claimed, 0) AS claimed, coalesce(t.completed, 0) AS completed,
+       coalesce(t.failed, 0) AS failed, coalesce(t.timed_out, 0) AS timed_out, coalesce(t.died, 0) AS died,
+       coalesce(h.held, 0) AS held
+FROM queue.observed AS o
+LEFT JOIN tallies AS t ON t.lane = o.lane
+-- Held jobs count where jobs come in.
+LEFT JOIN (SELECT l.queue_id, sum(t.ready + t.scheduled + t.retrying)::bigint AS held, sum(t.enqueued)::bigint AS enqueued
+           FROM queue.observed AS l JOIN tallies AS t ON t.lane = l.lane
+           WHERE l.is_held GROUP BY l.queue_id) AS h
+    ON h.queue_id = o.queue_id AND o.stage IS NOT DISTINCT FROM o.stages[1]
+-- Of former stages, and of jobs outside stages where there are some now, only what there is or was.
+WHERE NOT o.is_held AND (t.lane IS NOT NULL OR o.stage = ANY (o.stages) OR o.stage IS NULL AND o.stages IS NULL);
+COMMENT ON COLUMN queue.jobs.state IS
+    'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (what it was after cannot come).';
+COMMENT ON COLUMN queue.job_life.state IS
+    'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (what it was after cannot come).';
+COMMENT ON COLUMN queue.stats.held IS 'Jobs that wait for other jobs; in the stage in which jobs come in.';
+
+CREATE OR REPLACE VIEW queue.metric AS
+SELECT v.name::text AS name,
+       jsonb_strip_nulls(jsonb_build_object('queue', s.queue_name, 'stage', s.stage, 'state', v.state)) AS labels,
+       CASE v.state WHEN 'ready' THEN s.ready WHEN 'scheduled' THEN s.scheduled WHEN 'retrying' THEN s.retrying
+                    WHEN 'running' THEN s.running WHEN 'dead' THEN s.dead WHEN 'held' THEN s.held
+       ELSE CASE v.name
+           WHEN 'pg_queue_oldest_ready_age_seconds' THEN coalesce(extract(epoch FROM s.oldest_ready_age), 0)
+           WHEN 'pg_queue_enqueued_total' THEN s.enqueued WHEN 'pg_queue_claimed_total' THEN s.claimed
+           WHEN 'pg_queue_completed_total' THEN s.completed WHEN 'pg_queue_failed_total' THEN s.failed
+           WHEN 'pg_queue_timed_out_total' THEN s.timed_out WHEN 'pg_queue_died_total' THEN s.died
+       END END::float8 AS value,
+       v.type::text AS type, v.help::text AS help
+FROM (VALUES
+    ('pg_queue_jobs', 'ready', 'gauge', 'Jobs in this state now.'),
+    ('pg_queue_jobs', 'scheduled', 'gauge', 'Jobs in this state now.'),
+    ('pg_queue_jobs', 'retrying', 'gauge', 'Jobs in this state now.'),
+    ('pg_queue_jobs', 'running', 'gauge', 'Jobs in this state now.'),
+    ('pg_queue_jobs', 'dead', 'gauge', 'Jobs in this state now.'),
+    ('pg_queue_jobs', 'held', 'gauge', 'Jobs in this state now.'),
+    ('pg_queue_oldest_ready_age_seconds', NULL, 'gauge', 'How long the oldest ready job has been ready; 0: none is.'),
+    ('pg_queue_enqueued_total', NULL, 'counter', 'Jobs enqueued since the queue was created.'),
+    ('pg_queue_claimed_total', NULL, 'counter', 'Attempts claimed by workers since the queue was created.'),
+    ('pg_queue_completed_total', NULL, 'counter', 'Attempts completed, or advanced to another stage, since the queue was created.'),
+    ('pg_queue_failed_total', NULL, 'counter', 'Attempts failed since the queue was created.'),
+    ('pg_queue_timed_out_total', NULL, 'counter', 'Attempts whose lease or connection ended since the queue was created.'),
+    ('pg_queue_died_total', NULL, 'counter', 'Attempts that were a job''s last and failed, since the queue was created.')
+) AS v (name, state, type, help)
+CROSS JOIN queue.stats AS s
+-- There it would have to read the logs.
+WHERE NOT pg_is_in_recovery()
+UNION ALL
+SELECT v.name, jsonb_strip_nulls(jsonb_build_object('queue', o.queue_name, 'stage', o.stage, 'quantile', r.quantile::text)),
+       r.seconds, 'gauge', v.help
+FROM (VALUES
+    ('pg_queue_wait_seconds', 'wait', 'How long attempts claimed in the last minute had been ready: quantiles of a sample.'),
+    ('pg_queue_run_seconds', 'run', 'How long attempts that ended in the last minute had run: quantiles of a sample.')
+) AS v (name, kind, help)
+JOIN queue.recent_times() AS r ON r.kind = v.kind
+JOIN queue.observed AS o ON o.lane = r.lane
+UNION ALL
+SELECT 'pg_queue_is_paused', jsonb_build_object('queue', q.queue_name), q.is_paused::integer, 'gauge',
+       '1 while claims from the queue find nothing, by queue.pause.'
+FROM queue.queue AS q
+WHERE queue.may_observe(q.queue_id)
+UNION ALL
+SELECT 'pg_queue_workers_busy', jsonb_build_object('queue', q.queue_name),
+       (SELECT count(DISTINCT r.pid) FROM queue.running_now() AS r JOIN queue.lane AS n ON n.lane = r.lane
+        WHERE n.queue_id = q.queue_id), 'gauge', 'Connections that have jobs of the queue.'
+FROM queue.queue AS q
+WHERE queue.may_observe(q.queue_id)
+UNION ALL
+SELECT 'pg_queue_schedule_late_seconds',
+       jsonb_strip_nulls(jsonb_build_object('schedule', s.name, 'queue', s.queue_name)),
+       greatest(extract(epoch FROM clock_timestamp() - s.next_run_at), 0)::float8, 'gauge',
+       'By how much the schedule''s next slot is overdue; 0: it is not.'
+FROM queue.schedules AS s
+UNION ALL
+SELECT 'pg_queue_log_segments', jsonb_build_object('state', v.word),
+       (SELECT count(*) FROM (SELECT DISTINCT ON (l.segment) l.state FROM queue.segment_log AS l
+                              ORDER BY l.segment, l.entry DESC) AS l WHERE l.state = v.state)
+           -- Those that were never used are not in the log.
+           + CASE v.state WHEN 'f' THEN 10 - (SELECT count(DISTINCT l.segment) FROM queue.segment_log AS l) ELSE 0 END,
+       'gauge', 'Segments of the logs that are doing this, of ten.'
+FROM (VALUES ('f'::"char", 'free'), ('o', 'open'), ('c', 'closed'), ('m', 'moving'), ('d', 'drained'), ('h', 'copied'),
+             ('e', 'emptying')) AS v (state, word)
+UNION ALL
+SELECT 'pg_queue_storage_bytes', jsonb_build_object('part', v.part),
+       coalesce((SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class AS c
+                 WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind = 'r'
+                   AND v.part = CASE WHEN c.relname ~ '^(attempt|claim|outcome|note)_[0-9]$' THEN 'logs'
+                                     WHEN c.relname ~ '^history' THEN 'history' ELSE 'other' END), 0)::float8,
+       'gauge', 'Disk space with indexes, in bytes: of the logs, of history, of the rest.'
+FROM (VALUES ('logs'), ('history'), ('other')) AS v (part)
+UNION ALL
+SELECT v.name, jsonb_build_object('setting', m.setting),
+       CASE v.name WHEN 'pg_queue_memory_used' THEN m.used ELSE m.size END::float8, 'gauge', v.help
+FROM (VALUES
+    ('pg_queue_memory_used', 'How many of what the setting sizes are in use, over all databases.'),
+    ('pg_queue_memory_size', 'How many of what the setting sizes there can be, over all databases.')
+) AS v (name, help)
+CROSS JOIN queue.memory_use() AS m
+UNION ALL
+SELECT 'pg_queue_check_ok', jsonb_build_object('check', d.name), d.ok::integer, 'gauge',
+       '1 where queue.doctor() finds that all is well.'
+FROM queue.doctor() AS d
+WHERE queue.may_observe(0)
+UNION ALL
+SELECT 'pg_queue_extension_info',
+       jsonb_build_object('version', (SELECT extversion FROM pg_extension WHERE extname = 'pg_queue'),
+                          'library_version', current_setting('pg_queue.library_version')),
+       1, 'gauge', 'Always 1; its labels say which versions there are.';
+
+-- A lane of held jobs for each queue.
+INSERT INTO queue.lane (queue_id, is_held) SELECT queue_id, true FROM queue.queue;
+SELECT queue.derive_grants();

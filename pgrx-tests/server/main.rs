@@ -8,6 +8,7 @@ use queue_tests::random;
 
 /// What becomes of a job: made once, tried, ended once, moved on.
 mod jobs {
+    mod after;
     mod dead_letters;
     mod fencing;
     mod keys;

@@ -34,7 +34,7 @@ CREATE VIEW queue.metric AS
 SELECT v.name::text AS name,
        jsonb_strip_nulls(jsonb_build_object('queue', s.queue_name, 'stage', s.stage, 'state', v.state)) AS labels,
        CASE v.state WHEN 'ready' THEN s.ready WHEN 'scheduled' THEN s.scheduled WHEN 'retrying' THEN s.retrying
-                    WHEN 'running' THEN s.running WHEN 'dead' THEN s.dead
+                    WHEN 'running' THEN s.running WHEN 'dead' THEN s.dead WHEN 'held' THEN s.held
        ELSE CASE v.name
            WHEN 'pg_queue_oldest_ready_age_seconds' THEN coalesce(extract(epoch FROM s.oldest_ready_age), 0)
            WHEN 'pg_queue_enqueued_total' THEN s.enqueued WHEN 'pg_queue_claimed_total' THEN s.claimed
@@ -48,6 +48,7 @@ FROM (VALUES
     ('pg_queue_jobs', 'retrying', 'gauge', 'Jobs in this state now.'),
     ('pg_queue_jobs', 'running', 'gauge', 'Jobs in this state now.'),
     ('pg_queue_jobs', 'dead', 'gauge', 'Jobs in this state now.'),
+    ('pg_queue_jobs', 'held', 'gauge', 'Jobs in this state now.'),
     ('pg_queue_oldest_ready_age_seconds', NULL, 'gauge', 'How long the oldest ready job has been ready; 0: none is.'),
     ('pg_queue_enqueued_total', NULL, 'counter', 'Jobs enqueued since the queue was created.'),
     ('pg_queue_claimed_total', NULL, 'counter', 'Attempts claimed by workers since the queue was created.'),

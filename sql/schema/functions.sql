@@ -59,16 +59,19 @@ CREATE FUNCTION queue.enqueue(
     unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
     version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
     group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
-    lease interval DEFAULT NULL, headers jsonb DEFAULT NULL
+    lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed'
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue';
 COMMENT ON FUNCTION queue.enqueue IS
 'Adds a job; it exists if and only if the transaction commits. Smaller priority runs first; delay or run_at,
 at most one of the two. stage: where it begins; NULL: in the first. With unique_key (at most 1024 bytes), one job of the queue lives under it: if there is one,
 on_duplicate skip leaves it alone, replace and rerun give it this call''s contents if it waits and run it once more
 with them if it runs, error raises 23505. version: a call that is not newer than the one known does nothing.
-unique_for: the key stays taken for so long, even if the job has ended. Returns the job''s id; if nothing was
+unique_for: the key stays taken for so long, even if the job has ended. after: the job is held until these jobs (100 at
+most) have ended as upon says: all have completed, one has failed (is dead), or all have ended; it is skipped when that
+cannot come any more. Returns the job''s id; if nothing was
 added, the id of the job that is there. Errors: 42704 no such queue, 22023 an argument out of range or no such stage, 23505 the key is taken,
-53400 shared memory is full.';
+53400 shared memory is full, P0002 no such job to be after, 42501 neither produce nor observe on its queue.';
 
 CREATE FUNCTION queue.enqueue_many(
     queue_name text, payloads jsonb[], priority integer DEFAULT 0,
@@ -76,7 +79,8 @@ CREATE FUNCTION queue.enqueue_many(
     unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
     version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
     group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
-    lease interval DEFAULT NULL, headers jsonb DEFAULT NULL
+    lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed'
 ) RETURNS SETOF bigint LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_enqueue_many';
 COMMENT ON FUNCTION queue.enqueue_many IS
 'Adds a job per payload, all with the same options, written as a batch. Returns the jobs'' ids in order.

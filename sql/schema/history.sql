@@ -66,7 +66,7 @@ COMMENT ON COLUMN queue.history.ended_at IS 'When it ended.';
 COMMENT ON COLUMN queue.history.lane IS 'Queue or stage, see queue.lane.';
 COMMENT ON COLUMN queue.history.max_attempts IS 'Null: as the queue says.';
 COMMENT ON COLUMN queue.history.outcome IS
-    'c completed, f failed, d dead, t timed out, r released, a advanced, x cancelled, s superseded.';
+    'c completed, f failed, d dead, t timed out, r released, a advanced, x cancelled, s superseded, k skipped.';
 COMMENT ON COLUMN queue.history.claim_kind IS 'w: a worker; b: a worker, bound to its connection; s: the system, to end it unrun.';
 COMMENT ON COLUMN queue.history.next_id IS 'The attempt that goes on with the job.';
 COMMENT ON COLUMN queue.history.payload IS 'Only of the last attempt of a job.';

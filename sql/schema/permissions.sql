@@ -32,10 +32,11 @@ CREATE FUNCTION queue.may_observe(queue_id integer) RETURNS boolean STABLE
 COMMENT ON FUNCTION queue.may_observe IS 'Whether the current user may observe a queue; 0: every queue. For the views.';
 
 CREATE VIEW queue.observed WITH (security_barrier) AS
-SELECT n.lane, n.stage, q.queue_id, q.queue_name, q.max_attempts, q.stages
+SELECT n.lane, n.stage, q.queue_id, q.queue_name, q.max_attempts, q.stages, n.is_held
 FROM queue.lane AS n JOIN queue.queue AS q ON q.queue_id = n.queue_id
 WHERE queue.may_observe(q.queue_id);
 COMMENT ON VIEW queue.observed IS 'The lanes of the queues that the current user may observe. For the other views.';
+COMMENT ON COLUMN queue.observed.is_held IS 'Whether it is the queue''s lane of jobs that are after others.';
 
 CREATE FUNCTION queue.derive_grants() RETURNS void
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_derive_grants';

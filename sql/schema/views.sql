@@ -27,8 +27,10 @@ CREATE VIEW queue.attempts AS
 SELECT l.id, l.job_id, o.queue_name, l.attempt,
        CASE WHEN l.outcome IS NOT NULL THEN
                 CASE l.outcome WHEN 'c' THEN 'completed' WHEN 'f' THEN 'failed' WHEN 'd' THEN 'dead' WHEN 't' THEN 'timed_out'
-                               WHEN 'r' THEN 'released' WHEN 'a' THEN 'advanced' WHEN 'x' THEN 'cancelled' ELSE 'superseded' END
+                               WHEN 'r' THEN 'released' WHEN 'a' THEN 'advanced' WHEN 'x' THEN 'cancelled' WHEN 'k' THEN 'skipped'
+                               ELSE 'superseded' END
             WHEN l.claimed_at IS NOT NULL THEN 'running'
+            WHEN o.is_held THEN 'held'
             WHEN l.run_at > clock_timestamp() THEN CASE WHEN l.last_error IS NULL THEN 'scheduled' ELSE 'retrying' END
             ELSE 'ready' END AS state,
        CASE WHEN l.claim_kind <> 's' THEN l.claimed_at END AS claimed_at,
@@ -41,7 +43,7 @@ COMMENT ON COLUMN queue.attempts.job_id IS 'The job.';
 COMMENT ON COLUMN queue.attempts.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.attempts.attempt IS 'Which run this is, from 1 in each stage; a release does not count.';
 COMMENT ON COLUMN queue.attempts.state IS
-    'scheduled, ready, retrying, running, or how it ended: completed, failed, dead, timed_out, released, advanced, cancelled, superseded.';
+    'held, scheduled, ready, retrying, running, or how it ended: completed, failed, dead, timed_out, released, advanced, cancelled, skipped, superseded.';
 COMMENT ON COLUMN queue.attempts.claimed_at IS 'When a worker claimed it.';
 COMMENT ON COLUMN queue.attempts.finished_at IS 'When it ended.';
 COMMENT ON COLUMN queue.attempts.worker IS 'The name the worker gave.';
@@ -52,8 +54,10 @@ CREATE VIEW queue.job_life AS
 SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
        CASE WHEN l.outcome = 'c' THEN 'completed'
             WHEN l.outcome = 'x' THEN 'cancelled'
+            WHEN l.outcome = 'k' THEN 'skipped'
             WHEN l.outcome IS NOT NULL THEN 'dead'
             WHEN l.claimed_at IS NOT NULL THEN 'running'
+            WHEN o.is_held THEN 'held'
             WHEN l.run_at > clock_timestamp() THEN CASE WHEN l.last_error IS NULL THEN 'scheduled' ELSE 'retrying' END
             ELSE 'ready' END AS state,
        -- Not before all conditions are met, of those rows that are wanted.
@@ -78,7 +82,7 @@ COMMENT ON COLUMN queue.jobs.job_id IS 'The job.';
 COMMENT ON COLUMN queue.jobs.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.jobs.stage IS 'The stage it is at; null in a queue without stages.';
 COMMENT ON COLUMN queue.jobs.state IS
-    'scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled.';
+    'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (what it was after cannot come).';
 COMMENT ON COLUMN queue.jobs.payload IS 'What the producer gave.';
 COMMENT ON COLUMN queue.jobs.priority IS 'Smaller runs first.';
 COMMENT ON COLUMN queue.jobs.attempt IS 'Which run it is at, from 1 in each stage.';
@@ -128,16 +132,25 @@ COMMENT ON COLUMN queue.queues.notify IS 'Whether there is a NOTIFY when it gets
 COMMENT ON COLUMN queue.queues.created_at IS 'When it was created.';
 
 CREATE VIEW queue.stats AS
+-- Read once.
+WITH tallies AS MATERIALIZED (SELECT * FROM queue.tallies())
 SELECT o.queue_name, o.stage,
        coalesce(t.ready, 0) AS ready, coalesce(t.scheduled, 0) AS scheduled, coalesce(t.retrying, 0) AS retrying,
        coalesce(t.running, 0) AS running, coalesce(t.dead, 0) AS dead,
        clock_timestamp() - t.oldest_ready_at AS oldest_ready_age,
-       coalesce(t.enqueued, 0) AS enqueued, coalesce(t.claimed, 0) AS claimed, coalesce(t.completed, 0) AS completed,
-       coalesce(t.failed, 0) AS failed, coalesce(t.timed_out, 0) AS timed_out, coalesce(t.died, 0) AS died
+       coalesce(t.enqueued, 0) + coalesce(h.enqueued, 0) AS enqueued,
+       coalesce(t.claimed, 0) AS claimed, coalesce(t.completed, 0) AS completed,
+       coalesce(t.failed, 0) AS failed, coalesce(t.timed_out, 0) AS timed_out, coalesce(t.died, 0) AS died,
+       coalesce(h.held, 0) AS held
 FROM queue.observed AS o
-LEFT JOIN queue.tallies() AS t ON t.lane = o.lane
+LEFT JOIN tallies AS t ON t.lane = o.lane
+-- Held jobs count where jobs come in.
+LEFT JOIN (SELECT l.queue_id, sum(t.ready + t.scheduled + t.retrying)::bigint AS held, sum(t.enqueued)::bigint AS enqueued
+           FROM queue.observed AS l JOIN tallies AS t ON t.lane = l.lane
+           WHERE l.is_held GROUP BY l.queue_id) AS h
+    ON h.queue_id = o.queue_id AND o.stage IS NOT DISTINCT FROM o.stages[1]
 -- Of former stages, and of jobs outside stages where there are some now, only what there is or was.
-WHERE t.lane IS NOT NULL OR o.stage = ANY (o.stages) OR o.stage IS NULL AND o.stages IS NULL;
+WHERE NOT o.is_held AND (t.lane IS NOT NULL OR o.stage = ANY (o.stages) OR o.stage IS NULL AND o.stages IS NULL);
 COMMENT ON VIEW queue.stats IS
     'Per queue and stage: how many jobs are in which state now, and totals since the queue was created. Cheap at any depth: reads memory, and the jobs that are scheduled, retrying or dead.';
 COMMENT ON COLUMN queue.stats.queue_name IS 'The queue.';
@@ -153,6 +166,7 @@ COMMENT ON COLUMN queue.stats.claimed IS 'Attempts claimed by workers, since the
 COMMENT ON COLUMN queue.stats.completed IS 'Attempts completed, or advanced to another stage, since the queue was created.';
 COMMENT ON COLUMN queue.stats.failed IS 'Attempts failed, since the queue was created.';
 COMMENT ON COLUMN queue.stats.timed_out IS 'Attempts whose lease or connection ended, since the queue was created.';
+COMMENT ON COLUMN queue.stats.held IS 'Jobs that wait for other jobs; in the stage in which jobs come in.';
 COMMENT ON COLUMN queue.stats.died IS 'Attempts that were a job''s last and failed, since the queue was created.';
 
 CREATE VIEW queue.errors AS

@@ -137,8 +137,10 @@ fn job_row(
     let state = match char(outcome).map(Kind::of) {
         Some(Kind::Completed) => "completed",
         Some(Kind::Cancelled) => "cancelled",
+        Some(Kind::Skipped) => "skipped",
         Some(_) => "dead",
         None if is_running => "running",
+        None if queue.is_held(lane) => "held",
         None if number(7).is_some_and(|at| at > time::now_us()) => {
             if last_error.is_none() {
                 "scheduled"

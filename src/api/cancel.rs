@@ -103,7 +103,7 @@ fn purge(call: &Call) -> Result<Option<Datum>> {
     let queue = queue::by_name(&catalog, &name)?;
     permission::check(&catalog, &queue, Privilege::Manage)?;
     let mut purged: i64 = 0;
-    for &lane in queue.lanes() {
+    for &lane in queue.living_lanes() {
         purged += cancel::purge_lane(&catalog, lane)?;
     }
     Ok(Some(purged.into()))

@@ -12,7 +12,7 @@ use crate::catalog::queue::{self, Queue};
 use crate::catalog::{self, Catalog};
 use crate::error::{self, Error, Result};
 use crate::job::enqueue;
-use crate::job::options::{OnDuplicate, Options, Unique};
+use crate::job::options::{After, OnDuplicate, Options, Unique};
 use crate::pg::datum::{Interval, text_datum};
 use crate::pg::function::Call;
 use crate::pg::jsonb::{self, Value};
@@ -54,7 +54,7 @@ fn enqueue_many(call: &Call) -> Result<Option<Datum>> {
     let jobs = payloads
         .into_iter()
         .enumerate()
-        .map(|(n, payload)| Ok((payload.ok_or_else(|| Error::null(&format!("payloads[{}]", n + 1)))?, options)))
+        .map(|(n, payload)| Ok((payload.ok_or_else(|| Error::null(&format!("payloads[{}]", n + 1)))?, options.clone())))
         .collect::<Result<Vec<_>>>()?;
     for job_id in enqueue::produce(&catalog, &queue, &jobs, now)? {
         rows.add(&mut [job_id.into()], &mut [false])?;
@@ -95,6 +95,8 @@ struct Job {
     on_duplicate: OnDuplicate,
     version: Option<i64>,
     unique_for: Option<Interval>,
+    after: Option<Vec<Option<i64>>>,
+    upon: Option<String>,
 }
 
 impl Job {
@@ -111,6 +113,7 @@ impl Job {
         self.options.set_start(self.delay, self.run_at, now).map_err(wrap)?;
         let unique = Unique::new(self.unique_key, self.on_duplicate, self.version, self.unique_for, now);
         self.options.unique = unique.map_err(wrap)?;
+        self.options.after = After::new(self.after, self.upon.as_deref()).map_err(wrap)?;
         Ok((self.payload.unwrap_or_else(jsonb::empty_object), self.options))
     }
 
@@ -123,7 +126,7 @@ impl Job {
         if value.is_null() {
             return match name {
                 "priority" | "delay" | "run_at" | "unique_key" | "on_duplicate" | "version" | "unique_for"
-                | "group_key" | "stage" | "max_attempts" | "lease" | "headers" => Ok(()),
+                | "group_key" | "stage" | "max_attempts" | "lease" | "headers" | "after" | "upon" => Ok(()),
                 _ => Err(unknown_field(name)),
             };
         }
@@ -150,6 +153,12 @@ impl Job {
             "unique_for" => self.unique_for = Some(interval()?),
             "group_key" => self.options.group_key = Some(text_datum(&text()?)),
             "stage" => self.options.lane = Some(queue.stage(&text()?)?),
+            "after" => {
+                let of = |value: &Value| if value.is_null() { Some(None) } else { value.as_i64().map(Some) };
+                let ids = jsonb::elements(value.datum()).and_then(|ids| ids.iter().map(of).collect());
+                self.after = Some(ids.ok_or_else(|| wrong("an array of job ids"))?);
+            }
+            "upon" => self.upon = Some(text()?),
             _ => return Err(unknown_field(name)),
         }
         Ok(())
@@ -159,6 +168,6 @@ impl Job {
 fn unknown_field(name: &str) -> Error {
     Error::new(error::INVALID, format!("unknown field \"{name}\"")).hint(
         "A job may have: payload, priority, delay, run_at, unique_key, on_duplicate, version, unique_for, group_key, \
-         stage, max_attempts, lease, headers.",
+         stage, max_attempts, lease, headers, after, upon.",
     )
 }

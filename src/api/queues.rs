@@ -285,11 +285,18 @@ fn create(call: &Call) -> Result<Option<Datum>> {
         &format!(
             "WITH made AS (INSERT INTO queue.queue ({}) VALUES ({})
                            ON CONFLICT (queue_name) DO NOTHING RETURNING queue_id, stages)
-             INSERT INTO queue.lane (queue_id, stage)
-             SELECT queue_id, NULL FROM made
-             UNION ALL SELECT queue_id, pg_catalog.unnest(stages) FROM made RETURNING lane",
+             INSERT INTO queue.lane {}
+             UNION ALL SELECT queue_id, pg_catalog.unnest(stages){} FROM made RETURNING lane",
             columns.join(", "),
-            values.join(", ")
+            values.join(", "),
+            // The SQL of before version 0.3.0 has no lanes of held jobs.
+            if catalog.knows_after() {
+                "(queue_id, stage, is_held) SELECT queue_id, NULL, is_held FROM made,
+                 (VALUES (false), (true)) AS kind (is_held)"
+            } else {
+                "(queue_id, stage) SELECT queue_id, NULL FROM made"
+            },
+            if catalog.knows_after() { ", false" } else { "" },
         ),
         &parameters,
     )?;
@@ -465,7 +472,7 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
         // It is recorded at once: if there is no room for the next mark, the abort has to take this one away.
         transaction::record(catalog.number, Step::LaneDropped { lane });
     }
-    if !force && let Some(what) = any_living(&catalog, queue.lanes())? {
+    if !force && let Some(what) = any_living(&catalog, queue.living_lanes())? {
         return Err(Error::new(error::WRONG_STATE, format!("queue \"{name}\" has live jobs"))
             .detail(what)
             .hint("Let workers finish, use queue.purge, or force => true to drop them with the queue."));

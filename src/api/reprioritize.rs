@@ -22,7 +22,7 @@ fn reprioritize(call: &Call) -> Result<Option<Datum>> {
     let job_id = call.required("job_id", call.i64(0))?;
     let priority = call.required("priority", call.i32(1))?;
     let now = time::now_us();
-    successor::supersede(&catalog::current()?, job_id, |next| {
+    successor::supersede(&catalog::current()?, job_id, false, |next| {
         next.priority = priority;
         next.run_at = next.run_at.filter(|&at| at > now);
     })?;
@@ -34,6 +34,6 @@ fn reschedule(call: &Call) -> Result<Option<Datum>> {
     api::writable("reschedule")?;
     let job_id = call.required("job_id", call.i64(0))?;
     let run_at = run_time(call.required("run_at", call.timestamp(1))?, time::now_us())?;
-    successor::supersede(&catalog::current()?, job_id, |next| next.run_at = run_at)?;
+    successor::supersede(&catalog::current()?, job_id, false, |next| next.run_at = run_at)?;
     Ok(Some(VOID))
 }

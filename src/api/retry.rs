@@ -19,7 +19,7 @@ use crate::error::{self, Error, Result};
 use crate::job::find::{self, Found};
 use crate::job::options::run_time;
 use crate::job::successor::supersede;
-use crate::job::{self, rerun, unique};
+use crate::job::{self, after, rerun, unique};
 use crate::log::attempt::{self, New};
 use crate::log::reader::Reader;
 use crate::log::{self, note, outcome, segment};
@@ -75,7 +75,12 @@ fn revive_ended(catalog: &Rc<Catalog>, ended: &Found, run_at: Option<i64>) -> Re
             let asked = job.attempt.unique_key().map(|_| job.attempt.asked());
             // The progress that the last run has reported; else the one it began with.
             let notes = note::summary(catalog, job.attempt.home.segment, job.attempt.id());
-            let copy = job.attempt.copy();
+            let mut copy = job.attempt.copy();
+            // It was held to its end: now it begins where it was to begin.
+            let edges = after::edges_of(catalog, &job.attempt)?;
+            if let Some(queue) = queue::by_lane(catalog, copy.lane)?.filter(|_| !edges.is_empty()) {
+                copy.lane = after::lane_of_release(&queue, &edges);
+            }
             let ended = New { asked, progress: notes.progress().or(copy.progress), ..copy };
             reader.payload(&job.attempt, |payload| revive(catalog, &New { payload, ..ended }, run_at))?;
         }
@@ -106,7 +111,7 @@ fn retry(call: &Call) -> Result<Option<Datum>> {
     loop {
         let found = find::managed(&catalog, job_id)?;
         if found.outcome().is_none() {
-            supersede(&catalog, job_id, |next| next.run_at = run_at)?;
+            supersede(&catalog, job_id, true, |next| next.run_at = run_at)?;
             return Ok(Some(VOID));
         }
         if !is_locked {

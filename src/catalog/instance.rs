@@ -24,7 +24,7 @@ pub fn enter(extension: Oid) -> Result<(u32, usize)> {
     let database = session::database();
     let now = time::now_us();
     let found = shmem::with(|shared| {
-        let Shared { frontier, instances, next_instance, counters, .. } = shared;
+        let Shared { frontier, instances, awaited, next_instance, counters, .. } = shared;
         let is_ours = |i: &Instance| i.number != 0 && i.database == database && i.extension == extension;
         if let Some(slot) = instances.iter().position(is_ours) {
             return Some((instances[slot].number, slot));
@@ -41,6 +41,7 @@ pub fn enter(extension: Oid) -> Result<(u32, usize)> {
             old.number = 0;
         }
         let at = instances.iter().position(|i| i.number == 0)?;
+        awaited[at].reset();
         let slot = &mut instances[at];
         **next_instance += 1;
         *slot = Instance {

@@ -16,8 +16,8 @@ use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys::Oid;
 
 use crate::catalog::shapes::{
-    ATTEMPT, CLAIM, FIRING, HISTORY, KEY, LANE, NOTE, OUTCOME, PARKED, QUEUE, RESTORING, ROLLUP, SCHEDULE, SEGMENT_LOG,
-    SUCCESSOR, TIMELINE, TOTAL,
+    ATTEMPT, CLAIM, FIRING, HISTORY, KEY, LANE, LANE_BEFORE, NOTE, NOTE_BEFORE, OUTCOME, PARKED, QUEUE, RESTORING,
+    ROLLUP, SCHEDULE, SEGMENT_LOG, SUCCESSOR, TIMELINE, TOTAL,
 };
 use crate::error::{self, Error, Result};
 use crate::pg::shape::{SHAPES, Shape};
@@ -56,6 +56,8 @@ pub struct Segment {
     pub note: Oid,
     pub note_id: Oid,
     pub note_rerun: Oid,
+    /// By predecessor; invalid before version 0.3.0 of the extension's SQL.
+    pub note_job: Oid,
 }
 
 impl Segment {
@@ -64,7 +66,7 @@ impl Segment {
         [self.attempt, self.claim, self.outcome, self.note, self.parked].into_iter()
     }
 
-    fn indexes(&self) -> [Oid; 12] {
+    fn indexes(&self) -> [Oid; 13] {
         [
             self.attempt_pkey,
             self.attempt_lane,
@@ -78,6 +80,7 @@ impl Segment {
             self.outcome_dead,
             self.note_id,
             self.note_rerun,
+            self.note_job,
         ]
     }
 }
@@ -153,6 +156,11 @@ pub struct Catalog {
 }
 
 impl Catalog {
+    /// Returns whether jobs can be after others: not with the extension's SQL of before version 0.3.0.
+    pub fn knows_after(&self) -> bool {
+        self.segments[0].note_job != Oid::INVALID
+    }
+
     /// Returns all its indexes, sorted by oid.
     fn indexes(&self) -> Vec<relcache::Index> {
         let mut all = vec![
@@ -282,6 +290,8 @@ fn read_catalog() -> Result<Catalog> {
         names.insert(oid.to_u32(), c_name);
         Ok(oid)
     };
+    // The library runs under the SQL of the version before until ALTER EXTENSION UPDATE.
+    let knows_after = syscache::relation_in(schema, c"note_0_job_idx").is_some();
     let mut segment = |n: usize| -> Result<Segment> {
         Ok(Segment {
             attempt: oid(format!("attempt_{n}"))?,
@@ -301,6 +311,7 @@ fn read_catalog() -> Result<Catalog> {
             note: oid(format!("note_{n}"))?,
             note_id: oid(format!("note_{n}_id_idx"))?,
             note_rerun: oid(format!("note_{n}_rerun_idx"))?,
+            note_job: if knows_after { oid(format!("note_{n}_job_idx"))? } else { Oid::INVALID },
         })
     };
     let mut segments = [segment(0)?; SEGMENTS];
@@ -374,9 +385,10 @@ pub fn watch_shapes(catalog: &Catalog) {
 pub fn shapes(catalog: &Catalog) -> Vec<(u32, Shape)> {
     let [key, other_key] = catalog.key;
     let [firing, other_firing] = catalog.firing.map(|half| half.0);
+    let (lane, note) = if catalog.knows_after() { (LANE, NOTE) } else { (LANE_BEFORE, NOTE_BEFORE) };
     let mut all = vec![
         (catalog.queue, QUEUE),
-        (catalog.lane, LANE),
+        (catalog.lane, lane),
         (catalog.timeline, TIMELINE),
         (catalog.segment_log, SEGMENT_LOG),
         (catalog.successor, SUCCESSOR),
@@ -396,7 +408,7 @@ pub fn shapes(catalog: &Catalog) -> Vec<(u32, Shape)> {
             (oids.parked, PARKED),
             (oids.claim, CLAIM),
             (oids.outcome, OUTCOME),
-            (oids.note, NOTE),
+            (oids.note, note),
         ]);
     }
     let mut all: Vec<(u32, Shape)> = all.into_iter().map(|(table, shape)| (table.to_u32(), shape)).collect();

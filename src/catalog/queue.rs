@@ -29,7 +29,9 @@ pub struct Queue {
     pub lane: i32,
     /// The stages, in their order.
     pub stages: Vec<Stage>,
-    /// All lanes that jobs may wait in: `lane`, and those of the stages.
+    /// The lane of jobs that are after others. `None`: the extension's SQL is of before version 0.3.0.
+    pub held: Option<i32>,
+    /// All lanes that jobs are claimed from: `lane`, and those of the stages; behind them `held`.
     lanes: Vec<i32>,
     /// The stages that are not the queue's any more. Only ended jobs are there.
     former: Vec<Stage>,
@@ -62,9 +64,19 @@ pub struct Stage {
 }
 
 impl Queue {
-    /// Returns all lanes that jobs may wait in.
+    /// Returns all lanes that jobs are claimed from.
     pub fn lanes(&self) -> &[i32] {
+        &self.lanes[..self.lanes.len() - usize::from(self.held.is_some())]
+    }
+
+    /// Returns all lanes that jobs may wait in, be it for other jobs.
+    pub fn living_lanes(&self) -> &[i32] {
         &self.lanes
+    }
+
+    /// Returns whether jobs of this lane are after others.
+    pub fn is_held(&self, lane: i32) -> bool {
+        self.held == Some(lane)
     }
 
     /// Returns whether jobs of a group have to wait for each other.
@@ -72,7 +84,7 @@ impl Queue {
         self.limits.is_some_and(|limits| limits.group > 0)
     }
 
-    /// Returns all lanes that jobs may wait in, and those of former stages.
+    /// Returns all lanes that jobs may wait in, be it for other jobs, and those of former stages.
     pub fn all_lanes(&self) -> impl Iterator<Item = i32> + '_ {
         self.lanes.iter().copied().chain(self.former.iter().map(|stage| stage.lane))
     }
@@ -146,6 +158,7 @@ mod column {
     pub const LANE: usize = 0;
     pub const LANE_QUEUE: usize = 1;
     pub const LANE_STAGE: usize = 2;
+    pub const LANE_IS_HELD: usize = 3;
 }
 
 #[derive(Default)]
@@ -247,12 +260,13 @@ fn remember(catalog: &Catalog, row: &Row) -> Option<Rc<Queue>> {
     let lanes = Relation::read(catalog.lane);
     let index = Relation::read_index(catalog.lane_queue);
     let mut scan = lanes.scan(&index, &[Key::eq_i32(1, id)], Snapshot::Now);
-    let (mut outside, mut former) = (None, Vec::new());
+    let (mut outside, mut held, mut former) = (None, None, Vec::new());
     while scan.next().is_some() {
         let row = scan.row();
         let lane = row.i32(column::LANE);
         match row.get(column::LANE_STAGE).map(text) {
             Some(name) => former.push(Stage { name, lane }),
+            None if row.get(column::LANE_IS_HELD).is_some_and(|d| d.value() & 1 != 0) => held = Some(lane),
             None => outside = Some(lane),
         }
     }
@@ -263,13 +277,14 @@ fn remember(catalog: &Catalog, row: &Row) -> Option<Rc<Queue>> {
         let at = former.iter().position(|stage| stage.name == name)?;
         stages.push(former.swap_remove(at));
     }
-    let lanes = std::iter::once(lane).chain(stages.iter().map(|stage| stage.lane)).collect();
+    let lanes = std::iter::once(lane).chain(stages.iter().map(|stage| stage.lane)).chain(held).collect();
     let us = |n: usize| row.get(n).map_or(0, |datum| Interval::read(datum).us());
     let queue = Rc::new(Queue {
         id,
         name: row.get(column::NAME).map(text).unwrap_or_default(),
         lane,
         stages,
+        held,
         lanes,
         former,
         dead_letter: row.get(column::DEAD_LETTER).map(text),

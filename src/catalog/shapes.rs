@@ -99,7 +99,11 @@ pub const KEY: Shape = &[
 ];
 
 /// `queue.lane`.
-pub const LANE: Shape = &[("lane", INT4OID, true), ("queue_id", INT4OID, true), ("stage", TEXTOID, false)];
+pub const LANE: Shape =
+    &[("lane", INT4OID, true), ("queue_id", INT4OID, true), ("stage", TEXTOID, false), ("is_held", BOOLOID, true)];
+
+/// `queue.lane` before version 0.3.0.
+pub const LANE_BEFORE: Shape = LANE.split_at(3).0;
 
 /// `queue.note_N`.
 pub const NOTE: Shape = &[
@@ -115,7 +119,13 @@ pub const NOTE: Shape = &[
     ("version", TIMESTAMPTZOID, false),
     ("lease", INTERVALOID, false),
     ("headers", JSONBOID, false),
+    ("job_id", INT8OID, false),
+    ("lane", INT4OID, false),
+    ("upon", CHAROID, false),
 ];
+
+/// `queue.note_N` before version 0.3.0.
+pub const NOTE_BEFORE: Shape = NOTE.split_at(12).0;
 
 /// `queue.outcome_N`.
 pub const OUTCOME: Shape = &[

@@ -1,5 +1,7 @@
 //! What pg_queue decides without a server: plain Rust, no Postgres, no `unsafe`.
 //!
+//! * [`after`]: what follows for a job that waits for others.
+//! * [`awaited`]: which jobs others wait for, and which of them are to be looked at.
 //! * [`backoff`]: when a failed attempt runs again.
 //! * [`counter`]: how many jobs wait and run, counted as it happens.
 //! * [`day`]: when the records of ended attempts expire.
@@ -15,6 +17,8 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod after;
+pub mod awaited;
 pub mod backoff;
 pub mod counter;
 pub mod day;

@@ -84,7 +84,7 @@ pub fn unclaimed() -> Result<Finding> {
         if age <= patience() || found.counter.counts.running > 0 {
             continue;
         }
-        let Some(queue) = queue::by_lane(&catalog, lane)? else { continue };
+        let Some(queue) = queue::by_lane(&catalog, lane)?.filter(|queue| !queue.is_held(lane)) else { continue };
         let period = queue.limits.filter(|limits| limits.rate > 0).map_or(0, |limits| limits.period);
         let limit = patience().saturating_add(period);
         // Jobs may be old and stand in a line that moves. It is not known which worker has claimed before the server's

@@ -5,7 +5,7 @@
 
 use crate::catalog::schedule;
 use crate::duty::{
-    self, Duty, count, expire, fire_schedules, forget_history, notify, open_gates, prune_statistics, restore,
+    self, Duty, count, expire, fire_schedules, forget_history, notify, open_gates, prune_statistics, release, restore,
     rotate_firings, rotate_keys, serve_cancels, serve_reruns, start_due, storage,
 };
 use crate::pg::time;
@@ -20,6 +20,7 @@ pub const ALL: &[Duty] = &[
     expire::DUTY,
     serve_cancels::DUTY,
     serve_reruns::DUTY,
+    release::DUTY,
     open_gates::DUTY,
     notify::DUTY,
     storage::DUTY,
@@ -38,6 +39,8 @@ pub fn sleep_ms(instance: u32) -> Option<i64> {
     /// The wall clock can be set. While something is due by it, the worker looks at it this often, in microseconds.
     const CLOCK_CHECK: i64 = 60_000_000;
     let (now, wall) = (time::monotonic_us(), time::now_us());
+    // A session that hands over something earlier sets the latch.
+    let release_at = release::next_at(instance);
     shmem::with_instance(instance, |frontier, instance| {
         let mut at = frontier.next_deadline(instance.deadlines).unwrap_or(i64::MAX);
         if instance.next_due < i64::MAX {
@@ -48,7 +51,7 @@ pub fn sleep_ms(instance: u32) -> Option<i64> {
         if next_slot < i64::MAX {
             at = at.min(now.saturating_add(next_slot.saturating_sub(schedule::now_us()).clamp(0, CLOCK_CHECK)));
         }
-        at = at.min(instance.storage_at);
+        at = at.min(instance.storage_at).min(release_at);
         at = at.min(count::next_at(instance));
         at = at.min(instance.reruns.look_at()).min(instance.cancels.look_at());
         at = at.min(rotate_keys::next_at(instance));

@@ -11,11 +11,12 @@ use pg_queue_core::day::Day;
 use pgrx::pg_sys;
 
 use crate::catalog::{self, Catalog, spi};
-use crate::duty::Duty;
+use crate::duty::{Duty, release};
 use crate::error::{Error, Result};
 use crate::log::history::{self, Child};
 use crate::log::successor;
 use crate::pg::{lock, syscache, time, transaction};
+use crate::transaction::{Step, record, register};
 
 /// The duty.
 pub const DUTY: Duty = Duty { name: "forget_history", is_due, run };
@@ -49,10 +50,20 @@ fn run(number: u32) -> i64 {
     let now = time::now_us();
     let over = |child: &&Child| child.day.end() <= now;
     let children = history::children(&catalog);
+    // Others may be after jobs that are there.
+    if children.iter().any(|child| over(&child)) && !release::is_idle(number) {
+        NEXT.set(now.saturating_add(1_000_000));
+        return 0;
+    }
     let Some(is_free) = forget_one(&catalog, &children.iter().filter(over).collect::<Vec<_>>()) else {
         NEXT.set(Day::of(now).end());
         return 0;
     };
+    if is_free {
+        // What was after a job that is gone cannot come any more.
+        register();
+        record(number, Step::Settled { job_id: 0 });
+    }
     NEXT.set(if is_free { now } else { now.saturating_add(PAUSE) });
     i64::from(is_free)
 }

@@ -17,6 +17,7 @@ pub mod notify;
 pub mod open_gates;
 pub mod prune_statistics;
 pub mod recover;
+pub mod release;
 pub mod restore;
 pub mod rotate_firings;
 pub mod rotate_keys;

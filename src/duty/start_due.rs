@@ -8,6 +8,7 @@
 
 use std::cell::Cell;
 
+use pg_queue_core::awaited::Awaited;
 use pg_queue_core::due;
 use pg_queue_core::frontier::{Rank, Ready};
 use pgrx::pg_sys::Latch;
@@ -37,7 +38,7 @@ thread_local! {
 
 /// Moves the cursor back. It is called if this process ends by an error that runs no destructors.
 /// Returns the worker's latch.
-fn abandon(instances: &mut [Instance]) -> Option<*mut Latch> {
+fn abandon(instances: &mut [Instance], _: &mut [Awaited]) -> Option<*mut Latch> {
     let (number, from) = MOVING.take()?;
     let slot = instances.iter_mut().find(|i| i.number == number)?;
     slot.due_to = slot.due_to.min(from);

@@ -35,6 +35,7 @@ pub fn ask(catalog: &Catalog, attempt: &Attempt, body: Option<Datum>) -> std::re
 
 pub fn purge_lane(catalog: &Rc<Catalog>, lane: i32) -> Result<i64> {
     transaction::record(catalog.number, Step::Unseen { lane });
+    transaction::record(catalog.number, Step::Settled { job_id: 0 });
     let mut purged: i64 = 0;
     waiting::for_each_waiting(catalog, lane, |attempts| {
         let mut held = Vec::with_capacity(attempts.len());

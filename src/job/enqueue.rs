@@ -9,10 +9,11 @@ use pgrx::pg_sys::Datum;
 
 use crate::catalog::queue::Queue;
 use crate::catalog::{Catalog, ids};
-use crate::error::Result;
-use crate::job::options::Options;
-use crate::job::{limits, unique};
+use crate::error::{Error, Result};
+use crate::job::options::{After, Options};
+use crate::job::{after, limits, unique};
 use crate::log::attempt::{self, New};
+use crate::log::edge::Edge;
 use crate::log::segment::{self, Target};
 use crate::transaction::{self, Step};
 
@@ -65,7 +66,13 @@ fn announce(catalog: &Catalog, queue: &Queue) {
 }
 
 /// Inserts one job and returns its id: as `insert`, without its lists.
+///
+/// Errors: as `insert`.
 pub fn insert_one(catalog: &Catalog, queue: &Queue, payload: Datum, options: &Options, now: i64) -> Result<i64> {
+    if options.after.is_some() {
+        let ids = insert(catalog, queue, &[(payload, options.clone())], now)?;
+        return Ok(ids.first().copied().unwrap_or_default());
+    }
     if let Some(most) = queue.max_waiting {
         limits::has_room(catalog, queue, most, 1)?;
     }
@@ -79,26 +86,82 @@ pub fn insert_one(catalog: &Catalog, queue: &Queue, payload: Datum, options: &Op
 }
 
 /// Inserts an attempt for each payload with its options. Returns the jobs' ids in order.
+///
+/// Errors: 53400 when the queue has no room, 55006 when it is being dropped; those of `after::unmet`.
 pub fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
-    if let Some(most) = queue.max_waiting {
-        limits::has_room(catalog, queue, most, jobs.len())?;
+    let held = Held::of(catalog, queue, jobs)?;
+    // Held jobs do not count, and a release is never refused.
+    if let Some(most) = queue.max_waiting
+        && held.count < jobs.len()
+    {
+        limits::has_room(catalog, queue, most, jobs.len() - held.count)?;
     }
     let mut counts = Vec::with_capacity(jobs.len());
     ids::take(catalog, jobs.len(), |count| counts.push(count))?;
     let far = |job: &(Datum, Options)| far(catalog, &job.1);
     for wants_far in [false, true] {
-        let mut chosen = jobs.iter().zip(&counts).filter(|(job, _)| far(job).is_some() == wants_far).peekable();
-        let Some((first, _)) = chosen.peek() else { continue };
-        let target = Target::open(catalog, far(first));
+        let places = 0..jobs.len();
+        let mut chosen = places.filter(|&n| far(&jobs[n]).is_some() == wants_far).peekable();
+        let Some(&first) = chosen.peek() else { continue };
+        let target = Target::open(catalog, far(&jobs[first]));
+        let mut edges = Vec::new();
         let attempts: Vec<New> = chosen
-            .map(|((payload, options), &count)| first_attempt(queue, &target, count, *payload, options, now))
+            .map(|n| {
+                let (payload, options) = &jobs[n];
+                let new = first_attempt(queue, &target, counts[n], *payload, options, now);
+                held.hold(n, new, &mut edges)
+            })
             .collect();
         attempt::insert(catalog, &target, &attempts)?;
+        after::insert_edges(catalog, &target, &edges);
     }
-    announce(catalog, queue);
+    if held.count < jobs.len() {
+        announce(catalog, queue);
+    }
     let node = ids::node();
     Ok(counts.into_iter().map(|count| id::job(node, count)).collect())
+}
+
+/// Which of the jobs of a call are held.
+struct Held {
+    /// The lane in which they are; 0: none is.
+    lane: i32,
+    /// For each job what it waits for; empty: none waits.
+    waits: Vec<Option<Rc<After>>>,
+    /// How many are held.
+    count: usize,
+}
+
+impl Held {
+    fn of(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)]) -> Result<Self> {
+        if jobs.iter().all(|(_, options)| options.after.is_none()) {
+            return Ok(Self { lane: 0, waits: Vec::new(), count: 0 });
+        }
+        let lane = queue.held.ok_or_else(|| Error::internal("a queue has no lane for held jobs"))?;
+        let mut waits: Vec<Option<Rc<After>>> = Vec::with_capacity(jobs.len());
+        // Jobs of one call are mostly after the same ones.
+        let mut last: Option<&Rc<After>> = None;
+        let mut unmet = None;
+        for (_, options) in jobs {
+            if let Some(after) = &options.after
+                && !last.is_some_and(|last| Rc::ptr_eq(last, after))
+            {
+                (last, unmet) = (Some(after), after::unmet(catalog, after)?);
+            }
+            waits.push(options.after.as_ref().and_then(|_| unmet.clone()));
+        }
+        let count = waits.iter().flatten().count();
+        Ok(Self { lane, waits, count })
+    }
+
+    /// Puts the attempt of the job at a position into the lane of held ones, if it is held, and adds its edges.
+    fn hold(&self, n: usize, new: New, edges: &mut Vec<Edge>) -> New {
+        let Some(Some(after)) = self.waits.get(n) else { return new };
+        let edge = |&job_id: &i64| Edge { id: new.id, job_id, upon: after.upon, lane: new.lane, is_met: false };
+        edges.extend(after.jobs.iter().map(edge));
+        New { lane: self.lane, is_parked: false, ..new }
+    }
 }

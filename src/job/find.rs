@@ -73,7 +73,18 @@ pub fn find(catalog: &Rc<Catalog>, job_id: i64) -> Result<Job> {
 ///
 /// Errors: 22023 when the id is no job's, P0002 when there is no such job, 55006 when an open transaction
 /// is changing it.
-pub fn find_any(catalog: &Rc<Catalog>, job_id: i64) -> Result<Found> {
+pub fn find_any(catalog: &Catalog, job_id: i64) -> Result<Found> {
+    look(catalog, job_id, false)
+}
+
+/// Finds a job as committed transactions, and this one, have left it.
+///
+/// Errors: 22023 when the id is no job's, P0002 when there is no such job.
+pub fn find_settled(catalog: &Catalog, job_id: i64) -> Result<Found> {
+    look(catalog, job_id, true)
+}
+
+fn look(catalog: &Catalog, job_id: i64, passes_open: bool) -> Result<Found> {
     /// How often to look again for the attempt that the job goes on as: it may have come a moment ago.
     const LOOKS: usize = 4;
     ids::job_id(job_id)?;
@@ -83,7 +94,7 @@ pub fn find_any(catalog: &Rc<Catalog>, job_id: i64) -> Result<Found> {
     while looks < LOOKS {
         process::check_for_interrupts();
         let (newest, in_progress) = Reader::new(catalog).newest(job_id);
-        if in_progress {
+        if in_progress && !passes_open {
             return Err(in_use(job_id));
         }
         let mut least = 0;

@@ -3,6 +3,7 @@
 //! Invariant: a step is recorded before the frontier is changed, and a row is inserted only by the session that holds
 //! its attempt.
 
+pub mod after;
 pub mod cancel;
 pub mod claim;
 pub mod complete;

@@ -1,14 +1,18 @@
 //! The options of a job: priority, time, lease, group, key; checked and brought into form.
 
+use std::rc::Rc;
+
+use pg_queue_core::after::Upon;
 use pgrx::pg_sys::Datum;
 
+use crate::catalog::ids;
 use crate::catalog::queue::Queue;
 use crate::error::{Error, Result};
 use crate::pg::datum::{self, Interval};
 use crate::pg::function::Call;
 
 /// What a producer gives beside the payload.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub struct Options {
     pub priority: i32,
     pub run_at: Option<i64>,
@@ -19,6 +23,8 @@ pub struct Options {
     pub group_key: Option<Datum>,
     /// The lane of a stage; `None`: where jobs come in.
     pub lane: Option<i32>,
+    /// What it waits for; `None`: for no other job.
+    pub after: Option<Rc<After>>,
 }
 
 impl Options {
@@ -35,6 +41,7 @@ impl Options {
         options.set_max_attempts(call.i32(11))?;
         options.set_lease(call.interval(12))?;
         let on_duplicate = call.str(6).as_deref().map_or(Ok(OnDuplicate::Skip), OnDuplicate::parse)?;
+        options.after = After::new(call.i64_array(14), call.str(15).as_deref())?;
         options.unique = Unique::new(call.datum(5), on_duplicate, call.timestamp(7), call.interval(8), now)?;
         Ok(options)
     }
@@ -107,6 +114,43 @@ pub fn run_time(run_at: i64, now: i64) -> Result<Option<i64>> {
         return Err(Error::invalid("run_at must be finite").hint("Leave run_at out to run the job at once."));
     }
     Ok((run_at > now).then_some(run_at))
+}
+
+/// The jobs that a job is after.
+pub struct After {
+    pub upon: Upon,
+    /// Each once.
+    pub jobs: Vec<i64>,
+}
+
+impl After {
+    /// The most jobs that one can be after.
+    const MOST: usize = 100;
+
+    /// From the arguments of a call; `None`: it names no job.
+    ///
+    /// Errors: 22023 when there are too many, one is no job's id, or there is no such `upon`; 22004 when one is null.
+    pub fn new(jobs: Option<Vec<Option<i64>>>, upon: Option<&str>) -> Result<Option<Rc<Self>>> {
+        let upon = upon.unwrap_or(Upon::Completed.name());
+        let Some(upon) = Upon::parse(upon) else {
+            return Err(Error::invalid(format!("invalid value for upon: \"{upon}\""))
+                .hint("Use 'completed', 'failed' or 'ended'."));
+        };
+        let Some(named) = jobs.filter(|jobs| !jobs.is_empty()) else { return Ok(None) };
+        if named.len() > Self::MOST {
+            return Err(Error::invalid(format!("after must name at most {} jobs", Self::MOST))
+                .detail(format!("It names {}.", named.len()))
+                .hint("Enqueue jobs in between, each after a part of them."));
+        }
+        let mut jobs = Vec::with_capacity(named.len());
+        for (n, job_id) in named.into_iter().enumerate() {
+            let job_id = ids::job_id(job_id.ok_or_else(|| Error::null(&format!("after[{}]", n + 1)))?)?;
+            if !jobs.contains(&job_id) {
+                jobs.push(job_id);
+            }
+        }
+        Ok(Some(Rc::new(Self { upon, jobs })))
+    }
 }
 
 /// What to do about a live job with the same key.

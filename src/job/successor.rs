@@ -10,8 +10,9 @@ use crate::error::{self, Error, Result};
 use crate::job::cancel::end_unrun;
 use crate::job::held::{Held, Refusal};
 use crate::job::take::{self, TakeWaiting};
-use crate::job::{find, hold};
+use crate::job::{after, find, hold};
 use crate::log::attempt::{self, Attempt};
+use crate::log::edge;
 use crate::log::outcome::{self, Kind};
 use crate::log::reader::Reader;
 use crate::log::segment::Target;
@@ -37,18 +38,18 @@ pub fn fresh(catalog: &Catalog, run_at: Option<i64>) -> Result<(Target, i64)> {
     Ok((target, id))
 }
 
-/// Replaces a job's waiting attempt by one that `change` has changed.
+/// Replaces a job's waiting attempt by one that `change` has changed. A held one stays held, unless it is `released`.
 ///
 /// Errors: 55000 when the job has ended or is running, 55006 when an open transaction has it.
-pub fn supersede(catalog: &Rc<Catalog>, job_id: i64, change: impl Fn(&mut attempt::New)) -> Result<()> {
+pub fn supersede(catalog: &Rc<Catalog>, job_id: i64, released: bool, change: impl Fn(&mut attempt::New)) -> Result<()> {
     for _ in 0..100 {
         let job = find::find(catalog, job_id)?;
         if let Some(outcome) = &job.outcome {
             return Err(find::has_ended(job_id, outcome));
         }
-        if queue::by_lane(catalog, job.attempt.lane())?.is_none() {
+        let Some(queue) = queue::by_lane(catalog, job.attempt.lane())? else {
             return Err(find::of_dropped(job_id));
-        }
+        };
         let running = || {
             Error::new(error::WRONG_STATE, format!("job {job_id} is running"))
                 .hint("Only a waiting job can be changed; wait for its end, or cancel it.")
@@ -65,10 +66,16 @@ pub fn supersede(catalog: &Rc<Catalog>, job_id: i64, change: impl Fn(&mut attemp
         let mut wanted = job.attempt.copy();
         change(&mut wanted);
         let (target, next) = successor(catalog, &job.attempt, wanted.run_at)?;
-        let next = attempt::New { priority: wanted.priority, ..next };
+        let mut next = attempt::New { priority: wanted.priority, ..next };
+        let mut edges = after::edges_of(catalog, &job.attempt)?;
+        if released && queue.is_held(next.lane) {
+            next.lane = after::lane_of_release(&queue, &edges);
+            edges.clear();
+        }
         let outcome = outcome::New { next_id: Some(next.id), ..outcome::New::of(job.attempt.id(), Kind::Superseded) };
         end_unrun(catalog, &job.attempt, outcome)?;
         attempt::insert(catalog, &target, &[next])?;
+        after::insert_edges(catalog, &target, &edge::carried(&edges, next.id));
         return Ok(());
     }
     Err(find::in_use(job_id))

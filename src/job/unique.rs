@@ -17,8 +17,9 @@ use crate::error::{self, Error, Result};
 use crate::job::cancel::end_unrun;
 use crate::job::options::{OnDuplicate, Options, Unique};
 use crate::job::take::{self, TakeWaiting};
-use crate::job::{find, keys, rerun};
+use crate::job::{after, find, keys, rerun};
 use crate::log::attempt::{self, Attempt, New};
+use crate::log::edge;
 use crate::log::key::{self, Keys, Known};
 use crate::log::note::Rerun;
 use crate::log::outcome::{self, Kind};
@@ -96,7 +97,7 @@ pub fn produce(
     keys::acquire(catalog, &mut hashes)?;
     if keys::may_miss_holders()? {
         for unique in uniques() {
-            while let Some(producer) = Lookup::new(catalog).open_producer(queue.lanes(), unique.key) {
+            while let Some(producer) = Lookup::new(catalog).open_producer(queue.living_lanes(), unique.key) {
                 transaction::wait_for_transaction(producer);
             }
         }
@@ -107,7 +108,7 @@ pub fn produce(
 
 /// Returns the live job under a key, without holding the key: for a call that would do nothing about the job.
 fn peek(catalog: &Catalog, queue: &Queue, unique: &Unique) -> Option<i64> {
-    let newest = Lookup::new(catalog).newest(queue.lanes(), unique.key)?;
+    let newest = Lookup::new(catalog).newest(queue.living_lanes(), unique.key)?;
     newest.is_live().then(|| newest.attempt.job_id())
 }
 
@@ -155,7 +156,7 @@ impl Batch<'_> {
     /// What there is under a key.
     fn look(&mut self, key: Datum) -> Slot {
         let known = self.keys.newest(self.queue.id, key).filter(|known| known.expires_at > self.now);
-        let newest = self.lookup.newest(self.queue.lanes(), key);
+        let newest = self.lookup.newest(self.queue.living_lanes(), key);
         let asked = newest.as_ref().and_then(|newest| rerun::owed(self.catalog, newest, &newest.attempt));
         let of_attempt = newest.as_ref().and_then(|newest| newest.attempt.version());
         let taken_until = known.and_then(|known| known.taken_until);
@@ -192,7 +193,7 @@ impl Batch<'_> {
             .iter()
             .map(|at| match contents.get(at) {
                 Some(slot) => self.contents(slot, slot.last_call.unwrap_or(*at)),
-                None => self.jobs[*at],
+                None => self.jobs[*at].clone(),
             })
             .collect();
         let mut ids = vec![0; answers.len()];
@@ -204,7 +205,7 @@ impl Batch<'_> {
 
     /// Returns the contents of the call of this position, with the newest version that is known.
     fn contents(&self, slot: &Slot, at: usize) -> (Datum, Options) {
-        let (payload, options) = self.jobs[at];
+        let (payload, options) = self.jobs[at].clone();
         let unique = options.unique.map(|unique| Unique { version: slot.version, ..unique });
         (payload, Options { unique, ..options })
     }
@@ -223,7 +224,7 @@ impl Batch<'_> {
             lease: options.lease,
         };
         for _ in 0..100 {
-            let Some(newest) = self.lookup.newest(self.queue.lanes(), slot.key) else { break };
+            let Some(newest) = self.lookup.newest(self.queue.living_lanes(), slot.key) else { break };
             let attempt = newest.attempt;
             let job_id = attempt.job_id();
             let is_done = match newest.state {
@@ -317,12 +318,18 @@ fn renew_waiting(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Res
     if is_in_use { rerun::ask(catalog, attempt, rerun) } else { Ok(false) }
 }
 
-/// Supersedes an attempt that this transaction has taken unrun by one with other contents.
+/// Supersedes an attempt that this transaction has taken unrun by one with other contents. A held one stays held.
 pub fn supersede(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Result<()> {
-    let (target, next) = rerun::renewed(catalog, attempt.copy(), rerun)?;
+    let (target, mut next) = rerun::renewed(catalog, attempt.copy(), rerun)?;
+    let edges = after::edges_of(catalog, attempt)?;
+    if !edges.is_empty() {
+        next.lane = attempt.lane();
+    }
     let outcome = outcome::New { next_id: Some(next.id), ..outcome::New::of(attempt.id(), Kind::Superseded) };
     end_unrun(catalog, attempt, outcome)?;
-    attempt::insert(catalog, &target, &[next])
+    attempt::insert(catalog, &target, &[next])?;
+    after::insert_edges(catalog, &target, &edge::carried(&edges, next.id));
+    Ok(())
 }
 
 /// Runs a job once more that has ended. False: look again.
@@ -349,7 +356,7 @@ pub fn hold_key(catalog: &Catalog, queue: &Queue, ended: &New) -> Result<()> {
     if !keys::try_acquire(catalog, keys::hash(queue.id, datum::bytes_of(&key))) {
         return Err(find::in_use(ended.job_id));
     }
-    let live = Lookup::new(catalog).newest(queue.lanes(), key).filter(Newest::is_live);
+    let live = Lookup::new(catalog).newest(queue.living_lanes(), key).filter(Newest::is_live);
     match live.filter(|newest| id::count(newest.attempt.job_id()) != id::count(ended.job_id)) {
         Some(newest) => {
             let unique = Unique { key, on_duplicate: OnDuplicate::Error, version: None, taken_until: None };

@@ -6,12 +6,13 @@
 //! | `attempt` | this job may be run | `id` |
 //! | `claim` | this attempt was taken, by a worker or by the system | `id` of the attempt |
 //! | `outcome` | this attempt ended | `id` of the attempt |
-//! | `note` | something about a running attempt that must survive a crash | none |
+//! | `note` | something about a running attempt that must survive a crash, or what a held one is after | none |
 
 pub mod attempt;
 pub mod claim;
 pub mod columns;
 pub mod depth;
+pub mod edge;
 pub mod firing;
 pub mod history;
 pub mod key;

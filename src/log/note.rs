@@ -11,7 +11,7 @@ use crate::pg::table::{Entry, Relation};
 use crate::pg::{jsonb, process, time};
 
 /// Columns, counted from 0; `sql/schema/tables.sql` says what they mean.
-mod column {
+pub(super) mod column {
     pub const ID: usize = 0;
     pub const NOTED_AT: usize = 1;
     pub const KIND: usize = 2;
@@ -24,7 +24,10 @@ mod column {
     pub const VERSION: usize = 9;
     pub const LEASE: usize = 10;
     pub const HEADERS: usize = 11;
-    pub const COUNT: usize = 12;
+    pub const JOB_ID: usize = 12;
+    pub const LANE: usize = 13;
+    pub const UPON: usize = 14;
+    pub const COUNT: usize = 15;
 }
 
 /// What a note says.
@@ -85,7 +88,7 @@ impl Asked {
 }
 
 /// Opens the notes for an attempt found there, to write; `None` if the segment has another generation by now.
-fn open_home(catalog: &Catalog, home: Home) -> Option<Relation> {
+pub(super) fn open_home(catalog: &Catalog, home: Home) -> Option<Relation> {
     let table = Relation::write(catalog.segments[home.segment as usize].note);
     if home.is_valid(catalog) {
         return Some(table);
@@ -247,6 +250,11 @@ pub fn copy(catalog: &Catalog, segment: u8, notes: &[Row]) {
     if (0..notes.len()).any(|n| asked(n).is_some()) {
         Relation::write_index(oids.note_rerun)
             .insert_entries(&table, &tids, false, |n| Some([notes[n].get(column::ID)?, asked(n)?]));
+    }
+    let job_id = |n: usize| notes[n].get(column::JOB_ID);
+    if (0..notes.len()).any(|n| job_id(n).is_some()) {
+        Relation::write_index(oids.note_job)
+            .insert_entries(&table, &tids, false, |n| Some([job_id(n)?, notes[n].get(column::ID)?]));
     }
 }
 

@@ -47,6 +47,8 @@ pub enum Kind {
     Cancelled,
     /// Replaced by an attempt with another priority, time or payload.
     Superseded,
+    /// Ended unrun, as what it was after cannot come any more.
+    Skipped,
     /// No end: the attempt runs on elsewhere.
     Moved,
 }
@@ -63,6 +65,7 @@ impl Kind {
             Self::Advanced => b'a',
             Self::Cancelled => b'x',
             Self::Superseded => b's',
+            Self::Skipped => b'k',
             Self::Moved => MOVED,
         }
     }
@@ -77,6 +80,7 @@ impl Kind {
             b'r' => Self::Released,
             b'a' => Self::Advanced,
             b'x' => Self::Cancelled,
+            b'k' => Self::Skipped,
             MOVED => Self::Moved,
             _ => Self::Superseded,
         }
@@ -92,6 +96,7 @@ impl Kind {
             Self::Advanced => "advanced",
             Self::Cancelled => "cancelled",
             Self::Superseded => "superseded",
+            Self::Skipped => "skipped",
             Self::Moved => "moved",
         }
     }

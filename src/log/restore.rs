@@ -326,6 +326,14 @@ fn adopt(catalog: &Catalog, marks: u64) -> Result<()> {
          WHERE r.ctid OPERATOR(pg_catalog.=) s.ctid",
         &[],
     )?;
+    // A dump of before version 0.3.0 has no lanes of held jobs.
+    if catalog.knows_after() {
+        spi::run(
+            "INSERT INTO queue.lane (queue_id, is_held) SELECT q.queue_id, true FROM queue.queue AS q
+             WHERE NOT EXISTS (SELECT FROM queue.lane AS n WHERE n.queue_id OPERATOR(pg_catalog.=) q.queue_id AND n.is_held)",
+            &[],
+        )?;
+    }
     queue::changed(catalog);
     history::adopt_children(catalog)?;
     grants::derive(catalog)?;

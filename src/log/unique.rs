@@ -54,7 +54,7 @@ impl<'a> Lookup<'a> {
     /// As `newest`, in the queue of this lane; `None` also when that was dropped.
     pub fn newest_beside(&mut self, lane: i32, key: Datum) -> Option<Newest> {
         let queue = queue::by_lane(self.catalog, lane).ok().flatten()?;
-        self.newest(queue.lanes(), key)
+        self.newest(queue.living_lanes(), key)
     }
 
     /// Returns the newest attempt of a queue's lanes under a key that is in the segments. If none lives and the

@@ -115,6 +115,16 @@ impl Value {
 
     /// Returns a number as an `integer`. `None` if this is no number, has a fraction or is out of range.
     pub fn as_i32(&self) -> Option<i32> {
+        self.number()?.parse().ok()
+    }
+
+    /// Returns a number as a `bigint`. `None` as for `as_i32`.
+    pub fn as_i64(&self) -> Option<i64> {
+        self.number()?.parse().ok()
+    }
+
+    /// Returns the digits of a number.
+    fn number(&self) -> Option<String> {
         if self.0.type_ != jbvType::jbvNumeric {
             return None;
         }
@@ -125,7 +135,7 @@ impl Value {
             unsafe { direct_function_call_as_datum(pg_sys::numeric_out, &[Some(Datum::from(numeric))]) }
         })?;
         // SAFETY: numeric_out returns a C string.
-        unsafe { crate::pg::datum::c_text(text.cast_mut_ptr()) }.parse().ok()
+        Some(unsafe { crate::pg::datum::c_text(text.cast_mut_ptr()) })
     }
 
     /// Returns the value as a jsonb of its own, in the current memory context.

@@ -86,5 +86,6 @@ pub fn wake(number: u32, marks: u64) -> bool {
         frontier.forget_ready(number);
         true
     });
+    lock::with_awaited(number, |awaited, _| awaited.order());
     is_awake.unwrap_or(false)
 }

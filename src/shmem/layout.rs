@@ -9,6 +9,7 @@ use std::mem::{align_of, size_of};
 use std::ptr;
 use std::sync::atomic::AtomicU32;
 
+use pg_queue_core::awaited::Awaited;
 use pg_queue_core::frontier::{self, Gate, Group, Lane, Ready, Running, Session, index};
 use pg_queue_core::{counter, holders};
 use pgrx::{pg_guard, pg_sys};
@@ -38,6 +39,7 @@ pub struct Header {
 #[derive(Clone, Copy)]
 pub struct Layout {
     pub instances: (usize, usize),
+    pub awaited: (usize, usize),
     pub awake: (usize, usize),
     pub databases: (usize, usize),
     pub latches: (usize, usize),
@@ -79,6 +81,7 @@ impl Layout {
         }
         Self {
             instances: place::<Instance>(&mut bytes, databases),
+            awaited: place::<Awaited>(&mut bytes, databases),
             awake: place::<AtomicU32>(&mut bytes, databases),
             // The launcher lists every database, also those without the extension.
             databases: place::<Database>(&mut bytes, databases.max(64) * 4),

@@ -7,6 +7,7 @@
 //! Invariant: while `with` holds the lock, no code runs that could raise an error, allocate Postgres memory, sleep or
 //! take another lock. The one exception is `pg::snapshot::ActiveSnapshot::take`.
 
+use pg_queue_core::awaited::Awaited;
 use pg_queue_core::counter::{Counters, Horizon};
 use pg_queue_core::frontier::{Frontier, Running};
 use pgrx::pg_sys;
@@ -46,6 +47,8 @@ pub struct Shared<'a> {
     pub frontier: Frontier<'a>,
     /// The databases with the extension.
     pub instances: &'a mut [Instance],
+    /// For each instance's slot, which jobs others are after.
+    pub awaited: &'a mut [Awaited],
     /// The number that was last given to an instance: the next one gets this plus one.
     pub next_instance: &'a mut u32,
     /// The counters of the lanes of all databases.
@@ -103,6 +106,7 @@ pub fn with<R>(f: impl FnOnce(&mut Shared<'_>) -> R) -> R {
                 group_index: slice(base, layout.group_index),
             },
             instances: slice(base, layout.instances),
+            awaited: slice(base, layout.awaited),
             next_instance: &mut (*header).next_instance,
             counters: Counters {
                 slots: slice(base, layout.counters),
@@ -120,6 +124,15 @@ pub fn with_instance<R>(number: u32, f: impl FnOnce(&mut Frontier<'_>, &mut Inst
         let Shared { frontier, instances, .. } = shared;
         let instance = instances.iter_mut().find(|i| i.number == number && number != 0)?;
         Some(f(frontier, instance))
+    })
+}
+
+/// Runs `f` on what is known of the jobs that others are after in an instance, under the frontier's lock, as `with` does.
+/// `None` if the instance is gone.
+pub fn with_awaited<R>(number: u32, f: impl FnOnce(&mut Awaited, &Instance) -> R) -> Option<R> {
+    with(|shared| {
+        let slot = shared.instances.iter().position(|i| i.number == number && number != 0)?;
+        Some(f(&mut shared.awaited[slot], &shared.instances[slot]))
     })
 }
 

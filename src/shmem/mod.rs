@@ -27,4 +27,4 @@ pub mod words;
 
 pub use instance::Instance;
 pub use latch::{wake, wake_latch};
-pub use lock::{Shared, born_at, counters, each_running, with, with_counters, with_instance};
+pub use lock::{Shared, born_at, counters, each_running, with, with_awaited, with_counters, with_instance};

@@ -176,7 +176,7 @@ unsafe extern "C-unwind" fn on_exit(_code: i32, _arg: pg_sys::Datum) {
     let session = session::session();
     let mut wake = Wake::default();
     shmem::with(|shared| {
-        let shmem::Shared { frontier, instances, .. } = shared;
+        let shmem::Shared { frontier, instances, awaited, .. } = shared;
         let refill = frontier.refill_abandon(session);
         if let Some((number, lane)) = refill {
             while let Some(waiter) = frontier.refill_wake(number, lane) {
@@ -191,7 +191,7 @@ unsafe extern "C-unwind" fn on_exit(_code: i32, _arg: pg_sys::Datum) {
             wake.session(frontier.pass_on(number, lane));
         }
         wake.session(frontier.stop_waiting(session));
-        wake.worker = hooks::exit(instances);
+        wake.worker = hooks::exit(instances, awaited);
         recount::abandon(instances);
         let bound = pending::bound_instance();
         if let Some(instance) = instances.iter_mut().find(|i| bound != 0 && i.number == bound)

@@ -12,6 +12,8 @@ use std::cell::Cell;
 use pgrx::pg_sys;
 
 use crate::error::Result;
+use pg_queue_core::awaited::Awaited;
+
 use crate::shmem::Instance;
 
 /// How many functions a list has room for: more than are registered anywhere.
@@ -21,7 +23,7 @@ type List<F> = Cell<[Option<F>; PLACES]>;
 
 /// A hook called at the process's exit, under the frontier's lock. It returns the latch of a worker that has to take
 /// over, or `None`.
-type AtExit = fn(&mut [Instance]) -> Option<*mut pg_sys::Latch>;
+type AtExit = fn(&mut [Instance], &mut [Awaited]) -> Option<*mut pg_sys::Latch>;
 
 thread_local! {
     static BEFORE_COMMIT: List<fn() -> Result<()>> = const { Cell::new([None; PLACES]) };
@@ -89,6 +91,6 @@ pub(super) fn ended(committed: bool) {
 
 /// Calls the hooks of the process's exit, under the frontier's lock. Returns the last latch that a hook wants set, if
 /// any.
-pub(super) fn exit(instances: &mut [Instance]) -> Option<*mut pg_sys::Latch> {
-    AT_EXIT.get().into_iter().flatten().filter_map(|hook| hook(instances)).last()
+pub(super) fn exit(instances: &mut [Instance], awaited: &mut [Awaited]) -> Option<*mut pg_sys::Latch> {
+    AT_EXIT.get().into_iter().flatten().filter_map(|hook| hook(instances, awaited)).last()
 }

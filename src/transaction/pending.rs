@@ -46,6 +46,10 @@ pub enum Step {
     Segment { segment: u8, generation: i64, state: State, copied_to: i64 },
     /// A running attempt is to be cancelled.
     CancelRequested { lane: i32, ready: Ready },
+    /// A job was enqueued that is after this one.
+    Awaited { job_id: i64 },
+    /// A job was ended unrun that the frontier does not know. 0: many were, and it is not known which.
+    Settled { job_id: i64 },
     /// Another run was asked for, to follow the run of an attempt that is taken.
     RerunAsked { id: i64 },
     /// Rows of this lane were claimed without telling the frontier of each: if that is undone, the frontier must read

@@ -12,6 +12,7 @@
 use std::cell::LazyCell;
 use std::sync::atomic::Ordering;
 
+use pg_queue_core::awaited::Awaited;
 use pg_queue_core::frontier::{Frontier, MISSED_CANCEL, MISSED_RERUN};
 use pgrx::pg_sys;
 
@@ -120,12 +121,13 @@ impl Wake {
 fn commit(
     frontier: &mut Frontier<'_>,
     instances: &mut [Instance],
+    awaited: &mut [Awaited],
     slot: usize,
     step: Step,
     now: &LazyCell<i64>,
     wake: &mut Wake,
 ) {
-    let instance = &mut instances[slot];
+    let (instance, awaited) = (&mut instances[slot], &mut awaited[slot]);
     let number = instance.number;
     match step {
         Step::Enqueued { lane, ready, run_at, .. } => {
@@ -171,6 +173,21 @@ fn commit(
                 if entry.missed & MISSED_CANCEL != 0 {
                     wake.worker = Some(instance.miss_cancel(id));
                 }
+                if !awaited.is_quiet() && ends_job(step) && awaited.ended(entry.rank.job_id) {
+                    wake.worker = Some(instance.worker_latch);
+                }
+            } else if ends_job(step) && awaited.ended_unknown() {
+                wake.worker = Some(instance.worker_latch);
+            }
+        }
+        Step::Awaited { job_id } => {
+            if awaited.add(job_id) {
+                wake.worker = Some(instance.worker_latch);
+            }
+        }
+        Step::Settled { job_id } => {
+            if if job_id == 0 { awaited.ended_unknown() } else { awaited.ended(job_id) } {
+                wake.worker = Some(instance.worker_latch);
             }
         }
         Step::Relocated { id, place } => frontier.relocate(number, id, place),
@@ -223,13 +240,26 @@ fn commit(
             wake.worker = Some(instance.worker_latch);
         }
         Step::Notified { .. } | Step::InstanceMade | Step::SlotsTaken | Step::LimitsAltered { .. } => {}
-        // These only count: see `transaction::commit_counts`.
-        Step::Purged { .. } | Step::EndingUnknown { .. } => {}
+        Step::EndingUnknown { .. } => {
+            if ends_job(step) && awaited.ended_unknown() {
+                wake.worker = Some(instance.worker_latch);
+            }
+        }
+        // It only counts: see `transaction::commit_counts`.
+        Step::Purged { .. } => {}
         // Attempts that held up their group may be among the rows.
         Step::Unseen { lane } => {
             frontier.release_held(number);
             wake.session(frontier.pass_on(number, lane));
         }
+    }
+}
+
+/// Whether a step that ends an attempt may end its job. Of an attempt that was ended unrun it is not known.
+fn ends_job(step: Step) -> bool {
+    match step {
+        Step::Ending { end, .. } | Step::EndingUnknown { end, .. } => !end.has_next,
+        _ => true,
     }
 }
 
@@ -282,9 +312,15 @@ pub fn tell(number: u32, step: Step) {
     // From here on, no session goes to sleep with the old settings.
     let worker = shmem::with_instance(number, |_, instance| {
         instance.changes += 1;
-        matches!(step, Step::Adopted { .. }).then_some(instance.worker_latch)
+        instance.worker_latch
     });
-    if let Some(latch) = worker.flatten() {
+    let has_work = match step {
+        Step::Adopted { .. } => true,
+        // What was after the queue's jobs cannot come any more, and the worker knows by now that the queue was dropped.
+        Step::LaneDropped { .. } => shmem::with_awaited(number, |awaited, _| awaited.ended_unknown()) == Some(true),
+        _ => false,
+    };
+    if let Some(latch) = worker.filter(|_| has_work) {
         shmem::wake_latch(latch);
     }
     // A session that looks and waits again stands at the end of the list: as many calls as there are sessions wake all
@@ -377,13 +413,13 @@ pub fn settle(pending: &[Pending], committed: bool) {
     let apply = |steps: &mut dyn Iterator<Item = &Pending>| {
         let mut wake = Wake::default();
         shmem::with(|shared| {
-            let shmem::Shared { frontier, instances, counters, horizons, .. } = shared;
+            let shmem::Shared { frontier, instances, awaited, counters, horizons, .. } = shared;
             // It is opened under each hold of the lock: a recount may have begun since the last one.
             let mut counts = CommitCounts::open(xid);
             for p in steps {
                 let Some(slot) = instances.iter().position(|i| i.number == p.instance) else { continue };
                 if committed {
-                    commit(frontier, instances, slot, p.step, &now, &mut wake);
+                    commit(frontier, instances, awaited, slot, p.step, &now, &mut wake);
                     counts.enter(instances, slot, horizons, counters, p.step);
                 } else {
                     abort(frontier, instances, slot, p.step, &now, &mut wake);

@@ -42,6 +42,9 @@ const ROUND: &[&str] = &[
     "WITH j AS (SELECT queue.enqueue('groups', group_key => 'g' || n % 2) AS id FROM generate_series(1, 4) AS n)
      INSERT INTO made SELECT id FROM j",
     "INSERT INTO made SELECT queue.enqueue('q', delay => '5 ms')",
+    "WITH p AS (SELECT queue.enqueue('q', priority => -1) AS a, queue.enqueue('q', priority => 1) AS b),
+          h AS (SELECT a, b, queue.enqueue('q', after => ARRAY[a]) AS c, queue.enqueue('q', after => ARRAY[a, b]) AS d FROM p)
+     INSERT INTO made SELECT unnest(ARRAY[a, b, c, d]) FROM h",
     "INSERT INTO made SELECT queue.enqueue('q', unique_key => 'k$', on_duplicate => 'rerun')",
     "BEGIN; SAVEPOINT s; SELECT queue.enqueue('q'), (SELECT count(*) FROM queue.claim('q', 2)); ROLLBACK TO s;
      INSERT INTO made SELECT queue.enqueue('q'); COMMIT",
@@ -59,7 +62,7 @@ const ROUND: &[&str] = &[
     "SELECT count(*) FROM queue.claim('q', 2, lease => '1 ms')",
     "SELECT count(*) FROM queue.claim('groups', 1, lease => '1 ms')",
     "WITH j AS (SELECT queue.enqueue('q') AS id), m AS (INSERT INTO made SELECT id FROM j) SELECT id FROM j",
-    "WITH j AS (SELECT job_id FROM queue.jobs WHERE queue_name = 'q' AND state = 'ready' ORDER BY job_id DESC LIMIT 1),
+    "WITH j AS (SELECT job_id FROM queue.jobs WHERE queue_name = 'q' AND state = 'ready' AND priority = 0 ORDER BY job_id DESC LIMIT 1),
           d AS (INSERT INTO done SELECT job_id FROM j) SELECT queue.cancel(job_id) FROM j",
     "SELECT queue.reprioritize(job_id, 3) FROM (SELECT job_id FROM queue.jobs WHERE queue_name = 'q' AND state = 'ready'
      ORDER BY job_id DESC LIMIT 1) AS j",
@@ -188,7 +191,8 @@ impl Sweep {
     /// Works off what is left, and compares.
     fn check(&mut self, point: &str) {
         let _ = self.client().batch_execute("ROLLBACK PREPARED 'sweep'");
-        let living = "SELECT count(*) FROM queue.jobs WHERE state IN ('ready', 'scheduled', 'retrying', 'running')";
+        let living =
+            "SELECT count(*) FROM queue.jobs WHERE state IN ('held', 'ready', 'scheduled', 'retrying', 'running')";
         // Leases of a minute end by their workers' return: their attempts are released.
         let release = "SELECT count(queue.release(id)) FROM queue.attempts WHERE state = 'running'";
         wait::within(&format!("{point}: all jobs are done"), Duration::from_secs(60), || {

@@ -23,7 +23,7 @@ fn by_walk(client: &mut Client) -> Vec<String> {
     let coalesced: Vec<String> = COLUMNS.split(", ").map(|column| format!("coalesce({column}, 0)")).collect();
     client.column(&format!(
         "SELECT concat_ws(' ', queue_name, {}) FROM queue.queue JOIN queue.lane USING (queue_id)
-         LEFT JOIN queue.tallies(walk => true) USING (lane) ORDER BY queue_name",
+         LEFT JOIN queue.tallies(walk => true) USING (lane) WHERE NOT is_held ORDER BY queue_name",
         coalesced.join(", ")
     ))
 }

@@ -207,7 +207,7 @@ fn past(client: &mut Client, minute: &str, us: i64) {
     let gap = if us > 0 { format!("|| '\\x{:02x}'::bytea", us * 2 + 1) } else { String::new() };
     client.run(&format!(
         "INSERT INTO queue.rollup SELECT '{minute}', 1, 5, 1, 1, 0, 0, 0, lane, NULL,
-             '\\x01{us:02x}'::bytea {gap} || '\\x02'::bytea FROM queue.lane"
+             '\\x01{us:02x}'::bytea {gap} || '\\x02'::bytea FROM queue.lane WHERE NOT is_held"
     ));
 }
 
@@ -249,7 +249,7 @@ fn old_minutes_are_pruned() {
     create(&mut client, "q", "");
     for age in ["91 days", "90 days 1 minute", "89 days 23 hours", "0"] {
         client.run(&format!(
-            "INSERT INTO queue.rollup SELECT now() - interval '{age}', 1, 5, 1, 1, 0, 0, 0, lane, NULL, NULL FROM queue.lane"
+            "INSERT INTO queue.rollup SELECT now() - interval '{age}', 1, 5, 1, 1, 0, 0, 0, lane, NULL, NULL FROM queue.lane WHERE NOT is_held"
         ));
     }
     let did = "SELECT did FROM queue.maintain() WHERE duty = 'prune_statistics'";

@@ -228,7 +228,7 @@ impl Fates {
                 None => history::newest(catalog, job_id).map(|past| past.outcome()),
             };
             // A job that has not ended may die.
-            !newest.is_some_and(|outcome| outcome.kind == Kind::Completed || outcome.kind == Kind::Cancelled)
+            !newest.is_some_and(|outcome| matches!(outcome.kind, Kind::Completed | Kind::Cancelled | Kind::Skipped))
         })
     }
 }

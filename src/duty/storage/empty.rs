@@ -9,12 +9,14 @@
 use pgrx::pg_sys;
 
 use crate::catalog::{Catalog, spi};
+use crate::duty::release;
 use crate::duty::storage::states::{PAUSE, SegmentStates, StepResult};
 use crate::error::Result;
 use crate::guc;
 use crate::log::{segment, successor};
 use crate::pg::{lock, transaction};
 use crate::shmem::segments::State;
+use crate::transaction::{Step, record};
 
 /// Begins to empty a segment, empties one of its tables, or ends it. `now` is wall time in microseconds.
 pub fn step(catalog: &Catalog, segment: u8, states: &SegmentStates, now: i64) -> Result<StepResult> {
@@ -30,8 +32,16 @@ pub fn step(catalog: &Catalog, segment: u8, states: &SegmentStates, now: i64) ->
     if !has_begun && lock::is_being_dumped() {
         return Ok(StepResult::Later(PAUSE));
     }
+    let is_owed = || !has_begun && !release::is_idle(catalog.number);
+    if is_owed() {
+        return Ok(StepResult::Later(PAUSE));
+    }
     let tables = Vec::from_iter(catalog.segments[segment as usize].tables());
     if is_held(catalog, segment) || !lock::try_lock_whole(&tables, pg_sys::AccessExclusiveLock) {
+        return Ok(StepResult::Later(PAUSE));
+    }
+    // Sessions that have ended jobs here have handed them over by now.
+    if is_owed() {
         return Ok(StepResult::Later(PAUSE));
     }
     if !has_begun {
@@ -55,6 +65,8 @@ pub fn step(catalog: &Catalog, segment: u8, states: &SegmentStates, now: i64) ->
         segment::record(catalog, segment, 0, State::Emptying, Some(done + 1));
     } else {
         segment::record(catalog, segment, 0, State::Free, None);
+        // Others may be after jobs that were not kept.
+        record(catalog.number, Step::Settled { job_id: 0 });
         prune_log()?;
     }
     Ok(StepResult::Did(1))

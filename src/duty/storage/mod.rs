@@ -10,6 +10,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use pg_queue_core::awaited::Awaited;
 use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys;
 
@@ -51,7 +52,7 @@ fn is_due(number: u32) -> bool {
 
 /// Makes another process look. It is called if this process ends by an error that runs no destructors, maybe in the
 /// middle of a step. Returns the latch of the worker that looks. The caller holds the frontier's lock.
-fn abandon(instances: &mut [shmem::Instance]) -> Option<*mut pg_sys::Latch> {
+fn abandon(instances: &mut [shmem::Instance], _: &mut [Awaited]) -> Option<*mut pg_sys::Latch> {
     let number = LOOKING.take();
     let instance = instances.iter_mut().find(|i| number != 0 && i.number == number)?;
     instance.storage_at = i64::MIN;

@@ -19,6 +19,7 @@ use crate::duty::storage::states::{self, PAUSE, SegmentStates};
 use crate::error::Result;
 use crate::job::rerun;
 use crate::log::attempt::{self, Attempt, New};
+use crate::log::edge::Edges;
 use crate::log::reader::Reader;
 use crate::log::segment::{self, Target};
 use crate::log::tables::Tables;
@@ -214,6 +215,8 @@ impl Batch<'_> {
         let claims = (!self.waiting.is_empty()).then(|| claim::Writer::open(self.catalog, self.segment));
         let mark = |id: i64| claims.as_ref().and_then(|claims| claims.mark_moved(id));
         let mut moved = Vec::with_capacity(self.waiting.len());
+        let edges = Edges::open(self.catalog, self.segment);
+        let mut edge_rows = Vec::new();
         for attempt in &self.waiting {
             let Some(mark) = mark(attempt.id()) else {
                 leave(attempt.id());
@@ -226,10 +229,16 @@ impl Batch<'_> {
                 leave(attempt.id());
             } else {
                 moved.push(with_payload(&mut reader, attempt));
+                if let Some(edges) = &edges
+                    && is_held(self.catalog, attempt)?
+                {
+                    edge_rows.extend(edges.rows_of(attempt.id()));
+                }
             }
         }
         fault!("move.marked");
         attempt::append_moved(self.catalog, &target, &moved);
+        note::copy(self.catalog, self.target, &edge_rows);
         let count = moved.len();
 
         let mut running = Vec::new();
@@ -314,6 +323,11 @@ fn is_referred_to(catalog: &Catalog, ended: &Attempt) -> bool {
         // It lives; or, since it was found, it has moved or another attempt has followed it.
         _ => true,
     }
+}
+
+/// Whether an attempt that waits is after other jobs.
+fn is_held(catalog: &Catalog, attempt: &Attempt) -> Result<bool> {
+    Ok(queue::by_lane(catalog, attempt.lane())?.is_some_and(|queue| queue.is_held(attempt.lane())))
 }
 
 /// Whether another run was requested after an attempt that waits.

@@ -1,0 +1,540 @@
+//! Jobs that are after others: held until those have ended, then released or skipped.
+
+use std::sync::Barrier;
+use std::thread;
+
+use postgres::Client;
+use queue_tests::{Cluster, wait};
+
+use crate::random::Random;
+use crate::shared::{Database, Sql, create, server};
+use crate::storage::segments::cluster;
+
+/// A database whose duties only `maintain` does, with queue `q`.
+fn database() -> (Database, Client) {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    create(&mut client, "q", "max_attempts => 1, lease => '1 hour', backoff_base => '0'");
+    (database, client)
+}
+
+fn maintain(client: &mut Client) {
+    client.run("SELECT FROM queue.maintain()");
+}
+
+/// Enqueues a job after these.
+fn after(client: &mut Client, jobs: &[i64], upon: &str) -> i64 {
+    client.query_one("SELECT queue.enqueue('q', after => $1, upon => $2)", &[&jobs, &upon]).unwrap().get(0)
+}
+
+/// Ends a job that waits, one way or another.
+fn end(client: &mut Client, job: i64, how: &str) {
+    if how == "skipped" {
+        // It is after a job that is cancelled.
+        return;
+    }
+    if how == "cancelled" {
+        client.run(&format!("SELECT queue.cancel({job})"));
+        return;
+    }
+    let row = client.query_one("SELECT id, job_id FROM queue.claim('q')", &[]).unwrap();
+    assert_eq!(row.get::<_, i64>(1), job);
+    let id: i64 = row.get(0);
+    client.run(&match how {
+        "completed" => format!("SELECT queue.complete({id})"),
+        "dead" => format!("SELECT queue.fail({id}, 'no', fatal => true)"),
+        other => panic!("{other} is no end"),
+    });
+}
+
+/// A job that has still to end as `how`, and one that does so first, if there has to be.
+fn predecessor(client: &mut Client, how: &str) -> (i64, Option<i64>) {
+    if how == "skipped" {
+        let first = client.enqueue("q");
+        return (after(client, &[first], "completed"), Some(first));
+    }
+    (client.enqueue("q"), None)
+}
+
+/// Lets a predecessor end, as far as that takes the client's doing.
+fn end_predecessor(client: &mut Client, (job, first): (i64, Option<i64>), how: &str) {
+    match first {
+        Some(first) => {
+            end(client, first, "cancelled");
+            maintain(client);
+            assert_eq!(client.state(job), "skipped");
+        }
+        None => end(client, job, how),
+    }
+}
+
+/// What each kind of end makes of a job that is after another one.
+const TABLE: [(&str, [(&str, &str); 3]); 4] = [
+    ("completed", [("completed", "ready"), ("failed", "skipped"), ("ended", "ready")]),
+    ("dead", [("completed", "held"), ("failed", "ready"), ("ended", "ready")]),
+    ("cancelled", [("completed", "skipped"), ("failed", "skipped"), ("ended", "ready")]),
+    ("skipped", [("completed", "skipped"), ("failed", "skipped"), ("ended", "ready")]),
+];
+
+#[test]
+fn each_end_makes_of_what_is_after_it_what_the_table_says() {
+    let (_database, mut client) = database();
+    for (how, row) in TABLE {
+        for (upon, becomes) in row {
+            let before = predecessor(&mut client, how);
+            let held = after(&mut client, &[before.0], upon);
+            maintain(&mut client);
+            assert_eq!(client.state(held), "held", "after {how}, upon {upon}: it has not ended yet");
+            assert_eq!(client.count("SELECT FROM queue.claim('q', 10) WHERE false"), 0);
+            end_predecessor(&mut client, before, how);
+            maintain(&mut client);
+            assert_eq!(client.state(held), becomes, "after {how}, upon {upon}");
+            client.run("SELECT queue.complete(id) FROM queue.claim('q', 10); SELECT queue.purge('q')");
+        }
+    }
+}
+
+#[test]
+fn a_job_that_is_enqueued_after_an_end_fares_as_if_that_had_come_a_moment_later() {
+    let (_database, mut client) = database();
+    for (how, row) in TABLE {
+        for (upon, becomes) in row {
+            let before = predecessor(&mut client, how);
+            end_predecessor(&mut client, before, how);
+            let held = after(&mut client, &[before.0], upon);
+            if becomes == "ready" {
+                assert_eq!(client.state(held), "ready", "after {how}, upon {upon}: at once");
+            }
+            maintain(&mut client);
+            assert_eq!(client.state(held), becomes, "after {how}, upon {upon}");
+            client.run("SELECT queue.complete(id) FROM queue.claim('q', 10); SELECT queue.purge('q')");
+        }
+    }
+}
+
+#[test]
+fn of_several_jobs_all_count() {
+    let (_database, mut client) = database();
+    for (upon, ends, becomes) in [
+        ("completed", ["completed", "completed"], ["held", "ready"]),
+        ("completed", ["completed", "dead"], ["held", "held"]),
+        ("completed", ["dead", "cancelled"], ["held", "skipped"]),
+        ("completed", ["cancelled", "completed"], ["skipped", "skipped"]),
+        ("failed", ["completed", "completed"], ["held", "skipped"]),
+        ("failed", ["cancelled", "dead"], ["held", "ready"]),
+        ("failed", ["dead", "completed"], ["ready", "ready"]),
+        ("ended", ["dead", "cancelled"], ["held", "ready"]),
+    ] {
+        let jobs = [client.enqueue("q"), client.enqueue("q")];
+        let held = after(&mut client, &[jobs[0], jobs[1], jobs[0]], upon);
+        for n in 0..2 {
+            if n == 1 && becomes[0] == "ready" {
+                break;
+            }
+            end(&mut client, jobs[n], ends[n]);
+            maintain(&mut client);
+            assert_eq!(client.state(held), becomes[n], "{upon}: {ends:?}, {n}");
+        }
+        client.run("SELECT queue.complete(id) FROM queue.claim('q', 10); SELECT queue.purge('q')");
+    }
+}
+
+#[test]
+fn a_chain_of_one_transaction_runs_in_its_order() {
+    let (_database, mut client) = database();
+    client.run("BEGIN");
+    let mut jobs = vec![client.enqueue("q")];
+    for _ in 0..5 {
+        let last = jobs[jobs.len() - 1];
+        jobs.push(after(&mut client, &[last], "completed"));
+    }
+    client.run("COMMIT");
+    for job in &jobs {
+        maintain(&mut client);
+        let claimed: Vec<(i64, i64)> = client
+            .query("SELECT id, job_id FROM queue.claim('q', 10)", &[])
+            .unwrap()
+            .iter()
+            .map(|row| (row.get(0), row.get(1)))
+            .collect();
+        assert_eq!(claimed.iter().map(|(_, job)| *job).collect::<Vec<_>>(), [*job]);
+        client.run(&format!("SELECT queue.complete({})", claimed[0].0));
+    }
+    // The same, of which the first is cancelled: the rest is skipped, one by the other.
+    let first = client.enqueue("q");
+    let mut last = first;
+    for _ in 0..5 {
+        last = after(&mut client, &[last], "completed");
+    }
+    client.run(&format!("SELECT queue.cancel({first})"));
+    client.maintain_until(&format!("(SELECT state FROM queue.job({last})) = 'skipped'"));
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'skipped'"), 5);
+    let reason: String = client.value(&format!("SELECT error FROM queue.job({last})"));
+    assert!(reason.ends_with("which was cancelled or skipped"), "{reason}");
+}
+
+#[test]
+fn a_dead_predecessor_that_is_retried_carries_everything_on() {
+    let (_database, mut client) = database();
+    let before = client.enqueue("q");
+    let held = after(&mut client, &[before], "completed");
+    let next = after(&mut client, &[held], "completed");
+    end(&mut client, before, "dead");
+    maintain(&mut client);
+    assert_eq!((client.state(held), client.state(next)), ("held".into(), "held".into()));
+    client.run(&format!("SELECT queue.retry({before})"));
+    end(&mut client, before, "completed");
+    maintain(&mut client);
+    end(&mut client, held, "completed");
+    maintain(&mut client);
+    assert_eq!(client.state(next), "ready");
+    // It completes once more: what is after it has run, and does not run again.
+    client.run(&format!("SELECT queue.retry({before})"));
+    client.run("SELECT queue.complete(id) FROM queue.claim('q', 10)");
+    maintain(&mut client);
+    assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 0);
+}
+
+#[test]
+fn an_edge_is_met_once() {
+    let (_database, mut client) = database();
+    let jobs = [client.enqueue("q"), client.enqueue("q")];
+    let held = after(&mut client, &jobs, "completed");
+    end(&mut client, jobs[0], "completed");
+    maintain(&mut client);
+    // The first one runs again, and fails. It has completed.
+    client.run(&format!("SELECT queue.retry({}); SELECT queue.cancel({})", jobs[0], jobs[0]));
+    maintain(&mut client);
+    assert_eq!(client.state(held), "held");
+    end(&mut client, jobs[1], "completed");
+    maintain(&mut client);
+    assert_eq!(client.state(held), "ready");
+}
+
+#[test]
+fn a_held_job_keeps_what_it_was_given() {
+    let (_database, mut client) = database();
+    create(&mut client, "stages", "stages => '{a, b}', max_waiting => 1");
+    let before = client.enqueue("q");
+    let large = "x".repeat(5000);
+    let held: i64 = client.value(&format!(
+        "SELECT queue.enqueue('stages', jsonb_build_object('n', '{large}'), 7, headers => '{{\"h\": 1}}', group_key => 'g',
+             stage => 'b', max_attempts => 4, lease => '1 min', unique_key => 'k', after => '{{{before}}}')"
+    ));
+    // Held jobs do not count for max_waiting.
+    client.run(&format!("SELECT queue.enqueue('stages', after => '{{{before}}}') FROM generate_series(1, 3)"));
+    assert_eq!(
+        client.value::<i64>("SELECT sum(held)::bigint FROM queue.stats WHERE queue_name = 'stages' AND stage = 'a'"),
+        4
+    );
+    assert_eq!(client.value::<i64>("SELECT enqueued FROM queue.stats WHERE queue_name = 'stages' AND stage = 'a'"), 4);
+    assert_eq!(client.count("SELECT FROM queue.claim('stages', 10)"), 0);
+    end(&mut client, before, "completed");
+    maintain(&mut client);
+    assert_eq!(client.value::<i64>("SELECT sum(held)::bigint FROM queue.stats WHERE queue_name = 'stages'"), 0);
+    assert_eq!(client.value::<i64>("SELECT ready FROM queue.stats WHERE queue_name = 'stages' AND stage = 'a'"), 3);
+    let row = client
+        .query_one(
+            "SELECT job_id, length(payload ->> 'n'), priority, headers::text, group_key, attempt, max_attempts, unique_key,
+                    lease_expires_at < now() + interval '2 min'
+             FROM queue.claim('stages', stage => 'b')",
+            &[],
+        )
+        .unwrap();
+    assert_eq!((row.get(0), row.get(1), row.get(2)), (held, 5000, 7));
+    assert_eq!((row.get(3), row.get(4), row.get(5), row.get(6)), ("{\"h\": 1}", "g", 1, 4));
+    assert_eq!((row.get(7), row.get(8)), ("k", true));
+    let states: Vec<String> =
+        client.column(&format!("SELECT state FROM queue.attempts WHERE job_id = {held} ORDER BY id"));
+    assert_eq!(states, ["superseded", "running"]);
+}
+
+#[test]
+fn many_and_batch_take_it_too() {
+    let (_database, mut client) = database();
+    let before = client.enqueue("q");
+    let held: Vec<i64> = client.column(&format!(
+        "SELECT queue.enqueue_many('q', ARRAY['1', '2', '3']::jsonb[], after => '{{{before}}}')
+         UNION ALL SELECT queue.enqueue_batch('q', '[{{\"after\": [{before}]}}, {{\"after\": [{before}], \"upon\": \"failed\"}}, {{}}]')"
+    ));
+    let states = |client: &mut Client| held.iter().map(|job| client.state(*job)).collect::<Vec<_>>();
+    assert_eq!(states(&mut client), ["held", "held", "held", "held", "held", "ready"]);
+    end(&mut client, before, "completed");
+    maintain(&mut client);
+    assert_eq!(states(&mut client), ["ready", "ready", "ready", "ready", "skipped", "ready"]);
+}
+
+#[test]
+fn what_is_wrong_with_after_is_said() {
+    let (_database, mut client) = database();
+    let before = client.enqueue("q");
+    let mut fails = |arguments: &str, code: &str| {
+        let failure = client.failure(&format!("SELECT queue.enqueue('q', {arguments})"));
+        assert_eq!(failure.code, code, "{arguments}: {failure:?}");
+    };
+    fails("after => '{16000015}'", "P0002");
+    fails(&format!("after => '{{{}}}'", before & !15), "22023");
+    fails("after => '{7}'", "22023");
+    fails("after => '{NULL}'", "22004");
+    fails(&format!("after => '{{{before}}}', upon => 'done'"), "22023");
+    fails("after => ARRAY(SELECT n * 16 + 15 FROM generate_series(1, 101) AS n)", "22023");
+    fails("after => '{}', upon => 'never'", "22023");
+    let prepared = format!("BEGIN; SELECT queue.enqueue('q', after => '{{{before}}}'); PREPARE TRANSACTION 'after'");
+    assert_eq!(client.failure(&prepared).code, "0A000");
+    client.run("ROLLBACK");
+    // None at all is none.
+    let job: i64 = client.value("SELECT queue.enqueue('q', after => '{}')");
+    assert_eq!(client.state(job), "ready");
+    // A predecessor that is rolled back takes what is after it along.
+    client.run("BEGIN; SAVEPOINT s");
+    let gone = client.enqueue("q");
+    client.run("ROLLBACK TO s");
+    assert_eq!(client.failure(&format!("SELECT queue.enqueue('q', after => '{{{gone}}}')")).code, "P0002");
+    client.run("ROLLBACK");
+}
+
+#[test]
+fn it_takes_a_privilege_on_the_predecessors_queue() {
+    let (database, mut client) = database();
+    create(&mut client, "other", "");
+    client.run(&format!("CREATE ROLE after_{0} LOGIN; SELECT queue.grant('q', 'after_{0}', 'produce')", database.name));
+    let before = client.enqueue("other");
+    let enqueue = format!("SELECT queue.enqueue('q', after => '{{{before}}}')");
+    let role = format!("SET ROLE after_{}", database.name);
+    client.run(&role);
+    assert_eq!(client.failure(&enqueue).code, "42501");
+    for privilege in ["observe", "produce"] {
+        client
+            .run(&format!("RESET ROLE; SELECT queue.grant('other', 'after_{}', '{privilege}'); {role}", database.name));
+        client.run(&enqueue);
+        client.run(&format!(
+            "RESET ROLE; SELECT queue.revoke('other', 'after_{}', '{privilege}'); {role}",
+            database.name
+        ));
+        assert_eq!(client.failure(&enqueue).code, "42501", "without {privilege}");
+    }
+    client.run(&format!("RESET ROLE; DROP OWNED BY after_{0}; DROP ROLE after_{0}", database.name));
+}
+
+#[test]
+fn what_waits_can_be_changed_while_it_is_held() {
+    let (_database, mut client) = database();
+    let before = client.enqueue("q");
+    let held = after(&mut client, &[before], "completed");
+    client.run(&format!(
+        "SELECT queue.reprioritize({held}, -5); SELECT queue.reschedule({held}, now() + interval '1 hour')"
+    ));
+    assert_eq!(client.state(held), "held");
+    let keyed: i64 =
+        client.value(&format!("SELECT queue.enqueue('q', '1', unique_key => 'k', after => '{{{before}}}')"));
+    assert_eq!(client.value::<i64>("SELECT queue.enqueue('q', '2', unique_key => 'k')"), keyed);
+    assert_eq!(
+        client.value::<i64>("SELECT queue.enqueue('q', '3', unique_key => 'k', on_duplicate => 'replace')"),
+        keyed
+    );
+    assert_eq!(client.state(keyed), "held");
+    let cancelled = after(&mut client, &[before], "completed");
+    assert_eq!(client.value::<String>(&format!("SELECT queue.cancel({cancelled})")), "cancelled");
+    // An operator's retry releases it.
+    let retried = after(&mut client, &[before], "completed");
+    client.run(&format!("SELECT queue.retry({retried})"));
+    assert_eq!(client.state(retried), "ready");
+    client.run(&format!("SELECT queue.cancel({retried})"));
+    end(&mut client, before, "completed");
+    maintain(&mut client);
+    assert_eq!(client.state(held), "scheduled", "both must hold: the time and what it is after");
+    assert_eq!(client.value::<i32>(&format!("SELECT priority FROM queue.job({held})")), -5);
+    assert_eq!(client.state(keyed), "ready");
+    assert_eq!(client.value::<String>(&format!("SELECT payload::text FROM queue.job({keyed})")), "3");
+    assert_eq!(client.state(cancelled), "cancelled");
+    // A purge takes the held ones along, and what is after those.
+    let first = client.enqueue("q");
+    let second = after(&mut client, &[first], "completed");
+    create(&mut client, "other", "");
+    let third: i64 = client.value(&format!("SELECT queue.enqueue('other', after => '{{{second}}}')"));
+    client.run("SELECT queue.purge('q')");
+    maintain(&mut client);
+    assert_eq!((client.state(second), client.state(third)), ("cancelled".into(), "skipped".into()));
+    // A skipped job that is retried runs.
+    client.run(&format!("SELECT queue.retry({third})"));
+    assert_eq!(client.value::<i64>("SELECT job_id FROM queue.claim('other')"), third);
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+}
+
+#[test]
+fn a_dropped_queue_skips_what_is_after_its_jobs() {
+    let (_database, mut client) = database();
+    create(&mut client, "other", "");
+    let before = client.enqueue("other");
+    let held = after(&mut client, &[before], "completed");
+    let cleanup = after(&mut client, &[before], "ended");
+    let back: i64 = client.value(&format!("SELECT queue.enqueue('other', after => '{{{held}}}')"));
+    maintain(&mut client);
+    assert_eq!(client.state(held), "held");
+    assert_eq!(client.failure("SELECT queue.drop('other')").code, "55000", "held jobs live");
+    client.run("SELECT queue.drop('other', force => true)");
+    maintain(&mut client);
+    assert_eq!((client.state(held), client.state(cleanup)), ("skipped".into(), "ready".into()));
+    assert_eq!(client.count(&format!("SELECT FROM queue.job({back})")), 0);
+}
+
+#[test]
+fn held_jobs_move_with_what_they_are_after() {
+    let cluster = cluster(&["pg_queue.segment_age = 3600"]);
+    let mut client = cluster.connect();
+    create(&mut client, "brief", "retention => '0', lease => '1 hour'");
+    let jobs: Vec<i64> = client.column("SELECT queue.enqueue('brief') FROM generate_series(1, 3)");
+    let held = after(&mut client, &jobs, "completed");
+    let waiting = after(&mut client, &jobs[2..], "completed");
+    client.run("SELECT queue.complete(id) FROM queue.claim('brief', 2)");
+    // The ring turns until the two that have completed are nowhere.
+    wait::until("their retention is over", || {
+        client.run(
+            "SELECT count(*) FROM queue.enqueue_many('brief', ARRAY(SELECT '1'::jsonb FROM generate_series(1, 500)), priority => -9)",
+        );
+        client.run("SELECT count(queue.complete(id)) FROM queue.claim('brief', 500)");
+        (client.count(&format!("SELECT FROM queue.job({})", jobs[0])) == 0).then_some(())
+    });
+    assert_eq!((client.state(held), client.state(waiting)), ("held".into(), "held".into()));
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+    client.run("SELECT queue.complete(id) FROM queue.claim('brief')");
+    for job in [held, waiting] {
+        wait::until("it is released", || (client.state(job) == "ready").then_some(()));
+    }
+}
+
+#[test]
+fn a_restart_and_a_crash_leave_nothing_held_that_is_not_to_be() {
+    let cluster = Cluster::new().conf("max_connections = 30").start();
+    let mut client = cluster.create_database("app");
+    client.run("SELECT queue.create('q', max_attempts => 1, lease => '1 hour', backoff_base => '0')");
+    let mut expected = Vec::new();
+    for round in 0..3 {
+        let before: Vec<i64> = client.column("SELECT queue.enqueue('q') FROM generate_series(1, 4)");
+        let held: Vec<i64> = before.iter().map(|job| after(&mut client, &[*job], "completed")).collect();
+        let all = after(&mut client, &before, "ended");
+        client.run("ALTER DATABASE app SET pg_queue.worker = off");
+        end(&mut client, before[0], "completed");
+        end(&mut client, before[1], "cancelled");
+        match round {
+            0 => drop(client),
+            _ => client.run("CHECKPOINT"),
+        }
+        match round {
+            0 => cluster.restart(),
+            1 => cluster.kill_server(),
+            _ => cluster.stop_immediate(),
+        }
+        if round > 0 {
+            cluster.start_again();
+        }
+        client = cluster.connect_to("app");
+        client.run("ALTER DATABASE app RESET pg_queue.worker");
+        for (n, becomes) in [(0, "ready"), (1, "skipped")] {
+            wait::until(becomes, || (client.state(held[n]) == becomes).then_some(()));
+        }
+        assert_eq!((client.state(held[2]), client.state(all)), ("held".into(), "held".into()));
+        for job in &before[2..] {
+            client.run(&format!("SELECT queue.cancel({job})"));
+        }
+        wait::until("all have ended", || (client.state(all) == "ready").then_some(()));
+        expected.extend([held[0], all]);
+        client.run("SELECT queue.complete(id) FROM queue.claim('q', 10)");
+    }
+    for job in expected {
+        assert_eq!(client.state(job), "completed");
+    }
+}
+
+#[test]
+fn nobody_is_stranded_and_nobody_runs_twice_whoever_comes_last() {
+    const SESSIONS: usize = 8;
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "q", "lease => '1 hour'");
+    for round in 0..30_u64 {
+        let jobs: Vec<i64> = client.column(&format!("SELECT queue.enqueue('q') FROM generate_series(1, {SESSIONS})"));
+        let claimed: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('q', {SESSIONS}) ORDER BY job_id"));
+        let early = after(&mut client, &jobs, "completed");
+        let barrier = Barrier::new(SESSIONS + 1);
+        let late = thread::scope(|scope| {
+            for (n, id) in claimed.iter().enumerate() {
+                let (barrier, database) = (&barrier, &database);
+                scope.spawn(move || {
+                    let mut random = Random::new(round * 100 + n as u64);
+                    let mut session = database.connect();
+                    session.run("BEGIN; SAVEPOINT s");
+                    barrier.wait();
+                    if random.percent(25) {
+                        session.run(&format!("SELECT queue.complete({id}); ROLLBACK TO s"));
+                    }
+                    if random.percent(25) {
+                        session.run(&format!("SELECT queue.complete({id}); ROLLBACK; BEGIN"));
+                    }
+                    session.run(&format!("SELECT queue.complete({id}); COMMIT"));
+                });
+            }
+            let (barrier, database, jobs) = (&barrier, &database, &jobs);
+            let late = scope.spawn(move || {
+                let mut session = database.connect();
+                barrier.wait();
+                after(&mut session, jobs, "completed")
+            });
+            late.join().unwrap()
+        });
+        for job in [early, late] {
+            wait::until("it is released", || (client.state(job) == "ready").then_some(()));
+        }
+        let mut ran: Vec<i64> =
+            client.column("SELECT job_id FROM queue.claim('q', 10) WHERE queue.complete(id) IS NOT NULL");
+        ran.sort_unstable();
+        assert_eq!(ran, [early, late]);
+    }
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+}
+
+#[test]
+fn thousands_are_released_at_once() {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "q", "lease => '1 hour'");
+    let before = client.enqueue("q");
+    client.run(&format!(
+        "SELECT count(*) FROM queue.enqueue_many('q', ARRAY(SELECT to_jsonb(n) FROM generate_series(1, 5500) AS n), after => '{{{before}}}')"
+    ));
+    end(&mut client, before, "completed");
+    wait::until("all are ready", || {
+        (client.value::<i64>("SELECT ready FROM queue.stats WHERE queue_name = 'q'") == 5500).then_some(())
+    });
+    assert_eq!(client.value::<i64>("SELECT held FROM queue.stats WHERE queue_name = 'q'"), 0);
+    let order: Vec<i32> = client.column(
+        "SELECT (payload #>> '{}')::int FROM queue.claim('q', 6000) WITH ORDINALITY AS c ORDER BY c.ordinality",
+    );
+    assert_eq!(order, (1..=5500).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_hand_over_is_not_missed_in_any_window() {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "q", "lease => '1 hour'");
+    // Either commit stands still between its visibility and its callback, while the other comes and goes.
+    for ender_first in [true, false] {
+        let before = client.enqueue("q");
+        let id = client.claim("q");
+        let mut slow = database.connect();
+        let pid = slow.pid();
+        let fault = server().fault_of(pid, "commit.visible", "wait");
+        let complete = format!("SELECT queue.complete({id})");
+        let enqueue = format!("SELECT queue.enqueue('q', after => '{{{before}}}')");
+        let (slow_does, quick_does) = if ender_first { (&enqueue, &complete) } else { (&complete, &enqueue) };
+        thread::scope(|scope| {
+            let slow = scope.spawn(move || slow.run(slow_does));
+            fault.wait_reached();
+            client.run(quick_does);
+            drop(fault);
+            slow.join().unwrap();
+        });
+        wait::until("it runs", || client.query_opt("SELECT queue.complete(id) FROM queue.claim('q')", &[]).unwrap());
+    }
+}

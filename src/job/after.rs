@@ -1,0 +1,124 @@
+//! Jobs that are after others: what has become of those, and where a job goes that is enqueued after them.
+//!
+//! Not here: what follows from the fates (`pg_queue_core::after`), and releasing and skipping (`duty::release`). The
+//! protocol is docs/internals/after.md.
+//!
+//! Invariant: whatever makes edges known to others hands their jobs over when it commits (`Step::Awaited`). So the look
+//! that is done here decides only what cannot be taken back: that a job has ended.
+
+use std::rc::Rc;
+
+use pg_queue_core::after::{Fate, Verdict, verdict};
+
+use crate::catalog::permission::{self, Privilege};
+use crate::catalog::queue::{self, Queue};
+use crate::catalog::{Catalog, drops};
+use crate::error::{self, Error, Result};
+use crate::job::find::{self, Found};
+use crate::job::options::After;
+use crate::log::attempt::{Attempt, New};
+use crate::log::edge::{self, Edge, Edges};
+use crate::log::outcome::Kind;
+use crate::log::segment::Target;
+use crate::transaction::{self, Step};
+
+/// What has become of a job that others may be after, as committed transactions, and this one, have left it.
+pub fn fate(catalog: &Catalog, job_id: i64) -> Result<Fate> {
+    match find::find_settled(catalog, job_id) {
+        Ok(found) => fate_of(catalog, &found),
+        Err(error) if error.code == error::NO_DATA => Ok(Fate::Gone),
+        Err(error) => Err(error),
+    }
+}
+
+fn fate_of(catalog: &Catalog, found: &Found) -> Result<Fate> {
+    Ok(match found.outcome().map(|outcome| (outcome.kind, outcome.is_death())) {
+        Some((Kind::Completed, _)) => Fate::Completed,
+        Some((_, true)) => Fate::Dead,
+        Some(_) => Fate::Cancelled,
+        None if queue::by_lane(catalog, found.lane())?.is_none() => Fate::Gone,
+        None => Fate::Living,
+    })
+}
+
+/// Returns for which of these jobs a job still waits that is enqueued after them; `None`: for none.
+///
+/// A job has ended for good as far as `upon` asks: what has become of it since does not count, so it may be gone before
+/// this transaction commits.
+///
+/// Errors: P0002 when there is no such job, 42501 when the user may neither enqueue into its queue nor observe it.
+pub fn unmet(catalog: &Catalog, after: &After) -> Result<Option<Rc<After>>> {
+    let rights = permission::rights(catalog);
+    let (mut fates, mut unmet) = (Vec::new(), Vec::new());
+    for &job_id in &after.jobs {
+        let unknown = || {
+            Error::new(error::NO_DATA, format!("job {job_id} does not exist"))
+                .detail(
+                    "A job cannot be enqueued after it: it was rolled back, or it has ended and its retention is over.",
+                )
+                .hint("Enqueue both jobs in one transaction.")
+        };
+        let found = find::find_settled(catalog, job_id)
+            .map_err(|error| if error.code == error::NO_DATA { unknown() } else { error })?;
+        let may = |privilege| rights.on_lane(found.lane(), privilege);
+        if !may(Privilege::Produce) && !may(Privilege::Observe) {
+            return Err(permission::denied_lane(catalog, found.lane(), Privilege::Observe)?);
+        }
+        if queue::by_lane(catalog, found.lane())?.is_none() {
+            return Err(unknown());
+        }
+        let fate = fate_of(catalog, &found)?;
+        fates.push(fate);
+        if !after.upon.is_met_by(fate) {
+            unmet.push(job_id);
+        }
+    }
+    let waits = verdict(after.upon, &fates) != Verdict::Release;
+    Ok(waits.then(|| Rc::new(After { upon: after.upon, jobs: unmet })))
+}
+
+/// Inserts the edges of attempts that this transaction has just inserted into a segment, and has the commit hand over the
+/// jobs that they are after.
+pub fn insert_edges(catalog: &Catalog, target: &Target, edges: &[Edge]) {
+    if edges.is_empty() {
+        return;
+    }
+    let segment = target.home.segment;
+    edge::insert(catalog, segment, edges);
+    let notes = edges.len() as i64;
+    transaction::record(catalog.number, Step::Counted { segment, attempts: notes, ended: notes });
+    // Neighbours are mostly after the same job.
+    let mut last = 0;
+    for edge in edges {
+        if edge.job_id != last {
+            transaction::record(catalog.number, Step::Awaited { job_id: edge.job_id });
+            last = edge.job_id;
+        }
+    }
+}
+
+/// The edges of a held attempt; none if it is not held.
+pub fn edges_of(catalog: &Catalog, attempt: &Attempt) -> Result<Vec<Edge>> {
+    let is_held = queue::by_lane(catalog, attempt.lane())?.is_some_and(|queue| queue.is_held(attempt.lane()));
+    let edges = if is_held { Edges::open(catalog, attempt.home.segment) } else { None };
+    Ok(edges.map(|edges| edges.of(attempt.id())).unwrap_or_default())
+}
+
+/// The lane that a held attempt goes to when it is released: where its job was to begin, or where jobs come in if that
+/// stage is not there any more.
+pub fn lane_of_release(queue: &Queue, edges: &[Edge]) -> i32 {
+    let wanted = edges.first().map(|edge| edge.lane);
+    wanted.filter(|&lane| queue.has_lane(lane) && !queue.is_held(lane)).unwrap_or_else(|| queue.entry())
+}
+
+/// Returns the attempt that goes on with a held job in its lane.
+pub fn released(attempt: &Attempt, id: i64, lane: i32, run_at: Option<i64>) -> New {
+    New { lane, run_at, ..attempt.successor(id) }
+}
+
+/// Checks that a released job can go to its lane.
+///
+/// Errors: 55006 when the queue of the lane is being dropped.
+pub fn watch(catalog: &Catalog, lane: i32) -> Result<()> {
+    drops::watch(catalog, lane)
+}

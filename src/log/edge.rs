@@ -1,0 +1,182 @@
+//! Edges: notes of kind `a` about a held attempt, one for each job that it is after; and notes of kind `n`, which say
+//! that one of these has completed.
+//!
+//! Responsible for writing and finding them. Not responsible for what follows from them (`job::after`,
+//! `duty::release`), nor for other notes (`note`).
+//!
+//! Invariant: the edges of an attempt lie in its segment. They are written with it, and move with it.
+
+use pg_queue_core::after::Upon;
+use pgrx::pg_sys::Datum;
+
+use crate::catalog::Catalog;
+use crate::log::note::{self, column};
+use crate::log::segment::Home;
+use crate::pg::process;
+use crate::pg::row::{NewRows, Row};
+use crate::pg::scan::{Key, Scan, Snapshot};
+use crate::pg::table::{Entry, Relation};
+use crate::pg::time;
+
+/// The kind of a note that says after which job an attempt is.
+const AFTER: u8 = b'a';
+/// The kind of a note that says that a job has completed after which an attempt is.
+const MET: u8 = b'n';
+
+/// What a held attempt waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Edge {
+    /// The held attempt.
+    pub id: i64,
+    /// The job that it is after.
+    pub job_id: i64,
+    pub upon: Upon,
+    /// The lane that it goes to.
+    pub lane: i32,
+    /// Whether the job has completed once.
+    pub is_met: bool,
+}
+
+/// Inserts edges of attempts that this transaction has inserted into this segment.
+pub fn insert(catalog: &Catalog, segment: u8, edges: &[Edge]) {
+    let oids = &catalog.segments[segment as usize];
+    let table = Relation::write(oids.note);
+    let now = time::now_us();
+    let mut rows = NewRows::new(column::COUNT, edges.len());
+    edges.iter().for_each(|edge| rows.add(row(edge, AFTER, now)));
+    let tids = table.insert(&mut rows);
+    Relation::write_index(oids.note_id).insert_entries(&table, &tids, false, |n| Some([edges[n].id.into()]));
+    Relation::write_index(oids.note_job)
+        .insert_entries(&table, &tids, false, |n| Some([edges[n].job_id.into(), edges[n].id.into()]));
+    let met: Vec<Edge> = edges.iter().copied().filter(|edge| edge.is_met).collect();
+    for edge in &met {
+        insert_met_into(catalog, segment, &table, edge);
+    }
+}
+
+/// Inserts a note that the job of an edge has completed. False: the attempt's home has another generation by now, and
+/// nothing is inserted. See `hold::note_where_it_is`.
+pub fn insert_met(catalog: &Catalog, home: Home, edge: &Edge) -> bool {
+    let Some(table) = note::open_home(catalog, home) else { return false };
+    insert_met_into(catalog, home.segment, &table, edge);
+    true
+}
+
+fn insert_met_into(catalog: &Catalog, segment: u8, table: &Relation, edge: &Edge) {
+    let oids = &catalog.segments[segment as usize];
+    let [by_id, by_job] = Relation::write_indexes([oids.note_id, oids.note_job]);
+    let entries = &mut [
+        Entry { index: &by_id, is_unique: false, key: &mut [edge.id.into()] },
+        Entry { index: &by_job, is_unique: false, key: &mut [edge.job_id.into(), edge.id.into()] },
+    ];
+    table.insert_row(row(edge, MET, time::now_us()), entries);
+}
+
+fn row(edge: &Edge, kind: u8, now: i64) -> [Option<Datum>; column::COUNT] {
+    let mut row: [Option<Datum>; column::COUNT] = [None; column::COUNT];
+    row[column::ID] = Some(edge.id.into());
+    row[column::NOTED_AT] = Some(now.into());
+    row[column::KIND] = Some(Datum::from(kind as i8));
+    row[column::JOB_ID] = Some(edge.job_id.into());
+    row[column::LANE] = Some(edge.lane.into());
+    row[column::UPON] = Some(Datum::from(edge.upon.char() as i8));
+    row
+}
+
+/// A segment's edges, open to read.
+pub struct Edges {
+    table: Relation,
+    by_id: Relation,
+    by_job: Relation,
+}
+
+impl Edges {
+    /// Opens them. `None`: there are none.
+    pub fn open(catalog: &Catalog, segment: u8) -> Option<Self> {
+        let oids = &catalog.segments[segment as usize];
+        if !catalog.knows_after() {
+            return None;
+        }
+        let table = Relation::read(oids.note);
+        if table.blocks() == 0 {
+            return None;
+        }
+        let [by_id, by_job] = Relation::read_indexes([oids.note_id, oids.note_job]);
+        Some(Self { table, by_id, by_job })
+    }
+
+    /// The edges of an attempt.
+    pub fn of(&self, attempt: i64) -> Vec<Edge> {
+        let mut scan = self.table.scan(&self.by_id, &[Key::eq_i64(1, attempt)], Snapshot::Now);
+        let (mut edges, mut met): (Vec<Edge>, Vec<i64>) = (Vec::new(), Vec::new());
+        while scan.next().is_some() {
+            match read(&mut scan) {
+                (AFTER, edge) => edges.push(edge),
+                (MET, edge) => met.push(edge.job_id),
+                _ => {}
+            }
+        }
+        edges.iter_mut().for_each(|edge| edge.is_met = met.contains(&edge.job_id));
+        edges
+    }
+
+    /// The rows of an attempt's edges, also of those that are met, to be copied.
+    pub fn rows_of(&self, attempt: i64) -> Vec<Row> {
+        let mut scan = self.table.scan(&self.by_id, &[Key::eq_i64(1, attempt)], Snapshot::Now);
+        let mut rows = Vec::new();
+        while scan.next().is_some() {
+            if matches!(read(&mut scan).0, AFTER | MET) {
+                rows.push(scan.row());
+            }
+        }
+        rows
+    }
+
+    /// Calls `f` with the attempts that are after a job, in the order of their ids from behind `after` on, until it
+    /// returns false.
+    pub fn each_after(&self, job_id: i64, after: i64, mut f: impl FnMut(i64) -> bool) {
+        let keys = [Key::eq_i64(1, job_id), Key::gt_i64(2, after)];
+        let mut scan = self.table.scan(&self.by_job, &keys, Snapshot::Now);
+        while scan.next().is_some() {
+            if let (AFTER, edge) = read(&mut scan)
+                && !f(edge.id)
+            {
+                break;
+            }
+        }
+    }
+
+    /// Calls `f` with each edge, in the order of the jobs that attempts are after. Whether it is met is not told.
+    pub fn each(&self, mut f: impl FnMut(Edge)) {
+        let mut scan = self.table.scan(&self.by_job, &[], Snapshot::Now);
+        for n in 1_u32.. {
+            if scan.next().is_none() {
+                break;
+            }
+            if let (AFTER, edge) = read(&mut scan) {
+                f(edge);
+            }
+            if n.is_multiple_of(1024) {
+                process::check_for_interrupts();
+            }
+        }
+    }
+}
+
+fn read(scan: &mut Scan<'_>) -> (u8, Edge) {
+    let (values, _) = scan.columns(column::COUNT);
+    let int = |column: usize| values[column].value() as i64;
+    let edge = Edge {
+        id: int(column::ID),
+        job_id: int(column::JOB_ID),
+        upon: Upon::of(values[column::UPON].value() as u8),
+        lane: int(column::LANE) as i32,
+        is_met: false,
+    };
+    (values[column::KIND].value() as u8, edge)
+}
+
+/// The same edges for the attempt that goes on with the job.
+pub fn carried(edges: &[Edge], id: i64) -> Vec<Edge> {
+    edges.iter().map(|edge| Edge { id, ..*edge }).collect()
+}
