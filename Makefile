@@ -112,7 +112,7 @@ examples: prepare ## builds the example workers, and gets what their tests need
 	cargo build -p queue-worker
 
 clients: stage ## tests the packages for producers and workers, and gets what that needs
-	pgrx-tests/prepare-clients
+	pgrx-tests/prepare-clients $(TARGET)/clients
 	pgrx-tests/test-clients $(TARGET)/debug/server/pg_config $(TARGET)/clients
 
 monitoring: prepare ## gets the exporter and the tool that the tests of /monitoring need

@@ -218,5 +218,6 @@ def test_behind_pgbouncer(pg_queue_server, conn, conninfo, tmp_path, mode):
         assert time.monotonic() - begun < 5, "the waiting claim was not cancelled"
         assert effects(conn) == ids and cancelled == [True]
     finally:
+        assert pooler.poll() is None, "PgBouncer has ended by itself"
         pooler.kill()
         pooler.wait()

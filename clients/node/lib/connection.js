@@ -1,0 +1,149 @@
+'use strict'
+// Connections: how the worker connects, when one is gone, and the few that handlers' transactions use in turn.
+//
+// No prepared statements: a pooler in transaction mode has another connection for each transaction.
+
+const net = require('node:net')
+const { Client } = require('pg')
+
+const DEFAULTS = {
+  connectionTimeoutMillis: 10000,
+  query_timeout: 60000, // a server that has fallen silent
+  keepAlive: true,
+  application_name: 'pg_queue worker'
+}
+
+// The host has become a standby, or shuts down.
+const GONE = new Set(['25006', '57P01', '57P02', '57P03'])
+
+// The connection is no more, or leads to a server that takes no writes: connect anew, maybe to another host.
+class Gone extends Error {}
+
+// Only the server's own errors leave a connection that can be used.
+const isGone = (error) => error.severity === undefined || error.severity === 'FATAL' || GONE.has(error.code)
+
+// Connects to the first of the hosts that takes writes.
+async function connect (hosts) {
+  let failure
+  for (const host of hosts) {
+    const client = new Client({ ...DEFAULTS, ...(typeof host === 'string' ? { connectionString: host } : host) })
+    client.on('error', () => {}) // the query that runs, or the next one, fails as well
+    try {
+      await client.connect()
+      if (hosts.length > 1) {
+        const { rows: [row] } = await client.query('SELECT pg_is_in_recovery() AS is_standby')
+        if (row.is_standby) throw new Error('the server is a standby')
+      }
+      return client
+    } catch (error) {
+      failure = error
+      end(client)
+    }
+  }
+  throw failure
+}
+
+function end (client) {
+  return client.end().catch(() => {})
+}
+
+// Asks the server to cancel what runs on the connection.
+function cancel (client) {
+  const packet = Buffer.alloc(16)
+  packet.writeInt32BE(16, 0)
+  packet.writeInt32BE(80877102, 4)
+  packet.writeInt32BE(client.processID, 8)
+  packet.writeInt32BE(client.secretKey, 12)
+  return new Promise((resolve) => {
+    const path = client.host.startsWith('/') ? { path: `${client.host}/.s.PGSQL.${client.port}` } : { host: client.host, port: client.port }
+    // The other side ends it: PgBouncer 1.18 falls over a client that has gone before its request was handed on.
+    const socket = net.connect(path, () => socket.write(packet))
+    socket.setTimeout(2000, () => socket.destroy())
+    socket.on('error', () => {}) // the statement ends by itself, with its wait
+    socket.on('close', resolve)
+  })
+}
+
+// One connection that is made when it is needed, and again when it was lost.
+class Link {
+  constructor (hosts, onConnect = () => {}) {
+    this.hosts = hosts
+    this.onConnect = onConnect
+    this.client = null
+  }
+
+  // Runs a statement in a transaction of its own. Rejects with `Gone` where that needs another connection.
+  async fetch (text, values) {
+    try {
+      if (!this.client) {
+        this.client = await connect(this.hosts)
+        this.onConnect(this.client)
+      }
+      return (await this.client.query(text, values)).rows
+    } catch (error) {
+      if (!isGone(error)) throw error
+      this.close()
+      throw new Gone(error.message, { cause: error })
+    }
+  }
+
+  async cancel () {
+    if (this.client?.processID) await cancel(this.client)
+  }
+
+  async close () {
+    const client = this.client
+    this.client = null
+    if (client) await end(client)
+  }
+}
+
+// As many connections as are used at once, kept until `close`.
+class Pool {
+  constructor (hosts) {
+    this.hosts = hosts
+    this.idle = []
+    this.isClosed = false
+  }
+
+  async use (work) {
+    const client = this.idle.pop() ?? await this.connect()
+    try {
+      const result = await work(client)
+      this.keep(client)
+      return result
+    } catch (error) {
+      // Nobody knows in which state it is: closing it rolls back.
+      end(client)
+      throw error
+    }
+  }
+
+  async connect () {
+    const client = await connect(this.hosts)
+    client.on('end', () => { this.idle = this.idle.filter((other) => other !== client) })
+    client.on('error', () => { this.idle = this.idle.filter((other) => other !== client) })
+    return client
+  }
+
+  transaction (work) {
+    return this.use(async (client) => {
+      await client.query('BEGIN')
+      const result = await work(client)
+      await client.query('COMMIT')
+      return result
+    })
+  }
+
+  keep (client) {
+    if (this.isClosed) end(client)
+    else this.idle.push(client)
+  }
+
+  async close () {
+    this.isClosed = true
+    await Promise.all(this.idle.splice(0).map(end))
+  }
+}
+
+module.exports = { Gone, Link, Pool }

@@ -1,0 +1,429 @@
+'use strict'
+// Runs a worker: claims for all slots on one connection, and tells the queue everything else on a second one.
+//
+// The claimer claims as many jobs as there is room for. What was completed without a result goes along as `completed`, so
+// that a busy worker needs one transaction for both. The control sends one heartbeat for all that is held, and the ends
+// that the claimer did not take along.
+//
+// An attempt is held from its claim until its handler has ended. Each end goes to the server until that has answered, over
+// as many connections as it takes. A worker that does not hear from the server for as long as the lease lasts has lost it.
+
+const { Gone, Link, Pool } = require('./connection')
+const { Ending } = require('./endings')
+const { COLUMNS, Job } = require('./job')
+const { Advance, Fatal, RetryIn, Snooze, Stopped, interval, json } = require('./outcomes')
+const tracing = require('./tracing')
+
+const GATHER = 20 // How long a completion waits for a claim to take it along, in milliseconds as all times here.
+const GRACE = 1000 // How long handlers have to heed their signal when the worker's time is over.
+const FAREWELL = 5000 // How long a worker that ends tries to tell the server what has ended.
+const LONGEST = 2 ** 31 - 1 // What a timer of Node can wait.
+
+const CLAIM = `
+  SELECT ${COLUMNS}, (extract(epoch FROM lease_expires_at - clock_timestamp()) * 1000)::float8 AS lease
+  FROM queue.claim_any($1::text[], max_jobs => $2::integer, wait => $3::text::interval, lease => $4::text::interval,
+    stage => $5::text, worker => $6::text, session_bound => $7::boolean, completed => $8::bigint[])`
+
+const EXTEND = 'SELECT id::float8 AS id, is_cancelled FROM queue.extend_many($1::bigint[])'
+
+// Can be waited for until it is set, for a time at most.
+class Flag {
+  constructor () { this.isSet = false; this.waiting = new Set() }
+
+  set () {
+    this.isSet = true
+    for (const wake of this.waiting) wake()
+  }
+
+  clear () { this.isSet = false }
+
+  wait (limit = LONGEST) {
+    if (this.isSet) return Promise.resolve()
+    return new Promise((resolve) => {
+      const wake = () => { clearTimeout(timer); this.waiting.delete(wake); resolve() }
+      const timer = setTimeout(wake, Math.min(limit, LONGEST))
+      this.waiting.add(wake)
+    })
+  }
+}
+
+// The pauses between attempts to connect.
+class Backoff {
+  constructor () { this.failures = 0 }
+  reset () { this.failures = 0 }
+  next () { return Math.min(100 * 2 ** Math.min(++this.failures, 10), 10000) * (0.5 + Math.random() / 2) }
+}
+
+class Engine {
+  constructor (worker, isDrain, watch) {
+    Object.assign(this, { worker, isDrain, watch, options: worker.options, log: worker.options.logger })
+    this.calls = new Map([...worker.handlers.keys()].map((queue) => [queue, worker.bound(queue)]))
+    this.held = new Map() // attempt's id -> { job, lease, beatAt, expiry, task }
+    this.ready = [] // of those, what has not begun
+    this.running = 0
+    this.done = []
+    this.outbox = []
+    this.sending = 0
+    this.refused = new Set()
+    this.stops = 0
+    this.isClosing = false
+    this.stopping = new Flag()
+    this.hurry = new Flag()
+    this.changed = new Flag() // for the claimer: there is room, or the end
+    this.due = new Flag() // for the control: there is something to send
+    this.pool = new Pool(worker.hosts)
+    this.control = new Link(worker.hosts)
+    this.claims = new Link(worker.hosts, (client) => {
+      client.on('notice', (notice) => this.notice(notice))
+      this.tell('connected')
+    })
+  }
+
+  // The second call ends the wait for the handlers.
+  stop () {
+    this.stops++
+    this.stopping.set()
+    this.changed.set()
+    if (this.stops > 1) this.hurry.set()
+    for (const { job } of this.held.values()) job.stopping = true
+  }
+
+  async serve () {
+    const claimer = this.claimAll().finally(() => { this.claimerEnded = true; this.stopping.set() })
+    const control = this.controlAll()
+    const failed = Promise.all([claimer, control]) // a fault of ours is thrown
+    failed.catch(() => this.stopping.set())
+    while (!this.stopping.isSet) await this.stopping.wait()
+    await this.shutDown(control)
+    await failed
+  }
+
+  // A completion that did not count is a warning of the claim that took it along.
+  notice (notice) {
+    const [, id] = /attempt (\d+)/.exec(notice.message) ?? []
+    if (['QJ001', '55006'].includes(notice.code) && id) this.refused.add(Number(id))
+    else this.log.warn({}, notice.message)
+  }
+
+  // The claimer.
+
+  async claimAll () {
+    const backoff = new Backoff()
+    while (!this.stopping.isSet) {
+      const room = this.room()
+      if (room <= 0) {
+        this.changed.clear()
+        await this.changed.wait()
+        continue
+      }
+      const completed = this.done.splice(0)
+      this.refused.clear()
+      let rows
+      try {
+        rows = await this.claim(room, completed.map((ending) => ending.job.id))
+      } catch (error) {
+        if (error instanceof Gone) {
+          this.done.unshift(...completed)
+          this.log.warn({}, `the connection is lost: ${error.message}`)
+          this.tell('disconnected', null, { error: error.message })
+          await this.stopping.wait(backoff.next())
+        } else if (error.code === '57014') {
+          this.done.unshift(...completed)
+        } else if (completed.length) { // one of them may be the cause: each is told on its own
+          this.send(...completed)
+        } else {
+          this.log.error({}, `a claim has failed: ${error.message}`)
+          await this.stopping.wait(backoff.next())
+        }
+        continue
+      }
+      backoff.reset()
+      for (const ending of completed) this.settle(ending, this.refused.has(ending.job.id) ? 'lost' : ending.event)
+      for (const row of rows) this.accept(row)
+      if (this.isDrain && !rows.length && !completed.length && !await this.more()) return
+    }
+  }
+
+  claim (room, completed) {
+    const { wait, lease, stage, name, sessionBound } = this.options
+    const values = [[...this.calls.keys()], room, interval(this.isDrain ? 0 : wait), interval(lease), stage ?? null, name]
+    return this.claims.fetch(CLAIM, [...values, sessionBound, completed])
+  }
+
+  // How many jobs to claim now. A worker that claims ahead waits until it is worth the round trip.
+  room () {
+    const { concurrency, prefetch } = this.options
+    const limit = concurrency + prefetch
+    const held = this.running + this.ready.length + this.outbox.length + this.sending
+    return held < concurrency || held <= limit / 2 ? limit - held : 0
+  }
+
+  // Whether there may be more to drain, once something has ended.
+  async more () {
+    this.changed.clear()
+    if (!this.held.size && !this.done.length && !this.outbox.length && !this.sending) return false
+    await this.changed.wait()
+    return true
+  }
+
+  accept ({ lease, ...columns }) {
+    const job = new Job(columns, this.pool)
+    job.stopping = this.stopping.isSet
+    const held = { job, lease: Math.max(lease, 1), beatAt: Date.now() + this.beat(lease), expiry: null, task: null }
+    this.expireLater(held)
+    this.held.set(job.id, held)
+    this.ready.push(held)
+    this.due.set() // the control takes the new lease into account
+    this.start()
+  }
+
+  expireLater (held) {
+    clearTimeout(held.expiry)
+    held.expiry = setTimeout(() => this.stopJob(held.job.id, 'lost'), Math.min(held.lease, LONGEST))
+  }
+
+  start () {
+    while (this.ready.length && this.running < this.options.concurrency && !this.stopping.isSet) {
+      const held = this.ready.shift()
+      this.running++
+      held.task = this.run(held)
+    }
+  }
+
+  // A handler.
+
+  async run (held) {
+    const { job } = held
+    const begun = performance.now()
+    this.tell('started', job)
+    let ending
+    try {
+      ending = this.returned(job, await tracing.within(job, async () => this.calls.get(job.queue)(job)))
+    } catch (error) {
+      ending = this.threw(job, error)
+    }
+    this.running--
+    ending.milliseconds = performance.now() - begun
+    if (this.held.get(job.id) === held) this.end(held, ending)
+    this.start()
+    this.changed.set()
+  }
+
+  returned (job, result) {
+    if (job.ended) return new Ending(job, 'none')
+    if (result instanceof Advance) return new Ending(job, 'advance', result.stage, json(result.payload), interval(result.delay))
+    return new Ending(job, 'complete', json(result) ?? null)
+  }
+
+  // A job that is to be cancelled is cancelled by its release. Of a lost one there is nothing to tell.
+  stopped (job) {
+    return job.stopReason === 'lost' ? new Ending(job, 'none') : new Ending(job, 'release', interval(0))
+  }
+
+  threw (job, error) {
+    const isAbort = job.stopReason && (error?.name === 'AbortError' || error instanceof Stopped)
+    if (isAbort) return this.stopped(job)
+    if (error instanceof Snooze) return new Ending(job, 'release', interval(error.delay))
+    if (error?.code === 'QJ001') {
+      job.stop('lost')
+      return this.stopped(job)
+    }
+    const text = error instanceof RetryIn || error instanceof Fatal ? error.message : String(error)
+    this.log.warn({ ...job.toJSON(), stack: error?.stack }, `a job has failed: ${text}`)
+    return Ending.failure(job, text, error instanceof RetryIn ? interval(error.delay) : null, error instanceof Fatal)
+  }
+
+  end (held, ending) {
+    clearTimeout(held.expiry)
+    this.held.delete(held.job.id)
+    if (ending.kind === 'none') {
+      this.settle(ending, held.job.stopReason === 'lost' ? 'lost' : ending.event)
+    } else if (ending.isPlain) {
+      if (!this.done.length) setTimeout(() => this.due.set(), GATHER)
+      this.done.push(ending)
+    } else {
+      this.send(ending)
+    }
+  }
+
+  // Tells the handler to stop. A job that has not begun ends at once.
+  stopJob (id, reason) {
+    const held = this.held.get(id)
+    if (!held || held.job.stopReason === reason || held.job.stopReason === 'lost') return
+    this.log.warn(held.job.toJSON(), `a job is to stop: ${reason}`)
+    held.job.stop(reason)
+    if (!held.task) {
+      this.ready = this.ready.filter((other) => other !== held)
+      this.end(held, this.stopped(held.job))
+      this.changed.set()
+    }
+  }
+
+  // The control.
+
+  async controlAll () {
+    const backoff = new Backoff()
+    while (!this.isClosing || this.outbox.length || this.done.length) {
+      await this.untilDue()
+      try {
+        await this.heartbeat()
+        await this.flush()
+        backoff.reset()
+      } catch (error) {
+        if (!(error instanceof Gone)) throw error
+        if (this.isGivenUp) return
+        this.log.warn({}, `the connection for heartbeats is lost: ${error.message}`)
+        await new Promise((resolve) => setTimeout(resolve, backoff.next()))
+      }
+    }
+  }
+
+  async untilDue () {
+    if (this.outbox.length || (this.done.length && this.isClosing)) return
+    const beatAt = Math.min(...this.beating().map((held) => held.beatAt))
+    await this.due.wait(Math.max(beatAt - Date.now(), 0))
+    this.due.clear()
+  }
+
+  beating () { return [...this.held.values()].filter(({ job }) => job.stopReason !== 'lost') }
+
+  beat (lease) { return Math.min(lease / 3, this.options.heartbeat) }
+
+  async heartbeat () {
+    const begun = Date.now()
+    const asked = this.beating()
+    if (asked.every((held) => held.beatAt > begun)) return
+    let answers
+    try {
+      const rows = await this.control.fetch(EXTEND, [asked.map(({ job }) => job.id)])
+      answers = new Map(rows.map((row) => [row.id, row]))
+    } catch (error) {
+      if (error instanceof Gone) throw error
+      this.log.error({}, `a heartbeat has failed: ${error.message}`)
+      for (const held of asked) held.beatAt = begun + Math.min(1000, this.beat(held.lease))
+      return
+    }
+    for (const held of asked) {
+      const answer = answers.get(held.job.id)
+      if (!this.held.has(held.job.id)) continue
+      if (!answer) {
+        this.stopJob(held.job.id, 'lost')
+        continue
+      }
+      this.expireLater(held)
+      held.beatAt = begun + this.beat(held.lease)
+      if (answer.is_cancelled) this.stopJob(held.job.id, 'cancelled')
+    }
+  }
+
+  send (...endings) {
+    this.outbox.push(...endings)
+    this.due.set()
+  }
+
+  // Sends what has ended: those of a kind with one statement, and one by one if that is refused.
+  async flush () {
+    let endings = [...this.done.splice(0), ...this.outbox.splice(0)]
+    try {
+      while (endings.length) {
+        this.sending = endings.length
+        const kind = endings[0].kind
+        const batch = endings.filter((ending) => ending.kind === kind)
+        try {
+          await this.control.fetch(...Ending.statement(kind, batch))
+          for (const ending of batch) this.settle(ending, ending.event)
+        } catch (error) {
+          if (error instanceof Gone) throw error
+          for (const ending of batch) {
+            await this.sendOne(ending)
+            endings = endings.filter((other) => other !== ending)
+          }
+        }
+        endings = endings.filter((ending) => !batch.includes(ending))
+      }
+    } catch (error) {
+      this.outbox.unshift(...endings)
+      throw error
+    } finally {
+      this.sending = 0
+      this.changed.set()
+    }
+  }
+
+  async sendOne (ending) {
+    try {
+      await this.control.fetch(...Ending.statement(ending.kind, [ending]))
+      this.settle(ending, ending.event)
+    } catch (error) {
+      if (error instanceof Gone) throw error
+      if (error.code === 'QJ001' || error.code === '55006') {
+        this.settle(ending, 'lost')
+      } else if (ending.kind !== 'fail') { // such as a result that is no JSON to Postgres
+        this.send(Ending.failure(ending.job, error.message))
+      } else {
+        this.log.error(ending.job.toJSON(), `a job could not be failed: ${error.message}`)
+        this.settle(ending, 'lost')
+      }
+    }
+  }
+
+  // What has happened.
+
+  // The server has answered: this attempt has ended, or was lost before.
+  settle (ending, kind) {
+    if (kind === 'lost') this.log.warn(ending.job.toJSON(), 'lost lease')
+    else this.log.debug(ending.job.toJSON(), kind)
+    this.tell(kind, ending.job, { milliseconds: ending.milliseconds, error: ending.error })
+  }
+
+  tell (kind, job = null, more = {}) {
+    const event = { kind, ...job?.toJSON(), ...more }
+    this.watch?.(event)
+    try {
+      this.worker.emit(kind, event)
+    } catch (error) {
+      this.log.error({ stack: error.stack }, `a listener has failed: ${error.message}`)
+    }
+  }
+
+  // The end.
+
+  async shutDown (control) {
+    this.stopping.set()
+    this.changed.set()
+    while (!this.claimerEnded) {
+      // Early is as good as never: the server may not have begun with the claim. So again, until it has ended.
+      await this.claims.cancel()
+      await new Promise((resolve) => setTimeout(resolve, 100))
+    }
+    for (const held of this.ready.splice(0)) this.end(held, this.stopped(held.job))
+    this.due.set()
+    await this.waitForHandlers(this.options.shutdownTimeout, this.hurry)
+    for (const id of [...this.held.keys()]) this.stopJob(id, 'shutdown')
+    await this.waitForHandlers(GRACE)
+    for (const held of [...this.held.values()]) { // those that did not stop
+      this.log.warn(held.job.toJSON(), 'a job still runs; it is given back')
+      this.end(held, this.stopped(held.job))
+    }
+    this.isClosing = true
+    this.due.set()
+    const farewell = setTimeout(() => { this.isGivenUp = true }, FAREWELL)
+    await control.catch(() => {})
+    clearTimeout(farewell)
+    for (const ending of [...this.done, ...this.outbox]) this.log.error(ending.job.toJSON(), 'the server was not told of its end')
+    await Promise.all([this.pool.close(), this.claims.close(), this.control.close()])
+  }
+
+  async waitForHandlers (limit, hurry) {
+    const end = Date.now() + limit
+    while (this.held.size && Date.now() < end && !hurry?.isSet) {
+      const tasks = [...this.held.values()].map(({ task }) => task)
+      let timer
+      const later = new Promise((resolve) => { timer = setTimeout(resolve, Math.min(100, Math.max(end - Date.now(), 0))) })
+      await Promise.race([later, ...tasks])
+      clearTimeout(timer)
+    }
+  }
+}
+
+module.exports = { Engine }

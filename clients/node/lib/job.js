@@ -1,0 +1,78 @@
+'use strict'
+// What a handler gets: the job, and what it may do with the attempt that it runs.
+
+const { Stopped, interval, json } = require('./outcomes')
+
+// Of queue.claimed_job. Ids are exact as floating point numbers: they are below 2^53.
+const COLUMNS = `id::float8 AS id, job_id::float8 AS "jobId", queue_name AS queue, stage, payload, headers, attempt,
+  max_attempts AS "maxAttempts", priority, unique_key AS "uniqueKey", group_key AS "groupKey", progress,
+  last_error AS "lastError", enqueued_at AS "enqueuedAt"`
+
+class Job {
+  #pool
+  #stop = new AbortController()
+
+  constructor (columns, pool) {
+    Object.assign(this, columns)
+    this.#pool = pool
+    this.stopReason = null
+    this.stopping = false
+    this.ended = false
+  }
+
+  // Aborted when the handler is to stop; its reason is a `Stopped`.
+  get signal () { return this.#stop.signal }
+
+  get traceparent () { return this.headers?.traceparent }
+
+  // Throws `Stopped` if the handler is to stop.
+  check () { this.signal.throwIfAborted() }
+
+  // For the worker. The first reason counts, but that a lost lease beats all.
+  stop (reason) {
+    if (this.stopReason === null || reason === 'lost') this.stopReason = reason
+    this.#stop.abort(new Stopped(reason))
+  }
+
+  // Runs `work(client)` in a transaction that completes the job at its end, with what it returns, unless it did.
+  async transaction (work) {
+    this.check()
+    try {
+      return await this.#pool.transaction(async (client) => {
+        const result = await work(client)
+        if (!this.ended) await this.complete(client, result)
+        return result
+      })
+    } catch (error) {
+      this.ended = false
+      throw error
+    }
+  }
+
+  // Completes the job in the caller's own transaction.
+  async complete (client, result) {
+    await client.query('SELECT queue.complete($1::bigint, $2::text::jsonb)', [this.id, json(result)])
+    this.ended = true
+  }
+
+  // Takes the job on to another stage, in the caller's own transaction.
+  async advance (client, { stage = null, payload = null, delay = 0 } = {}) {
+    const values = [this.id, stage, json(payload), interval(delay)]
+    await client.query('SELECT queue.advance($1::bigint, $2::text, $3::text::jsonb, $4::text::interval)', values)
+    this.ended = true
+  }
+
+  // Remembers what was done so far: the next attempt, if there is one, finds it in `progress`.
+  async saveProgress (progress) {
+    const values = [this.id, JSON.stringify(progress)]
+    await this.#pool.use((client) => client.query('SELECT queue.progress($1::bigint, $2::text::jsonb)', values))
+    this.progress = progress
+  }
+
+  // For logs.
+  toJSON () {
+    return { queue: this.queue, jobId: this.jobId, attemptId: this.id, attempt: this.attempt }
+  }
+}
+
+module.exports = { COLUMNS, Job }

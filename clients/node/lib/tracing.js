@@ -1,0 +1,46 @@
+'use strict'
+// The trace context in the headers of jobs, by OpenTelemetry's conventions. Does nothing where that is not installed.
+
+let api = null
+try {
+  api = require('@opentelemetry/api')
+} catch (error) {
+  if (error.code !== 'MODULE_NOT_FOUND') throw error
+}
+
+const isObject = (value) => value !== null && typeof value === 'object' && !Array.isArray(value)
+
+// The headers with the current trace context (`traceparent`), unless they have one or there is none.
+function inject (headers) {
+  if (!api || (headers != null && (!isObject(headers) || headers.traceparent))) return headers
+  const carrier = {}
+  api.propagation.inject(api.context.active(), carrier)
+  return Object.keys(carrier).length ? { ...headers, ...carrier } : headers
+}
+
+// Runs a handler within a span of its own, the child of the producer's.
+async function within (job, run) {
+  if (!api) return run()
+  const parent = api.propagation.extract(api.context.active(), isObject(job.headers) ? job.headers : {})
+  const attributes = {
+    'messaging.system': 'pg_queue',
+    'messaging.operation.type': 'process',
+    'messaging.operation.name': 'process',
+    'messaging.destination.name': job.queue,
+    'messaging.message.id': String(job.jobId)
+  }
+  const options = { kind: api.SpanKind.CONSUMER, attributes }
+  return api.trace.getTracer('pg_queue').startActiveSpan(`process ${job.queue}`, options, parent, async (span) => {
+    try {
+      return await run()
+    } catch (error) {
+      span.recordException(error)
+      span.setStatus({ code: api.SpanStatusCode.ERROR, message: error.message })
+      throw error
+    } finally {
+      span.end()
+    }
+  })
+}
+
+module.exports = { inject, within }

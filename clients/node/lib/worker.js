@@ -1,0 +1,82 @@
+'use strict'
+// The worker as its user sees it: what it is told, which handlers it has, how it is run. `engine` runs it.
+
+const { EventEmitter } = require('node:events')
+const os = require('node:os')
+const { Engine } = require('./engine')
+
+const DEFAULTS = { concurrency: 10, prefetch: 0, wait: 10000, heartbeat: 10000, shutdownTimeout: 30000, sessionBound: false }
+
+// One line of JSON for each message, to stderr.
+const log = (level) => (fields, message) => console.error(JSON.stringify({ level, message, ...fields }))
+const LOGGER = { debug () {}, info: log('info'), warn: log('warn'), error: log('error') }
+
+class Worker extends EventEmitter {
+  #engine = null
+  #middleware = []
+
+  constructor (connection = {}, options = {}) {
+    super()
+    this.hosts = Array.isArray(connection) ? connection : [connection]
+    this.options = { ...DEFAULTS, logger: LOGGER, name: `${os.hostname()}:${process.pid}`, ...options }
+    if (!(this.options.concurrency >= 1 && this.options.prefetch >= 0)) {
+      throw new RangeError('concurrency must be at least 1, and prefetch not negative')
+    }
+    this.handlers = new Map()
+  }
+
+  handle (queues, handler) {
+    for (const queue of [queues].flat()) {
+      if (this.handlers.has(queue)) throw new Error(`queue ${queue} has a handler`)
+      this.handlers.set(queue, handler)
+    }
+    if (this.handlers.size > 8) throw new RangeError('a worker has at most eight queues')
+    return this
+  }
+
+  use (around) {
+    this.#middleware.push(around)
+    return this
+  }
+
+  // The queue's handler within the middleware, the first of which is the outermost.
+  bound (queue) {
+    return this.#middleware.reduceRight((call, around) => (job) => around(job, call), this.handlers.get(queue))
+  }
+
+  // Works until SIGTERM, SIGINT or `stop`; then waits for the handlers, and gives back what is left. A second one ends the wait.
+  async run () {
+    const stop = () => this.stop()
+    process.on('SIGTERM', stop).on('SIGINT', stop)
+    try {
+      await this.#serve(false)
+    } finally {
+      process.off('SIGTERM', stop).off('SIGINT', stop)
+    }
+  }
+
+  // Works until `stop`, without a look at signals.
+  serve () { return this.#serve(false) }
+
+  stop () { this.#engine?.stop() }
+
+  // Works off everything that is ready now, and returns what happened.
+  async drain () {
+    const events = []
+    await this.#serve(true, (event) => events.push(event))
+    return events
+  }
+
+  async #serve (isDrain, watch) {
+    if (!this.handlers.size) throw new Error('a worker needs a handler')
+    if (this.#engine) throw new Error('this worker runs already')
+    this.#engine = new Engine(this, isDrain, watch)
+    try {
+      await this.#engine.serve()
+    } finally {
+      this.#engine = null
+    }
+  }
+}
+
+module.exports = { Worker }

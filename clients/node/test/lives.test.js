@@ -1,0 +1,154 @@
+'use strict'
+// Workers, connections and servers come to an end, and no job is lost or has its effect twice.
+
+const assert = require('node:assert')
+const { spawn } = require('node:child_process')
+const { once } = require('node:events')
+const fs = require('node:fs')
+const path = require('node:path')
+const { test } = require('node:test')
+const { Client } = require('pg')
+const { Worker, enqueue, enqueueMany } = require('..')
+const { database, quiet, until } = require('./support')
+
+const db = database()
+
+// Starts a worker's process, which must not outlive the test.
+function start (t, options = {}) {
+  const program = [path.join(__dirname, 'process.js'), JSON.stringify(db.config), JSON.stringify(options)]
+  const child = spawn(process.execPath, program, { stdio: ['ignore', 'ignore', 'ignore'] })
+  const ended = once(child, 'exit')
+  t.after(() => child.kill('SIGKILL'))
+  return { kill: (signal) => child.kill(signal), ended: async () => (await ended)[0] }
+}
+
+const progress = (job) => db.one('SELECT progress FROM queue.job($1)', [job])
+
+const effect = (job) => job.transaction(async (client) => {
+  await client.query('INSERT INTO effect VALUES ($1, $2)', [job.jobId, job.attempt])
+})
+
+test('SIGTERM ends an idle worker at once', async (t) => {
+  const child = start(t)
+  const sleeps = "SELECT count(*)::int FROM pg_stat_activity WHERE query ~ 'claim_any' AND state = 'active' AND pid <> pg_backend_pid()"
+  await until('it waits', () => db.one(sleeps))
+  const begun = Date.now()
+  child.kill('SIGTERM')
+  assert.equal(await child.ended(), 0)
+  assert.ok(Date.now() - begun < 5000, 'the wait of ten seconds was not cancelled')
+})
+
+test('SIGTERM finishes what runs and gives back the rest', async (t) => {
+  const [short, ...ahead] = await enqueueMany(db.client, 'a', Array(4).fill({ seconds: 1 }))
+  const child = start(t, { concurrency: 1, prefetch: 3 })
+  await until('the first one runs', async () => await progress(short) === 'begun')
+  child.kill('SIGTERM')
+  assert.equal(await child.ended(), 0)
+  assert.equal(await db.state(short), 'completed')
+  for (const job of ahead) assert.equal(await db.one("SELECT attempt FROM queue.job($1) WHERE state = 'ready'", [job]), 1)
+})
+
+for (const deaf of [false, true]) {
+  test(`what does not end in time is given back, ${deaf ? 'deaf' : 'heeding'}`, async (t) => {
+    const job = await enqueue(db.client, 'a', { seconds: 60, deaf })
+    const child = start(t, { shutdownTimeout: 200 })
+    await until('it runs', async () => await progress(job) === 'begun')
+    child.kill('SIGTERM')
+    assert.equal(await child.ended(), 0)
+    assert.equal(await db.one("SELECT attempt FROM queue.job($1) WHERE state = 'ready'", [job]), 1)
+  })
+}
+
+test("a killed worker's jobs run again", async (t) => {
+  const job = await enqueue(db.client, 'b', { seconds: 1 }) // a lease of one second
+  const child = start(t)
+  await until('it runs', async () => await progress(job) === 'begun')
+  child.kill('SIGKILL')
+  await child.ended()
+  start(t)
+  await db.waitState(job, 'completed')
+  assert.deepEqual((await db.client.query('SELECT attempt FROM effect')).rows, [{ attempt: 2 }])
+})
+
+test('connections that end under running handlers', async () => {
+  const ids = await enqueueMany(db.client, 'b', Array(300).fill({}))
+  const worker = new Worker(db.config, { concurrency: 4, prefetch: 4, heartbeat: 200, logger: quiet }).handle('b', effect)
+  await db.running(worker, async () => {
+    for (const share of [30, 90, 150]) {
+      await until('some have been done', async () => (await db.effects()).length > share)
+      await db.client.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
+    }
+    await until('all are completed', () => db.one("SELECT bool_and(state = 'completed') FROM queue.jobs"), 60000)
+  })
+  assert.deepEqual(await db.effects(), ids)
+})
+
+test('a backend that is killed takes all others along', async () => {
+  const job = await enqueue(db.client, 'a')
+  const worker = new Worker(db.config, { logger: quiet }).handle('a', (job) => job.transaction(async (client) => {
+    await client.query('INSERT INTO effect VALUES ($1, $2)', [job.jobId, job.attempt])
+    const { rows: [{ pid }] } = await client.query('SELECT pg_backend_pid() AS pid')
+    if (job.attempt === 1) process.kill(pid, 'SIGKILL')
+    await client.query('SELECT 1')
+  }))
+  await db.running(worker, async () => {
+    await until('the server has gone down', () => db.client.query('SELECT 1').then(() => false, () => true))
+    await db.again()
+    await db.waitState(job, 'completed')
+  })
+  assert.deepEqual((await db.client.query('SELECT attempt FROM effect')).rows, [{ attempt: 2 }])
+})
+
+for (const mode of ['fast', 'immediate']) {
+  test(`a restart under load, ${mode}`, async () => {
+    const ids = await enqueueMany(db.client, 'b', Array(400).fill({}))
+    const hosts = [{ ...db.config, host: '/nowhere' }, db.config] // the first of several hosts that takes writes
+    const worker = new Worker(hosts, { concurrency: 4, prefetch: 10, logger: quiet }).handle('b', effect)
+    await db.running(worker, async () => {
+      await until('some have been done', async () => (await db.effects()).length > 50)
+      db.server.stop(mode)
+      db.server.start()
+      await db.again()
+      await until('all are completed', () => db.one("SELECT bool_and(state = 'completed') FROM queue.jobs"), 60000)
+    })
+    assert.deepEqual(await db.effects(), ids)
+  })
+}
+
+for (const mode of ['transaction', 'session']) {
+  test(`behind PgBouncer, ${mode} mode`, async (t) => {
+    const program = ['/usr/sbin/pgbouncer', '/usr/bin/pgbouncer', '/usr/local/bin/pgbouncer'].find((file) => fs.existsSync(file))
+    assert.ok(program, 'there is no PgBouncer: run `make clients`, or as root: apt-get install pgbouncer')
+    const file = path.join(db.server.dir, 'pgbouncer.ini')
+    fs.writeFileSync(file, `[databases]\n* = host=${db.server.dir} port=5432 user=postgres\n[pgbouncer]\nlisten_port = 6432\n` +
+      `unix_socket_dir = ${db.server.dir}\nauth_type = any\npool_mode = ${mode}\ndefault_pool_size = 8\n` +
+      'server_round_robin = 1\nserver_reset_query_always = 1\n')
+    const account = process.geteuid() === 0 ? ['--user=postgres'] : []
+    const pooler = spawn(program, ['--quiet', ...account, file], { stdio: 'ignore' })
+    const ended = once(pooler, 'exit')
+    t.after(async () => {
+      assert.equal(pooler.exitCode, null, 'PgBouncer has ended by itself')
+      pooler.kill('SIGKILL')
+      await ended
+    })
+    const pooled = { ...db.config, port: 6432 }
+    await until('it takes connections', async () => {
+      const client = new Client(pooled)
+      return client.connect().then(() => client.end()).then(() => true, () => false)
+    })
+    const ids = await enqueueMany(db.client, 'b', Array(100).fill({}))
+    const worker = new Worker(pooled, { concurrency: 3, heartbeat: 100, sessionBound: mode === 'session', logger: quiet })
+      .handle('b', effect).handle('a', (job) => once(job.signal, 'abort').then(() => job.check()))
+    let begun
+    await db.running(worker, async () => {
+      await until('all have been done', async () => (await db.effects()).length === 100)
+      const job = await enqueue(db.client, 'a')
+      await db.waitState(job, 'running')
+      await db.client.query('SELECT queue.cancel($1)', [job])
+      await db.waitState(job, 'cancelled')
+      begun = Date.now()
+    })
+    assert.ok(Date.now() - begun < 5000, 'the waiting claim was not cancelled')
+    assert.deepEqual(await db.effects(), ids)
+  })
+}
