@@ -119,7 +119,7 @@ BEGIN
                 'p progress, c cancel requested, l lease longer than the claim''s, r another run asked for, s that was made, a after another job, n that has completed.';
             COMMENT ON COLUMN queue.note_%1$s.job_id IS 'After another job: that job.';
             COMMENT ON COLUMN queue.note_%1$s.lane IS 'After another job: the lane that the attempt goes to.';
-            COMMENT ON COLUMN queue.note_%1$s.upon IS 'After another job: c when all have completed, f when one has died, e when all have ended.';
+            COMMENT ON COLUMN queue.note_%1$s.upon IS 'After another job: c when all have completed, f when one has died, e when all have ended, o at its time unless they have ended.';
         $sql$, segment);
     END LOOP;
 END
@@ -149,8 +149,8 @@ at most one of the two. stage: where it begins; NULL: in the first. With unique_
 on_duplicate skip leaves it alone, replace and rerun give it this call''s contents if it waits and run it once more
 with them if it runs, error raises 23505. version: a call that is not newer than the one known does nothing.
 unique_for: the key stays taken for so long, even if the job has ended. after: the job is held until these jobs (100 at
-most) have ended as upon says: all have completed, one has failed (is dead), or all have ended; it is skipped when that
-cannot come any more. Returns the job''s id; if nothing was
+most) have ended as upon says: all have completed, one has failed (is dead), all have ended, or it is overdue: they have
+not ended by its own time. It is skipped when that cannot come any more. Returns the job''s id; if nothing was
 added, the id of the job that is there. Errors: 42704 no such queue, 22023 an argument out of range or no such stage, 23505 the key is taken,
 53400 shared memory is full, P0002 no such job to be after, 42501 neither produce nor observe on its queue.';
 DROP FUNCTION queue.enqueue_many(text, jsonb[], integer, interval, timestamptz, text, text, timestamptz, interval, text, text, integer, interval, jsonb);

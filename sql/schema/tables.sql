@@ -187,7 +187,7 @@ BEGIN
             COMMENT ON COLUMN queue.note_%1$s.body IS 'Another run: its payload; the columns behind belong to it, too.';
             COMMENT ON COLUMN queue.note_%1$s.job_id IS 'After another job: that job.';
             COMMENT ON COLUMN queue.note_%1$s.lane IS 'After another job: the lane that the attempt goes to.';
-            COMMENT ON COLUMN queue.note_%1$s.upon IS 'After another job: c when all have completed, f when one has died, e when all have ended.';
+            COMMENT ON COLUMN queue.note_%1$s.upon IS 'After another job: c when all have completed, f when one has died, e when all have ended, o at its time unless they have ended.';
         $sql$, n);
         FOREACH log IN ARRAY ARRAY['attempt', 'claim', 'outcome', 'note'] LOOP
             PERFORM pg_catalog.pg_extension_config_dump(format('queue.%s_%s', log, n)::regclass, '');

@@ -113,7 +113,8 @@ impl Job {
         self.options.set_start(self.delay, self.run_at, now).map_err(wrap)?;
         let unique = Unique::new(self.unique_key, self.on_duplicate, self.version, self.unique_for, now);
         self.options.unique = unique.map_err(wrap)?;
-        self.options.after = After::new(self.after, self.upon.as_deref()).map_err(wrap)?;
+        let has_time = self.delay.is_some() || self.run_at.is_some();
+        self.options.after = After::new(self.after, self.upon.as_deref(), has_time).map_err(wrap)?;
         Ok((self.payload.unwrap_or_else(jsonb::empty_object), self.options))
     }
 

@@ -13,11 +13,17 @@ pub enum Upon {
     Failed,
     /// All have ended, however.
     Ended,
+    /// Its own time, before all have ended without a death.
+    Overdue,
 }
 
 impl Upon {
-    const ALL: [(Self, &'static str, u8); 3] =
-        [(Self::Completed, "completed", b'c'), (Self::Failed, "failed", b'f'), (Self::Ended, "ended", b'e')];
+    const ALL: [(Self, &'static str, u8); 4] = [
+        (Self::Completed, "completed", b'c'),
+        (Self::Failed, "failed", b'f'),
+        (Self::Ended, "ended", b'e'),
+        (Self::Overdue, "overdue", b'o'),
+    ];
 
     /// Returns the one of this name.
     pub fn parse(name: &str) -> Option<Self> {
@@ -45,6 +51,7 @@ impl Upon {
             Self::Completed => fate == Fate::Completed,
             Self::Failed => fate == Fate::Dead,
             Self::Ended => fate != Fate::Living,
+            Self::Overdue => false,
         }
     }
 }
@@ -75,14 +82,16 @@ pub enum Verdict {
     Skip,
 }
 
-/// Returns what follows for a job that is after predecessors with these fates.
-pub fn verdict(upon: Upon, fates: &[Fate]) -> Verdict {
+/// Returns what follows for a job that is after predecessors with these fates. `is_due`: its own time has come.
+pub fn verdict(upon: Upon, fates: &[Fate], is_due: bool) -> Verdict {
     let all = |is_it: fn(Fate) -> bool| fates.iter().all(|&fate| is_it(fate));
     match upon {
         Upon::Completed if all(|fate| fate == Fate::Completed) => Verdict::Release,
         Upon::Completed if fates.iter().any(|fate| matches!(fate, Fate::Cancelled | Fate::Gone)) => Verdict::Skip,
         Upon::Failed if fates.contains(&Fate::Dead) => Verdict::Release,
         Upon::Failed if all(|fate| fate != Fate::Living) => Verdict::Skip,
+        Upon::Overdue if all(|fate| !matches!(fate, Fate::Living | Fate::Dead)) => Verdict::Skip,
+        Upon::Overdue if is_due => Verdict::Release,
         Upon::Ended if all(|fate| fate != Fate::Living) => Verdict::Release,
         _ => Verdict::Hold,
     }
@@ -100,10 +109,13 @@ mod tests {
             (Upon::Completed, [Hold, Release, Hold, Skip, Skip]),
             (Upon::Failed, [Hold, Skip, Release, Skip, Skip]),
             (Upon::Ended, [Hold, Release, Release, Release, Release]),
+            (Upon::Overdue, [Hold, Skip, Hold, Skip, Skip]),
         ] {
             let fates = [Living, Completed, Dead, Cancelled, Gone];
-            assert_eq!(fates.map(|fate| verdict(upon, &[fate])), of, "{upon:?}");
+            assert_eq!(fates.map(|fate| verdict(upon, &[fate], false)), of, "{upon:?}");
         }
+        let overdue = [Living, Completed, Dead, Cancelled, Gone].map(|fate| verdict(Upon::Overdue, &[fate], true));
+        assert_eq!(overdue, [Release, Skip, Release, Skip, Skip]);
     }
 
     #[test]
@@ -120,9 +132,12 @@ mod tests {
             (Upon::Failed, [Completed, Cancelled], Verdict::Skip),
             (Upon::Ended, [Dead, Living], Verdict::Hold),
             (Upon::Ended, [Dead, Cancelled], Verdict::Release),
+            (Upon::Overdue, [Completed, Living], Verdict::Hold),
+            (Upon::Overdue, [Completed, Cancelled], Verdict::Skip),
+            (Upon::Overdue, [Completed, Dead], Verdict::Hold),
         ] {
-            assert_eq!(verdict(upon, &fates), wanted, "{upon:?} {fates:?}");
-            assert_eq!(verdict(upon, &[fates[1], fates[0]]), wanted, "{upon:?} {fates:?}, the other way round");
+            assert_eq!(verdict(upon, &fates, false), wanted, "{upon:?} {fates:?}");
+            assert_eq!(verdict(upon, &[fates[1], fates[0]], false), wanted, "{upon:?} {fates:?}, the other way round");
         }
     }
 

@@ -222,7 +222,8 @@ impl Drop for Look {
     }
 }
 
-/// Reads which jobs held ones are after, and makes memory know them. Returns them: some may have ended.
+/// Reads which jobs held ones are after, and makes memory know them. Returns them, since some may have ended, and held
+/// jobs whose time may have come.
 fn look_at_everything(catalog: &Rc<Catalog>) -> Vec<i64> {
     /// Jobs made known in one hold of the lock.
     const CHUNK: usize = 256;
@@ -231,6 +232,7 @@ fn look_at_everything(catalog: &Rc<Catalog>) -> Vec<i64> {
     let began = time::monotonic_us();
     fault!("release.begun");
     let mut awaited: Vec<i64> = Vec::new();
+    let mut due: Vec<i64> = Vec::new();
     for segment in segment::inhabited(catalog) {
         let Some(edges) = Edges::open(catalog, segment) else { continue };
         let tables = Tables::open(catalog, segment);
@@ -239,6 +241,10 @@ fn look_at_everything(catalog: &Rc<Catalog>) -> Vec<i64> {
             let is_known = awaited.last() == Some(&edge.job_id);
             if !is_known && tables.claims().find(edge.id, Snapshot::Now).is_none() {
                 awaited.push(edge.job_id);
+            }
+            if edge.upon == Upon::Overdue {
+                let mut attempts = tables.attempt.scan(tables.by_id(), &[Key::eq_i64(1, edge.id)], Snapshot::Now);
+                due.extend(attempts.next().map(|_| attempts.columns(2).0[1].value() as i64));
             }
             n += 1;
             if n.is_multiple_of(1024) && awake::is_awake(number) {
@@ -256,6 +262,9 @@ fn look_at_everything(catalog: &Rc<Catalog>) -> Vec<i64> {
     shmem::with_awaited(number, |awaited, _| awaited.looked(now.saturating_add(pause)));
     IS_LOOKING.set(false);
     drop(look);
+    due.sort_unstable();
+    due.dedup();
+    awaited.extend(due);
     awaited
 }
 
@@ -265,8 +274,10 @@ struct Act {
     queue: Rc<Queue>,
     /// The lane that it goes to; `None`: it is skipped.
     lane: Option<i32>,
-    /// The job that decided.
+    /// The job that was handed over.
     because: i64,
+    /// A job that it was after, and what has become of that.
+    blamed: Option<(i64, Fate)>,
 }
 
 /// What one transaction does.
@@ -279,12 +290,15 @@ struct Batch<'a> {
     /// Edges of which it is to be remembered that they are met.
     met: Vec<(Home, Edge)>,
     looked: usize,
+    /// Up to when jobs are due: not before the moment up to which they were handed over.
+    due_to: i64,
     /// Jobs to be looked at once more, as an open transaction is in the way.
     again: Vec<i64>,
 }
 
 impl<'a> Batch<'a> {
     fn new(catalog: &'a Rc<Catalog>) -> Self {
+        let cursor = shmem::with_instance(catalog.number, |_, instance| instance.due_to).unwrap_or(i64::MIN);
         Self {
             catalog,
             fates: HashMap::new(),
@@ -292,6 +306,7 @@ impl<'a> Batch<'a> {
             decided: HashSet::new(),
             met: Vec::new(),
             looked: 0,
+            due_to: time::now_us().max(cursor),
             again: Vec::new(),
         }
     }
@@ -304,16 +319,22 @@ impl<'a> Batch<'a> {
         if let Some(&fate) = self.fates.get(&job_id) {
             return Ok(fate);
         }
-        let fate = after::fate(self.catalog, job_id)?;
+        let (fate, _) = after::fate(self.catalog, job_id)?;
         self.fates.insert(job_id, fate);
         Ok(fate)
     }
 
-    /// Looks at the held attempts that are after a job, if it has ended. Returns where to go on, if there are more.
+    /// Looks at a job itself, if it is held, and at the held attempts that are after it, if it has ended. Returns where to go
+    /// on, if there are more.
     fn walk(&mut self, job_id: i64, from: Option<Position>) -> Result<Option<Position>> {
         // The look for it is worth as much as some looks at attempts.
         self.looked += 10;
-        if self.fate(job_id)? == Fate::Living {
+        let (fate, own) = after::fate(self.catalog, job_id)?;
+        self.fates.insert(job_id, fate);
+        if let Some(attempt) = own {
+            self.look_at_itself(&attempt)?;
+        }
+        if fate == Fate::Living {
             return Ok(None);
         }
         // In this order an attempt that moves meanwhile is met at least once.
@@ -345,7 +366,19 @@ impl<'a> Batch<'a> {
         Ok(None)
     }
 
-    /// Decides about an attempt that was after a job which has ended.
+    /// Decides about an attempt whose own time may have come.
+    fn look_at_itself(&mut self, attempt: &Attempt) -> Result<()> {
+        let segment = attempt.home.segment;
+        let Some(edges) = Edges::open(self.catalog, segment) else { return Ok(()) };
+        let tables = Tables::open(self.catalog, segment);
+        if tables.home != attempt.home {
+            self.again.push(attempt.job_id());
+            return Ok(());
+        }
+        self.look_at(&tables, &edges, attempt.id(), attempt.job_id())
+    }
+
+    /// Decides about an attempt, because of a job that was handed over.
     fn look_at(&mut self, tables: &Tables, edges: &Edges, id: i64, job_id: i64) -> Result<()> {
         self.looked += 1;
         if self.decided.contains(&id) {
@@ -376,7 +409,8 @@ impl<'a> Batch<'a> {
             fates.push(if edge.is_met { Fate::Completed } else { self.fate(edge.job_id)? });
         }
         let upon = own.first().map_or(Upon::Completed, |edge| edge.upon);
-        let lane = match verdict(upon, &fates) {
+        let is_due = attempt.run_at().is_none_or(|at| at <= self.due_to);
+        let lane = match verdict(upon, &fates, is_due) {
             Verdict::Release => Some(after::lane_of_release(&queue, &own)),
             Verdict::Skip => None,
             Verdict::Hold => {
@@ -387,7 +421,10 @@ impl<'a> Batch<'a> {
             }
         };
         self.decided.insert(id);
-        self.acts.push(Act { attempt, queue, lane, because: job_id });
+        let is_to_blame = |fate: &Fate| matches!(fate, Fate::Cancelled | Fate::Gone);
+        let decisive = fates.iter().position(is_to_blame).unwrap_or(0);
+        let blamed = own.get(decisive).map(|edge| (edge.job_id, fates[decisive]));
+        self.acts.push(Act { attempt, queue, lane, because: job_id, blamed });
         Ok(())
     }
 
@@ -469,9 +506,10 @@ impl<'a> Batch<'a> {
             attempt::insert(self.catalog, &target, &attempts)?;
         }
         for act in acts.iter().filter(|act| act.lane.is_none()) {
-            let fate = self.fates.get(&act.because).copied();
-            let reason = *reasons.entry(act.because).or_insert_with(|| text_datum(&reason(act.because, fate)));
-            outcomes.push(outcome::New { error: Some(reason), ..outcome::New::of(act.attempt.id(), Kind::Skipped) });
+            let error = act
+                .blamed
+                .map(|(job_id, fate)| *reasons.entry(job_id).or_insert_with(|| text_datum(&reason(job_id, fate))));
+            outcomes.push(outcome::New { error, ..outcome::New::of(act.attempt.id(), Kind::Skipped) });
             transaction::record(self.catalog.number, Step::Settled { job_id: act.attempt.job_id() });
         }
         let writer = outcome::Writer::open_home(self.catalog, home);
@@ -500,12 +538,13 @@ impl<'a> Batch<'a> {
 }
 
 /// Why a job was skipped.
-fn reason(job_id: i64, fate: Option<Fate>) -> String {
+fn reason(job_id: i64, fate: Fate) -> String {
     let what = match fate {
-        Some(Fate::Completed) => "has completed",
-        Some(Fate::Dead) => "is dead",
-        Some(Fate::Cancelled) => "was cancelled or skipped",
-        _ => "is known no more",
+        Fate::Living => "lives",
+        Fate::Completed => "has completed",
+        Fate::Dead => "is dead",
+        Fate::Cancelled => "was cancelled or skipped",
+        Fate::Gone => "is known no more",
     };
     format!("it was after job {job_id}, which {what}")
 }

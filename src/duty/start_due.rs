@@ -15,6 +15,7 @@ use pgrx::pg_sys::Latch;
 
 use crate::catalog::{self, Catalog};
 use crate::duty::Duty;
+use crate::job::after;
 use crate::log::segment;
 use crate::pg::fault::fault;
 use crate::pg::scan::{Key, Snapshot};
@@ -123,6 +124,7 @@ fn start_segment(catalog: &Catalog, segment: u8, from: i64, to: i64, started: &m
     }
     let index = Relation::read_index(oids.attempt_run_at);
     let mut batch = Batch {
+        catalog,
         instance: catalog.number,
         claims: Relation::read(oids.claim),
         claims_pkey: Relation::read_index(oids.claim_pkey),
@@ -161,7 +163,8 @@ fn start_segment(catalog: &Catalog, segment: u8, from: i64, to: i64, started: &m
 }
 
 /// Attempts that are due, and the tables that tell whether they are claimed.
-struct Batch {
+struct Batch<'a> {
+    catalog: &'a Catalog,
     instance: u32,
     claims: Relation,
     claims_pkey: Relation,
@@ -169,7 +172,20 @@ struct Batch {
     woken: Vec<u32>,
 }
 
-impl Batch {
+impl Batch<'_> {
+    /// Leaves held attempts to the duty that releases them.
+    fn hand_over_held(&self, due: &mut Vec<(i32, Ready)>) {
+        let mut held: Vec<i64> = Vec::new();
+        due.retain(|(lane, entry)| {
+            let is_held = after::is_held(self.catalog, *lane).unwrap_or(false);
+            held.extend(is_held.then_some(entry.rank.job_id));
+            !is_held
+        });
+        if !held.is_empty() {
+            shmem::with_awaited(self.instance, |awaited, _| held.iter().for_each(|job| _ = awaited.hand_over(*job)));
+        }
+    }
+
     fn is_claimed(&self, id: i64) -> bool {
         self.claims.scan(&self.claims_pkey, &[Key::eq_i64(1, id)], Snapshot::Now).next().is_some()
     }
@@ -181,6 +197,7 @@ impl Batch {
     /// turn comes: the claims of these are not looked up.
     fn push(&mut self) -> i64 {
         let (instance, mut due) = (self.instance, std::mem::take(&mut self.due));
+        self.hand_over_held(&mut due);
         let all = due.len();
         fault!("due.read");
         let woken = &mut self.woken;

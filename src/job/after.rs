@@ -8,7 +8,7 @@
 
 use std::rc::Rc;
 
-use pg_queue_core::after::{Fate, Verdict, verdict};
+use pg_queue_core::after::{Fate, Upon, Verdict, verdict};
 
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::{self, Queue};
@@ -22,13 +22,24 @@ use crate::log::outcome::Kind;
 use crate::log::segment::Target;
 use crate::transaction::{self, Step};
 
-/// What has become of a job that others may be after, as committed transactions, and this one, have left it.
-pub fn fate(catalog: &Catalog, job_id: i64) -> Result<Fate> {
-    match find::find_settled(catalog, job_id) {
-        Ok(found) => fate_of(catalog, &found),
-        Err(error) if error.code == error::NO_DATA => Ok(Fate::Gone),
-        Err(error) => Err(error),
-    }
+/// What has become of a job that others may be after, as committed transactions, and this one, have left it; and its
+/// attempt, if it is itself held.
+pub fn fate(catalog: &Catalog, job_id: i64) -> Result<(Fate, Option<Attempt>)> {
+    let found = match find::find_settled(catalog, job_id) {
+        Ok(found) => found,
+        Err(error) if error.code == error::NO_DATA => return Ok((Fate::Gone, None)),
+        Err(error) => return Err(error),
+    };
+    let fate = fate_of(catalog, &found)?;
+    Ok(match found {
+        Found::Here(job) if fate == Fate::Living && is_held(catalog, job.attempt.lane())? => (fate, Some(job.attempt)),
+        Found::Here(_) | Found::Past(_) => (fate, None),
+    })
+}
+
+/// Whether attempts of a lane are held.
+pub fn is_held(catalog: &Catalog, lane: i32) -> Result<bool> {
+    Ok(queue::by_lane(catalog, lane)?.is_some_and(|queue| queue.is_held(lane)))
 }
 
 fn fate_of(catalog: &Catalog, found: &Found) -> Result<Fate> {
@@ -73,13 +84,13 @@ pub fn unmet(catalog: &Catalog, after: &After) -> Result<Option<Rc<After>>> {
             unmet.push(job_id);
         }
     }
-    let waits = verdict(after.upon, &fates) != Verdict::Release;
+    let waits = verdict(after.upon, &fates, false) != Verdict::Release;
     Ok(waits.then(|| Rc::new(After { upon: after.upon, jobs: unmet })))
 }
 
 /// Inserts the edges of attempts that this transaction has just inserted into a segment, and has the commit hand over the
-/// jobs that they are after.
-pub fn insert_edges(catalog: &Catalog, target: &Target, edges: &[Edge]) {
+/// jobs that they are after. `job_of` tells the job of an attempt.
+pub fn insert_edges(catalog: &Catalog, target: &Target, edges: &[Edge], job_of: impl Fn(i64) -> i64) {
     if edges.is_empty() {
         return;
     }
@@ -94,13 +105,16 @@ pub fn insert_edges(catalog: &Catalog, target: &Target, edges: &[Edge]) {
             transaction::record(catalog.number, Step::Awaited { job_id: edge.job_id });
             last = edge.job_id;
         }
+        // Its time may have come before the commit.
+        if edge.upon == Upon::Overdue {
+            transaction::record(catalog.number, Step::Awaited { job_id: job_of(edge.id) });
+        }
     }
 }
 
 /// The edges of a held attempt; none if it is not held.
 pub fn edges_of(catalog: &Catalog, attempt: &Attempt) -> Result<Vec<Edge>> {
-    let is_held = queue::by_lane(catalog, attempt.lane())?.is_some_and(|queue| queue.is_held(attempt.lane()));
-    let edges = if is_held { Edges::open(catalog, attempt.home.segment) } else { None };
+    let edges = if is_held(catalog, attempt.lane())? { Edges::open(catalog, attempt.home.segment) } else { None };
     Ok(edges.map(|edges| edges.of(attempt.id())).unwrap_or_default())
 }
 

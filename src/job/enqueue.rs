@@ -116,7 +116,8 @@ pub fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: 
             })
             .collect();
         attempt::insert(catalog, &target, &attempts)?;
-        after::insert_edges(catalog, &target, &edges);
+        // A first attempt shares its job's count.
+        after::insert_edges(catalog, &target, &edges, |attempt| attempt | id::JOB_NIBBLE);
     }
     if held.count < jobs.len() {
         announce(catalog, queue);

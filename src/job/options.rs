@@ -41,7 +41,8 @@ impl Options {
         options.set_max_attempts(call.i32(11))?;
         options.set_lease(call.interval(12))?;
         let on_duplicate = call.str(6).as_deref().map_or(Ok(OnDuplicate::Skip), OnDuplicate::parse)?;
-        options.after = After::new(call.i64_array(14), call.str(15).as_deref())?;
+        let has_time = call.datum(3).is_some() || call.datum(4).is_some();
+        options.after = After::new(call.i64_array(14), call.str(15).as_deref(), has_time)?;
         options.unique = Unique::new(call.datum(5), on_duplicate, call.timestamp(7), call.interval(8), now)?;
         Ok(options)
     }
@@ -127,16 +128,21 @@ impl After {
     /// The most jobs that one can be after.
     const MOST: usize = 100;
 
-    /// From the arguments of a call; `None`: it names no job.
+    /// From the arguments of a call; `None`: it names no job. `has_time`: the call says when the job is to run.
     ///
-    /// Errors: 22023 when there are too many, one is no job's id, or there is no such `upon`; 22004 when one is null.
-    pub fn new(jobs: Option<Vec<Option<i64>>>, upon: Option<&str>) -> Result<Option<Rc<Self>>> {
+    /// Errors: 22023 when there are too many, one is no job's id, there is no such `upon`, or it lacks a time; 22004 when one
+    /// is null.
+    pub fn new(jobs: Option<Vec<Option<i64>>>, upon: Option<&str>, has_time: bool) -> Result<Option<Rc<Self>>> {
         let upon = upon.unwrap_or(Upon::Completed.name());
         let Some(upon) = Upon::parse(upon) else {
             return Err(Error::invalid(format!("invalid value for upon: \"{upon}\""))
-                .hint("Use 'completed', 'failed' or 'ended'."));
+                .hint("Use 'completed', 'failed', 'ended' or 'overdue'."));
         };
         let Some(named) = jobs.filter(|jobs| !jobs.is_empty()) else { return Ok(None) };
+        if upon == Upon::Overdue && !has_time {
+            return Err(Error::invalid("upon => 'overdue' needs delay or run_at")
+                .hint("Say by when the jobs must have ended so that this one does not run."));
+        }
         if named.len() > Self::MOST {
             return Err(Error::invalid(format!("after must name at most {} jobs", Self::MOST))
                 .detail(format!("It names {}.", named.len()))

@@ -112,6 +112,56 @@ fn a_job_that_is_enqueued_after_an_end_fares_as_if_that_had_come_a_moment_later(
     }
 }
 
+/// Enqueues a job that is to run this long from now, unless these have ended by then.
+fn overdue(client: &mut Client, job: i64, delay: &str) -> i64 {
+    client.value(&format!("SELECT queue.enqueue('q', after => '{{{job}}}', upon => 'overdue', delay => '{delay}')"))
+}
+
+#[test]
+fn an_overdue_job_runs_at_its_time_unless_all_has_ended_well_before() {
+    let (_database, mut client) = database();
+    for (how, becomes) in [("completed", "skipped"), ("cancelled", "skipped"), ("skipped", "skipped"), ("dead", "held")]
+    {
+        for is_late in [false, true] {
+            let before = predecessor(&mut client, how);
+            let mut held = 0;
+            if !is_late {
+                held = overdue(&mut client, before.0, "1 hour");
+                maintain(&mut client);
+                assert_eq!(client.state(held), "held", "after {how}");
+            }
+            end_predecessor(&mut client, before, how);
+            if is_late {
+                held = overdue(&mut client, before.0, "1 hour");
+            }
+            maintain(&mut client);
+            assert_eq!(client.state(held), becomes, "after {how}");
+            if becomes == "held" {
+                // Its time comes.
+                client.run(&format!("SELECT queue.reschedule({held}, now() - interval '1 s')"));
+                maintain(&mut client);
+                assert_eq!(client.state(held), "ready", "after {how}");
+            }
+            client.run("SELECT queue.complete(id) FROM queue.claim('q', 10); SELECT queue.purge('q')");
+        }
+    }
+    // It runs while what it is after waits, and what that does later changes nothing.
+    let before = client.enqueue("q");
+    let held = overdue(&mut client, before, "20 ms");
+    client.maintain_until(&format!("(SELECT state FROM queue.job({held})) = 'ready'"));
+    client.run(&format!("SELECT queue.cancel({before})"));
+    maintain(&mut client);
+    assert_eq!(client.state(held), "ready");
+    // A time that is past is now.
+    let before = client.enqueue("q");
+    let held: i64 = client.value(&format!(
+        "SELECT queue.enqueue('q', after => '{{{before}}}', upon => 'overdue', run_at => now() - interval '1 s')"
+    ));
+    maintain(&mut client);
+    assert_eq!(client.state(held), "ready");
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+}
+
 #[test]
 fn of_several_jobs_all_count() {
     let (_database, mut client) = database();
@@ -279,6 +329,7 @@ fn what_is_wrong_with_after_is_said() {
     fails(&format!("after => '{{{before}}}', upon => 'done'"), "22023");
     fails("after => ARRAY(SELECT n * 16 + 15 FROM generate_series(1, 101) AS n)", "22023");
     fails("after => '{}', upon => 'never'", "22023");
+    fails(&format!("after => '{{{before}}}', upon => 'overdue'"), "22023");
     let prepared = format!("BEGIN; SELECT queue.enqueue('q', after => '{{{before}}}'); PREPARE TRANSACTION 'after'");
     assert_eq!(client.failure(&prepared).code, "0A000");
     client.run("ROLLBACK");
@@ -444,6 +495,27 @@ fn a_restart_and_a_crash_leave_nothing_held_that_is_not_to_be() {
     for job in expected {
         assert_eq!(client.state(job), "completed");
     }
+}
+
+#[test]
+fn an_overdue_job_is_not_missed_in_a_long_transaction_nor_over_a_restart() {
+    let cluster = Cluster::new().conf("max_connections = 30").start();
+    let mut client = cluster.create_database("app");
+    client.run("SELECT queue.create('q')");
+    let before = client.enqueue("q");
+    client.run("BEGIN");
+    let slow = overdue(&mut client, before, "10 ms");
+    // The worker's cursor passes its time meanwhile.
+    let mut other = cluster.connect_to("app");
+    let passing: i64 = other.value("SELECT queue.enqueue('q', delay => '50 ms')");
+    wait::until("time passes", || (other.state(passing) == "ready").then_some(()));
+    client.run("COMMIT");
+    wait::until("it is released", || (client.state(slow) == "ready").then_some(()));
+    let waiting = overdue(&mut client, before, "1 s");
+    drop((client, other));
+    cluster.restart();
+    let mut client = cluster.connect_to("app");
+    wait::until("it is released", || (client.state(waiting) == "ready").then_some(()));
 }
 
 #[test]

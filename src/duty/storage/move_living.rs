@@ -17,7 +17,7 @@ use crate::catalog::{Catalog, queue};
 use crate::duty::serve_cancels;
 use crate::duty::storage::states::{self, PAUSE, SegmentStates};
 use crate::error::Result;
-use crate::job::rerun;
+use crate::job::{after, rerun};
 use crate::log::attempt::{self, Attempt, New};
 use crate::log::edge::Edges;
 use crate::log::reader::Reader;
@@ -230,7 +230,7 @@ impl Batch<'_> {
             } else {
                 moved.push(with_payload(&mut reader, attempt));
                 if let Some(edges) = &edges
-                    && is_held(self.catalog, attempt)?
+                    && after::is_held(self.catalog, attempt.lane())?
                 {
                     edge_rows.extend(edges.rows_of(attempt.id()));
                 }
@@ -323,11 +323,6 @@ fn is_referred_to(catalog: &Catalog, ended: &Attempt) -> bool {
         // It lives; or, since it was found, it has moved or another attempt has followed it.
         _ => true,
     }
-}
-
-/// Whether an attempt that waits is after other jobs.
-fn is_held(catalog: &Catalog, attempt: &Attempt) -> Result<bool> {
-    Ok(queue::by_lane(catalog, attempt.lane())?.is_some_and(|queue| queue.is_held(attempt.lane())))
 }
 
 /// Whether another run was requested after an attempt that waits.
