@@ -187,6 +187,8 @@ fn read_claim(session: &Session<'_>, row: &Row, lease: Option<i64>, is_bound: bo
     let token = row.get::<_, Option<String>>("token").unwrap_or_default();
     // A copy of a dead job has not its lease.
     let own = own_lease(&token).filter(|_| QUEUES[queue].kind != Kind::Morgue);
+    // A forgotten job has its own lease still, but its contents no longer tell which.
+    let unsaid = if token.is_empty() { 200_000 } else { 3_000_000 };
     Claim {
         attempt: row.get("id"),
         job: row.get("job_id"),
@@ -197,7 +199,7 @@ fn read_claim(session: &Session<'_>, row: &Row, lease: Option<i64>, is_bound: bo
         group: row.get("group_key"),
         number: row.get("attempt"),
         is_bound,
-        lease: lease.or(own).unwrap_or(3_000_000),
+        lease: lease.or(own).unwrap_or(unsaid),
     }
 }
 
