@@ -42,7 +42,8 @@ const SERIALIZED: [&str; 16] = [
 
 /// Errors of single verbs. The first word of the verb's name counts.
 const EXPECTED: &[(&str, &[&str])] = &[
-    ("enqueue", &["53400", "23505", "40P01", "55006"]),
+    // P0002: the job that it was to be after was rolled back, or is kept no longer.
+    ("enqueue", &["53400", "23505", "40P01", "55006", "P0002"]),
     ("claim", &["53400"]),
     ("complete", &["QJ001", "55006"]),
     ("fail", &["QJ001", "55006"]),

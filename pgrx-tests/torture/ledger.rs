@@ -60,6 +60,9 @@ pub struct Job {
     pub version: Option<Micros>,
     /// For how long its key stays taken.
     pub unique_for: Option<Micros>,
+    /// The jobs that it is after, and how they are to have ended.
+    pub after: Vec<i64>,
+    pub upon: &'static str,
 }
 
 /// A job as it was handed out.

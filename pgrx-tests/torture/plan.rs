@@ -33,6 +33,8 @@ pub enum Kind {
     Coming,
     /// Schedules enqueue there.
     Ticking,
+    /// Jobs that are after others.
+    Chained,
 }
 
 #[derive(Debug)]
@@ -104,6 +106,7 @@ pub const QUEUES: &[Queue] = &[
     queue("brief", Kind::Brief, "retention => '0', dead_retention => '0'"),
     queue("coming", Kind::Coming, ""),
     queue("ticking", Kind::Ticking, ""),
+    queue("chained", Kind::Chained, ""),
 ];
 
 /// What all queues have, unless they say otherwise. Deaths but for want of attempts are asked for, and nothing expires.

@@ -45,6 +45,16 @@ fn step(session: &mut Session<'_>) -> Done {
     session.end(15).map(drop)
 }
 
+/// A job to be after: mostly one of this transaction's own, or else any.
+fn predecessor(session: &mut Session<'_>) -> Option<i64> {
+    let own: Vec<i64> = session.enqueued().collect();
+    if !own.is_empty() && session.random.percent(70) {
+        return Some(session.random.one_of(&own));
+    }
+    let torture = session.torture;
+    torture.some_job(&mut session.random).map(|(_, job)| job)
+}
+
 /// One call of one of the forms. `witness`: it is a deal of its own.
 fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
     let Some(queue) = session.torture.pick(&mut session.random, |kind| !matches!(kind, Kind::Morgue | Kind::Ticking))
@@ -78,6 +88,14 @@ fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
     let unique_for = (kind == Kind::Timed).then(|| random.one_of(&[100_000, 500_000, 2_000_000]));
     // Another call may change the lease of a job that has a key.
     let lease = (key.is_none() && random.percent(10)).then(|| random.one_of(&[200_000, 1_000_000, 5_000_000]));
+    let mut after = Vec::new();
+    if kind == Kind::Chained {
+        for _ in 0..session.random.below(4) {
+            after.extend(predecessor(session).filter(|job| !after.contains(job)));
+        }
+    }
+    let random = &mut session.random;
+    let upon = random.one_of(&["completed", "completed", "failed", "ended"]);
     let stage = (kind == Kind::Staged && random.percent(15)).then(|| random.one_of(&STAGES));
     let many = match (key.is_some(), random.below(10)) {
         (true, _) | (_, 0..7) => 1,
@@ -97,20 +115,21 @@ fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
             "enqueue",
             "SELECT queue.enqueue($1, ($2::jsonb[])[1], priority => $3, delay => $4::text::interval, group_key => $5,
                  unique_key => $6, on_duplicate => $7, stage => $8, version => 'epoch'::timestamptz + $9::bigint * interval '1 microsecond',
-                 unique_for => $10::text::interval, lease => $11::text::interval) AS id",
+                 unique_for => $10::text::interval, lease => $11::text::interval, after => $12, upon => $13) AS id",
         ),
         (_, 2) => (
             "enqueue_batch",
             "SELECT queue.enqueue_batch($1, (SELECT jsonb_agg(jsonb_strip_nulls(jsonb_build_object('payload', p,
                  'priority', $3::int, 'delay', $4::text, 'group_key', $5::text, 'unique_key', $6::text,
                  'on_duplicate', CASE WHEN $6::text IS NOT NULL THEN $7::text END,
-                 'stage', $8::text, 'version', 'epoch'::timestamptz + $9::bigint * interval '1 microsecond', 'unique_for', $10::text, 'lease', $11::text)) ORDER BY n) FROM unnest($2::jsonb[]) WITH ORDINALITY AS u(p, n))) AS id",
+                 'stage', $8::text, 'version', 'epoch'::timestamptz + $9::bigint * interval '1 microsecond', 'unique_for', $10::text, 'lease', $11::text,
+                 'after', $12::bigint[], 'upon', $13::text)) ORDER BY n) FROM unnest($2::jsonb[]) WITH ORDINALITY AS u(p, n))) AS id",
         ),
         _ => (
             "enqueue_many",
             "SELECT queue.enqueue_many($1, $2, priority => $3, delay => $4::text::interval, group_key => $5,
                  unique_key => $6, on_duplicate => $7, stage => $8, version => 'epoch'::timestamptz + $9::bigint * interval '1 microsecond',
-                 unique_for => $10::text::interval, lease => $11::text::interval) AS id",
+                 unique_for => $10::text::interval, lease => $11::text::interval, after => $12, upon => $13) AS id",
         ),
     };
     let sql = match witness {
@@ -118,11 +137,26 @@ fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
         None => sql.to_owned(),
     };
     let [stays, own] = [unique_for, lease].map(|time| time.map(|micros: Micros| format!("{micros} microseconds")));
+    let given = (!after.is_empty()).then_some(&after);
     let called = now();
     let answer = session.call_of(
         verb,
         &sql,
-        &[&QUEUES[queue].name, &payloads, &priority, &delay, &group, &key, &duplicate, &stage, &version, &stays, &own],
+        &[
+            &QUEUES[queue].name,
+            &payloads,
+            &priority,
+            &delay,
+            &group,
+            &key,
+            &duplicate,
+            &stage,
+            &version,
+            &stays,
+            &own,
+            &given,
+            &upon,
+        ],
         kind == Kind::Coming,
     );
     let (rows, from, to) = match answer {
@@ -145,10 +179,12 @@ fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
             priority,
             group: group.clone(),
             key: key.clone(),
-            is_due: delay.is_none(),
+            is_due: delay.is_none() && after.is_empty(),
             renews: matches!(duplicate, "replace" | "rerun"),
             version,
             unique_for,
+            after: after.clone(),
+            upon,
         };
         session.note(What::Enqueued(job), from, to);
     }

@@ -178,6 +178,12 @@ impl<'a> Session<'a> {
         self.deal.as_mut().expect("an open deal").facts.push(Fact { what, from, to, undone: None });
     }
 
+    /// The jobs that the open deal has enqueued.
+    pub fn enqueued(&self) -> impl Iterator<Item = i64> {
+        let facts = self.deal.iter().flat_map(Deal::kept);
+        facts.filter_map(|fact| if let What::Enqueued(job) = &fact.what { Some(job.id) } else { None })
+    }
+
     /// Opens a deal without a transaction block: its only statement must leave the witness that is returned.
     pub fn begin_alone(&mut self) -> i64 {
         let number = NEXT_DEAL.fetch_add(1, Ordering::Relaxed);

@@ -60,7 +60,9 @@ fn jobs(case: &Case<'_>, found: &mut Vec<String>) {
             }
             _ => {}
         }
-        if !["completed", "dead", "cancelled"].contains(&seen.state.as_str()) {
+        // Of jobs that are after others `after` says more.
+        let may_be_held = seen.queue == "chained" && ["held", "skipped"].contains(&seen.state.as_str());
+        if !["completed", "dead", "cancelled"].contains(&seen.state.as_str()) && !may_be_held {
             found.push(format!("a job has not ended: {id} {seen:?}"));
         }
     }

@@ -1,5 +1,6 @@
 //! The checkers: each holds the ledger, and what the database says in the end, against a promise.
 
+mod after;
 mod audit;
 mod books;
 mod hold;
@@ -91,6 +92,7 @@ pub fn all(
             found.extend(lease::check(&case));
             found.extend(keys::check(&case));
             found.extend(waiting::check(&case));
+            found.extend(after::check(&case));
         }
         Err(e) => found.push(format!("the world cannot be read: {e:?}")),
     }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::hold::holds;
-use super::{Case, SeenAttempt, SeenJob, World, keys, lease, limits, loss, order, waiting};
+use super::{Case, SeenAttempt, SeenJob, World, after, keys, lease, limits, loss, order, waiting};
 use crate::ledger::{Claim, Deal, End, Fact, Fate, Job, Ledger, Micros, What};
 use crate::plan::QUEUES;
 use crate::run::Patience;
@@ -34,6 +34,8 @@ fn job(name: &str, id: i64, priority: i32) -> Job {
         renews: false,
         version: None,
         unique_for: None,
+        after: Vec::new(),
+        upon: "completed",
     }
 }
 
@@ -235,6 +237,44 @@ fn a_heartbeat_that_was_not_answered_may_have_shortened_the_lease() {
         let case = Case { ledger: &ledger, world: &world, crashes: &[], promotions: &[], clock_was_set: false };
         let found = lease::check(&case);
         assert_eq!(found.len(), usize::from(is_wrong), "{finished} {is_answered_later}: {found:?}");
+    }
+}
+
+#[test]
+fn a_job_that_is_after_another() {
+    // What has become of the first job, what the second asks for, its state, and when it was claimed: the first ends at 1000.
+    for (first, upon, second, claimed, is_wrong) in [
+        ("completed", "completed", "completed", Some(1_100), false),
+        ("completed", "completed", "completed", Some(900), true),
+        ("completed", "completed", "held", None, true),
+        ("completed", "completed", "skipped", None, true),
+        ("completed", "failed", "skipped", None, false),
+        ("completed", "failed", "completed", Some(1_100), true),
+        ("dead", "completed", "held", None, false),
+        ("dead", "completed", "completed", Some(1_100), true),
+        ("dead", "failed", "completed", Some(1_100), false),
+        ("dead", "failed", "held", None, true),
+        ("cancelled", "completed", "skipped", None, false),
+        ("cancelled", "completed", "held", None, true),
+        ("cancelled", "ended", "skipped", None, true),
+        ("cancelled", "ended", "completed", Some(1_100), false),
+        ("held", "ended", "held", None, false),
+    ] {
+        let one = job("plain", 1, 0);
+        let two = Job { after: vec![1], upon, ..job("chained", 2, 0) };
+        let mut ledger = Ledger::default();
+        enqueued(&mut ledger, &one, 10);
+        enqueued(&mut ledger, &two, 20);
+        let state = |queue: &str, state: &str| SeenJob {
+            queue: queue.to_owned(),
+            state: state.to_owned(),
+            token: String::new(),
+        };
+        let jobs = BTreeMap::from([(1, state("plain", first)), (2, state("chained", second))]);
+        let mut attempts = BTreeMap::from([(101, seen(1, first, 1_000))]);
+        attempts.extend(claimed.map(|at| (102, SeenAttempt { claimed_at: Some(at), ..seen(2, second, 2_000) })));
+        let found = found(after::check, &ledger, &World { jobs, attempts, ..World::default() });
+        assert_eq!(found.len(), usize::from(is_wrong), "{first} {upon} {second} {claimed:?}: {found:?}");
     }
 }
 

@@ -1,0 +1,141 @@
+//! Jobs that are after others: none runs before these have ended as it asks, none is skipped or still held without reason.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Case;
+use crate::ledger::{End, Job, Micros, What};
+use crate::plan::{Kind, QUEUES};
+
+/// What has become of a predecessor, as far as it can be known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    Completed,
+    Dead,
+    Cancelled,
+    Held,
+    /// Its queue keeps nothing, or is gone.
+    Unknown,
+}
+
+struct Look<'a> {
+    case: &'a Case<'a>,
+    /// Ended attempts of each job.
+    ends: BTreeMap<i64, Vec<(&'a str, Micros)>>,
+    /// Jobs that a committed call has completed, in queues that keep nothing.
+    completed: BTreeSet<i64>,
+    /// Jobs that a call has changed, or may have: retried, cancelled, moved.
+    touched: BTreeSet<i64>,
+    /// Queues of which all dead jobs were retried.
+    retried: BTreeSet<usize>,
+}
+
+pub fn check(case: &Case<'_>) -> Vec<String> {
+    let look = Look::new(case);
+    let mut found = Vec::new();
+    for (_, fact) in case.ledger.committed() {
+        if let What::Enqueued(job) = &fact.what
+            && !job.after.is_empty()
+        {
+            found.extend(look.held(job));
+            found.extend(look.skipped(job));
+            if !case.clock_was_set {
+                found.extend(look.early(job));
+            }
+        }
+    }
+    found
+}
+
+impl<'a> Look<'a> {
+    fn new(case: &'a Case<'a>) -> Self {
+        let mut look = Self {
+            case,
+            ends: BTreeMap::new(),
+            completed: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            retried: BTreeSet::new(),
+        };
+        for seen in case.world.attempts.values() {
+            if let Some(at) = seen.finished_at {
+                look.ends.entry(seen.job).or_default().push((&seen.state, at));
+            }
+        }
+        for (_, fact) in case.ledger.all() {
+            match &fact.what {
+                What::Retried { job } | What::Cancelled { job, .. } | What::Tried { job } | What::Moved { job } => {
+                    look.touched.insert(*job);
+                }
+                What::RetriedDead { queue } => _ = look.retried.insert(*queue),
+                What::Queue { queue, .. } if QUEUES[*queue].kind == Kind::Chained => _ = look.retried.insert(*queue),
+                _ => {}
+            }
+        }
+        for (_, fact) in case.ledger.committed() {
+            if let What::Ended { job, end: End::Completed, .. } = &fact.what {
+                look.completed.insert(*job);
+            }
+        }
+        look
+    }
+
+    fn fate(&self, job: i64) -> Fate {
+        match self.case.world.jobs.get(&job).map(|seen| seen.state.as_str()) {
+            Some("completed") => Fate::Completed,
+            Some("dead") => Fate::Dead,
+            Some("cancelled" | "skipped") => Fate::Cancelled,
+            Some("held") => Fate::Held,
+            // A change may have run it again, and it may have been dropped with its queue since.
+            None if self.completed.contains(&job) && !self.touched.contains(&job) => Fate::Completed,
+            _ => Fate::Unknown,
+        }
+    }
+
+    fn state(&self, job: &Job) -> &str {
+        self.case.world.jobs.get(&job.id).map_or("", |seen| seen.state.as_str())
+    }
+
+    /// Everything has ended: only what waits for a dead job, or for a job that does, may still be held.
+    fn held(&self, job: &Job) -> Option<String> {
+        let fates: Vec<Fate> = job.after.iter().map(|job| self.fate(*job)).collect();
+        let waits = fates.contains(&Fate::Held) || job.upon == "completed" && fates.contains(&Fate::Dead);
+        (self.state(job) == "held" && !waits)
+            .then(|| format!("a held job is stranded: {job:?}, which is after {fates:?}"))
+    }
+
+    /// A job is skipped for a predecessor that was cancelled or is gone; or there is no failure for it to wait for.
+    fn skipped(&self, job: &Job) -> Option<String> {
+        let is_said = |job: &i64| matches!(self.fate(*job), Fate::Completed) && !self.touched.contains(job);
+        let is_wrong = match job.upon {
+            "ended" => true,
+            "completed" => job.after.iter().all(is_said),
+            _ => false,
+        };
+        (self.state(job) == "skipped" && is_wrong).then(|| format!("a job is skipped without reason: {job:?}"))
+    }
+
+    /// No attempt of it was claimed before its predecessors had ended. A retry releases a held job, whatever it is after.
+    fn early(&self, job: &Job) -> Option<String> {
+        let claims = self.case.world.attempts.values().filter(|seen| seen.job == job.id);
+        let claimed = claims.filter_map(|seen| seen.claimed_at).min()?;
+        if self.touched.contains(&job.id) || self.retried.contains(&job.queue) {
+            return None;
+        }
+        let wanted: &[&str] = match job.upon {
+            "completed" => &["completed"],
+            "failed" => &["dead", "timed_out"],
+            _ => &["completed", "dead", "timed_out", "cancelled", "skipped"],
+        };
+        // Of queues that keep nothing it is not known when their jobs have ended.
+        let mut known = job.after.iter().filter(|job| self.case.world.jobs.contains_key(job)).peekable();
+        known.peek()?;
+        let has_ended = |job: &i64| {
+            let ends = self.ends.get(job).into_iter().flatten();
+            ends.into_iter().any(|(state, at)| wanted.contains(state) && *at <= claimed)
+        };
+        let is_right = match job.upon {
+            "failed" => known.clone().count() < job.after.len() || known.any(has_ended),
+            _ => known.all(has_ended),
+        };
+        (!is_right).then(|| format!("a job was claimed at {claimed}, before its time: {job:?}"))
+    }
+}
