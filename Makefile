@@ -41,6 +41,9 @@ INSTALL_AS = $(if $(DESTDIR),,$(shell [ -w "$$($(PG_CONFIG) --pkglibdir)" ] || e
 FEATURES = --no-default-features --features pg$(MAJOR)
 # With the points at which tests hold, fail or kill a process (src/pg/fault.rs); never for an installation.
 TEST_FEATURES = $(FEATURES),faults
+# What is compiled for tests. A part of the workspace alone would want dependencies with fewer features, and compile
+# those once more.
+EVERYTHING = --workspace $(TEST_FEATURES)
 
 help: ## shows this
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -61,14 +64,14 @@ deb: build ## makes the Debian package postgresql-MAJOR-pg-queue in target/deb
 try-deb: deb ## tries that package in a clean Debian; as root
 	packaging/try-deb $(TARGET)/deb/postgresql-$(MAJOR)-pg-queue_*.deb
 
-test: check stage pgspot examples monitoring clients ## runs all checks and all tests
-	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test -p queue-tests --no-fail-fast
+test: lint stage pgspot examples monitoring clients ## runs all checks and all tests
+	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test $(EVERYTHING) --no-fail-fast
 
 torture: stage ## calls everything at once for MINUTES=10, ends servers, checks all promises; ARGS='--seed 4' as before
-	PG_CONFIG=$(TARGET)/debug/server/pg_config cargo run -q -p queue-tests --bin torture -- --minutes $(MINUTES) $(ARGS)
+	PG_CONFIG=$(TARGET)/debug/server/pg_config $(TARGET)/debug/torture --minutes $(MINUTES) $(ARGS)
 
 server-test: stage ## runs the tests of the server alone
-	PG_CONFIG=$(TARGET)/debug/server/pg_config cargo test -p queue-tests --no-fail-fast --test server
+	PG_CONFIG=$(TARGET)/debug/server/pg_config cargo test $(EVERYTHING) --no-fail-fast --test server
 
 test-asserts: prepare ## runs them on a server that checks its own assertions, MAJOR_ASSERTS=18, built from source once
 	pg_config=$$(pgrx-tests/build-postgres $(MAJOR_ASSERTS) --cassert) && \
@@ -81,14 +84,14 @@ test-upgrade: prepare ## takes jobs in all states from OLD=PG_CONFIG to NEW=PG_C
 	ln -sfn "$$(readlink -f $(TARGET)/debug/server/pg_config)" $(TARGET)/debug/server/old_pg_config
 	new=$(or $(NEW),$$(pgrx-tests/build-postgres $(MAJOR_ASSERTS) --cassert)) && $(MAKE) stage PG= PG_CONFIG=$$new
 	OLD_PG_CONFIG=$(TARGET)/debug/server/old_pg_config PG_CONFIG=$(TARGET)/debug/server/pg_config \
-	  cargo test -p queue-tests --test majors -- $(ARGS)
+	  cargo test --workspace --test majors -- $(ARGS)
 
 check: lint core-test ## runs what needs no server: format, lints, unit and property tests
 
 lint: prepare
 	@cargo fmt --version >/dev/null && cargo clippy --version >/dev/null || rustup component add rustfmt clippy
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets $(TEST_FEATURES) -- -D warnings
+	cargo clippy $(EVERYTHING) --all-targets -- -D warnings
 
 check-majors: ## compiles and lints for all majors or MAJORS='14 16', which need not be installed
 	pgrx-tests/check-majors $(TARGET)/majors $(MAJORS)
@@ -104,12 +107,12 @@ pgspot: stage ## looks for what others could plant for the scripts of the extens
 	pgrx-tests/pgspot $(TARGET)/pgspot $$($(TARGET)/debug/server/pg_config --sharedir)/extension
 
 stage: prepare ## builds for tests: a private server with the extension in target/debug/server
-	cargo build -p pg_queue -p xtask $(TEST_FEATURES)
+	cargo build $(EVERYTHING) --lib --bins --tests
 	pgrx-tests/stage $(PG_CONFIG) $(TARGET)/debug/libpg_queue.so $(TARGET)/debug/server
 
 examples: prepare ## builds the example workers, and gets what their tests need
 	pgrx-tests/prepare-examples $(TARGET)/examples
-	cargo build -p queue-worker
+	cargo build $(EVERYTHING) --lib --bins --tests
 
 clients: stage ## tests the packages for producers and workers, and gets what that needs
 	pgrx-tests/prepare-clients $(TARGET)/clients
