@@ -56,7 +56,7 @@ fn failure(client: &mut Client, sql: &str) -> String {
 
 /// A cluster of the new major, and in it what was in the old one, which stands still.
 fn upgrade(old: &Cluster, conf: &str, how: &[&str]) -> Cluster {
-    let target = Cluster::of(installation()).conf(conf);
+    let target = Cluster::of(installation()).conf(conf).as_of_initdb();
     assert!(installation().major > old_installation().major, "the new server is not of a later major");
     // Both have them, or both have not: initdb's default is another since 18.
     if installation().major >= 18 {
@@ -244,7 +244,7 @@ impl Before {
 #[test]
 fn the_servers_fit_without_pg_queue() {
     let bare = "shared_preload_libraries = ''";
-    let old = Cluster::of(old_installation()).conf(bare).start();
+    let old = Cluster::of(old_installation()).conf(bare).as_of_initdb().start();
     run(&mut old.connect(), "CREATE TABLE plain AS SELECT 7 AS x");
     old.stop_fast();
     let target = upgrade(&old, bare, &[]);

@@ -40,6 +40,15 @@ pub fn queue(options: &str) -> (Client, String) {
     (client, name)
 }
 
+/// A queue in a database of the test's own, and a connection: for a test of thousands of jobs, which would slow down each
+/// look of the others at the jobs of the shared database.
+pub fn database_with_queue(name: &str, options: &str) -> (Database, Client) {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, name, options);
+    (database, client)
+}
+
 /// Makes a queue with these options of `queue.create`, such as `"max_attempts => 1"`.
 pub fn create(client: &mut Client, name: &str, options: &str) {
     let comma = if options.is_empty() { "" } else { ", " };
@@ -62,16 +71,11 @@ impl Database {
         Self::make("")
     }
 
-    /// The extension comes last, so that its worker knows the settings.
     fn make(settings: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("d{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-        let mut client = connect();
-        client.run(&format!("CREATE DATABASE {name}"));
-        client.run(&settings.replace('$', &name));
-        let database = Self { name };
-        database.connect().run("CREATE EXTENSION pg_queue");
-        database
+        server().create_database_with(&name, settings);
+        Self { name }
     }
 
     /// A connection to it as superuser.

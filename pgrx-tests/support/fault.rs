@@ -7,8 +7,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use crate::{Cluster, wait};
+
+/// Held by the test that makes or empties a folder of faults.
+static CHANGING: Mutex<()> = Mutex::new(());
 
 /// An armed fault point. If it is dropped, it is disarmed, and the process that it holds goes on.
 #[derive(Debug)]
@@ -34,6 +38,7 @@ impl Cluster {
 
 impl Fault {
     fn arm(data: PathBuf, point: &str, pid: Option<i32>, action: &str) -> Self {
+        let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = data.join("pg_queue_faults");
         fs::create_dir_all(&folder).expect("a writable data directory");
         // The server's account renames files in it.
@@ -74,10 +79,13 @@ impl Fault {
 
 impl Drop for Fault {
     fn drop(&mut self) {
+        let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = fs::remove_file(self.folder.join(self.file()));
         if let Some(pid) = self.reached_by() {
             let _ = fs::remove_file(self.folder.join(format!("{}.{pid}", self.point)));
         }
+        // It stays as long as there is another fault. Where it is not, a point has nothing to look for.
+        let _ = fs::remove_dir(&self.folder);
     }
 }
 

@@ -16,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::installation::{Installation, account, output};
+use crate::installation::{Installation, account};
 
 /// Waits for the end of its input, that is, of the test binary. A stale postmaster.pid may name a process that
 /// is none of ours: hence the look at its working directory, where the system can tell it.
@@ -122,23 +122,29 @@ fn make_base(place: &str) -> PathBuf {
 pub(crate) fn new_folder(medium: Medium) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let dir = scratch(medium).join(NEXT.fetch_add(1, Ordering::Relaxed).to_string());
-    std::fs::DirBuilder::new().mode(0o755).create(&dir).expect("a folder in our own folder");
-    if let Some((uid, gid)) = account() {
-        chown(&dir, Some(uid), Some(gid)).expect("root may chown");
+    make_folder(&dir);
+    dir
+}
+
+/// The folder that clusters of the installation are copied from, filled by `fill` when it is first asked for.
+pub(crate) fn template(medium: Medium, installation: &Installation, fill: impl FnOnce(PathBuf)) -> PathBuf {
+    static FILLED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+    // A test that fails in here says so; the others try anew.
+    let mut filled = FILLED.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = scratch(medium).join(format!("template-{}", installation.major));
+    if !filled.contains(&dir) {
+        let _ = std::fs::remove_dir_all(&dir);
+        make_folder(&dir);
+        fill(dir.clone());
+        filled.push(dir.clone());
     }
     dir
 }
 
-/// A data directory fresh from the installation's initdb, to be copied: initdb takes a second, a copy a twentieth of it.
-pub(crate) fn template(medium: Medium, installation: &Installation) -> PathBuf {
-    static MADE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-    // A test that fails in here says so; the others try anew.
-    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    let data = scratch(medium).join(format!("template-{}", installation.major));
-    if !made.contains(&data) {
-        let options = ["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync"];
-        output(installation.command("initdb").args(options).arg("-D").arg(&data));
-        made.push(data.clone());
+/// Makes an empty folder of the server's account.
+fn make_folder(dir: &Path) {
+    std::fs::DirBuilder::new().mode(0o755).create(dir).expect("a folder in our own folder");
+    if let Some((uid, gid)) = account() {
+        chown(dir, Some(uid), Some(gid)).expect("root may chown");
     }
-    data
 }

@@ -61,6 +61,10 @@ mod armed {
 
     /// Does what a test has armed this point for, if it did. May raise, if `may_raise`.
     pub fn reach(point: &str, may_raise: bool) {
+        // What nearly every point finds, many times for each job.
+        if !Path::new(FOLDER).exists() {
+            return;
+        }
         let pid = std::process::id();
         let own = Path::new(FOLDER).join(format!("{point}@{pid}"));
         let anyones = Path::new(FOLDER).join(point);

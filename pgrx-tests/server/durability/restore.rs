@@ -823,7 +823,7 @@ fn a_standby_that_is_promoted_in_the_middle_of_a_restore_is_dormant() {
 
 #[test]
 fn pg_upgrade_keeps_everything_and_wakes_nothing() {
-    let (source, target) = (Source::new(), Cluster::new().conf(QUIET));
+    let (source, target) = (Source::new(), Cluster::new().conf(QUIET).as_of_initdb());
     source.cluster.stop_fast();
     let bindir = target.bindir().display().to_string();
     let mut upgrade = target.command("pg_upgrade");

@@ -4,7 +4,7 @@
 use postgres::Client;
 use queue_tests::{Cluster, wait};
 
-use crate::shared::{Database, Sql, connect, create, queue};
+use crate::shared::{Database, Sql, connect, create, database_with_queue, queue};
 
 fn assert_fails(client: &mut Client, sql: &str, code: &str, message: &str) {
     let failure = client.failure(sql);
@@ -549,7 +549,8 @@ fn a_search_path_full_of_traps_does_not_matter() {
 
 #[test]
 fn settings_that_ask_for_parallel_plans_change_nothing() {
-    let (mut client, q) = queue("");
+    let (_database, mut client) = database_with_queue("q", "");
+    let q = "q";
     client.run(
         "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
          SET min_parallel_index_scan_size = 0; SET max_parallel_workers_per_gather = 4",

@@ -10,7 +10,7 @@ use std::time::Duration;
 use postgres::Client;
 use queue_tests::{Cluster, StopAtEnd, wait};
 
-use crate::shared::{Database, Failure, Sql, connect, create, queue, server, wait_blocked};
+use crate::shared::{Database, Failure, Sql, connect, create, database_with_queue, queue, server, wait_blocked};
 
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
@@ -66,43 +66,41 @@ fn many_producers_of_few_keys_make_one_job_of_each() {
 
 #[test]
 fn producers_of_other_keys_pass() {
-    let (mut client, q) = queue("");
-    let mut other = connect();
-    client.run(&format!("BEGIN; {}", enqueue(&q, "mine", "skip")));
+    let (database, mut client) = database_with_queue("q", "");
+    let (mut other, q) = (database.connect(), "q");
+    client.run(&format!("BEGIN; {}", enqueue(q, "mine", "skip")));
     client.run(&format!(
         "SELECT queue.enqueue_batch('{q}', (SELECT jsonb_agg(jsonb_build_object('unique_key', 'm' || n)) FROM generate_series(1, 100000) AS n))"
     ));
     other.run("SET lock_timeout = '10s'");
     other.run(&format!("SELECT queue.enqueue('{q}', unique_key => 'o' || n) FROM generate_series(1, 1000) AS n"));
-    assert_eq!(jobs(&mut other, &q), 1000);
+    assert_eq!(jobs(&mut other, q), 1000);
     // Only the keys it has keep anybody.
     other.run("SET lock_timeout = '100ms'");
     for key in ["mine", "m1", "m99999"] {
-        assert_eq!(other.failure(&enqueue(&q, key, "skip")).code, "55P03", "{key}");
+        assert_eq!(other.failure(&enqueue(q, key, "skip")).code, "55P03", "{key}");
     }
     client.run("COMMIT");
-    other.run(&enqueue(&q, "m1", "skip"));
-    assert_eq!(jobs(&mut other, &q), 101_001);
+    other.run(&enqueue(q, "m1", "skip"));
+    assert_eq!(jobs(&mut other, q), 101_001);
     // A second time all are there.
     other.run(&format!(
         "SELECT queue.enqueue_batch('{q}', (SELECT jsonb_agg(jsonb_build_object('unique_key', 'm' || n)) FROM generate_series(1, 100000) AS n))"
     ));
-    assert_eq!(jobs(&mut other, &q), 101_001);
-    client.run(&format!("SELECT queue.drop('{q}', force => true)"));
+    assert_eq!(jobs(&mut other, q), 101_001);
 }
 
 #[test]
 fn bulk_calls_over_the_same_keys_do_not_deadlock() {
-    let (mut client, q) = queue("");
+    let (database, mut client) = database_with_queue("q", "");
     let producers: Vec<_> = (0..4)
         .map(|n| {
-            let q = q.clone();
+            let mut client = database.connect();
             thread::spawn(move || {
-                let mut client = connect();
                 let order = if n % 2 == 0 { "ASC" } else { "DESC" };
                 for _ in 0..5 {
                     client.run(&format!(
-                        "SELECT queue.enqueue_batch('{q}', (SELECT jsonb_agg(jsonb_build_object('unique_key', n::text, 'on_duplicate', 'replace') ORDER BY n {order})
+                        "SELECT queue.enqueue_batch('q', (SELECT jsonb_agg(jsonb_build_object('unique_key', n::text, 'on_duplicate', 'replace') ORDER BY n {order})
                          FROM generate_series(1, 300) AS n))"
                     ));
                 }
@@ -110,7 +108,7 @@ fn bulk_calls_over_the_same_keys_do_not_deadlock() {
         })
         .collect();
     producers.into_iter().for_each(|producer| producer.join().unwrap());
-    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 1000)")), 300);
+    assert_eq!(client.count("SELECT FROM queue.claim('q', 1000)"), 300);
 }
 
 #[test]

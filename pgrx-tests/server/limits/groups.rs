@@ -9,7 +9,7 @@ use postgres::Client;
 use queue_tests::{Cluster, wait};
 
 use crate::random::{self, Random};
-use crate::shared::{Sql, connect, create, queue};
+use crate::shared::{Sql, connect, create, database_with_queue, queue};
 
 /// Claims and tells the groups of what was claimed, in order, with the attempts' ids.
 fn claim(client: &mut Client, queue: &str, most: usize) -> Vec<(String, i64)> {
@@ -77,16 +77,16 @@ fn within_a_group_the_order_is_kept() {
 /// A group with a great many jobs, and two small ones that come later.
 #[test]
 fn groups_take_turns() {
-    let (mut client, queue) = queue("max_running_per_group => 1");
-    fill(&mut client, &queue, "hog", 3_000);
+    let (_database, mut client) = database_with_queue("q", "max_running_per_group => 1");
+    fill(&mut client, "q", "hog", 3_000);
     for group in ["b", "c"] {
-        fill(&mut client, &queue, group, 20);
+        fill(&mut client, "q", group, 20);
     }
     // One worker, then two at a time: the hog does not keep the others waiting.
     for size in [1, 2] {
         let mut seen = [0; 3];
         for _ in 0..30 / size {
-            let claimed = claim(&mut client, &queue, size);
+            let claimed = claim(&mut client, "q", size);
             assert_eq!(claimed.len(), size);
             for name in names(&claimed) {
                 seen[["hog", "b", "c"].iter().position(|n| *n == name).unwrap()] += 1;

@@ -31,12 +31,7 @@ fn database() -> (Client, String) {
 }
 
 fn named_database(name: &str) -> Client {
-    let mut client = SERVER.connect();
-    client.run(&format!("CREATE DATABASE {name}"));
-    client.run(&format!("ALTER DATABASE {name} SET pg_queue.worker = off"));
-    let mut client = SERVER.connect_to(name);
-    client.run("CREATE EXTENSION pg_queue");
-    client
+    SERVER.create_database_with(name, "ALTER DATABASE $ SET pg_queue.worker = off")
 }
 
 /// Attempts in the young segments.
@@ -163,12 +158,12 @@ fn each_step_on_the_way_shows_each_job_once_and_whole() {
             [("jobs", JOBS, &jobs), ("attempts", ATTEMPTS, &attempts), ("errors", ERRORS, &errors)]
         {
             let now = client.column::<String>(sql);
-            let odd = now.iter().filter(|row| !before.contains(row)).map(|row| &row[..row.len().min(3000)]).next();
-            assert!(now == *before, "{name} after {step:?}: {} rows of {}: {odd:?}", now.len(), before.len());
+            let odd = || now.iter().find(|row| !before.contains(row)).map(|row| &row[..row.len().min(3000)]);
+            assert!(now == *before, "{name} after {step:?}: {} rows of {}: {:?}", now.len(), before.len(), odd());
         }
         let now = client.column::<String>(one_by_one);
-        let odd = now.iter().filter(|row| !by_job.contains(row)).map(|row| &row[..row.len().min(3000)]).next();
-        assert!(now == by_job, "queue.job after {step:?}: {} rows of {}: {odd:?}", now.len(), by_job.len());
+        let odd = || now.iter().find(|row| !by_job.contains(row)).map(|row| &row[..row.len().min(3000)]);
+        assert!(now == by_job, "queue.job after {step:?}: {} rows of {}: {:?}", now.len(), by_job.len(), odd());
     });
     assert!(half > 0, "never seen half copied");
     assert!(client.count("SELECT FROM queue.history") > 5000);
