@@ -111,6 +111,12 @@ fn rows_that_contradict_each_other_are_reported() {
     for (name, before, sql) in [
         ("no_claim", "", "INSERT INTO queue.outcome_SEGMENT VALUES (ATTEMPT, now(), 'c')".to_owned()),
         ("half_ended", "", "INSERT INTO queue.claim_SEGMENT VALUES (ATTEMPT, now(), 1, 1, 's')".to_owned()),
+        (
+            "no_edge",
+            "",
+            "UPDATE queue.attempt_SEGMENT SET lane = (SELECT lane FROM queue.lane WHERE is_held) WHERE id = ATTEMPT"
+                .to_owned(),
+        ),
         ("wrong_segment", "", "UPDATE queue.attempt_SEGMENT SET id = id + 1 WHERE id = ATTEMPT".to_owned()),
         ("two_living", "", copy("ATTEMPT + 160", "JOB", "NULL", "NULL")),
         ("lost_next", "", ended.replace("NEXT", "ATTEMPT + 160")),

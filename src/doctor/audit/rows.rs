@@ -30,7 +30,7 @@ pub fn look(catalog: &Catalog) -> Result<Vec<Fault>> {
             .into_iter()
             .map(|n| Segment { n, is_read: ledger.is_read_here(n), is_free: ledger.word(n).state() == State::Free })
             .collect();
-        spi::read_rows(&statement(&segments), &[], |row| {
+        spi::read_rows(&statement(catalog, &segments), &[], |row| {
             Ok(Fault {
                 name: row.get::<String>(1)?.unwrap_or_default(),
                 queue: row.get(2)?,
@@ -84,6 +84,14 @@ const ORPHANS: &str = "SELECT 'orphan_claim', NULL::text, NULL::bigint, c.id, $N
     SELECT DISTINCT 'orphan_note', NULL, NULL::bigint, n.id, $N,
            format('Segment %s has a note of kind %s about an attempt that is not there.', $N, n.kind)
     FROM queue.note_N AS n WHERE NOT EXISTS (SELECT FROM queue.attempt_N AS a WHERE a.id = n.id)";
+
+/// Held attempts that nothing releases. Not in the SQL of before version 0.3.0.
+const HELD: &str = "SELECT 'no_edge', q.queue_name, a.job_id, a.id, $N,
+           'The attempt is held, but after no job: nothing releases it.'
+    FROM queue.attempt_N AS a
+    JOIN queue.lane AS n ON n.lane = a.lane AND n.is_held JOIN queue.queue AS q ON q.queue_id = n.queue_id
+    WHERE $READ AND NOT EXISTS (SELECT FROM queue.claim_N AS c WHERE c.id = a.id)
+      AND NOT EXISTS (SELECT FROM queue.note_N AS e WHERE e.id = a.id AND e.kind = 'a')";
 
 /// Rows where there should be none.
 const LEFTOVERS: &str = "SELECT 'leftover', NULL, NULL::bigint, NULL::bigint, $N,
@@ -202,7 +210,7 @@ const OTHERS: &str = "
     FROM pg_trigger AS t WHERE t.tgfoid = 'queue.foreign_write()'::regprocedure AND t.tgenabled <> 'A'";
 
 /// The whole statement: name, queue, job, attempt, segment and the problem in a sentence.
-fn statement(segments: &[Segment]) -> String {
+fn statement(catalog: &Catalog, segments: &[Segment]) -> String {
     // Also where no segment has rows.
     let life = format!(
         "SELECT NULL::integer AS segment, false AS is_read, NULL::bigint AS id, NULL::bigint AS job_id, NULL::integer AS lane,
@@ -214,6 +222,7 @@ fn statement(segments: &[Segment]) -> String {
     let none = "SELECT NULL::text, NULL::text, NULL::bigint, NULL::bigint, NULL::integer, NULL::text WHERE false";
     let orphans = union(each(segments, ORPHANS, |_| true));
     let leftovers = union(each(segments, LEFTOVERS, |segment| segment.is_free));
+    let held = union(each(segments, HELD, |_| catalog.knows_after()));
     let others = OTHERS.replace("slack", "interval '10 minutes'");
     format!(
         "WITH life AS MATERIALIZED ({life}),
@@ -242,7 +251,7 @@ fn statement(segments: &[Segment]) -> String {
                     (array_agg(g.state ORDER BY g.entry DESC))[1] = 'e' AS is_emptying
              FROM queue.segment_log AS g WHERE g.state IN ('f', 'e') GROUP BY g.segment),
          opened AS (SELECT g.segment, max(g.entry) AS entry FROM queue.segment_log AS g WHERE g.state = 'o' GROUP BY g.segment)
-         {none}{orphans}{leftovers} UNION ALL {others}"
+         {none}{orphans}{leftovers}{held} UNION ALL {others}"
     )
 }
 
