@@ -1,4 +1,5 @@
-//! META.json is what PGXN specifies (https://pgxn.org/meta/spec.txt), and says the same as what cargo reads.
+//! META.json is what PGXN specifies (https://pgxn.org/meta/spec.txt), and says the same as what cargo reads; the packages
+//! in `clients` have the same version.
 
 use serde_json::{Map, Value};
 
@@ -73,4 +74,13 @@ fn the_metadata_for_pgxn_is_of_this_version() {
     assert_eq!(meta["version"], *version);
     assert_eq!(meta["provides"]["pg_queue"]["version"], *version);
     assert_eq!(meta["abstract"], *of_package("description"));
+}
+
+#[test]
+fn the_clients_have_the_version_of_the_extension() {
+    let version = of_package("version");
+    let node: Value = serde_json::from_str(&read("clients/node/package.json")).expect("JSON");
+    assert_eq!(node["version"], version);
+    let python = read("clients/python/pyproject.toml");
+    assert!(python.lines().any(|line| line == format!("version = \"{version}\"")), "pyproject.toml");
 }

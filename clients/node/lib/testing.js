@@ -52,8 +52,7 @@ class Server {
 
   constructor ({ pgConfig = process.env.PG_CONFIG || 'pg_config', settings = {} } = {}) {
     this.bindir = execFileSync(pgConfig, ['--bindir'], { encoding: 'utf8' }).trim()
-    const root = fs.existsSync('/dev/shm') ? '/dev/shm' : '/tmp'
-    this.dir = fs.mkdtempSync(path.join(root, 'pg_queue-'))
+    this.dir = fs.mkdtempSync(path.join(hasMemory() ? MEMORY : '/tmp', 'pg_queue-'))
     this.data = path.join(this.dir, 'data')
     this.log = path.join(this.dir, 'log')
     try {
@@ -119,6 +118,19 @@ class Server {
   #call (program, ...args) {
     // What a server inherits must not be our pipes.
     execFileSync(path.join(this.bindir, program), ['-D', this.data, ...args], { cwd: '/', stdio: 'ignore', ...this.#account })
+  }
+}
+
+// Where files lie in memory, as Linux has it.
+const MEMORY = '/dev/shm'
+
+// Whether there is room for a few servers. Containers may have little of it.
+function hasMemory () {
+  try {
+    const found = fs.statfsSync(MEMORY)
+    return found.bavail * found.bsize > 2 * 2 ** 30
+  } catch {
+    return false
   }
 }
 

@@ -96,8 +96,7 @@ class Server:
         command = [pg_config or os.environ.get("PG_CONFIG") or "pg_config", "--bindir"]
         self.bindir = Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
         self._account = _account()
-        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-        self.dir = Path(tempfile.mkdtemp(prefix="pg_queue-", dir=memory))
+        self.dir = Path(tempfile.mkdtemp(prefix="pg_queue-", dir=_memory()))
         self.log = self.dir / "log"
         self._count = 0
         try:
@@ -191,6 +190,15 @@ class Server:
         command = [str(self.bindir / program), *arguments]
         errors = subprocess.DEVNULL if program == "pg_ctl" else None
         subprocess.run(command, check=True, cwd="/", stdout=subprocess.DEVNULL, stderr=errors, **user)
+
+
+def _memory() -> Optional[str]:
+    """Where files lie in memory, if there is room for a few servers. Containers may have little of it."""
+    path = "/dev/shm"
+    if not os.access(path, os.W_OK):
+        return None
+    found = os.statvfs(path)
+    return path if found.f_bavail * found.f_frsize > 2 << 30 else None
 
 
 def _account() -> Any:
