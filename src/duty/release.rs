@@ -147,9 +147,9 @@ fn run(number: u32) -> i64 {
     }
 }
 
-/// Serves what is left, or else what memory has, as much as fits into a transaction.
+/// Serves what memory has and what is left, as much as fits into a transaction.
 fn serve(catalog: &Rc<Catalog>) -> Result<i64> {
-    if WORK.with_borrow(|work| work.left.is_empty()) && !take(catalog) {
+    if !take(catalog) {
         return Ok(0);
     }
     fault!("release.taken");
@@ -184,31 +184,28 @@ fn serve(catalog: &Rc<Catalog>) -> Result<i64> {
 }
 
 /// Takes what memory has. False: there is nothing to do now.
+///
+/// What was handed over comes before what is left: after a start that may be all that is held, of which most has to wait.
 fn take(catalog: &Rc<Catalog>) -> bool {
     let number = catalog.number;
     let now = time::monotonic_us();
-    let is_look = shmem::with_awaited(number, |awaited, _| {
-        let is_look = awaited.begin_look(now);
+    let mut is_look = false;
+    let mut jobs = Vec::with_capacity(Awaited::ROOM);
+    shmem::with_awaited(number, |awaited, _| {
+        awaited.take(now, &mut jobs);
+        is_look = jobs.is_empty() && WORK.with_borrow(|work| work.left.is_empty()) && awaited.begin_look(now);
         IS_LOOKING.set(is_look);
-        is_look
     });
-    let jobs = if is_look == Some(true) {
-        look_at_everything(catalog)
-    } else {
-        let mut taken = Vec::with_capacity(Awaited::ROOM);
-        shmem::with_awaited(number, |awaited, _| awaited.take(now, &mut taken));
-        taken
-    };
-    if jobs.is_empty() {
-        return is_look == Some(true);
+    if is_look {
+        jobs = look_at_everything(catalog);
     }
     WORK.with_borrow_mut(|work| {
-        work.left.extend(jobs.into_iter().map(|job_id| (job_id, None)));
-        if !std::mem::replace(&mut work.is_serving, true) {
+        jobs.into_iter().rev().for_each(|job_id| work.left.push_front((job_id, None)));
+        if !work.left.is_empty() && !std::mem::replace(&mut work.is_serving, true) {
             shmem::with_awaited(number, |awaited, _| awaited.serve(true));
         }
-    });
-    true
+        is_look || !work.left.is_empty()
+    })
 }
 
 /// Gives up a look at everything that an error ends.
