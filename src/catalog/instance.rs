@@ -63,7 +63,7 @@ pub fn enter(extension: Oid) -> Result<(u32, usize)> {
             restore: Default::default(),
             changes: 0,
             drops: 0,
-            dropping: [Default::default(); 64],
+            dropping: [Default::default(); 128],
             notify: [0; 32],
             // Read from the log by the first session that uses the instance: see `restore::learn`.
             words: [0; SEGMENTS],

@@ -20,7 +20,7 @@ use crate::catalog::shapes::{
     ROLLUP, SCHEDULE, SEGMENT_LOG, SUCCESSOR, TIMELINE, TOTAL,
 };
 use crate::error::{self, Error, Result};
-use crate::pg::shape::{SHAPES, Shape};
+use crate::pg::shape::{Known, SHAPES, Shape};
 use crate::pg::{relcache, syscache};
 
 pub mod drops;
@@ -244,7 +244,8 @@ pub fn current() -> Result<Rc<Catalog>> {
         return Ok(catalog);
     }
     let catalog = Rc::new(read_unchanged()?);
-    relcache::watch([catalog.queue, catalog.segments[0].attempt], catalog.tables(), catalog.indexes());
+    let [first, ..] = &catalog.segments;
+    relcache::watch([catalog.queue, first.attempt, first.note], catalog.tables(), catalog.indexes());
     watch_shapes(&catalog);
     CATALOG.set(Some(Rc::clone(&catalog)));
     relcache::forget_queues();
@@ -382,13 +383,13 @@ pub fn watch_shapes(catalog: &Catalog) {
 }
 
 /// Returns all tables of the catalog with the columns that they should have, sorted by oid.
-pub fn shapes(catalog: &Catalog) -> Vec<(u32, Shape)> {
+pub fn shapes(catalog: &Catalog) -> Vec<(u32, Known)> {
     let [key, other_key] = catalog.key;
     let [firing, other_firing] = catalog.firing.map(|half| half.0);
-    let (lane, note) = if catalog.knows_after() { (LANE, NOTE) } else { (LANE_BEFORE, NOTE_BEFORE) };
+    let since =
+        |shape: Shape, before: usize| Known { shape, least: if catalog.knows_after() { shape.len() } else { before } };
     let mut all = vec![
         (catalog.queue, QUEUE),
-        (catalog.lane, lane),
         (catalog.timeline, TIMELINE),
         (catalog.segment_log, SEGMENT_LOG),
         (catalog.successor, SUCCESSOR),
@@ -403,15 +404,12 @@ pub fn shapes(catalog: &Catalog) -> Vec<(u32, Shape)> {
         (catalog.restoring, RESTORING),
     ];
     for oids in &catalog.segments {
-        all.extend([
-            (oids.attempt, ATTEMPT),
-            (oids.parked, PARKED),
-            (oids.claim, CLAIM),
-            (oids.outcome, OUTCOME),
-            (oids.note, note),
-        ]);
+        all.extend([(oids.attempt, ATTEMPT), (oids.parked, PARKED), (oids.claim, CLAIM), (oids.outcome, OUTCOME)]);
     }
-    let mut all: Vec<(u32, Shape)> = all.into_iter().map(|(table, shape)| (table.to_u32(), shape)).collect();
+    let mut all: Vec<(u32, Known)> =
+        all.into_iter().map(|(table, shape)| (table.to_u32(), Known::whole(shape))).collect();
+    all.push((catalog.lane.to_u32(), since(LANE, LANE_BEFORE)));
+    all.extend(catalog.segments.iter().map(|oids| (oids.note.to_u32(), since(NOTE, NOTE_BEFORE))));
     all.sort_unstable_by_key(|(table, _)| *table);
     all
 }

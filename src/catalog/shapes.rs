@@ -102,8 +102,8 @@ pub const KEY: Shape = &[
 pub const LANE: Shape =
     &[("lane", INT4OID, true), ("queue_id", INT4OID, true), ("stage", TEXTOID, false), ("is_held", BOOLOID, true)];
 
-/// `queue.lane` before version 0.3.0.
-pub const LANE_BEFORE: Shape = LANE.split_at(3).0;
+/// How many of these `queue.lane` has before version 0.3.0.
+pub const LANE_BEFORE: usize = 3;
 
 /// `queue.note_N`.
 pub const NOTE: Shape = &[
@@ -124,8 +124,8 @@ pub const NOTE: Shape = &[
     ("upon", CHAROID, false),
 ];
 
-/// `queue.note_N` before version 0.3.0.
-pub const NOTE_BEFORE: Shape = NOTE.split_at(12).0;
+/// How many of these `queue.note_N` has before version 0.3.0.
+pub const NOTE_BEFORE: usize = 12;
 
 /// `queue.outcome_N`.
 pub const OUTCOME: Shape = &[

@@ -8,7 +8,7 @@
 use pgrx::pg_sys;
 
 use crate::error::{self, Error};
-use crate::pg::shape::{self, Shape};
+use crate::pg::shape::{self, Known, Shape};
 use crate::pg::table::Relation;
 use crate::pg::{relcache, syscache, unguarded};
 
@@ -67,9 +67,9 @@ impl Relation {
     }
 
     /// Returns what is wrong with the columns of this table. `None` if nothing is. Raises nothing.
-    pub fn fault(&self, shape: Shape) -> Option<Error> {
+    pub fn fault(&self, known: Known) -> Option<Error> {
         // SAFETY: an open relation.
-        unsafe { shape::fault(self.rel, shape) }
+        unsafe { shape::fault(self.rel, known) }
     }
 
     /// Opens a table to read, with AccessShareLock until the value is dropped. Raises as `write` does.

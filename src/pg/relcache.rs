@@ -21,8 +21,9 @@ thread_local! {
     static STALE: Cell<bool> = const { Cell::new(true) };
     /// Whether this session was told anything since it began to read the catalog (`begin`).
     static HAS_NEWS: Cell<bool> = const { Cell::new(false) };
-    /// The queue table, and the attempts' table of the first segment, by which changed oids are noticed.
-    static WATCHED: Cell<[Oid; 2]> = const { Cell::new([Oid::INVALID; 2]) };
+    /// The queue table, and two tables of the first segment: attempts, by which changed oids are noticed, and notes, to which an
+    /// upgrade has added columns.
+    static WATCHED: Cell<[Oid; 3]> = const { Cell::new([Oid::INVALID; 3]) };
     /// The catalog's indexes, sorted by oid.
     static INDEXES: RefCell<Vec<Index>> = const { RefCell::new(Vec::new()) };
     /// Indexes that were the catalog's, each with the one in its place. Calls under way may know the old ones.
@@ -52,11 +53,11 @@ const PLACES: usize = 64;
 unsafe extern "C-unwind" fn on_relcache(_arg: pg_sys::Datum, relation: Oid) {
     HAS_NEWS.set(true);
     MESSAGES.set(MESSAGES.get() + 1);
-    let [queue, attempt] = WATCHED.get();
+    let [queue, attempt, note] = WATCHED.get();
     if relation == Oid::INVALID || relation == queue {
         QUEUE_CHANGES.set(QUEUE_CHANGES.get() + 1);
     }
-    if relation == Oid::INVALID || relation == attempt {
+    if [Oid::INVALID, attempt, note].contains(&relation) {
         STALE.set(true);
     }
     // REINDEX CONCURRENTLY puts another index into the place of one. `settle` and `has_lost_index` look later: a
@@ -85,9 +86,9 @@ pub fn listen() {
     }
 }
 
-/// Sets what matters from now on. `watched` are the table whose messages tell of changed queues and the table whose
-/// messages tell of changed oids. `tables` and `indexes` are all that are written directly, sorted by oid.
-pub fn watch(watched: [Oid; 2], tables: Vec<u32>, indexes: Vec<Index>) {
+/// Sets what matters from now on. `watched` are the table whose messages tell of changed queues and the tables whose
+/// messages tell of changed oids and columns. `tables` and `indexes` are all that are written directly, sorted by oid.
+pub fn watch(watched: [Oid; 3], tables: Vec<u32>, indexes: Vec<Index>) {
     WATCHED.set(watched);
     let old = INDEXES.replace(indexes);
     TABLES.set(tables);

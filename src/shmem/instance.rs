@@ -66,7 +66,7 @@ pub struct Instance {
     /// The number of drops of queues that were begun since the start. It is read and written as `words` are.
     pub drops: u64,
     /// The lanes of the last drops. See `catalog::drops`.
-    pub dropping: [Dropping; 64],
+    pub dropping: [Dropping; 128],
     /// Lanes whose queues ask for NOTIFY and which got jobs; 0 is a free place.
     pub notify: [i32; 32],
     /// Generation and state of each segment (`segments::Word`), as a word that is read without the lock and written

@@ -265,7 +265,7 @@ fn a_drop_for_which_there_is_no_room_leaves_no_queue_closed() {
     client.run("SELECT queue.create('q' || n) FROM generate_series(1, 62) AS n");
     create(&mut client, "staged", "stages => '{a, b, c}'");
     client.run("BEGIN; SELECT queue.drop('q' || n) FROM generate_series(1, 62) AS n");
-    // Memory has room for two of its four lanes.
+    // Memory has room for four of its five lanes.
     assert_eq!(other.failure("SELECT queue.drop('staged')").code, "53400");
     other.run("SELECT queue.enqueue('staged')");
     other.run("SELECT queue.enqueue('staged', stage => 'a')");

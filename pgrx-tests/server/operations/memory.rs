@@ -474,7 +474,7 @@ fn memory_is_what_the_formula_says() {
             + power_of_two(64 * running)
             + lanes * 3400
             + power_of_two(32 * keys)
-            + databases * (2200 + 4 * sessions)
+            + databases * (133_500 + 4 * sessions)
             + sessions * 790;
         let ratio = size as f64 / said as f64;
         assert!((0.9..1.1).contains(&ratio), "{size} bytes, {said} by the formula, {lanes} lanes");
