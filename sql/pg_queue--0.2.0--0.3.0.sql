@@ -103,6 +103,27 @@ BEGIN
 END
 $comments$;
 
+-- All locks that others would wait for, at once: a script that has some and waits for another would stop every session, and for
+-- ever one whose transaction it waits for.
+DO $locks$
+DECLARE
+    before text := current_setting('lock_timeout');
+BEGIN
+    LOOP
+        BEGIN
+            SET LOCAL lock_timeout = '100ms';
+            LOCK TABLE queue.lane, queue.note_0, queue.note_1, queue.note_2, queue.note_3, queue.note_4, queue.note_5,
+                queue.note_6, queue.note_7, queue.note_8, queue.note_9, queue.observed, queue.attempts, queue.job_life,
+                queue.stats, queue.metric IN ACCESS EXCLUSIVE MODE;
+            EXIT;
+        EXCEPTION WHEN lock_not_available THEN
+            PERFORM pg_sleep(0.2);
+        END;
+    END LOOP;
+    PERFORM set_config('lock_timeout', before, true);
+END
+$locks$;
+
 -- Jobs that wait for jobs.
 ALTER TABLE queue.lane ADD COLUMN is_held boolean NOT NULL DEFAULT false;
 COMMENT ON COLUMN queue.lane.is_held IS 'Whether it is the queue''s lane of jobs that are after others; nothing is claimed from there.';
