@@ -64,10 +64,10 @@ deb: build ## makes the Debian package postgresql-MAJOR-pg-queue in target/deb
 try-deb: deb ## tries that package in a clean Debian; as root
 	packaging/try-deb $(TARGET)/deb/postgresql-$(MAJOR)-pg-queue_*.deb
 
-test: lint stage pgspot examples monitoring clients ## runs all checks and all tests
+test: lint stage pgspot examples monitoring ## runs all checks and all tests
 	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test $(EVERYTHING) --no-fail-fast
 
-test-all: test ## the same, and two minutes of torture, other majors compiled, the server's tests on 18, pg_upgrade: before a release
+test-all: test clients ## the same, and the packages, two minutes of torture, other majors compiled, the server's tests on 18, pg_upgrade: before a release
 	$(MAKE) torture MINUTES=2 ARGS='--seed 4'
 	$(MAKE) check-majors MAJORS="14 16 17"
 	$(MAKE) test-asserts
