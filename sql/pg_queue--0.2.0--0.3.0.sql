@@ -112,9 +112,10 @@ BEGIN
     LOOP
         BEGIN
             SET LOCAL lock_timeout = '100ms';
-            LOCK TABLE queue.lane, queue.note_0, queue.note_1, queue.note_2, queue.note_3, queue.note_4, queue.note_5,
-                queue.note_6, queue.note_7, queue.note_8, queue.note_9, queue.observed, queue.attempts, queue.job_life,
-                queue.stats, queue.metric IN ACCESS EXCLUSIVE MODE;
+            LOCK TABLE queue.lane, queue.attempt_0, queue.attempt_1, queue.attempt_2, queue.attempt_3, queue.attempt_4, queue.attempt_5,
+                queue.attempt_6, queue.attempt_7, queue.attempt_8, queue.attempt_9, queue.history, queue.note_0, queue.note_1, queue.note_2, queue.note_3, queue.note_4, queue.note_5,
+                queue.note_6, queue.note_7, queue.note_8, queue.note_9, queue.observed, queue.life, queue.attempts, queue.job_life,
+                queue.jobs, queue.stats, queue.metric IN ACCESS EXCLUSIVE MODE;
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
             PERFORM pg_sleep(0.2);
@@ -133,6 +134,15 @@ BEGIN
         EXECUTE format($sql$
             ALTER TABLE queue.note_%1$s ADD COLUMN job_id bigint, ADD COLUMN lane integer, ADD COLUMN upon "char";
             CREATE INDEX note_%1$s_job_idx ON queue.note_%1$s (job_id, id) WHERE job_id IS NOT NULL;
+            ALTER TABLE queue.attempt_%1$s ADD COLUMN flow bigint, ADD COLUMN task text, ADD COLUMN after bigint[], ADD COLUMN upon "char",
+                ADD COLUMN steps jsonb;
+            CREATE INDEX attempt_%1$s_flow_idx ON queue.attempt_%1$s (flow, id) WITH (deduplicate_items = off) WHERE flow IS NOT NULL;
+            COMMENT ON COLUMN queue.attempt_%1$s.flow IS 'The job whose flow it is a member of.';
+            COMMENT ON COLUMN queue.attempt_%1$s.task IS 'Its name in the flow.';
+            COMMENT ON COLUMN queue.attempt_%1$s.after IS 'The jobs that it is after, or was while it was held.';
+            COMMENT ON COLUMN queue.attempt_%1$s.upon IS
+                'For what it waits, or waited: as in the notes; upper case: also for the members of its flow; Q: that all have completed, and the first death ends it.';
+            COMMENT ON COLUMN queue.attempt_%1$s.steps IS 'The steps that the attempts before this one have done, each a field with its result.';
             COMMENT ON TABLE queue.note_%1$s IS 'Log, segment %1$s: what must survive a crash about a running attempt, and what a held one is after.';
             COMMENT ON COLUMN queue.outcome_%1$s.outcome IS
                 'c completed, f failed, d dead, t timed out, r released, a advanced, x cancelled, s superseded, k skipped; m: no end, it runs on in another segment.';
@@ -145,6 +155,12 @@ BEGIN
     END LOOP;
 END
 $after$;
+ALTER TABLE queue.history ADD COLUMN flow bigint, ADD COLUMN task text, ADD COLUMN after bigint[], ADD COLUMN upon "char", ADD COLUMN steps jsonb;
+COMMENT ON COLUMN queue.history.flow IS 'The job whose flow it is a member of.';
+COMMENT ON COLUMN queue.history.task IS 'Its name in the flow.';
+COMMENT ON COLUMN queue.history.after IS 'The jobs that it was after.';
+COMMENT ON COLUMN queue.history.upon IS 'For what it waited: see the attempts.';
+COMMENT ON COLUMN queue.history.steps IS 'The steps that were done, each a field with its result. Only of the last attempt of a job.';
 COMMENT ON COLUMN queue.history.outcome IS
     'c completed, f failed, d dead, t timed out, r released, a advanced, x cancelled, s superseded, k skipped.';
 
@@ -205,6 +221,34 @@ FROM queue.life AS l
 JOIN queue.observed AS o ON o.lane = l.lane;
 COMMENT ON COLUMN queue.attempts.state IS
     'held, scheduled, ready, retrying, running, or how it ended: completed, failed, dead, timed_out, released, advanced, cancelled, skipped, superseded.';
+-- A function cannot be given more columns: the new one takes its name when no view has the old one.
+CREATE FUNCTION queue.live_now()
+    RETURNS TABLE (id bigint, job_id bigint, enqueued_at timestamptz, lane integer, priority integer, attempt integer, max_attempts integer,
+                   run_at timestamptz, payload_of bigint, headers jsonb, group_key text, unique_key text, last_error text,
+                   progress jsonb, claimed_at timestamptz, lease_us bigint, pid integer, claim_kind "char", worker text,
+                   ended_at timestamptz, outcome "char", next_id bigint, result jsonb, error text, is_newest boolean,
+                   flow bigint, task text, after bigint[], upon "char")
+    LANGUAGE c STABLE ROWS 100000 AS 'MODULE_PATHNAME', 'pg_queue_live';
+COMMENT ON FUNCTION queue.live_now IS 'All attempts in the segments, each with its claim and outcome. For the views.';
+
+CREATE OR REPLACE VIEW queue.life WITH (security_barrier) AS
+SELECT l.id, l.job_id, l.enqueued_at, l.lane, l.priority, l.attempt, l.max_attempts, l.run_at,
+       NULL::jsonb AS payload, l.id AS payload_in,
+       l.headers, l.group_key, l.unique_key, l.last_error, l.progress, l.claimed_at, l.lease_us, l.pid, l.claim_kind, l.worker,
+       l.ended_at, l.outcome, l.next_id, l.result, l.error, l.is_newest, l.flow, l.task, l.after, l.upon
+FROM queue.live_now() AS l
+UNION ALL
+SELECT h.id, h.job_id, h.enqueued_at, h.lane, h.priority, h.attempt, h.max_attempts, h.run_at, h.payload, NULL,
+       h.headers, h.group_key, h.unique_key, h.last_error, h.progress, h.claimed_at, NULL, h.pid, h.claim_kind, h.worker,
+       h.ended_at, h.outcome, h.next_id, h.result, h.error,
+       h.next_id IS NULL AND NOT EXISTS (SELECT FROM queue.successor AS s WHERE s.id = h.id),
+       h.flow, h.task, h.after, h.upon
+FROM queue.history AS h
+-- What is still being copied is read in its segment.
+WHERE h.generation <> ALL (ARRAY(
+    SELECT d.generation FROM queue.segment_log AS d WHERE d.state = 'd' AND NOT EXISTS (
+        SELECT FROM queue.segment_log AS c WHERE c.generation = d.generation AND c.state = 'h')))
+  AND ((SELECT queue.may_observe(0)) OR h.lane IN (SELECT o.lane FROM queue.observed AS o));
 CREATE OR REPLACE VIEW queue.job_life AS
 SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
        CASE WHEN l.outcome = 'c' THEN 'completed'
@@ -222,10 +266,45 @@ SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
        l.ended_at AS finished_at,
        CASE WHEN l.outcome IS NULL AND l.claimed_at IS NOT NULL
             THEN coalesce(queue.lease_expires_at(l.id), l.claimed_at + l.lease_us * interval '1 microsecond') END AS lease_expires_at,
-       l.worker, coalesce(l.error, l.last_error) AS error, l.result, l.progress, l.unique_key, l.group_key, l.headers
+       l.worker, coalesce(l.error, l.last_error) AS error, l.result, l.progress, l.unique_key, l.group_key, l.headers,
+       l.flow, l.task, l.after,
+       CASE lower(l.upon::text) WHEN 'c' THEN 'completed' WHEN 'q' THEN 'completed' WHEN 'f' THEN 'failed' WHEN 'e' THEN 'ended'
+                                WHEN 'o' THEN 'overdue' END AS upon
 FROM queue.life AS l
 JOIN queue.observed AS o ON o.lane = l.lane
 WHERE l.is_newest;
+CREATE OR REPLACE VIEW queue.jobs AS
+SELECT job_id, queue_name, stage, state, payload, priority, attempt, max_attempts, run_at, enqueued_at, started_at,
+       finished_at, lease_expires_at, worker, error, result, progress, unique_key, group_key, headers,
+       flow, task, after, upon
+FROM queue.job_life;
+COMMENT ON COLUMN queue.jobs.flow IS 'The job whose flow it is a member of.';
+COMMENT ON COLUMN queue.jobs.task IS 'Its name in the flow.';
+COMMENT ON COLUMN queue.jobs.after IS 'The jobs that it is after, or was while it was held.';
+COMMENT ON COLUMN queue.jobs.upon IS 'For what it waits, or waited: completed, failed, ended, overdue; null: for no other job.';
+COMMENT ON COLUMN queue.job_life.flow IS 'The job whose flow it is a member of.';
+COMMENT ON COLUMN queue.job_life.task IS 'Its name in the flow.';
+COMMENT ON COLUMN queue.job_life.after IS 'The jobs that it is after, or was while it was held.';
+COMMENT ON COLUMN queue.job_life.upon IS 'For what it waits, or waited: completed, failed, ended, overdue; null: for no other job.';
+COMMENT ON COLUMN queue.life.flow IS 'The job whose flow it is a member of.';
+COMMENT ON COLUMN queue.life.task IS 'Its name in the flow.';
+COMMENT ON COLUMN queue.life.after IS 'The jobs that it is after, or was while it was held.';
+COMMENT ON COLUMN queue.life.upon IS 'For what it waits, or waited: completed, failed, ended, overdue; null: for no other job.';
+DROP FUNCTION queue.live();
+ALTER FUNCTION queue.live_now() RENAME TO live;
+DROP FUNCTION queue.life_of(bigint);
+CREATE FUNCTION queue.life_of(job_id bigint)
+    RETURNS TABLE (id bigint, of_job bigint, enqueued_at timestamptz, lane integer, priority integer, attempt integer, max_attempts integer,
+                   run_at timestamptz, payload jsonb, headers jsonb, group_key text, unique_key text, last_error text,
+                   progress jsonb, claimed_at timestamptz, lease_us bigint, pid integer, claim_kind "char", worker text,
+                   ended_at timestamptz, outcome "char", next_id bigint, result jsonb, error text, is_newest boolean,
+                   flow bigint, task text, after bigint[], upon "char")
+    LANGUAGE c STABLE ROWS 2 AS 'MODULE_PATHNAME', 'pg_queue_life_of';
+COMMENT ON FUNCTION queue.life_of IS
+'All attempts of a job, each with its claim and outcome, in the segments and in history. By index. Errors: 22023 not a job''s id.';
+
+REVOKE ALL ON FUNCTION queue.live, queue.life_of FROM PUBLIC;
+
 CREATE OR REPLACE VIEW queue.stats AS
 -- Read once.
 WITH tallies AS MATERIALIZED (SELECT * FROM queue.tallies())

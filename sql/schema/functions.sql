@@ -252,7 +252,8 @@ CREATE FUNCTION queue.live()
     RETURNS TABLE (id bigint, job_id bigint, enqueued_at timestamptz, lane integer, priority integer, attempt integer, max_attempts integer,
                    run_at timestamptz, payload_of bigint, headers jsonb, group_key text, unique_key text, last_error text,
                    progress jsonb, claimed_at timestamptz, lease_us bigint, pid integer, claim_kind "char", worker text,
-                   ended_at timestamptz, outcome "char", next_id bigint, result jsonb, error text, is_newest boolean)
+                   ended_at timestamptz, outcome "char", next_id bigint, result jsonb, error text, is_newest boolean,
+                   flow bigint, task text, after bigint[], upon "char")
     LANGUAGE c STABLE ROWS 100000 AS 'MODULE_PATHNAME', 'pg_queue_live';
 COMMENT ON FUNCTION queue.live IS 'All attempts in the segments, each with its claim and outcome. For the views.';
 
@@ -260,7 +261,8 @@ CREATE FUNCTION queue.life_of(job_id bigint)
     RETURNS TABLE (id bigint, of_job bigint, enqueued_at timestamptz, lane integer, priority integer, attempt integer, max_attempts integer,
                    run_at timestamptz, payload jsonb, headers jsonb, group_key text, unique_key text, last_error text,
                    progress jsonb, claimed_at timestamptz, lease_us bigint, pid integer, claim_kind "char", worker text,
-                   ended_at timestamptz, outcome "char", next_id bigint, result jsonb, error text, is_newest boolean)
+                   ended_at timestamptz, outcome "char", next_id bigint, result jsonb, error text, is_newest boolean,
+                   flow bigint, task text, after bigint[], upon "char")
     LANGUAGE c STABLE ROWS 2 AS 'MODULE_PATHNAME', 'pg_queue_life_of';
 COMMENT ON FUNCTION queue.life_of IS
 'All attempts of a job, each with its claim and outcome, in the segments and in history. By index. Errors: 22023 not a job''s id.';

@@ -55,7 +55,12 @@ CREATE TABLE queue.history (
     result          jsonb,
     progress        jsonb,
     lease           interval,
-    version         timestamptz
+    version         timestamptz,
+    flow            bigint,
+    task            text,
+    after           bigint[],
+    upon            "char",
+    steps           jsonb
 ) USING heap;
 ALTER TABLE queue.history REPLICA IDENTITY FULL;
 COMMENT ON TABLE queue.history IS
@@ -71,6 +76,11 @@ COMMENT ON COLUMN queue.history.claim_kind IS 'w: a worker; b: a worker, bound t
 COMMENT ON COLUMN queue.history.next_id IS 'The attempt that goes on with the job.';
 COMMENT ON COLUMN queue.history.payload IS 'Only of the last attempt of a job.';
 COMMENT ON COLUMN queue.history.lease IS 'Null: as the queue says.';
+COMMENT ON COLUMN queue.history.flow IS 'The job whose flow it is a member of.';
+COMMENT ON COLUMN queue.history.task IS 'Its name in the flow.';
+COMMENT ON COLUMN queue.history.after IS 'The jobs that it was after.';
+COMMENT ON COLUMN queue.history.upon IS 'For what it waited: see the attempts.';
+COMMENT ON COLUMN queue.history.steps IS 'The steps that were done, each a field with its result. Only of the last attempt of a job.';
 COMMENT ON COLUMN queue.history.version IS 'Of what was enqueued under the key, as the producer counts.';
 
 DO $dump$

@@ -87,7 +87,12 @@ BEGIN
                 version         timestamptz,
                 last_error      text,
                 progress        jsonb,
-                asked           bigint
+                asked           bigint,
+                flow            bigint,
+                task            text,
+                after           bigint[],
+                upon            "char",
+                steps           jsonb
             ) USING heap WITH (fillfactor = 100%2$s);
             CREATE INDEX attempt_%1$s_lane_idx ON queue.attempt_%1$s (lane, priority, job_id) WITH (deduplicate_items = off);
             CREATE INDEX attempt_%1$s_run_at_idx ON queue.attempt_%1$s (run_at) WHERE run_at IS NOT NULL;
@@ -96,6 +101,7 @@ BEGIN
             CREATE INDEX attempt_%1$s_holder_idx ON queue.attempt_%1$s (lane, group_hash)
                 WHERE group_hash IS NOT NULL AND attempt > 1;
             CREATE INDEX attempt_%1$s_unique_idx ON queue.attempt_%1$s (unique_key, lane, id) WHERE unique_key IS NOT NULL;
+            CREATE INDEX attempt_%1$s_flow_idx ON queue.attempt_%1$s (flow, id) WITH (deduplicate_items = off) WHERE flow IS NOT NULL;
             COMMENT ON TABLE queue.attempt_%1$s IS 'Log, segment %1$s: a job may be run.';
 
             CREATE TABLE queue.parked_%1$s (
@@ -170,6 +176,12 @@ BEGIN
             COMMENT ON COLUMN queue.attempt_%1$s.version IS 'Of what was enqueued under the key, as the producer counts.';
             COMMENT ON COLUMN queue.attempt_%1$s.asked IS
                 'Number of the call under the key that gave this payload; ascends. Null: the call that made the attempt.';
+            COMMENT ON COLUMN queue.attempt_%1$s.flow IS 'The job whose flow it is a member of.';
+            COMMENT ON COLUMN queue.attempt_%1$s.task IS 'Its name in the flow.';
+            COMMENT ON COLUMN queue.attempt_%1$s.after IS 'The jobs that it is after, or was while it was held.';
+            COMMENT ON COLUMN queue.attempt_%1$s.upon IS
+                'For what it waits, or waited: as in the notes; upper case: also for the members of its flow; Q: that all have completed, and the first death ends it.';
+            COMMENT ON COLUMN queue.attempt_%1$s.steps IS 'The steps that the attempts before this one have done, each a field with its result.';
             COMMENT ON COLUMN queue.parked_%1$s.lane IS 'That of the attempt.';
             COMMENT ON COLUMN queue.parked_%1$s.group_hash IS 'That of the attempt.';
             COMMENT ON COLUMN queue.parked_%1$s.priority IS 'That of the attempt.';

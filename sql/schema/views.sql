@@ -8,13 +8,14 @@ CREATE VIEW queue.life WITH (security_barrier) AS
 SELECT l.id, l.job_id, l.enqueued_at, l.lane, l.priority, l.attempt, l.max_attempts, l.run_at,
        NULL::jsonb AS payload, l.id AS payload_in,
        l.headers, l.group_key, l.unique_key, l.last_error, l.progress, l.claimed_at, l.lease_us, l.pid, l.claim_kind, l.worker,
-       l.ended_at, l.outcome, l.next_id, l.result, l.error, l.is_newest
+       l.ended_at, l.outcome, l.next_id, l.result, l.error, l.is_newest, l.flow, l.task, l.after, l.upon
 FROM queue.live() AS l
 UNION ALL
 SELECT h.id, h.job_id, h.enqueued_at, h.lane, h.priority, h.attempt, h.max_attempts, h.run_at, h.payload, NULL,
        h.headers, h.group_key, h.unique_key, h.last_error, h.progress, h.claimed_at, NULL, h.pid, h.claim_kind, h.worker,
        h.ended_at, h.outcome, h.next_id, h.result, h.error,
-       h.next_id IS NULL AND NOT EXISTS (SELECT FROM queue.successor AS s WHERE s.id = h.id)
+       h.next_id IS NULL AND NOT EXISTS (SELECT FROM queue.successor AS s WHERE s.id = h.id),
+       h.flow, h.task, h.after, h.upon
 FROM queue.history AS h
 -- What is still being copied is read in its segment.
 WHERE h.generation <> ALL (ARRAY(
@@ -67,7 +68,10 @@ SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
        l.ended_at AS finished_at,
        CASE WHEN l.outcome IS NULL AND l.claimed_at IS NOT NULL
             THEN coalesce(queue.lease_expires_at(l.id), l.claimed_at + l.lease_us * interval '1 microsecond') END AS lease_expires_at,
-       l.worker, coalesce(l.error, l.last_error) AS error, l.result, l.progress, l.unique_key, l.group_key, l.headers
+       l.worker, coalesce(l.error, l.last_error) AS error, l.result, l.progress, l.unique_key, l.group_key, l.headers,
+       l.flow, l.task, l.after,
+       CASE lower(l.upon::text) WHEN 'c' THEN 'completed' WHEN 'q' THEN 'completed' WHEN 'f' THEN 'failed' WHEN 'e' THEN 'ended'
+                                WHEN 'o' THEN 'overdue' END AS upon
 FROM queue.life AS l
 JOIN queue.observed AS o ON o.lane = l.lane
 WHERE l.is_newest;
@@ -75,7 +79,8 @@ COMMENT ON VIEW queue.job_life IS 'queue.jobs with the id of the newest attempt.
 
 CREATE VIEW queue.jobs AS
 SELECT job_id, queue_name, stage, state, payload, priority, attempt, max_attempts, run_at, enqueued_at, started_at,
-       finished_at, lease_expires_at, worker, error, result, progress, unique_key, group_key, headers
+       finished_at, lease_expires_at, worker, error, result, progress, unique_key, group_key, headers,
+       flow, task, after, upon
 FROM queue.job_life;
 COMMENT ON VIEW queue.jobs IS 'One row per job. A condition on job_id reads everything: use queue.job(job_id) for one job.';
 COMMENT ON COLUMN queue.jobs.job_id IS 'The job.';
@@ -99,6 +104,10 @@ COMMENT ON COLUMN queue.jobs.progress IS 'What the worker reported last.';
 COMMENT ON COLUMN queue.jobs.unique_key IS 'The key it holds.';
 COMMENT ON COLUMN queue.jobs.group_key IS 'The group it belongs to.';
 COMMENT ON COLUMN queue.jobs.headers IS 'What the producer gave beside the payload.';
+COMMENT ON COLUMN queue.jobs.flow IS 'The job whose flow it is a member of.';
+COMMENT ON COLUMN queue.jobs.task IS 'Its name in the flow.';
+COMMENT ON COLUMN queue.jobs.after IS 'The jobs that it is after, or was while it was held.';
+COMMENT ON COLUMN queue.jobs.upon IS 'For what it waits, or waited: completed, failed, ended, overdue; null: for no other job.';
 
 CREATE FUNCTION queue.job(job_id bigint) RETURNS SETOF queue.jobs STABLE ROWS 1
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_job';

@@ -6,6 +6,7 @@
 //!
 //! Invariant: each row is of a lane that the current user may observe.
 
+use pg_queue_core::after::Upon;
 use pgrx::pg_sys::Datum;
 
 use crate::api::{running, sql_function};
@@ -32,7 +33,7 @@ sql_function!(pg_queue_life_of, pg_finfo_pg_queue_life_of => life_of);
 sql_function!(pg_queue_job, pg_finfo_pg_queue_job => job);
 
 /// Number of columns of `queue.live` and of `queue.life_of`, which has the payload in place of `payload_of`.
-const COLUMNS: usize = 25;
+const COLUMNS: usize = 29;
 
 const SNAPSHOT: Snapshot = Snapshot::Statement;
 
@@ -81,7 +82,7 @@ fn life_of(call: &Call) -> Result<Option<Datum>> {
 }
 
 /// Number of columns of `queue.jobs`.
-const JOB_COLUMNS: usize = 20;
+const JOB_COLUMNS: usize = 24;
 
 /// `queue.job(job_id)`: returns the row of `queue.jobs` for one job. It is in Rust, since SQL over `queue.life_of`
 /// would cost more to plan than to run. If `job_id` is NULL, it returns no row.
@@ -129,6 +130,10 @@ fn job_row(
         result,
         error,
         _,
+        flow,
+        task,
+        after,
+        upon,
     ] = *life;
     let lane = lane.map_or(0, |datum| datum.value() as i32);
     let Some(queue) = queue::by_lane(catalog, lane)? else { return Ok(None) };
@@ -176,6 +181,10 @@ fn job_row(
         unique_key,
         group_key,
         headers,
+        flow,
+        task,
+        after,
+        char(upon).map(|char| text_datum(Upon::of(char.to_ascii_lowercase()).name())),
     ]))
 }
 
@@ -283,6 +292,10 @@ impl Life<'_> {
             wide(of_outcome(4)),
             wide(of_outcome(5)),
             Some(is_newest.into()),
+            attempt.flow().map(Datum::from),
+            wide(attempt.task()),
+            wide(attempt.after()),
+            attempt.upon().map(|upon| Datum::from(upon as i8)),
         ])
     }
 }
@@ -316,5 +329,9 @@ fn past_row(successors: &successor::Reader, past: &Past) -> [Option<Datum>; COLU
         wide(column::RESULT),
         wide(column::ERROR),
         Some(is_newest.into()),
+        past.get(column::FLOW),
+        wide(column::TASK),
+        wide(column::AFTER),
+        past.get(column::UPON),
     ]
 }

@@ -16,8 +16,8 @@ use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys::Oid;
 
 use crate::catalog::shapes::{
-    ATTEMPT, CLAIM, FIRING, HISTORY, KEY, LANE, LANE_BEFORE, NOTE, NOTE_BEFORE, OUTCOME, PARKED, QUEUE, RESTORING,
-    ROLLUP, SCHEDULE, SEGMENT_LOG, SUCCESSOR, TIMELINE, TOTAL,
+    ATTEMPT, ATTEMPT_BEFORE, CLAIM, FIRING, HISTORY, HISTORY_BEFORE, KEY, LANE, LANE_BEFORE, NOTE, NOTE_BEFORE,
+    OUTCOME, PARKED, QUEUE, RESTORING, ROLLUP, SCHEDULE, SEGMENT_LOG, SUCCESSOR, TIMELINE, TOTAL,
 };
 use crate::error::{self, Error, Result};
 use crate::pg::shape::{Known, SHAPES, Shape};
@@ -44,6 +44,8 @@ pub struct Segment {
     pub attempt_job: Oid,
     pub attempt_holder: Oid,
     pub attempt_unique: Oid,
+    /// By flow; invalid before version 0.3.0 of the extension's SQL.
+    pub attempt_flow: Oid,
     /// The empty table that the index of groups belongs to.
     pub parked: Oid,
     /// See `log::parked`.
@@ -66,7 +68,7 @@ impl Segment {
         [self.attempt, self.claim, self.outcome, self.note, self.parked].into_iter()
     }
 
-    fn indexes(&self) -> [Oid; 13] {
+    fn indexes(&self) -> [Oid; 14] {
         [
             self.attempt_pkey,
             self.attempt_lane,
@@ -74,6 +76,7 @@ impl Segment {
             self.attempt_job,
             self.attempt_holder,
             self.attempt_unique,
+            self.attempt_flow,
             self.parked_index,
             self.claim_pkey,
             self.outcome_pkey,
@@ -302,6 +305,7 @@ fn read_catalog() -> Result<Catalog> {
             attempt_job: oid(format!("attempt_{n}_job_idx"))?,
             attempt_holder: oid(format!("attempt_{n}_holder_idx"))?,
             attempt_unique: oid(format!("attempt_{n}_unique_idx"))?,
+            attempt_flow: if knows_after { oid(format!("attempt_{n}_flow_idx"))? } else { Oid::INVALID },
             parked: oid(format!("parked_{n}"))?,
             parked_index: oid(format!("parked_{n}_idx"))?,
             claim: oid(format!("claim_{n}"))?,
@@ -393,7 +397,6 @@ pub fn shapes(catalog: &Catalog) -> Vec<(u32, Known)> {
         (catalog.timeline, TIMELINE),
         (catalog.segment_log, SEGMENT_LOG),
         (catalog.successor, SUCCESSOR),
-        (catalog.history, HISTORY),
         (catalog.rollup, ROLLUP),
         (catalog.total, TOTAL),
         (key, KEY),
@@ -404,11 +407,13 @@ pub fn shapes(catalog: &Catalog) -> Vec<(u32, Known)> {
         (catalog.restoring, RESTORING),
     ];
     for oids in &catalog.segments {
-        all.extend([(oids.attempt, ATTEMPT), (oids.parked, PARKED), (oids.claim, CLAIM), (oids.outcome, OUTCOME)]);
+        all.extend([(oids.parked, PARKED), (oids.claim, CLAIM), (oids.outcome, OUTCOME)]);
     }
     let mut all: Vec<(u32, Known)> =
         all.into_iter().map(|(table, shape)| (table.to_u32(), Known::whole(shape))).collect();
     all.push((catalog.lane.to_u32(), since(LANE, LANE_BEFORE)));
+    all.push((catalog.history.to_u32(), since(HISTORY, HISTORY_BEFORE)));
+    all.extend(catalog.segments.iter().map(|oids| (oids.attempt.to_u32(), since(ATTEMPT, ATTEMPT_BEFORE))));
     all.extend(catalog.segments.iter().map(|oids| (oids.note.to_u32(), since(NOTE, NOTE_BEFORE))));
     all.sort_unstable_by_key(|(table, _)| *table);
     all

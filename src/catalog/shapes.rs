@@ -8,8 +8,8 @@
 //! they are NULL.
 
 use pgrx::pg_sys::{
-    BOOLOID, BYTEAOID, CHAROID, FLOAT8OID, INT4OID, INT8OID, INTERVALOID, JSONBOID, TEXTARRAYOID, TEXTOID,
-    TIMESTAMPTZOID,
+    BOOLOID, BYTEAOID, CHAROID, FLOAT8OID, INT4OID, INT8ARRAYOID, INT8OID, INTERVALOID, JSONBOID, TEXTARRAYOID,
+    TEXTOID, TIMESTAMPTZOID,
 };
 
 use crate::pg::shape::Shape;
@@ -35,7 +35,15 @@ pub const ATTEMPT: Shape = &[
     ("last_error", TEXTOID, false),
     ("progress", JSONBOID, false),
     ("asked", INT8OID, false),
+    ("flow", INT8OID, false),
+    ("task", TEXTOID, false),
+    ("after", INT8ARRAYOID, false),
+    ("upon", CHAROID, false),
+    ("steps", JSONBOID, false),
 ];
+
+/// How many of these `queue.attempt_N` has before version 0.3.0.
+pub const ATTEMPT_BEFORE: usize = 19;
 
 /// `queue.claim_N`.
 pub const CLAIM: Shape = &[
@@ -85,7 +93,15 @@ pub const HISTORY: Shape = &[
     ("progress", JSONBOID, false),
     ("lease", INTERVALOID, false),
     ("version", TIMESTAMPTZOID, false),
+    ("flow", INT8OID, false),
+    ("task", TEXTOID, false),
+    ("after", INT8ARRAYOID, false),
+    ("upon", CHAROID, false),
+    ("steps", JSONBOID, false),
 ];
+
+/// How many of these `queue.history` has before version 0.3.0.
+pub const HISTORY_BEFORE: usize = 26;
 
 /// `queue.key_N`.
 pub const KEY: Shape = &[

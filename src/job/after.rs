@@ -85,7 +85,7 @@ pub fn unmet(catalog: &Catalog, after: &After) -> Result<Option<Rc<After>>> {
         }
     }
     let waits = verdict(after.upon, &fates, false) != Verdict::Release;
-    Ok(waits.then(|| Rc::new(After { upon: after.upon, jobs: unmet })))
+    Ok(waits.then(|| Rc::new(After { upon: after.upon, jobs: unmet, named: after.named })))
 }
 
 /// Inserts the edges of attempts that this transaction has just inserted into a segment, and has the commit hand over the

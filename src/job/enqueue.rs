@@ -55,6 +55,11 @@ fn first_attempt(queue: &Queue, target: &Target, count: i64, payload: Datum, opt
         last_error: None,
         progress: None,
         asked: None,
+        flow: options.flow,
+        task: options.task,
+        after: options.after.as_ref().map(|after| after.named),
+        upon: options.after.as_ref().map(|after| after.upon.char()),
+        steps: None,
     }
 }
 

@@ -25,6 +25,10 @@ pub struct Options {
     pub lane: Option<i32>,
     /// What it waits for; `None`: for no other job.
     pub after: Option<Rc<After>>,
+    /// The job whose flow it is a member of.
+    pub flow: Option<i64>,
+    /// Its name there.
+    pub task: Option<Datum>,
 }
 
 impl Options {
@@ -122,6 +126,8 @@ pub struct After {
     pub upon: Upon,
     /// Each once.
     pub jobs: Vec<i64>,
+    /// All that were named, as `bigint[]`.
+    pub named: Datum,
 }
 
 impl After {
@@ -155,7 +161,8 @@ impl After {
                 jobs.push(job_id);
             }
         }
-        Ok(Some(Rc::new(Self { upon, jobs })))
+        let named = datum::bigint_array(&jobs);
+        Ok(Some(Rc::new(Self { upon, jobs, named })))
     }
 }
 

@@ -61,6 +61,16 @@ pub struct New {
     /// The number of the call that gave the payload, see `Attempt::asked`. `None`: the call that makes the attempt, or
     /// the job has no key.
     pub asked: Option<i64>,
+    /// The job whose flow it is a member of.
+    pub flow: Option<i64>,
+    /// Its name there.
+    pub task: Option<Datum>,
+    /// The jobs that it is after, or was, as `bigint[]`; see [`crate::log::edge`].
+    pub after: Option<Datum>,
+    /// What it waits for, or waited: the letter of an `Upon`.
+    pub upon: Option<u8>,
+    /// The steps that attempts before this one have done: an object with a field for each.
+    pub steps: Option<Datum>,
 }
 
 impl New {
@@ -96,6 +106,11 @@ impl New {
             self.last_error,
             self.progress,
             self.asked.map(Datum::from),
+            self.flow.map(Datum::from),
+            self.task,
+            self.after,
+            self.upon.map(|upon| Datum::from(upon as i8)),
+            self.steps,
         ]
     }
 }
@@ -186,6 +201,10 @@ pub fn insert_quietly(catalog: &Catalog, target: &Target, attempts: &[New]) -> V
             attempts[n].unique_key.map(|key| [key, attempts[n].lane.into(), attempts[n].id.into()])
         });
     }
+    if attempts.iter().any(|new| new.flow.is_some()) {
+        Relation::write_index(oids.attempt_flow)
+            .insert_entries(table, &tids, false, |n| attempts[n].flow.map(|flow| [flow.into(), attempts[n].id.into()]));
+    }
     tids
 }
 
@@ -248,6 +267,16 @@ impl Attempt {
         last_error: LAST_ERROR -> Option<Datum> = Row::get;
         /// What the last attempt had reported.
         progress: PROGRESS -> Option<Datum> = Row::get;
+        /// The job whose flow it is a member of.
+        flow: FLOW -> Option<i64> = |r: &Row, n| r.get(n).map(|d| d.value() as i64);
+        /// Its name there.
+        task: TASK -> Option<Datum> = Row::get;
+        /// The jobs that it is after, or was.
+        after: AFTER -> Option<Datum> = Row::get;
+        /// What it waits for, or waited.
+        upon: UPON -> Option<u8> = |r: &Row, n| r.get(n).map(|d| d.value() as u8);
+        /// The steps that attempts before this one have done.
+        steps: STEPS -> Option<Datum> = Row::get;
     }
 
     /// The call under its key that gave the payload: a number that ascends, see `rerun::is_newer`.
@@ -294,6 +323,11 @@ impl Attempt {
             unique_key: None,
             last_error: None,
             progress: None,
+            flow: None,
+            task: None,
+            after: None,
+            upon: None,
+            steps: None,
             ..self.copy()
         }
     }
@@ -334,6 +368,11 @@ impl Attempt {
             last_error: self.last_error(),
             progress: self.progress(),
             asked: self.row.get(columns::ASKED).map(|d| d.value() as i64),
+            flow: self.flow(),
+            task: self.task(),
+            after: self.after(),
+            upon: self.upon(),
+            steps: self.steps(),
         }
     }
 }

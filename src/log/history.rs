@@ -20,6 +20,7 @@ use crate::pg::datum::Interval;
 use crate::pg::parameter::Parameter;
 use crate::pg::row::{NewRows, Row};
 use crate::pg::scan::{Key, Snapshot};
+use crate::pg::shape::Known;
 use crate::pg::table::Relation;
 use crate::pg::{lock, process, syscache};
 use crate::shmem::ledger::Ledger;
@@ -53,8 +54,16 @@ pub mod column {
     pub const PROGRESS: usize = 23;
     pub const LEASE: usize = 24;
     pub const VERSION: usize = 25;
-    pub const COUNT: usize = 26;
+    pub const FLOW: usize = 26;
+    pub const TASK: usize = 27;
+    pub const AFTER: usize = 28;
+    pub const UPON: usize = 29;
+    pub const STEPS: usize = 30;
+    pub const COUNT: usize = 31;
 }
+
+/// The columns of each child, which may be of a version before.
+const KNOWN: Known = Known { shape: shapes::HISTORY, least: shapes::HISTORY_BEFORE };
 
 /// A table of rows that expire on one day.
 #[derive(Clone, Copy)]
@@ -82,7 +91,10 @@ pub fn create_child(catalog: &Catalog, day: Day) -> Result<bool> {
         return Ok(false);
     }
     let name = format!("history_{}_{:08x}", day.name(), fastrand::u32(..));
-    for statement in [
+    let by_flow = format!(
+        "CREATE INDEX {name}_flow_idx ON queue.{name} (flow) WITH (deduplicate_items = off) WHERE flow IS NOT NULL"
+    );
+    let statements = [
         // Nothing is updated: what autovacuum finds to do is to freeze what is kept for long.
         format!("CREATE TABLE queue.{name} () INHERITS (queue.history) USING heap WITH (fillfactor = 100)"),
         // For a publication of all tables: `queue.forget` updates.
@@ -100,7 +112,8 @@ pub fn create_child(catalog: &Catalog, day: Day) -> Result<bool> {
                    OR outcome OPERATOR(pg_catalog.=) 't' AND next_id IS NULL"
         ),
         format!("COMMENT ON TABLE queue.{name} IS 'Ended attempts that expire on one day.'"),
-    ] {
+    ];
+    for statement in statements.into_iter().chain(catalog.knows_after().then_some(by_flow)) {
         spi::run(&statement, &[])?;
     }
     let owner = spi::text(
@@ -140,13 +153,13 @@ pub type Values = [Option<Datum>; column::COUNT];
 
 /// Inserts rows into a child.
 pub fn insert(child: Child, values: &[Values]) {
-    let table = Relation::write_shaped(child.table, shapes::HISTORY);
+    let table = Relation::write_shaped(child.table, KNOWN);
     table.refuse_triggers();
     let mut rows = NewRows::new(column::COUNT, values.len());
     values.iter().for_each(|row| rows.add(*row));
     let tids = table.insert(&mut rows);
     let number = |n: usize, column: usize| values[n][column].map_or(0, |d| d.value() as i64);
-    let own = [oid_by_job(child), oid_of_later(child), index_of_dead(child)];
+    let own = [oid_by_job(child), oid_of_later(child), index_of_dead(child), index_by_flow(child)];
     table.fill_others(&tids, &|index| own.contains(&Some(index)));
     if let Some(index) = own[0].map(Relation::write_index) {
         index.insert_entries(&table, &tids, false, |n| Some([Datum::from(number(n, column::JOB_ID))]));
@@ -159,6 +172,9 @@ pub fn insert(child: Child, values: &[Values]) {
     }
     if let Some(index) = own[2].map(Relation::write_index) {
         index.insert_entries(&table, &tids, false, |n| is_dead(&values[n]).then(|| [number(n, column::LANE).into()]));
+    }
+    if let Some(index) = own[3].map(Relation::write_index) {
+        index.insert_entries(&table, &tids, false, |n| values[n][column::FLOW].map(|flow| [flow]));
     }
 }
 
@@ -174,6 +190,11 @@ fn is_dead(row: &Values) -> bool {
 
 fn index_of_dead(child: Child) -> Option<Oid> {
     syscache::index_on(child.table, column::LANE as i16 + 1, true, "_dead_idx")
+}
+
+/// The index by flow, which tables of before version 0.3.0 lack: nothing there is of a flow.
+fn index_by_flow(child: Child) -> Option<Oid> {
+    syscache::index_on(child.table, column::FLOW as i16 + 1, true, "_flow_idx")
 }
 
 /// Calls `each` with lane and id of all attempts in history that were their jobs' last and ended badly.
@@ -292,13 +313,18 @@ impl Past {
             last_error: row.get(column::LAST_ERROR),
             progress: row.get(column::PROGRESS),
             asked: None,
+            flow: self.number(column::FLOW),
+            task: row.get(column::TASK),
+            after: row.get(column::AFTER),
+            upon: row.get(column::UPON).map(|d| d.value() as u8),
+            steps: row.get(column::STEPS),
         }
     }
 }
 
 /// Opens a child that may be dropped this moment.
 fn open(child: Child) -> Option<Relation> {
-    Relation::try_read(child.table, shapes::HISTORY)
+    Relation::try_read(child.table, KNOWN)
 }
 
 /// Calls `f` with the attempts of a job that history has, as a snapshot sees them, until it returns false.
@@ -379,6 +405,7 @@ pub fn values(
     outcome: &Row,
     payload: Option<Datum>,
     progress: Option<Datum>,
+    steps: Option<Datum>,
 ) -> Values {
     let of_claim = |column: usize| claim.and_then(|row| row.get(column));
     [
@@ -408,5 +435,10 @@ pub fn values(
         progress,
         attempt.lease().map(Interval::datum),
         attempt.version().map(Datum::from),
+        attempt.flow().map(Datum::from),
+        attempt.task(),
+        attempt.after(),
+        attempt.upon().map(|upon| Datum::from(upon as i8)),
+        steps,
     ]
 }

@@ -63,6 +63,17 @@ impl Interval {
     }
 }
 
+/// Returns a `bigint[]` in the current memory context.
+pub fn bigint_array(elements: &[i64]) -> Datum {
+    let mut elements: Vec<Datum> = elements.iter().map(|&element| element.into()).collect();
+    let count = i32::try_from(elements.len()).unwrap_or(i32::MAX);
+    // SAFETY: so many values of eight bytes, passed by value.
+    unsafe {
+        pg_sys::construct_array(elements.as_mut_ptr(), count, pg_sys::INT8OID, 8, true, pg_sys::TYPALIGN_DOUBLE as _)
+            .into()
+    }
+}
+
 /// Returns the elements of an array of a fixed-length or variable-length type. A NULL element is `None`.
 pub fn array(datum: Datum, element: pg_sys::Oid, length: i16, by_value: bool, align: u8) -> Vec<Option<Datum>> {
     // SAFETY: a datum of an array of `element`; deconstruct_array fills the three outputs with memory of the current

@@ -8,7 +8,7 @@
 use pgrx::pg_sys;
 
 use crate::error::{self, Error};
-use crate::pg::shape::{self, Known, Shape};
+use crate::pg::shape::{self, Known};
 use crate::pg::table::Relation;
 use crate::pg::{relcache, syscache, unguarded};
 
@@ -60,8 +60,8 @@ impl Relation {
         opened
     }
 
-    /// Raises 55000 if the columns of this table are not those of its shape, which is `other` outside the catalog.
-    fn check(&self, other: Option<Shape>) {
+    /// Raises 55000 if the columns of this table are not those of its shape, which are `other` outside the catalog.
+    fn check(&self, other: Option<Known>) {
         // SAFETY: an open relation.
         unsafe { shape::check(self.rel, other) };
     }
@@ -89,19 +89,19 @@ impl Relation {
     }
 
     /// Opens a table of this shape to read, as `read` does. `None` if there is no such table.
-    pub fn try_read(oid: pg_sys::Oid, shape: Shape) -> Option<Self> {
+    pub fn try_read(oid: pg_sys::Oid, known: Known) -> Option<Self> {
         // SAFETY: the call returns null if there is no such table.
         let rel = unsafe { pg_sys::try_relation_open(oid, pg_sys::AccessShareLock as i32) };
         let opened =
             (!rel.is_null()).then(|| Self { rel, is_index: false, release: pg_sys::AccessShareLock as i32 })?;
-        opened.check(Some(shape));
+        opened.check(Some(known));
         Some(opened)
     }
 
     /// Opens a table of this shape, which is not of the catalog, to write, as `write` does.
-    pub fn write_shaped(oid: pg_sys::Oid, shape: Shape) -> Self {
+    pub fn write_shaped(oid: pg_sys::Oid, known: Known) -> Self {
         let opened = Self::write(oid);
-        opened.check(Some(shape));
+        opened.check(Some(known));
         opened
     }
 

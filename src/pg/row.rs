@@ -15,7 +15,7 @@ use crate::pg::unguarded;
 
 /// The most columns that a table of the extension may have: those of queue.history, and some that were added by mistake
 /// and dropped again.
-pub const COLUMNS: usize = 32;
+pub const COLUMNS: usize = 40;
 
 /// Where a row lies in its table.
 #[repr(transparent)]

@@ -47,11 +47,11 @@ thread_local! {
 }
 
 /// Checks the columns of an open table. Raises 55000 if they are not those of its shape. If the table is not of the
-/// catalog, its shape is `other`; `None`: it is not checked.
+/// catalog, its columns are `other`; `None`: it is not checked.
 ///
 /// # Safety
 /// `rel` is an open relation.
-pub unsafe fn check(rel: pg_sys::Relation, other: Option<Shape>) {
+pub unsafe fn check(rel: pg_sys::Relation, other: Option<Known>) {
     // SAFETY: the caller's promise.
     let table = unsafe { (*rel).rd_id.to_u32() };
     let now = (table, relcache::messages());
@@ -60,7 +60,7 @@ pub unsafe fn check(rel: pg_sys::Relation, other: Option<Shape>) {
     }
     let known = SHAPES
         .with_borrow(|shapes| shapes.binary_search_by_key(&table, |(table, _)| *table).map(|at| shapes[at].1).ok());
-    let Some(known) = known.or(other.map(Known::whole)) else { return };
+    let Some(known) = known.or(other) else { return };
     // SAFETY: the caller's promise.
     match unsafe { fault(rel, known) } {
         None => SOUND.with(|sound| sound[table as usize % PLACES].set(now)),

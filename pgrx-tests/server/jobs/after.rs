@@ -278,6 +278,10 @@ fn a_held_job_keeps_what_it_was_given() {
         "SELECT queue.enqueue('stages', jsonb_build_object('n', '{large}'), 7, headers => '{{\"h\": 1}}', group_key => 'g',
              stage => 'b', max_attempts => 4, lease => '1 min', unique_key => 'k', after => '{{{before}}}')"
     ));
+    let told = |client: &mut Client| -> String {
+        client.value(&format!("SELECT concat_ws(' ', after, upon) FROM queue.job({held})"))
+    };
+    assert_eq!(told(&mut client), format!("{{{before}}} completed"));
     // Held jobs do not count for max_waiting.
     client.run(&format!("SELECT queue.enqueue('stages', after => '{{{before}}}') FROM generate_series(1, 3)"));
     assert_eq!(
@@ -301,6 +305,7 @@ fn a_held_job_keeps_what_it_was_given() {
     assert_eq!((row.get(0), row.get(1), row.get(2)), (held, 5000, 7));
     assert_eq!((row.get(3), row.get(4), row.get(5), row.get(6)), ("{\"h\": 1}", "g", 1, 4));
     assert_eq!((row.get(7), row.get(8)), ("k", true));
+    assert_eq!(told(&mut client), format!("{{{before}}} completed"));
     let states: Vec<String> =
         client.column(&format!("SELECT state FROM queue.attempts WHERE job_id = {held} ORDER BY id"));
     assert_eq!(states, ["superseded", "running"]);

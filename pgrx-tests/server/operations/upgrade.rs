@@ -84,9 +84,9 @@ fn released(database: &Database, version: &str) {
     database.connect().run(&format!("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue VERSION '{version}'"));
 }
 
-/// All that is known of all jobs, but leases that run.
+/// All that the old version tells of all jobs, but leases that run.
 const JOBS: &str = "
-    SELECT to_jsonb(j) - 'lease_expires_at' || coalesce((
+    SELECT to_jsonb(j) - '{lease_expires_at, flow, task, after, upon}'::text[] || coalesce((
                SELECT jsonb_build_object('attempts', jsonb_agg(to_jsonb(a) ORDER BY a.id))
                FROM queue.attempts AS a WHERE a.job_id = j.job_id), '{}')
     FROM queue.jobs AS j ORDER BY job_id";

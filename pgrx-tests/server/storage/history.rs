@@ -860,9 +860,11 @@ fn history_goes_on_over_an_upgrade() {
         job
     };
     let before = dead(&mut client);
-    let seen: Vec<String> = client.column(JOBS);
+    // The old version does not tell what a job is after.
+    let known = "SELECT (to_jsonb(j) - '{flow, task, after, upon}'::text[])::text FROM queue.jobs AS j ORDER BY job_id";
+    let seen: Vec<String> = client.column(known);
     client.run("ALTER EXTENSION pg_queue UPDATE");
-    assert_eq!(client.column::<String>(JOBS), seen);
+    assert_eq!(client.column::<String>(known), seen);
     let after = dead(&mut client);
     assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q')"), 2);
     let claimed: Vec<String> = client.column(

@@ -103,7 +103,15 @@ impl Kept {
     fn values(&self, home: Home) -> Option<history::Values> {
         let outcome = self.trace.outcome.row()?;
         let claim = self.trace.claim.row().filter(|row| claim::read(row).kind != claim::Kind::System);
-        Some(history::values(&self.trace.attempt, home, claim, outcome, self.payload(), self.progress))
+        Some(history::values(
+            &self.trace.attempt,
+            home,
+            claim,
+            outcome,
+            self.payload(),
+            self.progress,
+            self.trace.attempt.steps(),
+        ))
     }
 }
 
