@@ -329,6 +329,15 @@ COMMENT ON COLUMN queue.jobs.state IS
     'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (what it was after cannot come).';
 COMMENT ON COLUMN queue.job_life.state IS
     'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (what it was after cannot come).';
+CREATE PROCEDURE queue.await(
+    job_id bigint, timeout interval DEFAULT '30 seconds', INOUT state text DEFAULT NULL, INOUT result jsonb DEFAULT NULL
+)
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_await';
+COMMENT ON PROCEDURE queue.await IS
+'Sleeps until the job has ended, at most timeout; says what it is doing then, as queue.job does, and its result. Holds no
+snapshot and no lock meanwhile. The result is NULL for a user that may only produce. Errors: 25001 inside a transaction
+block or function, P0002 no such job, 25006 on a standby, 22023, 55000 its queue was dropped.';
+REVOKE ALL ON PROCEDURE queue.await FROM PUBLIC;
 COMMENT ON COLUMN queue.stats.held IS 'Jobs that wait for other jobs; in the stage in which jobs come in.';
 
 CREATE OR REPLACE VIEW queue.metric AS

@@ -9,6 +9,7 @@ use queue_tests::random;
 /// What becomes of a job: made once, tried, ended once, moved on.
 mod jobs {
     mod after;
+    mod awaits;
     mod dead_letters;
     mod fencing;
     mod keys;

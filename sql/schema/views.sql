@@ -113,6 +113,15 @@ CREATE FUNCTION queue.job(job_id bigint) RETURNS SETOF queue.jobs STABLE ROWS 1
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_job';
 COMMENT ON FUNCTION queue.job IS 'One job by its id, fast at any depth; no row when there is none. Errors: 22023 not a job''s id.';
 
+CREATE PROCEDURE queue.await(
+    job_id bigint, timeout interval DEFAULT '30 seconds', INOUT state text DEFAULT NULL, INOUT result jsonb DEFAULT NULL
+)
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_await';
+COMMENT ON PROCEDURE queue.await IS
+'Sleeps until the job has ended, at most timeout; says what it is doing then, as queue.job does, and its result. Holds no
+snapshot and no lock meanwhile. The result is NULL for a user that may only produce. Errors: 25001 inside a transaction
+block or function, P0002 no such job, 25006 on a standby, 22023, 55000 its queue was dropped.';
+
 CREATE VIEW queue.queues WITH (security_barrier) AS
 SELECT queue_name, is_paused, max_attempts, lease, backoff, backoff_base, backoff_max, backoff_jitter, retention, dead_retention,
        dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period, max_waiting, stages, notify, created_at

@@ -13,6 +13,7 @@ use crate::api::{running, sql_function};
 use crate::catalog::permission::{self, Privilege, Rights};
 use crate::catalog::{self, Catalog, ids, queue};
 use crate::error::Result;
+use crate::job::find::Doing;
 use crate::log::attempt::Attempt;
 use crate::log::history::{self, Past, column};
 use crate::log::outcome::{self, Kind, has_moved_claim};
@@ -21,10 +22,10 @@ use crate::log::tables::{self, Tables};
 use crate::log::{claim, note, successor};
 use crate::pg::datum::{self, text_datum};
 use crate::pg::function::Call;
+use crate::pg::process;
 use crate::pg::row::Row;
 use crate::pg::scan::{Key, Snapshot};
 use crate::pg::table::Relation;
-use crate::pg::{process, time};
 use crate::shmem::ledger::Ledger;
 use crate::shmem::segments::State;
 
@@ -139,21 +140,12 @@ fn job_row(
     let Some(queue) = queue::by_lane(catalog, lane)? else { return Ok(None) };
     let char = |datum: Option<Datum>| datum.map(|datum| datum.value() as u8);
     let is_running = outcome.is_none() && claimed_at.is_some();
-    let state = match char(outcome).map(Kind::of) {
-        Some(Kind::Completed) => "completed",
-        Some(Kind::Cancelled) => "cancelled",
-        Some(Kind::Skipped) => "skipped",
-        Some(_) => "dead",
-        None if is_running => "running",
-        None if queue.is_held(lane) => "held",
-        None if number(7).is_some_and(|at| at > time::now_us()) => {
-            if last_error.is_none() {
-                "scheduled"
-            } else {
-                "retrying"
-            }
-        }
-        None => "ready",
+    let doing = Doing {
+        lane,
+        outcome: char(outcome).map(Kind::of),
+        is_claimed: is_running,
+        run_at: number(7),
+        has_failed: last_error.is_some(),
     };
     let lease_expires_at = || {
         let id = id.map_or(0, |datum| datum.value() as i64);
@@ -164,7 +156,7 @@ fn job_row(
         job_id,
         Some(text_datum(&queue.name)),
         queue.stage_of(lane).map(text_datum),
-        Some(text_datum(state)),
+        Some(text_datum(doing.state(&queue))),
         payload,
         priority,
         attempt,

@@ -14,6 +14,7 @@ use crate::{catalog, log};
 
 pub mod advance;
 pub mod attempts;
+pub mod await_end;
 pub mod cancel;
 pub mod check;
 pub mod claim;

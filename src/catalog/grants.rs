@@ -46,7 +46,7 @@ const MANAGE: u8 = 1 << Privilege::Manage as u8;
 
 /// The objects that each privilege gives access to. Any object that is not listed is the owner's alone.
 #[rustfmt::skip]
-const OBJECTS: [(u8, Kind, &[&str]); 7] = [
+const OBJECTS: [(u8, Kind, &[&str]); 8] = [
     (PRODUCE | CONSUME | OBSERVE | MANAGE, Kind::Schema, &["queue"]),
     (PRODUCE, Kind::Routine, &["enqueue", "enqueue_batch", "enqueue_many"]),
     (CONSUME, Kind::Routine, &[
@@ -62,6 +62,8 @@ const OBJECTS: [(u8, Kind, &[&str]); 7] = [
         "claims_now", "firings", "lease_expires_at", "live", "may_observe", "memory_use", "payload_of", "recent_times", "running_now", "tallies", "throughput_live",
         "times",
     ]),
+    // A producer may wait for the end; the result is shown to the other two.
+    (PRODUCE | CONSUME | OBSERVE, Kind::Routine, &["await"]),
     (MANAGE, Kind::Routine, &[
         "alter", "cancel", "drop", "forget", "grant", "pause", "pause_schedule", "purge", "reprioritize", "reschedule",
         "resume", "resume_schedule", "retry", "retry_dead", "revoke", "run_schedule", "schedule", "unschedule",

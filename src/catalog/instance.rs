@@ -24,7 +24,7 @@ pub fn enter(extension: Oid) -> Result<(u32, usize)> {
     let database = session::database();
     let now = time::now_us();
     let found = shmem::with(|shared| {
-        let Shared { frontier, instances, awaited, next_instance, counters, .. } = shared;
+        let Shared { frontier, instances, awaited, watchers, next_instance, counters, .. } = shared;
         let is_ours = |i: &Instance| i.number != 0 && i.database == database && i.extension == extension;
         if let Some(slot) = instances.iter().position(is_ours) {
             return Some((instances[slot].number, slot));
@@ -38,6 +38,7 @@ pub fn enter(extension: Oid) -> Result<(u32, usize)> {
                 shmem::wake(session);
             }
             counters.forget_instance(old.number);
+            watchers.ended_unknown(old.number);
             old.number = 0;
         }
         let at = instances.iter().position(|i| i.number == 0)?;
@@ -85,6 +86,7 @@ pub fn enter(extension: Oid) -> Result<(u32, usize)> {
         };
         Some((slot.number, at))
     });
+    shmem::wake_watchers();
     if let Some((number, _)) = found.filter(|_| transaction::has_dropped()) {
         transaction::record(number, transaction::Step::InstanceMade);
     }
@@ -106,7 +108,8 @@ pub fn release(number: u32) {
         }
     }
     let woken = shmem::with(|shared| {
-        let Shared { frontier, instances, counters, .. } = shared;
+        let Shared { frontier, instances, counters, watchers, .. } = shared;
+        watchers.ended_unknown(number);
         let instance = instances.iter_mut().find(|i| i.number == number && number != 0)?;
         let woken = frontier.drop_instance(&mut instance.deadlines, number);
         counters.forget_instance(number);
@@ -116,6 +119,7 @@ pub fn release(number: u32) {
     if let Some(session) = woken {
         shmem::wake(session);
     }
+    shmem::wake_watchers();
 }
 
 /// Has the instance freed when this transaction commits. Called while DROP EXTENSION runs.

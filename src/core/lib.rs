@@ -14,6 +14,7 @@
 //! * [`rollup`]: what a queue did in each minute.
 //! * [`schedule`]: when a recurring job is planned.
 //! * [`share`]: how much of a shared resource one queue or database may hold.
+//! * [`watchers`]: which sessions wait for the end of which job.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -30,6 +31,7 @@ pub mod missed;
 pub mod rollup;
 pub mod schedule;
 pub mod share;
+pub mod watchers;
 
 /// How a property is tested: with so many random cases, and with two under miri, which is a thousand times slower.
 #[cfg(test)]

@@ -5,14 +5,16 @@ use std::rc::Rc;
 use pg_queue_core::id;
 
 use crate::catalog::permission::{self, Privilege};
+use crate::catalog::queue::Queue;
 use crate::catalog::{Catalog, ids};
 use crate::error::{self, Error, Result};
 use crate::log::attempt::Attempt;
-use crate::log::outcome::{self, Outcome, has_moved_claim};
+use crate::log::outcome::{self, Kind, Outcome, has_moved_claim};
 use crate::log::reader::Reader;
 use crate::log::{claim, history, successor};
 use crate::pg::process;
 use crate::pg::scan::Snapshot;
+use crate::pg::time;
 
 /// A job's newest attempt.
 pub struct Job {
@@ -46,6 +48,32 @@ impl Found {
         match self {
             Self::Here(job) => job.attempt.lane(),
             Self::Past(past) => past.lane(),
+        }
+    }
+}
+
+/// What of a job's newest attempt says what the job is doing.
+pub struct Doing {
+    pub lane: i32,
+    pub outcome: Option<Kind>,
+    pub is_claimed: bool,
+    pub run_at: Option<i64>,
+    pub has_failed: bool,
+}
+
+impl Doing {
+    /// The job's state, as `queue.jobs` names it.
+    pub fn state(&self, queue: &Queue) -> &'static str {
+        match self.outcome {
+            Some(Kind::Completed) => "completed",
+            Some(Kind::Cancelled) => "cancelled",
+            Some(Kind::Skipped) => "skipped",
+            Some(_) => "dead",
+            None if self.is_claimed => "running",
+            None if queue.is_held(self.lane) => "held",
+            None if self.run_at.is_none_or(|at| at <= time::now_us()) => "ready",
+            None if self.has_failed => "retrying",
+            None => "scheduled",
         }
     }
 }

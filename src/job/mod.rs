@@ -4,6 +4,7 @@
 //! its attempt.
 
 pub mod after;
+pub mod await_end;
 pub mod cancel;
 pub mod claim;
 pub mod complete;

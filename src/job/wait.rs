@@ -75,10 +75,15 @@ impl ClaimScope {
 /// How long a call may sleep, in microseconds: as asked, at most pg_queue.max_wait, and a little less than
 /// what statement_timeout leaves, so that it ends with an empty answer and not with an error.
 pub fn longest_wait(wait: i64) -> i64 {
+    within_statement(wait.min(i64::from(guc::MAX_WAIT.get()) * 1_000))
+}
+
+/// How long a call may sleep that keeps nothing from others by it: as asked, and a little less than what
+/// statement_timeout leaves.
+pub fn within_statement(wait: i64) -> i64 {
     const MARGIN: i64 = 20_000;
-    let most = i64::from(guc::MAX_WAIT.get()) * 1_000;
     let left = time::statement_deadline_us().map_or(i64::MAX, |at| at - time::now_us() - MARGIN);
-    wait.min(most).min(left).max(0)
+    wait.min(left).max(0)
 }
 
 /// Whether the call may sleep on: there is time left, and this transaction has not written and would see

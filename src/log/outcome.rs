@@ -6,6 +6,7 @@ use crate::catalog::Catalog;
 use crate::log::claim;
 use crate::log::keyed::{Keyed, Log, MOVED};
 use crate::log::segment::Home;
+use crate::pg::datum;
 use crate::pg::row::{NewRows, Row, Tid};
 use crate::pg::scan::{Probe, Snapshot};
 use crate::pg::table::Relation;
@@ -27,6 +28,7 @@ mod column {
     pub const ENDED_AT: usize = 1;
     pub const OUTCOME: usize = 2;
     pub const NEXT_ID: usize = 3;
+    pub const RESULT: usize = 4;
     pub const COUNT: usize = 6;
 }
 
@@ -232,6 +234,13 @@ pub fn has_moved(catalog: &Catalog, segment: u8, id: i64) -> bool {
 /// Whether the attempt has ended, or is being ended, or moved; without opening anything to write.
 pub fn probe(catalog: &Catalog, segment: u8, id: i64) -> Probe {
     opened(catalog, segment).probe(id)
+}
+
+/// The result of an attempt that lies in this segment and has ended, whole. The outer `None`: it is not there any more.
+pub fn result(catalog: &Catalog, segment: u8, id: i64) -> Option<Option<Datum>> {
+    // What lies in the toast table stays as long as the segment is open.
+    let log = opened(catalog, segment);
+    log.find(id, Snapshot::Now).map(|row| row.get(column::RESULT).map(datum::owned))
 }
 
 /// The committed outcome of an attempt that lies in this segment.

@@ -1,6 +1,6 @@
 //! The latch of each session, and waking sessions and workers.
 //!
-//! Responsible for the array of latches. Not responsible for which session to wake (`pg_queue_core::frontier`), nor for
+//! Responsible for the array of latches. Not responsible for which session to wake (`pg_queue_core::frontier`, `pg_queue_core::watchers`), nor for
 //! sleeping (`pg::process`).
 //!
 //! Invariant: an address that is stored is that of a latch in shared memory, and is the same in every process.
@@ -8,6 +8,7 @@
 use pgrx::pg_sys;
 
 use crate::shmem::layout::{BASE, Header, LAYOUT, Layout};
+use crate::shmem::lock;
 
 /// Returns the condition variable that is broadcast whenever a worker has left its database.
 pub fn worker_left() -> *mut pg_sys::ConditionVariable {
@@ -41,6 +42,19 @@ pub fn wake(session: u32) {
         let latch = *latch_slot(layout, session);
         if !latch.is_null() {
             pg_sys::SetLatch(latch);
+        }
+    }
+}
+
+/// Wakes the sessions that wait for the end of a job and are due. Cannot fail. Takes the frontier's lock for a few of them
+/// at a time.
+pub fn wake_watchers() {
+    loop {
+        let mut due = [None; 32];
+        lock::with(|shared| due.iter_mut().for_each(|session| *session = shared.watchers.next_due()));
+        due.iter().flatten().for_each(|&session| wake(session));
+        if due.last().is_none_or(Option::is_none) {
+            break;
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU32;
 
 use pg_queue_core::awaited::Awaited;
 use pg_queue_core::frontier::{self, Gate, Group, Lane, Ready, Running, Session, index};
-use pg_queue_core::{counter, holders};
+use pg_queue_core::{counter, holders, watchers};
 use pgrx::{pg_guard, pg_sys};
 
 use crate::guc;
@@ -26,6 +26,7 @@ pub struct Header {
     pub keys_lock: *mut pg_sys::LWLock,
     pub frontier: frontier::Head,
     pub holders: holders::Head,
+    pub watchers: watchers::Head,
     pub next_instance: u32,
     pub counter_top: u32,
     pub launcher_latch: *mut pg_sys::Latch,
@@ -49,6 +50,8 @@ pub struct Layout {
     pub running: (usize, usize),
     pub running_index: (usize, usize),
     pub sessions: (usize, usize),
+    pub watchers: (usize, usize),
+    pub watched: (usize, usize),
     pub gates: (usize, usize),
     pub groups: (usize, usize),
     pub group_index: (usize, usize),
@@ -93,6 +96,8 @@ impl Layout {
             running: place::<Running>(&mut bytes, running),
             running_index: place::<index::Bucket>(&mut bytes, index::buckets_for(running.max(32))),
             sessions: place::<Session>(&mut bytes, sessions),
+            watchers: place::<watchers::Watcher>(&mut bytes, sessions),
+            watched: place::<u32>(&mut bytes, sessions),
             gates: place::<Gate>(&mut bytes, lanes),
             groups: place::<Group>(&mut bytes, groups),
             group_index: place::<index::Bucket>(&mut bytes, index::buckets_for(groups)),

@@ -10,6 +10,7 @@
 use pg_queue_core::awaited::Awaited;
 use pg_queue_core::counter::{Counters, Horizon};
 use pg_queue_core::frontier::{Frontier, Running};
+use pg_queue_core::watchers::Watchers;
 use pgrx::pg_sys;
 
 use crate::shmem::instance::Instance;
@@ -49,6 +50,8 @@ pub struct Shared<'a> {
     pub instances: &'a mut [Instance],
     /// For each instance's slot, which jobs others are after.
     pub awaited: &'a mut [Awaited],
+    /// Which sessions wait for the end of which job.
+    pub watchers: Watchers<'a>,
     /// The number that was last given to an instance: the next one gets this plus one.
     pub next_instance: &'a mut u32,
     /// The counters of the lanes of all databases.
@@ -107,6 +110,11 @@ pub fn with<R>(f: impl FnOnce(&mut Shared<'_>) -> R) -> R {
             },
             instances: slice(base, layout.instances),
             awaited: slice(base, layout.awaited),
+            watchers: Watchers {
+                head: &mut (*header).watchers,
+                buckets: slice(base, layout.watched),
+                sessions: slice(base, layout.watchers),
+            },
             next_instance: &mut (*header).next_instance,
             counters: Counters {
                 slots: slice(base, layout.counters),

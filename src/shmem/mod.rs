@@ -26,5 +26,5 @@ pub mod usage;
 pub mod words;
 
 pub use instance::Instance;
-pub use latch::{wake, wake_latch};
+pub use latch::{wake, wake_latch, wake_watchers};
 pub use lock::{Shared, born_at, counters, each_running, with, with_awaited, with_counters, with_instance};

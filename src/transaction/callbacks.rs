@@ -176,7 +176,8 @@ unsafe extern "C-unwind" fn on_exit(_code: i32, _arg: pg_sys::Datum) {
     let session = session::session();
     let mut wake = Wake::default();
     shmem::with(|shared| {
-        let shmem::Shared { frontier, instances, awaited, .. } = shared;
+        let shmem::Shared { frontier, instances, awaited, watchers, .. } = shared;
+        watchers.leave(session);
         let refill = frontier.refill_abandon(session);
         if let Some((number, lane)) = refill {
             while let Some(waiter) = frontier.refill_wake(number, lane) {

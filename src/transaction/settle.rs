@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 
 use pg_queue_core::awaited::Awaited;
 use pg_queue_core::frontier::{Frontier, MISSED_CANCEL, MISSED_RERUN};
+use pg_queue_core::watchers::Watchers;
 use pgrx::pg_sys;
 
 use crate::pg::{session, time, transaction};
@@ -61,8 +62,9 @@ pub fn prepared_ended() {
     let mut worker = std::ptr::null_mut();
     let mut number = 0;
     shmem::with(|shared| {
-        let shmem::Shared { frontier, instances, .. } = shared;
+        let shmem::Shared { frontier, instances, watchers, .. } = shared;
         if let Some(instance) = instances.iter_mut().find(|i| i.number != 0 && i.database == database) {
+            watchers.ended_unknown(instance.number);
             frontier.invalidate(instance.number);
             instance.prepared_ended();
             // Requests to cancel are never prepared.
@@ -73,6 +75,7 @@ pub fn prepared_ended() {
         }
     });
     shmem::wake_latch(worker);
+    shmem::wake_watchers();
     // A session that looks and waits again stands at the end of the list: as many calls as there are sessions wake all
     // that were there.
     for _ in 0..layout::max_sessions() {
@@ -90,6 +93,8 @@ pub struct Wake {
     count: usize,
     /// The lane that jobs were pushed to last, and how many were woken for it.
     lane: (i32, usize),
+    /// Whether sessions that wait for the end of a job are due.
+    watchers: bool,
     pub worker: Option<*mut pg_sys::Latch>,
 }
 
@@ -115,20 +120,42 @@ impl Wake {
         if let Some(latch) = self.worker {
             shmem::wake_latch(latch);
         }
+        if self.watchers {
+            shmem::wake_watchers();
+        }
     }
 }
 
-fn commit(
-    frontier: &mut Frontier<'_>,
-    instances: &mut [Instance],
-    awaited: &mut [Awaited],
-    slot: usize,
-    step: Step,
-    now: &LazyCell<i64>,
-    wake: &mut Wake,
-) {
+/// Those that are told of the end of a job.
+struct Ends<'a, 's> {
+    awaited: &'a mut Awaited,
+    watchers: &'a mut Watchers<'s>,
+    number: u32,
+    worker: *mut pg_sys::Latch,
+}
+
+impl Ends<'_, '_> {
+    /// A job has ended. 0: it is not known which.
+    fn tell(&mut self, job_id: i64, wake: &mut Wake) {
+        let (wakes_worker, wakes_watchers) = match job_id {
+            0 => (self.awaited.ended_unknown(), self.watchers.ended_unknown(self.number)),
+            _ => {
+                let is_awaited = !self.awaited.is_quiet() && self.awaited.ended(job_id);
+                (is_awaited, self.watchers.ended(self.number, job_id))
+            }
+        };
+        if wakes_worker {
+            wake.worker = Some(self.worker);
+        }
+        wake.watchers |= wakes_watchers;
+    }
+}
+
+fn commit(shared: &mut shmem::Shared<'_>, slot: usize, step: Step, now: &LazyCell<i64>, wake: &mut Wake) {
+    let shmem::Shared { frontier, instances, awaited, watchers, .. } = shared;
     let (instance, awaited) = (&mut instances[slot], &mut awaited[slot]);
     let number = instance.number;
+    let mut ends = Ends { worker: instance.worker_latch, awaited, watchers, number };
     match step {
         Step::Enqueued { lane, ready, run_at, .. } => {
             count(instance, ready.place.segment, 1, 0, wake);
@@ -173,23 +200,19 @@ fn commit(
                 if entry.missed & MISSED_CANCEL != 0 {
                     wake.worker = Some(instance.miss_cancel(id));
                 }
-                if !awaited.is_quiet() && ends_job(step) && awaited.ended(entry.rank.job_id) {
-                    wake.worker = Some(instance.worker_latch);
+                if ends_job(step) {
+                    ends.tell(entry.rank.job_id, wake);
                 }
-            } else if ends_job(step) && awaited.ended_unknown() {
-                wake.worker = Some(instance.worker_latch);
+            } else if ends_job(step) {
+                ends.tell(0, wake);
             }
         }
         Step::Awaited { job_id } => {
-            if awaited.add(job_id) {
+            if ends.awaited.add(job_id) {
                 wake.worker = Some(instance.worker_latch);
             }
         }
-        Step::Settled { job_id } => {
-            if if job_id == 0 { awaited.ended_unknown() } else { awaited.ended(job_id) } {
-                wake.worker = Some(instance.worker_latch);
-            }
-        }
+        Step::Settled { job_id } => ends.tell(job_id, wake),
         Step::Relocated { id, place } => frontier.relocate(number, id, place),
         Step::Counted { segment, attempts, ended } => count(instance, segment, attempts, ended, wake),
         Step::Segment { segment, generation, state, copied_to } => {
@@ -241,8 +264,8 @@ fn commit(
         }
         Step::Notified { .. } | Step::InstanceMade | Step::SlotsTaken | Step::LimitsAltered { .. } => {}
         Step::EndingUnknown { .. } => {
-            if ends_job(step) && awaited.ended_unknown() {
-                wake.worker = Some(instance.worker_latch);
+            if ends_job(step) {
+                ends.tell(0, wake);
             }
         }
         // It only counts: see `transaction::commit_counts`.
@@ -322,6 +345,9 @@ pub fn tell(number: u32, step: Step) {
     };
     if let Some(latch) = worker.filter(|_| has_work) {
         shmem::wake_latch(latch);
+    }
+    if !matches!(step, Step::LaneChanged { .. }) && shmem::with(|shared| shared.watchers.ended_unknown(number)) {
+        shmem::wake_watchers();
     }
     // A session that looks and waits again stands at the end of the list: as many calls as there are sessions wake all
     // that were there.
@@ -413,22 +439,22 @@ pub fn settle(pending: &[Pending], committed: bool) {
     let apply = |steps: &mut dyn Iterator<Item = &Pending>| {
         let mut wake = Wake::default();
         shmem::with(|shared| {
-            let shmem::Shared { frontier, instances, awaited, counters, horizons, .. } = shared;
             // It is opened under each hold of the lock: a recount may have begun since the last one.
             let mut counts = CommitCounts::open(xid);
             for p in steps {
-                let Some(slot) = instances.iter().position(|i| i.number == p.instance) else { continue };
+                let Some(slot) = shared.instances.iter().position(|i| i.number == p.instance) else { continue };
                 if committed {
-                    commit(frontier, instances, awaited, slot, p.step, &now, &mut wake);
+                    commit(shared, slot, p.step, &now, &mut wake);
+                    let shmem::Shared { instances, horizons, counters, .. } = shared;
                     counts.enter(instances, slot, horizons, counters, p.step);
                 } else {
-                    abort(frontier, instances, slot, p.step, &now, &mut wake);
+                    abort(&mut shared.frontier, shared.instances, slot, p.step, &now, &mut wake);
                 }
-                if instances[slot].number == 0 {
-                    counters.forget_instance(p.instance);
+                if shared.instances[slot].number == 0 {
+                    shared.counters.forget_instance(p.instance);
                 }
             }
-            counts.close(instances, counters);
+            counts.close(shared.instances, &mut shared.counters);
         });
         wake.go();
     };

@@ -322,6 +322,7 @@ fn a_standby_refuses_verbs_and_shows_jobs_until_it_is_promoted() {
         "SELECT FROM queue.claim('q')",
         "SELECT FROM queue.claim('q', wait => '1 s')",
         "CALL queue.wait('q')",
+        "CALL queue.await(31)",
         &format!("SELECT queue.complete({running})"),
         &format!("SELECT FROM queue.complete_many('{{{running}}}')"),
         &format!("SELECT queue.fail({running}, 'no')"),

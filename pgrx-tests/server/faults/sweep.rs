@@ -67,6 +67,7 @@ const ROUND: &[&str] = &[
     "SELECT queue.reprioritize(job_id, 3) FROM (SELECT job_id FROM queue.jobs WHERE queue_name = 'q' AND state = 'ready'
      ORDER BY job_id DESC LIMIT 1) AS j",
     "SELECT count(*) FROM queue.claim('nothing', wait => '1 ms')",
+    "DO 'DECLARE j bigint; s text; r jsonb; BEGIN j := max(job_id) FROM made; CALL queue.await(j, ''1 ms'', s, r); END'",
     "SELECT queue.create('passing', rate_limit => 1, rate_period => '1 day'); SELECT FROM queue.claim('passing');
      SELECT queue.drop('passing')",
     "SELECT queue.maintain()",

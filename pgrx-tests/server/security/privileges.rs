@@ -54,6 +54,7 @@ const TABLE: &str = "
 -  - - 1 1  - - 2 2  - - + +  + + | errors
 -  - - 1 1  - - 2 2  - - + +  + + | schedules
 -  - - + +  - - 0 0  - - + +  + + | job({job})
+-  + + + +  q q q q  + + + +  + + | await({job}, '0')
 -  - - + +  - - q q  - - + +  + + | upcoming('planned')
 -  - - 1 1  - - 2 2  - - + +  + + | throughput_by()
 -  - - * *  - - * *  - - + +  + + | doctor()
@@ -256,7 +257,7 @@ fn every_function_and_view_asks_for_its_privilege() {
         let name = what.split('(').next().unwrap_or_default();
         assert!(named.insert(name.to_owned()), "queue.{name} has two rows");
         let sql = match name {
-            "wait" => format!("CALL queue.{what}"),
+            "wait" | "await" => format!("CALL queue.{}", fill(what)),
             // In FROM, Postgres refuses them before it looks at privileges.
             "foreign_write" | "read_only" => format!("SELECT queue.{what}"),
             _ => format!("SELECT * FROM queue.{}", fill(what)),

@@ -1,0 +1,110 @@
+//! Waiting for the end of a job: what a session sees of it, and how it sleeps and is woken.
+//!
+//! The commit callback of what ends a job wakes the sessions that wait for it (`core::watchers`). The protocol is in
+//! docs/internals/after.md.
+//!
+//! Invariant: a session looks after it was noted in memory, so it sees the end or is woken by it.
+
+use pgrx::pg_sys::Datum;
+
+use crate::catalog::permission::{self, Privilege};
+use crate::catalog::{Catalog, queue};
+use crate::error::Result;
+use crate::job::find::{self, Doing, Found};
+use crate::log::{history, outcome};
+use crate::pg::fault::fault;
+use crate::pg::snapshot::ActiveSnapshot;
+use crate::pg::{datum, process, session, time};
+use crate::shmem;
+
+/// What a session sees of a job.
+pub struct Seen {
+    /// As `queue.jobs` names it.
+    pub state: &'static str,
+    pub has_ended: bool,
+    /// `None` also for a user that may not see it.
+    pub result: Option<Datum>,
+}
+
+/// Looks at a job as it is now.
+///
+/// Errors: 22023 when the id is no job's, P0002 when there is no such job, 42501 when the user may neither produce for
+/// its queue nor consume or observe it, 55000 when the queue was dropped.
+pub fn look(catalog: &Catalog, job_id: i64) -> Result<Seen> {
+    // A result may lie in a toast table.
+    let _snapshot = ActiveSnapshot::latest();
+    loop {
+        process::check_for_interrupts();
+        let found = find::find_settled(catalog, job_id)?;
+        let lane = found.lane();
+        let rights = permission::rights(catalog);
+        let may = |privilege| rights.on_lane(lane, privilege);
+        let may_read = may(Privilege::Observe) || may(Privilege::Consume);
+        if !may_read && !may(Privilege::Produce) {
+            return Err(permission::denied_lane(catalog, lane, Privilege::Observe)?);
+        }
+        let Some(queue) = queue::by_lane(catalog, lane)? else { return Err(find::of_dropped(job_id)) };
+        let ended = found.outcome();
+        let (doing, result) = match &found {
+            Found::Here(job) => {
+                let result = match ended {
+                    Some(_) => outcome::result(catalog, job.attempt.home.segment, job.attempt.id()),
+                    None => Some(None),
+                };
+                // It went to history a moment ago.
+                let Some(result) = result else { continue };
+                let (run_at, has_failed) = (job.attempt.run_at(), job.attempt.last_error().is_some());
+                (Doing { lane, outcome: None, is_claimed: job.is_claimed, run_at, has_failed }, result)
+            }
+            Found::Past(past) => {
+                let result = past.get(history::column::RESULT).map(datum::owned);
+                (Doing { lane, outcome: None, is_claimed: true, run_at: None, has_failed: false }, result)
+            }
+        };
+        let doing = Doing { outcome: ended.map(|outcome| outcome.kind), ..doing };
+        return Ok(Seen {
+            state: doing.state(&queue),
+            has_ended: ended.is_some(),
+            result: result.filter(|_| may_read),
+        });
+    }
+}
+
+/// This session among those that wait for the end of a job, until the value is dropped.
+pub struct Watcher {
+    number: u32,
+}
+
+impl Watcher {
+    /// Begins to wait: whatever ends the job from now on wakes the session.
+    pub fn begin(number: u32, job_id: i64) -> Self {
+        shmem::with(|shared| shared.watchers.watch(session::session(), number, job_id));
+        let watcher = Self { number };
+        fault!("await.begun");
+        watcher
+    }
+
+    /// Sleeps until woken, or until the deadline on the monotonic clock; not at all if the extension was dropped, of which
+    /// this session may be told a moment later than memory.
+    pub fn sleep(&mut self, deadline: i64) {
+        let has_news = || {
+            shmem::with(|shared| {
+                let is_there = shared.instances.iter().any(|instance| instance.number == self.number);
+                !is_there || shared.watchers.is_woken(session::session())
+            })
+        };
+        while !has_news() {
+            let left = deadline - time::monotonic_us();
+            if left <= 0 {
+                break;
+            }
+            process::sleep((left + 999) / 1_000);
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        shmem::with(|shared| shared.watchers.leave(session::session()));
+    }
+}
