@@ -9,6 +9,8 @@ use queue_tests::random;
 /// What becomes of a job: made once, tried, ended once, moved on.
 mod jobs {
     mod after;
+    mod after_outages;
+    mod after_races;
     mod awaits;
     mod dead_letters;
     mod fencing;

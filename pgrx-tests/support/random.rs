@@ -60,7 +60,7 @@ pub fn length(seconds: u64) -> Duration {
     Duration::from_secs(number("QUEUE_SOAK").unwrap_or(seconds))
 }
 
-fn number(variable: &str) -> Option<u64> {
+pub fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a number, not {text:?}")))
 }

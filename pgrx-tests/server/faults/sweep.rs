@@ -67,7 +67,11 @@ const ROUND: &[&str] = &[
     "SELECT queue.reprioritize(job_id, 3) FROM (SELECT job_id FROM queue.jobs WHERE queue_name = 'q' AND state = 'ready'
      ORDER BY job_id DESC LIMIT 1) AS j",
     "SELECT count(*) FROM queue.claim('nothing', wait => '1 ms')",
-    "DO 'DECLARE j bigint; s text; r jsonb; BEGIN j := max(job_id) FROM made; CALL queue.await(j, ''1 ms'', s, r); END'",
+    "DO 'DECLARE j bigint; s text; r jsonb;
+     BEGIN
+         j := min(job_id) FROM queue.jobs WHERE state IN (''ready'', ''running'');
+         IF j IS NOT NULL THEN CALL queue.await(j, ''5 ms'', s, r); END IF;
+     END'",
     "SELECT queue.create('passing', rate_limit => 1, rate_period => '1 day'); SELECT FROM queue.claim('passing');
      SELECT queue.drop('passing')",
     "SELECT queue.maintain()",

@@ -490,6 +490,40 @@ fn a_day_that_is_over_goes_when_nobody_reads_it_and_nobody_waits() {
 }
 
 #[test]
+fn what_waits_for_a_dead_job_whose_day_is_over_is_told() {
+    let (mut client, _) = database();
+    create(&mut client, "q", "max_attempts => 1");
+    let dead = client.enqueue("q");
+    client.run("SELECT queue.fail(id, 'no') FROM queue.claim('q')");
+    let living = client.enqueue("q");
+    let mut after = |jobs: &str, upon: &str| -> i64 {
+        client.value(&format!("SELECT queue.enqueue('q', after => '{{{jobs}}}', upon => '{upon}')"))
+    };
+    let held = after(&dead.to_string(), "completed");
+    let both = after(&format!("{dead},{living}"), "ended");
+    let late: i64 = after(&living.to_string(), "completed");
+    reclaim(&mut client);
+    assert_eq!(client.count(&format!("SELECT FROM queue.history WHERE job_id = {dead}")), 1);
+    assert_eq!((client.state(held), client.state(both)), ("held".into(), "held".into()));
+    make_old(&mut client);
+    let mut duty = client_of(&mut client);
+    wait::until("the day goes", || {
+        let forgot: i64 = duty.value("SELECT sum(did)::bigint FROM queue.maintain() WHERE duty = 'forget_history'");
+        duty = client_of(&mut client);
+        (forgot == 1).then_some(())
+    });
+    assert_eq!(client.count(&format!("SELECT FROM queue.job({dead})")), 0);
+    client.maintain_until(&format!("(SELECT state FROM queue.job({held})) = 'skipped'"));
+    let error: String = client.value(&format!("SELECT error FROM queue.job({held})"));
+    assert_eq!(error, format!("it was after job {dead}, which is known no more"));
+    assert_eq!((client.state(both), client.state(late)), ("held".into(), "held".into()));
+    client.run("SELECT queue.complete(id) FROM queue.claim('q')");
+    client.maintain_until(&format!("(SELECT state FROM queue.job({both})) = 'ready'"));
+    client.maintain_until(&format!("(SELECT state FROM queue.job({late})) = 'ready'"));
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+}
+
+#[test]
 fn a_lock_on_history_keeps_nobody_but_the_copy() {
     let (mut client, name) = database();
     create(&mut client, "q", "");

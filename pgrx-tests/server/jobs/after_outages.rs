@@ -1,0 +1,145 @@
+//! Jobs after jobs over what goes wrong: many deaths, processes that end in the middle, a dump and its restore.
+
+use postgres::Client;
+use queue_tests::installation::run;
+use queue_tests::{Cluster, wait};
+
+use crate::shared::{Database, Sql, create};
+
+fn after(client: &mut Client, jobs: &[i64], upon: &str) -> i64 {
+    client.query_one("SELECT queue.enqueue('q', after => $1, upon => $2)", &[&jobs, &upon]).unwrap().get(0)
+}
+
+fn wait_for(client: &mut Client, job: i64, state: &str) {
+    wait::until(state, || (client.state(job) == state).then_some(()));
+}
+
+#[test]
+fn after_an_outage_the_retry_of_the_dead_carries_all_chains_on() {
+    const CHAINS: i64 = 4_000;
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "q", "max_attempts => 1, lease => '1 hour', backoff_base => '0'");
+    client.run(&format!(
+        "WITH a AS MATERIALIZED (SELECT queue.enqueue('q') AS a FROM generate_series(1, {CHAINS})),
+              b AS MATERIALIZED (SELECT queue.enqueue('q', after => ARRAY[a]) AS b FROM a)
+         SELECT count(queue.enqueue('q', after => ARRAY[b])) FROM b"
+    ));
+    let counts = "SELECT format('%s %s %s', dead, held, completed) FROM queue.stats WHERE queue_name = 'q'";
+    client.run(&format!(
+        "SELECT count(*) FROM queue.fail_many(ARRAY(SELECT id FROM queue.claim('q', {CHAINS})), 'down')"
+    ));
+    // What is held stays so.
+    let before = client.enqueue("q");
+    let cleanup = after(&mut client, &[before], "ended");
+    client.run(&format!("SELECT queue.cancel({before})"));
+    wait_for(&mut client, cleanup, "ready");
+    assert_eq!(client.value::<String>(counts), format!("{CHAINS} {} 0", 2 * CHAINS));
+    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q')::bigint"), CHAINS);
+    let work = "SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 1000)))";
+    wait::until("all chains are complete", || {
+        client.run(work);
+        (client.value::<String>(counts) == format!("0 0 {}", 3 * CHAINS + 1)).then_some(())
+    });
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+}
+
+#[test]
+fn the_release_may_end_at_each_of_its_points() {
+    let cluster = Cluster::new().conf("max_connections = 30").start();
+    let mut client = cluster.create_database("app");
+    create(&mut client, "q", "max_attempts => 1, lease => '1 hour', backoff_base => '0'");
+    create(&mut client, "other", "");
+    for point in ["release.begun", "release.taken", "release.looked", "release.claimed", "release.written"] {
+        for action in ["error", "terminate", "crash"] {
+            let jobs: Vec<i64> = client.column("SELECT queue.enqueue('q') FROM generate_series(1, 3)");
+            let met = after(&mut client, &jobs[..1], "completed");
+            let all = after(&mut client, &jobs[..2], "completed");
+            let failed = after(&mut client, &jobs[..2], "failed");
+            let next = after(&mut client, &[failed], "ended");
+            let held = after(&mut client, &jobs[2..], "completed");
+            let fan: Vec<i64> = client.column(&format!(
+                "SELECT * FROM queue.enqueue_many('q', array_fill('1'::jsonb, ARRAY[1200]), after => '{{{}}}')",
+                jobs[0]
+            ));
+            // The worker has seen them all.
+            wait::until("what was handed over is served", || {
+                (client.count("SELECT FROM queue.maintain() WHERE duty = 'release' AND did > 0") == 0).then_some(())
+            });
+            let fault = cluster.fault(point, action);
+            if point == "release.begun" {
+                // It looks at everything, since it is not told what was purged.
+                client.run("SELECT queue.enqueue('other'); SELECT queue.purge('other')");
+            }
+            client.run("BEGIN; SELECT count(queue.complete(id)) FROM queue.claim('q', 2); COMMIT");
+            fault.wait_reached();
+            drop(fault);
+            if action == "crash" {
+                wait::until("the server is down", || client.simple_query("SELECT 1").err());
+                cluster.wait_ready();
+                client = cluster.connect_to("app");
+            }
+            for job in [met, all, next] {
+                wait_for(&mut client, job, "ready");
+            }
+            assert_eq!((client.state(failed), client.state(held)), ("skipped".into(), "held".into()), "{point}");
+            let ready = format!(
+                "SELECT count(*) FROM queue.jobs WHERE state = 'ready' AND job_id BETWEEN {} AND {}",
+                fan[0],
+                fan[fan.len() - 1]
+            );
+            wait::until("the rest are released", || (client.value::<i64>(&ready) == 1200).then_some(()));
+            client.run(&format!("SELECT queue.cancel({})", jobs[2]));
+            wait_for(&mut client, held, "skipped");
+            assert_eq!(client.count("SELECT FROM queue.check()"), 0, "{point}");
+            let ran: i64 = client.value("SELECT count(queue.complete(id)) FROM queue.claim('q', 2000)");
+            assert_eq!(ran, 1203, "{point}, {action}");
+        }
+    }
+}
+
+#[test]
+fn a_dump_takes_held_jobs_along() {
+    let cluster = Cluster::new().conf("pg_queue.restore_quiet = '1s'").start();
+    let mut client = cluster.create_database("app");
+    client.run("ALTER DATABASE app SET pg_queue.worker = off");
+    create(&mut client, "q", "max_attempts => 1, lease => '1 hour', backoff_base => '0'");
+    let jobs: Vec<i64> = client.column("SELECT queue.enqueue('q') FROM generate_series(1, 4)");
+    let waiting = after(&mut client, &jobs[1..2], "completed");
+    let by_dead = after(&mut client, &jobs[2..3], "completed");
+    let cleanup = after(&mut client, &jobs, "ended");
+    let overdue: i64 = client
+        .value(&format!("SELECT queue.enqueue('q', after => '{{{}}}', upon => 'overdue', delay => '1 hour')", jobs[3]));
+    wait::until("what was handed over is served", || {
+        (client.count("SELECT FROM queue.maintain() WHERE duty = 'release' AND did > 0") == 0).then_some(())
+    });
+    // One that nobody has served when the dump is taken.
+    let served_there = after(&mut client, &jobs[..1], "completed");
+    client.run("SELECT queue.complete(id) FROM queue.claim('q')");
+    let file = cluster.dir().join("dump").display().to_string();
+    let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 2) AS c ORDER BY job_id");
+    client.run(&format!("SELECT queue.release({}), queue.fail({}, 'no')", ids[0], ids[1]));
+    run(cluster.command("pg_dump").args(["-Fc", "-f", &file, "app"]));
+    client.run("CREATE DATABASE copy TEMPLATE template0");
+    let mut copy = cluster.connect_to("copy");
+    run(cluster.command("pg_restore").args(["-e", "-d", "copy", &file]));
+    copy.run("ALTER DATABASE copy RESET pg_queue.worker");
+    wait::until("the restore is adopted", || copy.batch_execute("SELECT queue.adopt()").is_ok().then_some(()));
+    wait_for(&mut copy, served_there, "ready");
+    for job in [waiting, by_dead, cleanup, overdue] {
+        assert_eq!(copy.state(job), "held");
+    }
+    copy.run(&format!("SELECT queue.retry({})", jobs[2]));
+    // In the order of their ids: two that were waited for, the retried one, and what was released.
+    wait::until("all but one that is cancelled have run", || {
+        copy.run("SELECT count(queue.complete(id)) FROM queue.claim('q') WHERE true");
+        (copy.state(cleanup) == "completed").then_some(())
+    });
+    wait::until("the chain behind them has run", || {
+        copy.run("SELECT count(queue.complete(id)) FROM queue.claim('q')");
+        (copy.state(waiting) == "completed" && copy.state(by_dead) == "completed").then_some(())
+    });
+    wait_for(&mut copy, overdue, "skipped");
+    assert_eq!(copy.state(served_there), "completed");
+    assert_eq!(copy.count("SELECT FROM queue.check()"), 0);
+}
