@@ -108,7 +108,11 @@ impl Watchers<'_> {
         if self.head.watching == 0 {
             return false;
         }
-        (0..self.buckets.len()).fold(false, |any, bucket| self.pick(bucket, |entry| entry.instance == instance) || any)
+        let mut any = false;
+        for bucket in 0..self.buckets.len() {
+            any |= self.pick(bucket, |entry| entry.instance == instance);
+        }
+        any
     }
 
     fn pick(&mut self, bucket: usize, is_meant: impl Fn(&Watcher) -> bool) -> bool {
