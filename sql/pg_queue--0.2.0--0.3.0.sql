@@ -340,6 +340,14 @@ block or function, P0002 no such job, 25006 on a standby, 22023, 55000 its queue
 REVOKE ALL ON PROCEDURE queue.await FROM PUBLIC;
 COMMENT ON COLUMN queue.stats.held IS 'Jobs that wait for other jobs; in the stage in which jobs come in.';
 
+CREATE FUNCTION queue.held_by_dead()
+    RETURNS TABLE (lane integer, jobs bigint)
+    STABLE LANGUAGE c COST 10000 ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_held_by_dead';
+COMMENT ON FUNCTION queue.held_by_dead IS
+'How many held jobs wait for dead ones, one for each dead one, by the lanes in which they are held; 10,000 at most in all.
+For the metrics.';
+REVOKE ALL ON FUNCTION queue.held_by_dead FROM PUBLIC;
+
 CREATE OR REPLACE VIEW queue.metric AS
 SELECT v.name::text AS name,
        jsonb_strip_nulls(jsonb_build_object('queue', s.queue_name, 'stage', s.stage, 'state', v.state)) AS labels,
@@ -384,6 +392,13 @@ SELECT 'pg_queue_is_paused', jsonb_build_object('queue', q.queue_name), q.is_pau
        '1 while claims from the queue find nothing, by queue.pause.'
 FROM queue.queue AS q
 WHERE queue.may_observe(q.queue_id)
+UNION ALL
+SELECT 'pg_queue_held_by_dead', jsonb_build_object('queue', q.queue_name), coalesce(h.jobs, 0), 'gauge',
+       'Held jobs that wait for dead ones; counted up to 10000.'
+FROM queue.queue AS q
+LEFT JOIN (SELECT n.queue_id, sum(d.jobs)::float8 AS jobs FROM queue.held_by_dead() AS d
+           JOIN queue.lane AS n ON n.lane = d.lane GROUP BY n.queue_id) AS h ON h.queue_id = q.queue_id
+WHERE queue.may_observe(q.queue_id) AND NOT pg_is_in_recovery()
 UNION ALL
 SELECT 'pg_queue_workers_busy', jsonb_build_object('queue', q.queue_name),
        (SELECT count(DISTINCT r.pid) FROM queue.running_now() AS r JOIN queue.lane AS n ON n.lane = r.lane

@@ -8,7 +8,7 @@ use crate::markdown::{anchors, code_spans, links, section};
 use crate::{none, pages, read, root};
 
 /// Functions that only the views and the install script call.
-const INTERNAL_FUNCTIONS: [&str; 18] = [
+const INTERNAL_FUNCTIONS: [&str; 19] = [
     "assert_loaded",
     "claims_now",
     "derive_grants",
@@ -20,6 +20,7 @@ const INTERNAL_FUNCTIONS: [&str; 18] = [
     "life_of",
     "live",
     "may_observe",
+    "held_by_dead",
     "memory_use",
     "payload_of",
     "recent_times",

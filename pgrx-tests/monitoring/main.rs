@@ -45,6 +45,7 @@ fn busy(cluster: &Cluster, database: &str) -> Client {
         "SELECT queue.complete(id) FROM queue.claim('mail', 7)",
         "SELECT queue.fail(id, 'no') FROM queue.claim('mail', 3)",
         "SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('mail', 2)",
+        "SELECT queue.enqueue('mail', after => ARRAY(SELECT job_id FROM queue.jobs WHERE state = 'dead'))",
         "SELECT FROM queue.claim('mail', 4)",
     ] {
         client.run(sql);
@@ -86,7 +87,7 @@ fn the_exporter_shows_what_metrics_says() {
         wanted.append(&mut metrics(client));
     }
     let names: BTreeSet<&str> = wanted.keys().map(|sample| sample.name.as_str()).collect();
-    assert_eq!(names.len(), 19, "{names:?}");
+    assert_eq!(names.len(), 20, "{names:?}");
     let (there, missing): (Vec<_>, Vec<_>) = wanted.keys().partition(|sample| shown.samples.contains_key(sample));
     assert!(missing.is_empty() && there.len() > 100, "missing {missing:#?}");
     let more: Vec<_> =
@@ -103,8 +104,8 @@ fn the_exporter_shows_what_metrics_says() {
         let labels = [("datname", "shop"), ("queue", "mail"), ("state", state)];
         shown.samples[&Sample::new("pg_queue_jobs", &labels)]
     };
-    let states = ["ready", "scheduled", "retrying", "running", "dead"];
-    assert_eq!(states.map(jobs), [4.0, 0.0, 3.0, 4.0, 2.0]);
+    let states = ["ready", "scheduled", "retrying", "running", "dead", "held"];
+    assert_eq!(states.map(jobs), [4.0, 0.0, 3.0, 4.0, 2.0, 1.0]);
     for client in &mut clients {
         client.run("DROP OWNED BY queue_monitor");
     }

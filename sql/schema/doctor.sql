@@ -29,6 +29,13 @@ COMMENT ON FUNCTION queue.recent_times IS
 'How long attempts that were claimed or ended in the last minute had waited and run, in seconds: quantiles of a sample,
 at most the last thousand. For the metrics.';
 
+CREATE FUNCTION queue.held_by_dead()
+    RETURNS TABLE (lane integer, jobs bigint)
+    STABLE LANGUAGE c COST 10000 ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_held_by_dead';
+COMMENT ON FUNCTION queue.held_by_dead IS
+'How many held jobs wait for dead ones, one for each dead one, by the lanes in which they are held; 10,000 at most in all.
+For the metrics.';
+
 -- A part for each source: one that has nothing of what is asked for is not read.
 CREATE VIEW queue.metric AS
 SELECT v.name::text AS name,
@@ -74,6 +81,13 @@ SELECT 'pg_queue_is_paused', jsonb_build_object('queue', q.queue_name), q.is_pau
        '1 while claims from the queue find nothing, by queue.pause.'
 FROM queue.queue AS q
 WHERE queue.may_observe(q.queue_id)
+UNION ALL
+SELECT 'pg_queue_held_by_dead', jsonb_build_object('queue', q.queue_name), coalesce(h.jobs, 0), 'gauge',
+       'Held jobs that wait for dead ones; counted up to 10000.'
+FROM queue.queue AS q
+LEFT JOIN (SELECT n.queue_id, sum(d.jobs)::float8 AS jobs FROM queue.held_by_dead() AS d
+           JOIN queue.lane AS n ON n.lane = d.lane GROUP BY n.queue_id) AS h ON h.queue_id = q.queue_id
+WHERE queue.may_observe(q.queue_id) AND NOT pg_is_in_recovery()
 UNION ALL
 SELECT 'pg_queue_workers_busy', jsonb_build_object('queue', q.queue_name),
        (SELECT count(DISTINCT r.pid) FROM queue.running_now() AS r JOIN queue.lane AS n ON n.lane = r.lane
@@ -138,7 +152,7 @@ COMMENT ON FUNCTION queue.metrics IS
 'The metrics for exporters to Prometheus: a row for each name and labels. Reads no log; a condition on name
 leaves out the cost of the others. Counters go on over restarts and crashes.';
 
-REVOKE ALL ON FUNCTION queue.doctor, queue.check, queue.memory_use, queue.recent_times, queue.metrics FROM PUBLIC;
+REVOKE ALL ON FUNCTION queue.doctor, queue.check, queue.memory_use, queue.recent_times, queue.held_by_dead, queue.metrics FROM PUBLIC;
 
 DO $read_only$
 DECLARE

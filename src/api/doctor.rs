@@ -2,6 +2,8 @@
 //!
 //! Not here: the checks (`doctor`), and the counters of jobs (`api::stats`).
 
+use std::collections::BTreeMap;
+
 use pgrx::pg_sys::Datum;
 
 use crate::api::sql_function;
@@ -12,10 +14,11 @@ use crate::pg::datum::text_datum;
 use crate::pg::function::{Call, run_unloaded};
 use crate::pg::{session, time};
 use crate::shmem::{layout, usage};
-use crate::{catalog, doctor};
+use crate::{catalog, doctor, job};
 
 sql_function!(pg_queue_doctor, pg_finfo_pg_queue_doctor => look, run_unloaded);
 sql_function!(pg_queue_memory_use, pg_finfo_pg_queue_memory_use => memory_use);
+sql_function!(pg_queue_held_by_dead, pg_finfo_pg_queue_held_by_dead => held_by_dead);
 sql_function!(pg_queue_recent_times, pg_finfo_pg_queue_recent_times => recent_times);
 
 /// `queue.doctor()`: returns a row for each check. The checks look at all queues.
@@ -50,6 +53,24 @@ fn memory_use(call: &Call) -> Result<Option<Datum>> {
     for kind in usage::in_use() {
         let number = |n: usize| Datum::from(i64::try_from(n).unwrap_or(i64::MAX));
         rows.add(&mut [text_datum(kind.setting), number(kind.used), number(kind.size)], &mut [false; 3])?;
+    }
+    Ok(None)
+}
+
+/// `queue.held_by_dead()`: returns for each lane of held jobs how many of them wait for dead ones.
+fn held_by_dead(call: &Call) -> Result<Option<Datum>> {
+    let rows = call.rows()?;
+    let catalog = catalog::current()?;
+    if session::in_recovery() {
+        return Ok(None);
+    }
+    let rights = permission::rights(&catalog);
+    let mut lanes: BTreeMap<i32, i64> = BTreeMap::new();
+    for (lane, held) in job::held_by_dead::find(&catalog)?.into_iter().flat_map(|holder| holder.held) {
+        *lanes.entry(lane).or_default() += held;
+    }
+    for (lane, held) in lanes.into_iter().filter(|(lane, _)| rights.on_lane(*lane, Privilege::Observe)) {
+        rows.add(&mut [lane.into(), held.into()], &mut [false; 2])?;
     }
     Ok(None)
 }

@@ -59,7 +59,7 @@ const OBJECTS: [(u8, Kind, &[&str]); 8] = [
     (OBSERVE, Kind::Routine, &[
         "doctor", "job", "metrics", "throughput_by", "upcoming",
         // The views call these.
-        "claims_now", "firings", "lease_expires_at", "live", "may_observe", "memory_use", "payload_of", "recent_times", "running_now", "tallies", "throughput_live",
+        "claims_now", "firings", "held_by_dead", "lease_expires_at", "live", "may_observe", "memory_use", "payload_of", "recent_times", "running_now", "tallies", "throughput_live",
         "times",
     ]),
     // A producer may wait for the end; the result is shown to the other two.

@@ -108,12 +108,14 @@ impl Awaited {
         if is_full && self.is_known && !self.is_building { self.order() } else { self.hand_over(job_id) }
     }
 
+    /// Whether others may be after a job.
+    pub fn may_await(&self, job_id: i64) -> bool {
+        !self.is_known || self.filter.has(job_id)
+    }
+
     /// Hands over a job that has ended, if others may be after it. Returns whether the worker is to be woken.
     pub fn ended(&mut self, job_id: i64) -> bool {
-        if self.is_known && !self.filter.has(job_id) {
-            return false;
-        }
-        self.hand_over(job_id)
+        self.may_await(job_id) && self.hand_over(job_id)
     }
 
     /// Has the duty look at what is after a job, at once. Returns whether the worker is to be woken.

@@ -9,7 +9,9 @@ use pg_queue_core::frontier::State;
 use crate::catalog::{Catalog, queue, schedule};
 use crate::doctor::check::{Finding, catalog, patience, time};
 use crate::error::Result;
+use crate::job::held_by_dead;
 use crate::job::schedule::next_run;
+use crate::log::dead::Dead;
 use crate::log::depth::{self, Wanted};
 use crate::log::firing::Log;
 use crate::log::lane_counts::LaneCounts;
@@ -124,6 +126,38 @@ pub fn dead() -> Result<Finding> {
         &troubles,
         &format!("No queue has {MANY_DEAD} dead jobs."),
         "queue.errors says what they died of; queue.retry_dead() runs them again, dead_retention says how long they are kept.",
+    ))
+}
+
+/// Checks that no jobs wait for one that is dead.
+pub fn held() -> Result<Finding> {
+    let catalog = catalog()?;
+    if session::in_recovery() {
+        return Ok(Finding::well("The primary checks this."));
+    }
+    let latest = time::now_us().saturating_sub(patience());
+    let holders = held_by_dead::find(&catalog)?;
+    let is_complete = holders.iter().flat_map(|holder| holder.held.values()).sum::<i64>() < held_by_dead::MOST as i64;
+    let old: Vec<(i64, Dead)> = holders
+        .iter()
+        .filter(|holder| holder.dead.ended_at <= latest)
+        .map(|holder| (holder.held.values().sum(), holder.dead))
+        .collect();
+    let Some(&(most, first)) = old.iter().max_by_key(|(held, dead)| (*held, -dead.job_id)) else {
+        return Ok(Finding::well("No jobs wait for one that has been dead for long."));
+    };
+    let all: i64 = old.iter().map(|(held, _)| held).sum();
+    let least = if is_complete { "" } else { "At least " };
+    let name = queue::by_lane(&catalog, first.lane)?.map(|queue| queue.name.clone()).unwrap_or_default();
+    let since = time(time::now_us().saturating_sub(first.ended_at));
+    Ok(Finding::ill(
+        format!(
+            "{least}{all} held jobs wait for {} dead ones, the most of them, {most}, for job {} of queue \"{name}\", dead for {since}.",
+            old.len(),
+            first.job_id
+        ),
+        "queue.retry() runs a dead job again, queue.retry_dead() all of a queue, and what they hold goes on when they complete. \
+         queue.cancel() gives up a held job.",
     ))
 }
 

@@ -32,6 +32,7 @@ pub const ALL: &[Check] = &[
     Check { name: "schedules", look: jobs::schedules },
     Check { name: "unclaimed", look: jobs::unclaimed },
     Check { name: "dead", look: jobs::dead },
+    Check { name: "held", look: jobs::held },
     Check { name: "prepared", look: transactions::prepared },
     Check { name: "xmin_horizon", look: transactions::xmin_horizon },
     Check { name: "autovacuum", look: storage::autovacuum },

@@ -14,6 +14,7 @@ pub mod fail;
 pub mod find;
 pub mod group_turn;
 pub mod held;
+pub mod held_by_dead;
 pub mod hold;
 pub mod keys;
 pub mod limits;

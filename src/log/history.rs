@@ -14,6 +14,7 @@ use pgrx::pg_sys::{self, Datum, Oid};
 use crate::catalog::{Catalog, shapes, spi};
 use crate::error::Result;
 use crate::log::attempt::{self, Attempt, New};
+use crate::log::dead::Dead;
 use crate::log::outcome;
 use crate::log::segment::{self, Home};
 use crate::pg::datum::Interval;
@@ -197,8 +198,8 @@ fn index_by_flow(child: Child) -> Option<Oid> {
     syscache::index_on(child.table, column::FLOW as i16 + 1, true, "_flow_idx")
 }
 
-/// Calls `each` with lane and id of all attempts in history that were their jobs' last and ended badly.
-pub fn each_dead(catalog: &Catalog, snapshot: Snapshot, counting: &Counting, mut each: impl FnMut(i32, i64)) {
+/// Calls `each` with all attempts in history that were their jobs' last and ended badly.
+pub fn each_dead(catalog: &Catalog, snapshot: Snapshot, counting: &Counting, mut each: impl FnMut(Dead)) {
     for child in children(catalog) {
         let Some(table) = open(child) else { continue };
         let Some(index) = index_of_dead(child) else { continue };
@@ -211,7 +212,12 @@ pub fn each_dead(catalog: &Catalog, snapshot: Snapshot, counting: &Counting, mut
             let (values, _) = scan.columns(column::LANE + 1);
             let int = |column: usize| values[column].value() as i64;
             if counting.has(int(column::GENERATION)) {
-                each(int(column::LANE) as i32, int(column::ID));
+                each(Dead {
+                    id: int(column::ID),
+                    job_id: int(column::JOB_ID),
+                    lane: int(column::LANE) as i32,
+                    ended_at: int(column::ENDED_AT),
+                });
             }
             if n.is_multiple_of(1024) {
                 process::check_for_interrupts();

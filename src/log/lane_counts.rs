@@ -10,12 +10,11 @@ use pg_queue_core::rollup::Rollup;
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::Catalog;
-use crate::log::history::{self, Counting};
 use crate::log::tables::Tables;
 use crate::log::walk::AttemptSummary;
-use crate::log::{claim, successor};
+use crate::log::{claim, dead};
 use crate::pg::row::NewRows;
-use crate::pg::scan::{Key, Snapshot};
+use crate::pg::scan::Snapshot;
 use crate::pg::table::Relation;
 use crate::pg::{process, time};
 use crate::shmem::ledger::Ledger;
@@ -109,42 +108,9 @@ impl LaneCounts {
         }
     }
 
-    /// Counts dead jobs, in the segments and in history: by their indexes, which have nothing else.
+    /// Counts dead jobs.
     pub fn add_dead(&mut self, catalog: &Catalog, ledger: &Ledger) {
-        let successors = successor::Reader::open(catalog, SNAPSHOT);
-        for segment in ledger.read_here() {
-            let oids = &catalog.segments[segment as usize];
-            let outcomes = Relation::read(oids.outcome);
-            if outcomes.blocks() == 0 {
-                continue;
-            }
-            let dead = Relation::read_index(oids.outcome_dead);
-            let (attempts, attempts_pkey) = (Relation::read(oids.attempt), Relation::read_index(oids.attempt_pkey));
-            let mut scan = outcomes.scan(&dead, &[], SNAPSHOT);
-            for n in 1_u32.. {
-                if scan.next().is_none() {
-                    break;
-                }
-                if n.is_multiple_of(1024) {
-                    process::check_for_interrupts();
-                }
-                let id = scan.columns(1).0[0].value() as i64;
-                if successors.has(id) {
-                    continue;
-                }
-                let mut attempt = attempts.scan(&attempts_pkey, &[Key::eq_i64(1, id)], SNAPSHOT);
-                if attempt.next().is_some() {
-                    let lane = attempt.columns(4).0[3].value() as i32;
-                    self.lane(lane).dead += 1;
-                }
-            }
-        }
-        // What is still being copied was counted in its segment.
-        history::each_dead(catalog, SNAPSHOT, &Counting::of(ledger), |lane, id| {
-            if !successors.has(id) {
-                self.lane(lane).dead += 1;
-            }
-        });
+        dead::each(catalog, ledger, |dead| self.lane(dead.lane).dead += 1);
     }
 
     /// Counts everything, by a walk through all segments.

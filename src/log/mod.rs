@@ -11,6 +11,7 @@
 pub mod attempt;
 pub mod claim;
 pub mod columns;
+pub mod dead;
 pub mod depth;
 pub mod edge;
 pub mod firing;

@@ -68,14 +68,14 @@ fn required(function: &str) -> &'static [&'static str] {
         "cancel" | "retry" | "life_of" | "job" => &["job"],
         "reprioritize" => &["job", "1"],
         "reschedule" => &["job", "now()"],
-        "forget" => &["ended"],
+        "forget" | "await" => &["ended"],
         "grant" | "revoke" => &["'q'", "'postgres'", "'observe'"],
         "may_observe" => &["1"],
         "payload_of" => &["attempt"],
         "times" => &["ARRAY[]::bytea[]"],
         "adopt" | "assert_loaded" | "check" | "claims_now" | "derive_grants" | "doctor" | "firings" | "kick"
-        | "live" | "maintain" | "memory_use" | "metrics" | "recent_times" | "running_now" | "tallies"
-        | "throughput_by" | "throughput_live" => &[],
+        | "held_by_dead" | "live" | "maintain" | "memory_use" | "metrics" | "recent_times" | "running_now"
+        | "tallies" | "throughput_by" | "throughput_live" => &[],
         other => panic!("say here how queue.{other} is called"),
     }
 }

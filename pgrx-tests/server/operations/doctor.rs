@@ -8,7 +8,7 @@ use queue_tests::{Cluster, wait};
 
 use crate::shared::{Database, Sql, create, server};
 
-const CHECKS: [&str; 20] = [
+const CHECKS: [&str; 21] = [
     "library",
     "launcher",
     "worker",
@@ -23,6 +23,7 @@ const CHECKS: [&str; 20] = [
     "schedules",
     "unclaimed",
     "dead",
+    "held",
     "prepared",
     "xmin_horizon",
     "autovacuum",
@@ -387,6 +388,43 @@ fn dead_jobs_that_pile_up() {
     assert!(hint.contains("queue.retry_dead()"), "{hint}");
     client.run("SELECT queue.retry_dead('q', max_jobs => 1)");
     until_well(&mut client, "dead");
+}
+
+#[test]
+fn jobs_that_wait_for_dead_ones() {
+    let database = Database::new();
+    let mut client = impatient(database.connect());
+    create(&mut client, "q", "max_attempts => 1");
+    create(&mut client, "other", "");
+    let jobs: Vec<i64> = client.column("SELECT queue.enqueue('q') FROM generate_series(1, 3)");
+    for (queue, job, upon, many) in [
+        ("q", jobs[0], "completed", 2),
+        ("q", jobs[1], "completed", 3),
+        ("other", jobs[1], "completed", 1),
+        ("other", jobs[2], "completed", 1),
+        ("q", jobs[1], "ended", 1),
+    ] {
+        client.run(&format!(
+            "SELECT queue.enqueue('{queue}', after => '{{{job}}}', upon => '{upon}') FROM generate_series(1, {many})"
+        ));
+    }
+    // After both, and one of them has completed.
+    client.run(&format!("SELECT queue.enqueue('other', after => '{{{}, {}}}')", jobs[0], jobs[2]));
+    until_well(&mut client, "held");
+    client.run("SELECT queue.fail(id, 'no') FROM queue.claim('q', 2); SELECT queue.complete(id) FROM queue.claim('q')");
+    let words =
+        format!("7 held jobs wait for 2 dead ones, the most of them, 4, for job {} of queue \"q\", dead for ", jobs[1]);
+    let hint = until_ill(&mut client, "held", &[&words]);
+    assert!(hint.contains("queue.retry()"), "{hint}");
+    let metric = "SELECT string_agg(labels ->> 'queue' || value, ' ' ORDER BY labels) FROM queue.metrics()
+                  WHERE name = 'pg_queue_held_by_dead'";
+    assert_eq!(client.value::<String>(metric), "other2 q5");
+    client.run(&format!("SELECT queue.retry({})", jobs[1]));
+    until_ill(&mut client, "held", &["3 held jobs wait for 1 dead ones", &format!("for job {}", jobs[0])]);
+    client.run("SELECT queue.retry_dead('q')");
+    until_well(&mut client, "held");
+    client.run("SELECT queue.complete(id) FROM queue.claim('q', 3)");
+    assert_eq!(client.value::<String>(metric), "other0 q0");
 }
 
 #[test]

@@ -28,6 +28,7 @@ const TABLE: &str = "
    p c o m  p c o m  p c o m  o s | produce, consume, observe, manage; owner, superuser
 -  - - 1 1  - - 2 2  - - + +  + + | recent_times()
 -  - - 1 1  - - 2 2  - - + +  + + | metric
+-  - - 1 1  - - 2 2  - - + +  + + | held_by_dead()
 -  - - 1 1  - - 2 2  - - + +  + + | metrics()
 -  + - - +  q - - q  + - - +  + + | enqueue('q')
 -  + - - +  q - - q  + - - +  + + | enqueue_many('q', ARRAY['1']::jsonb[])
@@ -204,7 +205,7 @@ fn holders(client: &mut Client, roles: &Roles, owner: String) -> Vec<String> {
     holders
 }
 
-/// Both queues in use: running, waiting and dead jobs, a schedule each. The function fills in the ids of `q`.
+/// Both queues in use: running, waiting, dead and held jobs, a schedule each. The function fills in the ids of `q`.
 fn use_queues(client: &mut Client) -> impl Fn(&str) -> String + use<> {
     client.run("SELECT queue.schedule('planned', 'q', every => '1 year')");
     client.run("SELECT queue.schedule('elsewhere', 'other', every => '1 year')");
@@ -217,6 +218,8 @@ fn use_queues(client: &mut Client) -> impl Fn(&str) -> String + use<> {
     let staged = client.claim("q");
     client.run(&format!("SELECT queue.fail({ended}, 'dead of it', fatal => true)"));
     let ended: i64 = client.value("SELECT job_id FROM queue.jobs WHERE state = 'dead' AND queue_name = 'q'");
+    // Each queue has a job that waits for a dead one.
+    client.run("SELECT queue.enqueue(queue_name, after => ARRAY[job_id]) FROM queue.jobs WHERE state = 'dead'");
     let job = client.enqueue("q");
     move |call| {
         call.replace("{attempt}", &attempt.to_string())

@@ -1,0 +1,101 @@
+//! Held jobs that wait for dead ones: they go on only if somebody retries those.
+//!
+//! Not responsible for what a death makes of other jobs that are after it (`core::after`): only `upon => 'completed'`
+//! leaves them held for good.
+
+use std::collections::BTreeMap;
+
+use pg_queue_core::after::Upon;
+
+use crate::catalog::{Catalog, queue};
+use crate::error::Result;
+use crate::log::dead::{self, Dead};
+use crate::log::edge::{Edge, Edges};
+use crate::log::segment;
+use crate::log::tables::Tables;
+use crate::pg::process;
+use crate::pg::scan::{Key, Snapshot};
+use crate::shmem;
+use crate::shmem::ledger::Ledger;
+
+/// How many held jobs are counted: a look is to be over soon at any depth.
+pub const MOST: usize = 10_000;
+
+/// A dead job that holds others.
+pub struct Holder {
+    pub dead: Dead,
+    /// How many it holds, by the lanes in which these are held.
+    pub held: BTreeMap<i32, i64>,
+}
+
+/// Returns the dead jobs that hold others, and stops when these hold [`MOST`]. A held job counts for each dead one that it
+/// waits for.
+pub fn find(catalog: &Catalog) -> Result<Vec<Holder>> {
+    /// Jobs asked for in one hold of the lock.
+    const CHUNK: usize = 1_024;
+    let mut found = Vec::new();
+    if !catalog.knows_after() || shmem::with_awaited(catalog.number, |awaited, _| awaited.is_quiet()) != Some(false) {
+        return Ok(found);
+    }
+    // Most dead jobs hold nothing: memory knows of which that is certain.
+    let (mut asked, mut may_hold) = (Vec::with_capacity(CHUNK), Vec::new());
+    let mut sift = |asked: &mut Vec<Dead>| {
+        shmem::with_awaited(catalog.number, |awaited, _| asked.retain(|dead| awaited.may_await(dead.job_id)));
+        may_hold.append(asked);
+    };
+    let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
+    dead::each(catalog, &ledger, |dead| {
+        asked.push(dead);
+        if asked.len() == CHUNK {
+            sift(&mut asked);
+        }
+    });
+    sift(&mut asked);
+    let segments: Vec<u8> = segment::inhabited(catalog).filter(|&n| Edges::open(catalog, n).is_some()).collect();
+    let mut left = MOST;
+    for dead in may_hold {
+        process::check_for_interrupts();
+        let mut held = BTreeMap::new();
+        for &segment in &segments {
+            if left == 0 {
+                break;
+            }
+            left -= count(catalog, segment, dead.job_id, left, &mut held)?;
+        }
+        if !held.is_empty() {
+            found.push(Holder { dead, held });
+        }
+        if left == 0 {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// Counts the jobs in a segment that a dead one holds, `most` of them at most. Returns how many there are.
+fn count(catalog: &Catalog, segment: u8, job_id: i64, most: usize, held: &mut BTreeMap<i32, i64>) -> Result<usize> {
+    let Some(edges) = Edges::open(catalog, segment) else { return Ok(0) };
+    let mut ids = Vec::new();
+    edges.each_after(job_id, 0, |id| {
+        ids.push(id);
+        ids.len() < most
+    });
+    let tables = Tables::open(catalog, segment);
+    let mut count = 0;
+    for id in ids {
+        let holds = |edge: &Edge| edge.job_id == job_id && edge.upon == Upon::Completed && !edge.is_met;
+        if tables.claims().find(id, Snapshot::Now).is_some() || !edges.of(id).iter().any(holds) {
+            continue;
+        }
+        let mut attempt = tables.attempt.scan(tables.by_id(), &[Key::eq_i64(1, id)], Snapshot::Now);
+        if attempt.next().is_none() {
+            continue;
+        }
+        let lane = attempt.columns(4).0[3].value() as i32;
+        if queue::by_lane(catalog, lane)?.is_some_and(|queue| queue.is_held(lane)) {
+            *held.entry(lane).or_insert(0) += 1;
+            count += 1;
+        }
+    }
+    Ok(count)
+}

@@ -1,0 +1,65 @@
+//! Dead jobs that were not revived, in the segments and in history: by their indexes, which have nothing else.
+//!
+//! Invariant: all as the calling statement sees it, each job once.
+
+use crate::catalog::Catalog;
+use crate::log::history::{self, Counting};
+use crate::log::successor;
+use crate::pg::process;
+use crate::pg::scan::{Key, Snapshot};
+use crate::pg::table::Relation;
+use crate::shmem::ledger::Ledger;
+
+const SNAPSHOT: Snapshot = Snapshot::Statement;
+
+/// A dead job.
+#[derive(Clone, Copy)]
+pub struct Dead {
+    /// Its last attempt.
+    pub id: i64,
+    pub job_id: i64,
+    pub lane: i32,
+    /// `timestamptz` of its death.
+    pub ended_at: i64,
+}
+
+/// Calls `f` with each of them. Can raise a cancel.
+pub fn each(catalog: &Catalog, ledger: &Ledger, mut f: impl FnMut(Dead)) {
+    let successors = successor::Reader::open(catalog, SNAPSHOT);
+    for segment in ledger.read_here() {
+        let oids = &catalog.segments[segment as usize];
+        let outcomes = Relation::read(oids.outcome);
+        if outcomes.blocks() == 0 {
+            continue;
+        }
+        let dead = Relation::read_index(oids.outcome_dead);
+        let (attempts, attempts_pkey) = (Relation::read(oids.attempt), Relation::read_index(oids.attempt_pkey));
+        let mut scan = outcomes.scan(&dead, &[], SNAPSHOT);
+        for n in 1_u32.. {
+            if scan.next().is_none() {
+                break;
+            }
+            if n.is_multiple_of(1024) {
+                process::check_for_interrupts();
+            }
+            let [id, ended_at] = {
+                let (values, _) = scan.columns(2);
+                [values[0].value() as i64, values[1].value() as i64]
+            };
+            if successors.has(id) {
+                continue;
+            }
+            let mut attempt = attempts.scan(&attempts_pkey, &[Key::eq_i64(1, id)], SNAPSHOT);
+            if attempt.next().is_some() {
+                let (values, _) = attempt.columns(4);
+                f(Dead { id, job_id: values[1].value() as i64, lane: values[3].value() as i32, ended_at });
+            }
+        }
+    }
+    // What is still being copied was found in its segment.
+    history::each_dead(catalog, SNAPSHOT, &Counting::of(ledger), |dead| {
+        if !successors.has(dead.id) {
+            f(dead);
+        }
+    });
+}
