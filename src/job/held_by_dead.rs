@@ -9,8 +9,9 @@ use pg_queue_core::after::Upon;
 
 use crate::catalog::{Catalog, queue};
 use crate::error::Result;
-use crate::log::dead::{self, Dead};
+use crate::log::dead;
 use crate::log::edge::{Edge, Edges};
+use crate::log::history::Dead;
 use crate::log::segment;
 use crate::log::tables::Tables;
 use crate::pg::process;

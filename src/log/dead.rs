@@ -3,7 +3,7 @@
 //! Invariant: all as the calling statement sees it, each job once.
 
 use crate::catalog::Catalog;
-use crate::log::history::{self, Counting};
+use crate::log::history::{self, Counting, Dead};
 use crate::log::successor;
 use crate::pg::process;
 use crate::pg::scan::{Key, Snapshot};
@@ -11,17 +11,6 @@ use crate::pg::table::Relation;
 use crate::shmem::ledger::Ledger;
 
 const SNAPSHOT: Snapshot = Snapshot::Statement;
-
-/// A dead job.
-#[derive(Clone, Copy)]
-pub struct Dead {
-    /// Its last attempt.
-    pub id: i64,
-    pub job_id: i64,
-    pub lane: i32,
-    /// `timestamptz` of its death.
-    pub ended_at: i64,
-}
 
 /// Calls `f` with each of them. Can raise a cancel.
 pub fn each(catalog: &Catalog, ledger: &Ledger, mut f: impl FnMut(Dead)) {

@@ -14,7 +14,6 @@ use pgrx::pg_sys::{self, Datum, Oid};
 use crate::catalog::{Catalog, shapes, spi};
 use crate::error::Result;
 use crate::log::attempt::{self, Attempt, New};
-use crate::log::dead::Dead;
 use crate::log::outcome;
 use crate::log::segment::{self, Home};
 use crate::pg::datum::Interval;
@@ -196,6 +195,17 @@ fn index_of_dead(child: Child) -> Option<Oid> {
 /// The index by flow, which tables of before version 0.3.0 lack: nothing there is of a flow.
 fn index_by_flow(child: Child) -> Option<Oid> {
     syscache::index_on(child.table, column::FLOW as i16 + 1, true, "_flow_idx")
+}
+
+/// A dead job.
+#[derive(Clone, Copy)]
+pub struct Dead {
+    /// Its last attempt.
+    pub id: i64,
+    pub job_id: i64,
+    pub lane: i32,
+    /// `timestamptz` of its death.
+    pub ended_at: i64,
 }
 
 /// Calls `each` with all attempts in history that were their jobs' last and ended badly.
