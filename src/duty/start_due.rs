@@ -174,7 +174,13 @@ struct Batch<'a> {
 
 impl Batch<'_> {
     /// Leaves held attempts to the duty that releases them.
+    ///
+    /// While nothing is awaited there are none but those of commits whose callbacks are still to come, and these hand
+    /// them over; a push to a lane of held attempts does nothing.
     fn hand_over_held(&self, due: &mut Vec<(i32, Ready)>) {
+        if shmem::with_awaited(self.instance, |awaited, _| awaited.is_quiet()) == Some(true) {
+            return;
+        }
         let mut held: Vec<i64> = Vec::new();
         due.retain(|(lane, entry)| {
             let is_held = after::is_held(self.catalog, *lane).unwrap_or(false);

@@ -19,6 +19,7 @@ pub mod history;
 pub mod key;
 pub mod keyed;
 pub mod lane_counts;
+pub mod living;
 pub mod note;
 pub mod outcome;
 pub mod parked;

@@ -5,6 +5,7 @@ use queue_tests::installation::run;
 use queue_tests::{Cluster, wait};
 
 use crate::shared::{Database, Sql, create};
+use crate::storage::segments;
 
 fn after(client: &mut Client, jobs: &[i64], upon: &str) -> i64 {
     client.query_one("SELECT queue.enqueue('q', after => $1, upon => $2)", &[&jobs, &upon]).unwrap().get(0)
@@ -152,4 +153,87 @@ fn a_dump_takes_held_jobs_along() {
     wait_for(&mut copy, overdue, "skipped");
     assert_eq!(copy.state(served_there), "completed");
     assert_eq!(copy.count("SELECT FROM queue.check()"), 0);
+}
+
+#[test]
+fn a_look_at_everything_finds_each_kind_of_predecessor() {
+    let cluster = segments::cluster(&["pg_queue.segment_age = 3600"]);
+    let mut client = cluster.connect();
+    create(&mut client, "p", "lease => '1 hour', backoff_base => '0', max_attempts => 2");
+    create(&mut client, "filler", "retention => '0', lease => '1 hour'");
+    // What is done with a job, what makes of it what is after it then, and what ends it if it lives. `@` is the job, `#` its
+    // attempt.
+    let kinds = [
+        ("", "held", "SELECT queue.cancel(@)"),
+        ("SELECT queue.reprioritize(@, 5)", "held", "SELECT queue.cancel(@)"),
+        ("claim", "held", "SELECT queue.complete(#)"),
+        ("claim; SELECT queue.release(#)", "held", "SELECT queue.cancel(@)"),
+        ("claim; SELECT queue.fail(#, 'no', retry_in => '1 hour')", "held", "SELECT queue.cancel(@)"),
+        ("claim; SELECT queue.fail(#, 'no', fatal => true)", "held", ""),
+        (
+            "claim; SELECT queue.fail(#, 'no', fatal => true); SELECT queue.retry(@, now() + interval '1 hour')",
+            "held",
+            "SELECT queue.cancel(@)",
+        ),
+        ("claim; SELECT queue.complete(#)", "ready", ""),
+        (
+            "claim; SELECT queue.complete(#); SELECT queue.retry(@, now() + interval '1 hour')",
+            "held",
+            "SELECT queue.cancel(@)",
+        ),
+        ("SELECT queue.cancel(@)", "skipped", ""),
+    ];
+    let make = |client: &mut Client| -> Vec<(i64, i64)> {
+        let act = |(n, (does, ..)): (usize, &(&str, &str, &str))| {
+            // The claim takes the newest.
+            let (job, mut id): (i64, i64) = (client.value(&format!("SELECT queue.enqueue('p', priority => -{n})")), 0);
+            for sql in does.split("; ").filter(|sql| !sql.is_empty()) {
+                match sql {
+                    "claim" => id = client.claim("p"),
+                    _ => client.run(&sql.replace('@', &job.to_string()).replace('#', &id.to_string())),
+                }
+            }
+            (job, id)
+        };
+        kinds.iter().enumerate().map(act).collect()
+    };
+    for has_moved in [false, true] {
+        let jobs = make(&mut client);
+        // What is after them is enqueued by a session whose server ends before anybody looks.
+        client.run("ALTER DATABASE postgres SET pg_queue.worker = off");
+        let held: Vec<i64> = jobs.iter().map(|(job, _)| after(&mut client, &[*job], "completed")).collect();
+        client.run("ALTER DATABASE postgres RESET pg_queue.worker");
+        if has_moved {
+            wait::until("they are in an old segment", || {
+                client.run("SELECT count(*) FROM queue.enqueue_many('filler', array_fill('1'::jsonb, ARRAY[500]))");
+                client.run("SELECT count(queue.complete(id)) FROM queue.claim('filler', 500)");
+                let moved = format!(
+                    "SELECT FROM queue.attempt_8 WHERE job_id = {0} UNION ALL SELECT FROM queue.attempt_9 WHERE job_id = {0}",
+                    jobs[0].0
+                );
+                (client.count(&moved) > 0).then_some(())
+            });
+        }
+        drop(client);
+        cluster.restart();
+        client = cluster.connect();
+        for (&job, (does, state, _)) in held.iter().zip(&kinds) {
+            wait::until(&format!("after {does:?} it is {state}"), || (client.state(job) == *state).then_some(()));
+        }
+        for ((job, id), (_, _, end)) in jobs.iter().zip(&kinds) {
+            client.run(&end.replace('@', &job.to_string()).replace('#', &id.to_string()));
+        }
+        for (&job, (does, state, end)) in held.iter().zip(&kinds) {
+            let becomes = match *end {
+                "" => state,
+                "SELECT queue.complete(#)" => "ready",
+                _ => "skipped",
+            };
+            wait::until(&format!("after {does:?} and {end} it is {becomes}"), || {
+                (client.state(job) == *becomes).then_some(())
+            });
+        }
+        assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+        client.run("SELECT queue.purge('q')");
+    }
 }

@@ -23,6 +23,7 @@ use crate::duty::release::batch::{Batch, Position};
 use crate::duty::{Duty, start_due};
 use crate::error::Result;
 use crate::log::edge::Edges;
+use crate::log::living;
 use crate::log::segment;
 use crate::log::tables::Tables;
 use crate::pg::fault::fault;
@@ -212,6 +213,12 @@ fn look_at_everything(catalog: &Rc<Catalog>) -> Vec<i64> {
     let look = Look(number);
     let began = time::monotonic_us();
     fault!("release.begun");
+    let catch_up = || {
+        process::check_for_interrupts();
+        if awake::is_awake(number) {
+            start_due::catch_up(number);
+        }
+    };
     let mut awaited: Vec<i64> = Vec::new();
     let mut due: Vec<i64> = Vec::new();
     for segment in segment::inhabited(catalog) {
@@ -228,8 +235,8 @@ fn look_at_everything(catalog: &Rc<Catalog>) -> Vec<i64> {
                 due.extend(attempts.next().map(|_| attempts.columns(2).0[1].value() as i64));
             }
             n += 1;
-            if n.is_multiple_of(1024) && awake::is_awake(number) {
-                start_due::catch_up(number);
+            if n.is_multiple_of(1024) {
+                catch_up();
             }
         });
     }
@@ -238,6 +245,8 @@ fn look_at_everything(catalog: &Rc<Catalog>) -> Vec<i64> {
     for chunk in awaited.chunks(CHUNK) {
         shmem::with_awaited(number, |known, _| chunk.iter().for_each(|job_id| known.found(*job_id)));
     }
+    // The end of one that lives is handed over by itself.
+    living::retain_others(catalog, &mut awaited, catch_up);
     let now = time::monotonic_us();
     let pause = (now - began).saturating_mul(SHARE).min(LONGEST);
     shmem::with_awaited(number, |awaited, _| awaited.looked(now.saturating_add(pause)));
