@@ -112,7 +112,7 @@ BEGIN
     LOOP
         BEGIN
             SET LOCAL lock_timeout = '100ms';
-            LOCK TABLE queue.lane, queue.attempt_0, queue.attempt_1, queue.attempt_2, queue.attempt_3, queue.attempt_4, queue.attempt_5,
+            LOCK TABLE queue.queue, queue.schedule, queue.queues, queue.lane, queue.attempt_0, queue.attempt_1, queue.attempt_2, queue.attempt_3, queue.attempt_4, queue.attempt_5,
                 queue.attempt_6, queue.attempt_7, queue.attempt_8, queue.attempt_9, queue.history, queue.note_0, queue.note_1, queue.note_2, queue.note_3, queue.note_4, queue.note_5,
                 queue.note_6, queue.note_7, queue.note_8, queue.note_9, queue.observed, queue.life, queue.attempts, queue.job_life,
                 queue.jobs, queue.stats, queue.metric IN ACCESS EXCLUSIVE MODE;
@@ -348,6 +348,135 @@ COMMENT ON FUNCTION queue.held_by_dead IS
 For the metrics.';
 REVOKE ALL ON FUNCTION queue.held_by_dead FROM PUBLIC;
 
+-- Jobs that run in the server.
+ALTER TABLE queue.queue ADD COLUMN executor text CONSTRAINT queue_executor_check CHECK (executor IN ('sql', 'call')),
+    ADD COLUMN procedure text, ADD COLUMN run_as text, ADD COLUMN run_as_id bigint, ADD COLUMN settings jsonb;
+COMMENT ON COLUMN queue.queue.run_as_id IS 'The oid of that role: a new one of the same name is not meant.';
+ALTER TABLE queue.schedule ADD COLUMN run_as text, ADD COLUMN run_as_id bigint;
+COMMENT ON COLUMN queue.schedule.run_as IS 'The role that wrote the payload: as it its jobs run in a queue with an executor.';
+COMMENT ON COLUMN queue.schedule.run_as_id IS 'The oid of that role.';
+ALTER TABLE queue.history ADD COLUMN run_as text, ADD COLUMN run_as_id bigint;
+COMMENT ON COLUMN queue.history.run_as IS 'The role that wrote the payload, in a queue with an executor.';
+COMMENT ON COLUMN queue.history.run_as_id IS 'The oid of that role.';
+DO $run_as$
+BEGIN
+    FOR segment IN 0..9 LOOP
+        EXECUTE format($sql$
+            ALTER TABLE queue.attempt_%1$s ADD COLUMN run_as text, ADD COLUMN run_as_id bigint;
+            ALTER TABLE queue.note_%1$s ADD COLUMN run_as text, ADD COLUMN run_as_id bigint;
+            COMMENT ON COLUMN queue.attempt_%1$s.run_as IS 'The role that wrote the payload, in a queue with an executor.';
+            COMMENT ON COLUMN queue.attempt_%1$s.run_as_id IS 'The oid of that role.';
+            COMMENT ON COLUMN queue.note_%1$s.run_as IS 'Another run: the role that wrote its payload, in a queue with an executor.';
+            COMMENT ON COLUMN queue.note_%1$s.run_as_id IS 'The oid of that role.';
+        $sql$, segment);
+    END LOOP;
+END
+$run_as$;
+DROP FUNCTION queue.create(text, integer, interval, text, interval, interval, float8, interval, interval, text, integer, integer, boolean, integer, interval, bigint, text[], boolean, boolean);
+CREATE FUNCTION queue.create(
+    queue_name text,
+    max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, backoff text DEFAULT NULL,
+    backoff_base interval DEFAULT NULL, backoff_max interval DEFAULT NULL, backoff_jitter float8 DEFAULT NULL,
+    retention interval DEFAULT NULL, dead_retention interval DEFAULT NULL, dead_letter text DEFAULT NULL,
+    max_running integer DEFAULT NULL, max_running_per_group integer DEFAULT NULL, strict_order boolean DEFAULT NULL,
+    rate_limit integer DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL,
+    stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, if_not_exists boolean DEFAULT false,
+    executor text DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL
+) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_create';
+COMMENT ON FUNCTION queue.create IS
+'Makes a queue. Defaults: max_attempts 20, lease 5 minutes, backoff exponential from 10 seconds to 1 day with
+jitter 0.1, retention 1 day, dead_retention 90 days. stages: up to 32 names, which each job goes through in this
+order; see queue.advance. dead_letter: the queue that gets a copy of each job that dies. With if_not_exists an
+existing queue is altered instead. executor: its jobs run in the server: sql, each has a command and runs as the role that
+enqueued it; call, the payload of each is handed to procedure, which runs as run_as. settings: of the sessions they run in.
+Errors: 42710 it exists, 22023 an option out of range, 42704 no queue dead_letter or no role run_as, 42883 no such procedure,
+42501 no right to SET ROLE to run_as.';
+DROP FUNCTION queue.alter(text, integer, interval, text, interval, interval, float8, interval, interval, text, integer, integer, boolean, integer, interval, bigint, text[], boolean, text[]);
+CREATE FUNCTION queue.alter(
+    queue_name text,
+    max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, backoff text DEFAULT NULL,
+    backoff_base interval DEFAULT NULL, backoff_max interval DEFAULT NULL, backoff_jitter float8 DEFAULT NULL,
+    retention interval DEFAULT NULL, dead_retention interval DEFAULT NULL, dead_letter text DEFAULT NULL,
+    max_running integer DEFAULT NULL, max_running_per_group integer DEFAULT NULL, strict_order boolean DEFAULT NULL,
+    rate_limit integer DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL,
+    stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, reset text[] DEFAULT NULL,
+    executor text DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL
+) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_alter';
+COMMENT ON FUNCTION queue.alter IS
+'Changes options of a queue; NULL leaves one as it is, reset puts the named ones back to their defaults.
+stages: the new list; jobs stay in their stage. Errors: 42704 no such queue, or none of the name dead_letter, 22023 an
+option out of range, 55000 a stage that is not in the new list has live jobs, 55006 a producer of jobs of it is too late; as
+queue.create for executor and what belongs to it.';
+REVOKE ALL ON FUNCTION queue.create, queue.alter FROM PUBLIC;
+CREATE OR REPLACE VIEW queue.queues WITH (security_barrier) AS
+SELECT queue_name, is_paused, max_attempts, lease, backoff, backoff_base, backoff_max, backoff_jitter, retention, dead_retention,
+       dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period, max_waiting, stages, notify, created_at,
+       executor, procedure, run_as, settings
+FROM queue.queue
+WHERE queue.may_observe(queue_id);
+COMMENT ON COLUMN queue.queues.executor IS 'How its jobs run in the server: sql, call; null: workers claim them.';
+COMMENT ON COLUMN queue.queues.procedure IS 'With executor call: the procedure or function that gets their payloads.';
+COMMENT ON COLUMN queue.queues.run_as IS 'With executor call: the role as which it runs.';
+COMMENT ON COLUMN queue.queues.settings IS 'Settings of the sessions in which they run in the server.';
+DO $comments$
+DECLARE
+    attribute text;
+BEGIN
+    FOREACH attribute IN ARRAY ARRAY['executor', 'procedure', 'run_as', 'settings'] LOOP
+        EXECUTE format('COMMENT ON COLUMN queue.queue.%I IS %L', attribute, (
+            SELECT col_description(attrelid, attnum) FROM pg_attribute
+            WHERE attrelid = 'queue.queues'::regclass AND attname = attribute));
+    END LOOP;
+END
+$comments$;
+
+CREATE FUNCTION queue.enqueue_sql(
+    queue_name text, command text, arguments jsonb DEFAULT NULL, autocommit boolean DEFAULT false,
+    settings jsonb DEFAULT NULL, result_rows integer DEFAULT 0, priority integer DEFAULT 0,
+    delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
+    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
+    group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
+    lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed'
+) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue_sql';
+COMMENT ON FUNCTION queue.enqueue_sql IS
+'Adds a job that is a command, to a queue with executor sql: it runs in the server as the current user. One statement runs
+at the top level; several are one transaction or, with autocommit, one each. arguments: an array of the values of $1, $2 and
+so on. settings: of the session. result_rows: how many rows the result gets. The others are those of queue.enqueue. Errors:
+as queue.enqueue; 42601 the command is no SQL, 55000 the queue runs no commands, 42501 no job runs as the current user.';
+
+CREATE FUNCTION queue.current_job() RETURNS SETOF queue.claimed_job
+    LANGUAGE c ROWS 1 AS 'MODULE_PATHNAME', 'pg_queue_current_job';
+COMMENT ON FUNCTION queue.current_job IS
+'In the command of a job that runs in the server: that job, as queue.claim returns one. Elsewhere no row.';
+
+CREATE FUNCTION queue.executors_now()
+    RETURNS TABLE (pid integer, role_name text, lane integer, state text, job_id bigint, since timestamptz)
+    LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_executors_now';
+COMMENT ON FUNCTION queue.executors_now IS 'The processes that run jobs in the server, this moment, from memory. For the view.';
+
+CREATE VIEW queue.executors AS
+SELECT e.pid, e.role_name, o.queue_name, e.state, e.job_id, e.since,
+       CASE e.state WHEN 'running' THEN split_part(s.query, E'\n', 1) END AS command
+FROM queue.executors_now() AS e
+JOIN queue.observed AS o ON o.lane = e.lane
+LEFT JOIN pg_catalog.pg_stat_activity AS s ON s.pid = e.pid;
+COMMENT ON VIEW queue.executors IS 'The processes that run jobs in the server: what each is doing.';
+COMMENT ON COLUMN queue.executors.pid IS 'The process.';
+COMMENT ON COLUMN queue.executors.role_name IS 'The role as which it is connected.';
+COMMENT ON COLUMN queue.executors.queue_name IS 'The queue that it serves, or served last.';
+COMMENT ON COLUMN queue.executors.state IS 'running, looking (for the next job), idle.';
+COMMENT ON COLUMN queue.executors.job_id IS 'The job. Null: it runs none.';
+COMMENT ON COLUMN queue.executors.since IS 'Since when it is in this state.';
+COMMENT ON COLUMN queue.executors.command IS 'The first line of what it runs, as pg_stat_activity shows it to this user.';
+
+CREATE TRIGGER read_only BEFORE INSERT OR UPDATE OR DELETE ON queue.executors
+    FOR EACH STATEMENT EXECUTE FUNCTION queue.read_only();
+CREATE TRIGGER read_only_row INSTEAD OF INSERT OR UPDATE OR DELETE ON queue.executors
+    FOR EACH ROW EXECUTE FUNCTION queue.read_only();
+REVOKE ALL ON FUNCTION queue.enqueue_sql, queue.current_job, queue.executors_now FROM PUBLIC;
+
 CREATE OR REPLACE VIEW queue.metric AS
 SELECT v.name::text AS name,
        jsonb_strip_nulls(jsonb_build_object('queue', s.queue_name, 'stage', s.stage, 'state', v.state)) AS labels,
@@ -441,6 +570,11 @@ SELECT 'pg_queue_check_ok', jsonb_build_object('check', d.name), d.ok::integer, 
        '1 where queue.doctor() finds that all is well.'
 FROM queue.doctor() AS d
 WHERE queue.may_observe(0)
+UNION ALL
+SELECT 'pg_queue_executors', jsonb_build_object('state', v.state),
+       (SELECT count(*) FROM queue.executors_now() AS e WHERE (e.state = 'idle') = (v.state = 'idle'))::float8,
+       'gauge', 'Processes that run jobs in the server.'
+FROM (VALUES ('busy'), ('idle')) AS v (state)
 UNION ALL
 SELECT 'pg_queue_extension_info',
        jsonb_build_object('version', (SELECT extversion FROM pg_extension WHERE extname = 'pg_queue'),

@@ -53,12 +53,18 @@ pub const INVALID: &str = "22023";
 pub const NULL: &str = "22004";
 /// read_only_sql_transaction
 pub const READ_ONLY: &str = "25006";
+/// query_canceled
+pub const CANCELLED: &str = "57014";
+/// invalid_transaction_termination
+pub const WRONG_COMMAND: &str = "2D000";
 /// active_sql_transaction
 pub const IN_TRANSACTION: &str = "25001";
 /// insufficient_privilege
 pub const DENIED: &str = "42501";
 /// undefined_object
 pub const UNDEFINED: &str = "42704";
+/// undefined_function
+pub const NO_FUNCTION: &str = "42883";
 /// duplicate_object
 pub const DUPLICATE: &str = "42710";
 /// The transaction's snapshot is too old.

@@ -50,6 +50,10 @@ pub static PATIENCE: GucSetting<i32> = GucSetting::<i32>::new(300);
 pub static CLOCK_OFFSET: GucSetting<f64> = GucSetting::<f64>::new(0.0);
 /// The library's version: see `pg_queue.library_version`.
 static LIBRARY_VERSION: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(VERSION));
+/// How many executors there can be, over all databases.
+pub static MAX_EXECUTORS: GucSetting<i32> = GucSetting::<i32>::new(8);
+/// Whether jobs may run as superusers.
+pub static SUPERUSER_JOBS: GucSetting<bool> = GucSetting::<bool>::new(false);
 /// Whether the background worker does its duties in this database.
 pub static WORKER: GucSetting<bool> = GucSetting::<bool>::new(true);
 
@@ -98,6 +102,14 @@ pub fn define(preloading: bool) {
             c"Sets how many databases can use the extension at once.",
             c"Databases, 1 to 1024; each has a background worker, which takes a slot of max_worker_processes.",
             1,
+            1024,
+        );
+        at_start(
+            c"pg_queue.max_executors",
+            &MAX_EXECUTORS,
+            c"Sets how many jobs that are SQL can run at once.",
+            c"Background processes over all databases, 0 to 1024, started when they are needed; each takes a slot of max_worker_processes.",
+            0,
             1024,
         );
     }
@@ -207,6 +219,14 @@ pub fn define(preloading: bool) {
         c"Enables the background worker's duties.",
         c"Per database by ALTER DATABASE … SET; queue.maintain() does the same duties in the foreground.",
         &WORKER,
+        GucContext::Suset,
+        none,
+    );
+    GucRegistry::define_bool_guc(
+        c"pg_queue.superuser_jobs",
+        c"Allows jobs that are SQL to run as superusers.",
+        c"Otherwise a superuser's command is refused when it is enqueued, and when it is to run.",
+        &SUPERUSER_JOBS,
         GucContext::Suset,
         none,
     );

@@ -11,6 +11,7 @@
 //! | `catalog` | what exists: the oids of our tables, queues, schedules, permissions, ids; and SQL from Rust |
 //! | `log` | the rows: the four logs, history, segments, walks over them |
 //! | `job` | everything that can happen to a job, one file per change of state; knows no SQL function |
+//! | `executor` | the processes that run jobs which are SQL |
 //! | `duty` | what the background worker does, one file a duty |
 //! | `worker` | the background processes, and the hooks that tell them something |
 //! | `doctor` | the checks of `queue.doctor()` |
@@ -57,6 +58,7 @@ mod catalog;
 mod doctor;
 mod duty;
 mod error;
+mod executor;
 mod guc;
 mod job;
 mod log;

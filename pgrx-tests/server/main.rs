@@ -68,8 +68,15 @@ mod durability {
 
 /// Which role may do what.
 mod security {
-    mod permissions;
+    pub mod permissions;
     mod privileges;
+}
+
+/// Jobs that are SQL and run in the server.
+mod sql_jobs {
+    mod commands;
+    mod executors;
+    mod writers;
 }
 
 /// The SQL surface as drivers and applications use it, and misuse it.

@@ -15,6 +15,7 @@ static SERVER: LazyLock<Cluster> = LazyLock::new(|| {
         .conf("max_prepared_transactions = 20")
         .conf("pg_queue.max_databases = 64")
         .conf("pg_queue.max_lanes = 1024")
+        .conf("pg_queue.max_executors = 24")
         .conf("pg_queue.max_ready = 512")
         .start();
     server.create_database("app");

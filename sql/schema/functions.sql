@@ -10,13 +10,17 @@ CREATE FUNCTION queue.create(
     retention interval DEFAULT NULL, dead_retention interval DEFAULT NULL, dead_letter text DEFAULT NULL,
     max_running integer DEFAULT NULL, max_running_per_group integer DEFAULT NULL, strict_order boolean DEFAULT NULL,
     rate_limit integer DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL,
-    stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, if_not_exists boolean DEFAULT false
+    stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, if_not_exists boolean DEFAULT false,
+    executor text DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL
 ) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_create';
 COMMENT ON FUNCTION queue.create IS
 'Makes a queue. Defaults: max_attempts 20, lease 5 minutes, backoff exponential from 10 seconds to 1 day with
 jitter 0.1, retention 1 day, dead_retention 90 days. stages: up to 32 names, which each job goes through in this
 order; see queue.advance. dead_letter: the queue that gets a copy of each job that dies. With if_not_exists an
-existing queue is altered instead. Errors: 42710 it exists, 22023 an option out of range, 42704 no queue dead_letter.';
+existing queue is altered instead. executor: its jobs run in the server: sql, each has a command and runs as the role that
+enqueued it; call, the payload of each is handed to procedure, which runs as run_as. settings: of the sessions they run in.
+Errors: 42710 it exists, 22023 an option out of range, 42704 no queue dead_letter or no role run_as, 42883 no such procedure,
+42501 no right to SET ROLE to run_as.';
 
 CREATE FUNCTION queue.alter(
     queue_name text,
@@ -25,12 +29,14 @@ CREATE FUNCTION queue.alter(
     retention interval DEFAULT NULL, dead_retention interval DEFAULT NULL, dead_letter text DEFAULT NULL,
     max_running integer DEFAULT NULL, max_running_per_group integer DEFAULT NULL, strict_order boolean DEFAULT NULL,
     rate_limit integer DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL,
-    stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, reset text[] DEFAULT NULL
+    stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, reset text[] DEFAULT NULL,
+    executor text DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL
 ) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_alter';
 COMMENT ON FUNCTION queue.alter IS
 'Changes options of a queue; NULL leaves one as it is, reset puts the named ones back to their defaults.
 stages: the new list; jobs stay in their stage. Errors: 42704 no such queue, or none of the name dead_letter, 22023 an
-option out of range, 55000 a stage that is not in the new list has live jobs, 55006 a producer of jobs of it is too late.';
+option out of range, 55000 a stage that is not in the new list has live jobs, 55006 a producer of jobs of it is too late; as
+queue.create for executor and what belongs to it.';
 
 CREATE FUNCTION queue.drop(queue_name text, force boolean DEFAULT false)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_drop';
@@ -92,6 +98,22 @@ COMMENT ON FUNCTION queue.enqueue_batch IS
 'Adds a job per object of a JSON array; the fields are payload and the options of queue.enqueue. Returns the
 jobs'' ids in order. Errors: 22023 names the job (from 0) and the field; nothing is added then.';
 
+CREATE FUNCTION queue.enqueue_sql(
+    queue_name text, command text, arguments jsonb DEFAULT NULL, autocommit boolean DEFAULT false,
+    settings jsonb DEFAULT NULL, result_rows integer DEFAULT 0, priority integer DEFAULT 0,
+    delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
+    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
+    group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
+    lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed'
+) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue_sql';
+COMMENT ON FUNCTION queue.enqueue_sql IS
+'Adds a job that is a command, to a queue with executor sql: it runs in the server as the current user. One statement runs
+at the top level; several are one transaction or, with autocommit, one each. arguments: an array of the values of $1, $2 and
+so on. settings: of the session. result_rows: how many rows the result gets. The others are those of queue.enqueue. Errors:
+as queue.enqueue; 42601 the command is no SQL, 55000 the queue runs no commands, 42501 no job runs as the current user.';
+
 -- Consuming ---------------------------------------------------------------------------------------------
 
 CREATE FUNCTION queue.claim(
@@ -116,6 +138,11 @@ CREATE FUNCTION queue.claim_any(
 COMMENT ON FUNCTION queue.claim_any IS
 'As queue.claim, from the first of up to 8 queues that has jobs; stage: each of them must have it. Errors: as queue.claim;
 53400 more than 64 lanes to wait for (a queue has one, and one for each stage).';
+
+CREATE FUNCTION queue.current_job() RETURNS SETOF queue.claimed_job
+    LANGUAGE c ROWS 1 AS 'MODULE_PATHNAME', 'pg_queue_current_job';
+COMMENT ON FUNCTION queue.current_job IS
+'In the command of a job that runs in the server: that job, as queue.claim returns one. Elsewhere no row.';
 
 CREATE PROCEDURE queue.wait(queue_name text, timeout interval DEFAULT '30 seconds', INOUT has_jobs boolean DEFAULT NULL)
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_wait';

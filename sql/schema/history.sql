@@ -60,7 +60,9 @@ CREATE TABLE queue.history (
     task            text,
     after           bigint[],
     upon            "char",
-    steps           jsonb
+    steps           jsonb,
+    run_as          text,
+    run_as_id       bigint
 ) USING heap;
 ALTER TABLE queue.history REPLICA IDENTITY FULL;
 COMMENT ON TABLE queue.history IS
@@ -81,6 +83,8 @@ COMMENT ON COLUMN queue.history.task IS 'Its name in the flow.';
 COMMENT ON COLUMN queue.history.after IS 'The jobs that it was after.';
 COMMENT ON COLUMN queue.history.upon IS 'For what it waited: see the attempts.';
 COMMENT ON COLUMN queue.history.steps IS 'The steps that were done, each a field with its result. Only of the last attempt of a job.';
+COMMENT ON COLUMN queue.history.run_as IS 'The role that wrote the payload, in a queue with an executor.';
+COMMENT ON COLUMN queue.history.run_as_id IS 'The oid of that role.';
 COMMENT ON COLUMN queue.history.version IS 'Of what was enqueued under the key, as the producer counts.';
 
 DO $dump$

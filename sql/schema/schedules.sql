@@ -23,6 +23,8 @@ CREATE TABLE queue.schedule (
     planned_from    timestamptz NOT NULL,
     version         integer     NOT NULL DEFAULT 1,
     created_at      timestamptz NOT NULL DEFAULT now(),
+    run_as          text,
+    run_as_id       bigint,
     CONSTRAINT schedule_plan_check CHECK ((cron IS NULL) <> (every IS NULL))
 );
 CREATE INDEX schedule_queue_id_idx ON queue.schedule (queue_id);
@@ -35,6 +37,8 @@ COMMENT ON COLUMN queue.schedule.payload IS 'The payload of its jobs.';
 COMMENT ON COLUMN queue.schedule.headers IS 'Headers of its jobs, beside schedule and slot.';
 COMMENT ON COLUMN queue.schedule.anchor IS 'From where every is counted, unless starts_at says it.';
 COMMENT ON COLUMN queue.schedule.planned_from IS 'Slots up to here are not this plan''s: it was made, changed or resumed then.';
+COMMENT ON COLUMN queue.schedule.run_as IS 'The role that wrote the payload: as it its jobs run in a queue with an executor.';
+COMMENT ON COLUMN queue.schedule.run_as_id IS 'The oid of that role.';
 COMMENT ON COLUMN queue.schedule.version IS 'Counts the changes of this row.';
 
 -- Insert-only, as the logs are. The halves are used in turn: see src/log/firing.rs.

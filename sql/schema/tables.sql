@@ -23,8 +23,14 @@ CREATE TABLE queue.queue (
     rate_period     interval    NOT NULL,
     max_waiting     bigint,
     stages          text[],
-    created_at      timestamptz NOT NULL DEFAULT now()
+    created_at      timestamptz NOT NULL DEFAULT now(),
+    executor        text        CONSTRAINT queue_executor_check CHECK (executor IN ('sql', 'call')),
+    procedure       text,
+    run_as          text,
+    run_as_id       bigint,
+    settings        jsonb
 );
+COMMENT ON COLUMN queue.queue.run_as_id IS 'The oid of that role: a new one of the same name is not meant.';
 COMMENT ON TABLE queue.queue IS 'One row per queue: its settings. Change it through queue.create, alter, drop, pause and resume only.';
 COMMENT ON COLUMN queue.queue.queue_id IS 'Never used twice, so that a queue dropped and created again never meets its old rows.';
 
@@ -92,7 +98,9 @@ BEGIN
                 task            text,
                 after           bigint[],
                 upon            "char",
-                steps           jsonb
+                steps           jsonb,
+                run_as          text,
+                run_as_id       bigint
             ) USING heap WITH (fillfactor = 100%2$s);
             CREATE INDEX attempt_%1$s_lane_idx ON queue.attempt_%1$s (lane, priority, job_id) WITH (deduplicate_items = off);
             CREATE INDEX attempt_%1$s_run_at_idx ON queue.attempt_%1$s (run_at) WHERE run_at IS NOT NULL;
@@ -150,7 +158,9 @@ BEGIN
                 headers         jsonb,
                 job_id          bigint,
                 lane            integer,
-                upon            "char"
+                upon            "char",
+                run_as          text,
+                run_as_id       bigint
             ) USING heap WITH (fillfactor = 100%2$s);
             ALTER TABLE queue.note_%1$s REPLICA IDENTITY FULL;
             CREATE INDEX note_%1$s_id_idx ON queue.note_%1$s (id) WHERE asked IS NULL;
@@ -182,6 +192,8 @@ BEGIN
             COMMENT ON COLUMN queue.attempt_%1$s.upon IS
                 'For what it waits, or waited: as in the notes; upper case: also for the members of its flow; Q: that all have completed, and the first death ends it.';
             COMMENT ON COLUMN queue.attempt_%1$s.steps IS 'The steps that the attempts before this one have done, each a field with its result.';
+            COMMENT ON COLUMN queue.attempt_%1$s.run_as IS 'The role that wrote the payload, in a queue with an executor.';
+            COMMENT ON COLUMN queue.attempt_%1$s.run_as_id IS 'The oid of that role.';
             COMMENT ON COLUMN queue.parked_%1$s.lane IS 'That of the attempt.';
             COMMENT ON COLUMN queue.parked_%1$s.group_hash IS 'That of the attempt.';
             COMMENT ON COLUMN queue.parked_%1$s.priority IS 'That of the attempt.';
@@ -197,6 +209,8 @@ BEGIN
             COMMENT ON COLUMN queue.note_%1$s.lease IS 'Another run: its lease.';
             COMMENT ON COLUMN queue.note_%1$s.max_attempts IS 'Another run: after how many attempts it is dead.';
             COMMENT ON COLUMN queue.note_%1$s.body IS 'Another run: its payload; the columns behind belong to it, too.';
+            COMMENT ON COLUMN queue.note_%1$s.run_as IS 'Another run: the role that wrote its payload, in a queue with an executor.';
+            COMMENT ON COLUMN queue.note_%1$s.run_as_id IS 'The oid of that role.';
             COMMENT ON COLUMN queue.note_%1$s.job_id IS 'After another job: that job.';
             COMMENT ON COLUMN queue.note_%1$s.lane IS 'After another job: the lane that the attempt goes to.';
             COMMENT ON COLUMN queue.note_%1$s.upon IS 'After another job: c when all have completed, f when one has died, e when all have ended, o at its time unless they have ended.';

@@ -124,7 +124,8 @@ block or function, P0002 no such job, 25006 on a standby, 22023, 55000 its queue
 
 CREATE VIEW queue.queues WITH (security_barrier) AS
 SELECT queue_name, is_paused, max_attempts, lease, backoff, backoff_base, backoff_max, backoff_jitter, retention, dead_retention,
-       dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period, max_waiting, stages, notify, created_at
+       dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period, max_waiting, stages, notify, created_at,
+       executor, procedure, run_as, settings
 FROM queue.queue
 WHERE queue.may_observe(queue_id);
 COMMENT ON VIEW queue.queues IS 'The settings of every queue.';
@@ -148,6 +149,10 @@ COMMENT ON COLUMN queue.queues.max_waiting IS 'How many jobs wait at most before
 COMMENT ON COLUMN queue.queues.stages IS 'The stages that its jobs go through, in this order; null: none.';
 COMMENT ON COLUMN queue.queues.notify IS 'Whether there is a NOTIFY when it gets jobs.';
 COMMENT ON COLUMN queue.queues.created_at IS 'When it was created.';
+COMMENT ON COLUMN queue.queues.executor IS 'How its jobs run in the server: sql, call; null: workers claim them.';
+COMMENT ON COLUMN queue.queues.procedure IS 'With executor call: the procedure or function that gets their payloads.';
+COMMENT ON COLUMN queue.queues.run_as IS 'With executor call: the role as which it runs.';
+COMMENT ON COLUMN queue.queues.settings IS 'Settings of the sessions in which they run in the server.';
 
 CREATE VIEW queue.stats AS
 -- Read once.
@@ -232,6 +237,26 @@ COMMENT ON COLUMN queue.workers.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.workers.oldest_claimed_at IS 'When it claimed the oldest of them.';
 COMMENT ON COLUMN queue.workers.running IS 'How many attempts it runs.';
 COMMENT ON COLUMN queue.workers.oldest_claim IS 'How long the oldest of them has been running.';
+
+CREATE FUNCTION queue.executors_now()
+    RETURNS TABLE (pid integer, role_name text, lane integer, state text, job_id bigint, since timestamptz)
+    LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_executors_now';
+COMMENT ON FUNCTION queue.executors_now IS 'The processes that run jobs in the server, this moment, from memory. For the view.';
+
+CREATE VIEW queue.executors AS
+SELECT e.pid, e.role_name, o.queue_name, e.state, e.job_id, e.since,
+       CASE e.state WHEN 'running' THEN split_part(s.query, E'\n', 1) END AS command
+FROM queue.executors_now() AS e
+JOIN queue.observed AS o ON o.lane = e.lane
+LEFT JOIN pg_catalog.pg_stat_activity AS s ON s.pid = e.pid;
+COMMENT ON VIEW queue.executors IS 'The processes that run jobs in the server: what each is doing.';
+COMMENT ON COLUMN queue.executors.pid IS 'The process.';
+COMMENT ON COLUMN queue.executors.role_name IS 'The role as which it is connected.';
+COMMENT ON COLUMN queue.executors.queue_name IS 'The queue that it serves, or served last.';
+COMMENT ON COLUMN queue.executors.state IS 'running, looking (for the next job), idle.';
+COMMENT ON COLUMN queue.executors.job_id IS 'The job. Null: it runs none.';
+COMMENT ON COLUMN queue.executors.since IS 'Since when it is in this state.';
+COMMENT ON COLUMN queue.executors.command IS 'The first line of what it runs, as pg_stat_activity shows it to this user.';
 
 DO $comments$
 DECLARE

@@ -9,8 +9,8 @@
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
-use crate::catalog;
 use crate::catalog::queue::{self, Queue};
+use crate::catalog::{self, run_as};
 use crate::error::{self, Error, Result};
 use crate::job::options::in_future;
 use crate::job::outcomes::Outcomes;
@@ -58,6 +58,7 @@ fn advance(call: &Call) -> Result<Option<Datum>> {
     let mut next = attempt::New { lane, attempt: 1, last_error: None, progress: None, ..next };
     if let Some(payload) = call.datum(2) {
         (next.payload, next.payload_of) = (Some(payload), None);
+        next.run_as = run_as::of_writer(&queue)?;
     }
     attempt::insert(&catalog, &target, &[next])?;
     outcomes.add(held.home, outcome::New { next_id: Some(next.id), ..outcome::New::of(id, Kind::Advanced) });

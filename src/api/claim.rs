@@ -10,15 +10,15 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
 use crate::error::{Error, Result};
-use crate::job::claim::{self, ClaimRequest, Claimed};
+use crate::job::claim::{self, ClaimRequest, Claimed, ClaimedAttempt};
 use crate::job::complete::complete_all;
 use crate::job::held;
 use crate::job::options::lease_us;
 use crate::job::wait::{self, ClaimScope, Waiter};
 use crate::log::claim::Kind;
 use crate::log::restore;
-use crate::pg::datum::Interval;
-use crate::pg::function::Call;
+use crate::pg::datum::{Interval, text_datum};
+use crate::pg::function::{Call, Rows};
 use crate::pg::{process, time};
 
 sql_function!(pg_queue_claim, pg_finfo_pg_queue_claim => claim);
@@ -62,6 +62,7 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
         lease: call.interval(3).map(lease_us).transpose()?,
         worker: call.text(5),
         kind: if call.bool(6).unwrap_or(false) { Kind::Bound } else { Kind::Worker },
+        accepts: None,
     };
     let rows = call.rows()?;
     let mut known = ClaimScope::now(names, stage, wait > 0)?;
@@ -81,7 +82,7 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
     let mut sleeper: Option<Waiter> = None;
     let mut stale_since = None;
     loop {
-        let came = claim::claim_first(&known, &request, &rows)?;
+        let came = claim::claim_first(&known, &request, &|claimed| add_row(&rows, claimed))?;
         let claimed = match came {
             Claimed::To(claimed) => claimed,
             Claimed::NoPlace if takes_nothing => 0,
@@ -107,4 +108,29 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
         // A queue may have been altered, resumed or dropped meanwhile.
         known = ClaimScope::now(names, stage, true)?;
     }
+}
+
+/// Adds a row of type `queue.claimed_job`.
+pub fn add_row(rows: &Rows, claimed: ClaimedAttempt<'_, '_>) -> Result<()> {
+    let ClaimedAttempt { queue, queue_name, reader, attempt, expires_at } = claimed;
+    let stage = queue.stage_of(attempt.lane()).map(text_datum);
+    reader.payload(attempt, |payload| {
+        rows.add_options(&[
+            Some(attempt.id().into()),
+            Some(attempt.job_id().into()),
+            Some(queue_name),
+            stage,
+            payload,
+            attempt.headers(),
+            Some(attempt.attempt().into()),
+            Some(attempt.max_attempts().unwrap_or(queue.max_attempts).into()),
+            Some(attempt.priority().into()),
+            attempt.unique_key(),
+            attempt.group_key(),
+            attempt.progress(),
+            attempt.last_error(),
+            Some(attempt.enqueued_at().into()),
+            Some(expires_at.into()),
+        ])
+    })
 }

@@ -9,7 +9,7 @@ use pgrx::pg_sys::Datum;
 use crate::api::{self, sql_function};
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::{self, Queue};
-use crate::catalog::{self, Catalog};
+use crate::catalog::{self, Catalog, run_as};
 use crate::error::{self, Error, Result};
 use crate::job::enqueue;
 use crate::job::options::{After, OnDuplicate, Options, Unique};
@@ -22,7 +22,7 @@ sql_function!(pg_queue_enqueue, pg_finfo_pg_queue_enqueue => enqueue);
 sql_function!(pg_queue_enqueue_many, pg_finfo_pg_queue_enqueue_many => enqueue_many);
 sql_function!(pg_queue_enqueue_batch, pg_finfo_pg_queue_enqueue_batch => enqueue_batch);
 
-fn target(call: &Call) -> Result<(Rc<Catalog>, Rc<Queue>)> {
+pub fn target(call: &Call) -> Result<(Rc<Catalog>, Rc<Queue>)> {
     api::writable("enqueue")?;
     let name = call.required("queue_name", call.str(0))?;
     let catalog = catalog::current()?;
@@ -35,7 +35,7 @@ fn target(call: &Call) -> Result<(Rc<Catalog>, Rc<Queue>)> {
 fn enqueue(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = target(call)?;
     let now = time::now_us();
-    let options = Options::of(call, &queue, now)?;
+    let options = Options::of(call, 2, &queue, now)?;
     let payload = call.datum(1).unwrap_or_else(jsonb::empty_object);
     if options.unique.is_some() {
         let job_ids = enqueue::produce(&catalog, &queue, &[(payload, options)], now)?;
@@ -48,7 +48,7 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
 fn enqueue_many(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = target(call)?;
     let now = time::now_us();
-    let options = Options::of(call, &queue, now)?;
+    let options = Options::of(call, 2, &queue, now)?;
     let rows = call.rows()?;
     let payloads = call.required("payloads", call.jsonb_array(1))?;
     let jobs = payloads
@@ -104,6 +104,7 @@ impl Job {
         let Some(fields) = element.fields() else {
             return Err(Error::invalid(format!("jobs[{}] must be an object", self.index)));
         };
+        self.options.run_as = run_as::of_writer(queue)?;
         for (name, value) in &fields {
             self.field(name, value, queue)
                 .map_err(|e| Error { message: format!("jobs[{}]: {}", self.index, e.message), ..e })?;

@@ -10,7 +10,7 @@
 use pg_queue_core::frontier::GATE_LANES;
 use pgrx::pg_sys::{self, Datum};
 
-use crate::api::{self, permissions, sql_function};
+use crate::api::{self, executors, permissions, sql_function};
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::{self, Queue};
 use crate::catalog::{self, Catalog, drops, schedule, spi};
@@ -40,6 +40,7 @@ enum Type {
     Float,
     Bool,
     TextArray,
+    Jsonb,
 }
 
 impl Type {
@@ -52,6 +53,7 @@ impl Type {
             Self::Float => pg_sys::FLOAT8OID,
             Self::Bool => pg_sys::BOOLOID,
             Self::TextArray => pg_sys::TEXTARRAYOID,
+            Self::Jsonb => pg_sys::JSONBOID,
         }
     }
 }
@@ -61,7 +63,7 @@ const LIMITS: [&str; 6] =
     ["max_running", "max_running_per_group", "strict_order", "rate_limit", "rate_period", "stages"];
 
 /// The options of a queue in the order of the arguments of `create` and `alter`: name, type, default as SQL.
-const OPTIONS: [(&str, Type, &str); 18] = [
+const OPTIONS: [(&str, Type, &str); 22] = [
     ("max_attempts", Type::Int, "20"),
     ("lease", Type::Interval, "'5 minutes'"),
     ("backoff", Type::Text, "'exponential'"),
@@ -80,7 +82,18 @@ const OPTIONS: [(&str, Type, &str); 18] = [
     ("stages", Type::TextArray, "NULL"),
     ("notify", Type::Bool, "false"),
     ("if_not_exists", Type::Bool, "false"),
+    ("executor", Type::Text, "NULL"),
+    ("procedure", Type::Text, "NULL"),
+    ("run_as", Type::Text, "NULL"),
+    ("settings", Type::Jsonb, "NULL"),
 ];
+
+/// The options that columns hold. The SQL of before version 0.3.0 lacks the last of them.
+fn columns(catalog: &Catalog) -> impl Iterator<Item = &'static (&'static str, Type, &'static str)> {
+    let knows = catalog.knows_after();
+    let is_one = move |(n, _): &(usize, _)| FIRST + n != LAST && (knows || FIRST + n < LAST);
+    OPTIONS.iter().enumerate().filter(is_one).map(|(_, option)| option)
+}
 
 /// Position of the first option among the arguments.
 const FIRST: usize = 1;
@@ -99,7 +112,7 @@ const LAST: usize = 18;
 /// Errors: 22023 for values out of range.
 fn given(call: &Call) -> Result<Vec<(&'static str, Parameter)>> {
     let mut found = Vec::new();
-    for (k, (name, kind, _)) in OPTIONS[..LAST - FIRST].iter().enumerate() {
+    for (k, (name, kind, _)) in OPTIONS.iter().enumerate().filter(|(k, _)| FIRST + k != LAST) {
         let n = FIRST + k;
         let Some(datum) = call.datum(n) else { continue };
         match *name {
@@ -140,12 +153,18 @@ fn given(call: &Call) -> Result<Vec<(&'static str, Parameter)>> {
                     .detail(format!("It is {}.", call.i64(n).unwrap_or(0))));
             }
             "stages" => check_stages(&call.text_array(n).unwrap_or_default())?,
+            "executor" => executors::check_kind(&call.text(n).unwrap_or_default())?,
+            "settings" => executors::check_settings(datum)?,
+            "run_as" => found.push(("run_as_id", executors::role_id(&call.text(n).unwrap_or_default())?)),
             "rate_period" if call.interval(n).map_or(0, Interval::us) <= 0 => {
                 return Err(Error::invalid("rate_period must be positive"));
             }
             _ => {}
         }
-        found.push((*name, Parameter::raw(Some(datum), kind.oid())));
+        found.push(match *name {
+            "procedure" => (*name, executors::procedure(&call.text(n).unwrap_or_default())?),
+            name => (name, Parameter::raw(Some(datum), kind.oid())),
+        });
     }
     Ok(found)
 }
@@ -271,14 +290,19 @@ fn create(call: &Call) -> Result<Option<Datum>> {
     let mut columns = vec!["queue_name".to_owned()];
     let mut values = vec!["$1".to_owned()];
     let mut parameters: Vec<Parameter> = vec![name.clone().into()];
-    for (option, _, default) in &OPTIONS[..LAST - FIRST] {
+    for (option, _, default) in self::columns(&catalog) {
         columns.push((*option).to_owned());
         values.push((*default).to_owned());
     }
     for (option, parameter) in &options {
         parameters.push(*parameter);
-        if let Some(at) = columns.iter().position(|c| c == option) {
-            values[at] = format!("${}", parameters.len());
+        let value = format!("${}", parameters.len());
+        match columns.iter().position(|c| c == option) {
+            Some(at) => values[at] = value,
+            None => {
+                columns.push((*option).to_owned());
+                values.push(value);
+            }
         }
     }
     let made = spi::run(
@@ -305,6 +329,12 @@ fn create(call: &Call) -> Result<Option<Datum>> {
     }
     queue::changed(&catalog);
     permissions::created(&catalog, &name)?;
+    let is_of_executor = |(option, _): &(&str, Parameter)| executors::OPTIONS.contains(option);
+    if options.iter().any(is_of_executor) {
+        let queue = executors::check(&catalog, &name)?;
+        // The worker looks at queues that have an executor.
+        announce(&catalog, &queue, false);
+    }
     Ok(Some(VOID))
 }
 
@@ -346,7 +376,7 @@ fn change(
     let mut parameters: Vec<Parameter> = vec![queue.id.into()];
     let mut settings = Vec::new();
     for option in reset {
-        let known = OPTIONS[..LAST - FIRST].iter().find(|(name, ..)| name == option);
+        let known = columns(catalog).find(|(name, ..)| name == option);
         let Some((option, _, default)) = known else {
             return Err(Error::invalid(format!("unknown option \"{option}\" in reset"))
                 .hint("Name options of queue.create, for instance 'max_attempts'."));
@@ -355,6 +385,9 @@ fn change(
             return Err(Error::invalid(format!("option \"{option}\" is both given and reset")));
         }
         settings.push(format!("{option} = {default}"));
+        if *option == "run_as" {
+            settings.push("run_as_id = NULL".to_owned());
+        }
     }
     for (option, parameter) in options {
         parameters.push(*parameter);
@@ -375,7 +408,12 @@ fn change(
             change_stages(catalog, &queue)?;
         }
         announce(catalog, &queue, queue.is_paused);
-        if settings.iter().any(|setting| setting.split(' ').next().is_some_and(|option| LIMITS.contains(&option))) {
+        let changes =
+            |of: &[&str]| settings.iter().any(|s| s.split(' ').next().is_some_and(|option| of.contains(&option)));
+        if changes(&executors::OPTIONS) {
+            executors::check(catalog, name)?;
+        }
+        if changes(&LIMITS) {
             transaction::record(catalog.number, Step::LimitsAltered { lane: queue.lane });
         }
     }

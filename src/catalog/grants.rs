@@ -46,20 +46,21 @@ const MANAGE: u8 = 1 << Privilege::Manage as u8;
 
 /// The objects that each privilege gives access to. Any object that is not listed is the owner's alone.
 #[rustfmt::skip]
-const OBJECTS: [(u8, Kind, &[&str]); 8] = [
+const OBJECTS: [(u8, Kind, &[&str]); 9] = [
     (PRODUCE | CONSUME | OBSERVE | MANAGE, Kind::Schema, &["queue"]),
-    (PRODUCE, Kind::Routine, &["enqueue", "enqueue_batch", "enqueue_many"]),
+    (PRODUCE, Kind::Routine, &["enqueue", "enqueue_batch", "enqueue_many", "enqueue_sql"]),
     (CONSUME, Kind::Routine, &[
         "advance", "claim", "claim_any", "complete", "complete_many", "extend", "extend_many", "fail", "fail_many",
         "progress", "release", "release_many", "wait",
     ]),
+    (PRODUCE | CONSUME | OBSERVE | MANAGE, Kind::Routine, &["current_job"]),
     (OBSERVE, Kind::View, &[
-        "attempts", "errors", "jobs", "metric", "queues", "schedules", "stats", "throughput", "throughput_part", "workers",
+        "attempts", "errors", "executors", "jobs", "metric", "queues", "schedules", "stats", "throughput", "throughput_part", "workers",
     ]),
     (OBSERVE, Kind::Routine, &[
         "doctor", "job", "metrics", "throughput_by", "upcoming",
         // The views call these.
-        "claims_now", "firings", "held_by_dead", "lease_expires_at", "live", "may_observe", "memory_use", "payload_of", "recent_times", "running_now", "tallies", "throughput_live",
+        "claims_now", "executors_now", "firings", "held_by_dead", "lease_expires_at", "live", "may_observe", "memory_use", "payload_of", "recent_times", "running_now", "tallies", "throughput_live",
         "times",
     ]),
     // A producer may wait for the end; the result is shown to the other two.

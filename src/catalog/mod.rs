@@ -17,7 +17,8 @@ use pgrx::pg_sys::Oid;
 
 use crate::catalog::shapes::{
     ATTEMPT, ATTEMPT_BEFORE, CLAIM, FIRING, HISTORY, HISTORY_BEFORE, KEY, LANE, LANE_BEFORE, NOTE, NOTE_BEFORE,
-    OUTCOME, PARKED, QUEUE, RESTORING, ROLLUP, SCHEDULE, SEGMENT_LOG, SUCCESSOR, TIMELINE, TOTAL,
+    OUTCOME, PARKED, QUEUE, QUEUE_BEFORE, RESTORING, ROLLUP, SCHEDULE, SCHEDULE_BEFORE, SEGMENT_LOG, SUCCESSOR,
+    TIMELINE, TOTAL,
 };
 use crate::error::{self, Error, Result};
 use crate::pg::shape::{Known, SHAPES, Shape};
@@ -29,6 +30,7 @@ pub mod ids;
 pub mod instance;
 pub mod permission;
 pub mod queue;
+pub mod run_as;
 pub mod schedule;
 pub mod shapes;
 pub mod spi;
@@ -393,7 +395,6 @@ pub fn shapes(catalog: &Catalog) -> Vec<(u32, Known)> {
     let since =
         |shape: Shape, before: usize| Known { shape, least: if catalog.knows_after() { shape.len() } else { before } };
     let mut all = vec![
-        (catalog.queue, QUEUE),
         (catalog.timeline, TIMELINE),
         (catalog.segment_log, SEGMENT_LOG),
         (catalog.successor, SUCCESSOR),
@@ -401,7 +402,6 @@ pub fn shapes(catalog: &Catalog) -> Vec<(u32, Known)> {
         (catalog.total, TOTAL),
         (key, KEY),
         (other_key, KEY),
-        (catalog.schedule, SCHEDULE),
         (firing, FIRING),
         (other_firing, FIRING),
         (catalog.restoring, RESTORING),
@@ -412,6 +412,8 @@ pub fn shapes(catalog: &Catalog) -> Vec<(u32, Known)> {
     let mut all: Vec<(u32, Known)> =
         all.into_iter().map(|(table, shape)| (table.to_u32(), Known::whole(shape))).collect();
     all.push((catalog.lane.to_u32(), since(LANE, LANE_BEFORE)));
+    all.push((catalog.queue.to_u32(), since(QUEUE, QUEUE_BEFORE)));
+    all.push((catalog.schedule.to_u32(), since(SCHEDULE, SCHEDULE_BEFORE)));
     all.push((catalog.history.to_u32(), since(HISTORY, HISTORY_BEFORE)));
     all.extend(catalog.segments.iter().map(|oids| (oids.attempt.to_u32(), since(ATTEMPT, ATTEMPT_BEFORE))));
     all.extend(catalog.segments.iter().map(|oids| (oids.note.to_u32(), since(NOTE, NOTE_BEFORE))));

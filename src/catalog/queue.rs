@@ -15,10 +15,10 @@ use pg_queue_core::frontier::Limits;
 use crate::catalog::Catalog;
 use crate::error::{self, Error, Result};
 use crate::pg::datum::{Interval, text, text_array};
-use crate::pg::relcache;
 use crate::pg::row::Row;
 use crate::pg::scan::{Key, Snapshot};
 use crate::pg::table::Relation;
+use crate::pg::{jsonb, relcache};
 use crate::transaction::hooks;
 
 /// A queue's settings.
@@ -55,6 +55,21 @@ pub struct Queue {
     /// The limits on its running jobs; `None`: it has none.
     pub limits: Option<Limits>,
     pub max_waiting: Option<i64>,
+    /// What runs its jobs in the server; `None`: workers claim them.
+    pub executor: Option<Executor>,
+    /// Settings of the sessions in which they run then, an object as JSON.
+    pub settings: Option<String>,
+    /// Which of procedure, run_as and settings it has.
+    pub executor_options: Vec<&'static str>,
+}
+
+/// How jobs run in the server.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Executor {
+    /// Each job has its command, and runs as the role that wrote it.
+    Sql,
+    /// The payload of each is handed to a procedure or function, which runs as one role.
+    Call { procedure: String, role: String, role_id: i64 },
 }
 
 /// A stage of a queue.
@@ -154,6 +169,11 @@ mod column {
     pub const RATE_PERIOD: usize = 17;
     pub const MAX_WAITING: usize = 18;
     pub const STAGES: usize = 19;
+    pub const EXECUTOR: usize = 21;
+    pub const PROCEDURE: usize = 22;
+    pub const RUN_AS: usize = 23;
+    pub const RUN_AS_ID: usize = 24;
+    pub const SETTINGS: usize = 25;
     /// The first of the columns of `queue.lane`.
     pub const LANE: usize = 0;
     pub const LANE_QUEUE: usize = 1;
@@ -300,6 +320,16 @@ fn remember(catalog: &Catalog, row: &Row) -> Option<Rc<Queue>> {
         dead_retention: us(column::DEAD_RETENTION),
         limits: limits(row),
         max_waiting: row.get(column::MAX_WAITING).map(|d| d.value() as i64),
+        executor: executor(row),
+        settings: row.get(column::SETTINGS).map(jsonb::text),
+        executor_options: [
+            ("procedure", column::PROCEDURE),
+            ("run_as", column::RUN_AS),
+            ("settings", column::SETTINGS),
+        ]
+        .into_iter()
+        .filter_map(|(name, n)| row.get(n).map(|_| name))
+        .collect(),
     });
     cached(|cache| {
         cache.by_name.insert(queue.name.clone(), Rc::clone(&queue));
@@ -308,6 +338,18 @@ fn remember(catalog: &Catalog, row: &Row) -> Option<Rc<Queue>> {
         }
     });
     Some(queue)
+}
+
+fn executor(row: &Row) -> Option<Executor> {
+    let value = |n: usize| row.get(n).map(text);
+    match value(column::EXECUTOR)?.as_str() {
+        "sql" => Some(Executor::Sql),
+        _ => Some(Executor::Call {
+            procedure: value(column::PROCEDURE).unwrap_or_default(),
+            role: value(column::RUN_AS).unwrap_or_default(),
+            role_id: row.get(column::RUN_AS_ID).map_or(0, |d| d.value() as i64),
+        }),
+    }
 }
 
 fn limits(row: &Row) -> Option<Limits> {

@@ -44,6 +44,8 @@ pub mod column {
     pub const ANCHOR: usize = 16;
     pub const PLANNED_FROM: usize = 17;
     pub const VERSION: usize = 18;
+    pub const RUN_AS: usize = 20;
+    pub const RUN_AS_ID: usize = 21;
 }
 
 /// What determines when a schedule's slots are. Times are in microseconds as `timestamptz` counts them.

@@ -40,6 +40,8 @@ pub const ATTEMPT: Shape = &[
     ("after", INT8ARRAYOID, false),
     ("upon", CHAROID, false),
     ("steps", JSONBOID, false),
+    ("run_as", TEXTOID, false),
+    ("run_as_id", INT8OID, false),
 ];
 
 /// How many of these `queue.attempt_N` has before version 0.3.0.
@@ -98,6 +100,8 @@ pub const HISTORY: Shape = &[
     ("after", INT8ARRAYOID, false),
     ("upon", CHAROID, false),
     ("steps", JSONBOID, false),
+    ("run_as", TEXTOID, false),
+    ("run_as_id", INT8OID, false),
 ];
 
 /// How many of these `queue.history` has before version 0.3.0.
@@ -138,6 +142,8 @@ pub const NOTE: Shape = &[
     ("job_id", INT8OID, false),
     ("lane", INT4OID, false),
     ("upon", CHAROID, false),
+    ("run_as", TEXTOID, false),
+    ("run_as_id", INT8OID, false),
 ];
 
 /// How many of these `queue.note_N` has before version 0.3.0.
@@ -180,7 +186,15 @@ pub const QUEUE: Shape = &[
     ("max_waiting", INT8OID, false),
     ("stages", TEXTARRAYOID, false),
     ("created_at", TIMESTAMPTZOID, true),
+    ("executor", TEXTOID, false),
+    ("procedure", TEXTOID, false),
+    ("run_as", TEXTOID, false),
+    ("run_as_id", INT8OID, false),
+    ("settings", JSONBOID, false),
 ];
+
+/// How many of these `queue.queue` has before version 0.3.0.
+pub const QUEUE_BEFORE: usize = 21;
 
 /// `queue.restoring`.
 pub const RESTORING: Shape = &[("written_at", TIMESTAMPTZOID, true), ("pid", INT4OID, true)];
@@ -222,7 +236,12 @@ pub const SCHEDULE: Shape = &[
     ("planned_from", TIMESTAMPTZOID, true),
     ("version", INT4OID, true),
     ("created_at", TIMESTAMPTZOID, true),
+    ("run_as", TEXTOID, false),
+    ("run_as_id", INT8OID, false),
 ];
+
+/// How many of these `queue.schedule` has before version 0.3.0.
+pub const SCHEDULE_BEFORE: usize = 20;
 
 /// `queue.segment_log`.
 pub const SEGMENT_LOG: Shape = &[

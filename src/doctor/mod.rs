@@ -22,6 +22,7 @@ pub const ALL: &[Check] = &[
     Check { name: "launcher", look: server::launcher },
     Check { name: "worker", look: server::worker },
     Check { name: "worker_slots", look: server::worker_slots },
+    Check { name: "executors", look: server::executors },
     Check { name: "restore", look: transactions::restore },
     Check { name: "triggers", look: storage::triggers },
     Check { name: "tables", look: storage::tables },

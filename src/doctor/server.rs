@@ -4,10 +4,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::catalog::{permission, spi};
+use crate::catalog::{permission, queue, spi};
 use crate::doctor::check::{Finding, assert_loaded, catalog, patience, time};
 use crate::duty::all;
 use crate::error::Result;
+use crate::executor::table as executors;
 use crate::pg::{role, session, syscache, time};
 use crate::shmem::databases::DatabaseState;
 use crate::worker::table;
@@ -108,6 +109,32 @@ pub fn worker_slots() -> Result<Finding> {
         "Every worker that was wanted has found a slot of max_worker_processes.",
         "All slots of max_worker_processes are taken: raise it by one for each database, and restart the server.",
     ))
+}
+
+/// Checks that jobs that run in the server find processes.
+pub fn executors() -> Result<Finding> {
+    let catalog = catalog()?;
+    let mut queues: Vec<String> = Vec::new();
+    for lane in queue::lanes(&catalog) {
+        if let Some(queue) = queue::by_lane(&catalog, lane)?.filter(|queue| queue.executor.is_some()) {
+            queues.push(queue.name.clone());
+        }
+    }
+    let Some(name) = queues.first() else { return Ok(Finding::well("No queue has an executor.")) };
+    if guc::MAX_EXECUTORS.get() == 0 {
+        return Ok(Finding::ill(
+            format!("The jobs of queue \"{name}\" are to run in the server, which may start no process for them."),
+            "Raise pg_queue.max_executors and restart the server.",
+        ));
+    }
+    let (starts, failures, short_for) = executors::starts();
+    Ok(match short_for.filter(|short_for| *short_for > patience()) {
+        Some(short_for) => Finding::ill(
+            format!("No process for jobs that run in the server could be started for {}.", time(short_for)),
+            "All slots of max_worker_processes are taken: raise it by pg_queue.max_executors, and restart the server.",
+        ),
+        None => Finding::well(format!("Of {starts} starts of a process {failures} have failed.")),
+    })
 }
 
 /// Checks that a look at the jobs does not wait for its plan to be compiled.

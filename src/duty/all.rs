@@ -5,8 +5,8 @@
 
 use crate::catalog::schedule;
 use crate::duty::{
-    self, Duty, count, expire, fire_schedules, forget_history, notify, open_gates, prune_statistics, release, restore,
-    rotate_firings, rotate_keys, serve_cancels, serve_reruns, start_due, storage,
+    self, Duty, count, dispatch, expire, fire_schedules, forget_history, notify, open_gates, prune_statistics, release,
+    restore, rotate_firings, rotate_keys, serve_cancels, serve_reruns, start_due, storage,
 };
 use crate::pg::time;
 use crate::{job, shmem};
@@ -22,6 +22,7 @@ pub const ALL: &[Duty] = &[
     serve_reruns::DUTY,
     release::DUTY,
     open_gates::DUTY,
+    dispatch::DUTY,
     notify::DUTY,
     storage::DUTY,
     forget_history::DUTY,
@@ -41,6 +42,7 @@ pub fn sleep_ms(instance: u32) -> Option<i64> {
     let (now, wall) = (time::monotonic_us(), time::now_us());
     // A session that hands over something earlier sets the latch.
     let release_at = release::next_at(instance);
+    let dispatch_at = dispatch::next_at(instance);
     shmem::with_instance(instance, |frontier, instance| {
         let mut at = frontier.next_deadline(instance.deadlines).unwrap_or(i64::MAX);
         if instance.next_due < i64::MAX {
@@ -51,7 +53,7 @@ pub fn sleep_ms(instance: u32) -> Option<i64> {
         if next_slot < i64::MAX {
             at = at.min(now.saturating_add(next_slot.saturating_sub(schedule::now_us()).clamp(0, CLOCK_CHECK)));
         }
-        at = at.min(instance.storage_at).min(release_at);
+        at = at.min(instance.storage_at).min(release_at).min(dispatch_at);
         at = at.min(count::next_at(instance));
         at = at.min(instance.reruns.look_at()).min(instance.cancels.look_at());
         at = at.min(rotate_keys::next_at(instance));

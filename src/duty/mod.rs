@@ -9,6 +9,7 @@ use crate::shmem::awake;
 
 pub mod all;
 pub mod count;
+pub mod dispatch;
 pub mod expire;
 pub mod fire_schedules;
 pub mod forget_history;

@@ -22,7 +22,6 @@ use crate::log::reader::Reader;
 use crate::log::segment::BoundedWait;
 use crate::pg::datum::text_datum;
 use crate::pg::fault::fault;
-use crate::pg::function::Rows;
 use crate::pg::scan::Probe;
 use crate::pg::{process, session, time};
 use crate::shmem;
@@ -32,12 +31,27 @@ use crate::transaction::{self, Step};
 const CHUNK: usize = 64;
 
 /// What a worker asks for.
-pub struct ClaimRequest {
+pub struct ClaimRequest<'a> {
     pub max_jobs: usize,
     pub lease: Option<i64>,
     pub worker: Option<String>,
     pub kind: Kind,
+    /// Which attempts it takes: at the first other one it stops. `None`: all.
+    pub accepts: Option<&'a dyn Fn(&Attempt) -> bool>,
 }
+
+/// An attempt that was claimed, as it is handed over.
+pub struct ClaimedAttempt<'a, 'b> {
+    pub queue: &'a Queue,
+    /// Its name as a datum.
+    pub queue_name: Datum,
+    pub reader: &'a mut Reader<'b>,
+    pub attempt: &'a Attempt,
+    pub expires_at: i64,
+}
+
+/// Where what was claimed goes.
+pub type Sink<'a> = &'a dyn Fn(ClaimedAttempt<'_, '_>) -> Result<()>;
 
 /// The result of a look for jobs.
 pub enum Claimed {
@@ -60,7 +74,7 @@ pub fn is_in_vain(since: &mut Option<i64>) -> bool {
 }
 
 /// Claims from the first queue that has jobs.
-pub fn claim_first(known: &ClaimScope, request: &ClaimRequest, rows: &Rows) -> Result<Claimed> {
+pub fn claim_first(known: &ClaimScope, request: &ClaimRequest<'_>, rows: Sink<'_>) -> Result<Claimed> {
     let mut last = Claimed::To(0);
     for (queue, lanes) in known.each().filter(|(queue, _)| !queue.is_paused) {
         match claim_from(&known.catalog, queue, lanes, request, rows)? {
@@ -77,8 +91,8 @@ fn claim_from(
     catalog: &Rc<Catalog>,
     queue: &Queue,
     lanes: &[i32],
-    request: &ClaimRequest,
-    rows: &Rows,
+    request: &ClaimRequest<'_>,
+    rows: Sink<'_>,
 ) -> Result<Claimed> {
     /// After this many turns without a job the loop may give up.
     const TURNS: usize = 64;
@@ -101,6 +115,9 @@ fn claim_from(
             Take::Some { taken, .. } => {
                 fault!("claim.taken");
                 claimed += taking.claim(&chunk[..taken])?;
+                if taking.is_refused {
+                    break;
+                }
             }
             Take::Turn(turn) => {
                 let Some(claimer) = &claimer else { break };
@@ -108,6 +125,9 @@ fn claim_from(
                 taking.remember(&[lane; CHUNK], &chunk[..taken]);
                 fault!("claim.served");
                 claimed += taking.claim(&chunk[..taken])?;
+                if taking.is_refused {
+                    break;
+                }
                 process::check_for_interrupts();
             }
             Take::Refill => refill(catalog, lane)?,
@@ -148,8 +168,10 @@ struct ClaimBatch<'a> {
     lanes: Lanes,
     /// Lanes that have less than half of their ready attempts left in memory.
     to_refill: Vec<i32>,
-    request: &'a ClaimRequest,
-    rows: &'a Rows,
+    request: &'a ClaimRequest<'a>,
+    rows: Sink<'a>,
+    /// Whether something came that the caller does not take.
+    is_refused: bool,
     reader: Reader<'a>,
     writers: [Option<claim::Writer>; SEGMENTS],
     queue_name: Datum,
@@ -165,8 +187,8 @@ impl<'a> ClaimBatch<'a> {
         catalog: &'a Rc<Catalog>,
         queue: &'a Queue,
         lanes: &[i32],
-        request: &'a ClaimRequest,
-        rows: &'a Rows,
+        request: &'a ClaimRequest<'a>,
+        rows: Sink<'a>,
     ) -> Self {
         Self {
             catalog,
@@ -175,6 +197,7 @@ impl<'a> ClaimBatch<'a> {
             to_refill: Vec::new(),
             request,
             rows,
+            is_refused: false,
             reader: Reader::new(catalog),
             writers: std::array::from_fn(|_| None),
             queue_name: text_datum(&queue.name),
@@ -256,6 +279,11 @@ impl<'a> ClaimBatch<'a> {
                 take::forget_taken(self.catalog, ready.id);
                 continue;
             };
+            if self.request.accepts.is_some_and(|accepts| !accepts(&attempt)) {
+                self.is_refused = true;
+                take::give_back(self.catalog, ready.id);
+                continue;
+            }
             let place = attempt.ready().place;
             if place != ready.place {
                 // The attempt has moved since the frontier was told; a session that ends it looks in its new place.
@@ -353,28 +381,8 @@ impl<'a> ClaimBatch<'a> {
         }
     }
 
-    /// Adds a row of type `queue.claimed_job`.
     fn add_row(&mut self, attempt: &Attempt, expires_at: i64) -> Result<()> {
-        let (queue, queue_name, rows) = (self.queue, self.queue_name, self.rows);
-        let stage = queue.stage_of(attempt.lane()).map(text_datum);
-        self.reader.payload(attempt, |payload| {
-            rows.add_options(&[
-                Some(attempt.id().into()),
-                Some(attempt.job_id().into()),
-                Some(queue_name),
-                stage,
-                payload,
-                attempt.headers(),
-                Some(attempt.attempt().into()),
-                Some(attempt.max_attempts().unwrap_or(queue.max_attempts).into()),
-                Some(attempt.priority().into()),
-                attempt.unique_key(),
-                attempt.group_key(),
-                attempt.progress(),
-                attempt.last_error(),
-                Some(attempt.enqueued_at().into()),
-                Some(expires_at.into()),
-            ])
-        })
+        let (queue, queue_name) = (self.queue, self.queue_name);
+        (self.rows)(ClaimedAttempt { queue, queue_name, reader: &mut self.reader, attempt, expires_at })
     }
 }

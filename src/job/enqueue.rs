@@ -60,6 +60,7 @@ fn first_attempt(queue: &Queue, target: &Target, count: i64, payload: Datum, opt
         after: options.after.as_ref().map(|after| after.named),
         upon: options.after.as_ref().map(|after| after.upon.char()),
         steps: None,
+        run_as: options.run_as,
     }
 }
 

@@ -22,6 +22,7 @@ pub mod options;
 pub mod outcomes;
 pub mod recover;
 pub mod refill;
+pub mod release;
 pub mod rerun;
 pub mod schedule;
 pub mod successor;

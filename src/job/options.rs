@@ -7,6 +7,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::catalog::ids;
 use crate::catalog::queue::Queue;
+use crate::catalog::run_as::{self, RunAs};
 use crate::error::{Error, Result};
 use crate::pg::datum::{self, Interval};
 use crate::pg::function::Call;
@@ -29,25 +30,29 @@ pub struct Options {
     pub flow: Option<i64>,
     /// Its name there.
     pub task: Option<Datum>,
+    /// As whom it runs; `None`: as nobody. Never the current user by itself, which may be a background process's.
+    pub run_as: Option<RunAs>,
 }
 
 impl Options {
-    /// Reads the arguments of `enqueue` and `enqueue_many`, which have them at the same places.
-    pub fn of(call: &Call, queue: &Queue, now: i64) -> Result<Self> {
+    /// Reads the arguments of `enqueue`, `enqueue_many` and `enqueue_sql`, which have them in the same order from `first` on.
+    pub fn of(call: &Call, first: usize, queue: &Queue, now: i64) -> Result<Self> {
         let mut options = Self {
-            priority: call.i32(2).unwrap_or(0),
-            headers: call.datum(13),
-            group_key: call.datum(9),
-            lane: call.str(10).map(|stage| queue.stage(&stage)).transpose()?,
+            priority: call.i32(first).unwrap_or(0),
+            headers: call.datum(first + 11),
+            group_key: call.datum(first + 7),
+            lane: call.str(first + 8).map(|stage| queue.stage(&stage)).transpose()?,
+            run_as: run_as::of_writer(queue)?,
             ..Self::default()
         };
-        options.set_start(call.interval(3), call.timestamp(4), now)?;
-        options.set_max_attempts(call.i32(11))?;
-        options.set_lease(call.interval(12))?;
-        let on_duplicate = call.str(6).as_deref().map_or(Ok(OnDuplicate::Skip), OnDuplicate::parse)?;
-        let has_time = call.datum(3).is_some() || call.datum(4).is_some();
-        options.after = After::new(call.i64_array(14), call.str(15).as_deref(), has_time)?;
-        options.unique = Unique::new(call.datum(5), on_duplicate, call.timestamp(7), call.interval(8), now)?;
+        options.set_start(call.interval(first + 1), call.timestamp(first + 2), now)?;
+        options.set_max_attempts(call.i32(first + 9))?;
+        options.set_lease(call.interval(first + 10))?;
+        let on_duplicate = call.str(first + 4).as_deref().map_or(Ok(OnDuplicate::Skip), OnDuplicate::parse)?;
+        let has_time = call.datum(first + 1).is_some() || call.datum(first + 2).is_some();
+        options.after = After::new(call.i64_array(first + 12), call.str(first + 13).as_deref(), has_time)?;
+        options.unique =
+            Unique::new(call.datum(first + 3), on_duplicate, call.timestamp(first + 5), call.interval(first + 6), now)?;
         Ok(options)
     }
 

@@ -56,6 +56,7 @@ pub fn renewed(catalog: &Catalog, attempt: New, rerun: &Rerun) -> Result<(Target
         payload_of: None,
         payload: Some(rerun.payload.unwrap_or_else(jsonb::empty_object)),
         headers: rerun.headers,
+        run_as: rerun.run_as,
         version: rerun.version.or(attempt.version),
         max_attempts: rerun.max_attempts.or(attempt.max_attempts),
         lease: rerun.lease.or(attempt.lease),

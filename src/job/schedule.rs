@@ -2,6 +2,7 @@
 
 use pg_queue_core::schedule::{Missed, rfc3339};
 
+use crate::catalog::run_as::RunAs;
 use crate::catalog::schedule::{self, Schedule};
 use crate::catalog::{Catalog, queue};
 use crate::error::{self, Error, Result};
@@ -54,6 +55,7 @@ impl Schedule {
             max_attempts: self.0.get(schedule::column::MAX_ATTEMPTS).map(|datum| datum.value() as i32),
             headers: Some(headers),
             group_key: self.0.get(schedule::column::GROUP_KEY).map(|key| text_datum(&text(key))),
+            run_as: RunAs::read(&self.0, schedule::column::RUN_AS, schedule::column::RUN_AS_ID),
             ..Options::default()
         }
     }

@@ -115,6 +115,16 @@ fn keep_waiting(catalog: &Catalog, attempt: &Attempt) {
     });
 }
 
+/// Gives an attempt back that this transaction has taken and not claimed.
+pub fn give_back(catalog: &Catalog, id: i64) {
+    transaction::unrecord(id);
+    let now = time::monotonic_us();
+    let woken = shmem::with_instance(catalog.number, |frontier, instance| {
+        frontier.give_back(&mut instance.deadlines, catalog.number, id, now)
+    });
+    woken.flatten().into_iter().for_each(shmem::wake);
+}
+
 /// Drops an attempt that was taken although the log knows a claim of it.
 pub fn forget_taken(catalog: &Catalog, id: i64) {
     transaction::unrecord(id);

@@ -222,6 +222,7 @@ impl Batch<'_> {
             version: slot.version,
             max_attempts: options.max_attempts,
             lease: options.lease,
+            run_as: options.run_as,
         };
         for _ in 0..100 {
             let Some(newest) = self.lookup.newest(self.queue.living_lanes(), slot.key) else { break };

@@ -44,6 +44,7 @@ impl ClaimScope {
         let catalog = catalog::current()?;
         let queues = names.iter().map(|name| queue::by_name(&catalog, name.as_ref())).collect::<Result<Vec<_>>>()?;
         queues.iter().try_for_each(|queue| permission::check(&catalog, queue, Privilege::Consume))?;
+        queues.iter().try_for_each(|queue| has_no_executor(queue))?;
         let stages = stage.map(|stage| queues.iter().map(|queue| queue.stage(stage)).collect()).transpose()?;
         let is_dormant = !restore::learn(&catalog);
         let known = Self { catalog, queues, stages, is_dormant, changes };
@@ -51,6 +52,12 @@ impl ClaimScope {
             known.check_lanes()?;
         }
         Ok(known)
+    }
+
+    /// One queue, for the process that runs its jobs in the server. What the user may do is not asked.
+    pub fn of_queue(catalog: &Rc<Catalog>, queue: &Rc<Queue>) -> Self {
+        let is_dormant = !restore::learn(catalog);
+        Self { catalog: Rc::clone(catalog), queues: vec![Rc::clone(queue)], stages: None, is_dormant, changes: 0 }
     }
 
     /// Each queue with the lanes that are wanted of it.
@@ -70,6 +77,18 @@ impl ClaimScope {
             .detail(format!("They have {lanes} lanes; a call can wait for {WAIT_LANES}. A queue with stages has one more lane than stages."))
             .hint("Name fewer queues, name a stage, or do not wait."))
     }
+}
+
+/// Checks that workers may claim from a queue.
+///
+/// Errors: 55000 if its jobs run in the server.
+fn has_no_executor(queue: &Queue) -> Result<()> {
+    if queue.executor.is_none() {
+        return Ok(());
+    }
+    Err(Error::new(error::WRONG_STATE, format!("jobs of queue \"{}\" run in the server", queue.name))
+        .detail("It has an executor, so no session claims from it.")
+        .hint("Use another queue for workers."))
 }
 
 /// How long a call may sleep, in microseconds: as asked, at most pg_queue.max_wait, and a little less than

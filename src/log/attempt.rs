@@ -4,6 +4,7 @@ use pg_queue_core::frontier::{Place, Rank, Ready};
 use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
+use crate::catalog::run_as::RunAs;
 use crate::catalog::{Catalog, drops};
 use crate::error::Result;
 use crate::log::segment::{Home, Target};
@@ -71,6 +72,8 @@ pub struct New {
     pub upon: Option<u8>,
     /// The steps that attempts before this one have done: an object with a field for each.
     pub steps: Option<Datum>,
+    /// As whom it runs: the role that wrote the payload. `None`: it was written for a queue without an executor.
+    pub run_as: Option<RunAs>,
 }
 
 impl New {
@@ -111,6 +114,8 @@ impl New {
             self.after,
             self.upon.map(|upon| Datum::from(upon as i8)),
             self.steps,
+            self.run_as.map(|role| role.name),
+            self.run_as.map(|role| Datum::from(role.id)),
         ]
     }
 }
@@ -279,6 +284,11 @@ impl Attempt {
         steps: STEPS -> Option<Datum> = Row::get;
     }
 
+    /// As whom it runs.
+    pub fn run_as(&self) -> Option<RunAs> {
+        RunAs::read(&self.row, columns::RUN_AS, columns::RUN_AS_ID)
+    }
+
     /// The call under its key that gave the payload: a number that ascends, see `rerun::is_newer`.
     pub fn asked(&self) -> i64 {
         self.row.get(columns::ASKED).map_or_else(|| self.id() & !15, |d| d.value() as i64)
@@ -328,6 +338,7 @@ impl Attempt {
             after: None,
             upon: None,
             steps: None,
+            run_as: None,
             ..self.copy()
         }
     }
@@ -373,6 +384,7 @@ impl Attempt {
             after: self.after(),
             upon: self.upon(),
             steps: self.steps(),
+            run_as: self.run_as(),
         }
     }
 }

@@ -24,4 +24,6 @@ pub const TASK: usize = 20;
 pub const AFTER: usize = 21;
 pub const UPON: usize = 22;
 pub const STEPS: usize = 23;
-pub const COUNT: usize = 24;
+pub const RUN_AS: usize = 24;
+pub const RUN_AS_ID: usize = 25;
+pub const COUNT: usize = 26;

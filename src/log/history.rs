@@ -11,6 +11,7 @@ use pg_queue_core::day::Day;
 use pg_queue_core::id;
 use pgrx::pg_sys::{self, Datum, Oid};
 
+use crate::catalog::run_as::RunAs;
 use crate::catalog::{Catalog, shapes, spi};
 use crate::error::Result;
 use crate::log::attempt::{self, Attempt, New};
@@ -59,7 +60,9 @@ pub mod column {
     pub const AFTER: usize = 28;
     pub const UPON: usize = 29;
     pub const STEPS: usize = 30;
-    pub const COUNT: usize = 31;
+    pub const RUN_AS: usize = 31;
+    pub const RUN_AS_ID: usize = 32;
+    pub const COUNT: usize = 33;
 }
 
 /// The columns of each child, which may be of a version before.
@@ -334,6 +337,7 @@ impl Past {
             after: row.get(column::AFTER),
             upon: row.get(column::UPON).map(|d| d.value() as u8),
             steps: row.get(column::STEPS),
+            run_as: RunAs::read(row, column::RUN_AS, column::RUN_AS_ID),
         }
     }
 }
@@ -456,5 +460,7 @@ pub fn values(
         attempt.after(),
         attempt.upon().map(|upon| Datum::from(upon as i8)),
         steps,
+        attempt.run_as().map(|role| role.name),
+        attempt.run_as().map(|role| Datum::from(role.id)),
     ]
 }

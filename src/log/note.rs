@@ -3,6 +3,7 @@
 use pgrx::pg_sys::{Datum, Oid};
 
 use crate::catalog::Catalog;
+use crate::catalog::run_as::RunAs;
 use crate::log::segment::Home;
 use crate::pg::datum::{Interval, stored_size};
 use crate::pg::row::{NewRows, Row};
@@ -27,7 +28,9 @@ pub(super) mod column {
     pub const JOB_ID: usize = 12;
     pub const LANE: usize = 13;
     pub const UPON: usize = 14;
-    pub const COUNT: usize = 15;
+    pub const RUN_AS: usize = 15;
+    pub const RUN_AS_ID: usize = 16;
+    pub const COUNT: usize = 17;
 }
 
 /// What a note says.
@@ -65,6 +68,8 @@ pub struct Rerun {
     pub max_attempts: Option<i32>,
     /// `None`: as the job had it.
     pub lease: Option<Interval>,
+    /// As whom it runs: the role that wrote the payload.
+    pub run_as: Option<RunAs>,
 }
 
 /// A note of another run, as it was read.
@@ -83,6 +88,7 @@ impl Asked {
             version: number(column::VERSION),
             max_attempts: number(column::MAX_ATTEMPTS).map(|n| n as i32),
             lease: self.0.get(column::LEASE).map(Interval::read),
+            run_as: RunAs::read(&self.0, column::RUN_AS, column::RUN_AS_ID),
         }
     }
 }
@@ -112,6 +118,8 @@ pub fn insert_rerun(catalog: &Catalog, home: Home, id: i64, rerun: &Rerun) -> bo
     row[column::VERSION] = rerun.version.map(Datum::from);
     row[column::LEASE] = rerun.lease.map(Interval::datum);
     row[column::HEADERS] = rerun.headers;
+    row[column::RUN_AS] = rerun.run_as.map(|role| role.name);
+    row[column::RUN_AS_ID] = rerun.run_as.map(|role| role.id.into());
     let index = Relation::write_index(catalog.segments[home.segment as usize].note_rerun);
     table.insert_row(row, &mut [Entry { index: &index, is_unique: false, key: &mut [id.into(), rerun.asked.into()] }]);
     true

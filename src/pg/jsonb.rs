@@ -78,6 +78,16 @@ pub fn text_field(jsonb: Datum, name: &str) -> Option<String> {
     parts.chunks_exact(2).find(|pair| string(&pair[0].1).as_deref() == Some(name)).and_then(|pair| string(&pair[1].1))
 }
 
+/// Returns a field of a jsonb that is an object. `None` if the jsonb is no object, or has no such field.
+pub fn field(jsonb: Datum, name: &str) -> Option<Value> {
+    if !is_object(jsonb) {
+        return None;
+    }
+    let parts = walk(root(jsonb));
+    let found = parts.chunks_exact(2).find(|pair| string(&pair[0].1).as_deref() == Some(name));
+    found.map(|pair| Value(pair[1].1))
+}
+
 fn root(jsonb: Datum) -> *mut JsonbContainer {
     // SAFETY: a datum of type jsonb.
     unsafe {
@@ -200,13 +210,22 @@ pub fn of(value: &serde_json::Value) -> Option<Datum> {
 }
 
 /// Reads a jsonb from its text, into the current memory context. `None` if the text is no JSON.
-fn of_text(text: &str) -> Option<Datum> {
+pub fn of_text(text: &str) -> Option<Datum> {
     let text = CString::new(text).ok()?;
     let argument = Datum::from(text.as_ptr() as *mut c_char);
     pure(std::panic::AssertUnwindSafe(|| {
         // SAFETY: an input function of one argument.
         unsafe { direct_function_call_as_datum(pg_sys::jsonb_in, &[Some(argument)]) }
     }))
+}
+
+/// Returns a jsonb as text.
+pub fn text(jsonb: Datum) -> String {
+    // SAFETY: the output function of the type, which returns a C string.
+    unsafe {
+        direct_function_call_as_datum(pg_sys::jsonb_out, &[Some(jsonb)])
+            .map_or_else(String::new, |text| crate::pg::datum::c_text(text.cast_mut_ptr()))
+    }
 }
 
 /// Whether a jsonb is an object.

@@ -5,7 +5,9 @@
 //!
 //! Invariant: each `unsafe` block says why it is sound.
 
+pub mod background;
 pub mod btree;
+pub mod client;
 pub mod datum;
 pub mod fault;
 pub mod function;
@@ -13,10 +15,12 @@ pub mod jsonb;
 pub mod lock;
 pub mod open;
 pub mod parameter;
+pub mod portal;
 pub mod process;
 pub mod raw;
 pub mod relcache;
 pub mod role;
+pub mod routine;
 pub mod row;
 pub mod scan;
 pub mod sequence;

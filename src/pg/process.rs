@@ -115,6 +115,18 @@ pub fn connect(database: Option<pg_sys::Oid>) {
     }
 }
 
+/// Connects a background process to a database as a role, which is its session's user from then on. If it cannot, it ends
+/// the process.
+pub fn connect_as(database: pg_sys::Oid, role: pg_sys::Oid) {
+    /// BGWORKER_BYPASS_ROLELOGINCHECK: a role without LOGIN will do.
+    #[cfg(any(feature = "pg17", feature = "pg18"))]
+    const FLAGS: u32 = 2;
+    #[cfg(not(any(feature = "pg17", feature = "pg18")))]
+    const FLAGS: u32 = 0;
+    // SAFETY: called once per process, from its main function, after signals were let in.
+    unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(database, role, FLAGS) };
+}
+
 /// Ends this process with an exit code.
 #[allow(unreachable_code, reason = "the bindings of 14 to 17 know that it does not return")]
 pub fn exit(code: c_int) -> ! {
@@ -226,6 +238,12 @@ pub unsafe fn free<T>(pointer: *mut T) {
 pub fn terminate(pid: i32) {
     // SAFETY: a plain system call; callers know that the process id belongs to a process of this server.
     unsafe { libc::kill(pid, libc::SIGTERM) };
+}
+
+/// Sends a signal to a process of this server. Does not wait.
+pub fn signal(pid: i32, signal: c_int) {
+    // SAFETY: a plain system call; callers know that the process id belongs to a process of this server.
+    unsafe { libc::kill(pid, signal) };
 }
 
 /// Wakes all processes that sleep in `wait_on` for this variable.

@@ -23,6 +23,8 @@ unsafe extern "C-unwind" {
     pub fn Async_Notify(channel: *const c_char, payload: *const c_char);
     pub fn hash_bytes_extended(bytes: *const u8, length: c_int, seed: u64) -> u64;
     pub fn get_timeout_active(timeout: c_int) -> bool;
+    pub fn enable_timeout_after(timeout: c_int, milliseconds: c_int);
+    pub fn disable_timeout(timeout: c_int, keep_indicator: bool);
     pub fn get_timeout_finish_time(timeout: c_int) -> pg_sys::TimestampTz;
 }
 
@@ -60,6 +62,7 @@ unsafe extern "C-unwind" {
     pub fn LWLockAcquire(lock: *mut pg_sys::LWLock, mode: pg_sys::LWLockMode::Type) -> bool;
     pub fn LWLockRelease(lock: *mut pg_sys::LWLock);
     pub fn die(signal: c_int);
+    pub fn StatementCancelHandler(signal: c_int);
     pub fn SignalHandlerForConfigReload(signal: c_int);
     pub fn standard_ProcessUtility(
         planned: *mut pg_sys::PlannedStmt,

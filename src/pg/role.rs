@@ -6,7 +6,7 @@
 //! Invariant: the user and the security context are restored on every way out.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_char, c_int};
 
 use pgrx::{pg_guard, pg_sys};
 
@@ -85,6 +85,43 @@ pub unsafe fn own_role(role: *const pg_sys::RoleSpec) -> Option<String> {
         let oid = pg_sys::get_rolespec_oid(role, true);
         (oid != pg_sys::Oid::INVALID && pg_sys::has_privs_of_role(user(), oid)).then(|| role_name(oid)).flatten()
     }
+}
+
+/// Whether a role is a superuser. Must run in a transaction.
+pub fn is_superuser(role: pg_sys::Oid) -> bool {
+    // SAFETY: looks at roles.
+    unsafe { pg_sys::superuser_arg(role) }
+}
+
+/// Whether a background process can connect as a role. From 17 on it can as any.
+pub fn can_start_sessions(role: pg_sys::Oid) -> bool {
+    let cache = pg_sys::SysCacheIdentifier::AUTHOID;
+    cfg!(any(feature = "pg17", feature = "pg18"))
+        || syscache::by_oid(cache, role, |row: &pg_sys::FormData_pg_authid| row.rolcanlogin).unwrap_or(false)
+}
+
+/// Whether a role may connect to this database. Must run in a transaction.
+pub fn can_connect(role: pg_sys::Oid) -> bool {
+    // SAFETY: reads the catalogs; the database is this session's.
+    unsafe {
+        let database = pg_sys::MyDatabaseId;
+        #[cfg(any(feature = "pg14", feature = "pg15"))]
+        let answer = pg_sys::pg_database_aclcheck(database, role, pg_sys::ACL_CONNECT);
+        #[cfg(not(any(feature = "pg14", feature = "pg15")))]
+        let answer = pg_sys::object_aclcheck(pg_sys::DatabaseRelationId, database, role, pg_sys::ACL_CONNECT.into());
+        answer == pg_sys::AclResult::ACLCHECK_OK
+    }
+}
+
+/// Whether the current user may SET ROLE to a role. Must run in a transaction.
+pub fn may_become(role: pg_sys::Oid) -> bool {
+    // SAFETY: looks at roles.
+    #[cfg(any(feature = "pg14", feature = "pg15"))]
+    let may = unsafe { pg_sys::is_member_of_role(pg_sys::GetUserId(), role) };
+    // SAFETY: as above.
+    #[cfg(not(any(feature = "pg14", feature = "pg15")))]
+    let may = unsafe { pg_sys::member_can_set_role(pg_sys::GetUserId(), role) };
+    may
 }
 
 thread_local! {
@@ -168,12 +205,15 @@ impl Borrowed {
     }
 }
 
-/// Whether this is a background process of the extension.
+/// Whether this is a worker of the extension, and not a process that runs commands of users.
 fn is_our_process() -> bool {
-    // SAFETY: null, or the entry by which this process was started; the name ends in a zero byte.
-    unsafe {
-        pg_sys::MyBgworkerEntry.as_ref().is_some_and(|it| CStr::from_ptr(it.bgw_library_name.as_ptr()) == c"pg_queue")
-    }
+    let is_worker = |entry: &pg_sys::BackgroundWorker| {
+        // SAFETY: the names end in a zero byte.
+        let of = |name: &[c_char]| unsafe { CStr::from_ptr(name.as_ptr()) };
+        of(&entry.bgw_library_name) == c"pg_queue" && of(&entry.bgw_function_name) == c"pg_queue_worker_main"
+    };
+    // SAFETY: null, or the entry by which this process was started.
+    unsafe { pg_sys::MyBgworkerEntry.as_ref() }.is_some_and(is_worker)
 }
 
 /// Runs `f` with the rights of a table's owner, also in a superuser's session: what the owner has put around the

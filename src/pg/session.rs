@@ -131,6 +131,32 @@ pub fn set_option(name: &CStr, value: &CStr) {
     }
 }
 
+/// Sets a setting for this session with the rights of the current user, as SET does. Can raise. Must run in a transaction.
+pub fn set_as_user(name: &CStr, value: &CStr) {
+    // SAFETY: C strings that are copied.
+    unsafe {
+        let context = if pg_sys::superuser() { pg_sys::GucContext::PGC_SUSET } else { pg_sys::GucContext::PGC_USERSET };
+        pg_sys::SetConfigOption(name.as_ptr(), value.as_ptr(), context, pg_sys::GucSource::PGC_S_SESSION);
+    }
+}
+
+/// Has this transaction's commit not wait until it is durable.
+pub fn commit_without_waiting() {
+    // SAFETY: C strings that are copied; the value of before comes back at the end of the transaction.
+    unsafe {
+        pg_sys::set_config_option(
+            c"synchronous_commit".as_ptr(),
+            c"off".as_ptr(),
+            pg_sys::GucContext::PGC_USERSET,
+            pg_sys::GucSource::PGC_S_SESSION,
+            pg_sys::GucAction::GUC_ACTION_LOCAL,
+            true,
+            0,
+            false,
+        );
+    }
+}
+
 /// Runs `f` with other settings, as a function with SET clauses does. If `f` raises an error, the rollback restores
 /// them. Can raise if a value is refused.
 pub fn with_settings<R>(settings: &[(&CStr, &CStr)], f: impl FnOnce() -> R) -> R {
@@ -153,6 +179,13 @@ pub fn with_settings<R>(settings: &[(&CStr, &CStr)], f: impl FnOnce() -> R) -> R
         pg_sys::AtEOXact_GUC(true, level);
         result
     }
+}
+
+/// Whether there is a setting of this name, or its name is one of those that extensions define when they are loaded.
+pub fn is_setting(name: &str) -> bool {
+    let Ok(c_name) = std::ffi::CString::new(name) else { return false };
+    // SAFETY: a look-up; null when there is none.
+    name.contains('.') || unsafe { !pg_sys::GetConfigOption(c_name.as_ptr(), true, false).is_null() }
 }
 
 /// Plans a query, and returns its total cost and whether JIT would compile it. Locks its tables. Can raise.

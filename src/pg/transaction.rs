@@ -131,6 +131,24 @@ pub fn in_transaction<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Runs `f` as `in_transaction` does, and commits if it succeeds. If it does not, the transaction is left open, and the
+/// caller calls `abort_after_error`.
+pub fn try_in_transaction<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
+    // SAFETY: as in `in_transaction`.
+    unsafe {
+        pg_sys::SetCurrentStatementStartTimestamp();
+        pg_sys::StartTransactionCommand();
+        pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+    }
+    let result = f()?;
+    // SAFETY: ends what was begun above.
+    unsafe {
+        pg_sys::PopActiveSnapshot();
+        pg_sys::CommitTransactionCommand();
+    }
+    Ok(result)
+}
+
 /// Aborts the transaction that is open, if any, after an error was caught, as the main loop of a session does. The
 /// process is then between two transactions.
 pub fn abort_after_error() {

@@ -16,6 +16,7 @@ use pgrx::{pg_guard, pg_sys};
 
 use crate::guc;
 use crate::shmem::databases::Database;
+use crate::shmem::executor::{self, Executor};
 use crate::shmem::instance::Instance;
 
 /// The begin of the block: locks, heads of the structures, and the launcher.
@@ -24,6 +25,7 @@ pub struct Header {
     pub frontier_lock: *mut pg_sys::LWLock,
     pub launcher_lock: *mut pg_sys::LWLock,
     pub keys_lock: *mut pg_sys::LWLock,
+    pub executors_lock: *mut pg_sys::LWLock,
     pub frontier: frontier::Head,
     pub holders: holders::Head,
     pub watchers: watchers::Head,
@@ -34,6 +36,7 @@ pub struct Header {
     /// The monotonic time at which the memory was made.
     pub born_at: i64,
     pub worker_left: pg_sys::ConditionVariable,
+    pub executors: executor::Head,
 }
 
 /// Where the arrays lie behind the header: the offset of each in bytes, and its number of elements.
@@ -59,6 +62,7 @@ pub struct Layout {
     pub counter_index: (usize, usize),
     pub horizons: (usize, usize),
     pub holders: (usize, usize),
+    pub executors: (usize, usize),
     bytes: usize,
 }
 
@@ -105,6 +109,7 @@ impl Layout {
             counter_index: place::<index::Bucket>(&mut bytes, index::buckets_for(counters)),
             horizons: place::<u32>(&mut bytes, databases * (sessions + max_prepared())),
             holders: place::<index::Bucket>(&mut bytes, index::buckets_for(size(guc::MAX_KEYS.get()).max(32))),
+            executors: place::<Executor>(&mut bytes, usize::try_from(guc::MAX_EXECUTORS.get()).unwrap_or(0)),
             bytes,
         }
     }
@@ -162,12 +167,12 @@ pub fn install() {
     }
 }
 
-/// Asks for the memory and for three locks.
+/// Asks for the memory and for four locks.
 fn request() {
     // SAFETY: called at the only time at which Postgres allows it.
     unsafe {
         pg_sys::RequestAddinShmemSpace(Layout::of_settings().bytes);
-        pg_sys::RequestNamedLWLockTranche(TRANCHE.as_ptr(), 3);
+        pg_sys::RequestNamedLWLockTranche(TRANCHE.as_ptr(), 4);
     }
 }
 
@@ -206,6 +211,7 @@ unsafe extern "C-unwind" fn on_startup() {
             (*header).frontier_lock = &raw mut (*locks).lock;
             (*header).launcher_lock = &raw mut (*locks.add(1)).lock;
             (*header).keys_lock = &raw mut (*locks.add(2)).lock;
+            (*header).executors_lock = &raw mut (*locks.add(3)).lock;
             (*header).born_at = crate::pg::time::monotonic_us();
             pg_sys::ConditionVariableInit(&raw mut (*header).worker_left);
         }

@@ -12,6 +12,8 @@ pub mod awake;
 pub mod counting;
 pub mod databases;
 pub mod drops;
+pub mod executor;
+pub mod executors;
 pub mod instance;
 pub mod keys;
 pub mod latch;

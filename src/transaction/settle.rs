@@ -192,6 +192,10 @@ fn commit(shared: &mut shmem::Shared<'_>, slot: usize, step: Step, now: &LazyCel
             if let Some((entry, woken)) = frontier.ended(&mut instance.deadlines, number, id) {
                 count(instance, entry.place.segment, 0, 1, wake);
                 wake.session(woken);
+                // Its command may run in the server yet, where the worker can stop it.
+                if entry.bound != 0 && entry.session != session::session() + 1 {
+                    wake.worker = Some(instance.worker_latch);
+                }
                 // The session that ended the attempt has made the next run, unless it could not know that one was asked
                 // for.
                 if entry.missed & MISSED_RERUN != 0 || entry.rerun != 0 && matches!(step, Step::Ended { .. }) {
@@ -232,7 +236,10 @@ fn commit(shared: &mut shmem::Shared<'_>, slot: usize, step: Step, now: &LazyCel
         Step::CancelRequested { lane, ready } => {
             // The attempt is not running any more: its claim was rolled back before this commit, or it has ended and
             // its job goes on.
-            if !frontier.request_cancel(number, ready.id) {
+            if frontier.request_cancel(number, ready.id) {
+                // Its command may run in the server, where the worker can stop it.
+                wake.worker = Some(instance.worker_latch);
+            } else {
                 wake.worker = Some(if frontier.expire_now(&mut instance.deadlines, number, lane, ready) {
                     instance.worker_latch
                 } else {
@@ -339,6 +346,8 @@ pub fn tell(number: u32, step: Step) {
     });
     let has_work = match step {
         Step::Adopted { .. } => true,
+        // The queue may have an executor now, or may run again.
+        Step::LaneChanged { .. } => true,
         // What was after the queue's jobs cannot come any more, and the worker knows by now that the queue was dropped.
         Step::LaneDropped { .. } => shmem::with_awaited(number, |awaited, _| awaited.ended_unknown()) == Some(true),
         _ => false,

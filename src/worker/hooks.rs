@@ -15,6 +15,7 @@ use pgrx::pg_sys::{self, NodeTag, Oid};
 
 use crate::catalog::{grants, instance, triggers};
 use crate::error::{self, Error};
+use crate::executor::table as executors;
 use crate::log::restore;
 use crate::pg::{datum, process, raw, role, session, syscache};
 use crate::worker::{pending, table};
@@ -232,7 +233,10 @@ unsafe fn vacate(name: *const c_char, whose: Whose) {
         return;
     }
     pending::block(database);
-    process::wait_on(crate::shmem::latch::worker_left(), LEAVE_WITHIN_US, || !table::has_worker(database));
+    executors::retire(database, true);
+    process::wait_on(crate::shmem::latch::worker_left(), LEAVE_WITHIN_US, || {
+        !table::has_worker(database) && !executors::has_any(database)
+    });
 }
 
 /// Returns the text of an option of CREATE DATABASE; `None`: it is not there, or has no plain text.

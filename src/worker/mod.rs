@@ -5,11 +5,12 @@
 //! sessions tell them when a transaction ends, and `hooks` is what makes sessions do so. This file starts processes and
 //! receives their signals. Not responsible for the duties: see `duty`.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pgrx::pg_sys::{self, Datum, Oid};
 
+use crate::pg::background::{self, describe};
 use crate::pg::{process, raw, session};
 
 pub mod database;
@@ -37,40 +38,11 @@ pub fn kick_on_commit() {
     pending::look();
 }
 
-/// Describes a process of this library that starts when the server takes writes, and that the postmaster does not start
-/// again.
-fn describe(name: &str, kind: &CStr, function: &CStr) -> pg_sys::BackgroundWorker {
-    let mut worker = pg_sys::BackgroundWorker {
-        bgw_flags: (pg_sys::BGWORKER_SHMEM_ACCESS | pg_sys::BGWORKER_BACKEND_DATABASE_CONNECTION) as c_int,
-        bgw_start_time: pg_sys::BgWorkerStartTime::BgWorkerStart_RecoveryFinished,
-        bgw_restart_time: pg_sys::BGW_NEVER_RESTART,
-        ..Default::default()
-    };
-    copy(name.as_bytes(), &mut worker.bgw_name);
-    copy(kind.to_bytes(), &mut worker.bgw_type);
-    copy(b"pg_queue", &mut worker.bgw_library_name);
-    copy(function.to_bytes(), &mut worker.bgw_function_name);
-    worker
-}
-
-/// Copies a text to a C array, cut where the array ends.
-fn copy(text: &[u8], array: &mut [c_char]) {
-    array.fill(0);
-    let last = array.len().saturating_sub(1);
-    for (to, from) in array[..last].iter_mut().zip(text) {
-        *to = c_char::from_ne_bytes([*from]);
-    }
-}
-
 /// Asks the postmaster for a worker in the database. Returns a handle, owned by the caller's memory context, by which
 /// its fate can be asked for; `None`: the server has no free slot.
 pub fn start(database: Oid, name: &str) -> Option<*mut pg_sys::BackgroundWorkerHandle> {
-    let mut worker = describe(&worker_name(name), c"pg_queue worker", c"pg_queue_worker_main");
-    worker.bgw_main_arg = Datum::from(database);
-    worker.bgw_notify_pid = session::pid();
-    let mut handle = std::ptr::null_mut();
-    // SAFETY: a complete description, and a place for the handle.
-    unsafe { pg_sys::RegisterDynamicBackgroundWorker(&raw mut worker, &raw mut handle) }.then_some(handle)
+    let worker = describe(&worker_name(name), c"pg_queue worker", c"pg_queue_worker_main");
+    background::start(worker, Datum::from(database))
 }
 
 /// Returns how the worker of a database is called in the process list and in its sessions' application_name.

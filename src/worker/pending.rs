@@ -13,6 +13,7 @@ use std::ffi::c_void;
 use pgrx::pg_guard;
 use pgrx::pg_sys::{self, Oid};
 
+use crate::executor::table as executors;
 use crate::pg::session;
 use crate::transaction;
 use crate::worker::table;
@@ -99,7 +100,10 @@ unsafe extern "C-unwind" fn at_end(event: pg_sys::XactEvent::Type, _arg: *mut c_
     let pending = PENDING.replace(Pending::none());
     pending.blocked.into_iter().for_each(table::unblock);
     if event == XACT_EVENT_COMMIT {
-        pending.renewed.into_iter().for_each(table::renew);
+        for database in pending.renewed {
+            table::renew(database);
+            executors::retire(database, false);
+        }
         if pending.list {
             table::wake_launcher();
         }

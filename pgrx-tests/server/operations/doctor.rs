@@ -8,11 +8,12 @@ use queue_tests::{Cluster, wait};
 
 use crate::shared::{Database, Sql, create, server};
 
-const CHECKS: [&str; 21] = [
+const CHECKS: [&str; 22] = [
     "library",
     "launcher",
     "worker",
     "worker_slots",
+    "executors",
     "restore",
     "triggers",
     "tables",

@@ -21,6 +21,7 @@ use crate::shared::{Database, Failure, Sql, create};
 /// | `-` | raises 42501: Postgres says that the role may not execute it, or not read it |
 /// | `q` | raises 42501 for queue `q`, with a hint that names the grant that is missing |
 /// | `*` | raises 42501 for `'*'`, with such a hint |
+/// | `w` | raises 55000: the queue is not one for it |
 /// | `t` | raises 0A000: a trigger's function, called otherwise |
 #[rustfmt::skip]
 const TABLE: &str = "
@@ -33,6 +34,8 @@ const TABLE: &str = "
 -  + - - +  q - - q  + - - +  + + | enqueue('q')
 -  + - - +  q - - q  + - - +  + + | enqueue_many('q', ARRAY['1']::jsonb[])
 -  + - - +  q - - q  + - - +  + + | enqueue_batch('q', '[{}]')
+-  w - - w  q - - q  w - - w  w w | enqueue_sql('q', 'SELECT 1')
+-  + + + +  + + + +  + + + +  + + | current_job()
 -  - + - +  - q - q  - + - +  + + | claim('q')
 -  - + - +  - q - q  - + - +  + + | claim_any(ARRAY['q'])
 -  - + - +  - q - q  - + - +  + + | wait('q', '0')
@@ -53,6 +56,7 @@ const TABLE: &str = "
 -  - - 1 1  - - 2 2  - - + +  + + | throughput
 -  - - 1 1  - - 2 2  - - + +  + + | workers
 -  - - 1 1  - - 2 2  - - + +  + + | errors
+-  - - + +  - - + +  - - + +  + + | executors
 -  - - 1 1  - - 2 2  - - + +  + + | schedules
 -  - - + +  - - 0 0  - - + +  + + | job({job})
 -  + + + +  q q q q  + + + +  + + | await({job}, '0')
@@ -87,6 +91,7 @@ const TABLE: &str = "
 -  - - 1 1  - - 2 2  - - + +  + + | live()
 -  - - 1 1  - - 2 2  - - + +  + + | running_now()
 -  - - 1 1  - - 2 2  - - + +  + + | claims_now()
+-  - - + +  - - + +  - - + +  + + | executors_now()
 -  - - 1 1  - - 2 2  - - + +  + + | tallies()
 -  - - 1 1  - - 2 2  - - + +  + + | throughput_live()
 -  - - 1 1  - - 2 2  - - + +  + + | firings()
@@ -187,6 +192,7 @@ fn cell(role: &str, answer: &Result<Shown, Failure>, all: &Shown) -> Option<char
             let cells = [(is_of("q"), 'q'), (is_of("*"), '*'), (is_postgres_s, '-')];
             cells.iter().find(|(is_so, _)| *is_so).map(|(_, cell)| *cell)
         }
+        Err(failure) if failure.code == "55000" => Some('w'),
         Err(failure) => (failure.code == "0A000").then_some('t'),
     }
 }

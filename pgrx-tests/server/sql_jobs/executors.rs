@@ -1,0 +1,127 @@
+//! Processes that die, servers that stop, databases that go, while jobs run in them.
+
+use postgres::Client;
+use queue_tests::{Cluster, random, wait};
+
+use crate::shared::{Sql, create};
+
+/// A server with a queue of commands, a role that writes them, and a counter.
+fn bed(cluster: Cluster, options: &str) -> (Cluster, Client) {
+    let cluster = cluster.start();
+    let mut client = cluster.create_database("app");
+    client
+        .run("CREATE ROLE writer LOGIN; CREATE TABLE t (n bigint); INSERT INTO t VALUES (0); GRANT ALL ON t TO public");
+    create(&mut client, "sql", &format!("executor => 'sql', backoff_base => '0'{options}"));
+    client.run("SELECT queue.grant('sql', 'writer', 'manage')");
+    (cluster, client)
+}
+
+fn running(client: &mut Client) -> i32 {
+    wait::until("a job runs", || {
+        client.column("SELECT pid FROM queue.executors WHERE state = 'running'").first().copied()
+    })
+}
+
+#[test]
+fn what_a_command_does_happens_exactly_once_whatever_dies() {
+    const JOBS: i64 = 2_000;
+    let (cluster, mut client) = bed(Cluster::new().conf("fsync = on"), "");
+    client.run("SET ROLE writer");
+    client.run(&format!(
+        "SELECT count(*) FROM queue.enqueue_many('sql', array_fill('{{\"command\": \"UPDATE t SET n = n + 1\"}}'::jsonb, ARRAY[{JOBS}]))"
+    ));
+    let mut random = random::Random::new(random::seed("what_a_command_does_happens_exactly_once_whatever_dies"));
+    for round in 0..6 {
+        let mut client = cluster.connect_to("app");
+        wait::until("some more have run", || {
+            (client.value::<i64>("SELECT n FROM t") >= round * JOBS / 8 + random.below(100) as i64).then_some(())
+        });
+        let pids: Vec<i32> = client.column("SELECT pid FROM queue.executors");
+        match pids.first().filter(|_| round % 2 == 0) {
+            Some(&pid) => {
+                cluster.crash_if_there(pid);
+            }
+            None => {
+                cluster.stop_immediate();
+                cluster.start_again();
+            }
+        }
+    }
+    let mut client = cluster.connect_to("app");
+    wait::until_none_left("all have run", || {
+        client.value("SELECT count(*) FROM queue.jobs WHERE state NOT IN ('completed', 'dead')")
+    });
+    assert_eq!(client.value::<i64>("SELECT n FROM t"), JOBS);
+    assert_eq!(client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state = 'completed'"), JOBS);
+}
+
+#[test]
+fn a_process_that_is_told_to_end_gives_its_job_back() {
+    let (cluster, mut client) = bed(Cluster::new(), ", max_attempts => 1");
+    client.run("SET ROLE writer; SELECT queue.enqueue_sql('sql', 'SELECT pg_sleep(600)'); RESET ROLE");
+    let pid = running(&mut client);
+    client.run(&format!("SELECT pg_terminate_backend({pid})"));
+    wait::until("another has it", || {
+        client
+            .column::<i32>("SELECT pid FROM queue.executors WHERE state = 'running'")
+            .first()
+            .filter(|&&p| p != pid)
+            .copied()
+    });
+    let states: Vec<String> = client.column("SELECT state FROM queue.attempts ORDER BY id");
+    assert_eq!(states, ["released", "running"]);
+    drop(client);
+    cluster.stop_fast();
+    cluster.start_again();
+    let mut client = cluster.connect_to("app");
+    running(&mut client);
+    let states: Vec<String> = client.column("SELECT state || attempt FROM queue.attempts ORDER BY id");
+    assert_eq!(states, ["released1", "released1", "running1"], "a stop of the server does not count either");
+}
+
+#[test]
+fn a_database_can_be_dropped_while_its_jobs_run() {
+    let (cluster, mut client) = bed(Cluster::new(), "");
+    client.run("SET ROLE writer; SELECT queue.enqueue_sql('sql', 'SELECT pg_sleep(600)')");
+    running(&mut client);
+    drop(client);
+    let mut other = cluster.connect();
+    other.run("DROP DATABASE app");
+    assert_eq!(other.count("SELECT FROM pg_stat_activity WHERE backend_type = 'pg_queue executor'"), 0);
+}
+
+#[test]
+fn the_extension_can_be_dropped_and_made_anew_while_jobs_run() {
+    let (_cluster, mut client) = bed(Cluster::new(), "");
+    client.run("SET ROLE writer; SELECT queue.enqueue_sql('sql', 'SELECT pg_sleep(1)'); RESET ROLE");
+    running(&mut client);
+    client.run("DROP EXTENSION pg_queue CASCADE");
+    client.run("CREATE EXTENSION pg_queue");
+    create(&mut client, "sql", "executor => 'sql'");
+    client.run("SELECT queue.grant('sql', 'writer', 'produce'); SET ROLE writer");
+    client.run("SELECT queue.enqueue_sql('sql', 'UPDATE t SET n = 7')");
+    client.run("RESET ROLE");
+    wait::until("it has run", || (client.value::<i64>("SELECT n FROM t") == 7).then_some(()));
+}
+
+#[test]
+fn a_process_without_work_leaves() {
+    let (_cluster, mut client) = bed(Cluster::new(), "");
+    client.run("SET ROLE writer; SELECT queue.enqueue_sql('sql', 'SELECT 1'); RESET ROLE");
+    wait::until("it is idle", || (client.count("SELECT FROM queue.executors WHERE state = 'idle'") == 1).then_some(()));
+    wait::until("it has left", || (client.count("SELECT FROM queue.executors") == 0).then_some(()));
+}
+
+#[test]
+fn one_queue_does_not_keep_all_processes_from_another() {
+    let (_cluster, mut client) = bed(Cluster::new().conf("pg_queue.max_executors = 1"), "");
+    create(&mut client, "other", "executor => 'sql'");
+    client.run("CREATE ROLE second LOGIN; SELECT queue.grant('other', 'second', 'produce'); SET ROLE writer");
+    client.run(
+        "SELECT queue.enqueue_many('sql', array_fill('{\"command\": \"SELECT pg_sleep(0.05)\"}'::jsonb, ARRAY[2000]))",
+    );
+    client.run("SET ROLE second; SELECT queue.enqueue_sql('other', 'UPDATE t SET n = 7'); RESET ROLE");
+    wait::until("the other queue's has run", || (client.value::<i64>("SELECT n FROM t") == 7).then_some(()));
+    let left: i64 = client.value("SELECT ready FROM queue.stats WHERE queue_name = 'sql'");
+    assert!(left > 0, "and not only when the first had nothing left");
+}

@@ -1,0 +1,255 @@
+//! As whom a command runs: as the role that wrote it, whoever does what with the job.
+
+use postgres::Client;
+use queue_tests::wait;
+
+use crate::security::permissions::{Roles, grant};
+use crate::shared::{Database, Sql, create};
+
+/// A table into which each command writes as whom it runs, and a queue that waits.
+fn bed(database: &Database, roles: &[&str], options: &str) -> Client {
+    let mut client = database.connect();
+    create(&mut client, "sql", &format!("executor => 'sql', backoff_base => '0', max_attempts => 3{options}"));
+    client.run("CREATE TABLE ran (what text, who text DEFAULT current_user, session text DEFAULT session_user)");
+    client.run("GRANT ALL ON ran TO public; SELECT queue.pause('sql')");
+    for role in roles {
+        grant(&mut client, "sql", role, "manage");
+    }
+    client
+}
+
+/// A payload whose command notes as whom it runs.
+fn note(what: &str) -> String {
+    format!("'{{\"command\": \"INSERT INTO ran VALUES (''{what}'')\"}}'::jsonb")
+}
+
+fn as_role(client: &mut Client, role: &str, sql: &str) {
+    client.run(&format!("SET ROLE {role}; {sql}; RESET ROLE"));
+}
+
+/// Lets the queue run until nothing is left; what has run as whom.
+fn drain(client: &mut Client) -> Vec<String> {
+    client.run("SELECT queue.resume('sql')");
+    wait::until("all jobs have ended", || {
+        (client.count("SELECT FROM queue.jobs WHERE state IN ('ready', 'running', 'scheduled', 'retrying', 'held')")
+            == 0)
+            .then_some(())
+    });
+    client.column("SELECT what || ' ' || who || CASE WHEN session <> who THEN '!' ELSE '' END FROM ran ORDER BY 1")
+}
+
+#[test]
+fn each_verb_that_changes_a_payload_makes_the_caller_its_writer() {
+    let database = Database::new();
+    let roles = Roles::new(&database);
+    let (a, b) = (roles.make("a", ""), roles.make("b", ""));
+    let mut client = bed(&database, &[&a, &b], ", stages => '{one, two}'");
+    // Left alone by another.
+    as_role(
+        &mut client,
+        &a,
+        &format!("SELECT queue.enqueue('sql', {}, unique_key => 's', stage => 'two')", note("s of a")),
+    );
+    as_role(
+        &mut client,
+        &b,
+        &format!("SELECT queue.enqueue('sql', {}, unique_key => 's', stage => 'two')", note("s of b")),
+    );
+    // Batches.
+    as_role(
+        &mut client,
+        &a,
+        &format!("SELECT queue.enqueue_many('sql', ARRAY[{}], stage => 'two')", note("many of a")),
+    );
+    as_role(
+        &mut client,
+        &b,
+        &format!(
+            "SELECT queue.enqueue_batch('sql', jsonb_build_array(jsonb_build_object('payload', {}, 'stage', 'two')))",
+            note("batch of b")
+        ),
+    );
+    // A manager that changes what is no payload.
+    as_role(
+        &mut client,
+        &a,
+        &format!("SELECT queue.enqueue('sql', {}, stage => 'two', unique_key => 'p')", note("p of a")),
+    );
+    as_role(&mut client, &b, "SELECT queue.reprioritize(job_id, -1) FROM queue.jobs WHERE unique_key = 'p'");
+    as_role(&mut client, &b, "SELECT queue.reschedule(job_id, now()) FROM queue.jobs WHERE unique_key = 'p'");
+    // A job that sends itself on, and one that another role sends on while it runs.
+    let on = format!(
+        "SELECT queue.advance(id, payload => {}) FROM queue.current_job()",
+        note("sent on by a").replace('\'', "''")
+    );
+    as_role(&mut client, &a, &format!("SELECT queue.enqueue_sql('sql', '{on}')"));
+    as_role(&mut client, &a, "SELECT queue.enqueue_sql('sql', 'SELECT pg_sleep(600)', priority => 9)");
+    client.run("SELECT queue.resume('sql')");
+    let running = "SELECT a.id FROM queue.attempts AS a JOIN queue.executors AS e USING (job_id)
+                   WHERE a.state = 'running' AND e.command LIKE '%pg_sleep%'";
+    let id: i64 = wait::until("it runs", || client.column(running).first().copied());
+    as_role(&mut client, &b, &format!("SELECT queue.advance({id}, payload => {})", note("sent on by b")));
+    assert_eq!(
+        drain(&mut client),
+        [
+            format!("batch of b {b}"),
+            format!("many of a {a}"),
+            format!("p of a {a}"),
+            format!("s of a {a}"),
+            format!("sent on by a {a}"),
+            format!("sent on by b {b}"),
+        ]
+    );
+}
+
+#[test]
+fn what_is_replaced_runs_as_the_role_that_wrote_it_last() {
+    let database = Database::new();
+    let roles = Roles::new(&database);
+    let (a, b) = (roles.make("a", ""), roles.make("b", ""));
+    let mut client = bed(&database, &[&a, &b], "");
+    as_role(&mut client, &a, &format!("SELECT queue.schedule('s', 'sql', {}, every => '1 year')", note("s of a")));
+    as_role(&mut client, &b, "SELECT queue.run_schedule('s')");
+    as_role(&mut client, &b, &format!("SELECT queue.schedule('s', 'sql', {}, every => '1 year')", note("s of b")));
+    as_role(&mut client, &a, "SELECT queue.pause_schedule('s'), queue.resume_schedule('s'), queue.run_schedule('s')");
+    // A job that waits, replaced by another's.
+    as_role(&mut client, &a, &format!("SELECT queue.enqueue('sql', {}, unique_key => 'k')", note("k of a")));
+    let replace =
+        format!("SELECT queue.enqueue('sql', {}, unique_key => 'k', on_duplicate => 'replace')", note("k of b"));
+    as_role(&mut client, &b, &replace);
+    assert_eq!(drain(&mut client), [format!("k of b {b}"), format!("s of a {a}"), format!("s of b {b}")]);
+}
+
+#[test]
+fn a_run_that_was_asked_for_is_that_of_the_role_that_asked() {
+    let database = Database::new();
+    let roles = Roles::new(&database);
+    let (a, b) = (roles.make("a", ""), roles.make("b", ""));
+    let mut client = bed(&database, &[&a, &b], "");
+    let mut gate = database.connect();
+    gate.run("SELECT pg_advisory_lock(1)");
+    client.run(&format!("SELECT queue.resume('sql'); SET ROLE {a}"));
+    client.run("SELECT queue.enqueue_sql('sql', 'SELECT pg_advisory_xact_lock(1); INSERT INTO ran VALUES (''first'')', unique_key => 'k')");
+    client.run("RESET ROLE");
+    wait::until("it runs", || (client.count("SELECT FROM queue.executors WHERE state = 'running'") == 1).then_some(()));
+    as_role(
+        &mut client,
+        &b,
+        &format!("SELECT queue.enqueue('sql', {}, unique_key => 'k', on_duplicate => 'rerun')", note("second")),
+    );
+    gate.run("SELECT pg_advisory_unlock(1)");
+    wait::until("both have run", || (client.count("SELECT FROM ran") == 2).then_some(()));
+    assert_eq!(drain(&mut client), [format!("first {a}"), format!("second {b}")]);
+}
+
+#[test]
+fn there_is_nothing_to_escape_to() {
+    let database = Database::new();
+    let roles = Roles::new(&database);
+    let (a, b) = (roles.make("a", ""), roles.make("b", ""));
+    let mut client = bed(&database, &[&a, &b], ", lease => '1 minute'");
+    client.run(&format!("SELECT queue.resume('sql'); GRANT {b} TO {a}; CREATE SCHEMA AUTHORIZATION {a}; GRANT CREATE ON SCHEMA public TO {a}"));
+    client.run(&format!("SET ROLE {a}"));
+    let mut end = |command: &str| -> String {
+        let job: i64 = client
+            .query_one("SELECT queue.enqueue_sql('sql', $1)", &[&command])
+            .unwrap_or_else(|e| panic!("{command}: {e:?}"))
+            .get(0);
+        wait::until("it has ended", || {
+            let sql = format!(
+                "SELECT state || ' ' || coalesce(error, '') FROM queue.job({job}) WHERE state IN ('completed', 'dead')"
+            );
+            client.column::<String>(&sql).pop()
+        })
+    };
+    for command in [
+        "RESET ROLE; INSERT INTO ran VALUES ('reset')",
+        "RESET SESSION AUTHORIZATION; INSERT INTO ran VALUES ('authorization')",
+        "SET ROLE NONE; INSERT INTO ran VALUES ('none')",
+        // What is planted here would be met by a session of more rights, if one ran with this search_path.
+        "CREATE FUNCTION a_planted(text, text) RETURNS boolean LANGUAGE sql AS $$ SELECT current_user = 'postgres' $$;
+         CREATE OPERATOR = (LEFTARG = text, RIGHTARG = text, FUNCTION = a_planted)",
+    ] {
+        assert_eq!(end(command), "completed ", "{command}");
+    }
+    for command in [
+        "SET SESSION AUTHORIZATION postgres",
+        "SET ROLE postgres",
+        "SELECT pg_read_file('postgresql.conf')",
+        "CREATE ROLE gained SUPERUSER",
+        "INSERT INTO queue.queue SELECT * FROM queue.queue",
+        "UPDATE queue.attempt_0 SET run_as = 'postgres'",
+    ] {
+        let ended = end(command);
+        assert!(ended.starts_with("dead 42501: "), "{command}: {ended}");
+    }
+    // A role that it belongs to it may become, as by hand; the next job is not that.
+    assert_eq!(end(&format!("SET ROLE {b}; INSERT INTO ran VALUES ('became')")), "completed ");
+    assert_eq!(end("INSERT INTO ran VALUES ('after')"), "completed ");
+    client.run("RESET ROLE");
+    let ran: Vec<String> = client.column("SELECT what || ' ' || who || ' ' || session FROM ran ORDER BY 1");
+    assert_eq!(
+        ran,
+        [
+            format!("after {a} {a}"),
+            format!("authorization {a} {a}"),
+            format!("became {b} {a}"),
+            format!("none {a} {a}"),
+            format!("reset {a} {a}")
+        ]
+    );
+}
+
+#[test]
+fn a_role_that_is_gone_or_made_anew_or_has_become_a_superuser_runs_nothing() {
+    let database = Database::new();
+    let roles = Roles::new(&database);
+    let (gone, anew, risen) = (roles.make("gone", ""), roles.make("anew", ""), roles.make("risen", ""));
+    let mut client = bed(&database, &[&gone, &anew, &risen], "");
+    for role in [&gone, &anew, &risen] {
+        as_role(&mut client, role, &format!("SELECT queue.enqueue('sql', {})", note(role)));
+    }
+    client.run(&format!("DROP OWNED BY {gone}; DROP ROLE {gone}; DROP OWNED BY {anew}; DROP ROLE {anew}"));
+    client.run(&format!("CREATE ROLE {anew} LOGIN; ALTER ROLE {risen} SUPERUSER"));
+    assert!(drain(&mut client).is_empty());
+    let errors: Vec<String> =
+        client.column("SELECT state || ' ' || split_part(error, E'\\n', 1) FROM queue.jobs ORDER BY job_id");
+    assert_eq!(
+        errors,
+        [
+            format!("dead 42704: role \"{gone}\" does not exist"),
+            format!("dead 42704: role \"{anew}\" does not exist"),
+            format!("dead 42501: role \"{risen}\" is a superuser, and no job runs as one"),
+        ]
+    );
+    assert_eq!(client.failure(&format!("SELECT queue.enqueue('sql', {})", note("super"))).code, "42501");
+    client.run(&format!("ALTER ROLE {risen} NOSUPERUSER"));
+}
+
+#[test]
+fn roles_take_turns_in_the_order_of_their_jobs() {
+    let database = Database::new();
+    let roles = Roles::new(&database);
+    let (a, b) = (roles.make("a", ""), roles.make("b", ""));
+    let mut client = bed(&database, &[&a, &b], ", max_running => 1");
+    for n in 0..20 {
+        let role = if n % 2 == 0 { &a } else { &b };
+        as_role(&mut client, role, &format!("SELECT queue.enqueue('sql', {})", note(&format!("{n:02}"))));
+    }
+    assert_eq!(drain(&mut client).len(), 20);
+    let order: Vec<String> = client.column("SELECT what || who FROM ran ORDER BY ctid");
+    let wanted: Vec<String> = (0..20).map(|n| format!("{n:02}{}", if n % 2 == 0 { &a } else { &b })).collect();
+    assert_eq!(order, wanted);
+}
+
+#[test]
+fn jobs_of_before_the_executor_run_as_nobody() {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "sql", "");
+    let job: i64 = client.value("SELECT queue.enqueue('sql', '{\"command\": \"SELECT 1\"}')");
+    client.run("SELECT queue.alter('sql', executor => 'sql')");
+    wait::until("it is dead", || (client.state(job) == "dead").then_some(()));
+    let error: String = client.value(&format!("SELECT error FROM queue.job({job})"));
+    assert!(error.starts_with("42501: the job runs as nobody"), "{error}");
+}

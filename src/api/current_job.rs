@@ -1,0 +1,63 @@
+//! `queue.current_job()`: the job whose command is running here. Also what the view `queue.executors` reads.
+//!
+//! Not here: running it (`executor`).
+
+use pgrx::pg_sys::Datum;
+
+use crate::api::claim::add_row;
+use crate::api::sql_function;
+use crate::catalog::permission::{self, Privilege};
+use crate::catalog::{self, queue};
+use crate::error::Result;
+use crate::executor::{job, table};
+use crate::job::claim::ClaimedAttempt;
+use crate::log::reader::Reader;
+use crate::pg::datum::text_datum;
+use crate::pg::function::Call;
+use crate::pg::{role, time};
+use crate::shmem;
+use crate::shmem::executors::State;
+
+sql_function!(pg_queue_current_job, pg_finfo_pg_queue_current_job => current_job);
+sql_function!(pg_queue_executors_now, pg_finfo_pg_queue_executors_now => executors_now);
+
+/// `queue.current_job()`: a row as `queue.claim` returns it; none outside a job's command.
+fn current_job(call: &Call) -> Result<Option<Datum>> {
+    let rows = call.rows()?;
+    let Some(current) = job::current() else { return Ok(None) };
+    let catalog = catalog::current()?;
+    let mut reader = Reader::new(&catalog);
+    let Some(attempt) = reader.by_id(current.id) else { return Ok(None) };
+    let Some(queue) = queue::by_lane(&catalog, attempt.lane())? else { return Ok(None) };
+    let deadline = shmem::with(|shared| shared.frontier.entry(catalog.number, current.id)).map(|entry| entry.deadline);
+    let left = deadline.map_or(0, |deadline| deadline.saturating_sub(time::monotonic_us()));
+    let expires_at = time::now_us().saturating_add(left);
+    let queue_name = text_datum(&queue.name);
+    add_row(&rows, ClaimedAttempt { queue: &queue, queue_name, reader: &mut reader, attempt: &attempt, expires_at })?;
+    Ok(None)
+}
+
+/// `queue.executors_now()`: the processes of this database, of queues that the user may observe.
+fn executors_now(call: &Call) -> Result<Option<Datum>> {
+    let rows = call.rows()?;
+    let catalog = catalog::current()?;
+    let rights = permission::rights(&catalog);
+    let (now, wall) = (time::monotonic_us(), time::now_us());
+    for slot in table::all(catalog.number).iter().filter(|slot| rights.on_lane(slot.lane, Privilege::Observe)) {
+        let state = match slot.state {
+            State::Starting => "starting",
+            State::Idle => "idle",
+            State::Running if slot.attempt != 0 => "running",
+            _ => "looking",
+        };
+        rows.add_options(&[
+            Some(slot.pid.into()),
+            role::role_name(slot.role).as_deref().map(text_datum),
+            Some(slot.lane.into()),
+            Some(text_datum(state)),
+            (slot.job_id != 0).then(|| slot.job_id.into()),
+            Some(wall.saturating_sub(now.saturating_sub(slot.since)).into()),
+        ])?;
+    }
+    Ok(None)
+}

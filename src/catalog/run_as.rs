@@ -1,0 +1,95 @@
+//! As which role a job's command runs: the role that wrote it, kept in the job's row by name and by oid. Both must still be
+//! one role's when it runs, so a new role of an old name inherits nothing.
+//!
+//! Responsible for noting the role and for finding it again. Not responsible for running anything (`executor`).
+//!
+//! Invariant: only the library fills these columns, and from nothing but the user at the moment of the call.
+
+use pgrx::pg_sys::{Datum, Oid};
+
+use crate::catalog::queue::{Executor, Queue};
+use crate::error::{self, Error, Result};
+use crate::guc;
+use crate::pg::datum::{text, text_datum};
+use crate::pg::role;
+use crate::pg::row::Row;
+
+/// A role as a row has it.
+#[derive(Clone, Copy)]
+pub struct RunAs {
+    pub name: Datum,
+    pub id: i64,
+}
+
+impl RunAs {
+    /// Returns the current user; in a SECURITY DEFINER function that is its owner.
+    pub fn caller() -> Option<Self> {
+        let user = role::user();
+        let name = role::role_name(user)?;
+        Some(Self { name: text_datum(&name), id: i64::from(user.to_u32()) })
+    }
+
+    /// Returns the role in these columns of a row. `None`: it has none.
+    pub fn read(row: &Row, name: usize, id: usize) -> Option<Self> {
+        Some(Self { name: row.get(name)?, id: row.get(id)?.value() as i64 })
+    }
+
+    /// A copy that lives as long as wanted.
+    pub fn noted(self) -> Noted {
+        Noted { name: text(self.name), id: self.id }
+    }
+
+    /// Returns the role, if it is still there under its name.
+    pub fn role(self) -> Option<Oid> {
+        known(&text(self.name), self.id)
+    }
+}
+
+/// A role as a row had it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Noted {
+    pub name: String,
+    pub id: i64,
+}
+
+/// Returns the role of this name and oid. `None`: there is none, or they are two.
+pub fn known(name: &str, id: i64) -> Option<Oid> {
+    role::role(name).filter(|role| i64::from(role.to_u32()) == id)
+}
+
+/// Returns as whom a job runs that the current user writes for a queue. `None`: the queue has no executor.
+///
+/// Errors: 42501 if no job runs as this user.
+pub fn of_writer(queue: &Queue) -> Result<Option<RunAs>> {
+    if queue.executor.is_none() {
+        return Ok(None);
+    }
+    if matches!(queue.executor, Some(Executor::Sql)) {
+        may_run(role::user())?;
+    }
+    Ok(RunAs::caller())
+}
+
+/// Checks that jobs may run as a role.
+///
+/// Errors: 42501 if it is a superuser and `pg_queue.superuser_jobs` is off, if it may not log in where that matters, or if it
+/// may not connect to this database.
+pub fn may_run(role: Oid) -> Result<()> {
+    let name = || role::role_name(role).unwrap_or_default();
+    if role::is_superuser(role) && !guc::SUPERUSER_JOBS.get() {
+        return Err(Error::new(error::DENIED, format!("role \"{}\" is a superuser, and no job runs as one", name()))
+            .hint("Use a role with the rights that the job needs, or set pg_queue.superuser_jobs."));
+    }
+    if !role::can_start_sessions(role) {
+        return Err(Error::new(error::DENIED, format!("role \"{}\" may not log in, and no job runs as it", name()))
+            .hint("Give it LOGIN; without a password or a line in pg_hba.conf nobody can use that to connect."));
+    }
+    if !role::can_connect(role) {
+        return Err(Error::new(
+            error::DENIED,
+            format!("role \"{}\" may not connect to this database, and no job runs as it", name()),
+        )
+        .hint("GRANT CONNECT ON DATABASE … to it."));
+    }
+    Ok(())
+}

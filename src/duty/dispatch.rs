@@ -1,0 +1,322 @@
+//! Sees to it that the jobs of queues with an executor find a process: tells an idle one of the queue, has another one
+//! started, and stops those whose job is not wanted any more. The processes claim by themselves, so that the worker waits for
+//! none of them.
+//!
+//! The worker stands in the lists of these queues' lanes as a session that waits for jobs does, and is woken as such: by
+//! commits, by gates that open, by changed queues.
+//!
+//! Not here: the slots (`executor::table`), and what a process does (`executor`).
+//!
+//! Invariant: after a run the worker stands in the list of each lane, or something will tell it to look again: a process that
+//! it has told, or a time.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use pg_queue_core::frontier::{Next, WAIT_LANES, Wait};
+use pgrx::pg_sys::Oid;
+
+use crate::catalog::queue::{self, Executor, Queue};
+use crate::catalog::run_as::{self, Noted};
+use crate::catalog::{self, Catalog};
+use crate::duty::Duty;
+use crate::error::{self, Error, Result};
+use crate::executor::table::{Asked, Place};
+use crate::executor::{job, process, table};
+use crate::job::refill::refill;
+use crate::log::attempt::Attempt;
+use crate::log::reader::Reader;
+use crate::pg::{session, time};
+use crate::{shmem, transaction};
+
+/// The duty.
+pub const DUTY: Duty = Duty { name: "dispatch", is_due, run };
+
+/// The first and the longest pause, in microseconds, after the server had no room for a process.
+const SHORTAGE: std::ops::RangeInclusive<i64> = 1_000_000..=60_000_000;
+/// How soon, in microseconds, the worker looks again when processes of other databases have all slots.
+const FULL_PAUSE: i64 = 100_000;
+/// After so many processes in a row that could not connect as a role, what is to run as it has no hope.
+const MOST_FAILURES: u32 = 3;
+/// Queues that are looked at in one run.
+const BATCH: usize = 64;
+
+/// What the worker knows. Another worker begins anew, which does no harm.
+#[derive(Default)]
+struct Known {
+    /// The instance, and the number of changes of queues as of which the queues were read; `None`: not yet.
+    changes: Option<(u32, u64)>,
+    /// The queues that have an executor.
+    queues: Vec<Rc<Queue>>,
+    /// Where the next run begins.
+    next: usize,
+    /// Whether it stands in the lists of their lanes.
+    is_waiting: bool,
+    /// The monotonic time at which it has to look; `i64::MAX`: it is told.
+    look_at: i64,
+    /// The pause after a shortage, and the time at which it ends.
+    shortage: (i64, i64),
+    /// How often in a row no process could connect as a role.
+    failures: HashMap<u32, u32>,
+}
+
+thread_local! {
+    static KNOWN: RefCell<Known> = RefCell::default();
+}
+
+/// Only the worker dispatches: a session that calls `queue.maintain()` cannot wait for what it has begun.
+fn is_worker(number: u32) -> Option<u64> {
+    shmem::with_instance(number, |_, instance| (instance.worker_pid == session::pid()).then_some(instance.changes))
+        .flatten()
+}
+
+fn is_due(number: u32) -> bool {
+    let Some(changes) = is_worker(number) else { return false };
+    KNOWN.with_borrow(|known| {
+        known.changes != Some((number, changes))
+            || !known.queues.is_empty() && (known.must_look() || table::has_news(number))
+            || table::has_unwanted(number, |attempt| is_unwanted(number, attempt))
+    })
+}
+
+/// The monotonic time at which the worker has to look at the latest. It may have to wait for nothing.
+pub fn next_at(number: u32) -> i64 {
+    let look_at = KNOWN.with_borrow(|known| if known.queues.is_empty() { i64::MAX } else { known.look_at });
+    look_at.min(table::next_at(number))
+}
+
+impl Known {
+    fn must_look(&self) -> bool {
+        let is_woken = || shmem::with(|shared| shared.frontier.is_woken(session::session()));
+        self.look_at <= time::monotonic_us() || self.is_waiting && is_woken()
+    }
+}
+
+/// Whether an attempt that runs is to be stopped: it was to be cancelled, or has ended otherwise.
+fn is_unwanted(number: u32, attempt: i64) -> bool {
+    let entry = shmem::with(|shared| shared.frontier.entry(number, attempt));
+    entry.is_none_or(|entry| entry.cancel != 0)
+}
+
+fn run(number: u32) -> i64 {
+    let Some(changes) = is_worker(number) else { return 0 };
+    let Some(catalog) = catalog::of_duty(number) else { return 0 };
+    transaction::register();
+    let stopped = table::stop(number, |attempt| is_unwanted(number, attempt));
+    let mut known = KNOWN.take();
+    stop_waiting();
+    known.is_waiting = false;
+    known.look_at = i64::MAX;
+    // If this fails, the next run begins anew.
+    KNOWN.set(Known { look_at: 0, failures: std::mem::take(&mut known.failures), ..Known::default() });
+    let did = dispatch(&catalog, &mut known, changes);
+    KNOWN.set(known);
+    match did {
+        Ok(did) => stopped + did,
+        Err(error) => error.report(),
+    }
+}
+
+fn dispatch(catalog: &Rc<Catalog>, known: &mut Known, changes: u64) -> Result<i64> {
+    let number = catalog.number;
+    if known.changes != Some((number, changes)) {
+        session::accept_invalidations();
+        known.queues = with_executor(catalog)?;
+        known.changes = Some((number, changes));
+    }
+    for role in table::take_news(number) {
+        *known.failures.entry(role.to_u32()).or_default() += 1;
+    }
+    let mut did = 0;
+    let mut waited_for = Vec::new();
+    let count = known.queues.len();
+    for n in 0..count.min(BATCH) {
+        let queue = Rc::clone(&known.queues[(known.next + n) % count]);
+        if queue.is_paused {
+            waited_for.extend(queue.lanes().iter().map(|&lane| (lane, true)));
+            continue;
+        }
+        // What was told of it answers, and the worker looks again.
+        if table::is_in_flight(number, queue.lanes()) {
+            continue;
+        }
+        match serve(catalog, known, &queue)? {
+            Served::Nothing => waited_for.extend(queue.lanes().iter().map(|&lane| (lane, false))),
+            Served::Asked => did += 1,
+            Served::Again => {
+                did += 1;
+                known.look_at = 0;
+            }
+            Served::Later(at) => known.look_at = known.look_at.min(at),
+        }
+    }
+    known.next = if count == 0 { 0 } else { (known.next + 1) % count };
+    if count > BATCH {
+        known.look_at = known.look_at.min(time::monotonic_us() + FULL_PAUSE);
+    }
+    for lanes in waited_for.chunks(WAIT_LANES).skip(1) {
+        // More than one session can wait for: they are looked at from time to time.
+        let _ = lanes;
+        known.look_at = known.look_at.min(time::monotonic_us() + FULL_PAUSE);
+    }
+    waited_for.truncate(WAIT_LANES);
+    if !waited_for.is_empty() {
+        match wait(catalog, &waited_for) {
+            Some(Wait::Sleep) => known.is_waiting = true,
+            Some(Wait::Look) => known.look_at = 0,
+            _ => known.look_at = known.look_at.min(time::monotonic_us() + FULL_PAUSE),
+        }
+    }
+    Ok(did)
+}
+
+/// The queues that have an executor.
+fn with_executor(catalog: &Catalog) -> Result<Vec<Rc<Queue>>> {
+    let mut found: Vec<Rc<Queue>> = Vec::new();
+    for lane in queue::lanes(catalog) {
+        if let Some(queue) = queue::by_lane(catalog, lane)?
+            && queue.executor.is_some()
+            && found.iter().all(|known| known.id != queue.id)
+        {
+            found.push(queue);
+        }
+    }
+    Ok(found)
+}
+
+/// Puts the worker into the lists of lanes, unless there is something to look at.
+fn wait(catalog: &Catalog, lanes: &[(i32, bool)]) -> Option<Wait> {
+    shmem::with_instance(catalog.number, |frontier, instance| {
+        if !instance.restore.is_awake() {
+            return None;
+        }
+        let answer = frontier.wait(session::session(), catalog.number, lanes);
+        // It opens gates that a rate has closed by itself.
+        Some(answer)
+    })
+    .flatten()
+}
+
+fn stop_waiting() {
+    if let Some(next) = shmem::with(|shared| shared.frontier.stop_waiting(session::session())) {
+        shmem::wake(next);
+    }
+}
+
+/// The result of a look at a queue.
+enum Served {
+    /// It has no job that could start.
+    Nothing,
+    /// A process was told, or asked for.
+    Asked,
+    /// Something was done that makes another look necessary.
+    Again,
+    /// There is no process for it before this monotonic time, or before one tells of itself.
+    Later(i64),
+}
+
+fn serve(catalog: &Rc<Catalog>, known: &mut Known, queue: &Rc<Queue>) -> Result<Served> {
+    let lanes: Vec<(i32, bool)> = queue.lanes().iter().map(|&lane| (lane, false)).collect();
+    let answer = wait(catalog, &lanes);
+    stop_waiting();
+    match answer {
+        Some(Wait::Look) => {}
+        Some(Wait::Sleep) => return Ok(Served::Nothing),
+        _ => return Ok(Served::Later(time::monotonic_us() + FULL_PAUSE)),
+    }
+    let now = time::monotonic_us();
+    if known.shortage.1 > now {
+        return Ok(Served::Later(known.shortage.1));
+    }
+    let wanted = match &queue.executor {
+        Some(Executor::Call { role, role_id, .. }) => {
+            if !has_job(catalog, queue)? {
+                return Ok(Served::Again);
+            }
+            Some(Noted { name: role.clone(), id: *role_id })
+        }
+        _ => match role_of_next(catalog, queue)? {
+            Some(noted) => noted,
+            None => return Ok(Served::Nothing),
+        },
+    };
+    let role = match role_to_start(known, wanted.as_ref()) {
+        Ok(role) => role,
+        Err(why) => {
+            let is_hopeless = |attempt: &Attempt| {
+                !matches!(queue.executor, Some(Executor::Sql)) || attempt.run_as().map(|role| role.noted()) == wanted
+            };
+            job::bury(catalog, queue, &is_hopeless, &why)?;
+            return Ok(Served::Again);
+        }
+    };
+    let place = Place { database: session::database(), instance: catalog.number, role };
+    Ok(match table::ask(place, queue.lane) {
+        Asked::Told => {
+            known.failures.remove(&role.to_u32());
+            Served::Asked
+        }
+        Asked::Start { slot, start } if process::start(slot, start) => {
+            known.shortage = (0, 0);
+            Served::Asked
+        }
+        Asked::Start { slot, .. } => {
+            table::not_started(slot);
+            let pause = (known.shortage.0 * 2).clamp(*SHORTAGE.start(), *SHORTAGE.end());
+            known.shortage = (pause, now + pause);
+            Served::Later(known.shortage.1)
+        }
+        Asked::Later | Asked::Full => Served::Later(now + FULL_PAUSE),
+    })
+}
+
+/// Whether a queue has a job in memory that is next; if it has to be read first, reads it.
+fn has_job(catalog: &Rc<Catalog>, queue: &Queue) -> Result<bool> {
+    for &lane in queue.lanes() {
+        let next = shmem::with(|shared| shared.frontier.next_in(catalog.number, lane));
+        match next {
+            Next::Ready(_) => return Ok(true),
+            Next::Unread => {
+                refill(catalog, lane)?;
+                return Ok(false);
+            }
+            Next::Nothing => {}
+        }
+    }
+    Ok(true)
+}
+
+/// As whom the next job of a queue runs: `Some(None)` as nobody. `None`: there is no job.
+fn role_of_next(catalog: &Rc<Catalog>, queue: &Rc<Queue>) -> Result<Option<Option<Noted>>> {
+    if let [lane] = queue.lanes() {
+        let peeked = shmem::with(|shared| shared.frontier.peek(catalog.number, *lane));
+        if let Some(ready) = peeked
+            && let Some(attempt) = Reader::new(catalog).fetch(&ready)
+        {
+            return Ok(Some(attempt.run_as().map(|role| role.noted())));
+        }
+    }
+    job::probe(catalog, queue)
+}
+
+/// The role for which a process can be started, or why none can.
+fn role_to_start(known: &Known, wanted: Option<&Noted>) -> Result<Oid> {
+    let Some(wanted) = wanted else {
+        return Err(Error::new(error::DENIED, "the job runs as nobody")
+            .detail("It was enqueued when the queue had no executor, or comes from such a queue.")
+            .hint("Enqueue it again."));
+    };
+    let name = &wanted.name;
+    let role = run_as::known(name, wanted.id).ok_or_else(|| {
+        Error::new(error::UNDEFINED, format!("role \"{name}\" does not exist"))
+            .detail("The role that wrote the job is gone; a new one of its name would not do.")
+    })?;
+    run_as::may_run(role)?;
+    if known.failures.get(&role.to_u32()).is_some_and(|failures| *failures >= MOST_FAILURES) {
+        return Err(Error::new(error::DENIED, format!("no process can connect as role \"{name}\""))
+            .detail("The server log says why.")
+            .hint("Look at the connection limits of the role and the database."));
+    }
+    Ok(role)
+}

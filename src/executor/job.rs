@@ -1,0 +1,447 @@
+//! One job: it is claimed, its command run, its outcome written in the command's last transaction.
+//!
+//! Responsible for what becomes of a job whose command succeeds, fails, is cancelled, or has no time left. Not responsible for
+//! running statements (`pg::portal`), nor for what an outcome is (`job` of the floor below).
+//!
+//! Invariant: what a command does in its last transaction counts if and only if its outcome does. An attempt that is not this
+//! process's any more is left alone, and that transaction with it.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::CString;
+use std::rc::Rc;
+
+use pg_queue_core::frontier::State;
+use serde_json::Value;
+
+use crate::catalog::queue::{self, Executor, Queue};
+use crate::catalog::{self, Catalog, run_as};
+use crate::error::{self, Error, Result};
+use crate::executor::signals::{attempt, swallow_cancel, was_terminated};
+use crate::executor::table::{self, Place};
+use crate::job::claim::{self, ClaimRequest};
+use crate::job::complete::{complete_and_rerun, may_end};
+use crate::job::fail::{Failure, end_badly};
+use crate::job::held::Refusal;
+use crate::job::hold;
+use crate::job::outcomes::Outcomes;
+use crate::job::release;
+use crate::job::wait::ClaimScope;
+use crate::log::attempt::Attempt;
+use crate::log::claim::Kind as ClaimKind;
+use crate::log::note;
+use crate::log::outcome::{Kind, New};
+use crate::pg::datum::Interval;
+use crate::pg::fault::fault;
+use crate::pg::portal::{self, Answer, Argument, Command};
+use crate::pg::{client, jsonb, process, role, routine, session, time, transaction as pg_transaction};
+use crate::shmem;
+
+/// The name under which executors claim.
+const WORKER: &str = "executor";
+/// A lease that ends within so many microseconds has ended.
+const ALMOST: i64 = 5_000;
+/// The most rows that a result can have.
+pub const MOST_ROWS: u64 = 10_000;
+
+/// The answer to [`run_next`].
+pub enum Ran {
+    /// There was nothing to run.
+    Nothing,
+    /// A job was run, whatever became of it.
+    Job,
+    /// The session is not what it was: the process has to end.
+    Broken,
+}
+
+/// A claimed job.
+struct Job {
+    id: i64,
+    job_id: i64,
+    queue: Rc<Queue>,
+    payload: String,
+    /// The monotonic time at which its lease ends.
+    deadline: i64,
+}
+
+/// The attempt that this process runs.
+#[derive(Clone, Copy)]
+pub struct Current {
+    pub id: i64,
+}
+
+thread_local! {
+    static CURRENT: Cell<Option<Current>> = const { Cell::new(None) };
+    /// The queue that the session calls itself after.
+    static NAMED: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Returns the attempt that this process runs at this moment. `None`: it runs none.
+pub fn current() -> Option<Current> {
+    CURRENT.get()
+}
+
+/// Claims the next job of a lane's queue and runs it.
+pub fn run_next(slot: usize, place: Place, lane: i32) -> Ran {
+    let job = match attempt(|| claim_next(place, lane)) {
+        Ok(Some(job)) => job,
+        Ok(None) => return Ran::Nothing,
+        Err(error) => {
+            if !was_terminated() {
+                error.warn();
+            }
+            return Ran::Broken;
+        }
+    };
+    fault!("executor.claimed");
+    table::runs(slot, job.id, job.job_id);
+    CURRENT.set(Some(Current { id: job.id }));
+    client::take_notices();
+    if let Err(error) = attempt(|| run(&job)) {
+        fault!("executor.failed");
+        settle(&job, &error);
+    }
+    CURRENT.set(None);
+    portal::cancel_no_more();
+    if table::ran(slot) {
+        swallow_cancel();
+    }
+    if was_terminated() {
+        return Ran::Broken;
+    }
+    match attempt(clean) {
+        Ok(()) => Ran::Job,
+        Err(_) => Ran::Broken,
+    }
+}
+
+/// Claims in a transaction of its own, which need not be durable: a claim that is lost is a job that waits, and the outcome's
+/// commit makes the claim durable with itself.
+fn claim_next(place: Place, lane: i32) -> Result<Option<Job>> {
+    pg_transaction::try_in_transaction(|| {
+        session::accept_invalidations();
+        let catalog = catalog::current()?;
+        let Some(queue) = queue::by_lane(&catalog, lane)? else { return Ok(None) };
+        let is_mine: &dyn Fn(&Attempt) -> bool = match &queue.executor {
+            Some(Executor::Sql) => &|attempt| attempt.run_as().and_then(|r| r.role()) == Some(place.role),
+            Some(Executor::Call { role, role_id, .. }) if run_as::known(role, *role_id) == Some(place.role) => {
+                &|_| true
+            }
+            _ => return Ok(None),
+        };
+        // It may have lost that right since the process was started.
+        if queue.is_paused || run_as::may_run(place.role).is_err() {
+            return Ok(None);
+        }
+        let scope = ClaimScope::of_queue(&catalog, &queue);
+        if scope.is_dormant {
+            return Ok(None);
+        }
+        session::commit_without_waiting();
+        let request = ClaimRequest {
+            max_jobs: 1,
+            lease: None,
+            worker: Some(WORKER.to_owned()),
+            kind: ClaimKind::Bound,
+            accepts: Some(is_mine),
+        };
+        let found = RefCell::new(None);
+        role::as_owner(catalog.queue, || {
+            claim::claim_first(&scope, &request, &|claimed| {
+                let left = claimed.expires_at.saturating_sub(time::now_us());
+                let payload = claimed.reader.payload(claimed.attempt, |payload| payload.map(jsonb::text));
+                found.replace(Some(Job {
+                    id: claimed.attempt.id(),
+                    job_id: claimed.attempt.job_id(),
+                    queue: Rc::clone(&queue),
+                    payload: payload.unwrap_or_default(),
+                    deadline: time::monotonic_us().saturating_add(left),
+                }));
+                Ok(())
+            })
+        })?;
+        Ok(found.into_inner())
+    })
+}
+
+/// What a job wants to be run.
+struct Wanted {
+    text: CString,
+    arguments: Vec<Argument>,
+    is_autocommit: bool,
+    most_rows: usize,
+    settings: Vec<(CString, CString)>,
+}
+
+/// Reads what a job wants.
+///
+/// Errors: 22023 where its payload makes no sense.
+fn wanted(job: &Job) -> Result<Wanted> {
+    let mut settings = settings_of(job.queue.settings.as_deref())?;
+    if let Some(Executor::Call { procedure, .. }) = &job.queue.executor {
+        let found = routine::find(procedure)
+            .ok_or_else(|| Error::new(error::NO_FUNCTION, format!("there is no procedure {procedure}(jsonb)")))?;
+        let text =
+            if found.is_procedure { format!("CALL {}($1)", found.name) } else { format!("SELECT {}($1)", found.name) };
+        let argument = Argument { json: job.payload.clone(), text: Some(job.payload.clone()) };
+        let text = c_string(&text)?;
+        return Ok(Wanted { text, arguments: vec![argument], is_autocommit: false, most_rows: 0, settings });
+    }
+    let payload: Value = serde_json::from_str(&job.payload).unwrap_or(Value::Null);
+    let Some(command) = payload.get("command").and_then(Value::as_str) else {
+        return Err(Error::invalid("the payload has no command").hint(
+            "In a queue with executor 'sql' it is an object with the field \"command\": see queue.enqueue_sql.",
+        ));
+    };
+    // These are not read as Rust numbers, which would lose digits.
+    let given = jsonb::of_text(&job.payload).and_then(|payload| jsonb::field(payload, "arguments"));
+    let arguments = match given.filter(|given| !given.is_null()) {
+        None => Vec::new(),
+        Some(given) => jsonb::elements(given.datum())
+            .ok_or_else(|| Error::invalid("arguments must be a JSON array"))?
+            .iter()
+            .map(|value| {
+                let json = jsonb::text(value.datum());
+                let text = if value.is_null() { None } else { value.as_str().or_else(|| Some(json.clone())) };
+                Argument { json, text }
+            })
+            .collect(),
+    };
+    settings.extend(settings_of(payload.get("settings").map(Value::to_string).as_deref())?);
+    Ok(Wanted {
+        text: c_string(command)?,
+        arguments,
+        is_autocommit: payload.get("autocommit").and_then(Value::as_bool).unwrap_or(false),
+        most_rows: payload.get("result_rows").and_then(Value::as_u64).unwrap_or(0).min(MOST_ROWS) as usize,
+        settings,
+    })
+}
+
+fn c_string(text: &str) -> Result<CString> {
+    CString::new(text).map_err(|_| Error::invalid("the command holds a zero character"))
+}
+
+fn settings_of(settings: Option<&str>) -> Result<Vec<(CString, CString)>> {
+    let parsed = settings.and_then(|settings| serde_json::from_str(settings).ok());
+    let Some(Value::Object(fields)) = parsed else { return Ok(Vec::new()) };
+    let mut found = Vec::with_capacity(fields.len());
+    for (name, value) in &fields {
+        found.push((c_string(name)?, c_string(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))?));
+    }
+    Ok(found)
+}
+
+/// Runs a job's command, and completes the job in its last transaction.
+fn run(job: &Job) -> Result<()> {
+    // A request that came before the process could be told.
+    if is_cancelled(job.id) {
+        return Err(Error::new(error::CANCELLED, "the job was cancelled"));
+    }
+    let wanted = pg_transaction::try_in_transaction(|| {
+        let wanted = wanted(job).map_err(Fatal::mark)?;
+        wanted.settings.iter().for_each(|(name, value)| session::set_as_user(name, value));
+        Ok::<_, Error>(wanted)
+    })?;
+    portal::cancel_after(job.deadline.saturating_sub(time::monotonic_us()));
+    name(&job.queue.name);
+    process::report_activity(Some(&wanted.text));
+    let command = Command {
+        text: &wanted.text,
+        arguments: &wanted.arguments,
+        is_autocommit: wanted.is_autocommit,
+        most_rows: wanted.most_rows,
+    };
+    portal::run(&command, |answer| {
+        fault!("executor.done");
+        role::as_owner(catalog::current()?.queue, || complete(job, answer))
+    })
+}
+
+/// Calls the session after its queue.
+fn name(queue: &str) {
+    if NAMED.with_borrow(|named| named != queue) {
+        process::set_application_name(&format!("pg_queue {queue}"));
+        NAMED.set(queue.to_owned());
+    }
+}
+
+/// The mark of an error that no other attempt would spare: what it says of the job does not change.
+struct Fatal;
+
+impl Fatal {
+    const HINT: &'static str = "\u{1}";
+
+    fn mark(error: Error) -> Error {
+        Error { hint: Some(format!("{}{}", Self::HINT, error.hint.unwrap_or_default())), ..error }
+    }
+
+    fn is_marked(error: &Error) -> bool {
+        error.hint.as_ref().is_some_and(|hint| hint.starts_with(Self::HINT))
+    }
+}
+
+fn is_cancelled(id: i64) -> bool {
+    let entry = shmem::with(|shared| shared.frontier.entry(table::INSTANCE.get(), id));
+    entry.is_some_and(|entry| entry.cancel != 0)
+}
+
+/// Completes the job in the open transaction.
+///
+/// Errors: QJ001 when the attempt is not this process's any more.
+fn complete(job: &Job, answer: &Answer) -> Result<()> {
+    let catalog = catalog::current()?;
+    // The command has ended its own job.
+    let entry = shmem::with(|shared| shared.frontier.entry(catalog.number, job.id));
+    if entry.is_some_and(|entry| entry.state == State::Ending && entry.owner == session::session()) {
+        return Ok(());
+    }
+    note_notices(&catalog, job)?;
+    let result = jsonb::of_text(&result_of(answer));
+    let held = hold::hold_claimed(&catalog, job.id)?;
+    let mut outcomes = Outcomes::new(&catalog);
+    let queue = hold::queue_of(&mut outcomes, &held)?;
+    may_end(&queue, held.entry.lane)?;
+    if held.entry.rerun != 0 {
+        return Ok(complete_and_rerun(&catalog, held, result)?);
+    }
+    Ok(hold::end(&mut outcomes, held, New { result, ..New::of(job.id, Kind::Completed) })?)
+}
+
+/// What a command has answered, as JSON.
+fn result_of(answer: &Answer) -> String {
+    if let Some(value) = &answer.value
+        && answer.kept.is_empty()
+    {
+        return value.clone();
+    }
+    let tag = Value::from(answer.tag.as_str());
+    let data = if answer.kept.is_empty() { String::new() } else { format!(", \"data\": [{}]", answer.kept.join(", ")) };
+    format!("{{\"rows\": {}, \"tag\": {tag}{data}}}", answer.rows)
+}
+
+/// Keeps what the server has said to the command, as the job's progress.
+fn note_notices(catalog: &Rc<Catalog>, job: &Job) -> Result<()> {
+    let notices = client::take_notices();
+    if notices.is_empty() {
+        return Ok(());
+    }
+    let held = hold::check_claimed(catalog, job.id, &catalog::permission::Rights::everything())?;
+    if note::summary(catalog, held.home.segment, job.id).progress().is_some() {
+        return Ok(());
+    }
+    let body = jsonb::of(&serde_json::json!({ "notices": notices }));
+    Ok(hold::write_note(catalog, job.id, held.home, note::Kind::Progress, None, body)?)
+}
+
+/// Writes what became of a job whose command has failed, in transactions of their own until one commits.
+fn settle(job: &Job, error: &Error) {
+    const TRIES: usize = 3;
+    for _ in 0..TRIES {
+        if !was_terminated() {
+            process::forget_cancel();
+        }
+        let done = attempt(|| {
+            process::forget_cancel();
+            pg_transaction::try_in_transaction(|| role::as_owner(catalog::current()?.queue, || end(job, error)))
+        });
+        match done {
+            Ok(()) => return,
+            Err(e) if e.code == error::LOST_LEASE => return,
+            Err(e) => e.warn(),
+        }
+    }
+}
+
+fn end(job: &Job, error: &Error) -> Result<()> {
+    let catalog = catalog::current()?;
+    let Some(entry) = shmem::with(|shared| shared.frontier.entry(catalog.number, job.id)) else { return Ok(()) };
+    let is_stopped = error.code == error::CANCELLED;
+    if !was_terminated() && is_stopped && entry.cancel == 0 && job.deadline <= time::monotonic_us() + ALMOST {
+        // The worker ends it as timed out.
+        return Ok(());
+    }
+    note_notices(&catalog, job)?;
+    let mut outcomes = Outcomes::new(&catalog);
+    let held = hold::hold_for_end(&mut outcomes, job.id)?;
+    if was_terminated() && is_stopped {
+        let no_delay = Interval { months: 0, days: 0, time: 0 };
+        release::give_back(&catalog, &mut outcomes, &held, no_delay)?;
+        return outcomes.insert();
+    }
+    let notes = note::summary(&catalog, held.home.segment, job.id);
+    let reason = notes.cancel().map(|cancel| cancel.reason().unwrap_or_else(|| "cancelled".to_owned()));
+    let text = reason.unwrap_or_else(|| text_of(error));
+    let is_conflict = matches!(error.code, "40001" | "40P01");
+    let retry_in = is_conflict.then_some(Interval { months: 0, days: 0, time: 0 });
+    let failure = Failure::Reported { error: &text, retry_in, is_fatal: Fatal::is_marked(error) };
+    end_badly(&catalog, &mut outcomes, &held, &failure)?;
+    outcomes.insert()
+}
+
+/// An error as the job keeps it: SQLSTATE and message first, so that equal errors are counted together.
+fn text_of(error: &Error) -> String {
+    let mut text = format!("{}: {}", error.code, error.message);
+    if let Some(detail) = &error.detail {
+        text.push_str(&format!("\nDETAIL: {detail}"));
+    }
+    let hint = error.hint.as_deref().map(|hint| hint.trim_start_matches(Fatal::HINT));
+    if let Some(hint) = hint.filter(|hint| !hint.is_empty()) {
+        text.push_str(&format!("\nHINT: {hint}"));
+    }
+    text
+}
+
+/// Makes the session what it was before the job.
+fn clean() -> Result<()> {
+    let command = Command { text: c"DISCARD ALL", arguments: &[], is_autocommit: false, most_rows: 0 };
+    process::forget_cancel();
+    portal::run(&command, |_| Ok(()))?;
+    client::take_notices();
+    portal::clear();
+    Ok(())
+}
+
+/// Ends the next attempt of a queue's lanes as dead, if `is_hopeless` says so of it, with an error. For the worker. Returns
+/// how many it has ended.
+pub fn bury(
+    catalog: &Rc<Catalog>,
+    queue: &Rc<Queue>,
+    is_hopeless: &dyn Fn(&Attempt) -> bool,
+    why: &Error,
+) -> Result<i64> {
+    let scope = ClaimScope::of_queue(catalog, queue);
+    let request = ClaimRequest {
+        max_jobs: 1,
+        lease: None,
+        worker: Some(WORKER.to_owned()),
+        kind: ClaimKind::Bound,
+        accepts: Some(is_hopeless),
+    };
+    let found = Cell::new(None);
+    claim::claim_first(&scope, &request, &|claimed| {
+        found.set(Some(claimed.attempt.id()));
+        Ok(())
+    })?;
+    let Some(id) = found.get() else { return Ok(0) };
+    let mut outcomes = Outcomes::new(catalog);
+    let held = hold::hold_for_end(&mut outcomes, id).map_err(|refusal| match refusal {
+        Refusal::Lost(e) | Refusal::Busy(e) | Refusal::Wrong(e) => e,
+    })?;
+    let failure = Failure::Reported { error: &text_of(why), retry_in: None, is_fatal: true };
+    end_badly(catalog, &mut outcomes, &held, &failure)?;
+    outcomes.insert()?;
+    Ok(1)
+}
+
+/// Returns the role of the attempt that a lane's queue would hand out next, by taking and giving it back: for what memory does
+/// not tell without. `None`: there is none.
+pub fn probe(catalog: &Rc<Catalog>, queue: &Rc<Queue>) -> Result<Option<Option<run_as::Noted>>> {
+    let scope = ClaimScope::of_queue(catalog, queue);
+    let met = RefCell::new(None);
+    let note: &dyn Fn(&Attempt) -> bool = &|attempt| {
+        met.replace(Some(attempt.run_as().map(|role| role.noted())));
+        false
+    };
+    let request = ClaimRequest { max_jobs: 1, lease: None, worker: None, kind: ClaimKind::Bound, accepts: Some(note) };
+    claim::claim_first(&scope, &request, &|_| Ok(()))?;
+    Ok(met.into_inner())
+}

@@ -1,0 +1,154 @@
+//! The process: its start, its loop and its end.
+//!
+//! Not responsible for when one is needed (`duty::dispatch`), for the slots (`table`), for signals and errors (`signals`), nor
+//! for a single job (`job`).
+//!
+//! Invariant: nothing of a job is left in the session when the next one begins. What cannot be cleaned ends the process.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+
+use pgrx::pg_guard;
+use pgrx::pg_sys::{self, Datum};
+
+use crate::catalog;
+use crate::executor::job::{self, Ran};
+use crate::executor::signals::{on_cancel, on_terminate, was_terminated};
+use crate::executor::table::{self, Order, Place};
+use crate::pg::{background, client, portal, process, raw, session, time};
+use crate::{pg, transaction};
+
+/// How long, in microseconds, a process waits for its next job.
+const IDLE_FOR: i64 = 10_000_000;
+/// How many jobs it runs at most, for how long, in microseconds, and how much memory it may have gained by then, in bytes.
+const MOST_JOBS: u32 = 1_000;
+const LONGEST_LIFE: i64 = 3_600_000_000;
+const MOST_MEMORY: usize = 64 << 20;
+
+/// Asks the postmaster for a process in a slot. False: the server has no free slot of its own.
+pub fn start(slot: usize, start: u32) -> bool {
+    let name = format!("pg_queue executor {slot}");
+    let mut worker = background::describe(&name, c"pg_queue executor", c"pg_queue_executor_main");
+    for (to, from) in worker.bgw_extra.iter_mut().zip(start.to_ne_bytes()) {
+        *to = from.cast_signed();
+    }
+    background::start(worker, Datum::from(slot)).is_some()
+}
+
+thread_local! {
+    /// The slot of this process, and which start of it this is.
+    static SLOT: Cell<(usize, u32)> = const { Cell::new((0, 0)) };
+}
+
+/// The main function of the process, called by the postmaster.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn pg_queue_executor_main(arg: Datum) {
+    let slot = arg.value();
+    // SAFETY: the entry by which this process was started; `start` has written the number.
+    let start = unsafe {
+        let extra = &(*pg_sys::MyBgworkerEntry).bgw_extra;
+        u32::from_ne_bytes(std::array::from_fn(|n| extra[n].cast_unsigned()))
+    };
+    SLOT.set((slot, start));
+    process::handle_signal(libc::SIGTERM, on_terminate);
+    process::handle_signal(libc::SIGINT, on_cancel);
+    process::handle_signal(libc::SIGHUP, raw::SignalHandlerForConfigReload);
+    // Before it connects: the exit then runs when the process is no longer counted among the connections.
+    process::at_exit(on_exit);
+    let Some(place) = table::came(slot, start, process::my_latch()) else { return };
+    table::INSTANCE.set(place.instance);
+    process::unblock_signals();
+    process::connect_as(place.database, place.role);
+    client::stand_in();
+    portal::prepare();
+    if pg::transaction::in_transaction(catalog::attach) != Some(place.instance) {
+        return;
+    }
+    transaction::register();
+    table::connected(slot);
+    Executor { slot, place, jobs: 0, born_at: time::monotonic_us(), memory: portal::allocated() }.run();
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn on_exit(_code: c_int, _arg: Datum) {
+    let (slot, start) = SLOT.get();
+    table::left(slot, start);
+    process::broadcast(crate::shmem::latch::worker_left());
+}
+
+struct Executor {
+    slot: usize,
+    place: Place,
+    jobs: u32,
+    born_at: i64,
+    /// Bytes that it had at its start.
+    memory: usize,
+}
+
+impl Executor {
+    /// Works until the process is not wanted any more.
+    fn run(&mut self) {
+        let mut idle_since = time::monotonic_us();
+        loop {
+            process::reset_latch();
+            if was_terminated() {
+                return;
+            }
+            attend_to_server();
+            match table::order(self.slot) {
+                Order::Leave => return,
+                Order::Look(lane) => {
+                    if !self.serve(lane) {
+                        return;
+                    }
+                    process::flush_statistics();
+                    process::report_activity(None);
+                    table::idle(self.slot);
+                    idle_since = time::monotonic_us();
+                }
+                Order::Wait => {
+                    let left = idle_since + IDLE_FOR - time::monotonic_us();
+                    if left <= 0 {
+                        return;
+                    }
+                    process::wait_latch(Some(time::milliseconds(left)));
+                }
+            }
+        }
+    }
+
+    /// Runs jobs of a queue until it finds none. False: the process has to leave.
+    fn serve(&mut self, lane: i32) -> bool {
+        loop {
+            if was_terminated() || self.is_old() {
+                return false;
+            }
+            match job::run_next(self.slot, self.place, lane) {
+                Ran::Nothing => return true,
+                Ran::Job => self.jobs += 1,
+                Ran::Broken => return false,
+            }
+            attend_to_server();
+            if !table::may_go_on(self.slot) {
+                return true;
+            }
+        }
+    }
+
+    fn is_old(&self) -> bool {
+        self.jobs >= MOST_JOBS
+            || time::monotonic_us() - self.born_at > LONGEST_LIFE
+            || self.jobs.is_multiple_of(64) && portal::allocated() > self.memory + MOST_MEMORY
+    }
+}
+
+/// Takes new settings and whatever else the server asks of the process, between two transactions.
+fn attend_to_server() {
+    if !was_terminated() {
+        process::forget_cancel();
+        process::check_for_interrupts();
+        process::catch_up();
+    }
+    session::reload_settings();
+}

@@ -1,0 +1,75 @@
+//! Signals and errors of the process.
+//!
+//! Responsible for what interrupts a command. Not responsible for what becomes of its job (`job`).
+//!
+//! Invariant: the first request to end interrupts the command only, so that the job can be given back in order.
+
+use std::ffi::c_int;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pgrx::PgTryBuilder;
+use pgrx::pg_sys::panic::CaughtError;
+
+use crate::error::{self, Error, Result};
+use crate::pg::{portal, process, raw, time, transaction};
+
+static WAS_TERMINATED: AtomicBool = AtomicBool::new(false);
+static WAS_CANCELLED: AtomicBool = AtomicBool::new(false);
+
+/// Handles the first SIGTERM as a cancel, so that the job can be given back in order, and the second as every backend does.
+pub unsafe extern "C-unwind" fn on_terminate(signal: c_int) {
+    if WAS_TERMINATED.swap(true, Ordering::Relaxed) {
+        // SAFETY: Postgres's own handler, made to be called from a signal handler.
+        unsafe { raw::die(signal) };
+        return;
+    }
+    // SAFETY: as above.
+    unsafe { raw::StatementCancelHandler(signal) };
+}
+
+/// Handles SIGINT as every backend does, and records it.
+pub unsafe extern "C-unwind" fn on_cancel(signal: c_int) {
+    WAS_CANCELLED.store(true, Ordering::Relaxed);
+    // SAFETY: Postgres's own handler, made to be called from a signal handler.
+    unsafe { raw::StatementCancelHandler(signal) };
+}
+
+/// Returns whether this process was told to end.
+pub fn was_terminated() -> bool {
+    WAS_TERMINATED.load(Ordering::Relaxed)
+}
+
+/// Waits until a signal that was sent has arrived, and forgets it.
+pub fn swallow_cancel() {
+    const MOST: i64 = 100_000;
+    let until = time::monotonic_us() + MOST;
+    while !WAS_CANCELLED.load(Ordering::Relaxed) && time::monotonic_us() < until {
+        std::thread::yield_now();
+    }
+    WAS_CANCELLED.store(false, Ordering::Relaxed);
+    process::forget_cancel();
+}
+
+/// Runs `f` and catches any error and any panic; the transaction that it left open is aborted then.
+pub fn attempt<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
+    let result = PgTryBuilder::new(AssertUnwindSafe(f))
+        .catch_others(|caught| {
+            let (CaughtError::PostgresError(report)
+            | CaughtError::ErrorReport(report)
+            | CaughtError::RustPanic { ereport: report, .. }) = &caught;
+            Err(Error {
+                code: error::state(report.sql_error_code()),
+                message: report.message().to_owned(),
+                detail: report.detail().map(str::to_owned),
+                hint: report.hint().map(str::to_owned),
+            })
+        })
+        .execute();
+    if result.is_err() {
+        portal::cancel_no_more();
+        transaction::abort_after_error();
+        portal::clear();
+    }
+    result
+}

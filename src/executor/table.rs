@@ -1,0 +1,379 @@
+//! Which executor does what: each change of a slot in shared memory is one function here.
+//!
+//! Responsible for the slots' states. Not responsible for the memory and its lock (`shmem::executors`), for deciding which
+//! queue needs a process (`duty::dispatch`), nor for what a process does with a job (`job`).
+//!
+//! Invariant: a process with a slot's `pid` exists as long as the slot says so: it takes the slot itself and gives it up as its
+//! last act, both under the lock. So a process that holds the lock may send that process a signal and hits no stranger. Latches
+//! come back from under the lock and are set after it.
+
+use pgrx::pg_sys::{self, Oid};
+
+use crate::pg::{process, session, time};
+use crate::shmem;
+use crate::shmem::executors::{self, Executor, Head, Latch, Starving, State};
+
+/// A process that does not appear within this time, in microseconds, does not come.
+const APPEARS_WITHIN: i64 = 10_000_000;
+/// How long, in microseconds, a queue that found no slot is preferred.
+const PREFERRED_FOR: i64 = 1_000_000;
+/// A statement that does not end within this time after it was cancelled, in microseconds, has its process ended.
+const ANSWERS_WITHIN: i64 = 5_000_000;
+
+/// Whom a process is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub database: Oid,
+    pub instance: u32,
+    pub role: Oid,
+}
+
+impl Place {
+    fn has(self, slot: &Executor) -> bool {
+        (slot.database, slot.instance, slot.role) == (self.database, self.instance, self.role)
+    }
+}
+
+/// The answer to a request for a process.
+pub enum Asked {
+    /// An idle one was told of the lane.
+    Told,
+    /// The slot is taken for a new one: the caller starts it.
+    Start { slot: usize, start: u32 },
+    /// One that is idle makes room.
+    Later,
+    /// All are busy.
+    Full,
+}
+
+/// Finds a process for a lane: an idle one, or a slot for a new one.
+pub fn ask(place: Place, lane: i32) -> Asked {
+    let now = time::monotonic_us();
+    let (asked, latch) = executors::with(|head, slots| {
+        let is_mine = (head.starving.database, head.starving.lane) == (place.database, lane);
+        if !is_mine && is_starving(head, now) {
+            return (Asked::Full, Latch::default());
+        }
+        let is_idle = |slot: &&mut Executor| slot.state == State::Idle && !slot.must_leave;
+        if let Some(slot) = slots.iter_mut().filter(is_idle).find(|slot| place.has(slot)) {
+            (slot.state, slot.lane, slot.since) = (State::Looking, lane, now);
+            (slot.has_news, slot.is_awaited) = (false, true);
+            head.starving = Starving::default();
+            return (Asked::Told, slot.latch);
+        }
+        if let Some(slot) = slots.iter().position(|slot| slot.state == State::Free) {
+            head.starts = head.starts.wrapping_add(1).max(1);
+            head.starving = Starving::default();
+            let Place { database, instance, role } = place;
+            let start = head.starts;
+            slots[slot] = Executor {
+                state: State::Starting,
+                is_awaited: true,
+                database,
+                instance,
+                role,
+                lane,
+                start,
+                since: now,
+                ..Default::default()
+            };
+            return (Asked::Start { slot, start }, Latch::default());
+        }
+        // A queue that has a process of its own waits for that.
+        if slots.iter().any(|slot| place.has(slot) && slot.lane == lane) {
+            return (Asked::Full, Latch::default());
+        }
+        head.starving = Starving { database: place.database, lane, at: now };
+        match slots.iter_mut().find(is_idle) {
+            Some(slot) => {
+                slot.must_leave = true;
+                (Asked::Later, slot.latch)
+            }
+            None => (Asked::Full, Latch::default()),
+        }
+    });
+    shmem::wake_latch(latch.0);
+    asked
+}
+
+/// Whether a queue has jobs and no process, as was seen not long ago.
+fn is_starving(head: &Head, now: i64) -> bool {
+    head.starving.database != Oid::INVALID && now - head.starving.at < PREFERRED_FOR
+}
+
+/// Takes back a start for which the server had no room.
+pub fn not_started(slot: usize) {
+    let now = time::monotonic_us();
+    executors::with(|head, slots| {
+        slots[slot] = Executor::default();
+        head.failures += 1;
+        if head.short_since == 0 {
+            head.short_since = now;
+        }
+    });
+}
+
+/// Whether a process was told of one of these lanes and has not answered. It will tell the worker when it has.
+pub fn is_in_flight(instance: u32, lanes: &[i32]) -> bool {
+    executors::with(|_, slots| {
+        let mut is_one = false;
+        for slot in slots.iter_mut().filter(|slot| slot.instance == instance && lanes.contains(&slot.lane)) {
+            if matches!(slot.state, State::Starting | State::Looking) {
+                slot.is_awaited = true;
+                is_one = true;
+            }
+        }
+        is_one
+    })
+}
+
+/// Whether something has happened that the worker has not seen.
+pub fn has_news(instance: u32) -> bool {
+    executors::with(|_, slots| slots.iter().any(|slot| slot.has_news && slot.instance == instance))
+}
+
+/// Takes the news. Returns the roles as which no process could connect; their slots are free again, as are those of
+/// processes that never appeared.
+pub fn take_news(instance: u32) -> Vec<Oid> {
+    let now = time::monotonic_us();
+    let mut failed = Vec::with_capacity(8);
+    executors::with(|head, slots| {
+        for slot in slots.iter_mut().filter(|slot| slot.instance == instance) {
+            slot.has_news = false;
+            let is_late = slot.state == State::Starting && slot.pid == 0 && now - slot.since > APPEARS_WITHIN;
+            if slot.state == State::Failed || is_late {
+                head.failures += 1;
+                if failed.len() < failed.capacity() {
+                    failed.push(slot.role);
+                }
+                *slot = Executor::default();
+            } else if slot.state == State::Free {
+                *slot = Executor::default();
+            }
+        }
+    });
+    failed
+}
+
+/// Whether one of the attempts that run is to be stopped, by `is_unwanted`, and its process was not told so; or was told and
+/// does not answer.
+pub fn has_unwanted(instance: u32, is_unwanted: impl Fn(i64) -> bool) -> bool {
+    let now = time::monotonic_us();
+    running(instance).into_iter().any(|(attempt, is_signalled, signalled_at)| match is_signalled {
+        true => now - signalled_at > ANSWERS_WITHIN,
+        false => is_unwanted(attempt),
+    })
+}
+
+/// What runs: the attempt, whether its process was signalled, and when.
+fn running(instance: u32) -> Vec<(i64, bool, i64)> {
+    let mut found = Vec::with_capacity(executors::with(|_, slots| slots.len()));
+    executors::with(|_, slots| {
+        let runs = slots.iter().filter(|slot| slot.instance == instance && slot.attempt != 0);
+        found.extend(runs.map(|slot| (slot.attempt, slot.is_signalled, slot.signalled_at)));
+    });
+    found
+}
+
+/// Cancels the statements of the attempts that are to be stopped, and ends the processes that did not answer.
+pub fn stop(instance: u32, is_unwanted: impl Fn(i64) -> bool) -> i64 {
+    let mut stopped = 0;
+    for (attempt, is_signalled, _) in running(instance) {
+        if !is_signalled && !is_unwanted(attempt) {
+            continue;
+        }
+        let now = time::monotonic_us();
+        executors::with(|_, slots| {
+            let Some(slot) = slots.iter_mut().find(|s| s.instance == instance && s.attempt == attempt && s.pid != 0)
+            else {
+                return;
+            };
+            if !slot.is_signalled {
+                (slot.is_signalled, slot.signalled_at) = (true, now);
+                process::signal(slot.pid, libc::SIGINT);
+                stopped += 1;
+            } else if now - slot.signalled_at > ANSWERS_WITHIN {
+                slot.signalled_at = now;
+                process::terminate(slot.pid);
+                stopped += 1;
+            }
+        });
+    }
+    stopped
+}
+
+/// The monotonic time at which the worker has to look at what it waits for.
+pub fn next_at(instance: u32) -> i64 {
+    executors::with(|_, slots| {
+        let mine = slots.iter().filter(|slot| slot.instance == instance);
+        let at = |slot: &Executor| match slot.state {
+            State::Starting if slot.pid == 0 => slot.since + APPEARS_WITHIN,
+            State::Running if slot.is_signalled => slot.signalled_at + ANSWERS_WITHIN,
+            _ => i64::MAX,
+        };
+        mine.map(at).min().unwrap_or(i64::MAX)
+    })
+}
+
+/// Has all processes of a database leave: those that run a job too, if `at_once`.
+pub fn retire(database: Oid, at_once: bool) {
+    let mut latches = Vec::with_capacity(executors::with(|_, slots| slots.len()));
+    executors::with(|_, slots| {
+        for slot in slots.iter_mut().filter(|slot| slot.database == database && slot.state != State::Free) {
+            slot.must_leave = true;
+            latches.push(slot.latch);
+            if at_once && slot.pid != 0 {
+                process::terminate(slot.pid);
+            }
+        }
+    });
+    latches.into_iter().for_each(|latch| shmem::wake_latch(latch.0));
+}
+
+/// Whether a database has a process, or has asked for one.
+pub fn has_any(database: Oid) -> bool {
+    executors::with(|_, slots| {
+        slots.iter().any(|s| s.database == database && (s.pid != 0 || s.state == State::Starting))
+    })
+}
+
+// ----- the process
+
+/// What a process is to do.
+pub enum Order {
+    Leave,
+    /// Look for a job in this lane's queue.
+    Look(i32),
+    Wait,
+}
+
+/// Takes the slot; the first act of the process. `None`: it is not wanted there any more.
+pub fn came(slot: usize, start: u32, latch: *mut pg_sys::Latch) -> Option<Place> {
+    executors::with(|_, slots| {
+        let slot = slots.get_mut(slot).filter(|s| s.start == start && s.state == State::Starting && s.pid == 0)?;
+        slot.pid = session::pid();
+        slot.latch = Latch(latch);
+        let Executor { database, instance, role, .. } = *slot;
+        Some(Place { database, instance, role })
+    })
+}
+
+/// Changes the slot of this process. Returns whether the worker is to be told.
+fn change(slot: usize, f: impl FnOnce(&mut Executor)) -> bool {
+    let now = time::monotonic_us();
+    executors::with(|_, slots| {
+        let slot = &mut slots[slot];
+        let before = slot.state;
+        f(slot);
+        if slot.state != before {
+            slot.since = now;
+        }
+        // One that it was told of has answered.
+        slot.has_news |= std::mem::take(&mut slot.is_awaited) && slot.state != State::Looking;
+        slot.has_news
+    })
+}
+
+/// Notes that the process is connected: it looks for what it was started for.
+pub fn connected(slot: usize) {
+    executors::with(|head, slots| {
+        head.short_since = 0;
+        slots[slot].state = State::Looking;
+    });
+}
+
+pub fn order(slot: usize) -> Order {
+    executors::with(|_, slots| match slots[slot] {
+        Executor { must_leave: true, .. } => Order::Leave,
+        Executor { state: State::Looking, lane, .. } => Order::Look(lane),
+        _ => Order::Wait,
+    })
+}
+
+/// Whether the process may go on with its queue by itself: no other queue or database waits for it.
+pub fn may_go_on(slot: usize) -> bool {
+    let now = time::monotonic_us();
+    executors::with(|head, slots| !slots[slot].must_leave && !is_starving(head, now))
+}
+
+/// Notes that it runs an attempt.
+pub fn runs(slot: usize, attempt: i64, job_id: i64) {
+    let has_news = change(slot, |slot| {
+        slot.state = State::Running;
+        (slot.attempt, slot.job_id, slot.is_signalled) = (attempt, job_id, false);
+    });
+    tell_if(has_news);
+}
+
+/// Notes that the attempt has ended, and that it looks for the next: others may be told of the same queue. Returns whether it was signalled meanwhile: the signal
+/// was sent before this returns.
+pub fn ran(slot: usize) -> bool {
+    executors::with(|_, slots| {
+        let slot = &mut slots[slot];
+        (slot.attempt, slot.job_id) = (0, 0);
+        std::mem::take(&mut slot.is_signalled)
+    })
+}
+
+/// Notes that it has found nothing to do.
+pub fn idle(slot: usize) {
+    change(slot, |slot| {
+        slot.state = State::Idle;
+        slot.has_news = true;
+    });
+    tell_if(true);
+}
+
+/// Gives up the slot; the last act of the process.
+pub fn left(slot: usize, start: u32) {
+    let instance = executors::with(|head, slots| {
+        let slot = slots.get_mut(slot).filter(|s| s.start == start && s.pid == session::pid())?;
+        let instance = slot.instance;
+        let state = if slot.state == State::Starting { State::Failed } else { State::Free };
+        let Executor { database, role, .. } = *slot;
+        *slot = Executor { state, database, instance, role, has_news: true, ..Default::default() };
+        // A slot of another database's worker that waits for one.
+        if state == State::Free && head.starving.database != Oid::INVALID && head.starving.database != database {
+            *slot = Executor::default();
+        }
+        Some(instance)
+    });
+    if let Some(instance) = instance {
+        tell(instance);
+    }
+}
+
+fn tell_if(has_news: bool) {
+    if has_news {
+        tell(INSTANCE.get());
+    }
+}
+
+thread_local! {
+    /// The instance that this process works for.
+    pub static INSTANCE: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
+/// Wakes the worker of an instance.
+fn tell(instance: u32) {
+    if let Some(latch) = shmem::with_instance(instance, |_, instance| instance.worker_latch) {
+        shmem::wake_latch(latch);
+    }
+}
+
+// ----- anyone
+
+/// A copy of the slots that are in use in this database.
+pub fn all(instance: u32) -> Vec<Executor> {
+    let mut found = Vec::with_capacity(executors::with(|_, slots| slots.len()));
+    executors::with(|_, slots| {
+        found.extend(slots.iter().filter(|s| s.instance == instance && s.pid != 0));
+    });
+    found
+}
+
+/// How many starts there were, how many have failed, and for how long, in microseconds, none has succeeded.
+pub fn starts() -> (u32, u32, Option<i64>) {
+    let now = time::monotonic_us();
+    executors::with(|head, _| (head.starts, head.failures, (head.short_since != 0).then(|| now - head.short_since)))
+}

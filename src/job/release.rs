@@ -1,0 +1,46 @@
+//! Releasing: an attempt is given back, uncounted.
+
+use std::rc::Rc;
+
+use crate::catalog::Catalog;
+use crate::job::held::{Held, Refusal};
+use crate::job::options::in_future;
+use crate::job::outcomes::Outcomes;
+use crate::job::{rerun, successor};
+use crate::log::attempt;
+use crate::log::note;
+use crate::log::outcome::{Kind, New};
+use crate::log::reader::Reader;
+use crate::pg::datum::Interval;
+use crate::pg::time;
+
+/// Ends a held attempt as released: the next one has the same number and keeps the job's place in the order. If the job
+/// is to be cancelled, it is cancelled.
+pub fn give_back(
+    catalog: &Rc<Catalog>,
+    outcomes: &mut Outcomes,
+    held: &Held,
+    delay: Interval,
+) -> std::result::Result<(), Refusal> {
+    let mut reader = Reader::new(catalog);
+    let attempt = successor::attempt_of(catalog, &mut reader, held)?;
+    let notes = note::summary(catalog, held.home.segment, held.id);
+    let is_cancelled = held.is_unwanted(&notes);
+    if let Some((next_id, _)) = rerun::follow(catalog, held)? {
+        let kind = if is_cancelled { Kind::Cancelled } else { Kind::Released };
+        outcomes.add(held.home, New { next_id: Some(next_id), ..New::of(held.id, kind) });
+        return Ok(());
+    }
+    if is_cancelled {
+        outcomes.add(held.home, New::of(held.id, Kind::Cancelled));
+        return Ok(());
+    }
+    let run_at = in_future("delay", delay, time::now_us())?;
+    let (target, mut next) = successor::successor(catalog, &attempt, run_at)?;
+    if let Some(progress) = notes.progress() {
+        next.progress = Some(progress);
+    }
+    attempt::insert(catalog, &target, &[next])?;
+    outcomes.add(held.home, New { next_id: Some(next.id), ..New::of(held.id, Kind::Released) });
+    Ok(())
+}

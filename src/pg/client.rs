@@ -1,0 +1,102 @@
+//! What a background process would say to a client, had it one: notices and warnings are kept, the newest of them; all else
+//! is dropped. Nothing is buffered, so nothing waits however much is said.
+//!
+//! Responsible for the place of the client. Not responsible for what becomes of the notices (`executor`).
+//!
+//! Invariant: nothing here raises: Postgres calls it in the middle of reporting an error.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::ffi::{c_char, c_int};
+
+use pgrx::pg_sys;
+
+/// How many notices are kept.
+const MOST: usize = 20;
+/// Bytes of each that are kept.
+const LONGEST: usize = 1000;
+
+/// PQcommMethods of libpq.h, the same in 14 to 18.
+#[repr(C)]
+struct Methods {
+    comm_reset: unsafe extern "C-unwind" fn(),
+    flush: unsafe extern "C-unwind" fn() -> c_int,
+    flush_if_writable: unsafe extern "C-unwind" fn() -> c_int,
+    is_send_pending: unsafe extern "C-unwind" fn() -> bool,
+    putmessage: unsafe extern "C-unwind" fn(kind: c_char, text: *const c_char, length: usize) -> c_int,
+    putmessage_noblock: unsafe extern "C-unwind" fn(kind: c_char, text: *const c_char, length: usize),
+}
+
+unsafe extern "C" {
+    static mut PqCommMethods: *const Methods;
+    static mut FrontendProtocol: u32;
+}
+
+/// Version 3.0 of the protocol, in which messages are to be written.
+const PROTOCOL: u32 = 3 << 16;
+
+static METHODS: Methods = Methods {
+    comm_reset: nothing,
+    flush: done,
+    flush_if_writable: done,
+    is_send_pending: no,
+    putmessage: put,
+    putmessage_noblock: put_noblock,
+};
+
+unsafe extern "C-unwind" fn nothing() {}
+unsafe extern "C-unwind" fn done() -> c_int {
+    0
+}
+unsafe extern "C-unwind" fn no() -> bool {
+    false
+}
+unsafe extern "C-unwind" fn put(kind: c_char, text: *const c_char, length: usize) -> c_int {
+    if kind as u8 == b'N' && !text.is_null() {
+        // SAFETY: Postgres passes a message of so many bytes.
+        keep(unsafe { std::slice::from_raw_parts(text.cast::<u8>(), length) });
+    }
+    0
+}
+unsafe extern "C-unwind" fn put_noblock(kind: c_char, text: *const c_char, length: usize) {
+    // SAFETY: as above.
+    unsafe { put(kind, text, length) };
+}
+
+thread_local! {
+    static NOTICES: RefCell<VecDeque<String>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// Keeps a notice: fields of a letter and a text that ends in a zero byte each.
+fn keep(message: &[u8]) {
+    let field = |wanted: u8| {
+        let mut fields = message.split(|&byte| byte == 0);
+        let found = fields.find(|field| field.first() == Some(&wanted))?;
+        Some(String::from_utf8_lossy(&found[1..]).into_owned())
+    };
+    let (Some(severity), Some(text)) = (field(b'S'), field(b'M')) else { return };
+    let text: String = format!("{severity}: {text}").chars().take(LONGEST).collect();
+    let _ = NOTICES.try_with(|notices| {
+        if let Ok(mut notices) = notices.try_borrow_mut() {
+            if notices.len() == MOST {
+                notices.pop_front();
+            }
+            notices.push_back(text);
+        }
+    });
+}
+
+/// Takes the place of this process's client, for the rest of its life.
+pub fn stand_in() {
+    // SAFETY: plain globals of this backend, which has no client. The methods live as long as the library.
+    unsafe {
+        PqCommMethods = &raw const METHODS;
+        FrontendProtocol = PROTOCOL;
+        pg_sys::whereToSendOutput = pg_sys::CommandDest::DestRemote;
+    }
+}
+
+/// Returns the notices since the last call, oldest first.
+pub fn take_notices() -> Vec<String> {
+    NOTICES.take().into()
+}

@@ -1,0 +1,361 @@
+//! Commands as a client would send them: parsed, planned and run through portals, statement by statement, so that a single
+//! one runs at the top level, and CALL and VACUUM may commit.
+//!
+//! Responsible for what a server process does with a simple query (`exec_simple_query`). Not responsible for whose command
+//! it is, nor for what becomes of its result (`executor`).
+//!
+//! Invariant: the transaction of the last statement is open when its end is told, and is committed afterwards. After an error
+//! the caller calls `transaction::abort_after_error`, then `clear`.
+
+use std::ffi::{CStr, CString, c_int};
+use std::ptr;
+
+use pgrx::pg_sys::{self, Datum, Oid};
+
+use crate::error::{self, Error, Result};
+use crate::pg::{datum, jsonb, raw};
+
+/// A command and how to run it.
+pub struct Command<'a> {
+    pub text: &'a CStr,
+    /// The values of its parameters, each as text with whether it is a string in JSON; `None` is NULL. An empty list: it has
+    /// none.
+    pub arguments: &'a [Argument],
+    /// Whether each of several statements is a transaction of its own.
+    pub is_autocommit: bool,
+    /// How many rows of the last statement are kept.
+    pub most_rows: usize,
+}
+
+/// The value of a parameter.
+pub struct Argument {
+    /// The value as JSON.
+    pub json: String,
+    /// The value as text; `None`: it is null.
+    pub text: Option<String>,
+}
+
+/// What the last statement has answered.
+#[derive(Default)]
+pub struct Answer {
+    /// As psql shows it, such as `UPDATE 7`. Empty: there was no statement.
+    pub tag: String,
+    /// How many rows it has returned, or changed.
+    pub rows: u64,
+    /// The rows that were kept, as JSON.
+    pub kept: Vec<String>,
+    /// The value of the only row, if that is of one column of type json or jsonb.
+    pub value: Option<String>,
+}
+
+/// Gathers the rows of a statement. `base` is first, as Postgres knows it.
+#[repr(C)]
+struct Receiver {
+    base: pg_sys::DestReceiver,
+    most: usize,
+    rows: u64,
+    kept: Vec<String>,
+    value: Option<String>,
+    /// The type of the only column, if that is json or jsonb.
+    json: Option<Oid>,
+}
+
+impl Receiver {
+    fn new(most: usize) -> Self {
+        let base = pg_sys::DestReceiver {
+            receiveSlot: Some(receive),
+            rStartup: Some(start_up),
+            rShutdown: Some(shut_down),
+            rDestroy: Some(shut_down),
+            mydest: pg_sys::CommandDest::DestNone,
+        };
+        Self { base, most, rows: 0, kept: Vec::new(), value: None, json: None }
+    }
+}
+
+#[pgrx::pg_guard]
+unsafe extern "C-unwind" fn start_up(this: *mut pg_sys::DestReceiver, _operation: c_int, desc: pg_sys::TupleDesc) {
+    // SAFETY: `this` is the receiver that was passed to PortalRun; an attribute of the descriptor is read by its accessor.
+    unsafe {
+        let this = &mut *this.cast::<Receiver>();
+        let kind = (!desc.is_null() && (*desc).natts == 1).then(|| pg_sys::SPI_gettypeid(desc, 1));
+        this.json = kind.filter(|kind| [pg_sys::JSONOID, pg_sys::JSONBOID].contains(kind));
+    }
+}
+
+#[pgrx::pg_guard]
+unsafe extern "C-unwind" fn receive(slot: *mut pg_sys::TupleTableSlot, this: *mut pg_sys::DestReceiver) -> bool {
+    // SAFETY: as above; the slot holds a row of that descriptor.
+    unsafe {
+        let this = &mut *this.cast::<Receiver>();
+        this.rows += 1;
+        if this.rows == 1
+            && let Some(kind) = this.json
+        {
+            if (*slot).tts_nvalid < 1 {
+                pg_sys::slot_getsomeattrs_int(slot, 1);
+            }
+            let (value, is_null) = (*(*slot).tts_values, *(*slot).tts_isnull);
+            let text = |value| if kind == pg_sys::JSONBOID { jsonb::text(value) } else { datum::text(value) };
+            this.value = Some(if is_null { "null".to_owned() } else { text(value) });
+        } else {
+            this.value = None;
+        }
+        if this.kept.len() < this.most {
+            pg_sys::BlessTupleDesc((*slot).tts_tupleDescriptor);
+            let row = pg_sys::ExecFetchSlotHeapTupleDatum(slot);
+            let function = Oid::from(pg_sys::F_ROW_TO_JSON_RECORD);
+            this.kept.push(datum::text(pg_sys::OidFunctionCall1Coll(function, pg_sys::InvalidOid, row)));
+        }
+        true
+    }
+}
+
+unsafe extern "C-unwind" fn shut_down(_this: *mut pg_sys::DestReceiver) {}
+
+/// Parses a command and returns how many statements it has. Raises 42601.
+pub fn parse(text: &CStr) -> usize {
+    // SAFETY: a C string; the list is made in the current memory context.
+    unsafe { datum::list(pg_sys::raw_parser(text.as_ptr(), pg_sys::RawParseMode::RAW_PARSE_DEFAULT)).count() }
+}
+
+/// Makes the memory in which commands are parsed, once.
+pub fn prepare() {
+    // SAFETY: a plain global of this backend, which has none yet; the context lives as long as the process.
+    unsafe {
+        if pg_sys::MessageContext.is_null() {
+            pg_sys::MessageContext = pg_sys::AllocSetContextCreateExtended(
+                pg_sys::TopMemoryContext,
+                c"MessageContext".as_ptr(),
+                pg_sys::ALLOCSET_DEFAULT_MINSIZE as usize,
+                pg_sys::ALLOCSET_DEFAULT_INITSIZE as usize,
+                pg_sys::ALLOCSET_DEFAULT_MAXSIZE as usize,
+            );
+        }
+        pg_sys::CurrentMemoryContext = pg_sys::MessageContext;
+    }
+}
+
+/// Frees what the last command has left in memory. Between two transactions.
+pub fn clear() {
+    // SAFETY: what lies there belongs to the last command.
+    unsafe {
+        pg_sys::debug_query_string = ptr::null();
+        pg_sys::MemoryContextReset(pg_sys::MessageContext);
+        pg_sys::CurrentMemoryContext = pg_sys::MessageContext;
+    }
+}
+
+/// Bytes that this process has allocated in its contexts.
+pub fn allocated() -> usize {
+    // SAFETY: adds up sizes.
+    unsafe { pg_sys::MemoryContextMemAllocated(pg_sys::TopMemoryContext, true) }
+}
+
+/// What may not be part of a command that runs without a client. `None`: it may.
+unsafe fn refusal(statement: *mut pg_sys::RawStmt) -> Option<Error> {
+    // SAFETY: a node of the parser, of the type that it says.
+    unsafe {
+        let node = (*statement).stmt;
+        match (*node).type_ {
+            pg_sys::NodeTag::T_TransactionStmt => {
+                Some(Error::new(error::WRONG_COMMAND, "a job's command cannot begin or end transactions").hint(
+                    "One statement, or several, are a transaction; with autocommit each is; a procedure may COMMIT.",
+                ))
+            }
+            pg_sys::NodeTag::T_CopyStmt if (*node.cast::<pg_sys::CopyStmt>()).filename.is_null() => Some(
+                Error::new(error::NOT_SUPPORTED, "a job's command cannot COPY from or to a client")
+                    .hint("There is none; name a file or a program, or use INSERT."),
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// Runs a command. `end` is called with the answer of
+/// the last statement, in that statement's transaction and with a snapshot.
+///
+/// Errors: 2D000 and 0A000 for what needs a client, 22023 for arguments with several statements; raises those of the command.
+pub fn run(command: &Command<'_>, end: impl FnOnce(&Answer) -> Result<()>) -> Result<()> {
+    let open = || {
+        // SAFETY: between two transactions.
+        unsafe {
+            pg_sys::SetCurrentStatementStartTimestamp();
+            pg_sys::StartTransactionCommand();
+        }
+    };
+    // SAFETY: as exec_simple_query: between two transactions, and in the memory that `clear` frees. Lists are of nodes of the
+    // parser and the planner. The portal is dropped, or by the abort.
+    unsafe {
+        pg_sys::debug_query_string = command.text.as_ptr();
+        open();
+        let mut is_open = true;
+        pg_sys::CurrentMemoryContext = pg_sys::MessageContext;
+        let statements: Vec<*mut pg_sys::RawStmt> =
+            datum::list(pg_sys::pg_parse_query(command.text.as_ptr())).map(|cell| cell.cast()).collect();
+        if let Some(refusal) = statements.iter().find_map(|&statement| refusal(statement)) {
+            return Err(refusal);
+        }
+        if statements.len() > 1 && !command.arguments.is_empty() {
+            return Err(Error::invalid("arguments need a command of one statement")
+                .detail(format!("It has {}.", statements.len())));
+        }
+        let is_block = statements.len() > 1 && !command.is_autocommit;
+        let mut answer = Answer::default();
+        for (n, &statement) in statements.iter().enumerate() {
+            let is_last = n + 1 == statements.len();
+            if !is_open {
+                open();
+                is_open = true;
+                pg_sys::CurrentMemoryContext = pg_sys::MessageContext;
+            }
+            if is_block {
+                pg_sys::BeginImplicitTransactionBlock();
+            }
+            let most = if is_last { command.most_rows } else { 0 };
+            answer = run_one(command, statement, !is_block, most)?;
+            if is_last {
+                break;
+            }
+            if is_block {
+                pg_sys::CommandCounterIncrement();
+            } else {
+                pg_sys::CommitTransactionCommand();
+                is_open = false;
+            }
+        }
+        pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+        end(&answer)?;
+        pg_sys::PopActiveSnapshot();
+        if is_block {
+            pg_sys::EndImplicitTransactionBlock();
+        }
+        pg_sys::CommitTransactionCommand();
+        pg_sys::CurrentMemoryContext = pg_sys::MessageContext;
+    }
+    Ok(())
+}
+
+unsafe fn run_one(command: &Command<'_>, statement: *mut pg_sys::RawStmt, is_top: bool, most: usize) -> Result<Answer> {
+    // SAFETY: as in `run`.
+    unsafe {
+        let text = command.text.as_ptr();
+        let tag = pg_sys::CreateCommandTag((*statement).stmt);
+        let needs_snapshot = pg_sys::analyze_requires_snapshot(statement);
+        if needs_snapshot {
+            pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+        }
+        let (queries, parameters) = analyze(command, statement)?;
+        let options = pg_sys::CURSOR_OPT_PARALLEL_OK as c_int;
+        let plans = pg_sys::pg_plan_queries(queries, text, options, parameters);
+        if needs_snapshot {
+            pg_sys::PopActiveSnapshot();
+        }
+        pgrx::check_for_interrupts!();
+        let portal = pg_sys::CreatePortal(c"".as_ptr(), true, true);
+        (*portal).visible = false;
+        pg_sys::PortalDefineQuery(portal, ptr::null(), text, tag, plans, ptr::null_mut());
+        pg_sys::PortalStart(portal, parameters, 0, ptr::null_mut());
+        let mut receiver = Box::new(Receiver::new(most));
+        let dest = (&raw mut *receiver).cast::<pg_sys::DestReceiver>();
+        let mut done = pg_sys::QueryCompletion::default();
+        let all = std::ffi::c_long::MAX;
+        #[cfg(not(feature = "pg18"))]
+        pg_sys::PortalRun(portal, all, is_top, true, dest, dest, &raw mut done);
+        #[cfg(feature = "pg18")]
+        pg_sys::PortalRun(portal, all, is_top, dest, dest, &raw mut done);
+        pg_sys::PortalDrop(portal, false);
+        let name = CStr::from_ptr(pg_sys::GetCommandTagName(done.commandTag)).to_string_lossy().into_owned();
+        let rows = receiver.rows.max(done.nprocessed);
+        let tag = match name.as_str() {
+            "INSERT" => format!("INSERT 0 {}", done.nprocessed),
+            "SELECT" | "UPDATE" | "DELETE" | "MERGE" | "MOVE" | "FETCH" | "COPY" => {
+                format!("{name} {}", done.nprocessed)
+            }
+            _ => name,
+        };
+        let value = receiver.value.take().filter(|_| receiver.rows == 1);
+        Ok(Answer { tag, rows, kept: std::mem::take(&mut receiver.kept), value })
+    }
+}
+
+/// Analyzes a statement. With arguments their types are what the statement wants them to be.
+unsafe fn analyze(
+    command: &Command<'_>,
+    statement: *mut pg_sys::RawStmt,
+) -> Result<(*mut pg_sys::List, pg_sys::ParamListInfo)> {
+    let text = command.text.as_ptr();
+    let none = ptr::null_mut();
+    // SAFETY: as in `run`; the analysis fills an array of types that it makes.
+    unsafe {
+        if command.arguments.is_empty() {
+            #[cfg(feature = "pg14")]
+            let queries = pg_sys::pg_analyze_and_rewrite(statement, text, ptr::null_mut(), 0, none);
+            #[cfg(not(feature = "pg14"))]
+            let queries = pg_sys::pg_analyze_and_rewrite_fixedparams(statement, text, ptr::null(), 0, none);
+            return Ok((queries, ptr::null_mut()));
+        }
+        let (mut types, mut count) = (ptr::null_mut::<Oid>(), 0);
+        #[cfg(feature = "pg14")]
+        let queries = {
+            let query = pg_sys::parse_analyze_varparams(statement, text, &raw mut types, &raw mut count);
+            pg_sys::pg_rewrite_query(query)
+        };
+        #[cfg(not(feature = "pg14"))]
+        let queries = pg_sys::pg_analyze_and_rewrite_varparams(statement, text, &raw mut types, &raw mut count, none);
+        let wanted = usize::try_from(count).unwrap_or(0);
+        if wanted > command.arguments.len() {
+            return Err(Error::invalid(format!("the command has parameters up to ${wanted}"))
+                .detail(format!("There are {} arguments.", command.arguments.len())));
+        }
+        let list = pg_sys::makeParamList(count);
+        for n in 0..wanted {
+            let kind = match *types.add(n) {
+                kind if kind == Oid::INVALID || kind == pg_sys::UNKNOWNOID => pg_sys::TEXTOID,
+                kind => kind,
+            };
+            let value = input(&command.arguments[n], kind)?;
+            let parameter = (*list).params.as_mut_ptr().add(n);
+            (*parameter).value = value.unwrap_or(Datum::from(0));
+            (*parameter).isnull = value.is_none();
+            (*parameter).pflags = pg_sys::PARAM_FLAG_CONST as u16;
+            (*parameter).ptype = kind;
+        }
+        Ok((queries, list))
+    }
+}
+
+/// Reads an argument as a value of a type. Raises what the type's input function raises.
+fn input(argument: &Argument, kind: Oid) -> Result<Option<Datum>> {
+    let is_json = [pg_sys::JSONOID, pg_sys::JSONBOID].contains(&kind);
+    let text = if is_json { Some(&argument.json) } else { argument.text.as_ref() };
+    let Some(text) = text else { return Ok(None) };
+    let text = CString::new(text.as_str()).map_err(|_| Error::invalid("an argument holds a zero character"))?;
+    let (mut function, mut parameter) = (Oid::INVALID, Oid::INVALID);
+    // SAFETY: the input function of the type, on a C string.
+    unsafe {
+        pg_sys::getTypeInputInfo(kind, &raw mut function, &raw mut parameter);
+        Ok(Some(pg_sys::OidInputFunctionCall(function, text.as_ptr().cast_mut(), parameter, -1)))
+    }
+}
+
+/// Has the statements of this process cancelled when the time, in microseconds, is over, or the one that `statement_timeout`
+/// leaves each. Replaces what was asked for before.
+pub fn cancel_after(microseconds: i64) {
+    /// STATEMENT_TIMEOUT in timeout.h, the same in 14 to 18.
+    const STATEMENT_TIMEOUT: c_int = 3;
+    // SAFETY: a timeout that every process with a database has registered.
+    unsafe {
+        let own = i64::from(pg_sys::StatementTimeout);
+        let wanted = (microseconds / 1_000 + 1).clamp(1, i64::from(c_int::MAX));
+        let wanted = if own > 0 { wanted.min(own) } else { wanted };
+        raw::enable_timeout_after(STATEMENT_TIMEOUT, wanted as c_int);
+    }
+}
+
+/// Forgets what `cancel_after` has asked for.
+pub fn cancel_no_more() {
+    const STATEMENT_TIMEOUT: c_int = 3;
+    // SAFETY: as above.
+    unsafe { raw::disable_timeout(STATEMENT_TIMEOUT, false) };
+}
