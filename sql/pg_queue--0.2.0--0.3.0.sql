@@ -21,24 +21,6 @@ CREATE FUNCTION queue.read_only() RETURNS trigger
 COMMENT ON FUNCTION queue.read_only IS 'Trigger on the views: raises that they cannot be written to, and what to do instead.';
 REVOKE ALL ON FUNCTION queue.read_only FROM PUBLIC;
 
-DO $read_only$
-DECLARE
-    relation regclass;
-BEGIN
-    FOR relation IN
-        SELECT oid FROM pg_catalog.pg_class WHERE relnamespace = 'queue'::regnamespace AND relkind = 'v' ORDER BY relname
-    LOOP
-        -- For each statement, so that one which finds no row is told as well; only with the other does it fire.
-        EXECUTE format($sql$
-            CREATE TRIGGER read_only BEFORE INSERT OR UPDATE OR DELETE ON %1$s
-                FOR EACH STATEMENT EXECUTE FUNCTION queue.read_only();
-            CREATE TRIGGER read_only_row INSTEAD OF INSERT OR UPDATE OR DELETE ON %1$s
-                FOR EACH ROW EXECUTE FUNCTION queue.read_only();
-        $sql$, relation);
-    END LOOP;
-END
-$read_only$;
-
 CREATE FUNCTION queue.check(repair boolean DEFAULT false)
     RETURNS TABLE (name text, queue_name text, job_id bigint, attempt_id bigint, problem text, remedy text, is_repaired boolean)
     LANGUAGE c COST 1000000 ROWS 1 AS 'MODULE_PATHNAME', 'pg_queue_check';
@@ -135,34 +117,37 @@ BEGIN
             ALTER TABLE queue.note_%1$s ADD COLUMN job_id bigint, ADD COLUMN lane integer, ADD COLUMN upon "char";
             CREATE INDEX note_%1$s_job_idx ON queue.note_%1$s (job_id, id) WHERE job_id IS NOT NULL;
             ALTER TABLE queue.attempt_%1$s ADD COLUMN flow bigint, ADD COLUMN task text, ADD COLUMN after bigint[], ADD COLUMN upon "char",
-                ADD COLUMN steps jsonb;
+                ADD COLUMN steps jsonb, ADD COLUMN run_as text, ADD COLUMN run_as_id bigint, ADD COLUMN own_flow jsonb;
             CREATE INDEX attempt_%1$s_flow_idx ON queue.attempt_%1$s (flow, id) WITH (deduplicate_items = off) WHERE flow IS NOT NULL;
             COMMENT ON COLUMN queue.attempt_%1$s.flow IS 'The job whose flow it is a member of.';
             COMMENT ON COLUMN queue.attempt_%1$s.task IS 'Its name in the flow.';
             COMMENT ON COLUMN queue.attempt_%1$s.after IS 'The jobs that it is after, or was while it was held.';
             COMMENT ON COLUMN queue.attempt_%1$s.upon IS
-                'For what it waits, or waited: as in the notes; upper case: also for the members of its flow; Q: that all have completed, and the first death ends it.';
+                'For what it waits, or waited: as in the notes.';
             COMMENT ON COLUMN queue.attempt_%1$s.steps IS 'The steps that the attempts before this one have done, each a field with its result.';
+            COMMENT ON COLUMN queue.attempt_%1$s.own_flow IS 'What makes it a flow, which waits for its members: runs, fail_fast.';
             COMMENT ON TABLE queue.note_%1$s IS 'Log, segment %1$s: what must survive a crash about a running attempt, and what a held one is after.';
             COMMENT ON COLUMN queue.outcome_%1$s.outcome IS
-                'c completed, f failed, d dead, t timed out, r released, a advanced, x cancelled, s superseded, k skipped; m: no end, it runs on in another segment.';
+                'c completed, f failed, d dead, t timed out, r released, w suspended, a advanced, x cancelled, s superseded, k skipped; m: no end, it runs on in another segment.';
             COMMENT ON COLUMN queue.note_%1$s.kind IS
-                'p progress, c cancel requested, l lease longer than the claim''s, r another run asked for, s that was made, a after another job, n that has completed.';
-            COMMENT ON COLUMN queue.note_%1$s.job_id IS 'After another job: that job.';
-            COMMENT ON COLUMN queue.note_%1$s.lane IS 'After another job: the lane that the attempt goes to.';
+                'p progress, c cancel requested, l lease longer than the claim''s, r another run asked for, s that was made, a after another job, n that has completed, e its flow is to end, t a step is done.';
+            COMMENT ON COLUMN queue.note_%1$s.job_id IS 'After another job: that job; its own: the members of its flow; 0: the seal of its flow.';
+            COMMENT ON COLUMN queue.note_%1$s.lane IS 'After another job: the lane that the attempt goes to; 0: it ends by itself.';
             COMMENT ON COLUMN queue.note_%1$s.upon IS 'After another job: c when all have completed, f when one has died, e when all have ended, o at its time unless they have ended.';
         $sql$, segment);
     END LOOP;
 END
 $after$;
-ALTER TABLE queue.history ADD COLUMN flow bigint, ADD COLUMN task text, ADD COLUMN after bigint[], ADD COLUMN upon "char", ADD COLUMN steps jsonb;
+ALTER TABLE queue.history ADD COLUMN flow bigint, ADD COLUMN task text, ADD COLUMN after bigint[], ADD COLUMN upon "char", ADD COLUMN steps jsonb,
+    ADD COLUMN run_as text, ADD COLUMN run_as_id bigint, ADD COLUMN own_flow jsonb;
 COMMENT ON COLUMN queue.history.flow IS 'The job whose flow it is a member of.';
 COMMENT ON COLUMN queue.history.task IS 'Its name in the flow.';
 COMMENT ON COLUMN queue.history.after IS 'The jobs that it was after.';
 COMMENT ON COLUMN queue.history.upon IS 'For what it waited: see the attempts.';
+COMMENT ON COLUMN queue.history.own_flow IS 'What makes it a flow: see the attempts.';
 COMMENT ON COLUMN queue.history.steps IS 'The steps that were done, each a field with its result. Only of the last attempt of a job.';
 COMMENT ON COLUMN queue.history.outcome IS
-    'c completed, f failed, d dead, t timed out, r released, a advanced, x cancelled, s superseded, k skipped.';
+    'c completed, f failed, d dead, t timed out, r released, w suspended, a advanced, x cancelled, s superseded, k skipped.';
 
 CREATE OR REPLACE VIEW queue.observed WITH (security_barrier) AS
 SELECT n.lane, n.stage, q.queue_id, q.queue_name, q.max_attempts, q.stages, n.is_held
@@ -178,7 +163,7 @@ CREATE FUNCTION queue.enqueue(
     version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
     group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
     lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
-    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed'
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue';
 COMMENT ON FUNCTION queue.enqueue IS
 'Adds a job; it exists if and only if the transaction commits. Smaller priority runs first; delay or run_at,
@@ -187,9 +172,10 @@ on_duplicate skip leaves it alone, replace and rerun give it this call''s conten
 with them if it runs, error raises 23505. version: a call that is not newer than the one known does nothing.
 unique_for: the key stays taken for so long, even if the job has ended. after: the job is held until these jobs (100 at
 most) have ended as upon says: all have completed, one has failed (is dead), all have ended, or it is overdue: they have
-not ended by its own time. It is skipped when that cannot come any more. Returns the job''s id; if nothing was
+not ended by its own time. It is skipped when that cannot come any more. flow: the job is a member of that one, which
+waits for it (see queue.enqueue_flow); task: its name there. Returns the job''s id; if nothing was
 added, the id of the job that is there. Errors: 42704 no such queue, 22023 an argument out of range or no such stage, 23505 the key is taken,
-53400 shared memory is full, P0002 no such job to be after, 42501 neither produce nor observe on its queue.';
+53400 shared memory is full, P0002 no such job to be after, or no such flow, 42501 neither produce nor observe on its queue, 55000 the flow takes no members.';
 DROP FUNCTION queue.enqueue_many(text, jsonb[], integer, interval, timestamptz, text, text, timestamptz, interval, text, text, integer, interval, jsonb);
 CREATE FUNCTION queue.enqueue_many(
     queue_name text, payloads jsonb[], priority integer DEFAULT 0,
@@ -198,18 +184,79 @@ CREATE FUNCTION queue.enqueue_many(
     version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
     group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
     lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
-    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed'
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL
 ) RETURNS SETOF bigint LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_enqueue_many';
 COMMENT ON FUNCTION queue.enqueue_many IS
 'Adds a job per payload, all with the same options, written as a batch. Returns the jobs'' ids in order.
 Errors: as queue.enqueue; 22004 names the payload that is null.';
 REVOKE ALL ON FUNCTION queue.enqueue, queue.enqueue_many FROM PUBLIC;
+-- New functions begin here.
+CREATE FUNCTION queue.enqueue_flow(
+    queue_name text, tasks jsonb DEFAULT '[]', payload jsonb DEFAULT '{}', runs boolean DEFAULT false,
+    open boolean DEFAULT false, fail_fast boolean DEFAULT false, priority integer DEFAULT 0,
+    delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
+    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
+    group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
+    lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL
+) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue_flow';
+COMMENT ON FUNCTION queue.enqueue_flow IS
+'Adds a flow: a job that waits for its members, which are added by flow => its id, or as tasks: an array of objects with the
+fields of queue.enqueue_batch, task (a name), queue (this one by default), and after (names of other tasks). It is held
+until all members have completed; upon: otherwise, as in queue.enqueue. Then it goes to its queue (runs), or ends by
+itself. open: members may be added until queue.seal; else it may end as soon as this transaction is committed. fail_fast: the
+first death among its members cancels the others, and then the flow is dead. Returns the flow''s id. Errors: as
+queue.enqueue; 22023 tasks in a circle, or after no task of the call.';
+CREATE FUNCTION queue.seal(job_id bigint) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_seal';
+COMMENT ON FUNCTION queue.seal IS
+'Lets an open flow end when its members have. Counts when the transaction commits; a second call does nothing. Errors: P0002 no
+such job, 55000 it is no flow that waits, 42501 neither produce nor manage on its queue, 22023 not a job''s id.';
+CREATE FUNCTION queue.resolve(job_id bigint, result jsonb DEFAULT NULL) RETURNS void
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_resolve';
+COMMENT ON FUNCTION queue.resolve IS
+'Completes a flow that ends by itself, whatever it waits for: an event that jobs are after, as an approval. Counts when the
+transaction commits. Errors: P0002 no such job, 55000 it is no flow that waits or goes to a worker, 55006 another open
+transaction is changing it, 42501 neither consume nor manage on its queue, 22023 not a job''s id.';
+CREATE FUNCTION queue.reject(job_id bigint, error text) RETURNS void
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_reject';
+COMMENT ON FUNCTION queue.reject IS
+'Ends a flow that ends by itself as dead, with this error. Errors: as queue.resolve; 22004 error is null.';
+CREATE FUNCTION queue.suspend(id bigint, after bigint[] DEFAULT NULL, upon text DEFAULT 'ended', progress jsonb DEFAULT NULL)
+    RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_suspend';
+COMMENT ON FUNCTION queue.suspend IS
+'The attempt ends, and its job is held until these jobs have ended as upon says: ended, completed or failed. NULL: the members
+of its own flow (queue.enqueue(…, flow => job_id)). Then it runs on, as the same attempt; progress: as queue.progress. A
+job that is to be cancelled is cancelled instead. Errors: as queue.complete; 22023, P0002 and 42501 as queue.enqueue has
+them for after.';
+CREATE FUNCTION queue.inputs(id bigint)
+    RETURNS TABLE (job_id bigint, queue_name text, task text, state text, result jsonb, error text, finished_at timestamptz)
+    LANGUAGE c STABLE ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_inputs';
+COMMENT ON FUNCTION queue.inputs IS
+'What became of the jobs that the attempt''s job was after, and of the members of its flow. Results and errors are of queues
+that the user may consume or observe; all but the id is null for a job that is known no more. Errors: 22023 not an
+attempt''s id, P0002 no such attempt, 42501 neither consume nor observe on its queue.';
+CREATE FUNCTION queue.step(id bigint, name text) RETURNS jsonb LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_step';
+COMMENT ON FUNCTION queue.step IS
+'The result of a step that this attempt, or one of the job before it, has noted by queue.step_done; NULL: it is not done. Errors: as queue.complete;
+22023 the name has no, or more than 1024, bytes.';
+CREATE FUNCTION queue.step_done(id bigint, name text, result jsonb DEFAULT 'null') RETURNS void
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_step_done';
+COMMENT ON FUNCTION queue.step_done IS
+'Notes that a step is done, with its result, for this attempt and the next ones of the job. Counts when the transaction
+commits. Errors: as queue.step.';
+CREATE FUNCTION queue.job_steps(job_id bigint) RETURNS TABLE (name text, result jsonb)
+    LANGUAGE c STABLE ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_job_steps';
+COMMENT ON FUNCTION queue.job_steps IS
+'The steps that a job has done. Errors: P0002 no such job, 42501 neither observe nor consume on its queue, 22023 not a job''s id.';
+REVOKE ALL ON FUNCTION queue.enqueue_flow, queue.seal, queue.resolve, queue.reject, queue.suspend, queue.inputs, queue.step, queue.step_done,
+    queue.job_steps FROM PUBLIC;
 
 CREATE OR REPLACE VIEW queue.attempts AS
 SELECT l.id, l.job_id, o.queue_name, l.attempt,
        CASE WHEN l.outcome IS NOT NULL THEN
                 CASE l.outcome WHEN 'c' THEN 'completed' WHEN 'f' THEN 'failed' WHEN 'd' THEN 'dead' WHEN 't' THEN 'timed_out'
-                               WHEN 'r' THEN 'released' WHEN 'a' THEN 'advanced' WHEN 'x' THEN 'cancelled' WHEN 'k' THEN 'skipped'
+                               WHEN 'r' THEN 'released' WHEN 'w' THEN 'suspended' WHEN 'a' THEN 'advanced' WHEN 'x' THEN 'cancelled' WHEN 'k' THEN 'skipped'
                                ELSE 'superseded' END
             WHEN l.claimed_at IS NOT NULL THEN 'running'
             WHEN o.is_held THEN 'held'
@@ -220,29 +267,28 @@ SELECT l.id, l.job_id, o.queue_name, l.attempt,
 FROM queue.life AS l
 JOIN queue.observed AS o ON o.lane = l.lane;
 COMMENT ON COLUMN queue.attempts.state IS
-    'held, scheduled, ready, retrying, running, or how it ended: completed, failed, dead, timed_out, released, advanced, cancelled, skipped, superseded.';
+    'held, scheduled, ready, retrying, running, or how it ended: completed, failed, dead, timed_out, released, suspended, advanced, cancelled, skipped, superseded.';
 -- A function cannot be given more columns: the new one takes its name when no view has the old one.
 CREATE FUNCTION queue.live_now()
     RETURNS TABLE (id bigint, job_id bigint, enqueued_at timestamptz, lane integer, priority integer, attempt integer, max_attempts integer,
                    run_at timestamptz, payload_of bigint, headers jsonb, group_key text, unique_key text, last_error text,
                    progress jsonb, claimed_at timestamptz, lease_us bigint, pid integer, claim_kind "char", worker text,
                    ended_at timestamptz, outcome "char", next_id bigint, result jsonb, error text, is_newest boolean,
-                   flow bigint, task text, after bigint[], upon "char")
+                   flow bigint, task text, after bigint[], upon "char", own_flow jsonb)
     LANGUAGE c STABLE ROWS 100000 AS 'MODULE_PATHNAME', 'pg_queue_live';
 COMMENT ON FUNCTION queue.live_now IS 'All attempts in the segments, each with its claim and outcome. For the views.';
-
 CREATE OR REPLACE VIEW queue.life WITH (security_barrier) AS
 SELECT l.id, l.job_id, l.enqueued_at, l.lane, l.priority, l.attempt, l.max_attempts, l.run_at,
        NULL::jsonb AS payload, l.id AS payload_in,
        l.headers, l.group_key, l.unique_key, l.last_error, l.progress, l.claimed_at, l.lease_us, l.pid, l.claim_kind, l.worker,
-       l.ended_at, l.outcome, l.next_id, l.result, l.error, l.is_newest, l.flow, l.task, l.after, l.upon
+       l.ended_at, l.outcome, l.next_id, l.result, l.error, l.is_newest, l.flow, l.task, l.after, l.upon, l.own_flow
 FROM queue.live_now() AS l
 UNION ALL
 SELECT h.id, h.job_id, h.enqueued_at, h.lane, h.priority, h.attempt, h.max_attempts, h.run_at, h.payload, NULL,
        h.headers, h.group_key, h.unique_key, h.last_error, h.progress, h.claimed_at, NULL, h.pid, h.claim_kind, h.worker,
        h.ended_at, h.outcome, h.next_id, h.result, h.error,
        h.next_id IS NULL AND NOT EXISTS (SELECT FROM queue.successor AS s WHERE s.id = h.id),
-       h.flow, h.task, h.after, h.upon
+       h.flow, h.task, h.after, h.upon, h.own_flow
 FROM queue.history AS h
 -- What is still being copied is read in its segment.
 WHERE h.generation <> ALL (ARRAY(
@@ -268,8 +314,9 @@ SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
             THEN coalesce(queue.lease_expires_at(l.id), l.claimed_at + l.lease_us * interval '1 microsecond') END AS lease_expires_at,
        l.worker, coalesce(l.error, l.last_error) AS error, l.result, l.progress, l.unique_key, l.group_key, l.headers,
        l.flow, l.task, l.after,
-       CASE lower(l.upon::text) WHEN 'c' THEN 'completed' WHEN 'q' THEN 'completed' WHEN 'f' THEN 'failed' WHEN 'e' THEN 'ended'
-                                WHEN 'o' THEN 'overdue' END AS upon
+       CASE l.upon WHEN 'c' THEN 'completed' WHEN 'f' THEN 'failed' WHEN 'e' THEN 'ended'
+                                WHEN 'o' THEN 'overdue' END AS upon,
+       l.own_flow IS NOT NULL AS is_flow
 FROM queue.life AS l
 JOIN queue.observed AS o ON o.lane = l.lane
 WHERE l.is_newest;
@@ -298,28 +345,73 @@ CREATE FUNCTION queue.life_of(job_id bigint)
                    run_at timestamptz, payload jsonb, headers jsonb, group_key text, unique_key text, last_error text,
                    progress jsonb, claimed_at timestamptz, lease_us bigint, pid integer, claim_kind "char", worker text,
                    ended_at timestamptz, outcome "char", next_id bigint, result jsonb, error text, is_newest boolean,
-                   flow bigint, task text, after bigint[], upon "char")
+                   flow bigint, task text, after bigint[], upon "char", own_flow jsonb)
     LANGUAGE c STABLE ROWS 2 AS 'MODULE_PATHNAME', 'pg_queue_life_of';
 COMMENT ON FUNCTION queue.life_of IS
 'All attempts of a job, each with its claim and outcome, in the segments and in history. By index. Errors: 22023 not a job''s id.';
-
 REVOKE ALL ON FUNCTION queue.live, queue.life_of FROM PUBLIC;
+CREATE FUNCTION queue.members(job_id bigint, state text DEFAULT NULL, beyond bigint DEFAULT NULL, max_jobs integer DEFAULT 100)
+    RETURNS SETOF queue.jobs STABLE ROWS 100 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_members';
+COMMENT ON FUNCTION queue.members IS
+'The members of a flow, in the order of their ids: those in this state, at most max_jobs, from behind the job beyond on. Errors:
+22023 not a job''s id.';
+
+CREATE VIEW queue.flows AS
+SELECT f.job_id, f.queue_name, f.task, f.state, coalesce(m.members, 0) AS members, coalesce(m.held, 0) AS held,
+       coalesce(m.scheduled, 0) AS scheduled, coalesce(m.ready, 0) AS ready, coalesce(m.running, 0) AS running,
+       coalesce(m.completed, 0) AS completed, coalesce(m.dead, 0) AS dead, coalesce(m.cancelled, 0) AS cancelled,
+       coalesce(m.skipped, 0) AS skipped,
+       CASE WHEN m.members > 0 THEN (m.completed + m.dead + m.cancelled + m.skipped)::float8 / m.members END AS share_ended,
+       f.enqueued_at, f.finished_at
+FROM queue.job_life AS f
+LEFT JOIN (SELECT j.flow, count(*) AS members, count(*) FILTER (WHERE j.state = 'held') AS held,
+                  count(*) FILTER (WHERE j.state IN ('scheduled', 'retrying')) AS scheduled,
+                  count(*) FILTER (WHERE j.state = 'ready') AS ready, count(*) FILTER (WHERE j.state = 'running') AS running,
+                  count(*) FILTER (WHERE j.state = 'completed') AS completed, count(*) FILTER (WHERE j.state = 'dead') AS dead,
+                  count(*) FILTER (WHERE j.state = 'cancelled') AS cancelled, count(*) FILTER (WHERE j.state = 'skipped') AS skipped
+           FROM queue.job_life AS j WHERE j.flow IS NOT NULL GROUP BY j.flow) AS m ON m.flow = f.job_id
+WHERE f.is_flow;
+COMMENT ON VIEW queue.flows IS 'One row per flow: how many of its members are in which state. Reads all jobs: look now and then.';
+COMMENT ON COLUMN queue.flows.job_id IS 'The job.';
+COMMENT ON COLUMN queue.flows.queue_name IS 'The queue.';
+COMMENT ON COLUMN queue.flows.task IS 'Its name in the flow.';
+COMMENT ON COLUMN queue.flows.state IS
+    'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (what it was after cannot come).';
+COMMENT ON COLUMN queue.flows.enqueued_at IS 'When the producer enqueued it.';
+COMMENT ON COLUMN queue.life.own_flow IS 'What makes it a flow: see the attempts.';
+COMMENT ON COLUMN queue.flows.members IS 'Its members that are known.';
+COMMENT ON COLUMN queue.flows.held IS 'Of these: wait for other jobs.';
+COMMENT ON COLUMN queue.flows.scheduled IS 'Of these: wait for their time, first or after a failure.';
+COMMENT ON COLUMN queue.flows.ready IS 'Of these: can be claimed now.';
+COMMENT ON COLUMN queue.flows.running IS 'Of these: a worker has them.';
+COMMENT ON COLUMN queue.flows.completed IS 'Of these: have completed.';
+COMMENT ON COLUMN queue.flows.dead IS 'Of these: are dead, and hold the flow up until they are retried.';
+COMMENT ON COLUMN queue.flows.cancelled IS 'Of these: were cancelled.';
+COMMENT ON COLUMN queue.flows.skipped IS 'Of these: were skipped.';
+COMMENT ON COLUMN queue.flows.share_ended IS 'The share of its members that have ended, from 0 to 1; null: it has none.';
+COMMENT ON COLUMN queue.flows.finished_at IS 'When the flow itself ended.';
+COMMENT ON COLUMN queue.job_life.is_flow IS 'Whether it is a flow.';
+-- Flows end here.
+REVOKE ALL ON FUNCTION queue.members FROM PUBLIC;
 
 CREATE OR REPLACE VIEW queue.stats AS
 -- Read once.
 WITH tallies AS MATERIALIZED (SELECT * FROM queue.tallies())
 SELECT o.queue_name, o.stage,
        coalesce(t.ready, 0) AS ready, coalesce(t.scheduled, 0) AS scheduled, coalesce(t.retrying, 0) AS retrying,
-       coalesce(t.running, 0) AS running, coalesce(t.dead, 0) AS dead,
+       coalesce(t.running, 0) AS running, coalesce(t.dead, 0) + coalesce(h.dead, 0) AS dead,
        clock_timestamp() - t.oldest_ready_at AS oldest_ready_age,
        coalesce(t.enqueued, 0) + coalesce(h.enqueued, 0) AS enqueued,
-       coalesce(t.claimed, 0) AS claimed, coalesce(t.completed, 0) AS completed,
-       coalesce(t.failed, 0) AS failed, coalesce(t.timed_out, 0) AS timed_out, coalesce(t.died, 0) AS died,
+       coalesce(t.claimed, 0) AS claimed, coalesce(t.completed, 0) + coalesce(h.completed, 0) AS completed,
+       coalesce(t.failed, 0) + coalesce(h.failed, 0) AS failed, coalesce(t.timed_out, 0) AS timed_out,
+       coalesce(t.died, 0) + coalesce(h.died, 0) AS died,
        coalesce(h.held, 0) AS held
 FROM queue.observed AS o
 LEFT JOIN tallies AS t ON t.lane = o.lane
--- Held jobs count where jobs come in.
-LEFT JOIN (SELECT l.queue_id, sum(t.ready + t.scheduled + t.retrying)::bigint AS held, sum(t.enqueued)::bigint AS enqueued
+-- Held jobs count where jobs come in, and so do flows that end by themselves.
+LEFT JOIN (SELECT l.queue_id, sum(t.ready + t.scheduled + t.retrying)::bigint AS held, sum(t.enqueued)::bigint AS enqueued,
+                  sum(t.dead)::bigint AS dead, sum(t.completed)::bigint AS completed, sum(t.failed)::bigint AS failed,
+                  sum(t.died)::bigint AS died
            FROM queue.observed AS l JOIN tallies AS t ON t.lane = l.lane
            WHERE l.is_held GROUP BY l.queue_id) AS h
     ON h.queue_id = o.queue_id AND o.stage IS NOT DISTINCT FROM o.stages[1]
@@ -355,14 +447,12 @@ COMMENT ON COLUMN queue.queue.run_as_id IS 'The oid of that role: a new one of t
 ALTER TABLE queue.schedule ADD COLUMN run_as text, ADD COLUMN run_as_id bigint;
 COMMENT ON COLUMN queue.schedule.run_as IS 'The role that wrote the payload: as it its jobs run in a queue with an executor.';
 COMMENT ON COLUMN queue.schedule.run_as_id IS 'The oid of that role.';
-ALTER TABLE queue.history ADD COLUMN run_as text, ADD COLUMN run_as_id bigint;
 COMMENT ON COLUMN queue.history.run_as IS 'The role that wrote the payload, in a queue with an executor.';
 COMMENT ON COLUMN queue.history.run_as_id IS 'The oid of that role.';
 DO $run_as$
 BEGIN
     FOR segment IN 0..9 LOOP
         EXECUTE format($sql$
-            ALTER TABLE queue.attempt_%1$s ADD COLUMN run_as text, ADD COLUMN run_as_id bigint;
             ALTER TABLE queue.note_%1$s ADD COLUMN run_as text, ADD COLUMN run_as_id bigint;
             COMMENT ON COLUMN queue.attempt_%1$s.run_as IS 'The role that wrote the payload, in a queue with an executor.';
             COMMENT ON COLUMN queue.attempt_%1$s.run_as_id IS 'The oid of that role.';
@@ -438,7 +528,7 @@ CREATE FUNCTION queue.enqueue_sql(
     version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
     group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
     lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
-    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed'
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue_sql';
 COMMENT ON FUNCTION queue.enqueue_sql IS
 'Adds a job that is a command, to a queue with executor sql: it runs in the server as the current user. One statement runs
@@ -471,10 +561,6 @@ COMMENT ON COLUMN queue.executors.job_id IS 'The job. Null: it runs none.';
 COMMENT ON COLUMN queue.executors.since IS 'Since when it is in this state.';
 COMMENT ON COLUMN queue.executors.command IS 'The first line of what it runs, as pg_stat_activity shows it to this user.';
 
-CREATE TRIGGER read_only BEFORE INSERT OR UPDATE OR DELETE ON queue.executors
-    FOR EACH STATEMENT EXECUTE FUNCTION queue.read_only();
-CREATE TRIGGER read_only_row INSTEAD OF INSERT OR UPDATE OR DELETE ON queue.executors
-    FOR EACH ROW EXECUTE FUNCTION queue.read_only();
 REVOKE ALL ON FUNCTION queue.enqueue_sql, queue.current_job, queue.executors_now FROM PUBLIC;
 
 CREATE OR REPLACE VIEW queue.metric AS
@@ -580,6 +666,24 @@ SELECT 'pg_queue_extension_info',
        jsonb_build_object('version', (SELECT extversion FROM pg_extension WHERE extname = 'pg_queue'),
                           'library_version', current_setting('pg_queue.library_version')),
        1, 'gauge', 'Always 1; its labels say which versions there are.';
+
+DO $read_only$
+DECLARE
+    relation regclass;
+BEGIN
+    FOR relation IN
+        SELECT oid FROM pg_catalog.pg_class WHERE relnamespace = 'queue'::regnamespace AND relkind = 'v' ORDER BY relname
+    LOOP
+        -- For each statement, so that one which finds no row is told as well; only with the other does it fire.
+        EXECUTE format($sql$
+            CREATE TRIGGER read_only BEFORE INSERT OR UPDATE OR DELETE ON %1$s
+                FOR EACH STATEMENT EXECUTE FUNCTION queue.read_only();
+            CREATE TRIGGER read_only_row INSTEAD OF INSERT OR UPDATE OR DELETE ON %1$s
+                FOR EACH ROW EXECUTE FUNCTION queue.read_only();
+        $sql$, relation);
+    END LOOP;
+END
+$read_only$;
 
 -- A lane of held jobs for each queue.
 INSERT INTO queue.lane (queue_id, is_held) SELECT queue_id, true FROM queue.queue;

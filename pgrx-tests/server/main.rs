@@ -14,6 +14,7 @@ mod jobs {
     mod awaits;
     mod dead_letters;
     mod fencing;
+    mod flows;
     mod keys;
     mod keys_races;
     mod life;

@@ -66,7 +66,7 @@ CREATE FUNCTION queue.enqueue(
     version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
     group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
     lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
-    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed'
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue';
 COMMENT ON FUNCTION queue.enqueue IS
 'Adds a job; it exists if and only if the transaction commits. Smaller priority runs first; delay or run_at,
@@ -75,9 +75,10 @@ on_duplicate skip leaves it alone, replace and rerun give it this call''s conten
 with them if it runs, error raises 23505. version: a call that is not newer than the one known does nothing.
 unique_for: the key stays taken for so long, even if the job has ended. after: the job is held until these jobs (100 at
 most) have ended as upon says: all have completed, one has failed (is dead), all have ended, or it is overdue: they have
-not ended by its own time. It is skipped when that cannot come any more. Returns the job''s id; if nothing was
+not ended by its own time. It is skipped when that cannot come any more. flow: the job is a member of that one, which
+waits for it (see queue.enqueue_flow); task: its name there. Returns the job''s id; if nothing was
 added, the id of the job that is there. Errors: 42704 no such queue, 22023 an argument out of range or no such stage, 23505 the key is taken,
-53400 shared memory is full, P0002 no such job to be after, 42501 neither produce nor observe on its queue.';
+53400 shared memory is full, P0002 no such job to be after, or no such flow, 42501 neither produce nor observe on its queue, 55000 the flow takes no members.';
 
 CREATE FUNCTION queue.enqueue_many(
     queue_name text, payloads jsonb[], priority integer DEFAULT 0,
@@ -86,7 +87,7 @@ CREATE FUNCTION queue.enqueue_many(
     version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
     group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
     lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
-    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed'
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL
 ) RETURNS SETOF bigint LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_enqueue_many';
 COMMENT ON FUNCTION queue.enqueue_many IS
 'Adds a job per payload, all with the same options, written as a batch. Returns the jobs'' ids in order.
@@ -106,13 +107,48 @@ CREATE FUNCTION queue.enqueue_sql(
     version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
     group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
     lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
-    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed'
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue_sql';
 COMMENT ON FUNCTION queue.enqueue_sql IS
 'Adds a job that is a command, to a queue with executor sql: it runs in the server as the current user. One statement runs
 at the top level; several are one transaction or, with autocommit, one each. arguments: an array of the values of $1, $2 and
 so on. settings: of the session. result_rows: how many rows the result gets. The others are those of queue.enqueue. Errors:
 as queue.enqueue; 42601 the command is no SQL, 55000 the queue runs no commands, 42501 no job runs as the current user.';
+
+CREATE FUNCTION queue.enqueue_flow(
+    queue_name text, tasks jsonb DEFAULT '[]', payload jsonb DEFAULT '{}', runs boolean DEFAULT false,
+    open boolean DEFAULT false, fail_fast boolean DEFAULT false, priority integer DEFAULT 0,
+    delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
+    version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
+    group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
+    lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL
+) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue_flow';
+COMMENT ON FUNCTION queue.enqueue_flow IS
+'Adds a flow: a job that waits for its members, which are added by flow => its id, or as tasks: an array of objects with the
+fields of queue.enqueue_batch, task (a name), queue (this one by default), and after (names of other tasks). It is held
+until all members have completed; upon: otherwise, as in queue.enqueue. Then it goes to its queue (runs), or ends by
+itself. open: members may be added until queue.seal; else it may end as soon as this transaction is committed. fail_fast: the
+first death among its members cancels the others, and then the flow is dead. Returns the flow''s id. Errors: as
+queue.enqueue; 22023 tasks in a circle, or after no task of the call.';
+
+CREATE FUNCTION queue.seal(job_id bigint) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_seal';
+COMMENT ON FUNCTION queue.seal IS
+'Lets an open flow end when its members have. Counts when the transaction commits; a second call does nothing. Errors: P0002 no
+such job, 55000 it is no flow that waits, 42501 neither produce nor manage on its queue, 22023 not a job''s id.';
+
+CREATE FUNCTION queue.resolve(job_id bigint, result jsonb DEFAULT NULL) RETURNS void
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_resolve';
+COMMENT ON FUNCTION queue.resolve IS
+'Completes a flow that ends by itself, whatever it waits for: an event that jobs are after, as an approval. Counts when the
+transaction commits. Errors: P0002 no such job, 55000 it is no flow that waits or goes to a worker, 55006 another open
+transaction is changing it, 42501 neither consume nor manage on its queue, 22023 not a job''s id.';
+
+CREATE FUNCTION queue.reject(job_id bigint, error text) RETURNS void
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_reject';
+COMMENT ON FUNCTION queue.reject IS
+'Ends a flow that ends by itself as dead, with this error. Errors: as queue.resolve; 22004 error is null.';
 
 -- Consuming ---------------------------------------------------------------------------------------------
 
@@ -212,6 +248,33 @@ the queue''s; NULL: the next of them. payload: the new one; NULL keeps it. The j
 attempts count from 1. A job that is to be cancelled is cancelled instead. Errors: as queue.complete; 22023 no such stage
 or a negative delay, 55000 there is no next stage.';
 
+CREATE FUNCTION queue.suspend(id bigint, after bigint[] DEFAULT NULL, upon text DEFAULT 'ended', progress jsonb DEFAULT NULL)
+    RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_suspend';
+COMMENT ON FUNCTION queue.suspend IS
+'The attempt ends, and its job is held until these jobs have ended as upon says: ended, completed or failed. NULL: the members
+of its own flow (queue.enqueue(…, flow => job_id)). Then it runs on, as the same attempt; progress: as queue.progress. A
+job that is to be cancelled is cancelled instead. Errors: as queue.complete; 22023, P0002 and 42501 as queue.enqueue has
+them for after.';
+
+CREATE FUNCTION queue.inputs(id bigint)
+    RETURNS TABLE (job_id bigint, queue_name text, task text, state text, result jsonb, error text, finished_at timestamptz)
+    LANGUAGE c STABLE ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_inputs';
+COMMENT ON FUNCTION queue.inputs IS
+'What became of the jobs that the attempt''s job was after, and of the members of its flow. Results and errors are of queues
+that the user may consume or observe; all but the id is null for a job that is known no more. Errors: 22023 not an
+attempt''s id, P0002 no such attempt, 42501 neither consume nor observe on its queue.';
+
+CREATE FUNCTION queue.step(id bigint, name text) RETURNS jsonb LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_step';
+COMMENT ON FUNCTION queue.step IS
+'The result of a step that this attempt, or one of the job before it, has noted by queue.step_done; NULL: it is not done. Errors: as queue.complete;
+22023 the name has no, or more than 1024, bytes.';
+
+CREATE FUNCTION queue.step_done(id bigint, name text, result jsonb DEFAULT 'null') RETURNS void
+    LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_step_done';
+COMMENT ON FUNCTION queue.step_done IS
+'Notes that a step is done, with its result, for this attempt and the next ones of the job. Counts when the transaction
+commits. Errors: as queue.step.';
+
 -- Managing jobs -----------------------------------------------------------------------------------------
 
 CREATE FUNCTION queue.cancel(job_id bigint, reason text DEFAULT NULL, force boolean DEFAULT false)
@@ -280,7 +343,7 @@ CREATE FUNCTION queue.live()
                    run_at timestamptz, payload_of bigint, headers jsonb, group_key text, unique_key text, last_error text,
                    progress jsonb, claimed_at timestamptz, lease_us bigint, pid integer, claim_kind "char", worker text,
                    ended_at timestamptz, outcome "char", next_id bigint, result jsonb, error text, is_newest boolean,
-                   flow bigint, task text, after bigint[], upon "char")
+                   flow bigint, task text, after bigint[], upon "char", own_flow jsonb)
     LANGUAGE c STABLE ROWS 100000 AS 'MODULE_PATHNAME', 'pg_queue_live';
 COMMENT ON FUNCTION queue.live IS 'All attempts in the segments, each with its claim and outcome. For the views.';
 
@@ -289,10 +352,15 @@ CREATE FUNCTION queue.life_of(job_id bigint)
                    run_at timestamptz, payload jsonb, headers jsonb, group_key text, unique_key text, last_error text,
                    progress jsonb, claimed_at timestamptz, lease_us bigint, pid integer, claim_kind "char", worker text,
                    ended_at timestamptz, outcome "char", next_id bigint, result jsonb, error text, is_newest boolean,
-                   flow bigint, task text, after bigint[], upon "char")
+                   flow bigint, task text, after bigint[], upon "char", own_flow jsonb)
     LANGUAGE c STABLE ROWS 2 AS 'MODULE_PATHNAME', 'pg_queue_life_of';
 COMMENT ON FUNCTION queue.life_of IS
 'All attempts of a job, each with its claim and outcome, in the segments and in history. By index. Errors: 22023 not a job''s id.';
+
+CREATE FUNCTION queue.job_steps(job_id bigint) RETURNS TABLE (name text, result jsonb)
+    LANGUAGE c STABLE ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_job_steps';
+COMMENT ON FUNCTION queue.job_steps IS
+'The steps that a job has done. Errors: P0002 no such job, 42501 neither observe nor consume on its queue, 22023 not a job''s id.';
 
 CREATE FUNCTION queue.payload_of(id bigint) RETURNS jsonb STABLE
     LANGUAGE c COST 20 AS 'MODULE_PATHNAME', 'pg_queue_payload_of';

@@ -62,7 +62,8 @@ CREATE TABLE queue.history (
     upon            "char",
     steps           jsonb,
     run_as          text,
-    run_as_id       bigint
+    run_as_id       bigint,
+    own_flow        jsonb
 ) USING heap;
 ALTER TABLE queue.history REPLICA IDENTITY FULL;
 COMMENT ON TABLE queue.history IS
@@ -73,7 +74,7 @@ COMMENT ON COLUMN queue.history.ended_at IS 'When it ended.';
 COMMENT ON COLUMN queue.history.lane IS 'Queue or stage, see queue.lane.';
 COMMENT ON COLUMN queue.history.max_attempts IS 'Null: as the queue says.';
 COMMENT ON COLUMN queue.history.outcome IS
-    'c completed, f failed, d dead, t timed out, r released, a advanced, x cancelled, s superseded, k skipped.';
+    'c completed, f failed, d dead, t timed out, r released, w suspended, a advanced, x cancelled, s superseded, k skipped.';
 COMMENT ON COLUMN queue.history.claim_kind IS 'w: a worker; b: a worker, bound to its connection; s: the system, to end it unrun.';
 COMMENT ON COLUMN queue.history.next_id IS 'The attempt that goes on with the job.';
 COMMENT ON COLUMN queue.history.payload IS 'Only of the last attempt of a job.';
@@ -82,6 +83,7 @@ COMMENT ON COLUMN queue.history.flow IS 'The job whose flow it is a member of.';
 COMMENT ON COLUMN queue.history.task IS 'Its name in the flow.';
 COMMENT ON COLUMN queue.history.after IS 'The jobs that it was after.';
 COMMENT ON COLUMN queue.history.upon IS 'For what it waited: see the attempts.';
+COMMENT ON COLUMN queue.history.own_flow IS 'What makes it a flow: see the attempts.';
 COMMENT ON COLUMN queue.history.steps IS 'The steps that were done, each a field with its result. Only of the last attempt of a job.';
 COMMENT ON COLUMN queue.history.run_as IS 'The role that wrote the payload, in a queue with an executor.';
 COMMENT ON COLUMN queue.history.run_as_id IS 'The oid of that role.';

@@ -100,7 +100,8 @@ BEGIN
                 upon            "char",
                 steps           jsonb,
                 run_as          text,
-                run_as_id       bigint
+                run_as_id       bigint,
+                own_flow        jsonb
             ) USING heap WITH (fillfactor = 100%2$s);
             CREATE INDEX attempt_%1$s_lane_idx ON queue.attempt_%1$s (lane, priority, job_id) WITH (deduplicate_items = off);
             CREATE INDEX attempt_%1$s_run_at_idx ON queue.attempt_%1$s (run_at) WHERE run_at IS NOT NULL;
@@ -190,20 +191,21 @@ BEGIN
             COMMENT ON COLUMN queue.attempt_%1$s.task IS 'Its name in the flow.';
             COMMENT ON COLUMN queue.attempt_%1$s.after IS 'The jobs that it is after, or was while it was held.';
             COMMENT ON COLUMN queue.attempt_%1$s.upon IS
-                'For what it waits, or waited: as in the notes; upper case: also for the members of its flow; Q: that all have completed, and the first death ends it.';
+                'For what it waits, or waited: as in the notes.';
             COMMENT ON COLUMN queue.attempt_%1$s.steps IS 'The steps that the attempts before this one have done, each a field with its result.';
             COMMENT ON COLUMN queue.attempt_%1$s.run_as IS 'The role that wrote the payload, in a queue with an executor.';
             COMMENT ON COLUMN queue.attempt_%1$s.run_as_id IS 'The oid of that role.';
+            COMMENT ON COLUMN queue.attempt_%1$s.own_flow IS 'What makes it a flow, which waits for its members: runs, fail_fast.';
             COMMENT ON COLUMN queue.parked_%1$s.lane IS 'That of the attempt.';
             COMMENT ON COLUMN queue.parked_%1$s.group_hash IS 'That of the attempt.';
             COMMENT ON COLUMN queue.parked_%1$s.priority IS 'That of the attempt.';
             COMMENT ON COLUMN queue.parked_%1$s.job_id IS 'That of the attempt.';
             COMMENT ON COLUMN queue.claim_%1$s.kind IS 'w: a worker; b: a worker, bound to its connection; s: the system, to end it unrun; m: no claim, it waits in another segment now.';
             COMMENT ON COLUMN queue.outcome_%1$s.outcome IS
-                'c completed, f failed, d dead, t timed out, r released, a advanced, x cancelled, s superseded, k skipped; m: no end, it runs on in another segment.';
+                'c completed, f failed, d dead, t timed out, r released, w suspended, a advanced, x cancelled, s superseded, k skipped; m: no end, it runs on in another segment.';
             COMMENT ON COLUMN queue.outcome_%1$s.next_id IS 'The attempt that goes on with the job.';
             COMMENT ON COLUMN queue.note_%1$s.kind IS
-                'p progress, c cancel requested, l lease longer than the claim''s, r another run asked for, s that was made, a after another job, n that has completed.';
+                'p progress, c cancel requested, l lease longer than the claim''s, r another run asked for, s that was made, a after another job, n that has completed, e its flow is to end, t a step is done.';
             COMMENT ON COLUMN queue.note_%1$s.asked IS
                 'Another run: ascends with each call under the key. An attempt whose own is not smaller has served it.';
             COMMENT ON COLUMN queue.note_%1$s.lease IS 'Another run: its lease.';
@@ -211,8 +213,8 @@ BEGIN
             COMMENT ON COLUMN queue.note_%1$s.body IS 'Another run: its payload; the columns behind belong to it, too.';
             COMMENT ON COLUMN queue.note_%1$s.run_as IS 'Another run: the role that wrote its payload, in a queue with an executor.';
             COMMENT ON COLUMN queue.note_%1$s.run_as_id IS 'The oid of that role.';
-            COMMENT ON COLUMN queue.note_%1$s.job_id IS 'After another job: that job.';
-            COMMENT ON COLUMN queue.note_%1$s.lane IS 'After another job: the lane that the attempt goes to.';
+            COMMENT ON COLUMN queue.note_%1$s.job_id IS 'After another job: that job; its own: the members of its flow; 0: the seal of its flow.';
+            COMMENT ON COLUMN queue.note_%1$s.lane IS 'After another job: the lane that the attempt goes to; 0: it ends by itself.';
             COMMENT ON COLUMN queue.note_%1$s.upon IS 'After another job: c when all have completed, f when one has died, e when all have ended, o at its time unless they have ended.';
         $sql$, n);
         FOREACH log IN ARRAY ARRAY['attempt', 'claim', 'outcome', 'note'] LOOP

@@ -8,14 +8,14 @@ CREATE VIEW queue.life WITH (security_barrier) AS
 SELECT l.id, l.job_id, l.enqueued_at, l.lane, l.priority, l.attempt, l.max_attempts, l.run_at,
        NULL::jsonb AS payload, l.id AS payload_in,
        l.headers, l.group_key, l.unique_key, l.last_error, l.progress, l.claimed_at, l.lease_us, l.pid, l.claim_kind, l.worker,
-       l.ended_at, l.outcome, l.next_id, l.result, l.error, l.is_newest, l.flow, l.task, l.after, l.upon
+       l.ended_at, l.outcome, l.next_id, l.result, l.error, l.is_newest, l.flow, l.task, l.after, l.upon, l.own_flow
 FROM queue.live() AS l
 UNION ALL
 SELECT h.id, h.job_id, h.enqueued_at, h.lane, h.priority, h.attempt, h.max_attempts, h.run_at, h.payload, NULL,
        h.headers, h.group_key, h.unique_key, h.last_error, h.progress, h.claimed_at, NULL, h.pid, h.claim_kind, h.worker,
        h.ended_at, h.outcome, h.next_id, h.result, h.error,
        h.next_id IS NULL AND NOT EXISTS (SELECT FROM queue.successor AS s WHERE s.id = h.id),
-       h.flow, h.task, h.after, h.upon
+       h.flow, h.task, h.after, h.upon, h.own_flow
 FROM queue.history AS h
 -- What is still being copied is read in its segment.
 WHERE h.generation <> ALL (ARRAY(
@@ -28,7 +28,7 @@ CREATE VIEW queue.attempts AS
 SELECT l.id, l.job_id, o.queue_name, l.attempt,
        CASE WHEN l.outcome IS NOT NULL THEN
                 CASE l.outcome WHEN 'c' THEN 'completed' WHEN 'f' THEN 'failed' WHEN 'd' THEN 'dead' WHEN 't' THEN 'timed_out'
-                               WHEN 'r' THEN 'released' WHEN 'a' THEN 'advanced' WHEN 'x' THEN 'cancelled' WHEN 'k' THEN 'skipped'
+                               WHEN 'r' THEN 'released' WHEN 'w' THEN 'suspended' WHEN 'a' THEN 'advanced' WHEN 'x' THEN 'cancelled' WHEN 'k' THEN 'skipped'
                                ELSE 'superseded' END
             WHEN l.claimed_at IS NOT NULL THEN 'running'
             WHEN o.is_held THEN 'held'
@@ -44,7 +44,7 @@ COMMENT ON COLUMN queue.attempts.job_id IS 'The job.';
 COMMENT ON COLUMN queue.attempts.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.attempts.attempt IS 'Which run this is, from 1 in each stage; a release does not count.';
 COMMENT ON COLUMN queue.attempts.state IS
-    'held, scheduled, ready, retrying, running, or how it ended: completed, failed, dead, timed_out, released, advanced, cancelled, skipped, superseded.';
+    'held, scheduled, ready, retrying, running, or how it ended: completed, failed, dead, timed_out, released, suspended, advanced, cancelled, skipped, superseded.';
 COMMENT ON COLUMN queue.attempts.claimed_at IS 'When a worker claimed it.';
 COMMENT ON COLUMN queue.attempts.finished_at IS 'When it ended.';
 COMMENT ON COLUMN queue.attempts.worker IS 'The name the worker gave.';
@@ -70,8 +70,9 @@ SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
             THEN coalesce(queue.lease_expires_at(l.id), l.claimed_at + l.lease_us * interval '1 microsecond') END AS lease_expires_at,
        l.worker, coalesce(l.error, l.last_error) AS error, l.result, l.progress, l.unique_key, l.group_key, l.headers,
        l.flow, l.task, l.after,
-       CASE lower(l.upon::text) WHEN 'c' THEN 'completed' WHEN 'q' THEN 'completed' WHEN 'f' THEN 'failed' WHEN 'e' THEN 'ended'
-                                WHEN 'o' THEN 'overdue' END AS upon
+       CASE l.upon WHEN 'c' THEN 'completed' WHEN 'f' THEN 'failed' WHEN 'e' THEN 'ended'
+                                WHEN 'o' THEN 'overdue' END AS upon,
+       l.own_flow IS NOT NULL AS is_flow
 FROM queue.life AS l
 JOIN queue.observed AS o ON o.lane = l.lane
 WHERE l.is_newest;
@@ -122,6 +123,48 @@ COMMENT ON PROCEDURE queue.await IS
 snapshot and no lock meanwhile. The result is NULL for a user that may only produce. Errors: 25001 inside a transaction
 block or function, P0002 no such job, 25006 on a standby, 22023, 55000 its queue was dropped.';
 
+CREATE FUNCTION queue.members(job_id bigint, state text DEFAULT NULL, beyond bigint DEFAULT NULL, max_jobs integer DEFAULT 100)
+    RETURNS SETOF queue.jobs STABLE ROWS 100 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_members';
+COMMENT ON FUNCTION queue.members IS
+'The members of a flow, in the order of their ids: those in this state, at most max_jobs, from behind the job beyond on. Errors:
+22023 not a job''s id.';
+
+CREATE VIEW queue.flows AS
+SELECT f.job_id, f.queue_name, f.task, f.state, coalesce(m.members, 0) AS members, coalesce(m.held, 0) AS held,
+       coalesce(m.scheduled, 0) AS scheduled, coalesce(m.ready, 0) AS ready, coalesce(m.running, 0) AS running,
+       coalesce(m.completed, 0) AS completed, coalesce(m.dead, 0) AS dead, coalesce(m.cancelled, 0) AS cancelled,
+       coalesce(m.skipped, 0) AS skipped,
+       CASE WHEN m.members > 0 THEN (m.completed + m.dead + m.cancelled + m.skipped)::float8 / m.members END AS share_ended,
+       f.enqueued_at, f.finished_at
+FROM queue.job_life AS f
+LEFT JOIN (SELECT j.flow, count(*) AS members, count(*) FILTER (WHERE j.state = 'held') AS held,
+                  count(*) FILTER (WHERE j.state IN ('scheduled', 'retrying')) AS scheduled,
+                  count(*) FILTER (WHERE j.state = 'ready') AS ready, count(*) FILTER (WHERE j.state = 'running') AS running,
+                  count(*) FILTER (WHERE j.state = 'completed') AS completed, count(*) FILTER (WHERE j.state = 'dead') AS dead,
+                  count(*) FILTER (WHERE j.state = 'cancelled') AS cancelled, count(*) FILTER (WHERE j.state = 'skipped') AS skipped
+           FROM queue.job_life AS j WHERE j.flow IS NOT NULL GROUP BY j.flow) AS m ON m.flow = f.job_id
+WHERE f.is_flow;
+COMMENT ON VIEW queue.flows IS 'One row per flow: how many of its members are in which state. Reads all jobs: look now and then.';
+COMMENT ON COLUMN queue.flows.job_id IS 'The job.';
+COMMENT ON COLUMN queue.flows.queue_name IS 'The queue.';
+COMMENT ON COLUMN queue.flows.task IS 'Its name in the flow.';
+COMMENT ON COLUMN queue.flows.state IS
+    'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (what it was after cannot come).';
+COMMENT ON COLUMN queue.flows.enqueued_at IS 'When the producer enqueued it.';
+COMMENT ON COLUMN queue.life.own_flow IS 'What makes it a flow: see the attempts.';
+COMMENT ON COLUMN queue.flows.members IS 'Its members that are known.';
+COMMENT ON COLUMN queue.flows.held IS 'Of these: wait for other jobs.';
+COMMENT ON COLUMN queue.flows.scheduled IS 'Of these: wait for their time, first or after a failure.';
+COMMENT ON COLUMN queue.flows.ready IS 'Of these: can be claimed now.';
+COMMENT ON COLUMN queue.flows.running IS 'Of these: a worker has them.';
+COMMENT ON COLUMN queue.flows.completed IS 'Of these: have completed.';
+COMMENT ON COLUMN queue.flows.dead IS 'Of these: are dead, and hold the flow up until they are retried.';
+COMMENT ON COLUMN queue.flows.cancelled IS 'Of these: were cancelled.';
+COMMENT ON COLUMN queue.flows.skipped IS 'Of these: were skipped.';
+COMMENT ON COLUMN queue.flows.share_ended IS 'The share of its members that have ended, from 0 to 1; null: it has none.';
+COMMENT ON COLUMN queue.flows.finished_at IS 'When the flow itself ended.';
+COMMENT ON COLUMN queue.job_life.is_flow IS 'Whether it is a flow.';
+
 CREATE VIEW queue.queues WITH (security_barrier) AS
 SELECT queue_name, is_paused, max_attempts, lease, backoff, backoff_base, backoff_max, backoff_jitter, retention, dead_retention,
        dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period, max_waiting, stages, notify, created_at,
@@ -159,16 +202,19 @@ CREATE VIEW queue.stats AS
 WITH tallies AS MATERIALIZED (SELECT * FROM queue.tallies())
 SELECT o.queue_name, o.stage,
        coalesce(t.ready, 0) AS ready, coalesce(t.scheduled, 0) AS scheduled, coalesce(t.retrying, 0) AS retrying,
-       coalesce(t.running, 0) AS running, coalesce(t.dead, 0) AS dead,
+       coalesce(t.running, 0) AS running, coalesce(t.dead, 0) + coalesce(h.dead, 0) AS dead,
        clock_timestamp() - t.oldest_ready_at AS oldest_ready_age,
        coalesce(t.enqueued, 0) + coalesce(h.enqueued, 0) AS enqueued,
-       coalesce(t.claimed, 0) AS claimed, coalesce(t.completed, 0) AS completed,
-       coalesce(t.failed, 0) AS failed, coalesce(t.timed_out, 0) AS timed_out, coalesce(t.died, 0) AS died,
+       coalesce(t.claimed, 0) AS claimed, coalesce(t.completed, 0) + coalesce(h.completed, 0) AS completed,
+       coalesce(t.failed, 0) + coalesce(h.failed, 0) AS failed, coalesce(t.timed_out, 0) AS timed_out,
+       coalesce(t.died, 0) + coalesce(h.died, 0) AS died,
        coalesce(h.held, 0) AS held
 FROM queue.observed AS o
 LEFT JOIN tallies AS t ON t.lane = o.lane
--- Held jobs count where jobs come in.
-LEFT JOIN (SELECT l.queue_id, sum(t.ready + t.scheduled + t.retrying)::bigint AS held, sum(t.enqueued)::bigint AS enqueued
+-- Held jobs count where jobs come in, and so do flows that end by themselves.
+LEFT JOIN (SELECT l.queue_id, sum(t.ready + t.scheduled + t.retrying)::bigint AS held, sum(t.enqueued)::bigint AS enqueued,
+                  sum(t.dead)::bigint AS dead, sum(t.completed)::bigint AS completed, sum(t.failed)::bigint AS failed,
+                  sum(t.died)::bigint AS died
            FROM queue.observed AS l JOIN tallies AS t ON t.lane = l.lane
            WHERE l.is_held GROUP BY l.queue_id) AS h
     ON h.queue_id = o.queue_id AND o.stage IS NOT DISTINCT FROM o.stages[1]

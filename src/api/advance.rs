@@ -56,6 +56,7 @@ fn advance(call: &Call) -> Result<Option<Datum>> {
     let attempt = successor::attempt_of(&catalog, &mut reader, &held)?;
     let (target, next) = successor::successor(&catalog, &attempt, run_at)?;
     let mut next = attempt::New { lane, attempt: 1, last_error: None, progress: None, ..next };
+    next.steps = notes.steps(next.steps);
     if let Some(payload) = call.datum(2) {
         (next.payload, next.payload_of) = (Some(payload), None);
         next.run_as = run_as::of_writer(&queue)?;

@@ -34,7 +34,7 @@ sql_function!(pg_queue_life_of, pg_finfo_pg_queue_life_of => life_of);
 sql_function!(pg_queue_job, pg_finfo_pg_queue_job => job);
 
 /// Number of columns of `queue.live` and of `queue.life_of`, which has the payload in place of `payload_of`.
-const COLUMNS: usize = 29;
+const COLUMNS: usize = 30;
 
 const SNAPSHOT: Snapshot = Snapshot::Statement;
 
@@ -83,7 +83,7 @@ fn life_of(call: &Call) -> Result<Option<Datum>> {
 }
 
 /// Number of columns of `queue.jobs`.
-const JOB_COLUMNS: usize = 24;
+pub const JOB_COLUMNS: usize = 24;
 
 /// `queue.job(job_id)`: returns the row of `queue.jobs` for one job. It is in Rust, since SQL over `queue.life_of`
 /// would cost more to plan than to run. If `job_id` is NULL, it returns no row.
@@ -93,17 +93,29 @@ fn job(call: &Call) -> Result<Option<Datum>> {
     let Some(id) = call.i64(0) else { return Ok(None) };
     let catalog = catalog::current()?;
     let rights = permission::rights(&catalog);
-    each_life(&catalog, ids::job_id(id)?, &rights, &mut |row| {
+    let mut added = Ok(());
+    each_newest(&catalog, ids::job_id(id)?, &rights, &mut |_, row| added = rows.add_options(&row))?;
+    added.map(|()| None)
+}
+
+/// Calls `f` with the lane and the row of `queue.jobs` for a job, if there is one that the user may observe.
+pub fn each_newest(
+    catalog: &Catalog,
+    job_id: i64,
+    rights: &Rights,
+    f: &mut dyn FnMut(i32, [Option<Datum>; JOB_COLUMNS]),
+) -> Result<()> {
+    each_life(catalog, job_id, rights, &mut |row| {
         let is_newest = row[24].is_some_and(|datum| datum.value() & 1 != 0);
         if !is_newest {
             return Ok(true);
         }
-        if let Some(row) = job_row(&catalog, row, &rights)? {
-            rows.add_options(&row)?;
+        let lane = row[3].map_or(0, |datum| datum.value() as i32);
+        if let Some(row) = job_row(catalog, row, rights)? {
+            f(lane, row);
         }
         Ok(false)
-    })?;
-    Ok(None)
+    })
 }
 
 /// Returns the row of `queue.job_life` for the row of the job's newest attempt. `None`: the queue was dropped.
@@ -135,6 +147,7 @@ fn job_row(
         task,
         after,
         upon,
+        _,
     ] = *life;
     let lane = lane.map_or(0, |datum| datum.value() as i32);
     let Some(queue) = queue::by_lane(catalog, lane)? else { return Ok(None) };
@@ -176,7 +189,7 @@ fn job_row(
         flow,
         task,
         after,
-        char(upon).map(|char| text_datum(Upon::of(char.to_ascii_lowercase()).name())),
+        char(upon).map(|char| text_datum(Upon::of(char).name())),
     ]))
 }
 
@@ -288,6 +301,7 @@ impl Life<'_> {
             wide(attempt.task()),
             wide(attempt.after()),
             attempt.upon().map(|upon| Datum::from(upon as i8)),
+            wide(attempt.own_flow()),
         ])
     }
 }
@@ -325,5 +339,6 @@ fn past_row(successors: &successor::Reader, past: &Past) -> [Option<Datum>; COLU
         wide(column::TASK),
         wide(column::AFTER),
         past.get(column::UPON),
+        wide(column::OWN_FLOW),
     ]
 }

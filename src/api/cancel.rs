@@ -8,13 +8,14 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
 use crate::catalog::permission::{self, Privilege, Rights};
-use crate::catalog::{self, queue};
+use crate::catalog::{self, Catalog, queue};
 use crate::error::{self, Error, Result};
-use crate::job::find::{self, Found};
+use crate::job::find::{self, Found, Job};
 use crate::job::held::Refusal;
 use crate::job::outcomes::Outcomes;
 use crate::job::take::{self, TakeWaiting};
-use crate::job::{cancel, fail, hold, rerun};
+use crate::job::{after, cancel, fail, flow, hold, rerun};
+use crate::log::edge::{self, Ending};
 use crate::log::outcome::{Kind, New};
 use crate::log::{claim, note};
 use crate::pg::datum::text_datum;
@@ -48,6 +49,9 @@ fn cancel(call: &Call) -> Result<Option<Datum>> {
         let id = job.attempt.id();
         if job.is_claimed && queue::by_lane(&catalog, job.attempt.lane())?.is_none() {
             return Err(find::of_dropped(job_id));
+        }
+        if !job.is_claimed && end_members(&catalog, &job, reason, force)? {
+            return Ok(Some(text_datum("cancelling")));
         }
         if !job.is_claimed {
             match take::take_waiting(&catalog, &job.attempt)? {
@@ -90,6 +94,20 @@ fn cancel(call: &Call) -> Result<Option<Datum>> {
         }
     }
     Err(Error::new(error::IN_USE, format!("job {job_id} keeps changing")).hint("Try again."))
+}
+
+/// If a job is a flow that waits for its members, has the background worker cancel these, and then the flow. False: it is
+/// no such flow.
+///
+/// Errors: 55006 if the job is on the move for too long.
+fn end_members(catalog: &Catalog, job: &Job, reason: Option<&str>, is_forced: bool) -> Result<bool> {
+    let attempt = &job.attempt;
+    if !flow::is_flow(attempt) || !after::is_held(catalog, attempt.lane())? {
+        return Ok(false);
+    }
+    let ending = Ending { is_forced, dead: None, reason: reason.map(str::to_owned) };
+    let insert = |home| edge::insert_ending(catalog, home, attempt.id(), attempt.job_id(), &ending);
+    super::flow::note_about(catalog, job, insert).map(|()| true)
 }
 
 /// `queue.purge(queue_name)`: cancels what it finds in the index of each lane. Returns how many jobs it has cancelled.

@@ -4,6 +4,7 @@
 
 use std::rc::Rc;
 
+use pg_queue_core::after::Upon;
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
@@ -83,6 +84,22 @@ fn enqueue_batch(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
+/// The payload and the options in the fields of a task.
+pub fn parse_fields(fields: &[(String, Value)], queue: &Queue, now: i64) -> Result<(Datum, Options)> {
+    let mut job = Job::default();
+    fields.iter().try_for_each(|(name, value)| job.field(name, value, queue))?;
+    let upon = job.upon.take().unwrap_or_default();
+    let named = Upon::parse(&upon).filter(|_| job.after.is_none() && job.options.flow.is_none());
+    let (payload, options) = job.finish(now)?;
+    let has_time = options.run_at.is_some();
+    match named {
+        Some(Upon::Overdue) if !has_time => Err(Error::invalid("upon => 'overdue' needs delay or run_at")),
+        None if !upon.is_empty() => Err(Error::invalid(format!("invalid value for upon: \"{upon}\""))
+            .hint("Use 'completed', 'failed', 'ended' or 'overdue'.")),
+        named => Ok((payload, Options { upon_of_task: named.unwrap_or_default(), ..options })),
+    }
+}
+
 /// One object of a batch while it is read. Errors name its index, counted from 0 as in JSON, and the field.
 #[derive(Default)]
 struct Job {
@@ -110,12 +127,14 @@ impl Job {
                 .map_err(|e| Error { message: format!("jobs[{}]: {}", self.index, e.message), ..e })?;
         }
         let at = self.index;
-        let wrap = |e: Error| Error { message: format!("jobs[{at}]: {}", e.message), ..e };
-        self.options.set_start(self.delay, self.run_at, now).map_err(wrap)?;
-        let unique = Unique::new(self.unique_key, self.on_duplicate, self.version, self.unique_for, now);
-        self.options.unique = unique.map_err(wrap)?;
+        self.finish(now).map_err(|e: Error| Error { message: format!("jobs[{at}]: {}", e.message), ..e })
+    }
+
+    fn finish(mut self, now: i64) -> Result<(Datum, Options)> {
+        self.options.set_start(self.delay, self.run_at, now)?;
+        self.options.unique = Unique::new(self.unique_key, self.on_duplicate, self.version, self.unique_for, now)?;
         let has_time = self.delay.is_some() || self.run_at.is_some();
-        self.options.after = After::new(self.after, self.upon.as_deref(), has_time).map_err(wrap)?;
+        self.options.after = After::new(self.after, self.upon.as_deref(), has_time)?;
         Ok((self.payload.unwrap_or_else(jsonb::empty_object), self.options))
     }
 
@@ -128,7 +147,9 @@ impl Job {
         if value.is_null() {
             return match name {
                 "priority" | "delay" | "run_at" | "unique_key" | "on_duplicate" | "version" | "unique_for"
-                | "group_key" | "stage" | "max_attempts" | "lease" | "headers" | "after" | "upon" => Ok(()),
+                | "group_key" | "stage" | "max_attempts" | "lease" | "headers" | "after" | "upon" | "flow" | "task" => {
+                    Ok(())
+                }
                 _ => Err(unknown_field(name)),
             };
         }
@@ -161,6 +182,8 @@ impl Job {
                 self.after = Some(ids.ok_or_else(|| wrong("an array of job ids"))?);
             }
             "upon" => self.upon = Some(text()?),
+            "flow" => self.options.flow = Some(value.as_i64().ok_or_else(|| wrong("a job id"))?),
+            "task" => self.options.task = Some(text_datum(&text()?)),
             _ => return Err(unknown_field(name)),
         }
         Ok(())
@@ -170,6 +193,6 @@ impl Job {
 fn unknown_field(name: &str) -> Error {
     Error::new(error::INVALID, format!("unknown field \"{name}\"")).hint(
         "A job may have: payload, priority, delay, run_at, unique_key, on_duplicate, version, unique_for, group_key, \
-         stage, max_attempts, lease, headers, after, upon.",
+         stage, max_attempts, lease, headers, after, upon, flow, task.",
     )
 }

@@ -26,6 +26,8 @@ pub mod enqueue_sql;
 pub mod executors;
 pub mod extend;
 pub mod fail;
+pub mod flow;
+pub mod inputs;
 pub mod maintain;
 pub mod permissions;
 pub mod progress;
@@ -37,6 +39,8 @@ pub mod retry;
 pub mod running;
 pub mod schedules;
 pub mod stats;
+pub mod steps;
+pub mod suspend;
 pub mod throughput;
 pub mod wait;
 

@@ -19,8 +19,10 @@ use crate::error::{self, Error, Result};
 use crate::job::find::{self, Found};
 use crate::job::options::run_time;
 use crate::job::successor::supersede;
-use crate::job::{self, after, rerun, unique};
+use crate::job::{self, after, flow, rerun, unique};
 use crate::log::attempt::{self, New};
+use crate::log::member::{self, Standing};
+use crate::log::outcome::Kind;
 use crate::log::reader::Reader;
 use crate::log::{self, note, outcome, segment};
 use crate::pg::function::{Call, VOID};
@@ -37,7 +39,9 @@ sql_function!(pg_queue_forget, pg_finfo_pg_queue_forget => forget);
 /// any time. The key of the successor's row ensures that two callers make only one.
 ///
 /// Errors: 55006 if another transaction has made one.
-fn revive(catalog: &Rc<Catalog>, ended: &New, run_at: Option<i64>) -> Result<()> {
+///
+/// `waits`: if it was held to its end, it waits once more for what it was after.
+fn revive(catalog: &Rc<Catalog>, ended: &New, run_at: Option<i64>, waits: bool) -> Result<()> {
     let (target, id) = job::successor::fresh(catalog, run_at)?;
     // The job's stage may be gone, or the queue may have got stages after the job ended.
     let lane = match queue::by_lane(catalog, ended.lane)? {
@@ -47,6 +51,14 @@ fn revive(catalog: &Rc<Catalog>, ended: &New, run_at: Option<i64>) -> Result<()>
     let next = New { id, lane, attempt: 1, run_at, payload_of: None, last_error: None, ..*ended };
     if !log::successor::insert(catalog, ended.id, id) {
         return Err(find::in_use(ended.job_id));
+    }
+    let edges = if waits { after::edges_again(catalog, ended, id, lane)? } else { Vec::new() };
+    if !edges.is_empty() {
+        let held = queue::by_lane(catalog, ended.lane)?.and_then(|queue| queue.held);
+        let next = New { lane: held.unwrap_or(lane), ..next };
+        attempt::insert(catalog, &target, &[next])?;
+        after::insert_edges(catalog, &target, &edges, |_| ended.job_id);
+        return Ok(());
     }
     attempt::insert(catalog, &target, &[next])
 }
@@ -62,7 +74,7 @@ fn lock_ended(catalog: &Catalog, job_id: i64, mode: u32) -> Result<()> {
 }
 
 /// Revives a job that has ended, wherever it is. False: it is not there any more, and the caller has to look again.
-fn revive_ended(catalog: &Rc<Catalog>, ended: &Found, run_at: Option<i64>) -> Result<bool> {
+fn revive_ended(catalog: &Rc<Catalog>, ended: &Found, run_at: Option<i64>, waits: bool) -> Result<bool> {
     match ended {
         Found::Here(job) => {
             // The lock keeps the segment from being emptied before the successor is committed.
@@ -81,10 +93,21 @@ fn revive_ended(catalog: &Rc<Catalog>, ended: &Found, run_at: Option<i64>) -> Re
             if let Some(queue) = queue::by_lane(catalog, copy.lane)?.filter(|_| !edges.is_empty()) {
                 copy.lane = after::lane_of_release(&queue, &edges);
             }
-            let ended = New { asked, progress: notes.progress().or(copy.progress), ..copy };
-            reader.payload(&job.attempt, |payload| revive(catalog, &New { payload, ..ended }, run_at))?;
+            // What has completed begins anew.
+            let has_completed = ended.outcome().is_some_and(|outcome| outcome.kind == Kind::Completed);
+            let steps = if has_completed { None } else { notes.steps(copy.steps) };
+            let was_held = after::is_held(catalog, job.attempt.lane())?;
+            let ended = New { asked, progress: notes.progress().or(copy.progress), steps, ..copy };
+            let waits = waits && was_held;
+            reader.payload(&job.attempt, |payload| revive(catalog, &New { payload, ..ended }, run_at, waits))?;
         }
-        Found::Past(past) => revive(catalog, &past.template(), run_at)?,
+        Found::Past(past) => {
+            let template = past.template();
+            let has_completed = past.outcome().kind == Kind::Completed;
+            let steps = template.steps.filter(|_| !has_completed);
+            let waits = waits && after::is_held(catalog, template.lane)?;
+            revive(catalog, &New { steps, ..template }, run_at, waits)?;
+        }
     }
     Ok(true)
 }
@@ -110,6 +133,14 @@ fn retry(call: &Call) -> Result<Option<Datum>> {
     let mut is_locked = false;
     loop {
         let found = find::managed(&catalog, job_id)?;
+        if let Found::Here(job) = &found
+            && job.outcome.is_none()
+            && !job.is_claimed
+            && flow::is_flow(&job.attempt)
+            && retry_members(&catalog, job_id, &[Standing::Dead])? > 0
+        {
+            return Ok(Some(VOID));
+        }
         if found.outcome().is_none() {
             supersede(&catalog, job_id, true, |next| next.run_at = run_at)?;
             return Ok(Some(VOID));
@@ -123,10 +154,40 @@ fn retry(call: &Call) -> Result<Option<Datum>> {
             return Err(find::of_dropped(job_id));
         };
         claim_key(&catalog, &queue, &found)?;
-        if revive_ended(&catalog, &found, run_at)? {
+        let waits = found.is_flow() && after::is_held(&catalog, found.lane())?;
+        if revive_ended(&catalog, &found, run_at, waits)? {
+            if waits {
+                retry_members(&catalog, job_id, &[Standing::Dead, Standing::Unrun])?;
+            }
             return Ok(Some(VOID));
         }
     }
+}
+
+/// Runs members of a flow once more. Returns how many.
+///
+/// Errors: as `retry`, for any of them.
+fn retry_members(catalog: &Rc<Catalog>, flow: i64, which: &[Standing]) -> Result<i64> {
+    let mut retried = 0;
+    for job_id in member::of_standing(catalog, flow, which) {
+        let found = find::find_any(catalog, job_id)?;
+        let Some(queue) = queue::by_lane(catalog, found.lane())? else { continue };
+        permission::check(catalog, &queue, Privilege::Manage)?;
+        lock_ended(catalog, job_id, pg_sys::ShareLock)?;
+        let found = find::find_any(catalog, job_id)?;
+        if !found.outcome().is_some_and(|outcome| outcome.kind != Kind::Completed) {
+            continue;
+        }
+        claim_key(catalog, &queue, &found)?;
+        if revive_ended(catalog, &found, None, true)? {
+            retried += 1;
+        }
+        if found.is_flow() {
+            retried += retry_members(catalog, job_id, which)?;
+        }
+        process::check_for_interrupts();
+    }
+    Ok(retried)
 }
 
 /// `queue.retry_dead(queue_name, error_like, max_jobs)`: returns how many jobs it has revived. If `max_jobs` is NULL,
@@ -199,7 +260,7 @@ fn revive_dead(catalog: &Rc<Catalog>, queue: &Queue, job_id: i64) -> Result<bool
             return Ok(false);
         }
         claim_key(catalog, queue, &found)?;
-        if revive_ended(catalog, &found, None)? {
+        if revive_ended(catalog, &found, None, false)? {
             return Ok(true);
         }
     }

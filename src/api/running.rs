@@ -62,7 +62,9 @@ fn payload_of(call: &Call) -> Result<Option<Datum>> {
             return Ok(Some(crate::pg::jsonb::copy(payload)));
         }
         // In history only a job's last attempt has the payload; attempts with these outcomes pass it on unchanged.
-        let Outcome { kind: Kind::Failed | Kind::TimedOut | Kind::Released, next_id: Some(next), .. } = past.outcome()
+        let Outcome {
+            kind: Kind::Failed | Kind::TimedOut | Kind::Released | Kind::Suspended, next_id: Some(next), ..
+        } = past.outcome()
         else {
             return Ok(None);
         };

@@ -46,19 +46,22 @@ const MANAGE: u8 = 1 << Privilege::Manage as u8;
 
 /// The objects that each privilege gives access to. Any object that is not listed is the owner's alone.
 #[rustfmt::skip]
-const OBJECTS: [(u8, Kind, &[&str]); 9] = [
+const OBJECTS: [(u8, Kind, &[&str]); 12] = [
     (PRODUCE | CONSUME | OBSERVE | MANAGE, Kind::Schema, &["queue"]),
-    (PRODUCE, Kind::Routine, &["enqueue", "enqueue_batch", "enqueue_many", "enqueue_sql"]),
+    (PRODUCE, Kind::Routine, &["enqueue", "enqueue_batch", "enqueue_flow", "enqueue_many", "enqueue_sql"]),
+    (PRODUCE | MANAGE, Kind::Routine, &["seal"]),
+    (CONSUME | MANAGE, Kind::Routine, &["reject", "resolve"]),
     (CONSUME, Kind::Routine, &[
         "advance", "claim", "claim_any", "complete", "complete_many", "extend", "extend_many", "fail", "fail_many",
-        "progress", "release", "release_many", "wait",
+        "progress", "release", "release_many", "step", "step_done", "suspend", "wait",
     ]),
     (PRODUCE | CONSUME | OBSERVE | MANAGE, Kind::Routine, &["current_job"]),
+    (CONSUME | OBSERVE, Kind::Routine, &["inputs", "job_steps"]),
     (OBSERVE, Kind::View, &[
-        "attempts", "errors", "executors", "jobs", "metric", "queues", "schedules", "stats", "throughput", "throughput_part", "workers",
+        "attempts", "errors", "executors", "flows", "jobs", "metric", "queues", "schedules", "stats", "throughput", "throughput_part", "workers",
     ]),
     (OBSERVE, Kind::Routine, &[
-        "doctor", "job", "metrics", "throughput_by", "upcoming",
+        "doctor", "job", "members", "metrics", "throughput_by", "upcoming",
         // The views call these.
         "claims_now", "executors_now", "firings", "held_by_dead", "lease_expires_at", "live", "may_observe", "memory_use", "payload_of", "recent_times", "running_now", "tallies", "throughput_live",
         "times",

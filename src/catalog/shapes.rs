@@ -42,6 +42,7 @@ pub const ATTEMPT: Shape = &[
     ("steps", JSONBOID, false),
     ("run_as", TEXTOID, false),
     ("run_as_id", INT8OID, false),
+    ("own_flow", JSONBOID, false),
 ];
 
 /// How many of these `queue.attempt_N` has before version 0.3.0.
@@ -102,6 +103,7 @@ pub const HISTORY: Shape = &[
     ("steps", JSONBOID, false),
     ("run_as", TEXTOID, false),
     ("run_as_id", INT8OID, false),
+    ("own_flow", JSONBOID, false),
 ];
 
 /// How many of these `queue.history` has before version 0.3.0.

@@ -113,6 +113,17 @@ impl Awaited {
         !self.is_known || self.filter.has(job_id)
     }
 
+    /// Has the end of a job hand it over.
+    pub fn watch(&mut self, job_id: i64) {
+        self.filter.add(job_id);
+        if self.is_building {
+            self.fresh.add(job_id);
+        }
+        if self.filter.bits > self.full_at.max(FULL) && self.is_known && !self.is_building {
+            self.order();
+        }
+    }
+
     /// Hands over a job that has ended, if others may be after it. Returns whether the worker is to be woken.
     pub fn ended(&mut self, job_id: i64) -> bool {
         self.may_await(job_id) && self.hand_over(job_id)

@@ -25,6 +25,8 @@ pub enum Event {
     EndedUnrun(i64),
     /// It ran and has ended.
     Ended(End),
+    /// It has ended in this way, unrun, as another event says.
+    Told(End),
 }
 
 /// How an attempt that ran has ended.
@@ -131,6 +133,7 @@ impl Counts {
                 self.running -= 1;
                 self.totals.end(end);
             }
+            Event::Told(end) => self.totals.end(end),
         }
     }
 

@@ -15,25 +15,41 @@ use crate::catalog::queue::{self, Queue};
 use crate::catalog::{Catalog, drops};
 use crate::error::{self, Error, Result};
 use crate::job::find::{self, Found};
-use crate::job::options::After;
+use crate::job::options::{After, OwnFlow};
 use crate::log::attempt::{Attempt, New};
 use crate::log::edge::{self, Edge, Edges};
 use crate::log::outcome::Kind;
 use crate::log::segment::Target;
+use crate::pg::datum;
 use crate::transaction::{self, Step};
 
-/// What has become of a job that others may be after, as committed transactions, and this one, have left it; and its
-/// attempt, if it is itself held.
-pub fn fate(catalog: &Catalog, job_id: i64) -> Result<(Fate, Option<Attempt>)> {
+/// A job that others may be after.
+pub struct Predecessor {
+    /// What has become of it.
+    pub fate: Fate,
+    /// Its attempt, if it is itself held.
+    pub held: Option<Attempt>,
+    /// The flow that it is a member of.
+    pub flow: Option<i64>,
+}
+
+/// What has become of a job that others may be after, as committed transactions, and this one, have left it.
+pub fn fate(catalog: &Catalog, job_id: i64) -> Result<Predecessor> {
     let found = match find::find_settled(catalog, job_id) {
         Ok(found) => found,
-        Err(error) if error.code == error::NO_DATA => return Ok((Fate::Gone, None)),
+        Err(error) if error.code == error::NO_DATA => {
+            return Ok(Predecessor { fate: Fate::Gone, held: None, flow: None });
+        }
         Err(error) => return Err(error),
     };
     let fate = fate_of(catalog, &found)?;
     Ok(match found {
-        Found::Here(job) if fate == Fate::Living && is_held(catalog, job.attempt.lane())? => (fate, Some(job.attempt)),
-        Found::Here(_) | Found::Past(_) => (fate, None),
+        Found::Here(job) => {
+            let flow = job.attempt.flow();
+            let is_held = fate == Fate::Living && !job.is_claimed && is_held(catalog, job.attempt.lane())?;
+            Predecessor { fate, held: is_held.then_some(job.attempt), flow }
+        }
+        Found::Past(past) => Predecessor { fate, held: None, flow: past.flow() },
     })
 }
 
@@ -101,7 +117,7 @@ pub fn insert_edges(catalog: &Catalog, target: &Target, edges: &[Edge], job_of: 
     // Neighbours are mostly after the same job.
     let mut last = 0;
     for edge in edges {
-        if edge.job_id != last {
+        if edge.job_id != last && edge.job_id != edge::SEAL {
             transaction::record(catalog.number, Step::Awaited { job_id: edge.job_id });
             last = edge.job_id;
         }
@@ -110,6 +126,28 @@ pub fn insert_edges(catalog: &Catalog, target: &Target, edges: &[Edge], job_of: 
             transaction::record(catalog.number, Step::Awaited { job_id: job_of(edge.id) });
         }
     }
+}
+
+/// The edges for an attempt by which a job waits once more for what it was after, of its flow's members and other jobs.
+/// `lane`: where it goes then.
+pub fn edges_again(catalog: &Catalog, ended: &New, id: i64, lane: i32) -> Result<Vec<Edge>> {
+    let upon = ended.upon.map_or(Upon::Completed, Upon::of);
+    let own = ended.own_flow.map(|stored| OwnFlow::of(stored, upon));
+    let is_fail_fast = own.is_some_and(|own| own.is_fail_fast);
+    let lane = if own.is_some_and(|own| !own.runs) { 0 } else { lane };
+    let mut jobs: Vec<i64> = own.map(|_| ended.job_id).into_iter().collect();
+    for job_id in ended.after.map(datum::i64_array).unwrap_or_default() {
+        if !upon.is_met_by(fate(catalog, job_id)?.fate) {
+            jobs.push(job_id);
+        }
+    }
+    Ok(jobs
+        .into_iter()
+        .map(|job_id| {
+            let is_own = job_id == ended.job_id;
+            Edge { id, job_id, upon, lane, is_met: false, is_own, is_fail_fast }
+        })
+        .collect())
 }
 
 /// The edges of a held attempt; none if it is not held.

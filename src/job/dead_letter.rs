@@ -60,6 +60,12 @@ pub fn copy(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str) -> 
             last_error: None,
             progress: None,
             asked: None,
+            flow: None,
+            task: None,
+            after: None,
+            upon: None,
+            steps: None,
+            own_flow: None,
             ..attempt.copy()
         };
         attempt::insert(catalog, &target, &[copy])

@@ -10,15 +10,21 @@ use pgrx::pg_sys::Datum;
 use crate::catalog::queue::Queue;
 use crate::catalog::{Catalog, ids};
 use crate::error::{Error, Result};
-use crate::job::options::{After, Options};
-use crate::job::{after, limits, unique};
+use crate::job::options::{After, Options, OwnFlow};
+use crate::job::{after, flow, limits, unique};
 use crate::log::attempt::{self, New};
-use crate::log::edge::Edge;
+use crate::log::edge::{self, Edge};
 use crate::log::segment::{self, Target};
 use crate::transaction::{self, Step};
 
 /// Enqueues jobs, with or without keys. Returns the jobs' ids in order.
 pub fn produce(catalog: &Rc<Catalog>, queue: &Queue, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
+    let mut joined = None;
+    for flow in jobs.iter().filter_map(|(_, options)| options.flow) {
+        if joined.replace(flow) != Some(flow) {
+            flow::join(catalog, flow)?;
+        }
+    }
     let insert = |jobs: &[(Datum, Options)]| insert(catalog, queue, jobs, now);
     if jobs.iter().all(|(_, options)| options.unique.is_none()) {
         return insert(jobs);
@@ -58,9 +64,13 @@ fn first_attempt(queue: &Queue, target: &Target, count: i64, payload: Datum, opt
         flow: options.flow,
         task: options.task,
         after: options.after.as_ref().map(|after| after.named),
-        upon: options.after.as_ref().map(|after| after.upon.char()),
+        upon: match (options.own_flow, &options.after) {
+            (Some(own), _) => Some(own.upon.char()),
+            (None, after) => after.as_ref().map(|after| after.upon.char()),
+        },
         steps: None,
         run_as: options.run_as,
+        own_flow: options.own_flow.and_then(|own| own.datum()),
     }
 }
 
@@ -75,6 +85,9 @@ fn announce(catalog: &Catalog, queue: &Queue) {
 ///
 /// Errors: as `insert`.
 pub fn insert_one(catalog: &Catalog, queue: &Queue, payload: Datum, options: &Options, now: i64) -> Result<i64> {
+    if let Some(flow) = options.flow {
+        flow::join(catalog, flow)?;
+    }
     if options.after.is_some() {
         let ids = insert(catalog, queue, &[(payload, options.clone())], now)?;
         return Ok(ids.first().copied().unwrap_or_default());
@@ -136,19 +149,19 @@ pub fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: 
 struct Held {
     /// The lane in which they are; 0: none is.
     lane: i32,
-    /// For each job what it waits for; empty: none waits.
-    waits: Vec<Option<Rc<After>>>,
+    /// For each job the jobs and the flow that it waits for; empty: none waits.
+    waits: Vec<(Option<Rc<After>>, Option<OwnFlow>)>,
     /// How many are held.
     count: usize,
 }
 
 impl Held {
     fn of(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)]) -> Result<Self> {
-        if jobs.iter().all(|(_, options)| options.after.is_none()) {
+        if jobs.iter().all(|(_, options)| options.after.is_none() && options.own_flow.is_none()) {
             return Ok(Self { lane: 0, waits: Vec::new(), count: 0 });
         }
         let lane = queue.held.ok_or_else(|| Error::internal("a queue has no lane for held jobs"))?;
-        let mut waits: Vec<Option<Rc<After>>> = Vec::with_capacity(jobs.len());
+        let mut waits: Vec<(Option<Rc<After>>, Option<OwnFlow>)> = Vec::with_capacity(jobs.len());
         // Jobs of one call are mostly after the same ones.
         let mut last: Option<&Rc<After>> = None;
         let mut unmet = None;
@@ -158,17 +171,28 @@ impl Held {
             {
                 (last, unmet) = (Some(after), after::unmet(catalog, after)?);
             }
-            waits.push(options.after.as_ref().and_then(|_| unmet.clone()));
+            waits.push((options.after.as_ref().and_then(|_| unmet.clone()), options.own_flow));
         }
-        let count = waits.iter().flatten().count();
+        let count = waits.iter().filter(|(after, own)| after.is_some() || own.is_some()).count();
         Ok(Self { lane, waits, count })
     }
 
     /// Puts the attempt of the job at a position into the lane of held ones, if it is held, and adds its edges.
     fn hold(&self, n: usize, new: New, edges: &mut Vec<Edge>) -> New {
-        let Some(Some(after)) = self.waits.get(n) else { return new };
-        let edge = |&job_id: &i64| Edge { id: new.id, job_id, upon: after.upon, lane: new.lane, is_met: false };
-        edges.extend(after.jobs.iter().map(edge));
+        let (after, own) = match self.waits.get(n) {
+            None | Some((None, None)) => return new,
+            Some((after, own)) => (after.as_ref(), *own),
+        };
+        let upon = own.map(|own| own.upon).or(after.map(|after| after.upon)).unwrap_or_default();
+        let lane = if own.is_some_and(|own| !own.runs) { 0 } else { new.lane };
+        let is_fail_fast = own.is_some_and(|own| own.is_fail_fast);
+        let edge = |job_id: i64| {
+            let is_own = job_id == new.job_id;
+            Edge { id: new.id, job_id, upon, lane, is_met: false, is_own, is_fail_fast }
+        };
+        edges.extend(own.map(|_| edge(new.job_id)));
+        edges.extend(own.filter(|own| own.is_open).map(|_| edge(edge::SEAL)));
+        edges.extend(after.into_iter().flat_map(|after| &after.jobs).map(|&job_id| edge(job_id)));
         New { lane: self.lane, is_parked: false, ..new }
     }
 }

@@ -16,6 +16,7 @@ use crate::log::outcome::{Kind, New};
 use crate::log::reader::Reader;
 use crate::pg::datum::{Interval, text_datum};
 use crate::pg::time;
+use crate::transaction::{self, Step};
 
 /// How an attempt ended badly.
 pub enum Failure<'a> {
@@ -71,6 +72,10 @@ pub fn end_badly(
         if kind == Kind::Failed {
             outcome.kind = Kind::Dead;
         }
+        // Its flow may end with it, or what waits for a death go on.
+        if attempt.flow().is_some() {
+            transaction::record(catalog.number, Step::Awaited { job_id: attempt.job_id() });
+        }
         if let Some(queue) = &queue {
             dead_letter::copy(catalog, queue, &attempt, words)?;
         }
@@ -95,6 +100,7 @@ pub fn end_badly(
         if let Some(progress) = notes.progress() {
             next.progress = Some(progress);
         }
+        next.steps = notes.steps(next.steps);
         outcome.next_id = Some(next.id);
         attempt::insert(catalog, &target, &[next])?;
         outcomes.add(held.home, outcome);

@@ -43,6 +43,14 @@ impl Found {
         }
     }
 
+    /// Whether it has a flow of its own.
+    pub fn is_flow(&self) -> bool {
+        match self {
+            Self::Here(job) => job.attempt.own_flow().is_some(),
+            Self::Past(past) => past.get(history::column::OWN_FLOW).is_some(),
+        }
+    }
+
     /// The lane.
     pub fn lane(&self) -> i32 {
         match self {
@@ -147,6 +155,12 @@ fn look(catalog: &Catalog, job_id: i64, passes_open: bool) -> Result<Found> {
     }
     Err(Error::new(error::NO_DATA, format!("job {job_id} does not exist"))
         .hint("Its transaction may have been rolled back, or it has ended and its retention is over."))
+}
+
+/// The error for an attempt that is not in the logs.
+pub fn no_attempt(id: i64) -> Error {
+    Error::new(error::NO_DATA, format!("attempt {id} does not exist"))
+        .hint("It was rolled back, or it has ended and its retention is over.")
 }
 
 /// The error for a job that an open transaction is changing.

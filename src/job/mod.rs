@@ -12,6 +12,7 @@ pub mod dead_letter;
 pub mod enqueue;
 pub mod fail;
 pub mod find;
+pub mod flow;
 pub mod group_turn;
 pub mod held;
 pub mod held_by_dead;

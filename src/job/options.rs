@@ -11,6 +11,7 @@ use crate::catalog::run_as::{self, RunAs};
 use crate::error::{Error, Result};
 use crate::pg::datum::{self, Interval};
 use crate::pg::function::Call;
+use crate::pg::jsonb;
 
 /// What a producer gives beside the payload.
 #[derive(Clone, Default)]
@@ -32,27 +33,62 @@ pub struct Options {
     pub task: Option<Datum>,
     /// As whom it runs; `None`: as nobody. Never the current user by itself, which may be a background process's.
     pub run_as: Option<RunAs>,
+    /// What makes it a flow of its own.
+    pub own_flow: Option<OwnFlow>,
+    /// For what a task waits that is after others of its flow.
+    pub upon_of_task: Upon,
+}
+
+/// What makes a job a flow, which waits for its members.
+#[derive(Clone, Copy)]
+pub struct OwnFlow {
+    pub upon: Upon,
+    /// Whether it waits for `queue.seal`.
+    pub is_open: bool,
+    /// Whether it goes to its queue then; else it ends by itself.
+    pub runs: bool,
+    /// Whether the first death among its members ends it.
+    pub is_fail_fast: bool,
+}
+
+impl OwnFlow {
+    /// As it is stored.
+    pub fn datum(&self) -> Option<Datum> {
+        let text = |is_so: bool| is_so.then_some("true");
+        jsonb::of(&serde_json::json!({ "runs": text(self.runs), "fail_fast": text(self.is_fail_fast) }))
+    }
+
+    /// As it was stored.
+    pub fn of(stored: Datum, upon: Upon) -> Self {
+        let has = |name: &str| jsonb::text_field(stored, name).is_some();
+        Self { upon, is_open: false, runs: has("runs"), is_fail_fast: has("fail_fast") }
+    }
 }
 
 impl Options {
-    /// Reads the arguments of `enqueue`, `enqueue_many` and `enqueue_sql`, which have them in the same order from `first` on.
+    /// Reads the arguments of `enqueue` and its relatives from the `first`, the priority, on. They are the same, in the
+    /// same order.
     pub fn of(call: &Call, first: usize, queue: &Queue, now: i64) -> Result<Self> {
+        let at = |n: usize| first + n;
         let mut options = Self {
             priority: call.i32(first).unwrap_or(0),
-            headers: call.datum(first + 11),
-            group_key: call.datum(first + 7),
-            lane: call.str(first + 8).map(|stage| queue.stage(&stage)).transpose()?,
+            headers: call.datum(at(11)),
+            group_key: call.datum(at(7)),
+            lane: call.str(at(8)).map(|stage| queue.stage(&stage)).transpose()?,
             run_as: run_as::of_writer(queue)?,
             ..Self::default()
         };
-        options.set_start(call.interval(first + 1), call.timestamp(first + 2), now)?;
-        options.set_max_attempts(call.i32(first + 9))?;
-        options.set_lease(call.interval(first + 10))?;
-        let on_duplicate = call.str(first + 4).as_deref().map_or(Ok(OnDuplicate::Skip), OnDuplicate::parse)?;
-        let has_time = call.datum(first + 1).is_some() || call.datum(first + 2).is_some();
-        options.after = After::new(call.i64_array(first + 12), call.str(first + 13).as_deref(), has_time)?;
+        let has_time = call.datum(at(1)).is_some() || call.datum(at(2)).is_some();
+        options.set_start(call.interval(at(1)), call.timestamp(at(2)), now)?;
+        let on_duplicate = call.str(at(4)).as_deref().map_or(Ok(OnDuplicate::Skip), OnDuplicate::parse)?;
         options.unique =
-            Unique::new(call.datum(first + 3), on_duplicate, call.timestamp(first + 5), call.interval(first + 6), now)?;
+            Unique::new(call.datum(at(3)), on_duplicate, call.timestamp(at(5)), call.interval(at(6)), now)?;
+        options.set_max_attempts(call.i32(at(9)))?;
+        options.set_lease(call.interval(at(10)))?;
+        options.after = After::new(call.i64_array(at(12)), call.str(at(13)).as_deref(), has_time)?;
+        // The SQL of the version before has neither.
+        options.flow = call.i64(at(14));
+        options.task = call.datum(at(15));
         Ok(options)
     }
 
@@ -136,6 +172,25 @@ pub struct After {
 }
 
 impl After {
+    /// These jobs, each once; `None`: there are none.
+    ///
+    /// Errors: 22023 when there are too many.
+    pub fn of_jobs(mut jobs: Vec<i64>, upon: Upon) -> Result<Option<Rc<Self>>> {
+        jobs.sort_unstable();
+        jobs.dedup();
+        if jobs.len() > Self::MOST {
+            return Err(Self::too_many(jobs.len()));
+        }
+        let named = datum::bigint_array(&jobs);
+        Ok((!jobs.is_empty()).then(|| Rc::new(Self { upon, jobs, named })))
+    }
+
+    fn too_many(count: usize) -> Error {
+        Error::invalid(format!("after must name at most {} jobs", Self::MOST))
+            .detail(format!("It names {count}."))
+            .hint("Make them members of a flow, and be after that.")
+    }
+
     /// The most jobs that one can be after.
     const MOST: usize = 100;
 
@@ -155,9 +210,7 @@ impl After {
                 .hint("Say by when the jobs must have ended so that this one does not run."));
         }
         if named.len() > Self::MOST {
-            return Err(Error::invalid(format!("after must name at most {} jobs", Self::MOST))
-                .detail(format!("It names {}.", named.len()))
-                .hint("Enqueue jobs in between, each after a part of them."));
+            return Err(Self::too_many(named.len()));
         }
         let mut jobs = Vec::with_capacity(named.len());
         for (n, job_id) in named.into_iter().enumerate() {

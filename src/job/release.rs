@@ -40,6 +40,7 @@ pub fn give_back(
     if let Some(progress) = notes.progress() {
         next.progress = Some(progress);
     }
+    next.steps = notes.steps(next.steps);
     attempt::insert(catalog, &target, &[next])?;
     outcomes.add(held.home, New { next_id: Some(next.id), ..New::of(held.id, Kind::Released) });
     Ok(())

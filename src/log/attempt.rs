@@ -74,6 +74,8 @@ pub struct New {
     pub steps: Option<Datum>,
     /// As whom it runs: the role that wrote the payload. `None`: it was written for a queue without an executor.
     pub run_as: Option<RunAs>,
+    /// What makes it a flow: an object with the fields `runs` and `fail_fast`.
+    pub own_flow: Option<Datum>,
 }
 
 impl New {
@@ -116,6 +118,7 @@ impl New {
             self.steps,
             self.run_as.map(|role| role.name),
             self.run_as.map(|role| Datum::from(role.id)),
+            self.own_flow,
         ]
     }
 }
@@ -282,6 +285,8 @@ impl Attempt {
         upon: UPON -> Option<u8> = |r: &Row, n| r.get(n).map(|d| d.value() as u8);
         /// The steps that attempts before this one have done.
         steps: STEPS -> Option<Datum> = Row::get;
+        /// What makes it a flow.
+        own_flow: OWN_FLOW -> Option<Datum> = Row::get;
     }
 
     /// As whom it runs.
@@ -339,6 +344,7 @@ impl Attempt {
             upon: None,
             steps: None,
             run_as: None,
+            own_flow: None,
             ..self.copy()
         }
     }
@@ -385,6 +391,7 @@ impl Attempt {
             upon: self.upon(),
             steps: self.steps(),
             run_as: self.run_as(),
+            own_flow: self.own_flow(),
         }
     }
 }

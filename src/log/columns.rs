@@ -26,4 +26,5 @@ pub const UPON: usize = 22;
 pub const STEPS: usize = 23;
 pub const RUN_AS: usize = 24;
 pub const RUN_AS_ID: usize = 25;
-pub const COUNT: usize = 26;
+pub const OWN_FLOW: usize = 26;
+pub const COUNT: usize = 27;

@@ -12,18 +12,24 @@ use pgrx::pg_sys::Datum;
 use crate::catalog::Catalog;
 use crate::log::note::{self, column};
 use crate::log::segment::Home;
-use crate::pg::process;
 use crate::pg::row::{NewRows, Row};
 use crate::pg::scan::{Key, Scan, Snapshot};
 use crate::pg::table::{Entry, Relation};
 use crate::pg::time;
+use crate::pg::{jsonb, process};
 
 /// The kind of a note that says after which job an attempt is.
 const AFTER: u8 = b'a';
 /// The kind of a note that says that a job has completed after which an attempt is.
 const MET: u8 = b'n';
 
-/// What a held attempt waits for.
+/// The kind of a note that says that a flow is to end: its members are cancelled before.
+const ENDING: u8 = b'e';
+
+/// In place of a predecessor: the seal of an open flow.
+pub const SEAL: i64 = 0;
+
+/// What a held attempt waits for: another job; or, if that is its own job, the members of its flow; or [`SEAL`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Edge {
     /// The held attempt.
@@ -31,10 +37,36 @@ pub struct Edge {
     /// The job that it is after.
     pub job_id: i64,
     pub upon: Upon,
-    /// The lane that it goes to.
+    /// The lane that it goes to; 0: it ends by itself.
     pub lane: i32,
     /// Whether the job has completed once.
     pub is_met: bool,
+    /// Whether the job is the attempt's own.
+    pub is_own: bool,
+    /// Of the members of a flow: whether the first death among them ends it.
+    pub is_fail_fast: bool,
+}
+
+/// Why and how a flow ends before its members have.
+pub struct Ending {
+    /// Whether running members are ended, too.
+    pub is_forced: bool,
+    /// The member whose death ends it; `None`: it is cancelled.
+    pub dead: Option<i64>,
+    /// The reason of the cancel, or the error of that member.
+    pub reason: Option<String>,
+}
+
+/// Inserts a note that a flow is to end. False: as `insert_met`.
+pub fn insert_ending(catalog: &Catalog, home: Home, id: i64, job_id: i64, ending: &Ending) -> bool {
+    let Some(table) = note::open_home(catalog, home) else { return false };
+    let edge = Edge { id, job_id, upon: Upon::Completed, lane: 0, is_met: false, is_own: false, is_fail_fast: false };
+    let mut row = row(&edge, ENDING, time::now_us());
+    row[column::BODY] = jsonb::of(&serde_json::json!({
+        "force": ending.is_forced.then_some("true"), "dead": ending.dead.map(|id| id.to_string()), "reason": ending.reason,
+    }));
+    insert_row(catalog, home.segment, &table, &edge, row);
+    true
 }
 
 /// Inserts edges of attempts that this transaction has inserted into this segment.
@@ -63,13 +95,17 @@ pub fn insert_met(catalog: &Catalog, home: Home, edge: &Edge) -> bool {
 }
 
 fn insert_met_into(catalog: &Catalog, segment: u8, table: &Relation, edge: &Edge) {
+    insert_row(catalog, segment, table, edge, row(edge, MET, time::now_us()));
+}
+
+fn insert_row(catalog: &Catalog, segment: u8, table: &Relation, edge: &Edge, row: [Option<Datum>; column::COUNT]) {
     let oids = &catalog.segments[segment as usize];
     let [by_id, by_job] = Relation::write_indexes([oids.note_id, oids.note_job]);
     let entries = &mut [
         Entry { index: &by_id, is_unique: false, key: &mut [edge.id.into()] },
         Entry { index: &by_job, is_unique: false, key: &mut [edge.job_id.into(), edge.id.into()] },
     ];
-    table.insert_row(row(edge, MET, time::now_us()), entries);
+    table.insert_row(row, entries);
 }
 
 fn row(edge: &Edge, kind: u8, now: i64) -> [Option<Datum>; column::COUNT] {
@@ -80,6 +116,7 @@ fn row(edge: &Edge, kind: u8, now: i64) -> [Option<Datum>; column::COUNT] {
     row[column::JOB_ID] = Some(edge.job_id.into());
     row[column::LANE] = Some(edge.lane.into());
     row[column::UPON] = Some(Datum::from(edge.upon.char() as i8));
+    row[column::PRIORITY] = edge.is_own.then(|| i32::from(edge.is_fail_fast).into());
     row
 }
 
@@ -125,11 +162,31 @@ impl Edges {
         let mut scan = self.table.scan(&self.by_id, &[Key::eq_i64(1, attempt)], Snapshot::Now);
         let mut rows = Vec::new();
         while scan.next().is_some() {
-            if matches!(read(&mut scan).0, AFTER | MET) {
+            if matches!(read(&mut scan).0, AFTER | MET | ENDING) {
                 rows.push(scan.row());
             }
         }
         rows
+    }
+
+    /// How a flow is to end before its members have, if it is.
+    pub fn ending_of(&self, attempt: i64) -> Option<Ending> {
+        let mut scan = self.table.scan(&self.by_id, &[Key::eq_i64(1, attempt)], Snapshot::Now);
+        let mut ending: Option<Ending> = None;
+        while scan.next().is_some() {
+            if read(&mut scan).0 != ENDING {
+                continue;
+            }
+            let row = scan.row();
+            let Some(body) = row.get(column::BODY) else { continue };
+            let was_forced = ending.as_ref().is_some_and(|known| known.is_forced);
+            ending = Some(Ending {
+                is_forced: was_forced || jsonb::text_field(body, "force").is_some(),
+                dead: jsonb::text_field(body, "dead").and_then(|id| id.parse().ok()),
+                reason: jsonb::text_field(body, "reason"),
+            });
+        }
+        ending
     }
 
     /// Calls `f` with the attempts that are after a job, in the order of their ids from behind `after` on, until it
@@ -164,7 +221,7 @@ impl Edges {
 }
 
 fn read(scan: &mut Scan<'_>) -> (u8, Edge) {
-    let (values, _) = scan.columns(column::COUNT);
+    let (values, nulls) = scan.columns(column::COUNT);
     let int = |column: usize| values[column].value() as i64;
     let edge = Edge {
         id: int(column::ID),
@@ -172,6 +229,8 @@ fn read(scan: &mut Scan<'_>) -> (u8, Edge) {
         upon: Upon::of(values[column::UPON].value() as u8),
         lane: int(column::LANE) as i32,
         is_met: false,
+        is_own: !nulls[column::PRIORITY],
+        is_fail_fast: !nulls[column::PRIORITY] && values[column::PRIORITY].value() as i32 != 0,
     };
     (values[column::KIND].value() as u8, edge)
 }

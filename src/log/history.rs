@@ -17,6 +17,7 @@ use crate::error::Result;
 use crate::log::attempt::{self, Attempt, New};
 use crate::log::outcome;
 use crate::log::segment::{self, Home};
+use crate::log::successor;
 use crate::pg::datum::Interval;
 use crate::pg::parameter::Parameter;
 use crate::pg::row::{NewRows, Row};
@@ -62,7 +63,8 @@ pub mod column {
     pub const STEPS: usize = 30;
     pub const RUN_AS: usize = 31;
     pub const RUN_AS_ID: usize = 32;
-    pub const COUNT: usize = 33;
+    pub const OWN_FLOW: usize = 33;
+    pub const COUNT: usize = 34;
 }
 
 /// The columns of each child, which may be of a version before.
@@ -195,6 +197,41 @@ fn index_of_dead(child: Child) -> Option<Oid> {
     syscache::index_on(child.table, column::LANE as i16 + 1, true, "_dead_idx")
 }
 
+/// Calls `each` with the job, the id and the outcome of each attempt in history that is of a flow.
+pub fn each_of_flow(catalog: &Catalog, flow: i64, each: &mut dyn FnMut(i64, i64, &outcome::Outcome)) {
+    let counting = Counting::now(catalog);
+    for child in children(catalog) {
+        let Some(table) = open(child) else { continue };
+        let Some(index) = index_by_flow(child) else { continue };
+        let index = Relation::read_index(index);
+        let mut scan = table.scan(&index, &[Key::eq_i64(1, flow)], Snapshot::Now);
+        while scan.next().is_some() {
+            let (values, nulls) = scan.columns(column::NEXT_ID + 1);
+            let int = |column: usize| values[column].value() as i64;
+            let outcome = outcome::Outcome {
+                ended_at: int(column::ENDED_AT),
+                kind: outcome::Kind::of(values[column::OUTCOME].value() as u8),
+                next_id: (!nulls[column::NEXT_ID]).then(|| int(column::NEXT_ID)),
+            };
+            if counting.has(int(column::GENERATION)) {
+                each(int(column::JOB_ID), int(column::ID), &outcome);
+            }
+            process::check_for_interrupts();
+        }
+    }
+}
+
+/// A member of a flow that is in history and dead, if one is.
+pub fn dead_of_flow(catalog: &Catalog, flow: i64, successors: &successor::Reader) -> Option<i64> {
+    let mut dead = None;
+    each_of_flow(catalog, flow, &mut |job_id, id, outcome| {
+        if outcome.is_death() && !successors.has(id) {
+            dead = Some(job_id);
+        }
+    });
+    dead
+}
+
 /// The index by flow, which tables of before version 0.3.0 lack: nothing there is of a flow.
 fn index_by_flow(child: Child) -> Option<Oid> {
     syscache::index_on(child.table, column::FLOW as i16 + 1, true, "_flow_idx")
@@ -285,6 +322,11 @@ impl Past {
         self.row.i32(column::LANE)
     }
 
+    /// The flow that it is a member of.
+    pub fn flow(&self) -> Option<i64> {
+        self.number(column::FLOW)
+    }
+
     /// How it ended.
     pub fn outcome(&self) -> outcome::Outcome {
         outcome::Outcome {
@@ -338,6 +380,7 @@ impl Past {
             upon: row.get(column::UPON).map(|d| d.value() as u8),
             steps: row.get(column::STEPS),
             run_as: RunAs::read(row, column::RUN_AS, column::RUN_AS_ID),
+            own_flow: row.get(column::OWN_FLOW),
         }
     }
 }
@@ -462,5 +505,6 @@ pub fn values(
         steps,
         attempt.run_as().map(|role| role.name),
         attempt.run_as().map(|role| Datum::from(role.id)),
+        attempt.own_flow(),
     ]
 }

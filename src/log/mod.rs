@@ -20,6 +20,7 @@ pub mod key;
 pub mod keyed;
 pub mod lane_counts;
 pub mod living;
+pub mod member;
 pub mod note;
 pub mod outcome;
 pub mod parked;

@@ -42,6 +42,8 @@ pub enum Kind {
     CancelRequested,
     /// The lease was made longer than the claim's: microseconds.
     Lease,
+    /// A step is done: the body is an object with a field of its name.
+    Step,
 }
 
 impl Kind {
@@ -50,6 +52,7 @@ impl Kind {
             Self::Progress => b'p',
             Self::CancelRequested => b'c',
             Self::Lease => b'l',
+            Self::Step => b't',
         }
     }
 }
@@ -326,6 +329,7 @@ pub struct Summary {
     newest_progress: Option<(i64, Row)>,
     cancel: Option<Cancel>,
     longest_lease: Option<(i64, Row)>,
+    steps: Vec<Row>,
 }
 
 /// A note that the attempt is to be cancelled.
@@ -364,15 +368,16 @@ impl Summary {
                     self.longest_lease = Some((lease, row));
                 }
             }
+            b't' => self.steps.push(row),
             _ => {}
         }
     }
 
     fn into_rows(self) -> Vec<Row> {
-        let Self { newest_progress, cancel, longest_lease } = self;
+        let Self { newest_progress, cancel, longest_lease, steps } = self;
         let rows =
             [newest_progress.map(|(_, row)| row), cancel.map(|Cancel(row)| row), longest_lease.map(|(_, row)| row)];
-        rows.into_iter().flatten().collect()
+        rows.into_iter().flatten().chain(steps).collect()
     }
 
     /// The longest lease noted, microseconds.
@@ -383,6 +388,13 @@ impl Summary {
     /// The note that it is to be cancelled, if that was requested.
     pub fn cancel(&self) -> Option<&Cancel> {
         self.cancel.as_ref()
+    }
+
+    /// The steps that this attempt has done, and those that were done before: an object with a field for each. Good as long
+    /// as this and `before`.
+    pub fn steps(&self, before: Option<Datum>) -> Option<Datum> {
+        let done = self.steps.iter().filter_map(|row| row.get(column::BODY));
+        before.into_iter().chain(done).reduce(jsonb::merged)
     }
 
     /// The last progress reported.

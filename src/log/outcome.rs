@@ -44,6 +44,8 @@ pub enum Kind {
     TimedOut,
     /// Given back uncounted.
     Released,
+    /// Its job waits for others.
+    Suspended,
     /// Gone on to the next stage.
     Advanced,
     Cancelled,
@@ -64,6 +66,7 @@ impl Kind {
             Self::Dead => b'd',
             Self::TimedOut => b't',
             Self::Released => b'r',
+            Self::Suspended => b'w',
             Self::Advanced => b'a',
             Self::Cancelled => b'x',
             Self::Superseded => b's',
@@ -80,6 +83,7 @@ impl Kind {
             b'd' => Self::Dead,
             b't' => Self::TimedOut,
             b'r' => Self::Released,
+            b'w' => Self::Suspended,
             b'a' => Self::Advanced,
             b'x' => Self::Cancelled,
             b'k' => Self::Skipped,
@@ -95,6 +99,7 @@ impl Kind {
             Self::Failed | Self::Dead => "already failed",
             Self::TimedOut => "timed out",
             Self::Released => "released",
+            Self::Suspended => "suspended",
             Self::Advanced => "advanced",
             Self::Cancelled => "cancelled",
             Self::Superseded => "superseded",
@@ -246,4 +251,10 @@ pub fn result(catalog: &Catalog, segment: u8, id: i64) -> Option<Option<Datum>> 
 /// The committed outcome of an attempt that lies in this segment.
 pub fn find(catalog: &Catalog, segment: u8, id: i64) -> Option<Outcome> {
     opened(catalog, segment).find(id, Snapshot::Now).map(|row| read(&row))
+}
+
+/// The error of an attempt's outcome, if it has one.
+pub fn error_of(catalog: &Catalog, segment: u8, id: i64) -> Option<String> {
+    let outcomes = Keyed::read(&catalog.segments[segment as usize], Log::Outcome);
+    outcomes.find(id, Snapshot::Now)?.get(column::COUNT - 1).map(crate::pg::datum::text)
 }

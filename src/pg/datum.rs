@@ -74,6 +74,22 @@ pub fn bigint_array(elements: &[i64]) -> Datum {
     }
 }
 
+/// Returns the elements of a `bigint[]` that are not NULL.
+pub fn i64_array(datum: Datum) -> Vec<i64> {
+    array(datum, pg_sys::INT8OID, 8, true, b'd').into_iter().flatten().map(|d| d.value() as i64).collect()
+}
+
+/// Returns a `text[]` in the current memory context.
+pub fn text_array_datum(elements: &[&str]) -> Datum {
+    let mut elements: Vec<Datum> = elements.iter().map(|element| text_datum(element)).collect();
+    let count = i32::try_from(elements.len()).unwrap_or(i32::MAX);
+    // SAFETY: so many texts.
+    unsafe {
+        pg_sys::construct_array(elements.as_mut_ptr(), count, pg_sys::TEXTOID, -1, false, pg_sys::TYPALIGN_INT as _)
+            .into()
+    }
+}
+
 /// Returns the elements of an array of a fixed-length or variable-length type. A NULL element is `None`.
 pub fn array(datum: Datum, element: pg_sys::Oid, length: i16, by_value: bool, align: u8) -> Vec<Option<Datum>> {
     // SAFETY: a datum of an array of `element`; deconstruct_array fills the three outputs with memory of the current

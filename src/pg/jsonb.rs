@@ -68,6 +68,27 @@ pub fn elements(jsonb: Datum) -> Option<Vec<Value>> {
     Some(walk(root).into_iter().map(|(_, value)| Value(value)).collect())
 }
 
+/// Returns name and value of each field of a jsonb that is an object; none if it is no object.
+pub fn fields(jsonb: Datum) -> Vec<(String, Value)> {
+    if !is_object(jsonb) {
+        return Vec::new();
+    }
+    let parts = walk(root(jsonb)).into_iter().map(|(_, value)| value).collect::<Vec<_>>();
+    parts.chunks_exact(2).filter_map(|pair| Some((string(&pair[0])?, Value(pair[1])))).collect()
+}
+
+/// Returns an object with one field, in the current memory context. NULL becomes null. `None` if Postgres refuses the
+/// name, as one with a zero character.
+pub fn object_of(name: &str, value: Option<Datum>) -> Option<Datum> {
+    let object = of(&serde_json::json!({ name: null }))?;
+    let Some(value) = value else { return Some(object) };
+    // SAFETY: a function of jsonb, text[], jsonb and boolean that touches nothing but memory.
+    unsafe {
+        let path = super::datum::text_array_datum(&[name]);
+        direct_function_call_as_datum(pg_sys::jsonb_set, &[Some(object), Some(path), Some(value), Some(true.into())])
+    }
+}
+
 /// Returns a field of a jsonb that is an object. `None` if the jsonb is no object, has no such field, or the field is
 /// no string.
 pub fn text_field(jsonb: Datum, name: &str) -> Option<String> {

@@ -65,7 +65,22 @@ pub fn try_lock_part(table: pg_sys::Oid, part: u16, mode: u32) -> bool {
     try_lock_object(pg_sys::RelationRelationId, table, part, mode)
 }
 
+/// Takes one of 2^48 tokens of a table in a mode until the transaction ends, and waits for it. Can raise: cancel,
+/// lock_timeout, deadlock. A session that uses the table notices nothing.
+pub fn lock_numbered(table: pg_sys::Oid, number: u64, mode: u32) {
+    lock_object(table, (number as u32).into(), (number >> 32) as u16, mode, true);
+}
+
+/// Takes it, without waiting. Returns false if another transaction's lock conflicts.
+pub fn try_lock_numbered(table: pg_sys::Oid, number: u64, mode: u32) -> bool {
+    lock_object(table, (number as u32).into(), (number >> 32) as u16, mode, false)
+}
+
 fn try_lock_object(class: pg_sys::Oid, object: pg_sys::Oid, part: u16, mode: u32) -> bool {
+    lock_object(class, object, part, mode, false)
+}
+
+fn lock_object(class: pg_sys::Oid, object: pg_sys::Oid, part: u16, mode: u32, waits: bool) -> bool {
     let tag = pg_sys::LOCKTAG {
         locktag_field1: session::database().into(),
         locktag_field2: class.into(),
@@ -74,8 +89,8 @@ fn try_lock_object(class: pg_sys::Oid, object: pg_sys::Oid, part: u16, mode: u32
         locktag_type: pg_sys::LockTagType::LOCKTAG_OBJECT as u8,
         locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
     };
-    // SAFETY: a lock of the transaction, not waited for.
-    let answer = unsafe { pg_sys::LockAcquire(&raw const tag, mode as pg_sys::LOCKMODE, false, true) };
+    // SAFETY: a lock of the transaction.
+    let answer = unsafe { pg_sys::LockAcquire(&raw const tag, mode as pg_sys::LOCKMODE, false, !waits) };
     answer != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
 }
 

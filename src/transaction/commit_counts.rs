@@ -47,6 +47,7 @@ impl CommitCounts {
             Step::Taken { lane, .. } => (lane, Event::Claimed),
             Step::Ended { lane, .. } => (lane, Event::EndedUnrun(1)),
             Step::Purged { lane, count } => (lane, Event::EndedUnrun(count)),
+            Step::Told { lane, end } => (lane, Event::Told(end)),
             Step::Ending { lane, end, .. } | Step::EndingUnknown { lane, end, .. } => (lane, Event::Ended(end)),
             Step::LaneDropped { lane } => {
                 self.post(counters);

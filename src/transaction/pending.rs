@@ -27,6 +27,8 @@ pub enum Step {
     Ended { id: i64, lane: i32 },
     /// `count` waiting attempts were ended unrun, and the frontier has forgotten them already.
     Purged { lane: i32, count: i64 },
+    /// An attempt that was ended unrun has completed or died, and counts as such.
+    Told { lane: i32, end: End },
     /// An attempt could not be claimed because an open transaction seemed to have claimed it; that transaction may roll
     /// back. This transaction's own claim row, inserted in vain, makes the attempt seem claimed to other sessions until
     /// this transaction ends. So the attempt goes back to the frontier after a commit and after a rollback.

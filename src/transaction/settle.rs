@@ -276,7 +276,7 @@ fn commit(shared: &mut shmem::Shared<'_>, slot: usize, step: Step, now: &LazyCel
             }
         }
         // It only counts: see `transaction::commit_counts`.
-        Step::Purged { .. } => {}
+        Step::Purged { .. } | Step::Told { .. } => {}
         // Attempts that held up their group may be among the rows.
         Step::Unseen { lane } => {
             frontier.release_held(number);

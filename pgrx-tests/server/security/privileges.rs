@@ -36,6 +36,10 @@ const TABLE: &str = "
 -  + - - +  q - - q  + - - +  + + | enqueue_batch('q', '[{}]')
 -  w - - w  q - - q  w - - w  w w | enqueue_sql('q', 'SELECT 1')
 -  + + + +  + + + +  + + + +  + + | current_job()
+-  + - - +  q - - q  + - - +  + + | enqueue_flow('q')
+-  + - - +  q - - q  + - - +  + + | seal({flow})
+-  - + - +  - q - q  - + - +  + + | resolve({flow})
+-  - + - +  - q - q  - + - +  + + | reject({flow}, 'no')
 -  - + - +  - q - q  - + - +  + + | claim('q')
 -  - + - +  - q - q  - + - +  + + | claim_any(ARRAY['q'])
 -  - + - +  - q - q  - + - +  + + | wait('q', '0')
@@ -48,9 +52,15 @@ const TABLE: &str = "
 -  - + - +  - q - q  - + - +  + + | extend({attempt})
 -  - + - +  - q - q  - + - +  + + | extend_many(ARRAY[{attempt}])
 -  - + - +  - q - q  - + - +  + + | progress({attempt}, '1')
+-  - + - +  - q - q  - + - +  + + | suspend({attempt})
+-  - + - +  - q - q  - + - +  + + | step({attempt}, 'a')
+-  - + - +  - q - q  - + - +  + + | step_done({attempt}, 'a')
+-  - + + +  - q q q  - + + +  + + | inputs({attempt})
+-  - + + +  - q q q  - + + +  + + | job_steps({job})
 -  - + - +  - q - q  - + - +  + + | advance({staged}, 'last')
 -  - - 1 1  - - 2 2  - - + +  + + | jobs
 -  - - 1 1  - - 2 2  - - + +  + + | attempts
+-  - - 1 1  - - 2 2  - - + +  + + | flows
 -  - - 1 1  - - 2 2  - - + +  + + | queues
 -  - - 1 1  - - 2 2  - - + +  + + | stats
 -  - - 1 1  - - 2 2  - - + +  + + | throughput
@@ -60,6 +70,7 @@ const TABLE: &str = "
 -  - - 1 1  - - 2 2  - - + +  + + | schedules
 -  - - + +  - - 0 0  - - + +  + + | job({job})
 -  + + + +  q q q q  + + + +  + + | await({job}, '0')
+-  - - + +  - - 0 0  - - + +  + + | members({flow})
 -  - - + +  - - q q  - - + +  + + | upcoming('planned')
 -  - - 1 1  - - 2 2  - - + +  + + | throughput_by()
 -  - - * *  - - * *  - - + +  + + | doctor()
@@ -227,10 +238,13 @@ fn use_queues(client: &mut Client) -> impl Fn(&str) -> String + use<> {
     // Each queue has a job that waits for a dead one.
     client.run("SELECT queue.enqueue(queue_name, after => ARRAY[job_id]) FROM queue.jobs WHERE state = 'dead'");
     let job = client.enqueue("q");
+    client.run("SELECT queue.enqueue_flow('other', open => true)");
+    let flow: i64 = client.value("SELECT queue.enqueue_flow('q', '[{}]', open => true)");
     move |call| {
         call.replace("{attempt}", &attempt.to_string())
             .replace("{staged}", &staged.to_string())
             .replace("{job}", &job.to_string())
+            .replace("{flow}", &flow.to_string())
             .replace("{ended}", &ended.to_string())
     }
 }

@@ -149,7 +149,7 @@ const OTHERS: &str = "
     SELECT 'dead_end', l.queue_name, l.job_id, l.id, l.segment,
            format('The attempt has an outcome of kind %s, after which the job goes on, but names no next attempt.', l.outcome)
     FROM known AS l
-    WHERE l.is_read AND l.outcome IN ('f', 'r', 'a', 's') AND l.next_id IS NULL
+    WHERE l.is_read AND l.outcome IN ('f', 'r', 'w', 'a', 's') AND l.next_id IS NULL
       AND NOT EXISTS (SELECT FROM queue.successor AS s WHERE s.id = l.id)
     UNION ALL
     SELECT 'lost_successor', NULL, NULL, s.id, NULL,

@@ -8,13 +8,15 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use pg_queue_core::after::{Fate, Upon, Verdict, verdict};
-use pg_queue_core::id;
+use pg_queue_core::{counter, id};
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::queue::{self, Queue};
 use crate::catalog::{Catalog, ids};
+use crate::duty::release::known;
+use crate::duty::release::work::Position;
 use crate::error::{Error, Result};
-use crate::job::{after, hold};
+use crate::job::{after, dead_letter, flow, hold};
 use crate::log::attempt::{self, Attempt, New};
 use crate::log::claim;
 use crate::log::edge::{self, Edge, Edges};
@@ -33,39 +35,51 @@ const BATCH: usize = 1_000;
 /// Held attempts looked at in one transaction.
 const LOOK: usize = 5_000;
 
-/// How far a walk over the attempts after a job has come: behind this attempt of this segment.
-#[derive(Clone, Copy)]
-pub struct Position {
-    segment: u8,
-    attempt: i64,
+/// What becomes of a held attempt.
+pub enum End {
+    /// It goes to this lane.
+    Release(i32),
+    /// It ends unrun, because of a job that it was after, and what has become of that.
+    Skip(Option<(i64, Fate)>),
+    /// A flow ends by itself: its members have completed.
+    Complete,
+    /// A flow is cancelled, its members are.
+    Cancel(Option<String>),
+    /// A flow dies of this, the rest of its members are cancelled.
+    Die(String),
 }
 
-/// A held attempt that is released or skipped.
-struct Act {
-    attempt: Attempt,
-    queue: Rc<Queue>,
-    /// The lane that it goes to; `None`: it is skipped.
-    lane: Option<i32>,
+/// A held attempt that is not held any more.
+pub struct Act {
+    pub attempt: Attempt,
+    pub queue: Rc<Queue>,
+    pub end: End,
     /// The job that was handed over.
-    because: i64,
-    /// A job that it was after, and what has become of that.
-    blamed: Option<(i64, Fate)>,
+    pub because: i64,
+}
+
+impl Act {
+    /// The lane that it goes to; `None`: it ends.
+    fn lane(&self) -> Option<i32> {
+        if let End::Release(lane) = self.end { Some(lane) } else { None }
+    }
 }
 
 /// What one transaction does.
 pub struct Batch<'a> {
-    catalog: &'a Rc<Catalog>,
-    fates: HashMap<i64, Fate>,
+    pub catalog: &'a Rc<Catalog>,
+    /// What has become of a job, and whether it is a flow that waits.
+    fates: HashMap<i64, (Fate, bool)>,
     acts: Vec<Act>,
     /// The attempts of `acts`.
     decided: HashSet<i64>,
     /// Edges of which it is to be remembered that they are met.
     met: Vec<(Home, Edge)>,
-    looked: usize,
+    pub looked: usize,
     /// Up to when jobs are due: not before the moment up to which they were handed over.
     due_to: i64,
     /// Jobs to be looked at once more, as an open transaction is in the way.
-    again: Vec<i64>,
+    pub again: Vec<i64>,
 }
 
 impl<'a> Batch<'a> {
@@ -87,13 +101,28 @@ impl<'a> Batch<'a> {
         self.acts.len() >= BATCH || self.looked >= LOOK
     }
 
-    fn fate(&mut self, job_id: i64) -> Result<Fate> {
-        if let Some(&fate) = self.fates.get(&job_id) {
-            return Ok(fate);
-        }
-        let (fate, _) = after::fate(self.catalog, job_id)?;
-        self.fates.insert(job_id, fate);
-        Ok(fate)
+    /// What has become of the job of an edge. A flow that waits counts as dead for what waits for a death, if one of its
+    /// members is.
+    fn fate(&mut self, edge: &Edge) -> Result<Fate> {
+        let known = self.fates.get(&edge.job_id).copied();
+        let (fate, is_flow) = match known {
+            Some(known) => known,
+            None => self.note_fate(edge.job_id, &after::fate(self.catalog, edge.job_id)?),
+        };
+        let has_failed = is_flow && edge.upon == Upon::Failed && self.dead_member(edge.job_id)?.is_some();
+        Ok(if has_failed { Fate::Dead } else { fate })
+    }
+
+    fn note_fate(&mut self, job_id: i64, job: &after::Predecessor) -> (Fate, bool) {
+        let known = (job.fate, job.held.as_ref().is_some_and(flow::is_flow));
+        self.fates.insert(job_id, known);
+        known
+    }
+
+    /// Adds what is to be done about a held attempt.
+    pub fn act(&mut self, act: Act) {
+        self.decided.insert(act.attempt.id());
+        self.acts.push(act);
     }
 
     /// Looks at a job itself, if it is held, and at the held attempts that are after it, if it has ended. Returns where to go
@@ -101,13 +130,18 @@ impl<'a> Batch<'a> {
     pub fn walk(&mut self, job_id: i64, from: Option<Position>) -> Result<Option<Position>> {
         // The look for it is worth as much as some looks at attempts.
         self.looked += 10;
-        let (fate, own) = after::fate(self.catalog, job_id)?;
-        self.fates.insert(job_id, fate);
-        if let Some(attempt) = own {
-            self.look_at_itself(&attempt)?;
+        let job = after::fate(self.catalog, job_id)?;
+        let (fate, is_flow) = self.note_fate(job_id, &job);
+        if let Some(attempt) = &job.held
+            && from.is_none()
+        {
+            self.look_at_itself(attempt)?;
         }
-        if fate == Fate::Living {
+        if fate == Fate::Living && !is_flow {
             return Ok(None);
+        }
+        if let Some(flow) = job.flow.filter(|_| fate != Fate::Living) {
+            known::ended(flow, job_id, fate);
         }
         // In this order an attempt that moves meanwhile is met at least once.
         let segments: Vec<u8> = segment::inhabited(self.catalog).collect();
@@ -176,27 +210,49 @@ impl<'a> Batch<'a> {
             return Ok(());
         }
         let own = edges.of(id);
+        let is_open = own.iter().any(|edge| edge.job_id == edge::SEAL && !edge.is_met);
+        let of_flow = flow::own_edge(&own);
+        let attempt = match &of_flow {
+            Some(of_flow) => match self.is_ending(attempt, edges, of_flow)? {
+                Some(attempt) => attempt,
+                None => return Ok(()),
+            },
+            None => attempt,
+        };
         let mut fates = Vec::with_capacity(own.len());
         for edge in &own {
-            fates.push(if edge.is_met { Fate::Completed } else { self.fate(edge.job_id)? });
+            fates.push(if edge.is_met {
+                Fate::Completed
+            } else if is_open && (edge.job_id == edge::SEAL || edge.is_own) {
+                Fate::Living
+            } else if edge.is_own {
+                match self.members(edge.job_id, edge.upon)? {
+                    Some(fate) => fate,
+                    None => return Ok(()),
+                }
+            } else {
+                self.fate(edge)?
+            });
         }
         let upon = own.first().map_or(Upon::Completed, |edge| edge.upon);
         let is_due = attempt.run_at().is_none_or(|at| at <= self.due_to);
-        let lane = match verdict(upon, &fates, is_due) {
-            Verdict::Release => Some(after::lane_of_release(&queue, &own)),
-            Verdict::Skip => None,
+        let end = match verdict(upon, &fates, is_due) {
+            Verdict::Release if of_flow.is_some_and(|edge| edge.lane == 0) => End::Complete,
+            Verdict::Release => End::Release(after::lane_of_release(&queue, &own)),
+            Verdict::Skip => {
+                let is_to_blame = |fate: &Fate| matches!(fate, Fate::Cancelled | Fate::Gone);
+                let decisive = fates.iter().position(is_to_blame).unwrap_or(0);
+                End::Skip(own.get(decisive).map(|edge| (edge.job_id, fates[decisive])))
+            }
             Verdict::Hold => {
                 // By the time that the others have ended, it may be gone.
-                let new = own.iter().zip(&fates).filter(|(edge, fate)| !edge.is_met && edge.upon.is_met_by(**fate));
+                let is_new = |edge: &Edge, fate: Fate| !edge.is_met && !edge.is_own && edge.upon.is_met_by(fate);
+                let new = own.iter().zip(&fates).filter(|(edge, fate)| is_new(edge, **fate));
                 self.met.extend(new.map(|(edge, _)| (tables.home, *edge)));
                 return Ok(());
             }
         };
-        self.decided.insert(id);
-        let is_to_blame = |fate: &Fate| matches!(fate, Fate::Cancelled | Fate::Gone);
-        let decisive = fates.iter().position(is_to_blame).unwrap_or(0);
-        let blamed = own.get(decisive).map(|edge| (edge.job_id, fates[decisive]));
-        self.acts.push(Act { attempt, queue, lane, because: job_id, blamed });
+        self.act(Act { attempt, queue, end, because: job_id });
         Ok(())
     }
 
@@ -211,7 +267,7 @@ impl<'a> Batch<'a> {
         let catalog = self.catalog;
         acts.retain(|act| {
             let is_there =
-                act.lane.is_none_or(|lane| *lanes.entry(lane).or_insert_with(|| after::watch(catalog, lane).is_ok()));
+                act.lane().is_none_or(|lane| *lanes.entry(lane).or_insert_with(|| after::watch(catalog, lane).is_ok()));
             if !is_there {
                 self.again.push(act.because);
             }
@@ -228,16 +284,23 @@ impl<'a> Batch<'a> {
     /// Notes that an edge is met.
     fn remember(&mut self, home: Home, edge: &Edge) {
         let catalog = self.catalog;
+        self.note(home, edge.id, edge.job_id, |home| edge::insert_met(catalog, home, edge));
+    }
+
+    /// Has `insert` write a note about a held attempt where that is; if it is on the move for too long, hands a job over
+    /// again.
+    pub fn note(&mut self, home: Home, id: i64, job_id: i64, insert: impl Fn(Home) -> bool) {
+        let catalog = self.catalog;
         let insert = |home: Home| {
-            let is_in = edge::insert_met(catalog, home, edge);
+            let is_in = insert(home);
             if is_in {
                 let segment = home.segment;
                 transaction::record(catalog.number, Step::Counted { segment, attempts: 1, ended: 1 });
             }
             is_in
         };
-        match hold::note_where_it_is(catalog, edge.id, home, insert, |home| hold::probe_both(catalog, home, edge.id)) {
-            hold::Noted::Moving => self.again.push(edge.job_id),
+        match hold::note_where_it_is(catalog, id, home, insert, |home| hold::probe_both(catalog, home, id)) {
+            hold::Noted::Moving => self.again.push(job_id),
             hold::Noted::Here(_) | hold::Noted::Gone => {}
         }
     }
@@ -263,7 +326,7 @@ impl<'a> Batch<'a> {
         for wants_far in [false, true] {
             let run_at = |act: &Act| act.attempt.run_at().filter(|&at| at > now);
             let far = |act: &Act| run_at(act).filter(|&at| is_far(self.catalog, at));
-            let chosen = acts.iter().zip(&counts).filter(|(act, _)| act.lane.is_some());
+            let chosen = acts.iter().zip(&counts).filter(|(act, _)| act.lane().is_some());
             let mut chosen = chosen.filter(|(act, _)| far(act).is_some() == wants_far).peekable();
             let Some((first, _)) = chosen.peek() else { continue };
             let target = Target::open(self.catalog, far(first));
@@ -272,17 +335,38 @@ impl<'a> Batch<'a> {
                     let next_id = id::attempt(ids::node(), count, target.home.segment);
                     let superseded = outcome::New::of(act.attempt.id(), Kind::Superseded);
                     outcomes.push(outcome::New { next_id: Some(next_id), ..superseded });
-                    after::released(&act.attempt, next_id, act.lane.unwrap_or_default(), run_at(act))
+                    after::released(&act.attempt, next_id, act.lane().unwrap_or_default(), run_at(act))
                 })
                 .collect();
             attempt::insert(self.catalog, &target, &attempts)?;
         }
-        for act in acts.iter().filter(|act| act.lane.is_none()) {
-            let error = act
-                .blamed
-                .map(|(job_id, fate)| *reasons.entry(job_id).or_insert_with(|| text_datum(&reason(job_id, fate))));
-            outcomes.push(outcome::New { error, ..outcome::New::of(act.attempt.id(), Kind::Skipped) });
-            transaction::record(self.catalog.number, Step::Settled { job_id: act.attempt.job_id() });
+        for act in &acts {
+            let (kind, error) = match &act.end {
+                End::Release(_) => continue,
+                End::Skip(blamed) => {
+                    let text = |(job_id, fate): (i64, Fate)| {
+                        *reasons.entry(job_id).or_insert_with(|| text_datum(&reason(job_id, fate)))
+                    };
+                    (Kind::Skipped, blamed.map(text))
+                }
+                End::Complete => (Kind::Completed, None),
+                End::Cancel(reason) => (Kind::Cancelled, reason.as_deref().map(text_datum)),
+                End::Die(error) => {
+                    dead_letter::copy(self.catalog, &act.queue, &act.attempt, error)?;
+                    (Kind::Dead, Some(text_datum(error)))
+                }
+            };
+            outcomes.push(outcome::New { error, ..outcome::New::of(act.attempt.id(), kind) });
+            if matches!(kind, Kind::Completed | Kind::Dead) {
+                let end = counter::End { outcome: kind.char(), has_next: false };
+                transaction::record(self.catalog.number, Step::Told { lane: act.attempt.lane(), end });
+            }
+            let job_id = act.attempt.job_id();
+            transaction::record(self.catalog.number, Step::Settled { job_id });
+            // The flow that it is a member of may end with it.
+            if kind == Kind::Dead && act.attempt.flow().is_some() {
+                transaction::record(self.catalog.number, Step::Awaited { job_id });
+            }
         }
         let writer = outcome::Writer::open_home(self.catalog, home);
         let lost = writer.map_or(outcomes.len(), |writer| writer.insert(&outcomes).len());
@@ -301,7 +385,7 @@ impl<'a> Batch<'a> {
         transaction::record(number, Step::Counted { segment, attempts: 0, ended: acts.len() as i64 });
         transaction::record_all(number, lanes.into_iter().map(|(lane, count)| Step::Purged { lane, count }));
         let mut told = HashSet::new();
-        for act in acts.iter().filter(|act| act.lane.is_some() && act.queue.notify) {
+        for act in acts.iter().filter(|act| act.lane().is_some() && act.queue.notify) {
             if told.insert(act.queue.lane) {
                 transaction::record(number, Step::Notify { lane: act.queue.lane });
             }

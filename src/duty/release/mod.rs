@@ -10,8 +10,7 @@
 //! Invariant: a job is looked at after it was taken, so by rows that are younger than its hand-over. What was taken is
 //! served, or handed over again by a rollback and by the end of the process.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::cell::Cell;
 use std::rc::Rc;
 
 use pg_queue_core::after::Upon;
@@ -19,10 +18,11 @@ use pg_queue_core::awaited::Awaited;
 use pgrx::pg_sys::Latch;
 
 use crate::catalog::{self, Catalog};
-use crate::duty::release::batch::{Batch, Position};
+use crate::duty::release::batch::Batch;
+use crate::duty::release::work::{WORK, Work};
 use crate::duty::{Duty, start_due};
 use crate::error::Result;
-use crate::log::edge::Edges;
+use crate::log::edge::{self, Edges};
 use crate::log::living;
 use crate::log::segment;
 use crate::log::tables::Tables;
@@ -33,6 +33,9 @@ use crate::shmem::{self, Instance, awake};
 use crate::transaction::{self, hooks};
 
 mod batch;
+mod known;
+mod members;
+mod work;
 
 /// The duty.
 pub const DUTY: Duty = Duty { name: "release", is_due, run };
@@ -44,19 +47,7 @@ const SHARE: i64 = 10;
 /// The longest pause, in microseconds, after a look at everything.
 const LONGEST: i64 = 60_000_000;
 
-/// What this process has taken.
-#[derive(Default)]
-struct Work {
-    /// The jobs that are still to be served, each with where to go on.
-    left: VecDeque<(i64, Option<Position>)>,
-    /// Those that the open transaction serves.
-    taken: Vec<i64>,
-    /// Whether memory knows that this process has something to serve.
-    is_serving: bool,
-}
-
 thread_local! {
-    static WORK: RefCell<Work> = RefCell::default();
     /// The instance that `WORK` is about; 0: none.
     static OF: Cell<u32> = const { Cell::new(0) };
     /// Whether this process looks at everything.
@@ -65,10 +56,13 @@ thread_local! {
 
 /// Returns when there is something to do, on the monotonic clock.
 pub fn next_at(number: u32) -> i64 {
-    if OF.get() == number && WORK.with_borrow(|work| !work.left.is_empty()) {
-        return i64::MIN;
+    let mut own = i64::MAX;
+    if OF.get() == number {
+        own = WORK.with_borrow(|work| {
+            if work.left.is_empty() { work.later.values().copied().min().unwrap_or(i64::MAX) } else { i64::MIN }
+        });
     }
-    shmem::with_awaited(number, |awaited, _| awaited.look_at()).unwrap_or(i64::MAX)
+    own.min(shmem::with_awaited(number, |awaited, _| awaited.look_at()).unwrap_or(i64::MAX))
 }
 
 /// Whether every end by now was looked at, so that ended jobs may go. Sessions that have ended jobs hold locks until
@@ -83,7 +77,10 @@ fn is_due(number: u32) -> bool {
 
 /// Hands over again what the transaction has served that is rolled back.
 fn undone() {
-    let taken = WORK.with_borrow_mut(|work| std::mem::take(&mut work.taken));
+    let taken = WORK.with_borrow_mut(|work| {
+        // A look at a flow that was asked for in vain does no harm.
+        std::mem::take(&mut work.taken)
+    });
     shmem::with_awaited(OF.get(), |awaited, _| taken.iter().for_each(|job_id| _ = awaited.hand_over(*job_id)));
 }
 
@@ -100,13 +97,16 @@ fn abandon(instances: &mut [Instance], awaited: &mut [Awaited]) -> Option<*mut L
     let slot = instances.iter().position(|i| i.number == OF.get() && i.number != 0)?;
     let awaited = &mut awaited[slot];
     let is_serving = WORK.try_with(|work| work.try_borrow().is_ok_and(|work| work.is_serving)).unwrap_or(true);
+    let has_flows = WORK.try_with(|work| work.try_borrow().is_ok_and(|work| !work.later.is_empty())).unwrap_or(true);
     if IS_LOOKING.take() {
         awaited.give_up_look();
-    } else if !is_serving {
+    } else if !is_serving && !has_flows {
         return None;
     }
     if is_serving {
         awaited.serve(false);
+    }
+    if is_serving || has_flows {
         awaited.order();
     }
     Some(instances[slot].worker_latch)
@@ -121,6 +121,7 @@ fn run(number: u32) -> i64 {
     }
     if OF.replace(number) != number {
         WORK.set(Work::default());
+        known::forget();
     }
     hooks::at_exit(abandon);
     hooks::on_rollback(undone);
@@ -162,7 +163,9 @@ fn serve(catalog: &Rc<Catalog>) -> Result<i64> {
         // Only the worker comes back for what is left.
         if instance.worker_pid != session::pid() {
             let left = WORK.with_borrow_mut(|work| std::mem::take(&mut work.left));
-            left.iter().for_each(|(job_id, _)| _ = awaited.hand_over(*job_id));
+            let later = WORK.with_borrow_mut(|work| std::mem::take(&mut work.later));
+            let jobs = left.into_iter().map(|(job_id, _)| job_id).chain(later.into_keys());
+            jobs.for_each(|job_id| _ = awaited.hand_over(job_id));
         }
     });
     Ok(did)
@@ -185,6 +188,11 @@ fn take(catalog: &Rc<Catalog>) -> bool {
         jobs = look_at_everything(catalog);
     }
     WORK.with_borrow_mut(|work| {
+        let due: Vec<i64> = work.later.iter().filter(|(_, at)| **at <= now).map(|(flow, _)| *flow).collect();
+        for flow in due {
+            work.later.remove(&flow);
+            work.left.push_back((flow, None));
+        }
         jobs.into_iter().rev().for_each(|job_id| work.left.push_front((job_id, None)));
         if !work.left.is_empty() && !std::mem::replace(&mut work.is_serving, true) {
             shmem::with_awaited(number, |awaited, _| awaited.serve(true));
@@ -212,6 +220,7 @@ fn look_at_everything(catalog: &Rc<Catalog>) -> Vec<i64> {
     let number = catalog.number;
     let look = Look(number);
     let began = time::monotonic_us();
+    known::forget_deaths();
     fault!("release.begun");
     let catch_up = || {
         process::check_for_interrupts();
@@ -226,6 +235,13 @@ fn look_at_everything(catalog: &Rc<Catalog>) -> Vec<i64> {
         let tables = Tables::open(catalog, segment);
         let mut n = 0_u32;
         edges.each(|edge| {
+            if edge.job_id == edge::SEAL {
+                return;
+            }
+            // A flow lives as long as it waits, and its members are looked at.
+            if edge.is_own {
+                due.push(edge.job_id);
+            }
             let is_known = awaited.last() == Some(&edge.job_id);
             if !is_known && tables.claims().find(edge.id, Snapshot::Now).is_none() {
                 awaited.push(edge.job_id);

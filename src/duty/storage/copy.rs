@@ -78,6 +78,7 @@ struct Kept {
     /// The attempt whose row has the payload, if that is another one.
     holder: Option<Attempt>,
     progress: Option<Datum>,
+    steps: Option<Datum>,
 }
 
 /// Whether this ended attempt is the last of its job.
@@ -91,7 +92,8 @@ impl Kept {
             trace.attempt.payload_of().filter(|_| is_last(&trace)).and_then(|holder| reader.payload_in(holder));
         let notes = note::summary(catalog, trace.attempt.home.segment, trace.attempt.id());
         let progress = notes.progress().map(crate::pg::jsonb::copy).or_else(|| trace.attempt.progress());
-        Self { trace, holder, progress }
+        let steps = if is_last(&trace) { notes.steps(trace.attempt.steps()).map(crate::pg::jsonb::copy) } else { None };
+        Self { trace, holder, progress, steps }
     }
 
     /// Returns the payload, which only a job's last attempt keeps. It is valid as long as the reader has its tables
@@ -103,15 +105,7 @@ impl Kept {
     fn values(&self, home: Home) -> Option<history::Values> {
         let outcome = self.trace.outcome.row()?;
         let claim = self.trace.claim.row().filter(|row| claim::read(row).kind != claim::Kind::System);
-        Some(history::values(
-            &self.trace.attempt,
-            home,
-            claim,
-            outcome,
-            self.payload(),
-            self.progress,
-            self.trace.attempt.steps(),
-        ))
+        Some(history::values(&self.trace.attempt, home, claim, outcome, self.payload(), self.progress, self.steps))
     }
 }
 

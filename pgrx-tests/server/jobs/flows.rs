@@ -1,0 +1,496 @@
+//! Flows: jobs that wait for their members; events; suspended jobs; steps.
+
+use std::thread;
+
+use postgres::Client;
+use queue_tests::wait;
+
+use crate::shared::{Database, Sql, create};
+use crate::storage::segments::{cluster, fillings};
+
+/// A database whose duties only `maintain` does, with queue `q` for members and queue `f` for flows.
+fn database() -> (Database, Client) {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    create(&mut client, "q", "max_attempts => 1, lease => '1 hour', backoff_base => '0'");
+    create(&mut client, "f", "max_attempts => 1, lease => '1 hour'");
+    (database, client)
+}
+
+/// Enqueues a flow into `f` with these options.
+fn flow(client: &mut Client, options: &str) -> i64 {
+    client.value(&format!("SELECT queue.enqueue_flow('f', {options})"))
+}
+
+/// Enqueues members into `q`.
+fn members(client: &mut Client, flow: i64, count: usize) -> Vec<i64> {
+    let payloads = format!("array_fill('{{}}'::jsonb, ARRAY[{count}])");
+    client.column(&format!("SELECT queue.enqueue_many('q', {payloads}, flow => {flow})"))
+}
+
+/// A flow with so many members, made by one transaction.
+fn flow_of(client: &mut Client, options: &str, count: usize) -> (i64, Vec<i64>) {
+    client.run("BEGIN");
+    let flow = flow(client, options);
+    let members = members(client, flow, count);
+    client.run("COMMIT");
+    (flow, members)
+}
+
+/// Ends the next job of `q`, which is this one.
+fn end(client: &mut Client, job: i64, how: &str) {
+    let (id, next): (i64, i64) = {
+        let row = client.query_one("SELECT id, job_id FROM queue.claim('q')", &[]).unwrap();
+        (row.get(0), row.get(1))
+    };
+    assert_eq!(next, job);
+    client.run(&match how {
+        "completed" => format!("SELECT queue.complete({id}, '\"done\"')"),
+        "dead" => format!("SELECT queue.fail({id}, 'no', fatal => true)"),
+        other => panic!("{other} is no end"),
+    });
+}
+
+/// Does the duties until the job is in this state.
+fn becomes(client: &mut Client, job: i64, state: &str) {
+    client.maintain_until(&format!("(SELECT state FROM queue.job({job})) = '{state}'"));
+}
+
+/// Does the duties, and checks that the job is in this state afterwards.
+fn stays(client: &mut Client, job: i64, state: &str) {
+    for _ in 0..3 {
+        client.run("SELECT queue.maintain()");
+        assert_eq!(client.state(job), state);
+    }
+}
+
+#[test]
+fn a_flow_ends_by_itself_or_runs_when_its_members_have_completed() {
+    let (_database, mut client) = database();
+    for (options, done) in [("runs => false", "completed"), ("runs => true", "ready")] {
+        let (flow, jobs) = flow_of(&mut client, options, 3);
+        stays(&mut client, flow, "held");
+        assert_eq!(client.count("SELECT FROM queue.claim('f', 10)"), 0);
+        for &job in &jobs {
+            assert_eq!(client.state(flow), "held");
+            end(&mut client, job, "completed");
+        }
+        becomes(&mut client, flow, done);
+        assert_eq!(client.count(&format!("SELECT FROM queue.members({flow}, 'completed')")), 3);
+    }
+    assert_eq!(client.count("SELECT FROM queue.claim('f', 10)"), 1);
+    let counts = "SELECT concat_ws(' ', held, completed, dead) FROM queue.stats WHERE queue_name = 'f'";
+    assert_eq!(client.value::<String>(counts), "0 1 0");
+    let rejected = flow(&mut client, "open => true");
+    client.run(&format!("SELECT queue.reject({rejected}, 'no')"));
+    assert_eq!(client.value::<String>(counts), "0 1 1");
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+}
+
+#[test]
+fn a_flow_without_members_ends_when_it_is_sealed() {
+    let (_database, mut client) = database();
+    let at_once = flow(&mut client, "open => false");
+    becomes(&mut client, at_once, "completed");
+    let open = flow(&mut client, "open => true");
+    stays(&mut client, open, "held");
+    client.run(&format!("BEGIN; SELECT queue.seal({open}); ROLLBACK"));
+    stays(&mut client, open, "held");
+    client.run(&format!("SELECT queue.seal({open}); SELECT queue.seal({open})"));
+    becomes(&mut client, open, "completed");
+}
+
+#[test]
+fn members_come_until_the_flow_has_ended() {
+    let (database, mut client) = database();
+    let open = flow(&mut client, "open => true, runs => true");
+    let first = members(&mut client, open, 1)[0];
+    end(&mut client, first, "completed");
+    stays(&mut client, open, "held");
+    // A flow that is sealed takes members as long as others live; one that is not committed holds it up.
+    let second = members(&mut client, open, 1)[0];
+    client.run(&format!("SELECT queue.seal({open})"));
+    let mut other = database.connect();
+    other.run("BEGIN");
+    let third = members(&mut other, open, 1)[0];
+    end(&mut client, second, "completed");
+    stays(&mut client, open, "held");
+    other.run("COMMIT");
+    stays(&mut client, open, "held");
+    other.run("BEGIN");
+    members(&mut other, open, 1);
+    end(&mut client, third, "completed");
+    stays(&mut client, open, "held");
+    other.run("ROLLBACK");
+    becomes(&mut client, open, "ready");
+    let refused = client.failure(&format!("SELECT queue.enqueue('q', flow => {open})"));
+    assert_eq!(refused.code, "55000", "{refused:?}");
+    client.run("SELECT queue.complete(id) FROM queue.claim('f')");
+    assert_eq!(client.failure(&format!("SELECT queue.enqueue('q', flow => {open})")).code, "55000");
+    assert_eq!(client.failure(&format!("SELECT queue.seal({open})")).code, "55000");
+}
+
+#[test]
+fn a_dead_member_holds_its_flow_and_a_retry_carries_it_on() {
+    let (_database, mut client) = database();
+    let (flow, jobs) = flow_of(&mut client, "runs => true", 3);
+    let failure: i64 = client.value(&format!("SELECT queue.enqueue('f', after => '{{{flow}}}', upon => 'failed')"));
+    end(&mut client, jobs[0], "dead");
+    // At the first death.
+    becomes(&mut client, failure, "ready");
+    end(&mut client, jobs[1], "completed");
+    end(&mut client, jobs[2], "completed");
+    stays(&mut client, flow, "held");
+    client.run(&format!("SELECT queue.retry({flow})"));
+    assert_eq!(client.state(jobs[0]), "ready");
+    end(&mut client, jobs[0], "completed");
+    becomes(&mut client, flow, "ready");
+}
+
+#[test]
+fn what_is_after_a_flow_waits_for_its_end() {
+    let (_database, mut client) = database();
+    let (first, jobs) = flow_of(&mut client, "runs => false", 2);
+    let next = flow(&mut client, &format!("after => '{{{first}}}', runs => true"));
+    let last: i64 = client.value(&format!("SELECT queue.enqueue('f', after => '{{{next}}}')"));
+    end(&mut client, jobs[0], "completed");
+    stays(&mut client, next, "held");
+    end(&mut client, jobs[1], "completed");
+    becomes(&mut client, first, "completed");
+    becomes(&mut client, next, "ready");
+    client.run("SELECT queue.complete(id) FROM queue.claim('f')");
+    becomes(&mut client, last, "ready");
+}
+
+#[test]
+fn upon_counts_for_members_too() {
+    let (_database, mut client) = database();
+    let (ended, jobs) = flow_of(&mut client, "runs => true, upon => 'ended'", 2);
+    end(&mut client, jobs[0], "dead");
+    end(&mut client, jobs[1], "completed");
+    becomes(&mut client, ended, "ready");
+    let (failed, jobs) = flow_of(&mut client, "runs => true, upon => 'failed'", 2);
+    stays(&mut client, failed, "held");
+    end(&mut client, jobs[0], "dead");
+    becomes(&mut client, failed, "ready");
+    client.run("SELECT queue.purge('q')");
+    let (failed, jobs) = flow_of(&mut client, "runs => true, upon => 'failed'", 1);
+    end(&mut client, jobs[0], "completed");
+    becomes(&mut client, failed, "skipped");
+}
+
+#[test]
+fn the_first_death_ends_a_flow_that_fails_fast() {
+    let (_database, mut client) = database();
+    create(&mut client, "graves", "");
+    client.run("SELECT queue.alter('f', dead_letter => 'graves')");
+    let (flow, jobs) = flow_of(&mut client, "fail_fast => true", 300);
+    let running: i64 = client.value("SELECT id FROM queue.claim('q')");
+    let nested: i64 = client.value(&format!("SELECT queue.enqueue_flow('f', open => true, flow => {flow})"));
+    end(&mut client, jobs[1], "dead");
+    // The one that runs is asked to stop; the flow waits for it.
+    client.maintain_until(&format!("(SELECT is_cancelled FROM queue.extend({running}))"));
+    becomes(&mut client, jobs[299], "cancelled");
+    becomes(&mut client, nested, "cancelled");
+    assert_eq!(client.state(flow), "held");
+    assert_eq!(client.failure(&format!("SELECT queue.enqueue('q', flow => {flow})")).code, "55000");
+    client.run(&format!("SELECT queue.release({running})"));
+    becomes(&mut client, flow, "dead");
+    let error: String = client.value(&format!("SELECT error FROM queue.job({flow})"));
+    assert_eq!(error, format!("job {} is dead: no", jobs[1]));
+    assert_eq!(client.count("SELECT FROM queue.claim('graves')"), 1);
+    // All that has not completed runs once more, and the flow waits for it.
+    client.run(&format!("SELECT queue.retry({flow})"));
+    assert_eq!(client.state(flow), "held");
+    assert_eq!(client.count(&format!("SELECT FROM queue.members({flow}, 'ready', max_jobs => 1000)")), 300);
+    client.run(&format!("SELECT queue.resolve({nested})"));
+    client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 300)))");
+    becomes(&mut client, flow, "completed");
+}
+
+#[test]
+fn a_cancelled_flow_cancels_its_members_first() {
+    let (_database, mut client) = database();
+    for is_forced in [false, true] {
+        let (flow, jobs) = flow_of(&mut client, "runs => true", 4);
+        let after: i64 = client.value(&format!("SELECT queue.enqueue('f', after => '{{{flow}}}')"));
+        end(&mut client, jobs[0], "completed");
+        let running: i64 = client.value("SELECT id FROM queue.claim('q')");
+        let held: i64 = client.value(&format!("SELECT queue.enqueue('q', flow => {flow}, after => '{{{}}}')", jobs[1]));
+        let answer: String = client.value(&format!("SELECT queue.cancel({flow}, 'enough', {is_forced})"));
+        assert_eq!(answer, "cancelling");
+        becomes(&mut client, held, "cancelled");
+        becomes(&mut client, jobs[3], "cancelled");
+        if !is_forced {
+            stays(&mut client, flow, "held");
+            client.run(&format!("SELECT queue.complete({running})"));
+        }
+        becomes(&mut client, flow, "cancelled");
+        becomes(&mut client, after, "skipped");
+        assert_eq!(client.value::<String>(&format!("SELECT error FROM queue.job({flow})")), "enough");
+        assert_eq!(client.state(jobs[0]), "completed");
+        assert_eq!(client.state(jobs[1]), if is_forced { "cancelled" } else { "completed" });
+    }
+    // A member that is cancelled by itself is out of its flow.
+    let (flow, jobs) = flow_of(&mut client, "runs => true", 2);
+    client.run(&format!("SELECT queue.cancel({})", jobs[0]));
+    end(&mut client, jobs[1], "completed");
+    becomes(&mut client, flow, "ready");
+}
+
+#[test]
+fn an_event_is_a_flow_that_is_resolved_or_rejected() {
+    let (_database, mut client) = database();
+    let approval = flow(&mut client, "open => true");
+    let paid: i64 = client.value(&format!("SELECT queue.enqueue('q', after => '{{{approval}}}')"));
+    let late: i64 = client
+        .value(&format!("SELECT queue.enqueue('q', after => '{{{approval}}}', upon => 'overdue', delay => '1 hour')"));
+    stays(&mut client, paid, "held");
+    client.run(&format!("SELECT queue.resolve({approval}, '{{\"by\": \"eve\"}}')"));
+    becomes(&mut client, paid, "ready");
+    becomes(&mut client, late, "skipped");
+    let (id, _) = (client.value::<i64>("SELECT id FROM queue.claim('q')"), ());
+    let inputs: String =
+        client.value(&format!("SELECT string_agg(state || ' ' || result, ',') FROM queue.inputs({id})"));
+    assert_eq!(inputs, "completed {\"by\": \"eve\"}");
+    assert_eq!(client.failure(&format!("SELECT queue.resolve({approval})")).code, "55000");
+    let refused = flow(&mut client, "open => true");
+    let sorry: i64 = client.value(&format!("SELECT queue.enqueue('q', after => '{{{refused}}}', upon => 'failed')"));
+    client.run(&format!("SELECT queue.reject({refused}, 'too dear')"));
+    becomes(&mut client, sorry, "ready");
+    assert_eq!(client.value::<String>(&format!("SELECT error FROM queue.job({refused})")), "too dear");
+    let runs = flow(&mut client, "open => true, runs => true");
+    assert_eq!(client.failure(&format!("SELECT queue.resolve({runs})")).code, "55000");
+    assert_eq!(client.failure(&format!("SELECT queue.resolve({sorry})")).code, "55000");
+    assert_eq!(client.failure("SELECT queue.resolve(16000000015)").code, "P0002");
+}
+
+#[test]
+fn tasks_of_one_call_run_in_the_order_of_their_names() {
+    let (_database, mut client) = database();
+    let tasks = r#"[{"task": "d", "queue": "q", "after": ["b", "c"]}, {"task": "a", "queue": "q", "payload": {"n": 1}},
+        {"task": "b", "queue": "q", "after": ["a"], "priority": 1}, {"task": "c", "queue": "q", "after": ["a"]}]"#;
+    let flow = flow(&mut client, &format!("'{tasks}', runs => true"));
+    let mut done = Vec::new();
+    for n in 0..4 {
+        client.maintain_until("(SELECT ready FROM queue.stats WHERE queue_name = 'q') > 0");
+        client.run("SELECT queue.maintain()");
+        let row = client.query_one("SELECT id, job_id FROM queue.claim('q')", &[]).unwrap();
+        let (id, job): (i64, i64) = (row.get(0), row.get(1));
+        done.push(client.value::<String>(&format!("SELECT task FROM queue.job({job}) WHERE flow = {flow}")));
+        if n == 3 {
+            let inputs = format!("SELECT string_agg(task || result, ',' ORDER BY task) FROM queue.inputs({id})");
+            assert_eq!(client.value::<String>(&inputs), "b\"b\",c\"c\"");
+        }
+        client.run(&format!("SELECT queue.complete({id}, to_jsonb('{}'::text))", done[n]));
+    }
+    assert_eq!((done[0].as_str(), done[3].as_str()), ("a", "d"));
+    becomes(&mut client, flow, "ready");
+    let id: i64 = client.value("SELECT id FROM queue.claim('f')");
+    assert_eq!(client.count(&format!("SELECT FROM queue.inputs({id})")), 4);
+    let told: String = client.value(&format!(
+        "SELECT concat_ws(' ', state, members, completed, running, share_ended) FROM queue.flows WHERE job_id = {flow}"
+    ));
+    assert_eq!(told, "running 4 4 0 1");
+}
+
+#[test]
+fn what_is_wrong_with_a_flow_is_said_and_nothing_is_half_done() {
+    let (_database, mut client) = database();
+    let said = |client: &mut Client, call: &str| -> (String, String) {
+        let error = client.failure(&format!("SELECT queue.{call}"));
+        (error.code, format!("{} {}", error.message, error.detail))
+    };
+    let circle = r#"[{"task": "a", "after": ["c"]}, {"task": "b", "after": ["a"]}, {"task": "c", "after": ["b"]}]"#;
+    let (code, words) = said(&mut client, &format!("enqueue_flow('f', '{circle}')"));
+    assert_eq!((code.as_str(), words.contains("a is after c is after b is after a")), ("22023", true), "{words}");
+    for (call, code) in [
+        (r#"enqueue_flow('f', '[{"task": "a", "after": ["x"]}]')"#, "22023"),
+        (r#"enqueue_flow('f', '[{"task": "a"}, {"task": "a"}]')"#, "22023"),
+        (r#"enqueue_flow('f', '[{"task": 1}]')"#, "22023"),
+        (r#"enqueue_flow('f', '[{"task": "a", "unique_key": "k"}]')"#, "22023"),
+        (r#"enqueue_flow('f', '[{"task": "a", "nonsense": 1}]')"#, "22023"),
+        (r#"enqueue_flow('f', '[{"task": "a", "upon": "never"}]')"#, "22023"),
+        (r#"enqueue_flow('f', '[{"task": "a", "queue": "none"}]')"#, "42704"),
+        (r#"enqueue_flow('f', '{}')"#, "22023"),
+        (r#"enqueue_flow('f', upon => 'overdue')"#, "22023"),
+        (r#"enqueue_flow('f', unique_key => 'k', on_duplicate => 'replace')"#, "22023"),
+        ("enqueue('q', flow => 31)", "P0002"),
+        ("enqueue('q', flow => 16)", "22023"),
+        ("seal(31)", "P0002"),
+        ("seal(NULL)", "22004"),
+        ("reject(31, NULL)", "22004"),
+        ("step(16, '')", "22023"),
+        ("inputs(31)", "22023"),
+        ("suspend(16)", "QJ001"),
+    ] {
+        assert_eq!(said(&mut client, call).0, code, "{call}");
+    }
+    assert_eq!(client.count("SELECT FROM queue.jobs"), 0);
+    let job = client.enqueue("q");
+    assert_eq!(said(&mut client, &format!("enqueue('q', flow => {job})")).0, "55000");
+    assert_eq!(said(&mut client, &format!("seal({job})")).0, "55000");
+    // The same key: one flow, with its tasks once.
+    let call = r#"SELECT queue.enqueue_flow('f', '[{"queue": "q"}]', unique_key => 'k')"#;
+    assert_eq!(client.value::<i64>(call), client.value::<i64>(call));
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE flow IS NOT NULL"), 1);
+}
+
+#[test]
+fn a_suspended_job_waits_for_its_members_and_goes_on() {
+    let (_database, mut client) = database();
+    let job = client.enqueue("f");
+    let id: i64 = client.value("SELECT id FROM queue.claim('f')");
+    client.run(&format!("SELECT queue.step_done({id}, 'split', '3')"));
+    client.run("BEGIN");
+    let chunks = members(&mut client, job, 3);
+    client.run(&format!("SELECT queue.suspend({id}, progress => '\"split\"'); COMMIT"));
+    assert_eq!(client.failure(&format!("SELECT queue.complete({id})")).code, "QJ001");
+    stays(&mut client, job, "held");
+    end(&mut client, chunks[0], "completed");
+    end(&mut client, chunks[1], "dead");
+    stays(&mut client, job, "held");
+    end(&mut client, chunks[2], "completed");
+    becomes(&mut client, job, "ready");
+    let row = client.query_one("SELECT id, job_id, attempt, progress::text FROM queue.claim('f')", &[]).unwrap();
+    let again: i64 = row.get(0);
+    assert_eq!((row.get(1), row.get(2), row.get(3)), (job, 1, "\"split\""));
+    let states: String =
+        client.value(&format!("SELECT string_agg(state, ' ' ORDER BY job_id) FROM queue.inputs({again})"));
+    assert_eq!(states, "completed dead completed");
+    assert_eq!(client.value::<serde_json::Value>(&format!("SELECT queue.step({again}, 'split')")), 3);
+    // It may wait for any jobs, once more.
+    let other = client.enqueue("q");
+    client.run(&format!("SELECT queue.suspend({again}, ARRAY[{other}], 'completed')"));
+    stays(&mut client, job, "held");
+    end(&mut client, other, "completed");
+    becomes(&mut client, job, "ready");
+    let last: i64 = client.value("SELECT id FROM queue.claim('f')");
+    for (after, code) in
+        [("'{}'", "22023"), ("ARRAY[16000000015]::bigint[]", "P0002"), (&*format!("ARRAY[{job}]"), "22023")]
+    {
+        assert_eq!(client.failure(&format!("SELECT queue.suspend({last}, {after})")).code, code);
+    }
+    assert_eq!(client.failure(&format!("SELECT queue.suspend({last}, upon => 'overdue')")).code, "22023");
+    client.run(&format!("SELECT queue.complete({last})"));
+    let states: Vec<String> =
+        client.column(&format!("SELECT state FROM queue.attempts WHERE job_id = {job} ORDER BY id"));
+    assert_eq!(states, ["suspended", "superseded", "suspended", "superseded", "completed"]);
+}
+
+#[test]
+fn steps_outlive_attempts_and_go_with_a_rollback() {
+    let (_database, mut client) = database();
+    create(&mut client, "s", "max_attempts => 5, backoff_base => '0', backoff_jitter => 0, stages => '{a, b}'");
+    let job = client.enqueue("s");
+    let claim = |client: &mut Client| -> i64 { client.value("SELECT id FROM queue.claim('s')") };
+    let id = claim(&mut client);
+    client.run(&format!("BEGIN; SELECT queue.step_done({id}, 'paid', '1'); ROLLBACK"));
+    assert!(client.value::<bool>(&format!("SELECT queue.step({id}, 'paid') IS NULL")));
+    client.run(&format!("SELECT queue.step_done({id}, 'paid', '{{\"receipt\": 7}}'), queue.step_done({id}, 'mailed')"));
+    client.run(&format!("SELECT queue.fail({id}, 'oh')"));
+    let id = claim(&mut client);
+    assert_eq!(
+        client.value::<serde_json::Value>(&format!("SELECT queue.step({id}, 'paid')")),
+        serde_json::json!({"receipt": 7})
+    );
+    assert_eq!(
+        client.value::<serde_json::Value>(&format!("SELECT queue.step({id}, 'mailed')")),
+        serde_json::Value::Null
+    );
+    client.run(&format!("SELECT queue.step_done({id}, 'third', '3'); SELECT queue.release({id})"));
+    let id = claim(&mut client);
+    client.run(&format!("SELECT queue.advance({id})"));
+    let id = claim(&mut client);
+    let steps = format!("SELECT string_agg(name || '=' || result, ' ' ORDER BY name) FROM queue.job_steps({job})");
+    let all = "mailed=null paid={\"receipt\": 7} third=3";
+    assert_eq!(client.value::<String>(&steps), all);
+    client.run(&format!("SELECT queue.fail({id}, 'end', fatal => true)"));
+    assert_eq!(client.value::<String>(&steps), all);
+    client.run(&format!("SELECT queue.retry({job})"));
+    let id = claim(&mut client);
+    assert_eq!(client.value::<serde_json::Value>(&format!("SELECT queue.step({id}, 'third')")), 3);
+    let wrong = "x".repeat(1025);
+    assert_eq!(client.failure(&format!("SELECT queue.step_done({id}, '{wrong}')")).code, "22023");
+}
+
+#[test]
+fn a_flow_outlives_crashes_moves_and_its_members_history() {
+    let cluster = cluster(&[]);
+    let mut client = cluster.connect();
+    client.run("SELECT queue.alter('q', max_attempts => 1, lease => '1 hour')");
+    create(&mut client, "f", "retention => '0'");
+    client.run("BEGIN");
+    let whole: i64 = client.value("SELECT queue.enqueue_flow('f', runs => true)");
+    let jobs: Vec<i64> = client
+        .column(&format!("SELECT queue.enqueue_many('q', array_fill('{{}}'::jsonb, ARRAY[20]), flow => {whole})"));
+    client.run("COMMIT");
+    let fast: i64 =
+        client.value("SELECT queue.enqueue_flow('f', '[{\"queue\": \"q\"}, {\"queue\": \"q\"}]', fail_fast => true)");
+    let dead: i64 = client.value("SELECT id FROM queue.claim('q')");
+    client.run(&format!("SELECT queue.step_done({dead}, 'a', '1'); SELECT queue.fail({dead}, 'no')"));
+    client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 10)))");
+    reclaim(&mut client, 3);
+    drop(client);
+    cluster.stop_immediate();
+    cluster.start_again();
+    let mut client = cluster.connect();
+    assert_eq!(client.state(whole), "held");
+    client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 9)))");
+    // Only the dead one is left, which is in history by now.
+    wait::until("all but one have ended", || {
+        (client.count(&format!("SELECT FROM queue.members({whole}, 'completed')")) == 19).then_some(())
+    });
+    reclaim(&mut client, 3);
+    assert_eq!(client.state(whole), "held");
+    let steps: i64 = client.value(&format!("SELECT count(*) FROM queue.job_steps({})", jobs[0]));
+    assert_eq!(steps, 1);
+    client.run(&format!("SELECT queue.retry({whole})"));
+    client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 1)))");
+    wait::until("the flow is released", || (client.state(whole) == "ready").then_some(()));
+    // The other dies, and its second member goes with it.
+    client.run("SELECT queue.fail(id, 'no') FROM queue.claim('q')");
+    wait::until("the flow is dead", || (client.state(fast) == "dead").then_some(()));
+    assert_eq!(client.count(&format!("SELECT FROM queue.members({fast}, 'cancelled')")), 1);
+    let faults: Vec<String> = client.column("SELECT concat_ws(': ', name, job_id, problem) FROM queue.check()");
+    assert_eq!(faults, Vec::<String>::new());
+}
+
+/// Has the ring of segments turn by some segments.
+fn reclaim(client: &mut Client, turns: i64) {
+    client.run("SELECT queue.create('filler', retention => '0', if_not_exists => true)");
+    let end = fillings(client) + turns;
+    wait::until("the ring turns", || {
+        client.run("SELECT count(*) FROM queue.enqueue_many('filler', array_fill('{}'::jsonb, ARRAY[500]))");
+        client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('filler', 500)))");
+        (fillings(client) >= end).then_some(())
+    });
+}
+
+#[test]
+fn members_end_side_by_side_and_their_flow_is_released_once() {
+    const ROUNDS: usize = 20;
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "q", "lease => '1 hour'");
+    create(&mut client, "f", "lease => '1 hour'");
+    for round in 0..ROUNDS {
+        let (flow, jobs) = flow_of(&mut client, "runs => true", 8);
+        let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 8)");
+        assert_eq!(ids.len(), jobs.len());
+        thread::scope(|scope| {
+            for (n, id) in ids.into_iter().enumerate() {
+                let mut client = database.connect();
+                scope.spawn(move || {
+                    if (n + round) % 4 == 0 {
+                        client.run(&format!("BEGIN; SELECT queue.complete({id}); ROLLBACK"));
+                    }
+                    client.run(&format!("SELECT queue.complete({id})"));
+                });
+            }
+        });
+        wait::until("the flow is released", || (client.state(flow) == "ready").then_some(()));
+        assert_eq!(client.count("SELECT FROM queue.claim('f', 10)"), 1);
+        assert_eq!(client.count("SELECT FROM queue.claim('f', 10)"), 0);
+    }
+}

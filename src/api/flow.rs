@@ -1,0 +1,317 @@
+//! `queue.enqueue_flow`, `seal`, `resolve`, `reject`: jobs that wait for their members, or for an event.
+//!
+//! Not here: who may add members (`job::flow`), when a flow ends (`duty::release`), and what is told of flows
+//! (`api::inputs`).
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use pg_queue_core::after::Upon;
+use pg_queue_core::counter::End;
+use pgrx::pg_sys::Datum;
+
+use crate::api::{self, enqueue, sql_function};
+use crate::catalog::permission::{self, Privilege};
+use crate::catalog::{self, Catalog, queue};
+use crate::error::{self, Error, Result};
+use crate::job::find::{self, Found, Job};
+use crate::job::options::{After, Options, OwnFlow};
+use crate::job::take::{self, TakeWaiting};
+use crate::job::{after, cancel, dead_letter, enqueue as producing, fail, flow, hold, unique};
+use crate::log::edge::{self, Edge, Edges};
+use crate::log::outcome::{Kind, New};
+use crate::pg::datum::text_datum;
+use crate::pg::function::{Call, VOID};
+use crate::pg::jsonb::{self, Value};
+use crate::pg::time;
+use crate::transaction::{self, Step};
+
+sql_function!(pg_queue_enqueue_flow, pg_finfo_pg_queue_enqueue_flow => enqueue_flow);
+sql_function!(pg_queue_seal, pg_finfo_pg_queue_seal => seal);
+sql_function!(pg_queue_resolve, pg_finfo_pg_queue_resolve => resolve);
+sql_function!(pg_queue_reject, pg_finfo_pg_queue_reject => reject);
+
+/// The most tasks of one call.
+const MOST_TASKS: usize = 10_000;
+
+/// `queue.enqueue_flow(queue_name, tasks, payload, runs, open, fail_fast, …)`: enqueues a flow with named members, and
+/// returns its id.
+///
+/// Errors: as `queue.enqueue`; 22023 for tasks that are after each other in a circle, or after none of the call.
+fn enqueue_flow(call: &Call) -> Result<Option<Datum>> {
+    let (catalog, queue) = enqueue::target(call)?;
+    let now = time::now_us();
+    let tasks = Task::all(call.datum(1))?;
+    let payload = call.datum(2).unwrap_or_else(jsonb::empty_object);
+    let mut options = Options::of(call, 6, &queue, now)?;
+    // That of the jobs that it is after, or else of its members alone.
+    let upon = call.str(19).and_then(|name| Upon::parse(&name)).unwrap_or_default();
+    if upon == Upon::Overdue && options.run_at.is_none() {
+        return Err(Error::invalid("upon => 'overdue' needs delay or run_at"));
+    }
+    let [runs, is_open, is_fail_fast] = [3, 4, 5].map(|n| call.bool(n).unwrap_or(false));
+    options.own_flow = Some(OwnFlow { upon, is_open, runs, is_fail_fast });
+    if options.unique.is_some_and(|unique| unique.on_duplicate == crate::job::options::OnDuplicate::Renew) {
+        return Err(Error::invalid("a flow cannot be replaced").hint("Use on_duplicate => 'skip' or 'error'."));
+    }
+    if let Some(parent) = options.flow {
+        flow::join(&catalog, parent)?;
+    }
+    let is_new = Cell::new(false);
+    let jobs = [(payload, options.clone())];
+    let insert = |jobs: &[(Datum, Options)]| {
+        is_new.set(!jobs.is_empty());
+        producing::insert(&catalog, &queue, jobs, now)
+    };
+    let ids = match options.unique {
+        Some(_) => unique::produce(&catalog, &queue, &jobs, now, insert)?,
+        None => insert(&jobs)?,
+    };
+    let Some(&flow) = ids.first() else { return Ok(None) };
+    if is_new.get() {
+        enqueue_tasks(&catalog, flow, &tasks, &queue.name, now)?;
+    }
+    Ok(Some(flow.into()))
+}
+
+/// A task of a call.
+struct Task {
+    name: Option<String>,
+    queue: Option<String>,
+    /// The names of the tasks that it is after.
+    after: Vec<String>,
+    /// Everything else, as for `queue.enqueue_batch`.
+    fields: Vec<(String, Value)>,
+    index: usize,
+}
+
+impl Task {
+    /// Reads the tasks of a call, and puts them into an order in which each comes behind those that it is after.
+    fn all(tasks: Option<Datum>) -> Result<Vec<Self>> {
+        let Some(tasks) = tasks else { return Ok(Vec::new()) };
+        let Some(elements) = jsonb::elements(tasks) else {
+            return Err(Error::invalid("tasks must be a JSON array of objects")
+                .hint("For instance: '[{\"task\": \"a\"}, {\"task\": \"b\", \"after\": [\"a\"]}]'."));
+        };
+        if elements.len() > MOST_TASKS {
+            return Err(Error::invalid(format!("a call can have at most {MOST_TASKS} tasks"))
+                .hint("Add further members with queue.enqueue_many(…, flow => …) in the same transaction."));
+        }
+        let tasks = elements.iter().enumerate().map(|(n, task)| Self::read(n, task)).collect::<Result<Vec<_>>>()?;
+        let mut places: HashMap<&str, usize> = HashMap::new();
+        for (n, task) in tasks.iter().enumerate() {
+            if let Some(name) = &task.name
+                && places.insert(name, n).is_some()
+            {
+                return Err(Error::invalid(format!("tasks[{n}]: there are two tasks \"{name}\"")));
+            }
+        }
+        let order = order(&tasks, &places)?;
+        let mut tasks: Vec<Option<Self>> = tasks.into_iter().map(Some).collect();
+        Ok(order.into_iter().filter_map(|n| tasks[n].take()).collect())
+    }
+
+    fn read(n: usize, task: &Value) -> Result<Self> {
+        let wrong = |what: &str| Error::invalid(format!("tasks[{n}]: {what}"));
+        let fields = task.fields().ok_or_else(|| wrong("it must be an object"))?;
+        let mut read = Self { name: None, queue: None, after: Vec::new(), fields: Vec::new(), index: n };
+        for (field, value) in fields {
+            let text =
+                |value: &Value| value.as_str().ok_or_else(|| wrong(&format!("field \"{field}\" must be a string")));
+            match field.as_str() {
+                _ if value.is_null() => {}
+                "task" => read.name = Some(text(&value)?),
+                "queue" => read.queue = Some(text(&value)?),
+                "after" => {
+                    let names = jsonb::elements(value.datum());
+                    let names = names.and_then(|names| names.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
+                    read.after = names.ok_or_else(|| wrong("field \"after\" must be an array of names of tasks"))?;
+                }
+                _ => read.fields.push((field, value)),
+            }
+        }
+        Ok(read)
+    }
+}
+
+/// Returns an order in which each task comes behind those that it is after.
+///
+/// Errors: 22023 when it is after no task of the call, or tasks are after each other in a circle.
+fn order(tasks: &[Task], places: &HashMap<&str, usize>) -> Result<Vec<usize>> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Mark {
+        New,
+        Open,
+        Done,
+    }
+    let mut order = Vec::with_capacity(tasks.len());
+    let mut marks = vec![Mark::New; tasks.len()];
+    let name = |n: usize| tasks[n].name.as_deref().unwrap_or("?");
+    for start in 0..tasks.len() {
+        // The path from `start` on, each task with how many of those that it is after were looked at.
+        let mut path = if marks[start] == Mark::New { vec![(start, 0)] } else { Vec::new() };
+        while let Some((n, looked)) = path.last_mut() {
+            let (n, next) = (*n, tasks[*n].after.get(*looked));
+            *looked += 1;
+            marks[n] = Mark::Open;
+            let Some(next) = next else {
+                marks[n] = Mark::Done;
+                order.push(n);
+                path.pop();
+                continue;
+            };
+            let Some(&before) = places.get(next.as_str()) else {
+                return Err(Error::invalid(format!(
+                    "tasks[{n}]: it is after \"{next}\", which is no task of the call"
+                )));
+            };
+            match marks[before] {
+                Mark::Done => {}
+                Mark::New => path.push((before, 0)),
+                Mark::Open => {
+                    let begin = path.iter().position(|(n, _)| *n == before).unwrap_or(0);
+                    let circle: Vec<&str> = path[begin..].iter().map(|(n, _)| name(*n)).chain([name(before)]).collect();
+                    return Err(Error::invalid("tasks are after each other in a circle")
+                        .detail(format!("{}.", circle.join(" is after ")))
+                        .hint("Leave out one of these."));
+                }
+            }
+        }
+    }
+    Ok(order)
+}
+
+/// Enqueues the members of a flow that this transaction has just enqueued.
+fn enqueue_tasks(catalog: &Rc<Catalog>, flow: i64, tasks: &[Task], default: &str, now: i64) -> Result<()> {
+    let mut ids: HashMap<&str, i64> = HashMap::new();
+    for task in tasks {
+        let wrap = |e: Error| Error { message: format!("tasks[{}]: {}", task.index, e.message), ..e };
+        let queue = queue::by_name(catalog, task.queue.as_deref().unwrap_or(default)).map_err(wrap)?;
+        permission::check(catalog, &queue, Privilege::Produce).map_err(wrap)?;
+        let (payload, mut options) = enqueue::parse_fields(&task.fields, &queue, now).map_err(wrap)?;
+        if options.unique.is_some() {
+            return Err(wrap(Error::invalid("a task cannot have a unique_key").hint("Give one to the flow.")));
+        }
+        let jobs: Vec<i64> = task.after.iter().filter_map(|name| ids.get(name.as_str()).copied()).collect();
+        options.after = After::of_jobs(jobs, options.upon_of_task).map_err(wrap)?;
+        options.flow = Some(flow);
+        options.task = task.name.as_deref().map(text_datum);
+        let made = producing::insert(catalog, &queue, &[(payload, options)], now).map_err(wrap)?;
+        if let (Some(name), Some(&job_id)) = (&task.name, made.first()) {
+            ids.insert(name, job_id);
+        }
+    }
+    Ok(())
+}
+
+/// A held flow, with its edges.
+struct HeldFlow {
+    job: Job,
+    own: Edge,
+    seal: Option<Edge>,
+}
+
+/// Finds a flow that is held, for a user with one of these privileges.
+///
+/// Errors: 22023, P0002, 42501; 55000 if it is no flow, or does not wait for its members; 55006 if an open transaction is
+/// changing it.
+fn held_flow(catalog: &Rc<Catalog>, job_id: i64, wanted: &[Privilege]) -> Result<HeldFlow> {
+    let found = find::find_any(catalog, job_id)?;
+    let rights = permission::rights(catalog);
+    if !wanted.iter().any(|&privilege| rights.on_lane(found.lane(), privilege)) {
+        return Err(permission::denied_lane(catalog, found.lane(), wanted[0])?);
+    }
+    if let Some(outcome) = found.outcome() {
+        return Err(find::has_ended(job_id, &outcome));
+    }
+    let wrong = || {
+        Error::new(error::WRONG_STATE, format!("job {job_id} is no flow that waits"))
+            .hint("See queue.enqueue_flow; queue.jobs tells its state.")
+    };
+    let Found::Here(job) = found else { return Err(wrong()) };
+    if job.is_claimed || !after::is_held(catalog, job.attempt.lane())? {
+        return Err(wrong());
+    }
+    let edges = Edges::open(catalog, job.attempt.home.segment).map(|edges| edges.of(job.attempt.id()));
+    let edges = edges.unwrap_or_default();
+    let own = flow::own_edge(&edges).ok_or_else(wrong)?;
+    Ok(HeldFlow { job, own, seal: edges.into_iter().find(|edge| edge.job_id == edge::SEAL) })
+}
+
+/// `queue.seal(job_id)`: an open flow gets no more members than those that hold it up.
+fn seal(call: &Call) -> Result<Option<Datum>> {
+    api::writable("seal")?;
+    let job_id = call.required("job_id", call.i64(0))?;
+    let catalog = catalog::current()?;
+    let held = held_flow(&catalog, job_id, &[Privilege::Produce, Privilege::Manage])?;
+    let Some(seal) = held.seal.filter(|seal| !seal.is_met) else { return Ok(Some(VOID)) };
+    note_about(&catalog, &held.job, |home| edge::insert_met(&catalog, home, &seal))?;
+    Ok(Some(VOID))
+}
+
+/// Has `insert` write a note about a held flow, and the commit hand the flow over.
+///
+/// Errors: 55006 if the flow keeps moving, or is not there any more.
+pub fn note_about(catalog: &Catalog, job: &Job, insert: impl Fn(crate::log::segment::Home) -> bool) -> Result<()> {
+    let (id, job_id) = (job.attempt.id(), job.attempt.job_id());
+    let counted = |home: crate::log::segment::Home| {
+        let is_in = insert(home);
+        if is_in {
+            let step = Step::Counted { segment: home.segment, attempts: 1, ended: 1 };
+            transaction::record(catalog.number, step);
+        }
+        is_in
+    };
+    match hold::note_where_it_is(catalog, id, job.attempt.home, counted, |home| hold::probe_both(catalog, home, id)) {
+        hold::Noted::Here(crate::pg::scan::Probe::Absent) => {
+            transaction::record(catalog.number, Step::Awaited { job_id });
+            Ok(())
+        }
+        hold::Noted::Here(_) | hold::Noted::Moving | hold::Noted::Gone => Err(find::in_use(job_id)),
+    }
+}
+
+/// `queue.resolve(job_id, result)`: a flow that ends by itself has completed.
+fn resolve(call: &Call) -> Result<Option<Datum>> {
+    let result = call.datum(1);
+    end_flow(call, "resolve", None, |id| New { result, ..New::of(id, Kind::Completed) })
+}
+
+/// `queue.reject(job_id, error)`: a flow that ends by itself is dead.
+fn reject(call: &Call) -> Result<Option<Datum>> {
+    let error = call.required("error", call.text(1))?;
+    let error = fail::cut(&error);
+    end_flow(call, "reject", Some(error), |id| New { error: Some(text_datum(error)), ..New::of(id, Kind::Dead) })
+}
+
+fn end_flow(call: &Call, verb: &str, death: Option<&str>, outcome: impl Fn(i64) -> New) -> Result<Option<Datum>> {
+    api::writable(verb)?;
+    let job_id = call.required("job_id", call.i64(0))?;
+    let catalog = catalog::current()?;
+    for _ in 0..100 {
+        let held = held_flow(&catalog, job_id, &[Privilege::Consume, Privilege::Manage])?;
+        if held.own.lane != 0 {
+            return Err(Error::new(error::WRONG_STATE, format!("job {job_id} goes to a worker"))
+                .hint(format!("queue.{verb} ends flows that were enqueued with runs => false.")));
+        }
+        let attempt = &held.job.attempt;
+        match take::take_waiting(&catalog, attempt)? {
+            TakeWaiting::Taken => {}
+            TakeWaiting::Running | TakeWaiting::InUse => return Err(find::in_use(job_id)),
+            TakeWaiting::Stale => continue,
+        }
+        if let (Some(error), Some(queue)) = (death, queue::by_lane(&catalog, attempt.lane())?) {
+            dead_letter::copy(&catalog, &queue, attempt, error)?;
+            if attempt.flow().is_some() {
+                transaction::record(catalog.number, Step::Awaited { job_id });
+            }
+        }
+        let outcome = outcome(attempt.id());
+        cancel::end_unrun(&catalog, attempt, outcome)?;
+        let end = End { outcome: outcome.kind.char(), has_next: false };
+        transaction::record(catalog.number, Step::Told { lane: attempt.lane(), end });
+        return Ok(Some(VOID));
+    }
+    Err(find::in_use(job_id))
+}

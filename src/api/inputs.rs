@@ -1,0 +1,94 @@
+//! `queue.inputs`, `queue.members`: what became of the jobs that a job has waited for, and which jobs are of a flow.
+//!
+//! Invariant: payloads, results and errors are told only to users who may consume or observe the queue that they are of.
+
+use pgrx::pg_sys::Datum;
+
+use crate::api::{attempts, sql_function};
+use crate::catalog::permission::{self, Privilege, Rights};
+use crate::catalog::{self, Catalog, ids};
+use crate::error::Result;
+use crate::job::find;
+use crate::log::member;
+use crate::log::reader::Reader;
+use crate::pg::datum;
+use crate::pg::function::Call;
+use crate::pg::process;
+
+sql_function!(pg_queue_inputs, pg_finfo_pg_queue_inputs => inputs);
+sql_function!(pg_queue_members, pg_finfo_pg_queue_members => members);
+
+fn may_see(rights: &Rights, lane: i32) -> bool {
+    rights.on_lane(lane, Privilege::Observe) || rights.on_lane(lane, Privilege::Consume)
+}
+
+/// `queue.inputs(id)`: a row for each job that the attempt's job was after, and for each member of its flow, in the order
+/// of their ids. Of a job that is known no more, all but its id is NULL.
+///
+/// Errors: 22023 no attempt's id, P0002 no such attempt, 42501.
+fn inputs(call: &Call) -> Result<Option<Datum>> {
+    let rows = call.rows()?;
+    let id = call.required("id", call.i64(0))?;
+    ids::attempt_id(id)?;
+    let catalog = catalog::current()?;
+    let rights = permission::rights(&catalog);
+    let attempt = Reader::new(&catalog).by_id(id).ok_or_else(|| find::no_attempt(id))?;
+    if !may_see(&rights, attempt.lane()) {
+        return Err(permission::denied_lane(&catalog, attempt.lane(), Privilege::Consume)?);
+    }
+    let after = attempt.after().map(datum::i64_array).unwrap_or_default();
+    let mut jobs: Vec<i64> = after.into_iter().chain(member::all(&catalog, attempt.job_id())).collect();
+    jobs.sort_unstable();
+    jobs.dedup();
+    for job_id in jobs {
+        let mut row = [None; 7];
+        row[0] = Some(job_id.into());
+        let everything = Rights::everything();
+        if let Some((lane, job)) = newest(&catalog, job_id, &everything)? {
+            // job_id, queue_name, task, state, result, error, finished_at
+            (row[1], row[2], row[3], row[6]) = (job[1], job[21], job[3], job[11]);
+            if may_see(&rights, lane) {
+                (row[4], row[5]) = (job[15], job[14]);
+            }
+        }
+        rows.add_options(&row)?;
+        process::check_for_interrupts();
+    }
+    Ok(None)
+}
+
+/// The row of `queue.jobs` for a job, and its lane.
+fn newest(
+    catalog: &Catalog,
+    job_id: i64,
+    rights: &Rights,
+) -> Result<Option<(i32, [Option<Datum>; attempts::JOB_COLUMNS])>> {
+    let mut found = None;
+    attempts::each_newest(catalog, job_id, rights, &mut |lane, row| found = Some((lane, row)))?;
+    Ok(found)
+}
+
+/// `queue.members(job_id, state, beyond, max_jobs)`: the members of a flow that the user may observe, in the order of their
+/// ids from behind `beyond` on. If `job_id` is NULL, it returns no rows.
+fn members(call: &Call) -> Result<Option<Datum>> {
+    let rows = call.rows()?;
+    let Some(flow) = call.i64(0) else { return Ok(None) };
+    let state = call.text(1);
+    let beyond = call.i64(2).unwrap_or(i64::MIN);
+    let mut left = call.i32(3).unwrap_or(100);
+    let catalog = catalog::current()?;
+    let rights = permission::rights(&catalog);
+    for job_id in member::all(&catalog, ids::job_id(flow)?).into_iter().filter(|&job_id| job_id > beyond) {
+        if left <= 0 {
+            break;
+        }
+        process::check_for_interrupts();
+        let Some((_, row)) = newest(&catalog, job_id, &rights)? else { continue };
+        let is_wanted = |state: &String| row[3].map(datum::text).as_ref() == Some(state);
+        if state.as_ref().is_none_or(is_wanted) {
+            rows.add_options(&row)?;
+            left -= 1;
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,84 @@
+//! `queue.step`, `queue.step_done`, `queue.job_steps`: what a job has done already, over all its attempts. Each step is a
+//! row, so that it survives a crash, and counts when its transaction commits.
+//!
+//! Not here: how the next attempt gets the steps (`log::note`, `job::successor`).
+
+use pgrx::pg_sys::Datum;
+
+use crate::api::{self, sql_function};
+use crate::catalog::permission::{self, Privilege};
+use crate::catalog::{self, Catalog};
+use crate::error::{Error, Result};
+use crate::job::find::{self, Found};
+use crate::job::hold;
+use crate::log::history;
+use crate::log::note;
+use crate::log::reader::Reader;
+use crate::pg::datum::text_datum;
+use crate::pg::function::{Call, VOID};
+use crate::pg::jsonb;
+
+sql_function!(pg_queue_step, pg_finfo_pg_queue_step => step);
+sql_function!(pg_queue_step_done, pg_finfo_pg_queue_step_done => step_done);
+sql_function!(pg_queue_job_steps, pg_finfo_pg_queue_job_steps => job_steps);
+
+/// Bytes of the longest name.
+const LONGEST_NAME: usize = 1024;
+
+fn name(call: &Call, n: usize) -> Result<String> {
+    let name = call.required("name", call.text(n))?;
+    if name.is_empty() || name.len() > LONGEST_NAME {
+        return Err(Error::invalid(format!("name must have between 1 and {LONGEST_NAME} bytes"))
+            .detail(format!("It has {}.", name.len())));
+    }
+    Ok(name)
+}
+
+/// The steps of an attempt that lies in the logs: an object; `None`: there are none.
+fn steps_of(catalog: &Catalog, id: i64) -> Option<Datum> {
+    let attempt = Reader::new(catalog).by_id(id)?;
+    let notes = note::summary(catalog, attempt.home.segment, id);
+    notes.steps(attempt.steps()).map(jsonb::copy)
+}
+
+/// `queue.step(id, name)`: returns the result of a step that this attempt, or one before, has done; NULL: it is not done.
+fn step(call: &Call) -> Result<Option<Datum>> {
+    let id = call.required("id", call.i64(0))?;
+    let name = name(call, 1)?;
+    let catalog = catalog::current()?;
+    hold::check_claimed(&catalog, id, &permission::rights(&catalog))?;
+    Ok(steps_of(&catalog, id).and_then(|steps| jsonb::field(steps, &name)).map(|value| value.datum()))
+}
+
+/// `queue.step_done(id, name, result)`.
+fn step_done(call: &Call) -> Result<Option<Datum>> {
+    api::writable("note a step")?;
+    let id = call.required("id", call.i64(0))?;
+    let name = name(call, 1)?;
+    let catalog = catalog::current()?;
+    let held = hold::check_claimed(&catalog, id, &permission::rights(&catalog))?;
+    let body = jsonb::object_of(&name, call.datum(2));
+    let body = body.ok_or_else(|| Error::invalid("name cannot be stored as JSON"))?;
+    hold::write_note(&catalog, id, held.home, note::Kind::Step, None, Some(body))?;
+    Ok(Some(VOID))
+}
+
+/// `queue.job_steps(job_id)`: the steps that a job has done. If `job_id` is NULL, it returns no rows.
+fn job_steps(call: &Call) -> Result<Option<Datum>> {
+    let rows = call.rows()?;
+    let Some(job_id) = call.i64(0) else { return Ok(None) };
+    let catalog = catalog::current()?;
+    let found = find::find_settled(&catalog, job_id)?;
+    let rights = permission::rights(&catalog);
+    if ![Privilege::Observe, Privilege::Consume].iter().any(|&privilege| rights.on_lane(found.lane(), privilege)) {
+        return Err(permission::denied_lane(&catalog, found.lane(), Privilege::Observe)?);
+    }
+    let steps = match &found {
+        Found::Here(job) => steps_of(&catalog, job.attempt.id()),
+        Found::Past(past) => past.get(history::column::STEPS),
+    };
+    for (name, value) in steps.map(jsonb::fields).unwrap_or_default() {
+        rows.add_options(&[Some(text_datum(&name)), Some(value.datum())])?;
+    }
+    Ok(None)
+}

@@ -1,0 +1,246 @@
+//! What the members of a flow say about it, and how a flow ends before they have.
+//!
+//! A flow is held up by any member that lives, and mostly by any that is dead. So it is enough to know one: it is *watched*
+//! (in the filter, so that its end hands it over), and when it ends, the look goes on behind all that have passed. Two
+//! are watched: the first one, whose end lets the look go on now and then, and the newest one, whose end is looked at
+//! at once: it is the last one where jobs end in their order.
+//!
+//! Invariant: a member is watched before the look that finds it still in the way. The look is done with the flow's token
+//! (`job::flow`), so that no transaction adds a member which it does not see.
+
+use pg_queue_core::after::{Fate, Upon};
+
+use crate::duty::release::batch::{Act, Batch, End};
+use crate::duty::release::known;
+use crate::duty::release::work::look_later;
+use crate::duty::serve_cancels;
+use crate::error::{self, Result};
+use crate::job::find::{self, Found};
+use crate::job::held::Refusal;
+use crate::job::outcomes::Outcomes;
+use crate::job::take::{self, TakeWaiting};
+use crate::job::{after, cancel, fail, flow, hold, rerun};
+use crate::log::attempt::Attempt;
+use crate::log::edge::{self, Edge, Edges, Ending};
+use crate::log::member::{self, Standing};
+use crate::log::outcome::{self, Kind, New};
+use crate::log::{history, note};
+use crate::pg::datum::text_datum;
+use crate::pg::time;
+use crate::shmem;
+use crate::transaction::{self, Step};
+
+/// Attempts of members looked at in one transaction.
+const LOOK: usize = 5_000;
+/// Members cancelled in one transaction.
+const CANCEL: usize = 200;
+
+impl Batch<'_> {
+    /// What the members of a flow say together, for a flow that waits for this. `None`: that cannot be told now, and the
+    /// flow is looked at again.
+    pub fn members(&mut self, flow: i64, upon: Upon) -> Result<Option<Fate>> {
+        if upon == Upon::Failed && self.dead_member(flow)?.is_some() {
+            return Ok(Some(Fate::Dead));
+        }
+        if !flow::try_close(self.catalog, flow) {
+            self.again.push(flow);
+            return Ok(None);
+        }
+        let look = member::look(self.catalog, flow, known::of(flow).passed, upon != Upon::Ended, LOOK);
+        self.looked += 10;
+        known::remember(flow, |known| {
+            known.passed = known.passed.max(look.passed);
+            known.looked_at = time::monotonic_us();
+        });
+        if look.is_cut {
+            look_later(flow, i64::MIN);
+            return Ok(None);
+        }
+        let Some(first) = look.blockers.first() else {
+            known::forget_flow(flow);
+            return Ok(Some(Fate::Completed));
+        };
+        let newest = member::newest_living(self.catalog, flow);
+        known::remember(flow, |known| known.newest = newest);
+        for job_id in [Some(first.job_id), newest].into_iter().flatten() {
+            self.watch(flow, job_id, if job_id == first.job_id { first.standing } else { Standing::Living })?;
+        }
+        Ok(Some(if first.standing == Standing::Dead { Fate::Dead } else { Fate::Living }))
+    }
+
+    /// Has the end of a member hand it over, and looks whether it has ended already.
+    fn watch(&mut self, flow: i64, job_id: i64, standing: Standing) -> Result<()> {
+        shmem::with_awaited(self.catalog.number, |awaited, _| awaited.watch(job_id));
+        let was = if standing == Standing::Dead { Fate::Dead } else { Fate::Living };
+        if after::fate(self.catalog, job_id)?.fate != was {
+            look_later(flow, i64::MIN);
+        }
+        Ok(())
+    }
+
+    /// A member of a flow that is dead.
+    pub fn dead_member(&mut self, flow: i64) -> Result<Option<i64>> {
+        match known::of(flow).deaths {
+            known::Deaths::None => return Ok(None),
+            known::Deaths::One(job_id) if after::fate(self.catalog, job_id)?.fate == Fate::Dead => {
+                return Ok(Some(job_id));
+            }
+            known::Deaths::One(_) | known::Deaths::Unknown => {}
+        }
+        let dead = member::dead(self.catalog, flow);
+        known::remember(flow, |known| known.deaths = dead.map_or(known::Deaths::None, known::Deaths::One));
+        Ok(dead)
+    }
+
+    /// Has a flow end, since a member of it is dead.
+    pub fn fail_fast(&mut self, attempt: &Attempt, dead: i64) -> Result<()> {
+        let ending = Ending { is_forced: false, dead: Some(dead), reason: error_of(self, dead) };
+        self.note_ending(attempt, &ending);
+        look_later(attempt.job_id(), i64::MIN);
+        Ok(())
+    }
+
+    fn note_ending(&mut self, attempt: &Attempt, ending: &Ending) {
+        let (catalog, id, job_id) = (self.catalog, attempt.id(), attempt.job_id());
+        self.note(attempt.home, id, job_id, |home| edge::insert_ending(catalog, home, id, job_id, ending));
+    }
+
+    /// Cancels the members of a flow that is to end, as many as fit into a transaction; when none lives any more, ends
+    /// the flow.
+    pub fn end_flow(&mut self, attempt: Attempt, ending: &Ending) -> Result<()> {
+        let flow = attempt.job_id();
+        if !flow::try_close(self.catalog, flow) {
+            self.again.push(flow);
+            return Ok(());
+        }
+        // Not those that have ended before: of a wide flow these are many.
+        let look = member::look(self.catalog, flow, known::of(flow).passed, false, LOOK);
+        known::remember(flow, |known| known.passed = known.passed.max(look.passed));
+        if look.is_cut {
+            look_later(flow, i64::MIN);
+            return Ok(());
+        }
+        let living = member::living(self.catalog, flow, look.passed, CANCEL);
+        let reason = match ending.dead {
+            Some(dead) => format!("its flow {flow} has failed: job {dead} is dead"),
+            None => ending.reason.clone().unwrap_or_else(|| format!("its flow {flow} is cancelled")),
+        };
+        let mut has_changed = false;
+        for &job_id in &living {
+            match self.cancel_member(flow, job_id, ending, fail::cut(&reason))? {
+                Some(changes) => has_changed |= changes,
+                None => break,
+            }
+        }
+        if let Some(&first) = living.first() {
+            if has_changed {
+                look_later(flow, i64::MIN);
+            } else {
+                self.watch(flow, first, Standing::Living)?;
+            }
+            return Ok(());
+        }
+        let Some(queue) = crate::catalog::queue::by_lane(self.catalog, attempt.lane())? else { return Ok(()) };
+        let words = match (ending.dead, &ending.reason) {
+            (Some(dead), reason) => {
+                Some(format!("job {dead} is dead: {}", reason.as_deref().unwrap_or("no error is kept")))
+            }
+            (None, reason) => reason.clone(),
+        };
+        let words = words.map(|words| fail::cut(&words).to_owned());
+        let end = if ending.dead.is_some() { End::Die(words.unwrap_or_default()) } else { End::Cancel(words) };
+        self.act(Act { attempt, queue, end, because: flow });
+        Ok(())
+    }
+
+    /// Ends a member, or asks its worker to stop. Returns whether there was anything to do; `None`: memory has no room for
+    /// more in this transaction.
+    fn cancel_member(&mut self, flow: i64, job_id: i64, ending: &Ending, reason: &str) -> Result<Option<bool>> {
+        let Ok(Found::Here(job)) = find::find_settled(self.catalog, job_id) else { return Ok(Some(true)) };
+        if job.outcome.is_some() {
+            return Ok(Some(true));
+        }
+        let attempt = &job.attempt;
+        let error = Some(text_datum(reason));
+        if !job.is_claimed {
+            if flow::is_flow(attempt) && after::is_held(self.catalog, attempt.lane())? {
+                let edges = Edges::open(self.catalog, attempt.home.segment);
+                if edges.is_some_and(|edges| edges.ending_of(attempt.id()).is_some()) {
+                    return Ok(Some(false));
+                }
+                let nested = Ending { is_forced: ending.is_forced, dead: None, reason: Some(reason.to_owned()) };
+                self.note_ending(attempt, &nested);
+                transaction::record(self.catalog.number, Step::Awaited { job_id });
+                return Ok(Some(true));
+            }
+            match take::take_waiting(self.catalog, attempt) {
+                Ok(TakeWaiting::Taken) => {
+                    cancel::end_unrun(self.catalog, attempt, New { error, ..New::of(attempt.id(), Kind::Cancelled) })?;
+                    return Ok(Some(true));
+                }
+                Ok(TakeWaiting::Running) => {}
+                Ok(TakeWaiting::InUse | TakeWaiting::Stale) => {
+                    self.again.push(flow);
+                    return Ok(Some(false));
+                }
+                Err(error) if error.code == error::LIMIT => {
+                    self.again.push(flow);
+                    return Ok(None);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if !ending.is_forced {
+            if serve_cancels::is_requested(self.catalog, attempt) {
+                return Ok(Some(false));
+            }
+            return match cancel::ask(self.catalog, attempt, note::Cancel::new_body(Some(reason))) {
+                Ok(()) => Ok(Some(true)),
+                Err(Refusal::Lost(_) | Refusal::Busy(_)) => {
+                    self.again.push(flow);
+                    Ok(Some(false))
+                }
+                Err(Refusal::Wrong(error)) => Err(error),
+            };
+        }
+        let mut outcomes = Outcomes::new(self.catalog);
+        match hold::hold_for_end(&mut outcomes, attempt.id()) {
+            Ok(held) => {
+                let next_id = rerun::follow(self.catalog, &held)?.map(|(id, _)| id);
+                outcomes.add(held.home, New { error, next_id, ..New::of(attempt.id(), Kind::Cancelled) });
+                outcomes.insert()?;
+                Ok(Some(true))
+            }
+            Err(Refusal::Lost(_) | Refusal::Busy(_)) => {
+                self.again.push(flow);
+                Ok(Some(false))
+            }
+            Err(Refusal::Wrong(error)) => Err(error),
+        }
+    }
+
+    /// What is to be done about a flow before its members are asked: it is to end, or a death among them ends it.
+    /// Returns the attempt if there is nothing.
+    pub fn is_ending(&mut self, attempt: Attempt, edges: &Edges, own: &Edge) -> Result<Option<Attempt>> {
+        if let Some(ending) = edges.ending_of(attempt.id()) {
+            self.end_flow(attempt, &ending)?;
+            return Ok(None);
+        }
+        if own.is_fail_fast
+            && let Some(dead) = self.dead_member(own.job_id)?
+        {
+            self.fail_fast(&attempt, dead)?;
+            return Ok(None);
+        }
+        Ok(Some(attempt))
+    }
+}
+
+/// The error that a dead job has died of.
+fn error_of(batch: &Batch<'_>, job_id: i64) -> Option<String> {
+    let error = match find::find_settled(batch.catalog, job_id).ok()? {
+        Found::Here(job) => outcome::error_of(batch.catalog, job.attempt.home.segment, job.attempt.id()),
+        Found::Past(past) => past.get(history::column::ERROR).map(crate::pg::datum::text),
+    };
+    error.map(|error| fail::cut(&error).to_owned())
+}

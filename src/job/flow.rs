@@ -1,0 +1,73 @@
+//! Flows: jobs that wait for their members. Who may add members, and until when.
+//!
+//! A flow is a job with an edge to itself. It lies in its queue's held lane until its members have ended as its `upon`
+//! says; the duty `release` looks at them. Not here: what the rows say of members (`log::member`).
+//!
+//! Invariant: a transaction that adds a member holds the flow's token to its end. The duty takes the token for itself
+//! before it looks whether members hold the flow up: so a flow ends with all its members or not yet.
+
+use pgrx::pg_sys;
+
+use crate::catalog::permission::{self, Privilege};
+use crate::catalog::{Catalog, ids};
+use crate::error::{self, Error, Result};
+use crate::job::after;
+use crate::job::find::{self, Found};
+use crate::log::attempt::Attempt;
+use crate::log::edge::{Edge, Edges};
+use crate::pg::lock;
+
+/// Whether an attempt's job has a flow of its own.
+pub fn is_flow(attempt: &Attempt) -> bool {
+    attempt.own_flow().is_some()
+}
+
+fn token(flow: i64) -> u64 {
+    flow.cast_unsigned() >> 4
+}
+
+/// Takes the token of a flow, so that nobody adds members until the transaction ends. False: a transaction that adds one
+/// is open.
+pub fn try_close(catalog: &Catalog, flow: i64) -> bool {
+    lock::try_lock_numbered(catalog.successor, token(flow), pg_sys::ExclusiveLock)
+}
+
+/// Checks that a job takes members: a held flow, or a job that runs, which may wait for them later (`queue.suspend`).
+/// Until the transaction ends, it does not end because its members have.
+///
+/// Errors: 22023 no job's id, P0002 no such job, 42501 the user may neither produce nor consume on its queue, 55000 it has
+/// ended, is to be cancelled, or waits to be run.
+pub fn join(catalog: &Catalog, flow: i64) -> Result<()> {
+    ids::job_id(flow)?;
+    lock::lock_numbered(catalog.successor, token(flow), pg_sys::ShareLock);
+    let found = find::find_settled(catalog, flow)?;
+    let rights = permission::rights(catalog);
+    let may = |privilege| rights.on_lane(found.lane(), privilege);
+    if !may(Privilege::Produce) && !may(Privilege::Consume) {
+        return Err(permission::denied_lane(catalog, found.lane(), Privilege::Produce)?);
+    }
+    let refused = |detail: &str| {
+        Err(Error::new(error::WRONG_STATE, format!("job {flow} takes no members"))
+            .detail(detail)
+            .hint("Members are added to a flow that waits for them, see queue.enqueue_flow, or to a job that runs."))
+    };
+    let Found::Here(job) = &found else { return refused("It has ended.") };
+    if job.outcome.is_some() {
+        return refused("It has ended.");
+    }
+    if after::is_held(catalog, job.attempt.lane())? {
+        let edges = Edges::open(catalog, job.attempt.home.segment);
+        let own = edges.as_ref().and_then(|edges| own_edge(&edges.of(job.attempt.id())));
+        return match (own, edges.and_then(|edges| edges.ending_of(job.attempt.id()))) {
+            (None, _) => refused("It waits for other jobs, and has no flow."),
+            (Some(_), Some(_)) => refused("It is being cancelled."),
+            (Some(_), None) => Ok(()),
+        };
+    }
+    if job.is_claimed { Ok(()) } else { refused("It waits to be run: its members have ended, or it never had a flow.") }
+}
+
+/// The edge of a flow to itself.
+pub fn own_edge(edges: &[Edge]) -> Option<Edge> {
+    edges.iter().find(|edge| edge.is_own).copied()
+}
