@@ -47,6 +47,23 @@ const ROUND: &[&str] = &[
     "WITH p AS (SELECT queue.enqueue('q', priority => -1) AS a, queue.enqueue('q', priority => 1) AS b),
           h AS (SELECT a, b, queue.enqueue('q', after => ARRAY[a]) AS c, queue.enqueue('q', after => ARRAY[a, b]) AS d FROM p)
      INSERT INTO made SELECT unnest(ARRAY[a, b, c, d]) FROM h",
+    // A flow that runs when its members have, a job that waits for one that it has made, and a flow that fails fast.
+    "DO 'DECLARE f bigint;
+     BEGIN
+         f := queue.enqueue_flow(''q'', runs => true);
+         INSERT INTO made VALUES (f);
+         INSERT INTO made SELECT queue.enqueue(''q'', flow => f) FROM generate_series(1, 3);
+     END'",
+    "DO 'DECLARE c record;
+     BEGIN
+         FOR c IN SELECT id, job_id FROM queue.claim(''q'') LOOP
+             INSERT INTO made SELECT queue.enqueue(''q'', flow => c.job_id);
+             PERFORM queue.step_done(c.id, ''split'', ''1''), queue.suspend(c.id);
+         END LOOP;
+     END'",
+    "SELECT queue.enqueue_flow('fast', '[{}, {}, {}]', fail_fast => true)",
+    DIE,
+    "SELECT queue.cancel(queue.enqueue_flow('fast', '[{}, {}]'), force => true)",
     "INSERT INTO made SELECT queue.enqueue('q', unique_key => 'k$', on_duplicate => 'rerun')",
     "BEGIN; SAVEPOINT s; SELECT queue.enqueue('q'), (SELECT count(*) FROM queue.claim('q', 2)); ROLLBACK TO s;
      INSERT INTO made SELECT queue.enqueue('q'); COMMIT",
@@ -78,6 +95,9 @@ const ROUND: &[&str] = &[
      SELECT queue.drop('passing')",
     "SELECT queue.maintain()",
 ];
+
+/// What becomes of the members of flows that fail fast.
+const DIE: &str = "SELECT count(queue.fail(id, 'no', fatal => true)) FROM queue.claim('fast', 10)";
 
 /// Whether the point lies in what the storage duty does.
 fn is_of_storage(point: &str) -> bool {
@@ -121,6 +141,7 @@ impl Sweep {
              SELECT queue.create('q', max_attempts => 1000, backoff_base => '0', max_running => 1000);
              SELECT queue.create('groups', max_attempts => 1000, backoff_base => '0', max_running_per_group => 1,
                                  strict_order => true);
+             SELECT queue.create('fast', retention => '0', dead_retention => '0');
              SELECT queue.create('nothing')",
         );
         Self { cluster, client: Some(client), round: 0 }
@@ -205,6 +226,7 @@ impl Sweep {
         wait::within(&format!("{point}: all jobs are done"), Duration::from_secs(60), || {
             self.attempt(point, WORK);
             self.attempt(point, release);
+            self.attempt(point, DIE);
             (self.client().value::<i64>(living) == 0).then_some(())
         });
         let wrong: Vec<String> = self.client().column(
