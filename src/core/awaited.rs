@@ -105,7 +105,8 @@ impl Awaited {
             self.fresh.add(job_id);
         }
         let is_full = self.filter.bits > self.full_at.max(FULL);
-        if is_full && self.is_known && !self.is_building { self.order() } else { self.hand_over(job_id) }
+        let is_ordered = is_full && self.is_known && !self.is_building && self.order();
+        self.hand_over(job_id) || is_ordered
     }
 
     /// Whether others may be after a job.
@@ -144,8 +145,8 @@ impl Awaited {
     }
 
     fn insert(&mut self, job_id: i64) -> bool {
-        // The look that is ordered sees what this is about.
-        if !self.is_seen {
+        // After a start the look that is ordered does not wait, and sees what this is about.
+        if !self.is_seen && !self.is_known {
             return false;
         }
         if self.count as usize == PLACES / 2 {
@@ -174,9 +175,9 @@ impl Awaited {
         !self.is_quiet() && self.order()
     }
 
-    /// Orders a look at everything. Returns whether the worker is to be woken.
+    /// Orders a look at everything. Returns whether the worker is to be woken. What is in the list is served before, since
+    /// the look may have to wait.
     pub fn order(&mut self) -> bool {
-        self.clear_list();
         std::mem::take(&mut self.is_seen)
     }
 
@@ -306,7 +307,10 @@ mod tests {
         assert!(awaited.is_seen);
         assert!(awaited.hand_over(-1), "the worker is woken for that");
         assert!(!awaited.is_seen);
-        assert_eq!(take(&mut awaited), BTreeSet::new());
+        assert!(!awaited.hand_over(-2), "it is woken already");
+        assert_eq!(take(&mut awaited).len(), Awaited::ROOM, "these need not wait for that look");
+        assert!(awaited.hand_over(-3) && awaited.begin_look(0));
+        assert_eq!(take(&mut awaited), BTreeSet::from([-3]));
     }
 
     #[test]
@@ -371,7 +375,6 @@ mod tests {
                     3 => prop_assert_eq!(take(&mut awaited), std::mem::take(&mut due)),
                     4 => {
                         awaited.order();
-                        due.clear();
                         prop_assert!(awaited.begin_look(0));
                         awaits.iter().for_each(|job_id| awaited.found(*job_id));
                     }

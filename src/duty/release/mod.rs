@@ -75,13 +75,20 @@ fn is_due(number: u32) -> bool {
     next_at(number) <= time::monotonic_us()
 }
 
-/// Hands over again what the transaction has served that is rolled back.
+/// Hands over again what the transaction has served that is rolled back; and what is left, unless this is the worker, which
+/// comes back for it.
 fn undone() {
-    let taken = WORK.with_borrow_mut(|work| {
+    WORK.with_borrow_mut(|work| {
         // A look at a flow that was asked for in vain does no harm.
-        std::mem::take(&mut work.taken)
+        let mut jobs = std::mem::take(&mut work.taken);
+        shmem::with_awaited(OF.get(), |awaited, instance| {
+            if instance.worker_pid != session::pid() {
+                jobs.extend(std::mem::take(&mut work.left).into_iter().map(|(job_id, _)| job_id));
+                jobs.extend(std::mem::take(&mut work.later).into_keys());
+            }
+            jobs.iter().for_each(|job_id| _ = awaited.hand_over(*job_id));
+        });
     });
-    shmem::with_awaited(OF.get(), |awaited, _| taken.iter().for_each(|job_id| _ = awaited.hand_over(*job_id)));
 }
 
 /// Tells memory at the end of a transaction whether this process has anything left to serve.
@@ -181,24 +188,29 @@ fn take(catalog: &Rc<Catalog>) -> bool {
     let mut jobs = Vec::with_capacity(Awaited::ROOM);
     shmem::with_awaited(number, |awaited, _| {
         awaited.take(now, &mut jobs);
-        is_look = jobs.is_empty() && WORK.with_borrow(|work| work.left.is_empty()) && awaited.begin_look(now);
+        is_look = WORK.with_borrow(|work| work.left.is_empty()) && awaited.begin_look(now);
         IS_LOOKING.set(is_look);
     });
+    let add = |jobs: Vec<i64>, is_found: bool| {
+        WORK.with_borrow_mut(|work| {
+            let jobs = jobs.into_iter().map(|job_id| (job_id, None));
+            if is_found {
+                work.left.extend(jobs)
+            } else {
+                jobs.rev().for_each(|job| work.left.push_front(job))
+            }
+            if !work.left.is_empty() && !std::mem::replace(&mut work.is_serving, true) {
+                shmem::with_awaited(number, |awaited, _| awaited.serve(true));
+            }
+        });
+    };
+    // What was taken is not lost if the look ends by an error.
+    add(jobs, false);
+    add(WORK.with_borrow_mut(|work| work.later.extract_if(|_, at| *at <= now).map(|(flow, _)| flow).collect()), true);
     if is_look {
-        jobs = look_at_everything(catalog);
+        add(look_at_everything(catalog), true);
     }
-    WORK.with_borrow_mut(|work| {
-        let due: Vec<i64> = work.later.iter().filter(|(_, at)| **at <= now).map(|(flow, _)| *flow).collect();
-        for flow in due {
-            work.later.remove(&flow);
-            work.left.push_back((flow, None));
-        }
-        jobs.into_iter().rev().for_each(|job_id| work.left.push_front((job_id, None)));
-        if !work.left.is_empty() && !std::mem::replace(&mut work.is_serving, true) {
-            shmem::with_awaited(number, |awaited, _| awaited.serve(true));
-        }
-        is_look || !work.left.is_empty()
-    })
+    is_look || WORK.with_borrow(|work| !work.left.is_empty())
 }
 
 /// Gives up a look at everything that an error ends.
