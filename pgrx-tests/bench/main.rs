@@ -2,6 +2,7 @@
 //! table with SKIP LOCKED that articles recommend. `make bench`; `docs/benchmark.md` says how to read the answer.
 //! With `soak` as its first word it does something else, in `soak/`: `make soak`.
 
+mod after;
 mod client;
 mod contender;
 mod cpu;
@@ -82,6 +83,9 @@ fn run(options: &Options) -> Result<bool> {
     report::print_delayed(&delayed);
     if options.asks_for(looks::NAME) {
         looks::print(&looks::measure(options)?);
+    }
+    if options.asks_for(after::NAME) {
+        after::measure(options)?;
     }
     if options.asks_for(keys::NAME) {
         keys::print(&keys::measure(options)?);

@@ -1,0 +1,196 @@
+//! Jobs that are after others: how soon the next one runs, how many one end releases, and what held ones cost those that
+//! run. And how soon `queue.await` returns. Only when it is asked for by its name.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+
+use crate::Result;
+use crate::options::Options;
+use crate::server::Server;
+use crate::statistics::{median, quantile};
+
+/// Its name in `--only`.
+pub const NAME: &str = "after";
+
+/// A session that was woken needs this long to be asleep again.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Measures, and prints each figure when it is there.
+pub fn measure(options: &Options) -> Result<()> {
+    let scale = |full: i64| if options.quick { full / 10 } else { full };
+    println!("\nafter: jobs that are after others, and queue.await");
+    let server = Server::with_extension()?;
+    for queue in ["first", "next", "awaited"] {
+        server.execute(&format!("SELECT queue.create('{queue}', lease => '1 hour')"))?;
+    }
+    let print = |what: &str, us: &[f64]| {
+        let at = |share| quantile(us, share);
+        println!("  {what}: p50 {:.0} us, p95 {:.0} us, p99 {:.0} us", at(0.5), at(0.95), at(0.99));
+    };
+    print("from sending the end of a job to having the one after it", &hops(&server, scale(2_000))?);
+    print("from sending the end of a job to the return of queue.await", &awaits(&server, scale(2_000))?);
+    let links = scale(10_000);
+    let (plain, chained) = (lives(&server, links, "")?, lives(&server, links, "after => ARRAY[job]")?);
+    println!("  a chain of {links}, a worker: {chained:.0} jobs/s; as many that are after none: {plain:.0}");
+    let wide = scale(100_000);
+    let mut fans = (0..if options.quick { 3 } else { 7 }).map(|_| fan_out(wide)).collect::<Result<Vec<_>>>()?;
+    fans.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let (completes, all): (Vec<f64>, Vec<f64>) = fans.into_iter().unzip();
+    println!(
+        "  one before {wide}: it completes in {:.1} ms, all are ready after {:.2} s",
+        median(&completes),
+        median(&all)
+    );
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    for _ in 0..if options.quick { 3 } else { 7 } {
+        without.push(claims(0)?);
+        with.push(claims(scale(1_000_000))?);
+    }
+    let (without, with) = (median(&without), median(&with));
+    println!(
+        "  10,000 ready behind {} held: {with:.0} jobs/s, without those {without:.0}: {:.2}",
+        scale(1_000_000),
+        with / without
+    );
+    Ok(())
+}
+
+/// Microseconds from the end of a job to the claim of the next by a worker that sleeps.
+fn hops(server: &Server, jobs: i64) -> Result<Vec<f64>> {
+    let (mut producer, mut worker) = (server.connect()?, server.connect()?);
+    let (arrived, arrivals) = mpsc::channel();
+    thread::scope(|scope| {
+        let working = scope.spawn(move || -> Result<()> {
+            let claim = worker.prepare("SELECT id FROM queue.claim('next', wait => '10 s')")?;
+            for _ in 0..jobs {
+                let row = worker.query_opt(&claim, &[])?.ok_or("a worker slept for ten seconds and got no job")?;
+                let at = Instant::now();
+                worker.execute("SELECT queue.complete($1)", &[&row.try_get::<_, i64>(0)?])?;
+                arrived.send(at)?;
+            }
+            Ok(())
+        });
+        let enqueue =
+            "WITH f AS (SELECT queue.enqueue('first') AS job) SELECT queue.enqueue('next', after => ARRAY[job]) FROM f";
+        let enqueue = producer.prepare(enqueue)?;
+        let claim = producer.prepare("SELECT id FROM queue.claim('first')")?;
+        let complete = producer.prepare("SELECT queue.complete($1)")?;
+        let mut took = Vec::new();
+        for _ in 0..jobs {
+            producer.execute(&enqueue, &[])?;
+            let id: i64 = producer.query_one(&claim, &[])?.try_get(0)?;
+            thread::sleep(PAUSE);
+            let sent = Instant::now();
+            producer.execute(&complete, &[&id])?;
+            // The other end is gone when the worker has failed; it says why.
+            let Ok(at) = arrivals.recv() else { break };
+            took.push((at - sent).as_secs_f64() * 1e6);
+        }
+        working.join().map_err(|_| "the worker panicked")??;
+        Ok(took)
+    })
+}
+
+/// Microseconds from the end of a job to the return of a call that awaits it.
+fn awaits(server: &Server, jobs: i64) -> Result<Vec<f64>> {
+    let (mut worker, mut waiter) = (server.connect()?, server.connect()?);
+    let (begin, begun) = mpsc::channel::<i64>();
+    let (returned, returns) = mpsc::channel();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(move || -> Result<()> {
+            for job in begun {
+                waiter.batch_execute(&format!("CALL queue.await({job}, '10 s')"))?;
+                returned.send(Instant::now())?;
+            }
+            Ok(())
+        });
+        let claim = worker.prepare("SELECT id, job_id FROM queue.claim('awaited')")?;
+        let complete = worker.prepare("SELECT queue.complete($1)")?;
+        let mut took = Vec::new();
+        for _ in 0..jobs {
+            worker.execute("SELECT queue.enqueue('awaited')", &[])?;
+            let row = worker.query_one(&claim, &[])?;
+            begin.send(row.try_get(1)?)?;
+            thread::sleep(PAUSE);
+            let sent = Instant::now();
+            worker.execute(&complete, &[&row.try_get::<_, i64>(0)?])?;
+            let Ok(at) = returns.recv() else { break };
+            took.push((at - sent).as_secs_f64() * 1e6);
+        }
+        drop(begin);
+        waiting.join().map_err(|_| "the waiter panicked")??;
+        Ok(took)
+    })
+}
+
+/// Jobs a second that one worker claims and completes one by one, each after the one before or after none.
+fn lives(server: &Server, jobs: i64, after: &str) -> Result<f64> {
+    let mut client = server.connect()?;
+    let comma = if after.is_empty() { "" } else { ", " };
+    client.batch_execute(&format!(
+        "DO $$ DECLARE job bigint := queue.enqueue('next');
+         BEGIN FOR i IN 2..{jobs} LOOP job := queue.enqueue('next'{comma}{after}); END LOOP; END $$"
+    ))?;
+    server.settle();
+    let claim = client.prepare("SELECT id FROM queue.claim('next', wait => '10 s')")?;
+    let complete = client.prepare("SELECT queue.complete($1)")?;
+    let begun = Instant::now();
+    for _ in 0..jobs {
+        let row = client.query_opt(&claim, &[])?.ok_or("a worker slept for ten seconds and got no job")?;
+        client.execute(&complete, &[&row.try_get::<_, i64>(0)?])?;
+    }
+    Ok(jobs as f64 / begun.elapsed().as_secs_f64())
+}
+
+fn complete_first(client: &mut Client) -> Result<f64> {
+    let id: i64 = client.query_one("SELECT id FROM queue.claim('first')", &[])?.try_get(0)?;
+    let complete = client.prepare("SELECT queue.complete($1)")?;
+    let begun = Instant::now();
+    client.execute(&complete, &[&id])?;
+    Ok(begun.elapsed().as_secs_f64())
+}
+
+/// Milliseconds that the end of a job takes that so many are after, and seconds until all of these are ready.
+fn fan_out(jobs: i64) -> Result<(f64, f64)> {
+    let server = Server::with_extension()?;
+    let mut client = server.connect()?;
+    client.batch_execute("SELECT queue.create('first'), queue.create('next')")?;
+    client.batch_execute(&format!(
+        "DO $$ DECLARE job bigint := queue.enqueue('first');
+         BEGIN PERFORM count(*) FROM queue.enqueue_many('next', array_fill('1'::jsonb, '{{{jobs}}}'), after => ARRAY[job]); END $$"
+    ))?;
+    server.settle();
+    let begun = Instant::now();
+    let completed = complete_first(&mut client)?;
+    let ready = client.prepare("SELECT ready FROM queue.stats WHERE queue_name = 'next'")?;
+    while client.query_one(&ready, &[])?.try_get::<_, i64>(0)? < jobs {
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok((completed * 1e3, begun.elapsed().as_secs_f64()))
+}
+
+/// Jobs a second claimed and completed in batches of 100, of 10,000 that are behind so many held ones in their queue.
+fn claims(held: i64) -> Result<f64> {
+    let server = Server::with_extension()?;
+    let mut client = server.connect()?;
+    client.batch_execute("SELECT queue.create('first'), queue.create('next')")?;
+    if held > 0 {
+        client.batch_execute(&format!(
+            "DO $$ DECLARE job bigint := queue.enqueue('first');
+             BEGIN PERFORM count(*) FROM queue.enqueue_many('next', array_fill('1'::jsonb, '{{{held}}}'), after => ARRAY[job]); END $$"
+        ))?;
+    }
+    client.batch_execute("SELECT count(*) FROM queue.enqueue_many('next', array_fill('1'::jsonb, '{10000}'))")?;
+    client.batch_execute("CHECKPOINT")?;
+    server.settle();
+    let work =
+        client.prepare("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('next', 100)))")?;
+    let begun = Instant::now();
+    for _ in 0..100 {
+        client.execute(&work, &[])?;
+    }
+    Ok(10_000.0 / begun.elapsed().as_secs_f64())
+}
