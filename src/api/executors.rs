@@ -76,9 +76,9 @@ pub fn check(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
     relcache::forget_queues();
     let queue = queue::by_name(catalog, name)?;
     let has = |what: &str| queue.executor_options.contains(&what);
-    let (named, role_id) =
+    let named =
         match &queue.executor {
-            Some(Executor::Call { role, role_id, .. }) => (role, *role_id),
+            Some(Executor::Call { role, .. }) => role,
             other => {
                 let kind = if other.is_some() { "executor => 'call'" } else { "an executor" };
                 let beside = if other.is_some() { &OPTIONS[1..3] } else { &OPTIONS[1..] };
@@ -93,8 +93,9 @@ pub fn check(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
         return Err(Error::invalid(format!("executor => 'call' needs {missing}"))
             .hint("Name the procedure or function of one jsonb, and the role as which it runs."));
     }
-    let role = run_as::known(named, role_id)
-        .ok_or_else(|| Error::new(error::UNDEFINED, format!("role \"{named}\" does not exist")))?;
+    let role = named.role(catalog);
+    let named = &named.name;
+    let role = role.ok_or_else(|| Error::new(error::UNDEFINED, format!("role \"{named}\" does not exist")))?;
     if !role::may_become(role) {
         return Err(Error::new(error::DENIED, format!("permission denied to run jobs as role \"{named}\""))
             .detail("This needs the right to SET ROLE to it."));

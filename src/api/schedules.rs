@@ -279,7 +279,8 @@ fn run(call: &Call) -> Result<Option<Datum>> {
     let schedule = catalog::schedule::by_name(&catalog, &name_of(call)?)?;
     may(&catalog, &schedule, Privilege::Manage)?;
     let queue = job::schedule::schedule_queue(&catalog, &schedule)?;
-    let ids = enqueue::insert(&catalog, &queue, &[(schedule.payload(), schedule.options(None))], time::now_us())?;
+    let ids =
+        enqueue::insert(&catalog, &queue, &[(schedule.payload(), schedule.options(&catalog, None))], time::now_us())?;
     Ok(ids.first().map(|&id| id.into()))
 }
 

@@ -13,6 +13,7 @@ use pg_queue_core::backoff::Curve;
 use pg_queue_core::frontier::Limits;
 
 use crate::catalog::Catalog;
+use crate::catalog::run_as::Noted;
 use crate::error::{self, Error, Result};
 use crate::pg::datum::{Interval, text, text_array};
 use crate::pg::row::Row;
@@ -69,7 +70,7 @@ pub enum Executor {
     /// Each job has its command, and runs as the role that wrote it.
     Sql,
     /// The payload of each is handed to a procedure or function, which runs as one role.
-    Call { procedure: String, role: String, role_id: i64 },
+    Call { procedure: String, role: Noted },
 }
 
 /// A stage of a queue.
@@ -169,6 +170,7 @@ mod column {
     pub const RATE_PERIOD: usize = 17;
     pub const MAX_WAITING: usize = 18;
     pub const STAGES: usize = 19;
+    pub const CREATED_AT: usize = 20;
     pub const EXECUTOR: usize = 21;
     pub const PROCEDURE: usize = 22;
     pub const RUN_AS: usize = 23;
@@ -346,8 +348,11 @@ fn executor(row: &Row) -> Option<Executor> {
         "sql" => Some(Executor::Sql),
         _ => Some(Executor::Call {
             procedure: value(column::PROCEDURE).unwrap_or_default(),
-            role: value(column::RUN_AS).unwrap_or_default(),
-            role_id: row.get(column::RUN_AS_ID).map_or(0, |d| d.value() as i64),
+            role: Noted {
+                name: value(column::RUN_AS).unwrap_or_default(),
+                id: row.get(column::RUN_AS_ID).map_or(0, |d| d.value() as i64),
+                since: row.i64(column::CREATED_AT),
+            },
         }),
     }
 }

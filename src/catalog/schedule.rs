@@ -44,6 +44,7 @@ pub mod column {
     pub const ANCHOR: usize = 16;
     pub const PLANNED_FROM: usize = 17;
     pub const VERSION: usize = 18;
+    pub const CREATED_AT: usize = 19;
     pub const RUN_AS: usize = 20;
     pub const RUN_AS_ID: usize = 21;
 }

@@ -230,22 +230,26 @@ fn serve(catalog: &Rc<Catalog>, known: &mut Known, queue: &Rc<Queue>) -> Result<
         return Ok(Served::Later(known.shortage.1));
     }
     let wanted = match &queue.executor {
-        Some(Executor::Call { role, role_id, .. }) => {
+        Some(Executor::Call { role, .. }) => {
             if !has_job(catalog, queue)? {
                 return Ok(Served::Again);
             }
-            Some(Noted { name: role.clone(), id: *role_id })
+            Some(role.clone())
         }
         _ => match role_of_next(catalog, queue)? {
             Some(noted) => noted,
             None => return Ok(Served::Nothing),
         },
     };
-    let role = match role_to_start(known, wanted.as_ref()) {
+    let role = match role_to_start(catalog, known, wanted.as_ref()) {
         Ok(role) => role,
         Err(why) => {
             let is_hopeless = |attempt: &Attempt| {
-                !matches!(queue.executor, Some(Executor::Sql)) || attempt.run_as().map(|role| role.noted()) == wanted
+                !matches!(queue.executor, Some(Executor::Sql))
+                    || match (job::writer(attempt), &wanted) {
+                        (Some(writer), Some(wanted)) => writer.is(wanted),
+                        (writer, wanted) => writer.is_none() && wanted.is_none(),
+                    }
             };
             job::bury(catalog, queue, &is_hopeless, &why)?;
             return Ok(Served::Again);
@@ -294,21 +298,21 @@ fn role_of_next(catalog: &Rc<Catalog>, queue: &Rc<Queue>) -> Result<Option<Optio
         if let Some(ready) = peeked
             && let Some(attempt) = Reader::new(catalog).fetch(&ready)
         {
-            return Ok(Some(attempt.run_as().map(|role| role.noted())));
+            return Ok(Some(job::writer(&attempt)));
         }
     }
     job::probe(catalog, queue)
 }
 
 /// The role for which a process can be started, or why none can.
-fn role_to_start(known: &Known, wanted: Option<&Noted>) -> Result<Oid> {
+fn role_to_start(catalog: &Catalog, known: &Known, wanted: Option<&Noted>) -> Result<Oid> {
     let Some(wanted) = wanted else {
         return Err(Error::new(error::DENIED, "the job runs as nobody")
             .detail("It was enqueued when the queue had no executor, or comes from such a queue.")
             .hint("Enqueue it again."));
     };
     let name = &wanted.name;
-    let role = run_as::known(name, wanted.id).ok_or_else(|| {
+    let role = wanted.role(catalog).ok_or_else(|| {
         Error::new(error::UNDEFINED, format!("role \"{name}\" does not exist"))
             .detail("The role that wrote the job is gone; a new one of its name would not do.")
     })?;

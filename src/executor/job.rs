@@ -122,10 +122,8 @@ fn claim_next(place: Place, lane: i32) -> Result<Option<Job>> {
         let catalog = catalog::current()?;
         let Some(queue) = queue::by_lane(&catalog, lane)? else { return Ok(None) };
         let is_mine: &dyn Fn(&Attempt) -> bool = match &queue.executor {
-            Some(Executor::Sql) => &|attempt| attempt.run_as().and_then(|r| r.role()) == Some(place.role),
-            Some(Executor::Call { role, role_id, .. }) if run_as::known(role, *role_id) == Some(place.role) => {
-                &|_| true
-            }
+            Some(Executor::Sql) => &|attempt| writer(attempt).and_then(|role| role.role(&catalog)) == Some(place.role),
+            Some(Executor::Call { role, .. }) if role.role(&catalog) == Some(place.role) => &|_| true,
             _ => return Ok(None),
         };
         // It may have lost that right since the process was started.
@@ -161,6 +159,11 @@ fn claim_next(place: Place, lane: i32) -> Result<Option<Job>> {
         })?;
         Ok(found.into_inner())
     })
+}
+
+/// The role that wrote an attempt's payload.
+pub fn writer(attempt: &Attempt) -> Option<run_as::Noted> {
+    attempt.run_as().map(|role| role.noted(attempt.enqueued_at()))
 }
 
 /// What a job wants to be run.
@@ -438,7 +441,7 @@ pub fn probe(catalog: &Rc<Catalog>, queue: &Rc<Queue>) -> Result<Option<Option<r
     let scope = ClaimScope::of_queue(catalog, queue);
     let met = RefCell::new(None);
     let note: &dyn Fn(&Attempt) -> bool = &|attempt| {
-        met.replace(Some(attempt.run_as().map(|role| role.noted())));
+        met.replace(Some(writer(attempt)));
         false
     };
     let request = ClaimRequest { max_jobs: 1, lease: None, worker: None, kind: ClaimKind::Bound, accepts: Some(note) };

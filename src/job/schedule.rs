@@ -43,7 +43,7 @@ pub fn schedule_queue(catalog: &Catalog, schedule: &Schedule) -> Result<std::rc:
 
 impl Schedule {
     /// The options of the job for a slot, or for none; good as long as this.
-    pub fn options(&self, slot: Option<i64>) -> Options {
+    pub fn options(&self, catalog: &Catalog, slot: Option<i64>) -> Options {
         let mut own = serde_json::json!({ "schedule": self.name() });
         if let Some(slot) = slot {
             own["slot"] = rfc3339(slot).into();
@@ -55,7 +55,9 @@ impl Schedule {
             max_attempts: self.0.get(schedule::column::MAX_ATTEMPTS).map(|datum| datum.value() as i32),
             headers: Some(headers),
             group_key: self.0.get(schedule::column::GROUP_KEY).map(|key| text_datum(&text(key))),
-            run_as: RunAs::read(&self.0, schedule::column::RUN_AS, schedule::column::RUN_AS_ID),
+            // A job is newer than a restore, and its schedule may be older.
+            run_as: RunAs::read(&self.0, schedule::column::RUN_AS, schedule::column::RUN_AS_ID)
+                .map(|role| role.renewed(catalog, self.0.i64(schedule::column::CREATED_AT))),
             ..Options::default()
         }
     }

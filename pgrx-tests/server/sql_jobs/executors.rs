@@ -1,6 +1,7 @@
 //! Processes that die, servers that stop, databases that go, while jobs run in them.
 
 use postgres::Client;
+use queue_tests::installation::output;
 use queue_tests::{Cluster, random, wait};
 
 use crate::shared::{Sql, create};
@@ -124,4 +125,38 @@ fn one_queue_does_not_keep_all_processes_from_another() {
     wait::until("the other queue's has run", || (client.value::<i64>("SELECT n FROM t") == 7).then_some(()));
     let left: i64 = client.value("SELECT ready FROM queue.stats WHERE queue_name = 'sql'");
     assert!(left > 0, "and not only when the first had nothing left");
+}
+
+#[test]
+fn restored_jobs_and_schedules_run_as_the_role_of_the_same_name_and_die_without_one() {
+    let (source, mut client) = bed(Cluster::new(), "");
+    client.run("CREATE ROLE handler LOGIN; CREATE ROLE lost LOGIN; GRANT SELECT, UPDATE ON t TO public");
+    client.run("CREATE FUNCTION handle(job jsonb) RETURNS void LANGUAGE sql AS 'UPDATE t SET n = n + 10'");
+    create(&mut client, "call", "executor => 'call', procedure => 'handle', run_as => 'handler'");
+    client.run("SELECT queue.grant('sql', 'lost', 'produce'), queue.pause('sql'), queue.pause('call')");
+    let add = "'{\"command\": \"UPDATE t SET n = n + 1\"}'";
+    client.run("SET ROLE lost");
+    let lost: i64 = client.value(&format!("SELECT queue.enqueue('sql', {add})"));
+    client.run(&format!("SET ROLE writer; SELECT queue.enqueue('sql', {add})"));
+    client.run(&format!("SELECT queue.schedule('s', 'sql', {add}, every => '1 year'); RESET ROLE"));
+    client.run("SELECT queue.enqueue('call')");
+    let file = source.dir().join("app.dump").display().to_string();
+    output(source.command("pg_dump").args(["-Fc", "-f", &file, "app"]));
+
+    let target = Cluster::new().conf("pg_queue.restore_quiet = '1s'").start();
+    let mut client = target.connect();
+    // Other oids than there, and one role less.
+    client.run("CREATE ROLE between; CREATE ROLE handler LOGIN; CREATE ROLE another; CREATE ROLE writer LOGIN");
+    client.run("CREATE DATABASE app");
+    // The grants to the role that is missing fail.
+    let _ = target.command("pg_restore").args(["-d", "app", &file]).output().expect("pg_restore");
+    let mut client = target.connect_to("app");
+    wait::until("the restore is over", || client.batch_execute("SELECT queue.adopt()").is_ok().then_some(()));
+    client.run("SELECT queue.resume('sql'), queue.resume('call'), queue.run_schedule('s')");
+    wait::until("all have ended", || {
+        (client.count("SELECT FROM queue.jobs WHERE state NOT IN ('completed', 'dead')") == 0).then_some(())
+    });
+    assert_eq!(client.value::<i64>("SELECT n FROM t"), 12, "the command, the schedule's, and the handler");
+    let error: String = client.value(&format!("SELECT error FROM queue.job({lost})"));
+    assert!(error.starts_with("42704: role \"lost\" does not exist"), "{error}");
 }

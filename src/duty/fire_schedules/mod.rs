@@ -246,7 +246,7 @@ fn enqueue(catalog: &Catalog, works: &mut [Work]) -> Result<()> {
         let jobs: Vec<(Datum, Options)> = members
             .iter()
             .flat_map(|&n| works[n].slots.iter().map(move |&slot| (n, slot)))
-            .map(|(n, slot)| (works[n].payload, works[n].schedule.options(Some(slot))))
+            .map(|(n, slot)| (works[n].payload, works[n].schedule.options(catalog, Some(slot))))
             .collect();
         let mut ids = enqueue::insert(catalog, &queue, &jobs, now)?.into_iter();
         for &n in members {
