@@ -33,12 +33,10 @@ use crate::{shmem, transaction};
 /// The duty.
 pub const DUTY: Duty = Duty { name: "dispatch", is_due, run };
 
-/// The first and the longest pause, in microseconds, after the server had no room for a process.
+/// The first and the longest pause, in microseconds, after the server had no room for a process, or none could connect.
 const SHORTAGE: std::ops::RangeInclusive<i64> = 1_000_000..=60_000_000;
 /// How soon, in microseconds, the worker looks again when processes of other databases have all slots.
 const FULL_PAUSE: i64 = 100_000;
-/// After so many processes in a row that could not connect as a role, what is to run as it has no hope.
-const MOST_FAILURES: u32 = 3;
 /// Queues that are looked at in one run.
 const BATCH: usize = 64;
 
@@ -57,8 +55,8 @@ struct Known {
     look_at: i64,
     /// The pause after a shortage, and the time at which it ends.
     shortage: (i64, i64),
-    /// How often in a row no process could connect as a role.
-    failures: HashMap<u32, u32>,
+    /// The roles as which no process could connect: the pause after the last one, and the monotonic time at which it ends.
+    failures: HashMap<u32, (i64, i64)>,
 }
 
 thread_local! {
@@ -75,7 +73,8 @@ fn is_due(number: u32) -> bool {
     let Some(changes) = is_worker(number) else { return false };
     KNOWN.with_borrow(|known| {
         known.changes != Some((number, changes))
-            || !known.queues.is_empty() && (known.must_look() || table::has_news(number))
+            || table::has_news(number)
+            || !known.queues.is_empty() && known.must_look()
             || table::has_unwanted(number, |attempt| is_unwanted(number, attempt))
     })
 }
@@ -126,7 +125,9 @@ fn dispatch(catalog: &Rc<Catalog>, known: &mut Known, changes: u64) -> Result<i6
         known.changes = Some((number, changes));
     }
     for role in table::take_news(number) {
-        *known.failures.entry(role.to_u32()).or_default() += 1;
+        let (pause, until) = known.failures.entry(role.to_u32()).or_default();
+        *pause = (*pause * 2).clamp(*SHORTAGE.start(), *SHORTAGE.end());
+        *until = time::monotonic_us() + *pause;
     }
     let mut did = 0;
     let mut waited_for = Vec::new();
@@ -241,7 +242,7 @@ fn serve(catalog: &Rc<Catalog>, known: &mut Known, queue: &Rc<Queue>) -> Result<
             None => return Ok(Served::Nothing),
         },
     };
-    let role = match role_to_start(catalog, known, wanted.as_ref()) {
+    let role = match role_to_start(catalog, wanted.as_ref()) {
         Ok(role) => role,
         Err(why) => {
             let is_hopeless = |attempt: &Attempt| {
@@ -255,6 +256,9 @@ fn serve(catalog: &Rc<Catalog>, known: &mut Known, queue: &Rc<Queue>) -> Result<
             return Ok(Served::Again);
         }
     };
+    if let Some((_, until)) = known.failures.get(&role.to_u32()).filter(|(_, until)| *until > now) {
+        return Ok(Served::Later(*until));
+    }
     let place = Place { database: session::database(), instance: catalog.number, role };
     Ok(match table::ask(place, queue.lane) {
         Asked::Told => {
@@ -305,7 +309,7 @@ fn role_of_next(catalog: &Rc<Catalog>, queue: &Rc<Queue>) -> Result<Option<Optio
 }
 
 /// The role for which a process can be started, or why none can.
-fn role_to_start(catalog: &Catalog, known: &Known, wanted: Option<&Noted>) -> Result<Oid> {
+fn role_to_start(catalog: &Catalog, wanted: Option<&Noted>) -> Result<Oid> {
     let Some(wanted) = wanted else {
         return Err(Error::new(error::DENIED, "the job runs as nobody")
             .detail("It was enqueued when the queue had no executor, or comes from such a queue.")
@@ -317,10 +321,5 @@ fn role_to_start(catalog: &Catalog, known: &Known, wanted: Option<&Noted>) -> Re
             .detail("The role that wrote the job is gone; a new one of its name would not do.")
     })?;
     run_as::may_run(role)?;
-    if known.failures.get(&role.to_u32()).is_some_and(|failures| *failures >= MOST_FAILURES) {
-        return Err(Error::new(error::DENIED, format!("no process can connect as role \"{name}\""))
-            .detail("The server log says why.")
-            .hint("Look at the connection limits of the role and the database."));
-    }
     Ok(role)
 }

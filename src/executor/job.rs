@@ -96,9 +96,17 @@ pub fn run_next(slot: usize, place: Place, lane: i32) -> Ran {
     table::runs(slot, job.id, job.job_id);
     CURRENT.set(Some(Current { id: job.id }));
     client::take_notices();
-    if let Err(error) = attempt(|| run(&job)) {
+    let ran = match attempt(|| pg_transaction::try_in_transaction(|| wanted(&job))) {
+        Ok(wanted) => attempt(|| run(&job, &wanted)).map_err(|error| (error, false)),
+        // What the payload says does not change with another attempt.
+        Err(error) => {
+            let is_fatal = error.code == error::INVALID;
+            Err((error, is_fatal))
+        }
+    };
+    if let Err((error, is_fatal)) = ran {
         fault!("executor.failed");
-        settle(&job, &error);
+        settle(&job, &error, is_fatal);
     }
     CURRENT.set(None);
     portal::cancel_no_more();
@@ -234,16 +242,16 @@ fn settings_of(settings: Option<&str>) -> Result<Vec<(CString, CString)>> {
 }
 
 /// Runs a job's command, and completes the job in its last transaction.
-fn run(job: &Job) -> Result<()> {
+fn run(job: &Job, wanted: &Wanted) -> Result<()> {
     // A request that came before the process could be told.
     if is_cancelled(job.id) {
         return Err(Error::new(error::CANCELLED, "the job was cancelled"));
     }
-    let wanted = pg_transaction::try_in_transaction(|| {
-        let wanted = wanted(job).map_err(Fatal::mark)?;
-        wanted.settings.iter().for_each(|(name, value)| session::set_as_user(name, value));
-        Ok::<_, Error>(wanted)
-    })?;
+    if !wanted.settings.is_empty() {
+        pg_transaction::in_transaction(|| {
+            wanted.settings.iter().for_each(|(name, value)| session::set_as_user(name, value));
+        });
+    }
     portal::cancel_after(job.deadline.saturating_sub(time::monotonic_us()));
     name(&job.queue.name);
     process::report_activity(Some(&wanted.text));
@@ -264,21 +272,6 @@ fn name(queue: &str) {
     if NAMED.with_borrow(|named| named != queue) {
         process::set_application_name(&format!("pg_queue {queue}"));
         NAMED.set(queue.to_owned());
-    }
-}
-
-/// The mark of an error that no other attempt would spare: what it says of the job does not change.
-struct Fatal;
-
-impl Fatal {
-    const HINT: &'static str = "\u{1}";
-
-    fn mark(error: Error) -> Error {
-        Error { hint: Some(format!("{}{}", Self::HINT, error.hint.unwrap_or_default())), ..error }
-    }
-
-    fn is_marked(error: &Error) -> bool {
-        error.hint.as_ref().is_some_and(|hint| hint.starts_with(Self::HINT))
     }
 }
 
@@ -336,7 +329,7 @@ fn note_notices(catalog: &Rc<Catalog>, job: &Job) -> Result<()> {
 }
 
 /// Writes what became of a job whose command has failed, in transactions of their own until one commits.
-fn settle(job: &Job, error: &Error) {
+fn settle(job: &Job, error: &Error, is_fatal: bool) {
     const TRIES: usize = 3;
     for _ in 0..TRIES {
         if !was_terminated() {
@@ -344,7 +337,9 @@ fn settle(job: &Job, error: &Error) {
         }
         let done = attempt(|| {
             process::forget_cancel();
-            pg_transaction::try_in_transaction(|| role::as_owner(catalog::current()?.queue, || end(job, error)))
+            pg_transaction::try_in_transaction(|| {
+                role::as_owner(catalog::current()?.queue, || end(job, error, is_fatal))
+            })
         });
         match done {
             Ok(()) => return,
@@ -354,7 +349,7 @@ fn settle(job: &Job, error: &Error) {
     }
 }
 
-fn end(job: &Job, error: &Error) -> Result<()> {
+fn end(job: &Job, error: &Error, is_fatal: bool) -> Result<()> {
     let catalog = catalog::current()?;
     let Some(entry) = shmem::with(|shared| shared.frontier.entry(catalog.number, job.id)) else { return Ok(()) };
     let is_stopped = error.code == error::CANCELLED;
@@ -375,7 +370,7 @@ fn end(job: &Job, error: &Error) -> Result<()> {
     let text = reason.unwrap_or_else(|| text_of(error));
     let is_conflict = matches!(error.code, "40001" | "40P01");
     let retry_in = is_conflict.then_some(Interval { months: 0, days: 0, time: 0 });
-    let failure = Failure::Reported { error: &text, retry_in, is_fatal: Fatal::is_marked(error) };
+    let failure = Failure::Reported { error: &text, retry_in, is_fatal };
     end_badly(&catalog, &mut outcomes, &held, &failure)?;
     outcomes.insert()
 }
@@ -386,8 +381,7 @@ fn text_of(error: &Error) -> String {
     if let Some(detail) = &error.detail {
         text.push_str(&format!("\nDETAIL: {detail}"));
     }
-    let hint = error.hint.as_deref().map(|hint| hint.trim_start_matches(Fatal::HINT));
-    if let Some(hint) = hint.filter(|hint| !hint.is_empty()) {
+    if let Some(hint) = &error.hint {
         text.push_str(&format!("\nHINT: {hint}"));
     }
     text

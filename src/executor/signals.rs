@@ -69,6 +69,7 @@ pub fn attempt<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
     if result.is_err() {
         portal::cancel_no_more();
         transaction::abort_after_error();
+        portal::clear_after_error();
         portal::clear();
     }
     result

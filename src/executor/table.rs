@@ -61,7 +61,7 @@ pub fn ask(place: Place, lane: i32) -> Asked {
             head.starving = Starving::default();
             return (Asked::Told, slot.latch);
         }
-        if let Some(slot) = slots.iter().position(|slot| slot.state == State::Free) {
+        if let Some(slot) = slots.iter().position(|slot| is_free(slot, now)) {
             head.starts = head.starts.wrapping_add(1).max(1);
             head.starving = Starving::default();
             let Place { database, instance, role } = place;
@@ -94,6 +94,17 @@ pub fn ask(place: Place, lane: i32) -> Asked {
     });
     shmem::wake_latch(latch.0);
     asked
+}
+
+/// Whether a slot can be taken: it is free, or that of a database whose worker never asked what became of it.
+fn is_free(slot: &Executor, now: i64) -> bool {
+    let is_forgotten = now - slot.since > 2 * APPEARS_WITHIN;
+    match slot.state {
+        State::Free => true,
+        State::Failed => is_forgotten,
+        State::Starting => slot.pid == 0 && is_forgotten,
+        _ => false,
+    }
 }
 
 /// Whether a queue has jobs and no process, as was seen not long ago.
@@ -326,12 +337,13 @@ pub fn idle(slot: usize) {
 
 /// Gives up the slot; the last act of the process.
 pub fn left(slot: usize, start: u32) {
+    let now = time::monotonic_us();
     let instance = executors::with(|head, slots| {
         let slot = slots.get_mut(slot).filter(|s| s.start == start && s.pid == session::pid())?;
         let instance = slot.instance;
         let state = if slot.state == State::Starting { State::Failed } else { State::Free };
         let Executor { database, role, .. } = *slot;
-        *slot = Executor { state, database, instance, role, has_news: true, ..Default::default() };
+        *slot = Executor { state, database, instance, role, has_news: true, since: now, ..Default::default() };
         // A slot of another database's worker that waits for one.
         if state == State::Free && head.starving.database != Oid::INVALID && head.starving.database != database {
             *slot = Executor::default();

@@ -136,6 +136,15 @@ pub fn prepare() {
     }
 }
 
+/// Clears what an error has left of cursors and compiled code, after the abort.
+pub fn clear_after_error() {
+    // SAFETY: as a session's main loop does at this point.
+    unsafe {
+        pg_sys::PortalErrorCleanup();
+        pg_sys::jit_reset_after_error();
+    }
+}
+
 /// Frees what the last command has left in memory. Between two transactions.
 pub fn clear() {
     // SAFETY: what lies there belongs to the last command.
