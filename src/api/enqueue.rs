@@ -87,6 +87,7 @@ fn enqueue_batch(call: &Call) -> Result<Option<Datum>> {
 /// The payload and the options in the fields of a task.
 pub fn parse_fields(fields: &[(String, Value)], queue: &Queue, now: i64) -> Result<(Datum, Options)> {
     let mut job = Job::default();
+    job.options.run_as = run_as::of_writer(queue)?;
     fields.iter().try_for_each(|(name, value)| job.field(name, value, queue))?;
     let upon = job.upon.take().unwrap_or_default();
     let named = Upon::parse(&upon).filter(|_| job.after.is_none() && job.options.flow.is_none());

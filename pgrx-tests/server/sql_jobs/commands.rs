@@ -366,6 +366,13 @@ fn schedules_chains_limits_and_dead_letters_are_those_of_all_queues() {
         "SELECT queue.enqueue_sql('sql', 'INSERT INTO t SELECT 3 FROM t WHERE n = 2', after => ARRAY[{first}], group_key => 'g')"
     ));
     assert_eq!(bed.end(second).1.as_deref(), Some(r#"{"tag": "INSERT 0 1", "rows": 1}"#));
+    let flow: i64 = bed.client.value(
+        "SELECT queue.enqueue_flow('sql', '[
+             {\"task\": \"load\", \"payload\": {\"command\": \"INSERT INTO t VALUES (4)\"}},
+             {\"task\": \"sum\", \"after\": [\"load\"], \"payload\": {\"command\": \"INSERT INTO t SELECT 5 FROM t WHERE n = 4\"}}]')",
+    );
+    assert_eq!(bed.end(flow).0, "completed");
+    assert_eq!(bed.client.count("SELECT FROM t WHERE n = 5"), 1, "its members have run in their order");
     let fails: i64 = bed.client.value("SELECT queue.enqueue_sql('sql', 'INSERT INTO t VALUES (1 / 0)')");
     assert_eq!(bed.end(fails).0, "dead");
     bed.client.run("RESET ROLE");
