@@ -28,6 +28,7 @@ pub mod drops;
 pub mod grants;
 pub mod ids;
 pub mod instance;
+pub mod noted;
 pub mod permission;
 pub mod queue;
 pub mod run_as;

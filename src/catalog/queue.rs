@@ -13,7 +13,7 @@ use pg_queue_core::backoff::Curve;
 use pg_queue_core::frontier::Limits;
 
 use crate::catalog::Catalog;
-use crate::catalog::run_as::Noted;
+use crate::catalog::noted::Noted;
 use crate::error::{self, Error, Result};
 use crate::pg::datum::{Interval, text, text_array};
 use crate::pg::row::Row;

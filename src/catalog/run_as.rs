@@ -5,22 +5,16 @@
 //!
 //! Invariant: only the library fills these columns, and from nothing but the user at the moment of the call.
 
-use std::cell::Cell;
-
 use pgrx::pg_sys::{Datum, Oid};
 
 use crate::catalog::Catalog;
+pub use crate::catalog::noted::Noted;
 use crate::catalog::queue::{Executor, Queue};
 use crate::error::{self, Error, Result};
 use crate::guc;
 use crate::pg::datum::{text, text_datum};
 use crate::pg::role;
 use crate::pg::row::Row;
-use crate::pg::scan::Snapshot;
-use crate::pg::table::Relation;
-
-/// The column of `queue.timeline` that says when it was first seen, counted from 0.
-const SEEN_AT: usize = 2;
 
 /// A role as a row has it.
 #[derive(Clone, Copy)]
@@ -52,52 +46,6 @@ impl RunAs {
         let id = self.noted(since).role(catalog).map_or(self.id, |role| i64::from(role.to_u32()));
         Self { id, ..self }
     }
-}
-
-/// A role as a row had it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Noted {
-    pub name: String,
-    pub id: i64,
-    /// When the row was made, as `timestamptz`.
-    pub since: i64,
-}
-
-impl Noted {
-    /// Whether this is the same role, of whatever row.
-    pub fn is(&self, other: &Self) -> bool {
-        (&self.name, self.id) == (&other.name, other.id)
-    }
-
-    /// Returns the role, if it is still there under its name. Of a row that was restored the name alone counts, as oids are
-    /// a cluster's own.
-    pub fn role(&self, catalog: &Catalog) -> Option<Oid> {
-        let is_it = |role: &Oid| i64::from(role.to_u32()) == self.id || self.since < installed_at(catalog);
-        role::role(&self.name).filter(is_it)
-    }
-}
-
-thread_local! {
-    /// The instance for which it was asked last, and when that was installed.
-    static INSTALLED_AT: Cell<(u32, i64)> = const { Cell::new((0, 0)) };
-}
-
-/// Returns when the extension was installed in this database: what is older has come from another one. The timelines are
-/// not dumped.
-fn installed_at(catalog: &Catalog) -> i64 {
-    let (number, at) = INSTALLED_AT.get();
-    if number == catalog.number {
-        return at;
-    }
-    let (table, index) = (Relation::read(catalog.timeline), Relation::read_index(catalog.timeline_idx));
-    let mut scan = table.scan(&index, &[], Snapshot::Now);
-    let mut first = i64::MAX;
-    while scan.next().is_some() {
-        first = first.min(scan.row().i64(SEEN_AT));
-    }
-    let at = if first == i64::MAX { i64::MIN } else { first };
-    INSTALLED_AT.set((catalog.number, at));
-    at
 }
 
 /// Returns as whom a job runs that the current user writes for a queue. `None`: the queue has no executor.
