@@ -154,14 +154,23 @@ fn retry(call: &Call) -> Result<Option<Datum>> {
             return Err(find::of_dropped(job_id));
         };
         claim_key(&catalog, &queue, &found)?;
-        let waits = found.is_flow() && after::is_held(&catalog, found.lane())?;
+        let waits = retry_flow(&catalog, job_id, &found)?;
         if revive_ended(&catalog, &found, run_at, waits)? {
-            if waits {
-                retry_members(&catalog, job_id, &[Standing::Dead, Standing::Unrun])?;
-            }
             return Ok(Some(VOID));
         }
     }
+}
+
+/// If a job is a flow that ended while it waited, runs its members once more that have not completed. Returns whether it
+/// is: then it waits for them again.
+///
+/// Errors: as `retry`, for any of them.
+fn retry_flow(catalog: &Rc<Catalog>, job_id: i64, ended: &Found) -> Result<bool> {
+    let waits = ended.is_flow() && after::is_held(catalog, ended.lane())?;
+    if waits {
+        retry_members(catalog, job_id, &[Standing::Dead, Standing::Unrun])?;
+    }
+    Ok(waits)
 }
 
 /// Runs members of a flow once more. Returns how many.
@@ -260,7 +269,8 @@ fn revive_dead(catalog: &Rc<Catalog>, queue: &Queue, job_id: i64) -> Result<bool
             return Ok(false);
         }
         claim_key(catalog, queue, &found)?;
-        if revive_ended(catalog, &found, None, false)? {
+        let waits = retry_flow(catalog, job_id, &found)?;
+        if revive_ended(catalog, &found, None, waits)? {
             return Ok(true);
         }
     }

@@ -206,6 +206,14 @@ fn the_first_death_ends_a_flow_that_fails_fast() {
     client.run(&format!("SELECT queue.resolve({nested})"));
     client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 300)))");
     becomes(&mut client, flow, "completed");
+    // As one of many, too.
+    let (flow, jobs) = flow_of(&mut client, "fail_fast => true", 2);
+    end(&mut client, jobs[0], "dead");
+    becomes(&mut client, flow, "dead");
+    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('f')"), 1);
+    assert_eq!(client.state(flow), "held");
+    client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 300)))");
+    becomes(&mut client, flow, "completed");
 }
 
 #[test]
