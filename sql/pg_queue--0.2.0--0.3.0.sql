@@ -657,7 +657,7 @@ SELECT 'pg_queue_check_ok', jsonb_build_object('check', d.name), d.ok::integer, 
 FROM queue.doctor() AS d
 WHERE queue.may_observe(0)
 UNION ALL
-SELECT 'pg_queue_executors', jsonb_build_object('state', v.state),
+SELECT 'pg_queue_executor_processes', jsonb_build_object('state', v.state),
        (SELECT count(*) FROM queue.executors_now() AS e WHERE (e.state = 'idle') = (v.state = 'idle'))::float8,
        'gauge', 'Processes that run jobs in the server.'
 FROM (VALUES ('busy'), ('idle')) AS v (state)
