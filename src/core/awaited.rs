@@ -7,8 +7,10 @@
 //! Invariant: a job that was handed over is in the list, or a look at everything is ordered, until a process has taken it.
 //! A job that others are after is in the filter, or the filter is not known.
 
-/// Places of the list: a table by hash, of which half is used at most.
+/// Places of the table by hash in which the list is looked up; half of them are used at most.
 const PLACES: usize = 8_192;
+/// The most jobs of the list.
+const ROOM: usize = PLACES / 2;
 /// The words of a filter.
 const WORDS: usize = 4_096;
 /// The bits of a filter.
@@ -73,7 +75,11 @@ pub struct Awaited {
     list_at: i64,
     /// The monotonic time before which not everything is looked at.
     everything_at: i64,
-    list: [i64; PLACES],
+    /// The jobs of the list, each with its place: so that few cost little, however many there is room for.
+    list: [i64; ROOM],
+    places_of: [u16; ROOM],
+    /// The number of the job at each place, plus one.
+    places: [u16; PLACES],
     filter: Filter,
     fresh: Filter,
 }
@@ -149,24 +155,26 @@ impl Awaited {
         if !self.is_seen && !self.is_known {
             return false;
         }
-        if self.count as usize == PLACES / 2 {
+        let count = self.count as usize;
+        if count == ROOM {
             return self.order();
         }
         let mut place = hash(job_id) as usize % PLACES;
-        while self.list[place] != 0 {
-            if self.list[place] == job_id {
+        while let Some(n) = self.places[place].checked_sub(1) {
+            if self.list[n as usize] == job_id {
                 return false;
             }
             place = (place + 1) % PLACES;
         }
-        self.list[place] = job_id;
+        (self.list[count], self.places_of[count]) = (job_id, place as u16);
         self.count += 1;
+        self.places[place] = self.count as u16;
         true
     }
 
     fn clear_list(&mut self) {
-        self.list.fill(0);
-        self.count = 0;
+        let count = std::mem::take(&mut self.count) as usize;
+        self.places_of[..count].iter().for_each(|&place| self.places[place as usize] = 0);
     }
 
     /// Orders a look at everything, if anything is awaited: some jobs have ended, and it is not known which. Returns
@@ -223,7 +231,7 @@ impl Awaited {
         if self.count == 0 || self.list_at > now {
             return;
         }
-        taken.extend(self.list.iter().filter(|job_id| **job_id != 0));
+        taken.extend_from_slice(&self.list[..self.count as usize]);
         self.clear_list();
     }
 
@@ -233,7 +241,7 @@ impl Awaited {
     }
 
     /// The most jobs that `take` returns.
-    pub const ROOM: usize = PLACES / 2;
+    pub const ROOM: usize = ROOM;
 }
 
 #[cfg(test)]
@@ -255,7 +263,9 @@ mod tests {
             full_at: 0,
             list_at: 0,
             everything_at: 0,
-            list: [0; PLACES],
+            list: [0; ROOM],
+            places_of: [0; ROOM],
+            places: [0; PLACES],
             filter: filter(),
             fresh: filter(),
         })
