@@ -39,14 +39,7 @@ impl Language {
     /// worker could not run here.
     pub fn worker(self) -> Command {
         match self {
-            Self::Python => {
-                // A python from elsewhere may come first and not know Debian's modules.
-                let pythons = ["python3", "/usr/bin/python3"];
-                let python = pythons.into_iter().find(|python| succeeds(python, &["-c", "import psycopg"]));
-                let mut command = Command::new(python.unwrap_or_else(|| missing("python3-psycopg")));
-                command.arg(example("worker.py"));
-                command
-            }
+            Self::Python => python("worker.py"),
             Self::Node => {
                 if !Self::has_node() {
                     missing("nodejs node-pg");
@@ -63,6 +56,16 @@ impl Language {
             Self::Shell => Command::new(example("worker.sh")),
         }
     }
+}
+
+/// The command that starts an example in Python. Panics as `Language::worker` does.
+pub fn python(name: &str) -> Command {
+    // A python from elsewhere may come first and not know Debian's modules.
+    let pythons = ["python3", "/usr/bin/python3"];
+    let python = pythons.into_iter().find(|python| succeeds(python, &["-c", "import psycopg"]));
+    let mut command = Command::new(python.unwrap_or_else(|| missing("python3-psycopg")));
+    command.arg(example(name));
+    command
 }
 
 fn missing(packages: &str) -> ! {

@@ -8,3 +8,4 @@ mod language;
 mod lives;
 mod place;
 mod pooler;
+mod split;
