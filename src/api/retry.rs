@@ -137,9 +137,11 @@ fn retry(call: &Call) -> Result<Option<Datum>> {
             && job.outcome.is_none()
             && !job.is_claimed
             && flow::is_flow(&job.attempt)
-            && retry_members(&catalog, job_id, &[Standing::Dead])? > 0
         {
-            return Ok(Some(VOID));
+            flow::check_goes_on(&catalog, &job.attempt)?;
+            if retry_members(&catalog, job_id, &[Standing::Dead])? > 0 {
+                return Ok(Some(VOID));
+            }
         }
         if found.outcome().is_none() {
             supersede(&catalog, job_id, true, |next| next.run_at = run_at)?;

@@ -67,6 +67,22 @@ pub fn join(catalog: &Catalog, flow: i64) -> Result<()> {
     if job.is_claimed { Ok(()) } else { refused("It waits to be run: its members have ended, or it never had a flow.") }
 }
 
+/// Checks that a held attempt may be replaced by another one: of a flow that is to end, the note that says so would be
+/// left behind.
+///
+/// Errors: 55000 the flow is being cancelled.
+pub fn check_goes_on(catalog: &Catalog, attempt: &Attempt) -> Result<()> {
+    let is_ending = is_flow(attempt)
+        && after::is_held(catalog, attempt.lane())?
+        && Edges::open(catalog, attempt.home.segment).is_some_and(|edges| edges.ending_of(attempt.id()).is_some());
+    if is_ending {
+        return Err(Error::new(error::WRONG_STATE, format!("job {} is being cancelled", attempt.job_id()))
+            .detail("It is a flow, which ends when the last of its members has.")
+            .hint("Wait for its end, with queue.await; then queue.retry runs it once more."));
+    }
+    Ok(())
+}
+
 /// The edge of a flow to itself.
 pub fn own_edge(edges: &[Edge]) -> Option<Edge> {
     edges.iter().find(|edge| edge.is_own).copied()

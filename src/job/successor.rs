@@ -10,7 +10,7 @@ use crate::error::{self, Error, Result};
 use crate::job::cancel::end_unrun;
 use crate::job::held::{Held, Refusal};
 use crate::job::take::{self, TakeWaiting};
-use crate::job::{after, find, hold};
+use crate::job::{after, find, flow, hold};
 use crate::log::attempt::{self, Attempt};
 use crate::log::edge;
 use crate::log::outcome::{self, Kind};
@@ -57,6 +57,7 @@ pub fn supersede(catalog: &Rc<Catalog>, job_id: i64, released: bool, change: imp
         if job.is_claimed {
             return Err(running());
         }
+        flow::check_goes_on(catalog, &job.attempt)?;
         match take::take_waiting(catalog, &job.attempt)? {
             TakeWaiting::Taken => {}
             TakeWaiting::Running => return Err(running()),

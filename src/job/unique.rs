@@ -17,7 +17,7 @@ use crate::error::{self, Error, Result};
 use crate::job::cancel::end_unrun;
 use crate::job::options::{OnDuplicate, Options, Unique};
 use crate::job::take::{self, TakeWaiting};
-use crate::job::{after, find, keys, rerun};
+use crate::job::{after, find, flow, keys, rerun};
 use crate::log::attempt::{self, Attempt, New};
 use crate::log::edge;
 use crate::log::key::{self, Keys, Known};
@@ -305,6 +305,7 @@ fn decide(slot: &mut Slot, at: usize, unique: &Unique) -> Result<Answer> {
 
 /// Gives a waiting attempt other contents, or leaves a note about it. False: look again.
 fn renew_waiting(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Result<bool> {
+    flow::check_goes_on(catalog, attempt)?;
     let is_in_use = match take::take_waiting(catalog, attempt)? {
         TakeWaiting::Taken => {
             supersede(catalog, attempt, rerun)?;

@@ -53,11 +53,17 @@ fn required(function: &str) -> &'static [&'static str] {
     match function {
         "create" => &["'fresh'"],
         "drop" => &["'empty'"],
-        "alter" | "pause" | "resume" | "purge" | "enqueue" | "claim" | "retry_dead" | "wait" => &["'q'"],
+        "alter" | "pause" | "resume" | "purge" | "enqueue" | "enqueue_flow" | "claim" | "retry_dead" | "wait" => {
+            &["'q'"]
+        }
         "enqueue_many" => &["'q'", "ARRAY['1']::jsonb[]"],
         "enqueue_batch" => &["'q'", "'[{}]'"],
+        "enqueue_sql" => &["'commands'", "'SELECT 1'"],
+        "seal" | "resolve" => &["flow"],
+        "reject" => &["flow", "'no'"],
+        "step" | "step_done" => &["attempt", "'a'"],
         "claim_any" => &["ARRAY['q']"],
-        "complete" | "release" | "extend" | "lease_expires_at" => &["attempt"],
+        "complete" | "release" | "extend" | "suspend" | "inputs" | "lease_expires_at" => &["attempt"],
         "advance" => &["staged"],
         "complete_many" | "release_many" | "extend_many" => &["ARRAY[attempt]"],
         "fail" => &["attempt", "'boom'"],
@@ -65,7 +71,7 @@ fn required(function: &str) -> &'static [&'static str] {
         "progress" => &["attempt", "'1'"],
         "schedule" => &["'fresh'", "'q'"],
         "unschedule" | "pause_schedule" | "resume_schedule" | "run_schedule" | "upcoming" => &["'planned'"],
-        "cancel" | "retry" | "life_of" | "job" => &["job"],
+        "cancel" | "retry" | "life_of" | "job" | "members" | "job_steps" => &["job"],
         "reprioritize" => &["job", "1"],
         "reschedule" => &["job", "now()"],
         "forget" | "await" => &["ended"],
@@ -74,19 +80,20 @@ fn required(function: &str) -> &'static [&'static str] {
         "payload_of" => &["attempt"],
         "times" => &["ARRAY[]::bytea[]"],
         "adopt" | "assert_loaded" | "check" | "claims_now" | "derive_grants" | "doctor" | "firings" | "kick"
-        | "held_by_dead" | "live" | "maintain" | "memory_use" | "metrics" | "recent_times" | "running_now"
-        | "tallies" | "throughput_by" | "throughput_live" => &[],
+        | "current_job" | "executors_now" | "held_by_dead" | "live" | "maintain" | "memory_use" | "metrics"
+        | "recent_times" | "running_now" | "tallies" | "throughput_by" | "throughput_live" => &[],
         other => panic!("say here how queue.{other} is called"),
     }
 }
 
 /// What the ids in `required` stand for: a running attempt, a waiting job, an ended job of queue `q`; a running attempt
-/// in the first stage of another.
+/// in the first stage of another; an open flow.
 struct Ids {
     attempt: i64,
     staged: i64,
     job: i64,
     ended: i64,
+    flow: i64,
 }
 
 impl Ids {
@@ -101,7 +108,10 @@ impl Ids {
         let (job, ended) = (job("ready"), job("completed"));
         client.run("SELECT queue.create('staged', stages => '{first, last}')");
         client.enqueue("staged");
-        Self { attempt, staged: client.claim("staged"), job, ended }
+        let staged = client.claim("staged");
+        client.run("SELECT queue.create('commands', executor => 'sql')");
+        let flow = client.value("SELECT queue.enqueue_flow('q', open => true)");
+        Self { attempt, staged, job, ended, flow }
     }
 
     /// These arguments of the function, with their types.
@@ -115,6 +125,7 @@ impl Ids {
                     "staged" => self.staged.to_string(),
                     "job" => self.job.to_string(),
                     "ended" => self.ended.to_string(),
+                    "flow" => self.flow.to_string(),
                     "ARRAY[attempt]" => format!("ARRAY[{}]", self.attempt),
                     other => other.to_owned(),
                 };
@@ -181,6 +192,8 @@ fn a_worker_s_life_over_prepared_statements_without_types() {
 fn null_is_the_default_where_there_is_one_and_refused_where_there_is_none() {
     let database = Database::new();
     let mut client = database.connect();
+    // Its commands run as the superuser that this test is.
+    client.run("SET pg_queue.superuser_jobs = on");
     let ids = Ids::new(&mut client);
     for function in functions(&mut client) {
         let values = required(&function.name);
@@ -230,7 +243,7 @@ fn null_is_the_default_where_there_is_one_and_refused_where_there_is_none() {
                             .is_none()
                     );
                 }
-                "job" => assert_eq!(client.count(&sql), 0),
+                "job" | "members" | "job_steps" => assert_eq!(client.count(&sql), 0),
                 _ => {
                     let failure = client.failure(&sql);
                     assert_eq!(failure.code, "22004", "{sql}: {failure:?}");

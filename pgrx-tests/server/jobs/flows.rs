@@ -231,6 +231,10 @@ fn a_cancelled_flow_cancels_its_members_first() {
         becomes(&mut client, jobs[3], "cancelled");
         if !is_forced {
             stays(&mut client, flow, "held");
+            for change in ["retry($)", "reprioritize($, 1)", "reschedule($, now())"] {
+                let call = format!("SELECT queue.{}", change.replace('$', &flow.to_string()));
+                assert_eq!(client.failure(&call).code, "55000", "{call}");
+            }
             client.run(&format!("SELECT queue.complete({running})"));
         }
         becomes(&mut client, flow, "cancelled");
