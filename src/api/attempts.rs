@@ -83,7 +83,10 @@ fn life_of(call: &Call) -> Result<Option<Datum>> {
 }
 
 /// Number of columns of `queue.jobs`.
-pub const JOB_COLUMNS: usize = 24;
+const JOB_COLUMNS: usize = 24;
+
+/// A row of `queue.jobs`.
+pub type JobRow = [Option<Datum>; JOB_COLUMNS];
 
 /// `queue.job(job_id)`: returns the row of `queue.jobs` for one job. It is in Rust, since SQL over `queue.life_of`
 /// would cost more to plan than to run. If `job_id` is NULL, it returns no row.
@@ -93,17 +96,17 @@ fn job(call: &Call) -> Result<Option<Datum>> {
     let Some(id) = call.i64(0) else { return Ok(None) };
     let catalog = catalog::current()?;
     let rights = permission::rights(&catalog);
-    let mut added = Ok(());
-    each_newest(&catalog, ids::job_id(id)?, &rights, &mut |_, row| added = rows.add_options(&row))?;
-    added.map(|()| None)
+    with_newest(&catalog, ids::job_id(id)?, &rights, &mut |_, row| rows.add_options(row))?;
+    Ok(None)
 }
 
-/// Calls `f` with the lane and the row of `queue.jobs` for a job, if there is one that the user may observe.
-pub fn each_newest(
+/// Calls `f` with the lane and the row of `queue.jobs` for a job, if there is one that the user may observe. The values are
+/// good for the time of the call.
+pub fn with_newest(
     catalog: &Catalog,
     job_id: i64,
     rights: &Rights,
-    f: &mut dyn FnMut(i32, [Option<Datum>; JOB_COLUMNS]),
+    f: &mut dyn FnMut(i32, &JobRow) -> Result<()>,
 ) -> Result<()> {
     each_life(catalog, job_id, rights, &mut |row| {
         let is_newest = row[24].is_some_and(|datum| datum.value() & 1 != 0);
@@ -112,18 +115,14 @@ pub fn each_newest(
         }
         let lane = row[3].map_or(0, |datum| datum.value() as i32);
         if let Some(row) = job_row(catalog, row, rights)? {
-            f(lane, row);
+            f(lane, &row)?;
         }
         Ok(false)
     })
 }
 
 /// Returns the row of `queue.job_life` for the row of the job's newest attempt. `None`: the queue was dropped.
-fn job_row(
-    catalog: &Catalog,
-    life: &[Option<Datum>; COLUMNS],
-    rights: &Rights,
-) -> Result<Option<[Option<Datum>; JOB_COLUMNS]>> {
+fn job_row(catalog: &Catalog, life: &[Option<Datum>; COLUMNS], rights: &Rights) -> Result<Option<JobRow>> {
     let number = |column: usize| life[column].map(|datum| datum.value() as i64);
     let [id, job_id, enqueued_at, lane, priority, attempt, max_attempts, run_at, payload, headers, group_key, ..] =
         *life;

@@ -6,7 +6,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::{attempts, sql_function};
 use crate::catalog::permission::{self, Privilege, Rights};
-use crate::catalog::{self, Catalog, ids};
+use crate::catalog::{self, ids};
 use crate::error::Result;
 use crate::job::find;
 use crate::log::member;
@@ -41,31 +41,19 @@ fn inputs(call: &Call) -> Result<Option<Datum>> {
     jobs.sort_unstable();
     jobs.dedup();
     for job_id in jobs {
-        let mut row = [None; 7];
-        row[0] = Some(job_id.into());
-        let everything = Rights::everything();
-        if let Some((lane, job)) = newest(&catalog, job_id, &everything)? {
+        let mut is_known = false;
+        attempts::with_newest(&catalog, job_id, &Rights::everything(), &mut |lane, job| {
+            is_known = true;
             // job_id, queue_name, task, state, result, error, finished_at
-            (row[1], row[2], row[3], row[6]) = (job[1], job[21], job[3], job[11]);
-            if may_see(&rights, lane) {
-                (row[4], row[5]) = (job[15], job[14]);
-            }
+            let (result, error) = if may_see(&rights, lane) { (job[15], job[14]) } else { (None, None) };
+            rows.add_options(&[job[0], job[1], job[21], job[3], result, error, job[11]])
+        })?;
+        if !is_known {
+            rows.add_options(&[Some(job_id.into()), None, None, None, None, None, None])?;
         }
-        rows.add_options(&row)?;
         process::check_for_interrupts();
     }
     Ok(None)
-}
-
-/// The row of `queue.jobs` for a job, and its lane.
-fn newest(
-    catalog: &Catalog,
-    job_id: i64,
-    rights: &Rights,
-) -> Result<Option<(i32, [Option<Datum>; attempts::JOB_COLUMNS])>> {
-    let mut found = None;
-    attempts::each_newest(catalog, job_id, rights, &mut |lane, row| found = Some((lane, row)))?;
-    Ok(found)
 }
 
 /// `queue.members(job_id, state, beyond, max_jobs)`: the members of a flow that the user may observe, in the order of their
@@ -83,12 +71,14 @@ fn members(call: &Call) -> Result<Option<Datum>> {
             break;
         }
         process::check_for_interrupts();
-        let Some((_, row)) = newest(&catalog, job_id, &rights)? else { continue };
-        let is_wanted = |state: &String| row[3].map(datum::text).as_ref() == Some(state);
-        if state.as_ref().is_none_or(is_wanted) {
-            rows.add_options(&row)?;
-            left -= 1;
-        }
+        attempts::with_newest(&catalog, job_id, &rights, &mut |_, row| {
+            let is_wanted = |state: &String| row[3].map(datum::text).as_ref() == Some(state);
+            if state.as_ref().is_none_or(is_wanted) {
+                rows.add_options(row)?;
+                left -= 1;
+            }
+            Ok(())
+        })?;
     }
     Ok(None)
 }
