@@ -254,16 +254,8 @@ fn seal(call: &Call) -> Result<Option<Datum>> {
 ///
 /// Errors: 55006 if the flow keeps moving, or is not there any more.
 pub fn note_about(catalog: &Catalog, job: &Job, insert: impl Fn(crate::log::segment::Home) -> bool) -> Result<()> {
-    let (id, job_id) = (job.attempt.id(), job.attempt.job_id());
-    let counted = |home: crate::log::segment::Home| {
-        let is_in = insert(home);
-        if is_in {
-            let step = Step::Counted { segment: home.segment, attempts: 1, ended: 1 };
-            transaction::record(catalog.number, step);
-        }
-        is_in
-    };
-    match hold::note_where_it_is(catalog, id, job.attempt.home, counted, |home| hold::probe_both(catalog, home, id)) {
+    let job_id = job.attempt.job_id();
+    match hold::note_held(catalog, job.attempt.id(), job.attempt.home, insert) {
         hold::Noted::Here(crate::pg::scan::Probe::Absent) => {
             transaction::record(catalog.number, Step::Awaited { job_id });
             Ok(())

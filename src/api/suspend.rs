@@ -77,8 +77,8 @@ fn suspend(call: &Call) -> Result<Option<Datum>> {
     let lane = queue.and_then(|queue| queue.held);
     let lane = lane.ok_or_else(|| Error::new(error::UNDEFINED, "the queue was dropped, and its jobs with it"))?;
     let (target, mut next) = successor::successor(&catalog, &attempt, None)?;
-    next.progress = call.datum(3).or(notes.progress()).or(next.progress);
-    next.steps = notes.steps(next.steps);
+    notes.hand_on(&mut next);
+    next.progress = call.datum(3).or(next.progress);
     next = Next { after: (!is_own).then_some(after.named), upon: Some(upon.char()), ..next };
     if is_own {
         next.own_flow = OwnFlow { upon, is_open: false, runs: true, is_fail_fast: false }.datum();

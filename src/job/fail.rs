@@ -97,10 +97,7 @@ pub fn end_badly(
         let (target, mut next) = successor::successor(catalog, &attempt, run_at)?;
         next.attempt += 1;
         next.last_error = Some(error);
-        if let Some(progress) = notes.progress() {
-            next.progress = Some(progress);
-        }
-        next.steps = notes.steps(next.steps);
+        notes.hand_on(&mut next);
         outcome.next_id = Some(next.id);
         attempt::insert(catalog, &target, &[next])?;
         outcomes.add(held.home, outcome);

@@ -384,3 +384,15 @@ pub fn note_where_it_is(
         }
     }
 }
+
+/// Has `insert` write a note about a held attempt, as `note_where_it_is` does, and counts it in its segment.
+pub fn note_held(catalog: &Catalog, id: i64, home: Home, insert: impl Fn(Home) -> bool) -> Noted {
+    let counted = |home: Home| {
+        let is_in = insert(home);
+        if is_in {
+            transaction::record(catalog.number, Step::Counted { segment: home.segment, attempts: 1, ended: 1 });
+        }
+        is_in
+    };
+    note_where_it_is(catalog, id, home, counted, |home| probe_both(catalog, home, id))
+}

@@ -37,10 +37,7 @@ pub fn give_back(
     }
     let run_at = in_future("delay", delay, time::now_us())?;
     let (target, mut next) = successor::successor(catalog, &attempt, run_at)?;
-    if let Some(progress) = notes.progress() {
-        next.progress = Some(progress);
-    }
-    next.steps = notes.steps(next.steps);
+    notes.hand_on(&mut next);
     attempt::insert(catalog, &target, &[next])?;
     outcomes.add(held.home, New { next_id: Some(next.id), ..New::of(held.id, Kind::Released) });
     Ok(())

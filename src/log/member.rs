@@ -73,6 +73,11 @@ impl<'a> Members<'a> {
         Some(Self { tables, by_flow, successors })
     }
 
+    /// Those of each segment that has some. In this order an attempt that moves meanwhile is met at least once.
+    fn each_segment(catalog: &'a Catalog, successors: &'a successor::Reader) -> impl Iterator<Item = Self> {
+        segment::inhabited(catalog).filter_map(|segment| Self::open(catalog, segment, successors))
+    }
+
     /// What has become of an attempt.
     fn standing(&self, id: i64) -> Standing {
         match self.tables.outcomes().find(id, Snapshot::Now).as_ref().map(outcome::read) {
@@ -121,8 +126,6 @@ impl<'a> Members<'a> {
 
 /// Looks for members that hold a flow up, above an attempt up to which none does, at `most` so many attempts.
 /// `counts_dead`: dead ones hold it up, too.
-///
-/// In this order of the segments an attempt that moves meanwhile is met at least once.
 pub fn look(catalog: &Catalog, flow: i64, above: i64, counts_dead: bool, most: usize) -> Look {
     let holds_up = |standing| match standing {
         Standing::Living => true,
@@ -132,8 +135,7 @@ pub fn look(catalog: &Catalog, flow: i64, above: i64, counts_dead: bool, most: u
     let successors = successor::Reader::open(catalog, Snapshot::Now);
     let mut look = Look { blockers: Vec::new(), passed: i64::MAX, is_cut: false };
     let (mut looked, mut last) = (0, above);
-    for segment in segment::inhabited(catalog) {
-        let Some(members) = Members::open(catalog, segment, &successors) else { continue };
+    for members in Members::each_segment(catalog, &successors) {
         members.each(flow, above, |id, job_id| {
             if looked == most {
                 look.is_cut = true;
@@ -162,17 +164,14 @@ pub fn look(catalog: &Catalog, flow: i64, above: i64, counts_dead: bool, most: u
 /// The job of a flow's newest living member, if it is among the last that came to a segment.
 pub fn newest_living(catalog: &Catalog, flow: i64) -> Option<i64> {
     let successors = successor::Reader::open(catalog, Snapshot::Now);
-    let of_segments = segment::inhabited(catalog).filter_map(|segment| {
-        Members::open(catalog, segment, &successors).and_then(|members| members.newest_living(flow))
-    });
+    let of_segments = Members::each_segment(catalog, &successors).filter_map(|members| members.newest_living(flow));
     of_segments.max().map(|(_, job_id)| job_id)
 }
 
 /// A member that is dead, if one is.
 pub fn dead(catalog: &Catalog, flow: i64) -> Option<i64> {
     let successors = successor::Reader::open(catalog, Snapshot::Now);
-    for segment in segment::inhabited(catalog) {
-        let Some(members) = Members::open(catalog, segment, &successors) else { continue };
+    for members in Members::each_segment(catalog, &successors) {
         let mut found = None;
         members.each(flow, i64::MIN, |id, job_id| {
             found = (members.standing(id) == Standing::Dead).then_some(job_id);
@@ -189,8 +188,7 @@ pub fn dead(catalog: &Catalog, flow: i64) -> Option<i64> {
 pub fn living(catalog: &Catalog, flow: i64, above: i64, most: usize) -> Vec<i64> {
     let successors = successor::Reader::open(catalog, Snapshot::Now);
     let mut jobs = Vec::new();
-    for segment in segment::inhabited(catalog) {
-        let Some(members) = Members::open(catalog, segment, &successors) else { continue };
+    for members in Members::each_segment(catalog, &successors) {
         let before = jobs.len();
         members.each(flow, above, |id, job_id| {
             if members.standing(id) == Standing::Living {
@@ -208,8 +206,7 @@ pub fn living(catalog: &Catalog, flow: i64, above: i64, most: usize) -> Vec<i64>
 pub fn of_standing(catalog: &Catalog, flow: i64, wanted: &[Standing]) -> Vec<i64> {
     let successors = successor::Reader::open(catalog, Snapshot::Now);
     let mut jobs = Vec::new();
-    for segment in segment::inhabited(catalog) {
-        let Some(members) = Members::open(catalog, segment, &successors) else { continue };
+    for members in Members::each_segment(catalog, &successors) {
         members.each(flow, i64::MIN, |id, job_id| {
             if wanted.contains(&members.standing(id)) {
                 jobs.push(job_id);
@@ -231,8 +228,7 @@ pub fn of_standing(catalog: &Catalog, flow: i64, wanted: &[Standing]) -> Vec<i64
 pub fn all(catalog: &Catalog, flow: i64) -> Vec<i64> {
     let successors = successor::Reader::open(catalog, Snapshot::Now);
     let mut jobs = Vec::new();
-    for segment in segment::inhabited(catalog) {
-        let Some(members) = Members::open(catalog, segment, &successors) else { continue };
+    for members in Members::each_segment(catalog, &successors) {
         members.each(flow, i64::MIN, |_, job_id| {
             jobs.push(job_id);
             true

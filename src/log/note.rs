@@ -4,6 +4,7 @@ use pgrx::pg_sys::{Datum, Oid};
 
 use crate::catalog::Catalog;
 use crate::catalog::run_as::RunAs;
+use crate::log::attempt::New;
 use crate::log::segment::Home;
 use crate::pg::datum::{Interval, stored_size};
 use crate::pg::row::{NewRows, Row};
@@ -395,6 +396,12 @@ impl Summary {
     pub fn steps(&self, before: Option<Datum>) -> Option<Datum> {
         let done = self.steps.iter().filter_map(|row| row.get(column::BODY));
         before.into_iter().chain(done).reduce(jsonb::merged)
+    }
+
+    /// Gives the attempt that goes on with the job what this one has reported and done. Good as long as this.
+    pub fn hand_on(&self, next: &mut New) {
+        next.progress = self.progress().or(next.progress);
+        next.steps = self.steps(next.steps);
     }
 
     /// The last progress reported.

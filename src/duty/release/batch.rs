@@ -290,18 +290,8 @@ impl<'a> Batch<'a> {
     /// Has `insert` write a note about a held attempt where that is; if it is on the move for too long, hands a job over
     /// again.
     pub fn note(&mut self, home: Home, id: i64, job_id: i64, insert: impl Fn(Home) -> bool) {
-        let catalog = self.catalog;
-        let insert = |home: Home| {
-            let is_in = insert(home);
-            if is_in {
-                let segment = home.segment;
-                transaction::record(catalog.number, Step::Counted { segment, attempts: 1, ended: 1 });
-            }
-            is_in
-        };
-        match hold::note_where_it_is(catalog, id, home, insert, |home| hold::probe_both(catalog, home, id)) {
-            hold::Noted::Moving => self.again.push(job_id),
-            hold::Noted::Here(_) | hold::Noted::Gone => {}
+        if let hold::Noted::Moving = hold::note_held(self.catalog, id, home, insert) {
+            self.again.push(job_id);
         }
     }
 
