@@ -6,8 +6,8 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help all build install deb try-deb test test-all torture demo bench instructions soak check check-majors lint core-test \
-  miri pgspot server-test test-asserts test-upgrade stage stage-release examples clients monitoring prepare clean
+.PHONY: help all build install deb try-deb test test-all torture demo bench instructions soak soak-sql check check-majors lint core-test \
+  miri pgspot server-test test-asserts test-upgrade stage stage-release examples clients drivers bench-clients monitoring prepare clean
 
 # The server: PG=17 is that major where packages put it, PG_CONFIG=PATH any other one. Without either PostgreSQL 15 of
 # Debian if it is there, else what the PATH has. Looked up when used: `prepare` may install it.
@@ -67,7 +67,7 @@ try-deb: deb ## tries that package in a clean Debian; as root
 test: lint stage pgspot examples monitoring ## runs all checks and all tests
 	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test $(EVERYTHING) --no-fail-fast
 
-test-all: test clients ## the same, and the packages, two minutes of torture, other majors compiled, the server's tests on 18, pg_upgrade: before a release
+test-all: test clients drivers ## the same, and the packages, two minutes of torture, other majors compiled, the server's tests on 18, pg_upgrade: before a release
 	$(MAKE) torture MINUTES=2 ARGS='--seed 4'
 	$(MAKE) check-majors MAJORS="14 16 17"
 	$(MAKE) test-asserts
@@ -120,6 +120,14 @@ examples: prepare ## builds the example workers, and gets what their tests need
 	pgrx-tests/prepare-examples $(TARGET)/examples
 	cargo build $(EVERYTHING) --lib --bins --tests
 
+drivers: stage ## tests what docs/clients.md says of drivers for Perl, PHP, Ruby, Java and Go, and gets them
+	pgrx-tests/prepare-clients $(TARGET)/clients drivers
+	clients/drivers/run $(TARGET)/debug/server/pg_config
+
+bench-clients: stage-release ## measures the workers of the packages beside others for the same languages, and gets those
+	pgrx-tests/prepare-clients $(TARGET)/clients bench
+	clients/bench/run $(TARGET)/release/server/pg_config $(TARGET)/clients $(ARGS)
+
 clients: stage ## tests the packages for producers and workers, and gets what that needs
 	pgrx-tests/prepare-clients $(TARGET)/clients
 	pgrx-tests/test-clients $(TARGET)/debug/server/pg_config $(TARGET)/clients
@@ -134,13 +142,18 @@ demo: stage-release ## shows what it does, on a throw-away server; ARGS='--files
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run -q -p queue-tests --bin demo -- $(ARGS)
 
 bench: stage-release ## measures it against others, on throw-away servers; ARGS=--quick for a look
+	$(if $(findstring sql,$(ARGS)),pgrx-tests/stage-peer $(TARGET)/release/server pg_cron cron)
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- $(ARGS)
 
 instructions: stage-release ## counts the server's instructions a job under valgrind: a change of a hundredth shows
 	pgrx-tests/count-instructions $(TARGET)/release/server/pg_config
 
+soak-sql: stage ## 100,000 jobs that are SQL, each exactly once, over 20 kills of their processes and 20 of the server
+	PG_CONFIG=$(TARGET)/debug/server/pg_config QUEUE_SQL_JOBS=100000 cargo test -q --workspace --test server -- \
+	  what_a_command_does_happens_exactly_once --nocapture
+
 soak: stage-release ## loads it for MINUTES=10 beside an open snapshot; ARGS=--check makes a miss an error
-	pgrx-tests/stage-pgq $(TARGET)/release/server
+	pgrx-tests/stage-peer $(TARGET)/release/server pgq pgq3
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- \
 	  soak --minutes $(MINUTES) $(ARGS)
 

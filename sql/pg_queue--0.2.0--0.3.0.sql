@@ -546,6 +546,12 @@ CREATE FUNCTION queue.executors_now()
     LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_executors_now';
 COMMENT ON FUNCTION queue.executors_now IS 'The processes that run jobs in the server, this moment, from memory. For the view.';
 
+CREATE FUNCTION queue.executor_counts()
+    RETURNS TABLE (starts bigint, failures bigint, dispatches bigint, dispatch_us bigint, short_us bigint)
+    LANGUAGE c ROWS 1 AS 'MODULE_PATHNAME', 'pg_queue_executor_counts';
+COMMENT ON FUNCTION queue.executor_counts IS
+'What became of the starts of such processes since the start of the server, over all databases. For the metrics.';
+
 CREATE VIEW queue.executors AS
 SELECT e.pid, e.role_name, o.queue_name, e.state, e.job_id, e.since,
        CASE e.state WHEN 'running' THEN split_part(s.query, E'\n', 1) END AS command
@@ -561,7 +567,7 @@ COMMENT ON COLUMN queue.executors.job_id IS 'The job. Null: it runs none.';
 COMMENT ON COLUMN queue.executors.since IS 'Since when it is in this state.';
 COMMENT ON COLUMN queue.executors.command IS 'The first line of what it runs, as pg_stat_activity shows it to this user.';
 
-REVOKE ALL ON FUNCTION queue.enqueue_sql, queue.current_job, queue.executors_now FROM PUBLIC;
+REVOKE ALL ON FUNCTION queue.enqueue_sql, queue.current_job, queue.executors_now, queue.executor_counts FROM PUBLIC;
 
 CREATE OR REPLACE VIEW queue.metric AS
 SELECT v.name::text AS name,
@@ -661,6 +667,21 @@ SELECT 'pg_queue_executor_processes', jsonb_build_object('state', v.state),
        (SELECT count(*) FROM queue.executors_now() AS e WHERE (e.state = 'idle') = (v.state = 'idle'))::float8,
        'gauge', 'Processes that run jobs in the server.'
 FROM (VALUES ('busy'), ('idle')) AS v (state)
+UNION ALL
+SELECT v.name, '{}',
+       CASE v.name WHEN 'pg_queue_executor_starts_total' THEN c.starts
+                   WHEN 'pg_queue_executor_start_failures_total' THEN c.failures
+                   WHEN 'pg_queue_executor_dispatches_total' THEN c.dispatches
+                   WHEN 'pg_queue_executor_dispatch_seconds_total' THEN c.dispatch_us / 1e6
+       ELSE c.short_us / 1e6 END::float8, v.type, v.help
+FROM (VALUES
+    ('pg_queue_executor_starts_total', 'counter', 'Processes that were asked for to run jobs in the server, over all databases.'),
+    ('pg_queue_executor_start_failures_total', 'counter', 'Those of them that the server had no room for, or that could not connect.'),
+    ('pg_queue_executor_dispatches_total', 'counter', 'Jobs for which a process was told or started.'),
+    ('pg_queue_executor_dispatch_seconds_total', 'counter', 'From when it was told or asked for to when it had the job, of all of them.'),
+    ('pg_queue_executor_short_seconds', 'gauge', 'For how long the server has had no room for a process; 0: it has.')
+) AS v (name, type, help)
+CROSS JOIN queue.executor_counts() AS c
 UNION ALL
 SELECT 'pg_queue_extension_info',
        jsonb_build_object('version', (SELECT extversion FROM pg_extension WHERE extname = 'pg_queue'),

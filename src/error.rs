@@ -9,6 +9,7 @@
 use std::cell::RefCell;
 
 use pgrx::PgSqlErrorCode;
+use pgrx::pg_sys::panic::CaughtError;
 
 /// An error on its way to the client. Its message follows Postgres's style: one line, lower case, no full stop; detail
 /// and hint are sentences.
@@ -94,6 +95,20 @@ impl Error {
     #[cold]
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), detail: None, hint: None }
+    }
+
+    /// Returns what was raised by Postgres, or a panic, and has been caught.
+    #[cold]
+    pub fn caught(caught: &CaughtError) -> Self {
+        let (CaughtError::PostgresError(report)
+        | CaughtError::ErrorReport(report)
+        | CaughtError::RustPanic { ereport: report, .. }) = caught;
+        Self {
+            code: state(report.sql_error_code()),
+            message: report.message().to_owned(),
+            detail: report.detail().map(str::to_owned),
+            hint: report.hint().map(str::to_owned),
+        }
     }
 
     /// Adds the detail.

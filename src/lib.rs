@@ -49,8 +49,10 @@
 
 use pgrx::prelude::*;
 
+use crate::duty::release::ender;
 use crate::pg::{process, session};
 use crate::shmem::layout;
+use crate::transaction::awaited_ends;
 use crate::worker::hooks;
 
 mod api;
@@ -88,6 +90,7 @@ pub extern "C-unwind" fn _PG_init() {
     let preloading = session::is_preloading();
     guc::define(preloading);
     session::reserve_prefix(c"pg_queue");
+    awaited_ends::install(ender::release);
     if preloading {
         layout::install();
         worker::register();

@@ -33,8 +33,18 @@ pub fn measure(options: &Options) -> Result<()> {
     print("from sending the end of a job to having the one after it", &hops(&server, scale(2_000))?);
     print("from sending the end of a job to the return of queue.await", &awaits(&server, scale(2_000))?);
     let links = scale(10_000);
-    let (plain, chained) = (lives(&server, links, "")?, lives(&server, links, "after => ARRAY[job]")?);
-    println!("  a chain of {links}, a worker: {chained:.0} jobs/s; as many that are after none: {plain:.0}");
+    for (commits, setting) in [("commits wait for the disk", "on"), ("they do not", "off")] {
+        let (mut plain, mut chained) = (Vec::new(), Vec::new());
+        for _ in 0..if options.quick { 3 } else { 7 } {
+            plain.push(lives(&server, links, "", setting)?);
+            chained.push(lives(&server, links, "after => ARRAY[job]", setting)?);
+        }
+        let (plain, chained) = (median(&plain), median(&chained));
+        println!(
+            "  a chain of {links}, a worker, {commits}: {chained:.0} jobs/s; as many that are after none: {plain:.0}: {:.2}",
+            chained / plain
+        );
+    }
     let wide = scale(100_000);
     let mut fans = (0..if options.quick { 3 } else { 7 }).map(|_| fan_out(wide)).collect::<Result<Vec<_>>>()?;
     fans.sort_by(|a, b| a.1.total_cmp(&b.1));
@@ -127,8 +137,9 @@ fn awaits(server: &Server, jobs: i64) -> Result<Vec<f64>> {
 }
 
 /// Jobs a second that one worker claims and completes one by one, each after the one before or after none.
-fn lives(server: &Server, jobs: i64, after: &str) -> Result<f64> {
+fn lives(server: &Server, jobs: i64, after: &str, synchronous_commit: &str) -> Result<f64> {
     let mut client = server.connect()?;
+    client.batch_execute(&format!("SET synchronous_commit = {synchronous_commit}"))?;
     let comma = if after.is_empty() { "" } else { ", " };
     client.batch_execute(&format!(
         "DO $$ DECLARE job bigint := queue.enqueue('next');

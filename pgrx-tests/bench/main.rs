@@ -3,9 +3,11 @@
 //! With `soak` as its first word it does something else, in `soak/`: `make soak`.
 
 mod after;
+mod ahead;
 mod client;
 mod contender;
 mod cpu;
+mod cron;
 mod delayed;
 mod direct;
 mod drive;
@@ -16,6 +18,7 @@ mod plan;
 mod report;
 mod server;
 mod soak;
+mod sql;
 mod statistics;
 mod targets;
 mod wake;
@@ -87,8 +90,17 @@ fn run(options: &Options) -> Result<bool> {
     if options.asks_for(after::NAME) {
         after::measure(options)?;
     }
+    if options.asks_for(ahead::NAME) {
+        ahead::measure(options)?;
+    }
     if options.asks_for(keys::NAME) {
         keys::print(&keys::measure(options)?);
+    }
+    if options.asks_for(sql::NAME) {
+        sql::measure(options)?;
+    }
+    if options.asks_for(cron::NAME) {
+        cron::measure()?;
     }
     let targets = targets::judge(&results, wake.as_ref(), &delayed);
     report::print_targets(&targets);

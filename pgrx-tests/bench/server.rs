@@ -44,6 +44,11 @@ impl Server {
         Self::start(Cluster::on_disk().conf("shared_preload_libraries = ''"))
     }
 
+    /// The same, with these lines in its postgresql.conf.
+    pub fn plain_with(lines: &str) -> Self {
+        Self::start(Cluster::on_disk().conf(lines))
+    }
+
     fn start(cluster: Cluster) -> Self {
         let cluster = cluster.conf(CONF).start();
         let observer = RefCell::new(cluster.connect());

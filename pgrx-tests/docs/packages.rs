@@ -82,5 +82,7 @@ fn the_clients_have_the_version_of_the_extension() {
     let node: Value = serde_json::from_str(&read("clients/node/package.json")).expect("JSON");
     assert_eq!(node["version"], version);
     let python = read("clients/python/pyproject.toml");
-    assert!(python.lines().any(|line| line == format!("version = \"{version}\"")), "pyproject.toml");
+    let line = format!("version = \"{version}\"");
+    assert!(python.lines().any(|found| found == line), "pyproject.toml");
+    assert!(read("clients/rust/Cargo.toml").lines().any(|found| found == line), "Cargo.toml");
 }

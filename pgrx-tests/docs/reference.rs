@@ -8,10 +8,11 @@ use crate::markdown::{anchors, code_spans, links, section};
 use crate::{none, pages, read, root};
 
 /// Functions that only the views and the install script call.
-const INTERNAL_FUNCTIONS: [&str; 20] = [
+const INTERNAL_FUNCTIONS: [&str; 21] = [
     "assert_loaded",
     "claims_now",
     "derive_grants",
+    "executor_counts",
     "executors_now",
     "firings",
     "foreign_write",

@@ -182,7 +182,8 @@ fn a_long_job_is_given_back_when_the_worker_is_told_to_stop() {
 fn a_killed_workers_job_runs_again_after_its_lease() {
     let places = Places::new();
     let victims = workers(&places);
-    let jobs = enqueue(&places, r#"{"name": "Ada", "seconds": 4}"#);
+    // Long enough that none is done before all of them run.
+    let jobs = enqueue(&places, r#"{"name": "Ada", "seconds": 10}"#);
     wait_state(&places, &jobs, "running");
     for victim in &victims {
         places.cluster.kill9(victim.pid());

@@ -75,6 +75,7 @@ mod security {
 
 /// Jobs that are SQL and run in the server.
 mod sql_jobs {
+    mod administration;
     mod commands;
     mod executors;
     mod writers;

@@ -43,7 +43,8 @@ const SERIALIZED: [&str; 16] = [
 /// Errors of single verbs. The first word of the verb's name counts.
 const EXPECTED: &[(&str, &[&str])] = &[
     // P0002: the job that it was to be after was rolled back, or is kept no longer.
-    ("enqueue", &["53400", "23505", "40P01", "55006", "P0002"]),
+    // 55000: the flow that it was to be a member of has ended.
+    ("enqueue", &["53400", "23505", "40P01", "55000", "55006", "P0002"]),
     ("claim", &["53400"]),
     ("complete", &["QJ001", "55006"]),
     ("fail", &["QJ001", "55006"]),
@@ -51,6 +52,13 @@ const EXPECTED: &[(&str, &[&str])] = &[
     ("extend", &["QJ001", "55006"]),
     ("progress", &["QJ001", "55006"]),
     ("advance", &["QJ001", "55006"]),
+    ("suspend", &["QJ001", "55006"]),
+    ("step", &["QJ001", "55006"]),
+    ("seal", &["P0002", "55000", "55006"]),
+    ("resolve", &["P0002", "55000", "55006", "53400"]),
+    ("reject", &["P0002", "55000", "55006", "53400"]),
+    // 55000: its queue was dropped.
+    ("await", &["P0002", "55000", "53400"]),
     ("cancel", &["P0002", "55000", "55006", "53400"]),
     ("retry", &["P0002", "55000", "55006", "23505", "53400"]),
     ("reprioritize", &["P0002", "55000", "55006", "53400"]),

@@ -42,6 +42,14 @@ pub enum End {
     Failed,
     Released,
     Advanced,
+    Suspended,
+}
+
+/// What makes a job a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnFlow {
+    pub runs: bool,
+    pub is_fail_fast: bool,
 }
 
 /// A job as it was enqueued.
@@ -63,6 +71,31 @@ pub struct Job {
     /// The jobs that it is after, and how they are to have ended.
     pub after: Vec<i64>,
     pub upon: &'static str,
+    /// The flow that it is a member of, and what makes it one itself.
+    pub flow: Option<i64>,
+    pub own_flow: Option<OwnFlow>,
+}
+
+impl Job {
+    /// A job with nothing of its own but its token.
+    pub fn plain(id: i64, queue: usize, token: String) -> Self {
+        Self {
+            id,
+            queue,
+            token,
+            priority: 0,
+            group: None,
+            key: None,
+            is_due: false,
+            renews: false,
+            version: None,
+            unique_for: None,
+            after: Vec::new(),
+            upon: "completed",
+            flow: None,
+            own_flow: None,
+        }
+    }
 }
 
 /// A job as it was handed out.
@@ -147,6 +180,16 @@ pub enum What {
     },
     Forgotten {
         job: i64,
+    },
+    StepDone {
+        job: i64,
+        name: &'static str,
+    },
+    /// What a look at a step has said.
+    StepSeen {
+        job: i64,
+        name: &'static str,
+        is_done: bool,
     },
     /// Something about a whole queue: purge, pause, alter, drop.
     Queue {

@@ -8,6 +8,7 @@ mod beside;
 mod check;
 mod errors;
 mod faults;
+mod flows;
 mod ledger;
 mod manager;
 mod options;

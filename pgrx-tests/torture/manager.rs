@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
+use crate::flows;
 use crate::ledger::{What, now};
 use crate::plan::{self, Kind, QUEUES};
 use crate::session::{Done, Session};
@@ -40,6 +41,9 @@ fn change(session: &mut Session<'_>) -> Done {
 
 fn change_it(session: &mut Session<'_>, queue: usize, job: i64) -> Done {
     let is_coming = QUEUES[queue].kind == Kind::Coming;
+    if QUEUES[queue].kind == Kind::Flowing && session.random.percent(30) {
+        return flows::meddle(session, job);
+    }
     match session.random.below(100) {
         0..25 => {
             let is_forced = session.random.percent(40);
@@ -68,6 +72,8 @@ fn change_it(session: &mut Session<'_>, queue: usize, job: i64) -> Done {
             let (_, from, to) = session.call("retry_dead", sql, &[])?;
             session.note(What::RetriedDead { queue: position(Kind::Mortal) }, from, to);
         }
+        // Of flows and members that go with a purge nobody would know.
+        85..86 if QUEUES[queue].kind == Kind::Flowing => {}
         85..86 => return of_queue(session, queue, "purge", "SELECT queue.purge($1)"),
         86..92 => {
             of_queue(session, queue, "pause", "SELECT queue.pause($1)")?;

@@ -35,6 +35,8 @@ pub enum Kind {
     Ticking,
     /// Jobs that are after others.
     Chained,
+    /// Flows and their members, and jobs that wait for what they have made.
+    Flowing,
 }
 
 #[derive(Debug)]
@@ -107,6 +109,7 @@ pub const QUEUES: &[Queue] = &[
     queue("coming", Kind::Coming, ""),
     queue("ticking", Kind::Ticking, ""),
     queue("chained", Kind::Chained, ""),
+    queue("flowing", Kind::Flowing, ""),
 ];
 
 /// What all queues have, unless they say otherwise. Deaths but for want of attempts are asked for, and nothing expires.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::flows;
 use crate::ledger::{Job, Micros, What, now, token};
 use crate::plan::{Kind, QUEUES, STAGES};
 use crate::session::{Done, Session};
@@ -62,6 +63,10 @@ fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
         return Ok(());
     };
     let kind = QUEUES[queue].kind;
+    if kind == Kind::Flowing && witness.is_none() && session.random.percent(60) {
+        return flows::make(session, queue);
+    }
+    let flow = if kind == Kind::Flowing { session.torture.some_flow(&mut session.random) } else { None };
     let random = &mut session.random;
     let priority = if random.percent(50) { 0 } else { random.between(-2, 2) as i32 };
     let delay = match kind {
@@ -115,7 +120,7 @@ fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
             "enqueue",
             "SELECT queue.enqueue($1, ($2::jsonb[])[1], priority => $3, delay => $4::text::interval, group_key => $5,
                  unique_key => $6, on_duplicate => $7, stage => $8, version => 'epoch'::timestamptz + $9::bigint * interval '1 microsecond',
-                 unique_for => $10::text::interval, lease => $11::text::interval, after => $12, upon => $13) AS id",
+                 unique_for => $10::text::interval, lease => $11::text::interval, after => $12, upon => $13, flow => $14) AS id",
         ),
         (_, 2) => (
             "enqueue_batch",
@@ -123,13 +128,13 @@ fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
                  'priority', $3::int, 'delay', $4::text, 'group_key', $5::text, 'unique_key', $6::text,
                  'on_duplicate', CASE WHEN $6::text IS NOT NULL THEN $7::text END,
                  'stage', $8::text, 'version', 'epoch'::timestamptz + $9::bigint * interval '1 microsecond', 'unique_for', $10::text, 'lease', $11::text,
-                 'after', $12::bigint[], 'upon', $13::text)) ORDER BY n) FROM unnest($2::jsonb[]) WITH ORDINALITY AS u(p, n))) AS id",
+                 'after', $12::bigint[], 'upon', $13::text, 'flow', $14::bigint)) ORDER BY n) FROM unnest($2::jsonb[]) WITH ORDINALITY AS u(p, n))) AS id",
         ),
         _ => (
             "enqueue_many",
             "SELECT queue.enqueue_many($1, $2, priority => $3, delay => $4::text::interval, group_key => $5,
                  unique_key => $6, on_duplicate => $7, stage => $8, version => 'epoch'::timestamptz + $9::bigint * interval '1 microsecond',
-                 unique_for => $10::text::interval, lease => $11::text::interval, after => $12, upon => $13) AS id",
+                 unique_for => $10::text::interval, lease => $11::text::interval, after => $12, upon => $13, flow => $14) AS id",
         ),
     };
     let sql = match witness {
@@ -156,6 +161,7 @@ fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
             &own,
             &given,
             &upon,
+            &flow,
         ],
         kind == Kind::Coming,
     );
@@ -185,6 +191,8 @@ fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
             unique_for,
             after: after.clone(),
             upon,
+            flow,
+            own_flow: None,
         };
         session.note(What::Enqueued(job), from, to);
     }

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use queue_tests::Cluster;
+use postgres::Client;
 use queue_tests::random::Random;
+use queue_tests::{Cluster, error};
 
 use crate::ledger::{Deal, Ledger, Micros, now};
 use crate::options::Options;
@@ -32,6 +33,8 @@ pub struct Torture {
     waiting: AtomicI64,
     /// Jobs to meddle with, of all queues.
     jobs: Mutex<VecDeque<(usize, i64)>>,
+    /// Flows to add members to.
+    flows: Mutex<VecDeque<i64>>,
     findings: Mutex<Vec<String>>,
     /// When the memory of the server was lost: from before the end until after the next start.
     crashes: Mutex<Vec<(Micros, Micros)>>,
@@ -105,6 +108,19 @@ impl Torture {
         }
     }
 
+    pub fn remember_flow(&self, flow: i64) {
+        let mut flows = self.flows.lock().unwrap();
+        flows.push_back(flow);
+        if flows.len() > 20 {
+            flows.pop_front();
+        }
+    }
+
+    pub fn some_flow(&self, random: &mut Random) -> Option<i64> {
+        let flows = self.flows.lock().unwrap();
+        (!flows.is_empty()).then(|| flows[random.below(flows.len() as u64) as usize])
+    }
+
     pub fn some_job(&self, random: &mut Random) -> Option<(usize, i64)> {
         let jobs = self.jobs.lock().unwrap();
         (!jobs.is_empty()).then(|| jobs[random.below(jobs.len() as u64) as usize])
@@ -150,6 +166,7 @@ pub fn run(options: &Options) -> bool {
         is_drained: AtomicBool::new(false),
         waiting: AtomicI64::new(0),
         jobs: Mutex::default(),
+        flows: Mutex::default(),
         findings: Mutex::default(),
         crashes: Mutex::default(),
         promotions: Mutex::default(),
@@ -236,6 +253,9 @@ fn drain(torture: &Torture) {
     if let Err(e) = client.batch_execute("SELECT queue.pause_schedule(name) FROM queue.schedules") {
         torture.find(format!("the schedules cannot be paused: {e:?}"));
     }
+    if let Err(e) = seal(&mut client) {
+        torture.find(format!("the flows cannot be sealed: {e:?}"));
+    }
     loop {
         match client.query_one(living, &[]).map(|row| row.get::<_, i64>(0)) {
             Ok(0) if is_maintained => return,
@@ -263,6 +283,23 @@ fn drain(torture: &Torture) {
          SELECT name, detail FROM queue.doctor() WHERE NOT ok; SELECT * FROM pg_prepared_xacts;",
     );
     torture.find(format!("stuck: jobs are left after {DRAIN:?} of honest work in which none has ended\n{left}"));
+}
+
+/// Seals all flows that are open, so that they can end. One that has ended meanwhile, or is just being changed, is another look.
+fn seal(client: &mut Client) -> Result<(), postgres::Error> {
+    let mut last = None;
+    for _ in 0..100 {
+        last = None;
+        for row in client.query("SELECT job_id FROM queue.flows WHERE state = 'held'", &[])? {
+            let sealed = client.execute("SELECT queue.seal($1)", &[&row.get::<_, i64>(0)]);
+            last = sealed.err().filter(|e| error::code(e) != "55000").or(last);
+        }
+        if last.is_none() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    last.map_or(Ok(()), Err)
 }
 
 /// Waits as long as something gets less, however slowly: machines are.

@@ -5,17 +5,19 @@ use std::time::Duration;
 
 use postgres::Row;
 
+use crate::flows;
 use crate::ledger::{Claim, End, What, now, own_lease};
 use crate::plan::{Kind, QUEUES, STAGES};
 use crate::session::{Done, Session};
 
 /// What the worker has, as far as it knows.
 #[derive(Debug, Clone)]
-struct Held {
-    attempt: i64,
-    job: i64,
-    queue: usize,
+pub struct Held {
+    pub attempt: i64,
+    pub job: i64,
+    pub queue: usize,
     stage: Option<String>,
+    is_flow: bool,
 }
 
 pub fn run(session: &mut Session<'_>) {
@@ -42,6 +44,11 @@ fn step(session: &mut Session<'_>, held: &mut Vec<Held>) -> Done {
         let name =
             session.torture.pick(&mut session.random, |kind| kind != Kind::Coming).map(|queue| QUEUES[queue].name);
         session.aside("wait", &format!("CALL queue.wait('{}', '200 ms')", name.unwrap_or("plain")))?;
+    }
+    if session.random.percent(4)
+        && let Some((_, job)) = session.torture.some_job(&mut session.random)
+    {
+        session.aside("await", &format!("CALL queue.await({job}, '200 ms')"))?;
     }
     if session.random.percent(50) {
         let number = session.begin_alone();
@@ -174,7 +181,13 @@ fn claim_of(
     }
     for row in &rows {
         let claim = read_claim(session, row, lease, is_bound);
-        new.push(Held { attempt: claim.attempt, job: claim.job, queue: claim.queue, stage: claim.stage.clone() });
+        new.push(Held {
+            attempt: claim.attempt,
+            job: claim.job,
+            queue: claim.queue,
+            stage: claim.stage.clone(),
+            is_flow: claim.token.starts_with(flows::MARK),
+        });
         session.note(What::Claimed(claim), from, to);
     }
     Ok(())
@@ -260,7 +273,12 @@ fn end_each(session: &mut Session<'_>, some: &[Held]) -> Done {
             if session.random.percent(10) {
                 session.call("progress", "SELECT queue.progress($1, '{\"half\": true}')", &[&one.attempt])?;
             }
+            if session.random.percent(10) && has_steps(one) {
+                flows::step(session, one)?;
+            }
+            let may_wait = QUEUES[one.queue].kind == Kind::Flowing && !one.is_flow;
             match session.random.below(100) {
+                23..45 if may_wait => flows::suspend(session, one),
                 0..12 => fail(session, one),
                 12..20 => release(session, one),
                 // Claimed and kept.
@@ -270,6 +288,14 @@ fn end_each(session: &mut Session<'_>, some: &[Held]) -> Done {
         })?;
     }
     Ok(())
+}
+
+/// Whether steps are noted for jobs of its queue: where jobs do not run once more under the same id.
+fn has_steps(one: &Held) -> bool {
+    matches!(
+        QUEUES[one.queue].kind,
+        Kind::Plain | Kind::Strict | Kind::Limited | Kind::Staged | Kind::Chained | Kind::Flowing
+    )
 }
 
 /// Completes it and writes the effect; goes on to the next stage if there is one.
@@ -323,7 +349,11 @@ fn advance(session: &mut Session<'_>, one: &Held) -> Done {
 
 fn fail(session: &mut Session<'_>, one: &Held) -> Done {
     let retry = session.random.one_of(&[None, Some("0"), Some("15 ms"), Some("150 ms")]);
-    let is_fatal = QUEUES[one.queue].kind == Kind::Mortal && session.random.percent(30);
+    let is_fatal = match QUEUES[one.queue].kind {
+        Kind::Mortal => session.random.percent(30),
+        Kind::Flowing => session.random.percent(20),
+        _ => false,
+    };
     let sql = "SELECT queue.fail($1, 'torture', retry_in => $2::text::interval, fatal => $3)";
     let answer =
         session.call_of("fail", sql, &[&one.attempt, &retry, &is_fatal], QUEUES[one.queue].kind == Kind::Coming);
@@ -380,7 +410,7 @@ fn extend_many(session: &mut Session<'_>, ids: &[i64]) -> Done {
 }
 
 /// Notes that the fence said no.
-fn refused<T>(session: &mut Session<'_>, one: &Held, answer: Done<T>) -> Done<T> {
+pub fn refused<T>(session: &mut Session<'_>, one: &Held, answer: Done<T>) -> Done<T> {
     if answer.as_ref().is_err_and(|failure| failure.code == "QJ001") {
         let time = now();
         session.note(What::Refused { attempt: one.attempt }, time, time);

@@ -136,6 +136,21 @@ SELECT 'pg_queue_executor_processes', jsonb_build_object('state', v.state),
        'gauge', 'Processes that run jobs in the server.'
 FROM (VALUES ('busy'), ('idle')) AS v (state)
 UNION ALL
+SELECT v.name, '{}',
+       CASE v.name WHEN 'pg_queue_executor_starts_total' THEN c.starts
+                   WHEN 'pg_queue_executor_start_failures_total' THEN c.failures
+                   WHEN 'pg_queue_executor_dispatches_total' THEN c.dispatches
+                   WHEN 'pg_queue_executor_dispatch_seconds_total' THEN c.dispatch_us / 1e6
+       ELSE c.short_us / 1e6 END::float8, v.type, v.help
+FROM (VALUES
+    ('pg_queue_executor_starts_total', 'counter', 'Processes that were asked for to run jobs in the server, over all databases.'),
+    ('pg_queue_executor_start_failures_total', 'counter', 'Those of them that the server had no room for, or that could not connect.'),
+    ('pg_queue_executor_dispatches_total', 'counter', 'Jobs for which a process was told or started.'),
+    ('pg_queue_executor_dispatch_seconds_total', 'counter', 'From when it was told or asked for to when it had the job, of all of them.'),
+    ('pg_queue_executor_short_seconds', 'gauge', 'For how long the server has had no room for a process; 0: it has.')
+) AS v (name, type, help)
+CROSS JOIN queue.executor_counts() AS c
+UNION ALL
 SELECT 'pg_queue_extension_info',
        jsonb_build_object('version', (SELECT extversion FROM pg_extension WHERE extname = 'pg_queue'),
                           'library_version', current_setting('pg_queue.library_version')),

@@ -289,6 +289,12 @@ CREATE FUNCTION queue.executors_now()
     LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_executors_now';
 COMMENT ON FUNCTION queue.executors_now IS 'The processes that run jobs in the server, this moment, from memory. For the view.';
 
+CREATE FUNCTION queue.executor_counts()
+    RETURNS TABLE (starts bigint, failures bigint, dispatches bigint, dispatch_us bigint, short_us bigint)
+    LANGUAGE c ROWS 1 AS 'MODULE_PATHNAME', 'pg_queue_executor_counts';
+COMMENT ON FUNCTION queue.executor_counts IS
+'What became of the starts of such processes since the start of the server, over all databases. For the metrics.';
+
 CREATE VIEW queue.executors AS
 SELECT e.pid, e.role_name, o.queue_name, e.state, e.job_id, e.since,
        CASE e.state WHEN 'running' THEN split_part(s.query, E'\n', 1) END AS command

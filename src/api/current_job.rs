@@ -1,4 +1,4 @@
-//! `queue.current_job()`: the job whose command is running here. Also what the view `queue.executors` reads.
+//! `queue.current_job()`: the job whose command is running here. Also what the view `queue.executors` and the metrics read.
 //!
 //! Not here: running it (`executor`).
 
@@ -20,6 +20,7 @@ use crate::shmem::executors::State;
 
 sql_function!(pg_queue_current_job, pg_finfo_pg_queue_current_job => current_job);
 sql_function!(pg_queue_executors_now, pg_finfo_pg_queue_executors_now => executors_now);
+sql_function!(pg_queue_executor_counts, pg_finfo_pg_queue_executor_counts => executor_counts);
 
 /// `queue.current_job()`: a row as `queue.claim` returns it; none outside a job's command.
 fn current_job(call: &Call) -> Result<Option<Datum>> {
@@ -59,5 +60,16 @@ fn executors_now(call: &Call) -> Result<Option<Datum>> {
             Some(wall.saturating_sub(now.saturating_sub(slot.since)).into()),
         ])?;
     }
+    Ok(None)
+}
+
+/// `queue.executor_counts()`: what became of the starts of processes, over all databases.
+fn executor_counts(call: &Call) -> Result<Option<Datum>> {
+    let rows = call.rows()?;
+    let counts = table::counts();
+    let short_for = counts.short_for.unwrap_or(0);
+    let numbers =
+        [i64::from(counts.starts), i64::from(counts.failures), counts.dispatches, counts.dispatch_us, short_for];
+    rows.add_options(&numbers.map(|number| Some(number.into())))?;
     Ok(None)
 }

@@ -52,11 +52,10 @@ fn enqueue_many(call: &Call) -> Result<Option<Datum>> {
     let options = Options::of(call, 2, &queue, now)?;
     let rows = call.rows()?;
     let payloads = call.required("payloads", call.jsonb_array(1))?;
-    let jobs = payloads
-        .into_iter()
-        .enumerate()
-        .map(|(n, payload)| Ok((payload.ok_or_else(|| Error::null(&format!("payloads[{}]", n + 1)))?, options.clone())))
-        .collect::<Result<Vec<_>>>()?;
+    let mut jobs = Vec::with_capacity(payloads.len());
+    for (n, payload) in payloads.into_iter().enumerate() {
+        jobs.push((payload.ok_or_else(|| Error::null(&format!("payloads[{}]", n + 1)))?, options.clone()));
+    }
     for job_id in enqueue::produce(&catalog, &queue, &jobs, now)? {
         rows.add(&mut [job_id.into()], &mut [false])?;
     }

@@ -28,7 +28,7 @@ fn enqueue_sql(call: &Call) -> Result<Option<Datum>> {
     let command = call.required("command", call.text(1))?;
     let text =
         std::ffi::CString::new(command.as_str()).map_err(|_| Error::internal("a text holds a zero character"))?;
-    let statements = portal::parse(&text);
+    let statements = portal::parse(&text)?;
     let mut payload = Map::new();
     payload.insert("command".into(), command.into());
     if let Some(arguments) = call.datum(2) {

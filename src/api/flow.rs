@@ -255,6 +255,8 @@ fn seal(call: &Call) -> Result<Option<Datum>> {
 /// Errors: 55006 if the flow keeps moving, or is not there any more.
 pub fn note_about(catalog: &Catalog, job: &Job, insert: impl Fn(crate::log::segment::Home) -> bool) -> Result<()> {
     let job_id = job.attempt.job_id();
+    // The duty does not see the note before the commit.
+    flow::hold_open(catalog, job_id);
     match hold::note_held(catalog, job.attempt.id(), job.attempt.home, insert) {
         hold::Noted::Here(crate::pg::scan::Probe::Absent) => {
             transaction::record(catalog.number, Step::Awaited { job_id });

@@ -10,7 +10,7 @@ use crate::catalog::permission::{self, Privilege};
 use crate::error::{self, Error, Result};
 use crate::log::restore;
 use crate::pg::function::{Call, VOID};
-use crate::pg::{syscache, transaction};
+use crate::pg::{role, syscache, transaction};
 
 sql_function!(pg_queue_adopt, pg_finfo_pg_queue_adopt => adopt);
 
@@ -36,6 +36,13 @@ fn foreign_write(call: &Call) -> Result<Option<pg_sys::Datum>> {
     let Some((table, is_truncate)) = call.trigger() else {
         return Err(Error::new(error::NOT_SUPPORTED, "queue.foreign_write can only be called as a trigger"));
     };
+    // Rows say as whom jobs run.
+    if !role::owns_table(table) {
+        let name = syscache::table_name(table).unwrap_or_default();
+        return Err(Error::new(error::DENIED, format!("permission denied to change table \"queue.{name}\" by hand"))
+            .detail("Its rows say as whom jobs run, so privileges on it do not suffice.")
+            .hint("Restore as the owner of the tables; for all else there are functions."));
+    }
     restore::mark(table, !is_truncate)?;
     Ok(Some(VOID))
 }

@@ -63,7 +63,7 @@ const OBJECTS: [(u8, Kind, &[&str]); 12] = [
     (OBSERVE, Kind::Routine, &[
         "doctor", "job", "members", "metrics", "throughput_by", "upcoming",
         // The views call these.
-        "claims_now", "executors_now", "firings", "held_by_dead", "lease_expires_at", "live", "may_observe", "memory_use", "payload_of", "recent_times", "running_now", "tallies", "throughput_live",
+        "claims_now", "executor_counts", "executors_now", "firings", "held_by_dead", "lease_expires_at", "live", "may_observe", "memory_use", "payload_of", "recent_times", "running_now", "tallies", "throughput_live",
         "times",
     ]),
     // A producer may wait for the end; the result is shown to the other two.

@@ -71,6 +71,8 @@ pub struct Awaited {
     count: u32,
     /// With so many bits set, the filter counts as too full; 0: `FULL`.
     full_at: u32,
+    /// How often a job became known as awaited: see `adds`.
+    adds: u64,
     /// The monotonic time before which the list is not looked at.
     list_at: i64,
     /// The monotonic time before which not everything is looked at.
@@ -106,34 +108,57 @@ impl Awaited {
     /// Notes that others are after a job, and hands it over, as the transaction that has enqueued them is committed.
     /// Returns whether the worker is to be woken.
     pub fn add(&mut self, job_id: i64) -> bool {
+        self.adds = self.adds.wrapping_add(1);
+        let is_ordered = self.note(job_id);
+        self.hand_over(job_id) || is_ordered
+    }
+
+    /// Adds a job to the filter. Returns whether the worker is to be woken, since that has grown too full.
+    fn note(&mut self, job_id: i64) -> bool {
         self.filter.add(job_id);
         if self.is_building {
             self.fresh.add(job_id);
         }
         let is_full = self.filter.bits > self.full_at.max(FULL);
-        let is_ordered = is_full && self.is_known && !self.is_building && self.order();
-        self.hand_over(job_id) || is_ordered
+        is_full && self.is_known && !self.is_building && self.order()
     }
 
-    /// Whether others may be after a job.
+    /// How often a job became known as awaited. While it is the same, nothing new is after any job whose commit has run
+    /// its callback.
+    pub fn adds(&self) -> u64 {
+        self.adds
+    }
+
+    /// Whether others may be after a job, or it is watched.
     pub fn may_await(&self, job_id: i64) -> bool {
-        !self.is_known || self.filter.has(job_id)
+        !self.is_known || self.filter.has(job_id) || self.is_watched(job_id)
     }
 
-    /// Has the end of a job hand it over.
+    /// Whether others are probably after a job, so that a session that ends it may look.
+    pub fn is_awaited(&self, job_id: i64) -> bool {
+        self.is_known && self.filter.bits != 0 && self.filter.has(job_id)
+    }
+
+    /// Has the end of a job hand it over, whatever is after it: a flow is to be looked at then.
     pub fn watch(&mut self, job_id: i64) {
-        self.filter.add(job_id);
-        if self.is_building {
-            self.fresh.add(job_id);
-        }
-        if self.filter.bits > self.full_at.max(FULL) && self.is_known && !self.is_building {
-            self.order();
-        }
+        self.note(!job_id);
+    }
+
+    /// Whether a job is probably watched. It has bits of its own, since what is after a job may be released without the
+    /// duty, and flows are not.
+    fn is_watched(&self, job_id: i64) -> bool {
+        self.filter.has(!job_id)
     }
 
     /// Hands over a job that has ended, if others may be after it. Returns whether the worker is to be woken.
     pub fn ended(&mut self, job_id: i64) -> bool {
         self.may_await(job_id) && self.hand_over(job_id)
+    }
+
+    /// The same, for a job of which all was released that was after it when so many were known as awaited.
+    pub fn ended_served(&mut self, job_id: i64, adds: u64) -> bool {
+        let is_served = self.is_known && self.adds == adds && !self.is_watched(job_id);
+        !is_served && self.ended(job_id)
     }
 
     /// Has the duty look at what is after a job, at once. Returns whether the worker is to be woken.
@@ -261,6 +286,7 @@ mod tests {
             serving: 0,
             count: 0,
             full_at: 0,
+            adds: 0,
             list_at: 0,
             everything_at: 0,
             list: [0; ROOM],

@@ -127,7 +127,14 @@ pub fn executors() -> Result<Finding> {
             "Raise pg_queue.max_executors and restart the server.",
         ));
     }
-    let (starts, failures, short_for) = executors::starts();
+    if let Some((role, since)) = executors::refused(session::database()).filter(|(_, since)| *since > patience()) {
+        let role = role::role_name(role).unwrap_or_else(|| role.to_u32().to_string());
+        return Ok(Finding::ill(
+            format!("No process could connect as role \"{role}\" for {}; its jobs are put off.", time(since)),
+            "The server's log says why: the role's connection limit, for instance.",
+        ));
+    }
+    let executors::Counts { starts, failures, short_for, .. } = executors::counts();
     Ok(match short_for.filter(|short_for| *short_for > patience()) {
         Some(short_for) => Finding::ill(
             format!("No process for jobs that run in the server could be started for {}.", time(short_for)),

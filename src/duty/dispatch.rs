@@ -257,7 +257,13 @@ fn serve(catalog: &Rc<Catalog>, known: &mut Known, queue: &Rc<Queue>) -> Result<
         }
     };
     if let Some((_, until)) = known.failures.get(&role.to_u32()).filter(|(_, until)| *until > now) {
-        return Ok(Served::Later(*until));
+        // In a queue of commands other roles' jobs may stand behind it.
+        if !matches!(queue.executor, Some(Executor::Sql)) {
+            return Ok(Served::Later(*until));
+        }
+        let is_its = |attempt: &Attempt| job::writer(attempt).and_then(|writer| writer.role(catalog)) == Some(role);
+        job::put_off(catalog, queue, &is_its, until - now)?;
+        return Ok(Served::Again);
     }
     let place = Place { database: session::database(), instance: catalog.number, role };
     Ok(match table::ask(place, queue.lane) {

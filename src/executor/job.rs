@@ -7,6 +7,7 @@
 //! process's any more is left alone, and that transaction with it.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::ffi::CString;
 use std::rc::Rc;
 
@@ -17,11 +18,12 @@ use crate::catalog::queue::{self, Executor, Queue};
 use crate::catalog::{self, Catalog, run_as};
 use crate::error::{self, Error, Result};
 use crate::executor::signals::{attempt, swallow_cancel, was_terminated};
-use crate::executor::table::{self, Place};
+use crate::executor::table::{self, Order, Place};
+use crate::job::advance;
 use crate::job::claim::{self, ClaimRequest};
-use crate::job::complete::{complete_and_rerun, may_end};
+use crate::job::complete::complete_and_rerun;
 use crate::job::fail::{Failure, end_badly};
-use crate::job::held::Refusal;
+use crate::job::held::Held;
 use crate::job::hold;
 use crate::job::outcomes::Outcomes;
 use crate::job::release;
@@ -106,7 +108,7 @@ pub fn run_next(slot: usize, place: Place, lane: i32) -> Ran {
     };
     if let Err((error, is_fatal)) = ran {
         fault!("executor.failed");
-        settle(&job, &error, is_fatal);
+        settle(slot, &job, &error, is_fatal);
     }
     CURRENT.set(None);
     portal::cancel_no_more();
@@ -143,16 +145,9 @@ fn claim_next(place: Place, lane: i32) -> Result<Option<Job>> {
             return Ok(None);
         }
         session::commit_without_waiting();
-        let request = ClaimRequest {
-            max_jobs: 1,
-            lease: None,
-            worker: Some(WORKER.to_owned()),
-            kind: ClaimKind::Bound,
-            accepts: Some(is_mine),
-        };
         let found = RefCell::new(None);
         role::as_owner(catalog.queue, || {
-            claim::claim_first(&scope, &request, &|claimed| {
+            claim_one(&scope, &queue, is_mine, &|claimed| {
                 let left = claimed.expires_at.saturating_sub(time::now_us());
                 let payload = claimed.reader.payload(claimed.attempt, |payload| payload.map(jsonb::text));
                 found.replace(Some(Job {
@@ -167,6 +162,35 @@ fn claim_next(place: Place, lane: i32) -> Result<Option<Job>> {
         })?;
         Ok(found.into_inner())
     })
+}
+
+/// Claims the next attempt of a queue, if `is_it` says so of it. In a queue with groups an attempt that is given back goes behind those
+/// of the other groups, so that this one may have to be looked for: it goes round once.
+fn claim_one(scope: &ClaimScope, queue: &Queue, is_it: &dyn Fn(&Attempt) -> bool, sink: claim::Sink<'_>) -> Result<()> {
+    /// Attempts of others that are met before it gives up; the worker looks again then.
+    const MOST: usize = 1_000;
+    let refused = Cell::new(0);
+    let accepts: &dyn Fn(&Attempt) -> bool = &|attempt| {
+        let is_it = is_it(attempt);
+        refused.set(if is_it { 0 } else { attempt.id() });
+        is_it
+    };
+    let request = ClaimRequest {
+        max_jobs: 1,
+        lease: None,
+        worker: Some(WORKER.to_owned()),
+        kind: ClaimKind::Bound,
+        accepts: Some(accepts),
+    };
+    let mut met = HashSet::new();
+    loop {
+        refused.set(0);
+        claim::claim_first(scope, &request, sink)?;
+        let id = refused.get();
+        if id == 0 || !queue.has_groups() || met.len() == MOST || !met.insert(id) {
+            return Ok(());
+        }
+    }
 }
 
 /// The role that wrote an attempt's payload.
@@ -280,7 +304,7 @@ fn is_cancelled(id: i64) -> bool {
     entry.is_some_and(|entry| entry.cancel != 0)
 }
 
-/// Completes the job in the open transaction.
+/// Completes the job in the open transaction, or sends it on to the queue's next stage.
 ///
 /// Errors: QJ001 when the attempt is not this process's any more.
 fn complete(job: &Job, answer: &Answer) -> Result<()> {
@@ -295,7 +319,12 @@ fn complete(job: &Job, answer: &Answer) -> Result<()> {
     let held = hold::hold_claimed(&catalog, job.id)?;
     let mut outcomes = Outcomes::new(&catalog);
     let queue = hold::queue_of(&mut outcomes, &held)?;
-    may_end(&queue, held.entry.lane)?;
+    // A command that has not sent it elsewhere sends it on.
+    if let Some(lane) = queue.after(held.entry.lane).filter(|_| queue.goes_on_after(held.entry.lane)) {
+        let held = hold::check_not_ended(&mut outcomes, held)?;
+        let to = advance::To { queue: &queue, lane, run_at: None, payload: None };
+        return Ok(advance::advance(&catalog, outcomes, &held, &to)?);
+    }
     if held.entry.rerun != 0 {
         return Ok(complete_and_rerun(&catalog, held, result)?);
     }
@@ -329,7 +358,7 @@ fn note_notices(catalog: &Rc<Catalog>, job: &Job) -> Result<()> {
 }
 
 /// Writes what became of a job whose command has failed, in transactions of their own until one commits.
-fn settle(job: &Job, error: &Error, is_fatal: bool) {
+fn settle(slot: usize, job: &Job, error: &Error, is_fatal: bool) {
     const TRIES: usize = 3;
     for _ in 0..TRIES {
         if !was_terminated() {
@@ -338,7 +367,7 @@ fn settle(job: &Job, error: &Error, is_fatal: bool) {
         let done = attempt(|| {
             process::forget_cancel();
             pg_transaction::try_in_transaction(|| {
-                role::as_owner(catalog::current()?.queue, || end(job, error, is_fatal))
+                role::as_owner(catalog::current()?.queue, || end(slot, job, error, is_fatal))
             })
         });
         match done {
@@ -349,7 +378,12 @@ fn settle(job: &Job, error: &Error, is_fatal: bool) {
     }
 }
 
-fn end(job: &Job, error: &Error, is_fatal: bool) -> Result<()> {
+/// Whether the process has to go through no fault of its job's: the server stops, or the database goes.
+fn is_to_go(slot: usize) -> bool {
+    matches!(table::order(slot), Order::Leave) || process::is_server_stopping()
+}
+
+fn end(slot: usize, job: &Job, error: &Error, is_fatal: bool) -> Result<()> {
     let catalog = catalog::current()?;
     let Some(entry) = shmem::with(|shared| shared.frontier.entry(catalog.number, job.id)) else { return Ok(()) };
     let is_stopped = error.code == error::CANCELLED;
@@ -360,14 +394,17 @@ fn end(job: &Job, error: &Error, is_fatal: bool) -> Result<()> {
     note_notices(&catalog, job)?;
     let mut outcomes = Outcomes::new(&catalog);
     let held = hold::hold_for_end(&mut outcomes, job.id)?;
-    if was_terminated() && is_stopped {
+    let was_terminated = was_terminated() && is_stopped;
+    if was_terminated && is_to_go(slot) {
         let no_delay = Interval { months: 0, days: 0, time: 0 };
         release::give_back(&catalog, &mut outcomes, &held, no_delay)?;
         return outcomes.insert();
     }
     let notes = note::summary(&catalog, held.home.segment, job.id);
     let reason = notes.cancel().map(|cancel| cancel.reason().unwrap_or_else(|| "cancelled".to_owned()));
-    let text = reason.unwrap_or_else(|| text_of(error));
+    // A command can have its own process ended, again and again: that counts.
+    let ended = "57P01: the process was told to end";
+    let text = reason.unwrap_or_else(|| if was_terminated { ended.to_owned() } else { text_of(error) });
     let is_conflict = matches!(error.code, "40001" | "40P01");
     let retry_in = is_conflict.then_some(Interval { months: 0, days: 0, time: 0 });
     let failure = Failure::Reported { error: &text, retry_in, is_fatal };
@@ -405,28 +442,44 @@ pub fn bury(
     is_hopeless: &dyn Fn(&Attempt) -> bool,
     why: &Error,
 ) -> Result<i64> {
-    let scope = ClaimScope::of_queue(catalog, queue);
-    let request = ClaimRequest {
-        max_jobs: 1,
-        lease: None,
-        worker: Some(WORKER.to_owned()),
-        kind: ClaimKind::Bound,
-        accepts: Some(is_hopeless),
-    };
-    let found = Cell::new(None);
-    claim::claim_first(&scope, &request, &|claimed| {
-        found.set(Some(claimed.attempt.id()));
-        Ok(())
-    })?;
-    let Some(id) = found.get() else { return Ok(0) };
-    let mut outcomes = Outcomes::new(catalog);
-    let held = hold::hold_for_end(&mut outcomes, id).map_err(|refusal| match refusal {
-        Refusal::Lost(e) | Refusal::Busy(e) | Refusal::Wrong(e) => e,
-    })?;
+    let Some((mut outcomes, held)) = take_next(catalog, queue, is_hopeless)? else { return Ok(0) };
     let failure = Failure::Reported { error: &text_of(why), retry_in: None, is_fatal: true };
     end_badly(catalog, &mut outcomes, &held, &failure)?;
     outcomes.insert()?;
     Ok(1)
+}
+
+/// Puts the next attempt of a queue's lanes off by so many microseconds, if `is_it` says so of it, without counting it: those behind it go
+/// on. For the worker. Returns how many it has put off.
+pub fn put_off(
+    catalog: &Rc<Catalog>,
+    queue: &Rc<Queue>,
+    is_it: &dyn Fn(&Attempt) -> bool,
+    microseconds: i64,
+) -> Result<i64> {
+    let Some((mut outcomes, held)) = take_next(catalog, queue, is_it)? else { return Ok(0) };
+    let delay = Interval { months: 0, days: 0, time: microseconds };
+    release::give_back(catalog, &mut outcomes, &held, delay)?;
+    outcomes.insert()?;
+    Ok(1)
+}
+
+/// Takes the next attempt of a queue's lanes, to end it, if `is_it` says so of it.
+fn take_next(
+    catalog: &Rc<Catalog>,
+    queue: &Rc<Queue>,
+    is_it: &dyn Fn(&Attempt) -> bool,
+) -> Result<Option<(Outcomes, Held)>> {
+    let scope = ClaimScope::of_queue(catalog, queue);
+    let found = Cell::new(None);
+    claim_one(&scope, queue, is_it, &|claimed| {
+        found.set(Some(claimed.attempt.id()));
+        Ok(())
+    })?;
+    let Some(id) = found.get() else { return Ok(None) };
+    let mut outcomes = Outcomes::new(catalog);
+    let held = hold::hold_for_end(&mut outcomes, id)?;
+    Ok(Some((outcomes, held)))
 }
 
 /// Returns the role of the attempt that a lane's queue would hand out next, by taking and giving it back: for what memory does

@@ -15,6 +15,7 @@ use crate::catalog;
 use crate::executor::job::{self, Ran};
 use crate::executor::signals::{on_cancel, on_terminate, was_terminated};
 use crate::executor::table::{self, Order, Place};
+use crate::pg::fault::fault;
 use crate::pg::{background, client, portal, process, raw, session, time};
 use crate::{pg, transaction};
 
@@ -59,6 +60,7 @@ pub extern "C-unwind" fn pg_queue_executor_main(arg: Datum) {
     let Some(place) = table::came(slot, start, process::my_latch()) else { return };
     table::INSTANCE.set(place.instance);
     process::unblock_signals();
+    fault!("executor.came");
     process::connect_as(place.database, place.role);
     client::stand_in();
     portal::prepare();

@@ -9,9 +9,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pgrx::PgTryBuilder;
-use pgrx::pg_sys::panic::CaughtError;
 
-use crate::error::{self, Error, Result};
+use crate::error::{Error, Result};
 use crate::pg::{portal, process, raw, time, transaction};
 
 static WAS_TERMINATED: AtomicBool = AtomicBool::new(false);
@@ -54,17 +53,7 @@ pub fn swallow_cancel() {
 /// Runs `f` and catches any error and any panic; the transaction that it left open is aborted then.
 pub fn attempt<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
     let result = PgTryBuilder::new(AssertUnwindSafe(f))
-        .catch_others(|caught| {
-            let (CaughtError::PostgresError(report)
-            | CaughtError::ErrorReport(report)
-            | CaughtError::RustPanic { ereport: report, .. }) = &caught;
-            Err(Error {
-                code: error::state(report.sql_error_code()),
-                message: report.message().to_owned(),
-                detail: report.detail().map(str::to_owned),
-                hint: report.hint().map(str::to_owned),
-            })
-        })
+        .catch_others(|caught| Err(portal::located(Error::caught(&caught))))
         .execute();
     if result.is_err() {
         portal::cancel_no_more();

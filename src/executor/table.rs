@@ -11,7 +11,7 @@ use pgrx::pg_sys::{self, Oid};
 
 use crate::pg::{process, session, time};
 use crate::shmem;
-use crate::shmem::executors::{self, Executor, Head, Latch, Starving, State};
+use crate::shmem::executors::{self, Executor, Head, Latch, Refused, Starving, State};
 
 /// A process that does not appear within this time, in microseconds, does not come.
 const APPEARS_WITHIN: i64 = 10_000_000;
@@ -57,7 +57,7 @@ pub fn ask(place: Place, lane: i32) -> Asked {
         let is_idle = |slot: &&mut Executor| slot.state == State::Idle && !slot.must_leave;
         if let Some(slot) = slots.iter_mut().filter(is_idle).find(|slot| place.has(slot)) {
             (slot.state, slot.lane, slot.since) = (State::Looking, lane, now);
-            (slot.has_news, slot.is_awaited) = (false, true);
+            (slot.has_news, slot.is_awaited, slot.told_at) = (false, true, now);
             head.starving = Starving::default();
             return (Asked::Told, slot.latch);
         }
@@ -75,6 +75,7 @@ pub fn ask(place: Place, lane: i32) -> Asked {
                 lane,
                 start,
                 since: now,
+                told_at: now,
                 ..Default::default()
             };
             return (Asked::Start { slot, start }, Latch::default());
@@ -154,6 +155,9 @@ pub fn take_news(instance: u32) -> Vec<Oid> {
             let is_late = slot.state == State::Starting && slot.pid == 0 && now - slot.since > APPEARS_WITHIN;
             if slot.state == State::Failed || is_late {
                 head.failures += 1;
+                if (head.refused.database, head.refused.role) != (slot.database, slot.role) {
+                    head.refused = Refused { database: slot.database, role: slot.role, since: now };
+                }
                 if failed.len() < failed.capacity() {
                     failed.push(slot.role);
                 }
@@ -289,7 +293,11 @@ fn change(slot: usize, f: impl FnOnce(&mut Executor)) -> bool {
 pub fn connected(slot: usize) {
     executors::with(|head, slots| {
         head.short_since = 0;
-        slots[slot].state = State::Looking;
+        let slot = &mut slots[slot];
+        if (head.refused.database, head.refused.role) == (slot.database, slot.role) {
+            head.refused = Refused::default();
+        }
+        slot.state = State::Looking;
     });
 }
 
@@ -309,9 +317,16 @@ pub fn may_go_on(slot: usize) -> bool {
 
 /// Notes that it runs an attempt.
 pub fn runs(slot: usize, attempt: i64, job_id: i64) {
+    let now = time::monotonic_us();
     let has_news = change(slot, |slot| {
         slot.state = State::Running;
         (slot.attempt, slot.job_id, slot.is_signalled) = (attempt, job_id, false);
+    });
+    executors::with(|head, slots| {
+        if let told_at @ 1.. = std::mem::take(&mut slots[slot].told_at) {
+            head.dispatches += 1;
+            head.dispatch_us += now - told_at;
+        }
     });
     tell_if(has_news);
 }
@@ -331,6 +346,7 @@ pub fn idle(slot: usize) {
     change(slot, |slot| {
         slot.state = State::Idle;
         slot.has_news = true;
+        slot.told_at = 0;
     });
     tell_if(true);
 }
@@ -384,8 +400,28 @@ pub fn all(instance: u32) -> Vec<Executor> {
     found
 }
 
-/// How many starts there were, how many have failed, and for how long, in microseconds, none has succeeded.
-pub fn starts() -> (u32, u32, Option<i64>) {
+/// What became of starts and orders since the start of the server, over all databases.
+pub struct Counts {
+    pub starts: u32,
+    pub failures: u32,
+    pub dispatches: i64,
+    pub dispatch_us: i64,
+    /// For how long, in microseconds, no start has succeeded. `None`: the last one has, or is not known yet.
+    pub short_for: Option<i64>,
+}
+
+pub fn counts() -> Counts {
     let now = time::monotonic_us();
-    executors::with(|head, _| (head.starts, head.failures, (head.short_since != 0).then(|| now - head.short_since)))
+    executors::with(|head, _| {
+        let Head { starts, failures, dispatches, dispatch_us, short_since, .. } = *head;
+        Counts { starts, failures, dispatches, dispatch_us, short_for: (short_since != 0).then(|| now - short_since) }
+    })
+}
+
+/// The role as which no process can connect to a database, and for how long, in microseconds, that is so.
+pub fn refused(database: Oid) -> Option<(Oid, i64)> {
+    let now = time::monotonic_us();
+    executors::with(|head, _| {
+        (head.refused.database == database).then(|| (head.refused.role, now - head.refused.since))
+    })
 }

@@ -150,10 +150,16 @@ pub fn edges_again(catalog: &Catalog, ended: &New, id: i64, lane: i32) -> Result
         .collect())
 }
 
-/// The edges of a held attempt; none if it is not held.
+/// The edges of a held attempt that this transaction has taken, for what takes its place; none if it is not held.
+///
+/// Errors: 55006 when an open transaction seals or cancels its flow, which would be left behind.
 pub fn edges_of(catalog: &Catalog, attempt: &Attempt) -> Result<Vec<Edge>> {
     let edges = if is_held(catalog, attempt.lane())? { Edges::open(catalog, attempt.home.segment) } else { None };
-    Ok(edges.map(|edges| edges.of(attempt.id())).unwrap_or_default())
+    let Some(edges) = edges else { return Ok(Vec::new()) };
+    if edges.is_being_noted(attempt.id()) {
+        return Err(find::in_use(attempt.job_id()));
+    }
+    Ok(edges.of(attempt.id()))
 }
 
 /// The lane that a held attempt goes to when it is released: where its job was to begin, or where jobs come in if that

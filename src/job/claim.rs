@@ -281,7 +281,7 @@ impl<'a> ClaimBatch<'a> {
             };
             if self.request.accepts.is_some_and(|accepts| !accepts(&attempt)) {
                 self.is_refused = true;
-                take::give_back(self.catalog, ready.id);
+                take::give_back(self.catalog, &attempt);
                 continue;
             }
             let place = attempt.ready().place;
@@ -302,6 +302,7 @@ impl<'a> ClaimBatch<'a> {
         let lost = self.insert(&mut found, now);
         let count = found.len() - lost.len();
         let found = found.into_iter().filter(|(attempt, _)| !lost.contains(&attempt.id()));
+        self.claimed.reserve(count);
         self.claimed.extend(found.map(|(attempt, lease)| (attempt, now.saturating_add(lease))));
         if !self.queue.has_groups() {
             self.hand_over()?;
@@ -325,8 +326,9 @@ impl<'a> ClaimBatch<'a> {
         let used = found.iter().fold(0u32, |used, (attempt, _)| used | 1 << attempt.home.segment);
         let mut met = Vec::new();
         for segment in (0..SEGMENTS as u8).filter(|segment| used >> segment & 1 != 0) {
-            let claims = found.iter().filter(|(attempt, _)| attempt.home.segment == segment);
-            let claims: Vec<(i64, i64)> = claims.map(|(attempt, lease)| (attempt.id(), *lease)).collect();
+            let mut claims = Vec::with_capacity(found.len());
+            let of_segment = found.iter().filter(|(attempt, _)| attempt.home.segment == segment);
+            claims.extend(of_segment.map(|(attempt, lease)| (attempt.id(), *lease)));
             let taken = self.writer(segment).insert(&claims, now, request.kind, request.worker.as_deref());
             met.extend(taken.into_iter().map(|n| claims[n].0));
         }

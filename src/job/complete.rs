@@ -41,10 +41,11 @@ pub fn complete_and_rerun(
 /// Completes the attempts that are still the caller's. Returns their ids, in the order given; `refused` says why the
 /// others are not completed.
 pub fn complete_all(catalog: &Rc<Catalog>, ids: &[Option<i64>], refused: &mut Vec<Error>) -> Result<Vec<i64>> {
-    let ids: Vec<i64> = ids.iter().flatten().copied().collect();
+    let mut given = Vec::with_capacity(ids.len());
+    given.extend(ids.iter().flatten());
     let mut outcomes = Outcomes::new(catalog);
     let mut held = Vec::with_capacity(ids.len());
-    for one in hold::hold_claimed_many(catalog, &ids, refused)? {
+    for one in hold::hold_claimed_many(catalog, &given, refused)? {
         match hold::queue_of(&mut outcomes, &one) {
             Ok(queue) => may_end(&queue, one.entry.lane)?,
             Err(Refusal::Wrong(e)) => return Err(e),

@@ -127,13 +127,12 @@ pub fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: 
         let Some(&first) = chosen.peek() else { continue };
         let target = Target::open(catalog, far(&jobs[first]));
         let mut edges = Vec::new();
-        let attempts: Vec<New> = chosen
-            .map(|n| {
-                let (payload, options) = &jobs[n];
-                let new = first_attempt(queue, &target, counts[n], *payload, options, now);
-                held.hold(n, new, &mut edges)
-            })
-            .collect();
+        let mut attempts: Vec<New> = Vec::with_capacity(jobs.len());
+        for n in chosen {
+            let (payload, options) = &jobs[n];
+            let new = first_attempt(queue, &target, counts[n], *payload, options, now);
+            attempts.push(held.hold(n, new, &mut edges));
+        }
         attempt::insert(catalog, &target, &attempts)?;
         // A first attempt shares its job's count.
         after::insert_edges(catalog, &target, &edges, |attempt| attempt | id::JOB_NIBBLE);

@@ -32,6 +32,12 @@ pub fn try_close(catalog: &Catalog, flow: i64) -> bool {
     lock::try_lock_numbered(catalog.successor, token(flow), pg_sys::ExclusiveLock)
 }
 
+/// Takes part in a flow, until the transaction ends: the duty does not end or release it meanwhile. It may wait for the
+/// duty's transaction.
+pub fn hold_open(catalog: &Catalog, flow: i64) {
+    lock::lock_numbered(catalog.successor, token(flow), pg_sys::ShareLock);
+}
+
 /// Checks that a job takes members: a held flow, or a job that runs, which may wait for them later (`queue.suspend`).
 /// Until the transaction ends, it does not end because its members have.
 ///
@@ -39,7 +45,7 @@ pub fn try_close(catalog: &Catalog, flow: i64) -> bool {
 /// ended, is to be cancelled, or waits to be run.
 pub fn join(catalog: &Catalog, flow: i64) -> Result<()> {
     ids::job_id(flow)?;
-    lock::lock_numbered(catalog.successor, token(flow), pg_sys::ShareLock);
+    hold_open(catalog, flow);
     let found = find::find_settled(catalog, flow)?;
     let rights = permission::rights(catalog);
     let may = |privilege| rights.on_lane(found.lane(), privilege);

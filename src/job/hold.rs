@@ -27,7 +27,7 @@ use crate::pg::fault::fault;
 use crate::pg::scan::Probe;
 use crate::pg::session;
 use crate::shmem;
-use crate::transaction::{self, Step};
+use crate::transaction::{self, Step, awaited_ends};
 
 /// Gets hold of a claimed attempt to end it in more than one row: its outcome's key was free a moment ago.
 /// On success a step is recorded, so that a rollback undoes the hold. While the attempt is held, no deadline fires.
@@ -92,30 +92,34 @@ fn hold_expired(catalog: &Catalog, id: i64, deadline: i64) -> std::result::Resul
     let mut asked_logs = false;
     loop {
         transaction::reserve(1);
-        let answer = shmem::with_instance(catalog.number, |frontier, instance| {
+        let answer = shmem::with_instance_and_awaited(catalog.number, |frontier, instance, awaited| {
             foreign(frontier, catalog.number, id, &rights).map_or_else(
                 || {
                     let root = &mut instance.deadlines;
                     let end = frontier.end_expired(root, catalog.number, id, session::session(), deadline);
                     // Place and generation belong together as long as the lock is held.
-                    let home = match end {
-                        Some(End::Yours(entry)) => Home::of(instance, entry.place.segment),
-                        _ => Home::nowhere(born),
-                    };
-                    Ok((end, home))
+                    Ok(match end {
+                        Some(End::Yours(entry)) => {
+                            let home = Home::of(instance, entry.place.segment);
+                            (end, home, awaited.is_awaited(entry.rank.job_id))
+                        }
+                        _ => (end, Home::nowhere(born), false),
+                    })
                 },
                 Err,
             )
         });
         let answer = answer.transpose().map_err(|lane| held::denied(catalog, id, lane))?;
-        let (answer, home) = answer.map_or((Some(End::Unknown), None), |(end, home)| (end, Some(home)));
+        let (answer, home, is_awaited) = answer.unwrap_or((Some(End::Unknown), Home::nowhere(born), false));
         match answer {
             None => return Err(held::lost(id, "Its lease was extended.")),
             Some(End::Yours(entry)) => {
                 // Right for nearly all ends; `Outcomes::add` corrects it.
                 let end = Ended::COMPLETED;
                 transaction::record(catalog.number, Step::Ending { id, lane: entry.lane, end });
-                let home = home.unwrap_or(Home::nowhere(born));
+                if is_awaited {
+                    awaited_ends::add(catalog.number, id, entry.rank.job_id);
+                }
                 fault!("end.held");
                 return Ok(Held { id, home, entry });
             }
@@ -175,23 +179,32 @@ pub fn hold_claimed_many(catalog: &Catalog, ids: &[i64], refused: &mut Vec<Error
     let session = session::session();
     let mut held = Vec::with_capacity(ids.len());
     for chunk in ids.chunks(CHUNK) {
-        let mut yours: [Option<(Running, Home)>; CHUNK] = [None; CHUNK];
+        let mut yours: [Option<(Running, Home, bool)>; CHUNK] = [None; CHUNK];
         transaction::reserve(chunk.len());
-        shmem::with_instance(catalog.number, |frontier, instance| {
+        shmem::with_instance_and_awaited(catalog.number, |frontier, instance, awaited| {
             for (&id, yours) in chunk.iter().zip(&mut yours) {
                 if foreign(frontier, catalog.number, id, &rights).is_none()
                     && let End::Yours(entry) = frontier.end(&mut instance.deadlines, catalog.number, id, session)
                 {
-                    *yours = Some((entry, Home::of(instance, entry.place.segment)));
+                    let is_awaited = awaited.is_awaited(entry.rank.job_id);
+                    *yours = Some((entry, Home::of(instance, entry.place.segment), is_awaited));
                 }
             }
         });
-        let step =
-            |(entry, _): &(Running, Home)| Step::Ending { id: entry.id, lane: entry.lane, end: Ended::COMPLETED };
+        let step = |(entry, ..): &(Running, Home, bool)| Step::Ending {
+            id: entry.id,
+            lane: entry.lane,
+            end: Ended::COMPLETED,
+        };
         transaction::record_all(catalog.number, yours.iter().flatten().map(step));
         for (&id, yours) in chunk.iter().zip(yours) {
             match yours {
-                Some((entry, home)) => held.push(Held { id, home, entry }),
+                Some((entry, home, is_awaited)) => {
+                    if is_awaited {
+                        awaited_ends::add(catalog.number, id, entry.rank.job_id);
+                    }
+                    held.push(Held { id, home, entry });
+                }
                 None => match hold_claimed(catalog, id) {
                     Ok(one) => held.push(one),
                     Err(Refusal::Lost(e) | Refusal::Busy(e)) => refused.push(e),

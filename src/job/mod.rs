@@ -3,6 +3,7 @@
 //! Invariant: a step is recorded before the frontier is changed, and a row is inserted only by the session that holds
 //! its attempt.
 
+pub mod advance;
 pub mod after;
 pub mod await_end;
 pub mod cancel;

@@ -69,6 +69,8 @@ pub fn supersede(catalog: &Rc<Catalog>, job_id: i64, released: bool, change: imp
         let (target, next) = successor(catalog, &job.attempt, wanted.run_at)?;
         let mut next = attempt::New { priority: wanted.priority, ..next };
         let mut edges = after::edges_of(catalog, &job.attempt)?;
+        // Since it was taken no other transaction writes about it.
+        flow::check_goes_on(catalog, &job.attempt)?;
         if released && queue.is_held(next.lane) {
             next.lane = after::lane_of_release(&queue, &edges);
             edges.clear();

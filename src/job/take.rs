@@ -115,12 +115,19 @@ fn keep_waiting(catalog: &Catalog, attempt: &Attempt) {
     });
 }
 
-/// Gives an attempt back that this transaction has taken and not claimed.
-pub fn give_back(catalog: &Catalog, id: i64) {
+/// Gives an attempt back that this transaction has taken and not claimed: it has not started, also for the rate of its queue. If it
+/// is to be cancelled by now, the background worker takes it from here.
+pub fn give_back(catalog: &Catalog, attempt: &Attempt) {
+    let id = attempt.id();
     transaction::unrecord(id);
     let now = time::monotonic_us();
     let woken = shmem::with_instance(catalog.number, |frontier, instance| {
-        frontier.give_back(&mut instance.deadlines, catalog.number, id, now)
+        if frontier.entry(catalog.number, id).is_some_and(|entry| entry.cancel != 0) {
+            return frontier.give_back(&mut instance.deadlines, catalog.number, id, now);
+        }
+        // Pushed while it is taken, it is held back until the entry goes, which then counts as no start.
+        frontier.push_quietly(catalog.number, attempt.lane(), attempt.ready());
+        frontier.discard_stale(&mut instance.deadlines, catalog.number, id)
     });
     woken.flatten().into_iter().for_each(shmem::wake);
 }

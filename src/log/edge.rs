@@ -157,16 +157,25 @@ impl Edges {
         edges
     }
 
-    /// The rows of an attempt's edges, also of those that are met, to be copied.
-    pub fn rows_of(&self, attempt: i64) -> Vec<Row> {
-        let mut scan = self.table.scan(&self.by_id, &[Key::eq_i64(1, attempt)], Snapshot::Now);
+    /// The rows of an attempt's edges, also of those that are met, to be copied; `None` when an open transaction is writing
+    /// one.
+    pub fn rows_settled(&self, attempt: i64) -> Option<Vec<Row>> {
+        let mut scan = self.table.scan(&self.by_id, &[Key::eq_i64(1, attempt)], Snapshot::Dirty);
         let mut rows = Vec::new();
         while scan.next().is_some() {
+            if scan.is_in_progress() {
+                return None;
+            }
             if matches!(read(&mut scan).0, AFTER | MET | ENDING) {
                 rows.push(scan.row());
             }
         }
-        rows
+        Some(rows)
+    }
+
+    /// Whether an open transaction is writing a note about an attempt: what takes the attempt's place would not have it.
+    pub fn is_being_noted(&self, attempt: i64) -> bool {
+        self.rows_settled(attempt).is_none()
     }
 
     /// How a flow is to end before its members have, if it is.

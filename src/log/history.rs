@@ -17,7 +17,6 @@ use crate::error::Result;
 use crate::log::attempt::{self, Attempt, New};
 use crate::log::outcome;
 use crate::log::segment::{self, Home};
-use crate::log::successor;
 use crate::pg::datum::Interval;
 use crate::pg::parameter::Parameter;
 use crate::pg::row::{NewRows, Row};
@@ -197,14 +196,15 @@ fn index_of_dead(child: Child) -> Option<Oid> {
     syscache::index_on(child.table, column::LANE as i16 + 1, true, "_dead_idx")
 }
 
-/// Calls `each` with the job, the id and the outcome of each attempt in history that is of a flow.
-pub fn each_of_flow(catalog: &Catalog, flow: i64, each: &mut dyn FnMut(i64, i64, &outcome::Outcome)) {
-    let counting = Counting::now(catalog);
+/// Calls `each` with the job, the id and the outcome of each attempt in history that is of a flow, as the active snapshot sees it.
+/// `ledger`: which segments are still read where they are.
+pub fn each_of_flow(catalog: &Catalog, flow: i64, ledger: &Ledger, each: &mut dyn FnMut(i64, i64, &outcome::Outcome)) {
+    let counting = Counting::of(ledger);
     for child in children(catalog) {
         let Some(table) = open(child) else { continue };
         let Some(index) = index_by_flow(child) else { continue };
         let index = Relation::read_index(index);
-        let mut scan = table.scan(&index, &[Key::eq_i64(1, flow)], Snapshot::Now);
+        let mut scan = table.scan(&index, &[Key::eq_i64(1, flow)], Snapshot::Statement);
         while scan.next().is_some() {
             let (values, nulls) = scan.columns(column::NEXT_ID + 1);
             let int = |column: usize| values[column].value() as i64;
@@ -219,17 +219,6 @@ pub fn each_of_flow(catalog: &Catalog, flow: i64, each: &mut dyn FnMut(i64, i64,
             process::check_for_interrupts();
         }
     }
-}
-
-/// A member of a flow that is in history and dead, if one is.
-pub fn dead_of_flow(catalog: &Catalog, flow: i64, successors: &successor::Reader) -> Option<i64> {
-    let mut dead = None;
-    each_of_flow(catalog, flow, &mut |job_id, id, outcome| {
-        if outcome.is_death() && !successors.has(id) {
-            dead = Some(job_id);
-        }
-    });
-    dead
 }
 
 /// The index by flow, which tables of before version 0.3.0 lack: nothing there is of a flow.

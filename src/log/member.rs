@@ -3,17 +3,20 @@
 //! Responsible for what the rows say of them. Not responsible for what follows for the flow (`core::after`,
 //! `duty::release`).
 //!
-//! Invariant: an attempt that has ended, and not as its job's death, holds its flow up never again. The attempt that goes
-//! on with the job has a greater id, and can be seen as soon as the other has ended.
+//! Invariant: a look is by one snapshot, taken when the segments are open, so that an attempt that ends is not seen without
+//! the one that goes on with its job, and a segment whose rows are being copied is read here or in history, never in neither.
+//! An attempt that has ended, and not as its job's death, holds its flow up never again; the one that goes on has a
+//! greater id.
 
 use crate::catalog::Catalog;
 use crate::log::outcome::{self, Kind, has_moved_claim};
-use crate::log::segment;
-use crate::log::tables::Tables;
+use crate::log::tables::{self, Tables};
 use crate::log::{claim, columns, history, successor};
 use crate::pg::process;
 use crate::pg::scan::{Key, Snapshot};
+use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::table::Relation;
+use crate::shmem::ledger::Ledger;
 
 /// What has become of an attempt of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,35 +58,59 @@ fn of_outcome(outcome: &outcome::Outcome, has_successor: impl FnOnce() -> bool) 
     if standing == Standing::Past || has_successor() { Standing::Past } else { standing }
 }
 
-/// A segment's attempts that are of flows, open to read.
-struct Members<'a> {
-    tables: Tables,
-    by_flow: Relation,
-    successors: &'a successor::Reader,
+/// Everything that a look reads, by one snapshot.
+struct Members {
+    segments: Vec<OfSegment>,
+    successors: successor::Reader,
+    ledger: Ledger,
+    _snapshot: ActiveSnapshot,
 }
 
-impl<'a> Members<'a> {
-    /// Opens them; `None`: there are none.
-    fn open(catalog: &Catalog, segment: u8, successors: &'a successor::Reader) -> Option<Self> {
-        let tables = Tables::open(catalog, segment);
-        if tables.is_empty() {
-            return None;
+impl Members {
+    fn open(catalog: &Catalog) -> Self {
+        let tables = Tables::open_all(catalog, tables::ALL);
+        let snapshot = ActiveSnapshot::with_own();
+        let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
+        let mut segments = Vec::new();
+        for tables in tables.into_iter().filter(|t| ledger.is_read_here(t.home.segment) && !t.is_empty()) {
+            let by_flow = Relation::read_index(catalog.segments[tables.home.segment as usize].attempt_flow);
+            segments.push(OfSegment { tables, by_flow });
         }
-        let by_flow = Relation::read_index(catalog.segments[segment as usize].attempt_flow);
-        Some(Self { tables, by_flow, successors })
+        let successors = successor::Reader::open(catalog, Snapshot::Statement);
+        Self { segments, successors, ledger, _snapshot: snapshot }
     }
 
-    /// Those of each segment that has some. In this order an attempt that moves meanwhile is met at least once.
-    fn each_segment(catalog: &'a Catalog, successors: &'a successor::Reader) -> impl Iterator<Item = Self> {
-        segment::inhabited(catalog).filter_map(|segment| Self::open(catalog, segment, successors))
+    /// A member in history that is dead, if one is.
+    fn dead_in_history(&self, catalog: &Catalog, flow: i64) -> Option<i64> {
+        let mut dead = None;
+        self.each_in_history(catalog, flow, |job_id, standing| {
+            if standing == Standing::Dead {
+                dead = Some(job_id);
+            }
+        });
+        dead
     }
 
+    fn each_in_history(&self, catalog: &Catalog, flow: i64, mut each: impl FnMut(i64, Standing)) {
+        history::each_of_flow(catalog, flow, &self.ledger, &mut |job_id, id, outcome| {
+            each(job_id, of_outcome(outcome, || self.successors.has(id)));
+        });
+    }
+}
+
+/// A segment's attempts that are of flows, open to read.
+struct OfSegment {
+    tables: Tables,
+    by_flow: Relation,
+}
+
+impl OfSegment {
     /// What has become of an attempt.
-    fn standing(&self, id: i64) -> Standing {
-        match self.tables.outcomes().find(id, Snapshot::Now).as_ref().map(outcome::read) {
-            Some(outcome) => of_outcome(&outcome, || self.successors.has(id)),
+    fn standing(&self, id: i64, successors: &successor::Reader) -> Standing {
+        match self.tables.outcomes().find(id, Snapshot::Statement).as_ref().map(outcome::read) {
+            Some(outcome) => of_outcome(&outcome, || successors.has(id)),
             None => {
-                let claim = self.tables.claims().find(id, Snapshot::Now).as_ref().map(claim::read);
+                let claim = self.tables.claims().find(id, Snapshot::Statement).as_ref().map(claim::read);
                 if has_moved_claim(claim.as_ref(), None) { Standing::Past } else { Standing::Living }
             }
         }
@@ -92,7 +119,7 @@ impl<'a> Members<'a> {
     /// Calls `f` with id and job of each attempt of the flow above `from`, in this order, until it returns false.
     fn each(&self, flow: i64, from: i64, mut f: impl FnMut(i64, i64) -> bool) {
         let keys = [Key::eq_i64(1, flow), Key::gt_i64(2, from)];
-        let mut scan = self.tables.attempt.scan(&self.by_flow, &keys, Snapshot::Now);
+        let mut scan = self.tables.attempt.scan(&self.by_flow, &keys, Snapshot::Statement);
         for n in 1_u32.. {
             if scan.next().is_none() {
                 break;
@@ -108,15 +135,15 @@ impl<'a> Members<'a> {
     }
 
     /// The job of the newest attempt that lives, of the last few.
-    fn newest_living(&self, flow: i64) -> Option<(i64, i64)> {
+    fn newest_living(&self, flow: i64, successors: &successor::Reader) -> Option<(i64, i64)> {
         /// Attempts to look at.
         const LAST: usize = 64;
-        let mut scan = self.tables.attempt.scan(&self.by_flow, &[Key::eq_i64(1, flow)], Snapshot::Now);
+        let mut scan = self.tables.attempt.scan(&self.by_flow, &[Key::eq_i64(1, flow)], Snapshot::Statement);
         for _ in 0..LAST {
             scan.previous()?;
             let (values, _) = scan.columns(columns::JOB_ID + 1);
             let id = values[columns::ID].value() as i64;
-            if self.standing(id) == Standing::Living {
+            if self.standing(id, successors) == Standing::Living {
                 return Some((id, values[columns::JOB_ID].value() as i64));
             }
         }
@@ -132,18 +159,18 @@ pub fn look(catalog: &Catalog, flow: i64, above: i64, counts_dead: bool, most: u
         Standing::Dead => counts_dead,
         Standing::Unrun | Standing::Past => false,
     };
-    let successors = successor::Reader::open(catalog, Snapshot::Now);
+    let members = Members::open(catalog);
     let mut look = Look { blockers: Vec::new(), passed: i64::MAX, is_cut: false };
     let (mut looked, mut last) = (0, above);
-    for members in Members::each_segment(catalog, &successors) {
-        members.each(flow, above, |id, job_id| {
+    for segment in &members.segments {
+        segment.each(flow, above, |id, job_id| {
             if looked == most {
                 look.is_cut = true;
                 look.passed = look.passed.min(id - 1);
                 return false;
             }
             looked += 1;
-            let standing = members.standing(id);
+            let standing = segment.standing(id, &members.successors);
             if holds_up(standing) {
                 look.blockers.push(Blocker { job_id, standing });
                 look.passed = look.passed.min(id - 1);
@@ -155,7 +182,7 @@ pub fn look(catalog: &Catalog, flow: i64, above: i64, counts_dead: bool, most: u
     }
     look.passed = look.passed.min(last);
     if counts_dead && look.blockers.is_empty() && !look.is_cut {
-        let dead = history::dead_of_flow(catalog, flow, &successors);
+        let dead = members.dead_in_history(catalog, flow);
         look.blockers.extend(dead.map(|job_id| Blocker { job_id, standing: Standing::Dead }));
     }
     look
@@ -163,35 +190,35 @@ pub fn look(catalog: &Catalog, flow: i64, above: i64, counts_dead: bool, most: u
 
 /// The job of a flow's newest living member, if it is among the last that came to a segment.
 pub fn newest_living(catalog: &Catalog, flow: i64) -> Option<i64> {
-    let successors = successor::Reader::open(catalog, Snapshot::Now);
-    let of_segments = Members::each_segment(catalog, &successors).filter_map(|members| members.newest_living(flow));
+    let members = Members::open(catalog);
+    let of_segments = members.segments.iter().filter_map(|segment| segment.newest_living(flow, &members.successors));
     of_segments.max().map(|(_, job_id)| job_id)
 }
 
 /// A member that is dead, if one is.
 pub fn dead(catalog: &Catalog, flow: i64) -> Option<i64> {
-    let successors = successor::Reader::open(catalog, Snapshot::Now);
-    for members in Members::each_segment(catalog, &successors) {
+    let members = Members::open(catalog);
+    for segment in &members.segments {
         let mut found = None;
-        members.each(flow, i64::MIN, |id, job_id| {
-            found = (members.standing(id) == Standing::Dead).then_some(job_id);
+        segment.each(flow, i64::MIN, |id, job_id| {
+            found = (segment.standing(id, &members.successors) == Standing::Dead).then_some(job_id);
             found.is_none()
         });
         if found.is_some() {
             return found;
         }
     }
-    history::dead_of_flow(catalog, flow, &successors)
+    members.dead_in_history(catalog, flow)
 }
 
 /// The jobs of a flow's living members above an attempt, at most `most` of each segment.
 pub fn living(catalog: &Catalog, flow: i64, above: i64, most: usize) -> Vec<i64> {
-    let successors = successor::Reader::open(catalog, Snapshot::Now);
+    let members = Members::open(catalog);
     let mut jobs = Vec::new();
-    for members in Members::each_segment(catalog, &successors) {
+    for segment in &members.segments {
         let before = jobs.len();
-        members.each(flow, above, |id, job_id| {
-            if members.standing(id) == Standing::Living {
+        segment.each(flow, above, |id, job_id| {
+            if segment.standing(id, &members.successors) == Standing::Living {
                 jobs.push(job_id);
             }
             jobs.len() - before < most
@@ -204,18 +231,18 @@ pub fn living(catalog: &Catalog, flow: i64, above: i64, most: usize) -> Vec<i64>
 
 /// The jobs of a flow's members of which this became, in the logs and in history.
 pub fn of_standing(catalog: &Catalog, flow: i64, wanted: &[Standing]) -> Vec<i64> {
-    let successors = successor::Reader::open(catalog, Snapshot::Now);
+    let members = Members::open(catalog);
     let mut jobs = Vec::new();
-    for members in Members::each_segment(catalog, &successors) {
-        members.each(flow, i64::MIN, |id, job_id| {
-            if wanted.contains(&members.standing(id)) {
+    for segment in &members.segments {
+        segment.each(flow, i64::MIN, |id, job_id| {
+            if wanted.contains(&segment.standing(id, &members.successors)) {
                 jobs.push(job_id);
             }
             true
         });
     }
-    history::each_of_flow(catalog, flow, &mut |job_id, id, outcome| {
-        if wanted.contains(&of_outcome(outcome, || successors.has(id))) {
+    members.each_in_history(catalog, flow, |job_id, standing| {
+        if wanted.contains(&standing) {
             jobs.push(job_id);
         }
     });
@@ -226,15 +253,15 @@ pub fn of_standing(catalog: &Catalog, flow: i64, wanted: &[Standing]) -> Vec<i64
 
 /// The jobs of all members of a flow that are known, in the logs and in history, in their order.
 pub fn all(catalog: &Catalog, flow: i64) -> Vec<i64> {
-    let successors = successor::Reader::open(catalog, Snapshot::Now);
+    let members = Members::open(catalog);
     let mut jobs = Vec::new();
-    for members in Members::each_segment(catalog, &successors) {
-        members.each(flow, i64::MIN, |_, job_id| {
+    for segment in &members.segments {
+        segment.each(flow, i64::MIN, |_, job_id| {
             jobs.push(job_id);
             true
         });
     }
-    history::each_of_flow(catalog, flow, &mut |job_id, _, _| jobs.push(job_id));
+    members.each_in_history(catalog, flow, |job_id, _| jobs.push(job_id));
     jobs.sort_unstable();
     jobs.dedup();
     jobs

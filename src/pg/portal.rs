@@ -7,9 +7,12 @@
 //! Invariant: the transaction of the last statement is open when its end is told, and is committed afterwards. After an error
 //! the caller calls `transaction::abort_after_error`, then `clear`.
 
-use std::ffi::{CStr, CString, c_int};
+use std::cell::Cell;
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::panic::AssertUnwindSafe;
 use std::ptr;
 
+use pgrx::PgTryBuilder;
 use pgrx::pg_sys::{self, Datum, Oid};
 
 use crate::error::{self, Error, Result};
@@ -113,13 +116,72 @@ unsafe extern "C-unwind" fn receive(slot: *mut pg_sys::TupleTableSlot, this: *mu
 
 unsafe extern "C-unwind" fn shut_down(_this: *mut pg_sys::DestReceiver) {}
 
-/// Parses a command and returns how many statements it has. Raises 42601.
-pub fn parse(text: &CStr) -> usize {
-    // SAFETY: a C string; the list is made in the current memory context.
-    unsafe { datum::list(pg_sys::raw_parser(text.as_ptr(), pg_sys::RawParseMode::RAW_PARSE_DEFAULT)).count() }
+thread_local! {
+    /// Where in the command the last message said that it belongs, in characters; 0: it did not say.
+    static POSITION: Cell<c_int> = const { Cell::new(0) };
+    /// Which statement of the command runs, of how many.
+    static STATEMENT: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 
-/// Makes the memory in which commands are parsed, once.
+/// Is called by Postgres for each message, the error that ends a command last.
+unsafe extern "C-unwind" fn note_position(_arg: *mut c_void) {
+    // SAFETY: a message is being made.
+    POSITION.set(unsafe { raw::geterrposition() });
+}
+
+/// Has positions noted, until the stack of callbacks is set back.
+///
+/// # Safety
+/// The caller sets the stack back, or the process does nothing else.
+unsafe fn note_positions() {
+    // SAFETY: the callback is never freed.
+    unsafe {
+        let callback = pg_sys::ErrorContextCallback {
+            previous: pg_sys::error_context_stack,
+            callback: Some(note_position),
+            arg: ptr::null_mut(),
+        };
+        pg_sys::error_context_stack = Box::leak(Box::new(callback));
+    }
+}
+
+/// Adds to an error that a command has met where that was.
+pub fn located(mut error: Error) -> Error {
+    let mut add = |more: String| match &mut error.detail {
+        Some(detail) => detail.push_str(&format!("\n{more}")),
+        None => error.detail = Some(more),
+    };
+    if let position @ 1.. = POSITION.take() {
+        add(format!("At character {position} of the command."));
+    } else if let (n @ 1.., of @ 2..) = STATEMENT.get() {
+        add(format!("In statement {n} of {of}."));
+    }
+    error
+}
+
+/// Parses a command and returns how many statements it has. The transaction must not go on after an error.
+///
+/// Errors: 42601, with the position, and what else the parser raises.
+pub fn parse(text: &CStr) -> Result<usize> {
+    // SAFETY: a C string; the list is made in the current memory context. The callback is the last one and is freed when no
+    // other stands on it.
+    unsafe {
+        let before = pg_sys::error_context_stack;
+        note_positions();
+        let own = pg_sys::error_context_stack;
+        POSITION.set(0);
+        let parse =
+            || Ok(datum::list(pg_sys::raw_parser(text.as_ptr(), pg_sys::RawParseMode::RAW_PARSE_DEFAULT)).count());
+        let parsed = PgTryBuilder::new(AssertUnwindSafe(parse))
+            .catch_others(|caught| Err(located(Error::caught(&caught))))
+            .execute();
+        pg_sys::error_context_stack = before;
+        drop(Box::from_raw(own));
+        parsed
+    }
+}
+
+/// Makes the memory in which commands are parsed, once, and has it noted where in them errors are.
 pub fn prepare() {
     // SAFETY: a plain global of this backend, which has none yet; the context lives as long as the process.
     unsafe {
@@ -133,6 +195,7 @@ pub fn prepare() {
             );
         }
         pg_sys::CurrentMemoryContext = pg_sys::MessageContext;
+        note_positions();
     }
 }
 
@@ -197,6 +260,8 @@ pub fn run(command: &Command<'_>, end: impl FnOnce(&Answer) -> Result<()>) -> Re
     // parser and the planner. The portal is dropped, or by the abort.
     unsafe {
         pg_sys::debug_query_string = command.text.as_ptr();
+        POSITION.set(0);
+        STATEMENT.set((0, 0));
         open();
         let mut is_open = true;
         pg_sys::CurrentMemoryContext = pg_sys::MessageContext;
@@ -222,6 +287,7 @@ pub fn run(command: &Command<'_>, end: impl FnOnce(&Answer) -> Result<()>) -> Re
                 pg_sys::BeginImplicitTransactionBlock();
             }
             let most = if is_last { command.most_rows } else { 0 };
+            STATEMENT.set((n + 1, statements.len()));
             answer = run_one(command, statement, !is_block, most)?;
             if is_last {
                 break;
@@ -234,6 +300,7 @@ pub fn run(command: &Command<'_>, end: impl FnOnce(&Answer) -> Result<()>) -> Re
             }
         }
         pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+        STATEMENT.set((0, 0));
         end(&answer)?;
         pg_sys::PopActiveSnapshot();
         if is_block {

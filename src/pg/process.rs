@@ -89,6 +89,15 @@ pub fn handle_signal(signal: c_int, handler: Handler) {
     };
 }
 
+/// Whether the server is being stopped: its postmaster says so in its file before it tells any process.
+pub fn is_server_stopping() -> bool {
+    /// The line of the status in postmaster.pid, counted from 0; the same in 14 to 18.
+    const STATUS: usize = 7;
+    // The data directory is every server process's working directory.
+    std::fs::read_to_string("postmaster.pid")
+        .is_ok_and(|file| file.lines().nth(STATUS).is_some_and(|status| status.trim() == "stopping"))
+}
+
 /// Unblocks signals. A background process starts with signals blocked.
 pub fn unblock_signals() {
     // SAFETY: the handlers are installed.

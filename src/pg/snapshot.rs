@@ -54,6 +54,13 @@ impl ActiveSnapshot {
         Self(())
     }
 
+    /// The same, with all that this transaction has done by now, also in this statement.
+    pub fn with_own() -> Self {
+        // SAFETY: in a transaction. Nothing is counted where it has written nothing.
+        unsafe { pg_sys::CommandCounterIncrement() };
+        Self::latest()
+    }
+
     /// Takes the snapshot of this moment without what this transaction has done itself.
     pub fn of_others() -> Self {
         let latest = Self::latest();

@@ -53,6 +53,8 @@ pub struct Executor {
     pub job_id: i64,
     /// The monotonic time since when it is in this state.
     pub since: i64,
+    /// The monotonic time at which it was told of the lane, or asked for; 0: it has found a job since, or looks by itself.
+    pub told_at: i64,
     /// The monotonic time at which it was signalled.
     pub signalled_at: i64,
     pub latch: Latch,
@@ -79,8 +81,22 @@ pub struct Head {
     pub failures: u32,
     /// The monotonic time since when no process could be started; 0: the last start went well.
     pub short_since: i64,
+    /// How many jobs a process was told of or started for, and how long that took, in microseconds, all together.
+    pub dispatches: i64,
+    pub dispatch_us: i64,
+    /// The last role as which no process could connect.
+    pub refused: Refused,
     /// The queue that has jobs and no process.
     pub starving: Starving,
+}
+
+/// A role as which no process can connect, in a database, and since when. All zero: there is none.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Refused {
+    pub database: Oid,
+    pub role: Oid,
+    pub since: i64,
 }
 
 /// A queue, by its database and a lane, that has jobs and no process, and when that was seen: it gets the next one. All zero:

@@ -4,7 +4,7 @@
 //!
 //! Invariant: while the lock is held, no code runs that could raise an error, sleep or take another lock.
 
-pub use crate::shmem::executor::{Executor, Head, Latch, Starving, State};
+pub use crate::shmem::executor::{Executor, Head, Latch, Refused, Starving, State};
 use crate::shmem::layout::{BASE, Header, LAYOUT};
 use crate::shmem::lock::LockGuard;
 

@@ -144,6 +144,18 @@ pub fn with_awaited<R>(number: u32, f: impl FnOnce(&mut Awaited, &Instance) -> R
     })
 }
 
+/// Runs `f` on one instance and on what is known of the jobs that others are after in it, under the frontier's lock, as
+/// `with` does. `None` if the instance is gone.
+pub fn with_instance_and_awaited<R>(
+    number: u32,
+    f: impl FnOnce(&mut Frontier<'_>, &mut Instance, &Awaited) -> R,
+) -> Option<R> {
+    with(|shared| {
+        let slot = shared.instances.iter().position(|i| i.number == number && number != 0)?;
+        Some(f(&mut shared.frontier, &mut shared.instances[slot], &shared.awaited[slot]))
+    })
+}
+
 /// Returns for how many lanes there is room in the counters. 0 if the library was not preloaded.
 pub fn counters() -> usize {
     // SAFETY: written once, before any backend exists.

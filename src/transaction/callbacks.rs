@@ -14,7 +14,7 @@ use crate::pg::session;
 use crate::shmem::{self, keys, latch, recount};
 use crate::transaction::pending::{self, Step, TO_TELL};
 use crate::transaction::settle::{self, Wake};
-use crate::transaction::{foreign, hooks};
+use crate::transaction::{awaited_ends, foreign, hooks};
 
 thread_local! {
     static REGISTERED: Cell<bool> = const { Cell::new(false) };
@@ -114,7 +114,7 @@ unsafe extern "C-unwind" fn on_transaction(event: pg_sys::XactEvent::Type, _arg:
 /// Runs the hooks at the last moment at which a commit can still be refused. It raises the error of a hook.
 fn check_hooks() {
     fault!("commit.begun");
-    if let Err(error) = hooks::run_before_commit() {
+    if let Err(error) = awaited_ends::release().and_then(|()| hooks::run_before_commit()) {
         error.report();
     }
     fault!("commit.checked");
@@ -134,6 +134,7 @@ fn end(committed: bool) {
             }
         }
     });
+    awaited_ends::ended();
     foreign::settled();
     // Keys are released last: a session that waits for one then finds that shared memory knows what was done.
     keys::end();

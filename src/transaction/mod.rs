@@ -8,6 +8,7 @@
 //!
 //! Invariant: a commit allocates nothing, runs no SQL and cannot fail.
 
+pub mod awaited_ends;
 pub mod callbacks;
 pub mod commit_counts;
 pub mod foreign;

@@ -178,6 +178,18 @@ pub fn set_end(id: i64, end: End) {
     });
 }
 
+/// Whether this transaction completes an attempt, and its job with it.
+pub fn completes(id: i64) -> bool {
+    PENDING.with_borrow(|pending| {
+        pending.iter().rev().any(|p| match p.step {
+            Step::Ending { id: i, end, .. } | Step::EndingUnknown { id: i, end, .. } => {
+                i == id && end == End::COMPLETED
+            }
+            _ => false,
+        })
+    })
+}
+
 /// Sets the lease, in microseconds, of an attempt that this transaction has taken. Returns false if it has not taken
 /// it.
 pub fn set_lease(id: i64, lease: i64) -> bool {

@@ -19,6 +19,7 @@ use pgrx::pg_sys;
 
 use crate::pg::{session, time, transaction};
 use crate::shmem::{self, Instance, awake, keys, layout, words};
+use crate::transaction::awaited_ends;
 use crate::transaction::commit_counts::CommitCounts;
 use crate::transaction::foreign::{HAS_WRITTEN, TOUCHED};
 use crate::transaction::pending::{Pending, Step, TO_TELL};
@@ -140,7 +141,11 @@ impl Ends<'_, '_> {
         let (wakes_worker, wakes_watchers) = match job_id {
             0 => (self.awaited.ended_unknown(), self.watchers.ended_unknown(self.number)),
             _ => {
-                let is_awaited = !self.awaited.is_quiet() && self.awaited.ended(job_id);
+                let is_awaited = !self.awaited.is_quiet()
+                    && match awaited_ends::served(self.number, job_id) {
+                        Some(adds) => self.awaited.ended_served(job_id, adds),
+                        None => self.awaited.ended(job_id),
+                    };
                 (is_awaited, self.watchers.ended(self.number, job_id))
             }
         };

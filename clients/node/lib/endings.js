@@ -5,12 +5,14 @@ const STATEMENTS = {
   complete: 'SELECT queue.complete(i, r::jsonb) FROM unnest($1::bigint[], $2::text[]) AS e(i, r)',
   advance: `SELECT queue.advance(i, s, p::jsonb, d::interval)
     FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS e(i, s, p, d)`,
+  // An array of arrays cannot be taken apart: one by one.
+  suspend: 'SELECT queue.suspend(i, $2::bigint[], $3::text, $4::text::jsonb) FROM unnest($1::bigint[]) AS e(i)',
   fail: `SELECT queue.fail(i, t, retry_in => r::interval, fatal => f)
     FROM unnest($1::bigint[], $2::text[], $3::text[], $4::boolean[]) AS e(i, t, r, f)`,
   release: 'SELECT queue.release(i, delay => d::interval) FROM unnest($1::bigint[], $2::text[]) AS e(i, d)'
 }
 
-const EVENTS = { complete: 'completed', advance: 'advanced', fail: 'failed', release: 'released', none: 'completed' }
+const EVENTS = { complete: 'completed', advance: 'advanced', suspend: 'suspended', fail: 'failed', release: 'released', none: 'completed' }
 
 // `kind` with the arguments that its function has beside the id. `none`: the handler has ended it itself, or it is lost.
 class Ending {
@@ -29,7 +31,14 @@ class Ending {
 
   get event () { return EVENTS[this.kind] }
 
+  // The first one, and those that the same statement can tell.
+  static alike (endings) {
+    const { kind } = endings[0]
+    return kind === 'suspend' ? endings.slice(0, 1) : endings.filter((ending) => ending.kind === kind)
+  }
+
   static statement (kind, endings) {
+    if (kind === 'suspend') return [STATEMENTS[kind], [[endings[0].job.id], ...endings[0].values]]
     const values = endings[0].values.map((_, n) => endings.map((ending) => ending.values[n]))
     return [STATEMENTS[kind], [endings.map((ending) => ending.job.id), ...values]]
   }

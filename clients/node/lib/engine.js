@@ -8,11 +8,13 @@
 // An attempt is held from its claim until its handler has ended. Each end goes to the server until that has answered, over
 // as many connections as it takes. A worker that does not hear from the server for as long as the lease lasts has lost it.
 
+const { Batch } = require('./batch')
 const { Gone, Link, Pool } = require('./connection')
 const { Ending } = require('./endings')
 const { COLUMNS, Job } = require('./job')
-const { Advance, Fatal, RetryIn, Snooze, Stopped, interval, json } = require('./outcomes')
+const { Advance, Fatal, RetryIn, Snooze, Stopped, Suspend, interval, json } = require('./outcomes')
 const tracing = require('./tracing')
+const { watch } = require('./watchdog')
 
 const GATHER = 20 // How long a completion waits for a claim to take it along, in milliseconds as all times here.
 const GRACE = 1000 // How long handlers have to heed their signal when the worker's time is over.
@@ -93,9 +95,15 @@ class Engine {
     const control = this.controlAll()
     const failed = Promise.all([claimer, control]) // a fault of ours is thrown
     failed.catch(() => this.stopping.set())
-    while (!this.stopping.isSet) await this.stopping.wait()
-    await this.shutDown(control)
-    await failed
+    const { stallTimeout } = this.options
+    const unwatch = stallTimeout == null ? () => {} : watch(stallTimeout, () => this.isStuck(stallTimeout))
+    try {
+      while (!this.stopping.isSet) await this.stopping.wait()
+      await this.shutDown(claimer, control)
+      await failed
+    } finally {
+      unwatch()
+    }
   }
 
   // A completion that did not count is a warning of the claim that took it along.
@@ -140,6 +148,7 @@ class Engine {
       backoff.reset()
       for (const ending of completed) this.settle(ending, this.refused.has(ending.job.id) ? 'lost' : ending.event)
       for (const row of rows) this.accept(row)
+      this.start()
       if (this.isDrain && !rows.length && !completed.length && !await this.more()) return
     }
   }
@@ -174,7 +183,6 @@ class Engine {
     this.held.set(job.id, held)
     this.ready.push(held)
     this.due.set() // the control takes the new lease into account
-    this.start()
   }
 
   expireLater (held) {
@@ -185,33 +193,71 @@ class Engine {
   start () {
     while (this.ready.length && this.running < this.options.concurrency && !this.stopping.isSet) {
       const held = this.ready.shift()
-      this.running++
-      held.task = this.run(held)
+      const group = [held, ...this.others(held)]
+      this.running += group.length
+      for (const one of group) one.hasBegun = true // before the handler runs, which may stop the worker
+      const task = this.run(group)
+      for (const one of group) one.task = task
     }
+  }
+
+  // What the first one's handler runs together with it: ready jobs of the same queue, if it takes batches.
+  others ({ job: { queue } }) {
+    const most = Math.min(this.worker.batches.get(queue) ?? 1, this.options.concurrency - this.running) - 1
+    const others = most > 0 ? this.ready.filter(({ job }) => job.queue === queue).slice(0, most) : []
+    if (others.length) this.ready = this.ready.filter((held) => !others.includes(held))
+    return others
   }
 
   // A handler.
 
-  async run (held) {
-    const { job } = held
+  async run (group) {
+    const jobs = group.map(({ job }) => job)
     const begun = performance.now()
-    this.tell('started', job)
-    let ending
+    for (const job of jobs) this.tell('started', job)
+    let endings
     try {
-      ending = this.returned(job, await tracing.within(job, async () => this.calls.get(job.queue)(job)))
+      const results = await this.call(jobs)
+      endings = jobs.map((job, n) => this.ended(job, results[n]))
     } catch (error) {
-      ending = this.threw(job, error)
+      // If one of a batch is lost the server says so of each.
+      const failure = jobs.length > 1 && error?.code === 'QJ001' ? new Snooze() : error
+      endings = jobs.map((job) => this.threw(job, failure))
     }
-    this.running--
-    ending.milliseconds = performance.now() - begun
-    if (this.held.get(job.id) === held) this.end(held, ending)
+    this.running -= jobs.length
+    group.forEach((held, n) => {
+      endings[n].milliseconds = performance.now() - begun
+      if (this.held.get(held.job.id) === held) this.end(held, endings[n])
+    })
     this.start()
     this.changed.set()
+  }
+
+  // What the handler has returned for each of the jobs.
+  async call (jobs) {
+    const [job] = jobs
+    const call = this.calls.get(job.queue)
+    if (!this.worker.batches.has(job.queue)) return [await tracing.within(job, async () => call(job))]
+    const results = await tracing.within(job, async () => call(new Batch(jobs, this.pool)), true)
+    if (results === undefined || results === null) return jobs.map(() => undefined)
+    if (Array.isArray(results) && results.length === jobs.length) return results
+    throw new TypeError(`a batch of ${jobs.length} jobs wants as many results, or none`)
+  }
+
+  ended (job, result) {
+    try {
+      return result instanceof Error ? this.threw(job, result) : this.returned(job, result)
+    } catch (error) { // such as a result that is no JSON
+      return this.threw(job, error)
+    }
   }
 
   returned (job, result) {
     if (job.ended) return new Ending(job, 'none')
     if (result instanceof Advance) return new Ending(job, 'advance', result.stage, json(result.payload), interval(result.delay))
+    if (result instanceof Suspend) {
+      return new Ending(job, 'suspend', result.after && Array.from(result.after), result.upon, json(result.progress))
+    }
     return new Ending(job, 'complete', json(result) ?? null)
   }
 
@@ -221,14 +267,13 @@ class Engine {
   }
 
   threw (job, error) {
-    const isAbort = job.stopReason && (error?.name === 'AbortError' || error instanceof Stopped)
-    if (isAbort) return this.stopped(job)
+    if (error instanceof Stopped || (job.stopReason && error?.name === 'AbortError')) return this.stopped(job)
     if (error instanceof Snooze) return new Ending(job, 'release', interval(error.delay))
     if (error?.code === 'QJ001') {
       job.stop('lost')
       return this.stopped(job)
     }
-    const text = error instanceof RetryIn || error instanceof Fatal ? error.message : String(error)
+    const text = textOf(error)
     this.log.warn({ ...job.toJSON(), stack: error?.stack }, `a job has failed: ${text}`)
     return Ending.failure(job, text, error instanceof RetryIn ? interval(error.delay) : null, error instanceof Fatal)
   }
@@ -251,8 +296,9 @@ class Engine {
     const held = this.held.get(id)
     if (!held || held.job.stopReason === reason || held.job.stopReason === 'lost') return
     this.log.warn(held.job.toJSON(), `a job is to stop: ${reason}`)
+    held.stoppedAt ??= Date.now()
     held.job.stop(reason)
-    if (!held.task) {
+    if (!held.hasBegun) {
       this.ready = this.ready.filter((other) => other !== held)
       this.end(held, this.stopped(held.job))
       this.changed.set()
@@ -327,10 +373,9 @@ class Engine {
     try {
       while (endings.length) {
         this.sending = endings.length
-        const kind = endings[0].kind
-        const batch = endings.filter((ending) => ending.kind === kind)
+        const batch = Ending.alike(endings)
         try {
-          await this.control.fetch(...Ending.statement(kind, batch))
+          await this.control.fetch(...Ending.statement(batch[0].kind, batch))
           for (const ending of batch) this.settle(ending, ending.event)
         } catch (error) {
           if (error instanceof Gone) throw error
@@ -386,15 +431,24 @@ class Engine {
     }
   }
 
+  // Whether all slots are taken by handlers that should have ended so long ago.
+  isStuck (limit) {
+    const late = [...this.held.values()].filter(({ stoppedAt }) => stoppedAt && Date.now() - stoppedAt >= limit)
+    return this.running >= this.options.concurrency && late.length >= this.running
+  }
+
   // The end.
 
-  async shutDown (control) {
+  async shutDown (claimer, control) {
     this.stopping.set()
     this.changed.set()
     while (!this.claimerEnded) {
       // Early is as good as never: the server may not have begun with the claim. So again, until it has ended.
       await this.claims.cancel()
-      await new Promise((resolve) => setTimeout(resolve, 100))
+      let timer
+      const later = new Promise((resolve) => { timer = setTimeout(resolve, 100) })
+      await Promise.race([claimer.catch(() => {}), later])
+      clearTimeout(timer)
     }
     for (const held of this.ready.splice(0)) this.end(held, this.stopped(held.job))
     this.due.set()
@@ -423,6 +477,15 @@ class Engine {
       await Promise.race([later, ...tasks])
       clearTimeout(timer)
     }
+  }
+}
+
+// Anything can be thrown, also what has no text.
+function textOf (error) {
+  try {
+    return error instanceof RetryIn || error instanceof Fatal ? String(error.message) : String(error)
+  } catch (failure) {
+    return `its text is not to be had: ${failure.name}`
   }
 }
 

@@ -20,11 +20,17 @@ const OPTIONS = {
   stage: ['stage', '::text'],
   maxAttempts: ['max_attempts', '::integer'],
   lease: ['lease', '::text::interval', interval],
-  headers: ['headers', '::text::jsonb', JSON.stringify]
+  headers: ['headers', '::text::jsonb', JSON.stringify],
+  after: ['after', '::bigint[]', (ids) => Array.from(ids)],
+  upon: ['upon', '::text'],
+  flow: ['flow', '::bigint'],
+  task: ['task', '::text']
 }
 
-function call (name, queue, content, cast, options) {
-  const values = [queue, content]
+// `arguments_` are of the function's own, each a value and its cast, beside the options.
+function call (name, arguments_, options) {
+  const values = arguments_.map(([value]) => value)
+  const own = arguments_.map(([, before, cast], n) => `${before}$${n + 1}${cast}`).join(', ')
   const given = { ...options, headers: tracing.inject(options.headers) }
   let list = ''
   for (const [option, value] of Object.entries(given)) {
@@ -33,14 +39,35 @@ function call (name, queue, content, cast, options) {
     const [argument, type, convert] = OPTIONS[option]
     list += `, ${argument} => $${values.push(convert ? convert(value) : value)}${type}`
   }
-  return { text: `SELECT ${name}::float8 AS id FROM queue.${name}($1::text, $2${cast}${list})`, values }
+  return { text: `SELECT ${name}::float8 AS id FROM queue.${name}(${own}${list})`, values }
 }
 
 const enqueueQuery = (queue, payload = {}, options = {}) =>
-  call('enqueue', queue, JSON.stringify(payload), '::text::jsonb', options)
+  call('enqueue', [[queue, '', '::text'], [JSON.stringify(payload), '', '::text::jsonb']], options)
 
 const enqueueManyQuery = (queue, payloads, options = {}) =>
-  call('enqueue_many', queue, Array.from(payloads, (payload) => JSON.stringify(payload)), '::text[]::jsonb[]', options)
+  call('enqueue_many', [[queue, '', '::text'],
+    [Array.from(payloads, (payload) => JSON.stringify(payload)), '', '::text[]::jsonb[]']], options)
+
+// `tasks` are objects: `task`, its name; `payload`, `queue`, `after` with the names of other tasks, and the options of `enqueue`.
+function enqueueFlowQuery (queue, { tasks = [], payload = {}, runs = false, open = false, failFast = false, ...options } = {}) {
+  return call('enqueue_flow', [[queue, '', '::text'], [JSON.stringify(tasks.map(fields)), '', '::text::jsonb'],
+    [JSON.stringify(payload), '', '::text::jsonb'], [runs, 'runs => ', '::boolean'], [open, 'open => ', '::boolean'],
+    [failFast, 'fail_fast => ', '::boolean']], options)
+}
+
+// A task as `queue.enqueue_batch` reads it.
+function fields ({ payload = {}, queue, after = [], ...options }) {
+  const found = { payload, after, ...(queue === undefined ? {} : { queue }) }
+  const given = { ...options, headers: tracing.inject(options.headers) }
+  for (const [option, value] of Object.entries(given)) {
+    if (!Object.hasOwn(OPTIONS, option) || option === 'flow') throw new TypeError(`there is no option ${option}`)
+    if (value === undefined || value === null) continue
+    const [argument, , convert] = OPTIONS[option]
+    found[argument] = convert && option !== 'headers' ? convert(value) : value
+  }
+  return found
+}
 
 async function enqueue (client, queue, payload, options) {
   return (await client.query(enqueueQuery(queue, payload, options))).rows[0].id
@@ -50,4 +77,19 @@ async function enqueueMany (client, queue, payloads, options) {
   return (await client.query(enqueueManyQuery(queue, payloads, options))).rows.map((row) => row.id)
 }
 
-module.exports = { enqueue, enqueueMany, enqueueQuery, enqueueManyQuery }
+async function enqueueFlow (client, queue, flow) {
+  return (await client.query(enqueueFlowQuery(queue, flow))).rows[0].id
+}
+
+// An open flow can end when its members have.
+async function seal (client, flow) { await client.query('SELECT queue.seal($1::bigint)', [flow]) }
+
+// Completes an open flow without members: an event has come.
+async function resolve (client, flow, result = null) {
+  await client.query('SELECT queue.resolve($1::bigint, $2::text::jsonb)', [flow, JSON.stringify(result)])
+}
+
+// Ends it as dead: the event has failed.
+async function reject (client, flow, error) { await client.query('SELECT queue.reject($1::bigint, $2::text)', [flow, error]) }
+
+module.exports = { enqueue, enqueueMany, enqueueFlow, enqueueQuery, enqueueManyQuery, enqueueFlowQuery, reject, resolve, seal }

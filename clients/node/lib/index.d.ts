@@ -23,6 +23,37 @@ export interface EnqueueOptions {
   maxAttempts?: number | null
   lease?: Duration | null
   headers?: unknown
+  /** It is held until these jobs have ended, as `upon` says. */
+  after?: Iterable<number> | null
+  upon?: Upon | null
+  /** It is a member of this flow, or of this job that runs. */
+  flow?: number | null
+  /** Its name in the flow. */
+  task?: string | null
+}
+
+export type Upon = 'completed' | 'failed' | 'ended' | 'overdue'
+
+/** A member of a flow. */
+export interface Task extends Omit<EnqueueOptions, 'after' | 'flow'> {
+  task: string
+  /** That of the flow unless it is said. */
+  queue?: string
+  payload?: unknown
+  /** The names of the tasks that it waits for. */
+  after?: string[]
+}
+
+/** A job that waits for any number of others, its members. The options are its own. */
+export interface Flow extends EnqueueOptions {
+  tasks?: Task[]
+  payload?: unknown
+  /** Whether it goes to its queue when its members have ended, for a worker; else it completes by itself. */
+  runs?: boolean
+  /** Whether it waits for `seal`, too. */
+  open?: boolean
+  /** Whether the first death among its members cancels the others, and ends it as dead. */
+  failFast?: boolean
 }
 
 /** A statement for any driver: each value is a text, a number or an array of texts. */
@@ -35,6 +66,16 @@ export function enqueueMany (client: Queryable, queue: string, payloads: Iterabl
 /** The statement of `enqueue`, which returns a column `id`. */
 export function enqueueQuery (queue: string, payload?: unknown, options?: EnqueueOptions): Statement
 export function enqueueManyQuery (queue: string, payloads: Iterable<unknown>, options?: EnqueueOptions): Statement
+
+/** Adds a flow and returns its id, which is a job's. */
+export function enqueueFlow (client: Queryable, queue: string, flow?: Flow): Promise<number>
+export function enqueueFlowQuery (queue: string, flow?: Flow): Statement
+/** An open flow can end when its members have. */
+export function seal (client: Queryable, flow: number): Promise<void>
+/** Completes an open flow without members: an event has come. */
+export function resolve (client: Queryable, flow: number, result?: unknown): Promise<void>
+/** Ends it as dead: the event has failed. */
+export function reject (client: Queryable, flow: number, error: string): Promise<void>
 
 export type StopReason = 'cancelled' | 'lost' | 'shutdown'
 
@@ -59,6 +100,22 @@ export interface AdvanceOptions { stage?: string | null, payload?: unknown, dela
 /** Returned by a handler: the job goes on in another stage, in the next one unless `stage` says so. */
 export class Advance {
   constructor (options?: AdvanceOptions)
+}
+
+export interface SuspendOptions { after?: Iterable<number> | null, upon?: Upon, progress?: unknown }
+/** Returned by a handler: the job is held until others have ended, and then runs on. Without `after`: its own members. */
+export class Suspend {
+  constructor (options?: SuspendOptions)
+}
+
+/** What became of a job that another one waited for. Of one that is kept no longer there is no more than its id. */
+export interface Input {
+  jobId: number
+  queue: string | null
+  task: string | null
+  state: string | null
+  result: any
+  error: string | null
 }
 
 export interface Job<Payload = any> {
@@ -94,15 +151,37 @@ export interface Job<Payload = any> {
   complete (client: Queryable, result?: unknown): Promise<void>
   /** Takes the job on to another stage, in the caller's own transaction. */
   advance (client: Queryable, options?: AdvanceOptions): Promise<void>
+  /** Lets the job wait for others, in the caller's own transaction. */
+  suspend (client: Queryable, options?: SuspendOptions): Promise<void>
+  /** The result of `work`, which runs once for all attempts: what it writes and the note of its result commit together. */
+  step<T> (name: string, work: (client: ClientBase) => Promise<T>): Promise<T>
+  /** What became of the jobs that this one was after, and of its members. */
+  inputs (): Promise<Input[]>
   /** Remembers what was done so far, for the next attempt. */
   saveProgress (progress: unknown): Promise<void>
 }
 
 export type Handler<Payload = any> = (job: Job<Payload>) => unknown
+/** Several jobs of a queue. */
+export class Batch<Payload = any> implements Iterable<Job<Payload>> {
+  private constructor ()
+  readonly jobs: Array<Job<Payload>>
+  readonly queue: string
+  readonly length: number
+  [Symbol.iterator] (): Iterator<Job<Payload>>
+  /** Aborted when all of them are to stop. */
+  readonly signal: AbortSignal
+  /** Throws `Stopped` if one of them is to stop. */
+  check (): void
+  /** Runs `work` in a transaction that completes all of them. If the lease of one is lost it rolls back. */
+  transaction<T> (work: (client: ClientBase) => Promise<T>): Promise<T>
+}
+/** Returns nothing, and all are completed, or a result for each, which may be an error. */
+export type BatchHandler<Payload = any> = (batch: Batch<Payload>) => unknown
 export type Middleware = (job: Job, call: (job: Job) => unknown) => unknown
 
 export type EventKind =
-  'started' | 'completed' | 'advanced' | 'failed' | 'released' | 'lost' | 'connected' | 'disconnected'
+  'started' | 'completed' | 'advanced' | 'suspended' | 'failed' | 'released' | 'lost' | 'connected' | 'disconnected'
 
 /** Something that has happened. An end is told when the server has confirmed it. */
 export interface WorkerEvent {
@@ -138,6 +217,9 @@ export interface WorkerOptions {
   sessionBound?: boolean
   /** How long handlers may go on after `stop` or SIGTERM. 30 seconds */
   shutdownTimeout?: number
+  /** Ends the process when for so long the event loop was blocked, or all slots were taken by handlers that go on after they
+   * were told to stop. Never, unless this is set. */
+  stallTimeout?: number
   /** For the views: host and process id unless given. */
   name?: string
   /** As that of pino. Unless given, lines of JSON to stderr. */
@@ -150,6 +232,9 @@ export class Worker extends EventEmitter {
   constructor (connection?: string | ClientConfig | Array<string | ClientConfig>, options?: WorkerOptions)
   /** What the handler returns is the job's result; an error fails the attempt. */
   handle<Payload = any> (queues: string | string[], handler: Handler<Payload>): this
+  /** The handler gets up to `size` jobs of a queue at once, as many as are there. Each of them takes a slot. Not within
+   * `use`. */
+  handleBatch<Payload = any> (queues: string | string[], size: number, handler: BatchHandler<Payload>): this
   /** Is called around each handler, the first one outermost. */
   use (around: Middleware): this
   /** Works until SIGTERM, SIGINT or `stop`, then waits for the handlers and gives back what is left. */

@@ -62,6 +62,34 @@ class Job {
     this.ended = true
   }
 
+  // Lets the job wait for others, in the caller's own transaction: as `Suspend` says.
+  async suspend (client, { after = null, upon = 'ended', progress = null } = {}) {
+    const values = [this.id, after, upon, json(progress)]
+    await client.query('SELECT queue.suspend($1::bigint, $2::bigint[], $3::text, $4::text::jsonb)', values)
+    this.ended = true
+  }
+
+  // The result of `work(client)`, which runs once for all attempts: what it writes and the note that it is done, with its
+  // result, commit together. The result is JSON.
+  async step (name, work) {
+    this.check()
+    return this.#pool.transaction(async (client) => {
+      const found = 'SELECT s IS NOT NULL AS "isDone", s AS result FROM queue.step($1::bigint, $2::text) AS s'
+      const { rows: [{ isDone, result: known }] } = await client.query(found, [this.id, name])
+      if (isDone) return known
+      const result = await work(client)
+      const values = [this.id, name, JSON.stringify(result ?? null)]
+      await client.query('SELECT queue.step_done($1::bigint, $2::text, $3::text::jsonb)', values)
+      return result
+    })
+  }
+
+  // What became of the jobs that this one was after, and of its members.
+  async inputs () {
+    const text = `SELECT job_id::float8 AS "jobId", queue_name AS queue, task, state, result, error FROM queue.inputs($1::bigint)`
+    return this.#pool.use(async (client) => (await client.query(text, [this.id])).rows)
+  }
+
   // Remembers what was done so far: the next attempt, if there is one, finds it in `progress`.
   async saveProgress (progress) {
     const values = [this.id, JSON.stringify(progress)]

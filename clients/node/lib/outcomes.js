@@ -28,9 +28,15 @@ class Advance {
   constructor ({ stage = null, payload = null, delay = 0 } = {}) { Object.assign(this, { stage, payload, delay }) }
 }
 
+// Returned by a handler: the job is held until others have ended, and then runs on with the same number of the attempt.
+// `after`: these jobs; null: the members of its own flow, which were enqueued with `flow` its job's id.
+class Suspend {
+  constructor ({ after = null, upon = 'ended', progress = null } = {}) { Object.assign(this, { after, upon, progress }) }
+}
+
 // What Postgres reads as an interval. A number means milliseconds.
 const interval = (duration) => typeof duration === 'number' ? `${duration} milliseconds` : duration ?? null
 
 const json = (value) => value == null ? null : JSON.stringify(value)
 
-module.exports = { Advance, Fatal, RetryIn, Snooze, Stopped, interval, json }
+module.exports = { Advance, Fatal, RetryIn, Snooze, Stopped, Suspend, interval, json }

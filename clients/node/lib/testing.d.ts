@@ -6,7 +6,7 @@ export interface JobRow {
   job_id: number
   queue_name: string
   stage: string | null
-  state: 'ready' | 'scheduled' | 'retrying' | 'running'
+  state: 'ready' | 'scheduled' | 'retrying' | 'held' | 'running'
   payload: any
   priority: number
   attempt: number
@@ -26,6 +26,9 @@ export class Server {
   readonly dir: string
   start (): void
   stop (mode?: 'fast' | 'immediate' | 'smart'): void
+  /** Makes the other server a standby of this one. */
+  baseBackup (standby: Server): void
+  promote (): void
   close (): void
   config (database?: string): { host: string, port: number, user: string, database: string }
   connect (database?: string): Promise<Client>

@@ -14,7 +14,7 @@ const { interval } = require('./outcomes')
 async function enqueued (client, queue, payload) {
   const { rows } = await client.query(`
     SELECT *, job_id::float8 AS job_id FROM queue.jobs
-    WHERE queue_name = $1 AND state IN ('ready', 'scheduled', 'retrying', 'running')
+    WHERE queue_name = $1 AND state IN ('ready', 'scheduled', 'retrying', 'held', 'running')
       AND ($2::text IS NULL OR payload @> $2::text::jsonb)
     ORDER BY queue.jobs.job_id`, [queue, payload === undefined ? null : JSON.stringify(payload)])
   return rows
@@ -81,6 +81,20 @@ class Server {
 
   // Stops it; with mode `immediate` as a crash would.
   stop (mode = 'fast') { this.#call('pg_ctl', 'stop', '--wait', '--silent', `--mode=${mode}`) }
+
+  // Makes the other server a standby of this one, and starts it as that.
+  baseBackup (standby) {
+    standby.stop()
+    const file = path.join(standby.data, 'postgresql.conf')
+    const kept = fs.readFileSync(file)
+    fs.rmSync(standby.data, { recursive: true })
+    standby.#call('pg_basebackup', '--write-recovery-conf', '--checkpoint=fast', `--dbname=host=${this.dir} user=postgres`)
+    fs.writeFileSync(file, kept)
+    standby.start()
+  }
+
+  // Makes a standby a server of its own, and waits until it is.
+  promote () { this.#call('pg_ctl', 'promote', '--wait', '--silent') }
 
   // Stops it and removes all of it.
   close () {

@@ -18,10 +18,10 @@ function inject (headers) {
   return Object.keys(carrier).length ? { ...headers, ...carrier } : headers
 }
 
-// Runs a handler within a span of its own, the child of the producer's.
-async function within (job, run) {
+// Runs a handler within a span of its own, the child of the producer's; a batch's has no parent.
+async function within (job, run, isBatch = false) {
   if (!api) return run()
-  const parent = api.propagation.extract(api.context.active(), isObject(job.headers) ? job.headers : {})
+  const parent = api.propagation.extract(api.context.active(), isObject(job.headers) && !isBatch ? job.headers : {})
   const attributes = {
     'messaging.system': 'pg_queue',
     'messaging.operation.type': 'process',
@@ -34,8 +34,8 @@ async function within (job, run) {
     try {
       return await run()
     } catch (error) {
-      span.recordException(error)
-      span.setStatus({ code: api.SpanStatusCode.ERROR, message: error.message })
+      if (error instanceof Error) span.recordException(error)
+      span.setStatus({ code: api.SpanStatusCode.ERROR, message: error?.message })
       throw error
     } finally {
       span.end()

@@ -23,6 +23,7 @@ class Worker extends EventEmitter {
       throw new RangeError('concurrency must be at least 1, and prefetch not negative')
     }
     this.handlers = new Map()
+    this.batches = new Map()
   }
 
   handle (queues, handler) {
@@ -34,6 +35,12 @@ class Worker extends EventEmitter {
     return this
   }
 
+  handleBatch (queues, size, handler) {
+    this.handle(queues, handler)
+    for (const queue of [queues].flat()) this.batches.set(queue, Math.max(size, 1))
+    return this
+  }
+
   use (around) {
     this.#middleware.push(around)
     return this
@@ -41,6 +48,7 @@ class Worker extends EventEmitter {
 
   // The queue's handler within the middleware, the first of which is the outermost.
   bound (queue) {
+    if (this.batches.has(queue)) return this.handlers.get(queue)
     return this.#middleware.reduceRight((call, around) => (job) => around(job, call), this.handlers.get(queue))
   }
 

@@ -9,7 +9,8 @@ const path = require('node:path')
 const { test } = require('node:test')
 const { Client } = require('pg')
 const { Worker, enqueue, enqueueMany } = require('..')
-const { database, quiet, until } = require('./support')
+const { Server } = require('../lib/testing')
+const { SCHEMA, database, quiet, until } = require('./support')
 
 const db = database()
 
@@ -19,7 +20,7 @@ function start (t, options = {}) {
   const child = spawn(process.execPath, program, { stdio: ['ignore', 'ignore', 'ignore'] })
   const ended = once(child, 'exit')
   t.after(() => child.kill('SIGKILL'))
-  return { kill: (signal) => child.kill(signal), ended: async () => (await ended)[0] }
+  return { kill: (signal) => child.kill(signal), ended: async () => { const [status, signal] = await ended; return status ?? signal } }
 }
 
 const progress = (job) => db.one('SELECT progress FROM queue.job($1)', [job])
@@ -59,6 +60,32 @@ for (const deaf of [false, true]) {
   })
 }
 
+for (const deaf of [false, true]) {
+  test(`a second SIGTERM ends the wait, ${deaf ? 'deaf' : 'heeding'}`, async (t) => {
+    const job = await enqueue(db.client, 'a', { seconds: 60, deaf })
+    const child = start(t)
+    await until('it runs', async () => await progress(job) === 'begun')
+    child.kill('SIGTERM')
+    const idle = "SELECT count(*) = 0 FROM pg_stat_activity WHERE query ~ 'claim_any' AND state = 'active' AND pid <> pg_backend_pid()"
+    await until('it claims no more', () => db.one(idle))
+    child.kill('SIGTERM')
+    assert.equal(await child.ended(), 0)
+    assert.equal(await db.one("SELECT attempt FROM queue.job($1) WHERE state = 'ready'", [job]), 1)
+  })
+}
+
+test('a worker without progress ends its process', async (t) => {
+  let job = await enqueue(db.client, 'a', { seconds: 60, deaf: true })
+  let child = start(t, { concurrency: 1, heartbeat: 100, stallTimeout: 500 })
+  await until('it runs', async () => await progress(job) === 'begun')
+  await db.client.query('SELECT queue.cancel($1, force => true)', [job])
+  assert.equal(await child.ended(), 70)
+  job = await enqueue(db.client, 'loop', { seconds: 60 })
+  child = start(t, { stallTimeout: 500 })
+  await until('it runs', async () => await progress(job) === 'begun')
+  assert.equal(await child.ended(), 'SIGKILL')
+})
+
 test("a killed worker's jobs run again", async (t) => {
   const job = await enqueue(db.client, 'b', { seconds: 1 }) // a lease of one second
   const child = start(t)
@@ -81,6 +108,65 @@ test('connections that end under running handlers', async () => {
     await until('all are completed', () => db.one("SELECT bool_and(state = 'completed') FROM queue.jobs"), 60000)
   })
   assert.deepEqual(await db.effects(), ids)
+})
+
+const TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+
+// The claims take completions along when their connections end: each is told once more, and counts once. What was claimed on
+// such a connection is given back, so that no lease has to end.
+test('connections that end while completions are gathered', async () => {
+  const ids = await enqueueMany(db.client, 'a', Array(6000).fill({}))
+  const worker = new Worker(db.config, { concurrency: 20, prefetch: 100, sessionBound: true, logger: quiet }).handle('a', () => {})
+  const done = () => db.one("SELECT count(*)::int FROM queue.jobs WHERE state = 'completed'")
+  await db.running(worker, async () => {
+    for (const share of [300, 1500, 3000]) {
+      await until('some have been done', async () => await done() > share)
+      await db.client.query(TERMINATE)
+    }
+    await until('all are completed', async () => await done() === ids.length)
+  })
+  assert.equal(await db.one("SELECT count(*)::int FROM queue.attempts WHERE state = 'completed'"), ids.length)
+})
+
+test('a lease that is lost while completions are gathered', async () => {
+  const ids = await enqueueMany(db.client, 'a', Array(20).fill({}))
+  const lost = []
+  let goesOn = false
+  const worker = new Worker(db.config, { concurrency: 20, heartbeat: 60000, logger: quiet })
+    .on('lost', (event) => lost.push(event.jobId)).handle('a', () => until('it may go on', () => goesOn).then(() => {}))
+  await db.running(worker, async () => {
+    await until('all run', () => db.one("SELECT bool_and(state = 'running') FROM queue.jobs"))
+    await db.client.query('SELECT queue.cancel($1, force => true)', [ids[7]])
+    goesOn = true
+    await until('all have ended', () => db.one('SELECT bool_and(finished_at IS NOT NULL) FROM queue.jobs'))
+    await until('it is told', () => lost.length)
+  })
+  assert.deepEqual(lost, [ids[7]])
+})
+
+test('several hosts and a promotion', async (t) => {
+  const primary = new Server()
+  t.after(() => primary.close())
+  const standby = new Server({ settings: { hot_standby: 'on' } })
+  t.after(() => standby.close())
+  const name = await primary.createDatabase()
+  let client = await primary.connect(name)
+  await client.query(SCHEMA)
+  primary.baseBackup(standby)
+  const worker = new Worker([standby.config(name), primary.config(name)], { logger: quiet }).handle('a', () => {})
+  const works = async () => {
+    const job = await enqueue(client, 'a')
+    const state = async () => (await client.query('SELECT state FROM queue.job($1)', [job])).rows[0].state
+    await until('it is done', async () => await state() === 'completed')
+    await client.end()
+  }
+  await db.running(worker, async () => {
+    await works()
+    primary.stop('immediate')
+    standby.promote()
+    client = await standby.connect(name)
+    await works()
+  })
 })
 
 test('a backend that is killed takes all others along', async () => {
@@ -124,8 +210,9 @@ for (const mode of ['transaction', 'session']) {
       `unix_socket_dir = ${db.server.dir}\nauth_type = any\npool_mode = ${mode}\ndefault_pool_size = 8\n` +
       'server_round_robin = 1\nserver_reset_query_always = 1\n')
     const account = process.geteuid() === 0 ? ['--user=postgres'] : []
-    const pooler = spawn(program, ['--quiet', ...account, file], { stdio: 'ignore' })
-    const ended = once(pooler, 'exit')
+    const start = () => spawn(program, ['--quiet', ...account, file], { stdio: 'ignore' })
+    let pooler = start()
+    let ended = once(pooler, 'exit')
     t.after(async () => {
       assert.equal(pooler.exitCode, null, 'PgBouncer has ended by itself')
       pooler.kill('SIGKILL')
@@ -141,6 +228,12 @@ for (const mode of ['transaction', 'session']) {
       .handle('b', effect).handle('a', (job) => once(job.signal, 'abort').then(() => job.check()))
     let begun
     await db.running(worker, async () => {
+      await until('some have been done', async () => (await db.effects()).length > 30)
+      pooler.kill('SIGKILL') // and it comes back
+      await ended
+      fs.rmSync(path.join(db.server.dir, '.s.PGSQL.6432'))
+      pooler = start()
+      ended = once(pooler, 'exit')
       await until('all have been done', async () => (await db.effects()).length === 100)
       const job = await enqueue(db.client, 'a')
       await db.waitState(job, 'running')

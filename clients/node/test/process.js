@@ -10,4 +10,9 @@ worker.handle(['a', 'b'], async (job) => {
   await sleep((job.payload.seconds ?? 0) * 1000, null, job.payload.deaf ? {} : { signal: job.signal })
   await job.transaction((client) => client.query('INSERT INTO effect VALUES ($1, $2)', [job.jobId, job.attempt]).then(() => {}))
 })
+worker.handle('loop', async (job) => {
+  await job.saveProgress('begun')
+  const end = Date.now() + job.payload.seconds * 1000
+  while (Date.now() < end); // in the way of all else
+})
 worker.run().then(() => process.exit())

@@ -10,6 +10,7 @@ const SCHEMA = `
   DROP TABLE IF EXISTS effect;
   CREATE TABLE effect (job_id bigint NOT NULL, attempt int NOT NULL);
   SELECT queue.create('a', backoff_base => '100 ms', lease => '30 seconds');
+  SELECT queue.create('loop');
   SELECT queue.create('b', backoff_base => '100 ms', lease => '1 second');`
 
 function database () {

@@ -1,5 +1,6 @@
 """Workers, connections and servers come to an end, and no job is lost or has its effect twice."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -83,6 +84,39 @@ def test_what_does_not_end_in_time_is_given_back(conn, conninfo, deaf):
     assert conn.execute("SELECT state, attempt FROM queue.job(%s)", [job_id]).fetchone() == ("ready", 1)
 
 
+def idle(conn):
+    """Whether no claim sleeps."""
+    sql = "SELECT count(*) = 0 FROM pg_stat_activity WHERE query ~ 'claim_any' AND state = 'active' AND pid <> pg_backend_pid()"
+    return one(conn, sql)
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+def test_a_second_sigterm_ends_the_wait(conn, conninfo, deaf):
+    job_id = enqueue(conn, "a", {"seconds": 60, "deaf": deaf})
+    with process(conninfo) as worker:
+        until("it runs", lambda: one(conn, "SELECT progress FROM queue.job(%s)", job_id) == "begun")
+        worker.send_signal(signal.SIGTERM)
+        until("it claims no more", lambda: idle(conn))
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 0
+    assert conn.execute("SELECT state, attempt FROM queue.job(%s)", [job_id]).fetchone() == ("ready", 1)
+
+
+def test_a_worker_without_progress_ends_its_process(conn, conninfo):
+    job_id = enqueue(conn, "a", {"seconds": 60, "deaf": True})
+    with process(conninfo, concurrency=1, heartbeat=0.1, stall_timeout=0.5) as worker:
+        until("it runs", lambda: one(conn, "SELECT progress FROM queue.job(%s)", job_id) == "begun")
+        assert worker.poll() is None  # as long as it holds its lease it may be deaf
+        conn.execute("SELECT queue.cancel(%s, force => true)", [job_id])
+        assert worker.wait(20) == 70
+        assert "told to stop" in worker.stderr.read()
+    job_id = enqueue(conn, "loop", {"seconds": 60})
+    with process(conninfo, stall_timeout=0.5) as worker:
+        assert worker.wait(20) == 70
+        said = worker.stderr.read()
+        assert "its event loop is blocked" in said and "in on_loop" in said, "where it stands"
+
+
 def test_a_killed_worker_s_jobs_run_again(conn, conninfo):
     job_id = enqueue(conn, "b", {"seconds": 1})  # a lease of one second
     with process(conninfo, heartbeat=0.1) as worker:
@@ -139,6 +173,46 @@ def _is_gone(conn):
     return False
 
 
+def test_connections_that_end_while_completions_are_gathered(conn, conninfo):
+    """The claims take completions along when their connections end: each is told once more, and counts once. What was
+    claimed on such a connection is given back, so that no lease has to end.
+    """
+    ids = enqueue_many(conn, "a", range(4000))
+    worker = Worker(conninfo, concurrency=20, prefetch=100, session_bound=True)
+
+    @worker.handler("a")
+    async def handle(job):
+        pass
+
+    done = "SELECT count(*) FROM queue.jobs WHERE state = 'completed'"
+    with running(worker):
+        for share in (300, 1200, 2500):
+            until("some have been done", lambda: one(conn, done) > share)
+            for pid in backends(conn):
+                conn.execute("SELECT pg_terminate_backend(%s)", [pid])
+        until("all are completed", lambda: one(conn, done) == len(ids), 60)
+    assert one(conn, "SELECT count(*) FROM queue.attempts WHERE state = 'completed'") == len(ids)
+
+
+def test_a_lease_that_is_lost_while_completions_are_gathered(conn, conninfo):
+    ids, goes_on, lost = enqueue_many(conn, "a", range(20)), [], []
+    worker = Worker(conninfo, concurrency=20, heartbeat=60)
+    worker.on_event = lambda event: lost.append(event.job_id) if event.kind == "lost" else None
+
+    @worker.handler("a")
+    async def handle(job):
+        while not goes_on:
+            await asyncio.sleep(0.005)
+
+    with running(worker):
+        until("all run", lambda: one(conn, "SELECT bool_and(state = 'running') FROM queue.jobs"))
+        conn.execute("SELECT queue.cancel(%s, force => true)", [ids[7]])
+        goes_on.append(True)
+        until("all have ended", lambda: one(conn, "SELECT bool_and(finished_at IS NOT NULL) FROM queue.jobs"))
+        until("it is told", lambda: lost)
+    assert lost == [ids[7]]
+
+
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 def test_a_restart_under_load(pg_queue_server, conn, conninfo, mode):
     ids = enqueue_many(conn, "b", [{}] * 400)
@@ -189,8 +263,13 @@ def test_behind_pgbouncer(pg_queue_server, conn, conninfo, tmp_path, mode):
         f"unix_socket_dir = {pg_queue_server.dir}\nauth_type = any\npool_mode = {mode}\ndefault_pool_size = 8\n"
         "server_round_robin = 1\nserver_reset_query_always = 1\nmax_client_conn = 50\n"
     )
-    pooler = subprocess.Popen([program, "--quiet", *(["--user=postgres"] if os.geteuid() == 0 else []), str(file)],
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    account = ["--user=postgres"] if os.geteuid() == 0 else []
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+
+    def start():
+        return subprocess.Popen([program, "--quiet", *account, str(file)], **quiet)
+
+    pooler = start()
     pooled = conninfo + " port=6432"
     try:
         again(pooled).close()
@@ -209,6 +288,11 @@ def test_behind_pgbouncer(pg_queue_server, conn, conninfo, tmp_path, mode):
                 tx.execute("INSERT INTO effect VALUES (%s, %s)", [job.job_id, job.attempt])
 
         with running(worker):
+            until("some have been done", lambda: len(effects(conn)) > 30)
+            pooler.kill()  # and it comes back
+            pooler.wait()
+            (pg_queue_server.dir / ".s.PGSQL.6432").unlink()
+            pooler = start()
             until("all have been done", lambda: len(effects(conn)) == 100)
             job_id = enqueue(conn, "a")
             wait_state(conn, job_id, "running")

@@ -85,6 +85,40 @@ def test_how_attempts_end(conn, conninfo):
     assert conn.execute("SELECT state, payload FROM queue.job(%s)", [staged]).fetchone() == ("completed", {"from": "x"})
 
 
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_handlers_that_raise_odd_things(conn, conninfo, kind):
+    """Whatever a handler raises fails its attempt, and the worker goes on."""
+
+    class Speechless(Exception):
+        def __str__(self):
+            raise ValueError("no words")
+
+    class Wrapper(Exception):
+        """As an exception of a driver that keeps another one's state."""
+
+        sqlstate = "QJ001"
+
+    odd = [SystemExit(3), Wrapper("no error of Postgres"), GeneratorExit(), StopIteration(1), StopAsyncIteration(), asyncio.CancelledError()]
+    odd += [BaseException("base"), Speechless(), ValueError("x" * 100_000)]
+    ids = [enqueue(conn, "a", number, max_attempts=1) for number in range(len(odd))]
+    worker = Worker(conninfo)
+    if kind == "def":
+        odd[0] = KeyboardInterrupt()
+
+        @worker.handler("a")
+        def handle(job):
+            raise odd[job.payload]
+    else:
+
+        @worker.handler("a")
+        async def handle(job):
+            raise odd[job.payload]
+
+    worker.drain()
+    found = {number: state(conn, job_id) for number, job_id in enumerate(ids)}
+    assert set(found.values()) == {"dead"}, {repr(odd[n]): found[n] for n in found}
+
+
 def test_a_completion_that_is_refused_fails_that_job_alone(conn, conninfo):
     conn.execute("SELECT queue.create('staged', stages => '{x, y}', max_attempts => 1)")
     bad, good = enqueue(conn, "staged"), enqueue_many(conn, "a", [{}] * 5)

@@ -26,4 +26,10 @@ def handle(job):
         tx.execute("INSERT INTO effect VALUES (%s, %s)", [job.job_id, job.attempt])
 
 
+@worker.handler("loop")
+async def on_loop(job):
+    await job.save_progress("begun")
+    time.sleep(job.payload["seconds"])  # in the way of all else
+
+
 worker.run()

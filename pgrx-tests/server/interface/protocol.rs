@@ -80,8 +80,8 @@ fn required(function: &str) -> &'static [&'static str] {
         "payload_of" => &["attempt"],
         "times" => &["ARRAY[]::bytea[]"],
         "adopt" | "assert_loaded" | "check" | "claims_now" | "derive_grants" | "doctor" | "firings" | "kick"
-        | "current_job" | "executors_now" | "held_by_dead" | "live" | "maintain" | "memory_use" | "metrics"
-        | "recent_times" | "running_now" | "tallies" | "throughput_by" | "throughput_live" => &[],
+        | "current_job" | "executor_counts" | "executors_now" | "held_by_dead" | "live" | "maintain" | "memory_use"
+        | "metrics" | "recent_times" | "running_now" | "tallies" | "throughput_by" | "throughput_live" => &[],
         other => panic!("say here how queue.{other} is called"),
     }
 }

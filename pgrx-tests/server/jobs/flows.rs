@@ -3,7 +3,7 @@
 use std::thread;
 
 use postgres::Client;
-use queue_tests::wait;
+use queue_tests::{error, wait};
 
 use crate::shared::{Database, Sql, create};
 use crate::storage::segments::{cluster, fillings};
@@ -505,4 +505,58 @@ fn members_end_side_by_side_and_their_flow_is_released_once() {
         assert_eq!(client.count("SELECT FROM queue.claim('f', 10)"), 1);
         assert_eq!(client.count("SELECT FROM queue.claim('f', 10)"), 0);
     }
+}
+
+#[test]
+fn a_dead_member_holds_its_flow_up_while_it_is_being_copied_to_history() {
+    let cluster = cluster(&["pg_queue.segment_age = 3600"]);
+    let mut client = cluster.connect();
+    create(&mut client, "f", "");
+    create(&mut client, "filler", "retention => '0', lease => '1 hour'");
+    let (flow, members) = flow_of(&mut client, "runs => true", 2);
+    end(&mut client, members[0], "dead");
+    let copied = cluster.fault("copy.begun", "wait");
+    wait::until("the segment is drained", || {
+        client.run("SELECT count(*) FROM queue.enqueue_many('filler', array_fill('1'::jsonb, ARRAY[500]))");
+        client.run("SELECT count(queue.complete(id)) FROM queue.claim('filler', 500)");
+        copied.reached_by()
+    });
+    end(&mut client, members[1], "completed");
+    for _ in 0..3 {
+        client.run("SELECT FROM queue.maintain()");
+        assert_eq!(client.state(flow), "held");
+    }
+    copied.release();
+    wait::until("it is in history", || {
+        let sql = format!("SELECT FROM queue.history WHERE job_id = {}", members[0]);
+        (client.count(&sql) > 0).then_some(())
+    });
+    assert_eq!(client.state(flow), "held");
+    client.run(&format!("SELECT queue.retry({})", members[0]));
+    end(&mut client, members[0], "completed");
+    wait::until("the flow is released", || (client.state(flow) == "ready").then_some(()));
+}
+
+#[test]
+fn a_seal_of_an_open_transaction_is_not_lost() {
+    let cluster = cluster(&["pg_queue.segment_age = 3600"]);
+    let (mut client, mut sealer) = (cluster.connect(), cluster.connect());
+    create(&mut client, "f", "");
+    create(&mut client, "filler", "retention => '0', lease => '1 hour'");
+    let flow = flow(&mut client, "open => true");
+    sealer.run("BEGIN");
+    sealer.run(&format!("SELECT queue.seal({flow})"));
+    // What takes its place would not have the seal.
+    let refused = client.query(&format!("SELECT queue.reprioritize({flow}, 3)"), &[]).unwrap_err();
+    assert_eq!(error::code(&refused), "55006");
+    wait::until("its segment is moved out of", || {
+        client.run("SELECT count(*) FROM queue.enqueue_many('filler', array_fill('1'::jsonb, ARRAY[500]))");
+        client.run("SELECT count(queue.complete(id)) FROM queue.claim('filler', 500)");
+        (client.count("SELECT FROM queue.segment_log WHERE state = 'm' AND segment = 0") > 0).then_some(())
+    });
+    for _ in 0..3 {
+        client.run("SELECT FROM queue.maintain()");
+    }
+    sealer.run("COMMIT");
+    wait::until("the flow ends", || (client.state(flow) == "completed").then_some(()));
 }

@@ -207,6 +207,54 @@ fn memory_that_knows_less_than_the_rows_is_read_anew() {
 }
 
 #[test]
+fn what_is_left_behind_or_missing_beside_the_jobs_is_reported() {
+    for (name, before, sql) in [
+        (
+            "leftover",
+            "",
+            "INSERT INTO queue.attempt_5 (id, job_id, enqueued_at, lane, priority, attempt, payload)
+             SELECT ATTEMPT - SEGMENT + 165, job_id + 160, now(), lane, priority, 1, '{}' FROM queue.attempt_SEGMENT WHERE id = ATTEMPT",
+        ),
+        ("segment_state", "", "INSERT INTO queue.segment_log VALUES (1000, 5, 1000, 'c', now())"),
+        (
+            "lost_firing",
+            "SELECT queue.schedule('s', 'q', every => '1 hour')",
+            "INSERT INTO queue.firing_0 (schedule_id, turn, slot, fired_at, job_id, kind)
+             SELECT schedule_id, 1, now() + interval '1 day', now(), JOB + 1600, 'r' FROM queue.schedule",
+        ),
+    ] {
+        let (is_repaired, _client) = report(name, before, sql);
+        assert!(!is_repaired, "{name} cannot be mended for certain");
+    }
+}
+
+#[test]
+fn a_table_of_history_that_has_left_the_extension_is_taken_back() {
+    let (database, mut client) = known();
+    plant(&database, "CREATE TABLE queue.history_stray () INHERITS (queue.history)");
+    assert_eq!(said(&mut client, ""), [("history_table".to_owned(), None, false)]);
+    assert_eq!(said(&mut client, "repair => true"), [("history_table".to_owned(), None, true)]);
+    is_well(&mut client);
+}
+
+#[test]
+fn a_trigger_that_is_switched_off_is_reported() {
+    let (_database, mut client) = known();
+    client.run("SET allow_system_table_mods = on");
+    let switch = |how: &str| {
+        format!(
+            "UPDATE pg_trigger SET tgenabled = '{how}'
+             WHERE tgfoid = 'queue.foreign_write()'::regprocedure AND tgrelid = 'queue.claim_3'::regclass"
+        )
+    };
+    client.run(&switch("D"));
+    assert!(said(&mut client, "").iter().all(|(name, ..)| name == "trigger"));
+    assert!(!said(&mut client, "repair => true").is_empty());
+    client.run(&switch("A"));
+    is_well(&mut client);
+}
+
+#[test]
 fn what_the_transaction_itself_has_done_is_no_fault() {
     let (_database, mut client) = known();
     client.enqueue("q");

@@ -6,6 +6,7 @@ use std::thread;
 use postgres::Client;
 use queue_tests::wait;
 
+use crate::security::permissions::Roles;
 use crate::shared::{Database, Sql, create, server};
 
 /// The versions that were released, oldest first, each with its scripts below `sql/`.
@@ -205,6 +206,16 @@ fn jobs_in_flight_do_not_notice() {
             client.column::<i64>("SELECT id FROM queue.claim('lease', lease => '1 hour')").pop()
         });
         assert_ne!(first, second);
+        // A queue of the old version can have an executor from now on.
+        let roles = Roles::new(&database);
+        let writer = roles.make("writer", "");
+        client.run(&format!(
+            "SELECT queue.alter('meanwhile', executor => 'sql'), queue.grant('meanwhile', '{writer}', 'produce')"
+        ));
+        client.run(&format!("SET ROLE {writer}"));
+        let job: i64 = client.value("SELECT queue.enqueue_sql('meanwhile', 'SELECT 1')");
+        client.run("RESET ROLE");
+        wait::until("it has run", || (client.state(job) == "completed").then_some(()));
     }
 }
 

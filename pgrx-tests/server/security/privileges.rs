@@ -103,6 +103,7 @@ const TABLE: &str = "
 -  - - 1 1  - - 2 2  - - + +  + + | running_now()
 -  - - 1 1  - - 2 2  - - + +  + + | claims_now()
 -  - - + +  - - + +  - - + +  + + | executors_now()
+-  - - + +  - - + +  - - + +  + + | executor_counts()
 -  - - 1 1  - - 2 2  - - + +  + + | tallies()
 -  - - 1 1  - - 2 2  - - + +  + + | throughput_live()
 -  - - 1 1  - - 2 2  - - + +  + + | firings()

@@ -336,6 +336,74 @@ fn a_command_knows_its_job_and_may_end_it_itself() {
     assert_eq!(bed.client.count("SELECT FROM t"), 1, "its transaction has committed");
     assert_eq!(bed.client.value::<String>(&format!("SELECT progress::text FROM queue.job({job})")), "\"half\"");
     assert_eq!(bed.client.count("SELECT FROM queue.current_job()"), 0, "here no job runs");
+    // What comes in a later transaction than its end comes to nothing.
+    let job = bed.enqueue(
+        "SELECT queue.complete(id, '\"by itself\"') FROM queue.current_job(); INSERT INTO t VALUES (2)",
+        "autocommit => true",
+    );
+    assert_eq!(bed.end(job).1.as_deref(), Some("\"by itself\""));
+    assert_eq!(bed.result("SELECT 1", ""), r#"{"tag": "SELECT 1", "rows": 1}"#, "the process has come to the next");
+    assert_eq!(bed.client.count("SELECT FROM t WHERE n = 2"), 0);
+}
+
+#[test]
+fn a_command_goes_on_to_the_next_stage_by_itself() {
+    let database = Database::new();
+    let mut bed = Bed::new(&database, "stages => '{fetch, store}', max_attempts => 2");
+    bed.client.run("CREATE TABLE went (stage text, attempt integer); GRANT ALL ON went TO public");
+    let job = bed.enqueue("INSERT INTO went SELECT stage, attempt FROM queue.current_job()", "stage => 'fetch'");
+    let (state, result, error) = bed.end(job);
+    assert_eq!(
+        (state.as_str(), result.as_deref()),
+        ("completed", Some(r#"{"tag": "INSERT 0 1", "rows": 1}"#)),
+        "{error}"
+    );
+    assert_eq!(bed.client.column::<String>("SELECT stage || attempt FROM went ORDER BY ctid"), ["fetch1", "store1"]);
+    // What fails stays where it is.
+    let job = bed.enqueue("SELECT 1 / 0", "stage => 'fetch'");
+    let (state, _, error) = bed.end(job);
+    assert!(state == "dead" && error.starts_with("22012: "), "{state} {error}");
+    // To the end from where it is.
+    let skip = bed.enqueue(
+        "SELECT queue.advance(id, 'store', '{\"command\": \"SELECT 7\"}') FROM queue.current_job()",
+        "stage => 'fetch'",
+    );
+    assert_eq!(bed.end(skip).1.as_deref(), Some(r#"{"tag": "SELECT 1", "rows": 1}"#));
+}
+
+#[test]
+fn jobs_that_are_looked_at_and_not_started_do_not_count_for_the_rate() {
+    let database = Database::new();
+    let mut bed =
+        Bed::new(&database, "rate_limit => 6, rate_period => '1 hour', max_running_per_group => 1, max_running => 1");
+    let other = bed.roles.make("other", "");
+    grant(&mut bed.client, "sql", &other, "produce");
+    bed.client.run("SELECT queue.pause('sql')");
+    let mut jobs = Vec::new();
+    for n in 0..6 {
+        bed.client.run(&format!("SET ROLE {}", if n % 2 == 0 { &bed.role } else { &other }));
+        jobs.push(bed.client.value(&format!("SELECT queue.enqueue_sql('sql', 'SELECT {n}', group_key => 'g{n}')")));
+        bed.client.run("RESET ROLE");
+    }
+    bed.client.run("SELECT queue.resume('sql')");
+    for job in jobs {
+        assert_eq!(bed.end(job).0, "completed");
+    }
+}
+
+#[test]
+fn an_error_says_where_in_the_command_it_is() {
+    let database = Database::new();
+    let mut bed = Bed::new(&database, "");
+    let error = bed.error("SELECT 1; SELECT nowhere FROM t", "");
+    assert!(error.starts_with("42703: ") && error.contains("At character 18 of the command."), "{error}");
+    let error = bed.error("SELECT 1; SELECT 1 / 0; SELECT 2", "");
+    assert!(error.starts_with("22012: ") && error.contains("In statement 2 of 3."), "{error}");
+    let error = bed.error("SELECT 1 / 0", "");
+    assert_eq!(error, "22012: division by zero");
+    bed.client.run(&format!("SET ROLE {}", bed.role));
+    let failure = bed.client.failure("SELECT queue.enqueue_sql('sql', 'SELECT 1; SELEC 2')");
+    assert_eq!((failure.code.as_str(), failure.detail.as_str()), ("42601", "At character 11 of the command."));
 }
 
 #[test]

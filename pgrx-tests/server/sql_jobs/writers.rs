@@ -179,6 +179,8 @@ fn there_is_nothing_to_escape_to() {
         "CREATE ROLE gained SUPERUSER",
         "INSERT INTO queue.queue SELECT * FROM queue.queue",
         "UPDATE queue.attempt_0 SET run_as = 'postgres'",
+        "INSERT INTO queue.schedule SELECT * FROM queue.schedule",
+        "SELECT queue.alter('sql', executor => 'call', procedure => 'jsonb_typeof', run_as => 'postgres')",
     ] {
         let ended = end(command);
         assert!(ended.starts_with("dead 42501: "), "{command}: {ended}");
@@ -186,6 +188,10 @@ fn there_is_nothing_to_escape_to() {
     // A role that it belongs to it may become, as by hand; the next job is not that.
     assert_eq!(end(&format!("SET ROLE {b}; INSERT INTO ran VALUES ('became')")), "completed ");
     assert_eq!(end("INSERT INTO ran VALUES ('after')"), "completed ");
+    // What it listens to is not there for the next, and from 15 on a background process cannot.
+    let listens = end("LISTEN secrets");
+    assert!(listens == "completed " || listens.starts_with("dead 0A000: "), "{listens}");
+    assert_eq!(end("INSERT INTO ran SELECT 'heard' FROM pg_listening_channels()"), "completed ");
     client.run("RESET ROLE");
     let ran: Vec<String> = client.column("SELECT what || ' ' || who || ' ' || session FROM ran ORDER BY 1");
     assert_eq!(
@@ -252,4 +258,118 @@ fn jobs_of_before_the_executor_run_as_nobody() {
     wait::until("it is dead", || (client.state(job) == "dead").then_some(()));
     let error: String = client.value(&format!("SELECT error FROM queue.job({job})"));
     assert!(error.starts_with("42501: the job runs as nobody"), "{error}");
+}
+
+#[test]
+fn what_is_planted_in_a_role_s_search_path_runs_as_that_role_alone() {
+    let database = Database::new();
+    let roles = Roles::new(&database);
+    let (a, b) = (roles.make("a", ""), roles.make("b", ""));
+    let mut client = bed(&database, &[&a, &b], "");
+    // Whatever is called by one of these names notes as whom it runs.
+    client.run(&format!(
+        "CREATE SCHEMA planted AUTHORIZATION {a}; GRANT USAGE ON SCHEMA planted TO public; SET ROLE {a};
+         CREATE TABLE planted.met (who text DEFAULT current_user); GRANT INSERT ON planted.met TO public;
+         CREATE FUNCTION planted.now() RETURNS timestamptz LANGUAGE sql AS 'INSERT INTO planted.met DEFAULT VALUES; SELECT pg_catalog.now()';
+         CREATE FUNCTION planted.same(bigint, bigint) RETURNS boolean LANGUAGE sql
+             AS 'INSERT INTO planted.met DEFAULT VALUES; SELECT $1 OPERATOR(pg_catalog.=) $2';
+         CREATE OPERATOR planted.= (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = planted.same);
+         CREATE FUNCTION planted.jsonb_typeof(jsonb) RETURNS text LANGUAGE sql
+             AS $$ INSERT INTO planted.met DEFAULT VALUES; SELECT 'planted' $$;
+         CREATE TYPE planted.thing AS (n integer);
+         CREATE FUNCTION planted.to_json(planted.thing) RETURNS json LANGUAGE sql
+             AS $$ INSERT INTO planted.met DEFAULT VALUES; SELECT '{{}}'::json $$;
+         CREATE CAST (planted.thing AS json) WITH FUNCTION planted.to_json(planted.thing) AS IMPLICIT;
+         CREATE TABLE planted.deferred (n integer); GRANT ALL ON planted.deferred TO public;
+         CREATE FUNCTION planted.at_commit() RETURNS trigger LANGUAGE plpgsql
+             AS 'BEGIN INSERT INTO planted.met DEFAULT VALUES; RETURN NULL; END';
+         CREATE CONSTRAINT TRIGGER late AFTER INSERT ON planted.deferred DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW EXECUTE FUNCTION planted.at_commit();
+         RESET ROLE; ALTER ROLE {a} SET search_path = planted, pg_catalog, public; SELECT queue.resume('sql')"
+    ));
+    let mut end = |role: &str, command: &str, rows: i32| {
+        client.run(&format!("SET ROLE {role}"));
+        let job: i64 = client
+            .query_one("SELECT queue.enqueue_sql('sql', $1, result_rows => $2)", &[&command, &rows])
+            .unwrap()
+            .get(0);
+        client.run("RESET ROLE");
+        wait::until("it has ended", || {
+            let state = client.state(job);
+            ["completed", "dead"].contains(&state.as_str()).then_some(())
+        });
+    };
+    end(
+        &a,
+        "INSERT INTO planted.deferred VALUES (1); SELECT now(), jsonb_typeof('1'), 1::bigint = 1::bigint, ROW(1)::planted.thing AS t",
+        5,
+    );
+    end(&a, "SELECT queue.complete(id) FROM queue.current_job()", 0);
+    end(&a, "SELECT queue.fail(id, 'so') FROM queue.current_job()", 0);
+    end(&a, "SELECT 1 / 0", 0);
+    end(&b, "INSERT INTO ran VALUES ('as ever')", 0);
+    let met: Vec<String> = client.column("SELECT DISTINCT who FROM planted.met");
+    assert_eq!(met, [a]);
+    assert_eq!(client.column::<String>("SELECT who FROM ran"), [b]);
+}
+
+#[test]
+fn a_membership_counts_when_the_command_runs() {
+    let database = Database::new();
+    let roles = Roles::new(&database);
+    let (a, b) = (roles.make("a", ""), roles.make("b", ""));
+    let mut client = bed(&database, &[&a], "");
+    client.run(&format!("GRANT {b} TO {a}"));
+    as_role(
+        &mut client,
+        &a,
+        &format!("SELECT queue.enqueue_sql('sql', 'SET ROLE {b}; INSERT INTO ran VALUES (''became'')')"),
+    );
+    client.run(&format!("REVOKE {b} FROM {a}"));
+    assert!(drain(&mut client).is_empty());
+    let error: String = client.value("SELECT error FROM queue.jobs WHERE state = 'dead'");
+    assert!(error.starts_with("42501: permission denied to set role"), "{error}");
+}
+
+#[test]
+fn a_manager_that_tries_a_job_again_does_not_become_its_writer() {
+    let database = Database::new();
+    let roles = Roles::new(&database);
+    let (a, b) = (roles.make("a", ""), roles.make("b", ""));
+    let mut client = bed(&database, &[&a, &b], "");
+    let once = "INSERT INTO ran SELECT ''again'' WHERE 1 / (SELECT count(*) FROM allowed) > 0";
+    client.run("CREATE TABLE allowed (n integer); GRANT SELECT ON allowed TO public");
+    as_role(&mut client, &a, &format!("SELECT queue.enqueue_sql('sql', '{once}', max_attempts => 1)"));
+    as_role(&mut client, &a, &format!("SELECT queue.enqueue_sql('sql', '{once}', max_attempts => 1)"));
+    as_role(
+        &mut client,
+        &a,
+        "SELECT queue.enqueue_flow('sql', '[{\"task\": \"t\", \"payload\": {\"command\": \"INSERT INTO ran VALUES (''member'')\"}}]')",
+    );
+    drain(&mut client);
+    client.run("INSERT INTO allowed VALUES (1)");
+    let jobs: Vec<i64> = client.column("SELECT job_id FROM queue.jobs WHERE state = 'dead' ORDER BY job_id");
+    assert_eq!(jobs.len(), 2);
+    as_role(&mut client, &b, &format!("SELECT queue.retry({})", jobs[0]));
+    as_role(&mut client, &b, "SELECT queue.retry_dead('sql')");
+    assert_eq!(drain(&mut client), [format!("again {a}"), format!("again {a}"), format!("member {a}")]);
+}
+
+#[test]
+fn roles_that_are_written_into_the_tables_by_hand_gain_nothing() {
+    let database = Database::new();
+    let roles = Roles::new(&database);
+    let (a, b) = (roles.make("a", ""), roles.make("b", ""));
+    let mut client = bed(&database, &[&a, &b], "");
+    as_role(&mut client, &a, &format!("SELECT queue.enqueue('sql', {})", note("by hand")));
+    client.run(&format!("GRANT ALL ON ALL TABLES IN SCHEMA queue TO {b}; SET ROLE {b}"));
+    let failure =
+        client.failure(&format!("UPDATE queue.attempt_0 SET run_as = '{b}', run_as_id = '{b}'::regrole::oid::bigint"));
+    assert_eq!(failure.code, "42501", "{failure:?}");
+    for table in ["attempt_0", "note_0", "schedule", "queue"] {
+        let failure = client.failure(&format!("INSERT INTO queue.{table} SELECT * FROM queue.{table}"));
+        assert_eq!(failure.code, "42501", "{table}: {failure:?}");
+    }
+    client.run("RESET ROLE");
+    assert_eq!(drain(&mut client), [format!("by hand {a}")]);
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Case;
+use super::{Case, flows};
 use crate::ledger::{End, What};
 use crate::plan::{Kind, QUEUES};
 
@@ -61,7 +61,7 @@ fn jobs(case: &Case<'_>, found: &mut Vec<String>) {
             _ => {}
         }
         // Of jobs that are after others `after` says more.
-        let may_be_held = seen.queue == "chained" && ["held", "skipped"].contains(&seen.state.as_str());
+        let may_be_held = flows::may_be_held(&seen.queue) && ["held", "skipped"].contains(&seen.state.as_str());
         if !["completed", "dead", "cancelled"].contains(&seen.state.as_str()) && !may_be_held {
             found.push(format!("a job has not ended: {id} {seen:?}"));
         }
@@ -135,7 +135,8 @@ fn effects(case: &Case<'_>, found: &mut Vec<String>) {
     }
     let mut completed: BTreeMap<i64, usize> = BTreeMap::new();
     for (id, seen) in &case.world.attempts {
-        if seen.state == "completed" {
+        // A flow without a worker completes by itself.
+        if seen.state == "completed" && seen.claimed_at.is_some() {
             *completed.entry(seen.job).or_default() += 1;
             if !effects.contains_key(id) && !without.contains(id) && is_kept_name(&case.queue_of(seen.job)) {
                 found.push(format!("attempt {id} is completed and has had no effect: {seen:?}"));
@@ -210,6 +211,7 @@ fn ends(case: &Case<'_>, found: &mut Vec<String>) {
             End::Failed => ["failed", "dead", "cancelled", "superseded"].contains(&seen.state.as_str()),
             End::Released => ["released", "cancelled", "superseded"].contains(&seen.state.as_str()),
             End::Advanced => ["advanced", "cancelled"].contains(&seen.state.as_str()),
+            End::Suspended => ["suspended", "cancelled"].contains(&seen.state.as_str()),
             End::CompletedPerhaps => true,
         };
         if !is_so {

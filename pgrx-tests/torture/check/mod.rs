@@ -3,6 +3,7 @@
 mod after;
 mod audit;
 mod books;
+mod flows;
 mod hold;
 mod keys;
 mod lease;
@@ -43,6 +44,7 @@ pub struct SeenJob {
     pub queue: String,
     pub state: String,
     pub token: String,
+    pub flow: Option<i64>,
 }
 
 /// An attempt, as `queue.attempts` has it.
@@ -93,6 +95,7 @@ pub fn all(
             found.extend(keys::check(&case));
             found.extend(waiting::check(&case));
             found.extend(after::check(&case));
+            found.extend(flows::check(&case));
         }
         Err(e) => found.push(format!("the world cannot be read: {e:?}")),
     }
@@ -125,9 +128,9 @@ fn is_among(spans: &[(Micros, Micros)], from: Micros, to: Micros) -> bool {
 impl World {
     fn read(client: &mut Client, found: &mut Vec<String>) -> Result<Self, postgres::Error> {
         let mut world = Self::default();
-        let sql = "SELECT job_id, queue_name, state, coalesce(payload ->> 'token', '') FROM queue.jobs";
+        let sql = "SELECT job_id, queue_name, state, coalesce(payload ->> 'token', ''), flow FROM queue.jobs";
         for row in client.query(sql, &[])? {
-            let job = SeenJob { queue: row.get(1), state: row.get(2), token: row.get(3) };
+            let job = SeenJob { queue: row.get(1), state: row.get(2), token: row.get(3), flow: row.get(4) };
             if let Some(other) = world.jobs.insert(row.get(0), job) {
                 found.push(format!("queue.jobs has job {} twice: {other:?}", row.get::<_, i64>(0)));
             }

@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::hold::holds;
-use super::{Case, SeenAttempt, SeenJob, World, after, keys, lease, limits, loss, order, waiting};
-use crate::ledger::{Claim, Deal, End, Fact, Fate, Job, Ledger, Micros, What};
+use super::{Case, SeenAttempt, SeenJob, World, after, flows, keys, lease, limits, loss, order, waiting};
+use crate::ledger::{Claim, Deal, End, Fact, Fate, Job, Ledger, Micros, OwnFlow, What};
 use crate::plan::QUEUES;
 use crate::run::Patience;
 
@@ -23,20 +23,7 @@ fn queue(name: &str) -> usize {
 }
 
 fn job(name: &str, id: i64, priority: i32) -> Job {
-    Job {
-        id,
-        queue: queue(name),
-        token: format!("t{id}"),
-        priority,
-        group: Some("g".to_owned()),
-        key: None,
-        is_due: true,
-        renews: false,
-        version: None,
-        unique_for: None,
-        after: Vec::new(),
-        upon: "completed",
-    }
+    Job { priority, group: Some("g".to_owned()), is_due: true, ..Job::plain(id, queue(name), format!("t{id}")) }
 }
 
 fn claim(job: &Job, attempt: i64, lease: Micros) -> What {
@@ -269,6 +256,7 @@ fn a_job_that_is_after_another() {
             queue: queue.to_owned(),
             state: state.to_owned(),
             token: String::new(),
+            flow: None,
         };
         let jobs = BTreeMap::from([(1, state("plain", first)), (2, state("chained", second))]);
         let mut attempts = BTreeMap::from([(101, seen(1, first, 1_000))]);
@@ -319,7 +307,8 @@ fn a_renewal_that_is_lost() {
         };
         enqueued(&mut ledger, &one("old", false), 10);
         enqueued(&mut ledger, &one("new", true), 200);
-        let seen = SeenJob { queue: "keyed".to_owned(), state: "completed".to_owned(), token: token.to_owned() };
+        let seen =
+            SeenJob { queue: "keyed".to_owned(), state: "completed".to_owned(), token: token.to_owned(), flow: None };
         let world = World { jobs: BTreeMap::from([(1, seen)]), ..World::default() };
         let found = found(keys::check, &ledger, &world);
         assert_eq!(found.len(), usize::from(is_wrong), "{found:?}");
@@ -339,7 +328,12 @@ fn a_version_that_replaces_a_newer_one() {
         };
         enqueued(&mut ledger, &one("newer", 7), 10);
         enqueued(&mut ledger, &one("older", 5), 200);
-        let seen = SeenJob { queue: "versioned".to_owned(), state: "completed".to_owned(), token: token.to_owned() };
+        let seen = SeenJob {
+            queue: "versioned".to_owned(),
+            state: "completed".to_owned(),
+            token: token.to_owned(),
+            flow: None,
+        };
         let world = World { jobs: BTreeMap::from([(1, seen)]), ..World::default() };
         let found = found(keys::check, &ledger, &world);
         assert_eq!(found.len(), usize::from(token == "older"), "{found:?}");
@@ -383,7 +377,7 @@ fn complete() -> (Ledger, World) {
     enqueued(&mut ledger, &one, 10);
     deal(&mut ledger, Fate::Committed, claim(&one, 101, 1000), 100, 110);
     deal(&mut ledger, Fate::Committed, ended(&one, 101), 200, 210);
-    let seen_job = SeenJob { queue: "plain".to_owned(), state: "completed".to_owned(), token: one.token };
+    let seen_job = SeenJob { queue: "plain".to_owned(), state: "completed".to_owned(), token: one.token, flow: None };
     let world = World {
         jobs: BTreeMap::from([(1, seen_job)]),
         attempts: BTreeMap::from([(101, seen(1, "completed", 205))]),
@@ -477,4 +471,71 @@ fn a_machine_that_is_slow_has_time_as_long_as_something_gets_less() {
     assert!(!patience.is_over(9), "one less");
     thread::sleep(Duration::from_millis(1));
     assert!(patience.is_over(9), "as many as before");
+}
+
+/// A world with a job of the queue `flowing` in this state, a member of a flow or not.
+fn flowing(world: &mut World, id: i64, state: &str, flow: Option<i64>) {
+    let (queue, token) = ("flowing".to_owned(), String::new());
+    world.jobs.insert(id, SeenJob { queue, state: state.to_owned(), token, flow });
+}
+
+#[test]
+fn a_flow_that_runs_before_its_member_has_ended() {
+    let own_flow = Some(OwnFlow { runs: true, is_fail_fast: false });
+    for (claimed_at, member, is_wrong) in
+        [(90, "completed", true), (110, "completed", false), (110, "dead", true), (110, "cancelled", false)]
+    {
+        let (mut ledger, mut world) = (Ledger::default(), World::default());
+        enqueued(&mut ledger, &Job { own_flow, ..job("flowing", 1, 0) }, 10);
+        enqueued(&mut ledger, &Job { flow: Some(1), ..job("flowing", 2, 0) }, 20);
+        flowing(&mut world, 1, "completed", None);
+        flowing(&mut world, 2, member, Some(1));
+        world.attempts.insert(21, SeenAttempt { claimed_at: Some(claimed_at), ..seen(1, "completed", 120) });
+        world.attempts.insert(22, seen(2, member, 100));
+        assert_eq!(!found(flows::check, &ledger, &world).is_empty(), is_wrong, "{claimed_at} {member}");
+    }
+}
+
+#[test]
+fn a_flow_that_is_held_for_no_member() {
+    for (member, is_wrong) in [("completed", true), ("dead", false), ("held", false)] {
+        let (ledger, mut world) = (Ledger::default(), World::default());
+        flowing(&mut world, 1, "held", None);
+        flowing(&mut world, 2, member, Some(1));
+        flowing(&mut world, 3, "dead", Some(2));
+        assert_eq!(!found(flows::check, &ledger, &world).is_empty(), is_wrong, "{member}");
+    }
+}
+
+#[test]
+fn a_suspended_job_that_goes_on_before_what_it_has_made_has_ended() {
+    for (claimed_at, is_wrong) in [(140, true), (160, false)] {
+        let (mut ledger, mut world) = (Ledger::default(), World::default());
+        enqueued(&mut ledger, &job("flowing", 1, 0), 10);
+        enqueued(&mut ledger, &Job { flow: Some(1), ..job("flowing", 2, 0) }, 90);
+        let suspended = What::Ended { attempt: 11, job: 1, end: End::Suspended };
+        let last = ledger.deals.last_mut().expect("a deal");
+        last.facts.push(Fact { what: suspended, from: 91, to: 92, undone: None });
+        flowing(&mut world, 1, "completed", None);
+        flowing(&mut world, 2, "completed", Some(1));
+        world.attempts.insert(11, SeenAttempt { claimed_at: Some(50), ..seen(1, "suspended", 100) });
+        world.attempts.insert(21, SeenAttempt { claimed_at: Some(claimed_at), ..seen(1, "completed", 200) });
+        world.attempts.insert(12, seen(2, "completed", 150));
+        assert_eq!(!found(flows::check, &ledger, &world).is_empty(), is_wrong, "{claimed_at}");
+    }
+}
+
+#[test]
+fn a_step_that_is_forgotten_or_was_never_committed() {
+    for (fate, is_done, is_wrong) in [
+        (Fate::Committed, false, true),
+        (Fate::Committed, true, false),
+        (Fate::RolledBack, true, true),
+        (Fate::RolledBack, false, false),
+    ] {
+        let mut ledger = Ledger::default();
+        deal(&mut ledger, fate, What::StepDone { job: 1, name: "cut" }, 10, 11);
+        deal(&mut ledger, Fate::Committed, What::StepSeen { job: 1, name: "cut", is_done }, 20, 21);
+        assert_eq!(!found(flows::check, &ledger, &World::default()).is_empty(), is_wrong, "{fate:?} {is_done}");
+    }
 }

@@ -223,8 +223,12 @@ fn counters(catalog: &Catalog, found: &mut Vec<Fault>) -> Result<()> {
         wrong.retain(|one| again.contains(one));
     }
     for (lane, differences) in wrong {
-        let stage = queue::by_lane(catalog, lane)?.and_then(|queue| queue.stage_of(lane).map(str::to_owned));
-        let of_stage = stage.map_or_else(String::new, |stage| format!(", of stage {stage}"));
+        let queue = queue::by_lane(catalog, lane)?;
+        let of_stage = match &queue {
+            Some(queue) if queue.is_held(lane) => ", of held jobs".to_owned(),
+            Some(queue) => queue.stage_of(lane).map_or_else(String::new, |stage| format!(", of stage {stage}")),
+            None => String::new(),
+        };
         let differences: Vec<String> = differences.into_iter().map(|(what, by)| format!("{what} by {by}")).collect();
         found.push(Fault {
             queue: queue_name(catalog, lane),

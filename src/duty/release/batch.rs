@@ -35,6 +35,10 @@ const BATCH: usize = 1_000;
 /// Held attempts looked at in one transaction.
 const LOOK: usize = 5_000;
 
+/// Held attempts that a session looks at before it commits the end of their predecessor: what they cost it is bounded, and
+/// the duty serves the others.
+const ENDERS: usize = 64;
+
 /// What becomes of a held attempt.
 pub enum End {
     /// It goes to this lane.
@@ -68,6 +72,8 @@ impl Act {
 /// What one transaction does.
 pub struct Batch<'a> {
     pub catalog: &'a Rc<Catalog>,
+    /// Whether this is the transaction by which the jobs complete: it leaves to the duty what is no plain release.
+    is_enders: bool,
     /// What has become of a job, and whether it is a flow that waits.
     fates: HashMap<i64, (Fate, bool)>,
     acts: Vec<Act>,
@@ -87,6 +93,7 @@ impl<'a> Batch<'a> {
         let cursor = shmem::with_instance(catalog.number, |_, instance| instance.due_to).unwrap_or(i64::MIN);
         Self {
             catalog,
+            is_enders: false,
             fates: HashMap::new(),
             acts: Vec::new(),
             decided: HashSet::new(),
@@ -97,8 +104,22 @@ impl<'a> Batch<'a> {
         }
     }
 
+    /// For the open transaction, which completes these jobs.
+    pub fn of_ender(catalog: &'a Rc<Catalog>, jobs: &[i64]) -> Self {
+        let mut batch = Self::new(catalog);
+        batch.is_enders = true;
+        batch.fates.extend(jobs.iter().map(|job_id| (*job_id, (Fate::Completed, false))));
+        batch
+    }
+
+    /// How many held attempts one transaction releases or skips, and looks at.
+    fn limits(&self) -> (usize, usize) {
+        if self.is_enders { (ENDERS, ENDERS) } else { (BATCH, LOOK) }
+    }
+
     pub fn is_full(&self) -> bool {
-        self.acts.len() >= BATCH || self.looked >= LOOK
+        let (acts, looks) = self.limits();
+        self.acts.len() >= acts || self.looked >= looks
     }
 
     /// What has become of the job of an edge. A flow that waits counts as dead for what waits for a death, if one of its
@@ -143,6 +164,12 @@ impl<'a> Batch<'a> {
         if let Some(flow) = job.flow.filter(|_| fate != Fate::Living) {
             known::ended(flow, job_id, fate);
         }
+        self.walk_after(job_id, from)
+    }
+
+    /// Looks at the held attempts that are after a job. Returns where to go on, if there are more.
+    pub fn walk_after(&mut self, job_id: i64, from: Option<Position>) -> Result<Option<Position>> {
+        let (most, _) = self.limits();
         // In this order an attempt that moves meanwhile is met at least once.
         let segments: Vec<u8> = segment::inhabited(self.catalog).collect();
         let start = from.and_then(|from| segments.iter().position(|segment| *segment == from.segment));
@@ -154,7 +181,7 @@ impl<'a> Batch<'a> {
                 let mut ids = Vec::new();
                 edges.each_after(job_id, after, |id| {
                     ids.push(id);
-                    ids.len() < BATCH
+                    ids.len() < most
                 });
                 let Some(&last) = ids.last() else { break };
                 for id in ids {
@@ -212,6 +239,10 @@ impl<'a> Batch<'a> {
         let own = edges.of(id);
         let is_open = own.iter().any(|edge| edge.job_id == edge::SEAL && !edge.is_met);
         let of_flow = flow::own_edge(&own);
+        if self.is_enders && of_flow.is_some() {
+            self.again.push(job_id);
+            return Ok(());
+        }
         let attempt = match &of_flow {
             Some(of_flow) => match self.is_ending(attempt, edges, of_flow)? {
                 Some(attempt) => attempt,
@@ -236,7 +267,15 @@ impl<'a> Batch<'a> {
         }
         let upon = own.first().map_or(Upon::Completed, |edge| edge.upon);
         let is_due = attempt.run_at().is_none_or(|at| at <= self.due_to);
-        let end = match verdict(upon, &fates, is_due) {
+        let verdict = verdict(upon, &fates, is_due);
+        // Another end, a death above all, may be taken back before this transaction commits; and while another predecessor
+        // lives, its end may be under way and not see this one.
+        let is_final = verdict == Verdict::Release && fates.iter().all(|fate| *fate == Fate::Completed);
+        if self.is_enders && !is_final {
+            self.again.push(job_id);
+            return Ok(());
+        }
+        let end = match verdict {
             Verdict::Release if of_flow.is_some_and(|edge| edge.lane == 0) => End::Complete,
             Verdict::Release => End::Release(after::lane_of_release(&queue, &own)),
             Verdict::Skip => {
@@ -307,7 +346,7 @@ impl<'a> Batch<'a> {
             let act = acts.swap_remove(n);
             self.again.push(act.because);
         }
-        fault!("release.claimed");
+        fault!(if self.is_enders { "ender.claimed" } else { "release.claimed" });
         let mut counts = Vec::with_capacity(acts.len());
         ids::take(self.catalog, acts.len(), |count| counts.push(count))?;
         let now = time::now_us();

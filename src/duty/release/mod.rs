@@ -33,6 +33,7 @@ use crate::shmem::{self, Instance, awake};
 use crate::transaction::{self, hooks};
 
 mod batch;
+pub mod ender;
 mod known;
 mod members;
 mod work;

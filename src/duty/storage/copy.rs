@@ -30,6 +30,7 @@ use crate::log::tables::Tables;
 use crate::log::walk::Trace;
 use crate::log::{claim, lane_counts, note, rollup};
 use crate::pg::datum::stored_size;
+use crate::pg::fault::fault;
 use crate::pg::scan::Snapshot;
 use crate::pg::{lock, process, syscache, time};
 use crate::shmem::segments::State;
@@ -116,6 +117,7 @@ fn size(values: &history::Values) -> usize {
 
 /// Copies one batch.
 pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Result<StepResult> {
+    fault!("copy.begun");
     let generation = states.words[segment as usize].generation();
     let copied_to = states.filling(segment).copied_to;
     let tables = Tables::open(catalog, segment);

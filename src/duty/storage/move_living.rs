@@ -223,17 +223,18 @@ impl Batch<'_> {
                 continue;
             };
             // The look is after the mark: a session that writes such a note looks for the mark after it has written.
-            // See `rerun::ask` and `hold::write_note`.
-            if has_rerun(self.catalog, attempt) || serve_cancels::is_requested(self.catalog, attempt) {
+            // See `rerun::ask`, `hold::write_note` and `hold::note_held`.
+            let of_held = match &edges {
+                Some(edges) if after::is_held(self.catalog, attempt.lane())? => edges.rows_settled(attempt.id()),
+                _ => Some(Vec::new()),
+            };
+            let is_free = !has_rerun(self.catalog, attempt) && !serve_cancels::is_requested(self.catalog, attempt);
+            if let Some(rows) = of_held.filter(|_| is_free) {
+                moved.push(with_payload(&mut reader, attempt));
+                edge_rows.extend(rows);
+            } else {
                 claims.as_ref().into_iter().for_each(|claims| claims.take_back(mark));
                 leave(attempt.id());
-            } else {
-                moved.push(with_payload(&mut reader, attempt));
-                if let Some(edges) = &edges
-                    && after::is_held(self.catalog, attempt.lane())?
-                {
-                    edge_rows.extend(edges.rows_of(attempt.id()));
-                }
             }
         }
         fault!("move.marked");

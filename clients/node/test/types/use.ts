@@ -1,6 +1,6 @@
 // Compiles if and only if the types say what README.md does.
 import { Pool } from 'pg'
-import { Advance, Fatal, Job, Worker, enqueue, enqueueMany, enqueueQuery } from '../..'
+import { Advance, Fatal, Job, Suspend, Worker, enqueue, enqueueFlow, enqueueMany, enqueueQuery } from '../..'
 import { Server, assertEnqueued } from '../../lib/testing'
 
 async function produce (pool: Pool): Promise<number[]> {
@@ -13,6 +13,13 @@ async function produce (pool: Pool): Promise<number[]> {
   return [id, ...await enqueueMany(pool, 'emails', [{}], { priority: 1 })]
 }
 
+async function flows (pool: Pool): Promise<void> {
+  const flow: number = await enqueueFlow(pool, 'emails', { tasks: [{ task: 'a' }, { task: 'b', after: ['a'], priority: 1 }], runs: true })
+  await enqueue(pool, 'emails', {}, { after: [flow], upon: 'ended' })
+  // @ts-expect-error: a task is after others by their names
+  await enqueueFlow(pool, 'emails', { tasks: [{ task: 'a', after: [1] }] })
+}
+
 const worker = new Worker(['postgres://db1', { host: 'db2' }], { concurrency: 2, sessionBound: true })
 worker.handle<{ to: string }>('emails', async (job: Job<{ to: string }>) => {
   if (job.payload.to === '') throw new Fatal('no address')
@@ -20,7 +27,11 @@ worker.handle<{ to: string }>('emails', async (job: Job<{ to: string }>) => {
   await job.transaction(async (client) => { await client.query('SELECT 1') })
   return new Advance({ stage: 'sent' })
 })
+worker.handleBatch<{ to: string }>('events', 100, async (batch) => {
+  await batch.transaction(async (client) => { await client.query('SELECT 1') })
+  return batch.jobs.map((job) => job.payload.to === '' ? new Fatal('no address') : new Suspend())
+})
 worker.use((job, call) => call(job)).on('completed', (event) => { const ms: number | undefined = event.milliseconds; void ms })
 // @ts-expect-error: there is no such event
 worker.on('complete', () => {})
-void produce, new Server().config().host
+void produce, void flows, new Server().config().host

@@ -4,24 +4,36 @@
 The words are those of pg_queue: a *job* is run in *attempts*, each under a *lease*.
 """
 
+from .batch import AsyncBatch, Batch
 from .enqueue import enqueue, enqueue_async, enqueue_many, enqueue_many_async
 from .events import Event
-from .job import AsyncJob, Job
-from .outcomes import Advance, Fatal, RetryIn, Snooze, Stopped
+from .flow import Task, enqueue_flow, enqueue_flow_async, reject, resolve, seal
+from .job import AsyncJob, Input, Job
+from .outcomes import Advance, Fatal, RetryIn, Snooze, Stopped, Suspend
 from .worker import Worker
 
 __all__ = [
     "Advance",
+    "AsyncBatch",
     "AsyncJob",
+    "Batch",
     "Event",
     "Fatal",
+    "Input",
     "Job",
     "RetryIn",
     "Snooze",
     "Stopped",
+    "Suspend",
+    "Task",
     "Worker",
     "enqueue",
     "enqueue_async",
+    "enqueue_flow",
+    "enqueue_flow_async",
     "enqueue_many",
     "enqueue_many_async",
+    "reject",
+    "resolve",
+    "seal",
 ]

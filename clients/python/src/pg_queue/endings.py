@@ -8,18 +8,20 @@ from typing import Any, List, Literal, Optional, Sequence, Tuple
 from .events import EventKind
 from .job import BaseJob
 
-Kind = Literal["complete", "advance", "fail", "release", "none"]
+Kind = Literal["complete", "advance", "suspend", "fail", "release", "none"]
 
 _SQL = {
     "complete": "SELECT queue.complete(i, r) FROM unnest(%s::bigint[], %s::jsonb[]) AS e(i, r)",
     "advance": "SELECT queue.advance(i, s, p, d) "
     "FROM unnest(%s::bigint[], %s::text[], %s::jsonb[], %s::interval[]) AS e(i, s, p, d)",
+    # An array of arrays cannot be taken apart: one by one.
+    "suspend": "SELECT queue.suspend(i, %s::bigint[], %s, %s) FROM unnest(%s::bigint[]) AS e(i)",
     "fail": "SELECT queue.fail(i, t, retry_in => r, fatal => f) "
     "FROM unnest(%s::bigint[], %s::text[], %s::interval[], %s::boolean[]) AS e(i, t, r, f)",
     "release": "SELECT queue.release(i, delay => d) FROM unnest(%s::bigint[], %s::interval[]) AS e(i, d)",
 }
 
-_EVENTS = {"advance": "advanced", "fail": "failed", "release": "released"}
+_EVENTS = {"advance": "advanced", "suspend": "suspended", "fail": "failed", "release": "released"}
 
 
 class Ending:
@@ -54,6 +56,14 @@ class Ending:
         return _EVENTS.get(self.kind, "completed")  # type: ignore[return-value]
 
     @staticmethod
+    def alike(endings: Sequence[Ending]) -> List[Ending]:
+        """The first one, and those that the same statement can tell."""
+        first = endings[0]
+        return [first] if first.kind == "suspend" else [ending for ending in endings if ending.kind == first.kind]
+
+    @staticmethod
     def statement(kind: Kind, endings: Sequence[Ending]) -> Tuple[str, List[Any]]:
+        if kind == "suspend":
+            return _SQL[kind], [*endings[0].arguments, [endings[0].id]]
         arguments = zip(*(ending.arguments for ending in endings))
         return _SQL[kind], [[ending.id for ending in endings], *map(list, arguments)]

@@ -6,7 +6,8 @@
 * A handler runs in a task of its own; a `def` in a thread.
 
 An attempt is *held* from its claim until its handler has ended. Each end goes to the server until that has answered,
-over as many connections as it takes. Whoever does not hear from the server for as long as the lease lasts has lost it.
+over as many connections as it takes. A worker that does not hear
+from the server for as long as the lease lasts has lost it.
 All state belongs to the event loop's thread.
 """
 
@@ -19,20 +20,22 @@ import logging
 import random
 import re
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Set, Tuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Set, Tuple, cast
 
 import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg.types.json import Jsonb
 
 from . import tracing
+from .batch import AsyncBatch, Batch
 from .endings import Ending
 from .events import Event, EventKind
 from .job import COLUMNS, AsyncJob, BaseJob, Job
-from .outcomes import Advance, Fatal, RetryIn, Snooze, Stopped, interval
+from .outcomes import Advance, Fatal, RetryIn, Snooze, Stopped, Suspend, interval
 from .pool import AsyncPool, Gone, Link, Pool, with_defaults
 from .threads import Threads
+from .watchdog import Watchdog
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -54,7 +57,7 @@ CLAIM = f"""
         session_bound => %s, completed => %s::bigint[])"""
 
 
-@dataclass
+@dataclass(eq=False)
 class Held:
     """A claimed attempt whose handler has not ended."""
 
@@ -66,6 +69,10 @@ class Held:
     expiry: asyncio.TimerHandle
     """Ends it when no heartbeat has come through for the length of the lease."""
     task: Optional[asyncio.Task[None]] = None
+    group: List[Held] = field(default_factory=list, repr=False)
+    """Those that its handler runs at once, itself among them."""
+    stopped_at: Optional[float] = None
+    """Since when the handler should have ended."""
 
 
 class Backoff:
@@ -124,6 +131,8 @@ class Engine:
         claimer = self._loop.create_task(self._claim_all())
         control = self._loop.create_task(self._control_all())
         stopped = self._loop.create_task(self._stopping.wait())
+        limit = self._worker.stall_timeout
+        watchdog = None if limit is None else Watchdog(self, limit)
         try:
             await asyncio.wait({claimer, control, stopped}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -131,6 +140,8 @@ class Engine:
                 await asyncio.shield(self._loop.create_task(self._shut_down(claimer, control)))
             finally:
                 stopped.cancel()
+                if watchdog is not None:
+                    watchdog.close()
 
     # Connections. No prepared statements: a pooler in transaction mode has another connection for each transaction.
 
@@ -186,6 +197,7 @@ class Engine:
                 self._settle(ending, "lost" if ending.id in self._refused else None)
             for row in rows:
                 self._accept(row)
+            self._start()
             if self._drain and not rows and not completed and not await self._more():
                 return
 
@@ -229,7 +241,6 @@ class Engine:
         self._held[job.id] = held = Held(job, lease, now + self._beat(lease), expiry)
         self._ready.append(held)
         self._due.set()  # the control takes the new lease into account
-        self._start()
 
     def _start(self) -> None:
         while self._ready and self._running < self._worker.concurrency and not self._stopping.is_set():
@@ -237,30 +248,73 @@ class Engine:
             if held.job.stop_reason is not None:  # it was cancelled or lost before it began
                 self._end(held, self._stopped(held.job))
                 continue
-            self._running += 1
-            held.task = self._loop.create_task(self._run(held))
+            group = [held, *self._others(held)]
+            self._running += len(group)
+            task = self._loop.create_task(self._run(group))
+            for held in group:
+                held.task, held.group = task, group
+
+    def _others(self, first: Held) -> List[Held]:
+        """What the first one's handler runs together with it: ready jobs of the same queue, if it takes batches."""
+        size = self._worker.batches.get(first.job.queue, 1)
+        most = min(size, self._worker.concurrency - self._running) - 1
+        others: List[Held] = []
+        if most > 0:
+            for held in list(self._ready):
+                if held.job.queue == first.job.queue and len(others) < most:
+                    self._ready.remove(held)
+                    others.append(held)
+        return others
 
     # A handler.
 
-    async def _run(self, held: Held) -> None:
-        job, begun = held.job, self._loop.time()
-        self._tell(Event("started", job.queue, job.job_id, job.id, job.attempt))
+    async def _run(self, group: List[Held]) -> None:
+        jobs, begun = [held.job for held in group], self._loop.time()
+        for job in jobs:
+            self._tell(Event("started", job.queue, job.job_id, job.id, job.attempt))
         try:
-            with tracing.span(job):
-                call = self._calls[job.queue]
-                result = await (call(job) if self._is_async[job.queue] else self._threads.call(lambda: call(job)))
-            ending = self._returned(job, result)
+            results = await self._call(jobs)
+            endings = [self._ended(job, result) for job, result in zip(jobs, results)]
         except asyncio.CancelledError as error:
-            ending = self._stopped(job) if job.stop_reason else self._raised(job, error)
-        except Exception as error:
-            ending = self._raised(job, error)
+            endings = [self._stopped(job) if job.stop_reason else self._raised(job, error) for job in jobs]
+        except BaseException as error:  # also SystemExit, which is not to end the event loop
+            if isinstance(error, KeyboardInterrupt):
+                self._stop()
+            if len(jobs) > 1 and isinstance(error, psycopg.Error) and error.sqlstate == "QJ001":
+                error = Snooze()  # one is lost, which the server says of each
+            endings = [self._raised(job, error) for job in jobs]
         finally:
-            self._running -= 1
-        ending.seconds = self._loop.time() - begun
-        if job.id in self._held:
-            self._end(held, ending)
+            self._running -= len(jobs)
+        for held, ending in zip(group, endings):
+            ending.seconds = self._loop.time() - begun
+            if held.job.id in self._held:
+                self._end(held, ending)
         self._start()
         self._changed.set()
+
+    async def _call(self, jobs: List[BaseJob]) -> List[Any]:
+        """What the handler has returned for each of the jobs."""
+        queue = jobs[0].queue
+        call, is_async = self._calls[queue], self._is_async[queue]
+        is_batch = queue in self._worker.batches
+        argument: Any = jobs[0]
+        if is_batch:
+            argument = AsyncBatch(cast(List[AsyncJob], jobs)) if is_async else Batch(cast(List[Job], jobs))
+        with tracing.span(jobs[0], is_batch):
+            result = await (call(argument) if is_async else self._threads.call(lambda: call(argument)))
+        if not is_batch:
+            return [result]
+        if result is None:
+            return [None] * len(jobs)
+        if not isinstance(result, (list, tuple)) or len(result) != len(jobs):
+            raise ValueError(f"a batch of {len(jobs)} jobs wants as many results, or None")
+        return list(result)
+
+    def _ended(self, job: BaseJob, result: Any) -> Ending:
+        try:
+            return self._raised(job, result) if isinstance(result, BaseException) else self._returned(job, result)
+        except Exception as error:  # such as a result that is no JSON
+            return self._raised(job, error)
 
     @staticmethod
     def _returned(job: BaseJob, result: Any) -> Ending:
@@ -269,6 +323,9 @@ class Engine:
         if isinstance(result, Advance):
             payload = None if result.payload is None else Jsonb(result.payload)
             return Ending(job, "advance", result.stage, payload, interval(result.delay))
+        if isinstance(result, Suspend):
+            after = None if result.after is None else list(result.after)
+            return Ending(job, "suspend", after, result.upon, None if result.progress is None else Jsonb(result.progress))
         if result is None:
             return Ending(job, "complete", None)
         json.dumps(result)  # here, where an error fails the job
@@ -288,8 +345,8 @@ class Engine:
             job.stop("lost")
             return self._stopped(job)
         is_expected = isinstance(error, (RetryIn, Fatal))
-        logger.warning("%r has failed: %s", job, error, exc_info=None if is_expected else error, extra=_extra(job))
-        text = str(error) if is_expected else f"{type(error).__name__}: {error}"
+        text = _text(error) if is_expected else f"{type(error).__name__}: {_text(error)}"
+        logger.warning("%r has failed: %s", job, text, exc_info=None if is_expected else error, extra=_extra(job))
         retry_in = interval(error.delay) if isinstance(error, RetryIn) else None
         return Ending.failure(job, text, retry_in, isinstance(error, Fatal))
 
@@ -311,6 +368,7 @@ class Engine:
         if held is None or held.job.stop_reason in (reason, "lost"):
             return
         logger.warning("%r is to stop: %s", held.job, reason, extra=_extra(held.job))
+        held.stopped_at = held.stopped_at or self._loop.time()
         held.job.stop(reason)
         if held.task is None and held in self._ready:
             self._ready.remove(held)
@@ -319,8 +377,14 @@ class Engine:
 
     def _cancel(self, attempt_id: int) -> None:
         held = self._held.get(attempt_id)
-        if held is not None and held.task is not None:
+        if held is not None and held.task is not None and all(one.job.stop_reason for one in held.group):
             held.task.cancel()
+
+    def is_stuck(self, limit: float) -> bool:
+        """Whether all slots are taken by handlers that should have ended so long ago. From any thread."""
+        now = self._loop.time()
+        late = [held for held in list(self._held.values()) if held.stopped_at and now - held.stopped_at >= limit]
+        return len(late) >= self._running >= self._worker.concurrency
 
     # The control.
 
@@ -390,10 +454,9 @@ class Engine:
         self._sending = len(endings)
         try:
             while endings:
-                kind = endings[0].kind
-                batch = [ending for ending in endings if ending.kind == kind]
+                batch = Ending.alike(endings)
                 try:
-                    await self._control.fetch(*Ending.statement(kind, batch))
+                    await self._control.fetch(*Ending.statement(batch[0].kind, batch))
                     for ending in batch:
                         self._settle(ending)
                 except psycopg.Error:
@@ -402,7 +465,7 @@ class Engine:
                         endings.remove(ending)
                         self._sending -= 1
                     continue
-                endings = [ending for ending in endings if ending.kind != kind]
+                endings = [ending for ending in endings if ending not in batch]
                 self._sending = len(endings)
         except Gone:
             self._outbox = endings + self._outbox
@@ -472,7 +535,7 @@ class Engine:
         control.cancel()
         self._threads.close()
         self._pool.close()
-        await self._async_pool.close()
+        self._async_pool.close()
         for link in (self._claims, self._control):
             await link.close()
         for task in (claimer, control):
@@ -484,6 +547,13 @@ class Engine:
         while self._held and self._loop.time() < end and not (hurry and hurry.is_set()):
             tasks = {held.task for held in self._held.values() if held.task is not None}
             await asyncio.wait(tasks, timeout=min(0.1, seconds), return_when=asyncio.FIRST_COMPLETED)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"its text is not to be had: {type(failure).__name__}"
 
 
 def _extra(job: BaseJob) -> Dict[str, Any]:

@@ -9,14 +9,14 @@ from psycopg import AsyncConnection, Connection
 from psycopg.types.json import Jsonb
 
 from . import tracing
-from .outcomes import Duration, interval
+from .outcomes import Duration, Upon, interval
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class Options(TypedDict, total=False):
-    """The options of `queue.enqueue`. None leaves one at its default, as if it were left out."""
+class OwnOptions(TypedDict, total=False):
+    """What a job has for itself."""
 
     priority: Optional[int]
     delay: Optional[Duration]
@@ -30,53 +30,72 @@ class Options(TypedDict, total=False):
     max_attempts: Optional[int]
     lease: Optional[Duration]
     headers: Any
+    upon: Optional[Upon]
+
+
+class Options(OwnOptions, total=False):
+    """The options of `queue.enqueue`. None leaves one at its default, as if it were left out."""
+
+    after: Optional[Iterable[int]]
+    flow: Optional[int]
+    task: Optional[str]
 
 
 def enqueue(conn: Connection[Any], queue: str, payload: Any = {}, **options: Unpack[Options]) -> int:
     """Adds a job and returns its id."""
-    return _ids(conn, *_call("enqueue", queue, Jsonb(payload), "jsonb", options))[0]
+    return ids(conn, *_call("enqueue", queue, Jsonb(payload), "jsonb", options))[0]
 
 
 def enqueue_many(conn: Connection[Any], queue: str, payloads: Iterable[Any], **options: Unpack[Options]) -> List[int]:
     """Adds a job per payload, all with the same options, and returns their ids in the order of the payloads."""
-    return _ids(conn, *_call("enqueue_many", queue, list(map(Jsonb, payloads)), "jsonb[]", options))
+    return ids(conn, *_call("enqueue_many", queue, list(map(Jsonb, payloads)), "jsonb[]", options))
 
 
 async def enqueue_async(
     conn: AsyncConnection[Any], queue: str, payload: Any = {}, **options: Unpack[Options]
 ) -> int:
     """`enqueue` for an asyncio connection."""
-    return (await _ids_async(conn, *_call("enqueue", queue, Jsonb(payload), "jsonb", options)))[0]
+    return (await ids_async(conn, *_call("enqueue", queue, Jsonb(payload), "jsonb", options)))[0]
 
 
 async def enqueue_many_async(
     conn: AsyncConnection[Any], queue: str, payloads: Iterable[Any], **options: Unpack[Options]
 ) -> List[int]:
     """`enqueue_many` for an asyncio connection."""
-    return await _ids_async(conn, *_call("enqueue_many", queue, list(map(Jsonb, payloads)), "jsonb[]", options))
+    return await ids_async(conn, *_call("enqueue_many", queue, list(map(Jsonb, payloads)), "jsonb[]", options))
 
 
 def _call(function: str, queue: str, content: Any, cast: str, options: Mapping[str, Any]) -> Tuple[str, List[Any]]:
-    """The statement with the options that were given, and the trace context of the caller in the headers."""
+    text, values = arguments(function, options)
+    return f"SELECT * FROM queue.{function}(%s, %s::{cast}{text})", [queue, content, *values]
+
+
+def arguments(function: str, options: Mapping[str, Any]) -> Tuple[str, List[Any]]:
+    """The options that were given, as arguments by name, with the trace context of the caller in the headers."""
     unknown = options.keys() - Options.__annotations__.keys()
     if unknown:
         raise TypeError(f"{function}() got an unexpected keyword argument {min(unknown)!r}")
     given = {name: value for name, value in options.items() if value is not None}
     for name in given.keys() & {"delay", "unique_for", "lease"}:
         given[name] = interval(given[name])
+    if "after" in given:
+        given["after"] = list(given["after"])
     headers = tracing.inject(given.get("headers"))
     if headers is not None:
         given["headers"] = Jsonb(headers)
-    arguments = "".join(f", {name} => %s" for name in given)
-    return f"SELECT * FROM queue.{function}(%s, %s::{cast}{arguments})", [queue, content, *given.values()]
+    text = "".join(f", {name} => %s{_CASTS.get(name, '')}" for name in given)
+    return text, list(given.values())
 
 
-def _ids(conn: Connection[Any], sql: str, parameters: List[Any]) -> List[int]:
+_CASTS = {"after": "::bigint[]"}  # an empty list has no type
+
+
+def ids(conn: Connection[Any], sql: str, parameters: List[Any]) -> List[int]:
     with conn.cursor(row_factory=_first) as cursor:
         return cursor.execute(sql, parameters).fetchall()
 
 
-async def _ids_async(conn: AsyncConnection[Any], sql: str, parameters: List[Any]) -> List[int]:
+async def ids_async(conn: AsyncConnection[Any], sql: str, parameters: List[Any]) -> List[int]:
     async with conn.cursor(row_factory=_first) as cursor:
         await cursor.execute(sql, parameters)
         return await cursor.fetchall()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, Optional
 
 EventKind = Literal[
-    "started", "completed", "advanced", "failed", "released", "lost", "connected", "disconnected"
+    "started", "completed", "advanced", "suspended", "failed", "released", "lost", "connected", "disconnected"
 ]
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, AsyncIterator, Callable, Iterator, List, Optional, Tuple
+from typing import Any, AsyncIterator, Awaitable, Callable, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
 from psycopg import AsyncConnection, Connection
 from psycopg.types.json import Jsonb
 
-from .outcomes import Duration, Stopped, StopReason, interval
+from .outcomes import Duration, Stopped, StopReason, Upon, interval
 from .pool import AsyncPool, Pool
 
 COLUMNS = (
@@ -22,6 +23,25 @@ COLUMNS = (
     "progress, last_error, enqueued_at"
 )
 """Of queue.claimed_job, in the order of the arguments of `BaseJob`."""
+
+
+T = TypeVar("T")
+
+STEP = "SELECT step IS NOT NULL, step FROM queue.step(%s, %s) AS step"  # JSON's null is a result, too
+STEP_DONE = "SELECT queue.step_done(%s, %s, %s)"
+INPUTS = "SELECT job_id, queue_name, task, state, result, error FROM queue.inputs(%s)"
+
+
+@dataclass(frozen=True)
+class Input:
+    """What became of a job that this one waited for. Of one that is kept no longer there is no more than its id."""
+
+    job_id: int
+    queue: Optional[str]
+    task: Optional[str]
+    state: Optional[str]
+    result: Any
+    error: Optional[str]
 
 
 def completion(attempt_id: int, result: Any) -> Tuple[str, List[Any]]:
@@ -33,6 +53,14 @@ def completion(attempt_id: int, result: Any) -> Tuple[str, List[Any]]:
 def advancement(attempt_id: int, stage: Optional[str], payload: Any, delay: Duration) -> Tuple[str, List[Any]]:
     content = None if payload is None else Jsonb(payload)
     return "SELECT queue.advance(%s, %s, %s, %s)", [attempt_id, stage, content, interval(delay)]
+
+
+def suspension(
+    attempt_id: int, after: Optional[Sequence[int]], upon: Upon, progress: Any
+) -> Tuple[str, List[Any]]:
+    jobs = None if after is None else list(after)
+    content = None if progress is None else Jsonb(progress)
+    return "SELECT queue.suspend(%s, %s::bigint[], %s, %s)", [attempt_id, jobs, upon, content]
 
 
 class BaseJob:
@@ -133,6 +161,35 @@ class Job(BaseJob):
         conn.execute(*advancement(self.id, stage, payload, delay))
         self.ended = True
 
+    def suspend(
+        self,
+        conn: Connection[Any],
+        after: Optional[Sequence[int]] = None,
+        upon: Upon = "ended",
+        progress: Any = None,
+    ) -> None:
+        """Lets the job wait for others, in the caller's own transaction: as `Suspend` says."""
+        conn.execute(*suspension(self.id, after, upon, progress))
+        self.ended = True
+
+    def step(self, name: str, function: Callable[[Connection[Any]], T]) -> T:
+        """The result of `function(conn)`, which runs once for all attempts: what it writes and the note that it is done,
+        with its result, commit together. The result is JSON.
+        """
+        self.check()
+        with self._connection() as conn, conn.transaction():
+            row = conn.execute(STEP, [self.id, name]).fetchone()
+            if row is not None and row[0]:
+                return row[1]  # type: ignore[no-any-return]
+            result = function(conn)
+            conn.execute(STEP_DONE, [self.id, name, Jsonb(result)])
+        return result
+
+    def inputs(self) -> List[Input]:
+        """What became of the jobs that this one was after, and of its members."""
+        with self._connection() as conn:
+            return [Input(*row) for row in conn.execute(INPUTS, [self.id])]
+
     def save_progress(self, progress: Any) -> None:
         """Remembers what was done so far: the next attempt, if there is one, finds it in `progress`."""
         with self._connection() as conn:
@@ -187,6 +244,35 @@ class AsyncJob(BaseJob):
         """Takes the job on to another stage, in the caller's own transaction."""
         await conn.execute(*advancement(self.id, stage, payload, delay))
         self.ended = True
+
+    async def suspend(
+        self,
+        conn: AsyncConnection[Any],
+        after: Optional[Sequence[int]] = None,
+        upon: Upon = "ended",
+        progress: Any = None,
+    ) -> None:
+        """Lets the job wait for others, in the caller's own transaction: as `Suspend` says."""
+        await conn.execute(*suspension(self.id, after, upon, progress))
+        self.ended = True
+
+    async def step(self, name: str, function: Callable[[AsyncConnection[Any]], Awaitable[T]]) -> T:
+        """The result of `await function(conn)`, which runs once for all attempts: what it writes and the note that it is
+        done, with its result, commit together. The result is JSON.
+        """
+        self.check()
+        async with self._connection() as conn, conn.transaction():
+            row = await (await conn.execute(STEP, [self.id, name])).fetchone()
+            if row is not None and row[0]:
+                return row[1]  # type: ignore[no-any-return]
+            result = await function(conn)
+            await conn.execute(STEP_DONE, [self.id, name, Jsonb(result)])
+        return result
+
+    async def inputs(self) -> List[Input]:
+        """What became of the jobs that this one was after, and of its members."""
+        async with self._connection() as conn:
+            return [Input(*row) for row in await (await conn.execute(INPUTS, [self.id])).fetchall()]
 
     async def save_progress(self, progress: Any) -> None:
         """Remembers what was done so far: the next attempt, if there is one, finds it in `progress`."""

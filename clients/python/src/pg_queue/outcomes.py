@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, Optional, Union
+from typing import Any, Literal, Optional, Sequence, Union
 
 Duration = Union[timedelta, float]
 """A length of time; a number means seconds."""
+
+Upon = Literal["completed", "failed", "ended", "overdue"]
 
 StopReason = Literal["cancelled", "lost", "shutdown"]
 
@@ -57,3 +59,16 @@ class Advance:
     stage: Optional[str] = None
     payload: Any = None
     delay: Duration = 0
+
+
+@dataclass(frozen=True)
+class Suspend:
+    """Returned by a handler: the job is held until others have ended, and then runs on with the same number of the attempt.
+
+    `after`: these jobs; None: the members of its own flow, which were enqueued with `flow=job.job_id`. `progress`: what the
+    next run finds in `job.progress`; None: what this one has saved.
+    """
+
+    after: Optional[Sequence[int]] = None
+    upon: Upon = "ended"
+    progress: Any = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import select
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, AsyncIterator, Callable, Dict, Iterator, List, Optional, Union
+from typing import Any, AsyncIterator, Callable, Dict, Generic, Iterator, List, Optional, TypeVar, Union
 
 import psycopg
 from psycopg import AsyncConnection, Connection
@@ -31,6 +31,7 @@ _GONE = {
 }
 
 AnyConnection = Union[Connection[Any], AsyncConnection[Any]]
+C = TypeVar("C", bound=AnyConnection)
 
 
 class Gone(Exception):
@@ -67,12 +68,34 @@ def _is_reusable(conn: AnyConnection) -> bool:
     return not conn.closed and not conn.broken and conn.info.transaction_status == TransactionStatus.IDLE
 
 
-class Pool:
-    """As many connections as are used at once, kept until `close`."""
+class _Idle(Generic[C]):
+    """The connections that nobody uses, kept for the next ones until `close`."""
 
-    def __init__(self, connect: Callable[[], Connection[Any]]) -> None:
+    def __init__(self, connect: Callable[[], Any]) -> None:
         self._connect = connect
-        self._idle: List[Connection[Any]] = []
+        self._idle: List[C] = []
+
+    def _take(self) -> Optional[C]:
+        while self._idle:
+            conn = self._idle.pop()
+            if _is_usable(conn):
+                return conn
+            conn.pgconn.finish()
+        return None
+
+    def _give_back(self, conn: C) -> None:
+        if _is_reusable(conn):
+            self._idle.append(conn)
+        else:
+            conn.pgconn.finish()  # of both kinds: closing awaits nothing
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().pgconn.finish()
+
+
+class Pool(_Idle["Connection[Any]"]):
+    """As many connections as are used at once."""
 
     @contextmanager
     def connection(self) -> Iterator[Connection[Any]]:
@@ -80,53 +103,19 @@ class Pool:
         try:
             yield conn
         finally:
-            if _is_reusable(conn):
-                self._idle.append(conn)
-            else:
-                conn.close()
-
-    def _take(self) -> Optional[Connection[Any]]:
-        while self._idle:
-            conn = self._idle.pop()
-            if _is_usable(conn):
-                return conn
-            conn.close()
-        return None
-
-    def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+            self._give_back(conn)
 
 
-class AsyncPool:
+class AsyncPool(_Idle["AsyncConnection[Any]"]):
     """The same for asyncio."""
-
-    def __init__(self, connect: Callable[[], Any]) -> None:
-        self._connect = connect
-        self._idle: List[AsyncConnection[Any]] = []
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
-        conn = await self._take() or await self._connect()
+        conn = self._take() or await self._connect()
         try:
             yield conn
         finally:
-            if _is_reusable(conn):
-                self._idle.append(conn)
-            else:
-                await conn.close()
-
-    async def _take(self) -> Optional[AsyncConnection[Any]]:
-        while self._idle:
-            conn = self._idle.pop()
-            if _is_usable(conn):
-                return conn
-            await conn.close()
-        return None
-
-    async def close(self) -> None:
-        while self._idle:
-            await self._idle.pop().close()
+            self._give_back(conn)
 
 
 class Link:

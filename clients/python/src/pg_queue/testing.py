@@ -21,7 +21,7 @@ from psycopg.rows import dict_row, tuple_row
 
 from .outcomes import Duration, interval
 
-_LIVING = ("ready", "scheduled", "retrying", "running")
+_LIVING = ("ready", "scheduled", "retrying", "held", "running")
 
 
 def enqueued(conn: Connection[Any], queue: str, payload: Any = None, **columns: Any) -> List[Dict[str, Any]]:

@@ -28,7 +28,7 @@ class Threads:
             threading.Thread(target=self._work, name=f"pg_queue-{self._count}", daemon=True).start()
         self._tasks.put((function, future, contextvars.copy_context()))
         try:
-            # The function cannot be interrupted: whoever gives up on it leaves it to its thread.
+            # The function cannot be interrupted: when it is given up, it is left to its thread.
             return await asyncio.shield(future)
         finally:
             if future.done():
@@ -68,7 +68,7 @@ def _settle(future: asyncio.Future[Any], result: Any, error: Optional[BaseExcept
         return
     if error is None:
         future.set_result(result)
-    elif isinstance(error, Exception):
+    elif isinstance(error, Exception) and not isinstance(error, StopIteration):
         future.set_exception(error)
-    else:  # such as SystemExit, which is not to end the event loop
+    else:  # such as SystemExit, which is not to end the event loop; no future takes a StopIteration
         future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))

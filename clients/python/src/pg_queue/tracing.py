@@ -27,12 +27,12 @@ def inject(headers: Optional[Any]) -> Optional[Any]:
 
 
 @contextmanager
-def span(job: BaseJob) -> Iterator[None]:
-    """Runs a handler within a span of its own, the child of the producer's."""
+def span(job: BaseJob, is_batch: bool = False) -> Iterator[None]:
+    """Runs a handler within a span of its own, the child of the producer's; a batch's has no parent."""
     if trace is None:
         yield
         return
-    headers = job.headers if isinstance(job.headers, dict) else {}
+    headers = job.headers if isinstance(job.headers, dict) and not is_batch else {}
     context = propagate.extract({name: value for name, value in headers.items() if isinstance(value, str)})
     attributes = {
         "messaging.system": "pg_queue",

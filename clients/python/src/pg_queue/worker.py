@@ -9,14 +9,13 @@ import signal
 import socket
 import threading
 from functools import partial
-from typing import Any, Awaitable, Callable, Dict, List, Optional, TypeVar, Union
+from typing import Any, Callable, Dict, List, Optional, TypeVar
 
 from .engine import Engine
 from .events import Event
-from .job import AsyncJob, BaseJob, Job
+from .job import BaseJob
 from .outcomes import Duration
 
-Handler = Union[Callable[[Job], Any], Callable[[AsyncJob], Awaitable[Any]]]
 H = TypeVar("H", bound=Callable[..., Any])
 
 
@@ -32,6 +31,8 @@ class Worker:
       cancelled job is told so within it.
     * `lease`, `stage`, `session_bound`: as of `queue.claim`. `session_bound` not behind a pooler in transaction mode.
     * `shutdown_timeout`: how long handlers may go on after `stop` or SIGTERM, in seconds.
+    * `stall_timeout`: ends the process, with status 70, when for so many seconds the event loop was blocked, or all slots
+      were taken by handlers that go on after they were told to stop. None: never.
     * `name`: for the views; host and process id unless given.
     * `on_event`: called with each `Event`, on the worker's own thread: it must not block.
     """
@@ -48,6 +49,7 @@ class Worker:
         stage: Optional[str] = None,
         session_bound: bool = False,
         shutdown_timeout: float = 30.0,
+        stall_timeout: Optional[float] = None,
         name: Optional[str] = None,
         on_event: Optional[Callable[[Event], None]] = None,
     ) -> None:
@@ -62,17 +64,23 @@ class Worker:
         self.stage = stage
         self.session_bound = session_bound
         self.shutdown_timeout = shutdown_timeout
+        self.stall_timeout = stall_timeout
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
         self.on_event = on_event
         self.handlers: Dict[str, Callable[..., Any]] = {}
+        self.batches: Dict[str, int] = {}
         self._middleware: List[Callable[..., Any]] = []
         self._engine: Optional[Engine] = None
 
-    def handler(self, *queues: str) -> Callable[[H], H]:
+    def handler(self, *queues: str, batch: Optional[int] = None) -> Callable[[H], H]:
         """A decorator: the function runs the jobs of these queues.
 
         A `def` runs in a thread and gets a `Job`, an `async def` on the event loop, and gets an `AsyncJob`. What it
         returns is the job's result; an exception fails the attempt.
+
+        With `batch` it gets up to so many jobs of a queue at once, as many as are there, as a `Batch` or an `AsyncBatch`.
+        Each of them takes a slot of `concurrency`. It returns None, and all are completed, or a list with a result for each,
+        which may be an exception. Middleware is not called.
         """
 
         def register(function: H) -> H:
@@ -80,6 +88,8 @@ class Worker:
                 if queue in self.handlers:
                     raise ValueError(f"queue {queue!r} has a handler")
                 self.handlers[queue] = function
+                if batch is not None:
+                    self.batches[queue] = max(batch, 1)
             if len(self.handlers) > 8:
                 raise ValueError("a worker has at most eight queues")
             return function
@@ -98,6 +108,8 @@ class Worker:
     def bound(self, queue: str) -> Callable[..., Any]:
         """The queue's handler within the middleware of its kind."""
         call = self.handlers[queue]
+        if queue in self.batches:
+            return call
         is_async = inspect.iscoroutinefunction(call)
         for around in reversed(self._middleware):
             if inspect.iscoroutinefunction(around) == is_async:

@@ -23,6 +23,8 @@ pub struct Memory {
     /// What the frontier hands out; and whether it must read the logs before it says that there is nothing.
     pub ready: Jobs,
     pub is_behind: bool,
+    /// How often a job became known as awaited: asked for where ending sessions look before their commit.
+    pub adds: u8,
 }
 
 impl Memory {
@@ -38,14 +40,13 @@ impl Memory {
 
     /// The duty is to look at what is after the job.
     pub fn hand_over(&mut self, model: &After, job: u8) {
-        // The look that was ordered sees all that is visible now.
-        if self.everything || self.list.contains(&job) || self.serving == Some(job) {
+        // The look that is ordered after a start sees all that is visible now. Any other may have to wait.
+        if self.everything && !self.is_known || self.list.contains(&job) || self.serving == Some(job) {
             return;
         }
         if self.list.len() < model.scenario.room {
             self.list.push(job);
         } else if !model.is(Fault::OverflowForgotten) {
-            self.list.clear();
             self.everything = true;
         }
     }
@@ -53,6 +54,7 @@ impl Memory {
     /// Others are after the job from now on.
     pub fn add(&mut self, model: &After, job: u8) {
         self.filter |= 1 << job;
+        self.adds += u8::from(model.scenario.ahead);
         if !model.is(Fault::RebuildMissesNew) {
             self.fresh = self.fresh.map(|fresh| fresh | 1 << job);
         }
@@ -71,6 +73,13 @@ impl Memory {
         }
     }
 
+    /// The same, of a job of which all was released that was after it when so many were known.
+    pub fn spared(&mut self, model: &After, job: u8, adds: u8) {
+        if self.adds != adds && !model.is(Fault::SparedBlindly) {
+            self.ended(model, job);
+        }
+    }
+
     /// Whether a look at everything is ordered, and no process is at it.
     fn is_look_due(&self, model: &After) -> bool {
         self.everything && (self.fresh.is_none() || model.is(Fault::TwoLooksAtOnce))
@@ -82,7 +91,7 @@ impl Memory {
 
     /// The duty takes the next job; `None`: it is to look at everything, and begins a filter.
     pub fn take(&mut self, model: &After) -> Option<u8> {
-        if self.is_look_due(model) {
+        if self.list.is_empty() {
             self.everything = model.is(Fault::OrderTakenBackLate);
             self.fresh = Some(0);
             return None;

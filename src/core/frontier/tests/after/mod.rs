@@ -65,6 +65,14 @@ pub enum Fault {
     EnderToldBeforeVisible,
     /// The end of a skipped job is not told.
     SkipNotTold,
+    /// A session that has released what is after its job does not ask whether more has come.
+    SparedBlindly,
+    /// It asks how many have come by then after it has looked.
+    CountedAfterLook,
+    /// It does not hand its job over although what is after that stays held.
+    SparedThoughHeld,
+    /// It releases what is also after a dead job, which may be retried before the commit.
+    ReleasedOnDeath,
     // ---- the duty ----
     /// The duty looks by a snapshot that is older than its taking of the entry.
     OldSnapshot,
@@ -130,7 +138,8 @@ pub struct Scenario {
     pub batch: usize,
     /// Whether the filter has one cell for all jobs.
     pub one_cell: bool,
-    /// Whether the ending transaction releases what has one predecessor itself.
+    /// Whether the ending transaction releases before its commit what it can, and hands its job over only if that was not
+    /// all, or others have come.
     pub ahead: bool,
     /// So many transactions may be rolled back, at any step; so many crashes.
     pub aborts: u8,

@@ -80,6 +80,9 @@ impl After {
                 world.insert(session, Fact::Outcome(job, number, how));
                 world.sessions[session].steps.push(Step::Ended(job));
             }
+            (Verb::End(..), 1) if self.scenario.ahead => self.count(world, session, false),
+            (Verb::End(job, _), 2) if self.scenario.ahead => self.release_ahead(world, session, job),
+            (Verb::End(..), 3) if self.is(Fault::CountedAfterLook) => self.count(world, session, true),
             (Verb::End(job, _), 1) if self.looks_before_commit() => self.look_before_commit(world, session, job),
             (Verb::Cancel(job), 0) => Self::cancel(world, session, job),
             (Verb::Retry(job), 0) => {
@@ -140,25 +143,55 @@ impl After {
     }
 
     fn looks_before_commit(&self) -> bool {
-        self.scenario.ahead || self.is(Fault::CountedInTransaction) || self.is(Fault::FilterAskedBeforeCommit)
+        self.is(Fault::CountedInTransaction) || self.is(Fault::FilterAskedBeforeCommit)
     }
 
-    /// What an ending transaction looks at before its commit. Its callback asks nevertheless, so the release here is a
-    /// head start, and nothing depends on it.
+    /// Asks how often jobs have become known as awaited: before the look, or after it by a fault.
+    fn count(&self, world: &mut World, session: usize, is_late: bool) {
+        if self.is(Fault::CountedAfterLook) != is_late {
+            return;
+        }
+        let adds = world.memory.adds;
+        for step in &mut world.sessions[session].steps {
+            match step {
+                Step::Spared(_, known) => *known = adds,
+                Step::Ended(job) if !is_late => *step = Step::Spared(*job, adds),
+                _ => {}
+            }
+        }
+    }
+
+    /// Releases what is after a job before the commit of its end. The job is still to be handed over if something stays
+    /// held, as another end may be under way that does not see this one; or else if more has come since the count.
+    fn release_ahead(&self, world: &mut World, session: usize, job: u8) {
+        let seen = world.seen(session);
+        let mut is_all = true;
+        for after in self.dependents(job).filter(|after| seen.is_held(*after)) {
+            // Another end, a death above all, may be taken back by a retry before this commit.
+            let is_final = self.predecessors(after).all(|before| seen.end(before) == Some(How::Completed));
+            let is_final = is_final || self.is(Fault::ReleasedOnDeath);
+            if is_final && self.verdict(&seen, after, Seen::end) == Verdict::Release {
+                world.insert(session, Fact::Met(after));
+                world.sessions[session].steps.push(Step::Pushed(after));
+            } else {
+                is_all = false;
+            }
+        }
+        let is_spared = is_all || self.is(Fault::SparedThoughHeld);
+        for step in &mut world.sessions[session].steps {
+            match *step {
+                Step::Spared(job, _) if !is_spared => *step = Step::Ended(job),
+                Step::Ended(job) if is_spared && self.is(Fault::CountedAfterLook) => *step = Step::Spared(job, 0),
+                _ => {}
+            }
+        }
+    }
+
+    /// What an ending transaction looks at before its commit, by a fault.
     fn look_before_commit(&self, world: &mut World, session: usize, job: u8) {
         let seen = world.seen(session);
         let verdict = |after: u8| self.verdict(&seen, after, Seen::end);
         let mut held = self.dependents(job).filter(|after| seen.is_held(*after));
-        if self.scenario.ahead {
-            for after in held {
-                let is_only = self.predecessors(after).count() == 1;
-                if is_only && verdict(after) == Verdict::Release {
-                    world.insert(session, Fact::Met(after));
-                    world.sessions[session].steps.push(Step::Pushed(after));
-                }
-            }
-            return;
-        }
         let is_told = if self.is(Fault::CountedInTransaction) {
             held.any(|after| verdict(after) != Verdict::Hold)
         } else {

@@ -28,6 +28,8 @@ pub enum Step {
     Awaits(u8),
     /// The job as a whole has ended.
     Ended(u8),
+    /// The same, after a look at what is after it; so many jobs had become known as awaited before the look.
+    Spared(u8, u8),
     /// The job waits, and is not held.
     Pushed(u8),
     /// The job was taken from the frontier to be claimed.
@@ -290,7 +292,7 @@ impl After {
     fn is_told_early(&self, world: &World, session: usize) -> bool {
         world.sessions[session].steps.iter().any(|step| match step {
             Step::Awaits(_) => self.is(Fault::ProducerToldBeforeVisible),
-            Step::Ended(_) => self.is(Fault::EnderToldBeforeVisible),
+            Step::Ended(_) | Step::Spared(..) => self.is(Fault::EnderToldBeforeVisible),
             _ => false,
         })
     }
@@ -308,6 +310,7 @@ impl After {
                     }
                 }
                 Step::Ended(job) => memory.ended(self, job),
+                Step::Spared(job, adds) => memory.spared(self, job, adds),
                 Step::Pushed(job) | Step::Missed(job) => memory.ready |= 1 << job,
                 Step::Served(taken) => memory.served(self, taken),
                 Step::Again(job) => memory.hand_over(self, job),
@@ -336,7 +339,7 @@ impl After {
                 Step::Unseen(job) if self.is(Fault::PushedByRollback) => memory.ready |= 1 << job,
                 Step::Unseen(_) => memory.is_behind = true,
                 Step::Served(taken) => memory.put_back(self, taken),
-                Step::Awaits(_) | Step::Ended(_) | Step::Pushed(_) | Step::Again(_) => {}
+                Step::Awaits(_) | Step::Ended(_) | Step::Spared(..) | Step::Pushed(_) | Step::Again(_) => {}
             }
         }
     }

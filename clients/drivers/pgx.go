@@ -1,0 +1,96 @@
+// pgx, as docs/clients.md has it. Version 4, which Debian has.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/jackc/pgconn"
+	"github.com/jackc/pgx/v4"
+)
+
+func must[T any](found T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return found
+}
+
+func is(found, wanted any, what string) {
+	if fmt.Sprint(found) != fmt.Sprint(wanted) {
+		panic(fmt.Sprintf("%s: %v is not %v", what, found, wanted))
+	}
+}
+
+func main() {
+	all := context.Background()
+	var warnings []string
+	// A pooler in transaction mode has another connection for each transaction: no prepared statements.
+	config := must(pgx.ParseConfig("sslmode=disable" + os.Getenv("BEHIND_A_POOLER")))
+	config.OnNotice = func(_ *pgconn.PgConn, notice *pgconn.Notice) { warnings = append(warnings, notice.Code) }
+	db, other := must(pgx.ConnectConfig(all, config)), must(pgx.ConnectConfig(all, config))
+
+	// A map is JSON, a Duration an interval, a slice an array; of JSON it is one of texts.
+	var job int64
+	payload := map[string]any{"n": 1}
+	if err := db.QueryRow(all, "SELECT queue.enqueue($1, $2, delay => $3)", "jobs", payload, time.Duration(0)).Scan(&job); err != nil {
+		panic(err)
+	}
+	must(db.Exec(all, "SELECT queue.enqueue_many($1, $2::text[]::jsonb[])", "jobs", []string{`{"n": 2}`, `{"n": 3}`}))
+	rows := must(db.Query(all, "SELECT id, job_id, payload FROM queue.claim('jobs', 3, wait => $1)", time.Second))
+	var ids, jobs []int64
+	for rows.Next() {
+		var id, job int64
+		var payload map[string]any
+		if err := rows.Scan(&id, &job, &payload); err != nil {
+			panic(err)
+		}
+		ids, jobs = append(ids, id), append(jobs, job)
+		is(payload["n"], len(ids), "payload")
+	}
+	is(len(ids), 3, "claimed")
+	is(jobs[0], job, "job")
+	var completed int64
+	if err := db.QueryRow(all, "SELECT queue.complete_many($1)", ids[:1]).Scan(&completed); err != nil {
+		panic(err)
+	}
+	is(completed, ids[0], "complete_many")
+	must(db.Exec(all, "SELECT queue.fail($1, $2, retry_in => $3)", ids[1], "no", time.Hour))
+	must(db.Exec(all, "SELECT queue.complete($1, $2)", ids[2], map[string]any{"ok": true}))
+	_, err := db.Exec(all, "SELECT queue.complete($1)", ids[2])
+	var lost *pgconn.PgError
+	is(errors.As(err, &lost), true, "an error of the server")
+	is(lost.Code, "QJ001", "lost lease")
+	must(db.Exec(all, "SELECT FROM queue.claim('jobs', completed => $1)", ids[2:]))
+	is(warnings, "[QJ001]", "the warning of completed")
+	var result map[string]any
+	if err := db.QueryRow(all, "SELECT result FROM queue.jobs WHERE job_id = $1", jobs[2]).Scan(&result); err != nil {
+		panic(err)
+	}
+	is(result["ok"], true, "result")
+
+	if os.Getenv("BEHIND_A_POOLER") != "" {
+		return // PgBouncer 1.18 can fall over a request for a cancel that does not wait for the answer
+	}
+	// A context that ends closes the connection: a claim is cancelled on the server by a request of its own.
+	go func() {
+		asleep := "SELECT count(*) FROM pg_stat_activity WHERE query ~ 'claim.*wait' AND wait_event IS NOT NULL AND state = 'active'" +
+			" AND datname = current_database() AND pid <> pg_backend_pid()"
+		for count := 0; count == 0; time.Sleep(20 * time.Millisecond) {
+			if err := other.QueryRow(all, asleep).Scan(&count); err != nil {
+				panic(err)
+			}
+		}
+		if err := db.PgConn().CancelRequest(all); err != nil {
+			panic(err)
+		}
+	}()
+	begun := time.Now()
+	_, err = db.Exec(all, "SELECT id FROM queue.claim('jobs', wait => '10 seconds')")
+	is(errors.As(err, &lost), true, "cancelled")
+	is(lost.Code, "57014", "cancelled")
+	is(time.Since(begun) < 8*time.Second, true, "at once")
+}

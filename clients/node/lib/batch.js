@@ -1,0 +1,46 @@
+'use strict'
+// Several jobs of a queue that one handler runs at once.
+
+const { Stopped } = require('./outcomes')
+
+class Batch {
+  #pool
+  #stop = new AbortController()
+
+  constructor (jobs, pool) {
+    this.jobs = jobs
+    this.#pool = pool
+    this.#heed()
+    for (const { signal } of jobs) signal.addEventListener('abort', () => this.#heed(), { once: true })
+  }
+
+  get queue () { return this.jobs[0].queue }
+  get length () { return this.jobs.length }
+  [Symbol.iterator] () { return this.jobs[Symbol.iterator]() }
+
+  // Aborted when all of them are to stop.
+  get signal () { return this.#stop.signal }
+
+  // Throws `Stopped` if one of them is to stop.
+  check () { for (const job of this.jobs) job.check() }
+
+  // Runs `work(client)` in a transaction that completes all of them at its end. If the lease of one is lost it rolls back, and
+  // the others are given back.
+  async transaction (work) {
+    this.check()
+    const result = await this.#pool.transaction(async (client) => {
+      const result = await work(client)
+      const { rowCount } = await client.query('SELECT queue.complete_many($1::bigint[])', [this.jobs.map((job) => job.id)])
+      if (rowCount < this.jobs.length) throw new Stopped('lost')
+      return result
+    })
+    for (const job of this.jobs) job.ended = true
+    return result
+  }
+
+  #heed () {
+    if (this.jobs.every((job) => job.stopReason)) this.#stop.abort(new Stopped(this.jobs[0].stopReason))
+  }
+}
+
+module.exports = { Batch }

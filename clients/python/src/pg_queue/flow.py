@@ -1,0 +1,113 @@
+"""Flows: jobs that wait for any number of others, their members. In the caller's own transaction, as all that is enqueued."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Tuple
+
+from psycopg import AsyncConnection, Connection
+from psycopg.types.json import Jsonb
+
+from . import tracing
+from .enqueue import Options, OwnOptions, arguments, ids, ids_async
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Task:
+    """A member of a flow, by its name there; `after`: the names of the tasks that it waits for.
+
+    `queue`: that of the flow unless it is said. The options are those of `enqueue`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        payload: Any = {},
+        *,
+        queue: Optional[str] = None,
+        after: Iterable[str] = (),
+        **options: Unpack[OwnOptions],
+    ) -> None:
+        fields: Dict[str, Any] = {name: _text(name, value) for name, value in options.items() if value is not None}
+        headers = tracing.inject(fields.get("headers"))
+        if headers is not None:
+            fields["headers"] = headers
+        if queue is not None:
+            fields["queue"] = queue
+        self.fields = {**fields, "task": name, "payload": payload, "after": list(after)}
+
+
+def enqueue_flow(
+    conn: Connection[Any],
+    queue: str,
+    tasks: Iterable[Task] = (),
+    payload: Any = {},
+    *,
+    runs: bool = False,
+    open: bool = False,
+    fail_fast: bool = False,
+    **options: Unpack[Options],
+) -> int:
+    """Adds a flow and returns its id, which is a job's.
+
+    `runs`: it goes to its queue when its members have ended, for a worker. `open`: it waits for `seal`, too. `fail_fast`:
+    the first death among its members cancels the others, and ends it as dead.
+    """
+    return ids(conn, *_call(queue, tasks, payload, runs, open, fail_fast, options))[0]
+
+
+async def enqueue_flow_async(
+    conn: AsyncConnection[Any],
+    queue: str,
+    tasks: Iterable[Task] = (),
+    payload: Any = {},
+    *,
+    runs: bool = False,
+    open: bool = False,
+    fail_fast: bool = False,
+    **options: Unpack[Options],
+) -> int:
+    """`enqueue_flow` for an asyncio connection."""
+    return (await ids_async(conn, *_call(queue, tasks, payload, runs, open, fail_fast, options)))[0]
+
+
+def seal(conn: Connection[Any], flow: int) -> None:
+    """An open flow can end when its members have."""
+    conn.execute("SELECT queue.seal(%s)", [flow])
+
+
+def resolve(conn: Connection[Any], flow: int, result: Any = None) -> None:
+    """Completes an open flow without members: an event has come."""
+    conn.execute("SELECT queue.resolve(%s, %s)", [flow, Jsonb(result)])
+
+
+def reject(conn: Connection[Any], flow: int, error: str) -> None:
+    """Ends it as dead: the event has failed."""
+    conn.execute("SELECT queue.reject(%s, %s)", [flow, error])
+
+
+def _call(
+    queue: str,
+    tasks: Iterable[Task],
+    payload: Any,
+    runs: bool,
+    open: bool,
+    fail_fast: bool,
+    options: Mapping[str, Any],
+) -> Tuple[str, List[Any]]:
+    text, values = arguments("enqueue_flow", options)
+    sql = f"SELECT queue.enqueue_flow(%s, %s, %s, runs => %s, open => %s, fail_fast => %s{text})"
+    content = [Jsonb([task.fields for task in tasks]), Jsonb(payload)]
+    return sql, [queue, *content, runs, open, fail_fast, *values]
+
+
+_DURATIONS = {"delay", "unique_for", "lease"}
+
+
+def _text(name: str, value: Any) -> Any:
+    """An option as JSON has it."""
+    if name in _DURATIONS:
+        return f"{value.total_seconds() if isinstance(value, timedelta) else value} seconds"
+    return value.isoformat() if isinstance(value, datetime) else value

@@ -1,0 +1,94 @@
+//! Several jobs of a queue that one handler runs at once.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use crate::connection::{Pool, Pooled};
+use crate::job::{self, Job};
+use crate::outcome::{Done, Failure};
+
+/// The jobs of a batch, oldest first.
+#[derive(Debug)]
+pub struct Batch {
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) pool: BatchPool,
+}
+
+pub(crate) struct BatchPool(pub Arc<Pool>);
+
+impl std::fmt::Debug for BatchPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("pool")
+    }
+}
+
+impl Deref for Batch {
+    type Target = [Job];
+
+    fn deref(&self) -> &[Job] {
+        &self.jobs
+    }
+}
+
+impl Batch {
+    /// A transaction on a connection of the worker's. It rolls back when it is dropped.
+    pub async fn transaction(&self) -> Result<BatchTransaction<'_>, Failure> {
+        for job in &self.jobs {
+            job.check()?;
+        }
+        Ok(BatchTransaction { batch: self, client: job::begin(&self.pool.0).await? })
+    }
+}
+
+/// A transaction that completes all jobs of a batch: a client of tokio-postgres.
+pub struct BatchTransaction<'a> {
+    batch: &'a Batch,
+    client: Pooled,
+}
+
+impl Deref for BatchTransaction<'_> {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl BatchTransaction<'_> {
+    /// Completes all jobs and commits. If the lease of one is lost nothing is, and the others are given back.
+    pub async fn complete(self) -> Result<(), Failure> {
+        let ids: Vec<i64> = self.batch.iter().map(|job| job.id).collect();
+        let rows = self.client.query_typed("SELECT queue.complete_many($1)", &[(&ids, Type::INT8_ARRAY)]).await?;
+        if rows.len() < ids.len() {
+            return Err(Failure::Lost);
+        }
+        self.client.batch_execute("COMMIT").await?;
+        self.batch.iter().for_each(Job::set_ended);
+        self.client.give_back();
+        Ok(())
+    }
+}
+
+/// What a batch's handler returns: `()`, all are completed, or for each job in turn what became of it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Each {
+    /// All jobs are completed.
+    All,
+    /// As many as there are jobs.
+    One(Vec<Result<Done, Failure>>),
+}
+
+impl From<()> for Each {
+    fn from((): ()) -> Self {
+        Each::All
+    }
+}
+
+impl From<Vec<Result<Done, Failure>>> for Each {
+    fn from(each: Vec<Result<Done, Failure>>) -> Self {
+        Each::One(each)
+    }
+}

@@ -1,0 +1,321 @@
+//! Connections: how the worker connects, when one is gone, and the few that handlers' transactions use in turn.
+
+use std::future::poll_fn;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::error::DbError;
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
+use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, NoTls, Row, Socket};
+
+use crate::sql::Parameter;
+
+/// A server that has fallen silent is given up after this time.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// The host has become a standby, or shuts down.
+const GONE: [&str; 4] = ["25006", "57P01", "57P02", "57P03"];
+
+/// What is done with each notice of a connection.
+pub(crate) type OnNotice = Arc<dyn Fn(&DbError) + Send + Sync>;
+
+type Cancel = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// A connection and how to cancel what runs on it.
+pub(crate) struct Connection {
+    client: Client,
+    cancel: Cancel,
+}
+
+/// Connects to the first of some hosts that takes writes.
+pub(crate) type Connector = Arc<dyn Fn(OnNotice) -> BoxFuture<'static, Result<Connection, String>> + Send + Sync>;
+
+/// The connector of a configuration, with the worker's own defaults for what it does not say.
+pub(crate) fn connector<T>(config: &Config, tls: T) -> Connector
+where
+    T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+    T::Stream: Send,
+    T::TlsConnect: Send,
+    <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+{
+    let hosts = Arc::new(single_hosts(config));
+    Arc::new(move |on_notice| {
+        let (hosts, tls) = (hosts.clone(), tls.clone());
+        Box::pin(async move {
+            let mut failure = "there is no host to connect to".to_owned();
+            for host in hosts.iter() {
+                match timeout(SILENCE, connect(host, tls.clone(), on_notice.clone())).await {
+                    Ok(Ok(connection)) => return Ok(connection),
+                    Ok(Err(error)) => failure = text(&error),
+                    Err(_) => failure = "the server has not answered".to_owned(),
+                }
+            }
+            Err(failure)
+        })
+    })
+}
+
+/// A configuration for each host: so that it is known which one to ask for a cancel.
+fn single_hosts(config: &Config) -> Vec<Config> {
+    let hosts = config.get_hosts();
+    let count = hosts.len().max(config.get_hostaddrs().len());
+    let one_of = |number: usize| {
+        let mut one = Config::new();
+        config.get_user().map(|user| one.user(user));
+        config.get_password().map(|password| one.password(password));
+        config.get_dbname().map(|name| one.dbname(name));
+        config.get_options().map(|options| one.options(options));
+        one.application_name(config.get_application_name().unwrap_or("pg_queue worker"));
+        one.ssl_mode(config.get_ssl_mode()).ssl_negotiation(config.get_ssl_negotiation());
+        one.channel_binding(config.get_channel_binding());
+        match hosts.get(number) {
+            Some(Host::Tcp(name)) => drop(one.host(name)),
+            Some(Host::Unix(path)) => drop(one.host_path(path)),
+            None => {}
+        }
+        config.get_hostaddrs().get(number).map(|address| one.hostaddr(*address));
+        let ports = config.get_ports();
+        ports.get(number).or(ports.first()).map(|port| one.port(*port));
+        // A host that has fallen silent is noticed within half a minute.
+        one.connect_timeout(config.get_connect_timeout().copied().unwrap_or(Duration::from_secs(10)));
+        one.tcp_user_timeout(config.get_tcp_user_timeout().copied().unwrap_or(Duration::from_secs(30)));
+        one.keepalives(config.get_keepalives());
+        one.keepalives_idle(config.get_keepalives_idle().min(Duration::from_secs(15)));
+        one.keepalives_interval(config.get_keepalives_interval().unwrap_or(Duration::from_secs(5)));
+        one.keepalives_retries(config.get_keepalives_retries().unwrap_or(3));
+        let asked = config.get_target_session_attrs();
+        let is_choice = count > 1 && asked == TargetSessionAttrs::Any;
+        one.target_session_attrs(if is_choice { TargetSessionAttrs::ReadWrite } else { asked });
+        one
+    };
+    (0..count).map(one_of).collect()
+}
+
+async fn connect<T>(config: &Config, tls: T, on_notice: OnNotice) -> Result<Connection, tokio_postgres::Error>
+where
+    T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+    T::Stream: Send,
+    T::TlsConnect: Send,
+    <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+{
+    let (client, mut connection) = config.connect(tls.clone()).await?;
+    let token = client.cancel_token();
+    // Its end is seen by the calls of the client.
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+            if let AsyncMessage::Notice(notice) = message {
+                on_notice(&notice);
+            }
+        }
+    });
+    let config = config.clone();
+    let cancel: Cancel = Arc::new(move || {
+        let (token, config, tls) = (token.clone(), config.clone(), tls.clone());
+        Box::pin(async move {
+            // Without an answer the statement ends by itself, with its wait.
+            let _ = timeout(Duration::from_secs(2), cancel(&token, &config, tls)).await;
+        })
+    });
+    Ok(Connection { client, cancel })
+}
+
+/// Asks the server to cancel what runs. As libpq does not encrypt this, unless encryption is required.
+async fn cancel<T>(token: &CancelToken, config: &Config, tls: T) -> Result<(), tokio_postgres::Error>
+where
+    T: MakeTlsConnect<Socket>,
+{
+    let port = config.get_ports().first().copied().unwrap_or(5432);
+    let address = config.get_hostaddrs().first().map(ToString::to_string);
+    let host = match (config.get_ssl_mode(), config.get_hosts().first(), address) {
+        (SslMode::Require, ..) => return token.cancel_query(tls).await,
+        (_, Some(Host::Unix(path)), _) => {
+            let Ok(stream) = UnixStream::connect(path.join(format!(".s.PGSQL.{port}"))).await else { return Ok(()) };
+            return token.cancel_query_raw(Patient(stream), NoTls).await;
+        }
+        (_, _, Some(address)) => address,
+        (_, Some(Host::Tcp(name)), None) => name.clone(),
+        (_, None, None) => return Ok(()),
+    };
+    let Ok(stream) = TcpStream::connect((host, port)).await else { return Ok(()) };
+    token.cancel_query_raw(Patient(stream), NoTls).await
+}
+
+/// A stream that the other side ends: `PgBouncer` 1.18 falls over a client that has gone before its request was handed on.
+struct Patient<S>(S);
+
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        loop {
+            let mut bytes = [0; 64];
+            let mut buffer = ReadBuf::new(&mut bytes);
+            // However it ends: the request was made.
+            if ready!(Pin::new(&mut self.0).poll_read(context, &mut buffer)).is_err() || buffer.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+}
+
+/// What the server has said, or the driver.
+pub(crate) fn text(error: &tokio_postgres::Error) -> String {
+    error.as_db_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
+}
+
+pub(crate) fn code(error: &tokio_postgres::Error) -> &str {
+    error.code().map_or("", |code| code.code())
+}
+
+/// Whether the connection is of no more use. Only the server's own errors leave one that can be used.
+fn is_gone(client: &Client, error: &tokio_postgres::Error) -> bool {
+    client.is_closed()
+        || error
+            .as_db_error()
+            .is_none_or(|error| ["FATAL", "PANIC"].contains(&error.severity()) || GONE.contains(&error.code().code()))
+}
+
+/// Why a statement has no answer.
+pub(crate) enum Refusal {
+    /// The connection is no more, or leads to a server that takes no writes: connect anew, maybe to another host.
+    Gone(String),
+    /// The server has refused the statement.
+    Refused(tokio_postgres::Error),
+}
+
+/// One connection that is made when it is needed, and again when it was lost.
+pub(crate) struct Link {
+    connector: Connector,
+    on_notice: OnNotice,
+    on_connect: Box<dyn Fn() + Send + Sync>,
+    connection: Mutex<Option<Arc<Connection>>>,
+}
+
+impl Link {
+    pub fn new(connector: Connector, on_notice: OnNotice, on_connect: Box<dyn Fn() + Send + Sync>) -> Self {
+        Self { connector, on_notice, on_connect, connection: Mutex::new(None) }
+    }
+
+    fn current(&self) -> std::sync::MutexGuard<'_, Option<Arc<Connection>>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a statement in a transaction of its own.
+    pub async fn fetch(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Refusal> {
+        let known = self.current().clone();
+        let connection = match known {
+            Some(connection) => connection,
+            None => {
+                let made = (self.connector)(self.on_notice.clone()).await.map_err(Refusal::Gone)?;
+                let made = Arc::new(made);
+                *self.current() = Some(made.clone());
+                (self.on_connect)();
+                made
+            }
+        };
+        match timeout(SILENCE, connection.client.query_typed(sql, parameters)).await {
+            Ok(Ok(rows)) => Ok(rows),
+            Ok(Err(error)) if !is_gone(&connection.client, &error) => Err(Refusal::Refused(error)),
+            Ok(Err(error)) => {
+                self.close();
+                Err(Refusal::Gone(text(&error)))
+            }
+            Err(_) => {
+                self.close();
+                Err(Refusal::Gone("the server has not answered".to_owned()))
+            }
+        }
+    }
+
+    /// Cancels the statement that runs, if one does.
+    pub async fn cancel(&self) {
+        let current = self.current().clone();
+        if let Some(connection) = current {
+            (connection.cancel)().await;
+        }
+    }
+
+    pub fn close(&self) {
+        *self.current() = None;
+    }
+}
+
+/// As many connections as are used at once, kept until `close`.
+pub(crate) struct Pool {
+    connector: Connector,
+    idle: Mutex<Option<Vec<Client>>>,
+}
+
+impl Pool {
+    pub fn new(connector: Connector) -> Self {
+        Self { connector, idle: Mutex::new(Some(Vec::new())) }
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Option<Vec<Client>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub async fn take(self: &Arc<Self>) -> Result<Pooled, String> {
+        loop {
+            let kept = self.idle().as_mut().and_then(Vec::pop);
+            match kept {
+                Some(client) if client.is_closed() => {}
+                Some(client) => return Ok(Pooled { client: Some(client), pool: self.clone() }),
+                None => break,
+            }
+        }
+        let connection = (self.connector)(Arc::new(|notice| log::debug!("{}", notice.message()))).await?;
+        Ok(Pooled { client: Some(connection.client), pool: self.clone() })
+    }
+
+    pub fn close(&self) {
+        *self.idle() = None;
+    }
+}
+
+/// A connection of the pool's. Closed when it is dropped, which rolls back, unless it was given back before.
+pub(crate) struct Pooled {
+    client: Option<Client>,
+    pool: Arc<Pool>,
+}
+
+impl Pooled {
+    /// For the next one: no transaction is open.
+    pub fn give_back(mut self) {
+        if let (Some(client), Some(idle)) = (self.client.take(), self.pool.idle().as_mut()) {
+            idle.push(client);
+        }
+    }
+}
+
+impl Deref for Pooled {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        self.client.as_ref().expect("it is taken by what consumes it alone")
+    }
+}

@@ -1,0 +1,520 @@
+//! Runs a worker: claims for all slots on one connection, and tells the queue everything else on a second one.
+//!
+//! The *claimer* claims as many jobs as there is room for. What was completed without a result goes along as `completed`, so
+//! that a busy worker needs one transaction for both. The *control* sends one heartbeat for all that is held, and the ends
+//! that the claimer did not take along. A handler runs in a task of its own.
+//!
+//! An attempt is held from its claim until its handler has ended. Each end goes to the server until that has answered, over
+//! as many connections as it takes. A worker that does not hear from the server for as long as the lease lasts has lost it.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_postgres::error::DbError;
+use tokio_postgres::types::Type;
+
+use crate::batch::{Batch, BatchPool, Each};
+use crate::connection::{Link, Pool, Refusal, code, text};
+use crate::endings::{Ending, Kind};
+use crate::event::{Event, EventKind};
+use crate::job::{COLUMNS, Job, Shared};
+use crate::outcome::{Done, Failure, StopReason};
+use crate::sql::{Parameters, interval};
+use crate::state::{Held, State};
+use crate::tracing;
+use crate::watchdog::Watchdog;
+use crate::worker::{Call, Settings};
+
+/// How long handlers have to heed `check` when the worker's time is over.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// How long a worker that ends tries to tell the server what has ended.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// The pauses between attempts to connect.
+#[derive(Default)]
+pub(crate) struct Backoff(u32);
+
+impl Backoff {
+    pub fn next(&mut self) -> Duration {
+        self.0 += 1;
+        let most = Duration::from_millis(100 << self.0.min(10)).min(Duration::from_secs(10));
+        // Half of it is chance: workers that lose a server together do not come back together.
+        let chance = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), self.0) % 1000;
+        most.mul_f64(0.5 + chance as f64 / 2000.0)
+    }
+}
+
+/// One run of a worker, from its first claim to the release of what is left.
+pub(crate) struct Engine {
+    pub settings: Arc<Settings>,
+    calls: HashMap<String, Call>,
+    drained: Option<Mutex<Vec<Event>>>,
+    state: Arc<Mutex<State>>,
+    /// How often it was told to stop.
+    stops: watch::Receiver<u32>,
+    /// For the claimer: there is room, or the end.
+    pub changed: Notify,
+    /// For the control: there is something to send.
+    pub due: Notify,
+    claims: Link,
+    pub control: Link,
+    pool: Arc<Pool>,
+    /// When the loop was last seen alive, in milliseconds since `begun`, for the watchdog.
+    pub pulse: AtomicU64,
+    pub begun: Instant,
+}
+
+/// Ends the tasks of an engine whose run was dropped before its end: its leases run out.
+struct Tasks(Vec<JoinHandle<()>>, Arc<Engine>);
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.0.iter().for_each(JoinHandle::abort);
+        self.1.lock().held.values().filter_map(|held| held.task.as_ref()).for_each(|task| task.abort());
+    }
+}
+
+impl Engine {
+    pub fn new(settings: Arc<Settings>, is_drain: bool, stops: watch::Receiver<u32>) -> Arc<Self> {
+        let connector = settings.connector.clone();
+        Arc::new_cyclic(|this: &std::sync::Weak<Engine>| {
+            let (to, noted) = (this.clone(), Arc::new(Mutex::new(State::default())));
+            let refused = noted.clone();
+            let connected = move || {
+                if let Some(engine) = to.upgrade() {
+                    engine.tell(EventKind::Connected, None, Duration::ZERO, None);
+                }
+            };
+            let on_notice = move |notice: &DbError| note(&refused, notice);
+            Self {
+                calls: settings.calls(),
+                drained: is_drain.then(Mutex::default),
+                state: noted,
+                stops,
+                changed: Notify::new(),
+                due: Notify::new(),
+                claims: Link::new(connector.clone(), Arc::new(on_notice), Box::new(connected)),
+                control: Link::new(
+                    connector.clone(),
+                    Arc::new(|notice| log::warn!(target: "pg_queue", "{}", notice.message())),
+                    Box::new(|| {}),
+                ),
+                pool: Arc::new(Pool::new(connector)),
+                pulse: AtomicU64::new(0),
+                begun: Instant::now(),
+                settings,
+            }
+        })
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_stopping(&self) -> bool {
+        *self.stops.borrow() > 0
+    }
+
+    async fn told_to_stop(&self, times: u32) {
+        let mut stops = self.stops.clone();
+        // Without a sender nobody says it any more.
+        if stops.wait_for(|&count| count >= times).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Works until it is told to stop, or has drained all. Returns what has happened, when it drains.
+    pub async fn serve(self: Arc<Self>) -> Vec<Event> {
+        let _watchdog = self.settings.stall_timeout.map(|limit| Watchdog::start(&self, limit));
+        let mut tasks = Tasks(Vec::new(), self.clone());
+        let (claimer, control) = (tokio::spawn(self.clone().claim_all()), tokio::spawn(self.clone().control_all()));
+        tasks.0.extend([claimer, control]);
+        let claimer = &mut tasks.0[0];
+        tokio::select! {
+            result = &mut *claimer => raise(result),
+            () = self.told_to_stop(1) => {
+                self.changed.notify_one();
+                // Early is as good as never: the server may not have begun with the claim. So again, until it has ended.
+                while !claimer.is_finished() {
+                    self.claims.cancel().await;
+                    let _ = timeout(Duration::from_millis(200), &mut *claimer).await;
+                }
+            }
+        }
+        self.shut_down(&mut tasks.0[1]).await;
+        self.drained
+            .as_ref()
+            .map(|events| std::mem::take(&mut *events.lock().unwrap_or_else(PoisonError::into_inner)))
+            .unwrap_or_default()
+    }
+
+    // The claimer.
+
+    async fn claim_all(self: Arc<Self>) {
+        let mut backoff = Backoff::default();
+        while !self.is_stopping() {
+            let (room, completed) = {
+                let mut state = self.lock();
+                state.refused.clear();
+                let room = state.room(self.settings.concurrency, self.settings.prefetch);
+                (room, if room > 0 { std::mem::take(&mut state.done) } else { Vec::new() })
+            };
+            if room == 0 {
+                self.changed.notified().await;
+                continue;
+            }
+            let rows = match self.claim(room, &completed).await {
+                Ok(rows) => rows,
+                Err(Refusal::Gone(error)) => {
+                    self.lock().done.splice(0..0, completed);
+                    log::warn!(target: "pg_queue", "the connection is lost: {error}");
+                    self.tell(EventKind::Disconnected, None, Duration::ZERO, Some(error));
+                    self.pause(backoff.next()).await;
+                    continue;
+                }
+                Err(Refusal::Refused(error)) if code(&error) == "57014" => {
+                    self.lock().done.splice(0..0, completed);
+                    continue;
+                }
+                // One of them may be the cause: each is told on its own.
+                Err(Refusal::Refused(_)) if !completed.is_empty() => {
+                    self.send(completed);
+                    continue;
+                }
+                Err(Refusal::Refused(error)) => {
+                    log::error!(target: "pg_queue", "a claim has failed: {}", text(&error));
+                    self.pause(backoff.next()).await;
+                    continue;
+                }
+            };
+            backoff = Backoff::default();
+            let refused = std::mem::take(&mut self.lock().refused);
+            for ending in &completed {
+                let is_lost = refused.contains(&ending.id());
+                self.settle(ending, if is_lost { EventKind::Lost } else { ending.event() });
+            }
+            let (is_empty, had_none) = (rows.is_empty(), completed.is_empty());
+            self.accept(rows);
+            if self.drained.is_some() && is_empty && had_none {
+                if self.lock().is_idle() {
+                    return;
+                }
+                self.changed.notified().await;
+            }
+        }
+    }
+
+    async fn claim(&self, room: usize, completed: &[Ending]) -> Result<Vec<(Job, Duration)>, Refusal> {
+        let settings = &self.settings;
+        let wait = if self.drained.is_some() { Duration::ZERO } else { settings.wait };
+        let ids: Vec<i64> = completed.iter().map(Ending::id).collect();
+        let parameters = Parameters::default()
+            .with(self.calls.keys().cloned().collect::<Vec<_>>(), Type::TEXT_ARRAY)
+            .with(i32::try_from(room).unwrap_or(i32::MAX), Type::INT4)
+            .with(interval(wait), Type::TEXT)
+            .with(settings.lease.map(interval), Type::TEXT)
+            .with(settings.stage.clone(), Type::TEXT)
+            .with(settings.name.clone(), Type::TEXT)
+            .with(settings.session_bound, Type::BOOL)
+            .with(ids, Type::INT8_ARRAY);
+        let sql = format!(
+            "SELECT {COLUMNS}, extract(epoch FROM lease_expires_at - clock_timestamp())::float8 \
+             FROM queue.claim_any($1, max_jobs => $2, wait => $3::interval, lease => $4::interval, stage => $5, \
+             worker => $6, session_bound => $7, completed => $8)"
+        );
+        let rows = self.claims.fetch(&sql, &parameters.list()).await?;
+        let lease = |seconds: f64| Duration::from_secs_f64(seconds.clamp(0.001, 1e9));
+        let job = |row| Job::new(row, self.pool.clone(), self.stops.clone());
+        Ok(rows.iter().map(|row| (job(row), lease(row.get(14)))).collect())
+    }
+
+    async fn pause(&self, time: Duration) {
+        let _ = timeout(time, self.told_to_stop(1)).await;
+    }
+
+    fn accept(self: &Arc<Self>, jobs: Vec<(Job, Duration)>) {
+        if jobs.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let mut state = self.lock();
+        for (job, lease) in jobs {
+            let held = Held {
+                shared: job.shared.clone(),
+                lease,
+                beat_at: now + self.beat(lease),
+                expires_at: now + lease,
+                task: None,
+                stopped_at: None,
+            };
+            state.held.insert(job.id, held);
+            state.ready.push_back(job);
+        }
+        drop(state);
+        self.due.notify_one(); // the control takes the new leases into account
+        self.start();
+    }
+
+    fn start(self: &Arc<Self>) {
+        let mut state = self.lock();
+        while state.running < self.settings.concurrency && !self.is_stopping() {
+            let Some(job) = state.ready.pop_front() else { break };
+            if state.held.get(&job.id).is_some_and(|held| held.expires_at <= Instant::now()) {
+                drop(state);
+                self.stop_job(job.id, StopReason::Lost);
+                state = self.lock();
+                continue;
+            }
+            let call = self.calls[&*job.queue].clone();
+            let mut jobs = vec![job];
+            if let Call::Batch { size, .. } = call {
+                let most = size.min(self.settings.concurrency - state.running);
+                let (ready, queue) = (std::mem::take(&mut state.ready), jobs[0].queue.clone());
+                for job in ready {
+                    let is_ours = job.queue == queue && jobs.len() < most;
+                    if is_ours { jobs.push(job) } else { state.ready.push_back(job) }
+                }
+            }
+            state.running += jobs.len();
+            let shared: Vec<Arc<Shared>> = jobs.iter().map(|job| job.shared.clone()).collect();
+            let task = tokio::spawn(self.clone().run(call, jobs, shared.clone()));
+            for one in shared {
+                if let Some(held) = state.held.get_mut(&one.facts.id) {
+                    held.task = Some(task.abort_handle());
+                }
+            }
+        }
+    }
+
+    // A handler.
+
+    async fn run(self: Arc<Self>, call: Call, jobs: Vec<Job>, shared: Vec<Arc<Shared>>) {
+        let begun = Instant::now();
+        for one in &shared {
+            self.tell(EventKind::Started, Some(one), Duration::ZERO, None);
+        }
+        let (facts, headers) = (jobs[0].shared.facts.clone(), jobs[0].headers.clone());
+        let work = async {
+            match call {
+                Call::One(call) => {
+                    let job = jobs.into_iter().next().expect("a job has a handler's call of its own");
+                    tracing::within(facts, headers, call(job)).await.map(|done| Each::One(vec![Ok(done)]))
+                }
+                Call::Batch { call, .. } => {
+                    let batch = Batch { jobs, pool: BatchPool(self.pool.clone()) };
+                    tracing::within(facts, None, call(batch)).await
+                }
+            }
+        };
+        let answer = tokio::select! {
+            answer = AssertUnwindSafe(work).catch_unwind() => answer.unwrap_or_else(|panic| Err(panicked(&*panic))),
+            () = self.until_stopped(&shared) => Err(Failure::Stopped),
+        };
+        let time = begun.elapsed();
+        let mut answers: Vec<Result<Done, Failure>> = match answer {
+            Ok(Each::One(answers)) if answers.len() == shared.len() => answers,
+            Ok(Each::One(answers)) => {
+                let error = format!("{} answers for {} jobs", answers.len(), shared.len());
+                vec![Err(Failure::Retry { error, delay: None }); shared.len()]
+            }
+            Ok(Each::All) => vec![Ok(().into()); shared.len()],
+            Err(failure) => vec![Err(failure); shared.len()],
+        };
+        if shared.len() > 1 && answers.contains(&Err(Failure::Lost)) {
+            // Which one is lost each answer of the server says.
+            answers = vec![Err(Failure::Snooze(Duration::ZERO)); shared.len()];
+        }
+        self.lock().running -= shared.len();
+        for (one, answer) in shared.iter().zip(answers) {
+            if let Err(failure @ (Failure::Retry { .. } | Failure::Fatal(_))) = &answer {
+                let (Failure::Retry { error, .. } | Failure::Fatal(error)) = failure else { continue };
+                let facts = &one.facts;
+                log::warn!(target: "pg_queue", queue = &*facts.queue, job_id = facts.job_id, attempt_id = facts.id;
+                    "{facts} has failed: {error}");
+            }
+            let mut ending = Ending::of(one, answer);
+            ending.time = time;
+            self.end(ending);
+        }
+        self.start();
+        self.changed.notify_one();
+    }
+
+    /// Waits until all of these are to stop. One whose lease is over is lost.
+    async fn until_stopped(&self, shared: &[Arc<Shared>]) {
+        for one in shared {
+            let mut stop = one.stop.subscribe();
+            while stop.borrow_and_update().is_none() {
+                let expires_at = self.lock().held.get(&one.facts.id).map(|held| held.expires_at);
+                let Some(expires_at) = expires_at else { break };
+                tokio::select! {
+                    _ = stop.changed() => {}
+                    () = sleep_until(expires_at) => {
+                        let is_over = self.lock().held.get(&one.facts.id).is_some_and(|held| held.expires_at <= Instant::now());
+                        if is_over {
+                            self.stop_job(one.facts.id, StopReason::Lost);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn end(&self, ending: Ending) {
+        let mut state = self.lock();
+        // What was given back in its place has ended.
+        if state.held.remove(&ending.id()).is_none() {
+            return;
+        }
+        if let Kind::None = ending.kind {
+            drop(state);
+            let is_lost =
+                ending.shared.reason() == Some(StopReason::Lost) && !ending.shared.ended.load(Ordering::Acquire);
+            self.settle(&ending, if is_lost { EventKind::Lost } else { ending.event() });
+        } else if ending.is_plain() {
+            if state.done.is_empty() {
+                state.done_since = Instant::now();
+            }
+            state.done.push(ending);
+        } else {
+            state.outbox.push(ending);
+        }
+        self.due.notify_one();
+    }
+
+    /// Tells the handler to stop. One that has not begun ends at once.
+    pub fn stop_job(&self, id: i64, reason: StopReason) {
+        let mut state = self.lock();
+        let Some(held) = state.held.get_mut(&id) else { return };
+        if !held.shared.stop(reason) {
+            return;
+        }
+        held.stopped_at.get_or_insert_with(Instant::now);
+        let (shared, has_begun) = (held.shared.clone(), held.task.is_some());
+        let facts = &shared.facts;
+        log::warn!(target: "pg_queue", queue = &*facts.queue, job_id = facts.job_id, attempt_id = facts.id;
+            "{facts} is to stop: {reason}");
+        if !has_begun {
+            state.ready.retain(|job| job.id != id);
+            drop(state);
+            self.end(Ending::stopped(&shared));
+            self.changed.notify_one();
+        }
+    }
+
+    // What has happened.
+
+    /// The server has answered: this attempt has ended, or was lost before.
+    pub fn settle(&self, ending: &Ending, kind: EventKind) {
+        if kind == EventKind::Lost {
+            let facts = &ending.shared.facts;
+            log::warn!(target: "pg_queue", queue = &*facts.queue, job_id = facts.job_id, attempt_id = facts.id;
+                "{facts}: lost lease");
+        }
+        self.tell(kind, Some(&ending.shared), ending.time, ending.error());
+    }
+
+    fn tell(&self, kind: EventKind, shared: Option<&Arc<Shared>>, time: Duration, error: Option<String>) {
+        let facts = shared.map(|shared| &shared.facts);
+        let event = Event {
+            kind,
+            queue: facts.map(|facts| facts.queue.to_string()).unwrap_or_default(),
+            job_id: facts.map_or(0, |facts| facts.job_id),
+            attempt_id: facts.map_or(0, |facts| facts.id),
+            attempt: facts.map_or(0, |facts| facts.attempt),
+            time,
+            error,
+        };
+        if let Some(hook) = &self.settings.on_event
+            && std::panic::catch_unwind(AssertUnwindSafe(|| hook(&event))).is_err()
+        {
+            log::error!(target: "pg_queue", "on_event has panicked");
+        }
+        if let Some(events) = &self.drained {
+            events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+        }
+    }
+
+    // The end.
+
+    async fn shut_down(&self, control: &mut JoinHandle<()>) {
+        let ready = std::mem::take(&mut self.lock().ready);
+        ready.iter().for_each(|job| self.end(Ending::stopped(&job.shared)));
+        self.wait_for_handlers(self.settings.shutdown_timeout, true).await;
+        let left: Vec<i64> = self.lock().held.keys().copied().collect();
+        left.into_iter().for_each(|id| self.stop_job(id, StopReason::Shutdown));
+        self.wait_for_handlers(GRACE, false).await;
+        // Those that do not await.
+        let deaf: Vec<Arc<Shared>> = self.lock().held.values().map(|held| held.shared.clone()).collect();
+        for shared in deaf {
+            log::warn!(target: "pg_queue", "{} still runs; it is given back", shared.facts);
+            self.end(Ending::stopped(&shared));
+        }
+        self.lock().is_closing = true;
+        self.due.notify_one();
+        match timeout(FAREWELL, &mut *control).await {
+            Ok(result) => raise(result),
+            Err(_) => {
+                let state = self.lock();
+                for ending in state.done.iter().chain(&state.outbox) {
+                    log::error!(target: "pg_queue", "{}: the server was not told of its end", ending.shared.facts);
+                }
+            }
+        }
+        self.pool.close();
+        self.claims.close();
+        self.control.close();
+    }
+
+    /// A second call to stop ends the wait, if it can be hurried.
+    async fn wait_for_handlers(&self, limit: Duration, is_hurried: bool) {
+        let end = Instant::now() + limit;
+        while !self.lock().held.is_empty() && Instant::now() < end {
+            tokio::select! {
+                () = self.told_to_stop(2), if is_hurried => return,
+                () = self.changed.notified() => {}
+                () = sleep_until(end) => {}
+            }
+        }
+    }
+
+    // For the watchdog.
+
+    /// Whether all slots are taken by handlers that should have ended so long ago.
+    pub fn is_stuck(&self, limit: Duration) -> bool {
+        let state = self.lock();
+        let is_old = |held: &&Held| held.stopped_at.is_some_and(|at| at.elapsed() >= limit);
+        state.running >= self.settings.concurrency && state.held.values().filter(is_old).count() >= state.running
+    }
+}
+
+/// A completion that did not count is a warning of the claim that took it along.
+fn note(state: &Mutex<State>, notice: &DbError) {
+    let id = notice.message().split("attempt ").nth(1).map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
+    match id.flatten().and_then(|id| id.parse().ok()) {
+        Some(id) if ["QJ001", "55006"].contains(&notice.code().code()) => {
+            state.lock().unwrap_or_else(PoisonError::into_inner).refused.push(id);
+        }
+        _ => log::warn!(target: "pg_queue", "{}", notice.message()),
+    }
+}
+
+/// A fault of ours is raised where the worker was called.
+fn raise(result: Result<(), tokio::task::JoinError>) {
+    if let Err(Ok(panic)) = result.map_err(tokio::task::JoinError::try_into_panic) {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn panicked(panic: &(dyn std::any::Any + Send)) -> Failure {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Failure::Retry { error: format!("panicked: {}", text.unwrap_or("without a text")), delay: None }
+}

@@ -1,0 +1,114 @@
+//! Flows: jobs that wait for any number of others, their members.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Error, GenericClient};
+
+use crate::enqueue::Options;
+use crate::sql::{Json, Parameters};
+
+/// What a flow has beside the options of a job.
+#[derive(Debug, Clone, Default)]
+pub struct Flow {
+    /// The members to begin with.
+    pub tasks: Vec<Task>,
+    /// Whether it goes to its queue when they have ended, for a worker; else it completes by itself.
+    pub runs: bool,
+    /// Whether it waits for [`seal`], too.
+    pub open: bool,
+    /// Whether the first death among its members cancels the others, and ends the flow as dead.
+    pub fail_fast: bool,
+    /// Of the flow itself.
+    pub options: Options,
+}
+
+/// A member, by its name in the flow.
+#[derive(Debug, Clone)]
+pub struct Task {
+    name: String,
+    queue: Option<String>,
+    payload: Value,
+    after: Vec<String>,
+    options: Options,
+}
+
+impl Task {
+    /// A task in the flow's own queue.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), queue: None, payload: json!({}), after: Vec::new(), options: Options::new() }
+    }
+
+    /// Its queue.
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queue = Some(queue.into());
+        self
+    }
+
+    /// Its payload.
+    pub fn payload(mut self, payload: Value) -> Self {
+        self.payload = payload;
+        self
+    }
+
+    /// The tasks that it waits for.
+    pub fn after<N: Into<String>>(mut self, tasks: impl IntoIterator<Item = N>) -> Self {
+        self.after = tasks.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Its options; those of other jobs' ends are of no use here.
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    fn json(&self) -> Value {
+        let mut fields = self.options.fields();
+        fields["task"] = json!(self.name);
+        fields["payload"] = self.payload.clone();
+        if let Some(queue) = &self.queue {
+            fields["queue"] = json!(queue);
+        }
+        if !self.after.is_empty() {
+            fields["after"] = json!(self.after);
+        }
+        fields
+    }
+}
+
+/// Adds a flow and returns its id, which is a job's.
+pub async fn enqueue_flow<C: GenericClient + Sync>(
+    client: &C,
+    queue: &str,
+    payload: impl Serialize,
+    flow: Flow,
+) -> Result<i64, Error> {
+    let tasks: Value = flow.tasks.iter().map(Task::json).collect();
+    let mut parameters = Parameters::default()
+        .with(queue.to_owned(), Type::TEXT)
+        .with(Json::of(tasks), Type::JSONB)
+        .with(Json::of(payload), Type::JSONB)
+        .with(flow.runs, Type::BOOL)
+        .with(flow.open, Type::BOOL)
+        .with(flow.fail_fast, Type::BOOL);
+    let arguments = flow.options.arguments(&mut parameters);
+    let sql = format!("SELECT queue.enqueue_flow($1, $2, $3, runs => $4, open => $5, fail_fast => $6{arguments})");
+    Ok(client.query_typed_one(&sql, &parameters.list()).await?.get(0))
+}
+
+/// An open flow can end when its members have.
+pub async fn seal<C: GenericClient + Sync>(client: &C, flow: i64) -> Result<(), Error> {
+    client.execute_typed("SELECT queue.seal($1)", &[(&flow, Type::INT8)]).await.map(drop)
+}
+
+/// Completes an open flow without members: an event has come.
+pub async fn resolve<C: GenericClient + Sync>(client: &C, flow: i64, result: impl Serialize) -> Result<(), Error> {
+    let parameters = Parameters::default().with(flow, Type::INT8).with(Json::of(result), Type::JSONB);
+    client.execute_typed("SELECT queue.resolve($1, $2)", &parameters.list()).await.map(drop)
+}
+
+/// Ends it as dead: the event has failed.
+pub async fn reject<C: GenericClient + Sync>(client: &C, flow: i64, error: &str) -> Result<(), Error> {
+    client.execute_typed("SELECT queue.reject($1, $2)", &[(&flow, Type::INT8), (&error, Type::TEXT)]).await.map(drop)
+}

@@ -1,0 +1,35 @@
+//! Producers and workers for [pg_queue], the job queue inside PostgreSQL, with tokio-postgres.
+//!
+//! [`enqueue`] adds jobs in the caller's own transaction; a [`Worker`] runs them with handlers. The words are those of
+//! pg_queue: a *job* is run in *attempts*, each under a *lease*. README.md shows all of it.
+//!
+//! [pg_queue]: https://crates.io/crates/pg-queue-client
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod batch;
+mod connection;
+mod control;
+mod endings;
+mod engine;
+mod enqueue;
+mod event;
+mod flow;
+mod job;
+mod outcome;
+mod sql;
+mod state;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod tracing;
+mod watchdog;
+mod worker;
+
+pub use batch::{Batch, BatchTransaction, Each};
+pub use enqueue::{Options, Upon, enqueue, enqueue_many};
+pub use event::{Event, EventKind};
+pub use flow::{Flow, Task, enqueue_flow, reject, resolve, seal};
+pub use job::{Input, Job, JobTransaction, OpenStep, Step};
+pub use outcome::{Advance, Done, Failure, Fatal, RetryIn, Snooze, StopReason, Stopped, Suspend};
+pub use worker::{Next, Stopper, Worker, WorkerError};

@@ -1,0 +1,289 @@
+//! The worker as its user sees it: what it is told, which handlers it has, how it is run. `engine` runs it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::str::FromStr as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
+use tokio_postgres::{Config, NoTls, Socket};
+
+use crate::batch::{Batch, Each};
+use crate::connection::{Connector, connector};
+use crate::engine::Engine;
+use crate::event::Event;
+use crate::job::Job;
+use crate::outcome::{Done, Failure};
+
+/// What a middleware calls next.
+pub type Next = Arc<dyn Fn(Job) -> BoxFuture<'static, Result<Done, Failure>> + Send + Sync>;
+
+type BatchCall = Arc<dyn Fn(Batch) -> BoxFuture<'static, Result<Each, Failure>> + Send + Sync>;
+type Around = Arc<dyn Fn(Job, Next) -> BoxFuture<'static, Result<Done, Failure>> + Send + Sync>;
+
+type Hook = Arc<dyn Fn(&Event) + Send + Sync>;
+
+/// A queue's handler.
+#[derive(Clone)]
+pub(crate) enum Call {
+    One(Next),
+    Batch { size: usize, call: BatchCall },
+}
+
+/// What a run of the worker needs to know.
+pub(crate) struct Settings {
+    pub connector: Connector,
+    handlers: HashMap<String, Call>,
+    middleware: Vec<Around>,
+    pub concurrency: usize,
+    pub prefetch: usize,
+    pub wait: Duration,
+    pub heartbeat: Duration,
+    pub lease: Option<Duration>,
+    pub stage: Option<String>,
+    pub session_bound: bool,
+    pub shutdown_timeout: Duration,
+    pub stall_timeout: Option<Duration>,
+    pub name: String,
+    pub on_event: Option<Hook>,
+}
+
+impl Settings {
+    /// The handlers within the middleware, the first of which is the outermost.
+    pub fn calls(&self) -> HashMap<String, Call> {
+        let within = |call: &Call| match call {
+            Call::One(next) => Call::One(self.middleware.iter().rev().fold(next.clone(), |next, around| {
+                let around = around.clone();
+                Arc::new(move |job| around(job, next.clone()))
+            })),
+            batch @ Call::Batch { .. } => batch.clone(),
+        };
+        self.handlers.iter().map(|(queue, call)| (queue.clone(), within(call))).collect()
+    }
+}
+
+/// What a worker cannot do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerError(&'static str);
+
+impl fmt::Display for WorkerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for WorkerError {}
+
+/// Ends a worker, from anywhere.
+#[derive(Clone, Debug)]
+pub struct Stopper(Arc<watch::Sender<u32>>);
+
+impl Stopper {
+    /// Begins to shut down. A second call ends the wait for the handlers.
+    pub fn stop(&self) {
+        self.0.send_modify(|count| *count += 1);
+    }
+}
+
+/// Runs the jobs of up to eight queues. Within a runtime of tokio's, of either kind.
+pub struct Worker {
+    settings: Settings,
+    stops: Arc<watch::Sender<u32>>,
+}
+
+impl Worker {
+    /// A worker that connects as the text says, of several hosts to the first that takes writes.
+    pub fn new(config: &str) -> Result<Self, tokio_postgres::Error> {
+        Ok(Self::with_tls(&Config::from_str(config)?, NoTls))
+    }
+
+    /// A worker with a configuration, and TLS as the driver knows it.
+    pub fn with_tls<T>(config: &Config, tls: T) -> Self
+    where
+        T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+        T::Stream: Send,
+        T::TlsConnect: Send,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let settings = Settings {
+            connector: connector(config, tls),
+            handlers: HashMap::new(),
+            middleware: Vec::new(),
+            concurrency: 10,
+            prefetch: 0,
+            wait: Duration::from_secs(10),
+            heartbeat: Duration::from_secs(10),
+            lease: None,
+            stage: None,
+            session_bound: false,
+            shutdown_timeout: Duration::from_secs(30),
+            stall_timeout: None,
+            name: format!("{}:{}", host.trim(), std::process::id()),
+            on_event: None,
+        };
+        Self { settings, stops: Arc::new(watch::channel(0).0) }
+    }
+
+    /// So many jobs run at once; 10.
+    pub fn concurrency(mut self, jobs: usize) -> Self {
+        self.settings.concurrency = jobs;
+        self
+    }
+
+    /// So many jobs more are claimed ahead; 0. For short jobs, which then need fewer round trips.
+    pub fn prefetch(mut self, jobs: usize) -> Self {
+        self.settings.prefetch = jobs;
+        self
+    }
+
+    /// How long one claim sleeps; 10 seconds. The server's `pg_queue.max_wait` at most.
+    pub fn wait(mut self, time: Duration) -> Self {
+        self.settings.wait = time;
+        self
+    }
+
+    /// The longest time between two heartbeats; 10 seconds, or a third of the lease if that is shorter. A cancelled job is
+    /// told so within it.
+    pub fn heartbeat(mut self, time: Duration) -> Self {
+        self.settings.heartbeat = time;
+        self
+    }
+
+    /// How long a claim lasts; as the job or the queue says.
+    pub fn lease(mut self, time: Duration) -> Self {
+        self.settings.lease = Some(time);
+        self
+    }
+
+    /// Jobs of this stage only.
+    pub fn stage(mut self, stage: impl Into<String>) -> Self {
+        self.settings.stage = Some(stage.into());
+        self
+    }
+
+    /// What is claimed is given back at once when the connection ends. Not behind a pooler in transaction mode.
+    pub fn session_bound(mut self) -> Self {
+        self.settings.session_bound = true;
+        self
+    }
+
+    /// How long handlers may go on after `stop` or SIGTERM; 30 seconds.
+    pub fn shutdown_timeout(mut self, time: Duration) -> Self {
+        self.settings.shutdown_timeout = time;
+        self
+    }
+
+    /// Ends the process, with status 70, when for so long the runtime was blocked, or all slots were taken by handlers that
+    /// go on after they were told to stop. Never, unless this is set.
+    pub fn stall_timeout(mut self, time: Duration) -> Self {
+        self.settings.stall_timeout = Some(time);
+        self
+    }
+
+    /// For the views; host and process id.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.settings.name = name.into();
+        self
+    }
+
+    /// Is called with each event. It must not block.
+    pub fn on_event(mut self, hook: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        self.settings.on_event = Some(Arc::new(hook));
+        self
+    }
+
+    /// The function runs the jobs of this queue. What it returns is the job's result; an error fails the attempt.
+    ///
+    /// It is dropped at its next `await` when the job is to stop.
+    pub fn handler<F, R, D>(mut self, queue: &str, handler: F) -> Self
+    where
+        F: Fn(Job) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<D, Failure>> + Send + 'static,
+        D: Into<Done>,
+    {
+        let call: Next = Arc::new(move |job| {
+            let running = handler(job);
+            Box::pin(async move { running.await.map(Into::into) })
+        });
+        self.settings.handlers.insert(queue.to_owned(), Call::One(call));
+        self
+    }
+
+    /// The function runs up to `size` jobs of this queue at once, as many as are there. Each of them takes a slot of
+    /// `concurrency`. Middleware is not called.
+    pub fn batch_handler<F, R, E>(mut self, queue: &str, size: usize, handler: F) -> Self
+    where
+        F: Fn(Batch) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<E, Failure>> + Send + 'static,
+        E: Into<Each>,
+    {
+        let call: BatchCall = Arc::new(move |batch| {
+            let running = handler(batch);
+            Box::pin(async move { running.await.map(Into::into) })
+        });
+        self.settings.handlers.insert(queue.to_owned(), Call::Batch { size: size.max(1), call });
+        self
+    }
+
+    /// Is called around each handler, with the job and what to call next. The first one is the outermost.
+    pub fn middleware<F, R>(mut self, around: F) -> Self
+    where
+        F: Fn(Job, Next) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Done, Failure>> + Send + 'static,
+    {
+        self.settings.middleware.push(Arc::new(move |job, next| Box::pin(around(job, next))));
+        self
+    }
+
+    /// What ends it.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.stops.clone())
+    }
+
+    /// Works until SIGTERM, SIGINT or `stop`; then waits for the handlers, and gives back what is left. A second signal ends
+    /// the wait.
+    pub async fn run(self) -> Result<(), WorkerError> {
+        let refused = WorkerError("signals cannot be heard: the runtime needs enable_io");
+        let mut terminate = signal(SignalKind::terminate()).map_err(|_| refused.clone())?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(|_| refused)?;
+        let stopper = self.stopper();
+        let served = self.serve();
+        tokio::pin!(served);
+        loop {
+            tokio::select! {
+                result = &mut served => return result,
+                _ = terminate.recv() => stopper.stop(),
+                _ = interrupt.recv() => stopper.stop(),
+            }
+        }
+    }
+
+    /// Works until `stop`, without a look at signals. What is dropped before leaves its jobs to their leases.
+    pub async fn serve(self) -> Result<(), WorkerError> {
+        self.start(false).await.map(drop)
+    }
+
+    /// Works off everything that is ready now, and returns what happened: for tests, and for jobs by cron.
+    pub async fn drain(self) -> Result<Vec<Event>, WorkerError> {
+        self.start(true).await
+    }
+
+    async fn start(self, is_drain: bool) -> Result<Vec<Event>, WorkerError> {
+        let refusal = match self.settings.handlers.len() {
+            0 => Some("a worker needs a handler"),
+            1..=8 if self.settings.concurrency == 0 => Some("concurrency must be at least 1"),
+            1..=8 => None,
+            _ => Some("a worker has at most eight queues"),
+        };
+        if let Some(text) = refusal {
+            return Err(WorkerError(text));
+        }
+        Ok(Engine::new(Arc::new(self.settings), is_drain, self.stops.subscribe()).serve().await)
+    }
+}

@@ -1,0 +1,260 @@
+//! Jobs that are SQL and run in the server: how soon the first statement runs, how many run a second, what becomes of those that
+//! are due while the server has no process to spare, and what a day of runs leaves behind. Beside pg_cron where that is installed and
+//! can do the same (`cron`). Only when it is asked for by its name, as it takes minutes.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+
+use crate::Result;
+use crate::options::Options;
+use crate::server::Server;
+use crate::statistics::{median, quantile};
+
+/// Its name in `--only`.
+pub const NAME: &str = "sql-runs";
+
+/// Processes at once where the server is short of them.
+const EXECUTORS: usize = 8;
+/// How long all other slots are taken there.
+pub const SHORT_FOR: Duration = Duration::from_secs(30);
+/// Runs of a job that runs each second, in a day and in an hour.
+const DAY: i64 = 86_400;
+const HOUR: i64 = 3_600;
+
+/// Measures, and prints each figure when it is there.
+pub fn measure(options: &Options) -> Result<()> {
+    println!("\nsql: jobs that run in the server");
+    latency(options)?;
+    for (executors, wanted) in [(1, 3_000), (4, 6_000)] {
+        let jobs = if options.quick { 3_000 } else { 30_000 };
+        let rounds = if options.quick { 3 } else { 7 };
+        let rates = (0..rounds).map(|_| rate(executors, jobs)).collect::<Result<Vec<_>>>()?;
+        let rate = median(&rates);
+        println!("  SELECT 1, executors {executors}: {rate:.0} jobs/s (wanted: {wanted})");
+    }
+    shortage(options)?;
+    day(options)
+}
+
+/// A server with a queue `sql` and a role `writer` that may do all with it.
+fn server(settings: &str, queue: &str) -> Result<Server> {
+    let server = Server::with_settings(settings)?;
+    server.execute(&format!("SELECT queue.create('sql', executor => 'sql'{queue})"))?;
+    server.execute("CREATE ROLE writer LOGIN; SELECT queue.grant('sql', 'writer', 'manage')")?;
+    Ok(server)
+}
+
+/// A session as the role that writes the commands.
+fn writer(server: &Server) -> Result<Client> {
+    let mut client = server.connect()?;
+    client.batch_execute("SET SESSION AUTHORIZATION writer")?;
+    Ok(client)
+}
+
+fn number(client: &mut Client, sql: &str) -> Result<i64> {
+    Ok(client.query_one(sql, &[])?.try_get(0)?)
+}
+
+/// Waits until a number is this one.
+fn until(client: &mut Client, sql: &str, wanted: i64) -> Result<()> {
+    const AT_MOST: Duration = Duration::from_secs(300);
+    let start = Instant::now();
+    while number(client, sql)? != wanted {
+        if start.elapsed() > AT_MOST {
+            return Err(format!("it is {} and not {wanted}: {sql}", number(client, sql)?).into());
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// From the commit of the enqueue, as its session sees it, to the command's first statement.
+fn latency(options: &Options) -> Result<()> {
+    let server = server("pg_queue.max_executors = 1", "")?;
+    server.execute(
+        "CREATE UNLOGGED TABLE began (at timestamptz); CREATE UNLOGGED TABLE sent (at timestamptz);
+         GRANT ALL ON began, sent TO writer",
+    )?;
+    let mut client = writer(&server)?;
+    let mut observer = server.connect()?;
+    let enqueue = client.prepare("SELECT queue.enqueue_sql('sql', 'INSERT INTO began VALUES (clock_timestamp())')")?;
+    let now = observer.prepare("SELECT extract(epoch FROM clock_timestamp())::float8")?;
+    let mut times = |count: usize, is_cold: bool| -> Result<Vec<f64>> {
+        let mut found = Vec::with_capacity(count);
+        for _ in 0..count {
+            if is_cold {
+                observer.batch_execute("SELECT pg_terminate_backend(pid) FROM queue.executors")?;
+                let left = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pg_queue executor'";
+                until(&mut observer, left, 0)?;
+            }
+            thread::sleep(Duration::from_millis(10));
+            observer.batch_execute("TRUNCATE began")?;
+            // Both clocks are this machine's.
+            let before: f64 = observer.query_one(&now, &[])?.try_get(0)?;
+            let start = Instant::now();
+            client.query_one(&enqueue, &[])?;
+            let committed = before + start.elapsed().as_secs_f64();
+            until(&mut observer, "SELECT count(*) FROM began", 1)?;
+            let began: f64 = observer.query_one("SELECT extract(epoch FROM at)::float8 FROM began", &[])?.try_get(0)?;
+            found.push((began - committed) * 1e6);
+        }
+        Ok(found)
+    };
+    let (warm, cold) = if options.quick { (100, 10) } else { (1_000, 100) };
+    times(10, false)?;
+    for (what, count, is_cold) in [("a warm process", warm, false), ("no process", cold, true)] {
+        let us = times(count, is_cold)?;
+        let at = |share| quantile(&us, share);
+        println!(
+            "  from the return of the enqueue to the first statement, {what}: p50 {:.0} us, p95 {:.0} us, p99 {:.0} us",
+            at(0.5),
+            at(0.95),
+            at(0.99)
+        );
+    }
+    Ok(())
+}
+
+/// Jobs a second of so many processes that are there.
+fn rate(executors: usize, jobs: i64) -> Result<f64> {
+    let server = server(&format!("pg_queue.max_executors = {executors}\nmax_worker_processes = 16"), "")?;
+    let mut client = writer(&server)?;
+    let fill = |client: &mut Client, jobs: i64| -> Result<f64> {
+        client.batch_execute("SELECT queue.pause('sql')")?;
+        let last = number(client, "SELECT coalesce(max(id), 0) FROM queue.attempts")?;
+        client.batch_execute(&format!(
+            "SELECT count(*) FROM queue.enqueue_many('sql', array_fill('{{\"command\": \"SELECT 1\"}}'::jsonb, ARRAY[{jobs}]))"
+        ))?;
+        client.batch_execute("SELECT queue.resume('sql')")?;
+        until(client, "SELECT (ready + running)::bigint FROM queue.stats WHERE queue_name = 'sql'", 0)?;
+        let span =
+            "SELECT count(*) / extract(epoch FROM max(finished_at) - min(claimed_at))::float8 FROM queue.attempts
+                    WHERE state = 'completed' AND id > $1";
+        Ok(client.query_one(span, &[&last])?.try_get(0)?)
+    };
+    fill(&mut client, 500)?;
+    fill(&mut client, jobs)
+}
+
+/// Jobs that are all due in one second, while no process can be started for them.
+fn shortage(options: &Options) -> Result<()> {
+    let jobs: i64 = if options.quick { 1_000 } else { 10_000 };
+    let short_for = if options.quick { SHORT_FOR / 6 } else { SHORT_FOR };
+    // The launchers and the worker have three slots.
+    let server = server(
+        &format!("max_worker_processes = {}\npg_queue.max_executors = {EXECUTORS}\n{HOLDING}", EXECUTORS + 3),
+        "",
+    )?;
+    server.execute(
+        "CREATE TABLE ran (n integer, at timestamptz DEFAULT clock_timestamp()); GRANT ALL ON ran TO writer",
+    )?;
+    let holders = Holders::take(&server, EXECUTORS)?;
+    let mut client = writer(&server)?;
+    client.batch_execute(&format!(
+        "SELECT count(*) FROM queue.enqueue_many('sql',
+             (SELECT array_agg(jsonb_build_object('command', 'INSERT INTO ran VALUES ($1)', 'arguments', jsonb_build_array(n)))
+              FROM generate_series(1, {jobs}) AS n), run_at => now() + interval '1 second')"
+    ))?;
+    thread::sleep(short_for);
+    let early = number(&mut client, "SELECT count(*) FROM ran")?;
+    drop(holders);
+    let start = Instant::now();
+    until(
+        &mut client,
+        "SELECT (ready + running + scheduled + retrying)::bigint FROM queue.stats WHERE queue_name = 'sql'",
+        0,
+    )?;
+    let took = start.elapsed().as_secs_f64();
+    let ran = number(&mut client, "SELECT count(DISTINCT n) FROM ran")?;
+    let twice = number(&mut client, "SELECT count(*) FROM ran")? - ran;
+    let failed = number(&mut client, "SELECT count(*) FROM queue.attempts WHERE state <> 'completed'")?;
+    println!(
+        "  {jobs} due at once, no slot for a process for {:.0} s: {early} run meanwhile, all {took:.1} s after it; \
+         lost {}, twice {twice}, attempts that failed {failed}",
+        short_for.as_secs_f64(),
+        jobs - ran
+    );
+    Ok(())
+}
+
+/// What makes a query take as many processes as there are.
+pub const HOLDING: &str = "max_parallel_workers = 64\nmax_parallel_workers_per_gather = 64\nparallel_setup_cost = 0
+parallel_tuple_cost = 0\nmin_parallel_table_scan_size = 0\nparallel_leader_participation = off";
+
+/// Parallel queries that have all processes that were free, until this is dropped.
+pub struct Holders {
+    tokens: Vec<postgres::CancelToken>,
+    running: Vec<thread::JoinHandle<()>>,
+}
+
+impl Holders {
+    /// Takes so many.
+    pub fn take(server: &Server, workers: usize) -> Result<Self> {
+        server.execute(
+            "CREATE TABLE held AS SELECT n FROM generate_series(1, 20000) AS n; ALTER TABLE held SET (parallel_workers = 64); ANALYZE held",
+        )?;
+        let mut holders = Self { tokens: Vec::new(), running: Vec::new() };
+        let mut observer = server.connect()?;
+        let mut client = server.connect()?;
+        holders.tokens.push(client.cancel_token());
+        // It ends by the cancel.
+        holders.running.push(thread::spawn(move || {
+            let _ = client.batch_execute("SELECT count(pg_sleep(1)) FROM held");
+        }));
+        let held = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'parallel worker'";
+        until(&mut observer, held, workers as i64)?;
+        Ok(holders)
+    }
+}
+
+impl Drop for Holders {
+    fn drop(&mut self) {
+        for token in &self.tokens {
+            if let Err(error) = token.cancel_query(postgres::NoTls) {
+                eprintln!("a query that holds processes could not be cancelled: {error}");
+            }
+        }
+        for running in self.running.drain(..) {
+            let _ = running.join();
+        }
+    }
+}
+
+/// What a job that runs each second leaves behind in a day: as many runs, an hour's at a time, as fast as they go. The storage turns
+/// as often as in that day, and what has ended is gone when it does, as if its hour were over.
+fn day(options: &Options) -> Result<()> {
+    let hours = if options.quick { 4 } else { DAY / HOUR };
+    let server = server(
+        "pg_queue.segment_rows = 4096\npg_queue.reclaim_delay = 0\npg_queue.max_executors = 2\nautovacuum = off",
+        ", retention => '0'",
+    )?;
+    let mut client = writer(&server)?;
+    let mut observer = server.connect()?;
+    let mut sizes = Vec::new();
+    for _ in 0..hours {
+        client.batch_execute(&format!(
+            "SELECT count(*) FROM queue.enqueue_many('sql', array_fill('{{\"command\": \"SELECT 1\"}}'::jsonb, ARRAY[{HOUR}]))"
+        ))?;
+        until(&mut client, "SELECT (ready + running)::bigint FROM queue.stats WHERE queue_name = 'sql'", 0)?;
+        let size = "SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
+                    WHERE relnamespace = 'queue'::regnamespace AND relkind = 'r'";
+        sizes.push(number(&mut observer, size)? as f64 / 1024.0);
+    }
+    server.execute("CREATE EXTENSION pgstattuple")?;
+    let dead = number(
+        &mut observer,
+        "SELECT sum((pgstattuple(oid)).dead_tuple_count)::bigint FROM pg_class
+         WHERE relnamespace = 'queue'::regnamespace AND relkind = 'r' AND relname ~ '^(attempt|claim|outcome|note|history)_'",
+    )?;
+    let half = sizes.len() / 2;
+    println!(
+        "  {} runs, schema queue without vacuum, kB after each hour's: first half p50 {:.0}, second half p50 {:.0}, most {:.0}; dead rows in the logs {dead}",
+        hours * HOUR,
+        median(&sizes[..half]),
+        median(&sizes[half..]),
+        quantile(&sizes, 1.0)
+    );
+    Ok(())
+}

@@ -1,0 +1,182 @@
+//! Flows and steps: no flow ends or runs before its members have ended, none is held without reason; a job that was suspended
+//! goes on when what it has made has ended; a step is known to the next attempts if, and only if, it was committed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Case;
+use crate::ledger::{End, Fate, Job, Micros, What};
+use crate::plan::{Kind, QUEUES};
+
+/// States in which a member holds nothing up.
+const OUT: [&str; 3] = ["completed", "cancelled", "skipped"];
+
+struct Look<'a> {
+    case: &'a Case<'a>,
+    /// The members of each flow, as the views have them.
+    members: BTreeMap<i64, Vec<i64>>,
+    /// When a job has ended, and was claimed first.
+    ended: BTreeMap<i64, Micros>,
+    claimed: BTreeMap<i64, Vec<Micros>>,
+    /// When the call was answered that has made a member.
+    made: BTreeMap<i64, Micros>,
+    /// Jobs that a manager has changed, or may have, and all that belongs to them: members of such flows, flows of such members.
+    touched: BTreeSet<i64>,
+}
+
+pub fn check(case: &Case<'_>) -> Vec<String> {
+    let look = Look::new(case);
+    let mut found = Vec::new();
+    for (id, seen) in &case.world.jobs {
+        if seen.state == "held" && seen.queue == "flowing" {
+            found.extend(look.stranded(*id));
+        }
+    }
+    if !case.clock_was_set {
+        for (deal, fact) in case.ledger.committed() {
+            match &fact.what {
+                What::Enqueued(job) if job.own_flow.is_some() => found.extend(look.flow(job)),
+                What::Ended { attempt, job, end: End::Suspended } => {
+                    let made = deal.kept().filter_map(|fact| match &fact.what {
+                        What::Enqueued(member) if member.flow == Some(*job) => Some(member.id),
+                        _ => None,
+                    });
+                    found.extend(look.suspended(*attempt, *job, made));
+                }
+                _ => {}
+            }
+        }
+    }
+    found.extend(steps(case));
+    found.truncate(20);
+    found
+}
+
+impl<'a> Look<'a> {
+    fn new(case: &'a Case<'a>) -> Self {
+        let (mut members, mut ended, mut claimed) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        for (id, seen) in &case.world.jobs {
+            if let Some(flow) = seen.flow {
+                members.entry(flow).or_insert_with(Vec::new).push(*id);
+            }
+        }
+        for seen in case.world.attempts.values() {
+            if let Some(at) = seen.finished_at {
+                let last = ended.entry(seen.job).or_insert(at);
+                *last = at.max(*last);
+            }
+            claimed.entry(seen.job).or_insert_with(Vec::new).extend(seen.claimed_at);
+        }
+        let mut touched: BTreeSet<i64> = case
+            .ledger
+            .all()
+            .filter_map(|(_, fact)| match fact.what {
+                What::Retried { job } | What::Cancelled { job, .. } | What::Tried { job } | What::Moved { job } => {
+                    Some(job)
+                }
+                _ => None,
+            })
+            .collect();
+        // A change of a flow is one of its members, and so on; a change of a member may end its flow, or run it once more.
+        loop {
+            let before = touched.len();
+            for (flow, members) in &members {
+                if touched.contains(flow) || members.iter().any(|member| touched.contains(member)) {
+                    touched.insert(*flow);
+                    touched.extend(members);
+                }
+            }
+            if touched.len() == before {
+                break;
+            }
+        }
+        let made = case.ledger.committed().filter_map(|(_, fact)| match &fact.what {
+            What::Enqueued(job) => Some((job.id, fact.to)),
+            _ => None,
+        });
+        Self { case, members, ended, claimed, made: made.collect(), touched }
+    }
+
+    fn members(&self, flow: i64) -> &[i64] {
+        self.members.get(&flow).map_or(&[], Vec::as_slice)
+    }
+
+    fn state(&self, job: i64) -> &str {
+        self.case.world.jobs.get(&job).map_or("", |seen| seen.state.as_str())
+    }
+
+    /// Everything has ended, and all flows were sealed: only a dead member, or one that is held itself, holds a flow up.
+    fn stranded(&self, flow: i64) -> Option<String> {
+        let states: Vec<&str> = self.members(flow).iter().map(|member| self.state(*member)).collect();
+        let is_held_up = states.iter().any(|state| ["dead", "held"].contains(state));
+        (!is_held_up).then(|| format!("a flow is stranded: {flow}, whose members are {states:?}"))
+    }
+
+    /// A flow ends, or runs, after its members. A job that runs may get others, for which it may wait once more or not.
+    fn flow(&self, job: &Job) -> Option<String> {
+        if self.touched.contains(&job.id) || self.state(job.id) != "completed" {
+            return None;
+        }
+        let claims = self.claimed.get(&job.id).and_then(|times| times.iter().min());
+        let begun = claims.or(self.ended.get(&job.id))?;
+        let was_there = |member: &&i64| self.made.get(member).is_some_and(|made| made < begun);
+        let members: Vec<i64> = self.members(job.id).iter().filter(was_there).copied().collect();
+        if let Some(member) = members.iter().find(|member| !OUT.contains(&self.state(**member))) {
+            return Some(format!("a flow has completed, and its member {member} is {}: {job:?}", self.state(*member)));
+        }
+        let late = members.iter().find(|member| self.ended.get(member).is_some_and(|ended| ended > begun))?;
+        Some(format!("a flow has run or ended at {begun}, before its member {late}: {job:?}"))
+    }
+
+    /// A job that was suspended is not claimed before what it has made has ended.
+    fn suspended(&self, attempt: i64, job: i64, mut made: impl Iterator<Item = i64>) -> Option<String> {
+        if self.touched.contains(&job) {
+            return None;
+        }
+        let at = self.case.world.attempts.get(&attempt)?.finished_at?;
+        let next = *self.claimed.get(&job)?.iter().filter(|claimed| **claimed >= at).min()?;
+        let late = made.find(|member| self.ended.get(member).is_some_and(|ended| *ended > next))?;
+        Some(format!("job {job} was suspended at {at} and claimed at {next}, before its member {late} had ended"))
+    }
+}
+
+/// A step that was done: what became of its deal, whether no savepoint took it back, when the deal ended, and its number.
+type Done = (Fate, bool, Micros, i64);
+
+/// What a look at a step has said. A run after a completed one begins without steps, so jobs that were run again do not count.
+fn steps(case: &Case<'_>) -> Vec<String> {
+    let mut again: BTreeSet<i64> = BTreeSet::new();
+    let mut done: BTreeMap<(i64, &str), Vec<Done>> = BTreeMap::new();
+    for (deal, fact) in case.ledger.all() {
+        match &fact.what {
+            What::Retried { job } | What::Tried { job } => _ = again.insert(*job),
+            What::StepDone { job, name } => {
+                let is_kept = fact.undone.is_none();
+                done.entry((*job, name)).or_default().push((deal.fate, is_kept, deal.end_to, deal.number));
+            }
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    for (deal, fact) in case.ledger.all() {
+        let What::StepSeen { job, name, is_done } = &fact.what else { continue };
+        if again.contains(job) {
+            continue;
+        }
+        let known = done.get(&(*job, *name)).map_or(&[][..], Vec::as_slice);
+        if *is_done && !known.iter().any(|(fate, _, _, number)| *fate == Fate::Committed || *number == deal.number) {
+            found.push(format!("a step counts as done that was never committed: {fact:?}"));
+        }
+        let is_wanted = known.iter().any(|(fate, is_kept, end, _)| {
+            *fate == Fate::Committed && *is_kept && *end < fact.from && !case.was_promoted(*end, fact.from)
+        });
+        if !*is_done && is_wanted && !case.clock_was_set {
+            found.push(format!("a committed step is not known: {fact:?}"));
+        }
+    }
+    found
+}
+
+/// Whether jobs of such a queue may be held or skipped in the end.
+pub fn may_be_held(queue: &str) -> bool {
+    QUEUES.iter().any(|known| known.name == queue && matches!(known.kind, Kind::Chained | Kind::Flowing))
+}

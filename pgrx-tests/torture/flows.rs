@@ -1,0 +1,104 @@
+//! Flows: made with members at once, added to and sealed by others, resolved from outside; jobs that wait for what they have
+//! made; steps.
+
+use serde_json::json;
+
+use crate::ledger::{End, Job, OwnFlow, What, now, token};
+use crate::plan::QUEUES;
+use crate::session::{Done, Session};
+use crate::worker::{Held, refused};
+
+/// The token of a flow begins so: it does not wait once more for members of its own.
+pub const MARK: &str = "flow-";
+
+/// The names of steps.
+const STEPS: [&str; 3] = ["fetch", "cut", "send"];
+
+fn base(session: &mut Session<'_>) -> String {
+    format!("{:012x}", session.random.next() & 0xffff_ffff_ffff)
+}
+
+/// Makes a flow and some of its members in the open deal.
+pub fn make(session: &mut Session<'_>, queue: usize) -> Done {
+    let random = &mut session.random;
+    let own = OwnFlow { runs: random.percent(50), is_fail_fast: random.percent(25) };
+    let is_open = random.percent(25);
+    let members = random.below(6) as usize;
+    let in_flow = random.percent(15);
+    let flow = if in_flow { session.torture.some_flow(&mut session.random) } else { None };
+    let token = token(&format!("{MARK}{}", base(session)), 0, None);
+    let sql = "SELECT queue.enqueue_flow($1, payload => $2, runs => $3, open => $4, fail_fast => $5, flow => $6)";
+    let payload = json!({ "token": token });
+    let called = now();
+    let params: [&(dyn postgres::types::ToSql + Sync); 6] =
+        [&QUEUES[queue].name, &payload, &own.runs, &is_open, &own.is_fail_fast, &flow];
+    let (rows, from, to) = session.call("enqueue_flow", sql, &params).inspect_err(|_| {
+        session.note(What::EnqueueLost { queue, key: None, tokens: vec![token.clone()] }, called, now());
+    })?;
+    let Some(id) = rows.first().map(|row| row.get(0)) else { return Ok(()) };
+    session.note(What::Enqueued(Job { flow, own_flow: Some(own), ..Job::plain(id, queue, token) }), from, to);
+    session.torture.remember(queue, id);
+    session.torture.remember_flow(id);
+    add(session, queue, id, members)
+}
+
+/// Adds members to a flow in the open deal.
+fn add(session: &mut Session<'_>, queue: usize, flow: i64, members: usize) -> Done {
+    let base = base(session);
+    let tokens: Vec<String> = (0..members).map(|n| token(&base, n, None)).collect();
+    let payloads: Vec<serde_json::Value> = tokens.iter().map(|token| json!({ "token": token })).collect();
+    let called = now();
+    let sql = "SELECT queue.enqueue_many($1, $2, flow => $3)";
+    let answer = session.call("enqueue_many", sql, &[&QUEUES[queue].name, &payloads, &flow]);
+    let (rows, from, to) = answer.inspect_err(|_| {
+        session.note(What::EnqueueLost { queue, key: None, tokens: tokens.clone() }, called, now());
+    })?;
+    for (row, token) in rows.iter().zip(tokens) {
+        let id = row.get(0);
+        session.torture.remember(queue, id);
+        session.note(What::Enqueued(Job { flow: Some(flow), ..Job::plain(id, queue, token) }), from, to);
+    }
+    session.torture.add_waiting(rows.len() as i64);
+    Ok(())
+}
+
+/// What managers do to flows. An event may end one, whatever its members do.
+pub fn meddle(session: &mut Session<'_>, job: i64) -> Done {
+    let (verb, sql) = session.random.one_of(&[
+        ("seal", "SELECT queue.seal($1)"),
+        ("seal", "SELECT queue.seal($1)"),
+        ("resolve", "SELECT queue.resolve($1, '{\"by\": \"torture\"}')"),
+        ("reject", "SELECT queue.reject($1, 'torture')"),
+    ]);
+    let (_, from, to) = session.call(verb, sql, &[&job])?;
+    if verb != "seal" {
+        session.note(What::Tried { job }, from, to);
+    }
+    Ok(())
+}
+
+/// A running job makes others and waits for them.
+pub fn suspend(session: &mut Session<'_>, one: &Held) -> Done {
+    let members = session.random.between(1, 3) as usize;
+    add(session, one.queue, one.job, members)?;
+    let answer = session.call("suspend", "SELECT queue.suspend($1)", &[&one.attempt]);
+    let (_, from, to) = refused(session, one, answer)?;
+    session.note(What::Ended { attempt: one.attempt, job: one.job, end: End::Suspended }, from, to);
+    Ok(())
+}
+
+/// Looks whether a step is done, and does it now and then.
+pub fn step(session: &mut Session<'_>, one: &Held) -> Done {
+    let name = session.random.one_of(&STEPS);
+    let answer = session.call("step", "SELECT queue.step($1, $2) IS NOT NULL", &[&one.attempt, &name]);
+    let (rows, from, to) = refused(session, one, answer)?;
+    let is_done = rows.first().is_some_and(|row| row.get(0));
+    session.note(What::StepSeen { job: one.job, name, is_done }, from, to);
+    if !is_done && session.random.percent(70) {
+        let sql = "SELECT queue.step_done($1, $2, '{\"done\": true}')";
+        let answer = session.call("step_done", sql, &[&one.attempt, &name]);
+        let (_, from, to) = refused(session, one, answer)?;
+        session.note(What::StepDone { job: one.job, name }, from, to);
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! Advancing: the attempt is done, and its job goes on in another stage, in the same transaction.
+//!
+//! The next attempt belongs to the same job and keeps its place in the order, but it is a first attempt: attempts, the
+//! last error and progress are a stage's own. A job that is to be cancelled does not go on: it is cancelled. A job
+//! that got new contents while it ran does not go on either: it begins anew with them.
+//!
+//! Not here: how the next attempt is made of the last one (`job::successor`), and another run (`job::rerun`).
+
+use std::rc::Rc;
+
+use pgrx::pg_sys::Datum;
+
+use crate::catalog::queue::Queue;
+use crate::catalog::{Catalog, run_as};
+use crate::job::held::{Held, Refusal};
+use crate::job::outcomes::Outcomes;
+use crate::job::{rerun, successor};
+use crate::log::attempt;
+use crate::log::note;
+use crate::log::outcome::{Kind, New};
+use crate::log::reader::Reader;
+use crate::transaction::{self, Step};
+
+/// Where a job goes on.
+pub struct To<'a> {
+    pub queue: &'a Queue,
+    pub lane: i32,
+    /// `None`: at once.
+    pub run_at: Option<i64>,
+    /// Of which the current user is the writer. `None`: it keeps what it has, and its writer.
+    pub payload: Option<Datum>,
+}
+
+/// Ends a held attempt as advanced.
+pub fn advance(
+    catalog: &Rc<Catalog>,
+    mut outcomes: Outcomes,
+    held: &Held,
+    to: &To<'_>,
+) -> std::result::Result<(), Refusal> {
+    let notes = note::summary(catalog, held.home.segment, held.id);
+    let is_cancelled = held.is_unwanted(&notes);
+    if let Some((next_id, _)) = rerun::follow(catalog, held)? {
+        let kind = if is_cancelled { Kind::Cancelled } else { Kind::Advanced };
+        outcomes.add(held.home, New { next_id: Some(next_id), ..New::of(held.id, kind) });
+        return Ok(outcomes.insert()?);
+    }
+    if is_cancelled {
+        outcomes.add(held.home, New::of(held.id, Kind::Cancelled));
+        return Ok(outcomes.insert()?);
+    }
+    let mut reader = Reader::new(catalog);
+    let attempt = successor::attempt_of(catalog, &mut reader, held)?;
+    let (target, next) = successor::successor(catalog, &attempt, to.run_at)?;
+    let mut next = attempt::New { lane: to.lane, attempt: 1, last_error: None, progress: None, ..next };
+    next.steps = notes.steps(next.steps);
+    if let Some(payload) = to.payload {
+        (next.payload, next.payload_of) = (Some(payload), None);
+        next.run_as = run_as::of_writer(to.queue)?;
+    }
+    attempt::insert(catalog, &target, &[next])?;
+    outcomes.add(held.home, New { next_id: Some(next.id), ..New::of(held.id, Kind::Advanced) });
+    outcomes.insert()?;
+    if to.queue.notify {
+        transaction::record(catalog.number, Step::Notify { lane: to.lane });
+    }
+    Ok(())
+}
