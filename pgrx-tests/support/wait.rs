@@ -40,6 +40,20 @@ pub fn within<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Option<
     }
 }
 
+/// Polls `left` until it lists nothing; panics after [`DEFAULT_LIMIT`], and shows what it lists then.
+pub fn until_empty(what: &str, mut left: impl FnMut() -> Vec<String>) {
+    let limit = Instant::now() + DEFAULT_LIMIT * patience();
+    loop {
+        let is_last = Instant::now() >= limit;
+        let found = left();
+        if found.is_empty() {
+            return;
+        }
+        assert!(!is_last, "waited in vain until {what}: {found:#?}");
+        sleep(Duration::from_millis(20));
+    }
+}
+
 /// Polls `left` until it is 0; panics when it has not become less for twice [`DEFAULT_LIMIT`]. For work of which nobody
 /// knows how long it takes: a busy machine does not fail the test, only work that stands still does.
 pub fn until_none_left(what: &str, mut left: impl FnMut() -> i64) {

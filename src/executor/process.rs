@@ -52,6 +52,7 @@ pub extern "C-unwind" fn pg_queue_executor_main(arg: Datum) {
         u32::from_ne_bytes(std::array::from_fn(|n| extra[n].cast_unsigned()))
     };
     SLOT.set((slot, start));
+    fault!("executor.started");
     process::handle_signal(libc::SIGTERM, on_terminate);
     process::handle_signal(libc::SIGINT, on_cancel);
     process::handle_signal(libc::SIGHUP, raw::SignalHandlerForConfigReload);

@@ -139,9 +139,17 @@ pub fn is_in_flight(instance: u32, lanes: &[i32]) -> bool {
     })
 }
 
-/// Whether something has happened that the worker has not seen.
+/// Whether something has happened that the worker has not seen, or a process is missing that should have appeared.
 pub fn has_news(instance: u32) -> bool {
-    executors::with(|_, slots| slots.iter().any(|slot| slot.has_news && slot.instance == instance))
+    let now = time::monotonic_us();
+    executors::with(|_, slots| {
+        slots.iter().any(|slot| slot.instance == instance && (slot.has_news || is_missing(slot, now)))
+    })
+}
+
+/// Whether a process that was asked for has not appeared in time.
+fn is_missing(slot: &Executor, now: i64) -> bool {
+    slot.state == State::Starting && slot.pid == 0 && now - slot.since >= APPEARS_WITHIN
 }
 
 /// Takes the news. Returns the roles as which no process could connect; their slots are free again, as are those of
@@ -152,8 +160,7 @@ pub fn take_news(instance: u32) -> Vec<Oid> {
     executors::with(|head, slots| {
         for slot in slots.iter_mut().filter(|slot| slot.instance == instance) {
             slot.has_news = false;
-            let is_late = slot.state == State::Starting && slot.pid == 0 && now - slot.since > APPEARS_WITHIN;
-            if slot.state == State::Failed || is_late {
+            if slot.state == State::Failed || is_missing(slot, now) {
                 head.failures += 1;
                 if (head.refused.database, head.refused.role) != (slot.database, slot.role) {
                     head.refused = Refused { database: slot.database, role: slot.role, since: now };

@@ -135,6 +135,16 @@ fn one_queue_does_not_keep_all_processes_from_another() {
 }
 
 #[test]
+fn a_process_that_never_appears_is_asked_for_again() {
+    let (cluster, mut client) = bed(Cluster::new(), "");
+    let fault = cluster.fault("executor.started", "error");
+    client.run("SET ROLE writer; SELECT queue.enqueue('sql', '{\"command\": \"UPDATE t SET n = n + 1\"}'); RESET ROLE");
+    fault.wait_reached();
+    fault.release();
+    wait::until("another one has run it", || (client.value::<i64>("SELECT n FROM t") == 1).then_some(()));
+}
+
+#[test]
 fn restored_jobs_and_schedules_run_as_the_role_of_the_same_name_and_die_without_one() {
     let (source, mut client) = bed(Cluster::new(), "");
     client.run("CREATE ROLE handler LOGIN; CREATE ROLE lost LOGIN; GRANT SELECT, UPDATE ON t TO public");
@@ -160,8 +170,12 @@ fn restored_jobs_and_schedules_run_as_the_role_of_the_same_name_and_die_without_
     let mut client = target.connect_to("app");
     wait::until("the restore is over", || client.batch_execute("SELECT queue.adopt()").is_ok().then_some(()));
     client.run("SELECT queue.resume('sql'), queue.resume('call'), queue.run_schedule('s')");
-    wait::until("all have ended", || {
-        (client.count("SELECT FROM queue.jobs WHERE state NOT IN ('completed', 'dead')") == 0).then_some(())
+    wait::until_empty("all have ended", || {
+        client.column(
+            "SELECT j::text FROM queue.jobs AS j WHERE state NOT IN ('completed', 'dead')
+             UNION ALL SELECT e::text FROM queue.executors AS e, queue.jobs AS j WHERE j.state NOT IN ('completed', 'dead')
+             UNION ALL SELECT d::text FROM queue.doctor() AS d, queue.jobs AS j WHERE NOT d.ok AND j.state NOT IN ('completed', 'dead')",
+        )
     });
     assert_eq!(client.value::<i64>("SELECT n FROM t"), 12, "the command, the schedule's, and the handler");
     let error: String = client.value(&format!("SELECT error FROM queue.job({lost})"));
