@@ -14,7 +14,7 @@ use crate::duty::missed::{Done, Kind};
 use crate::error::Result;
 use crate::job::take::{self, TakeWaiting};
 use crate::job::unique::{rerun_ended, supersede};
-use crate::job::{keys, rerun};
+use crate::job::{flow, keys, rerun};
 use crate::log::attempt::Attempt;
 use crate::log::reader::Reader;
 use crate::log::unique::{Lookup, Newest, State};
@@ -91,6 +91,8 @@ impl Owed {
         }
         let (attempt, request) = (&self.newest.attempt, self.asked.rerun());
         let is_done = match self.newest.state {
+            // It ends soon, and runs once more then.
+            State::Waiting if flow::check_goes_on(catalog, attempt).is_err() => false,
             State::Waiting => match take::take_waiting(catalog, attempt)? {
                 TakeWaiting::Taken => {
                     supersede(catalog, attempt, &request)?;

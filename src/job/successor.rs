@@ -57,7 +57,6 @@ pub fn supersede(catalog: &Rc<Catalog>, job_id: i64, released: bool, change: imp
         if job.is_claimed {
             return Err(running());
         }
-        flow::check_goes_on(catalog, &job.attempt)?;
         match take::take_waiting(catalog, &job.attempt)? {
             TakeWaiting::Taken => {}
             TakeWaiting::Running => return Err(running()),

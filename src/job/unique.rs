@@ -305,7 +305,6 @@ fn decide(slot: &mut Slot, at: usize, unique: &Unique) -> Result<Answer> {
 
 /// Gives a waiting attempt other contents, or leaves a note about it. False: look again.
 fn renew_waiting(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Result<bool> {
-    flow::check_goes_on(catalog, attempt)?;
     let is_in_use = match take::take_waiting(catalog, attempt)? {
         TakeWaiting::Taken => {
             supersede(catalog, attempt, rerun)?;
@@ -321,9 +320,13 @@ fn renew_waiting(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Res
 }
 
 /// Supersedes an attempt that this transaction has taken unrun by one with other contents. A held one stays held.
+///
+/// Errors: 55000 when it is a flow that is being cancelled, 55006 when an open transaction cancels it.
 pub fn supersede(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Result<()> {
     let (target, mut next) = rerun::renewed(catalog, attempt.copy(), rerun)?;
     let edges = after::edges_of(catalog, attempt)?;
+    // Since it was taken no other transaction writes about it.
+    flow::check_goes_on(catalog, attempt)?;
     if !edges.is_empty() {
         next.lane = attempt.lane();
     }

@@ -243,6 +243,16 @@ fn a_cancelled_flow_cancels_its_members_first() {
         assert_eq!(client.state(jobs[0]), "completed");
         assert_eq!(client.state(jobs[1]), if is_forced { "cancelled" } else { "completed" });
     }
+    // Nor does a call with its key give it other contents meanwhile.
+    let (flow, jobs) = flow_of(&mut client, "unique_key => 'k'", 1);
+    let running: i64 = client.value("SELECT id FROM queue.claim('q')");
+    assert_eq!(client.value::<i64>(&format!("SELECT job_id FROM queue.attempts WHERE id = {running}")), jobs[0]);
+    client.run(&format!("SELECT queue.cancel({flow})"));
+    let replace = "SELECT queue.enqueue('f', unique_key => 'k', on_duplicate => 'replace')";
+    assert_eq!(client.failure(replace).code, "55000");
+    client.run(&format!("SELECT queue.complete({running})"));
+    becomes(&mut client, flow, "cancelled");
+    assert_ne!(client.value::<i64>(replace), flow);
     // A member that is cancelled by itself is out of its flow.
     let (flow, jobs) = flow_of(&mut client, "runs => true", 2);
     client.run(&format!("SELECT queue.cancel({})", jobs[0]));
