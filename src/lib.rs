@@ -77,7 +77,8 @@ extension_sql_file!("../sql/schema/history.sql", name = "history", requires = ["
 extension_sql_file!("../sql/schema/permissions.sql", name = "permissions", requires = ["history"]);
 extension_sql_file!("../sql/schema/functions.sql", name = "functions", requires = ["permissions"]);
 extension_sql_file!("../sql/schema/rollup.sql", name = "rollup", requires = ["functions"]);
-extension_sql_file!("../sql/schema/schedules.sql", name = "schedules", requires = ["rollup"]);
+extension_sql_file!("../sql/schema/topics.sql", name = "topics", requires = ["rollup"]);
+extension_sql_file!("../sql/schema/schedules.sql", name = "schedules", requires = ["topics"]);
 extension_sql_file!("../sql/schema/restore.sql", name = "restore", requires = ["schedules"]);
 extension_sql_file!("../sql/schema/views.sql", name = "views", requires = ["restore"]);
 extension_sql_file!("../sql/schema/doctor.sql", name = "doctor", requires = ["views"]);

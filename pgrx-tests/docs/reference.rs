@@ -8,7 +8,8 @@ use crate::markdown::{anchors, code_spans, links, section};
 use crate::{none, pages, read, root};
 
 /// Functions that only the views and the install script call.
-const INTERNAL_FUNCTIONS: [&str; 21] = [
+const INTERNAL_FUNCTIONS: [&str; 22] = [
+    "topic_counts",
     "assert_loaded",
     "claims_now",
     "derive_grants",

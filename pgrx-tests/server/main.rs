@@ -19,6 +19,7 @@ mod jobs {
     mod keys_races;
     mod life;
     mod stages;
+    mod topics;
     mod transactions;
 }
 

@@ -95,6 +95,16 @@ SELECT 'pg_queue_workers_busy', jsonb_build_object('queue', q.queue_name),
 FROM queue.queue AS q
 WHERE queue.may_observe(q.queue_id)
 UNION ALL
+SELECT v.name, jsonb_build_object('topic', t.topic_name), v.value::float8, 'counter', v.help
+FROM queue.topics AS t
+CROSS JOIN LATERAL (VALUES
+    ('pg_queue_published_total', t.published, 'Events that were published on the topic.'),
+    ('pg_queue_published_copies_total', t.copies, 'Jobs that were made of them.'),
+    ('pg_queue_published_unrouted_total', t.unrouted, 'Events that no binding has matched.'),
+    ('pg_queue_published_dropped_total', t.dropped, 'Jobs that were not made, since the queue was full.'),
+    ('pg_queue_published_filter_errors_total', t.filter_errors, 'Filters whose answer was neither true nor false.')
+) AS v (name, value, help)
+UNION ALL
 SELECT 'pg_queue_schedule_late_seconds',
        jsonb_strip_nulls(jsonb_build_object('schedule', s.name, 'queue', s.queue_name)),
        greatest(extract(epoch FROM clock_timestamp() - s.next_run_at), 0)::float8, 'gauge',

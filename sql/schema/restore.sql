@@ -34,7 +34,7 @@ BEGIN
     FOR relation IN
         SELECT oid FROM pg_catalog.pg_class
         WHERE relnamespace = 'queue'::regnamespace AND relkind = 'r'
-          AND (relname IN ('queue', 'lane', 'permission', 'segment_log', 'successor', 'schedule')
+          AND (relname IN ('queue', 'lane', 'permission', 'segment_log', 'successor', 'schedule', 'topic', 'binding')
                OR relname ~ '^(attempt|claim|outcome|note|firing|key)_[0-9]$')
         ORDER BY relname
     LOOP

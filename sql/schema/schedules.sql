@@ -116,16 +116,17 @@ CREATE FUNCTION queue.firings()
 COMMENT ON FUNCTION queue.firings IS 'What each schedule did last and does next. For the view.';
 
 CREATE VIEW queue.schedules WITH (security_barrier) AS
-SELECT s.schedule_name AS name, q.queue_name, s.cron, s.every, s.timezone, f.next_run_at, f.last_run_at, f.last_job_id,
+SELECT s.schedule_name AS name, coalesce(q.queue_name, t.topic_name) AS queue_name, s.cron, s.every, s.timezone, f.next_run_at, f.last_run_at, f.last_job_id,
        s.is_paused, s.missed, s.starts_at, s.ends_at, s.overlap, s.priority, s.max_attempts, s.group_key, s.payload,
        s.headers, s.created_at
 FROM queue.schedule AS s
 LEFT JOIN queue.queue AS q ON q.queue_id = s.queue_id
+LEFT JOIN queue.topic AS t ON t.topic_id = s.queue_id
 LEFT JOIN queue.firings() AS f ON f.schedule_id = s.schedule_id
 WHERE queue.may_observe(s.queue_id);
 COMMENT ON VIEW queue.schedules IS 'One row per schedule.';
 COMMENT ON COLUMN queue.schedules.name IS 'Its name.';
-COMMENT ON COLUMN queue.schedules.queue_name IS 'The queue it enqueues into; null when that is gone.';
+COMMENT ON COLUMN queue.schedules.queue_name IS 'The queue it enqueues into, or the topic that it publishes on; null when that is gone.';
 COMMENT ON COLUMN queue.schedules.cron IS 'The cron expression; null where every is given.';
 COMMENT ON COLUMN queue.schedules.every IS 'The time from slot to slot; null where cron is given.';
 COMMENT ON COLUMN queue.schedules.timezone IS 'The zone in which the plan is read.';

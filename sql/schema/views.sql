@@ -324,7 +324,7 @@ BEGIN
         EXECUTE format('COMMENT ON COLUMN %s.%I IS %L', relation, attribute, coalesce((
             SELECT min(col_description(b.attrelid, b.attnum)) FROM pg_attribute AS b JOIN pg_class AS d ON d.oid = b.attrelid
             WHERE d.relnamespace = 'queue'::regnamespace AND b.attname = attribute AND col_description(b.attrelid, b.attnum) IS NOT NULL
-              AND d.relkind IN ('v', 'c')
+              AND d.relkind IN ('v', 'c') AND d.relname NOT IN ('bindings', 'topics')
               -- What is said there is of queues, and of their table.
               AND (d.relname = 'queues') = (relation = 'queue.queue'::regclass)), replace(attribute::text, '_', ' ')));
     END LOOP;

@@ -29,6 +29,7 @@ pub mod fail;
 pub mod flow;
 pub mod inputs;
 pub mod maintain;
+pub mod names;
 pub mod permissions;
 pub mod progress;
 pub mod queues;
@@ -42,6 +43,7 @@ pub mod stats;
 pub mod steps;
 pub mod suspend;
 pub mod throughput;
+pub mod topics;
 pub mod wait;
 
 /// Adds a row that has only an id.

@@ -10,7 +10,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
 use crate::catalog::permission::{self, EVERY_QUEUE, PUBLIC, Privilege};
-use crate::catalog::{self, Catalog, grants, queue, spi};
+use crate::catalog::{self, Catalog, grants, queue, spi, topic};
 use crate::error::{self, Error, Result};
 use crate::pg::function::{Call, VOID, run_unloaded};
 use crate::pg::{role, syscache};
@@ -21,13 +21,17 @@ sql_function!(pg_queue_revoke, pg_finfo_pg_queue_revoke => revoke);
 sql_function!(pg_queue_may_observe, pg_finfo_pg_queue_may_observe => may_observe, run_unloaded);
 sql_function!(pg_queue_derive_grants, pg_finfo_pg_queue_derive_grants => derive_grants);
 
-/// Returns the id of the named queue; `*` means every queue.
+/// Returns the id of the named queue or topic; `*` means every queue.
 ///
 /// Errors: 42704 if there is no such queue, 42501 if the current user does not manage it.
 fn managed(catalog: &Catalog, name: &str) -> Result<i32> {
     if name == "*" {
         permission::check_everywhere(catalog, Privilege::Manage)?;
         return Ok(EVERY_QUEUE);
+    }
+    if let Some(topic) = topic::find(catalog, name)? {
+        permission::check_topic(catalog, &topic, Privilege::Manage)?;
+        return Ok(topic.id);
     }
     let queue = queue::by_name(catalog, name)?;
     permission::check(catalog, &queue, Privilege::Manage)?;
@@ -77,20 +81,19 @@ fn revoke(call: &Call) -> Result<Option<Datum>> {
     Ok(Some(VOID))
 }
 
-/// Lets the current user, which has created a queue, manage it.
-pub fn created(catalog: &Catalog, name: &str) -> Result<()> {
+/// Lets the current user, which has created a queue or a topic, manage it.
+pub fn created(catalog: &Catalog, id: i32) -> Result<()> {
     let rights = permission::rights(catalog);
-    let queue = queue::by_name(catalog, name)?;
-    if rights.on_queue(queue.id, Privilege::Manage) {
+    if rights.on_queue(id, Privilege::Manage) {
         return Ok(());
     }
     let Some(role) = role::role_name(role::user()) else {
         return Err(Error::internal("the current user has no name"));
     };
-    add(catalog, queue.id, &role, Privilege::Manage)
+    add(catalog, id, &role, Privilege::Manage)
 }
 
-/// Deletes the permissions on a queue that was dropped.
+/// Deletes the permissions on a queue or a topic that was dropped.
 pub fn dropped(catalog: &Catalog, id: i32) -> Result<()> {
     if !grants::has_rows(catalog, |queue_id, _| queue_id == id) {
         return Ok(());

@@ -10,17 +10,16 @@
 use pg_queue_core::frontier::GATE_LANES;
 use pgrx::pg_sys::{self, Datum};
 
-use crate::api::{self, executors, permissions, sql_function};
+use crate::api::{self, executors, names, permissions, sql_function, topics};
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::{self, Queue};
-use crate::catalog::{self, Catalog, drops, schedule, spi};
+use crate::catalog::{self, Catalog, drops, schedule, spi, topic};
 use crate::error::{self, Error, Result};
-use crate::job::keys;
 use crate::job::options::lease_us;
 use crate::pg::datum::Interval;
 use crate::pg::function::{Call, VOID};
 use crate::pg::parameter::Parameter;
-use crate::pg::{lock, relcache, session};
+use crate::pg::{relcache, session};
 use crate::shmem;
 use crate::transaction::{self, Step};
 
@@ -101,9 +100,6 @@ const FIRST: usize = 1;
 const DEAD_LETTER: usize = 9;
 /// The most stages that a queue may have: together with its own lane as many as a gate counts.
 const MAX_STAGES: usize = GATE_LANES - 1;
-/// The number of tokens by which names are locked while their queues are being made: two names seldom share a token,
-/// and a transaction that makes any number of queues leaves room in Postgres's table of locks.
-const NAME_TOKENS: u32 = 4096;
 /// Position of `if_not_exists` (create) and of `reset` (alter).
 const LAST: usize = 18;
 
@@ -194,36 +190,20 @@ fn check_stages(stages: &[Option<String>]) -> Result<()> {
 
 /// Checks the option `dead_letter`.
 ///
-/// Errors: 42704 if there is no such queue, 22023 if it is the queue itself or leads back to it, 42501 if the current
-/// user may not enqueue into it.
+/// Errors: 42704 if there is no such queue or topic, 22023 if it is the queue itself or leads back to it, 42501 if the current
+/// user may not enqueue into it, or publish on it.
 fn check_dead_letter(catalog: &Catalog, call: &Call, name: &str) -> Result<()> {
     let Some(target) = call.text(DEAD_LETTER) else { return Ok(()) };
     if target == name {
         return Err(Error::invalid(format!("queue \"{name}\" cannot be its own dead_letter"))
             .hint("Create another queue for the dead jobs."));
     }
-    // One transaction at a time sets a dead_letter: two could close a circle of which neither sees the whole.
-    lock::lock_token(catalog.queue, NAME_TOKENS);
-    session::accept_invalidations();
-    permission::check(catalog, &*queue::by_name(catalog, &target)?, Privilege::Produce)?;
-    let mut path = vec![name.to_owned(), target];
-    // A queue that is not there ends the way: the call that creates it with a dead_letter looks again.
-    while let Some(next) = path.last().and_then(|last| queue::by_name(catalog, last).ok()?.dead_letter.clone()) {
-        let is_circle = next == name;
-        // A circle that the tables were given by SQL, or by an earlier version, does not end.
-        let is_seen = path.contains(&next);
-        path.push(next);
-        if is_circle {
-            let names: Vec<String> = path.iter().map(|name| format!("\"{name}\"")).collect();
-            return Err(Error::invalid(format!("dead jobs of queue \"{name}\" would come back to it"))
-                .detail(format!("The dead letters would go {}.", names.join(" to ")))
-                .hint("Let the last queue of the way have no dead_letter."));
-        }
-        if is_seen {
-            break;
-        }
+    names::lock_ways(catalog);
+    match topic::find(catalog, &target)? {
+        Some(topic) => permission::check_topic(catalog, &topic, Privilege::Produce)?,
+        None => permission::check(catalog, &*queue::by_name(catalog, &target)?, Privilege::Produce)?,
     }
-    Ok(())
+    names::check_no_circle(catalog, name, &target)
 }
 
 fn is_for_ever(call: &Call, n: usize) -> bool {
@@ -231,23 +211,7 @@ fn is_for_ever(call: &Call, n: usize) -> bool {
 }
 
 fn name_of(call: &Call) -> Result<String> {
-    let name = call.required("queue_name", call.text(0))?;
-    if name.is_empty() || name.chars().count() > 200 {
-        return Err(Error::invalid("queue_name must have 1 to 200 characters")
-            .detail(format!("It has {}.", name.chars().count())));
-    }
-    Ok(name)
-}
-
-/// Checks the name of a new queue.
-///
-/// Errors: 22023 for a name that has a meaning in privileges.
-fn check_new(name: &str) -> Result<()> {
-    if name != "*" {
-        return Ok(());
-    }
-    Err(Error::invalid("a queue cannot be called \"*\"")
-        .detail("In queue.grant and queue.revoke that means all queues."))
+    names::checked("queue_name", call)
 }
 
 fn exists(name: &str) -> Error {
@@ -277,13 +241,15 @@ fn create(call: &Call) -> Result<Option<Datum>> {
                 altered => return altered,
             }
         } else if holds_name {
+            if queue::is_topic(&catalog, &name)? {
+                return Err(names::is_a_topic_s(&name));
+            }
             break;
         } else {
-            check_new(&name)?;
+            names::check_new(&name)?;
             // A queue of this name that another transaction is making cannot be seen before that ends. This transaction
             // waits for it here and not at the unique index, which raises 40001 in a transaction with one snapshot.
-            lock::lock_token(catalog.queue, keys::hash(0, name.as_bytes()) as u32 % NAME_TOKENS);
-            session::accept_invalidations();
+            names::lock(&catalog, &name);
             holds_name = true;
         }
     }
@@ -328,7 +294,7 @@ fn create(call: &Call) -> Result<Option<Datum>> {
         return Err(exists(&name));
     }
     queue::changed(&catalog);
-    permissions::created(&catalog, &name)?;
+    permissions::created(&catalog, queue::by_name(&catalog, &name)?.id)?;
     let is_of_executor = |(option, _): &(&str, Parameter)| executors::OPTIONS.contains(option);
     if options.iter().any(is_of_executor) {
         let queue = executors::check(&catalog, &name)?;
@@ -500,6 +466,9 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
     let name = call.required("queue_name", call.text(0))?;
     let force = call.bool(1).unwrap_or(false);
     let catalog = catalog::current()?;
+    if let Some(topic) = topic::find(&catalog, &name)? {
+        return topics::drop_topic(&catalog, &topic, force);
+    }
     let queue = queue::by_name(&catalog, &name)?;
     permission::check(&catalog, &queue, Privilege::Manage)?;
     for lane in queue.all_lanes() {
@@ -524,6 +493,7 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
         spi::run("DELETE FROM queue.schedule WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
         transaction::record(catalog.number, Step::SchedulesChanged { lane: 0 });
     }
+    topics::queue_dropped(&catalog, queue.id)?;
     spi::run("DELETE FROM queue.lane WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
     let gone = spi::run("DELETE FROM queue.queue WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
     check_found(&catalog, &name, gone)?;

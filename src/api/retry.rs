@@ -299,7 +299,8 @@ fn forget(call: &Call) -> Result<Option<Datum>> {
     lock_ended(&catalog, job_id, pg_sys::ExclusiveLock)?;
     // The job may have been revived before this transaction got the locks.
     check_ended(&catalog, job_id)?;
-    let ids = Reader::new(&catalog).all_ids(job_id);
+    let mut ids = Reader::new(&catalog).all_ids(job_id);
+    ids.extend(holders(&catalog, &ids)?);
     for segment in segment::plannable(&catalog) {
         for statement in [
             "UPDATE queue.attempt_N SET payload = '{}', payload_of = NULL, headers = NULL, last_error = NULL, progress = NULL",
@@ -317,6 +318,21 @@ fn forget(call: &Call) -> Result<Option<Datum>> {
         &[job_id.into()],
     )?;
     Ok(Some(VOID))
+}
+
+/// The rows with payloads that these attempts alone refer to: a payload that other jobs share stays for them.
+fn holders(catalog: &Catalog, attempts: &[i64]) -> Result<Vec<i64>> {
+    let mut found = Vec::new();
+    for segment in segment::plannable(catalog) {
+        // Only attempts of the payload's own segment refer to it.
+        let sql = "SELECT DISTINCT a.payload_of FROM queue.attempt_N AS a
+             WHERE a.id OPERATOR(pg_catalog.=) ANY ($1) AND a.payload_of IS NOT NULL
+               AND NOT EXISTS (SELECT FROM queue.attempt_N AS b
+                               WHERE b.payload_of OPERATOR(pg_catalog.=) a.payload_of
+                                 AND NOT b.id OPERATOR(pg_catalog.=) ANY ($1))";
+        found.extend(spi::i64_column(&sql.replace("_N", &format!("_{segment}")), &[attempts.to_vec().into()])?);
+    }
+    Ok(found)
 }
 
 /// Checks that a job has ended for good.

@@ -11,13 +11,13 @@ use pgrx::pg_sys::{self, Datum};
 
 use crate::api::{self, sql_function};
 use crate::catalog::permission::{self, Privilege};
-use crate::catalog::queue::Queue;
 use crate::catalog::run_as::{self, RunAs};
 use crate::catalog::schedule::{Schedule, Timing};
-use crate::catalog::{self, Catalog, drops, queue, spi};
+use crate::catalog::{self, Catalog, drops, spi, topic};
 use crate::error::{self, Error, Result};
+use crate::job;
 use crate::job::options::Options;
-use crate::job::{self, enqueue};
+use crate::job::schedule::Goal;
 use crate::log::firing::Log;
 use crate::pg::function::{Call, VOID};
 use crate::pg::parameter::Parameter;
@@ -118,9 +118,18 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
     }
 
     let catalog = catalog::current()?;
-    let queue = queue::by_name(&catalog, &queue_name)?;
-    permission::check(&catalog, &queue, Privilege::Manage)?;
-    drops::watch(&catalog, queue.lane)?;
+    let goal = Goal::by_name(&catalog, &queue_name)?;
+    goal.check(&catalog, Privilege::Manage)?;
+    let lane = match &goal {
+        Goal::Queue(queue) => {
+            drops::watch(&catalog, queue.lane)?;
+            queue.lane
+        }
+        Goal::Topic(topic) => {
+            topic::lock(topic)?;
+            0
+        }
+    };
     let now = catalog::schedule::now_us();
     loop {
         let before = catalog::schedule::by_name(&catalog, &name).ok();
@@ -140,7 +149,7 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
         let given = |n, oid| Parameter::raw(call.datum(n), oid);
         let mut parameters = vec![
             name.clone().into(),
-            queue.id.into(),
+            goal.id().into(),
             Parameter::raw(Some(payload), pg_sys::JSONBOID),
             given(3, pg_sys::TEXTOID),
             given(4, pg_sys::INTERVALOID),
@@ -159,7 +168,7 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
         // A replaced payload is that of the role that replaces it.
         let knows = catalog.knows_after();
         if knows {
-            let role = writer(&queue)?;
+            let role = writer(&goal)?;
             parameters.push(Parameter::raw(role.map(|role| role.name), pg_sys::TEXTOID));
             parameters.push(Parameter::raw(role.map(|role| role.id.into()), pg_sys::INT8OID));
         }
@@ -179,7 +188,7 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
         }
         check_seen(&name)?;
     }
-    transaction::record(catalog.number, Step::SchedulesChanged { lane: queue.lane });
+    transaction::record(catalog.number, Step::SchedulesChanged { lane });
     let schedule = catalog::schedule::by_name(&catalog, &name)?;
     Ok(job::schedule::next_run(&schedule, &Log::read(&catalog))?.map(Datum::from))
 }
@@ -187,8 +196,9 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
 /// Returns the role that writes the jobs of a schedule. It is noted also where the queue has no executor, as it may get one.
 ///
 /// Errors: as `run_as::of_writer`.
-fn writer(queue: &Queue) -> Result<Option<RunAs>> {
-    Ok(run_as::of_writer(queue)?.or_else(RunAs::caller))
+fn writer(goal: &Goal) -> Result<Option<RunAs>> {
+    let of_queue = if let Goal::Queue(queue) = goal { run_as::of_writer(queue)? } else { None };
+    Ok(of_queue.or_else(RunAs::caller))
 }
 
 /// Checks that this transaction can see the change of another session that was quicker.
@@ -206,8 +216,8 @@ fn check_seen(name: &str) -> Result<()> {
 ///
 /// Errors: 42501 if the user has not.
 fn may(catalog: &Catalog, schedule: &Schedule, wanted: Privilege) -> Result<()> {
-    match queue::by_id(catalog, schedule.queue_id())? {
-        Some(queue) => permission::check(catalog, &queue, wanted),
+    match Goal::by_id(catalog, schedule.queue_id())? {
+        Some(goal) => goal.check(catalog, wanted),
         None => permission::check_everywhere(catalog, wanted),
     }
 }
@@ -272,16 +282,15 @@ fn change(call: &Call, verb: &str, sql: &str, times: &[i64], is_done: fn(&Schedu
     Ok(Some(VOID))
 }
 
-/// `queue.run_schedule(name)`: enqueues a job and returns its id.
+/// `queue.run_schedule(name)`: enqueues a job and returns its id; of several the first one's, of none NULL.
 fn run(call: &Call) -> Result<Option<Datum>> {
     api::writable("run a schedule")?;
     let catalog = catalog::current()?;
     let schedule = catalog::schedule::by_name(&catalog, &name_of(call)?)?;
     may(&catalog, &schedule, Privilege::Manage)?;
-    let queue = job::schedule::schedule_queue(&catalog, &schedule)?;
-    let ids =
-        enqueue::insert(&catalog, &queue, &[(schedule.payload(), schedule.options(&catalog, None))], time::now_us())?;
-    Ok(ids.first().map(|&id| id.into()))
+    let goal = job::schedule::goal(&catalog, &schedule)?;
+    let ids = goal.produce(&catalog, &[(schedule.payload(), schedule.options(&catalog, None))], time::now_us())?;
+    Ok(ids.first().filter(|&&id| id != 0).map(|&id| id.into()))
 }
 
 /// `queue.upcoming(name, runs)`: returns the next slots, 10 if `runs` is NULL.

@@ -48,7 +48,7 @@ const MANAGE: u8 = 1 << Privilege::Manage as u8;
 #[rustfmt::skip]
 const OBJECTS: [(u8, Kind, &[&str]); 12] = [
     (PRODUCE | CONSUME | OBSERVE | MANAGE, Kind::Schema, &["queue"]),
-    (PRODUCE, Kind::Routine, &["enqueue", "enqueue_batch", "enqueue_flow", "enqueue_many", "enqueue_sql"]),
+    (PRODUCE, Kind::Routine, &["enqueue", "enqueue_batch", "enqueue_flow", "enqueue_many", "enqueue_sql", "publish", "publish_many"]),
     (PRODUCE | MANAGE, Kind::Routine, &["seal"]),
     (CONSUME | MANAGE, Kind::Routine, &["reject", "resolve"]),
     (CONSUME, Kind::Routine, &[
@@ -58,22 +58,22 @@ const OBJECTS: [(u8, Kind, &[&str]); 12] = [
     (PRODUCE | CONSUME | OBSERVE | MANAGE, Kind::Routine, &["current_job"]),
     (CONSUME | OBSERVE, Kind::Routine, &["inputs", "job_steps"]),
     (OBSERVE, Kind::View, &[
-        "attempts", "errors", "executors", "flows", "jobs", "metric", "queues", "schedules", "stats", "throughput", "throughput_part", "workers",
+        "attempts", "bindings", "errors", "executors", "flows", "jobs", "metric", "queues", "schedules", "stats", "throughput", "throughput_part", "topics", "workers",
     ]),
     (OBSERVE, Kind::Routine, &[
-        "doctor", "job", "members", "metrics", "throughput_by", "upcoming",
+        "doctor", "job", "members", "metrics", "route", "throughput_by", "upcoming",
         // The views call these.
         "claims_now", "executor_counts", "executors_now", "firings", "held_by_dead", "lease_expires_at", "live", "may_observe", "memory_use", "payload_of", "recent_times", "running_now", "tallies", "throughput_live",
-        "times",
+        "times", "topic_counts",
     ]),
     // A producer may wait for the end; the result is shown to the other two.
     (PRODUCE | CONSUME | OBSERVE, Kind::Routine, &["await"]),
     (MANAGE, Kind::Routine, &[
-        "alter", "cancel", "drop", "forget", "grant", "pause", "pause_schedule", "purge", "reprioritize", "reschedule",
-        "resume", "resume_schedule", "retry", "retry_dead", "revoke", "run_schedule", "schedule", "unschedule",
+        "alter", "bind", "cancel", "drop", "forget", "grant", "pause", "pause_schedule", "purge", "reprioritize", "reschedule",
+        "resume", "resume_schedule", "retry", "retry_dead", "revoke", "run_schedule", "schedule", "unbind", "unschedule",
     ]),
     // The right to create queues can also be granted by hand: a role that may execute the function may create queues.
-    (MANAGE_ALL, Kind::Routine, &["adopt", "check", "create", "maintain"]),
+    (MANAGE_ALL, Kind::Routine, &["adopt", "check", "create", "create_topic", "maintain"]),
 ];
 
 /// An object, and the roles that have access to it.

@@ -13,6 +13,7 @@ use crate::error::{self, Error, Result};
 use crate::pg::{session, time};
 use crate::shmem::instance::Schedules;
 use crate::shmem::segments::Filling;
+use crate::shmem::topics::Topics;
 use crate::shmem::{self, Instance, Shared};
 use crate::{guc, transaction};
 use pg_queue_core::missed::MissedRequests;
@@ -83,6 +84,7 @@ pub fn enter(extension: Oid) -> Result<(u32, usize)> {
             keys_copied_at: 0,
             memory_is_turning: false,
             parked_files: [[0; 2]; SEGMENTS],
+            topics: Topics::NOTHING,
         };
         Some((slot.number, at))
     });

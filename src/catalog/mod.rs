@@ -35,6 +35,7 @@ pub mod run_as;
 pub mod schedule;
 pub mod shapes;
 pub mod spi;
+pub mod topic;
 pub mod triggers;
 
 /// The tables and indexes of one segment.
@@ -149,6 +150,8 @@ pub struct Catalog {
     pub schedule_name: Oid,
     /// See `schedule`.
     pub schedule_queue: Oid,
+    /// `queue.topic`; invalid before version 0.3.0 of the extension's SQL.
+    pub topic: Oid,
     /// The two halves of the log of firings, each a table and its key.
     pub firing: [(Oid, Oid); 2],
     /// The processes that restore, and the index.
@@ -356,6 +359,7 @@ fn read_catalog() -> Result<Catalog> {
         schedule_pkey: oid("schedule_pkey".into())?,
         schedule_name: oid("schedule_schedule_name_key".into())?,
         schedule_queue: oid("schedule_queue_id_idx".into())?,
+        topic: syscache::relation_in(schema, c"topic").unwrap_or(Oid::INVALID),
         firing: [
             (oid("firing_0".into())?, oid("firing_0_pkey".into())?),
             (oid("firing_1".into())?, oid("firing_1_pkey".into())?),

@@ -16,6 +16,7 @@ use pgrx::pg_sys::Oid;
 
 use crate::catalog::Catalog;
 use crate::catalog::queue::{self, Queue};
+use crate::catalog::topic::Topic;
 use crate::error::{self, Error, Result};
 use crate::pg::datum::text;
 use crate::pg::scan::Snapshot;
@@ -189,14 +190,21 @@ pub fn each_row(catalog: &Catalog, mut f: impl FnMut(i32, &str, Privilege)) {
 ///
 /// Errors: 42501 otherwise.
 pub fn check(catalog: &Catalog, queue: &Queue, wanted: Privilege) -> Result<()> {
-    if rights(catalog).on_lane(queue.lane, wanted) { Ok(()) } else { Err(denied(&queue.name, wanted)) }
+    if rights(catalog).on_lane(queue.lane, wanted) { Ok(()) } else { Err(denied("queue", &queue.name, wanted)) }
+}
+
+/// Checks that the current user may do this with a topic.
+///
+/// Errors: 42501 otherwise.
+pub fn check_topic(catalog: &Catalog, topic: &Topic, wanted: Privilege) -> Result<()> {
+    if rights(catalog).on_queue(topic.id, wanted) { Ok(()) } else { Err(denied("topic", &topic.name, wanted)) }
 }
 
 /// Checks that the current user may do this with every queue.
 ///
 /// Errors: 42501 otherwise.
 pub fn check_everywhere(catalog: &Catalog, wanted: Privilege) -> Result<()> {
-    if rights(catalog).everywhere(wanted) { Ok(()) } else { Err(denied("*", wanted)) }
+    if rights(catalog).everywhere(wanted) { Ok(()) } else { Err(denied("queue", "*", wanted)) }
 }
 
 /// Checks that the current user may do this with the queue that the lane belongs to.
@@ -209,20 +217,20 @@ pub fn check_lane(catalog: &Catalog, lane: i32, wanted: Privilege) -> Result<()>
 /// Returns the error for a user that may not do this with the queue that the lane belongs to.
 pub fn denied_lane(catalog: &Catalog, lane: i32, wanted: Privilege) -> Result<Error> {
     Ok(match queue::by_lane(catalog, lane)? {
-        Some(queue) => denied(&queue.name, wanted),
+        Some(queue) => denied("queue", &queue.name, wanted),
         None => Error::new(error::DENIED, "permission denied for a queue that was dropped"),
     })
 }
 
-fn denied(queue: &str, wanted: Privilege) -> Error {
+fn denied(kind: &str, name: &str, wanted: Privilege) -> Error {
     let user = role::role_name(role::user()).unwrap_or_default();
     let quoted = |text: &str| text.replace('\'', "''");
     let privilege = wanted.name();
-    Error::new(error::DENIED, format!("permission denied for queue \"{queue}\""))
+    Error::new(error::DENIED, format!("permission denied for {kind} \"{name}\""))
         .detail(format!("This needs the privilege {privilege}."))
         .hint(format!(
             "A role that manages it can run SELECT queue.grant('{}', '{}', '{privilege}').",
-            quoted(queue),
+            quoted(name),
             quoted(&user)
         ))
 }

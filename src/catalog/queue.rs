@@ -11,13 +11,15 @@ use std::rc::Rc;
 
 use pg_queue_core::backoff::Curve;
 use pg_queue_core::frontier::Limits;
+use pgrx::pg_sys::Oid;
 
-use crate::catalog::Catalog;
 use crate::catalog::noted::Noted;
+use crate::catalog::{Catalog, spi};
 use crate::error::{self, Error, Result};
 use crate::pg::datum::{Interval, text, text_array};
 use crate::pg::row::Row;
 use crate::pg::scan::{Key, Snapshot};
+use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::table::Relation;
 use crate::pg::{jsonb, relcache};
 use crate::transaction::hooks;
@@ -215,10 +217,31 @@ pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
     let index = Relation::read_index(catalog.queue_name);
     let mut scan = table.scan(&index, &[Key::eq_text(1, crate::pg::datum::text_datum(name))], Snapshot::Now);
     let queue = scan.next().and_then(|_| remember(catalog, &scan.row()));
-    queue.ok_or_else(|| {
-        Error::new(error::UNDEFINED, format!("queue \"{name}\" does not exist"))
-            .hint(format!("Create it with SELECT queue.create('{}').", name.replace('\'', "''")))
-    })
+    match queue {
+        Some(queue) => Ok(queue),
+        None if is_topic(catalog, name)? => Err(Error::new(error::NOT_SUPPORTED, format!("\"{name}\" is a topic"))
+            .detail("A topic keeps no jobs: what is published there goes to the queues that are bound to it.")
+            .hint("Use queue.publish; claim from the queues of view queue.bindings.")),
+        None => Err(Error::new(error::UNDEFINED, format!("queue \"{name}\" does not exist"))
+            .hint(format!("Create it with SELECT queue.create('{}').", name.replace('\'', "''")))),
+    }
+}
+
+/// Returns whether a topic has this name, which no queue can have then.
+pub fn is_topic(catalog: &Catalog, name: &str) -> Result<bool> {
+    if catalog.topic == Oid::INVALID {
+        return Ok(false);
+    }
+    let _snapshot = ActiveSnapshot::with_own();
+    spi::has_row(
+        "SELECT 1 FROM queue.topic WHERE topic_name OPERATOR(pg_catalog.=) $1::pg_catalog.text",
+        &[name.to_owned().into()],
+    )
+}
+
+/// Returns whether there is a queue of this name.
+pub fn exists_by_name(catalog: &Catalog, name: &str) -> bool {
+    by_name(catalog, name).is_ok()
 }
 
 /// Returns whether there is a queue of this number.

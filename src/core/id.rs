@@ -7,6 +7,8 @@
 
 /// The low four bits of a job's id.
 pub const JOB_NIBBLE: i64 = 15;
+/// The low four bits of an event's id.
+pub const EVENT_NIBBLE: i64 = 14;
 /// The number of segments. The young ones are 0..8, the two halves of old are 8 and 9.
 pub const SEGMENTS: usize = 10;
 /// The largest count, 42 bits.
@@ -19,7 +21,7 @@ pub const MAX_NODE: i64 = 127;
 /// ```text
 /// bits 52..46   node number (setting pg_queue.node_id)
 /// bits 45..4    count, never handed out twice
-/// bits  3..0    0..9: an attempt, born in that segment; 15: a job
+/// bits  3..0    0..9: an attempt, born in that segment; 14: an event that was published; 15: a job
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -44,6 +46,11 @@ pub const fn attempt(node: i64, count: i64, segment: u8) -> i64 {
 /// The id of a job's first attempt if that was born in `segment`. It shares the job's count.
 pub const fn first_attempt(job_id: i64, segment: u8) -> i64 {
     (job_id & !15) | segment as i64
+}
+
+/// The id of the event with this count on this node.
+pub const fn event(node: i64, count: i64) -> i64 {
+    (node << 46) | (count << 4) | EVENT_NIBBLE
 }
 
 /// The count in an id. Of two attempts of one job the newer one has the larger count.

@@ -31,6 +31,7 @@ pub mod missed;
 pub mod rollup;
 pub mod schedule;
 pub mod share;
+pub mod topic;
 pub mod watchers;
 
 /// How a property is tested: with so many random cases, and with two under miri, which is a thousand times slower.

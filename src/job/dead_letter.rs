@@ -1,14 +1,20 @@
-//! Copies each job that dies into its queue's `dead_letter`, in the transaction in which it dies.
+//! Copies each job that dies into its queue's `dead_letter`, a queue or a topic, in the transaction in which it dies.
 //!
 //! The copy is a job of its own, with the payload, priority and group of the dead one. Its headers are those of the
 //! dead one and, under `dead_letter`, where it came from and what it died of. Nothing here keeps a job from dying: if
 //! there is no such queue any more, it dies with a warning.
 
+use std::rc::Rc;
+
 use pg_queue_core::id;
+use pgrx::pg_sys::Datum;
 
 use crate::catalog::queue::{self, Queue};
+use crate::catalog::topic::{self, Topic};
 use crate::catalog::{Catalog, ids};
 use crate::error::{self, Error, Result};
+use crate::job::options::Options;
+use crate::job::publish::{self, Event, Full};
 use crate::job::successor;
 use crate::log::attempt::{self, Attempt, New};
 use crate::log::reader::Reader;
@@ -21,7 +27,8 @@ use crate::transaction::{self, Step};
 pub fn copy(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str) -> Result<()> {
     let Some(name) = &from.dead_letter else { return Ok(()) };
     let to = match queue::by_name(catalog, name) {
-        Ok(to) => to,
+        Ok(to) => To::Queue(to),
+        Err(e) if e.code == error::NOT_SUPPORTED => To::Topic(topic::by_name(catalog, name)?),
         Err(e) if e.code == error::UNDEFINED => {
             warn(from, attempt, name);
             return Ok(());
@@ -40,6 +47,10 @@ pub fn copy(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str) -> 
     let headers = match (attempt.headers().filter(|&own| jsonb::is_object(own)), death) {
         (Some(own), Some(death)) => Some(jsonb::merged(own, death)),
         (_, death) => death,
+    };
+    let to = match to {
+        To::Queue(queue) => queue,
+        To::Topic(topic) => return publish(catalog, from, attempt, &topic, headers, now),
     };
     let (target, id) = successor::fresh(catalog, None)?;
     Reader::new(catalog).payload(attempt, |payload| {
@@ -74,6 +85,29 @@ pub fn copy(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str) -> 
         transaction::record(catalog.number, Step::Notify { lane: to.lane });
     }
     Ok(())
+}
+
+/// Where a dead job goes.
+enum To {
+    Queue(Rc<Queue>),
+    Topic(Rc<Topic>),
+}
+
+/// Publishes a dead job on a topic, under the name of its queue as the key. Where nothing is bound, it only dies.
+fn publish(
+    catalog: &Catalog,
+    from: &Queue,
+    attempt: &Attempt,
+    topic: &Topic,
+    headers: Option<Datum>,
+    now: i64,
+) -> Result<()> {
+    let key = Some(from.name.clone()).filter(|key| publish::check_key(key).is_ok()).unwrap_or_default();
+    let options = Options { priority: attempt.priority(), group_key: attempt.group_key(), ..Options::default() };
+    Reader::new(catalog).payload(attempt, |payload| {
+        let event = Event { key, payload: payload.unwrap_or_else(jsonb::empty_object), headers };
+        publish::publish_plainly(catalog, topic, &[event], &options, now, Full::Dropped).map(|_| ())
+    })
 }
 
 fn warn(from: &Queue, attempt: &Attempt, name: &str) {

@@ -19,13 +19,33 @@ use crate::transaction::{self, Step};
 
 /// Enqueues jobs, with or without keys. Returns the jobs' ids in order.
 pub fn produce(catalog: &Rc<Catalog>, queue: &Queue, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
+    produce_within(catalog, queue, jobs, now, Room::Needed)
+}
+
+/// Whether a queue that is full refuses jobs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// It does.
+    Needed,
+    /// It takes them: `max_waiting` was looked at, or does not count.
+    Granted,
+}
+
+/// As `produce`.
+pub fn produce_within(
+    catalog: &Rc<Catalog>,
+    queue: &Queue,
+    jobs: &[(Datum, Options)],
+    now: i64,
+    room: Room,
+) -> Result<Vec<i64>> {
     let mut joined = None;
     for flow in jobs.iter().filter_map(|(_, options)| options.flow) {
         if joined.replace(flow) != Some(flow) {
             flow::join(catalog, flow)?;
         }
     }
-    let insert = |jobs: &[(Datum, Options)]| insert(catalog, queue, jobs, now);
+    let insert = |jobs: &[(Datum, Options)]| insert_within(catalog, queue, jobs, now, room);
     if jobs.iter().all(|(_, options)| options.unique.is_none()) {
         return insert(jobs);
     }
@@ -33,12 +53,12 @@ pub fn produce(catalog: &Rc<Catalog>, queue: &Queue, jobs: &[(Datum, Options)], 
 }
 
 /// Returns when a job is due, if that is so much later that it goes to old; else `None`.
-fn far(catalog: &Catalog, options: &Options) -> Option<i64> {
+pub fn far(catalog: &Catalog, options: &Options) -> Option<i64> {
     options.run_at.filter(|&at| segment::is_far(catalog, at))
 }
 
 /// The first attempt of a job.
-fn first_attempt(queue: &Queue, target: &Target, count: i64, payload: Datum, options: &Options, now: i64) -> New {
+pub fn first_attempt(queue: &Queue, target: &Target, count: i64, payload: Datum, options: &Options, now: i64) -> New {
     let node = ids::node();
     New {
         id: id::attempt(node, count, target.home.segment),
@@ -75,7 +95,7 @@ fn first_attempt(queue: &Queue, target: &Target, count: i64, payload: Datum, opt
 }
 
 /// Tells the listeners of the queue's new jobs.
-fn announce(catalog: &Catalog, queue: &Queue) {
+pub fn announce(catalog: &Catalog, queue: &Queue) {
     if queue.notify {
         transaction::record(catalog.number, Step::Notify { lane: queue.lane });
     }
@@ -108,12 +128,23 @@ pub fn insert_one(catalog: &Catalog, queue: &Queue, payload: Datum, options: &Op
 ///
 /// Errors: 53400 when the queue has no room, 55006 when it is being dropped; those of `after::unmet`.
 pub fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
+    insert_within(catalog, queue, jobs, now, Room::Needed)
+}
+
+fn insert_within(
+    catalog: &Catalog,
+    queue: &Queue,
+    jobs: &[(Datum, Options)],
+    now: i64,
+    room: Room,
+) -> Result<Vec<i64>> {
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
     let held = Held::of(catalog, queue, jobs)?;
     // Held jobs do not count, and a release is never refused.
     if let Some(most) = queue.max_waiting
+        && room == Room::Needed
         && held.count < jobs.len()
     {
         limits::has_room(catalog, queue, most, jobs.len() - held.count)?;

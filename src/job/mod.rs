@@ -22,6 +22,7 @@ pub mod keys;
 pub mod limits;
 pub mod options;
 pub mod outcomes;
+pub mod publish;
 pub mod recover;
 pub mod refill;
 pub mod release;

@@ -1,12 +1,20 @@
-//! The job of a schedule: its options, and its queue while that may not be dropped.
+//! The job of a schedule: its options, and where it goes, a queue or a topic.
+
+use std::rc::Rc;
 
 use pg_queue_core::schedule::{Missed, rfc3339};
+use pgrx::pg_sys::Datum;
 
+use crate::catalog::permission::{self, Privilege};
+use crate::catalog::queue::Queue;
 use crate::catalog::run_as::RunAs;
 use crate::catalog::schedule::{self, Schedule};
+use crate::catalog::topic::{self, Topic};
 use crate::catalog::{Catalog, queue};
 use crate::error::{self, Error, Result};
+use crate::job::enqueue;
 use crate::job::options::Options;
+use crate::job::publish::{self, Event, Full};
 use crate::log::firing::{Firing, Log, Owed};
 use crate::pg::datum::{text, text_datum};
 use crate::pg::jsonb;
@@ -30,11 +38,75 @@ pub fn handled(schedule: &Schedule, firing: Option<Firing>) -> (i64, Option<Owed
     }
 }
 
-/// The queue that a schedule enqueues into.
+/// Where the jobs of a schedule go.
+#[derive(Clone)]
+pub enum Goal {
+    /// Into this queue.
+    Queue(Rc<Queue>),
+    /// Into those that are bound to this topic.
+    Topic(Rc<Topic>),
+}
+
+impl Goal {
+    /// The queue or the topic of this number; `None`: there is none.
+    pub fn by_id(catalog: &Catalog, id: i32) -> Result<Option<Self>> {
+        Ok(match queue::by_id(catalog, id)? {
+            Some(queue) => Some(Self::Queue(queue)),
+            None => topic::by_id(catalog, id)?.map(Self::Topic),
+        })
+    }
+
+    /// The queue or the topic of this name.
+    ///
+    /// Errors: 42704 when there is none.
+    pub fn by_name(catalog: &Catalog, name: &str) -> Result<Self> {
+        match topic::find(catalog, name)? {
+            Some(topic) => Ok(Self::Topic(topic)),
+            None => queue::by_name(catalog, name).map(Self::Queue),
+        }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> i32 {
+        match self {
+            Self::Queue(queue) => queue.id,
+            Self::Topic(topic) => topic.id,
+        }
+    }
+
+    /// Checks that the current user may do this with it.
+    ///
+    /// Errors: 42501 otherwise.
+    pub fn check(&self, catalog: &Catalog, wanted: Privilege) -> Result<()> {
+        match self {
+            Self::Queue(queue) => permission::check(catalog, queue, wanted),
+            Self::Topic(topic) => permission::check_topic(catalog, topic, wanted),
+        }
+    }
+
+    /// Makes the jobs. Returns an id for each: of several copies that of the first one; 0: no queue got one.
+    ///
+    /// Errors: those of `enqueue::insert` and `publish::publish`.
+    pub fn produce(&self, catalog: &Catalog, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
+        let topic = match self {
+            Self::Queue(queue) => return enqueue::insert(catalog, queue, jobs, now),
+            Self::Topic(topic) => topic,
+        };
+        let mut ids = Vec::with_capacity(jobs.len());
+        for (payload, options) in jobs {
+            let event = Event { key: String::new(), payload: *payload, headers: options.headers };
+            let outcomes = publish::publish_plainly(catalog, topic, &[event], options, now, Full::AsBound)?;
+            ids.extend(outcomes.iter().map(|outcome| outcome.copies.first().map_or(0, |copy| copy.job_id)));
+        }
+        Ok(ids)
+    }
+}
+
+/// Where the jobs of a schedule go.
 ///
-/// Errors: 42704 when it is gone.
-pub fn schedule_queue(catalog: &Catalog, schedule: &Schedule) -> Result<std::rc::Rc<queue::Queue>> {
-    queue::by_id(catalog, schedule.queue_id())?.ok_or_else(|| {
+/// Errors: 42704 when that is gone.
+pub fn goal(catalog: &Catalog, schedule: &Schedule) -> Result<Goal> {
+    Goal::by_id(catalog, schedule.queue_id())?.ok_or_else(|| {
         let name = schedule.name();
         Error::new(error::UNDEFINED, format!("the queue of schedule \"{name}\" does not exist"))
             .hint(format!("Remove the schedule with SELECT queue.unschedule('{}').", name.replace('\'', "''")))

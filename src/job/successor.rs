@@ -16,6 +16,7 @@ use crate::log::edge;
 use crate::log::outcome::{self, Kind};
 use crate::log::reader::Reader;
 use crate::log::segment::Target;
+use crate::pg::jsonb;
 
 /// Returns the attempt's row, for the attempt that goes on with the job. Lost: it went with its queue a moment ago.
 pub fn attempt_of(catalog: &Catalog, reader: &mut Reader<'_>, held: &Held) -> std::result::Result<Attempt, Refusal> {
@@ -26,7 +27,12 @@ pub fn attempt_of(catalog: &Catalog, reader: &mut Reader<'_>, held: &Held) -> st
 /// A successor of `attempt` with a fresh id, to run at `run_at`, and the segment to insert it into.
 pub fn successor(catalog: &Catalog, attempt: &Attempt, run_at: Option<i64>) -> Result<(Target, attempt::New)> {
     let (target, id) = fresh(catalog, run_at)?;
-    Ok((target, attempt::New { run_at, ..attempt.successor(id) }))
+    let mut next = attempt::New { run_at, ..attempt.successor(id) };
+    if attempt.shares_payload() {
+        next.payload_of = None;
+        next.payload = Reader::new(catalog).payload(attempt, |payload| payload.map(jsonb::copy));
+    }
+    Ok((target, next))
 }
 
 /// A fresh id for an attempt that runs at `run_at`, and the segment to insert it into.

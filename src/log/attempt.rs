@@ -19,7 +19,7 @@ use crate::transaction::{self, Step};
 pub const LAST_ERROR: usize = columns::LAST_ERROR;
 
 /// A payload larger than this is referred to by the next attempt, not copied. Bytes as stored.
-const REFER_ABOVE: usize = 1024;
+pub const REFER_ABOVE: usize = 1024;
 
 /// The hash of a group's key, never 0. It is stored: groups are found by it. Two keys with the same hash are one group:
 /// fewer of them run at once than might.
@@ -79,6 +79,39 @@ pub struct New {
 }
 
 impl New {
+    /// A row that holds a payload which several jobs have. It is of no job that there is.
+    pub fn payload_alone(id: i64, job_id: i64, now: i64, payload: Datum) -> Self {
+        Self {
+            id,
+            job_id,
+            enqueued_at: now,
+            lane: 0,
+            priority: 0,
+            attempt: 0,
+            max_attempts: None,
+            run_at: None,
+            group_hash: 0,
+            payload_of: None,
+            payload: Some(payload),
+            lease: None,
+            headers: None,
+            group_key: None,
+            is_parked: false,
+            unique_key: None,
+            version: None,
+            last_error: None,
+            progress: None,
+            asked: None,
+            flow: None,
+            task: None,
+            after: None,
+            upon: None,
+            steps: None,
+            run_as: None,
+            own_flow: None,
+        }
+    }
+
     /// Whether it is not its job's first attempt.
     fn is_later(&self) -> bool {
         id::count(self.id) != id::count(self.job_id)
@@ -303,6 +336,12 @@ impl Attempt {
     pub fn ready(&self) -> Ready {
         let rank = Rank { priority: self.priority(), job_id: self.job_id() };
         Ready { rank, id: self.id(), place: self.row.tid().place(self.home.segment), group: self.group_hash() }
+    }
+
+    /// Whether its payload lies in a row that the jobs of an event share: only a first attempt is made so. What follows it
+    /// takes the payload along, so that nothing outside its segment refers to that row.
+    pub fn shares_payload(&self) -> bool {
+        self.payload_of().is_some() && id::count(self.id()) == id::count(self.job_id())
     }
 
     /// Whether this transaction has inserted it.

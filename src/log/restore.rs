@@ -80,7 +80,7 @@ pub fn triggers_switched(table: pg_sys::Oid) -> Result<()> {
     let is_log = |s: &catalog::Segment| [s.attempt, s.claim, s.outcome, s.note].contains(&table);
     let is_key = catalog.key.contains(&table);
     let is_schedule = table == catalog.schedule || catalog.firing.iter().any(|half| half.0 == table);
-    let is_setting = [catalog.queue, catalog.lane, catalog.permission].contains(&table);
+    let is_setting = [catalog.queue, catalog.lane, catalog.permission, catalog.topic].contains(&table);
     let is_other = is_key || is_schedule || is_setting;
     if is_other || catalog.segments.iter().any(is_log) {
         mark(table, false)?;
@@ -173,18 +173,27 @@ fn lags(catalog: &Catalog) -> Result<Vec<Lag>> {
         "SELECT v FROM (VALUES
              (1, (SELECT pg_catalog.max(id) FROM ({}) AS newest)),
              (2, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.id_seq)),
-             (3, (SELECT pg_catalog.max(queue_id) FROM queue.queue)),
+             (3, (SELECT pg_catalog.max(queue_id) FROM (SELECT queue_id FROM queue.queue{topics}) AS ids)),
              (4, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.queue_id_seq)),
              (5, (SELECT pg_catalog.max(lane) FROM queue.lane)),
              (6, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.lane_seq)),
              (7, (SELECT pg_catalog.max(schedule_id) FROM queue.schedule)),
-             (8, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.schedule_id_seq))
+             (8, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.schedule_id_seq)),
+             (9, {bindings}),
+             (10, {last_binding})
          ) AS found (n, v) ORDER BY n",
-        newest.join(" UNION ALL ")
+        newest.join(" UNION ALL "),
+        topics = if catalog.topic == pg_sys::Oid::INVALID { "" } else { " UNION ALL SELECT topic_id FROM queue.topic" },
+        bindings = if catalog.topic == pg_sys::Oid::INVALID { "NULL::pg_catalog.int8" } else { "(SELECT pg_catalog.max(binding_id) FROM queue.binding)" },
+        last_binding = if catalog.topic == pg_sys::Oid::INVALID {
+            "NULL::pg_catalog.int8"
+        } else {
+            "(SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.binding_id_seq)"
+        },
     );
     let _snapshot = ActiveSnapshot::latest();
     let found = spi::read_rows(&sql, &[from.into(), to.into()], |row| row.get::<i64>(1))?;
-    let &[newest, ids, queue, queues, lane, lanes, schedule, schedules] = &found[..] else {
+    let &[newest, ids, queue, queues, lane, lanes, schedule, schedules, binding, bindings] = &found[..] else {
         return Err(Error::internal("the sequences could not be read"));
     };
     let lag = |sequence, largest, handed_out| Lag { sequence, largest, handed_out };
@@ -194,6 +203,7 @@ fn lags(catalog: &Catalog) -> Result<Vec<Lag>> {
         lag("queue.queue_id_seq", queue.unwrap_or(0), queues.unwrap_or(0)),
         lag("queue.lane_seq", lane.unwrap_or(0), lanes.unwrap_or(0)),
         lag("queue.schedule_id_seq", schedule.unwrap_or(0), schedules.unwrap_or(0)),
+        lag("queue.binding_id_seq", binding.unwrap_or(0), bindings.unwrap_or(0)),
     ];
     Ok(all.into_iter().filter(|lag| lag.largest > lag.handed_out).collect())
 }

@@ -12,6 +12,7 @@ pub mod datum;
 pub mod fault;
 pub mod function;
 pub mod jsonb;
+pub mod jsonpath;
 pub mod lock;
 pub mod open;
 pub mod parameter;

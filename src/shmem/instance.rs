@@ -19,6 +19,7 @@ use crate::shmem::counting::{self, CounterState};
 use crate::shmem::drops::Dropping;
 use crate::shmem::restore::RestoreState;
 use crate::shmem::segments::{self, Filling, OLD, Word};
+use crate::shmem::topics::Topics;
 use pg_queue_core::missed::MissedRequests;
 
 /// One database in which the extension is in use. The fields that every call and every commit reads come first: they
@@ -102,6 +103,8 @@ pub struct Instance {
     /// The file numbers of each segment's attempts and of its index of groups; 0 if not known. Only `log::parked`
     /// changes them.
     pub parked_files: [[u32; 2]; SEGMENTS],
+    /// What was published on topics.
+    pub topics: Topics,
 }
 
 impl Instance {

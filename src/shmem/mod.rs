@@ -24,6 +24,7 @@ pub mod lock;
 pub mod recount;
 pub mod restore;
 pub mod segments;
+pub mod topics;
 pub mod usage;
 pub mod words;
 

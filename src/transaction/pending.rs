@@ -14,6 +14,7 @@ use pgrx::pg_sys;
 
 use crate::pg::transaction;
 use crate::shmem::segments::State;
+use crate::shmem::topics::Published;
 
 /// One step of the open transaction.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +76,10 @@ pub enum Step {
     InstanceMade,
     /// A queue that asks for NOTIFY got jobs.
     Notify { lane: i32 },
+    /// Events were published on a topic.
+    Published { topic: i32, counts: Published },
+    /// A topic was dropped.
+    TopicDropped { topic: i32 },
     /// The NOTIFY was sent. If the transaction that sent it is rolled back, it is to be sent again.
     Notified { lane: i32 },
     /// The tables were written by SQL. `from` is where the tables touched by that begin in `foreign::TOUCHED`.

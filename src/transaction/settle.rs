@@ -268,6 +268,8 @@ fn commit(shared: &mut shmem::Shared<'_>, slot: usize, step: Step, now: &LazyCel
             tell_later(number, step);
         }
         Step::Notify { lane } => notify(instance, lane, wake),
+        Step::Published { topic, counts } => instance.topics.add(topic, &counts),
+        Step::TopicDropped { topic } => instance.topics.forget(topic),
         Step::ForeignWrite { .. } => foreign_writer_ended(frontier, instance, slot, None, wake),
         Step::Adopted { .. } => tell_later(number, step),
         Step::SchedulesChanged { .. } => {

@@ -75,13 +75,18 @@ fn required(function: &str) -> &'static [&'static str] {
         "reprioritize" => &["job", "1"],
         "reschedule" => &["job", "now()"],
         "forget" | "await" => &["ended"],
+        "create_topic" => &["'fresh topic'"],
+        "bind" | "unbind" => &["'topic'", "'q'"],
+        "publish" | "route" => &["'topic'"],
+        "publish_many" => &["'topic'", "ARRAY['1']::jsonb[]"],
         "grant" | "revoke" => &["'q'", "'postgres'", "'observe'"],
         "may_observe" => &["1"],
         "payload_of" => &["attempt"],
         "times" => &["ARRAY[]::bytea[]"],
         "adopt" | "assert_loaded" | "check" | "claims_now" | "derive_grants" | "doctor" | "firings" | "kick"
         | "current_job" | "executor_counts" | "executors_now" | "held_by_dead" | "live" | "maintain" | "memory_use"
-        | "metrics" | "recent_times" | "running_now" | "tallies" | "throughput_by" | "throughput_live" => &[],
+        | "metrics" | "recent_times" | "running_now" | "tallies" | "topic_counts" | "throughput_by"
+        | "throughput_live" => &[],
         other => panic!("say here how queue.{other} is called"),
     }
 }
@@ -98,7 +103,7 @@ struct Ids {
 
 impl Ids {
     fn new(client: &mut Client) -> Self {
-        client.run("SELECT queue.create('q'), queue.create('empty')");
+        client.run("SELECT queue.create('q'), queue.create('empty'), queue.create_topic('topic')");
         client.run("SELECT queue.schedule('planned', 'q', every => '1 year')");
         client.run("SELECT queue.enqueue_many('q', ARRAY['1', '2', '3']::jsonb[])");
         let attempt = client.claim("q");

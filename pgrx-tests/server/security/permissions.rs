@@ -401,7 +401,7 @@ fn the_catalogs_follow_the_rows() {
     };
     grant(&mut client, "q", &a, "produce");
     let of_a = check(&mut client);
-    assert_eq!(of_a.len(), 9, "{of_a:?}");
+    assert_eq!(of_a.len(), 11, "{of_a:?}");
     grant(&mut client, "r", &a, "produce");
     assert_eq!(check(&mut client), of_a);
     grant(&mut client, "*", &b, "manage");

@@ -8,7 +8,7 @@ use crate::security::permissions::{Roles, grant};
 use crate::shared::{Database, Failure, Sql, create};
 
 /// A row for each function and view of the schema; a new one needs its row. The columns are the kinds of role: without
-/// any grant; with one privilege (produce, consume, observe, manage) on queue `q`, on another queue, on `'*'`; the
+/// any grant; with one privilege (produce, consume, observe, manage) on queue `q` and topic `tq`, on others, on `'*'`; the
 /// extension's owner, that is no superuser; a superuser. A member of a role is let at what the role is; a member with
 /// NOINHERIT at nothing. The first rows are of what forgets within a minute.
 ///
@@ -19,7 +19,7 @@ use crate::shared::{Database, Failure, Sql, create};
 /// | `2` | succeeds, and shows of the two queues the other one alone |
 /// | `0` | succeeds, and shows nothing |
 /// | `-` | raises 42501: Postgres says that the role may not execute it, or not read it |
-/// | `q` | raises 42501 for queue `q`, with a hint that names the grant that is missing |
+/// | `q` | raises 42501 for queue `q`, or topic `tq`, with a hint that names the grant that is missing |
 /// | `*` | raises 42501 for `'*'`, with such a hint |
 /// | `w` | raises 55000: the queue is not one for it |
 /// | `t` | raises 0A000: a trigger's function, called otherwise |
@@ -34,6 +34,9 @@ const TABLE: &str = "
 -  + - - +  q - - q  + - - +  + + | enqueue('q')
 -  + - - +  q - - q  + - - +  + + | enqueue_many('q', ARRAY['1']::jsonb[])
 -  + - - +  q - - q  + - - +  + + | enqueue_batch('q', '[{}]')
+-  + - - +  q - - q  + - - +  + + | publish('tq')
+-  + - - +  q - - q  + - - +  + + | publish_many('tq', ARRAY['1']::jsonb[])
+-  - - + +  - - q q  - - + +  + + | route('tq')
 -  w - - w  q - - q  w - - w  w w | enqueue_sql('q', 'SELECT 1')
 -  + + + +  + + + +  + + + +  + + | current_job()
 -  + - - +  q - - q  + - - +  + + | enqueue_flow('q')
@@ -63,6 +66,8 @@ const TABLE: &str = "
 -  - - 1 1  - - 2 2  - - + +  + + | flows
 -  - - 1 1  - - 2 2  - - + +  + + | queues
 -  - - 1 1  - - 2 2  - - + +  + + | stats
+-  - - 1 1  - - 2 2  - - + +  + + | topics
+-  - - 1 1  - - 2 2  - - + +  + + | bindings
 -  - - 1 1  - - 2 2  - - + +  + + | throughput
 -  - - 1 1  - - 2 2  - - + +  + + | workers
 -  - - 1 1  - - 2 2  - - + +  + + | errors
@@ -75,6 +80,9 @@ const TABLE: &str = "
 -  - - 1 1  - - 2 2  - - + +  + + | throughput_by()
 -  - - * *  - - * *  - - + +  + + | doctor()
 -  - - - -  - - - -  - - - +  + + | create('fresh')
+-  - - - -  - - - -  - - - +  + + | create_topic('fresh')
+-  - - - +  - - - q  - - - +  + + | bind('tq', 'q')
+-  - - - +  - - - q  - - - +  + + | unbind('tq', 'q')
 -  - - - +  - - - q  - - - +  + + | alter('q')
 -  - - - +  - - - q  - - - +  + + | pause('q')
 -  - - - +  - - - q  - - - +  + + | resume('q')
@@ -105,6 +113,7 @@ const TABLE: &str = "
 -  - - + +  - - + +  - - + +  + + | executors_now()
 -  - - + +  - - + +  - - + +  + + | executor_counts()
 -  - - 1 1  - - 2 2  - - + +  + + | tallies()
+-  - - 1 1  - - 2 2  - - + +  + + | topic_counts()
 -  - - 1 1  - - 2 2  - - + +  + + | throughput_live()
 -  - - 1 1  - - 2 2  - - + +  + + | firings()
 -  - - + +  - - + +  - - + +  + + | memory_use()
@@ -128,6 +137,7 @@ type Shown = BTreeMap<String, usize>;
 struct Numbers {
     lanes: Vec<(String, String)>,
     schedules: Vec<(String, String)>,
+    topics: Vec<(String, String)>,
 }
 
 impl Numbers {
@@ -136,7 +146,10 @@ impl Numbers {
             let sql = format!("SELECT {number}::text, queue_name FROM queue.{table} JOIN queue.queue USING (queue_id)");
             client.query(&sql, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
         };
-        Self { lanes: pairs("lane", "lane"), schedules: pairs("schedule", "schedule_id") }
+        let (lanes, schedules) = (pairs("lane", "lane"), pairs("schedule", "schedule_id"));
+        let sql = "SELECT topic_id::text, substr(topic_name, 2) FROM queue.topic";
+        let topics = client.query(sql, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect();
+        Self { lanes, schedules, topics }
     }
 
     /// What a call by this role shows.
@@ -166,9 +179,13 @@ impl Numbers {
             match column.name() {
                 "queue_name" => queue = Some(value.to_owned()),
                 "lane" => queue = Some(find(&self.lanes, value)),
+                "topic_name" => queue = Some(value[1..].to_owned()),
+                "topic_id" => queue = Some(find(&self.topics, value)),
                 "schedule_id" => queue = Some(find(&self.schedules, value)),
                 "labels" if value.contains("\"queue\": \"other\"") => queue = Some("other".to_owned()),
                 "labels" if value.contains("\"check\":") => queue = Some("*".to_owned()),
+                "labels" if value.contains("\"topic\": \"tother\"") => queue = Some("other".to_owned()),
+                "labels" if value.contains("\"topic\": \"tq\"") => queue = Some("q".to_owned()),
                 "labels" if value.contains("\"queue\": \"q\"") => queue = Some("q".to_owned()),
                 _ => {
                     queue.get_or_insert_default();
@@ -194,10 +211,11 @@ fn cell(role: &str, answer: &Result<Shown, Failure>, all: &Shown) -> Option<char
             cells.iter().find(|(like, _)| like == shown).map(|(_, cell)| *cell)
         }
         Err(failure) if failure.code == "42501" => {
-            let is_of = |queue: &str| {
-                failure.message == format!("permission denied for queue \"{queue}\"")
-                    && failure.hint.contains(&format!("queue.grant('{queue}', '{role}', "))
+            let is_about = |kind: &str, name: &str| {
+                failure.message == format!("permission denied for {kind} \"{name}\"")
+                    && failure.hint.contains(&format!("queue.grant('{name}', '{role}', "))
             };
+            let is_of = |queue: &str| is_about("queue", queue) || is_about("topic", &format!("t{queue}"));
             let is_postgres_s = ["schema", "function", "procedure", "view"]
                 .iter()
                 .any(|kind| failure.message.starts_with(&format!("permission denied for {kind} ")));
@@ -216,6 +234,9 @@ fn holders(client: &mut Client, roles: &Roles, owner: String) -> Vec<String> {
         for privilege in ["produce", "consume", "observe", "manage"] {
             let role = roles.make(&format!("{privilege}_{name}"), "");
             grant(client, place, &role, privilege);
+            if place != "*" {
+                grant(client, &format!("t{place}"), &role, privilege);
+            }
             holders.push(role);
         }
     }
@@ -241,6 +262,7 @@ fn use_queues(client: &mut Client) -> impl Fn(&str) -> String + use<> {
     let job = client.enqueue("q");
     client.run("SELECT queue.enqueue_flow('other', open => true)");
     let flow: i64 = client.value("SELECT queue.enqueue_flow('q', '[{}]', open => true)");
+    client.run("SELECT queue.publish('tq'), queue.publish('tother')");
     move |call| {
         call.replace("{attempt}", &attempt.to_string())
             .replace("{staged}", &staged.to_string())
@@ -261,6 +283,8 @@ fn every_function_and_view_asks_for_its_privilege() {
     client.run(&format!("ALTER ROLE {owner} NOSUPERUSER"));
     create(&mut client, "q", "stages => '{first, last}'");
     create(&mut client, "other", "");
+    client.run("SELECT queue.create_topic('tq'), queue.create_topic('tother')");
+    client.run("SELECT queue.bind('tq', 'q'), queue.bind('tother', 'other')");
     let holders = holders(&mut client, &roles, owner);
     // A superuser's members are none.
     let members: Vec<[String; 2]> = holders[..holders.len() - 1]

@@ -16,13 +16,14 @@ use agenda::{Agenda, Entry};
 use pg_queue_core::schedule::{Due, MOST};
 use pgrx::pg_sys::Datum;
 
-use crate::catalog::queue::{self, Queue};
+use crate::catalog::queue;
 use crate::catalog::schedule::Schedule;
 use crate::catalog::{self, Catalog};
 use crate::duty::{Duty, rotate_firings};
 use crate::error::{self, Result};
 use crate::job::options::Options;
-use crate::job::{self, enqueue, find, limits};
+use crate::job::schedule::Goal;
+use crate::job::{self, find, limits};
 use crate::log::firing::{self, Firing, Kind, Owed};
 use crate::pg::{self, datum, session, time};
 use crate::shmem;
@@ -145,10 +146,10 @@ struct Work {
     schedule: Schedule,
     /// The payload, read once for all jobs.
     payload: Datum,
-    queue: Rc<Queue>,
+    goal: Goal,
     /// The slots whose jobs are enqueued.
     slots: Vec<i64>,
-    /// Their jobs.
+    /// Their jobs; 0: there is none, as nothing is bound to the topic.
     job_ids: Vec<i64>,
     /// The last slot that is dealt with, run or skipped.
     handled: i64,
@@ -177,7 +178,7 @@ impl Work {
             None => entry.plan()?.due(entry.handled, now, schedule.missed()),
         };
         let Some(mut handled) = due.last else { return Ok(None) };
-        let queue = job::schedule::schedule_queue(catalog, &schedule)?;
+        let goal = job::schedule::goal(catalog, &schedule)?;
         let (mut slots, too_many, mut owed) = (due.run, due.too_many, entry.owed);
         if !schedule.may_overlap() {
             let is_live = match entry.last {
@@ -201,17 +202,21 @@ impl Work {
             handled = slots.last().copied().unwrap_or(handled);
         }
         let (before, job_ids) = (entry.last, Vec::new());
-        Ok(Some(Self { entry: n, schedule, payload, queue, slots, job_ids, handled, before, too_many, owed }))
+        Ok(Some(Self { entry: n, schedule, payload, goal, slots, job_ids, handled, before, too_many, owed }))
     }
 
     fn last_job(&self, now: i64) -> Option<(i64, i64)> {
-        self.job_ids.last().map(|&job_id| (now, job_id)).or(self.before)
+        self.job_ids.iter().rfind(|&&job_id| job_id != 0).map(|&job_id| (now, job_id)).or(self.before)
     }
 
     fn firings(&self, now: i64) -> impl Iterator<Item = Firing> {
         let schedule = self.schedule.id();
         let firing = move |slot, last, kind| Firing { schedule, slot, last, kind, owed: None };
-        let run = move |(&slot, &job_id): (&i64, &i64)| firing(slot, Some((now, job_id)), Kind::Run);
+        let run = move |(&slot, &job_id): (&i64, &i64)| match job_id {
+            // It was published, and no queue got it.
+            0 => firing(slot, self.before, Kind::Skipped),
+            job_id => firing(slot, Some((now, job_id)), Kind::Run),
+        };
         let is_last_run = self.slots.last() == Some(&self.handled);
         let skipped = firing(self.handled, self.last_job(now), Kind::Skipped);
         let owed = self.too_many.as_ref().and(self.owed).map(|owed| Firing::owed(schedule, owed));
@@ -230,25 +235,27 @@ fn is_live(catalog: &Rc<Catalog>, job_id: i64) -> Result<bool> {
     }
 }
 
-/// Enqueues the jobs, those of one queue together.
+/// Enqueues the jobs, those of one queue or topic together.
 fn enqueue(catalog: &Catalog, works: &mut [Work]) -> Result<()> {
     let now = time::now_us();
-    let mut queues: BTreeMap<i32, Vec<usize>> = BTreeMap::new();
+    let mut goals: BTreeMap<i32, Vec<usize>> = BTreeMap::new();
     for (n, work) in works.iter().enumerate() {
-        queues.entry(work.queue.id).or_default().push(n);
+        goals.entry(work.goal.id()).or_default().push(n);
     }
-    for members in queues.values() {
-        let queue = Rc::clone(&works[members[0]].queue);
-        if let Some(most) = queue.max_waiting {
+    for members in goals.values() {
+        let goal = works[members[0]].goal.clone();
+        if let Goal::Queue(queue) = &goal
+            && let Some(most) = queue.max_waiting
+        {
             // Checked before anything is made for jobs that the queue has no room for.
-            limits::has_room(catalog, &queue, most, members.iter().map(|&n| works[n].slots.len()).sum())?;
+            limits::has_room(catalog, queue, most, members.iter().map(|&n| works[n].slots.len()).sum())?;
         }
         let jobs: Vec<(Datum, Options)> = members
             .iter()
             .flat_map(|&n| works[n].slots.iter().map(move |&slot| (n, slot)))
             .map(|(n, slot)| (works[n].payload, works[n].schedule.options(catalog, Some(slot))))
             .collect();
-        let mut ids = enqueue::insert(catalog, &queue, &jobs, now)?.into_iter();
+        let mut ids = goal.produce(catalog, &jobs, now)?.into_iter();
         for &n in members {
             works[n].job_ids = ids.by_ref().take(works[n].slots.len()).collect();
         }

@@ -1,0 +1,91 @@
+//! Names of queues and topics, which share them; and where what goes to one of them goes on to.
+//!
+//! Not here: how sessions know queues and topics (`catalog::queue`, `catalog::topic`).
+//!
+//! Invariant: of a name there is one queue or one topic; and no job that dies comes back to the queue that it died in.
+
+use crate::catalog::{Catalog, queue, topic};
+use crate::error::{self, Error, Result};
+use crate::job::keys;
+use crate::pg::function::Call;
+use crate::pg::{lock, session};
+
+/// The number of tokens by which names are locked while their queues are being made: two names seldom share a token,
+/// and a transaction that makes any number of queues leaves room in Postgres's table of locks.
+const NAME_TOKENS: u32 = 4096;
+
+/// Returns the first argument, the name of a queue or a topic.
+///
+/// Errors: 22023 when it is too long, or empty.
+pub fn checked(argument: &str, call: &Call) -> Result<String> {
+    let name = call.required(argument, call.text(0))?;
+    if name.is_empty() || name.chars().count() > 200 {
+        return Err(Error::invalid(format!("{argument} must have 1 to 200 characters"))
+            .detail(format!("It has {}.", name.chars().count())));
+    }
+    Ok(name)
+}
+
+/// Checks the name of a new queue.
+///
+/// Errors: 22023 for a name that has a meaning in privileges.
+pub fn check_new(name: &str) -> Result<()> {
+    if name != "*" {
+        return Ok(());
+    }
+    Err(Error::invalid("a queue cannot be called \"*\"")
+        .detail("In queue.grant and queue.revoke that means all queues."))
+}
+
+/// The error for a new queue or topic whose name a topic has.
+pub fn is_a_topic_s(name: &str) -> Error {
+    Error::new(error::DUPLICATE, format!("topic \"{name}\" already exists"))
+        .hint("Topics and queues share their names.")
+}
+
+/// Waits until no other transaction makes a queue or a topic of this name, and keeps others from it.
+pub fn lock(catalog: &Catalog, name: &str) {
+    lock::lock_token(catalog.queue, keys::hash(0, name.as_bytes()) as u32 % NAME_TOKENS);
+    session::accept_invalidations();
+}
+
+/// Has one transaction at a time decide where dead jobs go: two could close a circle of which neither sees the whole.
+pub fn lock_ways(catalog: &Catalog) {
+    lock::lock_token(catalog.queue, NAME_TOKENS);
+    session::accept_invalidations();
+}
+
+/// Checks that what goes from `name` to `target`, both queues or topics, does not come back: a queue's dead jobs go to its
+/// `dead_letter`, and a topic's events to all queues that are bound to it.
+///
+/// Errors: 22023 when it does.
+pub fn check_no_circle(catalog: &Catalog, name: &str, target: &str) -> Result<()> {
+    // Each way that was not gone yet. What was met once is not gone through again: a circle that the tables were given by
+    // SQL, or by an earlier version, does not end.
+    let mut ways = vec![vec![name.to_owned(), target.to_owned()]];
+    let mut met = vec![target.to_owned()];
+    while let Some(way) = ways.pop() {
+        let Some(last) = way.last() else { continue };
+        let next: Vec<String> = match topic::find(catalog, last)? {
+            Some(topic) => topic.bindings.iter().map(|binding| binding.queue.name.clone()).collect(),
+            // A queue that is not there ends the way: the call that creates it with a dead_letter looks again.
+            None => {
+                queue::by_name(catalog, last).ok().and_then(|queue| queue.dead_letter.clone()).into_iter().collect()
+            }
+        };
+        for next in next {
+            let way: Vec<String> = way.iter().cloned().chain([next.clone()]).collect();
+            if next == name {
+                let names: Vec<String> = way.iter().map(|name| format!("\"{name}\"")).collect();
+                return Err(Error::invalid(format!("dead jobs of queue \"{name}\" would come back to it"))
+                    .detail(format!("The dead letters would go {}.", names.join(" to ")))
+                    .hint("Let the last queue of the way have no dead_letter."));
+            }
+            if !met.contains(&next) {
+                met.push(next);
+                ways.push(way);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,297 @@
+//! `queue.create_topic`, `bind`, `unbind`: the life of a topic, and which queues get what of it; `queue.publish`, `publish_many`,
+//! `route`.
+//!
+//! Not here: which bindings match and what is written (`job::publish`), how sessions know topics (`catalog::topic`).
+//!
+//! Invariant: topics and bindings are rows, and the commit of every change of either tells all sessions.
+
+use pgrx::pg_sys::{self, Datum};
+
+use crate::api::{self, names, permissions, sql_function};
+use crate::catalog::permission::{self, Privilege};
+use crate::catalog::queue::Executor;
+use crate::catalog::topic::{self, OnFull, Topic};
+use crate::catalog::{self, Catalog, drops, queue, schedule, spi};
+use crate::error::{self, Error, Result};
+use crate::job::options::{self, After, OnDuplicate, Options, Unique};
+use crate::job::publish::{self, Event};
+use crate::pg::datum::text_datum;
+use crate::pg::function::{Call, VOID};
+use crate::pg::parameter::Parameter;
+use crate::pg::{jsonb, jsonpath, role, time};
+use crate::shmem;
+use crate::transaction::{self, Step};
+
+sql_function!(pg_queue_create_topic, pg_finfo_pg_queue_create_topic => create_topic);
+sql_function!(pg_queue_bind, pg_finfo_pg_queue_bind => bind);
+sql_function!(pg_queue_unbind, pg_finfo_pg_queue_unbind => unbind);
+sql_function!(pg_queue_publish, pg_finfo_pg_queue_publish => publish);
+sql_function!(pg_queue_publish_many, pg_finfo_pg_queue_publish_many => publish_many);
+sql_function!(pg_queue_route, pg_finfo_pg_queue_route => route);
+sql_function!(pg_queue_topic_counts, pg_finfo_pg_queue_topic_counts => topic_counts);
+
+/// `queue.create_topic(topic, if_not_exists)`.
+fn create_topic(call: &Call) -> Result<Option<Datum>> {
+    api::writable("create a topic")?;
+    let name = names::checked("topic", call)?;
+    let catalog = catalog::current()?;
+    names::check_new(&name)?;
+    names::lock(&catalog, &name);
+    if topic::find(&catalog, &name)?.is_some() {
+        return if call.bool(1).unwrap_or(false) { Ok(Some(VOID)) } else { Err(names::is_a_topic_s(&name)) };
+    }
+    if queue::exists_by_name(&catalog, &name) {
+        return Err(Error::new(error::DUPLICATE, format!("queue \"{name}\" already exists"))
+            .hint("Topics and queues share their names."));
+    }
+    let insert = "INSERT INTO queue.topic (topic_id, topic_name) VALUES (pg_catalog.nextval('queue.queue_id_seq'), $1)
+         ON CONFLICT (topic_name) DO NOTHING RETURNING topic_id::pg_catalog.int8";
+    let made = spi::own_write(|| spi::i64_column(insert, &[name.clone().into()]))?;
+    let &[id] = &made[..] else { return Err(names::is_a_topic_s(&name)) };
+    queue::changed(&catalog);
+    permissions::created(&catalog, id as i32)?;
+    Ok(Some(VOID))
+}
+
+/// Drops a topic, for `queue.drop`.
+///
+/// Errors: 55000 when queues are bound to it or schedules publish on it, unless forced.
+pub fn drop_topic(catalog: &Catalog, topic: &Topic, force: bool) -> Result<Option<Datum>> {
+    permission::check_topic(catalog, topic, Privilege::Manage)?;
+    let (id, name) = (topic.id, &topic.name);
+    // Waits for those that bind to it now, and keeps others from it.
+    let gone = spi::run("DELETE FROM queue.topic WHERE topic_id OPERATOR(pg_catalog.=) $1", &[id.into()])?;
+    if gone == 0 {
+        return Err(Error::new(error::UNDEFINED, format!("topic \"{name}\" does not exist")));
+    }
+    let refused = |what: &str, detail: String, hint: &str| {
+        Err(Error::new(error::WRONG_STATE, format!("topic \"{name}\" has {what}")).detail(detail).hint(hint))
+    };
+    let unbound = spi::run("DELETE FROM queue.binding WHERE topic_id OPERATOR(pg_catalog.=) $1", &[id.into()])?;
+    if unbound > 0 && !force {
+        let detail = format!("There are {unbound}: see view queue.bindings.");
+        return refused("bindings", detail, "Use queue.unbind, or force => true to end them with the topic.");
+    }
+    if let Some(schedule) = schedule::of_queue(catalog, id) {
+        if !force {
+            let detail = format!("Schedule \"{schedule}\" publishes on it.");
+            return refused("schedules", detail, "Use queue.unschedule, or force => true to drop them with the topic.");
+        }
+        spi::run("DELETE FROM queue.schedule WHERE queue_id OPERATOR(pg_catalog.=) $1", &[id.into()])?;
+        transaction::record(catalog.number, Step::SchedulesChanged { lane: 0 });
+    }
+    transaction::record(catalog.number, Step::TopicDropped { topic: id });
+    permissions::dropped(catalog, id)?;
+    queue::changed(catalog);
+    Ok(Some(VOID))
+}
+
+/// Ends the bindings of a queue that is dropped.
+pub fn queue_dropped(catalog: &Catalog, id: i32) -> Result<()> {
+    if catalog.topic != pg_sys::Oid::INVALID {
+        spi::run("DELETE FROM queue.binding WHERE queue_id OPERATOR(pg_catalog.=) $1", &[id.into()])?;
+    }
+    Ok(())
+}
+
+/// `queue.bind(topic, queue_name, pattern, filter, …)`: returns the binding's id.
+fn bind(call: &Call) -> Result<Option<Datum>> {
+    api::writable("bind a queue")?;
+    let topic_name = call.required("topic", call.text(0))?;
+    let queue_name = call.required("queue_name", call.text(1))?;
+    let pattern = call.text(2).unwrap_or_else(|| "#".to_owned());
+    pg_queue_core::topic::check_pattern(&pattern).map_err(|fault| publish::refused("pattern", fault))?;
+    let mut checked = Options::default();
+    checked.set_max_attempts(call.i32(7))?;
+    checked.set_lease(call.interval(8))?;
+    if let Some(delay) = call.interval(5) {
+        options::in_future("delay", delay, time::now_us())?;
+    }
+    let on_full = call.text(10).unwrap_or_else(|| "keep".to_owned());
+    OnFull::parse(&on_full)?;
+
+    let catalog = catalog::current()?;
+    let topic = topic::by_name(&catalog, &topic_name)?;
+    permission::check_topic(&catalog, &topic, Privilege::Observe)?;
+    let queue = queue::by_name(&catalog, &queue_name)?;
+    permission::check(&catalog, &queue, Privilege::Manage)?;
+    if matches!(queue.executor, Some(Executor::Sql)) {
+        return Err(Error::new(
+            error::NOT_SUPPORTED,
+            format!("queue \"{queue_name}\" runs commands, and cannot be bound"),
+        )
+        .detail("Its jobs are run as the role that wrote them, and a publisher does not know of them.")
+        .hint("Bind a queue with executor 'call', or one without."));
+    }
+    call.text(9).map(|stage| queue.stage(&stage)).transpose()?;
+    drops::watch(&catalog, queue.lane)?;
+    names::lock_ways(&catalog);
+    topic::lock(&topic)?;
+    names::check_no_circle(&catalog, &topic.name, &queue.name)?;
+    let path = |n: usize| Parameter::from(call.datum(n).map(jsonpath::text));
+    let given = |n: usize, oid| Parameter::raw(call.datum(n), oid);
+    let bound_by = role::role_name(role::user()).unwrap_or_default();
+    let insert =
+        "INSERT INTO queue.binding (topic_id, queue_id, pattern, filter, priority, delay, group_path, max_attempts, lease,
+             stage, on_full, bound_by)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+         ON CONFLICT (topic_id, queue_id, pattern, (coalesce(filter, ''))) DO UPDATE SET
+             (priority, delay, group_path, max_attempts, lease, stage, on_full, bound_by) = ROW (EXCLUDED.priority,
+              EXCLUDED.delay, EXCLUDED.group_path, EXCLUDED.max_attempts, EXCLUDED.lease, EXCLUDED.stage, EXCLUDED.on_full,
+              EXCLUDED.bound_by)
+         RETURNING binding_id::pg_catalog.int8";
+    let parameters = [
+        topic.id.into(),
+        queue.id.into(),
+        pattern.into(),
+        path(3),
+        given(4, pg_sys::INT4OID),
+        given(5, pg_sys::INTERVALOID),
+        path(6),
+        given(7, pg_sys::INT4OID),
+        given(8, pg_sys::INTERVALOID),
+        given(9, pg_sys::TEXTOID),
+        on_full.into(),
+        bound_by.into(),
+    ];
+    let bound = spi::own_write(|| spi::i64_column(insert, &parameters))?;
+    queue::changed(&catalog);
+    Ok(bound.first().map(|&id| id.into()))
+}
+
+/// `queue.unbind(topic, queue_name, pattern)`: returns how many bindings there were.
+fn unbind(call: &Call) -> Result<Option<Datum>> {
+    api::writable("unbind a queue")?;
+    let topic_name = call.required("topic", call.text(0))?;
+    let queue_name = call.required("queue_name", call.text(1))?;
+    let catalog = catalog::current()?;
+    let topic = topic::by_name(&catalog, &topic_name)?;
+    let queue = queue::by_name(&catalog, &queue_name)?;
+    if permission::check_topic(&catalog, &topic, Privilege::Manage).is_err() {
+        permission::check(&catalog, &queue, Privilege::Manage)?;
+    }
+    let gone = spi::run(
+        "DELETE FROM queue.binding WHERE topic_id OPERATOR(pg_catalog.=) $1 AND queue_id OPERATOR(pg_catalog.=) $2
+         AND ($3 IS NULL OR pattern OPERATOR(pg_catalog.=) $3)",
+        &[topic.id.into(), queue.id.into(), call.text(2).into()],
+    )?;
+    if gone > 0 {
+        queue::changed(&catalog);
+    }
+    Ok(Some((gone as i64).into()))
+}
+
+/// Returns headers, which must be an object.
+fn headers(call: &Call, n: usize) -> Result<Option<Datum>> {
+    match call.datum(n) {
+        Some(headers) if !jsonb::is_object(headers) => Err(Error::invalid("headers must be a JSON object")),
+        headers => Ok(headers),
+    }
+}
+
+fn key(call: &Call, n: usize) -> Result<String> {
+    let key = call.text(n).unwrap_or_default();
+    publish::check_key(&key)?;
+    Ok(key)
+}
+
+/// `queue.publish(topic, payload, key, …)`: returns a row for each job.
+fn publish(call: &Call) -> Result<Option<Datum>> {
+    api::writable("publish")?;
+    let rows = call.rows()?;
+    let name = call.required("topic", call.text(0))?;
+    let now = time::now_us();
+    let payload = call.datum(1).unwrap_or_else(jsonb::empty_object);
+    let event = Event { key: key(call, 2)?, payload, headers: headers(call, 11)? };
+    let mut options = Options { priority: call.i32(3).unwrap_or(0), group_key: call.datum(10), ..Options::default() };
+    let has_time = call.datum(4).is_some() || call.datum(5).is_some();
+    options.set_start(call.interval(4), call.timestamp(5), now)?;
+    let on_duplicate = call.str(7).as_deref().map_or(Ok(OnDuplicate::Skip), OnDuplicate::parse)?;
+    options.unique = Unique::new(call.datum(6), on_duplicate, call.timestamp(8), call.interval(9), now)?;
+    options.after = After::new(call.i64_array(13), call.str(14).as_deref(), has_time)?;
+    options.flow = call.i64(15);
+    options.task = call.datum(16);
+
+    let catalog = catalog::current()?;
+    permission::rights(&catalog);
+    let topic = topic::by_name(&catalog, &name)?;
+    permission::check_topic(&catalog, &topic, Privilege::Produce)?;
+    let key = event.key.clone();
+    let outcomes = publish::publish(&catalog, &topic, &[event], &options, now)?;
+    let copies: Vec<_> = outcomes.into_iter().flat_map(|outcome| outcome.copies).collect();
+    if copies.is_empty() && call.bool(12).unwrap_or(false) {
+        return Err(Error::new(error::NO_DATA, format!("no queue gets what is published on topic \"{name}\""))
+            .detail(format!("No binding matches the key \"{key}\" and the contents."))
+            .hint("See view queue.bindings, and queue.route for what would match."));
+    }
+    for copy in copies {
+        let queue = &topic.bindings[copy.binding].queue;
+        rows.add(&mut [text_datum(&queue.name), copy.job_id.into()], &mut [false, false])?;
+    }
+    Ok(None)
+}
+
+/// `queue.publish_many(topic, payloads, keys, headers, priority)`: returns how many jobs were made.
+fn publish_many(call: &Call) -> Result<Option<Datum>> {
+    api::writable("publish")?;
+    let name = call.required("topic", call.text(0))?;
+    let payloads = call.required("payloads", call.jsonb_array(1))?;
+    let keys = call.text_array(2);
+    if let Some(keys) = keys.as_ref().filter(|keys| keys.len() != payloads.len()) {
+        return Err(Error::invalid("keys must have as many elements as payloads").detail(format!(
+            "There are {} keys for {} payloads.",
+            keys.len(),
+            payloads.len()
+        )));
+    }
+    let headers = headers(call, 3)?;
+    let mut keys = keys.unwrap_or_default().into_iter();
+    let mut events = Vec::with_capacity(payloads.len());
+    for (n, payload) in payloads.into_iter().enumerate() {
+        let payload = payload.ok_or_else(|| Error::null(&format!("payloads[{}]", n + 1)))?;
+        let key = keys.next().flatten().unwrap_or_default();
+        publish::check_key(&key).map_err(|e| Error { message: format!("keys[{}]: {}", n + 1, e.message), ..e })?;
+        events.push(Event { key, payload, headers });
+    }
+    let options = Options { priority: call.i32(4).unwrap_or(0), ..Options::default() };
+    let catalog = catalog::current()?;
+    permission::rights(&catalog);
+    let topic = topic::by_name(&catalog, &name)?;
+    permission::check_topic(&catalog, &topic, Privilege::Produce)?;
+    let outcomes = publish::publish(&catalog, &topic, &events, &options, time::now_us())?;
+    let made: usize = outcomes.iter().map(|outcome| outcome.copies.len()).sum();
+    Ok(Some((made as i64).into()))
+}
+
+/// `queue.route(topic, key, payload, headers)`: returns which bindings an event would go by.
+fn route(call: &Call) -> Result<Option<Datum>> {
+    let rows = call.rows()?;
+    let name = call.required("topic", call.text(0))?;
+    let payload = call.datum(2).unwrap_or_else(jsonb::empty_object);
+    let event = Event { key: key(call, 1)?, payload, headers: headers(call, 3)? };
+    let catalog = catalog::current()?;
+    permission::rights(&catalog);
+    let topic = topic::by_name(&catalog, &name)?;
+    permission::check_topic(&catalog, &topic, Privilege::Observe)?;
+    for n in publish::route(&topic, &event).0 {
+        let binding = &topic.bindings[n];
+        let queue = text_datum(&binding.queue.name);
+        rows.add(&mut [queue, i64::from(binding.id).into(), text_datum(&binding.pattern)], &mut [false; 3])?;
+    }
+    Ok(None)
+}
+
+/// `queue.topic_counts()`: what was published, by topic that the current user may observe.
+fn topic_counts(call: &Call) -> Result<Option<Datum>> {
+    let rows = call.rows()?;
+    let catalog = catalog::current()?;
+    let rights = permission::rights(&catalog);
+    let counts = shmem::with_instance(catalog.number, |_, instance| instance.topics);
+    let is_seen = |(id, _): &&(i32, _)| rights.on_queue(*id, Privilege::Observe);
+    for (id, sum) in counts.iter().flat_map(|topics| topics.all()).filter(is_seen) {
+        let numbers = [sum.events, sum.copies, sum.unrouted, sum.dropped, sum.filter_errors].map(Datum::from);
+        let [events, copies, unrouted, dropped, errors] = numbers;
+        rows.add(&mut [(*id).into(), events, copies, unrouted, dropped, errors], &mut [false; 6])?;
+    }
+    Ok(None)
+}

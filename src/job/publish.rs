@@ -1,0 +1,340 @@
+//! Publishing: of each event a job in each queue that is bound to the topic and whose binding matches, all or none.
+//!
+//! Responsible for which bindings match, for what they change, and for writing the jobs together. Not responsible for the words of
+//! keys (`core::topic`), nor for what a session knows of topics (`catalog::topic`).
+//!
+//! Invariant: nothing that a bound queue's owner can say refuses an event, except `on_full => 'error'`: a stage that is gone, a
+//! filter that fails, a role as which no job runs change the copy, not the publisher's call. A payload in a row of its own is
+//! referred to by first attempts in the same segment alone: what follows one, or moves, takes the payload along.
+
+use std::rc::Rc;
+
+use pg_queue_core::id;
+use pgrx::pg_sys::Datum;
+
+use crate::catalog::topic::{Binding, OnFull, Topic};
+use crate::catalog::{Catalog, ids, run_as};
+use crate::error::{self, Error, Result};
+use crate::job::enqueue::{self, Room};
+use crate::job::options::{self, Options};
+use crate::job::{flow, limits};
+use crate::log::attempt::{self, New};
+use crate::log::segment::Target;
+use crate::pg::datum::{self, text_datum};
+use crate::pg::{jsonb, process, time};
+use crate::shmem::topics::Published;
+use crate::transaction::{self, Step};
+
+/// What is published.
+pub struct Event {
+    /// One that `core::topic::check_key` has passed.
+    pub key: String,
+    pub payload: Datum,
+    /// An object.
+    pub headers: Option<Datum>,
+}
+
+/// A job that an event has become.
+pub struct Copy {
+    pub binding: usize,
+    pub job_id: i64,
+}
+
+/// What an event has become.
+pub struct Outcome {
+    pub copies: Vec<Copy>,
+}
+
+/// Which bindings an event goes by, one for each queue; and how many filters had no answer.
+pub fn route(topic: &Topic, event: &Event) -> (Vec<usize>, i64) {
+    let mut matched = Vec::new();
+    topic.patterns.each_match(&event.key, |n| matched.push(n as usize));
+    // Of several bindings of a queue the oldest one counts.
+    matched.sort_unstable();
+    matched.dedup();
+    let mut envelope = None;
+    let (mut found, mut errors): (Vec<usize>, i64) = (Vec::with_capacity(matched.len()), 0);
+    for n in matched {
+        let binding = &topic.bindings[n];
+        if found.iter().any(|&other| topic.bindings[other].queue.id == binding.queue.id) {
+            continue;
+        }
+        let is_wanted = binding.filter.as_ref().is_none_or(|filter| {
+            let answer = filter.is_true(*envelope.get_or_insert_with(|| envelope_of(topic, event)));
+            errors += i64::from(answer.is_none());
+            answer == Some(true)
+        });
+        if is_wanted {
+            found.push(n);
+        }
+    }
+    (found, errors)
+}
+
+/// What filters and paths look at.
+fn envelope_of(topic: &Topic, event: &Event) -> Datum {
+    let named = |name: &str, value: Datum| jsonb::object_of(name, Some(value)).unwrap_or_else(jsonb::empty_object);
+    let headers = named("headers", event.headers.unwrap_or_else(jsonb::empty_object));
+    let words = serde_json::json!({ "topic": topic.name, "key": event.key });
+    let words = jsonb::of(&words).unwrap_or_else(jsonb::empty_object);
+    jsonb::merged(jsonb::merged(named("payload", event.payload), headers), words)
+}
+
+/// A job that is to be made.
+struct Wanted<'a> {
+    event: usize,
+    binding: usize,
+    bound: &'a Binding,
+    options: Options,
+    job_id: i64,
+}
+
+/// What a publish is going to do.
+struct Plan<'a> {
+    topic: &'a Topic,
+    /// How many.
+    events: usize,
+    wanted: Vec<Wanted<'a>>,
+    counts: Published,
+}
+
+/// Publishes events with the options of their publisher. Returns what became of each.
+///
+/// Errors: 53400 when a queue is full whose binding says so, 55006 when a queue is being dropped; those of `enqueue::produce`.
+pub fn publish(
+    catalog: &Rc<Catalog>,
+    topic: &Topic,
+    events: &[Event],
+    options: &Options,
+    now: i64,
+) -> Result<Vec<Outcome>> {
+    if options.unique.is_none() && options.after.is_none() {
+        return publish_plainly(catalog, topic, events, options, now, Full::AsBound);
+    }
+    let mut plan = Plan::new(catalog, topic, events, options, now, Full::AsBound)?;
+    produce(catalog, events, &mut plan.wanted, now)?;
+    Ok(plan.finish(catalog))
+}
+
+/// What becomes of the copy for a full queue whose binding says `error`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Full {
+    /// An error.
+    AsBound,
+    /// There is none: nobody is there who could be told.
+    Dropped,
+}
+
+/// As `publish`, of options without a key that wait for no other job.
+pub fn publish_plainly(
+    catalog: &Catalog,
+    topic: &Topic,
+    events: &[Event],
+    options: &Options,
+    now: i64,
+    full: Full,
+) -> Result<Vec<Outcome>> {
+    let mut plan = Plan::new(catalog, topic, events, options, now, full)?;
+    if let Some(flow) = options.flow.filter(|_| !plan.wanted.is_empty()) {
+        flow::join(catalog, flow)?;
+    }
+    insert(catalog, events, &mut plan.wanted, now)?;
+    Ok(plan.finish(catalog))
+}
+
+impl<'a> Plan<'a> {
+    fn new(
+        catalog: &Catalog,
+        topic: &'a Topic,
+        events: &[Event],
+        options: &Options,
+        now: i64,
+        full: Full,
+    ) -> Result<Self> {
+        let mut counts = Published { events: events.len() as i64, ..Published::default() };
+        let mut numbers = Vec::with_capacity(events.len());
+        ids::take(catalog, events.len(), |count| numbers.push(count))?;
+        let mut wanted: Vec<Wanted<'_>> = Vec::new();
+        for (n, event) in events.iter().enumerate() {
+            let (found, errors) = route(topic, event);
+            counts.filter_errors += errors;
+            if found.is_empty() {
+                counts.unrouted += 1;
+                continue;
+            }
+            let headers = headers_of(topic, event, numbers[n], now);
+            for at in found {
+                let bound = &topic.bindings[at];
+                if has_room(catalog, bound, &wanted, full)? {
+                    let options = options_of(topic, bound, event, &Options { headers, ..options.clone() }, now)?;
+                    wanted.push(Wanted { event: n, binding: at, bound, options, job_id: 0 });
+                } else {
+                    counts.dropped += 1;
+                }
+            }
+            process::check_for_interrupts();
+        }
+        counts.copies = wanted.len() as i64;
+        Ok(Self { topic, events: events.len(), wanted, counts })
+    }
+
+    /// Has the commit count what was made.
+    fn finish(self, catalog: &Catalog) -> Vec<Outcome> {
+        transaction::record(catalog.number, Step::Published { topic: self.topic.id, counts: self.counts });
+        let mut outcomes: Vec<Outcome> = (0..self.events).map(|_| Outcome { copies: Vec::new() }).collect();
+        for Wanted { event, binding, job_id, .. } in self.wanted {
+            outcomes[event].copies.push(Copy { binding, job_id });
+        }
+        outcomes
+    }
+}
+
+/// The headers of all copies of an event.
+fn headers_of(topic: &Topic, event: &Event, count: i64, now: i64) -> Option<Datum> {
+    let told = jsonb::of(&serde_json::json!({ "event": {
+        "topic": topic.name,
+        "key": event.key,
+        "id": id::event(ids::node(), count),
+        "published_at": time::iso_time(now),
+    }}));
+    match (event.headers, told) {
+        (Some(own), Some(told)) => Some(jsonb::merged(own, told)),
+        (own, told) => told.or(own),
+    }
+}
+
+/// Whether a queue gets a job although it may be full.
+///
+/// Errors: 53400 when its binding says so.
+fn has_room(catalog: &Catalog, bound: &Binding, wanted: &[Wanted<'_>], full: Full) -> Result<bool> {
+    let Some(most) = bound.queue.max_waiting.filter(|_| bound.on_full != OnFull::Keep) else { return Ok(true) };
+    let before = wanted.iter().filter(|other| other.bound.queue.id == bound.queue.id).count();
+    match limits::has_room(catalog, &bound.queue, most, before + 1) {
+        Ok(()) => Ok(true),
+        Err(error) if error.code == error::LIMIT && (bound.on_full == OnFull::Drop || full == Full::Dropped) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The options of a copy.
+fn options_of(topic: &Topic, bound: &Binding, event: &Event, publisher: &Options, now: i64) -> Result<Options> {
+    let own = &bound.options;
+    let mut options = publisher.clone();
+    options.priority = own.priority.unwrap_or(options.priority);
+    if let Some(delay) = own.delay {
+        options.run_at = options::in_future("delay", delay, now)?;
+    }
+    options.max_attempts = own.max_attempts.or(options.max_attempts);
+    options.lease = own.lease.or(options.lease);
+    if let Some(path) = &own.group_path {
+        options.group_key = path.first_text(envelope_of(topic, event)).map(|key| text_datum(&key));
+    }
+    // A stage that is gone, or was never this queue's, is none.
+    options.lane = own.stage.as_ref().and_then(|stage| bound.queue.stage(stage).ok());
+    // As nobody, if no job runs as the publisher: the queue says so when the job is to run.
+    options.run_as = run_as::of_writer(&bound.queue).unwrap_or(None);
+    Ok(options)
+}
+
+/// Inserts the jobs with keys, or after others, queue by queue. The queues come in the order of their numbers, so that two
+/// publishers of the same keys do not wait for each other.
+fn produce(catalog: &Rc<Catalog>, events: &[Event], wanted: &mut [Wanted<'_>], now: i64) -> Result<()> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by_key(|&n| wanted[n].bound.queue.id);
+    for n in order {
+        let one = &mut wanted[n];
+        let job = (events[one.event].payload, one.options.clone());
+        let made = enqueue::produce_within(catalog, &one.bound.queue, &[job], now, Room::Granted)?;
+        one.job_id = made.first().copied().unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// Inserts the jobs of all queues together. A large payload that several of them have is written once, in a row of its own.
+fn insert(catalog: &Catalog, events: &[Event], wanted: &mut [Wanted<'_>], now: i64) -> Result<()> {
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let mut counts = Vec::with_capacity(wanted.len());
+    ids::take(catalog, wanted.len(), |count| counts.push(count))?;
+    let node = ids::node();
+    for wants_far in [false, true] {
+        let is_here = |one: &Wanted<'_>| enqueue::far(catalog, &one.options).is_some() == wants_far;
+        let chosen: Vec<usize> = (0..wanted.len()).filter(|&n| is_here(&wanted[n])).collect();
+        let Some(&first) = chosen.first() else { continue };
+        let target = Target::open(catalog, enqueue::far(catalog, &wanted[first].options));
+        let mut of_event = vec![0_usize; events.len()];
+        chosen.iter().for_each(|&n| of_event[wanted[n].event] += 1);
+        let holders = insert_payloads(catalog, &target, events, &of_event, now)?;
+        let mut attempts = Vec::with_capacity(chosen.len());
+        for &n in &chosen {
+            let Wanted { event, bound, options, .. } = &wanted[n];
+            let own = enqueue::first_attempt(&bound.queue, &target, counts[n], events[*event].payload, options, now);
+            attempts.push(match holders[*event] {
+                0 => own,
+                holder => New { payload: None, payload_of: Some(holder), ..own },
+            });
+        }
+        attempt::insert(catalog, &target, &attempts)?;
+    }
+    for (one, count) in wanted.iter_mut().zip(counts) {
+        one.job_id = id::job(node, count);
+        enqueue::announce(catalog, &one.bound.queue);
+    }
+    Ok(())
+}
+
+/// Inserts the payloads that several jobs have, where that takes less room. Returns for each event the row that holds its
+/// payload; 0: each job has it.
+fn insert_payloads(
+    catalog: &Catalog,
+    target: &Target,
+    events: &[Event],
+    copies: &[usize],
+    now: i64,
+) -> Result<Vec<i64>> {
+    let mut holders = vec![0; events.len()];
+    let is_shared = |n: &usize| copies[*n] > 1 && datum::stored_size(events[*n].payload) > attempt::REFER_ABOVE;
+    let shared: Vec<usize> = (0..events.len()).filter(is_shared).collect();
+    if shared.is_empty() {
+        return Ok(holders);
+    }
+    let mut counts = Vec::with_capacity(shared.len());
+    ids::take(catalog, shared.len(), |count| counts.push(count))?;
+    let (node, segment) = (ids::node(), target.home.segment);
+    let rows: Vec<New> = shared
+        .iter()
+        .zip(&counts)
+        .map(|(&n, &count)| {
+            holders[n] = id::attempt(node, count, segment);
+            New::payload_alone(holders[n], id::job(node, count), now, events[n].payload)
+        })
+        .collect();
+    attempt::insert_quietly(catalog, target, &rows);
+    let count = rows.len() as i64;
+    transaction::record(catalog.number, Step::Counted { segment, attempts: count, ended: count });
+    Ok(holders)
+}
+
+/// Checks a key.
+///
+/// Errors: 22023 when it is too long, or has too many words.
+pub fn check_key(key: &str) -> Result<()> {
+    pg_queue_core::topic::check_key(key).map_err(|fault| refused("key", fault))
+}
+
+/// Says what is wrong with a key or a pattern.
+pub fn refused(what: &str, fault: pg_queue_core::topic::Fault) -> Error {
+    use pg_queue_core::topic::{Fault, LONGEST, MOST_WORDS};
+    match fault {
+        Fault::TooLong(bytes) => {
+            Error::invalid(format!("{what} must have at most {LONGEST} bytes")).detail(format!("It has {bytes}."))
+        }
+        Fault::TooManyWords(words) => Error::invalid(format!("{what} must have at most {MOST_WORDS} words"))
+            .detail(format!("It has {words}, with dots between them.")),
+        Fault::Wildcard => Error::invalid(format!("in a {what} * and # stand for whole words"))
+            .hint("For instance 'order.*' or 'order.#'."),
+    }
+}
