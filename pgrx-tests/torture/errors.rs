@@ -21,8 +21,11 @@ impl Failure {
 }
 
 /// Verbs that read tables by SQL, right after a start or always: that counts at SERIALIZABLE, as everywhere in Postgres.
-const SERIALIZED: [&str; 16] = [
+const SERIALIZED: [&str; 19] = [
     "enqueue",
+    "publish",
+    "bind",
+    "unbind",
     "claim",
     "prepare",
     "cancel",
@@ -45,6 +48,10 @@ const EXPECTED: &[(&str, &[&str])] = &[
     // P0002: the job that it was to be after was rolled back, or is kept no longer.
     // 55000: the flow that it was to be a member of has ended.
     ("enqueue", &["53400", "23505", "40P01", "55000", "55006", "P0002"]),
+    // 55006: a queue that is bound is just being dropped.
+    ("publish", &["40P01", "53400", "55006"]),
+    ("bind", &["40P01", "55006"]),
+    ("unbind", &["40P01", "55006"]),
     ("claim", &["53400"]),
     ("complete", &["QJ001", "55006"]),
     ("fail", &["QJ001", "55006"]),

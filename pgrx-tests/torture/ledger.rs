@@ -136,6 +136,11 @@ pub enum What {
         key: Option<String>,
         tokens: Vec<String>,
     },
+    /// A publish that was not answered, or whose answer does not name its jobs.
+    PublishLost {
+        key: &'static str,
+        token: String,
+    },
     Claimed(Claim),
     /// A claim that was not answered: what it took is not known.
     ClaimLost {
@@ -212,7 +217,9 @@ impl Fact {
     /// When the server was heard of for the last time: of a call that was not answered, before it.
     pub fn last_sign(&self) -> Micros {
         match self.what {
-            What::EnqueueLost { .. } | What::ClaimLost { .. } | What::ExtendLost { .. } => self.from,
+            What::EnqueueLost { .. } | What::PublishLost { .. } | What::ClaimLost { .. } | What::ExtendLost { .. } => {
+                self.from
+            }
             _ => self.to,
         }
     }

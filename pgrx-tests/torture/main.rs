@@ -17,6 +17,7 @@ mod plan;
 mod producer;
 mod run;
 mod session;
+mod topics;
 mod worker;
 
 use std::process::ExitCode;

@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::flows;
 use crate::ledger::{What, now};
 use crate::plan::{self, Kind, QUEUES};
 use crate::session::{Done, Session};
+use crate::{flows, topics};
 
 pub fn run(session: &mut Session<'_>) {
     let torture = session.torture;
@@ -83,7 +83,8 @@ fn change_it(session: &mut Session<'_>, queue: usize, job: i64) -> Done {
             let change = session.random.one_of(QUEUES[queue].changes);
             return of_queue(session, queue, "alter", &format!("SELECT queue.alter($1, {change})"));
         }
-        96..98 => return come_and_go(session),
+        96..97 => return come_and_go(session),
+        97..98 if topics::are_there(session) => return topics::rebind(session),
         // Slots and copies of the dead are told by their headers, which the checkers need.
         _ if matches!(QUEUES[queue].kind, Kind::Morgue | Kind::Ticking) => {}
         _ => {
@@ -127,6 +128,10 @@ fn come_and_go(session: &mut Session<'_>) -> Done {
     of_queue(session, queue, "drop", "SELECT queue.drop($1, force => true)")?;
     let (_, from, to) = session.call_of("create", &plan::create(&QUEUES[queue]), &[], true)?;
     session.note(What::Queue { queue, verb: "create" }, from, to);
+    // Its bindings have gone with it.
+    for binding in plan::BINDINGS.iter().filter(|binding| binding.queue == QUEUES[queue].name) {
+        session.call_of("bind", &binding.sql(), &[], true)?;
+    }
     Ok(())
 }
 

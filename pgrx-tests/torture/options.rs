@@ -7,7 +7,7 @@ pub const USAGE: &str = "Usage: torture [--minutes N] [--seed N] [--only WORD,â€
 
   --minutes N      how long it works before everything is checked (10; 0.5 is half a minute)
   --seed N         plans of clients and faults are made from it; without, the clock's, and it is printed
-  --without WORD   leaves out: crashes, promotions, beside, or a queue by its name; several with commas
+  --without WORD   leaves out: crashes, promotions, beside, topics, or a queue by its name; several with commas
   --only WORD      the work goes to these queues alone";
 
 #[derive(Debug)]

@@ -56,6 +56,52 @@ pub struct Queue {
     pub changes: &'static [&'static str],
 }
 
+/// The topic to which everything is published.
+pub const TOPIC: &str = "events";
+
+/// The keys of what is published.
+pub const KEYS: &[&str] = &["", "mail", "mail.big", "order.big", "order.small"];
+
+/// What is bound to the topic. Which keys its pattern has is said here once more, as nobody has computed it.
+#[derive(Debug, Clone, Copy)]
+pub struct Binding {
+    pub queue: &'static str,
+    pattern: &'static str,
+    pub keys: &'static [&'static str],
+    options: &'static str,
+    pub on_full: &'static str,
+    /// It never goes, and takes all.
+    pub is_sure: bool,
+}
+
+impl Binding {
+    /// The statement that makes it.
+    pub fn sql(&self) -> String {
+        let Self { queue, pattern, options, on_full, .. } = self;
+        format!("SELECT queue.bind('{TOPIC}', '{queue}', '{pattern}', on_full => '{on_full}'{options})")
+    }
+}
+
+const fn binding(queue: &'static str, pattern: &'static str, keys: &'static [&'static str]) -> Binding {
+    Binding { queue, pattern, keys, options: "", on_full: "keep", is_sure: true }
+}
+
+const BY_GROUP: &str = ", group_key => '$.payload.group'";
+
+pub const BINDINGS: &[Binding] = &[
+    binding("plain", "#", KEYS),
+    Binding { options: BY_GROUP, ..binding("strict", "order.*", &["order.big", "order.small"]) },
+    Binding { options: BY_GROUP, ..binding("limited", "*.big", &["mail.big", "order.big"]) },
+    Binding {
+        options: ", filter => '$.key starts with \"order\"'",
+        ..binding("mortal", "#", &["order.big", "order.small"])
+    },
+    binding("brief", "#.big", &["mail.big", "order.big"]),
+    Binding { on_full: "drop", is_sure: false, ..binding("narrow", "mail.#", &["mail", "mail.big"]) },
+    Binding { is_sure: false, ..binding("staged", "*", &["", "mail"]) },
+    Binding { is_sure: false, ..binding("coming", "order.#", &["order.big", "order.small"]) },
+];
+
 /// The `rate_period` of queues that have a rate, in microseconds.
 pub const RATE_PERIOD: i64 = 500_000;
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::flows;
 use crate::ledger::{Job, Micros, What, now, token};
 use crate::plan::{Kind, QUEUES, STAGES};
 use crate::session::{Done, Session};
+use crate::{flows, topics};
 
 /// More jobs than this do not wait at once, about.
 const BACKLOG: i64 = 500;
@@ -58,6 +58,9 @@ fn predecessor(session: &mut Session<'_>) -> Option<i64> {
 
 /// One call of one of the forms. `witness`: it is a deal of its own.
 fn enqueue(session: &mut Session<'_>, witness: Option<i64>) -> Done {
+    if session.random.percent(10) && topics::are_there(session) {
+        return topics::publish(session, witness);
+    }
     let Some(queue) = session.torture.pick(&mut session.random, |kind| !matches!(kind, Kind::Morgue | Kind::Ticking))
     else {
         return Ok(());

@@ -237,6 +237,10 @@ fn set_up(cluster: &Cluster) {
     for queue in QUEUES {
         run(&plan::create(queue));
     }
+    run(&format!("SELECT queue.create_topic('{}')", plan::TOPIC));
+    for binding in plan::BINDINGS {
+        run(&binding.sql());
+    }
     run(&format!("SELECT queue.schedule('tick', 'ticking', every => '{} ms', missed => 'all')", check::TICK_MS));
 }
 

@@ -21,7 +21,7 @@ fn is_kept(queue: usize) -> bool {
     !matches!(QUEUES[queue].kind, Kind::Brief | Kind::Coming)
 }
 
-fn is_kept_name(name: &str) -> bool {
+pub fn is_kept_name(name: &str) -> bool {
     QUEUES.iter().position(|queue| queue.name == name).is_some_and(is_kept)
 }
 
@@ -72,8 +72,10 @@ fn jobs(case: &Case<'_>, found: &mut Vec<String>) {
 pub fn unanswered<'a>(case: &Case<'a>) -> BTreeSet<&'a str> {
     let mut all = BTreeSet::new();
     for (_, fact) in case.ledger.committed() {
-        if let What::EnqueueLost { tokens, .. } = &fact.what {
-            all.extend(tokens.iter().map(String::as_str));
+        match &fact.what {
+            What::EnqueueLost { tokens, .. } => all.extend(tokens.iter().map(String::as_str)),
+            What::PublishLost { token, .. } => _ = all.insert(token.as_str()),
+            _ => {}
         }
     }
     all

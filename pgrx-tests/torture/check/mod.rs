@@ -14,6 +14,7 @@ mod order;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod topics;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -96,6 +97,7 @@ pub fn all(
             found.extend(waiting::check(&case));
             found.extend(after::check(&case));
             found.extend(flows::check(&case));
+            found.extend(topics::check(&case));
         }
         Err(e) => found.push(format!("the world cannot be read: {e:?}")),
     }

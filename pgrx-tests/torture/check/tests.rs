@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::hold::holds;
-use super::{Case, SeenAttempt, SeenJob, World, after, flows, keys, lease, limits, loss, order, waiting};
+use super::{Case, SeenAttempt, SeenJob, World, after, flows, keys, lease, limits, loss, order, topics, waiting};
 use crate::ledger::{Claim, Deal, End, Fact, Fate, Job, Ledger, Micros, OwnFlow, What};
 use crate::plan::QUEUES;
 use crate::run::Patience;
@@ -537,5 +537,30 @@ fn a_step_that_is_forgotten_or_was_never_committed() {
         deal(&mut ledger, fate, What::StepDone { job: 1, name: "cut" }, 10, 11);
         deal(&mut ledger, Fate::Committed, What::StepSeen { job: 1, name: "cut", is_done }, 20, 21);
         assert_eq!(!found(flows::check, &ledger, &World::default()).is_empty(), is_wrong, "{fate:?} {is_done}");
+    }
+}
+
+#[test]
+fn an_event_that_has_reached_only_some_of_its_queues() {
+    let mut ledger = Ledger::default();
+    deal(&mut ledger, Fate::Committed, What::PublishLost { key: "mail.big", token: "e".to_owned() }, 10, 20);
+    // Where nothing is kept nothing is looked for; the binding of `narrow` need not have taken it.
+    for (queues, is_wrong) in [
+        (&["plain", "limited"][..], false),
+        (&["plain", "limited", "narrow"], false),
+        (&["plain"], true),
+        (&["plain", "limited", "limited"], true),
+        (&["plain", "limited", "strict"], true),
+        (&["plain", "limited", "keyed"], true),
+        (&[], true),
+    ] {
+        let mut world = World::default();
+        for (id, name) in queues.iter().enumerate() {
+            let seen =
+                SeenJob { queue: (*name).to_owned(), state: "completed".to_owned(), token: "e".to_owned(), flow: None };
+            world.jobs.insert(id as i64, seen);
+        }
+        let found = found(topics::check, &ledger, &world);
+        assert_eq!(found.len(), usize::from(is_wrong), "{queues:?}: {found:?}");
     }
 }

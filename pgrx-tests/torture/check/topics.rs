@@ -1,0 +1,33 @@
+//! All copies or none: what was published, and committed, has one job in each queue that is bound to its key for good, at most
+//! one where the binding comes and goes, and none anywhere else. Of a publish that has named its jobs `loss` says the rest.
+
+use std::collections::BTreeMap;
+
+use super::Case;
+use super::loss::is_kept_name;
+use crate::ledger::What;
+use crate::plan::BINDINGS;
+use crate::topics;
+
+pub fn check(case: &Case<'_>) -> Vec<String> {
+    let mut queues: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for seen in case.world.jobs.values() {
+        queues.entry(&seen.token).or_default().push(seen.queue.clone());
+    }
+    let mut found = Vec::new();
+    for (_, fact) in case.ledger.committed() {
+        let What::PublishLost { key, token } = &fact.what else { continue };
+        let mut names = queues.remove(token.as_str()).unwrap_or_default();
+        // The dead leave copies of themselves there.
+        names.retain(|name| name != "morgue");
+        // The views do not show what such queues have had.
+        let hidden = BINDINGS.iter().filter(|b| b.is_sure && b.keys.contains(key) && !is_kept_name(b.queue));
+        names.retain(|name| is_kept_name(name));
+        names.extend(hidden.map(|binding| binding.queue.to_owned()));
+        if let Some(wrong) = topics::wrong(key, &names) {
+            found.push(format!("an event of the key {key:?} {wrong}: {names:?}, {fact:?}"));
+        }
+    }
+    found.truncate(20);
+    found
+}
