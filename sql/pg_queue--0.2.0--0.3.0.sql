@@ -886,6 +886,185 @@ SELECT 'pg_queue_extension_info',
                           'library_version', current_setting('pg_queue.library_version')),
        1, 'gauge', 'Always 1; its labels say which versions there are.';
 
+CREATE TYPE queue.listed_job AS (
+    job_id bigint, queue_name text, stage text, state text, payload jsonb, priority integer, attempt integer,
+    max_attempts integer, run_at timestamptz, enqueued_at timestamptz, started_at timestamptz, finished_at timestamptz,
+    lease_expires_at timestamptz, worker text, error text, result jsonb, progress jsonb, unique_key text, group_key text,
+    headers jsonb, flow bigint, task text, after bigint[], upon text, here jsonb, rows_read bigint
+);
+COMMENT ON TYPE queue.listed_job IS
+    'What queue.list and queue.search return: queue.jobs, where to go on, and how many rows were read so far.';
+COMMENT ON COLUMN queue.listed_job.job_id IS 'The job.';
+COMMENT ON COLUMN queue.listed_job.queue_name IS 'The queue.';
+COMMENT ON COLUMN queue.listed_job.stage IS 'The stage it is at; null in a queue without stages.';
+COMMENT ON COLUMN queue.listed_job.state IS
+    'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (what it was after cannot come).';
+COMMENT ON COLUMN queue.listed_job.payload IS 'What the producer gave.';
+COMMENT ON COLUMN queue.listed_job.priority IS 'Smaller runs first.';
+COMMENT ON COLUMN queue.listed_job.attempt IS 'Which run it is at, from 1 in each stage.';
+COMMENT ON COLUMN queue.listed_job.max_attempts IS 'After how many runs it is dead.';
+COMMENT ON COLUMN queue.listed_job.run_at IS 'Not before this time; null: at once.';
+COMMENT ON COLUMN queue.listed_job.enqueued_at IS 'When the producer enqueued it.';
+COMMENT ON COLUMN queue.listed_job.started_at IS 'When a worker claimed the newest attempt.';
+COMMENT ON COLUMN queue.listed_job.finished_at IS 'When the newest attempt ended.';
+COMMENT ON COLUMN queue.listed_job.lease_expires_at IS 'Until when the worker has it.';
+COMMENT ON COLUMN queue.listed_job.worker IS 'The name the worker gave.';
+COMMENT ON COLUMN queue.listed_job.error IS 'How the newest attempt, or the one before it, failed.';
+COMMENT ON COLUMN queue.listed_job.result IS 'What the worker gave to queue.complete.';
+COMMENT ON COLUMN queue.listed_job.progress IS 'What the worker reported last.';
+COMMENT ON COLUMN queue.listed_job.unique_key IS 'The key it holds.';
+COMMENT ON COLUMN queue.listed_job.group_key IS 'The group it belongs to.';
+COMMENT ON COLUMN queue.listed_job.headers IS 'What the producer gave beside the payload.';
+COMMENT ON COLUMN queue.listed_job.flow IS 'The job whose flow it is a member of.';
+COMMENT ON COLUMN queue.listed_job.task IS 'Its name in the flow.';
+COMMENT ON COLUMN queue.listed_job.after IS 'The jobs that it is after, or was while it was held.';
+COMMENT ON COLUMN queue.listed_job.upon IS 'For what it waits, or waited: completed, failed, ended, overdue; null: for no other job.';
+COMMENT ON COLUMN queue.listed_job.here IS 'Where the next call goes on, as its beyond; null: this is not the last row, or that was all.';
+COMMENT ON COLUMN queue.listed_job.rows_read IS 'How many rows the call had read by then.';
+
+CREATE FUNCTION queue.list(queue_name text, state text, stage text DEFAULT NULL, beyond jsonb DEFAULT NULL, max_jobs integer DEFAULT 50)
+    RETURNS SETOF queue.listed_job
+    VOLATILE ROWS 50 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_list';
+COMMENT ON FUNCTION queue.list IS
+'A page of a queue''s jobs in a state, by indexes: those that run, wait or are held in the order of their turn, the others from
+the latest end on. beyond: what here has in the last row of the page before; a last row without a job says that there may be
+more behind what was read. Errors: 42704, 22023 no such state or stage, not a position.';
+
+CREATE FUNCTION queue.search(
+    queue_name text, filter jsonpath, states text[] DEFAULT NULL, beyond jsonb DEFAULT NULL, max_jobs integer DEFAULT 50,
+    max_rows integer DEFAULT 20000
+)
+    RETURNS SETOF queue.listed_job
+    VOLATILE ROWS 50 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_search';
+COMMENT ON FUNCTION queue.search IS
+'A queue''s jobs for which filter is true, or finds something, in an object of job_id, stage, state, payload, priority,
+attempt, max_attempts, worker, error, result, progress, unique_key, group_key, headers, flow, task. Reads max_rows rows at
+most, and for half a second; a last row without a job says by here how to go on. states: of these, in this order. Errors:
+42704, 22023 no such state, not a position.';
+
+CREATE TYPE queue.error_group AS (
+    queue_name text, error text, jobs bigint, dead bigint, retrying bigint, first_died_at timestamptz,
+    last_died_at timestamptz, example_job_id bigint, is_complete boolean
+);
+COMMENT ON TYPE queue.error_group IS 'What queue.error_groups returns.';
+COMMENT ON COLUMN queue.error_group.queue_name IS 'The queue.';
+COMMENT ON COLUMN queue.error_group.error IS 'The error text of their last failure.';
+COMMENT ON COLUMN queue.error_group.jobs IS 'How many jobs.';
+COMMENT ON COLUMN queue.error_group.dead IS 'Of these: are dead.';
+COMMENT ON COLUMN queue.error_group.retrying IS 'Of these: wait for a retry.';
+COMMENT ON COLUMN queue.error_group.first_died_at IS 'When the first of the dead ones died.';
+COMMENT ON COLUMN queue.error_group.last_died_at IS 'When the last of the dead ones died.';
+COMMENT ON COLUMN queue.error_group.example_job_id IS 'The newest of the jobs.';
+COMMENT ON COLUMN queue.error_group.is_complete IS 'Whether all dead and retrying jobs of the queue were looked at.';
+
+CREATE FUNCTION queue.error_groups(queue_name text DEFAULT NULL, max_jobs integer DEFAULT 10000)
+    RETURNS SETOF queue.error_group
+    VOLATILE ROWS 100 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_error_groups';
+COMMENT ON FUNCTION queue.error_groups IS
+'By error text, the jobs that died last and those that are retried next: of each queue at most max_jobs of both. queue_name
+null: all queues. is_complete: these were all of the queue. Errors: 42704, 22023.';
+
+CREATE FUNCTION queue.cancel_many(
+    queue_name text, filter jsonpath DEFAULT NULL, states text[] DEFAULT '{held,scheduled,retrying,ready}', reason text DEFAULT NULL,
+    max_jobs integer DEFAULT 10000, max_rows integer DEFAULT 100000, beyond jsonb DEFAULT NULL
+)
+    RETURNS TABLE (job_id bigint, here jsonb) VOLATILE ROWS 1000 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cancel_many';
+COMMENT ON FUNCTION queue.cancel_many IS
+'queue.cancel for the jobs of a queue that filter finds, as queue.search does; null: all in these states. At most max_jobs
+jobs, and max_rows rows read; a last row without a job says by here how to go on. Jobs that other transactions have are left
+out. Errors: 42704, 22023, 53400 shared memory is full.';
+
+CREATE FUNCTION queue.retry_many(
+    queue_name text, filter jsonpath DEFAULT NULL, states text[] DEFAULT '{dead}', run_at timestamptz DEFAULT NULL,
+    max_jobs integer DEFAULT 10000, max_rows integer DEFAULT 100000, beyond jsonb DEFAULT NULL
+)
+    RETURNS TABLE (job_id bigint, here jsonb) VOLATILE ROWS 1000 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_retry_many';
+COMMENT ON FUNCTION queue.retry_many IS
+'queue.retry for the jobs of a queue that filter finds, with bounds as in queue.cancel_many. Left out are also jobs whose key
+another has. Errors: 42704, 22023, 53400 shared memory is full.';
+
+CREATE FUNCTION queue.reprioritize_many(
+    queue_name text, priority integer, filter jsonpath DEFAULT NULL, states text[] DEFAULT '{held,scheduled,retrying,ready}',
+    max_jobs integer DEFAULT 10000, max_rows integer DEFAULT 100000, beyond jsonb DEFAULT NULL
+)
+    RETURNS TABLE (job_id bigint, here jsonb) VOLATILE ROWS 1000 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_reprioritize_many';
+COMMENT ON FUNCTION queue.reprioritize_many IS
+'queue.reprioritize for the waiting jobs of a queue that filter finds, with bounds as in queue.cancel_many. Errors: 42704,
+22023, 53400 shared memory is full.';
+
+CREATE FUNCTION queue.minutes_now()
+    RETURNS TABLE (lane integer, since timestamptz, known_from timestamptz, minute timestamptz, enqueued bigint, claimed bigint,
+                   completed bigint, failed bigint, timed_out bigint, died bigint)
+    VOLATILE LANGUAGE c ROWS 1000 AS 'MODULE_PATHNAME', 'pg_queue_minutes_now';
+COMMENT ON FUNCTION queue.minutes_now IS
+'What memory has counted in each minute of the last hour, by lane; a row without a minute says from when on. For the views.';
+
+CREATE VIEW queue.activity_part WITH (security_barrier) AS
+WITH memory AS MATERIALIZED (SELECT * FROM queue.minutes_now())
+SELECT o.queue_name, o.stage, m.minute, m.enqueued, m.claimed, m.completed, m.failed, m.timed_out, m.died,
+       m.minute > m.since AS is_complete
+FROM memory AS m
+JOIN queue.observed AS o ON o.lane = m.lane
+WHERE m.minute IS NOT NULL
+UNION ALL
+SELECT o.queue_name, o.stage, r.minute, r.enqueued, r.claimed, r.completed, r.failed, r.timed_out, r.died, false
+FROM queue.rollup AS r
+JOIN queue.observed AS o ON o.lane = r.lane
+LEFT JOIN memory AS m ON m.lane = r.lane AND m.minute IS NULL
+WHERE m.known_from IS NULL OR r.minute < m.known_from;
+COMMENT ON VIEW queue.activity_part IS
+    'Minutes of queues: of the last hour by memory, before that as far as segments were summed up. For queue.activity.';
+COMMENT ON COLUMN queue.activity_part.queue_name IS 'The queue.';
+COMMENT ON COLUMN queue.activity_part.stage IS 'The stage; null in a queue without stages.';
+COMMENT ON COLUMN queue.activity_part.minute IS 'The begin of the minute.';
+COMMENT ON COLUMN queue.activity_part.enqueued IS 'Jobs enqueued in this minute.';
+COMMENT ON COLUMN queue.activity_part.claimed IS 'Attempts claimed by workers in this minute.';
+COMMENT ON COLUMN queue.activity_part.completed IS 'Attempts completed in this minute.';
+COMMENT ON COLUMN queue.activity_part.failed IS 'Attempts failed in this minute.';
+COMMENT ON COLUMN queue.activity_part.timed_out IS 'Attempts whose lease or connection ended in this minute.';
+COMMENT ON COLUMN queue.activity_part.died IS 'Attempts that were a job''s last and failed in this minute.';
+COMMENT ON COLUMN queue.activity_part.is_complete IS 'Whether memory has known all of it; else it is what was summed up so far.';
+
+CREATE TYPE queue.activity_period AS (
+    queue_name text, stage text, starts_at timestamptz, enqueued bigint, claimed bigint, completed bigint, failed bigint,
+    timed_out bigint, died bigint, is_complete boolean
+);
+COMMENT ON TYPE queue.activity_period IS 'What queue.activity returns.';
+COMMENT ON COLUMN queue.activity_period.queue_name IS 'The queue.';
+COMMENT ON COLUMN queue.activity_period.stage IS 'The stage; null in a queue without stages.';
+COMMENT ON COLUMN queue.activity_period.starts_at IS 'Its begin.';
+COMMENT ON COLUMN queue.activity_period.enqueued IS 'Jobs enqueued in it, in the stage in which they came in.';
+COMMENT ON COLUMN queue.activity_period.claimed IS 'Attempts that workers claimed in it.';
+COMMENT ON COLUMN queue.activity_period.completed IS 'Attempts completed, or advanced to another stage, in it.';
+COMMENT ON COLUMN queue.activity_period.failed IS 'Attempts that their worker failed in it.';
+COMMENT ON COLUMN queue.activity_period.timed_out IS 'Attempts whose lease or connection ended in it.';
+COMMENT ON COLUMN queue.activity_period.died IS 'Attempts that were the last of their job and ended badly in it.';
+COMMENT ON COLUMN queue.activity_period.is_complete IS 'Whether memory has known all of it; else it is what was summed up so far.';
+
+CREATE FUNCTION queue.activity(queue_name text DEFAULT NULL, since timestamptz DEFAULT NULL, period interval DEFAULT '1 minute')
+    RETURNS SETOF queue.activity_period
+    VOLATILE ROWS 1000 LANGUAGE sql
+BEGIN ATOMIC
+    SELECT p.queue_name, p.stage,
+           CASE WHEN coalesce(activity.period, '1 minute') >= interval '1 day'
+                THEN date_bin(activity.period, p.minute::timestamp, timestamp '2000-01-03')::timestamptz
+                ELSE date_bin(coalesce(activity.period, '1 minute'), p.minute, timestamp '2000-01-03'::timestamptz)
+           END,
+           sum(p.enqueued)::bigint, sum(p.claimed)::bigint, sum(p.completed)::bigint, sum(p.failed)::bigint,
+           sum(p.timed_out)::bigint, sum(p.died)::bigint, bool_and(p.is_complete)
+    FROM queue.activity_part AS p
+    WHERE p.minute >= coalesce(activity.since, clock_timestamp() - interval '1 hour')
+      AND (activity.queue_name IS NULL OR p.queue_name = activity.queue_name)
+    GROUP BY 1, 2, 3
+    ORDER BY 1, 2, 3;
+END;
+COMMENT ON FUNCTION queue.activity IS
+'What queues did in each period, without a look at the logs: of the last hour by memory, before that as far as it was summed
+up. queue_name null: all queues. since null: of the last hour. is_complete: memory has known all of the period. Errors: 0A000
+a period of months, 22008 a period that is not positive.';
+REVOKE ALL ON FUNCTION queue.list, queue.search, queue.error_groups, queue.cancel_many, queue.retry_many,
+    queue.reprioritize_many, queue.minutes_now, queue.activity FROM PUBLIC;
+
 DO $read_only$
 DECLARE
     relation regclass;

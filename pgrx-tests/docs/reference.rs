@@ -8,7 +8,7 @@ use crate::markdown::{anchors, code_spans, links, section};
 use crate::{none, pages, read, root};
 
 /// Functions that only the views and the install script call.
-const INTERNAL_FUNCTIONS: [&str; 22] = [
+const INTERNAL_FUNCTIONS: [&str; 23] = [
     "topic_counts",
     "assert_loaded",
     "claims_now",
@@ -25,6 +25,7 @@ const INTERNAL_FUNCTIONS: [&str; 22] = [
     "may_observe",
     "held_by_dead",
     "memory_use",
+    "minutes_now",
     "payload_of",
     "recent_times",
     "running_now",
@@ -33,7 +34,8 @@ const INTERNAL_FUNCTIONS: [&str; 22] = [
     "times",
 ];
 /// Views that only other views read.
-const INTERNAL_VIEWS: [&str; 6] = ["job_life", "life", "metric", "observed", "payload", "throughput_part"];
+const INTERNAL_VIEWS: [&str; 7] =
+    ["activity_part", "job_life", "life", "metric", "observed", "payload", "throughput_part"];
 
 #[test]
 fn links_lead_somewhere() {

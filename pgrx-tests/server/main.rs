@@ -95,6 +95,7 @@ mod interface {
 mod operations {
     mod check;
     mod doctor;
+    mod listing;
     mod memory;
     mod metrics;
     mod stats;

@@ -141,3 +141,74 @@ END;
 COMMENT ON FUNCTION queue.throughput_by IS
 'queue.throughput in longer periods, such as hours and days, with exact counts and percentiles as good as those of a
 minute. since: without the minutes before it. Errors: 0A000 a period of months, 22008 a period that is not positive.';
+
+CREATE FUNCTION queue.minutes_now()
+    RETURNS TABLE (lane integer, since timestamptz, known_from timestamptz, minute timestamptz, enqueued bigint, claimed bigint,
+                   completed bigint, failed bigint, timed_out bigint, died bigint)
+    VOLATILE LANGUAGE c ROWS 1000 AS 'MODULE_PATHNAME', 'pg_queue_minutes_now';
+COMMENT ON FUNCTION queue.minutes_now IS
+'What memory has counted in each minute of the last hour, by lane; a row without a minute says from when on. For the views.';
+
+CREATE VIEW queue.activity_part WITH (security_barrier) AS
+WITH memory AS MATERIALIZED (SELECT * FROM queue.minutes_now())
+SELECT o.queue_name, o.stage, m.minute, m.enqueued, m.claimed, m.completed, m.failed, m.timed_out, m.died,
+       m.minute > m.since AS is_complete
+FROM memory AS m
+JOIN queue.observed AS o ON o.lane = m.lane
+WHERE m.minute IS NOT NULL
+UNION ALL
+SELECT o.queue_name, o.stage, r.minute, r.enqueued, r.claimed, r.completed, r.failed, r.timed_out, r.died, false
+FROM queue.rollup AS r
+JOIN queue.observed AS o ON o.lane = r.lane
+LEFT JOIN memory AS m ON m.lane = r.lane AND m.minute IS NULL
+WHERE m.known_from IS NULL OR r.minute < m.known_from;
+COMMENT ON VIEW queue.activity_part IS
+    'Minutes of queues: of the last hour by memory, before that as far as segments were summed up. For queue.activity.';
+COMMENT ON COLUMN queue.activity_part.queue_name IS 'The queue.';
+COMMENT ON COLUMN queue.activity_part.stage IS 'The stage; null in a queue without stages.';
+COMMENT ON COLUMN queue.activity_part.minute IS 'The begin of the minute.';
+COMMENT ON COLUMN queue.activity_part.enqueued IS 'Jobs enqueued in this minute.';
+COMMENT ON COLUMN queue.activity_part.claimed IS 'Attempts claimed by workers in this minute.';
+COMMENT ON COLUMN queue.activity_part.completed IS 'Attempts completed in this minute.';
+COMMENT ON COLUMN queue.activity_part.failed IS 'Attempts failed in this minute.';
+COMMENT ON COLUMN queue.activity_part.timed_out IS 'Attempts whose lease or connection ended in this minute.';
+COMMENT ON COLUMN queue.activity_part.died IS 'Attempts that were a job''s last and failed in this minute.';
+COMMENT ON COLUMN queue.activity_part.is_complete IS 'Whether memory has known all of it; else it is what was summed up so far.';
+
+CREATE TYPE queue.activity_period AS (
+    queue_name text, stage text, starts_at timestamptz, enqueued bigint, claimed bigint, completed bigint, failed bigint,
+    timed_out bigint, died bigint, is_complete boolean
+);
+COMMENT ON TYPE queue.activity_period IS 'What queue.activity returns.';
+COMMENT ON COLUMN queue.activity_period.queue_name IS 'The queue.';
+COMMENT ON COLUMN queue.activity_period.stage IS 'The stage; null in a queue without stages.';
+COMMENT ON COLUMN queue.activity_period.starts_at IS 'Its begin.';
+COMMENT ON COLUMN queue.activity_period.enqueued IS 'Jobs enqueued in it, in the stage in which they came in.';
+COMMENT ON COLUMN queue.activity_period.claimed IS 'Attempts that workers claimed in it.';
+COMMENT ON COLUMN queue.activity_period.completed IS 'Attempts completed, or advanced to another stage, in it.';
+COMMENT ON COLUMN queue.activity_period.failed IS 'Attempts that their worker failed in it.';
+COMMENT ON COLUMN queue.activity_period.timed_out IS 'Attempts whose lease or connection ended in it.';
+COMMENT ON COLUMN queue.activity_period.died IS 'Attempts that were the last of their job and ended badly in it.';
+COMMENT ON COLUMN queue.activity_period.is_complete IS 'Whether memory has known all of it; else it is what was summed up so far.';
+
+CREATE FUNCTION queue.activity(queue_name text DEFAULT NULL, since timestamptz DEFAULT NULL, period interval DEFAULT '1 minute')
+    RETURNS SETOF queue.activity_period
+    VOLATILE ROWS 1000 LANGUAGE sql
+BEGIN ATOMIC
+    SELECT p.queue_name, p.stage,
+           CASE WHEN coalesce(activity.period, '1 minute') >= interval '1 day'
+                THEN date_bin(activity.period, p.minute::timestamp, timestamp '2000-01-03')::timestamptz
+                ELSE date_bin(coalesce(activity.period, '1 minute'), p.minute, timestamp '2000-01-03'::timestamptz)
+           END,
+           sum(p.enqueued)::bigint, sum(p.claimed)::bigint, sum(p.completed)::bigint, sum(p.failed)::bigint,
+           sum(p.timed_out)::bigint, sum(p.died)::bigint, bool_and(p.is_complete)
+    FROM queue.activity_part AS p
+    WHERE p.minute >= coalesce(activity.since, clock_timestamp() - interval '1 hour')
+      AND (activity.queue_name IS NULL OR p.queue_name = activity.queue_name)
+    GROUP BY 1, 2, 3
+    ORDER BY 1, 2, 3;
+END;
+COMMENT ON FUNCTION queue.activity IS
+'What queues did in each period, without a look at the logs: of the last hour by memory, before that as far as it was summed
+up. queue_name null: all queues. since null: of the last hour. is_complete: memory has known all of the period. Errors: 0A000
+a period of months, 22008 a period that is not positive.';

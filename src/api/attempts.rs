@@ -6,6 +6,8 @@
 //!
 //! Invariant: each row is of a lane that the current user may observe.
 
+use std::collections::BTreeMap;
+
 use pg_queue_core::after::Upon;
 use pgrx::pg_sys::Datum;
 
@@ -16,6 +18,7 @@ use crate::error::Result;
 use crate::job::find::Doing;
 use crate::log::attempt::Attempt;
 use crate::log::history::{self, Past, column};
+use crate::log::listing::{Found, Opened, Where};
 use crate::log::outcome::{self, Kind, has_moved_claim};
 use crate::log::reader::Reader;
 use crate::log::tables::{self, Tables};
@@ -83,7 +86,7 @@ fn life_of(call: &Call) -> Result<Option<Datum>> {
 }
 
 /// Number of columns of `queue.jobs`.
-const JOB_COLUMNS: usize = 24;
+pub const JOB_COLUMNS: usize = 24;
 
 /// A row of `queue.jobs`.
 pub type JobRow = [Option<Datum>; JOB_COLUMNS];
@@ -119,6 +122,57 @@ pub fn with_newest(
         }
         Ok(false)
     })
+}
+
+/// What a page of jobs shows, read row by row.
+pub struct Page<'a> {
+    catalog: &'a Catalog,
+    opened: &'a Opened,
+    rights: &'a Rights,
+    reader: Reader<'a>,
+    successors: successor::Reader,
+    notes: BTreeMap<u8, note::Reader>,
+}
+
+impl<'a> Page<'a> {
+    pub fn new(catalog: &'a Catalog, opened: &'a Opened, rights: &'a Rights) -> Self {
+        Self {
+            catalog,
+            opened,
+            rights,
+            reader: Reader::new(catalog),
+            successors: successor::Reader::open(catalog, SNAPSHOT),
+            notes: BTreeMap::new(),
+        }
+    }
+
+    /// Calls `f` with the row of `queue.jobs` for a job that a walk has found, if the attempt is its newest and the user
+    /// may observe it. The values are good for the time of the call.
+    pub fn show(&mut self, found: &Found, f: &mut dyn FnMut(&JobRow) -> Result<()>) -> Result<()> {
+        let rights = self.rights;
+        let mut tell = |life: &[Option<Datum>; COLUMNS]| {
+            let is_newest = life[24].is_some_and(|datum| datum.value() & 1 != 0);
+            let lane = life[3].map_or(0, |datum| datum.value() as i32);
+            if is_newest
+                && rights.on_lane(lane, Privilege::Observe)
+                && let Some(row) = job_row(self.catalog, life, rights)?
+            {
+                f(&row)?;
+            }
+            Ok(())
+        };
+        let segment = match &found.place {
+            Where::History(past) => return tell(&past_row(&self.successors, past)),
+            Where::Segment(segment) => *segment,
+        };
+        let Some((attempt, claim, outcome)) = self.opened.attempt(segment, found.id) else { return Ok(()) };
+        let catalog = self.catalog;
+        let notes = self.notes.entry(segment).or_insert_with(|| note::Reader::open(catalog, segment, SNAPSHOT));
+        let life = Life { attempt: &attempt, claim: claim.as_ref(), outcome: outcome.as_ref() };
+        self.reader.payload(&attempt, |payload| {
+            life.row(notes, &self.successors, payload.map(datum::fetched)).map_or(Ok(()), |row| tell(&row))
+        })
+    }
 }
 
 /// Returns the row of `queue.job_life` for the row of the job's newest attempt. `None`: the queue was dropped.

@@ -4,6 +4,8 @@
 //! Not here: how an attempt is ended unrun or its worker is asked (`job::cancel`), and requests that come too late for
 //! the end of their attempt (`duty::serve_cancels`).
 
+use std::rc::Rc;
+
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
@@ -33,37 +35,43 @@ fn cancel(call: &Call) -> Result<Option<Datum>> {
     let reason = call.text(1);
     let reason = reason.as_deref().map(fail::cut);
     let force = call.bool(2).unwrap_or(false);
+    cancel_job(&catalog::current()?, job_id, reason, force).map(|done| Some(text_datum(done)))
+}
+
+/// Cancels a job, or asks its worker to stop; says which.
+///
+/// Errors: as `queue.cancel`.
+pub fn cancel_job(catalog: &Rc<Catalog>, job_id: i64, reason: Option<&str>, force: bool) -> Result<&'static str> {
     let error = reason.map(text_datum);
-    let catalog = catalog::current()?;
     // `Stale` and `Lost` mean that the attempt changed between the look and the attempt to hold it; the next look sees
     // that. 100 looks in vain are not met in practice: the limit keeps the loop finite.
     for _ in 0..100 {
-        let found = find::managed(&catalog, job_id)?;
+        let found = find::managed(catalog, job_id)?;
         if let Some(outcome) = &found.outcome() {
             return match outcome.kind {
-                Kind::Cancelled => Ok(Some(text_datum("cancelled"))),
+                Kind::Cancelled => Ok("cancelled"),
                 _ => Err(find::has_ended(job_id, outcome)),
             };
         }
         let Found::Here(job) = found else { continue };
         let id = job.attempt.id();
-        if job.is_claimed && queue::by_lane(&catalog, job.attempt.lane())?.is_none() {
+        if job.is_claimed && queue::by_lane(catalog, job.attempt.lane())?.is_none() {
             return Err(find::of_dropped(job_id));
         }
-        if !job.is_claimed && end_members(&catalog, &job, reason, force)? {
-            return Ok(Some(text_datum("cancelling")));
+        if !job.is_claimed && end_members(catalog, &job, reason, force)? {
+            return Ok("cancelling");
         }
         if !job.is_claimed {
-            match take::take_waiting(&catalog, &job.attempt)? {
+            match take::take_waiting(catalog, &job.attempt)? {
                 TakeWaiting::Taken => {
-                    cancel::end_unrun(&catalog, &job.attempt, New { error, ..New::of(id, Kind::Cancelled) })?;
-                    return Ok(Some(text_datum("cancelled")));
+                    cancel::end_unrun(catalog, &job.attempt, New { error, ..New::of(id, Kind::Cancelled) })?;
+                    return Ok("cancelled");
                 }
                 TakeWaiting::InUse if force => return Err(find::in_use(job_id)),
                 TakeWaiting::Running => {}
                 // A worker is claiming it, and may be asked to stop. If the system is moving the job, the request
                 // would be left behind.
-                TakeWaiting::InUse => match claim::kind_even_open(&catalog, job.attempt.home.segment, id) {
+                TakeWaiting::InUse => match claim::kind_even_open(catalog, job.attempt.home.segment, id) {
                     Some(claim::Kind::System) => return Err(find::in_use(job_id)),
                     Some(_) => {}
                     None => continue,
@@ -72,22 +80,22 @@ fn cancel(call: &Call) -> Result<Option<Datum>> {
             }
         } else if !force {
             // The call makes memory know the claim if that is from before the server's start. Its result is not used.
-            let _ = hold::check_claimed(&catalog, id, &Rights::everything());
+            let _ = hold::check_claimed(catalog, id, &Rights::everything());
         }
         if !force {
-            match cancel::ask(&catalog, &job.attempt, note::Cancel::new_body(reason)) {
-                Ok(()) => return Ok(Some(text_datum("cancelling"))),
+            match cancel::ask(catalog, &job.attempt, note::Cancel::new_body(reason)) {
+                Ok(()) => return Ok("cancelling"),
                 Err(Refusal::Lost(_)) => continue,
                 Err(Refusal::Busy(e) | Refusal::Wrong(e)) => return Err(e),
             }
         }
-        let mut outcomes = Outcomes::new(&catalog);
+        let mut outcomes = Outcomes::new(catalog);
         match hold::hold_for_end(&mut outcomes, id) {
             Ok(held) => {
-                let next_id = rerun::follow(&catalog, &held)?.map(|(id, _)| id);
+                let next_id = rerun::follow(catalog, &held)?.map(|(id, _)| id);
                 outcomes.add(held.home, New { error, next_id, ..New::of(id, Kind::Cancelled) });
                 outcomes.insert()?;
-                return Ok(Some(text_datum("cancelled")));
+                return Ok("cancelled");
             }
             Err(Refusal::Lost(_)) => continue,
             Err(Refusal::Busy(e) | Refusal::Wrong(e)) => return Err(e),

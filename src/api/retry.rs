@@ -129,36 +129,42 @@ fn retry(call: &Call) -> Result<Option<Datum>> {
         Some(at) => run_time(at, time::now_us())?,
         None => None,
     };
-    let catalog = catalog::current()?;
+    retry_job(&catalog::current()?, job_id, run_at).map(|()| Some(VOID))
+}
+
+/// Runs a job once more, or now.
+///
+/// Errors: as `queue.retry`.
+pub fn retry_job(catalog: &Rc<Catalog>, job_id: i64, run_at: Option<i64>) -> Result<()> {
     let mut is_locked = false;
     loop {
-        let found = find::managed(&catalog, job_id)?;
+        let found = find::managed(catalog, job_id)?;
         if let Found::Here(job) = &found
             && job.outcome.is_none()
             && !job.is_claimed
             && flow::is_flow(&job.attempt)
         {
-            flow::check_goes_on(&catalog, &job.attempt)?;
-            if retry_members(&catalog, job_id, &[Standing::Dead])? > 0 {
-                return Ok(Some(VOID));
+            flow::check_goes_on(catalog, &job.attempt)?;
+            if retry_members(catalog, job_id, &[Standing::Dead])? > 0 {
+                return Ok(());
             }
         }
         if found.outcome().is_none() {
-            supersede(&catalog, job_id, true, |next| next.run_at = run_at)?;
-            return Ok(Some(VOID));
+            supersede(catalog, job_id, true, |next| next.run_at = run_at)?;
+            return Ok(());
         }
         if !is_locked {
-            lock_ended(&catalog, job_id, pg_sys::ShareLock)?;
+            lock_ended(catalog, job_id, pg_sys::ShareLock)?;
             is_locked = true;
             continue;
         }
-        let Some(queue) = queue::by_lane(&catalog, found.lane())? else {
+        let Some(queue) = queue::by_lane(catalog, found.lane())? else {
             return Err(find::of_dropped(job_id));
         };
-        claim_key(&catalog, &queue, &found)?;
-        let waits = retry_flow(&catalog, job_id, &found)?;
-        if revive_ended(&catalog, &found, run_at, waits)? {
-            return Ok(Some(VOID));
+        claim_key(catalog, &queue, &found)?;
+        let waits = retry_flow(catalog, job_id, &found)?;
+        if revive_ended(catalog, &found, run_at, waits)? {
+            return Ok(());
         }
     }
 }

@@ -7,18 +7,51 @@
 //!
 //! Not here: both ways of counting (`log::depth`, `log::lane_counts`).
 
+use pg_queue_core::minutes::KEPT;
 use pgrx::pg_sys::Datum;
 
 use crate::api::sql_function;
-use crate::catalog;
 use crate::catalog::permission::{self, Privilege};
+use crate::catalog::{self, queue};
 use crate::error::Result;
 use crate::log::depth::{self, Wanted};
 use crate::log::lane_counts::LaneCounts;
 use crate::pg::function::Call;
-use crate::pg::session;
+use crate::pg::{session, time};
+use crate::shmem;
 
 sql_function!(pg_queue_tallies, pg_finfo_pg_queue_tallies => tallies);
+sql_function!(pg_queue_minutes_now, pg_finfo_pg_queue_minutes_now => minutes_now);
+
+/// `queue.minutes_now()`: returns what memory has counted in each minute of the last hour. A lane of which it knows anything
+/// has a row more, with NULL for the minute. `since` is the minute in which counting began, of which only a part is known.
+/// Nothing on a standby, or while memory does not know.
+fn minutes_now(call: &Call) -> Result<Option<Datum>> {
+    const MINUTE: i64 = 60_000_000;
+    let rows = call.rows()?;
+    let catalog = catalog::current()?;
+    let number = catalog.number;
+    let rights = permission::rights(&catalog);
+    let now = time::now_us() / MINUTE;
+    for lane in queue::lanes(&catalog).into_iter().filter(|&lane| rights.on_lane(lane, Privilege::Observe)) {
+        let found = shmem::with_counters(number, |counters| counters.minutes_of(number, lane).copied());
+        let Some((minutes, since)) = found.flatten().and_then(|minutes| Some((minutes, minutes.since()?))) else {
+            continue;
+        };
+        let of_lane = [lane.into(), (since * MINUTE).into(), (since.max(now - KEPT + 1) * MINUTE).into()].map(Some);
+        let add = |minute: Option<i64>, totals: [Option<Datum>; 6]| {
+            let [lane, since, from] = of_lane;
+            let [enqueued, claimed, completed, failed, timed_out, died] = totals;
+            let minute = minute.map(|minute| (minute * MINUTE).into());
+            rows.add_options(&[lane, since, from, minute, enqueued, claimed, completed, failed, timed_out, died])
+        };
+        add(None, [None; 6])?;
+        for (minute, totals) in minutes.of_the_hour(now) {
+            add(Some(minute), totals.values().map(Datum::from).map(Some))?;
+        }
+    }
+    Ok(None)
+}
 
 /// `queue.tallies(walk)`. If `walk` is true, or on a standby, everything is counted row by row.
 fn tallies(call: &Call) -> Result<Option<Datum>> {

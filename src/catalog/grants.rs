@@ -58,19 +58,20 @@ const OBJECTS: [(u8, Kind, &[&str]); 12] = [
     (PRODUCE | CONSUME | OBSERVE | MANAGE, Kind::Routine, &["current_job"]),
     (CONSUME | OBSERVE, Kind::Routine, &["inputs", "job_steps"]),
     (OBSERVE, Kind::View, &[
-        "attempts", "bindings", "errors", "executors", "flows", "jobs", "metric", "queues", "schedules", "stats", "throughput", "throughput_part", "topics", "workers",
+        "activity_part", "attempts", "bindings", "errors", "executors", "flows", "jobs", "metric", "queues", "schedules", "stats", "throughput", "throughput_part", "topics", "workers",
     ]),
     (OBSERVE, Kind::Routine, &[
-        "doctor", "job", "members", "metrics", "route", "throughput_by", "upcoming",
+        "activity", "doctor", "error_groups", "job", "list", "members", "metrics", "route", "search", "throughput_by", "upcoming",
         // The views call these.
-        "claims_now", "executor_counts", "executors_now", "firings", "held_by_dead", "lease_expires_at", "live", "may_observe", "memory_use", "payload_of", "recent_times", "running_now", "tallies", "throughput_live",
+        "claims_now", "executor_counts", "executors_now", "firings", "held_by_dead", "lease_expires_at", "live", "may_observe", "memory_use", "minutes_now", "payload_of", "recent_times", "running_now", "tallies", "throughput_live",
         "times", "topic_counts",
     ]),
     // A producer may wait for the end; the result is shown to the other two.
     (PRODUCE | CONSUME | OBSERVE, Kind::Routine, &["await"]),
     (MANAGE, Kind::Routine, &[
-        "alter", "bind", "cancel", "drop", "forget", "grant", "pause", "pause_schedule", "purge", "reprioritize", "reschedule",
-        "resume", "resume_schedule", "retry", "retry_dead", "revoke", "run_schedule", "schedule", "unbind", "unschedule",
+        "alter", "bind", "cancel", "cancel_many", "drop", "forget", "grant", "pause", "pause_schedule", "purge", "reprioritize",
+        "reprioritize_many", "reschedule", "resume", "resume_schedule", "retry", "retry_dead", "retry_many", "revoke", "run_schedule",
+        "schedule", "unbind", "unschedule",
     ]),
     // The right to create queues can also be granted by hand: a role that may execute the function may create queues.
     (MANAGE_ALL, Kind::Routine, &["adopt", "check", "create", "create_topic", "maintain"]),

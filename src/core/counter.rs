@@ -10,6 +10,7 @@
 
 use crate::frontier::Rank;
 use crate::frontier::index::{self, Bucket};
+use crate::minutes::Minutes;
 
 /// What happened to an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +186,7 @@ pub struct Slot {
     instance: u32,
     lane: i32,
     counter: Counter,
+    minutes: Minutes,
 }
 
 /// The counters of all lanes, laid over memory of the caller.
@@ -216,12 +218,31 @@ impl Counters<'_> {
             None => {
                 let free = self.slots.iter().position(|slot| slot.instance == 0)?;
                 *self.top = (*self.top).max(free as u32 + 1);
-                self.slots[free] = Slot { instance, lane, counter: Counter::NONE };
+                self.slots[free] = Slot { instance, lane, counter: Counter::NONE, minutes: Minutes::default() };
                 index::insert(self.index, instance, i64::from(lane), free as u32);
                 free
             }
         };
         Some(&mut self.slots[slot].counter)
+    }
+
+    /// Adds what a commit in this minute has counted to a lane's counter. If the lane has none, makes it if `makes`, and
+    /// else does nothing. Returns false if there is no room for it.
+    pub fn add(&mut self, instance: u32, lane: i32, counter: &Counter, minute: i64, makes: bool) -> bool {
+        if makes && self.find_or_make(instance, lane).is_none() {
+            return false;
+        }
+        if let Some(slot) = index::find(self.index, instance, i64::from(lane)) {
+            let slot = &mut self.slots[slot as usize];
+            slot.counter.add(counter);
+            slot.minutes.add(minute, &counter.counts.totals);
+        }
+        true
+    }
+
+    /// Returns the minutes of a lane.
+    pub fn minutes_of(&self, instance: u32, lane: i32) -> Option<&Minutes> {
+        index::find(self.index, instance, i64::from(lane)).map(|slot| &self.slots[slot as usize].minutes)
     }
 
     /// Forgets a lane.

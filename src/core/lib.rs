@@ -10,6 +10,7 @@
 //!   caller gives (shared memory in the server, vectors in the tests).
 //! * [`holders`]: which open transaction holds which unique key.
 //! * [`id`]: how ids of jobs and attempts are made and told apart.
+//! * [`minutes`]: what a lane has done in each minute of the last hour.
 //! * [`missed`]: requests about an attempt that came too late for its end.
 //! * [`rollup`]: what a queue did in each minute.
 //! * [`schedule`]: when a recurring job is planned.
@@ -27,6 +28,7 @@ pub mod due;
 pub mod frontier;
 pub mod holders;
 pub mod id;
+pub mod minutes;
 pub mod missed;
 pub mod rollup;
 pub mod schedule;

@@ -192,7 +192,8 @@ fn is_dead(row: &Values) -> bool {
     }
 }
 
-fn index_of_dead(child: Child) -> Option<Oid> {
+/// Its index of dead jobs.
+pub fn index_of_dead(child: Child) -> Option<Oid> {
     syscache::index_on(child.table, column::LANE as i16 + 1, true, "_dead_idx")
 }
 
@@ -293,7 +294,8 @@ impl Counting {
         }))
     }
 
-    fn has(&self, generation: i64) -> bool {
+    /// Whether they do.
+    pub fn has(&self, generation: i64) -> bool {
         !self.0.contains(&generation)
     }
 }
@@ -374,8 +376,13 @@ impl Past {
     }
 }
 
+/// An attempt in a child, by its row. `None`: the child is being dropped.
+pub fn past(child: Child, row: Row) -> Option<Past> {
+    Some(Past { row, _table: open(child)? })
+}
+
 /// Opens a child that may be dropped this moment.
-fn open(child: Child) -> Option<Relation> {
+pub fn open(child: Child) -> Option<Relation> {
     Relation::try_read(child.table, KNOWN)
 }
 

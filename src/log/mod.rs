@@ -19,6 +19,7 @@ pub mod history;
 pub mod key;
 pub mod keyed;
 pub mod lane_counts;
+pub mod listing;
 pub mod living;
 pub mod member;
 pub mod note;

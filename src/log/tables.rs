@@ -32,6 +32,7 @@ pub struct Tables {
     by_run_at: OnceCell<Relation>,
     /// With the table that it belongs to.
     by_group: OnceCell<(Relation, Relation)>,
+    dead: OnceCell<Relation>,
 }
 
 impl Tables {
@@ -49,6 +50,7 @@ impl Tables {
             by_lane: OnceCell::new(),
             by_run_at: OnceCell::new(),
             by_group: OnceCell::new(),
+            dead: OnceCell::new(),
         }
     }
 
@@ -98,6 +100,11 @@ impl Tables {
     /// Their index by the time from which they may run.
     pub fn by_run_at(&self) -> &Relation {
         index(&self.by_run_at, self.oids.attempt_run_at)
+    }
+
+    /// The outcomes' index of those that were the bad end of a job.
+    pub fn dead(&self) -> &Relation {
+        index(&self.dead, self.oids.outcome_dead)
     }
 
     /// The index of groups, see `parked`.

@@ -266,3 +266,12 @@ pub fn copy(jsonb: Datum) -> Datum {
     // SAFETY: a datum of a variable-length type, as it is stored.
     Datum::from(unsafe { pg_sys::pg_detoast_datum_copy(jsonb.cast_mut_ptr()) })
 }
+
+/// Whether a jsonpath finds something in a document: for a condition, whether it is true; for any other path, whether it
+/// has an item, which is not false. Errors in the document, as a missing field, are no match.
+pub fn matches(document: Datum, path: Datum) -> bool {
+    let arguments = [Some(document), Some(path), Some(empty_object()), Some(true.into())];
+    // SAFETY: a function of jsonb, jsonpath, jsonb and boolean.
+    let first = unsafe { direct_function_call_as_datum(pg_sys::jsonb_path_query_first, &arguments) };
+    first.is_some_and(|first| !matches!(text(first).as_str(), "false" | "null"))
+}

@@ -34,7 +34,8 @@ impl Tid {
         (u32::from(self.0.ip_blkid.bi_hi) << 16) | u32::from(self.0.ip_blkid.bi_lo)
     }
 
-    fn parts(self) -> (u32, u16) {
+    /// Returns block and number in the block, which say which of two rows of a table comes first.
+    pub fn parts(self) -> (u32, u16) {
         (self.block(), self.0.ip_posid)
     }
 

@@ -23,12 +23,23 @@ impl Relation {
     /// Begins to read the table from its end, as the calling statement sees it. Rows that were inserted last come
     /// first, roughly, since sessions fill pages of their own.
     pub fn backwards(&self) -> Backwards<'_> {
+        self.backwards_from(None)
+    }
+
+    /// The same, from the end of a block on. A block behind the end of the table counts as the last one.
+    pub fn backwards_from(&self, block: Option<u32>) -> Backwards<'_> {
+        let blocks = self.blocks();
         // SAFETY: the snapshot is active, and stays so while the statement runs. The flags leave out synchronized
-        // scans, which would begin anywhere in the table.
+        // scans, which would begin anywhere in the table. The limits are set before the scan begins, to blocks that
+        // are there.
         let scan = unsafe {
             let flags = pg_sys::ScanOptions::SO_TYPE_SEQSCAN | pg_sys::ScanOptions::SO_ALLOW_PAGEMODE;
             let snapshot = pg_sys::GetActiveSnapshot();
-            pg_sys::heap_beginscan(self.rel, snapshot, 0, ptr::null_mut(), ptr::null_mut(), flags)
+            let scan = pg_sys::heap_beginscan(self.rel, snapshot, 0, ptr::null_mut(), ptr::null_mut(), flags);
+            if let Some(block) = block.filter(|&block| block < blocks) {
+                pg_sys::heap_setscanlimits(scan, 0, block + 1);
+            }
+            scan
         };
         Backwards { scan, table: self }
     }
@@ -110,6 +121,10 @@ impl Key {
         gt_i64, i64, BTGreaterStrategyNumber, F_INT8GT);
     key!(/// bigint >= value
         ge_i64, i64, BTGreaterEqualStrategyNumber, F_INT8GE);
+    key!(/// bigint < value
+        lt_i64, i64, BTLessStrategyNumber, F_INT8LT);
+    key!(/// timestamptz >= value
+        not_before, i64, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE);
     key!(/// integer > value
         gt_i32, i32, BTGreaterStrategyNumber, F_INT4GT);
     key!(/// timestamptz > value

@@ -34,6 +34,12 @@ pub fn now_us() -> i64 {
     unsafe { raw::GetCurrentTimestamp() }
 }
 
+/// Returns when the transaction that is ending was committed, in microseconds as `timestamptz` counts them.
+pub fn transaction_end_us() -> i64 {
+    // SAFETY: a number that the commit has set; otherwise it reads the clock.
+    unsafe { pgrx::pg_sys::GetCurrentTransactionStopTimestamp() }
+}
+
 /// Returns when statement_timeout will end this statement, as `timestamptz`. `None` if it will not.
 pub fn statement_deadline_us() -> Option<i64> {
     /// STATEMENT_TIMEOUT in timeout.h, the same in 14 to 18.

@@ -85,13 +85,10 @@ impl CommitCounts {
         }
         // A counter is made for a lane whose first job this is, and for one that the running recount has not reached
         // yet. Any other lane without a counter was dropped.
-        if counter.floor < Rank::MAX || self.is_counting {
-            match counters.find_or_make(self.instance, self.lane) {
-                Some(known) => known.add(&counter),
-                None => self.full = self.instance,
-            }
-        } else if let Some(known) = counters.find(self.instance, self.lane) {
-            known.add(&counter);
+        let makes = counter.floor < Rank::MAX || self.is_counting;
+        let minute = time::transaction_end_us() / 60_000_000;
+        if !counters.add(self.instance, self.lane, &counter, minute, makes) {
+            self.full = self.instance;
         }
     }
 

@@ -53,9 +53,8 @@ fn required(function: &str) -> &'static [&'static str] {
     match function {
         "create" => &["'fresh'"],
         "drop" => &["'empty'"],
-        "alter" | "pause" | "resume" | "purge" | "enqueue" | "enqueue_flow" | "claim" | "retry_dead" | "wait" => {
-            &["'q'"]
-        }
+        "alter" | "pause" | "resume" | "purge" | "cancel_many" | "retry_many" | "enqueue" | "enqueue_flow"
+        | "claim" | "retry_dead" | "wait" => &["'q'"],
         "enqueue_many" => &["'q'", "ARRAY['1']::jsonb[]"],
         "enqueue_batch" => &["'q'", "'[{}]'"],
         "enqueue_sql" => &["'commands'", "'SELECT 1'"],
@@ -73,6 +72,9 @@ fn required(function: &str) -> &'static [&'static str] {
         "unschedule" | "pause_schedule" | "resume_schedule" | "run_schedule" | "upcoming" => &["'planned'"],
         "cancel" | "retry" | "life_of" | "job" | "members" | "job_steps" => &["job"],
         "reprioritize" => &["job", "1"],
+        "reprioritize_many" => &["'q'", "1"],
+        "list" => &["'q'", "'ready'"],
+        "search" => &["'q'", "'$'"],
         "reschedule" => &["job", "now()"],
         "forget" | "await" => &["ended"],
         "create_topic" => &["'fresh topic'"],
@@ -83,10 +85,10 @@ fn required(function: &str) -> &'static [&'static str] {
         "may_observe" => &["1"],
         "payload_of" => &["attempt"],
         "times" => &["ARRAY[]::bytea[]"],
-        "adopt" | "assert_loaded" | "check" | "claims_now" | "derive_grants" | "doctor" | "firings" | "kick"
-        | "current_job" | "executor_counts" | "executors_now" | "held_by_dead" | "live" | "maintain" | "memory_use"
-        | "metrics" | "recent_times" | "running_now" | "tallies" | "topic_counts" | "throughput_by"
-        | "throughput_live" => &[],
+        "activity" | "adopt" | "assert_loaded" | "check" | "claims_now" | "derive_grants" | "doctor" | "firings"
+        | "kick" | "current_job" | "executor_counts" | "executors_now" | "held_by_dead" | "live" | "maintain"
+        | "memory_use" | "error_groups" | "minutes_now" | "metrics" | "recent_times" | "running_now" | "tallies"
+        | "topic_counts" | "throughput_by" | "throughput_live" => &[],
         other => panic!("say here how queue.{other} is called"),
     }
 }
@@ -322,7 +324,7 @@ fn everything_has_a_comment() {
     let repeated: Vec<String> = connect().column(
         "SELECT c.relname || '.' || a.attname FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
          WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind IN ('v', 'c') AND a.attnum > 0
-           AND c.relname NOT IN ('life', 'job_life', 'observed', 'throughput_part')
+           AND c.relname NOT IN ('life', 'job_life', 'observed', 'throughput_part', 'activity_part')
            AND lower(rtrim(col_description(c.oid, a.attnum), '.')) = replace(a.attname, '_', ' ')",
     );
     assert!(repeated.is_empty(), "{repeated:#?}");

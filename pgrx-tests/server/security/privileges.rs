@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use postgres::{Client, SimpleQueryMessage};
+use queue_tests::wait;
 
 use crate::security::permissions::{Roles, grant};
 use crate::shared::{Database, Failure, Sql, create};
@@ -78,6 +79,12 @@ const TABLE: &str = "
 -  - - + +  - - 0 0  - - + +  + + | members({flow})
 -  - - + +  - - q q  - - + +  + + | upcoming('planned')
 -  - - 1 1  - - 2 2  - - + +  + + | throughput_by()
+-  - - 1 1  - - 2 2  - - + +  + + | activity()
+-  - - 1 1  - - 2 2  - - + +  + + | activity_part
+-  - - 1 1  - - 2 2  - - + +  + + | minutes_now()
+-  - - 1 1  - - 2 2  - - + +  + + | error_groups()
+-  - - + +  - - 0 0  - - + +  + + | list('q', 'running')
+-  - - + +  - - 0 0  - - + +  + + | search('q', '$.job_id')
 -  - - * *  - - * *  - - + +  + + | doctor()
 -  - - - -  - - - -  - - - +  + + | create('fresh')
 -  - - - -  - - - -  - - - +  + + | create_topic('fresh')
@@ -87,6 +94,9 @@ const TABLE: &str = "
 -  - - - +  - - - q  - - - +  + + | pause('q')
 -  - - - +  - - - q  - - - +  + + | resume('q')
 -  - - - +  - - - q  - - - +  + + | purge('q')
+-  - - - +  - - - q  - - - +  + + | cancel_many('q')
+-  - - - +  - - - q  - - - +  + + | retry_many('q')
+-  - - - +  - - - q  - - - +  + + | reprioritize_many('q', 1)
 -  - - - +  - - - q  - - - +  + + | drop('q', force => true)
 -  - - - +  - - - q  - - - +  + + | cancel({job})
 -  - - - +  - - - q  - - - +  + + | retry({job})
@@ -297,6 +307,12 @@ fn every_function_and_view_asks_for_its_privilege() {
         })
         .collect();
     let fill = use_queues(&mut client);
+    // What is counted from now on memory tells by the minute.
+    wait::until("memory knows the counts", || {
+        client.run("SELECT FROM queue.maintain()");
+        client.value::<bool>("SELECT bool_and(is_counted) FROM queue.tallies()").then_some(())
+    });
+    client.run("SELECT queue.enqueue('q'), queue.enqueue('other')");
     let numbers = Numbers::read(&mut client);
 
     let (mut found, mut wrong, mut named) = (String::new(), Vec::new(), BTreeSet::new());

@@ -1,0 +1,355 @@
+//! Pages of jobs, search, groups of errors, activity, and verbs for many: each shows what the views show, reads no more than
+//! it says, and nothing of queues that the user may not observe.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use postgres::Client;
+use queue_tests::{Cluster, wait};
+
+use crate::security::permissions::{Roles, grant};
+use crate::shared::{Database, Sql, create};
+
+const STATES: [&str; 9] =
+    ["running", "retrying", "dead", "held", "scheduled", "skipped", "cancelled", "ready", "completed"];
+
+/// Jobs of queue `q` in all states, several of each.
+fn varied(client: &mut Client) {
+    create(client, "q", "max_attempts => 2, backoff_base => '1 hour'");
+    create(client, "other", "");
+    for n in 0..7 {
+        client.run(&format!(
+            "SELECT queue.enqueue('q', '{{\"n\": {n}}}', priority => {n} % 3), queue.enqueue('other'),
+                    queue.enqueue('q', '{{\"late\": {n}}}', delay => '{} hours')",
+            n / 2 + 1
+        ));
+        let mut ended = |how: &str| {
+            let job = client.value::<i64>("SELECT queue.enqueue('q', '\"end\"', priority => -1)");
+            let id = client.claim("q");
+            client.run(&format!("SELECT {}", how.replace('$', &id.to_string())));
+            job
+        };
+        ended("queue.complete($, '1')");
+        ended(&format!("queue.fail($, 'bad {}', fatal => true)", n % 2));
+        ended("queue.fail($, 'try again')");
+        ended("1");
+        let cancelled = client.value::<i64>("SELECT queue.enqueue('q')");
+        client.run(&format!("SELECT queue.cancel({cancelled}, 'no need')"));
+        let before = client.value::<i64>("SELECT queue.enqueue('other')");
+        client.run(&format!("SELECT queue.enqueue('q', after => ARRAY[{before}::bigint])"));
+    }
+}
+
+/// All jobs of a state, page by page.
+fn pages(client: &mut Client, state: &str, size: i32, mut between: impl FnMut(&mut Client)) -> Vec<i64> {
+    let (mut found, mut beyond) = (Vec::new(), "NULL".to_owned());
+    loop {
+        let sql = format!("SELECT job_id, here::text, state FROM queue.list('q', '{state}', NULL, {beyond}, {size})");
+        let rows = client.query(sql.as_str(), &[]).unwrap();
+        assert!(rows.len() <= size as usize + 1);
+        for row in &rows {
+            if let Some(job_id) = row.get::<_, Option<i64>>(0) {
+                assert_eq!(row.get::<_, &str>(2), state);
+                found.push(job_id);
+            }
+        }
+        let Some(here) = rows.last().and_then(|row| row.get::<_, Option<String>>(1)) else { return found };
+        beyond = format!("'{}'", here.replace('\'', "''"));
+        between(client);
+    }
+}
+
+fn by_view(client: &mut Client, state: &str, order: &str) -> Vec<i64> {
+    let sql = format!("SELECT job_id FROM queue.jobs WHERE queue_name = 'q' AND state = '{state}' ORDER BY {order}");
+    client.query(sql.as_str(), &[]).unwrap().iter().map(|row| row.get(0)).collect()
+}
+
+fn assert_lists_are_the_view(client: &mut Client) {
+    for state in STATES {
+        let order = match state {
+            "ready" | "held" => "priority, job_id",
+            "scheduled" | "retrying" => "run_at, job_id",
+            "running" => "started_at",
+            _ => "finished_at DESC",
+        };
+        let expected = by_view(client, state, order);
+        for size in [1, 3, 100] {
+            let found = pages(client, state, size, |_| {});
+            if matches!(state, "scheduled" | "retrying") {
+                // Those of one moment are in the order of their rows.
+                assert_eq!(found.iter().collect::<BTreeSet<_>>(), expected.iter().collect(), "{state}");
+                assert_eq!(found.len(), expected.len(), "{state}");
+            } else {
+                assert_eq!(found, expected, "{state} by {size}");
+            }
+        }
+    }
+    for state in STATES.iter().filter(|state| **state != "skipped") {
+        assert_eq!(by_view(client, state, "job_id").len(), 7, "{state}");
+    }
+    // A row is that of the view.
+    let [listed, viewed] =
+        ["queue.list('q', 'dead', max_jobs => 100)", "queue.jobs WHERE state = 'dead'"].map(|from| {
+            let row = "to_jsonb(j) - 'here' - 'rows_read'";
+            client.value::<String>(&format!(
+                "SELECT jsonb_agg({row} ORDER BY job_id)::text FROM (SELECT * FROM {from}) AS j"
+            ))
+        });
+    assert_eq!(listed, viewed);
+}
+
+fn reclaim(client: &mut Client) {
+    client.run("SELECT queue.create('filler', retention => '0', if_not_exists => true)");
+    client.run("SELECT count(*) FROM queue.enqueue_many('filler', pg_catalog.array_fill('1'::jsonb, '{3000}'))");
+    client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('filler', 3000)))");
+    wait::within("jobs have gone to history", Duration::from_secs(60), || {
+        client.run("SELECT FROM queue.maintain()");
+        (client.count("SELECT FROM queue.history WHERE outcome IN ('c', 'd', 'x') AND payload IS NOT NULL") >= 21)
+            .then_some(())
+    });
+}
+
+#[test]
+fn pages_show_what_the_view_shows_in_logs_in_history_after_a_restart_and_on_a_standby() {
+    let cluster = Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start();
+    let mut client = cluster.create_database_with("app", "ALTER DATABASE $ SET pg_queue.worker = off");
+    varied(&mut client);
+    client.run("SELECT FROM queue.maintain()");
+    assert_lists_are_the_view(&mut client);
+    // What is shown moves to history between two pages: nothing is left out.
+    let dead = by_view(&mut client, "dead", "job_id");
+    let mut is_first = true;
+    let found = pages(&mut client, "dead", 2, |client| {
+        if std::mem::take(&mut is_first) {
+            reclaim(client);
+        }
+    });
+    assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), dead.into_iter().collect());
+    assert_lists_are_the_view(&mut client);
+    let standby = cluster.standby();
+    standby.wait_replayed(&cluster);
+    let mut reader = standby.connect_to("app");
+    for state in STATES {
+        let found: BTreeSet<i64> = pages(&mut reader, state, 2, |_| {}).into_iter().collect();
+        assert_eq!(found, by_view(&mut client, state, "job_id").into_iter().collect(), "{state} on the standby");
+    }
+    assert_eq!(reader.count("SELECT FROM queue.search('q', '$.error starts with \"bad\"') WHERE job_id > 0"), 7);
+    assert_eq!(reader.value::<i64>("SELECT sum(jobs)::bigint FROM queue.error_groups('q')"), 14);
+    assert_eq!(reader.failure("SELECT queue.retry_many('q')").code, "25006");
+    reader.run("SELECT count(*) FROM queue.activity(since => '-infinity')");
+    drop((client, reader));
+    cluster.restart();
+    let mut client = cluster.connect_to("app");
+    for state in STATES {
+        let found: BTreeSet<i64> = pages(&mut client, state, 2, |_| {}).into_iter().collect();
+        assert_eq!(found, by_view(&mut client, state, "job_id").into_iter().collect(), "{state} after a start");
+    }
+    client.run("SELECT FROM queue.maintain()");
+    assert_lists_are_the_view(&mut client);
+}
+
+#[test]
+fn a_page_neither_repeats_nor_skips_what_stays_while_others_come_and_go() {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    create(&mut client, "q", "");
+    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{60}'))");
+    client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 30)))");
+    for state in ["ready", "completed"] {
+        let before: BTreeSet<i64> = by_view(&mut client, state, "job_id").into_iter().collect();
+        let found = pages(&mut client, state, 4, |client| {
+            client.run("SELECT queue.enqueue('q', priority => 1)");
+            let id = client.claim("q");
+            client.run(&format!("SELECT queue.complete({id})"));
+        });
+        let after: BTreeSet<i64> = by_view(&mut client, state, "job_id").into_iter().collect();
+        let once: BTreeSet<i64> = found.iter().copied().collect();
+        assert_eq!(once.len(), found.len(), "{state}");
+        assert!(before.intersection(&after).all(|job| once.contains(job)), "{state}");
+    }
+}
+
+#[test]
+fn a_look_reads_no_more_rows_than_it_says_and_goes_on() {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    create(&mut client, "q", "");
+    create(&mut client, "crowd", "");
+    client.run("SELECT queue.enqueue('q', '{\"n\": 1}')");
+    let id = client.claim("q");
+    client.run(&format!("SELECT queue.complete({id})"));
+    client.run("SELECT count(*) FROM queue.enqueue_many('crowd', array_fill('1'::jsonb, '{45000}'))");
+    client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('crowd', 45000)))");
+    // The job lies behind those of the others; each call reads its share of these.
+    let (mut beyond, mut calls) = ("NULL".to_owned(), 0);
+    loop {
+        let sql = format!("SELECT job_id, here::text, rows_read FROM queue.list('q', 'completed', NULL, {beyond})");
+        let rows = client.query(sql.as_str(), &[]).unwrap();
+        calls += 1;
+        assert!(rows.iter().all(|row| row.get::<_, i64>(2) <= 20_000));
+        if rows.iter().any(|row| row.get::<_, Option<i64>>(0).is_some()) {
+            break;
+        }
+        beyond = format!("'{}'", rows[0].get::<_, &str>(1));
+    }
+    assert!(calls >= 3, "{calls}");
+    let found = client.value::<String>(
+        "SELECT concat_ws(' ', count(job_id), max(rows_read))
+         FROM queue.search('crowd', '$.payload == 1', '{completed}', max_rows => 300, max_jobs => 1000)",
+    );
+    assert_eq!(found, "300 300");
+    // A position is no way in: what it has is only where to read.
+    for (beyond, code) in [("1", "22023"), ("{}", "22023"), ("{\"state\": 1, \"at\": 2}", "22023")] {
+        assert_eq!(client.failure(&format!("SELECT queue.list('q', 'dead', beyond => '{beyond}')")).code, code);
+    }
+    for beyond in [
+        "{\"state\": \"completed\", \"at\": {\"until\": \"x\", \"at\": {\"s1\": [4294967296, -7], \"h1\": 3}}}",
+        "{\"state\": \"completed\", \"at\": {\"at\": {\"s1\": [9223372036854775807, 9223372036854775807]}}}",
+        "{\"state\": \"completed\", \"at\": 7}",
+    ] {
+        assert!(client.count(&format!("SELECT FROM queue.list('q', 'completed', beyond => '{beyond}')")) <= 1);
+    }
+    for state in STATES {
+        client.run(&format!(
+            "SELECT count(*) FROM queue.list('q', '{state}', beyond => '{{\"state\": \"{state}\", \"at\": {{\"id\": -1,
+                 \"lane\": 1, \"at\": [99999999999, -1], \"run_at\": 9223372036854775807}}}}')"
+        ));
+    }
+    assert_eq!(client.failure("SELECT queue.list('q', 'gone')").code, "22023");
+    assert_eq!(client.failure("SELECT queue.list('nowhere', 'dead')").code, "42704");
+    assert_eq!(client.failure("SELECT queue.list('q', 'dead', max_jobs => 0)").code, "22023");
+}
+
+#[test]
+fn nothing_is_told_of_a_queue_that_one_may_not_observe() {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    varied(&mut client);
+    let roles = Roles::new(&database);
+    let user = roles.make("user", "");
+    grant(&mut client, "other", &user, "manage");
+    client.run(&format!("SET ROLE {user}"));
+    for queue in ["q", "nowhere"] {
+        for state in STATES {
+            assert_eq!(client.count(&format!("SELECT FROM queue.list('{queue}', '{state}')")), 0);
+        }
+        // Neither what a filter finds nor what it costs tells of hidden jobs.
+        assert_eq!(client.count(&format!("SELECT FROM queue.search('{queue}', '$.job_id')")), 0);
+        assert_eq!(client.count(&format!("SELECT FROM queue.error_groups('{queue}')")), 0);
+        assert_eq!(client.count(&format!("SELECT FROM queue.activity('{queue}')")), 0);
+    }
+    let all = "queue.error_groups() WHERE queue_name = 'q'";
+    assert_eq!(client.count(&format!("SELECT FROM {all}")), 0);
+    assert_eq!(client.count("SELECT FROM queue.activity() WHERE queue_name <> 'other'"), 0);
+    for verb in ["cancel_many('q')", "retry_many('q')", "reprioritize_many('q', 1)"] {
+        assert_eq!(client.failure(&format!("SELECT queue.{verb}")).code, "42501");
+    }
+    assert!(client.count("SELECT FROM queue.list('other', 'ready')") > 0);
+    client.run("RESET ROLE");
+}
+
+#[test]
+fn verbs_for_many_change_what_the_filter_finds_within_bounds() {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    varied(&mut client);
+    // In an open transaction, undone, and done.
+    client.run("BEGIN");
+    assert_eq!(client.count("SELECT FROM queue.retry_many('q', '$.error == \"bad 1\"')"), 3);
+    assert_eq!(client.count("SELECT FROM queue.retry_many('q', '$.error == \"bad 1\"')"), 0);
+    client.run("ROLLBACK");
+    assert_eq!(by_view(&mut client, "dead", "job_id").len(), 7);
+    assert_eq!(client.count("SELECT FROM queue.retry_many('q', '$.error == \"bad 1\"')"), 3);
+    assert_eq!(by_view(&mut client, "dead", "job_id").len(), 4);
+    // In parts: a last row says that there may be more.
+    let sql = "SELECT job_id FROM queue.cancel_many('q', states => '{ready}', reason => 'too many', max_jobs => 4)";
+    let mut parts = Vec::new();
+    while !by_view(&mut client, "ready", "job_id").is_empty() {
+        parts.push(client.query(sql, &[]).unwrap().iter().filter(|row| row.get::<_, Option<i64>>(0).is_some()).count());
+    }
+    assert_eq!(parts, [4, 4, 2]);
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'cancelled' AND error = 'too many'"), 10);
+    assert_eq!(client.count("SELECT FROM queue.reprioritize_many('q', 5, '$.payload.late < 3')"), 3);
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'scheduled' AND priority = 5"), 3);
+    assert_eq!(client.count("SELECT FROM queue.retry_many('q', states => '{retrying,cancelled}')"), 24);
+    // What another transaction has is passed over.
+    let mut other = database.connect();
+    other.run("BEGIN");
+    let taken = other.claim("q");
+    assert!(taken > 0);
+    let ready = by_view(&mut client, "ready", "job_id").len();
+    let done = client.count("SELECT FROM queue.reprioritize_many('q', 7, states => '{ready}')");
+    assert_eq!(done, ready - 1);
+    other.run("ROLLBACK");
+    for (call, code) in [
+        ("retry_many('q', states => '{running}')", "22023"),
+        ("reprioritize_many('q', 1, states => '{dead}')", "22023"),
+        ("cancel_many('q', max_jobs => 0)", "22023"),
+        ("cancel_many('nowhere')", "42704"),
+    ] {
+        assert_eq!(client.failure(&format!("SELECT queue.{call}")).code, code, "{call}");
+    }
+    // Workers of running jobs are asked to stop; not by default.
+    assert_eq!(client.count("SELECT FROM queue.cancel_many('q', states => '{running}')"), 7);
+}
+
+#[test]
+fn more_than_fit_into_memory_are_changed_in_several_transactions() {
+    let cluster = Cluster::new().conf("pg_queue.max_running = 200").conf("pg_queue.worker = off").start();
+    let mut client = cluster.create_database_with("app", "");
+    create(&mut client, "q", "");
+    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{1000}'))");
+    let mut calls = 0;
+    loop {
+        let rows =
+            client.query("SELECT job_id, here::text FROM queue.reprioritize_many('q', 3, '$.priority == 0')", &[]);
+        let rows = rows.unwrap();
+        calls += 1;
+        if rows.last().is_none_or(|row| row.get::<_, Option<i64>>(0).is_some()) {
+            break;
+        }
+    }
+    assert!(calls > 2, "{calls}");
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'ready' AND priority = 3"), 1000);
+}
+
+#[test]
+fn errors_are_grouped_and_the_last_hour_is_exact() {
+    let database = Database::without_worker();
+    let mut client = database.connect();
+    varied(&mut client);
+    let groups = client.query(
+        "SELECT error, jobs, dead, retrying, is_complete FROM queue.error_groups() WHERE queue_name = 'q' ORDER BY error",
+        &[],
+    );
+    let groups: Vec<(String, i64, i64, i64, bool)> =
+        groups.unwrap().iter().map(|r| (r.get(0), r.get(1), r.get(2), r.get(3), r.get(4))).collect();
+    let group = |error: &str, dead, retrying| (error.to_owned(), dead + retrying, dead, retrying, true);
+    assert_eq!(groups, [group("bad 0", 4, 0), group("bad 1", 3, 0), group("try again", 0, 7)]);
+    let cut = "SELECT bool_or(is_complete) FROM queue.error_groups('q', 3)";
+    assert!(!client.value::<bool>(cut));
+    client.run("SELECT FROM queue.maintain()");
+    wait::until("memory knows the counts", || {
+        client.run("SELECT FROM queue.maintain()");
+        client.value::<bool>("SELECT bool_and(is_counted) FROM queue.tallies()").then_some(())
+    });
+    let sums =
+        "sum(enqueued)::bigint, sum(claimed)::bigint, sum(completed)::bigint, sum(failed)::bigint, sum(died)::bigint";
+    let mut of = |from: &str| {
+        let row = client.query_one(format!("SELECT {sums} FROM {from}").as_str(), &[]).unwrap();
+        std::array::from_fn::<i64, 5, _>(|n| row.get::<_, Option<i64>>(n).unwrap_or(0))
+    };
+    let begun = of("queue.activity('other')");
+    let mut other = database.connect();
+    for _ in 0..5 {
+        other.enqueue("other");
+        let id = other.claim("other");
+        other.run(&format!("SELECT queue.complete({id})"));
+    }
+    let after = of("queue.activity('other')");
+    let more: Vec<i64> = after.iter().zip(begun).map(|(after, before)| after - before).collect();
+    assert_eq!(more, [5, 5, 5, 0, 0]);
+    assert_eq!(of("queue.activity('other', period => '1 day')"), after);
+    assert_eq!(client.failure("SELECT queue.activity(period => '1 month')").code, "0A000");
+    assert_eq!(client.failure("SELECT queue.activity(period => '0')").code, "22008");
+}

@@ -1,0 +1,270 @@
+//! `queue.list`, `queue.search`: the jobs of a queue that are in a state, a page at a time.
+//!
+//! Not here: how they are found (`log::listing`), and what is told of each (`api::attempts`). `api::bulk` and
+//! `api::error_groups` look in the same way.
+//!
+//! Invariant: a look reads a bounded number of rows, and of no queue that the current user may not observe.
+
+use std::rc::Rc;
+
+use pgrx::pg_sys::Datum;
+use serde_json::{Value, json};
+
+use crate::api::attempts::{JOB_COLUMNS, JobRow, Page};
+use crate::api::sql_function;
+use crate::catalog::permission::{self, Privilege, Rights};
+use crate::catalog::queue::{self, Queue};
+use crate::catalog::{self, Catalog};
+use crate::error::{self, Error, Result};
+use crate::log::listing::{Found, Opened, State, Wanted};
+use crate::pg::function::Call;
+use crate::pg::{datum, jsonb, time};
+
+sql_function!(pg_queue_list, pg_finfo_pg_queue_list => list);
+sql_function!(pg_queue_search, pg_finfo_pg_queue_search => search);
+
+/// How many rows `queue.list` reads at most for a page.
+const MAX_ROWS: i64 = 20_000;
+/// How long a look takes at most, in microseconds; but for one row.
+const MAX_TIME: i64 = 500_000;
+/// The most jobs of a page.
+const MAX_PAGE: i32 = 10_000;
+
+/// What is looked for.
+pub struct Look<'a> {
+    pub catalog: &'a Catalog,
+    pub queue: &'a Queue,
+    pub lane: Option<i32>,
+    pub states: Vec<State>,
+    pub filter: Option<Datum>,
+    pub beyond: Option<Value>,
+    pub max_rows: i64,
+    /// By the monotonic clock; `None`: as long as it takes.
+    pub until: Option<i64>,
+}
+
+/// How a look has ended.
+pub enum End {
+    /// There is no more.
+    All,
+    /// A bound was met, or the caller has enough; the position says how to go on.
+    More(Value),
+}
+
+/// What the caller of a look says to a job.
+pub enum Answer {
+    GoOn,
+    Enough,
+}
+
+/// What a look tells of a job: the candidate, its row unless it was not asked for, how many rows were read, and a function
+/// that says how to go on behind it.
+pub struct Hit<'a> {
+    pub found: &'a Found,
+    pub row: Option<&'a JobRow>,
+    pub rows_read: i64,
+    pub here: &'a dyn Fn() -> Value,
+}
+
+impl Look<'_> {
+    /// Calls `f` with each job, until it has enough or a bound is met. Returns how many rows were read, too. `with_rows`:
+    /// only of jobs that are in the state as the calling statement sees them; otherwise also of some that have gone on.
+    pub fn run(&self, with_rows: bool, f: &mut dyn FnMut(Hit<'_>) -> Result<Answer>) -> Result<(End, i64)> {
+        let opened = Opened::open(self.catalog);
+        let rights = permission::rights(self.catalog);
+        let mut page = Page::new(self.catalog, &opened, &rights);
+        let mut scratch = datum::Scratch::new();
+        let begun = self.beyond.as_ref().and_then(|beyond| State::parse(beyond.get("state")?.as_str()?));
+        let first = self.states.iter().position(|state| Some(*state) == begun);
+        let mut beyond = self.beyond.as_ref().filter(|_| first.is_some());
+        let mut rows_read = 0;
+        for &state in &self.states[first.unwrap_or(0)..] {
+            let wanted = Wanted { catalog: self.catalog, queue: self.queue, lane: self.lane, state };
+            let mut walk = wanted.walk(&opened, beyond.take().and_then(|beyond| beyond.get("at")));
+            let with_state = |at: Value| json!({ "state": state.name(), "at": at });
+            loop {
+                let is_over = self.until.is_some_and(|until| time::monotonic_us() >= until);
+                if rows_read >= self.max_rows || is_over && rows_read > 0 {
+                    return Ok((End::More(with_state(walk.here())), rows_read));
+                }
+                let Some(found) = walk.next() else { break };
+                rows_read += 1;
+                let Some(found) = found else { continue };
+                let here = || with_state(walk.here());
+                let mut answer = Answer::GoOn;
+                if with_rows || self.filter.is_some() {
+                    scratch.lend(|| {
+                        page.show(&found, &mut |row| {
+                            let is_in_state = row[3].is_some_and(|name| datum::text(name) == state.name());
+                            if is_in_state && self.filter.is_none_or(|filter| matches(row, filter)) {
+                                answer = f(Hit { found: &found, row: Some(row), rows_read, here: &here })?;
+                            }
+                            Ok(())
+                        })
+                    })?;
+                } else {
+                    answer = f(Hit { found: &found, row: None, rows_read, here: &here })?;
+                }
+                if let Answer::Enough = answer {
+                    return Ok((End::More(with_state(walk.here())), rows_read));
+                }
+            }
+        }
+        Ok((End::All, rows_read))
+    }
+}
+
+/// Whether a filter finds a job.
+fn matches(row: &JobRow, filter: Datum) -> bool {
+    jsonb::of_text(&document(row)).is_some_and(|document| jsonb::matches(document, filter))
+}
+
+/// Returns what filters see of a job, as JSON.
+fn document(row: &JobRow) -> String {
+    let int = |n: usize| row[n].map_or_else(|| "null".to_owned(), |datum| (datum.value() as i64).to_string());
+    let small = |n: usize| row[n].map_or_else(|| "null".to_owned(), |datum| (datum.value() as i32).to_string());
+    let text = |n: usize| Value::from(row[n].map(datum::text)).to_string();
+    let json = |n: usize| row[n].map_or_else(|| "null".to_owned(), jsonb::text);
+    let fields = [
+        ("job_id", int(0)),
+        ("stage", text(2)),
+        ("state", text(3)),
+        ("payload", json(4)),
+        ("priority", small(5)),
+        ("attempt", small(6)),
+        ("max_attempts", small(7)),
+        ("worker", text(13)),
+        ("error", text(14)),
+        ("result", json(15)),
+        ("progress", json(16)),
+        ("unique_key", text(17)),
+        ("group_key", text(18)),
+        ("headers", json(19)),
+        ("flow", int(20)),
+        ("task", text(21)),
+    ];
+    let fields: Vec<String> = fields.iter().map(|(name, value)| format!("\"{name}\": {value}")).collect();
+    format!("{{{}}}", fields.join(", "))
+}
+
+/// Returns a queue that the user may observe. `None`: there is none of this name, or the user may not.
+///
+/// Errors: 42704 there is none, for a user that may observe every queue.
+pub fn observed(catalog: &Catalog, rights: &Rights, name: &str) -> Result<Option<Rc<Queue>>> {
+    match queue::by_name(catalog, name) {
+        Ok(queue) => Ok(rights.on_lane(queue.lane, Privilege::Observe).then_some(queue)),
+        // Nobody finds out by this call which queues there are.
+        Err(e) if e.code == error::UNDEFINED && !rights.everywhere(Privilege::Observe) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Reads the names of states.
+///
+/// Errors: 22023 when there is none of a name, 22004 for a NULL.
+pub fn states(names: Vec<Option<String>>) -> Result<Vec<State>> {
+    let mut states = Vec::new();
+    for name in names {
+        let name = name.ok_or_else(|| Error::null("states"))?;
+        let state = State::parse(&name).ok_or_else(|| {
+            let known: Vec<&str> = State::ALL.iter().map(|(_, name)| *name).collect();
+            Error::invalid(format!("unknown state \"{name}\"")).hint(format!("The states are {}.", known.join(", ")))
+        })?;
+        if !states.contains(&state) {
+            states.push(state);
+        }
+    }
+    Ok(states)
+}
+
+/// Reads a position that a call before has returned.
+///
+/// Errors: 22023 when it is none.
+pub fn position(beyond: Option<Datum>) -> Result<Option<Value>> {
+    let Some(beyond) = beyond else { return Ok(None) };
+    let read = serde_json::from_str::<Value>(&jsonb::text(beyond)).ok();
+    let position = read.filter(|value| value.get("state").is_some_and(Value::is_string) && value.get("at").is_some());
+    position.map(Some).ok_or_else(|| {
+        Error::invalid("beyond is no position").hint("Give what the column \"here\" of the last row had.")
+    })
+}
+
+/// Reads how many are wanted at most.
+///
+/// Errors: 22023 when it is out of range.
+pub fn at_most(name: &str, value: Option<i32>, default: i32, most: i32) -> Result<i32> {
+    match value.unwrap_or(default) {
+        n if (1..=most).contains(&n) => Ok(n),
+        _ => Err(Error::invalid(format!("{name} must be between 1 and {most}"))),
+    }
+}
+
+/// A row of `queue.listed_job`. Without a row of a job it has the last columns only.
+fn with_more(row: Option<&JobRow>, here: Option<Datum>, rows_read: i64) -> [Option<Datum>; JOB_COLUMNS + 2] {
+    let of_row = |n: usize| row.and_then(|row| row[n]);
+    let more = [here, Some(rows_read.into())];
+    std::array::from_fn(|n| if n < JOB_COLUMNS { of_row(n) } else { more[n - JOB_COLUMNS] })
+}
+
+/// Runs a look for `queue.list` and `queue.search`, and adds what it finds to the rows.
+fn page(call: &Call, look: &Look<'_>, max_jobs: i32) -> Result<()> {
+    let rows = call.rows()?;
+    let mut left = max_jobs;
+    let (end, rows_read) = look.run(true, &mut |hit| {
+        left -= 1;
+        let here = if left == 0 { jsonb::of(&(hit.here)()) } else { None };
+        rows.add_options(&with_more(hit.row, here, hit.rows_read))?;
+        Ok(if left == 0 { Answer::Enough } else { Answer::GoOn })
+    })?;
+    if let End::More(here) = end
+        && left > 0
+    {
+        rows.add_options(&with_more(None, jsonb::of(&here), rows_read))?;
+    }
+    Ok(())
+}
+
+/// `queue.list(queue_name, state, stage, beyond, max_jobs)`.
+///
+/// Errors: 42704, 22023.
+fn list(call: &Call) -> Result<Option<Datum>> {
+    let name = call.required("queue_name", call.text(0))?;
+    let state = call.required("state", call.text(1))?;
+    let stage = call.text(2);
+    let beyond = position(call.datum(3))?;
+    let max_jobs = at_most("max_jobs", call.i32(4), 50, MAX_PAGE)?;
+    let states = states(vec![Some(state)])?;
+    let catalog = catalog::current()?;
+    let rights = permission::rights(&catalog);
+    let Some(queue) = observed(&catalog, &rights, &name)? else {
+        return call.rows().map(|_| None);
+    };
+    let lane = stage.map(|stage| queue.stage(&stage)).transpose()?;
+    let until = Some(time::monotonic_us().saturating_add(MAX_TIME));
+    let look = Look { catalog: &catalog, queue: &queue, lane, states, filter: None, beyond, max_rows: MAX_ROWS, until };
+    page(call, &look, max_jobs)?;
+    Ok(None)
+}
+
+/// `queue.search(queue_name, filter, states, beyond, max_jobs, max_rows)`.
+///
+/// Errors: 42704, 22023.
+fn search(call: &Call) -> Result<Option<Datum>> {
+    let name = call.required("queue_name", call.text(0))?;
+    let filter = call.required("filter", call.datum(1))?;
+    let names = call.text_array(2);
+    let beyond = position(call.datum(3))?;
+    let max_jobs = at_most("max_jobs", call.i32(4), 50, MAX_PAGE)?;
+    let max_rows = at_most("max_rows", call.i32(5), 20_000, 1_000_000)?.into();
+    let states = names.map_or_else(|| Ok(State::ALL.iter().map(|(state, _)| *state).collect()), states)?;
+    let catalog = catalog::current()?;
+    let rights = permission::rights(&catalog);
+    let Some(queue) = observed(&catalog, &rights, &name)? else {
+        return call.rows().map(|_| None);
+    };
+    let until = Some(time::monotonic_us().saturating_add(MAX_TIME));
+    let filter = Some(filter);
+    let look = Look { catalog: &catalog, queue: &queue, lane: None, states, filter, beyond, max_rows, until };
+    page(call, &look, max_jobs)?;
+    Ok(None)
+}
