@@ -886,6 +886,12 @@ SELECT 'pg_queue_extension_info',
                           'library_version', current_setting('pg_queue.library_version')),
        1, 'gauge', 'Always 1; its labels say which versions there are.';
 
+CREATE FUNCTION queue.job_attempts(job_id bigint)
+    RETURNS SETOF queue.attempts STABLE ROWS 2 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_job_attempts';
+COMMENT ON FUNCTION queue.job_attempts IS
+'The attempts of a job, fast at any depth: those of queue.attempts that are of it; no row when there is none. Errors: 22023 not a
+job''s id.';
+
 CREATE TYPE queue.listed_job AS (
     job_id bigint, queue_name text, stage text, state text, payload jsonb, priority integer, attempt integer,
     max_attempts integer, run_at timestamptz, enqueued_at timestamptz, started_at timestamptz, finished_at timestamptz,
@@ -938,7 +944,7 @@ CREATE FUNCTION queue.search(
     VOLATILE ROWS 50 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_search';
 COMMENT ON FUNCTION queue.search IS
 'A queue''s jobs for which filter is true, or finds something, in an object of job_id, stage, state, payload, priority,
-attempt, max_attempts, worker, error, result, progress, unique_key, group_key, headers, flow, task. Reads max_rows rows at
+attempt, max_attempts, worker, error, result, progress, unique_key, group_key, headers, flow, task, is_flow. Reads max_rows rows at
 most, and for half a second; a last row without a job says by here how to go on. states: of these, in this order. Errors:
 42704, 22023 no such state, not a position.';
 
@@ -1062,7 +1068,7 @@ COMMENT ON FUNCTION queue.activity IS
 'What queues did in each period, without a look at the logs: of the last hour by memory, before that as far as it was summed
 up. queue_name null: all queues. since null: of the last hour. is_complete: memory has known all of the period. Errors: 0A000
 a period of months, 22008 a period that is not positive.';
-REVOKE ALL ON FUNCTION queue.list, queue.search, queue.error_groups, queue.cancel_many, queue.retry_many,
+REVOKE ALL ON FUNCTION queue.job_attempts, queue.list, queue.search, queue.error_groups, queue.cancel_many, queue.retry_many,
     queue.reprioritize_many, queue.minutes_now, queue.activity FROM PUBLIC;
 
 DO $read_only$

@@ -114,6 +114,12 @@ CREATE FUNCTION queue.job(job_id bigint) RETURNS SETOF queue.jobs STABLE ROWS 1
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_job';
 COMMENT ON FUNCTION queue.job IS 'One job by its id, fast at any depth; no row when there is none. Errors: 22023 not a job''s id.';
 
+CREATE FUNCTION queue.job_attempts(job_id bigint)
+    RETURNS SETOF queue.attempts STABLE ROWS 2 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_job_attempts';
+COMMENT ON FUNCTION queue.job_attempts IS
+'The attempts of a job, fast at any depth: those of queue.attempts that are of it; no row when there is none. Errors: 22023 not a
+job''s id.';
+
 CREATE PROCEDURE queue.await(
     job_id bigint, timeout interval DEFAULT '30 seconds', INOUT state text DEFAULT NULL, INOUT result jsonb DEFAULT NULL
 )
@@ -181,7 +187,7 @@ CREATE FUNCTION queue.search(
     VOLATILE ROWS 50 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_search';
 COMMENT ON FUNCTION queue.search IS
 'A queue''s jobs for which filter is true, or finds something, in an object of job_id, stage, state, payload, priority,
-attempt, max_attempts, worker, error, result, progress, unique_key, group_key, headers, flow, task. Reads max_rows rows at
+attempt, max_attempts, worker, error, result, progress, unique_key, group_key, headers, flow, task, is_flow. Reads max_rows rows at
 most, and for half a second; a last row without a job says by here how to go on. states: of these, in this order. Errors:
 42704, 22023 no such state, not a position.';
 

@@ -35,6 +35,7 @@ use crate::shmem::segments::State;
 sql_function!(pg_queue_live, pg_finfo_pg_queue_live => live);
 sql_function!(pg_queue_life_of, pg_finfo_pg_queue_life_of => life_of);
 sql_function!(pg_queue_job, pg_finfo_pg_queue_job => job);
+sql_function!(pg_queue_job_attempts, pg_finfo_pg_queue_job_attempts => job_attempts);
 
 /// Number of columns of `queue.live` and of `queue.life_of`, which has the payload in place of `payload_of`.
 const COLUMNS: usize = 30;
@@ -103,6 +104,52 @@ fn job(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
+/// `queue.job_attempts(job_id)`: returns the rows of `queue.attempts` for one job. If `job_id` is NULL, it returns no rows.
+fn job_attempts(call: &Call) -> Result<Option<Datum>> {
+    let rows = call.rows()?;
+    let Some(id) = call.i64(0) else { return Ok(None) };
+    let catalog = catalog::current()?;
+    let rights = permission::rights(&catalog);
+    each_life(&catalog, ids::job_id(id)?, &rights, &mut |life| {
+        if let Some(row) = attempt_row(&catalog, life)? {
+            rows.add_options(&row)?;
+        }
+        Ok(true)
+    })?;
+    Ok(None)
+}
+
+/// Returns the row of `queue.attempts` for an attempt. `None`: the queue was dropped.
+fn attempt_row(catalog: &Catalog, life: &[Option<Datum>; COLUMNS]) -> Result<Option<[Option<Datum>; 10]>> {
+    let char = |column: usize| life[column].map(|datum| datum.value() as u8);
+    let doing = doing(life);
+    let Some(queue) = queue::by_lane(catalog, doing.lane)? else { return Ok(None) };
+    Ok(Some([
+        life[0],
+        life[1],
+        Some(text_datum(&queue.name)),
+        life[5],
+        Some(text_datum(doing.outcome.map_or_else(|| doing.state(&queue), Kind::name))),
+        life[14].filter(|_| char(17) != Some(b's')),
+        life[19],
+        life[18],
+        life[23],
+        queue.stage_of(doing.lane).map(text_datum),
+    ]))
+}
+
+/// What an attempt is doing, as its row says.
+fn doing(life: &[Option<Datum>; COLUMNS]) -> Doing {
+    let outcome = life[20].map(|datum| Kind::of(datum.value() as u8));
+    Doing {
+        lane: life[3].map_or(0, |datum| datum.value() as i32),
+        outcome,
+        is_claimed: outcome.is_none() && life[14].is_some(),
+        run_at: life[7].map(|datum| datum.value() as i64),
+        has_failed: life[12].is_some(),
+    }
+}
+
 /// Calls `f` with the lane and the row of `queue.jobs` for a job, if there is one that the user may observe. The values are
 /// good for the time of the call.
 pub fn with_newest(
@@ -146,9 +193,9 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Calls `f` with the row of `queue.jobs` for a job that a walk has found, if the attempt is its newest and the user
-    /// may observe it. The values are good for the time of the call.
-    pub fn show(&mut self, found: &Found, f: &mut dyn FnMut(&JobRow) -> Result<()>) -> Result<()> {
+    /// Calls `f` with the row of `queue.jobs` for a job that a walk has found, and whether it is a flow, if the attempt is its
+    /// newest and the user may observe it. The values are good for the time of the call.
+    pub fn show(&mut self, found: &Found, f: &mut dyn FnMut(&JobRow, bool) -> Result<()>) -> Result<()> {
         let rights = self.rights;
         let mut tell = |life: &[Option<Datum>; COLUMNS]| {
             let is_newest = life[24].is_some_and(|datum| datum.value() & 1 != 0);
@@ -157,7 +204,7 @@ impl<'a> Page<'a> {
                 && rights.on_lane(lane, Privilege::Observe)
                 && let Some(row) = job_row(self.catalog, life, rights)?
             {
-                f(&row)?;
+                f(&row, life[COLUMNS - 1].is_some())?;
             }
             Ok(())
         };
@@ -178,8 +225,7 @@ impl<'a> Page<'a> {
 /// Returns the row of `queue.job_life` for the row of the job's newest attempt. `None`: the queue was dropped.
 fn job_row(catalog: &Catalog, life: &[Option<Datum>; COLUMNS], rights: &Rights) -> Result<Option<JobRow>> {
     let number = |column: usize| life[column].map(|datum| datum.value() as i64);
-    let [id, job_id, enqueued_at, lane, priority, attempt, max_attempts, run_at, payload, headers, group_key, ..] =
-        *life;
+    let [id, job_id, enqueued_at, _, priority, attempt, max_attempts, run_at, payload, headers, group_key, ..] = *life;
     let [
         ..,
         unique_key,
@@ -191,7 +237,7 @@ fn job_row(catalog: &Catalog, life: &[Option<Datum>; COLUMNS], rights: &Rights) 
         claim_kind,
         worker,
         ended_at,
-        outcome,
+        _,
         _,
         result,
         error,
@@ -202,17 +248,10 @@ fn job_row(catalog: &Catalog, life: &[Option<Datum>; COLUMNS], rights: &Rights) 
         upon,
         _,
     ] = *life;
-    let lane = lane.map_or(0, |datum| datum.value() as i32);
+    let doing = doing(life);
+    let (lane, is_running) = (doing.lane, doing.is_claimed);
     let Some(queue) = queue::by_lane(catalog, lane)? else { return Ok(None) };
     let char = |datum: Option<Datum>| datum.map(|datum| datum.value() as u8);
-    let is_running = outcome.is_none() && claimed_at.is_some();
-    let doing = Doing {
-        lane,
-        outcome: char(outcome).map(Kind::of),
-        is_claimed: is_running,
-        run_at: number(7),
-        has_failed: last_error.is_some(),
-    };
     let lease_expires_at = || {
         let id = id.map_or(0, |datum| datum.value() as i64);
         let by_claim = || Some(Datum::from(number(14)?.saturating_add(number(15)?)));

@@ -94,9 +94,9 @@ impl Look<'_> {
                 let mut answer = Answer::GoOn;
                 if with_rows || self.filter.is_some() {
                     scratch.lend(|| {
-                        page.show(&found, &mut |row| {
+                        page.show(&found, &mut |row, is_flow| {
                             let is_in_state = row[3].is_some_and(|name| datum::text(name) == state.name());
-                            if is_in_state && self.filter.is_none_or(|filter| matches(row, filter)) {
+                            if is_in_state && self.filter.is_none_or(|filter| matches(row, is_flow, filter)) {
                                 answer = f(Hit { found: &found, row: Some(row), rows_read, here: &here })?;
                             }
                             Ok(())
@@ -115,12 +115,12 @@ impl Look<'_> {
 }
 
 /// Whether a filter finds a job.
-fn matches(row: &JobRow, filter: Datum) -> bool {
-    jsonb::of_text(&document(row)).is_some_and(|document| jsonb::matches(document, filter))
+fn matches(row: &JobRow, is_flow: bool, filter: Datum) -> bool {
+    jsonb::of_text(&document(row, is_flow)).is_some_and(|document| jsonb::matches(document, filter))
 }
 
 /// Returns what filters see of a job, as JSON.
-fn document(row: &JobRow) -> String {
+fn document(row: &JobRow, is_flow: bool) -> String {
     let int = |n: usize| row[n].map_or_else(|| "null".to_owned(), |datum| (datum.value() as i64).to_string());
     let small = |n: usize| row[n].map_or_else(|| "null".to_owned(), |datum| (datum.value() as i32).to_string());
     let text = |n: usize| Value::from(row[n].map(datum::text)).to_string();
@@ -142,6 +142,7 @@ fn document(row: &JobRow) -> String {
         ("headers", json(19)),
         ("flow", int(20)),
         ("task", text(21)),
+        ("is_flow", is_flow.to_string()),
     ];
     let fields: Vec<String> = fields.iter().map(|(name, value)| format!("\"{name}\": {value}")).collect();
     format!("{{{}}}", fields.join(", "))

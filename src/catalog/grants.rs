@@ -61,7 +61,7 @@ const OBJECTS: [(u8, Kind, &[&str]); 12] = [
         "activity_part", "attempts", "bindings", "errors", "executors", "flows", "jobs", "metric", "queues", "schedules", "stats", "throughput", "throughput_part", "topics", "workers",
     ]),
     (OBSERVE, Kind::Routine, &[
-        "activity", "doctor", "error_groups", "job", "list", "members", "metrics", "route", "search", "throughput_by", "upcoming",
+        "activity", "doctor", "error_groups", "job", "job_attempts", "list", "members", "metrics", "route", "search", "throughput_by", "upcoming",
         // The views call these.
         "claims_now", "executor_counts", "executors_now", "firings", "held_by_dead", "lease_expires_at", "live", "may_observe", "memory_use", "minutes_now", "payload_of", "recent_times", "running_now", "tallies", "throughput_live",
         "times", "topic_counts",

@@ -92,6 +92,22 @@ impl Kind {
         }
     }
 
+    /// As `queue.attempts` names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Dead => "dead",
+            Self::TimedOut => "timed_out",
+            Self::Released => "released",
+            Self::Suspended => "suspended",
+            Self::Advanced => "advanced",
+            Self::Cancelled => "cancelled",
+            Self::Skipped => "skipped",
+            Self::Superseded | Self::Moved => "superseded",
+        }
+    }
+
     /// In words that follow "this attempt was".
     pub fn words(self) -> &'static str {
         match self {

@@ -70,7 +70,7 @@ fn required(function: &str) -> &'static [&'static str] {
         "progress" => &["attempt", "'1'"],
         "schedule" => &["'fresh'", "'q'"],
         "unschedule" | "pause_schedule" | "resume_schedule" | "run_schedule" | "upcoming" => &["'planned'"],
-        "cancel" | "retry" | "life_of" | "job" | "members" | "job_steps" => &["job"],
+        "cancel" | "retry" | "life_of" | "job" | "job_attempts" | "members" | "job_steps" => &["job"],
         "reprioritize" => &["job", "1"],
         "reprioritize_many" => &["'q'", "1"],
         "list" => &["'q'", "'ready'"],
@@ -250,7 +250,7 @@ fn null_is_the_default_where_there_is_one_and_refused_where_there_is_none() {
                             .is_none()
                     );
                 }
-                "job" | "members" | "job_steps" => assert_eq!(client.count(&sql), 0),
+                "job" | "job_attempts" | "members" | "job_steps" => assert_eq!(client.count(&sql), 0),
                 _ => {
                     let failure = client.failure(&sql);
                     assert_eq!(failure.code, "22004", "{sql}: {failure:?}");

@@ -96,6 +96,12 @@ fn assert_lists_are_the_view(client: &mut Client) {
             ))
         });
     assert_eq!(listed, viewed);
+    let [by_job, viewed] = [
+        "queue.jobs AS j, LATERAL (SELECT * FROM queue.job_attempts(j.job_id) ORDER BY id DESC) AS a",
+        "queue.attempts AS a",
+    ]
+    .map(|from| client.value::<String>(&format!("SELECT jsonb_agg(to_jsonb(a) ORDER BY a.id)::text FROM {from}")));
+    assert_eq!(by_job, viewed);
 }
 
 fn reclaim(client: &mut Client) {
@@ -198,6 +204,8 @@ fn a_look_reads_no_more_rows_than_it_says_and_goes_on() {
          FROM queue.search('crowd', '$.payload == 1', '{completed}', max_rows => 300, max_jobs => 1000)",
     );
     assert_eq!(found, "300 300");
+    let flow = client.value::<i64>("SELECT queue.enqueue_flow('q', '[{\"task\": \"a\"}]')");
+    assert_eq!(client.value::<i64>("SELECT job_id FROM queue.search('q', '$.is_flow', '{held,ready}')"), flow);
     // A position is no way in: what it has is only where to read.
     for (beyond, code) in [("1", "22023"), ("{}", "22023"), ("{\"state\": 1, \"at\": 2}", "22023")] {
         assert_eq!(client.failure(&format!("SELECT queue.list('q', 'dead', beyond => '{beyond}')")).code, code);

@@ -76,6 +76,7 @@ const TABLE: &str = "
 -  - - 1 1  - - 2 2  - - + +  + + | schedules
 -  - - + +  - - 0 0  - - + +  + + | job({job})
 -  + + + +  q q q q  + + + +  + + | await({job}, '0')
+-  - - + +  - - 0 0  - - + +  + + | job_attempts({job})
 -  - - + +  - - 0 0  - - + +  + + | members({flow})
 -  - - + +  - - q q  - - + +  + + | upcoming('planned')
 -  - - 1 1  - - 2 2  - - + +  + + | throughput_by()
