@@ -472,7 +472,7 @@ fn memory_is_what_the_formula_says() {
         let said = lanes * ready * 40
             + i64::try_from(running * 216).unwrap()
             + power_of_two(64 * running)
-            + lanes * 3400
+            + lanes * 9300
             + power_of_two(32 * keys)
             + databases * (133_500 + 4 * sessions)
             + sessions * 790;
