@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help all build install deb try-deb test test-all torture demo bench instructions soak soak-sql check check-majors lint core-test \
+.PHONY: help all build install deb try-deb test ci test-all torture demo bench instructions soak soak-sql check check-majors lint core-test \
   miri pgspot server-test test-asserts test-upgrade stage stage-release examples clients drivers bench-clients monitoring prepare clean
 
 # The server: PG=17 is that major where packages put it, PG_CONFIG=PATH any other one. Without either PostgreSQL 15 of
@@ -67,11 +67,14 @@ try-deb: deb ## tries that package in a clean Debian; as root
 test: lint stage pgspot examples monitoring ## runs all checks and all tests
 	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test $(EVERYTHING) --no-fail-fast
 
-test-all: test clients drivers ## the same, and the packages, two minutes of torture, other majors compiled, the server's tests on 18, pg_upgrade: before a release
+ci: test ## the same, two minutes of torture, other majors compiled, the server's tests on 18 with assertions, pg_upgrade from 15: at each change
 	$(MAKE) torture MINUTES=2 ARGS='--seed 4'
 	$(MAKE) check-majors MAJORS="14 16 17"
-	$(MAKE) test-asserts
+	$(MAKE) test-asserts ARGS=all
 	$(MAKE) test-upgrade
+
+test-all: ci clients drivers ## the same, the packages, and 18 with all caches discarded: before a release
+	$(MAKE) test-asserts ARGS=caches
 
 torture: stage ## calls everything at once for MINUTES=10, ends servers, checks all promises; ARGS='--seed 4' as before
 	PG_CONFIG=$(TARGET)/debug/server/pg_config $(TARGET)/debug/torture --minutes $(MINUTES) $(ARGS)
