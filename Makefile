@@ -146,7 +146,8 @@ demo: stage-release ## shows what it does, on a throw-away server; ARGS='--files
 
 bench: stage-release ## measures it against others, on throw-away servers; ARGS=--quick for a look
 	$(if $(findstring sql,$(ARGS)),pgrx-tests/stage-peer $(TARGET)/release/server pg_cron cron)
-	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- $(ARGS)
+	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- \
+	  --charts $(TARGET)/charts $(ARGS)
 
 instructions: stage-release ## counts the server's instructions a job under valgrind: a change of a hundredth shows
 	pgrx-tests/count-instructions $(TARGET)/release/server/pg_config
@@ -158,7 +159,7 @@ soak-sql: stage ## 100,000 jobs that are SQL, each exactly once, over 20 kills o
 soak: stage-release ## loads it for MINUTES=10 beside an open snapshot; ARGS=--check makes a miss an error
 	pgrx-tests/stage-peer $(TARGET)/release/server pgq pgq3
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- \
-	  soak --minutes $(MINUTES) $(ARGS)
+	  soak --minutes $(MINUTES) --charts $(TARGET)/charts $(ARGS)
 
 prepare:
 	@pgrx-tests/prepare $(ASKED)

@@ -4,6 +4,8 @@
 
 mod after;
 mod ahead;
+mod chart;
+mod charts;
 mod client;
 mod contender;
 mod cpu;
@@ -101,6 +103,9 @@ fn run(options: &Options) -> Result<bool> {
     }
     if options.asks_for(cron::NAME) {
         cron::measure()?;
+    }
+    if let Some(folder) = &options.charts {
+        charts::of_cells(folder, &results, wake.as_deref())?;
     }
     let targets = targets::judge(&results, wake.as_ref(), &delayed);
     report::print_targets(&targets);

@@ -19,9 +19,9 @@ use std::time::Duration;
 use postgres::Client;
 
 use crate::server::Server;
-use crate::{Result, cpu};
+use crate::{Result, charts, cpu};
 use contender::Contender;
-use drive::Soaked;
+pub use drive::Soaked;
 use load::Load;
 use options::Options;
 
@@ -47,6 +47,9 @@ pub fn run(options: &Options) -> Result<bool> {
         }
     }
     report::print_summary(&all);
+    if let Some(folder) = &options.charts {
+        charts::of_soak(folder, &all, options.has_snapshot)?;
+    }
     let Some((_, ours)) = all.iter().find(|(name, _)| *name == "ours") else { return Ok(true) };
     let targets = judge::judge(ours, options.rate);
     report::print_targets(&targets);

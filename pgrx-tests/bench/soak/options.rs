@@ -1,18 +1,20 @@
 //! The command line of the soak.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use lexopt::prelude::*;
 
 /// Shown by `soak --help` and after an error.
 pub const USAGE: &str = "\
-Usage: bench soak [--minutes N] [--rate N] [--only NAME,…] [--no-snapshot] [--check]
+Usage: bench soak [--minutes N] [--rate N] [--only NAME,…] [--no-snapshot] [--charts FOLDER] [--check]
 
   --minutes    how long pg_queue runs, 0.2 for a try (10); the others run half as long, but at least a minute
   --rate       jobs offered in a second (2000)
   --only       only these: ours, articles, pgq
   --no-snapshot
                nobody keeps a snapshot open: shows what the others are without it
+  --charts     draws the jobs done a second over time as an SVG file there
   --check      exit code 1 when a target is missed";
 
 /// How long, how much, and who.
@@ -25,6 +27,8 @@ pub struct Options {
     pub rate: u32,
     /// Whether a session keeps its snapshot all the time.
     pub has_snapshot: bool,
+    /// Where a chart is drawn, if anywhere.
+    pub charts: Option<PathBuf>,
     only: Vec<String>,
 }
 
@@ -32,6 +36,7 @@ impl Options {
     /// From what follows `soak` on the command line; `None` when only help was asked for.
     pub fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Result<Option<Self>, lexopt::Error> {
         let (mut check, mut minutes, mut rate, mut has_snapshot, mut only) = (false, 10.0, 2_000, true, Vec::new());
+        let mut charts = None;
         let mut parser = lexopt::Parser::from_args(arguments);
         while let Some(argument) = parser.next()? {
             match argument {
@@ -40,6 +45,7 @@ impl Options {
                 Long("minutes") => minutes = parser.value()?.parse::<f64>()?,
                 Long("rate") => rate = parser.value()?.parse::<u32>()?.max(1),
                 Long("only") => only.extend(parser.value()?.string()?.split(',').map(str::to_owned)),
+                Long("charts") => charts = Some(parser.value()?.into()),
                 Long("help") | Short('h') => {
                     println!("{USAGE}");
                     return Ok(None);
@@ -51,7 +57,7 @@ impl Options {
         if length < SHORTEST {
             return Err(format!("--minutes must be at least {:.1}", SHORTEST.as_secs_f64() / 60.0).into());
         }
-        Ok(Some(Self { check, length, rate, has_snapshot, only }))
+        Ok(Some(Self { check, length, rate, has_snapshot, charts, only }))
     }
 
     /// Whether this contender is to run.
