@@ -56,6 +56,7 @@ mod clock {
 mod storage {
     mod history;
     mod indexes;
+    mod rows;
     pub mod segments;
     mod segments_races;
 }

@@ -215,28 +215,34 @@ impl Counters<'_> {
     pub fn find_or_make(&mut self, instance: u32, lane: i32) -> Option<&mut Counter> {
         let slot = match index::find(self.index, instance, i64::from(lane)) {
             Some(slot) => slot as usize,
-            None => {
-                let free = self.slots.iter().position(|slot| slot.instance == 0)?;
-                *self.top = (*self.top).max(free as u32 + 1);
-                self.slots[free] = Slot { instance, lane, counter: Counter::NONE, minutes: Minutes::default() };
-                index::insert(self.index, instance, i64::from(lane), free as u32);
-                free
-            }
+            None => self.make(instance, lane)?,
         };
         Some(&mut self.slots[slot].counter)
+    }
+
+    /// Makes the counter of a lane that has none. Returns its slot; `None` if all are in use.
+    fn make(&mut self, instance: u32, lane: i32) -> Option<usize> {
+        let free = self.slots.iter().position(|slot| slot.instance == 0)?;
+        *self.top = (*self.top).max(free as u32 + 1);
+        self.slots[free] = Slot { instance, lane, counter: Counter::NONE, minutes: Minutes::default() };
+        index::insert(self.index, instance, i64::from(lane), free as u32);
+        Some(free)
     }
 
     /// Adds what a commit in this minute has counted to a lane's counter. If the lane has none, makes it if `makes`, and
     /// else does nothing. Returns false if there is no room for it.
     pub fn add(&mut self, instance: u32, lane: i32, counter: &Counter, minute: i64, makes: bool) -> bool {
-        if makes && self.find_or_make(instance, lane).is_none() {
-            return false;
-        }
-        if let Some(slot) = index::find(self.index, instance, i64::from(lane)) {
-            let slot = &mut self.slots[slot as usize];
-            slot.counter.add(counter);
-            slot.minutes.add(minute, &counter.counts.totals);
-        }
+        let slot = match index::find(self.index, instance, i64::from(lane)) {
+            Some(slot) => slot as usize,
+            None if makes => match self.make(instance, lane) {
+                Some(made) => made,
+                None => return false,
+            },
+            None => return true,
+        };
+        let slot = &mut self.slots[slot];
+        slot.counter.add(counter);
+        slot.minutes.add(minute, &counter.counts.totals);
         true
     }
 

@@ -28,9 +28,6 @@ impl Default for Minutes {
 impl Minutes {
     /// Adds what happened in a minute. If the clock was set back, it counts for the newest one.
     pub fn add(&mut self, minute: i64, totals: &Totals) {
-        if *totals == Totals::NONE {
-            return;
-        }
         if self.since == 0 {
             (self.since, self.newest) = (minute, minute);
         }

@@ -300,10 +300,14 @@ impl<'a> ClaimBatch<'a> {
         }
         let now = time::now_us();
         let lost = self.insert(&mut found, now);
-        let count = found.len() - lost.len();
-        let found = found.into_iter().filter(|(attempt, _)| !lost.contains(&attempt.id()));
-        self.claimed.reserve(count);
-        self.claimed.extend(found.map(|(attempt, lease)| (attempt, now.saturating_add(lease))));
+        found.retain(|(attempt, _)| !lost.contains(&attempt.id()));
+        found.iter_mut().for_each(|(_, lease)| *lease = now.saturating_add(*lease));
+        let count = found.len();
+        if self.claimed.is_empty() {
+            self.claimed = found;
+        } else {
+            self.claimed.append(&mut found);
+        }
         if !self.queue.has_groups() {
             self.hand_over()?;
         }

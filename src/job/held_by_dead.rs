@@ -77,8 +77,8 @@ pub fn find(catalog: &Catalog) -> Result<Vec<Holder>> {
 fn count(catalog: &Catalog, segment: u8, job_id: i64, most: usize, held: &mut BTreeMap<i32, i64>) -> Result<usize> {
     let Some(edges) = Edges::open(catalog, segment) else { return Ok(0) };
     let mut ids = Vec::new();
-    edges.each_after(job_id, 0, |id| {
-        ids.push(id);
+    edges.each_after(job_id, 0, |edge| {
+        ids.push(edge.id);
         ids.len() < most
     });
     let tables = Tables::open(catalog, segment);

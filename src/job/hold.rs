@@ -398,7 +398,9 @@ pub fn note_where_it_is(
     }
 }
 
-/// Has `insert` write a note about a held attempt, as `note_where_it_is` does, and counts it in its segment.
+/// Has `insert` write a note about a held attempt, as `note_where_it_is` does, and counts it in its segment. Whatever takes
+/// the attempt's place claims it and then looks for notes: so one of the two sees the other, and the note counts if no claim
+/// is found after it.
 pub fn note_held(catalog: &Catalog, id: i64, home: Home, insert: impl Fn(Home) -> bool) -> Noted {
     let counted = |home: Home| {
         let is_in = insert(home);
@@ -407,5 +409,5 @@ pub fn note_held(catalog: &Catalog, id: i64, home: Home, insert: impl Fn(Home) -
         }
         is_in
     };
-    note_where_it_is(catalog, id, home, counted, |home| probe_both(catalog, home, id))
+    note_where_it_is(catalog, id, home, counted, |home| claim::probe(catalog, home.segment, id))
 }

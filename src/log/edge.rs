@@ -198,14 +198,14 @@ impl Edges {
         ending
     }
 
-    /// Calls `f` with the attempts that are after a job, in the order of their ids from behind `after` on, until it
-    /// returns false.
-    pub fn each_after(&self, job_id: i64, after: i64, mut f: impl FnMut(i64) -> bool) {
+    /// Calls `f` with the edges of attempts that are after a job, in the order of the attempts' ids from behind `after` on,
+    /// until it returns false. Whether they are met is not told.
+    pub fn each_after(&self, job_id: i64, after: i64, mut f: impl FnMut(Edge) -> bool) {
         let keys = [Key::eq_i64(1, job_id), Key::gt_i64(2, after)];
         let mut scan = self.table.scan(&self.by_job, &keys, Snapshot::Now);
         while scan.next().is_some() {
             if let (AFTER, edge) = read(&mut scan)
-                && !f(edge.id)
+                && !f(edge)
             {
                 break;
             }

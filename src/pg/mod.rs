@@ -9,6 +9,7 @@ pub mod background;
 pub mod btree;
 pub mod client;
 pub mod datum;
+pub mod descriptor;
 pub mod fault;
 pub mod function;
 pub mod jsonb;

@@ -42,6 +42,7 @@ unsafe extern "C" {
 // function, which cannot be a signal handler.
 unsafe extern "C-unwind" {
     pub fn GetCurrentTimestamp() -> pg_sys::TimestampTz;
+    pub fn GetCurrentTransactionStopTimestamp() -> pg_sys::TimestampTz;
     pub fn GetCurrentSubTransactionId() -> pg_sys::SubTransactionId;
     pub fn GetTopTransactionIdIfAny() -> pg_sys::TransactionId;
     pub fn RecoveryInProgress() -> bool;

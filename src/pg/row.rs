@@ -11,7 +11,7 @@ use std::ptr;
 use pg_queue_core::frontier::Place;
 use pgrx::pg_sys::{self, Datum};
 
-use crate::pg::unguarded;
+use crate::pg::{descriptor, unguarded};
 
 /// The most columns that a table of the extension may have: those of queue.history, and some that were added by mistake
 /// and dropped again.
@@ -84,19 +84,9 @@ impl NewRows {
         self.values.len() / self.columns
     }
 
-    /// Widens the rows for a table with more columns. The added columns are NULL.
-    pub fn widen(&mut self, columns: usize) {
-        if columns <= self.columns {
-            return;
-        }
-        let mut wide = Self::new(columns, self.len());
-        for (values, nulls) in self.values.chunks(self.columns).zip(self.nulls.chunks(self.columns)) {
-            wide.values.extend(values);
-            wide.values.resize(wide.values.len() + columns - self.columns, Datum::from(0));
-            wide.nulls.extend(nulls);
-            wide.nulls.resize(wide.nulls.len() + columns - self.columns, true);
-        }
-        *self = wide;
+    /// Returns how many columns the widest row has without the NULLs at its end.
+    pub fn width(&self) -> usize {
+        self.nulls.chunks(self.columns).map(descriptor::width).max().unwrap_or(0)
     }
 }
 
@@ -116,12 +106,13 @@ impl Row {
     /// Reads the columns of a tuple, and takes it over.
     ///
     /// # Safety
-    /// `tuple` is a tuple of this descriptor in Postgres's memory, and the row becomes its owner.
-    pub unsafe fn new(tuple: pg_sys::HeapTuple, desc: pg_sys::TupleDesc) -> Self {
+    /// `tuple` is a tuple of this open table in Postgres's memory, and the row becomes its owner.
+    pub unsafe fn new(tuple: pg_sys::HeapTuple, rel: pg_sys::Relation) -> Self {
         let mut row = Self::empty();
         row.tuple = tuple;
         // SAFETY: the arrays have COLUMNS places, and the tuple has no more columns, as is checked first.
         unsafe {
+            let desc = descriptor::of_first(rel, descriptor::width_of(tuple));
             assert!((*desc).natts as usize <= COLUMNS, "a table has more columns than COLUMNS");
             pg_sys::heap_deform_tuple(tuple, desc, row.values.as_mut_ptr(), row.nulls.as_mut_ptr());
         }

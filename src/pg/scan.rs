@@ -298,7 +298,7 @@ impl<'a> Scan<'a> {
             let tuple = pg_sys::ExecFetchSlotHeapTuple(self.slot, false, &raw mut should_free);
             let copy = pg_sys::heap_copytuple(tuple);
             (*copy).t_self = (*self.slot).tts_tid;
-            Row::new(copy, self.table.desc())
+            Row::new(copy, self.table.rel)
         }
     }
 
@@ -367,7 +367,7 @@ impl Iterator for Backwards<'_> {
         // belongs to the returned value.
         unsafe {
             let tuple = pg_sys::heap_getnext(self.scan, pg_sys::ScanDirection::BackwardScanDirection);
-            (!tuple.is_null()).then(|| Row::new(pg_sys::heap_copytuple(tuple), self.table.desc()))
+            (!tuple.is_null()).then(|| Row::new(pg_sys::heap_copytuple(tuple), self.table.rel))
         }
     }
 }

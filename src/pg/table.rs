@@ -17,7 +17,7 @@ use pgrx::pg_sys::{self, Datum};
 use crate::pg::btree::{leaf, rightmost};
 use crate::pg::fault::row_fault;
 use crate::pg::row::{NewRows, Row, Tid, envelopes};
-use crate::pg::{process, relcache, role, trigger, unguarded};
+use crate::pg::{descriptor, process, relcache, role, trigger, unguarded};
 
 /// An open table or index. It is closed when the value is dropped.
 pub struct Relation {
@@ -56,25 +56,19 @@ impl Relation {
     ) -> Option<Tid> {
         let mut values = row.map(|value| value.unwrap_or(Datum::from(0)));
         let mut nulls = row.map(|value| value.is_none());
-        let columns = self.columns();
         entries.iter().for_each(|entry| entry.index.check_columns(entry.key.len()));
-        if columns == COLUMNS {
-            return self.insert_values(&mut values, &mut nulls, entries);
-        }
-        let (mut values, mut nulls) = (values.to_vec(), nulls.to_vec());
-        values.resize(columns.max(COLUMNS), Datum::from(0));
-        nulls.resize(columns.max(COLUMNS), true);
         self.insert_values(&mut values, &mut nulls, entries)
     }
 
     fn insert_values(&self, values: &mut [Datum], nulls: &mut [bool], entries: &mut [Entry<'_>]) -> Option<Tid> {
-        let (rel, desc, info) = (self.rel, self.desc(), index_info());
+        let (rel, width, info) = (self.rel, descriptor::width(nulls), index_info());
         let has_others = self.has_others();
         row_fault!(self.rel, "before");
         // SAFETY: a value for each column; b-trees of this table, with a value for each of their columns. Within
         // the guard there is nothing to drop.
         let (tid, is_taken) = unsafe {
             pg_sys::ffi::pg_guard_ffi_boundary(|| {
+                let desc = descriptor::of_first(rel, width);
                 let tuple = unguarded::heap_form_tuple(desc, values.as_mut_ptr(), nulls.as_mut_ptr());
                 unguarded::heap_insert(rel, tuple, unguarded::GetCurrentCommandId(true), 0, ptr::null_mut());
                 let mut tid = (*tuple).t_self;
@@ -109,9 +103,8 @@ impl Relation {
         /// As many rows as COPY buffers (MAX_BUFFERED_TUPLES).
         const BATCH: usize = 1000;
         row_fault!(self.rel, "before");
-        rows.widen(self.columns());
-        let (columns, count) = (rows.columns, rows.len());
-        let (rel, desc) = (self.rel, self.desc());
+        let (columns, count, width) = (rows.columns, rows.len(), rows.width());
+        let rel = self.rel;
         let (values, nulls) = (rows.values.as_mut_ptr(), rows.nulls.as_mut_ptr());
         let mut tids = Vec::with_capacity(count);
         for first in (0..count).step_by(BATCH) {
@@ -121,6 +114,7 @@ impl Relation {
                 // out and writes each row's place into its slot. Within the guard there is nothing to drop.
                 unsafe {
                     pg_sys::ffi::pg_guard_ffi_boundary(|| {
+                        let desc = descriptor::of_first(rel, width);
                         for row in 0..n {
                             let at = (first + row) * columns;
                             let tuple = unguarded::heap_form_tuple(desc, values.add(at), nulls.add(at));
@@ -255,7 +249,7 @@ impl Relation {
         if tid.block() >= self.blocks_cached(tid, generation) {
             return None;
         }
-        let (rel, desc) = (self.rel, self.desc());
+        let rel = self.rel;
         let mut row = Row::empty();
         let to = &raw mut row;
         // SAFETY: a block within the table. Within the guard there is nothing to drop.
@@ -263,6 +257,7 @@ impl Relation {
             pg_sys::ffi::pg_guard_ffi_boundary(|| {
                 let copy = unguarded::copy_at(rel, tid.0);
                 if !copy.is_null() {
+                    let desc = descriptor::of_first(rel, descriptor::width_of(copy));
                     unguarded::heap_deform_tuple(copy, desc, (*to).values.as_mut_ptr(), (*to).nulls.as_mut_ptr());
                     (*to).tuple = copy;
                 }

@@ -37,7 +37,7 @@ pub fn now_us() -> i64 {
 /// Returns when the transaction that is ending was committed, in microseconds as `timestamptz` counts them.
 pub fn transaction_end_us() -> i64 {
     // SAFETY: a number that the commit has set; otherwise it reads the clock.
-    unsafe { pgrx::pg_sys::GetCurrentTransactionStopTimestamp() }
+    unsafe { raw::GetCurrentTransactionStopTimestamp() }
 }
 
 /// Returns when statement_timeout will end this statement, as `timestamptz`. `None` if it will not.

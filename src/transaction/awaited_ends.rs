@@ -23,7 +23,7 @@ type Release = fn(u32, &[i64]) -> Result<Served>;
 thread_local! {
     /// The attempts, each with its job.
     static ENDS: RefCell<Vec<(i64, i64)>> = const { RefCell::new(Vec::new()) };
-    /// Their instance.
+    /// Their instance; 0: this transaction has ended none.
     static OF: Cell<u32> = const { Cell::new(0) };
     static SERVED: RefCell<Served> = const { RefCell::new(Vec::new()) };
     static RELEASE: Cell<Option<Release>> = const { Cell::new(None) };
@@ -48,8 +48,11 @@ pub fn add(instance: u32, id: i64, job_id: i64) {
 
 /// Has what is after the jobs released that this transaction has completed, unless these are many.
 pub(super) fn release() -> Result<()> {
+    if OF.get() == 0 {
+        return Ok(());
+    }
     let ends = ENDS.take();
-    if ends.is_empty() || ends.len() > MOST {
+    if ends.len() > MOST {
         return Ok(());
     }
     let jobs: Vec<i64> = ends.iter().filter(|(id, _)| pending::completes(*id)).map(|(_, job_id)| *job_id).collect();
@@ -62,14 +65,16 @@ pub(super) fn release() -> Result<()> {
 /// Returns how many jobs were known as awaited before the look at what is after this job, if that look has released all
 /// of it.
 pub(super) fn served(instance: u32, job_id: i64) -> Option<u64> {
-    SERVED.with_borrow(|served| {
-        let found = served.iter().find(|(job, _)| *job == job_id && OF.get() == instance);
-        found.map(|(_, adds)| *adds)
-    })
+    if OF.get() != instance {
+        return None;
+    }
+    SERVED.with_borrow(|served| served.iter().find(|(job, _)| *job == job_id).map(|(_, adds)| *adds))
 }
 
 /// Forgets everything at the end of the transaction.
 pub(super) fn ended() {
-    ENDS.with_borrow_mut(Vec::clear);
-    SERVED.with_borrow_mut(Vec::clear);
+    if OF.take() != 0 {
+        ENDS.with_borrow_mut(Vec::clear);
+        SERVED.with_borrow_mut(Vec::clear);
+    }
 }

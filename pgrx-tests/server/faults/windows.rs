@@ -548,3 +548,31 @@ fn a_turn_of_a_group_after_a_rollback_keeps_the_order() {
         go_on(&mut client, &q, &jobs, &early, point);
     }
 }
+
+#[test]
+fn a_cancel_or_a_seal_of_a_flow_is_not_left_behind_by_a_change_of_it() {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "f", "");
+    for point in ["row.claim.after", "row.outcome.before", "row.attempt.after", "commit.begun", "commit.visible"] {
+        let flow: i64 = client.value("SELECT queue.enqueue_flow('f', '[{}]', open => true)");
+        // The change looks for notes about the flow before it ends the attempt that it replaces.
+        let held = hold(&database.name, point, &format!("SELECT queue.reprioritize({flow}, 3)"));
+        let refused = |client: &mut Client, verb: &str| {
+            client
+                .query(&format!("SELECT queue.{verb}({flow})"), &[])
+                .err()
+                .map(|e| queue_tests::error::code(&e).to_owned())
+        };
+        let (sealed, cancelled) = (refused(&mut client, "seal"), refused(&mut client, "cancel"));
+        let changed = release(held);
+        // Either the change or what came beside it is refused, or both count.
+        let in_use = |refused: &Option<String>| refused.as_deref().is_none_or(|code| code == "55006");
+        assert!(in_use(&sealed) && in_use(&cancelled), "{point}: {sealed:?} {cancelled:?}");
+        assert!(changed.is_empty() || cancelled.is_none(), "{point}: {changed}");
+        if cancelled.is_some() {
+            client.run(&format!("SELECT queue.cancel({flow})"));
+        }
+        wait::until("the flow ends", || (client.state(flow) == "cancelled").then_some(()));
+    }
+}

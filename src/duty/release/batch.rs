@@ -23,9 +23,9 @@ use crate::log::edge::{self, Edge, Edges};
 use crate::log::outcome::{self, Kind};
 use crate::log::segment::{self, Home, Target, is_far};
 use crate::log::tables::Tables;
-use crate::pg::datum::text_datum;
+use crate::pg::datum::{self, text_datum};
 use crate::pg::fault::fault;
-use crate::pg::scan::{Key, Snapshot};
+use crate::pg::scan::{Key, Probe, Snapshot};
 use crate::pg::{process, time};
 use crate::shmem;
 use crate::transaction::{self, Step};
@@ -79,6 +79,8 @@ pub struct Batch<'a> {
     acts: Vec<Act>,
     /// The attempts of `acts`.
     decided: HashSet<i64>,
+    /// The claims of segments, open for the look and for what follows from it.
+    claims: [Option<claim::Writer>; id::SEGMENTS],
     /// Edges of which it is to be remembered that they are met.
     met: Vec<(Home, Edge)>,
     pub looked: usize,
@@ -97,6 +99,7 @@ impl<'a> Batch<'a> {
             fates: HashMap::new(),
             acts: Vec::new(),
             decided: HashSet::new(),
+            claims: std::array::from_fn(|_| None),
             met: Vec::new(),
             looked: 0,
             due_to: time::now_us().max(cursor),
@@ -178,25 +181,36 @@ impl<'a> Batch<'a> {
             let Some(edges) = Edges::open(self.catalog, segment) else { continue };
             let tables = Tables::open(self.catalog, segment);
             loop {
-                let mut ids = Vec::new();
-                edges.each_after(job_id, after, |id| {
-                    ids.push(id);
-                    ids.len() < most
+                let mut found = Vec::new();
+                edges.each_after(job_id, after, |edge| {
+                    found.push(edge);
+                    found.len() < most
                 });
-                let Some(&last) = ids.last() else { break };
-                for id in ids {
+                let has_more = found.len() == most;
+                for edge in found {
                     if self.is_full() {
                         return Ok(Some(Position { segment, attempt: after }));
                     }
-                    self.look_at(&tables, &edges, id, job_id)?;
-                    after = id;
+                    self.look_at(&tables, &edges, edge.id, job_id, Some(edge))?;
+                    after = edge.id;
                 }
-                after = last;
+                if !has_more {
+                    break;
+                }
                 process::check_for_interrupts();
             }
             after = 0;
         }
         Ok(None)
+    }
+
+    /// The claims of a segment, open to write. `None`: it is not what it was.
+    fn claims(&mut self, home: Home) -> Option<&claim::Writer> {
+        let opened = &mut self.claims[home.segment as usize];
+        if opened.is_none() {
+            *opened = claim::Writer::open_home(self.catalog, home);
+        }
+        opened.as_ref()
     }
 
     /// Decides about an attempt whose own time may have come.
@@ -208,24 +222,23 @@ impl<'a> Batch<'a> {
             self.again.push(attempt.job_id());
             return Ok(());
         }
-        self.look_at(&tables, &edges, attempt.id(), attempt.job_id())
+        self.look_at(&tables, &edges, attempt.id(), attempt.job_id(), None)
     }
 
-    /// Decides about an attempt, because of a job that was handed over.
-    fn look_at(&mut self, tables: &Tables, edges: &Edges, id: i64, job_id: i64) -> Result<()> {
+    /// Decides about an attempt, because of a job that was handed over. `by`: the edge by which it was found.
+    fn look_at(&mut self, tables: &Tables, edges: &Edges, id: i64, job_id: i64, by: Option<Edge>) -> Result<()> {
         self.looked += 1;
         if self.decided.contains(&id) {
             return Ok(());
         }
-        let mut claims = tables.claims().scan(&[Key::eq_i64(1, id)], Snapshot::Dirty);
-        if claims.next().is_some() {
-            // That transaction may be rolled back.
-            if claims.is_in_progress() {
-                self.again.push(job_id);
-            }
+        let seen = self.claims(tables.home).map(|claims| claims.probe(id));
+        // That transaction may be rolled back.
+        if seen.is_none_or(|seen| matches!(seen, Probe::InProgress | Probe::Moving)) {
+            self.again.push(job_id);
+        }
+        if seen != Some(Probe::Absent) {
             return Ok(());
         }
-        drop(claims);
         let mut attempts = tables.attempt.scan(tables.by_id(), &[Key::eq_i64(1, id)], Snapshot::Now);
         if attempts.next().is_none() {
             return Ok(());
@@ -236,7 +249,10 @@ impl<'a> Batch<'a> {
         if !queue.is_held(attempt.lane()) {
             return Ok(());
         }
-        let own = edges.of(id);
+        let own = match by.filter(|edge| is_only_edge(&attempt, edge)) {
+            Some(edge) => vec![edge],
+            None => edges.of(id),
+        };
         let is_open = own.iter().any(|edge| edge.job_id == edge::SEAL && !edge.is_met);
         let of_flow = flow::own_edge(&own);
         if self.is_enders && of_flow.is_some() {
@@ -336,11 +352,11 @@ impl<'a> Batch<'a> {
 
     fn write_segment(&mut self, mut acts: Vec<Act>) -> Result<()> {
         let Some(home) = acts.first().map(|act| act.attempt.home) else { return Ok(()) };
-        let Some(claims) = claim::Writer::open_home(self.catalog, home) else {
+        let taken: Vec<(i64, i64)> = acts.iter().map(|act| (act.attempt.id(), 0)).collect();
+        let Some(claims) = self.claims(home) else {
             self.again.extend(acts.iter().map(|act| act.because));
             return Ok(());
         };
-        let taken: Vec<(i64, i64)> = acts.iter().map(|act| (act.attempt.id(), 0)).collect();
         let lost = claims.insert(&taken, time::now_us(), claim::Kind::System, None);
         for n in lost.into_iter().rev() {
             let act = acts.swap_remove(n);
@@ -420,6 +436,14 @@ impl<'a> Batch<'a> {
             }
         }
     }
+}
+
+/// Whether this edge of an attempt is the only note that counts for a verdict: the attempt is no flow, and after one job,
+/// of which it is not noted that it has completed, as the attempt is released by that.
+fn is_only_edge(attempt: &Attempt, edge: &Edge) -> bool {
+    edge.upon == Upon::Completed
+        && attempt.own_flow().is_none()
+        && attempt.after().is_some_and(|after| datum::i64_array(after) == [edge.job_id])
 }
 
 /// Why a job was skipped.
