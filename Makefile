@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help all build install deb try-deb test ci test-all torture demo bench instructions soak soak-sql check check-majors lint core-test \
+.PHONY: help all build install deb try-deb test ci test-all torture demo bench instructions soak soak-sql check check-majors lint core-test drill \
   miri pgspot server-test test-asserts test-upgrade stage stage-release examples clients drivers bench-clients monitoring prepare clean
 
 # The server: PG=17 is that major where packages put it, PG_CONFIG=PATH any other one. Without either PostgreSQL 15 of
@@ -78,6 +78,10 @@ test-all: ci clients drivers ## the same, the packages, and 18 with all caches d
 
 torture: stage ## calls everything at once for MINUTES=10, ends servers, checks all promises; ARGS='--seed 4' as before
 	PG_CONFIG=$(TARGET)/debug/server/pg_config $(TARGET)/debug/torture --minutes $(MINUTES) $(ARGS)
+
+drill: stage ## fails over: three servers under Patroni, primaries killed and cut off under load; ARGS='--kills 1' is shorter
+	pgrx-tests/prepare-drill
+	PG_CONFIG=$(TARGET)/debug/server/pg_config $(TARGET)/debug/drill $(ARGS)
 
 server-test: stage ## runs the tests of the server alone
 	PG_CONFIG=$(TARGET)/debug/server/pg_config cargo test $(EVERYTHING) --no-fail-fast --test server

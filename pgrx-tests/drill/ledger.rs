@@ -1,0 +1,55 @@
+//! What the clients were told, in a file that no server knows of. A line is written before the next call is made, so the
+//! ledger is never behind what a client relies on.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Mutex;
+
+/// What a client was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// This token is about to be enqueued.
+    Asked { token: i64 },
+    /// Its enqueue was acknowledged.
+    Enqueued { token: i64 },
+    /// The attempt was handed out at this time, in milliseconds, by this node.
+    Claimed { at_ms: i64, node: usize },
+    /// The completion of the job was acknowledged.
+    Completed { job_id: i64 },
+}
+
+/// The ledger of a run.
+pub struct Ledger {
+    inner: Mutex<(File, Vec<Fact>)>,
+}
+
+impl Ledger {
+    /// An empty one, in this file.
+    pub fn new(path: &Path) -> Self {
+        let file = File::create(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        Self { inner: Mutex::new((file, Vec::new())) }
+    }
+
+    /// Notes a fact.
+    pub fn note(&self, fact: Fact) {
+        let mut inner = self.inner.lock().expect("no client panics while it writes");
+        writeln!(inner.0, "{fact:?}").expect("room for the ledger");
+        inner.1.push(fact);
+    }
+
+    /// All facts, in their order.
+    pub fn facts(&self) -> Vec<Fact> {
+        self.inner.lock().expect("no client panics while it writes").1.clone()
+    }
+
+    /// When this node first handed out a job at or after this time.
+    pub fn first_claim(&self, node: usize, since_ms: i64) -> Option<i64> {
+        let facts = self.inner.lock().expect("no client panics while it writes");
+        let times = facts.1.iter().filter_map(|fact| match *fact {
+            Fact::Claimed { at_ms, node: by } if by == node && at_ms >= since_ms => Some(at_ms),
+            _ => None,
+        });
+        times.min()
+    }
+}

@@ -1,0 +1,184 @@
+//! Where the drill runs: a folder, and where the machine allows namespaces of its own, in which each node has a network
+//! to be cut off from.
+//!
+//! The program runs itself once more inside of a pid namespace, so that nothing that was started outlives it, however it
+//! ends: the kernel kills all of it. Where that is not allowed, the nodes are at three addresses of the loopback device,
+//! nothing can be cut off, and [`crate::node`] ends what it has started.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::{DirBuilderExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use queue_tests::installation::{account, output};
+use queue_tests::wait;
+
+/// Set for the program inside: the folder.
+const INSIDE: &str = "PG_QUEUE_DRILL_INSIDE";
+
+/// How many nodes there are.
+pub const NODES: usize = 3;
+
+/// What `unshare` makes: everything that is started in there ends with it.
+const UNSHARE: [&str; 6] = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
+
+/// Waits for the end of its input, that is of the program, and removes the folder.
+const JANITOR: &str = "cat >/dev/null; for n in 1 2 3 4 5 6 7 8 9 10; do rm -rf \"$1\" && exit; sleep 0.5; done";
+
+/// The whole of the place.
+pub struct Place {
+    pub dir: PathBuf,
+    /// Processes that each hold a node's network namespace; empty where there are none.
+    holders: Vec<Child>,
+}
+
+/// Runs this program inside of namespaces of its own and tells how it ended; `None` if we are inside already, or stay
+/// outside since the machine allows none.
+pub fn in_namespaces(keep: bool) -> Option<ExitCode> {
+    if std::env::var_os(INSIDE).is_some() {
+        return None;
+    }
+    let dir = PathBuf::from(format!("/tmp/queue-drill-{}", std::process::id()));
+    std::fs::DirBuilder::new().mode(0o755).create(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+    if let Some((uid, gid)) = account() {
+        chown(&dir, Some(uid), Some(gid)).expect("root may chown");
+    }
+    let mut janitor = Command::new("sh");
+    janitor.args(["-c", if keep { "cat >/dev/null" } else { JANITOR }, "janitor"]).arg(&dir);
+    let mut janitor = janitor.stdin(Stdio::piped()).process_group(0).current_dir("/").spawn().expect("a shell");
+    if keep {
+        println!("the folder: {}", dir.display());
+    }
+    let allowed = Command::new("unshare").args(UNSHARE).args(["ip", "link", "add", "type", "bridge"]).output();
+    let is_allowed = allowed.is_ok_and(|done| done.status.success());
+    let program = std::env::current_exe().expect("this program");
+    let mut inside = if is_allowed {
+        let mut inside = Command::new("setpriv");
+        inside.args(["--pdeathsig", "KILL", "unshare"]).args(UNSHARE);
+        // The first process in there inherits servers whose parents have ended, and has to take note of their ends.
+        inside.args(["sh", "-c", "\"$@\"; exit $?", "init"]).arg(program);
+        inside
+    } else {
+        println!("no namespaces here (they take root, unshare and ip): nothing can be cut off, so no split is drilled");
+        Command::new(program)
+    };
+    inside.args(std::env::args_os().skip(1)).env(INSIDE, &dir).env("PG_QUEUE_DRILL_SPLIT", is_allowed.to_string());
+    let status = inside.status().expect("this program");
+    drop(janitor.stdin.take());
+    let _ = janitor.wait();
+    Some(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl Place {
+    /// Makes the networks.
+    pub fn make() -> Self {
+        let dir = PathBuf::from(std::env::var_os(INSIDE).expect("the folder"));
+        let has_networks = std::env::var("PG_QUEUE_DRILL_SPLIT").is_ok_and(|said| said == "true");
+        let mut place = Self { dir, holders: Vec::new() };
+        if has_networks {
+            place.make_networks();
+        }
+        place
+    }
+
+    fn make_networks(&mut self) {
+        ip(&["link", "set", "lo", "up"]);
+        ip(&["link", "add", "br0", "type", "bridge"]);
+        ip(&["addr", "add", "10.77.0.254/24", "dev", "br0"]);
+        ip(&["link", "set", "br0", "up"]);
+        let own = std::fs::read_link("/proc/self/ns/net").expect("our network namespace");
+        for node in 0..NODES {
+            let holder = Command::new("unshare").args(["--net", "sleep", "infinity"]).spawn().expect("unshare");
+            let pid = holder.id().to_string();
+            self.holders.push(holder);
+            let link = format!("/proc/{pid}/ns/net");
+            wait::until("the node has a network", || std::fs::read_link(&link).ok().filter(|other| *other != own));
+            let (outer, inner) = (format!("node{node}"), format!("inner{node}"));
+            ip(&["link", "add", &outer, "type", "veth", "peer", "name", &inner]);
+            ip(&["link", "set", &inner, "netns", &pid, "name", "eth0"]);
+            ip(&["link", "set", &outer, "master", "br0", "up"]);
+            self.ip_of(node, &["link", "set", "lo", "up"]);
+            self.ip_of(node, &["addr", "add", &format!("{}/24", self.address(node)), "dev", "eth0"]);
+            self.ip_of(node, &["link", "set", "eth0", "up"]);
+        }
+    }
+
+    /// Whether nodes can be cut off.
+    pub fn has_networks(&self) -> bool {
+        !self.holders.is_empty()
+    }
+
+    /// A node's address.
+    pub fn address(&self, node: usize) -> String {
+        if self.has_networks() { format!("10.77.0.{}", node + 1) } else { format!("127.0.77.{}", node + 1) }
+    }
+
+    /// All addresses of nodes and clients.
+    pub fn network(&self) -> &'static str {
+        if self.has_networks() { "10.77.0.0/24" } else { "127.0.0.0/8" }
+    }
+
+    /// A command that runs on a node, as the server's account.
+    pub fn command(&self, node: usize, program: impl AsRef<OsStr>) -> Command {
+        let mut command = match self.holders.get(node) {
+            Some(holder) => {
+                let mut command = Command::new("nsenter");
+                command.arg(format!("--net=/proc/{}/ns/net", holder.id()));
+                if let Some((uid, gid)) = account() {
+                    command
+                        .args(["setpriv", "--clear-groups"])
+                        .arg(format!("--reuid={uid}"))
+                        .arg(format!("--regid={gid}"));
+                }
+                command.arg(program);
+                command
+            }
+            None => {
+                let mut command = Command::new(program);
+                if let Some((uid, gid)) = account() {
+                    command.uid(uid).gid(gid);
+                }
+                command
+            }
+        };
+        for (name, _) in std::env::vars_os() {
+            if name.as_encoded_bytes().starts_with(b"PG") {
+                command.env_remove(name);
+            }
+        }
+        command.env("LC_ALL", "C").current_dir(&self.dir);
+        command
+    }
+
+    /// Cuts a node off from the other nodes, and from the clients as well, or lets it in again.
+    pub fn cut_off(&self, node: usize, from_clients: bool, is_cut: bool) {
+        if from_clients {
+            ip(&["link", "set", &format!("node{node}"), if is_cut { "down" } else { "up" }]);
+            return;
+        }
+        let verb = if is_cut { "add" } else { "del" };
+        for other in (0..NODES).filter(|&other| other != node) {
+            self.ip_of(node, &["route", verb, "blackhole", &format!("{}/32", self.address(other))]);
+            self.ip_of(other, &["route", verb, "blackhole", &format!("{}/32", self.address(node))]);
+        }
+    }
+
+    fn ip_of(&self, node: usize, args: &[&str]) {
+        let namespace = format!("--net=/proc/{}/ns/net", self.holders[node].id());
+        output(Command::new("nsenter").arg(namespace).arg("ip").args(args));
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for holder in &mut self.holders {
+            let _ = holder.kill();
+            let _ = holder.wait();
+        }
+    }
+}
+
+fn ip(args: &[&str]) {
+    output(Command::new("ip").args(args));
+}
