@@ -21,6 +21,7 @@ mod soak;
 mod sql;
 mod statistics;
 mod targets;
+mod topics;
 mod wake;
 mod wal;
 
@@ -98,6 +99,9 @@ fn run(options: &Options) -> Result<bool> {
     }
     if options.asks_for(sql::NAME) {
         sql::measure(options)?;
+    }
+    if options.asks_for(topics::NAME) {
+        topics::measure(options)?;
     }
     if options.asks_for(cron::NAME) {
         cron::measure()?;
