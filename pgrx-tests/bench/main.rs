@@ -100,9 +100,7 @@ fn run(options: &Options) -> Result<bool> {
     if options.asks_for(sql::NAME) {
         sql::measure(options)?;
     }
-    if options.asks_for(topics::NAME) {
-        topics::measure(options)?;
-    }
+    topics::measure(options)?;
     if options.asks_for(cron::NAME) {
         cron::measure()?;
     }

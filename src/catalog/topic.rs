@@ -195,7 +195,14 @@ impl Routes {
             let on_full = row.get::<String>(11)?.as_deref().and_then(|name| OnFull::parse(name).ok());
             let filter = filter.as_deref().and_then(Path::parse);
             let on_full = on_full.unwrap_or(OnFull::Keep);
-            Ok((id.unwrap_or_default(), queue.unwrap_or_default(), pattern.unwrap_or_default(), filter, options, on_full))
+            Ok((
+                id.unwrap_or_default(),
+                queue.unwrap_or_default(),
+                pattern.unwrap_or_default(),
+                filter,
+                options,
+                on_full,
+            ))
         })?;
         let mut queues: HashMap<i32, Option<Rc<Queue>>> = HashMap::new();
         let mut routes = Self::default();

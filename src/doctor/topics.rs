@@ -44,7 +44,8 @@ pub fn topics() -> Result<Finding> {
         if age <= patience() {
             continue;
         }
-        let Some(queue) = queue::by_lane(&catalog, lane)?.filter(|queue| queue.is_paused && !queue.is_held(lane)) else {
+        let Some(queue) = queue::by_lane(&catalog, lane)?.filter(|queue| queue.is_paused && !queue.is_held(lane))
+        else {
             continue;
         };
         if let Some(topic) = bound.get(&queue.id) {

@@ -273,68 +273,68 @@ fn produce(catalog: &Rc<Catalog>, events: &[Event], wanted: &mut [Wanted<'_>], n
 
 /// Inserts the jobs of all queues together. A large payload that several of them have is written once, in a row of its own.
 fn insert(catalog: &Catalog, events: &[Event], wanted: &mut [Wanted<'_>], now: i64) -> Result<()> {
-    if wanted.is_empty() {
-        return Ok(());
-    }
-    let mut counts = Vec::with_capacity(wanted.len());
-    ids::take(catalog, wanted.len(), |count| counts.push(count))?;
     let node = ids::node();
     for wants_far in [false, true] {
         let is_here = |one: &Wanted<'_>| enqueue::far(catalog, &one.options).is_some() == wants_far;
-        let chosen: Vec<usize> = (0..wanted.len()).filter(|&n| is_here(&wanted[n])).collect();
+        let mut chosen: Vec<usize> = (0..wanted.len()).filter(|&n| is_here(&wanted[n])).collect();
         let Some(&first) = chosen.first() else { continue };
+        // The rows of a queue lie side by side, and so do their entries in the indexes; its jobs stay in the events' order.
+        chosen.sort_by_key(|&n| wanted[n].bound.queue.lane);
+        let mut counts = Vec::with_capacity(chosen.len());
+        ids::take(catalog, chosen.len(), |count| counts.push(count))?;
         let target = Target::open(catalog, enqueue::far(catalog, &wanted[first].options));
         let mut of_event = vec![0_usize; events.len()];
         chosen.iter().for_each(|&n| of_event[wanted[n].event] += 1);
-        let holders = insert_payloads(catalog, &target, events, &of_event, now)?;
-        let mut attempts = Vec::with_capacity(chosen.len());
-        for &n in &chosen {
-            let Wanted { event, bound, options, .. } = &wanted[n];
-            let own = enqueue::first_attempt(&bound.queue, &target, counts[n], events[*event].payload, options, now);
+        let (holders, mut attempts) = shared_payloads(catalog, &target, events, &of_event, now)?;
+        let shared = attempts.len() as i64;
+        for (&n, count) in chosen.iter().zip(counts) {
+            let Wanted { event, bound, options, job_id, .. } = &mut wanted[n];
+            *job_id = id::job(node, count);
+            let own = enqueue::first_attempt(&bound.queue, &target, count, events[*event].payload, options, now);
             attempts.push(match holders[*event] {
                 0 => own,
                 holder => New { payload: None, payload_of: Some(holder), ..own },
             });
         }
         attempt::insert(catalog, &target, &attempts)?;
-    }
-    for (one, count) in wanted.iter_mut().zip(counts) {
-        one.job_id = id::job(node, count);
-        enqueue::announce(catalog, &one.bound.queue);
+        if shared > 0 {
+            let segment = target.home.segment;
+            transaction::record(catalog.number, Step::Counted { segment, attempts: shared, ended: shared });
+        }
+        let mut last = None;
+        for &n in &chosen {
+            let queue = &wanted[n].bound.queue;
+            if last.replace(queue.id) != Some(queue.id) {
+                enqueue::announce(catalog, queue);
+            }
+        }
     }
     Ok(())
 }
 
-/// Inserts the payloads that several jobs have, where that takes less room. Returns for each event the row that holds its
-/// payload; 0: each job has it.
-fn insert_payloads(
+/// Makes rows of the payloads that several jobs have, where that takes less room. Returns for each event the row that holds its
+/// payload, 0 if each job has it; and the rows.
+fn shared_payloads(
     catalog: &Catalog,
     target: &Target,
     events: &[Event],
     copies: &[usize],
     now: i64,
-) -> Result<Vec<i64>> {
+) -> Result<(Vec<i64>, Vec<New>)> {
     let mut holders = vec![0; events.len()];
     let is_shared = |n: &usize| copies[*n] > 1 && datum::stored_size(events[*n].payload) > attempt::REFER_ABOVE;
     let shared: Vec<usize> = (0..events.len()).filter(is_shared).collect();
-    if shared.is_empty() {
-        return Ok(holders);
-    }
     let mut counts = Vec::with_capacity(shared.len());
-    ids::take(catalog, shared.len(), |count| counts.push(count))?;
-    let (node, segment) = (ids::node(), target.home.segment);
-    let rows: Vec<New> = shared
-        .iter()
-        .zip(&counts)
-        .map(|(&n, &count)| {
-            holders[n] = id::attempt(node, count, segment);
-            New::payload_alone(holders[n], id::job(node, count), now, events[n].payload)
-        })
-        .collect();
-    attempt::insert_quietly(catalog, target, &rows);
-    let count = rows.len() as i64;
-    transaction::record(catalog.number, Step::Counted { segment, attempts: count, ended: count });
-    Ok(holders)
+    if !shared.is_empty() {
+        ids::take(catalog, shared.len(), |count| counts.push(count))?;
+    }
+    let node = ids::node();
+    let row = |(&n, count): (&usize, i64)| {
+        holders[n] = id::attempt(node, count, target.home.segment);
+        New::payload_alone(holders[n], id::job(node, count), now, events[n].payload)
+    };
+    let rows = shared.iter().zip(counts).map(row).collect();
+    Ok((holders, rows))
 }
 
 /// Checks a key.

@@ -40,7 +40,10 @@ pub fn measure(options: &Options) -> Result<()> {
         many.push(per_call(&mut client, "many", calls)?);
     }
     let (few, many) = (median(&few), median(&many));
-    println!("    queue.route: {many:.2} us a call; of a topic with these 3 alone {few:.2} us: matching among all {:.2} us more", many - few);
+    println!(
+        "    queue.route: {many:.2} us a call; of a topic with these 3 alone {few:.2} us: matching among all {:.2} us more",
+        many - few
+    );
     let (mut few, mut many): (Vec<f64>, Vec<f64>) = Default::default();
     for _ in 0..options.rounds {
         few.push(publishes(&mut client, "few", calls / 10)?);

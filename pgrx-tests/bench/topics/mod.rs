@@ -14,8 +14,12 @@ use crate::{Result, cpu};
 
 use peers::Peer;
 
-/// Its name in `--only`.
-pub const NAME: &str = "topics";
+/// The names of its parts in `--only`, where `topics` is all of them.
+const RATES: &str = "topics-rates";
+const BODIES: &str = "topics-bodies";
+const LIVES: &str = "topics-lives";
+const MATCHING: &str = "topics-matching";
+const PAUSED: &str = "topics-paused";
 
 /// Queues that an event goes to.
 pub const QUEUES: usize = 8;
@@ -23,16 +27,23 @@ pub const QUEUES: usize = 8;
 /// The key of all events that are timed.
 pub const KEY: &str = "order.placed";
 
-/// Measures, and prints each figure when it is there.
+/// Measures what is asked for, and prints each figure when it is there.
 pub fn measure(options: &Options) -> Result<()> {
-    println!("\n{NAME}: one event, {QUEUES} queues");
-    let peers = peers::all()?;
-    rates(options, &peers)?;
-    bodies(options, &peers)?;
-    lives(options, &peers)?;
-    drop(peers);
-    matching::measure(options)?;
-    paused::measure(options)
+    type Part = fn(&Options, &[Peer]) -> Result<()>;
+    let parts: [(&str, Part); 3] = [(RATES, rates), (BODIES, bodies), (LIVES, lives)];
+    let asked: Vec<Part> = parts.iter().filter(|(name, _)| options.asks_for(name)).map(|(_, part)| *part).collect();
+    if !asked.is_empty() {
+        println!("\ntopics: one event, {QUEUES} queues");
+        let peers = peers::all()?;
+        asked.iter().try_for_each(|part| part(options, &peers))?;
+    }
+    if options.asks_for(MATCHING) {
+        matching::measure(options)?;
+    }
+    if options.asks_for(PAUSED) {
+        paused::measure(options)?;
+    }
+    Ok(())
 }
 
 /// A payload of so many bytes of text that pglz finds nothing in, as stored a little more.
@@ -91,7 +102,9 @@ fn turn(peer: &Peer, payload: &str, length: Duration) -> Result<(f64, f64)> {
 fn bodies(options: &Options, peers: &[Peer]) -> Result<()> {
     let events = if options.quick { 200 } else { 2_000 };
     let payload = payload(8_000);
-    println!("  payloads of 8 kB, WAL of an event in payloads");
+    println!("  payloads of 8 kB, WAL of an event   {:>12}{:>14}", "in payloads", "in single jobs");
+    // What one job with such a payload takes: the loop makes as many as there are queues.
+    let mut found = Vec::new();
     for peer in peers {
         let mut sender = peer.sender(&payload)?;
         sender.send()?;
@@ -101,7 +114,11 @@ fn bodies(options: &Options, peers: &[Peer]) -> Result<()> {
             sender.send()?;
         }
         let bytes = (peer.server.wal_bytes()? - before) as f64 / events as f64;
-        println!("    {:32}{:>12.2}", peer.name, bytes / payload.len() as f64);
+        found.push((peer, bytes));
+    }
+    let job = found.iter().find(|(peer, _)| peer.is_loop()).map_or(f64::NAN, |(_, bytes)| bytes / QUEUES as f64);
+    for (peer, bytes) in found {
+        println!("    {:32}{:>12.2}{:>14.2}", peer.name, bytes / payload.len() as f64, bytes / job);
     }
     Ok(())
 }

@@ -103,6 +103,11 @@ impl Peer {
         }
     }
 
+    /// Whether it makes a job for each queue by itself.
+    pub fn is_loop(&self) -> bool {
+        self.way == Way::Loop
+    }
+
     /// Takes away what other measurements have left.
     pub fn empty(&self) -> Result<()> {
         let purge = |call: &str| -> Result<()> {

@@ -12,7 +12,8 @@ use crate::shared::{Database, Sql, create};
 use crate::storage::segments::{cluster, fillings};
 
 /// A payload of 10 kB.
-const LARGE: &str = "(SELECT jsonb_build_object('text', string_agg(md5(n::text), '')) FROM generate_series(1, 320) AS n)";
+const LARGE: &str =
+    "(SELECT jsonb_build_object('text', string_agg(md5(n::text), '')) FROM generate_series(1, 320) AS n)";
 
 /// Jobs that are claimed and completed from a queue.
 fn work_off(client: &mut Client, queue: &str, count: usize) -> i64 {
@@ -195,13 +196,9 @@ fn each_copy_keeps_its_payload_for_its_own_life() {
     let cluster = cluster(&[]);
     let mut client = cluster.connect();
     client.run("SELECT queue.create_topic('t'), queue.create('filler', retention => '0')");
-    for (queue, options) in [
-        ("ends", "retention => '0'"),
-        ("kept", ""),
-        ("dies", "max_attempts => 1"),
-        ("late", ""),
-        ("waits", ""),
-    ] {
+    for (queue, options) in
+        [("ends", "retention => '0'"), ("kept", ""), ("dies", "max_attempts => 1"), ("late", ""), ("waits", "")]
+    {
         create(&mut client, queue, options);
         let delay = if queue == "late" { ", delay => '1 day'" } else { "" };
         client.run(&format!("SELECT queue.bind('t', '{queue}'{delay})"));
@@ -281,7 +278,8 @@ fn patterns_match_what_pgmqs_regular_expressions_match() {
     let pairs: i64 = client.value("SELECT count(*) * (SELECT count(*) FROM words WHERE text !~ '[*#]') FROM words");
     assert!(pairs > 10_000, "{pairs}");
     // There `a.#` wants a dot behind a.
-    let odd = client.column::<String>("SELECT pattern || ' ' || key FROM differences() WHERE pattern !~ '#' OR NOT ours");
+    let odd =
+        client.column::<String>("SELECT pattern || ' ' || key FROM differences() WHERE pattern !~ '#' OR NOT ours");
     assert_eq!(odd, [""; 0]);
     assert!(client.count("SELECT FROM differences() WHERE pattern = 'a.#' AND key = 'a' AND ours") == 1);
 }

@@ -440,7 +440,11 @@ fn topics_that_nobody_gets_anything_of() {
     client.run("SELECT FROM queue.publish('bound', key => 'b')");
     until_well(&mut client, "topics");
     client.run("SELECT FROM queue.publish('alone'); SELECT FROM queue.publish('alone')");
-    let hint = until_ill(&mut client, "topics", &["No queue is bound to topic \"alone\", and nobody got 2 events, the last of them "]);
+    let hint = until_ill(
+        &mut client,
+        "topics",
+        &["No queue is bound to topic \"alone\", and nobody got 2 events, the last of them "],
+    );
     assert!(hint.contains("queue.bind"), "{hint}");
     client.run("SELECT queue.bind('alone', 'q')");
     until_well(&mut client, "topics");
