@@ -150,6 +150,7 @@ demo: stage-release ## shows what it does, on a throw-away server; ARGS='--files
 
 bench: stage-release ## measures it against others, on throw-away servers; ARGS=--quick for a look
 	$(if $(findstring sql,$(ARGS)),pgrx-tests/stage-peer $(TARGET)/release/server pg_cron cron)
+	$(if $(findstring topics,$(ARGS)),pgrx-tests/stage-peer $(TARGET)/release/server pgq pgq3 && pgrx-tests/stage-pgmq $(TARGET)/release/server)
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- \
 	  --charts $(TARGET)/charts $(ARGS)
 

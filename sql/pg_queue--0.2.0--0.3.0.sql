@@ -42,7 +42,7 @@ COMMENT ON FUNCTION queue.recent_times IS
 at most the last thousand. For the metrics.';
 COMMENT ON FUNCTION queue.metrics IS
 'The metrics for exporters to Prometheus: a row for each name and labels. Reads no log; a condition on name
-leaves out the cost of the others. Counters go on over restarts and crashes.';
+leaves out the cost of the others. Counters of queues go on over restarts and crashes.';
 COMMENT ON FUNCTION queue.resume IS 'Ends a pause and wakes the sessions that wait. Errors: 42704.';
 COMMENT ON FUNCTION queue.tallies IS
 'Per lane the figures of queue.stats. is_counted: they come from shared memory, without reading the logs; walk => true

@@ -23,6 +23,7 @@ mod soak;
 mod sql;
 mod statistics;
 mod targets;
+mod topics;
 mod wake;
 mod wal;
 
@@ -101,6 +102,7 @@ fn run(options: &Options) -> Result<bool> {
     if options.asks_for(sql::NAME) {
         sql::measure(options)?;
     }
+    topics::measure(options)?;
     if options.asks_for(cron::NAME) {
         cron::measure()?;
     }

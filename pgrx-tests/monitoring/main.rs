@@ -47,6 +47,9 @@ fn busy(cluster: &Cluster, database: &str) -> Client {
         "SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('mail', 2)",
         "SELECT queue.enqueue('mail', after => ARRAY(SELECT job_id FROM queue.jobs WHERE state = 'dead'))",
         "SELECT FROM queue.claim('mail', 4)",
+        "SELECT queue.create_topic('orders'), queue.bind('orders', 'files', 'order.*', filter => '$.payload.total > 10')",
+        "SELECT FROM queue.publish('orders', '{\"total\": 20}', 'order.placed')",
+        "SELECT FROM queue.publish('orders', '{\"total\": \"20\"}', 'order.placed')",
     ] {
         client.run(sql);
     }
@@ -87,7 +90,7 @@ fn the_exporter_shows_what_metrics_says() {
         wanted.append(&mut metrics(client));
     }
     let names: BTreeSet<&str> = wanted.keys().map(|sample| sample.name.as_str()).collect();
-    assert_eq!(names.len(), 26, "{names:?}");
+    assert_eq!(names.len(), 31, "{names:?}");
     let (there, missing): (Vec<_>, Vec<_>) = wanted.keys().partition(|sample| shown.samples.contains_key(sample));
     assert!(missing.is_empty() && there.len() > 100, "missing {missing:#?}");
     let more: Vec<_> =
@@ -106,6 +109,10 @@ fn the_exporter_shows_what_metrics_says() {
     };
     let states = ["ready", "scheduled", "retrying", "running", "dead", "held"];
     assert_eq!(states.map(jobs), [4.0, 0.0, 3.0, 4.0, 2.0, 1.0]);
+    let counts = ["total", "copies_total", "unrouted_total", "dropped_total", "filter_errors_total"].map(|count| {
+        shown.samples[&Sample::new(&format!("pg_queue_published_{count}"), &[("datname", "shop"), ("topic", "orders")])]
+    });
+    assert_eq!(counts, [2.0, 1.0, 1.0, 0.0, 1.0]);
     for client in &mut clients {
         client.run("DROP OWNED BY queue_monitor");
     }

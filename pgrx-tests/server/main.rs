@@ -20,6 +20,7 @@ mod jobs {
     mod life;
     mod stages;
     mod topics;
+    mod topics_lives;
     mod transactions;
 }
 

@@ -180,7 +180,7 @@ BEGIN ATOMIC
 END;
 COMMENT ON FUNCTION queue.metrics IS
 'The metrics for exporters to Prometheus: a row for each name and labels. Reads no log; a condition on name
-leaves out the cost of the others. Counters go on over restarts and crashes.';
+leaves out the cost of the others. Counters of queues go on over restarts and crashes.';
 
 REVOKE ALL ON FUNCTION queue.doctor, queue.check, queue.memory_use, queue.recent_times, queue.held_by_dead, queue.metrics FROM PUBLIC;
 

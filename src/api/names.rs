@@ -67,7 +67,7 @@ pub fn check_no_circle(catalog: &Catalog, name: &str, target: &str) -> Result<()
     while let Some(way) = ways.pop() {
         let Some(last) = way.last() else { continue };
         let next: Vec<String> = match topic::find(catalog, last)? {
-            Some(topic) => topic.bindings.iter().map(|binding| binding.queue.name.clone()).collect(),
+            Some(topic) => topic::bound_queues(&topic)?,
             // A queue that is not there ends the way: the call that creates it with a dead_letter looks again.
             None => {
                 queue::by_name(catalog, last).ok().and_then(|queue| queue.dead_letter.clone()).into_iter().collect()

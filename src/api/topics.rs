@@ -224,8 +224,9 @@ fn publish(call: &Call) -> Result<Option<Datum>> {
             .detail(format!("No binding matches the key \"{key}\" and the contents."))
             .hint("See view queue.bindings, and queue.route for what would match."));
     }
+    let routes = topic.routes(&catalog)?;
     for copy in copies {
-        let queue = &topic.bindings[copy.binding].queue;
+        let queue = &routes.bindings[copy.binding].queue;
         rows.add(&mut [text_datum(&queue.name), copy.job_id.into()], &mut [false, false])?;
     }
     Ok(None)
@@ -273,8 +274,9 @@ fn route(call: &Call) -> Result<Option<Datum>> {
     permission::rights(&catalog);
     let topic = topic::by_name(&catalog, &name)?;
     permission::check_topic(&catalog, &topic, Privilege::Observe)?;
-    for n in publish::route(&topic, &event).0 {
-        let binding = &topic.bindings[n];
+    let routes = topic.routes(&catalog)?;
+    for found in publish::route(&topic, routes, &event).0 {
+        let binding = &routes.bindings[found.binding];
         let queue = text_datum(&binding.queue.name);
         rows.add(&mut [queue, i64::from(binding.id).into(), text_datum(&binding.pattern)], &mut [false; 3])?;
     }

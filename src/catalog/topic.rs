@@ -7,7 +7,7 @@
 //! Invariant: what a session knows of a topic is what one snapshot has shown: all that a transaction has bound and unbound, or
 //! nothing of it; and a session that was told of a change uses nothing that it read before.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -28,6 +28,27 @@ pub struct Topic {
     /// From the numbers of queues.
     pub id: i32,
     pub name: String,
+    routes: OnceCell<Routes>,
+}
+
+impl Topic {
+    fn new(id: i32, name: String) -> Self {
+        Self { id, name, routes: OnceCell::new() }
+    }
+
+    /// Returns where its events go. Read at the first call: who binds one more queue need not know all the others.
+    pub fn routes(&self, catalog: &Catalog) -> Result<&Routes> {
+        if let Some(routes) = self.routes.get() {
+            return Ok(routes);
+        }
+        let routes = Routes::read(catalog, self.id)?;
+        Ok(self.routes.get_or_init(|| routes))
+    }
+}
+
+/// Where a topic's events go.
+#[derive(Default)]
+pub struct Routes {
     /// In the order of their numbers.
     pub bindings: Vec<Binding>,
     /// The patterns of the bindings, by their places.
@@ -111,7 +132,7 @@ pub fn find(catalog: &Catalog, name: &str) -> Result<Option<Rc<Topic>>> {
     if known.is_some() || !are_known(catalog) {
         return Ok(known);
     }
-    read(catalog, "t.topic_name OPERATOR(pg_catalog.=) $1", name.to_owned().into())
+    read("topic_name OPERATOR(pg_catalog.=) $1", name.to_owned().into())
 }
 
 /// Returns the topic of this name.
@@ -134,63 +155,104 @@ pub fn by_id(catalog: &Catalog, id: i32) -> Result<Option<Rc<Topic>>> {
     if known.is_some() || !are_known(catalog) {
         return Ok(known);
     }
-    read(catalog, "t.topic_id OPERATOR(pg_catalog.=) $1", id.into())
+    read("topic_id OPERATOR(pg_catalog.=) $1", id.into())
 }
 
-/// Reads a topic and its bindings, and keeps them.
-fn read(catalog: &Catalog, condition: &str, which: Parameter) -> Result<Option<Rc<Topic>>> {
+/// Reads a topic, and keeps it.
+fn read(condition: &str, which: Parameter) -> Result<Option<Rc<Topic>>> {
     let _snapshot = ActiveSnapshot::with_own();
-    let mut found: Option<Topic> = None;
-    let mut rows = spi::read_rows(
-        &format!(
-            "SELECT t.topic_id, t.topic_name, b.binding_id, b.queue_id, b.pattern, b.filter, b.priority, b.delay, b.group_path,
-                    b.max_attempts, b.lease, b.stage, b.on_full
-             FROM queue.topic AS t LEFT JOIN queue.binding AS b ON b.topic_id OPERATOR(pg_catalog.=) t.topic_id
-             WHERE {condition} ORDER BY b.binding_id"
-        ),
-        &[which],
-        |row| {
+    let sql = format!("SELECT topic_id, topic_name FROM queue.topic WHERE {condition}");
+    let found = spi::read_rows(&sql, &[which], |row| {
+        Ok(Topic::new(row.get(1)?.unwrap_or_default(), row.get(2)?.unwrap_or_default()))
+    })?;
+    let found = found.into_iter().next().map(Rc::new);
+    if let Some(topic) = &found {
+        cached(|cache| cache.by_id.insert(topic.id, Rc::clone(topic)));
+    }
+    Ok(found)
+}
+
+impl Routes {
+    fn read(catalog: &Catalog, topic: i32) -> Result<Self> {
+        let _snapshot = ActiveSnapshot::with_own();
+        let sql = "SELECT binding_id, queue_id, pattern, filter, priority, delay, group_path, max_attempts, lease, stage, on_full
+                   FROM queue.binding WHERE topic_id OPERATOR(pg_catalog.=) $1 ORDER BY binding_id";
+        let rows = spi::read_rows(sql, &[topic.into()], |row| {
             let interval = |n: usize| -> std::result::Result<Option<Interval>, pgrx::spi::Error> {
                 let read = row.get::<pgrx::datum::Interval>(n)?;
                 Ok(read.map(|i| Interval { months: i.months(), days: i.days(), time: i.micros() }))
             };
-            found.get_or_insert(Topic {
-                id: row.get(1)?.unwrap_or_default(),
-                name: row.get(2)?.unwrap_or_default(),
-                bindings: Vec::new(),
-                patterns: Patterns::default(),
-            });
-            let Some(id) = row.get::<i32>(3)? else { return Ok(None) };
             let options = Overrides {
-                priority: row.get(7)?,
-                delay: interval(8)?,
-                group_path: row.get::<String>(9)?.as_deref().and_then(Path::parse),
-                max_attempts: row.get(10)?,
-                lease: interval(11)?,
-                stage: row.get(12)?,
+                priority: row.get(5)?,
+                delay: interval(6)?,
+                group_path: row.get::<String>(7)?.as_deref().and_then(Path::parse),
+                max_attempts: row.get(8)?,
+                lease: interval(9)?,
+                stage: row.get(10)?,
             };
-            let filter = row.get::<String>(6)?.as_deref().and_then(Path::parse);
-            let on_full = row.get::<String>(13)?.as_deref().and_then(|name| OnFull::parse(name).ok());
-            let (queue_id, pattern): (Option<i32>, Option<String>) = (row.get(4)?, row.get(5)?);
+            let (id, queue): (Option<i32>, Option<i32>) = (row.get(1)?, row.get(2)?);
+            let (pattern, filter): (Option<String>, Option<String>) = (row.get(3)?, row.get(4)?);
+            let on_full = row.get::<String>(11)?.as_deref().and_then(|name| OnFull::parse(name).ok());
+            let filter = filter.as_deref().and_then(Path::parse);
             let on_full = on_full.unwrap_or(OnFull::Keep);
-            Ok(Some((id, queue_id.unwrap_or_default(), pattern.unwrap_or_default(), filter, options, on_full)))
-        },
-    )?;
-    let Some(mut topic) = found else { return Ok(None) };
-    let mut queues: HashMap<i32, Option<Rc<Queue>>> = HashMap::new();
-    for (id, queue_id, pattern, filter, options, on_full) in rows.drain(..).flatten() {
-        let queue = match queues.get(&queue_id) {
-            Some(known) => known.clone(),
-            None => queues.entry(queue_id).or_insert(queue::by_id(catalog, queue_id)?).clone(),
-        };
-        // A queue that was dropped since has no bindings.
-        let Some(queue) = queue else { continue };
-        topic.patterns.add(&pattern, topic.bindings.len() as u32);
-        topic.bindings.push(Binding { id, queue, pattern, filter, options, on_full });
+            Ok((
+                id.unwrap_or_default(),
+                queue.unwrap_or_default(),
+                pattern.unwrap_or_default(),
+                filter,
+                options,
+                on_full,
+            ))
+        })?;
+        let mut queues: HashMap<i32, Option<Rc<Queue>>> = HashMap::new();
+        let mut routes = Self::default();
+        for (id, queue_id, pattern, filter, options, on_full) in rows {
+            let queue = match queues.get(&queue_id) {
+                Some(known) => known.clone(),
+                None => queues.entry(queue_id).or_insert(queue::by_id(catalog, queue_id)?).clone(),
+            };
+            // A queue that was dropped since has no bindings.
+            let Some(queue) = queue else { continue };
+            routes.patterns.add(&pattern, routes.bindings.len() as u32);
+            routes.bindings.push(Binding { id, queue, pattern, filter, options, on_full });
+        }
+        Ok(routes)
     }
-    let topic = Rc::new(topic);
-    cached(|cache| cache.by_id.insert(topic.id, Rc::clone(&topic)));
-    Ok(Some(topic))
+}
+
+/// Returns the names of the queues that are bound to a topic.
+pub fn bound_queues(topic: &Topic) -> Result<Vec<String>> {
+    let _snapshot = ActiveSnapshot::with_own();
+    let sql = "SELECT queue_name FROM queue.queue
+               WHERE queue_id IN (SELECT queue_id FROM queue.binding WHERE topic_id OPERATOR(pg_catalog.=) $1)";
+    spi::read_rows(sql, &[topic.id.into()], |row| Ok(row.get::<String>(1)?.unwrap_or_default()))
+}
+
+/// A topic and the queues that are bound to it.
+pub struct Listed {
+    /// Its number.
+    pub id: i32,
+    pub name: String,
+    /// Their numbers.
+    pub queues: Vec<i32>,
+}
+
+/// Returns all topics, by name. It keeps nothing of what it reads.
+pub fn all(catalog: &Catalog) -> Result<Vec<Listed>> {
+    if !are_known(catalog) {
+        return Ok(Vec::new());
+    }
+    let _snapshot = ActiveSnapshot::with_own();
+    let sql = "SELECT t.topic_id, t.topic_name,
+                   ARRAY(SELECT DISTINCT b.queue_id FROM queue.binding AS b WHERE b.topic_id OPERATOR(pg_catalog.=) t.topic_id)
+               FROM queue.topic AS t ORDER BY t.topic_name";
+    spi::read_rows(sql, &[], |row| {
+        Ok(Listed {
+            id: row.get(1)?.unwrap_or_default(),
+            name: row.get(2)?.unwrap_or_default(),
+            queues: row.get(3)?.unwrap_or_default(),
+        })
+    })
 }
 
 /// Locks a topic against being dropped until the transaction ends.

@@ -14,6 +14,7 @@ pub mod check;
 pub mod jobs;
 pub mod server;
 pub mod storage;
+pub mod topics;
 pub mod transactions;
 
 /// All checks, in the order in which they are of use: a fault that stops everything comes first.
@@ -34,6 +35,7 @@ pub const ALL: &[Check] = &[
     Check { name: "unclaimed", look: jobs::unclaimed },
     Check { name: "dead", look: jobs::dead },
     Check { name: "held", look: jobs::held },
+    Check { name: "topics", look: topics::topics },
     Check { name: "prepared", look: transactions::prepared },
     Check { name: "xmin_horizon", look: transactions::xmin_horizon },
     Check { name: "autovacuum", look: storage::autovacuum },

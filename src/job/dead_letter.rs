@@ -28,11 +28,13 @@ pub fn copy(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str) -> 
     let Some(name) = &from.dead_letter else { return Ok(()) };
     let to = match queue::by_name(catalog, name) {
         Ok(to) => To::Queue(to),
-        Err(e) if e.code == error::NOT_SUPPORTED => To::Topic(topic::by_name(catalog, name)?),
-        Err(e) if e.code == error::UNDEFINED => {
-            warn(from, attempt, name);
-            return Ok(());
-        }
+        Err(e) if [error::NOT_SUPPORTED, error::UNDEFINED].contains(&e.code) => match topic::find(catalog, name)? {
+            Some(topic) => To::Topic(topic),
+            None => {
+                warn(from, attempt, name);
+                return Ok(());
+            }
+        },
         Err(e) => return Err(e),
     };
     let now = time::now_us();

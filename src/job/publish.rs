@@ -7,12 +7,13 @@
 //! filter that fails, a role as which no job runs change the copy, not the publisher's call. A payload in a row of its own is
 //! referred to by first attempts in the same segment alone: what follows one, or moves, takes the payload along.
 
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
-use crate::catalog::topic::{Binding, OnFull, Topic};
+use crate::catalog::topic::{Binding, OnFull, Routes, Topic};
 use crate::catalog::{Catalog, ids, run_as};
 use crate::error::{self, Error, Result};
 use crate::job::enqueue::{self, Room};
@@ -45,27 +46,38 @@ pub struct Outcome {
     pub copies: Vec<Copy>,
 }
 
-/// Which bindings an event goes by, one for each queue; and how many filters had no answer.
-pub fn route(topic: &Topic, event: &Event) -> (Vec<usize>, i64) {
+/// A binding by which an event goes.
+pub struct Match {
+    pub binding: usize,
+    /// What the binding's path to the group's key leads to.
+    group_key: Option<String>,
+}
+
+/// By which bindings of a topic an event goes, one for each queue; and how many filters had no answer.
+pub fn route(topic: &Topic, routes: &Routes, event: &Event) -> (Vec<Match>, i64) {
     let mut matched = Vec::new();
-    topic.patterns.each_match(&event.key, |n| matched.push(n as usize));
+    routes.patterns.each_match(&event.key, |n| matched.push(n as usize));
     // Of several bindings of a queue the oldest one counts.
     matched.sort_unstable();
     matched.dedup();
     let mut envelope = None;
-    let (mut found, mut errors): (Vec<usize>, i64) = (Vec::with_capacity(matched.len()), 0);
+    let mut envelope = || *envelope.get_or_insert_with(|| envelope_of(topic, event));
+    let (mut found, mut errors): (Vec<Match>, i64) = (Vec::with_capacity(matched.len()), 0);
+    let mut queues = HashSet::with_capacity(matched.len());
     for n in matched {
-        let binding = &topic.bindings[n];
-        if found.iter().any(|&other| topic.bindings[other].queue.id == binding.queue.id) {
+        let bound = &routes.bindings[n];
+        if queues.contains(&bound.queue.id) {
             continue;
         }
-        let is_wanted = binding.filter.as_ref().is_none_or(|filter| {
-            let answer = filter.is_true(*envelope.get_or_insert_with(|| envelope_of(topic, event)));
+        let is_wanted = bound.filter.as_ref().is_none_or(|filter| {
+            let answer = filter.is_true(envelope());
             errors += i64::from(answer.is_none());
             answer == Some(true)
         });
         if is_wanted {
-            found.push(n);
+            queues.insert(bound.queue.id);
+            let group_key = bound.options.group_path.as_ref().and_then(|path| path.first_text(envelope()));
+            found.push(Match { binding: n, group_key });
         }
     }
     (found, errors)
@@ -151,23 +163,27 @@ impl<'a> Plan<'a> {
         now: i64,
         full: Full,
     ) -> Result<Self> {
-        let mut counts = Published { events: events.len() as i64, ..Published::default() };
+        let routes = topic.routes(catalog)?;
+        let mut counts = Published { events: events.len() as i64, ..Published::NOTHING };
         let mut numbers = Vec::with_capacity(events.len());
         ids::take(catalog, events.len(), |count| numbers.push(count))?;
         let mut wanted: Vec<Wanted<'_>> = Vec::new();
+        let (mut given, mut scratch) = (HashMap::new(), datum::Scratch::new());
         for (n, event) in events.iter().enumerate() {
-            let (found, errors) = route(topic, event);
+            // Many large payloads that filters look at are not to be there all at once, many times over.
+            let (found, errors) = scratch.lend(|| route(topic, routes, event));
             counts.filter_errors += errors;
             if found.is_empty() {
                 counts.unrouted += 1;
+                counts.unrouted_at = now;
                 continue;
             }
             let headers = headers_of(topic, event, numbers[n], now);
-            for at in found {
-                let bound = &topic.bindings[at];
-                if has_room(catalog, bound, &wanted, full)? {
-                    let options = options_of(topic, bound, event, &Options { headers, ..options.clone() }, now)?;
-                    wanted.push(Wanted { event: n, binding: at, bound, options, job_id: 0 });
+            for found in found {
+                let bound = &routes.bindings[found.binding];
+                if has_room(catalog, bound, &mut given, full)? {
+                    let options = options_of(bound, &found, &Options { headers, ..options.clone() }, now)?;
+                    wanted.push(Wanted { event: n, binding: found.binding, bound, options, job_id: 0 });
                 } else {
                     counts.dropped += 1;
                 }
@@ -203,14 +219,17 @@ fn headers_of(topic: &Topic, event: &Event, count: i64, now: i64) -> Option<Datu
     }
 }
 
-/// Whether a queue gets a job although it may be full.
+/// Whether a queue gets a job although it may be full. `given`: how many this call has given to each queue that may be.
 ///
 /// Errors: 53400 when its binding says so.
-fn has_room(catalog: &Catalog, bound: &Binding, wanted: &[Wanted<'_>], full: Full) -> Result<bool> {
+fn has_room(catalog: &Catalog, bound: &Binding, given: &mut HashMap<i32, usize>, full: Full) -> Result<bool> {
     let Some(most) = bound.queue.max_waiting.filter(|_| bound.on_full != OnFull::Keep) else { return Ok(true) };
-    let before = wanted.iter().filter(|other| other.bound.queue.id == bound.queue.id).count();
-    match limits::has_room(catalog, &bound.queue, most, before + 1) {
-        Ok(()) => Ok(true),
+    let given = given.entry(bound.queue.id).or_default();
+    match limits::has_room(catalog, &bound.queue, most, *given + 1) {
+        Ok(()) => {
+            *given += 1;
+            Ok(true)
+        }
         Err(error) if error.code == error::LIMIT && (bound.on_full == OnFull::Drop || full == Full::Dropped) => {
             Ok(false)
         }
@@ -219,7 +238,7 @@ fn has_room(catalog: &Catalog, bound: &Binding, wanted: &[Wanted<'_>], full: Ful
 }
 
 /// The options of a copy.
-fn options_of(topic: &Topic, bound: &Binding, event: &Event, publisher: &Options, now: i64) -> Result<Options> {
+fn options_of(bound: &Binding, found: &Match, publisher: &Options, now: i64) -> Result<Options> {
     let own = &bound.options;
     let mut options = publisher.clone();
     options.priority = own.priority.unwrap_or(options.priority);
@@ -228,8 +247,8 @@ fn options_of(topic: &Topic, bound: &Binding, event: &Event, publisher: &Options
     }
     options.max_attempts = own.max_attempts.or(options.max_attempts);
     options.lease = own.lease.or(options.lease);
-    if let Some(path) = &own.group_path {
-        options.group_key = path.first_text(envelope_of(topic, event)).map(|key| text_datum(&key));
+    if own.group_path.is_some() {
+        options.group_key = found.group_key.as_deref().map(text_datum);
     }
     // A stage that is gone, or was never this queue's, is none.
     options.lane = own.stage.as_ref().and_then(|stage| bound.queue.stage(stage).ok());
@@ -254,68 +273,68 @@ fn produce(catalog: &Rc<Catalog>, events: &[Event], wanted: &mut [Wanted<'_>], n
 
 /// Inserts the jobs of all queues together. A large payload that several of them have is written once, in a row of its own.
 fn insert(catalog: &Catalog, events: &[Event], wanted: &mut [Wanted<'_>], now: i64) -> Result<()> {
-    if wanted.is_empty() {
-        return Ok(());
-    }
-    let mut counts = Vec::with_capacity(wanted.len());
-    ids::take(catalog, wanted.len(), |count| counts.push(count))?;
     let node = ids::node();
     for wants_far in [false, true] {
         let is_here = |one: &Wanted<'_>| enqueue::far(catalog, &one.options).is_some() == wants_far;
-        let chosen: Vec<usize> = (0..wanted.len()).filter(|&n| is_here(&wanted[n])).collect();
+        let mut chosen: Vec<usize> = (0..wanted.len()).filter(|&n| is_here(&wanted[n])).collect();
         let Some(&first) = chosen.first() else { continue };
+        // The rows of a queue lie side by side, and so do their entries in the indexes; its jobs stay in the events' order.
+        chosen.sort_by_key(|&n| wanted[n].bound.queue.lane);
+        let mut counts = Vec::with_capacity(chosen.len());
+        ids::take(catalog, chosen.len(), |count| counts.push(count))?;
         let target = Target::open(catalog, enqueue::far(catalog, &wanted[first].options));
         let mut of_event = vec![0_usize; events.len()];
         chosen.iter().for_each(|&n| of_event[wanted[n].event] += 1);
-        let holders = insert_payloads(catalog, &target, events, &of_event, now)?;
-        let mut attempts = Vec::with_capacity(chosen.len());
-        for &n in &chosen {
-            let Wanted { event, bound, options, .. } = &wanted[n];
-            let own = enqueue::first_attempt(&bound.queue, &target, counts[n], events[*event].payload, options, now);
+        let (holders, mut attempts) = shared_payloads(catalog, &target, events, &of_event, now)?;
+        let shared = attempts.len() as i64;
+        for (&n, count) in chosen.iter().zip(counts) {
+            let Wanted { event, bound, options, job_id, .. } = &mut wanted[n];
+            *job_id = id::job(node, count);
+            let own = enqueue::first_attempt(&bound.queue, &target, count, events[*event].payload, options, now);
             attempts.push(match holders[*event] {
                 0 => own,
                 holder => New { payload: None, payload_of: Some(holder), ..own },
             });
         }
         attempt::insert(catalog, &target, &attempts)?;
-    }
-    for (one, count) in wanted.iter_mut().zip(counts) {
-        one.job_id = id::job(node, count);
-        enqueue::announce(catalog, &one.bound.queue);
+        if shared > 0 {
+            let segment = target.home.segment;
+            transaction::record(catalog.number, Step::Counted { segment, attempts: shared, ended: shared });
+        }
+        let mut last = None;
+        for &n in &chosen {
+            let queue = &wanted[n].bound.queue;
+            if last.replace(queue.id) != Some(queue.id) {
+                enqueue::announce(catalog, queue);
+            }
+        }
     }
     Ok(())
 }
 
-/// Inserts the payloads that several jobs have, where that takes less room. Returns for each event the row that holds its
-/// payload; 0: each job has it.
-fn insert_payloads(
+/// Makes rows of the payloads that several jobs have, where that takes less room. Returns for each event the row that holds its
+/// payload, 0 if each job has it; and the rows.
+fn shared_payloads(
     catalog: &Catalog,
     target: &Target,
     events: &[Event],
     copies: &[usize],
     now: i64,
-) -> Result<Vec<i64>> {
+) -> Result<(Vec<i64>, Vec<New>)> {
     let mut holders = vec![0; events.len()];
     let is_shared = |n: &usize| copies[*n] > 1 && datum::stored_size(events[*n].payload) > attempt::REFER_ABOVE;
     let shared: Vec<usize> = (0..events.len()).filter(is_shared).collect();
-    if shared.is_empty() {
-        return Ok(holders);
-    }
     let mut counts = Vec::with_capacity(shared.len());
-    ids::take(catalog, shared.len(), |count| counts.push(count))?;
-    let (node, segment) = (ids::node(), target.home.segment);
-    let rows: Vec<New> = shared
-        .iter()
-        .zip(&counts)
-        .map(|(&n, &count)| {
-            holders[n] = id::attempt(node, count, segment);
-            New::payload_alone(holders[n], id::job(node, count), now, events[n].payload)
-        })
-        .collect();
-    attempt::insert_quietly(catalog, target, &rows);
-    let count = rows.len() as i64;
-    transaction::record(catalog.number, Step::Counted { segment, attempts: count, ended: count });
-    Ok(holders)
+    if !shared.is_empty() {
+        ids::take(catalog, shared.len(), |count| counts.push(count))?;
+    }
+    let node = ids::node();
+    let row = |(&n, count): (&usize, i64)| {
+        holders[n] = id::attempt(node, count, target.home.segment);
+        New::payload_alone(holders[n], id::job(node, count), now, events[n].payload)
+    };
+    let rows = shared.iter().zip(counts).map(row).collect();
+    Ok((holders, rows))
 }
 
 /// Checks a key.

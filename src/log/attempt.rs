@@ -156,7 +156,8 @@ impl New {
     }
 }
 
-/// Inserts attempts into a segment and records the steps by which the commit tells the frontier.
+/// Inserts attempts into a segment and records the steps by which the commit tells the frontier. Rows that hold a payload alone
+/// come first, and are no attempts.
 ///
 /// Errors: 55006 when a lane's queue is being dropped.
 pub fn insert(catalog: &Catalog, target: &Target, attempts: &[New]) -> Result<()> {
@@ -190,7 +191,7 @@ fn append(catalog: &Catalog, target: &Target, attempts: &[New], has_moved: bool)
     }
     transaction::record_all(
         catalog.number,
-        attempts.iter().zip(&tids).map(|(new, tid)| {
+        attempts.iter().zip(&tids).filter(|(new, _)| new.lane != 0).map(|(new, tid)| {
             let rank = Rank { priority: new.priority, job_id: new.job_id };
             let place = Place { is_indexed: is_indexed(new), ..tid.place(segment) };
             let ready = Ready { rank, id: new.id, place, group: new.group_hash };
@@ -220,7 +221,13 @@ pub fn insert_quietly(catalog: &Catalog, target: &Target, attempts: &[New]) -> V
         let tids = table.insert(&mut rows);
         // One index after the other: neighbours in an index stay in the cache.
         pkey.insert_entries(table, &tids, false, |n| Some([Datum::from(attempts[n].id)]));
-        lane.insert_entries(table, &tids, false, |n| Some(lane_key(&attempts[n])));
+        // Lanes lie apart there: only neighbours of one lane may go into a leaf together.
+        let mut rest = &tids[..];
+        for of_lane in attempts.chunk_by(|a, b| a.lane == b.lane) {
+            let (here, others) = rest.split_at(of_lane.len());
+            lane.insert_entries(table, here, false, |n| Some(lane_key(&of_lane[n])));
+            rest = others;
+        }
         tids
     };
     // The conditions of the partial indexes are those of their definitions.

@@ -24,8 +24,12 @@ const OPTIONS = {
   after: ['after', '::bigint[]', (ids) => Array.from(ids)],
   upon: ['upon', '::text'],
   flow: ['flow', '::bigint'],
-  task: ['task', '::text']
+  task: ['task', '::text'],
+  mandatory: ['mandatory', '::boolean']
 }
+
+// Of a job that is published these are said by bindings and queues; and only there is `mandatory`.
+const OWN = { publish: ['stage', 'maxAttempts', 'lease'], other: ['mandatory'] }
 
 // `arguments_` are of the function's own, each a value and its cast, beside the options.
 function call (name, arguments_, options) {
@@ -34,12 +38,14 @@ function call (name, arguments_, options) {
   const given = { ...options, headers: tracing.inject(options.headers) }
   let list = ''
   for (const [option, value] of Object.entries(given)) {
-    if (!Object.hasOwn(OPTIONS, option)) throw new TypeError(`there is no option ${option}`)
+    const refused = OWN[name] ?? OWN.other
+    if (!Object.hasOwn(OPTIONS, option) || refused.includes(option)) throw new TypeError(`there is no option ${option}`)
     if (value === undefined || value === null) continue
     const [argument, type, convert] = OPTIONS[option]
     list += `, ${argument} => $${values.push(convert ? convert(value) : value)}${type}`
   }
-  return { text: `SELECT ${name}::float8 AS id FROM queue.${name}(${own}${list})`, values }
+  const columns = name === 'publish' ? 'queue_name AS queue, job_id::float8 AS id' : `${name}::float8 AS id`
+  return { text: `SELECT ${columns} FROM queue.${name}(${own}${list})`, values }
 }
 
 const enqueueQuery = (queue, payload = {}, options = {}) =>
@@ -48,6 +54,9 @@ const enqueueQuery = (queue, payload = {}, options = {}) =>
 const enqueueManyQuery = (queue, payloads, options = {}) =>
   call('enqueue_many', [[queue, '', '::text'],
     [Array.from(payloads, (payload) => JSON.stringify(payload)), '', '::text[]::jsonb[]']], options)
+
+const publishQuery = (topic, payload = {}, { key = '', ...options } = {}) =>
+  call('publish', [[topic, '', '::text'], [JSON.stringify(payload), '', '::text::jsonb'], [key, '', '::text']], options)
 
 // `tasks` are objects: `task`, its name; `payload`, `queue`, `after` with the names of other tasks, and the options of `enqueue`.
 function enqueueFlowQuery (queue, { tasks = [], payload = {}, runs = false, open = false, failFast = false, ...options } = {}) {
@@ -61,7 +70,7 @@ function fields ({ payload = {}, queue, after = [], ...options }) {
   const found = { payload, after, ...(queue === undefined ? {} : { queue }) }
   const given = { ...options, headers: tracing.inject(options.headers) }
   for (const [option, value] of Object.entries(given)) {
-    if (!Object.hasOwn(OPTIONS, option) || option === 'flow') throw new TypeError(`there is no option ${option}`)
+    if (!Object.hasOwn(OPTIONS, option) || ['flow', 'mandatory'].includes(option)) throw new TypeError(`there is no option ${option}`)
     if (value === undefined || value === null) continue
     const [argument, , convert] = OPTIONS[option]
     found[argument] = convert && option !== 'headers' ? convert(value) : value
@@ -75,6 +84,10 @@ async function enqueue (client, queue, payload, options) {
 
 async function enqueueMany (client, queue, payloads, options) {
   return (await client.query(enqueueManyQuery(queue, payloads, options))).rows.map((row) => row.id)
+}
+
+async function publish (client, topic, payload, options) {
+  return new Map((await client.query(publishQuery(topic, payload, options))).rows.map((row) => [row.queue, row.id]))
 }
 
 async function enqueueFlow (client, queue, flow) {
@@ -92,4 +105,4 @@ async function resolve (client, flow, result = null) {
 // Ends it as dead: the event has failed.
 async function reject (client, flow, error) { await client.query('SELECT queue.reject($1::bigint, $2::text)', [flow, error]) }
 
-module.exports = { enqueue, enqueueMany, enqueueFlow, enqueueQuery, enqueueManyQuery, enqueueFlowQuery, reject, resolve, seal }
+module.exports = { enqueue, enqueueMany, enqueueFlow, enqueueQuery, enqueueManyQuery, enqueueFlowQuery, publish, publishQuery, reject, resolve, seal }

@@ -67,6 +67,19 @@ export function enqueueMany (client: Queryable, queue: string, payloads: Iterabl
 export function enqueueQuery (queue: string, payload?: unknown, options?: EnqueueOptions): Statement
 export function enqueueManyQuery (queue: string, payloads: Iterable<unknown>, options?: EnqueueOptions): Statement
 
+/** The options of `queue.publish`. What else a job has is said by bindings and queues. */
+export interface PublishOptions extends Omit<EnqueueOptions, 'stage' | 'maxAttempts' | 'lease'> {
+  /** Words with dots between them, which the patterns of bindings match. */
+  key?: string
+  /** Whether it is an error (`P0002`) if no queue gets it. */
+  mandatory?: boolean | null
+}
+
+/** Publishes an event in the client's transaction: a job in each queue that is bound to the topic. Returns their ids by queue. */
+export function publish (client: Queryable, topic: string, payload?: unknown, options?: PublishOptions): Promise<Map<string, number>>
+/** The statement of `publish`, which returns columns `queue` and `id`. */
+export function publishQuery (topic: string, payload?: unknown, options?: PublishOptions): Statement
+
 /** Adds a flow and returns its id, which is a job's. */
 export function enqueueFlow (client: Queryable, queue: string, flow?: Flow): Promise<number>
 export function enqueueFlowQuery (queue: string, flow?: Flow): Statement

@@ -8,7 +8,7 @@ import pytest
 from conftest import one
 from psycopg.rows import dict_row
 
-from pg_queue import enqueue, enqueue_async, enqueue_many, enqueue_many_async
+from pg_queue import enqueue, enqueue_async, enqueue_many, enqueue_many_async, publish, publish_async
 
 
 def test_a_job_exists_if_and_only_if_the_transaction_commits(conn, conninfo):
@@ -81,3 +81,34 @@ def test_asyncio(conn, conninfo):
             return [await enqueue_async(producer, "a", {"n": 1}), *await enqueue_many_async(producer, "a", [{}, {}])]
 
     assert [one(conn, "SELECT state FROM queue.job(%s)", job) for job in asyncio.run(produce())] == ["ready"] * 3
+
+
+def test_an_event_is_a_job_in_each_queue_that_is_bound(conn, conninfo):
+    conn.execute("SELECT queue.create_topic('orders'), queue.bind('orders', 'a'), queue.bind('orders', 'loop', 'order.*')")
+    try:
+        with psycopg.connect(conninfo, row_factory=dict_row) as producer:
+            jobs = publish(producer, "orders", {"n": 1}, "order.placed", priority=4, headers={"h": 1}, delay=timedelta(hours=1))
+            assert sorted(jobs) == ["a", "loop"]
+            assert conn.execute("SELECT FROM queue.job(%s)", [jobs["a"]]).fetchone() is None
+            producer.commit()
+            for job in jobs.values():
+                row = conn.execute("SELECT payload, priority, state, headers FROM queue.job(%s)", [job]).fetchone()
+                assert row[:3] == ({"n": 1}, 4, "scheduled") and row[3]["h"] == 1
+                assert (row[3]["event"]["topic"], row[3]["event"]["key"]) == ("orders", "order.placed")
+            publish(producer, "orders", None)
+            producer.rollback()
+        assert list(publish(conn, "orders", unique_key="k")) == ["a"]
+        conn.execute("SELECT queue.unbind('orders', 'a')")
+        assert publish(conn, "orders") == {}
+        with pytest.raises(psycopg.errors.NoDataFound):
+            publish(conn, "orders", mandatory=True)
+        with pytest.raises(TypeError, match="stage"):
+            publish(conn, "orders", stage="x")
+
+        async def produce():
+            async with await psycopg.AsyncConnection.connect(conninfo) as producer:
+                return await publish_async(producer, "orders", {}, "order.paid")
+
+        assert list(asyncio.run(produce())) == ["loop"]
+    finally:
+        conn.execute("SELECT queue.drop('orders', force => true)")

@@ -18,6 +18,7 @@ mod event;
 mod flow;
 mod job;
 mod outcome;
+mod publish;
 mod sql;
 mod state;
 #[cfg(feature = "testing")]
@@ -32,4 +33,5 @@ pub use event::{Event, EventKind};
 pub use flow::{Flow, Task, enqueue_flow, reject, resolve, seal};
 pub use job::{Input, Job, JobTransaction, OpenStep, Step};
 pub use outcome::{Advance, Done, Failure, Fatal, RetryIn, Snooze, StopReason, Stopped, Suspend};
+pub use publish::{Publish, publish};
 pub use worker::{Next, Stopper, Worker, WorkerError};

@@ -5,7 +5,8 @@ mod support;
 use std::time::{Duration, SystemTime};
 
 use pg_queue_client::testing::{advance_time, assert_enqueued, enqueued};
-use pg_queue_client::{Flow, Options, Task, Upon, enqueue, enqueue_flow, enqueue_many, reject, resolve, seal};
+use pg_queue_client::{Flow, Options, Publish, Task, Upon};
+use pg_queue_client::{enqueue, enqueue_flow, enqueue_many, publish, reject, resolve, seal};
 use serde_json::{Value, json};
 use support::Database;
 
@@ -67,6 +68,34 @@ async fn every_option_arrives() {
     let no_json = std::collections::HashMap::from([((1, 2), 3)]);
     let refused = enqueue(&db.client, "a", no_json, Options::new()).await.unwrap_err();
     assert!(std::error::Error::source(&refused).unwrap().to_string().contains("key must be a string"));
+}
+
+#[tokio::test]
+async fn an_event_is_a_job_in_each_queue_that_is_bound() {
+    let mut db = Database::new().await;
+    let bind = "SELECT queue.create_topic('orders'), queue.bind('orders', 'a'), queue.bind('orders', 'b', 'order.*')";
+    db.client.batch_execute(bind).await.unwrap();
+    let options = || Options::new().priority(4).headers(json!({"h": 1})).delay(Duration::from_secs(60));
+    let placed = || Publish { options: options(), ..Publish::key("order.placed") };
+    let transaction = db.client.transaction().await.unwrap();
+    let jobs = publish(&transaction, "orders", json!({"n": 1}), placed()).await.unwrap();
+    transaction.commit().await.unwrap();
+    assert_eq!(jobs.keys().collect::<Vec<_>>(), ["a", "b"]);
+    for job in jobs.values() {
+        let row = db.client.query_one("SELECT payload, priority, headers FROM queue.job($1)", &[job]).await.unwrap();
+        assert_eq!((row.get::<_, Value>(0), row.get::<_, i32>(1)), (json!({"n": 1}), 4));
+        let headers: Value = row.get(2);
+        assert_eq!((&headers["h"], &headers["event"]["key"]), (&json!(1), &json!("order.placed")));
+        assert_eq!(db.state(*job).await, "scheduled");
+    }
+    let transaction = db.client.transaction().await.unwrap();
+    let undone = publish(&transaction, "orders", json!(null), Publish::default()).await.unwrap();
+    transaction.rollback().await.unwrap();
+    assert_eq!(db.client.query("SELECT FROM queue.job($1)", &[&undone["a"]]).await.unwrap().len(), 0);
+    db.client.batch_execute("SELECT queue.unbind('orders', 'a')").await.unwrap();
+    assert!(publish(&db.client, "orders", json!({}), Publish::default()).await.unwrap().is_empty());
+    let refused = publish(&db.client, "orders", json!({}), Publish { mandatory: true, ..Publish::default() }).await;
+    assert_eq!(refused.unwrap_err().code().unwrap().code(), "P0002");
 }
 
 #[tokio::test]

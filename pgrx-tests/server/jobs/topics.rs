@@ -315,7 +315,7 @@ fn a_publish_has_the_copies_of_one_committed_state() {
     client.run("SELECT queue.bind('t', 'one'), queue.bind('t', 'both')");
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        for publisher in 0..8 {
+        for publisher in 0..16 {
             let (database, is_over) = (&database, &is_over);
             scope.spawn(move || {
                 let mut client = database.connect();

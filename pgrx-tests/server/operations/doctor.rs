@@ -8,7 +8,7 @@ use queue_tests::{Cluster, wait};
 
 use crate::shared::{Database, Sql, create, server};
 
-const CHECKS: [&str; 22] = [
+const CHECKS: [&str; 23] = [
     "library",
     "launcher",
     "worker",
@@ -25,6 +25,7 @@ const CHECKS: [&str; 22] = [
     "unclaimed",
     "dead",
     "held",
+    "topics",
     "prepared",
     "xmin_horizon",
     "autovacuum",
@@ -426,6 +427,38 @@ fn jobs_that_wait_for_dead_ones() {
     until_well(&mut client, "held");
     client.run("SELECT queue.complete(id) FROM queue.claim('q', 3)");
     assert_eq!(client.value::<String>(metric), "other0 q0");
+}
+
+#[test]
+fn topics_that_nobody_gets_anything_of() {
+    let database = Database::new();
+    let mut client = impatient(database.connect());
+    create(&mut client, "q", "");
+    create(&mut client, "other", "");
+    client.run("SELECT queue.create_topic('alone'), queue.create_topic('bound'), queue.bind('bound', 'q', 'a')");
+    // A topic that is not used, and events that no binding wants, are no trouble.
+    client.run("SELECT FROM queue.publish('bound', key => 'b')");
+    until_well(&mut client, "topics");
+    client.run("SELECT FROM queue.publish('alone'); SELECT FROM queue.publish('alone')");
+    let hint = until_ill(
+        &mut client,
+        "topics",
+        &["No queue is bound to topic \"alone\", and nobody got 2 events, the last of them "],
+    );
+    assert!(hint.contains("queue.bind"), "{hint}");
+    client.run("SELECT queue.bind('alone', 'q')");
+    until_well(&mut client, "topics");
+    // A subscriber that is paused and forgotten; another queue may be paused for as long as it likes.
+    client.run("SELECT queue.pause('q'), queue.pause('other'), queue.enqueue('other')");
+    client.run("SELECT FROM queue.publish('bound', key => 'a')");
+    let words = ["Queue \"q\" is paused, has had a ready job for", "still gets what is published on topic \"bound\""];
+    until_ill(&mut client, "topics", &words);
+    assert!(!finding(&mut client, "topics").detail.contains("other"));
+    client.run("SELECT queue.unbind('bound', 'q'), queue.unbind('alone', 'q'), queue.drop('alone')");
+    let hint = until_ill(&mut client, "topics", &["No queue is bound to topic \"bound\", and nobody got 1 events"]);
+    assert!(hint.contains("or drop the topic"), "{hint}");
+    // It is over when nothing has been published for a while.
+    until_well(&mut client, "topics");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 // Compiles if and only if the types say what README.md does.
 import { Pool } from 'pg'
-import { Advance, Fatal, Job, Suspend, Worker, enqueue, enqueueFlow, enqueueMany, enqueueQuery } from '../..'
+import { Advance, Fatal, Job, Suspend, Worker, enqueue, enqueueFlow, enqueueMany, enqueueQuery, publish } from '../..'
 import { Server, assertEnqueued } from '../../lib/testing'
 
 async function produce (pool: Pool): Promise<number[]> {
@@ -11,6 +11,12 @@ async function produce (pool: Pool): Promise<number[]> {
   await enqueue(pool, 'emails', {}, { prio: 1 })
   await assertEnqueued(pool, 'emails', { to: 7 }, { count: 1 })
   return [id, ...await enqueueMany(pool, 'emails', [{}], { priority: 1 })]
+}
+
+async function events (pool: Pool): Promise<number | undefined> {
+  // @ts-expect-error: a binding says it
+  await publish(pool, 'orders', {}, { stage: 'x' })
+  return (await publish(pool, 'orders', { n: 1 }, { key: 'order.placed', priority: 1, mandatory: true })).get('emails')
 }
 
 async function flows (pool: Pool): Promise<void> {
@@ -34,4 +40,4 @@ worker.handleBatch<{ to: string }>('events', 100, async (batch) => {
 worker.use((job, call) => call(job)).on('completed', (event) => { const ms: number | undefined = event.milliseconds; void ms })
 // @ts-expect-error: there is no such event
 worker.on('complete', () => {})
-void produce, void flows, new Server().config().host
+void produce, void flows, void events, new Server().config().host

@@ -10,6 +10,7 @@ from .events import Event
 from .flow import Task, enqueue_flow, enqueue_flow_async, reject, resolve, seal
 from .job import AsyncJob, Input, Job
 from .outcomes import Advance, Fatal, RetryIn, Snooze, Stopped, Suspend
+from .publish import publish, publish_async
 from .worker import Worker
 
 __all__ = [
@@ -33,6 +34,8 @@ __all__ = [
     "enqueue_flow_async",
     "enqueue_many",
     "enqueue_many_async",
+    "publish",
+    "publish_async",
     "reject",
     "resolve",
     "seal",

@@ -70,9 +70,11 @@ def _call(function: str, queue: str, content: Any, cast: str, options: Mapping[s
     return f"SELECT * FROM queue.{function}(%s, %s::{cast}{text})", [queue, content, *values]
 
 
-def arguments(function: str, options: Mapping[str, Any]) -> Tuple[str, List[Any]]:
+def arguments(
+    function: str, options: Mapping[str, Any], known: Mapping[str, Any] = Options.__annotations__
+) -> Tuple[str, List[Any]]:
     """The options that were given, as arguments by name, with the trace context of the caller in the headers."""
-    unknown = options.keys() - Options.__annotations__.keys()
+    unknown = options.keys() - known.keys()
     if unknown:
         raise TypeError(f"{function}() got an unexpected keyword argument {min(unknown)!r}")
     given = {name: value for name, value in options.items() if value is not None}

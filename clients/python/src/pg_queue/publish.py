@@ -1,0 +1,57 @@
+"""Publishes events, on the caller's own connection and in its transaction: a job in each queue that is bound to the topic, or none."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Literal, Mapping, Optional, Tuple, TypedDict
+
+from psycopg import AsyncConnection, Connection
+from psycopg.rows import tuple_row
+from psycopg.types.json import Jsonb
+
+from .enqueue import arguments
+from .outcomes import Duration, Upon
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class PublishOptions(TypedDict, total=False):
+    """The options of `queue.publish`. None leaves one at its default; what else a job has is said by bindings and queues."""
+
+    priority: Optional[int]
+    delay: Optional[Duration]
+    run_at: Optional[datetime]
+    unique_key: Optional[str]
+    on_duplicate: Optional[Literal["skip", "replace", "rerun", "error"]]
+    version: Optional[datetime]
+    unique_for: Optional[Duration]
+    group_key: Optional[str]
+    headers: Any
+    mandatory: Optional[bool]
+    after: Optional[Iterable[int]]
+    upon: Optional[Upon]
+    flow: Optional[int]
+    task: Optional[str]
+
+
+def publish(
+    conn: Connection[Any], topic: str, payload: Any = {}, key: str = "", **options: Unpack[PublishOptions]
+) -> Dict[str, int]:
+    """Publishes an event. Returns the ids of its jobs by queue; with `mandatory`, none is an error (P0002)."""
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        return {queue: job for queue, job in cursor.execute(*_call(topic, payload, key, options)).fetchall()}
+
+
+async def publish_async(
+    conn: AsyncConnection[Any], topic: str, payload: Any = {}, key: str = "", **options: Unpack[PublishOptions]
+) -> Dict[str, int]:
+    """`publish` for an asyncio connection."""
+    async with conn.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(*_call(topic, payload, key, options))
+        return {queue: job for queue, job in await cursor.fetchall()}
+
+
+def _call(topic: str, payload: Any, key: str, options: Mapping[str, Any]) -> Tuple[str, List[Any]]:
+    text, values = arguments("publish", options, PublishOptions.__annotations__)
+    return f"SELECT queue_name, job_id FROM queue.publish(%s, %s, %s{text})", [topic, Jsonb(payload), key, *values]

@@ -1,0 +1,46 @@
+//! Publishes events, on the caller's own connection and in its transaction: a job in each queue that is bound to the topic, or none.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Error, GenericClient};
+
+use crate::enqueue::Options;
+use crate::sql::{Json, Parameters};
+
+/// How an event is published.
+#[derive(Debug, Clone, Default)]
+pub struct Publish {
+    /// Words with dots between them, which the patterns of bindings match.
+    pub key: String,
+    /// Whether it is an error (`P0002`) if no queue gets it.
+    pub mandatory: bool,
+    /// Of its jobs. Stage, largest number of attempts and lease are said by bindings and queues: the server refuses them here.
+    pub options: Options,
+}
+
+impl Publish {
+    /// Under this key, without options.
+    pub fn key(key: impl Into<String>) -> Self {
+        Self { key: key.into(), ..Self::default() }
+    }
+}
+
+/// Publishes an event and returns the ids of its jobs by queue.
+pub async fn publish<C: GenericClient + Sync>(
+    client: &C,
+    topic: &str,
+    payload: impl Serialize,
+    how: Publish,
+) -> Result<BTreeMap<String, i64>, Error> {
+    let mut parameters = Parameters::default()
+        .with(topic.to_owned(), Type::TEXT)
+        .with(Json::of(payload), Type::JSONB)
+        .with(how.key, Type::TEXT)
+        .with(how.mandatory, Type::BOOL);
+    let arguments = how.options.arguments(&mut parameters);
+    let sql = format!("SELECT queue_name, job_id FROM queue.publish($1, $2, $3, mandatory => $4{arguments})");
+    let rows = client.query_typed(&sql, &parameters.list()).await?;
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+}

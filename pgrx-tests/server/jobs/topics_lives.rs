@@ -1,0 +1,285 @@
+//! What becomes of copies: that each queue decides about its own by itself, that one which is paused, full or behind an open
+//! snapshot is in nobody's way, and how long each has its payload.
+
+use std::collections::BTreeSet;
+use std::thread;
+
+use postgres::Client;
+use queue_tests::installation::output;
+use queue_tests::{Cluster, wait};
+
+use crate::shared::{Database, Sql, create};
+use crate::storage::segments::{cluster, fillings};
+
+/// A payload of 10 kB.
+const LARGE: &str =
+    "(SELECT jsonb_build_object('text', string_agg(md5(n::text), '')) FROM generate_series(1, 320) AS n)";
+
+/// Jobs that are claimed and completed from a queue.
+fn work_off(client: &mut Client, queue: &str, count: usize) -> i64 {
+    client.value(&format!(
+        "SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('{queue}', {count})))"
+    ))
+}
+
+/// What there is of a queue: state, payload, key, attempt of each job.
+fn jobs(client: &mut Client, queue: &str) -> Vec<String> {
+    client.column(&format!(
+        "SELECT concat_ws(' ', state, payload, unique_key, attempt) FROM queue.jobs
+         WHERE queue_name = '{queue}' ORDER BY job_id"
+    ))
+}
+
+/// A publish does in each queue what an enqueue of the same options does in a queue in the same state.
+#[test]
+fn each_queue_decides_about_a_key_by_itself() {
+    const STATES: [&str; 6] = ["new", "waiting", "delayed", "running", "completed", "dead"];
+    let database = Database::new();
+    let mut client = database.connect();
+    let mut round = 0;
+    for on_duplicate in ["skip", "replace", "rerun", "error"] {
+        for rest in ["", ", version => '2020-01-01'", ", version => '2030-01-01'", ", unique_for => '1 hour'"] {
+            if on_duplicate == "error" && !rest.is_empty() {
+                continue;
+            }
+            round += 1;
+            let topic = format!("t{round}");
+            client.run(&format!("SELECT queue.create_topic('{topic}')"));
+            let mut twins = Vec::new();
+            for state in STATES {
+                let names = ["bound", "twin"].map(|what| format!("{what}.{state}.{round}"));
+                for queue in &names {
+                    create(&mut client, queue, "max_attempts => 1");
+                    let delay = if state == "delayed" { ", delay => '1 day'" } else { "" };
+                    if state != "new" {
+                        client.run(&format!(
+                            "SELECT queue.enqueue('{queue}', '{{\"old\": true}}', unique_key => 'k', version => '2025-01-01'{delay})"
+                        ));
+                    }
+                    match state {
+                        "running" => client.run(&format!("SELECT FROM queue.claim('{queue}')")),
+                        "completed" => client.run(&format!("SELECT queue.complete(id) FROM queue.claim('{queue}')")),
+                        "dead" => client.run(&format!("SELECT queue.fail(id, 'no') FROM queue.claim('{queue}')")),
+                        _ => {}
+                    }
+                }
+                let [bound, twin] = names;
+                client.run(&format!("SELECT queue.bind('{topic}', '{bound}')"));
+                twins.push((bound, twin));
+            }
+            let options = format!("'{{\"new\": true}}', unique_key => 'k', on_duplicate => '{on_duplicate}'{rest}");
+            if on_duplicate == "error" {
+                // One of them refuses, and so nothing happens in any.
+                let before: Vec<_> = twins.iter().map(|(bound, _)| jobs(&mut client, bound)).collect();
+                assert_eq!(client.failure(&format!("SELECT queue.publish('{topic}', {options})")).code, "23505");
+                let after: Vec<_> = twins.iter().map(|(bound, _)| jobs(&mut client, bound)).collect();
+                assert_eq!(before, after);
+                continue;
+            }
+            let made: i64 = client.value(&format!("SELECT count(job_id) FROM queue.publish('{topic}', {options})"));
+            assert_eq!(made, STATES.len() as i64, "{options}");
+            for (bound, twin) in &twins {
+                client.run(&format!("SELECT queue.enqueue('{twin}', {options})"));
+                assert_eq!(jobs(&mut client, bound), jobs(&mut client, twin), "{bound}: {options}");
+            }
+            // What runs once more afterwards does so in both.
+            for (bound, twin) in twins.iter().filter(|(bound, _)| bound.contains("running")) {
+                for queue in [bound, twin] {
+                    let id = "SELECT queue.complete(id) FROM queue.attempts WHERE state = 'running' AND queue_name";
+                    client.run(&format!("{id} = '{queue}'"));
+                }
+                assert_eq!(jobs(&mut client, bound), jobs(&mut client, twin), "{bound}: {options}");
+            }
+        }
+    }
+    assert_eq!(client.column::<String>("SELECT c::text FROM queue.check() AS c"), [""; 0]);
+}
+
+/// Its copies wait; publishers, other queues and the storage go on.
+#[test]
+fn a_paused_subscriber_is_in_nobodys_way() {
+    const EVENTS: usize = 12_000;
+    const ROUND: usize = 500;
+    let cluster = cluster(&[]);
+    let mut client = cluster.connect();
+    client.run("SELECT queue.create_topic('t')");
+    for queue in ["one", "two", "paused"] {
+        create(&mut client, queue, "retention => '0'");
+        client.run(&format!("SELECT queue.bind('t', '{queue}')"));
+    }
+    client.run("SELECT queue.pause('paused')");
+    let before = fillings(&mut client);
+    let mut other = cluster.connect();
+    for round in 0..EVENTS / ROUND {
+        // Nobody waits here, however much is behind: statements that did would reach this limit.
+        client.run("SET statement_timeout = '30s'");
+        client.run(&format!(
+            "SELECT queue.publish('t', jsonb_build_object('n', n)) FROM generate_series(1, {ROUND}) AS n"
+        ));
+        for queue in ["one", "two"] {
+            assert_eq!(work_off(&mut other, queue, ROUND), ROUND as i64, "{queue} in round {round}");
+        }
+    }
+    assert!(fillings(&mut client) >= before + 16, "the ring has turned twice");
+    let waiting = "SELECT ready FROM queue.stats WHERE queue_name = 'paused'";
+    assert_eq!(client.value::<i64>(waiting), EVENTS as i64);
+    client.run("SELECT queue.resume('paused')");
+    let mut left = EVENTS as i64;
+    while left > 0 {
+        let done = work_off(&mut client, "paused", 1_000);
+        assert!(done > 0, "{left} copies are lost");
+        left -= done;
+    }
+    assert_eq!(client.column::<String>("SELECT c::text FROM queue.check() AS c"), [""; 0]);
+}
+
+/// Memory knows a few of the copies only, an old snapshot pins the segments, and each copy reaches its worker once, in order.
+#[test]
+fn copies_beyond_what_memory_holds_come_beside_an_open_snapshot() {
+    const EVENTS: i64 = 5_000;
+    let cluster = cluster(&["pg_queue.max_ready = 16"]);
+    let mut client = cluster.connect();
+    client.run("SELECT queue.create_topic('t')");
+    let mut old = cluster.connect();
+    old.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM queue.stats");
+    for queue in ["a", "b", "c"] {
+        create(&mut client, queue, "");
+        client.run(&format!("SELECT queue.bind('t', '{queue}')"));
+    }
+    let large = "x".repeat(1_500);
+    for part in 0..10 {
+        client.run(&format!(
+            "SELECT queue.publish_many('t', array_agg(jsonb_build_object('n', n, 'large', '{large}')))
+             FROM generate_series({part} * {EVENTS} / 10 + 1, ({part} + 1) * {EVENTS} / 10) AS n"
+        ));
+    }
+    thread::scope(|scope| {
+        for queue in ["a", "b", "c"] {
+            let mut worker = cluster.connect();
+            scope.spawn(move || {
+                let claim = format!(
+                    "SELECT (payload->>'n')::bigint, id FROM queue.claim('{queue}', 97) WHERE length(payload->>'large') = 1500"
+                );
+                let (mut last, mut count) = (0, 0);
+                loop {
+                    let rows = worker.query(&claim, &[]).unwrap();
+                    for row in &rows {
+                        assert_eq!(row.get::<_, i64>(0), last + 1, "{queue}");
+                        last += 1;
+                        count += 1;
+                    }
+                    if rows.is_empty() {
+                        break;
+                    }
+                    let ids: Vec<i64> = rows.iter().map(|row| row.get(1)).collect();
+                    worker.execute("SELECT count(*) FROM queue.complete_many($1)", &[&ids]).unwrap();
+                }
+                assert_eq!(count, EVENTS, "{queue}");
+            });
+        }
+    });
+    old.run("COMMIT");
+    assert_eq!(client.column::<String>("SELECT c::text FROM queue.check() AS c"), [""; 0]);
+}
+
+/// The jobs whose payload is there and right.
+fn whole(client: &mut Client, jobs: &[i64]) -> BTreeSet<i64> {
+    let list = jobs.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
+    let sql = format!(
+        "SELECT n FROM unnest(ARRAY[{list}]::bigint[]) AS n, LATERAL queue.job(n) AS j WHERE j.payload = {LARGE}"
+    );
+    client.column(&sql).into_iter().collect()
+}
+
+#[test]
+fn each_copy_keeps_its_payload_for_its_own_life() {
+    let cluster = cluster(&[]);
+    let mut client = cluster.connect();
+    client.run("SELECT queue.create_topic('t'), queue.create('filler', retention => '0')");
+    for (queue, options) in
+        [("ends", "retention => '0'"), ("kept", ""), ("dies", "max_attempts => 1"), ("late", ""), ("waits", "")]
+    {
+        create(&mut client, queue, options);
+        let delay = if queue == "late" { ", delay => '1 day'" } else { "" };
+        client.run(&format!("SELECT queue.bind('t', '{queue}'{delay})"));
+    }
+    let jobs: Vec<i64> = client.column(&format!("SELECT job_id FROM queue.publish('t', {LARGE}) ORDER BY queue_name"));
+    let &[dies, ends, kept, late, waits] = &jobs[..] else { panic!("five jobs") };
+    client.run(
+        "SELECT queue.complete(id) FROM queue.claim('ends'); SELECT queue.complete(id) FROM queue.claim('kept');
+         SELECT queue.fail(id, 'no') FROM queue.claim('dies')",
+    );
+    let turned = fillings(&mut client) + 80;
+    wait::until("the ring has turned ten times", || {
+        client.run("SELECT count(*) FROM queue.enqueue_many('filler', array_fill('1'::jsonb, '{1000}'))");
+        assert_eq!(work_off(&mut client, "filler", 1_000), 1_000);
+        (fillings(&mut client) >= turned).then_some(())
+    });
+    assert_eq!(client.count(&format!("SELECT FROM queue.job({ends})")), 0, "retention is over");
+    let all = BTreeSet::from([dies, kept, late, waits]);
+    assert_eq!(whole(&mut client, &jobs), all);
+    // Another server has them, too.
+    let file = cluster.dir().join("all.dump").display().to_string();
+    output(cluster.command("pg_dump").args(["-Fc", "-f", &file, "postgres"]));
+    client.run(&format!("SELECT queue.forget({kept})"));
+    assert_eq!(whole(&mut client, &jobs), BTreeSet::from([dies, late, waits]));
+    let target = Cluster::new().conf("pg_queue.restore_quiet = '1s'").start();
+    target.connect().run("CREATE DATABASE app");
+    output(target.command("pg_restore").args(["-d", "app", &file]));
+    let mut restored = target.connect_to("app");
+    restored.run("SELECT queue.adopt()");
+    assert_eq!(whole(&mut restored, &jobs), all);
+    for client in [&mut client, &mut restored] {
+        // What goes on has it.
+        client.run(&format!("SELECT queue.retry({dies}), queue.reschedule({late}, now())"));
+        let claimed: BTreeSet<i64> = ["dies", "late", "waits"]
+            .iter()
+            .flat_map(|queue| {
+                wait::until("the copy can be claimed", || {
+                    let sql = format!("SELECT job_id FROM queue.claim('{queue}') WHERE payload = {LARGE}");
+                    let found = client.column::<i64>(&sql);
+                    (!found.is_empty()).then_some(found)
+                })
+            })
+            .collect();
+        assert_eq!(claimed, BTreeSet::from([dies, late, waits]));
+        assert_eq!(client.column::<String>("SELECT c::text FROM queue.check() AS c"), [""; 0]);
+    }
+}
+
+/// pgmq makes a regular expression of a pattern. Both say the same of a key wherever both define it: there `#` is text of any
+/// length, here it is any number of words, so that they differ only where one stands beside a dot and for no word.
+#[test]
+fn patterns_match_what_pgmqs_regular_expressions_match() {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "q", "");
+    client.run("SELECT queue.create_topic(n::text) FROM generate_series(1, 4) AS n");
+    client.run(
+        "CREATE TABLE words AS WITH RECURSIVE texts (text, length) AS (
+             SELECT word, 1 FROM unnest('{a,bb,*,#}'::text[]) AS word
+             UNION ALL SELECT text || '.' || word, length + 1 FROM texts, unnest('{a,bb,*,#}'::text[]) AS word WHERE length < 4
+         ) SELECT text FROM texts",
+    );
+    // A topic for each pattern would be many; a queue can have many bindings, of which the oldest is named. So one at a time.
+    client.run(
+        "CREATE FUNCTION differences() RETURNS TABLE (pattern text, key text, ours boolean) LANGUAGE plpgsql AS $$
+         DECLARE p text; k text; theirs boolean; BEGIN
+             FOR p IN SELECT text FROM words LOOP
+                 PERFORM queue.unbind('1', 'q'); PERFORM queue.bind('1', 'q', p);
+                 FOR k IN SELECT text FROM words WHERE text !~ '[*#]' LOOP
+                     ours := EXISTS (SELECT FROM queue.route('1', k));
+                     theirs := k ~ ('^' || replace(replace(regexp_replace(p, '([.+?{}()|\\[\\]\\\\^$])', '\\\\\\1', 'g'), '*', '[^.]+'), '#', '.*') || '$');
+                     IF ours IS DISTINCT FROM theirs THEN pattern := p; key := k; RETURN NEXT; END IF;
+                 END LOOP;
+             END LOOP;
+         END $$",
+    );
+    let pairs: i64 = client.value("SELECT count(*) * (SELECT count(*) FROM words WHERE text !~ '[*#]') FROM words");
+    assert!(pairs > 10_000, "{pairs}");
+    // There `a.#` wants a dot behind a.
+    let odd =
+        client.column::<String>("SELECT pattern || ' ' || key FROM differences() WHERE pattern !~ '#' OR NOT ours");
+    assert_eq!(odd, [""; 0]);
+    assert!(client.count("SELECT FROM differences() WHERE pattern = 'a.#' AND key = 'a' AND ours") == 1);
+}
