@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help all build install deb try-deb test ci test-all torture demo bench instructions soak soak-sql check check-majors lint core-test drill \
+.PHONY: help all build install deb try-deb test ci test-all torture demo bench instructions soak soak-sql check check-majors lint core-test drill web \
   miri pgspot server-test test-asserts test-upgrade stage stage-release examples clients drivers bench-clients monitoring prepare clean
 
 # The server: PG=17 is that major where packages put it, PG_CONFIG=PATH any other one. Without either PostgreSQL 15 of
@@ -147,6 +147,11 @@ stage-release: build
 
 demo: stage-release ## shows what it does, on a throw-away server; ARGS='--files 500' for fewer files
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run -q -p queue-tests --bin demo -- $(ARGS)
+
+# Ctrl-C ends the dashboard; then the demo ends the rest, and leaves nothing behind.
+web: stage-release ## shows the dashboard over a shop's queues under load, on a throw-away server; ARGS='--listen 127.0.0.1:8080'
+	cargo build -q -p queue-tests -p pg_queue_web --bin demo --bin pg_queue_web
+	trap '' INT; PG_CONFIG=$(TARGET)/release/server/pg_config $(TARGET)/debug/demo web $(ARGS)
 
 bench: stage-release ## measures it against others, on throw-away servers; ARGS=--quick for a look
 	$(if $(findstring sql,$(ARGS)),pgrx-tests/stage-peer $(TARGET)/release/server pg_cron cron)

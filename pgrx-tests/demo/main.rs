@@ -5,9 +5,11 @@
 //! Nobody looks after either: the lease and the retries do. At the end a search (`report.sql`), and the proof
 //! that each file was indexed exactly once ([`proof`]).
 //!
-//! `make demo`, or with another limit than 5,000 files: `make demo ARGS='--files 500'`.
+//! `make demo`, or with another limit than 5,000 files: `make demo ARGS='--files 500'`. `make web` is [`live`]: the dashboard
+//! over queues under load.
 
 mod files;
+mod live;
 mod process;
 mod producer;
 mod proof;
@@ -47,12 +49,13 @@ fn main() -> ExitCode {
             eprintln!("{name}: {error}");
             return ExitCode::FAILURE;
         }
+        ["web", ref args @ ..] => return if live::run(args) { ExitCode::SUCCESS } else { ExitCode::FAILURE },
         [] => Some(DEFAULT_LIMIT),
         ["--files", number] => number.parse().ok(),
         _ => None,
     };
     let Some(limit) = limit else {
-        eprintln!("Usage: demo [--files NUMBER]");
+        eprintln!("Usage: demo [--files NUMBER | web [OPTIONS OF pg_queue_web]]");
         return ExitCode::FAILURE;
     };
     if demo(limit) { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -1,5 +1,5 @@
 //! The layout of `src`: each folder is a floor, and a file imports its own folder and those below it. Reads the files as
-//! tokens; needs no server.
+//! tokens; needs no server. The dashboard's files, in `web/src`, are short, say what they are for, and are safe, too.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,13 +34,13 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../src")
 }
 
-fn read(dir: &Path, found: &mut Vec<Source>) {
+fn read(dir: &Path, root: &Path, found: &mut Vec<Source>) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            read(&path, found);
+            read(&path, root, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let below = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+            let below = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
             let mut module: Vec<String> = below.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
             module.pop_if(|last| last == "mod" || last == "lib");
             found.push(Source { path: below, module, text: fs::read_to_string(&path).unwrap() });
@@ -50,9 +50,18 @@ fn read(dir: &Path, found: &mut Vec<Source>) {
 
 fn sources() -> Vec<Source> {
     let mut found = Vec::new();
-    read(&root(), &mut found);
+    read(&root(), &root(), &mut found);
     assert!(found.len() > 100, "the sources are not where they were");
     found.sort_by(|a, b| a.path.cmp(&b.path));
+    found
+}
+
+/// The files of the dashboard, which has one floor.
+fn of_the_dashboard() -> Vec<Source> {
+    let root = root().join("../web/src");
+    let mut found = Vec::new();
+    read(&root, &root, &mut found);
+    assert!(found.len() > 10, "the dashboard's sources are not where they were");
     found
 }
 
@@ -243,13 +252,18 @@ fn unsafe_stands_in_its_rooms_only() {
         .map(|source| &source.path[..])
         .collect();
     assert!(strays.is_empty(), "unsafe outside its rooms: {strays:?}");
+    for source in of_the_dashboard() {
+        assert!(!has_unsafe(TokenStream::from_str(&source.text).unwrap()), "unsafe in web/src/{}", source.path);
+    }
 }
 
 #[test]
 fn files_can_be_read_in_one_go() {
     let sources = sources();
+    let web = of_the_dashboard();
     let long: Vec<String> = sources
         .iter()
+        .chain(&web)
         .map(|source| (&source.path[..], source.text.lines().count()))
         .filter(|(path, lines)| *lines > MOST_LINES && !LONG.contains(path))
         .map(|(path, lines)| format!("src/{path}: {lines} lines"))
@@ -262,8 +276,8 @@ fn files_can_be_read_in_one_go() {
 
 #[test]
 fn each_file_says_what_it_is_for() {
-    let sources = sources();
-    let silent: Vec<&str> =
-        sources.iter().filter(|s| !s.text.starts_with("//!")).map(|source| &source.path[..]).collect();
+    let (sources, web) = (sources(), of_the_dashboard());
+    let all = sources.iter().chain(&web);
+    let silent: Vec<&str> = all.filter(|s| !s.text.starts_with("//!")).map(|source| &source.path[..]).collect();
     assert!(silent.is_empty(), "files without a head: {silent:?}");
 }

@@ -1,0 +1,82 @@
+// Numbers, times and states as people read them. Numbers are exact; what is cut says so.
+
+import { h } from "./dom.js";
+
+const NUMBER = new Intl.NumberFormat("en-US");
+const RATE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 1, minimumFractionDigits: 1 });
+const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const SECONDS = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+
+export const STATES = ["running", "ready", "scheduled", "retrying", "held", "dead", "completed", "cancelled", "skipped"];
+/** States of which the server keeps counts. */
+export const COUNTED = ["running", "ready", "scheduled", "retrying", "held", "dead"];
+/** States in which a job waits. */
+export const WAITING = ["held", "scheduled", "retrying", "ready"];
+
+export const count = (n) => (n === null || n === undefined ? "–" : NUMBER.format(n));
+
+export const rate = (n) => (n === null || n === undefined ? "–" : n === 0 ? "0" : n < 100 ? RATE.format(n) : count(Math.round(n)));
+
+/** A length of time, from seconds. */
+export function age(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  const n = Math.max(0, seconds);
+  if (n < 1) return `${Math.round(n * 1000)} ms`;
+  if (n < 10) return `${(Math.floor(n * 10) / 10).toString()} s`;
+  if (n < 60) return `${Math.floor(n)} s`;
+  if (n < 3600) return `${Math.floor(n / 60)} min ${Math.floor(n % 60)} s`;
+  if (n < 86400) return `${Math.floor(n / 3600)} h ${Math.floor((n % 3600) / 60)} min`;
+  return `${Math.floor(n / 86400)} d ${Math.floor((n % 86400) / 3600)} h`;
+}
+
+export const clock = (seconds) => CLOCK.format(new Date(seconds * 1000));
+export const day = (seconds) => DAY.format(new Date(seconds * 1000));
+
+/** A moment: near ones by how far they are, all with the exact one beside. */
+export function when(iso) {
+  if (!iso) return "–";
+  const at = new Date(iso);
+  if (Number.isNaN(at.getTime())) return String(iso);
+  const seconds = (Date.now() - at.getTime()) / 1000;
+  const far = Math.abs(seconds) < 86400 * 2 ? (seconds >= 0 ? `${age(seconds)} ago` : `in ${age(-seconds)}`)
+    : `${DAY.format(at)} ${at.getFullYear()}, ${CLOCK.format(at)}`;
+  return h("time", { datetime: iso, title: iso }, far);
+}
+
+/** A moment to the second, by the clock. */
+export function exact(iso) {
+  if (!iso) return "–";
+  const at = new Date(iso);
+  const isToday = at.toDateString() === new Date().toDateString();
+  return h("time", { datetime: iso, title: iso }, isToday ? SECONDS.format(at) : `${DAY.format(at)} ${SECONDS.format(at)}`);
+}
+
+export const badge = (state) => h("span", { class: `badge ${STATES.includes(state) ? state : "other"}` }, state);
+
+export function bytes(n) {
+  if (n === null || n === undefined) return "";
+  return n < 1000 ? `${n} B` : n < 1e6 ? `${(n / 1000).toFixed(1)} kB` : `${(n / 1e6).toFixed(1)} MB`;
+}
+
+/** How far a job is, from 0 to 1, where its progress says so: see docs/dashboard.md. */
+export function share(progress) {
+  let said = progress;
+  try { if (typeof said === "string") said = JSON.parse(said); } catch { return null; }
+  const part = (done, total) => (Number.isFinite(done) && Number.isFinite(total) && total > 0 ? clamp(done / total) : null);
+  if (typeof said === "number") return said <= 1 ? clamp(said) : said <= 100 ? clamp(said / 100) : null;
+  if (said === null || typeof said !== "object") return null;
+  if (Number.isFinite(said.percent)) return clamp(said.percent / 100);
+  if (Number.isFinite(said.share)) return clamp(said.share);
+  return part(said.done, said.total);
+}
+
+const clamp = (n) => (Number.isFinite(n) ? Math.min(1, Math.max(0, n)) : null);
+
+/** A bar, or nothing where no share is known. */
+export function progressBar(progress) {
+  const found = share(progress);
+  if (found === null) return null;
+  const label = `${(found * 100).toFixed(found < 1 ? 1 : 0)} %`;
+  return h("span", { class: "progress" }, h("progress", { max: "1", value: String(found), "aria-label": label }), h("span", null, label));
+}

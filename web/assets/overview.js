@@ -1,0 +1,136 @@
+// The overview: what is going on in all queues, now and in the last hour.
+
+import { h, panel, put, text } from "./dom.js";
+import { age, count, rate } from "./format.js";
+import { Chart, hour, spark } from "./chart.js";
+import { live, look, rates } from "./server.js";
+import { Table } from "./table.js";
+import { href } from "./main.js";
+
+export const laneName = (lane) => (lane.stage ? `${lane.queue} / ${lane.stage}` : lane.queue);
+
+/** Sums of the lanes' columns. */
+export function sums(lanes, of) {
+  const add = (column) => lanes.reduce((all, lane) => all + lane[column], 0);
+  const flow = (column) => {
+    const all = lanes.map((lane) => of(lane, column));
+    return all.includes(null) || all.length === 0 ? null : all.reduce((a, b) => a + b, 0);
+  };
+  return { add, flow };
+}
+
+/** A number with its name. */
+export class Tile {
+  constructor(label, kind = "", link = null) {
+    this.number = h("span", { class: "big" }, "–");
+    this.note = h("span", { class: "note" });
+    this.element = h(link ? "a" : "div", { class: `tile ${kind}`, href: link }, h("span", { class: "name" }, label), this.number, this.note);
+  }
+
+  show(number, note = "") {
+    text(this.number, number);
+    text(this.note, note);
+  }
+}
+
+export function overview() {
+  const tiles = {
+    done: new Tile("completed a second", "accent"), in: new Tile("enqueued a second"), running: new Tile("running", "running"),
+    ready: new Tile("ready", "ready"), late: new Tile("scheduled, retrying", "scheduled"), dead: new Tile("dead", "dead", href("errors")),
+  };
+  const chart = new Chart("All queues, last hour", "minute");
+  let activity = new Map();
+  const limit = (lane) => live.data.queues.find((q) => q.queue === lane.queue)?.max_running ?? null;
+  const settings = (lane) => live.data.queues.find((q) => q.queue === lane.queue) ?? {};
+  // The hour is that of the queue: with its first lane.
+  const leads = (lane) => live.data.lanes?.find((other) => other.queue === lane.queue) === lane;
+  let of = rates();
+  const number = (title, column, wide) => ({ title, number: true, wide, cell: (lane) => count(lane[column]) });
+  const flow = (title, columns, help) => ({
+    title, help, number: true, wide: true, cell: (lane) => {
+      const all = columns.map((column) => of(lane, column));
+      return all.includes(null) ? "–" : rate(all.reduce((a, b) => a + b, 0));
+    },
+  });
+  const queues = new Table("Queues", [
+    {
+      title: "queue", key: (lane) => `${lane.queue} ${lane.stage} ${settings(lane).is_paused}`,
+      cell: (lane) => [h("a", { href: href("queue", { queue: lane.queue, stage: lane.stage }) }, laneName(lane)),
+        settings(lane).is_paused ? h("span", { class: "badge paused" }, "paused") : null],
+    },
+    { title: "last hour", wide: true, key: (lane) => `${activity.get(lane.queue)?.stamp} ${leads(lane)}`, cell: (lane) => (activity.get(lane.queue) && leads(lane) ? spark(activity.get(lane.queue).points) : "") },
+    number("ready", "ready"),
+    {
+      title: "running", number: true, key: (lane) => `${lane.running} ${limit(lane)}`,
+      cell: (lane) => (limit(lane) && !lane.stage ? h("span", { class: "gauge" }, h("meter", { max: limit(lane), value: lane.running, "aria-label": "of max_running" }), `${count(lane.running)} / ${count(limit(lane))}`) : count(lane.running)),
+    },
+    number("scheduled", "scheduled", true), number("retrying", "retrying", true), number("held", "held", true),
+    {
+      title: "dead", number: true, key: (lane) => lane.dead,
+      cell: (lane) => (lane.dead ? h("a", { class: "deadly", href: href("queue", { queue: lane.queue, state: "dead" }) }, count(lane.dead)) : "0"),
+    },
+    flow("in /s", ["enqueued"], "jobs enqueued a second"), flow("done /s", ["completed"], "attempts completed a second"),
+    flow("failed /s", ["failed", "timed_out"], "attempts failed or timed out a second"),
+    { title: "oldest", number: true, help: "how long the oldest ready job has been ready", cell: (lane) => age(lane.oldest) },
+  ], (lane) => JSON.stringify([lane.queue, lane.stage]), { empty: "There are no queues that you may observe.", kind: "rows" });
+  const workers = workersTable();
+  const health = h("div");
+  const note = h("div");
+  const element = h("div", null,
+    h("h1", { class: "hidden" }, "Overview"), health, note,
+    h("div", { class: "tiles" }, Object.values(tiles).map((tile) => tile.element)),
+    panel("Last hour", chart.element),
+    panel("Queues", queues.element),
+    panel("Workers that have jobs", workers.element, h("a", { href: href("workers") }, "all")));
+  return {
+    title: "Overview", element, every: 15,
+    update() {
+      const data = live.data;
+      if (!data) return;
+      of = rates();
+      const lanes = data.lanes ?? data.queues.map((q) => ({ queue: q.queue, stage: null }));
+      const { add, flow } = sums(data.lanes ?? [], of);
+      put(note, data.lanes ? null : h("p", { class: "notice" }, "Counting takes longer than two seconds here, so there are no counts: on a standby all logs have to be read, and after a start until the worker has counted."));
+      tiles.done.show(rate(flow("completed")), data.lanes ? `${rate((flow("failed") ?? 0) + (flow("timed_out") ?? 0))} failed` : "");
+      tiles.in.show(rate(flow("enqueued")));
+      if (data.lanes) {
+        tiles.running.show(count(add("running")), `${count(data.workers.length)} workers`);
+        tiles.ready.show(count(add("ready")), oldest(lanes));
+        tiles.late.show(count(add("scheduled") + add("retrying")), `${count(add("retrying"))} retrying, ${count(add("held"))} held`);
+        tiles.dead.show(count(add("dead")));
+        tiles.dead.element.classList.toggle("some", add("dead") > 0);
+      }
+      queues.show(lanes);
+      workers.show(data.workers.slice(0, 8));
+    },
+    async refresh() {
+      const rows = await look("activity");
+      const byQueue = Map.groupBy(rows, (row) => row[0]);
+      const stamp = Date.now();
+      activity = new Map([...byQueue].map(([queue, some]) => [queue, { stamp, points: hour(some) }]));
+      chart.show(hour(rows));
+      this.update();
+      const checks = await look("doctor").catch(() => []);
+      const ill = checks.filter((check) => !check.ok);
+      put(health, ill.length ? h("p", { class: "notice ill" }, h("a", { href: href("doctor") }, ill.length === 1 ? "One check of the doctor is not well" : `${ill.length} checks of the doctor are not well`), `: ${ill.map((check) => check.name).join(", ")}`) : null);
+    },
+  };
+}
+
+const oldest = (lanes) => {
+  const most = Math.max(...lanes.map((lane) => lane.oldest ?? -1));
+  return most >= 0 ? `oldest ${age(most)}` : "";
+};
+
+export function workersTable() {
+  return new Table("Workers", [
+    { title: "worker", cell: (w) => w.worker ?? "unnamed" },
+    { title: "queue", key: (w) => w.queue, cell: (w) => h("a", { href: href("queue", { queue: w.queue, state: "running" }) }, w.queue) },
+    { title: "jobs", number: true, cell: (w) => count(w.running) },
+    { title: "oldest job", number: true, cell: (w) => age(w.oldest) },
+    { title: "process", number: true, wide: true, cell: (w) => String(w.pid) },
+    { title: "from", wide: true, cell: (w) => (w.client ? `${w.client}:${w.port}` : "local") },
+    { title: "application", wide: true, cell: (w) => w.application ?? "" },
+  ], (w) => JSON.stringify([w.worker, w.pid, w.queue]), { empty: "No worker has a job.", kind: "rows" });
+}
+

@@ -1,0 +1,208 @@
+// A queue: how it does, what its limits are, and its jobs by state.
+
+import { button, h, panel, put, say, trouble } from "./dom.js";
+import { badge, COUNTED, count, progressBar, rate, STATES, WAITING, when } from "./format.js";
+import { Chart, hour, quarter } from "./chart.js";
+import { ask, form } from "./dialog.js";
+import { bulk, undoable, verbsFor } from "./bulk.js";
+import { act, live, look, mayAct, rates, session } from "./server.js";
+import { Table } from "./table.js";
+import { sums, Tile } from "./overview.js";
+import { go, href } from "./main.js";
+
+const OPTIONS = [
+  ["max_attempts", "Attempts", "after so many a failing job is dead"], ["lease", "Lease", "how long a claim lasts without a heartbeat"],
+  ["backoff", "Backoff", ""], ["backoff_base", "First delay", ""], ["backoff_max", "Longest delay", ""], ["backoff_jitter", "Jitter", "0 to 1"],
+  ["max_running", "Running at most", "empty: any number"], ["max_running_per_group", "Running at most, of a group", "empty: any number"],
+  ["rate_limit", "Starts at most", "in each period; empty: any number"], ["rate_period", "Period of that", ""],
+  ["max_waiting", "Waiting at most", "empty: any number"], ["retention", "Kept when completed", "-1: for ever"],
+  ["dead_retention", "Kept when dead", "-1: for ever"], ["dead_letter", "Dead letters to", "a queue; empty: none"],
+];
+
+/** Rows of jobs, with what matters in their state. */
+function jobs(state, onMore) {
+  const time = { ready: ["enqueued", "enqueued_at"], scheduled: ["runs", "run_at"], retrying: ["runs", "run_at"], held: ["enqueued", "enqueued_at"], running: ["started", "started_at"] }[state] ?? ["ended", "finished_at"];
+  const isFailed = ["dead", "retrying", "cancelled", "skipped"].includes(state);
+  const table = new Table(`${state} jobs`, [
+    { title: "job", key: (j) => j.job_id, cell: (j) => h("a", { class: "id", href: href("job", { job: j.job_id }) }, String(j.job_id)) },
+    state === "" ? { title: "state", key: (j) => j.state, cell: (j) => badge(j.state) } : null,
+    { title: "payload", kind: "cut", key: (j) => j.payload ?? j.payload_bytes, cell: (j) => h("code", null, j.payload ?? (session.hides_payload ? "hidden" : `${count(j.payload_bytes)} bytes`)) },
+    isFailed || state === "" ? { title: "error", kind: "cut wrong", cell: (j) => j.error ?? "" } : null,
+    state === "running" ? { title: "progress", key: (j) => j.progress, cell: (j) => progressBar(j.progress) ?? "" } : null,
+    state === "running" ? { title: "worker", cell: (j) => j.worker ?? "" } : null,
+    { title: "attempt", number: true, wide: true, cell: (j) => `${count(j.attempt)} / ${count(j.max_attempts)}` },
+    { title: "priority", number: true, wide: true, cell: (j) => String(j.priority) },
+    { title: "key", wide: true, kind: "short", cell: (j) => j.unique_key ?? j.group_key ?? "" },
+    { title: time[0], number: true, cell: (j) => when(j[time[1]] ?? j.run_at ?? j.enqueued_at) },
+  ].filter(Boolean), (j) => j.job_id, { empty: `No ${state ? `${state} jobs` : "job found"}.`, kind: "rows jobs" });
+  const more = button("More", onMore, "more");
+  return { table, more, element: h("div", null, table.element, more) };
+}
+
+export function queue(params) {
+  const name = params.get("queue") ?? "", stage = params.get("stage") ?? "";
+  const state = STATES.includes(params.get("state")) ? params.get("state") : null;
+  const search = { filter: params.get("filter") ?? "", field: params.get("field") ?? "", op: params.get("op") ?? "", value: params.get("value") ?? "" };
+  const isSearch = Boolean(search.filter || search.value);
+  const chosen = state ?? (isSearch ? "" : "ready");
+  const to = (more) => href("queue", { queue: name, stage, ...more });
+  let settings = null, rows = [], here = null, extra = 0;
+  const flow = { in: new Tile("enqueued a second"), done: new Tile("completed a second", "accent"), failed: new Tile("failed a second") };
+  const tabs = STATES.map((one) => {
+    const number = h("b", null, COUNTED.includes(one) ? "–" : "");
+    return { one, number, element: h("a", { class: `tab ${one}`, href: to({ state: one }), "aria-current": one === chosen && !isSearch ? "page" : null }, h("span", null, one), number) };
+  });
+  const minutes = new Chart(`${name}, last hour`, "minute"), days = new Chart(`${name}, 90 days`, "day");
+  const limits = h("dl", { class: "facts" }), badges = h("span"), tools = h("div", { class: "tools" }), undo = h("div"), found = h("p", { class: "status", role: "status" }), problem = h("div");
+  const list = jobs(chosen, () => load(true));
+  const bulks = h("div", { class: "tools" });
+  const title = h("h1", null, stage ? `${name} / ${stage}` : name, " ", badges);
+  const element = h("div", null,
+    h("div", { class: "head" }, title, tools), undo,
+    h("div", { class: "tiles three" }, Object.values(flow).map((tile) => tile.element)),
+    h("div", { class: "two" }, panel("Last hour", minutes.element), panel("90 days", days.element)),
+    panel("Settings", limits, mayAct() ? button("Change", change, "quiet") : null),
+    h("section", { class: "panel" },
+      h("nav", { class: "tabs", "aria-label": "States" }, tabs.map((tab) => tab.element)), searchForm(), bulks, found, problem, list.element));
+  const page = {
+    title: name, element, every: 10,
+    update() {
+      if (!live.data) return;
+      const lanes = (live.data.lanes ?? []).filter((lane) => lane.queue === name && (!stage || lane.stage === stage));
+      const { add, flow: rateOf } = sums(lanes, rates());
+      for (const tab of tabs) if (COUNTED.includes(tab.one)) {
+        put(tab.number, live.data.lanes ? count(add(tab.one)) : "–");
+        tab.element.classList.toggle("some", Boolean(live.data.lanes) && add(tab.one) > 0);
+      }
+      flow.in.show(rate(rateOf("enqueued")), `${count(add("enqueued"))} ever`);
+      flow.done.show(rate(rateOf("completed")), `${count(add("completed"))} ever`);
+      flow.failed.show(rate(lanes.length && rateOf("failed") !== null ? rateOf("failed") + rateOf("timed_out") : null), `${count(add("failed"))} failed, ${count(add("timed_out"))} timed out, ${count(add("died"))} died`);
+      const now = live.data.queues.find((q) => q.queue === name);
+      const running = (live.data.lanes ?? []).filter((lane) => lane.queue === name).reduce((n, lane) => n + lane.running, 0);
+      put(badges, now?.is_paused ? h("span", { class: "badge paused" }, "paused") : null, now?.max_running ? h("span", { class: "gauge" }, h("meter", { max: now.max_running, value: running, "aria-label": "running, of max_running" }), `${count(running)} of ${count(now.max_running)} running`) : null);
+      offer(now?.is_paused, lanes);
+    },
+    async refresh() {
+      settings = await look("queue", { queue: name });
+      facts();
+      minutes.show(hour(await look("activity", { queue: name })));
+      await load(false);
+      const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+      days.show(quarter(await look("activity", { queue: name, span: "quarter", tz: zone })));
+    },
+  };
+  return page;
+
+  function offer(isPaused, lanes) {
+    const key = JSON.stringify([isPaused, mayAct(), chosen, lanes.map((lane) => lane[chosen])]);
+    if (offer.key === key) return;
+    offer.key = key;
+    put(undo, undoable(name));
+    if (!mayAct()) return void put(tools);
+    if (tools.dataset.paused !== String(isPaused)) {
+      tools.dataset.paused = String(isPaused);
+      put(tools,
+        isPaused ? button("Resume", async () => { try { await act("resume", { queue: name }); say(`${name} goes on`); } catch (e) { put(problem, trouble(e)); } }, "primary")
+          : button("Pause", () => ask(`Pause ${name}?`, "Claims find nothing until it is resumed. Running jobs and producers go on.", "Pause", "danger", async () => { await act("pause", { queue: name }); return `${name} is paused`; })),
+        button("Enqueue", enqueue),
+        button("Purge", () => bulk("cancel", name, WAITING), "danger"));
+    }
+    const known = !isSearch && !stage && COUNTED.includes(chosen) && lanes.length ? lanes.reduce((n, lane) => n + lane[chosen], 0) : null;
+    const states = chosen ? [chosen] : null;
+    put(bulks, (states ? verbsFor(chosen) : []).filter(() => !stage).map((verb) =>
+      button(`${{ retry: "Retry", cancel: "Cancel", reprioritize: "Set priority of" }[verb]} ${isSearch ? "all that match" : "all"} …`, () => bulk(verb, name, states, pick(search), known), "quiet")));
+  }
+
+  async function load(isMore) {
+    try {
+      if (isMore) extra += 1;
+      // The pages that were shown are read again, so that none is shown twice.
+      let next = null, all = [], read = 0;
+      for (let n = 0; n <= extra; n += 1) {
+        const part = isSearch ? await look("search", { queue: name, ...pick(search), states: state ? JSON.stringify([state]) : null, beyond: next })
+          : await look("jobs", { queue: name, state: chosen, stage, beyond: next });
+        read += part.at(-1)?.rows_read ?? 0;
+        all = all.concat(part.filter((row) => row.job_id !== null));
+        next = part.at(-1)?.here ?? null;
+        if (!next) break;
+      }
+      [rows, here] = [all, next];
+      list.table.show(rows);
+      list.more.hidden = !here;
+      put(problem);
+      put(found, isSearch ? `${count(rows.length)} found${here ? `, ${count(read)} jobs read so far` : ", all were read"}.` : null);
+      put(list.more, isSearch ? "Go on searching" : "More");
+    } catch (error) {
+      put(problem, trouble(error));
+    }
+  }
+
+  function facts() {
+    const q = settings;
+    const fact = (label, value) => (value === null || value === undefined || value === "" ? null : [h("dt", null, label), h("dd", null, String(value))]);
+    put(limits, fact("attempts", q.max_attempts), fact("lease", q.lease), fact("backoff", `${q.backoff}, ${q.backoff_base} to ${q.backoff_max}`),
+      fact("running at most", q.max_running), fact("of a group", q.max_running_per_group), fact("rate", q.rate_limit && `${count(q.rate_limit)} in ${q.rate_period}`),
+      fact("waiting at most", q.max_waiting), fact("strict order", q.strict_order ? "yes" : null), fact("dead letters", q.dead_letter),
+      fact("kept", `${q.retention}; dead ${q.dead_retention}`), fact("stages", q.stages?.join(" → ")), fact("executor", q.executor),
+      fact("procedure", q.procedure), fact("runs as", q.run_as), fact("created", q.created_at?.slice(0, 10)));
+  }
+
+  function change() {
+    if (!settings) return;
+    const was = (option) => (settings[option] === null || settings[option] === undefined ? "" : String(settings[option]));
+    form(`Settings of ${name}`, {
+      label: "Change", text: "What is emptied goes back to its default.",
+      fields: OPTIONS.map(([option, label, hint]) => ({ name: option, label, hint, value: was(option), options: option === "backoff" ? ["constant", "linear", "exponential"] : null })),
+      async submit(values) {
+        const changed = Object.entries(values).filter(([option, value]) => value !== was(option));
+        if (!changed.length) return null;
+        const reset = changed.filter(([, value]) => value === "").map(([option]) => option);
+        await act("alter", { queue: name, ...Object.fromEntries(changed.filter(([, value]) => value !== "")), ...(reset.length ? { reset } : {}) });
+        return `${name} is changed`;
+      },
+    });
+  }
+
+  function enqueue() {
+    const example = rows.find((row) => row.payload && row.payload.length < 240)?.payload;
+    form(`Enqueue into ${name}`, {
+      label: "Enqueue",
+      fields: [
+        { name: "payload", label: "Payload", type: "textarea", value: example ?? "{}", hint: "JSON" },
+        { name: "priority", label: "Priority", type: "number", hint: "smaller runs first; empty: 0" },
+        { name: "delay", label: "Delay", hint: "such as 10 minutes" },
+        { name: "unique_key", label: "Unique key" }, { name: "group_key", label: "Group" },
+        settings?.stages ? { name: "stage", label: "Stage", options: settings.stages } : null,
+      ].filter(Boolean),
+      async submit(values) {
+        const done = await act("enqueue", { queue: name, ...values });
+        go("job", { job: done.answer });
+        return `job ${done.answer} is enqueued`;
+      },
+    });
+  }
+
+  function searchForm() {
+    const field = h("select", { name: "field", "aria-label": "Field" }, ["error", "job_id", "worker", "unique_key", "group_key", "task", "stage"].map((one) => h("option", { value: one, selected: one === search.field }, one)),
+      session.hides_payload ? null : h("option", { value: "filter", selected: Boolean(search.filter) }, "jsonpath"));
+    const op = h("select", { name: "op", "aria-label": "Comparison" }, ["contains", "starts", "equals"].map((one) => h("option", { value: one, selected: one === search.op }, one)));
+    const value = h("input", { type: "search", name: "value", "data-search": true, value: search.filter || search.value, placeholder: "search these jobs", "aria-label": "Search", spellcheck: "false" });
+    const fit = () => {
+      op.hidden = field.value === "filter" || field.value === "job_id";
+      value.placeholder = field.value === "filter" ? "$.payload.to == 7" : "search these jobs";
+    };
+    field.addEventListener("change", fit);
+    fit();
+    return h("form", {
+      class: "search", role: "search", onsubmit(event) {
+        event.preventDefault();
+        const isPath = field.value === "filter";
+        go("queue", { queue: name, stage, state: state ?? "", ...(value.value ? (isPath ? { filter: value.value } : { field: field.value, op: field.value === "job_id" ? "equals" : op.value, value: value.value }) : {}) });
+      },
+    }, field, op, value, h("button", null, "Search"), isSearch ? h("a", { href: to({ state: state ?? "" }) }, "clear") : null,
+      isSearch && state ? h("a", { href: to(search) }, "in all states") : null);
+  }
+}
+
+const pick = (search) => Object.fromEntries(Object.entries(search).filter(([, value]) => value));
+

@@ -1,0 +1,138 @@
+// What the page asks of the server, and the stream that the server pushes.
+
+/** What the session says: user, databases, what is allowed. */
+export const session = { user: null, databases: [], allow_actions: false };
+
+/** The database that is looked at; empty: the first. */
+export const chosen = { db: "" };
+
+export class Refused extends Error {
+  constructor(status, said) {
+    super(said?.message || `the dashboard answers ${status}`);
+    Object.assign(this, { status, code: said?.code, detail: said?.detail, hint: said?.hint });
+  }
+}
+
+function address(path, params) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries({ ...params, db: chosen.db })) {
+    if (value !== undefined && value !== null && value !== "") query.set(name, value);
+  }
+  const text = query.toString();
+  return text ? `${path}?${text}` : path;
+}
+
+async function send(path, params, options) {
+  let answer;
+  try {
+    answer = await fetch(address(path, params), { cache: "no-store", credentials: "same-origin", redirect: "error", ...options });
+  } catch {
+    throw new Refused(0, { message: "the dashboard does not answer" });
+  }
+  const said = await answer.json().catch(() => null);
+  if (!answer.ok) {
+    if (answer.status === 401) dispatchEvent(new Event("login"));
+    throw new Refused(answer.status, said?.error);
+  }
+  return said;
+}
+
+export const look = (what, params) => send(`api/${what}`, params);
+
+const post = (path, body) => send(path, null, {
+  method: "POST", headers: { "content-type": "application/json", "x-pg-queue-web": "1" }, body: JSON.stringify(body),
+});
+
+/** Does something; the server decides whether the viewer may. */
+export async function act(verb, body) {
+  const done = await post(`api/act/${verb}`, body);
+  dispatchEvent(new Event("acted"));
+  return done;
+}
+
+export const login = (user, password) => post("login", { user, password });
+export const logout = () => post("logout", {});
+
+export async function begin() {
+  Object.assign(session, await look("session"));
+  return session;
+}
+
+/** Whether something may be done here, as far as the page knows. */
+export const mayAct = () => session.allow_actions && !live.data?.is_standby;
+
+export const documentAddress = (job, what) => address("api/document", { job, what });
+
+// The stream. A page that is hidden, or paused, has none, so that the server has nothing to do for it.
+
+export const live = { data: null, error: null, paused: false, at: 0 };
+
+const KEEP = 12;
+const history = [];
+let source = null;
+let hiding = null;
+
+function open() {
+  if (source || live.paused || document.hidden || (session.auth === "password" && !session.user)) return;
+  source = new EventSource(address("api/events"));
+  source.addEventListener("overview", (event) => {
+    live.data = JSON.parse(event.data);
+    live.error = null;
+    live.at = Date.now();
+    history.push(live.data);
+    if (history.length > KEEP) history.shift();
+    dispatchEvent(new Event("overview"));
+  });
+  source.addEventListener("trouble", (event) => {
+    live.error = JSON.parse(event.data).error;
+    dispatchEvent(new Event("overview"));
+  });
+  source.addEventListener("error", () => {
+    // Refused: the browser does not try again by itself.
+    if (source?.readyState === EventSource.CLOSED) {
+      close();
+      setTimeout(async () => { try { await begin(); open(); } catch (e) { live.error = e; dispatchEvent(new Event("overview")); setTimeout(open, 5000); } }, 2000);
+    } else if (Date.now() - live.at > 5000) {
+      live.error = { message: "the dashboard does not answer" };
+      dispatchEvent(new Event("overview"));
+    }
+  });
+}
+
+function close() {
+  source?.close();
+  source = null;
+}
+
+/** Begins anew, for another database or viewer. */
+export function restart() {
+  close();
+  history.length = 0;
+  Object.assign(live, { data: null, error: null });
+  open();
+}
+
+export function pause(paused) {
+  live.paused = paused;
+  if (paused) close(); else open();
+  dispatchEvent(new Event("overview"));
+}
+
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(hiding);
+  if (document.hidden) hiding = setTimeout(close, 10000);
+  else open();
+});
+
+const keyOf = (lane) => JSON.stringify([lane.queue, lane.stage]);
+
+/** What happened each second, over the last looks: by lane, in the given column. Null: it is not known yet. */
+export function rates() {
+  const [first, last] = [history[0], history.at(-1)];
+  if (!first?.lanes || !last?.lanes || last.at - first.at < 0.5) return () => null;
+  const before = new Map(first.lanes.map((lane) => [keyOf(lane), lane]));
+  return (lane, column) => {
+    const was = before.get(keyOf(lane));
+    return was ? Math.max(0, (lane[column] - was[column]) / (last.at - first.at)) : null;
+  };
+}

@@ -1,0 +1,60 @@
+// Tables that change in place: rows keep their elements, so focus, selection and scrolling stay where they are.
+
+import { h, put } from "./dom.js";
+
+/**
+ * columns: { title, cell(row), key?(row), number?, wide?, help? }. `key` tells cells apart that need a new element; without,
+ * a cell is a text. `id(row)` tells rows apart.
+ */
+export class Table {
+  constructor(label, columns, id, options = {}) {
+    this.columns = columns;
+    this.id = id;
+    this.rows = new Map();
+    this.body = h("tbody");
+    this.foot = h("p", { class: "empty" }, options.empty ?? "Nothing.");
+    this.table = h("table", { class: options.kind ?? "" },
+      h("caption", { class: "hidden" }, label),
+      h("thead", null, h("tr", null, columns.map((column) =>
+        h("th", { scope: "col", class: classOf(column), title: column.help }, column.title)))),
+      this.body);
+    this.element = h("div", { class: "table" }, this.table, this.foot);
+    this.show([]);
+  }
+
+  show(rows) {
+    const seen = new Set();
+    let before = null;
+    for (const row of rows) {
+      const id = String(this.id(row));
+      seen.add(id);
+      let kept = this.rows.get(id);
+      if (!kept) {
+        kept = { element: h("tr", { "data-id": id }), said: [], cells: this.columns.map((column, n) => h(n === 0 ? "th" : "td", { class: classOf(column), scope: n === 0 ? "row" : null })) };
+        kept.element.append(...kept.cells);
+        this.rows.set(id, kept);
+      }
+      this.columns.forEach((column, n) => {
+        const value = column.cell(row);
+        const said = column.key ? String(column.key(row)) : value instanceof Node ? null : String(value ?? "");
+        if (said === null || kept.said[n] !== said) {
+          put(kept.cells[n], value ?? "");
+          kept.said[n] = said;
+        }
+      });
+      const next = before ? before.nextSibling : this.body.firstChild;
+      if (next !== kept.element) this.body.insertBefore(kept.element, next);
+      before = kept.element;
+    }
+    for (const [id, kept] of this.rows) {
+      if (!seen.has(id)) {
+        kept.element.remove();
+        this.rows.delete(id);
+      }
+    }
+    this.table.hidden = rows.length === 0;
+    this.foot.hidden = rows.length > 0;
+  }
+}
+
+const classOf = (column) => [column.number ? "number" : "", column.wide ? "wide" : "", column.kind ?? ""].join(" ").trim() || null;

@@ -1,0 +1,249 @@
+//! The verbs: what a viewer may do, which is what the viewer's role may do.
+//!
+//! Invariants: each is a constant statement of public functions; each is noted in the audit, also where it fails; those for
+//! many jobs do a bounded part, and say how to go on.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use crate::audit::{Audit, Deed};
+use crate::database::Database;
+use crate::error::{Error, Result};
+use crate::filter;
+use crate::viewer::Viewer;
+
+/// So many jobs a call for many changes at most.
+const MOST: i64 = 5_000;
+/// So many jobs are retried by their ids in one call.
+const MOST_IDS: usize = 500;
+
+macro_rules! on_job {
+    ($call:literal) => {
+        concat!(
+            "SELECT json_build_object('queue', (SELECT queue_name FROM queue.job($1::bigint)), 'answer', ",
+            $call,
+            ")::text"
+        )
+    };
+}
+macro_rules! on_queue {
+    ($call:literal) => {
+        concat!("SELECT json_build_object('queue', $1, 'answer', ", $call, ")::text")
+    };
+}
+macro_rules! on_schedule {
+    ($call:literal) => {
+        concat!(
+            "SELECT json_build_object('queue', (SELECT queue_name FROM queue.schedules WHERE name = $1), 'answer', ",
+            $call,
+            ")::text"
+        )
+    };
+}
+macro_rules! on_many {
+    ($call:literal) => {
+        concat!(
+            "SELECT json_build_object('queue', $1, 'job_ids', coalesce(json_agg(job_id) FILTER (WHERE job_id IS NOT NULL), '[]'),
+                'here', (array_agg(here::text) FILTER (WHERE here IS NOT NULL))[1])::text FROM ",
+            $call,
+            "($1, filter => $2::jsonpath, states => ARRAY(SELECT jsonb_array_elements_text($3::jsonb)), beyond => $4::jsonb,
+                max_jobs => $5::integer"
+        )
+    };
+}
+
+/// A verb: its statement, and the fields that are its parameters, the first of which is required.
+struct Verb {
+    name: &'static str,
+    sql: &'static str,
+    fields: &'static [&'static str],
+}
+
+const VERBS: [Verb; 15] = [
+    Verb { name: "retry", sql: on_job!("queue.retry($1::bigint, $2::timestamptz)::text"), fields: &["job_id", "run_at"] },
+    Verb {
+        name: "cancel",
+        sql: on_job!("queue.cancel($1::bigint, reason => $2, force => coalesce($3::boolean, false))"),
+        fields: &["job_id", "reason", "force"],
+    },
+    Verb {
+        name: "reprioritize",
+        sql: on_job!("queue.reprioritize($1::bigint, $2::integer)::text"),
+        fields: &["job_id", "priority"],
+    },
+    Verb {
+        name: "reschedule",
+        sql: on_job!("queue.reschedule($1::bigint, $2::timestamptz)::text"),
+        fields: &["job_id", "run_at"],
+    },
+    Verb { name: "forget", sql: on_job!("queue.forget($1::bigint)::text"), fields: &["job_id"] },
+    Verb { name: "pause", sql: on_queue!("queue.pause($1)::text"), fields: &["queue"] },
+    Verb { name: "resume", sql: on_queue!("queue.resume($1)::text"), fields: &["queue"] },
+    Verb {
+        name: "alter",
+        sql: on_queue!(
+            "queue.alter($1, max_attempts => $2::integer, lease => $3::interval, backoff => $4, backoff_base => $5::interval,
+                backoff_max => $6::interval, backoff_jitter => $7::float8, retention => $8::interval,
+                dead_retention => $9::interval, dead_letter => $10, max_running => $11::integer,
+                max_running_per_group => $12::integer, rate_limit => $13::integer, rate_period => $14::interval,
+                max_waiting => $15::bigint, notify => $16::boolean,
+                reset => (SELECT array_agg(r) FROM jsonb_array_elements_text($17::jsonb) AS r))::text"
+        ),
+        fields: &[
+            "queue",
+            "max_attempts",
+            "lease",
+            "backoff",
+            "backoff_base",
+            "backoff_max",
+            "backoff_jitter",
+            "retention",
+            "dead_retention",
+            "dead_letter",
+            "max_running",
+            "max_running_per_group",
+            "rate_limit",
+            "rate_period",
+            "max_waiting",
+            "notify",
+            "reset",
+        ],
+    },
+    Verb {
+        name: "enqueue",
+        sql: on_queue!(
+            "queue.enqueue($1, payload => coalesce($2, '{}')::jsonb, priority => $3::integer, delay => $4::interval,
+                run_at => $5::timestamptz, unique_key => $6, group_key => $7, stage => $8)"
+        ),
+        fields: &["queue", "payload", "priority", "delay", "run_at", "unique_key", "group_key", "stage"],
+    },
+    Verb { name: "pause_schedule", sql: on_schedule!("queue.pause_schedule($1)::text"), fields: &["schedule"] },
+    Verb { name: "resume_schedule", sql: on_schedule!("queue.resume_schedule($1)::text"), fields: &["schedule"] },
+    Verb { name: "run_schedule", sql: on_schedule!("queue.run_schedule($1)"), fields: &["schedule"] },
+    Verb {
+        name: "cancel_many",
+        sql: concat!(on_many!("queue.cancel_many"), ", reason => $6)"),
+        fields: &["queue", "filter", "states", "beyond", "max_jobs", "reason"],
+    },
+    Verb {
+        name: "retry_many",
+        sql: concat!(on_many!("queue.retry_many"), ", run_at => $6::timestamptz)"),
+        fields: &["queue", "filter", "states", "beyond", "max_jobs", "run_at"],
+    },
+    Verb {
+        name: "reprioritize_many",
+        sql: concat!(on_many!("queue.reprioritize_many"), ", priority => $6::integer)"),
+        fields: &["queue", "filter", "states", "beyond", "max_jobs", "priority"],
+    },
+];
+
+/// Does what was asked for, and notes it.
+///
+/// Errors: 404 no such verb, 400 something is missing, and what Postgres says.
+pub async fn act(
+    database: &Database,
+    viewer: &Viewer,
+    hides: bool,
+    audit: &Audit,
+    verb: &str,
+    body: &serde_json::Map<String, Value>,
+) -> Result<String> {
+    let given = fields(body)?;
+    let mut deed = Deed {
+        database: database.name.clone(),
+        viewer: viewer.clone(),
+        verb: verb.to_owned(),
+        queue: given.get("queue").cloned(),
+        on: None,
+        job_ids: Vec::new(),
+        count: 0,
+        reason: given.get("reason").cloned(),
+        error: None,
+    };
+    let done = run(database, viewer, hides, verb, body, given, &mut deed).await;
+    if let Err(e) = &done {
+        deed.error = Some(format!("{} {}", e.code, e.message).trim().to_owned());
+    }
+    audit.note(deed);
+    done
+}
+
+async fn run(
+    database: &Database,
+    viewer: &Viewer,
+    hides: bool,
+    verb: &str,
+    body: &serde_json::Map<String, Value>,
+    mut given: HashMap<String, String>,
+    deed: &mut Deed,
+) -> Result<String> {
+    if verb == "retry_jobs" {
+        let ids: Vec<i64> =
+            body.get("job_ids").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_i64).collect();
+        if ids.is_empty() || ids.len() > MOST_IDS {
+            return Err(Error::bad(format!("job_ids: from 1 to {MOST_IDS} ids")));
+        }
+        let done = database.act_on_each(viewer, "SELECT queue.retry($1::bigint)::text", &ids).await?;
+        (deed.count, deed.job_ids) = (done.len(), done.clone());
+        return Ok(json!({ "job_ids": done }).to_string());
+    }
+    let found = VERBS.iter().find(|known| known.name == verb);
+    let found = found.ok_or_else(|| Error::missing(format!("{verb:?} is no verb")))?;
+    if found.name.ends_with("_many") {
+        let filter = filter::of_query(&given, hides)?;
+        deed.on.clone_from(&filter);
+        let asked = given.get("max_jobs").and_then(|said| said.parse().ok()).unwrap_or(MOST);
+        given.insert("max_jobs".to_owned(), asked.clamp(1, MOST).to_string());
+        match filter {
+            Some(filter) => given.insert("filter".to_owned(), filter),
+            None => given.remove("filter"),
+        };
+        if !given.contains_key("states") {
+            return Err(Error::bad("states is missing"));
+        }
+    }
+    if found.fields.contains(&"reason") {
+        let reason = given.get("reason").map_or("cancelled in the dashboard", String::as_str);
+        let reason = format!("{reason} ({})", viewer.name);
+        given.insert("reason".to_owned(), reason);
+    }
+    let params: Vec<Option<&str>> = found.fields.iter().map(|field| given.get(*field).map(String::as_str)).collect();
+    if params[0].is_none() {
+        return Err(Error::bad(format!("{} is missing", found.fields[0])));
+    }
+    if found.fields[0] != "queue" {
+        deed.on = params[0].map(str::to_owned);
+    }
+    let answer = database.act(viewer, found.sql, &params).await?;
+    let told: Value = serde_json::from_str(&answer).unwrap_or_default();
+    if let Some(queue) = told["queue"].as_str() {
+        deed.queue = Some(queue.to_owned());
+    }
+    match told["job_ids"].as_array() {
+        Some(ids) => {
+            deed.count = ids.len();
+            deed.job_ids = ids.iter().filter_map(Value::as_i64).collect();
+        }
+        None => {
+            deed.count = 1;
+            deed.job_ids = given.get("job_id").and_then(|id| id.parse().ok()).into_iter().collect();
+        }
+    }
+    Ok(answer)
+}
+
+/// The fields of a request as texts. Lists stay JSON; what is null or empty is not there.
+fn fields(body: &serde_json::Map<String, Value>) -> Result<HashMap<String, String>> {
+    let text = |(name, value): (&String, &Value)| match value {
+        Value::Null => None,
+        Value::String(text) if text.is_empty() => None,
+        Value::String(text) => Some((name.clone(), text.clone())),
+        other => Some((name.clone(), other.to_string())),
+    };
+    let given: HashMap<String, String> = body.iter().filter_map(text).collect();
+    match given.values().any(|value| value.contains('\0')) {
+        true => Err(Error::bad("text cannot have a character of value 0")),
+        false => Ok(given),
+    }
+}

@@ -1,0 +1,201 @@
+//! A database: its few connections, and how a statement runs on one of them as somebody.
+//!
+//! Invariants: a statement of a viewer runs in a transaction that begins with the viewer's role, a fixed search_path and
+//! bounds of time, all of them local to it; nothing of it is left on the connection, which may be a pooler's. Statements are
+//! constants, and what a viewer says is a parameter.
+
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts, Transaction};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Config, IsolationLevel, NoTls};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::tls;
+use crate::viewer::Viewer;
+
+/// A look takes at most so long.
+pub const LOOK: Duration = Duration::from_secs(2);
+/// A verb takes at most so long: those for many jobs go on in a further call.
+pub const ACT: Duration = Duration::from_secs(10);
+
+/// How long a request waits for one of the connections.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What statements get: texts, which they cast.
+pub type Params<'a> = &'a [Option<&'a str>];
+
+pub struct Database {
+    /// How viewers call it.
+    pub name: String,
+    config: Config,
+    tls: Option<MakeRustlsConnect>,
+    pool: Pool,
+}
+
+impl Database {
+    pub fn new(mut config: Config, name: String, options: &Options) -> std::result::Result<Self, String> {
+        let tls = tls::connector(&mut config, options.database_ca.as_deref())?;
+        let recycle = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = match &tls {
+            Some(tls) => Manager::from_config(config.clone(), tls.clone(), recycle),
+            None => Manager::from_config(config.clone(), NoTls, recycle),
+        };
+        let pool = Pool::builder(manager)
+            .max_size(options.connections)
+            .runtime(Runtime::Tokio1)
+            .timeouts(Timeouts { wait: Some(PATIENCE), create: Some(PATIENCE), recycle: Some(PATIENCE) })
+            .build()
+            .map_err(|e| e.to_string())?;
+        Ok(Self { name, config, tls, pool })
+    }
+
+    /// Runs a query as the viewer, in a transaction that cannot write. Returns its only value: JSON.
+    pub async fn look(&self, viewer: &Viewer, sql: &'static str, params: Params<'_>) -> Result<String> {
+        self.look_in(viewer, LOOK, "UTC", sql, params).await
+    }
+
+    /// [`Database::look`] in a time zone, and with another bound.
+    pub async fn look_in(
+        &self,
+        viewer: &Viewer,
+        bound: Duration,
+        zone: &str,
+        sql: &'static str,
+        params: Params<'_>,
+    ) -> Result<String> {
+        let mut client = self.pool.get().await?;
+        let transaction = client.build_transaction().read_only(true).start().await?;
+        become_viewer(&transaction, viewer, bound, zone).await?;
+        let value = value(&transaction, sql, params).await?;
+        transaction.commit().await?;
+        Ok(value)
+    }
+
+    /// Runs a verb as the viewer, in a transaction of its own. Returns its only value: JSON.
+    pub async fn act(&self, viewer: &Viewer, sql: &'static str, params: Params<'_>) -> Result<String> {
+        let mut client = self.pool.get().await?;
+        let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
+        become_viewer(&transaction, viewer, ACT, "UTC").await?;
+        let value = value(&transaction, sql, params).await?;
+        transaction.commit().await?;
+        Ok(value)
+    }
+
+    /// Runs a verb for each of some ids, each for itself: what fails is left out. Returns the ids for which it succeeded.
+    pub async fn act_on_each(&self, viewer: &Viewer, sql: &'static str, ids: &[i64]) -> Result<Vec<i64>> {
+        let mut client = self.pool.get().await?;
+        let mut transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
+        become_viewer(&transaction, viewer, ACT, "UTC").await?;
+        let mut done = Vec::new();
+        for id in ids {
+            let savepoint = transaction.savepoint("one").await?;
+            match value(&savepoint, sql, &[Some(&id.to_string())]).await {
+                Ok(_) => {
+                    savepoint.commit().await?;
+                    done.push(*id);
+                }
+                Err(e) if e.code.is_empty() || e.code == "57014" => return Err(e),
+                Err(_) => savepoint.rollback().await?,
+            }
+        }
+        transaction.commit().await?;
+        Ok(done)
+    }
+
+    /// Whether this is the password of a role that may log in.
+    ///
+    /// Errors: 503 if the server does not ask for passwords, or is not there.
+    pub async fn knows(&self, role: &str, password: &str) -> Result<bool> {
+        if !self.lets_in(role, password).await? {
+            return Ok(false);
+        }
+        // A server that trusts all who come would let anybody look as anyone.
+        let mut noise = [0; 16];
+        getrandom::fill(&mut noise)
+            .map_err(|e| Error::new(axum::http::StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
+        let wrong: String = noise.iter().map(|byte| format!("{byte:02x}")).collect();
+        if self.lets_in(role, &wrong).await? {
+            return Err(Error::new(
+                axum::http::StatusCode::SERVICE_UNAVAILABLE,
+                "the database does not ask for passwords",
+            )
+            .hint(
+                "Its pg_hba.conf lets this program in as any role: with --auth password it has to say scram-sha-256.",
+            ));
+        }
+        Ok(true)
+    }
+
+    async fn lets_in(&self, role: &str, password: &str) -> Result<bool> {
+        let mut config = self.config.clone();
+        config.user(role).password(password);
+        let tried = match &self.tls {
+            Some(tls) => config.connect(tls.clone()).await.map(drop),
+            None => config.connect(NoTls).await.map(drop),
+        };
+        match tried {
+            Ok(()) => Ok(true),
+            // Neither a password that cannot be one is a fault of the server.
+            Err(e) if e.as_db_error().is_none_or(|said| said.code().code().starts_with("28")) && !is_gone(&e) => {
+                Ok(false)
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+/// Whether it is the connection that has failed.
+fn is_gone(e: &tokio_postgres::Error) -> bool {
+    use std::error::Error as _;
+    e.is_closed() || e.source().is_some_and(|source| source.is::<std::io::Error>())
+}
+
+/// The first statement of each transaction.
+async fn become_viewer(transaction: &Transaction<'_>, viewer: &Viewer, bound: Duration, zone: &str) -> Result<()> {
+    const SQL: &str = "SELECT set_config('search_path', 'pg_catalog', true), set_config('role', $1, true),
+        set_config('statement_timeout', $2, true), set_config('lock_timeout', '1s', true),
+        set_config('idle_in_transaction_session_timeout', '10s', true), set_config('TimeZone', $3, true),
+        set_config('application_name', $4, true), set_config('IntervalStyle', 'postgres', true),
+        set_config('DateStyle', 'ISO', true)";
+    const AS_IT_IS: &str = "SELECT set_config('search_path', 'pg_catalog', true), $1::text,
+        set_config('statement_timeout', $2, true), set_config('lock_timeout', '1s', true),
+        set_config('idle_in_transaction_session_timeout', '10s', true), set_config('TimeZone', $3, true),
+        set_config('application_name', $4, true), set_config('IntervalStyle', 'postgres', true),
+        set_config('DateStyle', 'ISO', true)";
+    let bound = bound.as_millis().to_string();
+    let name = format!("pg_queue_web/{}", viewer.name);
+    let sql = if viewer.role.is_some() { SQL } else { AS_IT_IS };
+    let params = [viewer.role.as_deref(), Some(&bound), Some(zone), Some(&name)];
+    let typed: Vec<(&(dyn ToSql + Sync), Type)> = params.iter().map(|p| (p as _, Type::TEXT)).collect();
+    match transaction.query_typed(sql, &typed).await {
+        Ok(_) => Ok(()),
+        Err(e) => {
+            let e = Error::from(e);
+            // No such role, or the program is not a member of it.
+            Err(
+                if viewer.role.is_some()
+                    && matches!(e.code.as_str(), "22023" | "42501" | "42704")
+                    && e.message.contains("role")
+                {
+                    Error::forbidden(format!("cannot look as role \"{}\"", viewer.role.as_deref().unwrap_or_default()))
+                        .hint(format!("{}. The program's own role has to be a member of it.", e.message))
+                } else {
+                    e
+                },
+            )
+        }
+    }
+}
+
+async fn value(transaction: &Transaction<'_>, sql: &'static str, params: Params<'_>) -> Result<String> {
+    let typed: Vec<(&(dyn ToSql + Sync), Type)> = params.iter().map(|p| (p as _, Type::TEXT)).collect();
+    // Without a name: a pooler may give the next transaction another connection.
+    let row = transaction.query_typed_opt(sql, &typed).await?;
+    match row {
+        Some(row) => Ok(row.try_get::<_, Option<String>>(0)?.unwrap_or_else(|| "null".to_owned())),
+        None => Ok("null".to_owned()),
+    }
+}

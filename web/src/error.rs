@@ -1,0 +1,108 @@
+//! What went wrong, and how a browser is told: a status, and JSON with the server's own words.
+//!
+//! Invariant: no text of a connection string, and no password, is in it.
+
+use std::error::Error as _;
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use deadpool_postgres::PoolError;
+use serde_json::json;
+
+/// An answer that is not the one that was asked for.
+#[derive(Debug, Clone)]
+pub struct Error {
+    pub status: StatusCode,
+    /// The SQLSTATE; empty where Postgres has not said it.
+    pub code: String,
+    pub message: String,
+    pub detail: Option<String>,
+    pub hint: Option<String>,
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, code: String::new(), message: message.into(), detail: None, hint: None }
+    }
+
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// 400: the request is not as it has to be.
+    pub fn bad(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// 403.
+    pub fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, message)
+    }
+
+    /// 404.
+    pub fn missing(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, message)
+    }
+
+    /// The body that a browser gets.
+    pub fn json(&self) -> String {
+        json!({ "error": {
+            "code": self.code, "message": self.message, "detail": self.detail, "hint": self.hint,
+        }})
+        .to_string()
+    }
+}
+
+/// The status for a SQLSTATE.
+fn status(code: &str) -> StatusCode {
+    match code {
+        "42501" | "28000" | "28P01" => StatusCode::FORBIDDEN,
+        "42704" | "P0002" => StatusCode::NOT_FOUND,
+        "57014" => StatusCode::GATEWAY_TIMEOUT,
+        "25006" | "53400" | "40001" | "40P01" | "55P03" | "23505" | "QJ001" => StatusCode::CONFLICT,
+        "57P01" | "57P02" | "57P03" | "53300" => StatusCode::SERVICE_UNAVAILABLE,
+        _ => match code.get(..2) {
+            Some("22" | "42" | "0A") => StatusCode::BAD_REQUEST,
+            Some("55") => StatusCode::CONFLICT,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        },
+    }
+}
+
+impl From<tokio_postgres::Error> for Error {
+    fn from(e: tokio_postgres::Error) -> Self {
+        if let Some(said) = e.as_db_error() {
+            let code = said.code().code().to_owned();
+            return Self {
+                status: status(&code),
+                message: said.message().to_owned(),
+                detail: said.detail().map(str::to_owned),
+                hint: said.hint().map(str::to_owned),
+                code,
+            };
+        }
+        let why = e.source().map_or_else(|| e.to_string(), |source| format!("{e}: {source}"));
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, why)
+    }
+}
+
+impl From<PoolError> for Error {
+    fn from(e: PoolError) -> Self {
+        match e {
+            PoolError::Backend(e) => e.into(),
+            PoolError::Timeout(_) => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "all connections to the database are busy")
+            }
+            e => Self::new(StatusCode::SERVICE_UNAVAILABLE, e.to_string()),
+        }
+    }
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        (self.status, [(header::CONTENT_TYPE, "application/json")], self.json()).into_response()
+    }
+}

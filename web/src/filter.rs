@@ -1,0 +1,68 @@
+//! What a search looks for, as the jsonpath that `queue.search` and the verbs for many take.
+//!
+//! Invariant: for a viewer from whom payloads are hidden a filter names fields that are shown, and nothing else: a filter that
+//! finds a job, or not, tells what is in it.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+
+/// The fields that are shown to everybody who sees the job.
+const SHOWN: [&str; 8] = ["job_id", "stage", "worker", "error", "unique_key", "group_key", "task", "flow"];
+
+/// Reads `filter`, a jsonpath, or `field`, `op` and `value`. `None`: all jobs.
+///
+/// Errors: 400 no such field or comparison, 403 a jsonpath where payloads are hidden.
+pub fn of_query(query: &HashMap<String, String>, hides: bool) -> Result<Option<String>> {
+    let said = |name: &str| query.get(name).map(|text| text.trim()).filter(|text| !text.is_empty());
+    if let Some(filter) = said("filter") {
+        if hides {
+            return Err(Error::forbidden("payloads are hidden, and a filter of your own could tell what is in them"));
+        }
+        return Ok(Some(filter.to_owned()));
+    }
+    let (Some(field), Some(value)) = (said("field"), said("value")) else { return Ok(None) };
+    if !SHOWN.contains(&field) {
+        return Err(Error::bad(format!("jobs cannot be searched by {field:?}")));
+    }
+    if matches!(field, "job_id" | "flow") {
+        let id: i64 = value.parse().map_err(|_| Error::bad(format!("{value:?} is no id")))?;
+        return Ok(Some(format!("$.{field} == {id}")));
+    }
+    // A string of JSON is one of jsonpath.
+    let text = Value::from(value).to_string();
+    match said("op").unwrap_or("equals") {
+        "equals" => Ok(Some(format!("$.{field} == {text}"))),
+        "starts" => Ok(Some(format!("$.{field} starts with {text}"))),
+        "contains" => Ok(Some(format!("$.{field} like_regex {text} flag \"q\""))),
+        op => Err(Error::bad(format!("{op:?} is no comparison"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(pairs: &[(&str, &str)], hides: bool) -> Result<Option<String>> {
+        of_query(&pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(), hides)
+    }
+
+    #[test]
+    fn a_value_stays_a_value() {
+        let found = filter(&[("field", "error"), ("op", "starts"), ("value", "a\" || $.payload.x == \"1")], true);
+        assert_eq!(found.unwrap().unwrap(), r#"$.error starts with "a\" || $.payload.x == \"1""#);
+        assert!(filter(&[("field", "payload"), ("value", "x")], true).is_err());
+        assert!(filter(&[("field", "error || $.payload"), ("value", "x")], true).is_err());
+        assert!(filter(&[("field", "job_id"), ("value", "1 || true")], true).is_err());
+        assert!(filter(&[("field", "error"), ("op", "== 1 ||"), ("value", "x")], true).is_err());
+    }
+
+    #[test]
+    fn hidden_payloads_have_no_filters() {
+        assert!(filter(&[("filter", "$.payload.a == 1")], true).is_err());
+        assert_eq!(filter(&[("filter", "$.payload.a == 1")], false).unwrap().unwrap(), "$.payload.a == 1");
+        assert_eq!(filter(&[("filter", " ")], true).unwrap(), None);
+    }
+}

@@ -1,0 +1,239 @@
+//! The pages' queries: each returns JSON as Postgres writes it, so that no number is rounded on the way.
+//!
+//! Invariants: each reads a bounded number of index entries, whatever the queues hold. Payloads travel as text, cut or left
+//! out where they are long, and not at all where they are hidden.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::database::{Database, LOOK};
+use crate::error::{Error, Result};
+use crate::filter;
+use crate::viewer::Viewer;
+
+/// So many queues, workers, schedules and so on are shown.
+macro_rules! overview {
+    ($lanes:literal) => {
+        concat!(
+            "SELECT json_build_object(
+    'at', round(extract(epoch FROM clock_timestamp())::numeric, 3), 'is_standby', pg_is_in_recovery(),
+    'lanes', ", $lanes, ",
+    'queues', coalesce((SELECT json_agg(q) FROM (
+        SELECT queue_name AS queue, is_paused, max_running, rate_limit, extract(epoch FROM rate_period) AS rate_period,
+               max_waiting, executor
+        FROM queue.queues ORDER BY queue_name LIMIT 1000) AS q), '[]'),
+    'workers', coalesce((SELECT json_agg(w) FROM (
+        SELECT worker, pid, host(client_addr) AS client, client_port AS port, application_name AS application,
+               queue_name AS queue, running, round(extract(epoch FROM oldest_claim)) AS oldest
+        FROM queue.workers ORDER BY oldest_claim DESC LIMIT 200) AS w), '[]'))::text"
+        )
+    };
+}
+
+/// All that is pushed each second.
+pub const OVERVIEW: &str = overview!(
+    "coalesce((SELECT json_agg(l) FROM (
+        SELECT queue_name AS queue, stage, ready, scheduled, retrying, running, dead, held,
+               round(extract(epoch FROM oldest_ready_age)) AS oldest, enqueued, claimed, completed, failed, timed_out, died
+        FROM queue.stats ORDER BY queue_name, stage LIMIT 1000) AS l), '[]')"
+);
+
+/// The same where counting takes too long.
+pub const OVERVIEW_UNCOUNTED: &str = overview!("NULL");
+
+/// Columns of a list. `$1` says whether payloads are hidden.
+macro_rules! listed {
+    () => {
+        "json_build_object('job_id', l.job_id, 'stage', l.stage, 'state', l.state, 'priority', l.priority, 'attempt', l.attempt,
+    'max_attempts', l.max_attempts, 'run_at', l.run_at, 'enqueued_at', l.enqueued_at, 'started_at', l.started_at,
+    'finished_at', l.finished_at, 'lease_expires_at', l.lease_expires_at, 'worker', left(l.worker, 200),
+    'error', left(l.error, 400), 'unique_key', left(l.unique_key, 200), 'group_key', left(l.group_key, 200), 'flow', l.flow,
+    'task', left(l.task, 200), 'here', l.here::text, 'rows_read', l.rows_read,
+    'payload', CASE WHEN $1::boolean OR pg_column_size(l.payload) > 8000 THEN NULL ELSE left(l.payload::text, 240) END,
+    'payload_bytes', CASE WHEN NOT $1::boolean THEN pg_column_size(l.payload) END,
+    'progress', CASE WHEN $1::boolean OR pg_column_size(l.progress) > 2000 THEN NULL ELSE l.progress::text END)"
+    };
+}
+
+const LIST: &str = concat!(
+    "SELECT coalesce(json_agg(",
+    listed!(),
+    "), '[]')::text FROM queue.list($2, $3, stage => $4, beyond => $5::jsonb, max_jobs => 50) AS l"
+);
+
+const SEARCH: &str = concat!(
+    "SELECT coalesce(json_agg(",
+    listed!(),
+    "), '[]')::text FROM queue.search($2, coalesce($3, '$')::jsonpath, states => ",
+    "(SELECT array_agg(s) FROM jsonb_array_elements_text($4::jsonb) AS s), beyond => $5::jsonb, max_jobs => 50) AS l"
+);
+
+/// How many jobs a verb for many would find, so far.
+const COUNT: &str = "SELECT json_build_object('jobs', count(job_id), 'rows_read', coalesce(max(rows_read), 0),
+        'here', (array_agg(here::text) FILTER (WHERE here IS NOT NULL))[1])::text
+    FROM queue.search($1, coalesce($2, '$')::jsonpath,
+        states => (SELECT array_agg(s) FROM jsonb_array_elements_text($3::jsonb) AS s), beyond => $4::jsonb, max_jobs => 10000)";
+
+const QUEUE: &str = "SELECT row_to_json(q)::text FROM (
+    SELECT queue_name AS queue, is_paused, max_attempts, lease, backoff, backoff_base, backoff_max, backoff_jitter, retention,
+           dead_retention, dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period, max_waiting::text,
+           stages, notify, created_at, executor, procedure, run_as, CASE WHEN NOT $1::boolean THEN settings::text END AS settings
+    FROM queue.queues WHERE queue_name = $2) AS q";
+
+/// Rows: queue, begin, enqueued, completed, failed, timed out, died, is_complete. Of one queue or of all.
+const ACTIVITY: &str =
+    "SELECT coalesce(json_agg(json_build_array(queue_name, extract(epoch FROM starts_at), enqueued, completed,
+        failed, timed_out, died, is_complete)), '[]')::text FROM (
+    SELECT queue_name, starts_at, sum(enqueued) AS enqueued, sum(completed) AS completed, sum(failed) AS failed,
+           sum(timed_out) AS timed_out, sum(died) AS died, bool_and(is_complete) AS is_complete
+    FROM queue.activity($1, since => now() - $2::interval, period => $3::interval)
+    GROUP BY queue_name, starts_at ORDER BY queue_name, starts_at LIMIT 60000) AS a";
+
+const JOB: &str = "SELECT json_build_object(
+    'job', json_build_object('job_id', j.job_id, 'queue', j.queue_name, 'stage', j.stage, 'state', j.state,
+        'priority', j.priority, 'attempt', j.attempt, 'max_attempts', j.max_attempts, 'run_at', j.run_at,
+        'enqueued_at', j.enqueued_at, 'started_at', j.started_at, 'finished_at', j.finished_at,
+        'lease_expires_at', j.lease_expires_at, 'worker', j.worker, 'error', left(j.error, 20000), 'unique_key', j.unique_key,
+        'group_key', j.group_key, 'flow', j.flow, 'task', j.task, 'upon', j.upon),
+    'bytes', CASE WHEN NOT $2::boolean THEN json_build_object('payload', pg_column_size(j.payload),
+        'result', pg_column_size(j.result), 'progress', pg_column_size(j.progress), 'headers', pg_column_size(j.headers)) END,
+    'payload', CASE WHEN NOT $2::boolean AND pg_column_size(j.payload) < 60000 THEN jsonb_pretty(j.payload) END,
+    'result', CASE WHEN NOT $2::boolean AND pg_column_size(j.result) < 60000 THEN jsonb_pretty(j.result) END,
+    'headers', CASE WHEN NOT $2::boolean AND pg_column_size(j.headers) < 60000 THEN jsonb_pretty(j.headers) END,
+    'progress', CASE WHEN NOT $2::boolean AND pg_column_size(j.progress) < 60000 THEN jsonb_pretty(j.progress) END,
+    'attempts', coalesce((SELECT json_agg(a) FROM (
+        SELECT id, attempt, state, claimed_at, finished_at, worker, left(error, 2000) AS error, stage
+        FROM queue.job_attempts(j.job_id) ORDER BY id DESC LIMIT 100) AS a), '[]'),
+    'steps', coalesce((SELECT json_agg(json_build_object('name', name, 'result', CASE WHEN NOT $2::boolean THEN left(result::text, 400) END))
+        -- It does not find jobs on a standby.
+        FROM (SELECT name, result FROM queue.job_steps(CASE WHEN NOT pg_is_in_recovery() THEN j.job_id END) LIMIT 500) AS s), '[]'),
+    'after', coalesce((SELECT json_agg(json_build_object('job_id', a.id, 'queue', o.queue_name, 'state', o.state, 'task', o.task))
+        FROM unnest(j.after) AS a (id) LEFT JOIN LATERAL queue.job(a.id) AS o ON true), '[]'),
+    'members', coalesce((SELECT json_agg(json_build_object('job_id', m.job_id, 'queue', m.queue_name, 'state', m.state,
+            'task', m.task, 'attempt', m.attempt, 'error', left(m.error, 200)))
+        FROM queue.members(j.job_id, max_jobs => 500) AS m), '[]'))::text
+    FROM queue.job($1::bigint) AS j";
+
+/// One of the four, whole. NULL: the job has none.
+const DOCUMENT: &str =
+    "SELECT CASE $2 WHEN 'payload' THEN payload WHEN 'result' THEN result WHEN 'headers' THEN headers
+        WHEN 'progress' THEN progress END::text FROM queue.job($1::bigint)";
+
+const SCHEDULES: &str = "SELECT coalesce(json_agg(s), '[]')::text FROM (
+    SELECT name, queue_name AS queue, cron, every, timezone, next_run_at, last_run_at, last_job_id, is_paused, missed, overlap,
+           starts_at, ends_at, priority, CASE WHEN NOT $1::boolean THEN left(payload::text, 400) END AS payload,
+           (SELECT json_agg(u) FROM queue.upcoming(name, 5) AS u) AS upcoming
+    FROM queue.schedules ORDER BY name LIMIT 500) AS s";
+
+const WORKERS: &str = "SELECT json_build_object('executors', coalesce((SELECT json_agg(e) FROM (
+    SELECT pid, role_name AS role, queue_name AS queue, state, job_id, round(extract(epoch FROM clock_timestamp() - since)) AS seconds,
+           CASE WHEN NOT $1::boolean THEN left(command, 400) END AS command
+    FROM queue.executors ORDER BY since LIMIT 200) AS e), '[]'))::text";
+
+const ERRORS: &str = "SELECT coalesce(json_agg(e), '[]')::text FROM (
+    SELECT queue_name AS queue, left(error, 1000) AS error, length(error) > 1000 AS is_cut, jobs, dead, retrying, first_died_at,
+           last_died_at, example_job_id, is_complete
+    FROM queue.error_groups($1) ORDER BY jobs DESC, error LIMIT 200) AS e";
+
+const TOPICS: &str = "SELECT json_build_object(
+    'topics', coalesce((SELECT json_agg(t) FROM (
+        SELECT topic_name AS topic, bindings, published, copies, unrouted, dropped, filter_errors, created_at
+        FROM queue.topics ORDER BY topic_name LIMIT 500) AS t), '[]'),
+    'bindings', coalesce((SELECT json_agg(b) FROM (
+        SELECT topic_name AS topic, queue_name AS queue, pattern, filter, priority, on_full, bound_by, binding_id
+        FROM queue.bindings ORDER BY topic_name, binding_id LIMIT 1000) AS b), '[]'))::text";
+
+/// Flows by search, as `queue.flows` reads all jobs; of each the states of its first members.
+const FLOWS: &str = "SELECT coalesce(json_agg(json_build_object('job_id', l.job_id, 'state', l.state, 'task', l.task,
+        'enqueued_at', l.enqueued_at, 'finished_at', l.finished_at, 'here', l.here::text, 'rows_read', l.rows_read, 'flow', l.flow,
+        'members', CASE WHEN l.job_id IS NOT NULL THEN (SELECT json_object_agg(state, n) FROM (
+            SELECT m.state, count(*) AS n FROM queue.members(l.job_id, max_jobs => 200) AS m GROUP BY m.state) AS c) END)), '[]')::text
+    FROM queue.search($1, '$.is_flow == true', states => '{running,retrying,dead,held,scheduled,ready,cancelled,completed}',
+        beyond => $2::jsonb, max_jobs => 20) AS l";
+
+const DOCTOR: &str = "SELECT coalesce(json_agg(d), '[]')::text FROM queue.doctor() AS d";
+
+/// The queues that the viewer may observe, for the audit.
+pub const OBSERVED: &str = "SELECT coalesce(json_agg(queue_name), '[]')::text FROM queue.queues";
+
+/// How old an answer may be.
+pub fn age(what: &str, query: &Query) -> Duration {
+    Duration::from_secs(match (what, query.get("span").map(String::as_str)) {
+        ("activity", Some("quarter")) => 120,
+        ("activity" | "errors" | "doctor", _) => 5,
+        ("workers", _) => 2,
+        _ => 1,
+    })
+}
+
+pub type Query = HashMap<String, String>;
+
+/// Answers what a page asks.
+///
+/// Errors: 404 there is no such page or thing, 400 something is missing, and what Postgres says.
+pub async fn ask(database: &Database, viewer: &Viewer, hides: bool, what: &str, query: &Query) -> Result<String> {
+    let said = |name: &str| query.get(name).map(String::as_str).filter(|text| !text.is_empty());
+    let required = |name: &str| said(name).ok_or_else(|| Error::bad(format!("{name} is missing")));
+    let hidden = Some(if hides { "true" } else { "false" });
+    match what {
+        "overview" => database.look(viewer, OVERVIEW, &[]).await,
+        "queue" => {
+            let name = required("queue")?;
+            let found = database.look(viewer, QUEUE, &[hidden, Some(name)]).await?;
+            or_missing(found, || format!("there is no queue {name:?} that you may observe"))
+        }
+        "activity" => {
+            let (since, period) = match said("span") {
+                None | Some("hour") => ("59 minutes", "1 minute"),
+                Some("day") => ("24 hours", "15 minutes"),
+                Some("quarter") => ("90 days", "1 day"),
+                Some(other) => return Err(Error::bad(format!("{other:?} is no span: hour, day, quarter"))),
+            };
+            let zone = said("tz").unwrap_or("UTC");
+            database.look_in(viewer, LOOK, zone, ACTIVITY, &[said("queue"), Some(since), Some(period)]).await
+        }
+        "jobs" => {
+            let params = [hidden, Some(required("queue")?), Some(required("state")?), said("stage"), said("beyond")];
+            database.look(viewer, LIST, &params).await
+        }
+        "search" => {
+            let filter = filter::of_query(query, hides)?;
+            let params = [hidden, Some(required("queue")?), filter.as_deref(), said("states"), said("beyond")];
+            database.look(viewer, SEARCH, &params).await
+        }
+        "count" => {
+            let filter = filter::of_query(query, hides)?;
+            let params = [Some(required("queue")?), filter.as_deref(), said("states"), said("beyond")];
+            database.look(viewer, COUNT, &params).await
+        }
+        "job" => {
+            let id = id(required("job")?)?;
+            let found = database.look(viewer, JOB, &[Some(&id), hidden]).await?;
+            or_missing(found, || format!("there is no job {id}, or no longer, or you may not observe its queue"))
+        }
+        "document" => {
+            if hides {
+                return Err(Error::forbidden("payloads are hidden"));
+            }
+            let id = id(required("job")?)?;
+            database.look(viewer, DOCUMENT, &[Some(&id), Some(required("what")?)]).await
+        }
+        "schedules" => database.look(viewer, SCHEDULES, &[hidden]).await,
+        "workers" => database.look(viewer, WORKERS, &[hidden]).await,
+        "errors" => database.look(viewer, ERRORS, &[said("queue")]).await,
+        "topics" => database.look(viewer, TOPICS, &[]).await,
+        "flows" => database.look(viewer, FLOWS, &[Some(required("queue")?), said("beyond")]).await,
+        "doctor" => database.look(viewer, DOCTOR, &[]).await,
+        _ => Err(Error::missing("there is no such page")),
+    }
+}
+
+fn or_missing(found: String, why: impl FnOnce() -> String) -> Result<String> {
+    if found == "null" { Err(Error::missing(why())) } else { Ok(found) }
+}
+
+/// An id, as it was said.
+fn id(said: &str) -> Result<String> {
+    let id: i64 = said.trim().parse().map_err(|_| Error::bad(format!("{said:?} is no id")))?;
+    Ok(id.to_string())
+}

@@ -1,0 +1,109 @@
+//! `pg_queue_web`: a dashboard for the queues of some databases, in one program beside the server.
+//!
+//! From the ground up: [`error`] is what went wrong and how it is told; [`options`] the command line; [`database`] runs
+//! statements as the viewer; [`viewer`] says which role that is; [`guard`] refuses what other sites send, and sets the
+//! headers; [`cache`] asks once for all that ask the same; [`poll`] looks once a second for all browsers; [`look`] has the
+//! pages' queries, [`filter`] what they search for; [`act`] the verbs, [`audit`] what was done; [`assets`] the page itself;
+//! [`once`] prints the overview in a terminal; [`routes`] puts all of it together.
+//!
+//! Invariants: each statement that a viewer causes runs in a transaction of its own, as the viewer's role, bounded in time;
+//! no text of a viewer is ever SQL. What jobs carry is text in the page, never markup.
+
+mod act;
+mod assets;
+mod audit;
+mod cache;
+mod database;
+mod error;
+mod filter;
+mod guard;
+mod look;
+mod once;
+mod options;
+mod poll;
+mod routes;
+mod tls;
+mod viewer;
+
+use std::process::ExitCode;
+
+use crate::options::{Listen, Options};
+
+fn main() -> ExitCode {
+    let options = match options::parse(std::env::args_os()) {
+        Ok(Some(options)) => options,
+        Ok(None) => return ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("pg_queue_web: {why}");
+            return ExitCode::from(2);
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    match runtime.map_err(|e| e.to_string()).and_then(|runtime| runtime.block_on(run(options))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("pg_queue_web: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(options: Options) -> Result<(), String> {
+    if options.once {
+        return once::print(&options).await;
+    }
+    let listen = options.listen.clone();
+    let site = routes::Site::new(options)?;
+    let router = routes::router(site.clone());
+    let until = site.polls.until_stopped();
+    let stop = site.clone();
+    tokio::spawn(async move {
+        terminated().await;
+        stop.polls.stop();
+    });
+    let served = async {
+        match &listen {
+            Listen::Tcp(address) => {
+                let listener = tokio::net::TcpListener::bind(address).await.map_err(|e| format!("{address}: {e}"))?;
+                let address = listener.local_addr().map_err(|e| e.to_string())?;
+                eprintln!("pg_queue_web: listening on http://{address}{}/", site.options.prefix);
+                axum::serve(listener, router).with_graceful_shutdown(until.clone()).await
+            }
+            Listen::Unix(path) => {
+                let listener = unix_listener(path).map_err(|e| format!("{}: {e}", path.display()))?;
+                eprintln!("pg_queue_web: listening on {}", path.display());
+                axum::serve(listener, router).with_graceful_shutdown(until.clone()).await
+            }
+        }
+        .map_err(|e| e.to_string())
+    };
+    let patience = async {
+        until.clone().await;
+        // A browser that does not read its last answer does not keep the program.
+        tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+        Ok(())
+    };
+    tokio::select! { done = served => done, done = patience => done }
+}
+
+/// Makes the socket anew if the file of a program that is gone is in its place. Its own user and group may connect.
+fn unix_listener(path: &std::path::Path) -> std::io::Result<tokio::net::UnixListener> {
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+    let is_left = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+        && std::os::unix::net::UnixStream::connect(path).is_err();
+    if is_left {
+        std::fs::remove_file(path)?;
+    }
+    let listener = tokio::net::UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
+    Ok(listener)
+}
+
+/// Returns at SIGTERM or SIGINT.
+async fn terminated() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+        return std::future::pending().await;
+    };
+    tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+}

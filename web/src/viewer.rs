@@ -1,0 +1,136 @@
+//! Who looks: the name that a proxy or a password vouches for, and the role as which the database sees it.
+//!
+//! Invariant: a role comes from the map, from a header that only the proxy can send, or from a session that a password has
+//! begun. It is never `none`, which would be the program's own role.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::http::{HeaderMap, StatusCode, header};
+use subtle::ConstantTimeEq as _;
+
+use crate::error::{Error, Result};
+use crate::options::{Auth, Options};
+
+/// A session ends so long after the password was given.
+const LONGEST: Duration = Duration::from_secs(12 * 3600);
+/// And so long after the last request.
+const IDLE: Duration = Duration::from_secs(2 * 3600);
+/// More sessions than this begin only when others end.
+const MOST: usize = 10_000;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Viewer {
+    /// As people call it, for the audit.
+    pub name: String,
+    /// `None`: the program's own.
+    pub role: Option<String>,
+}
+
+struct Session {
+    viewer: Viewer,
+    /// The place of its database on the command line.
+    database: usize,
+    begun: Instant,
+    seen: Instant,
+}
+
+#[derive(Default)]
+pub struct Sessions(Mutex<HashMap<String, Session>>);
+
+impl Sessions {
+    /// Begins a session of a role whose password was right. Returns what the browser keeps.
+    pub fn begin(&self, role: &str, database: usize) -> Result<String> {
+        let viewer = Viewer { name: role.to_owned(), role: Some(checked(role)?) };
+        let mut noise = [0; 32];
+        getrandom::fill(&mut noise).map_err(|e| Error::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
+        let token: String = noise.iter().map(|byte| format!("{byte:02x}")).collect();
+        let now = Instant::now();
+        let mut sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.retain(|_, session| session.is_open(now));
+        if sessions.len() >= MOST {
+            return Err(Error::new(StatusCode::SERVICE_UNAVAILABLE, "there are too many sessions"));
+        }
+        sessions.insert(token.clone(), Session { viewer, database, begun: now, seen: now });
+        Ok(token)
+    }
+
+    pub fn end(&self, token: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(token);
+    }
+
+    fn find(&self, token: &str, database: usize) -> Option<Viewer> {
+        let now = Instant::now();
+        let mut sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let session = sessions.get_mut(token).filter(|session| session.is_open(now) && session.database == database)?;
+        session.seen = now;
+        Some(session.viewer.clone())
+    }
+}
+
+impl Session {
+    fn is_open(&self, now: Instant) -> bool {
+        now - self.begun < LONGEST && now - self.seen < IDLE
+    }
+}
+
+/// The name of the cookie for a database. With https no other host and no path below can set it.
+pub fn cookie_name(options: &Options, database: usize) -> String {
+    let host = if options.https && options.prefix.is_empty() { "__Host-" } else { "" };
+    format!("{host}pg_queue_web_{database}")
+}
+
+/// Returns the value of the cookie with the session for a database.
+pub fn token<'a>(headers: &'a HeaderMap, options: &Options, database: usize) -> Option<&'a str> {
+    let name = cookie_name(options, database);
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    cookies.flat_map(|line| line.split(';')).find_map(|pair| {
+        let (key, value) = pair.split_once('=')?;
+        (key.trim() == name).then(|| value.trim())
+    })
+}
+
+/// Returns who sends a request.
+///
+/// Errors: 401 a password is missing, 403 the proxy is not the one it should be or names somebody who does not get in.
+pub fn of_request(headers: &HeaderMap, options: &Options, sessions: &Sessions, database: usize) -> Result<Viewer> {
+    match &options.auth {
+        Auth::None => Ok(Viewer { name: "local".to_owned(), role: None }),
+        Auth::Password => token(headers, options, database)
+            .and_then(|token| sessions.find(token, database))
+            .ok_or_else(|| Error::new(StatusCode::UNAUTHORIZED, "log in with a role of the database")),
+        Auth::Proxy { header, secret } => {
+            if let Some(secret) = secret {
+                let said = only(headers, "X-Proxy-Secret").unwrap_or_default();
+                if !bool::from(said.as_bytes().ct_eq(secret.as_bytes())) {
+                    return Err(Error::forbidden("the request does not come through the proxy"));
+                }
+            }
+            let name = only(headers, header).filter(|name| !name.is_empty());
+            let name =
+                name.ok_or_else(|| Error::forbidden(format!("the proxy does not say who looks, in {header}")))?;
+            let role = match &options.roles {
+                Some(roles) => roles.iter().find(|(known, _)| known == name).map(|(_, role)| role.as_str()),
+                None => Some(name),
+            };
+            let role = role.ok_or_else(|| Error::forbidden(format!("no role is known for {name:?}")))?;
+            Ok(Viewer { name: name.to_owned(), role: Some(checked(role)?) })
+        }
+    }
+}
+
+/// The value of a header that is there once: of two, nobody knows which one the proxy has set.
+fn only<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?.to_str().ok()?;
+    values.next().is_none().then_some(value)
+}
+
+/// A name that SET ROLE takes for a role.
+fn checked(role: &str) -> Result<String> {
+    if role.is_empty() || role.eq_ignore_ascii_case("none") || role.contains('\0') {
+        return Err(Error::forbidden(format!("{role:?} is no role")));
+    }
+    Ok(role.to_owned())
+}

@@ -1,0 +1,176 @@
+//! HTTP/1.1 by hand, so that a test says each header, also those that no client would send.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// An answer, its body decoded.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: String,
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {self:?}"))
+    }
+
+    /// The body of an answer that is well.
+    #[track_caller]
+    pub fn ok(&self) -> Value {
+        assert_eq!(self.status, 200, "{self:?}");
+        self.json()
+    }
+
+    /// The message of an answer that is not.
+    #[track_caller]
+    pub fn refused(&self, status: u16) -> String {
+        assert_eq!(self.status, status, "{self:?}");
+        self.json()["error"]["message"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+/// What can be read and written.
+pub trait Stream: Read + Write {}
+impl<T: Read + Write> Stream for T {}
+
+/// Where it listens.
+#[derive(Debug, Clone)]
+pub enum Address {
+    Tcp(String),
+    Unix(std::path::PathBuf),
+}
+
+impl Address {
+    fn connect(&self) -> Box<dyn Stream> {
+        let patience = Some(Duration::from_secs(60));
+        match self {
+            Self::Tcp(address) => {
+                let stream = TcpStream::connect(address).expect("the dashboard");
+                stream.set_read_timeout(patience).unwrap();
+                Box::new(stream)
+            }
+            Self::Unix(path) => {
+                let stream = UnixStream::connect(path).expect("the dashboard's socket");
+                stream.set_read_timeout(patience).unwrap();
+                Box::new(stream)
+            }
+        }
+    }
+
+    fn host(&self) -> &str {
+        match self {
+            Self::Tcp(address) => address,
+            Self::Unix(_) => "localhost",
+        }
+    }
+
+    /// Sends a request. A header that is named here replaces ours.
+    pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let mut reader = self.open(method, path, headers, body);
+        let (status, headers) = head(&mut reader);
+        let mut bytes = Vec::new();
+        let is_chunked = headers.iter().any(|(name, value)| name == "transfer-encoding" && value == "chunked");
+        if is_chunked {
+            while let Some(chunk) = chunk(&mut reader) {
+                bytes.extend(chunk);
+            }
+        } else {
+            reader.read_to_end(&mut bytes).expect("the body");
+        }
+        Answer { status, headers, body: String::from_utf8(bytes).expect("a body in UTF-8") }
+    }
+
+    fn open(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> BufReader<Box<dyn Stream>> {
+        let length = body.len().to_string();
+        let mut all = vec![("host", self.host()), ("connection", "close"), ("content-length", &length)];
+        all.retain(|(name, _)| !headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name)));
+        all.extend(headers);
+        let head: String = all.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let mut stream = self.connect();
+        write!(stream, "{method} {path} HTTP/1.1\r\n{head}\r\n{body}").expect("the request");
+        BufReader::new(stream)
+    }
+
+    pub fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, &[], "")
+    }
+
+    /// Sends a verb as the page does, with further headers.
+    pub fn act(&self, verb: &str, body: &Value, headers: &[(&str, &str)]) -> Answer {
+        self.send("POST", &format!("/api/act/{verb}"), &[&OURS[..], headers].concat(), &body.to_string())
+    }
+
+    /// Opens the stream of events.
+    pub fn events(&self, headers: &[(&str, &str)]) -> Events {
+        let mut reader = self.open("GET", "/api/events", headers, "");
+        let (status, _) = head(&mut reader);
+        assert_eq!(status, 200);
+        Events { reader, rest: String::new() }
+    }
+}
+
+/// What the page sends with each verb.
+pub const OURS: [(&str, &str); 2] = [("content-type", "application/json"), ("x-pg-queue-web", "1")];
+
+fn line(reader: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    reader.read_line(&mut line).expect("a line of the head");
+    line.trim_end().to_owned()
+}
+
+fn head(reader: &mut impl BufRead) -> (u16, Vec<(String, String)>) {
+    let first = line(reader);
+    let status = first.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let mut headers = Vec::new();
+    loop {
+        match line(reader).split_once(':') {
+            Some((name, value)) => headers.push((name.to_ascii_lowercase(), value.trim().to_owned())),
+            None => return (status.unwrap_or_else(|| panic!("no answer: {first:?}")), headers),
+        }
+    }
+}
+
+fn chunk(reader: &mut impl BufRead) -> Option<Vec<u8>> {
+    let size = line(reader);
+    let size = usize::from_str_radix(&size, 16).ok().filter(|size| *size > 0)?;
+    let mut bytes = vec![0; size];
+    reader.read_exact(&mut bytes).expect("a chunk");
+    line(reader);
+    Some(bytes)
+}
+
+/// Server-sent events.
+pub struct Events {
+    reader: BufReader<Box<dyn Stream>>,
+    rest: String,
+}
+
+impl Events {
+    /// The next event: its kind and its data. `None`: the stream has ended.
+    pub fn next(&mut self) -> Option<(String, Value)> {
+        loop {
+            if let Some((event, rest)) = self.rest.split_once("\n\n") {
+                let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+                let found =
+                    field("event: ").map(|kind| (kind, serde_json::from_str(&field("data: ").unwrap()).unwrap()));
+                self.rest = rest.to_owned();
+                if found.is_some() {
+                    return found;
+                }
+                continue;
+            }
+            let bytes = chunk(&mut self.reader)?;
+            self.rest.push_str(&String::from_utf8(bytes).expect("UTF-8"));
+        }
+    }
+}

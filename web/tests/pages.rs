@@ -1,0 +1,239 @@
+//! What is shown: exact numbers, all states, on a primary and a standby, in bounded time.
+
+use std::time::Instant;
+
+use queue_tests::sql::Sql as _;
+use serde_json::{Value, json};
+
+use crate::place::{Web, command, encoded, output, place};
+
+/// Words that would be markup, script, path or SQL elsewhere.
+const STRANGE: &str = "<img src=x onerror=alert(1)>'\"/%2F?&#;--\u{202e}é\u{1f600}";
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+#[test]
+fn numbers_and_names_are_exact() {
+    let (cluster, mut client) = place();
+    let name = quoted(STRANGE);
+    client.run(&format!("SELECT queue.create({name}, max_waiting => 9007199254740993)"));
+    let payload = "{\"big\": 12345678901234567890123, \"exact\": 9007199254740993, \"small\": 0.1000000000000000055511151231257827}";
+    let job: i64 = client.value(&format!(
+        "SELECT queue.enqueue({name}, '{payload}', unique_key => {name}, headers => jsonb_build_object('h', {name}))"
+    ));
+    let web = Web::start(&cluster, &[]);
+    let shown = web.get(&format!("/api/job?job={job}")).ok();
+    for number in ["12345678901234567890123", "9007199254740993", "0.1000000000000000055511151231257827"] {
+        assert!(shown["payload"].as_str().unwrap().contains(number), "{shown}");
+    }
+    assert_eq!(shown["job"]["queue"], STRANGE);
+    assert_eq!(shown["job"]["unique_key"], STRANGE);
+    let whole = web.get(&format!("/api/document?job={job}&what=payload"));
+    assert!(whole.body.contains("12345678901234567890123"), "{whole:?}");
+    assert!(whole.header("content-disposition").unwrap().starts_with("attachment"));
+    assert_eq!(whole.header("content-type"), Some("application/json"));
+    let queue = web.get(&format!("/api/queue?queue={}", encoded(STRANGE)));
+    assert!(queue.body.contains("\"max_waiting\":\"9007199254740993\""), "{queue:?}");
+    let list = web.get(&format!("/api/jobs?queue={}&state=ready", encoded(STRANGE))).ok();
+    assert_eq!(list[0]["job_id"], job);
+    assert!(list[0]["payload"].as_str().unwrap().contains("9007199254740993"));
+}
+
+#[test]
+fn lists_go_on_where_they_ended() {
+    let (cluster, mut client) = place();
+    client.run("SELECT queue.create('q', max_attempts => 1)");
+    client.run("SELECT queue.enqueue('q', to_jsonb(n)) FROM generate_series(1, 130) AS n");
+    client.run("SELECT queue.fail(id, concat('no ', payload), fatal => true) FROM queue.claim('q', 120)");
+    let web = Web::start(&cluster, &[]);
+    let (mut seen, mut beyond) = (Vec::new(), String::new());
+    loop {
+        let page = web.get(&format!("/api/jobs?queue=q&state=dead&beyond={beyond}")).ok();
+        let rows = page.as_array().unwrap().clone();
+        seen.extend(rows.iter().filter_map(|row| row["job_id"].as_i64()));
+        match rows.last().and_then(|row| row["here"].as_str()) {
+            Some(here) => beyond = encoded(here),
+            None => break,
+        }
+    }
+    let mut once = seen.clone();
+    once.sort_unstable();
+    once.dedup();
+    assert_eq!((seen.len(), once.len()), (120, 120));
+    let found = web
+        .get(&format!("/api/search?queue=q&filter={}&states={}", encoded("$.payload == 7"), encoded("[\"dead\"]")))
+        .ok();
+    assert_eq!(found[0]["error"], "no 7");
+    assert_eq!(web.get(&format!("/api/count?queue=q&states={}", encoded("[\"dead\"]"))).ok()["jobs"], 120);
+    assert!(
+        web.get(&format!("/api/search?queue=q&filter={}", encoded("$.. nonsense"))).refused(400).contains("jsonpath")
+    );
+    let groups = web.get("/api/errors").ok();
+    assert_eq!((groups.as_array().unwrap().len(), &groups[0]["is_complete"]), (120, &json!(true)));
+    assert_eq!(web.get("/api/jobs?queue=q&state=gone").status, 400);
+    assert_eq!(web.get("/api/jobs?queue=gone&state=dead").status, 404);
+    assert_eq!(web.get("/api/jobs").status, 400);
+    assert_eq!(web.get("/api/job?job=1e3").status, 400);
+    let hour = web.get("/api/activity?queue=q").ok();
+    let died: i64 = hour.as_array().unwrap().iter().map(|row| row[6].as_i64().unwrap()).sum();
+    assert_eq!(died, 120, "{hour}");
+    for span in ["day", "quarter"] {
+        web.get(&format!("/api/activity?queue=q&span={span}&tz=Europe%2FBerlin")).ok();
+    }
+    assert_eq!(web.get("/api/activity?span=hour&tz=Nowhere").status, 400);
+}
+
+#[test]
+fn a_job_is_shown_with_all_that_belongs_to_it() {
+    let (cluster, mut client) = place();
+    client.run("SELECT queue.create('q', max_attempts => 3)");
+    let flow: i64 =
+        client.value("SELECT queue.enqueue_flow('q', '[{\"task\": \"a\"}, {\"task\": \"b\", \"after\": [\"a\"]}]')");
+    let id = client.claim("q");
+    client.run(&format!("SELECT queue.step_done({id}, 'charge', '{{\"receipt\": 7}}'), queue.progress({id}, '{{\"done\": 3, \"total\": 9}}')"));
+    client.run(&format!("SELECT queue.fail({id}, 'mailbox full', retry_in => '1 hour')"));
+    let [first, second]: [i64; 2] =
+        client.column("SELECT job_id FROM queue.jobs WHERE flow IS NOT NULL ORDER BY job_id").try_into().unwrap();
+    let web = Web::start(&cluster, &[]);
+    let shown = web.get(&format!("/api/job?job={first}")).ok();
+    assert_eq!(shown["job"]["state"], "retrying");
+    assert_eq!(shown["job"]["flow"], flow);
+    assert_eq!(shown["steps"][0]["name"], "charge");
+    assert!(shown["progress"].as_str().unwrap().contains("\"total\": 9"));
+    let states: Vec<&str> =
+        shown["attempts"].as_array().unwrap().iter().map(|a| a["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["retrying", "failed"]);
+    assert_eq!(shown["attempts"][1]["error"], "mailbox full");
+    let waits = web.get(&format!("/api/job?job={second}")).ok();
+    assert_eq!((&waits["job"]["state"], &waits["after"][0]["job_id"]), (&json!("held"), &json!(first)));
+    let whole = web.get(&format!("/api/job?job={flow}")).ok();
+    assert_eq!(whole["members"].as_array().unwrap().len(), 2);
+    let flows = web.get("/api/flows?queue=q").ok();
+    assert_eq!((&flows[0]["job_id"], &flows[0]["members"]), (&json!(flow), &json!({ "held": 1, "retrying": 1 })));
+}
+
+#[test]
+fn schedules_topics_and_the_doctor_are_shown() {
+    let (cluster, mut client) = place();
+    client.run("SELECT queue.create('q'); SELECT queue.schedule('nightly', 'q', cron => '30 2 * * *', timezone => 'Europe/Berlin')");
+    client.run("SELECT queue.create_topic('t'); SELECT queue.bind('t', 'q', 'a.*')");
+    let web = Web::start(&cluster, &[]);
+    let schedule = web.get("/api/schedules").ok();
+    assert_eq!(schedule[0]["upcoming"].as_array().unwrap().len(), 5);
+    assert_eq!(schedule[0]["timezone"], "Europe/Berlin");
+    let topics = web.get("/api/topics").ok();
+    assert_eq!((&topics["topics"][0]["topic"], &topics["bindings"][0]["pattern"]), (&json!("t"), &json!("a.*")));
+    assert!(web.get("/api/doctor").ok().as_array().unwrap().len() > 10);
+    assert_eq!(web.get("/api/workers").ok()["executors"], json!([]));
+}
+
+#[test]
+fn a_standby_is_shown_and_not_changed() {
+    let (cluster, mut client) = place();
+    client.run("SELECT queue.create('q', max_attempts => 1); SELECT queue.schedule('s', 'q', every => '1 hour')");
+    client.run("SELECT queue.enqueue('q') FROM generate_series(1, 70)");
+    client.run("SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('q', 3)");
+    let job: i64 = client.value("SELECT job_id FROM queue.jobs WHERE state = 'ready' LIMIT 1");
+    let standby = cluster.standby();
+    standby.wait_replayed(&cluster);
+    let web = Web::start(&standby, &["--allow-actions"]);
+    let seen = web.get("/api/overview").ok();
+    assert_eq!(
+        (&seen["is_standby"], &seen["lanes"][0]["ready"], &seen["lanes"][0]["dead"]),
+        (&json!(true), &json!(67), &json!(3))
+    );
+    assert_eq!(web.get("/api/jobs?queue=q&state=ready").ok().as_array().unwrap().len(), 50);
+    for path in [
+        "queue?queue=q",
+        "jobs?queue=q&state=dead",
+        "search?queue=q",
+        "count?queue=q",
+        "errors",
+        "schedules",
+        "activity",
+        "doctor",
+        "topics",
+        "workers",
+        "flows?queue=q",
+    ] {
+        web.get(&format!("/api/{path}")).ok();
+    }
+    web.get(&format!("/api/job?job={job}")).ok();
+    let refused = web.act("cancel", &json!({ "job_id": job }), &[]);
+    assert_eq!((refused.status, &refused.json()["error"]["code"]), (409, &json!("25006")));
+}
+
+#[test]
+fn each_look_is_bounded_in_time() {
+    let (cluster, mut client) = place();
+    client.run("SELECT queue.create('q')");
+    client.run("SELECT queue.enqueue('q')");
+    let web = Web::start(&cluster, &["--connections", "2"]);
+    web.get("/api/overview").ok();
+    // What somebody locks for long does not hold the pages for long, nor the connections.
+    let mut other = cluster.connect_to("app");
+    other.run("BEGIN; LOCK queue.queue");
+    let begun = Instant::now();
+    let codes: Vec<Value> = ["queue?queue=q", "schedules", "errors", "jobs?queue=q&state=dead"]
+        .iter()
+        .map(|path| web.get(&format!("/api/{path}")))
+        .filter(|answer| answer.status != 200)
+        .map(|answer| answer.json()["error"]["code"].clone())
+        .collect();
+    assert!(codes.iter().any(|code| code == "55P03" || code == "57014"), "{codes:?}");
+    // Each had two seconds at most, and none waited for another. No timing: an hour would be no bound.
+    assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
+    other.run("ROLLBACK");
+    web.get("/api/queue?queue=q").ok();
+    let left = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pg_queue_web%' AND state <> 'idle'";
+    assert_eq!(client.value::<i64>(left), 0);
+    // What a transaction has set is gone with it.
+    let leftover = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pg_queue_web/%'";
+    assert_eq!(client.value::<i64>(leftover), 0);
+}
+
+#[test]
+fn several_databases_are_told_apart() {
+    let (cluster, mut client) = place();
+    client.run("SELECT queue.create('here')");
+    cluster.create_database("other").run("SELECT queue.create('there')");
+    let web = Web::start(&cluster, &["--database", "dbname=app", "--database", "dbname=other"]);
+    assert_eq!(web.get("/api/session").ok()["databases"], json!(["app", "other"]));
+    for (path, queue) in
+        [("/api/overview", "here"), ("/api/overview?db=app", "here"), ("/api/overview?db=other", "there")]
+    {
+        assert_eq!(web.get(path).ok()["queues"][0]["queue"], queue, "{path}");
+    }
+    assert_eq!(web.get("/api/overview?db=postgres").status, 404);
+}
+
+#[test]
+fn a_database_without_queues_says_so() {
+    let (cluster, _client) = place();
+    let web = Web::start(&cluster, &["--database", "dbname=postgres"]);
+    let told = web.get("/api/overview").json();
+    assert!(told["error"]["message"].as_str().unwrap().contains("queue."), "{told}");
+}
+
+#[test]
+fn once_prints_the_overview() {
+    let (cluster, mut client) = place();
+    client.run("SELECT queue.create('mail\u{7}'), queue.create('orders', stages => '{check,send}')");
+    client.run("SELECT queue.enqueue('mail\u{7}') FROM generate_series(1, 3)");
+    client.run("SELECT id FROM queue.claim('mail\u{7}', worker => 'w \u{1b}[31m')");
+    let done = output(&cluster, &["--once"]);
+    let text = String::from_utf8(done.stdout).unwrap();
+    assert!(done.status.success(), "{text}");
+    let words = |start: &str| -> Vec<String> {
+        let line = text.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{start} in {text}"));
+        line.split_whitespace().map(str::to_owned).collect()
+    };
+    assert_eq!(words("mail")[..3], ["mail", "2", "1"]);
+    assert_eq!(words("orders / check")[..4], ["orders", "/", "check", "0"]);
+    assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+    let mut gone = command(&cluster, &["--once"]);
+    let failed = gone.env("PGPORT", "1").output().unwrap();
+    assert!(!failed.status.success() && !failed.stderr.is_empty(), "{failed:?}");
+}

@@ -1,0 +1,120 @@
+//! A dashboard: the program, on a port of its own, for a database of a cluster of the test's.
+
+use std::io::{BufRead, BufReader, Read};
+use std::ops::Deref;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+
+use postgres::Client;
+use queue_tests::{Cluster, wait};
+
+use crate::http::Address;
+
+pub const DATABASE: &str = "app";
+
+/// A dashboard that runs, and ends with the test.
+pub struct Web {
+    process: Child,
+    address: Address,
+    log: Arc<Mutex<String>>,
+}
+
+/// The program with these arguments, for database `app` unless they say another one.
+pub fn command(cluster: &Cluster, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pg_queue_web"));
+    cluster.connect_env(&mut command);
+    command.env("PGDATABASE", DATABASE).args(args).stdin(Stdio::null());
+    command
+}
+
+/// Runs the program to its end.
+pub fn output(cluster: &Cluster, args: &[&str]) -> Output {
+    command(cluster, args).output().expect("the program runs")
+}
+
+impl Web {
+    pub fn start(cluster: &Cluster, args: &[&str]) -> Self {
+        let is_said = args.contains(&"--listen");
+        let mut command = command(cluster, args);
+        if !is_said {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
+        let mut process = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("the program runs");
+        let mut said = BufReader::new(process.stderr.take().expect("its log"));
+        let mut first = String::new();
+        said.read_line(&mut first).expect("its first line");
+        let at = first.trim().strip_prefix("pg_queue_web: listening on ");
+        let at = at.unwrap_or_else(|| {
+            let mut rest = String::new();
+            drop(said.read_to_string(&mut rest));
+            panic!("it did not start: {first}{rest}")
+        });
+        let address = match at.strip_prefix("http://") {
+            Some(rest) => Address::Tcp(rest.split('/').next().unwrap().to_owned()),
+            None => Address::Unix(at.into()),
+        };
+        let log = Arc::new(Mutex::new(first));
+        let kept = log.clone();
+        std::thread::spawn(move || {
+            for line in said.lines().map_while(Result::ok) {
+                let mut log = kept.lock().unwrap();
+                log.push_str(&line);
+                log.push('\n');
+            }
+        });
+        Self { process, address, log }
+    }
+
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Waits for a line of the audit that has all these words.
+    pub fn wait_audit(&self, words: &[&str]) -> String {
+        wait::until(&format!("the audit has {words:?}"), || {
+            let log = self.log();
+            let mut lines = log.lines().filter(|line| line.starts_with("pg_queue_web: audit "));
+            lines.find(|line| words.iter().all(|word| line.contains(word))).map(str::to_owned)
+        })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Asks it to end, and waits until it has. Returns whether it says that all is well.
+    pub fn terminate(&mut self) -> bool {
+        let killed = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status();
+        assert!(killed.expect("kill").success());
+        self.process.wait().expect("its end").success()
+    }
+}
+
+impl Deref for Web {
+    type Target = Address;
+
+    fn deref(&self) -> &Address {
+        &self.address
+    }
+}
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+/// A cluster with database `app`, and a session in it.
+pub fn place() -> (Cluster, Client) {
+    let cluster = Cluster::new().start();
+    let client = cluster.create_database(DATABASE);
+    (cluster, client)
+}
+
+/// What a URL says for this text.
+pub fn encoded(text: &str) -> String {
+    text.bytes()
+        .map(|byte| if byte.is_ascii_alphanumeric() { (byte as char).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}

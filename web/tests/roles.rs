@@ -1,0 +1,209 @@
+//! Two roles, two queues: neither sees, guesses, streams or changes what is the other's; and payloads that are hidden stay so.
+
+use postgres::Client;
+use queue_tests::Cluster;
+use queue_tests::sql::Sql as _;
+use serde_json::{Value, json};
+
+use crate::http::Answer;
+use crate::place::{Web, encoded, place};
+
+/// A word that is in all that the other queue carries.
+const SECRET: &str = "s3cr3t";
+
+/// Queues `mail` and `bills`, roles `ada` and `bob` that manage one each, and jobs in all states in `bills`. Returns the jobs.
+fn two(cluster: &Cluster, client: &mut Client) -> (Web, Vec<i64>) {
+    client.run("CREATE ROLE ada; CREATE ROLE bob; CREATE ROLE program LOGIN NOINHERIT; GRANT ada, bob TO program");
+    client.run("SELECT queue.create('mail'), queue.create('bills', max_attempts => 1)");
+    client.run("SELECT queue.grant('mail', 'ada', 'manage'), queue.grant('bills', 'bob', 'manage')");
+    client.run("SELECT queue.enqueue('mail', '{\"to\": 1}')");
+    let payload = format!("{{\"iban\": \"{SECRET}\"}}");
+    let enqueue = |client: &mut Client, more: &str| {
+        client.value::<i64>(&format!("SELECT queue.enqueue('bills', '{payload}', headers => '{payload}'{more})"))
+    };
+    let mut jobs = Vec::new();
+    for how in ["queue.complete($, '{\"x\": \"s3cr3t\"}')", "queue.fail($, 's3cr3t')"] {
+        jobs.push(enqueue(client, ""));
+        let id = client.claim("bills");
+        client.run(&format!(
+            "SELECT queue.progress({id}, '{{\"at\": \"s3cr3t\"}}'), queue.step_done({id}, 'one', '\"s3cr3t\"')"
+        ));
+        client.run(&format!("SELECT {}", how.replace('$', &id.to_string())));
+    }
+    jobs.push(enqueue(client, ""));
+    client.run("SELECT id FROM queue.claim('bills', worker => 's3cr3t')");
+    jobs.push(enqueue(client, ", delay => '1 hour', unique_key => 's3cr3t', group_key => 's3cr3t'"));
+    jobs.push(enqueue(client, ""));
+    client.run(&format!("SELECT queue.schedule('s3cr3t', 'bills', '{payload}', every => '1 hour')"));
+    let socket = format!("unix:{}", cluster.dir().join("web").display());
+    let args = ["--database", "user=program dbname=app", "--auth", "proxy", "--listen", &socket, "--allow-actions"];
+    let args = if cluster.dir().join("hide").exists() {
+        [&args[..], &["--hide", "payload", "--show-payload-to", "bob"]].concat()
+    } else {
+        args.to_vec()
+    };
+    (Web::start(cluster, &args), jobs)
+}
+
+fn get(web: &Web, user: &str, path: &str) -> Answer {
+    web.send("GET", path, &[("x-remote-user", user)], "")
+}
+
+/// All that can be looked at of a queue.
+fn paths(jobs: &[i64]) -> Vec<String> {
+    let mut paths: Vec<String> =
+        ["overview", "schedules", "workers", "errors", "topics", "audit", "activity", "doctor"]
+            .iter()
+            .map(|what| format!("/api/{what}"))
+            .collect();
+    for what in ["queue", "activity", "errors", "flows", "search", "count"] {
+        paths.push(format!("/api/{what}?queue=bills"));
+    }
+    for state in ["ready", "scheduled", "retrying", "running", "held", "dead", "completed", "cancelled", "skipped"] {
+        paths.push(format!("/api/jobs?queue=bills&state={state}"));
+    }
+    for job in jobs {
+        paths.push(format!("/api/job?job={job}"));
+        for what in ["payload", "result", "headers", "progress"] {
+            paths.push(format!("/api/document?job={job}&what={what}"));
+        }
+    }
+    paths
+}
+
+#[test]
+fn one_role_does_not_see_what_is_the_others() {
+    let (cluster, mut client) = place();
+    let (web, jobs) = two(&cluster, &mut client);
+    // A deed that the other must not read of.
+    let done = web.act("cancel", &json!({ "job_id": jobs[4], "reason": SECRET }), &[("x-remote-user", "bob")]);
+    assert_eq!(done.ok()["answer"], "cancelled");
+    let mut told = 0;
+    for path in paths(&jobs) {
+        let answer = get(&web, "ada", &path);
+        assert!(!answer.body.contains(SECRET) && !answer.body.contains("bills\""), "{path}: {answer:?}");
+        told += usize::from(get(&web, "bob", &path).body.contains(SECRET));
+    }
+    assert!(told > 12, "the same paths tell the one who may see: {told}");
+    // A job of another and a job that is nowhere look the same.
+    let (other, nowhere) =
+        (get(&web, "ada", &format!("/api/job?job={}", jobs[0])), get(&web, "ada", "/api/job?job=999999999983"));
+    assert_eq!(
+        other.refused(404).replace(&jobs[0].to_string(), "#"),
+        nowhere.refused(404).replace("999999999983", "#")
+    );
+    let unknown = |name: &str| get(&web, "ada", &format!("/api/queue?queue={name}")).refused(404).replace(name, "#");
+    assert_eq!(unknown("bills"), unknown("nowhere"));
+    let mut events = web.events(&[("x-remote-user", "ada")]);
+    let mut others = web.events(&[("x-remote-user", "bob")]);
+    for _ in 0..3 {
+        let (_, data) = events.next().unwrap();
+        assert!(!data.to_string().contains("bills") && !data.to_string().contains(SECRET), "{data}");
+        assert_eq!(data["lanes"][0]["queue"], "mail");
+        assert!(others.next().unwrap().1.to_string().contains("bills"));
+    }
+    // What was revoked is gone from the next event on.
+    client.run("SELECT queue.revoke('bills', 'bob', 'manage'), queue.grant('mail', 'bob', 'observe')");
+    while others.next().unwrap().1.to_string().contains("bills") {}
+}
+
+#[test]
+fn one_role_does_not_change_what_is_the_others() {
+    let (cluster, mut client) = place();
+    let (web, jobs) = two(&cluster, &mut client);
+    // When the lease ends is computed anew at each look.
+    let jobs_now = "SELECT (to_jsonb(j) - 'lease_expires_at')::text FROM queue.jobs AS j ORDER BY job_id";
+    let state = |client: &mut Client| client.column::<String>(jobs_now);
+    let before = state(&mut client);
+    let now = "2030-01-01T00:00:00Z";
+    let mut tries = vec![
+        ("pause", json!({ "queue": "bills" })),
+        ("resume", json!({ "queue": "bills" })),
+        ("alter", json!({ "queue": "bills", "max_attempts": 3 })),
+        ("enqueue", json!({ "queue": "bills", "payload": "{}" })),
+        ("pause_schedule", json!({ "schedule": SECRET })),
+        ("resume_schedule", json!({ "schedule": SECRET })),
+        ("run_schedule", json!({ "schedule": SECRET })),
+        ("cancel_many", json!({ "queue": "bills", "states": ["ready"] })),
+        ("retry_many", json!({ "queue": "bills", "states": ["dead"] })),
+        ("reprioritize_many", json!({ "queue": "bills", "states": ["ready"], "priority": 1 })),
+    ];
+    for job in &jobs {
+        tries.push(("retry", json!({ "job_id": job })));
+        tries.push(("cancel", json!({ "job_id": job, "force": true })));
+        tries.push(("reprioritize", json!({ "job_id": job, "priority": 1 })));
+        tries.push(("reschedule", json!({ "job_id": job, "run_at": now })));
+        tries.push(("forget", json!({ "job_id": job })));
+    }
+    for (verb, body) in &tries {
+        let answer = web.act(verb, body, &[("x-remote-user", "ada")]);
+        assert!(matches!(answer.status, 403 | 404), "{verb} {body}: {answer:?}");
+        assert!(!answer.body.contains("iban"), "{answer:?}");
+    }
+    let kept = web.act("retry_jobs", &json!({ "job_ids": jobs }), &[("x-remote-user", "ada")]).ok();
+    assert_eq!(kept["job_ids"], json!([]));
+    assert_eq!(state(&mut client), before);
+    assert!(!client.value::<bool>("SELECT is_paused FROM queue.queues WHERE queue_name = 'bills'"));
+    web.wait_audit(&["\"verb\":\"pause\"", "\"user\":\"ada\"", "42501"]);
+}
+
+#[test]
+fn a_job_runs_as_who_has_enqueued_it() {
+    let (cluster, mut client) = place();
+    client.run("CREATE ROLE ada LOGIN; CREATE ROLE program LOGIN SUPERUSER");
+    client.run("SELECT queue.create('sql', executor => 'sql'); SELECT queue.grant('sql', 'ada', 'manage')");
+    let socket = format!("unix:{}", cluster.dir().join("web").display());
+    let args = ["--database", "user=program dbname=app", "--auth", "proxy", "--listen", &socket, "--allow-actions"];
+    let web = Web::start(&cluster, &args);
+    let payload = r#"{"command": "SELECT session_user::text || ' ' || current_user::text AS who", "result_rows": 1}"#;
+    let job = web.act("enqueue", &json!({ "queue": "sql", "payload": payload }), &[("x-remote-user", "ada")]).ok();
+    let job = job["answer"].as_i64().unwrap();
+    client.maintain_until(&format!("(SELECT state = 'completed' FROM queue.job({job}))"));
+    assert!(client.value::<String>(&format!("SELECT result::text FROM queue.job({job})")).contains("ada ada"));
+}
+
+#[test]
+fn hidden_payloads_stay_hidden() {
+    let (cluster, mut client) = place();
+    std::fs::write(cluster.dir().join("hide"), "").unwrap();
+    client.run("CREATE ROLE cyd");
+    let (web, jobs) = two(&cluster, &mut client);
+    client
+        .run("GRANT cyd TO program; SELECT queue.grant('bills', 'cyd', 'manage'), queue.grant('*', 'cyd', 'observe')");
+    // What the worker, the keys and the errors say is shown; what jobs carry is not.
+    let carried =
+        |body: &str| body.contains("iban") || body.contains(&format!("\\\"{SECRET}")) || body.contains("at\\\"");
+    for path in paths(&jobs) {
+        let answer = get(&web, "cyd", &path);
+        assert!(!carried(&answer.body), "{path}: {answer:?}");
+        if path.contains("/document") {
+            answer.refused(403);
+        }
+    }
+    let job: Value = get(&web, "cyd", &format!("/api/job?job={}", jobs[0])).ok();
+    for field in ["payload", "result", "headers", "progress", "bytes"] {
+        assert_eq!(job[field], Value::Null, "{field}");
+    }
+    assert_eq!(job["steps"][0], json!({ "name": "one", "result": null }));
+    // Neither does a filter tell, nor how many it finds.
+    for filter in [format!("$.payload.iban starts with \"{}\"", &SECRET[..1]), "$".to_owned()] {
+        for what in ["search", "count"] {
+            get(&web, "cyd", &format!("/api/{what}?queue=bills&filter={}", encoded(&filter))).refused(403);
+        }
+        for verb in ["cancel_many", "retry_many", "reprioritize_many"] {
+            let body = json!({ "queue": "bills", "states": ["ready"], "filter": filter, "priority": 1 });
+            web.act(verb, &body, &[("x-remote-user", "cyd")]).refused(403);
+        }
+    }
+    let field =
+        format!("/api/search?queue=bills&field=error&op=equals&value={}", encoded("x\" || $.payload.iban == \"s3cr3t"));
+    assert_eq!(get(&web, "cyd", &field).ok(), json!([]));
+    let found = get(&web, "cyd", "/api/search?queue=bills&field=error&op=contains&value=3cr3").ok();
+    assert_eq!(found[0]["job_id"], jobs[1]);
+    // Another who may see them does; the answers of the two are not mixed up.
+    let path = format!("/api/job?job={}", jobs[0]);
+    assert!(get(&web, "bob", &path).body.contains("iban") && !get(&web, "cyd", &path).body.contains("iban"));
+    let used = json!({ "queue": "bills", "states": ["held"], "filter": "$.payload.iban == \"x\"" });
+    web.act("cancel_many", &used, &[("x-remote-user", "bob")]).ok();
+    assert!(!get(&web, "cyd", "/api/audit").body.contains("iban"));
+}
