@@ -46,6 +46,16 @@ pub fn measure(options: &Options) -> Result<()> {
         );
     }
     let wide = scale(100_000);
+    let ins = (0..3).map(|_| fan_in(wide)).collect::<Result<Vec<_>>>()?;
+    let of = |figure: fn(&FanIn) -> f64| median(&ins.iter().map(figure).collect::<Vec<_>>());
+    println!(
+        "  {wide} before one, a worker: {:.0} jobs/s; as many that none waits for: {:.0}: {:.2}; the one is claimed {:.1} ms \
+         after the last has ended",
+        of(|fan| fan.members),
+        of(|fan| fan.plain),
+        of(|fan| fan.members / fan.plain),
+        of(|fan| fan.claimed_ms)
+    );
     let mut fans = (0..if options.quick { 3 } else { 7 }).map(|_| fan_out(wide)).collect::<Result<Vec<_>>>()?;
     fans.sort_by(|a, b| a.1.total_cmp(&b.1));
     let (completes, all): (Vec<f64>, Vec<f64>) = fans.into_iter().unzip();
@@ -65,7 +75,123 @@ pub fn measure(options: &Options) -> Result<()> {
         scale(1_000_000),
         with / without
     );
-    Ok(())
+    articles::print(links, wide, if options.quick { 1 } else { 3 })
+}
+
+/// What 100,000 jobs before one cost.
+struct FanIn {
+    /// Jobs a second that one worker claims and completes one by one, which are members of a flow.
+    members: f64,
+    /// The same of as many others.
+    plain: f64,
+    /// Milliseconds from the end of the last one to the claim of the flow by a worker that sleeps.
+    claimed_ms: f64,
+}
+
+fn fan_in(jobs: i64) -> Result<FanIn> {
+    let server = Server::with_extension()?;
+    let mut client = server.connect()?;
+    client.batch_execute("SET synchronous_commit = off; SELECT queue.create('next'), queue.create('callback')")?;
+    let mut rate = |flow: &str, rest: i64| -> Result<f64> {
+        client.batch_execute(&format!(
+            "SELECT count(*) FROM queue.enqueue_many('next', array_fill('1'::jsonb, '{{{jobs}}}'){flow})"
+        ))?;
+        server.settle();
+        let claim = client.prepare("SELECT id FROM queue.claim('next')")?;
+        let complete = client.prepare("SELECT queue.complete($1)")?;
+        let begun = Instant::now();
+        for _ in rest..jobs {
+            let id: i64 = client.query_one(&claim, &[])?.try_get(0)?;
+            client.execute(&complete, &[&id])?;
+        }
+        Ok((jobs - rest) as f64 / begun.elapsed().as_secs_f64())
+    };
+    let plain = rate("", 0)?;
+    let members = rate(", flow => queue.enqueue_flow('callback', runs => true, open => true)", 1)?;
+    client.batch_execute("SELECT queue.seal(job_id) FROM queue.flows")?;
+    let mut worker = server.connect()?;
+    thread::scope(|scope| {
+        let sleeping = scope.spawn(move || -> Result<Instant> {
+            worker.query_one("SELECT id FROM queue.claim('callback', wait => '30 s')", &[])?;
+            Ok(Instant::now())
+        });
+        server.settle();
+        let id: i64 = client.query_one("SELECT id FROM queue.claim('next')", &[])?.try_get(0)?;
+        client.execute("SELECT queue.complete($1)", &[&id])?;
+        let ended = Instant::now();
+        let claimed = sleeping.join().map_err(|_| "the worker panicked")??;
+        // It may have it before the answer to the end is here.
+        let claimed_ms = claimed.saturating_duration_since(ended).as_secs_f64() * 1e3;
+        Ok(FanIn { members, plain, claimed_ms })
+    })
+}
+
+/// The table of the articles, with a table of what is after what, and a trigger that counts down: pg-boss, graphile-worker
+/// and the like need their own runtime, which this benchmark has not.
+mod articles {
+    use super::*;
+    use crate::contender::{ARTICLES_TABLE, articles_claim};
+
+    const AFTER: &str = "
+        ALTER TABLE jobs ADD COLUMN waits integer NOT NULL DEFAULT 0;
+        CREATE TABLE job_after (job bigint NOT NULL, after bigint NOT NULL);
+        CREATE INDEX ON job_after (after);
+        CREATE FUNCTION release() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            UPDATE jobs SET waits = waits - 1, status = CASE WHEN waits = 1 THEN 'queued' ELSE 'held' END
+            WHERE id IN (SELECT job FROM job_after WHERE after = NEW.id);
+            RETURN NULL;
+        END $$;
+        CREATE TRIGGER release AFTER UPDATE OF status ON jobs
+        FOR EACH ROW WHEN (NEW.status = 'done') EXECUTE FUNCTION release();";
+
+    /// Jobs a second that one worker claims and completes one by one. `edges`: what is after what, of `jobs` jobs.
+    fn lives(jobs: i64, edges: &str) -> Result<f64> {
+        let server = Server::plain();
+        let mut client = server.connect()?;
+        client.batch_execute(ARTICLES_TABLE)?;
+        client.batch_execute(AFTER)?;
+        client.batch_execute(&format!(
+            "INSERT INTO jobs (payload) SELECT '1' FROM generate_series(1, {jobs});
+             INSERT INTO job_after (job, after) {edges};
+             UPDATE jobs SET status = 'held', waits = n FROM (SELECT job, count(*) AS n FROM job_after GROUP BY job) a WHERE id = job;"
+        ))?;
+        client.batch_execute("VACUUM ANALYZE jobs")?;
+        client.batch_execute("VACUUM ANALYZE job_after")?;
+        client.batch_execute("SET synchronous_commit = off; SET enable_seqscan = off; SET enable_bitmapscan = off")?;
+        server.settle();
+        let claim = client.prepare(&articles_claim("1", "true", "id"))?;
+        let complete = client.prepare("UPDATE jobs SET status = 'done', updated_at = now() WHERE id = $1")?;
+        let begun = Instant::now();
+        let mut done = 0;
+        while let Some(row) = client.query_opt(&claim, &[])? {
+            client.execute(&complete, &[&row.try_get::<_, i64>(0)?])?;
+            done += 1;
+        }
+        if done == jobs { Ok(jobs as f64 / begun.elapsed().as_secs_f64()) } else { Err("jobs were left".into()) }
+    }
+
+    /// Measures and prints.
+    pub fn print(links: i64, wide: i64, rounds: usize) -> Result<()> {
+        // More members than this take it minutes: each end makes another version of the row that all wait for.
+        let wide = wide.min(10_000);
+        let chain = format!("SELECT n, n - 1 FROM generate_series(2, {links}) n");
+        let fan_in = format!("SELECT {wide}, n FROM generate_series(1, {wide} - 1) n");
+        let none = "SELECT 1, 1 WHERE false";
+        let of = |jobs: i64, edges: &str| -> Result<f64> {
+            Ok(median(&(0..rounds).map(|_| lives(jobs, edges)).collect::<Result<Vec<_>>>()?))
+        };
+        for (what, jobs, edges) in
+            [(format!("a chain of {links}"), links, chain), (format!("{wide} before one"), wide, fan_in)]
+        {
+            let (with, plain) = (of(jobs, &edges)?, of(jobs, none)?);
+            println!(
+                "  articles, best plan, {what}: {with:.0} jobs/s; as many that are after none: {plain:.0}: {:.2}",
+                with / plain
+            );
+        }
+        Ok(())
+    }
 }
 
 /// Microseconds from the end of a job to the claim of the next by a worker that sleeps.
