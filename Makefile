@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help all build install deb try-deb test test-all torture drill demo bench instructions soak soak-sql check check-majors lint core-test \
+.PHONY: help all build install deb try-deb test test-all test-cluster torture drill demo bench instructions soak soak-sql check check-majors lint core-test \
   miri pgspot server-test test-asserts test-upgrade stage stage-release examples clients drivers bench-clients monitoring prepare clean
 
 # The server: PG=17 is that major where packages put it, PG_CONFIG=PATH any other one. Without either PostgreSQL 15 of
@@ -67,7 +67,7 @@ try-deb: deb ## tries that package in a clean Debian; as root
 test: lint stage pgspot examples monitoring ## runs all checks and all tests
 	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test $(EVERYTHING) --no-fail-fast
 
-test-all: test clients drivers ## the same, and the packages, two minutes of torture, other majors compiled, the server's tests on 18, pg_upgrade: before a release
+test-all: test test-cluster clients drivers ## the same, and the packages, two minutes of torture, other majors compiled, the server's tests on 18, pg_upgrade: before a release
 	$(MAKE) torture MINUTES=2 ARGS='--seed 4'
 	$(MAKE) check-majors MAJORS="14 16 17"
 	$(MAKE) test-asserts
@@ -75,6 +75,10 @@ test-all: test clients drivers ## the same, and the packages, two minutes of tor
 
 torture: stage ## calls everything at once for MINUTES=10, ends servers, checks all promises; ARGS='--seed 4' as before
 	PG_CONFIG=$(TARGET)/debug/server/pg_config $(TARGET)/debug/torture --minutes $(MINUTES) $(ARGS)
+
+test-cluster: stage ## tests pg_queue_cluster on three and four servers, with PL/Proxy from Debian's package
+	pgrx-tests/stage-peer $(TARGET)/debug/server plproxy plproxy
+	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test $(EVERYTHING) --test cluster -- $(ARGS)
 
 drill: stage ## fails over: three servers under Patroni, primaries killed and cut off under load; ARGS='--kills 1' is shorter
 	pgrx-tests/prepare-drill
