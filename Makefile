@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help all build install deb try-deb test ci test-all torture demo bench instructions soak soak-sql check check-majors lint core-test drill web \
+.PHONY: help all build install deb try-deb test ci test-all torture demo bench instructions soak soak-sql check check-majors lint core-test drill web test-cluster \
   miri pgspot server-test test-asserts test-upgrade stage stage-release examples clients drivers bench-clients monitoring prepare clean
 
 # The server: PG=17 is that major where packages put it, PG_CONFIG=PATH any other one. Without either PostgreSQL 15 of
@@ -73,11 +73,15 @@ ci: test ## the same, two minutes of torture, other majors compiled, the server'
 	$(MAKE) test-asserts ARGS=all
 	$(MAKE) test-upgrade
 
-test-all: ci clients drivers ## the same, the packages, and 18 with all caches discarded: before a release
+test-all: ci test-cluster clients drivers ## the same, the packages, and 18 with all caches discarded: before a release
 	$(MAKE) test-asserts ARGS=caches
 
 torture: stage ## calls everything at once for MINUTES=10, ends servers, checks all promises; ARGS='--seed 4' as before
 	PG_CONFIG=$(TARGET)/debug/server/pg_config $(TARGET)/debug/torture --minutes $(MINUTES) $(ARGS)
+
+test-cluster: stage ## tests pg_queue_cluster on three and four servers, with PL/Proxy from Debian's package
+	pgrx-tests/stage-peer $(TARGET)/debug/server plproxy plproxy
+	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test $(EVERYTHING) --test cluster -- $(ARGS)
 
 drill: stage ## fails over: three servers under Patroni, primaries killed and cut off under load; ARGS='--kills 1' is shorter
 	pgrx-tests/prepare-drill

@@ -27,8 +27,29 @@ pub fn install(library: &Path, pg_config: &Path, destdir: Option<&Path>) -> Resu
         let name = script.file_name().unwrap_or_default();
         put(&extensions.join(name), &fs::read(&script)?, 0o644)?;
     }
-    // Last: it is what makes the extension available.
+    let cluster_sql = cluster_script()?;
+    put(&extensions.join(format!("{CLUSTER}--{version}.sql")), cluster_sql.as_bytes(), 0o644)?;
+    // Last: it is what makes the extensions available.
+    let cluster_control = read(&root().join("cluster").join(CLUSTER).with_extension("control"))?;
+    let cluster_control = cluster_control.replace("@CARGO_VERSION@", &version);
+    put(&extensions.join(CLUSTER).with_extension("control"), cluster_control.as_bytes(), 0o644)?;
     put(&extensions.join(EXTENSION).with_extension("control"), control.as_bytes(), 0o644)
+}
+
+/// The extension for many servers, which is SQL alone.
+const CLUSTER: &str = "pg_queue_cluster";
+
+/// Its parts in `cluster/sql`, in the order in which they build on each other.
+const CLUSTER_PARTS: [&str; 7] = ["servers", "routing", "produce", "consume", "manage", "views", "rebalance"];
+
+/// Its script, which psql refuses to run by itself.
+fn cluster_script() -> Result<String> {
+    let mut script = format!("\\echo Use \"CREATE EXTENSION {CLUSTER}\" to load this file. \\quit\n");
+    for part in CLUSTER_PARTS {
+        script.push('\n');
+        script += &read(&root().join("cluster/sql").join(part).with_extension("sql"))?;
+    }
+    Ok(script)
 }
 
 /// One of the directories that `pg_config` knows.

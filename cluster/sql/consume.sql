@@ -1,0 +1,80 @@
+-- Claiming: at home, and only when there is nothing from others.
+
+CREATE FUNCTION queue_cluster.steals_from() RETURNS SETOF integer VOLATILE ROWS 3 LANGUAGE sql AS $$
+    SELECT node FROM queue_cluster.others() AS node ORDER BY pg_catalog.random() LIMIT 3
+$$;
+COMMENT ON FUNCTION queue_cluster.steals_from IS 'The servers that a claim that finds nothing at home asks in one go: three, by chance.';
+
+CREATE FUNCTION queue_cluster.nap() RETURNS interval STABLE LANGUAGE sql
+    RETURN coalesce(nullif(pg_catalog.current_setting('pg_queue_cluster.nap', true), ''), '500 ms')::interval;
+COMMENT ON FUNCTION queue_cluster.nap IS
+    'How long a claim that waits sleeps at home before it asks the others again: the setting pg_queue_cluster.nap, 500 ms without.';
+
+-- Until when a call that waits may go on: statement_timeout would end it with an error.
+CREATE FUNCTION queue_cluster.deadline(wait interval) RETURNS timestamptz STABLE LANGUAGE sql
+    RETURN pg_catalog.statement_timestamp() + least(wait, pg_catalog.current_setting('pg_queue.max_wait')::interval,
+        nullif(pg_catalog.current_setting('statement_timeout')::interval, '0') - interval '100 ms');
+
+-- claim and claim_any: those of queue.*, and whether to steal.
+CREATE FUNCTION queue_cluster.make_claim(verb text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
+DECLARE
+    s record;
+    queues text;
+BEGIN
+    PERFORM queue_cluster.make_remote(verb);
+    s := queue_cluster.shape(format('queue.%I', verb)::regproc);
+    queues := s.first;
+    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s, steal boolean DEFAULT true) RETURNS %3$s LANGUAGE plpgsql
+        ROWS 10 SET search_path = pg_catalog, pg_temp AS $body$
+        #variable_conflict use_column
+        DECLARE
+            own bigint[] := %1$I.completed;
+            until timestamptz;
+            left_to_wait interval;
+            node integer;
+        BEGIN
+            IF own IS NOT NULL AND EXISTS (SELECT FROM unnest(own) AS i WHERE queue_cluster.node_of(i) <> queue_cluster.home()) THEN
+                PERFORM queue_cluster.complete_many(ARRAY(SELECT i FROM unnest(own) AS i WHERE queue_cluster.node_of(i) <> queue_cluster.home()));
+                own := ARRAY(SELECT i FROM unnest(own) AS i WHERE queue_cluster.node_of(i) = queue_cluster.home());
+            END IF;
+            IF %1$I.session_bound OR steal IS FALSE THEN
+                RETURN QUERY SELECT * FROM queue.%1$I(%4$s, %1$I.max_jobs, %1$I.wait, %1$I.lease, %1$I.stage, %1$I.worker, %1$I.session_bound, own);
+                RETURN;
+            END IF;
+            RETURN QUERY SELECT * FROM queue.%1$I(%4$s, %1$I.max_jobs, '0', %1$I.lease, %1$I.stage, %1$I.worker, false, own);
+            IF FOUND THEN
+                RETURN;
+            END IF;
+            until := queue_cluster.deadline(%1$I.wait);
+            LOOP
+                FOR node IN SELECT n FROM queue_cluster.steals_from() AS n LOOP
+                    BEGIN
+                        RETURN QUERY SELECT * FROM queue_cluster.%5$I(node, %4$s, %1$I.max_jobs, '0', %1$I.lease, %1$I.stage, %1$I.worker, false, NULL);
+                        IF FOUND THEN
+                            RETURN;
+                        END IF;
+                    EXCEPTION
+                        -- A server that is away, or has no such queue (yet), has nothing to steal.
+                        WHEN connection_exception OR sqlclient_unable_to_establish_sqlconnection OR connection_failure
+                             OR undefined_object OR admin_shutdown OR crash_shutdown OR cannot_connect_now THEN
+                            NULL;
+                    END;
+                END LOOP;
+                left_to_wait := until - clock_timestamp();
+                IF left_to_wait IS NULL OR left_to_wait <= '0' THEN
+                    RETURN;
+                END IF;
+                RETURN QUERY SELECT * FROM queue.%1$I(%4$s, %1$I.max_jobs, least(left_to_wait, queue_cluster.nap()), %1$I.lease, %1$I.stage, %1$I.worker, false, NULL);
+                IF FOUND THEN
+                    RETURN;
+                END IF;
+            END LOOP;
+        END $body$ $f$, verb, s.declared, s.result, s.first, 'remote_' || verb);
+END
+$make$;
+SELECT queue_cluster.make_claim('claim'), queue_cluster.make_claim('claim_any');
+COMMENT ON FUNCTION queue_cluster.claim IS
+'queue.claim from this server; if it has no job, from another one, which is asked again after each nap while the call waits. A claim that is stolen is
+no part of the caller''s transaction: after a rollback it stays until its lease is over. steal false, or session_bound: never.
+Errors: as queue.claim.';
+COMMENT ON FUNCTION queue_cluster.claim_any IS 'As queue_cluster.claim, from the first of several queues. Errors: as queue.claim_any.';

@@ -1,0 +1,193 @@
+-- Enqueueing. Without a key it stays at home, in the caller's transaction; with one it goes to the owner of the key's slot.
+--
+-- Invariant: a job with a key is enqueued only where a lock on the slot, shared and held to the end of the transaction,
+-- shows this server to be its owner. A slot changes its owner under the same lock, exclusive (rebalance.sql).
+
+CREATE FUNCTION queue_cluster.hold(key text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    wanted CONSTANT integer := queue_cluster.slot_of(key);
+    owner integer;
+BEGIN
+    IF key IS NULL THEN
+        RETURN;
+    END IF;
+    -- Nobody waits for another's transaction.
+    IF pg_try_advisory_xact_lock_shared(1886544739, wanted) THEN
+        IF current_setting('transaction_isolation') = 'read committed' THEN
+            SELECT s.node_id INTO owner FROM queue_cluster.slot AS s WHERE s.slot = wanted;
+        ELSE
+            -- A snapshot from before the lock does not show that the slot has moved since; this raises 40001 then.
+            SELECT s.node_id INTO owner FROM queue_cluster.slot AS s WHERE s.slot = wanted FOR KEY SHARE;
+        END IF;
+        IF owner = queue_cluster.home() THEN
+            RETURN;
+        END IF;
+    END IF;
+    RAISE EXCEPTION 'the keys of slot % are not at home on this server now', wanted USING ERRCODE = '55006',
+        DETAIL = 'They are being moved, or were, and not all servers know it yet.',
+        HINT = 'Repeat the call. If it stays so: SELECT * FROM queue_cluster.sync().';
+END
+$$;
+COMMENT ON FUNCTION queue_cluster.hold IS
+    'Keeps the slot of a key on this server until the transaction ends. Errors: 55006 it is on another one, or being moved.';
+
+CREATE FUNCTION queue_cluster.target(key text, flow bigint, after bigint[]) RETURNS integer
+    STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    nodes integer[];
+BEGIN
+    SELECT array_agg(DISTINCT n) INTO nodes FROM (
+        SELECT queue_cluster.node_of(flow) AS n
+        UNION ALL SELECT queue_cluster.node_of(a) FROM unnest(after) AS a
+        UNION ALL SELECT s.node_id FROM queue_cluster.slot AS s WHERE s.slot = queue_cluster.slot_of(key)) AS all_nodes
+    WHERE queue_cluster.is_known(n);
+    IF cardinality(nodes) > 1 THEN
+        RAISE EXCEPTION 'the job would have to be on several servers' USING ERRCODE = '0A000',
+            DETAIL = format('Its key, its flow and what it is after are on the servers %s.', array_to_string(nodes, ', ')),
+            HINT = 'A job is on the server of its key, and can be after jobs of that server only.';
+    END IF;
+    IF key IS NOT NULL AND NOT EXISTS (SELECT FROM queue_cluster.slot) THEN
+        RAISE EXCEPTION 'this server belongs to no cluster' USING ERRCODE = '55000', HINT = 'See queue_cluster.add_server.';
+    END IF;
+    -- What no server knows is for this one to refuse.
+    RETURN coalesce(nodes[1], queue_cluster.home());
+END
+$$;
+COMMENT ON FUNCTION queue_cluster.target IS 'The server for a job with this key, flow and jobs to be after. Errors: 0A000 several, 55000.';
+
+-- accept_VERB enqueues on this server if the key is at home here; VERB sends the call there.
+CREATE FUNCTION queue_cluster.make_keyed(verb text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
+DECLARE
+    s record;
+    names text;
+    plain text;
+    routes CONSTANT text := '(coalesce(x.group_key, x.unique_key), x.flow, x.after)';
+    body text;
+BEGIN
+    s := queue_cluster.shape(format('queue.%I', verb)::regproc);
+    SELECT string_agg(format('%I %s', p.proargnames[n], format_type(p.proargtypes[n - 1], NULL)), ', ' ORDER BY n) || s.outs,
+           string_agg('x.' || quote_ident(p.proargnames[n]), ', ' ORDER BY n)
+    INTO names, plain
+    FROM pg_proc AS p, generate_series(1, p.pronargs) AS n WHERE p.oid = format('queue.%I', verb)::regproc;
+    body := CASE WHEN s.is_set THEN 'RETURN QUERY SELECT * FROM' ELSE 'RETURN' END;
+    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+        #variable_conflict use_column
+        <<x>> BEGIN
+            IF %4$I.group_key IS NOT NULL AND (%4$I.version IS NOT NULL OR %4$I.unique_for IS NOT NULL) THEN
+                RAISE EXCEPTION 'a job of a group remembers no key' USING ERRCODE = '0A000',
+                    DETAIL = 'A key with version or unique_for is remembered where the key belongs, and the job is where its group is.',
+                    HINT = 'Leave out group_key, or version and unique_for.';
+            END IF;
+            PERFORM queue_cluster.hold(coalesce(%4$I.group_key, %4$I.unique_key));
+            %5$s queue.%6$I(%7$s);
+        END $body$ $f$,
+        'accept_' || verb, names, s.result, 'accept_' || verb, body, verb, replace(plain, 'x.', quote_ident('accept_' || verb) || '.'));
+    PERFORM queue_cluster.make_remote(verb, format('queue_cluster.%I', 'accept_' || verb));
+    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+        #variable_conflict use_column
+        DECLARE
+            node CONSTANT integer := queue_cluster.target%4$s;
+        BEGIN
+            IF node = queue_cluster.home() THEN
+                %5$s queue_cluster.%6$I(%7$s);
+            ELSE
+                %5$s queue_cluster.%8$I(node, %7$s);
+            END IF;
+        END $body$ $f$,
+        'keyed_' || verb, names, s.result, replace(routes, 'x.', quote_ident('keyed_' || verb) || '.'), body, 'accept_' || verb,
+        replace(plain, 'x.', quote_ident('keyed_' || verb) || '.'), 'remote_' || verb);
+    IF s.is_set THEN
+        EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+            #variable_conflict use_column
+            BEGIN
+                IF %1$I.unique_key IS NULL AND %1$I.group_key IS NULL AND %1$I.flow IS NULL AND %1$I.after IS NULL THEN
+                    RETURN QUERY SELECT * FROM queue.%1$I(%4$s);
+                ELSE
+                    RETURN QUERY SELECT * FROM queue_cluster.%5$I(%4$s);
+                END IF;
+            END $body$ $f$, verb, s.declared, s.result, s.passed, 'keyed_' || verb);
+    ELSE
+        EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE sql RETURN
+            CASE WHEN %1$I.unique_key IS NULL AND %1$I.group_key IS NULL AND %1$I.flow IS NULL AND %1$I.after IS NULL
+                 THEN queue.%1$I(%4$s) ELSE queue_cluster.%5$I(%4$s) END$f$, verb, s.declared, s.result, s.passed, 'keyed_' || verb);
+    END IF;
+END
+$make$;
+
+SELECT queue_cluster.make_keyed(v) FROM unnest('{enqueue,enqueue_many,enqueue_sql,enqueue_flow,publish}'::text[]) AS v;
+
+CREATE FUNCTION queue_cluster.accept_enqueue_batch(queue_name text, jobs jsonb) RETURNS SETOF bigint
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF jobs @? '$[*] ? (exists(@.group_key) && (exists(@.version) || exists(@.unique_for)))' THEN
+        RAISE EXCEPTION 'a job of a group remembers no key' USING ERRCODE = '0A000',
+            HINT = 'Leave out group_key, or version and unique_for.';
+    END IF;
+    PERFORM queue_cluster.hold(k.key) FROM (
+        SELECT DISTINCT coalesce(j ->> 'group_key', j ->> 'unique_key') AS key FROM jsonb_array_elements(jobs) AS j) AS k;
+    RETURN QUERY SELECT * FROM queue.enqueue_batch(queue_name, jobs);
+END
+$$;
+SELECT queue_cluster.make_remote('enqueue_batch', 'queue_cluster.accept_enqueue_batch');
+
+CREATE FUNCTION queue_cluster.enqueue_batch(queue_name text, jobs jsonb) RETURNS SETOF bigint
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    own CONSTANT integer := queue_cluster.home();
+    ids bigint[] := '{}';
+    found bigint[];
+    part record;
+BEGIN
+    IF jsonb_typeof(jobs) IS DISTINCT FROM 'array'
+       OR NOT jobs @? '$[*] ? (exists(@.unique_key) || exists(@.group_key) || exists(@.flow) || exists(@.after))' THEN
+        RETURN QUERY SELECT * FROM queue.enqueue_batch(queue_name, jobs);
+        RETURN;
+    END IF;
+    -- This server's first: if its part is refused, no other has begun.
+    FOR part IN
+        SELECT t.node, array_agg(t.n ORDER BY t.n) AS places, jsonb_agg(t.job ORDER BY t.n) AS jobs
+        FROM (SELECT j.n, j.job, queue_cluster.target(coalesce(j.job ->> 'group_key', j.job ->> 'unique_key'), (j.job ->> 'flow')::bigint,
+                     CASE jsonb_typeof(j.job -> 'after') WHEN 'array' THEN ARRAY(SELECT a::bigint FROM jsonb_array_elements_text(j.job -> 'after') AS a) END) AS node
+              FROM jsonb_array_elements(enqueue_batch.jobs) WITH ORDINALITY AS j (job, n)) AS t
+        GROUP BY t.node ORDER BY t.node <> own, t.node
+    LOOP
+        IF part.node = own THEN
+            found := ARRAY(SELECT * FROM queue_cluster.accept_enqueue_batch(queue_name, part.jobs));
+        ELSE
+            found := ARRAY(SELECT * FROM queue_cluster.remote_enqueue_batch(part.node, queue_name, part.jobs));
+        END IF;
+        FOR n IN 1 .. cardinality(part.places) LOOP
+            ids[part.places[n]] := found[n];
+        END LOOP;
+    END LOOP;
+    RETURN QUERY SELECT unnest(ids);
+END
+$$;
+COMMENT ON FUNCTION queue_cluster.enqueue_batch IS
+'queue.enqueue_batch, with the jobs of each key on its owner. All or none of the jobs of one server; those of this server are in the caller''s
+transaction. Returns the ids in order. Errors: as queue.enqueue_batch, where the number of the job is that among its server''s; 55006, 0A000, 08xxx.';
+
+-- A retry of a job with a key takes the key anew, so its server has to own that.
+CREATE FUNCTION queue_cluster.accept_retry(job_id bigint, run_at timestamptz) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM queue_cluster.hold(coalesce(j.group_key, j.unique_key)) FROM queue.job(accept_retry.job_id) AS j;
+    PERFORM queue.retry(job_id, run_at);
+END
+$$;
+SELECT queue_cluster.make_remote('retry', 'queue_cluster.accept_retry');
+CREATE FUNCTION queue_cluster.retry(job_id bigint, run_at timestamptz DEFAULT NULL) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    node CONSTANT integer := queue_cluster.node_of(job_id);
+BEGIN
+    IF node = queue_cluster.home() OR node IS NULL OR NOT queue_cluster.is_known(node) THEN
+        PERFORM queue_cluster.accept_retry(job_id, run_at);
+    ELSE
+        PERFORM queue_cluster.remote_retry(node, job_id, run_at);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION queue_cluster.retry IS
+'queue.retry on the server of the job. Errors: as there; 55006 the job has a key that has another owner by now: enqueue it anew.';

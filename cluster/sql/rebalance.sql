@@ -1,0 +1,272 @@
+-- Servers that come and go, and the slots that move with them.
+
+-- What a server knows, and what it is told.
+CREATE FUNCTION queue_cluster.tell() RETURNS jsonb STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT jsonb_build_object('servers', (SELECT coalesce(jsonb_agg(to_jsonb(s)), '[]') FROM queue_cluster.server AS s),
+                              'slots', (SELECT coalesce(jsonb_agg(jsonb_build_array(o.slot, o.node_id, o.version)), '[]') FROM queue_cluster.slot AS o))
+$$;
+COMMENT ON FUNCTION queue_cluster.tell IS 'This server''s copy of both tables.';
+
+CREATE FUNCTION queue_cluster.learn(map jsonb) RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    servers bigint;
+    slots bigint;
+BEGIN
+    -- One change of the map after the other. Its transaction has no lock on any other server.
+    PERFORM pg_advisory_xact_lock(1886544739, 1024);
+    -- Of two rows of one version, which two administrators have made at once, all servers take the same.
+    INSERT INTO queue_cluster.server AS o
+    SELECT s.* FROM jsonb_populate_recordset(NULL::queue_cluster.server, map -> 'servers') AS s
+    ON CONFLICT (node_id) DO UPDATE SET name = excluded.name, conninfo = excluded.conninfo, state = excluded.state, version = excluded.version
+        WHERE (o.version, o.state, o.conninfo, o.name) < (excluded.version, excluded.state, excluded.conninfo, excluded.name);
+    GET DIAGNOSTICS servers = ROW_COUNT;
+    INSERT INTO queue_cluster.slot AS o
+    SELECT (s ->> 0)::integer, (s ->> 1)::integer, (s ->> 2)::bigint FROM jsonb_array_elements(map -> 'slots') AS s ORDER BY 1
+    ON CONFLICT (slot) DO UPDATE SET node_id = excluded.node_id, version = excluded.version WHERE o.version < excluded.version;
+    GET DIAGNOSTICS slots = ROW_COUNT;
+    RETURN servers + slots;
+END
+$$;
+COMMENT ON FUNCTION queue_cluster.learn IS 'Takes those rows of a copy that are newer. Returns how many.';
+
+CREATE FUNCTION queue_cluster.carry_tell(node integer) RETURNS jsonb LANGUAGE plproxy AS
+    'CONNECT queue_cluster.conninfo(node); SELECT queue_cluster.tell();';
+CREATE FUNCTION queue_cluster.carry_learn(node integer, map jsonb) RETURNS bigint LANGUAGE plproxy AS
+    'CONNECT queue_cluster.conninfo(node); SELECT queue_cluster.learn(map);';
+CREATE FUNCTION queue_cluster.probe(conninfo text) RETURNS jsonb LANGUAGE plproxy AS
+    'CONNECT conninfo; SELECT pg_catalog.jsonb_build_object(''node_id'', queue_cluster.home(), ''version'', (SELECT e.extversion FROM pg_catalog.pg_extension AS e WHERE e.extname = ''pg_queue_cluster''),
+        ''database'', (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c)::text || ''/'' || pg_catalog.current_database(),
+        ''servers'', (SELECT pg_catalog.count(*) FROM queue_cluster.server));';
+
+CREATE FUNCTION queue_cluster.carry_learn_by(conninfo text, map jsonb) RETURNS bigint LANGUAGE plproxy AS
+    'CONNECT conninfo; SELECT queue_cluster.learn(map);';
+
+-- This server is told as the others are, by a transaction of its own: so no row is locked by a caller that goes on to ask other
+-- servers, and what the others learn is committed here.
+CREATE FUNCTION queue_cluster.sync(OUT server text, OUT state text, OUT learnt bigint, OUT problem text) RETURNS SETOF record
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    own CONSTANT integer := queue_cluster.home();
+    s queue_cluster.server;
+BEGIN
+    -- First all that any server knows, then all of that to each.
+    FOR s IN SELECT * FROM queue_cluster.server AS o WHERE o.node_id IN (SELECT queue_cluster.others()) LOOP
+        BEGIN
+            PERFORM queue_cluster.carry_learn(own, queue_cluster.carry_tell(s.node_id));
+        EXCEPTION WHEN internal_error OR connection_exception OR sqlclient_unable_to_establish_sqlconnection THEN
+            NULL;
+        END;
+    END LOOP;
+    FOR s IN SELECT * FROM queue_cluster.server AS o ORDER BY o.node_id LOOP
+        server := s.name;
+        state := s.state;
+        learnt := NULL;
+        problem := NULL;
+        IF s.node_id = own THEN
+            learnt := 0;
+        ELSIF s.state IN ('up', 'draining') THEN
+            BEGIN
+                learnt := queue_cluster.carry_learn(s.node_id, queue_cluster.tell());
+            EXCEPTION WHEN internal_error OR connection_exception OR sqlclient_unable_to_establish_sqlconnection THEN
+                problem := SQLERRM;
+            END;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION queue_cluster.sync IS
+'Brings the copies of all servers that can be reached to the newest state that any of them has. Harmless at any time. Returns how many rows each has learnt;
+problem: why it could not.';
+
+-- Writes a row of a server, here and everywhere. It counts at once, whatever becomes of the caller's transaction.
+CREATE FUNCTION queue_cluster.put_server(node_id integer, name text, conninfo text, state text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    next_version bigint;
+    own text;
+BEGIN
+    SELECT coalesce(max(s.version), 0) + 1 INTO next_version FROM queue_cluster.server AS s WHERE s.node_id = put_server.node_id;
+    -- The first row of all is that of this server.
+    own := coalesce((SELECT s.conninfo FROM queue_cluster.server AS s WHERE s.node_id = queue_cluster.home()), put_server.conninfo);
+    PERFORM queue_cluster.carry_learn_by(own, jsonb_build_object(
+        'servers', jsonb_build_array(jsonb_build_object('node_id', put_server.node_id, 'name', put_server.name,
+            'conninfo', put_server.conninfo, 'state', put_server.state, 'version', next_version)),
+        'slots', CASE WHEN EXISTS (SELECT FROM queue_cluster.slot) THEN '[]'
+                      ELSE (SELECT jsonb_agg(jsonb_build_array(n, put_server.node_id, 1)) FROM generate_series(0, 1023) AS n) END));
+    PERFORM queue_cluster.sync();
+EXCEPTION WHEN internal_error THEN
+    PERFORM queue_cluster.rethrow(SQLERRM);
+END
+$$;
+
+CREATE FUNCTION queue_cluster.change_server(name text, state text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s queue_cluster.server;
+BEGIN
+    SELECT * INTO s FROM queue_cluster.server AS o WHERE o.name = change_server.name AND o.state <> 'removed';
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no server "%"', name USING ERRCODE = '42704';
+    END IF;
+    PERFORM queue_cluster.put_server(s.node_id, s.name, s.conninfo, change_server.state);
+END
+$$;
+
+CREATE FUNCTION queue_cluster.add_server(name text, conninfo text) RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found jsonb;
+    node integer;
+    other queue_cluster.server;
+BEGIN
+    BEGIN
+        found := queue_cluster.probe(conninfo);
+    EXCEPTION WHEN internal_error THEN
+        PERFORM queue_cluster.rethrow(SQLERRM);
+    END;
+    node := (found ->> 'node_id')::integer;
+    SELECT * INTO other FROM queue_cluster.server AS s WHERE s.node_id = node;
+    IF other.name <> add_server.name AND other.state <> 'removed' THEN
+        RAISE EXCEPTION 'servers "%" and "%" have the same node number %', other.name, name, node USING ERRCODE = '42710',
+            HINT = 'Give each server its own pg_queue.node_id before its first job.';
+    ELSIF EXISTS (SELECT FROM queue_cluster.server AS s WHERE s.name = add_server.name AND s.node_id <> node) THEN
+        RAISE EXCEPTION 'server "%" has another node number', name USING ERRCODE = '42710';
+    ELSIF found ->> 'version' <> (SELECT e.extversion FROM pg_extension AS e WHERE e.extname = 'pg_queue_cluster') THEN
+        RAISE EXCEPTION 'server "%" has another version of pg_queue_cluster', name USING ERRCODE = '55000',
+            HINT = 'ALTER EXTENSION pg_queue_cluster UPDATE on all servers first.';
+    ELSIF NOT EXISTS (SELECT FROM queue_cluster.server) AND node <> queue_cluster.home() THEN
+        RAISE EXCEPTION 'this server is in no cluster yet' USING ERRCODE = '55000', HINT = 'Add this one first.';
+    ELSIF other.node_id IS NULL AND (found ->> 'servers')::bigint > 0 THEN
+        RAISE EXCEPTION 'server "%" is in another cluster', name USING ERRCODE = '55000',
+            HINT = 'If it is not any more: DROP EXTENSION pg_queue_cluster there, and create it again.';
+    END IF;
+    PERFORM queue_cluster.put_server(node, add_server.name, add_server.conninfo, 'up');
+    RETURN node;
+END
+$$;
+COMMENT ON FUNCTION queue_cluster.add_server IS
+'Adds a server to the cluster of this one, or changes how it is reached; the first that is added is this server itself. It owns no keys before rebalance. Returns its node number.
+Errors: 42710 a server has that node number, 55000 another version or another cluster, 08001 it cannot be reached.';
+
+CREATE FUNCTION queue_cluster.drain(name text) RETURNS void LANGUAGE sql AS $$ SELECT queue_cluster.change_server(name, 'draining') $$;
+COMMENT ON FUNCTION queue_cluster.drain IS 'Has a server give away its slots with the next rebalance, and get none. Errors: 42704.';
+CREATE FUNCTION queue_cluster.mark_down(name text) RETURNS void LANGUAGE sql AS $$ SELECT queue_cluster.change_server(name, 'down') $$;
+COMMENT ON FUNCTION queue_cluster.mark_down IS
+    'Has the others no longer call a server: calls that need it fail at once with 08001, views leave it out. Errors: 42704.';
+CREATE FUNCTION queue_cluster.mark_up(name text) RETURNS void LANGUAGE sql AS $$ SELECT queue_cluster.change_server(name, 'up') $$;
+COMMENT ON FUNCTION queue_cluster.mark_up IS 'Has the others call a server again, and ends a drain. Errors: 42704.';
+
+CREATE FUNCTION queue_cluster.occupied(OUT slot integer) RETURNS SETOF integer VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT queue_cluster.slot_of(coalesce(l.group_key, l.unique_key)) FROM queue.live() AS l
+    WHERE l.outcome IS NULL AND coalesce(l.group_key, l.unique_key) IS NOT NULL
+    UNION SELECT queue_cluster.slot_of(k.unique_key) FROM queue.key_0 AS k WHERE k.expires_at > clock_timestamp()
+    UNION SELECT queue_cluster.slot_of(k.unique_key) FROM queue.key_1 AS k WHERE k.expires_at > clock_timestamp()
+    UNION SELECT queue_cluster.slot_of(s.schedule_name) FROM queue.schedule AS s
+$$;
+COMMENT ON FUNCTION queue_cluster.occupied IS
+    'The slots of which this server has living jobs, keys that it remembers, or schedules. Reads all that lives.';
+
+CREATE FUNCTION queue_cluster.give(slots integer[], nodes integer[]) RETURNS jsonb LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    free integer[];
+    given jsonb;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'slots are given away at READ COMMITTED only' USING ERRCODE = '25001';
+    END IF;
+    PERFORM pg_advisory_xact_lock(1886544739, 1024);
+    -- Those that a producer holds are left for later.
+    free := ARRAY(SELECT s FROM unnest(slots) AS s WHERE pg_try_advisory_xact_lock(1886544739, s));
+    free := ARRAY(SELECT s FROM unnest(free) AS s WHERE s NOT IN (SELECT queue_cluster.occupied()));
+    WITH moved AS (
+        UPDATE queue_cluster.slot AS o SET node_id = w.node, version = o.version + 1
+        FROM unnest(slots, nodes) AS w (slot, node)
+        WHERE o.slot = w.slot AND o.slot = ANY (free) AND o.node_id = queue_cluster.home()
+        RETURNING o.slot, o.node_id, o.version)
+    SELECT coalesce(jsonb_agg(jsonb_build_array(m.slot, m.node_id, m.version)), '[]') INTO given FROM moved AS m;
+    RETURN jsonb_build_object('servers', '[]'::jsonb, 'slots', given);
+END
+$$;
+COMMENT ON FUNCTION queue_cluster.give IS
+    'Gives slots that this server owns, and of which nothing lives here, to other servers. Returns the rows that have changed.';
+CREATE FUNCTION queue_cluster.carry_give(node integer, slots integer[], nodes integer[]) RETURNS jsonb LANGUAGE plproxy AS
+    'CONNECT queue_cluster.conninfo(node); SELECT queue_cluster.give(slots, nodes);';
+
+CREATE FUNCTION queue_cluster.rebalance(OUT moved integer, OUT waiting integer) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    donor record;
+    given jsonb;
+BEGIN
+    moved := 0;
+    waiting := 0;
+    PERFORM queue_cluster.sync();
+    FOR donor IN
+        WITH takers AS (
+            SELECT s.node_id, row_number() OVER (ORDER BY s.node_id) - 1 AS place, count(*) OVER () AS servers
+            FROM queue_cluster.server AS s WHERE s.state = 'up'),
+        wanted AS (
+            SELECT t.node_id, 1024 / t.servers + (t.place < 1024 % t.servers)::integer AS slots FROM takers AS t),
+        held AS (
+            SELECT o.slot, o.node_id, row_number() OVER (PARTITION BY o.node_id ORDER BY o.slot) AS place,
+                   coalesce(w.slots, 0) AS keeps
+            FROM queue_cluster.slot AS o LEFT JOIN wanted AS w USING (node_id)),
+        spare AS (
+            -- A server that is marked down gives nothing: it cannot be asked.
+            SELECT h.slot, h.node_id, row_number() OVER (ORDER BY h.slot) AS n FROM held AS h JOIN queue_cluster.server AS s USING (node_id)
+            WHERE h.place > h.keeps AND s.state IN ('up', 'draining')),
+        room AS (
+            SELECT w.node_id, row_number() OVER (ORDER BY g, w.node_id) AS n
+            FROM wanted AS w, generate_series(1, greatest(0, w.slots - (SELECT count(*) FROM queue_cluster.slot AS o WHERE o.node_id = w.node_id))) AS g)
+        SELECT s.node_id, array_agg(s.slot) AS slots, array_agg(r.node_id) AS nodes
+        FROM spare AS s JOIN room AS r USING (n) GROUP BY s.node_id ORDER BY s.node_id
+    LOOP
+        -- This server, too, is called as another: what it gives away has to be committed before the others learn it.
+        given := queue_cluster.carry_give(donor.node_id, donor.slots, donor.nodes);
+        moved := moved + jsonb_array_length(given -> 'slots');
+        waiting := waiting + cardinality(donor.slots) - jsonb_array_length(given -> 'slots');
+    END LOOP;
+    PERFORM queue_cluster.sync();
+EXCEPTION WHEN internal_error THEN
+    PERFORM queue_cluster.rethrow(SQLERRM);
+END
+$$;
+COMMENT ON FUNCTION queue_cluster.rebalance IS
+'Gives each server that is up its part of the slots. A slot moves when no job lives under its keys, none is remembered and no schedule has its name; the others wait for the
+next call: repeat it until waiting is 0. Producers of a key that is just moving get 55006, for a moment. Errors: 08xxx a server cannot be reached: nothing is lost, repeat it.';
+
+CREATE FUNCTION queue_cluster.carry_living(node integer) RETURNS bigint LANGUAGE plproxy AS
+    'CONNECT queue_cluster.conninfo(node); SELECT pg_catalog.count(*) FROM queue.live() AS l WHERE l.outcome IS NULL;';
+CREATE FUNCTION queue_cluster.remove_server(name text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s queue_cluster.server;
+    living bigint;
+BEGIN
+    PERFORM queue_cluster.sync();
+    SELECT * INTO s FROM queue_cluster.server AS o WHERE o.name = remove_server.name AND o.state <> 'removed';
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no server "%"', name USING ERRCODE = '42704';
+    ELSIF EXISTS (SELECT FROM queue_cluster.slot AS o WHERE o.node_id = s.node_id) THEN
+        RAISE EXCEPTION 'server "%" owns keys', name USING ERRCODE = '55000', HINT = 'queue_cluster.drain, then rebalance until nothing waits.';
+    END IF;
+    living := queue_cluster.carry_living(s.node_id);
+    IF living > 0 THEN
+        RAISE EXCEPTION 'server "%" has % jobs that live', name, living USING ERRCODE = '55000', HINT = 'Let workers run them: others steal what is ready.';
+    END IF;
+    PERFORM queue_cluster.change_server(name, 'removed');
+EXCEPTION WHEN internal_error THEN
+    PERFORM queue_cluster.rethrow(SQLERRM);
+END
+$$;
+COMMENT ON FUNCTION queue_cluster.remove_server IS
+    'Takes a server out that owns no keys and has no living jobs. Its ended jobs are there for as long as it runs. Errors: 42704, 55000 it has.';
+
+DO $$
+DECLARE
+    verb regprocedure;
+BEGIN
+    FOR verb IN SELECT p.oid FROM pg_catalog.pg_proc AS p WHERE p.pronamespace = 'queue_cluster'::regnamespace
+                AND (p.proname = ANY ('{learn,carry_learn,carry_learn_by,put_server,probe,sync,change_server,add_server,drain,mark_down,mark_up,remove_server,rebalance,give,carry_give,carry_tell,carry_living,occupied}')
+                     OR p.proname LIKE 'make\_%' OR p.proname = 'shape') LOOP
+        EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', verb);
+    END LOOP;
+END
+$$;

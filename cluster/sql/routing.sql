@@ -1,0 +1,177 @@
+-- Calls of other servers. PL/Proxy carries them, as the calling role, and each is a transaction of its own there.
+--
+-- For each verb of queue.* there is a function of the same signature here, which decides where the call goes, and one
+-- called remote_VERB, which carries it. They are made from the catalogue, so they are what queue.* is.
+
+CREATE FUNCTION queue_cluster.node_of(id bigint) RETURNS integer IMMUTABLE PARALLEL SAFE LANGUAGE sql
+    RETURN ((id >> 46) & 127)::integer;
+COMMENT ON FUNCTION queue_cluster.node_of IS 'The number of the server that has made an id of a job or an attempt.';
+
+CREATE FUNCTION queue_cluster.is_known(node_id integer) RETURNS boolean STABLE LANGUAGE sql
+    RETURN EXISTS (SELECT FROM queue_cluster.server AS s WHERE s.node_id = is_known.node_id);
+COMMENT ON FUNCTION queue_cluster.is_known IS 'Whether there is, or was, such a server.';
+
+CREATE FUNCTION queue_cluster.rethrow(message text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- PL/Proxy has one SQLSTATE for all that is not an answer: of connections that fail, and of those that break.
+    IF message ~ '^PL/Proxy function .*(PQconnect|connection|server closed|PQ|timeout)' THEN
+        RAISE EXCEPTION '%', message USING ERRCODE = CASE WHEN message ~ 'PQconnect' THEN '08001' ELSE '08006' END,
+            DETAIL = 'A call that had reached the server may have counted there.',
+            HINT = 'A server that stays away is to be marked: queue_cluster.mark_down.';
+    END IF;
+    RAISE EXCEPTION '%', message USING ERRCODE = 'internal_error';
+END
+$$;
+COMMENT ON FUNCTION queue_cluster.rethrow IS 'Raises an error of PL/Proxy as what it is: 08001 or 08006 for a lost connection.';
+
+-- What the functions below are made of: how a function of queue.* is declared and called.
+CREATE FUNCTION queue_cluster.shape(
+    verb regproc, OUT declared text, OUT result text, OUT typed text, OUT given text, OUT passed text, OUT outs text,
+    OUT is_set boolean, OUT is_void boolean, OUT is_row boolean, OUT first text
+) LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pg_get_function_arguments(p.oid), pg_get_function_result(p.oid),
+        -- Those of remote_VERB have other names: PL/Proxy would take columns of the same name for them.
+        (SELECT coalesce(string_agg(format(', a%s %s', n, format_type(t, NULL)), '' ORDER BY n), '')
+         FROM unnest(p.proargtypes::oid[]) WITH ORDINALITY AS a (t, n)),
+        (SELECT string_agg('a' || n, ', ' ORDER BY n) FROM generate_series(1, p.pronargs) AS n),
+        (SELECT string_agg(quote_ident(p.proname) || '.' || quote_ident(p.proargnames[n]), ', ' ORDER BY n)
+         FROM generate_series(1, p.pronargs) AS n),
+        (SELECT coalesce(string_agg(format(', OUT %I %s', p.proargnames[n], format_type(p.proallargtypes[n], NULL)), '' ORDER BY n), '')
+         FROM generate_subscripts(p.proallargtypes, 1) AS n WHERE p.proargmodes[n] = 'o'),
+        p.proretset, p.prorettype = 'void'::regtype,
+        p.proretset OR p.proallargtypes IS NOT NULL,
+        quote_ident(p.proname) || '.' || quote_ident(p.proargnames[1])
+    FROM pg_proc AS p WHERE p.oid = verb
+$$;
+
+-- remote_VERB(node, …): the call of `target`, by default queue.VERB, on that server; lost connections are 08xxx.
+CREATE FUNCTION queue_cluster.make_remote(verb text, target text DEFAULT NULL) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
+DECLARE
+    s record;
+    result text;
+BEGIN
+    s := queue_cluster.shape(format('queue.%I', verb)::regproc);
+    result := s.result;
+    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(node integer%2$s%3$s) RETURNS %4$s LANGUAGE plproxy AS
+        'CONNECT queue_cluster.conninfo(node); SELECT * FROM %5$s(%6$s);'$f$,
+        'carry_' || verb, s.typed, s.outs, s.result, coalesce(target, format('queue.%I', verb)), s.given);
+    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(node integer%2$s%3$s) RETURNS %4$s LANGUAGE plpgsql AS $body$
+        #variable_conflict use_column
+        BEGIN
+            %5$s;
+        EXCEPTION WHEN internal_error THEN
+            PERFORM queue_cluster.rethrow(SQLERRM);
+        END $body$ SET search_path = pg_catalog, pg_temp$f$,
+        'remote_' || verb, s.typed, s.outs, s.result,
+        CASE WHEN s.is_set THEN format('RETURN QUERY SELECT * FROM queue_cluster.%I(node, %s)', 'carry_' || verb, s.given)
+             WHEN s.is_void THEN format('PERFORM queue_cluster.%I(node, %s)', 'carry_' || verb, s.given)
+             WHEN s.is_row THEN format('SELECT * INTO %s FROM queue_cluster.%I(node, %s)',
+                 (SELECT string_agg(quote_ident(p.proargnames[n]), ', ' ORDER BY n)
+                  FROM pg_proc AS p, generate_subscripts(p.proallargtypes, 1) AS n
+                  WHERE p.oid = format('queue.%I', verb)::regproc AND p.proargmodes[n] = 'o'), 'carry_' || verb, s.given)
+             ELSE format('RETURN queue_cluster.%I(node, %s)', 'carry_' || verb, s.given) END);
+END
+$make$;
+
+-- VERB, for verbs whose first argument is the id of a job or an attempt: at home if its server is this one, or none.
+CREATE FUNCTION queue_cluster.make_by_id(verb text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
+DECLARE
+    s record;
+BEGIN
+    PERFORM queue_cluster.make_remote(verb);
+    s := queue_cluster.shape(format('queue.%I', verb)::regproc);
+    IF s.is_row THEN
+        EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql AS $body$
+            #variable_conflict use_column
+            DECLARE
+                node integer := queue_cluster.node_of(%4$s);
+            BEGIN
+                IF node = queue_cluster.home() OR node IS NULL OR NOT queue_cluster.is_known(node) THEN
+                    %5$s queue.%1$I(%6$s);
+                ELSE
+                    %5$s queue_cluster.%7$I(node, %6$s);
+                END IF;
+            END $body$ SET search_path = pg_catalog, pg_temp$f$,
+            verb, s.declared, s.result, s.first,
+            CASE WHEN s.is_set THEN 'RETURN QUERY SELECT * FROM'
+                 ELSE 'SELECT * INTO ' || (SELECT string_agg(quote_ident(p.proargnames[n]), ', ' ORDER BY n)
+                      FROM pg_proc AS p, generate_subscripts(p.proallargtypes, 1) AS n
+                      WHERE p.oid = format('queue.%I', verb)::regproc AND p.proargmodes[n] = 'o') || ' FROM' END,
+            s.passed, 'remote_' || verb);
+    ELSE
+        -- The other case is apart, so that the planner puts this one in place of the call: at home it costs nothing.
+        EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql AS $body$
+            BEGIN
+                IF queue_cluster.is_known(queue_cluster.node_of(%4$s)) THEN
+                    %5$s queue_cluster.%6$I(queue_cluster.node_of(%4$s), %7$s);
+                ELSE
+                    %5$s queue.%8$I(%7$s);
+                END IF;
+            END $body$ SET search_path = pg_catalog, pg_temp$f$,
+            'away_' || verb, (SELECT string_agg(format('%I %s', p.proargnames[n], format_type(p.proargtypes[n - 1], NULL)), ', ' ORDER BY n)
+                FROM pg_proc AS p, generate_series(1, p.pronargs) AS n WHERE p.oid = format('queue.%I', verb)::regproc),
+            s.result, 'away_' || s.first, CASE WHEN s.is_void THEN 'PERFORM' ELSE 'RETURN' END, 'remote_' || verb,
+            (SELECT string_agg(quote_ident('away_' || verb) || '.' || quote_ident(p.proargnames[n]), ', ' ORDER BY n)
+                FROM pg_proc AS p, generate_series(1, p.pronargs) AS n WHERE p.oid = format('queue.%I', verb)::regproc), verb);
+        EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE sql RETURN
+            CASE WHEN (%4$s >> 46) & 127 = pg_catalog.current_setting('pg_queue.node_id')::integer
+                 THEN queue.%1$I(%5$s) ELSE queue_cluster.%6$I(%5$s) END$f$,
+            verb, s.declared, s.result, s.first, s.passed, 'away_' || verb);
+    END IF;
+END
+$make$;
+
+-- VERB, for verbs whose first argument is an array of attempts: each server gets its own, in one call.
+CREATE FUNCTION queue_cluster.make_by_ids(verb text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
+DECLARE
+    s record;
+BEGIN
+    PERFORM queue_cluster.make_remote(verb);
+    s := queue_cluster.shape(format('queue.%I', verb)::regproc);
+    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql AS $body$
+        #variable_conflict use_column
+        DECLARE
+            own integer := queue_cluster.home();
+            part record;
+        BEGIN
+            IF NOT EXISTS (SELECT FROM unnest(%4$s) AS i WHERE queue_cluster.node_of(i) <> own) THEN
+                RETURN QUERY SELECT * FROM queue.%1$I(%5$s);
+                RETURN;
+            END IF;
+            -- Those of no server go to this one, which says what is wrong with them, before any other is called.
+            FOR part IN
+                SELECT n.node, array_agg(n.i) AS ids
+                FROM (SELECT i, CASE WHEN queue_cluster.is_known(queue_cluster.node_of(i)) THEN queue_cluster.node_of(i) ELSE own END AS node
+                      FROM unnest(%4$s) AS i) AS n
+                GROUP BY n.node ORDER BY n.node <> own, n.node
+            LOOP
+                IF part.node = own THEN
+                    RETURN QUERY SELECT * FROM queue.%1$I(part.ids%6$s);
+                ELSE
+                    RETURN QUERY SELECT * FROM queue_cluster.%7$I(part.node, part.ids%6$s);
+                END IF;
+            END LOOP;
+        END $body$ SET search_path = pg_catalog, pg_temp$f$,
+        verb, s.declared, s.result, s.first, s.passed,
+        (SELECT coalesce(string_agg(format(', %I.%I', verb, p.proargnames[n]), '' ORDER BY n), '')
+         FROM pg_proc AS p, generate_series(2, p.pronargs) AS n WHERE p.oid = format('queue.%I', verb)::regproc),
+        'remote_' || verb);
+END
+$make$;
+
+DO $verbs$
+DECLARE
+    verb text;
+BEGIN
+    FOREACH verb IN ARRAY ARRAY['complete', 'fail', 'release', 'extend', 'progress', 'advance', 'suspend', 'inputs', 'step', 'step_done',
+        'cancel', 'reprioritize', 'reschedule', 'forget', 'job', 'job_attempts', 'members', 'job_steps', 'seal', 'resolve', 'reject'] LOOP
+        PERFORM queue_cluster.make_by_id(verb);
+    END LOOP;
+    FOREACH verb IN ARRAY ARRAY['complete_many', 'fail_many', 'release_many', 'extend_many'] LOOP
+        PERFORM queue_cluster.make_by_ids(verb);
+    END LOOP;
+END
+$verbs$;

@@ -1,0 +1,92 @@
+-- Views over all servers. Each row is as in the view of queue.*, with the server's name behind it; conditions are not sent to the
+-- servers: queue_cluster.job, list and search ask for little.
+
+CREATE FUNCTION queue_cluster.make_view(view text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
+BEGIN
+    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(node integer) RETURNS SETOF queue.%2$I LANGUAGE plproxy ROWS 1000 AS
+        'CONNECT queue_cluster.conninfo(node); SELECT * FROM queue.%2$I;'$f$, 'carry_view_' || view, view);
+    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(node integer) RETURNS SETOF queue.%2$I LANGUAGE plpgsql ROWS 1000
+        SET search_path = pg_catalog, pg_temp AS $body$
+        BEGIN
+            IF node = queue_cluster.home() THEN
+                RETURN QUERY SELECT * FROM queue.%2$I;
+            ELSE
+                RETURN QUERY SELECT * FROM queue_cluster.%3$I(node);
+            END IF;
+        EXCEPTION WHEN internal_error THEN
+            PERFORM queue_cluster.rethrow(SQLERRM);
+        END $body$ $f$, 'view_' || view, view, 'carry_view_' || view);
+    EXECUTE format($f$CREATE VIEW queue_cluster.%1$I AS
+        SELECT v.*, queue_cluster.name_of(n) AS server FROM queue_cluster.reachable() AS n, queue_cluster.%2$I(n) AS v$f$,
+        view, 'view_' || view);
+    EXECUTE format('GRANT SELECT ON queue_cluster.%I TO PUBLIC', view);
+    EXECUTE format('COMMENT ON VIEW queue_cluster.%1$I IS %2$L', view, format('queue.%s of all servers that are not marked down.', view));
+END
+$make$;
+SELECT queue_cluster.make_view(v) FROM unnest('{jobs,attempts,stats,throughput,workers,schedules,queues}'::text[]) AS v;
+
+-- What an administrator has to know.
+CREATE FUNCTION queue_cluster.carry_tell_digest(node integer) RETURNS jsonb LANGUAGE plproxy AS
+    'CONNECT queue_cluster.conninfo(node); SELECT queue_cluster.digest();';
+CREATE FUNCTION queue_cluster.digest() RETURNS jsonb STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT jsonb_build_object(
+        'node_id', queue_cluster.home(),
+        'map', (SELECT md5(string_agg(m.line, ',' ORDER BY m.line)) FROM (
+            SELECT s::text AS line FROM queue_cluster.server AS s UNION ALL SELECT o::text FROM queue_cluster.slot AS o) AS m),
+        -- Limits differ: each server has its part.
+        'queues', (SELECT coalesce(jsonb_object_agg(q.queue_name, to_jsonb(q) - '{created_at,max_running,rate_limit,max_waiting}'::text[]), '{}') FROM queue.queues AS q),
+        'slots', (SELECT count(*) FROM queue_cluster.slot AS o WHERE o.node_id = queue_cluster.home()))
+$$;
+COMMENT ON FUNCTION queue_cluster.digest IS 'What queue_cluster.check compares of a server. It shows the queues that the caller may observe.';
+
+CREATE FUNCTION queue_cluster.check(OUT server text, OUT problem text, OUT hint text) RETURNS SETOF record
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s queue_cluster.server;
+    own CONSTANT jsonb := queue_cluster.digest();
+    found jsonb;
+    queue text;
+BEGIN
+    IF NOT EXISTS (SELECT FROM queue_cluster.server AS o WHERE o.node_id = queue_cluster.home()) THEN
+        RETURN QUERY VALUES ('this server', format('its node number, %s, is none of the cluster''s', queue_cluster.home()),
+            'Set pg_queue.node_id back, or add the server: queue_cluster.add_server.');
+    END IF;
+    FOR s IN SELECT * FROM queue_cluster.server AS o WHERE o.state <> 'removed' AND o.node_id <> queue_cluster.home() ORDER BY o.node_id LOOP
+        server := s.name;
+        IF s.state = 'down' THEN
+            problem := 'it is marked down';
+            hint := 'Its jobs, keys and schedules wait. Promote its standby or start it, then queue_cluster.mark_up.';
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        BEGIN
+            found := queue_cluster.carry_tell_digest(s.node_id);
+        EXCEPTION WHEN internal_error THEN
+            problem := 'it cannot be reached: ' || SQLERRM;
+            hint := 'If it stays away: queue_cluster.mark_down. Then what needs it fails at once, and all else goes on.';
+            RETURN NEXT;
+            CONTINUE;
+        END;
+        IF (found ->> 'node_id')::integer <> s.node_id THEN
+            problem := format('its node number is %s and not %s', found ->> 'node_id', s.node_id);
+            hint := 'The connection leads to another server, or pg_queue.node_id was changed there: set it back.';
+            RETURN NEXT;
+        END IF;
+        IF found ->> 'map' IS DISTINCT FROM own ->> 'map' THEN
+            problem := 'it knows another map';
+            hint := 'SELECT * FROM queue_cluster.sync().';
+            RETURN NEXT;
+        END IF;
+        FOR queue IN SELECT jsonb_object_keys((own -> 'queues') || (found -> 'queues')) ORDER BY 1 LOOP
+            IF own -> 'queues' -> queue IS DISTINCT FROM found -> 'queues' -> queue THEN
+                problem := format('queue "%s" is %s there', queue,
+                    CASE WHEN found -> 'queues' ? queue THEN CASE WHEN own -> 'queues' ? queue THEN 'different' ELSE 'and not here, but' END ELSE 'missing' END);
+                hint := 'Repeat queue_cluster.create, alter or drop. Of a queue that is to be on one server this is right.';
+                RETURN NEXT;
+            END IF;
+        END LOOP;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION queue_cluster.check IS
+'What is wrong with the cluster as this server sees it: servers that are away, maps that differ, queues that not all have; and what to do. No row: nothing.';

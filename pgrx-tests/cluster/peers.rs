@@ -1,0 +1,83 @@
+//! Servers that are peers, for the tests.
+
+use postgres::{Client, NoTls};
+use queue_tests::Cluster;
+use queue_tests::sql::Sql;
+
+const CONF: &str = "
+shared_buffers = '8MB'
+max_connections = 60
+statement_timeout = '60s'
+";
+
+/// A cluster of servers: the first has node number 1 and name `s1`.
+pub struct Peers {
+    pub servers: Vec<Cluster>,
+}
+
+impl Peers {
+    /// So many servers, in one cluster, each with its part of the keys, and with a queue `q` on all.
+    pub fn new(servers: usize) -> Self {
+        let peers = Self::apart(servers);
+        for n in 0..servers {
+            peers.join(n);
+        }
+        let mut client = peers.connect(0);
+        assert_eq!(client.value::<i32>("SELECT waiting FROM queue_cluster.rebalance()"), 0);
+        client.run("SELECT queue_cluster.create('q', backoff => 'constant', backoff_base => '0')");
+        peers
+    }
+
+    /// So many servers with the extension, which know nothing of each other.
+    pub fn apart(servers: usize) -> Self {
+        let servers = (1..=servers).map(|n| {
+            let server = Cluster::new().conf(CONF).conf(&format!("pg_queue.node_id = {n}")).start();
+            server.create_database("app").run("CREATE EXTENSION pg_queue_cluster CASCADE");
+            server
+        });
+        Self { servers: servers.collect() }
+    }
+
+    /// Adds a server to the cluster of the first.
+    pub fn join(&self, n: usize) {
+        let sql = format!("SELECT queue_cluster.add_server('{}', '{}')", Self::name(n), self.conninfo(n));
+        assert_eq!(self.connect(0).value::<i32>(&sql), n as i32 + 1);
+    }
+
+    pub fn name(n: usize) -> String {
+        format!("s{}", n + 1)
+    }
+
+    pub fn conninfo(&self, n: usize) -> String {
+        format!("host={} dbname=app", self.servers[n].dir().display())
+    }
+
+    pub fn connect(&self, n: usize) -> Client {
+        self.servers[n].connect_to("app")
+    }
+
+    /// A connection as a role, which is made on all servers if it is new.
+    pub fn connect_as(&self, n: usize, role: &str) -> Client {
+        for server in &self.servers {
+            let mut client = server.connect();
+            if client.count(&format!("SELECT FROM pg_roles WHERE rolname = '{role}'")) == 0 {
+                client.run(&format!("CREATE ROLE {role} LOGIN"));
+            }
+        }
+        self.servers[n].config().dbname("app").user(role).connect(NoTls).expect("a connection")
+    }
+
+    /// A key that this server owns.
+    pub fn key_of(&self, n: usize) -> String {
+        let name = Self::name(n);
+        let sql = format!(
+            "SELECT 'k' || n FROM generate_series(1, 1000) AS n WHERE queue_cluster.owner('k' || n) = '{name}' LIMIT 1"
+        );
+        self.connect(n).value(&sql)
+    }
+}
+
+/// Which server has made the id: 0 for the first.
+pub fn node(id: i64) -> usize {
+    ((id >> 46) & 127) as usize - 1
+}

@@ -1,0 +1,90 @@
+//! A call of another server is made as the calling role, and nothing that a role plants in its search_path is called.
+
+use queue_tests::sql::Sql;
+
+use crate::peers::Peers;
+
+#[test]
+fn a_role_may_elsewhere_what_it_may_at_home() {
+    let peers = Peers::new(2);
+    let mut admin = peers.connect(0);
+    let role = &mut peers.connect_as(0, "clerk");
+    let keys = [peers.key_of(0), peers.key_of(1)];
+    let refused = |role: &mut postgres::Client, sql: &str| assert_eq!(role.failure(sql).code, "42501", "{sql}");
+    for key in &keys {
+        refused(role, &format!("SELECT queue_cluster.enqueue('q', unique_key => '{key}')"));
+    }
+    admin.run("SELECT queue_cluster.grant('q', 'clerk', 'produce')");
+    for key in &keys {
+        role.run(&format!("SELECT queue_cluster.enqueue('q', unique_key => '{key}')"));
+    }
+    refused(role, "SELECT queue_cluster.claim('q')");
+    // Below a role that may all, as a function with the rights of its owner is.
+    admin.run("SET ROLE clerk");
+    for n in 0..2 {
+        refused(&mut admin, &format!("SELECT queue_cluster.cancel({})", (n + 1_i64) << 46 | 31));
+    }
+    admin.run("RESET ROLE");
+    refused(role, "SELECT FROM queue_cluster.jobs");
+    admin.run("SELECT queue_cluster.grant('q', 'clerk', 'observe'), queue_cluster.grant('q', 'clerk', 'consume')");
+    assert_eq!(role.count("SELECT FROM queue_cluster.jobs"), 2);
+    for _ in 0..2 {
+        let id: i64 = role.value("SELECT id FROM queue_cluster.claim('q')");
+        role.run(&format!("SELECT queue_cluster.complete({id})"));
+    }
+    admin.run("SELECT queue_cluster.revoke('q', 'clerk', 'produce')");
+    for key in &keys {
+        refused(role, &format!("SELECT queue_cluster.enqueue('q', unique_key => '{key}')"));
+    }
+    for sql in [
+        "SELECT queue_cluster.add_server('x', 'host=/tmp')",
+        "SELECT * FROM queue_cluster.rebalance()",
+        "SELECT queue_cluster.mark_down('s2')",
+        "SELECT queue_cluster.learn('{}')",
+        "SELECT queue_cluster.carry_learn(2, '{}')",
+        "SELECT queue_cluster.carry_learn_by('host=/tmp', '{}')",
+        "SELECT queue_cluster.probe('host=/tmp')",
+        "SELECT queue_cluster.give('{1}', '{1}')",
+        "SELECT queue_cluster.carry_give(2, '{1}', '{1}')",
+        "SELECT queue_cluster.make_view('jobs')",
+        "SELECT FROM queue_cluster.sync()",
+        "UPDATE queue_cluster.slot SET node_id = 1",
+        "DELETE FROM queue_cluster.server",
+        "CREATE FUNCTION queue_cluster.f() RETURNS int LANGUAGE sql RETURN 1",
+        "SELECT queue_cluster.create('mine')",
+    ] {
+        refused(role, sql);
+    }
+}
+
+#[test]
+fn nothing_is_found_by_the_search_path() {
+    let peers = Peers::new(2);
+    let mut admin = peers.connect(0);
+    admin.run("CREATE SCHEMA planted; SET search_path = planted, pg_catalog");
+    for (name, arguments, result) in [
+        ("coalesce_key", "text, text", "text"),
+        ("unnest", "bigint[]", "SETOF bigint"),
+        ("format", "text, VARIADIC text[]", "text"),
+        ("current_setting", "text", "text"),
+        ("cardinality", "integer[]", "integer"),
+        ("random", "", "float8"),
+        ("now", "", "timestamptz"),
+        ("jsonb_typeof", "jsonb", "text"),
+    ] {
+        admin.run(&format!(
+            "CREATE FUNCTION planted.{name}({arguments}) RETURNS {result} LANGUAGE plpgsql AS $$ BEGIN RAISE 'planted % was called', '{name}'; END $$"
+        ));
+    }
+    admin.run("CREATE FUNCTION planted.shift(bigint, integer) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE 'planted >>'; END $$");
+    admin.run("CREATE OPERATOR planted.>> (FUNCTION = planted.shift, LEFTARG = bigint, RIGHTARG = integer)");
+    let key = peers.key_of(1);
+    admin.run(&format!("SELECT queue_cluster.enqueue('q', unique_key => '{key}'), queue_cluster.enqueue('q')"));
+    admin.run(&format!("SELECT FROM queue_cluster.enqueue_batch('q', '[{{}}, {{\"unique_key\": \"{key}\"}}]')"));
+    for _ in 0..3 {
+        let id: i64 = admin.value("SELECT id FROM queue_cluster.claim('q')");
+        admin.run(&format!("SELECT queue_cluster.extend({id}), queue_cluster.complete({id})"));
+    }
+    assert_eq!(admin.count("SELECT FROM queue_cluster.jobs"), 3);
+    admin.run("SELECT FROM queue_cluster.list('q', 'completed'); SELECT FROM queue_cluster.rebalance()");
+}

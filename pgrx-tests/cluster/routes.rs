@@ -1,0 +1,215 @@
+//! Where calls go, and that they fail elsewhere as they do at home.
+
+use queue_tests::sql::Sql;
+
+use crate::peers::{Peers, node};
+
+#[test]
+fn without_a_key_work_stays_at_home_and_in_the_transaction() {
+    let peers = Peers::new(3);
+    let c = &mut peers.connect(1);
+    c.run("BEGIN");
+    let id: i64 = c.value("SELECT queue_cluster.enqueue('q', '7')");
+    assert_eq!(node(id), 1);
+    let ids: Vec<i64> = c.column(
+        "SELECT queue_cluster.enqueue_many('q', '{1,2}') UNION ALL SELECT queue_cluster.enqueue_batch('q', '[{}, {}]')",
+    );
+    assert!(ids.len() == 4 && ids.iter().all(|&id| node(id) == 1), "{ids:?}");
+    c.run("ROLLBACK");
+    assert_eq!(c.count("SELECT FROM queue_cluster.jobs"), 0);
+
+    c.run("SELECT queue_cluster.enqueue('q', '7')");
+    c.run("BEGIN");
+    let id: i64 = c.value("SELECT id FROM queue_cluster.claim('q')");
+    c.run(&format!("SELECT queue_cluster.complete({id}); ROLLBACK"));
+    assert_eq!(c.value::<String>("SELECT state FROM queue_cluster.jobs"), "ready");
+}
+
+#[test]
+fn one_job_lives_under_a_key_whichever_server_is_asked() {
+    let peers = Peers::new(3);
+    for owner in 0..3 {
+        let key = peers.key_of(owner);
+        let enqueue = format!("SELECT queue_cluster.enqueue('q', '{{}}', unique_key => '{key}')");
+        let ids: Vec<i64> = (0..3).map(|n| peers.connect(n).value(&enqueue)).collect();
+        assert!(node(ids[0]) == owner && ids.iter().all(|&id| id == ids[0]), "{ids:?}");
+        let batch = format!("SELECT queue_cluster.enqueue_batch('q', '[{{}}, {{\"unique_key\": \"{key}\"}}]')");
+        let ids_of_batch: Vec<i64> = peers.connect(0).column(&batch);
+        assert_eq!((node(ids_of_batch[0]), ids_of_batch[1]), (0, ids[0]));
+        // A group is where its key is, whatever else the job has.
+        let grouped = format!("SELECT queue_cluster.enqueue('q', '{{}}', group_key => '{key}', unique_key => 'other')");
+        assert_eq!(node(peers.connect(0).value(&grouped)), owner);
+        let found: Vec<i64> = peers
+            .connect(0)
+            .column(&format!("SELECT queue_cluster.enqueue_many('q', '{{1,2}}', group_key => '{key}')"));
+        assert!(found.iter().all(|&id| node(id) == owner), "{found:?}");
+    }
+}
+
+#[test]
+fn a_job_is_stolen_only_when_there_is_none_at_home() {
+    let peers = Peers::new(3);
+    let (home, thief) = (&mut peers.connect(0), &mut peers.connect(1));
+    home.run("SELECT queue_cluster.enqueue('q')");
+    thief.run("SELECT queue_cluster.enqueue('q')");
+    assert_eq!(thief.count("SELECT FROM queue_cluster.claim('q', steal => false, max_jobs => 5)"), 1);
+    assert_eq!(thief.count("SELECT FROM queue_cluster.claim('q', session_bound => true)"), 0);
+    assert_eq!(thief.count("SELECT FROM queue_cluster.claim('q', steal => false, wait => '20 ms')"), 0);
+    let (id, payload): (i64, String) = {
+        let row = thief
+            .query_one("SELECT id, payload::text FROM queue_cluster.claim('q', worker => 'thief')", &[])
+            .expect("a stolen job");
+        (row.get(0), row.get(1))
+    };
+    assert_eq!((node(id), &*payload), (0, "{}"));
+    assert_eq!(home.value::<String>("SELECT worker FROM queue_cluster.workers WHERE worker IS NOT NULL"), "thief");
+    assert!(thief.value::<bool>(&format!("SELECT lease_expires_at > now() FROM queue_cluster.extend({id})")));
+    thief.run(&format!("SELECT queue_cluster.progress({id}, '1'), queue_cluster.step_done({id}, 'one')"));
+    assert_eq!(thief.value::<String>(&format!("SELECT queue_cluster.step({id}, 'one')::text")), "null");
+    thief.run(&format!("SELECT queue_cluster.complete({id}, '\"done\"')"));
+    assert_eq!(home.value::<String>(&format!("SELECT result::text FROM queue_cluster.job({})", id | 15)), "\"done\"");
+    // One that waits finds what comes to another server, when its nap is over.
+    let waits = std::thread::spawn({
+        let mut thief = peers.connect(2);
+        move || thief.value::<i64>("SELECT id FROM queue_cluster.claim('q', wait => '8 s')")
+    });
+    queue_tests::wait::until("the claim sleeps", || {
+        let asleep = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Extension' AND query LIKE '%8 s%' AND pid <> pg_backend_pid()";
+        (peers.connect(2).count(asleep) == 1).then_some(())
+    });
+    home.run("SELECT queue_cluster.enqueue('q')");
+    assert_eq!(node(waits.join().expect("the claim")), 0);
+}
+
+#[test]
+fn many_at_once_go_to_the_server_of_each() {
+    let peers = Peers::new(3);
+    for n in 0..3 {
+        peers.connect(n).run("SELECT queue_cluster.enqueue_many('q', '{1,2,3}')");
+    }
+    let c = &mut peers.connect(0);
+    let mut ids: Vec<i64> = Vec::new();
+    while ids.len() < 9 {
+        let more: Vec<i64> = c.column("SELECT id FROM queue_cluster.claim('q', 10)");
+        assert!(!more.is_empty(), "{ids:?}");
+        ids.extend(more);
+    }
+    let list = |ids: &[i64]| format!("ARRAY{ids:?}::bigint[]");
+    let mut extended: Vec<i64> = c.column(&format!("SELECT id FROM queue_cluster.extend_many({})", list(&ids)));
+    extended.sort_unstable();
+    let mut sorted = ids.clone();
+    sorted.sort_unstable();
+    assert_eq!(extended, sorted);
+    assert_eq!(c.count(&format!("SELECT queue_cluster.release_many({})", list(&ids[..3]))), 3);
+    assert_eq!(c.count(&format!("SELECT queue_cluster.fail_many({}, 'no', fatal => true)", list(&ids[3..6]))), 3);
+    assert_eq!(c.count(&format!("SELECT queue_cluster.complete_many({})", list(&ids))), 3);
+    let states: Vec<String> =
+        c.column("SELECT state || ' ' || count(*) FROM queue_cluster.jobs GROUP BY state ORDER BY 1");
+    assert_eq!(states, ["completed 3", "dead 3", "ready 3"]);
+    // A claim completes what was claimed before, wherever that is.
+    let first: i64 = c.value("SELECT id FROM queue_cluster.claim('q')");
+    let second: Vec<i64> = c.column(&format!("SELECT id FROM queue_cluster.claim('q', completed => '{{{first}}}')"));
+    let third: Vec<i64> =
+        c.column(&format!("SELECT id FROM queue_cluster.claim('q', completed => '{{{}}}')", second[0]));
+    let none = format!("SELECT id FROM queue_cluster.claim('q', wait => '30 ms', completed => '{{{}}}')", third[0]);
+    assert_eq!(c.count(&none), 0);
+    assert_eq!(c.count("SELECT FROM queue_cluster.jobs WHERE state = 'completed'"), 6);
+}
+
+/// Each call fails with the same SQLSTATE for a job of this server and of another.
+#[test]
+fn calls_fail_elsewhere_as_they_do_at_home() {
+    let peers = Peers::new(2);
+    let mut ids = Vec::new();
+    for n in 0..2 {
+        let c = &mut peers.connect(n);
+        c.run("SELECT queue_cluster.enqueue_many('q', '{1,2}')");
+        let ended: i64 = c.value("SELECT id FROM queue_cluster.claim('q')");
+        c.run(&format!("SELECT queue_cluster.complete({ended})"));
+        let running: i64 = c.value("SELECT id FROM queue_cluster.claim('q')");
+        ids.push((ended, ended | 15, running, running | 15));
+    }
+    let c = &mut peers.connect(0);
+    let mut codes = Vec::new();
+    for (ended, ended_job, running, running_job) in ids {
+        let calls = [
+            format!("complete({ended})"),
+            format!("fail({ended}, 'no')"),
+            format!("fail({running}, NULL)"),
+            format!("release({ended})"),
+            format!("extend({ended})"),
+            format!("extend({running}, '-1 s')"),
+            format!("progress({ended}, '1')"),
+            format!("progress({running}, NULL)"),
+            format!("advance({running})"),
+            format!("suspend({running}, upon => 'never')"),
+            format!("inputs({running_job})"),
+            format!("step({running}, '')"),
+            format!("step_done({ended}, 'x')"),
+            format!("complete({running_job})"),
+            format!("complete_many('{{{running_job}}}')"),
+            format!("cancel({ended_job})"),
+            format!("cancel({ended})"),
+            format!("cancel({})", ended_job + 1600),
+            format!("retry({running_job})"),
+            format!("reprioritize({ended_job}, 1)"),
+            format!("reschedule({ended_job}, now())"),
+            format!("forget({running_job})"),
+            format!("job({ended})"),
+            format!("job_attempts({ended})"),
+            format!("members({ended})"),
+            format!("job_steps({ended})"),
+            format!("seal({ended_job})"),
+            format!("resolve({ended_job})"),
+            format!("reject({ended_job}, 'no')"),
+        ];
+        codes.push(calls.map(|call| {
+            let failure = c.failure(&format!("SELECT * FROM queue_cluster.{call}"));
+            // What each of them says at home, word for word.
+            let (verb, _) = call.split_once('(').expect("a call");
+            (verb.to_owned(), failure.code)
+        }));
+    }
+    assert_eq!(codes[0], codes[1]);
+    let distinct: std::collections::BTreeSet<&String> = codes[0].iter().map(|(_, code)| code).collect();
+    let expected = ["22004", "22023", "55000", "P0002", "QJ001"];
+    assert_eq!(distinct.into_iter().collect::<Vec<_>>(), expected);
+    // Details and hints come along.
+    let failure = c.failure(&format!("SELECT queue_cluster.complete({})", (2_i64 << 46) | 16_000_000));
+    assert!(failure.detail.contains("There is no such attempt") && !failure.hint.is_empty(), "{failure:?}");
+    // Ids of no server are refused at home.
+    for call in ["complete(0)", "complete(NULL)", "job(-1)", "complete_many('{0}')", "cancel(9007199254740991)"] {
+        let code = c.failure(&format!("SELECT * FROM queue_cluster.{call}")).code;
+        assert!(["22023", "22004", "P0002"].contains(&&*code), "{call}: {code}");
+    }
+    assert_eq!(c.failure("SELECT queue_cluster.enqueue('gone', unique_key => 'k1')").code, "42704");
+    for n in 0..2 {
+        let key = peers.key_of(n);
+        c.run(&format!("SELECT queue_cluster.enqueue('q', unique_key => '{key}')"));
+        let again = format!("SELECT queue_cluster.enqueue('q', unique_key => '{key}', on_duplicate => 'error')");
+        assert_eq!(c.failure(&again).code, "23505");
+    }
+}
+
+#[test]
+fn what_would_be_on_two_servers_is_refused() {
+    let peers = Peers::new(2);
+    let c = &mut peers.connect(0);
+    let (own, other) = (
+        c.value::<i64>("SELECT queue_cluster.enqueue('q')"),
+        peers.connect(1).value::<i64>("SELECT queue_cluster.enqueue('q')"),
+    );
+    let after = format!("SELECT queue_cluster.enqueue('q', after => '{{{own},{other}}}')");
+    assert_eq!(c.failure(&after).code, "0A000");
+    let id: i64 = c.value(&format!("SELECT queue_cluster.enqueue('q', after => '{{{other}}}')"));
+    assert_eq!(node(id), 1);
+    let key = peers.key_of(0);
+    assert_eq!(
+        c.failure(&format!("SELECT queue_cluster.enqueue('q', after => '{{{other}}}', group_key => '{key}')")).code,
+        "0A000"
+    );
+    let remembered = "SELECT queue_cluster.enqueue('q', group_key => 'g', unique_key => 'u', unique_for => '1 hour')";
+    assert_eq!(c.failure(remembered).code, "0A000");
+    let remembered = r#"SELECT queue_cluster.enqueue_batch('q', '[{"group_key": "g", "unique_key": "u", "version": "2026-01-01"}]')"#;
+    assert_eq!(c.failure(remembered).code, "0A000");
+}
