@@ -65,7 +65,10 @@ async function refresh() {
     await shown.refresh();
     if (mine === turn) put(problem);
   } catch (error) {
-    if (mine === turn && error.status !== 401) put(problem, trouble(error));
+    if (mine === turn && error.status !== 401) {
+      put(problem, trouble(error));
+      for (const foot of main.querySelectorAll(".looking")) foot.textContent = "";
+    }
   }
   if (mine === turn && !live.paused) timer = setTimeout(refresh, shown.every * 1000);
 }
@@ -112,7 +115,6 @@ document.addEventListener("keydown", (event) => {
   }
   const last = before;
   before = event.key;
-  setTimeout(() => { before = null; }, 1200);
   const found = last === "g" && Object.entries(PAGES).find(([, [, key]]) => key === event.key);
   if (found) go(found[0]);
   else if (event.key === "/") (main.querySelector("[data-search]") ?? find).focus();

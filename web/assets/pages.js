@@ -14,7 +14,7 @@ const jobLink = (id) => (id ? h("a", { class: "id", href: href("job", { job: id 
 const page = (title, body, refresh, every = 10, more = {}) => ({ title, element: h("div", null, h("h1", null, title), body), every, refresh, update() {}, ...more });
 
 export function errors(params) {
-  const queue = params.get("queue");
+  const queue = params.get("queue"), isMore = Boolean(params.get("more"));
   const table = new Table("Errors", [
     { title: "error", kind: "cut wrong", key: (e) => e.error, cell: (e) => h("a", { href: href("queue", { queue: e.queue, state: e.dead ? "dead" : "retrying", field: "error", op: e.is_cut ? "starts" : "equals", value: e.error }) }, e.error ?? "") },
     { title: "queue", key: (e) => e.queue, cell: (e) => queueLink(e) },
@@ -25,10 +25,10 @@ export function errors(params) {
   ], (e) => JSON.stringify([e.queue, e.error]), { empty: "No job is dead or waits for a retry.", kind: "rows" });
   const note = h("p", { class: "status" });
   return page(queue ? `Errors of ${queue}` : "Errors", h("section", { class: "panel" }, note, table.element), async () => {
-    const rows = await look("errors", { queue });
+    const rows = await look("errors", { queue, more: isMore ? "1" : "" });
     table.show(rows);
     const cut = [...new Set(rows.filter((row) => !row.is_complete).map((row) => row.queue))];
-    put(note, "The jobs that died last and those that are retried next, by their error.", cut.length ? ` Of ${cut.join(", ")} only the newest 10,000 were looked at.` : "");
+    put(note, "The jobs that died last and those that are retried next, by their error.", cut.length ? ` Of ${cut.join(", ")} only the newest ${isMore ? "10,000" : "2,000"} were looked at. ` : "", cut.length && !isMore ? h("a", { href: href("errors", { queue, more: "1" }) }, "Look at more") : "");
   });
 }
 
@@ -41,19 +41,17 @@ export function schedules() {
   const table = new Table("Schedules", [
     { title: "schedule", key: (s) => `${s.name} ${s.is_paused}`, cell: (s) => [h("b", null, s.name), s.is_paused ? h("span", { class: "badge paused" }, "paused") : null] },
     { title: "queue", key: (s) => s.queue, cell: (s) => queueLink(s) },
-    { title: "plan", key: (s) => `${s.cron} ${s.every} ${s.timezone}`, cell: (s) => [h("code", null, s.cron ?? `every ${s.every}`), h("span", { class: "note" }, ` ${s.timezone}`)] },
+    { title: "plan", key: (s) => `${s.cron} ${s.every} ${s.timezone}`, cell: (s) => h("span", { title: `missed slots: ${s.missed}${s.overlap ? "" : "; no overlap"}` }, h("code", null, s.cron ?? `every ${s.every}`), h("span", { class: "note" }, ` ${s.timezone}`)) },
     {
       title: "next slots", cell: (s) => {
         const next = s.upcoming ?? [];
         if (s.is_paused) return "–";
-        return h("span", { class: "slots" }, next.map((at) => h("span", null, exact(at))));
+        return h("span", { class: "slots", title: next.join("\n") }, next.slice(0, 3).map((at) => h("span", null, exact(at))));
       },
     },
     { title: "in", number: true, cell: (s) => (s.is_paused ? "–" : when(s.next_run_at)) },
     { title: "last run", number: true, cell: (s) => when(s.last_run_at) },
     { title: "its job", number: true, wide: true, key: (s) => s.last_job_id, cell: (s) => jobLink(s.last_job_id) },
-    { title: "missed", wide: true, cell: (s) => `${s.missed}${s.overlap ? "" : ", no overlap"}` },
-    { title: "payload", kind: "cut", wide: true, cell: (s) => s.payload ?? "" },
     { title: "", key: (s) => `${mayAct()} ${s.is_paused}`, cell: (s) => (mayAct() ? h("span", { class: "tools" }, run(s), s.is_paused ? resume(s) : pause(s)) : "") },
   ], (s) => s.name, { empty: "There are no schedules.", kind: "rows" });
   return page("Schedules", h("section", { class: "panel" }, table.element), async () => table.show(await look("schedules")));
@@ -99,13 +97,15 @@ export function flows(params) {
     more.hidden = !here;
     put(note, `${count(found.length)} found${here ? ", and there may be more" : ""}.`);
   }
-  return page("Flows", h("section", { class: "panel" }, h("div", { class: "search" }, h("label", null, "in queue ", choose)), note, table.element, more), async () => { if (!beyond) await load(); }, 10, {
+  return page("Flows", h("section", { class: "panel" }, h("div", { class: "search" }, h("label", null, "in queue ", choose)), note, table.element, more), async () => { if (!beyond) await load(); }, 60, {
     update() {
       const names = known();
       if (choose.dataset.names === JSON.stringify(names)) return;
       choose.dataset.names = JSON.stringify(names);
       put(choose, names.map((name) => h("option", { value: name, selected: name === queue }, name)));
-      if (!queue && names.length) go("flows", { queue: names[0] });
+      // Flows wait for their members: so where jobs are held.
+      const most = [...(live.data.lanes ?? [])].sort((a, b) => b.held - a.held)[0]?.queue ?? names[0];
+      if (!queue && names.length) location.replace(href("flows", { queue: most }));
     },
   });
 }
