@@ -35,6 +35,7 @@ COMMENT ON FUNCTION queue.doctor IS
 'Checks whether all is well: a row for each check, with what it has seen and, where ok is false, what to do. What stands
 still counts after pg_queue.patience. Waits for no other session; a check that fails is not ok. Also on a standby.
 Errors: 42501 without the privilege observe on every queue.';
+ALTER FUNCTION queue.memory_use() ROWS 5;
 COMMENT ON FUNCTION queue.memory_use IS
 'How much of the room that each setting reserves is in use, over all databases. For the metrics.';
 COMMENT ON FUNCTION queue.recent_times IS
@@ -442,7 +443,23 @@ REVOKE ALL ON FUNCTION queue.held_by_dead FROM PUBLIC;
 
 -- Jobs that run in the server.
 ALTER TABLE queue.queue ADD COLUMN executor text CONSTRAINT queue_executor_check CHECK (executor IN ('sql', 'call')),
-    ADD COLUMN procedure text, ADD COLUMN run_as text, ADD COLUMN run_as_id bigint, ADD COLUMN settings jsonb;
+    ADD COLUMN procedure text, ADD COLUMN run_as text, ADD COLUMN run_as_id bigint, ADD COLUMN settings jsonb,
+    ADD COLUMN rate_limit_per_group integer;
+-- What has started of groups, where these have a rate. Appended when a segment is reclaimed, and pruned then.
+CREATE TABLE queue.group_start (
+    minute      timestamptz NOT NULL,
+    group_hash  bigint      NOT NULL,
+    claimed     bigint      NOT NULL,
+    lane        integer     NOT NULL
+) USING heap;
+ALTER TABLE queue.group_start REPLICA IDENTITY FULL;
+COMMENT ON TABLE queue.group_start IS 'How much of each group was claimed in each minute, of segments that were reclaimed, as long as it counts for a rate_limit_per_group.';
+COMMENT ON COLUMN queue.group_start.minute IS 'The begin of the minute.';
+COMMENT ON COLUMN queue.group_start.group_hash IS 'That of the attempts.';
+COMMENT ON COLUMN queue.group_start.claimed IS 'Attempts claimed by workers in this minute.';
+COMMENT ON COLUMN queue.group_start.lane IS 'That of the attempts.';
+SELECT pg_catalog.pg_extension_config_dump('queue.group_start', '');
+
 COMMENT ON COLUMN queue.queue.run_as_id IS 'The oid of that role: a new one of the same name is not meant.';
 ALTER TABLE queue.schedule ADD COLUMN run_as text, ADD COLUMN run_as_id bigint;
 COMMENT ON COLUMN queue.schedule.run_as IS 'The role that wrote the payload: as it its jobs run in a queue with an executor.';
@@ -462,6 +479,13 @@ BEGIN
     END LOOP;
 END
 $run_as$;
+DROP FUNCTION queue.drop(text, boolean);
+CREATE FUNCTION queue.drop(queue_name text, force boolean DEFAULT false, if_exists boolean DEFAULT false)
+    RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_drop';
+COMMENT ON FUNCTION queue.drop IS
+'Removes a queue. if_exists: without one, there is a NOTICE. Errors: 42704 no such queue, 55000 it has live jobs (unless forced:
+then they go with it).';
+REVOKE ALL ON FUNCTION queue.drop FROM PUBLIC;
 DROP FUNCTION queue.create(text, integer, interval, text, interval, interval, float8, interval, interval, text, integer, integer, boolean, integer, interval, bigint, text[], boolean, boolean);
 CREATE FUNCTION queue.create(
     queue_name text,
@@ -471,7 +495,8 @@ CREATE FUNCTION queue.create(
     max_running integer DEFAULT NULL, max_running_per_group integer DEFAULT NULL, strict_order boolean DEFAULT NULL,
     rate_limit integer DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL,
     stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, if_not_exists boolean DEFAULT false,
-    executor text DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL
+    executor text DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL,
+    rate_limit_per_group integer DEFAULT NULL
 ) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_create';
 COMMENT ON FUNCTION queue.create IS
 'Makes a queue. Defaults: max_attempts 20, lease 5 minutes, backoff exponential from 10 seconds to 1 day with
@@ -490,7 +515,8 @@ CREATE FUNCTION queue.alter(
     max_running integer DEFAULT NULL, max_running_per_group integer DEFAULT NULL, strict_order boolean DEFAULT NULL,
     rate_limit integer DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL,
     stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, reset text[] DEFAULT NULL,
-    executor text DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL
+    executor text DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL,
+    rate_limit_per_group integer DEFAULT NULL
 ) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_alter';
 COMMENT ON FUNCTION queue.alter IS
 'Changes options of a queue; NULL leaves one as it is, reset puts the named ones back to their defaults.
@@ -501,18 +527,20 @@ REVOKE ALL ON FUNCTION queue.create, queue.alter FROM PUBLIC;
 CREATE OR REPLACE VIEW queue.queues WITH (security_barrier) AS
 SELECT queue_name, is_paused, max_attempts, lease, backoff, backoff_base, backoff_max, backoff_jitter, retention, dead_retention,
        dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period, max_waiting, stages, notify, created_at,
-       executor, procedure, run_as, settings
+       executor, procedure, run_as, settings, rate_limit_per_group
 FROM queue.queue
 WHERE queue.may_observe(queue_id);
 COMMENT ON COLUMN queue.queues.executor IS 'How its jobs run in the server: sql, call; null: workers claim them.';
 COMMENT ON COLUMN queue.queues.procedure IS 'With executor call: the procedure or function that gets their payloads.';
 COMMENT ON COLUMN queue.queues.run_as IS 'With executor call: the role as which it runs.';
 COMMENT ON COLUMN queue.queues.settings IS 'Settings of the sessions in which they run in the server.';
+COMMENT ON COLUMN queue.queues.rate_limit_per_group IS 'How many jobs of a group begin in a rate_period at most; null: no limit.';
+COMMENT ON COLUMN queue.queues.rate_period IS 'The period of rate_limit and rate_limit_per_group.';
 DO $comments$
 DECLARE
     attribute text;
 BEGIN
-    FOREACH attribute IN ARRAY ARRAY['executor', 'procedure', 'run_as', 'settings'] LOOP
+    FOREACH attribute IN ARRAY ARRAY['executor', 'procedure', 'run_as', 'settings', 'rate_limit_per_group', 'rate_period'] LOOP
         EXECUTE format('COMMENT ON COLUMN queue.queue.%I IS %L', attribute, (
             SELECT col_description(attrelid, attnum) FROM pg_attribute
             WHERE attrelid = 'queue.queues'::regclass AND attname = attribute));

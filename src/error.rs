@@ -44,6 +44,8 @@ pub fn state(code: PgSqlErrorCode) -> &'static str {
 /// The result of everything that can fail with an error of the extension's own.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// successful_completion: of a NOTICE.
+pub const NOTICE: &str = "00000";
 /// The worker has lost its lease: the attempt has ended, was taken over, or was never claimed.
 pub const LOST_LEASE: &str = "QJ001";
 /// feature_not_supported

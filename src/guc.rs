@@ -21,6 +21,8 @@ pub static MAX_READY: GucSetting<i32> = GucSetting::<i32>::new(2048);
 pub static MAX_RUNNING: GucSetting<i32> = GucSetting::<i32>::new(65536);
 /// How many lanes are held in memory, over all databases.
 pub static MAX_LANES: GucSetting<i32> = GucSetting::<i32>::new(256);
+/// How many groups can have started something within their queue's `rate_period`, over all databases.
+pub static MAX_RATED_GROUPS: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 /// How many unique keys open transactions can hold, over all databases.
 pub static MAX_KEYS: GucSetting<i32> = GucSetting::<i32>::new(262_144);
 /// How many databases can have the extension.
@@ -87,6 +89,14 @@ pub fn define(preloading: bool) {
             c"Lanes over all databases, 1 to 65536. With more in use, the one used longest ago is read again when it is needed.",
             1,
             65_536,
+        );
+        at_start(
+            c"pg_queue.max_rated_groups",
+            &MAX_RATED_GROUPS,
+            c"Sets how many groups can have started jobs within the rate_period of their queue, where that has a rate_limit_per_group.",
+            c"Groups over all databases, 16 to 16777216; about 550 bytes each. A group beyond them waits until another one's period is over.",
+            16,
+            16_777_216,
         );
         at_start(
             c"pg_queue.max_keys",

@@ -53,7 +53,7 @@ use crate::duty::release::ender;
 use crate::pg::{process, session};
 use crate::shmem::layout;
 use crate::transaction::awaited_ends;
-use crate::worker::hooks;
+use crate::worker::{hooks, log_hook};
 
 mod api;
 mod catalog;
@@ -96,5 +96,6 @@ pub extern "C-unwind" fn _PG_init() {
         layout::install();
         worker::register();
         hooks::install();
+        log_hook::install();
     }
 }

@@ -34,6 +34,7 @@ mod claims {
 /// Limits of a queue and of its groups.
 mod limits {
     mod gates;
+    mod group_rates;
     mod groups;
 }
 
@@ -90,6 +91,7 @@ mod interface {
     mod protocol;
     mod queues;
     mod smoke;
+    mod stumbles;
     mod triggers;
 }
 

@@ -9,7 +9,7 @@ pub enum Kind {
     Plain,
     /// Groups with `strict_order`.
     Strict,
-    /// `max_running` and `max_running_per_group`.
+    /// `max_running`, `max_running_per_group` and `rate_limit_per_group`.
     Limited,
     /// `rate_limit`.
     Rated,
@@ -50,6 +50,8 @@ pub struct Queue {
     pub group_limit: Option<usize>,
     /// `rate_limit`, in `RATE_PERIOD`.
     pub rate: Option<usize>,
+    /// `rate_limit_per_group`, in `RATE_PERIOD`.
+    pub group_rate: Option<usize>,
     /// `max_waiting`.
     pub waiting: Option<usize>,
     /// What a manager changes it to now and then: no limit gets higher and no lease shorter, so checkers need not know when.
@@ -111,7 +113,17 @@ pub const STAGES: [&str; 3] = ["pick", "pack", "send"];
 const LEASES: &[&str] = &["lease => '3 s'", "lease => '4 s'"];
 
 const fn queue(name: &'static str, kind: Kind, options: &'static str) -> Queue {
-    Queue { name, kind, options, limit: None, group_limit: None, rate: None, waiting: None, changes: LEASES }
+    Queue {
+        name,
+        kind,
+        options,
+        limit: None,
+        group_limit: None,
+        rate: None,
+        group_rate: None,
+        waiting: None,
+        changes: LEASES,
+    }
 }
 
 pub const QUEUES: &[Queue] = &[
@@ -120,12 +132,19 @@ pub const QUEUES: &[Queue] = &[
     Queue {
         limit: Some(6),
         group_limit: Some(2),
+        group_rate: Some(12),
         changes: &[
             "max_running => 6, max_running_per_group => 2",
             "max_running => 4, max_running_per_group => 2",
             "max_running => 6, max_running_per_group => 1",
+            "rate_limit_per_group => 12",
+            "rate_limit_per_group => 8",
         ],
-        ..queue("limited", Kind::Limited, "max_running => 6, max_running_per_group => 2")
+        ..queue(
+            "limited",
+            Kind::Limited,
+            "max_running => 6, max_running_per_group => 2, rate_limit_per_group => 12, rate_period => '500 ms'",
+        )
     },
     Queue {
         rate: Some(25),

@@ -18,7 +18,7 @@ every queue, 55000 during a restore; with repair 25001 at REPEATABLE READ or abo
 
 CREATE FUNCTION queue.memory_use()
     RETURNS TABLE (setting text, used bigint, size bigint)
-    STABLE LANGUAGE c ROWS 4 AS 'MODULE_PATHNAME', 'pg_queue_memory_use';
+    STABLE LANGUAGE c ROWS 5 AS 'MODULE_PATHNAME', 'pg_queue_memory_use';
 COMMENT ON FUNCTION queue.memory_use IS
 'How much of the room that each setting reserves is in use, over all databases. For the metrics.';
 

@@ -11,7 +11,8 @@ CREATE FUNCTION queue.create(
     max_running integer DEFAULT NULL, max_running_per_group integer DEFAULT NULL, strict_order boolean DEFAULT NULL,
     rate_limit integer DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL,
     stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, if_not_exists boolean DEFAULT false,
-    executor text DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL
+    executor text DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL,
+    rate_limit_per_group integer DEFAULT NULL
 ) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_create';
 COMMENT ON FUNCTION queue.create IS
 'Makes a queue. Defaults: max_attempts 20, lease 5 minutes, backoff exponential from 10 seconds to 1 day with
@@ -30,7 +31,8 @@ CREATE FUNCTION queue.alter(
     max_running integer DEFAULT NULL, max_running_per_group integer DEFAULT NULL, strict_order boolean DEFAULT NULL,
     rate_limit integer DEFAULT NULL, rate_period interval DEFAULT NULL, max_waiting bigint DEFAULT NULL,
     stages text[] DEFAULT NULL, notify boolean DEFAULT NULL, reset text[] DEFAULT NULL,
-    executor text DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL
+    executor text DEFAULT NULL, procedure text DEFAULT NULL, run_as text DEFAULT NULL, settings jsonb DEFAULT NULL,
+    rate_limit_per_group integer DEFAULT NULL
 ) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_alter';
 COMMENT ON FUNCTION queue.alter IS
 'Changes options of a queue; NULL leaves one as it is, reset puts the named ones back to their defaults.
@@ -38,10 +40,11 @@ stages: the new list; jobs stay in their stage. Errors: 42704 no such queue, or 
 option out of range, 55000 a stage that is not in the new list has live jobs, 55006 a producer of jobs of it is too late; as
 queue.create for executor and what belongs to it.';
 
-CREATE FUNCTION queue.drop(queue_name text, force boolean DEFAULT false)
+CREATE FUNCTION queue.drop(queue_name text, force boolean DEFAULT false, if_exists boolean DEFAULT false)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_drop';
 COMMENT ON FUNCTION queue.drop IS
-'Removes a queue. Errors: 42704 no such queue, 55000 it has live jobs (unless forced: then they go with it).';
+'Removes a queue. if_exists: without one, there is a NOTICE. Errors: 42704 no such queue, 55000 it has live jobs (unless forced:
+then they go with it).';
 
 CREATE FUNCTION queue.pause(queue_name text)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_pause';

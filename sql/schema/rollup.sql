@@ -34,6 +34,21 @@ COMMENT ON COLUMN queue.rollup.wait IS 'Histogram of how long the attempts claim
 COMMENT ON COLUMN queue.rollup.run IS 'Histogram of how long the attempts that ended in this minute had run; null: none.';
 SELECT pg_catalog.pg_extension_config_dump('queue.rollup', '');
 
+-- What has started of groups, where these have a rate. Appended when a segment is reclaimed, and pruned then.
+CREATE TABLE queue.group_start (
+    minute      timestamptz NOT NULL,
+    group_hash  bigint      NOT NULL,
+    claimed     bigint      NOT NULL,
+    lane        integer     NOT NULL
+) USING heap;
+ALTER TABLE queue.group_start REPLICA IDENTITY FULL;
+COMMENT ON TABLE queue.group_start IS 'How much of each group was claimed in each minute, of segments that were reclaimed, as long as it counts for a rate_limit_per_group.';
+COMMENT ON COLUMN queue.group_start.minute IS 'The begin of the minute.';
+COMMENT ON COLUMN queue.group_start.group_hash IS 'That of the attempts.';
+COMMENT ON COLUMN queue.group_start.claimed IS 'Attempts claimed by workers in this minute.';
+COMMENT ON COLUMN queue.group_start.lane IS 'That of the attempts.';
+SELECT pg_catalog.pg_extension_config_dump('queue.group_start', '');
+
 -- What the rollup adds up to, and keeps when its minutes are pruned: else a recount after a start would have to read
 -- all of them. Appended with them; the worker makes one row a lane of many, once in a while.
 CREATE TABLE queue.total (

@@ -28,7 +28,8 @@ CREATE TABLE queue.queue (
     procedure       text,
     run_as          text,
     run_as_id       bigint,
-    settings        jsonb
+    settings        jsonb,
+    rate_limit_per_group integer
 );
 COMMENT ON COLUMN queue.queue.run_as_id IS 'The oid of that role: a new one of the same name is not meant.';
 COMMENT ON TABLE queue.queue IS 'One row per queue: its settings. Change it through queue.create, alter, drop, pause and resume only.';

@@ -280,7 +280,7 @@ COMMENT ON COLUMN queue.job_life.is_flow IS 'Whether it is a flow.';
 CREATE VIEW queue.queues WITH (security_barrier) AS
 SELECT queue_name, is_paused, max_attempts, lease, backoff, backoff_base, backoff_max, backoff_jitter, retention, dead_retention,
        dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period, max_waiting, stages, notify, created_at,
-       executor, procedure, run_as, settings
+       executor, procedure, run_as, settings, rate_limit_per_group
 FROM queue.queue
 WHERE queue.may_observe(queue_id);
 COMMENT ON VIEW queue.queues IS 'The settings of every queue.';
@@ -299,7 +299,7 @@ COMMENT ON COLUMN queue.queues.max_running IS 'How many of its jobs run at once 
 COMMENT ON COLUMN queue.queues.max_running_per_group IS 'How many jobs of a group run at once at most; null: no limit.';
 COMMENT ON COLUMN queue.queues.strict_order IS 'Whether the jobs of a group run one by one in their order.';
 COMMENT ON COLUMN queue.queues.rate_limit IS 'How many jobs begin in a rate_period at most; null: no limit.';
-COMMENT ON COLUMN queue.queues.rate_period IS 'The period of rate_limit.';
+COMMENT ON COLUMN queue.queues.rate_period IS 'The period of rate_limit and rate_limit_per_group.';
 COMMENT ON COLUMN queue.queues.max_waiting IS 'How many jobs wait at most before enqueueing is refused; null: no limit.';
 COMMENT ON COLUMN queue.queues.stages IS 'The stages that its jobs go through, in this order; null: none.';
 COMMENT ON COLUMN queue.queues.notify IS 'Whether there is a NOTIFY when it gets jobs.';
@@ -308,6 +308,7 @@ COMMENT ON COLUMN queue.queues.executor IS 'How its jobs run in the server: sql,
 COMMENT ON COLUMN queue.queues.procedure IS 'With executor call: the procedure or function that gets their payloads.';
 COMMENT ON COLUMN queue.queues.run_as IS 'With executor call: the role as which it runs.';
 COMMENT ON COLUMN queue.queues.settings IS 'Settings of the sessions in which they run in the server.';
+COMMENT ON COLUMN queue.queues.rate_limit_per_group IS 'How many jobs of a group begin in a rate_period at most; null: no limit.';
 
 CREATE VIEW queue.stats AS
 -- Read once.

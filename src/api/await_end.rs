@@ -33,7 +33,8 @@ fn await_end(call: &Call) -> Result<Option<Datum>> {
     let job_id = ids::job_id(call.required("job_id", call.i64(0))?)?;
     let timeout = call.interval(1).map_or(30_000_000, Interval::us);
     if timeout < 0 {
-        return Err(Error::invalid("timeout cannot be negative"));
+        let given = call.interval(1).map_or_else(String::new, Interval::text);
+        return Err(Error::invalid("timeout cannot be negative").detail(format!("It is {given}.")));
     }
     if call.is_atomic() {
         return Err(Error::new(

@@ -12,9 +12,9 @@ use crate::api::{self, sql_function};
 use crate::error::{Error, Result};
 use crate::job::claim::{self, ClaimRequest, Claimed, ClaimedAttempt};
 use crate::job::complete::complete_all;
-use crate::job::held;
 use crate::job::options::lease_us;
 use crate::job::wait::{self, ClaimScope, Waiter};
+use crate::job::{held, notice};
 use crate::log::claim::Kind;
 use crate::log::restore;
 use crate::pg::datum::{Interval, text_datum};
@@ -53,7 +53,8 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
     }
     let wait = call.interval(2).map_or(0, Interval::us);
     if wait < 0 {
-        return Err(Error::invalid("wait cannot be negative"));
+        let given = call.interval(2).map_or_else(String::new, Interval::text);
+        return Err(Error::invalid("wait cannot be negative").detail(format!("It is {given}.")));
     }
     let stage = call.text(4);
     let stage = stage.as_deref();
@@ -75,6 +76,7 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
         refused.into_iter().for_each(Error::warn);
     }
     // A claim that does not wait need not read the clock.
+    notice::wait_is_cut(wait);
     let deadline = if wait > 0 { time::monotonic_us().saturating_add(wait::longest_wait(wait)) } else { 0 };
     // If shared memory has no place for another running attempt, a call that waits sleeps as if there were no job. A
     // call that completes does not raise an error either: that would undo the completions, which free places.

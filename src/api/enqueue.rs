@@ -90,7 +90,7 @@ pub fn parse_fields(fields: &[(String, Value)], queue: &Queue, now: i64) -> Resu
     fields.iter().try_for_each(|(name, value)| job.field(name, value, queue))?;
     let upon = job.upon.take().unwrap_or_default();
     let named = Upon::parse(&upon).filter(|_| job.after.is_none() && job.options.flow.is_none());
-    let (payload, options) = job.finish(now)?;
+    let (payload, options) = job.finish(queue, now)?;
     let has_time = options.run_at.is_some();
     match named {
         Some(Upon::Overdue) if !has_time => Err(Error::invalid("upon => 'overdue' needs delay or run_at")),
@@ -127,13 +127,14 @@ impl Job {
                 .map_err(|e| Error { message: format!("jobs[{}]: {}", self.index, e.message), ..e })?;
         }
         let at = self.index;
-        self.finish(now).map_err(|e: Error| Error { message: format!("jobs[{at}]: {}", e.message), ..e })
+        self.finish(queue, now).map_err(|e: Error| Error { message: format!("jobs[{at}]: {}", e.message), ..e })
     }
 
-    fn finish(mut self, now: i64) -> Result<(Datum, Options)> {
+    fn finish(mut self, queue: &Queue, now: i64) -> Result<(Datum, Options)> {
         self.options.set_start(self.delay, self.run_at, now)?;
         self.options.unique = Unique::new(self.unique_key, self.on_duplicate, self.version, self.unique_for, now)?;
         let has_time = self.delay.is_some() || self.run_at.is_some();
+        self.options.note_group(queue);
         self.options.after = After::new(self.after, self.upon.as_deref(), has_time)?;
         Ok((self.payload.unwrap_or_else(jsonb::empty_object), self.options))
     }

@@ -15,6 +15,7 @@ use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::{self, Queue};
 use crate::catalog::{self, Catalog, drops, schedule, spi, topic};
 use crate::error::{self, Error, Result};
+use crate::job::notice;
 use crate::job::options::lease_us;
 use crate::pg::datum::Interval;
 use crate::pg::function::{Call, VOID};
@@ -58,11 +59,18 @@ impl Type {
 }
 
 /// Options whose values shared memory keeps for all claimers.
-const LIMITS: [&str; 6] =
-    ["max_running", "max_running_per_group", "strict_order", "rate_limit", "rate_period", "stages"];
+const LIMITS: [&str; 7] = [
+    "max_running",
+    "max_running_per_group",
+    "strict_order",
+    "rate_limit",
+    "rate_limit_per_group",
+    "rate_period",
+    "stages",
+];
 
 /// The options of a queue in the order of the arguments of `create` and `alter`: name, type, default as SQL.
-const OPTIONS: [(&str, Type, &str); 22] = [
+const OPTIONS: [(&str, Type, &str); 23] = [
     ("max_attempts", Type::Int, "20"),
     ("lease", Type::Interval, "'5 minutes'"),
     ("backoff", Type::Text, "'exponential'"),
@@ -85,6 +93,7 @@ const OPTIONS: [(&str, Type, &str); 22] = [
     ("procedure", Type::Text, "NULL"),
     ("run_as", Type::Text, "NULL"),
     ("settings", Type::Jsonb, "NULL"),
+    ("rate_limit_per_group", Type::Int, "NULL"),
 ];
 
 /// The options that columns hold. The SQL of before version 0.3.0 lacks the last of them.
@@ -127,19 +136,23 @@ fn given(call: &Call) -> Result<Vec<(&'static str, Parameter)>> {
                 }
             }
             "backoff_jitter" if !(0.0..=1.0).contains(&call.f64(n).unwrap_or(-1.0)) => {
-                return Err(Error::invalid("backoff_jitter must be between 0 and 1"));
+                return Err(Error::invalid("backoff_jitter must be between 0 and 1")
+                    .detail(format!("It is {}.", call.f64(n).unwrap_or(0.0))));
             }
             "backoff_base" | "backoff_max" if call.interval(n).map_or(0, Interval::us) < 0 => {
-                return Err(Error::invalid(format!("{name} cannot be negative")));
+                return Err(Error::invalid(format!("{name} cannot be negative")).detail(given_interval(call, n)));
             }
             // '-1' means for ever. As an interval it is minus one second.
             "retention" | "dead_retention"
                 if !(call.interval(n).map_or(0, Interval::us) >= 0 || is_for_ever(call, n)) =>
             {
                 return Err(Error::invalid(format!("{name} cannot be negative"))
+                    .detail(given_interval(call, n))
                     .hint("Use '0' to keep nothing, '-1' to keep all for ever."));
             }
-            "max_running" | "max_running_per_group" | "rate_limit" if call.i32(n).is_some_and(|limit| limit < 1) => {
+            "max_running" | "max_running_per_group" | "rate_limit" | "rate_limit_per_group"
+                if call.i32(n).is_some_and(|limit| limit < 1) =>
+            {
                 return Err(Error::invalid(format!("{name} must be at least 1"))
                     .detail(format!("It is {}.", call.i32(n).unwrap_or(0)))
                     .hint("To stop a queue use queue.pause; to lift the limit, queue.alter with reset."));
@@ -153,7 +166,7 @@ fn given(call: &Call) -> Result<Vec<(&'static str, Parameter)>> {
             "settings" => executors::check_settings(datum)?,
             "run_as" => found.push(("run_as_id", executors::role_id(&call.text(n).unwrap_or_default())?)),
             "rate_period" if call.interval(n).map_or(0, Interval::us) <= 0 => {
-                return Err(Error::invalid("rate_period must be positive"));
+                return Err(Error::invalid("rate_period must be positive").detail(given_interval(call, n)));
             }
             _ => {}
         }
@@ -163,6 +176,10 @@ fn given(call: &Call) -> Result<Vec<(&'static str, Parameter)>> {
         });
     }
     Ok(found)
+}
+
+fn given_interval(call: &Call, n: usize) -> String {
+    format!("It is {}.", call.interval(n).map_or_else(String::new, Interval::text))
 }
 
 /// Checks the names of stages.
@@ -460,7 +477,7 @@ fn resume(call: &Call) -> Result<Option<Datum>> {
     set_paused(call, false)
 }
 
-/// `queue.drop(queue_name, force)`.
+/// `queue.drop(queue_name, force, if_exists)`.
 fn drop_queue(call: &Call) -> Result<Option<Datum>> {
     api::writable("drop a queue")?;
     let name = call.required("queue_name", call.text(0))?;
@@ -469,7 +486,25 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
     if let Some(topic) = topic::find(&catalog, &name)? {
         return topics::drop_topic(&catalog, &topic, force);
     }
-    let queue = queue::by_name(&catalog, &name)?;
+    session::accept_invalidations();
+    let queue = match queue::by_name(&catalog, &name) {
+        Ok(queue) => queue,
+        Err(error) if error.code != error::UNDEFINED => return Err(error),
+        // The SQL of before version 0.3.0 lacks the argument.
+        Err(_) if call.bool(2).unwrap_or(false) => {
+            notice::no_queue_to_drop(&name);
+            return Ok(Some(VOID));
+        }
+        Err(error) => {
+            return Err(Error {
+                hint: Some(
+                    "Those that there are: SELECT queue_name FROM queue.queues. if_exists => true passes over it."
+                        .into(),
+                ),
+                ..error
+            });
+        }
+    };
     permission::check(&catalog, &queue, Privilege::Manage)?;
     for lane in queue.all_lanes() {
         // No session waits in the lanes of former stages.

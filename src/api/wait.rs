@@ -9,13 +9,16 @@ use pgrx::pg_sys::Datum;
 use crate::api::{self, sql_function};
 use crate::error::{self, Error, Result};
 use crate::job::wait::{ClaimScope, Waiter, longest_wait};
-use crate::job::{limits, refill};
+use crate::job::{limits, notice, refill};
 use crate::pg::datum::Interval;
 use crate::pg::function::Call;
 use crate::pg::{session, snapshot, time};
 use crate::shmem;
 
 sql_function!(pg_queue_wait, pg_finfo_pg_queue_wait => wait);
+
+/// How long a call waits that does not say, in microseconds.
+const DEFAULT: i64 = 30_000_000;
 
 /// `CALL queue.wait(queue_name, timeout, INOUT has_jobs)`: returns whether there are jobs. If `timeout` is NULL, it is
 /// 30 seconds.
@@ -27,9 +30,10 @@ fn wait(call: &Call) -> Result<Option<Datum>> {
     }
     crate::transaction::register();
     let name = call.required("queue_name", call.text(0))?;
-    let timeout = call.interval(1).map_or(30_000_000, Interval::us);
+    let timeout = call.interval(1).map_or(DEFAULT, Interval::us);
     if timeout < 0 {
-        return Err(Error::invalid("timeout cannot be negative"));
+        let given = call.interval(1).map_or_else(String::new, Interval::text);
+        return Err(Error::invalid("timeout cannot be negative").detail(format!("It is {given}.")));
     }
     if call.is_atomic() {
         return Err(Error::new(
@@ -37,6 +41,10 @@ fn wait(call: &Call) -> Result<Option<Datum>> {
             "queue.wait cannot run inside a transaction block or a function",
         )
         .hint("Call it on its own, or use queue.claim with wait."));
+    }
+    // The default is longer than calls may sleep by default.
+    if timeout != DEFAULT {
+        notice::wait_is_cut(timeout);
     }
     let deadline = time::monotonic_us().saturating_add(longest_wait(timeout));
     let has_jobs = loop {

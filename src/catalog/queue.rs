@@ -99,7 +99,7 @@ impl Queue {
 
     /// Returns whether jobs of a group have to wait for each other.
     pub fn has_groups(&self) -> bool {
-        self.limits.is_some_and(|limits| limits.group > 0)
+        self.limits.is_some_and(|limits| limits.has_groups())
     }
 
     /// Returns all lanes that jobs may wait in, be it for other jobs, and those of former stages.
@@ -178,6 +178,7 @@ mod column {
     pub const RUN_AS: usize = 23;
     pub const RUN_AS_ID: usize = 24;
     pub const SETTINGS: usize = 25;
+    pub const RATE_LIMIT_PER_GROUP: usize = 26;
     /// The first of the columns of `queue.lane`.
     pub const LANE: usize = 0;
     pub const LANE_QUEUE: usize = 1;
@@ -388,9 +389,10 @@ fn limits(row: &Row) -> Option<Limits> {
         group: if is_strict { 1 } else { number(column::MAX_RUNNING_PER_GROUP) },
         is_strict,
         rate: number(column::RATE_LIMIT),
+        group_rate: number(column::RATE_LIMIT_PER_GROUP),
         period: row.get(column::RATE_PERIOD).map_or(0, |datum| Interval::read(datum).us()),
     };
-    (limits.running != 0 || limits.group != 0 || limits.rate != 0).then_some(limits)
+    (limits.running != 0 || limits.has_groups() || limits.rate != 0).then_some(limits)
 }
 
 /// Tells every session, when this transaction commits, that queues have changed. This session knows at once.

@@ -193,6 +193,7 @@ pub const QUEUE: Shape = &[
     ("run_as", TEXTOID, false),
     ("run_as_id", INT8OID, false),
     ("settings", JSONBOID, false),
+    ("rate_limit_per_group", INT4OID, false),
 ];
 
 /// How many of these `queue.queue` has before version 0.3.0.

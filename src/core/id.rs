@@ -65,7 +65,8 @@ pub const fn node(id: i64) -> i64 {
 
 /// What `id` names, judged by its bits alone.
 pub const fn kind(id: i64) -> Kind {
-    if id <= 0 || id >= 1 << 53 {
+    // The counts begin at one.
+    if id <= 0 || id >= 1 << 53 || count(id) == 0 {
         return Kind::Neither;
     }
     match id & 15 {
@@ -98,5 +99,7 @@ mod tests {
         assert_eq!(kind(0), Kind::Neither);
         assert_eq!(kind(-1), Kind::Neither);
         assert_eq!(kind(0x1c), Kind::Neither);
+        // The numbers that a newcomer tries.
+        assert!((1..=15).all(|id| kind(id) == Kind::Neither));
     }
 }

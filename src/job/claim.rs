@@ -218,10 +218,20 @@ impl<'a> ClaimBatch<'a> {
         // A turn that was announced is served by itself.
         let is_one_by_one = self.queue.has_groups();
         let mut worker = None;
+        let mut opened = [None; 8];
         // Under the same lock: what a restore brings in is not handed out.
         let took = shmem::with_instance(number, |frontier, instance| {
             if !instance.restore.is_awake() {
                 return None;
+            }
+            // What the worker does when it finds the time.
+            if let Some(claimer) = claimer {
+                for session in &mut opened {
+                    *session = frontier.open_gates(claimer.now);
+                    if session.is_none() {
+                        break;
+                    }
+                }
             }
             let mut all = 0;
             loop {
@@ -231,7 +241,7 @@ impl<'a> ClaimBatch<'a> {
                 let took = |answer| Some(Taken { answer, lane, due_to });
                 let Take::Some { taken, refill } = answer else {
                     // Other sessions may have slept there since before it was closed: the worker opens it for them.
-                    if answer == Take::Closed
+                    if claimer.is_some()
                         && let Some(at) = frontier.next_opening()
                     {
                         worker = instance.wake_worker_by(at);
@@ -253,6 +263,7 @@ impl<'a> ClaimBatch<'a> {
         if let Some(latch) = worker {
             shmem::wake_latch(latch);
         }
+        opened.into_iter().flatten().for_each(shmem::wake);
         // The instance is gone: the refill says so.
         let took = took.unwrap_or(Some(Taken { answer: Take::Refill, lane: self.queue.lane, due_to: 0 }))?;
         if let Take::Some { taken, .. } = took.answer {

@@ -109,6 +109,7 @@ impl<'a> GroupTurn<'a> {
     fn end(&mut self, found: &Found, out: &mut [Ready]) -> usize {
         self.is_open = false;
         let (number, lane) = (self.catalog.number, self.lane);
+        let mut worker = None;
         let taken = shmem::with_instance(number, |frontier, instance| {
             let (session, pid) = (session::session(), session::pid());
             let served = if found.files.are_current(frontier, instance) {
@@ -116,8 +117,14 @@ impl<'a> GroupTurn<'a> {
             } else {
                 Served { found: &[], read_to: self.turn.after, is_held: false }
             };
-            frontier.turn_end(number, lane, session, pid, self.claimer, self.turn, &served, out)
+            let taken = frontier.turn_end(number, lane, session, pid, self.claimer, self.turn, &served, out);
+            // The group may be at its rate now.
+            worker = frontier.next_opening().and_then(|at| instance.wake_worker_by(at));
+            taken
         });
+        if let Some(latch) = worker {
+            shmem::wake_latch(latch);
+        }
         while let Some(waiter) = shmem::with(|shared| shared.frontier.refill_wake(number, lane)) {
             shmem::wake(waiter);
         }

@@ -3,7 +3,7 @@
 //!
 //! Invariant: no claim from a limited queue is granted before both are known.
 
-use pg_queue_core::frontier::{Claimer, Limits};
+use pg_queue_core::frontier::{Claimer, Limits, PastStart};
 use pg_queue_core::id::SEGMENTS;
 
 use crate::catalog::queue::Queue;
@@ -53,7 +53,7 @@ impl<'a> LimitCheck<'a> {
 
     /// Tells memory what has started within the period, if the period began before memory knew of claims.
     fn seed(&self, catalog: &Catalog) -> Result<()> {
-        if self.limits.rate == 0 {
+        if self.limits.rate == 0 && self.limits.group_rate == 0 {
             return Ok(());
         }
         let number = catalog.number;
@@ -64,21 +64,30 @@ impl<'a> LimitCheck<'a> {
         {
             return Ok(());
         }
-        let starts = starts(catalog, self.queue.lanes(), self.limits.period)?;
+        let (mut starts, mut of_groups) = (Vec::new(), Vec::new());
+        if self.limits.rate > 0 {
+            starts = starts_of_queue(catalog, self.queue.lanes(), self.limits.period)?;
+        }
+        if self.limits.group_rate > 0 {
+            of_groups = starts_of_groups(catalog, self.queue.lanes(), self.limits.period)?;
+        }
         fault!("limits.read");
         // In this order: what passes between the two makes starts later than they were, never earlier.
         let (wall, now) = (time::now_us(), time::monotonic_us());
-        let starts: Vec<(i64, u32)> = starts
-            .chunks_exact(2)
-            .map(|pair| (now.saturating_sub((wall - pair[0]).max(0)), u32::try_from(pair[1]).unwrap_or(u32::MAX)))
+        let at = |then: i64| now.saturating_sub((wall - then).max(0));
+        let count = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
+        let starts: Vec<(i64, u32)> = starts.chunks_exact(2).map(|pair| (at(pair[0]), count(pair[1]))).collect();
+        let of_groups: Vec<PastStart> = of_groups
+            .chunks_exact(4)
+            .map(|of| PastStart { at: at(of[0]), count: count(of[1]), lane: of[2] as i32, group: of[3] })
             .collect();
-        shmem::with(|shared| {
+        let claimer = self.claimer();
+        let all_fit = shmem::with(|shared| {
             // Another session may have been quicker.
-            if !shared.frontier.has_gate(number, self.queue.id) {
-                shared.frontier.seed_rate(number, &self.claimer(), &starts);
-            }
+            shared.frontier.has_gate(number, self.queue.id)
+                || shared.frontier.seed_rate(number, &claimer, &starts, &of_groups)
         });
-        Ok(())
+        if all_fit { Ok(()) } else { Err(rated_groups_full(&self.queue.name)) }
     }
 }
 
@@ -98,35 +107,49 @@ fn recover_first(catalog: &Catalog) -> Result<()> {
 
 /// Returns the times and numbers of claims by workers within the last `period` microseconds, in order: a time, then its
 /// number. Of reclaimed segments the minute is known.
-fn starts(catalog: &Catalog, lanes: &[i32], period: i64) -> Result<Vec<i64>> {
+fn starts_of_queue(catalog: &Catalog, lanes: &[i32], period: i64) -> Result<Vec<i64>> {
+    starts(catalog, lanes, period, "queue.rollup", "")
+}
+
+/// Returns the same of claims of jobs in groups: time, number, lane, hash of the group.
+fn starts_of_groups(catalog: &Catalog, lanes: &[i32], period: i64) -> Result<Vec<i64>> {
+    starts(catalog, lanes, period, "queue.group_start", ", lane, group_hash")
+}
+
+/// `minutes` is the table of what was claimed in reclaimed segments, `by` the columns by which starts are told apart.
+fn starts(catalog: &Catalog, lanes: &[i32], period: i64, minutes: &str, by: &str) -> Result<Vec<i64>> {
     let lanes = lanes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    // The other segments are in the rollup, and a crash may have left them half empty. A segment that goes there
-    // meanwhile counts twice at worst.
+    let has_group = if by.is_empty() { "" } else { "AND group_hash IS NOT NULL" };
+    // The other segments are in the table of minutes, and a crash may have left them half empty. A segment that goes
+    // there meanwhile counts twice at worst.
     let is_read = |n: &u8| !matches!(segment::word(catalog, *n).state(), State::Free | State::Copied | State::Emptying);
     let logs: String = (0..SEGMENTS as u8)
         .filter(is_read)
         .map(|n| {
             format!(
-                "SELECT c.claimed_at AS at, 1::pg_catalog.int8 AS n FROM queue.claim_{n} AS c
+                "SELECT c.claimed_at AS at, 1::pg_catalog.int8 AS n {by} FROM queue.claim_{n} AS c
                  JOIN queue.attempt_{n} AS a ON a.id OPERATOR(pg_catalog.=) c.id
-                 WHERE a.lane OPERATOR(pg_catalog.=) ANY (ARRAY[{lanes}])
-                   AND (c.kind OPERATOR(pg_catalog.=) 'w' OR c.kind OPERATOR(pg_catalog.=) 'b') UNION ALL "
+                 WHERE a.lane OPERATOR(pg_catalog.=) ANY (ARRAY[{lanes}]) {has_group}
+                   AND (c.kind OPERATOR(pg_catalog.=) 'w' OR c.kind OPERATOR(pg_catalog.=) 'b')
+                   AND NOT EXISTS (SELECT FROM queue.outcome_{n} AS o
+                                   WHERE o.id OPERATOR(pg_catalog.=) c.id AND o.outcome OPERATOR(pg_catalog.=) 'm')
+                 UNION ALL "
             )
         })
         .collect();
     // A few parts of the period are enough: memory distinguishes no more.
     let sql = format!(
-        "SELECT pg_catalog.unnest(ARRAY[at, n]) FROM (
-             SELECT pg_catalog.max(us) AS at, pg_catalog.sum(n)::pg_catalog.int8 AS n FROM (
+        "SELECT pg_catalog.unnest(ARRAY[at, n {by}]) FROM (
+             SELECT pg_catalog.max(us) AS at, pg_catalog.sum(n)::pg_catalog.int8 AS n {by} FROM (
                  SELECT (pg_catalog.date_part('epoch', at OPERATOR(pg_catalog.-)
                             '2000-01-01 00:00:00+00'::pg_catalog.timestamptz) OPERATOR(pg_catalog.*) 1e6::pg_catalog.float8
-                        )::pg_catalog.int8 AS us, n
+                        )::pg_catalog.int8 AS us, n {by}
                  FROM ({logs}
                        SELECT least(minute OPERATOR(pg_catalog.+) '1 minute'::pg_catalog.interval,
-                                    pg_catalog.clock_timestamp()) AS at, claimed AS n FROM queue.rollup
+                                    pg_catalog.clock_timestamp()) AS at, claimed AS n {by} FROM {minutes}
                        WHERE lane OPERATOR(pg_catalog.=) ANY (ARRAY[{lanes}])
                          AND claimed OPERATOR(pg_catalog.>) 0) AS all_starts) AS starts
-             WHERE us OPERATOR(pg_catalog.>) $1 GROUP BY us OPERATOR(pg_catalog./) $2 ORDER BY 1) AS parts"
+             WHERE us OPERATOR(pg_catalog.>) $1 GROUP BY us OPERATOR(pg_catalog./) $2 {by} ORDER BY 1) AS parts"
     );
     let from = time::now_us().saturating_sub(period);
     spi::read_i64_column(&sql, &[from.into(), (period / 256).max(1).into()])
@@ -168,4 +191,14 @@ pub fn gates_full() -> Error {
     Error::new(crate::error::LIMIT, "too many limited queues are in use at once")
         .detail(format!("Shared memory has room for {} of them.", guc::MAX_LANES.get()))
         .hint("Raise pg_queue.max_lanes and restart the server.")
+}
+
+/// The error for memory that has no room for all groups that have started something of late.
+fn rated_groups_full(queue: &str) -> Error {
+    Error::new(
+        crate::error::LIMIT,
+        format!("too many groups of queue \"{queue}\" have started jobs within its rate_period"),
+    )
+    .detail(format!("Shared memory has room for {} of them, over all queues.", guc::MAX_RATED_GROUPS.get()))
+    .hint("Raise pg_queue.max_rated_groups and restart the server.")
 }

@@ -20,6 +20,7 @@ pub mod held_by_dead;
 pub mod hold;
 pub mod keys;
 pub mod limits;
+pub mod notice;
 pub mod options;
 pub mod outcomes;
 pub mod publish;

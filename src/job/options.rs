@@ -9,6 +9,7 @@ use crate::catalog::ids;
 use crate::catalog::queue::Queue;
 use crate::catalog::run_as::{self, RunAs};
 use crate::error::{Error, Result};
+use crate::job::notice;
 use crate::pg::datum::{self, Interval};
 use crate::pg::function::Call;
 use crate::pg::jsonb;
@@ -89,7 +90,15 @@ impl Options {
         // The SQL of the version before has neither.
         options.flow = call.i64(at(14));
         options.task = call.datum(at(15));
+        options.note_group(queue);
         Ok(options)
+    }
+
+    /// Tells, once in a session, that a group has no effect in this queue.
+    pub fn note_group(&self, queue: &Queue) {
+        if self.group_key.is_some() && !queue.has_groups() {
+            notice::group_without_limits(queue);
+        }
     }
 
     pub fn set_start(&mut self, delay: Option<Interval>, run_at: Option<i64>, now: i64) -> Result<()> {
@@ -132,7 +141,7 @@ pub fn lease_us(lease: Interval) -> Result<i64> {
     if (1_000..=TEN_YEARS).contains(&us) {
         return Ok(us);
     }
-    Err(Error::invalid("lease must be between 1 millisecond and 10 years"))
+    Err(Error::invalid("lease must be between 1 millisecond and 10 years").detail(format!("It is {}.", lease.text())))
 }
 
 /// The last `timestamptz` that Postgres takes.
@@ -144,7 +153,7 @@ pub const LAST_TIME: i64 = 9_223_371_331_199_999_999;
 pub fn in_future(name: &str, delay: Interval, now: i64) -> Result<Option<i64>> {
     let at = delay.after(now);
     if at < now {
-        return Err(Error::invalid(format!("{name} cannot be negative")));
+        return Err(Error::invalid(format!("{name} cannot be negative")).detail(format!("It is {}.", delay.text())));
     }
     if at > LAST_TIME {
         return Err(Error::invalid(format!("{name} must be finite")));
@@ -267,7 +276,7 @@ impl Unique {
 
     /// From the arguments of a call; `None`: it has no key.
     ///
-    /// Errors: 22023 when the key is too long, unique_for negative, or one of the two is given without a key.
+    /// Errors: 22023 when the key is too long, unique_for negative, or one of the others is given without a key.
     pub fn new(
         key: Option<Datum>,
         on_duplicate: OnDuplicate,
@@ -276,9 +285,17 @@ impl Unique {
         now: i64,
     ) -> Result<Option<Self>> {
         let Some(key) = key else {
-            let given = [("version", version.is_some()), ("unique_for", unique_for.is_some())];
+            let given = [
+                ("version", version.is_some()),
+                ("unique_for", unique_for.is_some()),
+                ("on_duplicate", on_duplicate != OnDuplicate::Skip),
+            ];
             return match given.into_iter().find(|(_, is_given)| *is_given) {
-                Some((name, _)) => Err(Error::invalid(format!("{name} needs a unique_key"))),
+                Some((name, _)) => Err(Error::invalid(format!("{name} needs a unique_key"))
+                    .detail(
+                        "It says what becomes of a job that meets another one under its key, and this one has none.",
+                    )
+                    .hint("Give the job a unique_key.")),
                 None => Ok(None),
             };
         };

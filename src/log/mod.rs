@@ -15,6 +15,7 @@ pub mod dead;
 pub mod depth;
 pub mod edge;
 pub mod firing;
+pub mod group_start;
 pub mod history;
 pub mod key;
 pub mod keyed;

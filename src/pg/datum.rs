@@ -49,6 +49,15 @@ impl Interval {
         }
     }
 
+    /// Returns the interval as the session's setting `intervalstyle` has it.
+    pub fn text(self) -> String {
+        // SAFETY: a plain function of one value, which returns a C string of its own.
+        unsafe {
+            let text = pgrx::direct_function_call_as_datum(pg_sys::interval_out, &[Some(self.datum())]);
+            text.map_or_else(String::new, |text| CStr::from_ptr(text.cast_mut_ptr()).to_string_lossy().into_owned())
+        }
+    }
+
     /// Returns `from`, a `timestamptz` in microseconds, plus this interval, by the calendar of the session's time zone.
     /// Raises 22008 on overflow.
     pub fn after(self, from: i64) -> i64 {

@@ -268,9 +268,18 @@ impl Error {
     /// Writes the error to the log as a warning, and in a session also to the client. Zero bytes are left out. Can
     /// raise a cancel.
     pub fn warn(self) {
+        self.tell(pgrx::PgLogLevel::WARNING);
+    }
+
+    /// Sends it as a NOTICE to the client. Can raise a cancel.
+    pub fn notice(self) {
+        self.tell(pgrx::PgLogLevel::NOTICE);
+    }
+
+    fn tell(self, level: pgrx::PgLogLevel) {
         let text = |text: String| CString::new(text.replace('\0', "")).unwrap_or_default();
         let (message, detail, hint) = (text(self.message), self.detail.map(text), self.hint.map(text));
-        warn(error::characters(self.code), &message, detail.as_deref(), hint.as_deref());
+        tell(level, error::characters(self.code), &message, detail.as_deref(), hint.as_deref());
     }
 }
 
@@ -285,14 +294,14 @@ pub unsafe fn raise(code: [u8; 5], message: *const i8, detail: *const i8, hint: 
     unreachable!("errfinish does not return")
 }
 
-/// Sends a warning to the client and to the log, with any SQLSTATE. Can raise a cancel.
-pub fn warn(code: [u8; 5], message: &CStr, detail: Option<&CStr>, hint: Option<&CStr>) {
+/// Sends a message of this level, with any SQLSTATE. Can raise a cancel.
+fn tell(level: pgrx::PgLogLevel, code: [u8; 5], message: &CStr, detail: Option<&CStr>, hint: Option<&CStr>) {
     let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
     let (detail, hint) = (pointer(detail), pointer(hint));
     // SAFETY: C strings that outlive the call; an error becomes an unwinding at the guard.
     unsafe {
         pg_sys::ffi::pg_guard_ffi_boundary(|| {
-            report(pgrx::PgLogLevel::WARNING, code, message.as_ptr(), detail, hint);
+            report(level, code, message.as_ptr(), detail, hint);
         });
     }
 }

@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::atomic::AtomicU32;
 
 use pg_queue_core::awaited::Awaited;
-use pg_queue_core::frontier::{self, Gate, Group, Lane, Ready, Running, Session, index};
+use pg_queue_core::frontier::{self, Gate, Group, Lane, NODES_PER_RATE, Rate, Ready, Running, Session, Starts, index};
 use pg_queue_core::{counter, holders, watchers};
 use pgrx::{pg_guard, pg_sys};
 
@@ -58,6 +58,9 @@ pub struct Layout {
     pub gates: (usize, usize),
     pub groups: (usize, usize),
     pub group_index: (usize, usize),
+    pub rates: (usize, usize),
+    pub rate_index: (usize, usize),
+    pub starts: (usize, usize),
     pub counters: (usize, usize),
     pub counter_index: (usize, usize),
     pub horizons: (usize, usize),
@@ -77,8 +80,10 @@ impl Layout {
         // A counter is small and never evicted, so there is room for more lanes than memory otherwise keeps: four times
         // as many.
         let counters = lanes * 4;
-        // Each running attempt may be of a group of its own.
-        let groups = running.next_multiple_of(64);
+        // Each running attempt may be of a group of its own, and each group that has a record of its starts may be at
+        // its rate.
+        let rates = size(guc::MAX_RATED_GROUPS.get());
+        let groups = running.next_multiple_of(64) + rates;
         let mut bytes = size_of::<Header>();
         fn place<T>(bytes: &mut usize, count: usize) -> (usize, usize) {
             *bytes = bytes.next_multiple_of(align_of::<T>().max(64));
@@ -105,6 +110,9 @@ impl Layout {
             gates: place::<Gate>(&mut bytes, lanes),
             groups: place::<Group>(&mut bytes, groups),
             group_index: place::<index::Bucket>(&mut bytes, index::buckets_for(groups)),
+            rates: place::<Rate>(&mut bytes, rates),
+            rate_index: place::<index::Bucket>(&mut bytes, index::buckets_for(rates)),
+            starts: place::<Starts>(&mut bytes, rates * NODES_PER_RATE),
             counters: place::<counter::Slot>(&mut bytes, counters),
             counter_index: place::<index::Bucket>(&mut bytes, index::buckets_for(counters)),
             horizons: place::<u32>(&mut bytes, databases * (sessions + max_prepared())),

@@ -13,6 +13,7 @@ use pg_queue_core::frontier::{Frontier, Running};
 use pg_queue_core::watchers::Watchers;
 use pgrx::pg_sys;
 
+use crate::pg::time;
 use crate::shmem::instance::Instance;
 use crate::shmem::layout::{BASE, Header, LAYOUT};
 
@@ -91,6 +92,9 @@ pub fn with<R>(f: impl FnOnce(&mut Shared<'_>) -> R) -> R {
         let Some(layout) = LAYOUT else { unreachable!("shared memory is used before it is there") };
         let header = base.cast::<Header>();
         let _guard = LockGuard::take((*header).frontier_lock);
+        if (*header).frontier.rates > 0 {
+            (*header).frontier.now = time::monotonic_us();
+        }
         fn slice<'a, T>(base: *mut u8, (at, count): (usize, usize)) -> &'a mut [T] {
             // SAFETY: see above.
             unsafe { std::slice::from_raw_parts_mut(base.add(at).cast::<T>(), count) }
@@ -107,6 +111,9 @@ pub fn with<R>(f: impl FnOnce(&mut Shared<'_>) -> R) -> R {
                 gates: slice(base, layout.gates),
                 groups: slice(base, layout.groups),
                 group_index: slice(base, layout.group_index),
+                rates: slice(base, layout.rates),
+                rate_index: slice(base, layout.rate_index),
+                starts: slice(base, layout.starts),
             },
             instances: slice(base, layout.instances),
             awaited: slice(base, layout.awaited),

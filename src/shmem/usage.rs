@@ -24,7 +24,7 @@ pub struct Use {
 /// Returns how much of each kind of memory that can run full is in use, over all databases. Ready attempts are not
 /// among them: an attempt that does not fit there stays in its table. Takes the locks of keys and of the frontier, one
 /// after the other.
-pub fn in_use() -> [Use; 4] {
+pub fn in_use() -> [Use; 5] {
     let keys = keys::with_holders(|holders| (holders.head.held as usize, holders.most));
     let mut uses = lock::with(|shared| {
         let databases = shared.instances.iter().filter(|i| i.number != 0).count();
@@ -35,6 +35,7 @@ pub fn in_use() -> [Use; 4] {
             of("pg_queue.max_lanes", (head.lanes as usize, shared.frontier.lanes.len())),
             of("pg_queue.max_running", (head.running as usize, shared.frontier.running.len())),
             of("pg_queue.max_keys", keys),
+            of("pg_queue.max_rated_groups", shared.frontier.rates_in_use()),
         ]
     });
     let numbers: Vec<_> = lock::with(|shared| shared.instances.iter().map(|i| (i.database, i.number)).collect());

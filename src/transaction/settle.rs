@@ -471,6 +471,14 @@ pub fn settle(pending: &[Pending], committed: bool) {
                 }
             }
             counts.close(shared.instances, &mut shared.counters);
+            // Groups may be at their rate from now on; the worker lets them start again.
+            if let Some(at) = shared.frontier.next_opening()
+                && let Some(p) = pending.last()
+                && let Some(instance) = shared.instances.iter_mut().find(|i| i.number == p.instance)
+                && let Some(latch) = instance.wake_worker_by(at)
+            {
+                wake.worker = Some(latch);
+            }
         });
         wake.go();
     };

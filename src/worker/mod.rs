@@ -16,6 +16,7 @@ use crate::pg::{process, raw, session};
 pub mod database;
 pub mod hooks;
 pub mod launcher;
+pub mod log_hook;
 pub mod pending;
 pub mod table;
 

@@ -55,7 +55,7 @@ CALL queue.wait('mail');
 ROLLBACK;
 SELECT queue.complete(NULL);
 SELECT queue.complete(0);
-SELECT queue.complete_many('{5,0}');
+SELECT queue.complete_many('{21,0}');
 SELECT queue.fail(16, NULL);
 SELECT queue.advance(0);
 SELECT queue.create('staged', stages => '{a,b,a}');

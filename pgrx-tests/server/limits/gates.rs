@@ -456,6 +456,7 @@ fn limits_out_of_range_are_refused() {
         ("max_running", "0"),
         ("max_running_per_group", "-1"),
         ("rate_limit", "0"),
+        ("rate_limit_per_group", "0"),
         ("max_waiting", "0"),
         ("rate_period", "'0'"),
     ] {

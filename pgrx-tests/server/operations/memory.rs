@@ -466,12 +466,14 @@ fn memory_is_what_the_formula_says() {
         let size: i64 = cluster
             .connect()
             .value("SELECT sum(allocated_size)::bigint FROM pg_shmem_allocations WHERE name LIKE 'pg_queue%'");
-        // docs/settings.md
+        // docs/settings.md, with the default of max_rated_groups
+        let rated = 10_000;
         let power_of_two = |bytes: u64| i64::try_from(bytes.next_power_of_two()).unwrap();
         let sessions = connections + 40;
         let said = lanes * ready * 40
-            + i64::try_from(running * 216).unwrap()
-            + power_of_two(64 * running)
+            + i64::try_from(running * 224).unwrap()
+            + power_of_two(64 * (running + rated))
+            + i64::try_from(rated * 550).unwrap()
             + lanes * 9300
             + power_of_two(32 * keys)
             + databases * (133_500 + 4 * sessions)

@@ -26,23 +26,32 @@ pub fn check(case: &Case<'_>, holds: &[Hold<'_>]) -> Vec<String> {
             found.push(format!("{} run in {} at once: {held:?}", held.len(), queue.name));
         }
         if let Some(limit) = queue.group_limit {
-            let mut groups: BTreeMap<&str, Vec<&Hold<'_>>> = BTreeMap::new();
-            for hold in &of_queue {
-                if let Some(group) = &hold.claim.group {
-                    groups.entry(group).or_default().push(hold);
-                }
-            }
-            for (group, holds) in groups {
+            for (group, holds) in by_group(&of_queue) {
                 if let Some(held) = more_than(limit, &holds) {
                     found.push(format!("{} run of group {group} in {}: {held:?}", held.len(), queue.name));
                 }
             }
         }
         if let Some(limit) = queue.rate {
-            rate(case, queue.name, limit, of_queue, &mut found);
+            rate(case, queue.name, limit, of_queue.clone(), &mut found);
+        }
+        if let Some(limit) = queue.group_rate {
+            for (group, holds) in by_group(&of_queue) {
+                rate(case, &format!("group {group} of {}", queue.name), limit, holds, &mut found);
+            }
         }
     }
     found
+}
+
+fn by_group<'a>(holds: &[&'a Hold<'a>]) -> BTreeMap<&'a str, Vec<&'a Hold<'a>>> {
+    let mut groups: BTreeMap<&str, Vec<&Hold<'_>>> = BTreeMap::new();
+    for hold in holds {
+        if let Some(group) = &hold.claim.group {
+            groups.entry(group).or_default().push(hold);
+        }
+    }
+    groups
 }
 
 /// No period has seen more starts than the limit says. A start was between the claim's call and its answer.

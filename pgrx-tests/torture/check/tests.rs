@@ -169,6 +169,23 @@ fn more_starts_than_the_rate() {
 }
 
 #[test]
+fn more_starts_of_a_group_than_its_rate() {
+    let rate = QUEUES[queue("limited")].group_rate.expect("a rate");
+    for (many, group) in [(rate, "g"), (rate + 1, "g"), (rate + 1, "other")] {
+        let mut ledger = Ledger::default();
+        for n in 0..many as i64 {
+            let mut one = job("limited", n, 0);
+            if n == 0 {
+                one.group = Some(group.to_owned());
+            }
+            deal(&mut ledger, Fate::Committed, claim(&one, 1000 + n, 1), 10 + n * 100, 20 + n * 100);
+        }
+        let found = found(|case| limits::check(case, &holds(case)), &ledger, &World::default());
+        assert_eq!(found.len(), usize::from(many > rate && group == "g"), "{found:?}");
+    }
+}
+
+#[test]
 fn a_job_in_the_hands_of_two() {
     let one = job("plain", 1, 0);
     for end in [500, 150] {

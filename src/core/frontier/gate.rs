@@ -1,4 +1,5 @@
-//! Limits of queues: how many of their jobs run at once, and how many start within a period.
+//! Limits of queues: how many of their jobs run at once, and how many start within a period. What is counted per group
+//! is in `groups` and `rates`.
 //!
 //! A **gate** counts the attempts that workers have taken of one limited queue, in all its lanes. Queues without limits
 //! have no gate. A gate is made from `running` when a claim first comes with limits, so it may be thrown away as soon
@@ -8,6 +9,7 @@
 //! that a worker has taken in one of its lanes points to it. There are never more of them than the limit, but for those
 //! that a session is ending while it has claimed others instead: a rollback undoes both.
 
+use super::rates::{OF_GROUP, OF_QUEUE, PastStart};
 use super::window::Window;
 use super::{Frontier, State};
 
@@ -26,8 +28,22 @@ pub struct Limits {
     pub is_strict: bool,
     /// How many jobs start in any `period`.
     pub rate: u32,
-    /// The period of the rate, in microseconds.
+    /// How many jobs of each group start in any `period`, in each lane.
+    pub group_rate: u32,
+    /// The period of the rates, in microseconds.
     pub period: i64,
+}
+
+impl Limits {
+    /// Whether groups are limited.
+    pub fn has_groups(&self) -> bool {
+        self.group > 0 || self.group_rate > 0
+    }
+
+    /// How many jobs of each group may run at once.
+    pub(super) fn most_of_group(&self) -> u32 {
+        if self.group == 0 { u32::MAX } else { self.group }
+    }
 }
 
 /// What a claim from a limited queue has to tell the frontier.
@@ -56,6 +72,8 @@ pub struct Gate {
     pub(super) running: u32,
     /// How many groups point to this gate.
     pub(super) groups: u32,
+    /// How many records of groups' starts belong to it.
+    pub(super) rates: u32,
     lanes: [i32; GATE_LANES],
     len: u32,
     /// The monotonic time until which the rate has closed it for sleeping sessions. 0: the rate has not closed it.
@@ -71,6 +89,7 @@ impl Default for Gate {
             limits: Limits::default(),
             running: 0,
             groups: 0,
+            rates: 0,
             lanes: [0; GATE_LANES],
             len: 0,
             opens_at: 0,
@@ -86,7 +105,7 @@ impl Gate {
 
     /// Whether groups are limited.
     pub(super) fn has_groups(&self) -> bool {
-        self.limits.group > 0
+        self.limits.has_groups()
     }
 
     fn is_full(&self) -> bool {
@@ -122,6 +141,9 @@ impl Frontier<'_> {
     /// slot for it.
     pub(super) fn pass(&mut self, instance: u32, lane: u32, claimer: Option<&Claimer<'_>>) -> Result<Option<u32>, ()> {
         let known = self.lanes[lane as usize].gate.checked_sub(1);
+        if let Some(claimer) = claimer {
+            self.head.now = self.head.now.max(claimer.now);
+        }
         match (known, claimer) {
             (None, None) => Ok(None),
             (Some(gate), None) => {
@@ -164,6 +186,9 @@ impl Frontier<'_> {
             }
         };
         self.clear_groups(slot);
+        if claimer.limits.group_rate == 0 {
+            self.drop_rates(slot);
+        }
         let gate = self.gate_at(slot);
         gate.opens_at = 0;
         (gate.instance, gate.queue, gate.limits, gate.running) = (instance, claimer.queue, claimer.limits, 0);
@@ -191,7 +216,8 @@ impl Frontier<'_> {
                 let gate = &mut self.gates[slot];
                 gate.window.expire(gate.limits.period, now);
                 let is_idle = gate.running == 0 && gate.window.is_empty();
-                is_idle && (gate.groups == 0 || with_groups && self.groups_are_idle(slot as u32))
+                let is_idle = is_idle && (gate.groups == 0 || with_groups && self.groups_are_idle(slot as u32));
+                is_idle && self.rates_are_over(slot as u32)
             })
         })?;
         self.drop_gate(idle as u32);
@@ -206,6 +232,7 @@ impl Frontier<'_> {
     /// Forgets a gate, as its queue has no limits any more or was dropped.
     pub(super) fn drop_gate(&mut self, slot: u32) {
         self.clear_groups(slot);
+        self.drop_rates(slot);
         for entry in &mut self.running[..self.head.fresh as usize] {
             if entry.gate == slot + 1 {
                 (entry.gate, entry.token) = (0, 0);
@@ -267,13 +294,16 @@ impl Frontier<'_> {
         let (gate, grouped) = (entry.gate.checked_sub(1), entry.grouped);
         (entry.gate, entry.grouped) = (0, 0);
         let entry = *entry;
-        if let Some(gate) = gate {
-            let gate = self.gate_at(gate);
+        if let Some(slot) = gate {
+            let gate = self.gate_at(slot);
             gate.running = gate.running.saturating_sub(1);
-            if entry.token != 0 {
+            if entry.token & OF_QUEUE != 0 {
                 // The attempt has not started after all.
                 gate.window.open -= 1;
                 gate.opens_at = 0;
+            }
+            if entry.token & OF_GROUP != 0 {
+                self.close_start(slot, &entry, None);
             }
         }
         self.running[slot as usize].token = 0;
@@ -290,52 +320,85 @@ impl Frontier<'_> {
         if entry.token == 0 {
             return;
         }
-        entry.token = 0;
-        if let Some(gate) = entry.gate.checked_sub(1) {
-            let gate = self.gate_at(gate);
+        let token = std::mem::take(&mut entry.token);
+        let entry = *entry;
+        let Some(slot) = entry.gate.checked_sub(1) else { return };
+        if token & OF_QUEUE != 0 {
+            let gate = self.gate_at(slot);
             gate.window.open -= 1;
             gate.window.add(gate.limits.period, now, 1);
+        }
+        if token & OF_GROUP != 0 {
+            self.close_start(slot, &entry, Some(now));
+            if let Some(group) = self.group_slot(entry.instance, entry.lane, entry.group) {
+                self.relist(group);
+            }
         }
     }
 
     /// Returns how many more attempts a claim may take. 0: the gate is closed to it.
-    pub(super) fn room(&mut self, gate: u32, claimer: &Claimer<'_>) -> u32 {
-        let limits = self.gates[gate as usize].limits;
+    pub(super) fn room(&mut self, gate_slot: u32, claimer: &Claimer<'_>) -> u32 {
+        let limits = self.gates[gate_slot as usize].limits;
         let mut room = u32::MAX;
         if limits.running > 0 {
             let own = claimer.ending.iter().filter(|&&id| {
-                let entry = self.entry(self.gates[gate as usize].instance, id);
-                entry.is_some_and(|entry| entry.gate == gate + 1 && entry.state == State::Ending)
+                let entry = self.entry(self.gates[gate_slot as usize].instance, id);
+                entry.is_some_and(|entry| entry.gate == gate_slot + 1 && entry.state == State::Ending)
             });
             let own = own.count() as u32;
-            room = (limits.running + own).saturating_sub(self.gates[gate as usize].running);
+            room = (limits.running + own).saturating_sub(self.gates[gate_slot as usize].running);
         }
         if limits.rate > 0 && room > 0 {
-            let gate = self.gate_at(gate);
+            let gate = self.gate_at(gate_slot);
             gate.window.expire(limits.period, claimer.now);
             let left = limits.rate.saturating_sub(gate.window.sum());
             if left == 0 {
                 // If there is something left, `opens_at` stays: the clock wakes the sessions that sleep there.
-                gate.opens_at = gate.window.frees_at(limits.period, claimer.now);
-                let opens_at = gate.opens_at;
-                if self.head.opens_at == 0 || opens_at < self.head.opens_at {
-                    self.head.opens_at = opens_at;
-                }
+                let opens_at = gate.window.frees_at(limits.period, claimer.now);
+                self.close_until(gate_slot, opens_at);
             }
             room = room.min(left);
+        }
+        if limits.group_rate > 0 && room > 0 {
+            room = match self.rates_room(gate_slot) {
+                Ok(left) => room.min(left),
+                Err(free_at) => {
+                    self.close_until(gate_slot, free_at);
+                    0
+                }
+            };
         }
         room
     }
 
-    /// Enters the starts that the logs have from before the server's start, each as a monotonic time and a number. They
-    /// come in the order of time, before the first claim.
-    pub fn seed_rate(&mut self, instance: u32, claimer: &Claimer<'_>, starts: &[(i64, u32)]) {
-        if let Some(slot) = self.set_gate(instance, claimer) {
-            let gate = self.gate_at(slot);
-            for &(at, count) in starts {
-                gate.window.add(claimer.limits.period, at, count);
-            }
+    fn close_until(&mut self, gate: u32, opens_at: i64) {
+        self.gate_at(gate).opens_at = opens_at;
+        if self.head.opens_at == 0 || opens_at < self.head.opens_at {
+            self.head.opens_at = opens_at;
         }
+    }
+
+    /// Enters the starts that the logs have from before the server's start, each as a monotonic time and a number; those
+    /// of groups once more by their group. They come in the order of time, before the first claim. Returns false if
+    /// there is no room for all groups: then the gate is forgotten.
+    pub fn seed_rate(
+        &mut self,
+        instance: u32,
+        claimer: &Claimer<'_>,
+        starts: &[(i64, u32)],
+        of_groups: &[PastStart],
+    ) -> bool {
+        self.head.now = self.head.now.max(claimer.now);
+        let Some(slot) = self.set_gate(instance, claimer) else { return true };
+        let gate = self.gate_at(slot);
+        for &(at, count) in starts {
+            gate.window.add(claimer.limits.period, at, count);
+        }
+        let all_fit = self.seed_rates(claimer, slot, of_groups);
+        if !all_fit {
+            self.drop_gate(slot);
+        }
+        all_fit
     }
 
     /// Whether the queue has a gate.
@@ -346,11 +409,23 @@ impl Frontier<'_> {
     /// Returns the monotonic time at which the next gate opens that a rate has closed, over all instances. It may be
     /// too early.
     pub fn next_opening(&self) -> Option<i64> {
-        (self.head.opens_at != 0).then_some(self.head.opens_at)
+        let of_gate = (self.head.opens_at != 0).then_some(self.head.opens_at);
+        let of_group = self.head.resting.first().map(|slot| self.groups[slot as usize].order);
+        of_gate.into_iter().chain(of_group).min()
     }
 
-    /// Opens the gates whose time has come. Returns a session to wake. The caller repeats it until it returns `None`.
+    /// Opens the gates whose time has come, and lets groups start something again whose time has come. Returns a session
+    /// to wake. The caller repeats it until it returns `None`.
     pub fn open_gates(&mut self, now: i64) -> Option<u32> {
+        self.head.now = self.head.now.max(now);
+        while let Some(slot) = self.head.resting.first().filter(|&slot| self.groups[slot as usize].order <= now) {
+            let group = self.groups[slot as usize];
+            self.unlist(slot);
+            self.relist(slot);
+            if let Some(session) = self.pass_on(group.instance, group.lane) {
+                return Some(session);
+            }
+        }
         if self.head.opens_at == 0 || self.head.opens_at > now {
             return None;
         }

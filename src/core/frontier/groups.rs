@@ -1,4 +1,4 @@
-//! Groups whose jobs run a few at a time.
+//! Groups whose jobs run, or start within a period, a few at a time.
 //!
 //! A group that has something running, or was served a moment ago, has a slot and is **managed**: its waiting attempts
 //! are *parked* behind its position, not kept in `ready`, and it takes *turns*. How, and in which order, is in
@@ -6,8 +6,8 @@
 //!
 //! Invariant: every committed waiting attempt of a managed group that is due is in `ready`, in `running` or behind P,
 //! or it ranks behind the group's position and is in the group's index. A group that has room and something behind its
-//! position stands among the turns, or a session serves it, or it is *held*. If its lane has no slot, everything is
-//! behind P.
+//! position stands among the turns, or a session serves it, or it is *held*; if it has room but for its rate, it *rests*,
+//! or its starts are open. If its lane has no slot, everything is behind P.
 
 use super::turns::Turns;
 use super::{Frontier, Rank, Ready, index};
@@ -28,6 +28,8 @@ pub enum List {
     Served,
     /// It has nothing. It is remembered for a while, so that others come first.
     Idle,
+    /// Those of all lanes that are at their rate and have something that waits for its end.
+    Resting,
 }
 
 /// A group. All zero is a free slot.
@@ -58,8 +60,10 @@ pub struct Group {
     pub(super) has_news: u8,
     /// How many attempts the session that serves it asks for. 255: that many or more.
     pub(super) wanted: u8,
-    /// No attempt of it that may start has a smaller priority. It does not change while the group is in a tree.
+    /// No attempt of it that may start has a smaller priority. It does not change while the group has a turn.
     pub(super) urgency: i32,
+    /// Its place in a tree: the urgency, or the time up to which it rests. It does not change while it is there.
+    pub(super) order: i64,
     /// Links (slots plus one) to its neighbours in a list, or to its right and left child in a tree.
     pub(super) next: u32,
     pub(super) prev: u32,
@@ -134,7 +138,7 @@ pub(super) enum Choice {
 }
 
 /// The key by which a group is found at its gate. A group of a queue with stages is another one in each lane.
-fn key_of(lane: i32, hash: i64) -> i64 {
+pub(super) fn key_of(lane: i32, hash: i64) -> i64 {
     hash ^ i64::from(lane).wrapping_mul(0x2545_f491_4f6c_dd1d)
 }
 
@@ -168,6 +172,7 @@ impl Frontier<'_> {
         self.groups[slot as usize].list = List::None;
         let lists = self.lane_of(slot).map(|lane| &mut self.lanes[lane as usize].groups);
         match (group.list, lists) {
+            (List::Resting, _) => self.head.resting.remove(self.groups, slot),
             (List::None, _) | (_, None) => {}
             (List::Turns, Some(lists)) => lists.turns.remove(self.groups, slot),
             (List::Served, Some(lists)) => lists.served_now.remove(self.groups, slot),
@@ -190,9 +195,14 @@ impl Frontier<'_> {
     fn enlist_group(&mut self, slot: u32, list: List) -> bool {
         self.unlist(slot);
         let Some(lane) = self.lane_of(slot) else { return list == List::None };
+        let group = &mut self.groups[slot as usize];
+        if list != List::Resting {
+            group.order = i64::from(group.urgency);
+        }
         let lists = &mut self.lanes[lane as usize].groups;
         match list {
             List::None => {}
+            List::Resting => self.head.resting.insert(self.groups, slot),
             List::Turns => lists.turns.insert(self.groups, slot),
             List::Served => lists.served_now.insert(self.groups, slot),
             List::Idle => {
@@ -271,7 +281,9 @@ impl Frontier<'_> {
         let own = self.lane_slot(instance, lane).map(|slot| self.lanes[slot as usize].groups);
         // The last of the turns would wait longest, and of the groups that are left none comes after it.
         let near = own.and_then(|lists| lists.idle.0.checked_sub(1).or_else(|| lists.turns.last(self.groups)));
-        let is_idle = |group: &Group| group.gate != 0 && group.running == 0 && group.server == 0;
+        // Groups that rest are never forgotten for others: there is a slot for each that has a record of its starts.
+        let is_idle =
+            |group: &Group| group.gate != 0 && group.running == 0 && group.server == 0 && group.list != List::Resting;
         let found = match near.filter(|&slot| is_idle(&self.groups[slot as usize])) {
             Some(slot) => Some(slot),
             None => self.groups.iter().position(is_idle).map(|slot| slot as u32),
@@ -329,8 +341,18 @@ impl Frontier<'_> {
         self.gates[group.gate as usize - 1].limits.is_strict
     }
 
+    /// Whether something more of a group may run at once.
+    fn has_place_for_one(&self, group: &Group) -> bool {
+        group.running < self.gates[group.gate as usize - 1].limits.most_of_group()
+    }
+
     fn has_room(&self, group: &Group) -> bool {
-        group.running < self.gates[group.gate as usize - 1].limits.group
+        self.has_place_for_one(group) && !self.is_at_rate(group.gate - 1, group.lane, group.hash)
+    }
+
+    /// Whether the rate of a group lets nothing start now.
+    pub(super) fn is_at_rate(&self, gate: u32, lane: i32, group: i64) -> bool {
+        self.rate_room(gate, lane, group) == 0
     }
 
     /// Returns the slot of an entry's group, if that is managed.
@@ -339,12 +361,18 @@ impl Frontier<'_> {
         self.group_slot(lane.instance, lane.id, entry.group)
     }
 
-    /// Whether an entry of this group may be taken without a turn of the group, as that was not served lately.
+    /// Whether an entry of this group may be taken without a turn of the group, as that was not served lately. Groups
+    /// that have a rate only take turns only for what had to wait.
     fn may_go_first(&self, lane: u32, group: u32) -> bool {
         let group = &self.groups[group as usize];
-        group.list == List::Idle
-            && !self.is_strict(group)
-            && self.lanes[lane as usize].groups.served.saturating_sub(group.served_at) >= RECENT
+        if self.is_strict(group) || !self.has_room(group) {
+            return false;
+        }
+        let has_rate_only = self.gates[group.gate as usize - 1].limits.group == 0;
+        if has_rate_only && group.from() == Rank::MAX && group.server == 0 {
+            return true;
+        }
+        group.list == List::Idle && self.lanes[lane as usize].groups.served.saturating_sub(group.served_at) >= RECENT
     }
 
     /// Whether an entry has to be parked.
@@ -357,7 +385,9 @@ impl Frontier<'_> {
     pub(super) fn park(&mut self, lane: u32, entry: &Ready) -> bool {
         let Some(slot) = self.group_of(lane, entry) else { return false };
         if self.may_go_first(lane, slot) {
-            self.forget_group(slot);
+            if self.groups[slot as usize].list == List::Idle {
+                self.forget_group(slot);
+            }
             return false;
         }
         let group = &mut self.groups[slot as usize];
@@ -391,14 +421,26 @@ impl Frontier<'_> {
         let list = if group.server != 0 {
             let stands_in_the_way = waits && (group.spill < Rank::MAX || self.has_more_room(&group));
             if stands_in_the_way { List::Served } else { List::None }
-        } else if waits && self.has_room(&group) {
-            List::Turns
+        } else if waits && self.has_place_for_one(&group) {
+            let gate = group.gate - 1;
+            if !self.is_at_rate(gate, group.lane, group.hash) {
+                List::Turns
+            } else if let Some(at) = self.rate_opens_at(gate, group.lane, group.hash) {
+                if group.list != List::Resting {
+                    self.unlist(slot);
+                    self.groups[slot as usize].order = at;
+                }
+                List::Resting
+            } else {
+                // All its starts are open: the end of one lists it.
+                List::None
+            }
         } else if group.running == 0 && group.held == 0 {
             List::Idle
         } else {
             List::None
         };
-        if group.list == list || self.enlist_group(slot, list) || group.server != 0 {
+        if self.groups[slot as usize].list == list || self.enlist_group(slot, list) || group.server != 0 {
             return;
         }
         // The lane has no slot, so everything lies behind P.
@@ -411,7 +453,8 @@ impl Frontier<'_> {
 
     /// Whether more of a group may start than the session that serves it asks for.
     fn has_more_room(&self, group: &Group) -> bool {
-        self.gates[group.gate as usize - 1].limits.group.saturating_sub(group.running) > u32::from(group.wanted)
+        let places = self.gates[group.gate as usize - 1].limits.most_of_group().saturating_sub(group.running);
+        places.min(self.rate_room(group.gate - 1, group.lane, group.hash)) > u32::from(group.wanted)
     }
 
     pub(super) fn enter_group(&mut self, slot: u32) {

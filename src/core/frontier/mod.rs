@@ -16,6 +16,7 @@ mod groups;
 pub mod index;
 mod lanes;
 mod push;
+mod rates;
 mod ready;
 mod refill;
 mod running;
@@ -30,9 +31,11 @@ pub use gate::{Claimer, GATE_LANES, Gate, Limits};
 use groups::Lists;
 pub use groups::{Group, Served, Turn};
 use index::Bucket;
+pub use rates::{NODES_PER_RATE, PastStart, Rate, Starts};
 pub use ready::Ready;
 pub use running::{MISSED_CANCEL, MISSED_RERUN, Running, State};
 pub use several::Lanes;
+use turns::Turns;
 pub use waiters::{LANES as WAIT_LANES, Session};
 
 /// The order in which ready attempts run: smaller first.
@@ -173,8 +176,24 @@ pub struct Head {
     /// The same as `free` and `fresh`, for groups.
     free_group: u32,
     fresh_groups: u32,
+    /// The present time, in monotonic microseconds. The caller sets it before each call while there are `rates`.
+    pub now: i64,
     /// The monotonic time before which no gate opens that a rate has closed. 0: there is no such gate.
     opens_at: i64,
+    /// The groups that have something waiting and are at their rate, of all lanes, in the order in which they may start
+    /// something again.
+    resting: Turns,
+    /// How many records of groups' starts are in use; free lists as above; up to which slot the last look for old ones
+    /// has come; before when none is free if there was none.
+    pub rates: u32,
+    free_rate: u32,
+    fresh_rates: u32,
+    rates_hand: u32,
+    rates_free_at: i64,
+    /// The same for the pool of older starts.
+    starts: u32,
+    free_start: u32,
+    fresh_starts: u32,
     /// How many lanes have waiting sessions.
     waited: u32,
     /// How many buckets of the index of `running` count what parties hold ([`crate::share`]).
@@ -286,6 +305,12 @@ pub struct Frontier<'a> {
     pub groups: &'a mut [Group],
     /// The index of `groups`, with as many buckets as [`index::buckets_for`] says.
     pub group_index: &'a mut [Bucket],
+    /// What has started of groups that have a rate.
+    pub rates: &'a mut [Rate],
+    /// The index of `rates`, with as many buckets as [`index::buckets_for`] says.
+    pub rate_index: &'a mut [Bucket],
+    /// The pool of older starts.
+    pub starts: &'a mut [Starts],
 }
 
 #[cfg(test)]

@@ -74,7 +74,8 @@ pub struct Running {
     pub system: u8,
     /// 1: it was not due when it was taken.
     pub(super) early: u8,
-    /// 1: it counts as an open start of its queue's rate; when it started is not settled yet.
+    /// It counts as an open start of its queue, of its group, or of both ([`super::rates`]); when it started is not
+    /// settled yet.
     pub(super) token: u8,
     /// 1: its group counts it.
     pub(super) grouped: u8,

@@ -54,8 +54,9 @@ impl Frontier<'_> {
             if let Some(entry) = first
                 && entry.group != 0
             {
-                if is_strict && self.group_of(lane, &entry).is_none() {
-                    let (instance, id) = (self.lanes[lane as usize].instance, self.lanes[lane as usize].id);
+                let (instance, id) = (self.lanes[lane as usize].instance, self.lanes[lane as usize].id);
+                let is_managed = self.group_of(lane, &entry).is_some();
+                if !is_managed && (is_strict || self.is_at_rate(gate, id, entry.group)) {
                     // Only the logs say which job of a strict group has to run first, so the group is read from them.
                     match self.group_or_create(instance, id, gate, entry.group) {
                         Some(group) => self.relist(group),
@@ -103,9 +104,10 @@ impl Frontier<'_> {
             let group = &self.groups[slot as usize];
             let waits = group.position < Rank::MAX && group.held == 0 && group.server == 0 && group.urgency <= most;
             let is_first = best.is_none_or(|best| group.urgency < self.groups[best as usize].urgency);
-            let limit = self.gates[group.gate as usize - 1].limits.group;
+            let limits = self.gates[group.gate as usize - 1].limits;
             // One of the running attempts is this one, so there is room. Only if too many run they have to be counted.
-            if waits && is_first && (group.running <= limit || self.room_of(slot, ending) > 0) {
+            let has_place = group.running <= limits.most_of_group() && limits.group_rate == 0;
+            if waits && is_first && (has_place || self.room_of(slot, ending) > 0) {
                 best = Some(slot);
             }
         }
@@ -118,8 +120,9 @@ impl Frontier<'_> {
         let group = &self.groups[slot as usize];
         let is_own = |entry: &Running| entry.grouped != 0 && entry.lane == group.lane && entry.group == group.hash;
         let own = ending.iter().filter(|&&id| self.entry(group.instance, id).as_ref().is_some_and(is_own)).count();
-        let limit = self.gates[group.gate as usize - 1].limits.group;
-        (limit + own as u32).saturating_sub(group.running)
+        let limit = self.gates[group.gate as usize - 1].limits.most_of_group();
+        let places = limit.saturating_add(own as u32).saturating_sub(group.running);
+        places.min(self.rate_room(group.gate - 1, group.lane, group.hash))
     }
 
     /// Has a session serve a group. It wants `wanted` attempts, of a priority of at most `up_to`.

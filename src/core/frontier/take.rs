@@ -4,6 +4,7 @@
 //! smaller priority may run.
 
 use super::groups::Choice;
+use super::rates::OF_QUEUE;
 use super::{Claimer, Frontier, Next, Rank, Ready, Running, Take, index};
 
 impl Frontier<'_> {
@@ -161,11 +162,13 @@ impl Frontier<'_> {
     ) {
         let slot = self.add_running(Running::taken(instance, lane, owner, pid, entry));
         let (Some(slot), Some(gate)) = (slot, gate) else { return };
+        // First, as the group is listed by what it may still start.
+        self.open_start(gate, slot);
         self.count_in(gate, slot);
         let gate = &mut self.gates[gate as usize];
         if gate.limits.rate > 0 {
             gate.take_token();
-            self.running[slot as usize].token = 1;
+            self.running[slot as usize].token |= OF_QUEUE;
         }
         if let Some(lane) = self.lane_slot(instance, lane) {
             self.handed_out(lane);

@@ -1,12 +1,12 @@
-//! Groups in the order in which they come next: by urgency, smaller first, and by arrival among equals. An intrusive
-//! treap (Seidel, Aragon 1996) over the slots of groups: the smallest is known, the largest is a few steps away, and an
-//! insertion or removal takes the logarithm of their number under the lock. A heap does not know the largest, and puts
-//! off work that a single claim would have to do for all.
+//! Groups in the order in which they come next: smaller first, and by arrival among equals. What the order is, the
+//! urgency or a time, is up to the tree's owner. An intrusive treap (Seidel, Aragon 1996) over the slots of groups: the
+//! smallest is known, the largest is a few steps away, and an insertion or removal takes the logarithm of their number
+//! under the lock. A heap does not know the largest, and puts off work that a single claim would have to do for all.
 //!
 //! Links are slot numbers plus one; zero is none. The order is given by the places in the tree, so no time of arrival
 //! is kept.
 //!
-//! Invariant: the urgency of a group does not change while the group is in a tree.
+//! Invariant: `Group::order` does not change while the group is in a tree.
 
 use super::Group;
 
@@ -65,14 +65,14 @@ impl Turns {
         }
     }
 
-    /// Adds a group behind those of its urgency. It must be in no list.
+    /// Adds a group behind those of the same order. It must be in no list.
     pub(super) fn insert(&mut self, groups: &mut [Group], slot: u32) {
         let this = slot + 1;
-        let urgency = node(groups, this).urgency;
+        let order = node(groups, this).order;
         let (mut up, mut at, mut is_first) = (0, self.root, true);
         while at != 0 {
             let group = node(groups, at);
-            let is_before = urgency < group.urgency;
+            let is_before = order < group.order;
             is_first &= is_before;
             (up, at) = (at, if is_before { group.prev } else { group.next });
         }
@@ -80,7 +80,7 @@ impl Turns {
         (group.prev, group.next, group.up) = (0, 0, up);
         if up == 0 {
             self.root = this;
-        } else if urgency < node(groups, up).urgency {
+        } else if order < node(groups, up).order {
             node(groups, up).prev = this;
         } else {
             node(groups, up).next = this;
@@ -181,7 +181,7 @@ mod tests {
                     model.remove(nth);
                 }
                 if what > 0 {
-                    groups[slot as usize].urgency = urgency;
+                    groups[slot as usize].order = i64::from(urgency);
                     turns.insert(&mut groups, slot);
                     let nth = model.partition_point(|&(other, _)| other <= urgency);
                     model.insert(nth, (urgency, slot));
@@ -200,7 +200,7 @@ mod tests {
             let mut groups = vec![Group::default(); MANY as usize];
             let mut turns = Turns::default();
             for slot in 0..MANY {
-                groups[slot as usize].urgency = slot as i32 * step;
+                groups[slot as usize].order = i64::from(slot as i32 * step);
                 turns.insert(&mut groups, slot);
             }
             let depth = |mut at: u32| {

@@ -28,7 +28,7 @@ use crate::log::reader::Reader;
 use crate::log::segment::{self, Home};
 use crate::log::tables::Tables;
 use crate::log::walk::Trace;
-use crate::log::{claim, lane_counts, note, rollup};
+use crate::log::{claim, group_start, lane_counts, note, rollup};
 use crate::pg::datum::stored_size;
 use crate::pg::fault::fault;
 use crate::pg::scan::Snapshot;
@@ -189,6 +189,7 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
     let state = if is_end { State::Copied } else { State::Drained };
     if is_end {
         rollup::write(catalog, &minutes.rollup, generation);
+        group_start::write(catalog, segment)?;
         lane_counts::write_totals(catalog, &minutes.rollup, generation);
     } else {
         MINUTES.set(Some(minutes));

@@ -2,7 +2,8 @@
 //! server may switch, and after every step a naive model says whether each promise holds.
 //!
 //! 1. Never more jobs run than `running` says, never more of a group than `group` says, and never more start within a
-//!    period than the rate says. Attempts that the claim's own session is ending do not count.
+//!    period than the rate says, also of a group. Attempts that the claim's own session is ending do not count for what
+//!    runs.
 //! 2. In strict order no job starts beside, or before, a job of its group that has failed.
 //! 3. After `Empty`, no job could start.
 //! 4. No session sleeps although a job could start, unless another session was woken, or reads the lane.
@@ -115,6 +116,9 @@ struct Sizes {
     running: usize,
     groups: usize,
     lanes: usize,
+    /// Records of groups' starts, and nodes for the older ones.
+    rates: usize,
+    starts: usize,
 }
 
 struct World {
@@ -128,6 +132,9 @@ struct World {
     gates: Vec<Gate>,
     groups: Vec<Group>,
     group_index: Vec<Bucket>,
+    rates: Vec<Rate>,
+    rate_index: Vec<Bucket>,
+    old_starts: Vec<Starts>,
     root: DeadlineRoot,
     limits: Limits,
     jobs: Vec<Job>,
@@ -141,6 +148,8 @@ struct World {
 }
 
 const SESSIONS: usize = 4;
+/// With room for so many, the pool of starts is never short.
+const MANY_STARTS: usize = 200;
 
 impl World {
     fn new(sizes: Sizes, limits: Limits) -> Self {
@@ -153,8 +162,11 @@ impl World {
             running_index: vec![Bucket::default(); index::buckets_for(sizes.running.max(32))],
             sessions: vec![Session::default(); SESSIONS],
             gates: vec![Gate::default(); 2],
-            groups: vec![Group::default(); sizes.groups],
-            group_index: vec![Bucket::default(); index::buckets_for(sizes.groups)],
+            groups: vec![Group::default(); sizes.groups + sizes.rates],
+            group_index: vec![Bucket::default(); index::buckets_for(sizes.groups + sizes.rates)],
+            rates: vec![Rate::default(); sizes.rates],
+            rate_index: vec![Bucket::default(); index::buckets_for(sizes.rates)],
+            old_starts: vec![Starts::default(); sizes.starts],
             root: 0,
             limits,
             jobs: Vec::new(),
@@ -170,6 +182,7 @@ impl World {
     }
 
     fn with<R>(&mut self, f: impl FnOnce(&mut Frontier<'_>, &mut DeadlineRoot) -> R) -> R {
+        self.head.now = self.now;
         let mut frontier = Frontier {
             head: &mut self.head,
             lanes: &mut self.lanes,
@@ -181,6 +194,9 @@ impl World {
             gates: &mut self.gates,
             groups: &mut self.groups,
             group_index: &mut self.group_index,
+            rates: &mut self.rates,
+            rate_index: &mut self.rate_index,
+            starts: &mut self.old_starts,
         };
         let result = f(&mut frontier, &mut self.root);
         self.shortages += u64::from(self.is_short());
@@ -204,8 +220,42 @@ impl World {
     }
 
     fn started(&self) -> u32 {
-        let counts = |(_, until): &&(i64, Option<i64>)| until.is_none_or(|at| at > self.now - self.limits.period);
-        self.starts.values().flatten().filter(counts).count() as u32
+        self.started_of(|_| true, 0)
+    }
+
+    /// How many of these jobs have started within the last period, and so much before it.
+    fn started_of(&self, which: impl Fn(&Job) -> bool, before: i64) -> u32 {
+        let from = self.now - self.limits.period - before;
+        let counts = |(_, until): &&(i64, Option<i64>)| until.is_none_or(|at| at > from);
+        let these = self.starts.iter().filter(|&(&at, _)| which(&self.jobs[at]));
+        these.flat_map(|(_, starts)| starts).filter(counts).count() as u32
+    }
+
+    /// Whether a group may start something by its rate. If memory for starts is short, those may count for longer that
+    /// are followed by others.
+    fn rate_lets_start(&self, job: &Job) -> bool {
+        let same = |other: &Job| other.lane == job.lane && other.entry.group == job.entry.group;
+        let most = if self.old_starts.len() >= MANY_STARTS { self.limits.group_rate } else { 1 };
+        job.entry.group == 0 || self.started_of(same, 0) < most
+    }
+
+    fn has_open(&self, which: impl Fn(&Job) -> bool) -> bool {
+        let these = self.starts.iter().filter(|&(&at, _)| which(&self.jobs[at]));
+        self.limits.group_rate > 0 && these.flat_map(|(_, starts)| starts).any(|(_, until)| until.is_none())
+    }
+
+    /// Whether there is room for the starts of one more group.
+    fn has_rates(&self) -> bool {
+        let mut groups: Vec<(i32, i64)> = Vec::new();
+        for job in self.starts.keys().map(|&at| &self.jobs[at]).filter(|job| job.entry.group != 0) {
+            let of_group = (job.lane, job.entry.group);
+            let same = |other: &Job| (other.lane, other.entry.group) == of_group;
+            if !groups.contains(&of_group) && self.started_of(same, 0) > 0 {
+                groups.push(of_group);
+            }
+        }
+        let free = self.rates.len().saturating_sub(groups.len());
+        self.limits.group_rate == 0 || crate::share::room(crate::share::ALPHA, free, groups.len() as u32) > 0
     }
 
     /// The jobs of a job's group that have failed and have to run first. Their own session sees that before its commit.
@@ -241,11 +291,12 @@ impl World {
         let may_pass = !self.limits.is_strict
             || job.entry.group == 0
             || self.holders(job, by).all(|holder| holder.entry.id == job.entry.id);
-        has_room && group_has_room && may_pass && self.places(job.lane) > 0
+        let rate_has_room = self.limits.group_rate == 0 || self.rate_lets_start(job);
+        has_room && group_has_room && rate_has_room && may_pass && self.places(job.lane) > 0
     }
 
     fn startable(&self, lane: i32) -> Vec<Rank> {
-        let rate_is_open = self.limits.rate == 0 || self.started() < self.limits.rate;
+        let rate_is_open = (self.limits.rate == 0 || self.started() < self.limits.rate) && self.has_rates();
         let could = |job: &&Job| job.lane == lane && rate_is_open && self.could_start(job, None);
         self.jobs.iter().filter(could).map(|job| job.entry.rank).collect()
     }
@@ -260,17 +311,17 @@ impl World {
         Choices { jobs: (0..self.jobs.len()).filter(could).collect(), shortages }
     }
 
-    /// Whether a session serves the job's group and may take all that its limit lets start.
+    /// Whether a session serves the job's group and may take all that its limits let start.
     fn is_about_to_start(&self, job: &Job) -> bool {
         let holds = |other: &&Job| !other.is_system && other.claim != Row::Absent && other.outcome != Row::Committed;
         let same = |other: &&Job| other.lane == job.lane && other.entry.group == job.entry.group;
-        let running = self.jobs.iter().filter(holds).filter(same).count();
+        let running = self.jobs.iter().filter(holds).filter(same).count() as u32;
+        let left = |limit: u32, used: u32| if limit == 0 { u32::MAX } else { limit.saturating_sub(used) };
+        let started = self.started_of(|other| same(&other), 0);
+        let left = left(self.limits.group, running).min(left(self.limits.group_rate, started));
         self.clients.iter().any(|client| match client.doing {
             Doing::Serve { lane, turn, want, since, .. } => {
-                lane == job.lane
-                    && turn.group == job.entry.group
-                    && job.told_at <= since
-                    && (self.limits.group as usize).saturating_sub(running) <= want
+                lane == job.lane && turn.group == job.entry.group && job.told_at <= since && left as usize <= want
             }
             _ => false,
         })
@@ -316,6 +367,8 @@ impl World {
 
     fn claim(&mut self, s: u32, lane: i32, want: usize) {
         let ending: Vec<i64> = self.clients[s as usize].ended.iter().map(|&job| self.jobs[job].entry.id).collect();
+        // The claim does what the clock does, if that is late.
+        self.pass_time(0);
         let claimer = Claimer { queue: QUEUE, limits: self.limits, lanes: &LANES, ending: &ending, now: self.now };
         let startable = self.startable(lane);
         let was_read = self.is_read(lane);
@@ -423,6 +476,10 @@ impl World {
         }
         if limits.rate > 0 {
             assert!(self.started() <= limits.rate, "too many have started");
+        }
+        for entry in taken.iter().filter(|entry| entry.group != 0 && limits.group_rate > 0) {
+            let of_group = self.started_of(|job| job.lane == lane && job.entry.group == entry.group, 0);
+            assert!(of_group <= limits.group_rate, "too many of a group have started");
         }
     }
 
@@ -724,6 +781,12 @@ impl World {
             }
             Op::Time(time) => self.pass_time(time),
             Op::LoseIndex => self.lose_index(),
+            Op::Alter => {
+                self.limits.running = if self.limits.running == 0 { 50 } else { self.limits.running + 1 };
+                while let Some(s) = self.with(|f, _| f.wake_any_lane(INSTANCE)) {
+                    self.woken(Some(s));
+                }
+            }
             Op::Invalidate => {
                 self.with(|f, _| f.invalidate(INSTANCE));
                 while let Some(s) = self.with(|f, _| f.wake_any_lane(INSTANCE)) {
@@ -750,7 +813,7 @@ impl World {
             let has_woken = (0..SESSIONS as u32).any(|other| {
                 matches!(self.clients[other as usize].doing, Doing::Sleep { .. }) && self.with(|f, _| f.is_woken(other))
             });
-            let opens = self.limits.rate > 0 && self.head.opens_at != 0;
+            let opens = self.head.opens_at != 0;
             assert!(
                 startable.is_empty() || has_woken || self.is_read(lane) || opens,
                 "{s} sleeps beside {startable:?}"
@@ -771,16 +834,26 @@ impl World {
             let of_group =
                 |entry: &&Running| entry.grouped != 0 && (entry.lane, entry.group) == (group.lane, group.hash);
             assert_eq!(group.running as usize, running.iter().filter(of_group).count(), "{group:?}");
-            let waits = group.position < Rank::MAX && group.held == 0 && group.running < self.limits.group;
+            let waits = group.position < Rank::MAX && group.held == 0;
+            let has_place = self.limits.group == 0 || group.running < self.limits.group;
+            let rests = group.list == List::Resting;
             let has_lane = index::find(&self.lane_index, INSTANCE, i64::from(group.lane)).is_some();
             if group.server == 0 && has_lane {
-                assert_eq!(group.list == List::Turns, waits, "{slot}: {group:?}");
-                let is_idle = !waits && group.running == 0 && group.held == 0;
+                // What has ceased to count since is found out when the group's time comes.
+                let same = |job: &Job| (job.lane, job.entry.group) == (group.lane, group.hash);
+                let has_started = self.limits.group_rate > 0 && self.started_of(same, self.limits.period) > 0;
+                let is_opening = !rests && group.list != List::Turns && waits && has_place && self.has_open(same);
+                assert_eq!(group.list == List::Turns || rests || is_opening, waits && has_place, "{slot}: {group:?}");
+                assert!(!rests || has_started);
+                let is_idle = !(waits && has_place) && group.running == 0 && group.held == 0;
                 assert_eq!(group.list == List::Idle, is_idle, "{slot}: {group:?}");
             }
             listed += usize::from(group.list != List::None);
         }
-        let mut seen = 0;
+        let resting = self.head.resting.slots(&self.groups);
+        assert!(resting.is_sorted_by_key(|&slot| self.groups[slot as usize].order));
+        assert!(resting.iter().all(|&slot| self.groups[slot as usize].list == List::Resting));
+        let mut seen = resting.len();
         for lane in self.lanes.iter().filter(|lane| lane.is_used()) {
             for (tree, list) in lane.groups.trees() {
                 let slots = tree.slots(&self.groups);
@@ -800,6 +873,7 @@ impl World {
             assert_eq!(list.1, before);
         }
         assert_eq!(seen, listed);
+        self.with(|f, _| f.check_rates());
         assert_eq!(self.head.groups as usize, self.groups.iter().filter(|group| group.gate != 0).count());
     }
 
@@ -864,6 +938,8 @@ enum Op {
     Disconnect(u32),
     Due(usize),
     Time(i64),
+    /// Raises the limit of what runs, so that the gate is made anew.
+    Alter,
     Invalidate,
     LoseIndex,
 }
@@ -885,6 +961,7 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (0usize..9).prop_map(Op::Due),
         6 => (0i64..400).prop_map(Op::Time),
         1 => Just(Op::Invalidate),
+        1 => Just(Op::Alter),
         1 => Just(Op::LoseIndex),
     ]
 }
@@ -892,23 +969,31 @@ fn op() -> impl Strategy<Value = Op> {
 fn limits() -> impl Strategy<Value = Limits> {
     let running = prop_oneof![2 => Just(0u32), 1 => 1u32..4];
     let group = prop_oneof![1 => Just(0u32), 2 => 1u32..3];
-    let rate = prop_oneof![2 => Just(0u32), 1 => 1u32..4];
-    (running, group, prop::bool::weighted(0.3), rate).prop_map(|(running, group, is_strict, rate)| Limits {
-        running,
-        group: if is_strict { 1 } else { group },
-        is_strict,
-        rate,
-        period: 1_000,
-    })
+    let rate = || prop_oneof![2 => Just(0u32), 1 => 1u32..4];
+    (running, group, prop::bool::weighted(0.3), rate(), rate()).prop_map(
+        |(running, group, is_strict, rate, group_rate)| Limits {
+            running,
+            group: if is_strict { 1 } else { group },
+            is_strict,
+            rate,
+            group_rate,
+            period: 1_000,
+        },
+    )
 }
 
 fn sizes() -> impl Strategy<Value = Sizes> {
-    (1usize..6, 3usize..12, 0usize..9, 1usize..4).prop_map(|(ready, running, more, lanes)| Sizes {
-        ready,
-        running,
-        groups: running + more,
-        lanes,
-    })
+    let starts = prop_oneof![Just(MANY_STARTS), 0usize..4];
+    (1usize..6, 3usize..12, 0usize..9, 1usize..4, 4usize..20, starts).prop_map(
+        |(ready, running, more, lanes, rates, starts)| Sizes {
+            ready,
+            running,
+            groups: running + more,
+            lanes,
+            rates,
+            starts,
+        },
+    )
 }
 
 proptest! {
@@ -931,8 +1016,8 @@ proptest! {
 fn what_random_runs_have_found_stays_mended() {
     let inputs: [(Sizes, Limits, Vec<Op>); 4] = [
         (
-            Sizes { ready: 2, running: 4, groups: 4, lanes: 2 },
-            Limits { running: 0, group: 1, is_strict: true, rate: 0, period: 1000 },
+            Sizes { ready: 2, running: 4, groups: 4, lanes: 2, rates: 0, starts: 0 },
+            Limits { running: 0, group: 1, is_strict: true, rate: 0, group_rate: 0, period: 1000 },
             vec![
                 Op::Insert(0, 0, 0, 0, false),
                 Op::Step(0, false),
@@ -978,8 +1063,8 @@ fn what_random_runs_have_found_stays_mended() {
             ],
         ),
         (
-            Sizes { ready: 1, running: 3, groups: 3, lanes: 2 },
-            Limits { running: 0, group: 1, is_strict: true, rate: 0, period: 1000 },
+            Sizes { ready: 1, running: 3, groups: 3, lanes: 2, rates: 0, starts: 0 },
+            Limits { running: 0, group: 1, is_strict: true, rate: 0, group_rate: 0, period: 1000 },
             vec![
                 Op::Insert(0, 0, 0, 0, false),
                 Op::Step(0, false),
@@ -1025,8 +1110,8 @@ fn what_random_runs_have_found_stays_mended() {
             ],
         ),
         (
-            Sizes { ready: 4, running: 6, groups: 6, lanes: 1 },
-            Limits { running: 0, group: 1, is_strict: true, rate: 0, period: 1000 },
+            Sizes { ready: 4, running: 6, groups: 6, lanes: 1, rates: 0, starts: 0 },
+            Limits { running: 0, group: 1, is_strict: true, rate: 0, group_rate: 0, period: 1000 },
             vec![
                 Op::Claim(2, 0, 1),
                 Op::Insert(0, 0, 1, 0, true),
@@ -1091,8 +1176,8 @@ fn what_random_runs_have_found_stays_mended() {
             ],
         ),
         (
-            Sizes { ready: 2, running: 3, groups: 3, lanes: 2 },
-            Limits { running: 0, group: 1, is_strict: false, rate: 0, period: 1000 },
+            Sizes { ready: 2, running: 3, groups: 3, lanes: 2, rates: 0, starts: 0 },
+            Limits { running: 0, group: 1, is_strict: false, rate: 0, group_rate: 0, period: 1000 },
             vec![
                 Op::Insert(3, 0, 1, 2, true),
                 Op::Claim(1, 0, 1),

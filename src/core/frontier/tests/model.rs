@@ -83,6 +83,9 @@ impl Memory {
             gates: &mut self.gates,
             groups: &mut self.groups,
             group_index: &mut self.group_index,
+            rates: &mut [],
+            rate_index: &mut [],
+            starts: &mut [],
         }
     }
 }

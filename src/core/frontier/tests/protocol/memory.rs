@@ -79,6 +79,9 @@ impl Memory {
             gates: &mut [],
             groups: &mut [],
             group_index: &mut [],
+            rates: &mut [],
+            rate_index: &mut [],
+            starts: &mut [],
         };
         f(&mut frontier, &mut self.root)
     }

@@ -1,0 +1,260 @@
+//! `rate_limit_per_group`: how many jobs of each group start within a period; recorded from outside, at every instant.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use postgres::Client;
+use queue_tests::{Cluster, error, wait};
+
+use crate::random::Random;
+use crate::shared::{Sql, connect, create, queue, wait_asleep};
+
+fn claim(client: &mut Client, queue: &str, most: usize) -> Vec<i64> {
+    client.column(&format!("SELECT id FROM queue.claim('{queue}', {most})"))
+}
+
+/// So many jobs of each of these groups, in turns.
+fn fill(client: &mut Client, queue: &str, groups: usize, jobs: usize) {
+    client.run(&format!(
+        "SELECT queue.enqueue('{queue}', group_key => 'g' || g) FROM generate_series(1, {jobs}), generate_series(1, {groups}) AS g"
+    ));
+}
+
+/// Of any so many claims of a group that follow each other the last is at least a period after the first.
+fn assert_rates(client: &mut Client, queue: &str, rate: usize, period: &str) {
+    let sql = format!(
+        "SELECT count(*) FROM (
+             SELECT claimed_at, lag(claimed_at, {rate}) OVER (PARTITION BY j.group_key, a.stage ORDER BY claimed_at) AS before
+             FROM queue.attempts AS a JOIN queue.jobs AS j USING (job_id)
+             WHERE a.queue_name = '{queue}' AND claimed_at IS NOT NULL AND j.group_key IS NOT NULL) AS c
+         WHERE claimed_at < before + interval '{period}'"
+    );
+    assert_eq!(client.value::<i64>(&sql), 0);
+}
+
+#[test]
+fn no_period_sees_more_starts_of_a_group_than_its_rate_says() {
+    let (mut client, queue) = queue("rate_limit_per_group => 5, rate_period => '200 ms', backoff_base => '0'");
+    const GROUPS: usize = 6;
+    const JOBS: usize = 30;
+    fill(&mut client, &queue, GROUPS, JOBS);
+    client.run(&format!("SELECT queue.enqueue('{queue}') FROM generate_series(1, {JOBS})"));
+    let done = AtomicUsize::new(0);
+    let all = (GROUPS + 1) * JOBS;
+    thread::scope(|scope| {
+        for n in 0..4 {
+            let (done, queue) = (&done, &queue);
+            scope.spawn(move || {
+                let mut client = connect();
+                let mut random = Random::new(n);
+                while done.load(Ordering::SeqCst) < all {
+                    // Half of them sleep until a group may go on.
+                    let wait = if n % 2 == 0 { "1 s" } else { "0" };
+                    let mut tx = client.transaction().unwrap();
+                    let sql = format!("SELECT id FROM queue.claim('{queue}', {}, wait => '{wait}')", 1 + n);
+                    let ids: Vec<i64> = tx.query(&sql, &[]).unwrap().iter().map(|row| row.get(0)).collect();
+                    // A claim that is rolled back counts, too.
+                    if random.below(8) == 0 {
+                        tx.rollback().unwrap();
+                        continue;
+                    }
+                    tx.commit().unwrap();
+                    for id in ids {
+                        if random.below(8) == 0 {
+                            client.run(&format!("SELECT queue.fail({id}, 'again')"));
+                        } else {
+                            client.run(&format!("SELECT queue.complete({id})"));
+                            done.fetch_add(1, Ordering::SeqCst);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert_rates(&mut client, &queue, 5, "200 ms");
+}
+
+#[test]
+fn a_group_at_its_rate_holds_up_no_other() {
+    let (mut client, queue) = queue("rate_limit_per_group => 2, rate_period => '1 hour'");
+    client.run(&format!(
+        "SELECT queue.enqueue('{queue}', group_key => 'many', priority => -1) FROM generate_series(1, 5000)"
+    ));
+    client
+        .run(&format!("SELECT queue.enqueue('{queue}', group_key => 'few', priority => 9) FROM generate_series(1, 5)"));
+    client.run(&format!("SELECT queue.enqueue('{queue}', priority => 9)"));
+    let taken = client.column::<Option<String>>(&format!("SELECT group_key FROM queue.claim('{queue}', 100)"));
+    let of = |group: Option<&str>| taken.iter().filter(|other| other.as_deref() == group).count();
+    assert_eq!((of(Some("many")), of(Some("few")), of(None)), (2, 2, 1));
+    assert!(claim(&mut client, &queue, 100).is_empty());
+    // A rate does not count what runs, and an end frees nothing.
+    client.run(&format!("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.attempts WHERE queue_name = '{queue}' AND state = 'running'))"));
+    assert!(claim(&mut client, &queue, 100).is_empty());
+    // A raised rate counts at once, and what has started still counts.
+    client.run(&format!("SELECT queue.alter('{queue}', rate_limit_per_group => 3)"));
+    assert_eq!(claim(&mut client, &queue, 100).len(), 2);
+    client.run(&format!("SELECT queue.alter('{queue}', max_running => 50)"));
+    assert!(claim(&mut client, &queue, 100).is_empty());
+    client.run(&format!("SELECT queue.alter('{queue}', reset => '{{rate_limit_per_group}}')"));
+    assert_eq!(claim(&mut client, &queue, 10).len(), 10);
+}
+
+#[test]
+fn a_sleeping_claim_is_woken_when_its_group_may_go_on() {
+    let (mut client, queue) = queue("rate_limit_per_group => 1, rate_period => '700 ms'");
+    fill(&mut client, &queue, 1, 3);
+    assert_eq!(claim(&mut client, &queue, 9).len(), 1);
+    thread::scope(|scope| {
+        let sleeper = scope.spawn(|| {
+            let mut client = connect();
+            let rows = client.query(&format!("SELECT id FROM queue.claim('{queue}', wait => '10 s')"), &[]).unwrap();
+            rows.len()
+        });
+        assert_eq!(sleeper.join().unwrap(), 1);
+    });
+    // It has not slept for all of the ten seconds.
+    let waited = format!(
+        "SELECT max(claimed_at) - min(claimed_at) < interval '5 s' FROM queue.attempts WHERE queue_name = '{queue}'"
+    );
+    assert!(client.value::<bool>(&waited));
+    // One that sleeps while the start of its group is still open, and one that is rolled back.
+    let mut other = connect();
+    let mut tx = other.transaction().unwrap();
+    let mut taken = 0;
+    wait::until("the last job", || {
+        taken += tx.query(&format!("SELECT id FROM queue.claim('{queue}')"), &[]).unwrap().len();
+        (taken == 1).then_some(())
+    });
+    thread::scope(|scope| {
+        let mut sleeper = connect();
+        let pid: i32 = sleeper.value("SELECT pg_backend_pid()");
+        let queue = &queue;
+        let sleeper = scope.spawn(move || {
+            sleeper.query(&format!("SELECT id FROM queue.claim('{queue}', wait => '10 s')"), &[]).unwrap().len()
+        });
+        wait_asleep(&mut client, pid);
+        tx.rollback().unwrap();
+        assert_eq!(sleeper.join().unwrap(), 1);
+    });
+    assert_rates(&mut client, &queue, 1, "700 ms");
+}
+
+#[test]
+fn rates_of_groups_hold_from_the_first_claim_after_a_crash() {
+    let cluster = Cluster::new().conf("pg_queue.segment_rows = 1000").conf("pg_queue.reclaim_delay = 0").start();
+    let mut client = cluster.connect();
+    client.run("CREATE EXTENSION pg_queue");
+    create(&mut client, "slow", "rate_limit_per_group => 3, rate_period => '1 day', retention => '0'");
+    create(&mut client, "churn", "retention => '0'");
+    fill(&mut client, "slow", 2, 10);
+    let slow = claim(&mut client, "slow", 100);
+    assert_eq!(slow.len(), 6);
+    // One runs on, and moves with that: it counts once.
+    let (ended, runs) = slow.split_at(5);
+    client.run(&format!("SELECT queue.extend({}, '1 day')", runs[0]));
+    client.run(&format!("SELECT queue.complete_many(ARRAY{ended:?}::bigint[])"));
+    for round in 0..3 {
+        if round == 1 {
+            // The claims that count are known by the minute only.
+            let segment = slow[0] & 15;
+            for _ in 0..12 {
+                client.run("SELECT count(*) FROM queue.enqueue_many('churn', array_fill('1'::jsonb, '{1000}'))");
+                client
+                    .run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('churn', 1000)))");
+            }
+            let gone = format!("SELECT NOT EXISTS (SELECT FROM queue.claim_{segment} WHERE id = {})", slow[0]);
+            wait::within("the ring turns", Duration::from_secs(60), || client.value::<bool>(&gone).then_some(()));
+            assert_eq!(client.value::<i64>("SELECT sum(claimed)::bigint FROM queue.group_start"), 5);
+        }
+        drop(client);
+        if round < 2 {
+            cluster.kill_server();
+            cluster.start_again();
+        } else {
+            cluster.restart();
+        }
+        client = cluster.connect();
+        assert!(claim(&mut client, "slow", 100).is_empty());
+    }
+    client.run("SELECT queue.alter('slow', rate_limit_per_group => 4)");
+    assert_eq!(claim(&mut client, "slow", 100).len(), 2);
+    // What does not count any more is deleted with the next segment that is reclaimed.
+    client.run("SELECT queue.alter('slow', reset => '{rate_limit_per_group}')");
+    wait::within("nothing is kept", Duration::from_secs(60), || {
+        client.run("SELECT count(*) FROM queue.enqueue_many('churn', array_fill('1'::jsonb, '{1000}'))");
+        client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('churn', 1000)))");
+        client.value::<bool>("SELECT NOT EXISTS (SELECT FROM queue.group_start)").then_some(())
+    });
+}
+
+#[test]
+fn rates_of_groups_hold_over_a_promotion() {
+    let primary = Cluster::new().start();
+    let mut client = primary.create_database("app");
+    create(&mut client, "q", "rate_limit_per_group => 3, rate_period => '4 s'");
+    fill(&mut client, "q", 1, 10);
+    let standby = primary.standby();
+    assert_eq!(claim(&mut client, "q", 10).len(), 3);
+    standby.wait_replayed(&primary);
+    primary.kill_server();
+    standby.promote();
+    let mut client = standby.connect_to("app");
+    assert_eq!(client.count("SELECT FROM queue.claim('q', 1, wait => '30 s')"), 1);
+    assert_rates(&mut client, "q", 3, "4 s");
+}
+
+/// A group that memory has no room for waits until another one's period is over; after a start it is an error.
+#[test]
+fn more_groups_than_memory_has_room_for_wait() {
+    let cluster = Cluster::new().conf("pg_queue.max_rated_groups = 16").start();
+    let mut client = cluster.connect();
+    client.run("CREATE EXTENSION pg_queue");
+    create(&mut client, "q", "rate_limit_per_group => 1, rate_period => '2 s'");
+    fill(&mut client, "q", 40, 2);
+    let first = claim(&mut client, "q", 100);
+    assert!((8..=16).contains(&first.len()), "{}", first.len());
+    assert!(claim(&mut client, "q", 100).is_empty());
+    let doctor =
+        "SELECT count(*) FROM queue.doctor() WHERE name = 'memory' AND NOT ok AND detail LIKE '%max_rated_groups%'";
+    let used: f64 = client.value("SELECT value FROM queue.metrics() WHERE name = 'pg_queue_memory_used' AND labels ->> 'setting' = 'pg_queue.max_rated_groups'");
+    assert_eq!(used as usize, first.len());
+    assert_eq!(client.value::<i64>(doctor), i64::from(first.len() * 10 >= 16 * 9));
+    let mut all = first.len();
+    while all < 80 {
+        all += claim_waiting(&mut client);
+    }
+    assert_rates(&mut client, "q", 1, "2 s");
+    client.run("SELECT queue.create('wide', rate_limit_per_group => 1, rate_period => '1 day')");
+    client.run("SELECT queue.enqueue('wide', group_key => 'g' || n) FROM generate_series(1, 40) AS n");
+    // Their starts are counted only from now on.
+    client.run("SELECT queue.alter('wide', reset => '{rate_limit_per_group}')");
+    assert_eq!(claim(&mut client, "wide", 40).len(), 40);
+    client.run("SELECT queue.alter('wide', rate_limit_per_group => 2)");
+    client.run("SELECT queue.enqueue('wide', group_key => 'h')");
+    drop(client);
+    cluster.kill_server();
+    cluster.start_again();
+    let mut client = cluster.connect();
+    let failure = client.query("SELECT id FROM queue.claim('wide')", &[]).unwrap_err();
+    assert_eq!(error::code(&failure), "53400");
+    drop(client);
+    cluster.append_conf("pg_queue.max_rated_groups = 100");
+    cluster.restart();
+    assert_eq!(claim(&mut cluster.connect(), "wide", 9).len(), 1);
+}
+
+fn claim_waiting(client: &mut Client) -> usize {
+    client.query("SELECT id FROM queue.claim('q', 100, wait => '10 s')", &[]).unwrap().len()
+}
+
+/// Each stage counts for itself.
+#[test]
+fn groups_of_stages_have_rates_of_their_own() {
+    let (mut client, q) = queue("stages => '{a, b}', rate_limit_per_group => 1, rate_period => '1 hour'");
+    fill(&mut client, &q, 1, 2);
+    let id: i64 = client.value(&format!("SELECT id FROM queue.claim('{q}')"));
+    client.run(&format!("SELECT queue.advance({id})"));
+    assert_eq!(client.column::<String>(&format!("SELECT stage FROM queue.claim('{q}', 10)")), ["b"]);
+    assert!(claim(&mut client, &q, 10).is_empty());
+}

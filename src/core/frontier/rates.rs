@@ -1,0 +1,375 @@
+//! How many jobs of each group have started within a sliding period, for a rate per group.
+//!
+//! As in [`super::window`], starts close to each other are kept as one with the time of the last of them, and a start
+//! counts from the taking of the job to one period after the commit or rollback of its claim. Each group has its newest
+//! starts in its record and the older ones in nodes of a pool that all groups share. If more than half of the pool is in
+//! use, a start may count for an eighth of the period too long; if all of it is, for a whole one.
+//!
+//! A record outlives what else is known of its group: it is kept until the last of its starts has ceased to count. If no
+//! record can be made, the gate is closed until one is free, as nothing may start that is not counted.
+//!
+//! Invariant: never do more jobs of one group than the limit start within any period. A node is in the list of one record
+//! or in the free list.
+
+use super::gate::Claimer;
+use super::groups::key_of;
+use super::{Frontier, Running, index};
+use crate::share;
+
+/// How fine the times of starts are: a span is at most one of `parts` of a period long, and `apart` starts are kept
+/// apart, however close they are. While the pool has room, and when it is short.
+const FINE: Grain = Grain { parts: 64, apart: 33 };
+const COARSE: Grain = Grain { parts: 8, apart: 2 };
+
+struct Grain {
+    parts: i64,
+    apart: u32,
+}
+
+/// Nodes of the pool for each record.
+pub const NODES_PER_RATE: usize = 8;
+/// In [`Running::token`]: it counts as an open start of its queue.
+pub const OF_QUEUE: u8 = 1;
+/// In [`Running::token`]: it counts as an open start of its group.
+pub const OF_GROUP: u8 = 2;
+/// How many records the making of one looks at, to free those whose starts have all ceased to count.
+const LOOKS: u32 = 4;
+
+/// Starts that are kept as one. All zero is none.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    first: i64,
+    last: i64,
+    count: u32,
+}
+
+/// A node of the pool: starts of a group that are not its newest. All zero is a free node that was never used.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Starts {
+    span: Span,
+    /// The node after it in the list, plus one.
+    next: u32,
+}
+
+/// The starts of a group. All zero is a free slot.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rate {
+    key: i64,
+    newest: Span,
+    /// The oldest and the last but one of the older starts, nodes plus one.
+    older: (u32, u32),
+    len: u32,
+    /// How many starts there are, but for the open ones.
+    sum: u32,
+    /// Attempts that are taken, and whose claim is neither committed nor rolled back.
+    open: u32,
+    /// The slot of its gate, plus one. 0: the slot is free, and `older.0` is the next one in the free list.
+    gate: u32,
+}
+
+/// A start that the logs have from before the server's start.
+#[derive(Clone, Copy, Debug)]
+pub struct PastStart {
+    /// The lane and the hash of the group.
+    pub lane: i32,
+    /// See `lane`.
+    pub group: i64,
+    /// The monotonic time.
+    pub at: i64,
+    /// How many.
+    pub count: u32,
+}
+
+impl Rate {
+    /// Whether nothing of it counts at this time.
+    fn is_over(&self, period: i64, now: i64) -> bool {
+        self.open == 0 && (self.sum == 0 || self.newest.last <= now.saturating_sub(period))
+    }
+}
+
+impl Frontier<'_> {
+    fn rate_slot(&self, gate: u32, lane: i32, group: i64) -> Option<u32> {
+        if self.head.rates == 0 {
+            return None;
+        }
+        index::find(self.rate_index, gate, key_of(lane, group))
+    }
+
+    /// The spans of a record, the oldest first.
+    fn spans(&self, rate: &Rate) -> impl Iterator<Item = Span> {
+        let mut next = rate.older.0;
+        let older = std::iter::from_fn(move || {
+            let node = self.starts.get((next as usize).wrapping_sub(1))?;
+            next = node.next;
+            Some(node.span)
+        });
+        older.take(rate.len as usize).chain((rate.sum > 0).then_some(rate.newest))
+    }
+
+    /// Returns how many more attempts of a group its rate lets start now.
+    pub(super) fn rate_room(&self, gate: u32, lane: i32, group: i64) -> u32 {
+        let limits = self.gates[gate as usize].limits;
+        if limits.group_rate == 0 {
+            return u32::MAX;
+        }
+        let Some(slot) = self.rate_slot(gate, lane, group) else { return limits.group_rate };
+        let rate = self.rates[slot as usize];
+        let from = self.head.now.saturating_sub(limits.period);
+        let expired: u32 = self.spans(&rate).take_while(|span| span.last <= from).map(|span| span.count).sum();
+        limits.group_rate.saturating_sub((rate.sum - expired).saturating_add(rate.open))
+    }
+
+    /// Returns when the oldest start of a group that counts now ceases to. `None`: all are open, or there is none.
+    pub(super) fn rate_opens_at(&self, gate: u32, lane: i32, group: i64) -> Option<i64> {
+        let period = self.gates[gate as usize].limits.period;
+        let rate = self.rates[self.rate_slot(gate, lane, group)? as usize];
+        let from = self.head.now.saturating_sub(period);
+        self.spans(&rate).find(|span| span.last > from).map(|span| span.last.saturating_add(period))
+    }
+
+    /// Returns how many more records a gate may have, by its share. 0: also when the next one is free, perhaps.
+    pub(super) fn rates_room(&mut self, gate: u32) -> Result<u32, i64> {
+        let room = |frontier: &Self| {
+            let free = frontier.rates.len() - frontier.head.rates as usize;
+            share::room(share::ALPHA, free, frontier.gates[gate as usize].rates)
+        };
+        let left = room(self);
+        if left > 0 {
+            return Ok(left);
+        }
+        if self.head.rates_free_at <= self.head.now {
+            self.head.rates_free_at = self.sweep_rates();
+            let left = room(self);
+            if left > 0 {
+                return Ok(left);
+            }
+        }
+        Err(self.head.rates_free_at)
+    }
+
+    /// Forgets the records of which nothing counts any more. Returns when the next one is such.
+    fn sweep_rates(&mut self) -> i64 {
+        /// While starts are open, microseconds to the next look.
+        const PAUSE: i64 = 100_000;
+        let now = self.head.now;
+        let mut next = i64::MAX;
+        for slot in 0..self.head.fresh_rates {
+            let rate = self.rates[slot as usize];
+            if rate.gate == 0 || self.forget_rate_if_over(slot) {
+                continue;
+            }
+            let period = self.gates[rate.gate as usize - 1].limits.period;
+            let over_at = rate.newest.last.saturating_add(period);
+            next = next.min(if rate.open > 0 { now.saturating_add(PAUSE) } else { over_at });
+        }
+        next
+    }
+
+    fn forget_rate_if_over(&mut self, slot: u32) -> bool {
+        let rate = self.rates[slot as usize];
+        let Some(gate) = rate.gate.checked_sub(1) else { return false };
+        let is_over = rate.is_over(self.gates[gate as usize].limits.period, self.head.now);
+        if is_over {
+            self.forget_rate(slot);
+        }
+        is_over
+    }
+
+    fn forget_rate(&mut self, slot: u32) {
+        while self.rates[slot as usize].len > 0 {
+            self.forget_oldest(slot);
+        }
+        let rate = self.rates[slot as usize];
+        index::remove(self.rate_index, rate.gate - 1, rate.key);
+        self.gates[rate.gate as usize - 1].rates -= 1;
+        self.rates[slot as usize] = Rate { older: (self.head.free_rate, 0), ..Rate::default() };
+        self.head.free_rate = slot + 1;
+        self.head.rates -= 1;
+    }
+
+    /// Gives the oldest of the older starts back to the pool.
+    fn forget_oldest(&mut self, slot: u32) {
+        let rate = &mut self.rates[slot as usize];
+        let node = rate.older.0;
+        let starts = &mut self.starts[node as usize - 1];
+        rate.sum -= starts.span.count;
+        rate.len -= 1;
+        rate.older = if rate.len == 0 { (0, 0) } else { (starts.next, rate.older.1) };
+        starts.next = std::mem::replace(&mut self.head.free_start, node);
+        self.head.starts -= 1;
+    }
+
+    /// Forgets what a gate knows of its groups' starts, as its groups have no rate any more.
+    pub(super) fn drop_rates(&mut self, gate: u32) {
+        if self.gates[gate as usize].rates == 0 {
+            return;
+        }
+        for slot in 0..self.head.fresh_rates {
+            if self.rates[slot as usize].gate == gate + 1 {
+                self.forget_rate(slot);
+            }
+        }
+        for entry in &mut self.running[..self.head.fresh as usize] {
+            if entry.gate == gate + 1 {
+                entry.token &= !OF_GROUP;
+            }
+        }
+    }
+
+    /// Whether no start of a gate's groups counts any more.
+    pub(super) fn rates_are_over(&mut self, gate: u32) -> bool {
+        if self.gates[gate as usize].rates > 0 {
+            self.sweep_rates();
+        }
+        self.gates[gate as usize].rates == 0
+    }
+
+    fn rate_or_create(&mut self, gate: u32, lane: i32, group: i64) -> Option<u32> {
+        if let Some(slot) = self.rate_slot(gate, lane, group) {
+            return Some(slot);
+        }
+        for _ in 0..LOOKS.min(self.head.fresh_rates) {
+            self.head.rates_hand = (self.head.rates_hand + 1) % self.head.fresh_rates;
+            self.forget_rate_if_over(self.head.rates_hand);
+        }
+        let slot = match self.head.free_rate.checked_sub(1) {
+            Some(slot) => {
+                self.head.free_rate = self.rates[slot as usize].older.0;
+                slot
+            }
+            None if (self.head.fresh_rates as usize) < self.rates.len() => {
+                self.head.fresh_rates += 1;
+                self.head.fresh_rates - 1
+            }
+            None => return None,
+        };
+        let free_at = self.head.now.saturating_add(self.gates[gate as usize].limits.period);
+        self.head.rates_free_at = self.head.rates_free_at.min(free_at);
+        let key = key_of(lane, group);
+        self.rates[slot as usize] = Rate { key, gate: gate + 1, ..Rate::default() };
+        index::insert(self.rate_index, gate, key, slot);
+        self.head.rates += 1;
+        self.gates[gate as usize].rates += 1;
+        Some(slot)
+    }
+
+    /// Counts an open start of an entry's group. The caller has made sure of room for a record.
+    pub(super) fn open_start(&mut self, gate: u32, slot: u32) {
+        let Running { lane, group, .. } = self.running[slot as usize];
+        if group != 0
+            && self.gates[gate as usize].limits.group_rate > 0
+            && let Some(rate) = self.rate_or_create(gate, lane, group)
+        {
+            self.rates[rate as usize].open += 1;
+            self.running[slot as usize].token |= OF_GROUP;
+        }
+    }
+
+    /// Ends an open start of this entry's group. `at`: it counts as a start at this time.
+    pub(super) fn close_start(&mut self, gate: u32, entry: &Running, at: Option<i64>) {
+        let Some(slot) = self.rate_slot(gate, entry.lane, entry.group) else { return };
+        let rate = &mut self.rates[slot as usize];
+        rate.open = rate.open.saturating_sub(1);
+        // If it has not started after all, the record may be over at once.
+        let over_at = at.map_or(0, |at| at.saturating_add(self.gates[gate as usize].limits.period));
+        self.head.rates_free_at = self.head.rates_free_at.min(over_at);
+        if let Some(at) = at {
+            self.add_starts(gate, slot, at, 1);
+        }
+    }
+
+    /// Adds starts of a group.
+    fn add_starts(&mut self, gate: u32, slot: u32, at: i64, count: u32) {
+        let period = self.gates[gate as usize].limits.period;
+        let from = self.head.now.saturating_sub(period);
+        while let Some(node) = self.rates[slot as usize].older.0.checked_sub(1)
+            && self.starts[node as usize].span.last <= from
+        {
+            self.forget_oldest(slot);
+        }
+        let grain = if self.head.starts as usize * 2 < self.starts.len() { FINE } else { COARSE };
+        let rate = self.rates[slot as usize];
+        // What commits first need not have been told first.
+        let at = at.max(rate.newest.last);
+        let is_first = rate.sum == 0 || rate.len == 0 && rate.newest.last <= from;
+        let is_close = at - rate.newest.first <= period / grain.parts && rate.len + 1 >= grain.apart;
+        if is_first {
+            self.rates[slot as usize].sum = 0;
+        } else if is_close || !self.age_newest(slot) {
+            let rate = &mut self.rates[slot as usize];
+            rate.newest.last = at;
+            rate.newest.count = rate.newest.count.saturating_add(count);
+            rate.sum = rate.sum.saturating_add(count);
+            return;
+        }
+        let rate = &mut self.rates[slot as usize];
+        rate.newest = Span { first: at, last: at, count };
+        rate.sum = rate.sum.saturating_add(count);
+    }
+
+    /// Moves the newest starts of a record to a node of the pool. False: there is none.
+    fn age_newest(&mut self, slot: u32) -> bool {
+        let node = match self.head.free_start {
+            0 if (self.head.fresh_starts as usize) < self.starts.len() => {
+                self.head.fresh_starts += 1;
+                self.head.fresh_starts
+            }
+            0 => return false,
+            free => {
+                self.head.free_start = self.starts[free as usize - 1].next;
+                free
+            }
+        };
+        self.head.starts += 1;
+        let rate = &mut self.rates[slot as usize];
+        self.starts[node as usize - 1] = Starts { span: rate.newest, next: 0 };
+        match rate.older.1.checked_sub(1) {
+            Some(last) => self.starts[last as usize].next = node,
+            None => rate.older.0 = node,
+        }
+        rate.older.1 = node;
+        rate.len += 1;
+        true
+    }
+
+    /// Enters what the logs have of the groups' starts, in the order of time. Returns false if there is no room for all
+    /// of their groups; then nothing may be claimed.
+    pub(super) fn seed_rates(&mut self, claimer: &Claimer<'_>, gate: u32, starts: &[PastStart]) -> bool {
+        starts.iter().filter(|start| claimer.lanes.contains(&start.lane)).all(|start| {
+            let slot = self.rate_or_create(gate, start.lane, start.group);
+            slot.map(|slot| self.add_starts(gate, slot, start.at, start.count)).is_some()
+        })
+    }
+
+    /// How many groups have started something within their period, and for how many there is room.
+    pub fn rates_in_use(&self) -> (usize, usize) {
+        (self.head.rates as usize, self.rates.len())
+    }
+}
+
+#[cfg(test)]
+impl Frontier<'_> {
+    /// Checks that each node is in one list, and that the sums are right.
+    pub(super) fn check_rates(&self) {
+        let (mut rates, mut nodes) = (0, 0);
+        for (slot, rate) in self.rates.iter().enumerate().filter(|(_, rate)| rate.gate != 0) {
+            assert_eq!(index::find(self.rate_index, rate.gate - 1, rate.key), Some(slot as u32));
+            assert_eq!(self.spans(rate).map(|span| span.count).sum::<u32>(), rate.sum);
+            assert!(self.spans(rate).is_sorted_by_key(|span| span.last));
+            assert!(self.spans(rate).all(|span| span.count > 0 && span.first <= span.last));
+            rates += 1;
+            nodes += rate.len;
+        }
+        let mut free = 0;
+        let mut at = self.head.free_start;
+        while at != 0 {
+            (free, at) = (free + 1, self.starts[at as usize - 1].next);
+        }
+        assert_eq!((self.head.rates, self.head.starts), (rates, nodes));
+        assert_eq!(self.head.fresh_starts, nodes + free);
+        assert_eq!(self.gates.iter().map(|gate| gate.rates).sum::<u32>(), rates);
+    }
+}
