@@ -1,5 +1,6 @@
 # PostgreSQL with pg_queue installed and preloaded; `CREATE EXTENSION pg_queue` is left to each database.
 # docker build -t pg_queue --build-arg PG=15 .
+# The dashboard alone: docker build -t pg_queue_web --target web .
 ARG PG=15
 
 FROM rust:1.95-slim-bookworm AS rust
@@ -16,6 +17,16 @@ WORKDIR /pg_queue
 COPY . .
 RUN make install PG="$PG_MAJOR" DESTDIR=/files \
     && strip --strip-unneeded "/files/usr/lib/postgresql/$PG_MAJOR/lib/pg_queue.so"
+
+FROM build AS build-web
+RUN cargo build --release --package pg_queue_web && strip target/release/pg_queue_web
+
+FROM debian:bookworm-slim AS web
+RUN apt-get update && apt-get install --yes --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/*
+COPY --from=build-web /pg_queue/target/release/pg_queue_web /usr/bin/
+USER nobody
+EXPOSE 8432
+ENTRYPOINT ["pg_queue_web"]
 
 FROM postgres:${PG}-bookworm
 COPY --from=build /files /

@@ -6,8 +6,9 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help all build install deb try-deb test ci test-all torture demo bench instructions soak soak-sql check check-majors lint core-test drill web \
-  miri pgspot server-test test-asserts test-upgrade stage stage-release examples clients drivers bench-clients monitoring prepare clean
+.PHONY: help all build install deb try-deb test ci test-all torture demo web bench bench-web instructions soak soak-sql check check-majors lint \
+  core-test drill miri pgspot server-test test-asserts test-upgrade stage stage-release examples clients drivers bench-clients monitoring browser \
+  prepare clean
 
 # The server: PG=17 is that major where packages put it, PG_CONFIG=PATH any other one. Without either PostgreSQL 15 of
 # Debian if it is there, else what the PATH has. Looked up when used: `prepare` may install it.
@@ -58,13 +59,14 @@ install: build ## installs it into the server of PG_CONFIG, below DESTDIR if giv
 	$(INSTALL_AS) $(XTASK) install --library $(TARGET)/release/libpg_queue.so --pg-config $(PG_CONFIG) \
 	  $(if $(DESTDIR),--destdir $(DESTDIR))
 
-deb: build ## makes the Debian package postgresql-MAJOR-pg-queue in target/deb
+deb: build ## makes the Debian packages postgresql-MAJOR-pg-queue and pg-queue-web in target/deb
 	packaging/deb $(PG_CONFIG) $(TARGET)/deb
+	CARGO_TARGET_DIR=$(TARGET) packaging/deb-web $(TARGET)/deb
 
-try-deb: deb ## tries that package in a clean Debian; as root
-	packaging/try-deb $(TARGET)/deb/postgresql-$(MAJOR)-pg-queue_*.deb
+try-deb: deb ## tries these packages in a clean Debian; as root
+	packaging/try-deb $(TARGET)/deb/postgresql-$(MAJOR)-pg-queue_*.deb $(TARGET)/deb/pg-queue-web_*.deb
 
-test: lint stage pgspot examples monitoring ## runs all checks and all tests
+test: lint stage pgspot examples monitoring browser ## runs all checks and all tests
 	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test $(EVERYTHING) --no-fail-fast
 
 ci: test ## the same, two minutes of torture, other majors compiled, the server's tests on 18 with assertions, pg_upgrade from 15: at each change
@@ -142,6 +144,9 @@ clients: stage ## tests the packages for producers and workers, and gets what th
 monitoring: prepare ## gets the exporter and the tool that the tests of /monitoring need
 	pgrx-tests/prepare-monitoring
 
+browser: prepare ## gets the browser that the tests of the dashboard need
+	pgrx-tests/prepare-web
+
 stage-release: build
 	pgrx-tests/stage $(PG_CONFIG) $(TARGET)/release/libpg_queue.so $(TARGET)/release/server
 
@@ -158,6 +163,9 @@ bench: stage-release ## measures it against others, on throw-away servers; ARGS=
 	$(if $(findstring topics,$(ARGS)),pgrx-tests/stage-peer $(TARGET)/release/server pgq pgq3 && pgrx-tests/stage-pgmq $(TARGET)/release/server)
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- \
 	  --charts $(TARGET)/charts $(ARGS)
+
+bench-web: stage-release ## measures the dashboard over ten million jobs, with 100 browsers; ARGS='--jobs 100000 --rounds 2' for a look
+	PG_CONFIG=$(TARGET)/release/server/pg_config cargo bench -q -p pg_queue_web -- $(ARGS)
 
 instructions: stage-release ## counts the server's instructions a job under valgrind: a change of a hundredth shows
 	pgrx-tests/count-instructions $(TARGET)/release/server/pg_config

@@ -47,7 +47,8 @@ struct Kind {
     reports: bool,
 }
 
-const KINDS: [Kind; 5] = [
+const KINDS: [Kind; 6] = [
+    Kind { queue: "webhooks_dead", workers: 1, takes: (2_000, 9_000), fails: 0, errors: &[], reports: false },
     Kind {
         queue: "emails",
         workers: 3,
@@ -62,7 +63,7 @@ const KINDS: [Kind; 5] = [
     },
     Kind {
         queue: "payments",
-        workers: 4,
+        workers: 8,
         takes: (50, 350),
         fails: 1,
         errors: &["bank: timeout after 3 s"],

@@ -83,7 +83,7 @@ fn demo(limit: usize) -> bool {
     let (enqueued, hopeless, killed) = scope(|scope| {
         let producer = scope.spawn(|| producer::produce(&mut cluster.connect_to(DATABASE), found));
         let killer = scope.spawn(|| victim.kill_at_work(&cluster, claims, busy));
-        watch(&mut client, || producer.is_finished());
+        watch(&mut client, found.len() as i64, || producer.is_finished());
         // Idle workers hold nothing and may be ended at any time.
         workers.iter().for_each(|worker| worker.end(&cluster));
         let (enqueued, hopeless) = producer.join().expect("the producer");
@@ -95,8 +95,8 @@ fn demo(limit: usize) -> bool {
 }
 
 /// Shows the progress until nothing waits or runs any more and `is_over` says that nothing will.
-fn watch(client: &mut Client, is_over: impl Fn() -> bool) {
-    println!("seconds  enqueued  ready  running  retrying  dead  indexed  per second");
+fn watch(client: &mut Client, most: i64, is_over: impl Fn() -> bool) {
+    println!("seconds  enqueued  ready  running  retrying  dead  indexed  per second  of all");
     let start = Instant::now();
     let (mut before, mut looked, mut changed) = ([0; 6], start, start);
     loop {
@@ -112,10 +112,13 @@ fn watch(client: &mut Client, is_over: impl Fn() -> bool) {
             .expect("the statistics");
         let now: [i64; 6] = std::array::from_fn(|column| row.get(column));
         let [enqueued, ready, running, retrying, dead, completed] = now;
+        // Some of the files are no text: how many there are is known at the end.
+        let total = if is_over { enqueued } else { most.max(enqueued) };
         let speed = (completed - before[5]) as f64 / looked.elapsed().as_secs_f64();
         println!(
-            "{:7}  {enqueued:8}  {ready:5}  {running:7}  {retrying:8}  {dead:4}  {completed:7}  {speed:10.0}",
-            start.elapsed().as_secs()
+            "{:7}  {enqueued:8}  {ready:5}  {running:7}  {retrying:8}  {dead:4}  {completed:7}  {speed:10.0}  {}",
+            start.elapsed().as_secs(),
+            bar(completed + dead, total)
         );
         looked = Instant::now();
         if is_over && ready + running + retrying == 0 {
@@ -128,4 +131,12 @@ fn watch(client: &mut Client, is_over: impl Fn() -> bool) {
             break;
         }
     }
+}
+
+/// A bar of so many of all.
+fn bar(done: i64, all: i64) -> String {
+    const WIDTH: i64 = 24;
+    let all = all.max(1);
+    let full = (done.clamp(0, all) * WIDTH / all) as usize;
+    format!("[{}{}] {:3} %", "#".repeat(full), "-".repeat(WIDTH as usize - full), done.clamp(0, all) * 100 / all)
 }

@@ -65,7 +65,10 @@ async function refresh() {
     await shown.refresh();
     if (mine === turn) put(problem);
   } catch (error) {
-    if (mine === turn && error.status !== 401) put(problem, trouble(error));
+    if (mine === turn && error.status !== 401) {
+      put(problem, trouble(error));
+      for (const foot of main.querySelectorAll(".looking")) foot.textContent = "";
+    }
   }
   if (mine === turn && !live.paused) timer = setTimeout(refresh, shown.every * 1000);
 }

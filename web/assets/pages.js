@@ -41,19 +41,17 @@ export function schedules() {
   const table = new Table("Schedules", [
     { title: "schedule", key: (s) => `${s.name} ${s.is_paused}`, cell: (s) => [h("b", null, s.name), s.is_paused ? h("span", { class: "badge paused" }, "paused") : null] },
     { title: "queue", key: (s) => s.queue, cell: (s) => queueLink(s) },
-    { title: "plan", key: (s) => `${s.cron} ${s.every} ${s.timezone}`, cell: (s) => [h("code", null, s.cron ?? `every ${s.every}`), h("span", { class: "note" }, ` ${s.timezone}`)] },
+    { title: "plan", key: (s) => `${s.cron} ${s.every} ${s.timezone}`, cell: (s) => h("span", { title: `missed slots: ${s.missed}${s.overlap ? "" : "; no overlap"}` }, h("code", null, s.cron ?? `every ${s.every}`), h("span", { class: "note" }, ` ${s.timezone}`)) },
     {
       title: "next slots", cell: (s) => {
         const next = s.upcoming ?? [];
         if (s.is_paused) return "–";
-        return h("span", { class: "slots" }, next.map((at) => h("span", null, exact(at))));
+        return h("span", { class: "slots", title: next.join("\n") }, next.slice(0, 3).map((at) => h("span", null, exact(at))));
       },
     },
     { title: "in", number: true, cell: (s) => (s.is_paused ? "–" : when(s.next_run_at)) },
     { title: "last run", number: true, cell: (s) => when(s.last_run_at) },
     { title: "its job", number: true, wide: true, key: (s) => s.last_job_id, cell: (s) => jobLink(s.last_job_id) },
-    { title: "missed", wide: true, cell: (s) => `${s.missed}${s.overlap ? "" : ", no overlap"}` },
-    { title: "payload", kind: "cut", wide: true, cell: (s) => s.payload ?? "" },
     { title: "", key: (s) => `${mayAct()} ${s.is_paused}`, cell: (s) => (mayAct() ? h("span", { class: "tools" }, run(s), s.is_paused ? resume(s) : pause(s)) : "") },
   ], (s) => s.name, { empty: "There are no schedules.", kind: "rows" });
   return page("Schedules", h("section", { class: "panel" }, table.element), async () => table.show(await look("schedules")));
@@ -105,7 +103,9 @@ export function flows(params) {
       if (choose.dataset.names === JSON.stringify(names)) return;
       choose.dataset.names = JSON.stringify(names);
       put(choose, names.map((name) => h("option", { value: name, selected: name === queue }, name)));
-      if (!queue && names.length) go("flows", { queue: names[0] });
+      // Flows wait for their members: so where jobs are held.
+      const most = [...(live.data.lanes ?? [])].sort((a, b) => b.held - a.held)[0]?.queue ?? names[0];
+      if (!queue && names.length) location.replace(href("flows", { queue: most }));
     },
   });
 }

@@ -35,7 +35,7 @@ function jobs(state, onMore) {
     { title: "key", wide: true, kind: "short", cell: (j) => j.unique_key ?? j.group_key ?? "" },
     { title: time[0], number: true, cell: (j) => when(j[time[1]] ?? j.run_at ?? j.enqueued_at) },
   ].filter(Boolean), (j) => j.job_id, { empty: `No ${state ? `${state} jobs` : "job found"}.`, kind: "rows jobs" });
-  const more = button("More", onMore, "more");
+  const more = button("More", onMore, "more", { hidden: true });
   return { table, more, element: h("div", null, table.element, more) };
 }
 
@@ -83,12 +83,13 @@ export function queue(params) {
       offer(now?.is_paused, lanes);
     },
     async refresh() {
-      settings = await look("queue", { queue: name });
-      facts();
-      minutes.show(hour(await look("activity", { queue: name })));
-      await load(false);
       const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-      days.show(quarter(await look("activity", { queue: name, span: "quarter", tz: zone })));
+      await Promise.all([
+        load(false),
+        look("queue", { queue: name }).then((said) => { settings = said; facts(); }),
+        look("activity", { queue: name }).then((said) => minutes.show(hour(said))),
+        look("activity", { queue: name, span: "quarter", tz: zone }).then((said) => days.show(quarter(said))),
+      ]);
     },
   };
   return page;
@@ -107,10 +108,11 @@ export function queue(params) {
         button("Enqueue", enqueue),
         button("Purge", () => bulk("cancel", name, WAITING), "danger"));
     }
-    const known = !isSearch && !stage && COUNTED.includes(chosen) && lanes.length ? lanes.reduce((n, lane) => n + lane[chosen], 0) : null;
+    // As the server has counted at the last look; it may be none by now, or none yet.
+    const known = () => (isSearch || stage || !COUNTED.includes(chosen) ? null : (live.data?.lanes ?? []).filter((lane) => lane.queue === name).reduce((n, lane) => n + lane[chosen], 0) || null);
     const states = chosen ? [chosen] : null;
     put(bulks, (states ? verbsFor(chosen) : []).filter(() => !stage).map((verb) =>
-      button(`${{ retry: "Retry", cancel: "Cancel", reprioritize: "Set priority of" }[verb]} ${isSearch ? "all that match" : "all"} …`, () => bulk(verb, name, states, pick(search), known), "quiet")));
+      button(`${{ retry: "Retry", cancel: "Cancel", reprioritize: "Set priority of" }[verb]} ${isSearch ? "all that match" : "all"} …`, () => bulk(verb, name, states, pick(search), known()), "quiet")));
   }
 
   async function load(isMore) {
@@ -133,6 +135,7 @@ export function queue(params) {
       put(found, isSearch ? `${count(rows.length)} found${here ? `, ${count(read)} jobs read so far` : ", all were read"}.` : null);
       put(list.more, isSearch ? "Go on searching" : "More");
     } catch (error) {
+      list.table.show([]);
       put(problem, trouble(error));
     }
   }

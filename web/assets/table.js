@@ -12,14 +12,15 @@ export class Table {
     this.id = id;
     this.rows = new Map();
     this.body = h("tbody");
-    this.foot = h("p", { class: "empty" }, options.empty ?? "Nothing.");
+    this.empty = options.empty ?? "Nothing.";
+    this.foot = h("p", { class: "empty looking" }, "Looking …");
     this.table = h("table", { class: options.kind ?? "" },
       h("caption", { class: "hidden" }, label),
       h("thead", null, h("tr", null, columns.map((column) =>
         h("th", { scope: "col", class: classOf(column), title: column.help }, column.title)))),
       this.body);
+    this.table.hidden = true;
     this.element = h("div", { class: "table" }, this.table, this.foot);
-    this.show([]);
   }
 
   show(rows) {
@@ -54,6 +55,8 @@ export class Table {
     }
     this.table.hidden = rows.length === 0;
     this.foot.hidden = rows.length > 0;
+    this.foot.textContent = this.empty;
+    this.foot.classList.remove("looking");
   }
 }
 

@@ -35,7 +35,8 @@ pub const OVERVIEW: &str = overview!(
     "coalesce((SELECT json_agg(l) FROM (
         SELECT queue_name AS queue, stage, ready, scheduled, retrying, running, dead, held,
                round(extract(epoch FROM oldest_ready_age)) AS oldest, enqueued, claimed, completed, failed, timed_out, died
-        FROM queue.stats ORDER BY queue_name, stage LIMIT 1000) AS l), '[]')"
+        FROM queue.stats AS s LEFT JOIN queue.queues AS q USING (queue_name)
+        ORDER BY queue_name, array_position(q.stages, stage) LIMIT 1000) AS l), '[]')"
 );
 
 /// The same where counting takes too long.

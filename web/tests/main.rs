@@ -1,11 +1,17 @@
 //! The dashboard as a program, against servers of the tests' own.
 //!
 //! `place` starts it, `http` speaks with it byte by byte. Without a browser: `access` (who gets in, what is refused), `roles`,
-//! `pages` (what is shown), `verbs` (what is done).
+//! `pages` (what is shown), `verbs` (what is done). With Debian's chromium, which `browser` starts: `clicks` (each page and verb,
+//! by mouse and by keyboard), `strange` (names and texts full of markup), `pictures`.
 
 mod access;
+mod browser;
+mod clicks;
 mod http;
 mod pages;
+mod pictures;
 mod place;
 mod roles;
+mod scene;
+mod strange;
 mod verbs;

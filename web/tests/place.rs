@@ -21,7 +21,9 @@ pub struct Web {
 
 /// The program with these arguments, for database `app` unless they say another one.
 pub fn command(cluster: &Cluster, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pg_queue_web"));
+    // Another build, for figures.
+    let built = std::env::var_os("PG_QUEUE_WEB").unwrap_or_else(|| env!("CARGO_BIN_EXE_pg_queue_web").into());
+    let mut command = Command::new(built);
     cluster.connect_env(&mut command);
     command.env("PGDATABASE", DATABASE).args(args).stdin(Stdio::null());
     command
@@ -63,6 +65,14 @@ impl Web {
             }
         });
         Self { process, address, log }
+    }
+
+    /// The address of its page.
+    pub fn site(&self) -> String {
+        match &self.address {
+            Address::Tcp(address) => format!("http://{address}/"),
+            Address::Unix(path) => panic!("no browser comes to {}", path.display()),
+        }
     }
 
     pub fn log(&self) -> String {
