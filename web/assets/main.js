@@ -115,7 +115,6 @@ document.addEventListener("keydown", (event) => {
   }
   const last = before;
   before = event.key;
-  setTimeout(() => { before = null; }, 1200);
   const found = last === "g" && Object.entries(PAGES).find(([, [, key]]) => key === event.key);
   if (found) go(found[0]);
   else if (event.key === "/") (main.querySelector("[data-search]") ?? find).focus();

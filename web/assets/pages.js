@@ -14,7 +14,7 @@ const jobLink = (id) => (id ? h("a", { class: "id", href: href("job", { job: id 
 const page = (title, body, refresh, every = 10, more = {}) => ({ title, element: h("div", null, h("h1", null, title), body), every, refresh, update() {}, ...more });
 
 export function errors(params) {
-  const queue = params.get("queue");
+  const queue = params.get("queue"), isMore = Boolean(params.get("more"));
   const table = new Table("Errors", [
     { title: "error", kind: "cut wrong", key: (e) => e.error, cell: (e) => h("a", { href: href("queue", { queue: e.queue, state: e.dead ? "dead" : "retrying", field: "error", op: e.is_cut ? "starts" : "equals", value: e.error }) }, e.error ?? "") },
     { title: "queue", key: (e) => e.queue, cell: (e) => queueLink(e) },
@@ -25,10 +25,10 @@ export function errors(params) {
   ], (e) => JSON.stringify([e.queue, e.error]), { empty: "No job is dead or waits for a retry.", kind: "rows" });
   const note = h("p", { class: "status" });
   return page(queue ? `Errors of ${queue}` : "Errors", h("section", { class: "panel" }, note, table.element), async () => {
-    const rows = await look("errors", { queue });
+    const rows = await look("errors", { queue, more: isMore ? "1" : "" });
     table.show(rows);
     const cut = [...new Set(rows.filter((row) => !row.is_complete).map((row) => row.queue))];
-    put(note, "The jobs that died last and those that are retried next, by their error.", cut.length ? ` Of ${cut.join(", ")} only the newest 10,000 were looked at.` : "");
+    put(note, "The jobs that died last and those that are retried next, by their error.", cut.length ? ` Of ${cut.join(", ")} only the newest ${isMore ? "10,000" : "2,000"} were looked at. ` : "", cut.length && !isMore ? h("a", { href: href("errors", { queue, more: "1" }) }, "Look at more") : "");
   });
 }
 
@@ -97,7 +97,7 @@ export function flows(params) {
     more.hidden = !here;
     put(note, `${count(found.length)} found${here ? ", and there may be more" : ""}.`);
   }
-  return page("Flows", h("section", { class: "panel" }, h("div", { class: "search" }, h("label", null, "in queue ", choose)), note, table.element, more), async () => { if (!beyond) await load(); }, 10, {
+  return page("Flows", h("section", { class: "panel" }, h("div", { class: "search" }, h("label", null, "in queue ", choose)), note, table.element, more), async () => { if (!beyond) await load(); }, 60, {
     update() {
       const names = known();
       if (choose.dataset.names === JSON.stringify(names)) return;

@@ -65,7 +65,8 @@ export function queue(params) {
     h("section", { class: "panel" },
       h("nav", { class: "tabs", "aria-label": "States" }, tabs.map((tab) => tab.element)), searchForm(), bulks, found, problem, list.element));
   const page = {
-    title: name, element, every: 10,
+    // A search reads much: once, and when it is asked for.
+    title: name, element, every: isSearch ? 600 : 10,
     update() {
       if (!live.data) return;
       const lanes = (live.data.lanes ?? []).filter((lane) => lane.queue === name && (!stage || lane.stage === stage));

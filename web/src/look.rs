@@ -134,7 +134,7 @@ const WORKERS: &str = "SELECT json_build_object('executors', coalesce((SELECT js
 const ERRORS: &str = "SELECT coalesce(json_agg(e), '[]')::text FROM (
     SELECT queue_name AS queue, left(error, 1000) AS error, length(error) > 1000 AS is_cut, jobs, dead, retrying, first_died_at,
            last_died_at, example_job_id, is_complete
-    FROM queue.error_groups($1) ORDER BY jobs DESC, error LIMIT 200) AS e";
+    FROM queue.error_groups($1, max_jobs => $2::integer) ORDER BY jobs DESC, error LIMIT 200) AS e";
 
 const TOPICS: &str = "SELECT json_build_object(
     'topics', coalesce((SELECT json_agg(t) FROM (
@@ -149,8 +149,8 @@ const FLOWS: &str = "SELECT coalesce(json_agg(json_build_object('job_id', l.job_
         'enqueued_at', l.enqueued_at, 'finished_at', l.finished_at, 'here', l.here::text, 'rows_read', l.rows_read, 'flow', l.flow,
         'members', CASE WHEN l.job_id IS NOT NULL THEN (SELECT json_object_agg(state, n) FROM (
             SELECT m.state, count(*) AS n FROM queue.members(l.job_id, max_jobs => 200) AS m GROUP BY m.state) AS c) END)), '[]')::text
-    FROM queue.search($1, '$.is_flow == true', states => '{running,retrying,dead,held,scheduled,ready,cancelled,completed}',
-        beyond => $2::jsonb, max_jobs => 20) AS l";
+    FROM queue.search($1, '$.is_flow == true', states => '{held,running,retrying,dead,scheduled,ready,cancelled,completed}',
+        beyond => $2::jsonb, max_jobs => 20, max_rows => 2000) AS l";
 
 const DOCTOR: &str = "SELECT coalesce(json_agg(d), '[]')::text FROM queue.doctor() AS d";
 
@@ -221,7 +221,11 @@ pub async fn ask(database: &Database, viewer: &Viewer, hides: bool, what: &str, 
         }
         "schedules" => database.look(viewer, SCHEDULES, &[hidden]).await,
         "workers" => database.look(viewer, WORKERS, &[hidden]).await,
-        "errors" => database.look(viewer, ERRORS, &[said("queue")]).await,
+        "errors" => {
+            // The newest tell most, and quickly; all that a look may read when that is asked for.
+            let most = if said("more").is_some() { "10000" } else { "2000" };
+            database.look(viewer, ERRORS, &[said("queue"), Some(most)]).await
+        }
         "topics" => database.look(viewer, TOPICS, &[]).await,
         "flows" => database.look(viewer, FLOWS, &[Some(required("queue")?), said("beyond")]).await,
         "doctor" => database.look(viewer, DOCTOR, &[]).await,
