@@ -94,7 +94,7 @@ pub fn define(preloading: bool) {
             c"pg_queue.max_rated_groups",
             &MAX_RATED_GROUPS,
             c"Sets how many groups can have started jobs within the rate_period of their queue, where that has a rate_limit_per_group.",
-            c"Groups over all databases, 16 to 16777216; about 550 bytes each. A group beyond them waits until another one's period is over.",
+            c"Groups over all databases, 16 to 16777216; about 530 bytes each. A group beyond them waits until another one's period is over.",
             16,
             16_777_216,
         );

@@ -20,7 +20,6 @@ fn an_unknown_queue_is_an_error_with_a_hint() {
     let mut client = connect();
     for call in [
         "alter('no''where')",
-        "drop('no''where')",
         "pause('no''where')",
         "resume('no''where')",
         "purge('no''where')",

@@ -472,8 +472,10 @@ fn memory_is_what_the_formula_says() {
         let sessions = connections + 40;
         let said = lanes * ready * 40
             + i64::try_from(running * 224).unwrap()
-            + power_of_two(64 * (running + rated))
-            + i64::try_from(rated * 550).unwrap()
+            + power_of_two(32 * running)
+            + power_of_two(32 * (running + rated))
+            + i64::try_from(rated * 424).unwrap()
+            + power_of_two(32 * rated)
             + lanes * 9300
             + power_of_two(32 * keys)
             + databases * (133_500 + 4 * sessions)
