@@ -8,4 +8,5 @@ mod peers;
 mod privileges;
 mod rebalance;
 mod routes;
+mod storm;
 mod surface;
