@@ -177,7 +177,7 @@ fn nothing_of_a_job_is_left_for_the_next() {
     let left = bed.result(
         "SELECT jsonb_build_array(to_regclass('pg_temp.x'), (SELECT count(*) FROM pg_prepared_statements),
              current_setting('search_path'), current_setting('work_mem'),
-             (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'), current_setting('my.secret', true),
+             (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'), coalesce(current_setting('my.secret', true), ''),
              current_setting('application_name'))",
         "",
     );
