@@ -581,3 +581,23 @@ fn an_event_that_has_reached_only_some_of_its_queues() {
         assert_eq!(found.len(), usize::from(is_wrong), "{queues:?}: {found:?}");
     }
 }
+
+#[test]
+fn a_copy_that_was_forgotten_is_no_lost_one() {
+    let mut ledger = Ledger::default();
+    deal(&mut ledger, Fate::Committed, What::PublishLost { key: "mail.big", token: "e".to_owned() }, 10, 20);
+    let seen = |queue: &str, token: &str| SeenJob {
+        queue: queue.to_owned(),
+        state: "completed".to_owned(),
+        token: token.to_owned(),
+        flow: None,
+    };
+    let mut world = World::default();
+    world.jobs.insert(1, seen("plain", "e"));
+    world.jobs.insert(2, seen("limited", ""));
+    assert_eq!(found(topics::check, &ledger, &world).len(), 1, "nobody has forgotten it");
+    assert!(!found(loss::check, &ledger, &world).is_empty(), "nor enqueued it");
+    deal(&mut ledger, Fate::Committed, What::Forgotten { job: 2 }, 30, 40);
+    assert_eq!(found(topics::check, &ledger, &world), Vec::<String>::new());
+    assert_eq!(found(loss::check, &ledger, &world), Vec::<String>::new());
+}

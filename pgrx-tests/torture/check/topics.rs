@@ -4,14 +4,20 @@
 use std::collections::BTreeMap;
 
 use super::Case;
-use super::loss::is_kept_name;
+use super::loss::{forgotten, is_kept_name};
 use crate::ledger::What;
 use crate::plan::BINDINGS;
 use crate::topics;
 
 pub fn check(case: &Case<'_>) -> Vec<String> {
     let mut queues: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for seen in case.world.jobs.values() {
+    // Copies that were forgotten no longer tell of which event they were: each stands for one that is missing in its queue.
+    let forgotten = forgotten(case);
+    let mut erased: BTreeMap<&str, usize> = BTreeMap::new();
+    for (id, seen) in &case.world.jobs {
+        if seen.token.is_empty() && forgotten.contains(id) {
+            *erased.entry(&seen.queue).or_default() += 1;
+        }
         queues.entry(&seen.token).or_default().push(seen.queue.clone());
     }
     let mut found = Vec::new();
@@ -24,6 +30,14 @@ pub fn check(case: &Case<'_>) -> Vec<String> {
         let hidden = BINDINGS.iter().filter(|b| b.is_sure && b.keys.contains(key) && !is_kept_name(b.queue));
         names.retain(|name| is_kept_name(name));
         names.extend(hidden.map(|binding| binding.queue.to_owned()));
+        for binding in BINDINGS.iter().filter(|b| b.is_sure && b.keys.contains(key)) {
+            if !names.iter().any(|name| name == binding.queue)
+                && let Some(left) = erased.get_mut(binding.queue).filter(|left| **left > 0)
+            {
+                *left -= 1;
+                names.push(binding.queue.to_owned());
+            }
+        }
         if let Some(wrong) = topics::wrong(key, &names) {
             found.push(format!("an event of the key {key:?} {wrong}: {names:?}, {fact:?}"));
         }
