@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Case, flows};
+use super::{Case, SeenJob, flows};
 use crate::ledger::{End, What};
 use crate::plan::{Kind, QUEUES};
 
@@ -49,7 +49,7 @@ fn jobs(case: &Case<'_>, found: &mut Vec<String>) {
             continue;
         }
         match tokens.get(id) {
-            None if unanswered.contains(seen.token.as_str()) => {}
+            None if unanswered.contains(contents(case, *id, seen)) => {}
             None => found.push(format!("a job is there that was never committed: {id} {seen:?}")),
             Some(tokens)
                 if !tokens.contains(seen.token.as_str())
@@ -79,6 +79,18 @@ pub fn unanswered<'a>(case: &Case<'a>) -> BTreeSet<&'a str> {
         }
     }
     all
+}
+
+/// The contents of a job that is there: of one that was forgotten they are known from its claims.
+pub fn contents<'a>(case: &Case<'a>, id: i64, seen: &'a SeenJob) -> &'a str {
+    let claimed = |what: &'a What| match what {
+        What::Claimed(claim) if claim.job == id => Some(claim.token.as_str()),
+        _ => None,
+    };
+    if !seen.token.is_empty() {
+        return &seen.token;
+    }
+    case.ledger.committed().find_map(|(_, fact)| claimed(&fact.what)).unwrap_or_default()
 }
 
 fn forgotten(case: &Case<'_>) -> BTreeSet<i64> {

@@ -558,6 +558,27 @@ fn a_step_that_is_forgotten_or_was_never_committed() {
 }
 
 #[test]
+fn a_job_of_an_event_that_was_forgotten_is_known_by_its_claim() {
+    for token in ["e", "other"] {
+        let mut ledger = Ledger::default();
+        deal(&mut ledger, Fate::Committed, What::PublishLost { key: "mail.big", token: "e".to_owned() }, 10, 20);
+        let one = Job { token: token.to_owned(), ..job("limited", 1, 0) };
+        deal(&mut ledger, Fate::Committed, claim(&one, 101, 1_000), 30, 40);
+        deal(&mut ledger, Fate::Committed, What::Forgotten { job: 1 }, 50, 60);
+        let mut world = World::default();
+        for (id, name, token) in [(1, "limited", ""), (2, "plain", "e")] {
+            let seen =
+                SeenJob { queue: name.to_owned(), state: "completed".to_owned(), token: token.to_owned(), flow: None };
+            world.jobs.insert(id, seen);
+        }
+        let is_wrong = usize::from(token == "other");
+        assert_eq!(found(topics::check, &ledger, &world).len(), is_wrong);
+        let lost = found(loss::check, &ledger, &world);
+        assert_eq!(lost.iter().filter(|found| found.contains("never committed")).count(), is_wrong, "{lost:?}");
+    }
+}
+
+#[test]
 fn an_event_that_has_reached_only_some_of_its_queues() {
     let mut ledger = Ledger::default();
     deal(&mut ledger, Fate::Committed, What::PublishLost { key: "mail.big", token: "e".to_owned() }, 10, 20);

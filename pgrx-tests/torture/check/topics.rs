@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 
 use super::Case;
-use super::loss::is_kept_name;
+use super::loss::{contents, is_kept_name};
 use crate::ledger::What;
 use crate::plan::BINDINGS;
 use crate::topics;
 
 pub fn check(case: &Case<'_>) -> Vec<String> {
     let mut queues: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for seen in case.world.jobs.values() {
-        queues.entry(&seen.token).or_default().push(seen.queue.clone());
+    for (id, seen) in &case.world.jobs {
+        queues.entry(contents(case, *id, seen)).or_default().push(seen.queue.clone());
     }
     let mut found = Vec::new();
     for (_, fact) in case.ledger.committed() {
