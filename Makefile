@@ -69,7 +69,7 @@ try-deb: deb ## tries these packages in a clean Debian; as root
 test: lint stage pgspot examples monitoring browser ## runs all checks and all tests
 	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test $(EVERYTHING) --no-fail-fast
 
-ci: test ## the same, two minutes of torture, other majors compiled, the server's tests on 18 with assertions, pg_upgrade from 15: at each change
+ci: test ## the same, two minutes of torture, other majors compiled, the server's tests on 18 with assertions, pg_upgrade from 15
 	$(MAKE) torture MINUTES=2 ARGS='--seed 4'
 	$(MAKE) check-majors MAJORS="14 16 17"
 	$(MAKE) test-asserts ARGS=all
