@@ -18,10 +18,13 @@ COMPOSE = Path(__file__).parents[2] / "compose"
 
 def test_what_is_named_exists():
     services = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
-    assert set(services) == {"db", "pgbouncer", "worker"}
+    assert set(services) == {"db", "pgbouncer", "worker", "dashboard"}
     for service in services.values():
         context = COMPOSE / service["build"]["context"]
-        assert (context / service["build"].get("dockerfile", "Dockerfile")).is_file()
+        dockerfile = context / service["build"].get("dockerfile", "Dockerfile")
+        assert dockerfile.is_file()
+        target = service["build"].get("target")
+        assert target is None or f" AS {target}\n" in dockerfile.read_text()
         for volume in service.get("volumes", []):
             source = volume.split(":")[0]
             assert not source.startswith(".") or (COMPOSE / source).is_file()
