@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help all build install deb try-deb test ci test-all test-cluster torture drill demo web bench bench-web instructions soak soak-sql check \
+.PHONY: help all build install deb try-deb test ci test-all test-cluster torture drill demo web bench bench-cluster bench-web instructions soak soak-sql check \
   check-majors lint core-test miri pgspot server-test test-asserts test-upgrade stage stage-release examples clients drivers bench-clients \
   monitoring browser prepare clean
 
@@ -170,6 +170,10 @@ bench: stage-release ## measures it against others, on throw-away servers; ARGS=
 
 bench-web: stage-release ## measures the dashboard over ten million jobs, with 100 browsers; ARGS='--jobs 100000 --rounds 2' for a look
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo bench -q -p pg_queue_web -- $(ARGS)
+
+bench-cluster: stage-release ## measures pg_queue_cluster beside plain calls, on two servers; predicts and simulates more of them
+	pgrx-tests/stage-peer $(TARGET)/release/server plproxy plproxy
+	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- --only cluster $(ARGS)
 
 instructions: stage-release ## counts the server's instructions a job under valgrind: a change of a hundredth shows
 	pgrx-tests/count-instructions $(TARGET)/release/server/pg_config

@@ -1,9 +1,12 @@
 -- Claiming: at home, and only when there is nothing from others.
 
 CREATE FUNCTION queue_cluster.steals_from() RETURNS SETOF integer VOLATILE ROWS 3 LANGUAGE sql AS $$
-    SELECT node FROM queue_cluster.others() AS node ORDER BY pg_catalog.random() LIMIT 3
+    SELECT node FROM queue_cluster.others() AS node
+    ORDER BY node::text OPERATOR(pg_catalog.=) pg_catalog.current_setting('pg_queue_cluster.found_at', true) DESC NULLS LAST, pg_catalog.random()
+    LIMIT 3
 $$;
-COMMENT ON FUNCTION queue_cluster.steals_from IS 'The servers that a claim that finds nothing at home asks in one go: three, by chance.';
+COMMENT ON FUNCTION queue_cluster.steals_from IS
+    'The servers that a claim that finds nothing at home asks in one go: the one where this session last found a job, and two by chance.';
 
 CREATE FUNCTION queue_cluster.nap() RETURNS interval STABLE LANGUAGE sql
     RETURN coalesce(nullif(pg_catalog.current_setting('pg_queue_cluster.nap', true), ''), '500 ms')::interval;
@@ -15,42 +18,38 @@ CREATE FUNCTION queue_cluster.deadline(wait interval) RETURNS timestamptz STABLE
     RETURN pg_catalog.statement_timestamp() + least(wait, pg_catalog.current_setting('pg_queue.max_wait')::interval,
         nullif(pg_catalog.current_setting('statement_timeout')::interval, '0') - interval '100 ms');
 
--- claim and claim_any: those of queue.*, and whether to steal.
+-- Completes those of other servers there and returns the others.
+CREATE FUNCTION queue_cluster.complete_away(ids bigint[]) RETURNS bigint[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM queue_cluster.complete_many(ARRAY(SELECT i FROM unnest(ids) AS i WHERE queue_cluster.node_of(i) <> queue_cluster.home()));
+    RETURN ARRAY(SELECT i FROM unnest(ids) AS i WHERE queue_cluster.node_of(i) = queue_cluster.home());
+END
+$$;
+
+-- claim and claim_any: those of queue.*, and whether to steal. VERB has only what each claim needs, and no search_path of its own, as to
+-- set one costs as much as all of the rest: so it names the schema of all that it calls. VERB_further is for when that has found nothing.
+-- (Put into the caller's query, as an SQL function could be, the same costs as much.)
 CREATE FUNCTION queue_cluster.make_claim(verb text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE
     s record;
-    queues text;
 BEGIN
     PERFORM queue_cluster.make_remote(verb);
     s := queue_cluster.shape(format('queue.%I', verb)::regproc);
-    queues := s.first;
-    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s, steal boolean DEFAULT true) RETURNS %3$s LANGUAGE plpgsql
-        ROWS 10 SET search_path = pg_catalog, pg_temp AS $body$
+    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(queues %2$s, max_jobs integer, wait interval, lease interval, stage_name text, worker_name text)
+        RETURNS %3$s LANGUAGE plpgsql ROWS 10 SET search_path = pg_catalog, pg_temp AS $body$
         #variable_conflict use_column
         DECLARE
-            own bigint[] := %1$I.completed;
-            until timestamptz;
+            until CONSTANT timestamptz := queue_cluster.deadline(wait);
             left_to_wait interval;
             node integer;
         BEGIN
-            IF own IS NOT NULL AND EXISTS (SELECT FROM unnest(own) AS i WHERE queue_cluster.node_of(i) <> queue_cluster.home()) THEN
-                PERFORM queue_cluster.complete_many(ARRAY(SELECT i FROM unnest(own) AS i WHERE queue_cluster.node_of(i) <> queue_cluster.home()));
-                own := ARRAY(SELECT i FROM unnest(own) AS i WHERE queue_cluster.node_of(i) = queue_cluster.home());
-            END IF;
-            IF %1$I.session_bound OR steal IS FALSE THEN
-                RETURN QUERY SELECT * FROM queue.%1$I(%4$s, %1$I.max_jobs, %1$I.wait, %1$I.lease, %1$I.stage, %1$I.worker, %1$I.session_bound, own);
-                RETURN;
-            END IF;
-            RETURN QUERY SELECT * FROM queue.%1$I(%4$s, %1$I.max_jobs, '0', %1$I.lease, %1$I.stage, %1$I.worker, false, own);
-            IF FOUND THEN
-                RETURN;
-            END IF;
-            until := queue_cluster.deadline(%1$I.wait);
             LOOP
                 FOR node IN SELECT n FROM queue_cluster.steals_from() AS n LOOP
                     BEGIN
-                        RETURN QUERY SELECT * FROM queue_cluster.%5$I(node, %4$s, %1$I.max_jobs, '0', %1$I.lease, %1$I.stage, %1$I.worker, false, NULL);
+                        RETURN QUERY SELECT * FROM queue_cluster.%5$I(node, queues, max_jobs, '0', lease, stage_name, worker_name, false, NULL);
                         IF FOUND THEN
+                            -- Where there is too much there may be more: thieves that go by chance alone find few servers out of many.
+                            PERFORM set_config('pg_queue_cluster.found_at', node::text, false);
                             RETURN;
                         END IF;
                     EXCEPTION
@@ -64,12 +63,28 @@ BEGIN
                 IF left_to_wait IS NULL OR left_to_wait <= '0' THEN
                     RETURN;
                 END IF;
-                RETURN QUERY SELECT * FROM queue.%1$I(%4$s, %1$I.max_jobs, least(left_to_wait, queue_cluster.nap()), %1$I.lease, %1$I.stage, %1$I.worker, false, NULL);
+                RETURN QUERY SELECT * FROM queue.%4$I(queues, max_jobs, least(left_to_wait, queue_cluster.nap()), lease, stage_name, worker_name, false, NULL);
                 IF FOUND THEN
                     RETURN;
                 END IF;
             END LOOP;
-        END $body$ $f$, verb, s.declared, s.result, s.first, 'remote_' || verb);
+        END $body$ $f$,
+        verb || '_further', CASE verb WHEN 'claim' THEN 'text' ELSE 'text[]' END, s.result, verb, 'remote_' || verb);
+    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s, steal boolean DEFAULT true) RETURNS %3$s LANGUAGE plpgsql ROWS 10 AS $body$
+        #variable_conflict use_column
+        DECLARE
+            may_steal CONSTANT boolean := %1$I.session_bound IS NOT TRUE AND %1$I.steal IS NOT FALSE;
+            own bigint[] := %1$I.completed;
+        BEGIN
+            IF own IS NOT NULL AND NOT (pg_catalog.cardinality(own) OPERATOR(pg_catalog.=) 1 AND queue_cluster.is_home(own[1])) THEN
+                own := queue_cluster.complete_away(own);
+            END IF;
+            RETURN QUERY SELECT * FROM queue.%1$I(%4$s, %1$I.max_jobs, CASE WHEN may_steal THEN '0'::pg_catalog.interval ELSE %1$I.wait END,
+                %1$I.lease, %1$I.stage, %1$I.worker, %1$I.session_bound, own);
+            IF may_steal AND NOT FOUND THEN
+                RETURN QUERY SELECT * FROM queue_cluster.%5$I(%4$s, %1$I.max_jobs, %1$I.wait, %1$I.lease, %1$I.stage, %1$I.worker);
+            END IF;
+        END $body$ $f$, verb, s.declared, s.result, s.first, verb || '_further');
 END
 $make$;
 SELECT queue_cluster.make_claim('claim'), queue_cluster.make_claim('claim_any');

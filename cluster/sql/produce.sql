@@ -31,6 +31,21 @@ $$;
 COMMENT ON FUNCTION queue_cluster.hold IS
     'Keeps the slot of a key on this server until the transaction ends. Errors: 55006 it is on another one, or being moved.';
 
+-- hold for the usual case, in which it is over at once. Without a search_path of its own, as conninfo.
+CREATE FUNCTION queue_cluster.try_hold(key text) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    wanted CONSTANT integer := queue_cluster.slot_of(key);
+BEGIN
+    IF pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) 'read committed'::pg_catalog.text
+       AND pg_catalog.pg_try_advisory_xact_lock_shared(1886544739, wanted) THEN
+        RETURN (SELECT s.node_id FROM queue_cluster.slot AS s WHERE s.slot OPERATOR(pg_catalog.=) wanted);
+    END IF;
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION queue_cluster.try_hold IS
+    'The server that owns the slot of a key; if it is this one, it keeps it until the transaction ends. NULL: look closer.';
+
 CREATE FUNCTION queue_cluster.target(key text, flow bigint, after bigint[]) RETURNS integer
     STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -71,34 +86,49 @@ BEGIN
     INTO names, plain
     FROM pg_proc AS p, generate_series(1, p.pronargs) AS n WHERE p.oid = format('queue.%I', verb)::regproc;
     body := CASE WHEN s.is_set THEN 'RETURN QUERY SELECT * FROM' ELSE 'RETURN' END;
-    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql AS $body$
         #variable_conflict use_column
-        <<x>> BEGIN
+        DECLARE
+            key CONSTANT text := coalesce(%4$I.group_key, %4$I.unique_key);
+        BEGIN
             IF %4$I.group_key IS NOT NULL AND (%4$I.version IS NOT NULL OR %4$I.unique_for IS NOT NULL) THEN
                 RAISE EXCEPTION 'a job of a group remembers no key' USING ERRCODE = '0A000',
                     DETAIL = 'A key with version or unique_for is remembered where the key belongs, and the job is where its group is.',
                     HINT = 'Leave out group_key, or version and unique_for.';
             END IF;
-            PERFORM queue_cluster.hold(coalesce(%4$I.group_key, %4$I.unique_key));
+            IF key IS NOT NULL AND (queue_cluster.try_hold(key) OPERATOR(pg_catalog.=) queue_cluster.home()) IS NOT TRUE THEN
+                PERFORM queue_cluster.hold(key);
+            END IF;
             %5$s queue.%6$I(%7$s);
         END $body$ $f$,
         'accept_' || verb, names, s.result, 'accept_' || verb, body, verb, replace(plain, 'x.', quote_ident('accept_' || verb) || '.'));
     PERFORM queue_cluster.make_remote(verb, format('queue_cluster.%I', 'accept_' || verb));
-    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql AS $body$
         #variable_conflict use_column
         DECLARE
-            node CONSTANT integer := queue_cluster.target%4$s;
+            node integer;
         BEGIN
-            IF node = queue_cluster.home() THEN
+            IF %9$I.flow IS NULL AND %9$I.after IS NULL AND (%9$I.group_key IS NULL OR %9$I.version IS NULL AND %9$I.unique_for IS NULL) THEN
+                node := queue_cluster.try_hold(coalesce(%9$I.group_key, %9$I.unique_key));
+                IF node OPERATOR(pg_catalog.=) queue_cluster.home() THEN
+                    %5$s queue.%10$I(%7$s);
+                    %11$s
+                END IF;
+            END IF;
+            IF node IS NULL THEN
+                node := queue_cluster.target%4$s;
+            END IF;
+            IF node OPERATOR(pg_catalog.=) queue_cluster.home() THEN
                 %5$s queue_cluster.%6$I(%7$s);
             ELSE
                 %5$s queue_cluster.%8$I(node, %7$s);
             END IF;
         END $body$ $f$,
         'keyed_' || verb, names, s.result, replace(routes, 'x.', quote_ident('keyed_' || verb) || '.'), body, 'accept_' || verb,
-        replace(plain, 'x.', quote_ident('keyed_' || verb) || '.'), 'remote_' || verb);
+        replace(plain, 'x.', quote_ident('keyed_' || verb) || '.'), 'remote_' || verb, 'keyed_' || verb, verb,
+        CASE WHEN s.is_set THEN 'RETURN;' ELSE '' END);
     IF s.is_set THEN
-        EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+        EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql AS $body$
             #variable_conflict use_column
             BEGIN
                 IF %1$I.unique_key IS NULL AND %1$I.group_key IS NULL AND %1$I.flow IS NULL AND %1$I.after IS NULL THEN

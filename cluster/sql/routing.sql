@@ -7,6 +7,10 @@ CREATE FUNCTION queue_cluster.node_of(id bigint) RETURNS integer IMMUTABLE PARAL
     RETURN ((id >> 46) & 127)::integer;
 COMMENT ON FUNCTION queue_cluster.node_of IS 'The number of the server that has made an id of a job or an attempt.';
 
+CREATE FUNCTION queue_cluster.is_home(id bigint) RETURNS boolean STABLE PARALLEL SAFE LANGUAGE sql
+    RETURN (id >> 46) & 127 = pg_catalog.current_setting('pg_queue.node_id')::integer;
+COMMENT ON FUNCTION queue_cluster.is_home IS 'Whether this server has made an id.';
+
 CREATE FUNCTION queue_cluster.is_known(node_id integer) RETURNS boolean STABLE LANGUAGE sql
     RETURN EXISTS (SELECT FROM queue_cluster.server AS s WHERE s.node_id = is_known.node_id);
 COMMENT ON FUNCTION queue_cluster.is_known IS 'Whether there is, or was, such a server.';
@@ -54,15 +58,16 @@ BEGIN
     s := queue_cluster.shape(format('queue.%I', verb)::regproc);
     result := s.result;
     EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(node integer%2$s%3$s) RETURNS %4$s LANGUAGE plproxy AS
-        'CONNECT queue_cluster.conninfo(node); SELECT * FROM %5$s(%6$s);'$f$,
-        'carry_' || verb, s.typed, s.outs, s.result, coalesce(target, format('queue.%I', verb)), s.given);
+        'CONNECT queue_cluster.conninfo(node); SELECT %7$s%5$s(%6$s);'$f$,
+        'carry_' || verb, s.typed, s.outs, s.result, coalesce(target, format('queue.%I', verb)), s.given,
+        CASE WHEN s.is_row THEN '* FROM ' ELSE '' END);
     EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(node integer%2$s%3$s) RETURNS %4$s LANGUAGE plpgsql AS $body$
         #variable_conflict use_column
         BEGIN
             %5$s;
         EXCEPTION WHEN internal_error THEN
             PERFORM queue_cluster.rethrow(SQLERRM);
-        END $body$ SET search_path = pg_catalog, pg_temp$f$,
+        END $body$ $f$,
         'remote_' || verb, s.typed, s.outs, s.result,
         CASE WHEN s.is_set THEN format('RETURN QUERY SELECT * FROM queue_cluster.%I(node, %s)', 'carry_' || verb, s.given)
              WHEN s.is_void THEN format('PERFORM queue_cluster.%I(node, %s)', 'carry_' || verb, s.given)
@@ -131,16 +136,13 @@ DECLARE
 BEGIN
     PERFORM queue_cluster.make_remote(verb);
     s := queue_cluster.shape(format('queue.%I', verb)::regproc);
-    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql AS $body$
+    -- What is not all at home is apart: this one sets no search_path.
+    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
         #variable_conflict use_column
         DECLARE
             own integer := queue_cluster.home();
             part record;
         BEGIN
-            IF NOT EXISTS (SELECT FROM unnest(%4$s) AS i WHERE queue_cluster.node_of(i) <> own) THEN
-                RETURN QUERY SELECT * FROM queue.%1$I(%5$s);
-                RETURN;
-            END IF;
             -- Those of no server go to this one, which says what is wrong with them, before any other is called.
             FOR part IN
                 SELECT n.node, array_agg(n.i) AS ids
@@ -149,16 +151,32 @@ BEGIN
                 GROUP BY n.node ORDER BY n.node <> own, n.node
             LOOP
                 IF part.node = own THEN
-                    RETURN QUERY SELECT * FROM queue.%1$I(part.ids%6$s);
+                    RETURN QUERY SELECT * FROM queue.%5$I(part.ids%6$s);
                 ELSE
                     RETURN QUERY SELECT * FROM queue_cluster.%7$I(part.node, part.ids%6$s);
                 END IF;
             END LOOP;
-        END $body$ SET search_path = pg_catalog, pg_temp$f$,
-        verb, s.declared, s.result, s.first, s.passed,
-        (SELECT coalesce(string_agg(format(', %I.%I', verb, p.proargnames[n]), '' ORDER BY n), '')
+        END $body$ $f$,
+        'away_' || verb, (SELECT string_agg(format('%I %s', p.proargnames[n], format_type(p.proargtypes[n - 1], NULL)), ', ' ORDER BY n)
+            FROM pg_proc AS p, generate_series(1, p.pronargs) AS n WHERE p.oid = format('queue.%I', verb)::regproc),
+        s.result, 'away_' || s.first, verb,
+        (SELECT coalesce(string_agg(format(', %I.%I', 'away_' || verb, p.proargnames[n]), '' ORDER BY n), '')
          FROM pg_proc AS p, generate_series(2, p.pronargs) AS n WHERE p.oid = format('queue.%I', verb)::regproc),
         'remote_' || verb);
+    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql AS $body$
+        #variable_conflict use_column
+        DECLARE
+            own CONSTANT integer := queue_cluster.home();
+            i bigint;
+        BEGIN
+            FOREACH i IN ARRAY coalesce(%4$s, '{}'::pg_catalog._int8) LOOP
+                IF queue_cluster.node_of(i) OPERATOR(pg_catalog.<>) own THEN
+                    RETURN QUERY SELECT * FROM queue_cluster.%6$I(%5$s);
+                    RETURN;
+                END IF;
+            END LOOP;
+            RETURN QUERY SELECT * FROM queue.%1$I(%5$s);
+        END $body$ $f$, verb, s.declared, s.result, s.first, s.passed, 'away_' || verb);
 END
 $make$;
 

@@ -44,16 +44,18 @@ CREATE FUNCTION queue_cluster.slot_of(key text) RETURNS integer IMMUTABLE PARALL
     RETURN (pg_catalog.hashtextextended(key COLLATE "C", 0) & 1023)::integer;
 COMMENT ON FUNCTION queue_cluster.slot_of IS 'The slot of a key, 0 to 1023: the same on every server.';
 
-CREATE FUNCTION queue_cluster.conninfo(node_id integer) RETURNS text STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- It is called with each call of another server. To set a search_path would cost as much as all of the rest, so such functions have
+-- none and name the schema of all that they call.
+CREATE FUNCTION queue_cluster.conninfo(node_id integer) RETURNS text STABLE LANGUAGE plpgsql AS $$
 DECLARE
     found queue_cluster.server;
 BEGIN
-    SELECT * INTO found FROM queue_cluster.server AS s WHERE s.node_id = conninfo.node_id;
-    IF found.state = 'down' THEN
+    SELECT * INTO found FROM queue_cluster.server AS s WHERE s.node_id OPERATOR(pg_catalog.=) conninfo.node_id;
+    IF found.state OPERATOR(pg_catalog.=) 'down'::pg_catalog.text THEN
         RAISE EXCEPTION 'server "%" is marked down', found.name USING ERRCODE = '08001',
             DETAIL = 'Its jobs, and the keys and schedules that it owns, wait for it.',
             HINT = 'Promote its standby or start it, then queue_cluster.mark_up.';
-    ELSIF found.state IS NULL OR found.state = 'removed' THEN
+    ELSIF found.state IS NULL OR found.state OPERATOR(pg_catalog.=) 'removed'::pg_catalog.text THEN
         RAISE EXCEPTION 'there is no server with node number %', node_id USING ERRCODE = '42704',
             HINT = 'See queue_cluster.server, and queue_cluster.check() for copies that differ.';
     END IF;

@@ -7,6 +7,7 @@ mod ahead;
 mod chart;
 mod charts;
 mod client;
+mod cluster;
 mod contender;
 mod cpu;
 mod cron;
@@ -19,6 +20,7 @@ mod options;
 mod plan;
 mod report;
 mod server;
+mod simulation;
 mod soak;
 mod sql;
 mod statistics;
@@ -38,6 +40,10 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|word| word == "soak") {
         let options = soak::options::Options::parse(std::env::args_os().skip(2));
         return start(options, soak::options::USAGE, |options| options.check, soak::run);
+    }
+    if let (Some("simulate"), Some(path)) = (std::env::args().nth(1).as_deref(), std::env::args().nth(2)) {
+        let drawn = simulation::draw(&cluster::MEASURED).and_then(|svg| Ok(std::fs::write(path, svg)?));
+        return drawn.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
     }
     start(Options::parse(), options::USAGE, |options| options.check, run)
 }
@@ -75,6 +81,9 @@ fn start<O>(
 
 /// Measures and reports. Whether all targets were reached.
 fn run(options: &Options) -> Result<bool> {
+    if options.asks_for(cluster::NAME) {
+        return cluster::measure(options);
+    }
     let plan = plan::Plan::new(options)?;
     let noise = cpu::Noise::begin(plan.postmasters());
     let results = plan.run(options)?;

@@ -10,7 +10,7 @@ pub const USAGE: &str = "\
 Usage: bench [--quick] [--only NAME,…] [--seconds N] [--rounds N] [--charts FOLDER] [--check]
 
   --quick      short rounds: a look, not a measurement
-  --only       only what begins with one of these: batch, single/ours, depth, wake, direct, …; after, ahead, keys, looks, sql-runs, sql-cron and topics are left out else
+  --only       only what begins with one of these: batch, single/ours, depth, wake, direct, …; after, ahead, cluster (by itself), keys, looks, sql-runs, sql-cron and topics are left out else
   --seconds    how long each contender runs in each round (0.7)
   --rounds     how often each has its turn; the results are medians over the rounds (11)
   --charts     draws rates, CPU, WAL and wake-ups as SVG files there

@@ -2,6 +2,7 @@
 //! what runs for them in the background is neither paid nor counted here. An idle server costs nothing.
 
 use std::cell::RefCell;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -78,6 +79,11 @@ impl Server {
         let log = self.cluster.log();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+
+    /// Where its socket is.
+    pub fn dir(&self) -> &Path {
+        self.cluster.dir()
     }
 
     /// The server's first process.

@@ -77,14 +77,32 @@ fn nothing_is_found_by_the_search_path() {
         ));
     }
     admin.run("CREATE FUNCTION planted.shift(bigint, integer) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE 'planted >>'; END $$");
+    for (name, operand, operator) in
+        [("same", "integer", "="), ("other", "integer", "<>"), ("same_text", "text", "="), ("same_big", "bigint", "=")]
+    {
+        admin.run(&format!(
+            "CREATE FUNCTION planted.{name}({operand}, {operand}) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'planted {name}'; END $$"
+        ));
+        admin.run(&format!(
+            "CREATE OPERATOR planted.{operator} (FUNCTION = planted.{name}, LEFTARG = {operand}, RIGHTARG = {operand})"
+        ));
+    }
     admin.run("CREATE OPERATOR planted.>> (FUNCTION = planted.shift, LEFTARG = bigint, RIGHTARG = integer)");
     let key = peers.key_of(1);
-    admin.run(&format!("SELECT queue_cluster.enqueue('q', unique_key => '{key}'), queue_cluster.enqueue('q')"));
-    admin.run(&format!("SELECT FROM queue_cluster.enqueue_batch('q', '[{{}}, {{\"unique_key\": \"{key}\"}}]')"));
-    for _ in 0..3 {
-        let id: i64 = admin.value("SELECT id FROM queue_cluster.claim('q')");
-        admin.run(&format!("SELECT queue_cluster.extend({id}), queue_cluster.complete({id})"));
+    let own = peers.key_of(0);
+    assert_eq!(admin.failure("SELECT 1 = 1").message, "planted same", "what is planted would be found");
+    for options in [String::new(), format!(", unique_key => '{key}'"), format!(", group_key => '{own}'")] {
+        admin.run(&format!("SELECT queue_cluster.enqueue('q'{options})"));
     }
-    assert_eq!(admin.count("SELECT FROM queue_cluster.jobs"), 3);
+    admin.run(&format!("SELECT FROM queue_cluster.enqueue_batch('q', '[{{}}, {{\"unique_key\": \"{key}\"}}]')"));
+    let mut completed = "NULL".to_owned();
+    for _ in 0..4 {
+        let id: i64 = admin.value(&format!("SELECT id FROM queue_cluster.claim('q', completed => {completed})"));
+        admin.run(&format!("SELECT queue_cluster.extend({id}), queue_cluster.progress({id}, '1')"));
+        admin.run(&format!("SELECT FROM queue_cluster.extend_many('{{{id}}}')"));
+        completed = format!("'{{{id}}}'");
+    }
+    assert_eq!(admin.count(&format!("SELECT queue_cluster.complete_many({completed})")), 1);
+    assert_eq!(admin.count("SELECT FROM queue_cluster.jobs"), 4);
     admin.run("SELECT FROM queue_cluster.list('q', 'completed'); SELECT FROM queue_cluster.rebalance()");
 }
