@@ -31,7 +31,7 @@ COMMENT ON FUNCTION queue_cluster.rethrow IS 'Raises an error of PL/Proxy as wha
 -- What the functions below are made of: how a function of queue.* is declared and called.
 CREATE FUNCTION queue_cluster.shape(
     verb regproc, OUT declared text, OUT result text, OUT typed text, OUT given text, OUT passed text, OUT outs text,
-    OUT is_set boolean, OUT is_void boolean, OUT is_row boolean, OUT first text
+    OUT is_set boolean, OUT is_void boolean, OUT is_row boolean, OUT first text, OUT columns text
 ) LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_get_function_arguments(p.oid), pg_get_function_result(p.oid),
         -- Those of remote_VERB have other names: PL/Proxy would take columns of the same name for them.
@@ -44,7 +44,9 @@ CREATE FUNCTION queue_cluster.shape(
          FROM generate_subscripts(p.proallargtypes, 1) AS n WHERE p.proargmodes[n] = 'o'),
         p.proretset, p.prorettype = 'void'::regtype,
         p.proretset OR p.proallargtypes IS NOT NULL,
-        quote_ident(p.proname) || '.' || quote_ident(p.proargnames[1])
+        quote_ident(p.proname) || '.' || quote_ident(p.proargnames[1]),
+        (SELECT string_agg(quote_ident(p.proargnames[n]), ', ' ORDER BY n)
+         FROM generate_subscripts(p.proallargtypes, 1) AS n WHERE p.proargmodes[n] = 'o')
     FROM pg_proc AS p WHERE p.oid = verb
 $$;
 
@@ -72,9 +74,7 @@ BEGIN
         CASE WHEN s.is_set THEN format('RETURN QUERY SELECT * FROM queue_cluster.%I(node, %s)', 'carry_' || verb, s.given)
              WHEN s.is_void THEN format('PERFORM queue_cluster.%I(node, %s)', 'carry_' || verb, s.given)
              WHEN s.is_row THEN format('SELECT * INTO %s FROM queue_cluster.%I(node, %s)',
-                 (SELECT string_agg(quote_ident(p.proargnames[n]), ', ' ORDER BY n)
-                  FROM pg_proc AS p, generate_subscripts(p.proallargtypes, 1) AS n
-                  WHERE p.oid = format('queue.%I', verb)::regproc AND p.proargmodes[n] = 'o'), 'carry_' || verb, s.given)
+                 s.columns, 'carry_' || verb, s.given)
              ELSE format('RETURN queue_cluster.%I(node, %s)', 'carry_' || verb, s.given) END);
 END
 $make$;
@@ -101,9 +101,7 @@ BEGIN
             END $body$ SET search_path = pg_catalog, pg_temp$f$,
             verb, s.declared, s.result, s.first,
             CASE WHEN s.is_set THEN 'RETURN QUERY SELECT * FROM'
-                 ELSE 'SELECT * INTO ' || (SELECT string_agg(quote_ident(p.proargnames[n]), ', ' ORDER BY n)
-                      FROM pg_proc AS p, generate_subscripts(p.proallargtypes, 1) AS n
-                      WHERE p.oid = format('queue.%I', verb)::regproc AND p.proargmodes[n] = 'o') || ' FROM' END,
+                 ELSE 'SELECT * INTO ' || s.columns || ' FROM' END,
             s.passed, 'remote_' || verb);
     ELSE
         -- The other case is apart, so that the planner puts this one in place of the call: at home it costs nothing.

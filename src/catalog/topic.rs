@@ -36,7 +36,7 @@ impl Topic {
         Self { id, name, routes: OnceCell::new() }
     }
 
-    /// Returns where its events go. Read at the first call: who binds one more queue need not know all the others.
+    /// Returns where its events go. Read at the first call: a session that binds one more queue need not know all the others.
     pub fn routes(&self, catalog: &Catalog) -> Result<&Routes> {
         if let Some(routes) = self.routes.get() {
             return Ok(routes);

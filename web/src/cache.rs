@@ -1,4 +1,4 @@
-//! Answers that are shared: whoever asks the same, as the same viewer, within a moment gets one answer, and the database
+//! Answers that are shared: requests for the same, of the same viewer, within a moment get one answer, and the database
 //! one question.
 //!
 //! Invariant: an answer is shared among requests of one role on one database only.

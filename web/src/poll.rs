@@ -102,7 +102,7 @@ impl Polls {
             let event = event(&database, &viewer).await;
             let pause = EVERY.max(begun.elapsed() * REST);
             events.send_replace(Some(event));
-            // Whoever comes next has to begin it anew, or finds it here: decided under the lock.
+            // The next viewer has to begin it anew, or finds it here: decided under the lock.
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = events.closed() => {}

@@ -13,12 +13,13 @@
 
 use super::gate::Claimer;
 use super::groups::key_of;
+use super::window::{self, Span};
 use super::{Frontier, Running, index};
 use crate::share;
 
 /// How fine the times of starts are: a span is at most one of `parts` of a period long, and `apart` starts are kept
 /// apart, however close they are. While the pool has room, and when it is short.
-const FINE: Grain = Grain { parts: 64, apart: 33 };
+const FINE: Grain = Grain { parts: window::PART, apart: window::APART };
 const COARSE: Grain = Grain { parts: 8, apart: 2 };
 
 struct Grain {
@@ -34,15 +35,6 @@ pub const OF_QUEUE: u8 = 1;
 pub const OF_GROUP: u8 = 2;
 /// How many records the making of one looks at, to free those whose starts have all ceased to count.
 const LOOKS: u32 = 4;
-
-/// Starts that are kept as one. All zero is none.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct Span {
-    first: i64,
-    last: i64,
-    count: u32,
-}
 
 /// A node of the pool: starts of a group that are not its newest. All zero is a free node that was never used.
 #[repr(C)]

@@ -7,18 +7,19 @@
 //! Invariant: never do more jobs than the limit start within any period.
 
 /// A span is at most this fraction of a period long.
-const PART: i64 = 64;
+pub(super) const PART: i64 = 64;
 /// How many starts are kept apart, however close they are.
-const APART: u32 = 33;
+pub(super) const APART: u32 = 33;
 /// Room for the starts that are kept apart, for one span in each part of a period, and for those at its edges.
 const SPANS: usize = 100;
 
+/// Starts that are kept as one. All zero is none.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-struct Span {
-    first: i64,
-    last: i64,
-    count: u32,
+pub(super) struct Span {
+    pub(super) first: i64,
+    pub(super) last: i64,
+    pub(super) count: u32,
 }
 
 /// The starts of a period. All zero is none.

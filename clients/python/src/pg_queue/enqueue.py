@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class OwnOptions(TypedDict, total=False):
-    """What a job has for itself."""
+class EventOptions(TypedDict, total=False):
+    """What a job has for itself, also one that a topic makes."""
 
     priority: Optional[int]
     delay: Optional[Duration]
@@ -26,11 +26,16 @@ class OwnOptions(TypedDict, total=False):
     version: Optional[datetime]
     unique_for: Optional[Duration]
     group_key: Optional[str]
+    headers: Any
+    upon: Optional[Upon]
+
+
+class OwnOptions(EventOptions, total=False):
+    """What a job has for itself."""
+
     stage: Optional[str]
     max_attempts: Optional[int]
     lease: Optional[Duration]
-    headers: Any
-    upon: Optional[Upon]
 
 
 class Options(OwnOptions, total=False):

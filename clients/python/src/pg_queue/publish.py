@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Literal, Mapping, Optional, Tuple, TypedDict
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import tuple_row
 from psycopg.types.json import Jsonb
 
-from .enqueue import arguments
-from .outcomes import Duration, Upon
+from .enqueue import EventOptions, arguments
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class PublishOptions(TypedDict, total=False):
+class PublishOptions(EventOptions, total=False):
     """The options of `queue.publish`. None leaves one at its default; what else a job has is said by bindings and queues."""
 
-    priority: Optional[int]
-    delay: Optional[Duration]
-    run_at: Optional[datetime]
-    unique_key: Optional[str]
-    on_duplicate: Optional[Literal["skip", "replace", "rerun", "error"]]
-    version: Optional[datetime]
-    unique_for: Optional[Duration]
-    group_key: Optional[str]
-    headers: Any
     mandatory: Optional[bool]
     after: Optional[Iterable[int]]
-    upon: Optional[Upon]
     flow: Optional[int]
     task: Optional[str]
 
