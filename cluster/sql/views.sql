@@ -31,8 +31,9 @@ CREATE FUNCTION queue_cluster.carry_tell_digest(node integer) RETURNS jsonb LANG
 CREATE FUNCTION queue_cluster.digest() RETURNS jsonb STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_build_object(
         'node_id', queue_cluster.home(),
+        'identity', queue_cluster.identity(),
         'map', (SELECT md5(string_agg(m.line, ',' ORDER BY m.line)) FROM (
-            SELECT s::text AS line FROM queue_cluster.server AS s UNION ALL SELECT o::text FROM queue_cluster.slot AS o) AS m),
+            SELECT s::text AS line FROM queue_cluster.server AS s UNION ALL SELECT (o.slot, o.node_id, o.version)::text FROM queue_cluster.slot AS o) AS m),
         -- Limits differ: each server has its part.
         'queues', (SELECT coalesce(jsonb_object_agg(q.queue_name, to_jsonb(q) - '{created_at,max_running,rate_limit,max_waiting}'::text[]), '{}') FROM queue.queues AS q),
         'slots', (SELECT count(*) FROM queue_cluster.slot AS o WHERE o.node_id = queue_cluster.home()))
@@ -50,6 +51,9 @@ BEGIN
     IF NOT EXISTS (SELECT FROM queue_cluster.server AS o WHERE o.node_id = queue_cluster.home()) THEN
         RETURN QUERY VALUES ('this server', format('its node number, %s, is none of the cluster''s', queue_cluster.home()),
             'Set pg_queue.node_id back, or add the server: queue_cluster.add_server.');
+    ELSIF NOT EXISTS (SELECT FROM queue_cluster.server AS o WHERE o.node_id = queue_cluster.home() AND o.identity = queue_cluster.identity()) THEN
+        RETURN QUERY VALUES ('this server', format('its node number, %s, is that of another server', queue_cluster.home()),
+            'Set pg_queue.node_id back. If it is that server, restored or upgraded: queue_cluster.add_server, with its name, on another one.');
     END IF;
     FOR s IN SELECT * FROM queue_cluster.server AS o WHERE o.state <> 'removed' AND o.node_id <> queue_cluster.home() ORDER BY o.node_id LOOP
         server := s.name;
@@ -70,6 +74,10 @@ BEGIN
         IF (found ->> 'node_id')::integer <> s.node_id THEN
             problem := format('its node number is %s and not %s', found ->> 'node_id', s.node_id);
             hint := 'The connection leads to another server, or pg_queue.node_id was changed there: set it back.';
+            RETURN NEXT;
+        ELSIF found ->> 'identity' <> s.identity THEN
+            problem := 'it is another server than the one that was added';
+            hint := 'If it was restored or upgraded: queue_cluster.add_server, with its name. Else the connection leads to the wrong one.';
             RETURN NEXT;
         END IF;
         IF found ->> 'map' IS DISTINCT FROM own ->> 'map' THEN

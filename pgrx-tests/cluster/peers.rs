@@ -8,6 +8,7 @@ const CONF: &str = "
 shared_buffers = '8MB'
 max_connections = 60
 statement_timeout = '60s'
+pg_queue.superuser_jobs = on
 ";
 
 /// A cluster of servers: the first has node number 1 and name `s1`.

@@ -12,7 +12,7 @@ use crate::ledger::Ledger;
 use crate::load::{self, Load};
 use crate::log;
 use crate::node::{Member, Node};
-use crate::place::{NODES, Place};
+use crate::place::{NO_SPLIT, NODES, Place};
 
 /// A promotion is to be followed by a claim within: the median of all, since a busy machine delays a single one.
 const CLAIM_WITHIN_MS: i64 = 1000;
@@ -113,6 +113,9 @@ pub fn drill(place: &Place, options: &Options) -> bool {
     let faults: Vec<String> =
         faults.iter().map(|row| format!("{}: {}", row.get::<_, &str>(0), row.get::<_, &str>(1))).collect();
     print_verdict(&verdict, &faults);
+    if !place.has_networks() {
+        println!("LEFT OUT:     the primary cut off from the others, and from all: {NO_SPLIT}");
+    }
     println!("first claim:  {} ms after a promotion, the median", median_ms(&outcomes));
     println!("it took {} s", start.elapsed().as_secs());
     is_promised(&outcomes, &verdict, &faults)

@@ -169,6 +169,17 @@ impl Cluster {
         });
     }
 
+    /// Stops all processes of the server where they are, until the value is dropped: they neither answer nor die.
+    pub fn freeze(&self) -> Frozen<'_> {
+        let postmaster = self.postmaster_pid();
+        // The postmaster first: it begins no more.
+        self.signal("STOP", postmaster);
+        for pid in self.processes() {
+            self.signal_if_there("STOP", pid);
+        }
+        Frozen(self)
+    }
+
     /// Sends SIGKILL to one process of the server. After any but the postmaster's, the server restarts itself:
     /// see [`Cluster::wait_ready`].
     pub fn kill9(&self, pid: i32) {
@@ -466,4 +477,15 @@ fn start_time(pid: i32) -> Option<String> {
     let mut fields = fields.split(' ');
     let state = fields.next()?;
     (state != "Z").then(|| fields.nth(18).map(str::to_owned)).flatten()
+}
+
+/// See [`Cluster::freeze`].
+pub struct Frozen<'a>(&'a Cluster);
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        for pid in self.0.processes().into_iter().chain([self.0.postmaster_pid()]) {
+            self.0.signal_if_there("CONT", pid);
+        }
+    }
 }
