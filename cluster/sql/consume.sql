@@ -58,9 +58,10 @@ BEGIN
                             RETURN;
                         END IF;
                     EXCEPTION
-                        -- A server that is away, or has no such queue (yet), has nothing to steal.
+                        -- A server that is away, or has no such queue or no such role (yet), has nothing to steal: work at home goes on.
+                        -- What is wrong is said by queue_cluster.check.
                         WHEN connection_exception OR sqlclient_unable_to_establish_sqlconnection OR connection_failure
-                             OR undefined_object OR admin_shutdown OR crash_shutdown OR cannot_connect_now THEN
+                             OR undefined_object OR insufficient_privilege OR undefined_function OR admin_shutdown OR crash_shutdown OR cannot_connect_now THEN
                             NULL;
                     END;
                 END LOOP;

@@ -83,7 +83,7 @@ COMMENT ON FUNCTION queue_cluster.sync IS
 problem: why it could not.';
 
 -- Writes a row of a server, here and everywhere. It counts at once, whatever becomes of the caller's transaction.
-CREATE FUNCTION queue_cluster.put_server(node_id integer, name text, conninfo text, state text, identity text) RETURNS void
+CREATE FUNCTION queue_cluster.put_server(node_id integer, name text, conninfo text, state text, identity uuid) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     next_version bigint;
@@ -142,7 +142,7 @@ BEGIN
         RAISE EXCEPTION 'server "%" is in another cluster', name USING ERRCODE = '55000',
             HINT = 'If it is not any more: DROP EXTENSION pg_queue_cluster there, and create it again.';
     END IF;
-    PERFORM queue_cluster.put_server(node, add_server.name, add_server.conninfo, 'up', found ->> 'identity');
+    PERFORM queue_cluster.put_server(node, add_server.name, add_server.conninfo, 'up', (found ->> 'identity')::uuid);
     RETURN node;
 END
 $$;

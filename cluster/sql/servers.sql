@@ -16,7 +16,7 @@ CREATE TABLE queue_cluster.server (
     name    text NOT NULL UNIQUE CHECK (name <> ''),
     conninfo text NOT NULL,
     state   text NOT NULL DEFAULT 'up' CHECK (state IN ('up', 'draining', 'down', 'removed')),
-    identity text NOT NULL,
+    identity uuid NOT NULL,
     version bigint NOT NULL DEFAULT 1
 );
 COMMENT ON TABLE queue_cluster.server IS
@@ -28,7 +28,7 @@ COMMENT ON COLUMN queue_cluster.server.conninfo IS
 COMMENT ON COLUMN queue_cluster.server.state IS
     'up; draining: it gets no more slots, and gives away those it has; down: the others do not call it; removed.';
 COMMENT ON COLUMN queue_cluster.server.identity IS
-    'Which server it is, and which database of it: by this a server notices that it has the number of another one.';
+    'Its queue_cluster.identity(): by this a server notices that it has the number of another one.';
 COMMENT ON COLUMN queue_cluster.server.version IS 'Of two copies of a row the one with the larger version counts.';
 
 CREATE TABLE queue_cluster.slot (
@@ -88,6 +88,12 @@ CREATE FUNCTION queue_cluster.others() RETURNS SETOF integer STABLE ROWS 3 LANGU
 END;
 COMMENT ON FUNCTION queue_cluster.others IS 'The other servers that are not marked down.';
 
-CREATE FUNCTION queue_cluster.identity() RETURNS text STABLE LANGUAGE sql
-    RETURN (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c)::text || '/' || pg_catalog.current_database();
-COMMENT ON FUNCTION queue_cluster.identity IS 'Which server this is, and which database of it. A standby is what its primary is.';
+-- Made by chance: servers that come from one image have the same system identifier. A dump does not have it, a standby and
+-- pg_upgrade do.
+CREATE TABLE queue_cluster.own (identity uuid NOT NULL);
+COMMENT ON TABLE queue_cluster.own IS 'Which server this is.';
+COMMENT ON COLUMN queue_cluster.own.identity IS 'Made by CREATE EXTENSION.';
+INSERT INTO queue_cluster.own VALUES (pg_catalog.gen_random_uuid());
+GRANT SELECT ON queue_cluster.own TO PUBLIC;
+CREATE FUNCTION queue_cluster.identity() RETURNS uuid STABLE LANGUAGE sql RETURN (SELECT o.identity FROM queue_cluster.own AS o);
+COMMENT ON FUNCTION queue_cluster.identity IS 'Which server this is. A standby is what its primary is.';

@@ -65,6 +65,11 @@ impl Peers {
                 client.run(&format!("CREATE ROLE {role} LOGIN"));
             }
         }
+        self.connect_as_is(n, role)
+    }
+
+    /// A connection as a role that this server knows.
+    pub fn connect_as_is(&self, n: usize, role: &str) -> Client {
         self.servers[n].config().dbname("app").user(role).connect(NoTls).expect("a connection")
     }
 

@@ -169,13 +169,14 @@ impl Cluster {
         });
     }
 
-    /// Stops all processes of the server where they are, until the value is dropped: they neither answer nor die.
-    pub fn freeze(&self) -> Frozen<'_> {
-        let postmaster = self.postmaster_pid();
-        // The postmaster first: it begins no more.
-        self.signal("STOP", postmaster);
-        for pid in self.processes() {
-            self.signal_if_there("STOP", pid);
+    /// Stops the sessions that there are where they stand, until the value is dropped: they neither answer nor die, as on a disk
+    /// that hangs. The postmaster goes on, and begins new ones.
+    pub fn freeze_sessions(&self) -> Frozen<'_> {
+        let mut client = self.connect();
+        let own = client.query_one("SELECT pg_backend_pid()", &[]).expect("its pid").get::<_, i32>(0);
+        let sessions = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> $1";
+        for row in client.query(sessions, &[&own]).expect("the sessions") {
+            self.signal_if_there("STOP", row.get(0));
         }
         Frozen(self)
     }
@@ -479,12 +480,12 @@ fn start_time(pid: i32) -> Option<String> {
     (state != "Z").then(|| fields.nth(18).map(str::to_owned)).flatten()
 }
 
-/// See [`Cluster::freeze`].
+/// See [`Cluster::freeze_sessions`].
 pub struct Frozen<'a>(&'a Cluster);
 
 impl Drop for Frozen<'_> {
     fn drop(&mut self) {
-        for pid in self.0.processes().into_iter().chain([self.0.postmaster_pid()]) {
+        for pid in self.0.processes() {
             self.0.signal_if_there("CONT", pid);
         }
     }

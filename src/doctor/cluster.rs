@@ -26,7 +26,7 @@ pub fn cluster() -> Result<Finding> {
     }
     let number = guc::NODE_ID.get();
     let again =
-        "If it is that server, restored or upgraded, call queue_cluster.add_server for it again, on another one.";
+        "If it is that server, restored from a dump, call queue_cluster.add_server for it again, on another one.";
     let Some(own) = spi::texts(OWN, &[])?.pop() else {
         return Ok(Finding::ill(
             format!(
