@@ -158,9 +158,22 @@ COMMENT ON FUNCTION queue_cluster.mark_down IS
 CREATE FUNCTION queue_cluster.mark_up(name text) RETURNS void LANGUAGE sql AS $$ SELECT queue_cluster.change_server(name, 'up') $$;
 COMMENT ON FUNCTION queue_cluster.mark_up IS 'Has the others call a server again, and ends a drain. Errors: 42704.';
 
+CREATE FUNCTION queue_cluster.is_owed(id bigint) RETURNS boolean VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cluster_is_owed';
+COMMENT ON FUNCTION queue_cluster.is_owed IS
+    'Whether another run was requested after an attempt (on_duplicate replace or rerun), and is not made yet.';
+DO $notes$
+BEGIN
+    EXECUTE (SELECT 'CREATE VIEW queue_cluster.rerun AS ' || pg_catalog.string_agg(
+        pg_catalog.format('SELECT id FROM queue.note_%s WHERE asked IS NOT NULL', n), ' UNION ' ORDER BY n)
+        FROM pg_catalog.generate_series(0, 9) AS n);
+END
+$notes$;
+COMMENT ON VIEW queue_cluster.rerun IS 'The attempts after which another run was requested.';
+
 CREATE FUNCTION queue_cluster.occupied(OUT slot integer) RETURNS SETOF integer VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT queue_cluster.slot_of(coalesce(l.group_key, l.unique_key)) FROM queue.live() AS l
-    WHERE l.outcome IS NULL AND coalesce(l.group_key, l.unique_key) IS NOT NULL
+    WHERE coalesce(l.group_key, l.unique_key) IS NOT NULL
+      AND (l.outcome IS NULL OR l.id IN (SELECT r.id FROM queue_cluster.rerun AS r) AND queue_cluster.is_owed(l.id))
     UNION SELECT queue_cluster.slot_of(s.schedule_name) FROM queue.schedule AS s
 $$;
 COMMENT ON FUNCTION queue_cluster.occupied IS 'The slots of which this server has living jobs or schedules. Reads all that lives, once.';
@@ -346,7 +359,7 @@ DECLARE
     verb regprocedure;
 BEGIN
     FOR verb IN SELECT p.oid FROM pg_catalog.pg_proc AS p WHERE p.pronamespace = 'queue_cluster'::regnamespace
-                AND (p.proname = ANY ('{learn,remember,remember_all,carry_remember,memories,close,carry_close,surplus,carry_learn,carry_learn_by,put_server,probe,sync,change_server,add_server,drain,mark_down,mark_up,remove_server,rebalance,give,carry_give,carry_tell,carry_living,occupied}')
+                AND (p.proname = ANY ('{learn,is_owed,remember,remember_all,carry_remember,memories,close,carry_close,surplus,carry_learn,carry_learn_by,put_server,probe,sync,change_server,add_server,drain,mark_down,mark_up,remove_server,rebalance,give,carry_give,carry_tell,carry_living,occupied}')
                      OR p.proname LIKE 'make\_%' OR p.proname = 'shape') LOOP
         EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', verb);
     END LOOP;

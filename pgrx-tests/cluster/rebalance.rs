@@ -279,3 +279,36 @@ fn a_key_that_is_never_idle_moves_when_it_is_waited_for() {
         assert_eq!(admin.value::<i64>("SELECT count(*) FROM queue_cluster.slot WHERE closed_until IS NOT NULL"), 0);
     });
 }
+
+/// A run that was requested while the job ended, and that the server's own worker has still to make, keeps the slot.
+#[test]
+fn a_run_that_is_owed_keeps_its_slot() {
+    let peers = Peers::new(2);
+    let key = peers.key_of(1);
+    let set_worker = |value: &str| {
+        let mut admin = peers.connect(1);
+        admin.run(&format!("ALTER DATABASE app SET pg_queue.worker = {value}"));
+        admin.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type LIKE 'pg_queue worker%'");
+    };
+    let (c, producer, worker) = (&mut peers.connect(0), &mut peers.connect(1), &mut peers.connect(1));
+    let rerun = format!("SELECT queue_cluster.enqueue('q', unique_key => '{key}', on_duplicate => 'rerun')");
+    let job: i64 = producer.value(&rerun);
+    let id: i64 = worker.value("SELECT id FROM queue_cluster.claim('q')");
+    set_worker("off");
+    producer.run(&format!("BEGIN; {rerun}"));
+    worker.run(&format!("BEGIN; SELECT queue_cluster.complete({id})"));
+    producer.run("COMMIT");
+    worker.run("COMMIT");
+    assert_eq!(producer.count("SELECT FROM queue.live() WHERE outcome IS NULL"), 0, "the run is not made yet");
+    c.run("SELECT queue_cluster.drain('s2')");
+    assert_eq!(c.value::<i32>("SELECT waiting FROM queue_cluster.rebalance()"), 1);
+    set_worker("on");
+    let again = wait::until("the run is made", || {
+        let row = worker.query_opt("SELECT id, job_id FROM queue_cluster.claim('q')", &[]).expect("a claim")?;
+        assert_eq!(row.get::<_, i64>(1), job);
+        Some(row.get::<_, i64>(0))
+    });
+    assert_eq!(c.value::<i32>("SELECT waiting FROM queue_cluster.rebalance()"), 1);
+    worker.run(&format!("SELECT queue_cluster.complete({again})"));
+    assert_eq!(c.value::<i32>("SELECT waiting FROM queue_cluster.rebalance()"), 0);
+}

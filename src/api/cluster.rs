@@ -12,8 +12,9 @@ use crate::api::{self, sql_function};
 use crate::catalog::{self, ids, queue};
 use crate::error::Result;
 use crate::guc;
-use crate::job::unique;
+use crate::job::{rerun, unique};
 use crate::log::key::Known;
+use crate::log::reader::Reader;
 use crate::pg::datum;
 use crate::pg::function::Call;
 use crate::pg::pass_on::{self, To, Way};
@@ -21,6 +22,7 @@ use crate::pg::pass_on::{self, To, Way};
 sql_function!(pg_queue_cluster_home, pg_finfo_pg_queue_cluster_home => home);
 sql_function!(pg_queue_cluster_is_home, pg_finfo_pg_queue_cluster_is_home => is_home);
 sql_function!(pg_queue_cluster_remember, pg_finfo_pg_queue_cluster_remember => remember);
+sql_function!(pg_queue_cluster_is_owed, pg_finfo_pg_queue_cluster_is_owed => is_owed);
 sql_function!(pg_queue_cluster_by_id, pg_finfo_pg_queue_cluster_by_id => by_id, pass_on::run);
 sql_function!(pg_queue_cluster_by_ids, pg_finfo_pg_queue_cluster_by_ids => by_ids, pass_on::run);
 sql_function!(pg_queue_cluster_claim, pg_finfo_pg_queue_cluster_claim => claim, pass_on::run);
@@ -55,6 +57,14 @@ fn remember(call: &Call) -> Result<Option<Datum>> {
         version: call.timestamp(5),
     };
     Ok(Some(unique::take_over(&catalog, &queue, key, known)?.into()))
+}
+
+/// `queue_cluster.is_owed(id)`: whether another run was requested after this attempt, and is not made yet.
+fn is_owed(call: &Call) -> Result<Option<Datum>> {
+    let id = call.required("id", call.i64(0))?;
+    let catalog = catalog::current()?;
+    let attempt = Reader::new(&catalog).by_id(id);
+    Ok(Some(attempt.is_some_and(|attempt| rerun::may_be_owed(&catalog, &attempt)).into()))
 }
 
 fn is_own(id: i64) -> bool {
