@@ -176,6 +176,7 @@ bench-cluster: stage-release ## measures pg_queue_cluster beside plain calls, on
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- --only cluster $(ARGS)
 
 instructions: stage-release ## counts the server's instructions a job under valgrind: a change of a hundredth shows
+	pgrx-tests/stage-peer $(TARGET)/release/server plproxy plproxy
 	pgrx-tests/count-instructions $(TARGET)/release/server/pg_config
 
 soak-sql: stage ## 100,000 jobs that are SQL, each exactly once, over 20 kills of their processes and 20 of the server
