@@ -156,7 +156,7 @@ CREATE FUNCTION queue_cluster.mark_up(name text) RETURNS void LANGUAGE sql AS $$
 COMMENT ON FUNCTION queue_cluster.mark_up IS 'Has the others call a server again, and ends a drain. Errors: 42704.';
 
 CREATE FUNCTION queue_cluster.occupied(OUT slot integer) RETURNS SETOF integer VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    SELECT queue_cluster.slot_of(coalesce(l.group_key, l.unique_key)) FROM queue.live() AS l
+    SELECT queue_cluster.slot_of(coalesce(l.group_key, l.unique_key)) FROM queue_internal.live() AS l
     WHERE l.outcome IS NULL AND coalesce(l.group_key, l.unique_key) IS NOT NULL
     UNION SELECT queue_cluster.slot_of(k.unique_key) FROM queue.key_0 AS k WHERE k.expires_at > clock_timestamp()
     UNION SELECT queue_cluster.slot_of(k.unique_key) FROM queue.key_1 AS k WHERE k.expires_at > clock_timestamp()
@@ -234,7 +234,7 @@ COMMENT ON FUNCTION queue_cluster.rebalance IS
 next call: repeat it until waiting is 0. Producers of a key that is just moving get 55006, for a moment. Errors: 08xxx a server cannot be reached: nothing is lost, repeat it.';
 
 CREATE FUNCTION queue_cluster.carry_living(node integer) RETURNS bigint LANGUAGE plproxy AS
-    'CONNECT queue_cluster.conninfo(node); SELECT pg_catalog.count(*) FROM queue.live() AS l WHERE l.outcome IS NULL;';
+    'CONNECT queue_cluster.conninfo(node); SELECT pg_catalog.count(*) FROM queue_internal.live() AS l WHERE l.outcome IS NULL;';
 CREATE FUNCTION queue_cluster.remove_server(name text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     s queue_cluster.server;

@@ -21,7 +21,7 @@ const AGE: Duration = Duration::from_millis(500);
 
 /// Jobs of a key that live, or are remembered, on more than one server.
 fn doubled(peers: &Peers, servers: usize) -> Vec<String> {
-    let sql = "SELECT DISTINCT coalesce(group_key, unique_key) FROM queue.live() WHERE outcome IS NULL AND coalesce(group_key, unique_key) IS NOT NULL
+    let sql = "SELECT DISTINCT coalesce(group_key, unique_key) FROM queue_internal.live() WHERE outcome IS NULL AND coalesce(group_key, unique_key) IS NOT NULL
                UNION SELECT unique_key FROM queue.key_0 WHERE expires_at > now() UNION SELECT unique_key FROM queue.key_1 WHERE expires_at > now()";
     let mut all: Vec<String> = (0..servers).flat_map(|n| peers.connect(n).column::<String>(sql)).collect();
     all.sort_unstable();
@@ -122,7 +122,7 @@ fn from_three_servers_to_four_and_back_no_key_lives_twice() {
     let mut c = peers.connect(0);
     wait::until("all is done", || {
         c.run("SELECT FROM queue_cluster.complete_many(ARRAY(SELECT id FROM queue_cluster.claim('q', 100)))");
-        (c.count("SELECT FROM queue.live() WHERE outcome IS NULL") == 0).then_some(())
+        (c.count("SELECT FROM queue_internal.live() WHERE outcome IS NULL") == 0).then_some(())
     });
     let maps: BTreeSet<String> = (0..3)
         .map(|n| {
