@@ -133,9 +133,9 @@ examples: prepare ## builds the example workers, and gets what their tests need
 	pgrx-tests/prepare-examples $(TARGET)/examples
 	cargo build $(EVERYTHING) --lib --bins --tests
 
-drivers: stage ## tests what docs/clients.md says of drivers for Perl, PHP, Ruby, Java and Go, and gets them
+drivers: stage ## tests what docs/clients.md says of drivers for Perl, PHP, Ruby, Java, Go and Rust's sqlx, and gets them
 	pgrx-tests/prepare-clients $(TARGET)/clients drivers
-	clients/drivers/run $(TARGET)/debug/server/pg_config
+	clients/drivers/run $(TARGET)/debug/server/pg_config $(TARGET)/clients $(ARGS)
 
 bench-clients: stage-release ## measures the workers of the packages beside others for the same languages, and gets those
 	pgrx-tests/prepare-clients $(TARGET)/clients bench

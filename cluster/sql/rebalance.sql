@@ -171,7 +171,7 @@ $notes$;
 COMMENT ON VIEW queue_cluster.rerun IS 'The attempts after which another run was requested.';
 
 CREATE FUNCTION queue_cluster.occupied(OUT slot integer) RETURNS SETOF integer VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    SELECT queue_cluster.slot_of(coalesce(l.group_key, l.unique_key)) FROM queue.live() AS l
+    SELECT queue_cluster.slot_of(coalesce(l.group_key, l.unique_key)) FROM queue_internal.live() AS l
     WHERE coalesce(l.group_key, l.unique_key) IS NOT NULL
       AND (l.outcome IS NULL OR l.id IN (SELECT r.id FROM queue_cluster.rerun AS r) AND queue_cluster.is_owed(l.id))
     UNION SELECT queue_cluster.slot_of(s.schedule_name) FROM queue.schedule AS s
@@ -329,7 +329,7 @@ next call: repeat it until waiting is 0. Producers of a key that is just moving 
 long at most, and move as soon as they are: their producers get 55006 until then. Errors: 08xxx a server cannot be reached: nothing is lost, repeat it.';
 
 CREATE FUNCTION queue_cluster.carry_living(node integer) RETURNS bigint LANGUAGE plproxy AS
-    'CONNECT queue_cluster.conninfo(node); SELECT pg_catalog.count(*) FROM queue.live() AS l WHERE l.outcome IS NULL;';
+    'CONNECT queue_cluster.conninfo(node); SELECT pg_catalog.count(*) FROM queue_internal.live() AS l WHERE l.outcome IS NULL;';
 CREATE FUNCTION queue_cluster.remove_server(name text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     s queue_cluster.server;

@@ -20,7 +20,7 @@ const AGE: Duration = Duration::from_millis(500);
 
 /// Keys of jobs that live on more than one server.
 fn doubled(peers: &Peers, servers: usize) -> Vec<String> {
-    let sql = "SELECT DISTINCT coalesce(group_key, unique_key) FROM queue.live() WHERE outcome IS NULL AND coalesce(group_key, unique_key) IS NOT NULL";
+    let sql = "SELECT DISTINCT coalesce(group_key, unique_key) FROM queue_internal.live() WHERE outcome IS NULL AND coalesce(group_key, unique_key) IS NOT NULL";
     let mut all: Vec<String> = (0..servers).flat_map(|n| peers.connect(n).column::<String>(sql)).collect();
     all.sort_unstable();
     all.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0].clone()).collect()
@@ -120,7 +120,7 @@ fn from_three_servers_to_four_and_back_no_key_lives_twice() {
     let mut c = peers.connect(0);
     wait::until("all is done", || {
         c.run("SELECT FROM queue_cluster.complete_many(ARRAY(SELECT id FROM queue_cluster.claim('q', 100)))");
-        (c.count("SELECT FROM queue.live() WHERE outcome IS NULL") == 0).then_some(())
+        (c.count("SELECT FROM queue_internal.live() WHERE outcome IS NULL") == 0).then_some(())
     });
     let maps: BTreeSet<String> = (0..3)
         .map(|n| {
@@ -299,7 +299,7 @@ fn a_run_that_is_owed_keeps_its_slot() {
     worker.run(&format!("BEGIN; SELECT queue_cluster.complete({id})"));
     producer.run("COMMIT");
     worker.run("COMMIT");
-    assert_eq!(producer.count("SELECT FROM queue.live() WHERE outcome IS NULL"), 0, "the run is not made yet");
+    assert_eq!(producer.count("SELECT FROM queue_internal.live() WHERE outcome IS NULL"), 0, "the run is not made yet");
     c.run("SELECT queue_cluster.drain('s2')");
     assert_eq!(c.value::<i32>("SELECT waiting FROM queue_cluster.rebalance()"), 1);
     set_worker("on");

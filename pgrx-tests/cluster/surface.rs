@@ -5,14 +5,13 @@ use queue_tests::sql::Sql;
 use crate::peers::{Peers, node};
 
 /// What is not here, and why: it is called in schema `queue`, on the server that is meant. `docs/cluster.md` says the same.
-const OF_ONE: [(&str, &str); 16] = [
+const OF_ONE: [(&str, &str); 15] = [
     ("activity", "it tells of what one server's memory knows, and its rows do not say of which"),
     ("adopt", "it mends one server's rows after a restore"),
     ("await", "a procedure that gives its snapshot up: it cannot be called by a function"),
     ("current_job", "the command runs on the server of its job"),
     ("doctor", "each server has its own troubles, and the doctor waits for no other"),
     ("error_groups", "the same error on two servers would be two rows, of which none says where: see view jobs"),
-    ("kick", "it is for the install script"),
     ("maintain", "each server does its own duties"),
     ("metrics", "each server is scraped by itself, and the exporter's labels say which it is"),
     ("retry_dead", "it would take keys that have another owner by now"),
@@ -24,11 +23,6 @@ const OF_ONE: [(&str, &str); 16] = [
     ("claim", "claim and claim_any have one argument more, steal"),
 ];
 
-/// What is no part of the public surface.
-const INTERNAL: &str = "'assert_loaded', 'claims_now', 'derive_grants', 'executor_counts', 'executors_now', 'firings', 'foreign_write',
-    'held_by_dead', 'lease_expires_at', 'life_of', 'live', 'may_observe', 'memory_use', 'minutes_now', 'payload_of', 'read_only',
-    'recent_times', 'running_now', 'tallies', 'throughput_live', 'times', 'topic_counts'";
-
 #[test]
 fn verbs_have_the_signatures_of_those_of_one_server() {
     let peers = Peers::apart(1);
@@ -39,10 +33,10 @@ fn verbs_have_the_signatures_of_those_of_one_server() {
              FROM pg_proc AS p WHERE p.pronamespace = '{schema}'::regnamespace"
         )
     };
-    let not_there: Vec<String> = c.column(&format!(
-        "SELECT p.proname::text FROM pg_proc AS p WHERE p.pronamespace = 'queue'::regnamespace AND p.proname NOT IN ({INTERNAL})
-         AND NOT EXISTS (SELECT FROM pg_proc AS o WHERE o.pronamespace = 'queue_cluster'::regnamespace AND o.proname = p.proname) ORDER BY 1"
-    ));
+    let not_there: Vec<String> = c.column(
+        "SELECT p.proname::text FROM pg_proc AS p WHERE p.pronamespace = 'queue'::regnamespace
+         AND NOT EXISTS (SELECT FROM pg_proc AS o WHERE o.pronamespace = 'queue_cluster'::regnamespace AND o.proname = p.proname) ORDER BY 1",
+    );
     let left_out = OF_ONE.map(|(name, _)| name).into_iter().filter(|name| !["check", "claim"].contains(name));
     assert_eq!(not_there, left_out.collect::<Vec<_>>());
     let manual = include_str!("../../docs/cluster.md");
@@ -50,7 +44,7 @@ fn verbs_have_the_signatures_of_those_of_one_server() {
         assert!(manual.contains(&format!("`{name}`")), "docs/cluster.md does not say of {name} that {why}");
     }
     let differ: Vec<String> = c.column(&format!(
-        "SELECT s FROM ({} AND p.proname NOT IN ({INTERNAL}, 'check', 'claim', 'claim_any') AND EXISTS (
+        "SELECT s FROM ({} AND p.proname NOT IN ('check', 'claim', 'claim_any') AND EXISTS (
             SELECT FROM pg_proc AS o WHERE o.pronamespace = 'queue_cluster'::regnamespace AND o.proname = p.proname)
          EXCEPT {}) AS x (s)",
         signature("queue"),
