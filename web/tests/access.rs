@@ -308,6 +308,31 @@ fn it_goes_on_after_the_server_was_away() {
 }
 
 #[test]
+fn a_server_that_hangs_holds_nobody() {
+    let (cluster, mut client) = place();
+    client.run("SELECT queue.create('q')");
+    drop(client);
+    let mut web = Web::start(&cluster, &["--connections", "2", "--allow-actions"]);
+    let mut events = web.events(&[]);
+    assert_eq!(events.next().unwrap().0, "overview");
+    // All but the postmaster: connections are there, and nothing answers.
+    let held: Vec<i32> = cluster.processes().into_iter().filter(|pid| cluster.signal_if_there("STOP", *pid)).collect();
+    assert!(!held.is_empty());
+    let trouble = std::iter::from_fn(|| events.next()).find(|(kind, _)| kind == "trouble").expect("a word of it");
+    assert!(trouble.1["error"]["message"].as_str().unwrap().contains("does not answer"), "{trouble:?}");
+    let refused = web.get("/api/queue?queue=q");
+    assert!(matches!(refused.status, 503 | 504), "{refused:?}");
+    let refused = web.act("pause", &json!({ "queue": "q" }), &[]);
+    assert!(matches!(refused.status, 503 | 504), "{refused:?}");
+    for pid in held {
+        cluster.signal_if_there("CONT", pid);
+    }
+    while events.next().unwrap().0 != "overview" {}
+    wait::until("it answers", || (web.get("/api/queue?queue=q").status == 200).then_some(()));
+    assert!(web.terminate());
+}
+
+#[test]
 fn passwords_of_connections_are_not_told() {
     let cluster = Cluster::new().start();
     drop(cluster.config().dbname(DATABASE).connect(NoTls));
