@@ -193,19 +193,23 @@ async fn become_viewer(transaction: &Transaction<'_>, viewer: &Viewer, bound: Du
         set_config('statement_timeout', $2, true), set_config('lock_timeout', '1s', true),
         set_config('idle_in_transaction_session_timeout', '10s', true), set_config('TimeZone', $3, true),
         set_config('application_name', $4, true), set_config('IntervalStyle', 'postgres', true),
-        set_config('DateStyle', 'ISO', true)";
+        set_config('DateStyle', 'ISO', true),
+        $5::text IS NULL OR EXISTS (SELECT FROM pg_roles WHERE rolname = $5 AND rolcanlogin AND coalesce(rolvaliduntil > now(), true))";
     const AS_IT_IS: &str = "SELECT set_config('search_path', 'pg_catalog', true), $1::text,
         set_config('statement_timeout', $2, true), set_config('lock_timeout', '1s', true),
         set_config('idle_in_transaction_session_timeout', '10s', true), set_config('TimeZone', $3, true),
         set_config('application_name', $4, true), set_config('IntervalStyle', 'postgres', true),
-        set_config('DateStyle', 'ISO', true)";
+        set_config('DateStyle', 'ISO', true),
+        $5::text IS NULL OR EXISTS (SELECT FROM pg_roles WHERE rolname = $5 AND rolcanlogin AND coalesce(rolvaliduntil > now(), true))";
     let bound = bound.as_millis().to_string();
     let name = format!("pg_queue_web/{}", viewer.name);
     let sql = if viewer.role.is_some() { SQL } else { AS_IT_IS };
-    let params = [viewer.role.as_deref(), Some(&bound), Some(zone), Some(&name)];
+    let user = viewer.has_logged_in.then_some(viewer.name.as_str());
+    let params = [viewer.role.as_deref(), Some(&bound), Some(zone), Some(&name), user];
     let typed: Vec<(&(dyn ToSql + Sync), Type)> = params.iter().map(|p| (p as _, Type::TEXT)).collect();
-    match transaction.query_typed(sql, &typed).await {
-        Ok(_) => Ok(()),
+    match transaction.query_typed_one(sql, &typed).await {
+        Ok(row) if row.try_get(row.len() - 1)? => Ok(()),
+        Ok(_) => Err(Error::forbidden(format!("role \"{}\" may not log in any more", viewer.name))),
         Err(e) => {
             let e = Error::from(e);
             // No such role, or the program is not a member of it.

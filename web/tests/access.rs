@@ -234,6 +234,13 @@ fn a_password_is_asked_of_the_database() {
     let with = |path: &str| web.send("GET", path, &[("cookie", &kept)], "");
     assert_eq!(with("/api/session").ok()["role"], "ada");
     assert_eq!(with("/api/overview").ok()["queues"][0]["queue"], "q");
+    // Locked out in the database, locked out here, though the session is open.
+    client.run("ALTER ROLE ada NOLOGIN");
+    assert!(with("/api/overview?n=1").refused(403).contains("may not log in any more"));
+    client.run("ALTER ROLE ada LOGIN VALID UNTIL '2001-01-01'");
+    with("/api/overview?n=2").refused(403);
+    client.run("ALTER ROLE ada VALID UNTIL 'infinity'");
+    with("/api/overview?n=3").ok();
     // A browser that another site has sent brings no header of ours; and does not end the session either.
     assert_eq!(web.send("POST", "/logout", &[("cookie", &kept)], "").status, 403);
     web.send("POST", "/logout", &[OURS[0], OURS[1], ("cookie", &kept)], "{}").ok();
