@@ -3,7 +3,9 @@
 //!
 //! Invariant: no claim from a limited queue is granted before both are known.
 
-use pg_queue_core::frontier::{Claimer, Limits, PastStart};
+use std::rc::Rc;
+
+use pg_queue_core::frontier::{Claimer, Ending, Limits, PastStart};
 use pg_queue_core::id::SEGMENTS;
 
 use crate::catalog::queue::Queue;
@@ -22,7 +24,7 @@ use crate::{guc, shmem, transaction};
 pub struct LimitCheck<'a> {
     queue: &'a Queue,
     limits: Limits,
-    ending: Vec<i64>,
+    ending: Option<Rc<Ending>>,
 }
 
 impl<'a> LimitCheck<'a> {
@@ -48,7 +50,7 @@ impl<'a> LimitCheck<'a> {
 
     /// Returns the claimer as of now.
     pub fn claimer(&self) -> Claimer<'_> {
-        Claimer { ending: &self.ending, ..without_claims(self.queue, self.limits) }
+        Claimer { ending: self.ending.as_deref(), ..without_claims(self.queue, self.limits) }
     }
 
     /// Tells memory what has started within the period, if the period began before memory knew of claims.
@@ -93,7 +95,7 @@ impl<'a> LimitCheck<'a> {
 
 /// The claimer of a session that only looks and claims nothing.
 pub fn without_claims(queue: &Queue, limits: Limits) -> Claimer<'_> {
-    Claimer { queue: queue.id, limits, lanes: queue.lanes(), ending: &[], now: time::monotonic_us() }
+    Claimer { queue: queue.id, limits, lanes: queue.lanes(), ending: None, now: time::monotonic_us() }
 }
 
 fn recover_first(catalog: &Catalog) -> Result<()> {

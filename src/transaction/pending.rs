@@ -7,9 +7,10 @@
 //! is allocated when the step is recorded: a commit allocates nothing.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use pg_queue_core::counter::End;
-use pg_queue_core::frontier::{Place, Ready};
+use pg_queue_core::frontier::{Ending, Place, Ready};
 use pgrx::pg_sys;
 
 use crate::pg::transaction;
@@ -104,6 +105,8 @@ thread_local! {
     static HAS_BOUND: Cell<u32> = const { Cell::new(0) };
     /// See `added`.
     static SUMMED: Cell<Option<Summed>> = const { Cell::new(None) };
+    /// See `ending`.
+    static ENDS: RefCell<Ends> = const { RefCell::new(Ends { instance: 0, lanes: Vec::new(), steps: 0, ending: None }) };
     /// Whether there may be a `LimitsAltered` among what is pending.
     static HAS_ALTERED: Cell<bool> = const { Cell::new(false) };
 }
@@ -160,7 +163,7 @@ pub fn unrecord(id: i64) {
         });
         if let Some(at) = found {
             pending.remove(at);
-            SUMMED.set(None);
+            forget_sum();
         }
     });
 }
@@ -240,15 +243,34 @@ pub fn added(instance: u32, lanes: &[i32]) -> i64 {
     summed.added
 }
 
-/// Returns the attempts of these lanes that this transaction is ending.
-pub fn ending(instance: u32, lanes: &[i32]) -> Vec<i64> {
-    PENDING.with_borrow(|pending| {
-        let own = pending.iter().filter(|p| p.instance == instance);
-        own.filter_map(|p| match p.step {
-            Step::Ending { id, lane, .. } if lanes.contains(&lane) => Some(id),
-            _ => None,
-        })
-        .collect()
+/// What of the steps are attempts of one queue that are being ended, so that a transaction that claims and ends by turns
+/// does not read all of them each time.
+#[derive(Default)]
+struct Ends {
+    instance: u32,
+    lanes: Vec<i32>,
+    /// How many steps were looked at. They must not change unless this is dropped.
+    steps: usize,
+    ending: Option<Rc<Ending>>,
+}
+
+/// Returns the attempts of these lanes of a queue that this transaction is ending; `None`: there are none.
+pub fn ending(instance: u32, lanes: &[i32]) -> Option<Rc<Ending>> {
+    ENDS.with_borrow_mut(|known| {
+        if known.instance != instance || known.lanes != lanes {
+            *known = Ends { instance, lanes: lanes.to_vec(), ..Ends::default() };
+        }
+        PENDING.with_borrow(|pending| {
+            for p in pending[known.steps..].iter().filter(|p| p.instance == instance) {
+                if let Step::Ending { id, lane, .. } = p.step
+                    && lanes.contains(&lane)
+                {
+                    known.ending.get_or_insert_default().add(id);
+                }
+            }
+            known.steps = pending.len();
+        });
+        known.ending.clone()
     })
 }
 
@@ -316,15 +338,20 @@ pub fn foreign_writes(instance: u32) -> usize {
     dormancy_steps(instance, |steps| steps.filter(|step| matches!(step, Step::ForeignWrite { .. })).count())
 }
 
-/// Drops the sum of the steps, because they have changed.
+/// Drops what was summed up of the steps, because they have changed.
 pub fn forget_sum() {
     SUMMED.set(None);
+    ENDS.with_borrow_mut(|ends| {
+        if ends.steps != 0 {
+            *ends = Ends::default();
+        }
+    });
 }
 
 /// Drops what was kept beside the list, at the end of the transaction.
 pub fn ended() {
     HAS_ALTERED.set(false);
-    SUMMED.set(None);
+    forget_sum();
 }
 
 /// The instance in which this session has made a claim bound to its connection; 0: none.

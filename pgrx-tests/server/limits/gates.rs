@@ -102,6 +102,45 @@ fn whoever_finishes_and_claims_in_one_call_is_not_in_his_own_way() {
     assert_eq!(claim(&mut client, &queue, 2).len(), 1);
 }
 
+/// A transaction that claims and ends by turns is not in its own way, over savepoints and while the limits change; for all
+/// others what it has ended runs until it commits.
+#[test]
+fn what_a_transaction_ends_is_not_in_its_way() {
+    for (limit, more, at_once) in [
+        ("max_running => 2", "max_running => 3", [2, 3]),
+        ("max_running_per_group => 1", "max_running_per_group => 2", [3, 6]),
+        ("max_running => 2, max_running_per_group => 1", "max_running => 5", [2, 3]),
+    ] {
+        let (mut client, queue) = queue(limit);
+        client.run(&format!(
+            "SELECT count(queue.enqueue('{queue}', group_key => (n % 3)::text)) FROM generate_series(1, 300) AS n"
+        ));
+        let mut worker = connect();
+        worker.run("BEGIN");
+        let turn = |worker: &mut Client, most: usize| {
+            let ids = claim(worker, &queue, 10);
+            assert_eq!(ids.len(), most, "{limit}");
+            assert!(claim(worker, &queue, 10).is_empty(), "{limit}");
+            ids.iter().for_each(|id| worker.run(&format!("SELECT queue.complete({id})")));
+        };
+        (0..10).for_each(|_| turn(&mut worker, at_once[0]));
+        worker.run("SAVEPOINT s");
+        (0..3).for_each(|_| turn(&mut worker, at_once[0]));
+        worker.run("ROLLBACK TO s");
+        (0..3).for_each(|_| turn(&mut worker, at_once[0]));
+        assert!(claim(&mut client, &queue, 10).is_empty(), "{limit}");
+        client.run(&format!("SELECT queue.alter('{queue}', {more})"));
+        (0..3).for_each(|_| turn(&mut worker, at_once[1]));
+        worker.run("COMMIT");
+        assert_eq!(claim(&mut client, &queue, 10).len(), at_once[1], "{limit}");
+        let done = 13 * at_once[0] + 3 * at_once[1];
+        assert_eq!(
+            client.value::<i64>(&format!("SELECT completed FROM queue.stats WHERE queue_name = '{queue}'")),
+            done as i64
+        );
+    }
+}
+
 /// Each way in which a place becomes free wakes one who waits for it.
 #[test]
 fn a_place_that_becomes_free_wakes_a_sleeper() {

@@ -9,6 +9,7 @@
 //! that a worker has taken in one of its lanes points to it. There are never more of them than the limit, but for those
 //! that a session is ending while it has claimed others instead: a rollback undoes both.
 
+use super::ending::Ending;
 use super::rates::{OF_GROUP, OF_QUEUE, PastStart};
 use super::window::Window;
 use super::{Frontier, State};
@@ -55,9 +56,9 @@ pub struct Claimer<'a> {
     pub limits: Limits,
     /// Its lanes, at most [`GATE_LANES`].
     pub lanes: &'a [i32],
-    /// The attempts that the claim's open transaction is ending. They count for other sessions' claims, not for this
-    /// one.
-    pub ending: &'a [i64],
+    /// The attempts of the queue that the claim's open transaction is ending. They count for other sessions' claims, not
+    /// for this one. `None`: none.
+    pub ending: Option<&'a Ending>,
     /// The present time, in monotonic microseconds.
     pub now: i64,
 }
@@ -185,6 +186,7 @@ impl Frontier<'_> {
                 slot
             }
         };
+        self.head.gate_changes = self.head.gate_changes.wrapping_add(1);
         self.clear_groups(slot);
         if claimer.limits.group_rate == 0 {
             self.drop_rates(slot);
@@ -231,6 +233,7 @@ impl Frontier<'_> {
 
     /// Forgets a gate, as its queue has no limits any more or was dropped.
     pub(super) fn drop_gate(&mut self, slot: u32) {
+        self.head.gate_changes = self.head.gate_changes.wrapping_add(1);
         self.clear_groups(slot);
         self.drop_rates(slot);
         for entry in &mut self.running[..self.head.fresh as usize] {
@@ -336,17 +339,13 @@ impl Frontier<'_> {
         }
     }
 
-    /// Returns how many more attempts a claim may take. 0: the gate is closed to it.
+    /// Returns how many more attempts a claim may take, whose own ends are counted. 0: the gate is closed to it.
     pub(super) fn room(&mut self, gate_slot: u32, claimer: &Claimer<'_>) -> u32 {
         let limits = self.gates[gate_slot as usize].limits;
         let mut room = u32::MAX;
         if limits.running > 0 {
-            let own = claimer.ending.iter().filter(|&&id| {
-                let entry = self.entry(self.gates[gate_slot as usize].instance, id);
-                entry.is_some_and(|entry| entry.gate == gate_slot + 1 && entry.state == State::Ending)
-            });
-            let own = own.count() as u32;
-            room = (limits.running + own).saturating_sub(self.gates[gate_slot as usize].running);
+            let most = limits.running.saturating_add(claimer.ending.map_or(0, Ending::running));
+            room = most.saturating_sub(self.gates[gate_slot as usize].running);
         }
         if limits.rate > 0 && room > 0 {
             let gate = self.gate_at(gate_slot);

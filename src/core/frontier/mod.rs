@@ -10,6 +10,7 @@
 
 mod claims;
 mod deadlines;
+mod ending;
 mod gate;
 mod group_index;
 mod groups;
@@ -27,6 +28,7 @@ mod turns;
 mod waiters;
 mod window;
 
+pub use ending::Ending;
 pub use gate::{Claimer, GATE_LANES, Gate, Limits};
 use groups::Lists;
 pub use groups::{Group, Served, Turn};
@@ -169,6 +171,8 @@ pub struct Head {
     pub lanes: u32,
     /// How many gates are in use.
     pub gates: u32,
+    /// How often a gate was made or thrown away.
+    gate_changes: u32,
     /// How many groups are in use.
     pub groups: u32,
     /// How many groups a session serves.

@@ -4,7 +4,7 @@
 //! Invariant: of all that may start a smaller priority comes first, and groups of the same priority take turns.
 
 use super::groups::Choice;
-use super::{Frontier, Rank, Ready, Running, Served, Turn, index};
+use super::{Ending, Frontier, Rank, Ready, Served, Turn, index};
 
 impl Frontier<'_> {
     /// Returns the rank of the next turn in a lane: the urgency and the position of its group.
@@ -95,12 +95,11 @@ impl Frontier<'_> {
 
     /// Returns the most urgent of the groups that have room only for this claim, as its own transaction is ending some
     /// of their attempts, among those whose urgency is at most `most`.
-    pub(super) fn own_turn(&self, lane: u32, ending: &[i64], most: i32) -> Option<u32> {
+    pub(super) fn own_turn(&self, lane: u32, ending: Option<&Ending>, most: i32) -> Option<u32> {
         let (instance, id) = (self.lanes[lane as usize].instance, self.lanes[lane as usize].id);
         let mut best: Option<u32> = None;
-        for &attempt in ending {
-            let entry = self.entry(instance, attempt).filter(|entry| entry.lane == id && entry.grouped != 0);
-            let Some(slot) = entry.and_then(|entry| self.group_slot(instance, id, entry.group)) else { continue };
+        ending?.each_group(id, |hash| {
+            let Some(slot) = self.group_slot(instance, id, hash) else { return };
             let group = &self.groups[slot as usize];
             let waits = group.position < Rank::MAX && group.held == 0 && group.server == 0 && group.urgency <= most;
             let is_first = best.is_none_or(|best| group.urgency < self.groups[best as usize].urgency);
@@ -110,18 +109,17 @@ impl Frontier<'_> {
             if waits && is_first && (has_place || self.room_of(slot, ending) > 0) {
                 best = Some(slot);
             }
-        }
+        });
         best
     }
 
     /// Returns how many attempts of a group may start, if those do not count that the claim's own transaction is
     /// ending.
-    pub(super) fn room_of(&self, slot: u32, ending: &[i64]) -> u32 {
+    pub(super) fn room_of(&self, slot: u32, ending: Option<&Ending>) -> u32 {
         let group = &self.groups[slot as usize];
-        let is_own = |entry: &Running| entry.grouped != 0 && entry.lane == group.lane && entry.group == group.hash;
-        let own = ending.iter().filter(|&&id| self.entry(group.instance, id).as_ref().is_some_and(is_own)).count();
+        let own = ending.map_or(0, |ending| ending.of_group(group.lane, group.hash));
         let limit = self.gates[group.gate as usize - 1].limits.most_of_group();
-        let places = limit.saturating_add(own as u32).saturating_sub(group.running);
+        let places = limit.saturating_add(own).saturating_sub(group.running);
         places.min(self.rate_room(group.gate - 1, group.lane, group.hash))
     }
 
@@ -177,6 +175,7 @@ impl Frontier<'_> {
         self.groups[slot as usize].position = served.read_to;
         let gate = self.groups[slot as usize].gate - 1;
         let lane_slot = self.lane_slot(instance, lane);
+        self.count_ending(instance, gate, claimer.ending);
         let mut room = match lane_slot {
             // The gate has the claim's settings, as the claim has just passed it.
             Some(_) => self

@@ -70,6 +70,7 @@ impl Frontier<'_> {
         let mut room = out.len();
         let mut has_groups = false;
         if let (Some(gate), Some(claimer)) = (gate, claimer) {
+            self.count_ending(instance, gate, claimer.ending);
             room = room.min(self.room(gate, claimer) as usize);
             if room == 0 {
                 return Take::Closed;
@@ -78,7 +79,7 @@ impl Frontier<'_> {
         }
         let places = self.places(instance, lane) as usize;
         let mut taken = 0;
-        let ending = claimer.filter(|_| has_groups).map_or(&[][..], |claimer| claimer.ending);
+        let ending = claimer.and_then(|claimer| claimer.ending).filter(|ending| has_groups && !ending.is_empty());
         let mut own = None;
         while taken < room {
             let unread = self.lanes[slot as usize].len;
@@ -86,7 +87,7 @@ impl Frontier<'_> {
                 Some(gate) if has_groups => self.choose(slot, gate),
                 _ => self.first_ready(slot).map_or(Choice::Nothing, Choice::Ready),
             };
-            if !ending.is_empty() {
+            if ending.is_some() {
                 // Another group is only looked for if something may have been parked since.
                 if taken == 0 || self.lanes[slot as usize].len != unread {
                     // Nothing that is still unread, or that another session serves, may precede it.

@@ -108,6 +108,8 @@ struct Client {
     born: Vec<usize>,
     taken: Vec<usize>,
     ended: Vec<usize>,
+    /// What its transaction has ended, as the frontier has it.
+    ending: Ending,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -171,7 +173,13 @@ impl World {
             limits,
             jobs: Vec::new(),
             clients: vec![
-                Client { doing: Doing::Nothing, born: Vec::new(), taken: Vec::new(), ended: Vec::new() };
+                Client {
+                    doing: Doing::Nothing,
+                    born: Vec::new(),
+                    taken: Vec::new(),
+                    ended: Vec::new(),
+                    ending: Ending::default()
+                };
                 SESSIONS
             ],
             now: 1_000,
@@ -366,15 +374,17 @@ impl World {
     }
 
     fn claim(&mut self, s: u32, lane: i32, want: usize) {
-        let ending: Vec<i64> = self.clients[s as usize].ended.iter().map(|&job| self.jobs[job].entry.id).collect();
+        let ending = std::mem::take(&mut self.clients[s as usize].ending);
         // The claim does what the clock does, if that is late.
         self.pass_time(0);
-        let claimer = Claimer { queue: QUEUE, limits: self.limits, lanes: &LANES, ending: &ending, now: self.now };
+        let claimer =
+            Claimer { queue: QUEUE, limits: self.limits, lanes: &LANES, ending: Some(&ending), now: self.now };
         let startable = self.startable(lane);
         let was_read = self.is_read(lane);
         let (choices, since) = (self.choices(s, lane), self.steps);
         let mut out = vec![Ready::default(); want];
         let answer = self.with(|f, _| f.take(INSTANCE, lane, s, 0, Some(&claimer), &mut out));
+        self.clients[s as usize].ending = ending;
         let mut is_over = true;
         match answer {
             Take::Some { taken, .. } => self.took(s, lane, &out[..taken], &choices),
@@ -615,9 +625,9 @@ impl World {
             }
             Doing::Serve { lane, turn, want, found: Some((found, read_to, is_held)), choices, .. } => {
                 self.clients[s as usize].doing = Doing::Nothing;
-                let ending: Vec<i64> = self.clients[s as usize].ended.iter().map(|&j| self.jobs[j].entry.id).collect();
+                let ending = std::mem::take(&mut self.clients[s as usize].ending);
                 let claimer =
-                    Claimer { queue: QUEUE, limits: self.limits, lanes: &LANES, ending: &ending, now: self.now };
+                    Claimer { queue: QUEUE, limits: self.limits, lanes: &LANES, ending: Some(&ending), now: self.now };
                 let served = if fails {
                     Served { found: &[], read_to: turn.after, is_held: false }
                 } else {
@@ -625,6 +635,7 @@ impl World {
                 };
                 let mut out = vec![Ready::default(); want];
                 let taken = self.with(|f, _| f.turn_end(INSTANCE, lane, s, 0, &claimer, turn, &served, &mut out));
+                self.clients[s as usize].ending = ending;
                 self.wake_after_reading(lane);
                 self.took(s, lane, &out[..taken], &choices);
             }
@@ -644,6 +655,7 @@ impl World {
         }
         self.jobs[at].outcome = Row::Open(s);
         self.clients[s as usize].ended.push(at);
+        self.clients[s as usize].ending.add(id);
         if fails {
             let job = self.jobs[at].clone();
             let lane = LANES.iter().position(|&lane| lane == job.lane).unwrap();
@@ -667,6 +679,7 @@ impl World {
         let client = &mut self.clients[s as usize];
         let (born, taken, ended) =
             (std::mem::take(&mut client.born), std::mem::take(&mut client.taken), std::mem::take(&mut client.ended));
+        client.ending = Ending::default();
         born.iter().for_each(|&j| self.jobs[j].row = Row::Committed);
         taken.iter().for_each(|&j| self.jobs[j].claim = Row::Committed);
         let is_system: Vec<usize> = taken.iter().copied().filter(|&j| self.jobs[j].is_system).collect();
@@ -709,6 +722,7 @@ impl World {
         let client = &mut self.clients[s as usize];
         let (born, taken, ended) =
             (std::mem::take(&mut client.born), std::mem::take(&mut client.taken), std::mem::take(&mut client.ended));
+        client.ending = Ending::default();
         born.iter().for_each(|&j| self.jobs[j].row = Row::Absent);
         ended.iter().for_each(|&j| self.jobs[j].outcome = Row::Absent);
         taken.iter().for_each(|&j| self.jobs[j].claim = Row::Absent);
