@@ -148,7 +148,7 @@ clients: stage ## tests the packages for producers and workers, and gets what th
 monitoring: prepare ## gets the exporter and the tool that the tests of /monitoring need
 	pgrx-tests/prepare-monitoring
 
-browser: prepare ## gets the browser that the tests of the dashboard need
+browser: prepare ## gets the browser and the pooler that the tests of the dashboard need
 	pgrx-tests/prepare-web
 
 stage-release: build

@@ -7,5 +7,4 @@
 mod language;
 mod lives;
 mod place;
-mod pooler;
 mod split;

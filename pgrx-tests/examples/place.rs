@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use postgres::Client;
 use postgres::types::{FromSqlOwned, ToSql};
+use queue_tests::pooler::Pooler;
 use queue_tests::{Cluster, wait};
 
 use crate::language::{Language, example};
-use crate::pooler::Pooler;
 
 /// A server with a place for each language and each way to connect.
 pub struct Places {

@@ -99,9 +99,10 @@ mod interface {
 mod operations {
     mod check;
     mod doctor;
-    mod listing;
+    pub mod listing;
     mod memory;
     mod metrics;
+    mod standby;
     mod stats;
     mod throughput;
     mod upgrade;

@@ -2,7 +2,7 @@
 //!
 //! [`Cluster`] starts a private server, [`wait`] polls with a deadline (no test sleeps and hopes), [`sql`] has short words
 //! for statements, [`error`] takes a client-side error apart, [`random`] is chance with a seed, [`integrity`] has amcheck look at all
-//! tables and indexes, [`golden`] drives
+//! tables and indexes, [`pooler`] puts PgBouncer before a server, [`golden`] drives
 //! `pg_regress` and `pg_isolation_regress`. Helpers panic with what they were doing: they have no caller that could do
 //! better than fail the test.
 
@@ -12,6 +12,7 @@ pub mod fault;
 pub mod golden;
 pub mod installation;
 pub mod integrity;
+pub mod pooler;
 pub mod random;
 mod scratch;
 pub mod sql;

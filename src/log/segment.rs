@@ -4,7 +4,7 @@
 //! copied), *Copied* (history has it) and *Emptying* (its tables are being truncated): docs/internals/segments.md.
 //!
 //! The truth is the table `queue.segment_log`, where a segment's newest row counts; shared memory has a copy, one word
-//! a segment, that is read without a lock. Invariant (lock, then resolve): a segment's generation changes only while
+//! a segment, that is read without a lock; on a standby, which has no copy, the table is read. Invariant (lock, then resolve): a segment's generation changes only while
 //! its tables are locked against all other sessions. A session that holds a lock on one of them and finds the
 //! generation in which it found a row has the row's place; otherwise it looks again.
 
@@ -15,7 +15,7 @@ use pg_queue_core::id::SEGMENTS;
 use crate::catalog::Catalog;
 use crate::pg::scan::{Probe, Snapshot};
 use crate::pg::table::{Entry, Relation};
-use crate::pg::{process, time};
+use crate::pg::{process, session, time};
 use crate::shmem::ledger::Ledger;
 use crate::shmem::segments::{Filling, OLD, State, Word};
 use crate::shmem::{self, Instance, words};
@@ -87,7 +87,12 @@ impl Home {
 
 /// What a segment is doing now.
 pub fn word(catalog: &Catalog, segment: u8) -> Word {
-    Word(words::segment_word(catalog.slot, catalog.number, segment as usize))
+    let word = Word(words::segment_word(catalog.slot, catalog.number, segment as usize));
+    // Asked only of a segment that is free by memory: on a standby all are.
+    if word == Word::default() && session::in_recovery() {
+        return Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Now).word(segment);
+    }
+    word
 }
 
 /// The young segment that is open, and the open half of old.

@@ -54,8 +54,8 @@ impl State {
     }
 }
 
-/// Generation and state of a segment in one word, so that they are read together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Generation and state of a segment in one word, so that they are read together. By default that of a free segment.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Word(pub u64);
 
 impl Word {

@@ -31,7 +31,7 @@ const main = document.getElementById("main"), nav = document.getElementById("nav
 const problem = h("div"), lost = h("div");
 const state = h("span", { class: "live" });
 const holder = h("span");
-const find = h("input", { type: "search", placeholder: "job id", "aria-label": "Go to a job", inputmode: "numeric", size: "12" });
+const find = h("input", { type: "search", placeholder: "job or queue", "aria-label": "Go to a job by its id, or to a queue by its name", spellcheck: "false", autocomplete: "off", size: "12" });
 
 function parts() {
   const [name, query] = location.hash.replace(/^#\/?/, "").split("?", 2);
@@ -81,12 +81,17 @@ function frame(current) {
     ? h("select", { "aria-label": "Database", onchange: (event) => { location.hash = `#/?db=${encodeURIComponent(event.target.value)}`; } }, session.databases.map((name) => h("option", { value: name, selected: name === session.database }, name)))
     : h("span", { class: "database" }, session.database ?? "");
   put(top, h("a", { class: "brand", href: href("") }, "pg_queue"), databases, holder,
-    h("form", { class: "find", onsubmit(event) { event.preventDefault(); if (find.value.trim()) go("job", { job: find.value.trim() }); find.value = ""; } }, find),
+    h("form", { class: "find", onsubmit(event) { event.preventDefault(); jump(find.value.trim()); find.value = ""; } }, find),
     button(state, () => pause(!live.paused), "quiet livebutton", { title: "p: pause, go on" }),
     session.user && session.auth !== "none" ? h("span", { class: "user" }, session.user) : null,
     session.auth === "password" && session.user ? button("Log out", async () => { await logout(); await enter(); }, "quiet") : null,
     button("?", help, "quiet", { "aria-label": "Keys" }));
   beat();
+}
+
+function jump(to) {
+  if (/^\d+$/.test(to)) go("job", { job: to });
+  else if (to) go("queue", { queue: to });
 }
 
 function beat() {

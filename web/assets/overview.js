@@ -39,11 +39,11 @@ export function overview() {
     ready: new Tile("ready", "ready"), late: new Tile("scheduled, retrying", "scheduled"), dead: new Tile("dead", "dead", href("errors")),
   };
   const chart = new Chart("All queues, last hour", "minute");
-  let activity = new Map();
-  const limit = (lane) => live.data.queues.find((q) => q.queue === lane.queue)?.max_running ?? null;
-  const settings = (lane) => live.data.queues.find((q) => q.queue === lane.queue) ?? {};
+  let activity = new Map(), known = new Map(), first = new Map();
+  const settings = (lane) => known.get(lane.queue) ?? {};
+  const limit = (lane) => settings(lane).max_running ?? null;
   // The hour is that of the queue: with its first lane.
-  const leads = (lane) => live.data.lanes?.find((other) => other.queue === lane.queue) === lane;
+  const leads = (lane) => first.get(lane.queue) === lane;
   let of = rates();
   const number = (title, column, wide) => ({ title, number: true, wide, cell: (lane) => count(lane[column]) });
   const flow = (title, columns, help) => ({
@@ -89,26 +89,33 @@ export function overview() {
       if (!data) return;
       of = rates();
       const lanes = data.lanes ?? data.queues.map((q) => ({ queue: q.queue, stage: null }));
-      const { add, flow } = sums(data.lanes ?? [], of);
-      put(note, data.lanes ? null : h("p", { class: "notice" }, "Counting takes longer than two seconds here, so there are no counts: on a standby all logs have to be read, and after a start until the worker has counted."));
+      known = new Map(data.queues.map((q) => [q.queue, q]));
+      first = new Map([...lanes].reverse().map((lane) => [lane.queue, lane]));
+      const add = (column) => data.total[column], flow = (column) => (data.total ? of(data.total, column) : null);
+      const some = new Set(lanes.map((lane) => lane.queue)).size;
+      const part = data.queue_count > some ? h("p", { class: "notice" }, `${count(some)} of ${count(data.queue_count)} queues are shown, those that have jobs first; the sums are of all. The field above goes to a queue by its name.`) : null;
+      put(note, part, data.lanes ? null : h("p", { class: "notice" }, "Counting takes longer than two seconds here, so there are no counts: on a standby all logs have to be read, and after a start until the worker has counted."));
       tiles.done.show(rate(flow("completed")), data.lanes ? `${rate((flow("failed") ?? 0) + (flow("timed_out") ?? 0))} failed` : "");
       tiles.in.show(rate(flow("enqueued")));
       if (data.lanes) {
         tiles.running.show(count(add("running")), `${count(data.workers.length)} workers`);
-        tiles.ready.show(count(add("ready")), oldest(lanes));
+        tiles.ready.show(count(add("ready")), add("oldest") === null ? "" : `oldest ${age(add("oldest"))}`);
         tiles.late.show(count(add("scheduled") + add("retrying")), `${count(add("retrying"))} retrying, ${count(add("held"))} held`);
         tiles.dead.show(count(add("dead")));
         tiles.dead.element.classList.toggle("some", add("dead") > 0);
       }
       queues.show(lanes);
+      workers.empty = data.is_standby ? "Which workers have jobs is known to the primary alone." : "No worker has a job.";
       workers.show(data.workers.slice(0, 8));
     },
     async refresh() {
       const rows = await look("activity");
       const byQueue = Map.groupBy(rows, (row) => row[0]);
+      const all = byQueue.get(null) ?? [];
+      byQueue.delete(null);
       const stamp = Date.now();
       activity = new Map([...byQueue].map(([queue, some]) => [queue, { stamp, points: hour(some) }]));
-      chart.show(hour(rows));
+      chart.show(hour(all));
       this.update();
       const checks = await look("doctor").catch(() => []);
       const ill = checks.filter((check) => !check.ok);
@@ -116,11 +123,6 @@ export function overview() {
     },
   };
 }
-
-const oldest = (lanes) => {
-  const most = Math.max(...lanes.map((lane) => lane.oldest ?? -1));
-  return most >= 0 ? `oldest ${age(most)}` : "";
-};
 
 export function workersTable() {
   return new Table("Workers", [

@@ -46,7 +46,10 @@ export function queue(params) {
   const isSearch = Boolean(search.filter || search.value);
   const chosen = state ?? (isSearch ? "" : "ready");
   const to = (more) => href("queue", { queue: name, stage, ...more });
-  let settings = null, rows = [], here = null, extra = 0;
+  let settings = null, rows = [], here = null, extra = 0, apart = null;
+  // Of more queues than the stream has, this one is asked for.
+  const streamed = () => live.data?.lanes?.filter((lane) => lane.queue === name) ?? [];
+  const ownLanes = () => { const those = streamed(); return those.length ? those : apart ?? []; };
   const flow = { in: new Tile("enqueued a second"), done: new Tile("completed a second", "accent"), failed: new Tile("failed a second") };
   const tabs = STATES.map((one) => {
     const number = h("b", null, COUNTED.includes(one) ? "–" : "");
@@ -69,7 +72,7 @@ export function queue(params) {
     title: name, element, every: isSearch ? 600 : 10,
     update() {
       if (!live.data) return;
-      const lanes = (live.data.lanes ?? []).filter((lane) => lane.queue === name && (!stage || lane.stage === stage));
+      const lanes = ownLanes().filter((lane) => !stage || lane.stage === stage);
       const { add, flow: rateOf } = sums(lanes, rates());
       for (const tab of tabs) if (COUNTED.includes(tab.one)) {
         put(tab.number, live.data.lanes ? count(add(tab.one)) : "–");
@@ -78,15 +81,17 @@ export function queue(params) {
       flow.in.show(rate(rateOf("enqueued")), `${count(add("enqueued"))} ever`);
       flow.done.show(rate(rateOf("completed")), `${count(add("completed"))} ever`);
       flow.failed.show(rate(lanes.length && rateOf("failed") !== null ? rateOf("failed") + rateOf("timed_out") : null), `${count(add("failed"))} failed, ${count(add("timed_out"))} timed out, ${count(add("died"))} died`);
-      const now = live.data.queues.find((q) => q.queue === name);
-      const running = (live.data.lanes ?? []).filter((lane) => lane.queue === name).reduce((n, lane) => n + lane.running, 0);
+      const now = live.data.queues.find((q) => q.queue === name) ?? settings;
+      const running = ownLanes().reduce((n, lane) => n + lane.running, 0);
       put(badges, now?.is_paused ? h("span", { class: "badge paused" }, "paused") : null, now?.max_running ? h("span", { class: "gauge" }, h("meter", { max: now.max_running, value: running, "aria-label": "running, of max_running" }), `${count(running)} of ${count(now.max_running)} running`) : null);
       offer(now?.is_paused, lanes);
     },
     async refresh() {
       const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+      const isApart = live.data?.lanes && streamed().length === 0;
       await Promise.all([
         load(false),
+        isApart ? look("lanes", { queue: name }).then((said) => { apart = said; page.update(); }) : null,
         look("queue", { queue: name }).then((said) => { settings = said; facts(); }),
         look("activity", { queue: name }).then((said) => minutes.show(hour(said))),
         look("activity", { queue: name, span: "quarter", tz: zone }).then((said) => days.show(quarter(said))),
@@ -110,7 +115,7 @@ export function queue(params) {
         button("Purge", () => bulk("cancel", name, WAITING), "danger"));
     }
     // As the server has counted at the last look; it may be none by now, or none yet.
-    const known = () => (isSearch || stage || !COUNTED.includes(chosen) ? null : (live.data?.lanes ?? []).filter((lane) => lane.queue === name).reduce((n, lane) => n + lane[chosen], 0) || null);
+    const known = () => (isSearch || stage || !COUNTED.includes(chosen) ? null : ownLanes().reduce((n, lane) => n + lane[chosen], 0) || null);
     const states = chosen ? [chosen] : null;
     put(bulks, (states ? verbsFor(chosen) : []).filter(() => !stage).map((verb) =>
       button(`${{ retry: "Retry", cancel: "Cancel", reprioritize: "Set priority of" }[verb]} ${isSearch ? "all that match" : "all"} …`, () => bulk(verb, name, states, pick(search), known()), "quiet")));

@@ -126,13 +126,13 @@ document.addEventListener("visibilitychange", () => {
 
 const keyOf = (lane) => JSON.stringify([lane.queue, lane.stage]);
 
-/** What happened each second, over the last looks: by lane, in the given column. Null: it is not known yet. */
+/** What happened each second, over the last looks: by lane, or of all together, in the given column. Null: it is not known yet. */
 export function rates() {
   const [first, last] = [history[0], history.at(-1)];
   if (!first?.lanes || !last?.lanes || last.at - first.at < 0.5) return () => null;
   const before = new Map(first.lanes.map((lane) => [keyOf(lane), lane]));
   return (lane, column) => {
-    const was = before.get(keyOf(lane));
+    const was = lane === last.total ? first.total : before.get(keyOf(lane));
     return was ? Math.max(0, (lane[column] - was[column]) / (last.at - first.at)) : null;
   };
 }

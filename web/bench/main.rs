@@ -1,7 +1,10 @@
-//! What the dashboard costs a server with ten million jobs: each page's time, and a hundred browsers beside workers that
-//! claim all the while. `make bench-web`; `ARGS='--jobs 100000 --rounds 2'` for a look.
+//! What the dashboard costs a server with ten million jobs: each page's and each statement's time, a hundred thousand dead jobs
+//! retried, and a hundred browsers beside workers that claim all the while. `make bench-web`; `ARGS='--jobs 100000 --rounds 4'`
+//! for a look.
 //!
-//! Workers run in rounds, each half with browsers and half without, in turns, so that the machine's moods meet both.
+//! How many jobs workers do in a second depends on what else the machine does, by a quarter from one second to the next. What
+//! a job costs does not: so it is the server's processor time for each job that is compared, with browsers and without, in
+//! many short windows in turns, and of all pairs of neighbours the median counts.
 
 #[path = "../tests/http.rs"]
 #[allow(dead_code)]
@@ -23,7 +26,11 @@ use crate::place::{DATABASE, Web};
 const BROWSERS: usize = 100;
 const WORKERS: usize = 2;
 /// Half a round.
-const WINDOW: Duration = Duration::from_secs(10);
+const WINDOW: Duration = Duration::from_secs(5);
+/// So long the dashboard's own processor time is taken for a share of one.
+const LONG: Duration = Duration::from_secs(60);
+/// So many dead jobs are retried.
+const DEAD: usize = 100_000;
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
@@ -31,22 +38,27 @@ fn main() {
         let at = args.iter().position(|arg| arg == name);
         at.map_or(default, |at| args[at + 1].parse().unwrap_or_else(|_| panic!("{name} NUMBER")))
     };
-    let (jobs, rounds) = (number("--jobs", 10_000_000), number("--rounds", 10));
+    let (jobs, rounds) = (number("--jobs", 10_000_000), number("--rounds", 16));
     let cluster = Cluster::new()
+        .conf("shared_preload_libraries = 'pg_queue, pg_stat_statements'")
         .conf("shared_buffers = '512MB'")
         .conf("max_connections = 50")
         .conf("max_wal_size = '8GB'")
         .start();
     let mut client = cluster.create_database(DATABASE);
     fill(&mut client, jobs);
-    let web = Web::start(&cluster, &[]);
+    client.run("CREATE EXTENSION pg_stat_statements; CREATE ROLE dashboard LOGIN SUPERUSER");
+    let web = Web::start(&cluster, &["--database", "user=dashboard dbname=app", "--allow-actions"]);
     pages(&web, &mut client);
+    retry(&web, &mut client);
+    statements(&mut client);
     load(&cluster, &web, rounds);
+    statements(&mut client);
 }
 
 /// Nine tenths are ready, one has ended; and some of each other state.
 fn fill(client: &mut Client, jobs: usize) {
-    client.run("SELECT queue.create('q', max_attempts => 3), queue.create('work')");
+    client.run("SELECT queue.create('q', max_attempts => 3), queue.create('work'), queue.create('failed'), queue.create('flows')");
     let begun = Instant::now();
     for _ in 0..jobs / 5_000 {
         client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('{\"to\": 7}'::jsonb, ARRAY[5000]))");
@@ -59,6 +71,9 @@ fn fill(client: &mut Client, jobs: usize) {
         client.run(&format!("SELECT queue.fail(id, 'error ' || id % 7, {how}) FROM queue.claim('q', {many})"));
     }
     client.run("SELECT count(queue.enqueue('q', delay => '1 day')) FROM generate_series(1, 1000)");
+    for _ in 0..1_000 {
+        client.run("SELECT queue.enqueue_flow('flows', '[{\"task\": \"a\"}, {\"task\": \"b\"}, {\"task\": \"c\", \"after\": [\"a\", \"b\"]}]')");
+    }
     client.run("SELECT count(*) FROM queue.claim('q', 100, worker => 'w')");
     client.run("ANALYZE");
     let counts = "SELECT concat_ws(', ', ready || ' ready', completed || ' completed', dead || ' dead') FROM queue.stats WHERE queue_name = 'q'";
@@ -94,12 +109,77 @@ fn pages(web: &Web, client: &mut Client) {
     }
 }
 
+/// The dead of a queue, retried as the page does it: counted first, then part by part.
+fn retry(web: &Web, client: &mut Client) {
+    for _ in 0..DEAD / 5_000 {
+        client.run("SELECT count(*) FROM queue.enqueue_many('failed', array_fill('{\"to\": 7}'::jsonb, ARRAY[5000]))");
+        client.run("SELECT count(*) FROM queue.fail_many(ARRAY(SELECT id FROM queue.claim('failed', 5000)), 'refused', fatal => true)");
+    }
+    let begun = Instant::now();
+    let (mut beyond, mut counted) = (String::new(), 0);
+    loop {
+        let filter = "field=error&op=starts&value=refused&states=%5B%22dead%22%5D";
+        let part = web.get(&format!("/api/count?queue=failed&{filter}&beyond={beyond}")).ok();
+        counted += part["jobs"].as_u64().unwrap_or(0);
+        match part["here"].as_str() {
+            Some(here) => beyond = place::encoded(here),
+            None => break,
+        }
+    }
+    let count = begun.elapsed();
+    let (mut beyond, mut retried, mut longest) = (serde_json::Value::Null, 0, Duration::ZERO);
+    let begun = Instant::now();
+    loop {
+        let body = serde_json::json!({ "queue": "failed", "states": ["dead"], "field": "error", "op": "starts", "value": "refused", "beyond": beyond });
+        let call = Instant::now();
+        let part = web.act("retry_many", &body, &[]).ok();
+        longest = longest.max(call.elapsed());
+        retried += part["job_ids"].as_array().map_or(0, Vec::len);
+        beyond = part["here"].clone();
+        if beyond.is_null() {
+            break;
+        }
+    }
+    println!(
+        "\n{counted} dead jobs counted in {:.2} s; {retried} retried in {:.2} s, a call in {:.2} s at most",
+        count.as_secs_f64(),
+        begun.elapsed().as_secs_f64(),
+        longest.as_secs_f64()
+    );
+}
+
+/// What the dashboard has asked since the last time: the mean and the longest time of each statement, at the server.
+fn statements(client: &mut Client) {
+    println!("\n{:>8} {:>11} {:>11}  statement", "calls", "mean", "longest");
+    let sql = "SELECT concat(lpad(calls::text, 8), lpad(round(mean_exec_time::numeric, 2)::text, 9), ' ms',
+            lpad(round(max_exec_time::numeric, 2)::text, 9), ' ms  ',
+            coalesce(substring(query from 'queue\\.\\w+.*'), left(regexp_replace(query, '\\s+', ' ', 'g'), 60)))
+        FROM pg_stat_statements AS s JOIN pg_roles AS r ON r.oid = s.userid
+        WHERE r.rolname = 'dashboard' ORDER BY mean_exec_time DESC";
+    for line in client.column::<String>(sql) {
+        println!("{}", line.lines().next().unwrap_or_default());
+    }
+    client.run("SELECT pg_stat_statements_reset()");
+}
+
 /// Processor time of a process, in seconds.
 fn cpu(pid: u32) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |n: usize| fields.get(n).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
-    (ticks(11) + ticks(12)) / 100.0
+    cpu_of(&format!("/proc/{pid}/schedstat"))
+}
+
+fn cpu_of(file: &str) -> f64 {
+    let stat = std::fs::read_to_string(file).unwrap_or_default();
+    stat.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e9
+}
+
+/// What a window has measured.
+struct Seen {
+    /// Jobs in a second.
+    rate: f64,
+    /// Processor time for a job, in microseconds: of the server's processes without the dashboard's sessions.
+    job: f64,
+    /// Of a processor: the dashboard's program and its sessions.
+    share: f64,
 }
 
 fn load(cluster: &Cluster, web: &Web, rounds: usize) {
@@ -109,50 +189,85 @@ fn load(cluster: &Cluster, web: &Web, rounds: usize) {
         for _ in 0..WORKERS {
             scope.spawn(|| {
                 let mut client = cluster.connect_to(DATABASE);
+                let work = "SELECT queue.enqueue('work'), queue.complete(id) FROM queue.claim('work')";
+                client.run("SELECT queue.enqueue('work')");
                 while !stop.load(Ordering::Relaxed) {
-                    client.run("SELECT queue.enqueue('work')");
-                    let id: i64 = client.claim("work");
-                    client.run(&format!("SELECT queue.complete({id})"));
-                    done.fetch_add(1, Ordering::Relaxed);
+                    let did = client.execute(work, &[]).expect("a job");
+                    if did == 0 {
+                        client.run("SELECT queue.enqueue('work')");
+                    }
+                    done.fetch_add(did, Ordering::Relaxed);
                 }
             });
         }
         let mut client = cluster.connect_to(DATABASE);
-        let mut spent = |web: &Web| {
-            let backends =
-                client.column::<i32>("SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'pg_queue_web%'");
-            cpu(web.pid()) + backends.iter().map(|pid| cpu(pid.unsigned_abs())).sum::<f64>()
+        let mut spent = || -> (f64, f64) {
+            let sessions = client.column::<i32>("SELECT pid FROM pg_stat_activity WHERE usename = 'dashboard'");
+            let of = |pids: &[i32]| pids.iter().map(|pid| cpu(pid.unsigned_abs())).sum::<f64>();
+            (of(&cluster.processes()) - of(&sessions), cpu(web.pid()) + threads(web.pid()) + of(&sessions))
         };
-        let measure = || {
-            let (before, begun) = (done.load(Ordering::Relaxed), Instant::now());
-            sleep(WINDOW);
-            (done.load(Ordering::Relaxed) - before) as f64 / begun.elapsed().as_secs_f64()
+        let mut measure = |window: Duration| {
+            let (before, jobs, begun) = (spent(), done.load(Ordering::Relaxed), Instant::now());
+            sleep(window);
+            let jobs = (done.load(Ordering::Relaxed) - jobs) as f64;
+            let (seconds, after) = (begun.elapsed().as_secs_f64(), spent());
+            Seen { rate: jobs / seconds, job: (after.0 - before.0) / jobs * 1e6, share: (after.1 - before.1) / seconds }
         };
         sleep(Duration::from_secs(3));
-        let (mut ratios, mut shares) = (Vec::new(), Vec::new());
-        println!("\nround   alone    with {BROWSERS} browsers   ratio   share of a processor");
-        for round in 0..rounds {
-            let alone = measure();
+        let mut pairs: Vec<(Seen, Seen)> = Vec::new();
+        let with = |measure: &mut dyn FnMut(Duration) -> Seen, window: Duration| {
             let away = AtomicBool::new(false);
-            let (with, share) = std::thread::scope(|browsers| {
+            std::thread::scope(|browsers| {
                 let _away = StopAtEnd(&away);
                 for n in 0..BROWSERS {
                     let away = &away;
                     browsers.spawn(move || browse(web, n, away));
                 }
-                sleep(Duration::from_secs(2));
-                let before = spent(web);
-                let with = measure();
-                (with, (spent(web) - before) / WINDOW.as_secs_f64())
-            });
-            println!("{round:5} {alone:7.0} {with:20.0} {:7.3} {:12.2} %", with / alone, share * 100.0);
-            ratios.push(with / alone);
-            shares.push(share);
+                sleep(Duration::from_secs(1));
+                measure(window)
+            })
+        };
+        println!("\nround     jobs/s, with       a job, with");
+        for round in 0..rounds {
+            // In turns, also which of the two comes first.
+            let (alone, with) = if round % 2 == 0 {
+                let alone = measure(WINDOW);
+                (alone, with(&mut measure, WINDOW))
+            } else {
+                let with = with(&mut measure, WINDOW);
+                sleep(Duration::from_secs(1));
+                (measure(WINDOW), with)
+            };
+            println!("{round:5} {:8.0} {:8.0} {:6.1} µs {:6.1} µs", alone.rate, with.rate, alone.job, with.job);
+            pairs.push((alone, with));
         }
-        ratios.sort_by(f64::total_cmp);
-        shares.sort_by(f64::total_cmp);
-        println!("median ratio {:.3}, share {:.2} %", ratios[rounds / 2], shares[rounds / 2] * 100.0);
+        let ratios = |of: fn(&Seen) -> f64| pairs.iter().map(move |(alone, with)| of(with) / of(alone));
+        let quarters = |of: fn(&Seen) -> f64| {
+            let mut all: Vec<f64> = ratios(of).collect();
+            all.sort_by(f64::total_cmp);
+            format!(
+                "{:.4}, half of them from {:.3} to {:.3}",
+                all[all.len() / 2],
+                all[all.len() / 4],
+                all[all.len() * 3 / 4]
+            )
+        };
+        println!(
+            "the server's processor time for a job, with browsers and without: ratio {}",
+            quarters(|seen| seen.job)
+        );
+        println!("jobs in a second: ratio {}", quarters(|seen| seen.rate));
+        let share = with(&mut measure, LONG).share * 100.0;
+        println!("the dashboard and its sessions, with {BROWSERS} browsers: {share:.2} % of a processor");
     });
+}
+
+/// Processor time of the other threads of a process: its own file has the first alone.
+fn threads(pid: u32) -> f64 {
+    let all = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let others =
+        all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).filter(|thread| *thread != pid);
+    others.map(|thread| cpu_of(&format!("/proc/{pid}/task/{thread}/schedstat"))).sum()
 }
 
 /// A browser on the overview: the stream, and what the page looks at every 15 seconds.

@@ -2,11 +2,11 @@
 //!
 //! Invariants: a statement of a viewer runs in a transaction that begins with the viewer's role, a fixed search_path and
 //! bounds of time, all of them local to it; nothing of it is left on the connection, which may be a pooler's. Statements are
-//! constants, and what a viewer says is a parameter.
+//! constants, and what a viewer says is a parameter. A server that is there and does not answer is not waited for either.
 
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts, Transaction};
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts, Transaction};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Config, IsolationLevel, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -23,6 +23,8 @@ pub const ACT: Duration = Duration::from_secs(10);
 
 /// How long a request waits for one of the connections.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How much longer than its bound, which the server keeps, a statement is waited for.
+const GRACE: Duration = Duration::from_secs(3);
 
 /// What statements get: texts, which they cast.
 pub type Params<'a> = &'a [Option<&'a str>];
@@ -67,42 +69,55 @@ impl Database {
         params: Params<'_>,
     ) -> Result<String> {
         let mut client = self.pool.get().await?;
-        let transaction = client.build_transaction().read_only(true).start().await?;
-        become_viewer(&transaction, viewer, bound, zone).await?;
-        let value = value(&transaction, sql, params).await?;
-        transaction.commit().await?;
-        Ok(value)
+        let done = within(bound, async {
+            let transaction = client.build_transaction().read_only(true).start().await?;
+            become_viewer(&transaction, viewer, bound, zone).await?;
+            let value = value(&transaction, sql, params).await?;
+            transaction.commit().await?;
+            Ok(value)
+        });
+        let done = done.await;
+        put_back(client, done)
     }
 
     /// Runs a verb as the viewer, in a transaction of its own. Returns its only value: JSON.
     pub async fn act(&self, viewer: &Viewer, sql: &'static str, params: Params<'_>) -> Result<String> {
         let mut client = self.pool.get().await?;
-        let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
-        become_viewer(&transaction, viewer, ACT, "UTC").await?;
-        let value = value(&transaction, sql, params).await?;
-        transaction.commit().await?;
-        Ok(value)
+        let done = within(ACT, async {
+            let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
+            become_viewer(&transaction, viewer, ACT, "UTC").await?;
+            let value = value(&transaction, sql, params).await?;
+            transaction.commit().await?;
+            Ok(value)
+        });
+        let done = done.await;
+        put_back(client, done)
     }
 
     /// Runs a verb for each of some ids, each for itself: what fails is left out. Returns the ids for which it succeeded.
     pub async fn act_on_each(&self, viewer: &Viewer, sql: &'static str, ids: &[i64]) -> Result<Vec<i64>> {
         let mut client = self.pool.get().await?;
-        let mut transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
-        become_viewer(&transaction, viewer, ACT, "UTC").await?;
-        let mut done = Vec::new();
-        for id in ids {
-            let savepoint = transaction.savepoint("one").await?;
-            match value(&savepoint, sql, &[Some(&id.to_string())]).await {
-                Ok(_) => {
-                    savepoint.commit().await?;
-                    done.push(*id);
+        let done = within(ACT, async {
+            let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
+            let mut transaction = begin.start().await?;
+            become_viewer(&transaction, viewer, ACT, "UTC").await?;
+            let mut done = Vec::new();
+            for id in ids {
+                let savepoint = transaction.savepoint("one").await?;
+                match value(&savepoint, sql, &[Some(&id.to_string())]).await {
+                    Ok(_) => {
+                        savepoint.commit().await?;
+                        done.push(*id);
+                    }
+                    Err(e) if e.code.is_empty() || e.code == "57014" => return Err(e),
+                    Err(_) => savepoint.rollback().await?,
                 }
-                Err(e) if e.code.is_empty() || e.code == "57014" => return Err(e),
-                Err(_) => savepoint.rollback().await?,
             }
-        }
-        transaction.commit().await?;
-        Ok(done)
+            transaction.commit().await?;
+            Ok(done)
+        });
+        let done = done.await;
+        put_back(client, done)
     }
 
     /// Whether this is the password of a role that may log in.
@@ -132,11 +147,13 @@ impl Database {
     async fn lets_in(&self, role: &str, password: &str) -> Result<bool> {
         let mut config = self.config.clone();
         config.user(role).password(password);
-        let tried = match &self.tls {
-            Some(tls) => config.connect(tls.clone()).await.map(drop),
-            None => config.connect(NoTls).await.map(drop),
-        };
-        match tried {
+        let tried = tokio::time::timeout(PATIENCE, async {
+            match &self.tls {
+                Some(tls) => config.connect(tls.clone()).await.map(drop),
+                None => config.connect(NoTls).await.map(drop),
+            }
+        });
+        match tried.await.map_err(|_| silent())? {
             Ok(()) => Ok(true),
             // Neither a password that cannot be one is a fault of the server.
             Err(e) if e.as_db_error().is_none_or(|said| said.code().code().starts_with("28")) && !is_gone(&e) => {
@@ -145,6 +162,23 @@ impl Database {
             Err(e) => Err(e.into()),
         }
     }
+}
+
+fn silent() -> Error {
+    Error::new(axum::http::StatusCode::GATEWAY_TIMEOUT, "the database does not answer")
+}
+
+/// Waits for what the server bounds. `None`: it has not kept the bound.
+async fn within<T>(bound: Duration, work: impl Future<Output = Result<T>>) -> Option<Result<T>> {
+    tokio::time::timeout(bound + GRACE, work).await.ok()
+}
+
+/// Gives a connection back, unless it is waited for in vain: then it is closed, as the next one to get it would wait as well.
+fn put_back<T>(client: Object, done: Option<Result<T>>) -> Result<T> {
+    done.unwrap_or_else(|| {
+        drop(Object::take(client));
+        Err(silent())
+    })
 }
 
 /// Whether it is the connection that has failed.
@@ -159,19 +193,23 @@ async fn become_viewer(transaction: &Transaction<'_>, viewer: &Viewer, bound: Du
         set_config('statement_timeout', $2, true), set_config('lock_timeout', '1s', true),
         set_config('idle_in_transaction_session_timeout', '10s', true), set_config('TimeZone', $3, true),
         set_config('application_name', $4, true), set_config('IntervalStyle', 'postgres', true),
-        set_config('DateStyle', 'ISO', true)";
+        set_config('DateStyle', 'ISO', true),
+        $5::text IS NULL OR EXISTS (SELECT FROM pg_roles WHERE rolname = $5 AND rolcanlogin AND coalesce(rolvaliduntil > now(), true))";
     const AS_IT_IS: &str = "SELECT set_config('search_path', 'pg_catalog', true), $1::text,
         set_config('statement_timeout', $2, true), set_config('lock_timeout', '1s', true),
         set_config('idle_in_transaction_session_timeout', '10s', true), set_config('TimeZone', $3, true),
         set_config('application_name', $4, true), set_config('IntervalStyle', 'postgres', true),
-        set_config('DateStyle', 'ISO', true)";
+        set_config('DateStyle', 'ISO', true),
+        $5::text IS NULL OR EXISTS (SELECT FROM pg_roles WHERE rolname = $5 AND rolcanlogin AND coalesce(rolvaliduntil > now(), true))";
     let bound = bound.as_millis().to_string();
     let name = format!("pg_queue_web/{}", viewer.name);
     let sql = if viewer.role.is_some() { SQL } else { AS_IT_IS };
-    let params = [viewer.role.as_deref(), Some(&bound), Some(zone), Some(&name)];
+    let user = viewer.has_logged_in.then_some(viewer.name.as_str());
+    let params = [viewer.role.as_deref(), Some(&bound), Some(zone), Some(&name), user];
     let typed: Vec<(&(dyn ToSql + Sync), Type)> = params.iter().map(|p| (p as _, Type::TEXT)).collect();
-    match transaction.query_typed(sql, &typed).await {
-        Ok(_) => Ok(()),
+    match transaction.query_typed_one(sql, &typed).await {
+        Ok(row) if row.try_get(row.len() - 1)? => Ok(()),
+        Ok(_) => Err(Error::forbidden(format!("role \"{}\" may not log in any more", viewer.name))),
         Err(e) => {
             let e = Error::from(e);
             // No such role, or the program is not a member of it.

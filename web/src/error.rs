@@ -76,11 +76,15 @@ impl From<tokio_postgres::Error> for Error {
     fn from(e: tokio_postgres::Error) -> Self {
         if let Some(said) = e.as_db_error() {
             let code = said.code().code().to_owned();
+            // What the extension refuses has a hint; what Postgres refuses before it has none.
+            let may_see_nothing =
+                code == "42501" && said.hint().is_none() && said.message().starts_with("permission denied");
+            let grant = "A role sees the queues that it may observe: SELECT queue.grant('QUEUE', 'ROLE', 'observe').";
             return Self {
                 status: status(&code),
                 message: said.message().to_owned(),
                 detail: said.detail().map(str::to_owned),
-                hint: said.hint().map(str::to_owned),
+                hint: said.hint().or(may_see_nothing.then_some(grant)).map(str::to_owned),
                 code,
             };
         }

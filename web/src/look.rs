@@ -11,36 +11,57 @@ use crate::error::{Error, Result};
 use crate::filter;
 use crate::viewer::Viewer;
 
-/// So many queues, workers, schedules and so on are shown.
+/// So many queues, workers, schedules and so on are shown: of queues those that have jobs first.
 macro_rules! overview {
-    ($lanes:literal) => {
+    ($counts:literal) => {
         concat!(
             "SELECT json_build_object(
     'at', round(extract(epoch FROM clock_timestamp())::numeric, 3), 'is_standby', pg_is_in_recovery(),
-    'lanes', ", $lanes, ",
+    'lanes', c.lanes, 'total', c.total, 'queue_count', c.queue_count,
     'queues', coalesce((SELECT json_agg(q) FROM (
         SELECT queue_name AS queue, is_paused, max_running, rate_limit, extract(epoch FROM rate_period) AS rate_period,
                max_waiting, executor
-        FROM queue.queues ORDER BY queue_name LIMIT 1000) AS q), '[]'),
+        FROM queue.queues LEFT JOIN (SELECT DISTINCT n FROM unnest(c.names) AS n) AS o ON o.n = queue_name
+        ORDER BY o.n IS NULL, queue_name LIMIT 1000) AS q), '[]'),
     'workers', coalesce((SELECT json_agg(w) FROM (
         SELECT worker, pid, host(client_addr) AS client, client_port AS port, application_name AS application,
                queue_name AS queue, running, round(extract(epoch FROM oldest_claim)) AS oldest
-        FROM queue.workers ORDER BY oldest_claim DESC LIMIT 200) AS w), '[]'))::text"
+        FROM queue.workers ORDER BY oldest_claim DESC LIMIT 200) AS w), '[]'))::text
+FROM (", $counts, ") AS c"
         )
     };
 }
 
 /// All that is pushed each second.
 pub const OVERVIEW: &str = overview!(
-    "coalesce((SELECT json_agg(l) FROM (
+    "WITH l AS MATERIALIZED (
         SELECT queue_name AS queue, stage, ready, scheduled, retrying, running, dead, held,
-               round(extract(epoch FROM oldest_ready_age)) AS oldest, enqueued, claimed, completed, failed, timed_out, died
-        FROM queue.stats AS s LEFT JOIN queue.queues AS q USING (queue_name)
-        ORDER BY queue_name, array_position(q.stages, stage) LIMIT 1000) AS l), '[]')"
+               round(extract(epoch FROM oldest_ready_age)) AS oldest, enqueued, claimed, completed, failed, timed_out, died,
+               array_position(q.stages, stage) AS place
+        FROM queue.stats LEFT JOIN queue.queues AS q USING (queue_name)),
+    shown AS (
+        SELECT * FROM l ORDER BY ready + scheduled + retrying + running + dead + held = 0, queue, place LIMIT 1000)
+    SELECT (SELECT coalesce(json_agg(s ORDER BY queue, place), '[]') FROM shown AS s) AS lanes,
+        (SELECT array_agg(queue) FROM shown) AS names,
+        (SELECT count(DISTINCT queue) FROM l) AS queue_count,
+        (SELECT json_build_object('ready', coalesce(sum(ready), 0), 'scheduled', coalesce(sum(scheduled), 0),
+            'retrying', coalesce(sum(retrying), 0), 'running', coalesce(sum(running), 0), 'dead', coalesce(sum(dead), 0),
+            'held', coalesce(sum(held), 0), 'oldest', max(oldest), 'enqueued', coalesce(sum(enqueued), 0),
+            'claimed', coalesce(sum(claimed), 0), 'completed', coalesce(sum(completed), 0), 'failed', coalesce(sum(failed), 0),
+            'timed_out', coalesce(sum(timed_out), 0), 'died', coalesce(sum(died), 0)) FROM l) AS total"
 );
 
 /// The same where counting takes too long.
-pub const OVERVIEW_UNCOUNTED: &str = overview!("NULL");
+pub const OVERVIEW_UNCOUNTED: &str = overview!(
+    "SELECT NULL::json AS lanes, NULL::json AS total, NULL::text[] AS names,
+        (SELECT count(*) FROM queue.queues) AS queue_count"
+);
+
+/// The lanes of one queue, where there are more than the overview shows.
+const LANES: &str = "SELECT coalesce(json_agg(l ORDER BY place), '[]')::text FROM (
+    SELECT queue_name AS queue, stage, ready, scheduled, retrying, running, dead, held, enqueued, claimed, completed, failed,
+           timed_out, died, array_position(q.stages, stage) AS place
+    FROM queue.stats LEFT JOIN queue.queues AS q USING (queue_name) WHERE queue_name = $1) AS l";
 
 /// Columns of a list. `$1` says whether payloads are hidden.
 macro_rules! listed {
@@ -81,33 +102,39 @@ const QUEUE: &str = "SELECT row_to_json(q)::text FROM (
            stages, notify, created_at, executor, procedure, run_as, CASE WHEN NOT $1::boolean THEN settings::text END AS settings
     FROM queue.queues WHERE queue_name = $2) AS q";
 
-/// Rows: queue, begin, enqueued, completed, failed, timed out, died, is_complete. Of one queue or of all.
+/// Rows: queue, begin, enqueued, completed, failed, timed out, died, is_complete. Of one queue; or of all, as sums without a
+/// queue first, then of each.
 const ACTIVITY: &str =
     "SELECT coalesce(json_agg(json_build_array(queue_name, extract(epoch FROM starts_at), enqueued, completed,
         failed, timed_out, died, is_complete)), '[]')::text FROM (
     SELECT queue_name, starts_at, sum(enqueued) AS enqueued, sum(completed) AS completed, sum(failed) AS failed,
            sum(timed_out) AS timed_out, sum(died) AS died, bool_and(is_complete) AS is_complete
     FROM queue.activity($1, since => now() - $2::interval, period => $3::interval)
-    GROUP BY queue_name, starts_at ORDER BY queue_name, starts_at LIMIT 60000) AS a";
+    GROUP BY GROUPING SETS ((queue_name, starts_at), (starts_at))
+    HAVING $1 IS NULL OR grouping(queue_name) = 0
+    ORDER BY queue_name NULLS FIRST, starts_at LIMIT 60000) AS a";
 
+/// What is stored small may be long: what is shown is bounded by its text, which is made of what is stored small only.
 const JOB: &str = "SELECT json_build_object(
     'job', json_build_object('job_id', j.job_id, 'queue', j.queue_name, 'stage', j.stage, 'state', j.state,
         'priority', j.priority, 'attempt', j.attempt, 'max_attempts', j.max_attempts, 'run_at', j.run_at,
         'enqueued_at', j.enqueued_at, 'started_at', j.started_at, 'finished_at', j.finished_at,
         'lease_expires_at', j.lease_expires_at, 'worker', j.worker, 'error', left(j.error, 20000), 'unique_key', j.unique_key,
         'group_key', j.group_key, 'flow', j.flow, 'task', j.task, 'upon', j.upon),
-    'bytes', CASE WHEN NOT $2::boolean THEN json_build_object('payload', pg_column_size(j.payload),
-        'result', pg_column_size(j.result), 'progress', pg_column_size(j.progress), 'headers', pg_column_size(j.headers)) END,
-    'payload', CASE WHEN NOT $2::boolean AND pg_column_size(j.payload) < 60000 THEN jsonb_pretty(j.payload) END,
-    'result', CASE WHEN NOT $2::boolean AND pg_column_size(j.result) < 60000 THEN jsonb_pretty(j.result) END,
-    'headers', CASE WHEN NOT $2::boolean AND pg_column_size(j.headers) < 60000 THEN jsonb_pretty(j.headers) END,
-    'progress', CASE WHEN NOT $2::boolean AND pg_column_size(j.progress) < 60000 THEN jsonb_pretty(j.progress) END,
+    'bytes', CASE WHEN NOT $2::boolean THEN json_build_object(
+        'payload', CASE WHEN pg_column_size(j.payload) < 60000 THEN octet_length(j.payload::text) ELSE pg_column_size(j.payload) END,
+        'result', CASE WHEN pg_column_size(j.result) < 60000 THEN octet_length(j.result::text) ELSE pg_column_size(j.result) END,
+        'progress', CASE WHEN pg_column_size(j.progress) < 60000 THEN octet_length(j.progress::text) ELSE pg_column_size(j.progress) END,
+        'headers', CASE WHEN pg_column_size(j.headers) < 60000 THEN octet_length(j.headers::text) ELSE pg_column_size(j.headers) END) END,
+    'payload', CASE WHEN NOT $2::boolean AND pg_column_size(j.payload) < 60000 AND octet_length(j.payload::text) < 60000 THEN jsonb_pretty(j.payload) END,
+    'result', CASE WHEN NOT $2::boolean AND pg_column_size(j.result) < 60000 AND octet_length(j.result::text) < 60000 THEN jsonb_pretty(j.result) END,
+    'headers', CASE WHEN NOT $2::boolean AND pg_column_size(j.headers) < 60000 AND octet_length(j.headers::text) < 60000 THEN jsonb_pretty(j.headers) END,
+    'progress', CASE WHEN NOT $2::boolean AND pg_column_size(j.progress) < 60000 AND octet_length(j.progress::text) < 60000 THEN jsonb_pretty(j.progress) END,
     'attempts', coalesce((SELECT json_agg(a) FROM (
         SELECT id, attempt, state, claimed_at, finished_at, worker, left(error, 2000) AS error, stage
         FROM queue.job_attempts(j.job_id) ORDER BY id DESC LIMIT 100) AS a), '[]'),
     'steps', coalesce((SELECT json_agg(json_build_object('name', name, 'result', CASE WHEN NOT $2::boolean THEN left(result::text, 400) END))
-        -- It does not find jobs on a standby.
-        FROM (SELECT name, result FROM queue.job_steps(CASE WHEN NOT pg_is_in_recovery() THEN j.job_id END) LIMIT 500) AS s), '[]'),
+        FROM (SELECT name, result FROM queue.job_steps(j.job_id) LIMIT 500) AS s), '[]'),
     'after', coalesce((SELECT json_agg(json_build_object('job_id', a.id, 'queue', o.queue_name, 'state', o.state, 'task', o.task))
         FROM unnest(j.after) AS a (id) LEFT JOIN LATERAL queue.job(a.id) AS o ON true), '[]'),
     'members', coalesce((SELECT json_agg(json_build_object('job_id', m.job_id, 'queue', m.queue_name, 'state', m.state,
@@ -183,6 +210,7 @@ pub async fn ask(database: &Database, viewer: &Viewer, hides: bool, what: &str, 
             let found = database.look(viewer, QUEUE, &[hidden, Some(name)]).await?;
             or_missing(found, || format!("there is no queue {name:?} that you may observe"))
         }
+        "lanes" => database.look(viewer, LANES, &[Some(required("queue")?)]).await,
         "activity" => {
             let (since, period) = match said("span") {
                 None | Some("hour") => ("59 minutes", "1 minute"),

@@ -20,7 +20,7 @@ const RATES: &str =
 
 /// Looks at each database, and prints what it has seen.
 pub async fn print(options: &Options) -> Result<(), String> {
-    let viewer = Viewer { name: "once".to_owned(), role: None };
+    let viewer = Viewer { name: "once".to_owned(), role: None, has_logged_in: false };
     for config in &options.databases {
         let name = config.get_dbname().unwrap_or("postgres").to_owned();
         let database = Database::new(config.clone(), name, options)?;

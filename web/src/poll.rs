@@ -29,7 +29,8 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// So many browsers look at once.
 const MOST: usize = 2_000;
 
-type Role = (usize, Option<String>);
+/// The database's place, the role, and who has logged in.
+type Role = (usize, Option<String>, Option<String>);
 /// Events as they go out. `None`: there was none yet.
 type Events = watch::Sender<Option<Bytes>>;
 
@@ -63,10 +64,15 @@ impl Polls {
         if running.values().map(|events| events.receiver_count()).sum::<usize>() >= MOST {
             return Err(Error::new(axum::http::StatusCode::SERVICE_UNAVAILABLE, "too many browsers are looking"));
         }
-        let role = (place, viewer.role.clone());
+        let user = viewer.has_logged_in.then(|| viewer.name.clone());
+        let role = (place, viewer.role.clone(), user.clone());
         let events = running.entry(role.clone()).or_insert_with(|| {
             let events = Arc::new(Events::new(None));
-            let viewer = Viewer { name: "poll".to_owned(), role: viewer.role.clone() };
+            let viewer = Viewer {
+                name: user.unwrap_or_else(|| "poll".to_owned()),
+                role: viewer.role.clone(),
+                has_logged_in: viewer.has_logged_in,
+            };
             tokio::spawn(self.clone().poll(role, events.clone(), database.clone(), viewer));
             events
         });

@@ -154,7 +154,8 @@ async fn looked(
     let viewer = site.viewer(&headers, place)?;
     let hides = site.hides(&viewer);
     let sorted: BTreeMap<&String, &String> = query.iter().collect();
-    let key = (place, viewer.role.clone(), format!("{what} {sorted:?}"));
+    let user = viewer.has_logged_in.then_some(&viewer.name);
+    let key = (place, viewer.role.clone(), format!("{what} {user:?} {sorted:?}"));
     let age = look::age(&what, &query);
     let answer = site
         .cache
@@ -237,7 +238,7 @@ async fn login(State(site): State<Arc<Site>>, Query(query): Said, body: Bytes) -
         );
         return Err(Error::new(StatusCode::UNAUTHORIZED, "name or password is wrong"));
     };
-    let token = site.sessions.begin(role, place)?;
+    let token = site.sessions.begin(user, role, place)?;
     eprintln!(
         "pg_queue_web: audit {}",
         json!({ "verb": "login", "user": user, "role": role, "database": database.name })

@@ -26,6 +26,8 @@ pub struct Viewer {
     pub name: String,
     /// `None`: the program's own.
     pub role: Option<String>,
+    /// Whether the name is that of a role whose password was right: for as long as that may log in.
+    pub has_logged_in: bool,
 }
 
 struct Session {
@@ -40,9 +42,9 @@ struct Session {
 pub struct Sessions(Mutex<HashMap<String, Session>>);
 
 impl Sessions {
-    /// Begins a session of a role whose password was right. Returns what the browser keeps.
-    pub fn begin(&self, role: &str, database: usize) -> Result<String> {
-        let viewer = Viewer { name: role.to_owned(), role: Some(checked(role)?) };
+    /// Begins a session of a user whose password was right, and who looks as a role. Returns what the browser keeps.
+    pub fn begin(&self, user: &str, role: &str, database: usize) -> Result<String> {
+        let viewer = Viewer { name: user.to_owned(), role: Some(checked(role)?), has_logged_in: true };
         let mut noise = [0; 32];
         getrandom::fill(&mut noise).map_err(|e| Error::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
         let token: String = noise.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -96,7 +98,7 @@ pub fn token<'a>(headers: &'a HeaderMap, options: &Options, database: usize) -> 
 /// Errors: 401 a password is missing, 403 the proxy is not the one it should be or names somebody who does not get in.
 pub fn of_request(headers: &HeaderMap, options: &Options, sessions: &Sessions, database: usize) -> Result<Viewer> {
     match &options.auth {
-        Auth::None => Ok(Viewer { name: "local".to_owned(), role: None }),
+        Auth::None => Ok(Viewer { name: "local".to_owned(), role: None, has_logged_in: false }),
         Auth::Password => token(headers, options, database)
             .and_then(|token| sessions.find(token, database))
             .ok_or_else(|| Error::new(StatusCode::UNAUTHORIZED, "log in with a role of the database")),
@@ -115,7 +117,7 @@ pub fn of_request(headers: &HeaderMap, options: &Options, sessions: &Sessions, d
                 None => Some(name),
             };
             let role = role.ok_or_else(|| Error::forbidden(format!("no role is known for {name:?}")))?;
-            Ok(Viewer { name: name.to_owned(), role: Some(checked(role)?) })
+            Ok(Viewer { name: name.to_owned(), role: Some(checked(role)?), has_logged_in: false })
         }
     }
 }

@@ -234,6 +234,13 @@ fn a_password_is_asked_of_the_database() {
     let with = |path: &str| web.send("GET", path, &[("cookie", &kept)], "");
     assert_eq!(with("/api/session").ok()["role"], "ada");
     assert_eq!(with("/api/overview").ok()["queues"][0]["queue"], "q");
+    // Locked out in the database, locked out here, though the session is open.
+    client.run("ALTER ROLE ada NOLOGIN");
+    assert!(with("/api/overview?n=1").refused(403).contains("may not log in any more"));
+    client.run("ALTER ROLE ada LOGIN VALID UNTIL '2001-01-01'");
+    with("/api/overview?n=2").refused(403);
+    client.run("ALTER ROLE ada VALID UNTIL 'infinity'");
+    with("/api/overview?n=3").ok();
     // A browser that another site has sent brings no header of ours; and does not end the session either.
     assert_eq!(web.send("POST", "/logout", &[("cookie", &kept)], "").status, 403);
     web.send("POST", "/logout", &[OURS[0], OURS[1], ("cookie", &kept)], "{}").ok();
@@ -305,6 +312,31 @@ fn it_goes_on_after_the_server_was_away() {
     // Streams that are open do not keep it.
     assert!(web.terminate());
     while events.next().is_some() {}
+}
+
+#[test]
+fn a_server_that_hangs_holds_nobody() {
+    let (cluster, mut client) = place();
+    client.run("SELECT queue.create('q')");
+    drop(client);
+    let mut web = Web::start(&cluster, &["--connections", "2", "--allow-actions"]);
+    let mut events = web.events(&[]);
+    assert_eq!(events.next().unwrap().0, "overview");
+    // All but the postmaster: connections are there, and nothing answers.
+    let held: Vec<i32> = cluster.processes().into_iter().filter(|pid| cluster.signal_if_there("STOP", *pid)).collect();
+    assert!(!held.is_empty());
+    let trouble = std::iter::from_fn(|| events.next()).find(|(kind, _)| kind == "trouble").expect("a word of it");
+    assert!(trouble.1["error"]["message"].as_str().unwrap().contains("does not answer"), "{trouble:?}");
+    let refused = web.get("/api/queue?queue=q");
+    assert!(matches!(refused.status, 503 | 504), "{refused:?}");
+    let refused = web.act("pause", &json!({ "queue": "q" }), &[]);
+    assert!(matches!(refused.status, 503 | 504), "{refused:?}");
+    for pid in held {
+        cluster.signal_if_there("CONT", pid);
+    }
+    while events.next().unwrap().0 != "overview" {}
+    wait::until("it answers", || (web.get("/api/queue?queue=q").status == 200).then_some(()));
+    assert!(web.terminate());
 }
 
 #[test]

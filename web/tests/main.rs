@@ -1,17 +1,20 @@
 //! The dashboard as a program, against servers of the tests' own.
 //!
 //! `place` starts it, `http` speaks with it byte by byte. Without a browser: `access` (who gets in, what is refused), `roles`,
-//! `pages` (what is shown), `verbs` (what is done). With Debian's chromium, which `browser` starts: `clicks` (each page and verb,
+//! `pages` (what is shown), `verbs` (what is done), `pooler` (behind PgBouncer), `statements` (what the server is asked), `demo` (how `make web` ends). With Debian's chromium, which `browser` starts: `clicks` (each page and verb,
 //! by mouse and by keyboard), `strange` (names and texts full of markup), `pictures`.
 
 mod access;
 mod browser;
 mod clicks;
+mod demo;
 mod http;
 mod pages;
 mod pictures;
 mod place;
+mod pooler;
 mod roles;
 mod scene;
+mod statements;
 mod strange;
 mod verbs;

@@ -134,16 +134,21 @@ fn a_standby_is_shown_and_not_changed() {
     let (cluster, mut client) = place();
     client.run("SELECT queue.create('q', max_attempts => 1); SELECT queue.schedule('s', 'q', every => '1 hour')");
     client.run("SELECT queue.enqueue('q') FROM generate_series(1, 70)");
-    client.run("SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('q', 3)");
+    client.run("SELECT queue.step_done(id, 'one', '1'), queue.fail(id, 'no', fatal => true) FROM queue.claim('q', 3)");
     let job: i64 = client.value("SELECT job_id FROM queue.jobs WHERE state = 'ready' LIMIT 1");
+    let scene = crate::scene::scene(&mut client);
+    let jobs: Vec<(i64, i64)> = client
+        .query("SELECT j.job_id, (SELECT count(*) FROM queue.job_steps(j.job_id)) FROM queue.jobs AS j", &[])
+        .unwrap()
+        .iter()
+        .map(|row| (row.get(0), row.get(1)))
+        .collect();
     let standby = cluster.standby();
     standby.wait_replayed(&cluster);
     let web = Web::start(&standby, &["--allow-actions"]);
     let seen = web.get("/api/overview").ok();
-    assert_eq!(
-        (&seen["is_standby"], &seen["lanes"][0]["ready"], &seen["lanes"][0]["dead"]),
-        (&json!(true), &json!(67), &json!(3))
-    );
+    let lane = seen["lanes"].as_array().unwrap().iter().find(|lane| lane["queue"] == "q").unwrap();
+    assert_eq!((&seen["is_standby"], &lane["ready"], &lane["dead"]), (&json!(true), &json!(67), &json!(3)));
     assert_eq!(web.get("/api/jobs?queue=q&state=ready").ok().as_array().unwrap().len(), 50);
     for path in [
         "queue?queue=q",
@@ -160,9 +165,85 @@ fn a_standby_is_shown_and_not_changed() {
     ] {
         web.get(&format!("/api/{path}")).ok();
     }
-    web.get(&format!("/api/job?job={job}")).ok();
+    for (job, steps) in jobs {
+        let shown = web.get(&format!("/api/job?job={job}")).ok();
+        assert_eq!(shown["steps"].as_array().map(Vec::len), Some(steps as usize), "{shown}");
+    }
+    assert_eq!(web.get(&format!("/api/job?job={}", scene.running)).ok()["steps"][0]["name"], "extract");
+    assert_eq!(web.get(&format!("/api/job?job={}", scene.flow)).ok()["members"].as_array().map(Vec::len), Some(3));
     let refused = web.act("cancel", &json!({ "job_id": job }), &[]);
     assert_eq!((refused.status, &refused.json()["error"]["code"]), (409, &json!("25006")));
+}
+
+/// More queues than a page has room for.
+#[test]
+fn of_many_queues_those_with_jobs_are_shown_and_all_are_counted() {
+    let cluster = queue_tests::Cluster::new().conf("pg_queue.max_lanes = 4096").conf("pg_queue.max_ready = 16").start();
+    let mut client = cluster.create_database(crate::place::DATABASE);
+    client.run("SELECT queue.create('q' || lpad(n::text, 5, '0')) FROM generate_series(1, 1300) AS n");
+    client.run("SELECT queue.enqueue('q01299') FROM generate_series(1, 5); SELECT queue.enqueue('q00001')");
+    client.run("SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('q01299', 2)");
+    let web = Web::start(&cluster, &[]);
+    let seen = web.get("/api/overview").ok();
+    let names = |list: &str| -> Vec<String> {
+        let rows = seen[list].as_array().unwrap().iter();
+        rows.map(|row| row["queue"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!((seen["lanes"].as_array().map(Vec::len), &seen["queue_count"]), (Some(1000), &json!(1300)));
+    assert_eq!((&seen["total"]["ready"], &seen["total"]["dead"]), (&json!(4), &json!(2)));
+    let shown = names("lanes");
+    assert!(shown.is_sorted() && shown.contains(&"q01299".to_owned()) && !shown.contains(&"q01298".to_owned()));
+    assert_eq!(shown, names("queues"), "the settings are those of the queues that are shown");
+    let other = web.get("/api/lanes?queue=q01298").ok();
+    assert_eq!((other[0]["ready"].clone(), other[0]["queue"].clone()), (json!(0), json!("q01298")));
+    let died: i64 = web
+        .get("/api/activity")
+        .ok()
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|row| row[0].is_null())
+        .map(|row| row[6].as_i64().unwrap())
+        .sum();
+    assert_eq!(died, 2, "the sums are of all");
+    web.get("/api/errors").ok();
+    web.get("/api/queue?queue=q01298").ok();
+}
+
+/// What jobs carry may be long: lists, the job and searches stay short and quick.
+#[test]
+fn long_payloads_stay_where_they_are() {
+    let (cluster, mut client) = place();
+    client.run("SELECT queue.create('q', max_attempts => 1)");
+    client.run(
+        "SELECT queue.enqueue('q', jsonb_build_object('to', n, 'text', repeat(md5(n::text), 100000))) FROM generate_series(1, 30) AS n",
+    );
+    client.run("SELECT queue.fail(id, repeat('no ', 300000), fatal => true) FROM queue.claim('q', 10)");
+    let web = Web::start(&cluster, &[]);
+    for (path, rows) in [("jobs?queue=q&state=ready", 20), ("jobs?queue=q&state=dead", 10)] {
+        let answer = web.get(&format!("/api/{path}"));
+        assert_eq!(answer.ok().as_array().map(Vec::len), Some(rows), "{path}");
+        assert!(answer.body.len() < 60_000, "{path}: {}", answer.body.len());
+    }
+    // A search has half a second for a part, and says where it was.
+    let (mut found, mut beyond) = (0, String::new());
+    loop {
+        let part = web.get(&format!("/api/search?queue=q&beyond={beyond}")).ok();
+        let rows = part.as_array().unwrap();
+        found += rows.iter().filter(|row| row["job_id"].is_i64()).count();
+        match rows.last().and_then(|row| row["here"].as_str()) {
+            Some(here) => beyond = encoded(here),
+            None => break,
+        }
+    }
+    assert_eq!(found, 30);
+    let job: i64 = client.value("SELECT job_id FROM queue.jobs WHERE state = 'dead' LIMIT 1");
+    let shown = web.get(&format!("/api/job?job={job}"));
+    assert!(shown.body.len() < 60_000 && shown.ok()["payload"].is_null(), "{}", shown.body.len());
+    assert!(shown.ok()["bytes"]["payload"].as_i64().is_some_and(|n| n > 30_000));
+    assert!(web.get("/api/errors").body.len() < 10_000);
+    let whole = web.get(&format!("/api/document?job={job}&what=payload"));
+    assert_eq!(whole.json()["text"].as_str().map(str::len), Some(3_200_000));
 }
 
 #[test]

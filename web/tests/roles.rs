@@ -108,6 +108,50 @@ fn one_role_does_not_see_what_is_the_others() {
 }
 
 #[test]
+fn a_role_without_grants_is_told_what_is_missing_and_one_that_is_dropped_gets_out() {
+    let (cluster, mut client) = place();
+    client.run("CREATE ROLE eve; CREATE ROLE ada; CREATE ROLE program LOGIN NOINHERIT; GRANT eve, ada TO program");
+    client.run("SELECT queue.create('mail'); SELECT queue.grant('mail', 'ada', 'manage')");
+    let job = client.enqueue("mail");
+    let socket = format!("unix:{}", cluster.dir().join("web").display());
+    let args = ["--database", "user=program dbname=app", "--auth", "proxy", "--listen", &socket, "--allow-actions"];
+    let web = Web::start(&cluster, &args);
+    for path in [
+        "overview",
+        "queue?queue=mail",
+        "jobs?queue=mail&state=ready",
+        "errors",
+        "schedules",
+        "workers",
+        "audit",
+        "doctor",
+    ] {
+        let answer = get(&web, "eve", &format!("/api/{path}"));
+        answer.refused(403);
+        assert!(
+            answer.json()["error"]["hint"].as_str().unwrap_or_default().contains("queue.grant"),
+            "{path}: {answer:?}"
+        );
+    }
+    assert_eq!(web.act("cancel", &json!({ "job_id": job }), &[("x-remote-user", "eve")]).status, 403);
+    let mut of_eve = web.events(&[("x-remote-user", "eve")]);
+    assert_eq!(of_eve.next().unwrap().0, "trouble");
+    // One that is dropped, under the same eyes.
+    let mut events = web.events(&[("x-remote-user", "ada")]);
+    assert_eq!(events.next().unwrap().0, "overview");
+    client.run("DROP OWNED BY ada; DROP ROLE ada");
+    let out = std::iter::from_fn(|| events.next()).find(|(kind, _)| kind == "trouble").expect("a word of it");
+    assert!(!out.1.to_string().contains("mail"), "{out:?}");
+    for path in ["overview?", "queue?queue=mail", &format!("job?job={job}")] {
+        get(&web, "ada", &format!("/api/{path}&n=1")).refused(403);
+    }
+    // Another one of this name has what that one is granted, and no more.
+    client.run("CREATE ROLE ada; GRANT ada TO program");
+    assert!(matches!(get(&web, "ada", "/api/queue?queue=mail&n=2").status, 403 | 404));
+    assert_eq!(client.state(job), "ready");
+}
+
+#[test]
 fn one_role_does_not_change_what_is_the_others() {
     let (cluster, mut client) = place();
     let (web, jobs) = two(&cluster, &mut client);

@@ -14,7 +14,7 @@ const STATES: [&str; 9] =
     ["running", "retrying", "dead", "held", "scheduled", "skipped", "cancelled", "ready", "completed"];
 
 /// Jobs of queue `q` in all states, several of each.
-fn varied(client: &mut Client) {
+pub fn varied(client: &mut Client) {
     create(client, "q", "max_attempts => 2, backoff_base => '1 hour'");
     create(client, "other", "");
     for n in 0..7 {
@@ -104,7 +104,7 @@ fn assert_lists_are_the_view(client: &mut Client) {
     assert_eq!(by_job, viewed);
 }
 
-fn reclaim(client: &mut Client) {
+pub fn reclaim(client: &mut Client) {
     client.run("SELECT queue.create('filler', retention => '0', if_not_exists => true)");
     client.run("SELECT count(*) FROM queue.enqueue_many('filler', pg_catalog.array_fill('1'::jsonb, '{3000}'))");
     client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('filler', 3000)))");

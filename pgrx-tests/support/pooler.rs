@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::process::{Child, Stdio};
 
+use crate::{Cluster, wait};
 use postgres::{Config, NoTls};
-use queue_tests::{Cluster, wait};
 
 /// A throw-away PgBouncer, with its socket in the cluster's folder. Must be dropped before the cluster.
 pub struct Pooler(Child);
@@ -20,7 +20,9 @@ impl Pooler {
             .into_iter()
             .find(|program| Path::new(program).exists());
         let program = program.unwrap_or_else(|| {
-            panic!("there is no PgBouncer: run `make examples`, or as root: apt-get install pgbouncer")
+            panic!(
+                "there is no PgBouncer: run `make examples` or `make browser`, or as root: apt-get install pgbouncer"
+            )
         });
         let dir = cluster.dir().display();
         let configuration = format!(
