@@ -133,9 +133,9 @@ examples: prepare ## builds the example workers, and gets what their tests need
 	pgrx-tests/prepare-examples $(TARGET)/examples
 	cargo build $(EVERYTHING) --lib --bins --tests
 
-drivers: stage ## tests what docs/clients.md says of drivers for Perl, PHP, Ruby, Java and Go, and gets them
+drivers: stage ## tests what docs/clients.md says of drivers for Perl, PHP, Ruby, Java, Go and Rust's sqlx, and gets them
 	pgrx-tests/prepare-clients $(TARGET)/clients drivers
-	clients/drivers/run $(TARGET)/debug/server/pg_config
+	clients/drivers/run $(TARGET)/debug/server/pg_config $(TARGET)/clients $(ARGS)
 
 bench-clients: stage-release ## measures the workers of the packages beside others for the same languages, and gets those
 	pgrx-tests/prepare-clients $(TARGET)/clients bench
@@ -176,6 +176,7 @@ bench-cluster: stage-release ## measures pg_queue_cluster beside plain calls, on
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- --only cluster $(ARGS)
 
 instructions: stage-release ## counts the server's instructions a job under valgrind: a change of a hundredth shows
+	pgrx-tests/stage-peer $(TARGET)/release/server plproxy plproxy
 	pgrx-tests/count-instructions $(TARGET)/release/server/pg_config
 
 soak-sql: stage ## 100,000 jobs that are SQL, each exactly once, over 20 kills of their processes and 20 of the server

@@ -15,11 +15,27 @@ BEGIN
 END
 $library$;
 
+-- What only the views and the library call. They find it by oid: sessions that are at work see no difference.
+CREATE SCHEMA queue_internal;
+COMMENT ON SCHEMA queue_internal IS 'What the views of schema queue and the library of pg_queue call. It may change with any version.';
+DO $move$
+DECLARE
+    moved text;
+BEGIN
+    FOREACH moved IN ARRAY ARRAY['assert_loaded()', 'claims_now()', 'derive_grants()', 'firings()', 'foreign_write()', 'kick()',
+            'lease_expires_at(bigint)', 'life_of(bigint)', 'live()', 'may_observe(integer)', 'memory_use()', 'payload_of(bigint)',
+            'recent_times()', 'running_now()', 'tallies(boolean)', 'throughput_live()', 'times(bytea[])']
+    LOOP
+        EXECUTE format('ALTER FUNCTION queue.%s SET SCHEMA queue_internal', moved);
+    END LOOP;
+END
+$move$;
+
 -- Views are read-only.
-CREATE FUNCTION queue.read_only() RETURNS trigger
+CREATE FUNCTION queue_internal.read_only() RETURNS trigger
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_read_only';
-COMMENT ON FUNCTION queue.read_only IS 'Trigger on the views: raises that they cannot be written to, and what to do instead.';
-REVOKE ALL ON FUNCTION queue.read_only FROM PUBLIC;
+COMMENT ON FUNCTION queue_internal.read_only IS 'Trigger on the views: raises that they cannot be written to, and what to do instead.';
+REVOKE ALL ON FUNCTION queue_internal.read_only FROM PUBLIC;
 
 CREATE FUNCTION queue.check(repair boolean DEFAULT false)
     RETURNS TABLE (name text, queue_name text, job_id bigint, attempt_id bigint, problem text, remedy text, is_repaired boolean)
@@ -35,17 +51,17 @@ COMMENT ON FUNCTION queue.doctor IS
 'Checks whether all is well: a row for each check, with what it has seen and, where ok is false, what to do. What stands
 still counts after pg_queue.patience. Waits for no other session; a check that fails is not ok. Also on a standby.
 Errors: 42501 without the privilege observe on every queue.';
-ALTER FUNCTION queue.memory_use() ROWS 5;
-COMMENT ON FUNCTION queue.memory_use IS
+ALTER FUNCTION queue_internal.memory_use() ROWS 5;
+COMMENT ON FUNCTION queue_internal.memory_use IS
 'How much of the room that each setting reserves is in use, over all databases. For the metrics.';
-COMMENT ON FUNCTION queue.recent_times IS
+COMMENT ON FUNCTION queue_internal.recent_times IS
 'How long attempts that were claimed or ended in the last minute had waited and run, in seconds: quantiles of a sample,
 at most the last thousand. For the metrics.';
 COMMENT ON FUNCTION queue.metrics IS
 'The metrics for exporters to Prometheus: a row for each name and labels. Reads no log; a condition on name
 leaves out the cost of the others. Counters of queues go on over restarts and crashes.';
 COMMENT ON FUNCTION queue.resume IS 'Ends a pause and wakes the sessions that wait. Errors: 42704.';
-COMMENT ON FUNCTION queue.tallies IS
+COMMENT ON FUNCTION queue_internal.tallies IS
 'Per lane the figures of queue.stats. is_counted: they come from shared memory, without reading the logs; walk => true
 reads the logs in any case. For the views.';
 COMMENT ON COLUMN queue.permission.role_name IS
@@ -54,11 +70,11 @@ COMMENT ON FUNCTION queue.grant IS
 'Lets a role, and its members, use a queue; ''*'': every queue that there is and will be. privilege: produce (enqueue),
 consume (claim and end), observe (look), manage (all of these, and change the queue and its jobs, and grant). Needs the privilege
 manage. Errors: 42704 no such queue or role, 22023 no such privilege, 22004 an argument is null, 42501.';
-COMMENT ON FUNCTION queue.derive_grants IS
+COMMENT ON FUNCTION queue_internal.derive_grants IS
 'Derives the GRANTs on the extension''s schema, functions and views from queue.permission. Used by upgrade scripts.';
-COMMENT ON FUNCTION queue.foreign_write IS
+COMMENT ON FUNCTION queue_internal.foreign_write IS
 'Statement trigger on the tables: no job is run while they are written by SQL. The extension''s own writes do not fire it.';
-COMMENT ON FUNCTION queue.throughput_live IS
+COMMENT ON FUNCTION queue_internal.throughput_live IS
 'The rows that queue.rollup will get from the segments that are not reclaimed yet, summed up at each call. For the views.';
 COMMENT ON COLUMN queue.firing_0.kind IS 'r: the slot''s job was enqueued; s: the slot was skipped; c: a row of the other half, copied; o: not the slot, but missed slots up to fired_at are still to be run, and those from there to the slot are skipped.';
 COMMENT ON COLUMN queue.firing_1.kind IS 'r: the slot''s job was enqueued; s: the slot was skipped; c: a row of the other half, copied; o: not the slot, but missed slots up to fired_at are still to be run, and those from there to the slot are skipped.';
@@ -153,7 +169,7 @@ COMMENT ON COLUMN queue.history.outcome IS
 CREATE OR REPLACE VIEW queue.observed WITH (security_barrier) AS
 SELECT n.lane, n.stage, q.queue_id, q.queue_name, q.max_attempts, q.stages, n.is_held
 FROM queue.lane AS n JOIN queue.queue AS q ON q.queue_id = n.queue_id
-WHERE queue.may_observe(q.queue_id);
+WHERE queue_internal.may_observe(q.queue_id);
 COMMENT ON COLUMN queue.observed.is_held IS 'Whether it is the queue''s lane of jobs that are after others.';
 
 DROP FUNCTION queue.enqueue(text, jsonb, integer, interval, timestamptz, text, text, timestamptz, interval, text, text, integer, interval, jsonb);
@@ -270,20 +286,20 @@ JOIN queue.observed AS o ON o.lane = l.lane;
 COMMENT ON COLUMN queue.attempts.state IS
     'held, scheduled, ready, retrying, running, or how it ended: completed, failed, dead, timed_out, released, suspended, advanced, cancelled, skipped, superseded.';
 -- A function cannot be given more columns: the new one takes its name when no view has the old one.
-CREATE FUNCTION queue.live_now()
+CREATE FUNCTION queue_internal.live_now()
     RETURNS TABLE (id bigint, job_id bigint, enqueued_at timestamptz, lane integer, priority integer, attempt integer, max_attempts integer,
                    run_at timestamptz, payload_of bigint, headers jsonb, group_key text, unique_key text, last_error text,
                    progress jsonb, claimed_at timestamptz, lease_us bigint, pid integer, claim_kind "char", worker text,
                    ended_at timestamptz, outcome "char", next_id bigint, result jsonb, error text, is_newest boolean,
                    flow bigint, task text, after bigint[], upon "char", own_flow jsonb)
     LANGUAGE c STABLE ROWS 100000 AS 'MODULE_PATHNAME', 'pg_queue_live';
-COMMENT ON FUNCTION queue.live_now IS 'All attempts in the segments, each with its claim and outcome. For the views.';
+COMMENT ON FUNCTION queue_internal.live_now IS 'All attempts in the segments, each with its claim and outcome. For the views.';
 CREATE OR REPLACE VIEW queue.life WITH (security_barrier) AS
 SELECT l.id, l.job_id, l.enqueued_at, l.lane, l.priority, l.attempt, l.max_attempts, l.run_at,
        NULL::jsonb AS payload, l.id AS payload_in,
        l.headers, l.group_key, l.unique_key, l.last_error, l.progress, l.claimed_at, l.lease_us, l.pid, l.claim_kind, l.worker,
        l.ended_at, l.outcome, l.next_id, l.result, l.error, l.is_newest, l.flow, l.task, l.after, l.upon, l.own_flow
-FROM queue.live_now() AS l
+FROM queue_internal.live_now() AS l
 UNION ALL
 SELECT h.id, h.job_id, h.enqueued_at, h.lane, h.priority, h.attempt, h.max_attempts, h.run_at, h.payload, NULL,
        h.headers, h.group_key, h.unique_key, h.last_error, h.progress, h.claimed_at, NULL, h.pid, h.claim_kind, h.worker,
@@ -295,7 +311,7 @@ FROM queue.history AS h
 WHERE h.generation <> ALL (ARRAY(
     SELECT d.generation FROM queue.segment_log AS d WHERE d.state = 'd' AND NOT EXISTS (
         SELECT FROM queue.segment_log AS c WHERE c.generation = d.generation AND c.state = 'h')))
-  AND ((SELECT queue.may_observe(0)) OR h.lane IN (SELECT o.lane FROM queue.observed AS o));
+  AND ((SELECT queue_internal.may_observe(0)) OR h.lane IN (SELECT o.lane FROM queue.observed AS o));
 CREATE OR REPLACE VIEW queue.job_life AS
 SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
        CASE WHEN l.outcome = 'c' THEN 'completed'
@@ -307,12 +323,12 @@ SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
             WHEN l.run_at > clock_timestamp() THEN CASE WHEN l.last_error IS NULL THEN 'scheduled' ELSE 'retrying' END
             ELSE 'ready' END AS state,
        -- Not before all conditions are met, of those rows that are wanted.
-       coalesce(l.payload, queue.payload_of(l.payload_in)) AS payload,
+       coalesce(l.payload, queue_internal.payload_of(l.payload_in)) AS payload,
        l.priority, l.attempt, coalesce(l.max_attempts, o.max_attempts) AS max_attempts, l.run_at, l.enqueued_at,
        CASE WHEN l.claim_kind <> 's' THEN l.claimed_at END AS started_at,
        l.ended_at AS finished_at,
        CASE WHEN l.outcome IS NULL AND l.claimed_at IS NOT NULL
-            THEN coalesce(queue.lease_expires_at(l.id), l.claimed_at + l.lease_us * interval '1 microsecond') END AS lease_expires_at,
+            THEN coalesce(queue_internal.lease_expires_at(l.id), l.claimed_at + l.lease_us * interval '1 microsecond') END AS lease_expires_at,
        l.worker, coalesce(l.error, l.last_error) AS error, l.result, l.progress, l.unique_key, l.group_key, l.headers,
        l.flow, l.task, l.after,
        CASE l.upon WHEN 'c' THEN 'completed' WHEN 'f' THEN 'failed' WHEN 'e' THEN 'ended'
@@ -338,19 +354,19 @@ COMMENT ON COLUMN queue.life.flow IS 'The job whose flow it is a member of.';
 COMMENT ON COLUMN queue.life.task IS 'Its name in the flow.';
 COMMENT ON COLUMN queue.life.after IS 'The jobs that it is after, or was while it was held.';
 COMMENT ON COLUMN queue.life.upon IS 'For what it waits, or waited: completed, failed, ended, overdue; null: for no other job.';
-DROP FUNCTION queue.live();
-ALTER FUNCTION queue.live_now() RENAME TO live;
-DROP FUNCTION queue.life_of(bigint);
-CREATE FUNCTION queue.life_of(job_id bigint)
+DROP FUNCTION queue_internal.live();
+ALTER FUNCTION queue_internal.live_now() RENAME TO live;
+DROP FUNCTION queue_internal.life_of(bigint);
+CREATE FUNCTION queue_internal.life_of(job_id bigint)
     RETURNS TABLE (id bigint, of_job bigint, enqueued_at timestamptz, lane integer, priority integer, attempt integer, max_attempts integer,
                    run_at timestamptz, payload jsonb, headers jsonb, group_key text, unique_key text, last_error text,
                    progress jsonb, claimed_at timestamptz, lease_us bigint, pid integer, claim_kind "char", worker text,
                    ended_at timestamptz, outcome "char", next_id bigint, result jsonb, error text, is_newest boolean,
                    flow bigint, task text, after bigint[], upon "char", own_flow jsonb)
     LANGUAGE c STABLE ROWS 2 AS 'MODULE_PATHNAME', 'pg_queue_life_of';
-COMMENT ON FUNCTION queue.life_of IS
+COMMENT ON FUNCTION queue_internal.life_of IS
 'All attempts of a job, each with its claim and outcome, in the segments and in history. By index. Errors: 22023 not a job''s id.';
-REVOKE ALL ON FUNCTION queue.live, queue.life_of FROM PUBLIC;
+REVOKE ALL ON FUNCTION queue_internal.live, queue_internal.life_of FROM PUBLIC;
 CREATE FUNCTION queue.members(job_id bigint, state text DEFAULT NULL, beyond bigint DEFAULT NULL, max_jobs integer DEFAULT 100)
     RETURNS SETOF queue.jobs STABLE ROWS 100 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_members';
 COMMENT ON FUNCTION queue.members IS
@@ -397,7 +413,7 @@ REVOKE ALL ON FUNCTION queue.members FROM PUBLIC;
 
 CREATE OR REPLACE VIEW queue.stats AS
 -- Read once.
-WITH tallies AS MATERIALIZED (SELECT * FROM queue.tallies())
+WITH tallies AS MATERIALIZED (SELECT * FROM queue_internal.tallies())
 SELECT o.queue_name, o.stage,
        coalesce(t.ready, 0) AS ready, coalesce(t.scheduled, 0) AS scheduled, coalesce(t.retrying, 0) AS retrying,
        coalesce(t.running, 0) AS running, coalesce(t.dead, 0) + coalesce(h.dead, 0) AS dead,
@@ -433,13 +449,13 @@ block or function, P0002 no such job, 25006 on a standby, 22023, 55000 its queue
 REVOKE ALL ON PROCEDURE queue.await FROM PUBLIC;
 COMMENT ON COLUMN queue.stats.held IS 'Jobs that wait for other jobs; in the stage in which jobs come in.';
 
-CREATE FUNCTION queue.held_by_dead()
+CREATE FUNCTION queue_internal.held_by_dead()
     RETURNS TABLE (lane integer, jobs bigint)
     STABLE LANGUAGE c COST 10000 ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_held_by_dead';
-COMMENT ON FUNCTION queue.held_by_dead IS
+COMMENT ON FUNCTION queue_internal.held_by_dead IS
 'How many held jobs wait for dead ones, one for each dead one, by the lanes in which they are held; 10,000 at most in all.
 For the metrics.';
-REVOKE ALL ON FUNCTION queue.held_by_dead FROM PUBLIC;
+REVOKE ALL ON FUNCTION queue_internal.held_by_dead FROM PUBLIC;
 
 -- Jobs that run in the server.
 ALTER TABLE queue.queue ADD COLUMN executor text CONSTRAINT queue_executor_check CHECK (executor IN ('sql', 'call')),
@@ -529,7 +545,7 @@ SELECT queue_name, is_paused, max_attempts, lease, backoff, backoff_base, backof
        dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period, max_waiting, stages, notify, created_at,
        executor, procedure, run_as, settings, rate_limit_per_group
 FROM queue.queue
-WHERE queue.may_observe(queue_id);
+WHERE queue_internal.may_observe(queue_id);
 COMMENT ON COLUMN queue.queues.executor IS 'How its jobs run in the server: sql, call; null: workers claim them.';
 COMMENT ON COLUMN queue.queues.procedure IS 'With executor call: the procedure or function that gets their payloads.';
 COMMENT ON COLUMN queue.queues.run_as IS 'With executor call: the role as which it runs.';
@@ -569,21 +585,21 @@ CREATE FUNCTION queue.current_job() RETURNS SETOF queue.claimed_job
 COMMENT ON FUNCTION queue.current_job IS
 'In the command of a job that runs in the server: that job, as queue.claim returns one. Elsewhere no row.';
 
-CREATE FUNCTION queue.executors_now()
+CREATE FUNCTION queue_internal.executors_now()
     RETURNS TABLE (pid integer, role_name text, lane integer, state text, job_id bigint, since timestamptz)
     LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_executors_now';
-COMMENT ON FUNCTION queue.executors_now IS 'The processes that run jobs in the server, this moment, from memory. For the view.';
+COMMENT ON FUNCTION queue_internal.executors_now IS 'The processes that run jobs in the server, this moment, from memory. For the view.';
 
-CREATE FUNCTION queue.executor_counts()
+CREATE FUNCTION queue_internal.executor_counts()
     RETURNS TABLE (starts bigint, failures bigint, dispatches bigint, dispatch_us bigint, short_us bigint)
     LANGUAGE c ROWS 1 AS 'MODULE_PATHNAME', 'pg_queue_executor_counts';
-COMMENT ON FUNCTION queue.executor_counts IS
+COMMENT ON FUNCTION queue_internal.executor_counts IS
 'What became of the starts of such processes since the start of the server, over all databases. For the metrics.';
 
 CREATE VIEW queue.executors AS
 SELECT e.pid, e.role_name, o.queue_name, e.state, e.job_id, e.since,
        CASE e.state WHEN 'running' THEN split_part(s.query, E'\n', 1) END AS command
-FROM queue.executors_now() AS e
+FROM queue_internal.executors_now() AS e
 JOIN queue.observed AS o ON o.lane = e.lane
 LEFT JOIN pg_catalog.pg_stat_activity AS s ON s.pid = e.pid;
 COMMENT ON VIEW queue.executors IS 'The processes that run jobs in the server: what each is doing.';
@@ -595,7 +611,7 @@ COMMENT ON COLUMN queue.executors.job_id IS 'The job. Null: it runs none.';
 COMMENT ON COLUMN queue.executors.since IS 'Since when it is in this state.';
 COMMENT ON COLUMN queue.executors.command IS 'The first line of what it runs, as pg_stat_activity shows it to this user.';
 
-REVOKE ALL ON FUNCTION queue.enqueue_sql, queue.current_job, queue.executors_now, queue.executor_counts FROM PUBLIC;
+REVOKE ALL ON FUNCTION queue.enqueue_sql, queue.current_job, queue_internal.executors_now, queue_internal.executor_counts FROM PUBLIC;
 
 -- Topics: named places that keep nothing. What is published there becomes one job in each queue that is bound to it.
 
@@ -694,19 +710,19 @@ COMMENT ON FUNCTION queue.route IS
 'Returns which queues would get a job for such an event, and by which binding; makes none. Needs observe on the topic.
 Errors: 42704 no such topic, 22023 a key out of range, 42501.';
 
-CREATE FUNCTION queue.topic_counts(
+CREATE FUNCTION queue_internal.topic_counts(
     OUT topic_id integer, OUT published bigint, OUT copies bigint, OUT unrouted bigint, OUT dropped bigint,
     OUT filter_errors bigint
 ) RETURNS SETOF record LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_topic_counts';
-COMMENT ON FUNCTION queue.topic_counts IS 'What was published since the start of the server, by topic. For the views.';
+COMMENT ON FUNCTION queue_internal.topic_counts IS 'What was published since the start of the server, by topic. For the views.';
 
 CREATE VIEW queue.topics WITH (security_barrier) AS
 SELECT t.topic_name, (SELECT count(*) FROM queue.binding AS b WHERE b.topic_id = t.topic_id) AS bindings,
        coalesce(c.published, 0) AS published, coalesce(c.copies, 0) AS copies, coalesce(c.unrouted, 0) AS unrouted,
        coalesce(c.dropped, 0) AS dropped, coalesce(c.filter_errors, 0) AS filter_errors, t.created_at
 FROM queue.topic AS t
-LEFT JOIN queue.topic_counts() AS c ON c.topic_id = t.topic_id
-WHERE queue.may_observe(t.topic_id);
+LEFT JOIN queue_internal.topic_counts() AS c ON c.topic_id = t.topic_id
+WHERE queue_internal.may_observe(t.topic_id);
 COMMENT ON VIEW queue.topics IS
     'The topics that the current user may observe. Counts are of committed transactions, since the start of the server; of the 64 topics that were published to first.';
 COMMENT ON COLUMN queue.topics.topic_name IS 'Its name.';
@@ -724,7 +740,7 @@ SELECT t.topic_name, q.queue_name, b.pattern, b.filter, b.priority, b.delay, b.g
 FROM queue.binding AS b
 JOIN queue.topic AS t ON t.topic_id = b.topic_id
 JOIN queue.queue AS q ON q.queue_id = b.queue_id
-WHERE queue.may_observe(t.topic_id);
+WHERE queue_internal.may_observe(t.topic_id);
 COMMENT ON VIEW queue.bindings IS 'Which queues get what of the topics that the current user may observe.';
 COMMENT ON COLUMN queue.bindings.topic_name IS 'The topic.';
 COMMENT ON COLUMN queue.bindings.queue_name IS 'The queue that gets jobs.';
@@ -757,7 +773,7 @@ BEGIN
 END
 $comments$;
 
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA queue FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA queue, queue_internal FROM PUBLIC;
 
 
 DO $triggers$
@@ -767,7 +783,7 @@ BEGIN
     FOREACH relation IN ARRAY ARRAY['queue.topic', 'queue.binding']::regclass[] LOOP
         EXECUTE format($sql$
             CREATE TRIGGER foreign_write BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %1$s
-                FOR EACH STATEMENT EXECUTE FUNCTION queue.foreign_write();
+                FOR EACH STATEMENT EXECUTE FUNCTION queue_internal.foreign_write();
             ALTER TABLE %1$s ENABLE ALWAYS TRIGGER foreign_write;
         $sql$, relation);
     END LOOP;
@@ -781,8 +797,8 @@ SELECT s.schedule_name AS name, coalesce(q.queue_name, t.topic_name) AS queue_na
 FROM queue.schedule AS s
 LEFT JOIN queue.queue AS q ON q.queue_id = s.queue_id
 LEFT JOIN queue.topic AS t ON t.topic_id = s.queue_id
-LEFT JOIN queue.firings() AS f ON f.schedule_id = s.schedule_id
-WHERE queue.may_observe(s.queue_id);
+LEFT JOIN queue_internal.firings() AS f ON f.schedule_id = s.schedule_id
+WHERE queue_internal.may_observe(s.queue_id);
 COMMENT ON COLUMN queue.schedules.queue_name IS 'The queue it enqueues into, or the topic that it publishes on; null when that is gone.';
 
 CREATE OR REPLACE VIEW queue.metric AS
@@ -822,26 +838,26 @@ FROM (VALUES
     ('pg_queue_wait_seconds', 'wait', 'How long attempts claimed in the last minute had been ready: quantiles of a sample.'),
     ('pg_queue_run_seconds', 'run', 'How long attempts that ended in the last minute had run: quantiles of a sample.')
 ) AS v (name, kind, help)
-JOIN queue.recent_times() AS r ON r.kind = v.kind
+JOIN queue_internal.recent_times() AS r ON r.kind = v.kind
 JOIN queue.observed AS o ON o.lane = r.lane
 UNION ALL
 SELECT 'pg_queue_is_paused', jsonb_build_object('queue', q.queue_name), q.is_paused::integer, 'gauge',
        '1 while claims from the queue find nothing, by queue.pause.'
 FROM queue.queue AS q
-WHERE queue.may_observe(q.queue_id)
+WHERE queue_internal.may_observe(q.queue_id)
 UNION ALL
 SELECT 'pg_queue_held_by_dead', jsonb_build_object('queue', q.queue_name), coalesce(h.jobs, 0), 'gauge',
        'Held jobs that wait for dead ones; counted up to 10000.'
 FROM queue.queue AS q
-LEFT JOIN (SELECT n.queue_id, sum(d.jobs)::float8 AS jobs FROM queue.held_by_dead() AS d
+LEFT JOIN (SELECT n.queue_id, sum(d.jobs)::float8 AS jobs FROM queue_internal.held_by_dead() AS d
            JOIN queue.lane AS n ON n.lane = d.lane GROUP BY n.queue_id) AS h ON h.queue_id = q.queue_id
-WHERE queue.may_observe(q.queue_id) AND NOT pg_is_in_recovery()
+WHERE queue_internal.may_observe(q.queue_id) AND NOT pg_is_in_recovery()
 UNION ALL
 SELECT 'pg_queue_workers_busy', jsonb_build_object('queue', q.queue_name),
-       (SELECT count(DISTINCT r.pid) FROM queue.running_now() AS r JOIN queue.lane AS n ON n.lane = r.lane
+       (SELECT count(DISTINCT r.pid) FROM queue_internal.running_now() AS r JOIN queue.lane AS n ON n.lane = r.lane
         WHERE n.queue_id = q.queue_id), 'gauge', 'Connections that have jobs of the queue.'
 FROM queue.queue AS q
-WHERE queue.may_observe(q.queue_id)
+WHERE queue_internal.may_observe(q.queue_id)
 UNION ALL
 SELECT v.name, jsonb_build_object('topic', t.topic_name), v.value::float8, 'counter', v.help
 FROM queue.topics AS t
@@ -882,15 +898,15 @@ FROM (VALUES
     ('pg_queue_memory_used', 'How many of what the setting sizes are in use, over all databases.'),
     ('pg_queue_memory_size', 'How many of what the setting sizes there can be, over all databases.')
 ) AS v (name, help)
-CROSS JOIN queue.memory_use() AS m
+CROSS JOIN queue_internal.memory_use() AS m
 UNION ALL
 SELECT 'pg_queue_check_ok', jsonb_build_object('check', d.name), d.ok::integer, 'gauge',
        '1 where queue.doctor() finds that all is well.'
 FROM queue.doctor() AS d
-WHERE queue.may_observe(0)
+WHERE queue_internal.may_observe(0)
 UNION ALL
 SELECT 'pg_queue_executor_processes', jsonb_build_object('state', v.state),
-       (SELECT count(*) FROM queue.executors_now() AS e WHERE (e.state = 'idle') = (v.state = 'idle'))::float8,
+       (SELECT count(*) FROM queue_internal.executors_now() AS e WHERE (e.state = 'idle') = (v.state = 'idle'))::float8,
        'gauge', 'Processes that run jobs in the server.'
 FROM (VALUES ('busy'), ('idle')) AS v (state)
 UNION ALL
@@ -907,7 +923,7 @@ FROM (VALUES
     ('pg_queue_executor_dispatch_seconds_total', 'counter', 'From when it was told or asked for to when it had the job, of all of them.'),
     ('pg_queue_executor_short_seconds', 'gauge', 'For how long the server has had no room for a process; 0: it has.')
 ) AS v (name, type, help)
-CROSS JOIN queue.executor_counts() AS c
+CROSS JOIN queue_internal.executor_counts() AS c
 UNION ALL
 SELECT 'pg_queue_extension_info',
        jsonb_build_object('version', (SELECT extversion FROM pg_extension WHERE extname = 'pg_queue'),
@@ -1026,15 +1042,15 @@ COMMENT ON FUNCTION queue.reprioritize_many IS
 'queue.reprioritize for the waiting jobs of a queue that filter finds, with bounds as in queue.cancel_many. Errors: 42704,
 22023, 53400 shared memory is full.';
 
-CREATE FUNCTION queue.minutes_now()
+CREATE FUNCTION queue_internal.minutes_now()
     RETURNS TABLE (lane integer, since timestamptz, known_from timestamptz, minute timestamptz, enqueued bigint, claimed bigint,
                    completed bigint, failed bigint, timed_out bigint, died bigint)
     VOLATILE LANGUAGE c ROWS 1000 AS 'MODULE_PATHNAME', 'pg_queue_minutes_now';
-COMMENT ON FUNCTION queue.minutes_now IS
+COMMENT ON FUNCTION queue_internal.minutes_now IS
 'What memory has counted in each minute of the last hour, by lane; a row without a minute says from when on. For the views.';
 
 CREATE VIEW queue.activity_part WITH (security_barrier) AS
-WITH memory AS MATERIALIZED (SELECT * FROM queue.minutes_now())
+WITH memory AS MATERIALIZED (SELECT * FROM queue_internal.minutes_now())
 SELECT o.queue_name, o.stage, m.minute, m.enqueued, m.claimed, m.completed, m.failed, m.timed_out, m.died,
        m.minute > m.since AS is_complete
 FROM memory AS m
@@ -1097,7 +1113,7 @@ COMMENT ON FUNCTION queue.activity IS
 up. queue_name null: all queues. since null: of the last hour. is_complete: memory has known all of the period. Errors: 0A000
 a period of months, 22008 a period that is not positive.';
 REVOKE ALL ON FUNCTION queue.job_attempts, queue.list, queue.search, queue.error_groups, queue.cancel_many, queue.retry_many,
-    queue.reprioritize_many, queue.minutes_now, queue.activity FROM PUBLIC;
+    queue.reprioritize_many, queue_internal.minutes_now, queue.activity FROM PUBLIC;
 
 DO $read_only$
 DECLARE
@@ -1109,9 +1125,9 @@ BEGIN
         -- For each statement, so that one which finds no row is told as well; only with the other does it fire.
         EXECUTE format($sql$
             CREATE TRIGGER read_only BEFORE INSERT OR UPDATE OR DELETE ON %1$s
-                FOR EACH STATEMENT EXECUTE FUNCTION queue.read_only();
+                FOR EACH STATEMENT EXECUTE FUNCTION queue_internal.read_only();
             CREATE TRIGGER read_only_row INSTEAD OF INSERT OR UPDATE OR DELETE ON %1$s
-                FOR EACH ROW EXECUTE FUNCTION queue.read_only();
+                FOR EACH ROW EXECUTE FUNCTION queue_internal.read_only();
         $sql$, relation);
     END LOOP;
 END
@@ -1119,4 +1135,4 @@ $read_only$;
 
 -- A lane of held jobs for each queue.
 INSERT INTO queue.lane (queue_id, is_held) SELECT queue_id, true FROM queue.queue;
-SELECT queue.derive_grants();
+SELECT queue_internal.derive_grants();

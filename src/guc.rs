@@ -22,7 +22,7 @@ pub static MAX_RUNNING: GucSetting<i32> = GucSetting::<i32>::new(65536);
 /// How many lanes are held in memory, over all databases.
 pub static MAX_LANES: GucSetting<i32> = GucSetting::<i32>::new(256);
 /// How many groups can have started something within their queue's `rate_period`, over all databases.
-pub static MAX_RATED_GROUPS: GucSetting<i32> = GucSetting::<i32>::new(10_000);
+pub static MAX_RATED_GROUPS: GucSetting<i32> = GucSetting::<i32>::new(30_000);
 /// How many unique keys open transactions can hold, over all databases.
 pub static MAX_KEYS: GucSetting<i32> = GucSetting::<i32>::new(262_144);
 /// How many databases can have the extension.

@@ -1,10 +1,10 @@
 -- Claiming: at home, and only when there is nothing from others.
 
-CREATE FUNCTION queue_cluster.steals_from() RETURNS SETOF integer VOLATILE ROWS 3 LANGUAGE sql AS $$
-    SELECT node FROM queue_cluster.others() AS node
-    ORDER BY node::text OPERATOR(pg_catalog.=) pg_catalog.current_setting('pg_queue_cluster.found_at', true) DESC NULLS LAST, pg_catalog.random()
-    LIMIT 3
-$$;
+CREATE FUNCTION queue_cluster.steals_from() RETURNS SETOF integer VOLATILE ROWS 3 LANGUAGE sql BEGIN ATOMIC
+    SELECT n FROM queue_cluster.others() AS n
+    ORDER BY n::text = pg_catalog.current_setting('pg_queue_cluster.found_at', true) DESC NULLS LAST, pg_catalog.random()
+    LIMIT 3;
+END;
 COMMENT ON FUNCTION queue_cluster.steals_from IS
     'The servers that a claim that finds nothing at home asks in one go: the one where this session last found a job, and two by chance.';
 
@@ -18,7 +18,7 @@ CREATE FUNCTION queue_cluster.deadline(wait interval) RETURNS timestamptz STABLE
     RETURN pg_catalog.statement_timestamp() + least(wait, pg_catalog.current_setting('pg_queue.max_wait')::interval,
         nullif(pg_catalog.current_setting('statement_timeout')::interval, '0') - interval '100 ms');
 
--- Completes those of other servers there and returns the others.
+-- Completes those of other servers there and returns those of this one.
 CREATE FUNCTION queue_cluster.complete_away(ids bigint[]) RETURNS bigint[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM queue_cluster.complete_many(ARRAY(SELECT i FROM unnest(ids) AS i WHERE queue_cluster.node_of(i) <> queue_cluster.home()));
@@ -26,23 +26,28 @@ BEGIN
 END
 $$;
 
--- claim and claim_any: those of queue.*, and whether to steal. VERB has only what each claim needs, and no search_path of its own, as to
--- set one costs as much as all of the rest: so it names the schema of all that it calls. VERB_further is for when that has found nothing.
--- (Put into the caller's query, as an SQL function could be, the same costs as much.)
+-- claim and claim_any: those of queue.*, and whether to steal. Only if that has found nothing at home, or is to complete jobs of other
+-- servers, it is passed on to away_VERB.
 CREATE FUNCTION queue_cluster.make_claim(verb text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE
     s record;
 BEGIN
     PERFORM queue_cluster.make_remote(verb);
     s := queue_cluster.shape(format('queue.%I', verb)::regproc);
-    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(queues %2$s, max_jobs integer, wait interval, lease interval, stage_name text, worker_name text)
+    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(queues %2$s, max_jobs integer, wait interval, lease interval, stage_name text,
+            worker_name text, session_bound boolean, completed bigint[], steal boolean)
         RETURNS %3$s LANGUAGE plpgsql ROWS 10 SET search_path = pg_catalog, pg_temp AS $body$
-        #variable_conflict use_column
+        #variable_conflict use_variable
         DECLARE
             until CONSTANT timestamptz := queue_cluster.deadline(wait);
             left_to_wait interval;
             node integer;
         BEGIN
+            IF EXISTS (SELECT FROM unnest(completed) AS i WHERE NOT queue_cluster.is_home(i)) THEN
+                RETURN QUERY SELECT * FROM queue_cluster.%4$I(queues, max_jobs, wait, lease, stage_name, worker_name, session_bound,
+                    queue_cluster.complete_away(completed), steal);
+                RETURN;
+            END IF;
             LOOP
                 FOR node IN SELECT n FROM queue_cluster.steals_from() AS n LOOP
                     BEGIN
@@ -53,9 +58,10 @@ BEGIN
                             RETURN;
                         END IF;
                     EXCEPTION
-                        -- A server that is away, or has no such queue (yet), has nothing to steal.
+                        -- A server that is away, or has no such queue or no such role (yet), has nothing to steal: work at home goes on.
+                        -- What is wrong is said by queue_cluster.check.
                         WHEN connection_exception OR sqlclient_unable_to_establish_sqlconnection OR connection_failure
-                             OR undefined_object OR admin_shutdown OR crash_shutdown OR cannot_connect_now THEN
+                             OR undefined_object OR insufficient_privilege OR undefined_function OR admin_shutdown OR crash_shutdown OR cannot_connect_now THEN
                             NULL;
                     END;
                 END LOOP;
@@ -69,22 +75,8 @@ BEGIN
                 END IF;
             END LOOP;
         END $body$ $f$,
-        verb || '_further', CASE verb WHEN 'claim' THEN 'text' ELSE 'text[]' END, s.result, verb, 'remote_' || verb);
-    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s, steal boolean DEFAULT true) RETURNS %3$s LANGUAGE plpgsql ROWS 10 AS $body$
-        #variable_conflict use_column
-        DECLARE
-            may_steal CONSTANT boolean := %1$I.session_bound IS NOT TRUE AND %1$I.steal IS NOT FALSE;
-            own bigint[] := %1$I.completed;
-        BEGIN
-            IF own IS NOT NULL AND NOT (pg_catalog.cardinality(own) OPERATOR(pg_catalog.=) 1 AND queue_cluster.is_home(own[1])) THEN
-                own := queue_cluster.complete_away(own);
-            END IF;
-            RETURN QUERY SELECT * FROM queue.%1$I(%4$s, %1$I.max_jobs, CASE WHEN may_steal THEN '0'::pg_catalog.interval ELSE %1$I.wait END,
-                %1$I.lease, %1$I.stage, %1$I.worker, %1$I.session_bound, own);
-            IF may_steal AND NOT FOUND THEN
-                RETURN QUERY SELECT * FROM queue_cluster.%5$I(%4$s, %1$I.max_jobs, %1$I.wait, %1$I.lease, %1$I.stage, %1$I.worker);
-            END IF;
-        END $body$ $f$, verb, s.declared, s.result, s.first, verb || '_further');
+        'away_' || verb, CASE verb WHEN 'claim' THEN 'text' ELSE 'text[]' END, s.result, verb, 'remote_' || verb);
+    PERFORM queue_cluster.make_front(verb, 'pg_queue_cluster_claim', ', steal boolean DEFAULT true');
 END
 $make$;
 SELECT queue_cluster.make_claim('claim'), queue_cluster.make_claim('claim_any');

@@ -92,22 +92,24 @@ SELECT queue_cluster.make_everywhere(v) FROM unnest('{alter,pause,resume,purge,g
 CREATE FUNCTION queue_cluster.make_by_name(verb text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE
     s record;
+    given text;
 BEGIN
     PERFORM queue_cluster.make_remote(verb);
     s := queue_cluster.shape(format('queue.%I', verb)::regproc);
+    given := regexp_replace(s.given, 'a(\d+)', '$\1', 'g');
     EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
         DECLARE
-            node CONSTANT integer := queue_cluster.target(%4$s, NULL, NULL);
+            node CONSTANT integer := queue_cluster.target($1, NULL, NULL);
         BEGIN
-            %8$s
+            %6$s
             IF node = queue_cluster.home() THEN
-                PERFORM queue_cluster.hold(%4$s);
-                %5$s queue.%1$I(%6$s);
+                PERFORM queue_cluster.hold($1);
+                %4$s;
             ELSE
-                %5$s queue_cluster.%7$I(node, %6$s);
+                %5$s;
             END IF;
-        END $body$ $f$, verb, s.declared, s.result, s.first,
-        CASE WHEN s.is_set THEN 'RETURN QUERY SELECT * FROM' WHEN s.is_void THEN 'PERFORM' ELSE 'RETURN' END, s.passed, 'remote_' || verb,
+        END $body$ $f$, verb, s.declared, s.result,
+        format(s.answer, format('queue.%I(%s)', verb, given)), format(s.answer, format('queue_cluster.%I(node, %s)', 'remote_' || verb, given)),
         CASE verb WHEN 'schedule' THEN $x$
             IF queue_cluster.target(schedule.group_key, NULL, NULL) <> node AND schedule.group_key IS NOT NULL THEN
                 RAISE EXCEPTION 'the schedule and its group are on different servers' USING ERRCODE = '0A000',

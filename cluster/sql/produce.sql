@@ -14,10 +14,12 @@ BEGIN
     -- Nobody waits for another's transaction.
     IF pg_try_advisory_xact_lock_shared(1886544739, wanted) THEN
         IF current_setting('transaction_isolation') = 'read committed' THEN
-            SELECT s.node_id INTO owner FROM queue_cluster.slot AS s WHERE s.slot = wanted;
+            SELECT s.node_id INTO owner FROM queue_cluster.slot AS s
+            WHERE s.slot = wanted AND (s.closed_until IS NULL OR s.closed_until < clock_timestamp());
         ELSE
             -- A snapshot from before the lock does not show that the slot has moved since; this raises 40001 then.
-            SELECT s.node_id INTO owner FROM queue_cluster.slot AS s WHERE s.slot = wanted FOR KEY SHARE;
+            SELECT s.node_id INTO owner FROM queue_cluster.slot AS s
+            WHERE s.slot = wanted AND (s.closed_until IS NULL OR s.closed_until < clock_timestamp()) FOR KEY SHARE;
         END IF;
         IF owner = queue_cluster.home() THEN
             RETURN;
@@ -38,7 +40,8 @@ DECLARE
 BEGIN
     IF pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) 'read committed'::pg_catalog.text
        AND pg_catalog.pg_try_advisory_xact_lock_shared(1886544739, wanted) THEN
-        RETURN (SELECT s.node_id FROM queue_cluster.slot AS s WHERE s.slot OPERATOR(pg_catalog.=) wanted);
+        RETURN (SELECT s.node_id FROM queue_cluster.slot AS s WHERE s.slot OPERATOR(pg_catalog.=) wanted
+                AND (s.closed_until IS NULL OR s.closed_until OPERATOR(pg_catalog.<) pg_catalog.clock_timestamp()));
     END IF;
     RETURN NULL;
 END
@@ -70,8 +73,9 @@ END
 $$;
 COMMENT ON FUNCTION queue_cluster.target IS 'The server for a job with this key, flow and jobs to be after. Errors: 0A000 several, 55000.';
 
--- accept_VERB enqueues on this server if the key is at home here; VERB sends the call there.
-CREATE FUNCTION queue_cluster.make_keyed(verb text) RETURNS void
+-- accept_VERB enqueues on this server if the key is at home here; away_VERB, which is called if there is a key, or another job that this one
+-- belongs to, sends the call there.
+CREATE FUNCTION queue_cluster.make_keyed(verb text, symbol text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE
     s record;
@@ -124,28 +128,18 @@ BEGIN
                 %5$s queue_cluster.%8$I(node, %7$s);
             END IF;
         END $body$ $f$,
-        'keyed_' || verb, names, s.result, replace(routes, 'x.', quote_ident('keyed_' || verb) || '.'), body, 'accept_' || verb,
-        replace(plain, 'x.', quote_ident('keyed_' || verb) || '.'), 'remote_' || verb, 'keyed_' || verb, verb,
+        'away_' || verb, names, s.result, replace(routes, 'x.', quote_ident('away_' || verb) || '.'), body, 'accept_' || verb,
+        replace(plain, 'x.', quote_ident('away_' || verb) || '.'), 'remote_' || verb, 'away_' || verb, verb,
         CASE WHEN s.is_set THEN 'RETURN;' ELSE '' END);
-    IF s.is_set THEN
-        EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql AS $body$
-            #variable_conflict use_column
-            BEGIN
-                IF %1$I.unique_key IS NULL AND %1$I.group_key IS NULL AND %1$I.flow IS NULL AND %1$I.after IS NULL THEN
-                    RETURN QUERY SELECT * FROM queue.%1$I(%4$s);
-                ELSE
-                    RETURN QUERY SELECT * FROM queue_cluster.%5$I(%4$s);
-                END IF;
-            END $body$ $f$, verb, s.declared, s.result, s.passed, 'keyed_' || verb);
-    ELSE
-        EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE sql RETURN
-            CASE WHEN %1$I.unique_key IS NULL AND %1$I.group_key IS NULL AND %1$I.flow IS NULL AND %1$I.after IS NULL
-                 THEN queue.%1$I(%4$s) ELSE queue_cluster.%5$I(%4$s) END$f$, verb, s.declared, s.result, s.passed, 'keyed_' || verb);
-    END IF;
+    PERFORM queue_cluster.make_front(verb, symbol);
 END
 $make$;
 
-SELECT queue_cluster.make_keyed(v) FROM unnest('{enqueue,enqueue_many,enqueue_sql,enqueue_flow,publish}'::text[]) AS v;
+SELECT queue_cluster.make_keyed('enqueue', 'pg_queue_cluster_enqueue'), queue_cluster.make_keyed('enqueue_many', 'pg_queue_cluster_enqueue'),
+       queue_cluster.make_keyed('enqueue_sql', 'pg_queue_cluster_enqueue_flow'), queue_cluster.make_keyed('enqueue_flow', 'pg_queue_cluster_enqueue_flow'),
+       queue_cluster.make_keyed('publish', 'pg_queue_cluster_publish');
+-- Events without a key, and with no option that would lead elsewhere.
+SELECT queue_cluster.make_front('publish_many', 'pg_queue_cluster_at_home');
 
 CREATE FUNCTION queue_cluster.accept_enqueue_batch(queue_name text, jobs jsonb) RETURNS SETOF bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

@@ -17,12 +17,15 @@ BEGIN
     -- Of two rows of one version, which two administrators have made at once, all servers take the same.
     INSERT INTO queue_cluster.server AS o
     SELECT s.* FROM jsonb_populate_recordset(NULL::queue_cluster.server, map -> 'servers') AS s
-    ON CONFLICT (node_id) DO UPDATE SET name = excluded.name, conninfo = excluded.conninfo, state = excluded.state, version = excluded.version
-        WHERE (o.version, o.state, o.conninfo, o.name) < (excluded.version, excluded.state, excluded.conninfo, excluded.name);
+    ON CONFLICT (node_id) DO UPDATE SET name = excluded.name, conninfo = excluded.conninfo, state = excluded.state,
+            identity = excluded.identity, version = excluded.version
+        WHERE (o.version, o.state, o.conninfo, o.name, o.identity)
+            < (excluded.version, excluded.state, excluded.conninfo, excluded.name, excluded.identity);
     GET DIAGNOSTICS servers = ROW_COUNT;
     INSERT INTO queue_cluster.slot AS o
     SELECT (s ->> 0)::integer, (s ->> 1)::integer, (s ->> 2)::bigint FROM jsonb_array_elements(map -> 'slots') AS s ORDER BY 1
-    ON CONFLICT (slot) DO UPDATE SET node_id = excluded.node_id, version = excluded.version WHERE o.version < excluded.version;
+    ON CONFLICT (slot) DO UPDATE SET node_id = excluded.node_id, version = excluded.version, closed_until = NULL
+        WHERE o.version < excluded.version;
     GET DIAGNOSTICS slots = ROW_COUNT;
     RETURN servers + slots;
 END
@@ -35,7 +38,7 @@ CREATE FUNCTION queue_cluster.carry_learn(node integer, map jsonb) RETURNS bigin
     'CONNECT queue_cluster.conninfo(node); SELECT queue_cluster.learn(map);';
 CREATE FUNCTION queue_cluster.probe(conninfo text) RETURNS jsonb LANGUAGE plproxy AS
     'CONNECT conninfo; SELECT pg_catalog.jsonb_build_object(''node_id'', queue_cluster.home(), ''version'', (SELECT e.extversion FROM pg_catalog.pg_extension AS e WHERE e.extname = ''pg_queue_cluster''),
-        ''database'', (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c)::text || ''/'' || pg_catalog.current_database(),
+        ''identity'', queue_cluster.identity(),
         ''servers'', (SELECT pg_catalog.count(*) FROM queue_cluster.server));';
 
 CREATE FUNCTION queue_cluster.carry_learn_by(conninfo text, map jsonb) RETURNS bigint LANGUAGE plproxy AS
@@ -80,7 +83,7 @@ COMMENT ON FUNCTION queue_cluster.sync IS
 problem: why it could not.';
 
 -- Writes a row of a server, here and everywhere. It counts at once, whatever becomes of the caller's transaction.
-CREATE FUNCTION queue_cluster.put_server(node_id integer, name text, conninfo text, state text) RETURNS void
+CREATE FUNCTION queue_cluster.put_server(node_id integer, name text, conninfo text, state text, identity uuid) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     next_version bigint;
@@ -91,7 +94,7 @@ BEGIN
     own := coalesce((SELECT s.conninfo FROM queue_cluster.server AS s WHERE s.node_id = queue_cluster.home()), put_server.conninfo);
     PERFORM queue_cluster.carry_learn_by(own, jsonb_build_object(
         'servers', jsonb_build_array(jsonb_build_object('node_id', put_server.node_id, 'name', put_server.name,
-            'conninfo', put_server.conninfo, 'state', put_server.state, 'version', next_version)),
+            'conninfo', put_server.conninfo, 'state', put_server.state, 'identity', put_server.identity, 'version', next_version)),
         'slots', CASE WHEN EXISTS (SELECT FROM queue_cluster.slot) THEN '[]'
                       ELSE (SELECT jsonb_agg(jsonb_build_array(n, put_server.node_id, 1)) FROM generate_series(0, 1023) AS n) END));
     PERFORM queue_cluster.sync();
@@ -108,7 +111,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'there is no server "%"', name USING ERRCODE = '42704';
     END IF;
-    PERFORM queue_cluster.put_server(s.node_id, s.name, s.conninfo, change_server.state);
+    PERFORM queue_cluster.put_server(s.node_id, s.name, s.conninfo, change_server.state, s.identity);
 END
 $$;
 
@@ -139,7 +142,7 @@ BEGIN
         RAISE EXCEPTION 'server "%" is in another cluster', name USING ERRCODE = '55000',
             HINT = 'If it is not any more: DROP EXTENSION pg_queue_cluster there, and create it again.';
     END IF;
-    PERFORM queue_cluster.put_server(node, add_server.name, add_server.conninfo, 'up');
+    PERFORM queue_cluster.put_server(node, add_server.name, add_server.conninfo, 'up', (found ->> 'identity')::uuid);
     RETURN node;
 END
 $$;
@@ -155,86 +158,178 @@ COMMENT ON FUNCTION queue_cluster.mark_down IS
 CREATE FUNCTION queue_cluster.mark_up(name text) RETURNS void LANGUAGE sql AS $$ SELECT queue_cluster.change_server(name, 'up') $$;
 COMMENT ON FUNCTION queue_cluster.mark_up IS 'Has the others call a server again, and ends a drain. Errors: 42704.';
 
+CREATE FUNCTION queue_cluster.is_owed(id bigint) RETURNS boolean VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cluster_is_owed';
+COMMENT ON FUNCTION queue_cluster.is_owed IS
+    'Whether another run was requested after an attempt (on_duplicate replace or rerun), and is not made yet.';
+DO $notes$
+BEGIN
+    EXECUTE (SELECT 'CREATE VIEW queue_cluster.rerun AS ' || pg_catalog.string_agg(
+        pg_catalog.format('SELECT id FROM queue.note_%s WHERE asked IS NOT NULL', n), ' UNION ' ORDER BY n)
+        FROM pg_catalog.generate_series(0, 9) AS n);
+END
+$notes$;
+COMMENT ON VIEW queue_cluster.rerun IS 'The attempts after which another run was requested.';
+
 CREATE FUNCTION queue_cluster.occupied(OUT slot integer) RETURNS SETOF integer VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    SELECT queue_cluster.slot_of(coalesce(l.group_key, l.unique_key)) FROM queue.live() AS l
-    WHERE l.outcome IS NULL AND coalesce(l.group_key, l.unique_key) IS NOT NULL
-    UNION SELECT queue_cluster.slot_of(k.unique_key) FROM queue.key_0 AS k WHERE k.expires_at > clock_timestamp()
-    UNION SELECT queue_cluster.slot_of(k.unique_key) FROM queue.key_1 AS k WHERE k.expires_at > clock_timestamp()
+    SELECT queue_cluster.slot_of(coalesce(l.group_key, l.unique_key)) FROM queue_internal.live() AS l
+    WHERE coalesce(l.group_key, l.unique_key) IS NOT NULL
+      AND (l.outcome IS NULL OR l.id IN (SELECT r.id FROM queue_cluster.rerun AS r) AND queue_cluster.is_owed(l.id))
     UNION SELECT queue_cluster.slot_of(s.schedule_name) FROM queue.schedule AS s
 $$;
-COMMENT ON FUNCTION queue_cluster.occupied IS
-    'The slots of which this server has living jobs, keys that it remembers, or schedules. Reads all that lives.';
+COMMENT ON FUNCTION queue_cluster.occupied IS 'The slots of which this server has living jobs or schedules. Reads all that lives, once.';
+
+-- What is remembered of keys moves with their slots: the new owner has it before it is the owner. A copy that is left behind, or
+-- that came too early, does no harm: a server that is not the owner asks no such row, and of two rows the larger values count.
+CREATE FUNCTION queue_cluster.memories(slots integer[]) RETURNS jsonb VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(jsonb_agg(to_jsonb(k)), '[]') FROM (
+        SELECT DISTINCT ON (q.queue_name, m.unique_key)
+            queue_cluster.slot_of(m.unique_key) AS slot, q.queue_name, m.unique_key, m.job_id, m.expires_at, m.taken_until, m.version
+        FROM (SELECT * FROM queue.key_0 UNION ALL SELECT * FROM queue.key_1) AS m JOIN queue.queue AS q USING (queue_id)
+        WHERE queue_cluster.slot_of(m.unique_key) = ANY (slots)
+        ORDER BY q.queue_name, m.unique_key, m.entry DESC) AS k
+    WHERE k.expires_at > clock_timestamp()
+$$;
+COMMENT ON FUNCTION queue_cluster.memories IS 'What this server remembers of the keys of slots, beyond the ends of their jobs (version, unique_for).';
+
+CREATE FUNCTION queue_cluster.remember(queue_name text, unique_key text, job_id bigint, expires_at timestamptz, taken_until timestamptz, version timestamptz)
+    RETURNS boolean LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cluster_remember';
+COMMENT ON FUNCTION queue_cluster.remember IS
+    'Takes over what another server remembers of a key. False if that was known here. Errors: 42704 no such queue, 55006 the key is in use here.';
+
+CREATE FUNCTION queue_cluster.remember_all(memories jsonb) RETURNS bigint VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT count(*) FILTER (WHERE queue_cluster.remember(m.queue_name, m.unique_key, m.job_id, m.expires_at, m.taken_until, m.version))
+    FROM jsonb_to_recordset(memories) AS m (queue_name text, unique_key text, job_id bigint, expires_at timestamptz, taken_until timestamptz, version timestamptz)
+$$;
+CREATE FUNCTION queue_cluster.carry_remember(node integer, memories jsonb) RETURNS bigint LANGUAGE plproxy AS
+    'CONNECT queue_cluster.conninfo(node); SELECT queue_cluster.remember_all(memories);';
+
+CREATE FUNCTION queue_cluster.close(slots integer[], pause interval) RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    changed bigint;
+BEGIN
+    PERFORM pg_advisory_xact_lock(1886544739, 1024);
+    UPDATE queue_cluster.slot AS o SET closed_until = CASE WHEN pause > '0' THEN clock_timestamp() + pause END
+    WHERE o.slot = ANY (slots) AND o.node_id = queue_cluster.home() AND (pause > '0' OR o.closed_until IS NOT NULL);
+    GET DIAGNOSTICS changed = ROW_COUNT;
+    RETURN changed;
+END
+$$;
+COMMENT ON FUNCTION queue_cluster.close IS
+    'Has nothing enqueued under the keys of slots that this server owns, for so long; 0: opens them again. Their producers get 55006.';
+CREATE FUNCTION queue_cluster.carry_close(node integer, slots integer[], pause interval) RETURNS bigint LANGUAGE plproxy AS
+    'CONNECT queue_cluster.conninfo(node); SELECT queue_cluster.close(slots, pause);';
 
 CREATE FUNCTION queue_cluster.give(slots integer[], nodes integer[]) RETURNS jsonb LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     free integer[];
+    taker record;
+    memories jsonb;
     given jsonb;
+    problems text[] := '{}';
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'slots are given away at READ COMMITTED only' USING ERRCODE = '25001';
     END IF;
     PERFORM pg_advisory_xact_lock(1886544739, 1024);
-    -- Those that a producer holds are left for later.
-    free := ARRAY(SELECT s FROM unnest(slots) AS s WHERE pg_try_advisory_xact_lock(1886544739, s));
-    free := ARRAY(SELECT s FROM unnest(free) AS s WHERE s NOT IN (SELECT queue_cluster.occupied()));
+    -- A look before: producers of a slot that stays need not be refused. Those that a producer holds are left for later.
+    free := ARRAY(SELECT s FROM unnest(slots) AS s WHERE s NOT IN (SELECT queue_cluster.occupied()));
+    free := ARRAY(SELECT o.slot FROM queue_cluster.slot AS o WHERE o.slot = ANY (free) AND o.node_id = queue_cluster.home()
+                  AND pg_try_advisory_xact_lock(1886544739, o.slot));
+    IF free <> '{}' THEN
+        free := ARRAY(SELECT s FROM unnest(free) AS s WHERE s NOT IN (SELECT queue_cluster.occupied()));
+    END IF;
+    FOR taker IN SELECT w.node, array_agg(w.slot) AS slots FROM unnest(slots, nodes) AS w (slot, node) WHERE w.slot = ANY (free) GROUP BY w.node LOOP
+        memories := queue_cluster.memories(taker.slots);
+        CONTINUE WHEN memories = '[]';
+        BEGIN
+            PERFORM queue_cluster.carry_remember(taker.node, memories);
+        EXCEPTION WHEN OTHERS THEN
+            problems := problems || format('%s does not take what is remembered: %s', queue_cluster.name_of(taker.node), SQLERRM);
+            free := ARRAY(SELECT s FROM unnest(free) AS s WHERE s NOT IN (SELECT (m ->> 'slot')::integer FROM jsonb_array_elements(memories) AS m));
+        END;
+    END LOOP;
     WITH moved AS (
-        UPDATE queue_cluster.slot AS o SET node_id = w.node, version = o.version + 1
+        UPDATE queue_cluster.slot AS o SET node_id = w.node, version = o.version + 1, closed_until = NULL
         FROM unnest(slots, nodes) AS w (slot, node)
         WHERE o.slot = w.slot AND o.slot = ANY (free) AND o.node_id = queue_cluster.home()
         RETURNING o.slot, o.node_id, o.version)
     SELECT coalesce(jsonb_agg(jsonb_build_array(m.slot, m.node_id, m.version)), '[]') INTO given FROM moved AS m;
-    RETURN jsonb_build_object('servers', '[]'::jsonb, 'slots', given);
+    RETURN jsonb_build_object('servers', '[]'::jsonb, 'slots', given, 'problems', problems);
 END
 $$;
 COMMENT ON FUNCTION queue_cluster.give IS
-    'Gives slots that this server owns, and of which nothing lives here, to other servers. Returns the rows that have changed.';
+    'Gives slots that this server owns, and of which nothing lives here, to other servers. Returns the rows that have changed, and why others have not.';
 CREATE FUNCTION queue_cluster.carry_give(node integer, slots integer[], nodes integer[]) RETURNS jsonb LANGUAGE plproxy AS
     'CONNECT queue_cluster.conninfo(node); SELECT queue_cluster.give(slots, nodes);';
 
-CREATE FUNCTION queue_cluster.rebalance(OUT moved integer, OUT waiting integer) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- Which server is to give which slots, and to whom. One that is marked down gives nothing: it cannot be asked.
+CREATE FUNCTION queue_cluster.surplus(OUT node_id integer, OUT slots integer[], OUT nodes integer[]) RETURNS SETOF record
+    VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    WITH takers AS (
+        SELECT s.node_id, row_number() OVER (ORDER BY s.node_id) - 1 AS place, count(*) OVER () AS servers
+        FROM queue_cluster.server AS s WHERE s.state = 'up'),
+    wanted AS (
+        SELECT t.node_id, 1024 / t.servers + (t.place < 1024 % t.servers)::integer AS slots FROM takers AS t),
+    held AS (
+        SELECT o.slot, o.node_id, row_number() OVER (PARTITION BY o.node_id ORDER BY o.slot) AS place,
+               coalesce(w.slots, 0) AS keeps
+        FROM queue_cluster.slot AS o LEFT JOIN wanted AS w USING (node_id)),
+    spare AS (
+        SELECT h.slot, h.node_id, row_number() OVER (ORDER BY h.slot) AS n FROM held AS h JOIN queue_cluster.server AS s USING (node_id)
+        WHERE h.place > h.keeps AND s.state IN ('up', 'draining')),
+    room AS (
+        SELECT w.node_id, row_number() OVER (ORDER BY g, w.node_id) AS n
+        FROM wanted AS w, generate_series(1, greatest(0, w.slots - (SELECT count(*) FROM queue_cluster.slot AS o WHERE o.node_id = w.node_id))) AS g)
+    SELECT s.node_id, array_agg(s.slot), array_agg(r.node_id)
+    FROM spare AS s JOIN room AS r USING (n) GROUP BY s.node_id ORDER BY s.node_id
+$$;
+
+CREATE FUNCTION queue_cluster.rebalance(wait interval DEFAULT '0', OUT moved integer, OUT waiting integer)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    until CONSTANT timestamptz := clock_timestamp() + coalesce(wait, '0');
+    patience interval;
     donor record;
     given jsonb;
+    stay integer[];
+    problems jsonb;
 BEGIN
     moved := 0;
-    waiting := 0;
     PERFORM queue_cluster.sync();
-    FOR donor IN
-        WITH takers AS (
-            SELECT s.node_id, row_number() OVER (ORDER BY s.node_id) - 1 AS place, count(*) OVER () AS servers
-            FROM queue_cluster.server AS s WHERE s.state = 'up'),
-        wanted AS (
-            SELECT t.node_id, 1024 / t.servers + (t.place < 1024 % t.servers)::integer AS slots FROM takers AS t),
-        held AS (
-            SELECT o.slot, o.node_id, row_number() OVER (PARTITION BY o.node_id ORDER BY o.slot) AS place,
-                   coalesce(w.slots, 0) AS keeps
-            FROM queue_cluster.slot AS o LEFT JOIN wanted AS w USING (node_id)),
-        spare AS (
-            -- A server that is marked down gives nothing: it cannot be asked.
-            SELECT h.slot, h.node_id, row_number() OVER (ORDER BY h.slot) AS n FROM held AS h JOIN queue_cluster.server AS s USING (node_id)
-            WHERE h.place > h.keeps AND s.state IN ('up', 'draining')),
-        room AS (
-            SELECT w.node_id, row_number() OVER (ORDER BY g, w.node_id) AS n
-            FROM wanted AS w, generate_series(1, greatest(0, w.slots - (SELECT count(*) FROM queue_cluster.slot AS o WHERE o.node_id = w.node_id))) AS g)
-        SELECT s.node_id, array_agg(s.slot) AS slots, array_agg(r.node_id) AS nodes
-        FROM spare AS s JOIN room AS r USING (n) GROUP BY s.node_id ORDER BY s.node_id
     LOOP
-        -- This server, too, is called as another: what it gives away has to be committed before the others learn it.
-        given := queue_cluster.carry_give(donor.node_id, donor.slots, donor.nodes);
-        moved := moved + jsonb_array_length(given -> 'slots');
-        waiting := waiting + cardinality(donor.slots) - jsonb_array_length(given -> 'slots');
+        waiting := 0;
+        problems := '[]';
+        patience := until - clock_timestamp();
+        FOR donor IN SELECT * FROM queue_cluster.surplus() LOOP
+            -- This server, too, is called as another: what it gives away has to be committed before the others learn it.
+            given := queue_cluster.carry_give(donor.node_id, donor.slots, donor.nodes);
+            moved := moved + jsonb_array_length(given -> 'slots');
+            problems := problems || (given -> 'problems');
+            stay := ARRAY(SELECT s FROM unnest(donor.slots) AS s WHERE s NOT IN (SELECT (g ->> 0)::integer FROM jsonb_array_elements(given -> 'slots') AS g));
+            waiting := waiting + cardinality(stay);
+            -- Closed for a few seconds only, again and again: if this call breaks off, they are soon open.
+            IF stay <> '{}' AND wait > '0' THEN
+                PERFORM queue_cluster.carry_close(donor.node_id, stay, CASE WHEN patience > '0' THEN least(patience, '3 s') ELSE '0' END);
+            END IF;
+        END LOOP;
+        PERFORM queue_cluster.sync();
+        EXIT WHEN waiting = 0 OR patience <= '0';
+        PERFORM pg_sleep(0.02);
     END LOOP;
-    PERFORM queue_cluster.sync();
+    IF problems <> '[]' THEN
+        RAISE NOTICE '%', (SELECT string_agg(DISTINCT p, '; ') FROM jsonb_array_elements_text(problems) AS p);
+    END IF;
 EXCEPTION WHEN internal_error THEN
     PERFORM queue_cluster.rethrow(SQLERRM);
 END
 $$;
 COMMENT ON FUNCTION queue_cluster.rebalance IS
-'Gives each server that is up its part of the slots. A slot moves when no job lives under its keys, none is remembered and no schedule has its name; the others wait for the
-next call: repeat it until waiting is 0. Producers of a key that is just moving get 55006, for a moment. Errors: 08xxx a server cannot be reached: nothing is lost, repeat it.';
+'Gives each server that is up its part of the slots. A slot moves when no job lives under its keys and no schedule has its name; the others wait for the
+next call: repeat it until waiting is 0. Producers of a key that is just moving get 55006, for a moment. With wait the slots that are not idle are closed for so
+long at most, and move as soon as they are: their producers get 55006 until then. Errors: 08xxx a server cannot be reached: nothing is lost, repeat it.';
 
 CREATE FUNCTION queue_cluster.carry_living(node integer) RETURNS bigint LANGUAGE plproxy AS
-    'CONNECT queue_cluster.conninfo(node); SELECT pg_catalog.count(*) FROM queue.live() AS l WHERE l.outcome IS NULL;';
+    'CONNECT queue_cluster.conninfo(node); SELECT pg_catalog.count(*) FROM queue_internal.live() AS l WHERE l.outcome IS NULL;';
 CREATE FUNCTION queue_cluster.remove_server(name text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     s queue_cluster.server;
@@ -264,7 +359,7 @@ DECLARE
     verb regprocedure;
 BEGIN
     FOR verb IN SELECT p.oid FROM pg_catalog.pg_proc AS p WHERE p.pronamespace = 'queue_cluster'::regnamespace
-                AND (p.proname = ANY ('{learn,carry_learn,carry_learn_by,put_server,probe,sync,change_server,add_server,drain,mark_down,mark_up,remove_server,rebalance,give,carry_give,carry_tell,carry_living,occupied}')
+                AND (p.proname = ANY ('{learn,is_owed,remember,remember_all,carry_remember,memories,close,carry_close,surplus,carry_learn,carry_learn_by,put_server,probe,sync,change_server,add_server,drain,mark_down,mark_up,remove_server,rebalance,give,carry_give,carry_tell,carry_living,occupied}')
                      OR p.proname LIKE 'make\_%' OR p.proname = 'shape') LOOP
         EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', verb);
     END LOOP;

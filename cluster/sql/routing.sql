@@ -1,14 +1,15 @@
 -- Calls of other servers. PL/Proxy carries them, as the calling role, and each is a transaction of its own there.
 --
--- For each verb of queue.* there is a function of the same signature here, which decides where the call goes, and one
--- called remote_VERB, which carries it. They are made from the catalogue, so they are what queue.* is.
+-- For each verb of queue.* there is a function of the same signature here. For most it is one in C, which costs nothing at home: it
+-- passes the call on to queue.VERB if that is all of this server's, else to away_VERB, which decides where it goes. A function
+-- remote_VERB carries it there. They are made from the catalogue, so they are what queue.* is.
 
 CREATE FUNCTION queue_cluster.node_of(id bigint) RETURNS integer IMMUTABLE PARALLEL SAFE LANGUAGE sql
     RETURN ((id >> 46) & 127)::integer;
 COMMENT ON FUNCTION queue_cluster.node_of IS 'The number of the server that has made an id of a job or an attempt.';
 
-CREATE FUNCTION queue_cluster.is_home(id bigint) RETURNS boolean STABLE PARALLEL SAFE LANGUAGE sql
-    RETURN (id >> 46) & 127 = pg_catalog.current_setting('pg_queue.node_id')::integer;
+CREATE FUNCTION queue_cluster.is_home(id bigint) RETURNS boolean STABLE PARALLEL SAFE LANGUAGE c
+    AS 'MODULE_PATHNAME', 'pg_queue_cluster_is_home';
 COMMENT ON FUNCTION queue_cluster.is_home IS 'Whether this server has made an id.';
 
 CREATE FUNCTION queue_cluster.is_known(node_id integer) RETURNS boolean STABLE LANGUAGE sql
@@ -28,27 +29,38 @@ END
 $$;
 COMMENT ON FUNCTION queue_cluster.rethrow IS 'Raises an error of PL/Proxy as what it is: 08001 or 08006 for a lost connection.';
 
--- What the functions below are made of: how a function of queue.* is declared and called.
+-- What the functions below are made of: how a function of queue.* is declared and called. `arguments` and `given` name them a1, a2 and
+-- so on: PL/Proxy would take columns of the same name for them. `answer` is a pattern of the statement that answers by a call.
 CREATE FUNCTION queue_cluster.shape(
-    verb regproc, OUT declared text, OUT result text, OUT typed text, OUT given text, OUT passed text, OUT outs text,
-    OUT is_set boolean, OUT is_void boolean, OUT is_row boolean, OUT first text, OUT columns text
+    verb regproc, OUT declared text, OUT result text, OUT arguments text, OUT given text, OUT outs text, OUT answer text,
+    OUT is_set boolean, OUT is_void boolean, OUT is_row boolean, OUT rows text
 ) LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_get_function_arguments(p.oid), pg_get_function_result(p.oid),
-        -- Those of remote_VERB have other names: PL/Proxy would take columns of the same name for them.
-        (SELECT coalesce(string_agg(format(', a%s %s', n, format_type(t, NULL)), '' ORDER BY n), '')
+        (SELECT string_agg(format('a%s %s', n, format_type(t, NULL)), ', ' ORDER BY n)
          FROM unnest(p.proargtypes::oid[]) WITH ORDINALITY AS a (t, n)),
         (SELECT string_agg('a' || n, ', ' ORDER BY n) FROM generate_series(1, p.pronargs) AS n),
-        (SELECT string_agg(quote_ident(p.proname) || '.' || quote_ident(p.proargnames[n]), ', ' ORDER BY n)
-         FROM generate_series(1, p.pronargs) AS n),
         (SELECT coalesce(string_agg(format(', OUT %I %s', p.proargnames[n], format_type(p.proallargtypes[n], NULL)), '' ORDER BY n), '')
          FROM generate_subscripts(p.proallargtypes, 1) AS n WHERE p.proargmodes[n] = 'o'),
-        p.proretset, p.prorettype = 'void'::regtype,
-        p.proretset OR p.proallargtypes IS NOT NULL,
-        quote_ident(p.proname) || '.' || quote_ident(p.proargnames[1]),
-        (SELECT string_agg(quote_ident(p.proargnames[n]), ', ' ORDER BY n)
-         FROM generate_subscripts(p.proallargtypes, 1) AS n WHERE p.proargmodes[n] = 'o')
+        CASE WHEN p.proretset THEN 'RETURN QUERY SELECT * FROM %s' WHEN p.prorettype = 'void'::regtype THEN 'PERFORM %s'
+             WHEN p.proallargtypes IS NULL THEN 'RETURN %s'
+             ELSE 'SELECT * INTO ' || (SELECT string_agg(quote_ident(p.proargnames[n]), ', ' ORDER BY n)
+                  FROM generate_subscripts(p.proallargtypes, 1) AS n WHERE p.proargmodes[n] = 'o') || ' FROM %s' END,
+        p.proretset, p.prorettype = 'void'::regtype, p.proretset OR p.proallargtypes IS NOT NULL,
+        CASE WHEN p.proretset THEN 'ROWS ' || p.prorows ELSE '' END
     FROM pg_proc AS p WHERE p.oid = verb
 $$;
+
+-- VERB itself, in C.
+CREATE FUNCTION queue_cluster.make_front(verb text, symbol text, further text DEFAULT '') RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
+DECLARE
+    s record;
+BEGIN
+    s := queue_cluster.shape(format('queue.%I', verb)::regproc);
+    EXECUTE format('CREATE FUNCTION queue_cluster.%I(%s%s) RETURNS %s LANGUAGE c %s AS %L, %L',
+        verb, s.declared, further, s.result, s.rows, 'MODULE_PATHNAME', symbol);
+END
+$make$;
 
 -- remote_VERB(node, …): the call of `target`, by default queue.VERB, on that server; lost connections are 08xxx.
 CREATE FUNCTION queue_cluster.make_remote(verb text, target text DEFAULT NULL) RETURNS void
@@ -59,23 +71,18 @@ DECLARE
 BEGIN
     s := queue_cluster.shape(format('queue.%I', verb)::regproc);
     result := s.result;
-    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(node integer%2$s%3$s) RETURNS %4$s LANGUAGE plproxy AS
+    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(node integer, %2$s%3$s) RETURNS %4$s LANGUAGE plproxy AS
         'CONNECT queue_cluster.conninfo(node); SELECT %7$s%5$s(%6$s);'$f$,
-        'carry_' || verb, s.typed, s.outs, s.result, coalesce(target, format('queue.%I', verb)), s.given,
+        'carry_' || verb, s.arguments, s.outs, s.result, coalesce(target, format('queue.%I', verb)), s.given,
         CASE WHEN s.is_row THEN '* FROM ' ELSE '' END);
-    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(node integer%2$s%3$s) RETURNS %4$s LANGUAGE plpgsql AS $body$
+    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(node integer, %2$s%3$s) RETURNS %4$s LANGUAGE plpgsql AS $body$
         #variable_conflict use_column
         BEGIN
             %5$s;
         EXCEPTION WHEN internal_error THEN
             PERFORM queue_cluster.rethrow(SQLERRM);
         END $body$ $f$,
-        'remote_' || verb, s.typed, s.outs, s.result,
-        CASE WHEN s.is_set THEN format('RETURN QUERY SELECT * FROM queue_cluster.%I(node, %s)', 'carry_' || verb, s.given)
-             WHEN s.is_void THEN format('PERFORM queue_cluster.%I(node, %s)', 'carry_' || verb, s.given)
-             WHEN s.is_row THEN format('SELECT * INTO %s FROM queue_cluster.%I(node, %s)',
-                 s.columns, 'carry_' || verb, s.given)
-             ELSE format('RETURN queue_cluster.%I(node, %s)', 'carry_' || verb, s.given) END);
+        'remote_' || verb, s.arguments, s.outs, s.result, format(s.answer, format('queue_cluster.%I(node, %s)', 'carry_' || verb, s.given)));
 END
 $make$;
 
@@ -87,42 +94,19 @@ DECLARE
 BEGIN
     PERFORM queue_cluster.make_remote(verb);
     s := queue_cluster.shape(format('queue.%I', verb)::regproc);
-    IF s.is_row THEN
-        EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql AS $body$
-            #variable_conflict use_column
-            DECLARE
-                node integer := queue_cluster.node_of(%4$s);
-            BEGIN
-                IF node = queue_cluster.home() OR node IS NULL OR NOT queue_cluster.is_known(node) THEN
-                    %5$s queue.%1$I(%6$s);
-                ELSE
-                    %5$s queue_cluster.%7$I(node, %6$s);
-                END IF;
-            END $body$ SET search_path = pg_catalog, pg_temp$f$,
-            verb, s.declared, s.result, s.first,
-            CASE WHEN s.is_set THEN 'RETURN QUERY SELECT * FROM'
-                 ELSE 'SELECT * INTO ' || s.columns || ' FROM' END,
-            s.passed, 'remote_' || verb);
-    ELSE
-        -- The other case is apart, so that the planner puts this one in place of the call: at home it costs nothing.
-        EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql AS $body$
-            BEGIN
-                IF queue_cluster.is_known(queue_cluster.node_of(%4$s)) THEN
-                    %5$s queue_cluster.%6$I(queue_cluster.node_of(%4$s), %7$s);
-                ELSE
-                    %5$s queue.%8$I(%7$s);
-                END IF;
-            END $body$ SET search_path = pg_catalog, pg_temp$f$,
-            'away_' || verb, (SELECT string_agg(format('%I %s', p.proargnames[n], format_type(p.proargtypes[n - 1], NULL)), ', ' ORDER BY n)
-                FROM pg_proc AS p, generate_series(1, p.pronargs) AS n WHERE p.oid = format('queue.%I', verb)::regproc),
-            s.result, 'away_' || s.first, CASE WHEN s.is_void THEN 'PERFORM' ELSE 'RETURN' END, 'remote_' || verb,
-            (SELECT string_agg(quote_ident('away_' || verb) || '.' || quote_ident(p.proargnames[n]), ', ' ORDER BY n)
-                FROM pg_proc AS p, generate_series(1, p.pronargs) AS n WHERE p.oid = format('queue.%I', verb)::regproc), verb);
-        EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE sql RETURN
-            CASE WHEN (%4$s >> 46) & 127 = pg_catalog.current_setting('pg_queue.node_id')::integer
-                 THEN queue.%1$I(%5$s) ELSE queue_cluster.%6$I(%5$s) END$f$,
-            verb, s.declared, s.result, s.first, s.passed, 'away_' || verb);
-    END IF;
+    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s%3$s) RETURNS %4$s LANGUAGE plpgsql AS $body$
+        #variable_conflict use_column
+        BEGIN
+            IF queue_cluster.is_known(queue_cluster.node_of(a1)) THEN
+                %5$s;
+            ELSE
+                %6$s;
+            END IF;
+        END $body$ SET search_path = pg_catalog, pg_temp$f$,
+        'away_' || verb, s.arguments, s.outs, s.result,
+        format(s.answer, format('queue_cluster.%I(queue_cluster.node_of(a1), %s)', 'remote_' || verb, s.given)),
+        format(s.answer, format('queue.%I(%s)', verb, s.given)));
+    PERFORM queue_cluster.make_front(verb, 'pg_queue_cluster_by_id');
 END
 $make$;
 
@@ -131,10 +115,11 @@ CREATE FUNCTION queue_cluster.make_by_ids(verb text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE
     s record;
+    further text;
 BEGIN
     PERFORM queue_cluster.make_remote(verb);
     s := queue_cluster.shape(format('queue.%I', verb)::regproc);
-    -- What is not all at home is apart: this one sets no search_path.
+    further := substr(s.given, length('a1') + 1);
     EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
         #variable_conflict use_column
         DECLARE
@@ -145,36 +130,18 @@ BEGIN
             FOR part IN
                 SELECT n.node, array_agg(n.i) AS ids
                 FROM (SELECT i, CASE WHEN queue_cluster.is_known(queue_cluster.node_of(i)) THEN queue_cluster.node_of(i) ELSE own END AS node
-                      FROM unnest(%4$s) AS i) AS n
+                      FROM unnest(a1) AS i) AS n
                 GROUP BY n.node ORDER BY n.node <> own, n.node
             LOOP
                 IF part.node = own THEN
-                    RETURN QUERY SELECT * FROM queue.%5$I(part.ids%6$s);
+                    RETURN QUERY SELECT * FROM queue.%4$I(part.ids%5$s);
                 ELSE
-                    RETURN QUERY SELECT * FROM queue_cluster.%7$I(part.node, part.ids%6$s);
+                    RETURN QUERY SELECT * FROM queue_cluster.%6$I(part.node, part.ids%5$s);
                 END IF;
             END LOOP;
         END $body$ $f$,
-        'away_' || verb, (SELECT string_agg(format('%I %s', p.proargnames[n], format_type(p.proargtypes[n - 1], NULL)), ', ' ORDER BY n)
-            FROM pg_proc AS p, generate_series(1, p.pronargs) AS n WHERE p.oid = format('queue.%I', verb)::regproc),
-        s.result, 'away_' || s.first, verb,
-        (SELECT coalesce(string_agg(format(', %I.%I', 'away_' || verb, p.proargnames[n]), '' ORDER BY n), '')
-         FROM pg_proc AS p, generate_series(2, p.pronargs) AS n WHERE p.oid = format('queue.%I', verb)::regproc),
-        'remote_' || verb);
-    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql AS $body$
-        #variable_conflict use_column
-        DECLARE
-            own CONSTANT integer := queue_cluster.home();
-            i bigint;
-        BEGIN
-            FOREACH i IN ARRAY coalesce(%4$s, '{}'::pg_catalog._int8) LOOP
-                IF queue_cluster.node_of(i) OPERATOR(pg_catalog.<>) own THEN
-                    RETURN QUERY SELECT * FROM queue_cluster.%6$I(%5$s);
-                    RETURN;
-                END IF;
-            END LOOP;
-            RETURN QUERY SELECT * FROM queue.%1$I(%5$s);
-        END $body$ $f$, verb, s.declared, s.result, s.first, s.passed, 'away_' || verb);
+        'away_' || verb, s.arguments, s.result, verb, further, 'remote_' || verb);
+    PERFORM queue_cluster.make_front(verb, 'pg_queue_cluster_by_ids');
 END
 $make$;
 

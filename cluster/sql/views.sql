@@ -26,13 +26,25 @@ $make$;
 SELECT queue_cluster.make_view(v) FROM unnest('{jobs,attempts,stats,throughput,workers,schedules,queues}'::text[]) AS v;
 
 -- What an administrator has to know.
+CREATE FUNCTION queue_cluster.grants() RETURNS jsonb STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT coalesce(jsonb_agg(format('%s on %s to %s', p.privilege, coalesce(q.queue_name, '*'), p.role_name)
+                                      ORDER BY q.queue_name, p.role_name, p.privilege), '[]')
+            FROM queue.permission AS p LEFT JOIN queue.queue AS q USING (queue_id) WHERE p.queue_id = 0 OR q.queue_id IS NOT NULL);
+END
+$$;
+COMMENT ON FUNCTION queue_cluster.grants IS 'What was granted on the queues of this server.';
 CREATE FUNCTION queue_cluster.carry_tell_digest(node integer) RETURNS jsonb LANGUAGE plproxy AS
     'CONNECT queue_cluster.conninfo(node); SELECT queue_cluster.digest();';
 CREATE FUNCTION queue_cluster.digest() RETURNS jsonb STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_build_object(
         'node_id', queue_cluster.home(),
+        'identity', queue_cluster.identity(),
+        'version', (SELECT e.extversion FROM pg_extension AS e WHERE e.extname = 'pg_queue_cluster'),
+        -- Only superusers may read it, who call queue_cluster.check.
+        'grants', CASE WHEN has_table_privilege('queue.permission', 'SELECT') THEN queue_cluster.grants() END,
         'map', (SELECT md5(string_agg(m.line, ',' ORDER BY m.line)) FROM (
-            SELECT s::text AS line FROM queue_cluster.server AS s UNION ALL SELECT o::text FROM queue_cluster.slot AS o) AS m),
+            SELECT s::text AS line FROM queue_cluster.server AS s UNION ALL SELECT (o.slot, o.node_id, o.version)::text FROM queue_cluster.slot AS o) AS m),
         -- Limits differ: each server has its part.
         'queues', (SELECT coalesce(jsonb_object_agg(q.queue_name, to_jsonb(q) - '{created_at,max_running,rate_limit,max_waiting}'::text[]), '{}') FROM queue.queues AS q),
         'slots', (SELECT count(*) FROM queue_cluster.slot AS o WHERE o.node_id = queue_cluster.home()))
@@ -50,6 +62,9 @@ BEGIN
     IF NOT EXISTS (SELECT FROM queue_cluster.server AS o WHERE o.node_id = queue_cluster.home()) THEN
         RETURN QUERY VALUES ('this server', format('its node number, %s, is none of the cluster''s', queue_cluster.home()),
             'Set pg_queue.node_id back, or add the server: queue_cluster.add_server.');
+    ELSIF NOT EXISTS (SELECT FROM queue_cluster.server AS o WHERE o.node_id = queue_cluster.home() AND o.identity = queue_cluster.identity()) THEN
+        RETURN QUERY VALUES ('this server', format('its node number, %s, is that of another server', queue_cluster.home()),
+            'Set pg_queue.node_id back. If it is that server, restored from a dump: queue_cluster.add_server, with its name, on another one.');
     END IF;
     FOR s IN SELECT * FROM queue_cluster.server AS o WHERE o.state <> 'removed' AND o.node_id <> queue_cluster.home() ORDER BY o.node_id LOOP
         server := s.name;
@@ -71,10 +86,25 @@ BEGIN
             problem := format('its node number is %s and not %s', found ->> 'node_id', s.node_id);
             hint := 'The connection leads to another server, or pg_queue.node_id was changed there: set it back.';
             RETURN NEXT;
+        ELSIF (found ->> 'identity')::uuid <> s.identity THEN
+            problem := 'it is another server than the one that was added';
+            hint := 'If it was restored from a dump: queue_cluster.add_server, with its name. Else the connection leads to the wrong one.';
+            RETURN NEXT;
         END IF;
         IF found ->> 'map' IS DISTINCT FROM own ->> 'map' THEN
             problem := 'it knows another map';
             hint := 'SELECT * FROM queue_cluster.sync().';
+            RETURN NEXT;
+        END IF;
+        IF found ->> 'version' IS DISTINCT FROM own ->> 'version' THEN
+            problem := format('it has version %s of pg_queue_cluster, and this one %s', found ->> 'version', own ->> 'version');
+            hint := 'ALTER EXTENSION pg_queue UPDATE; ALTER EXTENSION pg_queue_cluster UPDATE on the older one. Until then calls may fail with 42883.';
+            RETURN NEXT;
+        END IF;
+        IF found -> 'grants' IS DISTINCT FROM own -> 'grants' THEN
+            problem := format('its privileges differ: %s', (SELECT string_agg(g || CASE WHEN own -> 'grants' ? g THEN ' here' ELSE ' there' END, ', ')
+                FROM (SELECT g FROM jsonb_array_elements_text((own -> 'grants') || (found -> 'grants')) AS g GROUP BY g HAVING count(*) = 1 ORDER BY g LIMIT 5) AS x));
+            hint := 'Repeat queue_cluster.grant or revoke: where a role has none its calls are refused, and nothing is stolen.';
             RETURN NEXT;
         END IF;
         FOR queue IN SELECT jsonb_object_keys((own -> 'queues') || (found -> 'queues')) ORDER BY 1 LOOP

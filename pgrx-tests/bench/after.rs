@@ -50,6 +50,13 @@ pub fn measure(options: &Options) -> Result<()> {
                 chained / plain
             );
         }
+        let (plain, chained) = (of(&plain, |lives| lives.cpu), of(&chained, |lives| lives.cpu));
+        println!(
+            "  the same, lives, CPU of the server: {:.0} us a job, {:.0} us: {:.2}",
+            chained * 1e6,
+            plain * 1e6,
+            chained / plain
+        );
     }
     let wide = scale(100_000);
     let ins = (0..3).map(|_| fan_in(wide)).collect::<Result<Vec<_>>>()?;
@@ -274,6 +281,8 @@ struct Lives {
     whole: f64,
     /// Claimed and completed.
     worked: f64,
+    /// Seconds of the server's CPU for one, whole.
+    cpu: f64,
 }
 
 /// The lives of so many jobs, each after the one before or after none: all are enqueued before the first one is claimed.
@@ -288,6 +297,7 @@ fn lives(server: &Server, jobs: i64, is_chain: bool, synchronous_commit: &str) -
     })?;
     let claim = client.prepare("SELECT id FROM queue.claim('next', wait => '10 s')")?;
     let complete = client.prepare("SELECT queue.complete($1)")?;
+    let used = server.cpu_seconds();
     let begun = Instant::now();
     let mut job: i64 = client.query_one("SELECT queue.enqueue('next')", &[])?.try_get(0)?;
     for _ in 1..jobs {
@@ -301,7 +311,12 @@ fn lives(server: &Server, jobs: i64, is_chain: bool, synchronous_commit: &str) -
         client.execute(&complete, &[&row.try_get::<_, i64>(0)?])?;
     }
     let worked = begun.elapsed();
-    Ok(Lives { whole: jobs as f64 / (enqueued + worked).as_secs_f64(), worked: jobs as f64 / worked.as_secs_f64() })
+    server.settle();
+    Ok(Lives {
+        whole: jobs as f64 / (enqueued + worked).as_secs_f64(),
+        worked: jobs as f64 / worked.as_secs_f64(),
+        cpu: (server.cpu_seconds() - used) / jobs as f64,
+    })
 }
 
 fn complete_first(client: &mut Client) -> Result<f64> {

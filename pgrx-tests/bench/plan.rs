@@ -43,12 +43,16 @@ pub enum Who {
     Limited,
     /// The same in a queue with `rate_limit`, which is never reached.
     Rated,
+    /// The text is the job's group, one of a few thousand, in a queue with `rate_limit_per_group`, which is never reached.
+    GroupsRated,
     /// The text is the job's group, of which one runs at a time.
     Grouped,
     /// The same in strict order.
     Strict,
 }
 
+/// Groups whose starts are counted at once, all of them within the period of a second.
+const RATED_GROUPS: u32 = 3_000;
 /// Jobs that wait in the articles' table.
 const BACKLOG: usize = 200_000;
 /// Jobs that wait in a shallow queue.
@@ -75,6 +79,7 @@ impl Who {
             Self::Plain => "plain",
             Self::Limited => "max-running",
             Self::Rated => "rate-limit",
+            Self::GroupsRated => "rate-per-group",
             Self::Grouped => "groups",
             Self::Strict => "strict-order",
         }
@@ -97,11 +102,14 @@ impl Who {
             Self::Still => Box::new(Ours::new(Server::with_settings("pg_queue.reclaim = off")?, DEFAULTS)?),
             Self::Turning => Box::new(Ours::new(Server::with_settings(TURNING)?, DEFAULTS)?),
             Self::TurningUnkept => Box::new(Ours::new(Server::with_settings(TURNING)?, UNKEPT)?),
-            Self::Plain => Box::new(ours(DEFAULTS)?.marking("headers")?),
-            Self::Limited => Box::new(ours("max_running => 10000")?.marking("headers")?),
-            Self::Rated => Box::new(ours("rate_limit => 1000000000")?.marking("headers")?),
-            Self::Grouped => Box::new(ours("max_running_per_group => 1")?.marking("group_key")?),
-            Self::Strict => Box::new(ours("strict_order => true")?.marking("group_key")?),
+            Self::Plain => Box::new(ours(DEFAULTS)?.marking("headers", None)?),
+            Self::Limited => Box::new(ours("max_running => 10000")?.marking("headers", None)?),
+            Self::Rated => Box::new(ours("rate_limit => 1000000000")?.marking("headers", None)?),
+            Self::GroupsRated => {
+                Box::new(ours("rate_limit_per_group => 1000000000")?.marking("group_key", Some(RATED_GROUPS))?)
+            }
+            Self::Grouped => Box::new(ours("max_running_per_group => 1")?.marking("group_key", None)?),
+            Self::Strict => Box::new(ours("strict_order => true")?.marking("group_key", None)?),
             Self::Shallow => Box::new(ours(DEFAULTS)?.fill(SHALLOW)?),
             Self::Far => Box::new(delayed::with_far(if options.quick { delayed::FAR / 5 } else { delayed::FAR }, "")?),
             Self::Deep => Box::new(ours(DEFAULTS)?.fill(if options.quick { DEEP / 5 } else { DEEP })?),
@@ -123,7 +131,7 @@ pub struct Cell {
 const SINGLE: Work = Work { batch: 1, is_durable: false };
 const BATCH: Work = Work { batch: 100, is_durable: false };
 
-const FEATURES: &[Who] = &[Who::Plain, Who::Limited, Who::Rated, Who::Grouped, Who::Strict];
+const FEATURES: &[Who] = &[Who::Plain, Who::Limited, Who::Rated, Who::GroupsRated, Who::Grouped, Who::Strict];
 
 const CELLS: &[Cell] = &[
     Cell {

@@ -3,6 +3,7 @@
 //! `make test-cluster` puts PL/Proxy into the server under test. Without it these tests fail, so cargo runs them only when they
 //! are asked for.
 
+mod hangs;
 mod outages;
 mod peers;
 mod privileges;

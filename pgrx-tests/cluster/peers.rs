@@ -8,6 +8,7 @@ const CONF: &str = "
 shared_buffers = '8MB'
 max_connections = 60
 statement_timeout = '60s'
+pg_queue.superuser_jobs = on
 ";
 
 /// A cluster of servers: the first has node number 1 and name `s1`.
@@ -64,6 +65,11 @@ impl Peers {
                 client.run(&format!("CREATE ROLE {role} LOGIN"));
             }
         }
+        self.connect_as_is(n, role)
+    }
+
+    /// A connection as a role that this server knows.
+    pub fn connect_as_is(&self, n: usize, role: &str) -> Client {
         self.servers[n].config().dbname("app").user(role).connect(NoTls).expect("a connection")
     }
 

@@ -178,7 +178,8 @@ fn servers_that_are_killed_in_turn_lose_and_double_nothing() {
         }
         storm.is_drained.store(true, Ordering::Relaxed);
         wait::until("all has ended", || {
-            let living = (0..3).map(|n| peers.connect(n).count("SELECT FROM queue.live() WHERE outcome IS NULL"));
+            let living =
+                (0..3).map(|n| peers.connect(n).count("SELECT FROM queue_internal.live() WHERE outcome IS NULL"));
             (living.sum::<usize>() == 0).then_some(())
         });
     });

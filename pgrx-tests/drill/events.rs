@@ -12,7 +12,7 @@ use crate::ledger::Ledger;
 use crate::load::{self, Load};
 use crate::log;
 use crate::node::{Member, Node};
-use crate::place::{NODES, Place};
+use crate::place::{NO_SPLIT, NODES, Place};
 
 /// A promotion is to be followed by a claim within: the median of all, since a busy machine delays a single one.
 const CLAIM_WITHIN_MS: i64 = 1000;
@@ -113,6 +113,9 @@ pub fn drill(place: &Place, options: &Options) -> bool {
     let faults: Vec<String> =
         faults.iter().map(|row| format!("{}: {}", row.get::<_, &str>(0), row.get::<_, &str>(1))).collect();
     print_verdict(&verdict, &faults);
+    if !place.has_networks() {
+        println!("LEFT OUT:     the primary cut off from the others, and from all: {NO_SPLIT}");
+    }
     println!("first claim:  {} ms after a promotion, the median", median_ms(&outcomes));
     println!("it took {} s", start.elapsed().as_secs());
     is_promised(&outcomes, &verdict, &faults)
@@ -133,25 +136,25 @@ fn members(nodes: &[Node]) -> Vec<Member> {
     nodes.iter().map(Node::members).find(|members| !members.is_empty()).unwrap_or_default()
 }
 
-/// Waits until there is a primary, the others stream from it, and one of them is synchronous: which is the primary.
+/// The primary of these members, if the others stream from it and one of them is synchronous.
+fn whole(members: &[Member], nodes: &[Node]) -> Option<usize> {
+    let leader = members.iter().find(|member| member.role == "leader")?;
+    let is_well =
+        |member: &Member| member.timeline == leader.timeline && ["running", "streaming"].contains(&&*member.state);
+    let is_whole = members.len() == NODES
+        && members.iter().all(is_well)
+        && members.iter().any(|member| member.role == "sync_standby");
+    is_whole.then(|| nodes.iter().position(|node| node.name() == leader.name)).flatten()
+}
+
+/// Waits until there is a primary, the others stream from it, and one of them is synchronous, as all of them see it: one that was
+/// cut off tells for a while of what it knew before. Returns which is the primary.
 fn wait_whole(nodes: &[Node]) -> usize {
-    let start = Instant::now();
-    loop {
-        let members = members(nodes);
-        let is_well = |member: &Member, leader: &Member| {
-            member.timeline == leader.timeline && ["running", "streaming"].contains(&&*member.state)
-        };
-        let leader = members.iter().find(|member| member.role == "leader").filter(|leader| {
-            members.len() == NODES
-                && members.iter().all(|member| is_well(member, leader))
-                && members.iter().any(|member| member.role == "sync_standby")
-        });
-        if let Some(leader) = leader.and_then(|leader| nodes.iter().position(|node| node.name() == leader.name)) {
-            return leader;
-        }
-        assert!(start.elapsed() < PATIENCE, "not all nodes are well: {members:#?}");
-        sleep(Duration::from_millis(100));
-    }
+    wait::within("all nodes are well, and agree", PATIENCE, || {
+        let mut seen = nodes.iter().map(|node| whole(&node.members(), nodes));
+        let first = seen.next()??;
+        seen.all(|other| other == Some(first)).then_some(first)
+    })
 }
 
 /// Lets the event happen and waits until another server is the primary and the old one is back.

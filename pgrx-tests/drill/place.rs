@@ -20,6 +20,10 @@ const INSIDE: &str = "PG_QUEUE_DRILL_INSIDE";
 /// How many nodes there are.
 pub const NODES: usize = 3;
 
+/// What is said where nodes cannot be cut off, at the beginning and in the verdict.
+pub const NO_SPLIT: &str =
+    "this machine allows no network namespaces (they take root, unshare and ip), so no split was drilled";
+
 /// What `unshare` makes: everything that is started in there ends with it.
 const UNSHARE: [&str; 6] = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
@@ -60,7 +64,7 @@ pub fn in_namespaces(keep: bool) -> Option<ExitCode> {
         inside.args(["sh", "-c", "\"$@\"; exit $?", "init"]).arg(program);
         inside
     } else {
-        println!("no namespaces here (they take root, unshare and ip): nothing can be cut off, so no split is drilled");
+        println!("{NO_SPLIT}");
         Command::new(program)
     };
     inside.args(std::env::args_os().skip(1)).env(INSIDE, &dir).env("PG_QUEUE_DRILL_SPLIT", is_allowed.to_string());

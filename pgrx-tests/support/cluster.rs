@@ -169,6 +169,18 @@ impl Cluster {
         });
     }
 
+    /// Stops the sessions that there are where they stand, until the value is dropped: they neither answer nor die, as on a disk
+    /// that hangs. The postmaster goes on, and begins new ones.
+    pub fn freeze_sessions(&self) -> Frozen<'_> {
+        let mut client = self.connect();
+        let own = client.query_one("SELECT pg_backend_pid()", &[]).expect("its pid").get::<_, i32>(0);
+        let sessions = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> $1";
+        for row in client.query(sessions, &[&own]).expect("the sessions") {
+            self.signal_if_there("STOP", row.get(0));
+        }
+        Frozen(self)
+    }
+
     /// Sends SIGKILL to one process of the server. After any but the postmaster's, the server restarts itself:
     /// see [`Cluster::wait_ready`].
     pub fn kill9(&self, pid: i32) {
@@ -466,4 +478,15 @@ fn start_time(pid: i32) -> Option<String> {
     let mut fields = fields.split(' ');
     let state = fields.next()?;
     (state != "Z").then(|| fields.nth(18).map(str::to_owned)).flatten()
+}
+
+/// See [`Cluster::freeze_sessions`].
+pub struct Frozen<'a>(&'a Cluster);
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        for pid in self.0.processes() {
+            self.0.signal_if_there("CONT", pid);
+        }
+    }
 }

@@ -283,7 +283,7 @@ fn drain(torture: &Torture) {
         DATABASE,
         "SELECT queue_name, stage, state, count(*), min(job_id) FROM queue.jobs
          WHERE state IN ('ready', 'scheduled', 'retrying', 'running') GROUP BY 1, 2, 3;
-         SELECT * FROM queue.stats; SELECT * FROM queue.running_now() LIMIT 20;
+         SELECT * FROM queue.stats; SELECT * FROM queue_internal.running_now() LIMIT 20;
          SELECT name, detail FROM queue.doctor() WHERE NOT ok; SELECT * FROM pg_prepared_xacts;",
     );
     torture.find(format!("stuck: jobs are left after {DRAIN:?} of honest work in which none has ended\n{left}"));

@@ -16,23 +16,23 @@ COMMENT ON FUNCTION queue.check IS
 well. Reads all rows, and blocks no session. repair: does what remedy says. Errors: 42501 without the privilege manage on
 every queue, 55000 during a restore; with repair 25001 at REPEATABLE READ or above, 25006, 55006.';
 
-CREATE FUNCTION queue.memory_use()
+CREATE FUNCTION queue_internal.memory_use()
     RETURNS TABLE (setting text, used bigint, size bigint)
     STABLE LANGUAGE c ROWS 5 AS 'MODULE_PATHNAME', 'pg_queue_memory_use';
-COMMENT ON FUNCTION queue.memory_use IS
+COMMENT ON FUNCTION queue_internal.memory_use IS
 'How much of the room that each setting reserves is in use, over all databases. For the metrics.';
 
-CREATE FUNCTION queue.recent_times()
+CREATE FUNCTION queue_internal.recent_times()
     RETURNS TABLE (lane integer, kind text, quantile float8, seconds float8)
     STABLE LANGUAGE c COST 10000 ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_recent_times';
-COMMENT ON FUNCTION queue.recent_times IS
+COMMENT ON FUNCTION queue_internal.recent_times IS
 'How long attempts that were claimed or ended in the last minute had waited and run, in seconds: quantiles of a sample,
 at most the last thousand. For the metrics.';
 
-CREATE FUNCTION queue.held_by_dead()
+CREATE FUNCTION queue_internal.held_by_dead()
     RETURNS TABLE (lane integer, jobs bigint)
     STABLE LANGUAGE c COST 10000 ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_held_by_dead';
-COMMENT ON FUNCTION queue.held_by_dead IS
+COMMENT ON FUNCTION queue_internal.held_by_dead IS
 'How many held jobs wait for dead ones, one for each dead one, by the lanes in which they are held; 10,000 at most in all.
 For the metrics.';
 
@@ -74,26 +74,26 @@ FROM (VALUES
     ('pg_queue_wait_seconds', 'wait', 'How long attempts claimed in the last minute had been ready: quantiles of a sample.'),
     ('pg_queue_run_seconds', 'run', 'How long attempts that ended in the last minute had run: quantiles of a sample.')
 ) AS v (name, kind, help)
-JOIN queue.recent_times() AS r ON r.kind = v.kind
+JOIN queue_internal.recent_times() AS r ON r.kind = v.kind
 JOIN queue.observed AS o ON o.lane = r.lane
 UNION ALL
 SELECT 'pg_queue_is_paused', jsonb_build_object('queue', q.queue_name), q.is_paused::integer, 'gauge',
        '1 while claims from the queue find nothing, by queue.pause.'
 FROM queue.queue AS q
-WHERE queue.may_observe(q.queue_id)
+WHERE queue_internal.may_observe(q.queue_id)
 UNION ALL
 SELECT 'pg_queue_held_by_dead', jsonb_build_object('queue', q.queue_name), coalesce(h.jobs, 0), 'gauge',
        'Held jobs that wait for dead ones; counted up to 10000.'
 FROM queue.queue AS q
-LEFT JOIN (SELECT n.queue_id, sum(d.jobs)::float8 AS jobs FROM queue.held_by_dead() AS d
+LEFT JOIN (SELECT n.queue_id, sum(d.jobs)::float8 AS jobs FROM queue_internal.held_by_dead() AS d
            JOIN queue.lane AS n ON n.lane = d.lane GROUP BY n.queue_id) AS h ON h.queue_id = q.queue_id
-WHERE queue.may_observe(q.queue_id) AND NOT pg_is_in_recovery()
+WHERE queue_internal.may_observe(q.queue_id) AND NOT pg_is_in_recovery()
 UNION ALL
 SELECT 'pg_queue_workers_busy', jsonb_build_object('queue', q.queue_name),
-       (SELECT count(DISTINCT r.pid) FROM queue.running_now() AS r JOIN queue.lane AS n ON n.lane = r.lane
+       (SELECT count(DISTINCT r.pid) FROM queue_internal.running_now() AS r JOIN queue.lane AS n ON n.lane = r.lane
         WHERE n.queue_id = q.queue_id), 'gauge', 'Connections that have jobs of the queue.'
 FROM queue.queue AS q
-WHERE queue.may_observe(q.queue_id)
+WHERE queue_internal.may_observe(q.queue_id)
 UNION ALL
 SELECT v.name, jsonb_build_object('topic', t.topic_name), v.value::float8, 'counter', v.help
 FROM queue.topics AS t
@@ -134,15 +134,15 @@ FROM (VALUES
     ('pg_queue_memory_used', 'How many of what the setting sizes are in use, over all databases.'),
     ('pg_queue_memory_size', 'How many of what the setting sizes there can be, over all databases.')
 ) AS v (name, help)
-CROSS JOIN queue.memory_use() AS m
+CROSS JOIN queue_internal.memory_use() AS m
 UNION ALL
 SELECT 'pg_queue_check_ok', jsonb_build_object('check', d.name), d.ok::integer, 'gauge',
        '1 where queue.doctor() finds that all is well.'
 FROM queue.doctor() AS d
-WHERE queue.may_observe(0)
+WHERE queue_internal.may_observe(0)
 UNION ALL
 SELECT 'pg_queue_executor_processes', jsonb_build_object('state', v.state),
-       (SELECT count(*) FROM queue.executors_now() AS e WHERE (e.state = 'idle') = (v.state = 'idle'))::float8,
+       (SELECT count(*) FROM queue_internal.executors_now() AS e WHERE (e.state = 'idle') = (v.state = 'idle'))::float8,
        'gauge', 'Processes that run jobs in the server.'
 FROM (VALUES ('busy'), ('idle')) AS v (state)
 UNION ALL
@@ -159,7 +159,7 @@ FROM (VALUES
     ('pg_queue_executor_dispatch_seconds_total', 'counter', 'From when it was told or asked for to when it had the job, of all of them.'),
     ('pg_queue_executor_short_seconds', 'gauge', 'For how long the server has had no room for a process; 0: it has.')
 ) AS v (name, type, help)
-CROSS JOIN queue.executor_counts() AS c
+CROSS JOIN queue_internal.executor_counts() AS c
 UNION ALL
 SELECT 'pg_queue_extension_info',
        jsonb_build_object('version', (SELECT extversion FROM pg_extension WHERE extname = 'pg_queue'),
@@ -182,7 +182,7 @@ COMMENT ON FUNCTION queue.metrics IS
 'The metrics for exporters to Prometheus: a row for each name and labels. Reads no log; a condition on name
 leaves out the cost of the others. Counters of queues go on over restarts and crashes.';
 
-REVOKE ALL ON FUNCTION queue.doctor, queue.check, queue.memory_use, queue.recent_times, queue.held_by_dead, queue.metrics FROM PUBLIC;
+REVOKE ALL ON FUNCTION queue.doctor, queue.check, queue_internal.memory_use, queue_internal.recent_times, queue_internal.held_by_dead, queue.metrics FROM PUBLIC;
 
 DO $read_only$
 DECLARE
@@ -194,9 +194,9 @@ BEGIN
         -- For each statement, so that one which finds no row is told as well; only with the other does it fire.
         EXECUTE format($sql$
             CREATE TRIGGER read_only BEFORE INSERT OR UPDATE OR DELETE ON %1$s
-                FOR EACH STATEMENT EXECUTE FUNCTION queue.read_only();
+                FOR EACH STATEMENT EXECUTE FUNCTION queue_internal.read_only();
             CREATE TRIGGER read_only_row INSTEAD OF INSERT OR UPDATE OR DELETE ON %1$s
-                FOR EACH ROW EXECUTE FUNCTION queue.read_only();
+                FOR EACH ROW EXECUTE FUNCTION queue_internal.read_only();
         $sql$, relation);
     END LOOP;
 END

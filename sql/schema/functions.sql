@@ -322,42 +322,42 @@ CREATE FUNCTION queue.maintain() RETURNS TABLE (duty text, did bigint)
 COMMENT ON FUNCTION queue.maintain IS
 'One tick of the background worker, in the foreground: each duty and how much it did.';
 
-CREATE FUNCTION queue.running_now()
+CREATE FUNCTION queue_internal.running_now()
     RETURNS TABLE (id bigint, lane integer, state text, pid integer, lease_expires_at timestamptz,
                    is_session_bound boolean, is_cancelled boolean)
     LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_running_now';
-COMMENT ON FUNCTION queue.running_now IS 'The attempts that shared memory knows as taken. For the views.';
+COMMENT ON FUNCTION queue_internal.running_now IS 'The attempts that shared memory knows as taken. For the views.';
 
-CREATE FUNCTION queue.lease_expires_at(id bigint) RETURNS timestamptz
+CREATE FUNCTION queue_internal.lease_expires_at(id bigint) RETURNS timestamptz
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_lease_expires_at';
-COMMENT ON FUNCTION queue.lease_expires_at IS 'When the lease of a running attempt ends; null when shared memory does not know. For the views.';
+COMMENT ON FUNCTION queue_internal.lease_expires_at IS 'When the lease of a running attempt ends; null when shared memory does not know. For the views.';
 
-CREATE FUNCTION queue.tallies(walk boolean DEFAULT false)
+CREATE FUNCTION queue_internal.tallies(walk boolean DEFAULT false)
     RETURNS TABLE (lane integer, ready bigint, scheduled bigint, retrying bigint, running bigint, dead bigint,
                    oldest_ready_at timestamptz, enqueued bigint, claimed bigint, completed bigint, failed bigint,
                    timed_out bigint, died bigint, is_counted boolean)
     LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_tallies';
-COMMENT ON FUNCTION queue.tallies IS
+COMMENT ON FUNCTION queue_internal.tallies IS
 'Per lane the figures of queue.stats. is_counted: they come from shared memory, without reading the logs; walk => true
 reads the logs in any case. For the views.';
 
-CREATE FUNCTION queue.live()
+CREATE FUNCTION queue_internal.live()
     RETURNS TABLE (id bigint, job_id bigint, enqueued_at timestamptz, lane integer, priority integer, attempt integer, max_attempts integer,
                    run_at timestamptz, payload_of bigint, headers jsonb, group_key text, unique_key text, last_error text,
                    progress jsonb, claimed_at timestamptz, lease_us bigint, pid integer, claim_kind "char", worker text,
                    ended_at timestamptz, outcome "char", next_id bigint, result jsonb, error text, is_newest boolean,
                    flow bigint, task text, after bigint[], upon "char", own_flow jsonb)
     LANGUAGE c STABLE ROWS 100000 AS 'MODULE_PATHNAME', 'pg_queue_live';
-COMMENT ON FUNCTION queue.live IS 'All attempts in the segments, each with its claim and outcome. For the views.';
+COMMENT ON FUNCTION queue_internal.live IS 'All attempts in the segments, each with its claim and outcome. For the views.';
 
-CREATE FUNCTION queue.life_of(job_id bigint)
+CREATE FUNCTION queue_internal.life_of(job_id bigint)
     RETURNS TABLE (id bigint, of_job bigint, enqueued_at timestamptz, lane integer, priority integer, attempt integer, max_attempts integer,
                    run_at timestamptz, payload jsonb, headers jsonb, group_key text, unique_key text, last_error text,
                    progress jsonb, claimed_at timestamptz, lease_us bigint, pid integer, claim_kind "char", worker text,
                    ended_at timestamptz, outcome "char", next_id bigint, result jsonb, error text, is_newest boolean,
                    flow bigint, task text, after bigint[], upon "char", own_flow jsonb)
     LANGUAGE c STABLE ROWS 2 AS 'MODULE_PATHNAME', 'pg_queue_life_of';
-COMMENT ON FUNCTION queue.life_of IS
+COMMENT ON FUNCTION queue_internal.life_of IS
 'All attempts of a job, each with its claim and outcome, in the segments and in history. By index. Errors: 22023 not a job''s id.';
 
 CREATE FUNCTION queue.job_steps(job_id bigint) RETURNS TABLE (name text, result jsonb)
@@ -365,10 +365,10 @@ CREATE FUNCTION queue.job_steps(job_id bigint) RETURNS TABLE (name text, result 
 COMMENT ON FUNCTION queue.job_steps IS
 'The steps that a job has done. Errors: P0002 no such job, 42501 neither observe nor consume on its queue, 22023 not a job''s id.';
 
-CREATE FUNCTION queue.payload_of(id bigint) RETURNS jsonb STABLE
+CREATE FUNCTION queue_internal.payload_of(id bigint) RETURNS jsonb STABLE
     LANGUAGE c COST 20 AS 'MODULE_PATHNAME', 'pg_queue_payload_of';
-COMMENT ON FUNCTION queue.payload_of IS 'The payload in an attempt''s row; null when it is gone. By index. For the views.';
+COMMENT ON FUNCTION queue_internal.payload_of IS 'The payload in an attempt''s row; null when it is gone. By index. For the views.';
 
-CREATE FUNCTION queue.kick() RETURNS void
+CREATE FUNCTION queue_internal.kick() RETURNS void
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_kick';
-COMMENT ON FUNCTION queue.kick IS 'Tells the launcher, at commit, to look at this database. Used by the install script.';
+COMMENT ON FUNCTION queue_internal.kick IS 'Tells the launcher, at commit, to look at this database. Used by the install script.';

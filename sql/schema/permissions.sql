@@ -27,18 +27,18 @@ COMMENT ON FUNCTION queue.revoke IS
 'Takes back what queue.grant has given with the same arguments; nothing when there is nothing. Counts from the next call
 of every session on. The role may be gone. Errors: 42704 no such queue, 22023 no such privilege, 22004, 42501.';
 
-CREATE FUNCTION queue.may_observe(queue_id integer) RETURNS boolean STABLE
+CREATE FUNCTION queue_internal.may_observe(queue_id integer) RETURNS boolean STABLE
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_may_observe';
-COMMENT ON FUNCTION queue.may_observe IS 'Whether the current user may observe a queue; 0: every queue. For the views.';
+COMMENT ON FUNCTION queue_internal.may_observe IS 'Whether the current user may observe a queue; 0: every queue. For the views.';
 
 CREATE VIEW queue.observed WITH (security_barrier) AS
 SELECT n.lane, n.stage, q.queue_id, q.queue_name, q.max_attempts, q.stages, n.is_held
 FROM queue.lane AS n JOIN queue.queue AS q ON q.queue_id = n.queue_id
-WHERE queue.may_observe(q.queue_id);
+WHERE queue_internal.may_observe(q.queue_id);
 COMMENT ON VIEW queue.observed IS 'The lanes of the queues that the current user may observe. For the other views.';
 COMMENT ON COLUMN queue.observed.is_held IS 'Whether it is the queue''s lane of jobs that are after others.';
 
-CREATE FUNCTION queue.derive_grants() RETURNS void
+CREATE FUNCTION queue_internal.derive_grants() RETURNS void
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_derive_grants';
-COMMENT ON FUNCTION queue.derive_grants IS
+COMMENT ON FUNCTION queue_internal.derive_grants IS
 'Derives the GRANTs on the extension''s schema, functions and views from queue.permission. Used by upgrade scripts.';

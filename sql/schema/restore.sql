@@ -12,14 +12,14 @@ COMMENT ON TABLE queue.restoring IS
 COMMENT ON COLUMN queue.restoring.written_at IS 'When it began to.';
 COMMENT ON COLUMN queue.restoring.pid IS 'Its process.';
 
-CREATE FUNCTION queue.foreign_write() RETURNS trigger
+CREATE FUNCTION queue_internal.foreign_write() RETURNS trigger
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_foreign_write';
-COMMENT ON FUNCTION queue.foreign_write IS
+COMMENT ON FUNCTION queue_internal.foreign_write IS
 'Statement trigger on the tables: no job is run while they are written by SQL. The extension''s own writes do not fire it.';
 
-CREATE FUNCTION queue.read_only() RETURNS trigger
+CREATE FUNCTION queue_internal.read_only() RETURNS trigger
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_read_only';
-COMMENT ON FUNCTION queue.read_only IS 'Trigger on the views: raises that they cannot be written to, and what to do instead.';
+COMMENT ON FUNCTION queue_internal.read_only IS 'Trigger on the views: raises that they cannot be written to, and what to do instead.';
 
 CREATE FUNCTION queue.adopt() RETURNS void
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_adopt';
@@ -41,7 +41,7 @@ BEGIN
         -- Always: some restore with session_replication_role = replica.
         EXECUTE format($sql$
             CREATE TRIGGER foreign_write BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %1$s
-                FOR EACH STATEMENT EXECUTE FUNCTION queue.foreign_write();
+                FOR EACH STATEMENT EXECUTE FUNCTION queue_internal.foreign_write();
             ALTER TABLE %1$s ENABLE ALWAYS TRIGGER foreign_write;
         $sql$, relation);
     END LOOP;

@@ -74,16 +74,16 @@ COMMENT ON COLUMN queue.total.died IS 'Attempts that were a job''s last and fail
 COMMENT ON COLUMN queue.total.lane IS 'Queue or stage, see queue.lane.';
 SELECT pg_catalog.pg_extension_config_dump('queue.total', '');
 
-CREATE FUNCTION queue.throughput_live()
+CREATE FUNCTION queue_internal.throughput_live()
     RETURNS TABLE (minute timestamptz, segment_generation bigint, enqueued bigint, claimed bigint, completed bigint,
                    failed bigint, timed_out bigint, died bigint, lane integer, wait bytea, run bytea)
     STABLE LANGUAGE c ROWS 1000 AS 'MODULE_PATHNAME', 'pg_queue_throughput_live';
-COMMENT ON FUNCTION queue.throughput_live IS
+COMMENT ON FUNCTION queue_internal.throughput_live IS
 'The rows that queue.rollup will get from the segments that are not reclaimed yet, summed up at each call. For the views.';
 
-CREATE FUNCTION queue.times(histograms bytea[], OUT mean interval, OUT p50 interval, OUT p95 interval, OUT p99 interval)
+CREATE FUNCTION queue_internal.times(histograms bytea[], OUT mean interval, OUT p50 interval, OUT p95 interval, OUT p99 interval)
     IMMUTABLE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_times';
-COMMENT ON FUNCTION queue.times IS
+COMMENT ON FUNCTION queue_internal.times IS
 'Mean and percentiles of the times in all of these histograms of queue.rollup; null when there are none. For the views.
 Errors: 22023 not a histogram.';
 
@@ -91,17 +91,17 @@ CREATE VIEW queue.throughput_part WITH (security_barrier) AS
 SELECT o.queue_name, o.stage, r.minute, r.enqueued, r.claimed, r.completed, r.failed, r.timed_out, r.died, r.wait, r.run
 FROM (SELECT minute, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run FROM queue.rollup
       UNION ALL
-      SELECT minute, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run FROM queue.throughput_live()) AS r
+      SELECT minute, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run FROM queue_internal.throughput_live()) AS r
 JOIN queue.observed AS o ON o.lane = r.lane;
 COMMENT ON VIEW queue.throughput_part IS 'queue.throughput before the segments'' parts of a minute are added up. For it and queue.throughput_by.';
 
 -- A function call per column, and none for a column that is not asked for: mere counts do not read histograms.
 CREATE VIEW queue.throughput AS
 SELECT queue_name, stage, minute, enqueued, claimed, completed, failed, timed_out, died,
-       (queue.times(wait)).mean AS wait_mean, (queue.times(wait)).p50 AS wait_p50,
-       (queue.times(wait)).p95 AS wait_p95, (queue.times(wait)).p99 AS wait_p99,
-       (queue.times(run)).mean AS run_mean, (queue.times(run)).p50 AS run_p50,
-       (queue.times(run)).p95 AS run_p95, (queue.times(run)).p99 AS run_p99
+       (queue_internal.times(wait)).mean AS wait_mean, (queue_internal.times(wait)).p50 AS wait_p50,
+       (queue_internal.times(wait)).p95 AS wait_p95, (queue_internal.times(wait)).p99 AS wait_p99,
+       (queue_internal.times(run)).mean AS run_mean, (queue_internal.times(run)).p50 AS run_p50,
+       (queue_internal.times(run)).p95 AS run_p95, (queue_internal.times(run)).p99 AS run_p99
 FROM (SELECT queue_name, stage, minute, sum(enqueued)::bigint AS enqueued, sum(claimed)::bigint AS claimed,
              sum(completed)::bigint AS completed, sum(failed)::bigint AS failed, sum(timed_out)::bigint AS timed_out,
              sum(died)::bigint AS died, array_agg(wait) AS wait, array_agg(run) AS run
@@ -150,22 +150,22 @@ BEGIN ATOMIC
           FROM queue.throughput_part AS p
           WHERE p.minute >= coalesce(throughput_by.since, '-infinity')
           GROUP BY 1, 2, 3) AS g
-    CROSS JOIN LATERAL queue.times(g.wait) AS w
-    CROSS JOIN LATERAL queue.times(g.run) AS r;
+    CROSS JOIN LATERAL queue_internal.times(g.wait) AS w
+    CROSS JOIN LATERAL queue_internal.times(g.run) AS r;
 END;
 COMMENT ON FUNCTION queue.throughput_by IS
 'queue.throughput in longer periods, such as hours and days, with exact counts and percentiles as good as those of a
 minute. since: without the minutes before it. Errors: 0A000 a period of months, 22008 a period that is not positive.';
 
-CREATE FUNCTION queue.minutes_now()
+CREATE FUNCTION queue_internal.minutes_now()
     RETURNS TABLE (lane integer, since timestamptz, known_from timestamptz, minute timestamptz, enqueued bigint, claimed bigint,
                    completed bigint, failed bigint, timed_out bigint, died bigint)
     VOLATILE LANGUAGE c ROWS 1000 AS 'MODULE_PATHNAME', 'pg_queue_minutes_now';
-COMMENT ON FUNCTION queue.minutes_now IS
+COMMENT ON FUNCTION queue_internal.minutes_now IS
 'What memory has counted in each minute of the last hour, by lane; a row without a minute says from when on. For the views.';
 
 CREATE VIEW queue.activity_part WITH (security_barrier) AS
-WITH memory AS MATERIALIZED (SELECT * FROM queue.minutes_now())
+WITH memory AS MATERIALIZED (SELECT * FROM queue_internal.minutes_now())
 SELECT o.queue_name, o.stage, m.minute, m.enqueued, m.claimed, m.completed, m.failed, m.timed_out, m.died,
        m.minute > m.since AS is_complete
 FROM memory AS m

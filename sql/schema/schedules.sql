@@ -110,10 +110,10 @@ COMMENT ON FUNCTION queue.upcoming IS
 'The next slots of a schedule after now, as planned, paused or not: at most runs, 0 to 10000. Errors: 42704 no such
 schedule, 22023 runs out of range.';
 
-CREATE FUNCTION queue.firings()
+CREATE FUNCTION queue_internal.firings()
     RETURNS TABLE (schedule_id integer, next_run_at timestamptz, last_run_at timestamptz, last_job_id bigint)
     LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_firings';
-COMMENT ON FUNCTION queue.firings IS 'What each schedule did last and does next. For the view.';
+COMMENT ON FUNCTION queue_internal.firings IS 'What each schedule did last and does next. For the view.';
 
 CREATE VIEW queue.schedules WITH (security_barrier) AS
 SELECT s.schedule_name AS name, coalesce(q.queue_name, t.topic_name) AS queue_name, s.cron, s.every, s.timezone, f.next_run_at, f.last_run_at, f.last_job_id,
@@ -122,8 +122,8 @@ SELECT s.schedule_name AS name, coalesce(q.queue_name, t.topic_name) AS queue_na
 FROM queue.schedule AS s
 LEFT JOIN queue.queue AS q ON q.queue_id = s.queue_id
 LEFT JOIN queue.topic AS t ON t.topic_id = s.queue_id
-LEFT JOIN queue.firings() AS f ON f.schedule_id = s.schedule_id
-WHERE queue.may_observe(s.queue_id);
+LEFT JOIN queue_internal.firings() AS f ON f.schedule_id = s.schedule_id
+WHERE queue_internal.may_observe(s.queue_id);
 COMMENT ON VIEW queue.schedules IS 'One row per schedule.';
 COMMENT ON COLUMN queue.schedules.name IS 'Its name.';
 COMMENT ON COLUMN queue.schedules.queue_name IS 'The queue it enqueues into, or the topic that it publishes on; null when that is gone.';

@@ -95,19 +95,19 @@ COMMENT ON FUNCTION queue.route IS
 'Returns which queues would get a job for such an event, and by which binding; makes none. Needs observe on the topic.
 Errors: 42704 no such topic, 22023 a key out of range, 42501.';
 
-CREATE FUNCTION queue.topic_counts(
+CREATE FUNCTION queue_internal.topic_counts(
     OUT topic_id integer, OUT published bigint, OUT copies bigint, OUT unrouted bigint, OUT dropped bigint,
     OUT filter_errors bigint
 ) RETURNS SETOF record LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_topic_counts';
-COMMENT ON FUNCTION queue.topic_counts IS 'What was published since the start of the server, by topic. For the views.';
+COMMENT ON FUNCTION queue_internal.topic_counts IS 'What was published since the start of the server, by topic. For the views.';
 
 CREATE VIEW queue.topics WITH (security_barrier) AS
 SELECT t.topic_name, (SELECT count(*) FROM queue.binding AS b WHERE b.topic_id = t.topic_id) AS bindings,
        coalesce(c.published, 0) AS published, coalesce(c.copies, 0) AS copies, coalesce(c.unrouted, 0) AS unrouted,
        coalesce(c.dropped, 0) AS dropped, coalesce(c.filter_errors, 0) AS filter_errors, t.created_at
 FROM queue.topic AS t
-LEFT JOIN queue.topic_counts() AS c ON c.topic_id = t.topic_id
-WHERE queue.may_observe(t.topic_id);
+LEFT JOIN queue_internal.topic_counts() AS c ON c.topic_id = t.topic_id
+WHERE queue_internal.may_observe(t.topic_id);
 COMMENT ON VIEW queue.topics IS
     'The topics that the current user may observe. Counts are of committed transactions, since the start of the server; of the 64 topics that were published to first.';
 COMMENT ON COLUMN queue.topics.topic_name IS 'Its name.';
@@ -125,7 +125,7 @@ SELECT t.topic_name, q.queue_name, b.pattern, b.filter, b.priority, b.delay, b.g
 FROM queue.binding AS b
 JOIN queue.topic AS t ON t.topic_id = b.topic_id
 JOIN queue.queue AS q ON q.queue_id = b.queue_id
-WHERE queue.may_observe(t.topic_id);
+WHERE queue_internal.may_observe(t.topic_id);
 COMMENT ON VIEW queue.bindings IS 'Which queues get what of the topics that the current user may observe.';
 COMMENT ON COLUMN queue.bindings.topic_name IS 'The topic.';
 COMMENT ON COLUMN queue.bindings.queue_name IS 'The queue that gets jobs.';

@@ -9,7 +9,7 @@ SELECT l.id, l.job_id, l.enqueued_at, l.lane, l.priority, l.attempt, l.max_attem
        NULL::jsonb AS payload, l.id AS payload_in,
        l.headers, l.group_key, l.unique_key, l.last_error, l.progress, l.claimed_at, l.lease_us, l.pid, l.claim_kind, l.worker,
        l.ended_at, l.outcome, l.next_id, l.result, l.error, l.is_newest, l.flow, l.task, l.after, l.upon, l.own_flow
-FROM queue.live() AS l
+FROM queue_internal.live() AS l
 UNION ALL
 SELECT h.id, h.job_id, h.enqueued_at, h.lane, h.priority, h.attempt, h.max_attempts, h.run_at, h.payload, NULL,
        h.headers, h.group_key, h.unique_key, h.last_error, h.progress, h.claimed_at, NULL, h.pid, h.claim_kind, h.worker,
@@ -21,7 +21,7 @@ FROM queue.history AS h
 WHERE h.generation <> ALL (ARRAY(
     SELECT d.generation FROM queue.segment_log AS d WHERE d.state = 'd' AND NOT EXISTS (
         SELECT FROM queue.segment_log AS c WHERE c.generation = d.generation AND c.state = 'h')))
-  AND ((SELECT queue.may_observe(0)) OR h.lane IN (SELECT o.lane FROM queue.observed AS o));
+  AND ((SELECT queue_internal.may_observe(0)) OR h.lane IN (SELECT o.lane FROM queue.observed AS o));
 COMMENT ON VIEW queue.life IS 'One row per attempt with its claim and outcome, as the logs and history have it. For the other views.';
 
 CREATE VIEW queue.attempts AS
@@ -62,12 +62,12 @@ SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
             WHEN l.run_at > clock_timestamp() THEN CASE WHEN l.last_error IS NULL THEN 'scheduled' ELSE 'retrying' END
             ELSE 'ready' END AS state,
        -- Not before all conditions are met, of those rows that are wanted.
-       coalesce(l.payload, queue.payload_of(l.payload_in)) AS payload,
+       coalesce(l.payload, queue_internal.payload_of(l.payload_in)) AS payload,
        l.priority, l.attempt, coalesce(l.max_attempts, o.max_attempts) AS max_attempts, l.run_at, l.enqueued_at,
        CASE WHEN l.claim_kind <> 's' THEN l.claimed_at END AS started_at,
        l.ended_at AS finished_at,
        CASE WHEN l.outcome IS NULL AND l.claimed_at IS NOT NULL
-            THEN coalesce(queue.lease_expires_at(l.id), l.claimed_at + l.lease_us * interval '1 microsecond') END AS lease_expires_at,
+            THEN coalesce(queue_internal.lease_expires_at(l.id), l.claimed_at + l.lease_us * interval '1 microsecond') END AS lease_expires_at,
        l.worker, coalesce(l.error, l.last_error) AS error, l.result, l.progress, l.unique_key, l.group_key, l.headers,
        l.flow, l.task, l.after,
        CASE l.upon WHEN 'c' THEN 'completed' WHEN 'f' THEN 'failed' WHEN 'e' THEN 'ended'
@@ -282,7 +282,7 @@ SELECT queue_name, is_paused, max_attempts, lease, backoff, backoff_base, backof
        dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period, max_waiting, stages, notify, created_at,
        executor, procedure, run_as, settings, rate_limit_per_group
 FROM queue.queue
-WHERE queue.may_observe(queue_id);
+WHERE queue_internal.may_observe(queue_id);
 COMMENT ON VIEW queue.queues IS 'The settings of every queue.';
 COMMENT ON COLUMN queue.queues.queue_name IS 'Its name.';
 COMMENT ON COLUMN queue.queues.is_paused IS 'Whether claims find nothing, by queue.pause.';
@@ -312,7 +312,7 @@ COMMENT ON COLUMN queue.queues.rate_limit_per_group IS 'How many jobs of a group
 
 CREATE VIEW queue.stats AS
 -- Read once.
-WITH tallies AS MATERIALIZED (SELECT * FROM queue.tallies())
+WITH tallies AS MATERIALIZED (SELECT * FROM queue_internal.tallies())
 SELECT o.queue_name, o.stage,
        coalesce(t.ready, 0) AS ready, coalesce(t.scheduled, 0) AS scheduled, coalesce(t.retrying, 0) AS retrying,
        coalesce(t.running, 0) AS running, coalesce(t.dead, 0) + coalesce(h.dead, 0) AS dead,
@@ -375,14 +375,14 @@ COMMENT ON COLUMN queue.errors.first_seen IS 'When one of these jobs first faile
 COMMENT ON COLUMN queue.errors.last_seen IS 'When one of these jobs last failed with this error; null as first_seen.';
 COMMENT ON COLUMN queue.errors.example_job_id IS 'One of the jobs, to look at with queue.job.';
 
-CREATE FUNCTION queue.claims_now() RETURNS TABLE (lane integer, pid integer, claimed_at timestamptz, worker text)
+CREATE FUNCTION queue_internal.claims_now() RETURNS TABLE (lane integer, pid integer, claimed_at timestamptz, worker text)
     LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_claims_now';
-COMMENT ON FUNCTION queue.claims_now IS 'The claims of the attempts that workers have, this moment: from memory, and by index. For the view.';
+COMMENT ON FUNCTION queue_internal.claims_now IS 'The claims of the attempts that workers have, this moment: from memory, and by index. For the view.';
 
 CREATE VIEW queue.workers AS
 SELECT c.worker, c.pid, s.client_addr, s.client_port, s.application_name, o.queue_name,
        count(*) AS running, min(c.claimed_at) AS oldest_claimed_at, clock_timestamp() - min(c.claimed_at) AS oldest_claim
-FROM queue.claims_now() AS c
+FROM queue_internal.claims_now() AS c
 JOIN queue.observed AS o ON o.lane = c.lane
 LEFT JOIN pg_catalog.pg_stat_activity AS s ON s.pid = c.pid
 GROUP BY c.worker, c.pid, s.client_addr, s.client_port, s.application_name, o.queue_name;
@@ -397,21 +397,21 @@ COMMENT ON COLUMN queue.workers.oldest_claimed_at IS 'When it claimed the oldest
 COMMENT ON COLUMN queue.workers.running IS 'How many attempts it runs.';
 COMMENT ON COLUMN queue.workers.oldest_claim IS 'How long the oldest of them has been running.';
 
-CREATE FUNCTION queue.executors_now()
+CREATE FUNCTION queue_internal.executors_now()
     RETURNS TABLE (pid integer, role_name text, lane integer, state text, job_id bigint, since timestamptz)
     LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_executors_now';
-COMMENT ON FUNCTION queue.executors_now IS 'The processes that run jobs in the server, this moment, from memory. For the view.';
+COMMENT ON FUNCTION queue_internal.executors_now IS 'The processes that run jobs in the server, this moment, from memory. For the view.';
 
-CREATE FUNCTION queue.executor_counts()
+CREATE FUNCTION queue_internal.executor_counts()
     RETURNS TABLE (starts bigint, failures bigint, dispatches bigint, dispatch_us bigint, short_us bigint)
     LANGUAGE c ROWS 1 AS 'MODULE_PATHNAME', 'pg_queue_executor_counts';
-COMMENT ON FUNCTION queue.executor_counts IS
+COMMENT ON FUNCTION queue_internal.executor_counts IS
 'What became of the starts of such processes since the start of the server, over all databases. For the metrics.';
 
 CREATE VIEW queue.executors AS
 SELECT e.pid, e.role_name, o.queue_name, e.state, e.job_id, e.since,
        CASE e.state WHEN 'running' THEN split_part(s.query, E'\n', 1) END AS command
-FROM queue.executors_now() AS e
+FROM queue_internal.executors_now() AS e
 JOIN queue.observed AS o ON o.lane = e.lane
 LEFT JOIN pg_catalog.pg_stat_activity AS s ON s.pid = e.pid;
 COMMENT ON VIEW queue.executors IS 'The processes that run jobs in the server: what each is doing.';
@@ -445,7 +445,7 @@ BEGIN
 END
 $comments$;
 
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA queue FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA queue, queue_internal FROM PUBLIC;
 REVOKE ALL ON ALL PROCEDURES IN SCHEMA queue FROM PUBLIC;
 
-SELECT queue.kick();
+SELECT queue_internal.kick();

@@ -37,7 +37,7 @@ sql_function!(pg_queue_life_of, pg_finfo_pg_queue_life_of => life_of);
 sql_function!(pg_queue_job, pg_finfo_pg_queue_job => job);
 sql_function!(pg_queue_job_attempts, pg_finfo_pg_queue_job_attempts => job_attempts);
 
-/// Number of columns of `queue.live` and of `queue.life_of`, which has the payload in place of `payload_of`.
+/// Number of columns of `queue_internal.live` and of `queue_internal.life_of`, which has the payload in place of `payload_of`.
 const COLUMNS: usize = 30;
 
 const SNAPSHOT: Snapshot = Snapshot::Statement;
@@ -46,7 +46,7 @@ fn ledger(catalog: &Catalog) -> Ledger {
     Ledger::read(catalog.segment_log, catalog.segment_log_pkey, SNAPSHOT)
 }
 
-/// `queue.live()`: returns all attempts in the segments.
+/// `queue_internal.live()`: returns all attempts in the segments.
 fn live(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = catalog::current()?;
@@ -75,7 +75,7 @@ fn live(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue.life_of(job_id)`: returns all attempts of a job, in the segments and in history. If `job_id` is NULL, it
+/// `queue_internal.life_of(job_id)`: returns all attempts of a job, in the segments and in history. If `job_id` is NULL, it
 /// returns no rows.
 fn life_of(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
@@ -92,7 +92,7 @@ pub const JOB_COLUMNS: usize = 24;
 /// A row of `queue.jobs`.
 pub type JobRow = [Option<Datum>; JOB_COLUMNS];
 
-/// `queue.job(job_id)`: returns the row of `queue.jobs` for one job. It is in Rust, since SQL over `queue.life_of`
+/// `queue.job(job_id)`: returns the row of `queue.jobs` for one job. It is in Rust, since SQL over `queue_internal.life_of`
 /// would cost more to plan than to run. If `job_id` is NULL, it returns no row.
 fn job(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
@@ -285,7 +285,7 @@ fn job_row(catalog: &Catalog, life: &[Option<Datum>; COLUMNS], rights: &Rights) 
     ]))
 }
 
-/// Calls `f` with each attempt of a job that the user may observe, in the columns of `queue.life_of`, until `f`
+/// Calls `f` with each attempt of a job that the user may observe, in the columns of `queue_internal.life_of`, until `f`
 /// returns false.
 fn each_life(
     catalog: &Catalog,
@@ -341,7 +341,7 @@ struct Life<'a> {
 }
 
 impl Life<'_> {
-    /// Returns the attempt in the columns of `queue.life_of`. `None`: it has moved elsewhere, or the row only holds a
+    /// Returns the attempt in the columns of `queue_internal.life_of`. `None`: it has moved elsewhere, or the row only holds a
     /// payload.
     fn row(
         &self,

@@ -38,7 +38,7 @@ fn current_job(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue.executors_now()`: the processes of this database, of queues that the user may observe.
+/// `queue_internal.executors_now()`: the processes of this database, of queues that the user may observe.
 fn executors_now(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = catalog::current()?;
@@ -63,7 +63,7 @@ fn executors_now(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue.executor_counts()`: what became of the starts of processes, over all databases.
+/// `queue_internal.executor_counts()`: what became of the starts of processes, over all databases.
 fn executor_counts(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let counts = table::counts();

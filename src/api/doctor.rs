@@ -47,7 +47,7 @@ fn look(call: &Call) -> Result<Option<Datum>> {
     })
 }
 
-/// `queue.memory_use()`: returns for each setting that sizes shared memory how much of it is in use.
+/// `queue_internal.memory_use()`: returns for each setting that sizes shared memory how much of it is in use.
 fn memory_use(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     for kind in usage::in_use() {
@@ -57,7 +57,7 @@ fn memory_use(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue.held_by_dead()`: returns for each lane of held jobs how many of them wait for dead ones.
+/// `queue_internal.held_by_dead()`: returns for each lane of held jobs how many of them wait for dead ones.
 fn held_by_dead(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = catalog::current()?;
@@ -80,7 +80,7 @@ const QUANTILES: [f64; 3] = [0.5, 0.95, 0.99];
 /// The time span that is looked at, up to now, in microseconds.
 const RECENT: i64 = 60_000_000;
 
-/// `queue.recent_times()`: returns quantiles, in seconds, of the waiting and running times of the last minute.
+/// `queue_internal.recent_times()`: returns quantiles, in seconds, of the waiting and running times of the last minute.
 fn recent_times(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = catalog::current()?;

@@ -1,4 +1,4 @@
-//! `queue.maintain`: one tick of the background worker, in the foreground. Also `queue.kick`, which wakes the launcher.
+//! `queue.maintain`: one tick of the background worker, in the foreground. Also `queue_internal.kick`, which wakes the launcher.
 //!
 //! Not here: the duties (`duty`), and the worker's own loop (`worker::database`).
 
@@ -37,7 +37,7 @@ fn maintain(call: &Call) -> Result<Option<Datum>> {
 
 sql_function!(pg_queue_kick, pg_finfo_pg_queue_kick => kick);
 
-/// `queue.kick()`: makes the launcher look at this database once the transaction has committed.
+/// `queue_internal.kick()`: makes the launcher look at this database once the transaction has committed.
 fn kick(_call: &Call) -> Result<Option<Datum>> {
     crate::worker::kick_on_commit();
     Ok(Some(VOID))

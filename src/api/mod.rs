@@ -19,6 +19,7 @@ pub mod bulk;
 pub mod cancel;
 pub mod check;
 pub mod claim;
+pub mod cluster;
 pub mod complete;
 pub mod current_job;
 pub mod doctor;

@@ -1,4 +1,4 @@
-//! `queue.grant`, `queue.revoke`: which role may do what with a queue. Also `queue.may_observe`, by which the views
+//! `queue.grant`, `queue.revoke`: which role may do what with a queue. Also `queue_internal.may_observe`, by which the views
 //! choose their rows.
 //!
 //! Not here: the checks of privileges (`catalog::permission`), and the GRANTs derived from them (`catalog::grants`).
@@ -104,7 +104,7 @@ pub fn dropped(catalog: &Catalog, id: i32) -> Result<()> {
     grants::derive(catalog)
 }
 
-/// `queue.may_observe(queue_id)`. Without shared memory the owner of the extension's tables can still look at settings.
+/// `queue_internal.may_observe(queue_id)`. Without shared memory the owner of the extension's tables can still look at settings.
 fn may_observe(call: &Call) -> Result<Option<Datum>> {
     let id = call.required("queue_id", call.i32(0))?;
     if !layout::is_there() {
@@ -114,7 +114,7 @@ fn may_observe(call: &Call) -> Result<Option<Datum>> {
     Ok(Some(permission::rights(&catalog).on_queue(id, Privilege::Observe).into()))
 }
 
-/// `queue.derive_grants()`.
+/// `queue_internal.derive_grants()`.
 fn derive_grants(_call: &Call) -> Result<Option<Datum>> {
     api::on_primary("grant")?;
     grants::derive(&*catalog::current()?)?;

@@ -31,10 +31,10 @@ fn adopt(_call: &Call) -> Result<Option<Datum>> {
 
 sql_function!(pg_queue_foreign_write, pg_finfo_pg_queue_foreign_write => foreign_write);
 
-/// `queue.foreign_write()`: a statement trigger before each statement that changes the tables.
+/// `queue_internal.foreign_write()`: a statement trigger before each statement that changes the tables.
 fn foreign_write(call: &Call) -> Result<Option<pg_sys::Datum>> {
     let Some((table, is_truncate)) = call.trigger() else {
-        return Err(Error::new(error::NOT_SUPPORTED, "queue.foreign_write can only be called as a trigger"));
+        return Err(Error::new(error::NOT_SUPPORTED, "queue_internal.foreign_write can only be called as a trigger"));
     };
     // Rows say as whom jobs run.
     if !role::owns_table(table) {
@@ -49,11 +49,11 @@ fn foreign_write(call: &Call) -> Result<Option<pg_sys::Datum>> {
 
 sql_function!(pg_queue_read_only, pg_finfo_pg_queue_read_only => read_only);
 
-/// `queue.read_only()`: a trigger on the views that raises 0A000. Without it rows of tables could be changed through
+/// `queue_internal.read_only()`: a trigger on the views that raises 0A000. Without it rows of tables could be changed through
 /// some views.
 fn read_only(call: &Call) -> Result<Option<pg_sys::Datum>> {
     let Some((view, _)) = call.trigger() else {
-        return Err(Error::new(error::NOT_SUPPORTED, "queue.read_only can only be called as a trigger"));
+        return Err(Error::new(error::NOT_SUPPORTED, "queue_internal.read_only can only be called as a trigger"));
     };
     let view = syscache::table_name(view).unwrap_or_default();
     let hint = match view.as_str() {

@@ -1,5 +1,5 @@
 //! The functions by which the views ask memory and the logs for leases, running attempts and payloads. Also
-//! `queue.assert_loaded`.
+//! `queue_internal.assert_loaded`.
 //!
 //! Not here: all attempts, by the snapshot of the statement (`api::attempts`). What this file reads of memory is of the
 //! present moment.
@@ -25,7 +25,7 @@ sql_function!(pg_queue_claims_now, pg_finfo_pg_queue_claims_now => claims_now);
 sql_function!(pg_queue_lease_expires_at, pg_finfo_pg_queue_lease_expires_at => lease_expires_at);
 sql_function!(pg_queue_payload_of, pg_finfo_pg_queue_payload_of => payload_of);
 
-/// `queue.assert_loaded()`: called by CREATE EXTENSION. `api::run` has checked before that there is shared memory.
+/// `queue_internal.assert_loaded()`: called by CREATE EXTENSION. `api::run` has checked before that there is shared memory.
 ///
 /// Errors: 0A000 in a database whose encoding is not UTF8.
 fn assert_loaded(_call: &Call) -> Result<Option<Datum>> {
@@ -37,7 +37,7 @@ fn assert_loaded(_call: &Call) -> Result<Option<Datum>> {
     }
 }
 
-/// `queue.payload_of(id)`: returns the payload of an attempt, which may lie in the row of another one. It is a function
+/// `queue_internal.payload_of(id)`: returns the payload of an attempt, which may lie in the row of another one. It is a function
 /// and not a subquery of the views, whose plans would be priced as if it ran for every row. It returns NULL if there is
 /// no such attempt or the current user may not observe it.
 fn payload_of(call: &Call) -> Result<Option<Datum>> {
@@ -77,7 +77,7 @@ fn wall_time(deadline: i64) -> i64 {
     time::now_us().saturating_add(deadline.saturating_sub(time::monotonic_us()))
 }
 
-/// `queue.running_now()`: returns the attempts that memory knows to be taken at this moment.
+/// `queue_internal.running_now()`: returns the attempts that memory knows to be taken at this moment.
 fn running_now(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = catalog::current()?;
@@ -101,7 +101,7 @@ fn running_now(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue.claims_now()`: returns the claims of the attempts that memory knows to be taken, each found by its place.
+/// `queue_internal.claims_now()`: returns the claims of the attempts that memory knows to be taken, each found by its place.
 fn claims_now(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = catalog::current()?;
@@ -125,7 +125,7 @@ fn claims_now(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue.lease_expires_at(id)`: returns NULL if memory does not know the lease.
+/// `queue_internal.lease_expires_at(id)`: returns NULL if memory does not know the lease.
 fn lease_expires_at(call: &Call) -> Result<Option<Datum>> {
     let Some(id) = call.i64(0) else { return Ok(None) };
     let catalog = catalog::current()?;

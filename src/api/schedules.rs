@@ -313,7 +313,7 @@ fn upcoming(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue.firings()`: returns for each schedule its last job and its next run.
+/// `queue_internal.firings()`: returns for each schedule its last job and its next run.
 fn firings(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = catalog::current()?;

@@ -23,7 +23,7 @@ use crate::shmem;
 sql_function!(pg_queue_tallies, pg_finfo_pg_queue_tallies => tallies);
 sql_function!(pg_queue_minutes_now, pg_finfo_pg_queue_minutes_now => minutes_now);
 
-/// `queue.minutes_now()`: returns what memory has counted in each minute of the last hour. A lane of which it knows anything
+/// `queue_internal.minutes_now()`: returns what memory has counted in each minute of the last hour. A lane of which it knows anything
 /// has a row more, with NULL for the minute. `since` is the minute in which counting began, of which only a part is known.
 /// Nothing on a standby, or while memory does not know.
 fn minutes_now(call: &Call) -> Result<Option<Datum>> {
@@ -53,7 +53,7 @@ fn minutes_now(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue.tallies(walk)`. If `walk` is true, or on a standby, everything is counted row by row.
+/// `queue_internal.tallies(walk)`. If `walk` is true, or on a standby, everything is counted row by row.
 fn tallies(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = catalog::current()?;

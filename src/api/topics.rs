@@ -283,7 +283,7 @@ fn route(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue.topic_counts()`: what was published, by topic that the current user may observe.
+/// `queue_internal.topic_counts()`: what was published, by topic that the current user may observe.
 fn topic_counts(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = catalog::current()?;

@@ -23,6 +23,8 @@ use crate::transaction;
 enum Kind {
     Schema,
     Routine,
+    /// A routine that users have no use for, in a schema of its own.
+    Internal,
     View,
 }
 
@@ -31,7 +33,7 @@ impl Kind {
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Schema => ("USAGE", "SCHEMA"),
-            Self::Routine => ("EXECUTE", "ROUTINE"),
+            Self::Routine | Self::Internal => ("EXECUTE", "ROUTINE"),
             Self::View => ("SELECT", "TABLE"),
         }
     }
@@ -46,7 +48,7 @@ const MANAGE: u8 = 1 << Privilege::Manage as u8;
 
 /// The objects that each privilege gives access to. Any object that is not listed is the owner's alone.
 #[rustfmt::skip]
-const OBJECTS: [(u8, Kind, &[&str]); 12] = [
+const OBJECTS: [(u8, Kind, &[&str]); 13] = [
     (PRODUCE | CONSUME | OBSERVE | MANAGE, Kind::Schema, &["queue"]),
     (PRODUCE, Kind::Routine, &["enqueue", "enqueue_batch", "enqueue_flow", "enqueue_many", "enqueue_sql", "publish", "publish_many"]),
     (PRODUCE | MANAGE, Kind::Routine, &["seal"]),
@@ -62,7 +64,9 @@ const OBJECTS: [(u8, Kind, &[&str]); 12] = [
     ]),
     (OBSERVE, Kind::Routine, &[
         "activity", "doctor", "error_groups", "job", "job_attempts", "list", "members", "metrics", "route", "search", "throughput_by", "upcoming",
-        // The views call these.
+    ]),
+    // The views call these. It takes no USAGE on their schema: the views have found them by oid.
+    (OBSERVE, Kind::Internal, &[
         "claims_now", "executor_counts", "executors_now", "firings", "held_by_dead", "lease_expires_at", "live", "may_observe", "memory_use", "minutes_now", "payload_of", "recent_times", "running_now", "tallies", "throughput_live",
         "times", "topic_counts",
     ]),
@@ -82,6 +86,8 @@ struct Object {
     bits: u8,
     kind: Kind,
     name: &'static str,
+    /// Whether it is there: not all are with the extension's SQL of a version before the library's.
+    exists: bool,
     /// The grantees as they are, the grantees as they are recorded, and the roles that may grant the privilege on; all
     /// without the owner.
     current: Vec<Oid>,
@@ -134,25 +140,27 @@ fn grantee(role: Oid) -> Option<String> {
     role::role_name(role).map(|name| role::quoted(&name))
 }
 
-/// Returns all objects with their grantees as the catalogs have them.
+/// Returns all objects that are there with their grantees as the catalogs have them.
 fn read() -> Result<Vec<Object>> {
     let each = |&(bits, kind, names): &(u8, Kind, &'static [&'static str])| {
-        let object = move |name| Object { bits, kind, name, current: vec![], recorded: vec![], granting: vec![] };
+        let object =
+            move |name| Object { bits, kind, name, exists: false, current: vec![], recorded: vec![], granting: vec![] };
         names.iter().map(move |&name| object(name))
     };
     let mut objects: Vec<Object> = OBJECTS.iter().flat_map(each).collect();
     let places: Vec<String> =
-        objects.iter().map(|object| format!("{} {}", object.kind.words().1, object.name)).collect();
-    // Each row is one number, made of the object's place, which of its lists, and the grantee.
+        objects.iter().map(|object| format!("{} {}", object.kind.words().1, object.written(str::to_owned))).collect();
+    // Each row is one number, made of the object's place, which of its lists or that it is there, and the grantee.
     let grantees = spi::i64_column(
         "SELECT ((o.place OPERATOR(pg_catalog.*) 4) OPERATOR(pg_catalog.+) g.list) OPERATOR(pg_catalog.*) 4294967296
                 OPERATOR(pg_catalog.+) g.grantee::pg_catalog.int8
          FROM pg_catalog.unnest($1) WITH ORDINALITY AS o (name, place)
-         JOIN (SELECT pg_catalog.concat('ROUTINE ', proname), 'pg_catalog.pg_proc'::pg_catalog.regclass, oid, proacl, proowner
-               FROM pg_catalog.pg_proc
-               WHERE pronamespace OPERATOR(pg_catalog.=) 'queue'::pg_catalog.regnamespace
+         JOIN (SELECT pg_catalog.format('ROUTINE %s.%s', n.nspname, p.proname), 'pg_catalog.pg_proc'::pg_catalog.regclass,
+                      p.oid, p.proacl, p.proowner
+               FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace
+               WHERE n.nspname OPERATOR(pg_catalog.=) ANY (ARRAY['queue', 'queue_internal']::pg_catalog.name[])
              UNION ALL
-               SELECT pg_catalog.concat('TABLE ', relname), 'pg_catalog.pg_class'::pg_catalog.regclass, oid, relacl, relowner
+               SELECT pg_catalog.format('TABLE queue.%s', relname), 'pg_catalog.pg_class'::pg_catalog.regclass, oid, relacl, relowner
                FROM pg_catalog.pg_class
                WHERE relnamespace OPERATOR(pg_catalog.=) 'queue'::pg_catalog.regnamespace
              UNION ALL
@@ -163,6 +171,8 @@ fn read() -> Result<Vec<Object>> {
              SELECT 0, a.grantee, a.privilege_type FROM pg_catalog.aclexplode(m.acl) AS a
            UNION ALL
              SELECT 2, a.grantee, a.privilege_type FROM pg_catalog.aclexplode(m.acl) AS a WHERE a.is_grantable
+           UNION ALL
+             SELECT 3, 0::pg_catalog.oid, 'USAGE'
            UNION ALL
              SELECT 1, a.grantee, a.privilege_type
              FROM pg_catalog.pg_init_privs AS i, pg_catalog.aclexplode(i.initprivs) AS a
@@ -176,18 +186,29 @@ fn read() -> Result<Vec<Object>> {
     for found in grantees {
         let (place, grantee) = ((found >> 32) as usize, Oid::from(found as u32));
         if let Some(object) = objects.get_mut(place / 4 - 1) {
-            let list = match place % 4 {
-                0 => &mut object.current,
-                1 => &mut object.recorded,
-                _ => &mut object.granting,
-            };
-            list.push(grantee);
+            match place % 4 {
+                0 => object.current.push(grantee),
+                1 => object.recorded.push(grantee),
+                2 => object.granting.push(grantee),
+                _ => object.exists = true,
+            }
         }
     }
+    objects.retain(|object| object.exists);
     Ok(objects)
 }
 
 impl Object {
+    /// Returns its name with that of its schema, each as `quoted` writes it.
+    fn written(&self, quoted: impl Fn(&str) -> String) -> String {
+        let schema = match self.kind {
+            Kind::Schema => return quoted(self.name),
+            Kind::Routine | Kind::View => "queue",
+            Kind::Internal => syscache::internal_schema(),
+        };
+        format!("{}.{}", quoted(schema), quoted(self.name))
+    }
+
     /// Grants access to the roles that the rows want, and revokes it from those that were recorded and are wanted no
     /// more.
     fn derive(&self, roles: &HashMap<Oid, (String, u8)>, creators: &[Oid], owner: &str) -> Result<()> {
@@ -199,10 +220,7 @@ impl Object {
             return Ok(());
         }
         let (privilege, kind) = self.kind.words();
-        let name = match self.kind {
-            Kind::Schema => role::quoted(self.name),
-            Kind::Routine | Kind::View => format!("queue.{}", role::quoted(self.name)),
-        };
+        let name = self.written(role::quoted);
         // Postgres records all that is granted at that moment, so GRANTs made by hand are revoked first and granted
         // again at the end.
         let others = self.current.iter().filter(|role| !is_wanted(role));

@@ -113,6 +113,16 @@ impl Awaited {
         self.hand_over(job_id) || is_ordered
     }
 
+    /// As `add`, but the duty may leave the job in the list until this monotonic time. Returns whether a look at everything
+    /// is ordered, for which the worker is to be woken at once.
+    pub fn add_by(&mut self, job_id: i64, at: i64) -> bool {
+        self.adds = self.adds.wrapping_add(1);
+        let is_ordered = self.note(job_id);
+        let was_seen = self.is_seen;
+        self.put_off(job_id, at);
+        is_ordered || was_seen && !self.is_seen
+    }
+
     /// Adds a job to the filter. Returns whether the worker is to be woken, since that has grown too full.
     fn note(&mut self, job_id: i64) -> bool {
         self.filter.add(job_id);
@@ -167,11 +177,9 @@ impl Awaited {
         self.insert(job_id)
     }
 
-    /// Has the duty look once more at what is after a job, at this monotonic time: an open transaction is in the way.
+    /// Has the duty look at what is after a job, at this monotonic time or before.
     pub fn put_off(&mut self, job_id: i64, at: i64) {
-        if self.count == 0 {
-            self.list_at = at;
-        }
+        self.list_at = if self.count == 0 { at } else { self.list_at.min(at) };
         self.insert(job_id);
     }
 

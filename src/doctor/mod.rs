@@ -11,6 +11,7 @@ use crate::doctor::check::Check;
 
 pub mod audit;
 pub mod check;
+pub mod cluster;
 pub mod jobs;
 pub mod server;
 pub mod storage;
@@ -42,4 +43,5 @@ pub const ALL: &[Check] = &[
     Check { name: "wraparound", look: storage::wraparound },
     Check { name: "jit", look: server::jit },
     Check { name: "roles", look: server::roles },
+    Check { name: "cluster", look: cluster::cluster },
 ];

@@ -12,13 +12,15 @@ use pg_queue_core::after::{Fate, Upon, Verdict, verdict};
 
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::{self, Queue};
-use crate::catalog::{Catalog, drops};
+use crate::catalog::{Catalog, drops, ids};
 use crate::error::{self, Error, Result};
 use crate::job::find::{self, Found};
 use crate::job::options::{After, OwnFlow};
 use crate::log::attempt::{Attempt, New};
+use crate::log::claim;
 use crate::log::edge::{self, Edge, Edges};
 use crate::log::outcome::Kind;
+use crate::log::reader::Reader;
 use crate::log::segment::Target;
 use crate::pg::datum;
 use crate::transaction::{self, Step};
@@ -78,6 +80,13 @@ pub fn unmet(catalog: &Catalog, after: &After) -> Result<Option<Rc<After>>> {
     let rights = permission::rights(catalog);
     let (mut fates, mut unmet) = (Vec::new(), Vec::new());
     for &job_id in &after.jobs {
+        if let Some(lane) = waiting_lane(catalog, job_id)?
+            && (rights.on_lane(lane, Privilege::Produce) || rights.on_lane(lane, Privilege::Observe))
+        {
+            fates.push(Fate::Living);
+            unmet.push(job_id);
+            continue;
+        }
         let unknown = || {
             Error::new(error::NO_DATA, format!("job {job_id} does not exist"))
                 .detail(
@@ -101,12 +110,24 @@ pub fn unmet(catalog: &Catalog, after: &After) -> Result<Option<Rc<After>>> {
         }
     }
     let waits = verdict(after.upon, &fates, false) != Verdict::Release;
-    Ok(waits.then(|| Rc::new(After { upon: after.upon, jobs: unmet, named: after.named })))
+    let all_live = fates.iter().all(|fate| *fate == Fate::Living);
+    Ok(waits.then(|| Rc::new(After { upon: after.upon, jobs: unmet, named: after.named, all_live })))
+}
+
+/// The lane of a job that waits for its first claim, as most do when others are enqueued after them; `None`: look at it more
+/// closely.
+fn waiting_lane(catalog: &Catalog, job_id: i64) -> Result<Option<i32>> {
+    ids::job_id(job_id)?;
+    let Some(attempt) = Reader::new(catalog).first(job_id) else { return Ok(None) };
+    let waits =
+        claim::find_row(catalog, attempt.home.segment, attempt.id()).is_none() && attempt.home.is_valid(catalog);
+    let lane = attempt.lane();
+    Ok(if waits && queue::by_lane(catalog, lane)?.is_some() { Some(lane) } else { None })
 }
 
 /// Inserts the edges of attempts that this transaction has just inserted into a segment, and has the commit hand over the
-/// jobs that they are after. `job_of` tells the job of an attempt.
-pub fn insert_edges(catalog: &Catalog, target: &Target, edges: &[Edge], job_of: impl Fn(i64) -> i64) {
+/// jobs that they are after. `job_of` tells the job of an attempt. `has_time`: all those jobs lived a moment ago.
+pub fn insert_edges(catalog: &Catalog, target: &Target, edges: &[Edge], job_of: impl Fn(i64) -> i64, has_time: bool) {
     if edges.is_empty() {
         return;
     }
@@ -118,12 +139,12 @@ pub fn insert_edges(catalog: &Catalog, target: &Target, edges: &[Edge], job_of: 
     let mut last = 0;
     for edge in edges {
         if edge.job_id != last && edge.job_id != edge::SEAL {
-            transaction::record(catalog.number, Step::Awaited { job_id: edge.job_id });
+            transaction::record(catalog.number, Step::Awaited { job_id: edge.job_id, has_time });
             last = edge.job_id;
         }
         // Its time may have come before the commit.
         if edge.upon == Upon::Overdue {
-            transaction::record(catalog.number, Step::Awaited { job_id: job_of(edge.id) });
+            transaction::record(catalog.number, Step::Awaited { job_id: job_of(edge.id), has_time: false });
         }
     }
 }

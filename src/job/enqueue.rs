@@ -166,7 +166,7 @@ fn insert_within(
         }
         attempt::insert(catalog, &target, &attempts)?;
         // A first attempt shares its job's count.
-        after::insert_edges(catalog, &target, &edges, |attempt| attempt | id::JOB_NIBBLE);
+        after::insert_edges(catalog, &target, &edges, |attempt| attempt | id::JOB_NIBBLE, held.has_time());
     }
     if held.count < jobs.len() {
         announce(catalog, queue);
@@ -205,6 +205,11 @@ impl Held {
         }
         let count = waits.iter().filter(|(after, own)| after.is_some() || own.is_some()).count();
         Ok(Self { lane, waits, count })
+    }
+
+    /// Whether all jobs lived that others of the call are after, and none of these is a flow.
+    fn has_time(&self) -> bool {
+        self.waits.iter().all(|(after, own)| own.is_none() && after.as_ref().is_none_or(|after| after.all_live))
     }
 
     /// Puts the attempt of the job at a position into the lane of held ones, if it is held, and adds its edges.

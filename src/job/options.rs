@@ -178,6 +178,8 @@ pub struct After {
     pub jobs: Vec<i64>,
     /// All that were named, as `bigint[]`.
     pub named: Datum,
+    /// Whether all of `jobs` lived when they were looked at.
+    pub all_live: bool,
 }
 
 impl After {
@@ -191,7 +193,7 @@ impl After {
             return Err(Self::too_many(jobs.len()));
         }
         let named = datum::bigint_array(&jobs);
-        Ok((!jobs.is_empty()).then(|| Rc::new(Self { upon, jobs, named })))
+        Ok((!jobs.is_empty()).then(|| Rc::new(Self { upon, jobs, named, all_live: false })))
     }
 
     fn too_many(count: usize) -> Error {
@@ -229,7 +231,7 @@ impl After {
             }
         }
         let named = datum::bigint_array(&jobs);
-        Ok(Some(Rc::new(Self { upon, jobs, named })))
+        Ok(Some(Rc::new(Self { upon, jobs, named, all_live: false })))
     }
 }
 

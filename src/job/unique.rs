@@ -268,6 +268,32 @@ impl Batch<'_> {
     }
 }
 
+/// Takes over what another server remembers of a key, on top of what is known here: the larger values count. False if all of it
+/// was known.
+///
+/// Errors: 55006 when an open transaction holds the key.
+pub fn take_over(catalog: &Rc<Catalog>, queue: &Queue, key: Datum, from: Known) -> Result<bool> {
+    if !keys::try_acquire(catalog, keys::hash(queue.id, datum::bytes_of(&key))) {
+        return Err(find::in_use(from.job_id));
+    }
+    let here = Keys::open(catalog).newest(queue.id, key);
+    let known = here.map_or(from, |here| Known {
+        expires_at: here.expires_at.max(from.expires_at),
+        taken_until: here.taken_until.max(from.taken_until),
+        version: here.version.max(from.version),
+        ..from
+    });
+    let is_known = |here: Known| {
+        (here.expires_at, here.taken_until, here.version) == (known.expires_at, known.taken_until, known.version)
+    };
+    if here.is_some_and(is_known) {
+        return Ok(false);
+    }
+    let entry = id::count(rerun::fresh_number(catalog)?);
+    key::insert(catalog, &[key::New { queue_id: queue.id, key, known: Known { entry, ..known } }]);
+    Ok(true)
+}
+
 /// What a call does, after those before it.
 fn decide(slot: &mut Slot, at: usize, unique: &Unique) -> Result<Answer> {
     let there = match &slot.holder {
@@ -333,7 +359,7 @@ pub fn supersede(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Res
     let outcome = outcome::New { next_id: Some(next.id), ..outcome::New::of(attempt.id(), Kind::Superseded) };
     end_unrun(catalog, attempt, outcome)?;
     attempt::insert(catalog, &target, &[next])?;
-    after::insert_edges(catalog, &target, &edge::carried(&edges, next.id), |_| next.job_id);
+    after::insert_edges(catalog, &target, &edge::carried(&edges, next.id), |_| next.job_id, false);
     Ok(())
 }
 

@@ -111,6 +111,16 @@ impl<'a> Reader<'a> {
         Some(Attempt::new(scan.row(), home))
     }
 
+    /// The first attempt of a job, if its row lies where it was born.
+    pub fn first(&mut self, job_id: i64) -> Option<Attempt> {
+        let mut segments: [u8; OLD as usize] = std::array::from_fn(|segment| segment as u8);
+        // Most probably in the one that is being filled.
+        segments.sort_unstable_by_key(|&segment| segment::word(self.catalog, segment).state() != State::Open);
+        let found = segments.into_iter().filter(|&segment| self.is_of_interest(segment)).collect::<Vec<_>>();
+        let mut found = found.into_iter().filter_map(|segment| self.at(segment, id::first_attempt(job_id, segment)));
+        found.find(|attempt| !attempt.is_payload_only())
+    }
+
     /// Whether a segment has a row with this id, of whatever kind.
     pub fn has_row(&mut self, segment: u8, attempt: i64) -> bool {
         self.at(segment, attempt).is_some()

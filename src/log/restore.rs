@@ -229,12 +229,12 @@ fn obstacle(catalog: &Catalog) -> Result<Option<Obstacle>> {
     if let Some(&pid) = busy.first() {
         return Ok(Some(Obstacle::Busy(pid)));
     }
-    let disabled = spi::i64_column(
+    let disabled = format!(
         "SELECT 1::pg_catalog.int8 FROM pg_catalog.pg_trigger
-         WHERE tgfoid OPERATOR(pg_catalog.=) 'queue.foreign_write()'::pg_catalog.regprocedure
-           AND tgenabled OPERATOR(pg_catalog.=) 'D' LIMIT 1",
-        &[],
-    )?;
+         WHERE tgfoid OPERATOR(pg_catalog.=) {} AND tgenabled OPERATOR(pg_catalog.=) 'D' LIMIT 1",
+        triggers::foreign_write()
+    );
+    let disabled = spi::i64_column(&disabled, &[])?;
     if !disabled.is_empty() {
         return Ok(Some(Obstacle::Lasting("Triggers on its tables are switched off.".into())));
     }

@@ -56,17 +56,25 @@ pub unsafe fn run_unloaded(
     fcinfo: pg_sys::FunctionCallInfo,
     body: impl Fn(&Call) -> Result<Option<Datum>> + Copy,
 ) -> Datum {
+    // SAFETY: the caller's promise.
+    unsafe { guarded(fcinfo, body) }.unwrap_or_else(|| {
+        // SAFETY: `fcinfo` is valid for the call.
+        unsafe { (*fcinfo).isnull = true };
+        Datum::from(0)
+    })
+}
+
+/// Runs a part of a SQL function under the guard, and raises the error that it returns when no Rust frame is left.
+///
+/// # Safety
+/// As `run_unloaded`; nor has what the part returns anything to drop.
+pub unsafe fn guarded<R: Copy>(fcinfo: pg_sys::FunctionCallInfo, part: impl Fn(&Call) -> Result<R> + Copy) -> R {
     // SAFETY: the guard turns panics and caught errors into Postgres errors; the closure's captures are
     // plain pointers.
     let outcome =
-        unsafe { pg_sys::submodules::panic::pgrx_extern_c_guard(|| body(&Call(fcinfo)).map_err(Raised::from)) };
+        unsafe { pg_sys::submodules::panic::pgrx_extern_c_guard(|| part(&Call(fcinfo)).map_err(Raised::from)) };
     match outcome {
-        Ok(Some(datum)) => datum,
-        Ok(None) => {
-            // SAFETY: `fcinfo` is valid for the call.
-            unsafe { (*fcinfo).isnull = true };
-            Datum::from(0)
-        }
+        Ok(value) => value,
         // SAFETY: all texts lie in Postgres's memory, this frame holds nothing to drop.
         Err(e) => unsafe { raise(e.code, e.message, e.detail, e.hint) },
     }
@@ -87,6 +95,11 @@ impl Call {
             let argument = &*(*self.0).args.as_ptr().add(n);
             (!argument.isnull).then_some(argument.value)
         }
+    }
+
+    /// Whether an argument was given and is not NULL.
+    pub fn has(&self, n: usize) -> bool {
+        self.datum(n).is_some()
     }
 
     /// Returns a `bigint`.

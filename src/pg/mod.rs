@@ -17,6 +17,7 @@ pub mod jsonpath;
 pub mod lock;
 pub mod open;
 pub mod parameter;
+pub mod pass_on;
 pub mod portal;
 pub mod process;
 pub mod raw;

@@ -113,6 +113,18 @@ pub fn can_connect(role: pg_sys::Oid) -> bool {
     }
 }
 
+/// Whether the current user may execute a function. Must run in a transaction.
+pub fn may_execute(function: pg_sys::Oid) -> bool {
+    // SAFETY: reads the catalogs.
+    unsafe {
+        #[cfg(any(feature = "pg14", feature = "pg15"))]
+        let answer = pg_sys::pg_proc_aclcheck(function, user(), pg_sys::ACL_EXECUTE);
+        #[cfg(not(any(feature = "pg14", feature = "pg15")))]
+        let answer = pg_sys::object_aclcheck(pg_sys::ProcedureRelationId, function, user(), pg_sys::ACL_EXECUTE.into());
+        answer == pg_sys::AclResult::ACLCHECK_OK
+    }
+}
+
 /// Whether the current user may SET ROLE to a role. Must run in a transaction.
 pub fn may_become(role: pg_sys::Oid) -> bool {
     // SAFETY: looks at roles.

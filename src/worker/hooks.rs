@@ -183,7 +183,7 @@ unsafe extern "C-unwind" fn before(statement: *mut pg_sys::Node, is_top_level: b
     }
 }
 
-/// Refuses to take its name from the extension's schema: no session would find anything any more.
+/// Refuses to take its name from a schema of the extension: no session would find anything any more.
 ///
 /// Errors: 0A000, raised.
 ///
@@ -191,8 +191,10 @@ unsafe extern "C-unwind" fn before(statement: *mut pg_sys::Node, is_top_level: b
 /// `name` is a C string.
 unsafe fn check_schema_name(name: *const c_char) {
     // SAFETY: the caller's promise.
-    if unsafe { CStr::from_ptr(name) } == c"queue" && syscache::our_extension().is_some() {
-        Error::new(error::NOT_SUPPORTED, "schema \"queue\" cannot be renamed")
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    let is_ours = name == b"queue" || name == syscache::internal_schema().as_bytes();
+    if is_ours && syscache::our_extension().is_some() {
+        Error::new(error::NOT_SUPPORTED, format!("schema \"{}\" cannot be renamed", String::from_utf8_lossy(name)))
             .detail("The functions and the background processes of extension pg_queue find everything by that name.")
             .hint("For other names make functions in a schema of your own that call those of schema queue.")
             .report();

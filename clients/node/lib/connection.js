@@ -1,14 +1,18 @@
 'use strict'
 // Connections: how the worker connects, when one is gone, and the few that handlers' transactions use in turn.
 //
-// No prepared statements: a pooler in transaction mode has another connection for each transaction.
+// No prepared statements: a pooler in transaction mode has another connection for each transaction. Nothing that the worker
+// itself asks the server waits longer than its `patience`: also a server that has fallen silent with its connections open is
+// given up. What handlers ask it may take as long as it takes.
 
 const net = require('node:net')
 const { Client } = require('pg')
 
+const SILENCE = 60000 // A server that has not answered for so long, beyond what it was asked to wait, is given up.
+const FAREWELL = 1000 // How long a connection that is closed waits for the server to close it, too.
+
 const DEFAULTS = {
   connectionTimeoutMillis: 10000,
-  query_timeout: 60000, // a server that has fallen silent
   keepAlive: true,
   application_name: 'pg_queue worker'
 }
@@ -44,7 +48,8 @@ async function connect (hosts) {
 }
 
 function end (client) {
-  return client.end().catch(() => {})
+  const timer = setTimeout(() => client.connection.stream.destroy(), FAREWELL)
+  return client.end().catch(() => {}).finally(() => clearTimeout(timer))
 }
 
 // Asks the server to cancel what runs on the connection.
@@ -66,25 +71,54 @@ function cancel (client) {
 
 // One connection that is made when it is needed, and again when it was lost.
 class Link {
-  constructor (hosts, onConnect = () => {}) {
+  constructor (hosts, onConnect = () => {}, patience = SILENCE) {
     this.hosts = hosts
     this.onConnect = onConnect
+    this.patience = patience
     this.client = null
+    this.giveUp = null // ends what runs, of which it is the sign
+    this.isSevered = false
   }
 
   // Runs a statement in a transaction of its own. Rejects with `Gone` where that needs another connection.
   async fetch (text, values) {
+    if (this.isSevered) throw new Gone('the worker has ended')
+    let giveUp
+    const silent = new Promise((resolve, reject) => {
+      giveUp = this.giveUp = () => reject(new Error('the server has not answered'))
+    })
+    const timer = setTimeout(giveUp, Math.min(this.patience, 2 ** 31 - 1))
+    const answer = this.answer(giveUp, text, values)
+    answer.catch(() => {}) // when it was given up
     try {
-      if (!this.client) {
-        this.client = await connect(this.hosts)
-        this.onConnect(this.client)
-      }
-      return (await this.client.query(text, values)).rows
+      return await Promise.race([answer, silent])
     } catch (error) {
       if (!isGone(error)) throw error
       this.close()
       throw new Gone(error.message, { cause: error })
+    } finally {
+      clearTimeout(timer)
+      this.giveUp = null
     }
+  }
+
+  async answer (giveUp, text, values) {
+    if (!this.client) {
+      const client = await connect(this.hosts)
+      if (this.giveUp !== giveUp) { // too late: nobody would have what is claimed
+        end(client)
+        throw new Error('the connection has come too late')
+      }
+      this.client = client
+      this.onConnect(client)
+    }
+    return (await this.client.query(text, values)).rows
+  }
+
+  // What runs, and all that follows, is answered by `Gone`.
+  sever () {
+    this.isSevered = true
+    this.giveUp?.()
   }
 
   async cancel () {
@@ -146,4 +180,4 @@ class Pool {
   }
 }
 
-module.exports = { Gone, Link, Pool }
+module.exports = { Gone, Link, Pool, SILENCE }

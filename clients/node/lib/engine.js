@@ -9,7 +9,7 @@
 // as many connections as it takes. A worker that does not hear from the server for as long as the lease lasts has lost it.
 
 const { Batch } = require('./batch')
-const { Gone, Link, Pool } = require('./connection')
+const { Gone, Link, Pool, SILENCE } = require('./connection')
 const { Ending } = require('./endings')
 const { COLUMNS, Job } = require('./job')
 const { Advance, Fatal, RetryIn, Snooze, Stopped, Suspend, interval, json } = require('./outcomes')
@@ -78,7 +78,7 @@ class Engine {
     this.claims = new Link(worker.hosts, (client) => {
       client.on('notice', (notice) => this.notice(notice))
       this.tell('connected')
-    })
+    }, worker.options.wait + SILENCE)
   }
 
   // The second call ends the wait for the handlers.
@@ -442,6 +442,7 @@ class Engine {
   async shutDown (claimer, control) {
     this.stopping.set()
     this.changed.set()
+    const end = Date.now() + FAREWELL
     while (!this.claimerEnded) {
       // Early is as good as never: the server may not have begun with the claim. So again, until it has ended.
       await this.claims.cancel()
@@ -449,6 +450,7 @@ class Engine {
       const later = new Promise((resolve) => { timer = setTimeout(resolve, 100) })
       await Promise.race([claimer.catch(() => {}), later])
       clearTimeout(timer)
+      if (Date.now() > end) this.claims.sever() // also the server does not answer
     }
     for (const held of this.ready.splice(0)) this.end(held, this.stopped(held.job))
     this.due.set()
@@ -461,7 +463,10 @@ class Engine {
     }
     this.isClosing = true
     this.due.set()
-    const farewell = setTimeout(() => { this.isGivenUp = true }, FAREWELL)
+    const farewell = setTimeout(() => {
+      this.isGivenUp = true
+      this.control.sever()
+    }, FAREWELL)
     await control.catch(() => {})
     clearTimeout(farewell)
     for (const ending of [...this.done, ...this.outbox]) this.log.error(ending.job.toJSON(), 'the server was not told of its end')

@@ -9,6 +9,7 @@ const path = require('node:path')
 const { test } = require('node:test')
 const { Client } = require('pg')
 const { Worker, enqueue, enqueueMany } = require('..')
+const { Gone, Link, Pool } = require('../lib/connection')
 const { Server } = require('../lib/testing')
 const { SCHEMA, database, quiet, until } = require('./support')
 
@@ -167,6 +168,51 @@ test('several hosts and a promotion', async (t) => {
     client = await standby.connect(name)
     await works()
   })
+})
+
+// All of the server's processes stand still: its connections are there, and nobody answers.
+function silence (t, server) {
+  const first = fs.readFileSync(path.join(server.data, 'postmaster.pid'), 'utf8').split('\n')[0]
+  const children = fs.readFileSync(`/proc/${first}/task/${first}/children`, 'utf8').trim().split(' ')
+  const all = (signal) => { for (const pid of [first, ...children]) process.kill(Number(pid), signal) }
+  all('SIGSTOP')
+  t.after(() => all('SIGCONT'))
+}
+
+for (const busy of [false, true]) {
+  test(`a worker ends without a server that answers, ${busy ? 'busy' : 'idle'}`, async (t) => {
+    const job = busy && await enqueue(db.client, 'a', { seconds: 60 })
+    const child = start(t, { concurrency: 2, heartbeat: 100 })
+    const sleeps = "SELECT count(*)::int FROM pg_stat_activity WHERE query ~ 'claim_any' AND state = 'active' AND pid <> pg_backend_pid()"
+    await until('it waits', async () => await db.one(sleeps) && (!busy || await db.state(job) === 'running'))
+    silence(t, db.server)
+    const begun = Date.now()
+    child.kill('SIGTERM')
+    child.kill('SIGINT')
+    assert.equal(await child.ended(), 0)
+    assert.ok(Date.now() - begun < 40000)
+  })
+}
+
+test('a server that falls silent is left for another', async (t) => {
+  const other = new Server()
+  t.after(() => other.close())
+  const hosts = [db.config, other.config()].map((config) => ({ ...config, connectionTimeoutMillis: 500 }))
+  const link = new Link(hosts, () => {}, 2000)
+  t.after(() => link.close())
+  const where = async () => (await link.fetch("SELECT current_setting('unix_socket_directories') AS dir"))[0].dir
+  assert.equal(await where(), db.server.dir)
+  silence(t, db.server)
+  await assert.rejects(where(), Gone)
+  assert.equal(await where(), other.dir)
+  link.sever()
+  await assert.rejects(where(), Gone)
+})
+
+test('what a handler asks may take as long as it takes', async (t) => {
+  const pool = new Pool([db.config])
+  t.after(() => pool.close())
+  assert.ok(await pool.use((client) => !client.connectionParameters.query_timeout))
 })
 
 test('a backend that is killed takes all others along', async () => {

@@ -253,6 +253,73 @@ def test_several_hosts_and_a_promotion():
                 wait_state(conn, enqueue(conn, "a"), "completed")
 
 
+@contextmanager
+def silent(server):
+    """All of the server's processes stand still: its connections are there, and nobody answers."""
+    first = int((server.dir / "data/postmaster.pid").read_text().split()[0])
+    children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+    processes = [first, *map(int, children)]
+    for pid in processes:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in processes:
+            os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_worker_ends_without_a_server_that_answers(pg_queue_server, conn, conninfo, busy):
+    job_id = enqueue(conn, "a", {"seconds": 60}) if busy else None
+    with process(conninfo, concurrency=2, heartbeat=0.1) as worker:
+        sleeps = "SELECT count(*) FROM pg_stat_activity WHERE query ~ 'claim_any' AND state = 'active' AND pid <> pg_backend_pid()"
+        until("it waits", lambda: one(conn, sleeps) and (not busy or state(conn, job_id) == "running"))
+        with silent(pg_queue_server):
+            worker.send_signal(signal.SIGTERM)
+            worker.send_signal(signal.SIGINT)
+            assert worker.wait(40) == 0
+
+
+def test_a_server_that_falls_silent_is_left_for_another(monkeypatch):
+    monkeypatch.setattr("pg_queue.pool.SILENCE", 1.0)
+    monkeypatch.setattr("pg_queue.engine.SILENCE", 1.0)
+    with Server() as primary, Server(hot_standby="on") as standby:
+        database = primary.create_database()
+        with primary.connect(database) as conn:
+            conn.execute(SCHEMA)
+        primary.base_backup(standby)
+        hosts = primary.conninfo(database, host=f"{primary.dir},{standby.dir}", connect_timeout=2)
+        worker, met = Worker(hosts, wait=0.5), []
+        worker.on_event = lambda event: met.append(event.kind)
+
+        @worker.handler("a")
+        def handle(job):
+            pass
+
+        with running(worker):
+            with primary.connect(database) as conn:
+                wait_state(conn, enqueue(conn, "a"), "completed")
+            with silent(primary):
+                until("it has noticed", lambda: "disconnected" in met)
+                standby.promote()
+                with standby.connect(database) as conn:
+                    wait_state(conn, enqueue(conn, "a"), "completed")
+
+
+def test_a_long_wait_is_no_silence(conn, conninfo, monkeypatch):
+    monkeypatch.setattr("pg_queue.engine.SILENCE", 0.5)
+    worker, met = Worker(conninfo, wait=5), []
+    worker.on_event = lambda event: met.append(event.kind)
+
+    @worker.handler("a")
+    def handle(job):
+        pass
+
+    with running(worker):
+        wait_state(conn, enqueue(conn, "a", delay=2), "completed")
+    assert met.count("connected") == 1 and "disconnected" not in met
+
+
 @pytest.mark.parametrize("mode", ["transaction", "session"])
 def test_behind_pgbouncer(pg_queue_server, conn, conninfo, tmp_path, mode):
     program = shutil.which("pgbouncer", path=f"/usr/sbin:{os.environ['PATH']}")

@@ -8,8 +8,10 @@ import time
 import psycopg
 import pytest
 from conftest import one, running, state, until, wait_state
+from psycopg.conninfo import conninfo_to_dict
 
 from pg_queue import Advance, Fatal, RetryIn, Snooze, Stopped, Worker, enqueue, enqueue_many
+from pg_queue.pool import hosts
 
 
 def counts(conn, queue="a"):
@@ -319,6 +321,26 @@ def test_a_queue_that_is_missing_is_said_and_waited_for(conn, conninfo, caplog):
         until("it is logged", lambda: "later" in caplog.text)
         conn.execute("SELECT queue.create('later')")
         wait_state(conn, enqueue(conn, "later"), "completed")
+
+
+def test_each_host_is_tried_by_itself(monkeypatch):
+    def seen(conninfo):
+        names = ("host", "hostaddr", "port", "target_session_attrs")
+        return [tuple(conninfo_to_dict(one).get(name) for name in names) for one in hosts(conninfo)]
+
+    for variable in ("PGHOST", "PGHOSTADDR", "PGPORT"):
+        monkeypatch.delenv(variable, raising=False)
+    assert seen("") == [(None, None, None, None)]
+    assert seen("host=a port=6") == [("a", None, "6", None)]
+    assert seen("host=a,b port=6,7") == [("a", None, "6", "read-write"), ("b", None, "7", "read-write")]
+    assert seen("hostaddr=1.1.1.1,1.1.1.2 port=6 target_session_attrs=any") == [
+        (None, "1.1.1.1", "6", "any"),
+        (None, "1.1.1.2", "6", "any"),
+    ]
+    assert len(seen("host=a,b,c port=6,7")) == 1  # which libpq refuses
+    monkeypatch.setenv("PGHOST", "a,b")
+    assert [host for host, *_ in seen("port=6")] == ["a", "b"]
+    assert [host for host, *_ in seen("host=c")] == ["c"]
 
 
 def test_what_cannot_work_is_refused_at_once(conninfo):

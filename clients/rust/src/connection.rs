@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::error::DbError;
@@ -18,8 +19,8 @@ use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, NoTls, Row, Sock
 
 use crate::sql::Parameter;
 
-/// A server that has fallen silent is given up after this time.
-const SILENCE: Duration = Duration::from_secs(60);
+/// A server that has not answered for so long, beyond what it was asked to wait, is given up.
+pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 
 /// The host has become a standby, or shuts down.
 const GONE: [&str; 4] = ["25006", "57P01", "57P02", "57P03"];
@@ -213,11 +214,26 @@ pub(crate) struct Link {
     on_notice: OnNotice,
     on_connect: Box<dyn Fn() + Send + Sync>,
     connection: Mutex<Option<Arc<Connection>>>,
+    /// How long a statement may take.
+    patience: Duration,
+    severed: watch::Sender<bool>,
 }
 
 impl Link {
-    pub fn new(connector: Connector, on_notice: OnNotice, on_connect: Box<dyn Fn() + Send + Sync>) -> Self {
-        Self { connector, on_notice, on_connect, connection: Mutex::new(None) }
+    pub fn new(
+        connector: Connector,
+        on_notice: OnNotice,
+        on_connect: Box<dyn Fn() + Send + Sync>,
+        patience: Duration,
+    ) -> Self {
+        Self {
+            connector,
+            on_notice,
+            on_connect,
+            connection: Mutex::new(None),
+            patience,
+            severed: watch::channel(false).0,
+        }
     }
 
     fn current(&self) -> std::sync::MutexGuard<'_, Option<Arc<Connection>>> {
@@ -226,6 +242,23 @@ impl Link {
 
     /// Runs a statement in a transaction of its own.
     pub async fn fetch(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Refusal> {
+        let mut severed = self.severed.subscribe();
+        tokio::select! {
+            biased;
+            _ = severed.wait_for(|is_severed| *is_severed) => {
+                self.close();
+                Err(Refusal::Gone("the worker has ended".to_owned()))
+            }
+            result = self.answer(sql, parameters) => result,
+        }
+    }
+
+    /// What runs, and all that follows, is answered by `Gone`.
+    pub fn sever(&self) {
+        self.severed.send_replace(true);
+    }
+
+    async fn answer(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Refusal> {
         let known = self.current().clone();
         let connection = match known {
             Some(connection) => connection,
@@ -237,7 +270,7 @@ impl Link {
                 made
             }
         };
-        match timeout(SILENCE, connection.client.query_typed(sql, parameters)).await {
+        match timeout(self.patience, connection.client.query_typed(sql, parameters)).await {
             Ok(Ok(rows)) => Ok(rows),
             Ok(Err(error)) if !is_gone(&connection.client, &error) => Err(Refusal::Refused(error)),
             Ok(Err(error)) => {

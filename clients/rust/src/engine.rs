@@ -21,7 +21,7 @@ use tokio_postgres::error::DbError;
 use tokio_postgres::types::Type;
 
 use crate::batch::{Batch, BatchPool, Each};
-use crate::connection::{Link, Pool, Refusal, code, text};
+use crate::connection::{Link, Pool, Refusal, SILENCE, code, text};
 use crate::endings::{Ending, Kind};
 use crate::event::{Event, EventKind};
 use crate::job::{COLUMNS, Job, Shared};
@@ -101,11 +101,12 @@ impl Engine {
                 stops,
                 changed: Notify::new(),
                 due: Notify::new(),
-                claims: Link::new(connector.clone(), Arc::new(on_notice), Box::new(connected)),
+                claims: Link::new(connector.clone(), Arc::new(on_notice), Box::new(connected), settings.wait + SILENCE),
                 control: Link::new(
                     connector.clone(),
                     Arc::new(|notice| log::warn!(target: "pg_queue", "{}", notice.message())),
                     Box::new(|| {}),
+                    SILENCE,
                 ),
                 pool: Arc::new(Pool::new(connector)),
                 pulse: AtomicU64::new(0),
@@ -143,9 +144,13 @@ impl Engine {
             () = self.told_to_stop(1) => {
                 self.changed.notify_one();
                 // Early is as good as never: the server may not have begun with the claim. So again, until it has ended.
+                let end = Instant::now() + FAREWELL;
                 while !claimer.is_finished() {
                     self.claims.cancel().await;
                     let _ = timeout(Duration::from_millis(200), &mut *claimer).await;
+                    if Instant::now() > end {
+                        self.claims.sever(); // also the server does not answer
+                    }
                 }
             }
         }

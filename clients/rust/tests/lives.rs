@@ -81,7 +81,7 @@ impl Process {
     }
 
     async fn ended(&mut self) -> ExitStatus {
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_secs(40);
         loop {
             if let Some(status) = self.0.try_wait().unwrap() {
                 return status;
@@ -341,6 +341,55 @@ async fn several_hosts_and_a_promotion() {
         .await;
     })
     .await;
+}
+
+/// All processes of a server stand still: its connections are there, and nobody answers.
+struct Silence(Vec<String>);
+
+impl Silence {
+    fn of(server: &Server) -> Self {
+        let file = std::fs::read_to_string(server.data().join("postmaster.pid")).unwrap();
+        let first = file.lines().next().unwrap().to_owned();
+        let children = std::fs::read_to_string(format!("/proc/{first}/task/{first}/children")).unwrap();
+        let processes = std::iter::once(first).chain(children.split_whitespace().map(str::to_owned)).collect();
+        let silence = Self(processes);
+        silence.signal("-STOP");
+        silence
+    }
+
+    fn signal(&self, name: &str) {
+        assert!(Command::new("kill").arg(name).args(&self.0).status().unwrap().success());
+    }
+}
+
+impl Drop for Silence {
+    fn drop(&mut self) {
+        self.signal("-CONT");
+    }
+}
+
+#[tokio::test]
+async fn a_worker_ends_without_a_server_that_answers() {
+    let db = Database::alone().await;
+    for is_busy in [false, true] {
+        let id = enqueue(
+            &db.client,
+            "a",
+            json!({ "seconds": 60 }),
+            Options::new().delay(Duration::from_secs(if is_busy { 0 } else { 3600 })),
+        )
+        .await
+        .unwrap();
+        let mut worker = Process::start(&db, json!({ "concurrency": 2, "heartbeat": 0.1 }));
+        db.wait_true("it waits", SLEEPS).await;
+        if is_busy {
+            begun(&db, id).await;
+        }
+        let _silence = Silence::of(&db.server);
+        worker.signal("-TERM");
+        worker.signal("-INT");
+        assert!(worker.ended().await.success());
+    }
 }
 
 /// A pooler in front of the server, which ends with the test; not before.

@@ -27,13 +27,15 @@ impl Ours {
         Ok(Self { server, enqueue: "SELECT queue.enqueue($1, $2)".into(), enqueue_many })
     }
 
-    /// Each job carries a text of its own in this option of `queue.enqueue`: its group, its key.
-    pub fn marking(self, option: &str) -> Result<Self> {
+    /// Each job carries a text in this option of `queue.enqueue`: its group, its key. It is the job's own, or one of `texts`
+    /// in turn.
+    pub fn marking(self, option: &str, texts: Option<u32>) -> Result<Self> {
         /// Sessions take so many numbers at once, so that they are not in each other's way.
         const NUMBERS: &str = "CREATE SEQUENCE IF NOT EXISTS numbers CACHE 1000";
         self.server.execute(NUMBERS)?;
-        let mark = "('n' || nextval('numbers'))";
-        let value = if option == "headers" { format!("to_jsonb({mark})") } else { mark.to_owned() };
+        let number = texts.map_or("nextval('numbers')".to_owned(), |texts| format!("nextval('numbers') % {texts}"));
+        let mark = format!("('n' || {number})");
+        let value = if option == "headers" { format!("to_jsonb({mark})") } else { mark.clone() };
         Ok(Self {
             enqueue: format!("SELECT queue.enqueue($1, $2, {option} => {value})"),
             enqueue_many: format!(

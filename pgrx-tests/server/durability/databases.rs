@@ -38,10 +38,10 @@ fn queues_of_the_same_name_in_other_databases_have_other_jobs() {
     for name in names {
         let mut client = cluster.connect_to(name);
         assert_eq!(client.count("SELECT FROM queue.claim('q', 100)"), 50);
-        assert_eq!(client.count("SELECT FROM queue.running_now()"), 150);
+        assert_eq!(client.count("SELECT FROM queue_internal.running_now()"), 150);
     }
     // The same attempt ids exist in all of them; ending one ends it there only.
-    let id: i64 = cluster.connect_to("one").value("SELECT min(id) FROM queue.running_now()");
+    let id: i64 = cluster.connect_to("one").value("SELECT min(id) FROM queue_internal.running_now()");
     cluster.connect_to("one").run(&format!("SELECT queue.complete({id})"));
     cluster.connect_to("two").run(&format!("SELECT queue.complete({id})"));
 }

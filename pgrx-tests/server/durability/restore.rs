@@ -509,7 +509,7 @@ fn what_was_written_by_hand_counts_after_adoption() {
     client.run("TRUNCATE queue.attempt_0, queue.claim_0, queue.outcome_0, queue.note_0; SELECT queue.adopt()");
     assert_eq!(client.count("SELECT FROM queue.claim('q')"), 0);
     client.run("SELECT FROM queue.maintain()");
-    assert_eq!(client.count("SELECT FROM queue.running_now()"), 0);
+    assert_eq!(client.count("SELECT FROM queue_internal.running_now()"), 0);
     assert!(client.enqueue("q") > jobs[3], "ids go on");
     assert_eq!(client.count("SELECT FROM queue.claim('q')"), 1);
     assert!(!cluster.log().contains("WARNING"), "{}", cluster.log());
@@ -794,7 +794,7 @@ fn the_extension_s_own_sql_is_not_foreign() {
     assert!(!is_dormant(&mut client));
     assert!(!cluster.log().contains("is dormant"), "{}", cluster.log());
     client.run("SELECT FROM queue.maintain()");
-    let refused = client.failure("SELECT queue.foreign_write()");
+    let refused = client.failure("SELECT queue_internal.foreign_write()");
     assert_eq!(refused.code, "0A000", "{refused:?}");
 }
 
@@ -810,7 +810,7 @@ fn a_standby_that_is_promoted_in_the_middle_of_a_restore_is_dormant() {
     // It has read what there is before the restore begins.
     let mut looker = standby.connect_to("app");
     assert_eq!(looker.failure("SELECT FROM queue.claim('q')").code, "25006");
-    looker.count("SELECT FROM queue.running_now()");
+    looker.count("SELECT FROM queue_internal.running_now()");
     client.run("UPDATE queue.queue SET notify = notify");
     standby.wait_replayed(&primary);
     primary.stop_immediate();

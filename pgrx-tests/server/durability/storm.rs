@@ -414,7 +414,7 @@ fn run(name: &str, cluster: &Cluster, seconds: u64, crashes: bool) {
                 "app",
                 "SELECT job_id, state, attempt, run_at, clock_timestamp(), (SELECT array_agg((a.id, a.state)) FROM queue.attempts AS a WHERE a.job_id = j.job_id)
                  FROM queue.jobs AS j WHERE state IN ('ready', 'scheduled', 'retrying', 'running') LIMIT 20;
-                 SELECT * FROM queue.running_now() LIMIT 20;
+                 SELECT * FROM queue_internal.running_now() LIMIT 20;
                  SELECT queue_name, is_paused FROM queue.queues;",
             );
             eprintln!("seed {seed}, left behind:\n{left}");
@@ -470,7 +470,11 @@ fn check(client: &mut Client, seed: u64) {
     assert_eq!(stats.get::<_, i64>(1), count(client, "claimed"), "seed {seed}: stats.claimed");
     assert_eq!(stats.get::<_, i64>(2), count(client, "done"), "seed {seed}: stats.completed");
     assert_eq!(stats.get::<_, i64>(3), 0, "seed {seed}: jobs that have not ended");
-    assert_eq!(client.count("SELECT FROM queue.running_now()"), 0, "seed {seed}: memory thinks something runs");
+    assert_eq!(
+        client.count("SELECT FROM queue_internal.running_now()"),
+        0,
+        "seed {seed}: memory thinks something runs"
+    );
     eprintln!("seed {seed}: {} jobs, {} claims, {} done", ledger.len(), stats.get::<_, i64>(1), stats.get::<_, i64>(2));
 }
 

@@ -8,7 +8,8 @@ use crate::shared::{Sql, create};
 
 /// How long an attempt's lease lasts from now on, in seconds.
 fn lease_left(client: &mut Client, id: i64) -> f64 {
-    client.value(&format!("SELECT extract(epoch FROM queue.lease_expires_at({id}) - clock_timestamp())::float8"))
+    client
+        .value(&format!("SELECT extract(epoch FROM queue_internal.lease_expires_at({id}) - clock_timestamp())::float8"))
 }
 
 #[test]
@@ -51,7 +52,7 @@ fn full() -> (Cluster, Client, i64, i64) {
     cluster.restart();
     let mut client = cluster.connect_to("app");
     client.run("SELECT FROM queue.maintain()");
-    let known = "SELECT id FROM queue.attempts WHERE state = 'running' AND queue.lease_expires_at(id) IS";
+    let known = "SELECT id FROM queue.attempts WHERE state = 'running' AND queue_internal.lease_expires_at(id) IS";
     let inside: i64 = client.value(&format!("{known} NOT NULL ORDER BY id LIMIT 1"));
     let outside: i64 = client.value(&format!("{known} NULL ORDER BY id LIMIT 1"));
     (cluster, client, outside, inside)

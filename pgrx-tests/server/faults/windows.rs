@@ -457,7 +457,7 @@ fn a_lease_whose_end_is_postponed_goes_on_as_its_worker_says() {
         });
         assert_eq!(client.value::<String>(&state), expected);
         if expected == "running" {
-            let left = format!("SELECT queue.lease_expires_at({id}) > now() + '50 minutes'");
+            let left = format!("SELECT queue_internal.lease_expires_at({id}) > now() + '50 minutes'");
             assert!(client.value::<bool>(&left), "the lease was shortened");
         }
     }

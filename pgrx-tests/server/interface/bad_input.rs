@@ -445,7 +445,7 @@ fn claims_work_wherever_a_query_can_stand() {
         // A CTE that nobody reads is not run at all; everything else is.
         let expected = if statement.contains("SELECT 1") && statement.contains("WITH") { 0 } else { 3 };
         assert_eq!(client.value::<i64>(&running), expected, "{statement}");
-        client.run(&format!("SELECT queue.complete(id) FROM queue.running_now() WHERE id IN (SELECT id FROM queue.attempts WHERE queue_name = '{q}')"));
+        client.run(&format!("SELECT queue.complete(id) FROM queue_internal.running_now() WHERE id IN (SELECT id FROM queue.attempts WHERE queue_name = '{q}')"));
         client.run(&format!("SELECT queue.purge('{q}')"));
     }
     let mut copied = String::new();
@@ -563,7 +563,7 @@ fn settings_that_ask_for_parallel_plans_change_nothing() {
         client.value(&format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{q}' AND state = 'completed'"));
     assert_eq!(seen, 2000);
     let newest: i64 =
-        client.value(&format!("SELECT count(l.id) FROM queue.jobs AS j, queue.life_of(j.job_id) AS l WHERE j.queue_name = '{q}' AND l.is_newest"));
+        client.value(&format!("SELECT count(l.id) FROM queue.jobs AS j, queue_internal.life_of(j.job_id) AS l WHERE j.queue_name = '{q}' AND l.is_newest"));
     assert_eq!(newest, 2000);
 }
 

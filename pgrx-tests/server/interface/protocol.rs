@@ -8,6 +8,7 @@ use crate::shared::{Database, Sql, connect, create, server};
 
 /// A function of schema queue as the catalog has it.
 struct Function {
+    schema: String,
     name: String,
     arguments: Vec<(String, String)>,
     /// How many of them must be given.
@@ -19,28 +20,30 @@ impl Function {
     /// The statement that calls it with these arguments.
     fn call(&self, arguments: &[String]) -> String {
         let verb = if self.is_procedure { "CALL" } else { "SELECT * FROM" };
-        format!("{verb} queue.{}({})", self.name, arguments.join(", "))
+        format!("{verb} {}.{}({})", self.schema, self.name, arguments.join(", "))
     }
 }
 
 fn functions(client: &mut Client) -> Vec<Function> {
     let sql = "
-        SELECT proname::text, (pronargs - pronargdefaults)::int, prokind = 'p',
+        SELECT pronamespace::regnamespace::text, proname::text, (pronargs - pronargdefaults)::int, prokind = 'p',
                coalesce((SELECT array_agg(n ORDER BY i) FROM unnest(proargnames) WITH ORDINALITY AS a(n, i) WHERE i <= pronargs), '{}'),
                (SELECT coalesce(array_agg(t::oid::regtype::text ORDER BY i), '{}') FROM unnest(proargtypes) WITH ORDINALITY AS a(t, i))
-        FROM pg_proc WHERE pronamespace = 'queue'::regnamespace AND prorettype <> 'trigger'::regtype ORDER BY proname";
+        FROM pg_proc WHERE pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace)
+          AND prorettype <> 'trigger'::regtype ORDER BY proname";
     let found: Vec<Function> = client
         .query(sql, &[])
         .unwrap()
         .iter()
         .map(|row| {
-            let (names, types): (Vec<String>, Vec<String>) = (row.get(3), row.get(4));
-            assert_eq!(names.len(), types.len(), "every argument has a name: {}", row.get::<_, String>(0));
+            let (names, types): (Vec<String>, Vec<String>) = (row.get(4), row.get(5));
+            assert_eq!(names.len(), types.len(), "every argument has a name: {}", row.get::<_, String>(1));
             Function {
-                name: row.get(0),
+                schema: row.get(0),
+                name: row.get(1),
                 arguments: names.into_iter().zip(types).collect(),
-                required: usize::try_from(row.get::<_, i32>(1)).unwrap(),
-                is_procedure: row.get(2),
+                required: usize::try_from(row.get::<_, i32>(2)).unwrap(),
+                is_procedure: row.get(3),
             }
         })
         .collect();
@@ -279,7 +282,8 @@ fn all_arguments_null_is_an_answer_or_an_error_and_nothing_worse() {
 #[test]
 fn no_two_functions_share_a_name() {
     let shared: Vec<String> = connect().column(
-        "SELECT proname::text FROM pg_proc WHERE pronamespace = 'queue'::regnamespace GROUP BY proname HAVING count(*) > 1",
+        "SELECT proname::text FROM pg_proc WHERE pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace)
+         GROUP BY proname HAVING count(*) > 1",
     );
     assert!(shared.is_empty(), "{shared:?}");
 }
@@ -301,7 +305,7 @@ fn no_output_column_is_a_reserved_word() {
 fn everything_has_a_comment() {
     let bare: Vec<String> = connect().column(
         "SELECT 'function ' || proname FROM pg_proc
-         WHERE pronamespace = 'queue'::regnamespace AND obj_description(oid, 'pg_proc') IS NULL
+         WHERE pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace) AND obj_description(oid, 'pg_proc') IS NULL
          UNION ALL
          SELECT 'relation ' || relname FROM pg_class
          WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('r', 'v', 'm', 'p', 'c', 'S', 'f')
@@ -315,7 +319,8 @@ fn everything_has_a_comment() {
          WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('r', 'v', 'm', 'p', 'c', 'f') AND attnum > 0
            AND NOT attisdropped AND col_description(c.oid, attnum) IS NULL
          UNION ALL
-         SELECT 'schema' WHERE obj_description('queue'::regnamespace, 'pg_namespace') IS NULL
+         SELECT 'schema ' || nspname FROM pg_namespace
+         WHERE nspname IN ('queue', 'queue_internal') AND obj_description(oid, 'pg_namespace') IS NULL
          UNION ALL
          SELECT 'extension' FROM pg_extension WHERE extname = 'pg_queue' AND obj_description(oid, 'pg_extension') IS NULL",
     );
@@ -331,13 +336,14 @@ fn everything_has_a_comment() {
 }
 
 #[test]
-fn every_member_of_the_extension_lies_in_its_schema() {
+fn every_member_of_the_extension_lies_in_its_schemas() {
     let outside: Vec<String> = connect().column(
         "SELECT pg_describe_object(classid, objid, objsubid) FROM pg_depend AS d
          CROSS JOIN pg_identify_object(classid, objid, objsubid) AS o
          WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e'
            AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pg_queue')
-           AND o.schema IS DISTINCT FROM 'queue' AND (o.type, o.name) <> ('schema', 'queue')",
+           AND o.schema IS DISTINCT FROM 'queue' AND (o.type, o.name) <> ('schema', 'queue')
+           AND (o.type, o.schema) IS DISTINCT FROM ('function', 'queue_internal') AND (o.type, o.name) <> ('schema', 'queue_internal')",
     );
     assert!(outside.is_empty(), "{outside:?}");
     let strangers: Vec<String> = connect().column(
@@ -352,12 +358,13 @@ fn nothing_is_granted_to_public() {
     let mut client = connect();
     let granted: Vec<String> = client.column(
         "SELECT 'function ' || p.proname FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
-         WHERE p.pronamespace = 'queue'::regnamespace AND a.grantee = 0
+         WHERE p.pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace) AND a.grantee = 0
          UNION ALL
          SELECT 'relation ' || c.relname FROM pg_class AS c, aclexplode(c.relacl) AS a
          WHERE c.relnamespace = 'queue'::regnamespace AND a.grantee = 0
          UNION ALL
-         SELECT 'schema' FROM pg_namespace AS n, aclexplode(n.nspacl) AS a WHERE n.nspname = 'queue' AND a.grantee = 0",
+         SELECT 'schema' FROM pg_namespace AS n, aclexplode(n.nspacl) AS a 
+         WHERE n.nspname IN ('queue', 'queue_internal') AND a.grantee = 0",
     );
     assert!(granted.is_empty(), "{granted:?}");
 }
@@ -377,7 +384,7 @@ fn an_ordinary_user_can_do_nothing() {
         for function in &all {
             let nulls: Vec<String> = function.arguments.iter().map(|(_, kind)| format!("NULL::{kind}")).collect();
             let failure = visitor.failure(&function.call(&nulls));
-            assert_eq!(failure.code, "42501", "{round}: queue.{}: {failure:?}", function.name);
+            assert_eq!(failure.code, "42501", "{round}: {}.{}: {failure:?}", function.schema, function.name);
         }
         for relation in &relations {
             for sql in [format!("SELECT FROM {relation}"), format!("LOCK {relation} IN ROW EXCLUSIVE MODE")] {
@@ -386,7 +393,7 @@ fn an_ordinary_user_can_do_nothing() {
             }
         }
         // Even who may look into the schema may call nothing there.
-        client.run(&format!("GRANT USAGE ON SCHEMA queue TO {role}"));
+        client.run(&format!("GRANT USAGE ON SCHEMA queue, queue_internal TO {role}"));
     }
     drop(visitor);
     client.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
@@ -410,6 +417,6 @@ fn sessions_and_their_prepared_statements_outlive_the_extension() {
         assert_eq!(other.query(&claim, &[]).unwrap().len(), 0);
         assert_eq!(other.count(&format!("SELECT FROM queue.job({job})")), 0);
         assert_eq!(other.failure(&format!("SELECT queue.complete({id})")).code, "QJ001");
-        assert_eq!(other.count("SELECT FROM queue.running_now()"), 0);
+        assert_eq!(other.count("SELECT FROM queue_internal.running_now()"), 0);
     }
 }

@@ -20,18 +20,21 @@ fn the_extension_can_be_created_and_dropped() {
 }
 
 #[test]
-fn the_schema_keeps_its_name_as_long_as_the_extension_is_there() {
+fn the_schemas_keep_their_names_as_long_as_the_extension_is_there() {
     let database = Database::new();
     let (mut client, mut worker) = (database.connect(), database.connect());
     create(&mut client, "q", "");
-    let rename = "ALTER SCHEMA queue RENAME TO other";
-    let in_a_function = format!("DO $$ BEGIN EXECUTE '{rename}'; END $$");
-    for statement in [rename, &in_a_function] {
-        let failure = client.failure(statement);
-        assert_eq!((failure.code.as_str(), failure.message.as_str()), ("0A000", "schema \"queue\" cannot be renamed"));
-        assert!(failure.detail.contains("pg_queue") && !failure.hint.is_empty(), "{failure:?}");
-        assert_eq!(client.failure(&format!("BEGIN; SAVEPOINT s; {statement}")).code, "0A000");
-        client.run("ROLLBACK");
+    for schema in ["queue", "queue_internal"] {
+        let rename = format!("ALTER SCHEMA {schema} RENAME TO other");
+        let in_a_function = format!("DO $$ BEGIN EXECUTE '{rename}'; END $$");
+        for statement in [rename, in_a_function] {
+            let failure = client.failure(&statement);
+            assert_eq!(failure.code, "0A000");
+            assert_eq!(failure.message, format!("schema \"{schema}\" cannot be renamed"));
+            assert!(failure.detail.contains("pg_queue") && !failure.hint.is_empty(), "{failure:?}");
+            assert_eq!(client.failure(&format!("BEGIN; SAVEPOINT s; {statement}")).code, "0A000");
+            client.run("ROLLBACK");
+        }
     }
     assert_eq!(client.failure("ALTER EXTENSION pg_queue SET SCHEMA public").code, "0A000");
     worker.enqueue("q");
@@ -41,9 +44,12 @@ fn the_schema_keeps_its_name_as_long_as_the_extension_is_there() {
     client.run("ALTER SCHEMA queue OWNER TO CURRENT_USER");
     client.run("CREATE SCHEMA one; ALTER SCHEMA one RENAME TO two; DROP SCHEMA two");
     assert_eq!(client.failure("DROP SCHEMA queue CASCADE").code, "2BP01");
+    assert_eq!(client.failure("DROP SCHEMA queue_internal CASCADE").code, "2BP01");
     client.run("DROP EXTENSION pg_queue");
-    // A schema of this name without the extension is the user's.
-    client.run("CREATE SCHEMA queue; ALTER SCHEMA queue RENAME TO other; DROP SCHEMA other");
+    // A schema of such a name without the extension is the user's.
+    for schema in ["queue", "queue_internal"] {
+        client.run(&format!("CREATE SCHEMA {schema}; ALTER SCHEMA {schema} RENAME TO other; DROP SCHEMA other"));
+    }
     client.run("CREATE EXTENSION pg_queue");
     create(&mut client, "q", "");
     client.enqueue("q");

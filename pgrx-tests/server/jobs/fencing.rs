@@ -118,7 +118,9 @@ fn between_its_deadline_and_its_timeout_an_attempt_can_still_end() {
         client.enqueue("q");
         let id: i64 = client.value("SELECT id FROM queue.claim('q', lease => '1 ms')");
         wait::until("the lease is over", || {
-            client.value::<bool>(&format!("SELECT queue.lease_expires_at({id}) < clock_timestamp()")).then_some(())
+            client
+                .value::<bool>(&format!("SELECT queue_internal.lease_expires_at({id}) < clock_timestamp()"))
+                .then_some(())
         });
         assert_eq!(client.count(&with(verb, id)), 1, "{verb}");
         client.run("SELECT FROM queue.maintain()");
@@ -139,7 +141,7 @@ fn a_heartbeat_after_the_deadline_keeps_the_attempt() {
     client.enqueue("q");
     let id: i64 = client.value("SELECT id FROM queue.claim('q', lease => '1 ms')");
     wait::until("the lease is over", || {
-        client.value::<bool>(&format!("SELECT queue.lease_expires_at({id}) < clock_timestamp()")).then_some(())
+        client.value::<bool>(&format!("SELECT queue_internal.lease_expires_at({id}) < clock_timestamp()")).then_some(())
     });
     let left: f64 = client.value(&format!(
         "SELECT extract(epoch FROM lease_expires_at - clock_timestamp())::float8 FROM queue.extend({id}, '1 hour')"
@@ -155,8 +157,9 @@ fn a_heartbeat_stays_when_its_transaction_is_rolled_back() {
     client.enqueue(&q);
     let id = client.claim(&q);
     client.run(&format!("BEGIN; SELECT queue.extend({id}, '1 day'); ROLLBACK"));
-    let left: f64 =
-        client.value(&format!("SELECT extract(epoch FROM queue.lease_expires_at({id}) - clock_timestamp())::float8"));
+    let left: f64 = client.value(&format!(
+        "SELECT extract(epoch FROM queue_internal.lease_expires_at({id}) - clock_timestamp())::float8"
+    ));
     assert!((86_390.0..=86_400.0).contains(&left), "{left}");
 }
 

@@ -174,7 +174,9 @@ fn the_job_s_own_limits_win_over_the_queue_s() {
     let (mut client, q) = queue("max_attempts => 9, lease => '1 hour', backoff_base => '0'");
     let job: i64 = client.value(&format!("SELECT queue.enqueue('{q}', max_attempts => 2, lease => '10 min')"));
     let lease = |client: &mut Client, id: i64| -> f64 {
-        client.value(&format!("SELECT extract(epoch FROM queue.lease_expires_at({id}) - clock_timestamp())::float8"))
+        client.value(&format!(
+            "SELECT extract(epoch FROM queue_internal.lease_expires_at({id}) - clock_timestamp())::float8"
+        ))
     };
     let near = |left: f64, seconds: f64| (seconds - 20.0..=seconds).contains(&left);
     let id = client.claim(&q);

@@ -521,7 +521,7 @@ fn the_views_tell_stages_apart() {
     assert_eq!(parts, ["fetch 3 2 1 1 t", "parse 0 1 1 0 t"]);
     // Counted row by row it is the same.
     let counted = "SELECT string_agg(concat_ws(' ', lane, ready, running, enqueued, claimed, completed, failed), ',' ORDER BY lane)
-         FROM queue.tallies(LEVEL) WHERE lane IN (SELECT lane FROM queue.lane JOIN queue.queue USING (queue_id) WHERE queue_name = 'Q') AND claimed > 0";
+         FROM queue_internal.tallies(LEVEL) WHERE lane IN (SELECT lane FROM queue.lane JOIN queue.queue USING (queue_id) WHERE queue_name = 'Q') AND claimed > 0";
     let by = |level: &str| counted.replace("LEVEL", level).replace('Q', &q);
     assert_eq!(client.value::<String>(&by("true")), client.value::<String>(&by("false")));
     assert_eq!(client.value::<i64>(&format!("SELECT queue.purge('{q}')")), 3);

@@ -33,9 +33,9 @@ fn is_well(client: &mut Client) {
 fn plant(database: &Database, sql: &str) {
     let mut client = database.connect();
     client.run("SET allow_system_table_mods = on");
-    client.run("UPDATE pg_trigger SET tgenabled = 'D' WHERE tgfoid = 'queue.foreign_write()'::regprocedure");
+    client.run("UPDATE pg_trigger SET tgenabled = 'D' WHERE tgfoid = 'queue_internal.foreign_write()'::regprocedure");
     database.connect().run(sql);
-    client.run("UPDATE pg_trigger SET tgenabled = 'A' WHERE tgfoid = 'queue.foreign_write()'::regprocedure");
+    client.run("UPDATE pg_trigger SET tgenabled = 'A' WHERE tgfoid = 'queue_internal.foreign_write()'::regprocedure");
 }
 
 /// A database of which memory knows all.
@@ -244,7 +244,7 @@ fn a_trigger_that_is_switched_off_is_reported() {
     let switch = |how: &str| {
         format!(
             "UPDATE pg_trigger SET tgenabled = '{how}'
-             WHERE tgfoid = 'queue.foreign_write()'::regprocedure AND tgrelid = 'queue.claim_3'::regclass"
+             WHERE tgfoid = 'queue_internal.foreign_write()'::regprocedure AND tgrelid = 'queue.claim_3'::regclass"
         )
     };
     client.run(&switch("D"));
@@ -429,9 +429,9 @@ fn a_standby_is_checked_too_and_finds_what_its_primary_finds() {
     is_well(&mut there);
     assert_eq!(there.failure("SELECT FROM queue.check(repair => true)").code, "25006");
     client.run("SET allow_system_table_mods = on");
-    client.run("UPDATE pg_trigger SET tgenabled = 'D' WHERE tgfoid = 'queue.foreign_write()'::regprocedure");
+    client.run("UPDATE pg_trigger SET tgenabled = 'D' WHERE tgfoid = 'queue_internal.foreign_write()'::regprocedure");
     cluster.connect_to("app").run("INSERT INTO queue.successor VALUES (160000000, 320000000, now())");
-    client.run("UPDATE pg_trigger SET tgenabled = 'A' WHERE tgfoid = 'queue.foreign_write()'::regprocedure");
+    client.run("UPDATE pg_trigger SET tgenabled = 'A' WHERE tgfoid = 'queue_internal.foreign_write()'::regprocedure");
     standby.wait_replayed(&cluster);
     let names = |said: Vec<Said>| said.into_iter().map(|(name, ..)| name).collect::<Vec<_>>();
     let here = names(said(&mut client, ""));

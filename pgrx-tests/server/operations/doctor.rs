@@ -8,7 +8,7 @@ use queue_tests::{Cluster, wait};
 
 use crate::shared::{Database, Sql, create, server};
 
-const CHECKS: [&str; 23] = [
+const CHECKS: [&str; 24] = [
     "library",
     "launcher",
     "worker",
@@ -32,6 +32,7 @@ const CHECKS: [&str; 23] = [
     "wraparound",
     "jit",
     "roles",
+    "cluster",
 ];
 
 /// What a check says.

@@ -339,7 +339,7 @@ fn errors_are_grouped_and_the_last_hour_is_exact() {
     client.run("SELECT FROM queue.maintain()");
     wait::until("memory knows the counts", || {
         client.run("SELECT FROM queue.maintain()");
-        client.value::<bool>("SELECT bool_and(is_counted) FROM queue.tallies()").then_some(())
+        client.value::<bool>("SELECT bool_and(is_counted) FROM queue_internal.tallies()").then_some(())
     });
     let sums =
         "sum(enqueued)::bigint, sum(claimed)::bigint, sum(completed)::bigint, sum(failed)::bigint, sum(died)::bigint";

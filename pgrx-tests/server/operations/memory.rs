@@ -467,7 +467,7 @@ fn memory_is_what_the_formula_says() {
             .connect()
             .value("SELECT sum(allocated_size)::bigint FROM pg_shmem_allocations WHERE name LIKE 'pg_queue%'");
         // docs/settings.md, with the default of max_rated_groups
-        let rated = 10_000;
+        let rated = 30_000;
         let power_of_two = |bytes: u64| i64::try_from(bytes.next_power_of_two()).unwrap();
         let sessions = connections + 40;
         let said = lanes * ready * 40

@@ -23,7 +23,7 @@ fn by_walk(client: &mut Client) -> Vec<String> {
     let coalesced: Vec<String> = COLUMNS.split(", ").map(|column| format!("coalesce({column}, 0)")).collect();
     client.column(&format!(
         "SELECT concat_ws(' ', queue_name, {}) FROM queue.queue JOIN queue.lane USING (queue_id)
-         LEFT JOIN queue.tallies(walk => true) USING (lane) WHERE NOT is_held ORDER BY queue_name",
+         LEFT JOIN queue_internal.tallies(walk => true) USING (lane) WHERE NOT is_held ORDER BY queue_name",
         coalesced.join(", ")
     ))
 }
@@ -47,7 +47,7 @@ fn by_rows(client: &mut Client) -> Vec<String> {
 }
 
 fn is_counted(client: &mut Client) -> bool {
-    client.value("SELECT coalesce(bool_and(is_counted), false) FROM queue.tallies()")
+    client.value("SELECT coalesce(bool_and(is_counted), false) FROM queue_internal.tallies()")
 }
 
 /// Waits until memory knows. In a database without worker somebody has to do its duties.
@@ -326,7 +326,7 @@ fn a_look_reads_next_to_nothing() {
     // Once, for the catalogs.
     buffers("SELECT * FROM queue.stats");
     let memory = buffers("SELECT * FROM queue.stats");
-    let walk = buffers("SELECT * FROM queue.tallies(walk => true)");
+    let walk = buffers("SELECT * FROM queue_internal.tallies(walk => true)");
     assert!(memory < 1_000, "{memory} buffers");
     assert!(walk > memory * 20, "{memory} buffers, and {walk} for a walk");
     let sql = "SELECT ready FROM queue.stats WHERE queue_name = 'q'";

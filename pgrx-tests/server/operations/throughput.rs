@@ -87,7 +87,7 @@ fn counts_are_those_of_the_attempts() {
     client.run(
         "INSERT INTO queue.rollup
          SELECT minute, 7, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run
-         FROM queue.throughput_live()",
+         FROM queue_internal.throughput_live()",
     );
     assert_eq!(counts(&mut client, "one"), [24, 28, 12, 6, 4, 4]);
 
@@ -284,12 +284,16 @@ fn what_is_no_histogram_is_refused() {
     let database = Database::without_worker();
     let mut client = database.connect();
     for bad in ["''", "'\\x02'", "'\\x0100ff'"] {
-        assert_eq!(client.failure(&format!("SELECT queue.times(ARRAY[{bad}]::bytea[])")).code, "22023", "{bad}");
+        assert_eq!(
+            client.failure(&format!("SELECT queue_internal.times(ARRAY[{bad}]::bytea[])")).code,
+            "22023",
+            "{bad}"
+        );
     }
     assert_eq!(
-        client.count("SELECT FROM queue.times(ARRAY[NULL, '\\x0100']::bytea[]) AS t WHERE t.mean IS NOT NULL"),
+        client.count("SELECT FROM queue_internal.times(ARRAY[NULL, '\\x0100']::bytea[]) AS t WHERE t.mean IS NOT NULL"),
         0
     );
-    let large: String = client.value("SELECT p99::text FROM queue.times(ARRAY['\\x0100fd1d02']::bytea[])");
+    let large: String = client.value("SELECT p99::text FROM queue_internal.times(ARRAY['\\x0100fd1d02']::bytea[])");
     assert!(large.contains(':'), "a duration beyond an interval is cut: {large}");
 }

@@ -28,15 +28,15 @@ WITH member AS (
   UNION ALL
     SELECT 'comment ' || i.type || ' ' || i.identity || ': ' || c.description
     FROM pg_description AS c, pg_identify_object(c.classoid, c.objoid, c.objsubid) AS i
-    WHERE i.schema = 'queue' OR i.identity = 'queue'
+    WHERE i.schema IN ('queue', 'queue_internal') OR i.identity IN ('queue', 'queue_internal')
   UNION ALL
     SELECT 'function ' || pg_get_functiondef(p.oid) FROM pg_proc AS p
-    WHERE p.pronamespace = 'queue'::regnamespace
+    WHERE p.pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace)
   UNION ALL
     SELECT format('function %s may %s by %s of %s', p.oid::regprocedure, a.privilege_type,
                   CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END, a.grantor::regrole)
     FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
-    WHERE p.pronamespace = 'queue'::regnamespace
+    WHERE p.pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace)
   UNION ALL
     SELECT format('relation %s %s %s %s %s replica %s', r.relkind, r.oid::regclass, r.relpersistence, r.reloptions,
                   pg_get_partkeydef(r.oid), r.relreplident)
@@ -47,9 +47,10 @@ WITH member AS (
     FROM relation AS r, aclexplode(coalesce(r.relacl, acldefault(CASE r.relkind WHEN 'S' THEN 's' ELSE 'r' END::"char", r.relowner))) AS a
     WHERE r.relkind IN ('r', 'p', 'v', 'S')
   UNION ALL
-    SELECT format('schema may %s by %s', a.privilege_type,
+    SELECT format('schema %s may %s by %s', n.nspname, a.privilege_type,
                   CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END)
-    FROM pg_namespace AS n, aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) AS a WHERE n.nspname = 'queue'
+    FROM pg_namespace AS n, aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) AS a
+    WHERE n.nspname IN ('queue', 'queue_internal')
   UNION ALL
     SELECT format('column %s %s %s %s %s %s %s %s %s', a.attrelid::regclass, a.attnum, a.attname,
                   format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attstorage, a.attidentity, a.attgenerated,
@@ -216,6 +217,53 @@ fn jobs_in_flight_do_not_notice() {
         let job: i64 = client.value("SELECT queue.enqueue_sql('meanwhile', 'SELECT 1')");
         client.run("RESET ROLE");
         wait::until("it has run", || (client.state(job) == "completed").then_some(()));
+    }
+}
+
+#[test]
+fn who_may_look_goes_on_looking() {
+    const LOOKS: [&str; 4] = [
+        "SELECT FROM queue.jobs",
+        "SELECT FROM queue.stats",
+        "SELECT FROM queue.throughput_by()",
+        "SELECT FROM queue.queues",
+    ];
+    for version in RELEASED {
+        let database = Database::without_worker();
+        released(&database, version);
+        let mut client = database.connect();
+        create(&mut client, "q", "");
+        client.enqueue("q");
+        let roles = Roles::new(&database);
+        let (before, after) = (roles.make("before", ""), roles.make("after", ""));
+        // The library derives GRANTs on what the old version has, too.
+        client.run(&format!("SELECT queue.grant('q', '{before}', 'observe')"));
+        let mut looker = database.connect();
+        looker.run(&format!("SET ROLE {before}"));
+        let looks = LOOKS.map(|sql| looker.prepare(sql).unwrap());
+        let look = |looker: &mut Client| looks.each_ref().map(|look| looker.query(look, &[]).unwrap().len());
+        let seen = look(&mut looker);
+        assert_eq!((seen[0], seen[3]), (1, 1));
+        client.run("ALTER EXTENSION pg_queue UPDATE");
+        assert_eq!(look(&mut looker), seen, "with its plans of before");
+        client.run(&format!("SELECT queue.grant('q', '{after}', 'observe')"));
+        for role in [&before, &after] {
+            client.run(&format!("SET ROLE {role}"));
+            assert_eq!(LOOKS.map(|sql| client.count(sql)), seen, "{role}");
+            assert_eq!(client.failure("SELECT queue_internal.live()").code, "42501");
+            client.run("RESET ROLE");
+        }
+        client
+            .run(&format!("SELECT queue.revoke('q', '{before}', 'observe'), queue.revoke('q', '{after}', 'observe')"));
+        let left = "SELECT FROM pg_proc, aclexplode(proacl) AS a WHERE pronamespace = 'queue_internal'::regnamespace AND a.grantee <> proowner";
+        assert_eq!(client.count(left), 0);
+        // A schema of that name that is the user's is left alone, and is in the way.
+        released(&database, version);
+        client.run("CREATE SCHEMA queue_internal");
+        client.run(&format!("SELECT queue.create('q'), queue.grant('q', '{before}', 'observe')"));
+        client.run(&format!("SET ROLE {before}; SELECT FROM queue.jobs; RESET ROLE"));
+        assert_eq!(client.failure("ALTER EXTENSION pg_queue UPDATE").code, "42P06");
+        client.run("ALTER SCHEMA queue_internal RENAME TO mine; ALTER EXTENSION pg_queue UPDATE; DROP SCHEMA mine");
     }
 }
 

@@ -108,13 +108,17 @@ fn payloads_that_lie_elsewhere_are_seen_with_their_jobs_alone() {
     let payload = "SELECT coalesce(sum(length(payload::text)), 0)::bigint FROM queue.jobs";
     assert_eq!(attempt(&mut client, &of_q, payload).unwrap(), 5002);
     assert_eq!(attempt(&mut client, &of_dead, payload).unwrap(), 0);
-    let direct = format!("SELECT count(queue.payload_of({first}))");
+    client.run("GRANT USAGE ON SCHEMA queue_internal TO PUBLIC");
+    let direct = format!("SELECT count(queue_internal.payload_of({first}))");
     assert_eq!(attempt(&mut client, &of_q, &direct).unwrap(), 1);
     assert_eq!(attempt(&mut client, &of_dead, &direct).unwrap(), 0);
     let second = client.claim("q");
     client.run(&format!("SELECT queue.fail({second}, 'twice')"));
     assert_eq!(attempt(&mut client, &of_dead, payload).unwrap(), 5002, "the copy");
-    assert_eq!(attempt(&mut client, &of_dead, &format!("SELECT count(queue.payload_of({second}))")).unwrap(), 0);
+    assert_eq!(
+        attempt(&mut client, &of_dead, &format!("SELECT count(queue_internal.payload_of({second}))")).unwrap(),
+        0
+    );
 }
 
 #[test]
@@ -372,9 +376,9 @@ fn grant_and_revoke_say_what_is_wrong() {
 /// Who is let at the extension's objects besides their owner, by the catalogs; and what is recorded as coming with it.
 const LET: &str = "
     SELECT format('%s %s %s', i.identity, a.privilege_type, coalesce(r.rolname, a.grantee::text)) FROM (
-        SELECT 'pg_proc'::regclass, oid, coalesce(proacl, acldefault('f', proowner)), proowner FROM pg_proc WHERE pronamespace = 'queue'::regnamespace
+        SELECT 'pg_proc'::regclass, oid, coalesce(proacl, acldefault('f', proowner)), proowner FROM pg_proc WHERE pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace)
         UNION ALL SELECT 'pg_class'::regclass, oid, relacl, relowner FROM pg_class WHERE relnamespace = 'queue'::regnamespace
-        UNION ALL SELECT 'pg_namespace'::regclass, oid, nspacl, nspowner FROM pg_namespace WHERE nspname = 'queue'
+        UNION ALL SELECT 'pg_namespace'::regclass, oid, nspacl, nspowner FROM pg_namespace WHERE nspname IN ('queue', 'queue_internal')
     ) AS o (class, oid, acl, owner), aclexplode(o.acl) AS a LEFT JOIN pg_roles AS r ON r.oid = a.grantee,
     pg_identify_object(o.class, o.oid, 0) AS i
     WHERE a.grantee <> o.owner ORDER BY 1";
@@ -382,7 +386,7 @@ const RECORDED: &str = "
     SELECT format('%s %s %s', i.identity, a.privilege_type, coalesce(r.rolname, a.grantee::text))
     FROM pg_init_privs AS p, aclexplode(p.initprivs) AS a LEFT JOIN pg_roles AS r ON r.oid = a.grantee,
     pg_identify_object(p.classoid, p.objoid, 0) AS i
-    WHERE (i.schema = 'queue' OR i.identity = 'queue') AND r.rolname IS DISTINCT FROM 'postgres' ORDER BY 1";
+    WHERE (i.schema IN ('queue', 'queue_internal') OR i.identity IN ('queue', 'queue_internal')) AND r.rolname IS DISTINCT FROM 'postgres' ORDER BY 1";
 
 #[test]
 fn the_catalogs_follow_the_rows() {

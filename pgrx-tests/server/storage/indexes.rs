@@ -133,7 +133,7 @@ fn no_reader_deadlocks_with_a_reindex() {
         "SELECT FROM queue.jobs",
         "SELECT FROM queue.attempts",
         "SELECT FROM queue.metrics()",
-        "SELECT FROM queue.tallies(walk => true)",
+        "SELECT FROM queue_internal.tallies(walk => true)",
         "SELECT queue.cancel(job_id) FROM retried",
         "SELECT queue.retry(job_id) FROM retried",
         "SELECT FROM queue.claim('q', 10)",
@@ -155,7 +155,9 @@ fn no_reader_deadlocks_with_a_reindex() {
         .unwrap();
     wait::until("stats need no walk", || {
         client.batch_execute("SELECT FROM queue.maintain()").unwrap();
-        let row = client.query_one("SELECT coalesce(bool_and(is_counted), false) FROM queue.tallies()", &[]).unwrap();
+        let row = client
+            .query_one("SELECT coalesce(bool_and(is_counted), false) FROM queue_internal.tallies()", &[])
+            .unwrap();
         row.get::<_, bool>(0).then_some(())
     });
     let mut administrator = cluster.connect();

@@ -15,7 +15,7 @@ pub fn check(client: &mut Client) -> Result<Vec<String>, postgres::Error> {
     let mut found = Vec::new();
     let mut patience = Patience::new(EMPTYING);
     loop {
-        let left: i64 = client.query_one("SELECT count(*) FROM queue.live()", &[])?.get(0);
+        let left: i64 = client.query_one("SELECT count(*) FROM queue_internal.live()", &[])?.get(0);
         if left <= LEFT {
             break;
         }

@@ -10,7 +10,7 @@
 use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys;
 
-use crate::catalog::{Catalog, spi};
+use crate::catalog::{Catalog, spi, triggers};
 use crate::doctor::audit::Fault;
 use crate::error::Result;
 use crate::log::segment;
@@ -207,7 +207,7 @@ const OTHERS: &str = "
         SELECT FROM pg_depend AS d WHERE d.classid = 'pg_class'::regclass AND d.objid = i.inhrelid AND d.deptype = 'x')
     UNION ALL
     SELECT 'trigger', NULL, NULL, NULL, NULL, format('Trigger foreign_write of %s is switched off.', t.tgrelid::regclass)
-    FROM pg_trigger AS t WHERE t.tgfoid = 'queue.foreign_write()'::regprocedure AND t.tgenabled <> 'A'";
+    FROM pg_trigger AS t WHERE t.tgfoid = of_triggers AND t.tgenabled <> 'A'";
 
 /// The whole statement: name, queue, job, attempt, segment and the problem in a sentence.
 fn statement(catalog: &Catalog, segments: &[Segment]) -> String {
@@ -223,7 +223,7 @@ fn statement(catalog: &Catalog, segments: &[Segment]) -> String {
     let orphans = union(each(segments, ORPHANS, |_| true));
     let leftovers = union(each(segments, LEFTOVERS, |segment| segment.is_free));
     let held = union(each(segments, HELD, |_| catalog.knows_after()));
-    let others = OTHERS.replace("slack", "interval '10 minutes'");
+    let others = OTHERS.replace("slack", "interval '10 minutes'").replace("of_triggers", &triggers::foreign_write());
     format!(
         "WITH life AS MATERIALIZED ({life}),
          -- The attempts of queues that there are. Of others rows may be left, which nothing looks for.

@@ -410,7 +410,7 @@ impl<'a> Batch<'a> {
             transaction::record(self.catalog.number, Step::Settled { job_id });
             // The flow that it is a member of may end with it.
             if kind == Kind::Dead && act.attempt.flow().is_some() {
-                transaction::record(self.catalog.number, Step::Awaited { job_id });
+                transaction::record(self.catalog.number, Step::Awaited { job_id, has_time: false });
             }
         }
         let writer = outcome::Writer::open_home(self.catalog, home);

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Set, Tuple, cast
 
 import psycopg
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from . import tracing
@@ -33,7 +33,7 @@ from .endings import Ending
 from .events import Event, EventKind
 from .job import COLUMNS, AsyncJob, BaseJob, Job
 from .outcomes import Advance, Fatal, RetryIn, Snooze, Stopped, Suspend, interval
-from .pool import AsyncPool, Gone, Link, Pool, with_defaults
+from .pool import SILENCE, AsyncPool, Gone, Link, Pool, connect, connect_async, hosts
 from .threads import Threads
 from .watchdog import Watchdog
 
@@ -109,10 +109,11 @@ class Engine:
         self._changed = asyncio.Event()  # for the claimer: there is room, or the end
         self._due = asyncio.Event()  # for the control: there is something to send
         self._threads = Threads()
-        self._conninfo = with_defaults(worker.conninfo)
-        self._pool = Pool(lambda: Connection.connect(self._conninfo, autocommit=True, prepare_threshold=None))
+        self._hosts = hosts(worker.conninfo)
+        self._pool = Pool(lambda: connect(self._hosts))
         self._async_pool = AsyncPool(self._connect)
-        self._claims, self._control = Link(self._connect_claims), Link(self._connect)
+        self._claims = Link(self._connect_claims, worker.wait + SILENCE)
+        self._control = Link(self._connect)
 
     def stop(self) -> None:
         """From any thread. The second call ends the wait for the handlers."""
@@ -146,7 +147,7 @@ class Engine:
     # Connections. No prepared statements: a pooler in transaction mode has another connection for each transaction.
 
     async def _connect(self) -> AsyncConnection[Any]:
-        return await AsyncConnection.connect(self._conninfo, autocommit=True, prepare_threshold=None)
+        return await connect_async(self._hosts)
 
     async def _connect_claims(self) -> AsyncConnection[Any]:
         conn = await self._connect()
@@ -512,10 +513,13 @@ class Engine:
     async def _shut_down(self, claimer: asyncio.Task[None], control: asyncio.Task[None]) -> None:
         self._stopping.set()
         self._changed.set()
+        end = self._loop.time() + FAREWELL
         while not claimer.done():
             # Early is as good as never: the server may not have begun with the claim. So again, until it has ended.
-            await self._loop.run_in_executor(None, self._claims.cancel)
+            await self._claims.cancel()
             await asyncio.wait({claimer}, timeout=0.2)
+            if self._loop.time() > end:  # also the server does not answer
+                self._claims.sever()
         while self._ready:
             held = self._ready.popleft()
             self._end(held, self._stopped(held.job))
@@ -530,6 +534,9 @@ class Engine:
         self._is_closing = True
         self._due.set()
         await asyncio.wait({control}, timeout=FAREWELL)
+        if not control.done():
+            self._control.sever()
+            await asyncio.wait({control}, timeout=GRACE)
         for ending in self._done + self._outbox:
             logger.error("%r: the server was not told of its end", ending.job, extra=_extra(ending.job))
         control.cancel()

@@ -1,0 +1,116 @@
+//! The verbs of `pg_queue_cluster` that cost nothing at home. Each is passed on: to `queue.VERB` if the call is all of this server's,
+//! else to `queue_cluster.away_VERB`, which is SQL and asks other servers. And what of a key moves with it to another server.
+//!
+//! Not here: what happens there (`cluster/sql`), nor the calls themselves (`pg::pass_on`).
+//!
+//! Invariant: what has a key, or belongs to jobs that might be elsewhere, never stays at home without having been looked at.
+
+use pg_queue_core::id;
+use pgrx::pg_sys::Datum;
+
+use crate::api::{self, sql_function};
+use crate::catalog::{self, ids, queue};
+use crate::error::Result;
+use crate::guc;
+use crate::job::{rerun, unique};
+use crate::log::key::Known;
+use crate::log::reader::Reader;
+use crate::pg::datum;
+use crate::pg::function::Call;
+use crate::pg::pass_on::{self, To, Way};
+
+sql_function!(pg_queue_cluster_home, pg_finfo_pg_queue_cluster_home => home);
+sql_function!(pg_queue_cluster_is_home, pg_finfo_pg_queue_cluster_is_home => is_home);
+sql_function!(pg_queue_cluster_remember, pg_finfo_pg_queue_cluster_remember => remember);
+sql_function!(pg_queue_cluster_is_owed, pg_finfo_pg_queue_cluster_is_owed => is_owed);
+sql_function!(pg_queue_cluster_by_id, pg_finfo_pg_queue_cluster_by_id => by_id, pass_on::run);
+sql_function!(pg_queue_cluster_by_ids, pg_finfo_pg_queue_cluster_by_ids => by_ids, pass_on::run);
+sql_function!(pg_queue_cluster_claim, pg_finfo_pg_queue_cluster_claim => claim, pass_on::run);
+sql_function!(pg_queue_cluster_at_home, pg_finfo_pg_queue_cluster_at_home => at_home, pass_on::run);
+// Where each has unique_key, group_key, after and flow.
+sql_function!(pg_queue_cluster_enqueue, pg_finfo_pg_queue_cluster_enqueue => by_key::<5, 9, 14, 16>, pass_on::run);
+sql_function!(pg_queue_cluster_enqueue_flow, pg_finfo_pg_queue_cluster_enqueue_flow => by_key::<9, 13, 18, 20>, pass_on::run);
+sql_function!(pg_queue_cluster_publish, pg_finfo_pg_queue_cluster_publish => by_key::<6, 10, 13, 15>, pass_on::run);
+
+/// `queue_cluster.home()`.
+fn home(_call: &Call) -> Result<Option<Datum>> {
+    Ok(Some(guc::NODE_ID.get().into()))
+}
+
+/// `queue_cluster.is_home(id)`: whether this server has made the id. NULL of NULL.
+fn is_home(call: &Call) -> Result<Option<Datum>> {
+    Ok(call.i64(0).map(|id| is_own(id).into()))
+}
+
+/// `queue_cluster.remember(queue_name, unique_key, job_id, expires_at, taken_until, version)`, which only superusers may execute.
+fn remember(call: &Call) -> Result<Option<Datum>> {
+    api::writable("remember")?;
+    let name = call.required("queue_name", call.str(0))?;
+    let key = datum::plain(call.required("unique_key", call.datum(1))?);
+    let catalog = catalog::current()?;
+    let queue = queue::by_name(&catalog, &name)?;
+    let known = Known {
+        entry: 0,
+        job_id: call.required("job_id", call.i64(2))?,
+        expires_at: call.required("expires_at", call.timestamp(3))?,
+        taken_until: call.timestamp(4),
+        version: call.timestamp(5),
+    };
+    Ok(Some(unique::take_over(&catalog, &queue, key, known)?.into()))
+}
+
+/// `queue_cluster.is_owed(id)`: whether another run was requested after this attempt, and is not made yet.
+fn is_owed(call: &Call) -> Result<Option<Datum>> {
+    let id = call.required("id", call.i64(0))?;
+    let catalog = catalog::current()?;
+    let attempt = Reader::new(&catalog).by_id(id);
+    Ok(Some(attempt.is_some_and(|attempt| rerun::may_be_owed(&catalog, &attempt)).into()))
+}
+
+fn is_own(id: i64) -> bool {
+    id::node(id) == ids::node()
+}
+
+/// Verbs that never leave this server.
+fn at_home(_call: &Call) -> Result<Way> {
+    Ok(Way::plain(To::Home))
+}
+
+/// Verbs whose first argument is the id of a job or an attempt. `queue.VERB` says what is wrong with none.
+fn by_id(call: &Call) -> Result<Way> {
+    Ok(Way::plain(if call.i64(0).is_none_or(is_own) { To::Home } else { To::Away }))
+}
+
+/// Verbs whose first argument is an array of ids of attempts.
+fn by_ids(call: &Call) -> Result<Way> {
+    Ok(Way::plain(if are_own(call, 0) { To::Home } else { To::Away }))
+}
+
+/// Whether an array of ids has none that another server has made.
+fn are_own(call: &Call, n: usize) -> bool {
+    !call.has(n) || call.i64_array(n).is_none_or(|ids| ids.into_iter().flatten().all(is_own))
+}
+
+/// Verbs that add jobs, which stay at home unless one of these arguments is given.
+fn by_key<const UNIQUE_KEY: usize, const GROUP_KEY: usize, const AFTER: usize, const FLOW: usize>(
+    call: &Call,
+) -> Result<Way> {
+    let is_plain = [UNIQUE_KEY, GROUP_KEY, AFTER, FLOW].into_iter().all(|n| !call.has(n));
+    Ok(Way::plain(if is_plain { To::Home } else { To::Away }))
+}
+
+/// `queue_cluster.claim(…, steal)` and `claim_any`, which are those of schema `queue` with one argument more. At home a call that
+/// may steal does not wait: what it does not find there it waits for elsewhere, too.
+fn claim(call: &Call) -> Result<Way> {
+    let may_steal = !call.bool(SESSION_BOUND).unwrap_or(false) && call.bool(STEAL).unwrap_or(true);
+    if !are_own(call, COMPLETED) {
+        return Ok(Way::plain(To::Away));
+    }
+    let waits = call.interval(WAIT).is_some_and(|wait| wait.us() > 0);
+    Ok(Way { to: To::Home, left_out: 1, zeroed: (may_steal && waits).then_some(WAIT), is_first: may_steal })
+}
+
+const WAIT: usize = 2;
+const SESSION_BOUND: usize = 6;
+const COMPLETED: usize = 7;
+const STEAL: usize = 8;
