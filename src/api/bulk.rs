@@ -24,6 +24,9 @@ sql_function!(pg_queue_cancel_many, pg_finfo_pg_queue_cancel_many => cancel_many
 sql_function!(pg_queue_retry_many, pg_finfo_pg_queue_retry_many => retry_many);
 sql_function!(pg_queue_reprioritize_many, pg_finfo_pg_queue_reprioritize_many => reprioritize_many);
 
+/// What is done to a job, and with which attempt it was found.
+type Verb<'a> = dyn FnMut(&Rc<Catalog>, i64, i64) -> Result<()> + 'a;
+
 /// What all of them have in common: their arguments from the one at `from` on are filter, states, then one of the verb's
 /// own, then max_jobs, max_rows, beyond.
 struct Bulk {
@@ -47,9 +50,9 @@ impl Bulk {
         })
     }
 
-    /// Runs the verb for each job that is found. Jobs that it does not concern any more, or that another transaction has,
-    /// are passed over. When shared memory is full, those behind are left for a further transaction.
-    fn run(self, call: &Call, verb: &mut dyn FnMut(&Rc<Catalog>, i64) -> Result<()>) -> Result<Option<Datum>> {
+    /// Runs the verb for each job that is found. Jobs that it does not concern any more, or that another transaction has, are
+    /// passed over. When shared memory is full, those behind are left for a further transaction.
+    fn run(self, call: &Call, verb: &mut Verb<'_>) -> Result<Option<Datum>> {
         let rows = call.rows()?;
         let catalog = catalog::current()?;
         let queue = queue::by_name(&catalog, &self.name)?;
@@ -64,17 +67,17 @@ impl Bulk {
             max_rows: self.max_rows,
             until: None,
         };
-        let mut jobs: Vec<i64> = Vec::new();
+        let mut jobs: Vec<(i64, i64)> = Vec::new();
         let most = usize::try_from(self.max_jobs).unwrap_or(usize::MAX);
         let (end, _) = look.run(false, &mut |hit| {
-            jobs.push(hit.found.job_id);
+            jobs.push((hit.found.job_id, hit.found.id));
             Ok(if jobs.len() == most { Answer::Enough } else { Answer::GoOn })
         })?;
         let mut changed = 0;
         let mut is_full = false;
-        for job_id in jobs {
+        for (job_id, attempt_id) in jobs {
             process::check_for_interrupts();
-            match verb(&catalog, job_id) {
+            match verb(&catalog, job_id, attempt_id) {
                 Ok(()) => {
                     changed += 1;
                     rows.add_options(&[Some(job_id.into()), None])?;
@@ -102,6 +105,8 @@ impl Bulk {
 
 const WAITING: [State; 4] = [State::Held, State::Scheduled, State::Retrying, State::Ready];
 
+const ENDED: [State; 4] = [State::Dead, State::Completed, State::Cancelled, State::Skipped];
+
 /// `queue.cancel_many(queue_name, filter, states, reason, max_jobs, max_rows, beyond)`.
 ///
 /// Errors: 42704, 42501, 22023, 53400.
@@ -110,7 +115,7 @@ fn cancel_many(call: &Call) -> Result<Option<Datum>> {
     let bulk = Bulk::read(call, 1, 4, &WAITING)?;
     let reason = call.text(3);
     let reason = reason.as_deref().map(fail::cut);
-    bulk.run(call, &mut |catalog, job_id| cancel::cancel_job(catalog, job_id, reason, false).map(|_| ()))
+    bulk.run(call, &mut |catalog, job_id, _| cancel::cancel_job(catalog, job_id, reason, false).map(|_| ()))
 }
 
 /// `queue.retry_many(queue_name, filter, states, run_at, max_jobs, max_rows, beyond)`.
@@ -123,7 +128,10 @@ fn retry_many(call: &Call) -> Result<Option<Datum>> {
         return Err(Error::invalid("a running job cannot be retried").hint("Leave \"running\" out of states."));
     }
     let run_at = call.timestamp(3).map(|at| run_time(at, time::now_us())).transpose()?.flatten();
-    bulk.run(call, &mut |catalog, job_id| retry::retry_job(catalog, job_id, run_at))
+    let have_ended = bulk.states.iter().all(|state| ENDED.contains(state));
+    bulk.run(call, &mut |catalog, job_id, attempt_id| {
+        retry::retry_job(catalog, job_id, run_at, have_ended.then_some(attempt_id))
+    })
 }
 
 /// `queue.reprioritize_many(queue_name, priority, filter, states, max_jobs, max_rows, beyond)`.
@@ -138,7 +146,7 @@ fn reprioritize_many(call: &Call) -> Result<Option<Datum>> {
             .hint("Only jobs that are held, scheduled, retrying or ready can be given another priority."));
     }
     let now = time::now_us();
-    bulk.run(call, &mut |catalog, job_id| {
+    bulk.run(call, &mut |catalog, job_id, _| {
         successor::supersede(catalog, job_id, false, |next| {
             next.priority = priority;
             next.run_at = next.run_at.filter(|&at| at > now);

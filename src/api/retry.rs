@@ -129,16 +129,27 @@ fn retry(call: &Call) -> Result<Option<Datum>> {
         Some(at) => run_time(at, time::now_us())?,
         None => None,
     };
-    retry_job(&catalog::current()?, job_id, run_at).map(|()| Some(VOID))
+    retry_job(&catalog::current()?, job_id, run_at, None).map(|()| Some(VOID))
 }
 
-/// Runs a job once more, or now.
+/// Runs a job once more, or now. `ended`: the attempt with which it has ended, as far as is known: then it is locked at once, and
+/// not looked for everywhere.
 ///
 /// Errors: as `queue.retry`.
-pub fn retry_job(catalog: &Rc<Catalog>, job_id: i64, run_at: Option<i64>) -> Result<()> {
-    let mut is_locked = false;
+pub fn retry_job(catalog: &Rc<Catalog>, job_id: i64, run_at: Option<i64>, ended: Option<i64>) -> Result<()> {
+    let mut is_locked = ended.is_some();
+    if is_locked {
+        lock_ended(catalog, job_id, pg_sys::ShareLock)?;
+    }
+    let mut known = ended.and_then(|attempt_id| find::ended_here(catalog, attempt_id));
+    if let Some(found) = &known {
+        permission::check_lane(catalog, found.lane(), Privilege::Manage)?;
+    }
     loop {
-        let found = find::managed(catalog, job_id)?;
+        let found = match known.take() {
+            Some(found) => found,
+            None => find::managed(catalog, job_id)?,
+        };
         if let Found::Here(job) = &found
             && job.outcome.is_none()
             && !job.is_claimed

@@ -105,6 +105,20 @@ pub fn find(catalog: &Rc<Catalog>, job_id: i64) -> Result<Job> {
     }
 }
 
+/// Finds the attempt with which a job has ended, in the logs. `None`: it is not there, has not ended, or the job went on:
+/// `managed` knows. It looks in three segments instead of all.
+pub fn ended_here(catalog: &Catalog, attempt_id: i64) -> Option<Found> {
+    let attempt = Reader::new(catalog).by_id(attempt_id)?;
+    let outcome = outcome::find(catalog, attempt.home.segment, attempt_id)?;
+    let claim = claim::find(catalog, attempt.home.segment, attempt_id);
+    let has_moved = has_moved_claim(claim.as_ref(), Some(&outcome)) || !attempt.home.is_valid(catalog);
+    let went_on = || outcome.next_id.is_some() || successor::Reader::open(catalog, Snapshot::Now).has(attempt_id);
+    if has_moved || went_on() {
+        return None;
+    }
+    Some(Found::Here(Job { attempt, outcome: Some(outcome), is_claimed: claim.is_some() }))
+}
+
 /// Finds a job.
 ///
 /// Errors: 22023 when the id is no job's, P0002 when there is no such job, 55006 when an open transaction

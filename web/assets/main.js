@@ -31,7 +31,7 @@ const main = document.getElementById("main"), nav = document.getElementById("nav
 const problem = h("div"), lost = h("div");
 const state = h("span", { class: "live" });
 const holder = h("span");
-const find = h("input", { type: "search", placeholder: "job or queue", "aria-label": "Go to a job by its id, or to a queue by its name", spellcheck: "false", autocomplete: "off", size: "12" });
+const find = h("input", { type: "search", placeholder: "find", title: "job id, or queue", "aria-label": "Go to a job by its id, or to a queue by its name", spellcheck: "false", autocomplete: "off", size: "12" });
 
 function parts() {
   const [name, query] = location.hash.replace(/^#\/?/, "").split("?", 2);

@@ -98,7 +98,7 @@ export function overview() {
       tiles.done.show(rate(flow("completed")), data.lanes ? `${rate((flow("failed") ?? 0) + (flow("timed_out") ?? 0))} failed` : "");
       tiles.in.show(rate(flow("enqueued")));
       if (data.lanes) {
-        tiles.running.show(count(add("running")), `${count(data.workers.length)} workers`);
+        tiles.running.show(count(add("running")), data.workers.length === 1 ? "1 worker" : `${count(data.workers.length)} workers`);
         tiles.ready.show(count(add("ready")), add("oldest") === null ? "" : `oldest ${age(add("oldest"))}`);
         tiles.late.show(count(add("scheduled") + add("retrying")), `${count(add("retrying"))} retrying, ${count(add("held"))} held`);
         tiles.dead.show(count(add("dead")));

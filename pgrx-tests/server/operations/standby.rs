@@ -16,7 +16,7 @@ const SAME: [&str; 20] = [
     "SELECT to_jsonb(a) FROM queue.attempts AS a ORDER BY id",
     "SELECT to_jsonb(a) FROM queue.jobs AS j, LATERAL queue.job_attempts(j.job_id) AS a ORDER BY a.id",
     "SELECT jsonb_build_array(j.job_id, s) FROM queue.jobs AS j, LATERAL queue.job_steps(j.job_id) AS s ORDER BY j.job_id, s.name",
-    "SELECT jsonb_build_array(a.id, i) FROM queue.live() AS a, LATERAL queue.inputs(a.id) AS i WHERE a.outcome IS NULL
+    "SELECT jsonb_build_array(a.id, i) FROM queue_internal.live() AS a, LATERAL queue.inputs(a.id) AS i WHERE a.outcome IS NULL
      ORDER BY a.id, i.job_id",
     "SELECT jsonb_build_array(f.job_id, to_jsonb(m) - 'lease_expires_at') FROM queue.flows AS f, LATERAL queue.members(f.job_id) AS m
      ORDER BY f.job_id, m.job_id",
@@ -36,7 +36,7 @@ const SAME: [&str; 20] = [
     "SELECT to_jsonb(s) FROM queue.schedules AS s ORDER BY name",
     "SELECT to_jsonb(u) FROM queue.upcoming('s', 5) AS u ORDER BY 1",
     "SELECT to_jsonb(r) FROM queue.route('t', 'order.new') AS r ORDER BY 1",
-    "SELECT jsonb_build_array(id, queue.payload_of(id)) FROM queue.attempts ORDER BY id",
+    "SELECT jsonb_build_array(id, queue_internal.payload_of(id)) FROM queue.attempts ORDER BY id",
 ];
 
 /// What tells of the server itself, or of what its memory has: it answers.
@@ -47,22 +47,22 @@ const ANSWERS: [&str; 23] = [
     "queue.throughput",
     "queue.throughput_part",
     "queue.throughput_by()",
-    "queue.throughput_live()",
-    "queue.minutes_now()",
-    "queue.recent_times()",
-    "queue.times(ARRAY[]::bytea[])",
+    "queue_internal.throughput_live()",
+    "queue_internal.minutes_now()",
+    "queue_internal.recent_times()",
+    "queue_internal.times(ARRAY[]::bytea[])",
     "queue.metrics()",
     "queue.metric",
     "queue.doctor()",
     "queue.executors",
     "queue.workers",
-    "queue.executors_now()",
-    "queue.executor_counts()",
-    "queue.claims_now()",
-    "queue.running_now()",
-    "queue.tallies()",
-    "queue.topic_counts()",
-    "queue.held_by_dead()",
+    "queue_internal.executors_now()",
+    "queue_internal.executor_counts()",
+    "queue_internal.claims_now()",
+    "queue_internal.running_now()",
+    "queue_internal.tallies()",
+    "queue_internal.topic_counts()",
+    "queue_internal.held_by_dead()",
     "queue.current_job()",
 ];
 
@@ -120,7 +120,7 @@ fn a_standby_tells_of_each_job_what_its_primary_tells() {
     for state in ["held", "scheduled", "retrying", "ready", "running", "completed", "dead", "cancelled"] {
         assert!(client.count(&format!("SELECT FROM queue.jobs WHERE state = '{state}'")) > 0, "{state}");
     }
-    for (place, least) in [("queue.history", 40), ("queue.live()", 300)] {
+    for (place, least) in [("queue.history", 40), ("queue_internal.live()", 300)] {
         let there_are = client.count(&format!("SELECT FROM {place}"));
         assert!(there_are > least, "{there_are} in {place}");
     }
@@ -151,11 +151,12 @@ fn a_standby_tells_of_each_job_what_its_primary_tells() {
     // No other function or view is an observer's.
     client.run("CREATE ROLE looker; SELECT queue.grant('*', 'looker', 'observe')");
     let observers: Vec<String> = client.column(
-        "SELECT proname::text FROM pg_proc WHERE pronamespace = 'queue'::regnamespace AND has_function_privilege('looker', oid, 'EXECUTE')
+        "SELECT proname::text FROM pg_proc WHERE pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace) AND has_function_privilege('looker', oid, 'EXECUTE')
          UNION ALL
          SELECT relname::text FROM pg_class WHERE relnamespace = 'queue'::regnamespace AND relkind = 'v' AND has_table_privilege('looker', oid, 'SELECT')",
     );
     let named = |text: &str| -> BTreeSet<String> {
+        let text = text.replace("queue_internal.", "queue.");
         let words = text.split("queue.").skip(1);
         words.map(|word| word.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()).collect()
     };
