@@ -272,6 +272,22 @@ fn what_the_transaction_itself_has_done_is_no_fault() {
     client.run("ROLLBACK");
 }
 
+/// Memory forgets what a purge ends, before it commits; a rollback has memory read the rows anew.
+#[test]
+fn what_an_open_transaction_purges_is_no_fault() {
+    let (database, mut client) = known();
+    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{20}'))");
+    // Memory has read the lane.
+    let id = client.claim("q");
+    let mut other = database.connect();
+    other.run("BEGIN; SELECT queue.purge('q')");
+    is_well(&mut client);
+    other.run("ROLLBACK");
+    is_well(&mut client);
+    client.run(&format!("SELECT queue.complete({id})"));
+    assert_eq!(client.column::<i64>("SELECT id FROM queue.claim('q', 100)").len(), 19);
+}
+
 #[test]
 fn it_keeps_no_lock_and_no_id() {
     let (_database, mut client) = known();

@@ -652,13 +652,17 @@ fn the_worker_goes_on_while_ddl_has_to_wait() {
         (client.count("SELECT FROM queue.segment_log WHERE state = 'd'") > 0).then_some(())
     });
     client.enqueue("q");
+    let mut late = Vec::new();
     for _ in 0..5 {
         let start = Instant::now();
         let id: i64 = client.value("SELECT id FROM queue.claim('q', wait => '10 s')");
-        assert!(start.elapsed() < Duration::from_millis(1800), "a lease ended late");
+        late.push(start.elapsed());
         assert!(id > 0);
         thread::sleep(Duration::from_millis(50));
     }
+    // A worker that waits for the lock is late each time; one that the machine has held up is so once.
+    late.sort_unstable();
+    assert!(late[2] < Duration::from_millis(1800), "leases ended late: {late:?}");
     holder.run("COMMIT");
     wait::within("it is copied", Duration::from_secs(20), || {
         (client.count("SELECT FROM queue.history WHERE outcome = 'c'") > 0).then_some(())

@@ -69,6 +69,13 @@ fn stands(catalog: &Catalog, attempt: i64) -> Option<(i32, Option<Kind>, bool)> 
     found.home.is_valid(catalog).then(|| (found.lane(), kind, has_ended))
 }
 
+/// Whether an open transaction claims an attempt. Memory has forgotten it where that purges its queue, until it is rolled
+/// back.
+fn is_being_claimed(catalog: &Catalog, attempt: i64) -> bool {
+    let found = Reader::new(catalog).by_id(attempt);
+    found.is_some_and(|found| claim::kind_even_open(catalog, found.home.segment, attempt).is_some())
+}
+
 fn union(catalog: &Catalog, sql: &str) -> String {
     let none = std::iter::once("SELECT NULL::int8, NULL::int4, NULL::int8 WHERE false".to_owned());
     let all = segment::plannable(catalog).into_iter().map(|n| sql.replace("_N", &format!("_{n}")));
@@ -182,8 +189,11 @@ fn unreachable(catalog: &Catalog, found: &mut Vec<Fault>) -> Result<()> {
                 !is_ready && position.is_some_and(|position| waiting.rank <= position)
             })
         };
-        let is_wrong =
-            |waiting: &Waiting| is_hidden(waiting) && stands(catalog, waiting.id) == Some((lane, None, false));
+        let is_wrong = |waiting: &Waiting| {
+            is_hidden(waiting)
+                && stands(catalog, waiting.id) == Some((lane, None, false))
+                && !is_being_claimed(catalog, waiting.id)
+        };
         for waiting in persisting(waiting.into_iter().filter(is_hidden).collect(), is_wrong) {
             found.push(Fault {
                 queue: queue_name(catalog, waiting.lane),
