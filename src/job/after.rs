@@ -80,13 +80,6 @@ pub fn unmet(catalog: &Catalog, after: &After) -> Result<Option<Rc<After>>> {
     let rights = permission::rights(catalog);
     let (mut fates, mut unmet) = (Vec::new(), Vec::new());
     for &job_id in &after.jobs {
-        if let Some(lane) = waiting_lane(catalog, job_id)?
-            && (rights.on_lane(lane, Privilege::Produce) || rights.on_lane(lane, Privilege::Observe))
-        {
-            fates.push(Fate::Living);
-            unmet.push(job_id);
-            continue;
-        }
         let unknown = || {
             Error::new(error::NO_DATA, format!("job {job_id} does not exist"))
                 .detail(
@@ -94,16 +87,20 @@ pub fn unmet(catalog: &Catalog, after: &After) -> Result<Option<Rc<After>>> {
                 )
                 .hint("Enqueue both jobs in one transaction.")
         };
-        let found = find::find_settled(catalog, job_id)
-            .map_err(|error| if error.code == error::NO_DATA { unknown() } else { error })?;
-        let may = |privilege| rights.on_lane(found.lane(), privilege);
-        if !may(Privilege::Produce) && !may(Privilege::Observe) {
-            return Err(permission::denied_lane(catalog, found.lane(), Privilege::Observe)?);
+        let (lane, fate) = match waiting_lane(catalog, job_id)? {
+            Some(lane) => (lane, Fate::Living),
+            None => {
+                let found = find::find_settled(catalog, job_id)
+                    .map_err(|error| if error.code == error::NO_DATA { unknown() } else { error })?;
+                (found.lane(), fate_of(catalog, &found)?)
+            }
+        };
+        if !rights.on_lane(lane, Privilege::Produce) && !rights.on_lane(lane, Privilege::Observe) {
+            return Err(permission::denied_lane(catalog, lane, Privilege::Observe)?);
         }
-        if queue::by_lane(catalog, found.lane())?.is_none() {
+        if queue::by_lane(catalog, lane)?.is_none() {
             return Err(unknown());
         }
-        let fate = fate_of(catalog, &found)?;
         fates.push(fate);
         if !after.upon.is_met_by(fate) {
             unmet.push(job_id);
@@ -121,8 +118,7 @@ fn waiting_lane(catalog: &Catalog, job_id: i64) -> Result<Option<i32>> {
     let Some(attempt) = Reader::new(catalog).first(job_id) else { return Ok(None) };
     let waits =
         claim::find_row(catalog, attempt.home.segment, attempt.id()).is_none() && attempt.home.is_valid(catalog);
-    let lane = attempt.lane();
-    Ok(if waits && queue::by_lane(catalog, lane)?.is_some() { Some(lane) } else { None })
+    Ok(waits.then(|| attempt.lane()))
 }
 
 /// Inserts the edges of attempts that this transaction has just inserted into a segment, and has the commit hand over the

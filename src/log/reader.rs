@@ -116,9 +116,11 @@ impl<'a> Reader<'a> {
         let mut segments: [u8; OLD as usize] = std::array::from_fn(|segment| segment as u8);
         // Most probably in the one that is being filled.
         segments.sort_unstable_by_key(|&segment| segment::word(self.catalog, segment).state() != State::Open);
-        let found = segments.into_iter().filter(|&segment| self.is_of_interest(segment)).collect::<Vec<_>>();
-        let mut found = found.into_iter().filter_map(|segment| self.at(segment, id::first_attempt(job_id, segment)));
-        found.find(|attempt| !attempt.is_payload_only())
+        segments.into_iter().find_map(|segment| {
+            let found =
+                if self.is_of_interest(segment) { self.at(segment, id::first_attempt(job_id, segment)) } else { None };
+            found.filter(|attempt| !attempt.is_payload_only())
+        })
     }
 
     /// Whether a segment has a row with this id, of whatever kind.

@@ -227,8 +227,9 @@ fn commit(shared: &mut shmem::Shared<'_>, slot: usize, step: Step, now: &LazyCel
         }
         Step::Awaited { job_id, has_time: true } => {
             let at = (**now).saturating_add(AWAITED_WITHIN);
-            let is_ordered = ends.awaited.add_by(job_id, at);
-            if let Some(latch) = instance.wake_worker_by(if is_ordered { i64::MIN } else { at }) {
+            if ends.awaited.add_by(job_id, at) {
+                wake.worker = Some(instance.worker_latch);
+            } else if let Some(latch) = instance.wake_worker_by(at) {
                 wake.worker = Some(latch);
             }
         }

@@ -280,6 +280,14 @@ def test_a_worker_ends_without_a_server_that_answers(pg_queue_server, conn, conn
             assert worker.wait(40) == 0
 
 
+def idle_worker(conninfo, **options):
+    """A worker whose jobs do nothing, and a list that gets the kinds of its events."""
+    worker, met = Worker(conninfo, **options), []
+    worker.on_event = lambda event: met.append(event.kind)
+    worker.handler("a")(lambda job: None)
+    return worker, met
+
+
 def test_a_server_that_falls_silent_is_left_for_another(monkeypatch):
     monkeypatch.setattr("pg_queue.pool.SILENCE", 1.0)
     monkeypatch.setattr("pg_queue.engine.SILENCE", 1.0)
@@ -289,13 +297,7 @@ def test_a_server_that_falls_silent_is_left_for_another(monkeypatch):
             conn.execute(SCHEMA)
         primary.base_backup(standby)
         hosts = primary.conninfo(database, host=f"{primary.dir},{standby.dir}", connect_timeout=2)
-        worker, met = Worker(hosts, wait=0.5), []
-        worker.on_event = lambda event: met.append(event.kind)
-
-        @worker.handler("a")
-        def handle(job):
-            pass
-
+        worker, met = idle_worker(hosts, wait=0.5)
         with running(worker):
             with primary.connect(database) as conn:
                 wait_state(conn, enqueue(conn, "a"), "completed")
@@ -308,13 +310,7 @@ def test_a_server_that_falls_silent_is_left_for_another(monkeypatch):
 
 def test_a_long_wait_is_no_silence(conn, conninfo, monkeypatch):
     monkeypatch.setattr("pg_queue.engine.SILENCE", 0.5)
-    worker, met = Worker(conninfo, wait=5), []
-    worker.on_event = lambda event: met.append(event.kind)
-
-    @worker.handler("a")
-    def handle(job):
-        pass
-
+    worker, met = idle_worker(conninfo, wait=5)
     with running(worker):
         wait_state(conn, enqueue(conn, "a", delay=2), "completed")
     assert met.count("connected") == 1 and "disconnected" not in met
