@@ -63,6 +63,10 @@ impl BatchTransaction<'_> {
         let ids: Vec<i64> = self.batch.iter().map(|job| job.id).collect();
         let rows = self.client.query_typed("SELECT queue.complete_many($1)", &[(&ids, Type::INT8_ARRAY)]).await?;
         if rows.len() < ids.len() {
+            // At once, so that the others can be given back. The server does that as well when the connection ends.
+            if self.client.batch_execute("ROLLBACK").await.is_ok() {
+                self.client.give_back();
+            }
             return Err(Failure::Lost);
         }
         self.client.batch_execute("COMMIT").await?;

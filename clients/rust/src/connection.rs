@@ -25,6 +25,12 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 /// The host has become a standby, or shuts down.
 const GONE: [&str; 4] = ["25006", "57P01", "57P02", "57P03"];
 
+/// The SQLSTATE of an attempt that is not the worker's any more.
+pub(crate) const LOST: &str = "QJ001";
+
+/// The SQLSTATE of an attempt that another open transaction is ending, which may still roll back: ask again.
+pub(crate) const BUSY: &str = "55006";
+
 /// What is done with each notice of a connection.
 pub(crate) type OnNotice = Arc<dyn Fn(&DbError) + Send + Sync>;
 

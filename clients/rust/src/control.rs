@@ -1,6 +1,7 @@
 //! The control: tells the server what the claimer does not. One heartbeat for all that is held, and what has ended.
 //!
-//! Each end goes to the server until that has answered.
+//! Each end goes to the server until that has answered: that it counts, or that the attempt is lost. That another open
+//! transaction has the attempt is no answer. It may be the handler's own, which the server is still rolling back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_postgres::types::Type;
 
-use crate::connection::{Refusal, code, text};
+use crate::connection::{BUSY, LOST, Refusal, code, text};
 use crate::endings::{Ending, Kind, statement};
 use crate::engine::{Backoff, Engine};
 use crate::event::EventKind;
@@ -24,7 +25,7 @@ impl Engine {
         loop {
             {
                 let state = self.lock();
-                if state.is_closing && state.outbox.is_empty() && state.done.is_empty() {
+                if state.is_closing && state.is_told() {
                     return;
                 }
             }
@@ -53,7 +54,8 @@ impl Engine {
                 }
                 let beat_at = state.beating().map(|held| held.beat_at).min();
                 let gathered = (!state.done.is_empty()).then(|| state.done_since + GATHER);
-                [beat_at, gathered].into_iter().flatten().min()
+                let again = state.later.iter().map(|(at, _)| *at).min();
+                [beat_at, gathered, again].into_iter().flatten().min()
             };
             match until {
                 Some(until) if until <= Instant::now() => return,
@@ -95,29 +97,59 @@ impl Engine {
             }
         };
         let answers: HashMap<i64, bool> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
-        let mut stops = Vec::new();
-        {
-            let mut state = self.lock();
-            for id in asked {
-                let Some(held) = state.held.get_mut(&id) else { continue };
-                match answers.get(&id) {
-                    None => stops.push((id, StopReason::Lost)),
-                    Some(is_cancelled) => {
+        for id in &asked {
+            if let Some(is_cancelled) = answers.get(id) {
+                self.extended(*id, begun, *is_cancelled);
+            }
+        }
+        for id in asked.iter().filter(|id| !answers.contains_key(id)) {
+            self.beat_alone(*id).await?;
+        }
+        Ok(())
+    }
+
+    fn extended(&self, id: i64, begun: Instant, is_cancelled: bool) {
+        if let Some(held) = self.lock().held.get_mut(&id) {
+            held.expires_at = begun + held.lease;
+            held.beat_at = begun + self.beat(held.lease);
+        }
+        if is_cancelled {
+            self.stop_job(id, StopReason::Cancelled);
+        }
+    }
+
+    /// A heartbeat for one that the one for all has left out. It may be lost; or an open transaction is ending it, mostly the
+    /// handler's own. Then its lease does not run out, and it is asked for again soon.
+    async fn beat_alone(&self, id: i64) -> Result<(), String> {
+        if !self.lock().held.contains_key(&id) {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        match self.control.fetch("SELECT is_cancelled FROM queue.extend($1)", &[(&id, Type::INT8)]).await {
+            Ok(rows) => self.extended(id, begun, rows.first().is_some_and(|row| row.get(0))),
+            Err(Refusal::Gone(error)) => return Err(error),
+            Err(Refusal::Refused(error)) if code(&error) == LOST => self.stop_job(id, StopReason::Lost),
+            Err(Refusal::Refused(error)) => {
+                if let Some(held) = self.lock().held.get_mut(&id) {
+                    held.beat_at = begun + self.beat(held.lease).min(Duration::from_secs(1));
+                    if code(&error) == BUSY {
                         held.expires_at = begun + held.lease;
-                        held.beat_at = begun + self.beat(held.lease);
-                        if *is_cancelled {
-                            stops.push((id, StopReason::Cancelled));
-                        }
                     }
                 }
             }
         }
-        stops.into_iter().for_each(|(id, reason)| self.stop_job(id, reason));
         Ok(())
     }
 
     pub fn send(&self, endings: Vec<Ending>) {
         self.lock().outbox.extend(endings);
+        self.due.notify_one();
+    }
+
+    /// Another open transaction is in the way: the end goes to the server again after a while.
+    pub fn send_later(&self, mut ending: Ending) {
+        let at = Instant::now() + ending.delay();
+        self.lock().later.push((at, ending));
         self.due.notify_one();
     }
 
@@ -127,6 +159,8 @@ impl Engine {
             let mut state = self.lock();
             let mut endings = std::mem::take(&mut state.done);
             endings.append(&mut state.outbox);
+            let now = Instant::now();
+            endings.extend(state.later.extract_if(.., |(at, _)| *at <= now).map(|(_, ending)| ending));
             state.sending = endings.len();
             endings
         };
@@ -149,14 +183,16 @@ impl Engine {
 
     /// What could not be sent comes back, with what has gone wrong.
     async fn send_batch(&self, mut batch: Vec<Ending>) -> Result<(), (String, Vec<Ending>)> {
-        let (sql, parameters) = statement(&batch);
-        match self.control.fetch(sql, &parameters.list()).await {
-            Ok(_) => {
-                batch.iter().for_each(|ending| self.settle(ending, ending.event()));
-                return Ok(());
+        if batch.len() > 1 {
+            let (sql, parameters) = statement(&batch);
+            match self.control.fetch(sql, &parameters.list()).await {
+                Ok(_) => {
+                    batch.iter().for_each(|ending| self.settle(ending, ending.event()));
+                    return Ok(());
+                }
+                Err(Refusal::Gone(error)) => return Err((error, batch)),
+                Err(Refusal::Refused(_)) => {}
             }
-            Err(Refusal::Gone(error)) => return Err((error, batch)),
-            Err(Refusal::Refused(_)) => {}
         }
         while let Some(ending) = batch.first() {
             let (sql, parameters) = statement(std::slice::from_ref(ending));
@@ -171,7 +207,9 @@ impl Engine {
     }
 
     fn refused(&self, ending: &Ending, error: &tokio_postgres::Error) {
-        if ["QJ001", "55006"].contains(&code(error)) {
+        if code(error) == BUSY {
+            self.send_later(ending.clone());
+        } else if code(error) == LOST {
             self.settle(ending, EventKind::Lost);
         } else if let Kind::Fail { .. } = ending.kind {
             log::error!(target: "pg_queue", "{} could not be failed: {}", ending.shared.facts, text(error));

@@ -11,12 +11,18 @@ use crate::job::Shared;
 use crate::outcome::{Advance, Done, Failure, StopReason, Suspend};
 use crate::sql::{Parameters, interval, json};
 
+/// After what time an end is sent again that another open transaction was in the way of; twice as long each time, up to a
+/// second or so.
+const AGAIN: Duration = Duration::from_millis(10);
+
 /// How one attempt ends.
 #[derive(Clone)]
 pub(crate) struct Ending {
     pub shared: Arc<Shared>,
     pub kind: Kind,
     pub time: Duration,
+    /// How often the server has said: later.
+    pub delays: u32,
 }
 
 #[derive(Clone)]
@@ -65,7 +71,7 @@ impl Ending {
             Kind::Fail { error, delay, is_fatal } => Kind::Fail { error: error.replace('\0', ""), delay, is_fatal },
             kind => kind,
         };
-        Self { shared: shared.clone(), kind, time: Duration::ZERO }
+        Self { shared: shared.clone(), kind, time: Duration::ZERO, delays: 0 }
     }
 
     /// Of a lost one there is nothing to tell.
@@ -79,11 +85,17 @@ impl Ending {
         matches!(&self.kind, Kind::Complete(result) if result.is_null())
     }
 
-    /// Whether one statement can tell of both.
+    /// Whether one statement can tell of both. What was refused before would have the others refused with it.
     pub fn is_alike(&self, other: &Ending) -> bool {
-        let is_single = matches!(self.kind, Kind::Suspend(_));
+        let is_single = matches!(self.kind, Kind::Suspend(_)) || self.delays > 0 || other.delays > 0;
         std::mem::discriminant(&self.kind) == std::mem::discriminant(&other.kind)
             && (!is_single || Arc::ptr_eq(&self.shared, &other.shared))
+    }
+
+    /// How long to wait until it is sent again.
+    pub fn delay(&mut self) -> Duration {
+        self.delays += 1;
+        AGAIN * (1 << (self.delays - 1).min(7))
     }
 
     pub fn event(&self) -> EventKind {

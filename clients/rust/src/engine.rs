@@ -21,7 +21,7 @@ use tokio_postgres::error::DbError;
 use tokio_postgres::types::Type;
 
 use crate::batch::{Batch, BatchPool, Each};
-use crate::connection::{Link, Pool, Refusal, SILENCE, code, text};
+use crate::connection::{BUSY, LOST, Link, Pool, Refusal, SILENCE, code, text};
 use crate::endings::{Ending, Kind};
 use crate::event::{Event, EventKind};
 use crate::job::{COLUMNS, Job, Shared};
@@ -169,6 +169,7 @@ impl Engine {
             let (room, completed) = {
                 let mut state = self.lock();
                 state.refused.clear();
+                state.busy.clear();
                 let room = state.room(self.settings.concurrency, self.settings.prefetch);
                 (room, if room > 0 { std::mem::take(&mut state.done) } else { Vec::new() })
             };
@@ -201,12 +202,19 @@ impl Engine {
                 }
             };
             backoff = Backoff::default();
-            let refused = std::mem::take(&mut self.lock().refused);
-            for ending in &completed {
-                let is_lost = refused.contains(&ending.id());
-                self.settle(ending, if is_lost { EventKind::Lost } else { ending.event() });
-            }
             let (is_empty, had_none) = (rows.is_empty(), completed.is_empty());
+            let (refused, busy) = {
+                let mut state = self.lock();
+                (std::mem::take(&mut state.refused), std::mem::take(&mut state.busy))
+            };
+            for ending in completed {
+                if busy.contains(&ending.id()) {
+                    self.send_later(ending);
+                } else {
+                    let is_lost = refused.contains(&ending.id());
+                    self.settle(&ending, if is_lost { EventKind::Lost } else { ending.event() });
+                }
+            }
             self.accept(rows);
             if self.drained.is_some() && is_empty && had_none {
                 if self.lock().is_idle() {
@@ -333,9 +341,10 @@ impl Engine {
             Ok(Each::All) => vec![Ok(().into()); shared.len()],
             Err(failure) => vec![Err(failure); shared.len()],
         };
-        if shared.len() > 1 && answers.contains(&Err(Failure::Lost)) {
+        if shared.len() > 1 {
             // Which one is lost each answer of the server says.
-            answers = vec![Err(Failure::Snooze(Duration::ZERO)); shared.len()];
+            let lost = answers.iter_mut().filter(|answer| **answer == Err(Failure::Lost));
+            lost.for_each(|answer| *answer = Err(Failure::Snooze(Duration::ZERO)));
         }
         self.lock().running -= shared.len();
         for (one, answer) in shared.iter().zip(answers) {
@@ -469,7 +478,8 @@ impl Engine {
             Ok(result) => raise(result),
             Err(_) => {
                 let state = self.lock();
-                for ending in state.done.iter().chain(&state.outbox) {
+                let later = state.later.iter().map(|(_, ending)| ending);
+                for ending in state.done.iter().chain(&state.outbox).chain(later) {
                     log::error!(target: "pg_queue", "{}: the server was not told of its end", ending.shared.facts);
                 }
             }
@@ -505,8 +515,9 @@ impl Engine {
 fn note(state: &Mutex<State>, notice: &DbError) {
     let id = notice.message().split("attempt ").nth(1).map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
     match id.flatten().and_then(|id| id.parse().ok()) {
-        Some(id) if ["QJ001", "55006"].contains(&notice.code().code()) => {
-            state.lock().unwrap_or_else(PoisonError::into_inner).refused.push(id);
+        Some(id) if [LOST, BUSY].contains(&notice.code().code()) => {
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            if notice.code().code() == BUSY { state.busy.push(id) } else { state.refused.push(id) }
         }
         _ => log::warn!(target: "pg_queue", "{}", notice.message()),
     }

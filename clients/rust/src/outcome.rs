@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::connection::{self, code};
+use crate::connection::{self, LOST, code};
 use crate::enqueue::Upon;
 
 /// What a handler returns when the attempt has succeeded. `()` and a `Value` are turned into it.
@@ -128,7 +128,7 @@ impl<E: Error + 'static> From<E> for Failure {
         let (mut text, mut at) = (String::new(), Some(any));
         while let Some(error) = at {
             let postgres = error.downcast_ref::<tokio_postgres::Error>();
-            if postgres.is_some_and(|error| code(error) == "QJ001") {
+            if postgres.is_some_and(|error| code(error) == LOST) {
                 return Failure::Lost;
             }
             let colon = if text.is_empty() { "" } else { ": " };

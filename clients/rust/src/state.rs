@@ -41,8 +41,13 @@ pub(crate) struct State {
     pub outbox: Vec<Ending>,
     /// How many it is sending.
     pub sending: usize,
-    /// What the claim that runs has left out of what it was to complete.
+    /// What is to be sent again, and when: an open transaction has the attempt, such as the handler's own, which is just
+    /// being rolled back. It takes no slot.
+    pub later: Vec<(Instant, Ending)>,
+    /// What the claim that runs has left out of what it was to complete: lost ones.
     pub refused: Vec<i64>,
+    /// And those that another open transaction has.
+    pub busy: Vec<i64>,
     pub is_closing: bool,
 }
 
@@ -56,7 +61,9 @@ impl Default for State {
             done_since: Instant::now(),
             outbox: Vec::new(),
             sending: 0,
+            later: Vec::new(),
             refused: Vec::new(),
+            busy: Vec::new(),
             is_closing: false,
         }
     }
@@ -75,8 +82,13 @@ impl State {
         self.held.values().filter(|held| held.shared.reason() != Some(StopReason::Lost))
     }
 
+    /// Whether the server has been told of all that has ended.
+    pub fn is_told(&self) -> bool {
+        self.done.is_empty() && self.outbox.is_empty() && self.later.is_empty() && self.sending == 0
+    }
+
     /// Whether nothing is left to do with what was claimed.
     pub fn is_idle(&self) -> bool {
-        self.held.is_empty() && self.done.is_empty() && self.outbox.is_empty() && self.sending == 0
+        self.held.is_empty() && self.is_told()
     }
 }

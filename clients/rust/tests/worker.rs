@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -323,6 +323,25 @@ async fn batches() {
     for (id, state) in ids.iter().zip(states) {
         assert_eq!(db.state(*id).await, state);
     }
+    // One that is answered to be lost says nothing of the others.
+    let ids = jobs(&db, "a", 2).await;
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = runs.clone();
+    let lost = move |batch: Batch| {
+        let is_first = counted.fetch_add(batch.len(), Ordering::SeqCst) == 0;
+        async move {
+            let answer = |job: &Job| {
+                if is_first && job.payload == json!(1) { Err(Failure::Lost) } else { Ok(json!("done").into()) }
+            };
+            Ok(batch.iter().map(answer).collect::<Vec<Result<Done, Failure>>>())
+        }
+    };
+    db.worker().batch_handler("a", 10, lost).drain().await.unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 3);
+    for id in ids {
+        let found: String = db.one("SELECT state || attempt FROM queue.job($1)", &[&id]).await;
+        assert_eq!(found, "completed1");
+    }
     let ids = jobs(&db, "a", 2).await;
     let none = |_: Batch| async move { Ok(Vec::<Result<Done, Failure>>::new()) };
     db.worker().batch_handler("a", 10, none).drain().await.unwrap();
@@ -359,6 +378,129 @@ async fn a_batch_with_a_lost_job_is_done_by_none() {
     .await;
     assert_eq!(db.effects().await, [ids[0], ids[2]]);
     assert_eq!(db.one::<i32>("SELECT max(attempt) FROM effect", &[]).await, 1, "to be given back does not count");
+}
+
+/// A worker whose connections have this name.
+fn named(db: &Database, name: &str) -> Worker {
+    Worker::new(&format!("{} application_name={name}", db.config())).unwrap()
+}
+
+/// Ends the attempt in a transaction, and rolls that back once the server has refused what the worker has told it since.
+async fn rolled_back_late(db: &Database, name: &str, attempt: i64, go: &tokio::sync::Notify) {
+    let other = db.server.connect(&db.name).await.unwrap();
+    other.batch_execute(&format!("BEGIN; SELECT queue.complete({attempt})")).await.unwrap();
+    go.notify_one();
+    let refused = format!(
+        "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle'
+            AND application_name = '{name}' AND query ~ '^SELECT queue.(complete|fail|release)\\('"
+    );
+    db.wait_true("the server has been told, and has refused it", &refused).await;
+    other.batch_execute("ROLLBACK").await.unwrap();
+}
+
+#[tokio::test]
+async fn what_an_open_transaction_is_in_the_way_of_is_told_again() {
+    let db = Database::new().await;
+    for (kind, event, end) in [
+        ("nothing", EventKind::Completed, "completed"),
+        ("result", EventKind::Completed, "completed {\"a\": 1}"),
+        ("fatal", EventKind::Failed, "dead never"),
+        ("snooze", EventKind::Released, "scheduled"),
+    ] {
+        let job = enqueue(&db.client, "a", kind, Options::new()).await.unwrap();
+        let (events, go) = (Arc::new(Mutex::new(Vec::new())), Arc::new(tokio::sync::Notify::new()));
+        let (attempt, seen, goes_on) = (Arc::new(AtomicI64::new(0)), events.clone(), go.clone());
+        let told = attempt.clone();
+        let handler = move |job: Job| {
+            told.store(job.id, Ordering::SeqCst);
+            let go = goes_on.clone();
+            async move {
+                go.notified().await;
+                if job.payload == json!("nothing") { Ok(().into()) } else { ends(job).await }
+            }
+        };
+        let worker = named(&db, kind).handler("a", handler).on_event(move |event| {
+            if event.job_id > 0 {
+                seen.lock().unwrap().push(event.kind)
+            }
+        });
+        running(worker, async {
+            let id = until("it runs", async || Some(attempt.load(Ordering::SeqCst)).filter(|id| *id > 0)).await;
+            rolled_back_late(&db, kind, id, &go).await;
+            until("it has ended", async || (events.lock().unwrap().len() == 2).then_some(())).await;
+        })
+        .await;
+        assert_eq!(*events.lock().unwrap(), [EventKind::Started, event], "{kind}");
+        let found: String =
+            db.one("SELECT concat_ws(' ', state, result::text, error) FROM queue.job($1)", &[&job]).await;
+        assert_eq!(found, end);
+    }
+}
+
+#[tokio::test]
+async fn a_batch_gives_back_what_is_still_being_rolled_back() {
+    let db = Database::new().await;
+    let ids = jobs(&db, "a", 3).await;
+    let (attempt, go) = (Arc::new(AtomicI64::new(0)), Arc::new(tokio::sync::Notify::new()));
+    let (told, goes_on) = (attempt.clone(), go.clone());
+    let all = move |batch: Batch| {
+        let (first, go) = (told.swap(batch[0].id, Ordering::SeqCst) == 0, goes_on.clone());
+        async move {
+            let transaction = batch.transaction().await?;
+            for job in batch.iter() {
+                transaction.execute_typed(EFFECT, &[(&job.job_id, Type::INT8), (&job.attempt, Type::INT4)]).await?;
+            }
+            if first {
+                go.notified().await;
+            }
+            transaction.complete().await
+        }
+    };
+    running(named(&db, "batches").batch_handler("a", 10, all), async {
+        let id = until("it runs", async || Some(attempt.load(Ordering::SeqCst)).filter(|id| *id > 0)).await;
+        db.client.execute("SELECT queue.cancel($1, force => true)", &[&ids[1]]).await.unwrap();
+        rolled_back_late(&db, "batches", id, &go).await;
+        db.wait_state(ids[0], "completed").await;
+        db.wait_state(ids[2], "completed").await;
+    })
+    .await;
+    assert_eq!(db.effects().await, [ids[0], ids[2]]);
+    assert_eq!(db.one::<i32>("SELECT max(attempt) FROM effect", &[]).await, 1, "to be given back does not count");
+}
+
+#[tokio::test]
+async fn a_heartbeat_leaves_alone_a_handler_that_has_yet_to_commit() {
+    let db = Database::new().await;
+    let id = jobs(&db, "b", 1).await[0]; // a lease of one second
+    let (go, lost) = (Arc::new(tokio::sync::Notify::new()), Arc::new(AtomicUsize::new(0)));
+    let (goes_on, count) = (go.clone(), lost.clone());
+    let handler = move |job: Job| {
+        let go = goes_on.clone();
+        async move {
+            let transaction = job.transaction().await?;
+            transaction.execute_typed(EFFECT, &[(&job.job_id, Type::INT8), (&job.attempt, Type::INT4)]).await?;
+            transaction.execute_typed("SELECT queue.complete($1)", &[(&job.id, Type::INT8)]).await?;
+            go.notified().await;
+            transaction.commit().await?;
+            job.set_ended();
+            Ok(())
+        }
+    };
+    let worker = db.worker().heartbeat(Duration::from_millis(100)).handler("b", handler).on_event(move |event| {
+        count.fetch_add(usize::from(event.kind == EventKind::Lost), Ordering::SeqCst);
+    });
+    running(worker, async {
+        let late =
+            "SELECT max(clock_timestamp() - claimed_at) > '2.5 seconds' FROM queue.attempts WHERE state = 'running'";
+        db.wait_true("the lease would be over", late).await;
+        assert_eq!(lost.load(Ordering::SeqCst), 0);
+        go.notify_one();
+        db.wait_state(id, "completed").await;
+    })
+    .await;
+    assert_eq!(db.effects().await, [id]);
+    assert_eq!(db.one::<i32>("SELECT attempt FROM effect", &[]).await, 1);
+    assert_eq!(lost.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]

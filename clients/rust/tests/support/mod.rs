@@ -30,7 +30,7 @@ impl Database {
         let server = {
             let mut known = SERVER.get_or_init(Mutex::default).lock().unwrap();
             known.upgrade().unwrap_or_else(|| {
-                let server = Arc::new(Server::start());
+                let server = Arc::new(Server::with_settings(&[("pg_queue.max_databases", "32")]));
                 *known = Arc::downgrade(&server);
                 server
             })
