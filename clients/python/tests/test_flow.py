@@ -1,11 +1,13 @@
 """Jobs after jobs: flows, members, suspended jobs, steps; batches."""
 
 import asyncio
+import threading
 from datetime import datetime, timedelta, timezone
 
 import psycopg
 import pytest
-from conftest import one, running, state, until, wait_state
+from conftest import one, roll_back_late, running, state, until, wait_state
+from psycopg.conninfo import make_conninfo
 
 from pg_queue import (
     Advance,
@@ -235,6 +237,27 @@ def test_each_of_a_batch_ends_in_its_own_way(conn, conninfo):
     assert one(conn, "SELECT error FROM queue.job(%s)", jobs[5]) == "ValueError: odd"
     assert state(conn, staged) == "completed"
     assert "wants as many results" in one(conn, "SELECT error FROM queue.job(%s)", few[0])
+
+
+def test_a_batch_gives_back_what_is_still_being_rolled_back(conn, conninfo):
+    ids, begun, go = enqueue_many(conn, "a", range(3)), [], threading.Event()
+    worker = Worker(make_conninfo(conninfo, application_name="batches"))
+
+    @worker.handler("a", batch=10)
+    def handle(batch):
+        with batch.transaction() as tx:
+            for job in batch:
+                effect(tx, job)
+            begun.append(batch[0].id)
+            assert go.wait(20)
+
+    with running(worker):
+        until("it runs", lambda: begun)
+        conn.execute("SELECT queue.cancel(%s, force => true)", [ids[1]])
+        roll_back_late(conninfo, "batches", begun[0], go)
+        wait_state(conn, ids[0], "completed")
+        wait_state(conn, ids[2], "completed")
+    assert effects(conn) == [(ids[0], 1), (ids[2], 1)]
 
 
 @pytest.mark.parametrize("kind", ["def", "async def"])

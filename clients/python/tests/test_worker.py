@@ -7,8 +7,8 @@ import time
 
 import psycopg
 import pytest
-from conftest import one, running, state, until, wait_state
-from psycopg.conninfo import conninfo_to_dict
+from conftest import one, roll_back_late, running, state, until, wait_state
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pg_queue import Advance, Fatal, RetryIn, Snooze, Stopped, Worker, enqueue, enqueue_many
 from pg_queue.pool import hosts
@@ -218,6 +218,99 @@ def test_the_transaction_of_a_lost_lease_is_rolled_back(conn, conninfo, caplog):
     assert one(conn, "SELECT count(*) FROM effect") == 0
     record = next(record for record in caplog.records if "lost lease" in record.getMessage())
     assert (record.queue, record.job_id) == ("a", job_id)
+
+
+@pytest.mark.parametrize(
+    "kind, event, end",
+    [
+        ("nothing", "completed", ("completed", None, None)),
+        ("result", "completed", ("completed", {"a": 1}, None)),
+        ("fatal", "failed", ("dead", None, "never")),
+        ("snooze", "released", ("scheduled", None, None)),
+    ],
+)
+def test_what_an_open_transaction_is_in_the_way_of_is_told_again(conn, conninfo, kind, event, end):
+    job_id, begun, go, events = enqueue(conn, "a"), [], threading.Event(), []
+    worker = Worker(make_conninfo(conninfo, application_name=kind), on_event=events.append)
+
+    @worker.handler("a")
+    def handle(job):
+        begun.append(job.id)
+        assert go.wait(20)
+        if kind == "fatal":
+            raise Fatal("never")
+        if kind == "snooze":
+            raise Snooze(3600)
+        return {"a": 1} if kind == "result" else None
+
+    def ends():
+        return [event.kind for event in events if event.job_id]
+
+    with running(worker):
+        until("it runs", lambda: begun)
+        roll_back_late(conninfo, kind, begun[0], go)
+        until("it has ended", lambda: len(ends()) == 2)
+    assert ends() == ["started", event]
+    assert conn.execute("SELECT state, result, error FROM queue.job(%s)", [job_id]).fetchone() == end
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_heartbeat_leaves_alone_a_handler_that_has_yet_to_commit(conn, conninfo, kind):
+    job_id, go, events = enqueue(conn, "b"), threading.Event(), []  # a lease of one second
+    worker = Worker(conninfo, heartbeat=0.1, on_event=events.append)
+    if kind == "def":
+
+        @worker.handler("b")
+        def handle(job):
+            with job.transaction() as tx:
+                tx.execute("INSERT INTO effect VALUES (%s, %s)", [job.job_id, job.attempt])
+                job.complete(tx)
+                assert go.wait(20)
+    else:
+
+        @worker.handler("b")
+        async def handle(job):
+            async with job.transaction() as tx:
+                await tx.execute("INSERT INTO effect VALUES (%s, %s)", [job.job_id, job.attempt])
+                await job.complete(tx)
+                while not go.is_set():
+                    await asyncio.sleep(0.01)
+
+    late = "SELECT max(clock_timestamp() - claimed_at) > '2.5 seconds' FROM queue.attempts WHERE state = 'running'"
+    with running(worker):
+        until("the lease would be over", lambda: one(conn, late))
+        go.set()
+        wait_state(conn, job_id, "completed")
+    assert conn.execute("SELECT * FROM effect").fetchall() == [(job_id, 1)]
+    assert "lost" not in [event.kind for event in events]
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_handler_that_outlives_its_transaction_is_told_of_by_its_answer(conn, conninfo, kind):
+    """What was to end the job was rolled back with the rest: what the handler returns ends it."""
+    conn.execute("CREATE TABLE IF NOT EXISTS later (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+    job_id, worker = enqueue(conn, "a"), Worker(conninfo)
+    if kind == "def":
+
+        @worker.handler("a")
+        def handle(job):
+            try:
+                with job.transaction() as tx:
+                    tx.execute("INSERT INTO later VALUES (1), (1)")  # refused by the commit
+            except psycopg.errors.UniqueViolation:
+                return {"refused": True}
+    else:
+
+        @worker.handler("a")
+        async def handle(job):
+            try:
+                async with job.transaction() as tx:
+                    await tx.execute("INSERT INTO later VALUES (1), (1)")
+            except psycopg.errors.UniqueViolation:
+                return {"refused": True}
+
+    worker.drain()
+    assert conn.execute("SELECT state, result FROM queue.job(%s)", [job_id]).fetchone() == ("completed", {"refused": True})
 
 
 def test_progress_reaches_the_next_attempt(conn, conninfo):

@@ -21,6 +21,10 @@ _SQL = {
     "release": "SELECT queue.release(i, delay => d) FROM unnest(%s::bigint[], %s::interval[]) AS e(i, d)",
 }
 
+AGAIN = 0.01
+"""After how many seconds an end is sent again that another open transaction was in the way of; twice as long each time, up
+to a second or so."""
+
 _EVENTS = {"advance": "advanced", "suspend": "suspended", "fail": "failed", "release": "released"}
 
 
@@ -37,6 +41,8 @@ class Ending:
         self.arguments = arguments
         self.error = error
         self.seconds = 0.0
+        self.delays = 0
+        """How often the server has said: later."""
 
     @classmethod
     def failure(
@@ -55,11 +61,18 @@ class Ending:
     def event(self) -> EventKind:
         return _EVENTS.get(self.kind, "completed")  # type: ignore[return-value]
 
+    def delay(self) -> float:
+        """How long to wait, in seconds, until it is sent again."""
+        self.delays += 1
+        return AGAIN * 2.0 ** min(self.delays - 1, 7)
+
     @staticmethod
     def alike(endings: Sequence[Ending]) -> List[Ending]:
-        """The first one, and those that the same statement can tell."""
+        """The first one, and those that the same statement can tell. What was refused before would have them refused, too."""
         first = endings[0]
-        return [first] if first.kind == "suspend" else [ending for ending in endings if ending.kind == first.kind]
+        if first.kind == "suspend" or first.delays:
+            return [first]
+        return [ending for ending in endings if ending.kind == first.kind and not ending.delays]
 
     @staticmethod
     def statement(kind: Kind, endings: Sequence[Ending]) -> Tuple[str, List[Any]]:

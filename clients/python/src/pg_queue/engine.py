@@ -6,7 +6,8 @@
 * A handler runs in a task of its own; a `def` in a thread.
 
 An attempt is *held* from its claim until its handler has ended. Each end goes to the server until that has answered,
-over as many connections as it takes. A worker that does not hear
+over as many connections as it takes. That another open transaction has the attempt is no answer: it may be the
+handler's own, which the server is still rolling back. A worker that does not hear
 from the server for as long as the lease lasts has lost it.
 All state belongs to the event loop's thread.
 """
@@ -33,7 +34,7 @@ from .endings import Ending
 from .events import Event, EventKind
 from .job import COLUMNS, AsyncJob, BaseJob, Job
 from .outcomes import Advance, Fatal, RetryIn, Snooze, Stopped, Suspend, interval
-from .pool import SILENCE, AsyncPool, Gone, Link, Pool, connect, connect_async, hosts
+from .pool import BUSY, LOST, SILENCE, AsyncPool, Gone, Link, Pool, connect, connect_async, hosts
 from .threads import Threads
 from .watchdog import Watchdog
 
@@ -102,7 +103,9 @@ class Engine:
         self._done: List[Ending] = []
         self._outbox: List[Ending] = []
         self._sending = 0
-        self._refused: Set[int] = set()
+        self._later: Set[Ending] = set()  # refused for now, to be sent again; they take no slot
+        self._refused: Set[int] = set()  # what the claim that runs has left out: lost ones, and those
+        self._busy: Set[int] = set()  # that another open transaction has
         self._stops = 0
         self._is_closing = False
         self._stopping, self._hurry = asyncio.Event(), asyncio.Event()
@@ -158,8 +161,8 @@ class Engine:
     def _notice(self, notice: psycopg.errors.Diagnostic) -> None:
         """A completion that did not count is a warning of the claim that took it along."""
         found = re.search(r"attempt (\d+)", notice.message_primary or "")
-        if notice.sqlstate in ("QJ001", "55006") and found:
-            self._refused.add(int(found.group(1)))
+        if notice.sqlstate in (LOST, BUSY) and found:
+            (self._refused if notice.sqlstate == LOST else self._busy).add(int(found.group(1)))
         else:
             logger.warning("%s", notice.message_primary)
 
@@ -175,6 +178,7 @@ class Engine:
                 continue
             completed, self._done = self._done, []
             self._refused.clear()
+            self._busy.clear()
             try:
                 rows = await self._claim(room, [ending.id for ending in completed])
             except Gone as error:
@@ -195,7 +199,10 @@ class Engine:
                 continue
             backoff.failures = 0
             for ending in completed:
-                self._settle(ending, "lost" if ending.id in self._refused else None)
+                if ending.id in self._busy:
+                    self._send_later(ending)
+                else:
+                    self._settle(ending, "lost" if ending.id in self._refused else None)
             for row in rows:
                 self._accept(row)
             self._start()
@@ -217,10 +224,14 @@ class Engine:
     async def _more(self) -> bool:
         """Whether there may be more to drain, once something has ended."""
         self._changed.clear()
-        if not (self._held or self._done or self._outbox or self._sending):
+        if not self._held and self._is_told():
             return False
         await self._changed.wait()
         return True
+
+    def _is_told(self) -> bool:
+        """Whether the server knows of all that has ended."""
+        return not (self._done or self._outbox or self._later or self._sending)
 
     async def _pause(self, seconds: float) -> None:
         try:
@@ -281,7 +292,7 @@ class Engine:
         except BaseException as error:  # also SystemExit, which is not to end the event loop
             if isinstance(error, KeyboardInterrupt):
                 self._stop()
-            if len(jobs) > 1 and isinstance(error, psycopg.Error) and error.sqlstate == "QJ001":
+            if len(jobs) > 1 and isinstance(error, psycopg.Error) and error.sqlstate == LOST:
                 error = Snooze()  # one is lost, which the server says of each
             endings = [self._raised(job, error) for job in jobs]
         finally:
@@ -342,7 +353,7 @@ class Engine:
             return self._stopped(job)
         if isinstance(error, Snooze):
             return Ending(job, "release", interval(error.delay))
-        if isinstance(error, psycopg.Error) and error.sqlstate == "QJ001":
+        if isinstance(error, psycopg.Error) and error.sqlstate == LOST:
             job.stop("lost")
             return self._stopped(job)
         is_expected = isinstance(error, (RetryIn, Fatal))
@@ -391,7 +402,7 @@ class Engine:
 
     async def _control_all(self) -> None:
         backoff = Backoff()
-        while not (self._is_closing and not self._outbox and not self._done):
+        while not (self._is_closing and self._is_told()):
             await self._until_due()
             try:
                 await self._heartbeat()
@@ -431,22 +442,53 @@ class Engine:
                 held.beat_at = max(held.beat_at, begun + min(1.0, self._beat(held.lease)))
             return
         answers = dict(rows)
+        for attempt_id, is_cancelled in rows:
+            self._extended(attempt_id, begun)
+            if is_cancelled:
+                self._stop_job(attempt_id, "cancelled")
         for attempt_id in asked:
-            if attempt_id not in self._held:
-                continue
-            held = self._held[attempt_id]
-            if attempt_id not in answers:
-                self._stop_job(attempt_id, "lost")
-                continue
+            if attempt_id not in answers and attempt_id in self._held:
+                await self._beat_alone(attempt_id)
+
+    def _extended(self, attempt_id: int, begun: float) -> None:
+        held = self._held.get(attempt_id)
+        if held is not None:
             held.expiry.cancel()
             held.expiry = self._loop.call_at(begun + held.lease, self._stop_job, attempt_id, "lost")
             held.beat_at = begun + self._beat(held.lease)
-            if answers[attempt_id]:
-                self._stop_job(attempt_id, "cancelled")
+
+    async def _beat_alone(self, attempt_id: int) -> None:
+        """A heartbeat for one that the one for all has left out. It may be lost; or an open transaction is ending it, mostly
+        the handler's own. Then its lease does not run out, and it is asked for again soon.
+        """
+        begun = self._loop.time()
+        try:
+            [(is_cancelled,)] = await self._control.fetch("SELECT is_cancelled FROM queue.extend(%s)", [attempt_id])
+        except psycopg.Error as error:
+            if error.sqlstate == LOST:
+                self._stop_job(attempt_id, "lost")
+            elif attempt_id in self._held:
+                if error.sqlstate == BUSY:
+                    self._extended(attempt_id, begun)
+                held = self._held[attempt_id]
+                held.beat_at = begun + min(1.0, self._beat(held.lease))
+            return
+        self._extended(attempt_id, begun)
+        if is_cancelled:
+            self._stop_job(attempt_id, "cancelled")
 
     def _send(self, *endings: Ending) -> None:
         self._outbox.extend(endings)
         self._due.set()
+
+    def _send_later(self, ending: Ending) -> None:
+        """Another open transaction is in the way: the end goes to the server again after a while."""
+        self._later.add(ending)
+        self._loop.call_later(ending.delay(), self._send_again, ending)
+
+    def _send_again(self, ending: Ending) -> None:
+        self._later.remove(ending)
+        self._send(ending)
 
     async def _flush(self) -> None:
         """Sends what has ended: those of a kind with one statement, and one by one if that is refused."""
@@ -480,7 +522,9 @@ class Engine:
             await self._control.fetch(*Ending.statement(ending.kind, [ending]))
             self._settle(ending)
         except psycopg.Error as error:
-            if error.sqlstate in ("QJ001", "55006"):
+            if error.sqlstate == BUSY:
+                self._send_later(ending)
+            elif error.sqlstate == LOST:
                 self._settle(ending, "lost")
             elif ending.kind != "fail":  # such as a result that is no JSON to Postgres
                 self._send(Ending.failure(ending.job, str(error)))
@@ -537,7 +581,7 @@ class Engine:
         if not control.done():
             self._control.sever()
             await asyncio.wait({control}, timeout=GRACE)
-        for ending in self._done + self._outbox:
+        for ending in [*self._done, *self._outbox, *self._later]:
             logger.error("%r: the server was not told of its end", ending.job, extra=_extra(ending.job))
         control.cancel()
         self._threads.close()

@@ -143,11 +143,15 @@ class Job(BaseJob):
         """A transaction on a connection of the worker's, which completes the job at its end, unless the block did."""
         self.check()
         with self._connection() as conn:
-            with conn.transaction():
-                self.ended = False
-                yield conn
-                if not self.ended:
-                    self.complete(conn, result)
+            try:
+                with conn.transaction():
+                    self.ended = False
+                    yield conn
+                    if not self.ended:
+                        self.complete(conn, result)
+            except BaseException:
+                self.ended = False  # it was rolled back
+                raise
 
     def complete(self, conn: Connection[Any], result: Any = None) -> None:
         """Completes the job in the caller's own transaction."""
@@ -227,11 +231,15 @@ class AsyncJob(BaseJob):
         """A transaction on a connection of the worker's, which completes the job at its end, unless the block did."""
         self.check()
         async with self._connection() as conn:
-            async with conn.transaction():
-                self.ended = False
-                yield conn
-                if not self.ended:
-                    await self.complete(conn, result)
+            try:
+                async with conn.transaction():
+                    self.ended = False
+                    yield conn
+                    if not self.ended:
+                        await self.complete(conn, result)
+            except BaseException:
+                self.ended = False  # it was rolled back
+                raise
 
     async def complete(self, conn: AsyncConnection[Any], result: Any = None) -> None:
         """Completes the job in the caller's own transaction."""
