@@ -14,10 +14,15 @@ const STATEMENTS = {
 
 const EVENTS = { complete: 'completed', advance: 'advanced', suspend: 'suspended', fail: 'failed', release: 'released', none: 'completed' }
 
+// After what time, in milliseconds, an end is sent again that another open transaction was in the way of; twice as long each
+// time, up to a second or so.
+const AGAIN = 10
+
 // `kind` with the arguments that its function has beside the id. `none`: the handler has ended it itself, or it is lost.
 class Ending {
   constructor (job, kind, ...values) {
-    Object.assign(this, { job, kind, values, error: null, milliseconds: 0 })
+    // `delays`: how often the server has said: later.
+    Object.assign(this, { job, kind, values, error: null, milliseconds: 0, delays: 0 })
   }
 
   static failure (job, text, retryIn = null, isFatal = false) {
@@ -31,10 +36,14 @@ class Ending {
 
   get event () { return EVENTS[this.kind] }
 
-  // The first one, and those that the same statement can tell.
+  // How long to wait until it is sent again.
+  delay () { return AGAIN * 2 ** Math.min(this.delays++, 7) }
+
+  // The first one, and those that the same statement can tell. What was refused before would have them refused, too.
   static alike (endings) {
-    const { kind } = endings[0]
-    return kind === 'suspend' ? endings.slice(0, 1) : endings.filter((ending) => ending.kind === kind)
+    const { kind, delays } = endings[0]
+    if (kind === 'suspend' || delays) return endings.slice(0, 1)
+    return endings.filter((ending) => ending.kind === kind && !ending.delays)
   }
 
   static statement (kind, endings) {

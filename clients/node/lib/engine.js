@@ -6,10 +6,12 @@
 // that the claimer did not take along.
 //
 // An attempt is held from its claim until its handler has ended. Each end goes to the server until that has answered, over
-// as many connections as it takes. A worker that does not hear from the server for as long as the lease lasts has lost it.
+// as many connections as it takes. That another open transaction has the attempt is no answer: it may be the handler's own,
+// which the server is still rolling back. A worker that does not hear from the server for as long as the lease lasts has
+// lost it.
 
 const { Batch } = require('./batch')
-const { Gone, Link, Pool, SILENCE } = require('./connection')
+const { BUSY, Gone, LOST, Link, Pool, SILENCE } = require('./connection')
 const { Ending } = require('./endings')
 const { COLUMNS, Job } = require('./job')
 const { Advance, Fatal, RetryIn, Snooze, Stopped, Suspend, interval, json } = require('./outcomes')
@@ -27,6 +29,7 @@ const CLAIM = `
     stage => $5::text, worker => $6::text, session_bound => $7::boolean, completed => $8::bigint[])`
 
 const EXTEND = 'SELECT id::float8 AS id, is_cancelled FROM queue.extend_many($1::bigint[])'
+const EXTEND_ONE = 'SELECT is_cancelled FROM queue.extend($1::bigint)'
 
 // Can be waited for until it is set, for a time at most.
 class Flag {
@@ -66,7 +69,9 @@ class Engine {
     this.done = []
     this.outbox = []
     this.sending = 0
-    this.refused = new Set()
+    this.later = new Map() // refused for now, to be sent again by this timer; they take no slot
+    this.refused = new Set() // what the claim that runs has left out: lost ones, and those
+    this.busy = new Set() // that another open transaction has
     this.stops = 0
     this.isClosing = false
     this.stopping = new Flag()
@@ -109,7 +114,8 @@ class Engine {
   // A completion that did not count is a warning of the claim that took it along.
   notice (notice) {
     const [, id] = /attempt (\d+)/.exec(notice.message) ?? []
-    if (['QJ001', '55006'].includes(notice.code) && id) this.refused.add(Number(id))
+    if (notice.code === LOST && id) this.refused.add(Number(id))
+    else if (notice.code === BUSY && id) this.busy.add(Number(id))
     else this.log.warn({}, notice.message)
   }
 
@@ -126,6 +132,7 @@ class Engine {
       }
       const completed = this.done.splice(0)
       this.refused.clear()
+      this.busy.clear()
       let rows
       try {
         rows = await this.claim(room, completed.map((ending) => ending.job.id))
@@ -146,7 +153,10 @@ class Engine {
         continue
       }
       backoff.reset()
-      for (const ending of completed) this.settle(ending, this.refused.has(ending.job.id) ? 'lost' : ending.event)
+      for (const ending of completed) {
+        if (this.busy.has(ending.job.id)) this.sendLater(ending)
+        else this.settle(ending, this.refused.has(ending.job.id) ? 'lost' : ending.event)
+      }
       for (const row of rows) this.accept(row)
       this.start()
       if (this.isDrain && !rows.length && !completed.length && !await this.more()) return
@@ -170,10 +180,13 @@ class Engine {
   // Whether there may be more to drain, once something has ended.
   async more () {
     this.changed.clear()
-    if (!this.held.size && !this.done.length && !this.outbox.length && !this.sending) return false
+    if (!this.held.size && this.isTold()) return false
     await this.changed.wait()
     return true
   }
+
+  // Whether the server knows of all that has ended.
+  isTold () { return !this.done.length && !this.outbox.length && !this.later.size && !this.sending }
 
   accept ({ lease, ...columns }) {
     const job = new Job(columns, this.pool)
@@ -221,7 +234,7 @@ class Engine {
       endings = jobs.map((job, n) => this.ended(job, results[n]))
     } catch (error) {
       // If one of a batch is lost the server says so of each.
-      const failure = jobs.length > 1 && error?.code === 'QJ001' ? new Snooze() : error
+      const failure = jobs.length > 1 && error?.code === LOST ? new Snooze() : error
       endings = jobs.map((job) => this.threw(job, failure))
     }
     this.running -= jobs.length
@@ -269,7 +282,7 @@ class Engine {
   threw (job, error) {
     if (error instanceof Stopped || (job.stopReason && error?.name === 'AbortError')) return this.stopped(job)
     if (error instanceof Snooze) return new Ending(job, 'release', interval(error.delay))
-    if (error?.code === 'QJ001') {
+    if (error?.code === LOST) {
       job.stop('lost')
       return this.stopped(job)
     }
@@ -309,7 +322,7 @@ class Engine {
 
   async controlAll () {
     const backoff = new Backoff()
-    while (!this.isClosing || this.outbox.length || this.done.length) {
+    while (!this.isClosing || !this.isTold()) {
       await this.untilDue()
       try {
         await this.heartbeat()
@@ -351,20 +364,44 @@ class Engine {
     }
     for (const held of asked) {
       const answer = answers.get(held.job.id)
-      if (!this.held.has(held.job.id)) continue
-      if (!answer) {
-        this.stopJob(held.job.id, 'lost')
-        continue
-      }
-      this.expireLater(held)
-      held.beatAt = begun + this.beat(held.lease)
-      if (answer.is_cancelled) this.stopJob(held.job.id, 'cancelled')
+      if (answer) this.extended(held, begun, answer.is_cancelled)
+    }
+    for (const held of asked) {
+      if (!answers.has(held.job.id) && this.held.has(held.job.id)) await this.beatAlone(held)
+    }
+  }
+
+  extended (held, begun, isCancelled) {
+    if (!this.held.has(held.job.id)) return
+    this.expireLater(held)
+    held.beatAt = begun + this.beat(held.lease)
+    if (isCancelled) this.stopJob(held.job.id, 'cancelled')
+  }
+
+  // A heartbeat for one that the one for all has left out. It may be lost; or an open transaction is ending it, mostly the
+  // handler's own. Then its lease does not run out, and it is asked for again soon.
+  async beatAlone (held) {
+    const begun = Date.now()
+    try {
+      const [{ is_cancelled: isCancelled }] = await this.control.fetch(EXTEND_ONE, [held.job.id])
+      this.extended(held, begun, isCancelled)
+    } catch (error) {
+      if (error instanceof Gone) throw error
+      if (error.code === LOST) return this.stopJob(held.job.id, 'lost')
+      if (error.code === BUSY) this.extended(held, begun, false)
+      held.beatAt = begun + Math.min(1000, this.beat(held.lease))
     }
   }
 
   send (...endings) {
     this.outbox.push(...endings)
     this.due.set()
+  }
+
+  // Another open transaction is in the way: the end goes to the server again after a while.
+  sendLater (ending) {
+    const again = () => { this.later.delete(ending); this.send(ending) }
+    this.later.set(ending, setTimeout(again, ending.delay()))
   }
 
   // Sends what has ended: those of a kind with one statement, and one by one if that is refused.
@@ -401,7 +438,9 @@ class Engine {
       this.settle(ending, ending.event)
     } catch (error) {
       if (error instanceof Gone) throw error
-      if (error.code === 'QJ001' || error.code === '55006') {
+      if (error.code === BUSY) {
+        this.sendLater(ending)
+      } else if (error.code === LOST) {
         this.settle(ending, 'lost')
       } else if (ending.kind !== 'fail') { // such as a result that is no JSON to Postgres
         this.send(Ending.failure(ending.job, error.message))
@@ -469,7 +508,10 @@ class Engine {
     }, FAREWELL)
     await control.catch(() => {})
     clearTimeout(farewell)
-    for (const ending of [...this.done, ...this.outbox]) this.log.error(ending.job.toJSON(), 'the server was not told of its end')
+    for (const timer of this.later.values()) clearTimeout(timer)
+    for (const ending of [...this.done, ...this.outbox, ...this.later.keys()]) {
+      this.log.error(ending.job.toJSON(), 'the server was not told of its end')
+    }
     await Promise.all([this.pool.close(), this.claims.close(), this.control.close()])
   }
 

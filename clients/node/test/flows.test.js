@@ -137,6 +137,26 @@ test('a batch with a lost job is done by none', async () => {
   assert.deepEqual(await effects(), [[ids[0], 1], [ids[2], 1]])
 })
 
+test('a batch gives back what is still being rolled back', async () => {
+  const ids = await enqueueMany(db.client, 'a', [1, 2, 3])
+  let begun = null
+  let goesOn = false
+  const one = new Worker({ ...db.config, application_name: 'batches' }, { logger: quiet })
+  one.handleBatch('a', 10, (batch) => batch.transaction(async (client) => {
+    for (const job of batch) await effect(client, job)
+    begun ??= batch.jobs[0].id
+    while (!goesOn) await sleep(5)
+  }).then(() => {}))
+  await db.running(one, async () => {
+    await until('it runs', () => begun)
+    await db.client.query('SELECT queue.cancel($1, force => true)', [ids[1]])
+    await db.rollBackLate('batches', begun, () => { goesOn = true })
+    await db.waitState(ids[0], 'completed')
+    await db.waitState(ids[2], 'completed')
+  })
+  assert.deepEqual(await effects(), [[ids[0], 1], [ids[2], 1]])
+})
+
 test('the signal of a batch is aborted when all of its jobs are to stop', async () => {
   const ids = await enqueueMany(db.client, 'a', [1, 2])
   let batch = null

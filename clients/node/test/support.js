@@ -25,6 +25,19 @@ function database () {
     state: (job) => context.one('SELECT state FROM queue.job($1)', [job]),
     waitState: (job, state) => until(`job ${job} is ${state}`, async () => await context.state(job) === state),
     effects: async () => (await context.client.query('SELECT job_id::float8 AS id FROM effect ORDER BY 1')).rows.map((row) => row.id),
+    // Ends the attempt in a transaction, and rolls that back once the server has refused what the worker has told it since.
+    // The worker's connections have this name; its handler waits for `go`.
+    async rollBackLate (name, attempt, go) {
+      const refused = `SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle'
+        AND application_name = $1 AND query ~ '^SELECT queue.(complete|fail|release)\\('`
+      const other = await context.server.connect(context.name)
+      await other.query('BEGIN')
+      await other.query('SELECT queue.complete($1)', [attempt])
+      go()
+      await until('the server has been told, and has refused it', () => context.one(refused, [name]))
+      await other.query('ROLLBACK')
+      await other.end()
+    },
     async running (worker, work) {
       const served = worker.serve()
       try {

@@ -10,6 +10,8 @@ const { database, quiet, until } = require('./support')
 
 const db = database()
 const worker = (options) => new Worker(db.config, { logger: quiet, ...options })
+// Its connections have this name.
+const named = (name) => new Worker({ ...db.config, application_name: name }, { logger: quiet })
 
 test('a job exists if and only if the transaction commits', async () => {
   const producer = await db.server.connect(db.name)
@@ -161,6 +163,55 @@ test('the transaction of a lost lease is rolled back', async () => {
   })
   assert.deepEqual(await db.effects(), [])
   assert.deepEqual(lost, [job])
+})
+
+for (const [kind, event, end] of [
+  ['nothing', 'completed', { state: 'completed', result: null, error: null }],
+  ['result', 'completed', { state: 'completed', result: { a: 1 }, error: null }],
+  ['fatal', 'failed', { state: 'dead', result: null, error: 'never' }],
+  ['snooze', 'released', { state: 'scheduled', result: null, error: null }]
+]) {
+  test(`what an open transaction is in the way of is told again: ${kind}`, async () => {
+    const job = await enqueue(db.client, 'a')
+    const events = []
+    let begun = null
+    let goesOn = false
+    const one = named(kind).handle('a', async (job) => {
+      begun = job.id
+      while (!goesOn) await sleep(5)
+      if (kind === 'fatal') throw new Fatal('never')
+      if (kind === 'snooze') throw new Snooze(3600000)
+      return kind === 'result' ? { a: 1 } : undefined
+    })
+    for (const each of ['completed', 'failed', 'released', 'lost']) one.on(each, (event) => events.push(event.kind))
+    await db.running(one, async () => {
+      await until('it runs', () => begun)
+      await db.rollBackLate(kind, begun, () => { goesOn = true })
+      await until('it has ended', () => events.length)
+    })
+    assert.deepEqual(events, [event])
+    const { rows: [row] } = await db.client.query('SELECT state, result, error FROM queue.job($1)', [job])
+    assert.deepEqual({ ...row }, end)
+  })
+}
+
+test('a heartbeat leaves alone a handler that has yet to commit', async () => {
+  const job = await enqueue(db.client, 'b') // a lease of one second
+  let goesOn = false
+  const lost = []
+  const one = worker({ heartbeat: 100 }).on('lost', (event) => lost.push(event.jobId)).handle('b', (job) => job.transaction(async (client) => {
+    await client.query('INSERT INTO effect VALUES ($1, $2)', [job.jobId, job.attempt])
+    await job.complete(client)
+    while (!goesOn) await sleep(5, null, { signal: job.signal })
+  }))
+  const late = "SELECT max(clock_timestamp() - claimed_at) > '2.5 seconds' FROM queue.attempts WHERE state = 'running'"
+  await db.running(one, async () => {
+    await until('the lease would be over', () => db.one(late))
+    goesOn = true
+    await db.waitState(job, 'completed')
+  })
+  assert.deepEqual(await db.effects(), [job])
+  assert.deepEqual(lost, [])
 })
 
 test('progress, middleware, headers', async () => {
