@@ -41,7 +41,7 @@ CREATE FUNCTION queue_cluster.digest() RETURNS jsonb STABLE LANGUAGE sql SET sea
         'node_id', queue_cluster.home(),
         'identity', queue_cluster.identity(),
         'version', (SELECT e.extversion FROM pg_extension AS e WHERE e.extname = 'pg_queue_cluster'),
-        -- Only superusers may read it, who call queue_cluster.check.
+        -- Only superusers may read it, and they call queue_cluster.check.
         'grants', CASE WHEN has_table_privilege('queue.permission', 'SELECT') THEN queue_cluster.grants() END,
         'map', (SELECT md5(string_agg(m.line, ',' ORDER BY m.line)) FROM (
             SELECT s::text AS line FROM queue_cluster.server AS s UNION ALL SELECT (o.slot, o.node_id, o.version)::text FROM queue_cluster.slot AS o) AS m),

@@ -55,7 +55,7 @@ fn handed_on(client: &mut Client, killed: Option<i64>) -> Check {
     let documents: i64 = client.query_one(sql, &[&job]).expect("the documents").get(0);
     (
         (first, last) == ("timed_out", "completed") && killed != heir && documents == 1,
-        format!("job {job}: {first} with {killed}, who was killed; {last} by {heir}: {documents} document"),
+        format!("job {job}: {first} with {killed}, which was killed; {last} by {heir}: {documents} document"),
     )
 }
 

@@ -218,7 +218,7 @@ impl Cluster {
 
     /// Waits until the server answers a query, for instance after a crash of one of its processes.
     ///
-    /// The server needs a moment to notice a crash. Whoever has killed a process should first wait for the end
+    /// The server needs a moment to notice a crash. A test that has killed a process should first wait for the end
     /// of a connection, or else this may return before the restart.
     pub fn wait_ready(&self) {
         wait::until("the server answers", || self.config().connect(NoTls).ok()?.simple_query("SELECT 1").ok());

@@ -1,6 +1,6 @@
 //! `queue.enqueue_flow`, `seal`, `resolve`, `reject`: jobs that wait for their members, or for an event.
 //!
-//! Not here: who may add members (`job::flow`), when a flow ends (`duty::release`), and what is told of flows
+//! Not here: which roles may add members (`job::flow`), when a flow ends (`duty::release`), and what is told of flows
 //! (`api::inputs`).
 
 use std::cell::Cell;

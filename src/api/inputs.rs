@@ -1,6 +1,7 @@
 //! `queue.inputs`, `queue.members`: what became of the jobs that a job has waited for, and which jobs are of a flow.
 //!
-//! Invariant: payloads, results and errors are told only to users who may consume or observe the queue that they are of.
+//! Invariant: payloads, results and errors are told only to users that may consume or observe the queue that
+//! they are of.
 
 use pgrx::pg_sys::Datum;
 

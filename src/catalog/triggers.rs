@@ -28,8 +28,8 @@ pub fn refuse_at(table: Oid) -> Result<()> {
         ))
 }
 
-/// Returns SQL for the oid of the function of the extension's own triggers on its tables. By name it is found only by users
-/// who are let at its schema, and nobody is.
+/// Returns SQL for the oid of the function of the extension's own triggers on its tables. By name it is found only by roles
+/// that are let at its schema, and none is.
 pub fn foreign_write() -> String {
     format!(
         "(SELECT f.oid FROM pg_catalog.pg_proc AS f

@@ -196,7 +196,7 @@ mod tests {
     proptest! {
         #![proptest_config(crate::cases(256))]
 
-        /// Compares with maps: who waits, who is due, who was woken.
+        /// Compares with maps: which watchers wait, are due, were woken.
         #[test]
         fn no_watcher_is_lost(steps in prop::collection::vec((0u8..7, 0u32..6, 1u32..3, 1i64..5), crate::length(200))) {
             let mut memory = Memory::new(3, 6);

@@ -1,4 +1,4 @@
-//! Flows: jobs that wait for their members. Who may add members, and until when.
+//! Flows: jobs that wait for their members. Which roles may add members, and until when.
 //!
 //! A flow is a job with an edge to itself. It lies in its queue's held lane until its members have ended as its `upon`
 //! says; the duty `release` looks at them. Not here: what the rows say of members (`log::member`).

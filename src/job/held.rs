@@ -82,7 +82,7 @@ pub fn ended(id: i64, outcome: &outcome::Outcome) -> Refusal {
     lost(id, format!("This attempt was {} at {}.{next}", outcome.kind.words(), time::timestamp_text(outcome.ended_at)))
 }
 
-/// The error for a user who may not end an attempt of this lane.
+/// The error for a user that may not end an attempt of this lane.
 pub fn denied(catalog: &Catalog, id: i64, lane: i32) -> Refusal {
     match queue::by_lane(catalog, lane) {
         Ok(None) => dropped(id),

@@ -133,7 +133,7 @@ pub fn publish(
 pub enum Full {
     /// An error.
     AsBound,
-    /// There is none: nobody is there who could be told.
+    /// There is none: nobody is left to be told.
     Dropped,
 }
 

@@ -37,7 +37,7 @@ export function text(node, value) {
   return node;
 }
 
-/** Tells it to those who listen, and shows it for a while. */
+/** Tells it to all listeners, and shows it for a while. */
 export function say(message) {
   const box = document.getElementById("said");
   text(box, message);

@@ -27,7 +27,7 @@ struct Entry {
 pub struct Cache(Mutex<HashMap<Key, Entry>>);
 
 impl Cache {
-    /// Returns the answer of somebody who asked the same less than `age` ago, or has not got it yet; else asks.
+    /// Returns the answer to another that asked the same less than `age` ago, or has not got it yet; else asks.
     pub async fn get<F>(&self, key: Key, age: Duration, ask: impl FnOnce() -> F) -> Answer
     where
         F: Future<Output = Answer>,

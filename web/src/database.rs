@@ -127,7 +127,7 @@ impl Database {
         if !self.lets_in(role, password).await? {
             return Ok(false);
         }
-        // A server that trusts all who come would let anybody look as anyone.
+        // A server that trusts every client would let anybody look as anyone.
         let mut noise = [0; 16];
         getrandom::fill(&mut noise)
             .map_err(|e| Error::new(axum::http::StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// The fields that are shown to everybody who sees the job.
+/// The fields that are shown wherever the job is.
 const SHOWN: [&str; 8] = ["job_id", "stage", "worker", "error", "unique_key", "group_key", "task", "flow"];
 
 /// Reads `filter`, a jsonpath, or `field`, `op` and `value`. `None`: all jobs.

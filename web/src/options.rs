@@ -1,6 +1,6 @@
 //! The command line, and what it must not say: an open door.
 //!
-//! Invariant: no combination of options shows queues to another machine without asking who looks.
+//! Invariant: no combination of options shows queues to another machine without asking for a name.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -19,8 +19,8 @@ Usage: pg_queue_web [OPTIONS]
   --database-ca FILE    certificates of the authorities that vouch for the server
   --connections N       at most so many connections to each database; 4
   --listen ADDRESS      where browsers come to: HOST:PORT, or unix:PATH; 127.0.0.1:8432
-  --auth MODE           who looks. none: everybody on this machine, with the program's own role; proxy: a proxy says it in
-                        a header; password: name and password of a role of the database
+  --auth MODE           how a viewer is known. none: everybody on this machine, with the program's own role; proxy: a
+                        proxy says it in a header; password: name and password of a role of the database
   --proxy-header NAME   with --auth proxy: the header that has the name; X-Remote-User
   --proxy-secret FILE   with --auth proxy: what the proxy must send in X-Proxy-Secret; needed unless at a unix socket
   --roles FILE          lines NAME ROLE: as which role they look. Others do not get in. Without, the role has the name
@@ -55,7 +55,7 @@ pub struct Options {
     pub connections: usize,
     pub listen: Listen,
     pub auth: Auth,
-    /// Who looks as which role; `None`: the role has the name.
+    /// Which name looks as which role; `None`: the role has the name.
     pub roles: Option<Vec<(String, String)>>,
     pub allow_actions: bool,
     pub hide_payload: bool,
@@ -153,7 +153,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Options>
     Ok(Some(options))
 }
 
-/// Refuses what would let others in who were not asked.
+/// Refuses what would let others in that were not asked for a name.
 fn check_door(options: &Options) -> Result<(), String> {
     let is_here = match &options.listen {
         Listen::Unix(_) => true,
@@ -177,7 +177,7 @@ fn check_door(options: &Options) -> Result<(), String> {
             --listen 127.0.0.1:PORT, or --auth proxy, or --auth password"
             .to_owned()),
         Auth::Proxy { secret: None, .. } if !matches!(options.listen, Listen::Unix(_)) => {
-            Err("with --auth proxy anybody who reaches the port could say any name: \
+            Err("with --auth proxy anything that reaches the port could say any name: \
             --proxy-secret FILE, or --listen unix:PATH"
                 .to_owned())
         }

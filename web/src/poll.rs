@@ -29,7 +29,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// So many browsers look at once.
 const MOST: usize = 2_000;
 
-/// The database's place, the role, and who has logged in.
+/// The database's place, the role, and the user that has logged in.
 type Role = (usize, Option<String>, Option<String>);
 /// Events as they go out. `None`: there was none yet.
 type Events = watch::Sender<Option<Bytes>>;

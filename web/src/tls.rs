@@ -1,4 +1,4 @@
-//! Whether a connection to the database is encrypted, and how the server proves who it is.
+//! Whether a connection to the database is encrypted, and how the server proves its identity.
 //!
 //! Invariant: a server on another machine is verified, against the system's authorities or those of a file, unless the
 //! connection string says `sslmode=disable`.

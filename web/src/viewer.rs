@@ -1,4 +1,4 @@
-//! Who looks: the name that a proxy or a password vouches for, and the role as which the database sees it.
+//! The viewer: the name that a proxy or a password vouches for, and the role as which the database sees it.
 //!
 //! Invariant: a role comes from the map, from a header that only the proxy can send, or from a session that a password has
 //! begun. It is never `none`, which would be the program's own role.
@@ -42,7 +42,7 @@ struct Session {
 pub struct Sessions(Mutex<HashMap<String, Session>>);
 
 impl Sessions {
-    /// Begins a session of a user whose password was right, and who looks as a role. Returns what the browser keeps.
+    /// Begins a session of a user whose password was right, and that looks as a role. Returns what the browser keeps.
     pub fn begin(&self, user: &str, role: &str, database: usize) -> Result<String> {
         let viewer = Viewer { name: user.to_owned(), role: Some(checked(role)?), has_logged_in: true };
         let mut noise = [0; 32];
@@ -93,9 +93,9 @@ pub fn token<'a>(headers: &'a HeaderMap, options: &Options, database: usize) -> 
     })
 }
 
-/// Returns who sends a request.
+/// Returns the viewer that sends a request.
 ///
-/// Errors: 401 a password is missing, 403 the proxy is not the one it should be or names somebody who does not get in.
+/// Errors: 401 a password is missing, 403 the proxy is not the one it should be or names a user that does not get in.
 pub fn of_request(headers: &HeaderMap, options: &Options, sessions: &Sessions, database: usize) -> Result<Viewer> {
     match &options.auth {
         Auth::None => Ok(Viewer { name: "local".to_owned(), role: None, has_logged_in: false }),
@@ -111,7 +111,7 @@ pub fn of_request(headers: &HeaderMap, options: &Options, sessions: &Sessions, d
             }
             let name = only(headers, header).filter(|name| !name.is_empty());
             let name =
-                name.ok_or_else(|| Error::forbidden(format!("the proxy does not say who looks, in {header}")))?;
+                name.ok_or_else(|| Error::forbidden(format!("the proxy does not name the viewer, in {header}")))?;
             let role = match &options.roles {
                 Some(roles) => roles.iter().find(|(known, _)| known == name).map(|(_, role)| role.as_str()),
                 None => Some(name),

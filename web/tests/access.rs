@@ -1,4 +1,4 @@
-//! Who gets in, and what is refused: open doors, other sites, changes where only looking is allowed.
+//! What gets in, and what is refused: open doors, other sites, changes where only looking is allowed.
 
 use postgres::NoTls;
 use queue_tests::sql::Sql as _;

@@ -84,7 +84,7 @@ fn one_role_does_not_see_what_is_the_others() {
         assert!(!answer.body.contains(SECRET) && !answer.body.contains("bills\""), "{path}: {answer:?}");
         told += usize::from(get(&web, "bob", &path).body.contains(SECRET));
     }
-    assert!(told > 12, "the same paths tell the one who may see: {told}");
+    assert!(told > 12, "the same paths tell the one that may see: {told}");
     // A job of another and a job that is nowhere look the same.
     let (other, nowhere) =
         (get(&web, "ada", &format!("/api/job?job={}", jobs[0])), get(&web, "ada", "/api/job?job=999999999983"));
@@ -244,7 +244,7 @@ fn hidden_payloads_stay_hidden() {
     assert_eq!(get(&web, "cyd", &field).ok(), json!([]));
     let found = get(&web, "cyd", "/api/search?queue=bills&field=error&op=contains&value=3cr3").ok();
     assert_eq!(found[0]["job_id"], jobs[1]);
-    // Another who may see them does; the answers of the two are not mixed up.
+    // Another that may see them does; the answers of the two are not mixed up.
     let path = format!("/api/job?job={}", jobs[0]);
     assert!(get(&web, "bob", &path).body.contains("iban") && !get(&web, "cyd", &path).body.contains("iban"));
     let used = json!({ "queue": "bills", "states": ["held"], "filter": "$.payload.iban == \"x\"" });

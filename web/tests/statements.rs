@@ -102,7 +102,7 @@ fn all_that_is_asked_is_public_sql() {
     let scene = scene(&mut client);
     let web = Web::start(&cluster, &["--database", "user=dashboard dbname=app", "--allow-actions"]);
 
-    // As somebody who clicks through everything.
+    // With a click on everything.
     let browser = Browser::open(&web.site(), "#/");
     browser.wait_shown("reporter-1");
     let mut pages = vec!["errors", "schedules", "workers", "flows?queue=reports", "topics", "doctor", "audit"]

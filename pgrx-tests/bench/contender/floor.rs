@@ -1,5 +1,5 @@
 //! The floor: the three inserts that pg_queue makes for a job, as prepared statements on plain tables of the same
-//! shape, without the extension. Nobody decides here who gets which job: a client claims what it has enqueued.
+//! shape, without the extension. Nothing decides here which client gets which job: a client claims what it has enqueued.
 
 use crate::Result;
 use crate::client::{Client, Statement};

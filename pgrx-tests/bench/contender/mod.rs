@@ -1,4 +1,4 @@
-//! Who takes part. A contender knows its server and how a client of it leads a job through its life: enqueue,
+//! What takes part. A contender knows its server and how a client of it leads a job through its life: enqueue,
 //! claim, complete, each in a transaction of its own.
 
 mod articles;
@@ -26,7 +26,7 @@ pub struct Work {
     pub is_durable: bool,
 }
 
-/// Somebody who can be measured.
+/// What can be measured.
 pub trait Contender {
     /// The server that does the work.
     fn server(&self) -> &Server;

@@ -1,4 +1,4 @@
-//! Who can be soaked, and what its clients can do. How often and with what the clients do it is the same for all.
+//! What can be soaked, and what its clients can do. How often and with what the clients do it is the same for all.
 
 use std::time::Duration;
 

@@ -198,7 +198,7 @@ fn produce(mut producer: Box<dyn Producer>, stage: &Stage, first: u32) -> Result
         stage.ledger.sending(&job);
         producer.send(&job)?;
     }
-    // Who has sent everything is not one who has failed.
+    // A client that has sent everything is not one that has failed.
     while !stage.stop_sending.load(Relaxed) {
         thread::sleep(LOOK);
     }

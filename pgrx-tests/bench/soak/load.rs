@@ -1,5 +1,5 @@
 //! What is offered: which job comes when, with what priority, when it may run, how it ends. All of it follows from
-//! the job's number, so that everybody who knows the number knows its fate, and each contender gets the same.
+//! the job's number, so that the number is enough to know its fate, and each contender gets the same.
 
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ pub struct Load {
     is_plain: bool,
 }
 
-/// Who takes a job.
+/// What takes a job.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Lot {
     /// The workers.
     Usual,
-    /// Somebody who comes for it minutes later.
+    /// A client that comes for it minutes later.
     Held,
 }
 
@@ -32,7 +32,7 @@ pub enum Lot {
 pub struct Job {
     /// Counts from 0.
     pub number: u32,
-    /// Who takes it.
+    /// What takes it.
     pub lot: Lot,
     /// Smaller runs first.
     pub priority: i32,
@@ -47,7 +47,7 @@ pub struct Job {
 impl Load {
     /// The load for contenders that know jobs, or for those that know events only.
     pub fn new(options: &Options, is_plain: bool) -> Self {
-        // Long enough for the ring of segments to come round meanwhile, short enough for those who waited to come
+        // Long enough for the ring of segments to come round meanwhile, short enough for those that waited to come
         // back within the run.
         Self { rate: options.rate, hold: (options.length / 4).min(Duration::from_secs(180)), is_plain }
     }

@@ -17,7 +17,7 @@ Usage: bench soak [--minutes N] [--rate N] [--only NAME,…] [--no-snapshot] [--
   --charts     draws the jobs done a second over time as an SVG file there
   --check      exit code 1 when a target is missed";
 
-/// How long, how much, and who.
+/// How long, how much, and which contenders.
 pub struct Options {
     /// Exit code 1 when a target is missed.
     pub check: bool,

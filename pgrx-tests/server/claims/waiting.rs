@@ -256,7 +256,7 @@ fn cancel_and_terminate_end_a_sleep_at_once() {
             assert!(error::code(&e) == code || (code == "57P01" && e.is_closed()), "{sql}: {e:?}");
         }
     }
-    // They have left the list of those who wait.
+    // They have left the list of those that wait.
     let sleeper = Sleeper::claiming(&q);
     client.enqueue(&q);
     sleeper.claimed();
@@ -652,7 +652,7 @@ fn a_limit_that_is_lifted_is_heeded_by_whoever_only_waits() {
         client.claim(&q);
         assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
         let waits = format!("CALL queue.wait('{q}', '5 s')");
-        // Asleep before, and who comes later.
+        // Asleep before, and one that comes later.
         let mut other = connect();
         let pid = other.value("SELECT pg_backend_pid()");
         std::thread::scope(|scope| {
@@ -680,7 +680,7 @@ fn who_is_killed_while_he_sleeps_gets_no_job() {
     psql.kill().unwrap();
     psql.wait().unwrap();
     let job_id = client.enqueue("q");
-    // Handed on, to who comes now.
+    // Handed on, to the session that comes now.
     let mut other = cluster.connect_to("app");
     let claimed: Vec<i64> = other.column("SELECT job_id FROM queue.claim('q', wait => '20 s')");
     assert_eq!(claimed, [job_id]);

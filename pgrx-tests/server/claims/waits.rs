@@ -33,7 +33,7 @@ fn no_verb_waits_for_an_open_transaction() {
     open.run("SELECT queue.enqueue('q'), queue.purge('purged')");
     let ids: Vec<i64> = running.iter().chain(&taken).copied().collect();
 
-    // Whoever waits fails with 55P03.
+    // What waits fails with 55P03.
     let mut other = cluster.connect_to("app");
     other.run("SET lock_timeout = '200ms'; SET statement_timeout = '10s'");
     let mut outcomes = Vec::new();

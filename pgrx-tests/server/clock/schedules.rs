@@ -107,7 +107,7 @@ fn missed_slots_go_the_way_that_was_chosen() {
         stage.fire("2026-01-05 10:05:30Z");
         assert_eq!(stage.slots(), expected, "{missed}");
         assert_eq!(stage.shown("next_run_at").as_deref(), Some("2026-01-05 10:06:00+00"), "{missed}");
-        // What was skipped stays so, for whoever comes next.
+        // What was skipped stays so, for the session that comes next.
         let mut other = stage.database.connect();
         set_clock(&mut other, "2026-01-05 10:05:40Z");
         maintain(&mut other);
@@ -140,7 +140,7 @@ fn a_clock_that_is_set_doubles_nothing() {
     stage.fire("2026-01-05 10:20:00Z");
     let slots = ["2026-01-05T10:10:00Z", "2026-01-05T10:20:00Z"];
     assert_eq!(stage.slots(), slots);
-    // Back: what was fired is not fired again, not even by somebody who knows nothing yet.
+    // Back: what was fired is not fired again, not even by a session that knows nothing yet.
     for time in ["2026-01-05 09:55:00Z", "2026-01-05 10:10:00Z", "2026-01-05 10:19:59Z", "2026-01-05 10:20:01Z"] {
         let mut other = stage.database.connect();
         set_clock(&mut other, time);
@@ -229,7 +229,7 @@ fn a_run_is_skipped_while_the_last_ones_job_is_live() {
     stage.fire("2026-01-05 10:01:00Z");
     stage.fire("2026-01-05 10:02:00Z");
     stage.client.run("SELECT FROM queue.claim('q')");
-    // Also for one who has to read it.
+    // Also for one that has to read it.
     let mut other = stage.database.connect();
     set_clock(&mut other, "2026-01-05 10:03:00Z");
     maintain(&mut other);
@@ -387,7 +387,7 @@ fn one_that_cannot_be_fired_neither_stops_nor_delays_the_others() {
     let warnings =
         || server().log().lines().filter(|line| line.contains("schedule \"broken\" could not be fired")).count();
     assert_eq!(warnings(), 1);
-    // One whose queue is gone, which only somebody who writes to the tables can bring about.
+    // One whose queue is gone, which only a write to the tables can bring about.
     stage.client.run(
         "DELETE FROM queue.lane AS l USING queue.queue AS q WHERE q.queue_id = l.queue_id AND queue_name = 'q_broken'",
     );

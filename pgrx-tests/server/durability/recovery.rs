@@ -297,7 +297,7 @@ fn jobs_of_prepared_transactions_appear_when_those_commit_also_after_a_crash() {
     client.run("ROLLBACK PREPARED 'no'");
     client.run("COMMIT PREPARED 'yes'");
     assert_eq!(thread.join().unwrap(), ["yes"]);
-    assert!(start.elapsed() < Duration::from_secs(5), "COMMIT PREPARED wakes who waits");
+    assert!(start.elapsed() < Duration::from_secs(5), "COMMIT PREPARED wakes what waits");
     assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 0, "what was rolled back does not appear");
 }
 
@@ -445,7 +445,7 @@ fn indexes_may_be_built_anew_while_sessions_know_the_old_ones() {
         life(&mut client);
         life(&mut other);
     }
-    // So has the worker, who knows them since the start.
+    // So has the worker, which knows them since the start.
     let job = client.enqueue("q");
     client.claim("q");
     other.run("REINDEX TABLE CONCURRENTLY queue.outcome_0");

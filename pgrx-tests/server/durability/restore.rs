@@ -140,7 +140,7 @@ fn is_dormant(client: &mut Client) -> bool {
     refused.code == "55000"
 }
 
-/// Somebody who wants a job all the time. Returns what the logs had when he got one, and whether the restore
+/// A session that wants a job all the time. Returns what the logs had when it got one, and whether the restore
 /// was over.
 fn worker(cluster: &Cluster, is_over: Arc<AtomicBool>) -> JoinHandle<(Vec<i64>, bool)> {
     let mut config = cluster.config();
@@ -468,7 +468,7 @@ fn a_worker_that_sleeps_is_not_woken_before_the_end() {
         assert!(at > before && before.elapsed() < Duration::from_secs(10), "{sql}");
         client.run("SELECT queue.complete(id) FROM queue.claim('q', 10)");
     }
-    // And what he asks for later wakes him as ever.
+    // And what it asks for later wakes it as ever.
     let mut sleeper = cluster.connect_to("app");
     let pid = sleeper.pid();
     let thread = thread::spawn(move || sleeper.count("SELECT FROM queue.claim('q', wait => '10 s')"));

@@ -392,7 +392,7 @@ fn an_ordinary_user_can_do_nothing() {
                 visitor.run("ROLLBACK");
             }
         }
-        // Even who may look into the schema may call nothing there.
+        // Even a role that may look into the schema may call nothing there.
         client.run(&format!("GRANT USAGE ON SCHEMA queue, queue_internal TO {role}"));
     }
     drop(visitor);

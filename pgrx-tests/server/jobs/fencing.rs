@@ -237,7 +237,7 @@ fn an_attempt_claimed_in_another_open_transaction_is_not_ours() {
     assert_eq!(other.claim(&q), id);
     client.run("SET lock_timeout = '1 ms'");
     assert_lost(&mut client, id, "The attempt is being claimed by another transaction");
-    // It is the other's, who has not even committed.
+    // It is the other session's, which has not even committed.
     for verb in ["extend($)", "progress($, '1')", "complete($)"] {
         other.run(&format!("SELECT queue.{}", with(verb, id)));
     }

@@ -1,5 +1,5 @@
-//! Unique keys among many: who waits for whom, what lets go of a key, and that no run which was asked for is lost or
-//! doubled, whoever is killed, moved or late.
+//! Unique keys among many: which session waits for which, what lets go of a key, and that no run which was asked for is
+//! lost or doubled, whatever is killed, moved or late.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -149,7 +149,7 @@ fn a_rolled_back_savepoint_lets_go_of_its_keys() {
     }
     client.run("COMMIT");
     assert_eq!(jobs(&mut client, &q), 4);
-    // One who waits for a savepoint's key goes on when that is rolled back, while the transaction is open.
+    // A session that waits for a savepoint's key goes on when that is rolled back, while the transaction is open.
     client.run(&format!("BEGIN; SAVEPOINT s; {}", enqueue(&q, "e", "skip")));
     let (pid, answer) = later(enqueue(&q, "e", "error"));
     wait_until_it_waits(&mut other, pid);
@@ -196,7 +196,7 @@ fn neither_a_finisher_nor_the_background_worker_waits_for_a_producer() {
     create(&mut client, "q", "");
     let job: i64 = client.value(&enqueue("q", "k", "skip"));
     let id = client.claim("q");
-    // One who has noted something and is idle keeps nobody from ending the attempt.
+    // A session that has noted something and is idle keeps nobody from ending the attempt.
     producer.run(&format!("BEGIN; {}", enqueue("q", "k", "rerun")));
     client.run(&format!("SET lock_timeout = '5s'; SELECT queue.complete({id})"));
     other.run("SET lock_timeout = '5s'; SELECT FROM queue.maintain()");

@@ -276,7 +276,7 @@ fn who_waits_for_all_stages_is_woken_by_a_job_in_any() {
         }
         assert_eq!(waiting.join().unwrap(), [stage]);
     }
-    // One who waits for another stage sleeps on; CALL queue.wait is for all of them.
+    // A session that waits for another stage sleeps on; CALL queue.wait is for all of them.
     let mut sleeper = connect();
     let pid = sleeper.pid();
     let sql = format!("SELECT stage FROM queue.claim('{q}', wait => '10 s', stage => 'parse')");
@@ -289,7 +289,7 @@ fn who_waits_for_all_stages_is_woken_by_a_job_in_any() {
     client.run(&format!("SELECT queue.enqueue('{q}', stage => 'parse')"));
     assert_eq!(waiting.join().unwrap(), ["parse"]);
 
-    // Also by a stage that there was not when he went to sleep.
+    // Also by a stage that there was not when it went to sleep.
     client.claim(&q);
     let mut sleeper = connect();
     let pid = sleeper.pid();
@@ -330,7 +330,7 @@ fn limits_hold_over_all_stages() {
     for stage in ["'fetch'", "'parse'", "NULL"] {
         assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 10, stage => {stage})")), 0, "{stage}");
     }
-    // What ends in one stage lets one start in another, who is waiting for it.
+    // What ends in one stage lets one start in another, for a session that is waiting for it.
     let mut sleeper = connect();
     let pid = sleeper.pid();
     let sql = format!("SELECT id FROM queue.claim('{q}', 10, wait => '10 s', stage => 'parse')");

@@ -52,7 +52,7 @@ fn a_queue_gets_one_job_of_what_matches_a_binding() {
         assert_eq!(client.value::<String>(&route), queues, "{key}");
     }
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE queue_name = 'all'"), 8, "one each, though two match");
-    // Who enqueues by it gets its options; the oldest one counts.
+    // A producer that enqueues by it gets its options; the oldest one counts.
     assert_eq!(
         client.value::<String>("SELECT pattern FROM queue.route('t', 'order.placed') WHERE queue_name = 'all'"),
         "#"

@@ -520,7 +520,7 @@ fn a_queue_exists_for_its_own_transaction_at_once_and_for_others_after_the_commi
     assert_eq!(other.column::<i32>("SELECT max_attempts FROM queue.claim('q', 9)"), [3]);
 }
 
-/// Whoever wanted to end a job that is not due, and did not, does not make it due.
+/// A session that wanted to end a job that is not due, and did not, does not make it due.
 #[test]
 fn a_cancel_that_is_rolled_back_leaves_a_delayed_job_delayed() {
     let (mut client, queue) = queue("");

@@ -141,7 +141,7 @@ fn what_a_transaction_ends_is_not_in_its_way() {
     }
 }
 
-/// Each way in which a place becomes free wakes one who waits for it.
+/// Each way in which a place becomes free wakes a session that waits for it.
 #[test]
 fn a_place_that_becomes_free_wakes_a_sleeper() {
     let (mut client, queue) = queue("max_running => 1, backoff_base => '0'");
@@ -235,7 +235,7 @@ fn no_period_sees_more_starts_than_the_rate_says() {
     let length: f64 = client.value(&format!(
         "SELECT extract(epoch FROM max(claimed_at) - min(claimed_at))::float8 FROM queue.attempts WHERE queue_name = '{queue}'"
     ));
-    // Eleven periods are needed; whoever slept was woken when the next began.
+    // Eleven periods are needed; what slept was woken when the next began.
     assert!((2.2..10.0).contains(&length), "{length}");
 }
 

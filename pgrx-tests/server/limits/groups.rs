@@ -290,7 +290,7 @@ fn those_who_wait_for_their_group_outlive_everything() {
     other.run("VACUUM FULL queue.parked_0");
     run_on(&mut client, "q", &mut running, &mut next, 5);
 
-    // A crash forgets who was parked, but not the index.
+    // A crash forgets what was parked, but not the index.
     cluster.stop_immediate();
     cluster.start_again();
     client = cluster.connect();

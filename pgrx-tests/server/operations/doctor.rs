@@ -496,7 +496,7 @@ fn transactions_that_stay_open() {
     until_well(&mut client, "xmin_horizon");
 }
 
-/// Somebody who may look, and nothing else.
+/// A role that may look, and nothing else.
 fn visitor(cluster: &Cluster, client: &mut Client) -> Client {
     client.run("CREATE ROLE visitor LOGIN; SELECT queue.grant('*', 'visitor', 'observe')");
     impatient(cluster.config().dbname("app").user("visitor").connect(NoTls).unwrap())

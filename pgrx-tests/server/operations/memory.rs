@@ -183,7 +183,7 @@ fn jobs_that_run_beyond_memory_after_a_restart_with_smaller_limits_are_not_forgo
         assert_eq!(client.failure(&format!("SELECT queue.complete({id})")).code, "QJ001");
     }
     wait::within("all leases have ended", Duration::from_secs(25), || {
-        // A new session: who found memory full tries again only after a while.
+        // A new session: one that found memory full tries again only after a while.
         cluster.connect_to("app").run("SELECT FROM queue.maintain()");
         (client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state = 'ready' AND attempt = 2") == 7)
             .then_some(())

@@ -253,7 +253,7 @@ fn old_minutes_are_pruned() {
         ));
     }
     let did = "SELECT did FROM queue.maintain() WHERE duty = 'prune_statistics'";
-    // Who may keep the transaction open would keep the worker waiting for these rows.
+    // A user that may keep the transaction open would keep the worker waiting for these rows.
     client.run("BEGIN");
     assert_eq!(client.value::<i64>(did), 0);
     client.run("COMMIT");

@@ -13,7 +13,7 @@ use crate::shared::{Database, Sql, create, server};
 const RELEASED: [&str; 1] = ["0.2.0"];
 
 /// Everything that the extension consists of, a line each: what is in it, how it is defined, what it says of itself
-/// and who may do what with it. Names only, no oids; in the order of the lines.
+/// and which role may do what with it. Names only, no oids; in the order of the lines.
 const SNAPSHOT: &str = r#"
 WITH member AS (
     SELECT d.classid, d.objid FROM pg_depend AS d

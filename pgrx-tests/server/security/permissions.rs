@@ -261,7 +261,7 @@ fn a_producer_need_not_be_a_worker() {
     assert_eq!(producer.value::<i64>(rerun), job, "while it runs");
     client.run(&format!("SELECT queue.complete({attempt})"));
     assert_eq!(client.value::<String>("SELECT payload::text FROM queue.claim('q')"), "2");
-    // A worker need not be let at the queue that its dead jobs are copied to; who says where they go must be.
+    // A worker need not be let at the queue that its dead jobs are copied to; the role that says where they go must be.
     create(&mut client, "graves", "");
     let (worker, manager) = (roles.make("worker", ""), roles.make("manager", ""));
     grant(&mut client, "q", &worker, "consume");
@@ -308,7 +308,7 @@ fn whoever_creates_a_queue_manages_it() {
         let failure = app_user.failure(&format!("SELECT FROM queue.{denied}"));
         assert_eq!(failure.code, "42501", "{denied}: {failure:?}");
     }
-    // Who may execute it by a GRANT still may, when others were let at it by queue.grant and are no more.
+    // A role that may execute it by a GRANT still may, when others were let at it by queue.grant and are no more.
     grant(&mut client, "*", &chief, "manage");
     client.run(&format!("SELECT queue.revoke('*', '{chief}', 'manage')"));
     app_user.run("SELECT queue.create('second')");
@@ -373,7 +373,8 @@ fn grant_and_revoke_say_what_is_wrong() {
     assert_eq!(client.count(&format!("SELECT FROM queue.permission WHERE role_name <> '{role}'")), 0);
 }
 
-/// Who is let at the extension's objects besides their owner, by the catalogs; and what is recorded as coming with it.
+/// Which roles are let at the extension's objects besides their owner, by the catalogs; and what is recorded as coming
+/// with it.
 const LET: &str = "
     SELECT format('%s %s %s', i.identity, a.privilege_type, coalesce(r.rolname, a.grantee::text)) FROM (
         SELECT 'pg_proc'::regclass, oid, coalesce(proacl, acldefault('f', proowner)), proowner FROM pg_proc WHERE pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace)
@@ -422,7 +423,7 @@ fn the_catalogs_follow_the_rows() {
     client.run(&format!("DROP OWNED BY {a}; DROP ROLE {a}; CREATE ROLE {a} LOGIN"));
     assert!(check(&mut client).iter().all(|line| line.ends_with(&b)));
     assert_eq!(session(&database, &a).failure("SELECT queue.pause('r')").code, "42501");
-    // Who has no rights over a role does not take them from it.
+    // A user without rights over a role does not take them from it.
     let stranger = roles.make("stranger", "");
     assert_eq!(session(&database, &stranger).failure(&format!("DROP OWNED BY {b}")).code, "42501");
     assert_eq!(client.count("SELECT FROM queue.permission"), 1);
@@ -551,7 +552,7 @@ fn who_manages_all_does_the_duties_with_the_owner_s_rights() {
     assert_eq!(client.column::<String>(owners), ["postgres"]);
 }
 
-/// What somebody may plant who may create things in `public` and in his own temporary schema.
+/// What a role may plant that may create things in `public` and in its own temporary schema.
 const TRAPS: &str = "
     CREATE FUNCTION public.trap() RETURNS void LANGUAGE plpgsql AS
         'BEGIN RAISE EXCEPTION ''trapped as %'', current_user; END';
@@ -697,14 +698,14 @@ fn what_was_granted_by_hand_stays_as_it_was() {
     let mut client = database.connect();
     client.run("CREATE ROLE maker_by_hand; CREATE ROLE granter_by_hand; CREATE ROLE other_by_hand");
     create(&mut client, "q", "");
-    // As docs/permissions.md says: he manages what he creates. He can go on when it is gone.
+    // As docs/permissions.md says: it manages what it creates. The role can go on when the queue is gone.
     client.run("GRANT USAGE ON SCHEMA queue TO maker_by_hand; GRANT EXECUTE ON FUNCTION queue.create TO maker_by_hand");
     let mut maker = session(&database, "maker_by_hand");
     for _ in 0..2 {
         maker.run("SELECT queue.create('mine')");
         maker.run("SELECT queue.drop('mine')");
     }
-    // Who may grant it on still may.
+    // A role that may grant it on still may.
     client.run("GRANT EXECUTE ON FUNCTION queue.complete TO granter_by_hand WITH GRANT OPTION");
     client.run("SELECT queue.grant('q', 'other_by_hand', 'consume')");
     let may_grant = "SELECT has_function_privilege('granter_by_hand', 'queue.complete(bigint, jsonb)', 'EXECUTE WITH GRANT OPTION')";
@@ -714,8 +715,8 @@ fn what_was_granted_by_hand_stays_as_it_was() {
     client.run("DROP ROLE maker_by_hand; DROP ROLE granter_by_hand; DROP ROLE other_by_hand");
 }
 
-/// Whoever owns the extension's tables is not to get the rights of those who run its functions, and not of the worker.
-/// A session of the role `keeper`, who was superuser when it made the extension in the database `app`, and is no more.
+/// The owner of the extension's tables is not to get the rights of those that run its functions, and not of the worker.
+/// A session of the role `keeper`, which was superuser when it made the extension in the database `app`, and is no more.
 fn demoted_owner(cluster: &Cluster) -> Client {
     let mut client = cluster.connect();
     client.run("CREATE ROLE keeper SUPERUSER LOGIN");

@@ -1,4 +1,4 @@
-//! As whom a command runs: as the role that wrote it, whoever does what with the job.
+//! As whom a command runs: as the role that wrote it, whichever role does what with the job.
 
 use postgres::Client;
 use queue_tests::wait;

@@ -401,7 +401,7 @@ fn a_claim_that_passes_by_a_batch_which_is_rolled_back_finds_its_jobs_later() {
     assert_eq!(work_off(&mut client, 11_600), 11_600);
     drive(&mut client, "the living begin to move", &in_state(0, "'m'"));
     drop(client);
-    // Memory knows nothing, so that who claims reads the logs.
+    // Memory knows nothing, so that a claim reads the logs.
     cluster.restart();
     let mut client = cluster.connect();
     // The batch stays open, its marks with it.

@@ -73,7 +73,7 @@ impl Frontier<'_> {
 
     /// Takes one given waiting attempt as a claim does, so that no other transaction can take it. If `is_due` is false
     /// it does not go to `ready` when it is given back. If it awaits its cancel, the caller gets it for that.
-    #[allow(clippy::too_many_arguments, reason = "who, where, what")]
+    #[allow(clippy::too_many_arguments, reason = "which, where, what")]
     pub fn take_one(
         &mut self,
         root: &mut DeadlineRoot,

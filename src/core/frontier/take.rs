@@ -54,7 +54,7 @@ impl Frontier<'_> {
 
     /// Takes attempts as [`Self::take`] does, but after the first one nothing of `ready` that ranks behind `up_to`, and
     /// nothing of a group that has a larger priority than that: then what comes next is in another lane.
-    #[allow(clippy::too_many_arguments, reason = "who, where, what")]
+    #[allow(clippy::too_many_arguments, reason = "which, where, what")]
     pub fn take_to(
         &mut self,
         instance: u32,
