@@ -170,13 +170,16 @@ test('several hosts and a promotion', async (t) => {
   })
 })
 
-// All of the server's processes stand still: its connections are there, and nobody answers.
-function silence (t, server) {
+// All of the server's processes stand still: its connections are there, and nobody answers. The first one stops first and
+// goes on last: it would start others, and remove those that have ended, meanwhile.
+async function silence (t, server) {
   const first = fs.readFileSync(path.join(server.data, 'postmaster.pid'), 'utf8').split('\n')[0]
+  const kill = (pid, signal) => process.kill(Number(pid), signal)
+  kill(first, 'SIGSTOP')
+  await until('it stands still', () => fs.readFileSync(`/proc/${first}/stat`, 'utf8').split(') ')[1][0] === 'T')
   const children = fs.readFileSync(`/proc/${first}/task/${first}/children`, 'utf8').trim().split(' ')
-  const all = (signal) => { for (const pid of [first, ...children]) process.kill(Number(pid), signal) }
-  all('SIGSTOP')
-  t.after(() => all('SIGCONT'))
+  for (const pid of children) kill(pid, 'SIGSTOP')
+  t.after(() => { for (const pid of [...children, first]) kill(pid, 'SIGCONT') })
 }
 
 for (const busy of [false, true]) {
@@ -185,7 +188,7 @@ for (const busy of [false, true]) {
     const child = start(t, { concurrency: 2, heartbeat: 100 })
     const sleeps = "SELECT count(*)::int FROM pg_stat_activity WHERE query ~ 'claim_any' AND state = 'active' AND pid <> pg_backend_pid()"
     await until('it waits', async () => await db.one(sleeps) && (!busy || await db.state(job) === 'running'))
-    silence(t, db.server)
+    await silence(t, db.server)
     const begun = Date.now()
     child.kill('SIGTERM')
     child.kill('SIGINT')
@@ -202,7 +205,7 @@ test('a server that falls silent is left for another', async (t) => {
   t.after(() => link.close())
   const where = async () => (await link.fetch("SELECT current_setting('unix_socket_directories') AS dir"))[0].dir
   assert.equal(await where(), db.server.dir)
-  silence(t, db.server)
+  await silence(t, db.server)
   await assert.rejects(where(), Gone)
   assert.equal(await where(), other.dir)
   link.sever()

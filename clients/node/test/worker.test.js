@@ -11,7 +11,7 @@ const { database, quiet, until } = require('./support')
 const db = database()
 const worker = (options) => new Worker(db.config, { logger: quiet, ...options })
 // Its connections have this name.
-const named = (name) => new Worker({ ...db.config, application_name: name }, { logger: quiet })
+const named = (name, options) => new Worker({ ...db.config, application_name: name }, { logger: quiet, ...options })
 
 test('a job exists if and only if the transaction commits', async () => {
   const producer = await db.server.connect(db.name)
@@ -176,7 +176,8 @@ for (const [kind, event, end] of [
     const events = []
     let begun = null
     let goesOn = false
-    const one = named(kind).handle('a', async (job) => {
+    // With one slot the next claim takes along what returns nothing.
+    const one = named(kind, { concurrency: 1 }).handle('a', async (job) => {
       begun = job.id
       while (!goesOn) await sleep(5)
       if (kind === 'fatal') throw new Fatal('never')

@@ -255,16 +255,20 @@ def test_several_hosts_and_a_promotion():
 
 @contextmanager
 def silent(server):
-    """All of the server's processes stand still: its connections are there, and nobody answers."""
+    """All of the server's processes stand still: its connections are there, and nobody answers.
+
+    The first one stops first and goes on last: it would start others, and remove those that have ended, meanwhile.
+    """
     first = int((server.dir / "data/postmaster.pid").read_text().split()[0])
-    children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
-    processes = [first, *map(int, children)]
-    for pid in processes:
+    os.kill(first, signal.SIGSTOP)
+    until("it stands still", lambda: Path(f"/proc/{first}/stat").read_text().split(") ")[1][0] == "T")
+    children = list(map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split()))
+    for pid in children:
         os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
-        for pid in processes:
+        for pid in [*children, first]:
             os.kill(pid, signal.SIGCONT)
 
 

@@ -231,7 +231,8 @@ def test_the_transaction_of_a_lost_lease_is_rolled_back(conn, conninfo, caplog):
 )
 def test_what_an_open_transaction_is_in_the_way_of_is_told_again(conn, conninfo, kind, event, end):
     job_id, begun, go, events = enqueue(conn, "a"), [], threading.Event(), []
-    worker = Worker(make_conninfo(conninfo, application_name=kind), on_event=events.append)
+    # With one slot the next claim takes along what returns nothing.
+    worker = Worker(make_conninfo(conninfo, application_name=kind), concurrency=1, on_event=events.append)
 
     @worker.handler("a")
     def handle(job):

@@ -343,28 +343,32 @@ async fn several_hosts_and_a_promotion() {
     .await;
 }
 
-/// All processes of a server stand still: its connections are there, and nobody answers.
+/// All processes of a server stand still: its connections are there, and nobody answers. The last of these is the
+/// server's first, which stops first and goes on last: it would start others, and remove those that have ended, meanwhile.
 struct Silence(Vec<String>);
 
 impl Silence {
-    fn of(server: &Server) -> Self {
+    async fn of(server: &Server) -> Self {
         let file = std::fs::read_to_string(server.data().join("postmaster.pid")).unwrap();
-        let first = file.lines().next().unwrap().to_owned();
-        let children = std::fs::read_to_string(format!("/proc/{first}/task/{first}/children")).unwrap();
-        let processes = std::iter::once(first).chain(children.split_whitespace().map(str::to_owned)).collect();
-        let silence = Self(processes);
-        silence.signal("-STOP");
-        silence
+        let first = file.lines().next().unwrap();
+        let read = |name: &str| std::fs::read_to_string(format!("/proc/{first}/{name}")).unwrap();
+        signal("-STOP", &[first.to_owned()]);
+        until("it stands still", async || read("stat").contains(") T ").then_some(())).await;
+        let mut processes: Vec<String> =
+            read(&format!("task/{first}/children")).split_whitespace().map(str::to_owned).collect();
+        signal("-STOP", &processes);
+        processes.push(first.to_owned());
+        Self(processes)
     }
+}
 
-    fn signal(&self, name: &str) {
-        assert!(Command::new("kill").arg(name).args(&self.0).status().unwrap().success());
-    }
+fn signal(name: &str, processes: &[String]) {
+    assert!(Command::new("kill").arg(name).args(processes).status().unwrap().success());
 }
 
 impl Drop for Silence {
     fn drop(&mut self) {
-        self.signal("-CONT");
+        signal("-CONT", &self.0);
     }
 }
 
@@ -385,7 +389,7 @@ async fn a_worker_ends_without_a_server_that_answers() {
         if is_busy {
             begun(&db, id).await;
         }
-        let _silence = Silence::of(&db.server);
+        let _silence = Silence::of(&db.server).await;
         worker.signal("-TERM");
         worker.signal("-INT");
         assert!(worker.ended().await.success());

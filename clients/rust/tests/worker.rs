@@ -419,7 +419,8 @@ async fn what_an_open_transaction_is_in_the_way_of_is_told_again() {
                 if job.payload == json!("nothing") { Ok(().into()) } else { ends(job).await }
             }
         };
-        let worker = named(&db, kind).handler("a", handler).on_event(move |event| {
+        // With one slot the next claim takes along what returns nothing.
+        let worker = named(&db, kind).concurrency(1).handler("a", handler).on_event(move |event| {
             if event.job_id > 0 {
                 seen.lock().unwrap().push(event.kind)
             }
