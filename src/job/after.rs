@@ -111,6 +111,7 @@ pub fn unmet(catalog: &Catalog, after: &After) -> Result<Option<Rc<After>>> {
             unmet.push(job_id);
         }
     }
+    fault!("after.looked");
     let waits = verdict(after.upon, &fates, false) != Verdict::Release;
     let mark = mark.filter(|_| fates.iter().all(|fate| *fate == Fate::Living));
     Ok(waits.then(|| Rc::new(After { upon: after.upon, jobs: unmet, named: after.named, mark })))
