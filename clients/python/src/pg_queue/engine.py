@@ -18,10 +18,8 @@ import asyncio
 import inspect
 import json
 import logging
-import random
 import re
 from collections import deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Set, Tuple, cast
 
 import psycopg
@@ -32,9 +30,10 @@ from . import tracing
 from .batch import AsyncBatch, Batch
 from .endings import Ending
 from .events import Event, EventKind
+from .held import Held
 from .job import COLUMNS, AsyncJob, BaseJob, Job
 from .outcomes import Advance, Fatal, RetryIn, Snooze, Stopped, Suspend, interval
-from .pool import BUSY, LOST, SILENCE, AsyncPool, Gone, Link, Pool, connect, connect_async, hosts
+from .pool import BUSY, LOST, SILENCE, AsyncPool, Backoff, Gone, Link, Pool, connect, connect_async, hosts
 from .threads import Threads
 from .watchdog import Watchdog
 
@@ -56,35 +55,6 @@ CLAIM = f"""
     SELECT {COLUMNS}, extract(epoch FROM lease_expires_at - clock_timestamp())::float8
     FROM queue.claim_any(%s::text[], max_jobs => %s, wait => %s, lease => %s::interval, stage => %s::text, worker => %s,
         session_bound => %s, completed => %s::bigint[])"""
-
-
-@dataclass(eq=False)
-class Held:
-    """A claimed attempt whose handler has not ended."""
-
-    job: BaseJob
-    lease: float
-    """Its length, in seconds."""
-    beat_at: float
-    """When the next heartbeat is due, by the loop's clock."""
-    expiry: asyncio.TimerHandle
-    """Ends it when no heartbeat has come through for the length of the lease."""
-    task: Optional[asyncio.Task[None]] = None
-    group: List[Held] = field(default_factory=list, repr=False)
-    """Those that its handler runs at once, itself among them."""
-    stopped_at: Optional[float] = None
-    """Since when the handler should have ended."""
-
-
-class Backoff:
-    """The pauses between attempts to connect."""
-
-    def __init__(self) -> None:
-        self.failures = 0
-
-    def next(self) -> float:
-        self.failures += 1
-        return min(0.1 * 2.0 ** min(self.failures, 10), 10.0) * random.uniform(0.5, 1.0)
 
 
 class Engine:

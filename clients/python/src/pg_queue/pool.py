@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import select
 import socket
 import struct
@@ -55,6 +56,17 @@ T = TypeVar("T")
 
 class Gone(Exception):
     """The connection is no more, or leads to a server that takes no writes: connect anew, maybe to another host."""
+
+
+class Backoff:
+    """The pauses between attempts to connect."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+
+    def next(self) -> float:
+        self.failures += 1
+        return min(0.1 * 2.0 ** min(self.failures, 10), 10.0) * random.uniform(0.5, 1.0)
 
 
 def hosts(conninfo: str) -> List[str]:
