@@ -259,7 +259,7 @@ pub fn note_about(catalog: &Catalog, job: &Job, insert: impl Fn(crate::log::segm
     flow::hold_open(catalog, job_id);
     match hold::note_held(catalog, job.attempt.id(), job.attempt.home, insert) {
         hold::Noted::Here(crate::pg::scan::Probe::Absent) => {
-            transaction::record(catalog.number, Step::Awaited { job_id, has_time: false });
+            transaction::record(catalog.number, Step::Awaited { job_id, mark: None });
             Ok(())
         }
         hold::Noted::Here(_) | hold::Noted::Moving | hold::Noted::Gone => Err(find::in_use(job_id)),
@@ -298,7 +298,7 @@ fn end_flow(call: &Call, verb: &str, death: Option<&str>, outcome: impl Fn(i64) 
         if let (Some(error), Some(queue)) = (death, queue::by_lane(&catalog, attempt.lane())?) {
             dead_letter::copy(&catalog, &queue, attempt, error)?;
             if attempt.flow().is_some() {
-                transaction::record(catalog.number, Step::Awaited { job_id, has_time: false });
+                transaction::record(catalog.number, Step::Awaited { job_id, mark: None });
             }
         }
         let outcome = outcome(attempt.id());

@@ -57,7 +57,7 @@ fn revive(catalog: &Rc<Catalog>, ended: &New, run_at: Option<i64>, waits: bool) 
         let held = queue::by_lane(catalog, ended.lane)?.and_then(|queue| queue.held);
         let next = New { lane: held.unwrap_or(lane), ..next };
         attempt::insert(catalog, &target, &[next])?;
-        after::insert_edges(catalog, &target, &edges, |_| ended.job_id, false);
+        after::insert_edges(catalog, &target, &edges, |_| ended.job_id, None);
         return Ok(());
     }
     attempt::insert(catalog, &target, &[next])

@@ -33,7 +33,7 @@ fn waits(call: &Call, job_id: i64) -> Result<(Upon, Rc<After>)> {
         Error::invalid(format!("invalid value for upon: \"{name}\"")).hint("Use 'completed', 'failed' or 'ended'.")
     })?;
     let Some(named) = call.i64_array(1) else {
-        return Ok((upon, Rc::new(After { upon, jobs: vec![job_id], named: bigint_array(&[]), all_live: false })));
+        return Ok((upon, Rc::new(After { upon, jobs: vec![job_id], named: bigint_array(&[]), mark: None })));
     };
     let after = After::new(Some(named), Some(name), false)?;
     let after =
@@ -91,7 +91,7 @@ fn suspend(call: &Call) -> Result<Option<Datum>> {
         edges.extend(unmet.jobs.iter().map(edge));
     }
     attempt::insert(&catalog, &target, &[next])?;
-    after::insert_edges(&catalog, &target, &edges, |_| job_id, false);
+    after::insert_edges(&catalog, &target, &edges, |_| job_id, None);
     outcomes.add(held.home, New { next_id: Some(next.id), ..New::of(id, Kind::Suspended) });
     outcomes.insert()?;
     Ok(Some(VOID))

@@ -5,7 +5,8 @@
 //! allocates nothing and cannot fail.
 //!
 //! Invariant: a job that was handed over is in the list, or a look at everything is ordered, until a process has taken it.
-//! A job that others are after is in the filter, or the filter is not known.
+//! A job that others are after is in the filter, or the filter is not known. What has happened to a job since it was
+//! announced is told to the commit of the transaction that has announced it.
 
 /// Places of the table by hash in which the list is looked up; half of them are used at most.
 const PLACES: usize = 8_192;
@@ -17,6 +18,9 @@ const WORDS: usize = 4_096;
 const BITS: u64 = WORDS as u64 * 64;
 /// With more bits set, the filter is built anew: many of the jobs in it may have ended long ago.
 const FULL: u32 = BITS as u32 / 8;
+
+/// Jobs share so many cells in which it is noted when the end of one was last told.
+const CELLS: usize = 256;
 
 /// A set of jobs that may say yes in vain.
 #[repr(C)]
@@ -73,6 +77,10 @@ pub struct Awaited {
     full_at: u32,
     /// How often a job became known as awaited: see `adds`.
     adds: u64,
+    /// Counts the ends of awaited jobs, and the looks at everything.
+    clock: u64,
+    /// When the last look at everything has begun, by that clock.
+    looked_at: u64,
     /// The monotonic time before which the list is not looked at.
     list_at: i64,
     /// The monotonic time before which not everything is looked at.
@@ -82,6 +90,8 @@ pub struct Awaited {
     places_of: [u16; ROOM],
     /// The number of the job at each place, plus one.
     places: [u16; PLACES],
+    /// When the end of a job of each cell was last told while the job passed for awaited, by that clock.
+    told_at: [u64; CELLS],
     filter: Filter,
     fresh: Filter,
 }
@@ -93,6 +103,12 @@ impl Awaited {
         (self.serving, self.full_at, self.list_at, self.everything_at) = (0, 0, i64::MIN, i64::MIN);
         self.filter.clear();
         self.clear_list();
+        self.looked_at = self.tick();
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock = self.clock.wrapping_add(1);
+        self.clock
     }
 
     /// Whether it is known that nothing is awaited.
@@ -105,6 +121,17 @@ impl Awaited {
         self.is_seen && self.is_known && !self.is_building && self.count == 0 && self.serving == 0
     }
 
+    /// Adds jobs to the filter that others may soon be after, before an open transaction looks whether they live. If they do
+    /// not, or it is rolled back, the filter says yes in vain. Returns the mark for `add_announced`, and whether the worker is
+    /// to be woken.
+    pub fn announce(&mut self, jobs: &[i64]) -> (u64, bool) {
+        let mut is_ordered = false;
+        for &job_id in jobs {
+            is_ordered |= self.note(job_id);
+        }
+        (self.clock, is_ordered)
+    }
+
     /// Notes that others are after a job, and hands it over, as the transaction that has enqueued them is committed.
     /// Returns whether the worker is to be woken.
     pub fn add(&mut self, job_id: i64) -> bool {
@@ -113,14 +140,18 @@ impl Awaited {
         self.hand_over(job_id) || is_ordered
     }
 
-    /// As `add`, but the duty may leave the job in the list until this monotonic time. Returns whether a look at everything
-    /// is ordered, for which the worker is to be woken at once.
-    pub fn add_by(&mut self, job_id: i64, at: i64) -> bool {
+    /// As `add`, of a job that was found to live after it was announced: it is handed over only if its end may have been
+    /// told since. Otherwise its end comes yet, and hands it over.
+    pub fn add_announced(&mut self, job_id: i64, mark: u64) -> bool {
+        if self.told_at[Self::cell(job_id)].max(self.looked_at) > mark {
+            return self.add(job_id);
+        }
         self.adds = self.adds.wrapping_add(1);
-        let is_ordered = self.note(job_id);
-        let was_seen = self.is_seen;
-        self.put_off(job_id, at);
-        is_ordered || was_seen && !self.is_seen
+        self.note(job_id)
+    }
+
+    fn cell(job_id: i64) -> usize {
+        hash(job_id) as usize % CELLS
     }
 
     /// Adds a job to the filter. Returns whether the worker is to be woken, since that has grown too full.
@@ -162,13 +193,22 @@ impl Awaited {
 
     /// Hands over a job that has ended, if others may be after it. Returns whether the worker is to be woken.
     pub fn ended(&mut self, job_id: i64) -> bool {
-        self.may_await(job_id) && self.hand_over(job_id)
+        self.is_told(job_id) && self.hand_over(job_id)
     }
 
     /// The same, for a job of which all was released that was after it when so many were known as awaited.
     pub fn ended_served(&mut self, job_id: i64, adds: u64) -> bool {
         let is_served = self.is_known && self.adds == adds && !self.is_watched(job_id);
-        !is_served && self.ended(job_id)
+        self.is_told(job_id) && !is_served && self.hand_over(job_id)
+    }
+
+    /// Whether the end of a job concerns others, perhaps. If it does, it is noted for those that have announced the job.
+    fn is_told(&mut self, job_id: i64) -> bool {
+        let may_await = self.may_await(job_id);
+        if may_await {
+            self.told_at[Self::cell(job_id)] = self.tick();
+        }
+        may_await
     }
 
     /// Has the duty look at what is after a job, at once. Returns whether the worker is to be woken.
@@ -236,6 +276,7 @@ impl Awaited {
             return false;
         }
         (self.is_seen, self.is_building) = (true, true);
+        self.looked_at = self.tick();
         self.fresh.clear();
         true
     }
@@ -295,11 +336,14 @@ mod tests {
             count: 0,
             full_at: 0,
             adds: 0,
+            clock: 0,
+            looked_at: 0,
             list_at: 0,
             everything_at: 0,
             list: [0; ROOM],
             places_of: [0; ROOM],
             places: [0; PLACES],
+            told_at: [0; CELLS],
             filter: filter(),
             fresh: filter(),
         })
@@ -381,6 +425,36 @@ mod tests {
         assert_eq!((awaited.look_at(), take(&mut awaited).len()), (7, 0));
         awaited.hand_over(47);
         assert_eq!(take(&mut awaited), BTreeSet::from([31, 47]));
+    }
+
+    #[test]
+    fn what_is_announced_is_handed_over_only_if_something_has_happened_to_it() {
+        let mut awaited = known();
+        let (mark, _) = awaited.announce(&[31, 47, 63, 79]);
+        assert!(!awaited.add_announced(31, mark) && take(&mut awaited).is_empty(), "its end comes yet");
+        assert!(awaited.ended(31));
+        assert!(awaited.ended(47), "it is known before others are after it");
+        assert_eq!(take(&mut awaited), BTreeSet::from([31, 47]));
+        assert!(awaited.add_announced(47, mark), "its end was told, and what came after it was not visible");
+        assert!(!awaited.ended_served(63, awaited.adds()));
+        assert!(awaited.add_announced(63, mark), "also if the session that has ended it saw all there was");
+        assert_eq!(take(&mut awaited), BTreeSet::from([47, 63]));
+        let (later, _) = awaited.announce(&[47]);
+        assert!(!awaited.add_announced(47, later));
+        awaited.order();
+        assert!(awaited.begin_look(0));
+        awaited.looked(0);
+        assert!(awaited.add_announced(79, mark), "the look at everything may have come too early");
+    }
+
+    #[test]
+    fn what_is_announced_in_vain_does_not_fill_the_filter_for_good() {
+        let mut awaited = known();
+        let is_ordered = (1..=i64::from(FULL)).map(|n| awaited.announce(&[n * 16 + 15]).1).filter(|ordered| *ordered);
+        assert_eq!(is_ordered.count(), 1, "the worker is woken once");
+        assert!(awaited.begin_look(0));
+        awaited.looked(0);
+        assert!(awaited.is_quiet());
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //! Not here: what follows from the fates (`pg_queue_core::after`), and releasing and skipping (`duty::release`). The
 //! protocol is docs/internals/after.md.
 //!
-//! Invariant: whatever makes edges known to others hands their jobs over when it commits (`Step::Awaited`). So the look
-//! that is done here decides only what cannot be taken back: that a job has ended.
+//! Invariant: whatever makes edges known to others hands their jobs over when it commits (`Step::Awaited`), unless they
+//! were announced, then found to live, and no end of them was told since. So the look that is done here decides only what
+//! cannot be taken back: that a job has ended.
 
 use std::rc::Rc;
 
@@ -23,6 +24,8 @@ use crate::log::outcome::Kind;
 use crate::log::reader::Reader;
 use crate::log::segment::Target;
 use crate::pg::datum;
+use crate::pg::fault::fault;
+use crate::shmem::{self, latch};
 use crate::transaction::{self, Step};
 
 /// A job that others may be after.
@@ -78,6 +81,8 @@ fn fate_of(catalog: &Catalog, found: &Found) -> Result<Fate> {
 /// Errors: P0002 when there is no such job, 42501 when the user may neither enqueue into its queue nor observe it.
 pub fn unmet(catalog: &Catalog, after: &After) -> Result<Option<Rc<After>>> {
     let rights = permission::rights(catalog);
+    let mark = announce(catalog.number, &after.jobs);
+    fault!("after.announced");
     let (mut fates, mut unmet) = (Vec::new(), Vec::new());
     for &job_id in &after.jobs {
         let unknown = || {
@@ -106,9 +111,21 @@ pub fn unmet(catalog: &Catalog, after: &After) -> Result<Option<Rc<After>>> {
             unmet.push(job_id);
         }
     }
+    fault!("after.looked");
     let waits = verdict(after.upon, &fates, false) != Verdict::Release;
-    let all_live = fates.iter().all(|fate| *fate == Fate::Living);
-    Ok(waits.then(|| Rc::new(After { upon: after.upon, jobs: unmet, named: after.named, all_live })))
+    let mark = mark.filter(|_| fates.iter().all(|fate| *fate == Fate::Living));
+    Ok(waits.then(|| Rc::new(After { upon: after.upon, jobs: unmet, named: after.named, mark })))
+}
+
+/// Tells memory that an open transaction is about to look at these jobs, as a job is to be after them. Returns the mark from
+/// which on memory notes for its commit what becomes of them.
+fn announce(number: u32, jobs: &[i64]) -> Option<u64> {
+    let (mark, worker) = shmem::with_awaited(number, |awaited, instance| {
+        let (mark, is_ordered) = awaited.announce(jobs);
+        (mark, is_ordered.then_some(instance.worker_latch))
+    })?;
+    worker.into_iter().for_each(latch::wake_latch);
+    Some(mark)
 }
 
 /// The lane of a job that waits for its first claim, as most do when others are enqueued after them; `None`: look at it more
@@ -122,8 +139,14 @@ fn waiting_lane(catalog: &Catalog, job_id: i64) -> Result<Option<i32>> {
 }
 
 /// Inserts the edges of attempts that this transaction has just inserted into a segment, and has the commit hand over the
-/// jobs that they are after. `job_of` tells the job of an attempt. `has_time`: all those jobs lived a moment ago.
-pub fn insert_edges(catalog: &Catalog, target: &Target, edges: &[Edge], job_of: impl Fn(i64) -> i64, has_time: bool) {
+/// jobs that they are after. `job_of` tells the job of an attempt. `mark`: all those jobs were announced then, and lived.
+pub fn insert_edges(
+    catalog: &Catalog,
+    target: &Target,
+    edges: &[Edge],
+    job_of: impl Fn(i64) -> i64,
+    mark: Option<u64>,
+) {
     if edges.is_empty() {
         return;
     }
@@ -135,12 +158,12 @@ pub fn insert_edges(catalog: &Catalog, target: &Target, edges: &[Edge], job_of: 
     let mut last = 0;
     for edge in edges {
         if edge.job_id != last && edge.job_id != edge::SEAL {
-            transaction::record(catalog.number, Step::Awaited { job_id: edge.job_id, has_time });
+            transaction::record(catalog.number, Step::Awaited { job_id: edge.job_id, mark });
             last = edge.job_id;
         }
         // Its time may have come before the commit.
         if edge.upon == Upon::Overdue {
-            transaction::record(catalog.number, Step::Awaited { job_id: job_of(edge.id), has_time: false });
+            transaction::record(catalog.number, Step::Awaited { job_id: job_of(edge.id), mark: None });
         }
     }
 }

@@ -166,7 +166,7 @@ fn insert_within(
         }
         attempt::insert(catalog, &target, &attempts)?;
         // A first attempt shares its job's count.
-        after::insert_edges(catalog, &target, &edges, |attempt| attempt | id::JOB_NIBBLE, held.has_time());
+        after::insert_edges(catalog, &target, &edges, |attempt| attempt | id::JOB_NIBBLE, held.mark());
     }
     if held.count < jobs.len() {
         announce(catalog, queue);
@@ -207,9 +207,19 @@ impl Held {
         Ok(Self { lane, waits, count })
     }
 
-    /// Whether all jobs lived that others of the call are after, and none of these is a flow.
-    fn has_time(&self) -> bool {
-        self.waits.iter().all(|(after, own)| own.is_none() && after.as_ref().is_none_or(|after| after.all_live))
+    /// The mark of the first announcement of jobs that others of the call are after, if all of these lived, and none of the
+    /// others is a flow.
+    fn mark(&self) -> Option<u64> {
+        let mut first = u64::MAX;
+        for (after, own) in &self.waits {
+            if own.is_some() {
+                return None;
+            }
+            if let Some(after) = after {
+                first = first.min(after.mark?);
+            }
+        }
+        Some(first)
     }
 
     /// Puts the attempt of the job at a position into the lane of held ones, if it is held, and adds its edges.

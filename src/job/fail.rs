@@ -74,7 +74,7 @@ pub fn end_badly(
         }
         // Its flow may end with it, or what waits for a death go on.
         if attempt.flow().is_some() {
-            transaction::record(catalog.number, Step::Awaited { job_id: attempt.job_id(), has_time: false });
+            transaction::record(catalog.number, Step::Awaited { job_id: attempt.job_id(), mark: None });
         }
         if let Some(queue) = &queue {
             dead_letter::copy(catalog, queue, &attempt, words)?;

@@ -178,8 +178,8 @@ pub struct After {
     pub jobs: Vec<i64>,
     /// All that were named, as `bigint[]`.
     pub named: Datum,
-    /// Whether all of `jobs` lived when they were looked at.
-    pub all_live: bool,
+    /// If all of `jobs` lived when they were looked at: the mark of their announcement before that.
+    pub mark: Option<u64>,
 }
 
 impl After {
@@ -193,7 +193,7 @@ impl After {
             return Err(Self::too_many(jobs.len()));
         }
         let named = datum::bigint_array(&jobs);
-        Ok((!jobs.is_empty()).then(|| Rc::new(Self { upon, jobs, named, all_live: false })))
+        Ok((!jobs.is_empty()).then(|| Rc::new(Self { upon, jobs, named, mark: None })))
     }
 
     fn too_many(count: usize) -> Error {
@@ -231,7 +231,7 @@ impl After {
             }
         }
         let named = datum::bigint_array(&jobs);
-        Ok(Some(Rc::new(Self { upon, jobs, named, all_live: false })))
+        Ok(Some(Rc::new(Self { upon, jobs, named, mark: None })))
     }
 }
 

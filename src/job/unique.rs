@@ -359,7 +359,7 @@ pub fn supersede(catalog: &Rc<Catalog>, attempt: &Attempt, rerun: &Rerun) -> Res
     let outcome = outcome::New { next_id: Some(next.id), ..outcome::New::of(attempt.id(), Kind::Superseded) };
     end_unrun(catalog, attempt, outcome)?;
     attempt::insert(catalog, &target, &[next])?;
-    after::insert_edges(catalog, &target, &edge::carried(&edges, next.id), |_| next.job_id, false);
+    after::insert_edges(catalog, &target, &edge::carried(&edges, next.id), |_| next.job_id, None);
     Ok(())
 }
 

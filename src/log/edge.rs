@@ -71,19 +71,26 @@ pub fn insert_ending(catalog: &Catalog, home: Home, id: i64, job_id: i64, ending
 
 /// Inserts edges of attempts that this transaction has inserted into this segment.
 pub fn insert(catalog: &Catalog, segment: u8, edges: &[Edge]) {
-    let oids = &catalog.segments[segment as usize];
-    let table = Relation::write(oids.note);
+    let table = Relation::write(catalog.segments[segment as usize].note);
     let now = time::now_us();
+    if let [edge] = edges {
+        insert_row(catalog, segment, &table, edge, row(edge, AFTER, now));
+    } else {
+        insert_many(catalog, segment, &table, edges, now);
+    }
+    for edge in edges.iter().filter(|edge| edge.is_met) {
+        insert_met_into(catalog, segment, &table, edge);
+    }
+}
+
+fn insert_many(catalog: &Catalog, segment: u8, table: &Relation, edges: &[Edge], now: i64) {
+    let oids = &catalog.segments[segment as usize];
     let mut rows = NewRows::new(column::COUNT, edges.len());
     edges.iter().for_each(|edge| rows.add(row(edge, AFTER, now)));
     let tids = table.insert(&mut rows);
-    Relation::write_index(oids.note_id).insert_entries(&table, &tids, false, |n| Some([edges[n].id.into()]));
-    Relation::write_index(oids.note_job)
-        .insert_entries(&table, &tids, false, |n| Some([edges[n].job_id.into(), edges[n].id.into()]));
-    let met: Vec<Edge> = edges.iter().copied().filter(|edge| edge.is_met).collect();
-    for edge in &met {
-        insert_met_into(catalog, segment, &table, edge);
-    }
+    let [by_id, by_job] = Relation::write_indexes([oids.note_id, oids.note_job]);
+    by_id.insert_entries(table, &tids, false, |n| Some([edges[n].id.into()]));
+    by_job.insert_entries(table, &tids, false, |n| Some([edges[n].job_id.into(), edges[n].id.into()]));
 }
 
 /// Inserts a note that the job of an edge has completed. False: the attempt's home has another generation by now, and

@@ -50,9 +50,8 @@ pub enum Step {
     Segment { segment: u8, generation: i64, state: State, copied_to: i64 },
     /// A running attempt is to be cancelled.
     CancelRequested { lane: i32, ready: Ready },
-    /// A job was enqueued that is after this one. `has_time`: this one lived at that moment, so its end hands it over in
-    /// all likelihood.
-    Awaited { job_id: i64, has_time: bool },
+    /// A job was enqueued that is after this one. `mark`: this one was announced then, and lived.
+    Awaited { job_id: i64, mark: Option<u64> },
     /// A job was ended unrun that the frontier does not know. 0: many were, and it is not known which.
     Settled { job_id: i64 },
     /// Another run was asked for, to follow the run of an attempt that is taken.

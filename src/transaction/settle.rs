@@ -24,10 +24,6 @@ use crate::transaction::commit_counts::CommitCounts;
 use crate::transaction::foreign::{HAS_WRITTEN, TOUCHED};
 use crate::transaction::pending::{Pending, Step, TO_TELL};
 
-/// How long the duty `release` may leave aside, in microseconds, what was enqueued after jobs that lived: one look at many,
-/// and no wake-up of the worker for each. Only a job that has ended between the look at it and this commit needs it.
-const AWAITED_WITHIN: i64 = 5_000;
-
 /// Counts off a transaction with foreign writes, or a part of one, that has ended: its writes were committed, or rolled
 /// back together with all that it had touched since. `rolled_back_to`: where in `TOUCHED` the part that was rolled back
 /// begins; `None`: it was committed. If nothing was written and no other such transaction is open, calls `wake` for
@@ -220,17 +216,13 @@ fn commit(shared: &mut shmem::Shared<'_>, slot: usize, step: Step, now: &LazyCel
                 ends.tell(0, wake);
             }
         }
-        Step::Awaited { job_id, has_time: false } => {
-            if ends.awaited.add(job_id) {
+        Step::Awaited { job_id, mark } => {
+            let is_to_wake = match mark {
+                Some(mark) => ends.awaited.add_announced(job_id, mark),
+                None => ends.awaited.add(job_id),
+            };
+            if is_to_wake {
                 wake.worker = Some(instance.worker_latch);
-            }
-        }
-        Step::Awaited { job_id, has_time: true } => {
-            let at = (**now).saturating_add(AWAITED_WITHIN);
-            if ends.awaited.add_by(job_id, at) {
-                wake.worker = Some(instance.worker_latch);
-            } else if let Some(latch) = instance.wake_worker_by(at) {
-                wake.worker = Some(latch);
             }
         }
         Step::Settled { job_id } => ends.tell(job_id, wake),

@@ -604,23 +604,45 @@ fn a_hand_over_is_not_missed_in_any_window() {
     let database = Database::new();
     let mut client = database.connect();
     create(&mut client, "q", "lease => '1 hour'");
-    // Either commit stands still between its visibility and its callback, while the other comes and goes.
-    for ender_first in [true, false] {
-        let before = client.enqueue("q");
-        let id = client.claim("q");
-        let mut slow = database.connect();
-        let pid = slow.pid();
-        let fault = server().fault_of(pid, "commit.visible", "wait");
-        let complete = format!("SELECT queue.complete({id})");
-        let enqueue = format!("SELECT queue.enqueue('q', after => '{{{before}}}')");
-        let (slow_does, quick_does) = if ender_first { (&enqueue, &complete) } else { (&complete, &enqueue) };
-        thread::scope(|scope| {
-            let slow = scope.spawn(move || slow.run(slow_does));
-            fault.wait_reached();
-            client.run(quick_does);
-            drop(fault);
-            slow.join().unwrap();
-        });
-        wait::until("it runs", || client.query_opt("SELECT queue.complete(id) FROM queue.claim('q')", &[]).unwrap());
+    // One of the two stands still somewhere, while the other comes and goes; also with a job that is after the same one
+    // already, which the session that ends it releases itself.
+    let windows = [
+        ("enqueue", "after.announced"),
+        ("enqueue", "after.looked"),
+        ("enqueue", "commit.begun"),
+        ("enqueue", "commit.visible"),
+        ("complete", "commit.begun"),
+        ("complete", "commit.visible"),
+        ("complete", "ender.counted"),
+        ("complete", "ender.written"),
+    ];
+    for (what, point) in windows {
+        for has_other in [false, true] {
+            if point.starts_with("ender") && !has_other {
+                continue;
+            }
+            let before = client.enqueue("q");
+            let id = client.claim("q");
+            let enqueue = format!("SELECT queue.enqueue('q', after => '{{{before}}}')");
+            if has_other {
+                client.run(&enqueue);
+            }
+            let mut slow = database.connect();
+            let pid = slow.pid();
+            let fault = server().fault_of(pid, point, "wait");
+            let complete = format!("SELECT queue.complete({id})");
+            let (slow_does, quick_does) = if what == "enqueue" { (&enqueue, &complete) } else { (&complete, &enqueue) };
+            thread::scope(|scope| {
+                let slow = scope.spawn(move || slow.run(slow_does));
+                fault.wait_reached();
+                client.run(quick_does);
+                drop(fault);
+                slow.join().unwrap();
+            });
+            for _ in 0..1 + i32::from(has_other) {
+                let end = "SELECT queue.complete(id) FROM queue.claim('q')";
+                wait::until(&format!("it runs, with {what} at {point}"), || client.query_opt(end, &[]).unwrap());
+            }
+        }
     }
 }

@@ -410,7 +410,7 @@ impl<'a> Batch<'a> {
             transaction::record(self.catalog.number, Step::Settled { job_id });
             // The flow that it is a member of may end with it.
             if kind == Kind::Dead && act.attempt.flow().is_some() {
-                transaction::record(self.catalog.number, Step::Awaited { job_id, has_time: false });
+                transaction::record(self.catalog.number, Step::Awaited { job_id, mark: None });
             }
         }
         let writer = outcome::Writer::open_home(self.catalog, home);

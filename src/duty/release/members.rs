@@ -170,7 +170,7 @@ impl Batch<'_> {
                 }
                 let nested = Ending { is_forced: ending.is_forced, dead: None, reason: Some(reason.to_owned()) };
                 self.note_ending(attempt, &nested);
-                transaction::record(self.catalog.number, Step::Awaited { job_id, has_time: false });
+                transaction::record(self.catalog.number, Step::Awaited { job_id, mark: None });
                 return Ok(Some(true));
             }
             match take::take_waiting(self.catalog, attempt) {

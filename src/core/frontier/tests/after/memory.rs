@@ -25,6 +25,8 @@ pub struct Memory {
     pub is_behind: bool,
     /// How often a job became known as awaited: asked for where ending sessions look before their commit.
     pub adds: u8,
+    /// For each session that has announced jobs: those whose end was told since. In the code a clock says it.
+    told: Vec<(u8, Jobs)>,
 }
 
 impl Memory {
@@ -51,12 +53,34 @@ impl Memory {
         }
     }
 
+    /// A session is about to look at jobs that others are to be after.
+    pub fn announce(&mut self, model: &After, session: usize, jobs: Jobs) {
+        self.put(model, jobs);
+        self.told.push((session as u8, 0));
+        self.told.sort_unstable();
+    }
+
+    /// Whether the end of a job may have been told since the session has announced it.
+    pub fn is_told(&self, session: usize, job: u8) -> bool {
+        let mut of_session = self.told.iter().filter(|told| usize::from(told.0) == session);
+        of_session.any(|(_, jobs)| jobs & (1 << job) != 0)
+    }
+
+    /// The session's transaction is over.
+    pub fn forget(&mut self, session: usize) {
+        self.told.retain(|told| usize::from(told.0) != session);
+    }
+
     /// Others are after the job from now on.
     pub fn add(&mut self, model: &After, job: u8) {
-        self.filter |= 1 << job;
         self.adds += u8::from(model.scenario.ahead);
+        self.put(model, 1 << job);
+    }
+
+    fn put(&mut self, model: &After, jobs: Jobs) {
+        self.filter |= jobs;
         if !model.is(Fault::RebuildMissesNew) {
-            self.fresh = self.fresh.map(|fresh| fresh | 1 << job);
+            self.fresh = self.fresh.map(|fresh| fresh | jobs);
         }
     }
 
@@ -69,14 +93,22 @@ impl Memory {
     /// The callback of an end.
     pub fn ended(&mut self, model: &After, job: u8) {
         if self.is_awaited(model, job) {
+            self.tell(model, job);
             self.hand_over(model, job);
         }
+    }
+
+    fn tell(&mut self, model: &After, job: u8) {
+        let jobs = if model.scenario.one_cell { Jobs::MAX } else { 1 << job };
+        self.told.iter_mut().for_each(|told| told.1 |= jobs);
     }
 
     /// The same, of a job of which all was released that was after it when so many were known.
     pub fn spared(&mut self, model: &After, job: u8, adds: u8) {
         if self.adds != adds && !model.is(Fault::SparedBlindly) {
             self.ended(model, job);
+        } else if self.is_awaited(model, job) && !model.is(Fault::SparedNotTold) {
+            self.tell(model, job);
         }
     }
 
@@ -94,6 +126,9 @@ impl Memory {
         if self.list.is_empty() {
             self.everything = model.is(Fault::OrderTakenBackLate);
             self.fresh = Some(0);
+            if !model.is(Fault::LookNotTold) {
+                self.told.iter_mut().for_each(|told| told.1 = Jobs::MAX);
+            }
             return None;
         }
         let job = self.list.remove(0);

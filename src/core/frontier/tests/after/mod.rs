@@ -50,10 +50,10 @@ pub enum Fault {
     ProducerSilent,
     /// The callback hands the predecessor over only if a look in the call saw that it had ended.
     LookInsteadOfHandOver,
-    /// A predecessor that the same transaction enqueues is made known, and not handed over.
-    OwnNotHandedOver,
-    /// The callback hands the predecessor over under one hold of the lock, and makes it known under the next.
-    HandedOverThenKnown,
+    /// The callback hands the predecessor over only if its end was told since it was announced.
+    ToldInsteadOfLook,
+    /// The look in the call comes before the announcement.
+    LookedBeforeAnnounced,
     /// The predecessor is made known and handed over before the rows can be seen.
     ProducerToldBeforeVisible,
     // ---- the session that ends ----
@@ -67,6 +67,8 @@ pub enum Fault {
     SkipNotTold,
     /// A session that has released what is after its job does not ask whether more has come.
     SparedBlindly,
+    /// It does not tell its end to those that have announced its job.
+    SparedNotTold,
     /// It asks how many have come by then after it has looked.
     CountedAfterLook,
     /// It does not hand its job over although what is after that stays held.
@@ -105,6 +107,8 @@ pub enum Fault {
     TwoLooksAtOnce,
     /// The order to look at everything is taken back after the look.
     OrderTakenBackLate,
+    /// The look at everything is not told to those that have announced jobs.
+    LookNotTold,
     /// What becomes known during the look at everything goes into the filter that the look replaces.
     RebuildMissesNew,
     /// The rollback of a cancel pushes a held job as if it had waited.

@@ -66,13 +66,14 @@ impl After {
         world.sessions[session].phase = Phase::Open;
         world.sessions[session].pc += 1;
         match (verb, pc) {
-            (Verb::Enqueue(_), 0) => {
-                // The look at the predecessors says whether there are such. It decides nothing else.
-                if self.is(Fault::LookInsteadOfHandOver) {
-                    world.sessions[session].seen = Some(world.seen(session));
+            (Verb::Enqueue(jobs), 0 | 1) => {
+                if (pc == 0) == self.is(Fault::LookedBeforeAnnounced) {
+                    self.look(world, session, jobs);
+                } else {
+                    world.memory.announce(self, session, self.awaited_by(jobs));
                 }
             }
-            (Verb::Enqueue(jobs), 1) => self.enqueue(world, session, jobs),
+            (Verb::Enqueue(jobs), 2) => self.enqueue(world, session, jobs),
             (Verb::Claim(job), 0) => self.take(world, session, job),
             (Verb::Claim(job), 1) => Self::claim(world, session, job),
             (Verb::End(job, how), 0) => {
@@ -92,6 +93,20 @@ impl After {
             }
             _ => self.settle(world, session),
         }
+    }
+
+    /// The jobs, as bits, that these jobs are after.
+    fn awaited_by(&self, jobs: u8) -> u8 {
+        let all = (0..8_u8).filter(|job| jobs & (1 << job) != 0);
+        all.fold(0, |awaited, job| awaited | self.scenario.jobs[usize::from(job)].after)
+    }
+
+    /// Looks whether all that the jobs are after live; those that the same transaction enqueues do.
+    fn look(&self, world: &mut World, session: usize, jobs: u8) {
+        let seen = world.seen(session);
+        let awaited = self.awaited_by(jobs) & !jobs;
+        world.sessions[session].lives =
+            (0..8).filter(|job| awaited & (1 << job) != 0).all(|job| seen.end(job).is_none());
     }
 
     fn enqueue(&self, world: &mut World, session: usize, jobs: u8) {

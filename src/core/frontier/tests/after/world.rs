@@ -68,8 +68,8 @@ pub struct Session {
     /// with more jobs after them than one transaction serves. And where this transaction goes on.
     pub left: Vec<(u8, u8)>,
     pub from: u8,
-    /// A fault: the first half of the callback has run.
-    half: bool,
+    /// Whether all that its jobs are after was found to live, when it was announced.
+    pub lives: bool,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
@@ -225,6 +225,7 @@ impl World {
     /// The transaction is over.
     fn close(&mut self, model: &After, session: usize) {
         let is_duty = model.is_duty(session);
+        self.memory.forget(session);
         let closed = &mut self.sessions[session];
         let left = std::mem::take(&mut closed.left);
         *closed = Session { transaction: closed.transaction + u8::from(!is_duty), left, ..Session::default() };
@@ -269,14 +270,6 @@ impl After {
                 world.appear(self, session);
                 world.close(self, session);
             }
-            Phase::Committed if self.is(Fault::HandedOverThenKnown) && !world.sessions[session].half => {
-                for step in world.sessions[session].steps.clone() {
-                    if let Step::Awaits(job) = step {
-                        world.memory.hand_over(self, job);
-                    }
-                }
-                world.sessions[session].half = true;
-            }
             Phase::Committed => {
                 self.call_back(world, session);
                 world.close(self, session);
@@ -305,7 +298,7 @@ impl After {
             match step {
                 Step::Awaits(job) => {
                     memory.add(self, job);
-                    if self.is_handed_over(&world.sessions[session], job) {
+                    if self.is_handed_over(&world.sessions[session], memory.is_told(session, job)) {
                         memory.hand_over(self, job);
                     }
                 }
@@ -319,13 +312,13 @@ impl After {
         }
     }
 
-    /// Whether the producer's callback hands over what its job is after, in the hold that makes it known: always.
-    fn is_handed_over(&self, session: &Session, job: u8) -> bool {
+    /// Whether the producer's callback hands over what its job is after: unless all that lived, and its end was not told since.
+    fn is_handed_over(&self, session: &Session, is_told: bool) -> bool {
         match self.fault {
-            Some(Fault::ProducerSilent | Fault::HandedOverThenKnown) => false,
-            Some(Fault::LookInsteadOfHandOver) => session.seen.as_ref().is_some_and(|seen| seen.end(job).is_some()),
-            Some(Fault::OwnNotHandedOver) => !session.steps.contains(&Step::Pushed(job)),
-            _ => true,
+            Some(Fault::ProducerSilent) => false,
+            Some(Fault::LookInsteadOfHandOver) => !session.lives,
+            Some(Fault::ToldInsteadOfLook) => is_told,
+            _ => !session.lives || is_told,
         }
     }
 
