@@ -57,6 +57,11 @@ impl Event {
             Self::Freeze => "frozen",
         }
     }
+
+    /// How many servers are promoted, one after the other.
+    fn promotions(self) -> usize {
+        if self == Self::KillTwice { 2 } else { 1 }
+    }
 }
 
 impl FromStr for Event {
@@ -157,6 +162,7 @@ pub fn drill(place: &Place, options: &Options) -> bool {
     let faults = client.query("SELECT name, problem FROM queue.check()", &[]).expect("queue.check()");
     let faults: Vec<String> =
         faults.iter().map(|row| format!("{}: {}", row.get::<_, &str>(0), row.get::<_, &str>(1))).collect();
+    let promoted: usize = nodes.iter().map(|node| promotions(node).len()).sum();
     print_verdict(&verdict, &faults);
     print_losses(&facts, &verdict);
     if !place.has_networks() {
@@ -164,7 +170,7 @@ pub fn drill(place: &Place, options: &Options) -> bool {
     }
     println!("first claim:  {} ms after a promotion, the median", median_ms(&outcomes));
     println!("it took {} s", start.elapsed().as_secs());
-    is_promised(options, &outcomes, &verdict, &faults)
+    is_promised(options, &outcomes, promoted, &verdict, &faults)
 }
 
 fn events(place: &Place, options: &Options) -> Vec<Event> {
@@ -246,7 +252,7 @@ fn befall(drill: &Drill, event: Event, random: &mut Random) -> Outcome {
             nodes[old].freeze(true);
         }
     }
-    // Who is killed before it has a standby comes back by itself: nobody else has what it acknowledged.
+    // A server that is killed before it has a standby comes back by itself: no other one has what it acknowledged.
     let (new, promoted_at) = wait_promotion(nodes, first, (event != Event::KillBoth).then_some(old));
     let (start, killed, new, promoted_at) = if event == Event::KillTwice {
         wait_claim(ledger, new, promoted_at);
@@ -283,7 +289,6 @@ fn befall(drill: &Drill, event: Event, random: &mut Random) -> Outcome {
     }
     let primary = wait_whole(nodes);
     let promoted = nodes.iter().flat_map(promotions).filter(|&at| at >= first).count();
-    let expected = if event == Event::KillTwice { 2 } else { 1 };
     let said: Vec<String> = nodes.iter().zip(before).map(|(node, before)| node.log().split_off(before)).collect();
     let rejoined = if said.iter().any(|said| said.contains("bootstrap from leader")) {
         Rejoined::ByCopy
@@ -298,7 +303,7 @@ fn befall(drill: &Drill, event: Event, random: &mut Random) -> Outcome {
         promotion_ms: claimed_at - promoted_at,
         rejoined,
         is_same: new == killed,
-        is_contested: primary != new || promoted != expected,
+        is_contested: primary != new || promoted != event.promotions(),
     }
 }
 
@@ -373,8 +378,12 @@ fn print_losses(facts: &[Fact], verdict: &Verdict) {
     }
 }
 
-fn is_promised(options: &Options, outcomes: &[Outcome], verdict: &Verdict, faults: &[String]) -> bool {
+fn is_promised(options: &Options, outcomes: &[Outcome], promoted: usize, verdict: &Verdict, faults: &[String]) -> bool {
     let mut broken: Vec<String> = faults.to_vec();
+    let expected: usize = outcomes.iter().map(|outcome| outcome.event.promotions()).sum();
+    if promoted != expected {
+        broken.push(format!("{promoted} promotions, where {expected} were called for"));
+    }
     for (what, values) in [
         ("lost jobs", &verdict.lost),
         ("lost completions", &verdict.undone),
