@@ -267,7 +267,7 @@ fn befall(drill: &Drill, event: Event, random: &mut Random) -> Outcome {
     };
     let promoted_at = if event == Event::KillPatroni {
         // Until now the old server took calls and acknowledged none, since no standby confirms its commits any more. A
-        // Patroni that finds it running forgets for a moment which standbys it waits for, and it would acknowledge them all.
+        // Patroni 3.0 that finds it running forgets for a moment which standbys it waits for, and it would acknowledge them all.
         if !options.no_fence {
             nodes[old].fence();
         }

@@ -23,7 +23,8 @@ Usage: drill [--kills N] [--only EVENT]... [--rounds N] [--no-fence] [--patroni 
               cut-off, cut-off-from-all, freeze
   --rounds    how often all the events befall, one round after the other (1)
   --patroni   the folder with Patroni's Python package; without, the system's
-  --no-fence  Patroni starts beside the server that it left behind, as without the unit's ExecStartPre: jobs are lost
+  --no-fence  Patroni starts beside the server that it left behind, as without the unit's ExecStartPre: under Patroni 3.0
+              jobs are lost
   --keep      the servers' folders stay";
 
 /// What to do.
