@@ -86,8 +86,8 @@ test-cluster: stage ## tests pg_queue_cluster on three and four servers, with PL
 	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test $(EVERYTHING) --test cluster -- $(ARGS)
 
 drill: stage ## fails over: three servers under Patroni, primaries killed and cut off under load; ARGS='--kills 1' is shorter
-	pgrx-tests/prepare-drill
-	PG_CONFIG=$(TARGET)/debug/server/pg_config $(TARGET)/debug/drill $(ARGS)
+	pgrx-tests/prepare-drill $(TARGET)/patroni
+	PG_CONFIG=$(TARGET)/debug/server/pg_config $(TARGET)/debug/drill --patroni $(TARGET)/patroni $(ARGS)
 
 server-test: stage ## runs the tests of the server alone
 	PG_CONFIG=$(TARGET)/debug/server/pg_config cargo test $(EVERYTHING) --no-fail-fast --test server

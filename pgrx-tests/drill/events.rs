@@ -1,14 +1,16 @@
 //! What befalls the primary, one after the other, and what is measured of it.
 
+use std::str::FromStr;
 use std::sync::atomic::Ordering;
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
+use queue_tests::random::Random;
 use queue_tests::{StopAtEnd, wait};
 
 use crate::Options;
 use crate::judge::{self, Verdict};
-use crate::ledger::Ledger;
+use crate::ledger::{Fact, Ledger};
 use crate::load::{self, Load};
 use crate::log;
 use crate::node::{Member, Node};
@@ -25,15 +27,21 @@ const WORKERS: usize = 4;
 
 /// What befalls the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Event {
+pub enum Event {
     Switchover,
     KillServer,
+    /// And the server that was promoted as well, soon after: while it may not have a synchronous standby yet.
+    KillTwice,
+    /// The synchronous standby, and soon after it the primary.
+    KillBoth,
     /// And nothing starts it again before another server is promoted.
     KillPatroni,
     /// It reaches neither the other nodes nor their etcd; clients still reach it.
     CutOff,
     /// Nothing reaches it any more.
     CutOffFromAll,
+    /// The whole node stands still, as a virtual machine that is paused, and goes on where it was.
+    Freeze,
 }
 
 impl Event {
@@ -41,9 +49,35 @@ impl Event {
         match self {
             Self::Switchover => "switchover",
             Self::KillServer => "kill -9 of the server",
+            Self::KillTwice => "kill -9 of two primaries",
+            Self::KillBoth => "kill -9 of standby, too",
             Self::KillPatroni => "kill -9 of Patroni",
             Self::CutOff => "cut off from the others",
             Self::CutOffFromAll => "cut off from all",
+            Self::Freeze => "frozen",
+        }
+    }
+
+    /// How many servers are promoted, one after the other.
+    fn promotions(self) -> usize {
+        if self == Self::KillTwice { 2 } else { 1 }
+    }
+}
+
+impl FromStr for Event {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "switchover" => Ok(Self::Switchover),
+            "kill-server" => Ok(Self::KillServer),
+            "kill-twice" => Ok(Self::KillTwice),
+            "kill-both" => Ok(Self::KillBoth),
+            "kill-patroni" => Ok(Self::KillPatroni),
+            "cut-off" => Ok(Self::CutOff),
+            "cut-off-from-all" => Ok(Self::CutOffFromAll),
+            "freeze" => Ok(Self::Freeze),
+            _ => Err(format!("there is no event {name:?}")),
         }
     }
 }
@@ -57,6 +91,10 @@ struct Outcome {
     promotion_ms: i64,
     /// How the old primary came back.
     rejoined: Rejoined,
+    /// It took over itself, since no other server had all that it had acknowledged.
+    is_same: bool,
+    /// More servers were promoted than the one that took over: what it acknowledged may be lost.
+    is_contested: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +105,14 @@ enum Rejoined {
     ByCopy,
 }
 
+/// What an event acts on.
+struct Drill<'a> {
+    nodes: &'a [Node<'a>],
+    place: &'a Place,
+    ledger: &'a Ledger,
+    options: &'a Options,
+}
+
 /// Runs the drill, prints what came of it, and tells whether all of it is as promised.
 pub fn drill(place: &Place, options: &Options) -> bool {
     let nodes: Vec<Node> = (0..NODES).map(|number| Node::new(place, number)).collect();
@@ -75,11 +121,14 @@ pub fn drill(place: &Place, options: &Options) -> bool {
     nodes.iter().for_each(Node::start_etcd);
     nodes.iter().for_each(Node::start_patroni);
     wait_whole(&nodes);
+    println!("Patroni {}", nodes[0].patroni_version().expect("an answer of Patroni"));
     let (mut client, _) = load::connect(place, 0).expect("a primary");
     client.batch_execute(load::SETUP).expect("the queue");
 
     let ledger = Ledger::new(&place.dir.join("ledger"));
     let load = Load::new(place, &ledger);
+    let drill = Drill { nodes: &nodes, place, ledger: &ledger, options };
+    let mut random = Random::new(log::now_ms().unsigned_abs());
     let mut outcomes = Vec::new();
     scope(|scope| {
         let _over = StopAtEnd(&load.is_over);
@@ -96,9 +145,9 @@ pub fn drill(place: &Place, options: &Options) -> bool {
             });
         }
         for event in events(place, options) {
-            // Some load between two events.
-            sleep(Duration::from_secs(2));
-            let outcome = befall(&nodes, place, &ledger, event, options);
+            // Some load between two events, and each time another moment of Patroni's cycle of two seconds.
+            sleep(Duration::from_millis(2000 + random.below(2000)));
+            let outcome = befall(&drill, event, &mut random);
             print_outcome(&outcome);
             outcomes.push(outcome);
             wait_whole(&nodes);
@@ -108,27 +157,33 @@ pub fn drill(place: &Place, options: &Options) -> bool {
     });
 
     let (mut client, _) = load::connect(place, 0).expect("a primary");
-    let verdict = judge::judge(&ledger.facts(), &judge::effects(&mut client), 500);
+    let facts = ledger.facts();
+    let verdict = judge::judge(&facts, &judge::effects(&mut client), 500);
     let faults = client.query("SELECT name, problem FROM queue.check()", &[]).expect("queue.check()");
     let faults: Vec<String> =
         faults.iter().map(|row| format!("{}: {}", row.get::<_, &str>(0), row.get::<_, &str>(1))).collect();
+    let promoted: usize = nodes.iter().map(|node| promotions(node).len()).sum();
     print_verdict(&verdict, &faults);
+    print_losses(&facts, &verdict);
     if !place.has_networks() {
-        println!("LEFT OUT:     the primary cut off from the others, and from all: {NO_SPLIT}");
+        println!("LEFT OUT:     the primary cut off from the others, from all, and frozen: {NO_SPLIT}");
     }
     println!("first claim:  {} ms after a promotion, the median", median_ms(&outcomes));
     println!("it took {} s", start.elapsed().as_secs());
-    is_promised(&outcomes, &verdict, &faults)
+    is_promised(options, &outcomes, promoted, &verdict, &faults)
 }
 
 fn events(place: &Place, options: &Options) -> Vec<Event> {
-    let mut events = vec![Event::Switchover];
-    events.extend(vec![Event::KillServer; options.kills]);
-    events.push(Event::KillPatroni);
-    if place.has_networks() {
-        events.extend([Event::CutOff, Event::CutOffFromAll]);
+    let mut events = options.only.clone();
+    if events.is_empty() {
+        events.push(Event::Switchover);
+        events.extend(vec![Event::KillServer; options.kills]);
+        events.extend([Event::KillTwice, Event::KillBoth, Event::KillPatroni]);
+        events.extend([Event::CutOff, Event::CutOffFromAll, Event::Freeze]);
     }
-    events
+    let takes_networks = |event: &Event| matches!(event, Event::CutOff | Event::CutOffFromAll | Event::Freeze);
+    events.retain(|event| place.has_networks() || !takes_networks(event));
+    events.repeat(options.rounds)
 }
 
 /// The nodes as any of them sees them.
@@ -150,63 +205,119 @@ fn whole(members: &[Member], nodes: &[Node]) -> Option<usize> {
 /// Waits until there is a primary, the others stream from it, and one of them is synchronous, as all of them see it: one that was
 /// cut off tells for a while of what it knew before. Returns which is the primary.
 fn wait_whole(nodes: &[Node]) -> usize {
-    wait::within("all nodes are well, and agree", PATIENCE, || {
-        let mut seen = nodes.iter().map(|node| whole(&node.members(), nodes));
-        let first = seen.next()??;
-        seen.all(|other| other == Some(first)).then_some(first)
-    })
+    let start = Instant::now();
+    loop {
+        let is_last = start.elapsed() >= PATIENCE;
+        let seen: Vec<Vec<Member>> = nodes.iter().map(Node::members).collect();
+        let mut primaries = seen.iter().map(|members| whole(members, nodes));
+        if let Some(primary) = primaries.next().flatten().filter(|&first| primaries.all(|other| other == Some(first))) {
+            return primary;
+        }
+        if is_last {
+            for (node, members) in nodes.iter().zip(&seen) {
+                let members: Vec<String> = members.iter().map(Member::to_string).collect();
+                println!("{} sees: {}", node.name(), members.join(", "));
+            }
+            panic!("waited {PATIENCE:?} in vain until all nodes are well, and agree");
+        }
+        sleep(Duration::from_millis(100));
+    }
 }
 
-/// Lets the event happen and waits until another server is the primary and the old one is back.
-fn befall(nodes: &[Node], place: &Place, ledger: &Ledger, event: Event, options: &Options) -> Outcome {
+/// Lets the event happen and waits until a server has taken over and all others are back.
+fn befall(drill: &Drill, event: Event, random: &mut Random) -> Outcome {
+    let Drill { nodes, place, ledger, options } = drill;
     let old = wait_whole(nodes);
-    let promoted: Vec<usize> = nodes.iter().map(|node| promotions(node).len()).collect();
-    let before = nodes[old].log().len();
-    let start = log::now_ms();
+    let standby = members(nodes).into_iter().find(|member| member.role == "sync_standby").expect("a standby");
+    let before: Vec<usize> = nodes.iter().map(|node| node.log().len()).collect();
+    let first = log::now_ms();
     match event {
         Event::Switchover => {
-            let sync = members(nodes).into_iter().find(|member| member.role == "sync_standby").expect("a standby");
-            let body = format!("{{\"leader\": \"{}\", \"candidate\": \"{}\"}}", nodes[old].name(), sync.name);
+            let body = format!("{{\"leader\": \"{}\", \"candidate\": \"{}\"}}", nodes[old].name(), standby.name);
             let (status, answer) = nodes[old].ask("POST", "/switchover", &body).expect("an answer of Patroni");
             assert_eq!(status, 200, "{answer}");
         }
-        Event::KillServer => nodes[old].kill_server(),
+        Event::KillServer | Event::KillTwice => nodes[old].kill_server(),
+        Event::KillBoth => {
+            nodes.iter().find(|node| node.name() == standby.name).expect("the standby's node").kill_server();
+            // Patroni names another standby within one or two of its cycles: the moment is before, amidst or after it.
+            sleep(Duration::from_millis(random.below(5000)));
+            nodes[old].kill_server();
+        }
         Event::KillPatroni => nodes[old].kill_patroni(),
         Event::CutOff => place.cut_off(old, false, true),
         Event::CutOffFromAll => place.cut_off(old, true, true),
+        Event::Freeze => {
+            place.cut_off(old, true, true);
+            nodes[old].freeze(true);
+        }
     }
-    let (new, promoted_at) = wait::within("another server is promoted", PATIENCE, || {
-        let others = (0..nodes.len()).filter(|&node| node != old);
-        others.into_iter().find_map(|node| Some((node, *promotions(&nodes[node]).get(promoted[node])?)))
-    });
+    // A server that is killed before it has a standby comes back by itself: no other one has what it acknowledged.
+    let (new, promoted_at) = wait_promotion(nodes, first, (event != Event::KillBoth).then_some(old));
+    let (start, killed, new, promoted_at) = if event == Event::KillTwice {
+        wait_claim(ledger, new, promoted_at);
+        sleep(Duration::from_millis(random.below(3000)));
+        let second = log::now_ms();
+        nodes[new].kill_server();
+        let killed = new;
+        let (new, promoted_at) = wait_promotion(nodes, second, None);
+        (second, killed, new, promoted_at)
+    } else {
+        (first, old, new, promoted_at)
+    };
     let promoted_at = if event == Event::KillPatroni {
         // Until now the old server took calls and acknowledged none, since no standby confirms its commits any more. A
-        // Patroni that finds it running forgets for a moment which standbys it waits for, and it would acknowledge them all.
+        // Patroni 3.0 that finds it running forgets for a moment which standbys it waits for, and it would acknowledge them all.
         if !options.no_fence {
             nodes[old].fence();
         }
         nodes[old].start_patroni();
-        let stopped = || log::times(nodes[old].log().get(before..)?, "shutdown request").first().copied();
+        let stopped = || log::times(nodes[old].log().get(before[old]..)?, "shutdown request").first().copied();
         wait::within("the old server is stopped", PATIENCE, stopped).max(promoted_at)
     } else {
         promoted_at
     };
-    let claimed_at = wait::within("a job is claimed from it", PATIENCE, || ledger.first_claim(new, promoted_at));
+    let claimed_at = wait_claim(ledger, new, promoted_at);
     match event {
         Event::CutOff => place.cut_off(old, false, false),
         Event::CutOffFromAll => place.cut_off(old, true, false),
-        Event::Switchover | Event::KillServer | Event::KillPatroni => {}
+        Event::Freeze => {
+            place.cut_off(old, true, false);
+            nodes[old].freeze(false);
+        }
+        Event::Switchover | Event::KillServer | Event::KillTwice | Event::KillBoth | Event::KillPatroni => {}
     }
-    wait_whole(nodes);
-    let said = nodes[old].log().split_off(before);
-    let rejoined = if said.contains("bootstrap from leader") {
+    let primary = wait_whole(nodes);
+    let promoted = nodes.iter().flat_map(promotions).filter(|&at| at >= first).count();
+    let said: Vec<String> = nodes.iter().zip(before).map(|(node, before)| node.log().split_off(before)).collect();
+    let rejoined = if said.iter().any(|said| said.contains("bootstrap from leader")) {
         Rejoined::ByCopy
-    } else if said.contains("pg_rewind exit code=0") {
+    } else if said[old].contains("pg_rewind exit code=0") {
         Rejoined::ByRewind
     } else {
         Rejoined::AsItWas
     };
-    Outcome { event, outage_ms: claimed_at - start, promotion_ms: claimed_at - promoted_at, rejoined }
+    Outcome {
+        event,
+        outage_ms: claimed_at - start,
+        promotion_ms: claimed_at - promoted_at,
+        rejoined,
+        is_same: new == killed,
+        is_contested: primary != new || promoted != event.promotions(),
+    }
+}
+
+/// Waits until a server, other than this one, becomes the primary: which, and when that began.
+fn wait_promotion(nodes: &[Node], since_ms: i64, except: Option<usize>) -> (usize, i64) {
+    wait::within("a server is promoted", PATIENCE, || {
+        let promoted = |node: usize| Some((node, promotions(&nodes[node]).into_iter().find(|&at| at >= since_ms)?));
+        (0..nodes.len()).filter(|&node| Some(node) != except).find_map(promoted)
+    })
+}
+
+/// Waits until a job was claimed from the node, and returns when.
+fn wait_claim(ledger: &Ledger, node: usize, since_ms: i64) -> i64 {
+    wait::within("a job is claimed from it", PATIENCE, || ledger.first_claim(node, since_ms))
 }
 
 /// When the node's server was told to become the primary.
@@ -222,6 +333,7 @@ fn print_outcome(outcome: &Outcome) {
         outcome.promotion_ms,
         if outcome.event == Event::KillPatroni { "the old server's end" } else { "the promotion began" },
         match outcome.rejoined {
+            _ if outcome.is_same => "as the primary: none had all it had acknowledged",
             Rejoined::ByRewind => "by pg_rewind",
             Rejoined::AsItWas => "as it was: nothing to rewind",
             Rejoined::ByCopy => "as a new copy",
@@ -249,8 +361,29 @@ fn print_verdict(verdict: &Verdict, faults: &[String]) {
     println!("queue.check:  {} faults", faults.len());
 }
 
-fn is_promised(outcomes: &[Outcome], verdict: &Verdict, faults: &[String]) -> bool {
+/// When and by which nodes was acknowledged what is lost.
+fn print_losses(facts: &[Fact], verdict: &Verdict) {
+    for node in 0..NODES {
+        let times = facts.iter().filter_map(|fact| match *fact {
+            Fact::Enqueued { token, at_ms, node: by } if by == node && verdict.lost.contains(&token) => Some(at_ms),
+            Fact::Completed { job_id, at_ms, node: by } if by == node && verdict.undone.contains(&job_id) => {
+                Some(at_ms)
+            }
+            _ => None,
+        });
+        let times: Vec<i64> = times.collect();
+        if let (Some(first), Some(last)) = (times.iter().min(), times.iter().max()) {
+            println!("{} of these were acknowledged by node{node}, from {first} to {last} ms", times.len());
+        }
+    }
+}
+
+fn is_promised(options: &Options, outcomes: &[Outcome], promoted: usize, verdict: &Verdict, faults: &[String]) -> bool {
     let mut broken: Vec<String> = faults.to_vec();
+    let expected: usize = outcomes.iter().map(|outcome| outcome.event.promotions()).sum();
+    if promoted != expected {
+        broken.push(format!("{promoted} promotions, where {expected} were called for"));
+    }
     for (what, values) in [
         ("lost jobs", &verdict.lost),
         ("lost completions", &verdict.undone),
@@ -260,7 +393,9 @@ fn is_promised(outcomes: &[Outcome], verdict: &Verdict, faults: &[String]) -> bo
         ("slots doubled", &verdict.slots_twice),
     ] {
         if !values.is_empty() {
-            broken.push(format!("{what}: {values:?}"));
+            let more = if values.len() > 10 { ", ..." } else { "" };
+            let first: Vec<String> = values.iter().take(10).map(i64::to_string).collect();
+            broken.push(format!("{} {what}: {}{more}", values.len(), first.join(", ")));
         }
     }
     if verdict.enqueued == 0 || verdict.completed == 0 || verdict.slots == 0 {
@@ -271,12 +406,18 @@ fn is_promised(outcomes: &[Outcome], verdict: &Verdict, faults: &[String]) -> bo
         if outcome.rejoined == Rejoined::ByCopy {
             broken.push(format!("{name}: the old primary had to be copied"));
         }
+        if outcome.is_contested {
+            broken.push(format!("{name}: the server that took over was replaced, though nothing befell it"));
+        }
     }
     let median = median_ms(outcomes);
     if median >= CLAIM_WITHIN_MS {
         broken.push(format!("half of the first claims came more than {median} ms after the promotion"));
     }
-    if outcomes.len() > 3 && !outcomes.iter().any(|outcome| outcome.rejoined == Rejoined::ByRewind) {
+    if options.only.is_empty()
+        && options.kills > 0
+        && !outcomes.iter().any(|outcome| outcome.rejoined == Rejoined::ByRewind)
+    {
         broken.push("pg_rewind was never needed: the drill did not drill it".to_owned());
     }
     broken.iter().for_each(|what| println!("BROKEN: {what}"));

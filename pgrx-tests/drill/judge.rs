@@ -50,8 +50,8 @@ fn counts(values: impl Iterator<Item = i64>) -> BTreeMap<i64, usize> {
 pub fn judge(facts: &[Fact], effects: &[Effect], every_ms: i64) -> Verdict {
     let pick = |pick: fn(&Fact) -> Option<i64>| facts.iter().filter_map(pick).collect::<BTreeSet<i64>>();
     let asked = pick(|fact| if let Fact::Asked { token } = *fact { Some(token) } else { None });
-    let enqueued = pick(|fact| if let Fact::Enqueued { token } = *fact { Some(token) } else { None });
-    let completed = pick(|fact| if let Fact::Completed { job_id } = *fact { Some(job_id) } else { None });
+    let enqueued = pick(|fact| if let Fact::Enqueued { token, .. } = *fact { Some(token) } else { None });
+    let completed = pick(|fact| if let Fact::Completed { job_id, .. } = *fact { Some(job_id) } else { None });
     let tokens = counts(effects.iter().filter_map(|effect| effect.token));
     let slots = counts(effects.iter().filter_map(|effect| effect.slot_ms));
     let jobs: BTreeSet<i64> = effects.iter().map(|effect| effect.job_id).collect();
@@ -87,8 +87,10 @@ mod tests {
     }
 
     fn facts() -> Vec<Fact> {
-        let (asked, enqueued) = (|token| Fact::Asked { token }, |token| Fact::Enqueued { token });
-        vec![asked(1), enqueued(1), asked(2), asked(3), enqueued(3), Fact::Completed { job_id: 101 }]
+        let asked = |token| Fact::Asked { token };
+        let enqueued = |token| Fact::Enqueued { token, at_ms: 10 * token, node: 0 };
+        let completed = Fact::Completed { job_id: 101, at_ms: 40, node: 1 };
+        vec![asked(1), enqueued(1), asked(2), asked(3), enqueued(3), completed]
     }
 
     #[test]

@@ -11,12 +11,12 @@ use std::sync::Mutex;
 pub enum Fact {
     /// This token is about to be enqueued.
     Asked { token: i64 },
-    /// Its enqueue was acknowledged.
-    Enqueued { token: i64 },
-    /// The attempt was handed out at this time, in milliseconds, by this node.
+    /// Its enqueue was acknowledged at this time, in milliseconds, by this node.
+    Enqueued { token: i64, at_ms: i64, node: usize },
+    /// The attempt was handed out.
     Claimed { at_ms: i64, node: usize },
     /// The completion of the job was acknowledged.
-    Completed { job_id: i64 },
+    Completed { job_id: i64, at_ms: i64, node: usize },
 }
 
 /// The ledger of a run.

@@ -69,7 +69,7 @@ impl<'a> Load<'a> {
             if self.is_over.load(Ordering::Relaxed) {
                 return;
             }
-            let Some((client, _)) = connection.as_mut() else {
+            let Some((client, node)) = connection.as_mut() else {
                 connection = connect(self.place, number);
                 sleep(PAUSE);
                 continue;
@@ -86,7 +86,7 @@ impl<'a> Load<'a> {
             }
             match client.simple_query(&sql) {
                 Ok(_) => {
-                    self.ledger.note(Fact::Enqueued { token });
+                    self.ledger.note(Fact::Enqueued { token, at_ms: now_ms(), node: *node });
                     open = None;
                     // Enough for the workers to be busy, and not more than they can do.
                     sleep(Duration::from_millis(4));
@@ -114,7 +114,9 @@ impl<'a> Load<'a> {
             };
             let done = match claimed.clone() {
                 None => self.claim(client, *node).map(|found| claimed = found),
-                Some((id, job_id, effect)) => self.complete(client, id, job_id, &effect).map(|()| claimed = None),
+                Some((id, job_id, effect)) => {
+                    self.complete(client, *node, (id, job_id, &effect)).map(|()| claimed = None)
+                }
             };
             if done.is_err() {
                 connection = None;
@@ -133,10 +135,15 @@ impl<'a> Load<'a> {
         Ok(Some((id, job_id, format!("{}, {slot}, {job_id}, {id}", token.as_deref().unwrap_or("NULL")))))
     }
 
-    fn complete(&self, client: &mut Client, id: i64, job_id: i64, effect: &str) -> Result<(), postgres::Error> {
+    fn complete(
+        &self,
+        client: &mut Client,
+        node: usize,
+        (id, job_id, effect): (i64, i64, &str),
+    ) -> Result<(), postgres::Error> {
         let sql = format!("INSERT INTO effect VALUES ({effect}); SELECT queue.complete({id})");
         match client.batch_execute(&sql) {
-            Ok(()) => self.ledger.note(Fact::Completed { job_id }),
+            Ok(()) => self.ledger.note(Fact::Completed { job_id, at_ms: now_ms(), node }),
             // The lease is lost, or an earlier try has counted: both are undone, this time.
             Err(e) if error::code(&e) == "QJ001" => {}
             Err(e) => return Err(e),

@@ -12,29 +12,41 @@ mod log;
 mod node;
 mod place;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-Usage: drill [--kills N] [--no-fence] [--keep]
+Usage: drill [--kills N] [--only EVENT]... [--rounds N] [--no-fence] [--patroni DIR] [--keep]
 
   --kills     how often the primary is killed (5)
-  --no-fence  Patroni starts beside the server that it left behind, as without the unit's ExecStartPre: jobs are lost
+  --only      this event alone; several in their order: switchover, kill-server, kill-twice, kill-both, kill-patroni,
+              cut-off, cut-off-from-all, freeze
+  --rounds    how often all the events befall, one round after the other (1)
+  --patroni   the folder with Patroni's Python package; without, the system's
+  --no-fence  Patroni starts beside the server that it left behind, as without the unit's ExecStartPre: under Patroni 3.0
+              jobs are lost
   --keep      the servers' folders stay";
 
 /// What to do.
 pub struct Options {
     kills: usize,
+    only: Vec<events::Event>,
+    rounds: usize,
+    patroni: Option<PathBuf>,
     no_fence: bool,
     keep: bool,
 }
 
 fn options() -> Result<Option<Options>, lexopt::Error> {
     use lexopt::prelude::*;
-    let mut options = Options { kills: 5, no_fence: false, keep: false };
+    let mut options = Options { kills: 5, only: Vec::new(), rounds: 1, patroni: None, no_fence: false, keep: false };
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next()? {
         match argument {
             Long("kills") => options.kills = parser.value()?.parse()?,
+            Long("only") => options.only.push(parser.value()?.parse()?),
+            Long("rounds") => options.rounds = parser.value()?.parse()?,
+            Long("patroni") => options.patroni = Some(parser.value()?.into()),
             Long("no-fence") => options.no_fence = true,
             Long("keep") => options.keep = true,
             Long("help") | Short('h') => {
@@ -59,6 +71,6 @@ fn main() -> ExitCode {
     if let Some(code) = place::in_namespaces(options.keep) {
         return code;
     }
-    let place = place::Place::make();
+    let place = place::Place::make(options.patroni.as_deref());
     if events::drill(&place, &options) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

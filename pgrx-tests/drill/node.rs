@@ -1,5 +1,6 @@
 //! One node: an etcd, a Patroni and the server that Patroni runs.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -8,7 +9,7 @@ use std::process::{Child, Command};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use queue_tests::installation::{installation, output};
+use queue_tests::installation::output;
 use serde_json::Value;
 
 use crate::log;
@@ -20,8 +21,8 @@ const PATRONI: &str = include_str!("../../docs/recipes/patroni.yml");
 /// For all roles: nobody but the drill can reach these servers.
 pub const PASSWORD: &str = "drilled";
 
-/// Debian's, wherever another Python may be the first.
-const PATRONI_PROGRAM: &str = "/usr/bin/patroni";
+/// Debian's, which has what Patroni needs, wherever another Python may be the first.
+const PYTHON: &str = "/usr/bin/python3";
 
 /// One of the three.
 pub struct Node<'a> {
@@ -46,7 +47,7 @@ impl<'a> Node<'a> {
             ("ADDRESS", node.address()),
             ("ETCD_HOSTS", hosts.join(",")),
             ("DATA", node.data().display().to_string()),
-            ("BIN", installation().bindir.display().to_string()),
+            ("BIN", place.bindir.display().to_string()),
             ("PASSWORD", PASSWORD.to_owned()),
             ("NETWORK", place.network().to_owned()),
         ] {
@@ -98,16 +99,20 @@ impl<'a> Node<'a> {
 
     /// Starts the node's Patroni, which starts the server.
     pub fn start_patroni(&self) {
-        let mut command = self.place.command(self.number, PATRONI_PROGRAM);
+        let mut command = self.place.command(self.number, PYTHON);
+        command.args(["-m", "patroni"]).arg(self.dir.join("patroni.yml"));
+        if let Some(package) = &self.place.patroni {
+            command.env("PYTHONPATH", package);
+        }
         // Patroni keeps its passwords in its home.
-        command.arg(self.dir.join("patroni.yml")).env("HOME", &self.dir);
+        command.env("HOME", &self.dir);
         *self.patroni.lock().expect("one user") = Some(self.spawn(command, "log"));
     }
 
     /// Ends a server that was left to itself at once, as `docs/operations.md` has it done before Patroni starts. What waits
     /// for its commits is told nothing.
     pub fn fence(&self) {
-        let mut stop = self.place.command(self.number, installation().bindir.join("pg_ctl"));
+        let mut stop = self.place.command(self.number, self.place.bindir.join("pg_ctl"));
         stop.args(["stop", "-m", "immediate", "-D"]).arg(self.data());
         output(&mut stop);
     }
@@ -129,6 +134,15 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// Has all of the node's processes stand still, or go on.
+    pub fn freeze(&self, is_frozen: bool) {
+        let started = [&self.etcd, &self.patroni].map(|child| child.lock().expect("one user").as_ref().map(Child::id));
+        let started = started.into_iter().flatten().filter_map(|pid| i32::try_from(pid).ok());
+        for process in started.chain(self.processes()) {
+            signal(if is_frozen { "STOP" } else { "CONT" }, process);
+        }
+    }
+
     fn postmaster(&self) -> Option<i32> {
         fs::read_to_string(self.data().join("postmaster.pid")).ok()?.lines().next()?.parse().ok()
     }
@@ -140,6 +154,13 @@ impl<'a> Node<'a> {
         all.filter(|entry| fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == data))
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
             .collect()
+    }
+
+    /// The version of this node's Patroni, as it tells it.
+    pub fn patroni_version(&self) -> Option<String> {
+        let (_, answer) = self.ask("GET", "/patroni", "")?;
+        let answer: Value = serde_json::from_str(&answer).ok()?;
+        Some(answer["patroni"]["version"].as_str()?.to_owned())
     }
 
     /// What Patroni and the server have logged.
@@ -198,12 +219,18 @@ impl Drop for Node<'_> {
 }
 
 /// A node as Patroni sees it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Member {
     pub name: String,
     pub role: String,
     pub state: String,
     pub timeline: i64,
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{} {} {} on timeline {}", self.name, self.role, self.state, self.timeline)
+    }
 }
 
 fn signal(name: &str, pid: i32) {

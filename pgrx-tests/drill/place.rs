@@ -4,14 +4,17 @@
 //! The program runs itself once more inside of a pid namespace, so that nothing that was started outlives it, however it
 //! ends: the kernel kills all of it. Where that is not allowed, the nodes are at three addresses of the loopback device,
 //! nothing can be cut off, and [`crate::node`] ends what it has started.
+//!
+//! The servers run from a copy of the installation under test, and so does Patroni: a build meanwhile replaces nothing under them, and all of them
+//! have the same library to the end.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::{DirBuilderExt, chown};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
-use queue_tests::installation::{account, output};
+use queue_tests::installation::{account, installation, output};
 use queue_tests::wait;
 
 /// Set for the program inside: the folder.
@@ -21,8 +24,7 @@ const INSIDE: &str = "PG_QUEUE_DRILL_INSIDE";
 pub const NODES: usize = 3;
 
 /// What is said where nodes cannot be cut off, at the beginning and in the verdict.
-pub const NO_SPLIT: &str =
-    "this machine allows no network namespaces (they take root, unshare and ip), so no split was drilled";
+pub const NO_SPLIT: &str = "this machine allows no network namespaces (they take root, unshare and ip), so no split and no standstill was drilled";
 
 /// What `unshare` makes: everything that is started in there ends with it.
 const UNSHARE: [&str; 6] = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
@@ -33,6 +35,10 @@ const JANITOR: &str = "cat >/dev/null; for n in 1 2 3 4 5 6 7 8 9 10; do rm -rf 
 /// The whole of the place.
 pub struct Place {
     pub dir: PathBuf,
+    /// The servers' programs.
+    pub bindir: PathBuf,
+    /// Patroni's Python package, if it is not the system's.
+    pub patroni: Option<PathBuf>,
     /// Processes that each hold a node's network namespace; empty where there are none.
     holders: Vec<Child>,
 }
@@ -75,11 +81,18 @@ pub fn in_namespaces(keep: bool) -> Option<ExitCode> {
 }
 
 impl Place {
-    /// Makes the networks.
-    pub fn make() -> Self {
+    /// Makes the networks, and copies what is to run: a Patroni from this folder, or the system's.
+    pub fn make(patroni: Option<&Path>) -> Self {
         let dir = PathBuf::from(std::env::var_os(INSIDE).expect("the folder"));
         let has_networks = std::env::var("PG_QUEUE_DRILL_SPLIT").is_ok_and(|said| said == "true");
-        let mut place = Self { dir, holders: Vec::new() };
+        let bindir = copy_server(&dir.join("server"));
+        let patroni = patroni.map(|from| {
+            // The server's account may not enter the folder that it comes from.
+            let copy = dir.join("patroni");
+            output(Command::new("cp").arg("-a").arg(from).arg(&copy));
+            copy
+        });
+        let mut place = Self { dir, bindir, patroni, holders: Vec::new() };
         if has_networks {
             place.make_networks();
         }
@@ -172,6 +185,22 @@ impl Place {
         let namespace = format!("--net=/proc/{}/ns/net", self.holders[node].id());
         output(Command::new("nsenter").arg(namespace).arg("ip").args(args));
     }
+}
+
+/// Copies the installation under test and returns where the copy's programs are. They find their files by where these lie
+/// relative to them.
+fn copy_server(to: &Path) -> PathBuf {
+    let from = installation();
+    let parts = [&from.bindir, &from.pkglibdir, &from.sharedir];
+    let is_above_all = |dir: &&Path| parts.iter().all(|part| part.starts_with(dir));
+    let root = from.bindir.ancestors().find(is_above_all).expect("the root is above all");
+    let place = |part: &Path| to.join(part.strip_prefix(root).expect("a part is below the root"));
+    for part in parts {
+        let copy = place(part);
+        std::fs::create_dir_all(&copy).unwrap_or_else(|e| panic!("{}: {e}", copy.display()));
+        output(Command::new("cp").arg("-a").arg(part.join(".")).arg(&copy));
+    }
+    place(&from.bindir)
 }
 
 impl Drop for Place {
