@@ -31,6 +31,17 @@ BEGIN
 END
 $move$;
 
+-- What the calls for many leave out.
+COMMENT ON FUNCTION queue.complete_many IS
+'The attempts succeeded. Returns those that counted; lost ones, and those that an open transaction is ending, are left out. Errors:
+22023 not an attempt''s id, 55000 one is in a stage that is not the last.';
+COMMENT ON FUNCTION queue.fail_many IS
+'The attempts failed with the same error. Returns those that counted; the others as queue.complete_many. Errors: 22023.';
+COMMENT ON FUNCTION queue.release_many IS
+'Gives the attempts back. Returns those that counted; the others as queue.complete_many. Errors: 22023.';
+COMMENT ON FUNCTION queue.extend_many IS
+'Heartbeat for many; lost ones, and those that an open transaction is ending, are left out. Errors: 22023.';
+
 -- Views are read-only.
 CREATE FUNCTION queue_internal.read_only() RETURNS trigger
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_read_only';

@@ -199,8 +199,8 @@ attempt''s id, 55000 it is in a stage that is not the last: see queue.advance.';
 CREATE FUNCTION queue.complete_many(ids bigint[])
     RETURNS SETOF bigint LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_complete_many';
 COMMENT ON FUNCTION queue.complete_many IS
-'The attempts succeeded. Returns those that counted; lost ones are left out. Errors: 22023 not an attempt''s id, 55000 one is
-in a stage that is not the last.';
+'The attempts succeeded. Returns those that counted; lost ones, and those that an open transaction is ending, are left out. Errors:
+22023 not an attempt''s id, 55000 one is in a stage that is not the last.';
 
 CREATE FUNCTION queue.fail(id bigint, error text, retry_in interval DEFAULT NULL, fatal boolean DEFAULT false)
     RETURNS timestamptz LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_fail';
@@ -212,7 +212,7 @@ queue.complete.';
 CREATE FUNCTION queue.fail_many(ids bigint[], error text, retry_in interval DEFAULT NULL, fatal boolean DEFAULT false)
     RETURNS SETOF bigint LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_fail_many';
 COMMENT ON FUNCTION queue.fail_many IS
-'The attempts failed with the same error. Returns those that counted; lost ones are left out. Errors: 22023.';
+'The attempts failed with the same error. Returns those that counted; the others as queue.complete_many. Errors: 22023.';
 
 CREATE FUNCTION queue.release(id bigint, delay interval DEFAULT '0')
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_release';
@@ -223,7 +223,7 @@ Errors: as queue.complete.';
 CREATE FUNCTION queue.release_many(ids bigint[], delay interval DEFAULT '0')
     RETURNS SETOF bigint LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_release_many';
 COMMENT ON FUNCTION queue.release_many IS
-'Gives the attempts back. Returns those that counted; lost ones are left out. Errors: 22023.';
+'Gives the attempts back. Returns those that counted; the others as queue.complete_many. Errors: 22023.';
 
 CREATE FUNCTION queue.extend(id bigint, lease interval DEFAULT NULL,
                              OUT lease_expires_at timestamptz, OUT is_cancelled boolean)
@@ -235,7 +235,7 @@ cancelled. Not transactional; writes nothing unless the lease is longer than any
 CREATE FUNCTION queue.extend_many(ids bigint[], lease interval DEFAULT NULL)
     RETURNS TABLE (id bigint, lease_expires_at timestamptz, is_cancelled boolean)
     LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_extend_many';
-COMMENT ON FUNCTION queue.extend_many IS 'Heartbeat for many; lost ones are left out. Errors: 22023.';
+COMMENT ON FUNCTION queue.extend_many IS 'Heartbeat for many; lost ones, and those that an open transaction is ending, are left out. Errors: 22023.';
 
 CREATE FUNCTION queue.progress(id bigint, progress jsonb)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_progress';
