@@ -34,10 +34,12 @@ pub fn measure(options: &Options) -> Result<()> {
     print("from sending the end of a job to the return of queue.await", &awaits(&server, scale(2_000))?);
     let links = scale(10_000);
     for (commits, setting) in [("commits wait for the disk", "on"), ("they do not", "off")] {
-        let (mut plain, mut chained) = (Vec::new(), Vec::new());
+        let (mut plain, mut chained, mut by_pgbench) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
         for _ in 0..if options.quick { 3 } else { 7 } {
             plain.push(lives(&server, links, false, setting)?);
             chained.push(lives(&server, links, true, setting)?);
+            by_pgbench[0].push(lives_by_pgbench(&server, links, false, setting)?);
+            by_pgbench[1].push(lives_by_pgbench(&server, links, true, setting)?);
         }
         let of = |lives: &[Lives], figure: fn(&Lives) -> f64| median(&lives.iter().map(figure).collect::<Vec<_>>());
         for (what, figure) in [
@@ -50,6 +52,8 @@ pub fn measure(options: &Options) -> Result<()> {
                 chained / plain
             );
         }
+        let [of_plain, of_chain] = by_pgbench.map(|ms| 1e3 / median(&ms));
+        println!("  the same, lives, by pgbench: {of_chain:.0} jobs/s, {of_plain:.0}: {:.2}", of_chain / of_plain);
         let (plain, chained) = (of(&plain, |lives| lives.cpu), of(&chained, |lives| lives.cpu));
         println!(
             "  the same, lives, CPU of the server: {:.0} us a job, {:.0} us: {:.2}",
@@ -317,6 +321,23 @@ fn lives(server: &Server, jobs: i64, is_chain: bool, synchronous_commit: &str) -
         worked: jobs as f64 / worked.as_secs_f64(),
         cpu: (server.cpu_seconds() - used) / jobs as f64,
     })
+}
+
+/// Milliseconds of one of such lives by pgbench, through libpq: a session that enqueues them all, and one that works.
+fn lives_by_pgbench(server: &Server, jobs: i64, is_chain: bool, synchronous_commit: &str) -> Result<f64> {
+    let mut client = server.connect()?;
+    server.settle();
+    let first: i64 = client.query_one("SELECT queue.enqueue('next')", &[])?.try_get(0)?;
+    // pgbench keeps its variables from one run to the next.
+    let enqueue = if is_chain {
+        "SELECT queue.enqueue('next', after => ARRAY[:job::bigint]) AS job \\gset\n"
+    } else {
+        "SELECT queue.enqueue('next') WHERE :job::bigint IS NOT NULL;\n"
+    };
+    let work = "SELECT id FROM queue.claim('next', wait => '10 s') \\gset\nSELECT queue.complete(:id);\n";
+    let enqueued = server.pgbench(enqueue, first, jobs - 1, synchronous_commit)?;
+    server.settle();
+    Ok(enqueued + server.pgbench(work, first, jobs, synchronous_commit)?)
 }
 
 fn complete_first(client: &mut Client) -> Result<f64> {

@@ -74,6 +74,23 @@ impl Server {
         Ok(client)
     }
 
+    /// Milliseconds that each of so many runs of this script takes on average, by one session of pgbench, prepared. `job`: the
+    /// value of that variable at the beginning.
+    pub fn pgbench(&self, script: &str, job: i64, runs: i64, synchronous_commit: &str) -> Result<f64> {
+        let file = self.cluster.dir().join("pgbench.sql");
+        std::fs::write(&file, script)?;
+        let mut command = self.cluster.command("pgbench");
+        command
+            .args(["-n", "-M", "prepared", "-t", &runs.to_string(), "-D", &format!("job={job}"), "-f"])
+            .arg(&file)
+            .arg("postgres");
+        command.env("PGOPTIONS", format!("-c synchronous_commit={synchronous_commit}"));
+        let output = command.output()?;
+        let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let latency = said.lines().find_map(|line| line.strip_prefix("latency average = ")?.strip_suffix(" ms"));
+        latency.ok_or_else(|| format!("pgbench has measured nothing: {said}{errors}"))?.parse().map_err(Into::into)
+    }
+
     /// The last lines of the server's log, for when something went wrong.
     pub fn log_end(&self) -> String {
         let log = self.cluster.log();
