@@ -235,7 +235,8 @@ cancelled. Not transactional; writes nothing unless the lease is longer than any
 CREATE FUNCTION queue.extend_many(ids bigint[], lease interval DEFAULT NULL)
     RETURNS TABLE (id bigint, lease_expires_at timestamptz, is_cancelled boolean)
     LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_extend_many';
-COMMENT ON FUNCTION queue.extend_many IS 'Heartbeat for many; lost ones, and those that an open transaction is ending, are left out. Errors: 22023.';
+COMMENT ON FUNCTION queue.extend_many IS
+'Heartbeat for many; lost ones, and those that an open transaction is ending, are left out. Errors: 22023.';
 
 CREATE FUNCTION queue.progress(id bigint, progress jsonb)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_progress';

@@ -193,17 +193,17 @@ impl Awaited {
 
     /// Hands over a job that has ended, if others may be after it. Returns whether the worker is to be woken.
     pub fn ended(&mut self, job_id: i64) -> bool {
-        self.is_told(job_id) && self.hand_over(job_id)
+        self.tell(job_id) && self.hand_over(job_id)
     }
 
     /// The same, for a job of which all was released that was after it when so many were known as awaited.
     pub fn ended_served(&mut self, job_id: i64, adds: u64) -> bool {
         let is_served = self.is_known && self.adds == adds && !self.is_watched(job_id);
-        self.is_told(job_id) && !is_served && self.hand_over(job_id)
+        self.tell(job_id) && !is_served && self.hand_over(job_id)
     }
 
-    /// Whether the end of a job concerns others, perhaps. If it does, it is noted for those that have announced the job.
-    fn is_told(&mut self, job_id: i64) -> bool {
+    /// Notes the end of a job for those that have announced it. Returns whether it may concern others; if not, nothing is noted.
+    fn tell(&mut self, job_id: i64) -> bool {
         let may_await = self.may_await(job_id);
         if may_await {
             self.told_at[Self::cell(job_id)] = self.tick();

@@ -25,7 +25,7 @@ use crate::log::reader::Reader;
 use crate::log::segment::Target;
 use crate::pg::datum;
 use crate::pg::fault::fault;
-use crate::shmem::{self, latch};
+use crate::shmem;
 use crate::transaction::{self, Step};
 
 /// A job that others may be after.
@@ -124,7 +124,7 @@ fn announce(number: u32, jobs: &[i64]) -> Option<u64> {
         let (mark, is_ordered) = awaited.announce(jobs);
         (mark, is_ordered.then_some(instance.worker_latch))
     })?;
-    worker.into_iter().for_each(latch::wake_latch);
+    worker.into_iter().for_each(shmem::wake_latch);
     Some(mark)
 }
 
