@@ -3,20 +3,19 @@
 //! Invariants: each is a constant statement of public functions; each is noted in the audit, also where it fails; those for
 //! many jobs do a bounded part, and say how to go on.
 
-use std::collections::HashMap;
-
 use serde_json::{Value, json};
 
 use crate::audit::{Audit, Deed};
 use crate::database::Database;
 use crate::error::{Error, Result};
+use crate::fields::Fields;
 use crate::filter;
 use crate::viewer::Viewer;
 
 /// So many jobs a call for many changes at most.
-const MOST: i64 = 5_000;
+const MAX_JOBS: i64 = 5_000;
 /// So many jobs are retried by their ids in one call.
-const MOST_IDS: usize = 500;
+const MAX_IDS: usize = 500;
 
 macro_rules! on_job {
     ($call:literal) => {
@@ -138,6 +137,14 @@ const VERBS: [Verb; 15] = [
     },
 ];
 
+/// What a call for many says beside the fields of its verb: which jobs, and whether each of them by its id.
+const OF_MANY: [&str; 4] = ["field", "op", "value", "job_ids"];
+
+/// Whether a field of a body means something to a verb.
+pub fn is_field(name: &str) -> bool {
+    OF_MANY.contains(&name) || VERBS.iter().any(|verb| verb.fields.contains(&name))
+}
+
 /// Does what was asked for, and notes it.
 ///
 /// Errors: 404 no such verb, 400 something is missing, and what Postgres says.
@@ -147,21 +154,23 @@ pub async fn act(
     hides: bool,
     audit: &Audit,
     verb: &str,
-    body: &serde_json::Map<String, Value>,
+    given: Fields,
 ) -> Result<String> {
-    let given = fields(body)?;
+    let is_verb = verb == "retry_jobs" || VERBS.iter().any(|known| known.name == verb);
+    // What comes with a verb that there is not says nothing.
+    let said = |name| given.get(name).filter(|_| is_verb).cloned();
     let mut deed = Deed {
         database: database.name.clone(),
         viewer: viewer.clone(),
-        verb: verb.to_owned(),
-        queue: given.get("queue").cloned(),
+        verb: if is_verb { verb.to_owned() } else { verb.chars().take(40).collect() },
+        queue: said("queue"),
         on: None,
         job_ids: Vec::new(),
         count: 0,
-        reason: given.get("reason").cloned(),
+        reason: said("reason"),
         error: None,
     };
-    let done = run(database, viewer, hides, verb, body, given, &mut deed).await;
+    let done = run(database, viewer, hides, verb, given, &mut deed).await;
     if let Err(e) = &done {
         deed.error = Some(format!("{} {}", e.code, e.message).trim().to_owned());
     }
@@ -174,27 +183,24 @@ async fn run(
     viewer: &Viewer,
     hides: bool,
     verb: &str,
-    body: &serde_json::Map<String, Value>,
-    mut given: HashMap<String, String>,
+    mut given: Fields,
     deed: &mut Deed,
 ) -> Result<String> {
     if verb == "retry_jobs" {
-        let ids: Vec<i64> =
-            body.get("job_ids").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_i64).collect();
-        if ids.is_empty() || ids.len() > MOST_IDS {
-            return Err(Error::bad(format!("job_ids: from 1 to {MOST_IDS} ids")));
-        }
-        let done = database.act_on_each(viewer, "SELECT queue.retry($1::bigint)::text", &ids).await?;
+        let ids: Option<Vec<i64>> = given.get("job_ids").and_then(|ids| serde_json::from_str(ids).ok());
+        let ids = ids.filter(|ids| !ids.is_empty() && ids.len() <= MAX_IDS);
+        let ids = ids.ok_or_else(|| Error::bad(format!("job_ids: from 1 to {MAX_IDS} ids")))?;
+        let done = database.act_on_each(viewer, "SELECT queue.retry($1::bigint)::text", ids).await?;
         (deed.count, deed.job_ids) = (done.len(), done.clone());
         return Ok(json!({ "job_ids": done }).to_string());
     }
     let found = VERBS.iter().find(|known| known.name == verb);
-    let found = found.ok_or_else(|| Error::missing(format!("{verb:?} is no verb")))?;
+    let found = found.ok_or_else(|| Error::missing(format!("{:?} is no verb", deed.verb)))?;
     if found.name.ends_with("_many") {
         let filter = filter::of_query(&given, hides)?;
         deed.on.clone_from(&filter);
-        let asked = given.get("max_jobs").and_then(|said| said.parse().ok()).unwrap_or(MOST);
-        given.insert("max_jobs".to_owned(), asked.clamp(1, MOST).to_string());
+        let asked = given.get("max_jobs").and_then(|said| said.parse().ok()).unwrap_or(MAX_JOBS);
+        given.insert("max_jobs".to_owned(), asked.clamp(1, MAX_JOBS).to_string());
         match filter {
             Some(filter) => given.insert("filter".to_owned(), filter),
             None => given.remove("filter"),
@@ -231,19 +237,4 @@ async fn run(
         }
     }
     Ok(answer)
-}
-
-/// The fields of a request as texts. Lists stay JSON; what is null or empty is not there.
-fn fields(body: &serde_json::Map<String, Value>) -> Result<HashMap<String, String>> {
-    let text = |(name, value): (&String, &Value)| match value {
-        Value::Null => None,
-        Value::String(text) if text.is_empty() => None,
-        Value::String(text) => Some((name.clone(), text.clone())),
-        other => Some((name.clone(), other.to_string())),
-    };
-    let given: HashMap<String, String> = body.iter().filter_map(text).collect();
-    match given.values().any(|value| value.contains('\0')) {
-        true => Err(Error::bad("text cannot have a character of value 0")),
-        false => Ok(given),
-    }
 }

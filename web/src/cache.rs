@@ -1,7 +1,8 @@
 //! Answers that are shared: requests for the same, of the same viewer, within a moment get one answer, and the database
 //! one question.
 //!
-//! Invariant: an answer is shared among requests of one role on one database only.
+//! Invariants: an answer is shared among requests of one role on one database only. What is kept is bounded in bytes, for
+//! each role and in all.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,15 +13,38 @@ use tokio::sync::OnceCell;
 
 use crate::error::Error;
 
+/// The answers that are kept have together at most so many bytes, and those of one role.
+const MAX_BYTES: usize = 32 << 20;
+const MAX_BYTES_OF_A_ROLE: usize = 4 << 20;
+/// What an entry counts beside its answer.
+const BYTES_OF_AN_ENTRY: usize = 1024;
+
 /// What all get.
 pub type Answer = Result<Bytes, Error>;
 
-/// The database's place, the role, and the question.
-pub type Key = (usize, Option<String>, String);
+/// Who asks, and what.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// The database's place.
+    pub place: usize,
+    pub role: Option<String>,
+    /// In one spelling only.
+    pub question: String,
+}
 
 struct Entry {
+    begun: Instant,
     until: Instant,
+    /// 0: there is no answer yet.
+    bytes: usize,
     cell: Arc<OnceCell<Answer>>,
+}
+
+impl Entry {
+    fn new(age: Duration) -> Self {
+        let now = Instant::now();
+        Self { begun: now, until: now + age, bytes: 0, cell: Arc::default() }
+    }
 }
 
 #[derive(Default)]
@@ -36,19 +60,45 @@ impl Cache {
             let now = Instant::now();
             let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             entries.retain(|_, entry| entry.until > now || Arc::strong_count(&entry.cell) > 1);
-            let entry = entries.entry(key).or_insert_with(|| Entry { until: now + age, cell: Arc::default() });
+            let entry = entries.entry(key.clone()).or_insert_with(|| Entry::new(age));
             // One that is over is shared with those that wait for it only.
             if entry.until <= now && entry.cell.initialized() {
-                *entry = Entry { until: now + age, cell: Arc::default() };
+                *entry = Entry::new(age);
             }
             entry.cell.clone()
         };
-        cell.get_or_init(ask).await.clone()
+        let answer = cell.get_or_init(ask).await.clone();
+        self.count(key, &cell, &answer);
+        answer
     }
 
-    /// After a change the next look is a new one.
-    pub fn clear(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    /// Notes the bytes of an answer, and forgets the oldest answers beyond the bounds. An error is for those that have waited
+    /// for it only.
+    fn count(&self, key: Key, cell: &Arc<OnceCell<Answer>>, answer: &Answer) {
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = entries.get_mut(&key).filter(|entry| entry.bytes == 0 && Arc::ptr_eq(&entry.cell, cell));
+        match (entry, answer) {
+            (Some(entry), Ok(answer)) => entry.bytes = BYTES_OF_AN_ENTRY + key.question.len() + answer.len(),
+            (Some(_), Err(_)) => drop(entries.remove(&key)),
+            (None, _) => return,
+        }
+        forget(&mut entries, MAX_BYTES_OF_A_ROLE, |other| (other.place, &other.role) == (key.place, &key.role));
+        forget(&mut entries, MAX_BYTES, |_| true);
+    }
+
+    /// After a change of a database the next look at it is a new one.
+    pub fn clear(&self, place: usize) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|key, _| key.place != place);
+    }
+}
+
+/// Forgets the oldest of some entries until they have at most so many bytes.
+fn forget(entries: &mut HashMap<Key, Entry>, max: usize, is_meant: impl Fn(&Key) -> bool) {
+    let mut bytes: usize = entries.iter().filter(|(key, _)| is_meant(key)).map(|(_, entry)| entry.bytes).sum();
+    while bytes > max {
+        let kept = entries.iter().filter(|(key, entry)| entry.bytes > 0 && is_meant(key));
+        let Some(oldest) = kept.min_by_key(|(_, entry)| entry.begun).map(|(key, _)| key.clone()) else { return };
+        bytes -= entries.remove(&oldest).map_or(0, |entry| entry.bytes);
     }
 }
 
@@ -58,7 +108,26 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn key(role: &str) -> Key {
-        (0, Some(role.to_owned()), "overview".to_owned())
+        Key { place: 0, role: Some(role.to_owned()), question: "overview".to_owned() }
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_is_bounded() {
+        let cache = Cache::default();
+        let age = Duration::from_secs(3600);
+        let big = Bytes::from(vec![b'x'; 100_000]);
+        cache.get(key("other"), age, || async { Ok(big.clone()) }).await.unwrap();
+        for n in 0..100 {
+            let asked = Key { question: format!("{n}"), ..key("a") };
+            cache.get(asked, age, || async { Ok(big.clone()) }).await.unwrap();
+        }
+        let entries = cache.0.lock().unwrap();
+        let bytes = |role: &str| {
+            let of_role = entries.iter().filter(|(key, _)| key.role.as_deref() == Some(role));
+            of_role.map(|(_, entry)| entry.bytes).sum::<usize>()
+        };
+        assert!(bytes("a") > MAX_BYTES_OF_A_ROLE / 2 && bytes("a") <= MAX_BYTES_OF_A_ROLE, "{}", bytes("a"));
+        assert!(bytes("other") > 0, "one role does not push out another's");
     }
 
     #[tokio::test]
@@ -74,7 +143,10 @@ mod tests {
             tokio::join!(cache.get(key("a"), age, ask), cache.get(key("a"), age, ask), cache.get(key("b"), age, ask));
         assert!(a.is_ok() && b.is_ok() && c.is_ok());
         assert_eq!(asked.load(Ordering::SeqCst), 2);
-        cache.clear();
+        cache.clear(1);
+        cache.get(key("a"), age, ask).await.unwrap();
+        assert_eq!(asked.load(Ordering::SeqCst), 2, "another database has changed");
+        cache.clear(0);
         cache.get(key("a"), age, ask).await.unwrap();
         assert_eq!(asked.load(Ordering::SeqCst), 3);
         cache.get(key("c"), Duration::ZERO, ask).await.unwrap();

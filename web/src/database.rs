@@ -3,16 +3,21 @@
 //! Invariants: a statement of a viewer runs in a transaction that begins with the viewer's role, a fixed search_path and
 //! bounds of time, all of them local to it; nothing of it is left on the connection, which may be a pooler's. Statements are
 //! constants, and what a viewer says is a parameter. A server that is there and does not answer is not waited for either.
+//! One viewer has at most half of the connections, and has them until its statement has ended, also if its browser has gone.
 
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts, Transaction};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Config, IsolationLevel, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::{Error, Result};
-use crate::options::Options;
+use crate::options::{Auth, Options};
+use crate::share::Turns;
 use crate::tls;
 use crate::viewer::Viewer;
 
@@ -35,6 +40,7 @@ pub struct Database {
     config: Config,
     tls: Option<MakeRustlsConnect>,
     pool: Pool,
+    turns: Turns<Viewer>,
 }
 
 impl Database {
@@ -51,7 +57,10 @@ impl Database {
             .timeouts(Timeouts { wait: Some(PATIENCE), create: Some(PATIENCE), recycle: Some(PATIENCE) })
             .build()
             .map_err(|e| e.to_string())?;
-        Ok(Self { name, config, tls, pool })
+        // Without authentication there is one viewer only.
+        let for_each =
+            if matches!(options.auth, Auth::None) { options.connections } else { (options.connections / 2).max(1) };
+        Ok(Self { name, config, tls, pool, turns: Turns::new(for_each) })
     }
 
     /// Runs a query as the viewer, in a transaction that cannot write. Returns its only value: JSON.
@@ -68,56 +77,91 @@ impl Database {
         sql: &'static str,
         params: Params<'_>,
     ) -> Result<String> {
-        let mut client = self.pool.get().await?;
-        let done = within(bound, async {
-            let transaction = client.build_transaction().read_only(true).start().await?;
-            become_viewer(&transaction, viewer, bound, zone).await?;
-            let value = value(&transaction, sql, params).await?;
-            transaction.commit().await?;
-            Ok(value)
+        let (user, zone, params) = (viewer.clone(), zone.to_owned(), owned(params));
+        let work = self.run(viewer, bound, move |client| {
+            async move {
+                let transaction = client.build_transaction().read_only(true).start().await?;
+                become_viewer(&transaction, &user, bound, &zone).await?;
+                let value = value(&transaction, sql, &params).await?;
+                transaction.commit().await?;
+                Ok(value)
+            }
+            .boxed()
         });
-        let done = done.await;
-        put_back(client, done)
+        work.await
+    }
+
+    /// Asks whether the viewer may look at all. Errors: 403 it may not, or not any more.
+    pub async fn admits(&self, viewer: &Viewer) -> Result<()> {
+        self.look(viewer, "SELECT 'true'", &[]).await.map(drop)
     }
 
     /// Runs a verb as the viewer, in a transaction of its own. Returns its only value: JSON.
     pub async fn act(&self, viewer: &Viewer, sql: &'static str, params: Params<'_>) -> Result<String> {
-        let mut client = self.pool.get().await?;
-        let done = within(ACT, async {
-            let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
-            become_viewer(&transaction, viewer, ACT, "UTC").await?;
-            let value = value(&transaction, sql, params).await?;
-            transaction.commit().await?;
-            Ok(value)
+        let (user, params) = (viewer.clone(), owned(params));
+        let work = self.run(viewer, ACT, move |client| {
+            async move {
+                let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
+                let transaction = begin.start().await?;
+                become_viewer(&transaction, &user, ACT, "UTC").await?;
+                let value = value(&transaction, sql, &params).await?;
+                transaction.commit().await?;
+                Ok(value)
+            }
+            .boxed()
         });
-        let done = done.await;
-        put_back(client, done)
+        work.await
     }
 
     /// Runs a verb for each of some ids, each for itself: what fails is left out. Returns the ids for which it succeeded.
-    pub async fn act_on_each(&self, viewer: &Viewer, sql: &'static str, ids: &[i64]) -> Result<Vec<i64>> {
-        let mut client = self.pool.get().await?;
-        let done = within(ACT, async {
-            let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
-            let mut transaction = begin.start().await?;
-            become_viewer(&transaction, viewer, ACT, "UTC").await?;
-            let mut done = Vec::new();
-            for id in ids {
-                let savepoint = transaction.savepoint("one").await?;
-                match value(&savepoint, sql, &[Some(&id.to_string())]).await {
-                    Ok(_) => {
-                        savepoint.commit().await?;
-                        done.push(*id);
+    pub async fn act_on_each(&self, viewer: &Viewer, sql: &'static str, ids: Vec<i64>) -> Result<Vec<i64>> {
+        let user = viewer.clone();
+        let work = self.run(viewer, ACT, move |client| {
+            async move {
+                let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
+                let mut transaction = begin.start().await?;
+                become_viewer(&transaction, &user, ACT, "UTC").await?;
+                let mut done = Vec::new();
+                for id in ids {
+                    let savepoint = transaction.savepoint("one").await?;
+                    match value(&savepoint, sql, &[Some(id.to_string())]).await {
+                        Ok(_) => {
+                            savepoint.commit().await?;
+                            done.push(id);
+                        }
+                        Err(e) if e.code.is_empty() || e.code == "57014" => return Err(e),
+                        Err(_) => savepoint.rollback().await?,
                     }
-                    Err(e) if e.code.is_empty() || e.code == "57014" => return Err(e),
-                    Err(_) => savepoint.rollback().await?,
                 }
+                transaction.commit().await?;
+                Ok(done)
             }
-            transaction.commit().await?;
-            Ok(done)
+            .boxed()
         });
-        let done = done.await;
-        put_back(client, done)
+        work.await
+    }
+
+    /// Has work done on one of the connections, to its end also if the caller has gone: the statement runs on in the server,
+    /// and the next one on the connection waits for it.
+    async fn run<T: Send + 'static>(
+        &self,
+        viewer: &Viewer,
+        bound: Duration,
+        work: impl for<'a> FnOnce(&'a mut Object) -> BoxFuture<'a, Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let turn = tokio::time::timeout(PATIENCE, self.turns.wait(viewer)).await;
+        let turn = turn.map_err(|_| {
+            Error::new(StatusCode::TOO_MANY_REQUESTS, "you have too much running here")
+                .hint("One viewer has at most half of the connections to the database (--connections).")
+        })?;
+        let mut client = self.pool.get().await?;
+        let task = tokio::spawn(async move {
+            let done = within(bound, work(&mut client)).await;
+            let done = put_back(client, done);
+            drop(turn);
+            done
+        });
+        task.await.map_err(|e| Error::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?
     }
 
     /// Whether this is the password of a role that may log in.
@@ -129,15 +173,10 @@ impl Database {
         }
         // A server that trusts every client would let anybody look as anyone.
         let mut noise = [0; 16];
-        getrandom::fill(&mut noise)
-            .map_err(|e| Error::new(axum::http::StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
+        getrandom::fill(&mut noise).map_err(|e| Error::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
         let wrong: String = noise.iter().map(|byte| format!("{byte:02x}")).collect();
         if self.lets_in(role, &wrong).await? {
-            return Err(Error::new(
-                axum::http::StatusCode::SERVICE_UNAVAILABLE,
-                "the database does not ask for passwords",
-            )
-            .hint(
+            return Err(Error::new(StatusCode::SERVICE_UNAVAILABLE, "the database does not ask for passwords").hint(
                 "Its pg_hba.conf lets this program in as any role: with --auth password it has to say scram-sha-256.",
             ));
         }
@@ -153,7 +192,7 @@ impl Database {
                 None => config.connect(NoTls).await.map(drop),
             }
         });
-        match tried.await.map_err(|_| silent())? {
+        match tried.await.map_err(|_| Error::silent())? {
             Ok(()) => Ok(true),
             // Neither a password that cannot be one is a fault of the server.
             Err(e) if e.as_db_error().is_none_or(|said| said.code().code().starts_with("28")) && !is_gone(&e) => {
@@ -162,10 +201,6 @@ impl Database {
             Err(e) => Err(e.into()),
         }
     }
-}
-
-fn silent() -> Error {
-    Error::new(axum::http::StatusCode::GATEWAY_TIMEOUT, "the database does not answer")
 }
 
 /// Waits for what the server bounds. `None`: it has not kept the bound.
@@ -177,7 +212,7 @@ async fn within<T>(bound: Duration, work: impl Future<Output = Result<T>>) -> Op
 fn put_back<T>(client: Object, done: Option<Result<T>>) -> Result<T> {
     done.unwrap_or_else(|| {
         drop(Object::take(client));
-        Err(silent())
+        Err(Error::silent())
     })
 }
 
@@ -228,7 +263,11 @@ async fn become_viewer(transaction: &Transaction<'_>, viewer: &Viewer, bound: Du
     }
 }
 
-async fn value(transaction: &Transaction<'_>, sql: &'static str, params: Params<'_>) -> Result<String> {
+fn owned(params: Params<'_>) -> Vec<Option<String>> {
+    params.iter().map(|param| param.map(str::to_owned)).collect()
+}
+
+async fn value(transaction: &Transaction<'_>, sql: &'static str, params: &[Option<String>]) -> Result<String> {
     let typed: Vec<(&(dyn ToSql + Sync), Type)> = params.iter().map(|p| (p as _, Type::TEXT)).collect();
     // Without a name: a pooler may give the next transaction another connection.
     let row = transaction.query_typed_opt(sql, &typed).await?;

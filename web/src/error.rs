@@ -6,7 +6,7 @@ use std::error::Error as _;
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use deadpool_postgres::PoolError;
+use deadpool_postgres::{PoolError, TimeoutType};
 use serde_json::json;
 
 /// An answer that is not the one that was asked for.
@@ -45,6 +45,11 @@ impl Error {
     /// 404.
     pub fn missing(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, message)
+    }
+
+    /// 504: the database is there, or seems to be, and says nothing.
+    pub fn silent() -> Self {
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "the database does not answer")
     }
 
     /// The body that a browser gets.
@@ -97,7 +102,8 @@ impl From<PoolError> for Error {
     fn from(e: PoolError) -> Self {
         match e {
             PoolError::Backend(e) => e.into(),
-            PoolError::Timeout(_) => {
+            PoolError::Timeout(TimeoutType::Create | TimeoutType::Recycle) => Self::silent(),
+            PoolError::Timeout(TimeoutType::Wait) => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "all connections to the database are busy")
             }
             e => Self::new(StatusCode::SERVICE_UNAVAILABLE, e.to_string()),

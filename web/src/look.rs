@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use axum::http::StatusCode;
+
 use crate::database::{Database, LOOK};
 use crate::error::{Error, Result};
 use crate::filter;
@@ -24,7 +26,7 @@ macro_rules! overview {
         FROM queue.queues LEFT JOIN (SELECT DISTINCT n FROM unnest(c.names) AS n) AS o ON o.n = queue_name
         ORDER BY o.n IS NULL, queue_name LIMIT 1000) AS q), '[]'),
     'workers', coalesce((SELECT json_agg(w) FROM (
-        SELECT worker, pid, host(client_addr) AS client, client_port AS port, application_name AS application,
+        SELECT left(worker, 200) AS worker, pid, host(client_addr) AS client, client_port AS port, application_name AS application,
                queue_name AS queue, running, round(extract(epoch FROM oldest_claim)) AS oldest
         FROM queue.workers ORDER BY oldest_claim DESC LIMIT 200) AS w), '[]'))::text
 FROM (", $counts, ") AS c"
@@ -99,7 +101,7 @@ const COUNT: &str = "SELECT json_build_object('jobs', count(job_id), 'rows_read'
 const QUEUE: &str = "SELECT row_to_json(q)::text FROM (
     SELECT queue_name AS queue, is_paused, max_attempts, lease, backoff, backoff_base, backoff_max, backoff_jitter, retention,
            dead_retention, dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period, max_waiting::text,
-           stages, notify, created_at, executor, procedure, run_as, CASE WHEN NOT $1::boolean THEN settings::text END AS settings
+           stages, notify, created_at, executor, procedure, run_as, CASE WHEN NOT $1::boolean THEN left(settings::text, 20000) END AS settings
     FROM queue.queues WHERE queue_name = $2) AS q";
 
 /// Rows: queue, begin, enqueued, completed, failed, timed out, died, is_complete. Of one queue; or of all, as sums without a
@@ -119,8 +121,8 @@ const JOB: &str = "SELECT json_build_object(
     'job', json_build_object('job_id', j.job_id, 'queue', j.queue_name, 'stage', j.stage, 'state', j.state,
         'priority', j.priority, 'attempt', j.attempt, 'max_attempts', j.max_attempts, 'run_at', j.run_at,
         'enqueued_at', j.enqueued_at, 'started_at', j.started_at, 'finished_at', j.finished_at,
-        'lease_expires_at', j.lease_expires_at, 'worker', j.worker, 'error', left(j.error, 20000), 'unique_key', j.unique_key,
-        'group_key', j.group_key, 'flow', j.flow, 'task', j.task, 'upon', j.upon),
+        'lease_expires_at', j.lease_expires_at, 'worker', left(j.worker, 200), 'error', left(j.error, 20000), 'unique_key', left(j.unique_key, 2000),
+        'group_key', left(j.group_key, 2000), 'flow', j.flow, 'task', left(j.task, 2000), 'upon', j.upon),
     'bytes', CASE WHEN NOT $2::boolean THEN json_build_object(
         'payload', CASE WHEN pg_column_size(j.payload) < 60000 THEN octet_length(j.payload::text) ELSE pg_column_size(j.payload) END,
         'result', CASE WHEN pg_column_size(j.result) < 60000 THEN octet_length(j.result::text) ELSE pg_column_size(j.result) END,
@@ -131,21 +133,21 @@ const JOB: &str = "SELECT json_build_object(
     'headers', CASE WHEN NOT $2::boolean AND pg_column_size(j.headers) < 60000 AND octet_length(j.headers::text) < 60000 THEN jsonb_pretty(j.headers) END,
     'progress', CASE WHEN NOT $2::boolean AND pg_column_size(j.progress) < 60000 AND octet_length(j.progress::text) < 60000 THEN jsonb_pretty(j.progress) END,
     'attempts', coalesce((SELECT json_agg(a) FROM (
-        SELECT id, attempt, state, claimed_at, finished_at, worker, left(error, 2000) AS error, stage
+        SELECT id, attempt, state, claimed_at, finished_at, left(worker, 200) AS worker, left(error, 2000) AS error, stage
         FROM queue.job_attempts(j.job_id) ORDER BY id DESC LIMIT 100) AS a), '[]'),
-    'steps', coalesce((SELECT json_agg(json_build_object('name', name, 'result', CASE WHEN NOT $2::boolean THEN left(result::text, 400) END))
+    'steps', coalesce((SELECT json_agg(json_build_object('name', left(name, 200), 'result', CASE WHEN NOT $2::boolean THEN left(result::text, 400) END))
         FROM (SELECT name, result FROM queue.job_steps(j.job_id) LIMIT 500) AS s), '[]'),
-    'after', coalesce((SELECT json_agg(json_build_object('job_id', a.id, 'queue', o.queue_name, 'state', o.state, 'task', o.task))
+    'after', coalesce((SELECT json_agg(json_build_object('job_id', a.id, 'queue', o.queue_name, 'state', o.state, 'task', left(o.task, 200)))
         FROM unnest(j.after) AS a (id) LEFT JOIN LATERAL queue.job(a.id) AS o ON true), '[]'),
     'members', coalesce((SELECT json_agg(json_build_object('job_id', m.job_id, 'queue', m.queue_name, 'state', m.state,
-            'task', m.task, 'attempt', m.attempt, 'error', left(m.error, 200)))
+            'task', left(m.task, 200), 'attempt', m.attempt, 'error', left(m.error, 200)))
         FROM queue.members(j.job_id, max_jobs => 500) AS m), '[]'))::text
     FROM queue.job($1::bigint) AS j";
 
-/// One of the four, whole. NULL: the job has none.
-const DOCUMENT: &str =
-    "SELECT CASE $2 WHEN 'payload' THEN payload WHEN 'result' THEN result WHEN 'headers' THEN headers
-        WHEN 'progress' THEN progress END::text FROM queue.job($1::bigint)";
+/// One of the four, whole. NULL: the job has none; empty: it is too long.
+const DOCUMENT: &str = "SELECT CASE WHEN octet_length(d.text) > 16 * 1024 * 1024 THEN '' ELSE d.text END
+    FROM (SELECT (CASE $2 WHEN 'payload' THEN payload WHEN 'result' THEN result WHEN 'headers' THEN headers
+        WHEN 'progress' THEN progress END)::text FROM queue.job($1::bigint)) AS d (text)";
 
 const SCHEDULES: &str = "SELECT coalesce(json_agg(s), '[]')::text FROM (
     SELECT name, queue_name AS queue, cron, every, timezone, next_run_at, last_run_at, last_job_id, is_paused, missed, overlap,
@@ -168,11 +170,11 @@ const TOPICS: &str = "SELECT json_build_object(
         SELECT topic_name AS topic, bindings, published, copies, unrouted, dropped, filter_errors, created_at
         FROM queue.topics ORDER BY topic_name LIMIT 500) AS t), '[]'),
     'bindings', coalesce((SELECT json_agg(b) FROM (
-        SELECT topic_name AS topic, queue_name AS queue, pattern, filter, priority, on_full, bound_by, binding_id
+        SELECT topic_name AS topic, queue_name AS queue, left(pattern, 200) AS pattern, left(filter::text, 400) AS filter, priority, on_full, bound_by, binding_id
         FROM queue.bindings ORDER BY topic_name, binding_id LIMIT 1000) AS b), '[]'))::text";
 
 /// Flows by search, as `queue.flows` reads all jobs; of each the states of its first members.
-const FLOWS: &str = "SELECT coalesce(json_agg(json_build_object('job_id', l.job_id, 'state', l.state, 'task', l.task,
+const FLOWS: &str = "SELECT coalesce(json_agg(json_build_object('job_id', l.job_id, 'state', l.state, 'task', left(l.task, 200),
         'enqueued_at', l.enqueued_at, 'finished_at', l.finished_at, 'here', l.here::text, 'rows_read', l.rows_read, 'flow', l.flow,
         'members', CASE WHEN l.job_id IS NOT NULL THEN (SELECT json_object_agg(state, n) FROM (
             SELECT m.state, count(*) AS n FROM queue.members(l.job_id, max_jobs => 200) AS m GROUP BY m.state) AS c) END)), '[]')::text
@@ -184,21 +186,55 @@ const DOCTOR: &str = "SELECT coalesce(json_agg(d), '[]')::text FROM queue.doctor
 /// The queues that the viewer may observe, for the audit.
 pub const OBSERVED: &str = "SELECT coalesce(json_agg(queue_name), '[]')::text FROM queue.queues";
 
-/// How old an answer may be.
-pub fn age(what: &str, query: &Query) -> Duration {
-    Duration::from_secs(match (what, query.get("span").map(String::as_str)) {
-        ("activity", Some("quarter")) => 120,
-        ("activity" | "errors" | "doctor", _) => 5,
-        ("workers", _) => 2,
-        _ => 1,
-    })
+/// A page: its name, the fields that it understands, and how old an answer may be.
+struct Page(&'static str, &'static [&'static str], Duration);
+
+const SEARCHED: &[&str] = &["queue", "states", "beyond", "filter", "field", "op", "value"];
+
+const PAGES: [Page; 14] = [
+    Page("overview", &[], Duration::from_secs(1)),
+    Page("queue", &["queue"], Duration::from_secs(1)),
+    Page("lanes", &["queue"], Duration::from_secs(1)),
+    Page("activity", &["queue", "span", "tz"], Duration::from_secs(5)),
+    Page("jobs", &["queue", "state", "stage", "beyond"], Duration::from_secs(1)),
+    Page("search", SEARCHED, Duration::from_secs(1)),
+    Page("count", SEARCHED, Duration::from_secs(1)),
+    Page("job", &["job"], Duration::from_secs(1)),
+    Page("schedules", &[], Duration::from_secs(1)),
+    Page("workers", &[], Duration::from_secs(2)),
+    Page("errors", &["queue", "more"], Duration::from_secs(5)),
+    Page("topics", &[], Duration::from_secs(1)),
+    Page("flows", &["queue", "beyond"], Duration::from_secs(1)),
+    Page("doctor", &[], Duration::from_secs(5)),
+];
+
+/// What a request asks, in the one spelling in which it is kept, and how old an answer may be.
+///
+/// Errors: 404 there is no such page.
+pub fn question(what: &str, query: &Query) -> Result<(String, Duration)> {
+    let page = PAGES.iter().find(|page| page.0 == what);
+    let Page(name, fields, age) = page.ok_or_else(|| Error::missing("there is no such page"))?;
+    let said = fields.iter().filter_map(|field| {
+        let text = query.get(*field).filter(|text| !text.is_empty())?;
+        // What is read in several spellings, and by its presence alone.
+        let text = match (*name, *field) {
+            ("job", "job") => id(text).unwrap_or_default(),
+            ("errors", "more") => "1".to_owned(),
+            ("activity", "span") if text == "hour" => return None,
+            ("activity", "tz") if text == "UTC" => return None,
+            ("search" | "count", "filter" | "field" | "op" | "value") => text.trim().to_owned(),
+            _ => text.clone(),
+        };
+        Some((*field, text))
+    });
+    Ok((format!("{name} {:?}", said.collect::<Vec<_>>()), *age))
 }
 
 pub type Query = HashMap<String, String>;
 
 /// Answers what a page asks.
 ///
-/// Errors: 404 there is no such page or thing, 400 something is missing, and what Postgres says.
+/// Errors: 404 there is no such page or thing, 400 something is missing, 413 a document is too long, and what Postgres says.
 pub async fn ask(database: &Database, viewer: &Viewer, hides: bool, what: &str, query: &Query) -> Result<String> {
     let said = |name: &str| query.get(name).map(String::as_str).filter(|text| !text.is_empty());
     let required = |name: &str| said(name).ok_or_else(|| Error::bad(format!("{name} is missing")));
@@ -245,7 +281,13 @@ pub async fn ask(database: &Database, viewer: &Viewer, hides: bool, what: &str, 
                 return Err(Error::forbidden("payloads are hidden"));
             }
             let id = id(required("job")?)?;
-            database.look(viewer, DOCUMENT, &[Some(&id), Some(required("what")?)]).await
+            let what = required("what")?;
+            let found = database.look(viewer, DOCUMENT, &[Some(&id), Some(what)]).await?;
+            if found.is_empty() {
+                return Err(Error::new(StatusCode::PAYLOAD_TOO_LARGE, "it is longer than 16 MB")
+                    .hint(format!("With psql: SELECT {what} FROM queue.job({id})")));
+            }
+            Ok(found)
         }
         "schedules" => database.look(viewer, SCHEDULES, &[hidden]).await,
         "workers" => database.look(viewer, WORKERS, &[hidden]).await,

@@ -1,13 +1,15 @@
 //! `pg_queue_web`: a dashboard for the queues of some databases, in one program beside the server.
 //!
-//! From the ground up: [`error`] is what went wrong and how it is told; [`options`] the command line; [`database`] runs
-//! statements as the viewer; [`viewer`] says which role that is; [`guard`] refuses what other sites send, and sets the
-//! headers; [`cache`] asks once for all that ask the same; [`poll`] looks once a second for all browsers; [`look`] has the
+//! From the ground up: [`error`] is what went wrong and how it is told; [`options`] the command line; [`share`] what one viewer
+//! may hold of a thing; [`serve`] the connections; [`fields`] reads bodies; [`database`] runs statements as the viewer;
+//! [`viewer`] says which role that is, [`login`] whether a password is right; [`guard`] refuses what other sites send, and sets
+//! the headers; [`cache`] asks once for all that ask the same; [`poll`] looks once a second for all browsers; [`look`] has the
 //! pages' queries, [`filter`] what they search for; [`act`] the verbs, [`audit`] what was done; [`assets`] the page itself;
 //! [`once`] prints the overview in a terminal; [`routes`] puts all of it together.
 //!
 //! Invariants: each statement that a viewer causes runs in a transaction of its own, as the viewer's role, bounded in time;
-//! no text of a viewer is ever SQL. What jobs carry is text in the page, never markup.
+//! no text of a viewer is ever SQL. What jobs carry is text in the page, never markup. Whatever a viewer or a stranger can make
+//! grow, or can hold, has a bound: for each of them, and in all.
 
 mod act;
 mod assets;
@@ -15,13 +17,17 @@ mod audit;
 mod cache;
 mod database;
 mod error;
+mod fields;
 mod filter;
 mod guard;
+mod login;
 mod look;
 mod once;
 mod options;
 mod poll;
 mod routes;
+mod serve;
+mod share;
 mod tls;
 mod viewer;
 
@@ -67,15 +73,15 @@ async fn run(options: Options) -> Result<(), String> {
                 let listener = tokio::net::TcpListener::bind(address).await.map_err(|e| format!("{address}: {e}"))?;
                 let address = listener.local_addr().map_err(|e| e.to_string())?;
                 eprintln!("pg_queue_web: listening on http://{address}{}/", site.options.prefix);
-                axum::serve(listener, router).with_graceful_shutdown(until.clone()).await
+                serve::serve(listener, router, until.clone()).await;
             }
             Listen::Unix(path) => {
                 let listener = unix_listener(path).map_err(|e| format!("{}: {e}", path.display()))?;
                 eprintln!("pg_queue_web: listening on {}", path.display());
-                axum::serve(listener, router).with_graceful_shutdown(until.clone()).await
+                serve::serve(listener, router, until.clone()).await;
             }
         }
-        .map_err(|e| e.to_string())
+        Ok(())
     };
     let patience = async {
         until.clone().await;

@@ -1,7 +1,8 @@
 //! One look a second for all browsers of a role: what the overview shows, pushed to each as a server-sent event.
 //!
 //! Invariants: while nobody looks, nothing runs; a look that takes long is repeated after fifty times as long, so that all
-//! looks of a role take at most a fiftieth of one processor.
+//! looks of a role take at most a fiftieth of one processor. A viewer that may not look any more is told so within two seconds,
+//! and its streams end.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -17,7 +18,8 @@ use tokio::sync::watch;
 use crate::database::{Database, LOOK};
 use crate::error::{Error, Result};
 use crate::look;
-use crate::viewer::Viewer;
+use crate::share::Shares;
+use crate::viewer::{UntilEnd, Viewer};
 
 const EVERY: Duration = Duration::from_secs(1);
 /// So many times the time of a look is the pause behind it.
@@ -25,17 +27,37 @@ const REST: u32 = 49;
 /// A proxy may close a connection on which nothing comes for long.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Then the browser comes anew, and has to be let in anew.
-const LONGEST: Duration = Duration::from_secs(300);
-/// So many browsers look at once.
-const MOST: usize = 2_000;
+const MAX_AGE: Duration = Duration::from_secs(300);
+/// So many streams are open together, and so many of one viewer.
+const MAX_STREAMS: usize = 2_000;
+const MAX_STREAMS_OF_A_VIEWER: usize = 50;
 
 /// The database's place, the role, and the user that has logged in.
 type Role = (usize, Option<String>, Option<String>);
-/// Events as they go out. `None`: there was none yet.
-type Events = watch::Sender<Option<Bytes>>;
+
+/// An event as it goes out.
+#[derive(Clone)]
+struct Event {
+    text: Bytes,
+    outcome: Outcome,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// The database has answered, or has refused.
+    Answered,
+    /// The database is not there.
+    Unanswered,
+    /// The viewer may not look any more: the streams end.
+    Last,
+}
+
+/// `None`: there was no event yet.
+type Events = watch::Sender<Option<Event>>;
 
 pub struct Polls {
     running: Mutex<HashMap<Role, Arc<Events>>>,
+    streams: Arc<Shares<Viewer>>,
     stopped: watch::Sender<bool>,
 }
 
@@ -43,7 +65,8 @@ pub type EventStream = Pin<Box<dyn Stream<Item = std::result::Result<Bytes, Infa
 
 impl Polls {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { running: Mutex::default(), stopped: watch::Sender::new(false) })
+        let streams = Shares::new(MAX_STREAMS_OF_A_VIEWER, MAX_STREAMS);
+        Arc::new(Self { running: Mutex::default(), streams, stopped: watch::Sender::new(false) })
     }
 
     pub fn stop(&self) {
@@ -56,14 +79,21 @@ impl Polls {
         async move { drop(stopped.wait_for(|stopped| *stopped).await) }.boxed().shared()
     }
 
-    /// Returns the events for a browser: the last one at once, if there is one.
+    /// Returns the events for a browser: the last one at once, if there is one. They end with the session, if there is one.
     ///
-    /// Errors: 503 too many are looking.
-    pub fn events(self: &Arc<Self>, place: usize, database: &Arc<Database>, viewer: &Viewer) -> Result<EventStream> {
+    /// Errors: 429 too many streams are open.
+    pub fn events(
+        self: &Arc<Self>,
+        place: usize,
+        database: &Arc<Database>,
+        viewer: &Viewer,
+        session: Option<UntilEnd>,
+    ) -> Result<EventStream> {
+        let share = self.streams.take(viewer.clone()).ok_or_else(|| {
+            Error::new(axum::http::StatusCode::TOO_MANY_REQUESTS, "too many browsers are looking")
+                .hint(format!("A viewer has at most {MAX_STREAMS_OF_A_VIEWER} open pages, all of them {MAX_STREAMS}."))
+        })?;
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        if running.values().map(|events| events.receiver_count()).sum::<usize>() >= MOST {
-            return Err(Error::new(axum::http::StatusCode::SERVICE_UNAVAILABLE, "too many browsers are looking"));
-        }
         let user = viewer.has_logged_in.then(|| viewer.name.clone());
         let role = (place, viewer.role.clone(), user.clone());
         let events = running.entry(role.clone()).or_insert_with(|| {
@@ -78,8 +108,21 @@ impl Polls {
         });
         let mut receiver = events.subscribe();
         receiver.mark_changed();
-        let (stopped, until) = (self.until_stopped(), Instant::now() + LONGEST);
-        Ok(Box::pin(stream::unfold((receiver, stopped), move |(mut receiver, stopped)| async move {
+        let until = Instant::now() + MAX_AGE;
+        let stopped = self.until_stopped();
+        let ended = async move {
+            let session = async {
+                match session {
+                    Some(session) => session.wait().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! { () = stopped => {}, () = session => {}, () = tokio::time::sleep_until(until.into()) => {} }
+        };
+        let ended = ended.boxed().shared();
+        let begun = Some((receiver, ended, share));
+        Ok(Box::pin(stream::unfold(begun, |state| async {
+            let (mut receiver, ended, share) = state?;
             let next = tokio::time::timeout(KEEP_ALIVE, async {
                 loop {
                     receiver.changed().await.ok()?;
@@ -89,14 +132,14 @@ impl Polls {
                 }
             });
             let event = tokio::select! {
-                () = stopped.clone() => return None,
-                () = tokio::time::sleep_until(until.into()) => return None,
+                () = ended.clone() => return None,
                 event = next => event,
             };
             match event {
-                Ok(Some(event)) => Some((Ok(event), (receiver, stopped))),
+                Ok(Some(event)) if event.outcome == Outcome::Last => Some((Ok(event.text), None)),
+                Ok(Some(event)) => Some((Ok(event.text), Some((receiver, ended, share)))),
                 Ok(None) => None,
-                Err(_) => Some((Ok(Bytes::from_static(b":\n\n")), (receiver, stopped))),
+                Err(_) => Some((Ok(Bytes::from_static(b":\n\n")), Some((receiver, ended, share)))),
             }
         })))
     }
@@ -107,10 +150,30 @@ impl Polls {
             let begun = Instant::now();
             let event = event(&database, &viewer).await;
             let pause = EVERY.max(begun.elapsed() * REST);
+            let mut outcome = event.outcome;
             events.send_replace(Some(event));
+            let rest = async {
+                let until = Instant::now() + pause;
+                loop {
+                    tokio::time::sleep_until(until.min(Instant::now() + EVERY).into()).await;
+                    if Instant::now() >= until {
+                        return;
+                    }
+                    // What a long pause leaves unseen: whether the viewer may still look, and whether the database answers.
+                    match database.admits(&viewer).await {
+                        Ok(()) if outcome == Outcome::Unanswered => return,
+                        Ok(()) => {}
+                        Err(e) => {
+                            let trouble = trouble(&e);
+                            outcome = trouble.outcome;
+                            events.send_replace(Some(trouble));
+                        }
+                    }
+                }
+            };
             // The next viewer has to begin it anew, or finds it here: decided under the lock.
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
+                () = rest => {}
                 () = events.closed() => {}
             }
             let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,7 +186,7 @@ impl Polls {
 }
 
 /// A look, or why there is none, as an event.
-async fn event(database: &Database, viewer: &Viewer) -> Bytes {
+async fn event(database: &Database, viewer: &Viewer) -> Event {
     let mut found = database.look_in(viewer, LOOK, "UTC", look::OVERVIEW, &[]).await;
     // On a standby, and after a start, counts are counted. All else can be shown.
     if found.as_ref().is_err_and(|e| e.code == "57014") {
@@ -131,7 +194,20 @@ async fn event(database: &Database, viewer: &Viewer) -> Bytes {
     }
     match found {
         // An end of line would end the data; within strings JSON has none.
-        Ok(json) => format!("event: overview\ndata: {}\n\n", json.replace('\n', " ")).into(),
-        Err(e) => format!("event: trouble\ndata: {}\n\n", e.json()).into(),
+        Ok(json) => {
+            let text = format!("event: overview\ndata: {}\n\n", json.replace('\n', " "));
+            Event { text: text.into(), outcome: Outcome::Answered }
+        }
+        Err(e) => trouble(&e),
     }
+}
+
+fn trouble(e: &Error) -> Event {
+    let outcome = match (e.code.is_empty(), e.status) {
+        // It is this program that does not let the viewer look. A right that the database refuses may be granted soon.
+        (true, axum::http::StatusCode::FORBIDDEN) => Outcome::Last,
+        (true, _) => Outcome::Unanswered,
+        (false, _) => Outcome::Answered,
+    };
+    Event { text: format!("event: trouble\ndata: {}\n\n", e.json()).into(), outcome }
 }

@@ -1,33 +1,44 @@
 //! The site: which path is answered by what, for which database and viewer.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::extract::{Extension, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, middleware};
-use serde_json::{Map, Value, json};
-use tokio::sync::Semaphore;
+use futures_util::stream::{self, StreamExt as _};
+use serde_json::json;
 
 use crate::audit::Audit;
-use crate::cache::Cache;
+use crate::cache::{Cache, Key};
 use crate::database::Database;
 use crate::error::{Error, Result};
+use crate::fields::{self, Fields};
+use crate::login::Logins;
 use crate::options::{Auth, Options};
 use crate::poll::Polls;
+use crate::serve::{Busy, Peer};
+use crate::share::{Share, Shares};
 use crate::viewer::{self, Sessions, Viewer};
 use crate::{act, assets, guard, look};
 
-/// A body has at most so many bytes: a payload to enqueue.
-const LARGEST: usize = 1 << 20;
+/// The body of a verb has at most so many bytes, as it may have a payload to enqueue; that of a login so many.
+const MAX_BODY_BYTES: usize = 1 << 20;
+const MAX_LOGIN_BYTES: usize = 8 << 10;
+/// A body takes at most so long.
+const MAX_BODY_TIME: Duration = Duration::from_secs(10);
 
-/// So many passwords are tried at once, and a wrong one takes so long.
-const LOGINS: usize = 2;
-const WRONG: Duration = Duration::from_secs(1);
+/// So many requests of one viewer are answered at a time, so many verbs among them, and so many documents until their end.
+const MAX_REQUESTS_OF_A_VIEWER: usize = 50;
+const MAX_VERBS_OF_A_VIEWER: usize = 8;
+const MAX_DOCUMENTS_OF_A_VIEWER: usize = 2;
+const MAX_DOCUMENTS: usize = 8;
+/// Whether a viewer may still look is asked again after so long.
+const ADMITTED_FOR: Duration = Duration::from_secs(1);
 
 pub struct Site {
     pub options: Options,
@@ -36,7 +47,17 @@ pub struct Site {
     cache: Cache,
     pub polls: Arc<Polls>,
     audit: Audit,
-    logins: Semaphore,
+    logins: Logins,
+    requests: Arc<Shares<Viewer>>,
+    verbs: Arc<Shares<Viewer>>,
+    documents: Arc<Shares<Viewer>>,
+}
+
+/// A known viewer that is being answered.
+struct Entered {
+    viewer: Viewer,
+    _share: Share<Viewer>,
+    busy: Busy,
 }
 
 impl Site {
@@ -56,7 +77,10 @@ impl Site {
             cache: Cache::default(),
             polls: Polls::new(),
             audit: Audit::default(),
-            logins: Semaphore::new(LOGINS),
+            logins: Logins::new(),
+            requests: Shares::new(MAX_REQUESTS_OF_A_VIEWER, usize::MAX),
+            verbs: Shares::new(MAX_VERBS_OF_A_VIEWER, usize::MAX),
+            documents: Shares::new(MAX_DOCUMENTS_OF_A_VIEWER, MAX_DOCUMENTS),
         }))
     }
 
@@ -70,6 +94,23 @@ impl Site {
 
     fn viewer(&self, headers: &HeaderMap, place: usize) -> Result<Viewer> {
         viewer::of_request(headers, &self.options, &self.sessions, place)
+    }
+
+    /// Lets in the viewer that sends a request, for as long as it is answered.
+    ///
+    /// Errors: those of [`viewer::of_request`]; 403 the role may not look any more; 429 too much of the viewer is being answered.
+    async fn enter(&self, headers: &HeaderMap, peer: &Peer, place: usize) -> Result<Entered> {
+        let viewer = self.viewer(headers, place)?;
+        let share = self.requests.take(viewer.clone()).ok_or_else(too_many)?;
+        let busy = peer.busy();
+        // Before anything that is kept is shown.
+        if viewer.role.is_some() {
+            let database = &self.databases[place];
+            let question = key(place, &viewer, "admitted".to_owned());
+            let admits = || async { database.admits(&viewer).await.map(|()| Bytes::new()) };
+            self.cache.get(question, ADMITTED_FOR, admits).await?;
+        }
+        Ok(Entered { viewer, _share: share, busy })
     }
 
     /// Whether payloads are hidden from the viewer.
@@ -105,12 +146,27 @@ pub fn router(site: Arc<Site>) -> Router {
         }
     };
     let all = all.fallback(|| async { Error::missing("there is no such page") });
-    all.layer(DefaultBodyLimit::max(LARGEST))
-        .layer(middleware::from_fn_with_state(site.clone(), guard::guard))
-        .with_state(site)
+    all.layer(middleware::from_fn_with_state(site.clone(), guard::guard)).with_state(site)
 }
 
 type Said = Query<HashMap<String, String>>;
+
+fn too_many() -> Error {
+    Error::new(StatusCode::TOO_MANY_REQUESTS, "too many of your requests are being answered")
+}
+
+/// A question of a viewer. Users with one role do not share where they have logged in: one of them may be locked out.
+fn key(place: usize, viewer: &Viewer, question: String) -> Key {
+    let user = viewer.has_logged_in.then_some(&viewer.name);
+    Key { place, role: viewer.role.clone(), question: format!("{user:?} {question}") }
+}
+
+/// Reads a body. Errors: 408 it takes too long, 413 it is too long.
+async fn read(body: Body, max: usize) -> Result<Bytes> {
+    let read = tokio::time::timeout(MAX_BODY_TIME, axum::body::to_bytes(body, max)).await;
+    let read = read.map_err(|_| Error::new(StatusCode::REQUEST_TIMEOUT, "the body takes too long"))?;
+    read.map_err(|_| Error::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body has more than {max} bytes")))
+}
 
 fn json_of(text: impl Into<Body>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text.into()).into_response()
@@ -135,79 +191,106 @@ async fn session(State(site): State<Arc<Site>>, Query(query): Said, headers: Hea
     Ok(json_of(told.to_string()))
 }
 
-async fn events(State(site): State<Arc<Site>>, Query(query): Said, headers: HeaderMap) -> Result<Response> {
+async fn events(
+    State(site): State<Arc<Site>>,
+    Extension(peer): Extension<Peer>,
+    Query(query): Said,
+    headers: HeaderMap,
+) -> Result<Response> {
     let (place, database) = site.database(&query)?;
-    let viewer = site.viewer(&headers, place)?;
-    let events = site.polls.events(place, database, &viewer)?;
+    let Entered { viewer, busy, .. } = site.enter(&headers, &peer, place).await?;
+    let session = match viewer.has_logged_in {
+        true => {
+            let token = viewer::token(&headers, &site.options, place);
+            Some(token.and_then(|token| site.sessions.until_end(token)).ok_or_else(viewer::unknown)?)
+        }
+        false => None,
+    };
+    let events = site.polls.events(place, database, &viewer, session)?;
     let fixed =
         [(header::CONTENT_TYPE, "text/event-stream"), (header::HeaderName::from_static("x-accel-buffering"), "no")];
+    // The connection is busy as long as the stream is there.
+    let events = events.map(move |event| (&busy, event).1);
     Ok((fixed, Body::from_stream(events)).into_response())
 }
 
 async fn looked(
     State(site): State<Arc<Site>>,
+    Extension(peer): Extension<Peer>,
     Path(what): Path<String>,
     Query(query): Said,
     headers: HeaderMap,
 ) -> Result<Response> {
     let (place, database) = site.database(&query)?;
-    let viewer = site.viewer(&headers, place)?;
-    let hides = site.hides(&viewer);
-    let sorted: BTreeMap<&String, &String> = query.iter().collect();
-    let user = viewer.has_logged_in.then_some(&viewer.name);
-    let key = (place, viewer.role.clone(), format!("{what} {user:?} {sorted:?}"));
-    let age = look::age(&what, &query);
-    let answer = site
-        .cache
-        .get(key, age, || async { look::ask(database, &viewer, hides, &what, &query).await.map(Bytes::from) });
-    Ok(json_of(answer.await?))
+    let entered = site.enter(&headers, &peer, place).await?;
+    let (viewer, hides) = (&entered.viewer, site.hides(&entered.viewer));
+    let (question, age) = look::question(&what, &query)?;
+    let ask = || async { look::ask(database, viewer, hides, &what, &query).await.map(Bytes::from) };
+    let answer = site.cache.get(key(place, viewer, question), age, ask).await?;
+    Ok(json_of(answer))
 }
 
 /// A payload and so on, whole, as a file.
-async fn document(State(site): State<Arc<Site>>, Query(query): Said, headers: HeaderMap) -> Result<Response> {
+async fn document(
+    State(site): State<Arc<Site>>,
+    Extension(peer): Extension<Peer>,
+    Query(query): Said,
+    headers: HeaderMap,
+) -> Result<Response> {
     let (place, database) = site.database(&query)?;
-    let viewer = site.viewer(&headers, place)?;
-    let text = look::ask(database, &viewer, site.hides(&viewer), "document", &query).await?;
+    let entered = site.enter(&headers, &peer, place).await?;
+    let share = site.documents.take(entered.viewer.clone()).ok_or_else(too_many)?;
+    let text = look::ask(database, &entered.viewer, site.hides(&entered.viewer), "document", &query).await?;
     let fixed = [
         (header::CONTENT_TYPE, "application/json"),
         (header::CONTENT_DISPOSITION, "attachment; filename=\"job.json\""),
     ];
-    Ok((fixed, text).into_response())
+    // In parts, so that the share is held until the browser has taken all.
+    let rest = (Bytes::from(text), share, entered);
+    let parts = stream::unfold(rest, |(mut rest, share, entered)| async move {
+        let part = rest.split_to(rest.len().min(64 << 10));
+        (!part.is_empty()).then_some((Ok::<_, std::convert::Infallible>(part), (rest, share, entered)))
+    });
+    Ok((fixed, Body::from_stream(parts)).into_response())
 }
 
-async fn audited(State(site): State<Arc<Site>>, Query(query): Said, headers: HeaderMap) -> Result<Response> {
+async fn audited(
+    State(site): State<Arc<Site>>,
+    Extension(peer): Extension<Peer>,
+    Query(query): Said,
+    headers: HeaderMap,
+) -> Result<Response> {
     let (place, database) = site.database(&query)?;
-    let viewer = site.viewer(&headers, place)?;
-    let observed = database.look(&viewer, look::OBSERVED, &[]).await?;
+    let entered = site.enter(&headers, &peer, place).await?;
+    let viewer = &entered.viewer;
+    let observed = database.look(viewer, look::OBSERVED, &[]).await?;
     let observed: HashSet<String> = serde_json::from_str(&observed).unwrap_or_default();
-    Ok(json_of(site.audit.shown(&database.name, &viewer, &observed, site.hides(&viewer)).to_string()))
-}
-
-fn object(body: &Bytes) -> Result<Map<String, Value>> {
-    match serde_json::from_slice(body) {
-        Ok(Value::Object(fields)) => Ok(fields),
-        _ => Err(Error::bad("the body has to be an object of JSON")),
-    }
+    Ok(json_of(site.audit.shown(&database.name, viewer, &observed, site.hides(viewer)).to_string()))
 }
 
 async fn acted(
     State(site): State<Arc<Site>>,
+    Extension(peer): Extension<Peer>,
     Path(verb): Path<String>,
     Query(query): Said,
     headers: HeaderMap,
-    body: Bytes,
+    body: Body,
 ) -> Result<Response> {
     let (place, database) = site.database(&query)?;
-    let viewer = site.viewer(&headers, place)?;
-    let fields = object(&body)?;
+    let entered = site.enter(&headers, &peer, place).await?;
+    let share = site.verbs.take(entered.viewer.clone()).ok_or_else(too_many)?;
+    let given: Fields = fields::of_body(&read(body, MAX_BODY_BYTES).await?, act::is_field)?;
     let database = database.clone();
     // To its end and its line in the log, also where the browser has gone.
     let task = tokio::spawn({
         let site = site.clone();
         async move {
-            let hides = site.hides(&viewer);
-            let done = act::act(&database, &viewer, hides, &site.audit, &verb, &fields).await;
-            site.cache.clear();
+            let viewer = &entered.viewer;
+            let done = act::act(&database, viewer, site.hides(viewer), &site.audit, &verb, given).await;
+            if done.is_ok() {
+                site.cache.clear(place);
+            }
+            drop((share, entered));
             done
         }
     });
@@ -215,23 +298,27 @@ async fn acted(
     Ok(json_of(done?))
 }
 
-async fn login(State(site): State<Arc<Site>>, Query(query): Said, body: Bytes) -> Result<Response> {
+async fn login(
+    State(site): State<Arc<Site>>,
+    Extension(peer): Extension<Peer>,
+    Query(query): Said,
+    body: Body,
+) -> Result<Response> {
     if !matches!(site.options.auth, Auth::Password) {
         return Err(Error::missing("nobody logs in here"));
     }
     let (place, database) = site.database(&query)?;
-    let fields = object(&body)?;
-    let text = |name| fields.get(name).and_then(Value::as_str).filter(|text| !text.contains('\0')).unwrap_or_default();
+    let said = fields::of_body(&read(body, MAX_LOGIN_BYTES).await?, |name| matches!(name, "user" | "password"))?;
+    let text = |name| said.get(name).map(String::as_str).unwrap_or_default();
     let (user, password) = (text("user"), text("password"));
-    let Ok(_one) = site.logins.acquire().await else { return Err(Error::bad("the program ends")) };
     let role = match &site.options.roles {
         Some(roles) => roles.iter().find(|(known, _)| known == user).map(|(_, role)| role.as_str()),
         None => Some(user),
     };
     // With a map the name is that of the role with the password, and looks as another.
-    let is_right = !user.is_empty() && !password.is_empty() && database.knows(user, password).await?;
+    let is_right = site.logins.is_right(database, peer.address, user, password).await?;
     let Some(role) = role.filter(|_| is_right) else {
-        tokio::time::sleep(WRONG).await;
+        let user: String = user.chars().take(viewer::MAX_NAME_BYTES).collect();
         eprintln!(
             "pg_queue_web: audit {}",
             json!({ "verb": "login", "user": user, "database": database.name, "error": "refused" })

@@ -9,16 +9,21 @@ use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, StatusCode, header};
 use subtle::ConstantTimeEq as _;
+use tokio::sync::watch;
 
 use crate::error::{Error, Result};
 use crate::options::{Auth, Options};
 
 /// A session ends so long after the password was given.
-const LONGEST: Duration = Duration::from_secs(12 * 3600);
+const MAX_AGE: Duration = Duration::from_secs(12 * 3600);
 /// And so long after the last request.
-const IDLE: Duration = Duration::from_secs(2 * 3600);
+const MAX_IDLE: Duration = Duration::from_secs(2 * 3600);
 /// More sessions than this begin only when others end.
-const MOST: usize = 10_000;
+const MAX_SESSIONS: usize = 10_000;
+/// With one more session of a user, the one that was used least recently ends.
+const MAX_SESSIONS_OF_A_USER: usize = 20;
+/// The name of a viewer has at most so many bytes.
+pub const MAX_NAME_BYTES: usize = 200;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Viewer {
@@ -36,6 +41,22 @@ struct Session {
     database: usize,
     begun: Instant,
     seen: Instant,
+    /// Closed when the session ends.
+    open: watch::Sender<()>,
+}
+
+/// What ends when a session does.
+pub struct UntilEnd {
+    open: watch::Receiver<()>,
+    at: Instant,
+}
+
+impl UntilEnd {
+    /// Waits for the end of the session: by a logout, by its age, or because another one has taken its place.
+    pub async fn wait(mut self) {
+        let ended = async { while self.open.changed().await.is_ok() {} };
+        drop(tokio::time::timeout_at(self.at.into(), ended).await);
+    }
 }
 
 #[derive(Default)]
@@ -51,15 +72,30 @@ impl Sessions {
         let now = Instant::now();
         let mut sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.retain(|_, session| session.is_open(now));
-        if sessions.len() >= MOST {
+        let of_user = |session: &Session| session.viewer == viewer && session.database == database;
+        if sessions.values().filter(|session| of_user(session)).count() >= MAX_SESSIONS_OF_A_USER {
+            let own = sessions.iter().filter(|(_, session)| of_user(session));
+            if let Some(last) = own.min_by_key(|(_, session)| session.seen).map(|(token, _)| token.clone()) {
+                sessions.remove(&last);
+            }
+        }
+        if sessions.len() >= MAX_SESSIONS {
             return Err(Error::new(StatusCode::SERVICE_UNAVAILABLE, "there are too many sessions"));
         }
-        sessions.insert(token.clone(), Session { viewer, database, begun: now, seen: now });
+        let open = watch::Sender::new(());
+        sessions.insert(token.clone(), Session { viewer, database, begun: now, seen: now, open });
         Ok(token)
     }
 
     pub fn end(&self, token: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(token);
+    }
+
+    /// Returns what tells the end of a session. `None`: it has ended.
+    pub fn until_end(&self, token: &str) -> Option<UntilEnd> {
+        let sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let session = sessions.get(token)?;
+        Some(UntilEnd { open: session.open.subscribe(), at: session.begun + MAX_AGE })
     }
 
     fn find(&self, token: &str, database: usize) -> Option<Viewer> {
@@ -73,7 +109,7 @@ impl Sessions {
 
 impl Session {
     fn is_open(&self, now: Instant) -> bool {
-        now - self.begun < LONGEST && now - self.seen < IDLE
+        now - self.begun < MAX_AGE && now - self.seen < MAX_IDLE
     }
 }
 
@@ -99,9 +135,9 @@ pub fn token<'a>(headers: &'a HeaderMap, options: &Options, database: usize) -> 
 pub fn of_request(headers: &HeaderMap, options: &Options, sessions: &Sessions, database: usize) -> Result<Viewer> {
     match &options.auth {
         Auth::None => Ok(Viewer { name: "local".to_owned(), role: None, has_logged_in: false }),
-        Auth::Password => token(headers, options, database)
-            .and_then(|token| sessions.find(token, database))
-            .ok_or_else(|| Error::new(StatusCode::UNAUTHORIZED, "log in with a role of the database")),
+        Auth::Password => {
+            token(headers, options, database).and_then(|token| sessions.find(token, database)).ok_or_else(unknown)
+        }
         Auth::Proxy { header, secret } => {
             if let Some(secret) = secret {
                 let said = only(headers, "X-Proxy-Secret").unwrap_or_default();
@@ -109,7 +145,7 @@ pub fn of_request(headers: &HeaderMap, options: &Options, sessions: &Sessions, d
                     return Err(Error::forbidden("the request does not come through the proxy"));
                 }
             }
-            let name = only(headers, header).filter(|name| !name.is_empty());
+            let name = only(headers, header).filter(|name| !name.is_empty() && name.len() <= MAX_NAME_BYTES);
             let name =
                 name.ok_or_else(|| Error::forbidden(format!("the proxy does not name the viewer, in {header}")))?;
             let role = match &options.roles {
@@ -120,6 +156,11 @@ pub fn of_request(headers: &HeaderMap, options: &Options, sessions: &Sessions, d
             Ok(Viewer { name: name.to_owned(), role: Some(checked(role)?), has_logged_in: false })
         }
     }
+}
+
+/// 401: there is no session.
+pub fn unknown() -> Error {
+    Error::new(StatusCode::UNAUTHORIZED, "log in with a role of the database")
 }
 
 /// The value of a header that is there once: of two, nobody knows which one the proxy has set.

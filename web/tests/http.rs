@@ -51,7 +51,7 @@ pub enum Address {
 }
 
 impl Address {
-    fn connect(&self) -> Box<dyn Stream> {
+    pub fn connect(&self) -> Box<dyn Stream> {
         let patience = Some(Duration::from_secs(60));
         match self {
             Self::Tcp(address) => {
@@ -97,7 +97,8 @@ impl Address {
         all.extend(headers);
         let head: String = all.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let mut stream = self.connect();
-        write!(stream, "{method} {path} HTTP/1.1\r\n{head}\r\n{body}").expect("the request");
+        // One that is refused unread may be reset.
+        drop(write!(stream, "{method} {path} HTTP/1.1\r\n{head}\r\n{body}"));
         BufReader::new(stream)
     }
 
@@ -112,10 +113,21 @@ impl Address {
 
     /// Opens the stream of events.
     pub fn events(&self, headers: &[(&str, &str)]) -> Events {
+        self.events_or(headers).unwrap_or_else(|status| panic!("no events: {status}"))
+    }
+
+    /// Opens the stream of events, or returns the status with which it is refused.
+    pub fn events_or(&self, headers: &[(&str, &str)]) -> Result<Events, u16> {
         let mut reader = self.open("GET", "/api/events", headers, "");
-        let (status, _) = head(&mut reader);
-        assert_eq!(status, 200);
-        Events { reader, rest: String::new() }
+        match head(&mut reader) {
+            (200, _) => Ok(Events { reader, rest: String::new() }),
+            (status, _) => Err(status),
+        }
+    }
+
+    /// Sends a request, and goes without its answer.
+    pub fn send_and_go(&self, path: &str, headers: &[(&str, &str)]) {
+        drop(self.open("GET", path, headers, ""));
     }
 }
 

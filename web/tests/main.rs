@@ -1,15 +1,17 @@
 //! The dashboard as a program, against servers of the tests' own.
 //!
-//! `place` starts it, `http` speaks with it byte by byte. Without a browser: `access` (what gets in, what is refused), `roles`,
-//! `pages` (what is shown), `verbs` (what is done), `pooler` (behind PgBouncer), `demo` (how `make web` ends). With Debian's
+//! `place` starts it, `http` speaks with it byte by byte. Without a browser: `access` (what gets in, what is refused),
+//! `bounds` (what one viewer, or a stranger, can take from the others), `logins`, `roles`, `pages` (what is shown), `verbs` (what is done), `pooler` (behind PgBouncer), `demo` (how `make web` ends). With Debian's
 //! chromium, which `browser` starts: `clicks` (each page and verb, by mouse and by keyboard), `statements` (what the server is
 //! asked meanwhile), `strange` (names and texts full of markup), `pictures`.
 
 mod access;
+mod bounds;
 mod browser;
 mod clicks;
 mod demo;
 mod http;
+mod logins;
 mod pages;
 mod pictures;
 mod place;

@@ -36,8 +36,20 @@ pub fn output(cluster: &Cluster, args: &[&str]) -> Output {
 
 impl Web {
     pub fn start(cluster: &Cluster, args: &[&str]) -> Self {
-        let is_said = args.contains(&"--listen");
-        let mut command = command(cluster, args);
+        Self::start_as(command(cluster, args), args.contains(&"--listen"))
+    }
+
+    /// Starts it so that it may open so many files.
+    pub fn start_with_files(cluster: &Cluster, args: &[&str], files: usize) -> Self {
+        let bare = command(cluster, args);
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\"")]);
+        command.arg(bare.get_program()).args(bare.get_args()).stdin(Stdio::null());
+        command.envs(bare.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        Self::start_as(command, false)
+    }
+
+    fn start_as(mut command: Command, is_said: bool) -> Self {
         if !is_said {
             command.args(["--listen", "127.0.0.1:0"]);
         }
@@ -90,6 +102,13 @@ impl Web {
 
     pub fn pid(&self) -> u32 {
         self.process.id()
+    }
+
+    /// The megabytes of memory that it has.
+    pub fn megabytes(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("its status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+        line.split_whitespace().next().unwrap().parse::<usize>().unwrap() / 1024
     }
 
     /// Asks it to end, and waits until it has. Returns whether it says that all is well.
