@@ -227,15 +227,17 @@ CREATE FUNCTION queue.enqueue_flow(
     version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
     group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
     lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
-    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
+    command text DEFAULT NULL
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue_flow';
 COMMENT ON FUNCTION queue.enqueue_flow IS
 'Adds a flow: a job that waits for its members, which are added by flow => its id, or as tasks: an array of objects with the
 fields of queue.enqueue_batch, task (a name), queue (this one by default), and after (names of other tasks). It is held
 until all members have completed; upon: otherwise, as in queue.enqueue. Then it goes to its queue (runs), or ends by
 itself. open: members may be added until queue.seal; else it may end as soon as this transaction is committed. fail_fast: the
-first death among its members cancels the others, and then the flow is dead. Returns the flow''s id. Errors: as
-queue.enqueue; 22023 tasks in a circle, or after no task of the call.';
+first death among its members cancels the others, and then the flow is dead. command: what runs when they have, in a queue of
+commands, as for queue.schedule. Returns the flow''s id. Errors: as queue.enqueue; 22023 tasks in a circle, or after no task of
+the call, or data where a command is needed.';
 CREATE FUNCTION queue.seal(job_id bigint) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_seal';
 COMMENT ON FUNCTION queue.seal IS
 'Lets an open flow end when its members have. Counts when the transaction commits; a second call does nothing. Errors: P0002 no
@@ -471,7 +473,13 @@ REVOKE ALL ON FUNCTION queue_internal.held_by_dead FROM PUBLIC;
 -- Jobs that run in the server.
 ALTER TABLE queue.queue ADD COLUMN executor text CONSTRAINT queue_executor_check CHECK (executor IN ('sql', 'call')),
     ADD COLUMN procedure text, ADD COLUMN run_as text, ADD COLUMN run_as_id bigint, ADD COLUMN settings jsonb,
-    ADD COLUMN rate_limit_per_group integer;
+    ADD COLUMN rate_limit_per_group integer, ADD COLUMN procedure_id bigint, ADD COLUMN procedure_owner text,
+    ADD COLUMN procedure_owner_id bigint, ADD COLUMN settings_by text, ADD COLUMN settings_by_id bigint;
+COMMENT ON COLUMN queue.queue.procedure_id IS 'The oid of the procedure: an overload, or a new one of its name, is not meant.';
+COMMENT ON COLUMN queue.queue.procedure_owner IS 'The owner of the procedure when it was named: it is not run when it is another role''s.';
+COMMENT ON COLUMN queue.queue.procedure_owner_id IS 'The oid of that role.';
+COMMENT ON COLUMN queue.queue.settings_by IS 'The role that has set settings: those that decide what a command means count for roles alone to which it may SET ROLE.';
+COMMENT ON COLUMN queue.queue.settings_by_id IS 'The oid of that role.';
 -- What has started of groups, where these have a rate. Appended when a segment is reclaimed, and pruned then.
 CREATE TABLE queue.group_start (
     minute      timestamptz NOT NULL,
@@ -489,23 +497,42 @@ SELECT pg_catalog.pg_extension_config_dump('queue.group_start', '');
 
 COMMENT ON COLUMN queue.queue.run_as_id IS 'The oid of that role: a new one of the same name is not meant.';
 ALTER TABLE queue.schedule ADD COLUMN run_as text, ADD COLUMN run_as_id bigint;
-COMMENT ON COLUMN queue.schedule.run_as IS 'The role that wrote the payload: as it its jobs run in a queue with an executor.';
+COMMENT ON COLUMN queue.schedule.run_as IS 'The role that wrote the payload as a command, as which its jobs run; null: it is data.';
 COMMENT ON COLUMN queue.schedule.run_as_id IS 'The oid of that role.';
-COMMENT ON COLUMN queue.history.run_as IS 'The role that wrote the payload, in a queue with an executor.';
+COMMENT ON COLUMN queue.history.run_as IS 'The role that wrote the payload as a command; null: it is data.';
 COMMENT ON COLUMN queue.history.run_as_id IS 'The oid of that role.';
 DO $run_as$
 BEGIN
     FOR segment IN 0..9 LOOP
         EXECUTE format($sql$
             ALTER TABLE queue.note_%1$s ADD COLUMN run_as text, ADD COLUMN run_as_id bigint;
-            COMMENT ON COLUMN queue.attempt_%1$s.run_as IS 'The role that wrote the payload, in a queue with an executor.';
+            COMMENT ON COLUMN queue.attempt_%1$s.run_as IS 'The role that wrote the payload as a command; null: it is data.';
             COMMENT ON COLUMN queue.attempt_%1$s.run_as_id IS 'The oid of that role.';
-            COMMENT ON COLUMN queue.note_%1$s.run_as IS 'Another run: the role that wrote its payload, in a queue with an executor.';
+            COMMENT ON COLUMN queue.note_%1$s.run_as IS 'Another run: the role that wrote its payload as a command; null: it is data.';
             COMMENT ON COLUMN queue.note_%1$s.run_as_id IS 'The oid of that role.';
         $sql$, segment);
     END LOOP;
 END
 $run_as$;
+DROP FUNCTION queue.schedule(text, text, jsonb, text, interval, text, text, timestamptz, timestamptz, boolean, integer, integer, text, jsonb);
+CREATE FUNCTION queue.schedule(
+    name text, queue_name text, payload jsonb DEFAULT '{}', cron text DEFAULT NULL, every interval DEFAULT NULL,
+    timezone text DEFAULT 'UTC', missed text DEFAULT 'once',
+    starts_at timestamptz DEFAULT NULL, ends_at timestamptz DEFAULT NULL, overlap boolean DEFAULT true,
+    priority integer DEFAULT 0, max_attempts integer DEFAULT NULL, group_key text DEFAULT NULL,
+    headers jsonb DEFAULT NULL, command text DEFAULT NULL
+) RETURNS timestamptz LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_schedule';
+COMMENT ON FUNCTION queue.schedule IS
+'Enqueues a job at each slot of a plan: a cron expression, or every so often (100 ms or more), one of the two. A schedule
+of the same name is replaced; while its plan stays the same, so do its slots. command: makes its jobs commands, in a queue with
+executor sql; then payload has what belongs to it: arguments, autocommit, settings, result_rows. Returns the next slot; null
+when there is none, or it is paused. Errors: 22023 an argument out of range, with the place in a wrong expression, or data for a
+queue of commands; 42704 no such queue; 42601, 55000, 42501 as queue.enqueue_sql.';
+REVOKE ALL ON FUNCTION queue.schedule FROM PUBLIC;
+COMMENT ON FUNCTION queue.enqueue_batch IS
+'Adds a job per object of a JSON array; the fields are payload and the options of queue.enqueue. In a queue of commands each has
+command, and in its payload what belongs to that: arguments, autocommit, settings, result_rows. Returns the jobs'' ids in order.
+Errors: 22023 names the job (from 0) and the field; nothing is added then.';
 DROP FUNCTION queue.drop(text, boolean);
 CREATE FUNCTION queue.drop(queue_name text, force boolean DEFAULT false, if_exists boolean DEFAULT false)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_drop';

@@ -125,7 +125,7 @@ fn rate(executors: usize, jobs: i64) -> Result<f64> {
         client.batch_execute("SELECT queue.pause('sql')")?;
         let last = number(client, "SELECT coalesce(max(id), 0) FROM queue.attempts")?;
         client.batch_execute(&format!(
-            "SELECT count(*) FROM queue.enqueue_many('sql', array_fill('{{\"command\": \"SELECT 1\"}}'::jsonb, ARRAY[{jobs}]))"
+            "SELECT count(*) FROM queue.enqueue_batch('sql', (SELECT jsonb_agg('{{\"command\": \"SELECT 1\"}}'::jsonb) FROM generate_series(1, {jobs})))"
         ))?;
         client.batch_execute("SELECT queue.resume('sql')")?;
         until(client, "SELECT (ready + running)::bigint FROM queue.stats WHERE queue_name = 'sql'", 0)?;
@@ -153,9 +153,10 @@ fn shortage(options: &Options) -> Result<()> {
     let holders = Holders::take(&server, EXECUTORS)?;
     let mut client = writer(&server)?;
     client.batch_execute(&format!(
-        "SELECT count(*) FROM queue.enqueue_many('sql',
-             (SELECT array_agg(jsonb_build_object('command', 'INSERT INTO ran VALUES ($1)', 'arguments', jsonb_build_array(n)))
-              FROM generate_series(1, {jobs}) AS n), run_at => now() + interval '1 second')"
+        "SELECT count(*) FROM queue.enqueue_batch('sql',
+             (SELECT jsonb_agg(jsonb_build_object('command', 'INSERT INTO ran VALUES ($1)', 'payload',
+                         jsonb_build_object('arguments', jsonb_build_array(n)), 'run_at', now() + interval '1 second'))
+              FROM generate_series(1, {jobs}) AS n))"
     ))?;
     thread::sleep(short_for);
     let early = number(&mut client, "SELECT count(*) FROM ran")?;
@@ -235,7 +236,7 @@ fn day(options: &Options) -> Result<()> {
     let mut sizes = Vec::new();
     for _ in 0..hours {
         client.batch_execute(&format!(
-            "SELECT count(*) FROM queue.enqueue_many('sql', array_fill('{{\"command\": \"SELECT 1\"}}'::jsonb, ARRAY[{HOUR}]))"
+            "SELECT count(*) FROM queue.enqueue_batch('sql', (SELECT jsonb_agg('{{\"command\": \"SELECT 1\"}}'::jsonb) FROM generate_series(1, {HOUR})))"
         ))?;
         until(&mut client, "SELECT (ready + running)::bigint FROM queue.stats WHERE queue_name = 'sql'", 0)?;
         let size = "SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class

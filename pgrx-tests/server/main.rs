@@ -81,6 +81,7 @@ mod security {
 mod sql_jobs {
     mod administration;
     mod commands;
+    mod data;
     mod executors;
     mod writers;
 }

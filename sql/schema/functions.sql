@@ -99,8 +99,9 @@ Errors: as queue.enqueue; 22004 names the payload that is null.';
 CREATE FUNCTION queue.enqueue_batch(queue_name text, jobs jsonb)
     RETURNS SETOF bigint LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_enqueue_batch';
 COMMENT ON FUNCTION queue.enqueue_batch IS
-'Adds a job per object of a JSON array; the fields are payload and the options of queue.enqueue. Returns the
-jobs'' ids in order. Errors: 22023 names the job (from 0) and the field; nothing is added then.';
+'Adds a job per object of a JSON array; the fields are payload and the options of queue.enqueue. In a queue of commands each has
+command, and in its payload what belongs to that: arguments, autocommit, settings, result_rows. Returns the jobs'' ids in order.
+Errors: 22023 names the job (from 0) and the field; nothing is added then.';
 
 CREATE FUNCTION queue.enqueue_sql(
     queue_name text, command text, arguments jsonb DEFAULT NULL, autocommit boolean DEFAULT false,
@@ -126,15 +127,17 @@ CREATE FUNCTION queue.enqueue_flow(
     version timestamptz DEFAULT NULL, unique_for interval DEFAULT NULL,
     group_key text DEFAULT NULL, stage text DEFAULT NULL, max_attempts integer DEFAULT NULL,
     lease interval DEFAULT NULL, headers jsonb DEFAULT NULL,
-    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL
+    after bigint[] DEFAULT NULL, upon text DEFAULT 'completed', flow bigint DEFAULT NULL, task text DEFAULT NULL,
+    command text DEFAULT NULL
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_enqueue_flow';
 COMMENT ON FUNCTION queue.enqueue_flow IS
 'Adds a flow: a job that waits for its members, which are added by flow => its id, or as tasks: an array of objects with the
 fields of queue.enqueue_batch, task (a name), queue (this one by default), and after (names of other tasks). It is held
 until all members have completed; upon: otherwise, as in queue.enqueue. Then it goes to its queue (runs), or ends by
 itself. open: members may be added until queue.seal; else it may end as soon as this transaction is committed. fail_fast: the
-first death among its members cancels the others, and then the flow is dead. Returns the flow''s id. Errors: as
-queue.enqueue; 22023 tasks in a circle, or after no task of the call.';
+first death among its members cancels the others, and then the flow is dead. command: what runs when they have, in a queue of
+commands, as for queue.schedule. Returns the flow''s id. Errors: as queue.enqueue; 22023 tasks in a circle, or after no task of
+the call, or data where a command is needed.';
 
 CREATE FUNCTION queue.seal(job_id bigint) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_seal';
 COMMENT ON FUNCTION queue.seal IS

@@ -85,7 +85,7 @@ COMMENT ON COLUMN queue.history.after IS 'The jobs that it was after.';
 COMMENT ON COLUMN queue.history.upon IS 'For what it waited: see the attempts.';
 COMMENT ON COLUMN queue.history.own_flow IS 'What makes it a flow: see the attempts.';
 COMMENT ON COLUMN queue.history.steps IS 'The steps that were done, each a field with its result. Only of the last attempt of a job.';
-COMMENT ON COLUMN queue.history.run_as IS 'The role that wrote the payload, in a queue with an executor.';
+COMMENT ON COLUMN queue.history.run_as IS 'The role that wrote the payload as a command; null: it is data.';
 COMMENT ON COLUMN queue.history.run_as_id IS 'The oid of that role.';
 COMMENT ON COLUMN queue.history.version IS 'Of what was enqueued under the key, as the producer counts.';
 

@@ -37,7 +37,7 @@ COMMENT ON COLUMN queue.schedule.payload IS 'The payload of its jobs.';
 COMMENT ON COLUMN queue.schedule.headers IS 'Headers of its jobs, beside schedule and slot.';
 COMMENT ON COLUMN queue.schedule.anchor IS 'From where every is counted, unless starts_at says it.';
 COMMENT ON COLUMN queue.schedule.planned_from IS 'Slots up to here are not this plan''s: it was made, changed or resumed then.';
-COMMENT ON COLUMN queue.schedule.run_as IS 'The role that wrote the payload: as it its jobs run in a queue with an executor.';
+COMMENT ON COLUMN queue.schedule.run_as IS 'The role that wrote the payload as a command, as which its jobs run; null: it is data.';
 COMMENT ON COLUMN queue.schedule.run_as_id IS 'The oid of that role.';
 COMMENT ON COLUMN queue.schedule.version IS 'Counts the changes of this row.';
 
@@ -78,12 +78,14 @@ CREATE FUNCTION queue.schedule(
     timezone text DEFAULT 'UTC', missed text DEFAULT 'once',
     starts_at timestamptz DEFAULT NULL, ends_at timestamptz DEFAULT NULL, overlap boolean DEFAULT true,
     priority integer DEFAULT 0, max_attempts integer DEFAULT NULL, group_key text DEFAULT NULL,
-    headers jsonb DEFAULT NULL
+    headers jsonb DEFAULT NULL, command text DEFAULT NULL
 ) RETURNS timestamptz LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_schedule';
 COMMENT ON FUNCTION queue.schedule IS
 'Enqueues a job at each slot of a plan: a cron expression, or every so often (100 ms or more), one of the two. A schedule
-of the same name is replaced; while its plan stays the same, so do its slots. Returns the next slot; null when there is
-none, or it is paused. Errors: 22023 an argument out of range, with the place in a wrong expression; 42704 no such queue.';
+of the same name is replaced; while its plan stays the same, so do its slots. command: makes its jobs commands, in a queue with
+executor sql; then payload has what belongs to it: arguments, autocommit, settings, result_rows. Returns the next slot; null
+when there is none, or it is paused. Errors: 22023 an argument out of range, with the place in a wrong expression, or data for a
+queue of commands; 42704 no such queue; 42601, 55000, 42501 as queue.enqueue_sql.';
 
 CREATE FUNCTION queue.unschedule(name text)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_unschedule';

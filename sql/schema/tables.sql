@@ -29,8 +29,18 @@ CREATE TABLE queue.queue (
     run_as          text,
     run_as_id       bigint,
     settings        jsonb,
-    rate_limit_per_group integer
+    rate_limit_per_group integer,
+    procedure_id    bigint,
+    procedure_owner text,
+    procedure_owner_id bigint,
+    settings_by     text,
+    settings_by_id  bigint
 );
+COMMENT ON COLUMN queue.queue.procedure_id IS 'The oid of the procedure: an overload, or a new one of its name, is not meant.';
+COMMENT ON COLUMN queue.queue.procedure_owner IS 'The owner of the procedure when it was named: it is not run when it is another role''s.';
+COMMENT ON COLUMN queue.queue.procedure_owner_id IS 'The oid of that role.';
+COMMENT ON COLUMN queue.queue.settings_by IS 'The role that has set settings: those that decide what a command means count for roles alone to which it may SET ROLE.';
+COMMENT ON COLUMN queue.queue.settings_by_id IS 'The oid of that role.';
 COMMENT ON COLUMN queue.queue.run_as_id IS 'The oid of that role: a new one of the same name is not meant.';
 COMMENT ON TABLE queue.queue IS 'One row per queue: its settings. Change it through queue.create, alter, drop, pause and resume only.';
 COMMENT ON COLUMN queue.queue.queue_id IS 'Never used twice, so that a queue dropped and created again never meets its old rows.';
@@ -194,7 +204,7 @@ BEGIN
             COMMENT ON COLUMN queue.attempt_%1$s.upon IS
                 'For what it waits, or waited: as in the notes.';
             COMMENT ON COLUMN queue.attempt_%1$s.steps IS 'The steps that the attempts before this one have done, each a field with its result.';
-            COMMENT ON COLUMN queue.attempt_%1$s.run_as IS 'The role that wrote the payload, in a queue with an executor.';
+            COMMENT ON COLUMN queue.attempt_%1$s.run_as IS 'The role that wrote the payload as a command; null: it is data.';
             COMMENT ON COLUMN queue.attempt_%1$s.run_as_id IS 'The oid of that role.';
             COMMENT ON COLUMN queue.attempt_%1$s.own_flow IS 'What makes it a flow, which waits for its members: runs, fail_fast.';
             COMMENT ON COLUMN queue.parked_%1$s.lane IS 'That of the attempt.';
@@ -212,7 +222,7 @@ BEGIN
             COMMENT ON COLUMN queue.note_%1$s.lease IS 'Another run: its lease.';
             COMMENT ON COLUMN queue.note_%1$s.max_attempts IS 'Another run: after how many attempts it is dead.';
             COMMENT ON COLUMN queue.note_%1$s.body IS 'Another run: its payload; the columns behind belong to it, too.';
-            COMMENT ON COLUMN queue.note_%1$s.run_as IS 'Another run: the role that wrote its payload, in a queue with an executor.';
+            COMMENT ON COLUMN queue.note_%1$s.run_as IS 'Another run: the role that wrote its payload as a command; null: it is data.';
             COMMENT ON COLUMN queue.note_%1$s.run_as_id IS 'The oid of that role.';
             COMMENT ON COLUMN queue.note_%1$s.job_id IS 'After another job: that job; its own: the members of its flow; 0: the seal of its flow.';
             COMMENT ON COLUMN queue.note_%1$s.lane IS 'After another job: the lane that the attempt goes to; 0: it ends by itself.';

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use pg_queue_core::after::Upon;
 use pgrx::pg_sys::Datum;
 
+use crate::api::command::Command;
 use crate::api::{self, sql_function};
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::{self, Queue};
@@ -35,6 +36,7 @@ pub fn target(call: &Call) -> Result<(Rc<Catalog>, Rc<Queue>)> {
 /// `queue.enqueue`: enqueues one job and returns its id.
 fn enqueue(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = target(call)?;
+    run_as::refuse_data(&queue)?;
     let now = time::now_us();
     let options = Options::of(call, 2, &queue, now)?;
     let payload = call.datum(1).unwrap_or_else(jsonb::empty_object);
@@ -48,6 +50,7 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
 /// `queue.enqueue_many`: enqueues a job per payload, all with the same options.
 fn enqueue_many(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = target(call)?;
+    run_as::refuse_data(&queue)?;
     let now = time::now_us();
     let options = Options::of(call, 2, &queue, now)?;
     let rows = call.rows()?;
@@ -86,7 +89,6 @@ fn enqueue_batch(call: &Call) -> Result<Option<Datum>> {
 /// The payload and the options in the fields of a task.
 pub fn parse_fields(fields: &[(String, Value)], queue: &Queue, now: i64) -> Result<(Datum, Options)> {
     let mut job = Job::default();
-    job.options.run_as = run_as::of_writer(queue)?;
     fields.iter().try_for_each(|(name, value)| job.field(name, value, queue))?;
     let upon = job.upon.take().unwrap_or_default();
     let named = Upon::parse(&upon).filter(|_| job.after.is_none() && job.options.flow.is_none());
@@ -106,6 +108,8 @@ struct Job {
     index: usize,
     options: Options,
     payload: Option<Datum>,
+    /// Makes the job a command; the payload holds what belongs to it.
+    command: Option<String>,
     delay: Option<Interval>,
     run_at: Option<i64>,
     unique_key: Option<Datum>,
@@ -121,7 +125,6 @@ impl Job {
         let Some(fields) = element.fields() else {
             return Err(Error::invalid(format!("jobs[{}] must be an object", self.index)));
         };
-        self.options.run_as = run_as::of_writer(queue)?;
         for (name, value) in &fields {
             self.field(name, value, queue)
                 .map_err(|e| Error { message: format!("jobs[{}]: {}", self.index, e.message), ..e })?;
@@ -136,7 +139,17 @@ impl Job {
         let has_time = self.delay.is_some() || self.run_at.is_some();
         self.options.note_group(queue);
         self.options.after = After::new(self.after, self.upon.as_deref(), has_time)?;
-        Ok((self.payload.unwrap_or_else(jsonb::empty_object), self.options))
+        let payload = match self.command {
+            Some(text) => {
+                self.options.run_as = run_as::of_command(queue)?;
+                Command::beside(text, self.payload)?.payload()?
+            }
+            None => {
+                run_as::refuse_data(queue)?;
+                self.payload.unwrap_or_else(jsonb::empty_object)
+            }
+        };
+        Ok((payload, self.options))
     }
 
     fn field(&mut self, name: &str, value: &Value, queue: &Queue) -> Result<()> {
@@ -148,9 +161,8 @@ impl Job {
         if value.is_null() {
             return match name {
                 "priority" | "delay" | "run_at" | "unique_key" | "on_duplicate" | "version" | "unique_for"
-                | "group_key" | "stage" | "max_attempts" | "lease" | "headers" | "after" | "upon" | "flow" | "task" => {
-                    Ok(())
-                }
+                | "group_key" | "stage" | "max_attempts" | "lease" | "headers" | "after" | "upon" | "flow" | "task"
+                | "command" => Ok(()),
                 _ => Err(unknown_field(name)),
             };
         }
@@ -165,6 +177,7 @@ impl Job {
         };
         let text = || value.as_str().ok_or_else(|| wrong("a string"));
         match name {
+            "command" => self.command = Some(text()?),
             "priority" => self.options.priority = int()?,
             "delay" => self.delay = Some(interval()?),
             "run_at" => self.run_at = Some(timestamp()?),
@@ -194,6 +207,6 @@ impl Job {
 fn unknown_field(name: &str) -> Error {
     Error::new(error::INVALID, format!("unknown field \"{name}\"")).hint(
         "A job may have: payload, priority, delay, run_at, unique_key, on_duplicate, version, unique_for, group_key, \
-         stage, max_attempts, lease, headers, after, upon, flow, task.",
+         stage, max_attempts, lease, headers, after, upon, flow, task, command.",
     )
 }

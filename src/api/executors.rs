@@ -2,15 +2,18 @@
 //!
 //! Not here: running the jobs (`executor`), and as whom the jobs of a queue with commands run (`catalog::run_as`).
 //!
-//! Invariant: a role can be named by those alone that may SET ROLE to it, whichever of the options they change.
+//! Invariant: a role can be named by those alone that may SET ROLE to it, whichever of the options they change. A queue begins to
+//! run commands only when nothing in it is data.
 
 use std::rc::Rc;
 
 use pgrx::pg_sys::{self, Datum};
 
+use crate::api::names;
 use crate::catalog::queue::{self, Executor, Queue};
-use crate::catalog::{Catalog, run_as};
+use crate::catalog::{self, Catalog, schedule, topic};
 use crate::error::{self, Error, Result};
+use crate::log::waiting;
 use crate::pg::parameter::Parameter;
 use crate::pg::{jsonb, relcache, role, routine, session};
 
@@ -32,11 +35,11 @@ pub fn check_kind(kind: &str) -> Result<()> {
 /// Errors: 22023 unless it is an object of plain values, each with the name of a setting.
 pub fn check_settings(settings: Datum) -> Result<()> {
     let wrong = || Error::invalid("settings must be a JSON object of settings and their values");
-    let Some(serde_json::Value::Object(fields)) = serde_json::from_str(&jsonb::text(settings)).ok() else {
+    if !jsonb::is_object(settings) {
         return Err(wrong().hint("For instance: '{\"work_mem\": \"64MB\"}'."));
-    };
-    for (name, value) in fields {
-        if value.is_object() || value.is_array() || value.is_null() {
+    }
+    for (name, value) in jsonb::fields(settings) {
+        if value.is_container() || value.is_null() {
             return Err(wrong().detail(format!("The value of \"{name}\" is none.")));
         }
         if !session::is_setting(&name) {
@@ -47,25 +50,85 @@ pub fn check_settings(settings: Datum) -> Result<()> {
     Ok(())
 }
 
-/// Returns the full name of a procedure or function of one jsonb.
+/// A column of a queue, and its new value.
+pub type Setting = (&'static str, Parameter);
+
+/// Returns what a queue notes of a procedure or function of one jsonb: its full name, its oid and its owner.
 ///
 /// Errors: 42883 if there is none.
-pub fn procedure(name: &str) -> Result<Parameter> {
+pub fn procedure(name: &str) -> Result<Vec<Setting>> {
     let found = routine::find(name).ok_or_else(|| {
         Error::new(error::NO_FUNCTION, format!("there is no procedure {name}(jsonb)"))
             .detail("Nor is there a function.")
             .hint("Give its name as in SQL, with its schema.")
     })?;
-    Ok(found.name.into())
+    let mut noted = vec![("procedure", found.name.into()), ("procedure_id", oid(found.oid))];
+    noted.extend(noted_role(["procedure_owner", "procedure_owner_id"], found.owner));
+    Ok(noted)
 }
 
-/// Returns the oid of a role, to be kept beside its name.
+/// Returns what a queue notes of the role as which its jobs run.
 ///
 /// Errors: 42704 if there is no such role.
-pub fn role_id(name: &str) -> Result<Parameter> {
+pub fn run_as(name: &str) -> Result<Vec<Setting>> {
     let role =
         role::role(name).ok_or_else(|| Error::new(error::UNDEFINED, format!("role \"{name}\" does not exist")))?;
-    Ok(Parameter::raw(Some(i64::from(role.to_u32()).into()), pg_sys::INT8OID))
+    Ok(noted_role(["run_as", "run_as_id"], role).into())
+}
+
+/// Returns what a queue notes of settings, and of the current user, who has set them.
+///
+/// Errors: as `check_settings`.
+pub fn settings(given: Datum) -> Result<Vec<Setting>> {
+    check_settings(given)?;
+    let mut noted = vec![("settings", Parameter::raw(Some(given), pg_sys::JSONBOID))];
+    noted.extend(noted_role(["settings_by", "settings_by_id"], role::user()));
+    Ok(noted)
+}
+
+/// Returns the columns that an option has beside its own.
+pub fn beside(option: &str) -> &'static [&'static str] {
+    match option {
+        "procedure" => &["procedure_id", "procedure_owner", "procedure_owner_id"],
+        "run_as" => &["run_as_id"],
+        "settings" => &["settings_by", "settings_by_id"],
+        _ => &[],
+    }
+}
+
+fn oid(oid: pg_sys::Oid) -> Parameter {
+    Parameter::raw(Some(i64::from(oid.to_u32()).into()), pg_sys::INT8OID)
+}
+
+fn noted_role([name, id]: [&'static str; 2], role: pg_sys::Oid) -> [Setting; 2] {
+    [(name, role::role_name(role).unwrap_or_default().into()), (id, oid(role))]
+}
+
+/// Checks that a queue that is to run commands has nothing that is data: what was written as data is never run.
+///
+/// Errors: 55000 if it is bound to a topic, has a schedule of data, or living jobs that are data.
+pub fn check_no_data(catalog: &Catalog, queue: &Queue) -> Result<()> {
+    names::lock_ways(catalog);
+    let refused = |what: String, hint: &str| {
+        Err(Error::new(error::WRONG_STATE, format!("queue \"{}\" cannot run commands", queue.name))
+            .detail(what)
+            .hint(hint))
+    };
+    if let Some(topic) = topic::bound_to(catalog, queue.id)? {
+        let what = format!("It is bound to topic \"{topic}\", and what is published there is data.");
+        return refused(what, "Use queue.unbind, or another queue for commands.");
+    }
+    if let Some(schedule) = schedule::of_queue(catalog, queue.id, |schedule| !schedule.is_of_commands()) {
+        let what = format!("The jobs of schedule \"{schedule}\" are data.");
+        return refused(what, "Use queue.unschedule; then queue.schedule(…, command => …).");
+    }
+    for &lane in queue.living_lanes() {
+        if let Some(what) = waiting::any_living(catalog, lane, &|attempt| attempt.run_as().is_none())? {
+            let hint = "Let workers finish them, or use queue.purge, or another queue for commands.";
+            return refused(format!("It has living jobs that are data. {what}"), hint);
+        }
+    }
+    Ok(())
 }
 
 /// Checks that what a queue has of these options now makes sense together, and that the current user may have it so. Returns the queue.
@@ -100,6 +163,6 @@ pub fn check(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
         return Err(Error::new(error::DENIED, format!("permission denied to run jobs as role \"{named}\""))
             .detail("This needs the right to SET ROLE to it."));
     }
-    run_as::may_run(role)?;
+    catalog::run_as::may_run(role)?;
     Ok(queue)
 }

@@ -11,9 +11,10 @@ use pg_queue_core::after::Upon;
 use pg_queue_core::counter::End;
 use pgrx::pg_sys::Datum;
 
+use crate::api::command::Command;
 use crate::api::{self, enqueue, sql_function};
 use crate::catalog::permission::{self, Privilege};
-use crate::catalog::{self, Catalog, queue};
+use crate::catalog::{self, Catalog, queue, run_as};
 use crate::error::{self, Error, Result};
 use crate::job::find::{self, Found, Job};
 use crate::job::options::{After, Options, OwnFlow};
@@ -35,7 +36,7 @@ sql_function!(pg_queue_reject, pg_finfo_pg_queue_reject => reject);
 /// The most tasks of one call.
 const MOST_TASKS: usize = 10_000;
 
-/// `queue.enqueue_flow(queue_name, tasks, payload, runs, open, fail_fast, …)`: enqueues a flow with named members, and
+/// `queue.enqueue_flow(queue_name, tasks, payload, runs, open, fail_fast, …, command)`: enqueues a flow with named members, and
 /// returns its id.
 ///
 /// Errors: as `queue.enqueue`; 22023 for tasks that are after each other in a circle, or after none of the call.
@@ -43,7 +44,6 @@ fn enqueue_flow(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = enqueue::target(call)?;
     let now = time::now_us();
     let tasks = Task::all(call.datum(1))?;
-    let payload = call.datum(2).unwrap_or_else(jsonb::empty_object);
     let mut options = Options::of(call, 6, &queue, now)?;
     // That of the jobs that it is after, or else of its members alone.
     let upon = call.str(19).and_then(|name| Upon::parse(&name)).unwrap_or_default();
@@ -52,6 +52,23 @@ fn enqueue_flow(call: &Call) -> Result<Option<Datum>> {
     }
     let [runs, is_open, is_fail_fast] = [3, 4, 5].map(|n| call.bool(n).unwrap_or(false));
     options.own_flow = Some(OwnFlow { upon, is_open, runs, is_fail_fast });
+    let payload = match call.text(22) {
+        Some(_) if !runs => {
+            return Err(Error::invalid("command needs runs => true")
+                .detail("A flow that ends by itself runs nothing when its members have ended."));
+        }
+        Some(command) => {
+            options.run_as = run_as::of_command(&queue)?;
+            Command::beside(command, call.datum(2))?.payload()?
+        }
+        None => {
+            // The payload of a flow that ends by itself is never handed out.
+            if runs {
+                run_as::refuse_data(&queue)?;
+            }
+            call.datum(2).unwrap_or_else(jsonb::empty_object)
+        }
+    };
     if options.unique.is_some_and(|unique| unique.on_duplicate == crate::job::options::OnDuplicate::Renew) {
         return Err(Error::invalid("a flow cannot be replaced").hint("Use on_duplicate => 'skip' or 'error'."));
     }

@@ -20,6 +20,7 @@ pub mod cancel;
 pub mod check;
 pub mod claim;
 pub mod cluster;
+pub mod command;
 pub mod complete;
 pub mod current_job;
 pub mod doctor;

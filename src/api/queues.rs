@@ -12,11 +12,12 @@ use pgrx::pg_sys::{self, Datum};
 
 use crate::api::{self, executors, names, permissions, sql_function, topics};
 use crate::catalog::permission::{self, Privilege};
-use crate::catalog::queue::{self, Queue};
+use crate::catalog::queue::{self, Executor, Queue};
 use crate::catalog::{self, Catalog, drops, schedule, spi, topic};
 use crate::error::{self, Error, Result};
 use crate::job::notice;
 use crate::job::options::lease_us;
+use crate::log::waiting;
 use crate::pg::datum::Interval;
 use crate::pg::function::{Call, VOID};
 use crate::pg::parameter::Parameter;
@@ -163,17 +164,18 @@ fn given(call: &Call) -> Result<Vec<(&'static str, Parameter)>> {
             }
             "stages" => check_stages(&call.text_array(n).unwrap_or_default())?,
             "executor" => executors::check_kind(&call.text(n).unwrap_or_default())?,
-            "settings" => executors::check_settings(datum)?,
-            "run_as" => found.push(("run_as_id", executors::role_id(&call.text(n).unwrap_or_default())?)),
             "rate_period" if call.interval(n).map_or(0, Interval::us) <= 0 => {
                 return Err(Error::invalid("rate_period must be positive").detail(given_interval(call, n)));
             }
             _ => {}
         }
-        found.push(match *name {
-            "procedure" => (*name, executors::procedure(&call.text(n).unwrap_or_default())?),
-            name => (name, Parameter::raw(Some(datum), kind.oid())),
-        });
+        let text = || call.text(n).unwrap_or_default();
+        match *name {
+            "procedure" => found.extend(executors::procedure(&text())?),
+            "run_as" => found.extend(executors::run_as(&text())?),
+            "settings" => found.extend(executors::settings(datum)?),
+            name => found.push((name, Parameter::raw(Some(datum), kind.oid()))),
+        }
     }
     Ok(found)
 }
@@ -368,19 +370,19 @@ fn change(
             return Err(Error::invalid(format!("option \"{option}\" is both given and reset")));
         }
         settings.push(format!("{option} = {default}"));
-        if *option == "run_as" {
-            settings.push("run_as_id = NULL".to_owned());
-        }
+        settings.extend(executors::beside(option).iter().map(|column| format!("{column} = NULL")));
     }
     for (option, parameter) in options {
         parameters.push(*parameter);
         settings.push(format!("{option} = ${}", parameters.len()));
     }
-    let has_new_stages = settings.iter().any(|setting| setting.starts_with("stages = "));
-    if has_new_stages {
+    let sets = |option: &str| settings.iter().any(|setting| setting.split(' ').next() == Some(option));
+    let has_new_stages = sets("stages");
+    let has_new_executor = sets("executor");
+    if has_new_stages || has_new_executor {
         let lock = "SELECT queue_id::bigint FROM queue.queue WHERE queue_id OPERATOR(pg_catalog.=) $1 FOR UPDATE";
         spi::i64_column(lock, &[queue.id.into()])?;
-        // Another transaction may have changed the stages before this one got the lock.
+        // Another transaction may have changed the queue before this one got the lock.
         session::accept_invalidations();
         queue = queue::by_name(catalog, name)?;
     }
@@ -391,10 +393,13 @@ fn change(
             change_stages(catalog, &queue)?;
         }
         announce(catalog, &queue, queue.is_paused);
-        let changes =
-            |of: &[&str]| settings.iter().any(|s| s.split(' ').next().is_some_and(|option| of.contains(&option)));
+        let changes = |of: &[&str]| of.iter().any(|option| sets(option));
         if changes(&executors::OPTIONS) {
-            executors::check(catalog, name)?;
+            let now = executors::check(catalog, name)?;
+            let runs_commands = |queue: &Queue| matches!(queue.executor, Some(Executor::Sql));
+            if has_new_executor && runs_commands(&now) && !runs_commands(&queue) {
+                executors::check_no_data(catalog, &now)?;
+            }
         }
         if changes(&LIMITS) {
             transaction::record(catalog.number, Step::LimitsAltered { lane: queue.lane });
@@ -420,7 +425,7 @@ fn change_stages(catalog: &Catalog, queue: &Queue) -> Result<()> {
     for stage in queue.stages.iter().filter(|stage| !now.has_lane(stage.lane)) {
         drops::mark(catalog, stage.lane)?;
         transaction::record(catalog.number, Step::LaneClosed { lane: stage.lane });
-        if let Some(what) = crate::log::waiting::any_living(catalog, stage.lane)? {
+        if let Some(what) = waiting::any_living(catalog, stage.lane, &|_| true)? {
             return Err(Error::new(
                 error::WRONG_STATE,
                 format!("stage \"{}\" of queue \"{}\" has live jobs", stage.name, queue.name),
@@ -519,7 +524,7 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
             .detail(what)
             .hint("Let workers finish, use queue.purge, or force => true to drop them with the queue."));
     }
-    if let Some(schedule) = schedule::of_queue(&catalog, queue.id) {
+    if let Some(schedule) = schedule::of_queue(&catalog, queue.id, |_| true) {
         if !force {
             return Err(Error::new(error::WRONG_STATE, format!("queue \"{name}\" has schedules"))
                 .detail(format!("Schedule \"{schedule}\" enqueues into it."))
@@ -539,7 +544,7 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
 
 fn any_living(catalog: &Catalog, lanes: &[i32]) -> Result<Option<String>> {
     for &lane in lanes {
-        if let Some(what) = crate::log::waiting::any_living(catalog, lane)? {
+        if let Some(what) = waiting::any_living(catalog, lane, &|_| true)? {
             return Ok(Some(what));
         }
     }

@@ -9,11 +9,11 @@
 use pg_queue_core::schedule::{LATEST, Missed};
 use pgrx::pg_sys::{self, Datum};
 
+use crate::api::command::Command;
 use crate::api::{self, sql_function};
 use crate::catalog::permission::{self, Privilege};
-use crate::catalog::run_as::{self, RunAs};
 use crate::catalog::schedule::{Schedule, Timing};
-use crate::catalog::{self, Catalog, drops, spi, topic};
+use crate::catalog::{self, Catalog, drops, run_as, spi, topic};
 use crate::error::{self, Error, Result};
 use crate::job;
 use crate::job::options::Options;
@@ -94,7 +94,7 @@ fn of_version(statement: &str, knows: bool) -> String {
     parts.filter(|(n, _)| knows || n % 2 == 0).map(|(_, part)| part).collect()
 }
 
-/// `queue.schedule(name, queue_name, payload, cron, every, …)`: returns the next slot.
+/// `queue.schedule(name, queue_name, payload, cron, every, …, command)`: returns the next slot.
 fn schedule(call: &Call) -> Result<Option<Datum>> {
     api::writable("schedule a job")?;
     let name = name_of(call)?;
@@ -104,7 +104,6 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
         );
     }
     let queue_name = call.required("queue_name", call.text(1))?;
-    let payload = call.datum(2).unwrap_or_else(jsonb::empty_object);
     let timing = timing_of(call)?;
     let missed = call.text(6).unwrap_or_else(|| "once".into());
     if Missed::parse(&missed).is_none() {
@@ -128,6 +127,23 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
         Goal::Topic(topic) => {
             topic::lock(topic)?;
             0
+        }
+    };
+    // Without the argument, or with a payload alone, it is data, as whatever the queue is now or becomes.
+    let (payload, run_as) = match (call.text(14), &goal) {
+        (Some(command), Goal::Queue(queue)) => {
+            let run_as = run_as::of_command(queue)?;
+            (Command::beside(command, call.datum(2))?.payload()?, run_as)
+        }
+        (Some(_), Goal::Topic(topic)) => {
+            return Err(Error::new(error::WRONG_STATE, format!("\"{}\" is a topic, and runs no commands", topic.name))
+                .hint("Name a queue with executor => 'sql'."));
+        }
+        (None, goal) => {
+            if let Goal::Queue(queue) = goal {
+                run_as::refuse_data(queue)?;
+            }
+            (call.datum(2).unwrap_or_else(jsonb::empty_object), None)
         }
     };
     let now = catalog::schedule::now_us();
@@ -165,12 +181,11 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
             time(Some(anchor)),
             time(Some(planned_from)),
         ];
-        // A replaced payload is that of the role that replaces it.
+        // A replaced command is that of the role that replaces it.
         let knows = catalog.knows_after();
         if knows {
-            let role = writer(&goal)?;
-            parameters.push(Parameter::raw(role.map(|role| role.name), pg_sys::TEXTOID));
-            parameters.push(Parameter::raw(role.map(|role| role.id.into()), pg_sys::INT8OID));
+            parameters.push(Parameter::raw(run_as.map(|role| role.name), pg_sys::TEXTOID));
+            parameters.push(Parameter::raw(run_as.map(|role| role.id.into()), pg_sys::INT8OID));
         }
         // If another session has made, changed or removed the schedule meanwhile, the loop looks at it again and checks
         // the privilege again.
@@ -191,14 +206,6 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
     transaction::record(catalog.number, Step::SchedulesChanged { lane });
     let schedule = catalog::schedule::by_name(&catalog, &name)?;
     Ok(job::schedule::next_run(&schedule, &Log::read(&catalog))?.map(Datum::from))
-}
-
-/// Returns the role that writes the jobs of a schedule. It is noted also where the queue has no executor, as it may get one.
-///
-/// Errors: as `run_as::of_writer`.
-fn writer(goal: &Goal) -> Result<Option<RunAs>> {
-    let of_queue = if let Goal::Queue(queue) = goal { run_as::of_writer(queue)? } else { None };
-    Ok(of_queue.or_else(RunAs::caller))
 }
 
 /// Checks that this transaction can see the change of another session that was quicker.

@@ -72,7 +72,7 @@ pub fn drop_topic(catalog: &Catalog, topic: &Topic, force: bool) -> Result<Optio
         let detail = format!("There are {unbound}: see view queue.bindings.");
         return refused("bindings", detail, "Use queue.unbind, or force => true to end them with the topic.");
     }
-    if let Some(schedule) = schedule::of_queue(catalog, id) {
+    if let Some(schedule) = schedule::of_queue(catalog, id, |_| true) {
         if !force {
             let detail = format!("Schedule \"{schedule}\" publishes on it.");
             return refused("schedules", detail, "Use queue.unschedule, or force => true to drop them with the topic.");
@@ -115,6 +115,11 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
     permission::check_topic(&catalog, &topic, Privilege::Observe)?;
     let queue = queue::by_name(&catalog, &queue_name)?;
     permission::check(&catalog, &queue, Privilege::Manage)?;
+    call.text(9).map(|stage| queue.stage(&stage)).transpose()?;
+    drops::watch(&catalog, queue.lane)?;
+    names::lock_ways(&catalog);
+    // Another transaction may have changed the queue before this one got the lock.
+    let queue = queue::by_name(&catalog, &queue_name)?;
     if matches!(queue.executor, Some(Executor::Sql)) {
         return Err(Error::new(
             error::NOT_SUPPORTED,
@@ -123,9 +128,6 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
         .detail("Its jobs are run as the role that wrote them, and a publisher does not know of them.")
         .hint("Bind a queue with executor 'call', or one without."));
     }
-    call.text(9).map(|stage| queue.stage(&stage)).transpose()?;
-    drops::watch(&catalog, queue.lane)?;
-    names::lock_ways(&catalog);
     topic::lock(&topic)?;
     names::check_no_circle(&catalog, &topic.name, &queue.name)?;
     let path = |n: usize| Parameter::from(call.datum(n).map(jsonpath::text));

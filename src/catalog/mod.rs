@@ -30,6 +30,7 @@ pub mod ids;
 pub mod instance;
 pub mod noted;
 pub mod permission;
+pub mod procedure;
 pub mod queue;
 pub mod run_as;
 pub mod schedule;

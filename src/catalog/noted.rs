@@ -34,8 +34,13 @@ impl Noted {
     /// Returns the role, if it is still there under its name. Of a row that was restored the name alone counts, as oids are
     /// a cluster's own.
     pub fn role(&self, catalog: &Catalog) -> Option<Oid> {
-        let is_it = |role: &Oid| i64::from(role.to_u32()) == self.id || self.since < installed_at(catalog);
+        let is_it = |role: &Oid| i64::from(role.to_u32()) == self.id || self.is_restored(catalog);
         role::role(&self.name).filter(is_it)
+    }
+
+    /// Whether the row has come from another database, or another cluster, whose oids mean nothing here.
+    pub fn is_restored(&self, catalog: &Catalog) -> bool {
+        self.since < installed_at(catalog)
     }
 }
 

@@ -14,6 +14,7 @@ use pg_queue_core::frontier::Limits;
 use pgrx::pg_sys::Oid;
 
 use crate::catalog::noted::Noted;
+use crate::catalog::procedure::Procedure;
 use crate::catalog::{Catalog, spi};
 use crate::error::{self, Error, Result};
 use crate::pg::datum::{Interval, text, text_array};
@@ -60,8 +61,8 @@ pub struct Queue {
     pub max_waiting: Option<i64>,
     /// What runs its jobs in the server; `None`: workers claim them.
     pub executor: Option<Executor>,
-    /// Settings of the sessions in which they run then, an object as JSON.
-    pub settings: Option<String>,
+    /// Settings of the sessions in which they run then.
+    pub settings: Option<Settings>,
     /// Which of procedure, run_as and settings it has.
     pub executor_options: Vec<&'static str>,
 }
@@ -72,7 +73,15 @@ pub enum Executor {
     /// Each job has its command, and runs as the role that wrote it.
     Sql,
     /// The payload of each is handed to a procedure or function, which runs as one role.
-    Call { procedure: String, role: Noted },
+    Call { procedure: Procedure, role: Noted },
+}
+
+/// Settings of sessions, and who wants them.
+pub struct Settings {
+    /// An object, as JSON.
+    pub json: String,
+    /// The role that has set them.
+    pub by: Noted,
 }
 
 /// A stage of a queue.
@@ -179,6 +188,11 @@ mod column {
     pub const RUN_AS_ID: usize = 24;
     pub const SETTINGS: usize = 25;
     pub const RATE_LIMIT_PER_GROUP: usize = 26;
+    pub const PROCEDURE_ID: usize = 27;
+    pub const PROCEDURE_OWNER: usize = 28;
+    pub const PROCEDURE_OWNER_ID: usize = 29;
+    pub const SETTINGS_BY: usize = 30;
+    pub const SETTINGS_BY_ID: usize = 31;
     /// The first of the columns of `queue.lane`.
     pub const LANE: usize = 0;
     pub const LANE_QUEUE: usize = 1;
@@ -347,7 +361,10 @@ fn remember(catalog: &Catalog, row: &Row) -> Option<Rc<Queue>> {
         limits: limits(row),
         max_waiting: row.get(column::MAX_WAITING).map(|d| d.value() as i64),
         executor: executor(row),
-        settings: row.get(column::SETTINGS).map(jsonb::text),
+        settings: row
+            .get(column::SETTINGS)
+            .map(jsonb::text)
+            .map(|json| Settings { json, by: noted(row, column::SETTINGS_BY, column::SETTINGS_BY_ID) }),
         executor_options: [
             ("procedure", column::PROCEDURE),
             ("run_as", column::RUN_AS),
@@ -371,13 +388,22 @@ fn executor(row: &Row) -> Option<Executor> {
     match value(column::EXECUTOR)?.as_str() {
         "sql" => Some(Executor::Sql),
         _ => Some(Executor::Call {
-            procedure: value(column::PROCEDURE).unwrap_or_default(),
-            role: Noted {
-                name: value(column::RUN_AS).unwrap_or_default(),
-                id: row.get(column::RUN_AS_ID).map_or(0, |d| d.value() as i64),
-                since: row.i64(column::CREATED_AT),
+            procedure: Procedure {
+                name: value(column::PROCEDURE).unwrap_or_default(),
+                id: row.get(column::PROCEDURE_ID).map_or(0, |d| d.value() as i64),
+                owner: noted(row, column::PROCEDURE_OWNER, column::PROCEDURE_OWNER_ID),
             },
+            role: noted(row, column::RUN_AS, column::RUN_AS_ID),
         }),
+    }
+}
+
+/// Reads a role that a queue's row names in two columns.
+fn noted(row: &Row, name: usize, id: usize) -> Noted {
+    Noted {
+        name: row.get(name).map(text).unwrap_or_default(),
+        id: row.get(id).map_or(0, |d| d.value() as i64),
+        since: row.i64(column::CREATED_AT),
     }
 }
 

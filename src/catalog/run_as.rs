@@ -1,9 +1,12 @@
 //! As which role a job's command runs: the role that wrote it, kept in the job's row by name and by oid. Both must still be
 //! one role's when it runs, so a new role of an old name inherits nothing.
 //!
-//! Responsible for noting the role and for finding it again. Not responsible for running anything (`executor`).
+//! Responsible for noting the role, for finding it again, and for refusing data where commands run. Not responsible for what a
+//! command is made of (`api::command`), nor for running anything (`executor`).
 //!
-//! Invariant: only the library fills these columns, and from nothing but the user at the moment of the call.
+//! Invariant: a row names a role if and only if that role wrote the row's payload as a command. The queue has no say in it: data
+//! that reaches a queue of commands is never run. Only the library fills these columns, and from nothing but the user at the
+//! moment of the call.
 
 use pgrx::pg_sys::{Datum, Oid};
 
@@ -48,17 +51,31 @@ impl RunAs {
     }
 }
 
-/// Returns as whom a job runs that the current user writes for a queue. `None`: the queue has no executor.
+/// Returns the current user, as the writer of a command for a queue.
 ///
-/// Errors: 42501 if no job runs as this user.
-pub fn of_writer(queue: &Queue) -> Result<Option<RunAs>> {
-    if queue.executor.is_none() {
-        return Ok(None);
+/// Errors: 55000 if the queue runs no commands, 42501 if no job runs as this user.
+pub fn of_command(queue: &Queue) -> Result<Option<RunAs>> {
+    if !matches!(queue.executor, Some(Executor::Sql)) {
+        return Err(Error::new(error::WRONG_STATE, format!("queue \"{}\" runs no commands", queue.name))
+            .hint("Use a queue with executor => 'sql'; others take payloads, by queue.enqueue."));
     }
-    if matches!(queue.executor, Some(Executor::Sql)) {
-        may_run(role::user())?;
-    }
+    may_run(role::user())?;
     Ok(RunAs::caller())
+}
+
+/// Refuses a payload that was not written as a command.
+///
+/// Errors: 22023 if the queue runs commands.
+pub fn refuse_data(queue: &Queue) -> Result<()> {
+    if !matches!(queue.executor, Some(Executor::Sql)) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("queue \"{}\" runs commands, and this payload is not written as one", queue.name))
+        .detail("A payload is data, whatever it holds: no queue makes a command of it.")
+        .hint(
+            "Use queue.enqueue_sql; or the field \"command\" of a job of queue.enqueue_batch or of a flow's task, or the \
+             argument command of queue.schedule or queue.enqueue_flow.",
+        ))
 }
 
 /// Checks that jobs may run as a role.

@@ -116,6 +116,11 @@ fn parse(cron: &str) -> Result<Cron> {
 pub struct Schedule(pub Row);
 
 impl Schedule {
+    /// Whether its jobs are commands.
+    pub fn is_of_commands(&self) -> bool {
+        self.0.get(column::RUN_AS).is_some()
+    }
+
     pub fn id(&self) -> i32 {
         self.0.i32(column::ID)
     }
@@ -231,11 +236,17 @@ pub fn ids(catalog: &Catalog) -> Vec<i32> {
     ids
 }
 
-/// Returns the name of a schedule that enqueues into this queue, or that an open transaction is making or changing so
-/// that it does.
-pub fn of_queue(catalog: &Catalog, queue: i32) -> Option<String> {
+/// Returns the name of a schedule that enqueues into this queue and of which `matters` says so; or that an open transaction is
+/// making or changing so that it does.
+pub fn of_queue(catalog: &Catalog, queue: i32, matters: impl Fn(&Schedule) -> bool) -> Option<String> {
     let table = Relation::read(catalog.schedule);
     let index = Relation::read_index(catalog.schedule_queue);
     let mut scan = table.scan(&index, &[Key::eq_i32(1, queue)], Snapshot::Dirty);
-    scan.next().map(|_| Schedule(scan.row()).name())
+    while scan.next().is_some() {
+        let schedule = Schedule(scan.row());
+        if matters(&schedule) {
+            return Some(schedule.name());
+        }
+    }
+    None
 }

@@ -194,6 +194,11 @@ pub const QUEUE: Shape = &[
     ("run_as_id", INT8OID, false),
     ("settings", JSONBOID, false),
     ("rate_limit_per_group", INT4OID, false),
+    ("procedure_id", INT8OID, false),
+    ("procedure_owner", TEXTOID, false),
+    ("procedure_owner_id", INT8OID, false),
+    ("settings_by", TEXTOID, false),
+    ("settings_by_id", INT8OID, false),
 ];
 
 /// How many of these `queue.queue` has before version 0.3.0.

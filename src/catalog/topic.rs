@@ -267,3 +267,15 @@ pub fn lock(topic: &Topic) -> Result<()> {
     }
     Ok(())
 }
+
+/// Returns the name of a topic to which a queue is bound. `None`: it is bound to none.
+pub fn bound_to(catalog: &Catalog, queue: i32) -> Result<Option<String>> {
+    if catalog.topic == Oid::INVALID {
+        return Ok(None);
+    }
+    let _snapshot = ActiveSnapshot::with_own();
+    let sql = "SELECT t.topic_name FROM queue.binding AS b
+               JOIN queue.topic AS t ON t.topic_id OPERATOR(pg_catalog.=) b.topic_id
+               WHERE b.queue_id OPERATOR(pg_catalog.=) $1 LIMIT 1";
+    spi::text(sql, &[queue.into()])
+}

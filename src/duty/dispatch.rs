@@ -317,9 +317,9 @@ fn role_of_next(catalog: &Rc<Catalog>, queue: &Rc<Queue>) -> Result<Option<Optio
 /// The role for which a process can be started, or why none can.
 fn role_to_start(catalog: &Catalog, wanted: Option<&Noted>) -> Result<Oid> {
     let Some(wanted) = wanted else {
-        return Err(Error::new(error::DENIED, "the job runs as nobody")
-            .detail("It was enqueued when the queue had no executor, or comes from such a queue.")
-            .hint("Enqueue it again."));
+        return Err(Error::invalid("the job is no command")
+            .detail("It was written as data: published, copied as a dead letter, or enqueued before the queue ran commands.")
+            .hint("Write it as a command, with queue.enqueue_sql."));
     };
     let name = &wanted.name;
     let role = wanted.role(catalog).ok_or_else(|| {

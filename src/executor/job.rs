@@ -17,6 +17,7 @@ use serde_json::Value;
 use crate::catalog::queue::{self, Executor, Queue};
 use crate::catalog::{self, Catalog, run_as};
 use crate::error::{self, Error, Result};
+use crate::executor::settings;
 use crate::executor::signals::{attempt, swallow_cancel, was_terminated};
 use crate::executor::table::{self, Order, Place};
 use crate::job::advance;
@@ -35,7 +36,8 @@ use crate::log::outcome::{Kind, New};
 use crate::pg::datum::Interval;
 use crate::pg::fault::fault;
 use crate::pg::portal::{self, Answer, Argument, Command};
-use crate::pg::{client, jsonb, process, role, routine, session, time, transaction as pg_transaction};
+use crate::pg::routine::Routine;
+use crate::pg::{client, jsonb, process, role, session, time, transaction as pg_transaction};
 use crate::shmem;
 
 /// The name under which executors claim.
@@ -201,6 +203,8 @@ pub fn writer(attempt: &Attempt) -> Option<run_as::Noted> {
 /// What a job wants to be run.
 struct Wanted {
     text: CString,
+    /// The function or procedure that it calls.
+    routine: Option<Routine>,
     arguments: Vec<Argument>,
     is_autocommit: bool,
     most_rows: usize,
@@ -209,27 +213,27 @@ struct Wanted {
 
 /// Reads what a job wants.
 ///
-/// Errors: 22023 where its payload makes no sense.
+/// Errors: 22023 where its payload makes no sense; those of `settings::of_job` and of `Procedure::find`.
 fn wanted(job: &Job) -> Result<Wanted> {
-    let mut settings = settings_of(job.queue.settings.as_deref())?;
+    let catalog = catalog::current()?;
     if let Some(Executor::Call { procedure, .. }) = &job.queue.executor {
-        let found = routine::find(procedure)
-            .ok_or_else(|| Error::new(error::NO_FUNCTION, format!("there is no procedure {procedure}(jsonb)")))?;
-        let text =
-            if found.is_procedure { format!("CALL {}($1)", found.name) } else { format!("SELECT {}($1)", found.name) };
-        let argument = Argument { json: job.payload.clone(), text: Some(job.payload.clone()) };
-        let text = c_string(&text)?;
-        return Ok(Wanted { text, arguments: vec![argument], is_autocommit: false, most_rows: 0, settings });
+        let found = procedure.find(&catalog)?;
+        let verb = if found.is_procedure { "CALL" } else { "SELECT" };
+        return Ok(Wanted {
+            text: c_string(&format!("{verb} {}($1)", found.name))?,
+            routine: Some(found),
+            arguments: vec![Argument { json: job.payload.clone(), text: Some(job.payload.clone()) }],
+            is_autocommit: false,
+            most_rows: 0,
+            settings: settings::of_job(&catalog, &job.queue, None)?,
+        });
     }
-    let payload: Value = serde_json::from_str(&job.payload).unwrap_or(Value::Null);
-    let Some(command) = payload.get("command").and_then(Value::as_str) else {
-        return Err(Error::invalid("the payload has no command").hint(
-            "In a queue with executor 'sql' it is an object with the field \"command\": see queue.enqueue_sql.",
-        ));
-    };
-    // These are not read as Rust numbers, which would lose digits.
-    let given = jsonb::of_text(&job.payload).and_then(|payload| jsonb::field(payload, "arguments"));
-    let arguments = match given.filter(|given| !given.is_null()) {
+    // Nothing here is read as a Rust number, which would lose digits.
+    let payload = jsonb::of_text(&job.payload).unwrap_or_else(jsonb::empty_object);
+    let field = |name: &str| jsonb::field(payload, name).filter(|value| !value.is_null());
+    let command = field("command").and_then(|command| command.as_str());
+    let command = command.ok_or_else(|| Error::invalid("the payload has no command"))?;
+    let arguments = match field("arguments") {
         None => Vec::new(),
         Some(given) => jsonb::elements(given.datum())
             .ok_or_else(|| Error::invalid("arguments must be a JSON array"))?
@@ -241,28 +245,19 @@ fn wanted(job: &Job) -> Result<Wanted> {
             })
             .collect(),
     };
-    settings.extend(settings_of(payload.get("settings").map(Value::to_string).as_deref())?);
+    let rows = field("result_rows").and_then(|rows| rows.as_i32()).unwrap_or(0);
     Ok(Wanted {
-        text: c_string(command)?,
+        text: c_string(&command)?,
+        routine: None,
         arguments,
-        is_autocommit: payload.get("autocommit").and_then(Value::as_bool).unwrap_or(false),
-        most_rows: payload.get("result_rows").and_then(Value::as_u64).unwrap_or(0).min(MOST_ROWS) as usize,
-        settings,
+        is_autocommit: field("autocommit").and_then(|is_so| is_so.as_bool()).unwrap_or(false),
+        most_rows: u64::try_from(rows).unwrap_or(0).min(MOST_ROWS) as usize,
+        settings: settings::of_job(&catalog, &job.queue, field("settings").map(|given| given.datum()))?,
     })
 }
 
 fn c_string(text: &str) -> Result<CString> {
     CString::new(text).map_err(|_| Error::invalid("the command holds a zero character"))
-}
-
-fn settings_of(settings: Option<&str>) -> Result<Vec<(CString, CString)>> {
-    let parsed = settings.and_then(|settings| serde_json::from_str(settings).ok());
-    let Some(Value::Object(fields)) = parsed else { return Ok(Vec::new()) };
-    let mut found = Vec::with_capacity(fields.len());
-    for (name, value) in &fields {
-        found.push((c_string(name)?, c_string(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))?));
-    }
-    Ok(found)
 }
 
 /// Runs a job's command, and completes the job in its last transaction.
@@ -281,6 +276,7 @@ fn run(job: &Job, wanted: &Wanted) -> Result<()> {
     process::report_activity(Some(&wanted.text));
     let command = Command {
         text: &wanted.text,
+        routine: wanted.routine.as_ref(),
         arguments: &wanted.arguments,
         is_autocommit: wanted.is_autocommit,
         most_rows: wanted.most_rows,
@@ -426,7 +422,7 @@ fn text_of(error: &Error) -> String {
 
 /// Makes the session what it was before the job.
 fn clean() -> Result<()> {
-    let command = Command { text: c"DISCARD ALL", arguments: &[], is_autocommit: false, most_rows: 0 };
+    let command = Command { text: c"DISCARD ALL", routine: None, arguments: &[], is_autocommit: false, most_rows: 0 };
     process::forget_cancel();
     portal::run(&command, |_| Ok(()))?;
     client::take_notices();

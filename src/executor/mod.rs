@@ -7,6 +7,7 @@
 //! | `process` | the process: its start, its loop, its end |
 //! | `signals` | what interrupts a command |
 //! | `job` | one job: its claim, its command, its outcome |
+//! | `settings` | the settings of the session in which it runs |
 //!
 //! Not here: when a process is needed (`duty::dispatch`), and running statements (`pg::portal`).
 //!
@@ -14,5 +15,6 @@
 
 pub mod job;
 pub mod process;
+pub mod settings;
 pub mod signals;
 pub mod table;

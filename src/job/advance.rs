@@ -56,7 +56,7 @@ pub fn advance(
     next.steps = notes.steps(next.steps);
     if let Some(payload) = to.payload {
         (next.payload, next.payload_of) = (Some(payload), None);
-        next.run_as = run_as::of_writer(to.queue)?;
+        run_as::refuse_data(to.queue)?;
     }
     attempt::insert(catalog, &target, &[next])?;
     outcomes.add(held.home, New { next_id: Some(next.id), ..New::of(held.id, Kind::Advanced) });

@@ -78,6 +78,8 @@ pub fn copy(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str) -> 
             after: None,
             upon: None,
             steps: None,
+            // A command there is data here: nobody wrote it for this queue.
+            run_as: None,
             own_flow: None,
             ..attempt.copy()
         };

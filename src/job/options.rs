@@ -7,7 +7,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::catalog::ids;
 use crate::catalog::queue::Queue;
-use crate::catalog::run_as::{self, RunAs};
+use crate::catalog::run_as::RunAs;
 use crate::error::{Error, Result};
 use crate::job::notice;
 use crate::pg::datum::{self, Interval};
@@ -32,7 +32,8 @@ pub struct Options {
     pub flow: Option<i64>,
     /// Its name there.
     pub task: Option<Datum>,
-    /// As whom it runs; `None`: as nobody. Never the current user by itself, which may be a background process's.
+    /// The role that wrote it as a command; `None`: it is data. Never the current user by itself, which may be a background
+    /// process's.
     pub run_as: Option<RunAs>,
     /// What makes it a flow of its own.
     pub own_flow: Option<OwnFlow>,
@@ -76,7 +77,6 @@ impl Options {
             headers: call.datum(at(11)),
             group_key: call.datum(at(7)),
             lane: call.str(at(8)).map(|stage| queue.stage(&stage)).transpose()?,
-            run_as: run_as::of_writer(queue)?,
             ..Self::default()
         };
         let has_time = call.datum(at(1)).is_some() || call.datum(at(2)).is_some();

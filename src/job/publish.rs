@@ -14,7 +14,7 @@ use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::topic::{Binding, OnFull, Routes, Topic};
-use crate::catalog::{Catalog, ids, run_as};
+use crate::catalog::{Catalog, ids};
 use crate::error::{self, Error, Result};
 use crate::job::enqueue::{self, Room};
 use crate::job::options::{self, Options};
@@ -252,8 +252,6 @@ fn options_of(bound: &Binding, found: &Match, publisher: &Options, now: i64) -> 
     }
     // A stage that is gone, or was never this queue's, is none.
     options.lane = own.stage.as_ref().and_then(|stage| bound.queue.stage(stage).ok());
-    // As nobody, if no job runs as the publisher: the queue says so when the job is to run.
-    options.run_as = run_as::of_writer(&bound.queue).unwrap_or(None);
     Ok(options)
 }
 

@@ -139,6 +139,20 @@ impl Value {
         self.0.type_ == jbvType::jbvNull
     }
 
+    /// Returns a boolean. `None` if this is none.
+    pub fn as_bool(&self) -> Option<bool> {
+        if self.0.type_ != jbvType::jbvBool {
+            return None;
+        }
+        // SAFETY: the type says which member is set.
+        Some(unsafe { self.0.val.boolean })
+    }
+
+    /// Whether this is an array or an object.
+    pub fn is_container(&self) -> bool {
+        self.0.type_ == jbvType::jbvBinary
+    }
+
     /// Returns the text of a string. `None` if this is no string.
     pub fn as_str(&self) -> Option<String> {
         string(&self.0)

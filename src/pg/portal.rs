@@ -16,11 +16,14 @@ use pgrx::PgTryBuilder;
 use pgrx::pg_sys::{self, Datum, Oid};
 
 use crate::error::{self, Error, Result};
-use crate::pg::{datum, jsonb, raw};
+use crate::pg::routine::Routine;
+use crate::pg::{call, datum, jsonb, raw};
 
 /// A command and how to run it.
 pub struct Command<'a> {
     pub text: &'a CStr,
+    /// The function or procedure that the command calls with its argument, whatever its text would lead to.
+    pub routine: Option<&'a Routine>,
     /// The values of its parameters, each as text with whether it is a string in JSON; `None` is NULL. An empty list: it has
     /// none.
     pub arguments: &'a [Argument],
@@ -362,6 +365,10 @@ unsafe fn analyze(
 ) -> Result<(*mut pg_sys::List, pg_sys::ParamListInfo)> {
     let text = command.text.as_ptr();
     let none = ptr::null_mut();
+    if let (Some(routine), [argument]) = (command.routine, command.arguments) {
+        let payload = jsonb::of_text(&argument.json).ok_or_else(|| Error::internal("a payload is no JSON"))?;
+        return Ok(call::statement(routine, &command.text.to_string_lossy(), payload));
+    }
     // SAFETY: as in `run`; the analysis fills an array of types that it makes.
     unsafe {
         if command.arguments.is_empty() {

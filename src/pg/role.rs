@@ -127,12 +127,17 @@ pub fn may_execute(function: pg_sys::Oid) -> bool {
 
 /// Whether the current user may SET ROLE to a role. Must run in a transaction.
 pub fn may_become(role: pg_sys::Oid) -> bool {
+    can_become(user(), role)
+}
+
+/// Whether a role may SET ROLE to another one, or is it. Must run in a transaction.
+pub fn can_become(from: pg_sys::Oid, to: pg_sys::Oid) -> bool {
     // SAFETY: looks at roles.
     #[cfg(any(feature = "pg14", feature = "pg15"))]
-    let may = unsafe { pg_sys::is_member_of_role(pg_sys::GetUserId(), role) };
+    let may = unsafe { pg_sys::is_member_of_role(from, to) };
     // SAFETY: as above.
     #[cfg(not(any(feature = "pg14", feature = "pg15")))]
-    let may = unsafe { pg_sys::member_can_set_role(pg_sys::GetUserId(), role) };
+    let may = unsafe { pg_sys::member_can_set_role(from, to) };
     may
 }
 

@@ -1,6 +1,7 @@
-//! Functions and procedures by their names.
+//! Functions and procedures of one jsonb, by their names and by their oids.
 //!
-//! Responsible for looking them up. Not responsible for running them (`portal`).
+//! Responsible for looking them up. Not responsible for running them (`portal`), nor for whether one that was noted is still
+//! meant (`catalog::procedure`).
 //!
 //! Invariant: a name that was found is stored with its schema, so that no search_path leads it elsewhere later.
 
@@ -12,10 +13,12 @@ use crate::pg::{datum, role, syscache};
 
 /// A function or procedure of one jsonb.
 pub struct Routine {
+    pub oid: pg_sys::Oid,
     /// Its name with its schema, as in SQL.
     pub name: String,
     /// Whether it is called by CALL.
     pub is_procedure: bool,
+    pub owner: pg_sys::Oid,
 }
 
 /// Returns the function or procedure of this name that takes one jsonb. The name is as in SQL. `None`: there is none, or
@@ -42,16 +45,28 @@ pub fn find(name: &str) -> Option<Routine> {
         }
         candidate.as_ref()?.oid
     };
+    by_oid(oid)
+}
+
+/// Returns a function or procedure of one jsonb by its oid. `None`: there is none, or it is neither, as an aggregate. Must run in
+/// a transaction.
+pub fn by_oid(oid: pg_sys::Oid) -> Option<Routine> {
     let cache = pg_sys::SysCacheIdentifier::PROCOID;
-    let row = |row: &pg_sys::FormData_pg_proc| (syscache::name(&row.proname), row.pronamespace, row.prokind);
-    let (name, schema, kind) = syscache::by_oid(cache, oid, row)?;
+    let read = |row: &pg_sys::FormData_pg_proc| {
+        // SAFETY: the vector has as many types as the row has arguments.
+        let is_of_jsonb = row.pronargs == 1 && unsafe { *row.proargtypes.values.as_ptr() } == pg_sys::JSONBOID;
+        is_of_jsonb.then(|| (syscache::name(&row.proname), row.pronamespace, row.prokind as u8, row.proowner))
+    };
+    let (name, schema, kind, owner) = syscache::by_oid(cache, oid, read)??;
     // SAFETY: a look-up in the catalog; null when there is none.
     let schema = unsafe {
         let schema = pg_sys::get_namespace_name(schema);
         (!schema.is_null()).then(|| datum::c_text(schema))?
     };
-    Some(Routine {
+    matches!(kind, b'p' | b'f').then(|| Routine {
+        oid,
         name: format!("{}.{}", role::quoted(&schema), role::quoted(&name)),
-        is_procedure: kind as u8 == b'p',
+        is_procedure: kind == b'p',
+        owner,
     })
 }

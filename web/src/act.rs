@@ -112,10 +112,15 @@ const VERBS: [Verb; 15] = [
     Verb {
         name: "enqueue",
         sql: on_queue!(
-            "queue.enqueue($1, payload => coalesce($2, '{}')::jsonb, priority => $3::integer, delay => $4::interval,
-                run_at => $5::timestamptz, unique_key => $6, group_key => $7, stage => $8)"
+            "CASE WHEN $9::text IS NULL THEN
+                queue.enqueue($1, payload => coalesce($2, '{}')::jsonb, priority => $3::integer, delay => $4::interval,
+                    run_at => $5::timestamptz, unique_key => $6, group_key => $7, stage => $8)
+            ELSE
+                queue.enqueue_sql($1, $9, result_rows => 1, priority => $3::integer, delay => $4::interval,
+                    run_at => $5::timestamptz, unique_key => $6, group_key => $7, stage => $8)
+            END"
         ),
-        fields: &["queue", "payload", "priority", "delay", "run_at", "unique_key", "group_key", "stage"],
+        fields: &["queue", "payload", "priority", "delay", "run_at", "unique_key", "group_key", "stage", "command"],
     },
     Verb { name: "pause_schedule", sql: on_schedule!("queue.pause_schedule($1)::text"), fields: &["schedule"] },
     Verb { name: "resume_schedule", sql: on_schedule!("queue.resume_schedule($1)::text"), fields: &["schedule"] },

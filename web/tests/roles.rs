@@ -199,8 +199,8 @@ fn a_job_runs_as_who_has_enqueued_it() {
     let socket = format!("unix:{}", cluster.dir().join("web").display());
     let args = ["--database", "user=program dbname=app", "--auth", "proxy", "--listen", &socket, "--allow-actions"];
     let web = Web::start(&cluster, &args);
-    let payload = r#"{"command": "SELECT session_user::text || ' ' || current_user::text AS who", "result_rows": 1}"#;
-    let job = web.act("enqueue", &json!({ "queue": "sql", "payload": payload }), &[("x-remote-user", "ada")]).ok();
+    let command = "SELECT session_user::text || ' ' || current_user::text AS who";
+    let job = web.act("enqueue", &json!({ "queue": "sql", "command": command }), &[("x-remote-user", "ada")]).ok();
     let job = job["answer"].as_i64().unwrap();
     client.maintain_until(&format!("(SELECT state = 'completed' FROM queue.job({job}))"));
     assert!(client.value::<String>(&format!("SELECT result::text FROM queue.job({job})")).contains("ada ada"));

@@ -278,7 +278,7 @@ fn a_process_that_has_grown_or_has_run_many_jobs_is_followed_by_another() {
     let before = pid(&mut client, job);
     client.run("SET ROLE a");
     client.run(
-        "SELECT count(*) FROM queue.enqueue_many('sql', array_fill('{\"command\": \"SELECT 1\"}'::jsonb, ARRAY[63]))",
+        "SELECT count(*) FROM queue.enqueue_batch('sql', (SELECT jsonb_agg('{\"command\": \"SELECT 1\"}'::jsonb) FROM generate_series(1, 63)))",
     );
     client.run("RESET ROLE");
     let job = enqueue(&mut client, "a", "SELECT pid()");
@@ -286,7 +286,7 @@ fn a_process_that_has_grown_or_has_run_many_jobs_is_followed_by_another() {
     assert_ne!(before, after, "it had more than 64 MB");
     client.run("SET ROLE a");
     client.run(
-        "SELECT count(*) FROM queue.enqueue_many('sql', array_fill('{\"command\": \"SELECT 1\"}'::jsonb, ARRAY[1000]))",
+        "SELECT count(*) FROM queue.enqueue_batch('sql', (SELECT jsonb_agg('{\"command\": \"SELECT 1\"}'::jsonb) FROM generate_series(1, 1000)))",
     );
     client.run("RESET ROLE");
     let job = enqueue(&mut client, "a", "SELECT pid()");

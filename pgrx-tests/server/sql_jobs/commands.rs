@@ -229,10 +229,63 @@ fn a_command_is_parsed_when_it_is_enqueued() {
     {
         assert_eq!(bed.client.failure(claim).code, "55000", "{claim}");
     }
-    let job: i64 = bed.client.value("SELECT queue.enqueue('sql', '{\"comand\": 1}')");
-    let (state, _, error) = bed.end(job);
-    assert_eq!(state, "dead", "at its first attempt");
-    assert!(error.starts_with("22023: the payload has no command"), "{error}");
+    // What stands beside a command in a batch, a flow and a schedule is checked alike.
+    for (beside, message) in [
+        (r#""command": "SELEC 1""#, "syntax error"),
+        (r#""command": 1"#, "field \"command\" must be a string"),
+        (r#""command": "SELECT 1", "payload": 1"#, "the payload of a command must be an object"),
+        (
+            r#""command": "SELECT 1", "payload": {"argument": [1]}"#,
+            "unknown field \"argument\" in the payload of a command",
+        ),
+        (r#""command": "SELECT 1", "payload": {"arguments": 1}"#, "arguments must be a JSON array"),
+        (
+            r#""command": "SELECT 1; SELECT 2", "payload": {"arguments": [1]}"#,
+            "arguments need a command of one statement",
+        ),
+        (
+            r#""command": "SELECT 1", "payload": {"autocommit": 1}"#,
+            "field \"autocommit\" of the payload must be a boolean",
+        ),
+        (
+            r#""command": "SELECT 1", "payload": {"result_rows": "1"}"#,
+            "field \"result_rows\" of the payload must be an integer",
+        ),
+        (r#""command": "SELECT 1", "payload": {"result_rows": 10001}"#, "result_rows must be between 0 and 10000"),
+        (r#""command": "SELECT 1", "payload": {"settings": {"no_such": 1}}"#, "there is no setting \"no_such\""),
+        (r#""command": "SELECT 1", "payload": {"settings": {"work_mem": [1]}}"#, "settings must be a JSON object"),
+    ] {
+        for call in [
+            format!("queue.enqueue_batch('sql', '[{{{beside}}}]')"),
+            format!("queue.enqueue_flow('sql', '[{{{beside}}}]')"),
+        ] {
+            let failure = bed.client.failure(&format!("SELECT {call}"));
+            assert!(["22023", "42601"].contains(&failure.code.as_str()), "{call}: {failure:?}");
+            assert!(failure.message.contains(message), "{call}: {failure:?}");
+        }
+    }
+    for (call, code) in [
+        ("queue.enqueue_flow('sql', command => 'SELECT 1')", "22023"),
+        ("queue.enqueue_flow('plain', command => 'SELECT 1', runs => true)", "55000"),
+        ("queue.schedule('s', 'plain', command => 'SELECT 1', every => '1 hour')", "55000"),
+        ("queue.schedule('s', 'sql', command => 'SELEC 1', every => '1 hour')", "42601"),
+        (r#"queue.enqueue_batch('plain', '[{"command": "SELECT 1"}]')"#, "55000"),
+    ] {
+        assert_eq!(bed.client.failure(&format!("SELECT {call}")).code, code, "{call}");
+    }
+    let deep = format!("'[{}{}]'", "[".repeat(500), "]".repeat(500));
+    let arguments =
+        format!("SELECT queue.enqueue_sql('sql', 'SELECT jsonb_typeof($1::jsonb)', {deep}, result_rows => 1)");
+    let job: i64 = bed.client.value(&arguments);
+    let (state, result, error) = bed.end(job);
+    assert_eq!(state, "completed", "{error}");
+    assert!(result.unwrap_or_default().contains("array"));
+    let flow: i64 = bed.client.value(
+        r#"SELECT queue.enqueue_flow('sql', '[{"command": "INSERT INTO t VALUES ($1)", "payload": {"arguments": [41]}}]',
+               runs => true, command => 'INSERT INTO t SELECT n + $1 FROM t', payload => '{"arguments": [1]}')"#,
+    );
+    assert_eq!(bed.end(flow).0, "completed");
+    assert_eq!(bed.client.column::<i32>("SELECT n FROM t ORDER BY n"), [41, 42]);
 }
 
 #[test]
@@ -365,7 +418,7 @@ fn a_command_goes_on_to_the_next_stage_by_itself() {
     assert!(state == "dead" && error.starts_with("22012: "), "{state} {error}");
     // To the end from where it is.
     let skip = bed.enqueue(
-        "SELECT queue.advance(id, 'store', '{\"command\": \"SELECT 7\"}') FROM queue.current_job()",
+        "SELECT queue.advance(id, 'store') FROM queue.current_job() WHERE stage = 'fetch'; SELECT 7 AS n",
         "stage => 'fetch'",
     );
     assert_eq!(bed.end(skip).1.as_deref(), Some(r#"{"tag": "SELECT 1", "rows": 1}"#));
@@ -425,8 +478,7 @@ fn schedules_chains_limits_and_dead_letters_are_those_of_all_queues() {
     let mut bed = Bed::new(&database, "max_running_per_group => 1, max_attempts => 1, dead_letter => 'graves'");
     let role = bed.role.clone();
     bed.client.run(&format!("SELECT queue.grant('graves', '{role}', 'observe'); SET ROLE {role}"));
-    bed.client
-        .run("SELECT queue.schedule('soon', 'sql', '{\"command\": \"INSERT INTO t VALUES (1)\"}', every => '100 ms')");
+    bed.client.run("SELECT queue.schedule('soon', 'sql', command => 'INSERT INTO t VALUES (1)', every => '100 ms')");
     wait::until("it has fired", || (bed.client.count("SELECT FROM t WHERE n = 1") > 1).then_some(()));
     bed.client.run("SELECT queue.unschedule('soon')");
     let first: i64 = bed.client.value("SELECT queue.enqueue_sql('sql', 'INSERT INTO t VALUES (2)', group_key => 'g')");
@@ -436,8 +488,8 @@ fn schedules_chains_limits_and_dead_letters_are_those_of_all_queues() {
     assert_eq!(bed.end(second).1.as_deref(), Some(r#"{"tag": "INSERT 0 1", "rows": 1}"#));
     let flow: i64 = bed.client.value(
         "SELECT queue.enqueue_flow('sql', '[
-             {\"task\": \"load\", \"payload\": {\"command\": \"INSERT INTO t VALUES (4)\"}},
-             {\"task\": \"sum\", \"after\": [\"load\"], \"payload\": {\"command\": \"INSERT INTO t SELECT 5 FROM t WHERE n = 4\"}}]')",
+             {\"task\": \"load\", \"command\": \"INSERT INTO t VALUES (4)\"},
+             {\"task\": \"sum\", \"after\": [\"load\"], \"command\": \"INSERT INTO t SELECT 5 FROM t WHERE n = 4\"}]')",
     );
     assert_eq!(bed.end(flow).0, "completed");
     assert_eq!(bed.client.count("SELECT FROM t WHERE n = 5"), 1, "its members have run in their order");
@@ -449,7 +501,7 @@ fn schedules_chains_limits_and_dead_letters_are_those_of_all_queues() {
     });
     let (state, _, error) = bed.end(copy);
     assert_eq!(state, "dead");
-    assert!(error.starts_with("22012: "), "it has run as the role that wrote it: {error}");
+    assert!(error.starts_with("22023: the job is no command"), "{error}");
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn what_a_command_does_happens_exactly_once_whatever_dies() {
     client.run("SET ROLE writer");
     let enqueue = |client: &mut Client, count: i64| {
         client.run(&format!(
-            "SELECT count(*) FROM queue.enqueue_many('sql', array_fill('{{\"command\": \"UPDATE t SET n = n + 1\"}}'::jsonb, ARRAY[{count}]))"
+            "SELECT count(*) FROM queue.enqueue_batch('sql', (SELECT jsonb_agg('{{\"command\": \"UPDATE t SET n = n + 1\"}}'::jsonb) FROM generate_series(1, {count})))"
         ));
     };
     enqueue(&mut client, jobs);
@@ -138,7 +138,7 @@ fn one_queue_does_not_keep_all_processes_from_another() {
     create(&mut client, "other", "executor => 'sql'");
     client.run("CREATE ROLE second LOGIN; SELECT queue.grant('other', 'second', 'produce'); SET ROLE writer");
     client.run(
-        "SELECT queue.enqueue_many('sql', array_fill('{\"command\": \"SELECT pg_sleep(0.05)\"}'::jsonb, ARRAY[2000]))",
+        "SELECT queue.enqueue_batch('sql', (SELECT jsonb_agg('{\"command\": \"SELECT pg_sleep(0.05)\"}'::jsonb) FROM generate_series(1, 2000)))",
     );
     client.run("SET ROLE second; SELECT queue.enqueue_sql('other', 'UPDATE t SET n = 7'); RESET ROLE");
     wait::until("the other queue's has run", || (client.value::<i64>("SELECT n FROM t") == 7).then_some(()));
@@ -150,7 +150,7 @@ fn one_queue_does_not_keep_all_processes_from_another() {
 fn a_process_that_never_appears_is_asked_for_again() {
     let (cluster, mut client) = bed(Cluster::new(), "");
     let fault = cluster.fault("executor.started", "error");
-    client.run("SET ROLE writer; SELECT queue.enqueue('sql', '{\"command\": \"UPDATE t SET n = n + 1\"}'); RESET ROLE");
+    client.run("SET ROLE writer; SELECT queue.enqueue_sql('sql', 'UPDATE t SET n = n + 1'); RESET ROLE");
     fault.wait_reached();
     fault.release();
     wait::until("another one has run it", || (client.value::<i64>("SELECT n FROM t") == 1).then_some(()));
@@ -163,11 +163,11 @@ fn restored_jobs_and_schedules_run_as_the_role_of_the_same_name_and_die_without_
     client.run("CREATE FUNCTION handle(job jsonb) RETURNS void LANGUAGE sql AS 'UPDATE t SET n = n + 10'");
     create(&mut client, "call", "executor => 'call', procedure => 'handle', run_as => 'handler'");
     client.run("SELECT queue.grant('sql', 'lost', 'produce'), queue.pause('sql'), queue.pause('call')");
-    let add = "'{\"command\": \"UPDATE t SET n = n + 1\"}'";
+    let add = "'UPDATE t SET n = n + 1'";
     client.run("SET ROLE lost");
-    let lost: i64 = client.value(&format!("SELECT queue.enqueue('sql', {add})"));
-    client.run(&format!("SET ROLE writer; SELECT queue.enqueue('sql', {add})"));
-    client.run(&format!("SELECT queue.schedule('s', 'sql', {add}, every => '1 year'); RESET ROLE"));
+    let lost: i64 = client.value(&format!("SELECT queue.enqueue_sql('sql', {add})"));
+    client.run(&format!("SET ROLE writer; SELECT queue.enqueue_sql('sql', {add})"));
+    client.run(&format!("SELECT queue.schedule('s', 'sql', command => {add}, every => '1 year'); RESET ROLE"));
     client.run("SELECT queue.enqueue('call')");
     let file = source.dir().join("app.dump").display().to_string();
     output(source.command("pg_dump").args(["-Fc", "-f", &file, "app"]));

@@ -18,9 +18,9 @@ fn bed(database: &Database, roles: &[&str], options: &str) -> Client {
     client
 }
 
-/// A payload whose command notes as whom it runs.
+/// A command that notes as whom it runs, as a literal.
 fn note(what: &str) -> String {
-    format!("'{{\"command\": \"INSERT INTO ran VALUES (''{what}'')\"}}'::jsonb")
+    format!("'INSERT INTO ran VALUES (''{what}'')'")
 }
 
 fn as_role(client: &mut Client, role: &str, sql: &str) {
@@ -39,7 +39,7 @@ fn drain(client: &mut Client) -> Vec<String> {
 }
 
 #[test]
-fn each_verb_that_changes_a_payload_makes_the_caller_its_writer() {
+fn each_verb_that_takes_a_command_makes_the_caller_its_writer() {
     let database = Database::new();
     let roles = Roles::new(&database);
     let (a, b) = (roles.make("a", ""), roles.make("b", ""));
@@ -48,24 +48,27 @@ fn each_verb_that_changes_a_payload_makes_the_caller_its_writer() {
     as_role(
         &mut client,
         &a,
-        &format!("SELECT queue.enqueue('sql', {}, unique_key => 's', stage => 'two')", note("s of a")),
+        &format!("SELECT queue.enqueue_sql('sql', {}, unique_key => 's', stage => 'two')", note("s of a")),
     );
     as_role(
         &mut client,
         &b,
-        &format!("SELECT queue.enqueue('sql', {}, unique_key => 's', stage => 'two')", note("s of b")),
+        &format!("SELECT queue.enqueue_sql('sql', {}, unique_key => 's', stage => 'two')", note("s of b")),
     );
     // Batches.
     as_role(
         &mut client,
         &a,
-        &format!("SELECT queue.enqueue_many('sql', ARRAY[{}], stage => 'two')", note("many of a")),
+        &format!(
+            "SELECT queue.enqueue_batch('sql', jsonb_build_array(jsonb_build_object('command', {}, 'stage', 'two')))",
+            note("batch of a")
+        ),
     );
     as_role(
         &mut client,
         &b,
         &format!(
-            "SELECT queue.enqueue_batch('sql', jsonb_build_array(jsonb_build_object('payload', {}, 'stage', 'two')))",
+            "SELECT queue.enqueue_batch('sql', jsonb_build_array(jsonb_build_object('command', {}, 'stage', 'two')))",
             note("batch of b")
         ),
     );
@@ -73,31 +76,29 @@ fn each_verb_that_changes_a_payload_makes_the_caller_its_writer() {
     as_role(
         &mut client,
         &a,
-        &format!("SELECT queue.enqueue('sql', {}, stage => 'two', unique_key => 'p')", note("p of a")),
+        &format!("SELECT queue.enqueue_sql('sql', {}, stage => 'two', unique_key => 'p')", note("p of a")),
     );
     as_role(&mut client, &b, "SELECT queue.reprioritize(job_id, -1) FROM queue.jobs WHERE unique_key = 'p'");
     as_role(&mut client, &b, "SELECT queue.reschedule(job_id, now()) FROM queue.jobs WHERE unique_key = 'p'");
-    // A job that sends itself on, and one that another role sends on while it runs.
-    let on = format!(
-        "SELECT queue.advance(id, payload => {}) FROM queue.current_job()",
-        note("sent on by a").replace('\'', "''")
-    );
+    // A job that sends itself on, and one that another role sends on while it runs: without another payload they stay whose they are.
+    let on = "SELECT queue.advance(id) FROM queue.current_job() WHERE stage = ''one''; INSERT INTO ran SELECT ''sent on by a'' FROM queue.current_job() WHERE stage = ''two''";
     as_role(&mut client, &a, &format!("SELECT queue.enqueue_sql('sql', '{on}')"));
-    as_role(&mut client, &a, "SELECT queue.enqueue_sql('sql', 'SELECT pg_sleep(600)', priority => 9)");
+    let sleep = "SELECT pg_sleep(CASE stage WHEN ''one'' THEN 600 ELSE 0 END) FROM queue.current_job(); INSERT INTO ran VALUES (''sent on by b'')";
+    as_role(&mut client, &a, &format!("SELECT queue.enqueue_sql('sql', '{sleep}', priority => 9)"));
     client.run("SELECT queue.resume('sql')");
     let running = "SELECT a.id FROM queue.attempts AS a JOIN queue.executors AS e USING (job_id)
                    WHERE a.state = 'running' AND e.command LIKE '%pg_sleep%'";
     let id: i64 = wait::until("it runs", || client.column(running).first().copied());
-    as_role(&mut client, &b, &format!("SELECT queue.advance({id}, payload => {})", note("sent on by b")));
+    as_role(&mut client, &b, &format!("SELECT queue.advance({id})"));
     assert_eq!(
         drain(&mut client),
         [
+            format!("batch of a {a}"),
             format!("batch of b {b}"),
-            format!("many of a {a}"),
             format!("p of a {a}"),
             format!("s of a {a}"),
             format!("sent on by a {a}"),
-            format!("sent on by b {b}"),
+            format!("sent on by b {a}"),
         ]
     );
 }
@@ -108,14 +109,22 @@ fn what_is_replaced_runs_as_the_role_that_wrote_it_last() {
     let roles = Roles::new(&database);
     let (a, b) = (roles.make("a", ""), roles.make("b", ""));
     let mut client = bed(&database, &[&a, &b], "");
-    as_role(&mut client, &a, &format!("SELECT queue.schedule('s', 'sql', {}, every => '1 year')", note("s of a")));
+    as_role(
+        &mut client,
+        &a,
+        &format!("SELECT queue.schedule('s', 'sql', command => {}, every => '1 year')", note("s of a")),
+    );
     as_role(&mut client, &b, "SELECT queue.run_schedule('s')");
-    as_role(&mut client, &b, &format!("SELECT queue.schedule('s', 'sql', {}, every => '1 year')", note("s of b")));
+    as_role(
+        &mut client,
+        &b,
+        &format!("SELECT queue.schedule('s', 'sql', command => {}, every => '1 year')", note("s of b")),
+    );
     as_role(&mut client, &a, "SELECT queue.pause_schedule('s'), queue.resume_schedule('s'), queue.run_schedule('s')");
     // A job that waits, replaced by another's.
-    as_role(&mut client, &a, &format!("SELECT queue.enqueue('sql', {}, unique_key => 'k')", note("k of a")));
+    as_role(&mut client, &a, &format!("SELECT queue.enqueue_sql('sql', {}, unique_key => 'k')", note("k of a")));
     let replace =
-        format!("SELECT queue.enqueue('sql', {}, unique_key => 'k', on_duplicate => 'replace')", note("k of b"));
+        format!("SELECT queue.enqueue_sql('sql', {}, unique_key => 'k', on_duplicate => 'replace')", note("k of b"));
     as_role(&mut client, &b, &replace);
     assert_eq!(drain(&mut client), [format!("k of b {b}"), format!("s of a {a}"), format!("s of b {b}")]);
 }
@@ -135,7 +144,7 @@ fn a_run_that_was_asked_for_is_that_of_the_role_that_asked() {
     as_role(
         &mut client,
         &b,
-        &format!("SELECT queue.enqueue('sql', {}, unique_key => 'k', on_duplicate => 'rerun')", note("second")),
+        &format!("SELECT queue.enqueue_sql('sql', {}, unique_key => 'k', on_duplicate => 'rerun')", note("second")),
     );
     gate.run("SELECT pg_advisory_unlock(1)");
     wait::until("both have run", || (client.count("SELECT FROM ran") == 2).then_some(()));
@@ -213,7 +222,7 @@ fn a_role_that_is_gone_or_made_anew_or_has_become_a_superuser_runs_nothing() {
     let (gone, anew, risen) = (roles.make("gone", ""), roles.make("anew", ""), roles.make("risen", ""));
     let mut client = bed(&database, &[&gone, &anew, &risen], "");
     for role in [&gone, &anew, &risen] {
-        as_role(&mut client, role, &format!("SELECT queue.enqueue('sql', {})", note(role)));
+        as_role(&mut client, role, &format!("SELECT queue.enqueue_sql('sql', {})", note(role)));
     }
     client.run(&format!("DROP OWNED BY {gone}; DROP ROLE {gone}; DROP OWNED BY {anew}; DROP ROLE {anew}"));
     client.run(&format!("CREATE ROLE {anew} LOGIN; ALTER ROLE {risen} SUPERUSER"));
@@ -228,7 +237,7 @@ fn a_role_that_is_gone_or_made_anew_or_has_become_a_superuser_runs_nothing() {
             format!("dead 42501: role \"{risen}\" is a superuser, and no job runs as one"),
         ]
     );
-    assert_eq!(client.failure(&format!("SELECT queue.enqueue('sql', {})", note("super"))).code, "42501");
+    assert_eq!(client.failure(&format!("SELECT queue.enqueue_sql('sql', {})", note("super"))).code, "42501");
     client.run(&format!("ALTER ROLE {risen} NOSUPERUSER"));
 }
 
@@ -240,24 +249,12 @@ fn roles_take_turns_in_the_order_of_their_jobs() {
     let mut client = bed(&database, &[&a, &b], ", max_running => 1");
     for n in 0..20 {
         let role = if n % 2 == 0 { &a } else { &b };
-        as_role(&mut client, role, &format!("SELECT queue.enqueue('sql', {})", note(&format!("{n:02}"))));
+        as_role(&mut client, role, &format!("SELECT queue.enqueue_sql('sql', {})", note(&format!("{n:02}"))));
     }
     assert_eq!(drain(&mut client).len(), 20);
     let order: Vec<String> = client.column("SELECT what || who FROM ran ORDER BY ctid");
     let wanted: Vec<String> = (0..20).map(|n| format!("{n:02}{}", if n % 2 == 0 { &a } else { &b })).collect();
     assert_eq!(order, wanted);
-}
-
-#[test]
-fn jobs_of_before_the_executor_run_as_nobody() {
-    let database = Database::new();
-    let mut client = database.connect();
-    create(&mut client, "sql", "");
-    let job: i64 = client.value("SELECT queue.enqueue('sql', '{\"command\": \"SELECT 1\"}')");
-    client.run("SELECT queue.alter('sql', executor => 'sql')");
-    wait::until("it is dead", || (client.state(job) == "dead").then_some(()));
-    let error: String = client.value(&format!("SELECT error FROM queue.job({job})"));
-    assert!(error.starts_with("42501: the job runs as nobody"), "{error}");
 }
 
 #[test]
@@ -344,7 +341,7 @@ fn a_manager_that_tries_a_job_again_does_not_become_its_writer() {
     as_role(
         &mut client,
         &a,
-        "SELECT queue.enqueue_flow('sql', '[{\"task\": \"t\", \"payload\": {\"command\": \"INSERT INTO ran VALUES (''member'')\"}}]')",
+        "SELECT queue.enqueue_flow('sql', '[{\"task\": \"t\", \"command\": \"INSERT INTO ran VALUES (''member'')\"}]')",
     );
     drain(&mut client);
     client.run("INSERT INTO allowed VALUES (1)");
@@ -361,7 +358,7 @@ fn roles_that_are_written_into_the_tables_by_hand_gain_nothing() {
     let roles = Roles::new(&database);
     let (a, b) = (roles.make("a", ""), roles.make("b", ""));
     let mut client = bed(&database, &[&a, &b], "");
-    as_role(&mut client, &a, &format!("SELECT queue.enqueue('sql', {})", note("by hand")));
+    as_role(&mut client, &a, &format!("SELECT queue.enqueue_sql('sql', {})", note("by hand")));
     client.run(&format!("GRANT ALL ON ALL TABLES IN SCHEMA queue TO {b}; SET ROLE {b}"));
     let failure =
         client.failure(&format!("UPDATE queue.attempt_0 SET run_as = '{b}', run_as_id = '{b}'::regrole::oid::bigint"));

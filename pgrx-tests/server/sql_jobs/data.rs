@@ -1,0 +1,337 @@
+//! Data is never run: whichever verb has written a payload, and whatever becomes of its queue, a job is a command only if its writer
+//! wrote it as one. And what a command means is its writer's say: names and settings of others do not lead it elsewhere.
+
+use postgres::Client;
+use queue_tests::wait;
+
+use crate::security::permissions::{Roles, grant};
+use crate::shared::{Database, Sql, create};
+
+/// What would note as whom it runs, if it were run.
+const LOOT: &str = r#"{"command": "INSERT INTO loot VALUES (current_user)"}"#;
+
+/// A database with a table that all may write to.
+fn bed(database: &Database) -> Client {
+    let mut client = database.connect();
+    client.run("CREATE TABLE loot (who text); GRANT ALL ON loot TO public");
+    client
+}
+
+/// Each verb that takes a payload, for a queue `q` in which `{id}` is a claimed attempt, where it needs one.
+const VERBS: [(&str, &str); 10] = [
+    ("enqueue", "queue.enqueue('q', '{loot}')"),
+    ("enqueue", "queue.enqueue('q', '{loot}', unique_key => 'k', on_duplicate => 'replace')"),
+    ("enqueue_many", "queue.enqueue_many('q', ARRAY['{loot}'::jsonb])"),
+    ("enqueue_batch", r#"queue.enqueue_batch('q', '[{"payload": {loot}}]')"#),
+    ("enqueue_flow", "queue.enqueue_flow('q', payload => '{loot}', runs => true)"),
+    ("enqueue_flow", r#"queue.enqueue_flow('f', '[{"queue": "q", "payload": {loot}}]')"#),
+    ("schedule", "queue.schedule('s', 'q', '{loot}', every => '100 ms')"),
+    ("advance", "queue.advance({id}, payload => '{loot}')"),
+    ("publish", "queue.publish('t', '{loot}')"),
+    ("publish_many", "queue.publish_many('t', ARRAY['{loot}'::jsonb])"),
+];
+
+fn call(verb: &str, id: i64) -> String {
+    format!("SELECT {}", verb.replace("{loot}", LOOT).replace("{id}", &id.to_string()))
+}
+
+#[test]
+fn the_list_of_verbs_that_take_payloads_is_whole() {
+    let database = Database::new();
+    let verbs: Vec<String> = database.connect().column(
+        "SELECT DISTINCT proname::text FROM pg_proc
+         WHERE pronamespace = 'queue'::regnamespace AND proargnames && '{payload,payloads,jobs,tasks}'
+         AND (proallargtypes IS NULL OR NOT 't' = ANY (proargmodes)) AND proname <> 'route' ORDER BY 1",
+    );
+    let mut known: Vec<&str> = VERBS.iter().map(|(name, _)| *name).collect();
+    known.sort_unstable();
+    known.dedup();
+    assert_eq!(verbs, known);
+}
+
+#[test]
+fn a_queue_of_commands_refuses_data_from_each_verb() {
+    let database = Database::new();
+    let mut client = bed(&database);
+    let roles = Roles::new(&database);
+    let writer = roles.make("writer", "");
+    create(&mut client, "q", "executor => 'sql', stages => '{one, two}'");
+    create(&mut client, "f", "");
+    client.run("SELECT queue.create_topic('t'), queue.pause('q')");
+    for queue in ["q", "f", "t"] {
+        grant(&mut client, queue, &writer, "manage");
+    }
+    client.run(&format!("SET ROLE {writer}"));
+    client.run("SELECT queue.enqueue_sql('q', 'SELECT pg_sleep(600)', stage => 'one')");
+    client.run("SELECT queue.resume('q')");
+    let id: i64 = wait::until("it runs", || {
+        client.column("SELECT id FROM queue.attempts WHERE state = 'running'").first().copied()
+    });
+    for (name, verb) in VERBS {
+        if name.starts_with("publish") {
+            client.run(&call(verb, id));
+            continue;
+        }
+        let failure = client.failure(&call(verb, id));
+        assert_eq!(failure.code, "22023", "{verb}: {failure:?}");
+        assert!(failure.hint.contains("queue.enqueue_sql"), "{verb}: {failure:?}");
+    }
+    let failure = client.failure("SELECT queue.bind('t', 'q')");
+    assert_eq!(failure.code, "0A000", "{failure:?}");
+    assert_eq!(client.count("SELECT FROM queue.jobs"), 1, "nothing was half done");
+    assert_eq!(client.count("SELECT FROM queue.schedules"), 0);
+}
+
+#[test]
+fn a_queue_with_data_in_it_gets_no_executor_for_commands() {
+    let database = Database::new();
+    let mut client = bed(&database);
+    let beds: [(&str, &str); 8] = [
+        ("ready", "SELECT queue.enqueue('q', '{loot}')"),
+        ("delayed", "SELECT queue.enqueue('q', '{loot}', delay => '1 hour')"),
+        ("running", "SELECT queue.enqueue('q', '{loot}'); SELECT queue.claim('q')"),
+        ("retrying", "SELECT queue.enqueue('q', '{loot}'); SELECT queue.fail(id, 'x') FROM queue.claim('q')"),
+        ("held", "SELECT queue.enqueue('q', '{loot}', after => ARRAY[(SELECT queue.enqueue('f'))])"),
+        (
+            "in a stage",
+            "SELECT queue.alter('q', stages => '{a, b}'); SELECT queue.enqueue('q', '{loot}', stage => 'b')",
+        ),
+        ("of a schedule", "SELECT queue.schedule('s', 'q', '{loot}', every => '1 year')"),
+        ("of a topic", "SELECT queue.bind('t', 'q')"),
+    ];
+    for (what, sql) in beds {
+        create(&mut client, "q", "");
+        create(&mut client, "f", "");
+        client.run("SELECT queue.create_topic('t')");
+        client.run(&sql.replace("{loot}", LOOT));
+        for sql in [
+            "SELECT queue.alter('q', executor => 'sql')",
+            "SELECT queue.create('q', if_not_exists => true, executor => 'sql')",
+        ] {
+            let failure = client.failure(sql);
+            assert_eq!(failure.code, "55000", "{what}: {failure:?}");
+        }
+        client.run("SELECT queue.drop(name, force => true) FROM unnest('{q,f,t}'::text[]) AS name");
+    }
+    // An open transaction that adds data counts as well; without data it gets one, and with living commands as well.
+    create(&mut client, "q", "");
+    let mut other = database.connect();
+    other.run(&format!("BEGIN; SELECT queue.enqueue('q', '{LOOT}')"));
+    assert_eq!(client.failure("SELECT queue.alter('q', executor => 'sql')").code, "55000");
+    other.run("ROLLBACK");
+    client.run("SELECT queue.alter('q', executor => 'sql'), queue.pause('q')");
+    let roles = Roles::new(&database);
+    let writer = roles.make("writer", "");
+    grant(&mut client, "q", &writer, "produce");
+    client.run(&format!("SET ROLE {writer}; SELECT queue.enqueue_sql('q', 'SELECT 1'); RESET ROLE"));
+    client.run(
+        "SELECT queue.alter('q', reset => '{executor}'); SELECT queue.alter('q', executor => 'sql'), queue.resume('q')",
+    );
+    wait::until("the command has run", || {
+        (client.count("SELECT FROM queue.jobs WHERE state = 'completed'") == 1).then_some(())
+    });
+}
+
+/// Waits until so many jobs of a queue are dead, and checks that nothing has run.
+fn all_dead(client: &mut Client, queue: &str, count: usize, what: &str) {
+    wait::until(&format!("{what}: they are dead"), || {
+        let dead = format!("SELECT FROM queue.jobs WHERE queue_name = '{queue}' AND state = 'dead'");
+        (client.count(&dead) == count).then_some(())
+    });
+    let errors: Vec<String> = client.column(&format!(
+        "SELECT DISTINCT split_part(error, E'\\n', 1) FROM queue.jobs WHERE queue_name = '{queue}' AND state = 'dead' AND error <> 'x'"
+    ));
+    assert_eq!(errors, ["22023: the job is no command"], "{what}");
+    assert_eq!(client.count("SELECT FROM loot"), 0, "{what}");
+}
+
+#[test]
+fn data_that_reaches_a_queue_of_commands_all_the_same_dies_with_the_reason() {
+    let database = Database::new();
+    let mut client = bed(&database);
+    let roles = Roles::new(&database);
+    let (shop, worker) = (roles.make("shop", ""), roles.make("worker", ""));
+    create(&mut client, "orders", "max_attempts => 1");
+    create(&mut client, "graves", "executor => 'sql'");
+    client.run("SELECT queue.alter('orders', dead_letter => 'graves')");
+    for (queue, role, privilege) in
+        [("orders", &shop, "produce"), ("orders", &worker, "consume"), ("graves", &shop, "produce")]
+    {
+        grant(&mut client, queue, role, privilege);
+    }
+    // A dead letter: of data, of data that a procedure gets, and of a command.
+    client.run(&format!("SET ROLE {shop}; SELECT queue.enqueue('orders', '{LOOT}'); RESET ROLE"));
+    client.run(&format!(
+        "SET ROLE {worker}; SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('orders'); RESET ROLE"
+    ));
+    all_dead(&mut client, "graves", 1, "a dead letter of data");
+    create(&mut client, "commands", "executor => 'sql', max_attempts => 1, dead_letter => 'graves'");
+    client.run(&format!(
+        "SELECT queue.grant('commands', '{shop}', 'produce'); SET ROLE {shop};
+         SELECT queue.enqueue_sql('commands', 'INSERT INTO loot SELECT ''x'' WHERE 1 / 0 = 1'); RESET ROLE"
+    ));
+    all_dead(&mut client, "graves", 2, "a dead letter of a command");
+    client.run(&format!(
+        "CREATE PROCEDURE refuse(job jsonb) LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no''; END';
+         SELECT queue.create('calls', executor => 'call', procedure => 'refuse', run_as => '{worker}', max_attempts => 1,
+             dead_letter => 'graves'), queue.grant('calls', '{shop}', 'produce');
+         SET ROLE {shop}; SELECT queue.enqueue('calls', '{LOOT}'); RESET ROLE"
+    ));
+    all_dead(&mut client, "graves", 3, "a dead letter of a call");
+    // Data of before, run once more; and data of a session that did not know yet.
+    create(&mut client, "late", "max_attempts => 1");
+    grant(&mut client, "late", &shop, "manage");
+    client.run(&format!("SET ROLE {shop}; SELECT queue.enqueue('late', '{LOOT}') FROM generate_series(1, 2)"));
+    client.run("SELECT queue.complete(id) FROM queue.claim('late'); SELECT queue.fail(id, 'x', fatal => true) FROM queue.claim('late')");
+    client.run("RESET ROLE; BEGIN; SELECT queue.alter('late', executor => 'sql')");
+    let mut other = database.connect();
+    other.run(&format!("SET ROLE {shop}; SELECT queue.enqueue('late', '{LOOT}')"));
+    client.run("COMMIT");
+    all_dead(&mut client, "late", 2, "a session that did not know yet");
+    client.run(&format!(
+        "SET ROLE {shop}; SELECT queue.retry(job_id) FROM queue.jobs WHERE queue_name = 'late'; RESET ROLE"
+    ));
+    all_dead(&mut client, "late", 3, "a retry of data");
+    // A binding that the tables were given by hand.
+    client.run("SELECT queue.create_topic('t'); INSERT INTO queue.binding (topic_id, queue_id, pattern, on_full, bound_by)
+                SELECT topic_id, queue_id, '#', 'keep', 'postgres' FROM queue.topic, queue.queue WHERE queue_name = 'late'");
+    client.run("SELECT queue.adopt()");
+    grant(&mut client, "t", &shop, "produce");
+    client.run(&format!("SET ROLE {shop}; SELECT queue.publish('t', '{LOOT}'), queue.publish('t', '{LOOT}', unique_key => 'k'); RESET ROLE"));
+    all_dead(&mut client, "late", 5, "a publish");
+}
+
+#[test]
+fn a_procedure_is_the_one_that_was_named_and_still_its_owner_s() {
+    let database = Database::new();
+    let mut client = bed(&database);
+    let roles = Roles::new(&database);
+    let (app, mallory) = (roles.make("app", ""), roles.make("mallory", ""));
+    client.run(&format!(
+        "CREATE SCHEMA shared; GRANT USAGE, CREATE ON SCHEMA shared TO {app}, {mallory}; SET ROLE {app};
+         CREATE PROCEDURE shared.work(job jsonb) LANGUAGE sql AS $$ INSERT INTO public.loot VALUES ('work') $$;
+         CREATE FUNCTION shared.say(job jsonb) RETURNS jsonb LANGUAGE sql AS $$ INSERT INTO public.loot VALUES ('work'); SELECT '1'::jsonb $$;
+         RESET ROLE"
+    ));
+    for (kind, name) in [("PROCEDURE", "work"), ("FUNCTION", "say")] {
+        create(
+            &mut client,
+            name,
+            &format!("executor => 'call', procedure => 'shared.{name}', run_as => '{app}', max_attempts => 1"),
+        );
+        let returns = if kind == "PROCEDURE" { "" } else { "RETURNS void" };
+        client.run(&format!("SET ROLE {mallory}"));
+        for arguments in [
+            "job text",
+            "job json",
+            "job varchar",
+            "job anyelement",
+            "job jsonb, more integer DEFAULT 1",
+            "VARIADIC job jsonb[]",
+            "job unknown",
+        ] {
+            // Some of these no role can make.
+            let _ = client.batch_execute(&format!(
+                "CREATE {kind} shared.{name}({arguments}) {returns} LANGUAGE sql AS 'INSERT INTO public.loot VALUES (current_user)'"
+            ));
+        }
+        client.run("RESET ROLE");
+        let job: i64 = client.value(&format!("SELECT queue.enqueue('{name}', '{{}}')"));
+        wait::until("it has ended", || ["completed", "dead"].contains(&client.state(job).as_str()).then_some(()));
+        assert_eq!(
+            client.state(job),
+            "completed",
+            "{}",
+            client.value::<String>(&format!("SELECT coalesce(error, '') FROM queue.job({job})"))
+        );
+        assert_eq!(client.column::<String>("SELECT DISTINCT who FROM loot"), ["work"]);
+        // It becomes another's, or is replaced by another one of its name.
+        let dies = |client: &mut Client, code: &str| {
+            let job: i64 = client.value(&format!("SELECT queue.enqueue('{name}', '{{}}')"));
+            wait::until("it is dead", || (client.state(job) == "dead").then_some(()));
+            let error: String = client.value(&format!("SELECT error FROM queue.job({job})"));
+            assert!(error.starts_with(code), "{kind}: {error}");
+            assert_eq!(client.column::<String>("SELECT DISTINCT who FROM loot"), ["work"]);
+        };
+        client.run(&format!("ALTER {kind} shared.{name}(jsonb) OWNER TO {mallory}"));
+        dies(&mut client, "42501: ");
+        client.run(&format!("ALTER {kind} shared.{name}(jsonb) OWNER TO {app}; ALTER {kind} shared.{name}(jsonb) RENAME TO other_{name};
+             SET ROLE {mallory}; CREATE {kind} shared.{name}(job jsonb) {returns} LANGUAGE sql AS 'INSERT INTO public.loot VALUES (current_user)'; RESET ROLE"));
+        let job: i64 = client.value(&format!("SELECT queue.enqueue('{name}', '{{}}')"));
+        wait::until("the renamed one has run", || (client.state(job) == "completed").then_some(()));
+        assert_eq!(client.column::<String>("SELECT DISTINCT who FROM loot"), ["work"]);
+        client.run(&format!("DROP {kind} shared.other_{name}(jsonb)"));
+        dies(&mut client, "42883: ");
+    }
+}
+
+#[test]
+fn settings_of_a_queue_that_decide_what_a_command_means_count_for_roles_that_the_setter_may_become() {
+    let database = Database::new();
+    let mut client = bed(&database);
+    let roles = Roles::new(&database);
+    let (boss, author) = (roles.make("boss", ""), roles.make("author", ""));
+    create(&mut client, "sql", "executor => 'sql', max_attempts => 1");
+    grant(&mut client, "sql", &boss, "manage");
+    grant(&mut client, "sql", &author, "produce");
+    client.run(&format!(
+        "CREATE SCHEMA boss AUTHORIZATION {boss}; GRANT USAGE ON SCHEMA boss TO public; SET ROLE {boss};
+         CREATE FUNCTION boss.now() RETURNS timestamptz LANGUAGE sql
+             AS 'INSERT INTO public.loot VALUES (current_user); SELECT pg_catalog.now()'; RESET ROLE"
+    ));
+    let run = |client: &mut Client, settings: &str| -> String {
+        client.run(&format!("SET ROLE {boss}; SELECT queue.alter('sql', settings => '{settings}'); SET ROLE {author}"));
+        let job: i64 = client.value("SELECT queue.enqueue_sql('sql', 'SELECT now()')");
+        client.run("RESET ROLE");
+        wait::until("it has ended", || ["completed", "dead"].contains(&client.state(job).as_str()).then_some(()));
+        client.value(&format!("SELECT state || ' ' || coalesce(error, '') FROM queue.job({job})"))
+    };
+    for name in [
+        "search_path",
+        "SEARCH_PATH",
+        "role",
+        "session_authorization",
+        "row_security",
+        "TimeZone",
+        "DateStyle",
+        "default_transaction_isolation",
+        "default_transaction_read_only",
+        "standard_conforming_strings",
+        "quote_all_identifiers",
+        "check_function_bodies",
+        "my.setting",
+        "transform_null_equals",
+        "bytea_output",
+        "xmloption",
+        "lc_numeric",
+        "default_tablespace",
+        "temp_tablespaces",
+        "default_table_access_method",
+        "synchronous_commit",
+        "session_replication_role",
+        "local_preload_libraries",
+        "plpgsql.variable_conflict",
+        "pg_queue.notify_on",
+        "default_text_search_config",
+        "event_triggers",
+    ] {
+        if client.column::<i32>(&format!("SELECT 1 FROM pg_settings WHERE name = lower('{name}')")).is_empty()
+            && !name.contains('.')
+            && !["role", "session_authorization", "TimeZone", "DateStyle"].contains(&name)
+        {
+            continue;
+        }
+        let ended = run(&mut client, &format!(r#"{{"work_mem": "1MB", "{name}": "boss, pg_catalog"}}"#));
+        assert!(ended.starts_with("dead 42501: "), "{name}: {ended}");
+    }
+    assert_eq!(client.count("SELECT FROM loot"), 0);
+    assert_eq!(
+        run(&mut client, r#"{"work_mem": "1MB", "Statement_Timeout": "1min", "enable_seqscan": false}"#),
+        "completed "
+    );
+    // What the setter might have written himself he may decide about.
+    client.run(&format!("GRANT {author} TO {boss}"));
+    assert_eq!(run(&mut client, r#"{"search_path": "boss, pg_catalog"}"#), "completed ");
+    assert_eq!(client.column::<String>("SELECT who FROM loot"), std::slice::from_ref(&author));
+    client.run(&format!("REVOKE {author} FROM {boss}"));
+}

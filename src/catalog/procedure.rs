@@ -1,0 +1,46 @@
+//! The procedure of a queue with executor `call`, as the queue's row names it: by its name, its oid and its owner.
+//!
+//! Responsible for finding it again. Not responsible for who may name one (`api::executors`), nor for calling it (`executor`).
+//!
+//! Invariant: what is found is the function or procedure that was named, and still its owner's. A name that is there alone, as an
+//! overload of other arguments, or one made anew, is not.
+
+use pgrx::pg_sys::Oid;
+
+use crate::catalog::Catalog;
+use crate::catalog::noted::Noted;
+use crate::error::{self, Error, Result};
+use crate::pg::role;
+use crate::pg::routine::{self, Routine};
+
+/// A procedure as a row names it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Procedure {
+    /// Its name with its schema, as in SQL.
+    pub name: String,
+    pub id: i64,
+    pub owner: Noted,
+}
+
+impl Procedure {
+    /// Returns the procedure. Of a row that was restored the name alone counts, and the owner's name.
+    ///
+    /// Errors: 42883 when it is gone, 42501 when it is another owner's now.
+    pub fn find(&self, catalog: &Catalog) -> Result<Routine> {
+        let hint = "Name it again with queue.alter(…, procedure => …).";
+        let of_name = || routine::find(&self.name).filter(|_| self.owner.is_restored(catalog));
+        let found = u32::try_from(self.id).ok().and_then(|id| routine::by_oid(Oid::from(id))).or_else(of_name);
+        let found = found.ok_or_else(|| {
+            Error::new(error::NO_FUNCTION, format!("there is no procedure {}(jsonb)", self.name))
+                .detail("The one that the queue was given is gone; a new one of its name would not do.")
+                .hint(hint)
+        })?;
+        if self.owner.role(catalog) == Some(found.owner) {
+            return Ok(found);
+        }
+        let owner = role::role_name(found.owner).unwrap_or_default();
+        Err(Error::new(error::DENIED, format!("procedure {}(jsonb) is of role \"{owner}\" now", found.name))
+            .detail(format!("It was of role \"{}\" when the queue was given it.", self.owner.name))
+            .hint(hint))
+    }
+}

@@ -1,0 +1,107 @@
+//! The settings of the session in which a job runs: those of its queue, then those of the job.
+//!
+//! Responsible for which of a queue's settings count. Not responsible for setting them (`executor::job`), nor for whether they are
+//! settings at all (`api::executors`).
+//!
+//! Invariant: what a command means is its author's say. A queue's settings that could change that, as `search_path` does, count
+//! only if the role that has set them may SET ROLE to the author, and so might have written the command itself.
+
+use std::ffi::CString;
+
+use pgrx::pg_sys::Datum;
+
+use crate::catalog::Catalog;
+use crate::catalog::queue::{Queue, Settings};
+use crate::error::{self, Error, Result};
+use crate::pg::{jsonb, role};
+
+/// Settings that say how a command is run, and never what it means: how much memory, how long, by which plan.
+const HARMLESS: [&str; 50] = [
+    "application_name",
+    "backend_flush_after",
+    "client_min_messages",
+    "constraint_exclusion",
+    "cpu_index_tuple_cost",
+    "cpu_operator_cost",
+    "cpu_tuple_cost",
+    "cursor_tuple_fraction",
+    "default_statistics_target",
+    "default_toast_compression",
+    "effective_cache_size",
+    "effective_io_concurrency",
+    "enable_async_append",
+    "enable_bitmapscan",
+    "enable_gathermerge",
+    "enable_hashagg",
+    "enable_hashjoin",
+    "enable_incremental_sort",
+    "enable_indexonlyscan",
+    "enable_indexscan",
+    "enable_material",
+    "enable_memoize",
+    "enable_mergejoin",
+    "enable_nestloop",
+    "enable_parallel_append",
+    "enable_parallel_hash",
+    "enable_partition_pruning",
+    "enable_partitionwise_aggregate",
+    "enable_partitionwise_join",
+    "enable_seqscan",
+    "enable_sort",
+    "enable_tidscan",
+    "from_collapse_limit",
+    "hash_mem_multiplier",
+    "jit",
+    "jit_above_cost",
+    "join_collapse_limit",
+    "lock_timeout",
+    "logical_decoding_work_mem",
+    "maintenance_io_concurrency",
+    "maintenance_work_mem",
+    "max_parallel_maintenance_workers",
+    "max_parallel_workers",
+    "max_parallel_workers_per_gather",
+    "parallel_tuple_cost",
+    "plan_cache_mode",
+    "random_page_cost",
+    "statement_timeout",
+    "temp_buffers",
+    "work_mem",
+];
+
+/// Returns the settings of a job of a queue, `own` those of the job, an object; in the order in which they are set. Must run as
+/// the role that runs the job.
+///
+/// Errors: 42501 for a setting of the queue that the role that has set it may not decide about, 22023 for one with a zero
+/// character.
+pub fn of_job(catalog: &Catalog, queue: &Queue, own: Option<Datum>) -> Result<Vec<(CString, CString)>> {
+    let mut all = Vec::new();
+    if let Some(settings) = &queue.settings {
+        let given = jsonb::of_text(&settings.json).map(jsonb::fields).unwrap_or_default();
+        if let Some((name, _)) = given.iter().find(|(name, _)| !HARMLESS.contains(&name.to_lowercase().as_str())) {
+            check_may_decide(catalog, queue, settings, name)?;
+        }
+        all.extend(given);
+    }
+    all.extend(own.map(jsonb::fields).unwrap_or_default());
+    let c_string = |text: &str| CString::new(text).map_err(|_| Error::invalid("a setting holds a zero character"));
+    let text = |value: &jsonb::Value| value.as_str().unwrap_or_else(|| jsonb::text(value.datum()));
+    all.iter().map(|(name, value)| Ok((c_string(name)?, c_string(&text(value))?))).collect()
+}
+
+fn check_may_decide(catalog: &Catalog, queue: &Queue, settings: &Settings, setting: &str) -> Result<()> {
+    let author = role::user();
+    if settings.by.role(catalog).is_some_and(|by| role::can_become(by, author)) {
+        return Ok(());
+    }
+    let author = role::role_name(author).unwrap_or_default();
+    Err(Error::new(
+        error::DENIED,
+        format!("setting \"{setting}\" of queue \"{}\" does not count for role \"{author}\"", queue.name),
+    )
+    .detail(format!(
+        "It can change what a command means, and role \"{}\", which has set it, may not SET ROLE to \"{author}\".",
+        settings.by.name
+    ))
+    .hint("Take it from the queue, and give it to the commands that need it: queue.enqueue_sql(…, settings => …)."))
+}
