@@ -301,7 +301,7 @@ fn has_job(catalog: &Rc<Catalog>, queue: &Queue) -> Result<bool> {
     Ok(true)
 }
 
-/// As whom the next job of a queue runs: `Some(None)` as nobody. `None`: there is no job.
+/// The writer of the next job of a queue: `Some(None)` if it is data. `None`: there is no job.
 fn role_of_next(catalog: &Rc<Catalog>, queue: &Rc<Queue>) -> Result<Option<Option<Noted>>> {
     if let [lane] = queue.lanes() {
         let peeked = shmem::with(|shared| shared.frontier.peek(catalog.number, *lane));
