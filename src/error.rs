@@ -56,6 +56,8 @@ pub const INVALID: &str = "22023";
 pub const NULL: &str = "22004";
 /// read_only_sql_transaction
 pub const READ_ONLY: &str = "25006";
+/// out_of_memory
+pub const OUT_OF_MEMORY: &str = "53200";
 /// query_canceled
 pub const CANCELLED: &str = "57014";
 /// invalid_transaction_termination

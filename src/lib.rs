@@ -50,7 +50,7 @@
 use pgrx::prelude::*;
 
 use crate::duty::release::ender;
-use crate::pg::{process, session};
+use crate::pg::{memory, process, session};
 use crate::shmem::layout;
 use crate::transaction::awaited_ends;
 use crate::worker::{hooks, log_hook};
@@ -88,6 +88,7 @@ extension_sql_file!("../sql/schema/doctor.sql", name = "doctor", requires = ["vi
 #[pg_guard]
 pub extern "C-unwind" fn _PG_init() {
     process::switch_backtraces_off();
+    memory::keep_reserve();
     let preloading = session::is_preloading();
     guc::define(preloading);
     session::reserve_prefix(c"pg_queue");

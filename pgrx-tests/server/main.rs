@@ -73,6 +73,7 @@ mod durability {
 
 /// Which role may do what.
 mod security {
+    mod noise;
     pub mod permissions;
     mod privileges;
 }
@@ -103,6 +104,7 @@ mod operations {
     pub mod listing;
     mod memory;
     mod metrics;
+    mod out_of_memory;
     mod standby;
     mod stats;
     mod throughput;

@@ -7,6 +7,9 @@
 //!
 //! Invariant: what a session knows is no older than the last change of rows or roles that it was told of, and it reads
 //! its messages before each look. So a revoke counts from the next call on, in the middle of a transaction, too.
+//!
+//! Any role may change itself as often as it likes, and Postgres tells every session. So after a change of roles a session
+//! asks only whether its user still has the rights of the same roles. It reads tables again only if the answer differs.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -19,7 +22,8 @@ use crate::catalog::queue::{self, Queue};
 use crate::catalog::topic::Topic;
 use crate::error::{self, Error, Result};
 use crate::pg::datum::text;
-use crate::pg::scan::Snapshot;
+use crate::pg::fault::fault;
+use crate::pg::scan::{Key, Snapshot};
 use crate::pg::table::Relation;
 use crate::pg::{relcache, role, session};
 
@@ -109,50 +113,94 @@ impl Rights {
 /// How many users' rights a session keeps at once.
 const MAX_USERS: usize = 64;
 
+/// The rights of one user, and what they follow from beside the rows.
+struct Known {
+    user: Oid,
+    rights: Rc<Rights>,
+    /// Whether the user owns the extension.
+    is_owner: bool,
+    /// The roles of the rows, each with whether the user has its rights. Empty for the owner.
+    roles: HashMap<String, bool>,
+    /// The number of changes of roles as of which all this was found.
+    role_changes: u64,
+}
+
+impl Known {
+    /// Whether the user has the rights of the same roles as when this was read.
+    fn holds(&self, catalog: &Catalog) -> bool {
+        let has = |(name, before): (&String, &bool)| counts(self.user, name) == *before;
+        role::owns_table(catalog.queue) == self.is_owner && self.roles.iter().all(has)
+    }
+}
+
+/// Whether a row of this role counts for a user.
+fn counts(user: Oid, role: &str) -> bool {
+    role == PUBLIC || role::has_rights_of(user, role)
+}
+
 #[derive(Default)]
 struct Cache {
     changes: u64,
-    users: Vec<(Oid, Rc<Rights>)>,
+    users: Vec<Known>,
 }
 
 thread_local! {
     static CACHE: RefCell<Cache> = RefCell::default();
     static IS_WATCHING: Cell<bool> = const { Cell::new(false) };
+    /// How often this session was told that roles or memberships changed.
+    static ROLE_CHANGES: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Returns what the current user may do.
 pub fn rights(catalog: &Catalog) -> Rc<Rights> {
     session::accept_invalidations();
     let user = role::user();
-    let changes = relcache::queue_changes();
+    let (changes, role_changes) = (relcache::queue_changes(), ROLE_CHANGES.get());
     let known = CACHE.with_borrow(|cache| {
-        let is_fresh = cache.changes == changes && IS_WATCHING.get();
-        cache.users.iter().filter(|_| is_fresh).find(|(of, _)| *of == user).map(|(_, rights)| Rc::clone(rights))
+        let known = cache.users.iter().find(|known| known.user == user);
+        known
+            .filter(|known| cache.changes == changes && known.role_changes == role_changes)
+            .map(|k| Rc::clone(&k.rights))
     });
-    known.unwrap_or_else(|| {
-        let rights = Rc::new(read(catalog, user));
-        CACHE.with_borrow_mut(|cache| {
-            // A pooler may go through many users in one session.
-            if cache.changes != changes || cache.users.len() == MAX_USERS {
-                *cache = Cache { changes, users: Vec::new() };
-            }
-            cache.users.push((user, Rc::clone(&rights)));
-        });
-        rights
-    })
+    known.unwrap_or_else(|| ask(catalog, user, changes, role_changes))
 }
 
-fn read(catalog: &Catalog, user: Oid) -> Rights {
+/// As `rights`, where something has changed.
+fn ask(catalog: &Catalog, user: Oid, changes: u64, role_changes: u64) -> Rc<Rights> {
     if !IS_WATCHING.replace(true) {
-        role::on_role_changes(relcache::forget_queues);
+        role::on_role_changes(|| ROLE_CHANGES.set(ROLE_CHANGES.get() + 1));
     }
-    if role::owns_table(catalog.queue) {
-        return Rights::everything();
+    // It is taken out, as the look-ups can deliver messages.
+    let known = CACHE.with_borrow_mut(|cache| {
+        // A pooler may go through many users in one session.
+        if cache.changes != changes || cache.users.len() == MAX_USERS {
+            *cache = Cache { changes, users: Vec::new() };
+        }
+        cache.users.iter().position(|known| known.user == user).map(|at| cache.users.swap_remove(at))
+    });
+    let known = match known {
+        Some(known) if known.holds(catalog) => Known { role_changes, ..known },
+        _ => read(catalog, user, role_changes),
+    };
+    let rights = Rc::clone(&known.rights);
+    CACHE.with_borrow_mut(|cache| {
+        if cache.changes == changes {
+            cache.users.push(known);
+        }
+    });
+    rights
+}
+
+fn read(catalog: &Catalog, user: Oid, role_changes: u64) -> Known {
+    fault!("rights.read");
+    let is_owner = role::owns_table(catalog.queue);
+    if is_owner {
+        return Known { user, rights: Rc::new(Rights::everything()), is_owner, roles: HashMap::new(), role_changes };
     }
     let mut rights = Rights::default();
-    let mut counts: HashMap<String, bool> = HashMap::new();
+    let mut roles: HashMap<String, bool> = HashMap::new();
     each_row(catalog, |id, role, privilege| {
-        if *counts.entry(role.to_owned()).or_insert_with(|| role == PUBLIC || role::has_rights_of(user, role)) {
+        if *roles.entry(role.to_owned()).or_insert_with(|| counts(user, role)) {
             match id {
                 EVERY_QUEUE => rights.everywhere |= privilege.bits(),
                 id => *rights.queues.entry(id).or_default() |= privilege.bits(),
@@ -161,16 +209,16 @@ fn read(catalog: &Catalog, user: Oid) -> Rights {
     });
     if !rights.queues.is_empty() {
         let lanes = Relation::read(catalog.lane);
-        let index = Relation::read_index(catalog.lane_pkey);
-        let mut scan = lanes.scan(&index, &[], Snapshot::Now);
-        while scan.next().is_some() {
-            let row = scan.row();
-            if let Some(&bits) = rights.queues.get(&row.i32(1)) {
-                rights.lanes.insert(row.i32(0), bits);
+        let index = Relation::read_index(catalog.lane_queue);
+        // Only the lanes of the user's queues: another queue's manager can make many.
+        for (&queue, &bits) in &rights.queues {
+            let mut scan = lanes.scan(&index, &[Key::eq_i32(1, queue)], Snapshot::Now);
+            while scan.next().is_some() {
+                rights.lanes.insert(scan.row().i32(0), bits);
             }
         }
     }
-    rights
+    Known { user, rights: Rc::new(rights), is_owner, roles, role_changes }
 }
 
 /// Calls `f` with each row of `queue.permission`.

@@ -9,6 +9,8 @@ use std::ffi::{CStr, c_char};
 
 use pgrx::pg_sys::{self, Datum};
 
+use crate::pg::memory;
+
 /// An interval in the three parts in which Postgres stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
@@ -116,6 +118,7 @@ pub fn array(datum: Datum, element: pg_sys::Oid, length: i16, by_value: bool, al
             &raw mut nulls,
             &raw mut count,
         );
+        memory::room_for_elements(count as usize, pgrx::varsize_any(array.cast()));
         (0..count as usize).map(|i| (!*nulls.add(i)).then(|| *elements.add(i))).collect()
     }
 }
@@ -142,7 +145,9 @@ pub fn text(datum: Datum) -> String {
     unsafe {
         let stored = datum.cast_mut_ptr::<pg_sys::varlena>();
         let plain = if is_plain(stored) { stored } else { pg_sys::pg_detoast_datum_packed(stored) };
-        let text = String::from_utf8_lossy(pgrx::varlena_to_byte_slice(plain)).into_owned();
+        let bytes = pgrx::varlena_to_byte_slice(plain);
+        memory::room_for_text(bytes.len());
+        let text = String::from_utf8_lossy(bytes).into_owned();
         if plain != stored {
             pg_sys::pfree(plain.cast());
         }
@@ -153,7 +158,11 @@ pub fn text(datum: Datum) -> String {
 /// Returns a copy of the bytes of a datum of type bytea.
 pub fn bytes(datum: Datum) -> Vec<u8> {
     // SAFETY: a datum of type bytea, which is detoasted if need be, and copied.
-    unsafe { pgrx::varlena_to_byte_slice(pg_sys::pg_detoast_datum_packed(datum.cast_mut_ptr())).to_vec() }
+    unsafe {
+        let bytes = pgrx::varlena_to_byte_slice(pg_sys::pg_detoast_datum_packed(datum.cast_mut_ptr()));
+        memory::room_for_text(bytes.len());
+        bytes.to_vec()
+    }
 }
 
 /// Makes a datum of type bytea, in the current memory context.
@@ -231,7 +240,9 @@ pub fn owned(datum: pg_sys::Datum) -> pg_sys::Datum {
 /// `text` is a valid C string.
 pub unsafe fn c_text(text: *const i8) -> String {
     // SAFETY: the caller's promise.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    let text = unsafe { CStr::from_ptr(text) };
+    memory::room_for_text(text.count_bytes());
+    text.to_string_lossy().into_owned()
 }
 
 /// Returns the cells of a Postgres list of pointers.

@@ -14,7 +14,7 @@ use pgrx::pg_sys::{self, Datum};
 
 use crate::error::{self, Error, Result};
 use crate::pg::datum::{self, Interval};
-use crate::pg::raw;
+use crate::pg::{memory, raw};
 
 /// The value that a function returning void returns: a datum, so that the result is not NULL.
 pub const VOID: Datum = Datum::null();
@@ -71,8 +71,12 @@ pub unsafe fn run_unloaded(
 pub unsafe fn guarded<R: Copy>(fcinfo: pg_sys::FunctionCallInfo, part: impl Fn(&Call) -> Result<R> + Copy) -> R {
     // SAFETY: the guard turns panics and caught errors into Postgres errors; the closure's captures are
     // plain pointers.
-    let outcome =
-        unsafe { pg_sys::submodules::panic::pgrx_extern_c_guard(|| part(&Call(fcinfo)).map_err(Raised::from)) };
+    let outcome = unsafe {
+        pg_sys::submodules::panic::pgrx_extern_c_guard(|| {
+            memory::check();
+            part(&Call(fcinfo)).map_err(Raised::from)
+        })
+    };
     match outcome {
         Ok(value) => value,
         // SAFETY: all texts lie in Postgres's memory, this frame holds nothing to drop.
@@ -143,7 +147,9 @@ impl Call {
         // SAFETY: an argument of type text, which stays where it is as long as the call.
         unsafe {
             if datum::is_plain(stored) {
-                Some(String::from_utf8_lossy(pgrx::varlena_to_byte_slice(stored)))
+                let bytes = pgrx::varlena_to_byte_slice(stored);
+                memory::room_for_text(bytes.len());
+                Some(String::from_utf8_lossy(bytes))
             } else {
                 Some(Cow::Owned(datum::text(stored.into())))
             }

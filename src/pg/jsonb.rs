@@ -11,6 +11,7 @@ use pgrx::pg_sys::{self, Datum, JsonbContainer, JsonbValue, jbvType};
 use pgrx::{PgTryBuilder, direct_function_call_as_datum};
 
 use crate::pg::datum::Interval;
+use crate::pg::memory;
 
 mod raw {
     use super::{JsonbContainer, JsonbValue, c_int};
@@ -37,6 +38,9 @@ fn walk(container: *mut JsonbContainer) -> Vec<(c_int, JsonbValue)> {
     const KEY: c_int = pg_sys::JsonbIteratorToken::WJB_KEY as c_int;
     const VALUE: c_int = pg_sys::JsonbIteratorToken::WJB_VALUE as c_int;
     const ELEM: c_int = pg_sys::JsonbIteratorToken::WJB_ELEM as c_int;
+    // SAFETY: the header says how many elements or pairs there are.
+    let count = unsafe { (*container).header } & pg_sys::JB_CMASK;
+    memory::room_for_elements(2 * count as usize, 0);
     let mut found = Vec::new();
     // SAFETY: the container lies in a detoasted jsonb; with skip_nested the iterator stays on the top
     // level and frees itself at the end. An error inside becomes an unwinding at the guard.
@@ -200,6 +204,7 @@ fn string(value: &JsonbValue) -> Option<String> {
         let string = value.val.string;
         std::slice::from_raw_parts(string.val.cast::<u8>(), string.len as usize)
     };
+    memory::room_for_text(bytes.len());
     Some(String::from_utf8_lossy(bytes).into_owned())
 }
 

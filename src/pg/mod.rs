@@ -16,6 +16,7 @@ pub mod function;
 pub mod jsonb;
 pub mod jsonpath;
 pub mod lock;
+pub mod memory;
 pub mod open;
 pub mod parameter;
 pub mod pass_on;

@@ -17,7 +17,7 @@ use pgrx::pg_sys::{self, Datum, Oid};
 
 use crate::error::{self, Error, Result};
 use crate::pg::routine::Routine;
-use crate::pg::{call, datum, jsonb, raw};
+use crate::pg::{call, datum, jsonb, memory, raw};
 
 /// A command and how to run it.
 pub struct Command<'a> {
@@ -59,6 +59,8 @@ pub struct Answer {
 struct Receiver {
     base: pg_sys::DestReceiver,
     most: usize,
+    /// Bytes of the rows that were kept.
+    bytes: usize,
     rows: u64,
     kept: Vec<String>,
     value: Option<String>,
@@ -75,7 +77,7 @@ impl Receiver {
             rDestroy: Some(shut_down),
             mydest: pg_sys::CommandDest::DestNone,
         };
-        Self { base, most, rows: 0, kept: Vec::new(), value: None, json: None }
+        Self { base, most, bytes: 0, rows: 0, kept: Vec::new(), value: None, json: None }
     }
 }
 
@@ -111,7 +113,11 @@ unsafe extern "C-unwind" fn receive(slot: *mut pg_sys::TupleTableSlot, this: *mu
             pg_sys::BlessTupleDesc((*slot).tts_tupleDescriptor);
             let row = pg_sys::ExecFetchSlotHeapTupleDatum(slot);
             let function = Oid::from(pg_sys::F_ROW_TO_JSON_RECORD);
-            this.kept.push(datum::text(pg_sys::OidFunctionCall1Coll(function, pg_sys::InvalidOid, row)));
+            let row = datum::text(pg_sys::OidFunctionCall1Coll(function, pg_sys::InvalidOid, row));
+            // All of them become one JSON.
+            this.bytes += row.len();
+            memory::room_for_text(this.bytes);
+            this.kept.push(row);
         }
         true
     }

@@ -14,7 +14,7 @@ use pg_queue_core::holders::{Acquire, Holders, Key};
 use pgrx::pg_sys::SubTransactionId;
 
 use crate::guc;
-use crate::pg::{process, transaction};
+use crate::pg::{memory, process, transaction};
 use crate::shmem::layout::{BASE, Header, LAYOUT};
 use crate::shmem::lock::LockGuard;
 
@@ -55,7 +55,7 @@ pub fn acquire_some(number: u32, hashes: &[u64]) -> (usize, Stop) {
     }
     HELD.with_borrow_mut(|held| {
         // The memory is reserved first: nothing may fail between the acquisition of a key and its entry in `HELD`.
-        held.reserve(chunk.len());
+        memory::grow(held, chunk.len());
         with_holders(|holders| {
             for (n, &hash) in chunk.iter().enumerate() {
                 let key = (number, hash);
@@ -117,6 +117,11 @@ pub fn end() {
         held.shrink_to(1024);
     }
     HELD.set(held);
+}
+
+/// Whether this session's transaction holds keys.
+pub fn holds_any() -> bool {
+    HELD.with_borrow(|held| !held.is_empty())
 }
 
 /// Is called when the transaction was prepared. Its keys stay held: the session forgets them, and the entries remain.

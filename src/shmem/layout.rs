@@ -18,6 +18,7 @@ use crate::guc;
 use crate::shmem::databases::Database;
 use crate::shmem::executor::{self, Executor};
 use crate::shmem::instance::Instance;
+use crate::shmem::prepared::Prepared;
 
 /// The begin of the block: locks, heads of the structures, and the launcher.
 #[repr(C)]
@@ -33,6 +34,7 @@ pub struct Header {
     pub counter_top: u32,
     pub launcher_latch: *mut pg_sys::Latch,
     pub launcher_pid: i32,
+    pub prepared_serial: u64,
     /// The monotonic time at which the memory was made.
     pub born_at: i64,
     pub worker_left: pg_sys::ConditionVariable,
@@ -66,6 +68,7 @@ pub struct Layout {
     pub horizons: (usize, usize),
     pub holders: (usize, usize),
     pub executors: (usize, usize),
+    pub prepared: (usize, usize),
     bytes: usize,
 }
 
@@ -118,6 +121,7 @@ impl Layout {
             horizons: place::<u32>(&mut bytes, databases * (sessions + max_prepared())),
             holders: place::<index::Bucket>(&mut bytes, index::buckets_for(size(guc::MAX_KEYS.get()).max(32))),
             executors: place::<Executor>(&mut bytes, usize::try_from(guc::MAX_EXECUTORS.get()).unwrap_or(0)),
+            prepared: place::<Prepared>(&mut bytes, max_prepared()),
             bytes,
         }
     }

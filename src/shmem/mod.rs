@@ -21,6 +21,7 @@ pub mod launcher;
 pub mod layout;
 pub mod ledger;
 pub mod lock;
+pub mod prepared;
 pub mod recount;
 pub mod restore;
 pub mod segments;

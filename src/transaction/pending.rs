@@ -13,7 +13,7 @@ use pg_queue_core::counter::End;
 use pg_queue_core::frontier::{Ending, Place, Ready};
 use pgrx::pg_sys;
 
-use crate::pg::transaction;
+use crate::pg::{memory, transaction};
 use crate::shmem::segments::State;
 use crate::shmem::topics::Published;
 
@@ -128,11 +128,14 @@ pub fn record(instance: u32, step: Step) {
         // The room for it is made now: a commit allocates nothing.
         TO_TELL.with_borrow_mut(|later| {
             let steps = PENDING.with_borrow(Vec::len) + 1;
-            later.reserve(steps);
+            memory::grow(later, steps);
         });
     }
     let subtransaction = transaction::subtransaction();
-    PENDING.with_borrow_mut(|pending| pending.push(Pending { instance, subtransaction, step }));
+    PENDING.with_borrow_mut(|pending| {
+        memory::grow(pending, 1);
+        pending.push(Pending { instance, subtransaction, step });
+    });
 }
 
 /// Records many steps. They must not be of the kinds for which `record` makes room to tell them later, nor
@@ -140,6 +143,7 @@ pub fn record(instance: u32, step: Step) {
 pub fn record_all(instance: u32, steps: impl Iterator<Item = Step>) {
     let subtransaction = transaction::subtransaction();
     PENDING.with_borrow_mut(|pending| {
+        memory::grow(pending, steps.size_hint().0);
         pending.extend(steps.map(|step| {
             if let Step::Taken { bound: true, .. } = step {
                 HAS_BOUND.set(instance);
@@ -151,7 +155,7 @@ pub fn record_all(instance: u32, steps: impl Iterator<Item = Step>) {
 
 /// Makes room for `count` steps, so that recording them allocates once.
 pub fn reserve(count: usize) {
-    PENDING.with_borrow_mut(|pending| pending.reserve(count));
+    PENDING.with_borrow_mut(|pending| memory::grow(pending, count));
 }
 
 /// Removes the last step that takes or ends this attempt, because it turned out not to be needed.
@@ -256,11 +260,17 @@ struct Ends {
 
 /// Returns the attempts of these lanes of a queue that this transaction is ending; `None`: there are none.
 pub fn ending(instance: u32, lanes: &[i32]) -> Option<Rc<Ending>> {
+    /// Steps after which memory is asked for again.
+    const BLOCK: usize = 16_384;
     ENDS.with_borrow_mut(|known| {
         if known.instance != instance || known.lanes != lanes {
             *known = Ends { instance, lanes: lanes.to_vec(), ..Ends::default() };
         }
         PENDING.with_borrow(|pending| {
+            // What is found grows by doubling.
+            if pending.len() / BLOCK != known.steps / BLOCK {
+                memory::room_for(pending.len().saturating_mul(64));
+            }
             for p in pending[known.steps..].iter().filter(|p| p.instance == instance) {
                 if let Step::Ending { id, lane, .. } = p.step
                     && lanes.contains(&lane)
@@ -385,6 +395,11 @@ pub fn lanes_added() -> Vec<i32> {
         });
         lanes
     })
+}
+
+/// Whether this transaction will do anything to shared memory.
+pub fn has_any() -> bool {
+    PENDING.with_borrow(|pending| !pending.is_empty())
 }
 
 /// Refuses PREPARE TRANSACTION after anything but enqueuing: COMMIT PREPARED runs no callbacks of this session, so a

@@ -17,6 +17,7 @@ use pg_queue_core::frontier::{Frontier, MISSED_CANCEL, MISSED_RERUN};
 use pg_queue_core::watchers::Watchers;
 use pgrx::pg_sys;
 
+use crate::pg::fault::fault_quietly;
 use crate::pg::{session, time, transaction};
 use crate::shmem::{self, Instance, awake, keys, layout, words};
 use crate::transaction::awaited_ends;
@@ -56,8 +57,9 @@ pub fn writer_ended(
 }
 
 /// Makes the frontier and the worker look again after COMMIT PREPARED or ROLLBACK PREPARED: jobs may have appeared that
-/// no callback pushed.
+/// no callback pushed. Called only for a transaction that may have done something of the extension's.
 pub fn prepared_ended() {
+    fault_quietly!("prepared.ended");
     keys::prepared_ended();
     let database = session::database();
     let mut worker = std::ptr::null_mut();

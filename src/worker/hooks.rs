@@ -1,8 +1,11 @@
 //! Hooks into Postgres's own commands: those that need a database without connections must not meet the worker there,
 //! and some others change what the extension could not know of otherwise.
 //!
-//! Nothing is done after a command: what it entails is noted before it, and done when its transaction ends
-//! (`worker::pending`). Not responsible for that, nor for states of databases (`worker::table`).
+//! What a command entails is noted after it, and done when its transaction ends (`worker::pending`). Not responsible for
+//! that, nor for states of databases (`worker::table`).
+//!
+//! Invariant: nothing comes of a command that fails. Only what has to be done before a command is done before it, and
+//! only if Postgres will allow the command to this user.
 //!
 //! Invariant: a command is forwarded from a frame that holds nothing to be dropped and through no guard. So an error of
 //! the command passes as it is, with an SQLSTATE that pgrx does not know, its context and its position, at no cost; and
@@ -18,6 +21,7 @@ use crate::error::{self, Error};
 use crate::executor::table as executors;
 use crate::log::restore;
 use crate::pg::{datum, process, raw, role, session, syscache};
+use crate::shmem::prepared;
 use crate::worker::{pending, table};
 
 /// How long, in microseconds, a command waits for the worker to leave. Postgres waits some seconds more, and then
@@ -51,19 +55,25 @@ unsafe extern "C-unwind" fn on_utility(
     completion: *mut pg_sys::QueryCompletion,
 ) {
     // SAFETY: Postgres hands over a planned utility statement; each node begins with its tag, which says its type.
-    // `before` raises errors as C code does, by the guard around it; here is nothing to drop. The previous hook, or
-    // else Postgres's own function, gets exactly the arguments of this one.
+    // `before` and `after` raise errors as C code does, by the guards around them; here is nothing to drop. The previous
+    // hook, or else Postgres's own function, gets exactly the arguments of this one. The statement lives longer than the
+    // command.
     unsafe {
         let statement = (*planned).utilityStmt;
-        if concerns_us(statement) {
-            before(statement, context == pg_sys::ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL);
+        let concerns_us = concerns_us(statement);
+        let mut prepared = 0;
+        if concerns_us {
+            prepared = before(statement, context == pg_sys::ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL);
         }
         let next = PREVIOUS_UTILITY.unwrap_or(raw::standard_ProcessUtility);
         next(planned, query, read_only_tree, context, params, environment, receiver, completion);
+        if concerns_us {
+            after(statement, prepared);
+        }
     }
 }
 
-/// Returns whether `before` has anything to do. It is quick, because it is called for every command.
+/// Returns whether `before` or `after` has anything to do. It is quick, because it is called for every command.
 ///
 /// # Safety
 /// `statement` is a node.
@@ -73,7 +83,8 @@ unsafe fn concerns_us(statement: *mut pg_sys::Node) -> bool {
         match (*statement).type_ {
             NodeTag::T_TransactionStmt => matches!(
                 (*statement.cast::<pg_sys::TransactionStmt>()).kind,
-                pg_sys::TransactionStmtKind::TRANS_STMT_COMMIT_PREPARED
+                pg_sys::TransactionStmtKind::TRANS_STMT_PREPARE
+                    | pg_sys::TransactionStmtKind::TRANS_STMT_COMMIT_PREPARED
                     | pg_sys::TransactionStmtKind::TRANS_STMT_ROLLBACK_PREPARED
             ),
             NodeTag::T_RuleStmt => true,
@@ -107,7 +118,8 @@ unsafe fn switches_triggers(statement: pg_sys::AlterTableStmt) -> bool {
     }
 }
 
-/// Prepares for a command.
+/// Prepares for a command. Returns the number by which `shmem::prepared` knows the transaction that the command ends, or
+/// 0.
 ///
 /// Errors: a cancel while it waits for a worker; 0A000 for a command that the extension cannot bear; those of catalog
 /// look-ups. All are raised.
@@ -115,24 +127,22 @@ unsafe fn switches_triggers(statement: pg_sys::AlterTableStmt) -> bool {
 /// # Safety
 /// `concerns_us(statement)`.
 #[pg_guard]
-unsafe extern "C-unwind" fn before(statement: *mut pg_sys::Node, is_top_level: bool) {
+unsafe extern "C-unwind" fn before(statement: *mut pg_sys::Node, is_top_level: bool) -> u64 {
     // SAFETY: the tag says the type; names are C strings of the parser, null where there is none.
     unsafe {
         match (*statement).type_ {
-            NodeTag::T_TransactionStmt => pending::prepared(),
+            NodeTag::T_TransactionStmt => {
+                return gid(*statement.cast::<pg_sys::TransactionStmt>()).map_or(0, |gid| prepared::find(&gid));
+            }
             NodeTag::T_CreatedbStmt => {
-                pending::list();
                 let create = statement.cast::<pg_sys::CreatedbStmt>();
                 if can_start(is_top_level) && role::can_create_databases() {
                     let template = option(*create, c"template").unwrap_or(c"template1".as_ptr());
                     vacate(template, Whose::AnyOfMine);
                 }
             }
-            NodeTag::T_DropdbStmt => {
-                pending::list();
-                if can_start(is_top_level) {
-                    vacate((*statement.cast::<pg_sys::DropdbStmt>()).dbname, Whose::AnotherOfMine);
-                }
+            NodeTag::T_DropdbStmt if can_start(is_top_level) => {
+                vacate((*statement.cast::<pg_sys::DropdbStmt>()).dbname, Whose::AnotherOfMine);
             }
             NodeTag::T_RenameStmt => {
                 let rename = statement.cast::<pg_sys::RenameStmt>();
@@ -165,13 +175,38 @@ unsafe extern "C-unwind" fn before(statement: *mut pg_sys::Node, is_top_level: b
                 }
             }
             NodeTag::T_AlterDatabaseStmt => {
-                // The command may allow connections or forbid them, or make the database a template or an ordinary one.
-                pending::list();
                 let alter = statement.cast::<pg_sys::AlterDatabaseStmt>();
                 if has_option((*alter).options, c"tablespace") && can_start(is_top_level) {
                     vacate((*alter).dbname, Whose::AnotherOfMine);
                 }
             }
+            _ => {}
+        }
+    }
+    0
+}
+
+/// Notes what a command that has succeeded entails. `prepared`: what `before` has returned.
+///
+/// # Safety
+/// As for `before`.
+#[pg_guard]
+unsafe extern "C-unwind" fn after(statement: *mut pg_sys::Node, prepared: u64) {
+    // SAFETY: as in `before`.
+    unsafe {
+        match (*statement).type_ {
+            NodeTag::T_TransactionStmt => {
+                let transaction = *statement.cast::<pg_sys::TransactionStmt>();
+                if transaction.kind != pg_sys::TransactionStmtKind::TRANS_STMT_PREPARE {
+                    if prepared::ended(prepared) {
+                        pending::prepared_ended();
+                    }
+                } else if let Some(gid) = gid(transaction) {
+                    pending::prepares(gid);
+                }
+            }
+            // ALTER DATABASE may allow connections or forbid them, or make a template or an ordinary database.
+            NodeTag::T_CreatedbStmt | NodeTag::T_DropdbStmt | NodeTag::T_AlterDatabaseStmt => pending::list(),
             NodeTag::T_AlterDatabaseSetStmt => {
                 let set = statement.cast::<pg_sys::AlterDatabaseSetStmt>();
                 if let Some(database) = syscache::database_oid((*set).dbname) {
@@ -181,6 +216,16 @@ unsafe extern "C-unwind" fn before(statement: *mut pg_sys::Node, is_top_level: b
             _ => {}
         }
     }
+}
+
+/// Returns the name that a PREPARE TRANSACTION, COMMIT PREPARED or ROLLBACK PREPARED gives. `None`: there can be no such
+/// transaction.
+///
+/// # Safety
+/// The statement is one of the parser.
+unsafe fn gid(statement: pg_sys::TransactionStmt) -> Option<prepared::Gid> {
+    // SAFETY: the caller's promise.
+    unsafe { (!statement.gid.is_null()).then(|| CStr::from_ptr(statement.gid)) }.and_then(prepared::gid)
 }
 
 /// Refuses to take its name from a schema of the extension: no session would find anything any more.

@@ -3,88 +3,101 @@
 //! Responsible for noting it and doing it in time. Not responsible for jobs: what a transaction does to the frontier is
 //! in `transaction`.
 //!
-//! Invariant: everything is noted here before it takes effect and done by one transaction callback. So a block is
-//! lifted whether the command committed, failed, or its session was terminated, and nothing looks for an extension or a
-//! database before its row can be seen.
+//! Invariant: a note is of the subtransaction in which it was made, and is gone if that is rolled back. Everything is
+//! done by the callbacks of the transaction's end. So a block is lifted whether the command committed, failed, or its
+//! session was terminated, and nothing looks for an extension or a database before its row can be seen.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 
 use pgrx::pg_guard;
-use pgrx::pg_sys::{self, Oid};
+use pgrx::pg_sys::{self, Oid, SubTransactionId};
 
 use crate::executor::table as executors;
-use crate::pg::session;
+use crate::pg::{session, transaction as pg_transaction};
+use crate::shmem::keys;
+use crate::shmem::prepared::{self, Gid};
 use crate::transaction;
 use crate::worker::table;
 
+/// What is owed.
+#[derive(Clone, Copy)]
+enum Note {
+    /// At commit: the extension was created or dropped here.
+    Look,
+    /// At commit: the list of databases has changed.
+    List,
+    /// At commit: the settings of this database have changed.
+    Renewed(Oid),
+    /// In any case: this database is blocked by this transaction.
+    Blocked(Oid),
+}
+
 thread_local! {
     static REGISTERED: Cell<bool> = const { Cell::new(false) };
-    static PENDING: RefCell<Pending> = const { RefCell::new(Pending::none()) };
+    /// Those of inner subtransactions come last.
+    static NOTES: RefCell<Vec<(SubTransactionId, Note)>> = const { RefCell::new(Vec::new()) };
+    /// The name under which this transaction is to be prepared.
+    static PREPARING: Cell<Option<Gid>> = const { Cell::new(None) };
+    /// Whether the transaction that is being prepared did anything of the extension's.
+    static IS_OURS: Cell<bool> = const { Cell::new(false) };
+    /// Whether this transaction's command has ended a prepared one that may have done something of the extension's.
+    static HAS_ENDED_PREPARED: Cell<bool> = const { Cell::new(false) };
 }
 
-struct Pending {
-    /// Whether anything below is set.
-    some: bool,
-    /// To be done at commit: the extension was created or dropped here.
-    look: bool,
-    /// To be done at commit: the list of databases has changed.
-    list: bool,
-    /// To be done in any case: a prepared transaction may have ended.
-    prepared: bool,
-    /// To be done at commit: the settings of these databases have changed.
-    renewed: Vec<Oid>,
-    /// To be done in any case: these databases are blocked by this transaction.
-    blocked: Vec<Oid>,
-}
-
-impl Pending {
-    const fn none() -> Self {
-        Self { some: false, look: false, list: false, prepared: false, renewed: Vec::new(), blocked: Vec::new() }
+fn register() {
+    if !REGISTERED.get() {
+        // SAFETY: callbacks of this library, which is never unloaded; registered once per session.
+        unsafe {
+            pg_sys::RegisterXactCallback(Some(at_end), std::ptr::null_mut());
+            pg_sys::RegisterSubXactCallback(Some(at_subtransaction_end), std::ptr::null_mut());
+        }
+        REGISTERED.set(true);
     }
 }
 
 /// Notes something for the end of this transaction. Errors: none but those of memory.
-fn note(f: impl FnOnce(&mut Pending)) {
-    if !REGISTERED.get() {
-        // SAFETY: a callback of this library, which is never unloaded; registered once per session.
-        unsafe { pg_sys::RegisterXactCallback(Some(at_end), std::ptr::null_mut()) };
-        REGISTERED.set(true);
-    }
-    PENDING.with_borrow_mut(|pending| {
-        pending.some = true;
-        f(pending);
-    });
+fn note(note: Note) {
+    register();
+    NOTES.with_borrow_mut(|notes| notes.push((pg_transaction::subtransaction(), note)));
 }
 
 /// Has the worker, or else the launcher, look at commit whether the extension is in this database.
 pub fn look() {
-    note(|pending| pending.look = true);
+    note(Note::Look);
 }
 
 /// Has the launcher list the databases at commit.
 pub fn list() {
-    note(|pending| pending.list = true);
-}
-
-/// Has prepared transactions looked after at the end of this transaction, whose command ends one of them.
-pub fn prepared() {
-    note(|pending| pending.prepared = true);
+    note(Note::List);
 }
 
 /// Has the database's worker start anew at commit.
 pub fn renew(database: Oid) {
-    note(|pending| pending.renewed.push(database));
+    note(Note::Renewed(database));
 }
 
-/// Keeps workers out of the database until this transaction ends, and tells the one that is there to end. Takes the
-/// table's lock.
+/// Notes under which name this transaction is to be prepared.
+pub fn prepares(gid: Gid) {
+    register();
+    PREPARING.set(Some(gid));
+}
+
+/// Has prepared transactions looked after at the end of this transaction, whose command has ended one of them.
+pub fn prepared_ended() {
+    register();
+    HAS_ENDED_PREPARED.set(true);
+}
+
+/// Keeps workers out of the database until this transaction ends, or the subtransaction is rolled back, and tells the one
+/// that is there to end. Takes the table's lock.
 pub fn block(database: Oid) {
-    note(|pending| {
+    register();
+    NOTES.with_borrow_mut(|notes| {
         // The room for the note is made first, so that nothing can fail between the block and its note.
-        pending.blocked.reserve(1);
+        notes.reserve(1);
         if table::block(database) {
-            pending.blocked.push(database);
+            notes.push((pg_transaction::subtransaction(), Note::Blocked(database)));
         }
     });
 }
@@ -92,26 +105,70 @@ pub fn block(database: Oid) {
 /// Does what was noted. PREPARE counts as the end, too: the session that ends the prepared transaction looks then.
 #[pg_guard]
 unsafe extern "C-unwind" fn at_end(event: pg_sys::XactEvent::Type, _arg: *mut c_void) {
-    use pg_sys::XactEvent::{XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PREPARE};
-    let has_ended = matches!(event, XACT_EVENT_COMMIT | XACT_EVENT_ABORT | XACT_EVENT_PREPARE);
-    if !has_ended || !PENDING.with_borrow(|pending| pending.some) {
+    use pg_sys::XactEvent::{XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PRE_PREPARE, XACT_EVENT_PREPARE};
+    if event == XACT_EVENT_PRE_PREPARE {
+        let has_notes = NOTES.with_borrow(|notes| !notes.is_empty());
+        IS_OURS.set(has_notes || transaction::has_any() || keys::holds_any());
         return;
     }
-    let pending = PENDING.replace(Pending::none());
-    pending.blocked.into_iter().for_each(table::unblock);
-    if event == XACT_EVENT_COMMIT {
-        for database in pending.renewed {
-            table::renew(database);
-            executors::retire(database, false);
-        }
-        if pending.list {
-            table::wake_launcher();
-        }
+    if !matches!(event, XACT_EVENT_COMMIT | XACT_EVENT_ABORT | XACT_EVENT_PREPARE) {
+        return;
     }
-    if pending.prepared {
+    if let Some(gid) = PREPARING.take()
+        && event == XACT_EVENT_PREPARE
+    {
+        prepared::add(&gid, IS_OURS.get());
+    }
+    let is_commit = event == XACT_EVENT_COMMIT;
+    let mut must_look = false;
+    let mut must_list = false;
+    NOTES.with_borrow_mut(|notes| {
+        for (_, note) in notes.drain(..) {
+            match note {
+                Note::Blocked(database) => table::unblock(database),
+                Note::Renewed(database) if is_commit => {
+                    table::renew(database);
+                    executors::retire(database, false);
+                }
+                Note::Look => must_look |= is_commit,
+                Note::List => must_list |= is_commit,
+                Note::Renewed(_) => {}
+            }
+        }
+    });
+    if must_list {
+        table::wake_launcher();
+    }
+    if HAS_ENDED_PREPARED.take() {
         transaction::prepared_ended();
+        must_look = true;
     }
-    if pending.prepared || (pending.look && event == XACT_EVENT_COMMIT) {
+    if must_look {
         table::look(session::database());
     }
+}
+
+/// Forgets what was noted in a subtransaction that is rolled back.
+#[pg_guard]
+unsafe extern "C-unwind" fn at_subtransaction_end(
+    event: pg_sys::SubXactEvent::Type,
+    this: SubTransactionId,
+    parent: SubTransactionId,
+    _arg: *mut c_void,
+) {
+    use pg_sys::SubXactEvent::{SUBXACT_EVENT_ABORT_SUB, SUBXACT_EVENT_COMMIT_SUB};
+    NOTES.with_borrow_mut(|notes| {
+        let first = notes.iter().rposition(|(of, _)| *of != this).map_or(0, |at| at + 1);
+        match event {
+            SUBXACT_EVENT_COMMIT_SUB => notes[first..].iter_mut().for_each(|(of, _)| *of = parent),
+            SUBXACT_EVENT_ABORT_SUB => {
+                for (_, note) in notes.drain(first..) {
+                    if let Note::Blocked(database) = note {
+                        table::unblock(database);
+                    }
+                }
+            }
+            _ => {}
+        }
+    });
 }

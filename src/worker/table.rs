@@ -9,6 +9,7 @@
 
 use pgrx::pg_sys::{self, Oid};
 
+use crate::pg::fault::fault_quietly;
 use crate::pg::{process, session, time};
 use crate::shmem::databases::{Database, DatabaseState};
 use crate::shmem::launcher::{self, Launcher};
@@ -339,6 +340,7 @@ pub fn look(oid: Oid) {
 
 /// Has the worker start anew, because something that it reads at its start has changed.
 pub fn renew(oid: Oid) {
+    fault_quietly!("worker.renewed");
     let worker = launcher::with_launcher(|launcher| {
         let database = find(launcher.databases, oid).filter(|database| database.pid != 0)?;
         database.must_leave = true;

@@ -31,7 +31,8 @@ const UNREACHED: &[&str] = &[
     "expire.postponed", // an end that is open when the lease ends: `windows`
     "keys.",
     "recover.stranger",
-    "cancels.found", // a cancel that meets an end: `windows`
+    "cancels.found",  // a cancel that meets an end: `windows`
+    "worker.renewed", // ALTER DATABASE … SET: `noise`
     "duty.serve_cancels",
     "duty.serve_reruns", // a request that comes too late: `windows`
     "reruns.",

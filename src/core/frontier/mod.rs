@@ -91,8 +91,13 @@ pub struct Lane {
     read: Rank,
     /// The smallest position to which spills would have moved P since the flag went up.
     spill: Rank,
-    /// 1: the lane was invalidated after the flag went up.
+    /// 1: the lane was invalidated after the flag went up, or the refill goes on where such a refill ended.
     invalidated: u8,
+    /// 1: the last refill was overtaken by an invalidation and has found nothing, so the next one begins at `lenient`.
+    /// Otherwise no refill would get past many ended attempts while memory is invalidated again and again.
+    goes_on: u8,
+    /// 1: a refill has ended since the lane was invalidated, and nothing was handed out since.
+    is_fresh: u8,
     /// If the lane was invalidated during the last refill: how far that has read. Entries up to this rank are handed
     /// out nevertheless, as otherwise no session would get a job while memory is invalidated again and again.
     lenient: Rank,
@@ -128,8 +133,13 @@ impl Lane {
         self.lenient = self.lenient.min(position);
     }
 
-    /// Moves P before everything, so that the whole index is read again.
+    /// Moves P before everything, so that the whole index is read again. What the last refill has put into `ready` is
+    /// handed out nevertheless, if no session has had the time to take any of it.
     fn invalidate(&mut self) {
+        if self.is_fresh != 0 && self.len > 0 {
+            self.lenient = self.lenient.max(self.position);
+        }
+        self.is_fresh = 0;
         self.position = Rank::MIN;
         self.invalidated = u8::from(self.refiller != 0);
     }

@@ -13,10 +13,14 @@ impl Frontier<'_> {
         if lane.refiller != 0 || lane.position == Rank::MAX {
             return None;
         }
+        let after = if lane.goes_on != 0 { lane.lenient.max(lane.position) } else { lane.position };
+        lane.goes_on = 0;
+        // What lies before it is still to be read: as if the lane were invalidated only now.
+        lane.invalidated = u8::from(after > lane.position);
         lane.refiller = session + 1;
-        lane.read = lane.position;
+        lane.read = after;
         lane.spill = Rank::MAX;
-        Some(lane.position)
+        Some(after)
     }
 
     /// Hands over waiting attempts that were read, in order. Everything up to `read_to` was looked at. As attempts of
@@ -58,8 +62,10 @@ impl Frontier<'_> {
         }
         lane.refiller = 0;
         let read = lane.read.min(lane.spill);
-        (lane.position, lane.lenient) = if lane.invalidated != 0 { (Rank::MIN, read) } else { (read, Rank::MIN) };
-        lane.invalidated = 0;
+        let was_overtaken = lane.invalidated != 0;
+        (lane.position, lane.lenient) = if was_overtaken { (Rank::MIN, read) } else { (read, Rank::MIN) };
+        lane.goes_on = u8::from(was_overtaken && lane.len == 0 && read < Rank::MAX);
+        (lane.invalidated, lane.is_fresh) = (0, 1);
         true
     }
 

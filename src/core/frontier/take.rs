@@ -139,9 +139,10 @@ impl Frontier<'_> {
             out[taken] = entry;
             taken += 1;
         }
-        let lane = &self.lanes[slot as usize];
-        let (more, flag) = (lane.position < Rank::MAX, lane.refiller != 0);
         let share = (self.ready.len() / self.lanes.len()) as u32;
+        let lane = &mut self.lanes[slot as usize];
+        lane.is_fresh &= u8::from(taken == 0);
+        let (more, flag) = (lane.position < Rank::MAX, lane.refiller != 0);
         match (taken, more, flag) {
             (0, _, true) => Take::Refilling,
             (0, true, false) => Take::Refill,

@@ -1733,6 +1733,36 @@ fn a_refill_reads_on_while_what_fills_ready_ranks_behind() {
 }
 
 #[test]
+fn a_refill_that_was_overtaken_and_found_nothing_goes_on_where_it_ended() {
+    let mut memory = memory(2, 1);
+    let mut frontier = memory.frontier();
+    // Each refill looks at two ended attempts and is overtaken: the third one finds a job.
+    let rank = |n: i64| job(n).rank;
+    for (after, to, found) in [(Rank::MIN, 3, vec![]), (rank(3), 6, vec![]), (rank(6), 9, vec![job(8)])] {
+        assert_eq!(frontier.refill_begin(1, 1, 5), Some(after));
+        frontier.invalidate(1);
+        frontier.refill_push(1, 1, 5, &found, rank(to));
+        assert!(frontier.refill_end(1, 1, 5));
+    }
+    assert!(matches!(take_one(&mut frontier, 1, 0), Take::Some { taken: 1, .. }));
+    // What came up before where it went on is not forgotten.
+    assert_eq!(frontier.lane_state(1, 1), Some((0, Rank::MIN)));
+    assert_eq!(frontier.refill_begin(1, 1, 5), Some(Rank::MIN));
+}
+
+#[test]
+fn what_a_refill_has_found_is_handed_out_though_memory_is_invalidated_at_once() {
+    let mut memory = memory(2, 1);
+    let mut frontier = memory.frontier();
+    read(&mut frontier, 1, &[job(4)]);
+    frontier.invalidate(1);
+    assert!(matches!(take_one(&mut frontier, 1, 0), Take::Some { taken: 1, .. }));
+    // Then it is read again first.
+    frontier.invalidate(1);
+    assert_eq!(take_one(&mut frontier, 1, 0), Take::Refill);
+}
+
+#[test]
 fn a_refiller_whose_lane_was_forgotten_cannot_end_the_refill_of_another() {
     let mut memory = memory(2, 1);
     let mut frontier = memory.frontier();

@@ -119,7 +119,7 @@ impl Memory {
             })
             .collect();
         running.sort_unstable();
-        let marks = (lane.used, lane.refiller, lane.invalidated);
+        let marks = (lane.used, lane.refiller, lane.invalidated, lane.goes_on, lane.is_fresh);
         let ranks = [lane.position, lane.read, lane.spill, lane.lenient].map(rank);
         (marks, ranks, ready, running, self.cancels.clone(), self.is_recovered)
     }

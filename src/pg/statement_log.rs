@@ -1,0 +1,128 @@
+//! The lines of the server's log about the statements of a command: as for a session's, by `log_statement`, `log_duration`,
+//! `log_min_duration_statement`, `log_parameter_max_length` and `log_min_error_statement`.
+//!
+//! Responsible for what `exec_simple_query` and `exec_execute_message` of postgres.c write. Not responsible for running the
+//! statements (`portal`).
+//!
+//! Invariant: what is written is the text that the caller has given to Postgres as the running command.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+
+use pgrx::PgLogLevel;
+use pgrx::pg_sys;
+
+use crate::error::{self, Error};
+use crate::pg::raw;
+
+/// A statement, or several that are sent together.
+pub struct Statement<'a> {
+    text: &'a CStr,
+    parameters: pg_sys::ParamListInfo,
+    was_logged: bool,
+}
+
+impl<'a> Statement<'a> {
+    /// Writes the statement to the log if `log_statement` says so. `nodes`: what the parser has made of it. `parameters`:
+    /// null if it has none. Can raise a cancel.
+    pub fn begin(text: &'a CStr, nodes: &[*mut pg_sys::RawStmt], parameters: pg_sys::ParamListInfo) -> Self {
+        /// LOGSTMT_ALL of tcopprot.h.
+        const ALL: c_int = 3;
+        // SAFETY: a plain global; nodes of the parser.
+        let is_wanted = unsafe {
+            let wanted = pg_sys::log_statement;
+            wanted >= ALL || nodes.iter().any(|&node| raw::GetCommandLogLevel(node.cast()) <= wanted)
+        };
+        let statement = Self { text, parameters, was_logged: is_wanted };
+        if is_wanted {
+            statement.write(&statement.described(""));
+        }
+        statement
+    }
+
+    /// Writes how long the statement took if a setting says so. Can raise a cancel.
+    pub fn end(self) {
+        let mut milliseconds: [c_char; 32] = [0; 32];
+        // SAFETY: the buffer has the size that the function asks for, and holds a C string afterwards.
+        let (wanted, took) = unsafe {
+            let wanted = raw::check_log_duration(milliseconds.as_mut_ptr(), self.was_logged);
+            (wanted, CStr::from_ptr(milliseconds.as_ptr()).to_string_lossy())
+        };
+        match wanted {
+            1 => raw_log(&format!("duration: {took} ms"), None),
+            2 => self.write(&self.described(&format!("duration: {took} ms  "))),
+            _ => {}
+        }
+    }
+
+    fn described(&self, before: &str) -> String {
+        let kind = if self.parameters.is_null() { "statement" } else { "execute <unnamed>" };
+        format!("{before}{kind}: {}", self.text.to_string_lossy())
+    }
+
+    /// Writes a message with the parameters, so far as `log_parameter_max_length` says.
+    fn write(&self, message: &str) {
+        // SAFETY: a plain global; the parameters are null or a list that lives as long as the statement runs; the text is null or
+        // a C string.
+        let parameters = unsafe {
+            let most = pg_sys::log_parameter_max_length;
+            let is_wanted = !self.parameters.is_null() && (*self.parameters).numParams > 0 && most != 0;
+            let text = if is_wanted {
+                pg_sys::BuildParamLogString(self.parameters, std::ptr::null_mut(), most)
+            } else {
+                std::ptr::null_mut()
+            };
+            (!text.is_null() && *text != 0).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
+        };
+        raw_log(message, parameters.map(|text| format!("parameters: {text}")));
+    }
+}
+
+/// Writes a message of level LOG without the running command behind it.
+fn raw_log(message: &str, detail: Option<String>) {
+    let c_string = |text: &str| CString::new(text).unwrap_or_default();
+    let (message, detail) = (c_string(message), detail.map(|text| c_string(&text)));
+    // SAFETY: the order of calls that ereport() expands to; formats are constant, arguments are C strings that outlive the
+    // calls. An error becomes an unwinding at the guard.
+    unsafe {
+        pg_sys::ffi::pg_guard_ffi_boundary(|| {
+            if !raw::errstart(PgLogLevel::LOG as c_int, std::ptr::null()) {
+                return;
+            }
+            raw::errmsg(c"%s".as_ptr(), message.as_ptr());
+            if let Some(detail) = &detail {
+                raw::errdetail(c"%s".as_ptr(), detail.as_ptr());
+            }
+            raw::errhidestmt(true);
+            raw::errfinish(c"pg_queue".as_ptr(), 0, c"".as_ptr());
+        });
+    }
+}
+
+/// Writes the error that has ended a command, with the command behind it, as the main loop of a session does. Called before
+/// the abort.
+pub fn error(error: &Error) {
+    let c_string = |text: &str| CString::new(text.replace('\0', "")).unwrap_or_default();
+    let message = c_string(&error.message);
+    let detail = error.detail.as_deref().map(c_string);
+    let hint = error.hint.as_deref().map(c_string);
+    let packed = error::characters(error.code).iter().rev().fold(0, |all, c| (all << 6) | ((c_int::from(*c) - 0x30) & 0x3f));
+    // SAFETY: as above, but the error is written and forgotten instead of thrown. Interrupts are held off meanwhile.
+    unsafe {
+        pg_sys::ffi::pg_guard_ffi_boundary(|| {
+            pg_sys::InterruptHoldoffCount += 1;
+            if raw::errstart(PgLogLevel::ERROR as c_int, std::ptr::null()) {
+                raw::errcode(packed);
+                raw::errmsg(c"%s".as_ptr(), message.as_ptr());
+                if let Some(detail) = &detail {
+                    raw::errdetail(c"%s".as_ptr(), detail.as_ptr());
+                }
+                if let Some(hint) = &hint {
+                    raw::errhint(c"%s".as_ptr(), hint.as_ptr());
+                }
+                pg_sys::EmitErrorReport();
+                pg_sys::FlushErrorState();
+            }
+            pg_sys::InterruptHoldoffCount -= 1;
+        });
+    }
+}
