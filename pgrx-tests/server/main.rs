@@ -84,6 +84,7 @@ mod sql_jobs {
     mod commands;
     mod data;
     mod executors;
+    mod sessions;
     mod writers;
 }
 

@@ -424,7 +424,7 @@ fn text_of(error: &Error) -> String {
 fn clean() -> Result<()> {
     let command = Command { text: c"DISCARD ALL", routine: None, arguments: &[], is_autocommit: false, most_rows: 0 };
     process::forget_cancel();
-    portal::run(&command, |_| Ok(()))?;
+    portal::run_unlogged(&command)?;
     client::take_notices();
     portal::clear();
     Ok(())

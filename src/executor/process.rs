@@ -16,7 +16,7 @@ use crate::executor::job::{self, Ran};
 use crate::executor::signals::{on_cancel, on_terminate, was_terminated};
 use crate::executor::table::{self, Order, Place};
 use crate::pg::fault::fault;
-use crate::pg::{background, client, portal, process, raw, session, time};
+use crate::pg::{background, client, portal, process, raw, role, session, syscache, time};
 use crate::{pg, transaction};
 
 /// How long, in microseconds, a process waits for its next job.
@@ -63,7 +63,9 @@ pub extern "C-unwind" fn pg_queue_executor_main(arg: Datum) {
     process::unblock_signals();
     fault!("executor.came");
     process::connect_as(place.database, place.role);
-    client::stand_in();
+    let (database, user) =
+        pg::transaction::in_transaction(|| (syscache::database_name(session::database()), role::session_role()));
+    client::stand_in(&database, &user);
     portal::prepare();
     if pg::transaction::in_transaction(catalog::attach) != Some(place.instance) {
         return;

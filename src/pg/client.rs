@@ -1,13 +1,17 @@
 //! What a background process would say to a client, had it one: notices and warnings are kept, the newest of them; all else
 //! is dropped. Nothing is buffered, so nothing waits however much is said.
 //!
+//! Functions of Postgres and of its modules look at the connection of a session (`MyProcPort`), and some do so without asking
+//! whether there is one. So the process has one that is encrypted by nothing and comes from nowhere: `ssl_is_used()` is
+//! false, `inet_client_addr()` is NULL.
+//!
 //! Responsible for the place of the client. Not responsible for what becomes of the notices (`executor`).
 //!
 //! Invariant: nothing here raises: Postgres calls it in the middle of reporting an error.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::ffi::{c_char, c_int};
+use std::ffi::{CString, c_char, c_int};
 
 use pgrx::pg_sys;
 
@@ -86,10 +90,65 @@ fn keep(message: &[u8]) {
     });
 }
 
-/// Takes the place of this process's client, for the rest of its life.
-pub fn stand_in() {
-    // SAFETY: plain globals of this backend, which has no client. The methods live as long as the library.
+/// SockAddr of pqcomm.h, the same in 14 to 18.
+#[repr(C)]
+struct Address {
+    storage: libc::sockaddr_storage,
+    length: libc::socklen_t,
+}
+
+/// The begin of Port of libpq-be.h. All that is behind it is NULL or false where there is no client: there is no TLS, no
+/// GSSAPI and no line of pg_hba.conf.
+#[repr(C)]
+struct Port {
+    socket: c_int,
+    is_nonblocking: bool,
+    protocol: u32,
+    local: Address,
+    remote: Address,
+    remote_host: *const c_char,
+    remote_hostname: *const c_char,
+    remote_hostname_resolved: c_int,
+    remote_hostname_error: c_int,
+    remote_port: *const c_char,
+    #[cfg(any(feature = "pg14", feature = "pg15", feature = "pg16"))]
+    can_accept: c_int,
+    #[cfg(feature = "pg18")]
+    local_host: [c_char; 64],
+    database_name: *const c_char,
+    user_name: *const c_char,
+}
+
+/// Bytes that are more than a Port takes in any major.
+const PORT_BYTES: usize = 4096;
+
+/// Whether this process has no client of its own.
+pub fn is_stand_in() -> bool {
+    // SAFETY: a plain global of this backend; only the addresses are compared.
+    unsafe { std::ptr::eq(PqCommMethods, &raw const METHODS) }
+}
+
+/// Takes the place of this process's client, for the rest of its life. The names are those that the log shows.
+pub fn stand_in(database: &str, user: &str) {
+    let copy = |name: &str| {
+        let name = CString::new(name).unwrap_or_default();
+        // SAFETY: copies a C string into memory that lives as long as the process.
+        unsafe { pg_sys::MemoryContextStrdup(pg_sys::TopMemoryContext, name.as_ptr()) }
+    };
+    // SAFETY: plain globals of this backend, which has no client. The methods live as long as the library, the port as long
+    // as the process; it is larger than what Postgres reads of it. An address of a local socket has no number, and
+    // nothing is asked of the system for it.
     unsafe {
+        let port = pg_sys::MemoryContextAllocZero(pg_sys::TopMemoryContext, PORT_BYTES).cast::<Port>();
+        (*port).socket = -1;
+        (*port).protocol = PROTOCOL;
+        (*port).local.storage.ss_family = libc::AF_UNIX as libc::sa_family_t;
+        (*port).remote.storage.ss_family = libc::AF_UNIX as libc::sa_family_t;
+        (*port).remote_host = copy("");
+        (*port).remote_port = copy("");
+        (*port).database_name = copy(database);
+        (*port).user_name = copy(user);
+        pg_sys::MyProcPort = port.cast();
         PqCommMethods = &raw const METHODS;
         FrontendProtocol = PROTOCOL;
         pg_sys::whereToSendOutput = pg_sys::CommandDest::DestRemote;

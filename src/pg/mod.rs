@@ -32,6 +32,7 @@ pub mod sequence;
 pub mod session;
 pub mod shape;
 pub mod snapshot;
+pub mod statement_log;
 pub mod syscache;
 pub mod table;
 pub mod time;

@@ -17,6 +17,7 @@ use pgrx::pg_sys::{self, Datum, Oid};
 
 use crate::error::{self, Error, Result};
 use crate::pg::routine::Routine;
+use crate::pg::statement_log::{self, Statement};
 use crate::pg::{call, datum, jsonb, memory, raw};
 
 /// A command and how to run it.
@@ -254,10 +255,27 @@ unsafe fn refusal(statement: *mut pg_sys::RawStmt) -> Option<Error> {
 }
 
 /// Runs a command. `end` is called with the answer of
-/// the last statement, in that statement's transaction and with a snapshot.
+/// the last statement, in that statement's transaction and with a snapshot. The log has the statements and the error, as the
+/// settings want it.
 ///
-/// Errors: 2D000 and 0A000 for what needs a client, 22023 for arguments with several statements; raises those of the command.
+/// Errors: 2D000 and 0A000 for what needs a client, 22023 for arguments with several statements; those of the command. The
+/// caller aborts the transaction then.
 pub fn run(command: &Command<'_>, end: impl FnOnce(&Answer) -> Result<()>) -> Result<()> {
+    let run = || run_statements(command, true, end);
+    let result =
+        PgTryBuilder::new(AssertUnwindSafe(run)).catch_others(|caught| Err(located(Error::caught(&caught)))).execute();
+    if let Err(error) = &result {
+        statement_log::error(error);
+    }
+    result
+}
+
+/// As `run`, for a command that is not a user's: the log does not have it.
+pub fn run_unlogged(command: &Command<'_>) -> Result<()> {
+    run_statements(command, false, |_| Ok(()))
+}
+
+fn run_statements(command: &Command<'_>, is_logged: bool, end: impl FnOnce(&Answer) -> Result<()>) -> Result<()> {
     let open = || {
         // SAFETY: between two transactions.
         unsafe {
@@ -284,7 +302,13 @@ pub fn run(command: &Command<'_>, end: impl FnOnce(&Answer) -> Result<()>) -> Re
                 .detail(format!("It has {}.", statements.len())));
         }
         let is_block = statements.len() > 1 && !command.is_autocommit;
+        let is_series = is_logged && statements.len() > 1 && command.is_autocommit;
+        // With arguments it is written when these are known.
+        let none = ptr::null_mut();
+        let mut log = (is_logged && !is_series && command.arguments.is_empty())
+            .then(|| Statement::begin(command.text, &statements, none));
         let mut answer = Answer::default();
+        let texts: Vec<CString> = if is_series { texts(command.text, &statements) } else { Vec::new() };
         for (n, &statement) in statements.iter().enumerate() {
             let is_last = n + 1 == statements.len();
             if !is_open {
@@ -297,7 +321,10 @@ pub fn run(command: &Command<'_>, end: impl FnOnce(&Answer) -> Result<()>) -> Re
             }
             let most = if is_last { command.most_rows } else { 0 };
             STATEMENT.set((n + 1, statements.len()));
-            answer = run_one(command, statement, !is_block, most)?;
+            if let Some(text) = texts.get(n) {
+                log = Some(Statement::begin(text, &[statement], none));
+            }
+            answer = run_one(command, statement, !is_block, most, &mut log)?;
             if is_last {
                 break;
             }
@@ -306,6 +333,7 @@ pub fn run(command: &Command<'_>, end: impl FnOnce(&Answer) -> Result<()>) -> Re
             } else {
                 pg_sys::CommitTransactionCommand();
                 is_open = false;
+                log.take().into_iter().for_each(Statement::end);
             }
         }
         pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
@@ -317,11 +345,34 @@ pub fn run(command: &Command<'_>, end: impl FnOnce(&Answer) -> Result<()>) -> Re
         }
         pg_sys::CommitTransactionCommand();
         pg_sys::CurrentMemoryContext = pg_sys::MessageContext;
+        log.into_iter().for_each(Statement::end);
     }
     Ok(())
 }
 
-unsafe fn run_one(command: &Command<'_>, statement: *mut pg_sys::RawStmt, is_top: bool, most: usize) -> Result<Answer> {
+/// Returns the text of each statement.
+///
+/// # Safety
+/// The statements are what the parser has made of the text.
+unsafe fn texts(text: &CStr, statements: &[*mut pg_sys::RawStmt]) -> Vec<CString> {
+    let bytes = text.to_bytes();
+    let of = |&statement: &*mut pg_sys::RawStmt| {
+        // SAFETY: the caller's promise; a length of 0 means up to the end.
+        let (from, length) = unsafe { ((*statement).stmt_location.max(0), (*statement).stmt_len) };
+        let rest = bytes.get(from as usize..).unwrap_or_default();
+        let length = if length > 0 { (length as usize).min(rest.len()) } else { rest.len() };
+        CString::new(rest[..length].trim_ascii()).unwrap_or_default()
+    };
+    statements.iter().map(of).collect()
+}
+
+unsafe fn run_one<'a>(
+    command: &Command<'a>,
+    statement: *mut pg_sys::RawStmt,
+    is_top: bool,
+    most: usize,
+    log: &mut Option<Statement<'a>>,
+) -> Result<Answer> {
     // SAFETY: as in `run`.
     unsafe {
         let text = command.text.as_ptr();
@@ -331,6 +382,9 @@ unsafe fn run_one(command: &Command<'_>, statement: *mut pg_sys::RawStmt, is_top
             pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
         }
         let (queries, parameters) = analyze(command, statement)?;
+        if !command.arguments.is_empty() {
+            *log = Some(Statement::begin(command.text, &[statement], parameters));
+        }
         let options = pg_sys::CURSOR_OPT_PARALLEL_OK as c_int;
         let plans = pg_sys::pg_plan_queries(queries, text, options, parameters);
         if needs_snapshot {

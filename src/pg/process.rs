@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_int};
 
 use pgrx::pg_sys;
 
-use crate::pg::{raw, session, time};
+use crate::pg::{client, raw, session, time};
 
 /// Switches backtraces off in this library, regardless of the environment, and leaves the environment as it is. An
 /// error of Postgres that passes through Rust would otherwise carry a backtrace, with paths of the build, in the DETAIL
@@ -67,7 +67,11 @@ pub fn sleep(milliseconds: i64) {
 pub fn is_client_gone() -> bool {
     // SAFETY: plain globals; there is a port if the process has a client. The call polls and waits for nothing; an
     // error becomes an unwinding at the guard.
-    unsafe { !pg_sys::MyProcPort.is_null() && !pg_sys::ffi::pg_guard_ffi_boundary(|| raw::pq_check_connection()) }
+    unsafe {
+        !client::is_stand_in()
+            && !pg_sys::MyProcPort.is_null()
+            && !pg_sys::ffi::pg_guard_ffi_boundary(|| raw::pq_check_connection())
+    }
 }
 
 // ----- background processes

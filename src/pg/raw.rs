@@ -17,7 +17,10 @@ unsafe extern "C-unwind" {
     pub fn errdetail(format: *const c_char, ...) -> c_int;
     pub fn errhint(format: *const c_char, ...) -> c_int;
     pub fn errfinish(file: *const c_char, line: c_int, function: *const c_char);
+    pub fn errhidestmt(hide: bool) -> c_int;
     pub fn geterrposition() -> c_int;
+    pub fn check_log_duration(milliseconds: *mut c_char, was_logged: bool) -> c_int;
+    pub fn GetCommandLogLevel(statement: *mut pg_sys::Node) -> c_int;
     pub fn pq_check_connection() -> bool;
     pub fn nextval_internal(sequence: pg_sys::Oid, check_permissions: bool) -> i64;
     pub fn find_inheritance_children(parent: pg_sys::Oid, mode: pg_sys::LOCKMODE) -> *mut pg_sys::List;

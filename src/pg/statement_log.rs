@@ -105,7 +105,8 @@ pub fn error(error: &Error) {
     let message = c_string(&error.message);
     let detail = error.detail.as_deref().map(c_string);
     let hint = error.hint.as_deref().map(c_string);
-    let packed = error::characters(error.code).iter().rev().fold(0, |all, c| (all << 6) | ((c_int::from(*c) - 0x30) & 0x3f));
+    let packed =
+        error::characters(error.code).iter().rev().fold(0, |all, c| (all << 6) | ((c_int::from(*c) - 0x30) & 0x3f));
     // SAFETY: as above, but the error is written and forgotten instead of thrown. Interrupts are held off meanwhile.
     unsafe {
         pg_sys::ffi::pg_guard_ffi_boundary(|| {

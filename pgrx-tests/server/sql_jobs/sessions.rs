@@ -1,0 +1,133 @@
+//! A command runs in a whole session: whatever asks for the connection gets an answer, and the log has what it has of a
+//! session.
+
+use postgres::Client;
+use queue_tests::{Cluster, wait};
+
+use crate::shared::{Sql, create};
+
+/// A server with a queue of commands and a role that may enqueue into it.
+fn cluster() -> (Cluster, Client) {
+    let cluster =
+        Cluster::new().conf("log_line_prefix = '%m [%p] %u@%d %b %e '").conf("pg_queue.max_executors = 4").start();
+    let mut admin = cluster.create_database("app");
+    admin.run("CREATE ROLE author LOGIN");
+    create(&mut admin, "sql", "executor => 'sql', max_attempts => 1");
+    admin.run("SELECT queue.grant('sql', 'author', 'produce')");
+    (cluster, admin)
+}
+
+/// Enqueues a command as the role `author`, and returns its job.
+fn enqueue(admin: &mut Client, command: &str, more: &str) -> i64 {
+    admin.run("SET ROLE author");
+    let job = admin.value(&format!("SELECT queue.enqueue_sql('sql', $cmd${command}$cmd${more})"));
+    admin.run("RESET ROLE");
+    job
+}
+
+fn wait_ended(admin: &mut Client, job: i64) -> String {
+    wait::until(&format!("job {job} has ended"), || {
+        Some(admin.state(job)).filter(|state| ["completed", "dead"].contains(&state.as_str()))
+    })
+}
+
+/// Waits until all commands have ended.
+fn wait_all(admin: &mut Client) {
+    wait::until("all commands have ended", || {
+        let sql = "SELECT count(*) FROM queue.jobs WHERE state IN ('ready', 'running', 'delayed')";
+        (admin.value::<i64>(sql) == 0).then_some(())
+    });
+}
+
+#[test]
+fn no_function_of_the_server_or_its_modules_ends_the_server() {
+    let (cluster, mut admin) = cluster();
+    admin.run("SET client_min_messages = error");
+    let modules: Vec<String> = admin.column(
+        "SELECT name FROM pg_available_extensions WHERE installed_version IS NULL AND name NOT LIKE 'pg_queue%' ORDER BY name",
+    );
+    for module in modules {
+        // Some need another language that is not installed.
+        let _ = admin.batch_execute(&format!("CREATE EXTENSION \"{module}\" CASCADE"));
+    }
+    admin.run("GRANT USAGE ON FOREIGN DATA WRAPPER postgres_fdw TO author");
+    // Without arguments, and with one text or number. Those that wait or that read without an end are left out.
+    let calls: Vec<String> = admin.column(
+        "SELECT format('SELECT count(*) FROM (SELECT %I.%I(%s)) AS f', n.nspname, p.proname,
+                       CASE WHEN p.pronargs = 0 THEN '' ELSE '''1''::' || p.proargtypes[0]::regtype END)
+         FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
+         WHERE p.prokind = 'f' AND p.provariadic = 0 AND n.nspname IN ('pg_catalog', 'public')
+           AND (p.pronargs = 0 OR p.pronargs = 1 AND p.proargtypes[0] IN ('text'::regtype, 'integer'::regtype, 'name'::regtype))
+           AND p.prorettype NOT IN (SELECT oid FROM pg_type WHERE typtype = 'p' AND typname NOT IN ('record', 'void'))
+           AND p.proname !~ 'advisory|sleep|dblink'
+         ORDER BY 1",
+    );
+    assert!(calls.len() > 200, "{}", calls.len());
+    for call in &calls {
+        enqueue(&mut admin, call, "");
+    }
+    for call in [
+        "SELECT ssl_client_dn_field('CN')",
+        "SELECT ssl_issuer_field('CN')",
+        "SHOW ALL",
+        "TABLE pg_settings",
+        "TABLE pg_stat_activity",
+        "TABLE pg_stat_ssl",
+        "TABLE pg_stat_gssapi",
+        "SET tcp_keepalives_idle = 7; SHOW tcp_keepalives_idle",
+        "SET tcp_user_timeout = 7; SET client_connection_check_interval = 1; SELECT pg_sleep(0.1)",
+    ] {
+        enqueue(&mut admin, call, "");
+    }
+    wait_all(&mut admin);
+    assert!(!cluster.log().contains("terminated by signal"));
+    let answer = "SELECT jsonb_build_array(ssl_is_used(), ssl_version(), ssl_cipher(), ssl_client_cert_present(), ssl_client_serial(),
+                  ssl_client_dn(), ssl_issuer_dn(), (SELECT count(*) FROM ssl_extension_info()), inet_client_addr(), inet_client_port(),
+                  inet_server_addr(), inet_server_port(), current_setting('tcp_keepalives_idle'))";
+    let job = enqueue(&mut admin, answer, "");
+    assert_eq!(wait_ended(&mut admin, job), "completed");
+    let result: String = admin.value(&format!("SELECT result::text FROM queue.job({job})"));
+    assert_eq!(result, r#"[false, null, null, false, null, null, null, 0, null, null, null, null, "0"]"#);
+}
+
+#[test]
+fn the_log_has_what_it_has_of_a_session() {
+    let (cluster, mut admin) = cluster();
+    let run = |admin: &mut Client, command: &str, more: &str| {
+        let job = enqueue(admin, command, more);
+        wait_ended(admin, job);
+    };
+    // By default: errors and their commands, nothing else.
+    run(&mut admin, "SELECT 'quiet'", "");
+    run(&mut admin, "SELECT 1 / 0 AS loud", "");
+    admin.run(
+        "ALTER ROLE author SET log_statement = 'all'; ALTER ROLE author SET log_min_duration_statement = 0;
+         ALTER ROLE author SET log_parameter_max_length = 10",
+    );
+    wait::until("the processes of before have ended", || {
+        admin
+            .run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type LIKE 'pg_queue executor%'");
+        (admin.count("SELECT FROM pg_stat_activity WHERE backend_type LIKE 'pg_queue executor%'") == 0).then_some(())
+    });
+    run(&mut admin, "SELECT 'one'", "");
+    run(&mut admin, "SELECT 'first'; SELECT 'second'", ", autocommit => true");
+    run(&mut admin, "SELECT $1", ", arguments => '[\"a long argument\"]'");
+    let log = cluster.log();
+    let has = |pattern: &str| log.lines().any(|line| line.contains("author@app") && line.ends_with(pattern));
+    assert!(!log.contains("SELECT 'quiet'"), "{log}");
+    for line in [
+        "ERROR:  division by zero",
+        "STATEMENT:  SELECT 1 / 0 AS loud",
+        "LOG:  statement: SELECT 'one'",
+        "LOG:  statement: SELECT 'first'",
+        "LOG:  statement: SELECT 'second'",
+        "LOG:  execute <unnamed>: SELECT $1",
+        "DETAIL:  parameters: $1 = 'a long arg...'",
+    ] {
+        assert!(has(line), "{line}: {log}");
+    }
+    assert!(log.lines().any(|line| line.contains("author@app") && line.contains("LOG:  duration: ")), "{log}");
+    assert!(!log.contains("DISCARD"));
+    // What log_statement has written is not written again with the time.
+    assert!(!log.contains("ms  statement: SELECT 'one'"), "{log}");
+}
