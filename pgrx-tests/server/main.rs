@@ -91,6 +91,7 @@ mod sql_jobs {
 /// The SQL surface as drivers and applications use it, and misuse it.
 mod interface {
     mod bad_input;
+    mod lengths;
     mod protocol;
     mod queues;
     mod smoke;

@@ -26,6 +26,8 @@ sql_function!(pg_queue_claim_any, pg_finfo_pg_queue_claim_any => claim_any);
 
 /// Queues that one call may name.
 const MAX_QUEUES: usize = 8;
+/// The most characters of a worker's name.
+const MAX_WORKER_CHARACTERS: usize = 200;
 
 /// `queue.claim(queue_name, …)`.
 fn claim(call: &Call) -> Result<Option<Datum>> {
@@ -61,7 +63,7 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
     let request = ClaimRequest {
         max_jobs: max_jobs as usize,
         lease: call.interval(3).map(lease_us).transpose()?,
-        worker: call.text(5),
+        worker: call.text(5).map(checked_worker).transpose()?,
         kind: if call.bool(6).unwrap_or(false) { Kind::Bound } else { Kind::Worker },
         accepts: None,
     };
@@ -110,6 +112,18 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
         // A queue may have been altered, resumed or dropped meanwhile.
         known = ClaimScope::now(names, stage, true)?;
     }
+}
+
+/// Checks the length of a worker's name, which others are shown.
+///
+/// Errors: 22023 when it is too long.
+fn checked_worker(name: String) -> Result<String> {
+    if name.len() > MAX_WORKER_CHARACTERS && name.chars().count() > MAX_WORKER_CHARACTERS {
+        return Err(Error::invalid(format!("worker must have at most {MAX_WORKER_CHARACTERS} characters"))
+            .detail(format!("It has {}.", name.chars().count()))
+            .hint("Name it by its host and process, for instance worker => 'mailer 1'."));
+    }
+    Ok(name)
 }
 
 /// Adds a row of type `queue.claimed_job`.

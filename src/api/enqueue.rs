@@ -188,7 +188,7 @@ impl Job {
             "on_duplicate" => self.on_duplicate = OnDuplicate::parse(&text()?)?,
             "version" => self.version = Some(timestamp()?),
             "unique_for" => self.unique_for = Some(interval()?),
-            "group_key" => self.options.group_key = Some(text_datum(&text()?)),
+            "group_key" => self.options.set_group_key(Some(text_datum(&text()?)))?,
             "stage" => self.options.lane = Some(queue.stage(&text()?)?),
             "after" => {
                 let of = |value: &Value| if value.is_null() { Some(None) } else { value.as_i64().map(Some) };
@@ -197,7 +197,7 @@ impl Job {
             }
             "upon" => self.upon = Some(text()?),
             "flow" => self.options.flow = Some(value.as_i64().ok_or_else(|| wrong("a job id"))?),
-            "task" => self.options.task = Some(text_datum(&text()?)),
+            "task" => self.options.set_task(Some(text_datum(&text()?)))?,
             _ => return Err(unknown_field(name)),
         }
         Ok(())

@@ -213,7 +213,7 @@ fn enqueue_tasks(catalog: &Rc<Catalog>, flow: i64, tasks: &[Task], default: &str
         let jobs: Vec<i64> = task.after.iter().filter_map(|name| ids.get(name.as_str()).copied()).collect();
         options.after = After::of_jobs(jobs, options.upon_of_task).map_err(wrap)?;
         options.flow = Some(flow);
-        options.task = task.name.as_deref().map(text_datum);
+        options.set_task(task.name.as_deref().map(text_datum)).map_err(wrap)?;
         let made = producing::insert(catalog, &queue, &[(payload, options)], now).map_err(wrap)?;
         if let (Some(name), Some(&job_id)) = (&task.name, made.first()) {
             ids.insert(name, job_id);

@@ -111,7 +111,9 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
             Error::invalid(format!("invalid value for missed: \"{missed}\"")).hint("Use 'skip', 'once' or 'all'.")
         );
     }
+    // What a job refuses is refused here, and not by each slot.
     Options::default().set_max_attempts(call.i32(11))?;
+    Options::default().set_group_key(call.datum(12))?;
     if call.datum(13).is_some_and(|headers| !jsonb::is_object(headers)) {
         return Err(Error::invalid("headers must be a JSON object"));
     }

@@ -205,14 +205,15 @@ fn publish(call: &Call) -> Result<Option<Datum>> {
     let now = time::now_us();
     let payload = call.datum(1).unwrap_or_else(jsonb::empty_object);
     let event = Event { key: key(call, 2)?, payload, headers: headers(call, 11)? };
-    let mut options = Options { priority: call.i32(3).unwrap_or(0), group_key: call.datum(10), ..Options::default() };
+    let mut options = Options { priority: call.i32(3).unwrap_or(0), ..Options::default() };
+    options.set_group_key(call.datum(10))?;
     let has_time = call.datum(4).is_some() || call.datum(5).is_some();
     options.set_start(call.interval(4), call.timestamp(5), now)?;
     let on_duplicate = call.str(7).as_deref().map_or(Ok(OnDuplicate::Skip), OnDuplicate::parse)?;
     options.unique = Unique::new(call.datum(6), on_duplicate, call.timestamp(8), call.interval(9), now)?;
     options.after = After::new(call.i64_array(13), call.str(14).as_deref(), has_time)?;
     options.flow = call.i64(15);
-    options.task = call.datum(16);
+    options.set_task(call.datum(16))?;
 
     let catalog = catalog::current()?;
     permission::rights(&catalog);

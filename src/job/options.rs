@@ -10,9 +10,26 @@ use crate::catalog::queue::Queue;
 use crate::catalog::run_as::RunAs;
 use crate::error::{Error, Result};
 use crate::job::notice;
-use crate::pg::datum::{self, Interval};
+use crate::pg::datum::{self, Interval, text_datum};
 use crate::pg::function::Call;
 use crate::pg::jsonb;
+
+/// The most bytes of a key or a task's name: unique keys must fit into an index, and all are shown to others.
+const MAX_KEY_BYTES: usize = 1024;
+
+/// Checks the length of a key or a name. Returns it neither toasted nor compressed.
+///
+/// Errors: 22023 when it is too long.
+fn checked_key(argument: &str, key: Datum) -> Result<Datum> {
+    let key = datum::plain(key);
+    let length = datum::bytes_of(&key).len();
+    if length > MAX_KEY_BYTES {
+        return Err(Error::invalid(format!("{argument} must have at most {MAX_KEY_BYTES} bytes"))
+            .detail(format!("It has {length}."))
+            .hint("Use a hash of it, for instance sha256(…)."));
+    }
+    Ok(key)
+}
 
 /// What a producer gives beside the payload.
 #[derive(Clone, Default)]
@@ -75,10 +92,10 @@ impl Options {
         let mut options = Self {
             priority: call.i32(first).unwrap_or(0),
             headers: call.datum(at(11)),
-            group_key: call.datum(at(7)),
             lane: call.str(at(8)).map(|stage| queue.stage(&stage)).transpose()?,
             ..Self::default()
         };
+        options.set_group_key(call.datum(at(7)))?;
         let has_time = call.datum(at(1)).is_some() || call.datum(at(2)).is_some();
         options.set_start(call.interval(at(1)), call.timestamp(at(2)), now)?;
         let on_duplicate = call.str(at(4)).as_deref().map_or(Ok(OnDuplicate::Skip), OnDuplicate::parse)?;
@@ -89,7 +106,7 @@ impl Options {
         options.after = After::new(call.i64_array(at(12)), call.str(at(13)).as_deref(), has_time)?;
         // The SQL of the version before has neither.
         options.flow = call.i64(at(14));
-        options.task = call.datum(at(15));
+        options.set_task(call.datum(at(15)))?;
         options.note_group(queue);
         Ok(options)
     }
@@ -99,6 +116,22 @@ impl Options {
         if self.group_key.is_some() && !queue.has_groups() {
             notice::group_without_limits(queue);
         }
+    }
+
+    pub fn set_group_key(&mut self, key: Option<Datum>) -> Result<()> {
+        self.group_key = key.map(|key| checked_key("group_key", key)).transpose()?;
+        Ok(())
+    }
+
+    /// Sets the group's key to what an event has where a binding looks for it. Nothing that a binding says refuses an event,
+    /// so a key that is too long is cut.
+    pub fn set_group_of_event(&mut self, key: Option<&str>) {
+        self.group_key = key.map(|key| text_datum(&key[..key.floor_char_boundary(MAX_KEY_BYTES)]));
+    }
+
+    pub fn set_task(&mut self, name: Option<Datum>) -> Result<()> {
+        self.task = name.map(|name| checked_key("task", name)).transpose()?;
+        Ok(())
     }
 
     pub fn set_start(&mut self, delay: Option<Interval>, run_at: Option<i64>, now: i64) -> Result<()> {
@@ -273,9 +306,6 @@ pub struct Unique {
 }
 
 impl Unique {
-    /// Bytes of the longest key: it must fit into an index.
-    const LONGEST: usize = 1024;
-
     /// From the arguments of a call; `None`: it has no key.
     ///
     /// Errors: 22023 when the key is too long, unique_for negative, or one of the others is given without a key.
@@ -301,13 +331,7 @@ impl Unique {
                 None => Ok(None),
             };
         };
-        let key = datum::plain(key);
-        let length = datum::bytes_of(&key).len();
-        if length > Self::LONGEST {
-            return Err(Error::invalid(format!("unique_key must have at most {} bytes", Self::LONGEST))
-                .detail(format!("It has {length}."))
-                .hint("Use a hash of it, for instance sha256(…)."));
-        }
+        let key = checked_key("unique_key", key)?;
         let taken_until = match unique_for {
             Some(span) => in_future("unique_for", span, now)?,
             None => None,

@@ -21,7 +21,7 @@ use crate::job::options::{self, Options};
 use crate::job::{flow, limits};
 use crate::log::attempt::{self, New};
 use crate::log::segment::Target;
-use crate::pg::datum::{self, text_datum};
+use crate::pg::datum;
 use crate::pg::{jsonb, process, time};
 use crate::shmem::topics::Published;
 use crate::transaction::{self, Step};
@@ -248,7 +248,7 @@ fn options_of(bound: &Binding, found: &Match, publisher: &Options, now: i64) -> 
     options.max_attempts = own.max_attempts.or(options.max_attempts);
     options.lease = own.lease.or(options.lease);
     if own.group_path.is_some() {
-        options.group_key = found.group_key.as_deref().map(text_datum);
+        options.set_group_of_event(found.group_key.as_deref());
     }
     // A stage that is gone, or was never this queue's, is none.
     options.lane = own.stage.as_ref().and_then(|stage| bound.queue.stage(stage).ok());
