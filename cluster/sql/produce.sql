@@ -3,7 +3,18 @@
 -- Invariant: a job with a key is enqueued only where a lock on the slot, shared and held to the end of the transaction,
 -- shows this server to be its owner. A slot changes its owner under the same lock, exclusive (rebalance.sql).
 
-CREATE FUNCTION queue_cluster.hold(key text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- The locks are the library's own: of advisory locks each role could take any.
+CREATE FUNCTION queue_cluster.hold_slot(slot integer) RETURNS boolean VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cluster_hold_slot';
+COMMENT ON FUNCTION queue_cluster.hold_slot IS
+    'Keeps a slot from being given away until the transaction ends. False: it is being given away. Errors: 42501 the role may do nothing on any queue.';
+
+-- A snapshot from before the lock does not show that the slot has moved since; this raises 40001 then. The row lock is in nobody's way.
+CREATE FUNCTION queue_cluster.owner_now(wanted integer) RETURNS integer LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT s.node_id FROM queue_cluster.slot AS s
+    WHERE s.slot = wanted AND (s.closed_until IS NULL OR s.closed_until < clock_timestamp()) FOR KEY SHARE
+$$;
+
+CREATE FUNCTION queue_cluster.hold(key text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     wanted CONSTANT integer := queue_cluster.slot_of(key);
     owner integer;
@@ -12,14 +23,12 @@ BEGIN
         RETURN;
     END IF;
     -- Nobody waits for another's transaction.
-    IF pg_try_advisory_xact_lock_shared(1886544739, wanted) THEN
+    IF queue_cluster.hold_slot(wanted) THEN
         IF current_setting('transaction_isolation') = 'read committed' THEN
             SELECT s.node_id INTO owner FROM queue_cluster.slot AS s
             WHERE s.slot = wanted AND (s.closed_until IS NULL OR s.closed_until < clock_timestamp());
         ELSE
-            -- A snapshot from before the lock does not show that the slot has moved since; this raises 40001 then.
-            SELECT s.node_id INTO owner FROM queue_cluster.slot AS s
-            WHERE s.slot = wanted AND (s.closed_until IS NULL OR s.closed_until < clock_timestamp()) FOR KEY SHARE;
+            owner := queue_cluster.owner_now(wanted);
         END IF;
         IF owner = queue_cluster.home() THEN
             RETURN;
@@ -31,7 +40,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queue_cluster.hold IS
-    'Keeps the slot of a key on this server until the transaction ends. Errors: 55006 it is on another one, or being moved.';
+    'Keeps the slot of a key on this server until the transaction ends. Errors: 55006 it is on another one, or being moved; 42501.';
 
 -- hold for the usual case, in which it is over at once. Without a search_path of its own, as conninfo.
 CREATE FUNCTION queue_cluster.try_hold(key text) RETURNS integer LANGUAGE plpgsql AS $$
@@ -39,7 +48,7 @@ DECLARE
     wanted CONSTANT integer := queue_cluster.slot_of(key);
 BEGIN
     IF pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) 'read committed'::pg_catalog.text
-       AND pg_catalog.pg_try_advisory_xact_lock_shared(1886544739, wanted) THEN
+       AND wanted IS NOT NULL AND queue_cluster.hold_slot(wanted) THEN
         RETURN (SELECT s.node_id FROM queue_cluster.slot AS s WHERE s.slot OPERATOR(pg_catalog.=) wanted
                 AND (s.closed_until IS NULL OR s.closed_until OPERATOR(pg_catalog.<) pg_catalog.clock_timestamp()));
     END IF;

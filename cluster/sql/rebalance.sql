@@ -1,5 +1,12 @@
 -- Servers that come and go, and the slots that move with them.
 
+-- Locks of those that change the map, which no other role can take.
+CREATE FUNCTION queue_cluster.lock_map() RETURNS void VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cluster_lock_map';
+COMMENT ON FUNCTION queue_cluster.lock_map IS 'Waits until no other transaction changes the map, and keeps others from it until the transaction ends.';
+CREATE FUNCTION queue_cluster.take_slot(slot integer) RETURNS boolean VOLATILE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cluster_take_slot';
+COMMENT ON FUNCTION queue_cluster.take_slot IS
+    'Keeps all others from holding a slot until the transaction ends. False: a producer holds it.';
+
 -- What a server knows, and what it is told.
 CREATE FUNCTION queue_cluster.tell() RETURNS jsonb STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_build_object('servers', (SELECT coalesce(jsonb_agg(to_jsonb(s)), '[]') FROM queue_cluster.server AS s),
@@ -13,7 +20,7 @@ DECLARE
     slots bigint;
 BEGIN
     -- One change of the map after the other. Its transaction has no lock on any other server.
-    PERFORM pg_advisory_xact_lock(1886544739, 1024);
+    PERFORM queue_cluster.lock_map();
     -- Of two rows of one version, which two administrators have made at once, all servers take the same.
     INSERT INTO queue_cluster.server AS o
     SELECT s.* FROM jsonb_populate_recordset(NULL::queue_cluster.server, map -> 'servers') AS s
@@ -207,7 +214,7 @@ CREATE FUNCTION queue_cluster.close(slots integer[], pause interval) RETURNS big
 DECLARE
     changed bigint;
 BEGIN
-    PERFORM pg_advisory_xact_lock(1886544739, 1024);
+    PERFORM queue_cluster.lock_map();
     UPDATE queue_cluster.slot AS o SET closed_until = CASE WHEN pause > '0' THEN clock_timestamp() + pause END
     WHERE o.slot = ANY (slots) AND o.node_id = queue_cluster.home() AND (pause > '0' OR o.closed_until IS NOT NULL);
     GET DIAGNOSTICS changed = ROW_COUNT;
@@ -230,11 +237,11 @@ BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'slots are given away at READ COMMITTED only' USING ERRCODE = '25001';
     END IF;
-    PERFORM pg_advisory_xact_lock(1886544739, 1024);
+    PERFORM queue_cluster.lock_map();
     -- A look before: producers of a slot that stays need not be refused. Those that a producer holds are left for later.
     free := ARRAY(SELECT s FROM unnest(slots) AS s WHERE s NOT IN (SELECT queue_cluster.occupied()));
     free := ARRAY(SELECT o.slot FROM queue_cluster.slot AS o WHERE o.slot = ANY (free) AND o.node_id = queue_cluster.home()
-                  AND pg_try_advisory_xact_lock(1886544739, o.slot));
+                  AND queue_cluster.take_slot(o.slot));
     IF free <> '{}' THEN
         free := ARRAY(SELECT s FROM unnest(free) AS s WHERE s NOT IN (SELECT queue_cluster.occupied()));
     END IF;
@@ -359,7 +366,7 @@ DECLARE
     verb regprocedure;
 BEGIN
     FOR verb IN SELECT p.oid FROM pg_catalog.pg_proc AS p WHERE p.pronamespace = 'queue_cluster'::regnamespace
-                AND (p.proname = ANY ('{learn,is_owed,remember,remember_all,carry_remember,memories,close,carry_close,surplus,carry_learn,carry_learn_by,put_server,probe,sync,change_server,add_server,drain,mark_down,mark_up,remove_server,rebalance,give,carry_give,carry_tell,carry_living,occupied}')
+                AND (p.proname = ANY ('{lock_map,take_slot,learn,is_owed,remember,remember_all,carry_remember,memories,close,carry_close,surplus,carry_learn,carry_learn_by,put_server,probe,sync,change_server,add_server,drain,mark_down,mark_up,remove_server,rebalance,give,carry_give,carry_tell,carry_living,occupied}')
                      OR p.proname LIKE 'make\_%' OR p.proname = 'shape') LOOP
         EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', verb);
     END LOOP;

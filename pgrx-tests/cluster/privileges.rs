@@ -106,3 +106,40 @@ fn nothing_is_found_by_the_search_path() {
     assert_eq!(admin.count("SELECT FROM queue_cluster.jobs"), 4);
     admin.run("SELECT FROM queue_cluster.list('q', 'completed'); SELECT FROM queue_cluster.rebalance()");
 }
+
+#[test]
+fn a_role_without_rights_holds_up_neither_producers_nor_a_rebalance() {
+    let peers = Peers::new(2);
+    let mut admin = peers.connect(0);
+    let role = &mut peers.connect_as(0, "clerk");
+    admin.run("SELECT queue_cluster.grant('q', 'clerk', 'produce')");
+    // Whatever it locks, of which the numbers might be known.
+    let mut stranger = peers.connect(0);
+    stranger.run("CREATE ROLE stranger LOGIN; SET ROLE stranger; BEGIN");
+    stranger.run("SELECT count(pg_advisory_lock(1886544739, n)), count(pg_advisory_xact_lock(1886544739, n)) FROM generate_series(0, 1030) AS n");
+    for sql in [
+        "SELECT queue_cluster.hold('k' || n) FROM generate_series(1, 10) AS n",
+        "SELECT queue_cluster.try_hold('k' || n) FROM generate_series(1, 10) AS n",
+        "SELECT queue_cluster.hold_slot(n) FROM generate_series(0, 1030) AS n",
+        "SELECT queue_cluster.take_slot(n) FROM generate_series(0, 1030) AS n",
+        "SELECT queue_cluster.lock_map()",
+        "SELECT FROM queue_cluster.slot FOR KEY SHARE",
+        "LOCK TABLE queue_cluster.slot IN SHARE ROW EXCLUSIVE MODE",
+    ] {
+        stranger.run("SAVEPOINT s");
+        assert_eq!(stranger.failure(sql).code, "42501", "{sql}");
+        stranger.run("ROLLBACK TO s");
+    }
+    // What it may do, and it stays open.
+    stranger.run("SELECT queue_cluster.owner_now(n) FROM generate_series(0, 1023) AS n; SELECT FROM queue_cluster.slot; LOCK TABLE queue_cluster.slot IN ACCESS SHARE MODE");
+    role.run("SET statement_timeout = '20 s'");
+    for n in 0..2 {
+        let key = peers.key_of(n);
+        role.run(&format!("SELECT queue_cluster.enqueue('q', group_key => '{key}')"));
+        role.run(&format!(
+            "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT queue_cluster.enqueue('q', group_key => '{key}'); COMMIT"
+        ));
+    }
+    admin.run("SET statement_timeout = '20 s'; SELECT queue_cluster.mark_down('s2'), queue_cluster.rebalance()");
+    stranger.run("ROLLBACK");
+}

@@ -6,23 +6,27 @@
 //! Invariant: what has a key, or belongs to jobs that might be elsewhere, never stays at home without having been looked at.
 
 use pg_queue_core::id;
-use pgrx::pg_sys::Datum;
+use pgrx::pg_sys::{self, Datum};
 
 use crate::api::{self, sql_function};
-use crate::catalog::{self, ids, queue};
-use crate::error::Result;
+use crate::catalog::{self, ids, permission, queue};
+use crate::error::{self, Error, Result};
 use crate::guc;
 use crate::job::{rerun, unique};
 use crate::log::key::Known;
 use crate::log::reader::Reader;
 use crate::pg::datum;
-use crate::pg::function::Call;
+use crate::pg::function::{Call, VOID};
+use crate::pg::lock;
 use crate::pg::pass_on::{self, To, Way};
 
 sql_function!(pg_queue_cluster_home, pg_finfo_pg_queue_cluster_home => home);
 sql_function!(pg_queue_cluster_is_home, pg_finfo_pg_queue_cluster_is_home => is_home);
 sql_function!(pg_queue_cluster_remember, pg_finfo_pg_queue_cluster_remember => remember);
 sql_function!(pg_queue_cluster_is_owed, pg_finfo_pg_queue_cluster_is_owed => is_owed);
+sql_function!(pg_queue_cluster_hold_slot, pg_finfo_pg_queue_cluster_hold_slot => hold_slot);
+sql_function!(pg_queue_cluster_take_slot, pg_finfo_pg_queue_cluster_take_slot => take_slot);
+sql_function!(pg_queue_cluster_lock_map, pg_finfo_pg_queue_cluster_lock_map => lock_map);
 sql_function!(pg_queue_cluster_by_id, pg_finfo_pg_queue_cluster_by_id => by_id, pass_on::run);
 sql_function!(pg_queue_cluster_by_ids, pg_finfo_pg_queue_cluster_by_ids => by_ids, pass_on::run);
 sql_function!(pg_queue_cluster_claim, pg_finfo_pg_queue_cluster_claim => claim, pass_on::run);
@@ -65,6 +69,44 @@ fn is_owed(call: &Call) -> Result<Option<Datum>> {
     let catalog = catalog::current()?;
     let attempt = Reader::new(&catalog).by_id(id);
     Ok(Some(attempt.is_some_and(|attempt| rerun::may_be_owed(&catalog, &attempt)).into()))
+}
+
+/// The number, among the tokens of table `queue.queue`, of the lock of slot 0; and of the lock of the map. Tokens of names are
+/// below (`api::names`).
+const SLOT_TOKENS: u64 = 1 << 32;
+const MAP_TOKEN: u64 = 2 << 32;
+
+/// The token of a slot. No role can take it by SQL but through the functions below; of advisory locks each could take any.
+fn slot_token(call: &Call) -> Result<u64> {
+    Ok(SLOT_TOKENS | u64::from(call.required("slot", call.i32(0))? as u32))
+}
+
+/// `queue_cluster.hold_slot(slot)`: keeps a slot from being given away until the transaction ends. Does not wait. Returns false
+/// if it is being given away.
+///
+/// Errors: 42501 the current role may do nothing on any queue.
+fn hold_slot(call: &Call) -> Result<Option<Datum>> {
+    let token = slot_token(call)?;
+    let catalog = catalog::current()?;
+    if !permission::rights(&catalog).has_any() {
+        return Err(Error::new(error::DENIED, "permission denied to hold keys of this server")
+            .detail("This needs a privilege on a queue or a topic.")
+            .hint("SELECT queue_cluster.grant('QUEUE', 'ROLE', 'produce') by a role that manages the queue."));
+    }
+    Ok(Some(lock::try_lock_numbered(catalog.queue, token, pg_sys::ShareLock).into()))
+}
+
+/// `queue_cluster.take_slot(slot)`: keeps all others from holding a slot until the transaction ends. Does not wait. Returns false
+/// if another transaction has it. Only superusers may execute it.
+fn take_slot(call: &Call) -> Result<Option<Datum>> {
+    Ok(Some(lock::try_lock_numbered(catalog::current()?.queue, slot_token(call)?, pg_sys::ExclusiveLock).into()))
+}
+
+/// `queue_cluster.lock_map()`: waits until no other transaction changes the map of servers and slots, and keeps others from it
+/// until the transaction ends. Only superusers may execute it.
+fn lock_map(_call: &Call) -> Result<Option<Datum>> {
+    lock::lock_numbered(catalog::current()?.queue, MAP_TOKEN, pg_sys::ExclusiveLock);
+    Ok(Some(VOID))
 }
 
 fn is_own(id: i64) -> bool {

@@ -93,6 +93,11 @@ impl Rights {
         Self { everywhere: u8::MAX, ..Self::default() }
     }
 
+    /// Returns whether anything is allowed on any queue or topic.
+    pub fn has_any(&self) -> bool {
+        self.everywhere != 0 || self.queues.values().any(|bits| *bits != 0)
+    }
+
     /// Returns whether this is allowed on every queue.
     pub fn everywhere(&self, wanted: Privilege) -> bool {
         self.everywhere & wanted.bit() != 0
