@@ -25,6 +25,11 @@ pub struct Error {
     pub hint: Option<String>,
 }
 
+thread_local! {
+    /// The last error that was raised by `Error::report` with an SQLSTATE of the extension's own: the SQLSTATE and the message.
+    static RAISED: RefCell<Option<(&'static str, String)>> = const { RefCell::new(None) };
+}
+
 /// Returns the SQLSTATE of an error that was caught.
 pub fn state(code: PgSqlErrorCode) -> &'static str {
     thread_local! {
@@ -107,8 +112,9 @@ impl Error {
         let (CaughtError::PostgresError(report)
         | CaughtError::ErrorReport(report)
         | CaughtError::RustPanic { ereport: report, .. }) = caught;
+        let own = RAISED.take().filter(|(_, message)| message == report.message());
         Self {
-            code: state(report.sql_error_code()),
+            code: own.map_or_else(|| state(report.sql_error_code()), |(code, _)| code),
             message: report.message().to_owned(),
             detail: report.detail().map(str::to_owned),
             hint: report.hint().map(str::to_owned),
@@ -150,8 +156,11 @@ impl Error {
     }
 
     /// Raises the error where no SQL function is there to do it: in callbacks and in the worker. An SQLSTATE of the
-    /// extension's own would not survive; none is raised there.
+    /// extension's own survives only as far as `Error::caught`; the client and the log would get another one.
     pub fn report(self) -> ! {
+        if self.code == LOST_LEASE {
+            RAISED.set(Some((self.code, self.message.clone())));
+        }
         // Each character takes six bits, the first one the lowest, as Postgres packs them.
         let packed = self.code.bytes().rev().fold(0, |packed, char| packed << 6 | (i32::from(char) - 48) & 0x3f);
         let code = PgSqlErrorCode::from(packed);

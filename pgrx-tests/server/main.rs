@@ -40,7 +40,7 @@ mod limits {
 
 /// What only a fault point can bring about: windows held open, and every point once.
 mod faults {
-    mod held;
+    pub mod held;
     mod key_turns;
     mod leases;
     mod sweep;
@@ -76,6 +76,7 @@ mod security {
     mod noise;
     pub mod permissions;
     mod privileges;
+    mod rights;
 }
 
 /// Jobs that are SQL and run in the server.
@@ -83,6 +84,7 @@ mod sql_jobs {
     mod administration;
     mod commands;
     mod data;
+    mod ended;
     mod executors;
     mod sessions;
     mod writers;

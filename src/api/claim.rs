@@ -99,7 +99,10 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
         };
         // A woken session passes the wake-up on only after it has looked: one job wakes one session.
         drop(sleeper.take());
-        if claimed > 0 || !wait::may_sleep(deadline) {
+        if claimed > 0 {
+            return known.check_again().map(|()| None);
+        }
+        if !wait::may_sleep(deadline) {
             return Ok(None);
         }
         if let Some(mut waiting) = Waiter::begin(&known)? {

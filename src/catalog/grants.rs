@@ -105,6 +105,7 @@ pub fn lock(catalog: &Catalog) {
 /// `lock`.
 pub fn derive(catalog: &Catalog) -> Result<()> {
     queue::changed(catalog);
+    transaction::rights_changed();
     relcache::forget_queues();
     lock(catalog);
     let mut roles: HashMap<Oid, (String, u8)> = HashMap::new();

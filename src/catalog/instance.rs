@@ -65,6 +65,8 @@ pub fn enter(extension: Oid) -> Result<(u32, usize)> {
             restore: Default::default(),
             changes: 0,
             drops: 0,
+            rights_begun: 0,
+            rights_told: 0,
             dropping: [Default::default(); 128],
             notify: [0; 32],
             // Read from the log by the first session that uses the instance: see `restore::learn`.

@@ -8,6 +8,9 @@
 //! Invariant: what a session knows is no older than the last change of rows or roles that it was told of, and it reads
 //! its messages before each look. So a revoke counts from the next call on, in the middle of a transaction, too.
 //!
+//! A transaction can be seen a moment before other sessions are told of the rights that it has changed. So what a session
+//! gets of such a transaction counts only after it was told: it asks `has_news` afterwards, and then `wait_for_news`.
+//!
 //! Any role may change itself as often as it likes, and Postgres tells every session. So after a change of roles a session
 //! asks only whether its user still has the rights of the same roles. It reads tables again only if the answer differs.
 
@@ -25,7 +28,8 @@ use crate::pg::datum::text;
 use crate::pg::fault::fault;
 use crate::pg::scan::{Key, Snapshot};
 use crate::pg::table::Relation;
-use crate::pg::{relcache, role, session};
+use crate::pg::{process, relcache, role, session};
+use crate::shmem::words;
 
 /// What can be granted on a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -168,6 +172,24 @@ pub fn rights(catalog: &Catalog) -> Rc<Rights> {
             .map(|k| Rc::clone(&k.rights))
     });
     known.unwrap_or_else(|| ask(catalog, user, changes, role_changes))
+}
+
+/// Returns of how many changes of rights all sessions were told. The caller's next look at rights knows these.
+pub fn news(catalog: &Catalog) -> u64 {
+    words::rights_told(catalog.slot, catalog.number)
+}
+
+/// Whether a transaction that changes rights may have become visible since `news` has returned this number.
+pub fn has_news(catalog: &Catalog, news: u64) -> bool {
+    words::rights_begun(catalog.slot, catalog.number) != news
+}
+
+/// Waits until all sessions were told of the changes of rights that can be seen. Can raise a cancel.
+pub fn wait_for_news(catalog: &Catalog) {
+    let begun = words::rights_begun(catalog.slot, catalog.number);
+    while words::rights_told(catalog.slot, catalog.number) < begun {
+        process::sleep(1);
+    }
 }
 
 /// As `rights`, where something has changed.

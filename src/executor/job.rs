@@ -96,6 +96,9 @@ pub fn run_next(slot: usize, place: Place, lane: i32) -> Ran {
             return Ran::Broken;
         }
     };
+    if must_be_durable() {
+        pg_transaction::flush_log();
+    }
     fault!("executor.claimed");
     table::runs(slot, job.id, job.job_id);
     CURRENT.set(Some(Current { id: job.id }));
@@ -123,6 +126,17 @@ pub fn run_next(slot: usize, place: Place, lane: i32) -> Ran {
     match attempt(clean) {
         Ok(()) => Ran::Job,
         Err(_) => Ran::Broken,
+    }
+}
+
+/// Whether a claim has to be durable before the command runs. A claim that a crash of the server has undone does not count, so
+/// a command that crashes the server itself would run without end. Shortly after a crash its claim is durable.
+fn must_be_durable() -> bool {
+    /// Microseconds from the time when all claims of before the crash were known.
+    const AFTER_CRASH: i64 = 600_000_000;
+    shmem::is_after_crash() && {
+        let known_at = shmem::with_instance(table::INSTANCE.get(), |_, instance| instance.recovered_at).unwrap_or(0);
+        known_at == 0 || time::monotonic_us().saturating_sub(known_at) < AFTER_CRASH
     }
 }
 

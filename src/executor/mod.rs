@@ -7,12 +7,14 @@
 //! | `process` | the process: its start, its loop, its end |
 //! | `signals` | what interrupts a command |
 //! | `job` | one job: its claim, its command, its outcome |
+//! | `commits` | which commits of a command are refused |
 //! | `settings` | the settings of the session in which it runs |
 //!
 //! Not here: when a process is needed (`duty::dispatch`), and running statements (`pg::portal`).
 //!
 //! Invariant: nothing of a job is left in the session when the next one begins. What cannot be cleaned ends the process.
 
+pub mod commits;
 pub mod job;
 pub mod process;
 pub mod settings;

@@ -12,6 +12,7 @@ use pgrx::pg_guard;
 use pgrx::pg_sys::{self, Datum};
 
 use crate::catalog;
+use crate::executor::commits;
 use crate::executor::job::{self, Ran};
 use crate::executor::signals::{on_cancel, on_terminate, was_terminated};
 use crate::executor::table::{self, Order, Place};
@@ -71,6 +72,7 @@ pub extern "C-unwind" fn pg_queue_executor_main(arg: Datum) {
         return;
     }
     transaction::register();
+    commits::watch();
     table::connected(slot);
     Executor { slot, place, jobs: 0, born_at: time::monotonic_us(), memory: portal::allocated() }.run();
 }

@@ -37,6 +37,7 @@ pub fn look(catalog: &Catalog, job_id: i64) -> Result<Seen> {
         process::check_for_interrupts();
         let found = find::find_settled(catalog, job_id)?;
         let lane = found.lane();
+        permission::wait_for_news(catalog);
         let rights = permission::rights(catalog);
         let may = |privilege| rights.on_lane(lane, privilege);
         let may_read = may(Privilege::Observe) || may(Privilege::Consume);

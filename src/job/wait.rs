@@ -25,6 +25,8 @@ pub struct ClaimScope {
     /// Whether the tables are being restored, so that there is nothing to find.
     pub is_dormant: bool,
     changes: u64,
+    /// The changes of rights that this knows.
+    news: u64,
 }
 
 impl ClaimScope {
@@ -40,6 +42,7 @@ impl ClaimScope {
             // Changes are counted after they are announced, so this session accepts below all that is counted here.
             changes = shmem::with_instance(number, |_, instance| instance.changes).unwrap_or(0);
         }
+        let news = permission::news(&*catalog::current()?);
         session::accept_invalidations();
         let catalog = catalog::current()?;
         let queues = names.iter().map(|name| queue::by_name(&catalog, name.as_ref())).collect::<Result<Vec<_>>>()?;
@@ -47,17 +50,36 @@ impl ClaimScope {
         queues.iter().try_for_each(|queue| has_no_executor(queue))?;
         let stages = stage.map(|stage| queues.iter().map(|queue| queue.stage(stage)).collect()).transpose()?;
         let is_dormant = !restore::learn(&catalog);
-        let known = Self { catalog, queues, stages, is_dormant, changes };
+        let known = Self { catalog, queues, stages, is_dormant, changes, news };
         if may_sleep {
             known.check_lanes()?;
         }
         Ok(known)
     }
 
+    /// Asks again for the right to what was claimed: it may be of a transaction that has taken that right away.
+    ///
+    /// Errors: 42501, which gives back what was claimed.
+    pub fn check_again(&self) -> Result<()> {
+        if !permission::has_news(&self.catalog, self.news) {
+            return Ok(());
+        }
+        fault!("claim.rechecked");
+        permission::wait_for_news(&self.catalog);
+        self.queues.iter().try_for_each(|queue| permission::check(&self.catalog, queue, Privilege::Consume))
+    }
+
     /// One queue, for the process that runs its jobs in the server. What the user may do is not asked.
     pub fn of_queue(catalog: &Rc<Catalog>, queue: &Rc<Queue>) -> Self {
         let is_dormant = !restore::learn(catalog);
-        Self { catalog: Rc::clone(catalog), queues: vec![Rc::clone(queue)], stages: None, is_dormant, changes: 0 }
+        Self {
+            catalog: Rc::clone(catalog),
+            queues: vec![Rc::clone(queue)],
+            stages: None,
+            is_dormant,
+            changes: 0,
+            news: 0,
+        }
     }
 
     /// Each queue with the lanes that are wanted of it.

@@ -16,6 +16,7 @@ use pgrx::PgTryBuilder;
 use pgrx::pg_sys::{self, Datum, Oid};
 
 use crate::error::{self, Error, Result};
+use crate::pg::fault::fault;
 use crate::pg::routine::Routine;
 use crate::pg::statement_log::{self, Statement};
 use crate::pg::{call, datum, jsonb, memory, raw};
@@ -334,6 +335,7 @@ fn run_statements(command: &Command<'_>, is_logged: bool, end: impl FnOnce(&Answ
                 pg_sys::CommitTransactionCommand();
                 is_open = false;
                 log.take().into_iter().for_each(Statement::end);
+                fault!("executor.stepped");
             }
         }
         pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());

@@ -64,6 +64,11 @@ pub struct Instance {
     pub recovered_at: i64,
     /// The number of changes of queues since the start. A change is counted once every session was told.
     pub changes: u64,
+    /// The number of transactions that have changed rights and something else, counted before their commits, and those of
+    /// which all sessions were told. They are read and written as `words` are. See `catalog::permission`.
+    pub rights_begun: u64,
+    /// See `rights_begun`.
+    pub rights_told: u64,
     /// The number of drops of queues that were begun since the start. It is read and written as `words` are.
     pub drops: u64,
     /// The lanes of the last drops. See `catalog::drops`.

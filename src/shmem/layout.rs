@@ -37,6 +37,8 @@ pub struct Header {
     pub prepared_serial: u64,
     /// The monotonic time at which the memory was made.
     pub born_at: i64,
+    /// Whether the server had not been shut down before that: what was not durable may be lost.
+    pub is_after_crash: bool,
     pub worker_left: pg_sys::ConditionVariable,
     pub executors: executor::Head,
 }
@@ -225,12 +227,27 @@ unsafe extern "C-unwind" fn on_startup() {
             (*header).keys_lock = &raw mut (*locks.add(2)).lock;
             (*header).executors_lock = &raw mut (*locks.add(3)).lock;
             (*header).born_at = crate::pg::time::monotonic_us();
+            (*header).is_after_crash = !was_shut_down();
             pg_sys::ConditionVariableInit(&raw mut (*header).worker_left);
         }
         BASE = base;
         LAYOUT = Some(layout);
         pg_sys::LWLockRelease(lock);
     }
+}
+
+/// Whether the control file says that the primary was shut down in order. The startup process has not changed it yet. False
+/// if it cannot be read.
+fn was_shut_down() -> bool {
+    /// Where DBState lies in ControlFileData of pg_control.h, and DB_SHUTDOWNED, the same in 14 to 18.
+    const STATE_AT: usize = 16;
+    const SHUT_DOWN: u32 = 1;
+    // The server's working directory is the data directory.
+    let file = std::fs::read("global/pg_control").unwrap_or_default();
+    file[..]
+        .get(STATE_AT..)
+        .and_then(|rest| rest.first_chunk())
+        .is_some_and(|&state| u32::from_ne_bytes(state) == SHUT_DOWN)
 }
 
 /// Whether the library was preloaded, so that there is shared memory.

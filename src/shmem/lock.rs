@@ -195,3 +195,9 @@ pub fn born_at() -> i64 {
     // SAFETY: a field of the header that was written before any backend existed.
     unsafe { (*BASE.cast::<Header>()).born_at }
 }
+
+/// Whether the server had not been shut down before the shared memory was made, or was a standby then.
+pub fn is_after_crash() -> bool {
+    // SAFETY: a field of the header that was written before any backend existed.
+    unsafe { (*BASE.cast::<Header>()).is_after_crash }
+}

@@ -49,6 +49,20 @@ pub fn drops_word(slot: usize, number: u32) -> u64 {
     read_word(slot, number, |instance| unsafe { &raw mut (*instance).drops })
 }
 
+/// Returns how many changes of rights have begun to commit (`Instance::rights_begun`), read without the lock. 0 if the
+/// instance is gone.
+pub fn rights_begun(slot: usize, number: u32) -> u64 {
+    // SAFETY: an address within the instance.
+    read_word(slot, number, |instance| unsafe { &raw mut (*instance).rights_begun })
+}
+
+/// Returns of how many of them all sessions were told (`Instance::rights_told`), read without the lock. 0 if the instance
+/// is gone.
+pub fn rights_told(slot: usize, number: u32) -> u64 {
+    // SAFETY: an address within the instance.
+    read_word(slot, number, |instance| unsafe { &raw mut (*instance).rights_told })
+}
+
 /// Returns the mirror of this slot: the number of the instance if that is awake, else 0. Callers need not hold the lock
 /// to read it. See the module `awake`.
 pub fn awake(slot: usize) -> &'static AtomicU32 {

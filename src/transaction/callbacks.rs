@@ -11,6 +11,7 @@ use pgrx::{pg_guard, pg_sys};
 
 use crate::pg::fault::{fault, fault_quietly};
 use crate::pg::session;
+use crate::shmem::instance::set_word;
 use crate::shmem::{self, keys, latch, recount};
 use crate::transaction::pending::{self, Step, TO_TELL};
 use crate::transaction::settle::{self, Wake};
@@ -18,6 +19,31 @@ use crate::transaction::{awaited_ends, foreign, hooks};
 
 thread_local! {
     static REGISTERED: Cell<bool> = const { Cell::new(false) };
+    /// The instance in which this transaction is about to change rights, from the moment before it can be seen until all
+    /// sessions were told; 0: none.
+    static CHANGING_RIGHTS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Counts a change of rights that is about to commit. Whoever sees anything of the transaction finds it counted.
+fn rights_begin() {
+    if let Some(number) = pending::rights_instance() {
+        CHANGING_RIGHTS.set(number);
+        shmem::with_instance(number, |_, instance| {
+            let begun = instance.rights_begun + 1;
+            set_word(&mut instance.rights_begun, begun);
+        });
+    }
+}
+
+/// Counts that all sessions were told of the change, or that it was rolled back. Cannot fail.
+fn rights_told() {
+    let number = CHANGING_RIGHTS.take();
+    if number != 0 {
+        shmem::with_instance(number, |_, instance| {
+            let told = instance.rights_told + 1;
+            set_word(&mut instance.rights_told, told);
+        });
+    }
 }
 
 /// Registers this session's callbacks, once. Every verb that changes anything calls it first.
@@ -58,7 +84,9 @@ unsafe extern "C-unwind" fn on_resource_release(
     // cost a guard.
     let is_last = phase == pg_sys::ResourceReleasePhase::RESOURCE_RELEASE_AFTER_LOCKS && is_top;
     // It must not panic here either, not even when the process is past its end and the thread-local is gone.
-    if is_last && TO_TELL.try_with(|later| !later.borrow().is_empty()).unwrap_or(false) {
+    let has_steps = || TO_TELL.try_with(|later| !later.borrow().is_empty()).unwrap_or(false);
+    let has_rights = || CHANGING_RIGHTS.try_with(|number| number.get() != 0).unwrap_or(false);
+    if is_last && (has_steps() || has_rights()) {
         // SAFETY: it may be called at any time.
         unsafe { tell_all(is_commit) };
     }
@@ -75,6 +103,7 @@ unsafe extern "C-unwind" fn tell_all(is_commit: bool) {
     }
     later.clear();
     TO_TELL.set(later);
+    rights_told();
     fault_quietly!("commit.told");
 }
 
@@ -85,6 +114,7 @@ unsafe extern "C-unwind" fn on_transaction(event: pg_sys::XactEvent::Type, _arg:
         pg_sys::XactEvent::XACT_EVENT_ABORT | pg_sys::XactEvent::XACT_EVENT_PARALLEL_ABORT => end(false),
         pg_sys::XactEvent::XACT_EVENT_PRE_COMMIT => {
             check_hooks();
+            rights_begin();
         }
         pg_sys::XactEvent::XACT_EVENT_PRE_PREPARE => {
             pending::refuse_prepare();

@@ -107,6 +107,8 @@ thread_local! {
     static SUMMED: Cell<Option<Summed>> = const { Cell::new(None) };
     /// See `ending`.
     static ENDS: RefCell<Ends> = const { RefCell::new(Ends { instance: 0, lanes: Vec::new(), steps: 0, ending: None }) };
+    /// Whether this transaction may have changed who may do what.
+    static HAS_CHANGED_RIGHTS: Cell<bool> = const { Cell::new(false) };
     /// Whether there may be a `LimitsAltered` among what is pending.
     static HAS_ALTERED: Cell<bool> = const { Cell::new(false) };
 }
@@ -358,8 +360,19 @@ pub fn forget_sum() {
     });
 }
 
+/// Notes that this transaction changes who may do what: grants of the extension, or roles and their memberships.
+pub fn rights_changed() {
+    HAS_CHANGED_RIGHTS.set(true);
+}
+
+/// Returns the instance in which the commit of this transaction changes rights and something else.
+pub fn rights_instance() -> Option<u32> {
+    PENDING.with_borrow(|pending| pending.first().map(|p| p.instance)).filter(|_| HAS_CHANGED_RIGHTS.get())
+}
+
 /// Drops what was kept beside the list, at the end of the transaction.
 pub fn ended() {
+    HAS_CHANGED_RIGHTS.set(false);
     HAS_ALTERED.set(false);
     forget_sum();
 }

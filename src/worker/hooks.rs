@@ -22,6 +22,7 @@ use crate::executor::table as executors;
 use crate::log::restore;
 use crate::pg::{datum, process, raw, role, session, syscache};
 use crate::shmem::prepared;
+use crate::transaction;
 use crate::worker::{pending, table};
 
 /// How long, in microseconds, a command waits for the worker to leave. Postgres waits some seconds more, and then
@@ -90,10 +91,15 @@ unsafe fn concerns_us(statement: *mut pg_sys::Node) -> bool {
             NodeTag::T_RuleStmt => true,
             NodeTag::T_RenameStmt => matches!(
                 (*statement.cast::<pg_sys::RenameStmt>()).renameType,
-                pg_sys::ObjectType::OBJECT_DATABASE | pg_sys::ObjectType::OBJECT_SCHEMA
+                pg_sys::ObjectType::OBJECT_DATABASE
+                    | pg_sys::ObjectType::OBJECT_SCHEMA
+                    | pg_sys::ObjectType::OBJECT_ROLE
             ),
             NodeTag::T_AlterTableStmt => switches_triggers(*statement.cast::<pg_sys::AlterTableStmt>()),
             NodeTag::T_DropOwnedStmt
+            | NodeTag::T_GrantRoleStmt
+            | NodeTag::T_AlterRoleStmt
+            | NodeTag::T_DropRoleStmt
             | NodeTag::T_CreatedbStmt
             | NodeTag::T_DropdbStmt
             | NodeTag::T_AlterDatabaseStmt
@@ -146,10 +152,12 @@ unsafe extern "C-unwind" fn before(statement: *mut pg_sys::Node, is_top_level: b
             }
             NodeTag::T_RenameStmt => {
                 let rename = statement.cast::<pg_sys::RenameStmt>();
-                if (*rename).renameType == pg_sys::ObjectType::OBJECT_SCHEMA {
-                    check_schema_name((*rename).subname);
-                } else if role::can_create_databases() {
-                    vacate((*rename).subname, Whose::AnotherOfMine);
+                match (*rename).renameType {
+                    pg_sys::ObjectType::OBJECT_SCHEMA => check_schema_name((*rename).subname),
+                    pg_sys::ObjectType::OBJECT_DATABASE if role::can_create_databases() => {
+                        vacate((*rename).subname, Whose::AnotherOfMine);
+                    }
+                    _ => {}
                 }
             }
             NodeTag::T_AlterTableStmt => {
@@ -204,6 +212,9 @@ unsafe extern "C-unwind" fn after(statement: *mut pg_sys::Node, prepared: u64) {
                 } else if let Some(gid) = gid(transaction) {
                     pending::prepares(gid);
                 }
+            }
+            NodeTag::T_GrantRoleStmt | NodeTag::T_AlterRoleStmt | NodeTag::T_DropRoleStmt | NodeTag::T_RenameStmt => {
+                transaction::rights_changed();
             }
             // ALTER DATABASE may allow connections or forbid them, or make a template or an ordinary database.
             NodeTag::T_CreatedbStmt | NodeTag::T_DropdbStmt | NodeTag::T_AlterDatabaseStmt => pending::list(),
