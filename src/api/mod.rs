@@ -31,6 +31,7 @@ pub mod executors;
 pub mod extend;
 pub mod fail;
 pub mod flow;
+pub mod former_stages;
 pub mod inputs;
 pub mod list;
 pub mod maintain;

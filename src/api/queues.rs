@@ -10,7 +10,7 @@
 use pg_queue_core::frontier::GATE_LANES;
 use pgrx::pg_sys::{self, Datum};
 
-use crate::api::{self, executors, names, permissions, sql_function, topics};
+use crate::api::{self, executors, former_stages, names, permissions, sql_function, topics};
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::{self, Executor, Queue};
 use crate::catalog::{self, Catalog, drops, schedule, spi, topic};
@@ -438,7 +438,7 @@ fn change_stages(catalog: &Catalog, queue: &Queue) -> Result<()> {
     for &lane in new {
         transaction::record(catalog.number, Step::LaneChanged { lane, paused: queue.is_paused });
     }
-    Ok(())
+    former_stages::clear(catalog, queue)
 }
 
 /// Returns a sentence that tells how many jobs live in a lane, if memory knows of any.

@@ -116,6 +116,11 @@ impl Queue {
         self.lanes.iter().copied().chain(self.former.iter().map(|stage| stage.lane))
     }
 
+    /// Returns the lanes of former stages.
+    pub fn former(&self) -> impl Iterator<Item = i32> + '_ {
+        self.former.iter().map(|stage| stage.lane)
+    }
+
     /// Returns the lane that new jobs go to.
     pub fn entry(&self) -> i32 {
         self.stages.first().map_or(self.lane, |stage| stage.lane)

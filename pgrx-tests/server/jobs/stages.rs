@@ -8,7 +8,7 @@ use std::time::Duration;
 use postgres::Client;
 use queue_tests::{Cluster, error, wait};
 
-use crate::shared::{Database, Sql, connect, create, queue, wait_asleep};
+use crate::shared::{Database, Sql, connect, create, database_with_queue, queue, wait_asleep};
 use crate::storage::segments;
 
 const THREE: &str = "stages => '{fetch, parse, store}'";
@@ -706,4 +706,37 @@ fn a_batch_for_several_stages_meets_the_removal_of_any() {
     other.run("COMMIT");
     assert_eq!(client.failure(both).code, "22023");
     assert_eq!(client.count("SELECT FROM queue.jobs"), 0);
+}
+
+#[test]
+fn lanes_of_former_stages_go_and_are_bounded() {
+    let (_database, mut client) = database_with_queue("q", "stages => ARRAY['first']");
+    let lanes = "SELECT FROM queue.lane WHERE stage IS NOT NULL";
+    // Without a job they go.
+    for n in 0..30 {
+        client.run(&format!(
+            "SELECT queue.alter('q', stages => ARRAY(SELECT 's{n}_' || i FROM generate_series(1, 7) AS i))"
+        ));
+    }
+    assert_eq!(client.count(lanes), 14);
+    // With a job they stay, and are found by their names.
+    let job: i64 = client.value("SELECT queue.enqueue('q')");
+    client.run("SELECT queue.cancel(job_id) FROM queue.jobs; SELECT queue.alter('q', stages => ARRAY['last'])");
+    client.run("SELECT queue.alter('q', stages => ARRAY['end']); SELECT queue.alter('q', stages => ARRAY['last'])");
+    assert_eq!(client.value::<String>(&format!("SELECT stage FROM queue.jobs WHERE job_id = {job}")), "s29_1");
+    assert!(client.count(lanes) < 14);
+    // Up to a bound.
+    let change = |n: i64| {
+        format!("SELECT queue.alter('q', stages => ARRAY(SELECT 'u{n}_' || i FROM generate_series(1, 30) AS i))")
+    };
+    for n in 0..34 {
+        client.run(&change(n));
+        client.run(&format!(
+            "SELECT queue.enqueue('q', stage => 'u{n}_' || i) FROM generate_series(1, 30) AS i; SELECT queue.purge('q')"
+        ));
+    }
+    let failure = client.failure(&change(34));
+    assert_eq!((failure.code.as_str(), failure.message.as_str()), ("53400", "queue \"q\" has had too many stages"));
+    // Stages of before come back.
+    client.run(&change(3));
 }

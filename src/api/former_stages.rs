@@ -1,0 +1,50 @@
+//! The lanes of stages that a queue has no more. What has ended there is shown by them, so a lane stays while there is a trace
+//! of a job in it.
+//!
+//! Responsible for removing the others, and for the bound. Not responsible for closing a lane (`queues`).
+//!
+//! Invariant: a lane that is removed was closed by an earlier transaction, so that no job comes into it any more.
+
+use std::fmt::Write as _;
+
+use pg_queue_core::id::SEGMENTS;
+
+use crate::catalog::queue::{self, Queue};
+use crate::catalog::{Catalog, spi};
+use crate::error::{self, Error, Result};
+use crate::pg::relcache;
+
+/// The most former stages of a queue. Each costs whoever looks at the queue.
+const MAX_FORMER_STAGES: usize = 1_000;
+
+/// Removes the lanes of stages that were taken away earlier and have no trace of a job. `before` is the queue before the change of
+/// its stages.
+///
+/// Errors: 53400 if too many former stages are left.
+pub fn clear(catalog: &Catalog, before: &Queue) -> Result<()> {
+    let now = queue::by_name(catalog, &before.name)?;
+    let is_closed = |&lane: &i32| now.former().any(|other| other == lane);
+    let closed: Vec<i64> = before.former().filter(is_closed).map(i64::from).collect();
+    let mut left = now.former().count();
+    if !closed.is_empty() {
+        let mut sql = "DELETE FROM queue.lane AS l WHERE l.lane OPERATOR(pg_catalog.=) ANY ($1)
+             AND NOT EXISTS (SELECT FROM queue.total AS t WHERE t.lane OPERATOR(pg_catalog.=) l.lane)"
+            .to_owned();
+        for n in 0..SEGMENTS {
+            let _ = write!(
+                sql,
+                " AND NOT EXISTS (SELECT FROM queue.attempt_{n} AS a WHERE a.lane OPERATOR(pg_catalog.=) l.lane)"
+            );
+        }
+        left -= spi::run(&sql, &[closed.into()])? as usize;
+        relcache::forget_queues();
+    }
+    if left > MAX_FORMER_STAGES {
+        return Err(Error::new(error::LIMIT, format!("queue \"{}\" has had too many stages", before.name))
+            .detail(format!(
+                "There are {left} stages that it has no more and that jobs have passed; there can be {MAX_FORMER_STAGES}."
+            ))
+            .hint("Name stages as they were named before, or create another queue."));
+    }
+    Ok(())
+}
