@@ -77,6 +77,7 @@ mod security {
     pub mod permissions;
     mod privileges;
     mod rights;
+    mod shared;
 }
 
 /// Jobs that are SQL and run in the server.

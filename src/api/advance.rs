@@ -22,6 +22,7 @@ sql_function!(pg_queue_advance, pg_finfo_pg_queue_advance => advance);
 fn advance(call: &Call) -> Result<Option<Datum>> {
     api::writable("advance")?;
     let id = call.required("id", call.i64(0))?;
+    let payload = call.json(2, "payload")?;
     let run_at = call.interval(3).map_or(Ok(None), |delay: Interval| in_future("delay", delay, time::now_us()))?;
     let catalog = catalog::current()?;
     let mut outcomes = Outcomes::new(&catalog);
@@ -30,7 +31,7 @@ fn advance(call: &Call) -> Result<Option<Datum>> {
         return Err(Error::new(error::UNDEFINED, "the queue was dropped, and its jobs with it"));
     };
     let lane = target(&queue, held.entry.lane, call.text(1).as_deref())?;
-    advance::advance(&catalog, outcomes, &held, &advance::To { queue: &queue, lane, run_at, payload: call.datum(2) })?;
+    advance::advance(&catalog, outcomes, &held, &advance::To { queue: &queue, lane, run_at, payload })?;
     Ok(Some(VOID))
 }
 

@@ -21,16 +21,17 @@ sql_function!(pg_queue_complete_many, pg_finfo_pg_queue_complete_many => complet
 fn complete(call: &Call) -> Result<Option<Datum>> {
     api::writable("complete")?;
     let id = call.required("id", call.i64(0))?;
+    let result = call.json(1, "result")?;
     let catalog = catalog::current()?;
     let held = hold::hold_claimed(&catalog, id)?;
     let mut outcomes = Outcomes::new(&catalog);
     let queue = hold::queue_of(&mut outcomes, &held)?;
     complete::may_end(&queue, held.entry.lane)?;
     if held.entry.rerun != 0 {
-        complete::complete_and_rerun(&catalog, held, call.datum(1))?;
+        complete::complete_and_rerun(&catalog, held, result)?;
         return Ok(Some(VOID));
     }
-    hold::end(&mut outcomes, held, New { result: call.datum(1), ..New::of(id, Kind::Completed) })?;
+    hold::end(&mut outcomes, held, New { result, ..New::of(id, Kind::Completed) })?;
     Ok(Some(VOID))
 }
 

@@ -39,7 +39,7 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
     run_as::refuse_data(&queue)?;
     let now = time::now_us();
     let options = Options::of(call, 2, &queue, now)?;
-    let payload = call.datum(1).unwrap_or_else(jsonb::empty_object);
+    let payload = call.json(1, "payload")?.unwrap_or_else(jsonb::empty_object);
     if options.unique.is_some() {
         let job_ids = enqueue::produce(&catalog, &queue, &[(payload, options)], now)?;
         return Ok(job_ids.first().map(|&job_id| job_id.into()));
@@ -57,7 +57,9 @@ fn enqueue_many(call: &Call) -> Result<Option<Datum>> {
     let payloads = call.required("payloads", call.jsonb_array(1))?;
     let mut jobs = Vec::with_capacity(payloads.len());
     for (n, payload) in payloads.into_iter().enumerate() {
-        jobs.push((payload.ok_or_else(|| Error::null(&format!("payloads[{}]", n + 1)))?, options.clone()));
+        let payload = payload.ok_or_else(|| Error::null(&format!("payloads[{}]", n + 1)))?;
+        jsonb::check_depth(payload, "a payload")?;
+        jobs.push((payload, options.clone()));
     }
     for job_id in enqueue::produce(&catalog, &queue, &jobs, now)? {
         rows.add(&mut [job_id.into()], &mut [false])?;
@@ -70,7 +72,7 @@ fn enqueue_batch(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = target(call)?;
     let now = time::now_us();
     let rows = call.rows()?;
-    let jobs = call.required("jobs", call.datum(1))?;
+    let jobs = call.required("jobs", call.json(1, "jobs")?)?;
     let Some(elements) = jsonb::elements(jobs) else {
         return Err(Error::invalid("jobs must be a JSON array of objects")
             .hint("For instance: '[{\"payload\": {\"to\": 7}, \"priority\": 1}]'."));

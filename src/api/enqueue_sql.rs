@@ -23,9 +23,9 @@ fn enqueue_sql(call: &Call) -> Result<Option<Datum>> {
     let run_as = run_as::of_command(&queue)?;
     let command = Command {
         text: call.required("command", call.text(1))?,
-        arguments: call.datum(2),
+        arguments: call.json(2, "arguments")?,
         is_autocommit: call.bool(3).unwrap_or(false),
-        settings: call.datum(4),
+        settings: call.json(4, "settings")?,
         result_rows: call.i32(5).unwrap_or(0),
     };
     let payload = command.payload()?;

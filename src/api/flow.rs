@@ -43,7 +43,7 @@ const MOST_TASKS: usize = 10_000;
 fn enqueue_flow(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = enqueue::target(call)?;
     let now = time::now_us();
-    let tasks = Task::all(call.datum(1))?;
+    let tasks = Task::all(call.json(1, "tasks")?)?;
     let mut options = Options::of(call, 6, &queue, now)?;
     // That of the jobs that it is after, or else of its members alone.
     let upon = call.str(19).and_then(|name| Upon::parse(&name)).unwrap_or_default();
@@ -59,14 +59,14 @@ fn enqueue_flow(call: &Call) -> Result<Option<Datum>> {
         }
         Some(command) => {
             options.run_as = run_as::of_command(&queue)?;
-            Command::beside(command, call.datum(2))?.payload()?
+            Command::beside(command, call.json(2, "payload")?)?.payload()?
         }
         None => {
             // The payload of a flow that ends by itself is never handed out.
             if runs {
                 run_as::refuse_data(&queue)?;
             }
-            call.datum(2).unwrap_or_else(jsonb::empty_object)
+            call.json(2, "payload")?.unwrap_or_else(jsonb::empty_object)
         }
     };
     if options.unique.is_some_and(|unique| unique.on_duplicate == crate::job::options::OnDuplicate::Renew) {
@@ -285,7 +285,7 @@ pub fn note_about(catalog: &Catalog, job: &Job, insert: impl Fn(crate::log::segm
 
 /// `queue.resolve(job_id, result)`: a flow that ends by itself has completed.
 fn resolve(call: &Call) -> Result<Option<Datum>> {
-    let result = call.datum(1);
+    let result = call.json(1, "result")?;
     end_flow(call, "resolve", None, |id| New { result, ..New::of(id, Kind::Completed) })
 }
 
@@ -313,7 +313,7 @@ fn end_flow(call: &Call, verb: &str, death: Option<&str>, outcome: impl Fn(i64) 
             TakeWaiting::Stale => continue,
         }
         if let (Some(error), Some(queue)) = (death, queue::by_lane(&catalog, attempt.lane())?) {
-            dead_letter::copy(&catalog, &queue, attempt, error)?;
+            dead_letter::copy(&catalog, &queue, attempt, error);
             if attempt.flow().is_some() {
                 transaction::record(catalog.number, Step::Awaited { job_id, mark: None });
             }

@@ -18,7 +18,7 @@ use crate::catalog::{self, Catalog};
 use crate::error::{self, Error, Result};
 use crate::log::listing::{Found, Opened, State, Wanted};
 use crate::pg::function::Call;
-use crate::pg::{datum, jsonb, time};
+use crate::pg::{datum, jsonb, jsonpath, time};
 
 sql_function!(pg_queue_list, pg_finfo_pg_queue_list => list);
 sql_function!(pg_queue_search, pg_finfo_pg_queue_search => search);
@@ -116,7 +116,7 @@ impl Look<'_> {
 
 /// Whether a filter finds a job.
 fn matches(row: &JobRow, is_flow: bool, filter: Datum) -> bool {
-    jsonb::of_text(&document(row, is_flow)).is_some_and(|document| jsonb::matches(document, filter))
+    jsonb::of_text(&document(row, is_flow)).is_some_and(|document| jsonpath::matches(document, filter))
 }
 
 /// Returns what filters see of a job, as JSON.

@@ -18,7 +18,7 @@ sql_function!(pg_queue_progress, pg_finfo_pg_queue_progress => progress);
 fn progress(call: &Call) -> Result<Option<Datum>> {
     api::writable("report progress")?;
     let id = call.required("id", call.i64(0))?;
-    let body = call.required("progress", call.datum(1))?;
+    let body = call.required("progress", call.json(1, "progress")?)?;
     let catalog = catalog::current()?;
     let held = hold::check_claimed(&catalog, id, &permission::rights(&catalog))?;
     hold::write_note(&catalog, id, held.home, note::Kind::Progress, None, Some(body))?;

@@ -114,7 +114,7 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
     // What a job refuses is refused here, and not by each slot.
     Options::default().set_max_attempts(call.i32(11))?;
     Options::default().set_group_key(call.datum(12))?;
-    if call.datum(13).is_some_and(|headers| !jsonb::is_object(headers)) {
+    if call.json(13, "headers")?.is_some_and(|headers| !jsonb::is_object(headers)) {
         return Err(Error::invalid("headers must be a JSON object"));
     }
 
@@ -135,7 +135,7 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
     let (payload, run_as) = match (call.text(14), &goal) {
         (Some(command), Goal::Queue(queue)) => {
             let run_as = run_as::of_command(queue)?;
-            (Command::beside(command, call.datum(2))?.payload()?, run_as)
+            (Command::beside(command, call.json(2, "payload")?)?.payload()?, run_as)
         }
         (Some(_), Goal::Topic(topic)) => {
             return Err(Error::new(error::WRONG_STATE, format!("\"{}\" is a topic, and runs no commands", topic.name))
@@ -145,7 +145,7 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
             if let Goal::Queue(queue) = goal {
                 run_as::refuse_data(queue)?;
             }
-            (call.datum(2).unwrap_or_else(jsonb::empty_object), None)
+            (call.json(2, "payload")?.unwrap_or_else(jsonb::empty_object), None)
         }
     };
     let now = catalog::schedule::now_us();

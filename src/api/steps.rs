@@ -57,7 +57,7 @@ fn step_done(call: &Call) -> Result<Option<Datum>> {
     let name = name(call, 1)?;
     let catalog = catalog::current()?;
     let held = hold::check_claimed(&catalog, id, &permission::rights(&catalog))?;
-    let body = jsonb::object_of(&name, call.datum(2));
+    let body = jsonb::object_of(&name, call.json(2, "result")?);
     let body = body.ok_or_else(|| Error::invalid("name cannot be stored as JSON"))?;
     hold::write_note(&catalog, id, held.home, note::Kind::Step, None, Some(body))?;
     Ok(Some(VOID))

@@ -78,7 +78,7 @@ fn suspend(call: &Call) -> Result<Option<Datum>> {
     let lane = lane.ok_or_else(|| Error::new(error::UNDEFINED, "the queue was dropped, and its jobs with it"))?;
     let (target, mut next) = successor::successor(&catalog, &attempt, None)?;
     notes.hand_on(&mut next);
-    next.progress = call.datum(3).or(next.progress);
+    next.progress = call.json(3, "progress")?.or(next.progress);
     next = Next { after: (!is_own).then_some(after.named), upon: Some(upon.char()), ..next };
     if is_own {
         next.own_flow = OwnFlow { upon, is_open: false, runs: true, is_fail_fast: false }.datum();

@@ -106,13 +106,18 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
     checked.set_lease(call.interval(8))?;
     if let Some(delay) = call.interval(5) {
         options::in_future("delay", delay, time::now_us())?;
+        if delay.us() > options::TEN_YEARS {
+            return Err(Error::invalid("delay must be at most 10 years").detail(format!("It is {}.", delay.text())));
+        }
     }
     let on_full = call.text(10).unwrap_or_else(|| "keep".to_owned());
-    OnFull::parse(&on_full)?;
+    let on_full_is = OnFull::parse(&on_full)?;
 
     let catalog = catalog::current()?;
     let topic = topic::by_name(&catalog, &topic_name)?;
-    permission::check_topic(&catalog, &topic, Privilege::Observe)?;
+    // A binding that refuses events is the topic's business, not its subscriber's alone.
+    let wanted = if on_full_is == OnFull::Error { Privilege::Manage } else { Privilege::Observe };
+    permission::check_topic(&catalog, &topic, wanted)?;
     let queue = queue::by_name(&catalog, &queue_name)?;
     permission::check(&catalog, &queue, Privilege::Manage)?;
     call.text(9).map(|stage| queue.stage(&stage)).transpose()?;
@@ -157,6 +162,7 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
         bound_by.into(),
     ];
     let bound = spi::own_write(|| spi::i64_column(insert, &parameters))?;
+    shmem::with_instance(catalog.number, |_, instance| instance.troubles.forget_filters(queue.id));
     queue::changed(&catalog);
     Ok(bound.first().map(|&id| id.into()))
 }
@@ -185,7 +191,7 @@ fn unbind(call: &Call) -> Result<Option<Datum>> {
 
 /// Returns headers, which must be an object.
 fn headers(call: &Call, n: usize) -> Result<Option<Datum>> {
-    match call.datum(n) {
+    match call.json(n, "headers")? {
         Some(headers) if !jsonb::is_object(headers) => Err(Error::invalid("headers must be a JSON object")),
         headers => Ok(headers),
     }
@@ -203,7 +209,7 @@ fn publish(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let name = call.required("topic", call.text(0))?;
     let now = time::now_us();
-    let payload = call.datum(1).unwrap_or_else(jsonb::empty_object);
+    let payload = call.json(1, "payload")?.unwrap_or_else(jsonb::empty_object);
     let event = Event { key: key(call, 2)?, payload, headers: headers(call, 11)? };
     let mut options = Options { priority: call.i32(3).unwrap_or(0), ..Options::default() };
     options.set_group_key(call.datum(10))?;
@@ -253,6 +259,7 @@ fn publish_many(call: &Call) -> Result<Option<Datum>> {
     let mut events = Vec::with_capacity(payloads.len());
     for (n, payload) in payloads.into_iter().enumerate() {
         let payload = payload.ok_or_else(|| Error::null(&format!("payloads[{}]", n + 1)))?;
+        jsonb::check_depth(payload, "a payload")?;
         let key = keys.next().flatten().unwrap_or_default();
         publish::check_key(&key).map_err(|e| Error { message: format!("keys[{}]: {}", n + 1, e.message), ..e })?;
         events.push(Event { key, payload, headers });
@@ -271,14 +278,14 @@ fn publish_many(call: &Call) -> Result<Option<Datum>> {
 fn route(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let name = call.required("topic", call.text(0))?;
-    let payload = call.datum(2).unwrap_or_else(jsonb::empty_object);
+    let payload = call.json(2, "payload")?.unwrap_or_else(jsonb::empty_object);
     let event = Event { key: key(call, 1)?, payload, headers: headers(call, 3)? };
     let catalog = catalog::current()?;
     permission::rights(&catalog);
     let topic = topic::by_name(&catalog, &name)?;
     permission::check_topic(&catalog, &topic, Privilege::Observe)?;
     let routes = topic.routes(&catalog)?;
-    for found in publish::route(&topic, routes, &event).0 {
+    for found in publish::route(&catalog, &topic, routes, &event).0 {
         let binding = &routes.bindings[found.binding];
         let queue = text_datum(&binding.queue.name);
         rows.add(&mut [queue, i64::from(binding.id).into(), text_datum(&binding.pattern)], &mut [false; 3])?;

@@ -8,7 +8,7 @@
 //!
 //! Not responsible for looking for live jobs, nor for removing rows: `api::queues` does both.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use crate::catalog::{self, Catalog, queue};
 use crate::error::{self, Error, Result};
@@ -22,6 +22,8 @@ thread_local! {
     static WATCHED: Cell<Option<(u32, usize, u64)>> = const { Cell::new(None) };
     /// A lane that had no mark: its instance, how many drops there had been by then, and the lane.
     static UNMARKED: Cell<(u32, u64, i32)> = const { Cell::new((0, 0, 0)) };
+    /// Lanes that `admits` has let this transaction add to.
+    static ADMITTED: RefCell<Vec<i32>> = const { RefCell::new(Vec::new()) };
 }
 
 fn in_use() -> Error {
@@ -58,6 +60,24 @@ pub fn watch(catalog: &Catalog, lane: i32) -> Result<()> {
     Ok(())
 }
 
+/// Returns whether a job that this session does not add of its own accord may go into a lane: a copy of an event or of a dead job, or a
+/// job that its predecessor releases. False: the lane is being dropped. From here on a drop of the lane does not refuse this
+/// transaction: it ends the job with the queue.
+pub fn admits(catalog: &Catalog, lane: i32) -> bool {
+    let is_marked = words::drops_word(catalog.slot, catalog.number) != 0
+        && shmem::with_instance(catalog.number, |_, instance| instance.dropping.iter().any(|d| d.lane == lane))
+            .unwrap_or(true);
+    if !is_marked {
+        hooks::at_end(forget);
+        ADMITTED.with_borrow_mut(|lanes| {
+            if lanes.last() != Some(&lane) {
+                lanes.push(lane);
+            }
+        });
+    }
+    !is_marked
+}
+
 /// Returns whether a drop has begun since this transaction began to watch. A session that marks after this look finds
 /// the transaction's rows, because they are in their tables by then.
 fn has_news() -> bool {
@@ -80,7 +100,7 @@ fn check() -> Result<()> {
     let catalog = catalog::current()?;
     let mut checked = 0;
     for lane in lanes {
-        if lane == checked {
+        if lane == checked || ADMITTED.with_borrow(|lanes| lanes.contains(&lane)) {
             continue;
         }
         checked = lane;
@@ -104,6 +124,7 @@ fn check() -> Result<()> {
 /// Ends the watch at the end of the transaction.
 fn forget() {
     WATCHED.set(None);
+    ADMITTED.with_borrow_mut(Vec::clear);
 }
 
 /// Marks a lane for a transaction that drops it. The dropper calls this before it looks for live jobs.

@@ -14,6 +14,7 @@ use crate::pg::{session, time};
 use crate::shmem::instance::Schedules;
 use crate::shmem::segments::Filling;
 use crate::shmem::topics::Topics;
+use crate::shmem::troubles::Troubles;
 use crate::shmem::{self, Instance, Shared};
 use crate::{guc, transaction};
 use pg_queue_core::missed::MissedRequests;
@@ -87,6 +88,7 @@ pub fn enter(extension: Oid) -> Result<(u32, usize)> {
             memory_is_turning: false,
             parked_files: [[0; 2]; SEGMENTS],
             topics: Topics::NOTHING,
+            troubles: Troubles::NOTHING,
         };
         Some((slot.number, at))
     });

@@ -279,3 +279,14 @@ pub fn bound_to(catalog: &Catalog, queue: i32) -> Result<Option<String>> {
                WHERE b.queue_id OPERATOR(pg_catalog.=) $1 LIMIT 1";
     spi::text(sql, &[queue.into()])
 }
+
+/// Returns the topic's name, the pattern and the maker of a binding. `None`: it is gone.
+pub fn binding(id: i32) -> Result<Option<(String, String, String)>> {
+    let _snapshot = ActiveSnapshot::with_own();
+    let sql = "SELECT t.topic_name, b.pattern, b.bound_by FROM queue.binding AS b
+               JOIN queue.topic AS t ON t.topic_id OPERATOR(pg_catalog.=) b.topic_id
+               WHERE b.binding_id OPERATOR(pg_catalog.=) $1";
+    let text = |value: Option<String>| value.unwrap_or_default();
+    let rows = spi::read_rows(sql, &[id.into()], |row| Ok((text(row.get(1)?), text(row.get(2)?), text(row.get(3)?))))?;
+    Ok(rows.into_iter().next())
+}

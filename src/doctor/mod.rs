@@ -37,6 +37,7 @@ pub const ALL: &[Check] = &[
     Check { name: "dead", look: jobs::dead },
     Check { name: "held", look: jobs::held },
     Check { name: "topics", look: topics::topics },
+    Check { name: "copies", look: topics::copies },
     Check { name: "prepared", look: transactions::prepared },
     Check { name: "xmin_horizon", look: transactions::xmin_horizon },
     Check { name: "autovacuum", look: storage::autovacuum },

@@ -1,4 +1,5 @@
-//! The check of topics: events that nobody gets, and subscribers that are paused and forgotten.
+//! The checks of topics: events that nobody gets, subscribers that are paused and forgotten; and of copies, of events and of dead jobs,
+//! that were left out.
 //!
 //! Not responsible for queues that have no worker, bound or not (`jobs::unclaimed`).
 
@@ -10,6 +11,7 @@ use crate::error::Result;
 use crate::log::depth::{self, Wanted};
 use crate::pg::{session, time};
 use crate::shmem;
+use crate::shmem::troubles::Kind;
 
 /// Checks that somebody gets what is published, and that no bound queue piles up copies because it is paused.
 pub fn topics() -> Result<Finding> {
@@ -60,5 +62,42 @@ pub fn topics() -> Result<Finding> {
         &troubles,
         "No topic without bindings was published on of late, and no bound queue has been paused for long.",
         "Bind a queue by queue.bind, or drop the topic; queue.resume goes on with a queue, queue.unbind ends what it gets.",
+    ))
+}
+
+/// Checks that no copy of an event or of a dead job was left out of late, and that no filter takes too long. It names the queue, the
+/// topic, the binding and the role that made it.
+pub fn copies() -> Result<Finding> {
+    let catalog = catalog()?;
+    let troubles = shmem::with_instance(catalog.number, |_, instance| instance.troubles);
+    let since = time::now_us().saturating_sub(patience().saturating_mul(12));
+    let mut told = Vec::new();
+    for trouble in troubles.iter().flat_map(|troubles| troubles.all()).filter(|trouble| trouble.at > since) {
+        let Some(queue) = queue::by_id(&catalog, trouble.queue)? else { continue };
+        let (name, count) = (&queue.name, trouble.count);
+        told.push(match trouble.kind {
+            Kind::Filter => match topic::binding(trouble.other)? {
+                Some((topic, pattern, by)) => format!(
+                    "The binding of queue \"{name}\" to topic \"{topic}\" with pattern '{pattern}', made by role \"{by}\", has had a \
+                     filter that took too long, {count} times: the queue got no copy then."
+                ),
+                None => continue,
+            },
+            Kind::Copy => {
+                let topic = topic::by_id(&catalog, trouble.other)?.map(|topic| topic.name.clone()).unwrap_or_default();
+                format!(
+                    "Queue \"{name}\" got no copy of {count} events of topic \"{topic}\", as an open transaction was dropping it."
+                )
+            }
+            Kind::Letter => {
+                let to = queue.dead_letter.as_deref().unwrap_or_default();
+                format!("{count} jobs of queue \"{name}\" have died without a copy in \"{to}\", its dead_letter.")
+            }
+        });
+    }
+    Ok(Finding::of(
+        &told,
+        "No copy of an event or of a dead job was left out of late.",
+        "The server log says why. Mend the filter and bind once more, or use queue.unbind; end the transaction that drops the queue; set another dead_letter.",
     ))
 }

@@ -10,7 +10,7 @@
 //! Invariant: after a run the worker stands in the list of each lane, or something will tell it to look again: a process that
 //! it has told, or a time.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -20,13 +20,14 @@ use pgrx::pg_sys::Oid;
 use crate::catalog::queue::{self, Executor, Queue};
 use crate::catalog::run_as::{self, Noted};
 use crate::catalog::{self, Catalog};
-use crate::duty::Duty;
+use crate::duty::{Duty, PUT_OFF_FOR, put_off};
 use crate::error::{self, Error, Result};
 use crate::executor::table::{Asked, Place};
 use crate::executor::{job, process, table};
 use crate::job::refill::refill;
 use crate::log::attempt::Attempt;
 use crate::log::reader::Reader;
+use crate::pg::transaction::in_subtransaction;
 use crate::pg::{session, time};
 use crate::{shmem, transaction};
 
@@ -61,6 +62,8 @@ struct Known {
 
 thread_local! {
     static KNOWN: RefCell<Known> = RefCell::default();
+    /// Whether the last run has begun and not ended: an error has undone it.
+    static HAS_FAILED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Only the worker dispatches: a session that calls `queue.maintain()` cannot wait for what it has begun.
@@ -108,16 +111,20 @@ fn run(number: u32) -> i64 {
     known.is_waiting = false;
     known.look_at = i64::MAX;
     // If this fails, the next run begins anew.
-    KNOWN.set(Known { look_at: 0, failures: std::mem::take(&mut known.failures), ..Known::default() });
-    let did = dispatch(&catalog, &mut known, changes);
-    KNOWN.set(known);
-    match did {
-        Ok(did) => stopped + did,
+    KNOWN.set(Known { look_at: 0, failures: known.failures.clone(), ..Known::default() });
+    let is_careful = HAS_FAILED.replace(true);
+    match dispatch(&catalog, &mut known, changes, is_careful) {
+        Ok(did) => {
+            HAS_FAILED.set(false);
+            KNOWN.set(known);
+            stopped + did
+        }
         Err(error) => error.report(),
     }
 }
 
-fn dispatch(catalog: &Rc<Catalog>, known: &mut Known, changes: u64) -> Result<i64> {
+/// Serves the queues. If `is_careful`, each in a subtransaction, so that one that fails keeps no other from being served.
+fn dispatch(catalog: &Rc<Catalog>, known: &mut Known, changes: u64, is_careful: bool) -> Result<i64> {
     let number = catalog.number;
     if known.changes != Some((number, changes)) {
         session::accept_invalidations();
@@ -142,7 +149,15 @@ fn dispatch(catalog: &Rc<Catalog>, known: &mut Known, changes: u64) -> Result<i6
         if table::is_in_flight(number, queue.lanes()) {
             continue;
         }
-        match serve(catalog, known, &queue)? {
+        let served = if is_careful {
+            in_subtransaction(|| serve(catalog, known, &queue)).unwrap_or_else(|error| {
+                put_off(&format!("jobs of queue \"{}\" could not be given to a process", queue.name), &error);
+                Served::Later(time::monotonic_us() + PUT_OFF_FOR)
+            })
+        } else {
+            serve(catalog, known, &queue)?
+        };
+        match served {
             Served::Nothing => waited_for.extend(queue.lanes().iter().map(|&lane| (lane, false))),
             Served::Asked => did += 1,
             Served::Again => {

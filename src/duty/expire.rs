@@ -12,8 +12,8 @@ use std::rc::Rc;
 use pg_queue_core::frontier::Running;
 
 use crate::catalog::{self, Catalog};
-use crate::duty::Duty;
-use crate::error::{self, Error, Result};
+use crate::duty::{Duty, PUT_OFF_FOR, put_off};
+use crate::error::{self, Result};
 use crate::job::fail::{Failure, end_badly};
 use crate::job::held::Refusal;
 use crate::job::outcomes::Outcomes;
@@ -32,8 +32,6 @@ pub const DUTY: Duty = Duty { name: "expire", is_due, run };
 const BATCH: usize = 200;
 /// If another transaction is ending the attempt, it is looked at again after this many microseconds.
 const RETRY_AFTER_US: i64 = 1_000_000;
-/// If the attempt cannot be ended because of an error, it is tried again after this many microseconds.
-const FAILED_RETRY_AFTER_US: i64 = 60_000_000;
 
 fn expired(number: u32) -> Option<Running> {
     let now = time::monotonic_us();
@@ -72,9 +70,8 @@ fn one_by_one(catalog: &Rc<Catalog>) -> i64 {
         match result {
             Ok(is_done) => ended += i64::from(is_done),
             Err(error) => {
-                let what = format!("attempt {} could not be ended: {}", entry.id, error.message);
-                Error::new(error.code, what).detail("It is tried again in a minute.").warn();
-                postpone(catalog, entry.id, FAILED_RETRY_AFTER_US);
+                put_off(&format!("attempt {} could not be ended", entry.id), &error);
+                postpone(catalog, entry.id, PUT_OFF_FOR);
             }
         }
         process::check_for_interrupts();

@@ -5,9 +5,12 @@
 //!
 //! Invariant: a request leaves memory only after a transaction without writes of its own has seen that it is served.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::catalog::{self, Catalog};
+use crate::duty::{PUT_OFF_FOR, put_off};
 use crate::error::{self, Result};
 use crate::log::attempt::Attempt;
 use crate::log::reader::Reader;
@@ -21,6 +24,20 @@ use pg_queue_core::missed::MissedRequests;
 const BATCH: usize = 200;
 /// If another transaction is in the way, the next look is after this many microseconds.
 const PAUSE: i64 = 100_000;
+
+thread_local! {
+    /// The attempts about which requests could not be served, each with the monotonic time of the next try.
+    static FAILED: RefCell<HashMap<i64, i64>> = RefCell::default();
+}
+
+/// Whether requests about an attempt are left alone, as they have failed.
+fn is_put_off(id: i64) -> bool {
+    FAILED.with_borrow_mut(|failed| {
+        let now = time::monotonic_us();
+        failed.retain(|_, until| *until > now);
+        failed.contains_key(&id)
+    })
+}
 
 /// A kind of missed requests.
 pub struct Kind {
@@ -61,6 +78,10 @@ impl Kind {
         let Some(catalog) = catalog::of_duty(number) else { return 0 };
         let (mut made, mut is_busy) = (0, false);
         for (id, call) in self.todo(&catalog) {
+            if is_put_off(id) {
+                is_busy = true;
+                continue;
+            }
             match self.serve_one(&catalog, id) {
                 // A request is removed from memory only if a transaction without writes sees it served: this one
                 // could still roll back what it sees of its own.
@@ -70,7 +91,12 @@ impl Kind {
                 }
                 Ok(Done::Made) => made += 1,
                 Ok(Done::Busy) => is_busy = true,
-                Err(error) => error.report(),
+                Err(error) => {
+                    put_off(&format!("a request about attempt {id} could not be served"), &error);
+                    let until = time::monotonic_us().saturating_add(PUT_OFF_FOR);
+                    FAILED.with_borrow_mut(|failed| failed.insert(id, until));
+                    is_busy = true;
+                }
             }
             if made == BATCH {
                 break;

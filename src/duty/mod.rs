@@ -3,8 +3,10 @@
 //!
 //! Not here: the worker's loop and its transactions (`worker`).
 //!
-//! Invariant: a duty that is killed at any point leaves nothing half done; the next run continues.
+//! Invariant: a duty that is killed at any point leaves nothing half done; the next run continues. One job, queue or schedule that a
+//! duty cannot serve keeps it from no other: after an error the duty serves each by itself, and leaves alone for a minute what fails.
 
+use crate::error::Error;
 use crate::shmem::awake;
 
 pub mod all;
@@ -26,6 +28,14 @@ pub mod serve_cancels;
 pub mod serve_reruns;
 pub mod start_due;
 pub mod storage;
+
+/// How long, in microseconds, a duty leaves alone what it could not do because of an error.
+const PUT_OFF_FOR: i64 = 60_000_000;
+
+/// Warns that a duty could not do something, which it leaves alone for `PUT_OFF_FOR`; the rest goes on.
+fn put_off(what: &str, error: &Error) {
+    Error::new(error.code, format!("{what}: {}", error.message)).detail("It is tried again in a minute.").warn();
+}
 
 /// A duty of the background worker.
 pub struct Duty {

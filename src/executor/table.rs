@@ -61,7 +61,17 @@ pub fn ask(place: Place, lane: i32) -> Asked {
             head.starving = Starving::default();
             return (Asked::Told, slot.latch);
         }
-        if let Some(slot) = slots.iter().position(|slot| is_free(slot, now)) {
+        let mut free = (0..slots.len()).filter(|&n| is_free(&slots[n], now));
+        let (slot, is_last) = (free.next(), free.next().is_none());
+        // The last process is for a role that has none: no role keeps all others from theirs for as long as its jobs run.
+        let has_one = slots.iter().any(|slot| !is_free(slot, now) && slot.role == place.role);
+        if slot.is_some() && is_last && has_one {
+            if is_mine {
+                head.starving = Starving::default();
+            }
+            return (Asked::Full, Latch::default());
+        }
+        if let Some(slot) = slot {
             head.starts = head.starts.wrapping_add(1).max(1);
             head.starving = Starving::default();
             let Place { database, instance, role } = place;

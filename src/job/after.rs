@@ -13,7 +13,7 @@ use pg_queue_core::after::{Fate, Upon, Verdict, verdict};
 
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::{self, Queue};
-use crate::catalog::{Catalog, drops, ids};
+use crate::catalog::{Catalog, ids};
 use crate::error::{self, Error, Result};
 use crate::job::find::{self, Found};
 use crate::job::options::{After, OwnFlow};
@@ -212,11 +212,4 @@ pub fn lane_of_release(queue: &Queue, edges: &[Edge]) -> i32 {
 /// Returns the attempt that goes on with a held job in its lane.
 pub fn released(attempt: &Attempt, id: i64, lane: i32, run_at: Option<i64>) -> New {
     New { lane, run_at, ..attempt.successor(id) }
-}
-
-/// Checks that a released job can go to its lane.
-///
-/// Errors: 55006 when the queue of the lane is being dropped.
-pub fn watch(catalog: &Catalog, lane: i32) -> Result<()> {
-    drops::watch(catalog, lane)
 }

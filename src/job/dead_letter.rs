@@ -1,8 +1,10 @@
 //! Copies each job that dies into its queue's `dead_letter`, a queue or a topic, in the transaction in which it dies.
 //!
 //! The copy is a job of its own, with the payload, priority and group of the dead one. Its headers are those of the
-//! dead one and, under `dead_letter`, where it came from and what it died of. Nothing here keeps a job from dying: if
-//! there is no such queue any more, it dies with a warning.
+//! dead one and, under `dead_letter`, where it came from and what it died of.
+//!
+//! Invariant: nothing here keeps a job from dying. A copy that cannot be written is left out, with a warning, and the doctor tells of
+//! it: the queue that it was for is another role's, and so may be what is bound to a topic.
 
 use std::rc::Rc;
 
@@ -11,32 +13,61 @@ use pgrx::pg_sys::Datum;
 
 use crate::catalog::queue::{self, Queue};
 use crate::catalog::topic::{self, Topic};
-use crate::catalog::{Catalog, ids};
+use crate::catalog::{Catalog, drops, ids};
 use crate::error::{self, Error, Result};
 use crate::job::options::Options;
 use crate::job::publish::{self, Event, Full};
 use crate::job::successor;
 use crate::log::attempt::{self, Attempt, New};
 use crate::log::reader::Reader;
-use crate::pg::{jsonb, time};
+use crate::pg::transaction::in_subtransaction;
+use crate::pg::{datum, jsonb, time};
+use crate::shmem::troubles::Kind;
 use crate::transaction::{self, Step};
 
+/// Headers of up to so many bytes, as they are stored, are not nested so deeply that merging them could fail.
+const SHALLOW: usize = 8_000;
+
 /// Copies a job that dies with its last attempt.
+pub fn copy(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str) {
+    let Some(name) = &from.dead_letter else { return };
+    let written = target(catalog, name).and_then(|to| match &to {
+        // Nothing in this can raise what is of the job's making, so that many jobs may die in one transaction.
+        To::Queue(queue) if attempt.headers().is_none_or(|own| datum::stored_size(own) <= SHALLOW) => {
+            write(catalog, from, attempt, error, &To::Queue(Rc::clone(queue)))
+        }
+        to => in_subtransaction(|| write(catalog, from, attempt, error, to)),
+    });
+    if let Err(why) = written {
+        publish::note(catalog, Kind::Letter, from.id, 0);
+        let detail =
+            format!("It is for \"{name}\", the dead_letter of queue \"{}\". {}: {}", from.name, why.code, why.message);
+        Error::new(error::WRONG_STATE, format!("the copy of dead job {} is left out", attempt.job_id()))
+            .detail(detail)
+            .hint(why.hint.unwrap_or_else(|| "queue.doctor() tells how often this has happened.".to_owned()))
+            .warn();
+    }
+}
+
+/// Returns where the dead jobs of a queue go.
 ///
-/// Errors: 55006 when the queue is being dropped.
-pub fn copy(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str) -> Result<()> {
-    let Some(name) = &from.dead_letter else { return Ok(()) };
-    let to = match queue::by_name(catalog, name) {
-        Ok(to) => To::Queue(to),
+/// Errors: 42704 when that is gone.
+fn target(catalog: &Catalog, name: &str) -> Result<To> {
+    match queue::by_name(catalog, name) {
+        Ok(to) => Ok(To::Queue(to)),
         Err(e) if [error::NOT_SUPPORTED, error::UNDEFINED].contains(&e.code) => match topic::find(catalog, name)? {
-            Some(topic) => To::Topic(topic),
-            None => {
-                warn(from, attempt, name);
-                return Ok(());
-            }
+            Some(topic) => Ok(To::Topic(topic)),
+            None => Err(Error::new(error::UNDEFINED, format!("queue \"{name}\" does not exist"))
+                .hint("Create it, or set another with queue.alter.")),
         },
-        Err(e) => return Err(e),
-    };
+        Err(e) => Err(e),
+    }
+}
+
+/// Writes the copy.
+///
+/// Errors: 55006 when the queue is being dropped; whatever else is in the way.
+fn write(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str, to: &To) -> Result<()> {
     let now = time::now_us();
     let death = jsonb::of(&serde_json::json!({ "dead_letter": {
         "queue": from.name,
@@ -52,8 +83,11 @@ pub fn copy(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str) -> 
     };
     let to = match to {
         To::Queue(queue) => queue,
-        To::Topic(topic) => return publish(catalog, from, attempt, &topic, headers, now),
+        To::Topic(topic) => return publish(catalog, from, attempt, topic, headers, now),
     };
+    if !drops::admits(catalog, to.entry()) {
+        return Err(Error::new(error::IN_USE, format!("queue \"{}\" is being dropped", to.name)));
+    }
     let (target, id) = successor::fresh(catalog, None)?;
     Reader::new(catalog).payload(attempt, |payload| {
         let copy = New {
@@ -83,8 +117,8 @@ pub fn copy(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str) -> 
             own_flow: None,
             ..attempt.copy()
         };
-        attempt::insert(catalog, &target, &[copy])
-    })?;
+        attempt::insert_admitted(catalog, &target, &[copy]);
+    });
     if to.notify {
         transaction::record(catalog.number, Step::Notify { lane: to.lane });
     }
@@ -112,11 +146,4 @@ fn publish(
         let event = Event { key, payload: payload.unwrap_or_else(jsonb::empty_object), headers };
         publish::publish_plainly(catalog, topic, &[event], &options, now, Full::Dropped).map(|_| ())
     })
-}
-
-fn warn(from: &Queue, attempt: &Attempt, name: &str) {
-    Error::new(error::UNDEFINED, format!("queue \"{name}\" does not exist"))
-        .detail(format!("It is the dead_letter of queue \"{}\", whose job {} has died.", from.name, attempt.job_id()))
-        .hint("Create it, or set another with queue.alter.")
-        .warn();
 }

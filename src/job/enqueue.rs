@@ -8,7 +8,7 @@ use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::queue::Queue;
-use crate::catalog::{Catalog, ids};
+use crate::catalog::{Catalog, drops, ids};
 use crate::error::{Error, Result};
 use crate::job::options::{After, Options, OwnFlow};
 use crate::job::{after, flow, limits, unique};
@@ -19,16 +19,16 @@ use crate::transaction::{self, Step};
 
 /// Enqueues jobs, with or without keys. Returns the jobs' ids in order.
 pub fn produce(catalog: &Rc<Catalog>, queue: &Queue, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
-    produce_within(catalog, queue, jobs, now, Room::Needed)
+    produce_within(catalog, queue, jobs, now, By::Producer)
 }
 
-/// Whether a queue that is full refuses jobs.
+/// Who adds jobs to a queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Room {
-    /// It does.
-    Needed,
-    /// It takes them: `max_waiting` was looked at, or does not count.
-    Granted,
+pub enum By {
+    /// A producer, which a queue refuses that is full or being dropped.
+    Producer,
+    /// A topic, for whose publisher the queue has no say: `max_waiting` was looked at, or does not count.
+    Topic,
 }
 
 /// As `produce`.
@@ -37,7 +37,7 @@ pub fn produce_within(
     queue: &Queue,
     jobs: &[(Datum, Options)],
     now: i64,
-    room: Room,
+    by: By,
 ) -> Result<Vec<i64>> {
     let mut joined = None;
     for flow in jobs.iter().filter_map(|(_, options)| options.flow) {
@@ -45,7 +45,7 @@ pub fn produce_within(
             flow::join(catalog, flow)?;
         }
     }
-    let insert = |jobs: &[(Datum, Options)]| insert_within(catalog, queue, jobs, now, room);
+    let insert = |jobs: &[(Datum, Options)]| insert_within(catalog, queue, jobs, now, by);
     if jobs.iter().all(|(_, options)| options.unique.is_none()) {
         return insert(jobs);
     }
@@ -128,23 +128,17 @@ pub fn insert_one(catalog: &Catalog, queue: &Queue, payload: Datum, options: &Op
 ///
 /// Errors: 53400 when the queue has no room, 55006 when it is being dropped; those of `after::unmet`.
 pub fn insert(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64) -> Result<Vec<i64>> {
-    insert_within(catalog, queue, jobs, now, Room::Needed)
+    insert_within(catalog, queue, jobs, now, By::Producer)
 }
 
-fn insert_within(
-    catalog: &Catalog,
-    queue: &Queue,
-    jobs: &[(Datum, Options)],
-    now: i64,
-    room: Room,
-) -> Result<Vec<i64>> {
+fn insert_within(catalog: &Catalog, queue: &Queue, jobs: &[(Datum, Options)], now: i64, by: By) -> Result<Vec<i64>> {
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
     let held = Held::of(catalog, queue, jobs)?;
     // Held jobs do not count, and a release is never refused.
     if let Some(most) = queue.max_waiting
-        && room == Room::Needed
+        && by == By::Producer
         && held.count < jobs.len()
     {
         limits::has_room(catalog, queue, most, jobs.len() - held.count)?;
@@ -164,7 +158,14 @@ fn insert_within(
             let new = first_attempt(queue, &target, counts[n], *payload, options, now);
             attempts.push(held.hold(n, new, &mut edges));
         }
-        attempt::insert(catalog, &target, &attempts)?;
+        match by {
+            By::Producer => attempt::insert(catalog, &target, &attempts)?,
+            By::Topic => {
+                // That of held jobs may be another lane than the one that was asked about.
+                attempts.iter().for_each(|new| _ = drops::admits(catalog, new.lane));
+                attempt::insert_admitted(catalog, &target, &attempts);
+            }
+        }
         // A first attempt shares its job's count.
         after::insert_edges(catalog, &target, &edges, |attempt| attempt | id::JOB_NIBBLE, held.mark());
     }

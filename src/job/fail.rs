@@ -77,7 +77,7 @@ pub fn end_badly(
             transaction::record(catalog.number, Step::Awaited { job_id: attempt.job_id(), mark: None });
         }
         if let Some(queue) = &queue {
-            dead_letter::copy(catalog, queue, &attempt, words)?;
+            dead_letter::copy(catalog, queue, &attempt, words);
         }
     } else if let Some(queue) = queue {
         let run_at = match retry_in {

@@ -91,7 +91,7 @@ impl Options {
         let at = |n: usize| first + n;
         let mut options = Self {
             priority: call.i32(first).unwrap_or(0),
-            headers: call.datum(at(11)),
+            headers: call.json(at(11), "headers")?,
             lane: call.str(at(8)).map(|stage| queue.stage(&stage)).transpose()?,
             ..Self::default()
         };
@@ -165,11 +165,13 @@ impl Options {
     }
 }
 
+/// The longest lease, and the longest delay of a binding, in microseconds.
+pub const TEN_YEARS: i64 = 3653 * 86_400_000_000;
+
 /// Returns the length of a lease in microseconds.
 ///
 /// Errors: 22023 unless it is between a millisecond and ten years.
 pub fn lease_us(lease: Interval) -> Result<i64> {
-    const TEN_YEARS: i64 = 3653 * 86_400_000_000;
     let us = lease.us();
     if (1_000..=TEN_YEARS).contains(&us) {
         return Ok(us);
@@ -192,6 +194,12 @@ pub fn in_future(name: &str, delay: Interval, now: i64) -> Result<Option<i64>> {
         return Err(Error::invalid(format!("{name} must be finite")));
     }
     Ok((at > now).then_some(at))
+}
+
+/// As `in_future`, for a delay that another role has given: one that is out of range is brought into it.
+pub fn in_some_future(delay: Interval, now: i64) -> Option<i64> {
+    let at = delay.after_or(now, LAST_TIME).min(LAST_TIME);
+    (at > now).then_some(at)
 }
 
 /// Returns the time at which a job is to run; `None` if it is not in the future.

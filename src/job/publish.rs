@@ -3,8 +3,9 @@
 //! Responsible for which bindings match, for what they change, and for writing the jobs together. Not responsible for the words of
 //! keys (`core::topic`), nor for what a session knows of topics (`catalog::topic`).
 //!
-//! Invariant: nothing that a bound queue's owner can say refuses an event, except `on_full => 'error'`: a stage that is gone, a
-//! filter that fails, a role as which no job runs change the copy, not the publisher's call. A payload in a row of its own is
+//! Invariant: nothing that a bound queue's owner can say refuses an event, or holds it up: a stage that is gone, a filter that fails or
+//! takes long, a delay without end, a queue that is being dropped change the copy, not the publisher's call. The one exception is
+//! `on_full => 'error'`, which needs a right on the topic. A payload in a row of its own is
 //! referred to by first attempts in the same segment alone: what follows one, or moves, takes the payload along.
 
 use std::collections::{HashMap, HashSet};
@@ -14,16 +15,19 @@ use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::topic::{Binding, OnFull, Routes, Topic};
-use crate::catalog::{Catalog, ids};
+use crate::catalog::{Catalog, drops, ids};
 use crate::error::{self, Error, Result};
-use crate::job::enqueue::{self, Room};
+use crate::job::enqueue::{self, By};
 use crate::job::options::{self, Options};
 use crate::job::{flow, limits};
 use crate::log::attempt::{self, New};
 use crate::log::segment::Target;
 use crate::pg::datum;
+use crate::pg::jsonpath::{Budget, Path};
 use crate::pg::{jsonb, process, time};
+use crate::shmem;
 use crate::shmem::topics::Published;
+use crate::shmem::troubles::Kind;
 use crate::transaction::{self, Step};
 
 /// What is published.
@@ -53,8 +57,11 @@ pub struct Match {
     group_key: Option<String>,
 }
 
+/// How much processor time, in microseconds, the costly filters and paths of one queue may take for one event.
+const FILTER_BUDGET: i64 = 50_000;
+
 /// By which bindings of a topic an event goes, one for each queue; and how many filters had no answer.
-pub fn route(topic: &Topic, routes: &Routes, event: &Event) -> (Vec<Match>, i64) {
+pub fn route(catalog: &Catalog, topic: &Topic, routes: &Routes, event: &Event) -> (Vec<Match>, i64) {
     let mut matched = Vec::new();
     routes.patterns.each_match(&event.key, |n| matched.push(n as usize));
     // Of several bindings of a queue the oldest one counts.
@@ -64,23 +71,46 @@ pub fn route(topic: &Topic, routes: &Routes, event: &Event) -> (Vec<Match>, i64)
     let mut envelope = || *envelope.get_or_insert_with(|| envelope_of(topic, event));
     let (mut found, mut errors): (Vec<Match>, i64) = (Vec::with_capacity(matched.len()), 0);
     let mut queues = HashSet::with_capacity(matched.len());
+    let mut budgets = HashMap::new();
     for n in matched {
         let bound = &routes.bindings[n];
         if queues.contains(&bound.queue.id) {
             continue;
         }
+        let mut free = Budget::none();
+        let paths = [bound.filter.as_ref(), bound.options.group_path.as_ref()];
+        let is_costly = paths.into_iter().flatten().any(Path::is_costly);
+        let budget = if is_costly { budget_of(catalog, &mut budgets, bound.queue.id) } else { &mut free };
         let is_wanted = bound.filter.as_ref().is_none_or(|filter| {
-            let answer = filter.is_true(envelope());
+            let answer = filter.is_true(envelope(), budget);
             errors += i64::from(answer.is_none());
             answer == Some(true)
         });
         if is_wanted {
             queues.insert(bound.queue.id);
-            let group_key = bound.options.group_path.as_ref().and_then(|path| path.first_text(envelope()));
+            let group_key = bound.options.group_path.as_ref().and_then(|path| path.first_text(envelope(), budget));
             found.push(Match { binding: n, group_key });
+        }
+        if std::mem::take(&mut budget.is_overdrawn) {
+            note(catalog, Kind::Filter, bound.queue.id, bound.id);
         }
     }
     (found, errors)
+}
+
+/// The budget of a queue for an event; none if its filters have taken too long of late.
+fn budget_of<'a>(catalog: &Catalog, budgets: &'a mut HashMap<i32, Budget>, queue: i32) -> &'a mut Budget {
+    budgets.entry(queue).or_insert_with(|| {
+        let now = time::now_us();
+        let are_off = shmem::with_instance(catalog.number, |_, instance| instance.troubles.are_filters_off(queue, now));
+        if are_off == Some(true) { Budget::none() } else { Budget::of(FILTER_BUDGET) }
+    })
+}
+
+/// Tells the doctor, at once: it happened, whether or not the transaction commits.
+pub fn note(catalog: &Catalog, kind: Kind, queue: i32, other: i32) {
+    let now = time::now_us();
+    shmem::with_instance(catalog.number, |_, instance| instance.troubles.note(kind, queue, other, now));
 }
 
 /// What filters and paths look at.
@@ -112,7 +142,7 @@ struct Plan<'a> {
 
 /// Publishes events with the options of their publisher. Returns what became of each.
 ///
-/// Errors: 53400 when a queue is full whose binding says so, 55006 when a queue is being dropped; those of `enqueue::produce`.
+/// Errors: 53400 when a queue is full whose binding says so; those of `enqueue::produce`.
 pub fn publish(
     catalog: &Rc<Catalog>,
     topic: &Topic,
@@ -171,7 +201,7 @@ impl<'a> Plan<'a> {
         let (mut given, mut scratch) = (HashMap::new(), datum::Scratch::new());
         for (n, event) in events.iter().enumerate() {
             // Many large payloads that filters look at are not to be there all at once, many times over.
-            let (found, errors) = scratch.lend(|| route(topic, routes, event));
+            let (found, errors) = scratch.lend(|| route(catalog, topic, routes, event));
             counts.filter_errors += errors;
             if found.is_empty() {
                 counts.unrouted += 1;
@@ -181,8 +211,12 @@ impl<'a> Plan<'a> {
             let headers = headers_of(topic, event, numbers[n], now);
             for found in found {
                 let bound = &routes.bindings[found.binding];
-                if has_room(catalog, bound, &mut given, full)? {
-                    let options = options_of(bound, &found, &Options { headers, ..options.clone() }, now)?;
+                let options = options_of(bound, &found, &Options { headers, ..options.clone() }, now);
+                let lane = options.lane.unwrap_or_else(|| bound.queue.entry());
+                if !drops::admits(catalog, lane) {
+                    note(catalog, Kind::Copy, bound.queue.id, topic.id);
+                    counts.dropped += 1;
+                } else if has_room(catalog, bound, &mut given, full)? {
                     wanted.push(Wanted { event: n, binding: found.binding, bound, options, job_id: 0 });
                 } else {
                     counts.dropped += 1;
@@ -238,12 +272,12 @@ fn has_room(catalog: &Catalog, bound: &Binding, given: &mut HashMap<i32, usize>,
 }
 
 /// The options of a copy.
-fn options_of(bound: &Binding, found: &Match, publisher: &Options, now: i64) -> Result<Options> {
+fn options_of(bound: &Binding, found: &Match, publisher: &Options, now: i64) -> Options {
     let own = &bound.options;
     let mut options = publisher.clone();
     options.priority = own.priority.unwrap_or(options.priority);
     if let Some(delay) = own.delay {
-        options.run_at = options::in_future("delay", delay, now)?;
+        options.run_at = options::in_some_future(delay, now);
     }
     options.max_attempts = own.max_attempts.or(options.max_attempts);
     options.lease = own.lease.or(options.lease);
@@ -252,7 +286,7 @@ fn options_of(bound: &Binding, found: &Match, publisher: &Options, now: i64) -> 
     }
     // A stage that is gone, or was never this queue's, is none.
     options.lane = own.stage.as_ref().and_then(|stage| bound.queue.stage(stage).ok());
-    Ok(options)
+    options
 }
 
 /// Inserts the jobs with keys, or after others, queue by queue. The queues come in the order of their numbers, so that two
@@ -263,7 +297,7 @@ fn produce(catalog: &Rc<Catalog>, events: &[Event], wanted: &mut [Wanted<'_>], n
     for n in order {
         let one = &mut wanted[n];
         let job = (events[one.event].payload, one.options.clone());
-        let made = enqueue::produce_within(catalog, &one.bound.queue, &[job], now, Room::Granted)?;
+        let made = enqueue::produce_within(catalog, &one.bound.queue, &[job], now, By::Topic)?;
         one.job_id = made.first().copied().unwrap_or_default();
     }
     Ok(())
@@ -294,7 +328,7 @@ fn insert(catalog: &Catalog, events: &[Event], wanted: &mut [Wanted<'_>], now: i
                 holder => New { payload: None, payload_of: Some(holder), ..own },
             });
         }
-        attempt::insert(catalog, &target, &attempts)?;
+        attempt::insert_admitted(catalog, &target, &attempts);
         if shared > 0 {
             let segment = target.home.segment;
             transaction::record(catalog.number, Step::Counted { segment, attempts: shared, ended: shared });

@@ -172,6 +172,11 @@ pub fn insert(catalog: &Catalog, target: &Target, attempts: &[New]) -> Result<()
     Ok(())
 }
 
+/// As `insert`, into lanes that `drops::admits` has admitted.
+pub fn insert_admitted(catalog: &Catalog, target: &Target, attempts: &[New]) {
+    append(catalog, target, attempts, false);
+}
+
 /// Inserts attempts that have moved here, and records the steps by which the commit tells the frontier.
 pub fn append_moved(catalog: &Catalog, target: &Target, attempts: &[New]) {
     append(catalog, target, attempts, true);

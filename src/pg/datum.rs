@@ -7,6 +7,7 @@
 
 use std::ffi::{CStr, c_char};
 
+use pgrx::PgTryBuilder;
 use pgrx::pg_sys::{self, Datum};
 
 use crate::pg::memory;
@@ -71,6 +72,12 @@ impl Interval {
             )
         }
         .map_or(from, |d| d.value() as i64)
+    }
+
+    /// As `after`; `otherwise` on overflow.
+    pub fn after_or(self, from: i64, otherwise: i64) -> i64 {
+        // The function touches nothing but memory, so nothing is left to be cleaned up.
+        PgTryBuilder::new(|| self.after(from)).catch_others(|_| otherwise).execute()
     }
 }
 
@@ -175,6 +182,14 @@ pub fn bytes_datum(bytes: &[u8]) -> Datum {
 pub fn text_datum(text: &str) -> Datum {
     // SAFETY: copies the bytes.
     unsafe { Datum::from(pg_sys::cstring_to_text_with_len(text.as_ptr().cast(), text.len() as i32)) }
+}
+
+/// Whether a datum of a variable-length type is neither toasted nor compressed, and has at most so many bytes. Reads its header
+/// alone.
+pub fn is_small(datum: Datum, bytes: usize) -> bool {
+    let stored = datum.cast_mut_ptr::<pg_sys::varlena>();
+    // SAFETY: a datum of a variable-length type; of a plain one the header says how long it is.
+    unsafe { is_plain(stored) && pgrx::varlena::varsize_any(stored) <= bytes }
 }
 
 /// Returns how many bytes a datum of a variable-length type takes as it is stored, compressed or toasted as it may be.

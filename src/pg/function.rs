@@ -14,7 +14,7 @@ use pgrx::pg_sys::{self, Datum};
 
 use crate::error::{self, Error, Result};
 use crate::pg::datum::{self, Interval};
-use crate::pg::{memory, raw};
+use crate::pg::{jsonb, memory, raw};
 
 /// The value that a function returning void returns: a datum, so that the result is not NULL.
 pub const VOID: Datum = Datum::null();
@@ -170,6 +170,15 @@ impl Call {
     /// Returns a `jsonb[]`, with its elements as they are stored. A NULL element is `None`.
     pub fn jsonb_array(&self, n: usize) -> Option<Vec<Option<Datum>>> {
         Some(datum::array(self.datum(n)?, pg_sys::JSONBOID, -1, false, b'i'))
+    }
+
+    /// Returns a `jsonb` that is going to be stored.
+    ///
+    /// Errors: 22023 when it is nested too deeply.
+    pub fn json(&self, n: usize, name: &str) -> Result<Option<Datum>> {
+        let Some(value) = self.datum(n) else { return Ok(None) };
+        jsonb::check_depth(value, name)?;
+        Ok(Some(value))
     }
 
     /// Returns a `bytea[]`. A NULL element is `None`.

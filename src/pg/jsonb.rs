@@ -10,7 +10,8 @@ use std::ffi::{CString, c_char, c_int};
 use pgrx::pg_sys::{self, Datum, JsonbContainer, JsonbValue, jbvType};
 use pgrx::{PgTryBuilder, direct_function_call_as_datum};
 
-use crate::pg::datum::Interval;
+use crate::error::{Error, Result};
+use crate::pg::datum::{self, Interval};
 use crate::pg::memory;
 
 mod raw {
@@ -59,6 +60,47 @@ fn walk(container: *mut JsonbContainer) -> Vec<(c_int, JsonbValue)> {
         });
     }
     found
+}
+
+/// How deep arrays and objects may be nested in what users store: far from where reading it again, with more around it or by a path,
+/// exhausts the stack.
+pub const MOST_DEPTH: usize = 1_000;
+
+/// Checks how deep a jsonb is nested.
+///
+/// Errors: 22023 when it is deeper than `MOST_DEPTH`.
+pub fn check_depth(jsonb: Datum, name: &str) -> Result<()> {
+    /// Each level takes eight bytes: the header of a container and that of its one element.
+    const LEVEL: usize = 8;
+    if datum::is_small(jsonb, MOST_DEPTH * LEVEL) || is_shallow(root(jsonb)) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{name} is nested deeper than {MOST_DEPTH} levels"))
+        .hint("Store what is deeper as a string, or in a table of your own."))
+}
+
+/// Whether a container is nested at most `MOST_DEPTH` deep.
+fn is_shallow(container: *mut JsonbContainer) -> bool {
+    use pg_sys::JsonbIteratorToken as Token;
+    let (mut depth, mut deepest) = (0, 0);
+    // SAFETY: the container lies in a detoasted jsonb; the iterator, which does not recurse, frees itself at the end. One that is left
+    // before lies in the call's memory. An error inside becomes an unwinding at the guard.
+    unsafe {
+        pg_sys::ffi::pg_guard_ffi_boundary(|| {
+            let mut it = raw::JsonbIteratorInit(container);
+            let mut value = JsonbValue { type_: 0, val: std::mem::zeroed() };
+            while deepest <= MOST_DEPTH {
+                match raw::JsonbIteratorNext(&raw mut it, &raw mut value, false) as u32 {
+                    Token::WJB_DONE => break,
+                    Token::WJB_BEGIN_ARRAY | Token::WJB_BEGIN_OBJECT => depth += 1,
+                    Token::WJB_END_ARRAY | Token::WJB_END_OBJECT => depth -= 1,
+                    _ => {}
+                }
+                deepest = deepest.max(depth);
+            }
+        });
+    }
+    deepest <= MOST_DEPTH
 }
 
 /// Returns the elements of a jsonb that is an array. `None` if it is no array.
@@ -284,13 +326,4 @@ pub fn merged(first: Datum, second: Datum) -> Datum {
 pub fn copy(jsonb: Datum) -> Datum {
     // SAFETY: a datum of a variable-length type, as it is stored.
     Datum::from(unsafe { pg_sys::pg_detoast_datum_copy(jsonb.cast_mut_ptr()) })
-}
-
-/// Whether a jsonpath finds something in a document: for a condition, whether it is true; for any other path, whether it
-/// has an item, which is not false. Errors in the document, as a missing field, are no match.
-pub fn matches(document: Datum, path: Datum) -> bool {
-    let arguments = [Some(document), Some(path), Some(empty_object()), Some(true.into())];
-    // SAFETY: a function of jsonb, jsonpath, jsonb and boolean.
-    let first = unsafe { direct_function_call_as_datum(pg_sys::jsonb_path_query_first, &arguments) };
-    first.is_some_and(|first| !matches!(text(first).as_str(), "false" | "null"))
 }

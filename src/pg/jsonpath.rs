@@ -3,8 +3,8 @@
 //! Responsible for keeping a path beyond the call in which it was read, and for what it says of a value. Not responsible for what
 //! is asked (`job::publish`).
 //!
-//! Invariant: whatever a path does with a value, the caller goes on: an error counts as no answer. Only a cancel, or the end of the
-//! session, is raised.
+//! Invariant: whatever a path does with a value, the caller goes on: an error counts as no answer, and a path that may be costly has a
+//! budget. Only a cancel, or the end of the session, is raised.
 
 use std::ffi::{CString, c_char};
 use std::panic::AssertUnwindSafe;
@@ -13,10 +13,48 @@ use pgrx::pg_sys::panic::CaughtError;
 use pgrx::pg_sys::{self, Datum};
 use pgrx::{PgSqlErrorCode, PgTryBuilder, direct_function_call_as_datum};
 
-use crate::pg::{datum, jsonb};
+use crate::pg::{budget, datum, jsonb, time};
 
 /// A compiled path, in memory of its own.
-pub struct Path(Box<[u64]>);
+pub struct Path {
+    words: Box<[u64]>,
+    /// Whether its cost may grow faster than the value that it is asked of.
+    is_costly: bool,
+}
+
+/// How much processor time, in microseconds, costly paths may take together.
+pub struct Budget {
+    left: i64,
+    /// Whether a path has taken more than was left.
+    pub is_overdrawn: bool,
+}
+
+impl Budget {
+    pub fn of(microseconds: i64) -> Self {
+        Self { left: microseconds, is_overdrawn: false }
+    }
+
+    /// Lets no costly path run.
+    pub fn none() -> Self {
+        Self { left: 0, is_overdrawn: false }
+    }
+}
+
+/// Whether the text of a path looks as if its cost may grow faster than the value: it nests what goes over many items.
+fn is_costly(text: &str) -> bool {
+    let mut bare = String::with_capacity(text.len());
+    let (mut in_string, mut chars) = (false, text.chars());
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => in_string = !in_string,
+            '\\' if in_string => _ = chars.next(),
+            c if !in_string => bare.push(c),
+            _ => {}
+        }
+    }
+    let many = ["*", "?", " to ", "keyvalue"].iter().map(|word| bare.matches(word).count()).sum::<usize>();
+    many > 1 || bare.contains("like_regex")
+}
 
 impl Path {
     /// Reads a path from its text.
@@ -28,35 +66,26 @@ impl Path {
         let path = unsafe {
             direct_function_call_as_datum(pg_sys::jsonpath_in, &[Some(Datum::from(text.as_ptr() as *mut c_char))])
         };
-        path.map(Self::of)
-    }
-
-    /// Keeps a datum of type jsonpath.
-    fn of(path: Datum) -> Self {
-        let path = datum::owned(path);
-        let pointer: *const pg_sys::varlena = path.cast_mut_ptr();
-        // SAFETY: `owned` returns a plain datum with a header of four bytes, which counts itself. It is copied to memory of the
-        // alignment that the type wants.
-        unsafe {
-            let size = pgrx::varlena::varsize(pointer);
-            let mut words = vec![0_u64; size.div_ceil(8)].into_boxed_slice();
-            std::ptr::copy_nonoverlapping(pointer.cast::<u8>(), words.as_mut_ptr().cast::<u8>(), size);
-            Self(words)
-        }
+        path.map(|path| Self { words: words_of(path), is_costly: is_costly(&self::text(path)) })
     }
 
     fn datum(&self) -> Datum {
-        Datum::from(self.0.as_ptr())
+        Datum::from(self.words.as_ptr())
     }
 
-    /// What a predicate says of a value. `None`: neither true nor false.
-    pub fn is_true(&self, of: Datum) -> Option<bool> {
-        self.ask(pg_sys::jsonb_path_match, of).map(|answer| answer.value() & 1 != 0)
+    /// Whether it takes from a budget.
+    pub fn is_costly(&self) -> bool {
+        self.is_costly
+    }
+
+    /// What a predicate says of a value. `None`: neither true nor false, or the budget is overdrawn.
+    pub fn is_true(&self, of: Datum, budget: &mut Budget) -> Option<bool> {
+        self.ask(pg_sys::jsonb_path_match, of, budget).map(|answer| answer.value() & 1 != 0)
     }
 
     /// The first value that a path leads to, as text: a string without its quotes. `None`: it leads to none, or to null.
-    pub fn first_text(&self, of: Datum) -> Option<String> {
-        let found = self.ask(pg_sys::jsonb_path_query_first, of)?;
+    pub fn first_text(&self, of: Datum, budget: &mut Budget) -> Option<String> {
+        let found = self.ask(pg_sys::jsonb_path_query_first, of, budget)?;
         let whole = jsonb::object_of("v", Some(found))?;
         let value = jsonb::field(whole, "v")?;
         if value.is_null() {
@@ -65,24 +94,63 @@ impl Path {
         Some(value.as_str().unwrap_or_else(|| jsonb::text(found)))
     }
 
-    /// Asks one of Postgres's functions of value, path, variables and silence. They touch nothing but memory, so nothing is
-    /// left to be cleaned up after an error.
-    fn ask(&self, function: unsafe fn(pg_sys::FunctionCallInfo) -> Datum, of: Datum) -> Option<Datum> {
+    /// Asks one of Postgres's functions of value, path, variables and silence.
+    fn ask(&self, function: Function, of: Datum, budget: &mut Budget) -> Option<Datum> {
         let arguments = [Some(of), Some(self.datum()), Some(jsonb::empty_object()), Some(Datum::from(true))];
-        PgTryBuilder::new(AssertUnwindSafe(|| {
-            // SAFETY: a function of these four arguments; the path outlives the call.
-            unsafe { direct_function_call_as_datum(function, &arguments) }
-        }))
-        .catch_others(|error| {
-            let is_end = matches!(
-                &error,
-                CaughtError::PostgresError(report) | CaughtError::ErrorReport(report)
-                    if [PgSqlErrorCode::ERRCODE_QUERY_CANCELED, PgSqlErrorCode::ERRCODE_ADMIN_SHUTDOWN]
-                        .contains(&report.sql_error_code())
-            );
-            if is_end { error.rethrow() } else { None }
-        })
-        .execute()
+        if !self.is_costly {
+            return quietly(function, &arguments);
+        }
+        if budget.left <= 0 {
+            return None;
+        }
+        let began = time::processor_us();
+        let answer = budget::within(budget.left, || quietly(function, &arguments));
+        budget.left -= time::processor_us() - began;
+        budget.is_overdrawn |= answer.is_err();
+        answer.unwrap_or(None)
+    }
+}
+
+/// A function of jsonb, jsonpath, jsonb and boolean.
+type Function = unsafe fn(pg_sys::FunctionCallInfo) -> Datum;
+
+/// Calls a function that touches nothing but memory, so that nothing is left to be cleaned up after an error. An error is no answer.
+fn quietly(function: Function, arguments: &[Option<Datum>; 4]) -> Option<Datum> {
+    PgTryBuilder::new(AssertUnwindSafe(|| {
+        // SAFETY: a function of these four arguments, which outlive the call.
+        unsafe { direct_function_call_as_datum(function, arguments) }
+    }))
+    .catch_others(|error| {
+        let is_end = matches!(
+            &error,
+            CaughtError::PostgresError(report) | CaughtError::ErrorReport(report)
+                if [PgSqlErrorCode::ERRCODE_QUERY_CANCELED, PgSqlErrorCode::ERRCODE_ADMIN_SHUTDOWN]
+                    .contains(&report.sql_error_code())
+        );
+        if is_end && !budget::has_rung() { error.rethrow() } else { None }
+    })
+    .execute()
+}
+
+/// Whether a jsonpath finds something in a document: for a condition, whether it is true; for any other path, whether it
+/// has an item, which is not false. Errors in the document, as a missing field, are no match.
+pub fn matches(document: Datum, path: Datum) -> bool {
+    let arguments = [Some(document), Some(path), Some(jsonb::empty_object()), Some(true.into())];
+    let first = quietly(pg_sys::jsonb_path_query_first, &arguments);
+    first.is_some_and(|first| !matches!(jsonb::text(first).as_str(), "false" | "null"))
+}
+
+/// Keeps a datum of type jsonpath.
+fn words_of(path: Datum) -> Box<[u64]> {
+    let path = datum::owned(path);
+    let pointer: *const pg_sys::varlena = path.cast_mut_ptr();
+    // SAFETY: `owned` returns a plain datum with a header of four bytes, which counts itself. It is copied to memory of the
+    // alignment that the type wants.
+    unsafe {
+        let size = pgrx::varlena::varsize(pointer);
+        let mut words = vec![0_u64; size.div_ceil(8)].into_boxed_slice();
+        std::ptr::copy_nonoverlapping(pointer.cast::<u8>(), words.as_mut_ptr().cast::<u8>(), size);
+        words
     }
 }
 

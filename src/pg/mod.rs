@@ -7,6 +7,7 @@
 
 pub mod background;
 pub mod btree;
+pub mod budget;
 pub mod call;
 pub mod client;
 pub mod datum;

@@ -27,6 +27,7 @@ unsafe extern "C-unwind" {
     pub fn Async_Notify(channel: *const c_char, payload: *const c_char);
     pub fn hash_bytes_extended(bytes: *const u8, length: c_int, seed: u64) -> u64;
     pub fn get_timeout_active(timeout: c_int) -> bool;
+    pub fn RegisterTimeout(timeout: c_int, handler: unsafe extern "C-unwind" fn()) -> c_int;
     pub fn enable_timeout_after(timeout: c_int, milliseconds: c_int);
     pub fn disable_timeout(timeout: c_int, keep_indicator: bool);
     pub fn get_timeout_finish_time(timeout: c_int) -> pg_sys::TimestampTz;

@@ -28,6 +28,14 @@ pub fn monotonic_us() -> i64 {
     now.tv_sec * 1_000_000 + now.tv_nsec / 1_000
 }
 
+/// Returns how much processor time this process has used, in microseconds.
+pub fn processor_us() -> i64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is valid for writing; the clock exists on every platform Postgres runs on.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut now) };
+    now.tv_sec * 1_000_000 + now.tv_nsec / 1_000
+}
+
 /// Returns the wall clock, in microseconds as `timestamptz` counts them (from 2000-01-01).
 pub fn now_us() -> i64 {
     // SAFETY: reads the clock.

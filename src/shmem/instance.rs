@@ -20,6 +20,7 @@ use crate::shmem::drops::Dropping;
 use crate::shmem::restore::RestoreState;
 use crate::shmem::segments::{self, Filling, OLD, Word};
 use crate::shmem::topics::Topics;
+use crate::shmem::troubles::Troubles;
 use pg_queue_core::missed::MissedRequests;
 
 /// One database in which the extension is in use. The fields that every call and every commit reads come first: they
@@ -110,6 +111,8 @@ pub struct Instance {
     pub parked_files: [[u32; 2]; SEGMENTS],
     /// What was published on topics.
     pub topics: Topics,
+    /// What objects of users were kept from doing to others.
+    pub troubles: Troubles,
 }
 
 impl Instance {

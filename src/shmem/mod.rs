@@ -26,6 +26,7 @@ pub mod recount;
 pub mod restore;
 pub mod segments;
 pub mod topics;
+pub mod troubles;
 pub mod usage;
 pub mod words;
 

@@ -145,13 +145,12 @@ fn without_the_other_queue_a_job_dies_with_a_warning() {
     for _ in 0..4 {
         client.enqueue("q");
     }
-    // While it is being dropped nobody knows yet: a worker is told, a lease that has ended waits.
+    // While it is being dropped the jobs die all the same, whether a worker fails them or their leases end.
     let mut dropper = cluster.connect_to("app");
     let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 2)");
     dropper.run("BEGIN; SELECT queue.drop('dead', force => true)");
     assert_eq!(client.count("SELECT FROM queue.claim('q', lease => '1 ms')"), 1);
-    let failure = client.failure(&format!("SELECT queue.fail({}, 'no')", ids[0]));
-    assert_eq!(failure.code, "55006", "{failure:?}");
+    client.run(&format!("SELECT queue.fail({}, 'no')", ids[0]));
     // Others do not wait for that.
     client.run("SELECT queue.create('busy')");
     client.enqueue("busy");
@@ -159,18 +158,23 @@ fn without_the_other_queue_a_job_dies_with_a_warning() {
     wait::until("another queue's lease ends", || {
         (client.count("SELECT FROM queue.claim('busy', lease => '1 hour')") == 1).then_some(())
     });
-    dropper.run("COMMIT");
-    client.run(&format!("SELECT queue.fail({}, 'no')", ids[0]));
     wait::until("the job whose lease has ended is dead", || {
         (client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state = 'dead'") == 2).then_some(())
     });
+    dropper.run("COMMIT");
+    client.enqueue("q");
+    client.run("SELECT queue.fail(id, 'no') FROM queue.claim('q')");
     client.run("SELECT queue.create('dead')");
     client.run(&format!("SELECT queue.fail({}, 'no')", ids[1]));
     assert_eq!(client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE queue_name = 'dead'"), 1);
     let log = cluster.log();
-    let warnings: Vec<&str> =
-        log.lines().filter(|line| line.contains("WARNING") && line.contains("queue \"dead\" does not exist")).collect();
-    assert_eq!(warnings.len(), 2, "one each: {log}");
+    let warnings = log.lines().filter(|line| line.contains("WARNING") && line.contains("the copy of dead job")).count();
+    assert_eq!(warnings, 3, "one each: {log}");
+    for why in ["queue \"dead\" is being dropped", "queue \"dead\" does not exist"] {
+        assert!(log.contains(why), "{why}: {log}");
+    }
+    let told: String = client.value("SELECT detail FROM queue.doctor() WHERE name = 'copies' AND NOT ok");
+    assert!(told.contains("3 jobs of queue \"q\" have died without a copy in \"dead\""), "{told}");
 }
 
 #[test]

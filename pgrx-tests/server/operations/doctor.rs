@@ -8,7 +8,7 @@ use queue_tests::{Cluster, wait};
 
 use crate::shared::{Database, Sql, create, server};
 
-const CHECKS: [&str; 24] = [
+const CHECKS: [&str; 25] = [
     "library",
     "launcher",
     "worker",
@@ -26,6 +26,7 @@ const CHECKS: [&str; 24] = [
     "dead",
     "held",
     "topics",
+    "copies",
     "prepared",
     "xmin_horizon",
     "autovacuum",

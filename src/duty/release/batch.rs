@@ -12,7 +12,8 @@ use pg_queue_core::{counter, id};
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::queue::{self, Queue};
-use crate::catalog::{Catalog, ids};
+use crate::catalog::{Catalog, drops, ids};
+use crate::duty::put_off;
 use crate::duty::release::known;
 use crate::duty::release::work::Position;
 use crate::error::{Error, Result};
@@ -26,6 +27,7 @@ use crate::log::tables::Tables;
 use crate::pg::datum::{self, text_datum};
 use crate::pg::fault::fault;
 use crate::pg::scan::{Key, Probe, Snapshot};
+use crate::pg::transaction::in_subtransaction;
 use crate::pg::{process, time};
 use crate::shmem;
 use crate::transaction::{self, Step};
@@ -74,6 +76,10 @@ pub struct Batch<'a> {
     pub catalog: &'a Rc<Catalog>,
     /// Whether this is the transaction by which the jobs complete: it leaves to the duty what is no plain release.
     is_enders: bool,
+    /// Whether each held attempt is written by itself, as an error has undone all of them before.
+    pub is_careful: bool,
+    /// Jobs that were handed over and because of which something could not be written.
+    pub failed: Vec<i64>,
     /// What has become of a job, and whether it is a flow that waits.
     fates: HashMap<i64, (Fate, bool)>,
     acts: Vec<Act>,
@@ -96,6 +102,8 @@ impl<'a> Batch<'a> {
         Self {
             catalog,
             is_enders: false,
+            is_careful: false,
+            failed: Vec::new(),
             fates: HashMap::new(),
             acts: Vec::new(),
             decided: HashSet::new(),
@@ -311,8 +319,8 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Writes what was decided. Returns the jobs to be looked at once more.
-    pub fn write(mut self) -> Result<Vec<i64>> {
+    /// Writes what was decided.
+    pub fn write(&mut self) -> Result<()> {
         for (home, edge) in std::mem::take(&mut self.met) {
             self.remember(home, &edge);
         }
@@ -322,7 +330,7 @@ impl<'a> Batch<'a> {
         let catalog = self.catalog;
         acts.retain(|act| {
             let is_there =
-                act.lane().is_none_or(|lane| *lanes.entry(lane).or_insert_with(|| after::watch(catalog, lane).is_ok()));
+                act.lane().is_none_or(|lane| *lanes.entry(lane).or_insert_with(|| drops::admits(catalog, lane)));
             if !is_there {
                 self.again.push(act.because);
             }
@@ -331,9 +339,24 @@ impl<'a> Batch<'a> {
         let mut of_segments: Vec<Vec<Act>> = (0..id::SEGMENTS).map(|_| Vec::new()).collect();
         acts.into_iter().for_each(|act| of_segments[act.attempt.home.segment as usize].push(act));
         for acts in of_segments.into_iter().filter(|acts| !acts.is_empty()) {
-            self.write_segment(acts)?;
+            if self.is_careful {
+                acts.into_iter().for_each(|act| self.write_alone(act));
+            } else {
+                self.write_segment(acts)?;
+            }
         }
-        Ok(self.again)
+        Ok(())
+    }
+
+    /// Writes what was decided about one held attempt. If that fails, nothing of it is written, and the others are.
+    fn write_alone(&mut self, act: Act) {
+        let (because, job_id) = (act.because, act.attempt.job_id());
+        if let Err(error) = in_subtransaction(|| self.write_segment(vec![act])) {
+            // What was opened in the subtransaction is closed with it.
+            self.claims = std::array::from_fn(|_| None);
+            self.failed.push(because);
+            put_off(&format!("held job {job_id} could not be released or ended"), &error);
+        }
     }
 
     /// Notes that an edge is met.
@@ -383,7 +406,7 @@ impl<'a> Batch<'a> {
                     after::released(&act.attempt, next_id, act.lane().unwrap_or_default(), run_at(act))
                 })
                 .collect();
-            attempt::insert(self.catalog, &target, &attempts)?;
+            attempt::insert_admitted(self.catalog, &target, &attempts);
         }
         for act in &acts {
             let (kind, error) = match &act.end {
@@ -397,7 +420,7 @@ impl<'a> Batch<'a> {
                 End::Complete => (Kind::Completed, None),
                 End::Cancel(reason) => (Kind::Cancelled, reason.as_deref().map(text_datum)),
                 End::Die(error) => {
-                    dead_letter::copy(self.catalog, &act.queue, &act.attempt, error)?;
+                    dead_letter::copy(self.catalog, &act.queue, &act.attempt, error);
                     (Kind::Dead, Some(text_datum(error)))
                 }
             };

@@ -33,8 +33,8 @@ pub fn release(number: u32, jobs: &[i64]) -> Result<Served> {
         }
     }
     fault!("ender.looked");
-    let again = batch.write()?;
+    batch.write()?;
     fault!("ender.written");
-    served.retain(|(job_id, _)| !again.contains(job_id));
+    served.retain(|(job_id, _)| !batch.again.contains(job_id));
     Ok(served)
 }

@@ -19,8 +19,8 @@ use pgrx::pg_sys::Latch;
 
 use crate::catalog::{self, Catalog};
 use crate::duty::release::batch::Batch;
-use crate::duty::release::work::{WORK, Work};
-use crate::duty::{Duty, start_due};
+use crate::duty::release::work::{Position, WORK, Work};
+use crate::duty::{Duty, PUT_OFF_FOR, put_off, start_due};
 use crate::error::Result;
 use crate::log::edge::{self, Edges};
 use crate::log::living;
@@ -28,6 +28,7 @@ use crate::log::segment;
 use crate::log::tables::Tables;
 use crate::pg::fault::fault;
 use crate::pg::scan::{Key, Snapshot};
+use crate::pg::transaction::in_subtransaction;
 use crate::pg::{self, process, session, time};
 use crate::shmem::{self, Instance, awake};
 use crate::transaction::{self, hooks};
@@ -53,6 +54,8 @@ thread_local! {
     static OF: Cell<u32> = const { Cell::new(0) };
     /// Whether this process looks at everything.
     static IS_LOOKING: Cell<bool> = const { Cell::new(false) };
+    /// Whether the last run has begun and not ended: an error has undone it.
+    static HAS_FAILED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Returns when there is something to do, on the monotonic clock.
@@ -135,8 +138,13 @@ fn run(number: u32) -> i64 {
     hooks::on_rollback(undone);
     hooks::at_end(settled);
     WORK.with_borrow_mut(|work| work.taken.clear());
-    match serve(&catalog) {
-        Ok(did) => did,
+    let is_careful = HAS_FAILED.replace(true);
+    let did = if is_careful { serve_each(&catalog) } else { serve(&catalog) };
+    match did {
+        Ok(did) => {
+            HAS_FAILED.set(false);
+            did
+        }
         Err(error) => error.report(),
     }
 }
@@ -150,24 +158,79 @@ fn serve(catalog: &Rc<Catalog>) -> Result<i64> {
     let mut batch = Batch::new(catalog);
     let mut did = 0;
     while !batch.is_full()
-        && let Some((job_id, from)) = WORK.with_borrow_mut(|work| {
-            let next = work.left.pop_front();
-            work.taken.extend(next.map(|(job_id, _)| job_id));
-            next
-        })
+        && let Some((job_id, from)) = next_left()
     {
         did += 1;
-        if let Some(position) = batch.walk(job_id, from)? {
-            WORK.with_borrow_mut(|work| work.left.push_front((job_id, Some(position))));
-        }
+        walk(&mut batch, job_id, from)?;
         process::check_for_interrupts();
     }
     fault!("release.looked");
-    let again = batch.write()?;
+    batch.write()?;
     fault!("release.written");
-    let at = time::monotonic_us().saturating_add(PAUSE);
+    leave(catalog, batch.again, Vec::new());
+    Ok(did)
+}
+
+/// As `serve`, after an error: each job that was handed over by itself, and each that is held because of it, so that those which
+/// fail keep no other from being served.
+fn serve_each(catalog: &Rc<Catalog>) -> Result<i64> {
+    /// Jobs in one transaction.
+    const JOBS: i64 = 100;
+    if !take(catalog) {
+        return Ok(0);
+    }
+    let (mut did, mut again, mut failed) = (0, Vec::new(), Vec::new());
+    while did < JOBS
+        && let Some((job_id, from)) = next_left()
+    {
+        did += 1;
+        let served = in_subtransaction(|| {
+            let mut batch = Batch::new(catalog);
+            batch.is_careful = true;
+            walk(&mut batch, job_id, from)?;
+            batch.write()?;
+            Ok((batch.again, batch.failed))
+        });
+        match served {
+            Ok((more, not)) => {
+                again.extend(more);
+                failed.extend(not);
+            }
+            Err(error) => {
+                // What the look has noted may be what was rolled back.
+                known::forget();
+                put_off(&format!("what is after job {job_id} could not be looked at"), &error);
+                failed.push(job_id);
+            }
+        }
+        process::check_for_interrupts();
+    }
+    leave(catalog, again, failed);
+    Ok(did)
+}
+
+/// The next job that is to be served.
+fn next_left() -> Option<(i64, Option<Position>)> {
+    WORK.with_borrow_mut(|work| {
+        let next = work.left.pop_front();
+        work.taken.extend(next.map(|(job_id, _)| job_id));
+        next
+    })
+}
+
+fn walk(batch: &mut Batch<'_>, job_id: i64, from: Option<Position>) -> Result<()> {
+    if let Some(position) = batch.walk(job_id, from)? {
+        WORK.with_borrow_mut(|work| work.left.push_front((job_id, Some(position))));
+    }
+    Ok(())
+}
+
+/// Leaves jobs for later: soon, where an open transaction is in the way; in a minute what has failed.
+fn leave(catalog: &Catalog, again: Vec<i64>, failed: Vec<i64>) {
+    let now = time::monotonic_us();
     shmem::with_awaited(catalog.number, |awaited, instance| {
-        again.iter().for_each(|job_id| awaited.put_off(*job_id, at));
+        again.iter().for_each(|job_id| awaited.put_off(*job_id, now.saturating_add(PAUSE)));
+        failed.iter().for_each(|job_id| awaited.put_off(*job_id, now.saturating_add(PUT_OFF_FOR)));
         // Only the worker comes back for what is left.
         if instance.worker_pid != session::pid() {
             let left = WORK.with_borrow_mut(|work| std::mem::take(&mut work.left));
@@ -176,7 +239,6 @@ fn serve(catalog: &Rc<Catalog>) -> Result<i64> {
             jobs.for_each(|job_id| _ = awaited.hand_over(job_id));
         }
     });
-    Ok(did)
 }
 
 /// Takes what memory has. False: there is nothing to do now.

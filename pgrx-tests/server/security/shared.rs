@@ -1,0 +1,271 @@
+//! What one role's object, payload or error may not do: fail or hold up what all share.
+
+use postgres::Client;
+use queue_tests::{Cluster, wait};
+
+use crate::security::permissions::{Roles, grant};
+use crate::shared::{Database, Sql, create};
+
+/// A value that is nested so deep.
+fn nested(depth: usize) -> String {
+    format!("{}{}", "[".repeat(depth), "]".repeat(depth))
+}
+
+/// A condition that takes time that is exponential in `depth`, of a small value.
+fn costly(depth: usize) -> String {
+    format!("{}@ == \"never\"{}", "exists($.** ? (".repeat(depth), "))".repeat(depth))
+}
+
+/// A topic `t` on which `shop` publishes; a queue `theirs` that is bound to it; and a queue `mine` of `mallory`, who may observe the
+/// topic.
+struct Bed {
+    client: Client,
+    shop: String,
+    mallory: String,
+}
+
+fn bed(database: &Database, roles: &Roles<'_>) -> Bed {
+    let mut client = database.connect();
+    let (shop, mallory) = (roles.make("shop", ""), roles.make("mallory", ""));
+    client
+        .run("SELECT queue.create('theirs'), queue.create('mine'), queue.create_topic('t'), queue.bind('t', 'theirs')");
+    grant(&mut client, "t", &shop, "produce");
+    grant(&mut client, "t", &mallory, "observe");
+    grant(&mut client, "mine", &mallory, "manage");
+    Bed { client, shop, mallory }
+}
+
+impl Bed {
+    fn as_role(&mut self, role: &str, sql: &str) {
+        self.client.run(&format!("SET ROLE {role}; {sql}; RESET ROLE"));
+    }
+
+    /// Publishes, as the shop, and tells which queues have got a copy.
+    fn publish(&mut self, payload: &str) -> Vec<String> {
+        self.client.run(&format!("SET ROLE {}", self.shop));
+        let queues = self.client.column(&format!("SELECT queue_name FROM queue.publish('t', '{payload}') ORDER BY 1"));
+        self.client.run("RESET ROLE");
+        queues
+    }
+
+    /// What the doctor's check says, if it is not ok.
+    fn finding(&mut self, check: &str) -> String {
+        let sql = format!("SELECT detail FROM queue.doctor() WHERE name = '{check}' AND NOT ok");
+        self.client.column::<String>(&sql).pop().unwrap_or_default()
+    }
+}
+
+#[test]
+fn nothing_that_a_subscriber_can_say_refuses_an_event_or_holds_it_up() {
+    let database = Database::new();
+    let roles = Roles::new(&database);
+    let mut bed = bed(&database, &roles);
+    let mallory = bed.mallory.clone();
+    // What is out of range, or needs a right on the topic, is refused at the call.
+    bed.client.run(&format!("SET ROLE {mallory}"));
+    for (options, code) in [
+        ("delay => timestamptz '294276-12-31 23:59:59.999999+00' - clock_timestamp() - interval '1 s'", "22023"),
+        ("delay => '11 years'", "22023"),
+        ("delay => '-1 s'", "22023"),
+        ("on_full => 'error'", "42501"),
+    ] {
+        assert_eq!(bed.client.failure(&format!("SELECT queue.bind('t', 'mine', {options})")).code, code, "{options}");
+    }
+    bed.client.run("RESET ROLE");
+    // What is not, changes the copy alone.
+    for options in [
+        "delay => '10 years'".to_owned(),
+        format!("filter => '{}'", costly(9)),
+        format!("filter => '{}'", costly(3)),
+        format!("group_key => '$.** ? ({})'", costly(8)),
+        "filter => '$.payload like_regex \"(x+x+)+y\"'".to_owned(),
+        "filter => '$.payload / 0 == 1'".to_owned(),
+        "stage => NULL, priority => 2147483647, max_attempts => 1000000, lease => '10 years'".to_owned(),
+    ] {
+        bed.as_role(&mallory, &format!("SELECT queue.bind('t', 'mine', pattern => '#', {options})"));
+        bed.client.run("SET statement_timeout = '20s'");
+        let got = bed.publish(r#"{"a": [1, 2, 3], "b": {"c": 4}, "x": "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}"#);
+        bed.client.run("RESET statement_timeout");
+        assert!(got.contains(&"theirs".to_owned()), "{options}: {got:?}");
+        bed.as_role(&mallory, "SELECT queue.unbind('t', 'mine')");
+    }
+    // A row that was restored may have any delay.
+    bed.as_role(&mallory, "SELECT queue.bind('t', 'mine')");
+    bed.client.run("UPDATE queue.binding SET delay = '290000 years'; SELECT queue.adopt()");
+    assert_eq!(bed.publish("{}"), ["mine", "theirs"]);
+    bed.client.run("UPDATE queue.binding SET delay = '2147483647 months'; SELECT queue.adopt()");
+    assert_eq!(bed.publish("{}"), ["mine", "theirs"]);
+}
+
+#[test]
+fn a_filter_that_takes_too_long_is_switched_off_and_told() {
+    let database = Database::new();
+    let roles = Roles::new(&database);
+    let mut bed = bed(&database, &roles);
+    let mallory = bed.mallory.clone();
+    bed.as_role(&mallory, &format!("SELECT queue.bind('t', 'mine', filter => '{}')", costly(9)));
+    for _ in 0..3 {
+        assert_eq!(bed.publish(r#"{"a": [1, 2, 3], "b": {"c": 4}}"#), ["theirs"]);
+    }
+    let told = bed.finding("copies");
+    for name in ["\"mine\"", "\"t\"", &format!("\"{mallory}\"")] {
+        assert!(told.contains(name), "{told}");
+    }
+    let errors: i64 = bed.client.value("SELECT filter_errors FROM queue.topics WHERE topic_name = 't'");
+    assert_eq!(errors, 3);
+    // Others' filters are not taken for it, and one that is mended counts at once.
+    bed.client.run("SELECT queue.bind('t', 'theirs', filter => 'exists($.payload.a[*] ? (@ > 2))'), queue.unbind('t', 'theirs', '#')");
+    bed.client.run("SELECT queue.bind('t', 'theirs', filter => 'exists($.payload.a[*] ? (@ > 2))')");
+    assert_eq!(bed.publish(r#"{"a": [1, 2, 3]}"#), ["theirs"]);
+    bed.as_role(
+        &mallory,
+        "SELECT queue.unbind('t', 'mine'), queue.bind('t', 'mine', filter => 'exists($.payload.a[*] ? (@ > 2))')",
+    );
+    assert_eq!(bed.publish(r#"{"a": [1, 2, 3]}"#), ["mine", "theirs"]);
+}
+
+#[test]
+fn an_open_drop_of_one_s_own_queue_refuses_no_other() {
+    let database = Database::new();
+    let roles = Roles::new(&database);
+    let mut bed = bed(&database, &roles);
+    let mallory = bed.mallory.clone();
+    bed.as_role(&mallory, "SELECT queue.bind('t', 'mine')");
+    bed.client.run("SELECT queue.create('orders', max_attempts => 1, dead_letter => 'mine')");
+    let mut other = database.connect();
+    other.run(&format!("SET ROLE {mallory}; BEGIN; SELECT queue.drop('mine', force => true)"));
+    assert_eq!(bed.publish("{}"), ["theirs"]);
+    let job: i64 = bed.client.value("SELECT queue.enqueue('orders')");
+    bed.client.run("SELECT queue.fail(id, 'x') FROM queue.claim('orders')");
+    assert_eq!(bed.client.state(job), "dead");
+    let told = bed.finding("copies");
+    assert!(told.contains("\"mine\"") && told.contains("\"orders\""), "{told}");
+    // Only a producer of the queue itself is refused.
+    assert_eq!(bed.client.failure("SELECT queue.enqueue('mine')").code, "55006");
+    other.run("ROLLBACK");
+    assert_eq!(bed.publish("{}"), ["mine", "theirs"]);
+    // A drop that begins between a publish and its commit does not refuse that either.
+    for end in ["ROLLBACK", "COMMIT"] {
+        bed.client.run("BEGIN");
+        assert_eq!(bed.publish("{}"), ["mine", "theirs"]);
+        other.run(&format!("SET ROLE {mallory}; BEGIN; SELECT queue.drop('mine', force => true)"));
+        if end == "COMMIT" {
+            other.run("COMMIT");
+        }
+        bed.client.run("COMMIT");
+        if end == "ROLLBACK" {
+            other.run("ROLLBACK");
+        }
+        other.run("RESET ROLE");
+    }
+    assert_eq!(bed.publish("{}"), ["theirs"]);
+    assert_eq!(bed.client.count("SELECT FROM queue.check()"), 0);
+}
+
+#[test]
+fn a_release_by_a_commit_is_not_refused_by_a_drop_of_the_queue_that_it_releases_into() {
+    let database = Database::new();
+    let roles = Roles::new(&database);
+    let mut bed = bed(&database, &roles);
+    let mallory = bed.mallory.clone();
+    bed.client.run("SELECT queue.create('orders')");
+    grant(&mut bed.client, "orders", &mallory, "observe");
+    let first: i64 = bed.client.value("SELECT queue.enqueue('orders')");
+    bed.as_role(&mallory, &format!("SELECT queue.enqueue('mine', after => ARRAY[{first}])"));
+    let mut other = database.connect();
+    other.run(&format!("SET ROLE {mallory}; BEGIN; SELECT queue.drop('mine', force => true)"));
+    bed.client.run("SELECT queue.complete(id) FROM queue.claim('orders')");
+    assert_eq!(bed.client.state(first), "completed");
+    other.run("ROLLBACK");
+    wait::until("the held job is ready", || {
+        (bed.client.count("SELECT FROM queue.jobs WHERE queue_name = 'mine' AND state = 'ready'") == 1).then_some(())
+    });
+}
+
+#[test]
+fn what_is_stored_is_not_nested_deeper_than_it_can_be_read() {
+    let database = Database::new();
+    let roles = Roles::new(&database);
+    let writer = roles.make("writer", "");
+    let mut client = database.connect();
+    client.run(
+        "SELECT queue.create('q', stages => '{a, b}'), queue.create_topic('t'), queue.create('sql', executor => 'sql')",
+    );
+    let id = {
+        client.enqueue("q");
+        client.claim("q")
+    };
+    let flow: i64 = client.value("SELECT queue.enqueue_flow('q', open => true)");
+    grant(&mut client, "*", &writer, "manage");
+    client.run(&format!("SET ROLE {writer}"));
+    // Each argument of type jsonb that is kept.
+    for call in [
+        "queue.enqueue('q', {})",
+        "queue.enqueue('q', headers => {})",
+        "queue.enqueue_many('q', ARRAY[{}])",
+        "queue.enqueue_many('q', ARRAY['1'::jsonb], headers => {})",
+        "queue.enqueue_batch('q', jsonb_build_array(jsonb_build_object('payload', {})))",
+        "queue.enqueue_batch('q', jsonb_build_array(jsonb_build_object('headers', {})))",
+        "queue.enqueue_flow('q', payload => {})",
+        "queue.enqueue_flow('q', jsonb_build_array(jsonb_build_object('payload', {})))",
+        "queue.enqueue_sql('sql', 'SELECT 1', jsonb_build_array({}))",
+        "queue.publish('t', {})",
+        "queue.publish('t', headers => jsonb_build_object('h', {}))",
+        "queue.publish_many('t', ARRAY[{}])",
+        "queue.publish_many('t', ARRAY['1'::jsonb], headers => jsonb_build_object('h', {}))",
+        "queue.schedule('s', 'q', {}, every => '1 year')",
+        "queue.schedule('s', 'q', headers => jsonb_build_object('h', {}), every => '1 year')",
+        "queue.advance(<id>, payload => {})",
+        "queue.complete(<id>, {})",
+        "queue.progress(<id>, {})",
+        "queue.step_done(<id>, 's', {})",
+        "queue.suspend(<id>, progress => {})",
+        "queue.resolve(<flow>, {})",
+    ] {
+        let call = call.replace("<id>", &id.to_string()).replace("<flow>", &flow.to_string());
+        for deep in [format!("'{}'::jsonb", nested(1_001)), format!("'{}'::jsonb", nested(14_000))] {
+            let failure = client.failure(&format!("SELECT {}", call.replace("{}", &deep)));
+            assert_eq!(failure.code, "22023", "{call}: {failure:?}");
+            assert!(failure.message.contains("is nested deeper than 1000 levels"), "{call}: {failure:?}");
+        }
+    }
+    client.run("RESET ROLE");
+    // As deep as may be, it goes through everything: a dead letter, a topic with a filter, a search.
+    let deep = nested(1_000);
+    client.run(&format!(
+        "SELECT queue.create('orders', max_attempts => 1, dead_letter => 't'), queue.create('alerts'),
+                queue.bind('t', 'alerts', filter => '!exists($.payload.x)');
+         SELECT queue.enqueue('orders', '{deep}', headers => '{{\"h\": {}}}')",
+        nested(998)
+    ));
+    client.run("SELECT queue.fail(id, 'x') FROM queue.claim('orders')");
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE queue_name = 'alerts'"), 1);
+    assert_eq!(client.count("SELECT FROM queue.search('alerts', '$.payload.** == 1')"), 0);
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE queue_name = 'orders' AND state = 'dead'"), 1);
+}
+
+#[test]
+fn one_role_does_not_have_all_processes() {
+    let cluster = Cluster::new().conf("pg_queue.max_executors = 3").conf("max_worker_processes = 16").start();
+    let mut client = cluster.create_database("app");
+    client.run("CREATE ROLE hog LOGIN; CREATE ROLE victim LOGIN");
+    for queue in ["h", "h2"] {
+        create(&mut client, queue, "executor => 'sql', lease => '1 hour'");
+        grant(&mut client, queue, "hog", "produce");
+    }
+    create(&mut client, "v", "executor => 'sql'");
+    grant(&mut client, "v", "victim", "produce");
+    let sleep = "SELECT queue.enqueue_batch(q, (SELECT jsonb_agg('{\"command\": \"SELECT pg_sleep(600)\"}'::jsonb) FROM generate_series(1, 20)))
+                 FROM unnest('{h,h2}'::text[]) AS q";
+    client.run(&format!("SET ROLE hog; {sleep}; RESET ROLE"));
+    wait::until("the hog has all that it gets", || {
+        (client.count("SELECT FROM queue.executors WHERE role_name = 'hog' AND state = 'running'") == 2).then_some(())
+    });
+    for _ in 0..5 {
+        client.run("SET ROLE victim");
+        let job: i64 = client.value("SELECT queue.enqueue_sql('v', 'SELECT 1')");
+        client.run("RESET ROLE");
+        wait::until("the victim's has run", || (client.state(job) == "completed").then_some(()));
+    }
+    assert_eq!(client.count("SELECT FROM queue.executors WHERE role_name = 'hog' AND state = 'running'"), 2);
+}
