@@ -215,9 +215,9 @@ class Engine {
   }
 
   // What the first one's handler runs together with it: ready jobs of the same queue, if it takes batches.
-  others ({ job: { queue } }) {
-    const most = Math.min(this.worker.batches.get(queue) ?? 1, this.options.concurrency - this.running) - 1
-    const others = most > 0 ? this.ready.filter(({ job }) => job.queue === queue).slice(0, most) : []
+  others ({ job: { queue, unreadable } }) {
+    const most = unreadable ? 0 : Math.min(this.worker.batches.get(queue) ?? 1, this.options.concurrency - this.running) - 1
+    const others = most > 0 ? this.ready.filter(({ job }) => job.queue === queue && !job.unreadable).slice(0, most) : []
     if (others.length) this.ready = this.ready.filter((held) => !others.includes(held))
     return others
   }
@@ -249,6 +249,7 @@ class Engine {
   // What the handler has returned for each of the jobs.
   async call (jobs) {
     const [job] = jobs
+    if (job.unreadable) throw job.unreadable
     const call = this.calls.get(job.queue)
     if (!this.worker.batches.has(job.queue)) return [await tracing.within(job, async () => call(job))]
     const results = await tracing.within(job, async () => call(new Batch(jobs, this.pool)), true)

@@ -3,6 +3,7 @@
 //
 // Each parameter goes as text, a number or an array of texts, and is cast in SQL: so the statement is the same for any driver.
 
+const { stringify } = require('./json')
 const { interval } = require('./outcomes')
 const tracing = require('./tracing')
 
@@ -20,7 +21,7 @@ const OPTIONS = {
   stage: ['stage', '::text'],
   maxAttempts: ['max_attempts', '::integer'],
   lease: ['lease', '::text::interval', interval],
-  headers: ['headers', '::text::jsonb', JSON.stringify],
+  headers: ['headers', '::text::jsonb', stringify],
   after: ['after', '::bigint[]', (ids) => Array.from(ids)],
   upon: ['upon', '::text'],
   flow: ['flow', '::bigint'],
@@ -49,19 +50,19 @@ function call (name, arguments_, options) {
 }
 
 const enqueueQuery = (queue, payload = {}, options = {}) =>
-  call('enqueue', [[queue, '', '::text'], [JSON.stringify(payload), '', '::text::jsonb']], options)
+  call('enqueue', [[queue, '', '::text'], [stringify(payload), '', '::text::jsonb']], options)
 
 const enqueueManyQuery = (queue, payloads, options = {}) =>
   call('enqueue_many', [[queue, '', '::text'],
-    [Array.from(payloads, (payload) => JSON.stringify(payload)), '', '::text[]::jsonb[]']], options)
+    [Array.from(payloads, (payload) => stringify(payload)), '', '::text[]::jsonb[]']], options)
 
 const publishQuery = (topic, payload = {}, { key = '', ...options } = {}) =>
-  call('publish', [[topic, '', '::text'], [JSON.stringify(payload), '', '::text::jsonb'], [key, '', '::text']], options)
+  call('publish', [[topic, '', '::text'], [stringify(payload), '', '::text::jsonb'], [key, '', '::text']], options)
 
 // `tasks` are objects: `task`, its name; `payload`, `queue`, `after` with the names of other tasks, and the options of `enqueue`.
 function enqueueFlowQuery (queue, { tasks = [], payload = {}, runs = false, open = false, failFast = false, ...options } = {}) {
-  return call('enqueue_flow', [[queue, '', '::text'], [JSON.stringify(tasks.map(fields)), '', '::text::jsonb'],
-    [JSON.stringify(payload), '', '::text::jsonb'], [runs, 'runs => ', '::boolean'], [open, 'open => ', '::boolean'],
+  return call('enqueue_flow', [[queue, '', '::text'], [stringify(tasks.map(fields)), '', '::text::jsonb'],
+    [stringify(payload), '', '::text::jsonb'], [runs, 'runs => ', '::boolean'], [open, 'open => ', '::boolean'],
     [failFast, 'fail_fast => ', '::boolean']], options)
 }
 
@@ -99,7 +100,7 @@ async function seal (client, flow) { await client.query('SELECT queue.seal($1::b
 
 // Completes an open flow without members: an event has come.
 async function resolve (client, flow, result = null) {
-  await client.query('SELECT queue.resolve($1::bigint, $2::text::jsonb)', [flow, JSON.stringify(result)])
+  await client.query('SELECT queue.resolve($1::bigint, $2::text::jsonb)', [flow, stringify(result)])
 }
 
 // Ends it as dead: the event has failed.

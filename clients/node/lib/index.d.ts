@@ -131,6 +131,14 @@ export interface Input {
   error: string | null
 }
 
+/**
+ * Reads JSON without loss: an integer beyond 2^53 is a `bigint`. All that a job carries is read so.
+ */
+export function parseJson (text: string | null): any
+/** Writes JSON, a `bigint` as an integer. `JSON.stringify` throws a TypeError for a `bigint`. */
+export function stringifyJson (value: unknown): string
+
+/** Integers beyond 2^53 in `payload`, `headers`, `progress` and results are of type `bigint`, exactly. */
 export interface Job<Payload = any> {
   /** The attempt's id, good for one end. */
   readonly id: number

@@ -3,7 +3,8 @@
 
 const producers = require('./enqueue')
 const { Batch } = require('./batch')
+const { parse: parseJson, stringify: stringifyJson } = require('./json')
 const { Advance, Fatal, RetryIn, Snooze, Stopped, Suspend } = require('./outcomes')
 const { Worker } = require('./worker')
 
-module.exports = { ...producers, Advance, Batch, Fatal, RetryIn, Snooze, Stopped, Suspend, Worker }
+module.exports = { ...producers, Advance, Batch, Fatal, RetryIn, Snooze, Stopped, Suspend, Worker, parseJson, stringifyJson }

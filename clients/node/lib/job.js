@@ -1,11 +1,13 @@
 'use strict'
 // What a handler gets: the job, and what it may do with the attempt that it runs.
 
+const { parse, stringify } = require('./json')
 const { Stopped, interval, json } = require('./outcomes')
 
-// Of queue.claimed_job. Ids are exact as floating point numbers: they are below 2^53.
-const COLUMNS = `id::float8 AS id, job_id::float8 AS "jobId", queue_name AS queue, stage, payload, headers, attempt,
-  max_attempts AS "maxAttempts", priority, unique_key AS "uniqueKey", group_key AS "groupKey", progress,
+// Of queue.claimed_job. Ids are exact as floating point numbers: they are below 2^53. JSON comes as text, which the driver does
+// not read.
+const COLUMNS = `id::float8 AS id, job_id::float8 AS "jobId", queue_name AS queue, stage, payload::text AS payload, headers::text AS headers, attempt,
+  max_attempts AS "maxAttempts", priority, unique_key AS "uniqueKey", group_key AS "groupKey", progress::text AS progress,
   last_error AS "lastError", enqueued_at AS "enqueuedAt"`
 
 class Job {
@@ -14,6 +16,15 @@ class Job {
 
   constructor (columns, pool) {
     Object.assign(this, columns)
+    this.unreadable = null // why its JSON could not be read: then the job fails, and its worker goes on
+    for (const name of ['payload', 'headers', 'progress']) {
+      try {
+        this[name] = parse(columns[name])
+      } catch (error) {
+        this[name] = null
+        this.unreadable = error
+      }
+    }
     this.#pool = pool
     this.stopReason = null
     this.stopping = false
@@ -74,11 +85,11 @@ class Job {
   async step (name, work) {
     this.check()
     return this.#pool.transaction(async (client) => {
-      const found = 'SELECT s IS NOT NULL AS "isDone", s AS result FROM queue.step($1::bigint, $2::text) AS s'
+      const found = 'SELECT s IS NOT NULL AS "isDone", s::text AS result FROM queue.step($1::bigint, $2::text) AS s'
       const { rows: [{ isDone, result: known }] } = await client.query(found, [this.id, name])
-      if (isDone) return known
+      if (isDone) return parse(known)
       const result = await work(client)
-      const values = [this.id, name, JSON.stringify(result ?? null)]
+      const values = [this.id, name, stringify(result ?? null)]
       await client.query('SELECT queue.step_done($1::bigint, $2::text, $3::text::jsonb)', values)
       return result
     })
@@ -86,13 +97,14 @@ class Job {
 
   // What became of the jobs that this one was after, and of its members.
   async inputs () {
-    const text = `SELECT job_id::float8 AS "jobId", queue_name AS queue, task, state, result, error FROM queue.inputs($1::bigint)`
-    return this.#pool.use(async (client) => (await client.query(text, [this.id])).rows)
+    const text = `SELECT job_id::float8 AS "jobId", queue_name AS queue, task, state, result::text AS result, error FROM queue.inputs($1::bigint)`
+    const { rows } = await this.#pool.use((client) => client.query(text, [this.id]))
+    return rows.map((row) => ({ ...row, result: parse(row.result) }))
   }
 
   // Remembers what was done so far: the next attempt, if there is one, finds it in `progress`.
   async saveProgress (progress) {
-    const values = [this.id, JSON.stringify(progress)]
+    const values = [this.id, stringify(progress)]
     await this.#pool.use((client) => client.query('SELECT queue.progress($1::bigint, $2::text::jsonb)', values))
     this.progress = progress
   }

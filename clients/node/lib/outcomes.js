@@ -1,6 +1,8 @@
 'use strict'
 // How a handler says that an attempt ends otherwise than by a result or an error.
 
+const { stringify } = require('./json')
+
 class Outcome extends Error {
   get name () { return this.constructor.name }
 }
@@ -37,6 +39,6 @@ class Suspend {
 // What Postgres reads as an interval. A number means milliseconds.
 const interval = (duration) => typeof duration === 'number' ? `${duration} milliseconds` : duration ?? null
 
-const json = (value) => value == null ? null : JSON.stringify(value)
+const json = (value) => value == null ? null : stringify(value)
 
 module.exports = { Advance, Fatal, RetryIn, Snooze, Stopped, Suspend, interval, json }

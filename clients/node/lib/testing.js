@@ -8,24 +8,27 @@ const { execFileSync } = require('node:child_process')
 const fs = require('node:fs')
 const path = require('node:path')
 const { Client } = require('pg')
+const { parse, stringify } = require('./json')
 const { interval } = require('./outcomes')
 
 // The living jobs of the queue whose payload contains this one, the oldest first, as rows of queue.jobs.
 async function enqueued (client, queue, payload) {
   const { rows } = await client.query(`
-    SELECT *, job_id::float8 AS job_id FROM queue.jobs
+    SELECT *, job_id::float8 AS job_id, payload::text AS payload, headers::text AS headers, progress::text AS progress,
+      result::text AS result FROM queue.jobs
     WHERE queue_name = $1 AND state IN ('ready', 'scheduled', 'retrying', 'held', 'running')
       AND ($2::text IS NULL OR payload @> $2::text::jsonb)
-    ORDER BY queue.jobs.job_id`, [queue, payload === undefined ? null : JSON.stringify(payload)])
-  return rows
+    ORDER BY queue.jobs.job_id`, [queue, payload === undefined ? null : stringify(payload)])
+  const json = ['payload', 'headers', 'progress', 'result']
+  return rows.map((row) => ({ ...row, ...Object.fromEntries(json.map((name) => [name, parse(row[name])])) }))
 }
 
 // Fails unless there are such jobs: `count` of them, or at least one. Returns them.
 async function assertEnqueued (client, queue, payload, { count } = {}) {
   const found = await enqueued(client, queue, payload)
   if (count === undefined ? found.length > 0 : found.length === count) return found
-  const others = (await enqueued(client, queue)).slice(0, 10).map((job) => `${job.state} ${JSON.stringify(job.payload)}`)
-  assert.fail(`queue ${queue} should have ${count ?? 'jobs'} with payload ${JSON.stringify(payload)}: ` +
+  const others = (await enqueued(client, queue)).slice(0, 10).map((job) => `${job.state} ${stringify(job.payload)}`)
+  assert.fail(`queue ${queue} should have ${count ?? 'jobs'} with payload ${stringify(payload)}: ` +
     `${found.length} found. It has: ${others.join(', ') || 'none'}`)
 }
 

@@ -288,11 +288,13 @@ impl Engine {
             }
             let call = self.calls[&*job.queue].clone();
             let mut jobs = vec![job];
-            if let Call::Batch { size, .. } = call {
+            if let Call::Batch { size, .. } = call
+                && jobs[0].unreadable.is_none()
+            {
                 let most = size.min(self.settings.concurrency - state.running);
                 let (ready, queue) = (std::mem::take(&mut state.ready), jobs[0].queue.clone());
                 for job in ready {
-                    let is_ours = job.queue == queue && jobs.len() < most;
+                    let is_ours = job.queue == queue && job.unreadable.is_none() && jobs.len() < most;
                     if is_ours { jobs.push(job) } else { state.ready.push_back(job) }
                 }
             }
@@ -315,7 +317,11 @@ impl Engine {
             self.tell(EventKind::Started, Some(one), Duration::ZERO, None);
         }
         let (facts, headers) = (jobs[0].shared.facts.clone(), jobs[0].headers.clone());
+        let unreadable = jobs[0].unreadable.clone();
         let work = async {
+            if let Some(error) = unreadable {
+                return Err(Failure::Retry { error, delay: None });
+            }
             match call {
                 Call::One(call) => {
                     let job = jobs.into_iter().next().expect("a job has a handler's call of its own");

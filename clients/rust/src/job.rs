@@ -95,6 +95,8 @@ pub struct Job {
     pub last_error: Option<String>,
     /// When the producer enqueued it.
     pub enqueued_at: SystemTime,
+    /// Why its JSON could not be read. Its handler is not called then: the attempt fails.
+    pub(crate) unreadable: Option<String>,
     pub(crate) shared: Arc<Shared>,
     pool: Arc<Pool>,
     stopping: watch::Receiver<u32>,
@@ -110,22 +112,28 @@ impl Job {
     pub(crate) fn new(row: &Row, pool: Arc<Pool>, stopping: watch::Receiver<u32>) -> Self {
         let queue: Arc<str> = row.get::<_, String>(2).into();
         let facts = Facts { id: row.get(0), job_id: row.get(1), queue: queue.clone(), attempt: row.get(6) };
+        let json = |n: usize| row.try_get::<_, Option<Value>>(n);
+        let (payload, headers, progress) = (json(4), json(5), json(11));
+        // Such as a number of 400 digits, or what is nested more than 128 deep.
+        let unreadable = [&payload, &headers, &progress].into_iter().find_map(|read| read.as_ref().err());
+        let unreadable = unreadable.map(|error| format!("what the job carries cannot be read: {}", reason(error)));
         let shared = Shared { facts, stop: watch::channel(None).0, ended: AtomicBool::new(false) };
         Self {
             id: row.get(0),
             job_id: row.get(1),
             queue,
             stage: row.get(3),
-            payload: row.get(4),
-            headers: row.get(5),
+            payload: payload.ok().flatten().unwrap_or_default(),
+            headers: headers.ok().flatten(),
             attempt: row.get(6),
             max_attempts: row.get(7),
             priority: row.get(8),
             unique_key: row.get(9),
             group_key: row.get(10),
-            progress: row.get(11),
+            progress: progress.ok().flatten(),
             last_error: row.get(12),
             enqueued_at: row.get(13),
+            unreadable,
             shared: Arc::new(shared),
             pool,
             stopping,
@@ -183,7 +191,7 @@ impl Job {
         let client = begin(&self.pool).await?;
         let parameters = [(&self.id as _, Type::INT8), (&name as _, Type::TEXT)];
         let found = client.query_typed_one("SELECT queue.step($1, $2)", &parameters).await?;
-        match found.get::<_, Option<Value>>(0) {
+        match found.try_get::<_, Option<Value>>(0)? {
             Some(result) => {
                 client.batch_execute("COMMIT").await?;
                 client.give_back();
@@ -199,16 +207,23 @@ impl Job {
         let sql = "SELECT job_id, queue_name, task, state, result, error FROM queue.inputs($1)";
         let rows = client.query_typed(sql, &[(&self.id, Type::INT8)]).await?;
         client.give_back();
-        let input = |row: &Row| Input {
-            job_id: row.get(0),
-            queue: row.get(1),
-            task: row.get(2),
-            state: row.get(3),
-            result: row.get(4),
-            error: row.get(5),
+        let input = |row: &Row| {
+            Ok(Input {
+                job_id: row.get(0),
+                queue: row.get(1),
+                task: row.get(2),
+                state: row.get(3),
+                result: row.try_get(4)?,
+                error: row.get(5),
+            })
         };
-        Ok(rows.iter().map(input).collect())
+        rows.iter().map(input).collect()
     }
+}
+
+/// The innermost reason of an error of the driver's.
+fn reason(error: &tokio_postgres::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 pub(crate) async fn taken(pool: &Arc<Pool>) -> Result<Pooled, Failure> {

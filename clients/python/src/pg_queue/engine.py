@@ -35,6 +35,7 @@ from .job import COLUMNS, AsyncJob, BaseJob, Job
 from .outcomes import Advance, Fatal, RetryIn, Snooze, Stopped, Suspend, interval
 from .pool import BUSY, LOST, SILENCE, AsyncPool, Backoff, Gone, Link, Pool, connect, connect_async, hosts
 from .threads import Threads
+from .unreadable import Unreadable, keep
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class Engine:
     async def _connect_claims(self) -> AsyncConnection[Any]:
         conn = await self._connect()
         conn.add_notice_handler(self._notice)
+        keep(conn)
         self._tell(Event("connected"))
         return conn
 
@@ -210,13 +212,16 @@ class Engine:
             pass
 
     def _accept(self, row: Tuple[Any, ...]) -> None:
-        columns, lease = row[:-1], max(row[-1], 0.001)
-        queue = columns[2]
+        unreadable = next((value.error for value in row if isinstance(value, Unreadable)), None)
+        columns: List[Any] = [None if isinstance(value, Unreadable) else value for value in row[:-1]]
+        lease = max(row[-1], 0.001)
+        queue: str = row[2]
         job: BaseJob
         if self._is_async[queue]:
             job = AsyncJob(*columns, pool=self._async_pool, on_stop=lambda: self._cancel(job.id))
         else:
             job = Job(*columns, pool=self._pool)
+        job.unreadable = unreadable
         job.stopping = self._stopping.is_set()
         now = self._loop.time()
         expiry = self._loop.call_at(now + lease, self._stop_job, job.id, "lost")
@@ -241,9 +246,9 @@ class Engine:
         size = self._worker.batches.get(first.job.queue, 1)
         most = min(size, self._worker.concurrency - self._running) - 1
         others: List[Held] = []
-        if most > 0:
+        if most > 0 and first.job.unreadable is None:
             for held in list(self._ready):
-                if held.job.queue == first.job.queue and len(others) < most:
+                if held.job.queue == first.job.queue and held.job.unreadable is None and len(others) < most:
                     self._ready.remove(held)
                     others.append(held)
         return others
@@ -276,6 +281,8 @@ class Engine:
 
     async def _call(self, jobs: List[BaseJob]) -> List[Any]:
         """What the handler has returned for each of the jobs."""
+        if jobs[0].unreadable is not None:
+            raise jobs[0].unreadable
         queue = jobs[0].queue
         call, is_async = self._calls[queue], self._is_async[queue]
         is_batch = queue in self._worker.batches

@@ -103,6 +103,8 @@ class BaseJob:
         """Why the handler is to stop; None: it is not."""
         self.stopping = False
         """Whether the worker shuts down. The handler may go on until `stop_reason` says otherwise."""
+        self.unreadable: Optional[Exception] = None
+        """Why its JSON could not be read. Its handler is not called then: the attempt fails."""
         self.ended = False
         """Whether the handler has ended the attempt itself. To be set where it did so by other means than ours."""
 

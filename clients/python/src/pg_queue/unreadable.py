@@ -1,0 +1,28 @@
+"""JSON that Python does not read, such as an integer of 5,000 digits: the job fails that has it, and its worker goes on."""
+
+from __future__ import annotations
+
+from typing import Any, Union
+
+from psycopg import AsyncConnection
+from psycopg.types.json import JsonbLoader
+
+
+class Unreadable:
+    """Stands for JSON that could not be read."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+class _Loader(JsonbLoader):
+    def load(self, data: Union[bytes, bytearray, memoryview]) -> Any:
+        try:
+            return super().load(data)
+        except (ValueError, ArithmeticError, RecursionError) as error:
+            return Unreadable(error)
+
+
+def keep(conn: AsyncConnection[Any]) -> None:
+    """From now on the connection returns an `Unreadable` for JSON that it cannot read, instead of raising an error."""
+    conn.adapters.register_loader("jsonb", _Loader)
