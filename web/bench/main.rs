@@ -51,7 +51,7 @@ fn main() {
     let web = Web::start(&cluster, &["--database", "user=dashboard dbname=app", "--allow-actions"]);
     pages(&web, &mut client);
     statements(&mut client);
-    load(&cluster, &web, rounds);
+    load(&cluster, rounds);
     statements(&mut client);
     // Last, as what was dead is looked through at each look until history has it.
     retry(&web, &mut client);
@@ -194,7 +194,13 @@ struct Seen {
     share: f64,
 }
 
-fn load(cluster: &Cluster, web: &Web, rounds: usize) {
+fn load(cluster: &Cluster, rounds: usize) {
+    // Some viewers with one role: one of them has no more than 50 pages open.
+    let (socket, roles) = (format!("unix:{}", cluster.dir().join("web").display()), cluster.dir().join("roles"));
+    let lines: String = (0..BROWSERS).map(|n| format!("viewer{n} dashboard\n")).collect();
+    std::fs::write(&roles, lines).expect("a writable folder");
+    let proxy = ["--auth", "proxy", "--listen", &socket, "--roles", roles.to_str().expect("a path")];
+    let web = &Web::start(cluster, &[&["--database", "user=dashboard dbname=app"], &proxy[..]].concat());
     let (stop, done, looks) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     scope(|scope| {
         let _stop = StopAtEnd(&stop);
@@ -291,12 +297,14 @@ fn threads(pid: u32) -> f64 {
 
 /// A browser on the overview: the stream, and what the page looks at every 15 seconds.
 fn browse(web: &Web, number: usize, away: &AtomicBool) {
-    let mut events = web.events(&[]);
+    let name = format!("viewer{number}");
+    let viewer = [("x-remote-user", name.as_str())];
+    let mut events = web.events(&viewer);
     let mut next = Instant::now() + Duration::from_millis(150 * number as u64);
     while !away.load(Ordering::Relaxed) && events.next().is_some() {
         if Instant::now() >= next {
-            web.get("/api/activity").ok();
-            web.get("/api/doctor").ok();
+            web.send("GET", "/api/activity", &viewer, "").ok();
+            web.send("GET", "/api/doctor", &viewer, "").ok();
             next += Duration::from_secs(15);
         }
     }
