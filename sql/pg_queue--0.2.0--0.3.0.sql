@@ -84,7 +84,8 @@ manage. Errors: 42704 no such queue or role, 22023 no such privilege, 22004 an a
 COMMENT ON FUNCTION queue_internal.derive_grants IS
 'Derives the GRANTs on the extension''s schema, functions and views from queue.permission. Used by upgrade scripts.';
 COMMENT ON FUNCTION queue_internal.foreign_write IS
-'Statement trigger on the tables: no job is run while they are written by SQL. The extension''s own writes do not fire it.';
+'Statement trigger on all tables: only their owner may write to them by SQL, and no job is run meanwhile, where it matters. The
+extension''s own writes are let through.';
 COMMENT ON FUNCTION queue_internal.throughput_live IS
 'The rows that queue.rollup will get from the segments that are not reclaimed yet, summed up at each call. For the views.';
 COMMENT ON COLUMN queue.firing_0.kind IS 'r: the slot''s job was enqueued; s: the slot was skipped; c: a row of the other half, copied; o: not the slot, but missed slots up to fired_at are still to be run, and those from there to the slot are skipped.';
@@ -813,21 +814,6 @@ $comments$;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA queue, queue_internal FROM PUBLIC;
 
-
-DO $triggers$
-DECLARE
-    relation regclass;
-BEGIN
-    FOREACH relation IN ARRAY ARRAY['queue.topic', 'queue.binding']::regclass[] LOOP
-        EXECUTE format($sql$
-            CREATE TRIGGER foreign_write BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %1$s
-                FOR EACH STATEMENT EXECUTE FUNCTION queue_internal.foreign_write();
-            ALTER TABLE %1$s ENABLE ALWAYS TRIGGER foreign_write;
-        $sql$, relation);
-    END LOOP;
-END
-$triggers$;
-
 CREATE OR REPLACE VIEW queue.schedules WITH (security_barrier) AS
 SELECT s.schedule_name AS name, coalesce(q.queue_name, t.topic_name) AS queue_name, s.cron, s.every, s.timezone, f.next_run_at, f.last_run_at, f.last_job_id,
        s.is_paused, s.missed, s.starts_at, s.ends_at, s.overlap, s.priority, s.max_attempts, s.group_key, s.payload,
@@ -1170,6 +1156,37 @@ BEGIN
     END LOOP;
 END
 $read_only$;
+
+-- Of no use here, where no rows are: the table of each day is made like this one, and so gets them.
+CREATE INDEX history_job_id_idx ON queue.history (job_id) WITH (deduplicate_items = off);
+CREATE INDEX history_id_idx ON queue.history (id)
+    WHERE ((id OPERATOR(pg_catalog.>>) 4) OPERATOR(pg_catalog.&) 4398046511103::pg_catalog.int8)
+          OPERATOR(pg_catalog.<>) ((job_id OPERATOR(pg_catalog.>>) 4) OPERATOR(pg_catalog.&) 4398046511103::pg_catalog.int8);
+CREATE INDEX history_lane_idx ON queue.history (lane)
+    WHERE outcome OPERATOR(pg_catalog.=) 'd' OR outcome OPERATOR(pg_catalog.=) 't' AND next_id IS NULL;
+CREATE INDEX history_flow_idx ON queue.history (flow) WITH (deduplicate_items = off) WHERE flow IS NOT NULL;
+DROP INDEX queue.lane_queue_id_idx;
+CREATE UNIQUE INDEX lane_queue_id_idx ON queue.lane (queue_id, stage COLLATE "C");
+-- On each table, whatever is granted, also to pg_write_all_data. The tables of history that are made later get it as well.
+DO $triggers$
+DECLARE
+    relation regclass;
+BEGIN
+    FOR relation IN
+        SELECT oid FROM pg_catalog.pg_class
+        WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('r', 'p')
+          AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = pg_class.oid AND tgname = 'foreign_write')
+        ORDER BY relname
+    LOOP
+        -- Always: some restore with session_replication_role = replica.
+        EXECUTE format($sql$
+            CREATE TRIGGER foreign_write BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %1$s
+                FOR EACH STATEMENT EXECUTE FUNCTION queue_internal.foreign_write();
+            ALTER TABLE %1$s ENABLE ALWAYS TRIGGER foreign_write;
+        $sql$, relation);
+    END LOOP;
+END
+$triggers$;
 
 -- A lane of held jobs for each queue.
 INSERT INTO queue.lane (queue_id, is_held) SELECT queue_id, true FROM queue.queue;

@@ -78,6 +78,7 @@ mod security {
     mod privileges;
     mod rights;
     mod shared;
+    mod tables;
 }
 
 /// Jobs that are SQL and run in the server.

@@ -201,3 +201,52 @@ BEGIN
     END LOOP;
 END
 $read_only$;
+
+-- On each table, whatever is granted, also to pg_write_all_data. The tables of history that are made later get it as well.
+DO $triggers$
+DECLARE
+    relation regclass;
+BEGIN
+    FOR relation IN
+        SELECT oid FROM pg_catalog.pg_class
+        WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('r', 'p')
+          AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = pg_class.oid AND tgname = 'foreign_write')
+        ORDER BY relname
+    LOOP
+        -- Always: some restore with session_replication_role = replica.
+        EXECUTE format($sql$
+            CREATE TRIGGER foreign_write BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %1$s
+                FOR EACH STATEMENT EXECUTE FUNCTION queue_internal.foreign_write();
+            ALTER TABLE %1$s ENABLE ALWAYS TRIGGER foreign_write;
+        $sql$, relation);
+    END LOOP;
+END
+$triggers$;
+
+-- What ALTER DEFAULT PRIVILEGES of the role that runs this script has opened is closed again.
+DO $close$
+DECLARE
+    opened record;
+BEGIN
+    FOR opened IN
+        SELECT c.oid::regclass::text AS object, CASE WHEN c.relkind = 'S' THEN 'SEQUENCE' ELSE 'TABLE' END AS kind,
+               CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS grantee
+        FROM pg_catalog.pg_class AS c, pg_catalog.aclexplode(c.relacl) AS a
+        WHERE c.relnamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace) AND a.grantee <> c.relowner
+        UNION
+        SELECT p.oid::regprocedure::text, 'ROUTINE', CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
+        FROM pg_catalog.pg_proc AS p, pg_catalog.aclexplode(p.proacl) AS a
+        WHERE p.pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace) AND a.grantee <> p.proowner
+        UNION
+        SELECT t.oid::regtype::text, 'TYPE', CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
+        FROM pg_catalog.pg_type AS t, pg_catalog.aclexplode(t.typacl) AS a
+        WHERE t.typnamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace) AND a.grantee NOT IN (t.typowner, 0)
+        UNION
+        SELECT quote_ident(n.nspname), 'SCHEMA', CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
+        FROM pg_catalog.pg_namespace AS n, pg_catalog.aclexplode(n.nspacl) AS a
+        WHERE n.nspname IN ('queue', 'queue_internal') AND a.grantee <> n.nspowner
+    LOOP
+        EXECUTE format('REVOKE ALL ON %s %s FROM %s', opened.kind, opened.object, opened.grantee);
+    END LOOP;
+END
+$close$;

@@ -66,6 +66,14 @@ CREATE TABLE queue.history (
     own_flow        jsonb
 ) USING heap;
 ALTER TABLE queue.history REPLICA IDENTITY FULL;
+-- Of no use here, where no rows are: the table of each day is made like this one, and so gets them.
+CREATE INDEX history_job_id_idx ON queue.history (job_id) WITH (deduplicate_items = off);
+CREATE INDEX history_id_idx ON queue.history (id)
+    WHERE ((id OPERATOR(pg_catalog.>>) 4) OPERATOR(pg_catalog.&) 4398046511103::pg_catalog.int8)
+          OPERATOR(pg_catalog.<>) ((job_id OPERATOR(pg_catalog.>>) 4) OPERATOR(pg_catalog.&) 4398046511103::pg_catalog.int8);
+CREATE INDEX history_lane_idx ON queue.history (lane)
+    WHERE outcome OPERATOR(pg_catalog.=) 'd' OR outcome OPERATOR(pg_catalog.=) 't' AND next_id IS NULL;
+CREATE INDEX history_flow_idx ON queue.history (flow) WITH (deduplicate_items = off) WHERE flow IS NOT NULL;
 COMMENT ON TABLE queue.history IS
     'Ended attempts that have left the segments, in one child table for each day on which they expire. Look at queue.jobs and queue.attempts.';
 COMMENT ON COLUMN queue.history.generation IS 'The filling of the segment that the attempt lay in; counts once that is copied as a whole.';

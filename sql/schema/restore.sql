@@ -15,7 +15,8 @@ COMMENT ON COLUMN queue.restoring.pid IS 'Its process.';
 CREATE FUNCTION queue_internal.foreign_write() RETURNS trigger
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_foreign_write';
 COMMENT ON FUNCTION queue_internal.foreign_write IS
-'Statement trigger on the tables: no job is run while they are written by SQL. The extension''s own writes do not fire it.';
+'Statement trigger on all tables: only their owner may write to them by SQL, and no job is run meanwhile, where it matters. The
+extension''s own writes are let through.';
 
 CREATE FUNCTION queue_internal.read_only() RETURNS trigger
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_read_only';
@@ -26,24 +27,3 @@ CREATE FUNCTION queue.adopt() RETURNS void
 COMMENT ON FUNCTION queue.adopt IS
 'Ends a restore by hand: what is in the tables counts from the commit on, and sequences are set behind it. Errors:
 55006 another transaction writes to the tables by SQL, 25001 at REPEATABLE READ or above.';
-
-DO $triggers$
-DECLARE
-    relation regclass;
-BEGIN
-    FOR relation IN
-        SELECT oid FROM pg_catalog.pg_class
-        WHERE relnamespace = 'queue'::regnamespace AND relkind = 'r'
-          AND (relname IN ('queue', 'lane', 'permission', 'segment_log', 'successor', 'schedule', 'topic', 'binding')
-               OR relname ~ '^(attempt|claim|outcome|note|firing|key)_[0-9]$')
-        ORDER BY relname
-    LOOP
-        -- Always: some restore with session_replication_role = replica.
-        EXECUTE format($sql$
-            CREATE TRIGGER foreign_write BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %1$s
-                FOR EACH STATEMENT EXECUTE FUNCTION queue_internal.foreign_write();
-            ALTER TABLE %1$s ENABLE ALWAYS TRIGGER foreign_write;
-        $sql$, relation);
-    END LOOP;
-END
-$triggers$;

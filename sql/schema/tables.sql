@@ -52,7 +52,7 @@ CREATE TABLE queue.lane (
     stage       text,
     is_held     boolean NOT NULL DEFAULT false
 );
-CREATE UNIQUE INDEX lane_queue_id_idx ON queue.lane (queue_id, stage);
+CREATE UNIQUE INDEX lane_queue_id_idx ON queue.lane (queue_id, stage COLLATE "C");
 COMMENT ON TABLE queue.lane IS 'A lane is a queue (stage is null) or one of its stages; attempts wait in lanes.';
 COMMENT ON COLUMN queue.lane.is_held IS 'Whether it is the queue''s lane of jobs that are after others; nothing is claimed from there.';
 

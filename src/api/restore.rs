@@ -43,7 +43,9 @@ fn foreign_write(call: &Call) -> Result<Option<pg_sys::Datum>> {
             .detail("Its rows say as whom jobs run, so privileges on it do not suffice.")
             .hint("Restore as the owner of the tables; for all else there are functions."));
     }
-    restore::mark(table, !is_truncate)?;
+    if restore::matters(table) {
+        restore::mark(table, !is_truncate)?;
+    }
     Ok(Some(VOID))
 }
 

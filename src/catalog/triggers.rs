@@ -16,7 +16,8 @@ use crate::pg::{session, syscache};
 /// Errors: 0A000 if rows are inserted into the table directly.
 pub fn refuse_at(table: Oid) -> Result<()> {
     // The triggers of the extension's own script see statements, and are there for SQL that is not the extension's.
-    if session::is_binary_upgrade() || session::is_in_our_script() || !catalog::is_written_directly(table) {
+    let is_ours = session::is_in_our_script() || spi::OWN.get() > 0;
+    if session::is_binary_upgrade() || is_ours || !catalog::is_written_directly(table) {
         return Ok(());
     }
     let name = syscache::table_name(table).unwrap_or_default();

@@ -163,18 +163,30 @@ pub fn jit() -> Result<Finding> {
     })
 }
 
-/// Checks that each role exists that something was granted to.
+/// Checks that each role exists that something was granted to, and that no role was granted anything on tables or sequences: who
+/// may read a table sees the payloads of all queues.
 pub fn roles() -> Result<Finding> {
     let catalog = catalog()?;
-    let mut missing = BTreeSet::new();
+    let mut troubles = BTreeSet::new();
     permission::each_row(&catalog, |_, role, _| {
         if role != permission::PUBLIC && role::role(role).is_none() {
-            missing.insert(format!("There is no role \"{role}\"."));
+            troubles.insert(format!("There is no role \"{role}\"."));
         }
     });
+    troubles.extend(spi::texts(
+        "SELECT pg_catalog.format('Role %s was granted %s on %s tables and sequences of schema queue by hand.',
+             CASE WHEN a.grantee OPERATOR(pg_catalog.=) 0::pg_catalog.oid THEN 'PUBLIC' ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) END,
+             pg_catalog.string_agg(DISTINCT a.privilege_type, ', '), pg_catalog.count(DISTINCT c.oid))
+         FROM pg_catalog.pg_class AS c, pg_catalog.aclexplode(c.relacl) AS a
+         WHERE c.relnamespace OPERATOR(pg_catalog.=) 'queue'::pg_catalog.regnamespace AND c.relkind IN ('r', 'p', 'S')
+           AND a.grantee OPERATOR(pg_catalog.<>) c.relowner
+         GROUP BY a.grantee",
+        &[],
+    )?);
     Ok(Finding::of(
-        &Vec::from_iter(missing),
-        "Every role that something was granted to exists.",
-        "Create it and grant again, or take back what it had: queue.revoke. The rows are in queue.permission.",
+        &Vec::from_iter(troubles),
+        "Every role that something was granted to exists, and none has a table.",
+        "Create the role and grant again, or take back what it had: queue.revoke. What was granted on tables shows the payloads of all \
+         queues: REVOKE ALL ON ALL TABLES IN SCHEMA queue FROM it, and the same of SEQUENCES; queue.grant lets it at the views.",
     ))
 }

@@ -13,7 +13,7 @@ use pgrx::pg_sys::{self, Datum, Oid};
 
 use crate::catalog::run_as::RunAs;
 use crate::catalog::{Catalog, shapes, spi};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::log::attempt::{self, Attempt, New};
 use crate::log::outcome;
 use crate::log::segment::{self, Home};
@@ -23,7 +23,7 @@ use crate::pg::row::{NewRows, Row};
 use crate::pg::scan::{Key, Snapshot};
 use crate::pg::shape::Known;
 use crate::pg::table::Relation;
-use crate::pg::{lock, process, syscache};
+use crate::pg::{lock, process, session, syscache};
 use crate::shmem::ledger::Ledger;
 use crate::shmem::segments::State;
 
@@ -95,41 +95,68 @@ pub fn create_child(catalog: &Catalog, day: Day) -> Result<bool> {
         return Ok(false);
     }
     let name = format!("history_{}_{:08x}", day.name(), fastrand::u32(..));
-    let by_flow = format!(
-        "CREATE INDEX {name}_flow_idx ON queue.{name} (flow) WITH (deduplicate_items = off) WHERE flow IS NOT NULL"
-    );
-    let statements = [
-        // Nothing is updated: what autovacuum finds to do is to freeze what is kept for long.
-        format!("CREATE TABLE queue.{name} () INHERITS (queue.history) USING heap WITH (fillfactor = 100)"),
-        // For a publication of all tables: `queue.forget` updates.
-        format!("ALTER TABLE queue.{name} REPLICA IDENTITY FULL"),
-        format!("CREATE INDEX {name}_job_idx ON queue.{name} (job_id) WITH (deduplicate_items = off)"),
-        format!(
-            "CREATE INDEX {name}_later_idx ON queue.{name} (id)
-             WHERE ((id OPERATOR(pg_catalog.>>) 4) OPERATOR(pg_catalog.&) 4398046511103::pg_catalog.int8)
-                   OPERATOR(pg_catalog.<>)
-                   ((job_id OPERATOR(pg_catalog.>>) 4) OPERATOR(pg_catalog.&) 4398046511103::pg_catalog.int8)"
-        ),
-        format!(
-            "CREATE INDEX {name}_dead_idx ON queue.{name} (lane)
-             WHERE outcome OPERATOR(pg_catalog.=) 'd'
-                   OR outcome OPERATOR(pg_catalog.=) 't' AND next_id IS NULL"
-        ),
-        format!("COMMENT ON TABLE queue.{name} IS 'Ended attempts that expire on one day.'"),
-    ];
-    for statement in statements.into_iter().chain(catalog.knows_after().then_some(by_flow)) {
-        spi::run(&statement, &[])?;
-    }
     let owner = spi::text(
         "SELECT pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(relowner)) FROM pg_catalog.pg_class
          WHERE oid OPERATOR(pg_catalog.=) $1",
         &[oid_parameter(catalog.history)],
     )?;
-    if let Some(owner) = owner {
-        spi::run(&format!("ALTER TABLE queue.{name} OWNER TO {owner}"), &[])?;
+    let owner = owner.ok_or_else(|| Error::internal("queue.history has no owner"))?;
+    // Columns of both are merged, of which each would get a notice.
+    session::with_settings(&[(c"client_min_messages", c"warning")], || {
+        // Nothing is updated: what autovacuum finds to do is to freeze what is kept for long.
+        let made = format!(
+            "CREATE TABLE queue.{name} (LIKE queue.history INCLUDING INDEXES) INHERITS (queue.history)
+             USING heap WITH (fillfactor = 100)"
+        );
+        spi::run(&made, &[])
+    })?;
+    // The SQL of before version 0.3.0 has no indexes on the parent.
+    if !catalog.knows_after() {
+        for index in [
+            "job_id_idx ON queue.{name} (job_id) WITH (deduplicate_items = off)",
+            "id_idx ON queue.{name} (id)
+             WHERE ((id OPERATOR(pg_catalog.>>) 4) OPERATOR(pg_catalog.&) 4398046511103::pg_catalog.int8)
+                   OPERATOR(pg_catalog.<>)
+                   ((job_id OPERATOR(pg_catalog.>>) 4) OPERATOR(pg_catalog.&) 4398046511103::pg_catalog.int8)",
+            "lane_idx ON queue.{name} (lane)
+             WHERE outcome OPERATOR(pg_catalog.=) 'd' OR outcome OPERATOR(pg_catalog.=) 't' AND next_id IS NULL",
+        ] {
+            spi::run(&format!("CREATE INDEX {name}_{}", index.replace("{name}", &name)), &[])?;
+        }
     }
+    guard(&name)?;
+    // The identity is for a publication of all tables: `queue.forget` updates.
+    let settled = format!(
+        "ALTER TABLE queue.{name} ENABLE ALWAYS TRIGGER foreign_write, REPLICA IDENTITY FULL, OWNER TO {owner}"
+    );
+    spi::run(&settled, &[])?;
+    close(&name)?;
     adopt_children(catalog)?;
     Ok(true)
+}
+
+/// Makes the trigger by which only the tables' owner may write to a child by SQL, as on all tables of the extension.
+fn guard(name: &str) -> Result<()> {
+    let schema = syscache::internal_schema();
+    let trigger = format!(
+        "CREATE TRIGGER foreign_write BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON queue.{name}
+         FOR EACH STATEMENT EXECUTE FUNCTION {schema}.foreign_write()"
+    );
+    spi::run(&trigger, &[]).map(|_| ())
+}
+
+/// Takes back what default privileges have granted on a child.
+fn close(name: &str) -> Result<()> {
+    let grantees = spi::texts(
+        "SELECT DISTINCT CASE WHEN a.grantee OPERATOR(pg_catalog.=) 0::pg_catalog.oid THEN 'PUBLIC' ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) END
+         FROM pg_catalog.pg_class AS c, pg_catalog.aclexplode(c.relacl) AS a
+         WHERE c.relname OPERATOR(pg_catalog.=) $1 AND c.relnamespace OPERATOR(pg_catalog.=) 'queue'::pg_catalog.regnamespace
+           AND a.grantee OPERATOR(pg_catalog.<>) c.relowner",
+        &[name.to_owned().into()],
+    )?;
+    grantees
+        .iter()
+        .try_for_each(|grantee| spi::run(&format!("REVOKE ALL ON queue.{name} FROM {grantee}"), &[]).map(|_| ()))
 }
 
 /// Makes DROP EXTENSION drop the children, too. They are no members, so that pg_dump treats them as what they are:
@@ -194,7 +221,7 @@ fn is_dead(row: &Values) -> bool {
 
 /// Its index of dead jobs.
 pub fn index_of_dead(child: Child) -> Option<Oid> {
-    syscache::index_on(child.table, column::LANE as i16 + 1, true, "_dead_idx")
+    syscache::index_on(child.table, column::LANE as i16 + 1, true, "_lane_idx")
 }
 
 /// Calls `each` with the job, the id and the outcome of each attempt in history that is of a flow, as the active snapshot sees it.
@@ -267,11 +294,11 @@ pub fn each_dead(catalog: &Catalog, snapshot: Snapshot, counting: &Counting, mut
 }
 
 fn oid_by_job(child: Child) -> Option<Oid> {
-    syscache::index_on(child.table, column::JOB_ID as i16 + 1, false, "_job_idx")
+    syscache::index_on(child.table, column::JOB_ID as i16 + 1, false, "_job_id_idx")
 }
 
 fn oid_of_later(child: Child) -> Option<Oid> {
-    syscache::index_on(child.table, column::ID as i16 + 1, true, "_later_idx")
+    syscache::index_on(child.table, column::ID as i16 + 1, true, "_id_idx")
 }
 
 /// Whether rows of this generation count: not while its segment is still being copied.

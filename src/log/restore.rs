@@ -76,16 +76,18 @@ pub fn triggers_switched(table: pg_sys::Oid) -> Result<()> {
     if session::in_recovery() || !role::owns_table(table) {
         return Ok(());
     }
-    let Ok(catalog) = catalog::current() else { return Ok(()) };
-    let is_log = |s: &catalog::Segment| [s.attempt, s.claim, s.outcome, s.note].contains(&table);
-    let is_key = catalog.key.contains(&table);
-    let is_schedule = table == catalog.schedule || catalog.firing.iter().any(|half| half.0 == table);
-    let is_setting = [catalog.queue, catalog.lane, catalog.permission, catalog.topic].contains(&table);
-    let is_other = is_key || is_schedule || is_setting;
-    if is_other || catalog.segments.iter().any(is_log) {
+    if syscache::schema_of(table).is_some_and(|schema| Some(schema) == syscache::our_schema()) && matters(table) {
         mark(table, false)?;
     }
     Ok(())
+}
+
+/// Whether jobs must not run while SQL writes to this table of the extension. They may where its rows are made of others, or are about
+/// jobs that have ended.
+pub fn matters(table: pg_sys::Oid) -> bool {
+    let name = syscache::table_name(table).unwrap_or_default();
+    let is_one_of = |names: &[&str]| names.iter().any(|start| name.starts_with(start));
+    !is_one_of(&["history", "parked_", "rollup", "total", "group_start", "restoring", "timeline"])
 }
 
 /// Notes that the open transaction is about to write to this table by SQL. `counts`: it may turn out that it has not.

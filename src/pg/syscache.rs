@@ -189,9 +189,9 @@ pub unsafe fn table_oid(name: *const pg_sys::RangeVar) -> Option<pg_sys::Oid> {
     (oid != pg_sys::Oid::INVALID).then_some(oid)
 }
 
-/// Returns the table of a trigger that this command has made. `None` if there is no such trigger. Must run in a
+/// Returns the table and the function of a trigger that this command has made. `None` if there is no such trigger. Must run in a
 /// transaction.
-pub fn table_of_new_trigger(trigger: pg_sys::Oid) -> Option<pg_sys::Oid> {
+pub fn new_trigger(trigger: pg_sys::Oid) -> Option<(pg_sys::Oid, pg_sys::Oid)> {
     let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
     let mut key = pg_sys::ScanKeyData::default();
     // SAFETY: a scan of a catalog by its key, by SnapshotSelf, which sees the rows of the command that is still
@@ -208,11 +208,13 @@ pub fn table_of_new_trigger(trigger: pg_sys::Oid) -> Option<pg_sys::Oid> {
         let catalog = pg_sys::table_open(pg_sys::TriggerRelationId, lock);
         let scan = pg_sys::systable_beginscan(catalog, index, true, &raw mut pg_sys::SnapshotSelfData, 1, &raw mut key);
         let row = pg_sys::systable_getnext(scan);
-        let table =
-            (!row.is_null()).then(|| (*pg_sys::heap_tuple_get_struct::<pg_sys::FormData_pg_trigger>(row)).tgrelid);
+        let found = (!row.is_null()).then(|| {
+            let row = &*pg_sys::heap_tuple_get_struct::<pg_sys::FormData_pg_trigger>(row);
+            (row.tgrelid, row.tgfoid)
+        });
         pg_sys::systable_endscan(scan);
         pg_sys::table_close(catalog, lock);
-        table
+        found
     }
 }
 
@@ -251,6 +253,18 @@ pub fn is_our_extension(extension: pg_sys::Oid) -> bool {
         let name = pg_sys::get_extension_name(extension);
         !name.is_null() && CStr::from_ptr(name) == c"pg_queue"
     }
+}
+
+/// Whether a function belongs to this extension. Must run in a transaction.
+pub fn is_our_function(function: pg_sys::Oid) -> bool {
+    // SAFETY: a look-up in the catalog; invalid when it belongs to none.
+    let extension = unsafe { pg_sys::getExtensionOfObject(pg_sys::ProcedureRelationId, function) };
+    extension != pg_sys::Oid::INVALID && is_our_extension(extension)
+}
+
+/// Returns the schema of a table. `None` if the table is gone.
+pub fn schema_of(table: pg_sys::Oid) -> Option<pg_sys::Oid> {
+    by_oid(pg_sys::SysCacheIdentifier::RELOID, table, |row: &pg_sys::FormData_pg_class| row.relnamespace)
 }
 
 /// Returns the schema of the extension's objects. `None` if there is none. Must run in a transaction.

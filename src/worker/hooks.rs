@@ -356,7 +356,9 @@ unsafe extern "C-unwind" fn on_access(
 /// Errors: 0A000, raised.
 #[pg_guard]
 extern "C-unwind" fn on_new_trigger(trigger: Oid) {
-    if let Some(table) = syscache::table_of_new_trigger(trigger)
+    if let Some((table, function)) = syscache::new_trigger(trigger)
+        // Ours comes with the tables of history that are restored.
+        && !syscache::is_our_function(function)
         && let Err(error) = triggers::refuse_at(table)
     {
         error.report();

@@ -873,8 +873,8 @@ fn indexes_that_users_add_to_history_are_not_taken_for_ours() {
         client.run(&format!("CREATE INDEX {name}_mine ON {child} (lane) WHERE outcome = 'c'"));
         client.run(&format!("CREATE INDEX {name}_hash ON {child} USING hash (job_id)"));
         // Ours get the larger numbers.
-        client.run(&format!("REINDEX INDEX CONCURRENTLY {child}_dead_idx"));
-        client.run(&format!("REINDEX INDEX CONCURRENTLY {child}_job_idx"));
+        client.run(&format!("REINDEX INDEX CONCURRENTLY {child}_lane_idx"));
+        client.run(&format!("REINDEX INDEX CONCURRENTLY {child}_job_id_idx"));
     }
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{500}'))");
     client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 500)))");

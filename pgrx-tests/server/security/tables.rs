@@ -1,0 +1,127 @@
+//! All tables and sequences of the schema are the owner's alone, whatever was granted: what is looked at is what `pg_class` has.
+
+use postgres::Client;
+use queue_tests::{Cluster, wait};
+
+use crate::shared::{Sql, create};
+
+/// The tables of the schema, those of history among them, which are made later.
+fn tables(client: &mut Client) -> Vec<String> {
+    client.column(
+        "SELECT relname::text FROM pg_class WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('r', 'p') ORDER BY relname",
+    )
+}
+
+/// A database with jobs in history, and a role that may read and write all data.
+fn bed() -> (Cluster, Client) {
+    let cluster = Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start();
+    let mut client = cluster.create_database("app");
+    client.run("CREATE ROLE mallory LOGIN; GRANT pg_write_all_data, pg_read_all_data TO mallory");
+    create(&mut client, "q", "max_attempts => 1");
+    client.enqueue("q");
+    client.run("SELECT queue.fail(id, 'x') FROM queue.claim('q')");
+    wait::until("it is in history", || (client.count("SELECT FROM queue.history") == 1).then_some(()));
+    (cluster, client)
+}
+
+#[test]
+fn no_table_can_be_written_to_by_a_role_that_does_not_own_it() {
+    let (_cluster, mut client) = bed();
+    let tables = tables(&mut client);
+    assert!(tables.iter().any(|table| table.starts_with("history_")), "{tables:?}");
+    client.run("GRANT ALL ON ALL TABLES IN SCHEMA queue TO mallory; SET ROLE mallory");
+    for table in &tables {
+        let column: String = client.value(&format!(
+            "SELECT attname::text FROM pg_attribute WHERE attrelid = 'queue.{table}'::regclass AND attnum = 1"
+        ));
+        for statement in [
+            format!("UPDATE queue.{table} SET {column} = {column}"),
+            format!("UPDATE queue.{table} SET {column} = {column} WHERE false"),
+            format!("DELETE FROM queue.{table}"),
+            format!("INSERT INTO queue.{table} SELECT * FROM queue.{table}"),
+            format!("TRUNCATE queue.{table}"),
+        ] {
+            let failure = client.failure(&statement);
+            assert_eq!(failure.code, "42501", "{statement}: {failure:?}");
+        }
+    }
+    client.run("RESET ROLE");
+    // The reproduction: as whom a job is run once more is not to be written.
+    let told: String = client.value("SELECT detail FROM queue.doctor() WHERE name = 'roles' AND NOT ok");
+    assert!(told.contains("Role mallory was granted"), "{told}");
+}
+
+#[test]
+fn each_table_has_the_guard_always_on() {
+    let (_cluster, mut client) = bed();
+    let without: Vec<String> = client.column(
+        "SELECT relname::text FROM pg_class AS c WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('r', 'p')
+         AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND tgname = 'foreign_write' AND tgenabled = 'A')",
+    );
+    assert!(without.is_empty(), "{without:?}");
+    // Only the owner's writes to what counts have the database wait for the end of a restore.
+    client.run("DELETE FROM queue.history; DELETE FROM queue.rollup; DELETE FROM queue.total");
+    assert_eq!(client.count("SELECT FROM queue.doctor() WHERE name = 'restore' AND NOT ok"), 0);
+    client.enqueue("q");
+}
+
+#[test]
+fn default_privileges_open_nothing() {
+    let cluster = Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start();
+    let mut client = cluster.connect();
+    client.run("CREATE ROLE reader LOGIN");
+    client.run("CREATE DATABASE late");
+    let mut client = cluster.connect_to("late");
+    client.run(
+        "ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO reader, PUBLIC; ALTER DEFAULT PRIVILEGES GRANT ALL ON SEQUENCES TO reader, PUBLIC;
+         ALTER DEFAULT PRIVILEGES GRANT ALL ON ROUTINES TO reader; ALTER DEFAULT PRIVILEGES GRANT ALL ON TYPES TO reader;
+         ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO reader",
+    );
+    client.run("CREATE EXTENSION pg_queue");
+    create(&mut client, "q", "max_attempts => 1");
+    client.enqueue("q");
+    client.run("SELECT queue.fail(id, 'x') FROM queue.claim('q')");
+    wait::until("it is in history", || (client.count("SELECT FROM queue.history") == 1).then_some(()));
+    let opened = "SELECT c.relname || ' ' || a.privilege_type FROM pg_class AS c, aclexplode(c.relacl) AS a
+                  WHERE relnamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace) AND a.grantee <> c.relowner
+                  UNION ALL SELECT p.proname || ' ' || a.privilege_type FROM pg_proc AS p, aclexplode(p.proacl) AS a
+                  WHERE pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace) AND a.grantee <> p.proowner
+                  UNION ALL SELECT n.nspname || ' ' || a.privilege_type FROM pg_namespace AS n, aclexplode(n.nspacl) AS a
+                  WHERE n.nspname IN ('queue', 'queue_internal') AND a.grantee <> n.nspowner";
+    assert_eq!(client.column::<String>(opened), Vec::<String>::new());
+    client.run("SET ROLE reader");
+    for table in ["queue.attempt_0", "queue.history", "queue.jobs"] {
+        assert_eq!(client.failure(&format!("SELECT * FROM {table}")).code, "42501", "{table}");
+    }
+    assert_eq!(client.failure("SELECT queue.create('mine')").code, "42501");
+}
+
+#[test]
+fn texts_in_indexes_are_compared_byte_by_byte() {
+    let (_cluster, mut client) = bed();
+    let others: Vec<String> = client.column(
+        "SELECT i.indexrelid::regclass::text FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indrelid
+         CROSS JOIN unnest(i.indcollation) AS u (oid)
+         WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind = 'r' AND u.oid <> 0 AND u.oid <> '\"C\"'::regcollation
+         ORDER BY 1",
+    );
+    assert!(others.is_empty(), "{others:?}");
+}
+
+#[test]
+fn a_table_of_history_takes_three_commands() {
+    let cluster = Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start();
+    let mut client = cluster.create_database("app");
+    client.run(
+        "CREATE TABLE seen (n serial, tag text);
+         CREATE FUNCTION note() RETURNS event_trigger LANGUAGE plpgsql AS
+             $$ BEGIN INSERT INTO public.seen (tag) VALUES (tg_tag); END $$;
+         CREATE EVENT TRIGGER note ON ddl_command_end EXECUTE FUNCTION note()",
+    );
+    create(&mut client, "q", "");
+    client.enqueue("q");
+    client.run("SELECT queue.complete(id) FROM queue.claim('q')");
+    wait::until("it is in history", || (client.count("SELECT FROM queue.history") == 1).then_some(()));
+    let seen: Vec<String> = client.column("SELECT tag FROM seen ORDER BY n");
+    assert_eq!(seen, ["CREATE TABLE", "CREATE TRIGGER", "ALTER TABLE"]);
+}
