@@ -556,7 +556,7 @@ CREATE FUNCTION queue.create(
 COMMENT ON FUNCTION queue.create IS
 'Makes a queue. Defaults: max_attempts 20, lease 5 minutes, backoff exponential from 10 seconds to 1 day with
 jitter 0.1, retention 1 day, dead_retention 90 days. stages: up to 32 names, which each job goes through in this
-order; see queue.advance. dead_letter: the queue that gets a copy of each job that dies. With if_not_exists an
+order; see queue.advance. dead_letter: the queue or topic that gets a copy of each job that dies. With if_not_exists an
 existing queue is altered instead. executor: its jobs run in the server: sql, each has a command and runs as the role that
 enqueued it; call, the payload of each is handed to procedure, which runs as run_as. settings: of the sessions they run in.
 Errors: 42710 it exists, 22023 an option out of range, 42704 no queue dead_letter or no role run_as, 42883 no such procedure,

@@ -5,7 +5,7 @@
 --
 -- seconds: the time from look to look; 2. errors: how many error texts are shown; none, since each look at them reads all of
 -- the logs and of history. The rest is cheap at any depth. Rates are those since the last look: each look leaves its totals
--- in a setting of the session. Needs SELECT on queue.stats and queue.workers, and on queue.errors to show these.
+-- in a setting of the session. Needs the privilege observe on the queues that are to be shown.
 
 \set QUIET on
 \pset pager off
