@@ -94,6 +94,7 @@ mod sql_jobs {
 
 /// The SQL surface as drivers and applications use it, and misuse it.
 mod interface {
+    mod advice;
     mod bad_input;
     mod lengths;
     mod protocol;

@@ -81,6 +81,30 @@ const OBJECTS: [(u8, Kind, &[&str]); 13] = [
     (MANAGE_ALL, Kind::Routine, &["adopt", "check", "create", "create_topic", "maintain"]),
 ];
 
+/// Says which privilege gives access to an object of this name. `None`: there is none of that name.
+pub fn advice(name: &str) -> Option<String> {
+    let (bits, kind, _) =
+        OBJECTS.iter().find(|(_, kind, names)| !matches!(kind, Kind::Schema) && names.contains(&name))?;
+    if matches!(kind, Kind::Internal) {
+        return Some(
+            "A GRANT by hand lets nobody at the views of pg_queue: use SELECT queue.grant('QUEUE', 'ROLE', 'observe')."
+                .to_owned(),
+        );
+    }
+    if *bits == MANAGE_ALL {
+        let more = if name == "create" { ", or GRANT EXECUTE ON FUNCTION queue.create TO it" } else { "" };
+        return Some(format!(
+            "queue.{name} takes the privilege manage on all queues: SELECT queue.grant('*', 'ROLE', 'manage'){more}."
+        ));
+    }
+    let all = [(PRODUCE, "produce"), (CONSUME, "consume"), (OBSERVE, "observe"), (MANAGE, "manage")];
+    let (_, privilege) = all.into_iter().find(|(bit, _)| bits & bit != 0)?;
+    Some(format!(
+        "queue.{name} takes the privilege {privilege} on a queue. A role that manages the queue can run SELECT queue.grant('QUEUE', 'ROLE', \
+         '{privilege}')."
+    ))
+}
+
 /// An object, and the roles that have access to it.
 struct Object {
     bits: u8,

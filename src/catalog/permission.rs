@@ -45,7 +45,8 @@ pub enum Privilege {
 }
 
 impl Privilege {
-    const ALL: [(Self, &'static str); 4] =
+    /// All of them, with their names.
+    pub const ALL: [(Self, &'static str); 4] =
         [(Self::Produce, "produce"), (Self::Consume, "consume"), (Self::Observe, "observe"), (Self::Manage, "manage")];
 
     /// Returns the privilege of this name.

@@ -14,6 +14,7 @@ use pg_queue_core::frontier::Limits;
 use pgrx::pg_sys::Oid;
 
 use crate::catalog::noted::Noted;
+use crate::catalog::permission::{self, Privilege};
 use crate::catalog::procedure::Procedure;
 use crate::catalog::{Catalog, spi};
 use crate::error::{self, Error, Result};
@@ -242,9 +243,31 @@ pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
         None if is_topic(catalog, name)? => Err(Error::new(error::NOT_SUPPORTED, format!("\"{name}\" is a topic"))
             .detail("A topic keeps no jobs: what is published there goes to the queues that are bound to it.")
             .hint("Use queue.publish; claim from the queues of view queue.bindings.")),
-        None => Err(Error::new(error::UNDEFINED, format!("queue \"{name}\" does not exist"))
-            .hint(format!("Create it with SELECT queue.create('{}').", name.replace('\'', "''")))),
+        None => {
+            let error = Error::new(error::UNDEFINED, format!("queue \"{name}\" does not exist"));
+            Err(match nearest(catalog, name) {
+                Some(other) => error.hint(format!("There is a queue \"{other}\". Names are compared byte by byte.")),
+                None => error.hint(format!("Create it with SELECT queue.create('{}').", name.replace('\'', "''"))),
+            })
+        }
     }
+}
+
+/// Returns the queue whose name is most like this one, of the first thousand that the current user may do something with. `None`: none
+/// is like it.
+fn nearest(catalog: &Catalog, name: &str) -> Option<String> {
+    const MOST: usize = 1_000;
+    let rights = permission::rights(catalog);
+    let is_known = |id: i32| Privilege::ALL.into_iter().any(|(privilege, _)| rights.on_queue(id, privilege));
+    let table = Relation::read(catalog.queue);
+    let index = Relation::read_index(catalog.queue_name);
+    let mut scan = table.scan(&index, &[], Snapshot::Now);
+    let mut names = Vec::new();
+    while names.len() < MOST && scan.next().is_some() {
+        let row = scan.row();
+        names.extend(row.get(column::NAME).map(text).filter(|_| is_known(row.i32(column::ID))));
+    }
+    pg_queue_core::calls::nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
 /// Returns whether a topic has this name, which no queue can have then.

@@ -3,6 +3,7 @@
 //! * [`after`]: what follows for a job that waits for others.
 //! * [`awaited`]: which jobs others wait for, and which of them are to be looked at.
 //! * [`backoff`]: when a failed attempt runs again.
+//! * [`calls`]: what a call that Postgres does not find may have meant.
 //! * [`counter`]: how many jobs wait and run, counted as it happens.
 //! * [`day`]: when the records of ended attempts expire.
 //! * [`due`]: up to when delayed jobs are due.
@@ -22,6 +23,7 @@
 pub mod after;
 pub mod awaited;
 pub mod backoff;
+pub mod calls;
 pub mod counter;
 pub mod day;
 pub mod due;

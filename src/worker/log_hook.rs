@@ -1,23 +1,39 @@
-//! Adds a hint to the one error of Postgres that each newcomer meets: a role to which nothing was granted may not even
-//! look up what there is in schema `queue`.
+//! Adds advice to the errors of Postgres that newcomers meet: a call of schema `queue` that does not fit, a view that there is not, a
+//! role without the privilege.
 //!
-//! Responsible for the hook. Postgres calls it for each message that goes to the log, before that goes to the client. So
-//! there is no hint where errors are not logged (`log_min_messages`).
+//! Responsible for the hook. Not responsible for what a call may have meant (`core::calls`), nor for which privilege gives access to
+//! what (`catalog::grants`). Postgres calls the hook for each message that goes to the log, before that goes to the client. So there is
+//! no hint where errors are not logged (`log_min_messages`).
 //!
-//! Invariant: only this error, in a database that has the extension, is changed, and nothing of it but the hint.
+//! Invariant: only these errors, in a database that has the extension, are changed, and nothing of them but the hint. Nothing here reads
+//! a catalog: the error may come from anywhere.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString, c_char};
+use std::sync::LazyLock;
 
+use pg_queue_core::calls::{self, Function};
 use pgrx::{pg_guard, pg_sys};
 
+use crate::catalog::grants;
 use crate::pg::session;
 use crate::shmem;
 
 static mut PREVIOUS: pg_sys::emit_log_hook_type = None;
 
-/// What the message is made from, whatever language it is in.
-const TEMPLATE: &CStr = c"permission denied for schema %s";
-const HINT: &CStr = c"Nothing of the queues was granted to this role. A role that manages a queue can run SELECT queue.grant('QUEUE', 'ROLE', 'produce'), or 'consume', 'observe', 'manage'; '*' instead of the queue stands for all. No other GRANT is needed.";
+/// The SQL that makes what users call and read.
+const SCRIPT: &str = concat!(
+    include_str!("../../sql/schema/functions.sql"),
+    include_str!("../../sql/schema/permissions.sql"),
+    include_str!("../../sql/schema/rollup.sql"),
+    include_str!("../../sql/schema/topics.sql"),
+    include_str!("../../sql/schema/schedules.sql"),
+    include_str!("../../sql/schema/restore.sql"),
+    include_str!("../../sql/schema/views.sql"),
+    include_str!("../../sql/schema/doctor.sql"),
+);
+
+static FUNCTIONS: LazyLock<Vec<Function<'static>>> = LazyLock::new(|| calls::functions(SCRIPT));
+static VIEWS: LazyLock<Vec<&'static str>> = LazyLock::new(|| calls::views(SCRIPT));
 
 /// Installs the hook; called once, while preloading.
 pub fn install() {
@@ -33,8 +49,8 @@ unsafe extern "C-unwind" fn on_message(message: *mut pg_sys::ErrorData) {
     // SAFETY: Postgres hands over a message whose texts are C strings or null. It is the session's own, so it may be
     // changed; the hint lies in the memory of the other texts.
     unsafe {
-        if is_about_the_schema(&*message) && is_here() {
-            (*message).hint = pg_sys::MemoryContextStrdup((*message).assoc_context, HINT.as_ptr());
+        if let Some(hint) = advice(&*message).filter(|_| is_here()).and_then(|hint| CString::new(hint).ok()) {
+            (*message).hint = pg_sys::MemoryContextStrdup((*message).assoc_context, hint.as_ptr());
         }
         if let Some(previous) = PREVIOUS {
             previous(message);
@@ -43,23 +59,55 @@ unsafe extern "C-unwind" fn on_message(message: *mut pg_sys::ErrorData) {
 }
 
 /// # Safety
-/// Its texts are C strings or null.
-unsafe fn is_about_the_schema(message: &pg_sys::ErrorData) -> bool {
-    if message.elevel != pgrx::PgLogLevel::ERROR as i32 || !message.hint.is_null() || message.message_id.is_null() {
-        return false;
-    }
+/// `text` is a C string or null.
+unsafe fn text<'a>(text: *const c_char) -> &'a str {
     // SAFETY: the caller's promise.
-    unsafe {
-        // Some languages put the name into quotes.
-        let names_it =
-            |text: &[u8]| text.split(|c| !c.is_ascii_alphanumeric() && *c != b'_').any(|word| word == b"queue");
-        CStr::from_ptr(message.message_id) == TEMPLATE
-            && !message.message.is_null()
-            && names_it(CStr::from_ptr(message.message).to_bytes())
+    if text.is_null() { "" } else { unsafe { CStr::from_ptr(text) }.to_str().unwrap_or_default() }
+}
+
+/// The hint for a message. `None`: it stays as it is.
+///
+/// # Safety
+/// Its texts are C strings or null.
+unsafe fn advice(message: &pg_sys::ErrorData) -> Option<String> {
+    if message.elevel != pgrx::PgLogLevel::ERROR as i32 {
+        return None;
+    }
+    // SAFETY: the caller's promise. The first is what the message is made from, whatever language it is in.
+    let (template, said) = unsafe { (text(message.message_id), text(message.message)) };
+    match template {
+        "function %s does not exist" | "procedure %s does not exist" => calls::advice(call_in(said)?, &FUNCTIONS),
+        "relation \"%s\" does not exist" | "relation \"%s.%s\" does not exist" => {
+            let name = words(said).find_map(|word| word.strip_prefix("queue."))?;
+            let meant = calls::nearest(name, VIEWS.iter().copied())?;
+            Some(format!("There is no view queue.{name}; there is queue.{meant}."))
+        }
+        "permission denied for schema %s" => words(said).any(|word| word == "queue").then(|| {
+            "Nothing of the queues was granted to this role. A role that manages a queue can run SELECT queue.grant('QUEUE', 'ROLE', \
+             'produce'), or 'consume', 'observe', 'manage'; '*' instead of the queue stands for all. No other GRANT is needed."
+                .to_owned()
+        }),
+        "permission denied for function %s" | "permission denied for procedure %s" | "permission denied for view %s" => {
+            words(said).find_map(grants::advice)
+        }
+        _ => None,
     }
 }
 
-/// Whether this database has the extension. The error comes from the parser, so this session holds no lock of ours.
+/// The names in a message, with their schemas; some languages put them into quotes.
+fn words(said: &str) -> impl Iterator<Item = &str> {
+    said.split(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '.')).filter(|word| !word.is_empty())
+}
+
+/// The call in a message: `queue.enqueue(unknown, delay => integer)`.
+fn call_in(said: &str) -> Option<&str> {
+    let open = said.find('(')?;
+    let begin =
+        said[..open].rfind(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '.')).map_or(0, |at| at + 1);
+    said[begin..].rfind(')').map(|end| &said[begin..=begin + end])
+}
+
+/// Whether this database has the extension. The error comes from Postgres, so this session holds no lock of ours.
 fn is_here() -> bool {
     let database = session::database();
     shmem::with(|shared| shared.instances.iter().any(|instance| instance.number != 0 && instance.database == database))
