@@ -15,8 +15,9 @@ use crate::catalog::{self, Catalog, drops, queue, schedule, spi};
 use crate::error::{self, Error, Result};
 use crate::job::options::{self, After, OnDuplicate, Options, Unique};
 use crate::job::publish::{self, Event};
-use crate::pg::datum::text_datum;
+use crate::pg::datum::{self, text_datum};
 use crate::pg::function::{Call, VOID};
+use crate::pg::jsonpath::{Budget, Path};
 use crate::pg::parameter::Parameter;
 use crate::pg::{jsonb, jsonpath, role, time};
 use crate::shmem;
@@ -135,7 +136,7 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
     }
     topic::lock(&topic)?;
     names::check_no_circle(&catalog, &topic.name, &queue.name)?;
-    let path = |n: usize| Parameter::from(call.datum(n).map(jsonpath::text));
+    let [filter, group_path] = [path(call, 3, "filter")?, path(call, 6, "group_key")?];
     let given = |n: usize, oid| Parameter::raw(call.datum(n), oid);
     let bound_by = role::role_name(role::user()).unwrap_or_default();
     let insert =
@@ -151,10 +152,10 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
         topic.id.into(),
         queue.id.into(),
         pattern.into(),
-        path(3),
+        filter.into(),
         given(4, pg_sys::INT4OID),
         given(5, pg_sys::INTERVALOID),
-        path(6),
+        group_path.into(),
         given(7, pg_sys::INT4OID),
         given(8, pg_sys::INTERVALOID),
         given(9, pg_sys::TEXTOID),
@@ -165,6 +166,25 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
     shmem::with_instance(catalog.number, |_, instance| instance.troubles.forget_filters(queue.id));
     queue::changed(&catalog);
     Ok(bound.first().map(|&id| id.into()))
+}
+
+/// Returns the text of a jsonpath that is going to be stored.
+///
+/// Errors: 22023 when it is too long, or cannot be read again within the budget of a filter.
+fn path(call: &Call, n: usize, name: &str) -> Result<Option<String>> {
+    let Some(path) = call.datum(n) else { return Ok(None) };
+    // A path is at most some times as long as its text.
+    let text = if datum::is_small(path, 8 * jsonpath::LONGEST) { jsonpath::text(path) } else { String::new() };
+    if text.is_empty() || text.len() > jsonpath::LONGEST {
+        return Err(Error::invalid(format!("{name} must have at most {} bytes", jsonpath::LONGEST))
+            .hint("Send events of several kinds under several keys, and bind by a pattern."));
+    }
+    if Path::parse(&text, &mut Budget::of(topic::FILTER_BUDGET)).is_broken() {
+        return Err(Error::invalid(format!("{name} cannot be read within {} ms", topic::FILTER_BUDGET / 1_000))
+            .detail("A regular expression is compiled when it is read, in each session that publishes.")
+            .hint("Use a simpler one."));
+    }
+    Ok(Some(text))
 }
 
 /// `queue.unbind(topic, queue_name, pattern)`: returns how many bindings there were.

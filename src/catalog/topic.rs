@@ -18,7 +18,7 @@ use crate::catalog::queue::{self, Queue};
 use crate::catalog::{Catalog, spi};
 use crate::error::{self, Error, Result};
 use crate::pg::datum::Interval;
-use crate::pg::jsonpath::Path;
+use crate::pg::jsonpath::{Budget, Path};
 use crate::pg::parameter::Parameter;
 use crate::pg::relcache;
 use crate::pg::snapshot::ActiveSnapshot;
@@ -172,12 +172,20 @@ fn read(condition: &str, which: Parameter) -> Result<Option<Rc<Topic>>> {
     Ok(found)
 }
 
+/// How much processor time, in microseconds, the filters and paths of one queue may take: to be read, and for each event.
+pub const FILTER_BUDGET: i64 = 50_000;
+
 impl Routes {
     fn read(catalog: &Catalog, topic: i32) -> Result<Self> {
         let _snapshot = ActiveSnapshot::with_own();
         let sql = "SELECT binding_id, queue_id, pattern, filter, priority, delay, group_path, max_attempts, lease, stage, on_full
                    FROM queue.binding WHERE topic_id OPERATOR(pg_catalog.=) $1 ORDER BY binding_id";
+        let mut budgets: HashMap<i32, Budget> = HashMap::new();
         let rows = spi::read_rows(sql, &[topic.into()], |row| {
+            let queue_id: i32 = row.get(2)?.unwrap_or_default();
+            // What one queue's owner wrote takes no more than this of each session.
+            let budget = budgets.entry(queue_id).or_insert_with(|| Budget::of(FILTER_BUDGET));
+            let mut path = |text: Option<String>| text.map(|text| Path::parse(&text, budget));
             let interval = |n: usize| -> std::result::Result<Option<Interval>, pgrx::spi::Error> {
                 let read = row.get::<pgrx::datum::Interval>(n)?;
                 Ok(read.map(|i| Interval { months: i.months(), days: i.days(), time: i.micros() }))
@@ -185,7 +193,7 @@ impl Routes {
             let options = Overrides {
                 priority: row.get(5)?,
                 delay: interval(6)?,
-                group_path: row.get::<String>(7)?.as_deref().and_then(Path::parse),
+                group_path: path(row.get::<String>(7)?),
                 max_attempts: row.get(8)?,
                 lease: interval(9)?,
                 stage: row.get(10)?,
@@ -193,7 +201,7 @@ impl Routes {
             let (id, queue): (Option<i32>, Option<i32>) = (row.get(1)?, row.get(2)?);
             let (pattern, filter): (Option<String>, Option<String>) = (row.get(3)?, row.get(4)?);
             let on_full = row.get::<String>(11)?.as_deref().and_then(|name| OnFull::parse(name).ok());
-            let filter = filter.as_deref().and_then(Path::parse);
+            let filter = path(filter);
             let on_full = on_full.unwrap_or(OnFull::Keep);
             Ok((
                 id.unwrap_or_default(),

@@ -83,11 +83,13 @@ pub fn copies() -> Result<Finding> {
                 ),
                 None => continue,
             },
-            Kind::Copy => {
+            Kind::Copy | Kind::Key => {
                 let topic = topic::by_id(&catalog, trouble.other)?.map(|topic| topic.name.clone()).unwrap_or_default();
-                format!(
-                    "Queue \"{name}\" got no copy of {count} events of topic \"{topic}\", as an open transaction was dropping it."
-                )
+                let why = match trouble.kind {
+                    Kind::Key => "as an open transaction held their unique key in it",
+                    _ => "as an open transaction was dropping it",
+                };
+                format!("Queue \"{name}\" got no copy of {count} events of topic \"{topic}\", {why}.")
             }
             Kind::Letter => {
                 let to = queue.dead_letter.as_deref().unwrap_or_default();

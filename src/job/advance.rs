@@ -55,8 +55,9 @@ pub fn advance(
     let mut next = attempt::New { lane: to.lane, attempt: 1, last_error: None, progress: None, ..next };
     next.steps = notes.steps(next.steps);
     if let Some(payload) = to.payload {
-        (next.payload, next.payload_of) = (Some(payload), None);
         run_as::refuse_data(to.queue)?;
+        // Whatever the job was, what is given here is data.
+        (next.payload, next.payload_of, next.run_as) = (Some(payload), None, None);
     }
     attempt::insert(catalog, &target, &[next])?;
     outcomes.add(held.home, New { next_id: Some(next.id), ..New::of(held.id, Kind::Advanced) });

@@ -8,18 +8,19 @@
 //! `on_full => 'error'`, which needs a right on the topic. A payload in a row of its own is
 //! referred to by first attempts in the same segment alone: what follows one, or moves, takes the payload along.
 
+use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
-use crate::catalog::topic::{Binding, OnFull, Routes, Topic};
+use crate::catalog::topic::{Binding, FILTER_BUDGET, OnFull, Routes, Topic};
 use crate::catalog::{Catalog, drops, ids};
 use crate::error::{self, Error, Result};
 use crate::job::enqueue::{self, By};
 use crate::job::options::{self, Options};
-use crate::job::{flow, limits};
+use crate::job::{flow, keys, limits};
 use crate::log::attempt::{self, New};
 use crate::log::segment::Target;
 use crate::pg::datum;
@@ -57,9 +58,6 @@ pub struct Match {
     group_key: Option<String>,
 }
 
-/// How much processor time, in microseconds, the costly filters and paths of one queue may take for one event.
-const FILTER_BUDGET: i64 = 50_000;
-
 /// By which bindings of a topic an event goes, one for each queue; and how many filters had no answer.
 pub fn route(catalog: &Catalog, topic: &Topic, routes: &Routes, event: &Event) -> (Vec<Match>, i64) {
     let mut matched = Vec::new();
@@ -67,8 +65,7 @@ pub fn route(catalog: &Catalog, topic: &Topic, routes: &Routes, event: &Event) -
     // Of several bindings of a queue the oldest one counts.
     matched.sort_unstable();
     matched.dedup();
-    let mut envelope = None;
-    let mut envelope = || *envelope.get_or_insert_with(|| envelope_of(topic, event));
+    let envelope = LazyCell::new(|| envelope_of(topic, event));
     let (mut found, mut errors): (Vec<Match>, i64) = (Vec::with_capacity(matched.len()), 0);
     let mut queues = HashSet::with_capacity(matched.len());
     let mut budgets = HashMap::new();
@@ -82,13 +79,13 @@ pub fn route(catalog: &Catalog, topic: &Topic, routes: &Routes, event: &Event) -
         let is_costly = paths.into_iter().flatten().any(Path::is_costly);
         let budget = if is_costly { budget_of(catalog, &mut budgets, bound.queue.id) } else { &mut free };
         let is_wanted = bound.filter.as_ref().is_none_or(|filter| {
-            let answer = filter.is_true(envelope(), budget);
+            let answer = envelope.and_then(|envelope| filter.is_true(envelope, budget));
             errors += i64::from(answer.is_none());
             answer == Some(true)
         });
         if is_wanted {
             queues.insert(bound.queue.id);
-            let group_key = bound.options.group_path.as_ref().and_then(|path| path.first_text(envelope(), budget));
+            let group_key = bound.options.group_path.as_ref().and_then(|path| path.first_text((*envelope)?, budget));
             found.push(Match { binding: n, group_key });
         }
         if std::mem::take(&mut budget.is_overdrawn) {
@@ -113,13 +110,13 @@ pub fn note(catalog: &Catalog, kind: Kind, queue: i32, other: i32) {
     shmem::with_instance(catalog.number, |_, instance| instance.troubles.note(kind, queue, other, now));
 }
 
-/// What filters and paths look at.
-fn envelope_of(topic: &Topic, event: &Event) -> Datum {
-    let named = |name: &str, value: Datum| jsonb::object_of(name, Some(value)).unwrap_or_else(jsonb::empty_object);
-    let headers = named("headers", event.headers.unwrap_or_else(jsonb::empty_object));
-    let words = serde_json::json!({ "topic": topic.name, "key": event.key });
-    let words = jsonb::of(&words).unwrap_or_else(jsonb::empty_object);
-    jsonb::merged(jsonb::merged(named("payload", event.payload), headers), words)
+/// What filters and paths look at. `None`: a payload that is as large as may be, with more around it, is too large.
+fn envelope_of(topic: &Topic, event: &Event) -> Option<Datum> {
+    jsonb::if_possible(|| {
+        let headers = jsonb::object_of("headers", Some(event.headers.unwrap_or_else(jsonb::empty_object)))?;
+        let words = jsonb::of(&serde_json::json!({ "topic": topic.name, "key": event.key }))?;
+        Some(jsonb::merged(jsonb::merged(jsonb::object_of("payload", Some(event.payload))?, headers), words))
+    })
 }
 
 /// A job that is to be made.
@@ -154,6 +151,7 @@ pub fn publish(
         return publish_plainly(catalog, topic, events, options, now, Full::AsBound);
     }
     let mut plan = Plan::new(catalog, topic, events, options, now, Full::AsBound)?;
+    plan.hold_keys(catalog);
     produce(catalog, events, &mut plan.wanted, now)?;
     Ok(plan.finish(catalog))
 }
@@ -226,6 +224,39 @@ impl<'a> Plan<'a> {
         }
         counts.copies = wanted.len() as i64;
         Ok(Self { topic, events: events.len(), wanted, counts })
+    }
+
+    /// Holds the keys of the copies, in all queues, or leaves copies out. Another publisher of the same key is done soon; whoever holds a key
+    /// in its own queue for longer holds up its own copy alone.
+    fn hold_keys(&mut self, catalog: &Catalog) {
+        /// How long, in microseconds, a publish waits for keys that open transactions hold.
+        const PATIENCE: i64 = 1_000_000;
+        let deadline = time::monotonic_us().saturating_add(PATIENCE);
+        // In the order of the queues, so that two publishers of the same keys do not wait for each other.
+        let mut order: Vec<usize> = (0..self.wanted.len()).collect();
+        order.sort_by_key(|&n| self.wanted[n].bound.queue.id);
+        let mut left_out = HashSet::new();
+        for n in order {
+            let one = &self.wanted[n];
+            let Some(unique) = one.options.unique else { continue };
+            let hash = keys::hash(one.bound.queue.id, datum::bytes_of(&unique.key()));
+            while !keys::try_acquire(catalog, hash) {
+                if time::monotonic_us() >= deadline {
+                    note(catalog, Kind::Key, one.bound.queue.id, self.topic.id);
+                    left_out.insert(n);
+                    break;
+                }
+                process::sleep(10);
+            }
+        }
+        let mut n = 0;
+        self.wanted.retain(|_| {
+            n += 1;
+            !left_out.contains(&(n - 1))
+        });
+        let left_out = left_out.len() as i64;
+        self.counts.copies -= left_out;
+        self.counts.dropped += left_out;
     }
 
     /// Has the commit count what was made.

@@ -256,6 +256,11 @@ fn pure(f: impl FnOnce() -> Option<Datum> + std::panic::UnwindSafe) -> Option<Da
     PgTryBuilder::new(f).catch_others(|_| None).execute()
 }
 
+/// Runs `f`, which makes values in memory and touches nothing else. `None` if it raises an error, as for a value that is too large.
+pub fn if_possible(f: impl FnOnce() -> Option<Datum>) -> Option<Datum> {
+    pure(std::panic::AssertUnwindSafe(f))
+}
+
 type Input = unsafe fn(pg_sys::FunctionCallInfo) -> Datum;
 
 /// Runs an input function of three arguments on a text. `None` if it refuses the text.

@@ -38,12 +38,31 @@ impl Budget {
     pub fn none() -> Self {
         Self { left: 0, is_overdrawn: false }
     }
+
+    /// Runs a function that may be cancelled, and takes from the budget what that has cost. `None`: no answer, or too late.
+    fn spend(&mut self, f: impl FnMut() -> Option<Datum>) -> Option<Datum> {
+        if self.left <= 0 {
+            return None;
+        }
+        let began = time::processor_us();
+        let answer = budget::within(self.left, f);
+        self.left -= time::processor_us() - began;
+        self.is_overdrawn |= answer.is_err();
+        answer.unwrap_or(None)
+    }
 }
 
-/// Whether the text of a path looks as if its cost may grow faster than the value: it nests what goes over many items.
+/// The longest path that is stored, in bytes of its text.
+pub const LONGEST: usize = 2_000;
+/// The longest one that is read: one that was stored before may have grown in its text.
+const MOST_READ: usize = 64_000;
+/// The longest value, in bytes, of which `first_text` makes a text.
+const MOST_VALUE: usize = 4_000;
+
+/// Whether a path may take longer than a look at some members of a value. It does not if it only compares members with literals:
+/// each comparison has one path, without subscripts, wildcards, filters, methods and arithmetic.
 fn is_costly(text: &str) -> bool {
-    let mut bare = String::with_capacity(text.len());
-    let (mut in_string, mut chars) = (false, text.chars());
+    let (mut bare, mut in_string, mut chars) = (String::with_capacity(text.len()), false, text.chars());
     while let Some(c) = chars.next() {
         match c {
             '"' => in_string = !in_string,
@@ -52,21 +71,28 @@ fn is_costly(text: &str) -> bool {
             _ => {}
         }
     }
-    let many = ["*", "?", " to ", "keyvalue"].iter().map(|word| bare.matches(word).count()).sum::<usize>();
-    many > 1 || bare.contains("like_regex")
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "$._ ()!=<>&|".contains(c);
+    let words = ["like_regex", "starts", "exists", "keyvalue", "datetime", " to "];
+    let has_one_path = |part: &str| part.matches('$').count() <= 1;
+    !bare.chars().all(is_plain)
+        || words.iter().any(|word| bare.contains(word))
+        || !bare.replace("||", "&&").split("&&").all(has_one_path)
 }
 
 impl Path {
-    /// Reads a path from its text.
-    ///
-    /// Raises: 42601 if it is none.
-    pub fn parse(text: &str) -> Option<Self> {
-        let text = CString::new(text).ok()?;
-        // SAFETY: an input function of one argument.
-        let path = unsafe {
-            direct_function_call_as_datum(pg_sys::jsonpath_in, &[Some(Datum::from(text.as_ptr() as *mut c_char))])
-        };
-        path.map(|path| Self { words: words_of(path), is_costly: is_costly(&self::text(path)) })
+    /// Reads a path from its text. One that cannot be read, or not within the budget, has no answer to anything: a regular expression is
+    /// compiled when it is read.
+    pub fn parse(text: &str, budget: &mut Budget) -> Self {
+        let broken = Self { words: Box::default(), is_costly: true };
+        let Ok(stored) = CString::new(text) else { return broken };
+        let read = || quietly(pg_sys::jsonpath_in, &[Some(Datum::from(stored.as_ptr() as *mut c_char))]);
+        let path = if text.len() > MOST_READ { None } else { budget.spend(read) };
+        path.map_or(broken, |path| Self { words: words_of(path), is_costly: is_costly(text) })
+    }
+
+    /// Whether it could not be read.
+    pub fn is_broken(&self) -> bool {
+        self.words.is_empty()
     }
 
     fn datum(&self) -> Datum {
@@ -83,9 +109,13 @@ impl Path {
         self.ask(pg_sys::jsonb_path_match, of, budget).map(|answer| answer.value() & 1 != 0)
     }
 
-    /// The first value that a path leads to, as text: a string without its quotes. `None`: it leads to none, or to null.
+    /// The first value that a path leads to, as text: a string without its quotes. `None`: it leads to none, to null, or to a large
+    /// value.
     pub fn first_text(&self, of: Datum, budget: &mut Budget) -> Option<String> {
         let found = self.ask(pg_sys::jsonb_path_query_first, of, budget)?;
+        if !datum::is_small(found, MOST_VALUE) {
+            return None;
+        }
         let whole = jsonb::object_of("v", Some(found))?;
         let value = jsonb::field(whole, "v")?;
         if value.is_null() {
@@ -96,28 +126,23 @@ impl Path {
 
     /// Asks one of Postgres's functions of value, path, variables and silence.
     fn ask(&self, function: Function, of: Datum, budget: &mut Budget) -> Option<Datum> {
-        let arguments = [Some(of), Some(self.datum()), Some(jsonb::empty_object()), Some(Datum::from(true))];
-        if !self.is_costly {
-            return quietly(function, &arguments);
-        }
-        if budget.left <= 0 {
+        if self.is_broken() {
+            budget.is_overdrawn = true;
             return None;
         }
-        let began = time::processor_us();
-        let answer = budget::within(budget.left, || quietly(function, &arguments));
-        budget.left -= time::processor_us() - began;
-        budget.is_overdrawn |= answer.is_err();
-        answer.unwrap_or(None)
+        let arguments = [Some(of), Some(self.datum()), Some(jsonb::empty_object()), Some(Datum::from(true))];
+        let ask = || quietly(function, &arguments);
+        if self.is_costly { budget.spend(ask) } else { ask() }
     }
 }
 
-/// A function of jsonb, jsonpath, jsonb and boolean.
+/// A function of Postgres's.
 type Function = unsafe fn(pg_sys::FunctionCallInfo) -> Datum;
 
 /// Calls a function that touches nothing but memory, so that nothing is left to be cleaned up after an error. An error is no answer.
-fn quietly(function: Function, arguments: &[Option<Datum>; 4]) -> Option<Datum> {
+fn quietly(function: Function, arguments: &[Option<Datum>]) -> Option<Datum> {
     PgTryBuilder::new(AssertUnwindSafe(|| {
-        // SAFETY: a function of these four arguments, which outlive the call.
+        // SAFETY: a function of these arguments, which outlive the call.
         unsafe { direct_function_call_as_datum(function, arguments) }
     }))
     .catch_others(|error| {

@@ -19,6 +19,8 @@ pub enum Kind {
     Filter,
     /// A copy was left out, as its queue was being dropped. `other` is the topic.
     Copy,
+    /// A copy was left out, as an open transaction held its unique key in its queue. `other` is the topic.
+    Key,
     /// A dead letter was not written. `queue` is that of the dead job; `other` is 0.
     Letter,
 }

@@ -68,6 +68,9 @@ fn nothing_that_a_subscriber_can_say_refuses_an_event_or_holds_it_up() {
         ("delay => '11 years'", "22023"),
         ("delay => '-1 s'", "22023"),
         ("on_full => 'error'", "42501"),
+        ("filter => (repeat('1==1||', 11000) || '1==2')::jsonpath", "22023"),
+        ("filter => ('$.payload.\"' || repeat('a', 3000) || '\"')::jsonpath", "22023"),
+        ("group_key => ('$.payload.\"' || repeat('a', 1000000) || '\"')::jsonpath", "22023"),
     ] {
         assert_eq!(bed.client.failure(&format!("SELECT queue.bind('t', 'mine', {options})")).code, code, "{options}");
     }
@@ -79,7 +82,14 @@ fn nothing_that_a_subscriber_can_say_refuses_an_event_or_holds_it_up() {
         format!("filter => '{}'", costly(3)),
         format!("group_key => '$.** ? ({})'", costly(8)),
         "filter => '$.payload like_regex \"(x+x+)+y\"'".to_owned(),
+        // Compiling it takes seconds, in each session.
+        "filter => '$.payload.a like_regex \"(^|a|b|$){1,15}\"'".to_owned(),
         "filter => '$.payload / 0 == 1'".to_owned(),
+        format!("filter => '$.payload{} == 7'", "[0,0]".repeat(26)),
+        format!("group_key => '$.payload{}'", "[0,0]".repeat(26)),
+        format!("filter => '$.payload.n / $.payload.n == 1{}'", " || $.payload.n / $.payload.n == 2".repeat(30)),
+        format!("filter => '{} == 1'", "-(".repeat(100) + "$.payload.n" + &")".repeat(100)),
+        "filter => '$.payload.x starts with \"x\"'".to_owned(),
         "stage => NULL, priority => 2147483647, max_attempts => 1000000, lease => '10 years'".to_owned(),
     ] {
         bed.as_role(&mallory, &format!("SELECT queue.bind('t', 'mine', pattern => '#', {options})"));
@@ -87,6 +97,10 @@ fn nothing_that_a_subscriber_can_say_refuses_an_event_or_holds_it_up() {
         let got = bed.publish(r#"{"a": [1, 2, 3], "b": {"c": 4}, "x": "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}"#);
         bed.client.run("RESET statement_timeout");
         assert!(got.contains(&"theirs".to_owned()), "{options}: {got:?}");
+        let mut other = database.connect();
+        other.run(&format!("SET statement_timeout = '2s'; SET ROLE {}", bed.shop));
+        let got: Vec<String> = other.column("SELECT queue_name FROM queue.publish('t', '{\"a\": \"x\", \"n\": 7}')");
+        assert!(got.contains(&"theirs".to_owned()), "{options}, another session: {got:?}");
         bed.as_role(&mallory, "SELECT queue.unbind('t', 'mine')");
     }
     // A row that was restored may have any delay.
@@ -268,4 +282,46 @@ fn one_role_does_not_have_all_processes() {
         wait::until("the victim's has run", || (client.state(job) == "completed").then_some(()));
     }
     assert_eq!(client.count("SELECT FROM queue.executors WHERE role_name = 'hog' AND state = 'running'"), 2);
+}
+
+#[test]
+fn a_filter_that_cannot_be_read_matches_nothing_and_refuses_nothing() {
+    let database = Database::new();
+    let roles = Roles::new(&database);
+    let mut bed = bed(&database, &roles);
+    let mallory = bed.mallory.clone();
+    bed.as_role(&mallory, "SELECT queue.bind('t', 'mine', filter => '$.payload.a == 1')");
+    // As after a dump of another major, or by hand.
+    for filter in ["'$.. no path'", "repeat('(', 20000)", "repeat('$.a == 1 && ', 2000) || '1 == 1'"] {
+        bed.client.run(&format!("UPDATE queue.binding SET filter = {filter} WHERE filter IS NOT NULL"));
+        bed.client.run("SELECT queue.adopt()");
+        assert_eq!(bed.publish(r#"{"a": 1}"#), ["theirs"], "{filter}");
+        let mut other = database.connect();
+        other.run(&format!("SET ROLE {}", bed.shop));
+        assert_eq!(
+            other.column::<String>("SELECT queue_name FROM queue.publish('t', '{\"a\": 1}')"),
+            ["theirs"],
+            "{filter}"
+        );
+    }
+    assert!(bed.finding("copies").contains("\"mine\""));
+}
+
+#[test]
+fn a_key_that_a_subscriber_holds_in_its_own_queue_holds_up_its_own_copy_alone() {
+    let database = Database::new();
+    let roles = Roles::new(&database);
+    let mut bed = bed(&database, &roles);
+    let mallory = bed.mallory.clone();
+    bed.as_role(&mallory, "SELECT queue.bind('t', 'mine')");
+    let mut other = database.connect();
+    other.run(&format!("SET ROLE {mallory}; BEGIN; SELECT queue.enqueue('mine', unique_key => 'order 17')"));
+    bed.client.run(&format!("SET statement_timeout = '20s'; SET ROLE {}", bed.shop));
+    let publish = "SELECT queue_name FROM queue.publish('t', unique_key => 'order 17') ORDER BY 1";
+    assert_eq!(bed.client.column::<String>(publish), ["theirs"]);
+    bed.client.run("RESET ROLE");
+    assert!(bed.finding("copies").contains("held their unique key"));
+    other.run("ROLLBACK");
+    bed.client.run(&format!("SET ROLE {}", bed.shop));
+    assert_eq!(bed.client.column::<String>(&publish.replace("17", "18")), ["mine", "theirs"]);
 }

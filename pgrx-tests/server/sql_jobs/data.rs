@@ -202,6 +202,45 @@ fn data_that_reaches_a_queue_of_commands_all_the_same_dies_with_the_reason() {
 }
 
 #[test]
+fn what_is_given_while_the_queue_runs_no_commands_is_data_even_for_a_job_that_was_a_command() {
+    let database = Database::new();
+    let mut client = bed(&database);
+    let roles = Roles::new(&database);
+    let (shop, mallory) = (roles.make("shop", ""), roles.make("mallory", ""));
+    let verbs = [
+        "queue.advance(id, 'b', payload => '{loot}') FROM queue.claim('q')",
+        "queue.enqueue('q', '{loot}', unique_key => 'k', on_duplicate => 'replace')",
+        "queue.enqueue_batch('q', '[{\"payload\": {loot}, \"unique_key\": \"k\", \"on_duplicate\": \"replace\"}]')",
+        // Of one that runs: another run is asked for.
+        "queue.enqueue('q', '{loot}', unique_key => 'k', on_duplicate => 'rerun') FROM queue.claim('q')",
+    ];
+    for verb in verbs {
+        create(&mut client, "q", "executor => 'sql', stages => '{a, b}'");
+        grant(&mut client, "q", &shop, "produce");
+        grant(&mut client, "q", &mallory, "manage");
+        client.run(&format!(
+            "SELECT queue.pause('q'); SET ROLE {shop}; SELECT queue.enqueue_sql('q', 'SELECT 1', unique_key => 'k'); SET ROLE {mallory}"
+        ));
+        client.run("SELECT queue.alter('q', reset => '{executor}'), queue.resume('q')");
+        client.run(&format!("SELECT {}", verb.replace("{loot}", LOOT)));
+        // What is data keeps the queue from running commands; and where a job is a command all the same, it dies when it is not.
+        if verb.contains("rerun") {
+            // What runs is a command; the run that was asked for is data.
+            client.run("SELECT queue.alter('q', executor => 'sql')");
+            let id: i64 = client.value("SELECT id FROM queue.attempts WHERE state = 'running'");
+            client.run(&format!("RESET ROLE; SELECT queue.release({id})"));
+            all_dead(&mut client, "q", 1, verb);
+        } else {
+            let failure = client.failure("SELECT queue.alter('q', executor => 'sql')");
+            assert_eq!(failure.code, "55000", "{verb}: {failure:?}");
+        }
+        client.run("RESET ROLE");
+        assert_eq!(client.count("SELECT FROM loot"), 0, "{verb}");
+        client.run("SELECT queue.drop('q', force => true)");
+    }
+}
+
+#[test]
 fn a_procedure_is_the_one_that_was_named_and_still_its_owner_s() {
     let database = Database::new();
     let mut client = bed(&database);
