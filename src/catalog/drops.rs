@@ -13,6 +13,7 @@ use std::cell::{Cell, RefCell};
 use crate::catalog::{self, Catalog, queue};
 use crate::error::{self, Error, Result};
 use crate::pg::fault::fault;
+use crate::pg::session;
 use crate::shmem::{self, drops, instance, words};
 use crate::transaction::{self, hooks};
 
@@ -96,7 +97,7 @@ fn check() -> Result<()> {
     let lanes = transaction::lanes_added();
     let Some((number, ..)) = WATCHED.take() else { return Ok(()) };
     let Some(dropping) = shmem::with_instance(number, |_, instance| instance.dropping) else { return Ok(()) };
-    crate::pg::session::accept_invalidations();
+    session::accept_invalidations();
     let catalog = catalog::current()?;
     let mut checked = 0;
     for lane in lanes {
@@ -104,7 +105,7 @@ fn check() -> Result<()> {
             continue;
         }
         checked = lane;
-        if dropping.iter().any(|d| d.lane == lane && d.is_open) {
+        if dropping.iter().any(|d| d.lane == lane && d.is_open()) {
             return Err(in_use());
         }
         let Some(queue) = queue::by_lane(&catalog, lane)? else {
@@ -129,18 +130,24 @@ fn forget() {
 
 /// Marks a lane for a transaction that drops it. The dropper calls this before it looks for live jobs.
 ///
-/// Errors: 53400 when too many queues are being dropped in open transactions. Takes the frontier's lock.
+/// Errors: 53400 when too many queues are being dropped in open transactions, or this one drops more than its share. Takes the frontier's lock.
 pub fn mark(catalog: &Catalog, lane: i32) -> Result<()> {
+    let session = session::session();
     let marked = shmem::with_instance(catalog.number, |_, instance| {
-        let at = instance.drops as usize % instance.dropping.len();
-        let order = (at..instance.dropping.len()).chain(0..at);
-        let slot = order.into_iter().find(|&n| !instance.dropping[n].is_open)?;
-        instance.dropping[slot] = drops::Dropping { lane, is_open: true };
-        let drops = instance.drops + 1;
-        instance::set_word(&mut instance.drops, drops);
-        Some(())
+        let is_marked = drops::mark(&mut instance.dropping, instance.drops as usize, lane, session);
+        if is_marked {
+            let drops = instance.drops + 1;
+            instance::set_word(&mut instance.drops, drops);
+        }
+        is_marked
     });
-    marked.flatten().ok_or_else(|| {
-        Error::new(error::LIMIT, "too many queues are being dropped at once").hint("Drop them in smaller transactions.")
-    })
+    if marked == Some(true) {
+        return Ok(());
+    }
+    Err(Error::new(error::LIMIT, "too many queues are being dropped at once")
+        .detail(format!(
+            "Open transactions of one database can drop {} queues and stages at once, and one of them half of what the others leave.",
+            drops::MARKS
+        ))
+        .hint("Drop them in smaller transactions."))
 }

@@ -11,6 +11,7 @@ use pgrx::pg_sys::Oid;
 
 use crate::error::{self, Error, Result};
 use crate::pg::{session, time};
+use crate::shmem::drops;
 use crate::shmem::instance::Schedules;
 use crate::shmem::segments::Filling;
 use crate::shmem::topics::Topics;
@@ -68,7 +69,7 @@ pub fn enter(extension: Oid) -> Result<(u32, usize)> {
             drops: 0,
             rights_begun: 0,
             rights_told: 0,
-            dropping: [Default::default(); 128],
+            dropping: [Default::default(); drops::MARKS],
             notify: [0; 32],
             // Read from the log by the first session that uses the instance: see `restore::learn`.
             words: [0; SEGMENTS],

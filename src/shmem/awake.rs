@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use pg_queue_core::frontier::Frontier;
 
 use crate::pg::time;
+use crate::shmem::drops::Dropping;
 use crate::shmem::instance::Instance;
 use crate::shmem::ledger::Ledger;
 use crate::shmem::restore::{RestoreState, State};
@@ -82,7 +83,7 @@ pub fn wake(number: u32, marks: u64) -> bool {
             ledger.apply(instance);
         }
         // The restore may have brought lanes of dropped queues back into use.
-        instance.dropping.iter_mut().filter(|mark| !mark.is_open).for_each(|mark| mark.lane = 0);
+        instance.dropping.iter_mut().for_each(Dropping::forget_dropped);
         frontier.forget_ready(number);
         true
     });

@@ -1,9 +1,11 @@
 //! The mark of a lane whose queue is being dropped, or was dropped a short while ago.
 //!
-//! Responsible for its form in shared memory. Not responsible for marking and for asking for marks (`catalog::drops`),
-//! nor for the end of a mark (`Instance::end_drop_mark`).
+//! Responsible for its form in shared memory. Not responsible for marking and for asking for marks (`catalog::drops`).
 //!
-//! Invariant: a mark is changed under the frontier's lock only.
+//! Invariant: a mark is changed under the frontier's lock only, and a lane has one at most.
+
+/// How many lanes of a database have marks at once.
+pub const MARKS: usize = 256;
 
 /// The mark of a lane whose queue (or which, as a stage) is being dropped, or was dropped a short while ago.
 #[repr(C)]
@@ -11,6 +13,58 @@
 pub struct Dropping {
     /// The lane; 0 if the mark is free.
     pub lane: i32,
-    /// Whether the transaction that drops it is still open.
-    pub is_open: bool,
+    /// How often open transactions have dropped it.
+    open: u32,
+    /// The session that has made the mark.
+    session: u32,
+    /// Whether one of them was committed, and the lane has not come back since.
+    is_dropped: bool,
+}
+
+impl Dropping {
+    /// Whether a transaction that drops the lane is still open.
+    pub fn is_open(&self) -> bool {
+        self.open != 0
+    }
+
+    fn clear_if_void(&mut self) {
+        if self.open == 0 && !self.is_dropped {
+            *self = Self::default();
+        }
+    }
+
+    /// Forgets that a drop was committed: the lane is in use again.
+    pub fn forget_dropped(&mut self) {
+        self.is_dropped = false;
+        self.clear_if_void();
+    }
+
+    /// A drop of the lane has ended. If it was committed, the mark stays for a while.
+    pub fn end(&mut self, committed: bool) {
+        self.open = self.open.saturating_sub(1);
+        self.is_dropped |= committed;
+        self.clear_if_void();
+    }
+}
+
+/// Marks a lane for an open transaction of a session. The search for a place begins at `from`, so that the marks of the last
+/// committed drops stay. False: there is no place for it, or the session has half of those that were free.
+pub fn mark(marks: &mut [Dropping; MARKS], from: usize, lane: i32, session: u32) -> bool {
+    if let Some(mark) = marks.iter_mut().find(|mark| mark.lane == lane) {
+        if !mark.is_open() {
+            mark.session = session;
+        }
+        mark.open += 1;
+        return true;
+    }
+    let own = marks.iter().filter(|mark| mark.is_open() && mark.session == session).count();
+    let free = marks.iter().filter(|mark| !mark.is_open()).count();
+    let from = from % MARKS;
+    match (from..MARKS).chain(0..from).find(|&n| !marks[n].is_open()) {
+        Some(at) if own < free => {
+            marks[at] = Dropping { lane, open: 1, session, is_dropped: false };
+            true
+        }
+        _ => false,
+    }
 }

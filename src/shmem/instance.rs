@@ -16,7 +16,7 @@ use pgrx::pg_sys;
 use crate::guc;
 use crate::pg::time;
 use crate::shmem::counting::{self, CounterState};
-use crate::shmem::drops::Dropping;
+use crate::shmem::drops::{self, Dropping};
 use crate::shmem::restore::RestoreState;
 use crate::shmem::segments::{self, Filling, OLD, Word};
 use crate::shmem::topics::Topics;
@@ -73,7 +73,7 @@ pub struct Instance {
     /// The number of drops of queues that were begun since the start. It is read and written as `words` are.
     pub drops: u64,
     /// The lanes of the last drops. See `catalog::drops`.
-    pub dropping: [Dropping; 128],
+    pub dropping: [Dropping; drops::MARKS],
     /// Lanes whose queues ask for NOTIFY and which got jobs; 0 is a free place.
     pub notify: [i32; 32],
     /// Generation and state of each segment (`segments::Word`), as a word that is read without the lock and written
@@ -121,20 +121,17 @@ impl Instance {
         self.recovered_at != 0
     }
 
-    /// Removes the marks of committed drops from a lane: a stage that was removed belongs to its queue again. The
+    /// Removes the mark of a committed drop from a lane: a stage that was removed belongs to its queue again. The
     /// caller holds the frontier's lock.
     pub fn forget_drop_mark(&mut self, lane: i32) {
-        self.dropping.iter_mut().filter(|d| d.lane == lane && !d.is_open).for_each(|mark| mark.lane = 0);
+        self.dropping.iter_mut().filter(|d| d.lane == lane).for_each(Dropping::forget_dropped);
     }
 
     /// Ends the mark of a lane, as the transaction that drops it has ended. If it was committed, the mark stays for a
     /// while; otherwise it goes. The caller holds the frontier's lock.
     pub fn end_drop_mark(&mut self, lane: i32, committed: bool) {
-        if let Some(mark) = self.dropping.iter_mut().find(|d| d.lane == lane && d.is_open) {
-            mark.is_open = false;
-            if !committed {
-                mark.lane = 0;
-            }
+        if let Some(mark) = self.dropping.iter_mut().find(|d| d.lane == lane && d.is_open()) {
+            mark.end(committed);
         }
     }
 

@@ -177,6 +177,73 @@ fn an_open_drop_of_one_s_own_queue_refuses_no_other() {
 }
 
 #[test]
+fn an_open_transaction_leaves_room_for_the_drops_of_others() {
+    let database = Database::new();
+    let roles = Roles::new(&database);
+    let mut bed = bed(&database, &roles);
+    let (mallory, shop) = (bed.mallory.clone(), bed.shop.clone());
+    let stages = |prefix: &str| format!("ARRAY(SELECT '{prefix}' || n FROM generate_series(1, 32) AS n)");
+    let mut other = database.connect();
+    other.run(&format!("SET ROLE {mallory}"));
+    for (case, rounds, name, may_fail) in
+        [("one stage again and again", 300, "'a'", false), ("stages of other names", 12, "'a' || n || '_'", true)]
+    {
+        bed.client.run(&format!("SELECT queue.create('ours', stages => {})", stages("s")));
+        bed.client.run("SELECT queue.create('staged', stages => '{a, b}')");
+        for queue in ["ours", "staged"] {
+            grant(&mut bed.client, queue, &shop, "manage");
+        }
+        let count = if may_fail { 32 } else { 1 };
+        let handler = if may_fail { "EXCEPTION WHEN configuration_limit_exceeded THEN EXIT;" } else { "" };
+        // A part that is rolled back takes nothing, and ends no mark of before it.
+        other.run(&format!(
+            "BEGIN;
+             DO $$ BEGIN
+                 FOR n IN 1..{rounds} LOOP
+                     BEGIN
+                         PERFORM queue.alter('mine', stages => ARRAY(SELECT {name} || m FROM generate_series(1, {count}) AS m));
+                         PERFORM queue.alter('mine', reset => '{{stages}}');
+                     {handler} END;
+                 END LOOP;
+             END $$"
+        ));
+        bed.as_role(&shop, "SELECT queue.alter('staged', reset => '{stages}')");
+        bed.as_role(&shop, "SELECT queue.drop('ours'), queue.drop('staged')");
+        assert_eq!(bed.client.count("SELECT FROM queue.queues WHERE queue_name IN ('ours', 'staged')"), 0, "{case}");
+        other.run("ROLLBACK");
+    }
+    other.run("RESET ROLE");
+}
+
+#[test]
+fn a_stage_that_one_transaction_removes_twice_is_removed_and_can_come_back() {
+    let database = Database::new();
+    let mut client = database.connect();
+    let mut other = database.connect();
+    client.run("SELECT queue.create('q', stages => '{a, b}')");
+    for (end, of_inner) in
+        [("COMMIT", "RELEASE s"), ("ROLLBACK", "RELEASE s"), ("COMMIT", "ROLLBACK TO s"), ("ROLLBACK", "ROLLBACK TO s")]
+    {
+        client.run(
+            "BEGIN; SELECT queue.alter('q', stages => '{b}');
+             SAVEPOINT s; SELECT queue.alter('q', stages => '{a, b}'); SELECT queue.alter('q', stages => '{b}')",
+        );
+        client.run(of_inner);
+        let enqueue = "SELECT queue.enqueue('q', stage => 'a')";
+        assert_eq!(other.failure(enqueue).code, "55006", "{end}, {of_inner}");
+        client.run(end);
+        if end == "COMMIT" {
+            let failure = other.failure(enqueue);
+            assert!(failure.message.contains("stage"), "{end}, {of_inner}: {failure:?}");
+        } else {
+            other.run(&format!("BEGIN; {enqueue}; ROLLBACK"));
+        }
+        client.run("SELECT queue.alter('q', stages => '{a, b}')");
+        other.run(&format!("BEGIN; {enqueue}; ROLLBACK"));
+    }
+}
+
+#[test]
 fn a_release_by_a_commit_is_not_refused_by_a_drop_of_the_queue_that_it_releases_into() {
     let database = Database::new();
     let roles = Roles::new(&database);
