@@ -25,6 +25,7 @@ use crate::pg::shape::{Known, SHAPES, Shape};
 use crate::pg::{relcache, syscache};
 
 pub mod drops;
+pub mod dump;
 pub mod grants;
 pub mod ids;
 pub mod instance;

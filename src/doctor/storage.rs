@@ -104,7 +104,7 @@ pub fn segments() -> Result<Finding> {
             }
             State::Copied | State::Emptying if since > patience.saturating_add(delay) => stuck(
                 "waiting to be emptied",
-                &[Lock::any(catalog.segments[n as usize].tables().collect()), Lock::dump()],
+                &[Lock::any(catalog.segments[n as usize].tables().collect()), Lock::of_dumps(&catalog)?],
             )?,
             _ => continue,
         };

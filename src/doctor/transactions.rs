@@ -3,9 +3,9 @@
 //!
 //! Not responsible for whether a lock stands in the way of a segment: see `storage`.
 
-use pgrx::pg_sys;
+use pgrx::{IntoDatum, pg_sys};
 
-use crate::catalog::{Catalog, spi};
+use crate::catalog::{Catalog, dump, spi};
 use crate::doctor::check::{Finding, catalog, patience};
 use crate::error::Result;
 use crate::log::restore;
@@ -20,6 +20,8 @@ pub struct Lock {
     tables: Vec<i64>,
     /// The modes, as pg_locks has them; empty: any mode.
     modes: &'static [&'static str],
+    /// The processes whose locks count; `None`: all, and prepared transactions.
+    pids: Option<Vec<i64>>,
 }
 
 const WRITERS: &[&str] =
@@ -28,7 +30,7 @@ const AGAINST_WRITERS: &[&str] = &["ShareLock", "ShareRowExclusiveLock", "Exclus
 
 impl Lock {
     fn new(tables: impl IntoIterator<Item = pg_sys::Oid>, modes: &'static [&'static str]) -> Self {
-        Self { tables: tables.into_iter().map(|oid| i64::from(u32::from(oid))).collect(), modes }
+        Self { tables: tables.into_iter().map(|oid| i64::from(u32::from(oid))).collect(), modes, pids: None }
     }
 
     /// Returns locks of any mode on these tables, their indexes, or the tables of their long values.
@@ -46,9 +48,9 @@ impl Lock {
         Self::new([table], AGAINST_WRITERS)
     }
 
-    /// Returns the lock of a dump, which is on pg_extension.
-    pub fn dump() -> Self {
-        Self::new([pg_sys::ExtensionRelationId], &[])
+    /// Returns the locks of dumps, which are on pg_extension.
+    pub fn of_dumps(catalog: &Catalog) -> Result<Self> {
+        Ok(Self { pids: Some(dump::sessions(catalog)?), ..Self::new([pg_sys::ExtensionRelationId], &[]) })
     }
 }
 
@@ -57,6 +59,7 @@ pub fn holders(locks: &[Lock]) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for lock in locks {
         let modes: Vec<String> = lock.modes.iter().map(|mode| (*mode).to_owned()).collect();
+        let pids = Parameter::raw(lock.pids.clone().and_then(IntoDatum::into_datum), pg_sys::INT8ARRAYOID);
         let holders = spi::texts(
             "SELECT DISTINCT coalesce(
                  'the prepared transaction ' || quote_literal(p.gid),
@@ -70,11 +73,12 @@ pub fn holders(locks: &[Lock]) -> Result<Vec<String>> {
              WHERE l.locktype = 'relation' AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
                AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
                AND (cardinality($2) = 0 OR l.mode = ANY ($2))
+               AND ($3 IS NULL OR l.pid = ANY ($3))
                AND l.relation IN (SELECT c.oid FROM pg_class AS c WHERE c.oid = ANY ($1::oid[])
                                   UNION ALL SELECT c.reltoastrelid FROM pg_class AS c WHERE c.oid = ANY ($1::oid[])
                                   UNION ALL SELECT indexrelid FROM pg_index WHERE indrelid = ANY ($1::oid[]))
              ORDER BY 1",
-            &[lock.tables.clone().into(), Parameter::from(modes)],
+            &[lock.tables.clone().into(), Parameter::from(modes), pids],
         )?;
         found.extend(holders);
     }

@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 use pg_queue_core::day::Day;
 use pgrx::pg_sys;
 
-use crate::catalog::{self, Catalog, spi};
+use crate::catalog::{self, Catalog, dump, spi};
 use crate::duty::{Duty, release};
 use crate::error::{Error, Result};
 use crate::log::history::{self, Child};
@@ -55,9 +55,13 @@ fn run(number: u32) -> i64 {
         NEXT.set(now.saturating_add(1_000_000));
         return 0;
     }
-    let Some(is_free) = forget_one(&catalog, &children.iter().filter(over).collect::<Vec<_>>()) else {
-        NEXT.set(Day::of(now).end());
-        return 0;
+    let is_free = match forget_one(&catalog, &children.iter().filter(over).collect::<Vec<_>>()) {
+        Ok(Some(is_free)) => is_free,
+        Ok(None) => {
+            NEXT.set(Day::of(now).end());
+            return 0;
+        }
+        Err(error) => error.report(),
     };
     if is_free {
         // What was after a job that is gone cannot come any more.
@@ -70,10 +74,12 @@ fn run(number: u32) -> i64 {
 
 /// Drops the first of the tables that no session reads. False: every table is being read, or could not be dropped.
 /// `None`: the list is empty.
-fn forget_one(catalog: &Catalog, over: &[&Child]) -> Option<bool> {
-    over.first()?;
-    if lock::is_being_dumped() {
-        return Some(false);
+fn forget_one(catalog: &Catalog, over: &[&Child]) -> Result<Option<bool>> {
+    if over.is_empty() {
+        return Ok(None);
+    }
+    if dump::is_running(catalog)? {
+        return Ok(Some(false));
     }
     // Both the table and its toast table, which autovacuum may lock without the table.
     let tables = |child: &Child| [Some(child.table), syscache::toast_table(child.table)].into_iter().flatten();
@@ -83,13 +89,13 @@ fn forget_one(catalog: &Catalog, over: &[&Child]) -> Option<bool> {
     let Some(child) = over.iter().filter(|child| !has_failed(child)).find(|child| tables(child).all(is_free)) else {
         // The tables that could not be dropped are tried again with the next look.
         FAILED.take();
-        return Some(false);
+        return Ok(Some(false));
     };
     // Searched before the table is locked, since the search takes a while where much was retried.
     let retried: Vec<i64> =
         successor::all(catalog).into_iter().filter(|&id| history::find_in(**child, id).is_some()).collect();
     if !tables(child).all(lock) {
-        return Some(false);
+        return Ok(Some(false));
     }
     // A table that cannot be dropped, for instance because a user's view depends on it, does not keep the others from
     // being dropped.
@@ -98,7 +104,7 @@ fn forget_one(catalog: &Catalog, over: &[&Child]) -> Option<bool> {
         Error::new(error.code, what).detail(error.detail.unwrap_or_default()).warn();
         FAILED.with_borrow_mut(|failed| failed.push(child.table));
     }
-    Some(true)
+    Ok(Some(true))
 }
 
 fn forget(child: &Child, retried: Vec<i64>) -> Result<()> {

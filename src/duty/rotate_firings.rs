@@ -10,11 +10,11 @@
 
 use std::cell::Cell;
 
-use crate::catalog::{self, Catalog, schedule};
+use crate::catalog::{self, Catalog, dump, schedule};
 use crate::duty::Duty;
 use crate::error::Result;
 use crate::log::firing::{self, Log};
-use crate::pg::{lock, time, transaction};
+use crate::pg::{time, transaction};
 use crate::{guc, shmem};
 
 /// The duty.
@@ -88,7 +88,7 @@ fn step(catalog: &Catalog, now: i64) -> Result<bool> {
             NOT_BEFORE.set(empty_at);
             return Ok(false);
         }
-        if lock::is_being_dumped() || !firing::empty_other(catalog) {
+        if dump::is_running(catalog)? || !firing::empty_other(catalog) {
             NOT_BEFORE.set(now + PAUSE);
             return Ok(false);
         }

@@ -11,7 +11,7 @@ use std::cell::Cell;
 
 use pgrx::pg_sys;
 
-use crate::catalog::{self, Catalog, queue, spi};
+use crate::catalog::{self, Catalog, dump, queue, spi};
 use crate::duty::Duty;
 use crate::error::Result;
 use crate::log::key::{self, Keys};
@@ -108,7 +108,7 @@ fn step(catalog: &Catalog) -> Result<i64> {
     }
     // A dump takes its snapshot a moment before it can be seen.
     let delay = i64::from(guc::RECLAIM_DELAY.get()) * 1_000;
-    if time::monotonic_us() < copied_at.saturating_add(delay) || lock::is_being_dumped() {
+    if time::monotonic_us() < copied_at.saturating_add(delay) || dump::is_running(catalog)? {
         return Ok(0);
     }
     if !lock::try_lock_whole(&[catalog.key[closed]], pg_sys::AccessExclusiveLock) {

@@ -12,7 +12,7 @@
 
 use pgrx::pg_sys::{self, Datum};
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, dump};
 use crate::error::{self, Error, Result};
 use crate::pg::row::NewRows;
 use crate::pg::scan::{Key, Scan, Snapshot};
@@ -222,7 +222,7 @@ pub fn turn(catalog: &Catalog, schedules: &[i32]) -> Result<bool> {
     };
     if copies.is_empty() {
         // A half without rows would not be the current one. These rows are of no schedule that still exists.
-        return Ok(!lock::is_being_dumped() && empty_half(catalog, current));
+        return Ok(!dump::is_running(catalog)? && empty_half(catalog, current));
     }
     if !empty_half(catalog, half) {
         return Ok(false);

@@ -28,12 +28,6 @@ pub fn lock_holders(table: pg_sys::Oid, mode: u32) -> usize {
     usize::try_from(count).unwrap_or(0)
 }
 
-/// Whether a dump may be running. pg_dump reads an extension's tables late, and looks other tables up a moment before
-/// it locks them, but it holds a lock on pg_extension from its begin to its end. Takes no lock.
-pub fn is_being_dumped() -> bool {
-    lock_holders(pg_sys::ExtensionRelationId, pg_sys::AccessExclusiveLock) > 0
-}
-
 /// Takes a lock on a table until the transaction ends. Waits for it. Can raise: cancel, lock_timeout, deadlock.
 pub fn lock(table: pg_sys::Oid, mode: u32) {
     // SAFETY: in a transaction.

@@ -951,6 +951,50 @@ fn load(cluster: &Cluster, stop: &AtomicBool) {
 }
 
 #[test]
+fn only_a_role_that_may_read_the_tables_holds_up_the_emptying_of_segments() {
+    let cluster = still(&["max_prepared_transactions = 4"]);
+    let mut client = cluster.connect();
+    client.run(
+        "CREATE ROLE nobody LOGIN; CREATE ROLE producer LOGIN; SELECT queue.grant('q', 'producer', 'manage');
+         CREATE ROLE reader LOGIN IN ROLE pg_read_all_data; CREATE ROLE deputy LOGIN NOINHERIT IN ROLE pg_read_all_data;
+         CREATE ROLE grantee LOGIN; GRANT SELECT ON queue.history TO grantee;
+         CREATE TABLE of_nobody (n int); ALTER TABLE of_nobody OWNER TO nobody; GRANT ALL ON of_nobody TO producer",
+    );
+    let begin = |role: &str, sql: &str| {
+        let mut session = cluster.config().user(role).connect(postgres::NoTls).unwrap();
+        session.run(&format!("BEGIN; {sql}"));
+        session
+    };
+    let mut open = Vec::new();
+    for (n, role) in ["nobody", "producer"].into_iter().enumerate() {
+        for sql in [
+            "SELECT FROM pg_extension",
+            "SELECT FROM pg_extension, pg_class, pg_namespace, pg_depend, pg_init_privs",
+            "DECLARE c CURSOR FOR SELECT * FROM pg_extension; FETCH c",
+            "LOCK TABLE pg_extension IN ACCESS SHARE MODE",
+            "LOCK TABLE of_nobody IN ACCESS EXCLUSIVE MODE; SELECT FROM pg_extension",
+            "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE READ ONLY; SELECT FROM pg_extension",
+        ] {
+            open.push(begin(role, sql));
+        }
+        begin(role, &format!("SELECT FROM pg_extension; PREPARE TRANSACTION 'p{n}'"));
+    }
+    turn(&mut client, 12);
+    for role in ["postgres", "reader", "deputy", "grantee"] {
+        let segment = open_segment(&mut client);
+        let mut dump = begin(role, "SELECT FROM pg_extension");
+        fill(&mut client);
+        drive(&mut client, "the segment is copied", &in_state(segment, "'h'"));
+        for _ in 0..20 {
+            maintain(&mut client);
+        }
+        assert!(is(&mut client, &in_state(segment, "'h'")), "emptied while {role} may be dumping");
+        dump.run("COMMIT");
+        drive(&mut client, "the segment is empty", &in_state(segment, "'f'"));
+    }
+}
+
+#[test]
 fn a_dump_that_is_held_up_has_exactly_the_jobs_of_its_snapshot() {
     let cluster = cluster(&["pg_queue.reclaim_delay = 500"]);
     let mut client = cluster.connect();

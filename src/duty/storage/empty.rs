@@ -8,7 +8,7 @@
 
 use pgrx::pg_sys;
 
-use crate::catalog::{Catalog, spi};
+use crate::catalog::{Catalog, dump, spi};
 use crate::duty::release;
 use crate::duty::storage::states::{PAUSE, SegmentStates, StepResult};
 use crate::error::Result;
@@ -29,7 +29,7 @@ pub fn step(catalog: &Catalog, segment: u8, states: &SegmentStates, now: i64) ->
     if !has_begun && left > 0 {
         return Ok(StepResult::Later(left));
     }
-    if !has_begun && lock::is_being_dumped() {
+    if !has_begun && dump::is_running(catalog)? {
         return Ok(StepResult::Later(PAUSE));
     }
     let is_owed = || !has_begun && !release::is_idle(catalog.number);
