@@ -154,7 +154,7 @@ BEGIN
             COMMENT ON COLUMN queue.attempt_%1$s.upon IS
                 'For what it waits, or waited: as in the notes.';
             COMMENT ON COLUMN queue.attempt_%1$s.steps IS 'The steps that the attempts before this one have done, each a field with its result.';
-            COMMENT ON COLUMN queue.attempt_%1$s.own_flow IS 'What makes it a flow, which waits for its members: runs, fail_fast.';
+            COMMENT ON COLUMN queue.attempt_%1$s.own_flow IS 'What makes it a flow, which waits for its members: runs, fail_fast, the role that made it.';
             COMMENT ON TABLE queue.note_%1$s IS 'Log, segment %1$s: what must survive a crash about a running attempt, and what a held one is after.';
             COMMENT ON COLUMN queue.outcome_%1$s.outcome IS
                 'c completed, f failed, d dead, t timed out, r released, w suspended, a advanced, x cancelled, s superseded, k skipped; m: no end, it runs on in another segment.';
@@ -204,7 +204,8 @@ most) have ended as upon says: all have completed, one has failed (is dead), all
 not ended by its own time. It is skipped when that cannot come any more. flow: the job is a member of that one, which
 waits for it (see queue.enqueue_flow); task: its name there. Returns the job''s id; if nothing was
 added, the id of the job that is there. Errors: 42704 no such queue, 22023 an argument out of range or no such stage, 23505 the key is taken,
-53400 shared memory is full, P0002 no such job to be after, or no such flow, 42501 neither produce nor observe on its queue, 55000 the flow takes no members.';
+53400 shared memory is full, P0002 no such job to be after, or no such flow, 42501 neither produce nor observe on its queue, or the
+flow is another role''s and the user may not consume its queue, 55000 the flow takes no members.';
 DROP FUNCTION queue.enqueue_many(text, jsonb[], integer, interval, timestamptz, text, text, timestamptz, interval, text, text, integer, interval, jsonb);
 CREATE FUNCTION queue.enqueue_many(
     queue_name text, payloads jsonb[], priority integer DEFAULT 0,
@@ -242,7 +243,8 @@ the call, or data where a command is needed.';
 CREATE FUNCTION queue.seal(job_id bigint) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_seal';
 COMMENT ON FUNCTION queue.seal IS
 'Lets an open flow end when its members have. Counts when the transaction commits; a second call does nothing. Errors: P0002 no
-such job, 55000 it is no flow that waits, 42501 neither produce nor manage on its queue, 22023 not a job''s id.';
+such job, 55000 it is no flow that waits, 42501 the user has not made it and
+may not consume its queue, 22023 not a job''s id.';
 CREATE FUNCTION queue.resolve(job_id bigint, result jsonb DEFAULT NULL) RETURNS void
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_resolve';
 COMMENT ON FUNCTION queue.resolve IS

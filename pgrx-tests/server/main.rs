@@ -73,6 +73,7 @@ mod durability {
 
 /// Which role may do what.
 mod security {
+    mod flow_rights;
     mod noise;
     pub mod permissions;
     mod privileges;

@@ -81,7 +81,8 @@ most) have ended as upon says: all have completed, one has failed (is dead), all
 not ended by its own time. It is skipped when that cannot come any more. flow: the job is a member of that one, which
 waits for it (see queue.enqueue_flow); task: its name there. Returns the job''s id; if nothing was
 added, the id of the job that is there. Errors: 42704 no such queue, 22023 an argument out of range or no such stage, 23505 the key is taken,
-53400 shared memory is full, P0002 no such job to be after, or no such flow, 42501 neither produce nor observe on its queue, 55000 the flow takes no members.';
+53400 shared memory is full, P0002 no such job to be after, or no such flow, 42501 neither produce nor observe on its queue, or the
+flow is another role''s and the user may not consume its queue, 55000 the flow takes no members.';
 
 CREATE FUNCTION queue.enqueue_many(
     queue_name text, payloads jsonb[], priority integer DEFAULT 0,
@@ -142,7 +143,8 @@ the call, or data where a command is needed.';
 CREATE FUNCTION queue.seal(job_id bigint) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_seal';
 COMMENT ON FUNCTION queue.seal IS
 'Lets an open flow end when its members have. Counts when the transaction commits; a second call does nothing. Errors: P0002 no
-such job, 55000 it is no flow that waits, 42501 neither produce nor manage on its queue, 22023 not a job''s id.';
+such job, 55000 it is no flow that waits, 42501 the user has not made it and
+may not consume its queue, 22023 not a job''s id.';
 
 CREATE FUNCTION queue.resolve(job_id bigint, result jsonb DEFAULT NULL) RETURNS void
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_resolve';

@@ -206,7 +206,7 @@ BEGIN
             COMMENT ON COLUMN queue.attempt_%1$s.steps IS 'The steps that the attempts before this one have done, each a field with its result.';
             COMMENT ON COLUMN queue.attempt_%1$s.run_as IS 'The role that wrote the payload as a command; null: it is data.';
             COMMENT ON COLUMN queue.attempt_%1$s.run_as_id IS 'The oid of that role.';
-            COMMENT ON COLUMN queue.attempt_%1$s.own_flow IS 'What makes it a flow, which waits for its members: runs, fail_fast.';
+            COMMENT ON COLUMN queue.attempt_%1$s.own_flow IS 'What makes it a flow, which waits for its members: runs, fail_fast, the role that made it.';
             COMMENT ON COLUMN queue.parked_%1$s.lane IS 'That of the attempt.';
             COMMENT ON COLUMN queue.parked_%1$s.group_hash IS 'That of the attempt.';
             COMMENT ON COLUMN queue.parked_%1$s.priority IS 'That of the attempt.';

@@ -229,16 +229,13 @@ struct HeldFlow {
     seal: Option<Edge>,
 }
 
-/// Finds a flow that is held, for a user with one of these privileges.
+/// Finds a flow that is held, if `check` finds that the user may end it, or seal it.
 ///
-/// Errors: 22023, P0002, 42501; 55000 if it is no flow, or does not wait for its members; 55006 if an open transaction is
-/// changing it.
-fn held_flow(catalog: &Rc<Catalog>, job_id: i64, wanted: &[Privilege]) -> Result<HeldFlow> {
+/// Errors: 22023, P0002, those of `check`; 55000 if it is no flow, or does not wait for its members; 55006 if an open
+/// transaction is changing it.
+fn held_flow(catalog: &Rc<Catalog>, job_id: i64, check: impl Fn(&Found) -> Result<()>) -> Result<HeldFlow> {
     let found = find::find_any(catalog, job_id)?;
-    let rights = permission::rights(catalog);
-    if !wanted.iter().any(|&privilege| rights.on_lane(found.lane(), privilege)) {
-        return Err(permission::denied_lane(catalog, found.lane(), wanted[0])?);
-    }
+    check(&found)?;
     if let Some(outcome) = found.outcome() {
         return Err(find::has_ended(job_id, &outcome));
     }
@@ -261,7 +258,7 @@ fn seal(call: &Call) -> Result<Option<Datum>> {
     api::writable("seal")?;
     let job_id = call.required("job_id", call.i64(0))?;
     let catalog = catalog::current()?;
-    let held = held_flow(&catalog, job_id, &[Privilege::Produce, Privilege::Manage])?;
+    let held = held_flow(&catalog, job_id, |found| flow::check_say(&catalog, job_id, found))?;
     let Some(seal) = held.seal.filter(|seal| !seal.is_met) else { return Ok(Some(VOID)) };
     note_about(&catalog, &held.job, |home| edge::insert_met(&catalog, home, &seal))?;
     Ok(Some(VOID))
@@ -301,7 +298,8 @@ fn end_flow(call: &Call, verb: &str, death: Option<&str>, outcome: impl Fn(i64) 
     let job_id = call.required("job_id", call.i64(0))?;
     let catalog = catalog::current()?;
     for _ in 0..100 {
-        let held = held_flow(&catalog, job_id, &[Privilege::Consume, Privilege::Manage])?;
+        let may = |found: &Found| permission::check_lane(&catalog, found.lane(), Privilege::Consume);
+        let held = held_flow(&catalog, job_id, may)?;
         if held.own.lane != 0 {
             return Err(Error::new(error::WRONG_STATE, format!("job {job_id} goes to a worker"))
                 .hint(format!("queue.{verb} ends flows that were enqueued with runs => false.")));

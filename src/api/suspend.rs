@@ -9,6 +9,7 @@ use pg_queue_core::after::Upon;
 use pgrx::pg_sys::Datum;
 
 use crate::api::{self, sql_function};
+use crate::catalog::noted::Noted;
 use crate::catalog::{self, queue};
 use crate::error::{self, Error, Result};
 use crate::job::options::{After, OwnFlow};
@@ -21,6 +22,7 @@ use crate::log::outcome::{Kind, New};
 use crate::log::reader::Reader;
 use crate::pg::datum::bigint_array;
 use crate::pg::function::{Call, VOID};
+use crate::pg::time;
 
 sql_function!(pg_queue_suspend, pg_finfo_pg_queue_suspend => suspend);
 
@@ -81,7 +83,8 @@ fn suspend(call: &Call) -> Result<Option<Datum>> {
     next.progress = call.json(3, "progress")?.or(next.progress);
     next = Next { after: (!is_own).then_some(after.named), upon: Some(upon.char()), ..next };
     if is_own {
-        next.own_flow = OwnFlow { upon, is_open: false, runs: true, is_fail_fast: false }.datum();
+        let author = attempt.own_flow().and_then(OwnFlow::author).unwrap_or_else(|| Noted::caller(time::now_us()));
+        next.own_flow = OwnFlow { upon, is_open: false, runs: true, is_fail_fast: false }.datum(&author);
     }
     let mut edges = Vec::new();
     if let Some(unmet) = unmet {

@@ -51,7 +51,7 @@ const MANAGE: u8 = 1 << Privilege::Manage as u8;
 const OBJECTS: [(u8, Kind, &[&str]); 13] = [
     (PRODUCE | CONSUME | OBSERVE | MANAGE, Kind::Schema, &["queue"]),
     (PRODUCE, Kind::Routine, &["enqueue", "enqueue_batch", "enqueue_flow", "enqueue_many", "enqueue_sql", "publish", "publish_many"]),
-    (PRODUCE | MANAGE, Kind::Routine, &["seal"]),
+    (PRODUCE | CONSUME, Kind::Routine, &["seal"]),
     (CONSUME | MANAGE, Kind::Routine, &["reject", "resolve"]),
     (CONSUME, Kind::Routine, &[
         "advance", "claim", "claim_any", "complete", "complete_many", "extend", "extend_many", "fail", "fail_many",

@@ -26,6 +26,12 @@ pub struct Noted {
 }
 
 impl Noted {
+    /// Returns the current user, for a row of this time; in a SECURITY DEFINER function that is its owner.
+    pub fn caller(since: i64) -> Self {
+        let user = role::user();
+        Self { name: role::role_name(user).unwrap_or_default(), id: i64::from(user.to_u32()), since }
+    }
+
     /// Whether this is the same role, of whatever row.
     pub fn is(&self, other: &Self) -> bool {
         (&self.name, self.id) == (&other.name, other.id)

@@ -249,6 +249,16 @@ fn read(catalog: &Catalog, user: Oid, role_changes: u64) -> Known {
     Known { user, rights: Rc::new(rights), is_owner, roles, role_changes }
 }
 
+/// Returns whether another role than the current user may do this with the queue or topic of this number. It reads the
+/// table at each call.
+pub fn of_role(catalog: &Catalog, role: Oid, id: i32, wanted: Privilege) -> bool {
+    let mut may = role::owns(catalog.queue, role);
+    each_row(catalog, |of, name, privilege| {
+        may |= (of == id || of == EVERY_QUEUE) && privilege.bits() & wanted.bit() != 0 && counts(role, name);
+    });
+    may
+}
+
 /// Calls `f` with each row of `queue.permission`.
 pub fn each_row(catalog: &Catalog, mut f: impl FnMut(i32, &str, Privilege)) {
     let (table, index) = (Relation::read(catalog.permission), Relation::read_index(catalog.permission_pkey));
@@ -299,14 +309,14 @@ pub fn denied_lane(catalog: &Catalog, lane: i32, wanted: Privilege) -> Result<Er
 }
 
 fn denied(kind: &str, name: &str, wanted: Privilege) -> Error {
+    Error::new(error::DENIED, format!("permission denied for {kind} \"{name}\""))
+        .detail(format!("This needs the privilege {}.", wanted.name()))
+        .hint(format!("A role that manages it can run {}.", grant_of(name, wanted)))
+}
+
+/// Returns the statement that grants this to the current user.
+pub fn grant_of(name: &str, wanted: Privilege) -> String {
     let user = role::role_name(role::user()).unwrap_or_default();
     let quoted = |text: &str| text.replace('\'', "''");
-    let privilege = wanted.name();
-    Error::new(error::DENIED, format!("permission denied for {kind} \"{name}\""))
-        .detail(format!("This needs the privilege {privilege}."))
-        .hint(format!(
-            "A role that manages it can run SELECT queue.grant('{}', '{}', '{privilege}').",
-            quoted(name),
-            quoted(&user)
-        ))
+    format!("SELECT queue.grant('{}', '{}', '{}')", quoted(name), quoted(&user), wanted.name())
 }

@@ -63,6 +63,8 @@ pub struct Binding {
     pub filter: Option<Path>,
     pub options: Overrides,
     pub on_full: OnFull,
+    /// The name of the role that bound the queue.
+    pub bound_by: String,
 }
 
 /// What counts in place of what the publisher says.
@@ -178,7 +180,8 @@ pub const FILTER_BUDGET: i64 = 50_000;
 impl Routes {
     fn read(catalog: &Catalog, topic: i32) -> Result<Self> {
         let _snapshot = ActiveSnapshot::with_own();
-        let sql = "SELECT binding_id, queue_id, pattern, filter, priority, delay, group_path, max_attempts, lease, stage, on_full
+        let sql = "SELECT binding_id, queue_id, pattern, filter, priority, delay, group_path, max_attempts, lease, stage, on_full,
+                       bound_by
                    FROM queue.binding WHERE topic_id OPERATOR(pg_catalog.=) $1 ORDER BY binding_id";
         let mut budgets: HashMap<i32, Budget> = HashMap::new();
         let rows = spi::read_rows(sql, &[topic.into()], |row| {
@@ -200,6 +203,7 @@ impl Routes {
             };
             let (id, queue): (Option<i32>, Option<i32>) = (row.get(1)?, row.get(2)?);
             let (pattern, filter): (Option<String>, Option<String>) = (row.get(3)?, row.get(4)?);
+            let bound_by: Option<String> = row.get(12)?;
             let on_full = row.get::<String>(11)?.as_deref().and_then(|name| OnFull::parse(name).ok());
             let filter = path(filter);
             let on_full = on_full.unwrap_or(OnFull::Keep);
@@ -210,11 +214,12 @@ impl Routes {
                 filter,
                 options,
                 on_full,
+                bound_by.unwrap_or_default(),
             ))
         })?;
         let mut queues: HashMap<i32, Option<Rc<Queue>>> = HashMap::new();
         let mut routes = Self::default();
-        for (id, queue_id, pattern, filter, options, on_full) in rows {
+        for (id, queue_id, pattern, filter, options, on_full, bound_by) in rows {
             let queue = match queues.get(&queue_id) {
                 Some(known) => known.clone(),
                 None => queues.entry(queue_id).or_insert(queue::by_id(catalog, queue_id)?).clone(),
@@ -222,7 +227,7 @@ impl Routes {
             // A queue that was dropped since has no bindings.
             let Some(queue) = queue else { continue };
             routes.patterns.add(&pattern, routes.bindings.len() as u32);
-            routes.bindings.push(Binding { id, queue, pattern, filter, options, on_full });
+            routes.bindings.push(Binding { id, queue, pattern, filter, options, on_full, bound_by });
         }
         Ok(routes)
     }

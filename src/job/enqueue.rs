@@ -7,6 +7,7 @@ use std::rc::Rc;
 use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
+use crate::catalog::noted::Noted;
 use crate::catalog::queue::Queue;
 use crate::catalog::{Catalog, drops, ids};
 use crate::error::{Error, Result};
@@ -90,7 +91,7 @@ pub fn first_attempt(queue: &Queue, target: &Target, count: i64, payload: Datum,
         },
         steps: None,
         run_as: options.run_as,
-        own_flow: options.own_flow.and_then(|own| own.datum()),
+        own_flow: options.own_flow.and_then(|own| own.datum(&Noted::caller(now))),
     }
 }
 

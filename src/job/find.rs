@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use pg_queue_core::id;
+use pgrx::pg_sys::Datum;
 
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::Queue;
@@ -45,9 +46,14 @@ impl Found {
 
     /// Whether it has a flow of its own.
     pub fn is_flow(&self) -> bool {
+        self.own_flow().is_some()
+    }
+
+    /// Returns what makes it a flow, as it is stored (`job::options::OwnFlow`).
+    pub fn own_flow(&self) -> Option<Datum> {
         match self {
-            Self::Here(job) => job.attempt.own_flow().is_some(),
-            Self::Past(past) => past.get(history::column::OWN_FLOW).is_some(),
+            Self::Here(job) => job.attempt.own_flow(),
+            Self::Past(past) => past.get(history::column::OWN_FLOW),
         }
     }
 

@@ -9,13 +9,14 @@
 use pgrx::pg_sys;
 
 use crate::catalog::permission::{self, Privilege};
-use crate::catalog::{Catalog, ids};
+use crate::catalog::{Catalog, ids, queue};
 use crate::error::{self, Error, Result};
 use crate::job::after;
 use crate::job::find::{self, Found};
+use crate::job::options::OwnFlow;
 use crate::log::attempt::Attempt;
 use crate::log::edge::{Edge, Edges};
-use crate::pg::lock;
+use crate::pg::{lock, role};
 
 /// Whether an attempt's job has a flow of its own.
 pub fn is_flow(attempt: &Attempt) -> bool {
@@ -38,20 +39,40 @@ pub fn hold_open(catalog: &Catalog, flow: i64) {
     lock::lock_numbered(catalog.successor, token(flow), pg_sys::ShareLock);
 }
 
+/// Checks that the current user has a say in a flow: its members can hold it up, and can end it and each other. So it takes
+/// them from roles that may consume its queue, and from the role that made it, as long as that may produce there. To be a
+/// producer of its queue is not enough.
+///
+/// Errors: 42501.
+pub fn check_say(catalog: &Catalog, flow: i64, found: &Found) -> Result<()> {
+    let lane = found.lane();
+    let rights = permission::rights(catalog);
+    if rights.on_lane(lane, Privilege::Consume) {
+        return Ok(());
+    }
+    if !rights.on_lane(lane, Privilege::Produce) {
+        return Err(permission::denied_lane(catalog, lane, Privilege::Produce)?);
+    }
+    let author = found.own_flow().and_then(OwnFlow::author).and_then(|author| author.role(catalog));
+    if author.is_some_and(role::user_has_rights_of) {
+        return Ok(());
+    }
+    let name = queue::by_lane(catalog, lane)?.map(|queue| queue.name.clone()).unwrap_or_default();
+    Err(Error::new(error::DENIED, format!("permission denied for the flow of job {flow}"))
+        .detail("It takes members from the role that made it, and from roles that may consume its queue.")
+        .hint(format!("A role that manages the queue can run {}.", permission::grant_of(&name, Privilege::Consume))))
+}
+
 /// Checks that a job takes members: a held flow, or a job that runs, which may wait for them later (`queue.suspend`).
 /// Until the transaction ends, it does not end because its members have.
 ///
-/// Errors: 22023 no job's id, P0002 no such job, 42501 the user may neither produce nor consume on its queue, 55000 it has
-/// ended, is to be cancelled, or waits to be run.
+/// Errors: 22023 no job's id, P0002 no such job, 42501 the user has no say in it, 55000 it has ended, is to be cancelled,
+/// or waits to be run.
 pub fn join(catalog: &Catalog, flow: i64) -> Result<()> {
     ids::job_id(flow)?;
     hold_open(catalog, flow);
     let found = find::find_settled(catalog, flow)?;
-    let rights = permission::rights(catalog);
-    let may = |privilege| rights.on_lane(found.lane(), privilege);
-    if !may(Privilege::Produce) && !may(Privilege::Consume) {
-        return Err(permission::denied_lane(catalog, found.lane(), Privilege::Produce)?);
-    }
+    check_say(catalog, flow, &found)?;
     let refused = |detail: &str| {
         Err(Error::new(error::WRONG_STATE, format!("job {flow} takes no members"))
             .detail(detail)

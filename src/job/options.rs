@@ -6,6 +6,7 @@ use pg_queue_core::after::Upon;
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::ids;
+use crate::catalog::noted::Noted;
 use crate::catalog::queue::Queue;
 use crate::catalog::run_as::RunAs;
 use crate::error::{Error, Result};
@@ -71,10 +72,22 @@ pub struct OwnFlow {
 }
 
 impl OwnFlow {
-    /// As it is stored.
-    pub fn datum(&self) -> Option<Datum> {
+    /// Returns it as it is stored, with the role that made the flow.
+    pub fn datum(&self, author: &Noted) -> Option<Datum> {
         let text = |is_so: bool| is_so.then_some("true");
-        jsonb::of(&serde_json::json!({ "runs": text(self.runs), "fail_fast": text(self.is_fail_fast) }))
+        jsonb::of(&serde_json::json!({
+            "runs": text(self.runs),
+            "fail_fast": text(self.is_fail_fast),
+            "author": author.name,
+            "author_id": author.id.to_string(),
+            "since": author.since.to_string(),
+        }))
+    }
+
+    /// Returns the role that made a flow. `None`: the row names none.
+    pub fn author(stored: Datum) -> Option<Noted> {
+        let number = |name: &str| jsonb::text_field(stored, name)?.parse().ok();
+        Some(Noted { name: jsonb::text_field(stored, "author")?, id: number("author_id")?, since: number("since")? })
     }
 
     /// As it was stored.

@@ -15,6 +15,7 @@ use std::rc::Rc;
 use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
+use crate::catalog::permission::{self, Privilege};
 use crate::catalog::topic::{Binding, FILTER_BUDGET, OnFull, Routes, Topic};
 use crate::catalog::{Catalog, drops, ids};
 use crate::error::{self, Error, Result};
@@ -25,7 +26,7 @@ use crate::log::attempt::{self, New};
 use crate::log::segment::Target;
 use crate::pg::datum;
 use crate::pg::jsonpath::{Budget, Path};
-use crate::pg::{jsonb, process, time};
+use crate::pg::{jsonb, process, role, time};
 use crate::shmem;
 use crate::shmem::topics::Published;
 use crate::shmem::troubles::Kind;
@@ -209,7 +210,10 @@ impl<'a> Plan<'a> {
             let headers = headers_of(topic, event, numbers[n], now);
             for found in found {
                 let bound = &routes.bindings[found.binding];
-                let options = options_of(bound, &found, &Options { headers, ..options.clone() }, now);
+                let mut options = options_of(bound, &found, &Options { headers, ..options.clone() }, now);
+                if options.flow.is_some() && !gives_members(catalog, topic, bound) {
+                    (options.flow, options.task) = (None, None);
+                }
                 let lane = options.lane.unwrap_or_else(|| bound.queue.entry());
                 if !drops::admits(catalog, lane) {
                     note(catalog, Kind::Copy, bound.queue.id, topic.id);
@@ -300,6 +304,13 @@ fn has_room(catalog: &Catalog, bound: &Binding, given: &mut HashMap<i32, usize>,
         }
         Err(error) => Err(error),
     }
+}
+
+/// Whether the copies of a binding are members of a flow that the publisher names. A member can end its flow or hold it up, so
+/// it takes more than the subscriber's word: the publisher has bound the queue itself, or a role that manages the topic has.
+fn gives_members(catalog: &Catalog, topic: &Topic, bound: &Binding) -> bool {
+    let Some(by) = role::role(&bound.bound_by) else { return false };
+    by == role::user() || permission::of_role(catalog, by, topic.id, Privilege::Manage)
 }
 
 /// The options of a copy.

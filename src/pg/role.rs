@@ -40,9 +40,14 @@ pub fn can_create_databases() -> bool {
 /// Whether the current user owns the table, by membership or as superuser. False if there is no such table. Must run in
 /// a transaction.
 pub fn owns_table(table: pg_sys::Oid) -> bool {
-    syscache::by_oid(pg_sys::SysCacheIdentifier::RELOID, table, |row: &pg_sys::FormData_pg_class| row.relowner)
-        // SAFETY: looks at roles.
-        .is_some_and(|owner| unsafe { pg_sys::has_privs_of_role(pg_sys::GetUserId(), owner) })
+    owns(table, user())
+}
+
+/// Whether a role owns the table, by membership or as superuser. False if there is no such table. Must run in a
+/// transaction.
+pub fn owns(table: pg_sys::Oid, role: pg_sys::Oid) -> bool {
+    // SAFETY: looks at roles.
+    syscache::owner(table).is_some_and(|owner| unsafe { pg_sys::has_privs_of_role(role, owner) })
 }
 
 /// Returns the user whose rights count at this moment.
@@ -72,6 +77,12 @@ pub fn role_name(role: pg_sys::Oid) -> Option<String> {
 pub fn has_rights_of(user: pg_sys::Oid, name: &str) -> bool {
     // SAFETY: looks at roles.
     role(name).is_some_and(|role| unsafe { pg_sys::has_privs_of_role(user, role) })
+}
+
+/// Whether the current user has the rights of a role, by membership or as superuser. Must run in a transaction.
+pub fn user_has_rights_of(role: pg_sys::Oid) -> bool {
+    // SAFETY: looks at roles.
+    unsafe { pg_sys::has_privs_of_role(user(), role) }
 }
 
 /// Returns the name of the role that a statement names. `None` if there is no such role, or if the current user has not

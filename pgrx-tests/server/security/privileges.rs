@@ -21,6 +21,7 @@ use crate::shared::{Database, Failure, Sql, create};
 /// | `0` | succeeds, and shows nothing |
 /// | `-` | raises 42501: Postgres says that the role may not execute it, or not read it |
 /// | `q` | raises 42501 for queue `q`, or topic `tq`, with a hint that names the grant that is missing |
+/// | `f` | raises 42501 for the flow of `q`, which another role has made, with such a hint |
 /// | `*` | raises 42501 for `'*'`, with such a hint |
 /// | `w` | raises 55000: the queue is not one for it |
 /// | `t` | raises 0A000: a trigger's function, called otherwise |
@@ -41,7 +42,7 @@ const TABLE: &str = "
 -  w - - w  q - - q  w - - w  w w | enqueue_sql('q', 'SELECT 1')
 -  + + + +  + + + +  + + + +  + + | current_job()
 -  + - - +  q - - q  + - - +  + + | enqueue_flow('q')
--  + - - +  q - - q  + - - +  + + | seal({flow})
+-  f + - +  q q - q  f + - +  + + | seal({flow})
 -  - + - +  - q - q  - + - +  + + | resolve({flow})
 -  - + - +  - q - q  - + - +  + + | reject({flow}, 'no')
 -  - + - +  - q - q  - + - +  + + | claim('q')
@@ -230,7 +231,9 @@ fn cell(role: &str, answer: &Result<Shown, Failure>, all: &Shown) -> Option<char
             let is_postgres_s = ["schema", "function", "procedure", "view"]
                 .iter()
                 .any(|kind| failure.message.starts_with(&format!("permission denied for {kind} ")));
-            let cells = [(is_of("q"), 'q'), (is_of("*"), '*'), (is_postgres_s, '-')];
+            let is_of_flow = failure.message.starts_with("permission denied for the flow of job ")
+                && failure.hint.contains(&format!("queue.grant('q', '{role}', 'consume')"));
+            let cells = [(is_of("q"), 'q'), (is_of_flow, 'f'), (is_of("*"), '*'), (is_postgres_s, '-')];
             cells.iter().find(|(is_so, _)| *is_so).map(|(_, cell)| *cell)
         }
         Err(failure) if failure.code == "55000" => Some('w'),
