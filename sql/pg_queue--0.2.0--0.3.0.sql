@@ -580,6 +580,10 @@ COMMENT ON FUNCTION queue.alter IS
 stages: the new list; jobs stay in their stage. Errors: 42704 no such queue, or none of the name dead_letter, 22023 an
 option out of range, 55000 a stage that is not in the new list has live jobs, 55006 a producer of jobs of it is too late; as
 queue.create for executor and what belongs to it.';
+COMMENT ON FUNCTION queue.forget IS
+'Erases payload, headers, result, progress and errors of an ended job, for privacy. The old versions of its rows go
+with the next VACUUM of the log tables. Errors: P0002 no such job, 55000 it has not ended, 55006 another open
+transaction is in the way, 25001 at REPEATABLE READ.';
 REVOKE ALL ON FUNCTION queue.create, queue.alter FROM PUBLIC;
 CREATE OR REPLACE VIEW queue.queues WITH (security_barrier) AS
 SELECT queue_name, is_paused, max_attempts, lease, backoff, backoff_base, backoff_max, backoff_jitter, retention, dead_retention,
@@ -953,7 +957,8 @@ CROSS JOIN queue_internal.executor_counts() AS c
 UNION ALL
 SELECT 'pg_queue_extension_info',
        jsonb_build_object('version', (SELECT extversion FROM pg_extension WHERE extname = 'pg_queue'),
-                          'library_version', current_setting('pg_queue.library_version')),
+                          'library_version', current_setting('pg_queue.library_version'),
+                          'timezone_version', current_setting('pg_queue.timezone_version', true)),
        1, 'gauge', 'Always 1; its labels say which versions there are.';
 
 CREATE FUNCTION queue.job_attempts(job_id bigint)

@@ -7,6 +7,7 @@
 
 use std::ffi::{CStr, CString};
 
+use pg_queue_core::schedule::Zone;
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
 
 /// The version of this library.
@@ -256,6 +257,16 @@ pub fn define(preloading: bool) {
         c"Shows the version of the library that the server has loaded.",
         c"It changes with a restart only; that of the SQL is in pg_extension.",
         &LIBRARY_VERSION,
+        GucContext::Internal,
+        none,
+    );
+    let version = CString::new(Zone::data_version().unwrap_or("unknown")).unwrap_or_default();
+    let version: &CStr = Box::leak(version.into_boxed_c_str());
+    GucRegistry::define_string_guc(
+        c"pg_queue.timezone_version",
+        c"Shows the version of the time zone data that schedules use.",
+        c"It is part of the library.",
+        Box::leak(Box::new(GucSetting::<Option<CString>>::new(Some(version)))),
         GucContext::Internal,
         none,
     );

@@ -163,7 +163,8 @@ CROSS JOIN queue_internal.executor_counts() AS c
 UNION ALL
 SELECT 'pg_queue_extension_info',
        jsonb_build_object('version', (SELECT extversion FROM pg_extension WHERE extname = 'pg_queue'),
-                          'library_version', current_setting('pg_queue.library_version')),
+                          'library_version', current_setting('pg_queue.library_version'),
+                          'timezone_version', current_setting('pg_queue.timezone_version', true)),
        1, 'gauge', 'Always 1; its labels say which versions there are.';
 COMMENT ON VIEW queue.metric IS 'What queue.metrics() returns. For it.';
 COMMENT ON COLUMN queue.metric.name IS 'The metric, as Prometheus names it.';

@@ -319,7 +319,8 @@ CREATE FUNCTION queue.forget(job_id bigint)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_forget';
 COMMENT ON FUNCTION queue.forget IS
 'Erases payload, headers, result, progress and errors of an ended job, for privacy. The old versions of its rows go
-with the next VACUUM of the log tables. Errors: P0002 no such job, 55000 it has not ended, 25001 at REPEATABLE READ.';
+with the next VACUUM of the log tables. Errors: P0002 no such job, 55000 it has not ended, 55006 another open
+transaction is in the way, 25001 at REPEATABLE READ.';
 
 -- Looking and maintenance -------------------------------------------------------------------------------
 

@@ -1,18 +1,17 @@
 //! Checks of the jobs themselves: what is overdue, what is not taken, what has died.
 //!
-//! Not responsible for what is in the way of segments (`storage`), nor for whether the worker runs (`server`).
+//! Not responsible for what is in the way of segments (`storage`), for schedules (`schedules`), nor for whether the
+//! worker runs (`server`).
 
 use std::collections::BTreeMap;
 
 use pg_queue_core::frontier::State;
 
-use crate::catalog::{Catalog, queue, schedule};
+use crate::catalog::{Catalog, queue};
 use crate::doctor::check::{Finding, catalog, patience, time};
 use crate::error::Result;
 use crate::job::held_by_dead;
-use crate::job::schedule::next_run;
 use crate::log::depth::{self, Wanted};
-use crate::log::firing::Log;
 use crate::log::history::Dead;
 use crate::log::lane_counts::LaneCounts;
 use crate::pg::scan::Snapshot;
@@ -47,26 +46,6 @@ pub fn leases() -> Result<Finding> {
     Ok(Finding::ill(
         format!("{count} leases have ended, the first of them {since} ago, and their jobs were not handed on."),
         "The worker does that: look at its check.",
-    ))
-}
-
-/// Checks that slots of schedules are fired when their time has come.
-pub fn schedules() -> Result<Finding> {
-    let catalog = catalog()?;
-    let now = schedule::now_us();
-    let log = Log::read(&catalog);
-    let mut troubles = Vec::new();
-    schedule::each(&catalog, |schedule| match next_run(&schedule, &log) {
-        Ok(Some(at)) if at < now.saturating_sub(patience()) => {
-            troubles.push(format!("\"{}\" is late by {}.", schedule.name(), time(now - at)));
-        }
-        Ok(_) => {}
-        Err(error) => troubles.push(format!("\"{}\" cannot be planned: {}.", schedule.name(), error.message)),
-    });
-    Ok(Finding::of(
-        &troubles,
-        "No schedule is late.",
-        "The worker fires them: look at its check. The server's log says why a slot could not be fired.",
     ))
 }
 

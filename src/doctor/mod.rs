@@ -13,6 +13,7 @@ pub mod audit;
 pub mod check;
 pub mod cluster;
 pub mod jobs;
+pub mod schedules;
 pub mod server;
 pub mod storage;
 pub mod topics;
@@ -32,7 +33,8 @@ pub const ALL: &[Check] = &[
     Check { name: "segments", look: storage::segments },
     Check { name: "consistency", look: storage::consistency },
     Check { name: "leases", look: jobs::leases },
-    Check { name: "schedules", look: jobs::schedules },
+    Check { name: "schedules", look: schedules::schedules },
+    Check { name: "time_zones", look: schedules::time_zones },
     Check { name: "unclaimed", look: jobs::unclaimed },
     Check { name: "dead", look: jobs::dead },
     Check { name: "held", look: jobs::held },

@@ -152,6 +152,27 @@ impl Log {
         }
     }
 
+    /// Returns the ids of the newest jobs of a schedule, as far as they are known here, the newest first, at most `most`.
+    pub fn last_jobs(&self, schedule: i32, most: usize) -> Vec<i64> {
+        /// Rows that are read of each half.
+        const MAX_ROWS: usize = 16;
+        let mut jobs: Vec<i64> = Vec::new();
+        for half in [&self.current, &self.other].into_iter().filter(|half| half.turn.is_some()) {
+            let mut scan = half.table.scan(&half.pkey, &[Key::eq_i32(1, schedule)], Snapshot::Now);
+            for _ in 0..MAX_ROWS {
+                if jobs.len() == most || scan.previous().is_none() {
+                    break;
+                }
+                if let Some((_, job_id)) = read(&mut scan).last.filter(|(_, job_id)| *job_id != 0)
+                    && !jobs.contains(&job_id)
+                {
+                    jobs.push(job_id);
+                }
+            }
+        }
+        jobs
+    }
+
     fn newest(&self, schedule: i32) -> Vec<Firing> {
         let rows = self.current.newest(schedule);
         if rows.is_empty() { self.other.newest(schedule) } else { rows }

@@ -40,3 +40,4 @@ pub mod time;
 pub mod transaction;
 pub mod trigger;
 pub mod unguarded;
+pub mod zone;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use queue_tests::sql::Sql as _;
 use serde_json::{Value, json};
 
-use crate::place::{Web, command, encoded, output, place};
+use crate::place::{Web, command, encoded, output, place, wait_counted};
 
 /// Words that would be markup, script, path or SQL elsewhere.
 const STRANGE: &str = "<img src=x onerror=alert(1)>'\"/%2F?&#;--\u{202e}é\u{1f600}";
@@ -46,6 +46,7 @@ fn lists_go_on_where_they_ended() {
     let (cluster, mut client) = place();
     client.run("SELECT queue.create('q', max_attempts => 1)");
     client.run("SELECT queue.enqueue('q', to_jsonb(n)) FROM generate_series(1, 130) AS n");
+    wait_counted(&mut client);
     client.run("SELECT queue.fail(id, concat('no ', payload), fatal => true) FROM queue.claim('q', 120)");
     let web = Web::start(&cluster, &[]);
     let (mut seen, mut beyond) = (Vec::new(), String::new());
@@ -182,6 +183,7 @@ fn of_many_queues_those_with_jobs_are_shown_and_all_are_counted() {
     let mut client = cluster.create_database(crate::place::DATABASE);
     client.run("SELECT queue.create('q' || lpad(n::text, 5, '0')) FROM generate_series(1, 1300) AS n");
     client.run("SELECT queue.enqueue('q01299') FROM generate_series(1, 5); SELECT queue.enqueue('q00001')");
+    wait_counted(&mut client);
     client.run("SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('q01299', 2)");
     let web = Web::start(&cluster, &[]);
     let seen = web.get("/api/overview").ok();

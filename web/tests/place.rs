@@ -6,6 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 use postgres::Client;
+use queue_tests::sql::Sql as _;
 use queue_tests::{Cluster, wait};
 
 use crate::http::Address;
@@ -139,6 +140,12 @@ pub fn place() -> (Cluster, Client) {
     let cluster = Cluster::new().start();
     let client = cluster.create_database(DATABASE);
     (cluster, client)
+}
+
+/// Waits until memory counts what jobs do. What ends before is in no minute of the last hour.
+pub fn wait_counted(client: &mut Client) {
+    let is_counted = "SELECT coalesce(bool_and(is_counted), false) FROM queue_internal.tallies()";
+    wait::until("memory counts", || client.value::<bool>(is_counted).then_some(()));
 }
 
 /// What a URL says for this text.

