@@ -972,7 +972,7 @@ fn only_a_role_that_may_read_the_tables_holds_up_the_emptying_of_segments() {
             "SELECT FROM pg_extension, pg_class, pg_namespace, pg_depend, pg_init_privs LIMIT 1",
             "DECLARE c CURSOR FOR SELECT * FROM pg_extension; FETCH c",
             "LOCK TABLE pg_extension IN ACCESS SHARE MODE",
-            "LOCK TABLE of_nobody IN ACCESS EXCLUSIVE MODE; SELECT FROM pg_extension",
+            "LOCK TABLE of_nobody IN SHARE MODE; SELECT FROM pg_extension",
             "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE READ ONLY; SELECT FROM pg_extension",
         ] {
             open.push(begin(role, sql));
@@ -981,10 +981,14 @@ fn only_a_role_that_may_read_the_tables_holds_up_the_emptying_of_segments() {
     }
     turn(&mut client, 12);
     for role in ["postgres", "reader", "deputy", "grantee"] {
+        let others_are_free =
+            "(SELECT count(*) = 7 FROM (SELECT DISTINCT ON (segment) segment, state FROM queue.segment_log
+                                ORDER BY segment, entry DESC) AS s WHERE state = 'f' OR segment > 7)";
+        drive(&mut client, "the next segments are free", others_are_free);
         let segment = open_segment(&mut client);
         let mut dump = begin(role, "SELECT FROM pg_extension");
         fill(&mut client);
-        drive(&mut client, "the segment is copied", &in_state(segment, "'h'"));
+        drive(&mut client, &format!("the segment is copied beside {role}"), &in_state(segment, "'h'"));
         for _ in 0..20 {
             maintain(&mut client);
         }
