@@ -36,7 +36,7 @@ pub const DUTY: Duty = Duty { name: "dispatch", is_due, run };
 
 /// The first and the longest pause, in microseconds, after the server had no room for a process, or none could connect.
 const SHORTAGE: std::ops::RangeInclusive<i64> = 1_000_000..=60_000_000;
-/// How soon, in microseconds, the worker looks again when processes of other databases have all slots.
+/// How soon, in microseconds, the worker looks again when there is no slot for a process.
 const FULL_PAUSE: i64 = 100_000;
 /// Queues that are looked at in one run.
 const BATCH: usize = 64;
@@ -242,9 +242,6 @@ fn serve(catalog: &Rc<Catalog>, known: &mut Known, queue: &Rc<Queue>) -> Result<
         _ => return Ok(Served::Later(time::monotonic_us() + FULL_PAUSE)),
     }
     let now = time::monotonic_us();
-    if known.shortage.1 > now {
-        return Ok(Served::Later(known.shortage.1));
-    }
     let wanted = match &queue.executor {
         Some(Executor::Call { role, .. }) => {
             if !has_job(catalog, queue)? {
@@ -281,7 +278,7 @@ fn serve(catalog: &Rc<Catalog>, known: &mut Known, queue: &Rc<Queue>) -> Result<
         return Ok(Served::Again);
     }
     let place = Place { database: session::database(), instance: catalog.number, role };
-    Ok(match table::ask(place, queue.lane) {
+    Ok(match table::ask(place, queue.lane, known.shortage.1 <= now) {
         Asked::Told => {
             known.failures.remove(&role.to_u32());
             Served::Asked
@@ -294,7 +291,7 @@ fn serve(catalog: &Rc<Catalog>, known: &mut Known, queue: &Rc<Queue>) -> Result<
             table::not_started(slot);
             let pause = (known.shortage.0 * 2).clamp(*SHORTAGE.start(), *SHORTAGE.end());
             known.shortage = (pause, now + pause);
-            Served::Later(known.shortage.1)
+            Served::Later(now + FULL_PAUSE)
         }
         Asked::Later | Asked::Full => Served::Later(now + FULL_PAUSE),
     })

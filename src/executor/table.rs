@@ -12,11 +12,16 @@ use pgrx::pg_sys::{self, Oid};
 use crate::pg::{process, session, time};
 use crate::shmem;
 use crate::shmem::executors::{self, Executor, Head, Latch, Refused, Starving, State};
+use crate::shmem::launcher;
 
 /// A process that does not appear within this time, in microseconds, does not come.
 const APPEARS_WITHIN: i64 = 10_000_000;
 /// How long, in microseconds, a queue that found no slot is preferred.
 const PREFERRED_FOR: i64 = 1_000_000;
+/// How long, in microseconds, it counts that the server had no slot for another process.
+const ROOM_FOR: i64 = 60_000_000;
+/// The server has freed the slot of a process within this time, in microseconds, after its last act.
+const REAPED_WITHIN: i64 = 1_000_000;
 /// A statement that does not end within this time after it was cancelled, in microseconds, has its process ended.
 const ANSWERS_WITHIN: i64 = 5_000_000;
 
@@ -46,9 +51,25 @@ pub enum Asked {
     Full,
 }
 
-/// Finds a process for a lane: an idle one, or a slot for a new one.
-pub fn ask(place: Place, lane: i32) -> Asked {
+/// How many processes the server can have at most: `max_worker_processes` without the launchers, of the extension and of logical
+/// replication, and the workers that there are. Takes the launcher's lock.
+fn server_room() -> usize {
+    let workers = launcher::with_launcher(|launcher| launcher.databases.iter().filter(|d| d.pid != 0).count());
+    process::max_background().saturating_sub(2 + workers)
+}
+
+/// Whether a role may have this many processes if this many places are left then. One place is left to a role that has no
+/// process, two where there are four or more, and one for each seven that the role has. So no role keeps all others from
+/// theirs for as long as its jobs run.
+fn is_within_share(own: usize, left: usize, places: usize) -> bool {
+    left >= if places < 4 { 1 } else { 2 } && own <= 7 * left
+}
+
+/// Finds a process for a lane: an idle one, or a slot for a new one. `may_try`: also if the server had no slot not long ago.
+/// Takes the launcher's lock, then the executors' lock.
+pub fn ask(place: Place, lane: i32, may_try: bool) -> Asked {
     let now = time::monotonic_us();
+    let server_room = server_room();
     let (asked, latch) = executors::with(|head, slots| {
         let is_mine = (head.starving.database, head.starving.lane) == (place.database, lane);
         if !is_mine && is_starving(head, now) {
@@ -61,17 +82,23 @@ pub fn ask(place: Place, lane: i32) -> Asked {
             head.starving = Starving::default();
             return (Asked::Told, slot.latch);
         }
-        let mut free = (0..slots.len()).filter(|&n| is_free(&slots[n], now));
-        let (slot, is_last) = (free.next(), free.next().is_none());
-        // The last process is for a role that has none: no role keeps all others from theirs for as long as its jobs run.
-        let has_one = slots.iter().any(|slot| !is_free(slot, now) && slot.role == place.role);
-        if slot.is_some() && is_last && has_one {
+        let used = slots.iter().filter(|slot| !is_free(slot, now)).count();
+        let own = slots.iter().filter(|slot| !is_free(slot, now) && slot.role == place.role).count();
+        let room = room(head, now).min(slots.len());
+        let may_start = match own {
+            0 => may_try || used < room,
+            _ => {
+                let places = room.min(server_room);
+                may_try && is_within_share(own + 1, places.saturating_sub(used + 1), places)
+            }
+        };
+        if used < room && !may_start {
             if is_mine {
                 head.starving = Starving::default();
             }
             return (Asked::Full, Latch::default());
         }
-        if let Some(slot) = slot {
+        if let Some(slot) = (0..slots.len()).find(|&n| may_start && is_free(&slots[n], now)) {
             head.starts = head.starts.wrapping_add(1).max(1);
             head.starving = Starving::default();
             let Place { database, instance, role } = place;
@@ -123,6 +150,11 @@ fn is_starving(head: &Head, now: i64) -> bool {
     head.starving.database != Oid::INVALID && now - head.starving.at < PREFERRED_FOR
 }
 
+/// How many processes there can be, as far as failed starts have shown.
+fn room(head: &Head, now: i64) -> usize {
+    if head.room_at != 0 && now - head.room_at < ROOM_FOR { head.room as usize } else { usize::MAX }
+}
+
 /// Takes back a start for which the server had no room.
 pub fn not_started(slot: usize) {
     let now = time::monotonic_us();
@@ -131,6 +163,10 @@ pub fn not_started(slot: usize) {
         head.failures += 1;
         if head.short_since == 0 {
             head.short_since = now;
+        }
+        if now - head.left_at > REAPED_WITHIN {
+            head.room = slots.iter().filter(|slot| !is_free(slot, now)).count() as u32;
+            head.room_at = now;
         }
     });
 }
@@ -308,8 +344,12 @@ fn change(slot: usize, f: impl FnOnce(&mut Executor)) -> bool {
 
 /// Notes that the process is connected: it looks for what it was started for.
 pub fn connected(slot: usize) {
+    let now = time::monotonic_us();
     executors::with(|head, slots| {
         head.short_since = 0;
+        if slots.iter().filter(|slot| !is_free(slot, now)).count() > room(head, now) {
+            head.room_at = 0;
+        }
         let slot = &mut slots[slot];
         if (head.refused.database, head.refused.role) == (slot.database, slot.role) {
             head.refused = Refused::default();
@@ -377,6 +417,7 @@ pub fn left(slot: usize, start: u32) {
         let state = if slot.state == State::Starting { State::Failed } else { State::Free };
         let Executor { database, role, .. } = *slot;
         *slot = Executor { state, database, instance, role, has_news: true, since: now, ..Default::default() };
+        head.left_at = now;
         // A slot of another database's worker that waits for one.
         if state == State::Free && head.starving.database != Oid::INVALID && head.starving.database != database {
             *slot = Executor::default();

@@ -283,3 +283,9 @@ pub fn wait_on(variable: *mut pg_sys::ConditionVariable, microseconds: i64, is_d
         pg_sys::ConditionVariableCancelSleep();
     }
 }
+
+/// Returns how many background processes the server can have, `max_worker_processes`.
+pub fn max_background() -> usize {
+    // SAFETY: a setting that is fixed at the start.
+    usize::try_from(unsafe { pg_sys::max_worker_processes }).unwrap_or(0)
+}

@@ -81,6 +81,11 @@ pub struct Head {
     pub failures: u32,
     /// The monotonic time since when no process could be started; 0: the last start went well.
     pub short_since: i64,
+    /// How many processes there were when the server had no slot for another one, and the monotonic time of that; 0: it had.
+    pub room: u32,
+    pub room_at: i64,
+    /// The monotonic time at which a process left last: the server may not have freed its slot by then.
+    pub left_at: i64,
     /// How many jobs a process was told of or started for, and how long that took, in microseconds, all together.
     pub dispatches: i64,
     pub dispatch_us: i64,

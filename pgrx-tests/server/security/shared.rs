@@ -327,28 +327,76 @@ fn what_is_stored_is_not_nested_deeper_than_it_can_be_read() {
 
 #[test]
 fn one_role_does_not_have_all_processes() {
-    let cluster = Cluster::new().conf("pg_queue.max_executors = 3").conf("max_worker_processes = 16").start();
+    // For each number of processes, and of slots in the server, those that one role gets, and what is left for others then.
+    // The launchers and the worker have three slots.
+    for (executors, slots, own, others) in [(3, 16, 2, 1), (8, 16, 6, 2), (8, 8, 3, 2), (16, 9, 4, 2)] {
+        let cluster = Cluster::new()
+            .conf(&format!("pg_queue.max_executors = {executors}"))
+            .conf(&format!("max_worker_processes = {slots}"))
+            .start();
+        let mut client = cluster.create_database("app");
+        for role in ["hog", "hog2", "victim"] {
+            client.run(&format!("CREATE ROLE {role} LOGIN"));
+        }
+        for (queue, role) in [("h", "hog"), ("h2", "hog"), ("h3", "hog2"), ("h4", "hog2"), ("v", "victim")] {
+            create(&mut client, queue, "executor => 'sql', lease => '1 hour'");
+            grant(&mut client, queue, role, "produce");
+        }
+        let mut take = |role: &str, queues: &str, count: usize| {
+            client.run(&format!(
+                "SET ROLE {role};
+                 SELECT queue.enqueue_batch(q, (SELECT jsonb_agg('{{\"command\": \"SELECT pg_sleep(600)\"}}'::jsonb) FROM generate_series(1, 20)))
+                 FROM unnest('{queues}'::text[]) AS q;
+                 RESET ROLE"
+            ));
+            let running = format!(
+                "SELECT FROM queue.executors WHERE role_name = '{role}' AND state = 'running' AND job_id IS NOT NULL"
+            );
+            wait::until("the hog has all that it gets", || (client.count(&running) == count).then_some(()));
+            for _ in 0..5 {
+                if others == 1 && role == "hog2" {
+                    break;
+                }
+                client.run("SET ROLE victim");
+                let job: i64 = client.value("SELECT queue.enqueue_sql('v', 'SELECT 1')");
+                client.run("RESET ROLE");
+                wait::until("the victim's has run", || (client.state(job) == "completed").then_some(()));
+            }
+            assert_eq!(client.count(&running), count, "{role} of {executors}, {slots}");
+        };
+        take("hog", "{h,h2}", own);
+        if others > 1 {
+            // The victim's process leaves when it has had nothing to do for a while; then a second role has what one gets.
+            take("hog2", "{h3,h4}", 1);
+        }
+    }
+}
+
+#[test]
+fn where_the_server_has_no_room_a_role_that_has_no_process_gets_the_next() {
+    // The workers of two databases take the slots that were left for others.
+    let cluster = Cluster::new().conf("pg_queue.max_executors = 8").conf("max_worker_processes = 8").start();
     let mut client = cluster.create_database("app");
     client.run("CREATE ROLE hog LOGIN; CREATE ROLE victim LOGIN");
-    for queue in ["h", "h2"] {
+    for (queue, role) in [("h", "hog"), ("v", "victim")] {
         create(&mut client, queue, "executor => 'sql', lease => '1 hour'");
-        grant(&mut client, queue, "hog", "produce");
+        grant(&mut client, queue, role, "produce");
     }
-    create(&mut client, "v", "executor => 'sql'");
-    grant(&mut client, "v", "victim", "produce");
-    let sleep = "SELECT queue.enqueue_batch(q, (SELECT jsonb_agg('{\"command\": \"SELECT pg_sleep(600)\"}'::jsonb) FROM generate_series(1, 20)))
-                 FROM unnest('{h,h2}'::text[]) AS q";
-    client.run(&format!("SET ROLE hog; {sleep}; RESET ROLE"));
+    client.run("SET ROLE hog; SELECT queue.enqueue_sql('h', 'SELECT pg_sleep(0.05)') FROM generate_series(1, 4000) AS n; RESET ROLE");
     wait::until("the hog has all that it gets", || {
-        (client.count("SELECT FROM queue.executors WHERE role_name = 'hog' AND state = 'running'") == 2).then_some(())
+        (client.count("SELECT FROM queue.executors WHERE role_name = 'hog'") == 3).then_some(())
     });
-    for _ in 0..5 {
+    let _others = ["a", "b"].map(|name| cluster.create_database(name));
+    wait::until("all slots are taken", || {
+        (client.count("SELECT FROM pg_stat_activity WHERE backend_type = 'pg_queue worker'") == 3).then_some(())
+    });
+    for _ in 0..3 {
         client.run("SET ROLE victim");
         let job: i64 = client.value("SELECT queue.enqueue_sql('v', 'SELECT 1')");
         client.run("RESET ROLE");
         wait::until("the victim's has run", || (client.state(job) == "completed").then_some(()));
     }
-    assert_eq!(client.count("SELECT FROM queue.executors WHERE role_name = 'hog' AND state = 'running'"), 2);
+    assert!(client.count("SELECT FROM queue.jobs WHERE queue_name = 'h' AND state = 'ready'") > 0, "the hog has work");
 }
 
 #[test]
