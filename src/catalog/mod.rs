@@ -33,6 +33,7 @@ pub mod noted;
 pub mod permission;
 pub mod procedure;
 pub mod queue;
+pub mod rights;
 pub mod run_as;
 pub mod schedule;
 pub mod shapes;

@@ -14,8 +14,8 @@ use pg_queue_core::frontier::Limits;
 use pgrx::pg_sys::Oid;
 
 use crate::catalog::noted::Noted;
-use crate::catalog::permission::{self, Privilege};
 use crate::catalog::procedure::Procedure;
+use crate::catalog::rights::{self, Privilege};
 use crate::catalog::{Catalog, spi};
 use crate::error::{self, Error, Result};
 use crate::pg::datum::{Interval, text, text_array};
@@ -257,7 +257,7 @@ pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
 /// is like it.
 fn nearest(catalog: &Catalog, name: &str) -> Option<String> {
     const MOST: usize = 1_000;
-    let rights = permission::rights(catalog);
+    let rights = rights::rights(catalog);
     let is_known = |id: i32| Privilege::ALL.into_iter().any(|(privilege, _)| rights.on_queue(id, privilege));
     let table = Relation::read(catalog.queue);
     let index = Relation::read_index(catalog.queue_name);

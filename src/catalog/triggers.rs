@@ -9,18 +9,31 @@ use pgrx::pg_sys::Oid;
 
 use crate::catalog::{self, spi};
 use crate::error::{self, Error, Result};
-use crate::pg::{session, syscache};
+use crate::pg::{role, session, syscache};
 
-/// Refuses a trigger, rule or foreign key that is being made for this table.
+/// Refuses a trigger, rule or foreign key that is being made for this table. What runs for a statement of the extension's
+/// runs as the owner of the tables, so on none of them can another role have one, whatever it was granted.
 ///
-/// Errors: 0A000 if rows are inserted into the table directly.
+/// Errors: 0A000 if rows are inserted into the table directly; 42501 if the table is one of the extension's, and not the
+/// current user's.
 pub fn refuse_at(table: Oid) -> Result<()> {
     // The triggers of the extension's own script see statements, and are there for SQL that is not the extension's.
     let is_ours = session::is_in_our_script() || spi::OWN.get() > 0;
-    if session::is_binary_upgrade() || is_ours || !catalog::is_written_directly(table) {
+    if session::is_binary_upgrade() || is_ours {
         return Ok(());
     }
     let name = syscache::table_name(table).unwrap_or_default();
+    if syscache::is_in_our_schema(table) && !role::owns_table(table) {
+        return Err(Error::new(
+            error::DENIED,
+            format!("\"queue.{name}\" takes triggers, rules and foreign keys of its owner only"),
+        )
+        .detail("They would run for other roles' statements, or refuse them.")
+        .hint("Let triggers of your own tables call the functions of pg_queue."));
+    }
+    if !catalog::is_written_directly(table) {
+        return Ok(());
+    }
     Err(Error::new(error::NOT_SUPPORTED, format!("table \"queue.{name}\" cannot have triggers, rules or foreign keys"))
         .detail("Rows are inserted into it directly; triggers, rules and foreign keys would not see them.")
         .hint(

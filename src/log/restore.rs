@@ -76,7 +76,7 @@ pub fn triggers_switched(table: pg_sys::Oid) -> Result<()> {
     if session::in_recovery() || !role::owns_table(table) {
         return Ok(());
     }
-    if syscache::schema_of(table).is_some_and(|schema| Some(schema) == syscache::our_schema()) && matters(table) {
+    if syscache::is_in_our_schema(table) && matters(table) {
         mark(table, false)?;
     }
     Ok(())

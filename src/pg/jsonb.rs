@@ -155,6 +155,14 @@ pub fn field(jsonb: Datum, name: &str) -> Option<Value> {
     found.map(|pair| Value(pair[1].1))
 }
 
+/// Returns what a jsonb that is neither an object nor an array is. `None`: it is one of these.
+pub fn scalar(jsonb: Datum) -> Option<Value> {
+    let root = root(jsonb);
+    // SAFETY: a detoasted jsonb has a root container.
+    let is_scalar = unsafe { (*root).header & pg_sys::JB_FSCALAR != 0 };
+    walk(root).first().filter(|_| is_scalar).map(|(_, value)| Value(*value))
+}
+
 fn root(jsonb: Datum) -> *mut JsonbContainer {
     // SAFETY: a datum of type jsonb.
     unsafe {
@@ -204,6 +212,12 @@ impl Value {
         string(&self.0)
     }
 
+    /// Returns so many bytes of a string, or all if it has fewer. A character that this cuts through becomes U+FFFD. `None` if this is
+    /// no string.
+    pub fn begin(&self, bytes: usize) -> Option<String> {
+        begin(&self.0, bytes)
+    }
+
     /// Returns a number as an `integer`. `None` if this is no number, has a fraction or is out of range.
     pub fn as_i32(&self) -> Option<i32> {
         self.number()?.parse().ok()
@@ -238,13 +252,17 @@ impl Value {
 }
 
 fn string(value: &JsonbValue) -> Option<String> {
+    begin(value, usize::MAX)
+}
+
+fn begin(value: &JsonbValue, most: usize) -> Option<String> {
     if value.type_ != jbvType::jbvString {
         return None;
     }
     // SAFETY: the type says which member is set; the bytes lie in the jsonb.
     let bytes = unsafe {
         let string = value.val.string;
-        std::slice::from_raw_parts(string.val.cast::<u8>(), string.len as usize)
+        std::slice::from_raw_parts(string.val.cast::<u8>(), most.min(string.len as usize))
     };
     memory::room_for_text(bytes.len());
     Some(String::from_utf8_lossy(bytes).into_owned())

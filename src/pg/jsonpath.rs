@@ -56,7 +56,7 @@ impl Budget {
 pub const LONGEST: usize = 2_000;
 /// The longest one that is read: one that was stored before may have grown in its text.
 const MOST_READ: usize = 64_000;
-/// The longest value, in bytes, of which `first_text` makes a text.
+/// How much of a value, in bytes, `first_text` returns.
 const MOST_VALUE: usize = 4_000;
 
 /// Whether a path may take longer than a look at some members of a value. It does not if it only compares members with literals:
@@ -109,19 +109,15 @@ impl Path {
         self.ask(pg_sys::jsonb_path_match, of, budget).map(|answer| answer.value() & 1 != 0)
     }
 
-    /// The first value that a path leads to, as text: a string without its quotes. `None`: it leads to none, to null, or to a large
-    /// value.
+    /// The first value that a path leads to, as text: a string without its quotes, of which `MOST_VALUE` bytes count. `None`: it leads
+    /// to none, to null, or to a large array or object.
     pub fn first_text(&self, of: Datum, budget: &mut Budget) -> Option<String> {
         let found = self.ask(pg_sys::jsonb_path_query_first, of, budget)?;
-        if !datum::is_small(found, MOST_VALUE) {
-            return None;
+        match jsonb::scalar(found) {
+            Some(value) if value.is_null() => None,
+            Some(value) => Some(value.begin(MOST_VALUE).unwrap_or_else(|| jsonb::text(found))),
+            None => datum::is_small(found, MOST_VALUE).then(|| jsonb::text(found)),
         }
-        let whole = jsonb::object_of("v", Some(found))?;
-        let value = jsonb::field(whole, "v")?;
-        if value.is_null() {
-            return None;
-        }
-        Some(value.as_str().unwrap_or_else(|| jsonb::text(found)))
     }
 
     /// Asks one of Postgres's functions of value, path, variables and silence.

@@ -274,6 +274,11 @@ pub fn our_schema() -> Option<pg_sys::Oid> {
     (schema != pg_sys::Oid::INVALID).then_some(schema)
 }
 
+/// Whether a table or view is in the extension's schema. Must run in a transaction.
+pub fn is_in_our_schema(table: pg_sys::Oid) -> bool {
+    schema_of(table).is_some_and(|schema| Some(schema) == our_schema())
+}
+
 /// Returns the name of the schema of the functions that only the extension calls: the other schema's before version
 /// 0.3.0 of its SQL. Must run in a transaction.
 pub fn internal_schema() -> &'static str {

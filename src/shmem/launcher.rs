@@ -10,6 +10,7 @@ use pgrx::pg_sys;
 use crate::shmem::databases::Database;
 use crate::shmem::layout::{BASE, Header, LAYOUT};
 use crate::shmem::lock::LockGuard;
+use crate::shmem::prepared::{Prepared, Table};
 
 /// The data that the launcher's lock protects.
 pub struct Launcher<'a> {
@@ -19,6 +20,7 @@ pub struct Launcher<'a> {
     pub latch: &'a mut *mut pg_sys::Latch,
     /// The launcher's process id; 0 if there is no launcher.
     pub pid: &'a mut i32,
+    pub prepared: Table<'a>,
 }
 
 /// Runs `f` under the launcher's lock. `f` must be short and must not call Postgres.
@@ -36,6 +38,13 @@ pub fn with_launcher<R>(f: impl FnOnce(&mut Launcher<'_>) -> R) -> R {
             ),
             latch: &mut (*header).launcher_latch,
             pid: &mut (*header).launcher_pid,
+            prepared: Table {
+                last_serial: &mut (*header).prepared_serial,
+                entries: std::slice::from_raw_parts_mut(
+                    base.add(layout.prepared.0).cast::<Prepared>(),
+                    layout.prepared.1,
+                ),
+            },
         })
     }
 }

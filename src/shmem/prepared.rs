@@ -1,6 +1,6 @@
 //! The transactions that were prepared since the server's start, each with whether it did anything of the extension's.
 //!
-//! Responsible for the table and its changes. Not responsible for what the end of such a transaction changes
+//! Responsible for the table and its changes. Not responsible for its lock (`launcher`), for what the end of such a transaction changes
 //! (`transaction::prepared_ended`), nor for when it is called (`worker::hooks`, `worker::pending`).
 //!
 //! Invariant: a transaction that is prepared and is not in the table was prepared before the start, or the table is
@@ -8,9 +8,6 @@
 //! were prepared transactions at the start.
 
 use std::ffi::CStr;
-
-use crate::shmem::layout::{BASE, Header, LAYOUT};
-use crate::shmem::lock::LockGuard;
 
 /// GIDSIZE of xact.h, the same in 14 to 18: the most bytes of a name, with the zero byte at its end.
 const GID_BYTES: usize = 200;
@@ -37,46 +34,39 @@ pub fn gid(name: &CStr) -> Option<Gid> {
     Some(gid)
 }
 
-/// Notes a transaction that was prepared. An older entry of this name is of one that has ended. Takes the launcher's
-/// lock. Cannot fail.
-pub fn add(gid: &Gid, is_ours: bool) {
-    with(|serials, entries| {
-        let known = entries.iter().position(|entry| entry.serial != 0 && entry.gid == *gid);
-        if let Some(at) = known.or_else(|| entries.iter().position(|entry| entry.serial == 0)) {
-            *serials += 1;
-            entries[at] = Prepared { serial: *serials, is_ours, gid: *gid };
+/// The prepared transactions, as the launcher's lock lends them.
+pub struct Table<'a> {
+    /// The number that was last given to an entry.
+    pub last_serial: &'a mut u64,
+    pub entries: &'a mut [Prepared],
+}
+
+impl Table<'_> {
+    /// Notes a transaction that was prepared. An older entry of this name is of one that has ended.
+    pub fn add(&mut self, gid: &Gid, is_ours: bool) {
+        let at = self.of(gid).or_else(|| self.entries.iter().position(|entry| entry.serial == 0));
+        if let Some(at) = at {
+            *self.last_serial += 1;
+            self.entries[at] = Prepared { serial: *self.last_serial, is_ours, gid: *gid };
         }
-    });
-}
+    }
 
-/// Returns the number of the entry of this name. 0: there is none. Takes the launcher's lock.
-pub fn find(gid: &Gid) -> u64 {
-    with(|_, entries| {
-        entries.iter().find(|entry| entry.serial != 0 && entry.gid == *gid).map_or(0, |entry| entry.serial)
-    })
-}
+    /// Returns the number of the entry of this name. 0: there is none.
+    pub fn find(&self, gid: &Gid) -> u64 {
+        self.of(gid).map_or(0, |at| self.entries[at].serial)
+    }
 
-/// Removes the entry of a transaction that has ended, by its number before the end. Returns whether the transaction did,
-/// or may have done, anything of the extension's. Takes the launcher's lock.
-pub fn ended(serial: u64) -> bool {
-    with(|_, entries| {
-        let entry = entries.iter_mut().find(|entry| serial != 0 && entry.serial == serial);
+    /// Removes the entry of a transaction that has ended, by its number before the end. Returns whether the transaction did, or may
+    /// have done, anything of the extension's.
+    pub fn ended(&mut self, serial: u64) -> bool {
+        let entry = self.entries.iter_mut().find(|entry| serial != 0 && entry.serial == serial);
         entry.is_none_or(|entry| {
             entry.serial = 0;
             entry.is_ours
         })
-    })
-}
+    }
 
-/// Runs `f` with the number that was last given and the table, under the launcher's lock: it is taken seldom.
-fn with<R>(f: impl FnOnce(&mut u64, &mut [Prepared]) -> R) -> R {
-    // SAFETY: as in `lock::with`, for the fields that this lock protects.
-    unsafe {
-        let base = BASE;
-        let Some(layout) = LAYOUT else { unreachable!("shared memory is used before it is there") };
-        let header = base.cast::<Header>();
-        let _guard = LockGuard::take((*header).launcher_lock);
-        let (at, count) = layout.prepared;
-        f(&mut (*header).prepared_serial, std::slice::from_raw_parts_mut(base.add(at).cast::<Prepared>(), count))
+    fn of(&self, gid: &Gid) -> Option<usize> {
+        self.entries.iter().position(|entry| entry.serial != 0 && entry.gid == *gid)
     }
 }

@@ -21,6 +21,7 @@ use crate::error::{self, Error};
 use crate::executor::table as executors;
 use crate::log::restore;
 use crate::pg::{datum, process, raw, role, session, syscache};
+use crate::shmem::launcher::with_launcher;
 use crate::shmem::prepared;
 use crate::transaction;
 use crate::worker::{pending, table};
@@ -138,7 +139,8 @@ unsafe extern "C-unwind" fn before(statement: *mut pg_sys::Node, is_top_level: b
     unsafe {
         match (*statement).type_ {
             NodeTag::T_TransactionStmt => {
-                return gid(*statement.cast::<pg_sys::TransactionStmt>()).map_or(0, |gid| prepared::find(&gid));
+                return gid(*statement.cast::<pg_sys::TransactionStmt>())
+                    .map_or(0, |gid| with_launcher(|launcher| launcher.prepared.find(&gid)));
             }
             NodeTag::T_CreatedbStmt => {
                 let create = statement.cast::<pg_sys::CreatedbStmt>();
@@ -206,7 +208,7 @@ unsafe extern "C-unwind" fn after(statement: *mut pg_sys::Node, prepared: u64) {
             NodeTag::T_TransactionStmt => {
                 let transaction = *statement.cast::<pg_sys::TransactionStmt>();
                 if transaction.kind != pg_sys::TransactionStmtKind::TRANS_STMT_PREPARE {
-                    if prepared::ended(prepared) {
+                    if with_launcher(|launcher| launcher.prepared.ended(prepared)) {
                         pending::prepared_ended();
                     }
                 } else if let Some(gid) = gid(transaction) {

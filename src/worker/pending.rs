@@ -16,7 +16,8 @@ use pgrx::pg_sys::{self, Oid, SubTransactionId};
 use crate::executor::table as executors;
 use crate::pg::{session, transaction as pg_transaction};
 use crate::shmem::keys;
-use crate::shmem::prepared::{self, Gid};
+use crate::shmem::launcher::with_launcher;
+use crate::shmem::prepared::Gid;
 use crate::transaction;
 use crate::worker::table;
 
@@ -117,7 +118,7 @@ unsafe extern "C-unwind" fn at_end(event: pg_sys::XactEvent::Type, _arg: *mut c_
     if let Some(gid) = PREPARING.take()
         && event == XACT_EVENT_PREPARE
     {
-        prepared::add(&gid, IS_OURS.get());
+        with_launcher(|launcher| launcher.prepared.add(&gid, IS_OURS.get()));
     }
     let is_commit = event == XACT_EVENT_COMMIT;
     let mut must_look = false;

@@ -201,6 +201,9 @@ async fn run(
     }
     let found = VERBS.iter().find(|known| known.name == verb);
     let found = found.ok_or_else(|| Error::missing(format!("{:?} is no verb", deed.verb)))?;
+    if hides && given.contains_key("command") {
+        return Err(Error::forbidden("payloads are hidden, and a command could show them"));
+    }
     if found.name.ends_with("_many") {
         let filter = filter::of_query(&given, hides)?;
         deed.on.clone_from(&filter);

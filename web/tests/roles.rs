@@ -244,6 +244,9 @@ fn hidden_payloads_stay_hidden() {
     assert_eq!(get(&web, "cyd", &field).ok(), json!([]));
     let found = get(&web, "cyd", "/api/search?queue=bills&field=error&op=contains&value=3cr3").ok();
     assert_eq!(found[0]["job_id"], jobs[1]);
+    // Nor does a command, which could look at them and tell in its error.
+    let command = json!({ "queue": "bills", "command": "SELECT 1" });
+    web.act("enqueue", &command, &[("x-remote-user", "cyd")]).refused(403);
     // Another that may see them does; the answers of the two are not mixed up.
     let path = format!("/api/job?job={}", jobs[0]);
     assert!(get(&web, "bob", &path).body.contains("iban") && !get(&web, "cyd", &path).body.contains("iban"));

@@ -136,6 +136,11 @@ fn a_group_of_an_event_is_cut() {
     client.run("SELECT queue.create('q', max_running_per_group => 1), queue.create_topic('t'); SELECT queue.bind('t', 'q', group_key => '$.payload.who')");
     client.run("SELECT queue.publish('t', jsonb_build_object('who', repeat('ä', 20000)))");
     assert_eq!(client.value::<i32>("SELECT octet_length(group_key) FROM queue.jobs"), 1024);
+    client.run("SELECT queue.publish('t', jsonb_build_object('who', repeat('ä', 2000000)))");
+    client.run("SELECT queue.publish('t', jsonb_build_object('who', array_agg(n))) FROM generate_series(1, 200) n");
+    client.run("SELECT queue.publish('t', jsonb_build_object('who', array_agg(n))) FROM generate_series(1, 200000) n");
+    let lengths = client.column::<i32>("SELECT coalesce(octet_length(group_key), 0) FROM queue.jobs ORDER BY job_id");
+    assert_eq!(lengths, [1024, 1024, 892, 0], "a large array names no group");
 }
 
 #[test]

@@ -65,6 +65,48 @@ fn each_table_has_the_guard_always_on() {
     client.enqueue("q");
 }
 
+/// What runs for a statement of the extension's runs as the owner of the tables: a role with TRIGGER had its rights.
+#[test]
+fn nothing_can_be_hung_on_a_table_or_view_by_a_role_that_does_not_own_it() {
+    let (_cluster, mut client) = bed();
+    let mut tables = tables(&mut client);
+    let views: Vec<String> = client.column("SELECT viewname::text FROM pg_views WHERE schemaname = 'queue' ORDER BY 1");
+    tables.extend(views.iter().cloned());
+    client.run(
+        "GRANT ALL ON ALL TABLES IN SCHEMA queue TO mallory; GRANT CREATE ON SCHEMA public TO mallory;
+         SET ROLE mallory;
+         CREATE FUNCTION public.evil() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$",
+    );
+    for table in &tables {
+        let is_view = views.contains(table);
+        let (row, statement) = if is_view { ("INSTEAD OF", "AFTER") } else { ("AFTER", "BEFORE") };
+        let mut attempts = vec![
+            format!(
+                "CREATE TRIGGER evil {row} INSERT OR UPDATE OR DELETE ON queue.{table} FOR EACH ROW EXECUTE FUNCTION public.evil()"
+            ),
+            format!(
+                "CREATE TRIGGER evil {statement} UPDATE ON queue.{table} FOR EACH STATEMENT EXECUTE FUNCTION public.evil()"
+            ),
+            format!("CREATE RULE evil AS ON UPDATE TO queue.{table} DO ALSO NOTHING"),
+        ];
+        let key: Option<String> = client
+            .column(&format!(
+                "SELECT format('CREATE TABLE public.fk (%s, FOREIGN KEY (%s) REFERENCES queue.{table} (%2$s))',
+                     string_agg(quote_ident(attname) || ' ' || format_type(atttypid, NULL), ', ' ORDER BY u.n),
+                     string_agg(quote_ident(attname), ', ' ORDER BY u.n))
+                 FROM pg_index CROSS JOIN LATERAL unnest(indkey) WITH ORDINALITY AS u (attnum, n)
+                 JOIN pg_attribute AS a ON a.attrelid = indrelid AND a.attnum = u.attnum
+                 WHERE indrelid = 'queue.{table}'::regclass AND indisprimary GROUP BY indexrelid"
+            ))
+            .pop();
+        attempts.extend(key);
+        for attempt in attempts {
+            let failure = client.failure(&attempt);
+            assert_eq!(failure.code, "42501", "{attempt}: {failure:?}");
+        }
+    }
+}
+
 #[test]
 fn default_privileges_open_nothing() {
     let cluster = Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start();
