@@ -146,12 +146,13 @@ pub fn record_all(instance: u32, steps: impl Iterator<Item = Step>) {
     let subtransaction = transaction::subtransaction();
     PENDING.with_borrow_mut(|pending| {
         memory::grow(pending, steps.size_hint().0);
-        pending.extend(steps.map(|step| {
+        for step in steps {
             if let Step::Taken { bound: true, .. } = step {
                 HAS_BOUND.set(instance);
             }
-            Pending { instance, subtransaction, step }
-        }));
+            memory::grow(pending, 1);
+            pending.push(Pending { instance, subtransaction, step });
+        }
     });
 }
 
