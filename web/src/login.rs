@@ -1,8 +1,8 @@
 //! Logins: a name and a password, which the database is asked about.
 //!
 //! Invariants: few passwords are tried at a time, and no permit is held while somebody pauses. A wrong password is answered
-//! after a pause, which is longer for a name or address with many wrong ones. Who waits is bounded, for each address, for each
-//! name and in all.
+//! after a pause, which is longer for a name or address with many wrong ones. Who waits is bounded for each address and in all.
+//! Addresses with many wrong passwords take no room from others, and no name is refused for what others have tried with it.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,9 +18,9 @@ use crate::share::Shares;
 
 /// So many passwords are tried at once.
 const TRIES: usize = 4;
-/// So many logins wait, for their turn or in their pause: from one address, under one name, in all.
+/// So many logins wait: from one address, in all. Those of addresses with many wrong passwords, and those that pause, have as much
+/// again for themselves.
 const MAX_WAITING_OF_AN_ADDRESS: usize = 150;
-const MAX_WAITING_OF_A_NAME: usize = 300;
 const MAX_WAITING: usize = 600;
 /// A login waits at most so long for its turn.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -52,8 +52,10 @@ struct Wrong {
 
 pub struct Logins {
     tries: Arc<Semaphore>,
-    by_name: Arc<Shares<String>>,
-    by_address: Arc<Shares<Option<IpAddr>>>,
+    /// The logins of addresses that are held in no suspicion, until their password was tried.
+    waiting: Arc<Shares<Option<IpAddr>>>,
+    /// All others, to the end of their pause.
+    suspected: Arc<Shares<Option<IpAddr>>>,
     wrong: Mutex<HashMap<Suspect, Wrong>>,
 }
 
@@ -61,8 +63,8 @@ impl Logins {
     pub fn new() -> Self {
         Self {
             tries: Arc::new(Semaphore::new(TRIES)),
-            by_name: Shares::new(MAX_WAITING_OF_A_NAME, MAX_WAITING),
-            by_address: Shares::new(MAX_WAITING_OF_AN_ADDRESS, MAX_WAITING),
+            waiting: Shares::new(MAX_WAITING_OF_AN_ADDRESS, MAX_WAITING),
+            suspected: Shares::new(MAX_WAITING_OF_AN_ADDRESS, MAX_WAITING),
             wrong: Mutex::default(),
         }
     }
@@ -78,9 +80,9 @@ impl Logins {
         password: &str,
     ) -> Result<bool> {
         let name: String = user.chars().take(MAX_NAME_BYTES).collect();
-        // Held to the end, also over the pause.
-        let shares = (self.by_address.take(address), self.by_name.take(name.clone()));
-        let (Some(_of_address), Some(_of_name)) = shares else { return Err(too_many()) };
+        let address = address.map(network);
+        let room = if self.is_suspect(address) { &self.suspected } else { &self.waiting };
+        let share = room.take(address).ok_or_else(too_many)?;
         let is_possible = !user.is_empty()
             && user.len() <= MAX_NAME_BYTES
             && !password.is_empty()
@@ -88,8 +90,19 @@ impl Logins {
         if is_possible && self.try_it(database, user, password).await? {
             return Ok(true);
         }
-        tokio::time::sleep(self.pause_of([Suspect::Name(name), Suspect::Address(address)])).await;
+        let pause = self.pause_of([Suspect::Name(name), Suspect::Address(address)]);
+        drop(share);
+        // Without room it is refused at once: so many pause already.
+        let _share = self.suspected.take(address).ok_or_else(too_many)?;
+        tokio::time::sleep(pause).await;
         Ok(false)
+    }
+
+    /// Whether an address has had many wrong passwords of late.
+    fn is_suspect(&self, address: Option<IpAddr>) -> bool {
+        let wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = wrong.get(&Suspect::Address(address));
+        known.is_some_and(|known| known.count >= MANY_WRONG && known.last.elapsed() < WRONG_COUNT_FOR)
     }
 
     async fn try_it(&self, database: &Arc<Database>, user: &str, password: &str) -> Result<bool> {
@@ -130,6 +143,14 @@ impl Logins {
     }
 }
 
+/// What counts as one address: of IPv6 the network, as who has one address there has all.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(of) if of.to_ipv4_mapped().is_none() => IpAddr::from((u128::from(of) >> 64 << 64).to_be_bytes()),
+        other => other.to_canonical(),
+    }
+}
+
 fn too_many() -> Error {
     Error::new(StatusCode::TOO_MANY_REQUESTS, "too many logins are waiting").hint("Try again in a few seconds.")
 }
@@ -152,5 +173,32 @@ mod tests {
         }
         assert_eq!(logins.wrong.lock().unwrap().len(), MAX_REMEMBERED);
         assert_eq!(logins.pause_of(of(30_000)), LONG_PAUSE);
+    }
+
+    #[test]
+    fn suspects_take_no_room_from_others() {
+        let logins = Logins::new();
+        let address = |n: u8| Some(IpAddr::from([10, 0, 0, n]));
+        for n in 1..=6 {
+            for _ in 0..MANY_WRONG {
+                assert!(!logins.is_suspect(address(n)));
+                logins.pause_of([Suspect::Name("ada".to_owned()), Suspect::Address(address(n))]);
+            }
+            assert!(logins.is_suspect(address(n)));
+        }
+        // Six suspects hold all that suspects may.
+        let held: Vec<_> =
+            (1..=6).flat_map(|n| (0..200).map(move |_| n)).filter_map(|n| logins.suspected.take(address(n))).collect();
+        assert_eq!(held.len(), MAX_WAITING);
+        assert!(!logins.is_suspect(address(7)), "another address, whatever was tried under the name");
+        assert!(logins.waiting.take(address(7)).is_some());
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_address() {
+        let of = |text: &str| network(text.parse().unwrap());
+        assert_eq!(of("2001:db8:1:2::1"), of("2001:db8:1:2:ffff::9"));
+        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
     }
 }
