@@ -14,7 +14,7 @@ use crate::catalog::{Catalog, spi};
 use crate::error::{self, Error, Result};
 use crate::pg::relcache;
 
-/// The most former stages of a queue. Each costs whoever looks at the queue.
+/// The most former stages of a queue. Each costs every look at the queue.
 const MAX_FORMER_STAGES: usize = 1_000;
 
 /// Removes the lanes of stages that were taken away earlier and have no trace of a job. `before` is the queue before the change of

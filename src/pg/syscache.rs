@@ -262,11 +262,6 @@ pub fn is_our_function(function: pg_sys::Oid) -> bool {
     extension != pg_sys::Oid::INVALID && is_our_extension(extension)
 }
 
-/// Returns the schema of a table. `None` if the table is gone.
-pub fn schema_of(table: pg_sys::Oid) -> Option<pg_sys::Oid> {
-    by_oid(pg_sys::SysCacheIdentifier::RELOID, table, |row: &pg_sys::FormData_pg_class| row.relnamespace)
-}
-
 /// Returns the schema of the extension's objects. `None` if there is none. Must run in a transaction.
 pub fn our_schema() -> Option<pg_sys::Oid> {
     // SAFETY: a look-up in the catalogs; invalid when there is none.
@@ -276,7 +271,9 @@ pub fn our_schema() -> Option<pg_sys::Oid> {
 
 /// Whether a table or view is in the extension's schema. Must run in a transaction.
 pub fn is_in_our_schema(table: pg_sys::Oid) -> bool {
-    schema_of(table).is_some_and(|schema| Some(schema) == our_schema())
+    let cache = pg_sys::SysCacheIdentifier::RELOID;
+    let schema = by_oid(cache, table, |row: &pg_sys::FormData_pg_class| row.relnamespace);
+    schema.is_some() && schema == our_schema()
 }
 
 /// Returns the name of the schema of the functions that only the extension calls: the other schema's before version
