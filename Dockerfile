@@ -1,7 +1,7 @@
 # PostgreSQL with pg_queue installed and preloaded; `CREATE EXTENSION pg_queue` is left to each database.
-# docker build -t pg_queue --build-arg PG=15 .
+# docker build -t pg_queue --build-arg PG=17 .  # 18 without
 # The dashboard alone: docker build -t pg_queue_web --target web .
-ARG PG=15
+ARG PG=18
 
 FROM rust:1.95-slim-bookworm AS rust
 

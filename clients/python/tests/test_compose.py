@@ -1,25 +1,55 @@
-"""The files of clients/compose, as far as they go without docker: what they name exists, and the schema, the pooler's
-configuration and the worker do what the head of compose.yaml says.
+"""The files of clients/compose, as far as they go without docker: what they name exists; the schema, the pooler's
+configuration, the worker and the dashboard do what the head of compose.yaml and the pages say, as role app.
 """
 
+import json
 import os
+import re
+import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psycopg
+import pytest
 import yaml
 from conftest import one, until
+from pg_queue.testing import Server
 
 COMPOSE = Path(__file__).parents[2] / "compose"
+ROOT = COMPOSE.parents[1]
+QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+
+
+def services():
+    return yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
+
+
+def free_port():
+    with socket.socket() as any_port:
+        any_port.bind(("127.0.0.1", 0))
+        return any_port.getsockname()[1]
+
+
+@contextmanager
+def process(command, environment):
+    with subprocess.Popen(command, env=environment, **QUIET) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
 
 
 def test_what_is_named_exists():
-    services = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
-    assert set(services) == {"db", "pgbouncer", "worker", "dashboard"}
-    for service in services.values():
+    found = services()
+    assert set(found) == {"db", "pgbouncer", "worker", "dashboard"}
+    for service in found.values():
         context = COMPOSE / service["build"]["context"]
         dockerfile = context / service["build"].get("dockerfile", "Dockerfile")
         assert dockerfile.is_file()
@@ -28,47 +58,158 @@ def test_what_is_named_exists():
         for volume in service.get("volumes", []):
             source = volume.split(":")[0]
             assert not source.startswith(".") or (COMPOSE / source).is_file()
-        assert set(service.get("depends_on", {})) <= set(services)
+        assert set(service.get("depends_on", {})) <= set(found)
     for dockerfile in COMPOSE.glob("*.Dockerfile"):
         copied = [line.split()[1] for line in dockerfile.read_text().splitlines() if line.startswith("COPY")]
         assert all((COMPOSE / name).exists() for name in copied)
-    assert services["worker"]["environment"]["PGPORT"] in (COMPOSE / "pgbouncer.ini").read_text()
+    assert found["worker"]["environment"]["PGPORT"] in (COMPOSE / "pgbouncer.ini").read_text()
 
 
-def test_the_worker_behind_the_pooler(pg_queue_server, tmp_path):
-    dir = pg_queue_server.dir
-    with pg_queue_server.connect() as conn:
-        conn.execute("CREATE ROLE app SUPERUSER LOGIN")
-        conn.execute("CREATE DATABASE app OWNER app")
-    with pg_queue_server.connect("app", user="app") as conn:
-        conn.execute((COMPOSE / "schema.sql").read_text())
-    program = shutil.which("pgbouncer", path=f"/usr/sbin:{os.environ['PATH']}")
+@pytest.mark.parametrize("major", ["15", "17", "18"])
+def test_the_data_of_each_major_is_in_the_volume(major):
+    """The image of 18 has a volume at /var/lib/postgresql, older ones at /var/lib/postgresql/data: both keep PGDATA here."""
+    text = re.sub(r"\$\{PG:-18\}", major, (COMPOSE / "compose.yaml").read_text())
+    assert "${" not in text
+    whole = yaml.safe_load(text)
+    db = whole["services"]["db"]
+    assert db["build"]["args"] == whole["services"]["dashboard"]["build"]["args"] == {"PG": major}
+    assert db["environment"]["PGDATA"] == f"/var/lib/postgresql/{major}/docker"
+    assert "data:/var/lib/postgresql" in db["volumes"]
+    assert whole["volumes"]["data"]["name"].endswith(major)
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    assert "ARG PG=18\n" in dockerfile and "FROM postgres:${PG}-bookworm" in dockerfile
+
+
+@pytest.fixture(scope="module")
+def place():
+    """A server as the image's entrypoint leaves it: by TCP with passwords only, database app made by the superuser."""
+    port = free_port()
+    with Server(listen_addresses="127.0.0.1", port=port) as server:
+        env = services()["db"]["environment"]
+        socket_of = {"port": port}
+        with server.connect(**socket_of) as conn:
+            conn.execute(f"ALTER ROLE postgres PASSWORD '{env['POSTGRES_PASSWORD']}'")
+            conn.execute(f"CREATE DATABASE {env['POSTGRES_DB']}")
+        (server.dir / "data/pg_hba.conf").write_text("local all all trust\nhost all all all scram-sha-256\n")
+        with server.connect(**socket_of) as conn:
+            conn.execute("SELECT pg_reload_conf()")
+        command = [str(server.bindir / "psql"), "-v", "ON_ERROR_STOP=1", "--no-password", "--no-psqlrc"]
+        where = ["-h", str(server.dir), "-p", str(port), "--username", env.get("POSTGRES_USER", "postgres"), "--dbname", env["POSTGRES_DB"]]
+        subprocess.run([*command, *where, "-f", str(COMPOSE / "schema.sql")], check=True, stdout=subprocess.DEVNULL)
+        with ExitStack() as stack:
+            pooled = free_port()
+            (server.dir / "compose.ini").write_text(pooler_ini(server, port, pooled))
+            (server.dir / "users.txt").write_text('"app" "app"\n')
+            program = shutil.which("pgbouncer", path=f"/usr/sbin:{os.environ['PATH']}")
+            account = ["--user=postgres"] if os.geteuid() == 0 else []
+            stack.enter_context(process([program, "--quiet", *account, str(server.dir / "compose.ini")], None))
+            yield {"server": server, "5432": str(port), "6432": str(pooled)}
+
+
+def pooler_ini(server, port, pooled):
+    """Where it is in the network of compose.yaml, and where it is here."""
     text = (COMPOSE / "pgbouncer.ini").read_text()
     for theirs, ours in {
-        "host=db ": f"host={dir} ",
-        "listen_addr = 0.0.0.0": f"unix_socket_dir = {dir}",
-        "6432": "6433",
-        "/etc/pgbouncer/users.txt": str(dir / "users.txt"),
+        "host=db port=5432": f"host=127.0.0.1 port={port}",
+        "listen_addr = 0.0.0.0": f"listen_addr = 127.0.0.1\nunix_socket_dir = {server.dir}",
+        "6432": str(pooled),
+        "/etc/pgbouncer/users.txt": str(server.dir / "users.txt"),
     }.items():
         assert theirs in text
         text = text.replace(theirs, ours)
-    (dir / "compose.ini").write_text(text)
-    (dir / "users.txt").write_text('"app" "app"\n')
-    account = ["--user=postgres"] if os.geteuid() == 0 else []
-    environment = {**os.environ, "PGHOST": str(dir), "PGPORT": "6433", "PGUSER": "app", "PGPASSWORD": "app", "PGDATABASE": "app"}
-    environment["PYTHONPATH"] = f"{Path(__file__).parents[1] / 'src'}:{os.environ.get('PYTHONPATH', '')}"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen([program, "--quiet", *account, str(dir / "compose.ini")], **quiet) as pooler:
-        with subprocess.Popen([sys.executable, str(COMPOSE / "worker.py")], env=environment, **quiet) as worker:
+    return text
+
+
+def environment(service, place):
+    """What compose.yaml gives to the service, with the addresses of here."""
+    own = dict(services()[service]["environment"], PGHOST="127.0.0.1")
+    own["PGPORT"] = place[own.get("PGPORT", "5432")]
+    return {**{name: value for name, value in os.environ.items() if not name.startswith("PG")}, **own}
+
+
+def commands(page):
+    """The lines with psql that a page tells people to type."""
+    found = re.findall(r"^#? *(psql postgresql://app:.*)$", (ROOT / page).read_text(), re.MULTILINE)
+    assert found, page
+    return found
+
+
+def typed(line, place):
+    """What a command prints, at the ports of here."""
+    words = shlex.split(line)
+    for theirs in ("5432", "6432"):
+        words[1] = words[1].replace(f"localhost:{theirs}/", f"127.0.0.1:{place[theirs]}/")
+    words[0] = str(place["server"].bindir / "psql")
+    return subprocess.run([*words, "--no-psqlrc"], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("page", ["README.md", "clients/compose/compose.yaml", "docs/testing.md"])
+def test_what_people_are_told_to_type_works(place, page):
+    env = environment("worker", place)
+    env["PYTHONPATH"] = f"{COMPOSE.parent / 'python/src'}:{os.environ.get('PYTHONPATH', '')}"
+    server = place["server"]
+    with process([sys.executable, str(COMPOSE / "worker.py")], env) as worker:
+        for line in commands(page):
+            if "greeting'" in line:
+                until("the greeting is there", lambda line=line: "Hello, Ada!" in typed(line, place))
+            else:
+                assert "queue.enqueue(" in line
+                assert "(1 row)" in typed(line, place)
+        with server.connect("app", user="app", port=place["5432"]) as conn:
+            until("the job is done", lambda: one(conn, "SELECT sum(completed) = sum(enqueued) FROM queue.stats WHERE queue_name = 'greetings'"))
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 0
+
+
+def test_role_app_is_an_ordinary_one(place):
+    """It owns its tables, manages its queues, reads no table of the extension, and its SQL runs as itself."""
+    with psycopg.connect(host="127.0.0.1", port=place["5432"], user="app", password="app", dbname="app", autocommit=True) as conn:
+        is_more = "SELECT rolsuper OR rolcreaterole OR rolcreatedb OR rolbypassrls FROM pg_roles WHERE rolname = 'app'"
+        assert one(conn, is_more) is False
+        assert one(conn, "SELECT tableowner FROM pg_tables WHERE tablename = 'greeting'") == "app"
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            conn.execute("SELECT * FROM queue.queue")
+        conn.execute("SELECT queue.create('nightly', executor => 'sql'), queue.create_topic('events')")
+        conn.execute("CREATE TABLE IF NOT EXISTS nights (who text)")
+        job = one(conn, "SELECT queue.enqueue_sql('nightly', 'INSERT INTO nights VALUES (current_user)')")
+        until("its command has run", lambda: one(conn, "SELECT state FROM queue.job(%s)", job) == "completed")
+        assert one(conn, "SELECT who FROM nights") == "app"
+        assert one(conn, "SELECT count(*) FROM queue.doctor()") > 5
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(host="127.0.0.1", port=place["5432"], user="app", password="wrong", dbname="app")
+
+
+def test_the_dashboard_is_for_role_app(place):
+    """Its command line is accepted, app logs in with its password and sees its queue, nobody else does."""
+    program = Path(os.environ["PG_CONFIG"]).absolute().parents[1] / "pg_queue_web"
+    assert program.exists(), "`make clients` builds it"
+    port = free_port()
+    command = services()["dashboard"]["command"]
+    assert "0.0.0.0:8432" in command
+    site = f"http://127.0.0.1:{port}"
+    with process([str(program), *shlex.split(command.replace("0.0.0.0:8432", f"0.0.0.0:{port}"))], environment("dashboard", place)):
+
+        def ask(path, body=None, cookie=""):
+            headers = {"content-type": "application/json", "x-pg-queue-web": "1", "cookie": cookie}
+            if body is not None:
+                headers["origin"] = site
+            request = urllib.request.Request(site + path, json.dumps(body).encode() if body is not None else None, headers)
+            with urllib.request.urlopen(request) as answer:
+                return answer.headers.get("set-cookie", "").split(";")[0], json.load(answer)
+
+        def is_up():
             try:
-                with pg_queue_server.connect("app", user="app") as conn:
-                    job_id = one(conn, "SELECT queue.enqueue('greetings', '{\"name\": \"Ada\"}')")
-                    text = "SELECT (SELECT text FROM greeting WHERE job_id = %s)"
-                    assert until("it is done", lambda: one(conn, text, job_id)) == "Hello, Ada!"
-                with psycopg.connect(f"host={dir} port=6433 user=app password=app dbname=app") as pooled:
-                    assert one(pooled, "SELECT count(*) FROM greeting") == 1
-                worker.send_signal(signal.SIGTERM)
-                assert worker.wait(20) == 0
-            finally:
-                worker.kill()
-                pooler.kill()
+                return ask("/api/session")
+            except (urllib.error.URLError, ConnectionError):
+                return None
+
+        _, session = until("it listens", is_up)
+        assert session["auth"] == "password" and session["allow_actions"]
+        with pytest.raises(urllib.error.HTTPError):
+            ask("/login", {"user": "app", "password": "wrong"})
+        with pytest.raises(urllib.error.HTTPError):
+            cookie, _ = ask("/login", {"user": "postgres", "password": "postgres"})
+            ask("/api/overview", cookie=cookie)
+        cookie, _ = ask("/login", {"user": "app", "password": "app"})
+        _, overview = ask("/api/overview", cookie=cookie)
+        assert "greetings" in [queue["queue"] for queue in overview["queues"]]
