@@ -51,6 +51,15 @@ REVOKE ALL ON FUNCTION queue_internal.read_only FROM PUBLIC;
 CREATE FUNCTION queue.check(repair boolean DEFAULT false)
     RETURNS TABLE (name text, queue_name text, job_id bigint, attempt_id bigint, problem text, remedy text, is_repaired boolean)
     LANGUAGE c COST 1000000 ROWS 1 AS 'MODULE_PATHNAME', 'pg_queue_check';
+COMMENT ON FUNCTION queue.claim IS
+'Takes up to max_jobs jobs for this worker, under a lease (default: the job''s, else the queue''s) that starts at
+commit. Use every row: LIMIT or WHERE on the call leaves jobs claimed that nobody works on. With wait, sleeps until there is
+one, at most pg_queue.max_wait and just less than statement_timeout; not in a transaction that has written, nor at
+REPEATABLE READ or above (a NOTICE says it once). While it sleeps it holds back vacuum''s
+horizon; CALL queue.wait does not. stage: only of this one; NULL: of all, in the order of (priority, job_id) over
+all of them. completed: finish these attempts first, leaving out lost ones.
+session_bound: when this connection ends, its unfinished claims are offered again at once. Errors: 42704 no such
+queue, 22023 an argument out of range or no such stage, 53400 shared memory is full.';
 COMMENT ON FUNCTION queue.check IS
 'Compares everything with everything: the logs, history, settings and shared memory. A row for each fault; none: all is
 well. Reads all rows, and blocks no session. repair: does what remedy says. Errors: 42501 without the privilege manage on

@@ -167,8 +167,9 @@ CREATE FUNCTION queue.claim(
 ) RETURNS SETOF queue.claimed_job LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_claim';
 COMMENT ON FUNCTION queue.claim IS
 'Takes up to max_jobs jobs for this worker, under a lease (default: the job''s, else the queue''s) that starts at
-commit. With wait, sleeps until there is one, at most pg_queue.max_wait and just less than statement_timeout; not
-in a transaction that has written, nor at REPEATABLE READ or above. While it sleeps it holds back vacuum''s
+commit. Use every row: LIMIT or WHERE on the call leaves jobs claimed that nobody works on. With wait, sleeps until there is
+one, at most pg_queue.max_wait and just less than statement_timeout; not in a transaction that has written, nor at
+REPEATABLE READ or above (a NOTICE says it once). While it sleeps it holds back vacuum''s
 horizon; CALL queue.wait does not. stage: only of this one; NULL: of all, in the order of (priority, job_id) over
 all of them. completed: finish these attempts first, leaving out lost ones.
 session_bound: when this connection ends, its unfinished claims are offered again at once. Errors: 42704 no such

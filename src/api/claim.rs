@@ -103,6 +103,10 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
             return known.check_again().map(|()| None);
         }
         if !wait::may_sleep(deadline) {
+            // A call that completes has written by itself.
+            if wait > 0 && !completes && wait::is_before(deadline) {
+                notice::cannot_sleep();
+            }
             return Ok(None);
         }
         if let Some(mut waiting) = Waiter::begin(&known)? {

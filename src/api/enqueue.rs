@@ -38,7 +38,7 @@ fn enqueue(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = target(call)?;
     run_as::refuse_data(&queue)?;
     let now = time::now_us();
-    let options = Options::of(call, 2, &queue, now)?;
+    let options = Options::of(call, 2, &queue, now, false)?;
     let payload = call.json(1, "payload")?.unwrap_or_else(jsonb::empty_object);
     if options.unique.is_some() {
         let job_ids = enqueue::produce(&catalog, &queue, &[(payload, options)], now)?;
@@ -52,7 +52,7 @@ fn enqueue_many(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = target(call)?;
     run_as::refuse_data(&queue)?;
     let now = time::now_us();
-    let options = Options::of(call, 2, &queue, now)?;
+    let options = Options::of(call, 2, &queue, now, false)?;
     let rows = call.rows()?;
     let payloads = call.required("payloads", call.jsonb_array(1))?;
     let mut jobs = Vec::with_capacity(payloads.len());
@@ -90,7 +90,7 @@ fn enqueue_batch(call: &Call) -> Result<Option<Datum>> {
 
 /// The payload and the options in the fields of a task.
 pub fn parse_fields(fields: &[(String, Value)], queue: &Queue, now: i64) -> Result<(Datum, Options)> {
-    let mut job = Job::default();
+    let mut job = Job { is_task: true, ..Job::default() };
     fields.iter().try_for_each(|(name, value)| job.field(name, value, queue))?;
     let upon = job.upon.take().unwrap_or_default();
     let named = Upon::parse(&upon).filter(|_| job.after.is_none() && job.options.flow.is_none());
@@ -103,6 +103,9 @@ pub fn parse_fields(fields: &[(String, Value)], queue: &Queue, now: i64) -> Resu
         named => Ok((payload, Options { upon_of_task: named.unwrap_or_default(), ..options })),
     }
 }
+
+/// How much of a wrong value is shown.
+const MAX_SHOWN_BYTES: usize = 100;
 
 /// One object of a batch while it is read. Errors name its index, counted from 0 as in JSON, and the field.
 #[derive(Default)]
@@ -120,6 +123,8 @@ struct Job {
     unique_for: Option<Interval>,
     after: Option<Vec<Option<i64>>>,
     upon: Option<String>,
+    /// Whether it is a task of a flow.
+    is_task: bool,
 }
 
 impl Job {
@@ -155,7 +160,10 @@ impl Job {
     }
 
     fn field(&mut self, name: &str, value: &Value, queue: &Queue) -> Result<()> {
-        let wrong = |wanted: &str| Error::invalid(format!("field \"{name}\" must be {wanted}"));
+        let wrong = |wanted: &str| {
+            Error::invalid(format!("field \"{name}\" must be {wanted}"))
+                .detail(format!("It is {}.", value.brief(MAX_SHOWN_BYTES)))
+        };
         if name == "payload" {
             self.payload = Some(value.datum());
             return Ok(());
@@ -165,17 +173,21 @@ impl Job {
                 "priority" | "delay" | "run_at" | "unique_key" | "on_duplicate" | "version" | "unique_for"
                 | "group_key" | "stage" | "max_attempts" | "lease" | "headers" | "after" | "upon" | "flow" | "task"
                 | "command" => Ok(()),
-                _ => Err(unknown_field(name)),
+                _ => Err(self.unknown_field(name)),
             };
         }
         let int = || value.as_i32().ok_or_else(|| wrong("an integer"));
         let interval = || {
-            let text = value.as_str().ok_or_else(|| wrong("an interval, as a string"))?;
-            jsonb::interval(&text).ok_or_else(|| wrong("an interval").detail(format!("It is \"{text}\".")))
+            let read = value.as_str().and_then(|text| jsonb::interval(&text));
+            read.ok_or_else(|| {
+                wrong("an interval, as a string").hint(format!("For instance: \"{name}\": \"30 seconds\"."))
+            })
         };
         let timestamp = || {
-            let text = value.as_str().ok_or_else(|| wrong("a timestamp, as a string"))?;
-            jsonb::timestamp(&text).ok_or_else(|| wrong("a timestamp").detail(format!("It is \"{text}\".")))
+            let read = value.as_str().and_then(|text| jsonb::timestamp(&text));
+            read.ok_or_else(|| {
+                wrong("a timestamp, as a string").hint(format!("For instance: \"{name}\": \"2030-01-31 12:00:00+00\"."))
+            })
         };
         let text = || value.as_str().ok_or_else(|| wrong("a string"));
         match name {
@@ -200,15 +212,16 @@ impl Job {
             "upon" => self.upon = Some(text()?),
             "flow" => self.options.flow = Some(value.as_i64().ok_or_else(|| wrong("a job id"))?),
             "task" => self.options.set_task(Some(text_datum(&text()?)))?,
-            _ => return Err(unknown_field(name)),
+            _ => return Err(self.unknown_field(name)),
         }
         Ok(())
     }
-}
 
-fn unknown_field(name: &str) -> Error {
-    Error::new(error::INVALID, format!("unknown field \"{name}\"")).hint(
-        "A job may have: payload, priority, delay, run_at, unique_key, on_duplicate, version, unique_for, group_key, \
-         stage, max_attempts, lease, headers, after, upon, flow, task, command.",
-    )
+    fn unknown_field(&self, name: &str) -> Error {
+        let (what, more) = if self.is_task { ("task", "queue, ") } else { ("job", "") };
+        Error::new(error::INVALID, format!("unknown field \"{name}\"")).hint(format!(
+            "A {what} may have: {more}payload, priority, delay, run_at, unique_key, on_duplicate, version, unique_for, group_key, \
+             stage, max_attempts, lease, headers, after, upon, flow, task, command."
+        ))
+    }
 }

@@ -30,7 +30,7 @@ fn enqueue_sql(call: &Call) -> Result<Option<Datum>> {
     };
     let payload = command.payload()?;
     let now = time::now_us();
-    let options = Options { run_as, ..Options::of(call, 6, &queue, now)? };
+    let options = Options { run_as, ..Options::of(call, 6, &queue, now, false)? };
     let job_ids = produce(&catalog, &queue, &[(payload, options)], now)?;
     Ok(job_ids.first().map(|&job_id| job_id.into()))
 }

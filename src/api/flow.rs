@@ -44,7 +44,7 @@ fn enqueue_flow(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = enqueue::target(call)?;
     let now = time::now_us();
     let tasks = Task::all(call.json(1, "tasks")?)?;
-    let mut options = Options::of(call, 6, &queue, now)?;
+    let mut options = Options::of(call, 6, &queue, now, true)?;
     // That of the jobs that it is after, or else of its members alone.
     let upon = call.str(19).and_then(|name| Upon::parse(&name)).unwrap_or_default();
     if upon == Upon::Overdue && options.run_at.is_none() {
@@ -211,6 +211,9 @@ fn enqueue_tasks(catalog: &Rc<Catalog>, flow: i64, tasks: &[Task], default: &str
             return Err(wrap(Error::invalid("a task cannot have a unique_key").hint("Give one to the flow.")));
         }
         let jobs: Vec<i64> = task.after.iter().filter_map(|name| ids.get(name.as_str()).copied()).collect();
+        if jobs.is_empty() && options.upon_of_task != Upon::default() {
+            return Err(wrap(After::missing()));
+        }
         options.after = After::of_jobs(jobs, options.upon_of_task).map_err(wrap)?;
         options.flow = Some(flow);
         options.set_task(task.name.as_deref().map(text_datum)).map_err(wrap)?;

@@ -334,6 +334,9 @@ fn alter(call: &Call) -> Result<Option<Datum>> {
     reset.dedup();
     let catalog = catalog::current()?;
     permission::check(&catalog, &*queue::by_name(&catalog, &name)?, Privilege::Manage)?;
+    if options.is_empty() && reset.is_empty() {
+        notice::nothing_to_alter(&name);
+    }
     check_dead_letter(&catalog, call, &name)?;
     change(&catalog, &name, &options, &reset)
 }
@@ -446,7 +449,7 @@ fn living(catalog: &Catalog, lane: i32) -> Option<String> {
     let number = catalog.number;
     let counts = shmem::with_counters(number, |counters| counters.get(number, lane).map(|counter| counter.counts))??;
     let living = counts.waiting + counts.running;
-    (living > 0).then(|| format!("There are {living}."))
+    (living > 0).then(|| format!("Live jobs: {living}."))
 }
 
 /// Makes the commit of this transaction tell all sessions of a change and make sleeping claimers look again.

@@ -13,6 +13,7 @@ use crate::catalog::queue::Executor;
 use crate::catalog::topic::{self, OnFull, Topic};
 use crate::catalog::{self, Catalog, drops, queue, schedule, spi};
 use crate::error::{self, Error, Result};
+use crate::job::notice;
 use crate::job::options::{self, After, OnDuplicate, Options, Unique};
 use crate::job::publish::{self, Event};
 use crate::pg::datum::{self, text_datum};
@@ -70,7 +71,7 @@ pub fn drop_topic(catalog: &Catalog, topic: &Topic, force: bool) -> Result<Optio
     };
     let unbound = spi::run("DELETE FROM queue.binding WHERE topic_id OPERATOR(pg_catalog.=) $1", &[id.into()])?;
     if unbound > 0 && !force {
-        let detail = format!("There are {unbound}: see view queue.bindings.");
+        let detail = format!("Bindings: {unbound}. View queue.bindings has them.");
         return refused("bindings", detail, "Use queue.unbind, or force => true to end them with the topic.");
     }
     if let Some(schedule) = schedule::of_queue(catalog, id, |_| true) {
@@ -184,6 +185,9 @@ fn path(call: &Call, n: usize, name: &str) -> Result<Option<String>> {
             .detail("A regular expression is compiled when it is read, in each session that publishes.")
             .hint("Use a simpler one."));
     }
+    if let Some(field) = jsonpath::roots(&text).into_iter().find(|field| !publish::FIELDS.contains(&field.as_str())) {
+        notice::path_leads_nowhere(name, &field);
+    }
     Ok(Some(text))
 }
 
@@ -205,6 +209,8 @@ fn unbind(call: &Call) -> Result<Option<Datum>> {
     )?;
     if gone > 0 {
         queue::changed(&catalog);
+    } else {
+        notice::nothing_to_unbind(&topic_name, &queue_name, call.str(2).as_deref());
     }
     Ok(Some((gone as i64).into()))
 }
@@ -269,7 +275,7 @@ fn publish_many(call: &Call) -> Result<Option<Datum>> {
     let keys = call.text_array(2);
     if let Some(keys) = keys.as_ref().filter(|keys| keys.len() != payloads.len()) {
         return Err(Error::invalid("keys must have as many elements as payloads").detail(format!(
-            "There are {} keys for {} payloads.",
+            "Keys: {}, payloads: {}.",
             keys.len(),
             payloads.len()
         )));

@@ -81,26 +81,28 @@ const OBJECTS: [(u8, Kind, &[&str]); 13] = [
     (MANAGE_ALL, Kind::Routine, &["adopt", "check", "create", "create_topic", "maintain"]),
 ];
 
-/// Says which privilege gives access to an object of this name. `None`: there is none of that name.
-pub fn advice(name: &str) -> Option<String> {
+/// Says which privilege gives access to an object of this name, and who gives it. `queue`, `role`: what is known of the call.
+/// `None`: there is no object of that name.
+pub fn advice(name: &str, queue: Option<&str>, role: Option<&str>) -> Option<String> {
     let (bits, kind, _) =
         OBJECTS.iter().find(|(_, kind, names)| !matches!(kind, Kind::Schema) && names.contains(&name))?;
+    let quoted = |given: Option<&str>, instead: &str| format!("'{}'", given.unwrap_or(instead).replace('\'', "''"));
+    let (queue, role) = (quoted(queue, "QUEUE"), quoted(role, "ROLE"));
     if matches!(kind, Kind::Internal) {
-        return Some(
-            "A GRANT by hand lets nobody at the views of pg_queue: use SELECT queue.grant('QUEUE', 'ROLE', 'observe')."
-                .to_owned(),
-        );
+        return Some(format!(
+            "A GRANT by hand lets nobody at the views of pg_queue: use SELECT queue.grant({queue}, {role}, 'observe')."
+        ));
     }
     if *bits == MANAGE_ALL {
         let more = if name == "create" { ", or GRANT EXECUTE ON FUNCTION queue.create TO it" } else { "" };
         return Some(format!(
-            "queue.{name} takes the privilege manage on all queues: SELECT queue.grant('*', 'ROLE', 'manage'){more}."
+            "queue.{name} takes the privilege manage on all queues: SELECT queue.grant('*', {role}, 'manage'){more}."
         ));
     }
     let all = [(PRODUCE, "produce"), (CONSUME, "consume"), (OBSERVE, "observe"), (MANAGE, "manage")];
     let (_, privilege) = all.into_iter().find(|(bit, _)| bits & bit != 0)?;
     Some(format!(
-        "queue.{name} takes the privilege {privilege} on a queue. A role that manages the queue can run SELECT queue.grant('QUEUE', 'ROLE', \
+        "queue.{name} takes the privilege {privilege} on a queue. A role that manages the queue can run SELECT queue.grant({queue}, {role}, \
          '{privilege}')."
     ))
 }

@@ -55,6 +55,112 @@ fn closing(text: &str) -> Option<usize> {
     })
 }
 
+/// A place in a statement that lies in the arguments of a call.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Place<'a> {
+    /// The function's name, with its schema if it has one.
+    pub function: &'a str,
+    /// Which of the arguments, from 0.
+    pub at: usize,
+    /// The argument's name, if the call says it.
+    pub named: Option<&'a str>,
+}
+
+/// Returns the innermost call in whose arguments a place lies. `place`: a byte of the statement.
+pub fn enclosing(statement: &str, place: usize) -> Option<Place<'_>> {
+    // Of each open parenthesis: the call's name, the number of the argument, where that begins.
+    let mut open: Vec<(&str, usize, usize)> = Vec::new();
+    let mut rest = statement.get(..place)?;
+    while let Some(c) = rest.chars().next() {
+        let at = place - rest.len();
+        let after = &rest[c.len_utf8()..];
+        let skip = |end: &str| after.find(end).map(|found| c.len_utf8() + found + end.len());
+        let length = match c {
+            '\'' | '"' => skip(&c.to_string()),
+            '-' if after.starts_with('-') => skip("\n"),
+            '/' if after.starts_with('*') => skip("*/"),
+            _ => Some(c.len_utf8()),
+        };
+        match c {
+            '(' => open.push((last_word(&statement[..at]), 0, at + 1)),
+            ')' => _ = open.pop(),
+            ',' => {
+                if let Some(call) = open.last_mut() {
+                    *call = (call.0, call.1 + 1, at + 1);
+                }
+            }
+            _ => {}
+        }
+        rest = &rest[length?..];
+    }
+    let &(function, at, begin) = open.last()?;
+    let named = statement[begin..place].split_once("=>").map(|(name, _)| name.trim());
+    Some(Place { function, at, named }).filter(|place| !place.function.is_empty())
+}
+
+/// The word that a text ends with, with dots.
+fn last_word(text: &str) -> &str {
+    let text = text.trim_end();
+    let begin = text.rfind(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '.')).map_or(0, |at| at + 1);
+    text.get(begin..).unwrap_or_default()
+}
+
+/// Returns the first function of schema `queue` that a statement names, and the first literal after it: a queue, as a rule.
+pub fn first_call(statement: &str) -> Option<(&str, Option<String>)> {
+    let rest = &statement[statement.find("queue.")? + "queue.".len()..];
+    let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+    let literal = rest[end..].trim_start().strip_prefix('(').and_then(|rest| rest.trim_start().strip_prefix('\''));
+    // A quote within is written twice.
+    let read = |text: &str| text.replace("''", "\0").split_once('\'').map(|(name, _)| name.replace('\0', "'"));
+    Some((&rest[..end], literal.and_then(read)))
+}
+
+/// Returns advice about a literal that is none of the type of its argument.
+pub fn advice_on_literal(place: &Place<'_>, functions: &[Function<'_>]) -> Option<String> {
+    let (function, argument) = argument_at(place, functions)?;
+    let Argument { name, kind, .. } = argument;
+    if kind.ends_with("[]") {
+        let batch = function.arguments.iter().any(|argument| argument.name == "payloads");
+        let more = if batch && *name == "payloads" { " queue.enqueue_batch takes one JSON array of jobs." } else { "" };
+        return Some(format!("{name} is an array, {kind}: write ARRAY[…]::{kind}.{more}"));
+    }
+    if *kind == "jsonb" {
+        return Some(format!(
+            "{name} is jsonb: write an object, '{{\"to\": 7}}', a string, '\"Ada\"', or to_jsonb(…)."
+        ));
+    }
+    Some(match place.named {
+        Some(_) => format!("{name} is of type {kind}."),
+        None => format!(
+            "Argument {} of queue.{} is {name}, of type {kind}. Write the name of the argument that you mean, for instance {}.",
+            place.at + 1,
+            function.name,
+            function
+                .arguments
+                .iter()
+                .find(|argument| argument.kind == "interval")
+                .map_or_else(|| format!("{name} => …"), |argument| format!("{} => '10 minutes'", argument.name)),
+        ),
+    })
+}
+
+/// Returns advice about a word that is no name of an argument because it is a word of SQL: `limit => 3`.
+pub fn advice_on_word(place: &Place<'_>, word: &str, functions: &[Function<'_>]) -> Option<String> {
+    let name = place.function.strip_prefix("queue.")?;
+    functions.iter().find(|function| function.name == name).map(|function| unknown(function, &word.to_lowercase()))
+}
+
+/// The function and the argument that a place lies in.
+fn argument_at<'a>(place: &Place<'_>, functions: &'a [Function<'a>]) -> Option<(&'a Function<'a>, &'a Argument<'a>)> {
+    let name = place.function.strip_prefix("queue.")?;
+    let function = functions.iter().find(|function| function.name == name)?;
+    let argument = match place.named {
+        Some(name) => function.arguments.iter().find(|argument| argument.name == name),
+        None => function.arguments.get(place.at),
+    };
+    argument.map(|argument| (function, argument))
+}
+
 /// The parts between the commas of a list, without those within parentheses.
 fn parts(list: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0;
@@ -146,7 +252,8 @@ fn unknown(function: &Function<'_>, name: &str) -> String {
         "data" | "args" | "body" | "message" | "msg" => "payload",
         _ => "",
     };
-    let other = known.clone().find(|known| *known == other).or_else(|| nearest(name, known));
+    let begins = |known: &str| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
+    let other = known.clone().find(|known| *known == other || begins(known)).or_else(|| nearest(name, known));
     match other {
         Some(other) => format!("queue.{} has no argument {name}; it has {other}.", function.name),
         None => format!("queue.{} has no argument {name}. It has: {}.", function.name, list(function)),
@@ -219,6 +326,7 @@ CREATE VIEW queue.jobs AS SELECT 1; CREATE VIEW queue.queues WITH (security_barr
             ("queue.enqueue(unknown, after => integer)", "after is an array, bigint[]: write ARRAY[…]"),
             ("queue.enqueue(unknown, uniquekey => unknown)", "it has unique_key"),
             ("queue.enqueue(unknown, key => unknown)", "it has unique_key"),
+            ("queue.enqueue(unknown, unique => unknown)", "it has unique_key"),
             ("queue.enqueue(unknown, colour => unknown)", "has no argument colour. It has: queue_name"),
             ("queue.enqueu(unknown)", "there is queue.enqueue"),
             ("enqueue(unknown)", "write queue.enqueue(…)"),
@@ -237,6 +345,47 @@ CREATE VIEW queue.jobs AS SELECT 1; CREATE VIEW queue.queues WITH (security_barr
         ] {
             assert_eq!(advise(call), "", "{call}");
         }
+    }
+
+    #[test]
+    fn a_place_lies_in_the_innermost_call() {
+        let place = |statement: &str| {
+            let at = statement.find('^').unwrap();
+            let statement = statement.replace('^', "");
+            enclosing(&statement, at).map(|place| (place.function.to_owned(), place.at, place.named.map(str::to_owned)))
+        };
+        let is = |function: &str, at, named: Option<&str>| Some((function.to_owned(), at, named.map(str::to_owned)));
+        for (statement, wanted) in [
+            ("SELECT queue.enqueue('q', ^'x')", is("queue.enqueue", 1, None)),
+            ("SELECT queue.enqueue('q', delay => ^'x')", is("queue.enqueue", 1, Some("delay"))),
+            ("SELECT queue.enqueue ('a, (b', -- it's ( that\n round(1, 2), ^'x')", is("queue.enqueue", 2, None)),
+            ("SELECT queue.enqueue(/* ' ( */ 'it''s', to_jsonb(1, ^'x'))", is("to_jsonb", 1, None)),
+            ("SELECT queue.enqueue('ä', (^'x'))", None),
+            ("SELECT ^1", None),
+            ("SELECT 'open ( ^", None),
+            ("SELECT a) , ^", None),
+        ] {
+            assert_eq!(place(statement), wanted, "{statement}");
+        }
+        assert_eq!(enclosing("short", 100), None);
+    }
+
+    #[test]
+    fn literals_and_words_have_their_advice() {
+        let all = functions(SCRIPT);
+        let advise = |at, named| advice_on_literal(&Place { function: "queue.enqueue", at, named }, &all).unwrap();
+        assert!(advise(2, None).contains("Argument 3 of queue.enqueue is priority"), "{}", advise(2, None));
+        assert!(advise(2, None).contains("delay => '10 minutes'"));
+        assert!(advise(1, None).contains("payload is jsonb"));
+        assert!(advise(1, Some("after")).contains("after is an array, bigint[]"));
+        assert_eq!(advice_on_literal(&Place { function: "other.enqueue", at: 0, named: None }, &all), None);
+        assert_eq!(advice_on_literal(&Place { function: "queue.enqueue", at: 99, named: None }, &all), None);
+        let place = Place { function: "queue.enqueue", at: 1, named: None };
+        assert!(advice_on_word(&place, "GROUP", &all).unwrap().contains("has no argument group"));
+        assert_eq!(first_call("SELECT queue.claim( 'mail', 2)"), Some(("claim", Some("mail".to_owned()))));
+        assert_eq!(first_call("SELECT queue.claim('it''s')"), Some(("claim", Some("it's".to_owned()))));
+        assert_eq!(first_call("SELECT * FROM queue.jobs WHERE a = 'b'"), Some(("jobs", None)));
+        assert_eq!(first_call("SELECT 1"), None);
     }
 
     #[test]

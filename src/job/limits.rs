@@ -184,7 +184,7 @@ pub fn has_room(catalog: &Catalog, queue: &Queue, most: i64, more: usize) -> Res
         return Ok(());
     }
     Err(Error::new(crate::error::LIMIT, format!("queue \"{}\" is full", queue.name))
-        .detail(format!("{waiting} jobs wait, {more} more would exceed max_waiting, which is {most}."))
+        .detail(format!("Waiting jobs: {waiting}; {more} more would exceed max_waiting, which is {most}."))
         .hint("Try again later, or raise the limit with queue.alter."))
 }
 

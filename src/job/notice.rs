@@ -1,5 +1,5 @@
-//! What a call tells the user beside its answer: that something it was given has no effect. NOTICEs, each once in a session
-//! and for each queue: a worker makes such calls all day.
+//! What a call tells the user beside its answer: that something it was given has no effect. NOTICEs; those of calls that a worker makes
+//! all day come once in a session.
 //!
 //! Not responsible for what is wrong, which is an error.
 
@@ -9,21 +9,40 @@ use std::collections::HashSet;
 use crate::catalog::queue::Queue;
 use crate::error::{Error, NOTICE};
 use crate::guc;
+use crate::pg::transaction;
 
 thread_local! {
-    /// The queues whose jobs were given groups without effect, and 0 if a wait was cut.
-    static TOLD: RefCell<HashSet<i32>> = RefCell::default();
+    /// What this session was told.
+    static TOLD: RefCell<HashSet<Told>> = RefCell::default();
 }
 
-fn is_first(what: i32) -> bool {
+#[derive(PartialEq, Eq, Hash)]
+enum Told {
+    GroupWithoutLimits { queue: i32 },
+    WaitIsCut,
+    CannotSleep,
+}
+
+fn is_first(what: Told) -> bool {
     TOLD.with_borrow_mut(|told| told.insert(what))
 }
 
 /// The queue has neither limits of groups nor an order in them.
 pub fn group_without_limits(queue: &Queue) {
-    if is_first(queue.id) {
+    if is_first(Told::GroupWithoutLimits { queue: queue.id }) {
         Error::new(NOTICE, format!("queue \"{}\" does not limit groups, so group_key has no effect there", queue.name))
             .hint("Set max_running_per_group, rate_limit_per_group or strict_order with queue.alter.")
+            .notice();
+    }
+}
+
+/// The call was to wait for a job, and returns without one before its time: a loop of such calls does not rest.
+pub fn cannot_sleep() {
+    if is_first(Told::CannotSleep) {
+        let why = if transaction::has_xid() { "has written" } else { "reads by one snapshot" };
+        Error::new(NOTICE, format!("the claim does not wait, because its transaction {why}"))
+            .detail("While it waited, other sessions would wait for its locks, or it would not see the jobs that they commit.")
+            .hint("Commit before claims that wait, or claim in a transaction of its own at READ COMMITTED.")
             .notice();
     }
 }
@@ -31,7 +50,7 @@ pub fn group_without_limits(queue: &Queue) {
 /// If a call asks for a longer sleep than the setting allows. `wait` is in microseconds.
 pub fn wait_is_cut(wait: i64) {
     let most = i64::from(guc::MAX_WAIT.get());
-    if wait > most * 1_000 && is_first(0) {
+    if wait > most * 1_000 && is_first(Told::WaitIsCut) {
         Error::new(NOTICE, format!("the call waits for {most} ms at most, not for {} ms", wait / 1_000))
             .detail("The setting pg_queue.max_wait bounds how long one call sleeps, as that holds back vacuum.")
             .hint("Call again when it returns without a job, as a worker does anyway, or raise the setting.")
@@ -42,4 +61,27 @@ pub fn wait_is_cut(wait: i64) {
 /// `queue.drop` with `if_exists`.
 pub fn no_queue_to_drop(name: &str) {
     Error::new(NOTICE, format!("queue \"{name}\" does not exist, skipping")).notice();
+}
+
+/// `queue.alter` without any option.
+pub fn nothing_to_alter(name: &str) {
+    Error::new(NOTICE, format!("queue \"{name}\" was not changed, as no option was given"))
+        .hint("Name an option, for instance max_attempts => 5, or reset => ARRAY['max_attempts'].")
+        .notice();
+}
+
+/// `queue.unbind` that has found nothing.
+pub fn nothing_to_unbind(topic: &str, queue: &str, pattern: Option<&str>) {
+    let by = pattern.map_or_else(String::new, |pattern| format!(" by the pattern \"{pattern}\""));
+    Error::new(NOTICE, format!("queue \"{queue}\" is not bound to topic \"{topic}\"{by}"))
+        .hint("View queue.bindings has all bindings.")
+        .notice();
+}
+
+/// A path into events that begins with a field that no event has.
+pub fn path_leads_nowhere(argument: &str, field: &str) {
+    Error::new(NOTICE, format!("{argument} asks for $.{field}, which no event has"))
+        .detail("An event has the fields topic, key, headers and payload.")
+        .hint(format!("If it is a field of the payload, write $.payload.{field}."))
+        .notice();
 }

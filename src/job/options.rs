@@ -99,8 +99,8 @@ impl OwnFlow {
 
 impl Options {
     /// Reads the arguments of `enqueue` and its relatives from the `first`, the priority, on. They are the same, in the
-    /// same order.
-    pub fn of(call: &Call, first: usize, queue: &Queue, now: i64) -> Result<Self> {
+    /// same order. `is_flow`: `upon` is said of members, too, and so counts without `after`.
+    pub fn of(call: &Call, first: usize, queue: &Queue, now: i64, is_flow: bool) -> Result<Self> {
         let at = |n: usize| first + n;
         let mut options = Self {
             priority: call.i32(first).unwrap_or(0),
@@ -116,7 +116,8 @@ impl Options {
             Unique::new(call.datum(at(3)), on_duplicate, call.timestamp(at(5)), call.interval(at(6)), now)?;
         options.set_max_attempts(call.i32(at(9)))?;
         options.set_lease(call.interval(at(10)))?;
-        options.after = After::new(call.i64_array(at(12)), call.str(at(13)).as_deref(), has_time)?;
+        let jobs = call.i64_array(at(12)).or_else(|| is_flow.then(Vec::new));
+        options.after = After::new(jobs, call.str(at(13)).as_deref(), has_time)?;
         // The SQL of the version before has neither.
         options.flow = call.i64(at(14));
         options.set_task(call.datum(at(15)))?;
@@ -250,6 +251,13 @@ impl After {
         Ok((!jobs.is_empty()).then(|| Rc::new(Self { upon, jobs, named, mark: None })))
     }
 
+    /// The error for `upon` without `after`.
+    pub fn missing() -> Error {
+        Error::invalid("upon needs after")
+            .detail("It says which end of other jobs this one waits for, and this one waits for none.")
+            .hint("Name the jobs, for instance after => ARRAY[4711], or leave upon out.")
+    }
+
     fn too_many(count: usize) -> Error {
         Error::invalid(format!("after must name at most {} jobs", Self::MOST))
             .detail(format!("It names {count}."))
@@ -261,14 +269,17 @@ impl After {
 
     /// From the arguments of a call; `None`: it names no job. `has_time`: the call says when the job is to run.
     ///
-    /// Errors: 22023 when there are too many, one is no job's id, there is no such `upon`, or it lacks a time; 22004 when one
-    /// is null.
+    /// Errors: 22023 when there are too many, one is no job's id, there is no such `upon`, or it lacks a time or `jobs`; 22004 when
+    /// one is null.
     pub fn new(jobs: Option<Vec<Option<i64>>>, upon: Option<&str>, has_time: bool) -> Result<Option<Rc<Self>>> {
         let upon = upon.unwrap_or(Upon::Completed.name());
         let Some(upon) = Upon::parse(upon) else {
             return Err(Error::invalid(format!("invalid value for upon: \"{upon}\""))
                 .hint("Use 'completed', 'failed', 'ended' or 'overdue'."));
         };
+        if jobs.is_none() && upon != Upon::Completed {
+            return Err(Self::missing());
+        }
         let Some(named) = jobs.filter(|jobs| !jobs.is_empty()) else { return Ok(None) };
         if upon == Upon::Overdue && !has_time {
             return Err(Error::invalid("upon => 'overdue' needs delay or run_at")

@@ -111,6 +111,9 @@ pub fn note(catalog: &Catalog, kind: Kind, queue: i32, other: i32) {
     shmem::with_instance(catalog.number, |_, instance| instance.troubles.note(kind, queue, other, now));
 }
 
+/// The fields of what filters and paths look at.
+pub const FIELDS: [&str; 4] = ["topic", "key", "headers", "payload"];
+
 /// What filters and paths look at. `None`: a payload that is as large as may be, with more around it, is too large.
 fn envelope_of(topic: &Topic, event: &Event) -> Option<Datum> {
     jsonb::if_possible(|| {

@@ -130,7 +130,12 @@ pub fn within_statement(wait: i64) -> i64 {
 /// Whether the call may sleep on: there is time left, and this transaction has not written and would see
 /// what it waits for.
 pub fn may_sleep(deadline: i64) -> bool {
-    time::monotonic_us() < deadline && !transaction::has_xid() && !transaction::uses_one_snapshot()
+    is_before(deadline) && !transaction::has_xid() && !transaction::uses_one_snapshot()
+}
+
+/// Whether there is time left until a deadline, on the monotonic clock.
+pub fn is_before(deadline: i64) -> bool {
+    time::monotonic_us() < deadline
 }
 
 /// This session in the lists of waiting sessions. On every way out, a wake-up that leaves jobs behind goes to the next

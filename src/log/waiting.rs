@@ -291,14 +291,14 @@ pub fn any_living(catalog: &Catalog, lane: i32, matters: &dyn Fn(&Attempt) -> bo
             if !matters(&attempt) {
                 continue;
             }
-            let id = attempt.id();
+            let (id, job_id) = (attempt.id(), attempt.job_id());
             if scan.is_in_progress() {
                 return Ok(Some("A transaction that has not ended yet is adding jobs.".into()));
             }
             let has_ended = tables.outcomes().find(id, Snapshot::Now).is_some();
             // A moved attempt is read where it is now, which comes later.
             if !has_ended && !tables.claims().has_moved(id) {
-                return Ok(Some(format!("One of them is attempt {id}.")));
+                return Ok(Some(format!("One of them is job {job_id}.")));
             }
             process::check_for_interrupts();
         }

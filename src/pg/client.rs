@@ -11,7 +11,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 
 use pgrx::pg_sys;
 
@@ -152,6 +152,17 @@ pub fn stand_in(database: &str, user: &str) {
         PqCommMethods = &raw const METHODS;
         FrontendProtocol = PROTOCOL;
         pg_sys::whereToSendOutput = pg_sys::CommandDest::DestRemote;
+    }
+}
+
+/// Returns the name of the role that has logged in, if the session runs as that now. `None` too: the process has no client.
+pub fn login() -> Option<String> {
+    // SAFETY: plain globals of this backend; the name is a C string that lives as long as the connection.
+    unsafe {
+        let port = pg_sys::MyProcPort.cast::<Port>();
+        let is_login = !port.is_null() && pg_sys::GetUserId() == pg_sys::GetAuthenticatedUserId();
+        let name = if is_login { (*port).user_name } else { std::ptr::null() };
+        (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned())
     }
 }
 

@@ -243,6 +243,18 @@ impl Value {
         Some(unsafe { crate::pg::datum::c_text(text.cast_mut_ptr()) })
     }
 
+    /// Returns the value in a few words: a scalar as in JSON, without what exceeds `bytes` of a string.
+    pub fn brief(&self, bytes: usize) -> String {
+        let text = self.begin(bytes).map(|text| {
+            let more = if self.as_str().is_some_and(|all| all.len() > text.len()) { "…" } else { "" };
+            format!("\"{text}{more}\"")
+        });
+        let flag = || self.as_bool().map(|is_true| is_true.to_string());
+        let other = || if self.fields().is_some() { "an object" } else { "an array" };
+        let scalar = text.or_else(|| self.number()).or_else(flag);
+        scalar.unwrap_or_else(|| if self.is_null() { "null" } else { other() }.to_owned())
+    }
+
     /// Returns the value as a jsonb of its own, in the current memory context.
     pub fn datum(&self) -> Datum {
         let mut value = self.0;

@@ -161,6 +161,32 @@ pub fn matches(document: Datum, path: Datum) -> bool {
     first.is_some_and(|first| !matches!(jsonb::text(first).as_str(), "false" | "null"))
 }
 
+/// Returns the fields that a path looks for at its root, from the text of a datum: of `$."payload"."to"` it is `payload`.
+pub fn roots(text: &str) -> Vec<String> {
+    let mut roots = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(['"', '$']) {
+        let is_root = rest[at..].starts_with("$.\"");
+        let Some(begin) = rest[at..].find('"').filter(|_| is_root || rest[at..].starts_with('"')) else {
+            rest = &rest[at + 1..];
+            continue;
+        };
+        let quoted = &rest[at + begin + 1..];
+        let mut is_escaped = false;
+        let end = quoted.find(|c| {
+            let ends = c == '"' && !is_escaped;
+            is_escaped = c == '\\' && !is_escaped;
+            ends
+        });
+        let Some(end) = end else { break };
+        if is_root {
+            roots.push(quoted[..end].to_owned());
+        }
+        rest = &quoted[end + 1..];
+    }
+    roots
+}
+
 /// Keeps a datum of type jsonpath.
 fn words_of(path: Datum) -> Box<[u64]> {
     let path = datum::owned(path);

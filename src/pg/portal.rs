@@ -451,7 +451,7 @@ unsafe fn analyze(
         let wanted = usize::try_from(count).unwrap_or(0);
         if wanted > command.arguments.len() {
             return Err(Error::invalid(format!("the command has parameters up to ${wanted}"))
-                .detail(format!("There are {} arguments.", command.arguments.len())));
+                .detail(format!("Arguments given: {}.", command.arguments.len())));
         }
         let list = pg_sys::makeParamList(count);
         for n in 0..wanted {

@@ -1,9 +1,11 @@
 //! What is said to somebody who makes a mistake: what is wrong, and what to write instead.
 
+use postgres::NoTls;
 use queue_tests::Cluster;
 
+use crate::interface::stumbles::{listening, taken};
 use crate::security::permissions::{Roles, grant};
-use crate::shared::{Database, Sql, create};
+use crate::shared::{Database, Sql, create, server};
 
 #[test]
 fn a_call_that_does_not_fit_is_told_what_would() {
@@ -36,6 +38,117 @@ fn a_call_that_does_not_fit_is_told_what_would() {
     // What is not ours is left alone, and so is a database without the extension.
     assert!(!client.failure("SELECT nowhere(1)").hint.contains("queue"));
     assert_eq!(client.failure("SELECT * FROM jobz").hint, "");
+}
+
+#[test]
+fn a_value_in_the_wrong_place_is_told_what_goes_there() {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "emails", "");
+    client.run("SELECT queue.create_topic('users')");
+    for (call, code, hint) in [
+        ("queue.enqueue_many('emails', '[{\"a\": 1}]')", "22P02", "queue.enqueue_batch takes one JSON array"),
+        ("queue.enqueue('emails', after => '999')", "22P02", "after is an array, bigint[]"),
+        ("queue.enqueue('emails', '{}', '10 minutes')", "22P02", "is priority, of type integer. Write the name"),
+        ("queue.enqueue('emails', priority => 'high')", "22P02", "priority is of type integer"),
+        ("queue.enqueue('emails', 'hello')", "22P02", "payload is jsonb: write an object"),
+        ("queue.claim('emails', limit => 3)", "42601", "it has max_jobs"),
+        ("queue.claim('emails', LIMIT=>3)", "42601", "it has max_jobs"),
+        ("queue.enqueue('emails', group => 'a')", "42601", "it has group_key"),
+        ("queue.bind('users', 'emails', filter => 'payload.to == 7')", "42601", "'$.payload.total > 1000'"),
+        ("queue.bind('users', 'emails', filter => '$.payload.to =')", "42601", "'$.payload.total > 1000'"),
+        ("queue.enqueue('emails', upon => 'failed')", "22023", "after => ARRAY[4711]"),
+        ("queue.enqueue_batch('emails', '[{\"upon\": \"ended\"}]')", "22023", "after => ARRAY[4711]"),
+        ("queue.publish('users', upon => 'overdue', delay => '1 h')", "22023", "after => ARRAY[4711]"),
+        ("queue.enqueue_flow('emails', tasks => '[{\"upon\": \"failed\"}]')", "22023", "after => ARRAY[4711]"),
+        ("queue.enqueue_flow('emails', tasks => '[{\"name\": \"a\"}]')", "22023", "A task may have: queue, payload"),
+        ("queue.enqueue_batch('emails', '[{\"delay\": 30}]')", "22023", "\"delay\": \"30 seconds\""),
+        ("queue.enqueue_batch('emails', '[{\"run_at\": \"soon\"}]')", "22023", "\"run_at\": \"2030-01-31"),
+    ] {
+        let failure = client.failure(&format!("SELECT {call}"));
+        assert_eq!(failure.code, code, "{call}: {failure:?}");
+        assert!(failure.hint.contains(hint), "{call}: {failure:?}");
+    }
+    // From a function's own statement as well.
+    let failure = client.failure("DO $$ BEGIN PERFORM queue.enqueue('emails', '{}', '10 minutes'); END $$");
+    assert!(failure.hint.contains("is priority"), "{failure:?}");
+    for (value, shown) in
+        [("30", "It is 30."), ("\"x\"", "It is \"x\"."), ("[1]", "It is an array."), ("true", "It is true.")]
+    {
+        let failure = client.failure(&format!("SELECT queue.enqueue_batch('emails', '[{{\"lease\": {value}}}]')"));
+        assert_eq!(failure.detail, shown);
+    }
+    let long = "y".repeat(500);
+    let failure = client.failure(&format!("SELECT queue.enqueue_batch('emails', '[{{\"delay\": \"{long}\"}}]')"));
+    assert!(failure.detail.len() < 150 && failure.detail.contains('…'), "{failure:?}");
+    // An empty array names no jobs, and is what a program has that found none.
+    client.run("SELECT queue.enqueue('emails', upon => 'failed', after => '{}')");
+    // What is said of other statements stays.
+    for statement in ["SELECT '[1]'::bigint[]", "SELECT 'x'::integer", "SELECT left('a', 'b')", "SELEC limit => 3"] {
+        assert_eq!(client.failure(statement).hint, "", "{statement}");
+    }
+}
+
+#[test]
+fn a_call_without_effect_says_so() {
+    let database = Database::new();
+    let (mut client, told) = listening(&database.name);
+    create(&mut client, "emails", "");
+    client.run("SELECT queue.create_topic('users')");
+    let mut notices = |statement: &str| {
+        client.run(statement);
+        taken(&told)
+    };
+    for (call, said) in [
+        ("queue.alter('emails')", "queue \"emails\" was not changed, as no option was given"),
+        ("queue.unbind('users', 'emails')", "queue \"emails\" is not bound to topic \"users\""),
+        ("queue.bind('users', 'emails', filter => '$.total > 5')", "filter asks for $.total, which no event has"),
+        ("queue.bind('users', 'emails', filter => 'exists($ ? (@.a > 1)) && $.totals == 1')", "asks for $.totals"),
+        ("queue.bind('users', 'emails', group_key => '$.tenant')", "group_key asks for $.tenant, which no event has"),
+    ] {
+        let told = notices(&format!("SELECT {call}"));
+        assert!(told.len() == 1 && told[0].contains(said), "{call}: {told:?}");
+    }
+    for call in [
+        "queue.alter('emails', max_attempts => 3)",
+        "queue.alter('emails', reset => ARRAY['max_attempts'])",
+        "queue.bind('users', 'emails', '#', '$.payload.total > 5 && $.key == \"$.\\\"total\"', group_key => '$.headers.tenant')",
+        "queue.bind('users', 'emails', 'all', '$.*.total > 5 || $[0] == 1 || $ == 2')",
+        "queue.unbind('users', 'emails')",
+    ] {
+        assert_eq!(notices(&format!("SELECT {call}")), [""; 0], "{call}");
+    }
+}
+
+#[test]
+fn a_claim_that_cannot_wait_says_so_once() {
+    let database = Database::new();
+    let mut client = database.connect();
+    create(&mut client, "emails", "");
+    client.run("CREATE TABLE sent (a int)");
+    const CLAIM: &str = "SELECT * FROM queue.claim('emails', wait => '10 s')";
+    for (begin, why) in [
+        ("BEGIN; INSERT INTO sent VALUES (1)", "because its transaction has written"),
+        ("BEGIN ISOLATION LEVEL REPEATABLE READ", "because its transaction reads by one snapshot"),
+    ] {
+        let (mut client, told) = listening(&database.name);
+        client.run(begin);
+        client.run(CLAIM);
+        let first = taken(&told);
+        assert!(first.len() == 1 && first[0].contains(why), "{first:?}");
+        client.run(CLAIM);
+        assert_eq!(taken(&told), [""; 0]);
+        client.run("ROLLBACK");
+    }
+    // A call that does not ask to wait, one that finds a job, and one that completes a job itself are no mistakes.
+    let (mut client, told) = listening(&database.name);
+    client
+        .run("BEGIN; INSERT INTO sent VALUES (1); SELECT * FROM queue.claim('emails'); SELECT queue.enqueue('emails')");
+    client.run("COMMIT; BEGIN; INSERT INTO sent VALUES (1)");
+    let attempt: i64 = client.value("SELECT id FROM queue.claim('emails', wait => '10 s')");
+    client.run("COMMIT");
+    client.run(&format!("SELECT * FROM queue.claim('emails', wait => '10 s', completed => ARRAY[{attempt}])"));
+    assert_eq!(taken(&told), [""; 0]);
 }
 
 #[test]
@@ -107,9 +220,39 @@ fn a_role_without_a_privilege_is_told_which_it_takes() {
 }
 
 #[test]
+fn a_role_that_has_logged_in_is_told_the_whole_command() {
+    let database = Database::new();
+    let roles = Roles::new(&database);
+    let mut owner = database.connect();
+    create(&mut owner, "it''s", "");
+    let role = roles.make("mailer", "");
+    let mut client = server().config().user(&role).dbname(&database.name).connect(NoTls).unwrap();
+    // First it may use nothing of the schema, then some of its functions.
+    for granted in [false, true] {
+        if granted {
+            grant(&mut owner, "it''s", &role, "observe");
+        }
+        for (call, privilege) in [("queue.enqueue('it''s')", "produce"), ("queue.claim('it''s', 5)", "consume")] {
+            let failure = client.failure(&format!("SELECT {call}"));
+            let command = format!("queue.grant('it''s', '{role}', '{privilege}')");
+            assert!(failure.hint.contains(&command), "{command}: {failure:?}");
+        }
+        let failure = client.failure("SELECT queue.create('mine')");
+        assert!(failure.hint.contains(&format!("queue.grant('*', '{role}', 'manage')")), "{failure:?}");
+    }
+}
+
+#[test]
 fn a_database_without_the_extension_has_no_advice() {
     let cluster = Cluster::new().start();
     let mut client = cluster.connect();
     let failure = client.failure("SELECT enqueue('emails')");
     assert!(!failure.hint.contains("queue.enqueue"), "{failure:?}");
+    for statement in ["SELECT queue.enqueue('emails')", "SELECT * FROM queue.jobs", "CALL queue.wait('emails')"] {
+        let failure = client.failure(statement);
+        assert!(failure.hint.contains("CREATE EXTENSION pg_queue"), "{statement}: {failure:?}");
+    }
+    for statement in ["SELECT other.enqueue('emails')", "SELECT * FROM queue.nothing", "SELECT * FROM jobs"] {
+        assert_eq!(client.failure(statement).hint, "", "{statement}");
+    }
 }

@@ -8,7 +8,7 @@ use queue_tests::{Cluster, error};
 use crate::shared::{Database, Sql, create, queue, server};
 
 /// A connection that collects the notices it gets.
-fn listening(database: &str) -> (Client, Arc<Mutex<Vec<String>>>) {
+pub fn listening(database: &str) -> (Client, Arc<Mutex<Vec<String>>>) {
     let notices = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&notices);
     let mut config = server().config();
@@ -18,7 +18,8 @@ fn listening(database: &str) -> (Client, Arc<Mutex<Vec<String>>>) {
     (config.connect(NoTls).unwrap(), notices)
 }
 
-fn taken(notices: &Arc<Mutex<Vec<String>>>) -> Vec<String> {
+/// The notices since the last call.
+pub fn taken(notices: &Arc<Mutex<Vec<String>>>) -> Vec<String> {
     std::mem::take(&mut notices.lock().unwrap())
 }
 
@@ -40,10 +41,14 @@ fn a_role_without_grants_is_told_what_to_grant() {
         other.batch_execute("SET ROLE app_user").unwrap();
         other.batch_execute(sql).unwrap_err()
     };
-    for sql in ["SELECT queue.enqueue('mail')", "SELECT * FROM queue.jobs"] {
+    for (sql, command) in [
+        ("SELECT queue.enqueue('mail')", "queue.grant('mail', 'ROLE', 'produce')"),
+        ("SELECT * FROM queue.jobs", "queue.grant('QUEUE', 'ROLE', 'observe')"),
+        ("SELECT * FROM queue.attempt_0", "queue.grant('QUEUE', 'ROLE', 'produce')"),
+    ] {
         let failure = try_as_user("app", sql);
         assert_eq!(error::code(&failure), "42501");
-        assert!(hint(&failure).contains("queue.grant('QUEUE', 'ROLE', 'produce')"), "{failure:?}");
+        assert!(hint(&failure).contains(command), "{failure:?}");
     }
     // Nor in a language in which the message is another one, nor where the schema is someone else's.
     client.run("CREATE SCHEMA other");
