@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::markdown::section;
 use crate::{none, read, root};
+use queue_tests::markdown::section;
 
 /// How the source makes an error: up to its opening parenthesis; which argument is the message; the constant of its
 /// SQLSTATE, if it is not the first argument.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::markdown::{code_spans, prose};
 use crate::{none, read, root};
+use queue_tests::markdown::{code_spans, prose};
 
 const PAGE: &str = "docs/internals/promises.md";
 

@@ -82,7 +82,12 @@ pub fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("examples").join(name)
 }
 
-fn target() -> PathBuf {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("");
-    workspace.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into()))
+/// The root of the tree.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a package inside the tree").to_owned()
+}
+
+/// Where cargo puts what it compiles, and `make examples` what it gets.
+pub fn target() -> PathBuf {
+    root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into()))
 }

@@ -1,4 +1,4 @@
-//! Takes a page apart: fenced blocks, headings, links, mentions of paths.
+//! Takes a page of documentation apart: fenced blocks, headings, links, mentions of paths.
 
 /// A fenced block.
 pub struct Block {
@@ -7,16 +7,20 @@ pub struct Block {
     /// What stands after the opening fence.
     pub info: String,
     pub body: String,
+    /// The last line before it that is neither empty nor in a block.
+    pub lead: String,
 }
 
 /// The fenced blocks of a page. An unclosed one ends with the page.
 pub fn blocks(text: &str) -> Vec<Block> {
     let mut found: Vec<Block> = Vec::new();
     let mut is_open = false;
+    let mut lead = "";
     for (line, content) in (1..).zip(text.lines()) {
         match (content.trim_start().strip_prefix("```"), is_open) {
             (Some(info), false) => {
-                found.push(Block { line, info: info.trim().to_owned(), body: String::new() });
+                let (info, lead) = (info.trim().to_owned(), lead.to_owned());
+                found.push(Block { line, info, body: String::new(), lead });
                 is_open = true;
             }
             (Some(_), true) => is_open = false,
@@ -25,7 +29,8 @@ pub fn blocks(text: &str) -> Vec<Block> {
                 block.body.push_str(content);
                 block.body.push('\n');
             }
-            (None, false) => {}
+            (None, false) if content.trim().is_empty() => {}
+            (None, false) => lead = content,
         }
     }
     found

@@ -1,0 +1,217 @@
+//! The tutorials, as a reader does them: each page is run in an empty folder against a new server, block by block, and what
+//! the page shows is what comes. How blocks are marked: README.md of this package.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use queue_tests::markdown::{Block, blocks};
+use queue_tests::{Cluster, wait};
+
+use crate::language::{root, target};
+use crate::terminal::Terminal;
+
+/// How long a look is repeated until it shows what the page says.
+const SOON: Duration = Duration::from_secs(60);
+
+/// One step of a page.
+enum Step<'a> {
+    /// Saves a file.
+    Save { name: &'a str, body: &'a str },
+    /// Runs commands.
+    Run { commands: &'a str, promise: Promise<'a> },
+}
+
+/// What commands promise.
+enum Promise<'a> {
+    /// They succeed.
+    Success,
+    /// They succeed and print this.
+    Output(&'a str),
+    /// The same, some time later: they are a look that can be repeated.
+    Soon(&'a str),
+    /// The last one fails, and they print this.
+    Failure(&'a str),
+}
+
+/// The steps of a page with their lines. Panics at a block that no step needs: nothing on a tutorial is untried, unless it
+/// says `by-hand`.
+fn steps(text: &str) -> Vec<(usize, Vec<Block>)> {
+    let mut rest = blocks(text).into_iter().peekable();
+    let mut found = Vec::new();
+    while let Some(block) = rest.next() {
+        let line = block.line;
+        let wants_output = matches!(block.info.as_str(), "sh output" | "sh soon" | "sh fails");
+        let mut step = vec![block];
+        if wants_output {
+            let output = rest.next_if(|next| next.info == "text");
+            step.push(output.unwrap_or_else(|| panic!("line {line}: no text block with the output follows")));
+        }
+        found.push((line, step));
+    }
+    found
+}
+
+/// What the blocks of a step mean; `None`: it is done by hand.
+fn step(blocks: &[Block]) -> Option<Step<'_>> {
+    let block = &blocks[0];
+    if let Some((_, rest)) = block.lead.split_once("Save this as `") {
+        let (name, _) = rest.split_once('`').expect("the name of the file in backquotes");
+        return Some(Step::Save { name, body: &block.body });
+    }
+    let promise = match (block.info.as_str(), blocks.get(1)) {
+        ("sh by-hand", _) => return None,
+        ("sh", _) => Promise::Success,
+        ("sh output", Some(output)) => Promise::Output(&output.body),
+        ("sh soon", Some(output)) => Promise::Soon(&output.body),
+        ("sh fails", Some(output)) => Promise::Failure(&output.body),
+        (info, _) => panic!("line {}: a block that nothing tries: ```{info}", block.line),
+    };
+    Some(Step::Run { commands: &block.body, promise })
+}
+
+/// Whether this was printed. A line `…` stands for any number of lines, and `…` within a line for any text.
+fn is_as_shown(shown: &str, printed: &str) -> bool {
+    fn lines(text: &str) -> Vec<&str> {
+        text.trim_end().lines().map(str::trim_end).collect()
+    }
+    fn is_line(shown: &str, printed: &str) -> bool {
+        match shown.split_once('…') {
+            None => shown == printed,
+            Some((before, after)) => printed.strip_prefix(before).is_some_and(|rest| {
+                rest.char_indices().map(|(at, _)| at).chain([rest.len()]).any(|at| is_line(after, &rest[at..]))
+            }),
+        }
+    }
+    fn are_lines(shown: &[&str], printed: &[&str]) -> bool {
+        match (shown, printed) {
+            ([], printed) => printed.is_empty(),
+            (["…", shown @ ..], printed) => (0..=printed.len()).any(|at| are_lines(shown, &printed[at..])),
+            ([first, shown @ ..], [line, printed @ ..]) => is_line(first, line) && are_lines(shown, printed),
+            _ => false,
+        }
+    }
+    are_lines(&lines(shown), &lines(printed))
+}
+
+/// Runs the commands and says what is not as promised.
+fn run(terminal: &mut Terminal, commands: &str, promise: &Promise) -> Result<(), String> {
+    let compare = |shown: &str, printed: String| match is_as_shown(shown, &printed) {
+        true => Ok(()),
+        false => Err(format!("it printed\n\n{printed}\nand not\n\n{shown}")),
+    };
+    match promise {
+        Promise::Success => terminal.run(commands, false).map(drop),
+        Promise::Output(shown) => compare(shown, terminal.run(commands, false)?.printed),
+        Promise::Failure(shown) => {
+            let done = terminal.run(commands, true)?;
+            if done.has_failed { compare(shown, done.printed) } else { Err(format!("it succeeded\n{}", done.printed)) }
+        }
+        Promise::Soon(shown) => {
+            let start = std::time::Instant::now();
+            // A panic would not say what was printed last.
+            wait::within("the page's output is there", 2 * SOON, || {
+                // A file that a command in the background writes may not be there yet.
+                let found = terminal.run(commands, true).and_then(|done| compare(shown, done.printed));
+                (found.is_ok() || start.elapsed() > SOON).then_some(found)
+            })
+        }
+    }
+}
+
+/// Does what the page says. `environment` is what is different here from a reader's machine.
+fn follow(page: &str, environment: impl FnOnce(&mut Command, &Path)) {
+    let text = std::fs::read_to_string(root().join(page)).unwrap_or_else(|error| panic!("{page}: {error}"));
+    let cluster = Cluster::new().start();
+    let _client = cluster.create_database("app");
+    let folder = cluster.dir().join("tutorial");
+    std::fs::create_dir(&folder).expect("a new folder");
+    let mut bash = Command::new("bash");
+    bash.args(["--noprofile", "--norc"]);
+    cluster.connect_env(&mut bash);
+    let programs = [cluster.bindir().to_owned(), target().join("debug")];
+    let others = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(programs.into_iter().chain(std::env::split_paths(&others)));
+    bash.env("PATH", path.expect("folders without a colon")).env("PGDATABASE", "app").env("PG_QUEUE", root());
+    environment(&mut bash, &folder);
+    let mut terminal = Terminal::start(bash, &folder, cluster.dir().join("terminal"));
+    for (line, blocks) in &steps(&text) {
+        match step(blocks) {
+            None => {}
+            Some(Step::Save { name, body }) => {
+                let file = folder.join(name);
+                std::fs::create_dir_all(file.parent().expect("a folder")).expect("a writable folder");
+                std::fs::write(file, body).expect("a writable folder");
+            }
+            Some(Step::Run { commands, promise }) => {
+                run(&mut terminal, commands, &promise).unwrap_or_else(|why| panic!("{page}:{line}: {why}"));
+            }
+        }
+    }
+}
+
+/// Whether `make examples` has got what this tutorial installs.
+fn is_prepared(what: &str) -> bool {
+    let is_there = target().join("examples").join(what).exists();
+    if !is_there {
+        assert!(
+            target().join("examples").join(format!("without-{what}")).exists(),
+            "the tutorials cannot run: run `make examples`"
+        );
+    }
+    is_there
+}
+
+#[test]
+fn the_tutorial_for_python_does_what_it_says() {
+    if is_prepared("wheels") {
+        follow("docs/tutorials/python.md", |bash, folder| {
+            // pip leaves files in what it installs from.
+            let clone = folder.with_file_name("clone");
+            std::fs::create_dir_all(clone.join("clients")).expect("a new folder");
+            let copied =
+                Command::new("cp").arg("-r").arg(root().join("clients/python")).arg(clone.join("clients")).status();
+            assert!(copied.is_ok_and(|status| status.success()), "cp failed");
+            bash.env("PG_QUEUE", clone)
+                .env("PIP_NO_INDEX", "1")
+                .env("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+                .env("PIP_ROOT_USER_ACTION", "ignore")
+                .env("PIP_FIND_LINKS", target().join("examples/wheels"));
+        });
+    }
+}
+
+#[test]
+fn the_tutorial_for_node_does_what_it_says() {
+    if is_prepared("npm") {
+        follow("docs/tutorials/node.md", |bash, _| {
+            bash.env("npm_config_cache", target().join("examples/npm")).env("npm_config_offline", "true");
+        });
+    }
+}
+
+#[test]
+fn the_tutorial_for_rust_does_what_it_says() {
+    follow("docs/tutorials/rust.md", |bash, folder| {
+        // Compiled once, and of what the workspace was compiled of.
+        let compiled = target().join("examples/rust");
+        std::fs::create_dir_all(&compiled).expect("a writable target folder");
+        std::os::unix::fs::symlink(compiled, folder.join("target")).expect("a link");
+        std::fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).expect("the versions");
+        bash.env_remove("CARGO_TARGET_DIR").env("CARGO_NET_OFFLINE", "true").env("CARGO_PROFILE_DEV_DEBUG", "0");
+        for (name, _) in
+            std::env::vars().filter(|(name, _)| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
+        {
+            bash.env_remove(name);
+        }
+    });
+}
+
+#[test]
+fn what_is_shown_is_compared_line_by_line() {
+    assert!(is_as_shown("a\nb\n", "a\nb  \n\n"));
+    assert!(!is_as_shown("a\n", "a\nb\n"));
+    assert!(is_as_shown("…\nb\n", "a\na\nb\n") && is_as_shown("…\nb\n", "b\n"));
+    assert!(!is_as_shown("…\nb\n", "b\nc\n"));
+    assert!(is_as_shown("id … of …!", "id 31 of all!") && !is_as_shown("id … of …!", "id 31 of all"));
+}
