@@ -7,7 +7,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .PHONY: help all build install deb try-deb test ci test-all test-cluster torture drill demo web bench bench-cluster bench-web instructions soak soak-sql check \
-  check-majors lint core-test miri pgspot server-test test-asserts test-upgrade stage stage-release examples clients drivers bench-clients \
+  check-majors generate lint core-test miri pgspot server-test test-asserts test-upgrade stage stage-release examples clients drivers bench-clients \
   monitoring browser prepare clean
 
 # The server: PG=17 is that major where packages put it, PG_CONFIG=PATH any other one. Without either PostgreSQL 15 of
@@ -105,11 +105,15 @@ test-upgrade: prepare ## takes jobs in all states from OLD=PG_CONFIG to NEW=PG_C
 	OLD_PG_CONFIG=$(TARGET)/debug/server/old_pg_config PG_CONFIG=$(TARGET)/debug/server/pg_config \
 	  cargo test --workspace --test majors -- $(ARGS)
 
+generate: ## writes what pages say that the SQL has: signatures, contents
+	cargo run -q -p xtask -- generate
+
 check: lint core-test ## runs what needs no server: format, lints, unit and property tests
 
 lint: prepare
 	@cargo fmt --version >/dev/null && cargo clippy --version >/dev/null || rustup component add rustfmt clippy
 	cargo fmt --all --check
+	cargo run -q -p xtask -- generate --check true
 	cargo clippy $(EVERYTHING) --all-targets -- -D warnings
 
 check-majors: ## compiles and lints for all majors or MAJORS='14 16', which need not be installed

@@ -12,6 +12,10 @@ pub struct Function<'a> {
     pub name: &'a str,
     /// Its arguments, in order.
     pub arguments: Vec<Argument<'a>>,
+    /// The columns that it returns, if it names them.
+    pub columns: Vec<Argument<'a>>,
+    /// The type that it returns, with SETOF. Empty: it is a procedure.
+    pub returns: &'a str,
 }
 
 /// An argument.
@@ -21,8 +25,10 @@ pub struct Argument<'a> {
     pub name: &'a str,
     /// Its type, as the script writes it.
     pub kind: &'a str,
-    /// Whether it may be left out.
-    pub is_optional: bool,
+    /// Its value if it is left out. `None`: it is required.
+    pub default: Option<&'a str>,
+    /// Whether a CALL answers with it.
+    pub is_answer: bool,
 }
 
 /// Reads the functions that a script makes in schema `queue`.
@@ -34,7 +40,17 @@ pub fn functions(script: &str) -> Vec<Function<'_>> {
             let rest = &script[at + make.len()..];
             let Some((name, rest)) = rest.split_once('(') else { continue };
             let Some(end) = closing(rest) else { continue };
-            found.push(Function { name, arguments: parts(&rest[..end]).filter_map(argument).collect() });
+            let (arguments, outputs): (Vec<_>, Vec<_>) =
+                parts(&rest[..end]).partition(|part| !part.starts_with("OUT "));
+            let (returns, table) = returned(&rest[end + 1..]);
+            let columns = outputs.into_iter().filter_map(|part| part.strip_prefix("OUT ")).chain(parts(table));
+            let columns = columns.filter_map(argument).collect();
+            found.push(Function {
+                name,
+                arguments: arguments.into_iter().filter_map(argument).collect(),
+                columns,
+                returns,
+            });
         }
     }
     found
@@ -44,6 +60,18 @@ pub fn functions(script: &str) -> Vec<Function<'_>> {
 pub fn views(script: &str) -> Vec<&str> {
     let names = script.match_indices("CREATE VIEW queue.").map(|(at, make)| &script[at + make.len()..]);
     names.filter_map(|rest| rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next()).collect()
+}
+
+/// The type that a function returns, and the columns of a table, from what follows its arguments.
+fn returned(rest: &str) -> (&str, &str) {
+    let Some(rest) = rest.trim_start().strip_prefix("RETURNS ") else { return ("", "") };
+    if let Some(columns) = rest.strip_prefix("TABLE (") {
+        return ("SETOF record", closing(columns).map_or("", |end| &columns[..end]));
+    }
+    let is_set = rest.starts_with("SETOF ");
+    let mut spaces = rest.match_indices(char::is_whitespace).map(|(at, _)| at);
+    let end = if is_set { spaces.nth(1) } else { spaces.next() };
+    (rest[..end.unwrap_or(rest.len())].trim_end_matches(';'), "")
 }
 
 /// Where the parenthesis ends that was opened before this text.
@@ -173,16 +201,13 @@ fn parts(list: &str) -> impl Iterator<Item = &str> {
 }
 
 fn argument(text: &str) -> Option<Argument<'_>> {
-    let text = text.strip_prefix("INOUT ").unwrap_or(text);
-    if text.starts_with("OUT ") {
-        return None;
-    }
-    let (name, rest) = text.split_once(char::is_whitespace)?;
-    let (kind, is_optional) = match rest.split_once(" DEFAULT ") {
-        Some((kind, _)) => (kind, true),
-        None => (rest, false),
+    let answer = text.strip_prefix("INOUT ");
+    let (name, rest) = answer.unwrap_or(text).split_once(char::is_whitespace)?;
+    let (kind, default) = match rest.split_once(" DEFAULT ") {
+        Some((kind, default)) => (kind, Some(default)),
+        None => (rest, None),
     };
-    Some(Argument { name, kind: kind.trim(), is_optional })
+    Some(Argument { name, kind: kind.trim(), default, is_answer: answer.is_some() })
 }
 
 /// Returns which of these names is meant by one that is misspelt. `None`: it is like none of them.
@@ -229,7 +254,7 @@ pub fn advice(call: &str, functions: &[Function<'_>]) -> Option<String> {
         }
     }
     let missing =
-        function.arguments.iter().zip(is_given).find(|(argument, is_given)| !argument.is_optional && !is_given);
+        function.arguments.iter().zip(is_given).find(|(argument, is_given)| argument.default.is_none() && !is_given);
     missing.map(|(argument, _)| {
         format!("queue.{name} needs {}, of type {}. Its arguments: {}.", argument.name, argument.kind, list(function))
     })
@@ -311,7 +336,18 @@ CREATE VIEW queue.jobs AS SELECT 1; CREATE VIEW queue.queues WITH (security_barr
         let all = functions(SCRIPT);
         assert_eq!(all.iter().map(|f| f.name).collect::<Vec<_>>(), ["enqueue", "fail", "wait"]);
         assert_eq!(all[0].arguments.len(), 6);
-        assert_eq!(all[1].arguments[2], Argument { name: "cost", kind: "numeric(3, 1)", is_optional: true });
+        let cost = Argument { name: "cost", kind: "numeric(3, 1)", default: Some("round(1.5)"), is_answer: false };
+        assert_eq!(all[1].arguments[2], cost);
+        assert_eq!([all[0].returns, all[1].returns, all[2].returns], ["bigint", "void", ""]);
+        assert!(all[2].arguments[2].is_answer);
+        let [table, out] = &functions(
+            "CREATE FUNCTION queue.a() RETURNS TABLE (b text, c numeric(1, 2)) LANGUAGE c; CREATE FUNCTION queue.d(e text, OUT f text)\n  \
+             RETURNS SETOF record LANGUAGE c;",
+        )[..] else {
+            panic!()
+        };
+        assert_eq!((table.returns, table.columns.len(), table.columns[1].kind), ("SETOF record", 2, "numeric(1, 2)"));
+        assert_eq!((out.returns, out.columns[0].name, out.arguments.len()), ("SETOF record", "f", 1));
         assert_eq!(all[2].arguments[2].name, "has_jobs");
         assert_eq!(views(SCRIPT), ["jobs", "queues"]);
     }

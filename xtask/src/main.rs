@@ -1,6 +1,7 @@
-//! Builder's tasks that neither cargo nor make can do alone: the extension's SQL out of its library, and the
-//! installation of both into a server. See [`USAGE`].
+//! Builder's tasks that neither cargo nor make can do alone: the extension's SQL out of its library, the installation of both into a
+//! server, and what is generated. See [`USAGE`].
 
+mod generate;
 mod install;
 mod schema;
 
@@ -13,10 +14,12 @@ use eyre::{Result, WrapErr as _, bail, eyre};
 const USAGE: &str = "\
 Usage: cargo run -p xtask -- schema  --library PATH [--control PATH] [--version V] [--out FILE]
        cargo run -p xtask -- install --library PATH --pg-config PATH [--destdir DIR]
+       cargo run -p xtask -- generate [--check true]
 
 schema   writes the SQL of CREATE EXTENSION, as the library describes it, to FILE or stdout
 install  installs library, control file, that SQL and the upgrade scripts into the server of --pg-config,
          below DIR if one is given
+generate writes what pages say that the SQL has, or with --check fails where that is stale
 
 PATH of --library is what cargo built, such as target/release/libpg_queue.so.";
 
@@ -57,6 +60,10 @@ fn run(mut args: impl Iterator<Item = String>) -> Result<()> {
                 &options.required("pg-config")?,
                 options.take("destdir").as_deref().map(Path::new),
             )
+        }
+        "generate" => {
+            let is_check = Options::parse(args, &["check"])?.take("check").is_some();
+            generate::generate(is_check)
         }
         "help" | "--help" | "-h" => {
             println!("{USAGE}");

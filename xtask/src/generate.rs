@@ -1,0 +1,177 @@
+//! What pages say that the SQL of the extension has: signatures of functions, and the table of contents above them.
+//!
+//! Responsible for docs/functions.md: the first block of each section, and what stands between the two marks of the contents. All else
+//! on the page is written by hand.
+//!
+//! Invariant: the page is the same after a second time.
+
+use std::fmt::Write as _;
+
+use eyre::{Result, WrapErr as _, bail, eyre};
+use pg_queue_core::calls::{self, Argument, Function};
+
+use crate::{read, root};
+
+const PAGE: &str = "docs/functions.md";
+const BEGIN: &str = "<!-- contents: made by `make generate` -->\n";
+const END: &str = "<!-- end of contents -->\n";
+/// Where the lines of a signature break.
+const WIDTH: usize = 120;
+
+/// Writes what is generated, or, if `is_check`, fails where it is not what is there.
+pub fn generate(is_check: bool) -> Result<()> {
+    let path = root().join(PAGE);
+    let now = read(&path)?;
+    let made = page(&now, &script()?)?;
+    if made == now {
+        return Ok(());
+    }
+    if is_check {
+        let line = made.lines().zip(now.lines()).take_while(|(made, now)| made == now).count() + 1;
+        bail!("{PAGE}:{line} is not what the SQL says: run `make generate`");
+    }
+    std::fs::write(&path, made).wrap_err_with(|| format!("could not write {PAGE}"))
+}
+
+/// The SQL of schema `queue`, in one text.
+fn script() -> Result<String> {
+    let folder = root().join("sql/schema");
+    let mut files: Vec<_> = std::fs::read_dir(&folder)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    files.sort();
+    files.iter().map(|file| read(file)).collect()
+}
+
+/// The page with its generated parts made anew.
+fn page(now: &str, script: &str) -> Result<String> {
+    let functions = calls::functions(script);
+    let mut page = String::new();
+    let mut rest = now;
+    while let Some(at) = rest.find("\n### `queue.") {
+        let (before, section) = rest.split_at(at + 1);
+        page += before;
+        let name = section["### `queue.".len()..].split('`').next().unwrap_or_default();
+        let function = functions.iter().find(|function| function.name == name);
+        let function = function.ok_or_else(|| eyre!("{PAGE}: there is no function queue.{name}"))?;
+        let block = section.find("```text\n").ok_or_else(|| eyre!("{PAGE}: queue.{name} has no signature"))?;
+        let end =
+            section[block..].find("\n```\n").ok_or_else(|| eyre!("{PAGE}: a block of queue.{name} does not end"))?;
+        write!(page, "{}```text\n{}", &section[..block], signature(function))?;
+        rest = &section[block + end..];
+    }
+    page += rest;
+    let (before, after) = page.split_once(BEGIN).ok_or_else(|| eyre!("{PAGE} has no mark {BEGIN}"))?;
+    let (_, after) = after.split_once(END).ok_or_else(|| eyre!("{PAGE} has no mark {END}"))?;
+    Ok(format!("{before}{BEGIN}{}{END}{after}", contents(after)))
+}
+
+/// A line for each part of the page with links to its functions.
+fn contents(page: &str) -> String {
+    let anchor = |heading: &str| heading.to_lowercase().replace(' ', "-").replace(['`', '.', ','], "");
+    let mut lines = String::new();
+    for part in page.split("\n## ").skip(1) {
+        let heading = part.lines().next().unwrap_or_default();
+        let functions = part.split("\n### `").skip(1).filter_map(|section| section.split('`').next());
+        let links: Vec<_> =
+            functions.map(|name| format!("[{}](#{})", name.trim_start_matches("queue."), anchor(name))).collect();
+        let _ = match links.is_empty() {
+            true => writeln!(lines, "* [{heading}](#{})", anchor(heading)),
+            false => writeln!(lines, "* [{heading}](#{}): {}", anchor(heading), links.join(", ")),
+        };
+    }
+    lines
+}
+
+/// How a function is called, with defaults and what it returns, in lines of at most `WIDTH` characters.
+fn signature(function: &Function<'_>) -> String {
+    let is_call = function.returns.is_empty();
+    let begin = format!("{}queue.{}(", if is_call { "CALL " } else { "" }, function.name);
+    let returns = match (function.returns, &function.columns[..]) {
+        ("", _) => String::new(),
+        (kind, columns) if !kind.starts_with("SETOF") && !columns.is_empty() => {
+            format!(" -> ({})", joined(columns, ", "))
+        }
+        ("SETOF record", columns) => format!(" -> setof ({})", joined(columns, ", ")),
+        (kind, _) => format!(" -> {}", kind.replace("SETOF ", "setof ")),
+    };
+    let mut text = begin;
+    let mut width = text.len();
+    for (n, argument) in function.arguments.iter().enumerate() {
+        let is_last = n + 1 == function.arguments.len();
+        let item = format!("{}{}", written(argument), if is_last { ")" } else { "," });
+        if n > 0 && width + 1 + item.len() > WIDTH {
+            text += "\n    ";
+            width = 4;
+        } else if n > 0 {
+            text.push(' ');
+            width += 1;
+        }
+        width += item.len();
+        text += &item;
+    }
+    if function.arguments.is_empty() {
+        text.push(')');
+    }
+    if width + returns.len() > WIDTH {
+        text += "\n   ";
+    }
+    text + &returns
+}
+
+fn joined(arguments: &[Argument<'_>], comma: &str) -> String {
+    arguments.iter().map(written).collect::<Vec<_>>().join(comma)
+}
+
+fn written(argument: &Argument<'_>) -> String {
+    let default = argument.default.map_or_else(String::new, |default| format!(" = {default}"));
+    format!("{}{} {}{default}", if argument.is_answer { "INOUT " } else { "" }, argument.name, argument.kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCRIPT: &str = "CREATE FUNCTION queue.publish(topic text, key text DEFAULT '', OUT job_id bigint) RETURNS SETOF record LANGUAGE c;
+CREATE PROCEDURE queue.wait(queue_name text, INOUT has_jobs boolean DEFAULT NULL) LANGUAGE c;
+CREATE FUNCTION queue.adopt() RETURNS void LANGUAGE c;";
+
+    fn before() -> String {
+        format!(
+            "# Functions\n\n{BEGIN}old\n{END}\n## Life of a job\n\n### `queue.publish`\n\n```text\nold\n```\n\nText.\n\n### `queue.wait`\n\n```text\n```\n"
+        )
+    }
+
+    #[test]
+    fn signatures_and_contents_are_made_anew() {
+        let made = page(&before().replace("```text\n```", "```text\nx\n```"), SCRIPT).unwrap();
+        assert!(
+            made.contains("```text\nqueue.publish(topic text, key text = '') -> setof (job_id bigint)\n```\n\nText."),
+            "{made}"
+        );
+        assert!(
+            made.contains("```text\nCALL queue.wait(queue_name text, INOUT has_jobs boolean = NULL)\n```"),
+            "{made}"
+        );
+        assert!(
+            made.contains("* [Life of a job](#life-of-a-job): [publish](#queuepublish), [wait](#queuewait)\n"),
+            "{made}"
+        );
+        assert!(!made.contains("old"));
+        assert_eq!(page(&made, SCRIPT).unwrap(), made);
+    }
+
+    #[test]
+    fn a_page_that_names_what_there_is_not_is_an_error() {
+        let wrong = before().replace("queue.wait", "queue.weight");
+        assert!(page(&wrong, SCRIPT).unwrap_err().to_string().contains("no function queue.weight"));
+        assert!(page("# Functions\n", SCRIPT).is_err());
+    }
+
+    #[test]
+    fn long_signatures_are_broken() {
+        let arguments: String = (0..30).map(|n| format!(", argument_{n} integer DEFAULT NULL")).collect();
+        let script = format!("CREATE FUNCTION queue.long(first text{arguments}) RETURNS bigint LANGUAGE c;");
+        let text = signature(&calls::functions(&script)[0]);
+        assert!(text.lines().count() > 5 && text.lines().all(|line| line.len() <= WIDTH), "{text}");
+        assert_eq!(text.matches("argument_").count(), 30);
+    }
+}
