@@ -3,7 +3,7 @@
 import { h, put, s } from "./dom.js";
 import { clock, count, day } from "./format.js";
 
-/** Rows of the server: [queue, begin, enqueued, completed, failed, timed out, died, is_complete]. */
+/** Rows of the server: [queue, begin, enqueued, completed, failed, timed out, died, is_complete, stage]. */
 export function points(rows, from, step, steps) {
   const all = Array.from({ length: steps }, (_, n) => ({ at: from + n * step, enqueued: 0, completed: 0, failed: 0, died: 0 }));
   for (const [, at, enqueued, completed, failed, timedOut, died] of rows) {
@@ -52,6 +52,8 @@ export class Chart {
     this.label = label;
     this.unit = unit;
     this.points = [];
+    /** What the bars count: a stage that is done is no job that is completed. */
+    this.done = "completed";
     this.said = h("div", { class: "legend" });
     this.svg = s("svg", { class: "chart", role: "img" });
     this.element = h("div", { class: "chartbox" }, this.svg, this.said);
@@ -64,6 +66,13 @@ export class Chart {
   show(points) {
     this.points = points;
     this.draw();
+  }
+
+  /** Sets what the bars count. */
+  word(done) {
+    if (this.done === done) return;
+    this.done = done;
+    this.mark();
   }
 
   point(event) {
@@ -121,7 +130,7 @@ export class Chart {
     const sum = (column) => this.points.reduce((all, p) => all + p[column], 0);
     const of = (column) => count(chosen ? chosen[column] : sum(column));
     const span = chosen ? this.name(chosen) : this.unit === "day" ? "90 days" : "last hour";
-    const item = (kind) => h("span", { class: `key ${kind}` }, `${kind} `, h("b", null, of(kind)));
+    const item = (kind) => h("span", { class: `key ${kind}` }, `${kind === "completed" ? this.done : kind} `, h("b", null, of(kind)));
     put(this.said, h("span", { class: "span" }, span), item("enqueued"), item("completed"), item("failed"));
     this.svg.setAttribute("aria-label", `${this.label}: ${this.said.textContent}`);
     if (!this.cursor) return;

@@ -16,7 +16,8 @@ export const WAITING = ["held", "scheduled", "retrying", "ready"];
 
 export const count = (n) => (n === null || n === undefined ? "–" : NUMBER.format(n));
 
-export const rate = (n) => (n === null || n === undefined ? "–" : n === 0 ? "0" : n < 100 ? RATE.format(n) : count(Math.round(n)));
+/** A number a second. Null: it cannot be known; undefined: it is not known yet. */
+export const rate = (n) => (n === undefined ? "" : n === null ? "–" : n === 0 ? "0" : n < 0.05 ? "< 0.1" : n < 100 ? RATE.format(n) : count(Math.round(n)));
 
 /** A length of time, from seconds. */
 export function age(seconds) {
@@ -28,6 +29,19 @@ export function age(seconds) {
   if (n < 3600) return `${Math.floor(n / 60)} min ${Math.floor(n % 60)} s`;
   if (n < 86400) return `${Math.floor(n / 3600)} h ${Math.floor((n % 3600) / 60)} min`;
   return `${Math.floor(n / 86400)} d ${Math.floor((n % 86400) / 3600)} h`;
+}
+
+const INTERVAL = /^(?:(\d+) years? ?)?(?:(\d+) mons? ?)?(?:(\d+) days? ?)?(?:(\d+):(\d\d):(\d\d(?:\.\d+)?))?$/;
+
+/** A length of time as Postgres writes it, as people say it, and Postgres reads it: 00:05:00 is 5 min. Others stay as they are. */
+export function interval(text) {
+  const found = text ? INTERVAL.exec(text) : null;
+  if (!found) return text;
+  const [years, months, days, hours, minutes, seconds] = found.slice(1).map((part) => Number(part ?? 0));
+  const many = (n, unit) => (n ? `${n} ${unit}${n === 1 ? "" : "s"}` : null);
+  const short = seconds < 1 && !hours && !minutes ? `${+(seconds * 1000).toFixed(3)} ms` : `${seconds} s`;
+  const parts = [many(years, "year"), many(months, "month"), many(days, "day"), hours && `${hours} h`, minutes && `${minutes} min`, seconds && short];
+  return parts.filter(Boolean).join(" ") || "0 s";
 }
 
 export const clock = (seconds) => CLOCK.format(new Date(seconds * 1000));

@@ -46,7 +46,8 @@ export function job(params) {
       j.lease_expires_at ? h("span", null, "lease ends ", when(j.lease_expires_at)) : null);
     put(bars, progressBar(said.progress));
     bars.className = bars.firstChild ? "wideprogress" : "";
-    put(wrong, j.error ? panel(j.state === "cancelled" ? "Reason" : "Error", h("pre", { class: "wrong" }, j.error)) : null);
+    put(wrong, j.error ? panel(j.state === "cancelled" ? "Reason" : "Error", h("pre", { class: "wrong" }, j.error),
+      j.state === "dead" || j.state === "retrying" ? h("a", { href: href("queue", { queue: j.queue, state: j.state, field: "error", op: j.error.length >= 1000 ? "starts" : "equals", value: j.error.slice(0, 1000) }) }, "all jobs with this error") : null) : null);
     put(bars.timeline, timeline(j, said.attempts));
     attempts.show(said.attempts);
     put(documents, ["payload", "result", "progress", "headers"].map((what) => document_(what, said)));
@@ -56,7 +57,7 @@ export function job(params) {
       j.flow ? panel("Member of", h("p", null, h("a", { href: href("job", { job: j.flow }) }, `flow ${j.flow}`), j.task ? `, as ${j.task}` : "")) : null,
       said.members.length ? panel("Flow", members(said.members)) : null,
     ].filter(Boolean));
-    const fact = (label, value) => (value === null || value === undefined ? null : [h("dt", null, label), h("dd", null, value)]);
+    const fact = (label, value) => (value === null || value === undefined ? null : h("div", null, h("dt", null, label), h("dd", null, value)));
     put(facts, fact("job", String(j.job_id)), fact("queue", j.queue), fact("priority", String(j.priority)), fact("unique key", j.unique_key), fact("group", j.group_key),
       fact("task", j.task), fact("worker", j.worker), fact("enqueued", exact(j.enqueued_at)), fact("not before", j.run_at && exact(j.run_at)),
       fact("started", j.started_at && exact(j.started_at)), fact("ended", j.finished_at && exact(j.finished_at)));

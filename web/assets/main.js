@@ -3,7 +3,7 @@
 import { button, h, put, text, trouble } from "./dom.js";
 import { clock } from "./format.js";
 import { open } from "./dialog.js";
-import { begin, chosen, live, login, logout, pause, restart, session } from "./server.js";
+import { begin, chosen, examine, health, live, login, logout, pause, restart, session } from "./server.js";
 import { overview } from "./overview.js";
 import { queue } from "./queue.js";
 import { job } from "./job.js";
@@ -31,6 +31,7 @@ const main = document.getElementById("main"), nav = document.getElementById("nav
 const problem = h("div"), lost = h("div");
 const state = h("span", { class: "live" });
 const holder = h("span");
+const icon = document.querySelector("link[rel=icon]"), sick = h("span", { class: "sick", hidden: true });
 const find = h("input", { type: "search", placeholder: "find", title: "job id, or queue", "aria-label": "Go to a job by its id, or to a queue by its name", spellcheck: "false", autocomplete: "off", size: "12" });
 
 function parts() {
@@ -49,7 +50,6 @@ function show() {
   const [label, , make] = PAGES[name] ?? PAGES[""];
   turn += 1;
   page = make(params);
-  document.title = `${page.title} · ${session.database ?? "pg_queue"} · pg_queue`;
   put(problem);
   put(main, lost, problem, page.element);
   frame(label);
@@ -75,7 +75,7 @@ async function refresh() {
 
 function frame(current) {
   const links = Object.entries(PAGES).filter(([, [label]]) => label).map(([name, [label, key]]) =>
-    h("a", { href: href(name), "aria-current": label === current ? "page" : null, title: `g ${key}` }, label));
+    h("a", { href: href(name), "aria-current": label === current ? "page" : null, title: `g ${key}` }, label, name === "doctor" ? sick : null));
   put(nav, links);
   const databases = session.databases.length > 1
     ? h("select", { "aria-label": "Database", onchange: (event) => { location.hash = `#/?db=${encodeURIComponent(event.target.value)}`; } }, session.databases.map((name) => h("option", { value: name, selected: name === session.database }, name)))
@@ -100,6 +100,19 @@ function beat() {
   text(state, is === "live" ? `live ${clock(live.data.at)}` : is === "waits" ? "…" : is);
   put(holder, live.data?.is_standby ? h("span", { class: "badge paused" }, "standby") : null, session.allow_actions ? null : h("span", { class: "badge other", title: "started without --allow-actions" }, "read-only"));
   put(lost, live.error ? trouble(live.error) : null);
+  mark();
+}
+
+/** The title and the icon of the tab say whether something is not well. */
+function mark() {
+  const ill = health.ill?.length ?? 0;
+  const wrong = live.error ? "no answer" : ill === 0 ? "" : ill === 1 ? "1 check not well" : `${ill} checks not well`;
+  const title = [wrong && `⚠ ${wrong}`, page?.title ?? "Log in", session.database, "pg_queue"].filter(Boolean).join(" · ");
+  if (document.title !== title) document.title = title;
+  const picture = `assets/${wrong ? "icon-ill" : "icon"}.svg`;
+  if (icon.getAttribute("href") !== picture) icon.setAttribute("href", picture);
+  text(sick, ill || "");
+  sick.hidden = ill === 0;
 }
 
 function help() {
@@ -175,12 +188,15 @@ async function enter() {
   } else {
     restart();
     show();
+    void examine();
   }
 }
 
 addEventListener("hashchange", () => { show(); main.focus({ preventScroll: true }); scrollTo(0, 0); });
 addEventListener("overview", () => { beat(); page?.update(); if (!live.paused && page && !timer) void refresh(); });
+addEventListener("examined", () => { mark(); page?.update(); });
 addEventListener("acted", () => void refresh());
+setInterval(examine, 30000);
 addEventListener("login", () => { if (page) void enter(); });
 document.addEventListener("visibilitychange", () => { if (!document.hidden) void refresh(); });
 chosen.db = parts().params.get("db") ?? "";

@@ -3,18 +3,20 @@
 import { h, panel, put, text } from "./dom.js";
 import { age, count, rate } from "./format.js";
 import { Chart, hour, spark } from "./chart.js";
-import { live, look, rates } from "./server.js";
+import { examine, health, learn, live, look, rates } from "./server.js";
 import { Table } from "./table.js";
 import { href } from "./main.js";
 
 export const laneName = (lane) => (lane.stage ? `${lane.queue} / ${lane.stage}` : lane.queue);
+
+const laneKey = (lane) => JSON.stringify([lane.queue, lane.stage ?? null]);
 
 /** Sums of the lanes' columns. */
 export function sums(lanes, of) {
   const add = (column) => lanes.reduce((all, lane) => all + lane[column], 0);
   const flow = (column) => {
     const all = lanes.map((lane) => of(lane, column));
-    return all.includes(null) || all.length === 0 ? null : all.reduce((a, b) => a + b, 0);
+    return all.includes(null) ? null : all.includes(undefined) || all.length === 0 ? undefined : all.reduce((a, b) => a + b, 0);
   };
   return { add, flow };
 }
@@ -22,9 +24,14 @@ export function sums(lanes, of) {
 /** A number with its name. */
 export class Tile {
   constructor(label, kind = "", link = null) {
-    this.number = h("span", { class: "big" }, "–");
+    this.label = h("span", { class: "name" }, label);
+    this.number = h("span", { class: "big" });
     this.note = h("span", { class: "note" });
-    this.element = h(link ? "a" : "div", { class: `tile ${kind}`, href: link }, h("span", { class: "name" }, label), this.number, this.note);
+    this.element = h(link ? "a" : "div", { class: `tile ${kind}`, href: link }, this.label, this.number, this.note);
+  }
+
+  name(label) {
+    text(this.label, label);
   }
 
   show(number, note = "") {
@@ -39,17 +46,16 @@ export function overview() {
     ready: new Tile("ready", "ready"), late: new Tile("scheduled, retrying", "scheduled"), dead: new Tile("dead", "dead", href("errors")),
   };
   const chart = new Chart("All queues, last hour", "minute");
-  let activity = new Map(), known = new Map(), first = new Map();
+  let activity = new Map(), known = new Map();
   const settings = (lane) => known.get(lane.queue) ?? {};
   const limit = (lane) => settings(lane).max_running ?? null;
-  // The hour is that of the queue: with its first lane.
-  const leads = (lane) => first.get(lane.queue) === lane;
+  const hourOf = (lane) => activity.get(laneKey(lane));
   let of = rates();
   const number = (title, column, wide) => ({ title, number: true, wide, cell: (lane) => count(lane[column]) });
   const flow = (title, columns, help) => ({
     title, help, number: true, wide: true, cell: (lane) => {
       const all = columns.map((column) => of(lane, column));
-      return all.includes(null) ? "–" : rate(all.reduce((a, b) => a + b, 0));
+      return all.includes(null) ? "–" : all.includes(undefined) ? "" : rate(all.reduce((a, b) => a + b, 0));
     },
   });
   const queues = new Table("Queues", [
@@ -58,7 +64,7 @@ export function overview() {
       cell: (lane) => [h("a", { href: href("queue", { queue: lane.queue, stage: lane.stage }) }, laneName(lane)),
         settings(lane).is_paused ? h("span", { class: "badge paused" }, "paused") : null],
     },
-    { title: "last hour", wide: true, key: (lane) => `${activity.get(lane.queue)?.stamp} ${leads(lane)}`, cell: (lane) => (activity.get(lane.queue) && leads(lane) ? spark(activity.get(lane.queue).points) : "") },
+    { title: "last hour", wide: true, key: (lane) => hourOf(lane)?.stamp, cell: (lane) => (hourOf(lane) ? spark(hourOf(lane).points) : "") },
     number("ready", "ready"),
     {
       title: "running", number: true, key: (lane) => `${lane.running} ${limit(lane)}`,
@@ -69,15 +75,15 @@ export function overview() {
       title: "dead", number: true, key: (lane) => lane.dead,
       cell: (lane) => (lane.dead ? h("a", { class: "deadly", href: href("queue", { queue: lane.queue, state: "dead" }) }, count(lane.dead)) : "0"),
     },
-    flow("in /s", ["enqueued"], "jobs enqueued a second"), flow("done /s", ["completed"], "attempts completed a second"),
+    flow("in /s", ["enqueued"], "jobs enqueued a second"), flow("done /s", ["completed"], "jobs completed a second, or done in this stage"),
     flow("failed /s", ["failed", "timed_out"], "attempts failed or timed out a second"),
-    { title: "oldest", number: true, help: "how long the oldest ready job has been ready", cell: (lane) => age(lane.oldest) },
+    { title: "oldest", number: true, help: "how long the oldest ready job has been ready", cell: (lane) => (lane.oldest === null ? "" : age(lane.oldest)) },
   ], (lane) => JSON.stringify([lane.queue, lane.stage]), { empty: "There are no queues that you may observe.", kind: "rows" });
   const workers = workersTable();
-  const health = h("div");
+  const unwell = h("div");
   const note = h("div");
   const element = h("div", null,
-    h("h1", { class: "hidden" }, "Overview"), health, note,
+    h("h1", { class: "hidden" }, "Overview"), unwell, note,
     h("div", { class: "tiles" }, Object.values(tiles).map((tile) => tile.element)),
     panel("Last hour", chart.element),
     panel("Queues", queues.element),
@@ -90,12 +96,15 @@ export function overview() {
       of = rates();
       const lanes = data.lanes ?? data.queues.map((q) => ({ queue: q.queue, stage: null }));
       known = new Map(data.queues.map((q) => [q.queue, q]));
-      first = new Map([...lanes].reverse().map((lane) => [lane.queue, lane]));
       const add = (column) => data.total[column], flow = (column) => (data.total ? of(data.total, column) : null);
+      const hasStages = lanes.some((lane) => lane.stage);
+      tiles.done.name(hasStages ? "done a second" : "completed a second");
+      tiles.done.element.title = hasStages ? "jobs completed, and stages of jobs done" : "";
+      chart.word(hasStages ? "jobs and stages done" : "completed");
       const some = new Set(lanes.map((lane) => lane.queue)).size;
       const part = data.queue_count > some ? h("p", { class: "notice" }, `${count(some)} of ${count(data.queue_count)} queues are shown, those that have jobs first; the sums are of all. The field above goes to a queue by its name.`) : null;
       put(note, part, data.lanes ? null : h("p", { class: "notice" }, "Counting takes longer than two seconds here, so there are no counts: on a standby all logs have to be read, and after a start until the worker has counted."));
-      tiles.done.show(rate(flow("completed")), data.lanes ? `${rate((flow("failed") ?? 0) + (flow("timed_out") ?? 0))} failed` : "");
+      tiles.done.show(rate(flow("completed")), data.lanes && flow("failed") !== undefined ? `${rate((flow("failed") ?? 0) + (flow("timed_out") ?? 0))} failed` : "");
       tiles.in.show(rate(flow("enqueued")));
       if (data.lanes) {
         tiles.running.show(count(add("running")), data.workers.length === 1 ? "1 worker" : `${count(data.workers.length)} workers`);
@@ -107,19 +116,19 @@ export function overview() {
       queues.show(lanes);
       workers.empty = data.is_standby ? "Which workers have jobs is known to the primary alone." : "No worker has a job.";
       workers.show(data.workers.slice(0, 8));
+      const ill = health.ill ?? [];
+      put(unwell, ill.length ? h("p", { class: "notice ill" }, h("a", { href: href("doctor") }, ill.length === 1 ? "One check of the doctor is not well" : `${ill.length} checks of the doctor are not well`), `: ${ill.map((check) => check.name).join(", ")}`) : null);
     },
     async refresh() {
       const rows = await look("activity");
-      const byQueue = Map.groupBy(rows, (row) => row[0]);
-      const all = byQueue.get(null) ?? [];
-      byQueue.delete(null);
+      const all = rows.filter((row) => row[0] === null);
+      const byLane = Map.groupBy(rows.filter((row) => row[0] !== null), (row) => laneKey({ queue: row[0], stage: row[8] }));
       const stamp = Date.now();
-      activity = new Map([...byQueue].map(([queue, some]) => [queue, { stamp, points: hour(some) }]));
+      activity = new Map([...byLane].map(([key, some]) => [key, { stamp, points: hour(some) }]));
       chart.show(hour(all));
+      learn(rows);
       this.update();
-      const checks = await look("doctor").catch(() => []);
-      const ill = checks.filter((check) => !check.ok);
-      put(health, ill.length ? h("p", { class: "notice ill" }, h("a", { href: href("doctor") }, ill.length === 1 ? "One check of the doctor is not well" : `${ill.length} checks of the doctor are not well`), `: ${ill.map((check) => check.name).join(", ")}`) : null);
+      await examine();
     },
   };
 }

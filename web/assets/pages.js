@@ -1,7 +1,7 @@
 // The pages that are a list: errors, schedules, workers, flows, topics, the doctor, the audit.
 
 import { button, h, panel, put } from "./dom.js";
-import { age, badge, count, exact, progressBar, when } from "./format.js";
+import { age, badge, count, exact, interval, progressBar, when } from "./format.js";
 import { ask } from "./dialog.js";
 import { bulk } from "./bulk.js";
 import { act, live, look, mayAct } from "./server.js";
@@ -15,11 +15,13 @@ const page = (title, body, refresh, every = 10, more = {}) => ({ title, element:
 
 export function errors(params) {
   const queue = params.get("queue"), isMore = Boolean(params.get("more"));
+  // The jobs behind a number.
+  const jobs = (e, state, text) => h("a", { href: href("queue", { queue: e.queue, state, field: "error", op: e.is_cut ? "starts" : "equals", value: e.error }) }, text);
+  const number = (title, of, state) => ({ title, number: true, key: of, cell: (e) => (of(e) ? jobs(e, state, count(of(e))) : "0") });
   const table = new Table("Errors", [
-    { title: "error", kind: "cut wrong", key: (e) => e.error, cell: (e) => h("a", { href: href("queue", { queue: e.queue, state: e.dead ? "dead" : "retrying", field: "error", op: e.is_cut ? "starts" : "equals", value: e.error }) }, e.error ?? "") },
+    { title: "error", kind: "cut wrong", key: (e) => e.error, cell: (e) => jobs(e, e.dead ? "dead" : "retrying", e.error ?? "") },
     { title: "queue", key: (e) => e.queue, cell: (e) => queueLink(e) },
-    { title: "jobs", number: true, cell: (e) => count(e.jobs) }, { title: "dead", number: true, cell: (e) => count(e.dead) },
-    { title: "retrying", number: true, cell: (e) => count(e.retrying) }, { title: "last died", number: true, cell: (e) => when(e.last_died_at) },
+    number("jobs", (e) => e.jobs, null), number("dead", (e) => e.dead, "dead"), number("retrying", (e) => e.retrying, "retrying"), { title: "last died", number: true, cell: (e) => (e.last_died_at ? when(e.last_died_at) : "") },
     { title: "example", number: true, wide: true, key: (e) => e.example_job_id, cell: (e) => jobLink(e.example_job_id) },
     { title: "", key: (e) => `${mayAct()} ${e.dead}`, cell: (e) => (mayAct() && e.dead ? button("Retry …", () => bulk("retry", e.queue, ["dead"], { field: "error", op: e.is_cut ? "starts" : "equals", value: e.error }), "quiet") : "") },
   ], (e) => JSON.stringify([e.queue, e.error]), { empty: "No job is dead or waits for a retry.", kind: "rows" });
@@ -41,7 +43,7 @@ export function schedules() {
   const table = new Table("Schedules", [
     { title: "schedule", key: (s) => `${s.name} ${s.is_paused}`, cell: (s) => [h("b", null, s.name), s.is_paused ? h("span", { class: "badge paused" }, "paused") : null] },
     { title: "queue", key: (s) => s.queue, cell: (s) => queueLink(s) },
-    { title: "plan", key: (s) => `${s.cron} ${s.every} ${s.timezone}`, cell: (s) => h("span", { title: `missed slots: ${s.missed}${s.overlap ? "" : "; no overlap"}` }, h("code", null, s.cron ?? `every ${s.every}`), h("span", { class: "note" }, ` ${s.timezone}`)) },
+    { title: "plan", key: (s) => `${s.cron} ${s.every} ${s.timezone}`, cell: (s) => h("span", { title: `missed slots: ${s.missed}${s.overlap ? "" : "; no overlap"}` }, h("code", null, s.cron ?? `every ${interval(s.every)}`), h("span", { class: "note" }, ` ${s.timezone}`)) },
     {
       title: "next slots", cell: (s) => {
         const next = s.upcoming ?? [];
@@ -49,8 +51,8 @@ export function schedules() {
         return h("span", { class: "slots", title: next.join("\n") }, next.slice(0, 3).map((at) => h("span", null, exact(at))));
       },
     },
-    { title: "in", number: true, cell: (s) => (s.is_paused ? "–" : when(s.next_run_at)) },
-    { title: "last run", number: true, cell: (s) => when(s.last_run_at) },
+    { title: "next run", number: true, cell: (s) => (s.is_paused ? "–" : when(s.next_run_at)) },
+    { title: "last run", number: true, cell: (s) => (s.last_run_at ? when(s.last_run_at) : "") },
     { title: "its job", number: true, wide: true, key: (s) => s.last_job_id, cell: (s) => jobLink(s.last_job_id) },
     { title: "", key: (s) => `${mayAct()} ${s.is_paused}`, cell: (s) => (mayAct() ? h("span", { class: "tools" }, run(s), s.is_paused ? resume(s) : pause(s)) : "") },
   ], (s) => s.name, { empty: "There are no schedules.", kind: "rows" });
@@ -82,7 +84,7 @@ export function flows(params) {
         return h("span", { class: "line" }, total ? progressBar({ done, total }) : null, all.map(([state, n]) => h("span", { class: "share" }, badge(state), count(n))), total >= 200 ? h("span", { class: "note" }, "of the first 200") : null);
       },
     },
-    { title: "enqueued", number: true, cell: (f) => when(f.enqueued_at) }, { title: "ended", number: true, cell: (f) => when(f.finished_at) },
+    { title: "enqueued", number: true, cell: (f) => when(f.enqueued_at) }, { title: "ended", number: true, cell: (f) => (f.finished_at ? when(f.finished_at) : "") },
   ], (f) => f.job_id, { empty: "No flow was found.", kind: "rows" });
   const note = h("p", { class: "status" });
   const more = button("Go on searching", () => { beyond = here; load(); }, "more", { hidden: true });

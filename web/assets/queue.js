@@ -1,11 +1,11 @@
 // A queue: how it does, what its limits are, and its jobs by state.
 
 import { button, h, panel, put, say, trouble } from "./dom.js";
-import { badge, COUNTED, count, progressBar, rate, STATES, WAITING, when } from "./format.js";
+import { badge, COUNTED, count, interval, progressBar, rate, STATES, WAITING, when } from "./format.js";
 import { Chart, hour, quarter } from "./chart.js";
 import { ask, form } from "./dialog.js";
 import { bulk, undoable, verbsFor } from "./bulk.js";
-import { act, live, look, mayAct, rates, session } from "./server.js";
+import { act, learn, live, look, mayAct, rates, session } from "./server.js";
 import { Table } from "./table.js";
 import { sums, Tile } from "./overview.js";
 import { go, href } from "./main.js";
@@ -18,6 +18,13 @@ const OPTIONS = [
   ["max_waiting", "Waiting at most", "empty: any number"], ["retention", "Kept when completed", "-1: for ever"],
   ["dead_retention", "Kept when dead", "-1: for ever"], ["dead_letter", "Dead letters to", "a queue; empty: none"],
 ];
+
+/** A negative retention is no length of time. */
+const isForEver = (text) => text?.startsWith("-");
+const kept = (text) => (isForEver(text) ? "for ever" : interval(text));
+
+/** A setting as people would type it. */
+const asTyped = (option, text) => (/retention$/.test(option) && isForEver(text) ? "-1" : /^(lease|backoff_base|backoff_max|rate_period|retention|dead_retention)$/.test(option) ? interval(text) : text);
 
 /** Rows of jobs, with what matters in their state. */
 function jobs(state, onMore) {
@@ -44,7 +51,8 @@ export function queue(params) {
   const state = STATES.includes(params.get("state")) ? params.get("state") : null;
   const search = { filter: params.get("filter") ?? "", field: params.get("field") ?? "", op: params.get("op") ?? "", value: params.get("value") ?? "" };
   const isSearch = Boolean(search.filter || search.value);
-  const chosen = state ?? (isSearch ? "" : "ready");
+  // Without a state, the first tab that has something opens, once that is known.
+  let chosen = state ?? (isSearch ? "" : null);
   const to = (more) => href("queue", { queue: name, stage, ...more });
   let settings = null, rows = [], here = null, extra = 0, apart = null;
   // Of more queues than the stream has, this one is asked for.
@@ -52,21 +60,24 @@ export function queue(params) {
   const ownLanes = () => { const those = streamed(); return those.length ? those : apart ?? []; };
   const flow = { in: new Tile("enqueued a second"), done: new Tile("completed a second", "accent"), failed: new Tile("failed a second") };
   const tabs = STATES.map((one) => {
-    const number = h("b", null, COUNTED.includes(one) ? "–" : "");
-    return { one, number, element: h("a", { class: `tab ${one}`, href: to({ state: one }), "aria-current": one === chosen && !isSearch ? "page" : null }, h("span", null, one), number) };
+    const number = h("b");
+    return { one, number, element: h("a", { class: `tab ${one}`, href: to({ state: one }) }, h("span", null, one), number) };
   });
   const minutes = new Chart(`${name}, last hour`, "minute"), days = new Chart(`${name}, 90 days`, "day");
   const limits = h("dl", { class: "facts" }), badges = h("span"), tools = h("div", { class: "tools" }), undo = h("div"), found = h("p", { class: "status", role: "status" }), problem = h("div");
-  const list = jobs(chosen, () => load(true));
+  let list = null;
+  const listed = h("div");
+  const risky = h("p", { class: "apart" });
   const bulks = h("div", { class: "tools" });
   const title = h("h1", null, stage ? `${name} / ${stage}` : name, " ", badges);
   const element = h("div", null,
     h("div", { class: "head" }, title, tools), undo,
     h("div", { class: "tiles three" }, Object.values(flow).map((tile) => tile.element)),
     h("div", { class: "two" }, panel("Last hour", minutes.element), panel("90 days", days.element)),
-    panel("Settings", limits, mayAct() ? button("Change", change, "quiet") : null),
+    panel("Settings", h("div", null, limits, risky), mayAct() ? button("Change", change, "quiet") : null),
     h("section", { class: "panel" },
-      h("nav", { class: "tabs", "aria-label": "States" }, tabs.map((tab) => tab.element)), searchForm(), bulks, found, problem, list.element));
+      h("nav", { class: "tabs", "aria-label": "States" }, tabs.map((tab) => tab.element)), searchForm(), bulks, found, problem, listed));
+  if (chosen !== null) choose(chosen);
   const page = {
     // A search reads much: once, and when it is asked for.
     title: name, element, every: isSearch ? 600 : 10,
@@ -74,13 +85,22 @@ export function queue(params) {
       if (!live.data) return;
       const lanes = ownLanes().filter((lane) => !stage || lane.stage === stage);
       const { add, flow: rateOf } = sums(lanes, rates());
+      const isKnown = !live.data.lanes || lanes.length > 0 || apart !== null;
+      if (chosen === null && isKnown) {
+        choose(["ready", "running", "dead", "retrying", "scheduled", "held", "completed"].find((one) => live.data.lanes && add(one) > 0) ?? "ready");
+        void load(false);
+      }
+      const done = lanes.some((lane) => lane.stage) ? "stages done" : "completed";
+      minutes.word(done);
+      days.word(done);
+      flow.done.name(`${done} a second`);
       for (const tab of tabs) if (COUNTED.includes(tab.one)) {
-        put(tab.number, live.data.lanes ? count(add(tab.one)) : "–");
+        put(tab.number, !live.data.lanes ? "–" : isKnown ? count(add(tab.one)) : "");
         tab.element.classList.toggle("some", Boolean(live.data.lanes) && add(tab.one) > 0);
       }
       flow.in.show(rate(rateOf("enqueued")), `${count(add("enqueued"))} ever`);
       flow.done.show(rate(rateOf("completed")), `${count(add("completed"))} ever`);
-      flow.failed.show(rate(lanes.length && rateOf("failed") !== null ? rateOf("failed") + rateOf("timed_out") : null), `${count(add("failed"))} failed, ${count(add("timed_out"))} timed out, ${count(add("died"))} died`);
+      flow.failed.show(rate(rateOf("failed") === null || rateOf("failed") === undefined ? rateOf("failed") : rateOf("failed") + rateOf("timed_out")), `${count(add("failed"))} failed, ${count(add("timed_out"))} timed out, ${count(add("died"))} died`);
       const now = live.data.queues.find((q) => q.queue === name) ?? settings;
       const running = ownLanes().reduce((n, lane) => n + lane.running, 0);
       put(badges, now?.is_paused ? h("span", { class: "badge paused" }, "paused") : null, now?.max_running ? h("span", { class: "gauge" }, h("meter", { max: now.max_running, value: running, "aria-label": "running, of max_running" }), `${count(running)} of ${count(now.max_running)} running`) : null);
@@ -93,26 +113,43 @@ export function queue(params) {
         load(false),
         isApart ? look("lanes", { queue: name }).then((said) => { apart = said; page.update(); }) : null,
         look("queue", { queue: name }).then((said) => { settings = said; facts(); }),
-        look("activity", { queue: name }).then((said) => minutes.show(hour(said))),
-        look("activity", { queue: name, span: "quarter", tz: zone }).then((said) => days.show(quarter(said))),
+        look("activity", { queue: name }).then((said) => { learn(said, name); minutes.show(hour(ofStage(said))); page.update(); }),
+        look("activity", { queue: name, span: "quarter", tz: zone }).then((said) => days.show(quarter(ofStage(said)))),
       ]);
     },
   };
   return page;
+
+  /** Shows the jobs of this state. */
+  function choose(one) {
+    chosen = one;
+    list = jobs(one, () => load(true));
+    put(listed, list.element);
+    for (const tab of tabs) if (tab.one === one && !isSearch) tab.element.setAttribute("aria-current", "page");
+  }
+
+  function ofStage(all) {
+    return stage ? all.filter((row) => row[8] === stage) : all;
+  }
 
   function offer(isPaused, lanes) {
     const key = JSON.stringify([isPaused, mayAct(), chosen, lanes.map((lane) => lane[chosen])]);
     if (offer.key === key) return;
     offer.key = key;
     put(undo, undoable(name));
-    if (!mayAct()) return void put(tools);
+    if (!mayAct()) {
+      put(tools);
+      put(risky);
+      delete tools.dataset.paused;
+      return;
+    }
     if (tools.dataset.paused !== String(isPaused)) {
       tools.dataset.paused = String(isPaused);
       put(tools,
         isPaused ? button("Resume", async () => { try { await act("resume", { queue: name }); say(`${name} goes on`); } catch (e) { put(problem, trouble(e)); } }, "primary")
           : button("Pause", () => ask(`Pause ${name}?`, "Claims find nothing until it is resumed. Running jobs and producers go on.", "Pause", "danger", async () => { await act("pause", { queue: name }); return `${name} is paused`; })),
-        button("Enqueue", enqueue),
-        button("Purge", () => bulk("cancel", name, WAITING), "danger"));
+        button("Enqueue", enqueue));
+      put(risky, button("Purge", () => bulk("cancel", name, WAITING), "danger"), h("span", { class: "note" }, "cancels all jobs that wait"));
     }
     // As the server has counted at the last look; it may be none by now, or none yet.
     const known = () => (isSearch || stage || !COUNTED.includes(chosen) ? null : ownLanes().reduce((n, lane) => n + lane[chosen], 0) || null);
@@ -122,6 +159,7 @@ export function queue(params) {
   }
 
   async function load(isMore) {
+    if (chosen === null) return;
     try {
       if (isMore) extra += 1;
       // The pages that were shown are read again, so that none is shown twice.
@@ -148,17 +186,17 @@ export function queue(params) {
 
   function facts() {
     const q = settings;
-    const fact = (label, value) => (value === null || value === undefined || value === "" ? null : [h("dt", null, label), h("dd", null, String(value))]);
-    put(limits, fact("attempts", q.max_attempts), fact("lease", q.lease), fact("backoff", `${q.backoff}, ${q.backoff_base} to ${q.backoff_max}`),
-      fact("running at most", q.max_running), fact("of a group", q.max_running_per_group), fact("rate", q.rate_limit && `${count(q.rate_limit)} in ${q.rate_period}`),
+    const fact = (label, value) => (value === null || value === undefined || value === "" ? null : h("div", null, h("dt", null, label), h("dd", null, String(value))));
+    put(limits, fact("attempts", q.max_attempts), fact("lease", interval(q.lease)), fact("backoff", `${q.backoff}, ${interval(q.backoff_base)} to ${interval(q.backoff_max)}`),
+      fact("running at most", q.max_running), fact("of a group", q.max_running_per_group), fact("rate", q.rate_limit && `${count(q.rate_limit)} in ${interval(q.rate_period)}`),
       fact("waiting at most", q.max_waiting), fact("strict order", q.strict_order ? "yes" : null), fact("dead letters", q.dead_letter),
-      fact("kept", `${q.retention}; dead ${q.dead_retention}`), fact("stages", q.stages?.join(" → ")), fact("executor", q.executor),
+      fact("kept", `${kept(q.retention)}; dead ${kept(q.dead_retention)}`), fact("stages", q.stages?.join(" → ")), fact("executor", q.executor),
       fact("procedure", q.procedure), fact("runs as", q.run_as), fact("created", q.created_at?.slice(0, 10)));
   }
 
   function change() {
     if (!settings) return;
-    const was = (option) => (settings[option] === null || settings[option] === undefined ? "" : String(settings[option]));
+    const was = (option) => (settings[option] === null || settings[option] === undefined ? "" : asTyped(option, String(settings[option])));
     form(`Settings of ${name}`, {
       label: "Change", text: "What is emptied goes back to its default.",
       fields: OPTIONS.map(([option, label, hint]) => ({ name: option, label, hint, value: was(option), options: option === "backoff" ? ["constant", "linear", "exponential"] : null })),

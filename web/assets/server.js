@@ -108,7 +108,10 @@ function close() {
 export function restart() {
   close();
   history.length = 0;
+  minute.clear();
+  learned.clear();
   Object.assign(live, { data: null, error: null });
+  Object.assign(health, { ill: null, mayAsk: true });
   open();
 }
 
@@ -124,15 +127,61 @@ document.addEventListener("visibilitychange", () => {
   else open();
 });
 
-const keyOf = (lane) => JSON.stringify([lane.queue, lane.stage]);
+const keyOf = (lane) => JSON.stringify([lane.queue, lane.stage ?? null]);
 
-/** What happened each second, over the last looks: by lane, or of all together, in the given column. Null: it is not known yet. */
+/** Of the looks, as many seconds are waited for until rates are theirs; before, they are those of the last minute. */
+const SETTLED = 4;
+
+/** By lane, what the last whole minute and the one that has begun have brought, a second; `null` is the key of all together. */
+const minute = new Map();
+/** The queues of which that is known; `null`: of all. */
+const learned = new Set();
+
+/** Learns it from the rows of the activity of a queue, or of all queues. */
+export function learn(rows, queue = null, now = Date.now() / 1000) {
+  const from = Math.floor(now / 60) * 60 - 60;
+  for (const key of minute.keys()) if (queue === null || key !== null && JSON.parse(key)[0] === queue) minute.delete(key);
+  learned.add(queue);
+  for (const [name, at, enqueued, completed, failed, timed_out, , , stage] of rows) {
+    if (at < from) continue;
+    const key = name === null ? null : keyOf({ queue: name, stage });
+    const sum = minute.get(key) ?? { enqueued: 0, completed: 0, failed: 0, timed_out: 0 };
+    const more = { enqueued, completed, failed, timed_out };
+    for (const column of Object.keys(sum)) sum[column] += more[column] / (now - from);
+    minute.set(key, sum);
+  }
+}
+
+/**
+ * What happens each second: by lane, or of all together, in the given column. Over the last looks, or at first over the last
+ * minute. Null: it cannot be known; undefined: not yet.
+ */
 export function rates() {
   const [first, last] = [history[0], history.at(-1)];
-  if (!first?.lanes || !last?.lanes || last.at - first.at < 0.5) return () => null;
+  if (last && !last.lanes) return () => null;
+  if (!first?.lanes || last.at - first.at < SETTLED) {
+    const sum = (lane) => minute.get(lane === last?.total ? null : keyOf(lane));
+    return (lane, column) => (learned.has(null) || learned.has(lane.queue) ? sum(lane)?.[column] ?? 0 : undefined);
+  }
   const before = new Map(first.lanes.map((lane) => [keyOf(lane), lane]));
   return (lane, column) => {
     const was = lane === last.total ? first.total : before.get(keyOf(lane));
     return was ? Math.max(0, (lane[column] - was[column]) / (last.at - first.at)) : null;
   };
+}
+
+// The doctor: asked now and then while the page is looked at, for its mark in the title and in the navigation.
+
+/** `ill`: the checks that are not well; null: it is not known, or the viewer may not ask. */
+export const health = { ill: null, mayAsk: true };
+
+export async function examine() {
+  if (!health.mayAsk || live.paused || document.hidden || (session.auth === "password" && !session.user)) return;
+  try {
+    health.ill = (await look("doctor")).filter((check) => !check.ok);
+  } catch (error) {
+    health.ill = null;
+    health.mayAsk = error.status !== 403;
+  }
+  dispatchEvent(new Event("examined"));
 }

@@ -11,13 +11,14 @@ export class Table {
     this.columns = columns;
     this.id = id;
     this.rows = new Map();
-    this.body = h("tbody");
+    this.body = h("tbody", { role: "rowgroup" });
     this.empty = options.empty ?? "Nothing.";
     this.foot = h("p", { class: "empty looking" }, "Looking …");
-    this.table = h("table", { class: options.kind ?? "" },
+    // Where rows are shown as cards the roles are not implied.
+    this.table = h("table", { class: options.kind ?? "", role: "table" },
       h("caption", { class: "hidden" }, label),
-      h("thead", null, h("tr", null, columns.map((column) =>
-        h("th", { scope: "col", class: classOf(column), title: column.help }, column.title)))),
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map((column) =>
+        h("th", { scope: "col", role: "columnheader", class: classOf(column), title: column.help }, column.title)))),
       this.body);
     this.table.hidden = true;
     this.element = h("div", { class: "table" }, this.table, this.foot);
@@ -31,7 +32,7 @@ export class Table {
       seen.add(id);
       let kept = this.rows.get(id);
       if (!kept) {
-        kept = { element: h("tr", { "data-id": id }), said: [], cells: this.columns.map((column, n) => h(n === 0 ? "th" : "td", { class: classOf(column), scope: n === 0 ? "row" : null })) };
+        kept = { element: h("tr", { "data-id": id, role: "row" }), said: [], cells: this.columns.map((column, n) => h(n === 0 ? "th" : "td", { class: classOf(column), scope: n === 0 ? "row" : null, role: n === 0 ? "rowheader" : "cell", "data-title": n === 0 ? null : column.title || null })) };
         kept.element.append(...kept.cells);
         this.rows.set(id, kept);
       }

@@ -16,6 +16,7 @@ files! {
     "index.html" => "text/html; charset=utf-8",
     "style.css" => "text/css; charset=utf-8",
     "icon.svg" => "image/svg+xml",
+    "icon-ill.svg" => "image/svg+xml",
     "main.js" => "text/javascript; charset=utf-8",
     "dom.js" => "text/javascript; charset=utf-8",
     "format.js" => "text/javascript; charset=utf-8",

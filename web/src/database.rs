@@ -8,7 +8,9 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts, Transaction};
+use deadpool_postgres::{
+    Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType, Timeouts, Transaction,
+};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio_postgres::types::{ToSql, Type};
@@ -39,6 +41,8 @@ pub struct Database {
     pub name: String,
     config: Config,
     tls: Option<MakeRustlsConnect>,
+    /// Where the server is, if viewers may know it: they have started this program themselves.
+    place: Option<String>,
     pool: Pool,
     turns: Turns<Viewer>,
 }
@@ -60,7 +64,8 @@ impl Database {
         // Without authentication there is one viewer only.
         let for_each =
             if matches!(options.auth, Auth::None) { options.connections } else { (options.connections / 2).max(1) };
-        Ok(Self { name, config, tls, pool, turns: Turns::new(for_each) })
+        let place = matches!(options.auth, Auth::None).then(|| place(&config));
+        Ok(Self { name, config, tls, place, pool, turns: Turns::new(for_each) })
     }
 
     /// Runs a query as the viewer, in a transaction that cannot write. Returns its only value: JSON.
@@ -154,7 +159,7 @@ impl Database {
             Error::new(StatusCode::TOO_MANY_REQUESTS, "you have too much running here")
                 .hint("One viewer has at most half of the connections to the database (--connections).")
         })?;
-        let mut client = self.pool.get().await?;
+        let mut client = self.pool.get().await.map_err(|e| self.unreachable(e))?;
         let task = tokio::spawn(async move {
             let done = within(bound, work(&mut client)).await;
             let done = put_back(client, done);
@@ -162,6 +167,23 @@ impl Database {
             done
         });
         task.await.map_err(|e| Error::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?
+    }
+
+    /// Adds where the server was looked for, if it is not there.
+    fn unreachable(&self, e: PoolError) -> Error {
+        let is_silent = match &e {
+            PoolError::Backend(e) => e.as_db_error().is_none(),
+            PoolError::Timeout(kind) => matches!(kind, TimeoutType::Create),
+            _ => false,
+        };
+        let e = Error::from(e);
+        match &self.place {
+            Some(place) if is_silent => {
+                let message = format!("no connection to {place}: {}", e.message);
+                Error { message, ..e }
+            }
+            _ => e,
+        }
     }
 
     /// Whether this is the password of a role that may log in.
@@ -201,6 +223,20 @@ impl Database {
             Err(e) => Err(e.into()),
         }
     }
+}
+
+/// The hosts and ports of a connection string.
+fn place(config: &Config) -> String {
+    use tokio_postgres::config::Host;
+    let names = config.get_hosts().iter().map(|host| match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(dir) => dir.display().to_string(),
+    });
+    let addresses = config.get_hostaddrs().iter().map(ToString::to_string);
+    let hosts: Vec<String> = if config.get_hosts().is_empty() { addresses.collect() } else { names.collect() };
+    let port = |n: usize| config.get_ports().get(n).or(config.get_ports().first()).copied().unwrap_or(5432);
+    let all: Vec<String> = hosts.iter().enumerate().map(|(n, host)| format!("{host}, port {}", port(n))).collect();
+    all.join(", or ")
 }
 
 /// Waits for what the server bounds. `None`: it has not kept the bound.

@@ -84,6 +84,17 @@ impl From<tokio_postgres::Error> for Error {
             // What the extension refuses has a hint; what Postgres refuses before it has none.
             let may_see_nothing =
                 code == "42501" && said.hint().is_none() && said.message().starts_with("permission denied");
+            // As in a database in which the extension was not created: the schema, a view or a function is missing.
+            let is_ours = said.message().contains("queue.") || said.message().contains("\"queue\"");
+            if matches!(code.as_str(), "3F000" | "42P01" | "42883") && is_ours {
+                return Self {
+                    status: StatusCode::SERVICE_UNAVAILABLE,
+                    message: "the database has no extension pg_queue, or another version of it".to_owned(),
+                    detail: Some(said.message().to_owned()),
+                    hint: Some("Run CREATE EXTENSION pg_queue, or ALTER EXTENSION pg_queue UPDATE.".to_owned()),
+                    code,
+                };
+            }
             let grant = "A role sees the queues that it may observe: SELECT queue.grant('QUEUE', 'ROLE', 'observe').";
             return Self {
                 status: status(&code),

@@ -104,15 +104,15 @@ const QUEUE: &str = "SELECT row_to_json(q)::text FROM (
            stages, notify, created_at, executor, procedure, run_as, CASE WHEN NOT $1::boolean THEN left(settings::text, 20000) END AS settings
     FROM queue.queues WHERE queue_name = $2) AS q";
 
-/// Rows: queue, begin, enqueued, completed, failed, timed out, died, is_complete. Of one queue; or of all, as sums without a
-/// queue first, then of each.
+/// Rows: queue, begin, enqueued, completed, failed, timed out, died, is_complete, stage. Of one queue; or of all queues, as sums
+/// without a queue first, then of each stage of each queue.
 const ACTIVITY: &str =
     "SELECT coalesce(json_agg(json_build_array(queue_name, extract(epoch FROM starts_at), enqueued, completed,
-        failed, timed_out, died, is_complete)), '[]')::text FROM (
-    SELECT queue_name, starts_at, sum(enqueued) AS enqueued, sum(completed) AS completed, sum(failed) AS failed,
+        failed, timed_out, died, is_complete, stage)), '[]')::text FROM (
+    SELECT queue_name, stage, starts_at, sum(enqueued) AS enqueued, sum(completed) AS completed, sum(failed) AS failed,
            sum(timed_out) AS timed_out, sum(died) AS died, bool_and(is_complete) AS is_complete
     FROM queue.activity($1, since => now() - $2::interval, period => $3::interval)
-    GROUP BY GROUPING SETS ((queue_name, starts_at), (starts_at))
+    GROUP BY GROUPING SETS ((queue_name, stage, starts_at), (starts_at))
     HAVING $1 IS NULL OR grouping(queue_name) = 0
     ORDER BY queue_name NULLS FIRST, starts_at LIMIT 60000) AS a";
 

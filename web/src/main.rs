@@ -70,13 +70,14 @@ async fn run(options: Options) -> Result<(), String> {
     let served = async {
         match &listen {
             Listen::Tcp(address) => {
-                let listener = tokio::net::TcpListener::bind(address).await.map_err(|e| format!("{address}: {e}"))?;
+                let listener = tokio::net::TcpListener::bind(address).await;
+                let listener = listener.map_err(|e| format!("cannot listen at {address}: {e}"))?;
                 let address = listener.local_addr().map_err(|e| e.to_string())?;
                 eprintln!("pg_queue_web: listening on http://{address}{}/", site.options.prefix);
                 serve::serve(listener, router, until.clone()).await;
             }
             Listen::Unix(path) => {
-                let listener = unix_listener(path).map_err(|e| format!("{}: {e}", path.display()))?;
+                let listener = unix_listener(path).map_err(|e| format!("cannot listen at {}: {e}", path.display()))?;
                 eprintln!("pg_queue_web: listening on {}", path.display());
                 serve::serve(listener, router, until.clone()).await;
             }

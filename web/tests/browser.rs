@@ -126,6 +126,11 @@ impl Browser {
         self.run(self.client.goto(&format!("{}{page}", self.site)));
     }
 
+    /// Has a script run before those of each page that is loaded from now on.
+    pub fn before_each_page(&self, script: &str) {
+        self.protocol("Page.addScriptToEvaluateOnNewDocument", &json!({ "source": script }));
+    }
+
     /// What the page says.
     pub fn shown(&self) -> String {
         let text = self.runtime.block_on(self.client.execute("return document.body.innerText", vec![]));

@@ -2,7 +2,7 @@
 //!
 //! `place` starts it, `http` speaks with it byte by byte. Without a browser: `access` (what gets in, what is refused),
 //! `bounds` (what one viewer, or a stranger, can take from the others), `logins`, `roles`, `pages` (what is shown), `verbs` (what is done), `pooler` (behind PgBouncer), `demo` (how `make web` ends). With Debian's
-//! chromium, which `browser` starts: `clicks` (each page and verb, by mouse and by keyboard), `statements` (what the server is
+//! chromium, which `browser` starts: `clicks` (each page and verb, by mouse and by keyboard), `phone` (nothing is cut off), `reading` (what is seen first, and told apart), `statements` (what the server is
 //! asked meanwhile), `strange` (names and texts full of markup), `pictures`.
 
 mod access;
@@ -13,9 +13,11 @@ mod demo;
 mod http;
 mod logins;
 mod pages;
+mod phone;
 mod pictures;
 mod place;
 mod pooler;
+mod reading;
 mod roles;
 mod scene;
 mod statements;

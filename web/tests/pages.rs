@@ -5,6 +5,7 @@ use std::time::Instant;
 use queue_tests::sql::Sql as _;
 use serde_json::{Value, json};
 
+use crate::http::OURS;
 use crate::place::{Web, command, encoded, output, place, wait_counted};
 
 /// Words that would be markup, script, path or SQL elsewhere.
@@ -293,11 +294,40 @@ fn several_databases_are_told_apart() {
 }
 
 #[test]
-fn a_database_without_queues_says_so() {
+fn a_database_without_the_extension_says_so() {
     let (cluster, _client) = place();
     let web = Web::start(&cluster, &["--database", "dbname=postgres"]);
     let told = web.get("/api/overview").json();
-    assert!(told["error"]["message"].as_str().unwrap().contains("queue."), "{told}");
+    assert!(told["error"]["message"].as_str().unwrap().contains("has no extension pg_queue"), "{told}");
+    assert!(told["error"]["hint"].as_str().unwrap().contains("CREATE EXTENSION pg_queue"), "{told}");
+    let once = output(&cluster, &["--once", "--database", "dbname=postgres"]);
+    let said = String::from_utf8(once.stderr).unwrap();
+    assert!(!once.status.success() && said.contains("CREATE EXTENSION pg_queue"), "{said}");
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let (cluster, _client) = place();
+    // A port that was free a moment ago.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let taken = output(&cluster, &["--listen", &format!("127.0.0.1:{port}")]);
+    let said = String::from_utf8(taken.stderr).unwrap();
+    assert!(said.contains(&format!("cannot listen at 127.0.0.1:{port}: ")), "{said}");
+    drop(listener);
+    let nowhere = output(&cluster, &["--listen", "unix:/nonexistent/web"]);
+    let said = String::from_utf8(nowhere.stderr).unwrap();
+    assert!(said.contains("cannot listen at /nonexistent/web: "), "{said}");
+    let database = format!("host=127.0.0.1 port={port} password=secret-word");
+    let gone = output(&cluster, &["--once", "--database", &database]);
+    let said = String::from_utf8(gone.stderr).unwrap();
+    assert!(said.contains(&format!("no connection to 127.0.0.1, port {port}: ")), "{said}");
+    assert!(!said.contains("secret-word"), "{said}");
+    // Others than the one who has started it are not told where the database is.
+    let web = Web::start(&cluster, &["--database", &database, "--auth", "password"]);
+    let body = json!({ "user": "ada", "password": "right" }).to_string();
+    let refused = web.send("POST", "/login", &OURS, &body);
+    assert!(refused.status >= 400 && !refused.body.contains(&port.to_string()), "{refused:?}");
 }
 
 #[test]
