@@ -14,8 +14,10 @@ pub struct Function<'a> {
     pub arguments: Vec<Argument<'a>>,
     /// The columns that it returns, if it names them.
     pub columns: Vec<Argument<'a>>,
-    /// The type that it returns, with SETOF. Empty: it is a procedure.
+    /// The type that it returns, with SETOF. Empty: it does not say.
     pub returns: &'a str,
+    /// Whether it is a procedure.
+    pub is_procedure: bool,
 }
 
 /// An argument.
@@ -33,9 +35,9 @@ pub struct Argument<'a> {
 
 /// Reads the functions that a script makes in schema `queue`.
 pub fn functions(script: &str) -> Vec<Function<'_>> {
-    let makes = ["CREATE FUNCTION queue.", "CREATE PROCEDURE queue."];
+    let makes = [("CREATE FUNCTION queue.", false), ("CREATE PROCEDURE queue.", true)];
     let mut found = Vec::new();
-    for make in makes {
+    for (make, is_procedure) in makes {
         for (at, _) in script.match_indices(make) {
             let rest = &script[at + make.len()..];
             let Some((name, rest)) = rest.split_once('(') else { continue };
@@ -50,6 +52,7 @@ pub fn functions(script: &str) -> Vec<Function<'_>> {
                 arguments: arguments.into_iter().filter_map(argument).collect(),
                 columns,
                 returns,
+                is_procedure,
             });
         }
     }
@@ -339,7 +342,7 @@ CREATE VIEW queue.jobs AS SELECT 1; CREATE VIEW queue.queues WITH (security_barr
         let cost = Argument { name: "cost", kind: "numeric(3, 1)", default: Some("round(1.5)"), is_answer: false };
         assert_eq!(all[1].arguments[2], cost);
         assert_eq!([all[0].returns, all[1].returns, all[2].returns], ["bigint", "void", ""]);
-        assert!(all[2].arguments[2].is_answer);
+        assert!(all[2].arguments[2].is_answer && all[2].is_procedure && !all[0].is_procedure);
         let [table, out] = &functions(
             "CREATE FUNCTION queue.a() RETURNS TABLE (b text, c numeric(1, 2)) LANGUAGE c; CREATE FUNCTION queue.d(e text, OUT f text)\n  \
              RETURNS SETOF record LANGUAGE c;",

@@ -83,24 +83,28 @@ fn contents(page: &str) -> String {
 
 /// How a function is called, with defaults and what it returns, in lines of at most `WIDTH` characters.
 fn signature(function: &Function<'_>) -> String {
-    let is_call = function.returns.is_empty();
-    let begin = format!("{}queue.{}(", if is_call { "CALL " } else { "" }, function.name);
+    let begin = format!("{}queue.{}(", if function.is_procedure { "CALL " } else { "" }, function.name);
+    let call = broken(begin, &function.arguments, 4);
+    let set = if function.returns.starts_with("SETOF") { "setof " } else { "" };
     let returns = match (function.returns, &function.columns[..]) {
-        ("", _) => String::new(),
-        (kind, columns) if !kind.starts_with("SETOF") && !columns.is_empty() => {
-            format!(" -> ({})", joined(columns, ", "))
-        }
-        ("SETOF record", columns) => format!(" -> setof ({})", joined(columns, ", ")),
-        (kind, _) => format!(" -> {}", kind.replace("SETOF ", "setof ")),
+        ("", []) => return call,
+        (kind, []) => format!("-> {}", kind.replace("SETOF ", set)),
+        (_, columns) => broken(format!("-> {set}("), columns, 8),
     };
-    let mut text = begin;
-    let mut width = text.len();
-    for (n, argument) in function.arguments.iter().enumerate() {
-        let is_last = n + 1 == function.arguments.len();
-        let item = format!("{}{}", written(argument), if is_last { ")" } else { "," });
+    let last = call.lines().last().map_or(0, str::len);
+    let fits = !returns.contains('\n') && last + 1 + returns.len() <= WIDTH;
+    format!("{call}{}{returns}", if fits { " " } else { "\n    " })
+}
+
+/// A list of arguments, which ends in a parenthesis; further lines are indented.
+fn broken(begin: String, arguments: &[Argument<'_>], indent: usize) -> String {
+    let (mut text, mut width) = (begin.clone(), begin.len() + indent - 4);
+    for (n, argument) in arguments.iter().enumerate() {
+        let comma = if n + 1 == arguments.len() { ")" } else { "," };
+        let item = format!("{}{comma}", written(argument));
         if n > 0 && width + 1 + item.len() > WIDTH {
-            text += "\n    ";
-            width = 4;
+            text += &format!("\n{:indent$}", "");
+            width = indent;
         } else if n > 0 {
             text.push(' ');
             width += 1;
@@ -108,17 +112,7 @@ fn signature(function: &Function<'_>) -> String {
         width += item.len();
         text += &item;
     }
-    if function.arguments.is_empty() {
-        text.push(')');
-    }
-    if width + returns.len() > WIDTH {
-        text += "\n   ";
-    }
-    text + &returns
-}
-
-fn joined(arguments: &[Argument<'_>], comma: &str) -> String {
-    arguments.iter().map(written).collect::<Vec<_>>().join(comma)
+    if arguments.is_empty() { text + ")" } else { text }
 }
 
 fn written(argument: &Argument<'_>) -> String {
@@ -170,8 +164,10 @@ CREATE FUNCTION queue.adopt() RETURNS void LANGUAGE c;";
     fn long_signatures_are_broken() {
         let arguments: String = (0..30).map(|n| format!(", argument_{n} integer DEFAULT NULL")).collect();
         let script = format!("CREATE FUNCTION queue.long(first text{arguments}) RETURNS bigint LANGUAGE c;");
-        let text = signature(&calls::functions(&script)[0]);
+        let columns = arguments.replace(" DEFAULT NULL", "").replace(", argument", ", OUT column");
+        let text = signature(&calls::functions(&script.replace(") RETURNS bigint", &format!("{columns})")))[0]);
         assert!(text.lines().count() > 5 && text.lines().all(|line| line.len() <= WIDTH), "{text}");
-        assert_eq!(text.matches("argument_").count(), 30);
+        assert_eq!([text.matches("argument_").count(), text.matches("column_").count()], [30, 30]);
+        assert!(text.contains(")\n    -> (column_0 integer,"), "{text}");
     }
 }
