@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .PHONY: help all build install deb try-deb test ci test-all test-cluster torture drill demo web bench bench-cluster bench-web instructions soak soak-sql check \
   check-majors generate lint core-test miri pgspot server-test test-asserts test-upgrade stage stage-release examples clients drivers bench-clients \
-  monitoring browser prepare clean
+  monitoring browser site prepare clean
 
 # The server: PG=17 is that major where packages put it, PG_CONFIG=PATH any other one. Without either PostgreSQL 15 of
 # Debian if it is there, else what the PATH has. Looked up when used: `prepare` may install it.
@@ -66,7 +66,7 @@ deb: build ## makes the Debian packages postgresql-MAJOR-pg-queue and pg-queue-w
 try-deb: deb ## tries these packages in a clean Debian; as root
 	packaging/try-deb $(TARGET)/deb/postgresql-$(MAJOR)-pg-queue_*.deb $(TARGET)/deb/pg-queue-web_*.deb
 
-test: lint stage pgspot examples monitoring browser ## runs all checks and all tests
+test: lint stage pgspot examples monitoring browser site ## runs all checks and all tests
 	PG_CONFIG=$(TARGET)/debug/server/pg_config RUST_TEST_THREADS=$(THREADS) cargo test $(EVERYTHING) --no-fail-fast
 
 ci: test ## the same, two minutes of torture, other majors compiled, the server's tests on 18 with assertions, pg_upgrade from 15
@@ -148,6 +148,10 @@ bench-clients: stage-release ## measures the workers of the packages beside othe
 clients: stage ## tests the packages for producers and workers, and gets what that needs
 	pgrx-tests/prepare-clients $(TARGET)/clients
 	pgrx-tests/test-clients $(TARGET)/debug/server/pg_config $(TARGET)/clients
+
+site: prepare ## makes a site of the pages in target/site: search, dark mode, llms.txt; gets mdBook
+	cargo run -q -p xtask -- site --out $(TARGET)/site-source
+	mdbook=$$(pgrx-tests/prepare-site) && $$mdbook build $(TARGET)/site-source --dest-dir $(TARGET)/site
 
 monitoring: prepare ## gets the exporter and the tool that the tests of /monitoring need
 	pgrx-tests/prepare-monitoring

@@ -4,6 +4,7 @@
 mod generate;
 mod install;
 mod schema;
+mod site;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,11 +16,13 @@ const USAGE: &str = "\
 Usage: cargo run -p xtask -- schema  --library PATH [--control PATH] [--version V] [--out FILE]
        cargo run -p xtask -- install --library PATH --pg-config PATH [--destdir DIR]
        cargo run -p xtask -- generate [--check true]
+       cargo run -p xtask -- site    --out DIR
 
 schema   writes the SQL of CREATE EXTENSION, as the library describes it, to FILE or stdout
 install  installs library, control file, that SQL and the upgrade scripts into the server of --pg-config,
          below DIR if one is given
 generate writes what pages say that the SQL has, or with --check fails where that is stale
+site     writes the pages as a book for mdBook into DIR, which is emptied first
 
 PATH of --library is what cargo built, such as target/release/libpg_queue.so.";
 
@@ -65,6 +68,7 @@ fn run(mut args: impl Iterator<Item = String>) -> Result<()> {
             let is_check = Options::parse(args, &["check"])?.take("check").is_some();
             generate::generate(is_check)
         }
+        "site" => site::prepare(&Options::parse(args, &["out"])?.required("out")?),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");
             Ok(())
