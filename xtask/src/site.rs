@@ -26,11 +26,16 @@ src = "src"
 [output.html]
 preferred-dark-theme = "navy"
 default-theme = "light"
+no-section-label = true
 additional-css = ["site.css"]
 
 [output.html.search]
 limit-results = 30
 heading-split-level = 3
+
+# Else it asks a server of Rust's about each page.
+[output.html.playground]
+runnable = false
 
 [output.html.print]
 enable = false
@@ -175,7 +180,7 @@ fn target(
     pages: &BTreeSet<String>,
     files: &mut BTreeSet<(String, String)>,
 ) -> Result<String> {
-    let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let file = target.split('#').next().unwrap_or_default();
     if file.is_empty() || target.contains("://") || target.starts_with("mailto:") {
         return Ok(target.to_owned());
     }
