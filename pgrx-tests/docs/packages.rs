@@ -39,6 +39,9 @@ fn check(object: &Value, must: &[&str], may: &[&str], is_good: impl Fn(&str, &Va
     }
 }
 
+/// What an installation has.
+const EXTENSIONS: [&str; 2] = ["pg_queue", "pg_queue_cluster"];
+
 #[test]
 fn the_metadata_for_pgxn_keeps_its_specification() {
     let meta: Value = serde_json::from_str(&read("META.json")).expect("JSON");
@@ -56,12 +59,14 @@ fn the_metadata_for_pgxn_keeps_its_specification() {
         "version" => value == "1.0.0",
         _ => value == "https://pgxn.org/meta/spec.txt",
     });
-    check(&meta["provides"], &["pg_queue"], &[], |_, value| value.is_object());
-    check(&meta["provides"]["pg_queue"], &["file", "version"], &["abstract", "docfile"], |key, value| match key {
-        "version" => is_version(value),
-        "abstract" => is_text(value),
-        _ => value.as_str().is_some_and(|path| root().join(path).is_file()),
-    });
+    check(&meta["provides"], &EXTENSIONS, &[], |_, value| value.is_object());
+    for extension in EXTENSIONS {
+        check(&meta["provides"][extension], &["file", "version"], &["abstract", "docfile"], |key, value| match key {
+            "version" => is_version(value),
+            "abstract" => is_text(value),
+            _ => value.as_str().is_some_and(|path| root().join(path).is_file()),
+        });
+    }
     check(&meta["prereqs"], &["runtime"], &[], |_, value| value.is_object());
     check(&meta["prereqs"]["runtime"], &["requires"], &[], |_, value| value.is_object());
     check(&meta["prereqs"]["runtime"]["requires"], &["PostgreSQL"], &[], |_, value| is_version(value));
@@ -72,7 +77,9 @@ fn the_metadata_for_pgxn_is_of_this_version() {
     let meta: Value = serde_json::from_str(&read("META.json")).expect("JSON");
     let version = of_package("version");
     assert_eq!(meta["version"], *version);
-    assert_eq!(meta["provides"]["pg_queue"]["version"], *version);
+    for extension in EXTENSIONS {
+        assert_eq!(meta["provides"][extension]["version"], *version);
+    }
     assert_eq!(meta["abstract"], *of_package("description"));
 }
 
