@@ -210,7 +210,7 @@ on_duplicate skip leaves it alone, replace and rerun give it this call''s conten
 with them if it runs, error raises 23505. version: a call that is not newer than the one known does nothing.
 unique_for: the key stays taken for so long, even if the job has ended. after: the job is held until these jobs (100 at
 most) have ended as upon says: all have completed, one has failed (is dead), all have ended, or it is overdue: they have
-not ended by its own time. It is skipped when that cannot come any more. flow: the job is a member of that one, which
+not ended by its own time. It is skipped when that can no longer happen. flow: the job is a member of that one, which
 waits for it (see queue.enqueue_flow); task: its name there. Returns the job''s id; if nothing was
 added, the id of the job that is there. Errors: 42704 no such queue, 22023 an argument out of range or no such stage, 23505 the key is taken,
 53400 shared memory is full, P0002 no such job to be after, or no such flow, 42501 neither produce nor observe on its queue, or the
@@ -418,7 +418,7 @@ COMMENT ON COLUMN queue.flows.job_id IS 'The job.';
 COMMENT ON COLUMN queue.flows.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.flows.task IS 'Its name in the flow.';
 COMMENT ON COLUMN queue.flows.state IS
-    'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (what it was after cannot come).';
+    'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (its condition can no longer be met).';
 COMMENT ON COLUMN queue.flows.enqueued_at IS 'When the producer enqueued it.';
 COMMENT ON COLUMN queue.life.own_flow IS 'What makes it a flow: see the attempts.';
 COMMENT ON COLUMN queue.flows.members IS 'Its members that are known.';
@@ -460,9 +460,9 @@ LEFT JOIN (SELECT l.queue_id, sum(t.ready + t.scheduled + t.retrying)::bigint AS
 -- Of former stages, and of jobs outside stages where there are some now, only what there is or was.
 WHERE NOT o.is_held AND (t.lane IS NOT NULL OR o.stage = ANY (o.stages) OR o.stage IS NULL AND o.stages IS NULL);
 COMMENT ON COLUMN queue.jobs.state IS
-    'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (what it was after cannot come).';
+    'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (its condition can no longer be met).';
 COMMENT ON COLUMN queue.job_life.state IS
-    'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (what it was after cannot come).';
+    'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (its condition can no longer be met).';
 CREATE PROCEDURE queue.await(
     job_id bigint, timeout interval DEFAULT '30 seconds', INOUT state text DEFAULT NULL, INOUT result jsonb DEFAULT NULL
 )
@@ -722,7 +722,7 @@ CREATE FUNCTION queue.bind(
     lease interval DEFAULT NULL, stage text DEFAULT NULL, on_full text DEFAULT 'keep'
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_bind';
 COMMENT ON FUNCTION queue.bind IS
-'Has a queue get a job for each event that is published on a topic, whose key matches the pattern (words with dots between
+'Subscribes a queue to a topic: it gets a job for each event whose key matches the pattern (words with dots between
 them; * is one word, # any number) and for which the filter is true: a predicate over an object with the fields topic, key,
 headers and payload, as ''$.payload.total > 1000''. The other options count in place of the publisher''s; group_key is a path
 in the same object. on_full: what max_waiting of the queue means: keep (nothing), drop (the queue gets no job), error (the
@@ -988,7 +988,7 @@ COMMENT ON COLUMN queue.listed_job.job_id IS 'The job.';
 COMMENT ON COLUMN queue.listed_job.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.listed_job.stage IS 'The stage it is at; null in a queue without stages.';
 COMMENT ON COLUMN queue.listed_job.state IS
-    'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (what it was after cannot come).';
+    'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (its condition can no longer be met).';
 COMMENT ON COLUMN queue.listed_job.payload IS 'What the producer gave.';
 COMMENT ON COLUMN queue.listed_job.priority IS 'Smaller runs first.';
 COMMENT ON COLUMN queue.listed_job.attempt IS 'Which run it is at, from 1 in each stage.';

@@ -78,7 +78,7 @@ on_duplicate skip leaves it alone, replace and rerun give it this call''s conten
 with them if it runs, error raises 23505. version: a call that is not newer than the one known does nothing.
 unique_for: the key stays taken for so long, even if the job has ended. after: the job is held until these jobs (100 at
 most) have ended as upon says: all have completed, one has failed (is dead), all have ended, or it is overdue: they have
-not ended by its own time. It is skipped when that cannot come any more. flow: the job is a member of that one, which
+not ended by its own time. It is skipped when that can no longer happen. flow: the job is a member of that one, which
 waits for it (see queue.enqueue_flow); task: its name there. Returns the job''s id; if nothing was
 added, the id of the job that is there. Errors: 42704 no such queue, 22023 an argument out of range or no such stage, 23505 the key is taken,
 53400 shared memory is full, P0002 no such job to be after, or no such flow, 42501 neither produce nor observe on its queue, or the

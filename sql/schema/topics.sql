@@ -53,7 +53,7 @@ CREATE FUNCTION queue.bind(
     lease interval DEFAULT NULL, stage text DEFAULT NULL, on_full text DEFAULT 'keep'
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_bind';
 COMMENT ON FUNCTION queue.bind IS
-'Has a queue get a job for each event that is published on a topic, whose key matches the pattern (words with dots between
+'Subscribes a queue to a topic: it gets a job for each event whose key matches the pattern (words with dots between
 them; * is one word, # any number) and for which the filter is true: a predicate over an object with the fields topic, key,
 headers and payload, as ''$.payload.total > 1000''. The other options count in place of the publisher''s; group_key is a path
 in the same object. on_full: what max_waiting of the queue means: keep (nothing), drop (the queue gets no job), error (the

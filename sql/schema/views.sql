@@ -88,7 +88,7 @@ COMMENT ON COLUMN queue.jobs.job_id IS 'The job.';
 COMMENT ON COLUMN queue.jobs.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.jobs.stage IS 'The stage it is at; null in a queue without stages.';
 COMMENT ON COLUMN queue.jobs.state IS
-    'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (what it was after cannot come).';
+    'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (its condition can no longer be met).';
 COMMENT ON COLUMN queue.jobs.payload IS 'What the producer gave.';
 COMMENT ON COLUMN queue.jobs.priority IS 'Smaller runs first.';
 COMMENT ON COLUMN queue.jobs.attempt IS 'Which run it is at, from 1 in each stage.';
@@ -147,7 +147,7 @@ COMMENT ON COLUMN queue.listed_job.job_id IS 'The job.';
 COMMENT ON COLUMN queue.listed_job.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.listed_job.stage IS 'The stage it is at; null in a queue without stages.';
 COMMENT ON COLUMN queue.listed_job.state IS
-    'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (what it was after cannot come).';
+    'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (its condition can no longer be met).';
 COMMENT ON COLUMN queue.listed_job.payload IS 'What the producer gave.';
 COMMENT ON COLUMN queue.listed_job.priority IS 'Smaller runs first.';
 COMMENT ON COLUMN queue.listed_job.attempt IS 'Which run it is at, from 1 in each stage.';
@@ -261,7 +261,7 @@ COMMENT ON COLUMN queue.flows.job_id IS 'The job.';
 COMMENT ON COLUMN queue.flows.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.flows.task IS 'Its name in the flow.';
 COMMENT ON COLUMN queue.flows.state IS
-    'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (what it was after cannot come).';
+    'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (its condition can no longer be met).';
 COMMENT ON COLUMN queue.flows.enqueued_at IS 'When the producer enqueued it.';
 COMMENT ON COLUMN queue.life.own_flow IS 'What makes it a flow: see the attempts.';
 COMMENT ON COLUMN queue.flows.members IS 'Its members that are known.';
