@@ -9,7 +9,7 @@ use crate::{Page, none, pages};
 use queue_tests::markdown::{Block, blocks};
 
 /// Pages that must have examples which run.
-const WITH_EXAMPLES: [&str; 15] = [
+const WITH_EXAMPLES: [&str; 16] = [
     "README.md",
     "docs/coming-from/libraries.md",
     "docs/coming-from/pg-cron.md",
@@ -17,6 +17,7 @@ const WITH_EXAMPLES: [&str; 15] = [
     "docs/coming-from/skip-locked.md",
     "docs/concepts.md",
     "docs/errors.md",
+    "docs/frameworks.md",
     "docs/functions.md",
     "docs/operations.md",
     "docs/permissions.md",
@@ -31,8 +32,11 @@ const WITH_EXAMPLES: [&str; 15] = [
 const TUTORIALS: &str = "docs/tutorials/";
 
 /// What a block may be beside `sql`: nothing that could be an example in disguise. The packages' own tests run those in
-/// Python and JavaScript.
-const OTHER: [&str; 8] = ["", "ini", "js", "mermaid", "python", "rust", "sh", "text"];
+/// Python and JavaScript, and read those in YAML; docs/frameworks.md says which of the other languages were tried by
+/// hand.
+const OTHER: [&str; 15] = [
+    "", "csharp", "elixir", "go", "ini", "java", "js", "mermaid", "php", "python", "ruby", "rust", "sh", "text", "yaml",
+];
 
 /// What an example promises.
 enum Promise {
