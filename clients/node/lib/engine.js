@@ -21,6 +21,8 @@ const { watch } = require('./watchdog')
 const GATHER = 20 // How long a completion waits for a claim to take it along, in milliseconds as all times here.
 const GRACE = 1000 // How long handlers have to heed their signal when the worker's time is over.
 const FAREWELL = 5000 // How long a worker that ends tries to tell the server what has ended.
+const REMINDER = 60000 // How often a failure is logged that goes on.
+const MISSING = ['42704', '3F000', '42883'] // The SQLSTATEs of a queue, and of a database without the extension.
 const LONGEST = 2 ** 31 - 1 // What a timer of Node can wait.
 
 const CLAIM = `
@@ -52,10 +54,23 @@ class Flag {
   }
 }
 
-// The pauses between attempts to connect.
+// The pauses between attempts that fail, and how often that is logged.
 class Backoff {
-  constructor () { this.failures = 0 }
-  reset () { this.failures = 0 }
+  constructor () { this.reset() }
+
+  reset () {
+    this.failures = 0
+    this.said = new Map()
+  }
+
+  // Whether a failure is to be logged: it is another one than before, or goes on for a minute more.
+  isNews (text) {
+    const now = performance.now()
+    if (now - (this.said.get(text) ?? -REMINDER) < REMINDER) return false
+    this.said.set(text, now)
+    return true
+  }
+
   next () { return Math.min(100 * 2 ** Math.min(++this.failures, 10), 10000) * (0.5 + Math.random() / 2) }
 }
 
@@ -73,6 +88,7 @@ class Engine {
     this.refused = new Set() // what the claim that runs has left out: lost ones, and those
     this.busy = new Set() // that another open transaction has
     this.stops = 0
+    this.hasClaimed = false // the queues were there
     this.isClosing = false
     this.stopping = new Flag()
     this.hurry = new Flag()
@@ -139,20 +155,25 @@ class Engine {
       } catch (error) {
         if (error instanceof Gone) {
           this.done.unshift(...completed)
-          this.log.warn({}, `the connection is lost: ${error.message}`)
+          const text = lineOf(error)
+          if (backoff.isNews(text)) this.log.warn({}, `no connection, the worker tries again: ${text}`)
           this.tell('disconnected', null, { error: error.message })
           await this.stopping.wait(backoff.next())
         } else if (error.code === '57014') {
           this.done.unshift(...completed)
         } else if (completed.length) { // one of them may be the cause: each is told on its own
           this.send(...completed)
+        } else if (!this.hasClaimed && MISSING.includes(error.code)) {
+          throw new Error(`the worker cannot start: ${lineOf(error)}`, { cause: error })
         } else {
-          this.log.error({}, `a claim has failed: ${error.message}`)
+          const text = lineOf(error)
+          if (backoff.isNews(text)) this.log.error({}, `a claim has failed, the worker tries again: ${text}`)
           await this.stopping.wait(backoff.next())
         }
         continue
       }
       backoff.reset()
+      this.hasClaimed = true
       for (const ending of completed) {
         if (this.busy.has(ending.job.id)) this.sendLater(ending)
         else this.settle(ending, this.refused.has(ending.job.id) ? 'lost' : ending.event)
@@ -165,7 +186,8 @@ class Engine {
 
   claim (room, completed) {
     const { wait, lease, stage, name, sessionBound } = this.options
-    const values = [[...this.calls.keys()], room, interval(this.isDrain ? 0 : wait), interval(lease), stage ?? null, name]
+    // The first claim does not sleep: it finds out whether the queues exist.
+    const values = [[...this.calls.keys()], room, interval(this.hasClaimed && !this.isDrain ? wait : 0), interval(lease), stage ?? null, name]
     return this.claims.fetch(CLAIM, [...values, sessionBound, completed])
   }
 
@@ -255,7 +277,7 @@ class Engine {
     const results = await tracing.within(job, async () => call(new Batch(jobs, this.pool)), true)
     if (results === undefined || results === null) return jobs.map(() => undefined)
     if (Array.isArray(results) && results.length === jobs.length) return results
-    throw new TypeError(`a batch of ${jobs.length} jobs wants as many results, or none`)
+    throw new TypeError(`a handler of ${jobs.length} jobs must return ${jobs.length} results or none`)
   }
 
   ended (job, result) {
@@ -332,7 +354,8 @@ class Engine {
       } catch (error) {
         if (!(error instanceof Gone)) throw error
         if (this.isGivenUp) return
-        this.log.warn({}, `the connection for heartbeats is lost: ${error.message}`)
+        const text = lineOf(error)
+        if (backoff.isNews(text)) this.log.warn({}, `no connection for heartbeats, the worker tries again: ${text}`)
         await new Promise((resolve) => setTimeout(resolve, backoff.next()))
       }
     }
@@ -533,8 +556,14 @@ function textOf (error) {
   try {
     return error instanceof RetryIn || error instanceof Fatal ? String(error.message) : String(error)
   } catch (failure) {
-    return `its text is not to be had: ${failure.name}`
+    return `its message could not be read: ${failure.name}`
   }
+}
+
+// What the server says, with its hint. A driver that tries several addresses has a message for each, and none itself.
+function lineOf (error) {
+  const texts = error.message || error.errors?.map((one) => one.message).join('; ') || String(error)
+  return [texts, error.hint].filter(Boolean).join(' Hint: ').replace(/\s+/g, ' ').trim()
 }
 
 module.exports = { Engine }

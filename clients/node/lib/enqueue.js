@@ -49,25 +49,48 @@ function call (name, arguments_, options) {
   return { text: `SELECT ${columns} FROM queue.${name}(${own}${list})`, values }
 }
 
-const enqueueQuery = (queue, payload = {}, options = {}) =>
-  call('enqueue', [[queue, '', '::text'], [stringify(payload), '', '::text::jsonb']], options)
+// A payload as JSON. What JSON has no word for would be a NULL of SQL, and that a job with the payload {}.
+function json (payload) {
+  const text = stringify(payload)
+  if (text === undefined) throw new TypeError(`a payload cannot be ${typeof payload}: leave it out for {}, or use null`)
+  return text
+}
+
+// The rest are the payload and the options: a payload that is left out is {}, one that is undefined is refused.
+function enqueueQuery (queue, ...rest) {
+  const [payload, options = {}] = rest.length ? rest : [{}]
+  return call('enqueue', [[queue, '', '::text'], [json(payload), '', '::text::jsonb']], options)
+}
 
 const enqueueManyQuery = (queue, payloads, options = {}) =>
   call('enqueue_many', [[queue, '', '::text'],
-    [Array.from(payloads, (payload) => stringify(payload)), '', '::text[]::jsonb[]']], options)
+    [Array.from(payloads, json), '', '::text[]::jsonb[]']], options)
 
-const publishQuery = (topic, payload = {}, { key = '', ...options } = {}) =>
-  call('publish', [[topic, '', '::text'], [stringify(payload), '', '::text::jsonb'], [key, '', '::text']], options)
+function publishQuery (topic, ...rest) {
+  const [payload, { key = '', ...options } = {}] = rest.length ? rest : [{}]
+  return call('publish', [[topic, '', '::text'], [json(payload), '', '::text::jsonb'], [key, '', '::text']], options)
+}
 
 // `tasks` are objects: `task`, its name; `payload`, `queue`, `after` with the names of other tasks, and the options of `enqueue`.
-function enqueueFlowQuery (queue, { tasks = [], payload = {}, runs = false, open = false, failFast = false, ...options } = {}) {
+function enqueueFlowQuery (queue, { tasks = [], runs = false, open = false, failFast = false, ...options } = {}) {
+  const payload = own(options)
   return call('enqueue_flow', [[queue, '', '::text'], [stringify(tasks.map(fields)), '', '::text::jsonb'],
-    [stringify(payload), '', '::text::jsonb'], [runs, 'runs => ', '::boolean'], [open, 'open => ', '::boolean'],
+    [json(payload), '', '::text::jsonb'], [runs, 'runs => ', '::boolean'], [open, 'open => ', '::boolean'],
     [failFast, 'fail_fast => ', '::boolean']], options)
 }
 
+// Takes the payload out of the options; {} if it is left out.
+function own (options) {
+  if (!Object.hasOwn(options, 'payload')) return {}
+  const { payload } = options
+  delete options.payload
+  return payload
+}
+
 // A task as `queue.enqueue_batch` reads it.
-function fields ({ payload = {}, queue, after = [], ...options }) {
+function fields ({ queue, after = [], ...options }) {
+  const payload = own(options)
+  json(payload)
   const found = { payload, after, ...(queue === undefined ? {} : { queue }) }
   const given = { ...options, headers: tracing.inject(options.headers) }
   for (const [option, value] of Object.entries(given)) {
@@ -79,16 +102,16 @@ function fields ({ payload = {}, queue, after = [], ...options }) {
   return found
 }
 
-async function enqueue (client, queue, payload, options) {
-  return (await client.query(enqueueQuery(queue, payload, options))).rows[0].id
+async function enqueue (client, queue, ...rest) {
+  return (await client.query(enqueueQuery(queue, ...rest))).rows[0].id
 }
 
 async function enqueueMany (client, queue, payloads, options) {
   return (await client.query(enqueueManyQuery(queue, payloads, options))).rows.map((row) => row.id)
 }
 
-async function publish (client, topic, payload, options) {
-  return new Map((await client.query(publishQuery(topic, payload, options))).rows.map((row) => [row.queue, row.id]))
+async function publish (client, topic, ...rest) {
+  return new Map((await client.query(publishQuery(topic, ...rest))).rows.map((row) => [row.queue, row.id]))
 }
 
 async function enqueueFlow (client, queue, flow) {

@@ -7,6 +7,8 @@ const { Engine } = require('./engine')
 
 const DEFAULTS = { concurrency: 10, prefetch: 0, wait: 10000, heartbeat: 10000, shutdownTimeout: 30000, sessionBound: false }
 
+const KNOWN = new Set([...Object.keys(DEFAULTS), 'lease', 'stage', 'stallTimeout', 'name', 'logger'])
+
 // One line of JSON for each message, to stderr.
 const log = (level) => (fields, message) => console.error(JSON.stringify({ level, message, ...fields }))
 const LOGGER = { debug () {}, info: log('info'), warn: log('warn'), error: log('error') }
@@ -17,6 +19,8 @@ class Worker extends EventEmitter {
 
   constructor (connection = {}, options = {}) {
     super()
+    const unknown = Object.keys(options).find((name) => !KNOWN.has(name))
+    if (unknown !== undefined) throw new TypeError(`a worker has no option ${unknown}; it has ${[...KNOWN].join(', ')}`)
     this.hosts = Array.isArray(connection) ? connection : [connection]
     this.options = { ...DEFAULTS, logger: LOGGER, name: `${os.hostname()}:${process.pid}`, ...options }
     if (!(this.options.concurrency >= 1 && this.options.prefetch >= 0)) {
@@ -26,7 +30,9 @@ class Worker extends EventEmitter {
     this.batches = new Map()
   }
 
-  handle (queues, handler) {
+  handle (queues, handler, ...more) {
+    if (typeof handler !== 'function') throw new TypeError('a handler is a function')
+    if (more.length) throw new TypeError('a handler has no options: the worker has them')
     for (const queue of [queues].flat()) {
       if (this.handlers.has(queue)) throw new Error(`queue ${queue} has a handler`)
       this.handlers.set(queue, handler)
@@ -35,8 +41,9 @@ class Worker extends EventEmitter {
     return this
   }
 
-  handleBatch (queues, size, handler) {
-    this.handle(queues, handler)
+  handleBatch (queues, size, handler, ...more) {
+    if (!Number.isInteger(size) || size < 1) throw new RangeError('the size of a batch is at least 1')
+    this.handle(queues, handler, ...more)
     for (const queue of [queues].flat()) this.batches.set(queue, Math.max(size, 1))
     return this
   }

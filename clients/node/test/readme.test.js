@@ -7,38 +7,69 @@ const fs = require('node:fs')
 const os = require('node:os')
 const path = require('node:path')
 const { test } = require('node:test')
-const { database } = require('./support')
+const { Worker } = require('..')
+const { database, until } = require('./support')
 
 const db = database()
 
-test('the README', async () => {
-  await db.client.query("CREATE TABLE account (name text); CREATE TABLE sent (job_id bigint, recipient text); SELECT queue.create('emails')")
-  Object.assign(process.env, { PGHOST: db.config.host, PGDATABASE: db.config.database, PGUSER: 'postgres' })
-  const blocks = [...fs.readFileSync(path.join(__dirname, '../README.md'), 'utf8').matchAll(/```js\n(.*?)```/gs)].map(([, code]) => code)
-  assert.equal(blocks.length, 4)
-  const own = (name) => require(name.replace(/^pg-queue(\/testing)?$/, (_, more) => more ? '../lib/testing' : '..'))
-  const AsyncFunction = (async () => {}).constructor
-  const code = [...blocks.slice(0, 3), `
-    worker.hosts = [{}]
-    worker.options.logger = logger
+const README = fs.readFileSync(path.join(__dirname, '../README.md'), 'utf8')
+const blocks = (language) => [...README.matchAll(new RegExp(`\`\`\`${language}\\n(.*?)\`\`\``, 'gs'))].map(([, code]) => code)
+
+// A folder in which the package is installed, with these files.
+function folderOf (files) {
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'pg-queue-'))
+  fs.mkdirSync(path.join(folder, 'node_modules'))
+  fs.symlinkSync(path.join(__dirname, '..'), path.join(folder, 'node_modules/pg-queue'))
+  for (const [name, text] of Object.entries(files)) fs.writeFileSync(path.join(folder, name), text)
+  return folder
+}
+
+test('the README, from an empty database and an empty folder', async () => {
+  await db.client.query('CREATE DATABASE as_the_page_has_it')
+  const client = await db.server.connect('as_the_page_has_it')
+  const one = async (sql) => Object.values((await client.query(sql)).rows[0])[0]
+  const [setup] = blocks('sql')
+  await client.query(setup)
+  const [producer, worker, watch, tests, ...more] = blocks('js')
+  assert.deepEqual(more, [])
+  // What is watched stands before the line that runs the worker.
+  const line = 'if (require.main === module)'
+  const parts = worker.split(line)
+  assert.equal(parts.length, 2)
+  const files = { 'enqueue.js': producer, 'worker.js': `${parts[0]}${watch}module.exports.counter = counter\n${line}${parts[1]}`, 'mail.test.js': tests }
+  const folder = folderOf(files)
+  // They are no part of this run of tests.
+  const { NODE_TEST_CONTEXT, ...rest } = process.env
+  const env = { ...rest, PGHOST: db.config.host, PGDATABASE: 'as_the_page_has_it', PGUSER: 'postgres' }
+  const run = (...args) => execFileSync(process.execPath, args, { cwd: folder, env, encoding: 'utf8' })
+  try {
+    run('enqueue.js')
     await until('the delayed job is ready', async () => (await one("SELECT count(*)::int FROM queue.jobs WHERE state = 'ready'")) === 3)
-    await worker.drain()
-    const counted = { ...counter }`, blocks[3], 'return counted'].join('\n')
-  const logger = { debug () {}, info () {}, warn () {}, error () {} }
-  const run = new AsyncFunction('require', 'module', 'until', 'one', 'logger', code)
-  const counted = await run(own, {}, require('./support').until, db.one, logger)
-  assert.deepEqual(counted, { calls: 3, completed: 2, failed: 1 })
-  assert.deepEqual(await db.one('SELECT array_agg(recipient ORDER BY recipient) FROM sent'), ['ada@example.org', 'grace@example.org'])
+    const drain = "const { worker, counter } = require('./worker'); worker.options.logger.warn = () => {}; worker.drain().then(() => console.log(JSON.stringify(counter)))"
+    assert.deepEqual(JSON.parse(run('-e', drain)), { calls: 3, completed: 2, failed: 1 })
+    assert.deepEqual(await one('SELECT array_agg(recipient ORDER BY recipient) FROM sent'), ['ada@example.org', 'grace@example.org'])
+    assert.match(run('mail.test.js'), /pass 1$/m)
+  } finally {
+    fs.rmSync(folder, { recursive: true })
+    await client.end()
+  }
+})
+
+test('the options of a worker are in its table', () => {
+  const [, table] = /\| `new Worker\(connection, \{ … \}\)` \|(.*?)\n\n/s.exec(README)
+  const named = [...table.matchAll(/^\| `(\w+)` \|/gm)].map(([, name]) => name)
+  assert.throws(() => new Worker({}, { none: 1 }), (error) => {
+    const known = /it has (.*)$/.exec(error.message)[1].split(', ')
+    assert.deepEqual(named.toSorted?.() ?? [...named].sort(), [...known].sort())
+    return true
+  })
 })
 
 test('the tests of docs/testing.md', async () => {
   const page = fs.readFileSync(path.join(__dirname, '../../../docs/testing.md'), 'utf8')
   const [[, code]] = page.matchAll(/```js\n(.*?)```/gs)
-  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'pg-queue-'))
+  const folder = folderOf({ 'page.test.js': code })
   try {
-    fs.mkdirSync(path.join(folder, 'node_modules'))
-    fs.symlinkSync(path.join(__dirname, '..'), path.join(folder, 'node_modules/pg-queue'))
-    fs.writeFileSync(path.join(folder, 'page.test.js'), code)
     // It is no part of this run of tests.
     const { NODE_TEST_CONTEXT, ...env } = process.env
     const said = execFileSync(process.execPath, ['page.test.js'], { cwd: folder, env, encoding: 'utf8' })

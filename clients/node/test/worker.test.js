@@ -42,7 +42,7 @@ test('every option arrives', async () => {
   await db.client.query('SELECT queue.reschedule($1, now())', [job])
   const lease = await db.one("SELECT extract(epoch FROM lease_expires_at - clock_timestamp())::float8 FROM queue.claim('staged')")
   assert.ok(lease > 60 && lease <= 120, lease)
-  const delayed = await enqueue(db.client, 'a', undefined, { delay: 500 })
+  const delayed = await enqueue(db.client, 'a', {}, { delay: 500 })
   assert.equal(await db.one("SELECT run_at - enqueued_at = '500 ms' AND payload = '{}' FROM queue.job($1)", [delayed]), true)
   await assert.rejects(enqueue(db.client, 'a', {}, { prio: 1 }), /prio/)
   await assert.rejects(enqueue(db.client, 'nope'), { code: '42704' })
@@ -254,16 +254,6 @@ test('time passes for what waits', async () => {
   assert.deepEqual(events.filter((event) => event.kind === 'completed').map((event) => event.jobId), [soon])
   assert.deepEqual(await testing.advanceTime(db.client, '1 hour', 'b'), [])
   assert.deepEqual(await testing.advanceTime(db.client, '1 hour'), [late])
-})
-
-test('a queue that is missing is waited for', async () => {
-  const said = []
-  const one = worker({ logger: { ...quiet, error: (_, message) => said.push(message) } }).handle('later', () => {})
-  await db.running(one, async () => {
-    await until('it is logged', () => said.some((message) => message.includes('later')))
-    await db.client.query("SELECT queue.create('later')")
-    await db.waitState(await enqueue(db.client, 'later'), 'completed')
-  })
 })
 
 test('what cannot work is refused at once', async () => {

@@ -236,7 +236,7 @@ def test_each_of_a_batch_ends_in_its_own_way(conn, conninfo):
     assert [state(conn, job_id) for job_id in jobs] == states
     assert one(conn, "SELECT error FROM queue.job(%s)", jobs[5]) == "ValueError: odd"
     assert state(conn, staged) == "completed"
-    assert "wants as many results" in one(conn, "SELECT error FROM queue.job(%s)", few[0])
+    assert "must return" in one(conn, "SELECT error FROM queue.job(%s)", few[0])
 
 
 def test_a_batch_gives_back_what_is_still_being_rolled_back(conn, conninfo):

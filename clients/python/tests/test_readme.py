@@ -1,5 +1,6 @@
 """The code of the pages runs as it stands."""
 
+import inspect
 import os
 import re
 import subprocess
@@ -7,26 +8,35 @@ import sys
 from pathlib import Path
 
 import psycopg
+import pytest
 from conftest import one, until
+from pg_queue import Worker
 
 PACKAGE = Path(__file__).parents[1]
 DOCS = PACKAGE.parents[1] / "docs"
 
 
-def blocks(page):
-    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+def blocks(page, language="python"):
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
 
 
-SCHEMA = """
-    CREATE TABLE IF NOT EXISTS account (name text);
-    CREATE TABLE IF NOT EXISTS sent (job_id bigint, recipient text);
-    TRUNCATE account, sent;
-    SELECT queue.create('emails');
-"""
+@pytest.fixture
+def empty(pg_queue_server):
+    """The connection string of a database in which nothing was done yet."""
+    with pg_queue_server.connect() as conn:
+        conn.execute("CREATE DATABASE as_the_page_has_it")
+    yield pg_queue_server.conninfo("as_the_page_has_it")
+    pg_queue_server.drop_database("as_the_page_has_it")
 
 
-def test_the_readme(conn, conninfo, monkeypatch):
-    conn.execute(SCHEMA)
+def test_the_readme_from_an_empty_database(empty, monkeypatch):
+    with psycopg.connect(empty, autocommit=True) as conn:
+        (setup,) = blocks(PACKAGE / "README.md", "sql")
+        conn.execute(setup)
+        follow(conn, empty, monkeypatch)
+
+
+def follow(conn, conninfo, monkeypatch):
     parameters = psycopg.conninfo.conninfo_to_dict(conninfo)
     for name, variable in {"host": "PGHOST", "dbname": "PGDATABASE", "user": "PGUSER"}.items():
         monkeypatch.setenv(variable, parameters[name])
@@ -45,6 +55,22 @@ def test_the_readme(conn, conninfo, monkeypatch):
     conn.execute("TRUNCATE sent")
     names["test_a_welcome"](conninfo)
     assert one(conn, "SELECT array_agg(recipient) FROM sent") == ["ada@example.org"]
+
+
+def test_the_options_of_a_worker_are_in_its_table():
+    page = (PACKAGE / "README.md").read_text()
+    table = page.split("| `Worker(conninfo, …)` |")[1].split("\n\n")[0]
+    named = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert named == [name for name in inspect.signature(Worker.__init__).parameters if name != "self"]
+
+
+def test_the_page_stands_by_itself():
+    """On a registry a link to another folder of the repository leads nowhere."""
+    for name in ("python", "node", "rust"):
+        page = (PACKAGE.parent / name / "README.md").read_text()
+        targets = re.findall(r"\]\(([^)]*)\)", page)
+        assert all(target.startswith("https://") for target in targets), (name, targets)
+        assert "A smaller\npriority runs first" in page or "A smaller priority runs first" in page, name
 
 
 def test_the_tests_of_docs_testing(tmp_path):

@@ -404,19 +404,6 @@ def test_within_an_event_loop(conn, conninfo):
     assert state(conn, job_id) == "completed"
 
 
-def test_a_queue_that_is_missing_is_said_and_waited_for(conn, conninfo, caplog):
-    worker = Worker(conninfo)
-
-    @worker.handler("later")
-    def handle(job):
-        pass
-
-    with running(worker):
-        until("it is logged", lambda: "later" in caplog.text)
-        conn.execute("SELECT queue.create('later')")
-        wait_state(conn, enqueue(conn, "later"), "completed")
-
-
 def test_each_host_is_tried_by_itself(monkeypatch):
     def seen(conninfo):
         names = ("host", "hostaddr", "port", "target_session_attrs")

@@ -61,13 +61,25 @@ where
             for host in hosts.iter() {
                 match timeout(SILENCE, connect(host, tls.clone(), on_notice.clone())).await {
                     Ok(Ok(connection)) => return Ok(connection),
-                    Ok(Err(error)) => failure = text(&error),
-                    Err(_) => failure = "the server has not answered".to_owned(),
+                    Ok(Err(error)) => failure = format!("{}: {}", place(host), text(&error)),
+                    Err(_) => failure = format!("{}: the server has not answered", place(host)),
                 }
             }
             Err(failure)
         })
     })
+}
+
+/// Where the one host of a configuration is.
+fn place(config: &Config) -> String {
+    let port = config.get_ports().first().copied().unwrap_or(5432);
+    let host = match (config.get_hosts().first(), config.get_hostaddrs().first()) {
+        (Some(Host::Tcp(name)), _) => name.clone(),
+        (Some(Host::Unix(path)), _) => path.display().to_string(),
+        (None, Some(address)) => address.to_string(),
+        (None, None) => "no host".to_owned(),
+    };
+    format!("{host}, port {port}")
 }
 
 /// A configuration for each host: so that it is known which one to ask for a cancel.
@@ -191,7 +203,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 
 /// What the server has said, or the driver.
 pub(crate) fn text(error: &tokio_postgres::Error) -> String {
-    error.as_db_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
+    use std::error::Error as _;
+    if let Some(said) = error.as_db_error() {
+        return said.message().to_owned();
+    }
+    let (text, source) = (error.to_string(), error.source().map(ToString::to_string));
+    match source.filter(|source| !text.contains(source.as_str())) {
+        Some(source) => format!("{text}: {source}"),
+        None => text,
+    }
+}
+
+/// The same with the server's hint.
+pub(crate) fn text_and_hint(error: &tokio_postgres::Error) -> String {
+    match error.as_db_error().and_then(DbError::hint) {
+        Some(hint) => format!("{} Hint: {hint}", text(error)),
+        None => text(error),
+    }
 }
 
 pub(crate) fn code(error: &tokio_postgres::Error) -> &str {

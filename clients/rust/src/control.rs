@@ -37,7 +37,9 @@ impl Engine {
             match result {
                 Ok(()) => backoff = Backoff::default(),
                 Err(error) => {
-                    log::warn!(target: "pg_queue", "the connection for heartbeats is lost: {error}");
+                    if backoff.is_news(&error) {
+                        log::warn!(target: "pg_queue", "no connection for heartbeats, the worker tries again: {error}");
+                    }
                     sleep(backoff.next()).await;
                 }
             }

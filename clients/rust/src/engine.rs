@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use tokio_postgres::error::DbError;
 use tokio_postgres::types::Type;
 
 use crate::batch::{Batch, BatchPool, Each};
-use crate::connection::{BUSY, LOST, Link, Pool, Refusal, SILENCE, code, text};
+use crate::connection::{BUSY, LOST, Link, Pool, Refusal, SILENCE, code, text_and_hint};
 use crate::endings::{Ending, Kind};
 use crate::event::{Event, EventKind};
 use crate::job::{COLUMNS, Job, Shared};
@@ -30,7 +30,7 @@ use crate::sql::{Parameters, interval};
 use crate::state::{Held, State};
 use crate::tracing;
 use crate::watchdog::Watchdog;
-use crate::worker::{Call, Settings};
+use crate::worker::{Call, Settings, WorkerError};
 
 /// How long handlers have to heed `check` when the worker's time is over.
 const GRACE: Duration = Duration::from_secs(1);
@@ -38,16 +38,35 @@ const GRACE: Duration = Duration::from_secs(1);
 /// How long a worker that ends tries to tell the server what has ended.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// The pauses between attempts to connect.
+/// How often a failure is logged that goes on.
+const REMINDER: Duration = Duration::from_secs(60);
+
+/// The SQLSTATEs of a queue that does not exist, and of a database without the extension.
+const MISSING: [&str; 3] = ["42704", "3F000", "42883"];
+
+/// The pauses between attempts that fail, and how often that is logged.
 #[derive(Default)]
-pub(crate) struct Backoff(u32);
+pub(crate) struct Backoff {
+    failures: u32,
+    said: HashMap<String, Instant>,
+}
 
 impl Backoff {
+    /// Whether a failure is to be logged: it is another one than before, or goes on for a minute more.
+    pub fn is_news(&mut self, text: &str) -> bool {
+        let now = Instant::now();
+        if self.said.get(text).is_some_and(|at| now - *at < REMINDER) {
+            return false;
+        }
+        self.said.insert(text.to_owned(), now);
+        true
+    }
+
     pub fn next(&mut self) -> Duration {
-        self.0 += 1;
-        let most = Duration::from_millis(100 << self.0.min(10)).min(Duration::from_secs(10));
+        self.failures += 1;
+        let most = Duration::from_millis(100 << self.failures.min(10)).min(Duration::from_secs(10));
         // Half of it is chance: workers that lose a server together do not come back together.
-        let chance = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), self.0) % 1000;
+        let chance = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), self.failures) % 1000;
         most.mul_f64(0.5 + chance as f64 / 2000.0)
     }
 }
@@ -67,6 +86,10 @@ pub(crate) struct Engine {
     claims: Link,
     pub control: Link,
     pool: Arc<Pool>,
+    /// The queues were there.
+    has_claimed: AtomicBool,
+    /// Why the worker could not start.
+    failure: Mutex<Option<String>>,
     /// When the loop was last seen alive, in milliseconds since `begun`, for the watchdog.
     pub pulse: AtomicU64,
     pub begun: Instant,
@@ -109,6 +132,8 @@ impl Engine {
                     SILENCE,
                 ),
                 pool: Arc::new(Pool::new(connector)),
+                has_claimed: AtomicBool::new(false),
+                failure: Mutex::default(),
                 pulse: AtomicU64::new(0),
                 begun: Instant::now(),
                 settings,
@@ -133,7 +158,9 @@ impl Engine {
     }
 
     /// Works until it is told to stop, or has drained all. Returns what has happened, when it drains.
-    pub async fn serve(self: Arc<Self>) -> Vec<Event> {
+    ///
+    /// Errors: a queue does not exist when the worker starts.
+    pub async fn serve(self: Arc<Self>) -> Result<Vec<Event>, WorkerError> {
         let _watchdog = self.settings.stall_timeout.map(|limit| Watchdog::start(&self, limit));
         let mut tasks = Tasks(Vec::new(), self.clone());
         let (claimer, control) = (tokio::spawn(self.clone().claim_all()), tokio::spawn(self.clone().control_all()));
@@ -155,10 +182,13 @@ impl Engine {
             }
         }
         self.shut_down(&mut tasks.0[1]).await;
-        self.drained
-            .as_ref()
+        if let Some(text) = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Err(WorkerError(text.into()));
+        }
+        let events = self.drained.as_ref();
+        Ok(events
             .map(|events| std::mem::take(&mut *events.lock().unwrap_or_else(PoisonError::into_inner)))
-            .unwrap_or_default()
+            .unwrap_or_default())
     }
 
     // The claimer.
@@ -181,7 +211,9 @@ impl Engine {
                 Ok(rows) => rows,
                 Err(Refusal::Gone(error)) => {
                     self.lock().done.splice(0..0, completed);
-                    log::warn!(target: "pg_queue", "the connection is lost: {error}");
+                    if backoff.is_news(&error) {
+                        log::warn!(target: "pg_queue", "no connection, the worker tries again: {error}");
+                    }
                     self.tell(EventKind::Disconnected, None, Duration::ZERO, Some(error));
                     self.pause(backoff.next()).await;
                     continue;
@@ -196,12 +228,21 @@ impl Engine {
                     continue;
                 }
                 Err(Refusal::Refused(error)) => {
-                    log::error!(target: "pg_queue", "a claim has failed: {}", text(&error));
+                    let text = text_and_hint(&error);
+                    if !self.has_claimed.load(Ordering::Acquire) && MISSING.contains(&code(&error)) {
+                        let text = format!("the worker cannot start: {text}");
+                        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+                        return;
+                    }
+                    if backoff.is_news(&text) {
+                        log::error!(target: "pg_queue", "a claim has failed, the worker tries again: {text}");
+                    }
                     self.pause(backoff.next()).await;
                     continue;
                 }
             };
             backoff = Backoff::default();
+            self.has_claimed.store(true, Ordering::Release);
             let (is_empty, had_none) = (rows.is_empty(), completed.is_empty());
             let (refused, busy) = {
                 let mut state = self.lock();
@@ -227,7 +268,9 @@ impl Engine {
 
     async fn claim(&self, room: usize, completed: &[Ending]) -> Result<Vec<(Job, Duration)>, Refusal> {
         let settings = &self.settings;
-        let wait = if self.drained.is_some() { Duration::ZERO } else { settings.wait };
+        // The first claim does not sleep: it finds out whether the queues exist.
+        let sleeps = self.drained.is_none() && self.has_claimed.load(Ordering::Acquire);
+        let wait = if sleeps { settings.wait } else { Duration::ZERO };
         let ids: Vec<i64> = completed.iter().map(Ending::id).collect();
         let parameters = Parameters::default()
             .with(self.calls.keys().cloned().collect::<Vec<_>>(), Type::TEXT_ARRAY)

@@ -1,5 +1,6 @@
 //! The worker as its user sees it: what it is told, which handlers it has, how it is run. `engine` runs it.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
@@ -69,11 +70,11 @@ impl Settings {
 
 /// What a worker cannot do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkerError(&'static str);
+pub struct WorkerError(pub(crate) Cow<'static, str>);
 
 impl fmt::Display for WorkerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
+        f.write_str(&self.0)
     }
 }
 
@@ -248,8 +249,10 @@ impl Worker {
 
     /// Works until SIGTERM, SIGINT or `stop`; then waits for the handlers, and gives back what is left. A second signal ends
     /// the wait.
+    ///
+    /// Errors: a queue does not exist when the worker starts. One that is dropped later is tried again.
     pub async fn run(self) -> Result<(), WorkerError> {
-        let refused = WorkerError("signals cannot be heard: the runtime needs enable_io");
+        let refused = WorkerError("signals cannot be heard: the runtime needs enable_io".into());
         let mut terminate = signal(SignalKind::terminate()).map_err(|_| refused.clone())?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(|_| refused)?;
         let stopper = self.stopper();
@@ -282,8 +285,8 @@ impl Worker {
             _ => Some("a worker has at most eight queues"),
         };
         if let Some(text) = refusal {
-            return Err(WorkerError(text));
+            return Err(WorkerError(text.into()));
         }
-        Ok(Engine::new(Arc::new(self.settings), is_drain, self.stops.subscribe()).serve().await)
+        Engine::new(Arc::new(self.settings), is_drain, self.stops.subscribe()).serve().await
     }
 }

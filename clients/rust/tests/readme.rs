@@ -94,14 +94,13 @@ async fn the_readme() -> Any {
     }
 
     let server = pg_queue_client::testing::Server::start();
-    let database = server.create_database().await?;
+    // From an empty database, as the page says.
+    let database = "as_the_page_has_it".to_owned();
+    server.connect("postgres").await?.batch_execute("CREATE DATABASE as_the_page_has_it").await?;
     let mut client = server.connect(&database).await?;
-    client
-        .batch_execute(
-            "CREATE TABLE account (name text); CREATE TABLE sent (job_id bigint, recipient text);
-             SELECT queue.create('emails')",
-        )
-        .await?;
+    let setup =
+        page.split("```sql\n").nth(1).and_then(|rest| rest.split("```").next()).expect("what the page begins with");
+    client.batch_execute(setup).await?;
     page::produce(&mut client).await?;
     pg_queue_client::testing::advance_time(&client, std::time::Duration::from_secs(1)).await?;
     assert_eq!(page::watch(server.config(&database)).await?, 3);

@@ -504,23 +504,6 @@ async fn no_more_run_at_once_than_asked() {
 }
 
 #[tokio::test]
-async fn a_queue_that_is_missing_is_waited_for() {
-    let db = Database::new().await;
-    let worker = db.worker().handler("later", |_| async { Ok(()) });
-    running(worker, async {
-        db.wait_true(
-            "it has tried",
-            "SELECT count(*) > 0 FROM pg_stat_activity WHERE query ~ 'claim_any.*max_jobs' AND state = 'idle'",
-        )
-        .await;
-        db.client.batch_execute("SELECT queue.create('later')").await.unwrap();
-        let id = enqueue(&db.client, "later", json!({}), Options::new()).await.unwrap();
-        db.wait_state(id, "completed").await;
-    })
-    .await;
-}
-
-#[tokio::test]
 async fn what_cannot_work_is_refused_at_once() {
     let worker = || Worker::new("host=/nowhere").unwrap();
     assert_eq!(worker().serve().await.unwrap_err().to_string(), "a worker needs a handler");

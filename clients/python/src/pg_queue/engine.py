@@ -52,6 +52,9 @@ GRACE = 1.0
 FAREWELL = 5.0
 """How long a worker that ends tries to tell the server what has ended."""
 
+_MISSING = ("42704", "3F000", "42883")
+"""The SQLSTATEs of a queue, and of a database without the extension."""
+
 CLAIM = f"""
     SELECT {COLUMNS}, extract(epoch FROM lease_expires_at - clock_timestamp())::float8
     FROM queue.claim_any(%s::text[], max_jobs => %s, wait => %s, lease => %s::interval, stage => %s::text, worker => %s,
@@ -78,6 +81,7 @@ class Engine:
         self._refused: Set[int] = set()  # what the claim that runs has left out: lost ones, and those
         self._busy: Set[int] = set()  # that another open transaction has
         self._stops = 0
+        self._has_claimed = False  # the queues were there
         self._is_closing = False
         self._stopping, self._hurry = asyncio.Event(), asyncio.Event()
         self._changed = asyncio.Event()  # for the claimer: there is room, or the end
@@ -155,7 +159,8 @@ class Engine:
                 rows = await self._claim(room, [ending.id for ending in completed])
             except Gone as error:
                 self._done = completed + self._done
-                logger.warning("the connection is lost: %s", error)
+                if backoff.is_news(_line(error)):
+                    logger.warning("no connection, the worker tries again: %s", _line(error))
                 self._tell(Event("disconnected", error=str(error)))
                 await self._pause(backoff.next())
                 continue
@@ -165,11 +170,15 @@ class Engine:
             except psycopg.Error as error:
                 if completed:  # one of them may be the cause: each is told on its own
                     self._send(*completed)
+                elif not self._has_claimed and error.sqlstate in _MISSING:
+                    raise RuntimeError(f"the worker cannot start: {_line(error)}") from error
                 else:
-                    logger.error("a claim has failed: %s", error)
+                    if backoff.is_news(_line(error)):
+                        logger.error("a claim has failed, the worker tries again: %s", _line(error))
                     await self._pause(backoff.next())
                 continue
-            backoff.failures = 0
+            backoff.reset()
+            self._has_claimed = True
             for ending in completed:
                 if ending.id in self._busy:
                     self._send_later(ending)
@@ -183,7 +192,8 @@ class Engine:
 
     async def _claim(self, room: int, completed: List[int]) -> List[Any]:
         worker = self._worker
-        wait = 0.0 if self._drain else worker.wait
+        # The first claim does not sleep: it finds out whether the queues exist.
+        wait = worker.wait if self._has_claimed and not self._drain else 0.0
         parameters = [list(worker.handlers), room, interval(wait), interval(worker.lease), worker.stage]
         return await self._claims.fetch(CLAIM, [*parameters, worker.name, worker.session_bound, completed])
 
@@ -296,7 +306,7 @@ class Engine:
         if result is None:
             return [None] * len(jobs)
         if not isinstance(result, (list, tuple)) or len(result) != len(jobs):
-            raise ValueError(f"a batch of {len(jobs)} jobs wants as many results, or None")
+            raise ValueError(f"a handler of {len(jobs)} jobs must return {len(jobs)} results or None")
         return list(result)
 
     def _ended(self, job: BaseJob, result: Any) -> Ending:
@@ -384,9 +394,10 @@ class Engine:
             try:
                 await self._heartbeat()
                 await self._flush()
-                backoff.failures = 0
+                backoff.reset()
             except Gone as error:
-                logger.warning("the connection for heartbeats is lost: %s", error)
+                if backoff.is_news(_line(error)):
+                    logger.warning("no connection for heartbeats, the worker tries again: %s", _line(error))
                 await asyncio.sleep(backoff.next())
 
     async def _until_due(self) -> None:
@@ -581,7 +592,12 @@ def _text(error: BaseException) -> str:
     try:
         return str(error)
     except Exception as failure:
-        return f"its text is not to be had: {type(failure).__name__}"
+        return f"its message could not be read: {type(failure).__name__}"
+
+
+def _line(error: BaseException) -> str:
+    """A message of several lines, such as one with a hint, in one."""
+    return " ".join(_text(error).split())
 
 
 def _extra(job: BaseJob) -> Dict[str, Any]:

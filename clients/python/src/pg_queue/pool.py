@@ -13,6 +13,7 @@ import select
 import socket
 import struct
 import threading
+import time
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, AsyncIterator, Callable, Coroutine, Dict, Generic, Iterator, List, Optional, Set, TypeVar, Union
 
@@ -58,15 +59,32 @@ class Gone(Exception):
     """The connection is no more, or leads to a server that takes no writes: connect anew, maybe to another host."""
 
 
+REMINDER = 60.0
+"""How often, in seconds, a failure is logged that goes on."""
+
+
 class Backoff:
-    """The pauses between attempts to connect."""
+    """The pauses between attempts that fail, and how often that is logged."""
 
     def __init__(self) -> None:
         self.failures = 0
+        self._said: Dict[str, float] = {}
 
     def next(self) -> float:
         self.failures += 1
         return min(0.1 * 2.0 ** min(self.failures, 10), 10.0) * random.uniform(0.5, 1.0)
+
+    def reset(self) -> None:
+        self.failures = 0
+        self._said.clear()
+
+    def is_news(self, text: str) -> bool:
+        """Whether this failure is to be logged: it is another one than before, or goes on for a minute more."""
+        now = time.monotonic()
+        if now - self._said.get(text, -REMINDER) < REMINDER:
+            return False
+        self._said[text] = now
+        return True
 
 
 def hosts(conninfo: str) -> List[str]:
@@ -89,6 +107,14 @@ def hosts(conninfo: str) -> List[str]:
     return [make_conninfo(**{**whole, **one}) for one in of_one]
 
 
+def _at(conninfo: str, error: psycopg.OperationalError) -> psycopg.OperationalError:
+    """The error with the server's place, which not all versions of psycopg tell."""
+    given = conninfo_to_dict(conninfo)
+    host = given.get("host") or given.get("hostaddr") or os.environ.get("PGHOST") or "the default host"
+    port = given.get("port") or os.environ.get("PGPORT") or 5432
+    return psycopg.OperationalError(f"{host}, port {port}: {error}")
+
+
 def connect(attempts: List[str]) -> Connection[Any]:
     """Connects to the first of the hosts that takes writes."""
     errors: List[psycopg.OperationalError] = []
@@ -96,7 +122,7 @@ def connect(attempts: List[str]) -> Connection[Any]:
         try:
             return Connection.connect(conninfo, autocommit=True, prepare_threshold=None)
         except psycopg.OperationalError as error:
-            errors.append(error)
+            errors.append(_at(conninfo, error))
     raise errors[0] if len(errors) == 1 else psycopg.OperationalError("; ".join(map(str, errors)))
 
 
@@ -107,7 +133,7 @@ async def connect_async(attempts: List[str]) -> AsyncConnection[Any]:
         try:
             return await AsyncConnection.connect(conninfo, autocommit=True, prepare_threshold=None)
         except psycopg.OperationalError as error:
-            errors.append(error)
+            errors.append(_at(conninfo, error))
     raise errors[0] if len(errors) == 1 else psycopg.OperationalError("; ".join(map(str, errors)))
 
 

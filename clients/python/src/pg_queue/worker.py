@@ -119,7 +119,8 @@ class Worker:
     def run(self) -> None:
         """Works until SIGTERM, SIGINT or `stop`; then waits for the handlers, and gives back what is left.
 
-        A second signal ends the wait.
+        A second signal ends the wait. Raises RuntimeError if a queue does not exist when the worker starts; a queue that is
+        dropped later is tried again.
         """
         asyncio.run(self._run_with_signals())
 
