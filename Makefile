@@ -137,7 +137,7 @@ examples: prepare ## builds the example workers, and gets what their tests need
 	pgrx-tests/prepare-examples $(TARGET)/examples
 	cargo build $(EVERYTHING) --lib --bins --tests
 
-drivers: stage ## tests what docs/clients.md says of drivers for Perl, PHP, Ruby, Java, Go and Rust's sqlx, and gets them
+drivers: stage ## tests what docs/clients.md and frameworks.md say of Perl, PHP, Ruby, Java, Go and Rust's sqlx, and gets that
 	pgrx-tests/prepare-clients $(TARGET)/clients drivers
 	clients/drivers/run $(TARGET)/debug/server/pg_config $(TARGET)/clients $(ARGS)
 

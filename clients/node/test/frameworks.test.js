@@ -18,13 +18,16 @@ function code (section, ...names) {
   return new Function('require', 'exports', `${blocks.join('\n')}\nreturn { ${names.join(', ')} }`)
 }
 
-// Makes the queue anew by a migration, registers twice, of which the second has to fail, and goes back.
+// Makes the queue anew by a migration, registers once, and once more when the queue is full: then the account has to go with
+// its job. Then goes back.
 async function registersOnce (up, register, down) {
   await db.client.query('DROP TABLE IF EXISTS account; CREATE TABLE account (email text PRIMARY KEY)')
   await up()
   assert.equal(await db.one("SELECT max_attempts FROM queue.queues WHERE queue_name = 'emails'"), 5)
   const id = await register('ada@example.org')
-  await assert.rejects(register('ada@example.org'))
+  await db.client.query("SELECT queue.alter('emails', max_waiting => 1)")
+  await assert.rejects(register('grace@example.org'))
+  assert.deepEqual(await db.one('SELECT array_agg(email) FROM account'), ['ada@example.org'])
   assert.deepEqual(await db.one("SELECT array_agg(job_id::float8) FROM queue.jobs WHERE queue_name = 'emails' AND state = 'ready'"), [id])
   await db.client.query('SELECT queue.cancel($1)', [id])
   await down()

@@ -37,18 +37,19 @@ class Account(models.Model):
     is_welcome = models.BooleanField(default=False)
 """
 
-# Prints the attempt that fails and the one that does not.
 REGISTER = """
 import django
 django.setup()
-from django.db import IntegrityError
+import psycopg
 from shop.views import register
-register("ada@example.org")
 try:
-    register("ada@example.org")
-except IntegrityError:
+    register("{email}")
+except psycopg.Error:
     print("refused")
 """
+
+# Then the account has to go with its job.
+FULL = "SELECT queue.alter('emails', max_waiting => 1)"
 
 
 def blocks(section):
@@ -91,7 +92,10 @@ def test_django(conn, environment, tmp_path):
     (tmp_path / "shop/migrations/0002_queues.py").write_text(migration)
     python("-m", "django", "migrate")
     assert one(conn, "SELECT max_attempts FROM queue.queues WHERE queue_name = 'emails'") == 5
-    assert python("-c", REGISTER) == "refused\n"
+    assert python("-c", REGISTER.format(email="ada@example.org")) == ""
+    conn.execute(FULL)
+    assert python("-c", REGISTER.format(email="grace@example.org")) == "refused\n"
+    assert one(conn, "SELECT array_agg(email) FROM shop_account") == ["ada@example.org"]
     assert one(conn, "SELECT array_agg(payload->>'account') FROM queue.jobs WHERE queue_name = 'emails'") == ["1"]
     job = one(conn, "SELECT job_id FROM queue.jobs WHERE queue_name = 'emails'")
     worker = subprocess.Popen([sys.executable, "-m", "django", "work"], cwd=tmp_path, env=environment)
@@ -116,7 +120,9 @@ def test_fastapi(conn, environment):
     exec(compile(web, "frameworks.md", "exec"), names)
     with TestClient(names["app"], raise_server_exceptions=False) as client:
         job = client.post("/accounts", params={"email": "ada@example.org"}).json()["job_id"]
-        assert client.post("/accounts", params={"email": "ada@example.org"}).status_code == 500
+        conn.execute(FULL)
+        assert client.post("/accounts", params={"email": "grace@example.org"}).status_code == 500
+    assert one(conn, "SELECT array_agg(email) FROM account") == ["ada@example.org"]
     assert one(conn, "SELECT array_agg(job_id) FROM queue.jobs WHERE queue_name = 'emails'") == [job]
     exec(compile(worker, "frameworks.md", "exec"), names)
     with TestClient(FastAPI(lifespan=names["lifespan_with_worker"])):
@@ -137,7 +143,9 @@ def test_flask_and_alembic(conn, environment):
         names["upgrade"]()
     client = names["web"].test_client()
     job = client.post("/accounts", data={"email": "ada@example.org"}).json["job_id"]
-    assert client.post("/accounts", data={"email": "ada@example.org"}).status_code == 500
+    conn.execute(FULL)
+    assert client.post("/accounts", data={"email": "grace@example.org"}).status_code == 500
+    assert one(conn, "SELECT array_agg(email) FROM account") == ["ada@example.org"]
     assert one(conn, "SELECT array_agg(job_id) FROM queue.jobs WHERE queue_name = 'emails'") == [job]
     assert one(conn, "SELECT max_attempts FROM queue.queues WHERE queue_name = 'emails'") == 5
     conn.execute("SELECT queue.cancel(%s)", [job])
