@@ -114,7 +114,7 @@ pub fn check_no_data(catalog: &Catalog, queue: &Queue) -> Result<()> {
             .detail(what)
             .hint(hint))
     };
-    if let Some(topic) = topic::bound_to(catalog, queue.id)? {
+    if let Some(topic) = topic::bound_to(queue.id)? {
         let what = format!("It is bound to topic \"{topic}\", and what is published there is data.");
         return refused(what, "Use queue.unbind, or another queue for commands.");
     }

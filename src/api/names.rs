@@ -66,7 +66,7 @@ pub fn check_no_circle(catalog: &Catalog, name: &str, target: &str) -> Result<()
     let mut met = vec![target.to_owned()];
     while let Some(way) = ways.pop() {
         let Some(last) = way.last() else { continue };
-        let next: Vec<String> = match topic::find(catalog, last)? {
+        let next: Vec<String> = match topic::find(last)? {
             Some(topic) => topic::bound_queues(&topic)?,
             // A queue that is not there ends the way: the call that creates it with a dead_letter looks again.
             None => {

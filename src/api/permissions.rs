@@ -29,7 +29,7 @@ fn managed(catalog: &Catalog, name: &str) -> Result<i32> {
         permission::check_everywhere(catalog, Privilege::Manage)?;
         return Ok(EVERY_QUEUE);
     }
-    if let Some(topic) = topic::find(catalog, name)? {
+    if let Some(topic) = topic::find(name)? {
         permission::check_topic(catalog, &topic, Privilege::Manage)?;
         return Ok(topic.id);
     }

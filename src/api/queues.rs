@@ -97,11 +97,9 @@ const OPTIONS: [(&str, Type, &str); 23] = [
     ("rate_limit_per_group", Type::Int, "NULL"),
 ];
 
-/// The options that columns hold. The SQL of before version 0.3.0 lacks the last of them.
-fn columns(catalog: &Catalog) -> impl Iterator<Item = &'static (&'static str, Type, &'static str)> {
-    let knows = catalog.knows_after();
-    let is_one = move |(n, _): &(usize, _)| FIRST + n != LAST && (knows || FIRST + n < LAST);
-    OPTIONS.iter().enumerate().filter(is_one).map(|(_, option)| option)
+/// The options that columns hold.
+fn columns() -> impl Iterator<Item = &'static (&'static str, Type, &'static str)> {
+    OPTIONS.iter().filter(|(name, ..)| *name != "if_not_exists")
 }
 
 /// Position of the first option among the arguments.
@@ -218,7 +216,7 @@ fn check_dead_letter(catalog: &Catalog, call: &Call, name: &str) -> Result<()> {
             .hint("Create another queue for the dead jobs."));
     }
     names::lock_ways(catalog);
-    match topic::find(catalog, &target)? {
+    match topic::find(&target)? {
         Some(topic) => permission::check_topic(catalog, &topic, Privilege::Produce)?,
         None => permission::check(catalog, &*queue::by_name(catalog, &target)?, Privilege::Produce)?,
     }
@@ -260,7 +258,7 @@ fn create(call: &Call) -> Result<Option<Datum>> {
                 altered => return altered,
             }
         } else if holds_name {
-            if queue::is_topic(&catalog, &name)? {
+            if queue::is_topic(&name)? {
                 return Err(names::is_a_topic_s(&name));
             }
             break;
@@ -275,7 +273,7 @@ fn create(call: &Call) -> Result<Option<Datum>> {
     let mut columns = vec!["queue_name".to_owned()];
     let mut values = vec!["$1".to_owned()];
     let mut parameters: Vec<Parameter> = vec![name.clone().into()];
-    for (option, _, default) in self::columns(&catalog) {
+    for (option, _, default) in self::columns() {
         columns.push((*option).to_owned());
         values.push((*default).to_owned());
     }
@@ -294,18 +292,11 @@ fn create(call: &Call) -> Result<Option<Datum>> {
         &format!(
             "WITH made AS (INSERT INTO queue.queue ({}) VALUES ({})
                            ON CONFLICT (queue_name) DO NOTHING RETURNING queue_id, stages)
-             INSERT INTO queue.lane {}
-             UNION ALL SELECT queue_id, pg_catalog.unnest(stages){} FROM made RETURNING lane",
+             INSERT INTO queue.lane (queue_id, stage, is_held)
+             SELECT queue_id, NULL, is_held FROM made, (VALUES (false), (true)) AS kind (is_held)
+             UNION ALL SELECT queue_id, pg_catalog.unnest(stages), false FROM made RETURNING lane",
             columns.join(", "),
             values.join(", "),
-            // The SQL of before version 0.3.0 has no lanes of held jobs.
-            if catalog.knows_after() {
-                "(queue_id, stage, is_held) SELECT queue_id, NULL, is_held FROM made,
-                 (VALUES (false), (true)) AS kind (is_held)"
-            } else {
-                "(queue_id, stage) SELECT queue_id, NULL FROM made"
-            },
-            if catalog.knows_after() { ", false" } else { "" },
         ),
         &parameters,
     )?;
@@ -364,7 +355,7 @@ fn change(
     let mut parameters: Vec<Parameter> = vec![queue.id.into()];
     let mut settings = Vec::new();
     for option in reset {
-        let known = columns(catalog).find(|(name, ..)| name == option);
+        let known = columns().find(|(name, ..)| name == option);
         let Some((option, _, default)) = known else {
             return Err(Error::invalid(format!("unknown option \"{option}\" in reset"))
                 .hint("Name options of queue.create, for instance 'max_attempts'."));
@@ -491,14 +482,13 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
     let name = call.required("queue_name", call.text(0))?;
     let force = call.bool(1).unwrap_or(false);
     let catalog = catalog::current()?;
-    if let Some(topic) = topic::find(&catalog, &name)? {
+    if let Some(topic) = topic::find(&name)? {
         return topics::drop_topic(&catalog, &topic, force);
     }
     session::accept_invalidations();
     let queue = match queue::by_name(&catalog, &name) {
         Ok(queue) => queue,
         Err(error) if error.code != error::UNDEFINED => return Err(error),
-        // The SQL of before version 0.3.0 lacks the argument.
         Err(_) if call.bool(2).unwrap_or(false) => {
             notice::no_queue_to_drop(&name);
             return Ok(Some(VOID));
@@ -536,7 +526,7 @@ fn drop_queue(call: &Call) -> Result<Option<Datum>> {
         spi::run("DELETE FROM queue.schedule WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
         transaction::record(catalog.number, Step::SchedulesChanged { lane: 0 });
     }
-    topics::queue_dropped(&catalog, queue.id)?;
+    topics::queue_dropped(queue.id)?;
     spi::run("DELETE FROM queue.lane WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
     let gone = spi::run("DELETE FROM queue.queue WHERE queue_id OPERATOR(pg_catalog.=) $1", &[queue.id.into()])?;
     check_found(&catalog, &name, gone)?;

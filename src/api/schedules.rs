@@ -77,22 +77,16 @@ fn timing_of(call: &Call) -> Result<Timing> {
 /// The statement that makes a schedule.
 const MAKE: &str =
     "INSERT INTO queue.schedule (schedule_name, queue_id, payload, cron, every, timezone, missed, starts_at,
-         ends_at, overlap, priority, max_attempts, group_key, headers, anchor, planned_from{, run_as, run_as_id})
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16{, $17, $18})
+         ends_at, overlap, priority, max_attempts, group_key, headers, anchor, planned_from, run_as, run_as_id)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
      ON CONFLICT (schedule_name) DO NOTHING";
 /// The statement that changes the schedule that was seen, and no other version of it.
 const REPLACE: &str =
     "UPDATE queue.schedule SET queue_id = $2, payload = $3, cron = $4, every = $5, timezone = $6, missed = $7,
          starts_at = $8, ends_at = $9, overlap = $10, priority = $11, max_attempts = $12, group_key = $13,
-         headers = $14, anchor = $15, planned_from = $16{, run_as = $17, run_as_id = $18},
+         headers = $14, anchor = $15, planned_from = $16, run_as = $17, run_as_id = $18,
          version = version OPERATOR(pg_catalog.+) 1
      WHERE schedule_name OPERATOR(pg_catalog.=) $1 AND schedule_id OPERATOR(pg_catalog.=) ";
-
-/// Returns a statement with what stands in braces, or without: the SQL of before version 0.3.0 does not know it.
-fn of_version(statement: &str, knows: bool) -> String {
-    let parts = statement.split(['{', '}']).enumerate();
-    parts.filter(|(n, _)| knows || n % 2 == 0).map(|(_, part)| part).collect()
-}
 
 /// `queue.schedule(name, queue_name, payload, cron, every, …, command)`: returns the next slot.
 fn schedule(call: &Call) -> Result<Option<Datum>> {
@@ -182,22 +176,18 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
             given(13, pg_sys::JSONBOID),
             time(Some(anchor)),
             time(Some(planned_from)),
+            // A replaced command is that of the role that replaces it.
+            Parameter::raw(run_as.map(|role| role.name), pg_sys::TEXTOID),
+            Parameter::raw(run_as.map(|role| role.id.into()), pg_sys::INT8OID),
         ];
-        // A replaced command is that of the role that replaces it.
-        let knows = catalog.knows_after();
-        if knows {
-            parameters.push(Parameter::raw(run_as.map(|role| role.name), pg_sys::TEXTOID));
-            parameters.push(Parameter::raw(run_as.map(|role| role.id.into()), pg_sys::INT8OID));
-        }
         // If another session has made, changed or removed the schedule meanwhile, the loop looks at it again and checks
         // the privilege again.
         let written = match &before {
-            None => spi::run(&of_version(MAKE, knows), &parameters)?,
+            None => spi::run(MAKE, &parameters)?,
             Some(before) => {
                 let n = parameters.len();
                 parameters.extend::<[Parameter; 2]>([before.id().into(), before.version().into()]);
-                let sql = of_version(REPLACE, knows);
-                spi::run(&format!("{sql}${} AND version OPERATOR(pg_catalog.=) ${}", n + 1, n + 2), &parameters)?
+                spi::run(&format!("{REPLACE}${} AND version OPERATOR(pg_catalog.=) ${}", n + 1, n + 2), &parameters)?
             }
         };
         if written > 0 {

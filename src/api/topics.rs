@@ -39,7 +39,7 @@ fn create_topic(call: &Call) -> Result<Option<Datum>> {
     let catalog = catalog::current()?;
     names::check_new(&name)?;
     names::lock(&catalog, &name);
-    if topic::find(&catalog, &name)?.is_some() {
+    if topic::find(&name)?.is_some() {
         return if call.bool(1).unwrap_or(false) { Ok(Some(VOID)) } else { Err(names::is_a_topic_s(&name)) };
     }
     if queue::exists_by_name(&catalog, &name) {
@@ -89,11 +89,8 @@ pub fn drop_topic(catalog: &Catalog, topic: &Topic, force: bool) -> Result<Optio
 }
 
 /// Ends the bindings of a queue that is dropped.
-pub fn queue_dropped(catalog: &Catalog, id: i32) -> Result<()> {
-    if catalog.topic != pg_sys::Oid::INVALID {
-        spi::run("DELETE FROM queue.binding WHERE queue_id OPERATOR(pg_catalog.=) $1", &[id.into()])?;
-    }
-    Ok(())
+pub fn queue_dropped(id: i32) -> Result<()> {
+    spi::run("DELETE FROM queue.binding WHERE queue_id OPERATOR(pg_catalog.=) $1", &[id.into()]).map(|_| ())
 }
 
 /// `queue.bind(topic, queue_name, pattern, filter, …)`: returns the binding's id.

@@ -112,7 +112,7 @@ struct Object {
     bits: u8,
     kind: Kind,
     name: &'static str,
-    /// Whether it is there: not all are with the extension's SQL of a version before the library's.
+    /// Whether it is there: not all are until ALTER EXTENSION UPDATE.
     exists: bool,
     /// The grantees as they are, the grantees as they are recorded, and the roles that may grant the privilege on; all
     /// without the owner.
@@ -231,7 +231,7 @@ impl Object {
         let schema = match self.kind {
             Kind::Schema => return quoted(self.name),
             Kind::Routine | Kind::View => "queue",
-            Kind::Internal => syscache::internal_schema(),
+            Kind::Internal => "queue_internal",
         };
         format!("{}.{}", quoted(schema), quoted(self.name))
     }

@@ -16,12 +16,11 @@ use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys::Oid;
 
 use crate::catalog::shapes::{
-    ATTEMPT, ATTEMPT_BEFORE, CLAIM, FIRING, HISTORY, HISTORY_BEFORE, KEY, LANE, LANE_BEFORE, NOTE, NOTE_BEFORE,
-    OUTCOME, PARKED, QUEUE, QUEUE_BEFORE, RESTORING, ROLLUP, SCHEDULE, SCHEDULE_BEFORE, SEGMENT_LOG, SUCCESSOR,
-    TIMELINE, TOTAL,
+    ATTEMPT, CLAIM, FIRING, HISTORY, KEY, LANE, NOTE, OUTCOME, PARKED, QUEUE, RESTORING, ROLLUP, SCHEDULE, SEGMENT_LOG,
+    SUCCESSOR, TIMELINE, TOTAL,
 };
 use crate::error::{self, Error, Result};
-use crate::pg::shape::{Known, SHAPES, Shape};
+use crate::pg::shape::{SHAPES, Shape};
 use crate::pg::{relcache, syscache};
 
 pub mod drops;
@@ -51,7 +50,7 @@ pub struct Segment {
     pub attempt_job: Oid,
     pub attempt_holder: Oid,
     pub attempt_unique: Oid,
-    /// By flow; invalid before version 0.3.0 of the extension's SQL.
+    /// By flow.
     pub attempt_flow: Oid,
     /// The empty table that the index of groups belongs to.
     pub parked: Oid,
@@ -65,7 +64,7 @@ pub struct Segment {
     pub note: Oid,
     pub note_id: Oid,
     pub note_rerun: Oid,
-    /// By predecessor; invalid before version 0.3.0 of the extension's SQL.
+    /// By predecessor.
     pub note_job: Oid,
 }
 
@@ -153,8 +152,6 @@ pub struct Catalog {
     pub schedule_name: Oid,
     /// See `schedule`.
     pub schedule_queue: Oid,
-    /// `queue.topic`; invalid before version 0.3.0 of the extension's SQL.
-    pub topic: Oid,
     /// The two halves of the log of firings, each a table and its key.
     pub firing: [(Oid, Oid); 2],
     /// The processes that restore, and the index.
@@ -168,11 +165,6 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Returns whether jobs can be after others: not with the extension's SQL of before version 0.3.0.
-    pub fn knows_after(&self) -> bool {
-        self.segments[0].note_job != Oid::INVALID
-    }
-
     /// Returns all its indexes, sorted by oid.
     fn indexes(&self) -> Vec<relcache::Index> {
         let mut all = vec![
@@ -303,8 +295,6 @@ fn read_catalog() -> Result<Catalog> {
         names.insert(oid.to_u32(), c_name);
         Ok(oid)
     };
-    // The library runs under the SQL of the version before until ALTER EXTENSION UPDATE.
-    let knows_after = syscache::relation_in(schema, c"note_0_job_idx").is_some();
     let mut segment = |n: usize| -> Result<Segment> {
         Ok(Segment {
             attempt: oid(format!("attempt_{n}"))?,
@@ -314,7 +304,7 @@ fn read_catalog() -> Result<Catalog> {
             attempt_job: oid(format!("attempt_{n}_job_idx"))?,
             attempt_holder: oid(format!("attempt_{n}_holder_idx"))?,
             attempt_unique: oid(format!("attempt_{n}_unique_idx"))?,
-            attempt_flow: if knows_after { oid(format!("attempt_{n}_flow_idx"))? } else { Oid::INVALID },
+            attempt_flow: oid(format!("attempt_{n}_flow_idx"))?,
             parked: oid(format!("parked_{n}"))?,
             parked_index: oid(format!("parked_{n}_idx"))?,
             claim: oid(format!("claim_{n}"))?,
@@ -325,7 +315,7 @@ fn read_catalog() -> Result<Catalog> {
             note: oid(format!("note_{n}"))?,
             note_id: oid(format!("note_{n}_id_idx"))?,
             note_rerun: oid(format!("note_{n}_rerun_idx"))?,
-            note_job: if knows_after { oid(format!("note_{n}_job_idx"))? } else { Oid::INVALID },
+            note_job: oid(format!("note_{n}_job_idx"))?,
         })
     };
     let mut segments = [segment(0)?; SEGMENTS];
@@ -362,7 +352,6 @@ fn read_catalog() -> Result<Catalog> {
         schedule_pkey: oid("schedule_pkey".into())?,
         schedule_name: oid("schedule_schedule_name_key".into())?,
         schedule_queue: oid("schedule_queue_id_idx".into())?,
-        topic: syscache::relation_in(schema, c"topic").unwrap_or(Oid::INVALID),
         firing: [
             (oid("firing_0".into())?, oid("firing_0_pkey".into())?),
             (oid("firing_1".into())?, oid("firing_1_pkey".into())?),
@@ -397,11 +386,9 @@ pub fn watch_shapes(catalog: &Catalog) {
 }
 
 /// Returns all tables of the catalog with the columns that they should have, sorted by oid.
-pub fn shapes(catalog: &Catalog) -> Vec<(u32, Known)> {
+pub fn shapes(catalog: &Catalog) -> Vec<(u32, Shape)> {
     let [key, other_key] = catalog.key;
     let [firing, other_firing] = catalog.firing.map(|half| half.0);
-    let since =
-        |shape: Shape, before: usize| Known { shape, least: if catalog.knows_after() { shape.len() } else { before } };
     let mut all = vec![
         (catalog.timeline, TIMELINE),
         (catalog.segment_log, SEGMENT_LOG),
@@ -413,18 +400,16 @@ pub fn shapes(catalog: &Catalog) -> Vec<(u32, Known)> {
         (firing, FIRING),
         (other_firing, FIRING),
         (catalog.restoring, RESTORING),
+        (catalog.lane, LANE),
+        (catalog.queue, QUEUE),
+        (catalog.schedule, SCHEDULE),
+        (catalog.history, HISTORY),
     ];
     for oids in &catalog.segments {
-        all.extend([(oids.parked, PARKED), (oids.claim, CLAIM), (oids.outcome, OUTCOME)]);
+        let tables = [oids.attempt, oids.note, oids.parked, oids.claim, oids.outcome];
+        all.extend(tables.into_iter().zip([ATTEMPT, NOTE, PARKED, CLAIM, OUTCOME]));
     }
-    let mut all: Vec<(u32, Known)> =
-        all.into_iter().map(|(table, shape)| (table.to_u32(), Known::whole(shape))).collect();
-    all.push((catalog.lane.to_u32(), since(LANE, LANE_BEFORE)));
-    all.push((catalog.queue.to_u32(), since(QUEUE, QUEUE_BEFORE)));
-    all.push((catalog.schedule.to_u32(), since(SCHEDULE, SCHEDULE_BEFORE)));
-    all.push((catalog.history.to_u32(), since(HISTORY, HISTORY_BEFORE)));
-    all.extend(catalog.segments.iter().map(|oids| (oids.attempt.to_u32(), since(ATTEMPT, ATTEMPT_BEFORE))));
-    all.extend(catalog.segments.iter().map(|oids| (oids.note.to_u32(), since(NOTE, NOTE_BEFORE))));
+    let mut all: Vec<(u32, Shape)> = all.into_iter().map(|(table, shape)| (table.to_u32(), shape)).collect();
     all.sort_unstable_by_key(|(table, _)| *table);
     all
 }

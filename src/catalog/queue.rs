@@ -11,7 +11,6 @@ use std::rc::Rc;
 
 use pg_queue_core::backoff::Curve;
 use pg_queue_core::frontier::Limits;
-use pgrx::pg_sys::Oid;
 
 use crate::catalog::noted::Noted;
 use crate::catalog::procedure::Procedure;
@@ -34,7 +33,7 @@ pub struct Queue {
     pub lane: i32,
     /// The stages, in their order.
     pub stages: Vec<Stage>,
-    /// The lane of jobs that are after others. `None`: the extension's SQL is of before version 0.3.0.
+    /// The lane of jobs that are after others. `None`: its row is not there yet, in a restore.
     pub held: Option<i32>,
     /// All lanes that jobs are claimed from: `lane`, and those of the stages; behind them `held`.
     lanes: Vec<i32>,
@@ -240,7 +239,7 @@ pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
     let queue = scan.next().and_then(|_| remember(catalog, &scan.row()));
     match queue {
         Some(queue) => Ok(queue),
-        None if is_topic(catalog, name)? => Err(Error::new(error::NOT_SUPPORTED, format!("\"{name}\" is a topic"))
+        None if is_topic(name)? => Err(Error::new(error::NOT_SUPPORTED, format!("\"{name}\" is a topic"))
             .detail("A topic keeps no jobs: what is published there goes to the queues that are bound to it.")
             .hint("Use queue.publish; claim from the queues of view queue.bindings.")),
         None => {
@@ -271,10 +270,7 @@ fn nearest(catalog: &Catalog, name: &str) -> Option<String> {
 }
 
 /// Returns whether a topic has this name, which no queue can have then.
-pub fn is_topic(catalog: &Catalog, name: &str) -> Result<bool> {
-    if catalog.topic == Oid::INVALID {
-        return Ok(false);
-    }
+pub fn is_topic(name: &str) -> Result<bool> {
     let _snapshot = ActiveSnapshot::with_own();
     spi::has_row(
         "SELECT 1 FROM queue.topic WHERE topic_name OPERATOR(pg_catalog.=) $1::pg_catalog.text",

@@ -45,9 +45,6 @@ pub const ATTEMPT: Shape = &[
     ("own_flow", JSONBOID, false),
 ];
 
-/// How many of these `queue.attempt_N` has before version 0.3.0.
-pub const ATTEMPT_BEFORE: usize = 19;
-
 /// `queue.claim_N`.
 pub const CLAIM: Shape = &[
     ("id", INT8OID, true),
@@ -106,9 +103,6 @@ pub const HISTORY: Shape = &[
     ("own_flow", JSONBOID, false),
 ];
 
-/// How many of these `queue.history` has before version 0.3.0.
-pub const HISTORY_BEFORE: usize = 26;
-
 /// `queue.key_N`.
 pub const KEY: Shape = &[
     ("entry", INT8OID, true),
@@ -123,9 +117,6 @@ pub const KEY: Shape = &[
 /// `queue.lane`.
 pub const LANE: Shape =
     &[("lane", INT4OID, true), ("queue_id", INT4OID, true), ("stage", TEXTOID, false), ("is_held", BOOLOID, true)];
-
-/// How many of these `queue.lane` has before version 0.3.0.
-pub const LANE_BEFORE: usize = 3;
 
 /// `queue.note_N`.
 pub const NOTE: Shape = &[
@@ -147,9 +138,6 @@ pub const NOTE: Shape = &[
     ("run_as", TEXTOID, false),
     ("run_as_id", INT8OID, false),
 ];
-
-/// How many of these `queue.note_N` has before version 0.3.0.
-pub const NOTE_BEFORE: usize = 12;
 
 /// `queue.outcome_N`.
 pub const OUTCOME: Shape = &[
@@ -201,9 +189,6 @@ pub const QUEUE: Shape = &[
     ("settings_by_id", INT8OID, false),
 ];
 
-/// How many of these `queue.queue` has before version 0.3.0.
-pub const QUEUE_BEFORE: usize = 21;
-
 /// `queue.restoring`.
 pub const RESTORING: Shape = &[("written_at", TIMESTAMPTZOID, true), ("pid", INT4OID, true)];
 
@@ -247,9 +232,6 @@ pub const SCHEDULE: Shape = &[
     ("run_as", TEXTOID, false),
     ("run_as_id", INT8OID, false),
 ];
-
-/// How many of these `queue.schedule` has before version 0.3.0.
-pub const SCHEDULE_BEFORE: usize = 20;
 
 /// `queue.segment_log`.
 pub const SEGMENT_LOG: Shape = &[

@@ -12,7 +12,6 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use pg_queue_core::topic::Patterns;
-use pgrx::pg_sys::Oid;
 
 use crate::catalog::queue::{self, Queue};
 use crate::catalog::{Catalog, spi};
@@ -123,15 +122,10 @@ fn cached<T>(get: impl FnOnce(&mut Cache) -> T) -> T {
     })
 }
 
-/// Whether the extension's SQL has topics: not before version 0.3.0.
-fn are_known(catalog: &Catalog) -> bool {
-    catalog.topic != Oid::INVALID
-}
-
 /// Returns the topic of this name; `None`: there is none.
-pub fn find(catalog: &Catalog, name: &str) -> Result<Option<Rc<Topic>>> {
+pub fn find(name: &str) -> Result<Option<Rc<Topic>>> {
     let known = cached(|cache| cache.by_id.values().find(|topic| topic.name == name).cloned());
-    if known.is_some() || !are_known(catalog) {
+    if known.is_some() {
         return Ok(known);
     }
     read("topic_name OPERATOR(pg_catalog.=) $1", name.to_owned().into())
@@ -141,7 +135,7 @@ pub fn find(catalog: &Catalog, name: &str) -> Result<Option<Rc<Topic>>> {
 ///
 /// Errors: 42704 when there is none, with what else has the name.
 pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Topic>> {
-    if let Some(topic) = find(catalog, name)? {
+    if let Some(topic) = find(name)? {
         return Ok(topic);
     }
     let error = Error::new(error::UNDEFINED, format!("topic \"{name}\" does not exist"));
@@ -152,9 +146,9 @@ pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Topic>> {
 }
 
 /// Returns the topic of this number; `None`: there is none.
-pub fn by_id(catalog: &Catalog, id: i32) -> Result<Option<Rc<Topic>>> {
+pub fn by_id(id: i32) -> Result<Option<Rc<Topic>>> {
     let known = cached(|cache| cache.by_id.get(&id).cloned());
-    if known.is_some() || !are_known(catalog) {
+    if known.is_some() {
         return Ok(known);
     }
     read("topic_id OPERATOR(pg_catalog.=) $1", id.into())
@@ -251,10 +245,7 @@ pub struct Listed {
 }
 
 /// Returns all topics, by name. It keeps nothing of what it reads.
-pub fn all(catalog: &Catalog) -> Result<Vec<Listed>> {
-    if !are_known(catalog) {
-        return Ok(Vec::new());
-    }
+pub fn all() -> Result<Vec<Listed>> {
     let _snapshot = ActiveSnapshot::with_own();
     let sql = "SELECT t.topic_id, t.topic_name,
                    ARRAY(SELECT DISTINCT b.queue_id FROM queue.binding AS b WHERE b.topic_id OPERATOR(pg_catalog.=) t.topic_id)
@@ -282,10 +273,7 @@ pub fn lock(topic: &Topic) -> Result<()> {
 }
 
 /// Returns the name of a topic to which a queue is bound. `None`: it is bound to none.
-pub fn bound_to(catalog: &Catalog, queue: i32) -> Result<Option<String>> {
-    if catalog.topic == Oid::INVALID {
-        return Ok(None);
-    }
+pub fn bound_to(queue: i32) -> Result<Option<String>> {
     let _snapshot = ActiveSnapshot::with_own();
     let sql = "SELECT t.topic_name FROM queue.binding AS b
                JOIN queue.topic AS t ON t.topic_id OPERATOR(pg_catalog.=) b.topic_id

@@ -44,14 +44,11 @@ pub fn refuse_at(table: Oid) -> Result<()> {
 
 /// Returns SQL for the oid of the function of the extension's own triggers on its tables. By name it is found only by roles
 /// that are let at its schema, and none is.
-pub fn foreign_write() -> String {
-    format!(
-        "(SELECT f.oid FROM pg_catalog.pg_proc AS f
-          JOIN pg_catalog.pg_namespace AS s ON s.oid OPERATOR(pg_catalog.=) f.pronamespace
-          WHERE f.proname OPERATOR(pg_catalog.=) 'foreign_write' AND f.pronargs OPERATOR(pg_catalog.=) 0
-            AND s.nspname OPERATOR(pg_catalog.=) '{}')",
-        syscache::internal_schema()
-    )
+pub fn foreign_write() -> &'static str {
+    "(SELECT f.oid FROM pg_catalog.pg_proc AS f
+      JOIN pg_catalog.pg_namespace AS s ON s.oid OPERATOR(pg_catalog.=) f.pronamespace
+      WHERE f.proname OPERATOR(pg_catalog.=) 'foreign_write' AND f.pronargs OPERATOR(pg_catalog.=) 0
+        AND s.nspname OPERATOR(pg_catalog.=) 'queue_internal')"
 }
 
 /// Returns what is there all the same, a sentence each. `all`: also what would only never be served, such as rules and

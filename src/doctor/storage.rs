@@ -13,7 +13,6 @@ use crate::doctor::transactions::{self, Lock};
 use crate::error::Result;
 use crate::guc;
 use crate::log::history;
-use crate::pg::shape::Known;
 use crate::pg::table::Relation;
 use crate::pg::{lock, session, syscache, time, trigger};
 use crate::shmem::segments::{OLD, State, Word};
@@ -178,7 +177,7 @@ pub fn tables() -> Result<Finding> {
     let mut troubles = Vec::new();
     let mut hint = None;
     let catalog = catalog()?;
-    let children = history::children(&catalog).into_iter().map(|child| (child.table, Known::whole(shapes::HISTORY)));
+    let children = history::children(&catalog).into_iter().map(|child| (child.table, shapes::HISTORY));
     let all = catalog::shapes(&catalog).into_iter().map(|(table, known)| (Oid::from(table), known)).chain(children);
     // The check does not wait for a table that is being altered at this moment.
     for (table, known) in all.filter(|(table, _)| lock::try_lock(*table, pg_sys::AccessShareLock)) {

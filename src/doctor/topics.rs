@@ -19,7 +19,7 @@ pub fn topics() -> Result<Finding> {
     if session::in_recovery() {
         return Ok(Finding::well("The primary checks this."));
     }
-    let topics = topic::all(&catalog)?;
+    let topics = topic::all()?;
     let counts = shmem::with_instance(catalog.number, |_, instance| instance.topics);
     let now = time::now_us();
     // What was lost long ago is nobody's trouble any more.
@@ -84,7 +84,7 @@ pub fn copies() -> Result<Finding> {
                 None => continue,
             },
             Kind::Copy | Kind::Key => {
-                let topic = topic::by_id(&catalog, trouble.other)?.map(|topic| topic.name.clone()).unwrap_or_default();
+                let topic = topic::by_id(trouble.other)?.map(|topic| topic.name.clone()).unwrap_or_default();
                 let why = match trouble.kind {
                     Kind::Key => "as an open transaction held their unique key in it",
                     _ => "as an open transaction was dropping it",

@@ -55,7 +55,7 @@ pub fn copy(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str) {
 fn target(catalog: &Catalog, name: &str) -> Result<To> {
     match queue::by_name(catalog, name) {
         Ok(to) => Ok(To::Queue(to)),
-        Err(e) if [error::NOT_SUPPORTED, error::UNDEFINED].contains(&e.code) => match topic::find(catalog, name)? {
+        Err(e) if [error::NOT_SUPPORTED, error::UNDEFINED].contains(&e.code) => match topic::find(name)? {
             Some(topic) => Ok(To::Topic(topic)),
             None => Err(Error::new(error::UNDEFINED, format!("queue \"{name}\" does not exist"))
                 .hint("Create it, or set another with queue.alter.")),

@@ -35,7 +35,7 @@ pub fn find(catalog: &Catalog) -> Result<Vec<Holder>> {
     /// Jobs asked for in one hold of the lock.
     const CHUNK: usize = 1_024;
     let mut found = Vec::new();
-    if !catalog.knows_after() || shmem::with_awaited(catalog.number, |awaited, _| awaited.is_quiet()) != Some(false) {
+    if shmem::with_awaited(catalog.number, |awaited, _| awaited.is_quiet()) != Some(false) {
         return Ok(found);
     }
     // Most dead jobs hold nothing: memory knows of which that is certain.

@@ -118,7 +118,6 @@ impl Options {
         options.set_lease(call.interval(at(10)))?;
         let jobs = call.i64_array(at(12)).or_else(|| is_flow.then(Vec::new));
         options.after = After::new(jobs, call.str(at(13)).as_deref(), has_time)?;
-        // The SQL of the version before has neither.
         options.flow = call.i64(at(14));
         options.set_task(call.datum(at(15)))?;
         options.note_group(queue);

@@ -52,7 +52,7 @@ impl Goal {
     pub fn by_id(catalog: &Catalog, id: i32) -> Result<Option<Self>> {
         Ok(match queue::by_id(catalog, id)? {
             Some(queue) => Some(Self::Queue(queue)),
-            None => topic::by_id(catalog, id)?.map(Self::Topic),
+            None => topic::by_id(id)?.map(Self::Topic),
         })
     }
 
@@ -60,7 +60,7 @@ impl Goal {
     ///
     /// Errors: 42704 when there is none.
     pub fn by_name(catalog: &Catalog, name: &str) -> Result<Self> {
-        match topic::find(catalog, name)? {
+        match topic::find(name)? {
             Some(topic) => Ok(Self::Topic(topic)),
             None => queue::by_name(catalog, name).map(Self::Queue),
         }

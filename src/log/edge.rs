@@ -138,9 +138,6 @@ impl Edges {
     /// Opens them. `None`: there are none.
     pub fn open(catalog: &Catalog, segment: u8) -> Option<Self> {
         let oids = &catalog.segments[segment as usize];
-        if !catalog.knows_after() {
-            return None;
-        }
         let table = Relation::read(oids.note);
         if table.blocks() == 0 {
             return None;

@@ -21,7 +21,6 @@ use crate::pg::datum::Interval;
 use crate::pg::parameter::Parameter;
 use crate::pg::row::{NewRows, Row};
 use crate::pg::scan::{Key, Snapshot};
-use crate::pg::shape::Known;
 use crate::pg::table::Relation;
 use crate::pg::{lock, process, session, syscache};
 use crate::shmem::ledger::Ledger;
@@ -66,9 +65,6 @@ pub mod column {
     pub const COUNT: usize = 34;
 }
 
-/// The columns of each child, which may be of a version before.
-const KNOWN: Known = Known { shape: shapes::HISTORY, least: shapes::HISTORY_BEFORE };
-
 /// A table of rows that expire on one day.
 #[derive(Clone, Copy)]
 pub struct Child {
@@ -110,20 +106,6 @@ pub fn create_child(catalog: &Catalog, day: Day) -> Result<bool> {
         );
         spi::run(&made, &[])
     })?;
-    // The SQL of before version 0.3.0 has no indexes on the parent.
-    if !catalog.knows_after() {
-        for index in [
-            "job_id_idx ON queue.{name} (job_id) WITH (deduplicate_items = off)",
-            "id_idx ON queue.{name} (id)
-             WHERE ((id OPERATOR(pg_catalog.>>) 4) OPERATOR(pg_catalog.&) 4398046511103::pg_catalog.int8)
-                   OPERATOR(pg_catalog.<>)
-                   ((job_id OPERATOR(pg_catalog.>>) 4) OPERATOR(pg_catalog.&) 4398046511103::pg_catalog.int8)",
-            "lane_idx ON queue.{name} (lane)
-             WHERE outcome OPERATOR(pg_catalog.=) 'd' OR outcome OPERATOR(pg_catalog.=) 't' AND next_id IS NULL",
-        ] {
-            spi::run(&format!("CREATE INDEX {name}_{}", index.replace("{name}", &name)), &[])?;
-        }
-    }
     guard(&name)?;
     // The identity is for a publication of all tables: `queue.forget` updates.
     let settled = format!(
@@ -137,10 +119,9 @@ pub fn create_child(catalog: &Catalog, day: Day) -> Result<bool> {
 
 /// Makes the trigger by which only the tables' owner may write to a child by SQL, as on all tables of the extension.
 fn guard(name: &str) -> Result<()> {
-    let schema = syscache::internal_schema();
     let trigger = format!(
         "CREATE TRIGGER foreign_write BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON queue.{name}
-         FOR EACH STATEMENT EXECUTE FUNCTION {schema}.foreign_write()"
+         FOR EACH STATEMENT EXECUTE FUNCTION queue_internal.foreign_write()"
     );
     spi::run(&trigger, &[]).map(|_| ())
 }
@@ -184,7 +165,7 @@ pub type Values = [Option<Datum>; column::COUNT];
 
 /// Inserts rows into a child.
 pub fn insert(child: Child, values: &[Values]) {
-    let table = Relation::write_shaped(child.table, KNOWN);
+    let table = Relation::write_shaped(child.table, shapes::HISTORY);
     table.refuse_triggers();
     let mut rows = NewRows::new(column::COUNT, values.len());
     values.iter().for_each(|row| rows.add(*row));
@@ -249,7 +230,7 @@ pub fn each_of_flow(catalog: &Catalog, flow: i64, ledger: &Ledger, each: &mut dy
     }
 }
 
-/// The index by flow, which tables of before version 0.3.0 lack: nothing there is of a flow.
+/// The index by flow.
 fn index_by_flow(child: Child) -> Option<Oid> {
     syscache::index_on(child.table, column::FLOW as i16 + 1, true, "_flow_idx")
 }
@@ -410,7 +391,7 @@ pub fn past(child: Child, row: Row) -> Option<Past> {
 
 /// Opens a child that may be dropped this moment.
 pub fn open(child: Child) -> Option<Relation> {
-    Relation::try_read(child.table, KNOWN)
+    Relation::try_read(child.table, shapes::HISTORY)
 }
 
 /// Calls `f` with the attempts of a job that history has, as a snapshot sees them, until it returns false.

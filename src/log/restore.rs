@@ -175,23 +175,16 @@ fn lags(catalog: &Catalog) -> Result<Vec<Lag>> {
         "SELECT v FROM (VALUES
              (1, (SELECT pg_catalog.max(id) FROM ({}) AS newest)),
              (2, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.id_seq)),
-             (3, (SELECT pg_catalog.max(queue_id) FROM (SELECT queue_id FROM queue.queue{topics}) AS ids)),
+             (3, (SELECT pg_catalog.max(queue_id) FROM (SELECT queue_id FROM queue.queue UNION ALL SELECT topic_id FROM queue.topic) AS ids)),
              (4, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.queue_id_seq)),
              (5, (SELECT pg_catalog.max(lane) FROM queue.lane)),
              (6, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.lane_seq)),
              (7, (SELECT pg_catalog.max(schedule_id) FROM queue.schedule)),
              (8, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.schedule_id_seq)),
-             (9, {bindings}),
-             (10, {last_binding})
+             (9, (SELECT pg_catalog.max(binding_id) FROM queue.binding)),
+             (10, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.binding_id_seq))
          ) AS found (n, v) ORDER BY n",
         newest.join(" UNION ALL "),
-        topics = if catalog.topic == pg_sys::Oid::INVALID { "" } else { " UNION ALL SELECT topic_id FROM queue.topic" },
-        bindings = if catalog.topic == pg_sys::Oid::INVALID { "NULL::pg_catalog.int8" } else { "(SELECT pg_catalog.max(binding_id) FROM queue.binding)" },
-        last_binding = if catalog.topic == pg_sys::Oid::INVALID {
-            "NULL::pg_catalog.int8"
-        } else {
-            "(SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.binding_id_seq)"
-        },
     );
     let _snapshot = ActiveSnapshot::latest();
     let found = spi::read_rows(&sql, &[from.into(), to.into()], |row| row.get::<i64>(1))?;
@@ -338,14 +331,6 @@ fn adopt(catalog: &Catalog, marks: u64) -> Result<()> {
          WHERE r.ctid OPERATOR(pg_catalog.=) s.ctid",
         &[],
     )?;
-    // A dump of before version 0.3.0 has no lanes of held jobs.
-    if catalog.knows_after() {
-        spi::run(
-            "INSERT INTO queue.lane (queue_id, is_held) SELECT q.queue_id, true FROM queue.queue AS q
-             WHERE NOT EXISTS (SELECT FROM queue.lane AS n WHERE n.queue_id OPERATOR(pg_catalog.=) q.queue_id AND n.is_held)",
-            &[],
-        )?;
-    }
     queue::changed(catalog);
     history::adopt_children(catalog)?;
     grants::derive(catalog)?;

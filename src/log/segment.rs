@@ -118,8 +118,8 @@ pub fn inhabited(catalog: &Catalog) -> impl Iterator<Item = u8> {
 }
 
 /// The segments whose tables a statement may name. The planner reads the first page of each index. If a crash has
-/// interrupted the emptying of a table, its indexes lack that page: the segment is on record as being emptied; or it
-/// has no attempts, if version 0.2.0 has left it so. History has what it had.
+/// interrupted the emptying of a table, its indexes lack that page: the segment is on record as being emptied. History has
+/// what it had.
 pub fn plannable(catalog: &Catalog) -> Vec<u8> {
     // By the log and not by memory, which may not have been told yet.
     let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Now);

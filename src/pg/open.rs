@@ -8,7 +8,7 @@
 use pgrx::pg_sys;
 
 use crate::error::{self, Error};
-use crate::pg::shape::{self, Known};
+use crate::pg::shape::{self, Shape};
 use crate::pg::table::Relation;
 use crate::pg::{relcache, syscache, unguarded};
 
@@ -61,13 +61,13 @@ impl Relation {
     }
 
     /// Raises 55000 if the columns of this table are not those of its shape, which are `other` outside the catalog.
-    fn check(&self, other: Option<Known>) {
+    fn check(&self, other: Option<Shape>) {
         // SAFETY: an open relation.
         unsafe { shape::check(self.rel, other) };
     }
 
     /// Returns what is wrong with the columns of this table. `None` if nothing is. Raises nothing.
-    pub fn fault(&self, known: Known) -> Option<Error> {
+    pub fn fault(&self, known: Shape) -> Option<Error> {
         // SAFETY: an open relation.
         unsafe { shape::fault(self.rel, known) }
     }
@@ -89,7 +89,7 @@ impl Relation {
     }
 
     /// Opens a table of this shape to read, as `read` does. `None` if there is no such table.
-    pub fn try_read(oid: pg_sys::Oid, known: Known) -> Option<Self> {
+    pub fn try_read(oid: pg_sys::Oid, known: Shape) -> Option<Self> {
         // SAFETY: the call returns null if there is no such table.
         let rel = unsafe { pg_sys::try_relation_open(oid, pg_sys::AccessShareLock as i32) };
         let opened =
@@ -99,7 +99,7 @@ impl Relation {
     }
 
     /// Opens a table of this shape, which is not of the catalog, to write, as `write` does.
-    pub fn write_shaped(oid: pg_sys::Oid, known: Known) -> Self {
+    pub fn write_shaped(oid: pg_sys::Oid, known: Shape) -> Self {
         let opened = Self::write(oid);
         opened.check(Some(known));
         opened

@@ -22,25 +22,9 @@ pub type Shape = &'static [(&'static str, Oid, bool)];
 /// How many tables `SOUND` has room for: more than the extension has in a database.
 const PLACES: usize = 128;
 
-/// What a session knows of a table's columns.
-#[derive(Clone, Copy)]
-pub struct Known {
-    pub shape: Shape,
-    /// So many of them must be there. An upgrade of the extension adds the others, under a session that has read the catalog
-    /// before: what that writes lacks them, and they are NULL.
-    pub least: usize,
-}
-
-impl Known {
-    /// All columns must be there.
-    pub fn whole(shape: Shape) -> Self {
-        Self { shape, least: shape.len() }
-    }
-}
-
 thread_local! {
     /// The shapes of the catalog's tables, sorted by the tables' oids.
-    pub static SHAPES: RefCell<Vec<(u32, Known)>> = const { RefCell::new(Vec::new()) };
+    pub static SHAPES: RefCell<Vec<(u32, Shape)>> = const { RefCell::new(Vec::new()) };
     /// The tables that were seen to have their shape, each with the number of messages at that time. The place is given
     /// by the last bits of the table's oid.
     static SOUND: [Cell<(u32, u64)>; PLACES] = const { [const { Cell::new((0, 0)) }; PLACES] };
@@ -51,18 +35,18 @@ thread_local! {
 ///
 /// # Safety
 /// `rel` is an open relation.
-pub unsafe fn check(rel: pg_sys::Relation, other: Option<Known>) {
+pub unsafe fn check(rel: pg_sys::Relation, other: Option<Shape>) {
     // SAFETY: the caller's promise.
     let table = unsafe { (*rel).rd_id.to_u32() };
     let now = (table, relcache::messages());
     if SOUND.with(|sound| sound[table as usize % PLACES].get() == now) {
         return;
     }
-    let known = SHAPES
+    let shape = SHAPES
         .with_borrow(|shapes| shapes.binary_search_by_key(&table, |(table, _)| *table).map(|at| shapes[at].1).ok());
-    let Some(known) = known.or(other) else { return };
+    let Some(shape) = shape.or(other) else { return };
     // SAFETY: the caller's promise.
-    match unsafe { fault(rel, known) } {
+    match unsafe { fault(rel, shape) } {
         None => SOUND.with(|sound| sound[table as usize % PLACES].set(now)),
         Some(error) => error.report(),
     }
@@ -72,7 +56,7 @@ pub unsafe fn check(rel: pg_sys::Relation, other: Option<Known>) {
 ///
 /// # Safety
 /// `rel` is an open relation.
-pub unsafe fn fault(rel: pg_sys::Relation, Known { shape, least }: Known) -> Option<Error> {
+pub unsafe fn fault(rel: pg_sys::Relation, shape: Shape) -> Option<Error> {
     // SAFETY: an open relation has a descriptor, with as many attributes as the descriptor says.
     let (name, attributes) = unsafe {
         let desc = (*rel).rd_att;
@@ -98,7 +82,6 @@ pub unsafe fn fault(rel: pg_sys::Relation, Known { shape, least }: Known) -> Opt
             Some(found) if found.attnotnull && !is_not_null => return wrong(column, "was made NOT NULL"),
             Some(found) if !found.attnotnull && is_not_null => return wrong(column, "is no longer NOT NULL"),
             Some(_) => {}
-            None if n >= least => return None,
             None => return wrong(column, "is missing"),
         }
     }

@@ -276,17 +276,6 @@ pub fn is_in_our_schema(table: pg_sys::Oid) -> bool {
     schema.is_some() && schema == our_schema()
 }
 
-/// Returns the name of the schema of the functions that only the extension calls: the other schema's before version
-/// 0.3.0 of its SQL. Must run in a transaction.
-pub fn internal_schema() -> &'static str {
-    // SAFETY: look-ups in the catalogs; invalid when there is none.
-    let owner = unsafe {
-        let schema = pg_sys::get_namespace_oid(c"queue_internal".as_ptr(), true);
-        (schema != pg_sys::Oid::INVALID).then(|| pg_sys::getExtensionOfObject(pg_sys::NamespaceRelationId, schema))
-    };
-    if owner.is_some_and(is_our_extension) { "queue_internal" } else { "queue" }
-}
-
 /// Returns the relation of this name in a schema. `None` if there is none. Must run in a transaction.
 pub fn relation_in(schema: pg_sys::Oid, name: &CStr) -> Option<pg_sys::Oid> {
     // SAFETY: a look-up in the catalogs; invalid when there is none.

@@ -250,7 +250,7 @@ unsafe fn gid(statement: pg_sys::TransactionStmt) -> Option<prepared::Gid> {
 unsafe fn check_schema_name(name: *const c_char) {
     // SAFETY: the caller's promise.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
-    let is_ours = name == b"queue" || name == syscache::internal_schema().as_bytes();
+    let is_ours = name == b"queue" || name == b"queue_internal";
     if is_ours && syscache::our_extension().is_some() {
         Error::new(error::NOT_SUPPORTED, format!("schema \"{}\" cannot be renamed", String::from_utf8_lossy(name)))
             .detail("The functions and the background processes of extension pg_queue find everything by that name.")

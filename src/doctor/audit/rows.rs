@@ -30,7 +30,7 @@ pub fn look(catalog: &Catalog) -> Result<Vec<Fault>> {
             .into_iter()
             .map(|n| Segment { n, is_read: ledger.is_read_here(n), is_free: ledger.word(n).state() == State::Free })
             .collect();
-        spi::read_rows(&statement(catalog, &segments), &[], |row| {
+        spi::read_rows(&statement(&segments), &[], |row| {
             Ok(Fault {
                 name: row.get::<String>(1)?.unwrap_or_default(),
                 queue: row.get(2)?,
@@ -85,7 +85,7 @@ const ORPHANS: &str = "SELECT 'orphan_claim', NULL::text, NULL::bigint, c.id, $N
            format('Segment %s has a note of kind %s about an attempt that is not there.', $N, n.kind)
     FROM queue.note_N AS n WHERE NOT EXISTS (SELECT FROM queue.attempt_N AS a WHERE a.id = n.id)";
 
-/// Held attempts that nothing releases. Not in the SQL of before version 0.3.0.
+/// Held attempts that nothing releases.
 const HELD: &str = "SELECT 'no_edge', q.queue_name, a.job_id, a.id, $N,
            'The attempt is held, but after no job: nothing releases it.'
     FROM queue.attempt_N AS a
@@ -210,7 +210,7 @@ const OTHERS: &str = "
     FROM pg_trigger AS t WHERE t.tgfoid = of_triggers AND t.tgenabled <> 'A'";
 
 /// The whole statement: name, queue, job, attempt, segment and the problem in a sentence.
-fn statement(catalog: &Catalog, segments: &[Segment]) -> String {
+fn statement(segments: &[Segment]) -> String {
     // Also where no segment has rows.
     let life = format!(
         "SELECT NULL::integer AS segment, false AS is_read, NULL::bigint AS id, NULL::bigint AS job_id, NULL::integer AS lane,
@@ -222,7 +222,7 @@ fn statement(catalog: &Catalog, segments: &[Segment]) -> String {
     let none = "SELECT NULL::text, NULL::text, NULL::bigint, NULL::bigint, NULL::integer, NULL::text WHERE false";
     let orphans = union(each(segments, ORPHANS, |_| true));
     let leftovers = union(each(segments, LEFTOVERS, |segment| segment.is_free));
-    let held = union(each(segments, HELD, |_| catalog.knows_after()));
+    let held = union(each(segments, HELD, |_| true));
     let others = OTHERS.replace("slack", "interval '10 minutes'").replace("of_triggers", &triggers::foreign_write());
     format!(
         "WITH life AS MATERIALIZED ({life}),

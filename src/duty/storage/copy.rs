@@ -189,7 +189,7 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
     let state = if is_end { State::Copied } else { State::Drained };
     if is_end {
         rollup::write(catalog, &minutes.rollup, generation);
-        group_start::write(catalog, segment)?;
+        group_start::write(segment)?;
         lane_counts::write_totals(catalog, &minutes.rollup, generation);
     } else {
         MINUTES.set(Some(minutes));
