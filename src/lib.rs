@@ -71,18 +71,6 @@ mod worker;
 
 pgrx::pg_module_magic!();
 
-extension_sql_file!("../sql/schema/schema.sql", name = "schema", bootstrap);
-extension_sql_file!("../sql/schema/tables.sql", name = "tables", requires = ["schema"]);
-extension_sql_file!("../sql/schema/history.sql", name = "history", requires = ["tables"]);
-extension_sql_file!("../sql/schema/permissions.sql", name = "permissions", requires = ["history"]);
-extension_sql_file!("../sql/schema/functions.sql", name = "functions", requires = ["permissions"]);
-extension_sql_file!("../sql/schema/rollup.sql", name = "rollup", requires = ["functions"]);
-extension_sql_file!("../sql/schema/topics.sql", name = "topics", requires = ["rollup"]);
-extension_sql_file!("../sql/schema/schedules.sql", name = "schedules", requires = ["topics"]);
-extension_sql_file!("../sql/schema/restore.sql", name = "restore", requires = ["schedules"]);
-extension_sql_file!("../sql/schema/views.sql", name = "views", requires = ["restore"]);
-extension_sql_file!("../sql/schema/doctor.sql", name = "doctor", requires = ["views"]);
-
 /// Defines the settings and, while the server preloads libraries, reserves shared memory and registers the launcher and
 /// the hooks. Called by Postgres when it loads the library.
 #[pg_guard]

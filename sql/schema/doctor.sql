@@ -183,14 +183,15 @@ COMMENT ON FUNCTION queue.metrics IS
 'The metrics for exporters to Prometheus: a row for each name and labels. Reads no log; a condition on name
 leaves out the cost of the others. Counters of queues go on over restarts and crashes.';
 
-REVOKE ALL ON FUNCTION queue.doctor, queue.check, queue_internal.memory_use, queue_internal.recent_times, queue_internal.held_by_dead, queue.metrics FROM PUBLIC;
-
-DO $read_only$
+DO $each_view$
 DECLARE
     relation regclass;
 BEGIN
     FOR relation IN
-        SELECT oid FROM pg_catalog.pg_class WHERE relnamespace = 'queue'::regnamespace AND relkind = 'v' ORDER BY relname
+        SELECT oid FROM pg_catalog.pg_class
+        WHERE relnamespace = 'queue'::regnamespace AND relkind = 'v'
+          AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = pg_class.oid AND tgname = 'read_only')
+        ORDER BY relname
     LOOP
         -- For each statement, so that one which finds no row is told as well; only with the other does it fire.
         EXECUTE format($sql$
@@ -201,10 +202,10 @@ BEGIN
         $sql$, relation);
     END LOOP;
 END
-$read_only$;
+$each_view$;
 
 -- On each table, whatever is granted, also to pg_write_all_data. The tables of history that are made later get it as well.
-DO $triggers$
+DO $each_table$
 DECLARE
     relation regclass;
 BEGIN
@@ -222,32 +223,46 @@ BEGIN
         $sql$, relation);
     END LOOP;
 END
-$triggers$;
+$each_table$;
 
--- What ALTER DEFAULT PRIVILEGES of the role that runs this script has opened is closed again.
-DO $close$
+-- No role may do anything with what this transaction has made but its owner: neither by ALTER DEFAULT PRIVILEGES of the role that runs
+-- this script, nor as PUBLIC. What was there before keeps its grants. A member of the extension is new if the row that says so is.
+DO $each_grant$
 DECLARE
     opened record;
 BEGIN
     FOR opened IN
+        WITH made AS (
+            SELECT classid, objid FROM pg_catalog.pg_depend
+            WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e' AND age(xmin) <= 0
+              AND refobjid = (SELECT oid FROM pg_catalog.pg_extension WHERE extname = 'pg_queue')
+        )
         SELECT c.oid::regclass::text AS object, CASE WHEN c.relkind = 'S' THEN 'SEQUENCE' ELSE 'TABLE' END AS kind,
                CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS grantee
-        FROM pg_catalog.pg_class AS c, pg_catalog.aclexplode(c.relacl) AS a
-        WHERE c.relnamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace) AND a.grantee <> c.relowner
+        FROM made JOIN pg_catalog.pg_class AS c ON made.classid = 'pg_class'::regclass AND c.oid = made.objid,
+             pg_catalog.aclexplode(c.relacl) AS a
+        WHERE a.grantee <> c.relowner
         UNION
         SELECT p.oid::regprocedure::text, 'ROUTINE', CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
-        FROM pg_catalog.pg_proc AS p, pg_catalog.aclexplode(p.proacl) AS a
-        WHERE p.pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace) AND a.grantee <> p.proowner
+        FROM made JOIN pg_catalog.pg_proc AS p ON made.classid = 'pg_proc'::regclass AND p.oid = made.objid,
+             pg_catalog.aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
+        WHERE a.grantee <> p.proowner
         UNION
         SELECT t.oid::regtype::text, 'TYPE', CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
-        FROM pg_catalog.pg_type AS t, pg_catalog.aclexplode(t.typacl) AS a
-        WHERE t.typnamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace) AND a.grantee NOT IN (t.typowner, 0)
+        FROM made JOIN pg_catalog.pg_type AS t ON made.classid = 'pg_type'::regclass AND t.oid = made.objid,
+             pg_catalog.aclexplode(t.typacl) AS a
+        WHERE a.grantee NOT IN (t.typowner, 0)
         UNION
         SELECT quote_ident(n.nspname), 'SCHEMA', CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
-        FROM pg_catalog.pg_namespace AS n, pg_catalog.aclexplode(n.nspacl) AS a
-        WHERE n.nspname IN ('queue', 'queue_internal') AND a.grantee <> n.nspowner
+        FROM made JOIN pg_catalog.pg_namespace AS n ON made.classid = 'pg_namespace'::regclass AND n.oid = made.objid,
+             pg_catalog.aclexplode(n.nspacl) AS a
+        WHERE a.grantee <> n.nspowner
     LOOP
         EXECUTE format('REVOKE ALL ON %s %s FROM %s', opened.kind, opened.object, opened.grantee);
     END LOOP;
+    -- Those of the roles to whom something was granted, on what is new.
+    PERFORM queue_internal.derive_grants();
 END
-$close$;
+$each_grant$;
+
+SELECT queue_internal.kick();

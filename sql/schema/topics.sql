@@ -142,7 +142,7 @@ COMMENT ON COLUMN queue.bindings.bound_by IS 'The role that has made it, or chan
 COMMENT ON COLUMN queue.bindings.created_at IS 'When it was made.';
 COMMENT ON COLUMN queue.bindings.binding_id IS 'Of several that match, the one with the smallest number gives the options.';
 
-DO $comments$
+DO $each_column$
 DECLARE
     attribute name;
 BEGIN
@@ -156,4 +156,4 @@ BEGIN
             WHERE attrelid = 'queue.bindings'::regclass AND attname = attribute));
     END LOOP;
 END
-$comments$;
+$each_column$;

@@ -423,7 +423,7 @@ COMMENT ON COLUMN queue.executors.job_id IS 'The job. Null: it runs none.';
 COMMENT ON COLUMN queue.executors.since IS 'Since when it is in this state.';
 COMMENT ON COLUMN queue.executors.command IS 'The first line of what it runs, as pg_stat_activity shows it to this user.';
 
-DO $comments$
+DO $each_column$
 DECLARE
     relation regclass;
     attribute name;
@@ -443,9 +443,4 @@ BEGIN
               AND (d.relname = 'queues') = (relation = 'queue.queue'::regclass)), replace(attribute::text, '_', ' ')));
     END LOOP;
 END
-$comments$;
-
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA queue, queue_internal FROM PUBLIC;
-REVOKE ALL ON ALL PROCEDURES IN SCHEMA queue FROM PUBLIC;
-
-SELECT queue_internal.kick();
+$each_column$;

@@ -1,16 +1,18 @@
-//! What pages say that the SQL of the extension has: signatures of functions, and the table of contents above them.
+//! What is made from the SQL of the extension: the upgrade scripts, and on docs/functions.md the signatures of functions and the table of
+//! contents above them.
 //!
-//! Responsible for docs/functions.md: the first block of each section, and what stands between the two marks of the contents. All else
-//! on the page is written by hand.
+//! Responsible for writing and comparing files. Of the page: the first block of each section, and what stands between the two marks of the
+//! contents; all else is written by hand. Not responsible for what an upgrade runs (`upgrade`).
 //!
-//! Invariant: the page is the same after a second time.
+//! Invariant: a second time changes nothing.
 
 use std::fmt::Write as _;
 
 use eyre::{Result, WrapErr as _, bail, eyre};
 use pg_queue_core::calls::{self, Argument, Function};
 
-use crate::{read, root};
+use crate::script::{FOR_CLUSTERS, QUEUE};
+use crate::{read, root, upgrade, version};
 
 const PAGE: &str = "docs/functions.md";
 const BEGIN: &str = "<!-- contents: made by `make generate` -->\n";
@@ -20,25 +22,25 @@ const WIDTH: usize = 120;
 
 /// Writes what is generated, or, if `is_check`, fails where it is not what is there.
 pub fn generate(is_check: bool) -> Result<()> {
-    let path = root().join(PAGE);
-    let now = read(&path)?;
-    let made = page(&now, &script()?)?;
-    if made == now {
-        return Ok(());
+    let version = version()?;
+    let mut files = vec![(PAGE.to_owned(), page(&read(&root().join(PAGE))?, &QUEUE.text()?)?)];
+    for sources in [QUEUE, FOR_CLUSTERS] {
+        let (name, text) = upgrade::script(&sources, &version)?;
+        files.push((format!("{}/{name}", upgrade::FOLDER), text));
     }
-    if is_check {
-        let line = made.lines().zip(now.lines()).take_while(|(made, now)| made == now).count() + 1;
-        bail!("{PAGE}:{line} is not what the SQL says: run `make generate`");
+    for (name, made) in files {
+        let path = root().join(&name);
+        let now = if path.exists() { read(&path)? } else { String::new() };
+        if made == now {
+            continue;
+        }
+        if is_check {
+            let line = made.lines().zip(now.lines()).take_while(|(made, now)| made == now).count() + 1;
+            bail!("{name}:{line} is not what the SQL says: run `make generate`");
+        }
+        std::fs::write(&path, made).wrap_err_with(|| format!("could not write {name}"))?;
     }
-    std::fs::write(&path, made).wrap_err_with(|| format!("could not write {PAGE}"))
-}
-
-/// The SQL of schema `queue`, in one text.
-fn script() -> Result<String> {
-    let folder = root().join("sql/schema");
-    let mut files: Vec<_> = std::fs::read_dir(&folder)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    files.sort();
-    files.iter().map(|file| read(file)).collect()
+    Ok(())
 }
 
 /// The page with its generated parts made anew.

@@ -8,7 +8,8 @@ use std::process::Command;
 
 use eyre::{Result, WrapErr as _, bail};
 
-use crate::{EXTENSION, control_file, read, root, schema, version};
+use crate::script::{FOR_CLUSTERS, QUEUE};
+use crate::{CLUSTER, EXTENSION, control_file, read, root, version};
 
 /// Installs library, control file, install script, and the scripts of released versions for the server of
 /// `pg_config`, below `destdir` if one is given.
@@ -16,7 +17,7 @@ pub fn install(library: &Path, pg_config: &Path, destdir: Option<&Path>) -> Resu
     let version = version()?;
     // First what can go wrong, so that no half of an installation is left behind.
     let control = read(&control_file())?.replace("@CARGO_VERSION@", &version);
-    let sql = schema::of_library(library, &control_file(), &version)?;
+    let [sql, cluster_sql] = [QUEUE.install()?, FOR_CLUSTERS.install()?];
     let code = fs::read(library).wrap_err_with(|| format!("could not read {}", library.display()))?;
     let libraries = below(destdir, ask(pg_config, "--pkglibdir")?);
     let extensions = below(destdir, ask(pg_config, "--sharedir")?.join("extension"));
@@ -27,29 +28,12 @@ pub fn install(library: &Path, pg_config: &Path, destdir: Option<&Path>) -> Resu
         let name = script.file_name().unwrap_or_default();
         put(&extensions.join(name), &fs::read(&script)?, 0o644)?;
     }
-    let cluster_sql = cluster_script()?;
     put(&extensions.join(format!("{CLUSTER}--{version}.sql")), cluster_sql.as_bytes(), 0o644)?;
     // Last: it is what makes the extensions available.
     let cluster_control = read(&root().join("cluster").join(CLUSTER).with_extension("control"))?;
     let cluster_control = cluster_control.replace("@CARGO_VERSION@", &version);
     put(&extensions.join(CLUSTER).with_extension("control"), cluster_control.as_bytes(), 0o644)?;
     put(&extensions.join(EXTENSION).with_extension("control"), control.as_bytes(), 0o644)
-}
-
-/// The extension for many servers, which is SQL alone.
-const CLUSTER: &str = "pg_queue_cluster";
-
-/// Its parts in `cluster/sql`, in the order in which they build on each other.
-const CLUSTER_PARTS: [&str; 7] = ["servers", "routing", "produce", "consume", "manage", "views", "rebalance"];
-
-/// Its script, which psql refuses to run by itself.
-fn cluster_script() -> Result<String> {
-    let mut script = format!("\\echo Use \"CREATE EXTENSION {CLUSTER}\" to load this file. \\quit\n");
-    for part in CLUSTER_PARTS {
-        script.push('\n');
-        script += &read(&root().join("cluster/sql").join(part).with_extension("sql"))?;
-    }
-    Ok(script)
 }
 
 /// One of the directories that `pg_config` knows.
@@ -75,15 +59,15 @@ fn below(destdir: Option<&Path>, path: PathBuf) -> PathBuf {
     }
 }
 
-/// `sql/pg_queue--VERSION.sql`, which install a version as it was released, and the upgrade scripts
-/// `sql/pg_queue--OLD--NEW.sql`; sorted.
+/// `sql/EXTENSION--VERSION.sql`, which install a version as it was released, and the upgrade scripts
+/// `sql/EXTENSION--OLD--NEW.sql`; sorted.
 fn released_scripts() -> Result<Vec<PathBuf>> {
     let dir = root().join("sql");
     let mut scripts = Vec::new();
     for entry in fs::read_dir(&dir).wrap_err_with(|| format!("could not read {}", dir.display()))? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.starts_with(&format!("{EXTENSION}--")) && path.extension() == Some(OsStr::new("sql")) {
+        if name.contains("--") && path.extension() == Some(OsStr::new("sql")) {
             scripts.push(path);
         }
     }

@@ -1,10 +1,11 @@
-//! Builder's tasks that neither cargo nor make can do alone: the extension's SQL out of its library, the installation of both into a
-//! server, and what is generated. See [`USAGE`].
+//! Builder's tasks that neither cargo nor make can do alone: the extension's SQL, its installation into a server, and what is generated.
+//! See [`USAGE`].
 
 mod generate;
 mod install;
-mod schema;
+mod script;
 mod site;
+mod upgrade;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,21 +14,23 @@ use std::process::ExitCode;
 use eyre::{Result, WrapErr as _, bail, eyre};
 
 const USAGE: &str = "\
-Usage: cargo run -p xtask -- schema  --library PATH [--control PATH] [--version V] [--out FILE]
+Usage: cargo run -p xtask -- schema
        cargo run -p xtask -- install --library PATH --pg-config PATH [--destdir DIR]
        cargo run -p xtask -- generate [--check true]
        cargo run -p xtask -- site    --out DIR
 
-schema   writes the SQL of CREATE EXTENSION, as the library describes it, to FILE or stdout
+schema   writes the SQL of CREATE EXTENSION to stdout
 install  installs library, control file, that SQL and the upgrade scripts into the server of --pg-config,
          below DIR if one is given
-generate writes what pages say that the SQL has, or with --check fails where that is stale
+generate writes the upgrade scripts, and what pages say that the SQL has; with --check it fails where one is stale
 site     writes the pages as a book for mdBook into DIR, which is emptied first
 
 PATH of --library is what cargo built, such as target/release/libpg_queue.so.";
 
 /// The extension's name, and so the beginning of the names of its files.
 const EXTENSION: &str = "pg_queue";
+/// The extension for many servers.
+const CLUSTER: &str = "pg_queue_cluster";
 
 fn main() -> ExitCode {
     match run(std::env::args().skip(1)) {
@@ -43,18 +46,9 @@ fn run(mut args: impl Iterator<Item = String>) -> Result<()> {
     let task = args.next().ok_or_else(|| eyre!("no task given\n\n{USAGE}"))?;
     match task.as_str() {
         "schema" => {
-            let mut options = Options::parse(args, &["library", "control", "version", "out"])?;
-            let library = options.required("library")?;
-            let control = options.take("control").map_or_else(control_file, PathBuf::from);
-            let version = options.take("version").map_or_else(version, Ok)?;
-            let sql = schema::of_library(&library, &control, &version)?;
-            match options.take("out") {
-                Some(file) => std::fs::write(&file, sql).wrap_err_with(|| format!("could not write {file}")),
-                None => {
-                    print!("{sql}");
-                    Ok(())
-                }
-            }
+            Options::parse(args, &[])?;
+            print!("{}", script::QUEUE.install()?);
+            Ok(())
         }
         "install" => {
             let mut options = Options::parse(args, &["library", "pg-config", "destdir"])?;

@@ -606,7 +606,7 @@ fn what_others_have_planted_is_never_run() {
     assert_eq!(client.failure("SELECT now()").message, "trapped as postgres", "the trap snaps");
     assert_eq!(client.failure("SELECT 1 = 1").message, "trapped as postgres", "the trap snaps");
     // The old version, the upgrade script, and the new one.
-    client.run("CREATE EXTENSION pg_queue VERSION '0.2.0'");
+    client.run("CREATE EXTENSION pg_queue VERSION '0.3.0'");
     client.run("GRANT EXECUTE ON FUNCTION queue.enqueue TO somebody; ALTER EXTENSION pg_queue UPDATE");
     client.run("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue");
     client.run("GRANT TEMP ON DATABASE app TO somebody; SELECT queue.grant('*', 'somebody', 'manage')");

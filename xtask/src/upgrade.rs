@@ -1,0 +1,128 @@
+//! The upgrade scripts: from the version that was released last to the one that is being made.
+//!
+//! Responsible for what an upgrade runs: first the transition, written by hand, which holds only what an upgrade alone does (a column
+//! that is added, a signature that is dropped); then each statement of the sources that is new or other than it was released. Not
+//! responsible for whether the result is what a fresh installation has: a test compares the two (`operations::upgrade`).
+//!
+//! Invariant: a statement that was released word for word is not run again, unless the transition drops what it makes.
+
+use std::collections::HashSet;
+
+use eyre::{Result, bail};
+
+use crate::script::{self, Kind, Sources, Statement};
+use crate::{read, root};
+
+/// The version that was released last.
+const RELEASED: &str = "0.3.0";
+
+/// Where scripts of releases lie, below the root.
+pub const FOLDER: &str = "sql";
+
+/// Returns the name and the text of the script that upgrades an extension to this version.
+pub fn script(sources: &Sources, version: &str) -> Result<(String, String)> {
+    let Sources { extension, .. } = sources;
+    let step = format!("{RELEASED}--{version}");
+    let released = read(&root().join(FOLDER).join(format!("{extension}--{RELEASED}.sql")))?;
+    let transition = read(&root().join("sql/transition").join(format!("{extension}--{step}.sql")))?;
+    let body = body(&released, &sources.text()?, &transition)?;
+    let head = script::echo(&format!("ALTER EXTENSION {extension} UPDATE TO '{version}'"));
+    let text = format!(
+        "{head}\n-- Made by `make generate` from {} and the transition: do not edit.\n\nSET LOCAL search_path TO pg_catalog, pg_temp;\n{body}",
+        sources.folder
+    );
+    Ok((format!("{extension}--{step}.sql"), text))
+}
+
+/// The transition, and what is new in the sources.
+fn body(released: &str, sources: &str, transition: &str) -> Result<String> {
+    let plain = |statement: &Statement| script::without_comments(&statement.text).to_owned();
+    let old = script::statements(released)?;
+    let old_texts: HashSet<String> = old.iter().map(plain).collect();
+    let old_names: HashSet<&str> = old.iter().map(|statement| statement.name.as_str()).collect();
+    let dropped = dropped(transition);
+    let mut body = String::new();
+    if !transition.trim().is_empty() {
+        body += &format!("\n{}\n", transition.trim());
+    }
+    for statement in script::statements(sources)? {
+        let Statement { text, kind, name } = &statement;
+        let is_anew = dropped.iter().any(|dropped| dropped == name);
+        if old_texts.contains(&plain(&statement)) && !is_anew && *kind != Kind::Each {
+            continue;
+        }
+        let is_changed = *kind == Kind::Once && !is_anew && (name.is_empty() || old_names.contains(name.as_str()));
+        if is_changed {
+            // Whatever is run once is changed by hand.
+            if !transition.contains(name.as_str()) || name.is_empty() && transition.trim().is_empty() {
+                bail!(
+                    "the transition lacks what is changed here: {}",
+                    plain(&statement).lines().next().unwrap_or_default()
+                );
+            }
+            continue;
+        }
+        body += "\n";
+        body += &match kind {
+            Kind::Replaceable => text.trim().replacen("CREATE ", "CREATE OR REPLACE ", 1),
+            _ => text.trim().to_owned(),
+        };
+        body += "\n";
+    }
+    Ok(body)
+}
+
+/// The functions and views that a transition drops.
+fn dropped(transition: &str) -> Vec<String> {
+    let kinds = ["DROP FUNCTION ", "DROP PROCEDURE ", "DROP VIEW "];
+    let after =
+        kinds.iter().flat_map(|kind| transition.match_indices(kind).map(|(at, _)| &transition[at + kind.len()..]));
+    after
+        .flat_map(|rest| rest.split(';').next().unwrap_or_default().split(", "))
+        .filter_map(|name| name.trim().split(['(', ' ', '\n']).next())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RELEASED: &str = "CREATE TABLE queue.t (a int);
+CREATE FUNCTION queue.same() RETURNS int LANGUAGE sql AS 'SELECT 1';
+COMMENT ON FUNCTION queue.same IS 'same';
+CREATE FUNCTION queue.changed() RETURNS int LANGUAGE sql AS 'SELECT 1';
+CREATE VIEW queue.v AS SELECT 1;
+COMMENT ON VIEW queue.v IS 'v';
+DO $each_view$ BEGIN NULL; END $each_view$;
+";
+
+    #[test]
+    fn only_what_is_new_or_changed_is_run() {
+        let sources = RELEASED.replace(
+            "queue.changed() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+            "queue.changed() RETURNS int LANGUAGE sql AS 'SELECT 2'",
+        ) + "CREATE TABLE queue.new (a int);\n";
+        let made = body(RELEASED, &sources, "").unwrap();
+        assert_eq!(
+            made,
+            "\nCREATE OR REPLACE FUNCTION queue.changed() RETURNS int LANGUAGE sql AS 'SELECT 2';\n\
+             \nDO $each_view$ BEGIN NULL; END $each_view$;\n\nCREATE TABLE queue.new (a int);\n"
+        );
+    }
+
+    #[test]
+    fn what_is_dropped_is_made_anew_with_its_comments() {
+        let made = body(RELEASED, RELEASED, "DROP VIEW queue.v;").unwrap();
+        assert!(made.starts_with("\nDROP VIEW queue.v;\n\nCREATE OR REPLACE VIEW queue.v"), "{made}");
+        assert!(made.contains("COMMENT ON VIEW queue.v IS 'v';") && !made.contains("queue.same"), "{made}");
+    }
+
+    #[test]
+    fn a_table_that_changes_needs_a_transition() {
+        let sources = RELEASED.replace("queue.t (a int)", "queue.t (a int, b int)");
+        assert!(body(RELEASED, &sources, "").unwrap_err().to_string().contains("CREATE TABLE queue.t"));
+        let made = body(RELEASED, &sources, "ALTER TABLE queue.t ADD COLUMN b int;").unwrap();
+        assert!(made.contains("ADD COLUMN b int;") && !made.contains("CREATE TABLE"), "{made}");
+    }
+}
