@@ -119,7 +119,8 @@ BEGIN
     LOOP
         EXECUTE format('REVOKE ALL ON %s %s FROM %s', opened.kind, opened.object, opened.grantee);
     END LOOP;
-    -- Those of the roles to whom something was granted, on what is new.
-    PERFORM queue_internal.derive_grants();
 END
 $each_grant$;
+
+-- For the roles to whom something was granted, on what is new.
+SELECT queue_internal.derive_grants();

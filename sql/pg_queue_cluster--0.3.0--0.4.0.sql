@@ -3,3 +3,4 @@
 -- Made by `make generate` from cluster/sql and the transition: do not edit.
 
 SET LOCAL search_path TO pg_catalog, pg_temp;
+

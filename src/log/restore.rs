@@ -331,6 +331,12 @@ fn adopt(catalog: &Catalog, marks: u64) -> Result<()> {
          WHERE r.ctid OPERATOR(pg_catalog.=) s.ctid",
         &[],
     )?;
+    // Each queue needs a lane for held jobs, also one whose rows were written by hand.
+    spi::run(
+        "INSERT INTO queue.lane (queue_id, is_held) SELECT q.queue_id, true FROM queue.queue AS q
+         WHERE NOT EXISTS (SELECT FROM queue.lane AS n WHERE n.queue_id OPERATOR(pg_catalog.=) q.queue_id AND n.is_held)",
+        &[],
+    )?;
     queue::changed(catalog);
     history::adopt_children(catalog)?;
     grants::derive(catalog)?;

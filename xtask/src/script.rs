@@ -13,6 +13,8 @@ pub struct Sources {
     pub extension: &'static str,
     pub folder: &'static str,
     pub parts: &'static [&'static str],
+    /// What an upgrade does at its end.
+    pub after_upgrade: &'static str,
 }
 
 pub const QUEUE: Sources = Sources {
@@ -31,6 +33,7 @@ pub const QUEUE: Sources = Sources {
         "views",
         "doctor",
     ],
+    after_upgrade: "-- For the roles to whom something was granted, on what is new.\nSELECT queue_internal.derive_grants();\n",
 };
 
 /// The extension for many servers, which is SQL alone.
@@ -38,6 +41,7 @@ pub const FOR_CLUSTERS: Sources = Sources {
     extension: CLUSTER,
     folder: "cluster/sql",
     parts: &["servers", "routing", "produce", "consume", "manage", "views", "rebalance"],
+    after_upgrade: "",
 };
 
 impl Sources {

@@ -28,8 +28,8 @@ pub fn script(sources: &Sources, version: &str) -> Result<(String, String)> {
     let body = body(&released, &sources.text()?, &transition)?;
     let head = script::echo(&format!("ALTER EXTENSION {extension} UPDATE TO '{version}'"));
     let text = format!(
-        "{head}\n-- Made by `make generate` from {} and the transition: do not edit.\n\nSET LOCAL search_path TO pg_catalog, pg_temp;\n{body}",
-        sources.folder
+        "{head}\n-- Made by `make generate` from {} and the transition: do not edit.\n\nSET LOCAL search_path TO pg_catalog, pg_temp;\n{body}\n{}",
+        sources.folder, sources.after_upgrade
     );
     Ok((format!("{extension}--{step}.sql"), text))
 }

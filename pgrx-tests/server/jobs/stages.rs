@@ -428,7 +428,7 @@ fn stages_come_and_go_while_there_are_jobs() {
         assert_eq!(failure.code, "55000", "{failure:?}");
         assert!(failure.message.contains("stage \"parse\""), "{failure:?}");
         // While memory does not know how many, one of them is named.
-        assert!(failure.detail == "There are 2." || failure.detail.contains("attempt"), "{failure:?}");
+        assert!(failure.detail == "Live jobs: 2." || failure.detail.contains("One of them is job"), "{failure:?}");
     }
     assert_eq!(client.failure(&format!("SELECT queue.alter('{q}', reset => '{{stages}}')")).code, "55000");
     client.run(&format!("SELECT queue.alter('{q}', stages => '{{parse, pack, fetch}}')"));

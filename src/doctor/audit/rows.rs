@@ -223,7 +223,7 @@ fn statement(segments: &[Segment]) -> String {
     let orphans = union(each(segments, ORPHANS, |_| true));
     let leftovers = union(each(segments, LEFTOVERS, |segment| segment.is_free));
     let held = union(each(segments, HELD, |_| true));
-    let others = OTHERS.replace("slack", "interval '10 minutes'").replace("of_triggers", &triggers::foreign_write());
+    let others = OTHERS.replace("slack", "interval '10 minutes'").replace("of_triggers", triggers::foreign_write());
     format!(
         "WITH life AS MATERIALIZED ({life}),
          -- The attempts of queues that there are. Of others rows may be left, which nothing looks for.
