@@ -9,6 +9,7 @@ use pg_queue_core::id;
 use pgrx::pg_sys::{self, Datum};
 
 use crate::api::{self, sql_function};
+use crate::catalog::declared::argument;
 use crate::catalog::{self, ids, permission, queue};
 use crate::error::{self, Error, Result};
 use crate::guc;
@@ -31,10 +32,9 @@ sql_function!(pg_queue_cluster_by_id, pg_finfo_pg_queue_cluster_by_id => by_id, 
 sql_function!(pg_queue_cluster_by_ids, pg_finfo_pg_queue_cluster_by_ids => by_ids, pass_on::run);
 sql_function!(pg_queue_cluster_claim, pg_finfo_pg_queue_cluster_claim => claim, pass_on::run);
 sql_function!(pg_queue_cluster_at_home, pg_finfo_pg_queue_cluster_at_home => at_home, pass_on::run);
-// Where each has unique_key, group_key, after and flow.
-sql_function!(pg_queue_cluster_enqueue, pg_finfo_pg_queue_cluster_enqueue => by_key::<5, 9, 14, 16>, pass_on::run);
-sql_function!(pg_queue_cluster_enqueue_flow, pg_finfo_pg_queue_cluster_enqueue_flow => by_key::<9, 13, 18, 20>, pass_on::run);
-sql_function!(pg_queue_cluster_publish, pg_finfo_pg_queue_cluster_publish => by_key::<6, 10, 13, 15>, pass_on::run);
+sql_function!(pg_queue_cluster_enqueue, pg_finfo_pg_queue_cluster_enqueue => enqueue, pass_on::run);
+sql_function!(pg_queue_cluster_enqueue_flow, pg_finfo_pg_queue_cluster_enqueue_flow => enqueue_flow, pass_on::run);
+sql_function!(pg_queue_cluster_publish, pg_finfo_pg_queue_cluster_publish => publish, pass_on::run);
 
 /// `queue_cluster.home()`.
 fn home(_call: &Call) -> Result<Option<Datum>> {
@@ -134,12 +134,22 @@ fn are_own(call: &Call, n: usize) -> bool {
 }
 
 /// Verbs that add jobs, which stay at home unless one of these arguments is given.
-fn by_key<const UNIQUE_KEY: usize, const GROUP_KEY: usize, const AFTER: usize, const FLOW: usize>(
-    call: &Call,
-) -> Result<Way> {
-    let is_plain = [UNIQUE_KEY, GROUP_KEY, AFTER, FLOW].into_iter().all(|n| !call.has(n));
-    Ok(Way::plain(if is_plain { To::Home } else { To::Away }))
+macro_rules! by_key {
+    ($verb:ident) => {
+        fn $verb(call: &Call) -> Result<Way> {
+            let keys = [
+                argument!($verb, unique_key),
+                argument!($verb, group_key),
+                argument!($verb, after),
+                argument!($verb, flow),
+            ];
+            Ok(Way::plain(if keys.into_iter().any(|n| call.has(n)) { To::Away } else { To::Home }))
+        }
+    };
 }
+by_key!(enqueue);
+by_key!(enqueue_flow);
+by_key!(publish);
 
 /// `queue_cluster.claim(…, steal)` and `claim_any`, which are those of schema `queue` with one argument more. At home a call that
 /// may steal does not wait: what it does not find there it waits for elsewhere, too.
@@ -152,7 +162,7 @@ fn claim(call: &Call) -> Result<Way> {
     Ok(Way { to: To::Home, left_out: 1, zeroed: (may_steal && waits).then_some(WAIT), is_first: may_steal })
 }
 
-const WAIT: usize = 2;
-const SESSION_BOUND: usize = 6;
-const COMPLETED: usize = 7;
-const STEAL: usize = 8;
+const WAIT: usize = argument!(claim, wait);
+const SESSION_BOUND: usize = argument!(claim, session_bound);
+const COMPLETED: usize = argument!(claim, completed);
+const STEAL: usize = COMPLETED + 1;

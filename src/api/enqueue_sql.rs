@@ -6,9 +6,11 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::command::Command;
 use crate::api::{enqueue, sql_function};
+use crate::catalog::declared::argument;
 use crate::catalog::run_as;
 use crate::error::Result;
 use crate::job::enqueue::produce;
+use crate::job::given::{Given, Positions};
 use crate::job::options::Options;
 use crate::pg::function::Call;
 use crate::pg::time;
@@ -22,15 +24,16 @@ fn enqueue_sql(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = enqueue::target(call)?;
     let run_as = run_as::of_command(&queue)?;
     let command = Command {
-        text: call.required("command", call.text(1))?,
-        arguments: call.json(2, "arguments")?,
-        is_autocommit: call.bool(3).unwrap_or(false),
-        settings: call.json(4, "settings")?,
-        result_rows: call.i32(5).unwrap_or(0),
+        text: call.required("command", call.text(argument!(enqueue_sql, command)))?,
+        arguments: call.json(argument!(enqueue_sql, arguments), "arguments")?,
+        is_autocommit: call.bool(argument!(enqueue_sql, autocommit)).unwrap_or(false),
+        settings: call.json(argument!(enqueue_sql, settings), "settings")?,
+        result_rows: call.i32(argument!(enqueue_sql, result_rows)).unwrap_or(0),
     };
     let payload = command.payload()?;
     let now = time::now_us();
-    let options = Options { run_as, ..Options::of(call, 6, &queue, now, false)? };
+    let given = Given::of_call(call, &const { Positions::of("enqueue_sql") })?;
+    let options = Options { run_as, ..given.check(Some(&queue), now)? };
     let job_ids = produce(&catalog, &queue, &[(payload, options)], now)?;
     Ok(job_ids.first().map(|&job_id| job_id.into()))
 }

@@ -13,10 +13,12 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::command::Command;
 use crate::api::{self, enqueue, sql_function};
+use crate::catalog::declared::argument;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::{self, Catalog, queue, run_as};
 use crate::error::{self, Error, Result};
 use crate::job::find::{self, Found, Job};
+use crate::job::given::{Given, Positions};
 use crate::job::options::{After, Options, OwnFlow};
 use crate::job::take::{self, TakeWaiting};
 use crate::job::{after, cancel, dead_letter, enqueue as producing, fail, flow, hold, unique};
@@ -33,6 +35,7 @@ sql_function!(pg_queue_seal, pg_finfo_pg_queue_seal => seal);
 sql_function!(pg_queue_resolve, pg_finfo_pg_queue_resolve => resolve);
 sql_function!(pg_queue_reject, pg_finfo_pg_queue_reject => reject);
 
+const PAYLOAD: usize = argument!(enqueue_flow, payload);
 /// The most tasks of one call.
 const MOST_TASKS: usize = 10_000;
 
@@ -43,30 +46,34 @@ const MOST_TASKS: usize = 10_000;
 fn enqueue_flow(call: &Call) -> Result<Option<Datum>> {
     let (catalog, queue) = enqueue::target(call)?;
     let now = time::now_us();
-    let tasks = Task::all(call.json(1, "tasks")?)?;
-    let mut options = Options::of(call, 6, &queue, now, true)?;
-    // That of the jobs that it is after, or else of its members alone.
-    let upon = call.str(19).and_then(|name| Upon::parse(&name)).unwrap_or_default();
+    let tasks = Task::all(call.json(argument!(enqueue_flow, tasks), "tasks")?)?;
+    let mut given = Given::of_call(call, &const { Positions::of("enqueue_flow") })?;
+    // Of the jobs that it is after as of its members: so it counts without the former.
+    let upon = given.upon.as_deref().and_then(Upon::parse).unwrap_or_default();
+    given.after.get_or_insert_default();
+    let mut options = given.check(Some(&queue), now)?;
     if upon == Upon::Overdue && options.run_at.is_none() {
         return Err(Error::invalid("upon => 'overdue' needs delay or run_at"));
     }
-    let [runs, is_open, is_fail_fast] = [3, 4, 5].map(|n| call.bool(n).unwrap_or(false));
+    let flag = |n| call.bool(n).unwrap_or(false);
+    let [runs, is_open, is_fail_fast] =
+        [argument!(enqueue_flow, runs), argument!(enqueue_flow, open), argument!(enqueue_flow, fail_fast)].map(flag);
     options.own_flow = Some(OwnFlow { upon, is_open, runs, is_fail_fast });
-    let payload = match call.text(22) {
+    let payload = match call.text(argument!(enqueue_flow, command)) {
         Some(_) if !runs => {
             return Err(Error::invalid("command needs runs => true")
                 .detail("A flow that ends by itself runs nothing when its members have ended."));
         }
         Some(command) => {
             options.run_as = run_as::of_command(&queue)?;
-            Command::beside(command, call.json(2, "payload")?)?.payload()?
+            Command::beside(command, call.json(PAYLOAD, "payload")?)?.payload()?
         }
         None => {
             // The payload of a flow that ends by itself is never handed out.
             if runs {
                 run_as::refuse_data(&queue)?;
             }
-            call.json(2, "payload")?.unwrap_or_else(jsonb::empty_object)
+            call.json(PAYLOAD, "payload")?.unwrap_or_else(jsonb::empty_object)
         }
     };
     if options.unique.is_some_and(|unique| unique.on_duplicate == crate::job::options::OnDuplicate::Renew) {

@@ -11,6 +11,7 @@ use pgrx::pg_sys::{self, Datum};
 
 use crate::api::command::Command;
 use crate::api::{self, sql_function};
+use crate::catalog::declared::argument;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::schedule::{Schedule, Timing};
 use crate::catalog::{self, Catalog, drops, run_as, spi, topic};
@@ -50,13 +51,13 @@ fn finite(call: &Call, n: usize, name: &str) -> Result<Option<i64>> {
 }
 
 fn timing_of(call: &Call) -> Result<Timing> {
-    let timezone = call.text(5).unwrap_or_else(|| "UTC".into());
+    let timezone = call.text(argument!(schedule, timezone)).unwrap_or_else(|| "UTC".into());
     let timing = Timing {
-        cron: call.text(3),
-        every: call.interval(4),
+        cron: call.text(argument!(schedule, cron)),
+        every: call.interval(argument!(schedule, every)),
         timezone: catalog::schedule::zone(&timezone)?.name().to_owned(),
-        starts_at: finite(call, 7, "starts_at")?,
-        ends_at: finite(call, 8, "ends_at")?,
+        starts_at: finite(call, argument!(schedule, starts_at), "starts_at")?,
+        ends_at: finite(call, argument!(schedule, ends_at), "ends_at")?,
     };
     if timing.cron.is_some() == timing.every.is_some() {
         let error = if timing.cron.is_some() {
@@ -97,18 +98,18 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
             Error::invalid("name must have 1 to 200 characters").detail(format!("It has {}.", name.chars().count()))
         );
     }
-    let queue_name = call.required("queue_name", call.text(1))?;
+    let queue_name = call.required("queue_name", call.text(argument!(schedule, queue_name)))?;
     let timing = timing_of(call)?;
-    let missed = call.text(6).unwrap_or_else(|| "once".into());
+    let missed = call.text(argument!(schedule, missed)).unwrap_or_else(|| "once".into());
     if Missed::parse(&missed).is_none() {
         return Err(
             Error::invalid(format!("invalid value for missed: \"{missed}\"")).hint("Use 'skip', 'once' or 'all'.")
         );
     }
     // What a job refuses is refused here, and not by each slot.
-    Options::default().set_max_attempts(call.i32(11))?;
-    Options::default().set_group_key(call.datum(12))?;
-    if call.json(13, "headers")?.is_some_and(|headers| !jsonb::is_object(headers)) {
+    Options::default().set_max_attempts(call.i32(argument!(schedule, max_attempts)))?;
+    Options::default().set_group_key(call.datum(argument!(schedule, group_key)))?;
+    if call.json(argument!(schedule, headers), "headers")?.is_some_and(|headers| !jsonb::is_object(headers)) {
         return Err(Error::invalid("headers must be a JSON object"));
     }
 
@@ -126,10 +127,10 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
         }
     };
     // Without the argument, or with a payload alone, it is data, as whatever the queue is now or becomes.
-    let (payload, run_as) = match (call.text(14), &goal) {
+    let (payload, run_as) = match (call.text(argument!(schedule, command)), &goal) {
         (Some(command), Goal::Queue(queue)) => {
             let run_as = run_as::of_command(queue)?;
-            (Command::beside(command, call.json(2, "payload")?)?.payload()?, run_as)
+            (Command::beside(command, call.json(argument!(schedule, payload), "payload")?)?.payload()?, run_as)
         }
         (Some(_), Goal::Topic(topic)) => {
             return Err(Error::new(error::WRONG_STATE, format!("\"{}\" is a topic, and runs no commands", topic.name))
@@ -139,7 +140,7 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
             if let Goal::Queue(queue) = goal {
                 run_as::refuse_data(queue)?;
             }
-            (call.json(2, "payload")?.unwrap_or_else(jsonb::empty_object), None)
+            (call.json(argument!(schedule, payload), "payload")?.unwrap_or_else(jsonb::empty_object), None)
         }
     };
     let now = catalog::schedule::now_us();
@@ -163,17 +164,17 @@ fn schedule(call: &Call) -> Result<Option<Datum>> {
             name.clone().into(),
             goal.id().into(),
             Parameter::raw(Some(payload), pg_sys::JSONBOID),
-            given(3, pg_sys::TEXTOID),
-            given(4, pg_sys::INTERVALOID),
+            given(argument!(schedule, cron), pg_sys::TEXTOID),
+            given(argument!(schedule, every), pg_sys::INTERVALOID),
             timing.timezone.clone().into(),
             missed.clone().into(),
             time(timing.starts_at),
             time(timing.ends_at),
-            call.bool(9).unwrap_or(true).into(),
-            call.i32(10).unwrap_or(0).into(),
-            given(11, pg_sys::INT4OID),
-            given(12, pg_sys::TEXTOID),
-            given(13, pg_sys::JSONBOID),
+            call.bool(argument!(schedule, overlap)).unwrap_or(true).into(),
+            call.i32(argument!(schedule, priority)).unwrap_or(0).into(),
+            given(argument!(schedule, max_attempts), pg_sys::INT4OID),
+            given(argument!(schedule, group_key), pg_sys::TEXTOID),
+            given(argument!(schedule, headers), pg_sys::JSONBOID),
             time(Some(anchor)),
             time(Some(planned_from)),
             // A replaced command is that of the role that replaces it.

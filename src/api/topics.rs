@@ -8,13 +8,15 @@
 use pgrx::pg_sys::{self, Datum};
 
 use crate::api::{self, names, permissions, sql_function};
+use crate::catalog::declared::argument;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::Executor;
 use crate::catalog::topic::{self, OnFull, Topic};
 use crate::catalog::{self, Catalog, drops, queue, schedule, spi};
 use crate::error::{self, Error, Result};
+use crate::job::given::{Given, Positions};
 use crate::job::notice;
-use crate::job::options::{self, After, OnDuplicate, Options, Unique};
+use crate::job::options::{self, Options};
 use crate::job::publish::{self, Event};
 use crate::pg::datum::{self, text_datum};
 use crate::pg::function::{Call, VOID};
@@ -98,18 +100,18 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
     api::writable("bind a queue")?;
     let topic_name = call.required("topic", call.text(0))?;
     let queue_name = call.required("queue_name", call.text(1))?;
-    let pattern = call.text(2).unwrap_or_else(|| "#".to_owned());
+    let pattern = call.text(argument!(bind, pattern)).unwrap_or_else(|| "#".to_owned());
     pg_queue_core::topic::check_pattern(&pattern).map_err(|fault| publish::refused("pattern", fault))?;
     let mut checked = Options::default();
-    checked.set_max_attempts(call.i32(7))?;
-    checked.set_lease(call.interval(8))?;
-    if let Some(delay) = call.interval(5) {
+    checked.set_max_attempts(call.i32(argument!(bind, max_attempts)))?;
+    checked.set_lease(call.interval(argument!(bind, lease)))?;
+    if let Some(delay) = call.interval(argument!(bind, delay)) {
         options::in_future("delay", delay, time::now_us())?;
         if delay.us() > options::TEN_YEARS {
             return Err(Error::invalid("delay must be at most 10 years").detail(format!("It is {}.", delay.text())));
         }
     }
-    let on_full = call.text(10).unwrap_or_else(|| "keep".to_owned());
+    let on_full = call.text(argument!(bind, on_full)).unwrap_or_else(|| "keep".to_owned());
     let on_full_is = OnFull::parse(&on_full)?;
 
     let catalog = catalog::current()?;
@@ -119,7 +121,7 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
     permission::check_topic(&catalog, &topic, wanted)?;
     let queue = queue::by_name(&catalog, &queue_name)?;
     permission::check(&catalog, &queue, Privilege::Manage)?;
-    call.text(9).map(|stage| queue.stage(&stage)).transpose()?;
+    call.text(argument!(bind, stage)).map(|stage| queue.stage(&stage)).transpose()?;
     drops::watch(&catalog, queue.lane)?;
     names::lock_ways(&catalog);
     // Another transaction may have changed the queue before this one got the lock.
@@ -134,7 +136,8 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
     }
     topic::lock(&topic)?;
     names::check_no_circle(&catalog, &topic.name, &queue.name)?;
-    let [filter, group_path] = [path(call, 3, "filter")?, path(call, 6, "group_key")?];
+    let [filter, group_path] =
+        [path(call, argument!(bind, filter), "filter")?, path(call, argument!(bind, group_key), "group_key")?];
     let given = |n: usize, oid| Parameter::raw(call.datum(n), oid);
     let bound_by = role::role_name(role::user()).unwrap_or_default();
     let insert =
@@ -151,12 +154,12 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
         queue.id.into(),
         pattern.into(),
         filter.into(),
-        given(4, pg_sys::INT4OID),
-        given(5, pg_sys::INTERVALOID),
+        given(argument!(bind, priority), pg_sys::INT4OID),
+        given(argument!(bind, delay), pg_sys::INTERVALOID),
         group_path.into(),
-        given(7, pg_sys::INT4OID),
-        given(8, pg_sys::INTERVALOID),
-        given(9, pg_sys::TEXTOID),
+        given(argument!(bind, max_attempts), pg_sys::INT4OID),
+        given(argument!(bind, lease), pg_sys::INTERVALOID),
+        given(argument!(bind, stage), pg_sys::TEXTOID),
         on_full.into(),
         bound_by.into(),
     ];
@@ -233,16 +236,12 @@ fn publish(call: &Call) -> Result<Option<Datum>> {
     let name = call.required("topic", call.text(0))?;
     let now = time::now_us();
     let payload = call.json(1, "payload")?.unwrap_or_else(jsonb::empty_object);
-    let event = Event { key: key(call, 2)?, payload, headers: headers(call, 11)? };
-    let mut options = Options { priority: call.i32(3).unwrap_or(0), ..Options::default() };
-    options.set_group_key(call.datum(10))?;
-    let has_time = call.datum(4).is_some() || call.datum(5).is_some();
-    options.set_start(call.interval(4), call.timestamp(5), now)?;
-    let on_duplicate = call.str(7).as_deref().map_or(Ok(OnDuplicate::Skip), OnDuplicate::parse)?;
-    options.unique = Unique::new(call.datum(6), on_duplicate, call.timestamp(8), call.interval(9), now)?;
-    options.after = After::new(call.i64_array(13), call.str(14).as_deref(), has_time)?;
-    options.flow = call.i64(15);
-    options.set_task(call.datum(16))?;
+    let headers = headers(call, argument!(publish, headers))?;
+    let event = Event { key: key(call, argument!(publish, key))?, payload, headers };
+    let mut given = Given::of_call(call, &const { Positions::of("publish") })?;
+    // They are the event's, and each copy gets them from there.
+    given.headers = None;
+    let options = given.check(None, now)?;
 
     let catalog = catalog::current()?;
     permission::rights(&catalog);
@@ -251,7 +250,7 @@ fn publish(call: &Call) -> Result<Option<Datum>> {
     let key = event.key.clone();
     let outcomes = publish::publish(&catalog, &topic, &[event], &options, now)?;
     let copies: Vec<_> = outcomes.into_iter().flat_map(|outcome| outcome.copies).collect();
-    if copies.is_empty() && call.bool(12).unwrap_or(false) {
+    if copies.is_empty() && call.bool(argument!(publish, mandatory)).unwrap_or(false) {
         return Err(Error::new(error::NO_DATA, format!("no queue gets what is published on topic \"{name}\""))
             .detail(format!("No binding matches the key \"{key}\" and the contents."))
             .hint("See view queue.bindings, and queue.route for what would match."));

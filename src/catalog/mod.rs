@@ -23,6 +23,7 @@ use crate::error::{self, Error, Result};
 use crate::pg::shape::{SHAPES, Shape};
 use crate::pg::{relcache, syscache};
 
+pub mod declared;
 pub mod drops;
 pub mod dump;
 pub mod grants;

@@ -14,6 +14,7 @@ pub mod enqueue;
 pub mod fail;
 pub mod find;
 pub mod flow;
+pub mod given;
 pub mod group_turn;
 pub mod held;
 pub mod held_by_dead;

@@ -12,7 +12,6 @@ use crate::catalog::run_as::RunAs;
 use crate::error::{Error, Result};
 use crate::job::notice;
 use crate::pg::datum::{self, Interval, text_datum};
-use crate::pg::function::Call;
 use crate::pg::jsonb;
 
 /// The most bytes of a key or a task's name: unique keys must fit into an index, and all are shown to others.
@@ -98,32 +97,6 @@ impl OwnFlow {
 }
 
 impl Options {
-    /// Reads the arguments of `enqueue` and its relatives from the `first`, the priority, on. They are the same, in the
-    /// same order. `is_flow`: `upon` is said of members, too, and so counts without `after`.
-    pub fn of(call: &Call, first: usize, queue: &Queue, now: i64, is_flow: bool) -> Result<Self> {
-        let at = |n: usize| first + n;
-        let mut options = Self {
-            priority: call.i32(first).unwrap_or(0),
-            headers: call.json(at(11), "headers")?,
-            lane: call.str(at(8)).map(|stage| queue.stage(&stage)).transpose()?,
-            ..Self::default()
-        };
-        options.set_group_key(call.datum(at(7)))?;
-        let has_time = call.datum(at(1)).is_some() || call.datum(at(2)).is_some();
-        options.set_start(call.interval(at(1)), call.timestamp(at(2)), now)?;
-        let on_duplicate = call.str(at(4)).as_deref().map_or(Ok(OnDuplicate::Skip), OnDuplicate::parse)?;
-        options.unique =
-            Unique::new(call.datum(at(3)), on_duplicate, call.timestamp(at(5)), call.interval(at(6)), now)?;
-        options.set_max_attempts(call.i32(at(9)))?;
-        options.set_lease(call.interval(at(10)))?;
-        let jobs = call.i64_array(at(12)).or_else(|| is_flow.then(Vec::new));
-        options.after = After::new(jobs, call.str(at(13)).as_deref(), has_time)?;
-        options.flow = call.i64(at(14));
-        options.set_task(call.datum(at(15)))?;
-        options.note_group(queue);
-        Ok(options)
-    }
-
     /// Tells, once in a session, that a group has no effect in this queue.
     pub fn note_group(&self, queue: &Queue) {
         if self.group_key.is_some() && !queue.has_groups() {

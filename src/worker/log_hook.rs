@@ -14,23 +14,12 @@ use std::sync::LazyLock;
 use pg_queue_core::calls::{self, Function};
 use pgrx::{pg_guard, pg_sys};
 
+use crate::catalog::declared::SCRIPT;
 use crate::catalog::grants;
 use crate::pg::{client, session};
 use crate::shmem;
 
 static mut PREVIOUS: pg_sys::emit_log_hook_type = None;
-
-/// The SQL that makes what users call and read.
-const SCRIPT: &str = concat!(
-    include_str!("../../sql/schema/functions.sql"),
-    include_str!("../../sql/schema/permissions.sql"),
-    include_str!("../../sql/schema/rollup.sql"),
-    include_str!("../../sql/schema/topics.sql"),
-    include_str!("../../sql/schema/schedules.sql"),
-    include_str!("../../sql/schema/restore.sql"),
-    include_str!("../../sql/schema/views.sql"),
-    include_str!("../../sql/schema/doctor.sql"),
-);
 
 static FUNCTIONS: LazyLock<Vec<Function<'static>>> = LazyLock::new(|| calls::functions(SCRIPT));
 static VIEWS: LazyLock<Vec<&'static str>> = LazyLock::new(|| calls::views(SCRIPT));
