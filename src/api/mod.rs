@@ -38,6 +38,7 @@ pub mod maintain;
 pub mod names;
 pub mod permissions;
 pub mod progress;
+pub mod queue_options;
 pub mod queues;
 pub mod release;
 pub mod reprioritize;

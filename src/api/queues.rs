@@ -7,18 +7,17 @@
 //!
 //! Invariant: settings are rows of `queue.queue`, and the commit of every change tells all sessions.
 
-use pg_queue_core::frontier::GATE_LANES;
-use pgrx::pg_sys::{self, Datum};
+use pgrx::pg_sys::Datum;
 
+use crate::api::queue_options::{self, QueueOption, Verb};
 use crate::api::{self, executors, former_stages, names, permissions, sql_function, topics};
+use crate::catalog::declared::argument;
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::{self, Executor, Queue};
 use crate::catalog::{self, Catalog, drops, schedule, spi, topic};
 use crate::error::{self, Error, Result};
 use crate::job::notice;
-use crate::job::options::lease_us;
 use crate::log::waiting;
-use crate::pg::datum::Interval;
 use crate::pg::function::{Call, VOID};
 use crate::pg::parameter::Parameter;
 use crate::pg::{relcache, session};
@@ -31,186 +30,12 @@ sql_function!(pg_queue_drop, pg_finfo_pg_queue_drop => drop_queue);
 sql_function!(pg_queue_pause, pg_finfo_pg_queue_pause => pause);
 sql_function!(pg_queue_resume, pg_finfo_pg_queue_resume => resume);
 
-/// The type of an option.
-#[derive(Clone, Copy, PartialEq)]
-enum Type {
-    Int,
-    BigInt,
-    Interval,
-    Text,
-    Float,
-    Bool,
-    TextArray,
-    Jsonb,
-}
-
-impl Type {
-    fn oid(self) -> pg_sys::Oid {
-        match self {
-            Self::Int => pg_sys::INT4OID,
-            Self::BigInt => pg_sys::INT8OID,
-            Self::Interval => pg_sys::INTERVALOID,
-            Self::Text => pg_sys::TEXTOID,
-            Self::Float => pg_sys::FLOAT8OID,
-            Self::Bool => pg_sys::BOOLOID,
-            Self::TextArray => pg_sys::TEXTARRAYOID,
-            Self::Jsonb => pg_sys::JSONBOID,
-        }
-    }
-}
-
-/// Options whose values shared memory keeps for all claimers.
-const LIMITS: [&str; 7] = [
-    "max_running",
-    "max_running_per_group",
-    "strict_order",
-    "rate_limit",
-    "rate_limit_per_group",
-    "rate_period",
-    "stages",
-];
-
-/// The options of a queue in the order of the arguments of `create` and `alter`: name, type, default as SQL.
-const OPTIONS: [(&str, Type, &str); 23] = [
-    ("max_attempts", Type::Int, "20"),
-    ("lease", Type::Interval, "'5 minutes'"),
-    ("backoff", Type::Text, "'exponential'"),
-    ("backoff_base", Type::Interval, "'10 seconds'"),
-    ("backoff_max", Type::Interval, "'1 day'"),
-    ("backoff_jitter", Type::Float, "0.1"),
-    ("retention", Type::Interval, "'1 day'"),
-    ("dead_retention", Type::Interval, "'90 days'"),
-    ("dead_letter", Type::Text, "NULL"),
-    ("max_running", Type::Int, "NULL"),
-    ("max_running_per_group", Type::Int, "NULL"),
-    ("strict_order", Type::Bool, "false"),
-    ("rate_limit", Type::Int, "NULL"),
-    ("rate_period", Type::Interval, "'1 second'"),
-    ("max_waiting", Type::BigInt, "NULL"),
-    ("stages", Type::TextArray, "NULL"),
-    ("notify", Type::Bool, "false"),
-    ("if_not_exists", Type::Bool, "false"),
-    ("executor", Type::Text, "NULL"),
-    ("procedure", Type::Text, "NULL"),
-    ("run_as", Type::Text, "NULL"),
-    ("settings", Type::Jsonb, "NULL"),
-    ("rate_limit_per_group", Type::Int, "NULL"),
-];
-
-/// The options that columns hold.
-fn columns() -> impl Iterator<Item = &'static (&'static str, Type, &'static str)> {
-    OPTIONS.iter().filter(|(name, ..)| *name != "if_not_exists")
-}
-
-/// Position of the first option among the arguments.
-const FIRST: usize = 1;
-/// Position of `dead_letter` among the arguments.
-const DEAD_LETTER: usize = 9;
-/// The most stages that a queue may have: together with its own lane as many as a gate counts.
-const MAX_STAGES: usize = GATE_LANES - 1;
-/// Position of `if_not_exists` (create) and of `reset` (alter).
-const LAST: usize = 18;
-
-/// Returns the options that were given, checked: column and value.
-///
-/// Errors: 22023 for values out of range.
-fn given(call: &Call) -> Result<Vec<(&'static str, Parameter)>> {
-    let mut found = Vec::new();
-    for (k, (name, kind, _)) in OPTIONS.iter().enumerate().filter(|(k, _)| FIRST + k != LAST) {
-        let n = FIRST + k;
-        let Some(datum) = call.datum(n) else { continue };
-        match *name {
-            "max_attempts" if !(1..=1_000_000).contains(&call.i32(n).unwrap_or(0)) => {
-                return Err(Error::invalid("max_attempts must be between 1 and 1000000")
-                    .detail(format!("It is {}.", call.i32(n).unwrap_or(0))));
-            }
-            "lease" => {
-                call.interval(n).map(lease_us).transpose()?;
-            }
-            "backoff" => {
-                let value = call.text(n).unwrap_or_default();
-                if pg_queue_core::backoff::Curve::parse(&value).is_none() {
-                    return Err(Error::invalid(format!("invalid value for backoff: \"{value}\""))
-                        .hint("Use 'constant', 'linear' or 'exponential'."));
-                }
-            }
-            "backoff_jitter" if !(0.0..=1.0).contains(&call.f64(n).unwrap_or(-1.0)) => {
-                return Err(Error::invalid("backoff_jitter must be between 0 and 1")
-                    .detail(format!("It is {}.", call.f64(n).unwrap_or(0.0))));
-            }
-            "backoff_base" | "backoff_max" if call.interval(n).map_or(0, Interval::us) < 0 => {
-                return Err(Error::invalid(format!("{name} cannot be negative")).detail(given_interval(call, n)));
-            }
-            // '-1' means for ever. As an interval it is minus one second.
-            "retention" | "dead_retention"
-                if !(call.interval(n).map_or(0, Interval::us) >= 0 || is_for_ever(call, n)) =>
-            {
-                return Err(Error::invalid(format!("{name} cannot be negative"))
-                    .detail(given_interval(call, n))
-                    .hint("Use '0' to keep nothing, '-1' to keep all for ever."));
-            }
-            "max_running" | "max_running_per_group" | "rate_limit" | "rate_limit_per_group"
-                if call.i32(n).is_some_and(|limit| limit < 1) =>
-            {
-                return Err(Error::invalid(format!("{name} must be at least 1"))
-                    .detail(format!("It is {}.", call.i32(n).unwrap_or(0)))
-                    .hint("To stop a queue use queue.pause; to lift the limit, queue.alter with reset."));
-            }
-            "max_waiting" if call.i64(n).is_some_and(|limit| limit < 1) => {
-                return Err(Error::invalid("max_waiting must be at least 1")
-                    .detail(format!("It is {}.", call.i64(n).unwrap_or(0))));
-            }
-            "stages" => check_stages(&call.text_array(n).unwrap_or_default())?,
-            "executor" => executors::check_kind(&call.text(n).unwrap_or_default())?,
-            "rate_period" if call.interval(n).map_or(0, Interval::us) <= 0 => {
-                return Err(Error::invalid("rate_period must be positive").detail(given_interval(call, n)));
-            }
-            _ => {}
-        }
-        let text = || call.text(n).unwrap_or_default();
-        match *name {
-            "procedure" => found.extend(executors::procedure(&text())?),
-            "run_as" => found.extend(executors::run_as(&text())?),
-            "settings" => found.extend(executors::settings(datum)?),
-            name => found.push((name, Parameter::raw(Some(datum), kind.oid()))),
-        }
-    }
-    Ok(found)
-}
-
-fn given_interval(call: &Call, n: usize) -> String {
-    format!("It is {}.", call.interval(n).map_or_else(String::new, Interval::text))
-}
-
-/// Checks the names of stages.
-///
-/// Errors: 22023 unless there are 1 to `MAX_STAGES` different names of 1 to 200 characters.
-fn check_stages(stages: &[Option<String>]) -> Result<()> {
-    if stages.is_empty() || stages.len() > MAX_STAGES {
-        return Err(Error::invalid(format!("stages must name 1 to {MAX_STAGES} stages"))
-            .detail(format!("It names {}.", stages.len()))
-            .hint("For a queue without stages leave them out, or use reset => '{stages}'."));
-    }
-    for (n, stage) in stages.iter().enumerate() {
-        let Some(name) = stage else { return Err(Error::null(&format!("stages[{}]", n + 1))) };
-        let length = name.chars().count();
-        if !(1..=200).contains(&length) {
-            return Err(Error::invalid(format!("stages[{}] must have 1 to 200 characters", n + 1))
-                .detail(format!("It has {length}.")));
-        }
-        if stages[..n].contains(stage) {
-            return Err(Error::invalid(format!("stage \"{name}\" is named twice")));
-        }
-    }
-    Ok(())
-}
-
 /// Checks the option `dead_letter`.
 ///
 /// Errors: 42704 if there is no such queue or topic, 22023 if it is the queue itself or leads back to it, 42501 if the current
 /// user may not enqueue into it, or publish on it.
-fn check_dead_letter(catalog: &Catalog, call: &Call, name: &str) -> Result<()> {
-    let Some(target) = call.text(DEAD_LETTER) else { return Ok(()) };
+fn check_dead_letter(catalog: &Catalog, target: Option<String>, name: &str) -> Result<()> {
+    let Some(target) = target else { return Ok(()) };
     if target == name {
         return Err(Error::invalid(format!("queue \"{name}\" cannot be its own dead_letter"))
             .hint("Create another queue for the dead jobs."));
@@ -221,10 +46,6 @@ fn check_dead_letter(catalog: &Catalog, call: &Call, name: &str) -> Result<()> {
         None => permission::check(catalog, &*queue::by_name(catalog, &target)?, Privilege::Produce)?,
     }
     names::check_no_circle(catalog, name, &target)
-}
-
-fn is_for_ever(call: &Call, n: usize) -> bool {
-    call.interval(n) == Some(Interval { months: 0, days: 0, time: -1_000_000 })
 }
 
 fn name_of(call: &Call) -> Result<String> {
@@ -241,14 +62,14 @@ fn exists(name: &str) -> Error {
 fn create(call: &Call) -> Result<Option<Datum>> {
     api::writable("create a queue")?;
     let name = name_of(call)?;
-    let options = given(call)?;
+    let options = queue_options::given(call, Verb::Create)?;
     let catalog = catalog::current()?;
     session::accept_invalidations();
-    check_dead_letter(&catalog, call, &name)?;
+    check_dead_letter(&catalog, call.text(argument!(create, dead_letter)), &name)?;
     let mut holds_name = false;
     loop {
         if let Ok(queue) = queue::by_name(&catalog, &name) {
-            if !call.bool(LAST).unwrap_or(false) {
+            if !call.bool(argument!(create, if_not_exists)).unwrap_or(false) {
                 return Err(exists(&name));
             }
             permission::check(&catalog, &queue, Privilege::Manage)?;
@@ -273,9 +94,9 @@ fn create(call: &Call) -> Result<Option<Datum>> {
     let mut columns = vec!["queue_name".to_owned()];
     let mut values = vec!["$1".to_owned()];
     let mut parameters: Vec<Parameter> = vec![name.clone().into()];
-    for (option, _, default) in self::columns() {
-        columns.push((*option).to_owned());
-        values.push((*default).to_owned());
+    for option in queue_options::ALL {
+        columns.push(option.name.to_owned());
+        values.push(option.default.to_owned());
     }
     for (option, parameter) in &options {
         parameters.push(*parameter);
@@ -318,8 +139,8 @@ fn create(call: &Call) -> Result<Option<Datum>> {
 fn alter(call: &Call) -> Result<Option<Datum>> {
     api::writable("alter a queue")?;
     let name = name_of(call)?;
-    let options = given(call)?;
-    let reset = call.text_array(LAST).unwrap_or_default();
+    let options = queue_options::given(call, Verb::Alter)?;
+    let reset = call.text_array(argument!(alter, reset)).unwrap_or_default();
     let mut reset = reset.into_iter().map(|r| call.required("reset", r)).collect::<Result<Vec<_>>>()?;
     reset.sort_unstable();
     reset.dedup();
@@ -328,7 +149,7 @@ fn alter(call: &Call) -> Result<Option<Datum>> {
     if options.is_empty() && reset.is_empty() {
         notice::nothing_to_alter(&name);
     }
-    check_dead_letter(&catalog, call, &name)?;
+    check_dead_letter(&catalog, call.text(argument!(alter, dead_letter)), &name)?;
     change(&catalog, &name, &options, &reset)
 }
 
@@ -355,8 +176,7 @@ fn change(
     let mut parameters: Vec<Parameter> = vec![queue.id.into()];
     let mut settings = Vec::new();
     for option in reset {
-        let known = columns().find(|(name, ..)| name == option);
-        let Some((option, _, default)) = known else {
+        let Some(QueueOption { name: option, default, .. }) = queue_options::by_name(option) else {
             return Err(Error::invalid(format!("unknown option \"{option}\" in reset"))
                 .hint("Name options of queue.create, for instance 'max_attempts'."));
         };
@@ -395,7 +215,7 @@ fn change(
                 executors::check_no_data(catalog, &now)?;
             }
         }
-        if changes(&LIMITS) {
+        if changes(&queue_options::LIMITS) {
             transaction::record(catalog.number, Step::LimitsAltered { lane: queue.lane });
         }
     }

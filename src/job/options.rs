@@ -133,11 +133,7 @@ impl Options {
     }
 
     pub fn set_max_attempts(&mut self, max_attempts: Option<i32>) -> Result<()> {
-        if let Some(n) = max_attempts
-            && !(1..=1_000_000).contains(&n)
-        {
-            return Err(Error::invalid("max_attempts must be between 1 and 1000000").detail(format!("It is {n}.")));
-        }
+        max_attempts.map_or(Ok(()), check_max_attempts)?;
         self.max_attempts = max_attempts;
         Ok(())
     }
@@ -149,6 +145,16 @@ impl Options {
         self.lease = lease;
         Ok(())
     }
+}
+
+/// Checks after how many attempts a job is dead.
+///
+/// Errors: 22023 unless it is between 1 and a million.
+pub fn check_max_attempts(n: i32) -> Result<()> {
+    if (1..=1_000_000).contains(&n) {
+        return Ok(());
+    }
+    Err(Error::invalid("max_attempts must be between 1 and 1000000").detail(format!("It is {n}.")))
 }
 
 /// The longest lease, and the longest delay of a binding, in microseconds.
