@@ -15,10 +15,6 @@ use std::rc::Rc;
 use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys::Oid;
 
-use crate::catalog::shapes::{
-    ATTEMPT, CLAIM, FIRING, HISTORY, KEY, LANE, NOTE, OUTCOME, PARKED, QUEUE, RESTORING, ROLLUP, SCHEDULE, SEGMENT_LOG,
-    SUCCESSOR, TIMELINE, TOTAL,
-};
 use crate::error::{self, Error, Result};
 use crate::pg::shape::{SHAPES, Shape};
 use crate::pg::{relcache, syscache};
@@ -36,8 +32,8 @@ pub mod queue;
 pub mod rights;
 pub mod run_as;
 pub mod schedule;
-pub mod shapes;
 pub mod spi;
+pub mod tables;
 pub mod topic;
 pub mod triggers;
 
@@ -391,24 +387,29 @@ pub fn shapes(catalog: &Catalog) -> Vec<(u32, Shape)> {
     let [key, other_key] = catalog.key;
     let [firing, other_firing] = catalog.firing.map(|half| half.0);
     let mut all = vec![
-        (catalog.timeline, TIMELINE),
-        (catalog.segment_log, SEGMENT_LOG),
-        (catalog.successor, SUCCESSOR),
-        (catalog.rollup, ROLLUP),
-        (catalog.total, TOTAL),
-        (key, KEY),
-        (other_key, KEY),
-        (firing, FIRING),
-        (other_firing, FIRING),
-        (catalog.restoring, RESTORING),
-        (catalog.lane, LANE),
-        (catalog.queue, QUEUE),
-        (catalog.schedule, SCHEDULE),
-        (catalog.history, HISTORY),
+        (catalog.timeline, tables::timeline::SHAPE),
+        (catalog.segment_log, tables::segment_log::SHAPE),
+        (catalog.successor, tables::successor::SHAPE),
+        (catalog.rollup, tables::rollup::SHAPE),
+        (catalog.total, tables::total::SHAPE),
+        (key, tables::key::SHAPE),
+        (other_key, tables::key::SHAPE),
+        (firing, tables::firing::SHAPE),
+        (other_firing, tables::firing::SHAPE),
+        (catalog.restoring, tables::restoring::SHAPE),
+        (catalog.lane, tables::lane::SHAPE),
+        (catalog.queue, tables::queue::SHAPE),
+        (catalog.schedule, tables::schedule::SHAPE),
+        (catalog.history, tables::history::SHAPE),
     ];
     for oids in &catalog.segments {
-        let tables = [oids.attempt, oids.note, oids.parked, oids.claim, oids.outcome];
-        all.extend(tables.into_iter().zip([ATTEMPT, NOTE, PARKED, CLAIM, OUTCOME]));
+        all.extend([
+            (oids.attempt, tables::attempt::SHAPE),
+            (oids.note, tables::note::SHAPE),
+            (oids.parked, tables::parked::SHAPE),
+            (oids.claim, tables::claim::SHAPE),
+            (oids.outcome, tables::outcome::SHAPE),
+        ]);
     }
     let mut all: Vec<(u32, Shape)> = all.into_iter().map(|(table, shape)| (table.to_u32(), shape)).collect();
     all.sort_unstable_by_key(|(table, _)| *table);

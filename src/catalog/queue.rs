@@ -15,6 +15,7 @@ use pg_queue_core::frontier::Limits;
 use crate::catalog::noted::Noted;
 use crate::catalog::procedure::Procedure;
 use crate::catalog::rights::{self, Privilege};
+use crate::catalog::tables::{lane, queue as column};
 use crate::catalog::{Catalog, spi};
 use crate::error::{self, Error, Result};
 use crate::pg::datum::{Interval, text, text_array};
@@ -164,47 +165,6 @@ impl Queue {
     }
 }
 
-/// The columns of `queue.queue`, counted from 0; the table's definition says what they mean.
-mod column {
-    pub const ID: usize = 0;
-    pub const NAME: usize = 1;
-    pub const IS_PAUSED: usize = 2;
-    pub const MAX_ATTEMPTS: usize = 3;
-    pub const LEASE: usize = 4;
-    pub const BACKOFF: usize = 5;
-    pub const BACKOFF_BASE: usize = 6;
-    pub const BACKOFF_MAX: usize = 7;
-    pub const BACKOFF_JITTER: usize = 8;
-    pub const NOTIFY: usize = 9;
-    pub const RETENTION: usize = 10;
-    pub const DEAD_RETENTION: usize = 11;
-    pub const DEAD_LETTER: usize = 12;
-    pub const MAX_RUNNING: usize = 13;
-    pub const MAX_RUNNING_PER_GROUP: usize = 14;
-    pub const STRICT_ORDER: usize = 15;
-    pub const RATE_LIMIT: usize = 16;
-    pub const RATE_PERIOD: usize = 17;
-    pub const MAX_WAITING: usize = 18;
-    pub const STAGES: usize = 19;
-    pub const CREATED_AT: usize = 20;
-    pub const EXECUTOR: usize = 21;
-    pub const PROCEDURE: usize = 22;
-    pub const RUN_AS: usize = 23;
-    pub const RUN_AS_ID: usize = 24;
-    pub const SETTINGS: usize = 25;
-    pub const RATE_LIMIT_PER_GROUP: usize = 26;
-    pub const PROCEDURE_ID: usize = 27;
-    pub const PROCEDURE_OWNER: usize = 28;
-    pub const PROCEDURE_OWNER_ID: usize = 29;
-    pub const SETTINGS_BY: usize = 30;
-    pub const SETTINGS_BY_ID: usize = 31;
-    /// The first of the columns of `queue.lane`.
-    pub const LANE: usize = 0;
-    pub const LANE_QUEUE: usize = 1;
-    pub const LANE_STAGE: usize = 2;
-    pub const LANE_IS_HELD: usize = 3;
-}
-
 #[derive(Default)]
 struct Cache {
     changes: u64,
@@ -264,7 +224,7 @@ fn nearest(catalog: &Catalog, name: &str) -> Option<String> {
     let mut names = Vec::new();
     while names.len() < MOST && scan.next().is_some() {
         let row = scan.row();
-        names.extend(row.get(column::NAME).map(text).filter(|_| is_known(row.i32(column::ID))));
+        names.extend(row.get(column::QUEUE_NAME).map(text).filter(|_| is_known(row.i32(column::QUEUE_ID))));
     }
     pg_queue_core::calls::nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
 }
@@ -301,7 +261,7 @@ pub fn by_id(catalog: &Catalog, id: i32) -> Result<Option<Rc<Queue>>> {
     if scan.next().is_none() {
         return Ok(None);
     }
-    by_lane(catalog, scan.row().i32(column::LANE))
+    by_lane(catalog, scan.row().i32(lane::LANE))
 }
 
 /// Returns the lanes of all queues.
@@ -311,7 +271,7 @@ pub fn lanes(catalog: &Catalog) -> Vec<i32> {
     let mut scan = lanes.scan(&index, &[], Snapshot::Now);
     let mut all = Vec::new();
     while scan.next().is_some() {
-        all.push(scan.row().i32(column::LANE));
+        all.push(scan.row().i32(lane::LANE));
     }
     all
 }
@@ -327,7 +287,7 @@ pub fn by_lane(catalog: &Catalog, lane: i32) -> Result<Option<Rc<Queue>>> {
     if scan.next().is_none() {
         return Ok(None);
     }
-    let id = scan.row().i32(column::LANE_QUEUE);
+    let id = scan.row().i32(lane::QUEUE_ID);
     let table = Relation::read(catalog.queue);
     let index = Relation::read_index(catalog.queue_pkey);
     let mut scan = table.scan(&index, &[Key::eq_i32(1, id)], Snapshot::Now);
@@ -340,17 +300,17 @@ pub fn by_lane(catalog: &Catalog, lane: i32) -> Result<Option<Rc<Queue>>> {
 /// Reads a queue from its row and keeps it for this session. `None`: the queue does not have all its lanes yet, because
 /// it is being restored.
 fn remember(catalog: &Catalog, row: &Row) -> Option<Rc<Queue>> {
-    let id = row.i32(column::ID);
+    let id = row.i32(column::QUEUE_ID);
     let lanes = Relation::read(catalog.lane);
     let index = Relation::read_index(catalog.lane_queue);
     let mut scan = lanes.scan(&index, &[Key::eq_i32(1, id)], Snapshot::Now);
     let (mut outside, mut held, mut former) = (None, None, Vec::new());
     while scan.next().is_some() {
         let row = scan.row();
-        let lane = row.i32(column::LANE);
-        match row.get(column::LANE_STAGE).map(text) {
+        let lane = row.i32(lane::LANE);
+        match row.get(lane::STAGE).map(text) {
             Some(name) => former.push(Stage { name, lane }),
-            None if row.get(column::LANE_IS_HELD).is_some_and(|d| d.value() & 1 != 0) => held = Some(lane),
+            None if row.get(lane::IS_HELD).is_some_and(|d| d.value() & 1 != 0) => held = Some(lane),
             None => outside = Some(lane),
         }
     }
@@ -365,7 +325,7 @@ fn remember(catalog: &Catalog, row: &Row) -> Option<Rc<Queue>> {
     let us = |n: usize| row.get(n).map_or(0, |datum| Interval::read(datum).us());
     let queue = Rc::new(Queue {
         id,
-        name: row.get(column::NAME).map(text).unwrap_or_default(),
+        name: row.get(column::QUEUE_NAME).map(text).unwrap_or_default(),
         lane,
         stages,
         held,

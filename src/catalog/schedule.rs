@@ -8,6 +8,7 @@ use pg_queue_core::schedule::{Cron, Missed, Period, PeriodError, Plan, Zone};
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::Catalog;
+pub use crate::catalog::tables::schedule as column;
 use crate::error::{self, Error, Result};
 use crate::guc;
 use crate::pg::datum::{self, Interval, text, text_datum};
@@ -21,32 +22,6 @@ use crate::pg::{jsonb, time};
 /// `pg_queue.clock_offset`.
 pub fn now_us() -> i64 {
     time::now_us().saturating_add((guc::CLOCK_OFFSET.get() * 1e6) as i64)
-}
-
-/// The columns of `queue.schedule`, counted from 0; the table's definition says what they mean.
-pub mod column {
-    pub const ID: usize = 0;
-    pub const NAME: usize = 1;
-    pub const QUEUE_ID: usize = 2;
-    pub const PAYLOAD: usize = 3;
-    pub const CRON: usize = 4;
-    pub const EVERY: usize = 5;
-    pub const TIMEZONE: usize = 6;
-    pub const MISSED: usize = 7;
-    pub const STARTS_AT: usize = 8;
-    pub const ENDS_AT: usize = 9;
-    pub const OVERLAP: usize = 10;
-    pub const PRIORITY: usize = 11;
-    pub const MAX_ATTEMPTS: usize = 12;
-    pub const GROUP_KEY: usize = 13;
-    pub const HEADERS: usize = 14;
-    pub const IS_PAUSED: usize = 15;
-    pub const ANCHOR: usize = 16;
-    pub const PLANNED_FROM: usize = 17;
-    pub const VERSION: usize = 18;
-    pub const CREATED_AT: usize = 19;
-    pub const RUN_AS: usize = 20;
-    pub const RUN_AS_ID: usize = 21;
 }
 
 /// What determines when a schedule's slots are. Times are in microseconds as `timestamptz` counts them.
@@ -122,11 +97,11 @@ impl Schedule {
     }
 
     pub fn id(&self) -> i32 {
-        self.0.i32(column::ID)
+        self.0.i32(column::SCHEDULE_ID)
     }
 
     pub fn name(&self) -> String {
-        self.0.get(column::NAME).map(text).unwrap_or_default()
+        self.0.get(column::SCHEDULE_NAME).map(text).unwrap_or_default()
     }
 
     pub fn queue_id(&self) -> i32 {

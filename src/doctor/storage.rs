@@ -6,7 +6,7 @@
 use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys::{self, Oid};
 
-use crate::catalog::{self, queue, shapes, spi, triggers};
+use crate::catalog::{self, queue, spi, tables, triggers};
 use crate::doctor::audit;
 use crate::doctor::check::{Finding, assert_loaded, catalog, patience, time};
 use crate::doctor::transactions::{self, Lock};
@@ -177,7 +177,7 @@ pub fn tables() -> Result<Finding> {
     let mut troubles = Vec::new();
     let mut hint = None;
     let catalog = catalog()?;
-    let children = history::children(&catalog).into_iter().map(|child| (child.table, shapes::HISTORY));
+    let children = history::children(&catalog).into_iter().map(|child| (child.table, tables::history::SHAPE));
     let all = catalog::shapes(&catalog).into_iter().map(|(table, known)| (Oid::from(table), known)).chain(children);
     // The check does not wait for a table that is being altered at this moment.
     for (table, known) in all.filter(|(table, _)| lock::try_lock(*table, pg_sys::AccessShareLock)) {

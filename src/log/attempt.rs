@@ -5,10 +5,11 @@ use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::run_as::RunAs;
+use crate::catalog::tables::attempt as columns;
 use crate::catalog::{Catalog, drops};
 use crate::error::Result;
+use crate::log::parked;
 use crate::log::segment::{Home, Target};
-use crate::log::{columns, parked};
 use crate::pg::datum::{self, Interval, text};
 use crate::pg::row::{NewRows, Row, Tid};
 use crate::pg::session;

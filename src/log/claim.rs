@@ -3,23 +3,13 @@
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::Catalog;
+use crate::catalog::tables::claim as column;
 use crate::log::keyed::{Keyed, Log, MOVED};
 use crate::log::segment::Home;
 use crate::pg::datum::{text, text_datum};
 use crate::pg::row::{NewRows, Row, Tid};
 use crate::pg::scan::{Probe, Scan, Snapshot};
 use crate::pg::{session, time};
-
-/// Columns that are read, counted from 0: id, claimed_at, lease_us, pid, kind, worker.
-mod column {
-    pub const ID: usize = 0;
-    pub const CLAIMED_AT: usize = 1;
-    pub const LEASE_US: usize = 2;
-    pub const PID: usize = 3;
-    pub const KIND: usize = 4;
-    pub const WORKER: usize = 5;
-    pub const COUNT: usize = 6;
-}
 
 /// What took the attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

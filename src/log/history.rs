@@ -12,7 +12,8 @@ use pg_queue_core::id;
 use pgrx::pg_sys::{self, Datum, Oid};
 
 use crate::catalog::run_as::RunAs;
-use crate::catalog::{Catalog, shapes, spi};
+pub use crate::catalog::tables::history as column;
+use crate::catalog::{Catalog, spi};
 use crate::error::{Error, Result};
 use crate::log::attempt::{self, Attempt, New};
 use crate::log::outcome;
@@ -25,45 +26,6 @@ use crate::pg::table::Relation;
 use crate::pg::{lock, process, session, syscache};
 use crate::shmem::ledger::Ledger;
 use crate::shmem::segments::State;
-
-/// Columns, counted from 0; `sql/schema/history.sql` says what they mean.
-pub mod column {
-    pub const ID: usize = 0;
-    pub const JOB_ID: usize = 1;
-    pub const GENERATION: usize = 2;
-    pub const ENQUEUED_AT: usize = 3;
-    pub const CLAIMED_AT: usize = 4;
-    pub const ENDED_AT: usize = 5;
-    pub const LANE: usize = 6;
-    pub const PRIORITY: usize = 7;
-    pub const ATTEMPT: usize = 8;
-    pub const MAX_ATTEMPTS: usize = 9;
-    pub const PID: usize = 10;
-    pub const OUTCOME: usize = 11;
-    pub const CLAIM_KIND: usize = 12;
-    pub const RUN_AT: usize = 13;
-    pub const NEXT_ID: usize = 14;
-    pub const PAYLOAD: usize = 15;
-    pub const HEADERS: usize = 16;
-    pub const GROUP_KEY: usize = 17;
-    pub const UNIQUE_KEY: usize = 18;
-    pub const WORKER: usize = 19;
-    pub const ERROR: usize = 20;
-    pub const LAST_ERROR: usize = 21;
-    pub const RESULT: usize = 22;
-    pub const PROGRESS: usize = 23;
-    pub const LEASE: usize = 24;
-    pub const VERSION: usize = 25;
-    pub const FLOW: usize = 26;
-    pub const TASK: usize = 27;
-    pub const AFTER: usize = 28;
-    pub const UPON: usize = 29;
-    pub const STEPS: usize = 30;
-    pub const RUN_AS: usize = 31;
-    pub const RUN_AS_ID: usize = 32;
-    pub const OWN_FLOW: usize = 33;
-    pub const COUNT: usize = 34;
-}
 
 /// A table of rows that expire on one day.
 #[derive(Clone, Copy)]
@@ -165,7 +127,7 @@ pub type Values = [Option<Datum>; column::COUNT];
 
 /// Inserts rows into a child.
 pub fn insert(child: Child, values: &[Values]) {
-    let table = Relation::write_shaped(child.table, shapes::HISTORY);
+    let table = Relation::write_shaped(child.table, column::SHAPE);
     table.refuse_triggers();
     let mut rows = NewRows::new(column::COUNT, values.len());
     values.iter().for_each(|row| rows.add(*row));
@@ -391,7 +353,7 @@ pub fn past(child: Child, row: Row) -> Option<Past> {
 
 /// Opens a child that may be dropped this moment.
 pub fn open(child: Child) -> Option<Relation> {
-    Relation::try_read(child.table, shapes::HISTORY)
+    Relation::try_read(child.table, column::SHAPE)
 }
 
 /// Calls `f` with the attempts of a job that history has, as a snapshot sees them, until it returns false.

@@ -8,22 +8,11 @@
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::Catalog;
+use crate::catalog::tables::key as column;
 use crate::pg::row::{NewRows, Row};
 use crate::pg::scan::{Key, Scan, Snapshot};
 use crate::pg::table::Relation;
 use crate::shmem::words;
-
-/// Columns, counted from 0; `sql/schema/tables.sql` says what they mean.
-mod column {
-    pub const ENTRY: usize = 0;
-    pub const JOB_ID: usize = 1;
-    pub const EXPIRES_AT: usize = 2;
-    pub const QUEUE_ID: usize = 3;
-    pub const UNIQUE_KEY: usize = 4;
-    pub const TAKEN_UNTIL: usize = 5;
-    pub const VERSION: usize = 6;
-    pub const COUNT: usize = 7;
-}
 
 /// What is known of a key.
 #[derive(Clone, Copy, Debug)]

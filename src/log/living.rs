@@ -9,9 +9,9 @@ use std::collections::HashMap;
 
 use pg_queue_core::id;
 
+use crate::catalog::tables::attempt as columns;
 use crate::catalog::{Catalog, queue};
 use crate::log::claim;
-use crate::log::columns;
 use crate::log::keyed::{Keyed, Log};
 use crate::log::segment;
 use crate::pg::scan::{Key, Scan, Snapshot};

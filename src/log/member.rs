@@ -9,9 +9,10 @@
 //! greater id.
 
 use crate::catalog::Catalog;
+use crate::catalog::tables::attempt as columns;
 use crate::log::outcome::{self, Kind, has_moved_claim};
 use crate::log::tables::{self, Tables};
-use crate::log::{claim, columns, history, successor};
+use crate::log::{claim, history, successor};
 use crate::pg::process;
 use crate::pg::scan::{Key, Snapshot};
 use crate::pg::snapshot::ActiveSnapshot;

@@ -10,7 +10,6 @@
 
 pub mod attempt;
 pub mod claim;
-pub mod columns;
 pub mod dead;
 pub mod depth;
 pub mod edge;

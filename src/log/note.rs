@@ -4,6 +4,7 @@ use pgrx::pg_sys::{Datum, Oid};
 
 use crate::catalog::Catalog;
 use crate::catalog::run_as::RunAs;
+pub(super) use crate::catalog::tables::note as column;
 use crate::log::attempt::New;
 use crate::log::segment::Home;
 use crate::pg::datum::{Interval, stored_size};
@@ -11,28 +12,6 @@ use crate::pg::row::{NewRows, Row};
 use crate::pg::scan::{Key, Snapshot};
 use crate::pg::table::{Entry, Relation};
 use crate::pg::{jsonb, process, time};
-
-/// Columns, counted from 0; `sql/schema/tables.sql` says what they mean.
-pub(super) mod column {
-    pub const ID: usize = 0;
-    pub const NOTED_AT: usize = 1;
-    pub const KIND: usize = 2;
-    pub const LEASE_US: usize = 3;
-    pub const BODY: usize = 4;
-    pub const ASKED: usize = 5;
-    pub const PRIORITY: usize = 6;
-    pub const MAX_ATTEMPTS: usize = 7;
-    pub const RUN_AT: usize = 8;
-    pub const VERSION: usize = 9;
-    pub const LEASE: usize = 10;
-    pub const HEADERS: usize = 11;
-    pub const JOB_ID: usize = 12;
-    pub const LANE: usize = 13;
-    pub const UPON: usize = 14;
-    pub const RUN_AS: usize = 15;
-    pub const RUN_AS_ID: usize = 16;
-    pub const COUNT: usize = 17;
-}
 
 /// What a note says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,6 +3,7 @@
 use pgrx::pg_sys::{Datum, Oid};
 
 use crate::catalog::Catalog;
+use crate::catalog::tables::outcome as column;
 use crate::log::claim;
 use crate::log::keyed::{Keyed, Log, MOVED};
 use crate::log::segment::Home;
@@ -21,15 +22,6 @@ pub fn is_dead(new: &New) -> bool {
 pub fn has_moved_claim(claim: Option<&claim::Claim>, outcome: Option<&Outcome>) -> bool {
     claim.is_some_and(|claim| claim.kind == claim::Kind::Moved)
         || outcome.is_some_and(|outcome| outcome.kind == Kind::Moved)
-}
-
-/// Columns that are read, counted from 0: id, ended_at, outcome, next_id, result, error.
-mod column {
-    pub const ENDED_AT: usize = 1;
-    pub const OUTCOME: usize = 2;
-    pub const NEXT_ID: usize = 3;
-    pub const RESULT: usize = 4;
-    pub const COUNT: usize = 6;
 }
 
 /// How an attempt ended.

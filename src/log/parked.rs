@@ -13,7 +13,7 @@ use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::Catalog;
-use crate::log::columns;
+use crate::catalog::tables::attempt as columns;
 use crate::log::segment::{self, Home};
 use crate::pg::row::Tid;
 use crate::pg::scan::{Entries, Key};

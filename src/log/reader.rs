@@ -9,10 +9,11 @@ use pg_queue_core::frontier::Ready;
 use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
+use crate::catalog::tables::attempt as columns;
 use crate::catalog::{Catalog, Segment};
 use crate::log::attempt::Attempt;
 use crate::log::segment::{self, Home};
-use crate::log::{claim, columns, outcome};
+use crate::log::{claim, outcome};
 use crate::pg::datum;
 use crate::pg::row::Tid;
 use crate::pg::scan::{Key, Snapshot};

@@ -5,6 +5,7 @@ use pg_queue_core::rollup::{Entry, Life, Rollup, Times};
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::Catalog;
+use crate::catalog::tables::rollup as column;
 use crate::log::claim;
 use crate::log::outcome::{self, has_moved_claim};
 use crate::log::walk::Trace;
@@ -12,12 +13,6 @@ use crate::pg::datum::bytes_datum;
 use crate::pg::row::NewRows;
 use crate::pg::scan::Snapshot;
 use crate::pg::table::Relation;
-
-/// Columns, counted from 0; `sql/schema/rollup.sql` says what they mean.
-mod column {
-    pub const MINUTE: usize = 0;
-    pub const COUNT: usize = 11;
-}
 
 /// An entry of a rollup, with its minute and lane, in the order of the columns.
 pub fn row((minute, lane, entry): (i64, i32, &Entry), generation: Option<i64>) -> [Option<Datum>; column::COUNT] {

@@ -1,7 +1,7 @@
 //! The columns, by number and type, of the tables that are read and written directly. If a user adds, drops or alters a
 //! column, the library would read and write memory that does not belong to it.
 //!
-//! Responsible for comparing a table with its shape. Not responsible for the shapes themselves (`catalog::shapes`), nor
+//! Responsible for comparing a table with its shape. Not responsible for the shapes themselves (`catalog::tables`), nor
 //! for the columns of indexes (`table::Relation::check_columns`).
 //!
 //! Invariant: each table is checked when it is opened, under its lock, unless this session was told of no change of any

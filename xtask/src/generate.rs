@@ -1,5 +1,5 @@
-//! What is made from the SQL of the extension: the upgrade scripts, and on docs/functions.md the signatures of functions and the table of
-//! contents above them.
+//! What is made from the SQL of the extension: the upgrade scripts, the columns of tables as Rust knows them, and on docs/functions.md the
+//! signatures of functions and the table of contents above them.
 //!
 //! Responsible for writing and comparing files. Of the page: the first block of each section, and what stands between the two marks of the
 //! contents; all else is written by hand. Not responsible for what an upgrade runs (`upgrade`).
@@ -7,12 +7,14 @@
 //! Invariant: a second time changes nothing.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 
 use eyre::{Result, WrapErr as _, bail, eyre};
 use pg_queue_core::calls::{self, Argument, Function};
 
 use crate::script::{FOR_CLUSTERS, QUEUE};
-use crate::{read, root, upgrade, version};
+use crate::{read, root, tables, upgrade, version};
 
 const PAGE: &str = "docs/functions.md";
 const BEGIN: &str = "<!-- contents: made by `make generate` -->\n";
@@ -28,6 +30,7 @@ pub fn generate(is_check: bool) -> Result<()> {
         let (name, text) = upgrade::script(&sources, &version)?;
         files.push((format!("{}/{name}", upgrade::FOLDER), text));
     }
+    files.push(("src/catalog/tables.rs".to_owned(), formatted(&tables::file(&QUEUE.text()?)?)?));
     for (name, made) in files {
         let path = root().join(&name);
         let now = if path.exists() { read(&path)? } else { String::new() };
@@ -41,6 +44,23 @@ pub fn generate(is_check: bool) -> Result<()> {
         std::fs::write(&path, made).wrap_err_with(|| format!("could not write {name}"))?;
     }
     Ok(())
+}
+
+/// Rust as rustfmt writes it.
+fn formatted(code: &str) -> Result<String> {
+    let mut rustfmt = Command::new("rustfmt")
+        .args(["--edition", "2024", "--config-path"])
+        .arg(root().join("rustfmt.toml"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .wrap_err("could not run rustfmt")?;
+    rustfmt.stdin.take().ok_or_else(|| eyre!("rustfmt has no input"))?.write_all(code.as_bytes())?;
+    let answer = rustfmt.wait_with_output()?;
+    if !answer.status.success() {
+        bail!("rustfmt cannot read what was generated");
+    }
+    Ok(String::from_utf8(answer.stdout)?)
 }
 
 /// The page with its generated parts made anew.

@@ -5,6 +5,7 @@ mod generate;
 mod install;
 mod script;
 mod site;
+mod tables;
 mod upgrade;
 
 use std::collections::HashMap;

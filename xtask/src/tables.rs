@@ -1,0 +1,188 @@
+//! The columns of the tables that Rust reads and writes directly, from the statements that make them.
+//!
+//! Responsible for `src/catalog/tables.rs`: for each table its shape and the numbers of its columns. Not responsible for comparing a shape
+//! with the table that a database has (`pg::shape`).
+//!
+//! Invariant: a column stands in the SQL and nowhere else.
+
+use std::fmt::Write as _;
+
+use eyre::{Result, bail, eyre};
+
+/// The tables, without the number at the end of those that come several times.
+const TABLES: [&str; 17] = [
+    "attempt",
+    "claim",
+    "firing",
+    "history",
+    "key",
+    "lane",
+    "note",
+    "outcome",
+    "parked",
+    "queue",
+    "restoring",
+    "rollup",
+    "schedule",
+    "segment_log",
+    "successor",
+    "timeline",
+    "total",
+];
+
+/// Types in SQL, and what pgrx calls their oids.
+const TYPES: [(&str, &str); 14] = [
+    ("\"char\"", "CHAROID"),
+    ("bigint", "INT8OID"),
+    ("bigint[]", "INT8ARRAYOID"),
+    ("boolean", "BOOLOID"),
+    ("bytea", "BYTEAOID"),
+    ("double precision", "FLOAT8OID"),
+    ("float8", "FLOAT8OID"),
+    ("integer", "INT4OID"),
+    ("interval", "INTERVALOID"),
+    ("jsonb", "JSONBOID"),
+    ("oid", "OIDOID"),
+    ("text", "TEXTOID"),
+    ("text[]", "TEXTARRAYOID"),
+    ("timestamptz", "TIMESTAMPTZOID"),
+];
+
+const HEAD: &str = "//! The columns of the tables that are read and written directly: their names and types, by number. If a user adds, drops or changes
+//! one, the library would read and write memory that it must not.
+//!
+//! Made by `make generate` from sql/schema: do not edit. Not responsible for comparing a table with its shape: see `pg::shape`.
+//!
+//! Invariant: each table is checked when it is opened, with its lock, unless this session was told nothing of any table since it was
+//! checked last. Columns that were added and dropped again, behind the extension's own, are tolerated: they are NULL.
+
+#![allow(dead_code, reason = \"each column has its number, whether or not Rust reads it\")]
+";
+
+/// Returns the file of all tables.
+pub fn file(script: &str) -> Result<String> {
+    let mut tables = String::new();
+    let mut types: Vec<&str> = Vec::new();
+    for table in TABLES {
+        let columns = columns(script, table)?;
+        write!(tables, "\n/// `queue.{}`.\npub mod {table} {{\n    use super::*;\n\n", written(script, table))?;
+        writeln!(tables, "    pub const SHAPE: Shape = &[")?;
+        for Column { name, oid, is_not_null } in &columns {
+            writeln!(tables, "        (\"{name}\", {oid}, {is_not_null}),")?;
+            if !types.contains(oid) {
+                types.push(oid);
+            }
+        }
+        writeln!(tables, "    ];")?;
+        for (n, column) in columns.iter().enumerate() {
+            writeln!(tables, "    pub const {}: usize = {n};", column.name.to_uppercase())?;
+        }
+        writeln!(tables, "    pub const COUNT: usize = {};\n}}", columns.len())?;
+    }
+    types.sort_unstable();
+    Ok(format!("{HEAD}\nuse pgrx::pg_sys::{{{}}};\n\nuse crate::pg::shape::Shape;\n{tables}", types.join(", ")))
+}
+
+/// How a table is called: `attempt_N` if there are several.
+fn written(script: &str, table: &str) -> String {
+    let is_numbered = script.contains(&format!("CREATE TABLE queue.{table}_%1$s"));
+    if is_numbered { format!("{table}_N") } else { table.to_owned() }
+}
+
+/// A column.
+struct Column {
+    name: String,
+    oid: &'static str,
+    is_not_null: bool,
+}
+
+/// The columns of a table, in order.
+fn columns(script: &str, table: &str) -> Result<Vec<Column>> {
+    let begins = [format!("CREATE TABLE queue.{table} ("), format!("CREATE TABLE queue.{table}_%1$s (")];
+    let begin = begins.iter().find_map(|begin| script.find(begin).map(|at| at + begin.len()));
+    let list = &script[begin.ok_or_else(|| eyre!("no script makes the table queue.{table}"))?..];
+    let items = items(list);
+    let mut columns = Vec::new();
+    for item in &items {
+        let (name, rest) = item.split_once(char::is_whitespace).unwrap_or((item, ""));
+        if ["CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "EXCLUDE", "LIKE"].contains(&name) {
+            continue;
+        }
+        let ends = [
+            " NOT ",
+            " NULL",
+            " DEFAULT ",
+            " CONSTRAINT ",
+            " PRIMARY ",
+            " GENERATED ",
+            " COLLATE ",
+            " CHECK ",
+            " UNIQUE",
+        ];
+        let padded = format!("{} ", rest.split_whitespace().collect::<Vec<_>>().join(" "));
+        let end = ends.iter().filter_map(|end| padded.find(end)).min().unwrap_or(padded.len());
+        let kind = padded[..end].trim();
+        let Some((_, oid)) = TYPES.iter().find(|(known, _)| *known == kind) else {
+            bail!("queue.{table}.{name} is of type {kind}, which xtask/src/tables.rs does not know");
+        };
+        let is_not_null = ["NOT NULL", "PRIMARY KEY", "GENERATED"].iter().any(|mark| rest.contains(mark));
+        columns.push(Column { name: name.to_owned(), oid, is_not_null });
+    }
+    // Of a key over several columns each is NOT NULL.
+    for key in items.iter().filter_map(|item| item.split_once("PRIMARY KEY (")).map(|(_, rest)| rest) {
+        let names: Vec<&str> = key.split(')').next().unwrap_or_default().split(',').map(str::trim).collect();
+        for column in columns.iter_mut().filter(|column| names.contains(&column.name.as_str())) {
+            column.is_not_null = true;
+        }
+    }
+    Ok(columns)
+}
+
+/// The items of a list in parentheses, without comments.
+fn items(list: &str) -> Vec<String> {
+    let (mut items, mut item, mut depth) = (Vec::new(), String::new(), 1);
+    let code = list.lines().map(|line| line.split("--").next().unwrap_or_default()).collect::<Vec<_>>().join("\n");
+    for c in code.chars() {
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        match c {
+            _ if depth == 0 => break,
+            ',' if depth == 1 => items.push(std::mem::take(&mut item).trim().to_owned()),
+            c => item.push(c),
+        }
+    }
+    items.push(item.trim().to_owned());
+    items
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_those_of_the_statement() {
+        let script = "CREATE TABLE queue.attempt_%1$s (
+            id bigint NOT NULL CONSTRAINT a PRIMARY KEY WITH (deduplicate_items = off), -- the first, of all
+            after bigint[], upon \"char\", key text COLLATE \"C\" NOT NULL,
+            flag boolean DEFAULT false CHECK (flag IN (true, false)), lane integer, turn integer,
+            CONSTRAINT b PRIMARY KEY (lane, turn)
+        ) USING heap;";
+        let found: Vec<_> =
+            columns(script, "attempt").unwrap().into_iter().map(|c| (c.name, c.oid, c.is_not_null)).collect();
+        let is = |name: &str, oid, is_not_null| (name.to_owned(), oid, is_not_null);
+        assert_eq!(
+            found,
+            [
+                is("id", "INT8OID", true),
+                is("after", "INT8ARRAYOID", false),
+                is("upon", "CHAROID", false),
+                is("key", "TEXTOID", true),
+                is("flag", "BOOLOID", false),
+                is("lane", "INT4OID", true),
+                is("turn", "INT4OID", true),
+            ]
+        );
+        assert_eq!(written(script, "attempt"), "attempt_N");
+        assert!(columns(script, "claim").is_err());
+        assert!(columns("CREATE TABLE queue.a (b money)", "a").is_err());
+    }
+}
