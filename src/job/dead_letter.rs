@@ -90,32 +90,16 @@ fn write(catalog: &Catalog, from: &Queue, attempt: &Attempt, error: &str, to: &T
     }
     let (target, id) = successor::fresh(catalog, None)?;
     Reader::new(catalog).payload(attempt, |payload| {
+        // A command is data there: nobody wrote it for this queue.
         let copy = New {
-            id,
-            job_id: id::job(ids::node(), id::count(id)),
-            enqueued_at: now,
             lane: to.entry(),
+            priority: attempt.priority(),
             attempt: 1,
-            max_attempts: None,
-            run_at: None,
-            payload_of: None,
             payload,
-            lease: None,
             headers,
-            unique_key: None,
-            version: None,
-            last_error: None,
-            progress: None,
-            asked: None,
-            flow: None,
-            task: None,
-            after: None,
-            upon: None,
-            steps: None,
-            // A command there is data here: nobody wrote it for this queue.
-            run_as: None,
-            own_flow: None,
-            ..attempt.copy()
+            group_hash: attempt.group_hash(),
+            group_key: attempt.group_key(),
+            ..New::blank(id, id::job(ids::node(), id::count(id)), now)
         };
         attempt::insert_admitted(catalog, &target, &[copy]);
     });

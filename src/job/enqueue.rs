@@ -62,15 +62,11 @@ pub fn far(catalog: &Catalog, options: &Options) -> Option<i64> {
 pub fn first_attempt(queue: &Queue, target: &Target, count: i64, payload: Datum, options: &Options, now: i64) -> New {
     let node = ids::node();
     New {
-        id: id::attempt(node, count, target.home.segment),
-        job_id: id::job(node, count),
-        enqueued_at: now,
         lane: options.lane.unwrap_or_else(|| queue.entry()),
         priority: options.priority,
         attempt: 1,
         max_attempts: options.max_attempts,
         run_at: options.run_at,
-        payload_of: None,
         payload: Some(payload),
         lease: options.lease,
         headers: options.headers,
@@ -79,9 +75,6 @@ pub fn first_attempt(queue: &Queue, target: &Target, count: i64, payload: Datum,
         is_parked: queue.limits.is_some_and(|limits| limits.is_strict),
         unique_key: options.unique.map(|unique| unique.key()),
         version: options.unique.and_then(|unique| unique.version()),
-        last_error: None,
-        progress: None,
-        asked: None,
         flow: options.flow,
         task: options.task,
         after: options.after.as_ref().map(|after| after.named),
@@ -89,9 +82,9 @@ pub fn first_attempt(queue: &Queue, target: &Target, count: i64, payload: Datum,
             (Some(own), _) => Some(own.upon.char()),
             (None, after) => after.as_ref().map(|after| after.upon.char()),
         },
-        steps: None,
         run_as: options.run_as,
         own_flow: options.own_flow.and_then(|own| own.datum(&Noted::caller(now))),
+        ..New::blank(id::attempt(node, count, target.home.segment), id::job(node, count), now)
     }
 }
 

@@ -31,86 +31,169 @@ pub fn group_hash(key: Datum) -> i64 {
     }
 }
 
-/// An attempt to be inserted.
-#[derive(Clone, Copy)]
-pub struct New {
-    pub id: i64,
-    pub job_id: i64,
+/// A value as a row has it.
+pub trait Stored {
+    /// Reads a column of a row.
+    fn read(row: &Row, n: usize) -> Self;
+    /// Returns it as it is written. `None`: NULL.
+    fn datum(self) -> Option<Datum>;
+}
+
+macro_rules! stored {
+    ($($kind:ty: $read:expr, $datum:expr;)*) => {
+        $(impl Stored for $kind {
+            #[inline]
+            fn read(row: &Row, n: usize) -> Self {
+                #[allow(clippy::redundant_closure_call, reason = "one form for all kinds")]
+                ($read)(row, n)
+            }
+            #[inline]
+            fn datum(self) -> Option<Datum> {
+                #[allow(clippy::redundant_closure_call, reason = "one form for all kinds")]
+                ($datum)(self)
+            }
+        })*
+    };
+}
+
+stored! {
+    i64: Row::i64, |value: i64| Some(value.into());
+    i32: Row::i32, |value: i32| Some(value.into());
+    Option<i32>: |row: &Row, n| row.get(n).map(|d| d.value() as i32), |value: Option<i32>| value.map(Datum::from);
+    Option<i64>: |row: &Row, n| row.get(n).map(|d| d.value() as i64), |value: Option<i64>| value.map(Datum::from);
+    Option<u8>: |row: &Row, n| row.get(n).map(|d| d.value() as u8), |value: Option<u8>| value.map(|v| Datum::from(v as i8));
+    Option<Interval>: |row: &Row, n| row.get(n).map(Interval::read), |value: Option<Interval>| value.map(Interval::datum);
+    Option<Datum>: Row::get, |value| value;
+}
+
+/// Makes of the list of columns the row to be inserted, what reads one, and the copies. Of a column that is `kept` history has the value.
+macro_rules! row {
+    ($($(#[$doc:meta])* $field:ident, $reader:ident: $kind:ty = $column:ident $(, $kept:ident)?;)*) => {
+        /// An attempt to be inserted.
+        #[derive(Clone, Copy)]
+        pub struct New {
+            $($(#[$doc])* pub $field: $kind,)*
+            /// The hash of the group's key, see [`group_hash`]; 0: no group.
+            pub group_hash: i64,
+            /// As whom it runs: the role that wrote the payload. `None`: it was written for a queue without an executor.
+            pub run_as: Option<RunAs>,
+            /// Whether it gets its entry in the groups' index at once: its queue keeps an order in groups, so each attempt is
+            /// parked. No column.
+            pub is_parked: bool,
+        }
+
+        /// The hash has one column, the role two.
+        const _: () = assert!([$(columns::$column),*].len() + 3 == columns::COUNT, "a column is in the table and not in the list");
+
+        impl New {
+            /// A row without anything but its ids and a time: lane 0, as what is no attempt.
+            pub fn blank(id: i64, job_id: i64, enqueued_at: i64) -> Self {
+                let nothing = Self {
+                    $($field: <$kind>::default(),)*
+                    group_hash: 0,
+                    run_as: None,
+                    is_parked: false,
+                };
+                Self { id, job_id, enqueued_at, ..nothing }
+            }
+
+            /// In the order of the columns.
+            fn row(&self) -> [Option<Datum>; columns::COUNT] {
+                let mut row = [None; columns::COUNT];
+                $(row[columns::$column] = self.$field.datum();)*
+                row[columns::GROUP_HASH] = (self.group_hash != 0).then(|| self.group_hash.into());
+                row[columns::RUN_AS] = self.run_as.map(|role| role.name);
+                row[columns::RUN_AS_ID] = self.run_as.map(|role| role.id.into());
+                row
+            }
+
+            /// An attempt as history has it, for a successor. The datums are good as long as the row.
+            pub fn of_past(row: &Row) -> Self {
+                use crate::catalog::tables::history;
+                let [id, job_id, enqueued_at] = [history::ID, history::JOB_ID, history::ENQUEUED_AT].map(|n| row.i64(n));
+                Self {
+                    $($($kept: <$kind>::read(row, history::$column),)?)*
+                    group_hash: row.get(history::GROUP_KEY).map_or(0, group_hash),
+                    run_as: RunAs::read(row, history::RUN_AS, history::RUN_AS_ID),
+                    ..Self::blank(id, job_id, enqueued_at)
+                }
+            }
+        }
+
+        impl Attempt {
+            $($(#[$doc])* pub fn $reader(&self) -> $kind {
+                <$kind>::read(&self.row, columns::$column)
+            })*
+
+            /// The row as it is, to be inserted elsewhere. The datums are good as long as this attempt.
+            pub fn copy(&self) -> New {
+                New {
+                    $($field: self.$reader(),)*
+                    group_hash: self.group_hash(),
+                    run_as: self.run_as(),
+                    is_parked: false,
+                }
+            }
+        }
+    };
+}
+
+row! {
+    /// The attempt's id.
+    id, id: i64 = ID;
+    /// The job's id.
+    job_id, job_id: i64 = JOB_ID;
     /// `timestamptz` of the enqueue.
-    pub enqueued_at: i64,
-    pub lane: i32,
-    pub priority: i32,
-    /// The number this run will have, from 1.
-    pub attempt: i32,
+    enqueued_at, enqueued_at: i64 = ENQUEUED_AT;
+    /// The lane.
+    lane, lane: i32 = LANE, lane;
+    /// The priority.
+    priority, priority: i32 = PRIORITY, priority;
+    /// The number of this run, from 1.
+    attempt, attempt: i32 = ATTEMPT, attempt;
     /// `None`: as the queue says.
-    pub max_attempts: Option<i32>,
+    max_attempts, max_attempts: Option<i32> = MAX_ATTEMPTS, max_attempts;
     /// `None`: at once.
-    pub run_at: Option<i64>,
-    /// The hash of the group's key, see [`group_hash`]; 0: no group.
-    pub group_hash: i64,
-    pub payload_of: Option<i64>,
-    pub payload: Option<Datum>,
-    pub lease: Option<Interval>,
-    pub headers: Option<Datum>,
-    pub group_key: Option<Datum>,
-    /// Whether it gets its entry in the groups' index at once: its queue keeps an order in groups, so each attempt is
-    /// parked.
-    pub is_parked: bool,
-    pub unique_key: Option<Datum>,
-    pub version: Option<i64>,
-    pub last_error: Option<Datum>,
-    pub progress: Option<Datum>,
-    /// The number of the call that gave the payload, see `Attempt::asked`. `None`: the call that makes the attempt, or
-    /// the job has no key.
-    pub asked: Option<i64>,
+    run_at, run_at: Option<i64> = RUN_AT;
+    /// The attempt whose row holds the payload.
+    payload_of, payload_of: Option<i64> = PAYLOAD_OF;
+    /// The payload, when it is in this row.
+    payload, own_payload: Option<Datum> = PAYLOAD, payload;
+    /// `None`: as the queue says.
+    lease, lease: Option<Interval> = LEASE, lease;
+    /// The headers.
+    headers, headers: Option<Datum> = HEADERS, headers;
+    /// The group.
+    group_key, group_key: Option<Datum> = GROUP_KEY, group_key;
+    /// The unique key.
+    unique_key, unique_key: Option<Datum> = UNIQUE_KEY, unique_key;
+    /// The version known for the key.
+    version, version: Option<i64> = VERSION, version;
+    /// How the last counted attempt failed.
+    last_error, last_error: Option<Datum> = LAST_ERROR, last_error;
+    /// What the last attempt had reported.
+    progress, progress: Option<Datum> = PROGRESS, progress;
+    /// The number of the call that gave the payload, see [`Attempt::asked`]. `None`: the call that made the attempt, or the job has no
+    /// key.
+    asked, stored_asked: Option<i64> = ASKED;
     /// The job whose flow it is a member of.
-    pub flow: Option<i64>,
+    flow, flow: Option<i64> = FLOW, flow;
     /// Its name there.
-    pub task: Option<Datum>,
+    task, task: Option<Datum> = TASK, task;
     /// The jobs that it is after, or was, as `bigint[]`; see [`crate::log::edge`].
-    pub after: Option<Datum>,
+    after, after: Option<Datum> = AFTER, after;
     /// What it waits for, or waited: the letter of an `Upon`.
-    pub upon: Option<u8>,
+    upon, upon: Option<u8> = UPON, upon;
     /// The steps that attempts before this one have done: an object with a field for each.
-    pub steps: Option<Datum>,
-    /// As whom it runs: the role that wrote the payload. `None`: it was written for a queue without an executor.
-    pub run_as: Option<RunAs>,
+    steps, steps: Option<Datum> = STEPS, steps;
     /// What makes it a flow: an object with the fields `runs` and `fail_fast`.
-    pub own_flow: Option<Datum>,
+    own_flow, own_flow: Option<Datum> = OWN_FLOW, own_flow;
 }
 
 impl New {
     /// A row that holds a payload which several jobs have. It is of no job that there is.
     pub fn payload_alone(id: i64, job_id: i64, now: i64, payload: Datum) -> Self {
-        Self {
-            id,
-            job_id,
-            enqueued_at: now,
-            lane: 0,
-            priority: 0,
-            attempt: 0,
-            max_attempts: None,
-            run_at: None,
-            group_hash: 0,
-            payload_of: None,
-            payload: Some(payload),
-            lease: None,
-            headers: None,
-            group_key: None,
-            is_parked: false,
-            unique_key: None,
-            version: None,
-            last_error: None,
-            progress: None,
-            asked: None,
-            flow: None,
-            task: None,
-            after: None,
-            upon: None,
-            steps: None,
-            run_as: None,
-            own_flow: None,
-        }
+        Self { payload: Some(payload), ..Self::blank(id, job_id, now) }
     }
 
     /// Whether it is not its job's first attempt.
@@ -121,39 +204,6 @@ impl New {
     /// Whether other attempts of its group may have to wait for it although it is not running.
     fn may_hold_group(&self) -> bool {
         self.group_hash != 0 && self.attempt > 1
-    }
-
-    /// In the order of the columns.
-    fn row(&self) -> [Option<Datum>; columns::COUNT] {
-        [
-            Some(self.id.into()),
-            Some(self.job_id.into()),
-            Some(self.enqueued_at.into()),
-            Some(self.lane.into()),
-            Some(self.priority.into()),
-            Some(self.attempt.into()),
-            self.max_attempts.map(Datum::from),
-            self.run_at.map(Datum::from),
-            (self.group_hash != 0).then(|| Datum::from(self.group_hash)),
-            self.payload_of.map(Datum::from),
-            self.payload,
-            self.lease.map(Interval::datum),
-            self.headers,
-            self.group_key,
-            self.unique_key,
-            self.version.map(Datum::from),
-            self.last_error,
-            self.progress,
-            self.asked.map(Datum::from),
-            self.flow.map(Datum::from),
-            self.task,
-            self.after,
-            self.upon.map(|upon| Datum::from(upon as i8)),
-            self.steps,
-            self.run_as.map(|role| role.name),
-            self.run_as.map(|role| Datum::from(role.id)),
-            self.own_flow,
-        ]
     }
 }
 
@@ -269,70 +319,15 @@ pub struct Attempt {
     pub home: Home,
 }
 
-macro_rules! columns {
-    ($($(#[$doc:meta])* $name:ident: $column:ident -> $kind:ty = $get:expr;)*) => {
-        $($(#[$doc])* pub fn $name(&self) -> $kind {
-            #[allow(clippy::redundant_closure_call, reason = "one form for all columns")]
-            ($get)(&self.row, columns::$column)
-        })*
-    };
-}
-
 impl Attempt {
     /// A row of a segment's attempts.
     pub fn new(row: Row, home: Home) -> Self {
         Self { row, home }
     }
 
-    columns! {
-        /// The attempt's id.
-        id: ID -> i64 = Row::i64;
-        /// The job's id.
-        job_id: JOB_ID -> i64 = Row::i64;
-        /// When the job was enqueued.
-        enqueued_at: ENQUEUED_AT -> i64 = Row::i64;
-        /// The lane.
-        lane: LANE -> i32 = Row::i32;
-        /// The priority.
-        priority: PRIORITY -> i32 = Row::i32;
-        /// The number of this run.
-        attempt: ATTEMPT -> i32 = Row::i32;
-        /// `None`: as the queue says.
-        max_attempts: MAX_ATTEMPTS -> Option<i32> = |r: &Row, n| r.get(n).map(|d| d.value() as i32);
-        /// `None`: at once.
-        run_at: RUN_AT -> Option<i64> = |r: &Row, n| r.get(n).map(|d| d.value() as i64);
-        /// The hash of the group's key; 0: no group.
-        group_hash: GROUP_HASH -> i64 = |r: &Row, n| r.get(n).map_or(0, |d| d.value() as i64);
-        /// The attempt whose row holds the payload.
-        payload_of: PAYLOAD_OF -> Option<i64> = |r: &Row, n| r.get(n).map(|d| d.value() as i64);
-        /// The payload, when it is in this row.
-        own_payload: PAYLOAD -> Option<Datum> = Row::get;
-        /// `None`: as the queue says.
-        lease: LEASE -> Option<Interval> = |r: &Row, n| r.get(n).map(Interval::read);
-        /// The headers.
-        headers: HEADERS -> Option<Datum> = Row::get;
-        /// The group.
-        group_key: GROUP_KEY -> Option<Datum> = Row::get;
-        /// The unique key.
-        unique_key: UNIQUE_KEY -> Option<Datum> = Row::get;
-        /// The version known for the key.
-        version: VERSION -> Option<i64> = |r: &Row, n| r.get(n).map(|d| d.value() as i64);
-        /// How the last counted attempt failed.
-        last_error: LAST_ERROR -> Option<Datum> = Row::get;
-        /// What the last attempt had reported.
-        progress: PROGRESS -> Option<Datum> = Row::get;
-        /// The job whose flow it is a member of.
-        flow: FLOW -> Option<i64> = |r: &Row, n| r.get(n).map(|d| d.value() as i64);
-        /// Its name there.
-        task: TASK -> Option<Datum> = Row::get;
-        /// The jobs that it is after, or was.
-        after: AFTER -> Option<Datum> = Row::get;
-        /// What it waits for, or waited.
-        upon: UPON -> Option<u8> = |r: &Row, n| r.get(n).map(|d| d.value() as u8);
-        /// The steps that attempts before this one have done.
-        steps: STEPS -> Option<Datum> = Row::get;
-        /// What makes it a flow.
-        own_flow: OWN_FLOW -> Option<Datum> = Row::get;
+    /// The hash of the group's key; 0: no group.
+    pub fn group_hash(&self) -> i64 {
+        self.row.get(columns::GROUP_HASH).map_or(0, |d| d.value() as i64)
     }
 
     /// As whom it runs.
@@ -342,7 +337,7 @@ impl Attempt {
 
     /// The call under its key that gave the payload: a number that ascends, see `rerun::is_newer`.
     pub fn asked(&self) -> i64 {
-        self.row.get(columns::ASKED).map_or_else(|| self.id() & !15, |d| d.value() as i64)
+        self.stored_asked().unwrap_or_else(|| self.id() & !15)
     }
 
     /// The attempt as the frontier knows it.
@@ -380,24 +375,16 @@ impl Attempt {
 
     /// The payload alone, for attempts that refer to it, when this attempt itself is of no more use.
     pub fn payload_only(&self) -> New {
+        let all = self.copy();
         New {
-            lane: 0,
-            attempt: 0,
-            run_at: None,
-            headers: None,
-            group_hash: 0,
-            group_key: None,
-            unique_key: None,
-            last_error: None,
-            progress: None,
-            flow: None,
-            task: None,
-            after: None,
-            upon: None,
-            steps: None,
-            run_as: None,
-            own_flow: None,
-            ..self.copy()
+            priority: all.priority,
+            max_attempts: all.max_attempts,
+            payload_of: all.payload_of,
+            payload: all.payload,
+            lease: all.lease,
+            version: all.version,
+            asked: all.asked,
+            ..New::blank(all.id, all.job_id, all.enqueued_at)
         }
     }
 
@@ -411,39 +398,6 @@ impl Attempt {
             payload_of,
             payload: if payload_of.is_some() { None } else { self.own_payload() },
             ..self.copy()
-        }
-    }
-
-    /// The row as it is, to be inserted elsewhere. The datums are good as long as this attempt.
-    pub fn copy(&self) -> New {
-        New {
-            id: self.id(),
-            job_id: self.job_id(),
-            enqueued_at: self.enqueued_at(),
-            lane: self.lane(),
-            priority: self.priority(),
-            attempt: self.attempt(),
-            max_attempts: self.max_attempts(),
-            run_at: self.run_at(),
-            payload_of: self.payload_of(),
-            payload: self.own_payload(),
-            lease: self.lease(),
-            headers: self.headers(),
-            group_hash: self.group_hash(),
-            group_key: self.group_key(),
-            is_parked: false,
-            unique_key: self.unique_key(),
-            version: self.version(),
-            last_error: self.last_error(),
-            progress: self.progress(),
-            asked: self.row.get(columns::ASKED).map(|d| d.value() as i64),
-            flow: self.flow(),
-            task: self.task(),
-            after: self.after(),
-            upon: self.upon(),
-            steps: self.steps(),
-            run_as: self.run_as(),
-            own_flow: self.own_flow(),
         }
     }
 }

@@ -11,11 +11,10 @@ use pg_queue_core::day::Day;
 use pg_queue_core::id;
 use pgrx::pg_sys::{self, Datum, Oid};
 
-use crate::catalog::run_as::RunAs;
 pub use crate::catalog::tables::history as column;
 use crate::catalog::{Catalog, spi};
 use crate::error::{Error, Result};
-use crate::log::attempt::{self, Attempt, New};
+use crate::log::attempt::{Attempt, New};
 use crate::log::outcome;
 use crate::log::segment::{self, Home};
 use crate::pg::datum::Interval;
@@ -313,36 +312,7 @@ impl Past {
 
     /// The attempt as it was, for a successor.
     pub fn template(&self) -> New {
-        let row = &self.row;
-        New {
-            id: self.id(),
-            job_id: row.i64(column::JOB_ID),
-            enqueued_at: row.i64(column::ENQUEUED_AT),
-            lane: row.i32(column::LANE),
-            priority: row.i32(column::PRIORITY),
-            attempt: row.i32(column::ATTEMPT),
-            max_attempts: row.get(column::MAX_ATTEMPTS).map(|d| d.value() as i32),
-            run_at: None,
-            payload_of: None,
-            payload: row.get(column::PAYLOAD),
-            lease: row.get(column::LEASE).map(Interval::read),
-            headers: row.get(column::HEADERS),
-            group_hash: row.get(column::GROUP_KEY).map_or(0, attempt::group_hash),
-            group_key: row.get(column::GROUP_KEY),
-            is_parked: false,
-            unique_key: row.get(column::UNIQUE_KEY),
-            version: self.number(column::VERSION),
-            last_error: row.get(column::LAST_ERROR),
-            progress: row.get(column::PROGRESS),
-            asked: None,
-            flow: self.number(column::FLOW),
-            task: row.get(column::TASK),
-            after: row.get(column::AFTER),
-            upon: row.get(column::UPON).map(|d| d.value() as u8),
-            steps: row.get(column::STEPS),
-            run_as: RunAs::read(row, column::RUN_AS, column::RUN_AS_ID),
-            own_flow: row.get(column::OWN_FLOW),
-        }
+        New::of_past(&self.row)
     }
 }
 
