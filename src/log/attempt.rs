@@ -5,7 +5,7 @@ use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::run_as::RunAs;
-use crate::catalog::tables::attempt as columns;
+use crate::catalog::tables::{attempt as columns, history};
 use crate::catalog::{Catalog, drops};
 use crate::error::Result;
 use crate::log::parked;
@@ -109,7 +109,6 @@ macro_rules! row {
 
             /// An attempt as history has it, for a successor. The datums are good as long as the row.
             pub fn of_past(row: &Row) -> Self {
-                use crate::catalog::tables::history;
                 let [id, job_id, enqueued_at] = [history::ID, history::JOB_ID, history::ENQUEUED_AT].map(|n| row.i64(n));
                 Self {
                     $($($kept: <$kind>::read(row, history::$column),)?)*
@@ -124,6 +123,19 @@ macro_rules! row {
             $($(#[$doc])* pub fn $reader(&self) -> $kind {
                 <$kind>::read(&self.row, columns::$column)
             })*
+
+            /// Puts what history keeps of it into a row there.
+            pub fn keep(&self, past: &mut [Option<Datum>; history::COUNT]) {
+                past[history::ID] = Some(self.id().into());
+                past[history::JOB_ID] = Some(self.job_id().into());
+                past[history::ENQUEUED_AT] = Some(self.enqueued_at().into());
+                $($(past[history::$column] = {
+                    let _ = stringify!($kept);
+                    self.$reader().datum()
+                };)?)*
+                past[history::RUN_AS] = self.run_as().map(|role| role.name);
+                past[history::RUN_AS_ID] = self.run_as().map(|role| role.id.into());
+            }
 
             /// The row as it is, to be inserted elsewhere. The datums are good as long as this attempt.
             pub fn copy(&self) -> New {

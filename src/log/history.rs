@@ -12,12 +12,12 @@ use pg_queue_core::id;
 use pgrx::pg_sys::{self, Datum, Oid};
 
 pub use crate::catalog::tables::history as column;
+use crate::catalog::tables::{claim, outcome as ended};
 use crate::catalog::{Catalog, spi};
 use crate::error::{Error, Result};
 use crate::log::attempt::{Attempt, New};
 use crate::log::outcome;
 use crate::log::segment::{self, Home};
-use crate::pg::datum::Interval;
 use crate::pg::parameter::Parameter;
 use crate::pg::row::{NewRows, Row};
 use crate::pg::scan::{Key, Snapshot};
@@ -406,41 +406,22 @@ pub fn values(
     progress: Option<Datum>,
     steps: Option<Datum>,
 ) -> Values {
-    let of_claim = |column: usize| claim.and_then(|row| row.get(column));
-    [
-        Some(attempt.id().into()),
-        Some(attempt.job_id().into()),
-        Some(home.generation.into()),
-        Some(attempt.enqueued_at().into()),
-        of_claim(1),
-        outcome.get(1),
-        Some(attempt.lane().into()),
-        Some(attempt.priority().into()),
-        Some(attempt.attempt().into()),
-        attempt.max_attempts().map(Datum::from),
-        of_claim(3),
-        outcome.get(2),
-        of_claim(4),
-        attempt.run_at().map(Datum::from),
-        outcome.get(3),
-        payload,
-        attempt.headers(),
-        attempt.group_key(),
-        attempt.unique_key(),
-        of_claim(5),
-        outcome.get(5),
-        attempt.last_error(),
-        outcome.get(4),
-        progress,
-        attempt.lease().map(Interval::datum),
-        attempt.version().map(Datum::from),
-        attempt.flow().map(Datum::from),
-        attempt.task(),
-        attempt.after(),
-        attempt.upon().map(|upon| Datum::from(upon as i8)),
-        steps,
-        attempt.run_as().map(|role| role.name),
-        attempt.run_as().map(|role| Datum::from(role.id)),
-        attempt.own_flow(),
-    ]
+    let of_claim = |n: usize| claim.and_then(|row| row.get(n));
+    let mut row = [None; column::COUNT];
+    attempt.keep(&mut row);
+    row[column::GENERATION] = Some(home.generation.into());
+    row[column::CLAIMED_AT] = of_claim(claim::CLAIMED_AT);
+    row[column::ENDED_AT] = outcome.get(ended::ENDED_AT);
+    row[column::PID] = of_claim(claim::PID);
+    row[column::OUTCOME] = outcome.get(ended::OUTCOME);
+    row[column::CLAIM_KIND] = of_claim(claim::KIND);
+    row[column::RUN_AT] = attempt.run_at().map(Datum::from);
+    row[column::NEXT_ID] = outcome.get(ended::NEXT_ID);
+    row[column::PAYLOAD] = payload;
+    row[column::WORKER] = of_claim(claim::WORKER);
+    row[column::ERROR] = outcome.get(ended::ERROR);
+    row[column::RESULT] = outcome.get(ended::RESULT);
+    row[column::PROGRESS] = progress;
+    row[column::STEPS] = steps;
+    row
 }
