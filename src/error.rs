@@ -144,7 +144,11 @@ impl Error {
     /// Returns the error for an argument that may not be NULL, 22004.
     #[cold]
     pub fn null(argument: &str) -> Self {
-        Self::new(NULL, format!("{argument} cannot be null"))
+        let error = Self::new(NULL, format!("{argument} cannot be null"));
+        match argument {
+            "id" | "ids" => error.hint("A claim that finds no job returns no row: there is no id to use then."),
+            _ => error.hint(format!("Give {argument} a value. A variable or parameter of the program may not be set.")),
+        }
     }
 
     /// Returns the error for a library that was not preloaded, 55000.

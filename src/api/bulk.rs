@@ -9,7 +9,7 @@ use std::rc::Rc;
 use pgrx::pg_sys::Datum;
 use serde_json::Value;
 
-use crate::api::list::{Answer, End, Look, at_most, position, states};
+use crate::api::list::{Answer, End, Look, at_most, look_at_filter, position, states};
 use crate::api::{self, cancel, retry, sql_function};
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::{self, Catalog, queue};
@@ -54,6 +54,7 @@ impl Bulk {
     /// passed over. When shared memory is full, those behind are left for a further transaction.
     fn run(self, call: &Call, verb: &mut Verb<'_>) -> Result<Option<Datum>> {
         let rows = call.rows()?;
+        self.filter.inspect(|filter| look_at_filter(*filter));
         let catalog = catalog::current()?;
         let queue = queue::by_name(&catalog, &self.name)?;
         permission::check(&catalog, &queue, Privilege::Manage)?;

@@ -11,7 +11,7 @@ use pgrx::pg_sys::{self, Datum};
 
 use crate::api::names;
 use crate::catalog::queue::{self, Executor, Queue};
-use crate::catalog::{self, Catalog, schedule, topic};
+use crate::catalog::{self, Catalog, permission, schedule, topic};
 use crate::error::{self, Error, Result};
 use crate::log::waiting;
 use crate::pg::parameter::Parameter;
@@ -71,8 +71,7 @@ pub fn procedure(name: &str) -> Result<Vec<Setting>> {
 ///
 /// Errors: 42704 if there is no such role.
 pub fn run_as(name: &str) -> Result<Vec<Setting>> {
-    let role =
-        role::role(name).ok_or_else(|| Error::new(error::UNDEFINED, format!("role \"{name}\" does not exist")))?;
+    let role = role::role(name).ok_or_else(|| permission::no_role(name))?;
     Ok(noted_role(["run_as", "run_as_id"], role).into())
 }
 
@@ -158,10 +157,14 @@ pub fn check(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
     }
     let role = named.role(catalog);
     let named = &named.name;
-    let role = role.ok_or_else(|| Error::new(error::UNDEFINED, format!("role \"{named}\" does not exist")))?;
+    let role = role.ok_or_else(|| permission::no_role(named))?;
     if !role::may_become(role) {
         return Err(Error::new(error::DENIED, format!("permission denied to run jobs as role \"{named}\""))
-            .detail("This needs the right to SET ROLE to it."));
+            .detail("This needs the right to SET ROLE to it.")
+            .hint(format!(
+                "A role that may can run GRANT \"{named}\" TO \"{}\".",
+                role::role_name(role::user()).unwrap_or_default()
+            )));
     }
     catalog::run_as::may_run(role)?;
     Ok(queue)

@@ -16,6 +16,7 @@ use crate::catalog::permission::{self, Privilege, Rights};
 use crate::catalog::queue::{self, Queue};
 use crate::catalog::{self, Catalog};
 use crate::error::{self, Error, Result};
+use crate::job::notice;
 use crate::log::listing::{Found, Opened, State, Wanted};
 use crate::pg::function::Call;
 use crate::pg::{datum, jsonb, jsonpath, time};
@@ -119,32 +120,62 @@ fn matches(row: &JobRow, is_flow: bool, filter: Datum) -> bool {
     jsonb::of_text(&document(row, is_flow)).is_some_and(|document| jsonpath::matches(document, filter))
 }
 
+/// What filters see of a job, in the order of `document`.
+const FIELDS: [&str; 17] = [
+    "job_id",
+    "stage",
+    "state",
+    "payload",
+    "priority",
+    "attempt",
+    "max_attempts",
+    "worker",
+    "error",
+    "result",
+    "progress",
+    "unique_key",
+    "group_key",
+    "headers",
+    "flow",
+    "task",
+    "is_flow",
+];
+
+/// Tells the user if a filter asks for what no job has.
+pub fn look_at_filter(filter: Datum) {
+    // A path is at most some times as long as its text.
+    let text = if datum::is_small(filter, 8 * jsonpath::LONGEST) { jsonpath::text(filter) } else { String::new() };
+    if let Some(field) = jsonpath::roots(&text).into_iter().find(|field| !FIELDS.contains(&field.as_str())) {
+        notice::filter_finds_no_field(&field, &FIELDS);
+    }
+}
+
 /// Returns what filters see of a job, as JSON.
 fn document(row: &JobRow, is_flow: bool) -> String {
     let int = |n: usize| row[n].map_or_else(|| "null".to_owned(), |datum| (datum.value() as i64).to_string());
     let small = |n: usize| row[n].map_or_else(|| "null".to_owned(), |datum| (datum.value() as i32).to_string());
     let text = |n: usize| Value::from(row[n].map(datum::text)).to_string();
     let json = |n: usize| row[n].map_or_else(|| "null".to_owned(), jsonb::text);
-    let fields = [
-        ("job_id", int(0)),
-        ("stage", text(2)),
-        ("state", text(3)),
-        ("payload", json(4)),
-        ("priority", small(5)),
-        ("attempt", small(6)),
-        ("max_attempts", small(7)),
-        ("worker", text(13)),
-        ("error", text(14)),
-        ("result", json(15)),
-        ("progress", json(16)),
-        ("unique_key", text(17)),
-        ("group_key", text(18)),
-        ("headers", json(19)),
-        ("flow", int(20)),
-        ("task", text(21)),
-        ("is_flow", is_flow.to_string()),
+    let values = [
+        int(0),
+        text(2),
+        text(3),
+        json(4),
+        small(5),
+        small(6),
+        small(7),
+        text(13),
+        text(14),
+        json(15),
+        json(16),
+        text(17),
+        text(18),
+        json(19),
+        int(20),
+        text(21),
+        is_flow.to_string(),
     ];
-    let fields: Vec<String> = fields.iter().map(|(name, value)| format!("\"{name}\": {value}")).collect();
+    let fields: Vec<String> = FIELDS.iter().zip(values).map(|(name, value)| format!("\"{name}\": {value}")).collect();
     format!("{{{}}}", fields.join(", "))
 }
 
@@ -257,6 +288,7 @@ fn search(call: &Call) -> Result<Option<Datum>> {
     let beyond = position(call.datum(3))?;
     let max_jobs = at_most("max_jobs", call.i32(4), 50, MAX_PAGE)?;
     let max_rows = at_most("max_rows", call.i32(5), 20_000, 1_000_000)?.into();
+    look_at_filter(filter);
     let states = names.map_or_else(|| Ok(State::ALL.iter().map(|(state, _)| *state).collect()), states)?;
     let catalog = catalog::current()?;
     let rights = permission::rights(&catalog);

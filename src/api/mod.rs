@@ -75,7 +75,8 @@ pub fn on_primary(verb: &str) -> Result<()> {
         return Err(Error::new(error::READ_ONLY, format!("cannot {verb} on a standby")).hint("Connect to the primary."));
     }
     if session::is_read_only() {
-        return Err(Error::new(error::READ_ONLY, format!("cannot {verb} in a read-only transaction")));
+        return Err(Error::new(error::READ_ONLY, format!("cannot {verb} in a read-only transaction"))
+            .hint("Begin the transaction with READ WRITE, and look at default_transaction_read_only."));
     }
     crate::transaction::register();
     Ok(())

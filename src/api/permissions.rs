@@ -33,7 +33,12 @@ fn managed(catalog: &Catalog, name: &str) -> Result<i32> {
         permission::check_topic(catalog, &topic, Privilege::Manage)?;
         return Ok(topic.id);
     }
-    let queue = queue::by_name(catalog, name)?;
+    let queue = queue::by_name(catalog, name).map_err(|error| match role::role(name) {
+        Some(_) if error.code == error::UNDEFINED => {
+            error.hint("There is a role of this name: give the queue first, then the role, then the privilege.")
+        }
+        _ => error,
+    })?;
     permission::check(catalog, &queue, Privilege::Manage)?;
     Ok(queue.id)
 }
@@ -47,7 +52,7 @@ fn grant(call: &Call) -> Result<Option<Datum>> {
     let catalog = catalog::current()?;
     let id = managed(&catalog, &name)?;
     if role != PUBLIC && role::role(&role).is_none() {
-        return Err(Error::new(error::UNDEFINED, format!("role \"{role}\" does not exist")));
+        return Err(permission::no_role(&role));
     }
     add(&catalog, id, &role, privilege)?;
     Ok(Some(VOID))

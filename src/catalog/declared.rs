@@ -8,6 +8,7 @@ use pg_queue_core::calls;
 
 /// The SQL that makes what users call and read.
 pub const SCRIPT: &str = concat!(
+    include_str!("../../sql/schema/tables.sql"),
     include_str!("../../sql/schema/functions.sql"),
     include_str!("../../sql/schema/permissions.sql"),
     include_str!("../../sql/schema/rollup.sql"),

@@ -36,7 +36,8 @@ pub fn job_id(id: i64) -> Result<i64> {
         Kind::Job => Ok(id),
         Kind::Attempt(_) => Err(Error::invalid(format!("{id} is the id of an attempt, not of a job"))
             .hint("Use the column \"job_id\" that queue.claim returned, or what queue.enqueue returned.")),
-        Kind::Neither => Err(Error::invalid(format!("{id} is not the id of a job"))),
+        Kind::Neither => Err(Error::invalid(format!("{id} is not the id of a job"))
+            .hint("Use what queue.enqueue returned, or the column \"job_id\" of view queue.jobs.")),
     }
 }
 

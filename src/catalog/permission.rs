@@ -26,6 +26,12 @@ pub fn check_topic(catalog: &Catalog, topic: &Topic, wanted: Privilege) -> Resul
     if rights(catalog).on_queue(topic.id, wanted) { Ok(()) } else { Err(denied("topic", &topic.name, wanted)) }
 }
 
+/// The error for a role that there is not, 42704.
+pub fn no_role(name: &str) -> Error {
+    Error::new(error::UNDEFINED, format!("role \"{name}\" does not exist"))
+        .hint("View pg_roles lists the roles; CREATE ROLE makes one. Names are compared byte by byte.")
+}
+
 /// Checks that the current user may do this with every queue.
 ///
 /// Errors: 42501 otherwise.

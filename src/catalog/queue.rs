@@ -206,7 +206,13 @@ pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
             let error = Error::new(error::UNDEFINED, format!("queue \"{name}\" does not exist"));
             Err(match nearest(catalog, name) {
                 Some(other) => error.hint(format!("There is a queue \"{other}\". Names are compared byte by byte.")),
-                None => error.hint(format!("Create it with SELECT queue.create('{}').", name.replace('\'', "''"))),
+                None if name.starts_with(['{', '[']) => {
+                    error.hint("The first argument is the name of a queue. The second is the payload.")
+                }
+                None => error.hint(format!(
+                    "View queue.queues lists the queues. To make this one, run SELECT queue.create('{}').",
+                    name.replace('\'', "''")
+                )),
             })
         }
     }

@@ -14,6 +14,7 @@ use std::rc::Rc;
 use pg_queue_core::topic::Patterns;
 
 use crate::catalog::queue::{self, Queue};
+use crate::catalog::rights::{self, Privilege};
 use crate::catalog::{Catalog, spi};
 use crate::error::{self, Error, Result};
 use crate::pg::datum::Interval;
@@ -140,9 +141,30 @@ pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Topic>> {
     }
     let error = Error::new(error::UNDEFINED, format!("topic \"{name}\" does not exist"));
     Err(match queue::exists_by_name(catalog, name) {
-        true => error.detail("There is a queue of that name.").hint("Use queue.enqueue for a queue."),
-        false => error.hint(format!("Create it with SELECT queue.create_topic('{}').", name.replace('\'', "''"))),
+        true => error
+            .detail("There is a queue of that name.")
+            .hint("Use queue.enqueue for a queue. Where a call takes both, give the topic first, then the queue."),
+        false => match nearest(catalog, name)? {
+            Some(other) => error.hint(format!("There is a topic \"{other}\". Names are compared byte by byte.")),
+            None => error.hint(format!(
+                "View queue.topics lists the topics. To make this one, run SELECT queue.create_topic('{}').",
+                name.replace('\'', "''")
+            )),
+        },
     })
+}
+
+/// Returns the topic whose name is most like this one, of the first thousand, if the current user may do something with it. `None`: none
+/// is like it.
+fn nearest(catalog: &Catalog, name: &str) -> Result<Option<String>> {
+    let rights = rights::rights(catalog);
+    let is_known = |id: i32| Privilege::ALL.into_iter().any(|(privilege, _)| rights.on_queue(id, privilege));
+    let _snapshot = ActiveSnapshot::with_own();
+    let sql = "SELECT topic_id, topic_name FROM queue.topic LIMIT 1000";
+    let topics: Vec<(i32, String)> =
+        spi::read_rows(sql, &[], |row| Ok((row.get(1)?.unwrap_or_default(), row.get(2)?.unwrap_or_default())))?;
+    let names = topics.iter().filter(|(id, _)| is_known(*id)).map(|(_, name)| name.as_str());
+    Ok(pg_queue_core::calls::nearest(name, names).map(str::to_owned))
 }
 
 /// Returns the topic of this number; `None`: there is none.

@@ -35,6 +35,7 @@ pub mod missed;
 pub mod rollup;
 pub mod schedule;
 pub mod share;
+pub mod synonyms;
 pub mod topic;
 pub mod watchers;
 

@@ -57,8 +57,18 @@ pub fn lost(id: i64, detail: impl Into<String>) -> Refusal {
     )
 }
 
+/// The refusal for an attempt that this transaction has ended itself.
+pub fn lost_here(id: i64) -> Refusal {
+    Refusal::Lost(
+        Error::new(error::LOST_LEASE, format!("lost lease on attempt {id}"))
+            .detail("This attempt was already ended in this transaction.")
+            .hint("End each attempt once, by one of complete, fail, release and advance."),
+    )
+}
+
 pub fn busy(id: i64, entry: Option<Running>) -> Refusal {
-    let error = Error::new(error::IN_USE, format!("attempt {id} is being ended by another transaction"));
+    let error = Error::new(error::IN_USE, format!("attempt {id} is being ended by another transaction"))
+        .hint("Try again when that transaction has ended; pg_stat_activity shows what it does.");
     Refusal::Busy(match entry {
         Some(entry) if entry.pid != 0 => error.detail(format!(
             "It was claimed by process {}; the transaction that is ending it has not committed yet.",

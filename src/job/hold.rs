@@ -125,7 +125,7 @@ fn hold_expired(catalog: &Catalog, id: i64, deadline: i64) -> std::result::Resul
             }
             Some(End::Busy(entry)) if entry.state == State::Taken => return Err(being_claimed(catalog, id, &entry)),
             Some(End::Busy(entry)) if entry.owner == session::session() => {
-                return Err(held::lost(id, "This attempt was already ended in this transaction."));
+                return Err(held::lost_here(id));
             }
             Some(End::Busy(entry)) => return Err(held::busy(id, Some(entry))),
             Some(End::Unknown) if asked_logs => {
@@ -235,7 +235,7 @@ pub fn resolve_conflict(outcomes: &mut Outcomes, held: Held) -> std::result::Res
     take::forget_entry(&catalog, id);
     Err(match outcome::find(&catalog, held.home.segment, id) {
         Some(found) => held::ended(id, &found),
-        None => held::lost(id, "This attempt was already ended in this transaction."),
+        None => held::lost_here(id),
     })
 }
 
@@ -300,7 +300,7 @@ pub fn check_claimed(catalog: &Catalog, id: i64, rights: &Rights) -> std::result
             Some(entry) if entry.state == State::Taken && entry.owner == session::session() => return Ok(held(entry)),
             Some(entry) if entry.state == State::Taken => return Err(being_claimed(catalog, id, &entry)),
             Some(entry) if entry.owner == session::session() => {
-                return Err(held::lost(id, "This attempt was already ended in this transaction."));
+                return Err(held::lost_here(id));
             }
             Some(entry) => return Err(held::busy(id, Some(entry))),
             None if asked_logs => {

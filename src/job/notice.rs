@@ -78,6 +78,14 @@ pub fn nothing_to_unbind(topic: &str, queue: &str, pattern: Option<&str>) {
         .notice();
 }
 
+/// A filter of jobs that begins with a field that no job has.
+pub fn filter_finds_no_field(field: &str, fields: &[&str]) {
+    Error::new(NOTICE, format!("filter asks for $.{field}, which no job has"))
+        .detail(format!("A filter sees the fields {}.", fields.join(", ")))
+        .hint(format!("If it is a field of the payload, write $.payload.{field}."))
+        .notice();
+}
+
 /// A path into events that begins with a field that no event has.
 pub fn path_leads_nowhere(argument: &str, field: &str) {
     Error::new(NOTICE, format!("{argument} asks for $.{field}, which no event has"))

@@ -1,5 +1,5 @@
-//! Adds advice to the errors of Postgres that newcomers meet: a call of schema `queue` that does not fit, a literal of another type, a
-//! view that there is not, a role without the privilege, a database without the extension.
+//! Adds advice to the errors of Postgres that newcomers meet: a call of schema `queue` that does not fit, a value of another type, a
+//! view or column that there is not, a role without the privilege, a database without the extension.
 //!
 //! Responsible for the hook. Not responsible for what a call may have meant (`core::calls`), nor for which privilege gives access to
 //! what (`catalog::grants`). Postgres calls the hook for each message that goes to the log, before that goes to the client. So there is
@@ -67,38 +67,151 @@ unsafe fn advice(message: &pg_sys::ErrorData) -> Option<String> {
     let statement = || unsafe { Statement::of(message) };
     match template {
         "schema \"%s\" does not exist" => {
-            (words(said).any(|word| word == "queue") && !is_here()).then(|| NOT_HERE.to_owned())
+            match words(said).find(|word| ["queue", "pg_queue", "pgmq"].contains(word))? {
+                "queue" => (!is_here()).then(|| NOT_HERE.to_owned()),
+                _ => is_here()
+                    .then(|| "The functions of pg_queue are in schema queue, for instance queue.enqueue.".to_owned()),
+            }
         }
         "relation \"%s.%s\" does not exist" | "relation \"%s\" does not exist" => {
-            let name = words(said).find_map(|word| word.strip_prefix("queue."))?;
+            let Some(name) = words(said).find_map(|word| word.strip_prefix("queue.")) else {
+                let view = words(said).find(|word| VIEWS.contains(word)).filter(|_| is_here())?;
+                return Some(format!("It is in schema queue: write queue.{view}."));
+            };
             if VIEWS.contains(&name) {
                 return (!is_here()).then(|| NOT_HERE.to_owned());
             }
-            let meant = calls::nearest(name, VIEWS.iter().copied()).filter(|_| is_here())?;
-            Some(format!("There is no view queue.{name}; there is queue.{meant}."))
+            if FUNCTIONS.iter().any(|function| function.name == name) {
+                return is_here().then(|| format!("queue.{name} is a function: write queue.{name}(…)."));
+            }
+            is_here().then(|| match calls::nearest(name, VIEWS.iter().copied()) {
+                Some(meant) => format!("There is no view queue.{name}; there is queue.{meant}."),
+                None => format!(
+                    "There is no view queue.{name}; psql's \\dv queue.* lists all. A queue is no table: its jobs are in queue.jobs, by queue_name."
+                ),
+            })
+        }
+        "extension \"%s\" is not available" => {
+            let name = said.split('"').nth(1)?;
+            let is_ours =
+                name == "queue" || calls::nearest(name, ["pg_queue", "pg_queue_cluster"].into_iter()).is_some();
+            (is_ours && !name.starts_with("pg_queue"))
+                .then(|| "The extension is called pg_queue: CREATE EXTENSION pg_queue.".to_owned())
+        }
+        "invalid configuration parameter name \"%s\"" | "unrecognized configuration parameter \"%s\""
+            if said.contains("pg_queue.") =>
+        {
+            Some("The settings are listed by SELECT name FROM pg_settings WHERE name LIKE 'pg\\_queue.%'.".to_owned())
+        }
+        "invalid value for parameter \"%s\": \"%s\"" if said.contains("pg_queue.") && message.hint.is_null() => {
+            Some("What a setting may be is in pg_settings: vartype, unit, min_val, max_val and enumvals.".to_owned())
+        }
+        "extension \"%s\" has no update path from version \"%s\" to version \"%s\"" if said.contains("\"pg_queue") => {
+            Some(
+                "The versions that are installed on this server are in view pg_available_extension_versions."
+                    .to_owned(),
+            )
         }
         _ if !is_here() => None,
-        "function %s does not exist" | "procedure %s does not exist" => calls::advice(call_in(said)?, &FUNCTIONS),
+        "function %s does not exist" | "procedure %s does not exist" => {
+            calls::advice(call_in(said)?, &FUNCTIONS, &VIEWS)
+        }
         "malformed array literal: \"%s\""
         | "invalid input syntax for type %s"
-        | "invalid input syntax for type %s: \"%s\"" => calls::advice_on_literal(&statement()?.place()?, &FUNCTIONS),
+        | "invalid input syntax for type %s: \"%s\""
+        | "date/time field value out of range: \"%s\""
+        | "value \"%s\" is out of range for type %s" => {
+            let statement = statement()?;
+            let place = statement.place()?;
+            match statement.at {
+                Some(_) => calls::advice_on_literal(&place, &FUNCTIONS),
+                None => calls::advice_on_parameter(&place, &FUNCTIONS),
+            }
+        }
         "%s at or near \"%s\"" => {
             let statement = statement()?;
-            let (word, rest) = statement.rest()?.split_once(|c: char| !c.is_ascii_alphanumeric() && c != '_')?;
+            let rest = statement.rest()?;
+            if let Some(call) = rest.strip_prefix("queue.") {
+                let name = words(call).next().filter(|name| FUNCTIONS.iter().any(|function| function.name == *name))?;
+                return Some(format!(
+                    "Call a function with SELECT queue.{name}(…), in PL/pgSQL with PERFORM queue.{name}(…) or SELECT … INTO."
+                ));
+            }
+            let (word, rest) = match rest.starts_with("=>") {
+                true => (calls::word_before(statement.text.get(..statement.at?)?)?, rest),
+                false => rest.split_once(|c: char| !c.is_ascii_alphanumeric() && c != '_')?,
+            };
             // The argument of that name need not be the only thing wrong, but it is what the parser met first.
             rest.trim_start().trim_start_matches('=').starts_with('>').then_some(())?;
             calls::advice_on_word(&statement.place()?, word, &FUNCTIONS)
         }
-        "%s at or near \"%s\" of jsonpath input" | "%s at end of jsonpath input" => {
-            let place = statement()?.place()?;
-            place.function.starts_with("queue.").then(|| {
-                "Write a path into the event, for instance '$.payload.total > 1000'; it has topic, key, headers and payload."
+        "type \"%s\" does not exist" | "could not find a function named \"%s\"" => {
+            let name = words(said).find_map(|word| word.strip_prefix("queue."))?;
+            if FUNCTIONS.iter().any(|function| function.name == name) {
+                return Some(format!(
+                    "queue.{name} is a function: write its arguments in parentheses, SELECT queue.{name}(…)."
+                ));
+            }
+            let meant = calls::nearest(name, FUNCTIONS.iter().map(|function| function.name))?;
+            Some(format!("There is no function queue.{name}; there is queue.{meant}."))
+        }
+        "column \"%s\" does not exist" | "column %s.%s does not exist" => {
+            let statement = statement()?;
+            let rest = statement.rest()?;
+            let is_quoted = rest.starts_with('"');
+            let name = match is_quoted {
+                true => rest.split('"').nth(1)?,
+                false => words(rest).next()?,
+            };
+            // Postgres reads a name without quotes in lower case.
+            let lower = name.to_lowercase();
+            let name = if is_quoted { name } else { lower.as_str() };
+            let in_call = statement.place().and_then(|place| calls::advice_on_name(&place, name, rest, &FUNCTIONS));
+            let name = name.rsplit('.').next().filter(|_| !is_quoted).unwrap_or(name);
+            in_call.or_else(|| calls::advice_on_column(statement.text, name, SCRIPT, &FUNCTIONS))
+        }
+        "column \"%s\" of relation \"%s\" does not exist" => {
+            let (name, _) = calls::first_call(statement()?.text, &FUNCTIONS)?;
+            words(said).any(|word| word == name).then(|| {
+                "The tables and views of pg_queue are not written to: use functions of schema queue, such as queue.create, queue.alter and \
+                 queue.enqueue."
                     .to_owned()
+            })
+        }
+        "procedure parameter \"%s\" is an output parameter but corresponding argument is not writable" => {
+            let statement = statement()?;
+            let (name, _) = calls::first_call(statement.text, &FUNCTIONS)?;
+            FUNCTIONS.iter().any(|function| function.name == name && function.is_procedure).then(|| match name {
+                "wait" => "queue.wait cannot run inside a function or DO: use queue.claim with wait.".to_owned(),
+                _ => format!("CALL queue.{name} on its own: it cannot run inside a function or DO."),
+            })
+        }
+        "\"%s\" is not a table" | "cannot create index on relation \"%s\"" => {
+            let name = words(said).find(|word| VIEWS.contains(word))?;
+            let statement = statement()?;
+            statement.text.contains(&format!("queue.{name}")).then(|| {
+                format!("queue.{name} is a view. queue.purge empties a queue; queue.job, queue.list and queue.search find jobs by index.")
+            })
+        }
+        "%s at or near \"%s\" of jsonpath input" | "%s at end of jsonpath input" => {
+            calls::advice_on_path(&statement()?.place()?).map(str::to_owned)
+        }
+        "permission denied for schema %s" if words(said).any(|word| word == "queue_internal") => Some(
+            "The objects of queue_internal are for the extension: use the functions and views of schema queue."
+                .to_owned(),
+        ),
+        "permission denied for table %s" => {
+            let (name, _) = calls::first_call(statement()?.text, &FUNCTIONS)?;
+            words(said).any(|word| word == name).then(|| {
+                format!(
+                    "The tables of pg_queue are its own: read the views, such as queue.jobs and queue.queues. {}",
+                    grants::advice("jobs", None, client::login().as_deref()).unwrap_or_default()
+                )
             })
         }
         "permission denied for schema %s" if words(said).any(|word| word == "queue") => {
             let statement = statement();
-            let call = statement.as_ref().and_then(|statement| calls::first_call(statement.text));
+            let call = statement.as_ref().and_then(|statement| calls::first_call(statement.text, &FUNCTIONS));
             let known =
                 call.and_then(|(name, queue)| grants::advice(name, queue.as_deref(), client::login().as_deref()));
             known.or_else(|| {
@@ -114,7 +227,7 @@ unsafe fn advice(message: &pg_sys::ErrorData) -> Option<String> {
         | "permission denied for procedure %s"
         | "permission denied for view %s" => {
             let statement = statement();
-            let call = statement.as_ref().and_then(|statement| calls::first_call(statement.text));
+            let call = statement.as_ref().and_then(|statement| calls::first_call(statement.text, &FUNCTIONS));
             words(said).find_map(|word| {
                 let queue = call.as_ref().filter(|(name, _)| *name == word).and_then(|(_, queue)| queue.as_deref());
                 grants::advice(word, queue, client::login().as_deref())
@@ -133,6 +246,8 @@ struct Statement<'a> {
     text: &'a str,
     /// The byte that the error points at. `None`: it points at none.
     at: Option<usize>,
+    /// The parameter whose value is wrong, by its number. `None`: the error comes from none.
+    parameter: Option<usize>,
 }
 
 impl<'a> Statement<'a> {
@@ -153,17 +268,36 @@ impl<'a> Statement<'a> {
         // Postgres counts characters, from 1.
         let at = usize::try_from(place).ok().filter(|&place| place > 0);
         let at = at.and_then(|place| text.char_indices().map(|(at, _)| at).nth(place - 1));
-        (!text.is_empty()).then_some(Self { text, at })
+        // SAFETY: the caller's promise.
+        let parameter = parameter_in(unsafe { text_of_context(message) }).filter(|_| !is_internal && at.is_none());
+        (!text.is_empty()).then_some(Self { text, at, parameter })
     }
 
     fn place(&self) -> Option<calls::Place<'a>> {
-        calls::enclosing(self.text, self.at?)
+        match self.at {
+            Some(at) => calls::enclosing(self.text, at),
+            None => calls::place_of_parameter(self.text, self.parameter?),
+        }
     }
 
     /// The text from the place on.
     fn rest(&self) -> Option<&'a str> {
         self.text.get(self.at?..)
     }
+}
+
+/// # Safety
+/// The context of the message is a C string or null.
+unsafe fn text_of_context(message: &pg_sys::ErrorData) -> &str {
+    // SAFETY: the caller's promise.
+    unsafe { text(message.context) }
+}
+
+/// The number of the parameter that a context is about, `unnamed portal parameter $2 = '…'`. The value may hold anything, but follows.
+fn parameter_in(context: &str) -> Option<usize> {
+    let line = context.lines().find(|line| line.contains(" $"))?;
+    let digits = &line[line.find(" $")? + 2..];
+    digits[..digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len())].parse().ok()
 }
 
 /// The names in a message, with their schemas; some languages put them into quotes.

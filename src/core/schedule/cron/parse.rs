@@ -163,13 +163,16 @@ impl Cron {
             [second, minute, hour, day, month, weekday] => {
                 Self::fields(Some(second), minute, hour, day, month, weekday)?
             }
-            [] => return Err(ParseError::new(whole, "empty cron expression")),
+            [] => {
+                return Err(ParseError::new(whole, "empty cron expression")
+                    .hint("For instance '0 3 * * *': at 3:00 every day."));
+            }
             _ => {
                 let superfluous = fields.get(6).map_or(whole, |seventh| whole.from(seventh.at));
                 let n = fields.len();
                 let error = ParseError::new(superfluous, format!("cron expression has {n} fields instead of 5 or 6"));
                 return Err(error.hint(
-                    "The fields are: second (may be left out), minute, hour, day of month, month, day of week.",
+                    "The fields are: second (may be left out), minute, hour, day of month, month, day of week. For a period give every instead, such as every => '5 minutes'.",
                 ));
             }
         };
