@@ -8,7 +8,6 @@ use pg_queue_core::calls;
 
 /// The SQL that makes what users call and read.
 pub const SCRIPT: &str = concat!(
-    include_str!("../../sql/schema/tables.sql"),
     include_str!("../../sql/schema/functions.sql"),
     include_str!("../../sql/schema/permissions.sql"),
     include_str!("../../sql/schema/rollup.sql"),
@@ -17,6 +16,7 @@ pub const SCRIPT: &str = concat!(
     include_str!("../../sql/schema/restore.sql"),
     include_str!("../../sql/schema/views.sql"),
     include_str!("../../sql/schema/doctor.sql"),
+    include_str!("../../sql/schema/tables.sql"),
 );
 
 /// The position of no argument: a call never has so many.
