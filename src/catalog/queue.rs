@@ -232,7 +232,7 @@ fn nearest(catalog: &Catalog, name: &str) -> Option<String> {
         let row = scan.row();
         names.extend(row.get(column::QUEUE_NAME).map(text).filter(|_| is_known(row.i32(column::QUEUE_ID))));
     }
-    pg_queue_core::calls::nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
+    pg_queue_core::advice::nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
 /// Returns whether a topic has this name, which no queue can have then.

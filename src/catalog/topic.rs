@@ -164,7 +164,7 @@ fn nearest(catalog: &Catalog, name: &str) -> Result<Option<String>> {
     let topics: Vec<(i32, String)> =
         spi::read_rows(sql, &[], |row| Ok((row.get(1)?.unwrap_or_default(), row.get(2)?.unwrap_or_default())))?;
     let names = topics.iter().filter(|(id, _)| is_known(*id)).map(|(_, name)| name.as_str());
-    Ok(pg_queue_core::calls::nearest(name, names).map(str::to_owned))
+    Ok(pg_queue_core::advice::nearest(name, names).map(str::to_owned))
 }
 
 /// Returns the topic of this number; `None`: there is none.

@@ -1,7 +1,7 @@
 //! Adds advice to the errors of Postgres that newcomers meet: a call of schema `queue` that does not fit, a value of another type, a
 //! view or column that there is not, a role without the privilege, a database without the extension.
 //!
-//! Responsible for the hook. Not responsible for what a call may have meant (`core::calls`), nor for which privilege gives access to
+//! Responsible for the hook. Not responsible for what a call may have meant (`core::advice`), nor for which privilege gives access to
 //! what (`catalog::grants`). Postgres calls the hook for each message that goes to the log, before that goes to the client. So there is
 //! no hint where errors are not logged (`log_min_messages`).
 //!
@@ -11,6 +11,7 @@
 use std::ffi::{CStr, CString, c_char};
 use std::sync::LazyLock;
 
+use pg_queue_core::advice;
 use pg_queue_core::calls::{self, Function};
 use pgrx::{pg_guard, pg_sys};
 
@@ -38,7 +39,7 @@ unsafe extern "C-unwind" fn on_message(message: *mut pg_sys::ErrorData) {
     // SAFETY: Postgres hands over a message whose texts are C strings or null. It is the session's own, so it may be
     // changed; the hint lies in the memory of the other texts.
     unsafe {
-        if let Some(hint) = advice(&*message).and_then(|hint| CString::new(hint).ok()) {
+        if let Some(hint) = hint(&*message).and_then(|hint| CString::new(hint).ok()) {
             (*message).hint = pg_sys::MemoryContextStrdup((*message).assoc_context, hint.as_ptr());
         }
         if let Some(previous) = PREVIOUS {
@@ -58,7 +59,7 @@ unsafe fn text<'a>(text: *const c_char) -> &'a str {
 ///
 /// # Safety
 /// Its texts are C strings or null.
-unsafe fn advice(message: &pg_sys::ErrorData) -> Option<String> {
+unsafe fn hint(message: &pg_sys::ErrorData) -> Option<String> {
     if message.elevel != pgrx::PgLogLevel::ERROR as i32 {
         return None;
     }
@@ -84,7 +85,7 @@ unsafe fn advice(message: &pg_sys::ErrorData) -> Option<String> {
             if FUNCTIONS.iter().any(|function| function.name == name) {
                 return is_here().then(|| format!("queue.{name} is a function: write queue.{name}(…)."));
             }
-            is_here().then(|| match calls::nearest(name, VIEWS.iter().copied()) {
+            is_here().then(|| match advice::nearest(name, VIEWS.iter().copied()) {
                 Some(meant) => format!("There is no view queue.{name}; there is queue.{meant}."),
                 None => format!(
                     "There is no view queue.{name}; psql's \\dv queue.* lists all. A queue is no table: its jobs are in queue.jobs, by queue_name."
@@ -94,7 +95,7 @@ unsafe fn advice(message: &pg_sys::ErrorData) -> Option<String> {
         "extension \"%s\" is not available" => {
             let name = said.split('"').nth(1)?;
             let is_ours =
-                name == "queue" || calls::nearest(name, ["pg_queue", "pg_queue_cluster"].into_iter()).is_some();
+                name == "queue" || advice::nearest(name, ["pg_queue", "pg_queue_cluster"].into_iter()).is_some();
             (is_ours && !name.starts_with("pg_queue"))
                 .then(|| "The extension is called pg_queue: CREATE EXTENSION pg_queue.".to_owned())
         }
@@ -114,7 +115,7 @@ unsafe fn advice(message: &pg_sys::ErrorData) -> Option<String> {
         }
         _ if !is_here() => None,
         "function %s does not exist" | "procedure %s does not exist" => {
-            calls::advice(call_in(said)?, &FUNCTIONS, &VIEWS)
+            advice::on_call(call_in(said)?, &FUNCTIONS, &VIEWS)
         }
         "malformed array literal: \"%s\""
         | "invalid input syntax for type %s"
@@ -124,8 +125,8 @@ unsafe fn advice(message: &pg_sys::ErrorData) -> Option<String> {
             let statement = statement()?;
             let place = statement.place()?;
             match statement.at {
-                Some(_) => calls::advice_on_literal(&place, &FUNCTIONS),
-                None => calls::advice_on_parameter(&place, &FUNCTIONS),
+                Some(_) => advice::on_literal(&place, &FUNCTIONS),
+                None => advice::on_parameter(&place, &FUNCTIONS),
             }
         }
         "%s at or near \"%s\"" => {
@@ -143,7 +144,7 @@ unsafe fn advice(message: &pg_sys::ErrorData) -> Option<String> {
             };
             // The argument of that name need not be the only thing wrong, but it is what the parser met first.
             rest.trim_start().trim_start_matches('=').starts_with('>').then_some(())?;
-            calls::advice_on_word(&statement.place()?, word, &FUNCTIONS)
+            advice::on_word(&statement.place()?, word, &FUNCTIONS)
         }
         "type \"%s\" does not exist" | "could not find a function named \"%s\"" => {
             let name = words(said).find_map(|word| word.strip_prefix("queue."))?;
@@ -152,7 +153,7 @@ unsafe fn advice(message: &pg_sys::ErrorData) -> Option<String> {
                     "queue.{name} is a function: write its arguments in parentheses, SELECT queue.{name}(…)."
                 ));
             }
-            let meant = calls::nearest(name, FUNCTIONS.iter().map(|function| function.name))?;
+            let meant = advice::nearest(name, FUNCTIONS.iter().map(|function| function.name))?;
             Some(format!("There is no function queue.{name}; there is queue.{meant}."))
         }
         "column \"%s\" does not exist" | "column %s.%s does not exist" => {
@@ -166,9 +167,9 @@ unsafe fn advice(message: &pg_sys::ErrorData) -> Option<String> {
             // Postgres reads a name without quotes in lower case.
             let lower = name.to_lowercase();
             let name = if is_quoted { name } else { lower.as_str() };
-            let in_call = statement.place().and_then(|place| calls::advice_on_name(&place, name, rest, &FUNCTIONS));
+            let in_call = statement.place().and_then(|place| advice::on_name(&place, name, rest, &FUNCTIONS));
             let name = name.rsplit('.').next().filter(|_| !is_quoted).unwrap_or(name);
-            in_call.or_else(|| calls::advice_on_column(statement.text, name, SCRIPT, &FUNCTIONS))
+            in_call.or_else(|| advice::on_column(statement.text, name, SCRIPT, &FUNCTIONS))
         }
         "column \"%s\" of relation \"%s\" does not exist" => {
             let (name, _) = calls::first_call(statement()?.text, &FUNCTIONS)?;
@@ -194,7 +195,7 @@ unsafe fn advice(message: &pg_sys::ErrorData) -> Option<String> {
             })
         }
         "%s at or near \"%s\" of jsonpath input" | "%s at end of jsonpath input" => {
-            calls::advice_on_path(&statement()?.place()?).map(str::to_owned)
+            advice::on_path(&statement()?.place()?).map(str::to_owned)
         }
         "permission denied for schema %s" if words(said).any(|word| word == "queue_internal") => Some(
             "The objects of queue_internal are for the extension: use the functions and views of schema queue."
