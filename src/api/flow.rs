@@ -186,8 +186,10 @@ fn order(tasks: &[Task], places: &HashMap<&str, usize>) -> Result<Vec<usize>> {
                 continue;
             };
             let Some(&before) = places.get(next.as_str()) else {
-                let error = format!("tasks[{n}]: it is after \"{next}\", which is no task of the call");
-                return Err(Error::invalid(error).hint(
+                return Err(Error::invalid(format!(
+                    "tasks[{n}]: it is after \"{next}\", which is no task of the call"
+                ))
+                .hint(
                     "Give that task of the call the field task with this name. The argument after names jobs outside the call.",
                 ));
             };
