@@ -60,6 +60,13 @@ pub fn on_literal(place: &Place<'_>, functions: &[Function<'_>]) -> Option<Strin
         "bigint" if *name == "job_id" => "what queue.enqueue has returned, or the column job_id of a claim or a view",
         _ => return Some(format!("{name} is of type {kind}.")),
     };
+    if place.named.is_none() && place.at > 1 {
+        return Some(format!(
+            "Argument {} of queue.{} is {name}, of type {kind}: write {example}.",
+            place.at + 1,
+            function.name
+        ));
+    }
     Some(format!("{name} is of type {kind}: write {example}."))
 }
 
@@ -173,14 +180,19 @@ pub fn on_call(call: &str, functions: &[Function<'_>], views: &[&str]) -> Option
         if views.contains(&name) {
             return Some(format!("queue.{name} is a view: SELECT * FROM queue.{name}."));
         }
-        let by_word = || match nearest_function(name, functions) {
-            None => name.split('_').find_map(synonyms::function),
-            Some(_) => None,
+        let near = nearest_function(name, functions);
+        // The first word is what is done. It never leads to a function that removes jobs.
+        let by_verb = || {
+            name.split('_')
+                .next()
+                .and_then(synonyms::function)
+                .filter(|meant| near.is_none() && !synonyms::removes(meant))
         };
-        if let Some(meant) = synonyms::function(name).or_else(by_word) {
+        if let Some(meant) = synonyms::function(name).or_else(by_verb) {
             return Some(format!("There is no function queue.{name}; use {meant}."));
         }
-        let meant = nearest_function(name, functions);
+        let is_word = |known: &&str| name.split('_').any(|word| word == *known);
+        let meant = near.or_else(|| functions.iter().map(|function| function.name).find(is_word));
         let meant =
             meant.map_or_else(|| "psql's \\df queue.* lists all".to_owned(), |meant| format!("there is queue.{meant}"));
         return Some(format!("There is no function queue.{name}; {meant}."));
@@ -238,9 +250,9 @@ fn nearest_function<'a>(name: &str, functions: &[Function<'a>]) -> Option<&'a st
         strsim::damerau_levenshtein(name, known) <= (name.chars().count() / 4).clamp(1, 2)
             && known.get(..1) == name.get(..1)
     };
-    let is_word = |known: &&str| name.split('_').any(|word| word == *known);
+    let is_next = |known: &&str| strsim::damerau_levenshtein(name, known) == 1 && known.get(..1) == name.get(..1);
     let spelt = || nearest(name, names()).filter(is_close);
-    names().find(goes_on).or_else(|| names().find(begins)).or_else(spelt).or_else(|| names().find(is_word))
+    names().find(is_next).or_else(|| names().find(goes_on)).or_else(|| names().find(begins)).or_else(spelt)
 }
 
 /// The arguments of a function, in a few words.
@@ -250,7 +262,10 @@ fn list(function: &Function<'_>) -> String {
 
 fn unknown(function: &Function<'_>, name: &str) -> String {
     let known: Vec<&str> = function.arguments.iter().map(|argument| argument.name).collect();
-    let begins = |known: &&str| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
+    let begins = |known: &&str| {
+        known.strip_prefix(name).is_some_and(|rest| rest.starts_with('_') || name.len() >= 4)
+            || name.strip_prefix(known).is_some_and(|rest| rest.starts_with('_'))
+    };
     let other = synonyms::argument(name, &known).or_else(|| known.iter().copied().find(begins));
     let Some(other) = other.or_else(|| nearest(name, known.iter().copied())) else {
         if let Some(instead) = synonyms::instead(name) {
@@ -358,8 +373,13 @@ mod tests {
             ("queue.send(unknown)", "use queue.enqueue"),
             ("queue.zzzzzzzz()", "There is no function queue.zzzzzzzz; psql's \\df queue.* lists all."),
             ("queue.waist(unknown)", "there is queue.wait"),
-            ("queue.bulk_enqueue(unknown)", "there is queue.enqueue."),
-            ("queue.mark_done(unknown)", "use queue.complete"),
+            ("queue.bulk_enqueue(unknown)", "use queue.enqueue_many"),
+            ("queue.ack_job(unknown)", "use queue.complete"),
+            ("queue.is_empty(unknown)", "use view queue.stats"),
+            ("queue.truncate_it(unknown)", "lists all"),
+            ("queue.truncate(unknown)", "use queue.purge"),
+            ("queue.enqueue(unknown, prio => integer)", "it has priority"),
+            ("queue.enqueue(unknown, delay_for => integer)", "it has delay"),
             ("queue.enqueue(unknown, queue_name => unknown)", "queue_name is given twice"),
             ("queue.enqueue_now(unknown)", "there is queue.enqueue"),
             ("queue.mail(unknown)", "lists all"),

@@ -25,6 +25,7 @@ const ARGUMENTS: &[(&[&str], &[&str])] = &[
             "executeat",
             "due",
             "dueat",
+            "delayuntil",
         ],
         &["run_at", "starts_at"],
     ),
@@ -58,6 +59,9 @@ const ARGUMENTS: &[(&[&str], &[&str])] = &[
             "ttr",
             "timelimit",
             "acktimeout",
+            "timeoutms",
+            "timeoutseconds",
+            "leasetime",
             "expirein",
             "jobtimeout",
             "leaseduration",
@@ -86,6 +90,8 @@ const ARGUMENTS: &[(&[&str], &[&str])] = &[
         &[
             "dedupkey",
             "dedupid",
+            "dedupe",
+            "dedup",
             "deduplicationid",
             "messagededuplicationid",
             "idempotencykey",
@@ -150,6 +156,7 @@ const ARGUMENTS: &[(&[&str], &[&str])] = &[
             "keep",
             "keepfor",
             "retain",
+            "maxage",
             "retentionperiod",
             "removeoncomplete",
             "deleteafter",
@@ -259,10 +266,17 @@ const FUNCTIONS: &[(&[&str], &str)] = &[
     (&["unpause", "start", "continue", "startqueue", "resumequeue"], "queue.resume"),
     (&["pausequeue", "stopqueue"], "queue.pause"),
     (&["lease", "acquire", "checkout", "registerworker"], "queue.claim"),
-    (&["dead", "deadjobs", "listdead", "failed", "failedjobs"], "queue.list with state => 'dead'"),
+    (&["dead", "deadjobs", "listdead", "failedjobs"], "queue.list with state => 'dead'"),
     (&["createschedule", "addschedule", "newschedule"], "queue.schedule"),
     (&["dropschedule", "deleteschedule", "removeschedule", "cancelschedule"], "queue.unschedule"),
     (&["getqueue", "queueinfo"], "view queue.queues"),
+    (&["setpriority", "changepriority", "updatepriority", "prioritize"], "queue.reprioritize"),
+    (&["setprogress", "updateprogress", "reportprogress"], "queue.progress"),
+    (&["requeuedead", "retrydeadjobs"], "queue.retry_dead"),
+    (&["markdone", "markcomplete", "markascomplete", "completed"], "queue.complete"),
+    (&["failure", "markfailed", "failed", "reportfailure"], "queue.fail"),
+    (&["isempty", "queuesize", "queuelength", "countjobs", "pending"], "view queue.stats"),
+    (&["health", "healthcheck", "diagnose", "selftest"], "queue.doctor()"),
     (&["createifnotexists"], "queue.create with if_not_exists => true"),
     (&["peek", "listready", "scan"], "queue.list, which claims nothing"),
     (
@@ -274,7 +288,7 @@ const FUNCTIONS: &[(&[&str], &str)] = &[
     (&["createqueue", "makequeue", "newqueue", "declare", "new"], "queue.create"),
     (&["dropqueue", "deletequeue", "destroy", "removequeue"], "queue.drop"),
     (&["purgequeue", "clear", "empty", "truncate", "drain", "flush"], "queue.purge"),
-    (&["alterqueue", "update", "set", "configure", "updatequeue"], "queue.alter"),
+    (&["alterqueue", "configure", "updatequeue", "setoptions"], "queue.alter"),
     (&["retryall", "redrive", "retryfailed", "replay", "retrydlq"], "queue.retry_dead"),
     (&["cron", "schedulejob", "every", "addcron", "repeat"], "queue.schedule"),
     (&["canceljob", "kill", "revokejob", "stop"], "queue.cancel"),
@@ -293,6 +307,11 @@ const INSTEAD: &[(&[&str], &str)] = &[
     (
         &["expires", "expiresat", "expiration", "ttl"],
         "A waiting job does not expire: give it a deadline in the payload, or queue.cancel it.",
+    ),
+    (&["topic", "exchange"], "What is for a topic is published: queue.publish."),
+    (
+        &["enabled", "active", "disabled", "paused"],
+        "Use queue.pause and queue.resume, for schedules queue.pause_schedule and queue.resume_schedule.",
     ),
     (&["newname", "renameto"], "A queue keeps its name: create another one, and let workers finish this one."),
 ];
@@ -344,6 +363,11 @@ pub fn instead(name: &str) -> Option<&'static str> {
 pub fn function(name: &str) -> Option<&'static str> {
     let name = bare(name);
     FUNCTIONS.iter().find(|(names, _)| names.contains(&name.as_str())).map(|(_, meant)| *meant)
+}
+
+/// Whether an answer of `function` tells of a function that removes jobs.
+pub fn removes(meant: &str) -> bool {
+    ["queue.purge", "queue.drop", "queue.cancel"].iter().any(|function| meant.starts_with(function))
 }
 
 /// Returns which of the columns that a view has is called `name` elsewhere.
