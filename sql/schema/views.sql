@@ -64,7 +64,7 @@ SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
        -- Not before all conditions are met, of those rows that are wanted.
        coalesce(l.payload, queue_internal.payload_of(l.payload_in)) AS payload,
        l.priority, l.attempt, coalesce(l.max_attempts, o.max_attempts) AS max_attempts, l.run_at, l.enqueued_at,
-       CASE WHEN l.claim_kind <> 's' THEN l.claimed_at END AS started_at,
+       CASE WHEN l.claim_kind <> 's' THEN l.claimed_at END AS claimed_at,
        l.ended_at AS finished_at,
        CASE WHEN l.outcome IS NULL AND l.claimed_at IS NOT NULL
             THEN coalesce(queue_internal.lease_expires_at(l.id), l.claimed_at + l.lease_us * interval '1 microsecond') END AS lease_expires_at,
@@ -77,9 +77,10 @@ FROM queue.life AS l
 JOIN queue.observed AS o ON o.lane = l.lane
 WHERE l.is_newest;
 COMMENT ON VIEW queue.job_life IS 'queue.jobs with the id of the newest attempt. For queue.job and the other views.';
+COMMENT ON COLUMN queue.job_life.claimed_at IS 'When a worker claimed the newest attempt.';
 
 CREATE VIEW queue.jobs AS
-SELECT job_id, queue_name, stage, state, payload, priority, attempt, max_attempts, run_at, enqueued_at, started_at,
+SELECT job_id, queue_name, stage, state, payload, priority, attempt, max_attempts, run_at, enqueued_at, claimed_at,
        finished_at, lease_expires_at, worker, error, result, progress, unique_key, group_key, headers,
        flow, task, after, upon
 FROM queue.job_life;
@@ -95,7 +96,7 @@ COMMENT ON COLUMN queue.jobs.attempt IS 'Which run it is at, from 1 in each stag
 COMMENT ON COLUMN queue.jobs.max_attempts IS 'After how many runs it is dead.';
 COMMENT ON COLUMN queue.jobs.run_at IS 'Not before this time; null: at once.';
 COMMENT ON COLUMN queue.jobs.enqueued_at IS 'When the producer enqueued it.';
-COMMENT ON COLUMN queue.jobs.started_at IS 'When a worker claimed the newest attempt.';
+COMMENT ON COLUMN queue.jobs.claimed_at IS 'When a worker claimed the newest attempt.';
 COMMENT ON COLUMN queue.jobs.finished_at IS 'When the newest attempt ended.';
 COMMENT ON COLUMN queue.jobs.lease_expires_at IS 'Until when the worker has it.';
 COMMENT ON COLUMN queue.jobs.worker IS 'The name the worker gave.';
@@ -137,7 +138,7 @@ COMMENT ON FUNCTION queue.members IS
 
 CREATE TYPE queue.listed_job AS (
     job_id bigint, queue_name text, stage text, state text, payload jsonb, priority integer, attempt integer,
-    max_attempts integer, run_at timestamptz, enqueued_at timestamptz, started_at timestamptz, finished_at timestamptz,
+    max_attempts integer, run_at timestamptz, enqueued_at timestamptz, claimed_at timestamptz, finished_at timestamptz,
     lease_expires_at timestamptz, worker text, error text, result jsonb, progress jsonb, unique_key text, group_key text,
     headers jsonb, flow bigint, task text, after bigint[], upon text, here jsonb, rows_read bigint
 );
@@ -154,7 +155,7 @@ COMMENT ON COLUMN queue.listed_job.attempt IS 'Which run it is at, from 1 in eac
 COMMENT ON COLUMN queue.listed_job.max_attempts IS 'After how many runs it is dead.';
 COMMENT ON COLUMN queue.listed_job.run_at IS 'Not before this time; null: at once.';
 COMMENT ON COLUMN queue.listed_job.enqueued_at IS 'When the producer enqueued it.';
-COMMENT ON COLUMN queue.listed_job.started_at IS 'When a worker claimed the newest attempt.';
+COMMENT ON COLUMN queue.listed_job.claimed_at IS 'When a worker claimed the newest attempt.';
 COMMENT ON COLUMN queue.listed_job.finished_at IS 'When the newest attempt ended.';
 COMMENT ON COLUMN queue.listed_job.lease_expires_at IS 'Until when the worker has it.';
 COMMENT ON COLUMN queue.listed_job.worker IS 'The name the worker gave.';
@@ -423,6 +424,33 @@ COMMENT ON COLUMN queue.executors.job_id IS 'The job. Null: it runs none.';
 COMMENT ON COLUMN queue.executors.since IS 'Since when it is in this state.';
 COMMENT ON COLUMN queue.executors.command IS 'The first line of what it runs, as pg_stat_activity shows it to this user.';
 
+CREATE VIEW queue.storage WITH (security_barrier) AS
+SELECT t.part, t.name, s.state, s.since, sum(pg_stat_get_live_tuples(t.oid))::bigint AS rows,
+       sum(pg_stat_get_dead_tuples(t.oid))::bigint AS dead_rows, sum(pg_total_relation_size(t.oid))::bigint AS bytes
+FROM (SELECT c.oid, n.segment,
+             CASE WHEN n.segment IS NOT NULL THEN 'log' WHEN c.relname ~ '^history_' THEN 'history' ELSE 'other' END AS part,
+             coalesce('segment ' || n.segment, c.relname::text) AS name
+      FROM pg_class AS c
+      CROSS JOIN LATERAL (SELECT substring(c.relname, '^(?:attempt|claim|outcome|note|parked)_([0-9])$')::integer AS segment) AS n
+      WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind = 'r') AS t
+LEFT JOIN (SELECT DISTINCT ON (l.segment) l.segment, l.at AS since,
+                  CASE l.state WHEN 'f' THEN 'free' WHEN 'o' THEN 'open' WHEN 'c' THEN 'closed' WHEN 'm' THEN 'moving'
+                               WHEN 'd' THEN 'drained' WHEN 'h' THEN 'copied' WHEN 'e' THEN 'emptying' END AS state
+           FROM queue.segment_log AS l ORDER BY l.segment, l.entry DESC) AS s ON s.segment = t.segment
+WHERE queue_internal.may_observe(0)
+GROUP BY t.part, t.name, s.state, s.since;
+COMMENT ON VIEW queue.storage IS
+'What of the disk the queues take: a row for each segment of the logs, for each day of history, and for each other table. Needs observe
+on all queues.';
+COMMENT ON COLUMN queue.storage.part IS 'log, history, other.';
+COMMENT ON COLUMN queue.storage.name IS 'segment 0 to 9, or the name of a table.';
+COMMENT ON COLUMN queue.storage.state IS
+    'Of a segment: open (filled now), closed, moving (the living move out), drained (being copied to history), copied, emptying, free. Null: free since ever, or no segment.';
+COMMENT ON COLUMN queue.storage.since IS 'Since when it is in this state.';
+COMMENT ON COLUMN queue.storage.rows IS 'How many rows there are, as the server''s statistics know; they begin at 0 after a crash.';
+COMMENT ON COLUMN queue.storage.dead_rows IS 'How many of these only vacuum can remove: of the logs none, but for work that was rolled back.';
+COMMENT ON COLUMN queue.storage.bytes IS 'On the disk, with indexes.';
+
 DO $each_column$
 DECLARE
     relation regclass;
@@ -438,7 +466,7 @@ BEGIN
             SELECT min(col_description(b.attrelid, b.attnum)) FROM pg_attribute AS b JOIN pg_class AS d ON d.oid = b.attrelid
             WHERE d.relnamespace = 'queue'::regnamespace AND b.attname = attribute AND col_description(b.attrelid, b.attnum) IS NOT NULL
               AND d.relkind IN ('v', 'c')
-              AND d.relname NOT IN ('activity_part', 'activity_period', 'bindings', 'error_group', 'listed_job', 'topics')
+              AND d.relname NOT IN ('activity_part', 'activity_period', 'bindings', 'error_group', 'listed_job', 'storage', 'topics')
               -- What is said there is of queues, and of their table.
               AND (d.relname = 'queues') = (relation = 'queue.queue'::regclass)), replace(attribute::text, '_', ' ')));
     END LOOP;

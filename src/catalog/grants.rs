@@ -60,7 +60,7 @@ const OBJECTS: [(u8, Kind, &[&str]); 13] = [
     (PRODUCE | CONSUME | OBSERVE | MANAGE, Kind::Routine, &["current_job"]),
     (CONSUME | OBSERVE, Kind::Routine, &["inputs", "job_steps"]),
     (OBSERVE, Kind::View, &[
-        "activity_part", "attempts", "bindings", "errors", "executors", "flows", "jobs", "metric", "queues", "schedules", "stats", "throughput", "throughput_part", "topics", "workers",
+        "activity_part", "attempts", "bindings", "errors", "executors", "flows", "jobs", "metric", "queues", "schedules", "stats", "storage", "throughput", "throughput_part", "topics", "workers",
     ]),
     (OBSERVE, Kind::Routine, &[
         "activity", "doctor", "error_groups", "job", "job_attempts", "list", "members", "metrics", "route", "search", "throughput_by", "upcoming",

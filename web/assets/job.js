@@ -60,7 +60,7 @@ export function job(params) {
     const fact = (label, value) => (value === null || value === undefined ? null : h("div", null, h("dt", null, label), h("dd", null, value)));
     put(facts, fact("job", String(j.job_id)), fact("queue", j.queue), fact("priority", String(j.priority)), fact("unique key", j.unique_key), fact("group", j.group_key),
       fact("task", j.task), fact("worker", j.worker), fact("enqueued", exact(j.enqueued_at)), fact("not before", j.run_at && exact(j.run_at)),
-      fact("started", j.started_at && exact(j.started_at)), fact("ended", j.finished_at && exact(j.finished_at)));
+      fact("started", j.claimed_at && exact(j.claimed_at)), fact("ended", j.finished_at && exact(j.finished_at)));
     offer(j);
   }
 

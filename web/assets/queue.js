@@ -28,7 +28,7 @@ const asTyped = (option, text) => (/retention$/.test(option) && isForEver(text) 
 
 /** Rows of jobs, with what matters in their state. */
 function jobs(state, onMore) {
-  const time = { ready: ["enqueued", "enqueued_at"], scheduled: ["runs", "run_at"], retrying: ["runs", "run_at"], held: ["enqueued", "enqueued_at"], running: ["started", "started_at"] }[state] ?? ["ended", "finished_at"];
+  const time = { ready: ["enqueued", "enqueued_at"], scheduled: ["runs", "run_at"], retrying: ["runs", "run_at"], held: ["enqueued", "enqueued_at"], running: ["started", "claimed_at"] }[state] ?? ["ended", "finished_at"];
   const isFailed = ["dead", "retrying", "cancelled", "skipped"].includes(state);
   const table = new Table(`${state} jobs`, [
     { title: "job", key: (j) => j.job_id, cell: (j) => h("a", { class: "id", href: href("job", { job: j.job_id }) }, String(j.job_id)) },

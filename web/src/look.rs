@@ -69,7 +69,7 @@ const LANES: &str = "SELECT coalesce(json_agg(l ORDER BY place), '[]')::text FRO
 macro_rules! listed {
     () => {
         "json_build_object('job_id', l.job_id, 'stage', l.stage, 'state', l.state, 'priority', l.priority, 'attempt', l.attempt,
-    'max_attempts', l.max_attempts, 'run_at', l.run_at, 'enqueued_at', l.enqueued_at, 'started_at', l.started_at,
+    'max_attempts', l.max_attempts, 'run_at', l.run_at, 'enqueued_at', l.enqueued_at, 'claimed_at', l.claimed_at,
     'finished_at', l.finished_at, 'lease_expires_at', l.lease_expires_at, 'worker', left(l.worker, 200),
     'error', left(l.error, 400), 'unique_key', left(l.unique_key, 200), 'group_key', left(l.group_key, 200), 'flow', l.flow,
     'task', left(l.task, 200), 'here', l.here::text, 'rows_read', l.rows_read,
@@ -120,7 +120,7 @@ const ACTIVITY: &str =
 const JOB: &str = "SELECT json_build_object(
     'job', json_build_object('job_id', j.job_id, 'queue', j.queue_name, 'stage', j.stage, 'state', j.state,
         'priority', j.priority, 'attempt', j.attempt, 'max_attempts', j.max_attempts, 'run_at', j.run_at,
-        'enqueued_at', j.enqueued_at, 'started_at', j.started_at, 'finished_at', j.finished_at,
+        'enqueued_at', j.enqueued_at, 'claimed_at', j.claimed_at, 'finished_at', j.finished_at,
         'lease_expires_at', j.lease_expires_at, 'worker', left(j.worker, 200), 'error', left(j.error, 20000), 'unique_key', left(j.unique_key, 2000),
         'group_key', left(j.group_key, 2000), 'flow', j.flow, 'task', left(j.task, 2000), 'upon', j.upon),
     'bytes', CASE WHEN NOT $2::boolean THEN json_build_object(

@@ -1,8 +1,8 @@
 //! The upgrade scripts: from the version that was released last to the one that is being made.
 //!
 //! Responsible for what an upgrade runs: first the transition, written by hand, which holds only what an upgrade alone does (a column
-//! that is added, a signature that is dropped); then each statement of the sources that is new or other than it was released. Not
-//! responsible for whether the result is what a fresh installation has: a test compares the two (`operations::upgrade`).
+//! that is added, a signature that is dropped); then each statement of the sources that is new or other than it was released. Before both
+//! it looks whether the server runs this version's library, and takes all locks together. Not responsible for whether the result is what a fresh installation has: a test compares the two (`operations::upgrade`).
 //!
 //! Invariant: a statement that was released word for word is not run again, unless the transition drops what it makes.
 
@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use eyre::{Result, bail};
 
 use crate::script::{self, Kind, Sources, Statement};
-use crate::{read, root};
+use crate::{EXTENSION, read, root};
 
 /// The version that was released last.
 const RELEASED: &str = "0.3.0";
@@ -27,11 +27,75 @@ pub fn script(sources: &Sources, version: &str) -> Result<(String, String)> {
     let transition = read(&root().join("sql/transition").join(format!("{extension}--{step}.sql")))?;
     let body = body(&released, &sources.text()?, &transition)?;
     let head = script::echo(&format!("ALTER EXTENSION {extension} UPDATE TO '{version}'"));
+    let before = if *extension == EXTENSION { library(version) } else { String::new() };
     let text = format!(
-        "{head}\n-- Made by `make generate` from {} and the transition: do not edit.\n\nSET LOCAL search_path TO pg_catalog, pg_temp;\n{body}\n{}",
-        sources.folder, sources.after_upgrade
+        "{head}\n-- Made by `make generate` from {} and the transition: do not edit.\n\nSET LOCAL search_path TO pg_catalog, pg_temp;\n{before}{}{body}\n{}",
+        sources.folder,
+        locks(&released, &body)?,
+        sources.after_upgrade
     );
     Ok((format!("{extension}--{step}.sql"), text))
+}
+
+/// Refuses an upgrade before the server has loaded the library of the new version.
+fn library(version: &str) -> String {
+    let numbers = version.replace('.', ",");
+    format!(
+        "
+DO $library$
+BEGIN
+    PERFORM queue_internal.assert_loaded();
+    IF string_to_array(current_setting('pg_queue.library_version'), '.')::integer[] < '{{{numbers}}}'::integer[] THEN
+        RAISE EXCEPTION 'the server has loaded a library of pg_queue that is older than {version}'
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Restart the server, then run ALTER EXTENSION pg_queue UPDATE again.';
+    END IF;
+END
+$library$;
+"
+    )
+}
+
+/// Takes the locks of all tables and views that were released and that the script changes. All together: a script that has some and
+/// waits for another would stop every session, and for ever one whose transaction it waits for.
+fn locks(released: &str, body: &str) -> Result<String> {
+    let known: Vec<Statement> = script::statements(released)?;
+    let mut names: Vec<String> = Vec::new();
+    for statement in script::statements(body)? {
+        let code = script::without_comments(&statement.text);
+        let words: Vec<&str> = code.split([' ', '\n', ';', '(']).filter(|word| !word.is_empty()).collect();
+        let name = match words[..] {
+            ["CREATE", "OR", "REPLACE", "VIEW", name, ..] | ["ALTER" | "DROP", "TABLE" | "VIEW", name, ..] => name,
+            _ => continue,
+        };
+        if known.iter().any(|known| known.name == name) && !names.iter().any(|other| other == name) {
+            names.push(name.to_owned());
+        }
+    }
+    if names.is_empty() {
+        return Ok(String::new());
+    }
+    Ok(format!(
+        "
+DO $locks$
+DECLARE
+    before text := current_setting('lock_timeout');
+BEGIN
+    LOOP
+        BEGIN
+            SET LOCAL lock_timeout = '100ms';
+            LOCK TABLE {} IN ACCESS EXCLUSIVE MODE;
+            EXIT;
+        EXCEPTION WHEN lock_not_available THEN
+            PERFORM pg_sleep(0.2);
+        END;
+    END LOOP;
+    PERFORM set_config('lock_timeout', before, true);
+END
+$locks$;
+",
+        names.join(", ")
+    ))
 }
 
 /// The transition, and what is new in the sources.
@@ -116,6 +180,16 @@ DO $each_view$ BEGIN NULL; END $each_view$;
         let made = body(RELEASED, RELEASED, "DROP VIEW queue.v;").unwrap();
         assert!(made.starts_with("\nDROP VIEW queue.v;\n\nCREATE OR REPLACE VIEW queue.v"), "{made}");
         assert!(made.contains("COMMENT ON VIEW queue.v IS 'v';") && !made.contains("queue.same"), "{made}");
+    }
+
+    #[test]
+    fn what_others_would_wait_for_is_locked_together() {
+        let body = "ALTER TABLE queue.t ADD b int;\nCREATE OR REPLACE VIEW queue.v AS SELECT 2;\nCREATE OR REPLACE VIEW queue.new AS SELECT 1;
+ALTER VIEW queue.v RENAME a TO b;\nCREATE OR REPLACE FUNCTION queue.f() RETURNS int LANGUAGE sql AS 'SELECT 1';\n";
+        let made = locks(RELEASED, body).unwrap();
+        assert!(made.contains("LOCK TABLE queue.t, queue.v IN ACCESS EXCLUSIVE MODE;"), "{made}");
+        assert_eq!(locks(RELEASED, "").unwrap(), "");
+        assert!(library("0.4.0").contains("< '{0,4,0}'::integer[]"));
     }
 
     #[test]

@@ -157,7 +157,7 @@ fn a_job_that_falls_due_wakes_a_claim() {
     client.maintain_until(&format!("(SELECT state = 'running' FROM queue.job({job}))"));
     sleeper.claimed();
     let early: bool =
-        client.value(&format!("SELECT started_at < enqueued_at + interval '300 ms' FROM queue.job({job})"));
+        client.value(&format!("SELECT claimed_at < enqueued_at + interval '300 ms' FROM queue.job({job})"));
     assert!(!early);
 }
 

@@ -34,7 +34,7 @@ fn a_job_is_claimed_run_and_completed() {
     let job: i64 = client.value(&format!(
         "SELECT queue.enqueue('{q}', '{{\"to\": 7}}', priority => 3, headers => '{{\"trace\": \"t1\"}}')"
     ));
-    assert_eq!(look(&mut client, job, "state, priority, attempt, run_at, started_at, finished_at"), "(ready,3,1,,,)");
+    assert_eq!(look(&mut client, job, "state, priority, attempt, run_at, claimed_at, finished_at"), "(ready,3,1,,,)");
     let row = client
         .query_one(&format!("SELECT c::text, c.id, c.job_id FROM queue.claim('{q}', worker => 'w1') AS c"), &[])
         .unwrap();
@@ -42,7 +42,7 @@ fn a_job_is_claimed_run_and_completed() {
     assert_eq!(job_id, job);
     let start = format!(r#"({id},{job},{q},,"{{""to"": 7}}","{{""trace"": ""t1""}}",1,20,3,,,,,"#);
     assert!(text.starts_with(&start), "{text}");
-    let running = look(&mut client, job, "state, worker, started_at IS NULL, finished_at, lease_expires_at IS NULL");
+    let running = look(&mut client, job, "state, worker, claimed_at IS NULL, finished_at, lease_expires_at IS NULL");
     assert_eq!(running, "(running,w1,f,,f)");
     let left: f64 = client.value(&format!(
         "SELECT extract(epoch FROM lease_expires_at - clock_timestamp())::float8 FROM queue.job({job})"
@@ -50,7 +50,7 @@ fn a_job_is_claimed_run_and_completed() {
     assert!((290.0..=300.0).contains(&left), "the lease of 5 minutes: {left}");
 
     client.run(&format!("SELECT queue.complete({id}, '{{\"sent\": true}}')"));
-    let ended = "state, worker, error, result, headers, started_at < finished_at, lease_expires_at";
+    let ended = "state, worker, error, result, headers, claimed_at < finished_at, lease_expires_at";
     assert_eq!(look(&mut client, job, ended), r#"(completed,w1,,"{""sent"": true}","{""trace"": ""t1""}",t,)"#);
     let attempts: Vec<String> = client.column(&format!(
         "SELECT ROW(id, attempt, state, worker, claimed_at < finished_at, error)::text FROM queue.attempts WHERE job_id = {job}"
@@ -308,7 +308,7 @@ fn a_delayed_job_runs_when_its_time_has_come() {
     assert_eq!(client.state(planned), "scheduled");
     client.maintain_until(&format!("(SELECT count(*) = 1 FROM queue.claim('{q}', 10))"));
     let late: f64 =
-        client.value(&format!("SELECT extract(epoch FROM started_at - enqueued_at)::float8 FROM queue.job({delayed})"));
+        client.value(&format!("SELECT extract(epoch FROM claimed_at - enqueued_at)::float8 FROM queue.job({delayed})"));
     assert!(late >= 0.3, "{late}");
     assert_eq!(client.state(planned), "scheduled");
 }
@@ -324,7 +324,7 @@ fn a_waiting_job_can_be_cancelled() {
         // Once more changes nothing.
         assert_eq!(client.value::<String>(&cancel), "cancelled");
         assert_eq!(
-            look(&mut client, job, "state, error, started_at, finished_at IS NULL"),
+            look(&mut client, job, "state, error, claimed_at, finished_at IS NULL"),
             r#"(cancelled,"not wanted",,f)"#
         );
     }
@@ -337,7 +337,7 @@ fn cancelling_by_force_ends_a_running_job() {
     let job = client.enqueue(&q);
     let id = client.claim(&q);
     assert_eq!(client.value::<String>(&format!("SELECT queue.cancel({job}, 'now', force => true)")), "cancelled");
-    assert_eq!(look(&mut client, job, "state, error, started_at IS NULL"), "(cancelled,now,f)");
+    assert_eq!(look(&mut client, job, "state, error, claimed_at IS NULL"), "(cancelled,now,f)");
     assert_eq!(client.failure(&format!("SELECT queue.complete({id})")).code, "QJ001");
 }
 

@@ -69,7 +69,7 @@ fn assert_lists_are_the_view(client: &mut Client) {
         let order = match state {
             "ready" | "held" => "priority, job_id",
             "scheduled" | "retrying" => "run_at, job_id",
-            "running" => "started_at",
+            "running" => "claimed_at",
             _ => "finished_at DESC",
         };
         let expected = by_view(client, state, order);
@@ -104,10 +104,14 @@ fn assert_lists_are_the_view(client: &mut Client) {
     assert_eq!(by_job, viewed);
 }
 
+/// Has what has ended go to history: with jobs that end immediately, almost nothing lives in the segment that is open. Only then may it
+/// be closed by its age.
 pub fn reclaim(client: &mut Client) {
     client.run("SELECT queue.create('filler', retention => '0', if_not_exists => true)");
     client.run("SELECT count(*) FROM queue.enqueue_many('filler', pg_catalog.array_fill('1'::jsonb, '{3000}'))");
     client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('filler', 3000)))");
+    client.run("ALTER SYSTEM SET pg_queue.segment_age = 1");
+    client.run("SELECT pg_reload_conf()");
     wait::within("jobs have gone to history", Duration::from_secs(60), || {
         client.run("SELECT FROM queue.maintain()");
         (client.count("SELECT FROM queue.history WHERE outcome IN ('c', 'd', 'x') AND payload IS NOT NULL") >= 21)
@@ -117,7 +121,7 @@ pub fn reclaim(client: &mut Client) {
 
 #[test]
 fn pages_show_what_the_view_shows_in_logs_in_history_after_a_restart_and_on_a_standby() {
-    let cluster = Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start();
+    let cluster = Cluster::new().conf("pg_queue.reclaim_delay = 0").start();
     let mut client = cluster.create_database_with("app", "ALTER DATABASE $ SET pg_queue.worker = off");
     varied(&mut client);
     client.run("SELECT FROM queue.maintain()");

@@ -190,7 +190,7 @@ fn waiting_begins_when_the_job_is_due() {
     client.run("SELECT queue.enqueue('q', delay => '300 milliseconds')");
     client.maintain_until("EXISTS (SELECT FROM queue.claim('q'))");
     let wait: Vec<i64> = client.column(
-        "SELECT (extract(epoch FROM started_at - greatest(run_at, enqueued_at)) * 1000000)::bigint FROM queue.jobs",
+        "SELECT (extract(epoch FROM claimed_at - greatest(run_at, enqueued_at)) * 1000000)::bigint FROM queue.jobs",
     );
     assert_near(found(&mut client, "q")[0], expected(wait.clone()));
 

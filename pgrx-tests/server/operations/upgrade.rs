@@ -86,9 +86,10 @@ fn released(database: &Database, version: &str) {
     database.connect().run(&format!("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue VERSION '{version}'"));
 }
 
-/// All that the old version tells of all jobs, but leases that run.
+/// All that the old version tells of all jobs, but leases that run. When they were claimed has another name there.
 const JOBS: &str = "
-    SELECT to_jsonb(j) - 'lease_expires_at' || coalesce((
+    SELECT to_jsonb(j) - '{lease_expires_at, started_at, claimed_at}'::text[]
+           || jsonb_build_object('claimed', coalesce(to_jsonb(j) -> 'started_at', to_jsonb(j) -> 'claimed_at')) || coalesce((
                SELECT jsonb_build_object('attempts', jsonb_agg(to_jsonb(a) ORDER BY a.id))
                FROM queue.attempts AS a WHERE a.job_id = j.job_id), '{}')
     FROM queue.jobs AS j ORDER BY job_id";

@@ -68,6 +68,7 @@ const TABLE: &str = "
 -  - - 1 1  - - 2 2  - - + +  + + | flows
 -  - - 1 1  - - 2 2  - - + +  + + | queues
 -  - - 1 1  - - 2 2  - - + +  + + | stats
+-  - - 0 0  - - 0 0  - - + +  + + | storage
 -  - - 1 1  - - 2 2  - - + +  + + | topics
 -  - - 1 1  - - 2 2  - - + +  + + | bindings
 -  - - 1 1  - - 2 2  - - + +  + + | throughput
