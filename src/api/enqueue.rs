@@ -123,7 +123,8 @@ impl Job {
     fn parse(mut self, element: &Value, queue: &Queue, now: i64) -> Result<(Datum, Options)> {
         let at = self.index;
         let Some(fields) = element.fields() else {
-            return Err(Error::invalid(format!("jobs[{at}] must be an object")));
+            return Err(Error::invalid(format!("jobs[{at}] must be an object"))
+                .hint("For instance: '[{\"payload\": {\"to\": 7}, \"priority\": 1}]'."));
         };
         let read = fields.iter().try_for_each(|(name, value)| self.field(name, value));
         read.and_then(|()| self.finish(queue, now))
