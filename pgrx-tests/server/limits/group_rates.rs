@@ -25,9 +25,9 @@ fn fill(client: &mut Client, queue: &str, groups: usize, jobs: usize) {
 fn assert_rates(client: &mut Client, queue: &str, rate: usize, period: &str) {
     let sql = format!(
         "SELECT count(*) FROM (
-             SELECT claimed_at, lag(claimed_at, {rate}) OVER (PARTITION BY j.group_key, a.stage ORDER BY claimed_at) AS before
+             SELECT a.claimed_at, lag(a.claimed_at, {rate}) OVER (PARTITION BY j.group_key, a.stage ORDER BY a.claimed_at) AS before
              FROM queue.attempts AS a JOIN queue.jobs AS j USING (job_id)
-             WHERE a.queue_name = '{queue}' AND claimed_at IS NOT NULL AND j.group_key IS NOT NULL) AS c
+             WHERE a.queue_name = '{queue}' AND a.claimed_at IS NOT NULL AND j.group_key IS NOT NULL) AS c
          WHERE claimed_at < before + interval '{period}'"
     );
     assert_eq!(client.value::<i64>(&sql), 0);
