@@ -40,7 +40,7 @@ const SAME: [&str; 20] = [
 ];
 
 /// What tells of the server itself, or of what its memory has: it answers.
-const ANSWERS: [&str; 23] = [
+const ANSWERS: [&str; 24] = [
     "queue.activity()",
     "queue.activity('q', '-infinity', '1 day')",
     "queue.activity_part",
@@ -55,6 +55,7 @@ const ANSWERS: [&str; 23] = [
     "queue.metric",
     "queue.doctor()",
     "queue.executors",
+    "queue.storage",
     "queue.workers",
     "queue_internal.executors_now()",
     "queue_internal.executor_counts()",
