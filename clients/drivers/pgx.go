@@ -27,10 +27,8 @@ func is(found, wanted any, what string) {
 
 func main() {
 	all := context.Background()
-	var warnings []string
 	// A pooler in transaction mode has another connection for each transaction: no prepared statements.
 	config := must(pgx.ParseConfig("sslmode=disable" + os.Getenv("BEHIND_A_POOLER")))
-	config.OnNotice = func(_ *pgconn.PgConn, notice *pgconn.Notice) { warnings = append(warnings, notice.Code) }
 	db, other := must(pgx.ConnectConfig(all, config)), must(pgx.ConnectConfig(all, config))
 
 	// A map is JSON, a Duration an interval, a slice an array; of JSON it is one of texts.
@@ -53,19 +51,22 @@ func main() {
 	}
 	is(len(ids), 3, "claimed")
 	is(jobs[0], job, "job")
-	var completed int64
-	if err := db.QueryRow(all, "SELECT queue.complete_many($1)", ids[:1]).Scan(&completed); err != nil {
+	var outcome string
+	if err := db.QueryRow(all, "SELECT outcome FROM queue.complete_many($1)", ids[:1]).Scan(&outcome); err != nil {
 		panic(err)
 	}
-	is(completed, ids[0], "complete_many")
+	is(outcome, "completed", "complete_many")
 	must(db.Exec(all, "SELECT queue.fail($1, $2, retry_in => $3)", ids[1], "no", time.Hour))
 	must(db.Exec(all, "SELECT queue.complete($1, $2)", ids[2], map[string]any{"ok": true}))
 	_, err := db.Exec(all, "SELECT queue.complete($1)", ids[2])
 	var lost *pgconn.PgError
 	is(errors.As(err, &lost), true, "an error of the server")
 	is(lost.Code, "QJ001", "lost lease")
-	must(db.Exec(all, "SELECT FROM queue.claim('jobs', completed => $1)", ids[2:]))
-	is(warnings, "[QJ001]", "the warning of completed")
+	claim := "SELECT headers ->> 'outcome' FROM queue.claim('jobs', completed => $1) WHERE job_id IS NULL"
+	if err := db.QueryRow(all, claim, ids[2:]).Scan(&outcome); err != nil {
+		panic(err)
+	}
+	is(outcome, "lost", "the answer for completed")
 	var result map[string]any
 	if err := db.QueryRow(all, "SELECT result FROM queue.jobs WHERE job_id = $1", jobs[2]).Scan(&result); err != nil {
 		panic(err)

@@ -57,8 +57,9 @@ async fn main() -> Result<(), Error> {
     assert_eq!(rows[0].get::<i64, _>("job_id"), job);
 
     let mut db = connection.begin().await?;
-    let completed = statement("SELECT queue.complete_many($1)").bind(&ids[..1]).fetch_one(&mut *db).await?;
-    assert_eq!(completed.get::<i64, _>(0), ids[0]);
+    let completed =
+        statement("SELECT outcome FROM queue.complete_many($1)").bind(&ids[..1]).fetch_one(&mut *db).await?;
+    assert_eq!(completed.get::<String, _>(0), "completed");
     let fail = statement("SELECT queue.fail($1, $2, retry_in => $3)").bind(ids[1]).bind("no");
     fail.bind(Duration::from_secs(3600)).execute(&mut *db).await?;
     statement("SELECT queue.complete($1, $2)").bind(ids[2]).bind(json!({ "ok": true })).execute(&mut *db).await?;
@@ -69,7 +70,9 @@ async fn main() -> Result<(), Error> {
     assert_eq!(code(&lost), "QJ001", "{lost}");
     db.rollback().await?;
     let mut db = connection.begin().await?;
-    statement("SELECT FROM queue.claim('jobs', completed => $1)").bind(&ids[2..]).execute(&mut *db).await?;
+    let claim = "SELECT headers ->> 'outcome' FROM queue.claim('jobs', completed => $1) WHERE job_id IS NULL";
+    let answer = statement(claim).bind(&ids[2..]).fetch_one(&mut *db).await?;
+    assert_eq!(answer.get::<String, _>(0), "lost");
     let result = statement("SELECT result FROM queue.jobs WHERE job_id = $1").bind(rows[2].get::<i64, _>("job_id"));
     assert_eq!(result.fetch_one(&mut *db).await?.get::<Value, _>(0), json!({ "ok": true }));
     db.commit().await?;

@@ -18,13 +18,51 @@ CREATE FUNCTION queue_cluster.deadline(wait interval) RETURNS timestamptz STABLE
     RETURN pg_catalog.statement_timestamp() + least(wait, pg_catalog.current_setting('pg_queue.max_wait')::interval,
         nullif(pg_catalog.current_setting('statement_timeout')::interval, '0') - interval '100 ms');
 
--- Completes those of other servers there and returns those of this one.
-CREATE FUNCTION queue_cluster.complete_away(ids bigint[]) RETURNS bigint[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- Completes attempts, and returns those that could not be completed as queue.claim does.
+CREATE FUNCTION queue_cluster.complete_away(ids bigint[]) RETURNS SETOF queue.claimed_job ROWS 1
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT jsonb_populate_record(NULL::queue.claimed_job,
+        jsonb_build_object('id', a.id, 'headers', jsonb_build_object('outcome', a.outcome, 'reason', a.reason)))
+    FROM queue_cluster.complete_many(ids) AS a WHERE a.outcome <> 'completed'
+$$;
+
+CREATE FUNCTION queue_cluster.id_of_end(one json) RETURNS bigint STABLE LANGUAGE c
+    AS 'MODULE_PATHNAME', 'pg_queue_cluster_id_of_end';
+COMMENT ON FUNCTION queue_cluster.id_of_end IS 'The id of the attempt that an element of queue_cluster.end_batch is about; NULL: it names none.';
+
+DO $each_remote$
 BEGIN
-    PERFORM queue_cluster.complete_many(ARRAY(SELECT i FROM unnest(ids) AS i WHERE queue_cluster.node_of(i) <> queue_cluster.home()));
-    RETURN ARRAY(SELECT i FROM unnest(ids) AS i WHERE queue_cluster.node_of(i) = queue_cluster.home());
+    IF to_regproc('queue_cluster.remote_end_batch') IS NULL THEN
+        PERFORM queue_cluster.make_remote('end_batch');
+    END IF;
+END
+$each_remote$;
+CREATE FUNCTION queue_cluster.end_batch(ends json) RETURNS SETOF queue.answer ROWS 100
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    own CONSTANT integer := queue_cluster.home();
+    part record;
+BEGIN
+    -- Those of no server go to this one, which says what is wrong with them, before any other is called.
+    FOR part IN
+        SELECT n.node, json_agg(n.one ORDER BY n.place) AS ends
+        FROM (SELECT e.one, e.place, CASE WHEN queue_cluster.is_known(queue_cluster.node_of(e.id)) THEN queue_cluster.node_of(e.id) ELSE own END AS node
+              FROM (SELECT o.one, o.place, queue_cluster.id_of_end(o.one) AS id
+                    FROM json_array_elements(CASE json_typeof(end_batch.ends) WHEN 'array' THEN end_batch.ends ELSE '[null]' END)
+                         WITH ORDINALITY AS o (one, place)) AS e) AS n
+        GROUP BY n.node ORDER BY n.node <> own, n.node
+    LOOP
+        IF part.node = own THEN
+            RETURN QUERY SELECT * FROM queue.end_batch(part.ends);
+        ELSE
+            RETURN QUERY SELECT * FROM queue_cluster.remote_end_batch(part.node, part.ends);
+        END IF;
+    END LOOP;
 END
 $$;
+COMMENT ON FUNCTION queue_cluster.end_batch IS
+'queue.end_batch, for attempts of all servers: each server gets its own, in one call, which is no part of the caller''s transaction
+unless it is this server. Errors: as there.';
 
 -- claim and claim_any: those of queue.*, and whether to steal. Only if that has found nothing at home, or is to complete jobs of other
 -- servers, it is passed on to away_VERB.
@@ -32,9 +70,12 @@ CREATE FUNCTION queue_cluster.make_claim(verb text) RETURNS void LANGUAGE plpgsq
 DECLARE
     s record;
 BEGIN
-    PERFORM queue_cluster.make_remote(verb);
+    IF to_regproc('queue_cluster.' || verb) IS NULL THEN
+        PERFORM queue_cluster.make_remote(verb);
+        PERFORM queue_cluster.make_front(verb, 'pg_queue_cluster_claim', ', steal boolean DEFAULT true');
+    END IF;
     s := queue_cluster.shape(format('queue.%I', verb)::regproc);
-    EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(queues %2$s, max_jobs integer, wait interval, lease interval, stage_name text,
+    EXECUTE format($f$CREATE OR REPLACE FUNCTION queue_cluster.%1$I(queues %2$s, max_jobs integer, wait interval, lease interval, stage_name text,
             worker_name text, session_bound boolean, completed bigint[], steal boolean)
         RETURNS %3$s LANGUAGE plpgsql ROWS 10 SET search_path = pg_catalog, pg_temp AS $body$
         #variable_conflict use_variable
@@ -44,8 +85,9 @@ BEGIN
             node integer;
         BEGIN
             IF EXISTS (SELECT FROM unnest(completed) AS i WHERE NOT queue_cluster.is_home(i)) THEN
+                RETURN QUERY SELECT * FROM queue_cluster.complete_away(ARRAY(SELECT i FROM unnest(completed) AS i WHERE NOT queue_cluster.is_home(i)));
                 RETURN QUERY SELECT * FROM queue_cluster.%4$I(queues, max_jobs, wait, lease, stage_name, worker_name, session_bound,
-                    queue_cluster.complete_away(completed), steal);
+                    ARRAY(SELECT i FROM unnest(completed) AS i WHERE queue_cluster.is_home(i)), steal);
                 RETURN;
             END IF;
             LOOP
@@ -76,10 +118,13 @@ BEGIN
             END LOOP;
         END $body$ $f$,
         'away_' || verb, CASE verb WHEN 'claim' THEN 'text' ELSE 'text[]' END, s.result, verb, 'remote_' || verb);
-    PERFORM queue_cluster.make_front(verb, 'pg_queue_cluster_claim', ', steal boolean DEFAULT true');
 END
 $make$;
-SELECT queue_cluster.make_claim('claim'), queue_cluster.make_claim('claim_any');
+DO $each_claim$
+BEGIN
+    PERFORM queue_cluster.make_claim('claim'), queue_cluster.make_claim('claim_any');
+END
+$each_claim$;
 COMMENT ON FUNCTION queue_cluster.claim IS
 'queue.claim from this server; if it has no job, from another one, which is asked again after each nap while the call waits. A claim that is stolen is
 no part of the caller''s transaction: after a rollback it stays until its lease is over. steal false, or session_bound: never.

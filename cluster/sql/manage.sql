@@ -124,14 +124,12 @@ CREATE FUNCTION queue_cluster.make_paged(verb text) RETURNS void LANGUAGE plpgsq
 DECLARE
     s record;
     given text;
-    is_table boolean;
 BEGIN
     PERFORM queue_cluster.make_remote(verb);
     s := queue_cluster.shape(format('queue.%I', verb)::regproc);
     SELECT string_agg(CASE p.proargnames[n] WHEN 'beyond' THEN 'at' WHEN 'max_jobs' THEN 'left_over'
-                           ELSE format('%I.%I', verb, p.proargnames[n]) END, ', ' ORDER BY n), p.proallargtypes IS NOT NULL
-    INTO given, is_table
-    FROM pg_proc AS p, generate_series(1, p.pronargs) AS n WHERE p.oid = format('queue.%I', verb)::regproc GROUP BY p.proallargtypes;
+                           ELSE format('%I.%I', verb, p.proargnames[n]) END, ', ' ORDER BY n)
+    INTO given FROM pg_proc AS p, generate_series(1, p.pronargs) AS n WHERE p.oid = format('queue.%I', verb)::regproc;
     EXECUTE format($f$CREATE FUNCTION queue_cluster.%1$I(%2$s) RETURNS %3$s LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
         #variable_conflict use_variable
         DECLARE
@@ -159,7 +157,7 @@ BEGIN
                     ELSIF left_over <= 0 AND place < cardinality(nodes) THEN
                         r.here := jsonb_build_object('node', nodes[place + 1], 'at', NULL);
                     END IF;
-                    %7$s
+                    RETURN NEXT r;
                     IF r.job_id IS NULL THEN
                         RETURN;
                     END IF;
@@ -172,8 +170,7 @@ BEGIN
             END LOOP;
         END $body$ $f$, verb, s.declared, s.result, given,
         format('SELECT * FROM queue.%I(%s)', verb, (SELECT string_agg('$' || n, ', ' ORDER BY n) FROM pg_proc AS p, generate_series(1, p.pronargs) AS n WHERE p.oid = format('queue.%I', verb)::regproc)),
-        format('SELECT * FROM queue_cluster.%I(%%s, %s)', 'remote_' || verb, (SELECT string_agg('$' || n, ', ' ORDER BY n) FROM pg_proc AS p, generate_series(1, p.pronargs) AS n WHERE p.oid = format('queue.%I', verb)::regproc)),
-        CASE WHEN is_table THEN format('job_id := r.job_id; here := r.here; RETURN NEXT;') ELSE 'RETURN NEXT r;' END);
+        format('SELECT * FROM queue_cluster.%I(%%s, %s)', 'remote_' || verb, (SELECT string_agg('$' || n, ', ' ORDER BY n) FROM pg_proc AS p, generate_series(1, p.pronargs) AS n WHERE p.oid = format('queue.%I', verb)::regproc)));
 END
 $make$;
 
@@ -190,4 +187,14 @@ END
 $$;
 COMMENT ON FUNCTION queue_cluster.reachable IS 'The servers that are not marked down, this one among them; a notice names the others.';
 
-SELECT queue_cluster.make_paged(v) FROM unnest('{list,search,cancel_many,reprioritize_many}'::text[]) AS v;
+DO $each_page$
+DECLARE
+    verb text;
+BEGIN
+    FOREACH verb IN ARRAY ARRAY['list', 'search'] LOOP
+        IF to_regproc('queue_cluster.' || verb) IS NULL THEN
+            PERFORM queue_cluster.make_paged(verb);
+        END IF;
+    END LOOP;
+END
+$each_page$;

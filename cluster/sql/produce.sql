@@ -224,3 +224,24 @@ END
 $$;
 COMMENT ON FUNCTION queue_cluster.retry IS
 'queue.retry on the server of the job. Errors: as there; 55006 the job has a key that has another owner by now: enqueue it anew.';
+
+CREATE FUNCTION queue_cluster.retry_many(job_ids bigint[], run_at timestamptz DEFAULT NULL) RETURNS SETOF queue.answer ROWS 100
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    answer queue.answer;
+BEGIN
+    FOREACH answer.id IN ARRAY job_ids LOOP
+        CONTINUE WHEN answer.id IS NULL;
+        answer.outcome := 'retried';
+        answer.reason := NULL;
+        BEGIN
+            PERFORM queue_cluster.retry(answer.id, run_at);
+        EXCEPTION WHEN no_data_found OR object_not_in_prerequisite_state OR unique_violation OR object_in_use OR configuration_limit_exceeded THEN
+            answer.outcome := CASE SQLSTATE WHEN 'P0002' THEN 'missing' WHEN '55006' THEN 'busy' WHEN '53400' THEN 'full' ELSE 'refused' END;
+            answer.reason := SQLERRM;
+        END;
+        RETURN NEXT answer;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION queue_cluster.retry_many IS 'queue_cluster.retry for many. Returns what became of each, as queue.retry_many. Errors: as there, 08xxx.';

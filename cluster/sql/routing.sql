@@ -110,7 +110,7 @@ BEGIN
 END
 $make$;
 
--- VERB, for verbs whose first argument is an array of attempts: each server gets its own, in one call.
+-- VERB, for verbs whose first argument is an array of ids of attempts or jobs: each server gets its own, in one call.
 CREATE FUNCTION queue_cluster.make_by_ids(verb text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE
@@ -145,16 +145,21 @@ BEGIN
 END
 $make$;
 
-DO $verbs$
+-- Those that are there already stay: an upgrade drops what changes.
+DO $each_verb$
 DECLARE
     verb text;
 BEGIN
     FOREACH verb IN ARRAY ARRAY['complete', 'fail', 'release', 'extend', 'progress', 'advance', 'suspend', 'inputs', 'step', 'step_done',
         'cancel', 'reprioritize', 'reschedule', 'forget', 'job', 'job_attempts', 'members', 'job_steps', 'seal', 'resolve', 'reject'] LOOP
-        PERFORM queue_cluster.make_by_id(verb);
+        IF to_regproc('queue_cluster.' || verb) IS NULL THEN
+            PERFORM queue_cluster.make_by_id(verb);
+        END IF;
     END LOOP;
-    FOREACH verb IN ARRAY ARRAY['complete_many', 'fail_many', 'release_many', 'extend_many'] LOOP
-        PERFORM queue_cluster.make_by_ids(verb);
+    FOREACH verb IN ARRAY ARRAY['complete_many', 'fail_many', 'release_many', 'extend_many', 'cancel_many', 'reprioritize_many', 'reschedule_many'] LOOP
+        IF to_regproc('queue_cluster.' || verb) IS NULL THEN
+            PERFORM queue_cluster.make_by_ids(verb);
+        END IF;
     END LOOP;
 END
-$verbs$;
+$each_verb$;

@@ -138,7 +138,7 @@ impl Life {
             (
                 call(&format!("enqueue_many('{queue}', array_fill($1::jsonb, '{{{BATCH}}}'))")),
                 format!("SELECT id FROM {schema}.claim('{queue}', {BATCH})"),
-                call("complete_many($1)"),
+                format!("SELECT count(*) FROM {schema}.complete_many($1)"),
             )
         } else {
             let key = if way == Way::Single { "" } else { ", unique_key => $2" };

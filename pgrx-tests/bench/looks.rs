@@ -67,7 +67,11 @@ pub fn measure(options: &Options) -> Result<Vec<Look>> {
         ),
         ("jobs: all of a small queue", "SELECT * FROM queue.jobs WHERE queue_name = 'q1'"),
         ("errors", "SELECT * FROM queue.errors"),
-        ("retry_dead: one thousand", "SELECT queue.retry_dead('young', max_jobs => 1000)"),
+        (
+            "retry_many: one thousand dead",
+            "SELECT * FROM queue.retry_many(ARRAY(
+                 SELECT job_id FROM queue.search('young', states => '{dead}', max_jobs => 1000))) WHERE reason IS NULL",
+        ),
     ] {
         look(what, 3, Box::new(|_| time(&mut client, sql, 0)))?;
     }

@@ -95,14 +95,19 @@ fn many_at_once_go_to_the_server_of_each() {
         ids.extend(more);
     }
     let list = |ids: &[i64]| format!("ARRAY{ids:?}::bigint[]");
-    let mut extended: Vec<i64> = c.column(&format!("SELECT id FROM queue_cluster.extend_many({})", list(&ids)));
+    let extended = format!("SELECT id FROM queue_cluster.extend_many({}) WHERE outcome = 'extended'", list(&ids));
+    let mut extended: Vec<i64> = c.column(&extended);
     extended.sort_unstable();
     let mut sorted = ids.clone();
     sorted.sort_unstable();
     assert_eq!(extended, sorted);
-    assert_eq!(c.count(&format!("SELECT queue_cluster.release_many({})", list(&ids[..3]))), 3);
-    assert_eq!(c.count(&format!("SELECT queue_cluster.fail_many({}, 'no', fatal => true)", list(&ids[3..6]))), 3);
-    assert_eq!(c.count(&format!("SELECT queue_cluster.complete_many({})", list(&ids))), 3);
+    // How often each answer was given.
+    let answers = |c: &mut postgres::Client, call: &str| -> Vec<String> {
+        c.column(&format!("SELECT outcome || ' ' || count(*) FROM queue_cluster.{call} GROUP BY outcome ORDER BY 1"))
+    };
+    assert_eq!(answers(c, &format!("release_many({})", list(&ids[..3]))), ["released 3"]);
+    assert_eq!(answers(c, &format!("fail_many({}, 'no', fatal => true)", list(&ids[3..6]))), ["dead 3"]);
+    assert_eq!(answers(c, &format!("complete_many({})", list(&ids))), ["completed 3", "lost 6"]);
     let states: Vec<String> =
         c.column("SELECT state || ' ' || count(*) FROM queue_cluster.jobs GROUP BY state ORDER BY 1");
     assert_eq!(states, ["completed 3", "dead 3", "ready 3"]);
@@ -114,6 +119,118 @@ fn many_at_once_go_to_the_server_of_each() {
     let none = format!("SELECT id FROM queue_cluster.claim('q', wait => '30 ms', completed => '{{{}}}')", third[0]);
     assert_eq!(c.count(&none), 0);
     assert_eq!(c.count("SELECT FROM queue_cluster.jobs WHERE state = 'completed'"), 6);
+    // And answers for what it cannot complete, wherever that is.
+    let sql = format!(
+        "SELECT id, job_id IS NULL, headers->>'outcome', headers->>'reason' LIKE 'lost lease%' FROM queue_cluster.claim('q', completed => {})",
+        list(&ids)
+    );
+    let rows = c.query(&sql, &[]).unwrap();
+    let mut found: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+    found.sort_unstable();
+    assert_eq!(found, sorted);
+    assert!(rows.iter().all(|row| row.get(1) && row.get::<_, &str>(2) == "lost" && row.get(3)), "{rows:?}");
+}
+
+#[test]
+fn many_end_each_in_its_way_on_the_server_of_each() {
+    let peers = Peers::new(3);
+    for n in 0..3 {
+        peers.connect(n).run("SELECT queue_cluster.enqueue_many('q', '{1,2,3,4}')");
+    }
+    let c = &mut peers.connect(0);
+    let mut ids: Vec<i64> = Vec::new();
+    while ids.len() < 12 {
+        let more: Vec<i64> = c.column("SELECT id FROM queue_cluster.claim('q', 10)");
+        assert!(!more.is_empty(), "{ids:?}");
+        ids.extend(more);
+    }
+    ids.sort_unstable();
+    let kinds = [
+        r#"{"complete": {"id": $, "result": 7}}"#,
+        r#"{"fail": {"id": $, "error": "no", "fatal": true}}"#,
+        r#"{"release": {"id": $, "delay": "1 hour"}}"#,
+        r#"{"complete": {"id": $, "result": 1e400000}}"#,
+    ];
+    let ends: Vec<String> = ids.iter().enumerate().map(|(n, id)| kinds[n % 4].replace('$', &id.to_string())).collect();
+    let call =
+        format!("SELECT id, outcome, reason IS NULL FROM queue_cluster.end_batch('[{}]') ORDER BY id", ends.join(", "));
+    let rows = c.query(&call, &[]).unwrap();
+    let found: Vec<(i64, &str, bool)> = rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
+    let outcomes = ["completed", "dead", "released", "refused"];
+    let expected: Vec<(i64, &str, bool)> =
+        ids.iter().enumerate().map(|(n, id)| (*id, outcomes[n % 4], n % 4 != 3)).collect();
+    assert_eq!(found, expected);
+    assert_eq!(c.count("SELECT FROM queue_cluster.end_batch('[]')"), 0);
+    // What is no end is found before any server is called, if it is at home.
+    let running = ids[3];
+    for element in ["1", "{}", r#"{"complete": {}}"#, r#"{"complete": {"id": "x"}}"#, r#"{"complete": {"id": 7}}"#] {
+        let call = format!(r#"SELECT queue_cluster.end_batch('[{{"release": {{"id": {running}}}}}, {element}]')"#);
+        assert_eq!(c.failure(&call).code, "22023", "{element}");
+    }
+    for ends in ["null", "{}", "7"] {
+        assert_eq!(c.failure(&format!("SELECT queue_cluster.end_batch('{ends}')")).code, "22023", "{ends}");
+    }
+    let left: Vec<String> = c.column(&format!(
+        "SELECT outcome FROM queue_cluster.complete_many(ARRAY[{}, {}, {}])",
+        ids[3], ids[7], ids[11]
+    ));
+    assert_eq!(left, ["completed"; 3]);
+}
+
+/// As `queue.end_batch`: it is why the argument is json, and not jsonb.
+#[test]
+fn a_text_that_jsonb_cannot_hold_keeps_no_other_from_ending() {
+    let peers = Peers::new(2);
+    for text in [r"\u0000", r"\ud800"] {
+        let mut ends = Vec::new();
+        for n in 0..2 {
+            let c = &mut peers.connect(n);
+            c.run("SELECT queue_cluster.enqueue_many('q', '{1,2}')");
+            let ids: Vec<i64> = c.column("SELECT id FROM queue_cluster.claim('q', 2, steal => false)");
+            ends.push(format!(r#"{{"complete": {{"id": {}, "result": "{text}"}}}}"#, ids[0]));
+            ends.push(format!(r#"{{"complete": {{"id": {}}}}}"#, ids[1]));
+        }
+        let c = &mut peers.connect(0);
+        let call = format!("SELECT outcome FROM queue_cluster.end_batch('[{}]') ORDER BY id", ends.join(", "));
+        assert_eq!(c.column::<String>(&call), ["refused", "completed", "refused", "completed"], "{text}");
+    }
+}
+
+#[test]
+fn jobs_of_all_servers_are_changed_by_one_call() {
+    let peers = Peers::new(3);
+    let mut jobs: Vec<i64> = Vec::new();
+    for n in 0..3 {
+        jobs.extend(peers.connect(n).column::<i64>("SELECT queue_cluster.enqueue_many('q', '{1,2}')"));
+    }
+    let c = &mut peers.connect(0);
+    for (call, outcome, condition) in [
+        ("reprioritize_many($, 4)", "reprioritized", "priority = 4"),
+        ("reschedule_many($, '2100-01-01')", "rescheduled", "state = 'scheduled'"),
+        ("retry_many($)", "retried", "state = 'ready'"),
+        ("cancel_many($, 'enough')", "cancelled", "state = 'cancelled' AND error = 'enough'"),
+        ("retry_many($, '2100-01-01')", "retried", "state = 'scheduled'"),
+    ] {
+        let call = call.replace('$', &format!("ARRAY{jobs:?}::bigint[] || NULL::bigint"));
+        let rows = c.query(&format!("SELECT id, outcome, reason FROM queue_cluster.{call} ORDER BY id"), &[]).unwrap();
+        let mut found: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+        found.sort_unstable();
+        jobs.sort_unstable();
+        assert_eq!(found, jobs, "{call}");
+        assert!(
+            rows.iter().all(|row| row.get::<_, &str>(1) == outcome && row.get::<_, Option<&str>>(2).is_none()),
+            "{rows:?}"
+        );
+        assert_eq!(c.count(&format!("SELECT FROM queue_cluster.jobs WHERE {condition}")), 6, "{call}");
+    }
+    // One that is not there, on each server.
+    let missing: Vec<i64> = (0..3).map(|n| (n << 46) | 16_000_015).collect();
+    for call in ["cancel_many($)", "retry_many($)", "reprioritize_many($, 1)", "reschedule_many($, now())"] {
+        let call = call.replace('$', &format!("ARRAY{missing:?}"));
+        let found: Vec<String> =
+            c.column(&format!("SELECT outcome FROM queue_cluster.{call} WHERE reason LIKE '%job%'"));
+        assert_eq!(found, ["missing"; 3], "{call}");
+    }
 }
 
 /// Each call fails with the same SQLSTATE for a job of this server and of another.
@@ -148,6 +265,12 @@ fn calls_fail_elsewhere_as_they_do_at_home() {
             format!("step_done({ended}, 'x')"),
             format!("complete({running_job})"),
             format!("complete_many('{{{running_job}}}')"),
+            format!("end_batch('[{{\"complete\": {{\"id\": {running_job}}}}}]')"),
+            format!("end_batch('[{{\"complete\": {{\"id\": {running}, \"error\": 1}}}}]')"),
+            format!("cancel_many('{{{running}}}')"),
+            format!("retry_many('{{{running}}}')"),
+            format!("reprioritize_many('{{{running}}}', 1)"),
+            format!("reschedule_many('{{{running}}}', now())"),
             format!("cancel({ended_job})"),
             format!("cancel({ended})"),
             format!("cancel({})", ended_job + 1600),

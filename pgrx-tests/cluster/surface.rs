@@ -5,7 +5,7 @@ use queue_tests::sql::Sql;
 use crate::peers::{Peers, node};
 
 /// What is not here, and why: it is called in schema `queue`, on the server that is meant. `docs/cluster.md` says the same.
-const OF_ONE: [(&str, &str); 15] = [
+const OF_ONE: [(&str, &str); 13] = [
     ("activity", "it tells of what one server's memory knows, and its rows do not say of which"),
     ("adopt", "it mends one server's rows after a restore"),
     ("await", "a procedure that gives its snapshot up: it cannot be called by a function"),
@@ -14,8 +14,6 @@ const OF_ONE: [(&str, &str); 15] = [
     ("error_groups", "the same error on two servers would be two rows, of which none says where: see view jobs"),
     ("maintain", "each server does its own duties"),
     ("metrics", "each server is scraped by itself, and the exporter's labels say which it is"),
-    ("retry_dead", "it would take keys that have another owner by now"),
-    ("retry_many", "it would take keys that have another owner by now"),
     ("route", "bindings are the same on all servers"),
     ("throughput_by", "it tells of what one server's memory knows: see view throughput"),
     ("wait", "a procedure that gives its snapshot up: it cannot be called by a function"),
@@ -89,21 +87,21 @@ fn at_home_nothing_is_run_around_a_call() {
     let of_all_servers = [
         "alter",
         "bind",
-        "cancel_many",
         "check",
         "create",
         "create_topic",
         "drop",
+        "end_batch",
         "enqueue_batch",
         "grant",
         "list",
         "pause",
         "pause_schedule",
         "purge",
-        "reprioritize_many",
         "resume",
         "resume_schedule",
         "retry",
+        "retry_many",
         "revoke",
         "run_schedule",
         "schedule",
@@ -152,7 +150,16 @@ fn a_role_that_may_not_execute_a_verb_may_not_here() {
     let peers = Peers::new(1);
     let mut admin = peers.connect(0);
     let role = &mut peers.connect_as(0, "nobody_much");
-    for call in ["enqueue('q')", "claim('q')", "complete(16)", "complete_many('{16}')", "cancel(31)"] {
+    for call in [
+        "enqueue('q')",
+        "claim('q')",
+        "complete(16)",
+        "complete_many('{16}')",
+        "end_batch('[{\"complete\": {\"id\": 16}}]')",
+        "cancel(31)",
+        "cancel_many('{31}')",
+        "retry_many('{31}')",
+    ] {
         let failure = role.failure(&format!("SELECT * FROM queue_cluster.{call}"));
         assert_eq!(failure.code, "42501", "{call}: {failure:?}");
     }

@@ -13,11 +13,13 @@ mod jobs {
     mod after_races;
     mod awaits;
     mod dead_letters;
+    mod ends;
     mod fencing;
     mod flows;
     mod keys;
     mod keys_races;
     mod life;
+    mod many;
     mod stages;
     mod topics;
     mod topics_lives;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use postgres::{Client, NoTls};
 use queue_tests::Cluster;
-pub use queue_tests::sql::{Failure, Sql, wait_asleep, wait_blocked};
+pub use queue_tests::sql::{Failure, Sql, retry_dead, wait_asleep, wait_blocked};
 
 static SERVER: LazyLock<Cluster> = LazyLock::new(|| {
     let server = Cluster::new()

@@ -102,6 +102,14 @@ impl Sql for Client {
     }
 }
 
+/// Makes a statement that retries the dead jobs of a queue, the oldest first, and returns how many it has retried.
+pub fn retry_dead(queue: &str) -> String {
+    format!(
+        "SELECT count(*) FROM queue.retry_many(ARRAY(
+             SELECT job_id FROM queue.jobs WHERE queue_name = '{queue}' AND state = 'dead' ORDER BY job_id)) WHERE reason IS NULL"
+    )
+}
+
 /// Waits until this session sleeps inside a claim or `queue.wait`.
 pub fn wait_asleep(client: &mut Client, pid: i32) {
     let sql = format!(

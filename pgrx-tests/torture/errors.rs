@@ -43,7 +43,7 @@ const SERIALIZED: [&str; 19] = [
     "commit",
 ];
 
-/// Errors of single verbs. The first word of the verb's name counts.
+/// Errors of single verbs, by the verb's name, or by its first word if the name is not there.
 const EXPECTED: &[(&str, &[&str])] = &[
     // P0002: the job that it was to be after was rolled back, or is kept no longer.
     // 55000: the flow that it was to be a member of has ended.
@@ -76,6 +76,16 @@ const EXPECTED: &[(&str, &[&str])] = &[
     ("alter", &["40P01", "55000", "55006"]),
     ("drop", &["40P01", "42704", "55000", "55006", "53400"]),
     ("create", &["40P01", "42710"]),
+    // An answer says what is wrong with one of many.
+    ("complete_many", &[]),
+    ("fail_many", &[]),
+    ("release_many", &[]),
+    ("extend_many", &[]),
+    ("end_batch", &[]),
+    ("cancel_many", &[]),
+    ("retry_many", &[]),
+    ("reprioritize_many", &[]),
+    ("reschedule_many", &[]),
     ("pause", &["40P01", "42704"]),
     ("resume", &["40P01", "42704"]),
     // One waits for the lock of the table while it has that of an index, the other has the table and waits for the index.
@@ -101,12 +111,14 @@ fn first_word(verb: &str) -> &str {
 /// Whether the verb may be answered so. `is_coming`: the queue is one that is dropped and made again. `has_read`: a verb of the
 /// same transaction has read tables by SQL, for which a later one may have to pay.
 pub fn is_expected(verb: &str, failure: &Failure, is_coming: bool, has_read: bool) -> bool {
-    let verb = first_word(verb);
+    let is_named = EXPECTED.iter().any(|(name, _)| *name == verb);
+    let reads = reads_by_sql(verb);
+    let verb = if is_named { verb } else { first_word(verb) };
     let has = |codes: &[&str]| codes.contains(&failure.code.as_str());
     // The saboteur cancels statements.
     failure.is_lost
         || has(&["57014"])
-        || (has_read || reads_by_sql(verb)) && has(&["40001"])
+        || (has_read || reads) && has(&["40001"])
         || EXPECTED.iter().any(|(name, codes)| *name == verb && has(codes))
         || is_coming && has(&["42704", "55006", "55000"])
 }

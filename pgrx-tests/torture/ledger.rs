@@ -37,7 +37,7 @@ pub fn clock_was_set() -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     Completed,
-    /// Asked for by `completed =>`, whose answer does not say whether it counted.
+    /// Asked for by `completed =>` of a claim that was not answered.
     CompletedPerhaps,
     Failed,
     Released,
@@ -151,6 +151,11 @@ pub enum What {
         job: i64,
         end: End,
     },
+    /// A verb for many has said that the attempt ended in this state.
+    Answered {
+        attempt: i64,
+        outcome: String,
+    },
     /// The fence said no.
     Refused {
         attempt: i64,
@@ -172,6 +177,7 @@ pub enum What {
     Retried {
         job: i64,
     },
+    /// Some dead jobs of a queue, those that a search has found.
     RetriedDead {
         queue: usize,
     },

@@ -3,6 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
+use postgres::Row;
+
 use crate::ledger::{What, now};
 use crate::plan::{self, Kind, QUEUES};
 use crate::session::{Done, Session};
@@ -45,7 +47,8 @@ fn change_it(session: &mut Session<'_>, queue: usize, job: i64) -> Done {
         return flows::meddle(session, job);
     }
     match session.random.below(100) {
-        0..25 => {
+        0..5 => return change_many(session, queue, job),
+        5..25 => {
             let is_forced = session.random.percent(40);
             let sql = "SELECT queue.cancel($1, 'torture', force => $2)";
             let (_, from, to) = session.call_of("cancel", sql, &[&job, &is_forced], is_coming)?;
@@ -68,9 +71,11 @@ fn change_it(session: &mut Session<'_>, queue: usize, job: i64) -> Done {
             session.note(What::Moved { job }, from, to);
         }
         80..85 => {
-            let sql = "SELECT queue.retry_dead('mortal', max_jobs => 3)";
-            let (_, from, to) = session.call("retry_dead", sql, &[])?;
+            let sql = "SELECT id, outcome, reason FROM queue.retry_many(ARRAY(
+                           SELECT job_id FROM queue.search('mortal', states => '{dead}', max_jobs => 3)))";
+            let (rows, from, to) = session.call("retry_many", sql, &[])?;
             session.note(What::RetriedDead { queue: position(Kind::Mortal) }, from, to);
+            note_answers(session, "retry_many", &[], &rows, from, to);
         }
         // Of flows and members that go with a purge nobody would know.
         85..86 if QUEUES[queue].kind == Kind::Flowing => {}
@@ -93,6 +98,65 @@ fn change_it(session: &mut Session<'_>, queue: usize, job: i64) -> Done {
         }
     }
     Ok(())
+}
+
+/// Changes this job and others by one call. The call is made even if nothing can be done with some of them.
+fn change_many(session: &mut Session<'_>, queue: usize, job: i64) -> Done {
+    let mut jobs = vec![(queue, job)];
+    for _ in 0..session.random.between(1, 6) {
+        // A job may be among them twice.
+        jobs.extend(session.torture.some_job(&mut session.random));
+    }
+    let mut ids: Vec<i64> = jobs.iter().map(|(_, job)| *job).collect();
+    let (verb, sql) = session.random.one_of(&[
+        ("cancel_many", "queue.cancel_many($1, 'torture')"),
+        ("cancel_many", "queue.cancel_many($1, 'torture', force => true)"),
+        ("retry_many", "queue.retry_many($1)"),
+        ("reprioritize_many", "queue.reprioritize_many($1, 1)"),
+        ("reschedule_many", "queue.reschedule_many($1, clock_timestamp() + '20 ms')"),
+    ]);
+    let called = now();
+    let answer = session.call_of(verb, &format!("SELECT id, outcome, reason FROM {sql}"), &[&ids], true);
+    let (rows, from, to) = answer.inspect_err(|_| {
+        for &(queue, job) in &jobs {
+            session.note(What::Tried { job }, called, now());
+            session.note(What::Queue { queue, verb: "tried" }, called, now());
+        }
+    })?;
+    let mut answered: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+    answered.sort_unstable();
+    ids.sort_unstable();
+    if answered != ids {
+        session.torture.find(format!("{verb} of {ids:?} has answered for {answered:?}"));
+    }
+    note_answers(session, verb, &jobs, &rows, from, to);
+    Ok(())
+}
+
+/// Notes what became of each job, as a verb for many has answered. `jobs`: their queues, where these are known.
+fn note_answers(session: &mut Session<'_>, verb: &str, jobs: &[(usize, i64)], rows: &[Row], from: i64, to: i64) {
+    for row in rows {
+        let (job, outcome, reason): (i64, &str, Option<&str>) = (row.get(0), row.get(1), row.get(2));
+        let what = match outcome {
+            "cancelled" | "cancelling" => What::Cancelled { job, is_forced: true },
+            "retried" => What::Retried { job },
+            "reprioritized" | "rescheduled" => What::Moved { job },
+            "missing" | "busy" | "refused" | "full" => What::Tried { job },
+            _ => {
+                session.torture.find(format!("{verb} has answered {outcome} for {job}"));
+                continue;
+            }
+        };
+        if reason.is_some() != matches!(what, What::Tried { .. }) {
+            session.torture.find(format!("{verb} has answered {outcome} for {job}, with the reason {reason:?}"));
+        }
+        if reason.is_some()
+            && let Some(&(queue, _)) = jobs.iter().find(|(_, other)| *other == job)
+        {
+            session.note(What::Queue { queue, verb: "tried" }, from, to);
+        }
+        session.note(what, from, to);
+    }
 }
 
 /// Changes a schedule, whose slots may be missed then, but not doubled.

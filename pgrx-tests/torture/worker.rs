@@ -4,6 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use postgres::Row;
+use postgres::types::ToSql;
+use serde_json::{Value, json};
 
 use crate::flows;
 use crate::ledger::{Claim, End, What, now, own_lease};
@@ -144,6 +146,7 @@ fn claim_of(
 ) -> Done {
     let names: Vec<&str> = queues.iter().map(|queue| QUEUES[*queue].name).collect();
     let completed: Option<Vec<i64>> = (!passing.is_empty()).then(|| passing.iter().map(|one| one.attempt).collect());
+    let jobs: Vec<i64> = passing.iter().map(|one| one.job).collect();
     let interval = lease.map(|micros| format!("{micros} microseconds"));
     let worker = format!("client {}", session.number);
     let (verb, from_what) = if names.len() == 1 {
@@ -152,18 +155,30 @@ fn claim_of(
         ("claim_any", "queue.claim_any($1::text[],")
     };
     let mut sql = format!(
-        "SELECT id, job_id, queue_name, stage, payload ->> 'token' AS token, priority, group_key, attempt
+        "SELECT id, job_id, queue_name, stage, payload ->> 'token' AS token, priority, group_key, attempt, headers
          FROM {from_what} max_jobs => $2, wait => $3::text::interval, lease => $4::text::interval, worker => $5,
              session_bound => $6, completed => $7)"
     );
-    if let Some(number) = witness {
-        // What no query reads is done at the end: a claim that has written nothing may sleep.
-        sql = format!("WITH w AS (INSERT INTO witness VALUES ({number})) {sql}");
+    let mut params: Vec<&(dyn ToSql + Sync)> = vec![&names, &many, &wait, &interval, &worker, &is_bound, &completed];
+    // What no query reads is done at the end: a claim that has written nothing may sleep.
+    let mut writes = Vec::new();
+    writes.extend(witness.map(|number| format!("w AS (INSERT INTO witness VALUES ({number}))")));
+    if !passing.is_empty() {
+        params.push(&jobs);
+        writes.push(format!("c AS ({sql})"));
+        writes.push(
+            "e AS (INSERT INTO effect SELECT p.attempt, p.job FROM unnest($7, $8::bigint[]) AS p (attempt, job)
+                   WHERE NOT EXISTS (SELECT FROM c WHERE c.job_id IS NULL AND c.id = p.attempt))"
+                .to_owned(),
+        );
+        sql = "SELECT * FROM c".to_owned();
+    }
+    if !writes.is_empty() {
+        sql = format!("WITH {} {sql}", writes.join(", "));
     }
     let is_coming = queues.iter().any(|queue| QUEUES[*queue].kind == Kind::Coming);
     let called = now();
-    let answer =
-        session.call_of(verb, &sql, &[&names, &many, &wait, &interval, &worker, &is_bound, &completed], is_coming);
+    let answer = session.call_of(verb, &sql, &params, is_coming);
     let (rows, from, to) = match answer {
         Ok(answer) => answer,
         Err(failure) => {
@@ -175,11 +190,23 @@ fn claim_of(
             return Err(failure);
         }
     };
-    for one in passing.drain(..) {
-        let what = What::Ended { attempt: one.attempt, job: one.job, end: End::CompletedPerhaps };
-        session.note(what, from, to);
+    let (jobless, rows): (Vec<&Row>, Vec<&Row>) =
+        rows.iter().partition(|row| row.get::<_, Option<i64>>("job_id").is_none());
+    for row in jobless {
+        let (attempt, headers): (i64, Value) = (row.get("id"), row.get("headers"));
+        let outcome = headers["outcome"].as_str().unwrap_or_default();
+        let Some(at) = passing.iter().position(|one| one.attempt == attempt) else {
+            session.torture.find(format!("{verb} has answered {headers} for {attempt}, which it was not given"));
+            continue;
+        };
+        let one = passing.remove(at);
+        note_refusal(session, verb, &one, outcome, headers["reason"].as_str(), to);
     }
-    for row in &rows {
+    for one in passing.drain(..) {
+        session.note(What::Ended { attempt: one.attempt, job: one.job, end: End::Completed }, from, to);
+        session.torture.add_waiting(-1);
+    }
+    for row in rows {
         let claim = read_claim(session, row, lease, is_bound);
         new.push(Held {
             attempt: claim.attempt,
@@ -391,19 +418,25 @@ fn extend(session: &mut Session<'_>, one: &Held) -> Done {
     Ok(())
 }
 
-fn extend_many(session: &mut Session<'_>, ids: &[i64]) -> Done {
-    let sql = "SELECT id, (extract(epoch FROM lease_expires_at) * 1000000)::bigint FROM queue.extend_many($1, '1 s')";
+fn extend_many(session: &mut Session<'_>, some: &[Held]) -> Done {
+    let ids: Vec<i64> = some.iter().map(|one| one.attempt).collect();
+    let sql = "SELECT id, (extract(epoch FROM lease_expires_at) * 1000000)::bigint, outcome, reason
+               FROM queue.extend_many($1, '1 s')";
     let called = now();
     let answer = session.call_of("extend_many", sql, &[&ids], true);
     if answer.as_ref().is_err_and(|failure| failure.is_lost) {
-        for &attempt in ids {
+        for &attempt in &ids {
             session.note(What::ExtendLost { attempt, length: 1_000_000 }, called, now());
         }
     }
     let (rows, from, to) = answer?;
-    for row in &rows {
-        if let Some(until) = row.get(1) {
-            session.note(What::Extended { attempt: row.get(0), until, length: 1_000_000 }, from, to);
+    for (row, one) in answered(session, "extend_many", &rows, some) {
+        let outcome: &str = row.get("outcome");
+        match row.get(1) {
+            Some(until) if outcome == "extended" => {
+                session.note(What::Extended { attempt: one.attempt, until, length: 1_000_000 }, from, to);
+            }
+            _ => note_refusal(session, "extend_many", one, outcome, row.get("reason"), to),
         }
     }
     Ok(())
@@ -418,31 +451,117 @@ pub fn refused<T>(session: &mut Session<'_>, one: &Held, answer: Done<T>) -> Don
     answer
 }
 
-/// Ends these by one call of a form for many.
+/// Returns each answer of a verb for many with the attempt that it is about: one for each attempt.
+fn answered<'a>(session: &Session<'_>, verb: &str, rows: &'a [Row], some: &'a [Held]) -> Vec<(&'a Row, &'a Held)> {
+    let mut left: Vec<&Held> = some.iter().collect();
+    let mut pairs = Vec::new();
+    for row in rows {
+        let attempt: i64 = row.get(0);
+        match left.iter().position(|one| one.attempt == attempt) {
+            Some(at) => pairs.push((row, left.remove(at))),
+            None => {
+                session.torture.find(format!("{verb} has answered for {attempt}, which it was not given: {some:?}"))
+            }
+        }
+    }
+    if !left.is_empty() {
+        session.torture.find(format!("{verb} has not answered for {left:?}"));
+    }
+    pairs
+}
+
+/// Notes that a verb for many could do nothing with an attempt. Nothing here is refused for what was given with it.
+fn note_refusal(session: &mut Session<'_>, verb: &str, one: &Held, outcome: &str, reason: Option<&str>, time: i64) {
+    let is_known = match outcome {
+        "lost" => {
+            session.note(What::Refused { attempt: one.attempt }, time, time);
+            true
+        }
+        "busy" => true,
+        // Stages may have changed.
+        "refused" => QUEUES[one.queue].kind == Kind::Coming,
+        _ => false,
+    };
+    if !is_known || reason.is_none_or(str::is_empty) {
+        session.torture.find(format!("{verb} has answered {outcome} for {one:?}, with the reason {reason:?}"));
+    }
+}
+
+/// Ends these by one call of a verb for many.
 fn end_many(session: &mut Session<'_>, some: &[Held]) -> Done {
+    if session.random.percent(40) {
+        return end_batch(session, some);
+    }
     let (some, stuck): (Vec<Held>, Vec<Held>) = some.iter().cloned().partition(is_last);
     for one in &stuck {
         session.within_savepoint(0, |session| advance(session, one))?;
     }
     let ids: Vec<i64> = some.iter().map(|one| one.attempt).collect();
     let (verb, sql, end) = match session.random.below(10) {
-        0 => ("fail_many", "SELECT queue.fail_many($1, 'torture', retry_in => '10 ms')", End::Failed),
-        1 => ("release_many", "SELECT queue.release_many($1)", End::Released),
-        2 => return extend_many(session, &ids),
-        _ => ("complete_many", "SELECT queue.complete_many($1)", End::Completed),
+        0 => ("fail_many", "queue.fail_many($1, 'torture', retry_in => '10 ms')", End::Failed),
+        1 => ("release_many", "queue.release_many($1)", End::Released),
+        2 => return extend_many(session, &some),
+        _ => ("complete_many", "queue.complete_many($1)", End::Completed),
     };
-    let (rows, from, to) = session.call_of(verb, sql, &[&ids], true)?;
-    for row in &rows {
-        let attempt: i64 = row.get(0);
-        let Some(one) = some.iter().find(|one| one.attempt == attempt) else {
-            session.torture.find(format!("{verb} of {ids:?} has returned {attempt}"));
-            continue;
+    let sql = format!("SELECT id, outcome, reason FROM {sql}");
+    let (rows, from, to) = session.call_of(verb, &sql, &[&ids], true)?;
+    for (row, one) in answered(session, verb, &rows, &some) {
+        note_answer(session, verb, row, one, end, from, to)?;
+    }
+    Ok(())
+}
+
+/// Ends each of these in a way of its own by one call.
+fn end_batch(session: &mut Session<'_>, some: &[Held]) -> Done {
+    let mut planned = Vec::new();
+    let mut ends = Vec::new();
+    for one in some {
+        let id = one.attempt;
+        let (end, object) = match session.random.below(10) {
+            0 => (End::Failed, json!({ "fail": { "id": id, "error": "torture", "retry_in": "10 ms" } })),
+            1 => (End::Failed, json!({ "fail": { "id": id, "error": "torture" } })),
+            2 => (End::Released, json!({ "release": { "id": id } })),
+            _ if !is_last(one) => (End::Advanced, json!({ "advance": { "id": id } })),
+            3 => (End::Completed, json!({ "complete": { "id": id, "result": { "ok": true } } })),
+            _ => (End::Completed, json!({ "complete": { "id": id } })),
         };
-        session.note(What::Ended { attempt, job: one.job, end }, from, to);
-        if end == End::Completed {
-            session.torture.add_waiting(-1);
-            session.call("effect", "INSERT INTO effect VALUES ($1, $2)", &[&attempt, &one.job])?;
-        }
+        planned.push(end);
+        ends.push(object);
+    }
+    let sql = "SELECT id, outcome, reason FROM queue.end_batch($1)";
+    let (rows, from, to) = session.call_of("end_batch", sql, &[&Value::Array(ends)], true)?;
+    for (row, one) in answered(session, "end_batch", &rows, some) {
+        let end = some.iter().zip(&planned).find(|(other, _)| other.attempt == one.attempt).map(|(_, end)| *end);
+        note_answer(session, "end_batch", row, one, end.expect("an end for each"), from, to)?;
+    }
+    Ok(())
+}
+
+/// Notes what became of an attempt that was to end so, as a verb for many has answered. Only a completion that the answer confirms has
+/// its effect.
+fn note_answer(session: &mut Session<'_>, verb: &str, row: &Row, one: &Held, end: End, from: i64, to: i64) -> Done {
+    let (attempt, job) = (one.attempt, one.job);
+    let (outcome, reason): (&str, Option<&str>) = (row.get("outcome"), row.get("reason"));
+    let is_done = match end {
+        End::Completed => outcome == "completed",
+        End::Failed => ["failed", "dead", "cancelled"].contains(&outcome),
+        End::Released => ["released", "cancelled"].contains(&outcome),
+        End::Advanced => ["advanced", "cancelled"].contains(&outcome),
+        End::Suspended => ["suspended", "cancelled"].contains(&outcome),
+        End::CompletedPerhaps => false,
+    };
+    if !is_done {
+        note_refusal(session, verb, one, outcome, reason, to);
+        return Ok(());
+    }
+    if reason.is_some() {
+        session.torture.find(format!("{verb} has answered {outcome} for {one:?}, with the reason {reason:?}"));
+    }
+    session.note(What::Ended { attempt, job, end }, from, to);
+    session.note(What::Answered { attempt, outcome: outcome.to_owned() }, from, to);
+    if end == End::Completed {
+        session.torture.add_waiting(-1);
+        session.call("effect", "INSERT INTO effect VALUES ($1, $2)", &[&attempt, &job])?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 -- For monitoring: whether all is well, and what there is to count.
 
+-- For: observe.
 CREATE FUNCTION queue.doctor()
     RETURNS TABLE (name text, ok boolean, detail text, hint text)
     STABLE LANGUAGE c ROWS 17 AS 'MODULE_PATHNAME', 'pg_queue_doctor';
@@ -8,6 +9,7 @@ COMMENT ON FUNCTION queue.doctor IS
 still counts after pg_queue.patience. Waits for no other session; a check that fails is not ok. Also on a standby.
 Errors: 42501 without the privilege observe on every queue.';
 
+-- For: manage '*'.
 CREATE FUNCTION queue.check(repair boolean DEFAULT false)
     RETURNS TABLE (name text, queue_name text, job_id bigint, attempt_id bigint, problem text, remedy text, is_repaired boolean)
     LANGUAGE c COST 1000000 ROWS 1 AS 'MODULE_PATHNAME', 'pg_queue_check';
@@ -16,12 +18,14 @@ COMMENT ON FUNCTION queue.check IS
 well. Reads all rows, and blocks no session. repair: does what remedy says. Errors: 42501 without the privilege manage on
 every queue, 55000 during a restore; with repair 25001 at REPEATABLE READ or above, 25006, 55006.';
 
+-- For: observe.
 CREATE FUNCTION queue_internal.memory_use()
     RETURNS TABLE (setting text, used bigint, size bigint)
     STABLE LANGUAGE c ROWS 5 AS 'MODULE_PATHNAME', 'pg_queue_memory_use';
 COMMENT ON FUNCTION queue_internal.memory_use IS
 'How much of the room that each setting reserves is in use, over all databases. For the metrics.';
 
+-- For: observe.
 CREATE FUNCTION queue_internal.recent_times()
     RETURNS TABLE (lane integer, kind text, quantile float8, seconds float8)
     STABLE LANGUAGE c COST 10000 ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_recent_times';
@@ -29,6 +33,7 @@ COMMENT ON FUNCTION queue_internal.recent_times IS
 'How long attempts that were claimed or ended in the last minute had waited and run, in seconds: quantiles of a sample,
 at most the last thousand. For the metrics.';
 
+-- For: observe.
 CREATE FUNCTION queue_internal.held_by_dead()
     RETURNS TABLE (lane integer, jobs bigint)
     STABLE LANGUAGE c COST 10000 ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_held_by_dead';
@@ -37,6 +42,7 @@ COMMENT ON FUNCTION queue_internal.held_by_dead IS
 For the metrics.';
 
 -- A part for each source: one that has nothing of what is asked for is not read.
+-- For: observe.
 CREATE VIEW queue.metric AS
 SELECT v.name::text AS name,
        jsonb_strip_nulls(jsonb_build_object('queue', s.queue_name, 'stage', s.stage, 'state', v.state)) AS labels,
@@ -173,6 +179,7 @@ COMMENT ON COLUMN queue.metric.value IS 'What it is now.';
 COMMENT ON COLUMN queue.metric.type IS 'gauge or counter.';
 COMMENT ON COLUMN queue.metric.help IS 'What the metric means.';
 
+-- For: observe.
 CREATE FUNCTION queue.metrics()
     RETURNS TABLE (name text, labels jsonb, value float8, type text, help text)
     STABLE ROWS 200 LANGUAGE sql

@@ -3,6 +3,7 @@
 
 -- Queues ------------------------------------------------------------------------------------------------
 
+-- For: manage '*'.
 CREATE FUNCTION queue.create(
     queue_name text,
     max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, backoff text DEFAULT NULL,
@@ -23,6 +24,7 @@ enqueued it; call, the payload of each is handed to procedure, which runs as run
 Errors: 42710 it exists, 22023 an option out of range, 42704 no queue dead_letter or no role run_as, 42883 no such procedure,
 42501 no right to SET ROLE to run_as.';
 
+-- For: manage.
 CREATE FUNCTION queue.alter(
     queue_name text,
     max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL, backoff text DEFAULT NULL,
@@ -40,21 +42,25 @@ stages: the new list; jobs stay in their stage. Errors: 42704 no such queue, or 
 option out of range, 55000 a stage that is not in the new list has live jobs, 55006 a producer of jobs of it is too late; as
 queue.create for executor and what belongs to it.';
 
+-- For: manage.
 CREATE FUNCTION queue.drop(queue_name text, force boolean DEFAULT false, if_exists boolean DEFAULT false)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_drop';
 COMMENT ON FUNCTION queue.drop IS
 'Removes a queue. if_exists: without one, there is a NOTICE. Errors: 42704 no such queue, 55000 it has live jobs (unless forced:
 then they go with it).';
 
+-- For: manage.
 CREATE FUNCTION queue.pause(queue_name text)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_pause';
 COMMENT ON FUNCTION queue.pause IS
 'Claims from this queue find nothing until queue.resume; running jobs go on, producers too. Errors: 42704.';
 
+-- For: manage.
 CREATE FUNCTION queue.resume(queue_name text)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_resume';
 COMMENT ON FUNCTION queue.resume IS 'Ends a pause and wakes the sessions that wait. Errors: 42704.';
 
+-- For: manage.
 CREATE FUNCTION queue.purge(queue_name text)
     RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_purge';
 COMMENT ON FUNCTION queue.purge IS
@@ -62,6 +68,7 @@ COMMENT ON FUNCTION queue.purge IS
 
 -- Producing ---------------------------------------------------------------------------------------------
 
+-- For: produce.
 CREATE FUNCTION queue.enqueue(
     queue_name text, payload jsonb DEFAULT '{}', priority integer DEFAULT 0,
     delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
@@ -84,6 +91,7 @@ added, the id of the job that is there. Errors: 42704 no such queue, 22023 an ar
 53400 shared memory is full, P0002 no such job to be after, or no such flow, 42501 neither produce nor observe on its queue, or the
 flow is another role''s and the user may not consume its queue, 55000 the flow takes no members.';
 
+-- For: produce.
 CREATE FUNCTION queue.enqueue_many(
     queue_name text, payloads jsonb[], priority integer DEFAULT 0,
     delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL,
@@ -97,6 +105,7 @@ COMMENT ON FUNCTION queue.enqueue_many IS
 'Adds a job per payload, all with the same options, written as a batch. Returns the jobs'' ids in order.
 Errors: as queue.enqueue; 22004 names the payload that is null.';
 
+-- For: produce.
 CREATE FUNCTION queue.enqueue_batch(queue_name text, jobs jsonb)
     RETURNS SETOF bigint LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_enqueue_batch';
 COMMENT ON FUNCTION queue.enqueue_batch IS
@@ -104,6 +113,7 @@ COMMENT ON FUNCTION queue.enqueue_batch IS
 command, and in its payload what belongs to that: arguments, autocommit, settings, result_rows. Returns the jobs'' ids in order.
 Errors: 22023 names the job (from 0) and the field; nothing is added then.';
 
+-- For: produce.
 CREATE FUNCTION queue.enqueue_sql(
     queue_name text, command text, arguments jsonb DEFAULT NULL, autocommit boolean DEFAULT false,
     settings jsonb DEFAULT NULL, result_rows integer DEFAULT 0, priority integer DEFAULT 0,
@@ -120,6 +130,7 @@ at the top level; several are one transaction or, with autocommit, one each. arg
 so on. settings: of the session. result_rows: how many rows the result gets. The others are those of queue.enqueue. Errors:
 as queue.enqueue; 42601 the command is no SQL, 55000 the queue runs no commands, 42501 no job runs as the current user.';
 
+-- For: produce.
 CREATE FUNCTION queue.enqueue_flow(
     queue_name text, tasks jsonb DEFAULT '[]', payload jsonb DEFAULT '{}', runs boolean DEFAULT false,
     open boolean DEFAULT false, fail_fast boolean DEFAULT false, priority integer DEFAULT 0,
@@ -140,12 +151,14 @@ first death among its members cancels the others, and then the flow is dead. com
 commands, as for queue.schedule. Returns the flow''s id. Errors: as queue.enqueue; 22023 tasks in a circle, or after no task of
 the call, or data where a command is needed.';
 
+-- For: produce, consume.
 CREATE FUNCTION queue.seal(job_id bigint) RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_seal';
 COMMENT ON FUNCTION queue.seal IS
 'Lets an open flow end when its members have. Counts when the transaction commits; a second call does nothing. Errors: P0002 no
 such job, 55000 it is no flow that waits, 42501 the user has not made it and
 may not consume its queue, 22023 not a job''s id.';
 
+-- For: consume, manage.
 CREATE FUNCTION queue.resolve(job_id bigint, result jsonb DEFAULT NULL) RETURNS void
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_resolve';
 COMMENT ON FUNCTION queue.resolve IS
@@ -153,13 +166,24 @@ COMMENT ON FUNCTION queue.resolve IS
 transaction commits. Errors: P0002 no such job, 55000 it is no flow that waits or goes to a worker, 55006 another open
 transaction is changing it, 42501 neither consume nor manage on its queue, 22023 not a job''s id.';
 
+-- For: consume, manage.
 CREATE FUNCTION queue.reject(job_id bigint, error text) RETURNS void
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_reject';
 COMMENT ON FUNCTION queue.reject IS
 'Ends a flow that ends by itself as dead, with this error. Errors: as queue.resolve; 22004 error is null.';
 
+-- What becomes of many -----------------------------------------------------------------------------------
+
+CREATE TYPE queue.answer AS (id bigint, outcome text, reason text);
+COMMENT ON TYPE queue.answer IS 'What a verb for many returns: a row for each id, in no order. Ids that are null are left out.';
+COMMENT ON COLUMN queue.answer.id IS 'The id that the verb was given: of an attempt, or of a job.';
+COMMENT ON COLUMN queue.answer.outcome IS
+    'How an attempt has ended: completed, failed, dead, released, advanced, suspended, cancelled. What was done with a job: cancelled, cancelling, retried, reprioritized, rescheduled. Or nothing was done: lost (the lease), missing (no such job), busy (another open transaction has it), refused (as its state does not allow it), full (shared memory: try again in a new transaction).';
+COMMENT ON COLUMN queue.answer.reason IS 'Why nothing was done, for people; else NULL.';
+
 -- Consuming ---------------------------------------------------------------------------------------------
 
+-- For: consume.
 CREATE FUNCTION queue.claim(
     queue_name text, max_jobs integer DEFAULT 1, wait interval DEFAULT '0', lease interval DEFAULT NULL,
     stage text DEFAULT NULL, worker text DEFAULT NULL, session_bound boolean DEFAULT false,
@@ -171,10 +195,12 @@ commit. Use every row: LIMIT or WHERE on the call leaves jobs claimed that nobod
 one, at most pg_queue.max_wait and just less than statement_timeout; not in a transaction that has written, nor at
 REPEATABLE READ or above (a NOTICE says it once). While it sleeps it holds back vacuum''s
 horizon; CALL queue.wait does not. stage: only of this one; NULL: of all, in the order of (priority, job_id) over
-all of them. completed: finish these attempts first, leaving out lost ones.
+all of them. completed: finish these attempts first; for each that could not be, there is a row without a job_id, whose headers have
+outcome and reason as queue.answer.
 session_bound: when this connection ends, its unfinished claims are offered again at once. Errors: 42704 no such
 queue, 22023 an argument out of range or no such stage, 53400 shared memory is full.';
 
+-- For: consume.
 CREATE FUNCTION queue.claim_any(
     queue_names text[], max_jobs integer DEFAULT 1, wait interval DEFAULT '0', lease interval DEFAULT NULL,
     stage text DEFAULT NULL, worker text DEFAULT NULL, session_bound boolean DEFAULT false,
@@ -184,17 +210,20 @@ COMMENT ON FUNCTION queue.claim_any IS
 'As queue.claim, from the first of up to 8 queues that has jobs; stage: each of them must have it. Errors: as queue.claim;
 53400 more than 64 lanes to wait for (a queue has one, and one for each stage).';
 
+-- For: produce, consume, observe, manage.
 CREATE FUNCTION queue.current_job() RETURNS SETOF queue.claimed_job
     LANGUAGE c ROWS 1 AS 'MODULE_PATHNAME', 'pg_queue_current_job';
 COMMENT ON FUNCTION queue.current_job IS
 'In the command of a job that runs in the server: that job, as queue.claim returns one. Elsewhere no row.';
 
+-- For: consume.
 CREATE PROCEDURE queue.wait(queue_name text, timeout interval DEFAULT '30 seconds', INOUT has_jobs boolean DEFAULT NULL)
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_wait';
 COMMENT ON PROCEDURE queue.wait IS
 'Sleeps until the queue may have a job, at most timeout and pg_queue.max_wait, and says whether it has. Holds no
 snapshot and no lock meanwhile. Errors: 25001 inside a transaction block or function, 42704 no such queue.';
 
+-- For: consume.
 CREATE FUNCTION queue.complete(id bigint, result jsonb DEFAULT NULL)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_complete';
 COMMENT ON FUNCTION queue.complete IS
@@ -202,12 +231,14 @@ COMMENT ON FUNCTION queue.complete IS
 cancelled, already ended; the detail says which), 55006 another open transaction is ending it, 22023 not an
 attempt''s id, 55000 it is in a stage that is not the last: see queue.advance.';
 
+-- For: consume.
 CREATE FUNCTION queue.complete_many(ids bigint[])
-    RETURNS SETOF bigint LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_complete_many';
+    RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_complete_many';
 COMMENT ON FUNCTION queue.complete_many IS
-'The attempts succeeded. Returns those that counted; lost ones, and those that an open transaction is ending, are left out. Errors:
-22023 not an attempt''s id, 55000 one is in a stage that is not the last.';
+'The attempts succeeded. Returns what became of each: completed; lost, busy, or refused (its stage is not the last).
+Errors: 22023 not an attempt''s id.';
 
+-- For: consume.
 CREATE FUNCTION queue.fail(id bigint, error text, retry_in interval DEFAULT NULL, fatal boolean DEFAULT false)
     RETURNS timestamptz LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_fail';
 COMMENT ON FUNCTION queue.fail IS
@@ -215,22 +246,36 @@ COMMENT ON FUNCTION queue.fail IS
 or that was the last attempt) or was to be cancelled. The error is cut at pg_queue.max_error_length. Errors: as
 queue.complete.';
 
+-- For: consume.
 CREATE FUNCTION queue.fail_many(ids bigint[], error text, retry_in interval DEFAULT NULL, fatal boolean DEFAULT false)
-    RETURNS SETOF bigint LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_fail_many';
+    RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_fail_many';
 COMMENT ON FUNCTION queue.fail_many IS
-'The attempts failed with the same error. Returns those that counted; the others as queue.complete_many. Errors: 22023.';
+'The attempts failed with the same error. Returns what became of each: failed (and there is a next one), dead, cancelled; lost or busy.
+Errors: as queue.fail for the other arguments, 22023 not an attempt''s id.';
 
+-- For: consume.
 CREATE FUNCTION queue.release(id bigint, delay interval DEFAULT '0')
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_release';
 COMMENT ON FUNCTION queue.release IS
 'Gives the attempt back: the job keeps its place, the attempt is not counted. With delay it waits that long.
 Errors: as queue.complete.';
 
+-- For: consume.
 CREATE FUNCTION queue.release_many(ids bigint[], delay interval DEFAULT '0')
-    RETURNS SETOF bigint LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_release_many';
+    RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_release_many';
 COMMENT ON FUNCTION queue.release_many IS
-'Gives the attempts back. Returns those that counted; the others as queue.complete_many. Errors: 22023.';
+'Gives the attempts back. Returns what became of each: released, cancelled; lost or busy. Errors: 22023.';
 
+-- For: consume.
+CREATE FUNCTION queue.end_batch(ends json)
+    RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_end_batch';
+COMMENT ON FUNCTION queue.end_batch IS
+'Ends many attempts, each in its own way. ends: an array of objects with one field, complete, fail, release, advance or suspend,
+which has the id and the arguments of that function. Returns what became of each: as queue.attempts calls it; lost, busy, or refused
+(it cannot end so, as with a result that jsonb cannot hold: its worker still has it). Errors: 22023 names the element, from 0, that is
+no such object; nothing is ended then.';
+
+-- For: consume.
 CREATE FUNCTION queue.extend(id bigint, lease interval DEFAULT NULL,
                              OUT lease_expires_at timestamptz, OUT is_cancelled boolean)
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_extend';
@@ -238,18 +283,22 @@ COMMENT ON FUNCTION queue.extend IS
 'Heartbeat: the lease (default: the claim''s) starts anew, now. Says until when it runs and whether the job is to be
 cancelled. Not transactional; writes nothing unless the lease is longer than any before. Errors: as queue.complete.';
 
+-- For: consume.
 CREATE FUNCTION queue.extend_many(ids bigint[], lease interval DEFAULT NULL)
-    RETURNS TABLE (id bigint, lease_expires_at timestamptz, is_cancelled boolean)
+    RETURNS TABLE (id bigint, outcome text, reason text, lease_expires_at timestamptz, is_cancelled boolean)
     LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_extend_many';
 COMMENT ON FUNCTION queue.extend_many IS
-'Heartbeat for many; lost ones, and those that an open transaction is ending, are left out. Errors: 22023.';
+'Heartbeat for many. Returns what became of each: extended, with until when its lease runs and whether the job is to be cancelled; lost
+or busy (an open transaction is ending it), and why. Errors: 22023.';
 
+-- For: consume.
 CREATE FUNCTION queue.progress(id bigint, progress jsonb)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_progress';
 COMMENT ON FUNCTION queue.progress IS
 'Remembers what the attempt has done; the next attempt gets it back. Counts when the transaction commits.
 Errors: as queue.complete, 22004 progress is null.';
 
+-- For: consume.
 CREATE FUNCTION queue.advance(id bigint, stage text DEFAULT NULL, payload jsonb DEFAULT NULL, delay interval DEFAULT '0')
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_advance';
 COMMENT ON FUNCTION queue.advance IS
@@ -258,6 +307,7 @@ the queue''s; NULL: the next of them. payload: the new one; NULL keeps it. The j
 attempts count from 1. A job that is to be cancelled is cancelled instead. Errors: as queue.complete; 22023 no such stage
 or a negative delay, 55000 there is no next stage.';
 
+-- For: consume.
 CREATE FUNCTION queue.suspend(id bigint, after bigint[] DEFAULT NULL, upon text DEFAULT 'ended', progress jsonb DEFAULT NULL)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_suspend';
 COMMENT ON FUNCTION queue.suspend IS
@@ -266,6 +316,7 @@ of its own flow (queue.enqueue(…, flow => job_id)). Then it runs on, as the sa
 job that is to be cancelled is cancelled instead. Errors: as queue.complete; 22023, P0002 and 42501 as queue.enqueue has
 them for after.';
 
+-- For: consume, observe.
 CREATE FUNCTION queue.inputs(id bigint)
     RETURNS TABLE (job_id bigint, queue_name text, task text, state text, result jsonb, error text, finished_at timestamptz)
     LANGUAGE c STABLE ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_inputs';
@@ -274,11 +325,13 @@ COMMENT ON FUNCTION queue.inputs IS
 that the user may consume or observe; all but the id is null for a job that is known no more. Errors: 22023 not an
 attempt''s id, P0002 no such attempt, 42501 neither consume nor observe on its queue.';
 
+-- For: consume.
 CREATE FUNCTION queue.step(id bigint, name text) RETURNS jsonb LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_step';
 COMMENT ON FUNCTION queue.step IS
 'The result of a step that this attempt, or one of the job before it, has noted by queue.step_done; NULL: it is not done. Errors: as queue.complete;
 22023 the name has no, or more than 1024, bytes.';
 
+-- For: consume.
 CREATE FUNCTION queue.step_done(id bigint, name text, result jsonb DEFAULT 'null') RETURNS void
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_step_done';
 COMMENT ON FUNCTION queue.step_done IS
@@ -287,6 +340,7 @@ commits. Errors: as queue.step.';
 
 -- Managing jobs -----------------------------------------------------------------------------------------
 
+-- For: manage.
 CREATE FUNCTION queue.cancel(job_id bigint, reason text DEFAULT NULL, force boolean DEFAULT false)
     RETURNS text LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cancel';
 COMMENT ON FUNCTION queue.cancel IS
@@ -294,6 +348,7 @@ COMMENT ON FUNCTION queue.cancel IS
 extend; it is not retried) or, with force, ended now: its worker has lost the lease. Errors: P0002 no such job, 55000
 it has ended, 55006 another open transaction is changing it, 22023 not a job''s id.';
 
+-- For: manage.
 CREATE FUNCTION queue.retry(job_id bigint, run_at timestamptz DEFAULT NULL)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_retry';
 COMMENT ON FUNCTION queue.retry IS
@@ -301,21 +356,45 @@ COMMENT ON FUNCTION queue.retry IS
 such job, 55000 it is running, 55006 another open transaction is changing it or holds its key, 23505 another live job
 has its key, 22023 not a job''s id.';
 
-CREATE FUNCTION queue.retry_dead(queue_name text, error_like text DEFAULT NULL, max_jobs integer DEFAULT NULL)
-    RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_retry_dead';
-COMMENT ON FUNCTION queue.retry_dead IS
-'Retries dead jobs of a queue, oldest first: those whose error is LIKE the pattern, at most max_jobs. Returns how
-many; those whose unique_key is taken by now are left out. Reads the logs, and the dead in history by index. Errors:
-42704 no such queue.';
+-- For: manage.
+CREATE FUNCTION queue.retry_many(job_ids bigint[], run_at timestamptz DEFAULT NULL)
+    RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_retry_jobs';
+COMMENT ON FUNCTION queue.retry_many IS
+'queue.retry for many; queue.search finds their ids. Returns what became of each: retried; missing, busy, refused (it is running, or its
+key is taken), full. Errors: 22023 not a job''s id, 42501.';
 
+-- For: manage.
+CREATE FUNCTION queue.cancel_many(job_ids bigint[], reason text DEFAULT NULL, force boolean DEFAULT false)
+    RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_cancel_jobs';
+COMMENT ON FUNCTION queue.cancel_many IS
+'queue.cancel for many; queue.search finds their ids. Returns what became of each: cancelled, cancelling; missing, busy, refused (it
+has ended), full. Errors: 22023 not a job''s id, 42501.';
+
+-- For: manage.
 CREATE FUNCTION queue.reprioritize(job_id bigint, priority integer)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_reprioritize';
 COMMENT ON FUNCTION queue.reprioritize IS 'Gives a waiting job another priority. Errors: as queue.retry; 55000 also when it has ended.';
 
+-- For: manage.
+CREATE FUNCTION queue.reprioritize_many(job_ids bigint[], priority integer)
+    RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_reprioritize_jobs';
+COMMENT ON FUNCTION queue.reprioritize_many IS
+'queue.reprioritize for many. Returns what became of each: reprioritized; missing, busy, refused (it does not wait), full. Errors: 22023
+not a job''s id, 42501.';
+
+-- For: manage.
 CREATE FUNCTION queue.reschedule(job_id bigint, run_at timestamptz)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_reschedule';
 COMMENT ON FUNCTION queue.reschedule IS 'Lets a waiting job run at another time. Errors: as queue.retry; 55000 also when it has ended.';
 
+-- For: manage.
+CREATE FUNCTION queue.reschedule_many(job_ids bigint[], run_at timestamptz)
+    RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_reschedule_jobs';
+COMMENT ON FUNCTION queue.reschedule_many IS
+'queue.reschedule for many. Returns what became of each: rescheduled; missing, busy, refused (it does not wait), full. Errors: 22023 not
+a job''s id or a time that is infinite, 42501.';
+
+-- For: manage.
 CREATE FUNCTION queue.forget(job_id bigint)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_forget';
 COMMENT ON FUNCTION queue.forget IS
@@ -325,21 +404,25 @@ transaction is in the way, 25001 at REPEATABLE READ.';
 
 -- Looking and maintenance -------------------------------------------------------------------------------
 
+-- For: manage '*'.
 CREATE FUNCTION queue.maintain() RETURNS TABLE (duty text, did bigint)
     LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_maintain';
 COMMENT ON FUNCTION queue.maintain IS
 'One tick of the background worker, in the foreground: each duty and how much it did.';
 
+-- For: observe.
 CREATE FUNCTION queue_internal.running_now()
     RETURNS TABLE (id bigint, lane integer, state text, pid integer, lease_expires_at timestamptz,
                    is_session_bound boolean, is_cancelled boolean)
     LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_running_now';
 COMMENT ON FUNCTION queue_internal.running_now IS 'The attempts that shared memory knows as taken. For the views.';
 
+-- For: observe.
 CREATE FUNCTION queue_internal.lease_expires_at(id bigint) RETURNS timestamptz
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_lease_expires_at';
 COMMENT ON FUNCTION queue_internal.lease_expires_at IS 'When the lease of a running attempt ends; null when shared memory does not know. For the views.';
 
+-- For: observe.
 CREATE FUNCTION queue_internal.tallies(walk boolean DEFAULT false)
     RETURNS TABLE (lane integer, ready bigint, scheduled bigint, retrying bigint, running bigint, dead bigint,
                    oldest_ready_at timestamptz, enqueued bigint, claimed bigint, completed bigint, failed bigint,
@@ -349,6 +432,7 @@ COMMENT ON FUNCTION queue_internal.tallies IS
 'Per lane the figures of queue.stats. is_counted: they come from shared memory, without reading the logs; walk => true
 reads the logs in any case. For the views.';
 
+-- For: observe.
 CREATE FUNCTION queue_internal.live()
     RETURNS TABLE (id bigint, job_id bigint, enqueued_at timestamptz, lane integer, priority integer, attempt integer, max_attempts integer,
                    run_at timestamptz, payload_of bigint, headers jsonb, group_key text, unique_key text, last_error text,
@@ -368,11 +452,13 @@ CREATE FUNCTION queue_internal.life_of(job_id bigint)
 COMMENT ON FUNCTION queue_internal.life_of IS
 'All attempts of a job, each with its claim and outcome, in the segments and in history. By index. Errors: 22023 not a job''s id.';
 
+-- For: consume, observe.
 CREATE FUNCTION queue.job_steps(job_id bigint) RETURNS TABLE (name text, result jsonb)
     LANGUAGE c STABLE ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_job_steps';
 COMMENT ON FUNCTION queue.job_steps IS
 'The steps that a job has done. Errors: P0002 no such job, 42501 neither observe nor consume on its queue, 22023 not a job''s id.';
 
+-- For: observe.
 CREATE FUNCTION queue_internal.payload_of(id bigint) RETURNS jsonb STABLE
     LANGUAGE c COST 20 AS 'MODULE_PATHNAME', 'pg_queue_payload_of';
 COMMENT ON FUNCTION queue_internal.payload_of IS 'The payload in an attempt''s row; null when it is gone. By index. For the views.';

@@ -14,6 +14,7 @@ COMMENT ON COLUMN queue.permission.role_name IS 'The role; its members have the 
 COMMENT ON COLUMN queue.permission.privilege IS 'produce, consume, observe, manage.';
 SELECT pg_catalog.pg_extension_config_dump('queue.permission', '');
 
+-- For: manage.
 CREATE FUNCTION queue.grant(queue_name text, role_name text, privilege text)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_grant';
 COMMENT ON FUNCTION queue.grant IS
@@ -21,12 +22,14 @@ COMMENT ON FUNCTION queue.grant IS
 consume (claim and end), observe (look), manage (all of these, and change the queue and its jobs, and grant). Needs the privilege
 manage. Errors: 42704 no such queue or role, 22023 no such privilege, 22004 an argument is null, 42501.';
 
+-- For: manage.
 CREATE FUNCTION queue.revoke(queue_name text, role_name text, privilege text)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_revoke';
 COMMENT ON FUNCTION queue.revoke IS
 'Takes back what queue.grant has given with the same arguments; nothing when there is nothing. Counts from the next call
 of every session on. The role may be gone. Errors: 42704 no such queue, 22023 no such privilege, 22004, 42501.';
 
+-- For: observe.
 CREATE FUNCTION queue_internal.may_observe(queue_id integer) RETURNS boolean STABLE
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_may_observe';
 COMMENT ON FUNCTION queue_internal.may_observe IS 'Whether the current user may observe a queue; 0: every queue. For the views.';

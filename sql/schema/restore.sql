@@ -22,6 +22,7 @@ CREATE FUNCTION queue_internal.read_only() RETURNS trigger
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_read_only';
 COMMENT ON FUNCTION queue_internal.read_only IS 'Trigger on the views: raises that they cannot be written to, and what to do instead.';
 
+-- For: manage '*'.
 CREATE FUNCTION queue.adopt() RETURNS void
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_adopt';
 COMMENT ON FUNCTION queue.adopt IS

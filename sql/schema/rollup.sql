@@ -74,6 +74,7 @@ COMMENT ON COLUMN queue.total.died IS 'Attempts that were a job''s last and fail
 COMMENT ON COLUMN queue.total.lane IS 'Queue or stage, see queue.lane.';
 SELECT pg_catalog.pg_extension_config_dump('queue.total', '');
 
+-- For: observe.
 CREATE FUNCTION queue_internal.throughput_live()
     RETURNS TABLE (minute timestamptz, segment_generation bigint, enqueued bigint, claimed bigint, completed bigint,
                    failed bigint, timed_out bigint, died bigint, lane integer, wait bytea, run bytea)
@@ -81,12 +82,14 @@ CREATE FUNCTION queue_internal.throughput_live()
 COMMENT ON FUNCTION queue_internal.throughput_live IS
 'The rows that queue.rollup will get from the segments that are not reclaimed yet, summed up at each call. For the views.';
 
+-- For: observe.
 CREATE FUNCTION queue_internal.times(histograms bytea[], OUT mean interval, OUT p50 interval, OUT p95 interval, OUT p99 interval)
     IMMUTABLE LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_times';
 COMMENT ON FUNCTION queue_internal.times IS
 'Mean and percentiles of the times in all of these histograms of queue.rollup; null when there are none. For the views.
 Errors: 22023 not a histogram.';
 
+-- For: observe.
 CREATE VIEW queue.throughput_part WITH (security_barrier) AS
 SELECT o.queue_name, o.stage, r.minute, r.enqueued, r.claimed, r.completed, r.failed, r.timed_out, r.died, r.wait, r.run
 FROM (SELECT minute, enqueued, claimed, completed, failed, timed_out, died, lane, wait, run FROM queue.rollup
@@ -96,6 +99,7 @@ JOIN queue.observed AS o ON o.lane = r.lane;
 COMMENT ON VIEW queue.throughput_part IS 'queue.throughput before the segments'' parts of a minute are added up. For it and queue.throughput_by.';
 
 -- A function call per column, and none for a column that is not asked for: mere counts do not read histograms.
+-- For: observe.
 CREATE VIEW queue.throughput AS
 SELECT queue_name, stage, minute, enqueued, claimed, completed, failed, timed_out, died,
        (queue_internal.times(wait)).mean AS wait_mean, (queue_internal.times(wait)).p50 AS wait_p50,
@@ -109,24 +113,25 @@ FROM (SELECT queue_name, stage, minute, sum(enqueued)::bigint AS enqueued, sum(c
 COMMENT ON VIEW queue.throughput IS
     'Per queue, stage and minute: what happened in it. Minutes without events have no row; those before pg_queue.statistics_retention are gone.';
 COMMENT ON COLUMN queue.throughput.queue_name IS 'The queue.';
-COMMENT ON COLUMN queue.throughput.stage IS 'The stage; null in a queue without stages.';
+COMMENT ON COLUMN queue.throughput.stage IS 'The stage; NULL in a queue without stages.';
 COMMENT ON COLUMN queue.throughput.minute IS 'The begin of the minute.';
-COMMENT ON COLUMN queue.throughput.enqueued IS 'Jobs enqueued in this minute.';
-COMMENT ON COLUMN queue.throughput.claimed IS 'Attempts claimed by workers in this minute.';
-COMMENT ON COLUMN queue.throughput.completed IS 'Attempts completed in this minute.';
-COMMENT ON COLUMN queue.throughput.failed IS 'Attempts failed in this minute.';
+COMMENT ON COLUMN queue.throughput.enqueued IS 'Jobs enqueued in this minute, in the stage in which they came in.';
+COMMENT ON COLUMN queue.throughput.claimed IS 'Attempts that workers claimed in this minute.';
+COMMENT ON COLUMN queue.throughput.completed IS 'Attempts completed or advanced in this minute.';
+COMMENT ON COLUMN queue.throughput.failed IS 'Attempts that their worker failed in this minute.';
 COMMENT ON COLUMN queue.throughput.timed_out IS 'Attempts whose lease or connection ended in this minute.';
-COMMENT ON COLUMN queue.throughput.died IS 'Attempts that were a job''s last and failed in this minute.';
-COMMENT ON COLUMN queue.throughput.wait_mean IS 'How long the attempts claimed in this minute had been ready, on average; null: none.';
+COMMENT ON COLUMN queue.throughput.died IS 'Attempts that were a job''s last and ended badly in this minute.';
+COMMENT ON COLUMN queue.throughput.wait_mean IS 'How long the attempts claimed in this minute had been ready, on average; NULL: none.';
 COMMENT ON COLUMN queue.throughput.wait_p50 IS 'Half of them had waited at most this long, within 1.6 %.';
 COMMENT ON COLUMN queue.throughput.wait_p95 IS '95 % of them had waited at most this long, within 1.6 %.';
 COMMENT ON COLUMN queue.throughput.wait_p99 IS '99 % of them had waited at most this long, within 1.6 %.';
-COMMENT ON COLUMN queue.throughput.run_mean IS 'How long the attempts completed, advanced, failed or timed out in this minute had run, on average; null: none.';
+COMMENT ON COLUMN queue.throughput.run_mean IS 'How long the attempts completed, advanced, failed or timed out in this minute had run, on average; NULL: none.';
 COMMENT ON COLUMN queue.throughput.run_p50 IS 'Half of them had run at most this long, within 1.6 %.';
 COMMENT ON COLUMN queue.throughput.run_p95 IS '95 % of them had run at most this long, within 1.6 %.';
 COMMENT ON COLUMN queue.throughput.run_p99 IS '99 % of them had run at most this long, within 1.6 %.';
 
 -- Many histograms go into each period here, so they are merged once for all columns.
+-- For: observe.
 CREATE FUNCTION queue.throughput_by(period interval DEFAULT '1 hour', since timestamptz DEFAULT NULL)
     RETURNS TABLE (queue_name text, stage text, starts_at timestamptz, enqueued bigint, claimed bigint, completed bigint,
                    failed bigint, timed_out bigint, died bigint,
@@ -157,6 +162,7 @@ COMMENT ON FUNCTION queue.throughput_by IS
 'queue.throughput in longer periods, such as hours and days, with exact counts and percentiles as good as those of a
 minute. since: without the minutes before it. Errors: 0A000 a period of months, 22008 a period that is not positive.';
 
+-- For: observe.
 CREATE FUNCTION queue_internal.minutes_now()
     RETURNS TABLE (lane integer, since timestamptz, known_from timestamptz, minute timestamptz, enqueued bigint, claimed bigint,
                    completed bigint, failed bigint, timed_out bigint, died bigint)
@@ -164,6 +170,7 @@ CREATE FUNCTION queue_internal.minutes_now()
 COMMENT ON FUNCTION queue_internal.minutes_now IS
 'What memory has counted in each minute of the last hour, by lane; a row without a minute says from when on. For the views.';
 
+-- For: observe.
 CREATE VIEW queue.activity_part WITH (security_barrier) AS
 WITH memory AS MATERIALIZED (SELECT * FROM queue_internal.minutes_now())
 SELECT o.queue_name, o.stage, m.minute, m.enqueued, m.claimed, m.completed, m.failed, m.timed_out, m.died,
@@ -206,6 +213,7 @@ COMMENT ON COLUMN queue.activity_period.timed_out IS 'Attempts whose lease or co
 COMMENT ON COLUMN queue.activity_period.died IS 'Attempts that were the last of their job and ended badly in it.';
 COMMENT ON COLUMN queue.activity_period.is_complete IS 'Whether memory has known all of it; else it is what was summed up so far.';
 
+-- For: observe.
 CREATE FUNCTION queue.activity(queue_name text DEFAULT NULL, since timestamptz DEFAULT NULL, period interval DEFAULT '1 minute')
     RETURNS SETOF queue.activity_period
     VOLATILE ROWS 1000 LANGUAGE sql

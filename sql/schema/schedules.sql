@@ -73,6 +73,7 @@ BEGIN
 END
 $tables$;
 
+-- For: manage.
 CREATE FUNCTION queue.schedule(
     name text, queue_name text, payload jsonb DEFAULT '{}', cron text DEFAULT NULL, every interval DEFAULT NULL,
     timezone text DEFAULT 'UTC', missed text DEFAULT 'once',
@@ -87,36 +88,43 @@ executor sql; then payload has what belongs to it: arguments, autocommit, settin
 when there is none, or it is paused. Errors: 22023 an argument out of range, with the place in a wrong expression, or data for a
 queue of commands; 42704 no such queue; 42601, 55000, 42501 as queue.enqueue_sql.';
 
+-- For: manage.
 CREATE FUNCTION queue.unschedule(name text)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_unschedule';
 COMMENT ON FUNCTION queue.unschedule IS 'Removes a schedule; jobs it has enqueued stay. Errors: 42704 no such schedule.';
 
+-- For: manage.
 CREATE FUNCTION queue.pause_schedule(name text)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_pause_schedule';
 COMMENT ON FUNCTION queue.pause_schedule IS
 'No slot is fired until queue.resume_schedule; those in between are not missed. Errors: 42704 no such schedule.';
 
+-- For: manage.
 CREATE FUNCTION queue.resume_schedule(name text)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_resume_schedule';
 COMMENT ON FUNCTION queue.resume_schedule IS 'Ends a pause: slots from now on are fired. Errors: 42704 no such schedule.';
 
+-- For: manage.
 CREATE FUNCTION queue.run_schedule(name text)
     RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_run_schedule';
 COMMENT ON FUNCTION queue.run_schedule IS
 'Enqueues a schedule''s job now, in this transaction, paused or not; the plan is unchanged, and queue.schedules does not
 show it. Returns the job''s id. Errors: 42704 no such schedule, or its queue is gone.';
 
+-- For: observe.
 CREATE FUNCTION queue.upcoming(name text, runs integer DEFAULT 10)
     RETURNS SETOF timestamptz LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_upcoming';
 COMMENT ON FUNCTION queue.upcoming IS
 'The next slots of a schedule after now, as planned, paused or not: at most runs, 0 to 10000. Errors: 42704 no such
 schedule, 22023 runs out of range.';
 
+-- For: observe.
 CREATE FUNCTION queue_internal.firings()
     RETURNS TABLE (schedule_id integer, next_run_at timestamptz, last_run_at timestamptz, last_job_id bigint)
     LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_firings';
 COMMENT ON FUNCTION queue_internal.firings IS 'What each schedule did last and does next. For the view.';
 
+-- For: observe.
 CREATE VIEW queue.schedules WITH (security_barrier) AS
 SELECT s.schedule_name AS name, coalesce(q.queue_name, t.topic_name) AS queue_name, s.cron, s.every, s.timezone, f.next_run_at, f.last_run_at, f.last_job_id,
        s.is_paused, s.missed, s.starts_at, s.ends_at, s.overlap, s.priority, s.max_attempts, s.group_key, s.payload,
@@ -128,19 +136,21 @@ LEFT JOIN queue_internal.firings() AS f ON f.schedule_id = s.schedule_id
 WHERE queue_internal.may_observe(s.queue_id);
 COMMENT ON VIEW queue.schedules IS 'One row per schedule.';
 COMMENT ON COLUMN queue.schedules.name IS 'Its name.';
-COMMENT ON COLUMN queue.schedules.queue_name IS 'The queue it enqueues into, or the topic that it publishes on; null when that is gone.';
-COMMENT ON COLUMN queue.schedules.cron IS 'The cron expression; null where every is given.';
-COMMENT ON COLUMN queue.schedules.every IS 'The time from slot to slot; null where cron is given.';
+COMMENT ON COLUMN queue.schedules.queue_name IS 'The queue it enqueues into, or the topic that it publishes on; NULL when that is gone.';
+COMMENT ON COLUMN queue.schedules.cron IS 'The expression; NULL where every is given.';
+COMMENT ON COLUMN queue.schedules.every IS 'The time from slot to slot; NULL where cron is given.';
 COMMENT ON COLUMN queue.schedules.timezone IS 'The zone in which the plan is read.';
-COMMENT ON COLUMN queue.schedules.next_run_at IS
-    'The first slot that was not dealt with; in the past while it is overdue. Null: there is none, or it is paused.';
+COMMENT ON COLUMN queue.schedules.next_run_at IS 'The first slot that was not dealt with, in the past while it is overdue; NULL: none is left, or it is paused.';
 COMMENT ON COLUMN queue.schedules.last_run_at IS 'When a slot''s job was enqueued for the last time.';
-COMMENT ON COLUMN queue.schedules.last_job_id IS 'That job.';
+COMMENT ON COLUMN queue.schedules.last_job_id IS 'That job; not one of queue.run_schedule.';
 COMMENT ON COLUMN queue.schedules.is_paused IS 'Whether no slot is fired.';
 COMMENT ON COLUMN queue.schedules.missed IS 'What becomes of slots that were missed: skip, once (one run for all), all.';
 COMMENT ON COLUMN queue.schedules.starts_at IS 'No slot before it; every is counted from it.';
 COMMENT ON COLUMN queue.schedules.ends_at IS 'No slot at it or after it.';
 COMMENT ON COLUMN queue.schedules.overlap IS 'False: a slot is skipped while the job of the last one is live.';
+COMMENT ON COLUMN queue.schedules.priority IS 'The priority of its jobs.';
+COMMENT ON COLUMN queue.schedules.max_attempts IS 'After how many attempts a job of it is dead; NULL: as its queue says.';
+COMMENT ON COLUMN queue.schedules.group_key IS 'The group of its jobs; NULL: none.';
 COMMENT ON COLUMN queue.schedules.payload IS 'The payload of its jobs.';
 COMMENT ON COLUMN queue.schedules.headers IS 'Headers of its jobs, beside schedule and slot.';
 COMMENT ON COLUMN queue.schedules.created_at IS 'When it was made; replacing it does not change this.';

@@ -40,6 +40,7 @@ SELECT pg_catalog.pg_extension_config_dump('queue.topic', '');
 SELECT pg_catalog.pg_extension_config_dump('queue.binding', '');
 SELECT pg_catalog.pg_extension_config_dump('queue.binding_id_seq', '');
 
+-- For: manage '*'.
 CREATE FUNCTION queue.create_topic(topic text, if_not_exists boolean DEFAULT false)
     RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_create_topic';
 COMMENT ON FUNCTION queue.create_topic IS
@@ -47,6 +48,7 @@ COMMENT ON FUNCTION queue.create_topic IS
 queue.grant and revoke say which role may publish (produce) and bind (observe). Errors: 42710 there is a topic or a queue of
 that name, 22023 a name out of range.';
 
+-- For: manage.
 CREATE FUNCTION queue.bind(
     topic text, queue_name text, pattern text DEFAULT '#', filter jsonpath DEFAULT NULL, priority integer DEFAULT NULL,
     delay interval DEFAULT NULL, group_key jsonpath DEFAULT NULL, max_attempts integer DEFAULT NULL,
@@ -61,12 +63,14 @@ publisher gets 53400). The same pattern and filter once more: its options are ch
 on the queue. Returns the binding''s id. Errors: 42704 no such topic or queue, 22023 a pattern or an option out of range,
 0A000 the queue runs commands, 42501.';
 
+-- For: manage.
 CREATE FUNCTION queue.unbind(topic text, queue_name text, pattern text DEFAULT NULL)
     RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_unbind';
 COMMENT ON FUNCTION queue.unbind IS
 'Ends a queue''s bindings to a topic: those of a pattern, or all (NULL). The jobs that are there stay. Returns how many
 bindings there were. Needs manage on the queue, or on the topic. Errors: 42704, 42501.';
 
+-- For: produce.
 CREATE FUNCTION queue.publish(
     topic text, payload jsonb DEFAULT '{}', key text DEFAULT '', priority integer DEFAULT 0, delay interval DEFAULT NULL,
     run_at timestamptz DEFAULT NULL, unique_key text DEFAULT NULL, on_duplicate text DEFAULT 'skip',
@@ -82,12 +86,14 @@ have the field event: topic, key, id (the same in all) and published_at. mandato
 instead of doing nothing. Returns the jobs. Needs produce on the topic, and nothing on the queues. Errors: as queue.enqueue;
 42704 no such topic, 22023 a key out of range, 53400 a binding with on_full error and no room.';
 
+-- For: produce.
 CREATE FUNCTION queue.publish_many(topic text, payloads jsonb[], keys text[] DEFAULT NULL, headers jsonb DEFAULT NULL, priority integer DEFAULT 0)
     RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_publish_many';
 COMMENT ON FUNCTION queue.publish_many IS
 'Publishes an event per payload, with the key of the same place (NULL: all with the empty key), written as a batch. Returns how
 many jobs were made. Errors: as queue.publish; 22004 names the payload that is null, 22023 another number of keys.';
 
+-- For: observe.
 CREATE FUNCTION queue.route(topic text, key text DEFAULT '', payload jsonb DEFAULT '{}', headers jsonb DEFAULT NULL,
     OUT queue_name text, OUT binding_id bigint, OUT pattern text
 ) RETURNS SETOF record STABLE LANGUAGE c ROWS 8 AS 'MODULE_PATHNAME', 'pg_queue_route';
@@ -95,12 +101,14 @@ COMMENT ON FUNCTION queue.route IS
 'Returns which queues would get a job for such an event, and by which binding; makes none. Needs observe on the topic.
 Errors: 42704 no such topic, 22023 a key out of range, 42501.';
 
+-- For: observe.
 CREATE FUNCTION queue_internal.topic_counts(
     OUT topic_id integer, OUT published bigint, OUT copies bigint, OUT unrouted bigint, OUT dropped bigint,
     OUT filter_errors bigint
 ) RETURNS SETOF record LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_topic_counts';
 COMMENT ON FUNCTION queue_internal.topic_counts IS 'What was published since the start of the server, by topic. For the views.';
 
+-- For: observe.
 CREATE VIEW queue.topics WITH (security_barrier) AS
 SELECT t.topic_name, (SELECT count(*) FROM queue.binding AS b WHERE b.topic_id = t.topic_id) AS bindings,
        coalesce(c.published, 0) AS published, coalesce(c.copies, 0) AS copies, coalesce(c.unrouted, 0) AS unrouted,
@@ -115,10 +123,11 @@ COMMENT ON COLUMN queue.topics.bindings IS 'How many bindings it has.';
 COMMENT ON COLUMN queue.topics.published IS 'Events that were published.';
 COMMENT ON COLUMN queue.topics.copies IS 'Jobs that were made of them.';
 COMMENT ON COLUMN queue.topics.unrouted IS 'Events that no binding has matched.';
-COMMENT ON COLUMN queue.topics.dropped IS 'Jobs that were not made since the queue was full (on_full drop).';
+COMMENT ON COLUMN queue.topics.dropped IS 'Jobs that were not made, since their queue was full (on_full drop).';
 COMMENT ON COLUMN queue.topics.filter_errors IS 'Filters whose answer was neither true nor false: they count as false.';
 COMMENT ON COLUMN queue.topics.created_at IS 'When it was created.';
 
+-- For: observe.
 CREATE VIEW queue.bindings WITH (security_barrier) AS
 SELECT t.topic_name, q.queue_name, b.pattern, b.filter, b.priority, b.delay, b.group_path AS group_key, b.max_attempts, b.lease,
        b.stage, b.on_full, b.bound_by, b.created_at, b.binding_id::bigint AS binding_id
@@ -130,7 +139,7 @@ COMMENT ON VIEW queue.bindings IS 'Which queues get what of the topics that the 
 COMMENT ON COLUMN queue.bindings.topic_name IS 'The topic.';
 COMMENT ON COLUMN queue.bindings.queue_name IS 'The queue that gets jobs.';
 COMMENT ON COLUMN queue.bindings.pattern IS 'Which keys it gets: * is one word, # any number of them.';
-COMMENT ON COLUMN queue.bindings.filter IS 'The jsonpath that has to be true; null: none.';
+COMMENT ON COLUMN queue.bindings.filter IS 'The jsonpath that has to be true; NULL: none.';
 COMMENT ON COLUMN queue.bindings.priority IS 'Of its jobs; null: as the publisher says. So with the following, up to stage.';
 COMMENT ON COLUMN queue.bindings.delay IS 'How long its jobs wait.';
 COMMENT ON COLUMN queue.bindings.group_key IS 'The jsonpath of the group''s key.';
@@ -140,20 +149,5 @@ COMMENT ON COLUMN queue.bindings.stage IS 'Where they begin; null: in the first.
 COMMENT ON COLUMN queue.bindings.on_full IS 'What max_waiting of the queue means: keep, drop, error.';
 COMMENT ON COLUMN queue.bindings.bound_by IS 'The role that has made it, or changed it last.';
 COMMENT ON COLUMN queue.bindings.created_at IS 'When it was made.';
-COMMENT ON COLUMN queue.bindings.binding_id IS 'Of several that match, the one with the smallest number gives the options.';
+COMMENT ON COLUMN queue.bindings.binding_id IS 'Of several of a queue that match, the smallest gives the options.';
 
-DO $each_column$
-DECLARE
-    attribute name;
-BEGIN
-    FOR attribute IN
-        SELECT a.attname FROM pg_attribute AS a JOIN pg_attribute AS b ON b.attname = a.attname
-        WHERE a.attrelid = 'queue.binding'::regclass AND b.attrelid = 'queue.bindings'::regclass AND a.attnum > 0
-          AND col_description(a.attrelid, a.attnum) IS NULL
-    LOOP
-        EXECUTE format('COMMENT ON COLUMN queue.binding.%I IS %L', attribute, (
-            SELECT col_description(attrelid, attnum) FROM pg_attribute
-            WHERE attrelid = 'queue.bindings'::regclass AND attname = attribute));
-    END LOOP;
-END
-$each_column$;

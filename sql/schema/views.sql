@@ -4,6 +4,16 @@
 -- barriers keep it out of what is read from tables, so that no function in a condition sees it either. The barriers lie
 -- as far down as possible, since conditions on payloads and errors do not pass them.
 
+-- For: observe.
+CREATE FUNCTION queue_internal.job_state(outcome "char", is_claimed boolean, is_held boolean, run_at timestamptz, has_failed boolean) RETURNS text
+    LANGUAGE c COST 2 AS 'MODULE_PATHNAME', 'pg_queue_job_state';
+COMMENT ON FUNCTION queue_internal.job_state IS 'The state of the job of which this is the newest attempt. For the views.';
+
+-- For: observe.
+CREATE FUNCTION queue_internal.attempt_state(outcome "char", is_claimed boolean, is_held boolean, run_at timestamptz, has_failed boolean) RETURNS text
+    LANGUAGE c COST 2 AS 'MODULE_PATHNAME', 'pg_queue_attempt_state';
+COMMENT ON FUNCTION queue_internal.attempt_state IS 'The state of an attempt: how it has ended, else that of its job. For the views.';
+
 CREATE VIEW queue.life WITH (security_barrier) AS
 SELECT l.id, l.job_id, l.enqueued_at, l.lane, l.priority, l.attempt, l.max_attempts, l.run_at,
        NULL::jsonb AS payload, l.id AS payload_in,
@@ -24,16 +34,10 @@ WHERE h.generation <> ALL (ARRAY(
   AND ((SELECT queue_internal.may_observe(0)) OR h.lane IN (SELECT o.lane FROM queue.observed AS o));
 COMMENT ON VIEW queue.life IS 'One row per attempt with its claim and outcome, as the logs and history have it. For the other views.';
 
+-- For: observe.
 CREATE VIEW queue.attempts AS
 SELECT l.id, l.job_id, o.queue_name, l.attempt,
-       CASE WHEN l.outcome IS NOT NULL THEN
-                CASE l.outcome WHEN 'c' THEN 'completed' WHEN 'f' THEN 'failed' WHEN 'd' THEN 'dead' WHEN 't' THEN 'timed_out'
-                               WHEN 'r' THEN 'released' WHEN 'w' THEN 'suspended' WHEN 'a' THEN 'advanced' WHEN 'x' THEN 'cancelled' WHEN 'k' THEN 'skipped'
-                               ELSE 'superseded' END
-            WHEN l.claimed_at IS NOT NULL THEN 'running'
-            WHEN o.is_held THEN 'held'
-            WHEN l.run_at > clock_timestamp() THEN CASE WHEN l.last_error IS NULL THEN 'scheduled' ELSE 'retrying' END
-            ELSE 'ready' END AS state,
+       queue_internal.attempt_state(l.outcome, l.claimed_at IS NOT NULL, o.is_held, l.run_at, l.last_error IS NOT NULL) AS state,
        CASE WHEN l.claim_kind <> 's' THEN l.claimed_at END AS claimed_at,
        l.ended_at AS finished_at, l.worker, l.error, o.stage
 FROM queue.life AS l
@@ -44,23 +48,16 @@ COMMENT ON COLUMN queue.attempts.job_id IS 'The job.';
 COMMENT ON COLUMN queue.attempts.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.attempts.attempt IS 'Which run this is, from 1 in each stage; a release does not count.';
 COMMENT ON COLUMN queue.attempts.state IS
-    'held, scheduled, ready, retrying, running, or how it ended: completed, failed, dead, timed_out, released, suspended, advanced, cancelled, skipped, superseded.';
+    'held, scheduled, ready, retrying, running, or how it ended: completed, failed (and there is a next), dead, timed_out, released, suspended (it waits for other jobs), advanced (to another stage), cancelled, skipped, superseded (by one with another priority or time, or when it was held and is released).';
 COMMENT ON COLUMN queue.attempts.claimed_at IS 'When a worker claimed it.';
 COMMENT ON COLUMN queue.attempts.finished_at IS 'When it ended.';
 COMMENT ON COLUMN queue.attempts.worker IS 'The name the worker gave.';
-COMMENT ON COLUMN queue.attempts.error IS 'Why it failed, timed out or was cancelled.';
-COMMENT ON COLUMN queue.attempts.stage IS 'The stage it is of; null in a queue without stages.';
+COMMENT ON COLUMN queue.attempts.error IS 'Why it failed, timed out, was cancelled or skipped.';
+COMMENT ON COLUMN queue.attempts.stage IS 'The stage it is of; NULL in a queue without stages.';
 
 CREATE VIEW queue.job_life AS
 SELECT l.id AS attempt_id, l.job_id, o.queue_name, o.stage,
-       CASE WHEN l.outcome = 'c' THEN 'completed'
-            WHEN l.outcome = 'x' THEN 'cancelled'
-            WHEN l.outcome = 'k' THEN 'skipped'
-            WHEN l.outcome IS NOT NULL THEN 'dead'
-            WHEN l.claimed_at IS NOT NULL THEN 'running'
-            WHEN o.is_held THEN 'held'
-            WHEN l.run_at > clock_timestamp() THEN CASE WHEN l.last_error IS NULL THEN 'scheduled' ELSE 'retrying' END
-            ELSE 'ready' END AS state,
+       queue_internal.job_state(l.outcome, l.claimed_at IS NOT NULL, o.is_held, l.run_at, l.last_error IS NOT NULL) AS state,
        -- Not before all conditions are met, of those rows that are wanted.
        coalesce(l.payload, queue_internal.payload_of(l.payload_in)) AS payload,
        l.priority, l.attempt, coalesce(l.max_attempts, o.max_attempts) AS max_attempts, l.run_at, l.enqueued_at,
@@ -79,6 +76,7 @@ WHERE l.is_newest;
 COMMENT ON VIEW queue.job_life IS 'queue.jobs with the id of the newest attempt. For queue.job and the other views.';
 COMMENT ON COLUMN queue.job_life.claimed_at IS 'When a worker claimed the newest attempt.';
 
+-- For: observe.
 CREATE VIEW queue.jobs AS
 SELECT job_id, queue_name, stage, state, payload, priority, attempt, max_attempts, run_at, enqueued_at, claimed_at,
        finished_at, lease_expires_at, worker, error, result, progress, unique_key, group_key, headers,
@@ -87,40 +85,44 @@ FROM queue.job_life;
 COMMENT ON VIEW queue.jobs IS 'One row per job. A condition on job_id reads everything: use queue.job(job_id) for one job.';
 COMMENT ON COLUMN queue.jobs.job_id IS 'The job.';
 COMMENT ON COLUMN queue.jobs.queue_name IS 'The queue.';
-COMMENT ON COLUMN queue.jobs.stage IS 'The stage it is at; null in a queue without stages.';
+COMMENT ON COLUMN queue.jobs.stage IS 'The stage it is at; NULL in a queue without stages, and while it is held.';
 COMMENT ON COLUMN queue.jobs.state IS
     'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (its condition can no longer be met).';
-COMMENT ON COLUMN queue.jobs.payload IS 'What the producer gave.';
+COMMENT ON COLUMN queue.jobs.payload IS
+    'What the producer gave. It is read when the row is: at the end of a cursor, or of a look at very many jobs, it can be NULL because nothing of the job is kept any more.';
 COMMENT ON COLUMN queue.jobs.priority IS 'Smaller runs first.';
-COMMENT ON COLUMN queue.jobs.attempt IS 'Which run it is at, from 1 in each stage.';
-COMMENT ON COLUMN queue.jobs.max_attempts IS 'After how many runs it is dead.';
-COMMENT ON COLUMN queue.jobs.run_at IS 'Not before this time; null: at once.';
+COMMENT ON COLUMN queue.jobs.attempt IS 'Which run it is at, from 1 in each stage; a release does not count.';
+COMMENT ON COLUMN queue.jobs.max_attempts IS 'After how many runs it is dead: its own, else the queue''s.';
+COMMENT ON COLUMN queue.jobs.run_at IS 'Not before this time; NULL: at once.';
 COMMENT ON COLUMN queue.jobs.enqueued_at IS 'When the producer enqueued it.';
 COMMENT ON COLUMN queue.jobs.claimed_at IS 'When a worker claimed the newest attempt.';
-COMMENT ON COLUMN queue.jobs.finished_at IS 'When the newest attempt ended.';
-COMMENT ON COLUMN queue.jobs.lease_expires_at IS 'Until when the worker has it.';
+COMMENT ON COLUMN queue.jobs.finished_at IS 'When the newest attempt ended; NULL while the job lives.';
+COMMENT ON COLUMN queue.jobs.lease_expires_at IS 'Until when the worker has it; NULL unless it runs.';
 COMMENT ON COLUMN queue.jobs.worker IS 'The name the worker gave.';
 COMMENT ON COLUMN queue.jobs.error IS 'How the newest attempt, or the one before it, failed.';
 COMMENT ON COLUMN queue.jobs.result IS 'What the worker gave to queue.complete.';
 COMMENT ON COLUMN queue.jobs.progress IS 'What the worker reported last.';
-COMMENT ON COLUMN queue.jobs.unique_key IS 'The key it holds.';
+COMMENT ON COLUMN queue.jobs.unique_key IS 'The key it has, or had.';
 COMMENT ON COLUMN queue.jobs.group_key IS 'The group it belongs to.';
 COMMENT ON COLUMN queue.jobs.headers IS 'What the producer gave beside the payload.';
 COMMENT ON COLUMN queue.jobs.flow IS 'The job whose flow it is a member of.';
 COMMENT ON COLUMN queue.jobs.task IS 'Its name in the flow.';
 COMMENT ON COLUMN queue.jobs.after IS 'The jobs that it is after, or was while it was held.';
-COMMENT ON COLUMN queue.jobs.upon IS 'For what it waits, or waited: completed, failed, ended, overdue; null: for no other job.';
+COMMENT ON COLUMN queue.jobs.upon IS 'For what it waits, or waited: completed, failed, ended, overdue; NULL: for no other job.';
 
+-- For: observe.
 CREATE FUNCTION queue.job(job_id bigint) RETURNS SETOF queue.jobs STABLE ROWS 1
     LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_job';
 COMMENT ON FUNCTION queue.job IS 'One job by its id, fast at any depth; no row when there is none. Errors: 22023 not a job''s id.';
 
+-- For: observe.
 CREATE FUNCTION queue.job_attempts(job_id bigint)
     RETURNS SETOF queue.attempts STABLE ROWS 2 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_job_attempts';
 COMMENT ON FUNCTION queue.job_attempts IS
 'The attempts of a job, fast at any depth: those of queue.attempts that are of it; no row when there is none. Errors: 22023 not a
 job''s id.';
 
+-- For: produce, consume, observe.
 CREATE PROCEDURE queue.await(
     job_id bigint, timeout interval DEFAULT '30 seconds', INOUT state text DEFAULT NULL, INOUT result jsonb DEFAULT NULL
 )
@@ -130,6 +132,7 @@ COMMENT ON PROCEDURE queue.await IS
 snapshot and no lock meanwhile. The result is NULL for a user that may only produce. Errors: 25001 inside a transaction
 block or function, P0002 no such job, 25006 on a standby, 22023, 55000 its queue was dropped.';
 
+-- For: observe.
 CREATE FUNCTION queue.members(job_id bigint, state text DEFAULT NULL, beyond bigint DEFAULT NULL, max_jobs integer DEFAULT 100)
     RETURNS SETOF queue.jobs STABLE ROWS 100 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_members';
 COMMENT ON FUNCTION queue.members IS
@@ -144,34 +147,25 @@ CREATE TYPE queue.listed_job AS (
 );
 COMMENT ON TYPE queue.listed_job IS
     'What queue.list and queue.search return: queue.jobs, where to go on, and how many rows were read so far.';
-COMMENT ON COLUMN queue.listed_job.job_id IS 'The job.';
-COMMENT ON COLUMN queue.listed_job.queue_name IS 'The queue.';
-COMMENT ON COLUMN queue.listed_job.stage IS 'The stage it is at; null in a queue without stages.';
-COMMENT ON COLUMN queue.listed_job.state IS
-    'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (its condition can no longer be met).';
-COMMENT ON COLUMN queue.listed_job.payload IS 'What the producer gave.';
-COMMENT ON COLUMN queue.listed_job.priority IS 'Smaller runs first.';
-COMMENT ON COLUMN queue.listed_job.attempt IS 'Which run it is at, from 1 in each stage.';
-COMMENT ON COLUMN queue.listed_job.max_attempts IS 'After how many runs it is dead.';
-COMMENT ON COLUMN queue.listed_job.run_at IS 'Not before this time; null: at once.';
-COMMENT ON COLUMN queue.listed_job.enqueued_at IS 'When the producer enqueued it.';
-COMMENT ON COLUMN queue.listed_job.claimed_at IS 'When a worker claimed the newest attempt.';
-COMMENT ON COLUMN queue.listed_job.finished_at IS 'When the newest attempt ended.';
-COMMENT ON COLUMN queue.listed_job.lease_expires_at IS 'Until when the worker has it.';
-COMMENT ON COLUMN queue.listed_job.worker IS 'The name the worker gave.';
-COMMENT ON COLUMN queue.listed_job.error IS 'How the newest attempt, or the one before it, failed.';
-COMMENT ON COLUMN queue.listed_job.result IS 'What the worker gave to queue.complete.';
-COMMENT ON COLUMN queue.listed_job.progress IS 'What the worker reported last.';
-COMMENT ON COLUMN queue.listed_job.unique_key IS 'The key it holds.';
-COMMENT ON COLUMN queue.listed_job.group_key IS 'The group it belongs to.';
-COMMENT ON COLUMN queue.listed_job.headers IS 'What the producer gave beside the payload.';
-COMMENT ON COLUMN queue.listed_job.flow IS 'The job whose flow it is a member of.';
-COMMENT ON COLUMN queue.listed_job.task IS 'Its name in the flow.';
-COMMENT ON COLUMN queue.listed_job.after IS 'The jobs that it is after, or was while it was held.';
-COMMENT ON COLUMN queue.listed_job.upon IS 'For what it waits, or waited: completed, failed, ended, overdue; null: for no other job.';
+DO $each_listed$
+DECLARE
+    attribute name;
+    words text;
+BEGIN
+    FOR attribute, words IN
+        SELECT a.attname, col_description(b.attrelid, b.attnum)
+        FROM pg_attribute AS a JOIN pg_attribute AS b ON b.attrelid = 'queue.jobs'::regclass AND b.attname = a.attname
+        WHERE a.attrelid = 'queue.listed_job'::regclass
+          AND col_description(a.attrelid, a.attnum) IS DISTINCT FROM col_description(b.attrelid, b.attnum)
+    LOOP
+        EXECUTE format('COMMENT ON COLUMN queue.listed_job.%I IS %L', attribute, words);
+    END LOOP;
+END
+$each_listed$;
 COMMENT ON COLUMN queue.listed_job.here IS 'Where the next call goes on, as its beyond; null: this is not the last row, or that was all.';
 COMMENT ON COLUMN queue.listed_job.rows_read IS 'How many rows the call had read by then.';
 
+-- For: observe.
 CREATE FUNCTION queue.list(queue_name text, state text, stage text DEFAULT NULL, beyond jsonb DEFAULT NULL, max_jobs integer DEFAULT 50)
     RETURNS SETOF queue.listed_job
     VOLATILE ROWS 50 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_list';
@@ -180,16 +174,17 @@ COMMENT ON FUNCTION queue.list IS
 the latest end on. beyond: what here has in the last row of the page before; a last row without a job says that there may be
 more behind what was read. Errors: 42704, 22023 no such state or stage, not a position.';
 
+-- For: observe.
 CREATE FUNCTION queue.search(
-    queue_name text, filter jsonpath, states text[] DEFAULT NULL, beyond jsonb DEFAULT NULL, max_jobs integer DEFAULT 50,
+    queue_name text, filter jsonpath DEFAULT NULL, states text[] DEFAULT NULL, beyond jsonb DEFAULT NULL, max_jobs integer DEFAULT 50,
     max_rows integer DEFAULT 20000
 )
     RETURNS SETOF queue.listed_job
     VOLATILE ROWS 50 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_search';
 COMMENT ON FUNCTION queue.search IS
 'A queue''s jobs for which filter is true, or finds something, in an object of job_id, stage, state, payload, priority,
-attempt, max_attempts, worker, error, result, progress, unique_key, group_key, headers, flow, task, is_flow. Reads max_rows rows at
-most, and for half a second; a last row without a job says by here how to go on. states: of these, in this order. Errors:
+attempt, max_attempts, worker, error, result, progress, unique_key, group_key, headers, flow, task, is_flow; NULL: all of these states. Reads max_rows rows at most, and for half a second. The last row says by here how to go on, also if it
+has no job. states: of these, in this order; NULL: of all. Errors:
 42704, 22023 no such state, not a position.';
 
 CREATE TYPE queue.error_group AS (
@@ -207,6 +202,7 @@ COMMENT ON COLUMN queue.error_group.last_died_at IS 'When the last of the dead o
 COMMENT ON COLUMN queue.error_group.example_job_id IS 'The newest of the jobs.';
 COMMENT ON COLUMN queue.error_group.is_complete IS 'Whether all dead and retrying jobs of the queue were looked at.';
 
+-- For: observe.
 CREATE FUNCTION queue.error_groups(queue_name text DEFAULT NULL, max_jobs integer DEFAULT 10000)
     RETURNS SETOF queue.error_group
     VOLATILE ROWS 100 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_error_groups';
@@ -214,34 +210,7 @@ COMMENT ON FUNCTION queue.error_groups IS
 'By error text, the jobs that died last and those that are retried next: of each queue at most max_jobs of both. queue_name
 null: all queues. is_complete: these were all of the queue. Errors: 42704, 22023.';
 
-CREATE FUNCTION queue.cancel_many(
-    queue_name text, filter jsonpath DEFAULT NULL, states text[] DEFAULT '{held,scheduled,retrying,ready}', reason text DEFAULT NULL,
-    max_jobs integer DEFAULT 10000, max_rows integer DEFAULT 100000, beyond jsonb DEFAULT NULL
-)
-    RETURNS TABLE (job_id bigint, here jsonb) VOLATILE ROWS 1000 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_cancel_many';
-COMMENT ON FUNCTION queue.cancel_many IS
-'queue.cancel for the jobs of a queue that filter finds, as queue.search does; null: all in these states. At most max_jobs
-jobs, and max_rows rows read; a last row without a job says by here how to go on. Jobs that other transactions have are left
-out. Errors: 42704, 22023, 53400 shared memory is full.';
-
-CREATE FUNCTION queue.retry_many(
-    queue_name text, filter jsonpath DEFAULT NULL, states text[] DEFAULT '{dead}', run_at timestamptz DEFAULT NULL,
-    max_jobs integer DEFAULT 10000, max_rows integer DEFAULT 100000, beyond jsonb DEFAULT NULL
-)
-    RETURNS TABLE (job_id bigint, here jsonb) VOLATILE ROWS 1000 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_retry_many';
-COMMENT ON FUNCTION queue.retry_many IS
-'queue.retry for the jobs of a queue that filter finds, with bounds as in queue.cancel_many. Left out are also jobs whose key
-another has. Errors: 42704, 22023, 53400 shared memory is full.';
-
-CREATE FUNCTION queue.reprioritize_many(
-    queue_name text, priority integer, filter jsonpath DEFAULT NULL, states text[] DEFAULT '{held,scheduled,retrying,ready}',
-    max_jobs integer DEFAULT 10000, max_rows integer DEFAULT 100000, beyond jsonb DEFAULT NULL
-)
-    RETURNS TABLE (job_id bigint, here jsonb) VOLATILE ROWS 1000 LANGUAGE c AS 'MODULE_PATHNAME', 'pg_queue_reprioritize_many';
-COMMENT ON FUNCTION queue.reprioritize_many IS
-'queue.reprioritize for the waiting jobs of a queue that filter finds, with bounds as in queue.cancel_many. Errors: 42704,
-22023, 53400 shared memory is full.';
-
+-- For: observe.
 CREATE VIEW queue.flows AS
 SELECT f.job_id, f.queue_name, f.task, f.state, coalesce(m.members, 0) AS members, coalesce(m.held, 0) AS held,
        coalesce(m.scheduled, 0) AS scheduled, coalesce(m.ready, 0) AS ready, coalesce(m.running, 0) AS running,
@@ -258,11 +227,10 @@ LEFT JOIN (SELECT j.flow, count(*) AS members, count(*) FILTER (WHERE j.state = 
            FROM queue.job_life AS j WHERE j.flow IS NOT NULL GROUP BY j.flow) AS m ON m.flow = f.job_id
 WHERE f.is_flow;
 COMMENT ON VIEW queue.flows IS 'One row per flow: how many of its members are in which state. Reads all jobs: look now and then.';
-COMMENT ON COLUMN queue.flows.job_id IS 'The job.';
-COMMENT ON COLUMN queue.flows.queue_name IS 'The queue.';
-COMMENT ON COLUMN queue.flows.task IS 'Its name in the flow.';
-COMMENT ON COLUMN queue.flows.state IS
-    'held (waits for other jobs), scheduled (waits for its time), ready, running, retrying (waits after a failure), completed, dead (no attempts left), cancelled, skipped (its condition can no longer be met).';
+COMMENT ON COLUMN queue.flows.job_id IS 'The flow.';
+COMMENT ON COLUMN queue.flows.queue_name IS 'Its queue.';
+COMMENT ON COLUMN queue.flows.task IS 'Its name in the flow that it is a member of.';
+COMMENT ON COLUMN queue.flows.state IS 'As in queue.jobs.';
 COMMENT ON COLUMN queue.flows.enqueued_at IS 'When the producer enqueued it.';
 COMMENT ON COLUMN queue.life.own_flow IS 'What makes it a flow: see the attempts.';
 COMMENT ON COLUMN queue.flows.members IS 'Its members that are known.';
@@ -274,10 +242,11 @@ COMMENT ON COLUMN queue.flows.completed IS 'Of these: have completed.';
 COMMENT ON COLUMN queue.flows.dead IS 'Of these: are dead, and hold the flow up until they are retried.';
 COMMENT ON COLUMN queue.flows.cancelled IS 'Of these: were cancelled.';
 COMMENT ON COLUMN queue.flows.skipped IS 'Of these: were skipped.';
-COMMENT ON COLUMN queue.flows.share_ended IS 'The share of its members that have ended, from 0 to 1; null: it has none.';
+COMMENT ON COLUMN queue.flows.share_ended IS 'The share of its members that have ended, 0 to 1; NULL: it has none.';
 COMMENT ON COLUMN queue.flows.finished_at IS 'When the flow itself ended.';
 COMMENT ON COLUMN queue.job_life.is_flow IS 'Whether it is a flow.';
 
+-- For: observe.
 CREATE VIEW queue.queues WITH (security_barrier) AS
 SELECT queue_name, is_paused, max_attempts, lease, backoff, backoff_base, backoff_max, backoff_jitter, retention, dead_retention,
        dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period, max_waiting, stages, notify, created_at,
@@ -311,6 +280,7 @@ COMMENT ON COLUMN queue.queues.run_as IS 'With executor call: the role as which 
 COMMENT ON COLUMN queue.queues.settings IS 'Settings of the sessions in which they run in the server.';
 COMMENT ON COLUMN queue.queues.rate_limit_per_group IS 'How many jobs of a group begin in a rate_period at most; null: no limit.';
 
+-- For: observe.
 CREATE VIEW queue.stats AS
 -- Read once.
 WITH tallies AS MATERIALIZED (SELECT * FROM queue_internal.tallies())
@@ -337,21 +307,23 @@ WHERE NOT o.is_held AND (t.lane IS NOT NULL OR o.stage = ANY (o.stages) OR o.sta
 COMMENT ON VIEW queue.stats IS
     'Per queue and stage: how many jobs are in which state now, and totals since the queue was created. Cheap at any depth: reads memory, and the jobs that are scheduled, retrying or dead.';
 COMMENT ON COLUMN queue.stats.queue_name IS 'The queue.';
-COMMENT ON COLUMN queue.stats.stage IS 'The stage; null in a queue without stages.';
+COMMENT ON COLUMN queue.stats.stage IS 'The stage; NULL in a queue without stages.';
 COMMENT ON COLUMN queue.stats.ready IS 'Jobs that can be claimed now.';
 COMMENT ON COLUMN queue.stats.scheduled IS 'Jobs that wait for their time.';
 COMMENT ON COLUMN queue.stats.retrying IS 'Jobs that wait for their time after a failure.';
 COMMENT ON COLUMN queue.stats.running IS 'Jobs that a worker has.';
 COMMENT ON COLUMN queue.stats.dead IS 'Dead jobs that were not retried since.';
-COMMENT ON COLUMN queue.stats.oldest_ready_age IS 'How long the oldest ready job has been ready; null when none is. Looks at 10,000 attempts at most, of each priority in the order of enqueueing.';
-COMMENT ON COLUMN queue.stats.enqueued IS 'Jobs, since the queue was created; in the stage in which they came in.';
-COMMENT ON COLUMN queue.stats.claimed IS 'Attempts claimed by workers, since the queue was created.';
-COMMENT ON COLUMN queue.stats.completed IS 'Attempts completed, or advanced to another stage, since the queue was created.';
-COMMENT ON COLUMN queue.stats.failed IS 'Attempts failed, since the queue was created.';
-COMMENT ON COLUMN queue.stats.timed_out IS 'Attempts whose lease or connection ended, since the queue was created.';
-COMMENT ON COLUMN queue.stats.held IS 'Jobs that wait for other jobs; in the stage in which jobs come in.';
-COMMENT ON COLUMN queue.stats.died IS 'Attempts that were a job''s last and failed, since the queue was created.';
+COMMENT ON COLUMN queue.stats.oldest_ready_age IS
+    'How long the oldest ready job has been ready; NULL when none is. Looks at 10,000 attempts at most, of each priority in the order of enqueueing.';
+COMMENT ON COLUMN queue.stats.enqueued IS 'Jobs, ever, in the stage in which they came in.';
+COMMENT ON COLUMN queue.stats.claimed IS 'Attempts that workers claimed, ever.';
+COMMENT ON COLUMN queue.stats.completed IS 'Attempts completed or advanced, ever.';
+COMMENT ON COLUMN queue.stats.failed IS 'Attempts that their worker failed, ever; those of jobs that were being cancelled count as neither of these two.';
+COMMENT ON COLUMN queue.stats.timed_out IS 'Attempts whose lease or connection ended, ever.';
+COMMENT ON COLUMN queue.stats.held IS 'Jobs that are after others, in the stage in which jobs come in.';
+COMMENT ON COLUMN queue.stats.died IS 'Attempts that were a job''s last and ended badly, ever.';
 
+-- For: observe.
 CREATE VIEW queue.errors AS
 -- What may be of interest, read once.
 WITH l AS MATERIALIZED (
@@ -372,14 +344,16 @@ COMMENT ON VIEW queue.errors IS 'Per queue and error text: the jobs that are dea
 COMMENT ON COLUMN queue.errors.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.errors.error IS 'The error text of the job''s last failure.';
 COMMENT ON COLUMN queue.errors.jobs IS 'How many jobs.';
-COMMENT ON COLUMN queue.errors.first_seen IS 'When one of these jobs first failed with this error, of the attempts that are kept; null: none is.';
-COMMENT ON COLUMN queue.errors.last_seen IS 'When one of these jobs last failed with this error; null as first_seen.';
+COMMENT ON COLUMN queue.errors.first_seen IS 'When one of these jobs first failed with this error, of the attempts that are kept; NULL: none is.';
+COMMENT ON COLUMN queue.errors.last_seen IS 'When one of these jobs last failed with this error; NULL as first_seen.';
 COMMENT ON COLUMN queue.errors.example_job_id IS 'One of the jobs, to look at with queue.job.';
 
+-- For: observe.
 CREATE FUNCTION queue_internal.claims_now() RETURNS TABLE (lane integer, pid integer, claimed_at timestamptz, worker text)
     LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_claims_now';
 COMMENT ON FUNCTION queue_internal.claims_now IS 'The claims of the attempts that workers have, this moment: from memory, and by index. For the view.';
 
+-- For: observe.
 CREATE VIEW queue.workers AS
 SELECT c.worker, c.pid, s.client_addr, s.client_port, s.application_name, o.queue_name,
        count(*) AS running, min(c.claimed_at) AS oldest_claimed_at, clock_timestamp() - min(c.claimed_at) AS oldest_claim
@@ -389,26 +363,29 @@ LEFT JOIN pg_catalog.pg_stat_activity AS s ON s.pid = c.pid
 GROUP BY c.worker, c.pid, s.client_addr, s.client_port, s.application_name, o.queue_name;
 COMMENT ON VIEW queue.workers IS 'Per worker and queue: what runs. pid and client are those of the connection that claimed.';
 COMMENT ON COLUMN queue.workers.worker IS 'The name the worker gave.';
-COMMENT ON COLUMN queue.workers.pid IS 'The process of the connection that claimed.';
-COMMENT ON COLUMN queue.workers.client_addr IS 'Where it is connected from; null for a local socket, or when it is gone.';
-COMMENT ON COLUMN queue.workers.client_port IS 'The port there; null when it is gone.';
+COMMENT ON COLUMN queue.workers.pid IS 'The process that claimed; after a restart of the server, a number from before it.';
+COMMENT ON COLUMN queue.workers.client_addr IS 'Where it is connected from; NULL for a local socket, or when it is gone.';
+COMMENT ON COLUMN queue.workers.client_port IS 'The port there, -1 for a local socket; NULL when it is gone.';
 COMMENT ON COLUMN queue.workers.application_name IS 'What the connection calls itself.';
 COMMENT ON COLUMN queue.workers.queue_name IS 'The queue.';
 COMMENT ON COLUMN queue.workers.oldest_claimed_at IS 'When it claimed the oldest of them.';
 COMMENT ON COLUMN queue.workers.running IS 'How many attempts it runs.';
-COMMENT ON COLUMN queue.workers.oldest_claim IS 'How long the oldest of them has been running.';
+COMMENT ON COLUMN queue.workers.oldest_claim IS 'How long ago that was.';
 
+-- For: observe.
 CREATE FUNCTION queue_internal.executors_now()
     RETURNS TABLE (pid integer, role_name text, lane integer, state text, job_id bigint, since timestamptz)
     LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'pg_queue_executors_now';
 COMMENT ON FUNCTION queue_internal.executors_now IS 'The processes that run jobs in the server, this moment, from memory. For the view.';
 
+-- For: observe.
 CREATE FUNCTION queue_internal.executor_counts()
     RETURNS TABLE (starts bigint, failures bigint, dispatches bigint, dispatch_us bigint, short_us bigint)
     LANGUAGE c ROWS 1 AS 'MODULE_PATHNAME', 'pg_queue_executor_counts';
 COMMENT ON FUNCTION queue_internal.executor_counts IS
 'What became of the starts of such processes since the start of the server, over all databases. For the metrics.';
 
+-- For: observe.
 CREATE VIEW queue.executors AS
 SELECT e.pid, e.role_name, o.queue_name, e.state, e.job_id, e.since,
        CASE e.state WHEN 'running' THEN split_part(s.query, E'\n', 1) END AS command
@@ -420,10 +397,11 @@ COMMENT ON COLUMN queue.executors.pid IS 'The process.';
 COMMENT ON COLUMN queue.executors.role_name IS 'The role as which it is connected.';
 COMMENT ON COLUMN queue.executors.queue_name IS 'The queue that it serves, or served last.';
 COMMENT ON COLUMN queue.executors.state IS 'running, looking (for the next job), idle.';
-COMMENT ON COLUMN queue.executors.job_id IS 'The job. Null: it runs none.';
+COMMENT ON COLUMN queue.executors.job_id IS 'The job that it runs; NULL: none.';
 COMMENT ON COLUMN queue.executors.since IS 'Since when it is in this state.';
-COMMENT ON COLUMN queue.executors.command IS 'The first line of what it runs, as pg_stat_activity shows it to this user.';
+COMMENT ON COLUMN queue.executors.command IS 'The first line of what it runs, as pg_stat_activity shows it to the user; NULL: nothing.';
 
+-- For: observe.
 CREATE VIEW queue.storage WITH (security_barrier) AS
 SELECT t.part, t.name, s.state, s.since, sum(pg_stat_get_live_tuples(t.oid))::bigint AS rows,
        sum(pg_stat_get_dead_tuples(t.oid))::bigint AS dead_rows, sum(pg_total_relation_size(t.oid))::bigint AS bytes
@@ -442,33 +420,12 @@ GROUP BY t.part, t.name, s.state, s.since;
 COMMENT ON VIEW queue.storage IS
 'What of the disk the queues take: a row for each segment of the logs, for each day of history, and for each other table. Needs observe
 on all queues.';
-COMMENT ON COLUMN queue.storage.part IS 'log, history, other.';
-COMMENT ON COLUMN queue.storage.name IS 'segment 0 to 9, or the name of a table.';
+COMMENT ON COLUMN queue.storage.part IS 'Log, history, other.';
+COMMENT ON COLUMN queue.storage.name IS 'Segment 0 to segment 9, which each stand for a set of tables; the table of a day of history; another table.';
 COMMENT ON COLUMN queue.storage.state IS
-    'Of a segment: open (filled now), closed, moving (the living move out), drained (being copied to history), copied, emptying, free. Null: free since ever, or no segment.';
+    'Of a segment: open (filled now), closed, moving (the living are moved out), drained (copied to history), copied, emptying, free; NULL: never used, or no segment.';
 COMMENT ON COLUMN queue.storage.since IS 'Since when it is in this state.';
 COMMENT ON COLUMN queue.storage.rows IS 'How many rows there are, as the server''s statistics know; they begin at 0 after a crash.';
-COMMENT ON COLUMN queue.storage.dead_rows IS 'How many of these only vacuum can remove: of the logs none, but for work that was rolled back.';
+COMMENT ON COLUMN queue.storage.dead_rows IS 'How many rows only vacuum can remove: none in the logs, but for work that was rolled back.';
 COMMENT ON COLUMN queue.storage.bytes IS 'On the disk, with indexes.';
 
-DO $each_column$
-DECLARE
-    relation regclass;
-    attribute name;
-BEGIN
-    -- Columns named alike mean the same; those that no statement above explained get the words of the others.
-    FOR relation, attribute IN
-        SELECT a.attrelid::regclass, a.attname FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
-        WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind IN ('v', 'r') AND a.attnum > 0 AND NOT a.attisdropped
-          AND col_description(a.attrelid, a.attnum) IS NULL
-    LOOP
-        EXECUTE format('COMMENT ON COLUMN %s.%I IS %L', relation, attribute, coalesce((
-            SELECT min(col_description(b.attrelid, b.attnum)) FROM pg_attribute AS b JOIN pg_class AS d ON d.oid = b.attrelid
-            WHERE d.relnamespace = 'queue'::regnamespace AND b.attname = attribute AND col_description(b.attrelid, b.attnum) IS NOT NULL
-              AND d.relkind IN ('v', 'c')
-              AND d.relname NOT IN ('activity_part', 'activity_period', 'bindings', 'error_group', 'listed_job', 'storage', 'topics')
-              -- What is said there is of queues, and of their table.
-              AND (d.relname = 'queues') = (relation = 'queue.queue'::regclass)), replace(attribute::text, '_', ' ')));
-    END LOOP;
-END
-$each_column$;

@@ -1,0 +1,16 @@
+-- What is made of functions of schema queue is made anew where these have changed.
+DO $changed$
+DECLARE
+    made regprocedure;
+BEGIN
+    FOR made IN
+        SELECT p.oid FROM pg_proc AS p
+        WHERE p.pronamespace = 'queue_cluster'::regnamespace
+          AND regexp_replace(p.proname, '^(away|remote|carry)_', '')
+              = ANY ('{complete_many,fail_many,release_many,extend_many,cancel_many,reprioritize_many,search}')
+    LOOP
+        EXECUTE format('DROP FUNCTION %s', made);
+    END LOOP;
+END
+$changed$;
+DROP FUNCTION queue_cluster.complete_away(bigint[]);

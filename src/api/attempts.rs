@@ -13,11 +13,13 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::{running, sql_function};
 use crate::catalog::permission::{self, Privilege, Rights};
+use crate::catalog::rows::{life, listed_job};
+use crate::catalog::tables as columns;
 use crate::catalog::{self, Catalog, ids, queue};
 use crate::error::Result;
 use crate::job::find::Doing;
 use crate::log::attempt::Attempt;
-use crate::log::history::{self, Past, column};
+use crate::log::history::{self, Past};
 use crate::log::listing::{Found, Opened, Where};
 use crate::log::outcome::{self, Kind, has_moved_claim};
 use crate::log::reader::Reader;
@@ -36,9 +38,11 @@ sql_function!(pg_queue_live, pg_finfo_pg_queue_live => live);
 sql_function!(pg_queue_life_of, pg_finfo_pg_queue_life_of => life_of);
 sql_function!(pg_queue_job, pg_finfo_pg_queue_job => job);
 sql_function!(pg_queue_job_attempts, pg_finfo_pg_queue_job_attempts => job_attempts);
+sql_function!(pg_queue_job_state, pg_finfo_pg_queue_job_state => job_state);
+sql_function!(pg_queue_attempt_state, pg_finfo_pg_queue_attempt_state => attempt_state);
 
-/// Number of columns of `queue_internal.live` and of `queue_internal.life_of`, which has the payload in place of `payload_of`.
-const COLUMNS: usize = 30;
+/// A row of `queue_internal.live`, or of `queue_internal.life_of`, which has the payload in place of `payload_of`.
+type LifeRow = [Option<Datum>; life::COUNT];
 
 const SNAPSHOT: Snapshot = Snapshot::Statement;
 
@@ -86,11 +90,8 @@ fn life_of(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// Number of columns of `queue.jobs`.
-pub const JOB_COLUMNS: usize = 24;
-
-/// A row of `queue.jobs`.
-pub type JobRow = [Option<Datum>; JOB_COLUMNS];
+/// A row of `queue.jobs`: the columns of `queue.listed_job` but for the last two.
+pub type JobRow = [Option<Datum>; listed_job::COUNT - 2];
 
 /// `queue.job(job_id)`: returns the row of `queue.jobs` for one job. It is in Rust, since SQL over `queue_internal.life_of`
 /// would cost more to plan than to run. If `job_id` is NULL, it returns no row.
@@ -120,34 +121,65 @@ fn job_attempts(call: &Call) -> Result<Option<Datum>> {
 }
 
 /// Returns the row of `queue.attempts` for an attempt. `None`: the queue was dropped.
-fn attempt_row(catalog: &Catalog, life: &[Option<Datum>; COLUMNS]) -> Result<Option<[Option<Datum>; 10]>> {
-    let char = |column: usize| life[column].map(|datum| datum.value() as u8);
-    let doing = doing(life);
-    let Some(queue) = queue::by_lane(catalog, doing.lane)? else { return Ok(None) };
+fn attempt_row(catalog: &Catalog, life: &LifeRow) -> Result<Option<[Option<Datum>; 10]>> {
+    let (lane, doing) = (lane(life), doing(life));
+    let Some(queue) = queue::by_lane(catalog, lane)? else { return Ok(None) };
     Ok(Some([
-        life[0],
-        life[1],
+        life[life::ID],
+        life[life::JOB_ID],
         Some(text_datum(&queue.name)),
-        life[5],
-        Some(text_datum(doing.outcome.map_or_else(|| doing.state(&queue), Kind::name))),
-        life[14].filter(|_| char(17) != Some(b's')),
-        life[19],
-        life[18],
-        life[23],
-        queue.stage_of(doing.lane).map(text_datum),
+        life[life::ATTEMPT],
+        Some(text_datum(doing.state_of_attempt(queue.is_held(lane)))),
+        claimed_at(life),
+        life[life::ENDED_AT],
+        life[life::WORKER],
+        life[life::ERROR],
+        queue.stage_of(lane).map(text_datum),
     ]))
 }
 
+fn lane(life: &LifeRow) -> i32 {
+    life[life::LANE].map_or(0, |datum| datum.value() as i32)
+}
+
+fn is_newest(life: &LifeRow) -> bool {
+    life[life::IS_NEWEST].is_some_and(|datum| datum.value() & 1 != 0)
+}
+
+/// When a worker claimed it: a claim of the system's own is none.
+fn claimed_at(life: &LifeRow) -> Option<Datum> {
+    let is_systems = life[life::CLAIM_KIND].is_some_and(|kind| kind.value() as u8 == b's');
+    life[life::CLAIMED_AT].filter(|_| !is_systems)
+}
+
 /// What an attempt is doing, as its row says.
-fn doing(life: &[Option<Datum>; COLUMNS]) -> Doing {
-    let outcome = life[20].map(|datum| Kind::of(datum.value() as u8));
+fn doing(life: &LifeRow) -> Doing {
     Doing {
-        lane: life[3].map_or(0, |datum| datum.value() as i32),
-        outcome,
-        is_claimed: outcome.is_none() && life[14].is_some(),
-        run_at: life[7].map(|datum| datum.value() as i64),
-        has_failed: life[12].is_some(),
+        outcome: life[life::OUTCOME].map(|datum| Kind::of(datum.value() as u8)),
+        is_claimed: life[life::CLAIMED_AT].is_some(),
+        run_at: life[life::RUN_AT].map(|datum| datum.value() as i64),
+        has_failed: life[life::LAST_ERROR].is_some(),
     }
+}
+
+/// What an attempt is doing, as the views know it.
+fn given(call: &Call) -> Doing {
+    Doing {
+        outcome: call.datum(0).map(|datum| Kind::of(datum.value() as u8)),
+        is_claimed: call.bool(1).unwrap_or(false),
+        run_at: call.timestamp(3),
+        has_failed: call.bool(4).unwrap_or(false),
+    }
+}
+
+/// `queue_internal.job_state(outcome, is_claimed, is_held, run_at, has_failed)`.
+fn job_state(call: &Call) -> Result<Option<Datum>> {
+    Ok(Some(text_datum(given(call).state_of_job(call.bool(2).unwrap_or(false)))))
+}
+
+/// `queue_internal.attempt_state(outcome, is_claimed, is_held, run_at, has_failed)`.
+fn attempt_state(call: &Call) -> Result<Option<Datum>> {
+    Ok(Some(text_datum(given(call).state_of_attempt(call.bool(2).unwrap_or(false)))))
 }
 
 /// Calls `f` with the lane and the row of `queue.jobs` for a job, if there is one that the user may observe. The values are
@@ -159,11 +191,10 @@ pub fn with_newest(
     f: &mut dyn FnMut(i32, &JobRow) -> Result<()>,
 ) -> Result<()> {
     each_life(catalog, job_id, rights, &mut |row| {
-        let is_newest = row[24].is_some_and(|datum| datum.value() & 1 != 0);
-        if !is_newest {
+        if !is_newest(row) {
             return Ok(true);
         }
-        let lane = row[3].map_or(0, |datum| datum.value() as i32);
+        let lane = lane(row);
         if let Some(row) = job_row(catalog, row, rights)? {
             f(lane, &row)?;
         }
@@ -197,14 +228,12 @@ impl<'a> Page<'a> {
     /// newest and the user may observe it. The values are good for the time of the call.
     pub fn show(&mut self, found: &Found, f: &mut dyn FnMut(&JobRow, bool) -> Result<()>) -> Result<()> {
         let rights = self.rights;
-        let mut tell = |life: &[Option<Datum>; COLUMNS]| {
-            let is_newest = life[24].is_some_and(|datum| datum.value() & 1 != 0);
-            let lane = life[3].map_or(0, |datum| datum.value() as i32);
-            if is_newest
-                && rights.on_lane(lane, Privilege::Observe)
+        let mut tell = |life: &LifeRow| {
+            if is_newest(life)
+                && rights.on_lane(lane(life), Privilege::Observe)
                 && let Some(row) = job_row(self.catalog, life, rights)?
             {
-                f(&row, life[COLUMNS - 1].is_some())?;
+                f(&row, life[life::OWN_FLOW].is_some())?;
             }
             Ok(())
         };
@@ -223,66 +252,46 @@ impl<'a> Page<'a> {
 }
 
 /// Returns the row of `queue.job_life` for the row of the job's newest attempt. `None`: the queue was dropped.
-fn job_row(catalog: &Catalog, life: &[Option<Datum>; COLUMNS], rights: &Rights) -> Result<Option<JobRow>> {
+fn job_row(catalog: &Catalog, life: &LifeRow, rights: &Rights) -> Result<Option<JobRow>> {
     let number = |column: usize| life[column].map(|datum| datum.value() as i64);
-    let [id, job_id, enqueued_at, _, priority, attempt, max_attempts, run_at, payload, headers, group_key, ..] = *life;
-    let [
-        ..,
-        unique_key,
-        last_error,
-        progress,
-        claimed_at,
-        _,
-        _,
-        claim_kind,
-        worker,
-        ended_at,
-        _,
-        _,
-        result,
-        error,
-        _,
-        flow,
-        task,
-        after,
-        upon,
-        _,
-    ] = *life;
-    let doing = doing(life);
-    let (lane, is_running) = (doing.lane, doing.is_claimed);
+    let (lane, doing) = (lane(life), doing(life));
     let Some(queue) = queue::by_lane(catalog, lane)? else { return Ok(None) };
-    let char = |datum: Option<Datum>| datum.map(|datum| datum.value() as u8);
     let lease_expires_at = || {
-        let id = id.map_or(0, |datum| datum.value() as i64);
-        let by_claim = || Some(Datum::from(number(14)?.saturating_add(number(15)?)));
-        running::lease_end(catalog, id, rights).map(Datum::from).or_else(by_claim)
+        let by_claim = || Some(Datum::from(number(life::CLAIMED_AT)?.saturating_add(number(life::LEASE_US)?)));
+        running::lease_end(catalog, number(life::ID).unwrap_or(0), rights).map(Datum::from).or_else(by_claim)
     };
-    Ok(Some([
-        job_id,
-        Some(text_datum(&queue.name)),
-        queue.stage_of(lane).map(text_datum),
-        Some(text_datum(doing.state(&queue))),
-        payload,
-        priority,
-        attempt,
-        max_attempts.or(Some(queue.max_attempts.into())),
-        run_at,
-        enqueued_at,
-        claimed_at.filter(|_| char(claim_kind) != Some(b's')),
-        ended_at,
-        if is_running { lease_expires_at() } else { None },
-        worker,
-        error.or(last_error),
-        result,
-        progress,
-        unique_key,
-        group_key,
-        headers,
-        flow,
-        task,
-        after,
-        char(upon).map(|char| text_datum(Upon::of(char).name())),
-    ]))
+    let is_running = doing.outcome.is_none() && doing.is_claimed;
+    let mut row = JobRow::default();
+    // Columns that both rows have.
+    for (to, from) in [
+        (listed_job::JOB_ID, life::JOB_ID),
+        (listed_job::PAYLOAD, life::PAYLOAD_OF),
+        (listed_job::PRIORITY, life::PRIORITY),
+        (listed_job::ATTEMPT, life::ATTEMPT),
+        (listed_job::RUN_AT, life::RUN_AT),
+        (listed_job::ENQUEUED_AT, life::ENQUEUED_AT),
+        (listed_job::FINISHED_AT, life::ENDED_AT),
+        (listed_job::WORKER, life::WORKER),
+        (listed_job::RESULT, life::RESULT),
+        (listed_job::PROGRESS, life::PROGRESS),
+        (listed_job::UNIQUE_KEY, life::UNIQUE_KEY),
+        (listed_job::GROUP_KEY, life::GROUP_KEY),
+        (listed_job::HEADERS, life::HEADERS),
+        (listed_job::FLOW, life::FLOW),
+        (listed_job::TASK, life::TASK),
+        (listed_job::AFTER, life::AFTER),
+    ] {
+        row[to] = life[from];
+    }
+    row[listed_job::QUEUE_NAME] = Some(text_datum(&queue.name));
+    row[listed_job::STAGE] = queue.stage_of(lane).map(text_datum);
+    row[listed_job::STATE] = Some(text_datum(doing.state_of_job(queue.is_held(lane))));
+    row[listed_job::MAX_ATTEMPTS] = life[life::MAX_ATTEMPTS].or(Some(queue.max_attempts.into()));
+    row[listed_job::CLAIMED_AT] = claimed_at(life);
+    row[listed_job::LEASE_EXPIRES_AT] = if is_running { lease_expires_at() } else { None };
+    row[listed_job::ERROR] = life[life::ERROR].or(life[life::LAST_ERROR]);
+    row[listed_job::UPON] = life[life::UPON].map(|char| text_datum(Upon::of(char.value() as u8).name()));
+    Ok(Some(row))
 }
 
 /// Calls `f` with each attempt of a job that the user may observe, in the columns of `queue_internal.life_of`, until `f`
@@ -291,7 +300,7 @@ fn each_life(
     catalog: &Catalog,
     job_id: i64,
     rights: &Rights,
-    f: &mut dyn FnMut(&[Option<Datum>; COLUMNS]) -> Result<bool>,
+    f: &mut dyn FnMut(&LifeRow) -> Result<bool>,
 ) -> Result<()> {
     let may_see = |lane: i32| rights.on_lane(lane, Privilege::Observe);
     let ledger = ledger(catalog);
@@ -343,12 +352,7 @@ struct Life<'a> {
 impl Life<'_> {
     /// Returns the attempt in the columns of `queue_internal.life_of`. `None`: it has moved elsewhere, or the row only holds a
     /// payload.
-    fn row(
-        &self,
-        notes: &note::Reader,
-        successors: &successor::Reader,
-        payload: Option<Datum>,
-    ) -> Option<[Option<Datum>; COLUMNS]> {
+    fn row(&self, notes: &note::Reader, successors: &successor::Reader, payload: Option<Datum>) -> Option<LifeRow> {
         let attempt = self.attempt;
         if has_moved_claim(self.claim.map(claim::read).as_ref(), self.outcome.map(outcome::read).as_ref())
             || attempt.is_payload_only()
@@ -363,74 +367,81 @@ impl Life<'_> {
         let of_claim = |column: usize| self.claim.and_then(|row| row.get(column));
         let of_outcome = |column: usize| self.outcome.and_then(|row| row.get(column));
         let wide = |datum: Option<Datum>| datum.map(datum::fetched);
-        Some([
-            Some(attempt.id().into()),
-            Some(attempt.job_id().into()),
-            Some(attempt.enqueued_at().into()),
-            Some(attempt.lane().into()),
-            Some(attempt.priority().into()),
-            Some(attempt.attempt().into()),
-            attempt.max_attempts().map(Datum::from),
-            attempt.run_at().map(Datum::from),
-            payload,
-            wide(attempt.headers()),
-            wide(attempt.group_key()),
-            wide(attempt.unique_key()),
-            wide(attempt.last_error()),
-            notes.progress().map(datum::owned).or_else(|| wide(attempt.progress())),
-            of_claim(1),
-            of_claim(2),
-            of_claim(3),
-            of_claim(4),
-            wide(of_claim(5)),
-            of_outcome(1),
-            of_outcome(2),
-            of_outcome(3),
-            wide(of_outcome(4)),
-            wide(of_outcome(5)),
-            Some(is_newest.into()),
-            attempt.flow().map(Datum::from),
-            wide(attempt.task()),
-            wide(attempt.after()),
-            attempt.upon().map(|upon| Datum::from(upon as i8)),
-            wide(attempt.own_flow()),
-        ])
+        let mut row = LifeRow::default();
+        row[life::ID] = Some(attempt.id().into());
+        row[life::JOB_ID] = Some(attempt.job_id().into());
+        row[life::ENQUEUED_AT] = Some(attempt.enqueued_at().into());
+        row[life::LANE] = Some(attempt.lane().into());
+        row[life::PRIORITY] = Some(attempt.priority().into());
+        row[life::ATTEMPT] = Some(attempt.attempt().into());
+        row[life::MAX_ATTEMPTS] = attempt.max_attempts().map(Datum::from);
+        row[life::RUN_AT] = attempt.run_at().map(Datum::from);
+        row[life::PAYLOAD_OF] = payload;
+        row[life::HEADERS] = wide(attempt.headers());
+        row[life::GROUP_KEY] = wide(attempt.group_key());
+        row[life::UNIQUE_KEY] = wide(attempt.unique_key());
+        row[life::LAST_ERROR] = wide(attempt.last_error());
+        row[life::PROGRESS] = notes.progress().map(datum::owned).or_else(|| wide(attempt.progress()));
+        row[life::CLAIMED_AT] = of_claim(columns::claim::CLAIMED_AT);
+        row[life::LEASE_US] = of_claim(columns::claim::LEASE_US);
+        row[life::PID] = of_claim(columns::claim::PID);
+        row[life::CLAIM_KIND] = of_claim(columns::claim::KIND);
+        row[life::WORKER] = wide(of_claim(columns::claim::WORKER));
+        row[life::ENDED_AT] = of_outcome(columns::outcome::ENDED_AT);
+        row[life::OUTCOME] = of_outcome(columns::outcome::OUTCOME);
+        row[life::NEXT_ID] = of_outcome(columns::outcome::NEXT_ID);
+        row[life::RESULT] = wide(of_outcome(columns::outcome::RESULT));
+        row[life::ERROR] = wide(of_outcome(columns::outcome::ERROR));
+        row[life::IS_NEWEST] = Some(is_newest.into());
+        row[life::FLOW] = attempt.flow().map(Datum::from);
+        row[life::TASK] = wide(attempt.task());
+        row[life::AFTER] = wide(attempt.after());
+        row[life::UPON] = attempt.upon().map(|upon| Datum::from(upon as i8));
+        row[life::OWN_FLOW] = wide(attempt.own_flow());
+        Some(row)
     }
 }
 
-fn past_row(successors: &successor::Reader, past: &Past) -> [Option<Datum>; COLUMNS] {
+/// Returns an attempt in history in the columns of `queue_internal.life_of`.
+fn past_row(successors: &successor::Reader, past: &Past) -> LifeRow {
+    let mut row = LifeRow::default();
+    for (to, from) in [
+        (life::ID, columns::history::ID),
+        (life::JOB_ID, columns::history::JOB_ID),
+        (life::ENQUEUED_AT, columns::history::ENQUEUED_AT),
+        (life::LANE, columns::history::LANE),
+        (life::PRIORITY, columns::history::PRIORITY),
+        (life::ATTEMPT, columns::history::ATTEMPT),
+        (life::MAX_ATTEMPTS, columns::history::MAX_ATTEMPTS),
+        (life::RUN_AT, columns::history::RUN_AT),
+        (life::CLAIMED_AT, columns::history::CLAIMED_AT),
+        (life::PID, columns::history::PID),
+        (life::CLAIM_KIND, columns::history::CLAIM_KIND),
+        (life::ENDED_AT, columns::history::ENDED_AT),
+        (life::OUTCOME, columns::history::OUTCOME),
+        (life::NEXT_ID, columns::history::NEXT_ID),
+        (life::FLOW, columns::history::FLOW),
+        (life::UPON, columns::history::UPON),
+    ] {
+        row[to] = past.get(from);
+    }
+    for (to, from) in [
+        (life::PAYLOAD_OF, columns::history::PAYLOAD),
+        (life::HEADERS, columns::history::HEADERS),
+        (life::GROUP_KEY, columns::history::GROUP_KEY),
+        (life::UNIQUE_KEY, columns::history::UNIQUE_KEY),
+        (life::LAST_ERROR, columns::history::LAST_ERROR),
+        (life::PROGRESS, columns::history::PROGRESS),
+        (life::WORKER, columns::history::WORKER),
+        (life::RESULT, columns::history::RESULT),
+        (life::ERROR, columns::history::ERROR),
+        (life::TASK, columns::history::TASK),
+        (life::AFTER, columns::history::AFTER),
+        (life::OWN_FLOW, columns::history::OWN_FLOW),
+    ] {
+        row[to] = past.get(from).map(datum::fetched);
+    }
     let is_newest = past.outcome().next_id.is_none() && !successors.has(past.id());
-    let wide = |column: usize| past.get(column).map(datum::fetched);
-    [
-        past.get(column::ID),
-        past.get(column::JOB_ID),
-        past.get(column::ENQUEUED_AT),
-        past.get(column::LANE),
-        past.get(column::PRIORITY),
-        past.get(column::ATTEMPT),
-        past.get(column::MAX_ATTEMPTS),
-        past.get(column::RUN_AT),
-        wide(column::PAYLOAD),
-        wide(column::HEADERS),
-        wide(column::GROUP_KEY),
-        wide(column::UNIQUE_KEY),
-        wide(column::LAST_ERROR),
-        wide(column::PROGRESS),
-        past.get(column::CLAIMED_AT),
-        None,
-        past.get(column::PID),
-        past.get(column::CLAIM_KIND),
-        wide(column::WORKER),
-        past.get(column::ENDED_AT),
-        past.get(column::OUTCOME),
-        past.get(column::NEXT_ID),
-        wide(column::RESULT),
-        wide(column::ERROR),
-        Some(is_newest.into()),
-        past.get(column::FLOW),
-        wide(column::TASK),
-        wide(column::AFTER),
-        past.get(column::UPON),
-        wide(column::OWN_FLOW),
-    ]
+    row[life::IS_NEWEST] = Some(is_newest.into());
+    row
 }

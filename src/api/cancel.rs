@@ -1,4 +1,4 @@
-//! `queue.cancel`: a waiting job is taken and ended; a running one is asked to stop, or ended by force. Also
+//! `queue.cancel`, `cancel_many`: a waiting job is taken and ended; a running one is asked to stop, or ended by force. Also
 //! `queue.purge`, which cancels all waiting jobs of a queue.
 //!
 //! Not here: how an attempt is ended unrun or its worker is asked (`job::cancel`), and requests that come too late for
@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use pgrx::pg_sys::Datum;
 
-use crate::api::{self, sql_function};
+use crate::api::{self, answers, sql_function};
 use crate::catalog::permission::{self, Privilege, Rights};
 use crate::catalog::{self, Catalog, queue};
 use crate::error::{self, Error, Result};
@@ -24,6 +24,7 @@ use crate::pg::datum::text_datum;
 use crate::pg::function::Call;
 
 sql_function!(pg_queue_cancel, pg_finfo_pg_queue_cancel => cancel);
+sql_function!(pg_queue_cancel_jobs, pg_finfo_pg_queue_cancel_jobs => cancel_many);
 sql_function!(pg_queue_purge, pg_finfo_pg_queue_purge => purge);
 
 /// `queue.cancel(job_id, reason, force)`: returns 'cancelled', or 'cancelling' if the worker was asked to stop.
@@ -38,10 +39,19 @@ fn cancel(call: &Call) -> Result<Option<Datum>> {
     cancel_job(&catalog::current()?, job_id, reason, force).map(|done| Some(text_datum(done)))
 }
 
+/// `queue.cancel_many(job_ids, reason, force)`.
+fn cancel_many(call: &Call) -> Result<Option<Datum>> {
+    api::writable("cancel")?;
+    let reason = call.text(1);
+    let reason = reason.as_deref().map(fail::cut);
+    let force = call.bool(2).unwrap_or(false);
+    answers::for_each_job(call, |catalog, job_id| cancel_job(catalog, job_id, reason, force))
+}
+
 /// Cancels a job, or asks its worker to stop; says which.
 ///
 /// Errors: as `queue.cancel`.
-pub fn cancel_job(catalog: &Rc<Catalog>, job_id: i64, reason: Option<&str>, force: bool) -> Result<&'static str> {
+fn cancel_job(catalog: &Rc<Catalog>, job_id: i64, reason: Option<&str>, force: bool) -> Result<&'static str> {
     let error = reason.map(text_datum);
     // `Stale` and `Lost` mean that the attempt changed between the look and the attempt to hold it; the next look sees
     // that. 100 looks in vain are not met in practice: the limit keeps the loop finite.
@@ -86,7 +96,7 @@ pub fn cancel_job(catalog: &Rc<Catalog>, job_id: i64, reason: Option<&str>, forc
             match cancel::ask(catalog, &job.attempt, note::Cancel::new_body(reason)) {
                 Ok(()) => return Ok("cancelling"),
                 Err(Refusal::Lost(_)) => continue,
-                Err(Refusal::Busy(e) | Refusal::Wrong(e)) => return Err(e),
+                Err(Refusal::Busy(e) | Refusal::Unfit(e) | Refusal::Wrong(e)) => return Err(e),
             }
         }
         let mut outcomes = Outcomes::new(catalog);
@@ -98,7 +108,7 @@ pub fn cancel_job(catalog: &Rc<Catalog>, job_id: i64, reason: Option<&str>, forc
                 return Ok("cancelled");
             }
             Err(Refusal::Lost(_)) => continue,
-            Err(Refusal::Busy(e) | Refusal::Wrong(e)) => return Err(e),
+            Err(Refusal::Busy(e) | Refusal::Unfit(e) | Refusal::Wrong(e)) => return Err(e),
         }
     }
     Err(Error::new(error::IN_USE, format!("job {job_id} keeps changing")).hint("Try again."))

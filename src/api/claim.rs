@@ -8,18 +8,20 @@
 
 use pgrx::pg_sys::Datum;
 
-use crate::api::{self, sql_function};
+use crate::api::{self, answers, sql_function};
+use crate::catalog::rows::claimed_job;
 use crate::error::{Error, Result};
 use crate::job::claim::{self, ClaimRequest, Claimed, ClaimedAttempt};
 use crate::job::complete::complete_all;
+use crate::job::held::{self, Refusal};
+use crate::job::notice;
 use crate::job::options::lease_us;
 use crate::job::wait::{self, ClaimScope, Waiter};
-use crate::job::{held, notice};
 use crate::log::claim::Kind;
 use crate::log::restore;
 use crate::pg::datum::{Interval, text_datum};
 use crate::pg::function::{Call, Rows};
-use crate::pg::{process, time};
+use crate::pg::{jsonb, process, time};
 
 sql_function!(pg_queue_claim, pg_finfo_pg_queue_claim => claim);
 sql_function!(pg_queue_claim_any, pg_finfo_pg_queue_claim_any => claim_any);
@@ -75,7 +77,7 @@ fn run(call: &Call, names: &[impl AsRef<str>]) -> Result<Option<Datum>> {
         restore::refuse(&known.catalog)?;
         let mut refused = Vec::new();
         complete_all(&known.catalog, &completed, &mut refused)?;
-        refused.into_iter().for_each(Error::warn);
+        refused.into_iter().try_for_each(|(id, refusal)| add_refusal(&rows, id, refusal))?;
     }
     // A claim that does not wait need not read the clock.
     notice::wait_is_cut(wait);
@@ -131,6 +133,15 @@ fn checked_worker(name: String) -> Result<String> {
             .hint("Name it by its host and process, for instance worker => 'mailer 1'."));
     }
     Ok(name)
+}
+
+/// Adds a row for an attempt that was to be completed and was not. It has no job, and says in its headers what became of it.
+fn add_refusal(rows: &Rows, id: i64, refusal: Refusal) -> Result<()> {
+    let (outcome, error) = answers::of_attempt(refusal)?;
+    let answer = jsonb::of(&serde_json::json!({ "outcome": outcome, "reason": answers::reason(&error) }));
+    let mut row = [None; claimed_job::COUNT];
+    (row[claimed_job::ID], row[claimed_job::HEADERS]) = (Some(id.into()), answer);
+    rows.add_options(&row)
 }
 
 /// Adds a row of type `queue.claimed_job`.

@@ -8,7 +8,7 @@
 use pg_queue_core::id;
 use pgrx::pg_sys::{self, Datum};
 
-use crate::api::{self, sql_function};
+use crate::api::{self, end_batch, sql_function};
 use crate::catalog::declared::argument;
 use crate::catalog::{self, ids, permission, queue};
 use crate::error::{self, Error, Result};
@@ -23,6 +23,7 @@ use crate::pg::pass_on::{self, To, Way};
 
 sql_function!(pg_queue_cluster_home, pg_finfo_pg_queue_cluster_home => home);
 sql_function!(pg_queue_cluster_is_home, pg_finfo_pg_queue_cluster_is_home => is_home);
+sql_function!(pg_queue_cluster_id_of_end, pg_finfo_pg_queue_cluster_id_of_end => id_of_end);
 sql_function!(pg_queue_cluster_remember, pg_finfo_pg_queue_cluster_remember => remember);
 sql_function!(pg_queue_cluster_is_owed, pg_finfo_pg_queue_cluster_is_owed => is_owed);
 sql_function!(pg_queue_cluster_hold_slot, pg_finfo_pg_queue_cluster_hold_slot => hold_slot);
@@ -44,6 +45,11 @@ fn home(_call: &Call) -> Result<Option<Datum>> {
 /// `queue_cluster.is_home(id)`: whether this server has made the id. NULL of NULL.
 fn is_home(call: &Call) -> Result<Option<Datum>> {
     Ok(call.i64(0).map(|id| is_own(id).into()))
+}
+
+/// `queue_cluster.id_of_end(one)`: the id of the attempt that an element of `ends` is about; NULL: it names none.
+fn id_of_end(call: &Call) -> Result<Option<Datum>> {
+    Ok(call.str(0).and_then(|one| end_batch::id_of(&one)).map(Datum::from))
 }
 
 /// `queue_cluster.remember(queue_name, unique_key, job_id, expires_at, taken_until, version)`, which only superusers may execute.

@@ -6,6 +6,7 @@
 
 use pgrx::pg_sys::Datum;
 
+use crate::api::answers::Answers;
 use crate::api::{self, sql_function};
 use crate::catalog;
 use crate::error::Result;
@@ -38,11 +39,13 @@ fn complete(call: &Call) -> Result<Option<Datum>> {
 /// `queue.complete_many(ids)`.
 fn complete_many(call: &Call) -> Result<Option<Datum>> {
     api::writable("complete")?;
-    let rows = call.rows()?;
+    let answers = Answers::begin(call)?;
     let ids = call.required("ids", call.i64_array(0))?;
     let catalog = catalog::current()?;
-    for id in complete::complete_all(&catalog, &ids, &mut Vec::new())? {
-        api::add_id(&rows, id)?;
+    let mut refused = Vec::new();
+    for id in complete::complete_all(&catalog, &ids, &mut refused)? {
+        answers.done(id, Kind::Completed.name())?;
     }
+    refused.into_iter().try_for_each(|(id, refusal)| answers.ended(id, Err(refusal)))?;
     Ok(None)
 }

@@ -9,6 +9,7 @@ use pgrx::pg_sys::Datum;
 use crate::api::list::{Answer, End, Look, at_most, observed};
 use crate::api::sql_function;
 use crate::catalog::permission::{self, Privilege};
+use crate::catalog::rows::listed_job;
 use crate::catalog::{self, queue};
 use crate::error::Result;
 use crate::log::listing::State;
@@ -67,8 +68,8 @@ fn error_groups(call: &Call) -> Result<Option<Datum>> {
                 until: None,
             };
             let (end, _) = look.run(true, &mut |hit| {
-                let error = hit.row.and_then(|row| row[14]).map(datum::text);
-                let ended_at = hit.row.and_then(|row| row[11]).map(|at| at.value() as i64);
+                let error = hit.row.and_then(|row| row[listed_job::ERROR]).map(datum::text);
+                let ended_at = hit.row.and_then(|row| row[listed_job::FINISHED_AT]).map(|at| at.value() as i64);
                 let group = groups.entry(error).or_default();
                 match state {
                     State::Dead => group.dead += 1,

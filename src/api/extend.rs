@@ -8,7 +8,7 @@
 use pg_queue_core::frontier::State;
 use pgrx::pg_sys::Datum;
 
-use crate::api::{self, sql_function};
+use crate::api::{self, answers, sql_function};
 use crate::catalog::permission::{self, Rights};
 use crate::catalog::{self, Catalog};
 use crate::error::Result;
@@ -16,6 +16,7 @@ use crate::job::held::Refusal;
 use crate::job::hold;
 use crate::job::options::lease_us;
 use crate::log::note;
+use crate::pg::datum::text_datum;
 use crate::pg::function::Call;
 use crate::pg::time;
 use crate::shmem;
@@ -84,8 +85,7 @@ fn extend(call: &Call) -> Result<Option<Datum>> {
     call.result_row(&mut [expires_at.into(), is_cancelled.into()], &mut [false, false]).map(Some)
 }
 
-/// `queue.extend_many(ids, lease)`: returns a row for each lease that was extended, none for those that are lost or
-/// are being ended.
+/// `queue.extend_many(ids, lease)`: as other verbs for many, with what `queue.extend` returns beside it.
 fn extend_many(call: &Call) -> Result<Option<Datum>> {
     api::writable("extend")?;
     let rows = call.rows()?;
@@ -96,10 +96,28 @@ fn extend_many(call: &Call) -> Result<Option<Datum>> {
     for id in ids.into_iter().flatten() {
         match extend_one(&catalog, id, lease, &rights) {
             Ok((expires_at, is_cancelled)) => {
-                rows.add(&mut [id.into(), expires_at.into(), is_cancelled.into()], &mut [false; 3])?;
+                // The SQL of 0.3.0, until ALTER EXTENSION UPDATE.
+                if rows.has_columns(3) {
+                    rows.add(&mut [id.into(), expires_at.into(), is_cancelled.into()], &mut [false; 3])?;
+                    continue;
+                }
+                let outcome = Some(text_datum("extended"));
+                rows.add_options(&[
+                    Some(id.into()),
+                    outcome,
+                    None,
+                    Some(expires_at.into()),
+                    Some(is_cancelled.into()),
+                ])?;
             }
-            Err(Refusal::Lost(_) | Refusal::Busy(_)) => {}
-            Err(Refusal::Wrong(e)) => return Err(e),
+            Err(refusal) => {
+                let (outcome, error) = answers::of_attempt(refusal)?;
+                if rows.has_columns(3) {
+                    continue;
+                }
+                let reason = Some(text_datum(&answers::reason(&error)));
+                rows.add_options(&[Some(id.into()), Some(text_datum(outcome)), reason, None, None])?;
+            }
         }
     }
     Ok(None)

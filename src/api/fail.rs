@@ -4,11 +4,11 @@
 
 use pgrx::pg_sys::Datum;
 
-use crate::api::{self, add_id, sql_function};
+use crate::api::answers::Answers;
+use crate::api::{self, sql_function};
 use crate::catalog;
 use crate::error::Result;
 use crate::job::fail::{self, Failure};
-use crate::job::held::Refusal;
 use crate::job::hold;
 use crate::job::options::in_future;
 use crate::job::outcomes::Outcomes;
@@ -27,15 +27,15 @@ fn fail(call: &Call) -> Result<Option<Datum>> {
     let catalog = catalog::current()?;
     let mut outcomes = Outcomes::new(&catalog);
     let held = hold::hold_for_end(&mut outcomes, id)?;
-    let run_at = fail::end_badly(&catalog, &mut outcomes, &held, &failure)?;
+    let (_, run_at) = fail::end_badly(&catalog, &mut outcomes, &held, &failure)?;
     outcomes.insert()?;
     Ok(run_at.map(Datum::from))
 }
 
-/// `queue.fail_many(ids, error, retry_in, fatal)`: returns the ids of the attempts that it has ended.
+/// `queue.fail_many(ids, error, retry_in, fatal)`.
 fn fail_many(call: &Call) -> Result<Option<Datum>> {
     api::writable("fail")?;
-    let rows = call.rows()?;
+    let answers = Answers::begin(call)?;
     let ids = call.required("ids", call.i64_array(0))?;
     let error = call.required("error", call.text(1))?;
     let failure = reported(call, &error)?;
@@ -44,11 +44,7 @@ fn fail_many(call: &Call) -> Result<Option<Datum>> {
     for id in ids.into_iter().flatten() {
         let ended = hold::hold_for_end(&mut outcomes, id)
             .and_then(|held| fail::end_badly(&catalog, &mut outcomes, &held, &failure));
-        match ended {
-            Ok(_) => add_id(&rows, id)?,
-            Err(Refusal::Lost(_) | Refusal::Busy(_)) => {}
-            Err(Refusal::Wrong(e)) => return Err(e),
-        }
+        answers.ended(id, ended.map(|(kind, _)| kind.name()))?;
     }
     outcomes.insert()?;
     Ok(None)

@@ -7,6 +7,7 @@ use pgrx::pg_sys::Datum;
 
 use crate::api::{attempts, sql_function};
 use crate::catalog::permission::{self, Privilege, Rights};
+use crate::catalog::rows::listed_job;
 use crate::catalog::{self, ids};
 use crate::error::Result;
 use crate::job::find;
@@ -45,9 +46,16 @@ fn inputs(call: &Call) -> Result<Option<Datum>> {
         let mut is_known = false;
         attempts::with_newest(&catalog, job_id, &Rights::everything(), &mut |lane, job| {
             is_known = true;
-            // job_id, queue_name, task, state, result, error, finished_at
-            let (result, error) = if may_see(&rights, lane) { (job[15], job[14]) } else { (None, None) };
-            rows.add_options(&[job[0], job[1], job[21], job[3], result, error, job[11]])
+            let shown = |column: usize| job[column].filter(|_| may_see(&rights, lane));
+            rows.add_options(&[
+                job[listed_job::JOB_ID],
+                job[listed_job::QUEUE_NAME],
+                job[listed_job::TASK],
+                job[listed_job::STATE],
+                shown(listed_job::RESULT),
+                shown(listed_job::ERROR),
+                job[listed_job::FINISHED_AT],
+            ])
         })?;
         if !is_known {
             rows.add_options(&[Some(job_id.into()), None, None, None, None, None, None])?;
@@ -73,7 +81,7 @@ fn members(call: &Call) -> Result<Option<Datum>> {
         }
         process::check_for_interrupts();
         attempts::with_newest(&catalog, job_id, &rights, &mut |_, row| {
-            let is_wanted = |state: &String| row[3].map(datum::text).as_ref() == Some(state);
+            let is_wanted = |state: &String| row[listed_job::STATE].map(datum::text).as_ref() == Some(state);
             if state.as_ref().is_none_or(is_wanted) {
                 rows.add_options(row)?;
                 left -= 1;

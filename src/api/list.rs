@@ -1,7 +1,7 @@
 //! `queue.list`, `queue.search`: the jobs of a queue that are in a state, a page at a time.
 //!
-//! Not here: how they are found (`log::listing`), and what is told of each (`api::attempts`). `api::bulk` and
-//! `api::error_groups` look in the same way.
+//! Not here: how they are found (`log::listing`), and what is told of each (`api::attempts`). `api::error_groups`
+//! looks in the same way.
 //!
 //! Invariant: a look reads a bounded number of rows, and of no queue that the current user may not observe.
 
@@ -10,10 +10,11 @@ use std::rc::Rc;
 use pgrx::pg_sys::Datum;
 use serde_json::{Value, json};
 
-use crate::api::attempts::{JOB_COLUMNS, JobRow, Page};
+use crate::api::attempts::{JobRow, Page};
 use crate::api::sql_function;
 use crate::catalog::permission::{self, Privilege, Rights};
 use crate::catalog::queue::{self, Queue};
+use crate::catalog::rows::listed_job;
 use crate::catalog::{self, Catalog};
 use crate::error::{self, Error, Result};
 use crate::job::notice;
@@ -96,7 +97,8 @@ impl Look<'_> {
                 if with_rows || self.filter.is_some() {
                     scratch.lend(|| {
                         page.show(&found, &mut |row, is_flow| {
-                            let is_in_state = row[3].is_some_and(|name| datum::text(name) == state.name());
+                            let is_in_state =
+                                row[listed_job::STATE].is_some_and(|name| datum::text(name) == state.name());
                             if is_in_state && self.filter.is_none_or(|filter| matches(row, is_flow, filter)) {
                                 answer = f(Hit { found: &found, row: Some(row), rows_read, here: &here })?;
                             }
@@ -142,7 +144,7 @@ const FIELDS: [&str; 17] = [
 ];
 
 /// Tells the user if a filter asks for what no job has.
-pub fn look_at_filter(filter: Datum) {
+fn look_at_filter(filter: Datum) {
     // A path is at most some times as long as its text.
     let text = if datum::is_small(filter, 8 * jsonpath::LONGEST) { jsonpath::text(filter) } else { String::new() };
     if let Some(field) = jsonpath::roots(&text).into_iter().find(|field| !FIELDS.contains(&field.as_str())) {
@@ -157,22 +159,22 @@ fn document(row: &JobRow, is_flow: bool) -> String {
     let text = |n: usize| Value::from(row[n].map(datum::text)).to_string();
     let json = |n: usize| row[n].map_or_else(|| "null".to_owned(), jsonb::text);
     let values = [
-        int(0),
-        text(2),
-        text(3),
-        json(4),
-        small(5),
-        small(6),
-        small(7),
-        text(13),
-        text(14),
-        json(15),
-        json(16),
-        text(17),
-        text(18),
-        json(19),
-        int(20),
-        text(21),
+        int(listed_job::JOB_ID),
+        text(listed_job::STAGE),
+        text(listed_job::STATE),
+        json(listed_job::PAYLOAD),
+        small(listed_job::PRIORITY),
+        small(listed_job::ATTEMPT),
+        small(listed_job::MAX_ATTEMPTS),
+        text(listed_job::WORKER),
+        text(listed_job::ERROR),
+        json(listed_job::RESULT),
+        json(listed_job::PROGRESS),
+        text(listed_job::UNIQUE_KEY),
+        text(listed_job::GROUP_KEY),
+        json(listed_job::HEADERS),
+        int(listed_job::FLOW),
+        text(listed_job::TASK),
         is_flow.to_string(),
     ];
     let fields: Vec<String> = FIELDS.iter().zip(values).map(|(name, value)| format!("\"{name}\": {value}")).collect();
@@ -212,7 +214,7 @@ pub fn states(names: Vec<Option<String>>) -> Result<Vec<State>> {
 /// Reads a position that a call before has returned.
 ///
 /// Errors: 22023 when it is none.
-pub fn position(beyond: Option<Datum>) -> Result<Option<Value>> {
+fn position(beyond: Option<Datum>) -> Result<Option<Value>> {
     let Some(beyond) = beyond else { return Ok(None) };
     let read = serde_json::from_str::<Value>(&jsonb::text(beyond)).ok();
     let position = read.filter(|value| value.get("state").is_some_and(Value::is_string) && value.get("at").is_some());
@@ -232,10 +234,13 @@ pub fn at_most(name: &str, value: Option<i32>, default: i32, most: i32) -> Resul
 }
 
 /// A row of `queue.listed_job`. Without a row of a job it has the last columns only.
-fn with_more(row: Option<&JobRow>, here: Option<Datum>, rows_read: i64) -> [Option<Datum>; JOB_COLUMNS + 2] {
-    let of_row = |n: usize| row.and_then(|row| row[n]);
-    let more = [here, Some(rows_read.into())];
-    std::array::from_fn(|n| if n < JOB_COLUMNS { of_row(n) } else { more[n - JOB_COLUMNS] })
+fn with_more(job: Option<&JobRow>, here: Option<Datum>, rows_read: i64) -> [Option<Datum>; listed_job::COUNT] {
+    let mut row = [None; listed_job::COUNT];
+    if let Some(job) = job {
+        row[..job.len()].copy_from_slice(job);
+    }
+    (row[listed_job::HERE], row[listed_job::ROWS_READ]) = (here, Some(rows_read.into()));
+    row
 }
 
 /// Runs a look for `queue.list` and `queue.search`, and adds what it finds to the rows.
@@ -283,12 +288,12 @@ fn list(call: &Call) -> Result<Option<Datum>> {
 /// Errors: 42704, 22023.
 fn search(call: &Call) -> Result<Option<Datum>> {
     let name = call.required("queue_name", call.text(0))?;
-    let filter = call.required("filter", call.datum(1))?;
+    let filter = call.datum(1);
     let names = call.text_array(2);
     let beyond = position(call.datum(3))?;
     let max_jobs = at_most("max_jobs", call.i32(4), 50, MAX_PAGE)?;
     let max_rows = at_most("max_rows", call.i32(5), 20_000, 1_000_000)?.into();
-    look_at_filter(filter);
+    filter.inspect(|filter| look_at_filter(*filter));
     let states = names.map_or_else(|| Ok(State::ALL.iter().map(|(state, _)| *state).collect()), states)?;
     let catalog = catalog::current()?;
     let rights = permission::rights(&catalog);
@@ -296,7 +301,6 @@ fn search(call: &Call) -> Result<Option<Datum>> {
         return call.rows().map(|_| None);
     };
     let until = Some(time::monotonic_us().saturating_add(MAX_TIME));
-    let filter = Some(filter);
     let look = Look { catalog: &catalog, queue: &queue, lane: None, states, filter, beyond, max_rows, until };
     page(call, &look, max_jobs)?;
     Ok(None)

@@ -8,14 +8,14 @@
 use pgrx::pg_sys::{self, Datum};
 
 use crate::error::{self, Error, Result};
-use crate::pg::function::{self, Body, Call, Rows};
+use crate::pg::function::{self, Body, Call};
 use crate::pg::session;
 use crate::{catalog, log};
 
 pub mod advance;
+pub mod answers;
 pub mod attempts;
 pub mod await_end;
-pub mod bulk;
 pub mod cancel;
 pub mod check;
 pub mod claim;
@@ -24,6 +24,7 @@ pub mod command;
 pub mod complete;
 pub mod current_job;
 pub mod doctor;
+pub mod end_batch;
 pub mod enqueue;
 pub mod enqueue_sql;
 pub mod error_groups;
@@ -31,6 +32,7 @@ pub mod executors;
 pub mod extend;
 pub mod fail;
 pub mod flow;
+pub mod former;
 pub mod former_stages;
 pub mod inputs;
 pub mod list;
@@ -52,11 +54,6 @@ pub mod suspend;
 pub mod throughput;
 pub mod topics;
 pub mod wait;
-
-/// Adds a row that has only an id.
-pub fn add_id(rows: &Rows, id: i64) -> Result<()> {
-    rows.add(&mut [id.into()], &mut [false])
-}
 
 /// Raises an error if nothing can be written here, or while the tables are being restored. `verb` names the action in
 /// the message.

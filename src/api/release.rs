@@ -4,14 +4,15 @@
 
 use pgrx::pg_sys::Datum;
 
-use crate::api::{self, add_id, sql_function};
+use crate::api::answers::Answers;
+use crate::api::{self, sql_function};
 use crate::catalog;
 use crate::error::Result;
-use crate::job::held::Refusal;
 use crate::job::hold;
 use crate::job::options::in_future;
 use crate::job::outcomes::Outcomes;
 use crate::job::release;
+use crate::log::outcome::Kind;
 use crate::pg::datum::Interval;
 use crate::pg::function::{Call, VOID};
 use crate::pg::time;
@@ -35,10 +36,10 @@ fn release(call: &Call) -> Result<Option<Datum>> {
     Ok(Some(VOID))
 }
 
-/// `queue.release_many(ids, delay)`: returns the ids of the attempts that it has given back.
+/// `queue.release_many(ids, delay)`.
 fn release_many(call: &Call) -> Result<Option<Datum>> {
     api::writable("release")?;
-    let rows = call.rows()?;
+    let answers = Answers::begin(call)?;
     let ids = call.required("ids", call.i64_array(0))?;
     let delay = call.interval(1).unwrap_or(NO_DELAY);
     in_future("delay", delay, time::now_us())?;
@@ -47,11 +48,7 @@ fn release_many(call: &Call) -> Result<Option<Datum>> {
     for id in ids.into_iter().flatten() {
         let ended = hold::hold_for_end(&mut outcomes, id)
             .and_then(|held| release::give_back(&catalog, &mut outcomes, &held, delay));
-        match ended {
-            Ok(()) => add_id(&rows, id)?,
-            Err(Refusal::Lost(_) | Refusal::Busy(_)) => {}
-            Err(Refusal::Wrong(e)) => return Err(e),
-        }
+        answers.ended(id, ended.map(Kind::name))?;
     }
     outcomes.insert()?;
     Ok(None)

@@ -1,12 +1,14 @@
-//! `queue.reprioritize` and `queue.reschedule`: a waiting attempt is superseded by one with another priority or time.
+//! `queue.reprioritize`, `reschedule`, and both for many: a waiting attempt is superseded by one with another priority or time.
 //! Its job_id, attempt number and everything else stay.
 //!
 //! Not here: superseding (`job::successor`), and `queue.retry`, which also gives a job another time (`api::retry`).
 
+use std::rc::Rc;
+
 use pgrx::pg_sys::Datum;
 
-use crate::api::{self, sql_function};
-use crate::catalog;
+use crate::api::{self, answers, sql_function};
+use crate::catalog::{self, Catalog};
 use crate::error::Result;
 use crate::job::options::run_time;
 use crate::job::successor;
@@ -14,19 +16,34 @@ use crate::pg::function::{Call, VOID};
 use crate::pg::time;
 
 sql_function!(pg_queue_reprioritize, pg_finfo_pg_queue_reprioritize => reprioritize);
+sql_function!(pg_queue_reprioritize_jobs, pg_finfo_pg_queue_reprioritize_jobs => reprioritize_many);
 sql_function!(pg_queue_reschedule, pg_finfo_pg_queue_reschedule => reschedule);
+sql_function!(pg_queue_reschedule_jobs, pg_finfo_pg_queue_reschedule_jobs => reschedule_many);
 
 /// `queue.reprioritize(job_id, priority)`.
 fn reprioritize(call: &Call) -> Result<Option<Datum>> {
     api::writable("reprioritize")?;
     let job_id = call.required("job_id", call.i64(0))?;
     let priority = call.required("priority", call.i32(1))?;
+    set_priority(&catalog::current()?, job_id, priority, time::now_us())?;
+    Ok(Some(VOID))
+}
+
+/// `queue.reprioritize_many(job_ids, priority)`.
+fn reprioritize_many(call: &Call) -> Result<Option<Datum>> {
+    api::writable("reprioritize")?;
+    let priority = call.required("priority", call.i32(1))?;
     let now = time::now_us();
-    successor::supersede(&catalog::current()?, job_id, false, |next| {
+    answers::for_each_job(call, |catalog, job_id| {
+        set_priority(catalog, job_id, priority, now).map(|()| "reprioritized")
+    })
+}
+
+fn set_priority(catalog: &Rc<Catalog>, job_id: i64, priority: i32, now: i64) -> Result<()> {
+    successor::supersede(catalog, job_id, false, |next| {
         next.priority = priority;
         next.run_at = next.run_at.filter(|&at| at > now);
-    })?;
-    Ok(Some(VOID))
+    })
 }
 
 /// `queue.reschedule(job_id, run_at)`.
@@ -36,4 +53,13 @@ fn reschedule(call: &Call) -> Result<Option<Datum>> {
     let run_at = run_time(call.required("run_at", call.timestamp(1))?, time::now_us())?;
     successor::supersede(&catalog::current()?, job_id, false, |next| next.run_at = run_at)?;
     Ok(Some(VOID))
+}
+
+/// `queue.reschedule_many(job_ids, run_at)`.
+fn reschedule_many(call: &Call) -> Result<Option<Datum>> {
+    api::writable("reschedule")?;
+    let run_at = run_time(call.required("run_at", call.timestamp(1))?, time::now_us())?;
+    answers::for_each_job(call, |catalog, job_id| {
+        successor::supersede(catalog, job_id, false, |next| next.run_at = run_at).map(|()| "rescheduled")
+    })
 }

@@ -1,5 +1,4 @@
-//! `queue.retry`: an ended job runs once more, a waiting one runs now or at another time. Also `queue.retry_dead` and
-//! `queue.forget`.
+//! `queue.retry`, `retry_many`: an ended job runs once more, a waiting one runs now or at another time. Also `queue.forget`.
 //!
 //! Not here: another run that is requested by `enqueue` (`job::rerun`), and the next attempt of a failed one
 //! (`job::fail`).
@@ -11,7 +10,7 @@ use std::rc::Rc;
 use pg_queue_core::id;
 use pgrx::pg_sys::{self, Datum};
 
-use crate::api::{self, sql_function};
+use crate::api::{self, answers, sql_function};
 use crate::catalog::permission::{self, Privilege};
 use crate::catalog::queue::{self, Queue};
 use crate::catalog::{self, Catalog, ids, spi};
@@ -28,11 +27,8 @@ use crate::log::{self, note, outcome, segment};
 use crate::pg::function::{Call, VOID};
 use crate::pg::{lock, process, time, transaction};
 
-/// The least number of dead jobs that one search asks for.
-const PAGE: i64 = 100;
-
 sql_function!(pg_queue_retry, pg_finfo_pg_queue_retry => retry);
-sql_function!(pg_queue_retry_dead, pg_finfo_pg_queue_retry_dead => retry_dead);
+sql_function!(pg_queue_retry_jobs, pg_finfo_pg_queue_retry_jobs => retry_many);
 sql_function!(pg_queue_forget, pg_finfo_pg_queue_forget => forget);
 
 /// Gives an ended job a new first attempt, with a payload of its own: the row that holds the old one may be removed at
@@ -125,38 +121,35 @@ fn claim_key(catalog: &Catalog, queue: &Queue, found: &Found) -> Result<()> {
 fn retry(call: &Call) -> Result<Option<Datum>> {
     api::writable("retry")?;
     let job_id = call.required("job_id", call.i64(0))?;
-    let run_at = match call.timestamp(1) {
-        Some(at) => run_time(at, time::now_us())?,
-        None => None,
-    };
-    retry_job(&catalog::current()?, job_id, run_at, None).map(|()| Some(VOID))
+    retry_job(&catalog::current()?, job_id, run_time_of(call)?).map(|()| Some(VOID))
 }
 
-/// Runs a job once more, or now. `ended`: the attempt with which it has ended, as far as is known: then it is locked at once, and
-/// not looked for everywhere.
+/// `queue.retry_many(job_ids, run_at)`.
+fn retry_many(call: &Call) -> Result<Option<Datum>> {
+    api::writable("retry")?;
+    let run_at = run_time_of(call)?;
+    answers::for_each_job(call, |catalog, job_id| retry_job(catalog, job_id, run_at).map(|()| "retried"))
+}
+
+/// Reads when a job is to run; `None`: now.
+fn run_time_of(call: &Call) -> Result<Option<i64>> {
+    call.timestamp(1).map_or(Ok(None), |at| run_time(at, time::now_us()))
+}
+
+/// Runs a job once more, or now.
 ///
 /// Errors: as `queue.retry`.
-pub fn retry_job(catalog: &Rc<Catalog>, job_id: i64, run_at: Option<i64>, ended: Option<i64>) -> Result<()> {
-    let mut is_locked = ended.is_some();
-    if is_locked {
-        lock_ended(catalog, job_id, pg_sys::ShareLock)?;
-    }
-    let mut known = ended.and_then(|attempt_id| find::ended_here(catalog, attempt_id));
-    if let Some(found) = &known {
-        permission::check_lane(catalog, found.lane(), Privilege::Manage)?;
-    }
+fn retry_job(catalog: &Rc<Catalog>, job_id: i64, run_at: Option<i64>) -> Result<()> {
+    let mut is_locked = false;
     loop {
-        let found = match known.take() {
-            Some(found) => found,
-            None => find::managed(catalog, job_id)?,
-        };
+        let found = find::managed(catalog, job_id)?;
         if let Found::Here(job) = &found
             && job.outcome.is_none()
             && !job.is_claimed
             && flow::is_flow(&job.attempt)
         {
             flow::check_goes_on(catalog, &job.attempt)?;
-            if retry_members(catalog, job_id, &[Standing::Dead])? > 0 {
+            if transaction::in_subtransaction(|| retry_members(catalog, job_id, &[Standing::Dead]))? > 0 {
                 return Ok(());
             }
         }
@@ -173,8 +166,13 @@ pub fn retry_job(catalog: &Rc<Catalog>, job_id: i64, run_at: Option<i64>, ended:
             return Err(find::of_dropped(job_id));
         };
         claim_key(catalog, &queue, &found)?;
-        let waits = retry_flow(catalog, job_id, &found)?;
-        if revive_ended(catalog, &found, run_at, waits)? {
+        let revive = || {
+            let waits = retry_flow(catalog, job_id, &found)?;
+            revive_ended(catalog, &found, run_at, waits)
+        };
+        // A flow whose members cannot all run again is left as it is.
+        let is_revived = if found.is_flow() { transaction::in_subtransaction(revive)? } else { revive()? };
+        if is_revived {
             return Ok(());
         }
     }
@@ -216,83 +214,6 @@ fn retry_members(catalog: &Rc<Catalog>, flow: i64, which: &[Standing]) -> Result
         process::check_for_interrupts();
     }
     Ok(retried)
-}
-
-/// `queue.retry_dead(queue_name, error_like, max_jobs)`: returns how many jobs it has revived. If `max_jobs` is NULL,
-/// there is no limit.
-fn retry_dead(call: &Call) -> Result<Option<Datum>> {
-    api::writable("retry")?;
-    let name = call.required("queue_name", call.text(0))?;
-    let pattern = call.text(1);
-    let most = call.i32(2);
-    if most.is_some_and(|n| n < 0) {
-        return Err(Error::invalid("max_jobs cannot be negative"));
-    }
-    let catalog = catalog::current()?;
-    let queue = queue::by_name(&catalog, &name)?;
-    permission::check(&catalog, &queue, Privilege::Manage)?;
-    let (mut revived, mut last) = (0, 0);
-    // If dead jobs are left out, because another job has their key, the next ones take their places.
-    while most.is_none_or(|most| revived < i64::from(most)) {
-        let left = most.map(|most| (i64::from(most) - revived).max(PAGE));
-        let dead = dead_after(&queue, last, pattern.clone(), left)?;
-        let Some(&end) = dead.last() else { break };
-        last = end;
-        revived += revive_all(&catalog, &queue, &dead, most.map_or(i64::MAX, |most| i64::from(most) - revived))?;
-    }
-    Ok(Some(revived.into()))
-}
-
-/// Returns the ids of dead jobs above `last`, in order, at most `most`.
-fn dead_after(queue: &Queue, last: i64, pattern: Option<String>, most: Option<i64>) -> Result<Vec<i64>> {
-    let lanes: Vec<i64> = queue.all_lanes().map(i64::from).collect();
-    // These are the jobs that queue.jobs calls dead, by a condition for which the index of history's dead can be used.
-    spi::i64_column(
-        "SELECT l.job_id FROM queue.life AS l
-         WHERE l.lane OPERATOR(pg_catalog.=) ANY ($1) AND l.is_newest
-           AND (l.outcome OPERATOR(pg_catalog.=) 'd' OR l.outcome OPERATOR(pg_catalog.=) 't' AND l.next_id IS NULL)
-           AND ($2 IS NULL OR coalesce(l.error, l.last_error) OPERATOR(pg_catalog.~~) $2)
-           AND l.job_id OPERATOR(pg_catalog.>) $4
-         ORDER BY l.job_id LIMIT $3",
-        &[lanes.into(), pattern.into(), most.into(), last.into()],
-    )
-}
-
-/// Revives these dead jobs, at most `most` of them. Returns how many it has revived.
-fn revive_all(catalog: &Rc<Catalog>, queue: &Queue, dead: &[i64], most: i64) -> Result<i64> {
-    let mut revived = 0;
-    for &job_id in dead {
-        if revived == most {
-            break;
-        }
-        match revive_dead(catalog, queue, job_id) {
-            Ok(is_revived) => revived += i64::from(is_revived),
-            // Another job has its key, or may have it; or an open transaction is in the way.
-            Err(error) if matches!(error.code, error::UNIQUE | error::IN_USE) => {}
-            Err(error) => return Err(error),
-        }
-        process::check_for_interrupts();
-    }
-    Ok(revived)
-}
-
-/// Revives a dead job. False: it is not dead any more.
-///
-/// Errors: 23505 if another job has its key, 55006 if an open transaction is in the way.
-fn revive_dead(catalog: &Rc<Catalog>, queue: &Queue, job_id: i64) -> Result<bool> {
-    lock_ended(catalog, job_id, pg_sys::ShareLock)?;
-    loop {
-        let found = find::find_any(catalog, job_id)?;
-        // Since the snapshot in which it was dead, others may have revived it, and it may have ended otherwise.
-        if !found.outcome().is_some_and(|outcome| outcome.is_death()) {
-            return Ok(false);
-        }
-        claim_key(catalog, queue, &found)?;
-        let waits = retry_flow(catalog, job_id, &found)?;
-        if revive_ended(catalog, &found, None, waits)? {
-            return Ok(true);
-        }
-    }
 }
 
 /// `queue.forget(job_id)`: erases the contents of an ended job. It is the one place where log rows are changed, because

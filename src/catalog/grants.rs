@@ -12,21 +12,12 @@ use std::collections::HashMap;
 
 use pgrx::pg_sys::{self, Oid};
 
+use crate::catalog::objects::{CONSUME, Kind, MANAGE, MANAGE_ALL, OBJECTS, OBSERVE, PRODUCE};
 use crate::catalog::permission::{self, EVERY_QUEUE, PUBLIC, Privilege};
 use crate::catalog::{self, Catalog, queue, spi};
 use crate::error::Result;
 use crate::pg::{lock, relcache, role, session, syscache};
 use crate::transaction;
-
-/// The kind of an object, which determines what can be granted on it.
-#[derive(Clone, Copy)]
-enum Kind {
-    Schema,
-    Routine,
-    /// A routine that users have no use for, in a schema of its own.
-    Internal,
-    View,
-}
 
 impl Kind {
     /// Returns the name of the privilege in SQL, and the words for the kind of object.
@@ -39,53 +30,10 @@ impl Kind {
     }
 }
 
-/// A bit beside those of `Privilege`: to manage every queue.
-const MANAGE_ALL: u8 = 1 << 4;
-const PRODUCE: u8 = 1 << Privilege::Produce as u8;
-const CONSUME: u8 = 1 << Privilege::Consume as u8;
-const OBSERVE: u8 = 1 << Privilege::Observe as u8;
-const MANAGE: u8 = 1 << Privilege::Manage as u8;
-
-/// The objects that each privilege gives access to. Any object that is not listed is the owner's alone.
-#[rustfmt::skip]
-const OBJECTS: [(u8, Kind, &[&str]); 13] = [
-    (PRODUCE | CONSUME | OBSERVE | MANAGE, Kind::Schema, &["queue"]),
-    (PRODUCE, Kind::Routine, &["enqueue", "enqueue_batch", "enqueue_flow", "enqueue_many", "enqueue_sql", "publish", "publish_many"]),
-    (PRODUCE | CONSUME, Kind::Routine, &["seal"]),
-    (CONSUME | MANAGE, Kind::Routine, &["reject", "resolve"]),
-    (CONSUME, Kind::Routine, &[
-        "advance", "claim", "claim_any", "complete", "complete_many", "extend", "extend_many", "fail", "fail_many",
-        "progress", "release", "release_many", "step", "step_done", "suspend", "wait",
-    ]),
-    (PRODUCE | CONSUME | OBSERVE | MANAGE, Kind::Routine, &["current_job"]),
-    (CONSUME | OBSERVE, Kind::Routine, &["inputs", "job_steps"]),
-    (OBSERVE, Kind::View, &[
-        "activity_part", "attempts", "bindings", "errors", "executors", "flows", "jobs", "metric", "queues", "schedules", "stats", "storage", "throughput", "throughput_part", "topics", "workers",
-    ]),
-    (OBSERVE, Kind::Routine, &[
-        "activity", "doctor", "error_groups", "job", "job_attempts", "list", "members", "metrics", "route", "search", "throughput_by", "upcoming",
-    ]),
-    // The views call these. It takes no USAGE on their schema: the views have found them by oid.
-    (OBSERVE, Kind::Internal, &[
-        "claims_now", "executor_counts", "executors_now", "firings", "held_by_dead", "lease_expires_at", "live", "may_observe", "memory_use", "minutes_now", "payload_of", "recent_times", "running_now", "tallies", "throughput_live",
-        "times", "topic_counts",
-    ]),
-    // A producer may wait for the end; the result is shown to the other two.
-    (PRODUCE | CONSUME | OBSERVE, Kind::Routine, &["await"]),
-    (MANAGE, Kind::Routine, &[
-        "alter", "bind", "cancel", "cancel_many", "drop", "forget", "grant", "pause", "pause_schedule", "purge", "reprioritize",
-        "reprioritize_many", "reschedule", "resume", "resume_schedule", "retry", "retry_dead", "retry_many", "revoke", "run_schedule",
-        "schedule", "unbind", "unschedule",
-    ]),
-    // The right to create queues can also be granted by hand: a role that may execute the function may create queues.
-    (MANAGE_ALL, Kind::Routine, &["adopt", "check", "create", "create_topic", "maintain"]),
-];
-
 /// Says which privilege gives access to an object of this name, and who gives it. `queue`, `role`: what is known of the call.
 /// `None`: there is no object of that name.
 pub fn advice(name: &str, queue: Option<&str>, role: Option<&str>) -> Option<String> {
-    let (bits, kind, _) =
-        OBJECTS.iter().find(|(_, kind, names)| !matches!(kind, Kind::Schema) && names.contains(&name))?;
+    let (bits, kind, _) = OBJECTS.iter().find(|(_, kind, known)| !matches!(kind, Kind::Schema) && *known == name)?;
     let quoted = |given: Option<&str>, instead: &str| format!("'{}'", given.unwrap_or(instead).replace('\'', "''"));
     let (queue, role) = (quoted(queue, "QUEUE"), quoted(role, "ROLE"));
     if matches!(kind, Kind::Internal) {
@@ -169,12 +117,16 @@ fn grantee(role: Oid) -> Option<String> {
 
 /// Returns all objects that are there with their grantees as the catalogs have them.
 fn read() -> Result<Vec<Object>> {
-    let each = |&(bits, kind, names): &(u8, Kind, &'static [&'static str])| {
-        let object =
-            move |name| Object { bits, kind, name, exists: false, current: vec![], recorded: vec![], granting: vec![] };
-        names.iter().map(move |&name| object(name))
+    let object = |&(bits, kind, name): &(u8, Kind, &'static str)| Object {
+        bits,
+        kind,
+        name,
+        exists: false,
+        current: vec![],
+        recorded: vec![],
+        granting: vec![],
     };
-    let mut objects: Vec<Object> = OBJECTS.iter().flat_map(each).collect();
+    let mut objects: Vec<Object> = OBJECTS.iter().map(object).collect();
     let places: Vec<String> =
         objects.iter().map(|object| format!("{} {}", object.kind.words().1, object.written(str::to_owned))).collect();
     // Each row is one number, made of the object's place, which of its lists or that it is there, and the grantee.

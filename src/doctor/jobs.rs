@@ -104,7 +104,7 @@ pub fn dead() -> Result<Finding> {
     Ok(Finding::of(
         &troubles,
         &format!("No queue has {MANY_DEAD} dead jobs."),
-        "queue.errors says what they died of; queue.retry_dead() runs them again, dead_retention says how long they are kept.",
+        "queue.errors says what they died of; queue.retry_many() runs them again, dead_retention says how long they are kept.",
     ))
 }
 
@@ -135,7 +135,7 @@ pub fn held() -> Result<Finding> {
             old.len(),
             first.job_id
         ),
-        "queue.retry() runs a dead job again, queue.retry_dead() all of a queue, and what they hold goes on when they complete. \
+        "queue.retry() runs a dead job again, queue.retry_many() many, and what they hold goes on when they complete. \
          queue.cancel() gives up a held job.",
     ))
 }

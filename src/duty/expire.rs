@@ -106,7 +106,7 @@ fn end(catalog: &Rc<Catalog>, outcomes: &mut Outcomes, entry: &Running) -> Resul
         Ok(held) => held,
         // The attempt has ended, and memory has learned that now; or its worker has extended it.
         Err(Refusal::Lost(_)) => return Ok(false),
-        Err(Refusal::Wrong(e)) => return Err(e),
+        Err(Refusal::Unfit(e) | Refusal::Wrong(e)) => return Err(e),
         Err(Refusal::Busy(_)) => {
             postpone(catalog, entry.id, RETRY_AFTER_US);
             return Ok(false);

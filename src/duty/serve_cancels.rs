@@ -96,7 +96,7 @@ fn serve(catalog: &Rc<Catalog>, id: i64) -> Result<Done> {
         TakeWaiting::Running => match cancel::ask(catalog, &newest, request.body()) {
             Ok(()) => Done::Made,
             Err(Refusal::Lost(_) | Refusal::Busy(_)) => Done::Busy,
-            Err(Refusal::Wrong(e)) => return Err(e),
+            Err(Refusal::Unfit(e) | Refusal::Wrong(e)) => return Err(e),
         },
         TakeWaiting::InUse | TakeWaiting::Stale => Done::Busy,
     })

@@ -333,7 +333,8 @@ fn complete(job: &Job, answer: &Answer) -> Result<()> {
     if let Some(lane) = queue.after(held.entry.lane).filter(|_| queue.goes_on_after(held.entry.lane)) {
         let held = hold::check_not_ended(&mut outcomes, held)?;
         let to = advance::To { queue: &queue, lane, run_at: None, payload: None };
-        return Ok(advance::advance(&catalog, outcomes, &held, &to)?);
+        advance::advance(&catalog, &mut outcomes, &held, &to)?;
+        return outcomes.insert();
     }
     if held.entry.rerun != 0 {
         return Ok(complete_and_rerun(&catalog, held, result)?);

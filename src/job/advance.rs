@@ -12,9 +12,10 @@ use pgrx::pg_sys::Datum;
 
 use crate::catalog::queue::Queue;
 use crate::catalog::{Catalog, run_as};
+use crate::error::{self, Error, Result};
 use crate::job::held::{Held, Refusal};
 use crate::job::outcomes::Outcomes;
-use crate::job::{rerun, successor};
+use crate::job::{hold, rerun, successor};
 use crate::log::attempt;
 use crate::log::note;
 use crate::log::outcome::{Kind, New};
@@ -31,23 +32,40 @@ pub struct To<'a> {
     pub payload: Option<Datum>,
 }
 
-/// Ends a held attempt as advanced.
+/// Returns the lane to go to: that of the named stage, or of the stage after the present one.
+///
+/// Errors: 22023 if there is no such stage, 55000 if there is none after the present one.
+pub fn target(queue: &Queue, from: i32, stage: Option<&str>) -> Result<i32> {
+    if let Some(stage) = stage {
+        return queue.stage(stage);
+    }
+    queue.after(from).ok_or_else(|| {
+        let name = &queue.name;
+        let error = match queue.stage_of(from) {
+            Some(stage) => Error::new(error::WRONG_STATE, format!("stage \"{stage}\" is the last of queue \"{name}\"")),
+            None => Error::new(error::WRONG_STATE, format!("queue \"{name}\" has no stages")),
+        };
+        error.hint("Use queue.complete.")
+    })
+}
+
+/// Ends a held attempt as advanced, or as cancelled if that was asked for. Returns which; `outcomes` gets the outcome.
 pub fn advance(
     catalog: &Rc<Catalog>,
-    mut outcomes: Outcomes,
+    outcomes: &mut Outcomes,
     held: &Held,
     to: &To<'_>,
-) -> std::result::Result<(), Refusal> {
+) -> std::result::Result<Kind, Refusal> {
     let notes = note::summary(catalog, held.home.segment, held.id);
     let is_cancelled = held.is_unwanted(&notes);
     if let Some((next_id, _)) = rerun::follow(catalog, held)? {
         let kind = if is_cancelled { Kind::Cancelled } else { Kind::Advanced };
         outcomes.add(held.home, New { next_id: Some(next_id), ..New::of(held.id, kind) });
-        return Ok(outcomes.insert()?);
+        return Ok(kind);
     }
     if is_cancelled {
         outcomes.add(held.home, New::of(held.id, Kind::Cancelled));
-        return Ok(outcomes.insert()?);
+        return Ok(Kind::Cancelled);
     }
     let mut reader = Reader::new(catalog);
     let attempt = successor::attempt_of(catalog, &mut reader, held)?;
@@ -55,15 +73,14 @@ pub fn advance(
     let mut next = attempt::New { lane: to.lane, attempt: 1, last_error: None, progress: None, ..next };
     next.steps = notes.steps(next.steps);
     if let Some(payload) = to.payload {
-        run_as::refuse_data(to.queue)?;
+        run_as::refuse_data(to.queue).map_err(|e| hold::unfit(catalog, held, e))?;
         // Whatever the job was, what is given here is data.
         (next.payload, next.payload_of, next.run_as) = (Some(payload), None, None);
     }
     attempt::insert(catalog, &target, &[next])?;
     outcomes.add(held.home, New { next_id: Some(next.id), ..New::of(held.id, Kind::Advanced) });
-    outcomes.insert()?;
     if to.queue.notify {
         transaction::record(catalog.number, Step::Notify { lane: to.lane });
     }
-    Ok(())
+    Ok(Kind::Advanced)
 }

@@ -55,16 +55,16 @@ pub fn look(catalog: &Catalog, job_id: i64) -> Result<Seen> {
                 // It went to history a moment ago.
                 let Some(result) = result else { continue };
                 let (run_at, has_failed) = (job.attempt.run_at(), job.attempt.last_error().is_some());
-                (Doing { lane, outcome: None, is_claimed: job.is_claimed, run_at, has_failed }, result)
+                (Doing { outcome: None, is_claimed: job.is_claimed, run_at, has_failed }, result)
             }
             Found::Past(past) => {
                 let result = past.get(history::column::RESULT).map(datum::owned);
-                (Doing { lane, outcome: None, is_claimed: true, run_at: None, has_failed: false }, result)
+                (Doing { outcome: None, is_claimed: true, run_at: None, has_failed: false }, result)
             }
         };
         let doing = Doing { outcome: ended.map(|outcome| outcome.kind), ..doing };
         return Ok(Seen {
-            state: doing.state(&queue),
+            state: doing.state_of_job(queue.is_held(lane)),
             has_ended: ended.is_some(),
             result: result.filter(|_| may_read),
         });

@@ -24,6 +24,24 @@ pub fn may_end(queue: &Queue, lane: i32) -> Result<()> {
         .hint("Use queue.advance to go on; to end the job here, queue.cancel with force => true."))
 }
 
+/// Completes a held attempt whose outcome's key was free a moment ago. `outcomes` gets the outcome, unless another run was requested
+/// meanwhile: then that is made, too.
+pub fn complete(
+    catalog: &Rc<Catalog>,
+    outcomes: &mut Outcomes,
+    held: Held,
+    result: Option<Datum>,
+) -> std::result::Result<Kind, Refusal> {
+    let queue = hold::queue_of(outcomes, &held)?;
+    may_end(&queue, held.entry.lane).map_err(|e| hold::unfit(catalog, &held, e))?;
+    if held.entry.rerun != 0 {
+        complete_and_rerun(catalog, held, result)?;
+    } else {
+        outcomes.add(held.home, New { result, ..New::of(held.id, Kind::Completed) });
+    }
+    Ok(Kind::Completed)
+}
+
 /// Completes an attempt, and makes the next run if one was requested.
 pub fn complete_and_rerun(
     catalog: &Rc<Catalog>,
@@ -38,23 +56,21 @@ pub fn complete_and_rerun(
     outcomes.insert().map_err(Refusal::Wrong)
 }
 
-/// Completes the attempts that are still the caller's. Returns their ids, in the order given; `refused` says why the
-/// others are not completed.
-pub fn complete_all(catalog: &Rc<Catalog>, ids: &[Option<i64>], refused: &mut Vec<Error>) -> Result<Vec<i64>> {
+/// Completes the attempts that are still the caller's. Returns their ids, in the order given; `refused` has the others, each with the
+/// reason.
+pub fn complete_all(catalog: &Rc<Catalog>, ids: &[Option<i64>], refused: &mut Vec<(i64, Refusal)>) -> Result<Vec<i64>> {
     let mut given = Vec::with_capacity(ids.len());
     given.extend(ids.iter().flatten());
     let mut outcomes = Outcomes::new(catalog);
     let mut held = Vec::with_capacity(ids.len());
     for one in hold::hold_claimed_many(catalog, &given, refused)? {
-        match hold::queue_of(&mut outcomes, &one) {
-            Ok(queue) => may_end(&queue, one.entry.lane)?,
+        let may_end = hold::queue_of(&mut outcomes, &one)
+            .and_then(|queue| may_end(&queue, one.entry.lane).map_err(|e| hold::unfit(catalog, &one, e)));
+        match may_end {
+            Ok(()) => held.push(one),
             Err(Refusal::Wrong(e)) => return Err(e),
-            Err(Refusal::Lost(e) | Refusal::Busy(e)) => {
-                refused.push(e);
-                continue;
-            }
+            Err(refusal) => refused.push((one.id, refusal)),
         }
-        held.push(one);
     }
     for one in held.iter().filter(|one| one.entry.rerun == 0) {
         outcomes.add(one.home, New::of(one.id, Kind::Completed));
@@ -73,8 +89,8 @@ pub fn complete_all(catalog: &Rc<Catalog>, ids: &[Option<i64>], refused: &mut Ve
         };
         match done {
             Ok(()) => completed.push(id),
-            Err(Refusal::Lost(e) | Refusal::Busy(e)) => refused.push(e),
             Err(Refusal::Wrong(e)) => return Err(e),
+            Err(refusal) => refused.push((id, refusal)),
         }
     }
     Ok(completed)

@@ -36,14 +36,13 @@ pub fn cut(text: &str) -> &str {
     &text[..end]
 }
 
-/// Ends a held attempt badly. Returns when the job runs again (`timestamptz`), `None` when it is dead or
-/// cancelled.
+/// Ends a held attempt badly. Returns how it has ended, and when the job runs again (`timestamptz`); `None`: it is dead or cancelled.
 pub fn end_badly(
     catalog: &Rc<Catalog>,
     outcomes: &mut Outcomes,
     held: &Held,
     failure: &Failure<'_>,
-) -> std::result::Result<Option<i64>, Refusal> {
+) -> std::result::Result<(Kind, Option<i64>), Refusal> {
     let mut reader = Reader::new(catalog);
     let attempt = successor::attempt_of(catalog, &mut reader, held)?;
     let queue = queue::by_lane(catalog, attempt.lane())?;
@@ -62,11 +61,11 @@ pub fn end_badly(
     }
     if let Some((next_id, run_at)) = rerun::follow(catalog, held)? {
         outcomes.add(held.home, New { next_id: Some(next_id), ..outcome });
-        return Ok(Some(run_at.unwrap_or(now)));
+        return Ok((outcome.kind, Some(run_at.unwrap_or(now))));
     }
     if outcome.kind == Kind::Cancelled {
         outcomes.add(held.home, outcome);
-        return Ok(None);
+        return Ok((outcome.kind, None));
     }
     if is_fatal || queue.is_none() || attempt.attempt() >= max_attempts {
         if kind == Kind::Failed {
@@ -101,8 +100,8 @@ pub fn end_badly(
         outcome.next_id = Some(next.id);
         attempt::insert(catalog, &target, &[next])?;
         outcomes.add(held.home, outcome);
-        return Ok(Some(run_at.unwrap_or(now)));
+        return Ok((outcome.kind, Some(run_at.unwrap_or(now))));
     }
     outcomes.add(held.home, outcome);
-    Ok(None)
+    Ok((outcome.kind, None))
 }

@@ -6,7 +6,6 @@ use pg_queue_core::id;
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::permission::{self, Privilege};
-use crate::catalog::queue::Queue;
 use crate::catalog::{Catalog, ids};
 use crate::error::{self, Error, Result};
 use crate::log::attempt::Attempt;
@@ -66,9 +65,8 @@ impl Found {
     }
 }
 
-/// What of a job's newest attempt says what the job is doing.
+/// What of an attempt says what it is doing.
 pub struct Doing {
-    pub lane: i32,
     pub outcome: Option<Kind>,
     pub is_claimed: bool,
     pub run_at: Option<i64>,
@@ -76,19 +74,25 @@ pub struct Doing {
 }
 
 impl Doing {
-    /// The job's state, as `queue.jobs` names it.
-    pub fn state(&self, queue: &Queue) -> &'static str {
+    /// Returns the state of a job of which this is the newest attempt, as `queue.jobs` names it. `is_held`: its lane is one in which jobs
+    /// wait for others. There is no other place that says what state a job is in.
+    pub fn state_of_job(&self, is_held: bool) -> &'static str {
         match self.outcome {
             Some(Kind::Completed) => "completed",
             Some(Kind::Cancelled) => "cancelled",
             Some(Kind::Skipped) => "skipped",
             Some(_) => "dead",
             None if self.is_claimed => "running",
-            None if queue.is_held(self.lane) => "held",
+            None if is_held => "held",
             None if self.run_at.is_none_or(|at| at <= time::now_us()) => "ready",
             None if self.has_failed => "retrying",
             None => "scheduled",
         }
+    }
+
+    /// Returns the state of the attempt, as `queue.attempts` names it: how it has ended, else the state of the job.
+    pub fn state_of_attempt(&self, is_held: bool) -> &'static str {
+        self.outcome.map_or_else(|| self.state_of_job(is_held), Kind::name)
     }
 }
 
@@ -109,20 +113,6 @@ pub fn find(catalog: &Rc<Catalog>, job_id: i64) -> Result<Job> {
         Found::Here(job) => Ok(job),
         Found::Past(past) => Err(has_ended(job_id, &past.outcome())),
     }
-}
-
-/// Finds the attempt with which a job has ended, in the logs. `None`: it is not there, has not ended, or the job went on:
-/// `managed` knows. It looks in three segments instead of all.
-pub fn ended_here(catalog: &Catalog, attempt_id: i64) -> Option<Found> {
-    let attempt = Reader::new(catalog).by_id(attempt_id)?;
-    let outcome = outcome::find(catalog, attempt.home.segment, attempt_id)?;
-    let claim = claim::find(catalog, attempt.home.segment, attempt_id);
-    let has_moved = has_moved_claim(claim.as_ref(), Some(&outcome)) || !attempt.home.is_valid(catalog);
-    let went_on = || outcome.next_id.is_some() || successor::Reader::open(catalog, Snapshot::Now).has(attempt_id);
-    if has_moved || went_on() {
-        return None;
-    }
-    Some(Found::Here(Job { attempt, outcome: Some(outcome), is_claimed: claim.is_some() }))
 }
 
 /// Finds a job.

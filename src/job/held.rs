@@ -27,10 +27,12 @@ impl Held {
 
 /// Why an attempt cannot be ended.
 pub enum Refusal {
-    /// It is not the caller's any more: verbs for many attempts leave it out.
+    /// It is not the caller's any more.
     Lost(Error),
-    /// Another open transaction has it: verbs for many attempts leave it out, too.
+    /// Another open transaction has it.
     Busy(Error),
+    /// It cannot end so, and its worker still has it: the stage has no next one, for instance. It is not held.
+    Unfit(Error),
     /// The call is an error, also among many attempts: the id makes no sense, for instance.
     Wrong(Error),
 }
@@ -44,7 +46,7 @@ impl From<Error> for Refusal {
 impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            Refusal::Lost(e) | Refusal::Busy(e) | Refusal::Wrong(e) => e,
+            Refusal::Lost(e) | Refusal::Busy(e) | Refusal::Unfit(e) | Refusal::Wrong(e) => e,
         }
     }
 }

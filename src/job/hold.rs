@@ -165,11 +165,11 @@ fn foreign(frontier: &Frontier<'_>, number: u32, id: i64, rights: &Rights) -> Op
 }
 
 /// Gets hold of many claimed attempts as `hold_claimed` does, in as few holds of the lock as can be. Those that are
-/// lost or in use are left out, and `refused` says why.
+/// lost or in use are left out, and `refused` has them with the reason.
 ///
 /// Errors: 22023 when one is not the id of an attempt; then nothing is held. 42501 when one is of a queue that the user
 /// may not consume; the rollback then lets go of what is held.
-pub fn hold_claimed_many(catalog: &Catalog, ids: &[i64], refused: &mut Vec<Error>) -> Result<Vec<Held>> {
+pub fn hold_claimed_many(catalog: &Catalog, ids: &[i64], refused: &mut Vec<(i64, Refusal)>) -> Result<Vec<Held>> {
     /// Attempts in one hold of the lock.
     const CHUNK: usize = 64;
     for &id in ids {
@@ -207,8 +207,8 @@ pub fn hold_claimed_many(catalog: &Catalog, ids: &[i64], refused: &mut Vec<Error
                 }
                 None => match hold_claimed(catalog, id) {
                     Ok(one) => held.push(one),
-                    Err(Refusal::Lost(e) | Refusal::Busy(e)) => refused.push(e),
                     Err(Refusal::Wrong(e)) => return Err(e),
+                    Err(refusal) => refused.push((id, refusal)),
                 },
             }
         }
@@ -265,6 +265,12 @@ fn follow(catalog: &Catalog, outcomes: &mut Outcomes, mut held: Held) -> std::re
     held.entry.place = attempt.ready().place;
     shmem::with(|shared| shared.frontier.relocate(catalog.number, held.id, held.entry.place));
     Ok(held)
+}
+
+/// Gives a held attempt back that cannot end so.
+pub fn unfit(catalog: &Catalog, held: &Held, error: Error) -> Refusal {
+    release_hold(catalog, held.id);
+    Refusal::Unfit(error)
 }
 
 /// Gives a held attempt back with which nothing is to be done.

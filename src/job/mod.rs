@@ -31,6 +31,7 @@ pub mod release;
 pub mod rerun;
 pub mod schedule;
 pub mod successor;
+pub mod suspend;
 pub mod take;
 pub mod unique;
 pub mod wait;

@@ -15,13 +15,13 @@ use crate::pg::datum::Interval;
 use crate::pg::time;
 
 /// Ends a held attempt as released: the next one has the same number and keeps the job's place in the order. If the job
-/// is to be cancelled, it is cancelled.
+/// is to be cancelled, it is cancelled. Returns which.
 pub fn give_back(
     catalog: &Rc<Catalog>,
     outcomes: &mut Outcomes,
     held: &Held,
     delay: Interval,
-) -> std::result::Result<(), Refusal> {
+) -> std::result::Result<Kind, Refusal> {
     let mut reader = Reader::new(catalog);
     let attempt = successor::attempt_of(catalog, &mut reader, held)?;
     let notes = note::summary(catalog, held.home.segment, held.id);
@@ -29,16 +29,16 @@ pub fn give_back(
     if let Some((next_id, _)) = rerun::follow(catalog, held)? {
         let kind = if is_cancelled { Kind::Cancelled } else { Kind::Released };
         outcomes.add(held.home, New { next_id: Some(next_id), ..New::of(held.id, kind) });
-        return Ok(());
+        return Ok(kind);
     }
     if is_cancelled {
         outcomes.add(held.home, New::of(held.id, Kind::Cancelled));
-        return Ok(());
+        return Ok(Kind::Cancelled);
     }
     let run_at = in_future("delay", delay, time::now_us())?;
     let (target, mut next) = successor::successor(catalog, &attempt, run_at)?;
     notes.hand_on(&mut next);
     attempt::insert(catalog, &target, &[next])?;
     outcomes.add(held.home, New { next_id: Some(next.id), ..New::of(held.id, Kind::Released) });
-    Ok(())
+    Ok(Kind::Released)
 }

@@ -272,6 +272,11 @@ pub struct Rows {
 }
 
 impl Rows {
+    /// Whether the set is declared with so many columns.
+    pub fn has_columns(&self, count: usize) -> bool {
+        self.columns == count
+    }
+
     /// Adds a row with a value for each declared column. If their number is another one, returns an internal error.
     pub fn add(&self, values: &mut [Datum], nulls: &mut [bool]) -> Result<()> {
         if values.len() != self.columns || nulls.len() != self.columns {

@@ -3,7 +3,8 @@
 //! Invariants: each is a constant statement of public functions; each is noted in the audit, also where it fails; those for
 //! many jobs do a bounded part, and say how to go on.
 
-use serde_json::{Value, json};
+use axum::http::StatusCode;
+use serde_json::Value;
 
 use crate::audit::{Audit, Deed};
 use crate::database::Database;
@@ -40,14 +41,26 @@ macro_rules! on_schedule {
         )
     };
 }
+/// A verb for the ids that a search finds. A page that did not fit into shared memory is searched once more.
 macro_rules! on_many {
-    ($call:literal) => {
+    ($call:literal, $argument:literal) => {
         concat!(
-            "SELECT json_build_object('queue', $1, 'job_ids', coalesce(json_agg(job_id) FILTER (WHERE job_id IS NOT NULL), '[]'),
-                'here', (array_agg(here::text) FILTER (WHERE here IS NOT NULL))[1])::text FROM ",
+            "WITH page AS MATERIALIZED (
+                SELECT job_id, here FROM queue.search($1, $2::jsonpath, ARRAY(SELECT jsonb_array_elements_text($3::jsonb)), $4::jsonb,
+                                                      max_jobs => $5::integer, max_rows => 100000)
+             ), answers AS MATERIALIZED (
+                SELECT id, outcome, reason FROM ",
             $call,
-            "($1, filter => $2::jsonpath, states => ARRAY(SELECT jsonb_array_elements_text($3::jsonb)), beyond => $4::jsonb,
-                max_jobs => $5::integer"
+            "(ARRAY(SELECT job_id FROM page WHERE job_id IS NOT NULL), ",
+            $argument,
+            ")
+             )
+             SELECT json_build_object('queue', (SELECT queue_name FROM queue.queues WHERE queue_name = $1),
+                'job_ids', coalesce((SELECT json_agg(id) FROM answers WHERE reason IS NULL), '[]'),
+                'here', CASE WHEN EXISTS (SELECT FROM answers WHERE outcome = 'full')
+                             THEN coalesce($4, '{\"state\": \"\", \"at\": {}}')
+                             ELSE (SELECT here::text FROM page WHERE here IS NOT NULL) END,
+                'full', (SELECT reason FROM answers WHERE outcome = 'full' LIMIT 1))::text"
         )
     };
 }
@@ -59,7 +72,7 @@ struct Verb {
     fields: &'static [&'static str],
 }
 
-const VERBS: [Verb; 15] = [
+const VERBS: [Verb; 16] = [
     Verb { name: "retry", sql: on_job!("queue.retry($1::bigint, $2::timestamptz)::text"), fields: &["job_id", "run_at"] },
     Verb {
         name: "cancel",
@@ -127,23 +140,31 @@ const VERBS: [Verb; 15] = [
     Verb { name: "run_schedule", sql: on_schedule!("queue.run_schedule($1)"), fields: &["schedule"] },
     Verb {
         name: "cancel_many",
-        sql: concat!(on_many!("queue.cancel_many"), ", reason => $6)"),
+        sql: on_many!("queue.cancel_many", "reason => $6"),
         fields: &["queue", "filter", "states", "beyond", "max_jobs", "reason"],
     },
     Verb {
         name: "retry_many",
-        sql: concat!(on_many!("queue.retry_many"), ", run_at => $6::timestamptz)"),
+        sql: on_many!("queue.retry_many", "run_at => $6::timestamptz"),
         fields: &["queue", "filter", "states", "beyond", "max_jobs", "run_at"],
     },
     Verb {
         name: "reprioritize_many",
-        sql: concat!(on_many!("queue.reprioritize_many"), ", priority => $6::integer)"),
+        sql: on_many!("queue.reprioritize_many", "priority => $6::integer"),
         fields: &["queue", "filter", "states", "beyond", "max_jobs", "priority"],
+    },
+    Verb {
+        name: "retry_jobs",
+        sql: "WITH answers AS MATERIALIZED (
+                SELECT id, reason FROM queue.retry_many(ARRAY(SELECT i::bigint FROM jsonb_array_elements_text($1::jsonb) AS i))
+             )
+             SELECT json_build_object('job_ids', coalesce((SELECT json_agg(id) FROM answers WHERE reason IS NULL), '[]'))::text",
+        fields: &["job_ids"],
     },
 ];
 
-/// What a call for many says beside the fields of its verb: which jobs, and whether each of them by its id.
-const OF_MANY: [&str; 4] = ["field", "op", "value", "job_ids"];
+/// What a call for many says beside the fields of its verb: which jobs.
+const OF_MANY: [&str; 3] = ["field", "op", "value"];
 
 /// Whether a field of a body means something to a verb.
 pub fn is_field(name: &str) -> bool {
@@ -161,7 +182,7 @@ pub async fn act(
     verb: &str,
     given: Fields,
 ) -> Result<String> {
-    let is_verb = verb == "retry_jobs" || VERBS.iter().any(|known| known.name == verb);
+    let is_verb = VERBS.iter().any(|known| known.name == verb);
     // What comes with a verb that there is not says nothing.
     let said = |name| given.get(name).filter(|_| is_verb).cloned();
     let mut deed = Deed {
@@ -191,18 +212,16 @@ async fn run(
     mut given: Fields,
     deed: &mut Deed,
 ) -> Result<String> {
-    if verb == "retry_jobs" {
-        let ids: Option<Vec<i64>> = given.get("job_ids").and_then(|ids| serde_json::from_str(ids).ok());
-        let ids = ids.filter(|ids| !ids.is_empty() && ids.len() <= MAX_IDS);
-        let ids = ids.ok_or_else(|| Error::bad(format!("job_ids: from 1 to {MAX_IDS} ids")))?;
-        let done = database.act_on_each(viewer, "SELECT queue.retry($1::bigint)::text", ids).await?;
-        (deed.count, deed.job_ids) = (done.len(), done.clone());
-        return Ok(json!({ "job_ids": done }).to_string());
-    }
     let found = VERBS.iter().find(|known| known.name == verb);
     let found = found.ok_or_else(|| Error::missing(format!("{:?} is no verb", deed.verb)))?;
     if hides && given.contains_key("command") {
         return Err(Error::forbidden("payloads are hidden, and a command could show them"));
+    }
+    if found.name == "retry_jobs" {
+        let ids: Option<Vec<i64>> = given.get("job_ids").and_then(|ids| serde_json::from_str(ids).ok());
+        if ids.is_none_or(|ids| ids.is_empty() || ids.len() > MAX_IDS) {
+            return Err(Error::bad(format!("job_ids: from 1 to {MAX_IDS} ids")));
+        }
     }
     if found.name.ends_with("_many") {
         let filter = filter::of_query(&given, hides)?;
@@ -226,15 +245,22 @@ async fn run(
     if params[0].is_none() {
         return Err(Error::bad(format!("{} is missing", found.fields[0])));
     }
-    if found.fields[0] != "queue" {
+    if !["queue", "job_ids"].contains(&found.fields[0]) {
         deed.on = params[0].map(str::to_owned);
     }
     let answer = database.act(viewer, found.sql, &params).await?;
     let told: Value = serde_json::from_str(&answer).unwrap_or_default();
+    if told.get("queue").is_some_and(Value::is_null) && found.name.ends_with("_many") {
+        return Err(Error::missing("there is no such queue, or you may not observe it"));
+    }
     if let Some(queue) = told["queue"].as_str() {
         deed.queue = Some(queue.to_owned());
     }
     match told["job_ids"].as_array() {
+        // Nothing was done, and nothing would be the next time.
+        Some(ids) if ids.is_empty() && told["full"].is_string() => {
+            return Err(Error::new(StatusCode::SERVICE_UNAVAILABLE, told["full"].as_str().unwrap_or_default()));
+        }
         Some(ids) => {
             deed.count = ids.len();
             deed.job_ids = ids.iter().filter_map(Value::as_i64).collect();

@@ -118,34 +118,6 @@ impl Database {
         work.await
     }
 
-    /// Runs a verb for each of some ids, each for itself: what fails is left out. Returns the ids for which it succeeded.
-    pub async fn act_on_each(&self, viewer: &Viewer, sql: &'static str, ids: Vec<i64>) -> Result<Vec<i64>> {
-        let user = viewer.clone();
-        let work = self.run(viewer, ACT, move |client| {
-            async move {
-                let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
-                let mut transaction = begin.start().await?;
-                become_viewer(&transaction, &user, ACT, "UTC").await?;
-                let mut done = Vec::new();
-                for id in ids {
-                    let savepoint = transaction.savepoint("one").await?;
-                    match value(&savepoint, sql, &[Some(id.to_string())]).await {
-                        Ok(_) => {
-                            savepoint.commit().await?;
-                            done.push(id);
-                        }
-                        Err(e) if e.code.is_empty() || e.code == "57014" => return Err(e),
-                        Err(_) => savepoint.rollback().await?,
-                    }
-                }
-                transaction.commit().await?;
-                Ok(done)
-            }
-            .boxed()
-        });
-        work.await
-    }
-
     /// Has work done on one of the connections, to its end also if the caller has gone: the statement runs on in the server,
     /// and the next one on the connection waits for it.
     async fn run<T: Send + 'static>(

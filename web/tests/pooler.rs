@@ -54,7 +54,7 @@ fn each_viewer_stays_who_they_are_behind_a_pooler() {
                 let done = act("retry_many", json!({ "queue": own, "states": ["dead"], "max_jobs": 150 })).ok();
                 let ids = done["job_ids"].as_array().expect("ids").clone();
                 assert_eq!(ids.len(), 150);
-                // Each for itself, by a savepoint: one that is nowhere is left out.
+                // One that is nowhere is left out.
                 let some = json!([ids[0], 999_999_999_983_i64, ids[1]]);
                 assert_eq!(act("retry_jobs", json!({ "job_ids": some })).ok()["job_ids"], json!([ids[0], ids[1]]));
                 act("resume", json!({ "queue": own })).ok();

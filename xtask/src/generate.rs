@@ -1,5 +1,5 @@
-//! What is made from the SQL of the extension: the upgrade scripts, the columns of tables as Rust knows them, and on docs/functions.md the
-//! signatures of functions and the table of contents above them.
+//! What is made from the SQL of the extension: the upgrade scripts, the columns of tables and the objects with their privileges as Rust knows them, on docs/functions.md the
+//! signatures of functions and the table of contents above them, and the tables of docs/views.md (`views`).
 //!
 //! Responsible for writing and comparing files. Of the page: the first block of each section, and what stands between the two marks of the
 //! contents; all else is written by hand. Not responsible for what an upgrade runs (`upgrade`).
@@ -14,7 +14,7 @@ use eyre::{Result, WrapErr as _, bail, eyre};
 use pg_queue_core::calls::{self, Argument, Function};
 
 use crate::script::{FOR_CLUSTERS, QUEUE};
-use crate::{read, root, tables, upgrade, version};
+use crate::{objects, read, root, tables, upgrade, version, views};
 
 const PAGE: &str = "docs/functions.md";
 const BEGIN: &str = "<!-- contents: made by `make generate` -->\n";
@@ -26,11 +26,15 @@ const WIDTH: usize = 120;
 pub fn generate(is_check: bool) -> Result<()> {
     let version = version()?;
     let mut files = vec![(PAGE.to_owned(), page(&read(&root().join(PAGE))?, &QUEUE.text()?)?)];
+    let surface = read(&root().join(views::SURFACE))?;
+    files.push((views::PAGE.to_owned(), views::page(&read(&root().join(views::PAGE))?, &QUEUE.text()?, &surface)?));
     for sources in [QUEUE, FOR_CLUSTERS] {
         let (name, text) = upgrade::script(&sources, &version)?;
         files.push((format!("{}/{name}", upgrade::FOLDER), text));
     }
     files.push(("src/catalog/tables.rs".to_owned(), formatted(&tables::file(&QUEUE.text()?)?)?));
+    files.push(("src/catalog/rows.rs".to_owned(), formatted(&tables::rows(&QUEUE.text()?)?)?));
+    files.push(("src/catalog/objects.rs".to_owned(), formatted(&objects::file(&QUEUE.text()?)?)?));
     for (name, made) in files {
         let path = root().join(&name);
         let now = if path.exists() { read(&path)? } else { String::new() };

@@ -3,10 +3,12 @@
 
 mod generate;
 mod install;
+mod objects;
 mod script;
 mod site;
 mod tables;
 mod upgrade;
+mod views;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

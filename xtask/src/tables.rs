@@ -1,6 +1,7 @@
-//! The columns of the tables that Rust reads and writes directly, from the statements that make them.
+//! The columns of the tables that Rust reads and writes directly, and of rows that it returns, from the statements that make them.
 //!
-//! Responsible for `src/catalog/tables.rs`: for each table its shape and the numbers of its columns. Not responsible for comparing a shape
+//! Responsible for `src/catalog/tables.rs`, for each table its shape and the numbers of its columns, and `src/catalog/rows.rs`, for each row
+//! the numbers. Not responsible for comparing a shape
 //! with the table that a database has (`pg::shape`).
 //!
 //! Invariant: a column stands in the SQL and nowhere else.
@@ -28,6 +29,14 @@ const TABLES: [&str; 17] = [
     "successor",
     "timeline",
     "total",
+];
+
+/// Rows that functions return, how the module is called that has the numbers of their columns, and before which parenthesis these
+/// stand in the script.
+const ROWS: [(&str, &str, &str); 3] = [
+    ("queue_internal.live", "life", "CREATE FUNCTION queue_internal.live()\n    RETURNS TABLE ("),
+    ("queue.listed_job", "listed_job", "CREATE TYPE queue.listed_job AS ("),
+    ("queue.claimed_job", "claimed_job", "CREATE TYPE queue.claimed_job AS ("),
 ];
 
 /// Types in SQL, and what pgrx calls their oids.
@@ -59,6 +68,15 @@ const HEAD: &str = "//! The columns of the tables that are read and written dire
 #![allow(dead_code, reason = \"each column has its number, whether or not Rust reads it\")]
 ";
 
+const ROWS_HEAD: &str = "//! The columns of rows that functions return, by number.
+//!
+//! Made by `make generate` from sql/schema: do not edit. Not responsible for columns of tables: see `tables`.
+//!
+//! Invariant: a row has as many columns as the SQL declares, in its order.
+
+#![allow(dead_code, reason = \"each column has its number, whether or not Rust writes it\")]
+";
+
 /// Returns the file of all tables.
 pub fn file(script: &str) -> Result<String> {
     let mut tables = String::new();
@@ -81,6 +99,22 @@ pub fn file(script: &str) -> Result<String> {
     }
     types.sort_unstable();
     Ok(format!("{HEAD}\nuse pgrx::pg_sys::{{{}}};\n\nuse crate::pg::shape::Shape;\n{tables}", types.join(", ")))
+}
+
+/// Returns the file of all rows.
+pub fn rows(script: &str) -> Result<String> {
+    let mut file = ROWS_HEAD.to_owned();
+    for (row, module, begin) in ROWS {
+        let at = script.find(begin).ok_or_else(|| eyre!("no script makes {row}"))?;
+        let items = items(&script[at + begin.len()..]);
+        write!(file, "\n/// `{row}`.\npub mod {module} {{\n")?;
+        for (n, item) in items.iter().enumerate() {
+            let name = item.split_whitespace().next().unwrap_or_default();
+            writeln!(file, "    pub const {}: usize = {n};", name.to_uppercase())?;
+        }
+        writeln!(file, "    pub const COUNT: usize = {};\n}}", items.len())?;
+    }
+    Ok(file)
 }
 
 /// How a table is called: `attempt_N` if there are several.

@@ -30,7 +30,8 @@ class Batch {
     this.check()
     const result = await this.#pool.transaction(async (client) => {
       const result = await work(client)
-      const { rowCount } = await client.query('SELECT queue.complete_many($1::bigint[])', [this.jobs.map((job) => job.id)])
+      const sql = "SELECT FROM queue.complete_many($1::bigint[]) WHERE outcome = 'completed'"
+      const { rowCount } = await client.query(sql, [this.jobs.map((job) => job.id)])
       if (rowCount < this.jobs.length) throw new Stopped('lost')
       return result
     })

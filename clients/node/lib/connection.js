@@ -10,7 +10,6 @@ const { Client } = require('pg')
 
 const SILENCE = 60000 // A server that has not answered for so long, beyond what it was asked to wait, is given up.
 const LOST = 'QJ001' // The SQLSTATE of an attempt that is not the worker's any more.
-const BUSY = '55006' // Of one that another open transaction is ending, which may still roll back: ask again.
 const FAREWELL = 1000 // How long a connection that is closed waits for the server to close it, too.
 
 const DEFAULTS = {
@@ -182,4 +181,4 @@ class Pool {
   }
 }
 
-module.exports = { BUSY, Gone, LOST, Link, Pool, SILENCE }
+module.exports = { Gone, LOST, Link, Pool, SILENCE }

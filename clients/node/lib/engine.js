@@ -5,16 +5,16 @@
 // that a busy worker needs one transaction for both. The control sends one heartbeat for all that is held, and the ends
 // that the claimer did not take along.
 //
-// An attempt is held from its claim until its handler has ended. Each end goes to the server until that has answered, over
-// as many connections as it takes. That another open transaction has the attempt is no answer: it may be the handler's own,
-// which the server is still rolling back. A worker that does not hear from the server for as long as the lease lasts has
+// An attempt is held from its claim until its handler has ended. The worker sends each end until the server has answered,
+// over as many connections as it takes. `busy` is no answer: another open transaction has the attempt. It may be the handler's
+// own, which the server is still rolling back. A worker that does not hear from the server for as long as the lease lasts has
 // lost it.
 
 const { Batch } = require('./batch')
-const { BUSY, Gone, LOST, Link, Pool, SILENCE } = require('./connection')
+const { Gone, LOST, Link, Pool, SILENCE } = require('./connection')
 const { Ending } = require('./endings')
 const { COLUMNS, Job } = require('./job')
-const { Advance, Fatal, RetryIn, Snooze, Stopped, Suspend, interval, json } = require('./outcomes')
+const { Advance, Fatal, RetryIn, Snooze, Stopped, Suspend, interval } = require('./outcomes')
 const tracing = require('./tracing')
 const { watch } = require('./watchdog')
 
@@ -30,8 +30,9 @@ const CLAIM = `
   FROM queue.claim_any($1::text[], max_jobs => $2::integer, wait => $3::text::interval, lease => $4::text::interval,
     stage => $5::text, worker => $6::text, session_bound => $7::boolean, completed => $8::bigint[])`
 
-const EXTEND = 'SELECT id::float8 AS id, is_cancelled FROM queue.extend_many($1::bigint[])'
-const EXTEND_ONE = 'SELECT is_cancelled FROM queue.extend($1::bigint)'
+const EXTEND = 'SELECT id::float8 AS id, outcome, is_cancelled FROM queue.extend_many($1::bigint[])'
+const END = 'SELECT id::float8 AS id, outcome, reason FROM queue.end_batch($1::text::json)'
+const AT_FAULT = ['22', '54'] // The classes of SQLSTATEs that blame an end itself, which the server will never take.
 
 // Can be waited for until it is set, for a time at most.
 class Flag {
@@ -78,18 +79,16 @@ class Engine {
   constructor (worker, isDrain, watch) {
     Object.assign(this, { worker, isDrain, watch, options: worker.options, log: worker.options.logger })
     this.calls = new Map([...worker.handlers.keys()].map((queue) => [queue, worker.bound(queue)]))
-    this.held = new Map() // attempt's id -> { job, lease, beatAt, expiry, task }
+    this.held = new Map() // attempt's id -> { job, lease, beatAt, expiry }
     this.ready = [] // of those, what has not begun
     this.running = 0
     this.done = []
-    this.outbox = []
-    this.sending = 0
-    this.later = new Map() // refused for now, to be sent again by this timer; they take no slot
-    this.refused = new Set() // what the claim that runs has left out: lost ones, and those
-    this.busy = new Set() // that another open transaction has
+    this.outbox = new Map() // what the control sends, or is sending, by the attempt's id
+    this.later = new Map() // put off, to be sent again by this timer; they take no slot
     this.stops = 0
     this.hasClaimed = false // the queues were there
     this.isClosing = false
+    this.claimerEnded = new Flag()
     this.stopping = new Flag()
     this.hurry = new Flag()
     this.changed = new Flag() // for the claimer: there is room, or the end
@@ -97,7 +96,7 @@ class Engine {
     this.pool = new Pool(worker.hosts)
     this.control = new Link(worker.hosts)
     this.claims = new Link(worker.hosts, (client) => {
-      client.on('notice', (notice) => this.notice(notice))
+      client.on('notice', (notice) => this.log.warn({}, notice.message))
       this.tell('connected')
     }, worker.options.wait + SILENCE)
   }
@@ -112,7 +111,7 @@ class Engine {
   }
 
   async serve () {
-    const claimer = this.claimAll().finally(() => { this.claimerEnded = true; this.stopping.set() })
+    const claimer = this.claimAll().finally(() => { this.claimerEnded.set(); this.stopping.set() })
     const control = this.controlAll()
     const failed = Promise.all([claimer, control]) // a fault of ours is thrown
     failed.catch(() => this.stopping.set())
@@ -120,19 +119,11 @@ class Engine {
     const unwatch = stallTimeout == null ? () => {} : watch(stallTimeout, () => this.isStuck(stallTimeout))
     try {
       while (!this.stopping.isSet) await this.stopping.wait()
-      await this.shutDown(claimer, control)
+      await this.shutDown(control)
       await failed
     } finally {
       unwatch()
     }
-  }
-
-  // A completion that did not count is a warning of the claim that took it along.
-  notice (notice) {
-    const [, id] = /attempt (\d+)/.exec(notice.message) ?? []
-    if (notice.code === LOST && id) this.refused.add(Number(id))
-    else if (notice.code === BUSY && id) this.busy.add(Number(id))
-    else this.log.warn({}, notice.message)
   }
 
   // The claimer.
@@ -147,40 +138,35 @@ class Engine {
         continue
       }
       const completed = this.done.splice(0)
-      this.refused.clear()
-      this.busy.clear()
+      // An end during the claim may make a job ready that the claim does not see.
+      const isIdle = !this.held.size && this.isTold()
+      this.changed.clear()
       let rows
       try {
         rows = await this.claim(room, completed.map((ending) => ending.job.id))
       } catch (error) {
-        if (error instanceof Gone) {
-          this.done.unshift(...completed)
-          const text = lineOf(error)
-          if (backoff.isNews(text)) this.log.warn({}, `no connection, the worker tries again: ${text}`)
-          this.tell('disconnected', null, { error: error.message })
-          await this.stopping.wait(backoff.next())
-        } else if (error.code === '57014') {
-          this.done.unshift(...completed)
-        } else if (completed.length) { // one of them may be the cause: each is told on its own
-          this.send(...completed)
-        } else if (!this.hasClaimed && MISSING.includes(error.code)) {
-          throw new Error(`the worker cannot start: ${lineOf(error)}`, { cause: error })
-        } else {
-          const text = lineOf(error)
-          if (backoff.isNews(text)) this.log.error({}, `a claim has failed, the worker tries again: ${text}`)
-          await this.stopping.wait(backoff.next())
-        }
+        this.send(...completed) // one of them may be the cause, which the control finds out
+        if (error.code === '57014') continue
+        const text = lineOf(error)
+        if (!this.hasClaimed && MISSING.includes(error.code)) throw new Error(`the worker cannot start: ${text}`, { cause: error })
+        const isGone = error instanceof Gone
+        const [level, what] = isGone ? ['warn', 'no connection'] : ['error', 'a claim has failed']
+        if (backoff.isNews(text)) this.log[level]({}, `${what}, the worker tries again: ${text}`)
+        if (isGone) this.tell('disconnected', null, { error: error.message })
+        await this.stopping.wait(backoff.next())
         continue
       }
       backoff.reset()
       this.hasClaimed = true
-      for (const ending of completed) {
-        if (this.busy.has(ending.job.id)) this.sendLater(ending)
-        else this.settle(ending, this.refused.has(ending.job.id) ? 'lost' : ending.event)
-      }
-      for (const row of rows) this.accept(row)
+      // What could not be completed has a row without a job.
+      const answers = new Map(rows.filter((row) => !row.jobId).map((row) => [row.id, JSON.parse(row.headers)]))
+      for (const ending of completed) this.answered(ending, answers.get(ending.job.id) ?? { outcome: 'completed' })
+      for (const row of rows) if (row.jobId) this.accept(row)
       this.start()
-      if (this.isDrain && !rows.length && !completed.length && !await this.more()) return
+      if (this.isDrain && !rows.length && !completed.length) {
+        if (isIdle) return
+        await this.changed.wait()
+      }
     }
   }
 
@@ -195,25 +181,17 @@ class Engine {
   room () {
     const { concurrency, prefetch } = this.options
     const limit = concurrency + prefetch
-    const held = this.running + this.ready.length + this.outbox.length + this.sending
+    const held = this.running + this.ready.length + this.outbox.size
     return held < concurrency || held <= limit / 2 ? limit - held : 0
   }
 
-  // Whether there may be more to drain, once something has ended.
-  async more () {
-    this.changed.clear()
-    if (!this.held.size && this.isTold()) return false
-    await this.changed.wait()
-    return true
-  }
-
   // Whether the server knows of all that has ended.
-  isTold () { return !this.done.length && !this.outbox.length && !this.later.size && !this.sending }
+  isTold () { return !this.done.length && !this.outbox.size && !this.later.size }
 
   accept ({ lease, ...columns }) {
     const job = new Job(columns, this.pool)
     job.stopping = this.stopping.isSet
-    const held = { job, lease: Math.max(lease, 1), beatAt: Date.now() + this.beat(lease), expiry: null, task: null }
+    const held = { job, lease: Math.max(lease, 1), beatAt: Date.now() + this.beat(lease), expiry: null }
     this.expireLater(held)
     this.held.set(job.id, held)
     this.ready.push(held)
@@ -231,8 +209,7 @@ class Engine {
       const group = [held, ...this.others(held)]
       this.running += group.length
       for (const one of group) one.hasBegun = true // before the handler runs, which may stop the worker
-      const task = this.run(group)
-      for (const one of group) one.task = task
+      this.run(group)
     }
   }
 
@@ -290,28 +267,27 @@ class Engine {
 
   returned (job, result) {
     if (job.ended) return new Ending(job, 'none')
-    if (result instanceof Advance) return new Ending(job, 'advance', result.stage, json(result.payload), interval(result.delay))
-    if (result instanceof Suspend) {
-      return new Ending(job, 'suspend', result.after && Array.from(result.after), result.upon, json(result.progress))
-    }
-    return new Ending(job, 'complete', json(result) ?? null)
+    const { stage, payload, delay, after, upon, progress } = result ?? {}
+    if (result instanceof Advance) return new Ending(job, 'advance', { stage, payload, delay: interval(delay) })
+    if (result instanceof Suspend) return new Ending(job, 'suspend', { after: after && Array.from(after, Number), upon, progress })
+    return new Ending(job, 'complete', { result })
   }
 
   // A job that is to be cancelled is cancelled by its release. Of a lost one there is nothing to tell.
   stopped (job) {
-    return job.stopReason === 'lost' ? new Ending(job, 'none') : new Ending(job, 'release', interval(0))
+    return new Ending(job, job.stopReason === 'lost' ? 'none' : 'release')
   }
 
   threw (job, error) {
     if (error instanceof Stopped || (job.stopReason && error?.name === 'AbortError')) return this.stopped(job)
-    if (error instanceof Snooze) return new Ending(job, 'release', interval(error.delay))
+    if (error instanceof Snooze) return new Ending(job, 'release', { delay: interval(error.delay) })
     if (error?.code === LOST) {
       job.stop('lost')
       return this.stopped(job)
     }
     const text = textOf(error)
     this.log.warn({ ...job.toJSON(), stack: error?.stack }, `a job has failed: ${text}`)
-    return Ending.failure(job, text, error instanceof RetryIn ? interval(error.delay) : null, error instanceof Fatal)
+    return Ending.failure(job, text, { retry_in: error instanceof RetryIn ? interval(error.delay) : null, fatal: error instanceof Fatal })
   }
 
   end (held, ending) {
@@ -362,7 +338,7 @@ class Engine {
   }
 
   async untilDue () {
-    if (this.outbox.length || (this.done.length && this.isClosing)) return
+    if (this.outbox.size || (this.done.length && this.isClosing)) return
     const beatAt = Math.min(...this.beating().map((held) => held.beatAt))
     await this.due.wait(Math.max(beatAt - Date.now(), 0))
     this.due.clear()
@@ -376,102 +352,77 @@ class Engine {
     const begun = Date.now()
     const asked = this.beating()
     if (asked.every((held) => held.beatAt > begun)) return
-    let answers
+    let rows
     try {
-      const rows = await this.control.fetch(EXTEND, [asked.map(({ job }) => job.id)])
-      answers = new Map(rows.map((row) => [row.id, row]))
+      rows = await this.control.fetch(EXTEND, [asked.map(({ job }) => job.id)])
     } catch (error) {
       if (error instanceof Gone) throw error
       this.log.error({}, `a heartbeat has failed: ${error.message}`)
       for (const held of asked) held.beatAt = begun + Math.min(1000, this.beat(held.lease))
       return
     }
-    for (const held of asked) {
-      const answer = answers.get(held.job.id)
-      if (answer) this.extended(held, begun, answer.is_cancelled)
-    }
-    for (const held of asked) {
-      if (!answers.has(held.job.id) && this.held.has(held.job.id)) await this.beatAlone(held)
+    for (const { id, outcome, is_cancelled: isCancelled } of rows) {
+      this.extended(id, begun, outcome)
+      if (isCancelled || outcome === 'lost') this.stopJob(id, isCancelled ? 'cancelled' : 'lost')
     }
   }
 
-  extended (held, begun, isCancelled) {
-    if (!this.held.has(held.job.id)) return
+  // Starts the lease anew. A busy attempt does not expire: an open transaction is ending it, mostly the handler's own. The
+  // worker asks for it again soon.
+  extended (id, begun, outcome) {
+    const held = this.held.get(id)
+    if (!held || outcome === 'lost') return
     this.expireLater(held)
-    held.beatAt = begun + this.beat(held.lease)
-    if (isCancelled) this.stopJob(held.job.id, 'cancelled')
-  }
-
-  // A heartbeat for one that the one for all has left out. It may be lost; or an open transaction is ending it, mostly the
-  // handler's own. Then its lease does not run out, and it is asked for again soon.
-  async beatAlone (held) {
-    const begun = Date.now()
-    try {
-      const [{ is_cancelled: isCancelled }] = await this.control.fetch(EXTEND_ONE, [held.job.id])
-      this.extended(held, begun, isCancelled)
-    } catch (error) {
-      if (error instanceof Gone) throw error
-      if (error.code === LOST) return this.stopJob(held.job.id, 'lost')
-      if (error.code === BUSY) this.extended(held, begun, false)
-      held.beatAt = begun + Math.min(1000, this.beat(held.lease))
-    }
+    const beat = this.beat(held.lease)
+    held.beatAt = begun + (outcome === 'busy' ? Math.min(1000, beat) : beat)
   }
 
   send (...endings) {
-    this.outbox.push(...endings)
+    for (const ending of endings) this.outbox.set(ending.job.id, ending)
     this.due.set()
   }
 
-  // Another open transaction is in the way: the end goes to the server again after a while.
-  sendLater (ending) {
-    const again = () => { this.later.delete(ending); this.send(ending) }
-    this.later.set(ending, setTimeout(again, ending.delay()))
-  }
-
-  // Sends what has ended: those of a kind with one statement, and one by one if that is refused.
+  // Sends what has ended. After an error it sends each half, so that an end which is at fault keeps no other.
   async flush () {
-    let endings = [...this.done.splice(0), ...this.outbox.splice(0)]
-    try {
-      while (endings.length) {
-        this.sending = endings.length
-        const batch = Ending.alike(endings)
-        try {
-          await this.control.fetch(...Ending.statement(batch[0].kind, batch))
-          for (const ending of batch) this.settle(ending, ending.event)
-        } catch (error) {
-          if (error instanceof Gone) throw error
-          for (const ending of batch) {
-            await this.sendOne(ending)
-            endings = endings.filter((other) => other !== ending)
-          }
+    for (const ending of this.done.splice(0)) this.outbox.set(ending.job.id, ending)
+    const batches = this.outbox.size ? [[...this.outbox.values()]] : []
+    while (batches.length) {
+      const batch = batches.pop()
+      let rows
+      try {
+        rows = await this.control.fetch(END, [`[${batch.map(({ json }) => json).join(',')}]`])
+      } catch (error) {
+        if (error instanceof Gone) throw error
+        const half = batch.length >> 1
+        if (half) {
+          batches.push(batch.slice(half), batch.slice(0, half))
+          continue
         }
-        endings = endings.filter((ending) => !batch.includes(ending))
+        const outcome = AT_FAULT.includes(error.code.slice(0, 2)) ? 'refused' : 'error'
+        rows = [{ id: batch[0].job.id, outcome, reason: lineOf(error) }]
       }
-    } catch (error) {
-      this.outbox.unshift(...endings)
-      throw error
-    } finally {
-      this.sending = 0
+      for (const { id, ...answer } of rows) {
+        const ending = this.outbox.get(id)
+        this.outbox.delete(id)
+        this.answered(ending, answer)
+      }
       this.changed.set()
     }
   }
 
-  async sendOne (ending) {
-    try {
-      await this.control.fetch(...Ending.statement(ending.kind, [ending]))
-      this.settle(ending, ending.event)
-    } catch (error) {
-      if (error instanceof Gone) throw error
-      if (error.code === BUSY) {
-        this.sendLater(ending)
-      } else if (error.code === LOST) {
-        this.settle(ending, 'lost')
-      } else if (ending.kind !== 'fail') { // such as a result that is no JSON to Postgres
-        this.send(Ending.failure(ending.job, error.message))
-      } else {
-        this.log.error(ending.job.toJSON(), `a job could not be failed: ${error.message}`)
-        this.settle(ending, 'lost')
-      }
+  // Settles an end that the server has answered, or sends it again, or a failure in its place.
+  answered (ending, { outcome, reason }) {
+    const { job, kind } = ending
+    if (outcome === 'refused' || (outcome === 'error' && !ending.pauses)) {
+      this.log.error(job.toJSON(), `a job could not end by ${kind}: ${reason}`)
+    }
+    if (outcome === 'busy' || outcome === 'error') {
+      const again = () => { this.later.delete(ending); this.send(ending) }
+      this.later.set(ending, setTimeout(again, ending.pause()))
+    } else if (outcome === 'refused' && !ending.isLastResort) {
+      this.send(Object.assign(Ending.failure(job, ending.error || reason), { milliseconds: ending.milliseconds }))
+    } else {
+      this.settle(ending, ['lost', 'refused'].includes(outcome) ? 'lost' : ending.event)
     }
   }
 
@@ -502,17 +453,14 @@ class Engine {
 
   // The end.
 
-  async shutDown (claimer, control) {
+  async shutDown (control) {
     this.stopping.set()
     this.changed.set()
     const end = Date.now() + FAREWELL
-    while (!this.claimerEnded) {
+    while (!this.claimerEnded.isSet) {
       // Early is as good as never: the server may not have begun with the claim. So again, until it has ended.
       await this.claims.cancel()
-      let timer
-      const later = new Promise((resolve) => { timer = setTimeout(resolve, 100) })
-      await Promise.race([claimer.catch(() => {}), later])
-      clearTimeout(timer)
+      await this.claimerEnded.wait(100)
       if (Date.now() > end) this.claims.sever() // also the server does not answer
     }
     for (const held of this.ready.splice(0)) this.end(held, this.stopped(held.job))
@@ -533,7 +481,7 @@ class Engine {
     await control.catch(() => {})
     clearTimeout(farewell)
     for (const timer of this.later.values()) clearTimeout(timer)
-    for (const ending of [...this.done, ...this.outbox, ...this.later.keys()]) {
+    for (const ending of [...this.done, ...this.outbox.values(), ...this.later.keys()]) {
       this.log.error(ending.job.toJSON(), 'the server was not told of its end')
     }
     await Promise.all([this.pool.close(), this.claims.close(), this.control.close()])
@@ -542,11 +490,8 @@ class Engine {
   async waitForHandlers (limit, hurry) {
     const end = Date.now() + limit
     while (this.held.size && Date.now() < end && !hurry?.isSet) {
-      const tasks = [...this.held.values()].map(({ task }) => task)
-      let timer
-      const later = new Promise((resolve) => { timer = setTimeout(resolve, Math.min(100, Math.max(end - Date.now(), 0))) })
-      await Promise.race([later, ...tasks])
-      clearTimeout(timer)
+      this.changed.clear()
+      await this.changed.wait(Math.min(100, Math.max(end - Date.now(), 0)))
     }
   }
 }

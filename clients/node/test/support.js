@@ -29,7 +29,7 @@ function database () {
     // The worker's connections have this name; its handler waits for `go`.
     async rollBackLate (name, attempt, go) {
       const refused = `SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle'
-        AND application_name = $1 AND query ~ '^SELECT queue.(complete|fail|release)\\('`
+        AND application_name = $1 AND query ~ 'queue.end_batch'`
       const other = await context.server.connect(context.name)
       await other.query('BEGIN')
       await other.query('SELECT queue.complete($1)', [attempt])

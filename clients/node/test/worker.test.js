@@ -105,9 +105,77 @@ test('how attempts end', async () => {
   assert.equal(found.snooze[0], 'scheduled')
   assert.deepEqual(found.error, ['dead', 'TypeError: ab\ufffd'])
   assert.match(found.circular[1], /^TypeError: Converting circular structure/)
-  assert.match(found.refused[1], /unsupported Unicode escape sequence/)
+  assert.match(found.refused[1], /^result cannot be stored as jsonb/)
   assert.deepEqual(await db.one("SELECT payload FROM queue.job($1) WHERE state = 'completed'", [staged]), { from: 'x' })
   assert.match(await db.one('SELECT error FROM queue.job($1)', [bad]), /^stage "x" is not the last of queue/)
+})
+
+// All of them end together, in one call. That the server refuses one is its answer; with the odd stage the call is an error, and
+// with the odd delay a failure is refused.
+test('an end that is refused keeps no other from ending', async () => {
+  const ends = {
+    result: [{ a: 1 }, ['completed', { a: 1 }, /null/]],
+    zero: [{ bad: '\0' }, ['dead', null, /^result cannot be stored as jsonb/]],
+    stage: [new Advance({ stage: '\udc80' }), ['dead', null, /^ends\[0\]: /]],
+    nowhere: [new Advance({ stage: 'z' }), ['dead', null, /^queue "a" has no stage/]],
+    retry: [new RetryIn(-1, 'too late'), ['dead', null, /^too late$/]],
+    fatal: [new Fatal('never'), ['dead', null, /^never$/]],
+    snooze: [new Snooze(3600000), ['scheduled', null, /null/]]
+  }
+  const jobs = {}
+  for (const kind of Object.keys(ends)) jobs[kind] = await enqueue(db.client, 'a', kind, { maxAttempts: 1 })
+  await worker().handleBatch('a', 10, async (batch) => batch.jobs.map((job) => ends[job.payload][0])).drain()
+  for (const [kind, [, [state, result, error]]] of Object.entries(ends)) {
+    const { rows: [row] } = await db.client.query('SELECT state, result, error FROM queue.job($1)', [jobs[kind]])
+    assert.deepEqual([row.state, row.result], [state, result], kind)
+    assert.match(String(row.error), error)
+  }
+})
+
+test('an end is sent again after an error which is not its own', async () => {
+  await db.client.query('CREATE ROLE clerk LOGIN')
+  await db.client.query("SELECT queue.create('c'), queue.grant('a', 'clerk', 'consume'), queue.grant('c', 'clerk', 'consume')")
+  const jobs = [await enqueue(db.client, 'a'), await enqueue(db.client, 'c')]
+  const events = []
+  let goesOn = false
+  const one = new Worker({ ...db.config, user: 'clerk' }, { logger: quiet, heartbeat: 60000 }).handle(['a', 'c'], async () => {
+    while (!goesOn) await sleep(5)
+    return { a: 1 }
+  })
+  for (const each of ['completed', 'failed', 'released', 'lost']) one.on(each, (event) => events.push(event.kind))
+  await db.running(one, async () => {
+    for (const job of jobs) await db.waitState(job, 'running')
+    await db.client.query("SELECT queue.revoke('c', 'clerk', 'consume')")
+    goesOn = true
+    await db.waitState(jobs[0], 'completed')
+    await until('it is told', () => events.length)
+    assert.equal(await db.state(jobs[1]), 'running')
+    await db.client.query("SELECT queue.grant('c', 'clerk', 'consume')")
+    await db.waitState(jobs[1], 'completed')
+  })
+  assert.deepEqual(events, ['completed', 'completed'])
+})
+
+test('a completion is lost that goes along with a claim', async () => {
+  const job = await enqueue(db.client, 'a')
+  const events = []
+  let begun = null
+  let goesOn = false
+  // With one slot the next claim takes along what returns nothing.
+  const one = named('lost', { concurrency: 1, heartbeat: 60000 }).handle('a', async (job) => {
+    begun = job.id
+    while (!goesOn) await sleep(5)
+  })
+  for (const each of ['completed', 'failed', 'released', 'lost']) one.on(each, (event) => events.push(event.kind))
+  await db.running(one, async () => {
+    await until('it runs', () => begun)
+    await db.client.query('SELECT queue.cancel($1, force => true)', [job])
+    goesOn = true
+    await until('it has ended', () => events.length)
+    const sent = "SELECT count(*)::int FROM pg_stat_activity WHERE application_name = 'lost' AND query ~ 'end_batch'"
+    assert.equal(await db.one(sent), 0, 'the claim has told it')
+  })
+  assert.deepEqual(events, ['lost'])
 })
 
 test('an error rolls back what the handler wrote', async () => {

@@ -74,7 +74,7 @@ def roll_back_late(conninfo, name, attempt_id, go):
     The worker's connections have this name; its handler waits for the event.
     """
     refused = """SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle'
-        AND application_name = %s AND query ~ '^SELECT queue.(complete|fail|release)\\('"""
+        AND application_name = %s AND query ~ 'queue.end_batch'"""
     with psycopg.connect(conninfo, autocommit=True) as other, psycopg.connect(conninfo, autocommit=True) as watching:
         other.execute("BEGIN")
         other.execute("SELECT queue.complete(%s)", [attempt_id])

@@ -83,7 +83,7 @@ def test_how_attempts_end(conn, conninfo):
     assert found["snooze"][0] == "scheduled"
     assert found["error"] == ("dead", None, "ValueError: ab?")
     assert found["unserialisable"][2] == "TypeError: Object of type set is not JSON serializable"
-    assert found["refused"][2].startswith("unsupported Unicode escape sequence")
+    assert found["refused"][2].startswith("result cannot be stored as jsonb")
     assert conn.execute("SELECT state, payload FROM queue.job(%s)", [staged]).fetchone() == ("completed", {"from": "x"})
 
 
@@ -133,6 +133,79 @@ def test_a_completion_that_is_refused_fails_that_job_alone(conn, conninfo):
     worker.drain()
     assert one(conn, "SELECT error FROM queue.job(%s)", bad).startswith('stage "x" is not the last of queue')
     assert [state(conn, job) for job in good] == ["completed"] * 5
+
+
+def test_an_end_that_is_refused_keeps_no_other_from_ending(conn, conninfo):
+    """All of them end together, in one call. That the server refuses one is its answer; with the odd stage the call is an
+    error, and with the odd delay a failure is refused.
+    """
+    ends = {
+        "result": ({"a": 1}, ("completed", {"a": 1}, None)),
+        "zero": ({"bad": "\0"}, ("dead", None, "result cannot be stored as jsonb: It has a zero character, half of")),
+        "nan": (float("nan"), ("dead", None, "ValueError: Out of range float values are not JSON compliant")),
+        "stage": (Advance(stage="\udc80"), ("dead", None, "ends[0]: ")),
+        "nowhere": (Advance(stage="z"), ("dead", None, 'queue "a" has no stage')),
+        "retry": (RetryIn(-1, "too late"), ("dead", None, "too late")),
+        "fatal": (Fatal("never"), ("dead", None, "never")),
+        "snooze": (Snooze(3600), ("scheduled", None, None)),
+    }
+    jobs = {kind: enqueue(conn, "a", kind, max_attempts=1) for kind in ends}
+    worker = Worker(conninfo)
+
+    @worker.handler("a", batch=10)
+    async def handle(jobs):
+        return [ends[job.payload][0] for job in jobs]
+
+    worker.drain()
+    for kind, (_, (state, result, error)) in ends.items():
+        found = conn.execute("SELECT state, result, error FROM queue.job(%s)", [jobs[kind]]).fetchone()
+        assert found[:2] == (state, result) and str(found[2]).startswith(str(error)), (kind, found)
+
+
+def test_an_end_is_sent_again_after_an_error_which_is_not_its_own(conn, conninfo):
+    conn.execute("DROP ROLE IF EXISTS clerk")
+    conn.execute("CREATE ROLE clerk LOGIN")
+    conn.execute("SELECT queue.create('c'), queue.grant('a', 'clerk', 'consume'), queue.grant('c', 'clerk', 'consume')")
+    jobs, go, events = [enqueue(conn, "a"), enqueue(conn, "c")], threading.Event(), []
+    worker = Worker(make_conninfo(conninfo, user="clerk"), heartbeat=60, on_event=events.append)
+
+    @worker.handler("a", "c")
+    def handle(job):
+        assert go.wait(20)
+        return {"a": 1}
+
+    with running(worker):
+        for job_id in jobs:
+            wait_state(conn, job_id, "running")
+        conn.execute("SELECT queue.revoke('c', 'clerk', 'consume')")
+        go.set()
+        wait_state(conn, jobs[0], "completed")
+        until("the other one is sent again", lambda: any(ending.pauses > 2 for ending in worker._engine._later))
+        conn.execute("SELECT queue.grant('c', 'clerk', 'consume')")
+        wait_state(conn, jobs[1], "completed")
+    assert [event.kind for event in events if event.job_id] == ["started"] * 2 + ["completed"] * 2
+    conn.execute("SELECT queue.drop('c', force => true), queue.revoke('a', 'clerk', 'consume')")
+    conn.execute("DROP ROLE clerk")
+
+
+def test_a_completion_is_lost_that_goes_along_with_a_claim(conn, conninfo):
+    job_id, begun, go, events = enqueue(conn, "a"), [], threading.Event(), []
+    # With one slot the next claim takes along what returns nothing.
+    worker = Worker(make_conninfo(conninfo, application_name="lost"), concurrency=1, heartbeat=60, on_event=events.append)
+
+    @worker.handler("a")
+    def handle(job):
+        begun.append(job.id)
+        assert go.wait(20)
+
+    sent = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'lost' AND query ~ 'end_batch'"
+    with running(worker):
+        until("it runs", lambda: begun)
+        conn.execute("SELECT queue.cancel(%s, force => true)", [job_id])
+        go.set()
+        until("it has ended", lambda: len([event for event in events if event.job_id]) == 2)
+        assert one(conn, sent) == 0, "the claim has told it"
+    assert [event.kind for event in events if event.job_id] == ["started", "lost"]
 
 
 def test_an_error_rolls_back_what_the_handler_wrote(conn, conninfo):

@@ -61,7 +61,8 @@ impl BatchTransaction<'_> {
     /// Completes all jobs and commits. If the lease of one is lost nothing is, and the others are given back.
     pub async fn complete(self) -> Result<(), Failure> {
         let ids: Vec<i64> = self.batch.iter().map(|job| job.id).collect();
-        let rows = self.client.query_typed("SELECT queue.complete_many($1)", &[(&ids, Type::INT8_ARRAY)]).await?;
+        let sql = "SELECT FROM queue.complete_many($1) WHERE outcome = 'completed'";
+        let rows = self.client.query_typed(sql, &[(&ids, Type::INT8_ARRAY)]).await?;
         if rows.len() < ids.len() {
             // At once, so that the others can be given back. The server does that as well when the connection ends.
             if self.client.batch_execute("ROLLBACK").await.is_ok() {

@@ -28,12 +28,6 @@ const GONE: [&str; 4] = ["25006", "57P01", "57P02", "57P03"];
 /// The SQLSTATE of an attempt that is not the worker's any more.
 pub(crate) const LOST: &str = "QJ001";
 
-/// The SQLSTATE of an attempt that another open transaction is ending, which may still roll back: ask again.
-pub(crate) const BUSY: &str = "55006";
-
-/// What is done with each notice of a connection.
-pub(crate) type OnNotice = Arc<dyn Fn(&DbError) + Send + Sync>;
-
 type Cancel = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// A connection and how to cancel what runs on it.
@@ -42,8 +36,8 @@ pub(crate) struct Connection {
     cancel: Cancel,
 }
 
-/// Connects to the first of some hosts that takes writes.
-pub(crate) type Connector = Arc<dyn Fn(OnNotice) -> BoxFuture<'static, Result<Connection, String>> + Send + Sync>;
+/// Connects to the first of some hosts that takes writes, and logs the server's notices at a level.
+pub(crate) type Connector = Arc<dyn Fn(log::Level) -> BoxFuture<'static, Result<Connection, String>> + Send + Sync>;
 
 /// The connector of a configuration, with the worker's own defaults for what it does not say.
 pub(crate) fn connector<T>(config: &Config, tls: T) -> Connector
@@ -54,12 +48,12 @@ where
     <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
 {
     let hosts = Arc::new(single_hosts(config));
-    Arc::new(move |on_notice| {
+    Arc::new(move |notices| {
         let (hosts, tls) = (hosts.clone(), tls.clone());
         Box::pin(async move {
             let mut failure = "there is no host to connect to".to_owned();
             for host in hosts.iter() {
-                match timeout(SILENCE, connect(host, tls.clone(), on_notice.clone())).await {
+                match timeout(SILENCE, connect(host, tls.clone(), notices)).await {
                     Ok(Ok(connection)) => return Ok(connection),
                     Ok(Err(error)) => failure = format!("{}: {}", place(host), text(&error)),
                     Err(_) => failure = format!("{}: the server has not answered", place(host)),
@@ -118,7 +112,7 @@ fn single_hosts(config: &Config) -> Vec<Config> {
     (0..count).map(one_of).collect()
 }
 
-async fn connect<T>(config: &Config, tls: T, on_notice: OnNotice) -> Result<Connection, tokio_postgres::Error>
+async fn connect<T>(config: &Config, tls: T, notices: log::Level) -> Result<Connection, tokio_postgres::Error>
 where
     T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
     T::Stream: Send,
@@ -131,7 +125,7 @@ where
     tokio::spawn(async move {
         while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
             if let AsyncMessage::Notice(notice) = message {
-                on_notice(&notice);
+                log::log!(target: "pg_queue", notices, "{}", notice.message());
             }
         }
     });
@@ -245,8 +239,6 @@ pub(crate) enum Refusal {
 /// One connection that is made when it is needed, and again when it was lost.
 pub(crate) struct Link {
     connector: Connector,
-    on_notice: OnNotice,
-    on_connect: Box<dyn Fn() + Send + Sync>,
     connection: Mutex<Option<Arc<Connection>>>,
     /// How long a statement may take.
     patience: Duration,
@@ -254,28 +246,21 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub fn new(
-        connector: Connector,
-        on_notice: OnNotice,
-        on_connect: Box<dyn Fn() + Send + Sync>,
-        patience: Duration,
-    ) -> Self {
-        Self {
-            connector,
-            on_notice,
-            on_connect,
-            connection: Mutex::new(None),
-            patience,
-            severed: watch::channel(false).0,
-        }
+    pub fn new(connector: Connector, patience: Duration) -> Self {
+        Self { connector, connection: Mutex::new(None), patience, severed: watch::channel(false).0 }
     }
 
     fn current(&self) -> std::sync::MutexGuard<'_, Option<Arc<Connection>>> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a statement in a transaction of its own.
-    pub async fn fetch(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Refusal> {
+    /// Runs a statement in a transaction of its own. Calls `on_connect` if it has made a connection for that.
+    pub async fn fetch(
+        &self,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+        on_connect: &(dyn Fn() + Sync),
+    ) -> Result<Vec<Row>, Refusal> {
         let mut severed = self.severed.subscribe();
         tokio::select! {
             biased;
@@ -283,7 +268,7 @@ impl Link {
                 self.close();
                 Err(Refusal::Gone("the worker has ended".to_owned()))
             }
-            result = self.answer(sql, parameters) => result,
+            result = self.answer(sql, parameters, on_connect) => result,
         }
     }
 
@@ -292,15 +277,19 @@ impl Link {
         self.severed.send_replace(true);
     }
 
-    async fn answer(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Refusal> {
+    async fn answer(
+        &self,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+        on_connect: &(dyn Fn() + Sync),
+    ) -> Result<Vec<Row>, Refusal> {
         let known = self.current().clone();
         let connection = match known {
             Some(connection) => connection,
             None => {
-                let made = (self.connector)(self.on_notice.clone()).await.map_err(Refusal::Gone)?;
-                let made = Arc::new(made);
+                let made = Arc::new((self.connector)(log::Level::Warn).await.map_err(Refusal::Gone)?);
                 *self.current() = Some(made.clone());
-                (self.on_connect)();
+                on_connect();
                 made
             }
         };
@@ -355,7 +344,7 @@ impl Pool {
                 None => break,
             }
         }
-        let connection = (self.connector)(Arc::new(|notice| log::debug!("{}", notice.message()))).await?;
+        let connection = (self.connector)(log::Level::Debug).await?;
         Ok(Pooled { client: Some(connection.client), pool: self.clone() })
     }
 

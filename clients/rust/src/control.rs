@@ -1,32 +1,38 @@
 //! The control: tells the server what the claimer does not. One heartbeat for all that is held, and what has ended.
 //!
-//! Each end goes to the server until that has answered: that it counts, or that the attempt is lost. That another open
-//! transaction has the attempt is no answer. It may be the handler's own, which the server is still rolling back.
+//! The worker sends each end until the server has answered: it counts, or the attempt is lost. `busy` is no answer: another
+//! open transaction has the attempt. It may be the handler's own, which the server is still rolling back.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_postgres::types::Type;
 
-use crate::connection::{BUSY, LOST, Refusal, code, text};
-use crate::endings::{Ending, Kind, statement};
-use crate::engine::{Backoff, Engine};
+use crate::connection::{Refusal, code, text};
+use crate::endings::Ending;
+use crate::engine::{Backoff, Ended, Engine};
 use crate::event::EventKind;
 use crate::outcome::StopReason;
 
 /// How long a completion waits for a claim to take it along.
 const GATHER: Duration = Duration::from_millis(20);
 
+const EXTEND: &str = "SELECT id, outcome, is_cancelled FROM queue.extend_many($1)";
+
+const END: &str = "SELECT id, outcome, reason FROM queue.end_batch($1::json)";
+
+/// The classes of SQLSTATEs that blame an end itself, which the server will never take: bad data, or too much.
+const AT_FAULT: [&str; 2] = ["22", "54"];
+
 impl Engine {
-    pub async fn control_all(self: Arc<Self>) {
+    pub async fn control_all(self: Arc<Self>) -> Ended {
         let mut backoff = Backoff::default();
         loop {
             {
                 let state = self.lock();
                 if state.is_closing && state.is_told() {
-                    return;
+                    return Ok(());
                 }
             }
             self.until_due().await;
@@ -83,8 +89,7 @@ impl Engine {
             }
             state.beating().map(|held| held.shared.facts.id).collect()
         };
-        let sql = "SELECT id, is_cancelled FROM queue.extend_many($1)";
-        let rows = match self.control.fetch(sql, &[(&asked, Type::INT8_ARRAY)]).await {
+        let rows = match self.control.fetch(EXTEND, &[(&asked, Type::INT8_ARRAY)], &|| {}).await {
             Ok(rows) => rows,
             Err(Refusal::Gone(error)) => return Err(error),
             Err(Refusal::Refused(error)) => {
@@ -98,130 +103,93 @@ impl Engine {
                 return Ok(());
             }
         };
-        let answers: HashMap<i64, bool> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
-        for id in &asked {
-            if let Some(is_cancelled) = answers.get(id) {
-                self.extended(*id, begun, *is_cancelled);
+        for row in &rows {
+            let (id, outcome, is_cancelled) = (row.get(0), row.get(1), row.get::<_, Option<bool>>(2) == Some(true));
+            self.extended(id, begun, outcome);
+            if is_cancelled || outcome == "lost" {
+                self.stop_job(id, if is_cancelled { StopReason::Cancelled } else { StopReason::Lost });
             }
-        }
-        for id in asked.iter().filter(|id| !answers.contains_key(id)) {
-            self.beat_alone(*id).await?;
         }
         Ok(())
     }
 
-    fn extended(&self, id: i64, begun: Instant, is_cancelled: bool) {
-        if let Some(held) = self.lock().held.get_mut(&id) {
+    /// Starts the lease anew. A busy attempt does not expire: an open transaction is ending it, mostly the handler's own. The
+    /// worker asks for it again soon.
+    fn extended(&self, id: i64, begun: Instant, outcome: &str) {
+        if let Some(held) = self.lock().held.get_mut(&id)
+            && outcome != "lost"
+        {
             held.expires_at = begun + held.lease;
-            held.beat_at = begun + self.beat(held.lease);
-        }
-        if is_cancelled {
-            self.stop_job(id, StopReason::Cancelled);
+            let beat = self.beat(held.lease);
+            held.beat_at = begun + if outcome == "busy" { beat.min(Duration::from_secs(1)) } else { beat };
         }
     }
 
-    /// A heartbeat for one that the one for all has left out. It may be lost; or an open transaction is ending it, mostly the
-    /// handler's own. Then its lease does not run out, and it is asked for again soon.
-    async fn beat_alone(&self, id: i64) -> Result<(), String> {
-        if !self.lock().held.contains_key(&id) {
-            return Ok(());
-        }
-        let begun = Instant::now();
-        match self.control.fetch("SELECT is_cancelled FROM queue.extend($1)", &[(&id, Type::INT8)]).await {
-            Ok(rows) => self.extended(id, begun, rows.first().is_some_and(|row| row.get(0))),
-            Err(Refusal::Gone(error)) => return Err(error),
-            Err(Refusal::Refused(error)) if code(&error) == LOST => self.stop_job(id, StopReason::Lost),
-            Err(Refusal::Refused(error)) => {
-                if let Some(held) = self.lock().held.get_mut(&id) {
-                    held.beat_at = begun + self.beat(held.lease).min(Duration::from_secs(1));
-                    if code(&error) == BUSY {
-                        held.expires_at = begun + held.lease;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    pub fn send(&self, endings: Vec<Ending>) {
-        self.lock().outbox.extend(endings);
+    pub fn send(&self, endings: impl IntoIterator<Item = Ending>) {
+        self.lock().outbox.extend(endings.into_iter().map(|ending| (ending.id(), ending)));
         self.due.notify_one();
     }
 
-    /// Another open transaction is in the way: the end goes to the server again after a while.
-    pub fn send_later(&self, mut ending: Ending) {
-        let at = Instant::now() + ending.delay();
-        self.lock().later.push((at, ending));
-        self.due.notify_one();
-    }
-
-    /// Sends what has ended: what is alike with one statement, and one by one if that is refused.
+    /// Sends what has ended. After an error it sends each half, so that an end which is at fault keeps no other.
     async fn flush(&self) -> Result<(), String> {
-        let mut endings = {
-            let mut state = self.lock();
-            let mut endings = std::mem::take(&mut state.done);
-            endings.append(&mut state.outbox);
+        let mut batches = {
+            let mut guard = self.lock();
+            let state = &mut *guard;
             let now = Instant::now();
-            endings.extend(state.later.extract_if(.., |(at, _)| *at <= now).map(|(_, ending)| ending));
-            state.sending = endings.len();
-            endings
+            let due = state.later.extract_if(.., |(at, _)| *at <= now).map(|(_, ending)| ending);
+            state.outbox.extend(state.done.drain(..).chain(due).map(|ending| (ending.id(), ending)));
+            vec![state.outbox.keys().copied().collect::<Vec<i64>>()]
         };
-        let mut result = Ok(());
-        while let Some(first) = endings.first().cloned() {
-            let (batch, rest) = endings.into_iter().partition::<Vec<_>, _>(|ending| ending.is_alike(&first));
-            endings = rest;
-            let unsent = self.send_batch(batch).await;
-            if let Err((error, batch)) = unsent {
-                self.lock().outbox.splice(0..0, batch.into_iter().chain(endings));
-                result = Err(error);
-                break;
-            }
-            self.lock().sending = endings.len();
-        }
-        self.lock().sending = 0;
-        self.changed.notify_one();
-        result
-    }
-
-    /// What could not be sent comes back, with what has gone wrong.
-    async fn send_batch(&self, mut batch: Vec<Ending>) -> Result<(), (String, Vec<Ending>)> {
-        if batch.len() > 1 {
-            let (sql, parameters) = statement(&batch);
-            match self.control.fetch(sql, &parameters.list()).await {
-                Ok(_) => {
-                    batch.iter().for_each(|ending| self.settle(ending, ending.event()));
-                    return Ok(());
+        while let Some(batch) = batches.pop().filter(|batch| !batch.is_empty()) {
+            let ends = {
+                let state = self.lock();
+                let ends: Vec<String> = batch.iter().map(|id| state.outbox[id].json()).collect();
+                format!("[{}]", ends.join(","))
+            };
+            match self.control.fetch(END, &[(&ends, Type::TEXT)], &|| {}).await {
+                Ok(rows) => rows.iter().for_each(|row| self.take_answer(row.get(0), row.get(1), row.get(2))),
+                Err(Refusal::Gone(error)) => return Err(error),
+                Err(Refusal::Refused(_)) if batch.len() > 1 => {
+                    let (first, second) = batch.split_at(batch.len() / 2);
+                    batches.extend([second.to_vec(), first.to_vec()]);
                 }
-                Err(Refusal::Gone(error)) => return Err((error, batch)),
-                Err(Refusal::Refused(_)) => {}
+                Err(Refusal::Refused(error)) => {
+                    let is_at_fault = AT_FAULT.iter().any(|class| code(&error).starts_with(class));
+                    self.take_answer(batch[0], if is_at_fault { "refused" } else { "error" }, Some(&text(&error)));
+                }
             }
-        }
-        while let Some(ending) = batch.first() {
-            let (sql, parameters) = statement(std::slice::from_ref(ending));
-            match self.control.fetch(sql, &parameters.list()).await {
-                Ok(_) => self.settle(ending, ending.event()),
-                Err(Refusal::Gone(error)) => return Err((error, batch)),
-                Err(Refusal::Refused(error)) => self.refused(ending, &error),
-            }
-            batch.remove(0);
+            self.changed.notify_one();
         }
         Ok(())
     }
 
-    fn refused(&self, ending: &Ending, error: &tokio_postgres::Error) {
-        if code(error) == BUSY {
-            self.send_later(ending.clone());
-        } else if code(error) == LOST {
-            self.settle(ending, EventKind::Lost);
-        } else if let Kind::Fail { .. } = ending.kind {
-            log::error!(target: "pg_queue", "{} could not be failed: {}", ending.shared.facts, text(error));
-            self.settle(ending, EventKind::Lost);
-        } else {
-            // Such as a result that is no JSON to Postgres.
-            let kind = Kind::Fail { error: text(error), delay: None, is_fatal: false };
-            let mut failed = Ending::new(&ending.shared, kind);
-            failed.time = ending.time;
-            self.send(vec![failed]);
+    fn take_answer(&self, id: i64, outcome: &str, reason: Option<&str>) {
+        let ending = self.lock().outbox.remove(&id);
+        if let Some(ending) = ending {
+            self.answered(ending, outcome, reason.unwrap_or_default());
+        }
+    }
+
+    /// Settles an end that the server has answered, or sends it again, or a failure in its place.
+    pub fn answered(&self, mut ending: Ending, outcome: &str, reason: &str) {
+        let facts = &ending.shared.facts;
+        if outcome == "refused" || (outcome == "error" && ending.pauses == 0) {
+            log::error!(target: "pg_queue", "{facts} could not end by {}: {reason}", ending.kind);
+        }
+        match outcome {
+            "busy" | "error" => {
+                let at = Instant::now() + ending.pause();
+                self.lock().later.push((at, ending));
+                self.due.notify_one();
+            }
+            "refused" if !ending.is_last_resort() => {
+                let error = ending.error().filter(|error| !error.is_empty()).unwrap_or(reason);
+                let mut failure = Ending::failure(&ending.shared, error, None, false);
+                failure.time = ending.time;
+                self.send([failure]);
+            }
+            "lost" | "refused" => self.settle(&ending, EventKind::Lost),
+            _ => self.settle(&ending, ending.event()),
         }
     }
 }

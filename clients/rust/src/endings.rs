@@ -1,6 +1,7 @@
-//! How an attempt ends, and the statement that tells the server: one for all that end in the same way.
+//! How an attempt ends, as `queue.end_batch` reads it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -9,149 +10,106 @@ use tokio_postgres::types::Type;
 use crate::event::EventKind;
 use crate::job::Shared;
 use crate::outcome::{Advance, Done, Failure, StopReason, Suspend};
-use crate::sql::{Parameters, interval, json};
+use crate::sql::{Parameters, interval};
 
-/// After what time an end is sent again that another open transaction was in the way of; twice as long each time, up to a
-/// second or so.
-const AGAIN: Duration = Duration::from_millis(10);
+/// The pause before a busy attempt's end is sent again. It doubles each time, up to about a second.
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// How one attempt ends.
-#[derive(Clone)]
 pub(crate) struct Ending {
     pub shared: Arc<Shared>,
-    pub kind: Kind,
+    /// The function that ends the attempt. `none`: the handler has ended it itself, or its lease is lost.
+    pub kind: &'static str,
+    /// Its arguments, with the attempt's id.
+    arguments: Value,
     pub time: Duration,
-    /// How often the server has said: later.
-    pub delays: u32,
-}
-
-#[derive(Clone)]
-pub(crate) enum Kind {
-    Complete(Value),
-    Advance(Advance),
-    Suspend(Suspend),
-    Fail {
-        error: String,
-        delay: Option<Duration>,
-        is_fatal: bool,
-    },
-    Release(Duration),
-    /// The handler has ended it itself, or it is lost.
-    None,
+    /// How often the worker has put it off.
+    pub pauses: u32,
 }
 
 impl Ending {
-    pub fn id(&self) -> i64 {
-        self.shared.facts.id
+    pub fn new<const N: usize>(shared: &Arc<Shared>, kind: &'static str, arguments: [(&str, Value); N]) -> Self {
+        let id = ("id", shared.facts.id.into());
+        let arguments = [id].into_iter().chain(arguments).collect();
+        Self { shared: shared.clone(), kind, arguments, time: Duration::ZERO, pauses: 0 }
     }
 
-    /// What a handler's answer means. A job that is to stop and does is given back, which cancels one that is to be cancelled.
+    pub fn failure(shared: &Arc<Shared>, error: &str, delay: Option<Duration>, is_fatal: bool) -> Self {
+        let error = error.replace('\0', ""); // Postgres takes no NUL.
+        let retry_in = delay.map(interval);
+        Self::new(shared, "fail", [("error", error.into()), ("retry_in", retry_in.into()), ("fatal", is_fatal.into())])
+    }
+
+    /// Returns what a handler's answer means. A job that is to stop and does is given back. That cancels a job that is to be
+    /// cancelled.
     pub fn of(shared: &Arc<Shared>, answer: Result<Done, Failure>) -> Self {
-        let has_ended = shared.ended.load(std::sync::atomic::Ordering::Acquire);
-        let kind = match answer {
-            _ if has_ended => Kind::None,
-            Ok(Done::Complete(result)) => Kind::Complete(result),
-            Ok(Done::Advance(advance)) => Kind::Advance(advance),
-            Ok(Done::Suspend(suspend)) => Kind::Suspend(suspend),
-            Err(Failure::Stopped) => return Self::stopped(shared),
+        if shared.ended.load(Ordering::Acquire) {
+            return Self::new(shared, "none", []);
+        }
+        match answer {
+            Ok(Done::Complete(result)) => Self::new(shared, "complete", [("result", result)]),
+            Ok(Done::Advance(Advance { stage, payload, delay })) => {
+                let delay = interval(delay).into();
+                Self::new(shared, "advance", [("stage", stage.into()), ("payload", payload.into()), ("delay", delay)])
+            }
+            Ok(Done::Suspend(Suspend { after, upon, progress })) => {
+                let after = (!after.is_empty()).then_some(after).into();
+                let upon = upon.map(|upon| upon.name()).into();
+                Self::new(shared, "suspend", [("after", after), ("upon", upon), ("progress", progress.into())])
+            }
+            Err(Failure::Stopped) => Self::stopped(shared),
             Err(Failure::Lost) => {
                 shared.stop(StopReason::Lost);
-                Kind::None
+                Self::stopped(shared)
             }
-            Err(Failure::Snooze(delay)) => Kind::Release(delay),
-            Err(Failure::Fatal(error)) => Kind::Fail { error, delay: None, is_fatal: true },
-            Err(Failure::Retry { error, delay }) => Kind::Fail { error, delay, is_fatal: false },
-        };
-        Self::new(shared, kind)
-    }
-
-    pub fn new(shared: &Arc<Shared>, kind: Kind) -> Self {
-        let kind = match kind {
-            // Postgres takes no NUL.
-            Kind::Fail { error, delay, is_fatal } => Kind::Fail { error: error.replace('\0', ""), delay, is_fatal },
-            kind => kind,
-        };
-        Self { shared: shared.clone(), kind, time: Duration::ZERO, delays: 0 }
+            Err(Failure::Snooze(delay)) => Self::new(shared, "release", [("delay", interval(delay).into())]),
+            Err(Failure::Fatal(error)) => Self::failure(shared, &error, None, true),
+            Err(Failure::Retry { error, delay }) => Self::failure(shared, &error, delay, false),
+        }
     }
 
     /// Of a lost one there is nothing to tell.
     pub fn stopped(shared: &Arc<Shared>) -> Self {
         let is_lost = shared.reason() == Some(StopReason::Lost);
-        Self::new(shared, if is_lost { Kind::None } else { Kind::Release(Duration::ZERO) })
+        Self::new(shared, if is_lost { "none" } else { "release" }, [])
     }
 
-    /// Whether a claim can take it along: a completion without a result.
-    pub fn is_plain(&self) -> bool {
-        matches!(&self.kind, Kind::Complete(result) if result.is_null())
+    pub fn id(&self) -> i64 {
+        self.shared.facts.id
     }
 
-    /// Whether one statement can tell of both. What was refused before would have the others refused with it.
-    pub fn is_alike(&self, other: &Ending) -> bool {
-        let is_single = matches!(self.kind, Kind::Suspend(_)) || self.delays > 0 || other.delays > 0;
-        std::mem::discriminant(&self.kind) == std::mem::discriminant(&other.kind)
-            && (!is_single || Arc::ptr_eq(&self.shared, &other.shared))
+    pub fn json(&self) -> String {
+        format!("{{\"{}\":{}}}", self.kind, self.arguments)
     }
 
-    /// How long to wait until it is sent again.
-    pub fn delay(&mut self) -> Duration {
-        self.delays += 1;
-        AGAIN * (1 << (self.delays - 1).min(7))
+    pub fn error(&self) -> Option<&str> {
+        self.arguments["error"].as_str()
     }
 
     pub fn event(&self) -> EventKind {
         match self.kind {
-            Kind::Complete(_) | Kind::None => EventKind::Completed,
-            Kind::Advance(_) => EventKind::Advanced,
-            Kind::Suspend(_) => EventKind::Suspended,
-            Kind::Fail { .. } => EventKind::Failed,
-            Kind::Release(_) => EventKind::Released,
+            "advance" => EventKind::Advanced,
+            "suspend" => EventKind::Suspended,
+            "fail" => EventKind::Failed,
+            "release" => EventKind::Released,
+            _ => EventKind::Completed,
         }
     }
 
-    pub fn error(&self) -> Option<String> {
-        match &self.kind {
-            Kind::Fail { error, .. } => Some(error.clone()),
-            _ => None,
-        }
+    /// Whether a claim can take it along: a completion without a result.
+    pub fn is_plain(&self) -> bool {
+        self.kind == "complete" && self.arguments["result"].is_null()
     }
-}
 
-/// The statement for endings that are alike.
-pub(crate) fn statement(endings: &[Ending]) -> (&'static str, Parameters) {
-    let ids: Vec<i64> = endings.iter().map(Ending::id).collect();
-    let mut lists: [Vec<Option<String>>; 3] = Default::default();
-    let mut are_fatal = Vec::new();
-    for ending in endings {
-        match &ending.kind {
-            Kind::Complete(result) => lists[0].push(json(result)),
-            Kind::Advance(advance) => {
-                lists[0].push(advance.stage.clone());
-                lists[1].push(advance.payload.as_ref().map(ToString::to_string));
-                lists[2].push(Some(interval(advance.delay)));
-            }
-            Kind::Suspend(suspend) => return suspension(ending.id(), suspend),
-            Kind::Fail { error, delay, is_fatal } => {
-                lists[0].push(Some(error.clone()));
-                lists[1].push(delay.map(interval));
-                are_fatal.push(*is_fatal);
-            }
-            Kind::Release(delay) => lists[0].push(Some(interval(*delay))),
-            Kind::None => {}
-        }
+    /// Whether nothing else can be sent when the server refuses it: a failure that the queue retries as it likes.
+    pub fn is_last_resort(&self) -> bool {
+        self.kind == "fail" && self.arguments["retry_in"].is_null()
     }
-    let [first, second, third] = lists;
-    let parameters = Parameters::default().with(ids, Type::INT8_ARRAY).with(first, Type::TEXT_ARRAY);
-    match endings[0].kind {
-        Kind::Complete(_) => ("SELECT queue.complete(i, r::jsonb) FROM unnest($1, $2) AS e(i, r)", parameters),
-        Kind::Advance(_) => (
-            "SELECT queue.advance(i, s, p::jsonb, d::interval) FROM unnest($1, $2, $3, $4) AS e(i, s, p, d)",
-            parameters.with(second, Type::TEXT_ARRAY).with(third, Type::TEXT_ARRAY),
-        ),
-        Kind::Fail { .. } => (
-            "SELECT queue.fail(i, t, retry_in => r::interval, fatal => f) FROM unnest($1, $2, $3, $4) AS e(i, t, r, f)",
-            parameters.with(second, Type::TEXT_ARRAY).with(are_fatal, Type::BOOL_ARRAY),
-        ),
-        _ => ("SELECT queue.release(i, delay => d::interval) FROM unnest($1, $2) AS e(i, d)", parameters),
+
+    /// Returns how long to wait until it is sent again.
+    pub fn pause(&mut self) -> Duration {
+        self.pauses += 1;
+        RETRY_PAUSE * (1 << (self.pauses - 1).min(7))
     }
 }
 

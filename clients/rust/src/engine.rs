@@ -4,25 +4,26 @@
 //! that a busy worker needs one transaction for both. The *control* sends one heartbeat for all that is held, and the ends
 //! that the claimer did not take along. A handler runs in a task of its own.
 //!
-//! An attempt is held from its claim until its handler has ended. Each end goes to the server until that has answered, over
+//! An attempt is held from its claim until its handler has ended. The worker sends each end until the server has answered, over
 //! as many connections as it takes. A worker that does not hear from the server for as long as the lease lasts has lost it.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use serde_json::Value;
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until, timeout};
-use tokio_postgres::error::DbError;
+use tokio::task::{JoinError, JoinHandle};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::batch::{Batch, BatchPool, Each};
-use crate::connection::{BUSY, LOST, Link, Pool, Refusal, SILENCE, code, text_and_hint};
-use crate::endings::{Ending, Kind};
+use crate::connection::{Link, Pool, Refusal, SILENCE, code, text_and_hint};
+use crate::endings::Ending;
 use crate::event::{Event, EventKind};
 use crate::job::{COLUMNS, Job, Shared};
 use crate::outcome::{Done, Failure, StopReason};
@@ -75,8 +76,8 @@ impl Backoff {
 pub(crate) struct Engine {
     pub settings: Arc<Settings>,
     calls: HashMap<String, Call>,
-    drained: Option<Mutex<Vec<Event>>>,
-    state: Arc<Mutex<State>>,
+    is_drain: bool,
+    state: Mutex<State>,
     /// How often it was told to stop.
     stops: watch::Receiver<u32>,
     /// For the claimer: there is room, or the end.
@@ -86,17 +87,16 @@ pub(crate) struct Engine {
     claims: Link,
     pub control: Link,
     pool: Arc<Pool>,
-    /// The queues were there.
-    has_claimed: AtomicBool,
-    /// Why the worker could not start.
-    failure: Mutex<Option<String>>,
     /// When the loop was last seen alive, in milliseconds since `begun`, for the watchdog.
     pub pulse: AtomicU64,
     pub begun: Instant,
 }
 
+/// How the claimer and the control end. An error: the worker could not start.
+pub(crate) type Ended = Result<(), WorkerError>;
+
 /// Ends the tasks of an engine whose run was dropped before its end: its leases run out.
-struct Tasks(Vec<JoinHandle<()>>, Arc<Engine>);
+struct Tasks(Vec<JoinHandle<Ended>>, Arc<Engine>);
 
 impl Drop for Tasks {
     fn drop(&mut self) {
@@ -108,36 +108,19 @@ impl Drop for Tasks {
 impl Engine {
     pub fn new(settings: Arc<Settings>, is_drain: bool, stops: watch::Receiver<u32>) -> Arc<Self> {
         let connector = settings.connector.clone();
-        Arc::new_cyclic(|this: &std::sync::Weak<Engine>| {
-            let (to, noted) = (this.clone(), Arc::new(Mutex::new(State::default())));
-            let refused = noted.clone();
-            let connected = move || {
-                if let Some(engine) = to.upgrade() {
-                    engine.tell(EventKind::Connected, None, Duration::ZERO, None);
-                }
-            };
-            let on_notice = move |notice: &DbError| note(&refused, notice);
-            Self {
-                calls: settings.calls(),
-                drained: is_drain.then(Mutex::default),
-                state: noted,
-                stops,
-                changed: Notify::new(),
-                due: Notify::new(),
-                claims: Link::new(connector.clone(), Arc::new(on_notice), Box::new(connected), settings.wait + SILENCE),
-                control: Link::new(
-                    connector.clone(),
-                    Arc::new(|notice| log::warn!(target: "pg_queue", "{}", notice.message())),
-                    Box::new(|| {}),
-                    SILENCE,
-                ),
-                pool: Arc::new(Pool::new(connector)),
-                has_claimed: AtomicBool::new(false),
-                failure: Mutex::default(),
-                pulse: AtomicU64::new(0),
-                begun: Instant::now(),
-                settings,
-            }
+        Arc::new(Self {
+            calls: settings.calls(),
+            is_drain,
+            state: Mutex::default(),
+            stops,
+            changed: Notify::new(),
+            due: Notify::new(),
+            claims: Link::new(connector.clone(), settings.wait + SILENCE),
+            control: Link::new(connector.clone(), SILENCE),
+            pool: Arc::new(Pool::new(connector)),
+            pulse: AtomicU64::new(0),
+            begun: Instant::now(),
+            settings,
         })
     }
 
@@ -162,115 +145,97 @@ impl Engine {
     /// Errors: a queue does not exist when the worker starts.
     pub async fn serve(self: Arc<Self>) -> Result<Vec<Event>, WorkerError> {
         let _watchdog = self.settings.stall_timeout.map(|limit| Watchdog::start(&self, limit));
-        let mut tasks = Tasks(Vec::new(), self.clone());
-        let (claimer, control) = (tokio::spawn(self.clone().claim_all()), tokio::spawn(self.clone().control_all()));
-        tasks.0.extend([claimer, control]);
-        let claimer = &mut tasks.0[0];
-        tokio::select! {
-            result = &mut *claimer => raise(result),
-            () = self.told_to_stop(1) => {
-                self.changed.notify_one();
-                // Early is as good as never: the server may not have begun with the claim. So again, until it has ended.
-                let end = Instant::now() + FAREWELL;
-                while !claimer.is_finished() {
-                    self.claims.cancel().await;
-                    let _ = timeout(Duration::from_millis(200), &mut *claimer).await;
-                    if Instant::now() > end {
-                        self.claims.sever(); // also the server does not answer
-                    }
+        let both = vec![tokio::spawn(self.clone().claim_all()), tokio::spawn(self.clone().control_all())];
+        let mut tasks = Tasks(both, self.clone());
+        let (mut stopped_at, claimer) = (None, &mut tasks.0[0]);
+        let ended = loop {
+            tokio::select! {
+                result = &mut *claimer => break raise(result),
+                () = self.told_to_stop(1), if stopped_at.is_none() => {
+                    self.changed.notify_one();
+                    stopped_at = Some(Instant::now());
                 }
+                () = sleep(Duration::from_millis(200)), if stopped_at.is_some() => {}
             }
-        }
+            // Early is as good as never: the server may not have begun with the claim. So again, until it has ended.
+            self.claims.cancel().await;
+            if stopped_at.is_some_and(|at| at.elapsed() > FAREWELL) {
+                self.claims.sever(); // also the server does not answer
+            }
+        };
         self.shut_down(&mut tasks.0[1]).await;
-        if let Some(text) = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            return Err(WorkerError(text.into()));
-        }
-        let events = self.drained.as_ref();
-        Ok(events
-            .map(|events| std::mem::take(&mut *events.lock().unwrap_or_else(PoisonError::into_inner)))
-            .unwrap_or_default())
+        ended.map(|()| std::mem::take(&mut self.lock().events))
     }
 
     // The claimer.
 
-    async fn claim_all(self: Arc<Self>) {
-        let mut backoff = Backoff::default();
+    async fn claim_all(self: Arc<Self>) -> Ended {
+        let (mut backoff, mut has_claimed) = (Backoff::default(), false);
         while !self.is_stopping() {
-            let (room, completed) = {
+            let (room, completed, is_idle) = {
                 let mut state = self.lock();
-                state.refused.clear();
-                state.busy.clear();
                 let room = state.room(self.settings.concurrency, self.settings.prefetch);
-                (room, if room > 0 { std::mem::take(&mut state.done) } else { Vec::new() })
+                let completed = if room > 0 { std::mem::take(&mut state.done) } else { Vec::new() };
+                // An end during the claim may make a job ready that the claim does not see.
+                (room, completed, state.is_idle())
             };
             if room == 0 {
                 self.changed.notified().await;
                 continue;
             }
-            let rows = match self.claim(room, &completed).await {
+            let rows = match self.claim(room, &completed, has_claimed).await {
                 Ok(rows) => rows,
-                Err(Refusal::Gone(error)) => {
-                    self.lock().done.splice(0..0, completed);
-                    if backoff.is_news(&error) {
-                        log::warn!(target: "pg_queue", "no connection, the worker tries again: {error}");
+                Err(refusal) => {
+                    self.send(completed); // One of them may be the cause, which the control finds out.
+                    let (text, code, level, what) = match &refusal {
+                        Refusal::Gone(error) => (error.clone(), "", log::Level::Warn, "no connection"),
+                        Refusal::Refused(error) => {
+                            (text_and_hint(error), code(error), log::Level::Error, "a claim has failed")
+                        }
+                    };
+                    if code == "57014" {
+                        continue;
                     }
-                    self.tell(EventKind::Disconnected, None, Duration::ZERO, Some(error));
-                    self.pause(backoff.next()).await;
-                    continue;
-                }
-                Err(Refusal::Refused(error)) if code(&error) == "57014" => {
-                    self.lock().done.splice(0..0, completed);
-                    continue;
-                }
-                // One of them may be the cause: each is told on its own.
-                Err(Refusal::Refused(_)) if !completed.is_empty() => {
-                    self.send(completed);
-                    continue;
-                }
-                Err(Refusal::Refused(error)) => {
-                    let text = text_and_hint(&error);
-                    if !self.has_claimed.load(Ordering::Acquire) && MISSING.contains(&code(&error)) {
-                        let text = format!("the worker cannot start: {text}");
-                        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
-                        return;
+                    if !has_claimed && MISSING.contains(&code) {
+                        return Err(WorkerError(format!("the worker cannot start: {text}").into()));
                     }
                     if backoff.is_news(&text) {
-                        log::error!(target: "pg_queue", "a claim has failed, the worker tries again: {text}");
+                        log::log!(target: "pg_queue", level, "{what}, the worker tries again: {text}");
                     }
-                    self.pause(backoff.next()).await;
+                    if code.is_empty() {
+                        self.tell(EventKind::Disconnected, None, Duration::ZERO, Some(text));
+                    }
+                    let _ = timeout(backoff.next(), self.told_to_stop(1)).await;
                     continue;
                 }
             };
             backoff = Backoff::default();
-            self.has_claimed.store(true, Ordering::Release);
+            has_claimed = true;
             let (is_empty, had_none) = (rows.is_empty(), completed.is_empty());
-            let (refused, busy) = {
-                let mut state = self.lock();
-                (std::mem::take(&mut state.refused), std::mem::take(&mut state.busy))
-            };
+            // What could not be completed has a row without a job.
+            let (jobs, answers): (Vec<Row>, Vec<Row>) =
+                rows.into_iter().partition(|row| row.get::<_, Option<i64>>(1).is_some());
+            let answers: HashMap<i64, Value> = answers.iter().map(|row| (row.get(0), row.get(5))).collect();
             for ending in completed {
-                if busy.contains(&ending.id()) {
-                    self.send_later(ending);
-                } else {
-                    let is_lost = refused.contains(&ending.id());
-                    self.settle(&ending, if is_lost { EventKind::Lost } else { ending.event() });
-                }
+                let answer = answers.get(&ending.id()).unwrap_or(&Value::Null);
+                let outcome = answer["outcome"].as_str().unwrap_or("completed");
+                self.answered(ending, outcome, answer["reason"].as_str().unwrap_or_default());
             }
-            self.accept(rows);
-            if self.drained.is_some() && is_empty && had_none {
-                if self.lock().is_idle() {
-                    return;
+            self.accept(&jobs);
+            if self.is_drain && is_empty && had_none {
+                if is_idle {
+                    return Ok(());
                 }
                 self.changed.notified().await;
             }
         }
+        Ok(())
     }
 
-    async fn claim(&self, room: usize, completed: &[Ending]) -> Result<Vec<(Job, Duration)>, Refusal> {
+    async fn claim(&self, room: usize, completed: &[Ending], has_claimed: bool) -> Result<Vec<Row>, Refusal> {
         let settings = &self.settings;
         // The first claim does not sleep: it finds out whether the queues exist.
-        let sleeps = self.drained.is_none() && self.has_claimed.load(Ordering::Acquire);
-        let wait = if sleeps { settings.wait } else { Duration::ZERO };
+        let wait = if has_claimed && !self.is_drain { settings.wait } else { Duration::ZERO };
         let ids: Vec<i64> = completed.iter().map(Ending::id).collect();
         let parameters = Parameters::default()
             .with(self.calls.keys().cloned().collect::<Vec<_>>(), Type::TEXT_ARRAY)
@@ -286,23 +251,19 @@ impl Engine {
              FROM queue.claim_any($1, max_jobs => $2, wait => $3::interval, lease => $4::interval, stage => $5, \
              worker => $6, session_bound => $7, completed => $8)"
         );
-        let rows = self.claims.fetch(&sql, &parameters.list()).await?;
-        let lease = |seconds: f64| Duration::from_secs_f64(seconds.clamp(0.001, 1e9));
-        let job = |row| Job::new(row, self.pool.clone(), self.stops.clone());
-        Ok(rows.iter().map(|row| (job(row), lease(row.get(14)))).collect())
+        let connected = || self.tell(EventKind::Connected, None, Duration::ZERO, None);
+        self.claims.fetch(&sql, &parameters.list(), &connected).await
     }
 
-    async fn pause(&self, time: Duration) {
-        let _ = timeout(time, self.told_to_stop(1)).await;
-    }
-
-    fn accept(self: &Arc<Self>, jobs: Vec<(Job, Duration)>) {
-        if jobs.is_empty() {
+    fn accept(self: &Arc<Self>, rows: &[Row]) {
+        if rows.is_empty() {
             return;
         }
         let now = Instant::now();
         let mut state = self.lock();
-        for (job, lease) in jobs {
+        for row in rows {
+            let job = Job::new(row, self.pool.clone(), self.stops.clone());
+            let lease = Duration::from_secs_f64(row.get::<_, f64>(14).clamp(0.001, 1e9));
             let held = Held {
                 shared: job.shared.clone(),
                 lease,
@@ -437,7 +398,7 @@ impl Engine {
         if state.held.remove(&ending.id()).is_none() {
             return;
         }
-        if let Kind::None = ending.kind {
+        if ending.kind == "none" {
             drop(state);
             let is_lost =
                 ending.shared.reason() == Some(StopReason::Lost) && !ending.shared.ended.load(Ordering::Acquire);
@@ -448,7 +409,7 @@ impl Engine {
             }
             state.done.push(ending);
         } else {
-            state.outbox.push(ending);
+            state.outbox.insert(ending.id(), ending);
         }
         self.due.notify_one();
     }
@@ -482,7 +443,7 @@ impl Engine {
             log::warn!(target: "pg_queue", queue = &*facts.queue, job_id = facts.job_id, attempt_id = facts.id;
                 "{facts}: lost lease");
         }
-        self.tell(kind, Some(&ending.shared), ending.time, ending.error());
+        self.tell(kind, Some(&ending.shared), ending.time, ending.error().map(str::to_owned));
     }
 
     fn tell(&self, kind: EventKind, shared: Option<&Arc<Shared>>, time: Duration, error: Option<String>) {
@@ -501,14 +462,14 @@ impl Engine {
         {
             log::error!(target: "pg_queue", "on_event has panicked");
         }
-        if let Some(events) = &self.drained {
-            events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+        if self.is_drain {
+            self.lock().events.push(event);
         }
     }
 
     // The end.
 
-    async fn shut_down(&self, control: &mut JoinHandle<()>) {
+    async fn shut_down(&self, control: &mut JoinHandle<Ended>) {
         let ready = std::mem::take(&mut self.lock().ready);
         ready.iter().for_each(|job| self.end(Ending::stopped(&job.shared)));
         self.wait_for_handlers(self.settings.shutdown_timeout, true).await;
@@ -524,11 +485,11 @@ impl Engine {
         self.lock().is_closing = true;
         self.due.notify_one();
         match timeout(FAREWELL, &mut *control).await {
-            Ok(result) => raise(result),
+            Ok(result) => drop(raise(result)),
             Err(_) => {
                 let state = self.lock();
                 let later = state.later.iter().map(|(_, ending)| ending);
-                for ending in state.done.iter().chain(&state.outbox).chain(later) {
+                for ending in state.done.iter().chain(state.outbox.values()).chain(later) {
                     log::error!(target: "pg_queue", "{}: the server was not told of its end", ending.shared.facts);
                 }
             }
@@ -560,23 +521,9 @@ impl Engine {
     }
 }
 
-/// A completion that did not count is a warning of the claim that took it along.
-fn note(state: &Mutex<State>, notice: &DbError) {
-    let id = notice.message().split("attempt ").nth(1).map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
-    match id.flatten().and_then(|id| id.parse().ok()) {
-        Some(id) if [LOST, BUSY].contains(&notice.code().code()) => {
-            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            if notice.code().code() == BUSY { state.busy.push(id) } else { state.refused.push(id) }
-        }
-        _ => log::warn!(target: "pg_queue", "{}", notice.message()),
-    }
-}
-
 /// A fault of ours is raised where the worker was called.
-fn raise(result: Result<(), tokio::task::JoinError>) {
-    if let Err(Ok(panic)) = result.map_err(tokio::task::JoinError::try_into_panic) {
-        std::panic::resume_unwind(panic);
-    }
+fn raise(result: Result<Ended, JoinError>) -> Ended {
+    result.unwrap_or_else(|error| error.try_into_panic().map_or(Ok(()), |panic| std::panic::resume_unwind(panic)))
 }
 
 fn panicked(panic: &(dyn std::any::Any + Send)) -> Failure {

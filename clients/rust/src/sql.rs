@@ -5,7 +5,6 @@ use std::error::Error;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
-use serde_json::Value;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
@@ -36,11 +35,6 @@ impl Parameters {
 /// What Postgres reads as an interval.
 pub(crate) fn interval(duration: Duration) -> String {
     format!("{} microseconds", duration.as_micros())
-}
-
-/// JSON's null is no JSON here: what is left out.
-pub(crate) fn json(value: &Value) -> Option<String> {
-    (!value.is_null()).then(|| value.to_string())
 }
 
 /// A time as Postgres reads it, in UTC.

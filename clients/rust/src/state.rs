@@ -8,6 +8,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::endings::Ending;
+use crate::event::Event;
 use crate::job::{Job, Shared};
 use crate::outcome::StopReason;
 
@@ -37,18 +38,13 @@ pub(crate) struct State {
     pub done: Vec<Ending>,
     /// When the first of these has ended.
     pub done_since: Instant,
-    /// What the control sends.
-    pub outbox: Vec<Ending>,
-    /// How many it is sending.
-    pub sending: usize,
-    /// What is to be sent again, and when: an open transaction has the attempt, such as the handler's own, which is just
-    /// being rolled back. It takes no slot.
+    /// What the control sends, or is sending, by the attempt's id.
+    pub outbox: BTreeMap<i64, Ending>,
+    /// What is put off, and until when. It takes no slot.
     pub later: Vec<(Instant, Ending)>,
-    /// What the claim that runs has left out of what it was to complete: lost ones.
-    pub refused: Vec<i64>,
-    /// And those that another open transaction has.
-    pub busy: Vec<i64>,
     pub is_closing: bool,
+    /// What has happened, if the worker drains.
+    pub events: Vec<Event>,
 }
 
 impl Default for State {
@@ -59,12 +55,10 @@ impl Default for State {
             running: 0,
             done: Vec::new(),
             done_since: Instant::now(),
-            outbox: Vec::new(),
-            sending: 0,
+            outbox: BTreeMap::new(),
             later: Vec::new(),
-            refused: Vec::new(),
-            busy: Vec::new(),
             is_closing: false,
+            events: Vec::new(),
         }
     }
 }
@@ -73,7 +67,7 @@ impl State {
     /// How many jobs to claim now. A worker that claims ahead waits until it is worth the round trip.
     pub fn room(&self, concurrency: usize, prefetch: usize) -> usize {
         let limit = concurrency + prefetch;
-        let held = self.running + self.ready.len() + self.outbox.len() + self.sending;
+        let held = self.running + self.ready.len() + self.outbox.len();
         if held < concurrency || held <= limit / 2 { limit - held } else { 0 }
     }
 
@@ -84,7 +78,7 @@ impl State {
 
     /// Whether the server has been told of all that has ended.
     pub fn is_told(&self) -> bool {
-        self.done.is_empty() && self.outbox.is_empty() && self.later.is_empty() && self.sending == 0
+        self.done.is_empty() && self.outbox.is_empty() && self.later.is_empty()
     }
 
     /// Whether nothing is left to do with what was claimed.

@@ -46,7 +46,7 @@ async fn thousands_each_once_with_its_effect() {
 
 #[tokio::test]
 async fn what_returns_nothing_is_completed_by_the_claims() {
-    let db = Database::new().await;
+    let db = Database::alone().await; // the server counts the transactions of all databases
     let ids = jobs(&db, "a", 3000).await;
     let begun: i64 = db.one("SELECT pg_current_xact_id()::text::bigint", &[]).await;
     let worker = db.worker().concurrency(20).prefetch(100).handler("a", |_| async { Ok(()) });
@@ -96,11 +96,110 @@ async fn how_attempts_end() {
     assert_eq!(found[..4], ["completed {\"a\": 1}", "retrying later", "dead never", "scheduled"]);
     assert_eq!(found[4], "dead ab invalid digit found in string");
     assert_eq!(found[5], "dead panicked: at the disco");
-    assert!(found[6].starts_with("dead unsupported Unicode escape sequence"), "{}", found[6]);
+    assert!(found[6].starts_with("dead result cannot be stored as jsonb"), "{}", found[6]);
     let payload: Value = db.one("SELECT payload FROM queue.job($1) WHERE state = 'completed'", &[&staged]).await;
     assert_eq!(payload, json!({"from": "x"}));
     let error: String = db.one("SELECT error FROM queue.job($1)", &[&forgets]).await;
     assert!(error.starts_with("stage \"x\" is not the last of queue"), "{error}");
+}
+
+/// How the attempt of this kind ends, and what its job is then.
+fn odd_end(kind: &str) -> (Result<Done, Failure>, &'static str) {
+    let advance = |stage: &str| Ok(Advance { stage: Some(stage.to_owned()), ..Advance::default() }.into());
+    let seconds = Duration::from_secs;
+    match kind {
+        "zero" => (Ok(json!({"bad": "\0"}).into()), "dead result cannot be stored as jsonb"),
+        "nowhere" => (advance("z"), "dead queue \"a\" has no stage"),
+        "retry" => (Err(RetryIn(seconds(u64::MAX / 1_000_000), "too late".into()).into()), "dead too late"),
+        "fatal" => (Err(Fatal("never".into()).into()), "dead never"),
+        "snooze" => (Err(Snooze(seconds(3600)).into()), "scheduled"),
+        _ => (Ok(json!({"a": 1}).into()), "completed {\"a\": 1}"),
+    }
+}
+
+/// All of them end together, in one call.
+#[tokio::test]
+async fn an_end_that_is_refused_keeps_no_other_from_ending() {
+    let db = Database::new().await;
+    let kinds = ["result", "zero", "nowhere", "retry", "fatal", "snooze"];
+    let ids = enqueue_many(&db.client, "a", kinds, Options::new().max_attempts(1)).await.unwrap();
+    let each = |batch: Batch| async move {
+        Ok(batch.iter().map(|job| odd_end(job.payload.as_str().unwrap()).0).collect::<Vec<Result<Done, Failure>>>())
+    };
+    db.worker().batch_handler("a", 10, each).drain().await.unwrap();
+    for (kind, id) in kinds.iter().zip(ids) {
+        let found: String =
+            db.one("SELECT concat_ws(' ', state, result::text, error) FROM queue.job($1)", &[&id]).await;
+        assert!(found.starts_with(odd_end(kind).1), "{kind}: {found}");
+    }
+}
+
+#[tokio::test]
+async fn an_end_is_sent_again_after_an_error_which_is_not_its_own() {
+    let db = Database::new().await;
+    let sql = "CREATE ROLE clerk LOGIN; SELECT queue.create('c');
+        SELECT queue.grant('a', 'clerk', 'consume'), queue.grant('c', 'clerk', 'consume')";
+    db.client.batch_execute(sql).await.unwrap();
+    let ids = [jobs(&db, "a", 1).await[0], jobs(&db, "c", 1).await[0]];
+    let (events, go) = (Arc::new(Mutex::new(Vec::new())), Arc::new(tokio::sync::Semaphore::new(0)));
+    let (seen, goes_on) = (events.clone(), go.clone());
+    let handler = move |_| {
+        let go = goes_on.clone();
+        async move {
+            go.acquire_owned().await?.forget();
+            Ok(json!({"a": 1}))
+        }
+    };
+    let worker = Worker::new(&db.config().replace("user=postgres", "user=clerk")).unwrap();
+    let worker = worker.heartbeat(Duration::from_secs(60)).handler("a", handler.clone()).handler("c", handler);
+    let worker = worker.on_event(move |event| {
+        if event.job_id > 0 && event.kind != EventKind::Started {
+            seen.lock().unwrap().push(event.kind)
+        }
+    });
+    running(worker, async {
+        db.wait_true("both run", "SELECT bool_and(state = 'running') FROM queue.jobs").await;
+        db.client.batch_execute("SELECT queue.revoke('c', 'clerk', 'consume')").await.unwrap();
+        go.add_permits(2);
+        db.wait_state(ids[0], "completed").await;
+        until("it is told", async || (!events.lock().unwrap().is_empty()).then_some(())).await;
+        assert_eq!(db.state(ids[1]).await, "running");
+        db.client.batch_execute("SELECT queue.grant('c', 'clerk', 'consume')").await.unwrap();
+        db.wait_state(ids[1], "completed").await;
+    })
+    .await;
+    assert_eq!(*events.lock().unwrap(), [EventKind::Completed; 2]);
+}
+
+#[tokio::test]
+async fn a_completion_is_lost_that_goes_along_with_a_claim() {
+    let db = Database::new().await;
+    let id = jobs(&db, "a", 1).await[0];
+    let (events, go) = (Arc::new(Mutex::new(Vec::new())), Arc::new(tokio::sync::Notify::new()));
+    let (seen, goes_on) = (events.clone(), go.clone());
+    // With one slot the next claim takes along what returns nothing.
+    let worker = named(&db, "lost").concurrency(1).heartbeat(Duration::from_secs(60)).on_event(move |event| {
+        if event.job_id > 0 {
+            seen.lock().unwrap().push(event.kind)
+        }
+    });
+    let handler = move |_| {
+        let go = goes_on.clone();
+        async move {
+            go.notified().await;
+            Ok(())
+        }
+    };
+    running(worker.handler("a", handler), async {
+        db.wait_state(id, "running").await;
+        db.client.execute("SELECT queue.cancel($1, force => true)", &[&id]).await.unwrap();
+        go.notify_one();
+        until("it has ended", async || (events.lock().unwrap().len() == 2).then_some(())).await;
+        let sent = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'lost' AND query ~ 'end_batch'";
+        assert_eq!(db.one::<i64>(sent, &[]).await, 0, "the claim has told it");
+    })
+    .await;
+    assert_eq!(*events.lock().unwrap(), [EventKind::Started, EventKind::Lost]);
 }
 
 #[tokio::test]
@@ -361,7 +460,7 @@ async fn rolled_back_late(db: &Database, name: &str, attempt: i64, go: &tokio::s
     go.notify_one();
     let refused = format!(
         "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle'
-            AND application_name = '{name}' AND query ~ '^SELECT queue.(complete|fail|release)\\('"
+            AND application_name = '{name}' AND query ~ 'queue.end_batch'"
     );
     db.wait_true("the server has been told, and has refused it", &refused).await;
     other.batch_execute("ROLLBACK").await.unwrap();

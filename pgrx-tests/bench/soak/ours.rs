@@ -78,11 +78,24 @@ impl Contender for Ours {
             queue: queue(lot),
             claim: client.prepare(&claim(wait))?,
             finish_and_claim: client.prepare(&claim("completed => $2"))?,
-            complete: client.prepare("SELECT queue.complete_many($1)")?,
-            retry: client.prepare(&format!("SELECT queue.fail_many($1, 'not yet', {retry})"))?,
-            kill: client.prepare("SELECT queue.fail_many($1, 'never', fatal => true)")?,
+            complete: client.prepare(&refused("complete_many($1)"))?,
+            retry: client.prepare(&refused(&format!("fail_many($1, 'not yet', {retry})")))?,
+            kill: client.prepare(&refused("fail_many($1, 'never', fatal => true)"))?,
             client,
         }))
+    }
+}
+
+/// A call of a verb for many that returns the reasons why attempts have not ended.
+fn refused(call: &str) -> String {
+    format!("SELECT reason FROM queue.{call} WHERE reason IS NOT NULL")
+}
+
+/// An error if an attempt has not ended: what it did counts for nothing.
+fn ended(reasons: &[postgres::Row]) -> Result<()> {
+    match reasons.first() {
+        Some(row) => Err(row.try_get::<_, String>(0)?.into()),
+        None => Ok(()),
     }
 }
 
@@ -119,17 +132,20 @@ impl Worker for Taker {
             let rows = self.client.query(&self.finish_and_claim, &[&self.queue, &done])?;
             (rows, Some(start.elapsed()))
         };
-        let run = |row: &postgres::Row| Run::new(row.try_get(0)?, row.try_get(1)?, &row.try_get(2)?);
+        let run = |row: &postgres::Row| {
+            let (id, attempt): (i64, Option<i32>) = (row.try_get(0)?, row.try_get(1)?);
+            // A row without a job.
+            let attempt = attempt.ok_or_else(|| format!("attempt {id} could not be completed"))?;
+            Run::new(id, attempt, &row.try_get(2)?)
+        };
         Ok(Claimed { runs: rows.iter().map(run).collect::<Result<_>>()?, took })
     }
 
     fn complete(&mut self, done: &[i64]) -> Result<()> {
-        self.client.query(&self.complete, &[&done])?;
-        Ok(())
+        ended(&self.client.query(&self.complete, &[&done])?)
     }
 
     fn fail(&mut self, failed: &[i64], is_fatal: bool) -> Result<()> {
-        self.client.query(if is_fatal { &self.kill } else { &self.retry }, &[&failed])?;
-        Ok(())
+        ended(&self.client.query(if is_fatal { &self.kill } else { &self.retry }, &[&failed])?)
     }
 }

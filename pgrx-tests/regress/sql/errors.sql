@@ -56,6 +56,12 @@ ROLLBACK;
 SELECT queue.complete(NULL);
 SELECT queue.complete(0);
 SELECT queue.complete_many('{21,0}');
+SELECT queue.end_batch(NULL);
+SELECT queue.end_batch('{"complete": {"id": 16}}');
+SELECT queue.end_batch('[{"complete": {"id": 16}}, {"finish": {"id": 32}}]');
+SELECT queue.end_batch('[{"fail": {"id": 16}}]');
+SELECT queue.end_batch('[{"complete": {"id": 31}}]');
+SELECT * FROM queue.end_batch('[{"complete": {"id": 16000000}}, {"release": {"id": 32, "delay": "-1 s"}}, {"complete": {"id": 48, "result": "\ud800"}}]');
 SELECT queue.fail(16, NULL);
 SELECT queue.advance(0);
 SELECT queue.create('staged', stages => '{a,b,a}');
@@ -66,7 +72,11 @@ SELECT queue.enqueue('mail', stage => 'a');
 
 SELECT queue.cancel(0);
 SELECT queue.retry(NULL);
-SELECT queue.retry_dead('mail', max_jobs => -1);
+SELECT queue.retry_many(NULL);
+SELECT queue.retry_many('{31,0}');
+SELECT queue.retry_many('{}', 'infinity');
+SELECT queue.reprioritize_many('{31}', NULL);
+SELECT queue.search('mail', max_jobs => -1);
 
 -- With ids and times, which change: N and TIME stand for them.
 

@@ -127,7 +127,12 @@ fn every_way_for_a_job_to_become_ready_wakes_a_claim() {
         ("SELECT", "SELECT queue.release_many(ARRAY[$1])"),
         ("SELECT queue.complete($1)", "SELECT queue.retry($2)"),
         ("SELECT queue.fail($1, 'boom', fatal => true)", "SELECT queue.retry($2)"),
-        ("SELECT queue.fail($1, 'boom', fatal => true)", "SELECT queue.retry_dead($3)"),
+        ("SELECT queue.fail($1, 'boom', fatal => true)", "SELECT queue.retry_many(ARRAY[$2])"),
+        ("SELECT queue.fail($1, 'boom', '1 day')", "SELECT queue.retry_many(ARRAY[$2])"),
+        ("SELECT queue.release($1, '1 day')", "SELECT queue.reschedule_many(ARRAY[$2], now())"),
+        ("SELECT", "SELECT queue.end_batch('[{\"fail\": {\"id\": $1, \"error\": \"boom\"}}]')"),
+        ("SELECT", "SELECT queue.end_batch('[{\"release\": {\"id\": $1}}]')"),
+        ("SELECT", "SELECT queue.end_batch('[{\"suspend\": {\"id\": $1}}]')"),
         ("SELECT queue.cancel($2, force => true)", "SELECT queue.retry($2)"),
         ("SELECT queue.fail($1, 'boom', '1 day')", "SELECT queue.retry($2)"),
         ("SELECT queue.release($1, '1 day')", "SELECT queue.retry($2)"),
@@ -137,7 +142,8 @@ fn every_way_for_a_job_to_become_ready_wakes_a_claim() {
         let job = client.enqueue(&q);
         let id = client.claim(&q);
         let with = |sql: &str| {
-            sql.replace("$1", &format!("{id}::bigint")).replace("$2", &job.to_string()).replace("$3", &format!("'{q}'"))
+            let typed = if sql.contains("end_batch") { id.to_string() } else { format!("{id}::bigint") };
+            sql.replace("$1", &typed).replace("$2", &job.to_string()).replace("$3", &format!("'{q}'"))
         };
         client.run(&with(before));
         let sleeper = Sleeper::claiming(&q);

@@ -46,16 +46,32 @@ fn no_verb_waits_for_an_open_transaction() {
     for id in &ids {
         attempt(format!("SELECT queue.extend({id})"));
         attempt(format!("SELECT queue.progress({id}, '2')"));
-        for verb in ["complete({})", "fail({}, 'x')", "release({})", "complete_many('{{}}')", "fail_many('{{}}', 'x')"]
-        {
+        for verb in [
+            "complete({})",
+            "fail({}, 'x')",
+            "release({})",
+            "complete_many('{{}}')",
+            "fail_many('{{}}', 'x')",
+            "release_many('{{}}')",
+            "end_batch('[{\"complete\": {\"id\": {}}}]')",
+            "end_batch('[{\"release\": {\"id\": {}}}]')",
+        ] {
             let call = verb.replace("{}", &id.to_string());
             attempt(format!("SELECT queue.{call}"));
         }
     }
     for job_id in &jobs[..10] {
-        for verb in
-            ["cancel({}, force => true)", "cancel({})", "reprioritize({}, -1)", "reschedule({}, now())", "retry({})"]
-        {
+        for verb in [
+            "cancel_many('{{}}', force => true)",
+            "cancel({}, force => true)",
+            "cancel({})",
+            "reprioritize_many('{{}}', -1)",
+            "reprioritize({}, -1)",
+            "reschedule_many('{{}}', now())",
+            "reschedule({}, now())",
+            "retry_many('{{}}')",
+            "retry({})",
+        ] {
             let call = verb.replace("{}", &job_id.to_string());
             attempt(format!("SELECT queue.{call}"));
         }
@@ -75,7 +91,6 @@ fn no_verb_waits_for_an_open_transaction() {
         "SELECT queue.purge('q')",
         "SELECT * FROM queue.claim('q', wait => '100 ms')",
         "SELECT * FROM queue.maintain()",
-        "SELECT queue.retry_dead('q')",
         "SELECT * FROM queue.stats",
         "SELECT * FROM queue.jobs",
         "CALL queue.wait('q', '10 ms')",

@@ -361,9 +361,16 @@ fn complete_some(tx: &mut Transaction<'_>, random: &mut Random, claimed: &[Attem
         }
     } else {
         let (ids, job_ids): (Vec<i64>, Vec<i64>) = claimed.iter().copied().unzip();
-        let sql = "INSERT INTO done SELECT c, j FROM queue.complete_many($1) AS c
-                   JOIN unnest($1, $2::bigint[]) AS g(id, j) ON g.id = c";
-        count += tx.execute(sql, &[&ids, &job_ids])? as i64;
+        let ended = if random.percent(50) {
+            "queue.complete_many($1)"
+        } else {
+            "queue.end_batch((SELECT coalesce(json_agg(json_build_object('complete', json_build_object('id', id))), '[]') FROM unnest($1::bigint[]) AS id))"
+        };
+        let sql = format!(
+            "INSERT INTO done SELECT c.id, g.job_id FROM {ended} AS c JOIN unnest($1::bigint[], $2::bigint[]) AS g(id, job_id) USING (id)
+             WHERE c.outcome = 'completed'"
+        );
+        count += tx.execute(&sql, &[&ids, &job_ids])? as i64;
     }
     Ok(count)
 }

@@ -77,6 +77,16 @@ const ROUND: &[&str] = &[
      SELECT queue.complete(id) FROM c",
     "WITH c AS (SELECT id, job_id FROM queue.claim('groups', 2)), d AS (INSERT INTO done SELECT job_id FROM c)
      SELECT queue.complete(id) FROM c",
+    // Three end by one call, each in its own way.
+    "WITH c AS MATERIALIZED (SELECT id, job_id, row_number() OVER () AS n FROM queue.claim('q', 3)),
+          e AS MATERIALIZED (SELECT id, outcome FROM queue.end_batch((SELECT coalesce(json_agg(CASE n
+              WHEN 1 THEN json_build_object('complete', json_build_object('id', id))
+              WHEN 2 THEN json_build_object('fail', json_build_object('id', id, 'error', 'no'))
+              ELSE json_build_object('release', json_build_object('id', id)) END), '[]') FROM c)))
+     INSERT INTO done SELECT c.job_id FROM c JOIN e USING (id) WHERE e.outcome = 'completed'",
+    "WITH c AS MATERIALIZED (SELECT id, job_id FROM queue.claim('q')),
+          e AS MATERIALIZED (SELECT id, outcome FROM queue.complete_many(ARRAY(SELECT id FROM c)))
+     INSERT INTO done SELECT c.job_id FROM c JOIN e USING (id) WHERE e.outcome = 'completed'",
     "SELECT queue.extend(id), queue.progress(id, '1') FROM queue.claim('q', lease => '1 minute')",
     "SELECT queue.fail(id, 'no') FROM queue.claim('q')",
     "SELECT queue.release(id) FROM queue.claim('q')",
@@ -85,6 +95,10 @@ const ROUND: &[&str] = &[
     "WITH j AS (SELECT queue.enqueue('q') AS id), m AS (INSERT INTO made SELECT id FROM j) SELECT id FROM j",
     "WITH j AS (SELECT job_id FROM queue.jobs WHERE queue_name = 'q' AND state = 'ready' AND priority = 0 ORDER BY job_id DESC LIMIT 1),
           d AS (INSERT INTO done SELECT job_id FROM j) SELECT queue.cancel(job_id) FROM j",
+    "WITH j AS (SELECT job_id FROM queue.jobs WHERE queue_name = 'q' AND state = 'ready' AND priority = 0 ORDER BY job_id DESC LIMIT 2),
+          a AS MATERIALIZED (SELECT id, outcome FROM queue.cancel_many(ARRAY(SELECT job_id FROM j)))
+     INSERT INTO done SELECT id FROM a WHERE outcome = 'cancelled'",
+    "SELECT queue.reprioritize_many(ARRAY(SELECT job_id FROM queue.search('q', states => '{ready}', max_jobs => 3)), 2)",
     "SELECT queue.reprioritize(job_id, 3) FROM (SELECT job_id FROM queue.jobs WHERE queue_name = 'q' AND state = 'ready'
      ORDER BY job_id DESC LIMIT 1) AS j",
     "SELECT count(*) FROM queue.claim('nothing', wait => '1 ms')",

@@ -29,7 +29,7 @@ fn an_unknown_queue_is_an_error_with_a_hint() {
         "claim('no''where')",
         "claim('no''where', wait => '10 s')",
         "claim_any('{no''where}')",
-        "retry_dead('no''where')",
+        "search('no''where')",
     ] {
         let failure = client.failure(&format!("SELECT queue.{call}"));
         assert_eq!(failure.code, "42704", "{call}: {failure:?}");
@@ -41,7 +41,7 @@ fn an_unknown_queue_is_an_error_with_a_hint() {
 #[test]
 fn intervals_that_make_no_sense_are_refused() {
     let (mut client, q) = queue("");
-    client.enqueue(&q);
+    let job = client.enqueue(&q);
     let id = client.claim(&q);
     for call in [
         format!("enqueue('{q}', delay => '-1 us')"),
@@ -60,6 +60,8 @@ fn intervals_that_make_no_sense_are_refused() {
         format!("extend({id}, '0')"),
         format!("extend({id}, '-1 s')"),
         format!("extend_many('{{{id}}}', '-1 s')"),
+        format!("retry_many('{{{job}}}', 'infinity')"),
+        format!("reschedule_many('{{{job}}}', '-infinity')"),
     ] {
         let failure = client.failure(&format!("SELECT queue.{call}"));
         assert_eq!(failure.code, "22023", "{call}: {failure:?}");
@@ -163,6 +165,15 @@ fn arrays_may_be_empty_and_elements_null_only_where_that_means_something() {
         "release_many('{NULL}')".to_owned(),
         "extend_many('{}')".to_owned(),
         "extend_many('{NULL}')".to_owned(),
+        "end_batch('[]')".to_owned(),
+        "cancel_many('{}')".to_owned(),
+        "cancel_many('{NULL}')".to_owned(),
+        "retry_many('{}')".to_owned(),
+        "retry_many('{NULL}')".to_owned(),
+        "reprioritize_many('{}', 1)".to_owned(),
+        "reprioritize_many('{NULL}', 1)".to_owned(),
+        "reschedule_many('{}', now())".to_owned(),
+        "reschedule_many('{NULL}', now())".to_owned(),
         format!("claim('{q}', completed => '{{}}')"),
         format!("claim('{q}', completed => '{{NULL}}')"),
     ] {
@@ -174,7 +185,8 @@ fn arrays_may_be_empty_and_elements_null_only_where_that_means_something() {
     // Shapes and bounds of arrays do not matter.
     assert_eq!(client.count(&format!("SELECT queue.enqueue_many('{q}', '{{{{1,2}},{{3,4}}}}')")), 4);
     assert_eq!(client.count(&format!("SELECT queue.enqueue_many('{q}', '[5:6]={{1,2}}')")), 2);
-    assert_eq!(client.count(&format!("SELECT queue.complete_many('[-3:-3]={{{id}}}')")), 1);
+    let answer: String = client.value(&format!("SELECT outcome FROM queue.complete_many('[-3:-3]={{{id}}}')"));
+    assert_eq!(answer, "completed");
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 99)")), 6);
 }
 
@@ -224,7 +236,9 @@ fn names_of_queues_may_hold_anything_but_must_not_be_empty_or_too_long() {
         client.query("SELECT queue.pause($1)", &[&name]).unwrap();
         client.query("SELECT queue.resume($1)", &[&name]).unwrap();
         client.query("SELECT queue.alter($1, max_attempts => 3)", &[&name]).unwrap();
-        client.query("SELECT queue.retry_dead($1)", &[&name]).unwrap();
+        client
+            .query("SELECT queue.cancel_many(ARRAY(SELECT job_id FROM queue.search($1, states => '{dead}')))", &[&name])
+            .unwrap();
         let claim = "SELECT job_id, queue_name, max_attempts FROM queue.claim_any(ARRAY[$1::text])";
         let row = client.query_one(claim, &[&name]).unwrap();
         assert_eq!((row.get::<_, i64>(0), row.get::<_, &str>(1), row.get::<_, i32>(2)), (job, name, 3));
@@ -285,11 +299,9 @@ fn a_hundred_thousand_jobs_fit_one_call() {
         FROM (SELECT job_id, row_number() OVER () AS n FROM queue.claim('many', 200000)) AS c) AS c";
     let row = client.query_one(in_order, &[]).unwrap();
     assert_eq!((row.get::<_, i64>(0), row.get::<_, bool>(1)), (100_000, true));
-    let ended =
-        "SELECT count(*) FROM queue.complete_many((SELECT array_agg(id) FROM queue.attempts WHERE state = 'running'))";
+    let ended = "SELECT count(*) FROM queue.complete_many((SELECT array_agg(id) FROM queue.attempts WHERE state = 'running')) WHERE outcome = 'completed'";
     assert_eq!(client.value::<i64>(ended), 100_000);
-    let failed =
-        "SELECT count(*) FROM queue.fail_many((SELECT array_agg(id) FROM queue.claim('batch', 10000)), 'boom', '0')";
+    let failed = "SELECT count(*) FROM queue.fail_many((SELECT array_agg(id) FROM queue.claim('batch', 10000)), 'boom', '0') WHERE outcome = 'failed'";
     assert_eq!(client.value::<i64>(failed), 10_000);
     assert_eq!(client.value::<i64>("SELECT queue.purge('batch')"), 100_000);
 }
@@ -321,10 +333,14 @@ fn a_read_only_transaction_changes_nothing() {
         format!("release_many('{{{id}}}')"),
         format!("extend({id})"),
         format!("extend_many('{{{id}}}')"),
+        format!("end_batch('[{{\"complete\": {{\"id\": {id}}}}}]')"),
         format!("progress({id}, '1')"),
         format!("cancel({job})"),
+        format!("cancel_many('{{{job}}}')"),
         format!("retry({job})"),
-        format!("retry_dead('{q}')"),
+        format!("retry_many('{{{job}}}')"),
+        format!("reprioritize_many('{{{job}}}', 1)"),
+        format!("reschedule_many('{{{job}}}', now())"),
         format!("reprioritize({job}, 1)"),
         format!("reschedule({job}, now())"),
         format!("forget({job})"),
@@ -385,7 +401,11 @@ fn without_preloading_everything_says_which_line_to_add() {
         format!("advance({id})"),
         format!("cancel({job})"),
         format!("retry({job})"),
-        "retry_dead('q')".to_owned(),
+        format!("end_batch('[{{\"complete\": {{\"id\": {id}}}}}]')"),
+        format!("cancel_many('{{{job}}}')"),
+        format!("retry_many('{{{job}}}')"),
+        format!("reprioritize_many('{{{job}}}', 1)"),
+        format!("reschedule_many('{{{job}}}', now())"),
         format!("reprioritize({job}, 1)"),
         format!("reschedule({job}, now())"),
         format!("forget({job})"),
@@ -535,8 +555,15 @@ fn a_search_path_full_of_traps_does_not_matter() {
         let job = client.enqueue("q");
         let id = client.claim("q");
         client.run(&format!("SELECT queue.fail({id}, 'boom', fatal => true)"));
-        assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q', '%oo%')"), 1);
+        let retried = "SELECT outcome FROM queue.retry_many(ARRAY(
+                           SELECT job_id FROM queue.search('q', '$.error like_regex \"oo\"', '{dead}')))";
+        assert_eq!(client.value::<String>(retried), "retried");
         client.run(&format!("SELECT queue.reprioritize({job}, 1), queue.reschedule({job}, pg_catalog.now())"));
+        client.run(&format!(
+            "SELECT queue.reprioritize_many('{{{job}}}', 2), queue.reschedule_many('{{{job}}}', pg_catalog.now())"
+        ));
+        let id = client.claim("q");
+        client.run(&format!("SELECT queue.end_batch('[{{\"release\": {{\"id\": {id}, \"delay\": \"0\"}}}}]')"));
         client.run(&format!("SELECT queue.cancel({job}), queue.forget({job})"));
         client.run("SELECT FROM queue.maintain()");
         for view in ["jobs", "attempts", "queues", "stats", "errors", "workers"] {
@@ -590,6 +617,7 @@ fn use_all(client: &mut Client) {
          SELECT count(*) FROM queue.enqueue_many('q', array_fill('{\"n\": 1}'::jsonb, ARRAY[50]));
          SELECT queue.progress(id, '1'), queue.fail(id, 'no') FROM queue.claim('q');
          SELECT count(*) FROM queue.release_many(ARRAY(SELECT id FROM queue.claim('q', 10)));
+         SELECT count(*) FROM queue.end_batch((SELECT coalesce(json_agg(json_build_object('release', json_build_object('id', id))), '[]') FROM queue.claim('q', 10)));
          SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 100)))",
     );
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE payload IS NULL"), 0);

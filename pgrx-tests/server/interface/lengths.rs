@@ -75,7 +75,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
 /// As `REFUSED`, of texts that are cut where `pg_queue.max_error_length` says.
 const CUT: &[(&str, &str, &str)] = &[
     ("cancel", "reason", "queue.cancel(queue.enqueue('q'), $1)"),
-    ("cancel_many", "reason", "queue.cancel_many('q', reason => $1)"),
+    ("cancel_many", "reason", "queue.cancel_many(ARRAY(SELECT job_id FROM queue.search('q')), $1)"),
     ("fail", "error", "queue.fail((SELECT id FROM queue.claim('q')), $1)"),
     ("fail_many", "error", "queue.fail_many(ARRAY(SELECT id FROM queue.claim('q')), $1)"),
     ("reject", "error", "queue.reject(queue.enqueue_flow('q', open => true), $1)"),

@@ -51,13 +51,12 @@ fn functions(client: &mut Client) -> Vec<Function> {
     found
 }
 
-/// Good values for the arguments of a function that must be given; `attempt`, `staged`, `job` and `ended` are ids.
+/// Good values for the arguments of a function that must be given; `attempt`, `staged`, `job` and `ended` are ids, `ends` is a batch.
 fn required(function: &str) -> &'static [&'static str] {
     match function {
         "create" => &["'fresh'"],
         "drop" => &["'empty'"],
-        "alter" | "pause" | "resume" | "purge" | "cancel_many" | "retry_many" | "enqueue" | "enqueue_flow"
-        | "claim" | "retry_dead" | "wait" => &["'q'"],
+        "alter" | "pause" | "resume" | "purge" | "enqueue" | "enqueue_flow" | "claim" | "wait" => &["'q'"],
         "enqueue_many" => &["'q'", "ARRAY['1']::jsonb[]"],
         "enqueue_batch" => &["'q'", "'[{}]'"],
         "enqueue_sql" => &["'commands'", "'SELECT 1'"],
@@ -70,14 +69,17 @@ fn required(function: &str) -> &'static [&'static str] {
         "complete_many" | "release_many" | "extend_many" => &["ARRAY[attempt]"],
         "fail" => &["attempt", "'boom'"],
         "fail_many" => &["ARRAY[attempt]", "'boom'"],
+        "end_batch" => &["ends"],
         "progress" => &["attempt", "'1'"],
         "schedule" => &["'fresh'", "'q'"],
         "unschedule" | "pause_schedule" | "resume_schedule" | "run_schedule" | "upcoming" => &["'planned'"],
         "cancel" | "retry" | "life_of" | "job" | "job_attempts" | "members" | "job_steps" => &["job"],
         "reprioritize" => &["job", "1"],
-        "reprioritize_many" => &["'q'", "1"],
+        "cancel_many" | "retry_many" => &["ARRAY[job]"],
+        "reprioritize_many" => &["ARRAY[job]", "1"],
+        "reschedule_many" => &["ARRAY[job]", "now()"],
         "list" => &["'q'", "'ready'"],
-        "search" => &["'q'", "'$'"],
+        "search" => &["'q'"],
         "reschedule" => &["job", "now()"],
         "forget" | "await" => &["ended"],
         "create_topic" => &["'fresh topic'"],
@@ -86,6 +88,7 @@ fn required(function: &str) -> &'static [&'static str] {
         "publish_many" => &["'topic'", "ARRAY['1']::jsonb[]"],
         "grant" | "revoke" => &["'q'", "'postgres'", "'observe'"],
         "may_observe" => &["1"],
+        "attempt_state" | "job_state" => &["'c'", "true", "false", "now()", "false"],
         "payload_of" => &["attempt"],
         "times" => &["ARRAY[]::bytea[]"],
         "activity" | "adopt" | "assert_loaded" | "check" | "claims_now" | "derive_grants" | "doctor" | "firings"
@@ -137,6 +140,8 @@ impl Ids {
                     "ended" => self.ended.to_string(),
                     "flow" => self.flow.to_string(),
                     "ARRAY[attempt]" => format!("ARRAY[{}]", self.attempt),
+                    "ARRAY[job]" => format!("ARRAY[{}]", self.job),
+                    "ends" => format!(r#"'[{{"complete": {{"id": {}}}}}]'"#, self.attempt),
                     other => other.to_owned(),
                 };
                 format!("{value}::{kind}")
@@ -254,6 +259,8 @@ fn null_is_the_default_where_there_is_one_and_refused_where_there_is_none() {
                     );
                 }
                 "job" | "job_attempts" | "members" | "job_steps" => assert_eq!(client.count(&sql), 0),
+                // NULL in a row of a log: no outcome, no time.
+                "attempt_state" | "job_state" => assert_eq!(client.count(&sql), 1),
                 _ => {
                     let failure = client.failure(&sql);
                     assert_eq!(failure.code, "22004", "{sql}: {failure:?}");
@@ -316,7 +323,8 @@ fn everything_has_a_comment() {
                            AND obj_description(t.oid, 'pg_type') IS NOT NULL)
          UNION ALL
          SELECT 'column ' || relname || '.' || attname FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
-         WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('r', 'v', 'm', 'p', 'c', 'f') AND attnum > 0
+         WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('v', 'm', 'c', 'f') AND attnum > 0
+           AND relname NOT IN ('life', 'job_life', 'observed', 'throughput_part', 'activity_part')
            AND NOT attisdropped AND col_description(c.oid, attnum) IS NULL
          UNION ALL
          SELECT 'schema ' || nspname FROM pg_namespace

@@ -4,7 +4,7 @@ use postgres::Client;
 use queue_tests::installation::run;
 use queue_tests::{Cluster, wait};
 
-use crate::shared::{Database, Sql, create};
+use crate::shared::{Database, Sql, create, retry_dead};
 use crate::storage::segments;
 
 fn after(client: &mut Client, jobs: &[i64], upon: &str) -> i64 {
@@ -36,7 +36,7 @@ fn after_an_outage_the_retry_of_the_dead_carries_all_chains_on() {
     client.run(&format!("SELECT queue.cancel({before})"));
     wait_for(&mut client, cleanup, "ready");
     assert_eq!(client.value::<String>(counts), format!("{CHAINS} {} 0", 2 * CHAINS));
-    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q')::bigint"), CHAINS);
+    assert_eq!(client.value::<i64>(&retry_dead("q")), CHAINS);
     let work = "SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 1000)))";
     wait::until("all chains are complete", || {
         client.run(work);

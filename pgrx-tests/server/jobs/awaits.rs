@@ -69,6 +69,17 @@ fn every_end_wakes_it() {
         ("", "BEGIN; SAVEPOINT s; SELECT queue.complete($i); RELEASE s; COMMIT", "completed"),
         ("", "SELECT queue.fail($i, 'no')", "dead"),
         ("", "SELECT queue.fail_many(ARRAY[$i], 'no')", "dead"),
+        (
+            "",
+            "SELECT queue.end_batch(json_build_array(json_build_object('complete', json_build_object('id', $i))))",
+            "completed",
+        ),
+        (
+            "",
+            "SELECT queue.end_batch(json_build_array(json_build_object('fail', json_build_object('id', $i, 'error', 'no'))))",
+            "dead",
+        ),
+        ("", "SELECT queue.cancel_many(ARRAY[$j], force => true)", "cancelled"),
         ("", "SELECT queue.cancel($j, force => true)", "cancelled"),
         ("SELECT queue.release($i)", "SELECT queue.cancel($j)", "cancelled"),
         ("SELECT queue.release($i)", "SELECT queue.purge('$q')", "cancelled"),

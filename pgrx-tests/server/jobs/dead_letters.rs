@@ -188,8 +188,15 @@ fn the_dead_are_brought_back_by_their_errors_whatever_became_of_the_copies() {
         client.run("SELECT queue.advance(id) FROM queue.claim('q')");
         client.run(&format!("SELECT queue.fail(id, '{error}') FROM queue.claim('q')"));
     }
-    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q', 'disk %', 2)"), 2);
-    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q', 'disk %')"), 1);
+    let retried = |queue: &str, error: &str, max_jobs: u32| {
+        format!(
+            "SELECT count(*) FROM queue.retry_many(ARRAY(
+                 SELECT job_id FROM queue.search('{queue}', '$.error starts with \"{error}\"', '{{dead}}', max_jobs => {max_jobs})))
+             WHERE outcome = 'retried'"
+        )
+    };
+    assert_eq!(client.value::<i64>(&retried("q", "disk ", 2)), 2);
+    assert_eq!(client.value::<i64>(&retried("q", "disk ", 1000)), 1);
     assert_eq!(client.column::<String>("SELECT stage FROM queue.claim('q', 10)"), ["b", "b", "b"]);
     assert_eq!(
         client.column::<String>("SELECT error FROM queue.jobs WHERE queue_name = 'q' AND state = 'dead'"),
@@ -198,7 +205,7 @@ fn the_dead_are_brought_back_by_their_errors_whatever_became_of_the_copies() {
     // The copies are jobs of their own.
     assert_eq!(client.value::<i64>("SELECT ready FROM queue.stats WHERE queue_name = 'dead'"), 4);
     client.run("SELECT queue.fail(id, 'still ' || (headers #>> '{dead_letter, error}')) FROM queue.claim('dead', 10)");
-    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('dead', 'still disk%')"), 3);
+    assert_eq!(client.value::<i64>(&retried("dead", "still disk", 1000)), 3);
 }
 
 #[test]
@@ -212,9 +219,13 @@ fn those_whose_key_is_taken_take_no_other_s_place() {
     let free = client.enqueue(&q);
     client.run(&format!("SELECT queue.fail(id, 'no') FROM queue.claim('{q}')"));
     assert_eq!(client.state(free), "dead");
-    assert_eq!(client.value::<i64>(&format!("SELECT queue.retry_dead('{q}', max_jobs => 1)")), 1);
+    let answers = format!(
+        "SELECT concat_ws(' ', outcome, count(*), min(reason) LIKE '%key%') FROM queue.retry_many(ARRAY(
+             SELECT job_id FROM queue.jobs WHERE queue_name = '{q}' AND state = 'dead')) GROUP BY outcome ORDER BY outcome"
+    );
+    assert_eq!(client.column::<String>(&answers), ["refused 150 t", "retried 1"]);
     assert_eq!(client.state(free), "ready");
-    assert_eq!(client.value::<i64>(&format!("SELECT queue.retry_dead('{q}')")), 0);
+    assert_eq!(client.column::<String>(&answers), ["refused 150 t"]);
 }
 
 #[test]

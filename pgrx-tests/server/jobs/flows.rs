@@ -5,7 +5,7 @@ use std::thread;
 use postgres::Client;
 use queue_tests::{error, wait};
 
-use crate::shared::{Database, Sql, create};
+use crate::shared::{Database, Sql, create, retry_dead};
 use crate::storage::segments::{cluster, fillings};
 
 /// A database whose duties only `maintain` does, with queue `q` for members and queue `f` for flows.
@@ -210,7 +210,7 @@ fn the_first_death_ends_a_flow_that_fails_fast() {
     let (flow, jobs) = flow_of(&mut client, "fail_fast => true", 2);
     end(&mut client, jobs[0], "dead");
     becomes(&mut client, flow, "dead");
-    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('f')"), 1);
+    assert_eq!(client.value::<i64>(&retry_dead("f")), 1);
     assert_eq!(client.state(flow), "held");
     client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 300)))");
     becomes(&mut client, flow, "completed");

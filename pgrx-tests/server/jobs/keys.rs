@@ -118,7 +118,7 @@ fn a_waiting_job_is_replaced() {
 }
 
 /// What ends a running attempt, and the outcome that `queue.attempts` has of it.
-const ENDS: [(&str, &str); 7] = [
+const ENDS: [(&str, &str); 12] = [
     ("complete($)", "completed"),
     ("complete_many(ARRAY[$])", "completed"),
     ("fail($, 'boom')", "failed"),
@@ -126,6 +126,11 @@ const ENDS: [(&str, &str); 7] = [
     ("release($)", "released"),
     ("cancel(#, force => true)", "cancelled"),
     ("claim('?', completed => ARRAY[$])", "completed"),
+    ("end_batch('[{\"complete\": {\"id\": $, \"result\": 7}}]')", "completed"),
+    ("end_batch('[{\"fail\": {\"id\": $, \"error\": \"boom\"}}]')", "failed"),
+    ("end_batch('[{\"fail\": {\"id\": $, \"error\": \"boom\", \"fatal\": true}}]')", "failed"),
+    ("end_batch('[{\"release\": {\"id\": $}}]')", "released"),
+    ("end_batch('[{\"suspend\": {\"id\": $}}]')", "suspended"),
 ];
 
 #[test]
@@ -406,12 +411,13 @@ fn an_ended_job_cannot_be_retried_while_another_has_its_key() {
     other.run("BEGIN");
     let next = enqueue(&mut other, &q, "payload => '2'");
     assert_eq!(client.failure(&format!("SELECT queue.retry({job})")).code, "55006");
-    assert_eq!(client.value::<i64>(&format!("SELECT queue.retry_dead('{q}')")), 0);
+    let answer = format!("SELECT outcome FROM queue.retry_many(ARRAY[{job}])");
+    assert_eq!(client.value::<String>(&answer), "busy");
     other.run("COMMIT");
     let failure = client.failure(&format!("SELECT queue.retry({job})"));
     assert_eq!(failure.code, "23505");
     assert!(failure.detail.contains(&next.to_string()), "{failure:?}");
-    assert_eq!(client.value::<i64>(&format!("SELECT queue.retry_dead('{q}')")), 0);
+    assert_eq!(client.value::<String>(&answer), "refused");
     client.run(&format!("SELECT queue.cancel({next})"));
     client.run(&format!("SELECT queue.retry({job})"));
     assert_eq!(live(&mut client, &q), ["ready 1 0"]);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use postgres::Client;
 use queue_tests::{Cluster, error, wait};
 
-use crate::shared::{Database, Sql, connect, create, database_with_queue, queue, wait_asleep};
+use crate::shared::{Database, Sql, connect, create, database_with_queue, queue, retry_dead, wait_asleep};
 use crate::storage::segments;
 
 const THREE: &str = "stages => '{fetch, parse, store}'";
@@ -142,10 +142,28 @@ fn a_stage_is_checked_everywhere() {
     let id = client.claim(&q);
     assert_eq!(client.failure(&format!("SELECT queue.advance({id}, 'prase')")).code, "22023");
     assert_eq!(client.failure(&format!("SELECT queue.advance({id}, delay => '-1 s')")).code, "22023");
-    for verb in ["complete({})", "complete_many(ARRAY[{}])", "claim('Q', completed => ARRAY[{}])"] {
-        let failure = client.failure(&format!("SELECT queue.{}", verb.replace("{}", &id.to_string()).replace('Q', &q)));
-        assert_eq!(failure.code, "55000", "{failure:?}");
-        assert!(failure.hint.contains("queue.advance"), "{failure:?}");
+    let failure = client.failure(&format!("SELECT queue.complete({id})"));
+    assert_eq!(failure.code, "55000", "{failure:?}");
+    assert!(failure.hint.contains("queue.advance"), "{failure:?}");
+    // Beside others, which are completed, it is refused and still runs.
+    for (columns, verb) in [
+        ("outcome, reason", "complete_many($)"),
+        ("headers->>'outcome', headers->>'reason'", "claim('Q', completed => $)"),
+        (
+            "outcome, reason",
+            "end_batch((SELECT json_agg(json_build_object('complete', json_build_object('id', id))) FROM unnest($) AS id))",
+        ),
+    ] {
+        client.enqueue(&plain);
+        let beside = client.claim(&plain);
+        let call = verb.replace('$', &format!("ARRAY[{id}, {beside}]::bigint[]")).replace('Q', &q);
+        let rows = client.query(&format!("SELECT {columns}, id FROM queue.{call} ORDER BY id"), &[]).unwrap();
+        let refused = rows.iter().find(|row| row.get::<_, i64>(2) == id).expect("an answer");
+        assert_eq!(refused.get::<_, &str>(0), "refused", "{verb}");
+        assert!(refused.get::<_, &str>(1).contains("stage \"fetch\""), "{verb}: {refused:?}");
+        client.run(&format!("SELECT queue.extend({id})"));
+        let state = format!("SELECT state FROM queue.attempts WHERE id = {beside}");
+        assert_eq!(client.value::<String>(&state), "completed", "{verb}");
     }
     client.run(&format!("SELECT queue.advance({id})"));
     let id = client.claim(&plain);
@@ -451,7 +469,7 @@ fn stages_come_and_go_while_there_are_jobs() {
     assert_eq!(stage_of(&mut client, before).as_deref(), Some("fetch"));
     assert_eq!(attempts(&mut client, before).len(), 5);
     // One whose stage is gone begins where jobs come in.
-    assert_eq!(client.value::<i64>(&format!("SELECT queue.retry_dead('{q}')")), 1);
+    assert_eq!(client.value::<i64>(&retry_dead(&q)), 1);
     assert_eq!(
         client.value::<i64>(&format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{q}' AND stage IS NULL")),
         1

@@ -18,7 +18,7 @@ const LARGE: &str =
 /// Jobs that are claimed and completed from a queue.
 fn work_off(client: &mut Client, queue: &str, count: usize) -> i64 {
     client.value(&format!(
-        "SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('{queue}', {count})))"
+        "SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('{queue}', {count}))) WHERE outcome = 'completed'"
     ))
 }
 

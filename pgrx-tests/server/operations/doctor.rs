@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use postgres::{Client, NoTls};
 use queue_tests::{Cluster, wait};
 
-use crate::shared::{Database, Sql, create, server};
+use crate::shared::{Database, Sql, create, retry_dead, server};
 
 const CHECKS: [&str; 26] = [
     "library",
@@ -409,7 +409,8 @@ fn schedules_whose_jobs_all_die() {
     end(&mut client, die);
     end(&mut client, die);
     until_ill(&mut client, "schedules", &["\"nightly\", of queue \"reports\""]);
-    client.run("SELECT queue.pause_schedule('nightly'), queue.retry_dead('reports', max_jobs => 100)");
+    client.run("SELECT queue.pause_schedule('nightly')");
+    client.run(&retry_dead("reports"));
     client.run("SELECT queue.complete(id) FROM queue.claim('reports', 100)");
     client.run("SELECT queue.resume_schedule('nightly')");
     until_well(&mut client, "schedules");
@@ -489,8 +490,8 @@ fn dead_jobs_that_pile_up() {
     until_well(&mut client, "dead");
     client.run("SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('q')");
     let hint = until_ill(&mut client, "dead", &["Queue \"q\" has 1000 dead jobs"]);
-    assert!(hint.contains("queue.retry_dead()"), "{hint}");
-    client.run("SELECT queue.retry_dead('q', max_jobs => 1)");
+    assert!(hint.contains("queue.retry_many()"), "{hint}");
+    client.run("SELECT queue.retry_many(ARRAY(SELECT job_id FROM queue.list('q', 'dead', max_jobs => 1)))");
     until_well(&mut client, "dead");
 }
 
@@ -525,7 +526,7 @@ fn jobs_that_wait_for_dead_ones() {
     assert_eq!(client.value::<String>(metric), "other2 q5");
     client.run(&format!("SELECT queue.retry({})", jobs[1]));
     until_ill(&mut client, "held", &["3 held jobs wait for 1 dead ones", &format!("for job {}", jobs[0])]);
-    client.run("SELECT queue.retry_dead('q')");
+    client.run(&retry_dead("q"));
     until_well(&mut client, "held");
     client.run("SELECT queue.complete(id) FROM queue.claim('q', 3)");
     assert_eq!(client.value::<String>(metric), "other0 q0");

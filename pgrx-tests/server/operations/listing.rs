@@ -1,7 +1,7 @@
 //! Pages of jobs, search, groups of errors, activity, and verbs for many: each shows what the views show, reads no more than
 //! it says, and nothing of queues that the user may not observe.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use postgres::Client;
@@ -145,7 +145,16 @@ fn pages_show_what_the_view_shows_in_logs_in_history_after_a_restart_and_on_a_st
     }
     assert_eq!(reader.count("SELECT FROM queue.search('q', '$.error starts with \"bad\"') WHERE job_id > 0"), 7);
     assert_eq!(reader.value::<i64>("SELECT sum(jobs)::bigint FROM queue.error_groups('q')"), 14);
-    assert_eq!(reader.failure("SELECT queue.retry_many('q')").code, "25006");
+    let dead = "ARRAY(SELECT job_id FROM queue.search('q', states => '{dead}'))";
+    for verb in [
+        format!("cancel_many({dead})"),
+        format!("retry_many({dead})"),
+        format!("reprioritize_many({dead}, 1)"),
+        format!("reschedule_many({dead}, now())"),
+        "end_batch('[]')".to_owned(),
+    ] {
+        assert_eq!(reader.failure(&format!("SELECT queue.{verb}")).code, "25006", "{verb}");
+    }
     reader.run("SELECT count(*) FROM queue.activity(since => '-infinity')");
     drop((client, reader));
     cluster.restart();
@@ -237,6 +246,8 @@ fn nothing_is_told_of_a_queue_that_one_may_not_observe() {
     let database = Database::without_worker();
     let mut client = database.connect();
     varied(&mut client);
+    let hidden: BTreeMap<&str, Vec<i64>> =
+        STATES.iter().map(|state| (*state, by_view(&mut client, state, "job_id"))).collect();
     let roles = Roles::new(&database);
     let user = roles.make("user", "");
     grant(&mut client, "other", &user, "manage");
@@ -253,56 +264,123 @@ fn nothing_is_told_of_a_queue_that_one_may_not_observe() {
     let all = "queue.error_groups() WHERE queue_name = 'q'";
     assert_eq!(client.count(&format!("SELECT FROM {all}")), 0);
     assert_eq!(client.count("SELECT FROM queue.activity() WHERE queue_name <> 'other'"), 0);
-    for verb in ["cancel_many('q')", "retry_many('q')", "reprioritize_many('q', 1)"] {
-        assert_eq!(client.failure(&format!("SELECT queue.{verb}")).code, "42501");
+    // Nor does a verb change one of them, also beside a job of a queue that one manages.
+    let theirs =
+        client.value::<i64>("SELECT min(job_id) FROM queue.jobs WHERE queue_name = 'other' AND state = 'ready'");
+    for verb in ["cancel_many($)", "retry_many($)", "reprioritize_many($, 1)", "reschedule_many($, now())"] {
+        // None is skipped.
+        for state in STATES.iter().filter(|state| **state != "skipped") {
+            let [first, ..] = hidden[state][..] else { panic!("no job is {state}") };
+            let call = verb.replace('$', &format!("ARRAY[{theirs}, {first}]"));
+            let failure = client.failure(&format!("SELECT queue.{call}"));
+            assert_eq!(
+                (failure.code.as_str(), failure.message.contains("queue \"q\"")),
+                ("42501", true),
+                "{verb} {failure:?}"
+            );
+        }
     }
+    assert_eq!(client.state(theirs), "ready");
     assert!(client.count("SELECT FROM queue.list('other', 'ready')") > 0);
     client.run("RESET ROLE");
 }
 
 #[test]
-fn verbs_for_many_change_what_the_filter_finds_within_bounds() {
+fn verbs_for_many_change_what_a_search_finds_within_bounds() {
     let database = Database::without_worker();
     let mut client = database.connect();
     varied(&mut client);
+    // How often a verb gives each answer for what a search finds.
+    let answers = |verb: &str, found: &str, rest: &str| {
+        format!(
+            "SELECT concat_ws(' ', outcome, count(*)) FROM queue.{verb}(ARRAY(SELECT job_id FROM queue.search('q', {found})){rest})
+             GROUP BY outcome ORDER BY outcome"
+        )
+    };
+    let bad = answers("retry_many", "'$.error == \"bad 1\"'", "");
+    // A job in a state that does not allow it is refused.
+    let of_each = "queue.jobs AS j WHERE queue_name = 'q' AND job_id = (SELECT min(job_id) FROM queue.jobs AS k WHERE k.queue_name = 'q' AND k.state = j.state)";
+    for (verb, refused) in [
+        ("retry_many($)", &["running"][..]),
+        ("reprioritize_many($, 1)", &["cancelled", "completed", "dead", "running"]),
+        ("reschedule_many($, now() + interval '1 hour')", &["cancelled", "completed", "dead", "running"]),
+        ("cancel_many($)", &["completed", "dead"]),
+    ] {
+        let call = verb.replace('$', &format!("ARRAY(SELECT job_id FROM {of_each})"));
+        let states = format!("SELECT job_id, state FROM {of_each}");
+        client.run("BEGIN");
+        let states: BTreeMap<i64, String> =
+            client.query(&states, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect();
+        let rows = client.query(&format!("SELECT id, outcome, reason FROM queue.{call}"), &[]).unwrap();
+        assert_eq!(rows.len(), states.len());
+        let mut found: Vec<&str> = Vec::new();
+        for row in &rows {
+            let (id, outcome, reason): (i64, &str, Option<&str>) = (row.get(0), row.get(1), row.get(2));
+            assert_eq!(
+                outcome == "refused",
+                reason.is_some_and(|reason| reason.contains(&id.to_string())),
+                "{verb}: {row:?}"
+            );
+            if outcome == "refused" {
+                found.push(&states[&id]);
+            }
+        }
+        found.sort_unstable();
+        assert_eq!(found, refused, "{verb}: {states:?}");
+        client.run("ROLLBACK");
+    }
     // In an open transaction, undone, and done.
     client.run("BEGIN");
-    assert_eq!(client.count("SELECT FROM queue.retry_many('q', '$.error == \"bad 1\"')"), 3);
-    assert_eq!(client.count("SELECT FROM queue.retry_many('q', '$.error == \"bad 1\"')"), 0);
+    assert_eq!(client.column::<String>(&bad), ["retried 3"]);
+    assert_eq!(client.column::<String>(&bad), [""; 0]);
     client.run("ROLLBACK");
     assert_eq!(by_view(&mut client, "dead", "job_id").len(), 7);
-    assert_eq!(client.count("SELECT FROM queue.retry_many('q', '$.error == \"bad 1\"')"), 3);
+    assert_eq!(client.column::<String>(&bad), ["retried 3"]);
     assert_eq!(by_view(&mut client, "dead", "job_id").len(), 4);
-    // In parts: a last row says that there may be more.
-    let sql = "SELECT job_id FROM queue.cancel_many('q', states => '{ready}', reason => 'too many', max_jobs => 4)";
-    let mut parts = Vec::new();
-    while !by_view(&mut client, "ready", "job_id").is_empty() {
-        parts.push(client.query(sql, &[]).unwrap().iter().filter(|row| row.get::<_, Option<i64>>(0).is_some()).count());
+    // In parts, each behind the one before.
+    let (mut parts, mut beyond) = (Vec::new(), "NULL".to_owned());
+    loop {
+        let sql = format!(
+            "SELECT job_id, here::text FROM queue.search('q', states => '{{ready}}', beyond => {beyond}, max_jobs => 4)"
+        );
+        let rows = client.query(&sql, &[]).unwrap();
+        let found: Vec<i64> = rows.iter().filter_map(|row| row.get(0)).collect();
+        let sql = "SELECT FROM queue.cancel_many($1, 'too many') WHERE outcome = 'cancelled' AND reason IS NULL";
+        parts.push(client.query(sql, &[&found]).unwrap().len());
+        let Some(here) = rows.last().and_then(|row| row.get::<_, Option<String>>(1)) else { break };
+        beyond = format!("'{here}'");
     }
     assert_eq!(parts, [4, 4, 2]);
+    assert_eq!(by_view(&mut client, "ready", "job_id").len(), 0);
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'cancelled' AND error = 'too many'"), 10);
-    assert_eq!(client.count("SELECT FROM queue.reprioritize_many('q', 5, '$.payload.late < 3')"), 3);
+    let late = answers("reprioritize_many", "'$.payload.late < 3'", ", 5");
+    assert_eq!(client.column::<String>(&late), ["reprioritized 3"]);
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'scheduled' AND priority = 5"), 3);
-    assert_eq!(client.count("SELECT FROM queue.retry_many('q', states => '{retrying,cancelled}')"), 24);
-    // What another transaction has is passed over.
+    let again = answers("retry_many", "states => '{retrying,cancelled}'", "");
+    assert_eq!(client.column::<String>(&again), ["retried 24"]);
+    // What another transaction has is left as it is, and the answer says so.
     let mut other = database.connect();
     other.run("BEGIN");
     let taken = other.claim("q");
-    assert!(taken > 0);
-    let ready = by_view(&mut client, "ready", "job_id").len();
-    let done = client.count("SELECT FROM queue.reprioritize_many('q', 7, states => '{ready}')");
-    assert_eq!(done, ready - 1);
-    other.run("ROLLBACK");
-    for (call, code) in [
-        ("retry_many('q', states => '{running}')", "22023"),
-        ("reprioritize_many('q', 1, states => '{dead}')", "22023"),
-        ("cancel_many('q', max_jobs => 0)", "22023"),
-        ("cancel_many('nowhere')", "42704"),
-    ] {
-        assert_eq!(client.failure(&format!("SELECT queue.{call}")).code, code, "{call}");
+    let taken: i64 = other.value(&format!("SELECT job_id FROM queue.attempts WHERE id = {taken}"));
+    let ready = by_view(&mut client, "ready", "job_id");
+    let sql = "SELECT id, outcome, reason IS NULL FROM queue.reprioritize_many($1, 7)";
+    for row in client.query(sql, &[&ready]).unwrap() {
+        let expected = if row.get::<_, i64>(0) == taken { ("busy", false) } else { ("reprioritized", true) };
+        assert_eq!((row.get(1), row.get(2)), expected);
     }
-    // Workers of running jobs are asked to stop; not by default.
-    assert_eq!(client.count("SELECT FROM queue.cancel_many('q', states => '{running}')"), 7);
+    other.run("ROLLBACK");
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'ready' AND priority = 7"), ready.len() - 1);
+    assert_eq!(client.failure("SELECT queue.search('q', max_jobs => 0)").code, "22023");
+    assert_eq!(client.failure("SELECT queue.search('nowhere')").code, "42704");
+    // Workers of running jobs are asked to stop, or lose them.
+    let running = by_view(&mut client, "running", "job_id");
+    let stop = answers("cancel_many", "states => '{running}'", "");
+    assert_eq!(client.column::<String>(&stop), ["cancelling 7"]);
+    assert_eq!(by_view(&mut client, "running", "job_id"), running);
+    let force = answers("cancel_many", "states => '{running}'", ", 'enough', true");
+    assert_eq!(client.column::<String>(&force), ["cancelled 7"]);
+    assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'cancelled' AND error = 'enough'"), 7);
 }
 
 #[test]
@@ -311,18 +389,44 @@ fn more_than_fit_into_memory_are_changed_in_several_transactions() {
     let mut client = cluster.create_database_with("app", "");
     create(&mut client, "q", "");
     client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{1000}'))");
-    let mut calls = 0;
-    loop {
-        let rows =
-            client.query("SELECT job_id, here::text FROM queue.reprioritize_many('q', 3, '$.priority == 0')", &[]);
-        let rows = rows.unwrap();
-        calls += 1;
-        if rows.last().is_none_or(|row| row.get::<_, Option<i64>>(0).is_some()) {
-            break;
+    let all = by_view(&mut client, "ready", "job_id");
+    for (verb, done, condition) in [
+        ("reprioritize_many($1, 3)", "reprioritized", "state = 'ready' AND priority = 3"),
+        ("reschedule_many($1, '2100-01-01')", "rescheduled", "state = 'scheduled' AND run_at = '2100-01-01'"),
+        ("retry_many($1)", "retried", "state = 'ready' AND run_at IS NULL"),
+        ("cancel_many($1, 'all of them')", "cancelled", "state = 'cancelled' AND error = 'all of them'"),
+        ("retry_many($1)", "retried", "state = 'ready'"),
+    ] {
+        let sql = format!("SELECT id, outcome, reason FROM queue.{verb}");
+        let (mut left, mut calls) = (all.clone(), 0);
+        while !left.is_empty() {
+            calls += 1;
+            assert!(calls < 50, "{verb}: {} are left", left.len());
+            client.run("BEGIN");
+            let rows = client.query(&sql, &[&left]).unwrap();
+            assert_eq!(rows.len(), left.len(), "{verb}");
+            let full: Vec<i64> =
+                rows.iter().filter(|row| row.get::<_, &str>(1) == "full").map(|row| row.get(0)).collect();
+            for row in &rows {
+                let (outcome, reason): (&str, Option<&str>) = (row.get(1), row.get(2));
+                assert!(
+                    outcome == done && reason.is_none() || outcome == "full" && reason.is_some(),
+                    "{verb}: {row:?}"
+                );
+            }
+            assert!(full.len() < left.len(), "{verb}: a transaction has place for some");
+            // In the same transaction there is no place, and the next has it.
+            if !full.is_empty() {
+                let again = client.query(&sql, &[&full]).unwrap();
+                assert!(again.iter().all(|row| row.get::<_, &str>(1) == "full"), "{verb}");
+            }
+            client.run("COMMIT");
+            let changed = format!("SELECT FROM queue.jobs WHERE {condition}");
+            assert_eq!(client.count(&changed), all.len() - full.len(), "{verb}: what is answered is what was done");
+            left = full;
         }
+        assert!(calls > 2 || verb.starts_with("retry"), "{verb}: {calls}");
     }
-    assert!(calls > 2, "{calls}");
-    assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'ready' AND priority = 3"), 1000);
 }
 
 #[test]

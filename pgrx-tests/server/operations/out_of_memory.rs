@@ -37,14 +37,24 @@ const CALLS: &[&str] = &[
     "SELECT count(*) FROM queue.claim('q', 2000000000)",
     "SELECT count(*) FROM queue.claim_any(array_fill('q'::text, ARRAY[300000]))",
     "SELECT count(*) FROM queue.claim('q', worker => $text)",
-    "SELECT queue.complete(1, $big)",
+    "SELECT queue.complete(16, $big)",
     "SELECT count(*) FROM queue.complete_many($ids)",
-    "SELECT queue.fail(1, $text)",
-    "SELECT queue.progress(1, $big)",
-    "SELECT queue.step_done(1, $text, $big)",
-    "SELECT count(*) FROM queue.cancel_many('q', reason => $text)",
-    "SELECT count(*) FROM queue.cancel_many('q', states => array_fill('ready'::text, ARRAY[300000]))",
-    "SELECT queue.cancel(1, reason => $text)",
+    "SELECT queue.fail(16, $text)",
+    "SELECT queue.progress(16, $big)",
+    "SELECT queue.step_done(16, $text, $big)",
+    "SELECT count(*) FROM queue.fail_many($ids, $text)",
+    "SELECT count(*) FROM queue.end_batch((SELECT json_agg(json_build_object('complete', json_build_object('id', 16))) FROM unnest($ids)))",
+    "SELECT count(*) FROM queue.end_batch(('[' || repeat('{\"complete\":{\"id\":16}},', 700000) || '{\"complete\":{\"id\":16}}]')::json)",
+    "SELECT count(*) FROM queue.end_batch(('[{\"fail\":{\"id\":16,\"error\":\"' || $text || '\"}}]')::json)",
+    "SELECT count(*) FROM queue.end_batch(('[{\"complete\":{\"id\":16,\"result\":' || $big || '}}]')::json)",
+    "SELECT count(*) FROM queue.end_batch(('[{\"suspend\":{\"id\":16,\"after\":[' || repeat('31,', 5000000) || '31]}}]')::json)",
+    "SELECT count(*) FROM queue.end_batch(('[{\"complete\":' || repeat('[', 10000000) || repeat(']', 10000000) || '}]')::json)",
+    "SELECT count(*) FROM queue.end_batch(repeat('[', 20000000)::json)",
+    "SELECT count(*) FROM queue.cancel_many(array_fill(31::bigint, ARRAY[300000]), reason => $text)",
+    "SELECT count(*) FROM queue.retry_many(array_fill(31::bigint, ARRAY[300000]))",
+    "SELECT count(*) FROM queue.reprioritize_many(array_fill(31::bigint, ARRAY[300000]), 1)",
+    "SELECT count(*) FROM queue.search('q', states => array_fill('ready'::text, ARRAY[300000]))",
+    "SELECT queue.cancel(31, reason => $text)",
     "SELECT count(*) FROM queue.search('q', ('$.a == \"' || $text || '\"')::jsonpath)",
     "SELECT count(*) FROM queue.list('q', 'ready', stage => $text)",
     "SELECT queue.create($text)",
@@ -90,7 +100,7 @@ fn no_call_ends_the_server_however_little_memory_there_is() {
             let sql = call
                 .replace("$text", "repeat('x', 20000000)")
                 .replace("$big", "to_jsonb(repeat('x', 20000000))")
-                .replace("$ids", "array_fill(1::bigint, ARRAY[300000])");
+                .replace("$ids", "array_fill(16::bigint, ARRAY[300000])");
             let mut client = cluster.connect_to("app");
             client.run("SET statement_timeout = '60 s'; SET client_min_messages = error; BEGIN");
             let result = client.simple_query(&sql);

@@ -40,7 +40,7 @@ const SAME: [&str; 20] = [
 ];
 
 /// What tells of the server itself, or of what its memory has: it answers.
-const ANSWERS: [&str; 24] = [
+const ANSWERS: [&str; 26] = [
     "queue.activity()",
     "queue.activity('q', '-infinity', '1 day')",
     "queue.activity_part",
@@ -65,6 +65,8 @@ const ANSWERS: [&str; 24] = [
     "queue_internal.topic_counts()",
     "queue_internal.held_by_dead()",
     "queue.current_job()",
+    "queue_internal.attempt_state('c', true, false, now(), false)",
+    "queue_internal.job_state('c', true, false, now(), false)",
 ];
 
 /// What the views call and is asked through them, and what waits, which a standby refuses.

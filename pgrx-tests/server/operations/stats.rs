@@ -175,7 +175,17 @@ fn every_verb_counts() {
         "SELECT queue.retry(job_id) FROM queue.jobs WHERE state = 'dead' LIMIT 2",
         "SELECT queue.retry(job_id) FROM queue.jobs WHERE state = 'completed' LIMIT 2",
         "SELECT queue.retry(job_id) FROM queue.jobs WHERE state = 'scheduled' LIMIT 1",
-        "SELECT queue.retry_dead('q', max_jobs => 1)",
+        "SELECT queue.retry_many(ARRAY(SELECT job_id FROM queue.search('q', states => '{dead}', max_jobs => 1)))",
+        "SELECT queue.cancel_many(ARRAY(SELECT job_id FROM queue.search('q', states => '{ready}', max_jobs => 3)))",
+        "SELECT queue.reprioritize_many(ARRAY(SELECT job_id FROM queue.search('q', states => '{ready}', max_jobs => 3)), 2)",
+        "SELECT queue.reschedule_many(ARRAY(SELECT job_id FROM queue.search('q', states => '{ready}', max_jobs => 3)), now() + interval '1 day')",
+        "SELECT queue.end_batch(json_agg(CASE row_number % 5
+             WHEN 0 THEN json_build_object('complete', json_build_object('id', id))
+             WHEN 1 THEN json_build_object('fail', json_build_object('id', id, 'error', 'no'))
+             WHEN 2 THEN json_build_object('fail', json_build_object('id', id, 'error', 'no', 'fatal', true))
+             WHEN 3 THEN json_build_object('release', json_build_object('id', id, 'delay', '1 day'))
+             WHEN 4 THEN json_build_object('advance', json_build_object('id', id)) END))
+         FROM (SELECT id, row_number() OVER () FROM queue.claim('q', 10)) AS c",
         "BEGIN; SELECT queue.enqueue('q'); SELECT FROM queue.claim('q', 9); ROLLBACK",
         "BEGIN; SELECT queue.enqueue('q'); SAVEPOINT s; SELECT FROM queue.claim('q', 9); ROLLBACK TO s;
          SELECT queue.complete(id) FROM queue.claim('q', 2); COMMIT",
@@ -416,7 +426,10 @@ impl Storm<'_> {
             89..91 => format!("SELECT queue.cancel(job_id, force => true) FROM {}", some("running", 2)),
             91..93 => format!("SELECT queue.reprioritize(job_id, 2) FROM {}", some("ready", 3)),
             93..95 => format!("SELECT queue.retry(job_id) FROM {}", some("dead", 3)),
-            95..97 => format!("SELECT queue.retry_dead('{queue}', max_jobs => 2)"),
+            95..97 => {
+                let dead = format!("SELECT job_id FROM queue.search('{queue}', states => '{{dead}}', max_jobs => 2)");
+                format!("SELECT queue.retry_many(ARRAY({dead}))")
+            }
             97..99 => format!("SELECT queue.retry(job_id) FROM {}", some("scheduled", 3)),
             _ if random.percent(80) => format!("SELECT queue.reschedule(job_id, now()) FROM {}", some("retrying", 3)),
             _ => format!("SELECT queue.purge('{queue}')"),

@@ -120,6 +120,14 @@ fn fill(client: &mut Client) -> i64 {
     running
 }
 
+/// True if the SQL of the extension is that of the library.
+fn is_updated(client: &mut Client) -> bool {
+    client.value(
+        "SELECT extversion = default_version FROM pg_extension JOIN pg_available_extensions ON name = extname
+                  WHERE extname = 'pg_queue'",
+    )
+}
+
 /// What `fill` has left goes on as if nothing had happened.
 fn go_on(client: &mut Client, running: i64) {
     client.run(&format!("SELECT queue.complete({running})"));
@@ -128,14 +136,21 @@ fn go_on(client: &mut Client, running: i64) {
     let rest = "SELECT id FROM queue.claim('q', 100) WITH ORDINALITY AS c ORDER BY c.ordinality";
     let rest: Vec<i64> = client.column(rest);
     assert_eq!(rest.len(), 17);
-    assert_eq!(client.query("SELECT queue.complete_many($1)", &[&rest]).unwrap().len(), 17);
+    let completed: Vec<i64> = if is_updated(client) {
+        let sql = "SELECT id FROM queue.complete_many($1) WHERE outcome = 'completed' AND reason IS NULL";
+        client.query(sql, &[&rest]).unwrap().iter().map(|row| row.get(0)).collect()
+    } else {
+        let rows = client.query("SELECT queue.complete_many($1)", &[&rest]).unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
+    };
+    assert_eq!(completed, rest);
     assert_eq!(client.count("SELECT FROM queue.claim('groups')"), 0, "its group is held");
     assert_eq!(client.count("SELECT FROM queue.claim('stages', 4)"), 2, "no more may run at once");
     let key: i64 = client.value("SELECT job_id FROM queue.jobs WHERE unique_key = 'k'");
     assert_eq!(client.value::<i64>("SELECT queue.enqueue('q', unique_key => 'k')"), key);
     client.run(&format!("SELECT queue.retry({key})"));
     assert_eq!(client.value::<i64>("SELECT job_id FROM queue.claim('q')"), key);
-    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q')"), 2);
+    assert_eq!(client.count("SELECT queue.retry(job_id) FROM queue.jobs WHERE queue_name = 'q' AND state = 'dead'"), 2);
     let ran: i64 = client.value("SELECT queue.run_schedule('hourly')");
     let order: Vec<i64> = client.column("SELECT job_id FROM queue.claim('q', 10)");
     assert_eq!((order.len(), order[2]), (3, ran));
@@ -302,7 +317,41 @@ fn an_old_version_works_with_the_new_library() {
         // No duty fails.
         client.run("SELECT FROM queue.maintain()");
         go_on(&mut client, running);
+        if version == "0.3.0" {
+            verbs_of_0_3_0(&mut client);
+        }
         assert_eq!(client.value::<String>("SELECT extversion FROM pg_extension WHERE extname = 'pg_queue'"), version);
+    }
+}
+
+/// Verbs for many of attempts do what they did in 0.3.0. Those of jobs, which have another form now, say what to do.
+fn verbs_of_0_3_0(client: &mut Client) {
+    create(client, "many", "lease => '1 hour'");
+    for (verb, state) in [
+        ("complete_many($)", "completed"),
+        ("fail_many($, 'no')", "failed"),
+        ("release_many($)", "released"),
+        ("extend_many($)", "running"),
+    ] {
+        client.run("SELECT queue.enqueue('many') FROM generate_series(1, 3)");
+        let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('many', 3)");
+        client.run(&format!("SELECT queue.complete({})", ids[1]));
+        let sql = verb.replace('$', &format!("ARRAY{ids:?}"));
+        // In 0.3.0 they return rows for those attempts with which they have done it.
+        let sql = if verb.starts_with("extend") {
+            format!("SELECT id FROM queue.{sql}")
+        } else {
+            format!("SELECT queue.{sql}")
+        };
+        assert_eq!(client.column::<i64>(&sql), [ids[0], ids[2]], "{verb}");
+        let states = format!("SELECT state FROM queue.attempts WHERE id = ANY (ARRAY{ids:?}) ORDER BY id");
+        assert_eq!(client.column::<String>(&states), [state, "completed", state], "{verb}");
+        client.run("SELECT queue.purge('many')");
+    }
+    for call in ["cancel_many('many')", "retry_many('many')", "reprioritize_many('many', 1)", "retry_dead('many')"] {
+        let failure = client.failure(&format!("SELECT queue.{call}"));
+        assert_eq!(failure.code, "55000", "{call}: {failure:?}");
+        assert_eq!(failure.hint, "Run ALTER EXTENSION pg_queue UPDATE.", "{call}");
     }
 }
 

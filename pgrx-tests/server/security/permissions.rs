@@ -216,6 +216,10 @@ fn attempts_of_other_queues_are_left_alone() {
         format!("fail_many(ARRAY[{mine}, {theirs}], 'x')"),
         format!("release_many(ARRAY[{mine}, {theirs}])"),
         format!("extend_many(ARRAY[{mine}, {theirs}])"),
+        format!(r#"end_batch('[{{"complete": {{"id": {mine}}}}}, {{"fail": {{"id": {theirs}, "error": "x"}}}}]')"#),
+        format!(
+            r#"end_batch('[{{"complete": {{"id": {mine}}}}}, {{"advance": {{"id": {theirs}, "payload": 1e400}}}}, {{"release": {{"id": {theirs}}}}}]')"#
+        ),
         format!("claim('mine', completed => ARRAY[{mine}, {theirs}])"),
         "claim_any(ARRAY['mine', 'theirs'])".to_owned(),
     ];
@@ -633,7 +637,10 @@ fn what_others_have_planted_is_never_run() {
             "SELECT queue.extend(id, '1 hour'), queue.progress(id, '1') FROM queue.claim('q')",
             "SELECT queue.schedule('s', 'q', every => '1 hour'), queue.pause_schedule('s'), queue.resume_schedule('s')",
             "SELECT queue.run_schedule('s')",
-            "SELECT queue.retry_dead('q', 'x%')",
+            "SELECT queue.retry_many(ARRAY(SELECT job_id FROM queue.search('q', '$.error starts with \"x\"', '{dead}')))",
+            "SELECT queue.cancel_many('{}'), queue.reprioritize_many('{}', 1), queue.reschedule_many('{}', '2100-01-01')",
+            "SELECT queue.end_batch(pg_catalog.json_build_array(pg_catalog.json_build_object('release', pg_catalog.json_build_object('id', id, 'delay', '0'))))
+             FROM queue.claim('q')",
             "SELECT queue.cancel(job_id) FROM queue.jobs WHERE state OPERATOR(pg_catalog.=) 'ready' LIMIT 1",
             "SELECT queue.reprioritize(job_id, 3) FROM queue.jobs WHERE state OPERATOR(pg_catalog.=) 'ready' LIMIT 1",
             "SELECT queue.forget(job_id), queue.retry(job_id) FROM queue.jobs WHERE state OPERATOR(pg_catalog.=) 'completed'",

@@ -4,7 +4,7 @@ use postgres::Client;
 use queue_tests::wait;
 
 use crate::security::permissions::{Roles, grant};
-use crate::shared::{Database, Sql, create};
+use crate::shared::{Database, Sql, create, retry_dead};
 
 /// A table into which each command writes as whom it runs, and a queue that waits.
 fn bed(database: &Database, roles: &[&str], options: &str) -> Client {
@@ -348,7 +348,7 @@ fn a_manager_that_tries_a_job_again_does_not_become_its_writer() {
     let jobs: Vec<i64> = client.column("SELECT job_id FROM queue.jobs WHERE state = 'dead' ORDER BY job_id");
     assert_eq!(jobs.len(), 2);
     as_role(&mut client, &b, &format!("SELECT queue.retry({})", jobs[0]));
-    as_role(&mut client, &b, "SELECT queue.retry_dead('sql')");
+    as_role(&mut client, &b, &retry_dead("sql"));
     assert_eq!(drain(&mut client), [format!("again {a}"), format!("again {a}"), format!("member {a}")]);
 }
 

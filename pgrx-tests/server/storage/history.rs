@@ -10,7 +10,7 @@ use postgres::Client;
 use queue_tests::installation::run;
 use queue_tests::{Cluster, wait};
 
-use crate::shared::{Sql, create};
+use crate::shared::{Sql, create, retry_dead};
 
 static SERVER: LazyLock<Cluster> = LazyLock::new(|| {
     Cluster::new()
@@ -364,7 +364,9 @@ fn verbs_find_what_is_in_history() {
             assert!(lost.detail.starts_with(what), "{verb}: {lost:?}");
             assert_eq!(lost.detail.contains("went on"), state == "failed", "{lost:?}");
         }
-        assert_eq!(client.count(&format!("SELECT FROM queue.complete_many('{{{id}}}')")), 0);
+        let answer: String =
+            client.value(&format!("SELECT outcome || ' ' || reason FROM queue.complete_many('{{{id}}}')"));
+        assert!(answer.starts_with(&format!("lost lost lease on attempt {id}: {what}")), "{answer}");
     }
     for verb in ["cancel($)", "reprioritize($, 1)", "reschedule($, now())"] {
         let ended = client.failure(&format!("SELECT queue.{}", verb.replace('$', &done.to_string())));
@@ -380,8 +382,9 @@ fn verbs_find_what_is_in_history() {
     // Once more, with its payload; and the views show it where it is now.
     client.run(&format!("SELECT queue.retry({done})"));
     assert_eq!(client.state(done), "ready");
-    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q', error_like => 'sec%')"), 1);
-    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q')"), 0);
+    assert_eq!(client.count(r#"SELECT FROM queue.retry_many(ARRAY(
+                         SELECT job_id FROM queue.search('q', '$.error starts with "sec"', '{dead}'))) WHERE outcome = 'retried'"#), 1);
+    assert_eq!(client.value::<i64>(&retry_dead("q")), 0);
     assert_eq!(client.count("SELECT FROM queue.jobs"), 3);
     let claimed: Vec<String> =
         client.column("SELECT job_id || ' ' || payload FROM queue.claim('q', 5) ORDER BY job_id");
@@ -718,14 +721,15 @@ fn what_is_being_erased_is_not_revived_and_what_is_being_revived_is_not_erased()
         eraser.run("COMMIT");
         assert_eq!(erased.join().unwrap().code, "55000");
     });
-    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q')"), 2);
+    assert_eq!(client.value::<i64>(&retry_dead("q")), 2);
     let payloads = "SELECT payload::text FROM queue.claim('q', 10) ORDER BY job_id";
     assert_eq!(client.column::<String>(payloads), ["{}", "{\"secret\": 1}", "{\"secret\": 1}"]);
 
     client.run(&format!("SELECT queue.cancel({}, force => true)", jobs[2]));
     eraser.run(&format!("BEGIN; SELECT queue.retry({})", jobs[2]));
-    // Calls for many pass it over.
-    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q')"), 0);
+    // Calls for many answer that it is busy.
+    let answer: String = client.value(&format!("SELECT outcome FROM queue.retry_many(ARRAY[{}])", jobs[2]));
+    assert_eq!(answer, "busy");
     assert_eq!(client.failure(&format!("SELECT queue.forget({})", jobs[2])).code, "55006");
     eraser.run("COMMIT");
     assert_eq!(client.failure(&format!("SELECT queue.forget({})", jobs[2])).code, "55000");
@@ -882,7 +886,7 @@ fn indexes_that_users_add_to_history_are_not_taken_for_ours() {
     reclaim(&mut client);
     let recounted = "SELECT dead FROM queue.stats WHERE queue_name = 'q'";
     assert_eq!(client.value::<i64>(recounted), 2);
-    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q')"), 2);
+    assert_eq!(client.value::<i64>(&retry_dead("q")), 2);
 }
 
 #[test]
@@ -903,7 +907,7 @@ fn history_goes_on_over_an_upgrade() {
     client.run("ALTER EXTENSION pg_queue UPDATE");
     assert_eq!(client.column::<String>(known), seen);
     let after = dead(&mut client);
-    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q')"), 2);
+    assert_eq!(client.value::<i64>(&retry_dead("q")), 2);
     let claimed: Vec<String> = client.column(
         "SELECT format('%s %s %s', job_id, payload ->> 'n', date_trunc('hour', lease_expires_at - now() + '1 minute'))
          FROM queue.claim('q', 2)",
@@ -989,9 +993,9 @@ fn calls_for_many_pass_over_what_somebody_else_revives() {
     client.run("SELECT queue.fail(id, 'x', fatal => true) FROM queue.claim('q', 2)");
     let mut other = cluster.connect_to("app");
     other.run(&format!("BEGIN; SELECT queue.retry({busy})"));
-    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q')"), 1);
+    assert_eq!(client.value::<i64>(&retry_dead("q")), 1);
     other.run("ROLLBACK");
-    assert_eq!(client.value::<i64>("SELECT queue.retry_dead('q')"), 1);
+    assert_eq!(client.value::<i64>(&retry_dead("q")), 1);
     assert_eq!(client.count("SELECT FROM queue.claim('q', 10)"), 2);
 }
 

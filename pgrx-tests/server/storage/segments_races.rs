@@ -11,7 +11,7 @@ use queue_tests::error;
 use queue_tests::{Cluster, StopAtEnd, wait};
 
 use crate::random::{self, Random};
-use crate::shared::Sql;
+use crate::shared::{Sql, retry_dead};
 use crate::storage::segments::{cluster, fillings};
 
 /// Attempts after which a segment is closed.
@@ -66,7 +66,7 @@ fn enqueue(client: &mut Client, count: i64, options: &str) {
 
 /// Claims up to so many and completes them.
 fn work_off(client: &mut Client, count: i64) -> i64 {
-    let sql = "SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', $1::bigint::int)))";
+    let sql = "SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', $1::bigint::int))) WHERE outcome = 'completed'";
     client.query_one(sql, &[&count]).unwrap().get(0)
 }
 
@@ -540,6 +540,23 @@ fn whoever_meets_a_job_on_the_move_follows_it() {
                 scope.spawn(verb(format!("SELECT queue.cancel({}, 'stop')", running[offset + 5].1)));
                 scope.spawn(verb(format!("SELECT queue.cancel({}, 'stop', force => true)", running[offset + 6].1)));
                 scope.spawn(verb(format!("SELECT queue.complete_many(ARRAY[{}])", running[offset + 7].0)));
+                // Each end of a batch, those of all kinds in one call.
+                let ids: Vec<i64> = running[offset + 8..offset + 12].iter().map(|&(id, _)| id).collect();
+                scope.spawn(verb(format!(
+                    r#"SELECT queue.end_batch('[{{"complete": {{"id": {}, "result": 3}}}}, {{"fail": {{"id": {}, "error": "no", "fatal": true}}}},
+                           {{"release": {{"id": {}}}}}, {{"suspend": {{"id": {}, "after": [{}], "progress": 5}}}}]')"#,
+                    ids[0],
+                    ids[1],
+                    ids[2],
+                    ids[3],
+                    waiting[offset + 8]
+                )));
+                let many: Vec<i64> = waiting[offset + 4..offset + 8].to_vec();
+                scope.spawn(verb(format!("SELECT queue.cancel_many(ARRAY[{}])", many[0])));
+                scope.spawn(verb(format!("SELECT queue.reprioritize_many(ARRAY[{}], 2)", many[1])));
+                scope
+                    .spawn(verb(format!("SELECT queue.reschedule_many(ARRAY[{}], now() + interval '1 day')", many[2])));
+                scope.spawn(verb(format!("SELECT queue.retry_many(ARRAY[{}])", many[3])));
             }
         });
     });
@@ -573,6 +590,14 @@ fn whoever_meets_a_job_on_the_move_follows_it() {
         assert!(is(&mut client, &sql), "the request to cancel is lost");
         state(&mut client, running[offset + 6].1, "state = 'cancelled'");
         state(&mut client, running[offset + 7].1, "state = 'completed'");
+        state(&mut client, running[offset + 8].1, "state = 'completed' AND result = '3'");
+        state(&mut client, running[offset + 9].1, "state = 'dead'");
+        state(&mut client, running[offset + 10].1, "state = 'ready'");
+        state(&mut client, running[offset + 11].1, "state = 'held' AND progress = '5'");
+        state(&mut client, waiting[offset + 4], "state = 'cancelled'");
+        state(&mut client, waiting[offset + 5], "state = 'ready' AND priority = 2");
+        state(&mut client, waiting[offset + 6], "state IN ('scheduled', 'retrying')");
+        state(&mut client, waiting[offset + 7], "state = 'ready'");
     }
     let sql = "SELECT count(*) FROM queue.jobs WHERE job_id = ANY ($1)";
     assert_eq!(client.query_one(sql, &[&all]).unwrap().get::<_, i64>(0), 60);
@@ -716,7 +741,7 @@ fn use_everything(client: &mut Client, ended: i64, jobs: i64) {
     client.run(&format!("SELECT queue.forget({ended})"));
     assert!(is(client, &format!("payload = '{{}}' FROM queue.job({ended})")));
     client.run("SELECT queue.adopt()");
-    client.run("SELECT queue.retry_dead('q')");
+    client.run(&retry_dead("q"));
     client.run("SELECT * FROM queue.doctor()");
     client.run("BEGIN; SELECT queue.enqueue('q', '{}'), queue.purge('q'); ROLLBACK");
 }
@@ -1220,9 +1245,23 @@ fn an_attempt_that_went_with_its_queue_is_ended_by_nobody_also_after_a_crash() {
     let mut client = cluster.connect();
     turn(&mut client, 10);
     let many = format!("{ids:?}");
-    for end in ["complete_many(ARRAY{})", "fail_many(ARRAY{}, 'no')", "release_many(ARRAY{})", "extend_many(ARRAY{})"] {
-        let sql = format!("SELECT count(*) FROM queue.{}", end.replace("{}", &many));
-        assert_eq!(client.value::<i64>(&sql), 0, "{sql}");
+    let batch = |end: &str| {
+        format!(
+            "end_batch((SELECT json_agg(json_build_object('{end}', json_build_object('id', id))) FROM unnest(ARRAY{{}}) AS id))"
+        )
+    };
+    for end in [
+        "complete_many(ARRAY{})",
+        "fail_many(ARRAY{}, 'no')",
+        "release_many(ARRAY{})",
+        "extend_many(ARRAY{})",
+        &batch("complete"),
+        &batch("release"),
+        &batch("advance"),
+        &batch("suspend"),
+    ] {
+        let sql = format!("SELECT DISTINCT outcome FROM queue.{}", end.replace("{}", &many));
+        assert_eq!(client.column::<String>(&sql), ["lost"], "{sql}");
     }
     for (end, id) in
         ["complete({})", "fail({}, 'no')", "release({})", "extend({})", "progress({}, '1')"].iter().zip(&ids)
@@ -1248,7 +1287,12 @@ fn whoever_ends_many_while_their_queue_is_dropped_is_told_no_nonsense() {
                 let mut random = Random::new(seed + n);
                 let mut client = cluster.connect();
                 while !stop.load(Ordering::Relaxed) {
-                    let end = random.one_of(&["fail_many({}, 'no')", "release_many({})", "complete_many({})"]);
+                    let end = random.one_of(&[
+                        "fail_many({}, 'no')",
+                        "release_many({})",
+                        "complete_many({})",
+                        "end_batch((SELECT json_agg(json_build_object('suspend', json_build_object('id', id))) FROM unnest({}::bigint[]) AS id))",
+                    ]);
                     let together = random.percent(30);
                     let run = |client: &mut Client| -> Result<(), postgres::Error> {
                         client.query(

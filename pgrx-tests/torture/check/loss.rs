@@ -111,14 +111,6 @@ fn effects(case: &Case<'_>, found: &mut Vec<String>) {
     for (attempt, count) in effects.iter().filter(|(_, count)| **count > 1) {
         found.push(format!("attempt {attempt} has had its effect {count} times"));
     }
-    let without: BTreeSet<i64> = case
-        .ledger
-        .committed()
-        .filter_map(|(_, fact)| match fact.what {
-            What::Ended { attempt, end: End::CompletedPerhaps, .. } => Some(attempt),
-            _ => None,
-        })
-        .collect();
     // A job is completed once, unless it was to run again.
     let mut again: BTreeMap<i64, usize> = BTreeMap::new();
     for (_, fact) in case.ledger.committed() {
@@ -143,7 +135,7 @@ fn effects(case: &Case<'_>, found: &mut Vec<String>) {
         // A flow without a worker completes by itself.
         if seen.state == "completed" && seen.claimed_at.is_some() {
             *completed.entry(seen.job).or_default() += 1;
-            if !effects.contains_key(id) && !without.contains(id) && is_kept_name(&case.queue_of(seen.job)) {
+            if !effects.contains_key(id) && is_kept_name(&case.queue_of(seen.job)) {
                 found.push(format!("attempt {id} is completed and has had no effect: {seen:?}"));
             }
         }
@@ -198,6 +190,13 @@ fn ends(case: &Case<'_>, found: &mut Vec<String>) {
         }
     }
     for (deal, fact) in case.ledger.committed() {
+        if let What::Answered { attempt, outcome } = &fact.what
+            && let Some(seen) = case.world.attempts.get(attempt)
+            && seen.state != *outcome
+        {
+            let (number, state) = (deal.number, &seen.state);
+            found.push(format!("attempt {attempt} was answered to be {outcome} in deal {number}, and is {state}"));
+        }
         let What::Ended { attempt, end, .. } = fact.what else { continue };
         let is_after = |time: &i64| *time < fact.from && !case.was_promoted(*time, fact.from);
         if refused.get(&attempt).is_some_and(is_after) && end != End::CompletedPerhaps {

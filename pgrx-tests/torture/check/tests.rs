@@ -407,7 +407,7 @@ type MakeWrong = fn(&mut Ledger, &mut World);
 
 #[test]
 fn whatever_is_lost_or_doubled() {
-    let wrongs: [(&str, MakeWrong); 10] = [
+    let wrongs: [(&str, MakeWrong); 12] = [
         ("a committed job is lost", |_, world| world.jobs.clear()),
         ("never committed", |ledger, _| ledger.deals[0].fate = Fate::RolledBack),
         ("has not ended", |_, world| world.jobs.get_mut(&1).unwrap().state = "running".to_owned()),
@@ -417,6 +417,14 @@ fn whatever_is_lost_or_doubled() {
         ("not completed", |_, world| world.attempts.get_mut(&101).unwrap().state = "timed_out".to_owned()),
         ("claimed by deals", |ledger, _| ledger.deals.push(ledger.deals[1].clone())),
         ("ended twice", |ledger, _| ledger.deals.push(ledger.deals[2].clone())),
+        ("was answered to be dead", |ledger, _| {
+            let outcome = "dead".to_owned();
+            deal(ledger, Fate::Committed, What::Answered { attempt: 101, outcome }, 150, 151);
+        }),
+        ("has had no effect", |ledger, world| {
+            ledger.deals[2].facts[0].what = What::Ended { attempt: 101, job: 1, end: End::CompletedPerhaps };
+            world.effects.clear();
+        }),
         ("after it was lost", |ledger, _| {
             deal(ledger, Fate::RolledBack, What::Refused { attempt: 101 }, 150, 151);
         }),

@@ -200,7 +200,7 @@ impl Batch<'_> {
                     self.again.push(flow);
                     Ok(Some(false))
                 }
-                Err(Refusal::Wrong(error)) => Err(error),
+                Err(Refusal::Unfit(error) | Refusal::Wrong(error)) => Err(error),
             };
         }
         let mut outcomes = Outcomes::new(self.catalog);
@@ -215,7 +215,7 @@ impl Batch<'_> {
                 self.again.push(flow);
                 Ok(Some(false))
             }
-            Err(Refusal::Wrong(error)) => Err(error),
+            Err(Refusal::Unfit(error) | Refusal::Wrong(error)) => Err(error),
         }
     }
 

@@ -37,7 +37,8 @@ class BaseBatch(Sequence[J], Generic[J]):
             job.check()
 
     def _statement(self) -> Tuple[str, List[Any]]:
-        return "SELECT queue.complete_many(%s::bigint[])", [[job.id for job in self._jobs]]
+        sql = "SELECT FROM queue.complete_many(%s::bigint[]) WHERE outcome = 'completed'"
+        return sql, [[job.id for job in self._jobs]]
 
     def _check_all(self, completed: Sequence[Any]) -> None:
         if len(completed) < len(self._jobs):

@@ -5,35 +5,31 @@
 * The *control* sends one heartbeat for all that is held, and the ends that the claimer did not take along.
 * A handler runs in a task of its own; a `def` in a thread.
 
-An attempt is *held* from its claim until its handler has ended. Each end goes to the server until that has answered,
-over as many connections as it takes. That another open transaction has the attempt is no answer: it may be the
-handler's own, which the server is still rolling back. A worker that does not hear
-from the server for as long as the lease lasts has lost it.
-All state belongs to the event loop's thread.
+An attempt is *held* from its claim until its handler has ended. The worker sends each end until the server has answered,
+over as many connections as it takes. `busy` is no answer: another open transaction has the attempt. It may be the
+handler's own, which the server is still rolling back. A worker that does not hear from the server for as long as the
+lease lasts has lost it. All state belongs to the event loop's thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import logging
-import re
 from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Set, Tuple, cast
 
 import psycopg
 from psycopg import AsyncConnection
-from psycopg.types.json import Jsonb
 
 from . import tracing
 from .batch import AsyncBatch, Batch
-from .endings import Ending
+from .endings import Ending, span
 from .events import Event, EventKind
 from .held import Held
 from .job import COLUMNS, AsyncJob, BaseJob, Job
 from .outcomes import Advance, Fatal, RetryIn, Snooze, Stopped, Suspend, interval
-from .pool import BUSY, LOST, SILENCE, AsyncPool, Backoff, Gone, Link, Pool, connect, connect_async, hosts
+from .pool import LOST, SILENCE, AsyncPool, Backoff, Gone, Link, Pool, connect, connect_async, hosts
 from .threads import Threads
 from .unreadable import Unreadable, keep
 from .watchdog import Watchdog
@@ -60,6 +56,13 @@ CLAIM = f"""
     FROM queue.claim_any(%s::text[], max_jobs => %s, wait => %s, lease => %s::interval, stage => %s::text, worker => %s,
         session_bound => %s, completed => %s::bigint[])"""
 
+EXTEND = "SELECT id, outcome, is_cancelled FROM queue.extend_many(%s::bigint[])"
+
+END = "SELECT id, outcome, reason FROM queue.end_batch(%s::json)"
+
+_AT_FAULT = ("22", "54")
+"""The classes of SQLSTATEs that blame an end itself, which the server will never take: bad data, or too much."""
+
 
 class Engine:
     """One run of a worker, from its first claim to the release of what is left."""
@@ -75,11 +78,8 @@ class Engine:
         self._ready: Deque[Held] = deque()
         self._running = 0
         self._done: List[Ending] = []
-        self._outbox: List[Ending] = []
-        self._sending = 0
-        self._later: Set[Ending] = set()  # refused for now, to be sent again; they take no slot
-        self._refused: Set[int] = set()  # what the claim that runs has left out: lost ones, and those
-        self._busy: Set[int] = set()  # that another open transaction has
+        self._outbox: Dict[int, Ending] = {}  # what the control sends, or is sending
+        self._later: Set[Ending] = set()  # put off, to be sent again; they take no slot
         self._stops = 0
         self._has_claimed = False  # the queues were there
         self._is_closing = False
@@ -129,18 +129,10 @@ class Engine:
 
     async def _connect_claims(self) -> AsyncConnection[Any]:
         conn = await self._connect()
-        conn.add_notice_handler(self._notice)
+        conn.add_notice_handler(lambda notice: logger.warning("%s", notice.message_primary))
         keep(conn)
         self._tell(Event("connected"))
         return conn
-
-    def _notice(self, notice: psycopg.errors.Diagnostic) -> None:
-        """A completion that did not count is a warning of the claim that took it along."""
-        found = re.search(r"attempt (\d+)", notice.message_primary or "")
-        if notice.sqlstate in (LOST, BUSY) and found:
-            (self._refused if notice.sqlstate == LOST else self._busy).add(int(found.group(1)))
-        else:
-            logger.warning("%s", notice.message_primary)
 
     # The claimer.
 
@@ -153,42 +145,40 @@ class Engine:
                 await self._changed.wait()
                 continue
             completed, self._done = self._done, []
-            self._refused.clear()
-            self._busy.clear()
+            # An end during the claim may make a job ready that the claim does not see.
+            is_idle = not self._held and self._is_told()
+            self._changed.clear()
             try:
                 rows = await self._claim(room, [ending.id for ending in completed])
-            except Gone as error:
-                self._done = completed + self._done
-                if backoff.is_news(_line(error)):
-                    logger.warning("no connection, the worker tries again: %s", _line(error))
-                self._tell(Event("disconnected", error=str(error)))
-                await self._pause(backoff.next())
-                continue
-            except psycopg.errors.QueryCanceled:
-                self._done = completed + self._done
-                continue
-            except psycopg.Error as error:
-                if completed:  # one of them may be the cause: each is told on its own
-                    self._send(*completed)
-                elif not self._has_claimed and error.sqlstate in _MISSING:
+            except (Gone, psycopg.Error) as error:
+                self._send(*completed)  # one of them may be the cause, which the control finds out
+                if isinstance(error, psycopg.errors.QueryCanceled):
+                    continue
+                if not self._has_claimed and isinstance(error, psycopg.Error) and error.sqlstate in _MISSING:
                     raise RuntimeError(f"the worker cannot start: {_line(error)}") from error
-                else:
-                    if backoff.is_news(_line(error)):
-                        logger.error("a claim has failed, the worker tries again: %s", _line(error))
-                    await self._pause(backoff.next())
+                is_gone = isinstance(error, Gone)
+                if backoff.is_news(_line(error)):
+                    what = "no connection" if is_gone else "a claim has failed"
+                    logger.log(logging.WARNING if is_gone else logging.ERROR, "%s, the worker tries again: %s", what, _line(error))
+                if is_gone:
+                    self._tell(Event("disconnected", error=str(error)))
+                await _wait(self._stopping, backoff.next())
                 continue
             backoff.reset()
             self._has_claimed = True
+            # What could not be completed has a row without a job.
+            answers = {row[0]: row[5] for row in rows if row[1] is None}
             for ending in completed:
-                if ending.id in self._busy:
-                    self._send_later(ending)
-                else:
-                    self._settle(ending, "lost" if ending.id in self._refused else None)
+                answer = answers.get(ending.id, {"outcome": "completed", "reason": None})
+                self._answered(ending, answer["outcome"], answer["reason"])
             for row in rows:
-                self._accept(row)
+                if row[1] is not None:
+                    self._accept(row)
             self._start()
-            if self._drain and not rows and not completed and not await self._more():
-                return
+            if self._drain and not rows and not completed:
+                if is_idle:
+                    return
+                await self._changed.wait()
 
     async def _claim(self, room: int, completed: List[int]) -> List[Any]:
         worker = self._worker
@@ -200,26 +190,12 @@ class Engine:
     def _room(self) -> int:
         """How many jobs to claim now. One that claims ahead waits until it is worth the round trip."""
         limit = self._worker.concurrency + self._worker.prefetch
-        held = self._running + len(self._ready) + len(self._outbox) + self._sending
+        held = self._running + len(self._ready) + len(self._outbox)
         return limit - held if held < self._worker.concurrency or held <= limit // 2 else 0
-
-    async def _more(self) -> bool:
-        """Whether there may be more to drain, once something has ended."""
-        self._changed.clear()
-        if not self._held and self._is_told():
-            return False
-        await self._changed.wait()
-        return True
 
     def _is_told(self) -> bool:
         """Whether the server knows of all that has ended."""
-        return not (self._done or self._outbox or self._later or self._sending)
-
-    async def _pause(self, seconds: float) -> None:
-        try:
-            await asyncio.wait_for(self._stopping.wait(), seconds)
-        except asyncio.TimeoutError:
-            pass
+        return not (self._done or self._outbox or self._later)
 
     def _accept(self, row: Tuple[Any, ...]) -> None:
         unreadable = next((value.error for value in row if isinstance(value, Unreadable)), None)
@@ -272,14 +248,12 @@ class Engine:
         try:
             results = await self._call(jobs)
             endings = [self._ended(job, result) for job, result in zip(jobs, results)]
-        except asyncio.CancelledError as error:
-            endings = [self._stopped(job) if job.stop_reason else self._raised(job, error) for job in jobs]
         except BaseException as error:  # also SystemExit, which is not to end the event loop
             if isinstance(error, KeyboardInterrupt):
                 self._stop()
             if len(jobs) > 1 and isinstance(error, psycopg.Error) and error.sqlstate == LOST:
                 error = Snooze()  # one is lost, which the server says of each
-            endings = [self._raised(job, error) for job in jobs]
+            endings = [self._ended(job, error) for job in jobs]
         finally:
             self._running -= len(jobs)
         for held, ending in zip(group, endings):
@@ -320,34 +294,30 @@ class Engine:
         if job.ended:
             return Ending(job, "none")
         if isinstance(result, Advance):
-            payload = None if result.payload is None else Jsonb(result.payload)
-            return Ending(job, "advance", result.stage, payload, interval(result.delay))
+            return Ending(job, "advance", stage=result.stage, payload=result.payload, delay=span(result.delay))
         if isinstance(result, Suspend):
-            after = None if result.after is None else list(result.after)
-            return Ending(job, "suspend", after, result.upon, None if result.progress is None else Jsonb(result.progress))
-        if result is None:
-            return Ending(job, "complete", None)
-        json.dumps(result)  # here, where an error fails the job
-        return Ending(job, "complete", Jsonb(result))
+            after = None if result.after is None else list(map(int, result.after))
+            return Ending(job, "suspend", after=after, upon=result.upon, progress=result.progress)
+        return Ending(job, "complete", result=result)
 
     @staticmethod
     def _stopped(job: BaseJob) -> Ending:
         """A job that is to be cancelled is cancelled by its release. Of a lost one there is nothing to tell."""
-        return Ending(job, "none" if job.stop_reason == "lost" else "release", interval(0))
+        return Ending(job, "none" if job.stop_reason == "lost" else "release")
 
     def _raised(self, job: BaseJob, error: BaseException) -> Ending:
-        if isinstance(error, Stopped):
+        if isinstance(error, Stopped) or job.stop_reason and isinstance(error, asyncio.CancelledError):
             return self._stopped(job)
         if isinstance(error, Snooze):
-            return Ending(job, "release", interval(error.delay))
+            return Ending(job, "release", delay=span(error.delay))
         if isinstance(error, psycopg.Error) and error.sqlstate == LOST:
             job.stop("lost")
             return self._stopped(job)
         is_expected = isinstance(error, (RetryIn, Fatal))
         text = _text(error) if is_expected else f"{type(error).__name__}: {_text(error)}"
         logger.warning("%r has failed: %s", job, text, exc_info=None if is_expected else error, extra=_extra(job))
-        retry_in = interval(error.delay) if isinstance(error, RetryIn) else None
-        return Ending.failure(job, text, retry_in, isinstance(error, Fatal))
+        retry_in = span(error.delay) if isinstance(error, RetryIn) else None
+        return Ending.failure(job, text, retry_in=retry_in, fatal=isinstance(error, Fatal))
 
     def _end(self, held: Held, ending: Ending) -> None:
         held.expiry.cancel()
@@ -404,11 +374,7 @@ class Engine:
         if self._outbox or self._done and self._is_closing:
             return
         beat_at = min((held.beat_at for held in self._beating()), default=None)
-        timeout = None if beat_at is None else max(beat_at - self._loop.time(), 0)
-        try:
-            await asyncio.wait_for(self._due.wait(), timeout)
-        except asyncio.TimeoutError:
-            pass
+        await _wait(self._due, None if beat_at is None else max(beat_at - self._loop.time(), 0))
         self._due.clear()
 
     def _beating(self) -> List[Held]:
@@ -421,104 +387,70 @@ class Engine:
         begun, held_now = self._loop.time(), self._beating()
         if all(held.beat_at > begun for held in held_now):
             return
-        asked = [held.job.id for held in held_now]
         try:
-            rows = await self._control.fetch("SELECT id, is_cancelled FROM queue.extend_many(%s::bigint[])", [asked])
+            rows = await self._control.fetch(EXTEND, [[held.job.id for held in held_now]])
         except psycopg.Error as error:
             logger.error("a heartbeat has failed: %s", error)
             for held in held_now:
                 held.beat_at = max(held.beat_at, begun + min(1.0, self._beat(held.lease)))
             return
-        answers = dict(rows)
-        for attempt_id, is_cancelled in rows:
-            self._extended(attempt_id, begun)
-            if is_cancelled:
-                self._stop_job(attempt_id, "cancelled")
-        for attempt_id in asked:
-            if attempt_id not in answers and attempt_id in self._held:
-                await self._beat_alone(attempt_id)
+        for attempt_id, outcome, is_cancelled in rows:
+            self._extended(attempt_id, begun, outcome)
+            if is_cancelled or outcome == "lost":
+                self._stop_job(attempt_id, "cancelled" if is_cancelled else "lost")
 
-    def _extended(self, attempt_id: int, begun: float) -> None:
+    def _extended(self, attempt_id: int, begun: float, outcome: str) -> None:
+        """Starts the lease anew. A busy attempt does not expire: an open transaction is ending it, mostly the handler's
+        own. The worker asks for it again soon.
+        """
         held = self._held.get(attempt_id)
-        if held is not None:
+        if held is not None and outcome != "lost":
             held.expiry.cancel()
             held.expiry = self._loop.call_at(begun + held.lease, self._stop_job, attempt_id, "lost")
-            held.beat_at = begun + self._beat(held.lease)
-
-    async def _beat_alone(self, attempt_id: int) -> None:
-        """A heartbeat for one that the one for all has left out. It may be lost; or an open transaction is ending it, mostly
-        the handler's own. Then its lease does not run out, and it is asked for again soon.
-        """
-        begun = self._loop.time()
-        try:
-            [(is_cancelled,)] = await self._control.fetch("SELECT is_cancelled FROM queue.extend(%s)", [attempt_id])
-        except psycopg.Error as error:
-            if error.sqlstate == LOST:
-                self._stop_job(attempt_id, "lost")
-            elif attempt_id in self._held:
-                if error.sqlstate == BUSY:
-                    self._extended(attempt_id, begun)
-                held = self._held[attempt_id]
-                held.beat_at = begun + min(1.0, self._beat(held.lease))
-            return
-        self._extended(attempt_id, begun)
-        if is_cancelled:
-            self._stop_job(attempt_id, "cancelled")
+            beat = self._beat(held.lease)
+            held.beat_at = begun + (min(1.0, beat) if outcome == "busy" else beat)
 
     def _send(self, *endings: Ending) -> None:
-        self._outbox.extend(endings)
+        self._outbox.update((ending.id, ending) for ending in endings)
         self._due.set()
-
-    def _send_later(self, ending: Ending) -> None:
-        """Another open transaction is in the way: the end goes to the server again after a while."""
-        self._later.add(ending)
-        self._loop.call_later(ending.delay(), self._send_again, ending)
 
     def _send_again(self, ending: Ending) -> None:
         self._later.remove(ending)
         self._send(ending)
 
     async def _flush(self) -> None:
-        """Sends what has ended: those of a kind with one statement, and one by one if that is refused."""
-        endings = self._done + self._outbox
-        self._done, self._outbox = [], []
-        self._sending = len(endings)
-        try:
-            while endings:
-                batch = Ending.alike(endings)
-                try:
-                    await self._control.fetch(*Ending.statement(batch[0].kind, batch))
-                    for ending in batch:
-                        self._settle(ending)
-                except psycopg.Error:
-                    for ending in batch:
-                        await self._send_one(ending)
-                        endings.remove(ending)
-                        self._sending -= 1
+        """Sends what has ended. After an error it sends each half, so that an end which is at fault keeps no other."""
+        self._outbox.update((ending.id, ending) for ending in self._done)
+        self._done.clear()
+        batches = [list(self._outbox.values())]
+        while any(batches):
+            batch = batches.pop()
+            try:
+                rows = await self._control.fetch(END, [f"[{','.join(ending.json for ending in batch)}]"])
+            except psycopg.Error as error:
+                half = len(batch) // 2
+                if half:
+                    batches += [batch[half:], batch[:half]]
                     continue
-                endings = [ending for ending in endings if ending not in batch]
-                self._sending = len(endings)
-        except Gone:
-            self._outbox = endings + self._outbox
-            raise
-        finally:
-            self._sending = 0
+                is_at_fault = (error.sqlstate or "")[:2] in _AT_FAULT
+                rows = [(batch[0].id, "refused" if is_at_fault else "error", _line(error))]
+            for attempt_id, outcome, reason in rows:
+                self._answered(self._outbox.pop(attempt_id), outcome, reason)
             self._changed.set()
 
-    async def _send_one(self, ending: Ending) -> None:
-        try:
-            await self._control.fetch(*Ending.statement(ending.kind, [ending]))
-            self._settle(ending)
-        except psycopg.Error as error:
-            if error.sqlstate == BUSY:
-                self._send_later(ending)
-            elif error.sqlstate == LOST:
-                self._settle(ending, "lost")
-            elif ending.kind != "fail":  # such as a result that is no JSON to Postgres
-                self._send(Ending.failure(ending.job, str(error)))
-            else:
-                logger.error("%r could not be failed: %s", ending.job, error, extra=_extra(ending.job))
-                self._settle(ending, "lost")
+    def _answered(self, ending: Ending, outcome: str, reason: str) -> None:
+        """Settles an end that the server has answered, or sends it again, or a failure in its place."""
+        if outcome == "refused" or (outcome == "error" and not ending.pauses):
+            logger.error("%r could not end by %r: %s", ending.job, ending.kind, reason, extra=_extra(ending.job))
+        if outcome in ("busy", "error"):
+            self._later.add(ending)
+            self._loop.call_later(ending.pause(), self._send_again, ending)
+        elif outcome == "refused" and not ending.is_last_resort:
+            failure = Ending.failure(ending.job, ending.error or reason)
+            failure.seconds = ending.seconds
+            self._send(failure)
+        else:
+            self._settle(ending, "lost" if outcome in ("lost", "refused") else None)
 
     # What has happened.
 
@@ -569,7 +501,7 @@ class Engine:
         if not control.done():
             self._control.sever()
             await asyncio.wait({control}, timeout=GRACE)
-        for ending in [*self._done, *self._outbox, *self._later]:
+        for ending in [*self._done, *self._outbox.values(), *self._later]:
             logger.error("%r: the server was not told of its end", ending.job, extra=_extra(ending.job))
         control.cancel()
         self._threads.close()
@@ -586,6 +518,13 @@ class Engine:
         while self._held and self._loop.time() < end and not (hurry and hurry.is_set()):
             tasks = {held.task for held in self._held.values() if held.task is not None}
             await asyncio.wait(tasks, timeout=min(0.1, seconds), return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _wait(event: asyncio.Event, seconds: Optional[float]) -> None:
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except asyncio.TimeoutError:
+        pass
 
 
 def _text(error: BaseException) -> str:

@@ -41,9 +41,6 @@ _GONE = {
 LOST = "QJ001"
 """The SQLSTATE of an attempt that is not the worker's any more."""
 
-BUSY = "55006"
-"""The SQLSTATE of an attempt that another open transaction is ending, which may still roll back: ask again."""
-
 SILENCE = 60.0
 """A server that has not answered for so many seconds, beyond what it was asked to wait, is given up."""
 

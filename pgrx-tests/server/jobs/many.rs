@@ -1,0 +1,201 @@
+//! Verbs for many jobs: `queue.cancel_many`, `retry_many`, `reprioritize_many`, `reschedule_many` do for each what the verb for one does,
+//! and answer for each. `operations::listing` has what a search finds for them, and those that memory has no place for.
+
+use postgres::Client;
+
+use crate::shared::{Sql, connect, create, database_with_queue, queue};
+
+/// A verb for many, the verb for one, and what is answered if it is done.
+const VERBS: [(&str, &str, &[&str]); 6] = [
+    ("cancel_many($, 'no need')", "cancel($, 'no need')", &["cancelled", "cancelling"]),
+    ("cancel_many($, force => true)", "cancel($, force => true)", &["cancelled"]),
+    ("retry_many($)", "retry($)", &["retried"]),
+    ("retry_many($, '2100-01-01')", "retry($, '2100-01-01')", &["retried"]),
+    ("reprioritize_many($, -7)", "reprioritize($, -7)", &["reprioritized"]),
+    ("reschedule_many($, '2100-01-01')", "reschedule($, '2100-01-01')", &["rescheduled"]),
+];
+
+/// Makes a job of each kind in a queue. Returns their ids.
+fn of_each_kind(client: &mut Client, q: &str) -> Vec<i64> {
+    let mut jobs = Vec::new();
+    for end in [
+        "complete($, '1')",
+        "fail($, 'no', fatal => true)",
+        "fail($, 'again', '1 hour')",
+        "release($, '1 hour')",
+        "extend($)",
+        "cancel(#)",
+        "cancel(#, force => true)",
+        "suspend($)",
+    ] {
+        let job = client.enqueue(q);
+        let id = client.claim(q);
+        client.run(&format!("SELECT queue.{}", end.replace('$', &id.to_string()).replace('#', &job.to_string())));
+        if end.starts_with("suspend") {
+            // It goes on at once, for it has no members: what is left of it is ready.
+            queue_tests::wait::until("it goes on", || (client.state(job) == "ready").then_some(()));
+            client.run(&format!("SELECT queue.reschedule({job}, '2090-01-01')"));
+        }
+        jobs.push(job);
+    }
+    let before: i64 = client.value(&format!("SELECT queue.enqueue('{q}', delay => '1 day')"));
+    jobs.push(client.value(&format!("SELECT queue.enqueue('{q}', after => ARRAY[{before}])")));
+    jobs.push(before);
+    jobs.push(client.value(&format!("SELECT queue.enqueue('{q}', delay => '1 day', priority => 3)")));
+    jobs.push(client.enqueue(q));
+    // A key that another living job has by now.
+    let keyed: i64 = client.value(&format!("SELECT queue.enqueue('{q}', unique_key => 'k')"));
+    client.run(&format!(
+        "SELECT queue.cancel({keyed}); SELECT queue.enqueue('{q}', unique_key => 'k', delay => '1 day')"
+    ));
+    jobs.push(keyed);
+    jobs
+}
+
+/// What is known of each job but ids and times of now.
+fn known(client: &mut Client, jobs: &[i64]) -> Vec<String> {
+    client.column(&format!(
+        "SELECT concat_ws(' ', state, priority, attempt, error, result, CASE WHEN run_at > '2080-01-01' THEN run_at END,
+                    (SELECT string_agg(a.state, ',' ORDER BY a.id) FROM queue.attempts AS a WHERE a.job_id = j.job_id))
+         FROM queue.jobs AS j WHERE job_id = ANY (ARRAY{jobs:?}) ORDER BY array_position(ARRAY{jobs:?}, job_id)"
+    ))
+}
+
+#[test]
+fn each_job_becomes_what_the_verb_for_one_makes_of_it() {
+    for (many, one, done) in VERBS {
+        let (mut client, q) = queue("");
+        let other = format!("{q} other");
+        create(&mut client, &other, "");
+        let (jobs, others) = (of_each_kind(&mut client, &q), of_each_kind(&mut client, &other));
+        assert_eq!(known(&mut client, &jobs), known(&mut client, &others));
+        let mut singly = Vec::new();
+        for job in &others {
+            let sql = format!("SELECT queue.{}::text", one.replace('$', &job.to_string()));
+            singly.push(match client.query_one(&sql, &[]) {
+                Ok(row) => (row.get::<_, String>(0), String::new()),
+                Err(e) => {
+                    let failure = crate::shared::Failure::from(&e);
+                    assert!(["55000", "23505"].contains(&failure.code.as_str()), "{one}: {failure:?}");
+                    let detail =
+                        if failure.detail.is_empty() { String::new() } else { format!(": {}", failure.detail) };
+                    ("refused".to_owned(), format!("{}{detail}", failure.message).replace(&job.to_string(), "#"))
+                }
+            });
+        }
+        // An id may be NULL: it has no answer.
+        let list = format!("ARRAY[NULL, {}, NULL]::bigint[]", format!("{jobs:?}").trim_matches(['[', ']']));
+        let rows =
+            client.query(&format!("SELECT id, outcome, reason FROM queue.{}", many.replace('$', &list)), &[]).unwrap();
+        assert_eq!(rows.len(), jobs.len(), "{many}");
+        for (job, (outcome, reason)) in jobs.iter().zip(singly) {
+            let row = rows.iter().find(|row| row.get::<_, i64>(0) == *job).expect("an answer");
+            let found: &str = row.get(1);
+            if outcome == "refused" {
+                let found_reason = row.get::<_, Option<String>>(2).unwrap_or_default();
+                let same = |text: &str| text.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
+                assert_eq!(
+                    (found, same(&found_reason.replace(&job.to_string(), "#"))),
+                    ("refused", same(&reason)),
+                    "{many}"
+                );
+            } else {
+                assert!(done.contains(&found) && row.get::<_, Option<&str>>(2).is_none(), "{many}: {row:?}");
+                assert!(outcome.is_empty() || outcome == found, "{many}: {row:?}, and of one {outcome}");
+            }
+        }
+        assert_eq!(known(&mut client, &jobs), known(&mut client, &others), "{many}");
+    }
+}
+
+#[test]
+fn a_job_that_is_there_twice_is_answered_for_twice() {
+    let (mut client, q) = queue("");
+    for (many, _, done) in VERBS {
+        let (job, other) = (client.enqueue(&q), client.enqueue(&q));
+        let call = many.replace('$', &format!("ARRAY[{job}, {other}, {job}]"));
+        let sql = format!("SELECT id || ' ' || outcome FROM queue.{call}");
+        let mut found: Vec<String> = client.column(&sql);
+        found.sort_unstable();
+        // A waiting job can be changed again, also one that was cancelled.
+        let mut expected = [job, job, other].map(|id| format!("{id} {}", done[0]));
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{many}");
+        client.run(&format!("SELECT queue.purge('{q}')"));
+    }
+}
+
+#[test]
+fn ten_thousand_jobs_are_changed_in_one_call() {
+    let (_database, mut client) = database_with_queue("q", "");
+    client.run("SELECT queue.enqueue_many('q', array_fill('1'::jsonb, '{10000}'))");
+    let jobs: Vec<i64> = client.column("SELECT job_id FROM queue.jobs");
+    for (verb, done, condition) in [
+        ("reprioritize_many($1, 4)", "reprioritized", "state = 'ready' AND priority = 4"),
+        ("reschedule_many($1, '2100-01-01')", "rescheduled", "state = 'scheduled' AND priority = 4"),
+        ("retry_many($1)", "retried", "state = 'ready' AND priority = 4"),
+        ("cancel_many($1, 'all')", "cancelled", "state = 'cancelled' AND error = 'all'"),
+        ("retry_many($1)", "retried", "state = 'ready' AND attempt = 1"),
+    ] {
+        let sql = format!("SELECT FROM queue.{verb} WHERE outcome = '{done}' AND reason IS NULL");
+        let there = format!("SELECT count(*) FROM queue.jobs WHERE {condition}");
+        client.run("BEGIN");
+        assert_eq!(client.query(&sql, &[&jobs]).unwrap().len(), jobs.len(), "{verb}");
+        client.run("ROLLBACK");
+        assert_eq!(client.query(&sql, &[&jobs]).unwrap().len(), jobs.len(), "{verb}");
+        assert_eq!(client.value::<i64>(&there), 10_000, "{verb}");
+    }
+    assert_eq!(client.count("SELECT FROM queue.claim('q', 20000)"), 10_000);
+}
+
+#[test]
+fn what_another_transaction_has_is_busy_and_the_others_are_changed() {
+    for (many, one, done) in VERBS {
+        let (mut client, q) = queue("");
+        let mut other = connect();
+        client.run("SET lock_timeout = '1 ms'");
+        let jobs: Vec<i64> = (0..3).map(|_| client.enqueue(&q)).collect();
+        other.run(&format!("BEGIN; SELECT queue.{}", one.replace('$', &jobs[1].to_string())));
+        let sql = format!("SELECT outcome FROM queue.{} ORDER BY id", many.replace('$', &format!("ARRAY{jobs:?}")));
+        assert_eq!(client.column::<String>(&sql), [done[0], "busy", done[0]], "{many}");
+        other.run("ROLLBACK");
+        assert_eq!(client.column::<String>(&sql), [done[0]; 3], "{many}");
+    }
+}
+
+#[test]
+fn a_rollback_takes_all_changes_back() {
+    for (many, _, done) in VERBS {
+        let (mut client, q) = queue("");
+        let jobs: Vec<i64> = (0..3).map(|_| client.enqueue(&q)).collect();
+        let before = known(&mut client, &jobs);
+        let sql = format!("SELECT outcome FROM queue.{}", many.replace('$', &format!("ARRAY{jobs:?}")));
+        client.run("BEGIN; SAVEPOINT s");
+        assert_eq!(client.column::<String>(&sql), [done[0]; 3], "{many}");
+        client.run("ROLLBACK TO s");
+        assert_eq!(client.column::<String>(&sql), [done[0]; 3], "{many}");
+        client.run("ROLLBACK");
+        assert_eq!(known(&mut client, &jobs), before, "{many}");
+        // An id that is none ends the call, and nothing is changed.
+        let wrong = many.replace('$', &format!("ARRAY[{}, {}, 16]", jobs[0], jobs[1]));
+        assert_eq!(client.failure(&format!("SELECT queue.{wrong}")).code, "22023", "{many}");
+        assert_eq!(known(&mut client, &jobs), before, "{many}");
+        assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 9)")), 3, "{many}");
+    }
+}
+
+#[test]
+fn a_flow_of_which_a_member_is_busy_is_left_as_it_is() {
+    let (mut client, q) = queue("max_attempts => 1");
+    let flow: i64 = client.value(&format!("SELECT queue.enqueue_flow('{q}', '[{{}}, {{}}, {{}}]')"));
+    client.run(&format!("SELECT queue.fail(id, 'no') FROM queue.claim('{q}', 3)"));
+    let members = format!("SELECT job_id FROM queue.members({flow}, 'dead') ORDER BY job_id");
+    let dead: Vec<i64> = client.column(&members);
+    let mut other = connect();
+    other.run(&format!("BEGIN; SELECT queue.retry({})", dead[1]));
+    assert_eq!(client.value::<String>(&format!("SELECT outcome FROM queue.retry_many(ARRAY[{flow}])")), "busy");
+    other.run("ROLLBACK");
+    assert_eq!(client.column::<i64>(&members), dead, "nothing was done");
+    assert_eq!(client.value::<String>(&format!("SELECT outcome FROM queue.retry_many(ARRAY[{flow}])")), "retried");
+    assert_eq!(client.count(&members), 0);
+}

@@ -1,0 +1,133 @@
+//! What verbs for many return: a row of type `queue.answer` for each id, with what became of it.
+//!
+//! Not here: the rows of `queue.extend_many` and of `queue.claim`, which have more columns; they take the words from here.
+//!
+//! The SQL of 0.3.0, which this library serves until ALTER EXTENSION UPDATE, has one column: the ids with which something was done.
+//!
+//! Invariant: what concerns one id never ends the call. An error that is returned is one of the call as a whole.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use pgrx::pg_sys::Datum;
+
+use crate::catalog::{self, Catalog};
+use crate::error::{self, Error, Result};
+use crate::job::held::Refusal;
+use crate::pg::datum::text_datum;
+use crate::pg::function::{Call, Rows};
+use crate::pg::process;
+
+/// The answers of one call.
+pub struct Answers {
+    rows: Rows,
+    /// The last outcome and its datum: most answers of a call are alike.
+    last: Cell<(&'static str, Datum)>,
+}
+
+impl Answers {
+    /// Begins to return answers.
+    pub fn begin(call: &Call) -> Result<Self> {
+        Ok(Self { rows: call.rows()?, last: Cell::new(("", Datum::null())) })
+    }
+
+    /// Adds the answer for an id with which the verb has done what it does: `outcome`.
+    pub fn done(&self, id: i64, outcome: &'static str) -> Result<()> {
+        if self.rows.has_columns(1) {
+            return self.rows.add(&mut [id.into()], &mut [false]);
+        }
+        let (last, mut datum) = self.last.get();
+        if last != outcome {
+            datum = text_datum(outcome);
+            self.last.set((outcome, datum));
+        }
+        self.rows.add(&mut [id.into(), datum, Datum::null()], &mut [false, false, true])
+    }
+
+    /// Adds the answer for an id with which the verb could do nothing.
+    pub fn refused(&self, id: i64, outcome: &'static str, error: &Error) -> Result<()> {
+        if self.rows.has_columns(1) {
+            return Ok(());
+        }
+        self.rows.add_options(&[Some(id.into()), Some(text_datum(outcome)), Some(text_datum(&reason(error)))])
+    }
+
+    /// Adds the answer for an attempt.
+    ///
+    /// Errors: that of a refusal that is about the call as a whole.
+    pub fn ended(&self, id: i64, end: std::result::Result<&'static str, Refusal>) -> Result<()> {
+        match end {
+            Ok(outcome) => self.done(id, outcome),
+            Err(refusal) => {
+                let (outcome, error) = of_attempt(refusal)?;
+                self.refused(id, outcome, &error)
+            }
+        }
+    }
+
+    /// Adds the answer for a job.
+    ///
+    /// Errors: that of a verb if it is about the call as a whole.
+    pub fn changed(&self, id: i64, change: Result<&'static str>) -> Result<()> {
+        match change {
+            Ok(outcome) => self.done(id, outcome),
+            Err(error) => match of_job(&error) {
+                Some(outcome) => self.refused(id, outcome, &error),
+                None => Err(error),
+            },
+        }
+    }
+}
+
+/// Runs a verb for each job of the call's first argument, `job_ids`, and answers for each. When shared memory is full, the remaining jobs
+/// are left as they are.
+///
+/// Errors: those of the verb that are about the call as a whole.
+pub fn for_each_job(call: &Call, verb: impl Fn(&Rc<Catalog>, i64) -> Result<&'static str>) -> Result<Option<Datum>> {
+    let answers = Answers::begin(call)?;
+    let ids = call.required("job_ids", call.i64_array(0))?;
+    let catalog = catalog::current()?;
+    let mut full = None;
+    for job_id in ids.into_iter().flatten() {
+        process::check_for_interrupts();
+        if full.is_none() {
+            let change = verb(&catalog, job_id);
+            full = change.as_ref().err().filter(|error| error.code == error::LIMIT).cloned();
+            answers.changed(job_id, change)?;
+        } else if let Some(error) = &full {
+            answers.refused(job_id, "full", error)?;
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the outcome for an attempt that a verb was refused, and the reason.
+///
+/// Errors: that of the refusal if it is about the call as a whole.
+pub fn of_attempt(refusal: Refusal) -> Result<(&'static str, Error)> {
+    match refusal {
+        Refusal::Lost(error) => Ok(("lost", error)),
+        Refusal::Busy(error) => Ok(("busy", error)),
+        Refusal::Unfit(error) => Ok(("refused", error)),
+        Refusal::Wrong(error) => Err(error),
+    }
+}
+
+/// Returns the outcome for a job that a verb could not change. `None`: the error is about the call as a whole.
+fn of_job(error: &Error) -> Option<&'static str> {
+    match error.code {
+        error::NO_DATA => Some("missing"),
+        error::IN_USE => Some("busy"),
+        error::WRONG_STATE | error::UNIQUE => Some("refused"),
+        error::LIMIT => Some("full"),
+        _ => None,
+    }
+}
+
+/// Returns an error in one line.
+pub fn reason(error: &Error) -> String {
+    match &error.detail {
+        Some(detail) => format!("{}: {detail}", error.message),
+        None => error.message.clone(),
+    }
+}

@@ -1,0 +1,281 @@
+//! `queue.end_batch`: ends many attempts, each in its own way.
+//!
+//! Not here: how an attempt ends in each of the ways (`job`).
+//!
+//! Invariant: what cannot be done with one attempt does not keep the others from ending. What is no object of a known form is an
+//! error of the call, before any attempt is held.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use pgrx::pg_sys::Datum;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use crate::api::answers::Answers;
+use crate::api::{self, sql_function};
+use crate::catalog::{self, Catalog};
+use crate::error::{Error, Result};
+use crate::job::advance::{self, To};
+use crate::job::fail::{Failure, end_badly};
+use crate::job::held::Refusal;
+use crate::job::options::in_future;
+use crate::job::outcomes::Outcomes;
+use crate::job::suspend::{self, Wait};
+use crate::job::{complete, hold, release};
+use crate::log::outcome::Kind;
+use crate::pg::datum::Interval;
+use crate::pg::function::Call;
+use crate::pg::{datum, jsonb, memory, process, time};
+
+sql_function!(pg_queue_end_batch, pg_finfo_pg_queue_end_batch => end_batch);
+
+/// How much of a wrong element is shown.
+const MAX_SHOWN_BYTES: usize = 200;
+
+const NO_DELAY: Interval = Interval { months: 0, days: 0, time: 0 };
+
+/// How one attempt ends: the verb with its arguments by their names. Null is as if a field were left out.
+enum End {
+    Complete(Complete),
+    Fail(Fail),
+    Release(Release),
+    Advance(Advance),
+    Suspend(Suspend),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Complete {
+    id: i64,
+    result: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fail {
+    id: i64,
+    #[serde(deserialize_with = "text")]
+    error: String,
+    retry_in: Option<String>,
+    fatal: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Release {
+    id: i64,
+    delay: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Advance {
+    id: i64,
+    stage: Option<String>,
+    payload: Option<Box<RawValue>>,
+    delay: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Suspend {
+    id: i64,
+    after: Option<Vec<i64>>,
+    upon: Option<String>,
+    progress: Option<Box<RawValue>>,
+}
+
+/// Reads a text of any program. Half of a surrogate pair, which JSON can write and no text can hold, becomes U+FFFD.
+fn text<'de, D: Deserializer<'de>>(json: D) -> std::result::Result<String, D::Error> {
+    let written = Box::<RawValue>::deserialize(json)?;
+    serde_json::from_str(written.get()).or_else(|_| {
+        let mut whole = String::with_capacity(written.get().len());
+        let mut rest = written.get();
+        while let Some(at) = rest.find('\\') {
+            // An escape has two characters, six with a number, and twelve if it is a pair.
+            let (before, escape) = rest.split_at(at);
+            whole += before;
+            let length = [12, 6, 2].into_iter().find(|&length| {
+                let escape = escape.get(..length).unwrap_or_default();
+                escape.len() == length
+                    && serde_json::from_str::<String>(&format!("\"{escape}\""))
+                        .is_ok_and(|text| text.chars().count() == 1)
+            });
+            match length {
+                Some(length) => whole += &escape[..length],
+                None => whole.push(char::REPLACEMENT_CHARACTER),
+            }
+            rest = escape.get(length.unwrap_or(6)..).unwrap_or_default();
+        }
+        serde_json::from_str(&(whole + rest)).map_err(D::Error::custom)
+    })
+}
+
+/// An element of the array: the verb, with its arguments unread.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Element<'a> {
+    #[serde(borrow)]
+    Complete(&'a RawValue),
+    Fail(&'a RawValue),
+    Release(&'a RawValue),
+    Advance(&'a RawValue),
+    Suspend(&'a RawValue),
+}
+
+/// Reads an element of the array.
+///
+/// Errors: what is wrong with it, in words.
+fn read(element: &RawValue) -> std::result::Result<End, String> {
+    let element = serde_json::from_str(element.get())
+        .map_err(|_| "an end is an object with one field: complete, fail, release, advance or suspend".to_owned())?;
+    match element {
+        Element::Complete(arguments) => arguments_of(arguments).map(End::Complete),
+        Element::Fail(arguments) => arguments_of(arguments).map(End::Fail),
+        Element::Release(arguments) => arguments_of(arguments).map(End::Release),
+        Element::Advance(arguments) => arguments_of(arguments).map(End::Advance),
+        Element::Suspend(arguments) => arguments_of(arguments).map(End::Suspend),
+    }
+}
+
+/// Reads the arguments of a verb.
+///
+/// Errors: what is wrong with them, in words.
+fn arguments_of<'a, T: Deserialize<'a>>(arguments: &'a RawValue) -> std::result::Result<T, String> {
+    if !arguments.get().starts_with('{') {
+        return Err("the arguments are an object".to_owned());
+    }
+    serde_json::from_str(arguments.get()).map_err(|e| {
+        let what = e.to_string();
+        let what = what.rsplit_once(" at line ").map_or(&*what, |(what, _)| what);
+        what[..what.floor_char_boundary(MAX_SHOWN_BYTES)].replace("i64", "bigint")
+    })
+}
+
+impl End {
+    fn id(&self) -> i64 {
+        match self {
+            Self::Complete(Complete { id, .. })
+            | Self::Fail(Fail { id, .. })
+            | Self::Release(Release { id, .. })
+            | Self::Advance(Advance { id, .. })
+            | Self::Suspend(Suspend { id, .. }) => *id,
+        }
+    }
+
+    /// Ends the attempt. `outcomes` gets its outcome.
+    fn run(self, catalog: &Rc<Catalog>, outcomes: &mut Outcomes, now: i64) -> std::result::Result<Kind, Refusal> {
+        match self {
+            Self::Complete(Complete { id, result }) => {
+                let result = stored("result", result)?;
+                let held = hold::hold_for_end(outcomes, id)?;
+                complete::complete(catalog, outcomes, held, result)
+            }
+            Self::Fail(Fail { id, error, retry_in, fatal }) => {
+                let retry_in = span("retry_in", retry_in, now)?;
+                // A text cannot hold it.
+                let error = error.replace('\0', "");
+                let failure = Failure::Reported { error: &error, retry_in, is_fatal: fatal.unwrap_or(false) };
+                let held = hold::hold_for_end(outcomes, id)?;
+                end_badly(catalog, outcomes, &held, &failure).map(|(kind, _)| kind)
+            }
+            Self::Release(Release { id, delay }) => {
+                let delay = span("delay", delay, now)?.unwrap_or(NO_DELAY);
+                let held = hold::hold_for_end(outcomes, id)?;
+                release::give_back(catalog, outcomes, &held, delay)
+            }
+            Self::Advance(Advance { id, stage, payload, delay }) => {
+                let payload = stored("payload", payload)?;
+                let delay = span("delay", delay, now)?.unwrap_or(NO_DELAY);
+                let run_at = in_future("delay", delay, now)?;
+                let held = hold::hold_for_end(outcomes, id)?;
+                let queue = hold::queue_of(outcomes, &held)?;
+                let lane = advance::target(&queue, held.entry.lane, stage.as_deref());
+                let lane = lane.map_err(|e| hold::unfit(catalog, &held, e))?;
+                advance::advance(catalog, outcomes, &held, &To { queue: &queue, lane, run_at, payload })
+            }
+            Self::Suspend(Suspend { id, after, upon, progress }) => {
+                let after = after.map(|ids| ids.into_iter().map(Some).collect());
+                let wait = Wait { after, upon: upon.map(Into::into), progress: stored("progress", progress)? };
+                let held = hold::hold_for_end(outcomes, id)?;
+                suspend::suspend(catalog, outcomes, &held, wait)
+            }
+        }
+    }
+}
+
+/// Returns JSON as it is stored.
+///
+/// Errors: unfit when Postgres cannot store it: a zero character, half of a surrogate pair, a number or depth out of range.
+fn stored(name: &str, value: Option<Box<RawValue>>) -> std::result::Result<Option<Datum>, Refusal> {
+    let Some(value) = value else { return Ok(None) };
+    let datum = jsonb::of_text(value.get()).ok_or_else(|| {
+        Refusal::Unfit(
+            Error::invalid(format!("{name} cannot be stored as jsonb"))
+                .detail("It has a zero character, half of a surrogate pair, or a number that is too large."),
+        )
+    })?;
+    jsonb::check_depth(datum, name).map_err(Refusal::Unfit)?;
+    Ok(Some(datum))
+}
+
+/// Reads a span of time from now on.
+///
+/// Errors: unfit when it is none, or out of range.
+fn span(name: &str, text: Option<String>, now: i64) -> std::result::Result<Option<Interval>, Refusal> {
+    let Some(text) = text else { return Ok(None) };
+    let span = jsonb::interval(&text).ok_or_else(|| Error::invalid(format!("{name} is no interval")));
+    // What is beyond the times that Postgres knows would raise.
+    let is_known = |span: &Interval| span.after_or(now, i64::MAX) != i64::MAX;
+    let span = span.and_then(|span| match is_known(&span) {
+        true => in_future(name, span, now).map(|_| Some(span)),
+        false => Err(Error::invalid(format!("{name} must be finite"))),
+    });
+    span.map_err(Refusal::Unfit)
+}
+
+/// Returns the id of the attempt that an element names, if its arguments are an object that has one. For the cluster.
+pub fn id_of(element: &str) -> Option<i64> {
+    let verbs: BTreeMap<String, &RawValue> = serde_json::from_str(element).ok()?;
+    let arguments: BTreeMap<String, &RawValue> = serde_json::from_str(verbs.values().next()?.get()).ok()?;
+    serde_json::from_str(arguments.get("id")?.get()).ok()
+}
+
+/// `queue.end_batch(ends)`.
+///
+/// Errors: 22023 names the element, from 0, that is no end; 22023 not the id of an attempt, 42501.
+fn end_batch(call: &Call) -> Result<Option<Datum>> {
+    api::writable("end")?;
+    let answers = Answers::begin(call)?;
+    // A json is stored as a text is.
+    let text = datum::text(call.required("ends", call.datum(0))?);
+    // An element ends with a comma, or the array does.
+    memory::room_for_elements(text.bytes().filter(|byte| *byte == b',').count() + 1, text.len());
+    let elements: Vec<&RawValue> = serde_json::from_str(&text).map_err(|_| {
+        Error::invalid("ends must be a JSON array of objects")
+            .hint("For instance: '[{\"complete\": {\"id\": 16}}, {\"fail\": {\"id\": 17, \"error\": \"no route to host\"}}]'.")
+    })?;
+    let mut ends = Vec::with_capacity(elements.len());
+    for (n, element) in elements.into_iter().enumerate() {
+        let end = read(element).map_err(|what| {
+            Error::invalid(format!("ends[{n}]: {what}")).hint(
+                "An end is one of {\"complete\": …}, {\"fail\": …}, {\"release\": …}, {\"advance\": …}, {\"suspend\": …}, with the id of the \
+                 attempt and the arguments of that function.",
+            )
+        })?;
+        ends.push(end);
+    }
+    let catalog = catalog::current()?;
+    let now = time::now_us();
+    let mut outcomes = Outcomes::new(&catalog);
+    for end in ends {
+        process::check_for_interrupts();
+        let id = end.id();
+        let ended = end.run(&catalog, &mut outcomes, now);
+        answers.ended(id, ended.map(Kind::name))?;
+    }
+    outcomes.insert()?;
+    Ok(None)
+}

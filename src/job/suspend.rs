@@ -1,0 +1,107 @@
+//! Suspending: the attempt ends, and the next one, which has the same number, is held until other jobs have ended.
+//!
+//! Not here: the release (`duty::release`), and what a job waits for (`job::after`).
+//!
+//! Invariant: whether the job may wait is found out before anything is written.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use pg_queue_core::after::Upon;
+use pgrx::pg_sys::Datum;
+
+use crate::catalog::noted::Noted;
+use crate::catalog::{Catalog, queue};
+use crate::error::{self, Error, Result};
+use crate::job::held::{Held, Refusal};
+use crate::job::options::{After, OwnFlow};
+use crate::job::outcomes::Outcomes;
+use crate::job::{after, hold, rerun, successor};
+use crate::log::attempt::{self, New as Next};
+use crate::log::edge::Edge;
+use crate::log::note;
+use crate::log::outcome::{Kind, New};
+use crate::log::reader::Reader;
+use crate::pg::datum::bigint_array;
+use crate::pg::time;
+
+/// For what a job waits.
+pub struct Wait<'a> {
+    /// The jobs; `None`: the members of its own flow.
+    pub after: Option<Vec<Option<i64>>>,
+    /// `None`: until they have ended.
+    pub upon: Option<Cow<'a, str>>,
+    /// What the next attempt gets as its progress; `None`: what was reported last.
+    pub progress: Option<Datum>,
+}
+
+/// Checks for what a job waits.
+///
+/// Errors: 22023.
+fn checked(job_id: i64, after: Option<Vec<Option<i64>>>, upon: Option<&str>) -> Result<(Upon, Rc<After>)> {
+    let name = upon.unwrap_or("ended");
+    let upon = Upon::parse(name).filter(|upon| matches!(upon, Upon::Completed | Upon::Ended | Upon::Failed));
+    let upon = upon.ok_or_else(|| {
+        Error::invalid(format!("invalid value for upon: \"{name}\"")).hint("Use 'completed', 'failed' or 'ended'.")
+    })?;
+    let Some(named) = after else {
+        return Ok((upon, Rc::new(After { upon, jobs: vec![job_id], named: bigint_array(&[]), mark: None })));
+    };
+    let after = After::new(Some(named), Some(name), false)?;
+    let after =
+        after.ok_or_else(|| Error::invalid("after names no job").hint("NULL waits for the job's own members."))?;
+    if after.jobs.contains(&job_id) {
+        return Err(Error::invalid("a job cannot wait for itself").hint("Leave out after to wait for its members."));
+    }
+    Ok((upon, after))
+}
+
+/// Ends a held attempt as suspended, or as cancelled if that was asked for. Returns which; `outcomes` gets the outcome.
+pub fn suspend(
+    catalog: &Rc<Catalog>,
+    outcomes: &mut Outcomes,
+    held: &Held,
+    wait: Wait<'_>,
+) -> std::result::Result<Kind, Refusal> {
+    let unfit = |error| hold::unfit(catalog, held, error);
+    let mut reader = Reader::new(catalog);
+    let attempt = successor::attempt_of(catalog, &mut reader, held)?;
+    let job_id = attempt.job_id();
+    let (upon, after) = checked(job_id, wait.after, wait.upon.as_deref()).map_err(unfit)?;
+    let is_own = after.jobs == [job_id];
+    // Whether the jobs are there, and may be waited for.
+    let unmet = if is_own { Some(after.clone()) } else { after::unmet(catalog, &after).map_err(unfit)? };
+    let notes = note::summary(catalog, held.home.segment, held.id);
+    let is_cancelled = held.is_unwanted(&notes);
+    if let Some((next_id, _)) = rerun::follow(catalog, held)? {
+        let kind = if is_cancelled { Kind::Cancelled } else { Kind::Suspended };
+        outcomes.add(held.home, New { next_id: Some(next_id), ..New::of(held.id, kind) });
+        return Ok(kind);
+    }
+    if is_cancelled {
+        outcomes.add(held.home, New::of(held.id, Kind::Cancelled));
+        return Ok(Kind::Cancelled);
+    }
+    let queue = queue::by_lane(catalog, attempt.lane())?;
+    let lane = queue.and_then(|queue| queue.held);
+    let lane = lane.ok_or_else(|| Error::new(error::UNDEFINED, "the queue was dropped, and its jobs with it"))?;
+    let (target, mut next) = successor::successor(catalog, &attempt, None)?;
+    notes.hand_on(&mut next);
+    next.progress = wait.progress.or(next.progress);
+    next = Next { after: (!is_own).then_some(after.named), upon: Some(upon.char()), ..next };
+    if is_own {
+        let author = attempt.own_flow().and_then(OwnFlow::author).unwrap_or_else(|| Noted::caller(time::now_us()));
+        next.own_flow = OwnFlow { upon, is_open: false, runs: true, is_fail_fast: false }.datum(&author);
+    }
+    let mut edges = Vec::new();
+    if let Some(unmet) = unmet {
+        let (goes_to, id) = (next.lane, next.id);
+        next = Next { lane, is_parked: false, ..next };
+        let edge = |&job_id: &i64| Edge { id, job_id, upon, lane: goes_to, is_met: false, is_own, is_fail_fast: false };
+        edges.extend(unmet.jobs.iter().map(edge));
+    }
+    attempt::insert(catalog, &target, &[next])?;
+    after::insert_edges(catalog, &target, &edges, |_| job_id, None);
+    outcomes.add(held.home, New { next_id: Some(next.id), ..New::of(held.id, Kind::Suspended) });
+    Ok(Kind::Suspended)
+}
