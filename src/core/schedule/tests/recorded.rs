@@ -76,7 +76,7 @@ fn slots_are_those_of_other_implementations() {
     let cases: Vec<Case> = RECORDED.lines().filter(|line| !line.starts_with('#')).map(Case::read).collect();
     for model in ["cronsim", "croniter", "minutes"] {
         let asked = cases.iter().filter(|case| case.models.contains(model));
-        assert!(asked.count() > 500, "{model} has been asked");
+        assert!(asked.count() > 100, "{model} has been asked");
     }
     let differences: Vec<String> = cases.iter().filter_map(Case::difference).collect();
     let first = differences[..differences.len().min(10)].join("\n");
