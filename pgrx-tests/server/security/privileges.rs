@@ -1,6 +1,8 @@
 //! Which kind of role may call which function and read which view: one table, each cell of which is executed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
 
 use postgres::{Client, SimpleQueryMessage};
 use queue_tests::wait;
@@ -8,7 +10,17 @@ use queue_tests::wait;
 use crate::security::permissions::{Roles, grant};
 use crate::shared::{Database, Failure, Sql, create};
 
-/// A row for each function and view of the schema; a new one needs its row. The columns are the kinds of role: without
+/// A row for each function and view of the schema; a new one needs its row. A word for what it does stands for the cells: the privileges that
+/// open it are those of the line `-- For: …` above its statement in sql/schema. Where no word fits, the cells are written out.
+///
+/// | Word | A role that may call it for a queue |
+/// |---|---|
+/// | `acts` | succeeds for that queue, and is refused for another one |
+/// | `shows` | is shown the rows of that queue |
+/// | `tells` | is told of that queue's, and shown nothing of another one's |
+/// | `alike` | succeeds, whatever the queue |
+///
+/// The columns are the kinds of role: without
 /// any grant; with one privilege (produce, consume, observe, manage) on queue `q` and topic `tq`, on others, on `'*'`; the
 /// extension's owner, that is no superuser; a superuser. A member of a role is let at what the role is; a member with
 /// NOINHERIT at nothing. The first rows are of what forgets within a minute.
@@ -29,122 +41,167 @@ use crate::shared::{Database, Failure, Sql, create};
 const TABLE: &str = "
    of q     of other of '*'
    p c o m  p c o m  p c o m  o s | produce, consume, observe, manage; owner, superuser
--  - - 1 1  - - 2 2  - - + +  + + | recent_times()
--  - - 1 1  - - 2 2  - - + +  + + | metric
--  - - 1 1  - - 2 2  - - + +  + + | held_by_dead()
--  - - 1 1  - - 2 2  - - + +  + + | metrics()
--  + - - +  q - - q  + - - +  + + | enqueue('q')
--  + - - +  q - - q  + - - +  + + | enqueue_many('q', ARRAY['1']::jsonb[])
--  + - - +  q - - q  + - - +  + + | enqueue_batch('q', '[{}]')
--  + - - +  q - - q  + - - +  + + | publish('tq')
--  + - - +  q - - q  + - - +  + + | publish_many('tq', ARRAY['1']::jsonb[])
--  - - + +  - - q q  - - + +  + + | route('tq')
+shows | recent_times()
+shows | metric
+shows | held_by_dead()
+shows | metrics()
+acts | enqueue('q')
+acts | enqueue_many('q', ARRAY['1']::jsonb[])
+acts | enqueue_batch('q', '[{}]')
+acts | publish('tq')
+acts | publish_many('tq', ARRAY['1']::jsonb[])
+acts | route('tq')
 -  w - - w  q - - q  w - - w  w w | enqueue_sql('q', 'SELECT 1')
--  + + + +  + + + +  + + + +  + + | current_job()
--  + - - +  q - - q  + - - +  + + | enqueue_flow('q')
+alike | current_job()
+acts | enqueue_flow('q')
 -  f + - +  q q - q  f + - +  + + | seal({flow})
--  - + - +  - q - q  - + - +  + + | resolve({flow})
--  - + - +  - q - q  - + - +  + + | reject({flow}, 'no')
--  - + - +  - q - q  - + - +  + + | claim('q')
--  - + - +  - q - q  - + - +  + + | claim_any(ARRAY['q'])
--  - + - +  - q - q  - + - +  + + | wait('q', '0')
--  - + - +  - q - q  - + - +  + + | complete({attempt})
--  - + - +  - q - q  - + - +  + + | complete_many(ARRAY[{attempt}])
--  - + - +  - q - q  - + - +  + + | fail({attempt}, 'boom')
--  - + - +  - q - q  - + - +  + + | fail_many(ARRAY[{attempt}], 'boom')
--  - + - +  - q - q  - + - +  + + | release({attempt})
--  - + - +  - q - q  - + - +  + + | release_many(ARRAY[{attempt}])
--  - + - +  - q - q  - + - +  + + | end_batch(json_build_array(json_build_object('complete', json_build_object('id', {attempt}))))
--  - + - +  - q - q  - + - +  + + | extend({attempt})
--  - + - +  - q - q  - + - +  + + | extend_many(ARRAY[{attempt}])
--  - + - +  - q - q  - + - +  + + | progress({attempt}, '1')
--  - + - +  - q - q  - + - +  + + | suspend({attempt})
--  - + - +  - q - q  - + - +  + + | step({attempt}, 'a')
--  - + - +  - q - q  - + - +  + + | step_done({attempt}, 'a')
--  - + + +  - q q q  - + + +  + + | inputs({attempt})
--  - + + +  - q q q  - + + +  + + | job_steps({job})
--  - + - +  - q - q  - + - +  + + | advance({staged}, 'last')
--  - - 1 1  - - 2 2  - - + +  + + | jobs
--  - - 1 1  - - 2 2  - - + +  + + | attempts
--  - - 1 1  - - 2 2  - - + +  + + | flows
--  - - 1 1  - - 2 2  - - + +  + + | queues
--  - - 1 1  - - 2 2  - - + +  + + | stats
+acts | resolve({flow})
+acts | reject({flow}, 'no')
+acts | claim('q')
+acts | claim_any(ARRAY['q'])
+acts | wait('q', '0')
+acts | complete({attempt})
+acts | complete_many(ARRAY[{attempt}])
+acts | fail({attempt}, 'boom')
+acts | fail_many(ARRAY[{attempt}], 'boom')
+acts | release({attempt})
+acts | release_many(ARRAY[{attempt}])
+acts | end_batch(json_build_array(json_build_object('complete', json_build_object('id', {attempt}))))
+acts | extend({attempt})
+acts | extend_many(ARRAY[{attempt}])
+acts | progress({attempt}, '1')
+acts | suspend({attempt})
+acts | step({attempt}, 'a')
+acts | step_done({attempt}, 'a')
+acts | inputs({attempt})
+acts | job_steps({job})
+acts | advance({staged}, 'last')
+shows | jobs
+shows | attempts
+shows | flows
+shows | queues
+shows | stats
 -  - - 0 0  - - 0 0  - - + +  + + | storage
--  - - 1 1  - - 2 2  - - + +  + + | topics
--  - - 1 1  - - 2 2  - - + +  + + | bindings
--  - - 1 1  - - 2 2  - - + +  + + | throughput
--  - - 1 1  - - 2 2  - - + +  + + | workers
--  - - 1 1  - - 2 2  - - + +  + + | errors
--  - - + +  - - + +  - - + +  + + | executors
--  - - 1 1  - - 2 2  - - + +  + + | schedules
--  - - + +  - - 0 0  - - + +  + + | job({job})
--  + + + +  q q q q  + + + +  + + | await({job}, '0')
--  - - + +  - - 0 0  - - + +  + + | job_attempts({job})
--  - - + +  - - 0 0  - - + +  + + | members({flow})
--  - - + +  - - q q  - - + +  + + | upcoming('planned')
--  - - 1 1  - - 2 2  - - + +  + + | throughput_by()
--  - - 1 1  - - 2 2  - - + +  + + | activity()
--  - - 1 1  - - 2 2  - - + +  + + | activity_part
--  - - 1 1  - - 2 2  - - + +  + + | minutes_now()
--  - - 1 1  - - 2 2  - - + +  + + | error_groups()
--  - - + +  - - 0 0  - - + +  + + | list('q', 'running')
--  - - + +  - - 0 0  - - + +  + + | search('q', '$.job_id')
+shows | topics
+shows | bindings
+shows | throughput
+shows | workers
+shows | errors
+alike | executors
+shows | schedules
+tells | job({job})
+acts | await({job}, '0')
+tells | job_attempts({job})
+tells | members({flow})
+acts | upcoming('planned')
+shows | throughput_by()
+shows | activity()
+shows | activity_part
+shows | minutes_now()
+shows | error_groups()
+tells | list('q', 'running')
+tells | search('q', '$.job_id')
 -  - - * *  - - * *  - - + +  + + | doctor()
--  - - - -  - - - -  - - - +  + + | create('fresh')
--  - - - -  - - - -  - - - +  + + | create_topic('fresh')
--  - - - +  - - - q  - - - +  + + | bind('tq', 'q')
--  - - - +  - - - q  - - - +  + + | unbind('tq', 'q')
--  - - - +  - - - q  - - - +  + + | alter('q')
--  - - - +  - - - q  - - - +  + + | pause('q')
--  - - - +  - - - q  - - - +  + + | resume('q')
--  - - - +  - - - q  - - - +  + + | purge('q')
--  - - - +  - - - q  - - - +  + + | cancel_many(ARRAY[{job}])
--  - - - +  - - - q  - - - +  + + | retry_many(ARRAY[{job}])
--  - - - +  - - - q  - - - +  + + | reprioritize_many(ARRAY[{job}], 1)
--  - - - +  - - - q  - - - +  + + | reschedule_many(ARRAY[{job}], now())
--  - - - +  - - - q  - - - +  + + | drop('q', force => true)
--  - - - +  - - - q  - - - +  + + | cancel({job})
--  - - - +  - - - q  - - - +  + + | retry({job})
--  - - - +  - - - q  - - - +  + + | reprioritize({job}, 1)
--  - - - +  - - - q  - - - +  + + | reschedule({job}, now())
--  - - - +  - - - q  - - - +  + + | forget({ended})
--  - - - +  - - - q  - - - +  + + | schedule('fresh', 'q', every => '1 day')
--  - - - +  - - - q  - - - +  + + | unschedule('planned')
--  - - - +  - - - q  - - - +  + + | pause_schedule('planned')
--  - - - +  - - - q  - - - +  + + | resume_schedule('planned')
--  - - - +  - - - q  - - - +  + + | run_schedule('planned')
--  - - - +  - - - q  - - - +  + + | grant('q', current_user::text, 'observe')
--  - - - +  - - - q  - - - +  + + | revoke('q', current_user::text, 'observe')
--  - - - -  - - - -  - - - +  + + | maintain()
--  - - - -  - - - -  - - - +  + + | adopt()
--  - - - -  - - - -  - - - +  + + | check()
--  - - 1 1  - - 2 2  - - + +  + + | throughput_part
--  - - + +  - - 0 0  - - + +  + + | payload_of({attempt})
--  - - + +  - - 0 0  - - + +  + + | lease_expires_at({attempt})
--  - - + +  - - + +  - - + +  + + | attempt_state('c', true, false, now(), false)
--  - - + +  - - + +  - - + +  + + | job_state('c', true, false, now(), false)
--  - - 1 1  - - 2 2  - - + +  + + | live()
--  - - 1 1  - - 2 2  - - + +  + + | running_now()
--  - - 1 1  - - 2 2  - - + +  + + | claims_now()
--  - - + +  - - + +  - - + +  + + | executors_now()
--  - - + +  - - + +  - - + +  + + | executor_counts()
--  - - 1 1  - - 2 2  - - + +  + + | tallies()
--  - - 1 1  - - 2 2  - - + +  + + | topic_counts()
--  - - 1 1  - - 2 2  - - + +  + + | throughput_live()
--  - - 1 1  - - 2 2  - - + +  + + | firings()
--  - - + +  - - + +  - - + +  + + | memory_use()
--  - - + +  - - 0 0  - - + +  + + | may_observe(1)
--  - - + +  - - + +  - - + +  + + | times(ARRAY[]::bytea[])
--  - - - -  - - - -  - - - -  + + | life
--  - - - -  - - - -  - - - -  + + | job_life
--  - - - -  - - - -  - - - -  + + | observed
--  - - - -  - - - -  - - - -  + + | life_of({job})
--  - - - -  - - - -  - - - -  + + | assert_loaded()
--  - - - -  - - - -  - - - -  + + | derive_grants()
--  - - - -  - - - -  - - - -  + + | kick()
+acts | create('fresh')
+acts | create_topic('fresh')
+acts | bind('tq', 'q')
+acts | unbind('tq', 'q')
+acts | alter('q')
+acts | pause('q')
+acts | resume('q')
+acts | purge('q')
+acts | cancel_many(ARRAY[{job}])
+acts | retry_many(ARRAY[{job}])
+acts | reprioritize_many(ARRAY[{job}], 1)
+acts | reschedule_many(ARRAY[{job}], now())
+acts | drop('q', force => true)
+acts | cancel({job})
+acts | retry({job})
+acts | reprioritize({job}, 1)
+acts | reschedule({job}, now())
+acts | forget({ended})
+acts | schedule('fresh', 'q', every => '1 day')
+acts | unschedule('planned')
+acts | pause_schedule('planned')
+acts | resume_schedule('planned')
+acts | run_schedule('planned')
+acts | grant('q', current_user::text, 'observe')
+acts | revoke('q', current_user::text, 'observe')
+acts | maintain()
+acts | adopt()
+acts | check()
+shows | throughput_part
+tells | payload_of({attempt})
+tells | lease_expires_at({attempt})
+alike | attempt_state('c', true, false, now(), false)
+alike | job_state('c', true, false, now(), false)
+shows | live()
+shows | running_now()
+shows | claims_now()
+alike | executors_now()
+alike | executor_counts()
+shows | tallies()
+shows | topic_counts()
+shows | throughput_live()
+shows | firings()
+alike | memory_use()
+tells | may_observe(1)
+alike | times(ARRAY[]::bytea[])
+acts | life
+acts | job_life
+acts | observed
+acts | life_of({job})
+acts | assert_loaded()
+acts | derive_grants()
+acts | kick()
 -  - - - -  - - - -  - - - -  t t | foreign_write()
 -  - - - -  - - - -  - - - -  t t | read_only()
 ";
+
+/// The privileges that open each function and view, as the SQL says.
+fn privileges() -> BTreeMap<String, Vec<String>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sql/schema");
+    let mut found = BTreeMap::new();
+    for file in fs::read_dir(folder).unwrap() {
+        let text = fs::read_to_string(file.unwrap().path()).unwrap();
+        let mut words = None;
+        for line in text.lines() {
+            if let Some(list) = line.strip_prefix("-- For: ") {
+                words = Some(list.trim_end_matches('.').split(", ").map(str::to_owned).collect());
+            } else if let Some(name) = line.strip_prefix("CREATE ").and_then(|made| made.split(['.', '(', ' ']).nth(2))
+                && let Some(words) = words.take()
+            {
+                found.insert(name.to_owned(), words);
+            }
+        }
+    }
+    assert!(found.len() > 80, "{found:?}");
+    found
+}
+
+/// The cells that a word means for what these privileges open; other cells as they are.
+fn meant(cells: &str, privileges: &[String]) -> String {
+    let marks = match cells {
+        "acts" => ['+', 'q', '+'],
+        "shows" => ['1', '2', '+'],
+        "tells" => ['+', '0', '+'],
+        "alike" => ['+', '+', '+'],
+        _ => return cells.to_owned(),
+    };
+    let mut text = "-".to_owned();
+    for (place, mark) in marks.into_iter().enumerate() {
+        text.push(' ');
+        for holder in ["produce", "consume", "observe", "manage"] {
+            let opens = |privilege: &String| match holder {
+                // Who manages may do all; who manages all, also what takes that.
+                "manage" => place == 2 || privilege != "manage '*'",
+                _ => privilege == holder,
+            };
+            text.extend([' ', if privileges.iter().any(opens) { mark } else { '-' }]);
+        }
+    }
+    text + "  + +"
+}
 
 /// How many rows of each queue a call shows; under `"*"` those of all queues together, under `""` those of none.
 type Shown = BTreeMap<String, usize>;
@@ -334,10 +391,12 @@ fn every_function_and_view_asks_for_its_privilege() {
     assert_eq!(client.count(let_in), 0);
     client.run("GRANT USAGE ON SCHEMA queue_internal TO PUBLIC");
 
+    let privileges = privileges();
     let (mut found, mut wrong, mut named) = (String::new(), Vec::new(), BTreeSet::new());
     for line in TABLE.lines().skip(3) {
         let (expected, what) = line.split_once(" | ").expect("cells and a call");
         let name = what.split('(').next().unwrap_or_default();
+        let expected = meant(expected, privileges.get(name).map_or(&[], Vec::as_slice));
         assert!(named.insert(name.to_owned()), "queue.{name} has two rows");
         let sql = match name {
             "wait" | "await" => format!("CALL queue.{}", fill(what)),
