@@ -4,6 +4,8 @@
 
 SET LOCAL search_path TO pg_catalog, pg_temp;
 
+ALTER VIEW queue_cluster.jobs RENAME COLUMN started_at TO claimed_at;
+
 -- What is made of functions of schema queue is made anew where these have changed.
 DO $changed$
 DECLARE

@@ -167,3 +167,29 @@ fn a_role_that_may_not_execute_a_verb_may_not_here() {
     assert_eq!(role.count("SELECT FROM queue_cluster.claim('q')"), 0);
     assert_eq!(role.failure("SELECT queue_cluster.enqueue('q')").code, "42501");
 }
+
+/// Everything in the extension's schema, a line each: how it is defined, what it says of itself, and who may do what with it.
+const SNAPSHOT: &str = "
+    SELECT format('%s may %s; %s', pg_get_functiondef(p.oid), p.proacl, obj_description(p.oid, 'pg_proc'))
+    FROM pg_proc AS p WHERE p.pronamespace = 'queue_cluster'::regnamespace
+  UNION ALL
+    SELECT format('%s %s may %s; %s: %s', c.relkind, c.relname, c.relacl, obj_description(c.oid, 'pg_class'),
+                  (SELECT string_agg(format('%s %s', a.attname, format_type(a.atttypid, a.atttypmod)), ', ' ORDER BY a.attnum)
+                   FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped))
+    FROM pg_class AS c WHERE c.relnamespace = 'queue_cluster'::regnamespace
+    ORDER BY 1";
+
+#[test]
+fn an_upgraded_extension_is_as_a_fresh_one() {
+    let peers = Peers::apart(1);
+    let server = &peers.servers[0];
+    let mut old = server.create_database("old");
+    old.run("DROP EXTENSION pg_queue; CREATE EXTENSION plproxy; CREATE EXTENSION pg_queue VERSION '0.3.0'; CREATE EXTENSION pg_queue_cluster VERSION '0.3.0'");
+    old.run("ALTER EXTENSION pg_queue UPDATE; ALTER EXTENSION pg_queue_cluster UPDATE");
+    let fresh: Vec<String> = peers.connect(0).column(SNAPSHOT);
+    let upgraded: Vec<String> = old.column(SNAPSHOT);
+    assert!(fresh.len() > 100, "{}", fresh.len());
+    let missing: Vec<_> = fresh.iter().filter(|line| !upgraded.contains(line)).collect();
+    let left: Vec<_> = upgraded.iter().filter(|line| !fresh.contains(line)).collect();
+    assert!(missing.is_empty() && left.is_empty(), "missing {missing:#?}, left over {left:#?}");
+}

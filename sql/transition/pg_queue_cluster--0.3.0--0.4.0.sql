@@ -1,3 +1,5 @@
+ALTER VIEW queue_cluster.jobs RENAME COLUMN started_at TO claimed_at;
+
 -- What is made of functions of schema queue is made anew where these have changed.
 DO $changed$
 DECLARE
