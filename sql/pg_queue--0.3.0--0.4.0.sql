@@ -96,7 +96,7 @@ session_bound: when this connection ends, its unfinished claims are offered agai
 queue, 22023 an argument out of range or no such stage, 53400 shared memory is full.';
 
 -- For: consume.
-CREATE OR REPLACE FUNCTION queue.complete_many(ids bigint[])
+CREATE FUNCTION queue.complete_many(ids bigint[])
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_complete_many';
 
 COMMENT ON FUNCTION queue.complete_many IS
@@ -104,7 +104,7 @@ COMMENT ON FUNCTION queue.complete_many IS
 Errors: 22023 not an attempt''s id.';
 
 -- For: consume.
-CREATE OR REPLACE FUNCTION queue.fail_many(ids bigint[], error text, retry_in interval DEFAULT NULL, fatal boolean DEFAULT false)
+CREATE FUNCTION queue.fail_many(ids bigint[], error text, retry_in interval DEFAULT NULL, fatal boolean DEFAULT false)
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_fail_many';
 
 COMMENT ON FUNCTION queue.fail_many IS
@@ -112,14 +112,14 @@ COMMENT ON FUNCTION queue.fail_many IS
 Errors: as queue.fail for the other arguments, 22023 not an attempt''s id.';
 
 -- For: consume.
-CREATE OR REPLACE FUNCTION queue.release_many(ids bigint[], delay interval DEFAULT '0')
+CREATE FUNCTION queue.release_many(ids bigint[], delay interval DEFAULT '0')
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_release_many';
 
 COMMENT ON FUNCTION queue.release_many IS
 'Gives the attempts back. Returns what became of each: released, cancelled; lost or busy. Errors: 22023.';
 
 -- For: consume.
-CREATE OR REPLACE FUNCTION queue.end_batch(ends json)
+CREATE FUNCTION queue.end_batch(ends json)
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_end_batch';
 
 COMMENT ON FUNCTION queue.end_batch IS
@@ -129,7 +129,7 @@ which has the id and the arguments of that function. Returns what became of each
 no such object; nothing is ended then.';
 
 -- For: consume.
-CREATE OR REPLACE FUNCTION queue.extend_many(ids bigint[], lease interval DEFAULT NULL)
+CREATE FUNCTION queue.extend_many(ids bigint[], lease interval DEFAULT NULL)
     RETURNS TABLE (id bigint, outcome text, reason text, lease_expires_at timestamptz, is_cancelled boolean)
     LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_extend_many';
 
@@ -138,7 +138,7 @@ COMMENT ON FUNCTION queue.extend_many IS
 or busy (an open transaction is ending it), and why. Errors: 22023.';
 
 -- For: manage.
-CREATE OR REPLACE FUNCTION queue.retry_many(job_ids bigint[], run_at timestamptz DEFAULT NULL)
+CREATE FUNCTION queue.retry_many(job_ids bigint[], run_at timestamptz DEFAULT NULL)
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_retry_jobs';
 
 COMMENT ON FUNCTION queue.retry_many IS
@@ -146,7 +146,7 @@ COMMENT ON FUNCTION queue.retry_many IS
 key is taken), full. Errors: 22023 not a job''s id, 42501.';
 
 -- For: manage.
-CREATE OR REPLACE FUNCTION queue.cancel_many(job_ids bigint[], reason text DEFAULT NULL, force boolean DEFAULT false)
+CREATE FUNCTION queue.cancel_many(job_ids bigint[], reason text DEFAULT NULL, force boolean DEFAULT false)
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_cancel_jobs';
 
 COMMENT ON FUNCTION queue.cancel_many IS
@@ -154,7 +154,7 @@ COMMENT ON FUNCTION queue.cancel_many IS
 has ended), full. Errors: 22023 not a job''s id, 42501.';
 
 -- For: manage.
-CREATE OR REPLACE FUNCTION queue.reprioritize_many(job_ids bigint[], priority integer)
+CREATE FUNCTION queue.reprioritize_many(job_ids bigint[], priority integer)
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_reprioritize_jobs';
 
 COMMENT ON FUNCTION queue.reprioritize_many IS
@@ -162,7 +162,7 @@ COMMENT ON FUNCTION queue.reprioritize_many IS
 not a job''s id, 42501.';
 
 -- For: manage.
-CREATE OR REPLACE FUNCTION queue.reschedule_many(job_ids bigint[], run_at timestamptz)
+CREATE FUNCTION queue.reschedule_many(job_ids bigint[], run_at timestamptz)
     RETURNS SETOF queue.answer LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'pg_queue_reschedule_jobs';
 
 COMMENT ON FUNCTION queue.reschedule_many IS
@@ -214,13 +214,13 @@ COMMENT ON COLUMN queue.schedules.group_key IS 'The group of its jobs; NULL: non
 -- as far down as possible, since conditions on payloads and errors do not pass them.
 
 -- For: observe.
-CREATE OR REPLACE FUNCTION queue_internal.job_state(outcome "char", is_claimed boolean, is_held boolean, run_at timestamptz, has_failed boolean) RETURNS text
+CREATE FUNCTION queue_internal.job_state(outcome "char", is_claimed boolean, is_held boolean, run_at timestamptz, has_failed boolean) RETURNS text
     LANGUAGE c COST 2 AS 'MODULE_PATHNAME', 'pg_queue_job_state';
 
 COMMENT ON FUNCTION queue_internal.job_state IS 'The state of the job of which this is the newest attempt. For the views.';
 
 -- For: observe.
-CREATE OR REPLACE FUNCTION queue_internal.attempt_state(outcome "char", is_claimed boolean, is_held boolean, run_at timestamptz, has_failed boolean) RETURNS text
+CREATE FUNCTION queue_internal.attempt_state(outcome "char", is_claimed boolean, is_held boolean, run_at timestamptz, has_failed boolean) RETURNS text
     LANGUAGE c COST 2 AS 'MODULE_PATHNAME', 'pg_queue_attempt_state';
 
 COMMENT ON FUNCTION queue_internal.attempt_state IS 'The state of an attempt: how it has ended, else that of its job. For the views.';
@@ -366,7 +366,7 @@ COMMENT ON COLUMN queue.executors.job_id IS 'The job that it runs; NULL: none.';
 COMMENT ON COLUMN queue.executors.command IS 'The first line of what it runs, as pg_stat_activity shows it to the user; NULL: nothing.';
 
 -- For: observe.
-CREATE OR REPLACE VIEW queue.storage WITH (security_barrier) AS
+CREATE VIEW queue.storage WITH (security_barrier) AS
 SELECT t.part, t.name, s.state, s.since, sum(pg_stat_get_live_tuples(t.oid))::bigint AS rows,
        sum(pg_stat_get_dead_tuples(t.oid))::bigint AS dead_rows, sum(pg_total_relation_size(t.oid))::bigint AS bytes
 FROM (SELECT c.oid, n.segment,

@@ -42,7 +42,7 @@ BEGIN
 END
 $each_verb$;
 
-CREATE OR REPLACE FUNCTION queue_cluster.retry_many(job_ids bigint[], run_at timestamptz DEFAULT NULL) RETURNS SETOF queue.answer ROWS 100
+CREATE FUNCTION queue_cluster.retry_many(job_ids bigint[], run_at timestamptz DEFAULT NULL) RETURNS SETOF queue.answer ROWS 100
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     answer queue.answer;
@@ -65,14 +65,14 @@ $$;
 COMMENT ON FUNCTION queue_cluster.retry_many IS 'queue_cluster.retry for many. Returns what became of each, as queue.retry_many. Errors: as there, 08xxx.';
 
 -- Completes attempts, and returns those that could not be completed as queue.claim does.
-CREATE OR REPLACE FUNCTION queue_cluster.complete_away(ids bigint[]) RETURNS SETOF queue.claimed_job ROWS 1
+CREATE FUNCTION queue_cluster.complete_away(ids bigint[]) RETURNS SETOF queue.claimed_job ROWS 1
     LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_populate_record(NULL::queue.claimed_job,
         jsonb_build_object('id', a.id, 'headers', jsonb_build_object('outcome', a.outcome, 'reason', a.reason)))
     FROM queue_cluster.complete_many(ids) AS a WHERE a.outcome <> 'completed'
 $$;
 
-CREATE OR REPLACE FUNCTION queue_cluster.id_of_end(one json) RETURNS bigint STABLE LANGUAGE c
+CREATE FUNCTION queue_cluster.id_of_end(one json) RETURNS bigint STABLE LANGUAGE c
     AS 'MODULE_PATHNAME', 'pg_queue_cluster_id_of_end';
 
 COMMENT ON FUNCTION queue_cluster.id_of_end IS 'The id of the attempt that an element of queue_cluster.end_batch is about; NULL: it names none.';
@@ -85,7 +85,7 @@ BEGIN
 END
 $each_remote$;
 
-CREATE OR REPLACE FUNCTION queue_cluster.end_batch(ends json) RETURNS SETOF queue.answer ROWS 100
+CREATE FUNCTION queue_cluster.end_batch(ends json) RETURNS SETOF queue.answer ROWS 100
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     own CONSTANT integer := queue_cluster.home();

@@ -128,7 +128,10 @@ fn body(released: &str, sources: &str, transition: &str) -> Result<String> {
         }
         body += "\n";
         body += &match kind {
-            Kind::Replaceable => text.trim().replacen("CREATE ", "CREATE OR REPLACE ", 1),
+            // What is not there yet is not replaced: it would be what somebody else has put there.
+            Kind::Replaceable if !is_anew && old_names.contains(name.as_str()) => {
+                text.trim().replacen("CREATE ", "CREATE OR REPLACE ", 1)
+            }
             _ => text.trim().to_owned(),
         };
         body += "\n";
@@ -166,19 +169,19 @@ DO $each_view$ BEGIN NULL; END $each_view$;
         let sources = RELEASED.replace(
             "queue.changed() RETURNS int LANGUAGE sql AS 'SELECT 1'",
             "queue.changed() RETURNS int LANGUAGE sql AS 'SELECT 2'",
-        ) + "CREATE TABLE queue.new (a int);\n";
+        ) + "CREATE TABLE queue.new (a int);\nCREATE VIEW queue.w AS SELECT 1;\n";
         let made = body(RELEASED, &sources, "").unwrap();
         assert_eq!(
             made,
             "\nCREATE OR REPLACE FUNCTION queue.changed() RETURNS int LANGUAGE sql AS 'SELECT 2';\n\
-             \nDO $each_view$ BEGIN NULL; END $each_view$;\n\nCREATE TABLE queue.new (a int);\n"
+             \nDO $each_view$ BEGIN NULL; END $each_view$;\n\nCREATE TABLE queue.new (a int);\n\nCREATE VIEW queue.w AS SELECT 1;\n"
         );
     }
 
     #[test]
     fn what_is_dropped_is_made_anew_with_its_comments() {
         let made = body(RELEASED, RELEASED, "DROP VIEW queue.v;").unwrap();
-        assert!(made.starts_with("\nDROP VIEW queue.v;\n\nCREATE OR REPLACE VIEW queue.v"), "{made}");
+        assert!(made.starts_with("\nDROP VIEW queue.v;\n\nCREATE VIEW queue.v"), "{made}");
         assert!(made.contains("COMMENT ON VIEW queue.v IS 'v';") && !made.contains("queue.same"), "{made}");
     }
 
