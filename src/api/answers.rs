@@ -16,7 +16,7 @@ use crate::error::{self, Error, Result};
 use crate::job::held::Refusal;
 use crate::pg::datum::text_datum;
 use crate::pg::function::{Call, Rows};
-use crate::pg::process;
+use crate::pg::{process, transaction};
 
 /// The answers of one call.
 pub struct Answers {
@@ -82,20 +82,33 @@ impl Answers {
 /// Runs a verb for each job of the call's first argument, `job_ids`, and answers for each. When shared memory is full, the remaining jobs
 /// are left as they are.
 ///
+/// A verb that fails may have written before. So the jobs of a chunk are changed in one subtransaction, and if one cannot be, that is rolled
+/// back and each has a subtransaction of its own.
+///
 /// Errors: those of the verb that are about the call as a whole.
 pub fn for_each_job(call: &Call, verb: impl Fn(&Rc<Catalog>, i64) -> Result<&'static str>) -> Result<Option<Datum>> {
+    /// Jobs in one subtransaction.
+    const CHUNK: usize = 100;
     let answers = Answers::begin(call)?;
-    let ids = call.required("job_ids", call.i64_array(0))?;
-    let catalog = catalog::current()?;
-    let mut full = None;
-    for job_id in ids.into_iter().flatten() {
+    let ids: Vec<i64> = call.required("job_ids", call.i64_array(0))?.into_iter().flatten().collect();
+    let mut full: Option<Error> = None;
+    let change = |job_id: i64| {
         process::check_for_interrupts();
-        if full.is_none() {
-            let change = verb(&catalog, job_id);
-            full = change.as_ref().err().filter(|error| error.code == error::LIMIT).cloned();
-            answers.changed(job_id, change)?;
-        } else if let Some(error) = &full {
-            answers.refused(job_id, "full", error)?;
+        verb(&catalog::current()?, job_id)
+    };
+    for chunk in ids.chunks(CHUNK) {
+        let together = || chunk.iter().map(|&job_id| change(job_id)).collect::<Result<Vec<_>>>();
+        let changed = if full.is_none() { transaction::in_subtransaction(together).ok() } else { None };
+        for (n, &job_id) in chunk.iter().enumerate() {
+            match (&changed, &full) {
+                (Some(outcomes), _) => answers.done(job_id, outcomes[n])?,
+                (None, Some(error)) => answers.refused(job_id, "full", error)?,
+                (None, None) => {
+                    let changed = transaction::in_subtransaction(|| change(job_id));
+                    full = changed.as_ref().err().filter(|error| error.code == error::LIMIT).cloned();
+                    answers.changed(job_id, changed)?;
+                }
+            }
         }
     }
     Ok(None)

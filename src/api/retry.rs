@@ -149,7 +149,7 @@ fn retry_job(catalog: &Rc<Catalog>, job_id: i64, run_at: Option<i64>) -> Result<
             && flow::is_flow(&job.attempt)
         {
             flow::check_goes_on(catalog, &job.attempt)?;
-            if transaction::in_subtransaction(|| retry_members(catalog, job_id, &[Standing::Dead]))? > 0 {
+            if retry_members(catalog, job_id, &[Standing::Dead])? > 0 {
                 return Ok(());
             }
         }
@@ -166,13 +166,8 @@ fn retry_job(catalog: &Rc<Catalog>, job_id: i64, run_at: Option<i64>) -> Result<
             return Err(find::of_dropped(job_id));
         };
         claim_key(catalog, &queue, &found)?;
-        let revive = || {
-            let waits = retry_flow(catalog, job_id, &found)?;
-            revive_ended(catalog, &found, run_at, waits)
-        };
-        // A flow whose members cannot all run again is left as it is.
-        let is_revived = if found.is_flow() { transaction::in_subtransaction(revive)? } else { revive()? };
-        if is_revived {
+        let waits = retry_flow(catalog, job_id, &found)?;
+        if revive_ended(catalog, &found, run_at, waits)? {
             return Ok(());
         }
     }

@@ -75,10 +75,7 @@ pub fn supersede(catalog: &Rc<Catalog>, job_id: i64, released: bool, change: imp
         let mut next = attempt::New { priority: wanted.priority, ..next };
         let mut edges = after::edges_of(catalog, &job.attempt)?;
         // Since it was taken no other transaction writes about it.
-        if let Err(error) = flow::check_goes_on(catalog, &job.attempt) {
-            take::give_back(catalog, &job.attempt);
-            return Err(error);
-        }
+        flow::check_goes_on(catalog, &job.attempt)?;
         if released && queue.is_held(next.lane) {
             next.lane = after::lane_of_release(&queue, &edges);
             edges.clear();

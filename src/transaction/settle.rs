@@ -420,7 +420,10 @@ fn abort(
             }
         }
         // The dead row takes up space until the segment is emptied.
-        Step::Enqueued { ready, .. } => count(instance, ready.place.segment, 1, 1, wake),
+        Step::Enqueued { lane, ready, .. } => {
+            frontier.withdraw(number, lane, ready);
+            count(instance, ready.place.segment, 1, 1, wake);
+        }
         Step::Missed { lane, ready } => wake.session(frontier.push(number, lane, ready)),
         Step::Ending { id, .. } => {
             frontier.undo_end(&mut instance.deadlines, number, id);

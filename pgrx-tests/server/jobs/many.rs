@@ -2,6 +2,7 @@
 //! and answer for each. `operations::listing` has what a search finds for them, and those that memory has no place for.
 
 use postgres::Client;
+use queue_tests::wait;
 
 use crate::shared::{Sql, connect, create, database_with_queue, queue};
 
@@ -198,4 +199,66 @@ fn a_flow_of_which_a_member_is_busy_is_left_as_it_is() {
     assert_eq!(client.column::<i64>(&members), dead, "nothing was done");
     assert_eq!(client.value::<String>(&format!("SELECT outcome FROM queue.retry_many(ARRAY[{flow}])")), "retried");
     assert_eq!(client.count(&members), 0);
+}
+
+/// What a verb for many has not done leaves no trace: a flow that is being cancelled, and one that another transaction is changing.
+#[test]
+fn what_is_refused_or_busy_is_as_it_was() {
+    let verbs =
+        ["reprioritize_many($, 5)", "reschedule_many($, now() + interval '1 hour')", "retry_many($)", "cancel_many($)"];
+    let cases = ["cancel", "seal", "resolve"].into_iter().flat_map(|change| verbs.map(|verb| (change, verb)));
+    for (change, verb) in cases {
+        for end in ["COMMIT", "ROLLBACK", ""] {
+            let (mut client, q) = queue("");
+            let flow: i64 =
+                client.value(&format!("SELECT queue.enqueue_flow('{q}', '[{{\"task\": \"a\"}}]', open => true)"));
+            let member = client.claim(&q);
+            let mut other = connect();
+            let begin = if end.is_empty() { "" } else { "BEGIN" };
+            other.run(&format!("{begin}; SELECT queue.{change}({flow})"));
+            let call = verb.replace('$', &format!("ARRAY[{flow}]::bigint[]"));
+            let outcome: String = client.value(&format!("SELECT outcome FROM queue.{call}"));
+            other.run(end);
+            let case = format!("{change}, {end}, {call}: {outcome}");
+            if !end.is_empty() {
+                // A cancel is noted beside what another transaction notes.
+                assert!(outcome == "busy" || verb.starts_with("cancel") && outcome == "cancelling", "{case}");
+            }
+            if end == "ROLLBACK" {
+                // Neither has the other changed it: it goes on as it would have.
+                let (more, ended) = if outcome == "busy" { ("seal", "completed") } else { ("job", "cancelled") };
+                client.run(&format!("SELECT queue.{more}({flow}); SELECT queue.complete({member})"));
+                wait::until(&case, || (client.state(flow) == ended).then_some(()));
+            }
+            let found: Vec<String> =
+                client.column(&format!("SELECT c::text FROM queue.check() AS c WHERE queue_name = '{q}'"));
+            assert!(found.is_empty(), "{case}: {found:?}");
+        }
+    }
+}
+
+/// A job that is changed twice in a transaction that is rolled back is there for the next claim, whoever has looked meanwhile.
+#[test]
+fn a_job_that_was_changed_twice_is_ready_after_a_rollback() {
+    let twice = [
+        "retry_many(ARRAY[$, $])",
+        "reprioritize_many(ARRAY[$, $], 0)",
+        "reschedule_many(ARRAY[$, $], now() - interval '1 s')",
+        "retry($), queue.retry($)",
+        "retry($), queue.cancel($)",
+        "retry($), queue.retry($), queue.retry($)",
+    ];
+    for change in twice {
+        for savepoint in [false, true] {
+            let (mut client, q) = queue("");
+            let job = client.enqueue(&q);
+            let (begin, end) =
+                if savepoint { ("BEGIN; SAVEPOINT a", "ROLLBACK TO a; COMMIT") } else { ("BEGIN", "ROLLBACK") };
+            client.run(&format!("{begin}; SELECT queue.{}", change.replace('$', &job.to_string())));
+            assert_eq!(connect().count(&format!("SELECT FROM queue.claim('{q}')")), 0);
+            client.run(end);
+            let claimed: Vec<i64> = client.column(&format!("SELECT job_id FROM queue.claim('{q}')"));
+            assert_eq!(claimed, [job], "{change}, savepoint: {savepoint}");
+        }
+    }
 }

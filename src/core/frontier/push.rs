@@ -42,6 +42,18 @@ impl Frontier<'_> {
         Some(slot)
     }
 
+    /// Takes an attempt out of `ready` that was never committed. A transaction that has taken an attempt of its own gives it back when it is
+    /// rolled back, and its rank is that of the one before it, which is still to come.
+    pub fn withdraw(&mut self, instance: u32, lane: i32, entry: Ready) {
+        let Some(slot) = self.lane_slot(instance, lane) else { return };
+        let mut ring = self.ring(slot);
+        if let Ok(at) = ring.search(entry.rank)
+            && ring.get(at).id == entry.id
+        {
+            ring.remove(at);
+        }
+    }
+
     /// Puts an entry into `ready`. If that is full, spills the largest entry.
     pub(super) fn put(&mut self, slot: u32, entry: Ready) {
         let mut ring = self.ring(slot);
