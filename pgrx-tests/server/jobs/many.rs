@@ -248,17 +248,18 @@ fn a_job_that_was_changed_twice_is_ready_after_a_rollback() {
         "retry($), queue.cancel($)",
         "retry($), queue.retry($), queue.retry($)",
     ];
-    for change in twice {
+    let options = ["", "strict_order => true", "max_running_per_group => 1"];
+    for (change, options) in twice.into_iter().flat_map(|change| options.map(|options| (change, options))) {
         for savepoint in [false, true] {
-            let (mut client, q) = queue("");
-            let job = client.enqueue(&q);
+            let (mut client, q) = queue(options);
+            let job: i64 = client.value(&format!("SELECT queue.enqueue('{q}', group_key => 'g')"));
             let (begin, end) =
                 if savepoint { ("BEGIN; SAVEPOINT a", "ROLLBACK TO a; COMMIT") } else { ("BEGIN", "ROLLBACK") };
             client.run(&format!("{begin}; SELECT queue.{}", change.replace('$', &job.to_string())));
             assert_eq!(connect().count(&format!("SELECT FROM queue.claim('{q}')")), 0);
             client.run(end);
             let claimed: Vec<i64> = client.column(&format!("SELECT job_id FROM queue.claim('{q}')"));
-            assert_eq!(claimed, [job], "{change}, savepoint: {savepoint}");
+            assert_eq!(claimed, [job], "{change}, {options}, savepoint: {savepoint}");
         }
     }
 }
