@@ -7,7 +7,7 @@
 -- For: observe.
 CREATE FUNCTION queue_internal.job_state(outcome "char", is_claimed boolean, is_held boolean, run_at timestamptz, has_failed boolean) RETURNS text
     LANGUAGE c COST 2 AS 'MODULE_PATHNAME', 'pg_queue_job_state';
-COMMENT ON FUNCTION queue_internal.job_state IS 'The state of the job of which this is the newest attempt. For the views.';
+COMMENT ON FUNCTION queue_internal.job_state IS 'The state of a job, by its newest attempt. For the views.';
 
 -- For: observe.
 CREATE FUNCTION queue_internal.attempt_state(outcome "char", is_claimed boolean, is_held boolean, run_at timestamptz, has_failed boolean) RETURNS text

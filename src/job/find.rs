@@ -74,8 +74,8 @@ pub struct Doing {
 }
 
 impl Doing {
-    /// Returns the state of a job of which this is the newest attempt, as `queue.jobs` names it. `is_held`: its lane is one in which jobs
-    /// wait for others. There is no other place that says what state a job is in.
+    /// Returns the state of the attempt's job, as `queue.jobs` names it, if it has no newer attempt. `is_held`: jobs in its lane wait for
+    /// others. The views call this, too: no other place derives a job's state.
     pub fn state_of_job(&self, is_held: bool) -> &'static str {
         match self.outcome {
             Some(Kind::Completed) => "completed",

@@ -272,7 +272,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Whether the set is declared with so many columns.
+    /// Whether the set is declared with this number of columns.
     pub fn has_columns(&self, count: usize) -> bool {
         self.columns == count
     }

@@ -128,7 +128,7 @@ fn body(released: &str, sources: &str, transition: &str) -> Result<String> {
         }
         body += "\n";
         body += &match kind {
-            // What is not there yet is not replaced: it would be what somebody else has put there.
+            // A new function is not replaced: another role may have made one of that name.
             Kind::Replaceable if !is_anew && old_names.contains(name.as_str()) => {
                 text.trim().replacen("CREATE ", "CREATE OR REPLACE ", 1)
             }

@@ -237,7 +237,7 @@ fn what_is_refused_or_busy_is_as_it_was() {
     }
 }
 
-/// A job that is changed twice in a transaction that is rolled back is there for the next claim, whoever has looked meanwhile.
+/// A job is changed twice in a transaction, another session claims meanwhile, and the transaction is rolled back: the next claim gets the job.
 #[test]
 fn a_job_that_was_changed_twice_is_ready_after_a_rollback() {
     let twice = [
