@@ -14,7 +14,7 @@ use pgrx::pg_sys::Datum;
 use crate::catalog::{self, Catalog};
 use crate::error::{self, Error, Result};
 use crate::job::held::Refusal;
-use crate::pg::datum::text_datum;
+use crate::pg::datum::{Scratch, text_datum};
 use crate::pg::function::{Call, Rows};
 use crate::pg::{process, transaction};
 
@@ -96,15 +96,17 @@ pub fn for_each_job(call: &Call, verb: impl Fn(&Rc<Catalog>, i64) -> Result<&'st
         process::check_for_interrupts();
         verb(&catalog::current()?, job_id)
     };
+    let mut scratch = Scratch::new();
     for chunk in ids.chunks(CHUNK) {
         let together = || chunk.iter().map(|&job_id| change(job_id)).collect::<Result<Vec<_>>>();
-        let changed = if full.is_none() { transaction::in_subtransaction(together).ok() } else { None };
+        let changed =
+            if full.is_none() { scratch.lend(|| transaction::in_subtransaction(together).ok()) } else { None };
         for (n, &job_id) in chunk.iter().enumerate() {
             match (&changed, &full) {
                 (Some(outcomes), _) => answers.done(job_id, outcomes[n])?,
                 (None, Some(error)) => answers.refused(job_id, "full", error)?,
                 (None, None) => {
-                    let changed = transaction::in_subtransaction(|| change(job_id));
+                    let changed = scratch.lend(|| transaction::in_subtransaction(|| change(job_id)));
                     full = changed.as_ref().err().filter(|error| error.code == error::LIMIT).cloned();
                     answers.changed(job_id, changed)?;
                 }

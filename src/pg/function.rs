@@ -72,9 +72,11 @@ pub unsafe fn guarded<R: Copy>(fcinfo: pg_sys::FunctionCallInfo, part: impl Fn(&
     // SAFETY: the guard turns panics and caught errors into Postgres errors; the closure's captures are
     // plain pointers.
     let outcome = unsafe {
-        pg_sys::submodules::panic::pgrx_extern_c_guard(|| {
-            memory::check();
-            part(&Call(fcinfo)).map_err(Raised::from)
+        memory::give_reserve_on_error(|| {
+            pg_sys::submodules::panic::pgrx_extern_c_guard(|| {
+                memory::check();
+                part(&Call(fcinfo)).map_err(Raised::from)
+            })
         })
     };
     match outcome {

@@ -4,6 +4,10 @@
 //! Rust ends the process when an allocation fails, and nothing that is stable can change that: an allocator must not
 //! unwind. So whatever a user decides the size of is asked for first ([`room_for`], [`grow`]), and all else is small and
 //! is served from a reserve, once. The next call of a verb makes the reserve again or is refused.
+//!
+//! An allocation of Postgres that fails raises. pgrx catches that and copies the message, for which there must be memory
+//! too: an error within an error, five deep, ends the server. So the reserve is also freed while Postgres makes such a
+//! message ([`give_reserve_on_error`]).
 //! docs/decisions/out-of-memory.md has the alternatives.
 //!
 //! Not responsible for Postgres's contexts, whose allocations raise by themselves.
@@ -11,10 +15,14 @@
 //! Invariant: nothing here raises while it allocates.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+use pgrx::{PgSqlErrorCode, pg_sys};
+
 use crate::error::{self, Error};
+use crate::pg::raw;
 
 /// Bytes that are kept for small allocations.
 const RESERVE: usize = 8 << 20;
@@ -103,6 +111,32 @@ unsafe impl GlobalAlloc for Reserved {
 pub fn check() {
     if IS_SHORT.load(Ordering::Relaxed) && !keep_reserve() {
         out_of_memory(RESERVE);
+    }
+}
+
+/// Runs `f`. If Postgres raises 53200 meanwhile, the reserve is freed before the error is caught.
+pub fn give_reserve_on_error<R>(f: impl FnOnce() -> R) -> R {
+    let mut callback = pg_sys::ErrorContextCallback {
+        // SAFETY: the session's own stack of callbacks.
+        previous: unsafe { pg_sys::error_context_stack },
+        callback: Some(on_error),
+        arg: ptr::null_mut(),
+    };
+    // SAFETY: the callback lives until the stack is set back. If `f` raises, Postgres, or pgrx, sets it back before this
+    // frame is gone.
+    unsafe {
+        pg_sys::error_context_stack = &raw mut callback;
+        let result = f();
+        pg_sys::error_context_stack = callback.previous;
+        result
+    }
+}
+
+/// Is called by Postgres for each message that is made.
+unsafe extern "C-unwind" fn on_error(_arg: *mut c_void) {
+    // SAFETY: a message is being made.
+    if unsafe { raw::geterrcode() } == PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY as c_int {
+        give_reserve();
     }
 }
 

@@ -18,6 +18,7 @@ unsafe extern "C-unwind" {
     pub fn errhint(format: *const c_char, ...) -> c_int;
     pub fn errfinish(file: *const c_char, line: c_int, function: *const c_char);
     pub fn errhidestmt(hide: bool) -> c_int;
+    pub fn geterrcode() -> c_int;
     pub fn geterrposition() -> c_int;
     pub fn check_log_duration(milliseconds: *mut c_char, was_logged: bool) -> c_int;
     pub fn GetCommandLogLevel(statement: *mut pg_sys::Node) -> c_int;
