@@ -7,7 +7,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .PHONY: help all build install deb try-deb test ci test-all test-cluster torture drill demo web bench bench-cluster bench-web instructions soak soak-sql check \
-  check-majors generate lint core-test miri pgspot server-test test-asserts test-upgrade stage stage-release examples clients drivers bench-clients \
+  check-majors generate lint core-test miri pgspot server-test test-asserts test-upgrade stage stage-release examples clients test-conformance drivers bench-clients \
   monitoring browser site prepare clean
 
 # The server: PG=17 is that major where packages put it, PG_CONFIG=PATH any other one. Without either PostgreSQL 15 of
@@ -148,6 +148,10 @@ bench-clients: stage-release ## measures the workers of the packages beside othe
 clients: stage ## tests the packages for producers and workers, and gets what that needs
 	pgrx-tests/prepare-clients $(TARGET)/clients
 	pgrx-tests/test-clients $(TARGET)/debug/server/pg_config $(TARGET)/clients
+
+test-conformance: stage ## runs the scenarios that all packages for workers pass; ARGS='node --only cancel' for a few
+	pgrx-tests/prepare-clients $(TARGET)/clients
+	pgrx-tests/test-clients $(TARGET)/debug/server/pg_config $(TARGET)/clients conformance $(ARGS)
 
 site: prepare ## makes a site of the pages in target/site: search, dark mode, llms.txt; gets mdBook
 	cargo run -q -p xtask -- site --out $(TARGET)/site-source

@@ -1,0 +1,627 @@
+#!/usr/bin/env python3
+"""Runs the scenarios of `scenarios/*.json` with the adapter of each package, on throw-away servers. README.md is the page.
+
+Responsible for servers, poolers, adapters' processes, the steps of scenarios and what they expect. Not responsible for what
+a handler does: the adapters do that. Invariant: a step waits for a fact with a deadline, never for time to pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from contextlib import ExitStack
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+HERE = Path(__file__).resolve().parent
+CLIENTS = HERE.parent
+sys.path.insert(0, str(CLIENTS / "python/src"))
+
+import psycopg  # noqa: E402
+from pg_queue.testing import Server  # noqa: E402
+
+DEADLINE = 40.0
+"""How long, in seconds, a step waits for its fact."""
+
+POOLED = "6432"
+"""The port of the pooler; the server's is 5432."""
+
+SCHEMA = """
+    SELECT queue.drop(queue_name, force => true) FROM queue.queues;
+    DROP TABLE IF EXISTS effect;
+    CREATE TABLE effect (job_id bigint NOT NULL, attempt int NOT NULL);
+    SELECT queue.create('a', backoff_base => '100 ms', lease => '30 seconds');
+    SELECT queue.create('b', backoff_base => '100 ms', lease => '2 seconds');
+    SELECT queue.create('staged', stages => '{x, y}', max_attempts => 1);
+"""
+
+
+class Failed(Exception):
+    """A scenario's expectation was not met."""
+
+
+def until(what, condition, seconds=DEADLINE):
+    """Waits until the condition returns something true, and returns that. A text in `what` may be a function."""
+    end = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise Failed(f"not within {seconds:.0f} seconds: {what() if callable(what) else what}")
+        time.sleep(0.02)
+
+
+class Adapter:
+    """A process that speaks the protocol. Its events go to the scenario that started the worker."""
+
+    def __init__(self, command):
+        self.command = command
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+        self.logs, self.workers, self.answers = [], {}, {}
+        self.ids, self.lock, self.has = itertools.count(1), threading.Lock(), None
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+        until(f"{command} says hello", lambda: self.has is not None)
+
+    def _read(self):
+        for line in self.process.stdout:
+            message = json.loads(line)
+            event = message.get("event")
+            if event is None:
+                self.answers.pop(message["id"]).put(message)
+            elif event == "hello":
+                self.has = set(message.get("has", []))
+            elif event == "log":
+                self.logs.append(message["text"])
+            else:
+                self.workers[message["worker"]].take(message)
+
+    def call(self, name, **arguments):
+        """What the adapter answers: `{"result": …}` or `{"error": …, "sqlstate": …}`."""
+        number, answer = next(self.ids), SimpleQueue()
+        self.answers[number] = answer
+        with self.lock:
+            self.process.stdin.write(json.dumps({"id": number, "call": name, **arguments}) + "\n")
+            self.process.stdin.flush()
+        try:
+            return answer.get(timeout=DEADLINE)
+        except Empty:
+            raise Failed(f"the adapter has not answered {name}") from None
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Worker:
+    """What a scenario has heard from one worker."""
+
+    def __init__(self, name):
+        self.name = name
+        self.happened, self.notes, self.stops = [], [], []
+        self.ended = None
+
+    def take(self, message):
+        event = message["event"]
+        if event == "note":
+            self.notes.append(message["value"])
+        elif event == "stopped":
+            self.stops.append(message["reason"])
+        elif event == "ended":
+            self.ended = message
+        else:
+            self.happened.append(message)
+
+    def kinds(self):
+        """The kinds of its jobs' events, attempt by attempt: what different attempts tell may come in any order."""
+        told = [event for event in self.happened if event.get("job_id")]
+        return [event["kind"] for event in sorted(told, key=lambda event: event["attempt_id"])]
+
+
+class Place:
+    """A server with a database, which one scenario at a time uses."""
+
+    def __init__(self, server, number):
+        self.server, self.role = server, f"clerk_{number}"
+        self.name = server.create_database()
+        self.pooler = None
+
+    def conninfo(self):
+        return self.server.conninfo(self.name)
+
+    def connect(self):
+        return psycopg.connect(self.conninfo(), autocommit=True)
+
+    def again(self):
+        """Connects as soon as the server takes connections."""
+
+        def attempt():
+            try:
+                return self.connect()
+            except psycopg.OperationalError:
+                return None
+
+        return until("the server takes connections", attempt)
+
+    def start_pooler(self, mode):
+        program = shutil.which("pgbouncer", path=f"/usr/sbin:{os.environ['PATH']}")
+        if not program:
+            raise Failed("there is no PgBouncer: run `make clients`, or as root: apt-get install pgbouncer")
+        folder, file = self.server.dir, self.server.dir / "pgbouncer.ini"
+        (folder / f".s.PGSQL.{POOLED}").unlink(missing_ok=True)
+        file.write_text(
+            f"[databases]\n* = host={folder} port=5432 user=postgres\n[pgbouncer]\nlisten_port = {POOLED}\n"
+            f"unix_socket_dir = {folder}\nauth_type = any\npool_mode = {mode}\ndefault_pool_size = 8\n"
+            "server_round_robin = 1\nserver_reset_query_always = 1\nmax_client_conn = 50\n"
+        )
+        account = ["--user=postgres"] if os.geteuid() == 0 else []
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.pooler = subprocess.Popen([program, "--quiet", *account, str(file)], **quiet)
+
+        def answers():
+            try:
+                psycopg.connect(self.server.conninfo(self.name, port=POOLED)).close()
+                return True
+            except psycopg.OperationalError:
+                return False
+
+        until("PgBouncer takes connections", answers)
+
+    def stop_pooler(self):
+        if self.pooler is not None:
+            self.pooler.kill()
+            self.pooler.wait()
+            self.pooler = None
+
+
+class Run:
+    """One scenario with one adapter."""
+
+    numbers = itertools.count(1)
+
+    def __init__(self, scenario, adapter, place):
+        self.scenario, self.adapter, self.place = scenario, adapter, place
+        self.values = {"role": place.role, "dir": str(place.server.dir), **scenario["values"]}
+        self.workers, self.sessions, self.expects_error = {}, {}, set()
+        self.first_log, self.begun, self.cleanup = len(adapter.logs), time.monotonic(), ExitStack()
+
+    # Values: `@name` and `@name[2]` stand for what a step has kept under the name.
+
+    def fill(self, value):
+        """Replaces the names in a step's arguments."""
+        if isinstance(value, dict):
+            return {name: self.fill(one) for name, one in value.items()}
+        if isinstance(value, list):
+            return [self.fill(one) for one in value]
+        if isinstance(value, str):
+            whole = re.fullmatch(r"@(\w+)(?:\[(\d+)\])?", value)
+            if whole and whole[1] in self.values:
+                return self._value(whole)
+            return re.sub(r"@(\w+)(?:\[(\d+)\])?", self._text, value)
+        return value
+
+    def _value(self, match):
+        found = self.values[match[1]]
+        return found[int(match[2])] if match[2] else found
+
+    def _text(self, match):
+        if match[1] not in self.values:
+            return match[0]
+        found = self._value(match)
+        return ",".join(map(str, found)) if isinstance(found, list) else str(found)
+
+    def one(self, sql, session=None):
+        """The answer of a statement: a value, a list of a row's values, or None."""
+        conn = self.sessions[session]
+        cursor = conn.execute(sql)
+        rows = cursor.fetchall() if cursor.description else []
+        if not rows:
+            return None
+        row = list(rows[-1])
+        return row[0] if len(row) == 1 else row
+
+    def perform(self):
+        with self.cleanup:
+            self.sessions[None] = self.place.again()
+            self.cleanup.callback(lambda: [conn.close() for conn in self.sessions.values()])
+            self.cleanup.callback(self.place.stop_pooler)
+            self.sessions[None].execute(SCHEMA)
+            self.cleanup.callback(self.end_workers)
+            for number, step in enumerate(self.scenario["steps"], 1):
+                try:
+                    self.step(self.fill(step))
+                except Exception as error:
+                    said = "".join(f"\n    {line[:300]}" for line in self.adapter.logs[self.first_log:][-15:])
+                    kind = "" if isinstance(error, Failed) else f"{type(error).__name__}: "
+                    happened = {name: (one.kinds()[-20:], one.notes[-20:], one.ended) for name, one in self.workers.items()}
+                    raise Failed(f"step {number}, {json.dumps(step)[:200]}: {kind}{error}\n    {happened}{said}") from error
+
+    def step(self, step):
+        (verb, argument), *more = step.items()
+        getattr(self, f"do_{verb}")(argument, **dict(more))
+
+    def end_workers(self):
+        """A worker that a scenario leaves running is stopped, and immediately if the scenario has failed. Its error fails it."""
+        has_failed = sys.exc_info()[0] is not None
+        if self.adapter.process.poll() is not None:
+            return
+        for name, worker in self.workers.items():
+            for _ in range(1 + has_failed):
+                if worker.ended is None:
+                    self.adapter.call("stop", worker=worker.name)
+            until(f"worker {name} has ended", lambda worker=worker: worker.ended)
+            if worker.ended["error"] and name not in self.expects_error:
+                raise Failed(f"worker {name} has ended with {worker.ended['error']}")
+
+    def connection(self, more):
+        """The hosts of a connection, as the adapters take them."""
+        hosts = more.pop("hosts", [str(self.place.server.dir)])
+        given = {"user": "postgres", "dbname": self.place.name, "port": "5432", **more}
+        return [{"host": host, **given} for host in hosts]
+
+    def compare(self, what, found, expected):
+        """Waits until what is found is what is expected."""
+        last = []
+
+        def holds():
+            last[:] = [found()]
+            return matches(last[0], expected)
+
+        until(lambda: f"{what} is {str(last[0])[:600]!r}, and not {str(expected)[:600]}", holds)
+
+    # The steps, each a verb of a scenario: README.md says what they do.
+
+    def do_enqueue(self, job, **more):
+        if isinstance(job.get("payloads"), int):
+            job["payloads"] = list(range(job["payloads"]))
+        self.produce("enqueue", job, **more)
+
+    def do_produce(self, call, **more):
+        ((name, arguments),) = call.items()
+        self.produce(name, arguments, **more)
+
+    def produce(self, name, arguments, error=None, **more):
+        kept = more.pop("as", None)
+        answer = self.adapter.call(name, connection=self.connection(arguments.pop("connection", {})), **arguments)
+        if error is not None:
+            if not matches(answer.get("sqlstate") or answer.get("error"), {"matches": error}):
+                raise Failed(f"{name} was answered by {answer}")
+            return
+        if "result" not in answer:
+            raise Failed(f"{name} was answered by {answer}")
+        if kept:
+            self.values[kept] = answer["result"]
+
+    def do_start(self, settings, worker="worker", mode="serve"):
+        name = f"{worker}-{next(self.numbers)}"
+        connection = self.connection({"application_name": worker, **settings.get("connection", {})})
+        handlers = [{"queue": queue, **(one if isinstance(one, dict) else {"do": one})} for queue, one in settings["handlers"].items()]
+        self.workers[worker] = self.adapter.workers[name] = Worker(name)
+        options = settings.get("options", {})
+        answer = self.adapter.call("start", worker=name, connection=connection, options=options, handlers=handlers, mode=mode)
+        if "error" in answer:
+            self.workers[worker].ended = {"error": answer["error"]}
+
+    def do_drain(self, settings, worker="worker"):
+        self.do_start(settings, worker, "drain")
+        self.do_ended(None, worker)
+
+    def do_stop(self, is_awaited, worker="worker"):
+        begun = time.monotonic()
+        self.adapter.call("stop", worker=self.workers[worker].name)
+        if is_awaited:
+            self.do_ended(None, worker)
+            self.values["seconds"] = time.monotonic() - begun
+
+    def do_ended(self, error, worker="worker"):
+        self.expects_error.add(worker)
+        self.compare(f"the end of {worker}", lambda: (self.workers[worker].ended or {"error": "none"})["error"], error)
+
+    def do_go(self, gate, worker="worker"):
+        self.adapter.call("go", worker=self.workers[worker].name, gate=gate)
+
+    def do_sql(self, sql, session=None, **more):
+        if session not in self.sessions:
+            self.sessions[session] = self.place.connect()
+        found = self.one(sql, session)
+        if "as" in more:
+            self.values[more["as"]] = found
+
+    def do_until(self, sql, **expected):
+        self.compare(sql, lambda: self.one(sql), expected or {"is": True})
+
+    def do_check(self, sql, **expected):
+        found = self.one(sql)
+        if not matches(found, expected or {"is": True}):
+            raise Failed(f"{str(found)[:600]!r} is not {str(expected)[:600]}")
+
+    def do_state(self, states):
+        for jobs, state in states.items():
+            for job in self.fill(f"{jobs} ").strip().split(","):
+                self.compare(f"the state of job {job}", lambda job=job: self.one(f"SELECT state FROM queue.job({job})"), {"is": state})
+
+    def do_job(self, job, **expected):
+        """What a job has become, when it has ended or waits: state, result or error."""
+        sql = f"SELECT jsonb_build_object('state', state, 'attempt', attempt, 'result', result, 'error', error, 'progress', progress, 'payload', payload) FROM queue.job({job})"
+        for name, value in expected.items():
+            self.compare(f"{name} of job {job}", lambda name=name: self.one(sql)[name], value if isinstance(value, dict) and "matches" in value else {"is": value})
+
+    def do_events(self, kinds, worker="worker"):
+        self.compare("events", self.workers[worker].kinds, {"is": kinds})
+
+    def do_count(self, kind, worker="worker", **expected):
+        self.compare(f"{kind} events", lambda: sum(event["kind"] == kind for event in self.workers[worker].happened), expected)
+
+    def do_told(self, kind, worker="worker", **expected):
+        """The jobs of the events of a kind, sorted."""
+        jobs = lambda: sorted(event["job_id"] for event in self.workers[worker].happened if event["kind"] == kind)
+        self.compare(f"the jobs of {kind} events", jobs, expected)
+
+    def do_notes(self, notes, worker="worker", sorted=False):
+        found = lambda: sorted_json(self.workers[worker].notes) if sorted else list(self.workers[worker].notes)
+        self.compare("notes", found, {"is": notes})
+
+    def do_stops(self, reasons, worker="worker"):
+        self.compare("reasons to stop", lambda: list(self.workers[worker].stops), {"is": reasons})
+
+    def do_most(self, most, worker="worker"):
+        """The largest number of handlers between a note `in` and a note `out`."""
+        now, found = 0, 0
+        for note in self.workers[worker].notes:
+            now += {"in": 1, "out": -1}.get(note, 0)
+            found = max(found, now)
+        if found != most:
+            raise Failed(f"{found} ran together")
+
+    def do_seconds(self, less):
+        if self.values["seconds"] >= less:
+            raise Failed(f"it took {self.values['seconds']:.1f} seconds")
+
+    def do_log(self, text, times=1):
+        """How often a line that matches was logged since the scenario began: at least once it waits for."""
+        lines = lambda: [line for line in self.adapter.logs[self.first_log:] if re.search(text, line)]
+        if times:
+            until(f"a log line {text}", lines)
+        if len(lines()) != times:
+            raise Failed(f"logged: {lines()}")
+
+    # Processes and servers.
+
+    def do_signal(self, name):
+        self.begun = time.monotonic()
+        self.adapter.process.send_signal(getattr(signal, f"SIG{name}"))
+
+    def do_exit(self, status, seconds=None):
+        until("the adapter has ended", lambda: self.adapter.process.poll() is not None)
+        if self.adapter.process.returncode != status:
+            raise Failed(f"status {self.adapter.process.returncode}")
+        if seconds and time.monotonic() - self.begun > seconds:
+            raise Failed(f"after {time.monotonic() - self.begun:.1f} seconds")
+        self.adapter.reader.join(10)
+
+    def do_again(self, _):
+        """Another process of the adapter takes the place of one that has ended."""
+        self.adapter = Adapter(self.adapter.command)
+        self.first_log = 0
+        self.workers.clear()
+        self.cleanup.callback(self.adapter.close)
+        self.cleanup.callback(self.end_workers)
+
+    def do_terminate(self, _):
+        """Ends all other connections to the database."""
+        self.one("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND datname = current_database()")
+
+    def do_kill(self, sql):
+        """Kills the backend whose process id the statement returns, so that the whole server starts anew."""
+        os.kill(until("there is such a backend", lambda: self.one(sql)), signal.SIGKILL)
+
+        def is_down():
+            try:
+                self.one("SELECT 1")
+            except psycopg.OperationalError:
+                return True
+            return False
+
+        until("the server has gone down", is_down)
+        self.sessions[None] = self.place.again()
+
+    def do_restart(self, mode):
+        self.place.server.restart(mode)
+        self.sessions[None] = self.place.again()
+
+    def do_silence(self, _):
+        """All of the server's processes stand still until the scenario ends: its connections are there, and nobody answers.
+
+        The first one stops first and goes on last: it would start others, and remove those that have ended, meanwhile.
+        """
+        first = int((self.place.server.dir / "data/postmaster.pid").read_text().split()[0])
+        os.kill(first, signal.SIGSTOP)
+        until("it stands still", lambda: Path(f"/proc/{first}/stat").read_text().split(") ")[1][0] == "T")
+        children = list(map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split()))
+        for pid in children:
+            os.kill(pid, signal.SIGSTOP)
+        self.cleanup.callback(lambda: [os.kill(pid, signal.SIGCONT) for pid in [*children, first]])
+
+    def do_pooler(self, mode):
+        """Starts PgBouncer in this mode; one that runs is killed before."""
+        if self.place.pooler is not None and self.place.pooler.poll() is not None:
+            raise Failed("PgBouncer has ended by itself")
+        self.place.stop_pooler()
+        self.place.start_pooler(mode)
+
+    def do_standby(self, _):
+        """Starts a standby of the server. Its folder is kept as `standby`."""
+        self.standby = self.cleanup.enter_context(Server(hot_standby="on"))
+        self.place.server.base_backup(self.standby)
+        self.values["standby"] = str(self.standby.dir)
+
+    def do_promote(self, _):
+        """The server ends, and the standby takes its place until the scenario ends."""
+        first = self.place.server
+        first.stop("immediate")
+        self.standby.promote()
+        self.place.server = self.standby
+        self.sessions[None] = self.place.again()
+
+        def back():
+            self.end_workers()
+            self.place.server = first
+            first.start()
+
+        self.cleanup.callback(back)
+
+
+def sorted_json(values):
+    return sorted(values, key=json.dumps)
+
+
+def matches(found, expected):
+    """Whether a value is as expected: `is`, `matches` a pattern, is `less` or `more`. None: it is null."""
+    if expected is None:
+        return found is None
+    if isinstance(expected, str):
+        return re.search(expected, str(found)) is not None
+    ((how, value),) = expected.items()
+    if how == "is":
+        return found == value and isinstance(found, bool) == isinstance(value, bool)
+    if how == "matches":
+        return isinstance(found, str) and re.search(value, found) is not None
+    return found is not None and (found < value if how == "less" else found > value)
+
+
+def scenarios(pattern):
+    """All scenarios, each case of one by itself, by name."""
+    found = {}
+    for file in sorted((HERE / "scenarios").glob("*.json")):
+        for scenario in json.loads(file.read_text()):
+            for case, values in scenario.get("cases", {"": {}}).items():
+                name = f"{scenario['name']}[{case}]" if case else scenario["name"]
+                if name in found:
+                    raise ValueError(f"two scenarios {name}")
+                found[name] = {**scenario, "name": name, "values": values, "needs": set(scenario.get("needs", []))}
+    return [scenario for name, scenario in found.items() if re.search(pattern, name)]
+
+
+class Suite:
+    """All scenarios with one adapter: most of them side by side on the shared server, some on a server of its own."""
+
+    SIDE_BY_SIDE = 5
+
+    def __init__(self, name, command, chosen, shared):
+        self.name, self.command, self.chosen, self.shared = name, command, chosen, shared
+        self.passed, self.skipped, self.failures, self.times = 0, [], [], []
+        self.lock = threading.Lock()
+
+    def run(self):
+        adapter = Adapter(self.command)
+        self.skipped = [one for one in self.chosen if one["needs"] - adapter.has - {"server", "process"}]
+        chosen = [one for one in self.chosen if one not in self.skipped]
+        alone = [one for one in chosen if "server" in one["needs"]]
+        beside = SimpleQueue()
+        for one in sorted((one for one in chosen if one not in alone), key=lambda one: "process" not in one["needs"]):
+            beside.put(one)
+        threads = [threading.Thread(target=self._beside, args=(adapter, beside)) for _ in range(self.SIDE_BY_SIDE)]
+        threads.append(threading.Thread(target=self._alone, args=(adapter, alone)))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        adapter.close()
+
+    def _beside(self, adapter, queue):
+        place = None
+        while True:
+            try:
+                scenario = queue.get_nowait()
+            except Empty:
+                return
+            place = place or self.shared()
+            self._perform(scenario, adapter, place)
+
+    def _alone(self, adapter, chosen):
+        if chosen:
+            with Server() as server:
+                place = Place(server, 0)
+                for scenario in chosen:
+                    self._perform(scenario, adapter, place)
+
+    def _perform(self, scenario, adapter, place):
+        begun, own = time.monotonic(), None
+        try:
+            if "process" in scenario["needs"]:
+                own = Adapter(self.command)
+            Run(scenario, own or adapter, place).perform()
+            self.passed += 1
+        except Exception as error:
+            text = str(error) if isinstance(error, Failed) else traceback.format_exc()
+            with self.lock:
+                self.failures.append(scenario["name"])
+                print(f"FAILED {self.name}: {scenario['name']}: {text}", flush=True)
+        finally:
+            if own:
+                own.close()
+            self.times.append((time.monotonic() - begun, scenario["name"]))
+
+
+def adapters(target):
+    """The command of each adapter of ours that can run here."""
+    found = {
+        "python": [sys.executable, str(HERE / "adapters/python.py"), "def"],
+        "python-async": [sys.executable, str(HERE / "adapters/python.py"), "async def"],
+        "rust": [str(target / "debug/examples/conformance")],
+    }
+    if (target / "clients/modules").exists():  # prepare-clients says why not
+        found["node"] = ["node", str(HERE / "adapters/node.js")]
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", help="of adapters: python, python-async, node, rust; all unless given")
+    parser.add_argument("--adapter", action="append", default=[], metavar="NAME=COMMAND", help="one more adapter")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="the scenarios whose names match")
+    parser.add_argument("--target", type=Path, default=CLIENTS.parent / "target", help="cargo's folder")
+    parser.add_argument("--slow", type=int, default=0, metavar="N", help="show the N slowest scenarios")
+    options = parser.parse_args()
+    more = {name: shlex.split(command) for name, command in (one.split("=", 1) for one in options.adapter)}
+    known = adapters(options.target)
+    commands = {name: {**known, **more}[name] for name in options.names or (more or known)}
+    chosen = scenarios(options.only)
+    numbers = itertools.count(1)
+    with Server(max_connections=300, **{"pg_queue.max_databases": 32}) as server:
+        making = threading.Lock()
+
+        def shared():
+            with making:
+                return Place(server, next(numbers))
+
+        suites = [Suite(name, command, chosen, shared) for name, command in commands.items()]
+        threads = [threading.Thread(target=suite.run) for suite in suites]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for suite in suites:
+        print(f"conformance of {suite.name}: {suite.passed} passed, {len(suite.failures)} failed, {len(suite.skipped)} do not apply")
+        for seconds, name in sorted(suite.times, reverse=True)[: options.slow]:
+            print(f"  {seconds:6.1f} s {name}")
+        if suite.passed + len(suite.failures) + len(suite.skipped) < len(chosen):
+            print(f"{suite.name} has not run all scenarios")
+            suite.failures.append("all")
+    return 1 if any(suite.failures for suite in suites) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
