@@ -193,7 +193,7 @@ class Run:
 
     def __init__(self, scenario, adapter, place):
         self.scenario, self.adapter, self.place = scenario, adapter, place
-        self.values = {"role": place.role, "dir": str(place.server.dir), **scenario["values"]}
+        self.values = {"role": place.role, "name": f"{place.role}_{next(self.numbers)}", "dir": str(place.server.dir), **scenario["values"]}
         self.workers, self.sessions, self.expects_error = {}, {}, set()
         self.first_log, self.begun, self.cleanup = len(adapter.logs), time.monotonic(), ExitStack()
 
@@ -307,7 +307,7 @@ class Run:
     def do_start(self, settings, worker="worker", mode="serve"):
         name = f"{worker}-{next(self.numbers)}"
         connection = self.connection({"application_name": worker, **settings.get("connection", {})})
-        handlers = [{"queue": queue, **(one if isinstance(one, dict) else {"do": one})} for queue, one in settings["handlers"].items()]
+        handlers = [{"queue": self.fill(queue), **(one if isinstance(one, dict) else {"do": one})} for queue, one in settings["handlers"].items()]
         self.workers[worker] = self.adapter.workers[name] = Worker(name)
         options = settings.get("options", {})
         answer = self.adapter.call("start", worker=name, connection=connection, options=options, handlers=handlers, mode=mode)
@@ -351,6 +351,11 @@ class Run:
         for jobs, state in states.items():
             for job in self.fill(f"{jobs} ").strip().split(","):
                 self.compare(f"the state of job {job}", lambda job=job: self.one(f"SELECT state FROM queue.job({job})"), {"is": state})
+
+    def do_tries(self, count, worker="worker"):
+        """So many claims have begun since: the worker tries again."""
+        sql, seen = f"SELECT max(query_start)::text FROM pg_stat_activity WHERE datname = current_database() AND application_name = '{worker}' AND query ~ 'claim_any'", set()
+        until(f"{count} claims", lambda: seen.add(self.one(sql)) or len(seen) >= count)
 
     def do_job(self, job, **expected):
         """What a job has become, when it has ended or waits: state, result or error."""
@@ -507,10 +512,11 @@ def scenarios(pattern):
     for file in sorted((HERE / "scenarios").glob("*.json")):
         for scenario in json.loads(file.read_text()):
             for case, values in scenario.get("cases", {"": {}}).items():
+                needs = set(scenario.get("needs", [])) | set(values.get("needs", []))
                 name = f"{scenario['name']}[{case}]" if case else scenario["name"]
                 if name in found:
                     raise ValueError(f"two scenarios {name}")
-                found[name] = {**scenario, "name": name, "values": values, "needs": set(scenario.get("needs", []))}
+                found[name] = {**scenario, "name": name, "values": values, "needs": needs}
     return [scenario for name, scenario in found.items() if re.search(pattern, name)]
 
 

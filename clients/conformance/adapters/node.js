@@ -132,7 +132,7 @@ class Handling {
   async enqueue (job, client) { await queue.enqueueMany(client, job.queue, job.payloads, options(job.options)) }
 }
 
-const log = (fields, text) => say({ event: 'log', text })
+const log = ({ jobId }, text) => say({ event: 'log', text: jobId ? `job ${jobId}: ${text}` : text })
 const logger = { debug () {}, info: log, warn: log, error: log }
 const KINDS = ['started', 'completed', 'advanced', 'suspended', 'failed', 'released', 'lost', 'connected', 'disconnected']
 
@@ -193,7 +193,7 @@ async function perform (call) {
   return null
 }
 
-say({ event: 'hello', has: ['surrogates', 'unserialisable'] })
+say({ event: 'hello', has: ['surrogates', 'unserialisable', 'deaf'] })
 const lines = readline.createInterface({ input: process.stdin })
 lines.on('line', (line) => {
   const call = parseJson(line)

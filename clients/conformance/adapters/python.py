@@ -195,10 +195,10 @@ class Handling:
                 try:
                     if IS_ASYNC:
                         await asyncio.sleep(0.005)
-                    elif is_deaf or self.is_batch:
+                    else:
                         time.sleep(0.005)
-                    elif self.job.cancelled.wait(0.005):
-                        self.job.check()
+                        if not is_deaf and all(job.stop_reason for job in self.jobs):
+                            self.argument.check()
                 except asyncio.CancelledError:
                     if not is_deaf:
                         raise
@@ -335,7 +335,8 @@ def read():
 
 logging.getLogger("pg_queue").addHandler(Log())
 logging.getLogger("pg_queue").propagate = False
-say(event="hello", has=["surrogates", "unserialisable"])
+# A coroutine that swallows its cancellation keeps the event loop from its end.
+say(event="hello", has=["surrogates", "unserialisable", *([] if IS_ASYNC else ["deaf"])])
 threading.Thread(target=read, daemon=True).start()
 # A worker that heeds signals needs the main thread; its process ends with it.
 work = in_main.get()

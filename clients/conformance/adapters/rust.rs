@@ -8,8 +8,8 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, SystemTime};
 
 use pg_queue_client::{
-    Advance, Batch, Done, Each, Failure, Fatal, Flow, Job, Options, Publish, RetryIn, Snooze, Step, Stopper, Suspend, Task,
-    Upon, Worker,
+    Advance, Batch, Done, Each, Failure, Fatal, Flow, Job, Options, Publish, RetryIn, Snooze, Step, Stopper, Suspend,
+    Task, Upon, Worker,
 };
 use serde_json::{Value, json};
 use tokio_postgres::{Client, GenericClient, NoTls};
@@ -130,9 +130,7 @@ impl<'a> Handling<'a> {
         match value {
             Value::String(name) if name.starts_with('$') => self.field(&name[1..]),
             Value::Array(values) => values.iter().map(|value| self.fill(value)).collect(),
-            Value::Object(fields) => {
-                fields.iter().map(|(name, value)| (name.clone(), self.fill(value))).collect()
-            }
+            Value::Object(fields) => fields.iter().map(|(name, value)| (name.clone(), self.fill(value))).collect(),
             other => other.clone(),
         }
     }
@@ -144,7 +142,10 @@ impl<'a> Handling<'a> {
                 let action = action.as_object().expect("an action is an object");
                 let conditions = action.get("if").and_then(Value::as_object);
                 if conditions.is_none_or(|all| all.iter().all(|(name, value)| self.field(name) == *value)) {
-                    let (name, argument) = action.iter().find(|(name, _)| NAMES.contains(&&***name)).expect("an action");
+                    let (name, argument) = action
+                        .iter()
+                        .find(|(name, _)| NAMES.split(' ').any(|known| known == *name))
+                        .expect("an action");
                     if let Some(end) = self.perform(name, argument, action, client).await? {
                         return Ok(Some(end));
                     }
@@ -227,7 +228,8 @@ impl<'a> Handling<'a> {
             "sql" => {
                 for job in self.jobs {
                     let values = [("{job_id}", job.job_id), ("{id}", job.id), ("{attempt}", job.attempt.into())];
-                    let sql = values.iter().fold(text(&value), |sql, (name, value)| sql.replace(name, &value.to_string()));
+                    let sql =
+                        values.iter().fold(text(&value), |sql, (name, value)| sql.replace(name, &value.to_string()));
                     client.expect("a transaction").batch_execute(&sql).await?;
                 }
             }
@@ -252,7 +254,12 @@ impl<'a> Handling<'a> {
         waiting.1 = true;
     }
 
-    async fn transaction(&self, actions: &Value, result: &Value, otherwise: Option<&Value>) -> Result<Option<End>, Failure> {
+    async fn transaction(
+        &self,
+        actions: &Value,
+        result: &Value,
+        otherwise: Option<&Value>,
+    ) -> Result<Option<End>, Failure> {
         match (self.within(actions, result).await, otherwise) {
             (Err(Failure::Retry { .. }), Some(actions)) => self.all(actions, None).await,
             (ended, _) => ended.map(|()| None),
@@ -280,10 +287,8 @@ impl<'a> Handling<'a> {
     }
 }
 
-const NAMES: [&str; 18] = [
-    "transaction", "each", "return", "fail", "fail_unreadably", "fatal", "retry_in", "snooze", "advance", "suspend", "note",
-    "wait", "progress", "read_inputs", "step", "complete", "enqueue", "sql",
-];
+const NAMES: &str = "transaction each return fail fail_unreadably fatal retry_in snooze advance suspend note wait progress \
+    read_inputs step complete enqueue sql";
 
 fn done(end: Option<End>) -> Done {
     match end {
@@ -350,15 +355,17 @@ async fn start(call: Value) -> Result<(), String> {
         let (queue, actions) = (text(&handler["queue"]), Arc::new(handler["do"].clone()));
         let (name, gates) = (name.clone(), gates.clone());
         worker = match handler["batch"].as_u64() {
-            Some(size) => worker.batch_handler(&queue, usize::try_from(size).unwrap_or_default(), move |batch: Batch| {
-                let (name, gates, actions) = (name.clone(), gates.clone(), actions.clone());
-                async move {
-                    Ok(match Handling::new(&name, &gates, &batch, Some(&batch)).all(&actions, None).await? {
-                        Some(End::Each(each)) => Each::One(each),
-                        _ => Each::All,
-                    })
-                }
-            }),
+            Some(size) => {
+                worker.batch_handler(&queue, usize::try_from(size).unwrap_or_default(), move |batch: Batch| {
+                    let (name, gates, actions) = (name.clone(), gates.clone(), actions.clone());
+                    async move {
+                        Ok(match Handling::new(&name, &gates, &batch, Some(&batch)).all(&actions, None).await? {
+                            Some(End::Each(each)) => Each::One(each),
+                            _ => Each::All,
+                        })
+                    }
+                })
+            }
             None => worker.handler(&queue, move |job: Job| {
                 let (name, gates, actions) = (name.clone(), gates.clone(), actions.clone());
                 async move {
@@ -401,7 +408,8 @@ async fn produce<C: GenericClient + Sync>(client: &C, call: &Value) -> Result<Va
         Some("publish") => {
             let (key, mandatory) = (text(&call["options"]["key"]), call["options"]["mandatory"] == json!(true));
             let how = Publish { key, mandatory, options };
-            let jobs: BTreeMap<String, i64> = pg_queue_client::publish(client, &text(&call["topic"]), payload, how).await?;
+            let jobs: BTreeMap<String, i64> =
+                pg_queue_client::publish(client, &text(&call["topic"]), payload, how).await?;
             json!(jobs)
         }
         Some("enqueue_flow") => {
@@ -431,7 +439,11 @@ async fn produced(call: &Value) -> Result<Value, tokio_postgres::Error> {
     tokio::spawn(connection);
     let transaction = client.transaction().await?;
     let result = produce(&transaction, call).await?;
-    if call["rollback"] == json!(true) { transaction.rollback().await? } else { transaction.commit().await? }
+    if call["rollback"] == json!(true) {
+        transaction.rollback().await?
+    } else {
+        transaction.commit().await?
+    }
     Ok(result)
 }
 
@@ -453,7 +465,9 @@ async fn answer(call: Value) {
         }
         _ => match produced(&call).await {
             Ok(result) => json!({"id": id, "result": result}),
-            Err(error) => json!({"id": id, "error": error.to_string(), "sqlstate": error.code().map(|code| code.code())}),
+            Err(error) => {
+                json!({"id": id, "error": error.to_string(), "sqlstate": error.code().map(|code| code.code())})
+            }
         },
     };
     say(answer);
@@ -463,8 +477,9 @@ fn main() {
     std::panic::set_hook(Box::new(|_| {}));
     log::set_logger(&Log).expect("the first logger");
     log::set_max_level(log::LevelFilter::Info);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(8).enable_all().build().expect("a runtime");
-    say(json!({"event": "hello", "has": []}));
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(8).enable_all().build().expect("a runtime");
+    say(json!({"event": "hello", "has": ["deaf"]}));
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let call: Value = serde_json::from_str(&line).expect("a call");
         // In turn, but for what asks the server: a worker starts before it is stopped.
