@@ -193,7 +193,7 @@ async function perform (call) {
   return null
 }
 
-say({ event: 'hello', has: ['surrogates', 'unserialisable', 'deaf'] })
+say({ event: 'hello', has: ['surrogates', 'unserialisable', 'integers', 'deaf'] })
 const lines = readline.createInterface({ input: process.stdin })
 lines.on('line', (line) => {
   const call = parseJson(line)

@@ -336,7 +336,7 @@ def read():
 logging.getLogger("pg_queue").addHandler(Log())
 logging.getLogger("pg_queue").propagate = False
 # A coroutine that swallows its cancellation keeps the event loop from its end.
-say(event="hello", has=["surrogates", "unserialisable", *([] if IS_ASYNC else ["deaf"])])
+say(event="hello", has=["surrogates", "unserialisable", "integers", *([] if IS_ASYNC else ["deaf"])])
 threading.Thread(target=read, daemon=True).start()
 # A worker that heeds signals needs the main thread; its process ends with it.
 work = in_main.get()

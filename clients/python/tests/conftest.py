@@ -68,21 +68,6 @@ def one(conn, sql, *parameters):
     return conn.execute(sql, parameters).fetchone()[0]
 
 
-def roll_back_late(conninfo, name, attempt_id, go):
-    """Ends the attempt in a transaction, and rolls that back once the server has refused what the worker has told it since.
-
-    The worker's connections have this name; its handler waits for the event.
-    """
-    refused = """SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle'
-        AND application_name = %s AND query ~ 'queue.end_batch'"""
-    with psycopg.connect(conninfo, autocommit=True) as other, psycopg.connect(conninfo, autocommit=True) as watching:
-        other.execute("BEGIN")
-        other.execute("SELECT queue.complete(%s)", [attempt_id])
-        go.set()
-        until("the server has been told, and has refused it", lambda: one(watching, refused, name))
-        other.execute("ROLLBACK")
-
-
 @contextmanager
 def running(worker):
     """Runs the worker in a thread, and stops it at the end. An error of its own fails the test."""

@@ -7,7 +7,7 @@ from conftest import one, until
 from pg_queue import Worker, enqueue, testing
 
 
-def test_a_transaction_sees_what_it_has_enqueued_and_rolls_back(pg_queue_transaction):
+def test_a_transaction_sees_what_it_has_enqueued_and_rolls_back(conninfo, pg_queue_transaction):
     enqueue(pg_queue_transaction, "a", {"to": 7, "kind": "digest"}, priority=5)
     found = testing.assert_enqueued(pg_queue_transaction, "a", {"to": 7}, count=1, priority=5)
     assert found[0]["payload"] == {"to": 7, "kind": "digest"}

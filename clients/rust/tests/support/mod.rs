@@ -13,7 +13,6 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 
 pub const SCHEMA: &str = "
-    CREATE TABLE effect (job_id bigint NOT NULL, attempt int NOT NULL);
     SELECT queue.create('a', backoff_base => '100 ms', lease => '30 seconds');
     SELECT queue.create('b', backoff_base => '100 ms', lease => '1 second');";
 
@@ -35,15 +34,6 @@ impl Database {
                 server
             })
         };
-        Self::on(server).await
-    }
-
-    /// On a server of its own, which may be ended.
-    pub async fn alone() -> Self {
-        Self::on(Arc::new(Server::start())).await
-    }
-
-    async fn on(server: Arc<Server>) -> Self {
         let name = server.create_database().await.unwrap();
         let client = server.connect(&name).await.unwrap();
         client.batch_execute(SCHEMA).await.unwrap();
@@ -58,12 +48,6 @@ impl Database {
         Worker::new(&self.config()).unwrap()
     }
 
-    /// Connects once the server takes connections.
-    pub async fn again(&mut self) {
-        let (server, name) = (&self.server, &self.name);
-        self.client = until("the server takes connections", async || server.connect(name).await.ok()).await;
-    }
-
     pub async fn one<T: FromSqlOwned>(&self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> T {
         self.client.query_one(sql, parameters).await.unwrap().get(0)
     }
@@ -74,20 +58,6 @@ impl Database {
 
     pub async fn wait_state(&self, job: i64, wanted: &str) {
         until(&format!("job {job} is {wanted}"), async || (self.state(job).await == wanted).then_some(())).await;
-    }
-
-    pub async fn wait_true(&self, what: &str, sql: &str) {
-        until(what, async || self.one::<Option<bool>>(sql, &[]).await.unwrap_or(false).then_some(())).await;
-    }
-
-    pub async fn effects(&self) -> Vec<i64> {
-        self.client
-            .query("SELECT job_id FROM effect ORDER BY 1", &[])
-            .await
-            .unwrap()
-            .iter()
-            .map(|row| row.get(0))
-            .collect()
     }
 }
 
@@ -111,5 +81,3 @@ pub async fn running<T>(worker: Worker, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(40), served).await.expect("it ends").unwrap().unwrap();
     found
 }
-
-pub const EFFECT: &str = "INSERT INTO effect VALUES ($1, $2)";
