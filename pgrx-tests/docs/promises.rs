@@ -1,4 +1,4 @@
-//! The map from promises to tests: each test that it names exists, and no subject is left out.
+//! The map from promises to tests: each test that it names exists, and no subject and no scenario is left out.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,6 +26,13 @@ fn below(folder: &str) -> BTreeMap<String, Vec<String>> {
     found
 }
 
+/// The names of all scenarios for the packages. They are not read as JSON: some have half of a surrogate pair.
+fn scenarios() -> Vec<String> {
+    let name = |line: &str| line.strip_prefix("    \"name\": \"")?.strip_suffix("\",").map(str::to_owned);
+    let texts = below("clients/conformance/scenarios").into_values().flatten();
+    texts.flat_map(|text| text.lines().filter_map(name).collect::<Vec<_>>()).collect()
+}
+
 /// Whether a file of this name has a test of this name.
 fn has_test(files: &BTreeMap<String, Vec<String>>, subject: &str, test: &str) -> bool {
     let head = format!("fn {test}(");
@@ -41,7 +48,10 @@ fn has_test(files: &BTreeMap<String, Vec<String>>, subject: &str, test: &str) ->
 fn each_promise_has_tests_that_exist() {
     let (core, tests) = (below("src/core"), below("pgrx-tests"));
     let page = read(PAGE);
-    let is_name = |span: &str| span.contains("::") || span.starts_with("golden:") || span.starts_with("isolation:");
+    let scenarios = scenarios();
+    let is_name = |span: &str| {
+        span.contains("::") || ["golden:", "isolation:", "conformance:"].iter().any(|kind| span.starts_with(kind))
+    };
     let mut wrong = Vec::new();
     // The first table says how names are made.
     let begin = page.lines().position(|line| line.starts_with("## ")).expect("a section");
@@ -51,6 +61,7 @@ fn each_promise_has_tests_that_exist() {
             Some(("isolation", name)) => {
                 ["spec", "out"].iter().all(|kind| tests.contains_key(&format!("{name}.{kind}")))
             }
+            Some(("conformance", name)) => scenarios.iter().any(|one| one == name),
             Some(("core", name)) => name.split_once("::").is_some_and(|(file, test)| has_test(&core, file, test)),
             _ => span.split_once("::").is_some_and(|(file, test)| has_test(&tests, file, test)),
         };
@@ -85,6 +96,11 @@ fn each_guarantee_and_each_subject_is_in_the_map() {
         let subject = file.trim_end_matches(".rs");
         if texts.iter().any(|text| text.contains("#[test]")) && !page.contains(&format!("`{subject}::")) {
             wrong.push(format!("{PAGE} names no test of {subject}"));
+        }
+    }
+    for name in scenarios() {
+        if !page.contains(&format!("`conformance:{name}`")) {
+            wrong.push(format!("{PAGE} does not name the scenario {name}"));
         }
     }
     none(&wrong);
