@@ -18,8 +18,7 @@ class Ending {
   }
 
   static failure (job, text, args = {}) {
-    // Postgres takes neither NUL nor half of a surrogate pair.
-    return new Ending(job, 'fail', { error: Buffer.from(text.replaceAll('\0', '')).toString(), ...args })
+    return new Ending(job, 'fail', { error: text, ...args })
   }
 
   // Whether a claim can take it along: a completion without a result.

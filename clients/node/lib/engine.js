@@ -307,6 +307,11 @@ class Engine {
   stopJob (id, reason) {
     const held = this.held.get(id)
     if (!held || held.job.stopReason === reason || held.job.stopReason === 'lost') return
+    if (reason === 'lost' && held.job.ended) { // by the handler, which goes on: there is no lease any more
+      clearTimeout(held.expiry)
+      held.isOver = true
+      return
+    }
     this.log.warn(held.job.toJSON(), `a job is to stop: ${reason}`)
     held.stoppedAt ??= Date.now()
     held.job.stop(reason)
@@ -344,7 +349,7 @@ class Engine {
     this.due.clear()
   }
 
-  beating () { return [...this.held.values()].filter(({ job }) => job.stopReason !== 'lost') }
+  beating () { return [...this.held.values()].filter(({ job, isOver }) => job.stopReason !== 'lost' && !isOver) }
 
   beat (lease) { return Math.min(lease / 3, this.options.heartbeat) }
 

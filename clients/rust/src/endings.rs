@@ -35,7 +35,6 @@ impl Ending {
     }
 
     pub fn failure(shared: &Arc<Shared>, error: &str, delay: Option<Duration>, is_fatal: bool) -> Self {
-        let error = error.replace('\0', ""); // Postgres takes no NUL.
         let retry_in = delay.map(interval);
         Self::new(shared, "fail", [("error", error.into()), ("retry_in", retry_in.into()), ("fatal", is_fatal.into())])
     }

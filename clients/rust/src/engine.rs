@@ -39,6 +39,9 @@ const GRACE: Duration = Duration::from_secs(1);
 /// How long a worker that ends tries to tell the server what has ended.
 const FAREWELL: Duration = Duration::from_secs(5);
 
+/// Longer than any worker runs.
+const FOREVER: Duration = Duration::from_secs(1_000_000_000);
+
 /// How often a failure is logged that goes on.
 const REMINDER: Duration = Duration::from_secs(60);
 
@@ -269,6 +272,7 @@ impl Engine {
                 lease,
                 beat_at: now + self.beat(lease),
                 expires_at: now + lease,
+                is_over: false,
                 task: None,
                 stopped_at: None,
             };
@@ -418,6 +422,11 @@ impl Engine {
     pub fn stop_job(&self, id: i64, reason: StopReason) {
         let mut state = self.lock();
         let Some(held) = state.held.get_mut(&id) else { return };
+        if reason == StopReason::Lost && held.shared.ended.load(Ordering::Acquire) {
+            held.is_over = true;
+            held.expires_at = Instant::now() + FOREVER;
+            return;
+        }
         if !held.shared.stop(reason) {
             return;
         }

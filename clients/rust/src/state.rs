@@ -21,6 +21,8 @@ pub(crate) struct Held {
     pub beat_at: Instant,
     /// When the lease is over, unless a heartbeat comes through.
     pub expires_at: Instant,
+    /// Whether the handler has ended the attempt and goes on: there is no lease any more.
+    pub is_over: bool,
     /// Its handler's task, once that has begun.
     pub task: Option<AbortHandle>,
     /// Since when the handler should have ended.
@@ -73,7 +75,7 @@ impl State {
 
     /// Those whose leases are to be extended.
     pub fn beating(&self) -> impl Iterator<Item = &Held> {
-        self.held.values().filter(|held| held.shared.reason() != Some(StopReason::Lost))
+        self.held.values().filter(|held| held.shared.reason() != Some(StopReason::Lost) && !held.is_over)
     }
 
     /// Whether the server has been told of all that has ended.

@@ -45,8 +45,7 @@ class Ending:
 
     @classmethod
     def failure(cls, job: BaseJob, text: str, **arguments: Any) -> Ending:
-        # Postgres takes neither NUL nor half of a surrogate pair.
-        return cls(job, "fail", error=text.replace("\0", "").encode(errors="replace").decode(), **arguments)
+        return cls(job, "fail", error=text, **arguments)
 
     @property
     def is_plain(self) -> bool:

@@ -336,6 +336,10 @@ class Engine:
         held = self._held.get(attempt_id)
         if held is None or held.job.stop_reason in (reason, "lost"):
             return
+        if reason == "lost" and held.job.ended:
+            held.expiry.cancel()
+            held.is_over = True
+            return
         logger.warning("%r is to stop: %s", held.job, reason, extra=_extra(held.job))
         held.stopped_at = held.stopped_at or self._loop.time()
         held.job.stop(reason)
@@ -378,7 +382,7 @@ class Engine:
         self._due.clear()
 
     def _beating(self) -> List[Held]:
-        return [held for held in self._held.values() if held.job.stop_reason != "lost"]
+        return [held for held in self._held.values() if held.job.stop_reason != "lost" and not held.is_over]
 
     def _beat(self, lease: float) -> float:
         return min(lease / 3, self._worker.heartbeat)
