@@ -319,11 +319,9 @@ class Run:
         self.do_ended(None, worker)
 
     def do_stop(self, is_awaited, worker="worker"):
-        begun = time.monotonic()
         self.adapter.call("stop", worker=self.workers[worker].name)
         if is_awaited:
             self.do_ended(None, worker)
-            self.values["seconds"] = time.monotonic() - begun
 
     def do_ended(self, error, worker="worker"):
         self.expects_error.add(worker)
@@ -367,7 +365,11 @@ class Run:
         self.compare("events", self.workers[worker].kinds, {"is": kinds})
 
     def do_count(self, kind, worker="worker", **expected):
-        self.compare(f"{kind} events", lambda: sum(event["kind"] == kind for event in self.workers[worker].happened), expected)
+        found = lambda: sum(event["kind"] == kind for event in self.workers[worker].happened)
+        if "as" in expected:
+            self.values[expected["as"]] = found()
+        else:
+            self.compare(f"{kind} events", found, expected)
 
     def do_told(self, kind, worker="worker", **expected):
         """The jobs of the events of a kind, sorted."""
@@ -389,10 +391,6 @@ class Run:
             found = max(found, now)
         if found != most:
             raise Failed(f"{found} ran together")
-
-    def do_seconds(self, less):
-        if self.values["seconds"] >= less:
-            raise Failed(f"it took {self.values['seconds']:.1f} seconds")
 
     def do_log(self, text, times=1):
         """How often a line that matches was logged since the scenario began: at least once it waits for."""
