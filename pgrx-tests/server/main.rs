@@ -60,6 +60,7 @@ mod clock {
 mod storage {
     mod history;
     mod indexes;
+    mod locks;
     mod rows;
     pub mod segments;
     mod segments_races;

@@ -11,11 +11,12 @@
 use std::cell::Cell;
 
 use pg_queue_core::id::SEGMENTS;
+use pgrx::pg_sys;
 
 use crate::catalog::Catalog;
 use crate::pg::scan::{Probe, Snapshot};
 use crate::pg::table::{Entry, Relation};
-use crate::pg::{process, session, time};
+use crate::pg::{lock, process, session, time};
 use crate::shmem::ledger::Ledger;
 use crate::shmem::segments::{Filling, OLD, State, Word};
 use crate::shmem::{self, Instance, words};
@@ -159,6 +160,16 @@ impl Target {
         let table = Relation::write(catalog.segments[segment as usize].attempt);
         Self { home: Home::now(catalog, segment), table }
     }
+}
+
+/// Takes the lock of writers on all tables of a segment, until the transaction ends. Does not wait. Returns false if
+/// another transaction's lock conflicts.
+///
+/// A step that reads a segment and writes to it takes this lock first. Otherwise REINDEX could come between: it locks the
+/// table against writers, and then waits for the index that the step has read.
+pub fn try_lock_to_write(catalog: &Catalog, segment: u8) -> bool {
+    let mut tables = catalog.segments[segment as usize].tables();
+    tables.all(|table| lock::try_lock(table, pg_sys::RowExclusiveLock))
 }
 
 /// Whether an attempt that runs at this time would see several turns of the ring before.

@@ -120,6 +120,9 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
     fault!("copy.begun");
     let generation = states.words[segment as usize].generation();
     let copied_to = states.filling(segment).copied_to;
+    if !segment::try_lock_to_write(catalog, segment) {
+        return Ok(StepResult::Later(PAUSE));
+    }
     let tables = Tables::open(catalog, segment);
     let home = tables.home;
     let mut reader = Reader::new(catalog);
@@ -151,6 +154,7 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
             break;
         }
     }
+    fault!("copy.read");
     let mut of_days = Vec::new();
     for day in days(&rows) {
         let find = |children: &[Child]| children.iter().copied().find(|child| child.day == day);

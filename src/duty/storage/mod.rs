@@ -5,7 +5,8 @@
 //! Not here: the steps themselves (`move_living`, `copy`, `empty`), and the states of a segment (`shmem::segments`).
 //!
 //! Invariant: a crash after any step does no harm, and no session waits longer than milliseconds for a lock that a step
-//! holds. See `docs/internals/segments.md`.
+//! holds. A step waits for no lock on a table that it has read: it takes the lock of a writer before it reads, or gives
+//! up. See `docs/internals/segments.md`.
 
 use std::cell::Cell;
 use std::rc::Rc;

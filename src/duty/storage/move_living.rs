@@ -83,6 +83,9 @@ pub fn step(catalog: &Rc<Catalog>, segment: u8, states: &SegmentStates) -> Resul
     if left > 0 {
         return Ok(states::StepResult::Later(left));
     }
+    if ![segment, states.old].into_iter().all(|segment| segment::try_lock_to_write(catalog, segment)) {
+        return Ok(states::StepResult::Later(PAUSE));
+    }
     // It is set again when this batch is done.
     set_progress(segment, None);
     let mut batch =
