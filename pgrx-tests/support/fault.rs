@@ -9,7 +9,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use crate::{Cluster, wait};
+use crate::cluster::Cluster;
+use crate::wait;
 
 /// Held by the test that makes or empties a folder of faults.
 static CHANGING: Mutex<()> = Mutex::new(());

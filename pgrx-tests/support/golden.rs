@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use crate::Cluster;
+use crate::cluster::Cluster;
 use crate::installation::installation;
 
 /// One folder of golden tests and the driver that runs them.

@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-use crate::{Cluster, wait};
+use crate::cluster::Cluster;
+use crate::wait;
 use postgres::{Config, NoTls};
 
 /// A throw-away PgBouncer, with its socket in the cluster's folder. Must be dropped before the cluster.

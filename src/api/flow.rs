@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use pg_queue_core::after::Upon;
-use pg_queue_core::counter::End;
+use pg_queue_core::totals::End;
 use pgrx::pg_sys::Datum;
 
 use crate::api::command::Command;

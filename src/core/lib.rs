@@ -16,6 +16,7 @@
 //! * [`rollup`]: what a queue did in each minute.
 //! * [`schedule`]: when a recurring job is planned.
 //! * [`share`]: how much of a shared resource one queue or database may hold.
+//! * [`totals`]: what a lane has done since the start.
 //! * [`watchers`]: which sessions wait for the end of which job.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -38,6 +39,7 @@ pub mod schedule;
 pub mod share;
 pub mod synonyms;
 pub mod topic;
+pub mod totals;
 pub mod watchers;
 
 /// How a property is tested: with so many random cases, and with two under miri, which is a thousand times slower.

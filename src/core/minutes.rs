@@ -3,7 +3,7 @@
 //!
 //! Invariant: a minute in the ring is one of the last hour before the newest; older ones are overwritten or passed over.
 
-use crate::counter::Totals;
+use crate::totals::Totals;
 
 /// How many minutes are kept.
 pub const KEPT: i64 = 60;

@@ -37,6 +37,9 @@ fn put_off(what: &str, error: &Error) {
     Error::new(error.code, format!("{what}: {}", error.message)).detail("It is tried again in a minute.").warn();
 }
 
+/// The name of the duty that ends a restore.
+const RESTORE: &str = "restore";
+
 /// A duty of the background worker.
 pub struct Duty {
     /// Its name in `queue.maintain()` and in the log.
@@ -50,6 +53,6 @@ pub struct Duty {
 impl Duty {
     /// Whether there is something to do. While the tables are being restored, only the duty `restore` is ever due.
     pub fn is_due(&self, instance: u32) -> bool {
-        (self.is_due)(instance) && (self.name == restore::DUTY.name || awake::is_awake(instance))
+        (self.is_due)(instance) && (self.name == RESTORE || awake::is_awake(instance))
     }
 }

@@ -4,11 +4,11 @@
 //! Not here: how a restore is noticed and ended (`log::restore`, `shmem::restore`).
 
 use crate::catalog;
-use crate::duty::Duty;
+use crate::duty::{Duty, RESTORE};
 use crate::log::restore;
 
 /// The duty.
-pub const DUTY: Duty = Duty { name: "restore", is_due: restore::should_look, run };
+pub const DUTY: Duty = Duty { name: RESTORE, is_due: restore::should_look, run };
 
 fn run(number: u32) -> i64 {
     let Some(catalog) = catalog::of_duty(number) else { return 0 };

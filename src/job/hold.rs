@@ -9,8 +9,8 @@
 
 use std::rc::Rc;
 
-use pg_queue_core::counter::End as Ended;
 use pg_queue_core::frontier::{End, Frontier, Running, State};
+use pg_queue_core::totals::End as Ended;
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::permission::{self, Privilege, Rights};

@@ -4,8 +4,8 @@
 
 use std::rc::Rc;
 
-use pg_queue_core::counter::End as Ended;
 use pg_queue_core::id;
+use pg_queue_core::totals::End as Ended;
 
 use crate::catalog::Catalog;
 use crate::error::Result;

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use pg_queue_core::counter::{Counter, End, Totals};
+use pg_queue_core::counter::Counter;
 use pg_queue_core::frontier::Rank;
 use pg_queue_core::id;
 use pg_queue_core::rollup::Rollup;
+use pg_queue_core::totals::{End, Totals};
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::Catalog;

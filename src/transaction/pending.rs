@@ -9,8 +9,8 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use pg_queue_core::counter::End;
 use pg_queue_core::frontier::{Ending, Place, Ready};
+use pg_queue_core::totals::End;
 use pgrx::pg_sys;
 
 use crate::pg::{memory, transaction};

@@ -12,13 +12,12 @@ use axum::response::{IntoResponse, Response};
 
 use crate::error::{Error, Result};
 use crate::options::{Auth, Options};
-use crate::routes::Site;
 
 /// The header that no form of another site can send.
 pub const OURS: &str = "x-pg-queue-web";
 
-pub async fn guard(State(site): State<Arc<Site>>, request: Request<Body>, next: Next) -> Response {
-    let mut response = match check(&site.options, request.method(), request.uri().path(), request.headers()) {
+pub async fn guard(State(options): State<Arc<Options>>, request: Request<Body>, next: Next) -> Response {
+    let mut response = match check(&options, request.method(), request.uri().path(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(e) => {
             let is_not_allowed = e.status == StatusCode::METHOD_NOT_ALLOWED;
@@ -29,7 +28,7 @@ pub async fn guard(State(site): State<Arc<Site>>, request: Request<Body>, next: 
             response
         }
     };
-    harden(response.headers_mut(), &site.options);
+    harden(response.headers_mut(), &options);
     response
 }
 

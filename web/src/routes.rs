@@ -41,7 +41,7 @@ const MAX_DOCUMENTS: usize = 8;
 const ADMITTED_FOR: Duration = Duration::from_secs(1);
 
 pub struct Site {
-    pub options: Options,
+    pub options: Arc<Options>,
     databases: Vec<Arc<Database>>,
     sessions: Sessions,
     cache: Cache,
@@ -71,7 +71,7 @@ impl Site {
             databases.push(Arc::new(Database::new(config.clone(), name, &options)?));
         }
         Ok(Arc::new(Self {
-            options,
+            options: Arc::new(options),
             databases,
             sessions: Sessions::default(),
             cache: Cache::default(),
@@ -146,7 +146,7 @@ pub fn router(site: Arc<Site>) -> Router {
         }
     };
     let all = all.fallback(|| async { Error::missing("there is no such page") });
-    all.layer(middleware::from_fn_with_state(site.clone(), guard::guard)).with_state(site)
+    all.layer(middleware::from_fn_with_state(site.options.clone(), guard::guard)).with_state(site)
 }
 
 type Said = Query<HashMap<String, String>>;

@@ -1,5 +1,5 @@
-//! The layout of `src`: each folder is a floor, and a file imports its own folder and those below it. Reads the files as
-//! tokens; needs no server. The dashboard's files, in `web/src`, are short, say what they are for, and are safe, too.
+//! The layout of the sources. In `src` each folder is a floor, and a file imports its own folder and those below it. In every
+//! crate no files import each other in a circle, and files and lines are short. Reads the files; needs no server.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,57 +17,103 @@ const FLOORS: [&str; 11] =
 const UNSAFE: [&str; 6] = ["pg/", "shmem/", "executor/", "worker/", "transaction/callbacks.rs", "api/mod.rs"];
 
 /// A file has no more lines than this.
-const MOST_LINES: usize = 600;
+const MAX_LINES: usize = 600;
+
+/// A line has no more characters than this.
+const MAX_COLUMNS: usize = 120;
 
 /// Models and data of tests, which may be longer: a model is read beside what it models, in one piece.
 const LONG: [&str; 3] =
-    ["core/frontier/tests/model.rs", "core/frontier/tests/limits_model.rs", "core/schedule/tests.rs"];
+    ["src/core/frontier/tests/model.rs", "src/core/frontier/tests/limits_model.rs", "src/core/schedule/tests.rs"];
 
-/// A source file: its path below `src`, and the modules that lead to it.
+/// The crates whose code a user's server or program runs: each of their files says what it is for.
+const PRODUCT: [&str; 5] = ["src", "src/core", "web/src", "clients/rust/src", "xtask/src"];
+
+/// A source file.
 struct Source {
+    /// Its path below the crate's folder.
     path: String,
+    /// The modules that lead to it.
     module: Vec<String>,
     text: String,
 }
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../src")
+impl Source {
+    fn tokens(&self) -> TokenStream {
+        TokenStream::from_str(&self.text).unwrap_or_else(|e| panic!("{}: {e}", self.path))
+    }
 }
 
-fn read(dir: &Path, root: &Path, found: &mut Vec<Source>) {
+/// A crate: a folder with a `lib.rs` or a `main.rs`.
+struct Crate {
+    /// Its path below the repository.
+    folder: String,
+    sources: Vec<Source>,
+}
+
+/// Folders that hold no source of this project, or what others have made.
+const SKIPPED: [&str; 5] = ["target", "node_modules", ".git", "frozen", "expected"];
+
+/// Adds the files below a folder whose names end so.
+fn files(dir: &Path, endings: &[&str], found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if path.is_symlink() || SKIPPED.contains(&name) {
+            continue;
+        }
         if path.is_dir() {
-            read(&path, root, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let below = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-            let mut module: Vec<String> = below.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
-            module.pop_if(|last| last == "mod" || last == "lib");
-            found.push(Source { path: below, module, text: fs::read_to_string(&path).unwrap() });
+            files(&path, endings, found);
+        } else if endings.iter().any(|ending| name.ends_with(ending)) {
+            found.push(path);
         }
     }
 }
 
-fn sources() -> Vec<Source> {
-    let mut found = Vec::new();
-    read(&root(), &root(), &mut found);
-    assert!(found.len() > 100, "the sources are not where they were");
-    found.sort_by(|a, b| a.path.cmp(&b.path));
-    found
+/// The repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
-/// The files of the dashboard, which has one floor.
-fn of_the_dashboard() -> Vec<Source> {
-    let root = root().join("../web/src");
-    let mut found = Vec::new();
-    read(&root, &root, &mut found);
-    assert!(found.len() > 10, "the dashboard's sources are not where they were");
-    found
+/// The paths below the repository of the files whose names end so, with their texts.
+fn texts(endings: &[&str]) -> Vec<(String, String)> {
+    let (root, mut found) = (root(), Vec::new());
+    files(&root, endings, &mut found);
+    found.sort();
+    let below = |path: &PathBuf| path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+    found.iter().map(|path| (below(path), fs::read_to_string(path).unwrap())).collect()
 }
 
-/// The files of the extension itself: not of the core, which is a crate of its own.
-fn of_the_extension(sources: &[Source]) -> impl Iterator<Item = &Source> {
-    sources.iter().filter(|source| !source.path.starts_with("core/"))
+/// All crates of the repository. A file belongs to the innermost one.
+fn crates() -> Vec<Crate> {
+    let texts = texts(&[".rs"]);
+    let folder_of = |path: &str| path.rsplit_once('/').map_or(String::new(), |(folder, _)| folder.to_owned());
+    let is_root = |path: &str| path.ends_with("/lib.rs") || path.ends_with("/main.rs");
+    let mut crates: Vec<Crate> = texts
+        .iter()
+        .filter(|(path, _)| is_root(path))
+        .map(|(path, _)| Crate { folder: folder_of(path), sources: Vec::new() })
+        .collect();
+    for (path, text) in texts {
+        let owner = crates
+            .iter_mut()
+            .filter(|own| path.strip_prefix(&own.folder).is_some_and(|rest| rest.starts_with('/')))
+            .max_by_key(|own| own.folder.len());
+        let Some(owner) = owner else { continue };
+        let below = path[owner.folder.len() + 1..].to_owned();
+        let mut module: Vec<String> = below.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
+        module.pop_if(|last| last == "mod" || last == "lib" || last == "main");
+        owner.sources.push(Source { path: below, module, text });
+    }
+    assert!(crates.len() > 15, "the crates are not where they were");
+    crates
+}
+
+/// The files of one crate.
+fn sources(folder: &str) -> Vec<Source> {
+    let found = crates().into_iter().find(|own| own.folder == folder).map(|own| own.sources).unwrap_or_default();
+    assert!(found.len() > 5, "the sources of {folder} are not where they were");
+    found
 }
 
 /// A path that a file names, from the crate's root, and its line.
@@ -84,6 +130,9 @@ fn paths(source: &Source, stream: TokenStream, children: &[String], found: &mut 
             TokenTree::Ident(ident) => {
                 let name = ident.to_string();
                 let is_used = at > 0 && matches!(&tokens[at - 1], TokenTree::Ident(before) if before == "use");
+                let is_path = is_colon(tokens.get(at + 1))
+                    && is_colon(tokens.get(at + 2))
+                    && !is_colon(at.checked_sub(1).and_then(|before| tokens.get(before)));
                 let mut module = source.module.clone();
                 let start = match name.as_str() {
                     "crate" => Some(Vec::new()),
@@ -91,7 +140,7 @@ fn paths(source: &Source, stream: TokenStream, children: &[String], found: &mut 
                         module.pop();
                         Some(module)
                     }
-                    child if is_used && children.iter().any(|known| known == child) => {
+                    child if (is_used || is_path) && children.iter().any(|known| known == child) => {
                         module.push(name);
                         Some(module)
                     }
@@ -155,21 +204,24 @@ fn path(
 /// What each file imports: the other files, with the line of the first mention.
 fn imports(sources: &[Source]) -> BTreeMap<&str, BTreeMap<&str, usize>> {
     let by_module: BTreeMap<&[String], &str> =
-        of_the_extension(sources).map(|source| (&source.module[..], &source.path[..])).collect();
+        sources.iter().map(|source| (&source.module[..], &source.path[..])).collect();
     let mut all = BTreeMap::new();
-    for source in of_the_extension(sources) {
+    for source in sources {
         let depth = source.module.len();
         let children: Vec<String> = by_module
             .keys()
             .filter(|module| module.len() == depth + 1 && module.starts_with(&source.module))
             .map(|module| module[depth].clone())
+            // Another module that the file imports under this name is meant by it.
+            .filter(|child| {
+                !source.text.contains(&format!("::{child};")) && !source.text.contains(&format!(" {child}}};"))
+            })
             .collect();
         let mut named = Vec::new();
-        let tokens = TokenStream::from_str(&source.text).unwrap_or_else(|e| panic!("{}: {e}", source.path));
-        paths(source, tokens, &children, &mut named);
+        paths(source, source.tokens(), &children, &mut named);
         let mut files = BTreeMap::new();
         for (path, line) in named {
-            let longest = (1..=path.len()).rev().find_map(|length| by_module.get(&path[..length]));
+            let longest = (0..=path.len()).rev().find_map(|length| by_module.get(&path[..length]));
             if let Some(&file) = longest.filter(|&&file| file != source.path) {
                 files.entry(file).or_insert(line);
             }
@@ -187,14 +239,14 @@ fn floor(path: &str) -> Option<usize> {
 
 #[test]
 fn no_file_imports_from_a_floor_above_its_own() {
-    let sources = sources();
+    let sources = sources("src");
     let mut upwards = Vec::new();
     for (path, files) in imports(&sources) {
         for (file, line) in files {
             let is_up = match (floor(path), floor(file)) {
                 (Some(own), Some(other)) => other > own,
                 (None, Some(_)) => path != "lib.rs",
-                _ => file == "lib.rs",
+                _ => false,
             };
             if is_up {
                 upwards.push(format!("src/{path}:{line} imports src/{file}"));
@@ -212,27 +264,33 @@ fn no_files_import_each_other_in_a_circle() {
         imports: &BTreeMap<&'a str, BTreeMap<&'a str, usize>>,
         done: &mut Vec<&'a str>,
         way: &mut Vec<&'a str>,
+        circles: &mut Vec<String>,
     ) {
         if let Some(at) = way.iter().position(|known| *known == file) {
-            panic!("a circle: {} -> {file}", way[at..].join(" -> "));
+            circles.push(format!("{} -> {file}", way[at..].join(" -> ")));
+            return;
         }
         if done.contains(&file) {
             return;
         }
         way.push(file);
         for other in imports[file].keys() {
-            walk(other, imports, done, way);
+            walk(other, imports, done, way, circles);
         }
         way.pop();
         done.push(file);
     }
-    let sources = sources();
-    let imports = imports(&sources);
-    let mut done = Vec::new();
-    for file in imports.keys() {
-        walk(file, &imports, &mut done, &mut Vec::new());
+    let mut all = Vec::new();
+    for own in crates() {
+        let imports = imports(&own.sources);
+        let (mut done, mut circles) = (Vec::new(), Vec::new());
+        for file in imports.keys() {
+            walk(file, &imports, &mut done, &mut Vec::new(), &mut circles);
+        }
+        assert_eq!(done.len(), imports.len());
+        all.extend(circles.into_iter().map(|circle| format!("{}: {circle}", own.folder)));
     }
-    assert_eq!(done.len(), imports.len());
+    assert!(all.is_empty(), "circles:\n{}", all.join("\n"));
 }
 
 #[test]
@@ -244,40 +302,50 @@ fn unsafe_stands_in_its_rooms_only() {
             _ => false,
         })
     }
-    let sources = sources();
-    let is_allowed = |path: &str| UNSAFE.iter().any(|room| path.starts_with(room));
-    let strays: Vec<&str> = sources
-        .iter()
-        .filter(|source| !is_allowed(&source.path) && has_unsafe(TokenStream::from_str(&source.text).unwrap()))
-        .map(|source| &source.path[..])
-        .collect();
-    assert!(strays.is_empty(), "unsafe outside its rooms: {strays:?}");
-    for source in of_the_dashboard() {
-        assert!(!has_unsafe(TokenStream::from_str(&source.text).unwrap()), "unsafe in web/src/{}", source.path);
+    for (folder, rooms) in [("src", &UNSAFE[..]), ("src/core", &[]), ("web/src", &[])] {
+        let sources = sources(folder);
+        let is_allowed = |path: &str| rooms.iter().any(|room| path.starts_with(room));
+        let strays: Vec<&str> = sources
+            .iter()
+            .filter(|source| !is_allowed(&source.path) && has_unsafe(source.tokens()))
+            .map(|source| &source.path[..])
+            .collect();
+        assert!(strays.is_empty(), "unsafe outside its rooms, in {folder}: {strays:?}");
     }
 }
 
 #[test]
 fn files_can_be_read_in_one_go() {
-    let sources = sources();
-    let web = of_the_dashboard();
-    let long: Vec<String> = sources
+    let texts = texts(&[".rs", ".py", ".js"]);
+    let long: Vec<String> = texts
         .iter()
-        .chain(&web)
-        .map(|source| (&source.path[..], source.text.lines().count()))
-        .filter(|(path, lines)| *lines > MOST_LINES && !LONG.contains(path))
-        .map(|(path, lines)| format!("src/{path}: {lines} lines"))
+        .map(|(path, text)| (path, text.lines().count()))
+        .filter(|(path, lines)| *lines > MAX_LINES && !LONG.contains(&&path[..]))
+        .map(|(path, lines)| format!("{path}: {lines} lines"))
         .collect();
-    assert!(long.is_empty(), "files of more than {MOST_LINES} lines:\n{}", long.join("\n"));
-    for path in LONG {
-        assert!(sources.iter().any(|source| source.path == path), "src/{path} is not there any more");
+    assert!(long.is_empty(), "files of more than {MAX_LINES} lines:\n{}", long.join("\n"));
+    for known in LONG {
+        assert!(texts.iter().any(|(path, _)| path == known), "{known} is not there any more");
     }
 }
 
 #[test]
+fn lines_fit_beside_each_other() {
+    let is_long = |line: &str| line.chars().count() > MAX_COLUMNS;
+    let mut long = Vec::new();
+    for (path, text) in texts(&[".rs", ".py", ".js"]) {
+        let lines = text.lines().enumerate().filter(|(_, line)| is_long(line));
+        long.extend(lines.map(|(n, _)| format!("{path}:{}", n + 1)));
+    }
+    assert!(long.is_empty(), "{} lines of more than {MAX_COLUMNS} characters:\n{}", long.len(), long.join("\n"));
+}
+
+#[test]
 fn each_file_says_what_it_is_for() {
-    let (sources, web) = (sources(), of_the_dashboard());
-    let all = sources.iter().chain(&web);
-    let silent: Vec<&str> = all.filter(|s| !s.text.starts_with("//!")).map(|source| &source.path[..]).collect();
-    assert!(silent.is_empty(), "files without a head: {silent:?}");
+    for folder in PRODUCT {
+        let sources = sources(folder);
+        let silent: Vec<&str> =
+            sources.iter().filter(|s| !s.text.starts_with("//!")).map(|source| &source.path[..]).collect();
+        assert!(silent.is_empty(), "files of {folder} without a head: {silent:?}");
+    }
 }

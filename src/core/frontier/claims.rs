@@ -3,9 +3,13 @@
 //! Invariant: an entry is made in `add_running` and forgotten in `forget_running`, and nowhere else, as limits and
 //! shares are counted there.
 
-use super::{
-    DeadlineRoot, End, Frontier, MISSED_CANCEL, MISSED_RERUN, Place, Ready, Running, State, TakeOne, deadlines, index,
-};
+use super::answers::{End, TakeOne};
+use super::deadlines;
+use super::index;
+use super::memory::{DeadlineRoot, Frontier};
+use super::rank::Place;
+use super::ready::Ready;
+use super::running::{MISSED_CANCEL, MISSED_RERUN, Running, State};
 use crate::share;
 
 impl Frontier<'_> {

@@ -8,22 +8,20 @@
 
 use std::cell::RefCell;
 
-use super::{Frontier, Running, State};
-
 /// The attempts of one queue that a transaction is ending. It is dropped when one of them is so no longer.
 #[derive(Clone, Debug, Default)]
-pub struct Ending(RefCell<Counts>);
+pub struct Ending(pub(super) RefCell<Counts>);
 
 #[derive(Clone, Debug, Default)]
-struct Counts {
-    ids: Vec<i64>,
+pub(super) struct Counts {
+    pub(super) ids: Vec<i64>,
     /// How many of them were looked at, and how often gates had changed then.
-    looked: usize,
-    gate_changes: u32,
+    pub(super) looked: usize,
+    pub(super) gate_changes: u32,
     /// How many count at the gate.
-    running: u32,
+    pub(super) running: u32,
     /// The lane and the hash of each group that some of them are in, in this order, and how many. There is room for all.
-    groups: Vec<((i32, i64), u32)>,
+    pub(super) groups: Vec<((i32, i64), u32)>,
 }
 
 impl Ending {
@@ -57,30 +55,5 @@ impl Ending {
         let counts = self.0.borrow();
         let from = counts.groups.partition_point(|group| group.0.0 < lane);
         counts.groups[from..].iter().take_while(|group| group.0.0 == lane).for_each(|group| f(group.0.1));
-    }
-}
-
-impl Frontier<'_> {
-    /// Looks at those that were not looked at since gates have changed. A claim calls it when it has passed the gate.
-    pub(super) fn count_ending(&self, instance: u32, gate: u32, ending: Option<&Ending>) {
-        let Some(ending) = ending else { return };
-        let counts = &mut *ending.0.borrow_mut();
-        if counts.gate_changes != self.head.gate_changes {
-            counts.groups.clear();
-            (counts.looked, counts.running, counts.gate_changes) = (0, 0, self.head.gate_changes);
-        }
-        for &id in &counts.ids[counts.looked..] {
-            let is_counted = |entry: &Running| entry.gate == gate + 1 && entry.state == State::Ending;
-            let Some(entry) = self.entry(instance, id).filter(is_counted) else { continue };
-            counts.running += 1;
-            if entry.grouped != 0 {
-                let key = (entry.lane, entry.group);
-                match counts.groups.binary_search_by_key(&key, |group| group.0) {
-                    Ok(at) => counts.groups[at].1 += 1,
-                    Err(at) => counts.groups.insert(at, (key, 1)),
-                }
-            }
-        }
-        counts.looked = counts.ids.len();
     }
 }

@@ -10,121 +10,36 @@
 //! that a session is ending while it has claimed others instead: a rollback undoes both.
 
 use super::ending::Ending;
-use super::rates::{OF_GROUP, OF_QUEUE, PastStart};
-use super::window::Window;
-use super::{Frontier, State};
-
-/// How many lanes a gate can count: those of a queue and its stages.
-pub const GATE_LANES: usize = 33;
-
-/// The limits of a queue's settings. Zero is no limit.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// How many jobs run at once.
-    pub running: u32,
-    /// How many jobs of each group run at once, in each lane.
-    pub group: u32,
-    /// Whether jobs of a group run one by one, and a job that is to be tried again keeps the others waiting.
-    pub is_strict: bool,
-    /// How many jobs start in any `period`.
-    pub rate: u32,
-    /// How many jobs of each group start in any `period`, in each lane.
-    pub group_rate: u32,
-    /// The period of the rates, in microseconds.
-    pub period: i64,
-}
-
-impl Limits {
-    /// Whether groups are limited.
-    pub fn has_groups(&self) -> bool {
-        self.group > 0 || self.group_rate > 0
-    }
-
-    /// How many jobs of each group may run at once.
-    pub(super) fn most_of_group(&self) -> u32 {
-        if self.group == 0 { u32::MAX } else { self.group }
-    }
-}
-
-/// What a claim from a limited queue has to tell the frontier.
-#[derive(Clone, Copy, Debug)]
-pub struct Claimer<'a> {
-    /// The queue.
-    pub queue: i32,
-    /// Its limits.
-    pub limits: Limits,
-    /// Its lanes, at most [`GATE_LANES`].
-    pub lanes: &'a [i32],
-    /// The attempts of the queue that the claim's open transaction is ending. They count for other sessions' claims, not
-    /// for this one. `None`: none.
-    pub ending: Option<&'a Ending>,
-    /// The present time, in monotonic microseconds.
-    pub now: i64,
-}
-
-/// The gate of a limited queue. All zero is a free slot.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Gate {
-    pub(super) instance: u32,
-    queue: i32,
-    pub(super) limits: Limits,
-    pub(super) running: u32,
-    /// How many groups point to this gate.
-    pub(super) groups: u32,
-    /// How many records of groups' starts belong to it.
-    pub(super) rates: u32,
-    lanes: [i32; GATE_LANES],
-    len: u32,
-    /// The monotonic time until which the rate has closed it for sleeping sessions. 0: the rate has not closed it.
-    opens_at: i64,
-    window: Window,
-}
-
-impl Default for Gate {
-    fn default() -> Self {
-        Self {
-            instance: 0,
-            queue: 0,
-            limits: Limits::default(),
-            running: 0,
-            groups: 0,
-            rates: 0,
-            lanes: [0; GATE_LANES],
-            len: 0,
-            opens_at: 0,
-            window: Window::default(),
-        }
-    }
-}
-
-impl Gate {
-    fn lanes(&self) -> &[i32] {
-        &self.lanes[..self.len as usize]
-    }
-
-    /// Whether groups are limited.
-    pub(super) fn has_groups(&self) -> bool {
-        self.limits.has_groups()
-    }
-
-    fn is_full(&self) -> bool {
-        self.limits.running > 0 && self.running >= self.limits.running
-    }
-
-    /// Counts an open start.
-    pub(super) fn take_token(&mut self) {
-        self.window.open += 1;
-    }
-
-    /// Whether a claim whose transaction is ending nothing would find it closed.
-    pub(super) fn is_closed(&self) -> bool {
-        self.is_full() || self.opens_at != 0
-    }
-}
+use super::limits::{Claimer, GATE_LANES, Gate};
+use super::memory::Frontier;
+use super::rates::{OF_GROUP, OF_QUEUE};
+use super::running::{Running, State};
+use super::starts::PastStart;
 
 impl Frontier<'_> {
+    /// Looks at those that were not looked at since gates have changed. A claim calls it when it has passed the gate.
+    pub(super) fn count_ending(&self, instance: u32, gate: u32, ending: Option<&Ending>) {
+        let Some(ending) = ending else { return };
+        let counts = &mut *ending.0.borrow_mut();
+        if counts.gate_changes != self.head.gate_changes {
+            counts.groups.clear();
+            (counts.looked, counts.running, counts.gate_changes) = (0, 0, self.head.gate_changes);
+        }
+        for &id in &counts.ids[counts.looked..] {
+            let is_counted = |entry: &Running| entry.gate == gate + 1 && entry.state == State::Ending;
+            let Some(entry) = self.entry(instance, id).filter(is_counted) else { continue };
+            counts.running += 1;
+            if entry.grouped != 0 {
+                let key = (entry.lane, entry.group);
+                match counts.groups.binary_search_by_key(&key, |group| group.0) {
+                    Ok(at) => counts.groups[at].1 += 1,
+                    Err(at) => counts.groups.insert(at, (key, 1)),
+                }
+            }
+        }
+        counts.looked = counts.ids.len();
+    }
+
     fn gate_at(&mut self, slot: u32) -> &mut Gate {
         &mut self.gates[slot as usize]
     }

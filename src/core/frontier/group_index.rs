@@ -2,7 +2,9 @@
 //!
 //! Invariant: an attempt is parked only if its entry is in the groups' index.
 
-use super::{Frontier, Rank, Ready};
+use super::memory::Frontier;
+use super::rank::Rank;
+use super::ready::Ready;
 
 impl Frontier<'_> {
     /// Whether an attempt that a refill has read needs an entry in its group's index before it is handed over.

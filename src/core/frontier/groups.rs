@@ -9,116 +9,15 @@
 //! position stands among the turns, or a session serves it, or it is *held*; if it has room but for its rate, it *rests*,
 //! or its starts are open. If its lane has no slot, everything is behind P.
 
-use super::turns::Turns;
-use super::{Frontier, Rank, Ready, index};
+use super::group::{Group, List, key_of};
+use super::index;
+use super::lane::Lists;
+use super::memory::Frontier;
+use super::rank::Rank;
+use super::ready::Ready;
 
 /// After this many hand-outs of its lane a group is treated as if it had never been served.
 const RECENT: u64 = 64;
-
-/// The list of its lane in which a group stands.
-#[repr(u8)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum List {
-    /// In none.
-    #[default]
-    None,
-    /// The turns: it may start something.
-    Turns,
-    /// Those in the way: a session serves it, and what it may leave comes before larger priorities.
-    Served,
-    /// It has nothing. It is remembered for a while, so that others come first.
-    Idle,
-    /// Those of all lanes that are at their rate and have something that waits for its end.
-    Resting,
-}
-
-/// A group. All zero is a free slot.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Group {
-    key: i64,
-    pub(super) instance: u32,
-    pub(super) lane: i32,
-    pub(super) hash: i64,
-    /// The slot of its gate, plus one. 0: the slot is free.
-    pub(super) gate: u32,
-    pub(super) running: u32,
-    /// Its parked attempts rank behind this.
-    pub(super) position: Rank,
-    /// The smallest position to which parking would have moved it since a session began to serve it.
-    pub(super) spill: Rank,
-    /// The number of the session that serves it, plus one. 0: none does.
-    pub(super) server: u32,
-    /// The slot of its parent in a tree, plus one.
-    pub(super) up: u32,
-    /// How many hand-outs its lane had counted when it was last served.
-    pub(super) served_at: u64,
-    pub(super) list: List,
-    /// 1: it is *held*, as the attempt that has to run first is not due.
-    pub(super) held: u8,
-    /// 1: something has come or gone since a session began to serve it.
-    pub(super) has_news: u8,
-    /// How many attempts the session that serves it asks for. 255: that many or more.
-    pub(super) wanted: u8,
-    /// No attempt of it that may start has a smaller priority. It does not change while the group has a turn.
-    pub(super) urgency: i32,
-    /// Its place in a tree: the urgency, or the time up to which it rests. It does not change while it is there.
-    pub(super) order: i64,
-    /// Links (slots plus one) to its neighbours in a list, or to its right and left child in a tree.
-    pub(super) next: u32,
-    pub(super) prev: u32,
-}
-
-impl Group {
-    /// The rank behind which its parked attempts are, also while a session serves it.
-    pub(super) fn from(&self) -> Rank {
-        self.position.min(self.spill)
-    }
-}
-
-/// The lists of a lane's groups.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Lists {
-    /// The groups that may start something.
-    pub(super) turns: Turns,
-    /// The groups that a session serves and that are in the way of larger priorities.
-    pub(super) served_now: Turns,
-    /// The first and the last group of the idle list, slots plus one.
-    idle: (u32, u32),
-    /// How many groups sessions serve.
-    pub(super) serving: u32,
-    /// How many attempts of this lane were handed out so far.
-    pub(super) served: u64,
-    /// 1: the next hand-out is a group's, if one has a turn.
-    pub(super) is_groups_turn: u8,
-    /// 1: since the last hand-out a group was forgotten to make room for another one.
-    pub(super) is_short: u8,
-}
-
-/// The turn of a group. The session reads the group's index behind `after`, with a snapshot that it takes later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
-    /// The hash of the group.
-    pub group: i64,
-    /// Everything up to this rank was read before.
-    pub after: Rank,
-    /// The urgency with which the group came first: what has it is taken in any case.
-    pub urgency: i32,
-    /// Nothing of a larger priority is taken, as something unread, or another lane, may come first.
-    pub up_to: i32,
-}
-
-/// What a session has found for a group's turn.
-#[derive(Clone, Copy, Debug)]
-pub struct Served<'a> {
-    /// The waiting attempts, in order.
-    pub found: &'a [Ready],
-    /// Everything up to this rank was looked at. [`Rank::MAX`]: all.
-    pub read_to: Rank,
-    /// Whether an attempt that is not due has to run before all others.
-    pub is_held: bool,
-}
 
 /// What a lane hands out next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,11 +34,6 @@ pub(super) enum Choice {
     Full,
     /// The head of `ready` has to be parked, and is not yet in its group's index.
     Index,
-}
-
-/// The key by which a group is found at its gate. A group of a queue with stages is another one in each lane.
-pub(super) fn key_of(lane: i32, hash: i64) -> i64 {
-    hash ^ i64::from(lane).wrapping_mul(0x2545_f491_4f6c_dd1d)
 }
 
 impl Frontier<'_> {
@@ -497,7 +391,7 @@ impl Lists {
         self.is_short != 0
     }
 
-    pub(super) fn trees(&self) -> [(Turns, List); 2] {
+    pub(super) fn trees(&self) -> [(super::turns::Turns, List); 2] {
         [(self.turns, List::Turns), (self.served_now, List::Served)]
     }
 }

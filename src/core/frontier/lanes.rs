@@ -2,8 +2,12 @@
 //!
 //! Invariant: a lane without a slot reads as P before everything, so a lane may be forgotten at any time.
 
-use super::ready::Ring;
-use super::{DeadlineRoot, Frontier, Lane, Rank, Ready, State, index};
+use super::index;
+use super::lane::Lane;
+use super::memory::{DeadlineRoot, Frontier};
+use super::rank::Rank;
+use super::ready::{Ready, Ring};
+use super::running::State;
 
 impl Frontier<'_> {
     pub(super) fn lane_slot(&self, instance: u32, lane: i32) -> Option<u32> {

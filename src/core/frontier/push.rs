@@ -2,7 +2,12 @@
 //!
 //! Invariant: an attempt that ranks at or before P is kept. If `ready` is full, P moves before what does not fit.
 
-use super::{Frontier, Lane, Ready, WAIT_LANES, Wait, index};
+use super::answers::Wait;
+use super::index;
+use super::lane::Lane;
+use super::memory::Frontier;
+use super::ready::Ready;
+use super::session::LANES as WAIT_LANES;
 use crate::id;
 
 impl Frontier<'_> {

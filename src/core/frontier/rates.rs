@@ -11,10 +11,13 @@
 //! Invariant: never do more jobs of one group than the limit start within any period. A node is in the list of one record
 //! or in the free list.
 
-use super::gate::Claimer;
-use super::groups::key_of;
+use super::group::key_of;
+use super::index;
+use super::limits::Claimer;
+use super::memory::Frontier;
+use super::running::Running;
+use super::starts::{PastStart, Rate, Starts};
 use super::window::{self, Span};
-use super::{Frontier, Running, index};
 use crate::share;
 
 /// How fine the times of starts are: a span is at most one of `parts` of a period long, and `apart` starts are kept
@@ -27,53 +30,12 @@ struct Grain {
     apart: u32,
 }
 
-/// Nodes of the pool for each record.
-pub const NODES_PER_RATE: usize = 8;
 /// In [`Running::token`]: it counts as an open start of its queue.
 pub const OF_QUEUE: u8 = 1;
 /// In [`Running::token`]: it counts as an open start of its group.
 pub const OF_GROUP: u8 = 2;
 /// How many records the making of one looks at, to free those whose starts have all ceased to count.
 const LOOKS: u32 = 4;
-
-/// A node of the pool: starts of a group that are not its newest. All zero is a free node that was never used.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Starts {
-    span: Span,
-    /// The node after it in the list, plus one.
-    next: u32,
-}
-
-/// The starts of a group. All zero is a free slot.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Rate {
-    key: i64,
-    newest: Span,
-    /// The oldest and the last but one of the older starts, nodes plus one.
-    older: (u32, u32),
-    len: u32,
-    /// How many starts there are, but for the open ones.
-    sum: u32,
-    /// Attempts that are taken, and whose claim is neither committed nor rolled back.
-    open: u32,
-    /// The slot of its gate, plus one. 0: the slot is free, and `older.0` is the next one in the free list.
-    gate: u32,
-}
-
-/// A start that the logs have from before the server's start.
-#[derive(Clone, Copy, Debug)]
-pub struct PastStart {
-    /// The lane and the hash of the group.
-    pub lane: i32,
-    /// See `lane`.
-    pub group: i64,
-    /// The monotonic time.
-    pub at: i64,
-    /// How many.
-    pub count: u32,
-}
 
 impl Rate {
     /// Whether nothing of it counts at this time.

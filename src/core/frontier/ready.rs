@@ -6,7 +6,7 @@
 //!
 //! Invariant: ranks strictly ascend from `head`, so no rank is there twice.
 
-use super::{Place, Rank};
+use super::rank::{Place, Rank};
 
 /// An attempt that may be taken.
 #[repr(C)]

@@ -2,7 +2,10 @@
 //!
 //! Invariant: while the flag is up, every commit pushes. P is set and the flag is lowered in one step.
 
-use super::{Frontier, Rank, Ready, index};
+use super::index;
+use super::memory::Frontier;
+use super::rank::Rank;
+use super::ready::Ready;
 
 impl Frontier<'_> {
     /// Raises the lane's flag. Returns the position behind which the caller reads the index, with a snapshot taken

@@ -3,7 +3,8 @@
 //!
 //! Invariant: an attempt has at most one entry, and no claim takes an attempt that has one.
 
-use super::{Place, Rank, Ready};
+use super::rank::{Place, Rank};
+use super::ready::Ready;
 
 /// What is being done with the attempt.
 ///

@@ -3,8 +3,13 @@
 //!
 //! Invariant: of all that may start a smaller priority comes first, and groups of the same priority take turns.
 
+use super::answers::{Served, Turn};
+use super::ending::Ending;
 use super::groups::Choice;
-use super::{Ending, Frontier, Rank, Ready, Served, Turn, index};
+use super::index;
+use super::memory::Frontier;
+use super::rank::Rank;
+use super::ready::Ready;
 
 impl Frontier<'_> {
     /// Returns the rank of the next turn in a lane: the urgency and the position of its group.

@@ -3,9 +3,15 @@
 //! Invariant: only attempts that rank at or before the horizon are handed out, and none while another one that has a
 //! smaller priority may run.
 
+use super::answers::{Next, Take};
 use super::groups::Choice;
+use super::index;
+use super::limits::Claimer;
+use super::memory::Frontier;
+use super::rank::Rank;
 use super::rates::OF_QUEUE;
-use super::{Claimer, Frontier, Next, Rank, Ready, Running, Take, index};
+use super::ready::Ready;
+use super::running::Running;
 
 impl Frontier<'_> {
     /// The entry of `ready` that may be handed out next.

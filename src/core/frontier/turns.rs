@@ -8,7 +8,7 @@
 //!
 //! Invariant: `Group::order` does not change while the group is in a tree.
 
-use super::Group;
+use super::group::Group;
 
 /// A tree. All zero is empty.
 #[repr(C)]

@@ -8,38 +8,9 @@
 //! the end of a refill wakes the next. If there is no place in `running` for the job, `Head::is_short` says so; if
 //! there is one again, a session was woken for some lane and has not stopped waiting.
 
-use super::Frontier;
+use super::memory::Frontier;
+use super::session::{LANES, Node, Session};
 use crate::share;
-
-/// How many lanes one session can wait for at once.
-pub const LANES: usize = 64;
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct Node {
-    lane_plus_one: u32,
-    prev: u32,
-    next: u32,
-}
-
-/// The waiting of one session. All zero: it does not wait.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Session {
-    nodes: [Node; LANES],
-    /// The slot of the lane for which it was woken, plus one. 0: it was not woken since it began to wait.
-    woken_for: u32,
-    /// How many lanes it waits for.
-    waiting: u8,
-    /// 1: it is to be woken by the end of a refill, also if that has found nothing.
-    for_refill: u8,
-}
-
-impl Default for Session {
-    fn default() -> Self {
-        Self { nodes: [Node::default(); LANES], woken_for: 0, waiting: 0, for_refill: 0 }
-    }
-}
 
 fn node(sessions: &mut [Session], link: u32) -> &mut Node {
     let n = link as usize - 1;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 pub use times::{MAX_ERROR, Times};
 
-use crate::counter::{End, Totals};
+use crate::totals::{End, Totals};
 
 /// A minute in microseconds.
 pub const MINUTE: i64 = 60_000_000;

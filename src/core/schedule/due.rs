@@ -7,7 +7,8 @@
 
 use std::ops::RangeInclusive;
 
-use super::{Plan, SECOND};
+use super::bounds::SECOND;
+use super::plan::Plan;
 
 /// How long a slot is on time, in microseconds.
 const GRACE: i64 = 5 * SECOND;

@@ -4,8 +4,8 @@
 
 use jiff::civil::Date;
 
+use super::bounds::{DAY, EARLIEST, LATEST, SECOND};
 use super::zone::{Zone, civil, local};
-use super::{DAY, EARLIEST, LATEST, SECOND};
 
 /// The shortest period, in microseconds.
 const SHORTEST: i64 = 100_000;

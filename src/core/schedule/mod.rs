@@ -7,145 +7,19 @@
 //! Invariant: no two slots of a plan are equal. [`Plan::next_after`] of a slot is the slot that follows, and
 //! [`Plan::previous_or_at`] of a slot is itself. Slots lie between [`EARLIEST`] and [`LATEST`].
 
+mod bounds;
 mod cron;
 mod due;
 mod every;
+mod plan;
 mod zone;
 
+pub use bounds::{EARLIEST, LATEST};
 pub use cron::{Cron, ParseError};
 pub use due::{Due, MOST, Missed};
 pub use every::{Period, PeriodError};
+pub use plan::{Plan, Slots};
 pub use zone::{Zone, rfc3339};
-
-use every::Every;
-
-/// Microseconds in a second.
-const SECOND: i64 = 1_000_000;
-/// A day, in seconds.
-const DAY: i64 = 86_400;
-/// No slot lies before it: 0001-01-01 00:00 UTC.
-pub const EARLIEST: i64 = -730_119 * DAY * SECOND;
-/// No slot lies after it: 9999-01-01 00:00 UTC.
-pub const LATEST: i64 = 2_921_575 * DAY * SECOND;
-
-/// When a recurring job is planned.
-///
-/// If the clock changes, an expression with a fixed time of day, which has neither `*` nor a step in its hours and
-/// minutes, runs as often as it would have without the change. Any other follows the elapsed time: it runs whenever the
-/// local time matches. Seconds do not matter for this. Vixie cron does the same; here it holds for every change of a
-/// zone's offset, whether of half an hour or of a day. docs/schedules.md has tables.
-///
-/// Months and days of a [`Period`] are those of the calendar, and end at a local time that is treated like a fixed one.
-/// Its microseconds are elapsed time: `1 day` runs at the same time of day all year, `24 hours` does not.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    rule: Rule,
-    zone: Zone,
-    starts_at: i64,
-    ends_at: i64,
-}
-
-#[derive(Clone, Debug)]
-enum Rule {
-    Cron(Cron),
-    Every(Every),
-}
-
-impl Plan {
-    /// A plan with a slot whenever the local time in `zone` matches the expression.
-    pub fn cron(cron: Cron, zone: Zone) -> Self {
-        Self::new(Rule::Cron(cron), zone)
-    }
-
-    /// A plan with slots at `anchor + n × period` for n = 0, 1, 2, …, with months and days in the calendar of `zone`.
-    ///
-    /// The n-th slot is counted from the anchor, not from the slot before: a month from January 31st it is the last day
-    /// of February, two months from it March 31st.
-    pub fn every(period: Period, anchor: i64, zone: Zone) -> Self {
-        Self::new(Rule::Every(Every::new(period, anchor)), zone)
-    }
-
-    fn new(rule: Rule, zone: Zone) -> Self {
-        Self { rule, zone, starts_at: EARLIEST, ends_at: LATEST + 1 }
-    }
-
-    /// Leaves out the slots before `starts_at` and those at `ends_at` or after it; `None` leaves out nothing.
-    ///
-    /// If the end is not after the start, no slot is left.
-    pub fn within(self, starts_at: Option<i64>, ends_at: Option<i64>) -> Self {
-        let starts_at = starts_at.unwrap_or(EARLIEST).max(EARLIEST);
-        let ends_at = ends_at.unwrap_or(i64::MAX).min(LATEST + 1);
-        Self { starts_at, ends_at, ..self }
-    }
-
-    /// Returns the first slot after `instant`. `None` if there is none.
-    ///
-    /// A cron expression that matches no local time in its zone for a hundred years, because the clock always skips it,
-    /// has no further slot.
-    pub fn next_after(&self, instant: i64) -> Option<i64> {
-        let instant = instant.max(self.starts_at - 1);
-        if instant >= self.ends_at {
-            return None;
-        }
-        let slot = match &self.rule {
-            Rule::Cron(cron) => cron::next_after(cron, &self.zone, instant.div_euclid(SECOND))?.checked_mul(SECOND)?,
-            Rule::Every(every) => every.next_after(&self.zone, instant)?,
-        };
-        (slot < self.ends_at).then_some(slot)
-    }
-
-    /// Returns the last slot at `instant` or before it. `None` if there is none.
-    pub fn previous_or_at(&self, instant: i64) -> Option<i64> {
-        let instant = instant.min(self.ends_at - 1);
-        if instant < self.starts_at {
-            return None;
-        }
-        let slot = match &self.rule {
-            Rule::Cron(cron) => {
-                cron::previous_or_at(cron, &self.zone, instant.div_euclid(SECOND))?.checked_mul(SECOND)?
-            }
-            Rule::Every(every) => every.previous_or_at(&self.zone, instant)?,
-        };
-        (slot >= self.starts_at).then_some(slot)
-    }
-
-    /// Returns the slots after `from`, up to and including `to`: those that were missed if the last one that ran was
-    /// `from` and it is `to` now.
-    ///
-    /// Each slot is computed when the iterator reaches it, from either end. There may be billions, so the caller takes
-    /// only as many as it needs.
-    pub fn between(&self, from: i64, to: i64) -> Slots<'_> {
-        Slots { plan: self, after: from, until: to }
-    }
-}
-
-/// The slots of a plan in a stretch of time, see [`Plan::between`].
-#[derive(Clone, Debug)]
-pub struct Slots<'a> {
-    plan: &'a Plan,
-    after: i64,
-    until: i64,
-}
-
-impl Iterator for Slots<'_> {
-    type Item = i64;
-
-    fn next(&mut self) -> Option<i64> {
-        let slot = self.plan.next_after(self.after).filter(|&slot| slot <= self.until);
-        self.after = slot.unwrap_or(self.until);
-        slot
-    }
-}
-
-impl DoubleEndedIterator for Slots<'_> {
-    fn next_back(&mut self) -> Option<i64> {
-        let slot = self.plan.previous_or_at(self.until).filter(|&slot| slot > self.after);
-        self.until = slot.map_or(self.after, |slot| slot - 1);
-        slot
-    }
-}
-
-impl std::iter::FusedIterator for Slots<'_> {}
 
 #[cfg(test)]
 mod tests;

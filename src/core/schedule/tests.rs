@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 
+use super::bounds::SECOND;
 use super::*;
 
 mod recorded;

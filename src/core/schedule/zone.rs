@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::{Offset, TimeZone};
 
-use super::{DAY, EARLIEST, LATEST, SECOND};
+use super::bounds::{DAY, EARLIEST, LATEST, SECOND};
 
 /// From 1970-01-01 to 2000-01-01, in seconds.
 const EPOCH: i64 = 946_684_800;

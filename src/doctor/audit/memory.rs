@@ -10,7 +10,8 @@ use pg_queue_core::frontier::{Rank, Running, State};
 use pg_queue_core::id;
 
 use crate::catalog::{Catalog, queue, spi};
-use crate::doctor::audit::{Fault, rows};
+use crate::doctor::audit::fault::Fault;
+use crate::doctor::audit::rows;
 use crate::error::Result;
 use crate::log::claim::{self, Kind};
 use crate::log::lane_counts::LaneCounts;

@@ -7,6 +7,8 @@
 //! Invariant: a look locks no session out and keeps no lock. Mending never removes a row by which a job lives; where it
 //! is not certain what is right, it does nothing.
 
+pub use fault::Fault;
+
 use crate::catalog::{Catalog, queue, spi};
 use crate::error::Result;
 use crate::log::reader::Reader;
@@ -14,48 +16,9 @@ use crate::log::segment::Home;
 use crate::log::{claim, outcome, restore};
 use crate::pg::{lock, process, session, transaction};
 
+mod fault;
 mod memory;
 mod rows;
-
-/// What is wrong.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// What kind of fault, in a word.
-    pub name: String,
-    pub queue: Option<String>,
-    pub job_id: Option<i64>,
-    pub attempt_id: Option<i64>,
-    /// The segment in which the row lies.
-    pub segment: Option<u8>,
-    /// In a sentence.
-    pub problem: String,
-}
-
-impl Fault {
-    fn new(name: &str, problem: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            queue: None,
-            job_id: None,
-            attempt_id: None,
-            segment: None,
-            problem: problem.to_owned(),
-        }
-    }
-
-    /// What is done about it; `None`: what is right is not certain, or nothing can be done.
-    pub fn remedy(&self) -> Option<&'static str> {
-        Some(match self.name.as_str() {
-            "orphan_claim" | "orphan_outcome" | "orphan_note" | "orphan_successor" => "The row is deleted.",
-            "two_places" => "The row outside of old is marked as moved, unless one of the two is claimed.",
-            "lost_move" => "The mark is deleted: the attempt goes on where it was.",
-            "history_table" => "The table is made to depend on the extension.",
-            "sequence" => "The sequence is set.",
-            "unknown_claim" | "stranger" | "unreachable" | "counter" => "Memory is read anew from the tables.",
-            _ => return None,
-        })
-    }
-}
 
 /// Returns what is wrong. In a transaction that has written, what it has written counts, and shared memory is not
 /// looked at, which knows nothing of it yet.

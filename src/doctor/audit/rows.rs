@@ -11,7 +11,7 @@ use pg_queue_core::id::SEGMENTS;
 use pgrx::pg_sys;
 
 use crate::catalog::{Catalog, spi, triggers};
-use crate::doctor::audit::Fault;
+use crate::doctor::audit::fault::Fault;
 use crate::error::Result;
 use crate::log::segment;
 use crate::pg::scan::Snapshot;

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use pg_queue_core::after::{Fate, Upon, Verdict, verdict};
-use pg_queue_core::{counter, id};
+use pg_queue_core::{id, totals};
 use pgrx::pg_sys::Datum;
 
 use crate::catalog::queue::{self, Queue};
@@ -426,7 +426,7 @@ impl<'a> Batch<'a> {
             };
             outcomes.push(outcome::New { error, ..outcome::New::of(act.attempt.id(), kind) });
             if matches!(kind, Kind::Completed | Kind::Dead) {
-                let end = counter::End { outcome: kind.char(), has_next: false };
+                let end = totals::End { outcome: kind.char(), has_next: false };
                 transaction::record(self.catalog.number, Step::Told { lane: act.attempt.lane(), end });
             }
             let job_id = act.attempt.job_id();

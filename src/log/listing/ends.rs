@@ -9,34 +9,14 @@ use std::collections::BTreeMap;
 use pg_queue_core::id;
 use serde_json::{Value, json};
 
-use crate::catalog::Catalog;
-use crate::log::history::{self, Child, Counting, column};
-use crate::log::listing::{Found, Opened, SNAPSHOT, State, Walk, Wanted, Where, pair};
+use crate::log::history::{self, Counting, column};
+use crate::log::listing::walk::{Found, Opened, PastTable, SNAPSHOT, State, Walk, Wanted, Where, pair};
 use crate::log::outcome::{self, Kind, Outcome};
 use crate::log::successor;
 use crate::log::tables::Tables;
 use crate::pg::process;
 use crate::pg::row::Row;
 use crate::pg::scan::{Backwards, Key, Scan};
-use crate::pg::table::Relation;
-
-/// A table of history.
-pub struct PastTable {
-    child: Child,
-    table: Relation,
-    /// Its index of dead jobs.
-    dead: Option<Relation>,
-}
-
-/// Opens the tables of history.
-pub fn open(catalog: &Catalog) -> Vec<PastTable> {
-    let opened = history::children(catalog).into_iter().filter_map(|child| {
-        let table = history::open(child)?;
-        let dead = history::index_of_dead(child).map(Relation::read_index);
-        Some(PastTable { child, table, dead })
-    });
-    opened.collect()
-}
 
 /// Where the rows of a source are.
 #[derive(Clone, Copy)]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::log::attempt::LAST_ERROR;
-use crate::log::listing::{Found, Opened, SNAPSHOT, State, Walk, Wanted, Where, pair};
+use crate::log::listing::walk::{Found, Opened, SNAPSHOT, State, Walk, Wanted, Where, pair};
 use crate::log::tables::Tables;
 use crate::pg::scan::{Key, Scan};
 use crate::pg::{process, time};

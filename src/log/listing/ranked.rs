@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use pg_queue_core::frontier::{Rank, Ready};
 use serde_json::{Value, json};
 
-use crate::log::listing::{Found, Opened, State, Walk, Wanted, Where, is_job, pair};
+use crate::log::listing::walk::{Found, Opened, State, Walk, Wanted, Where, is_job, pair};
 use crate::log::tables::Tables;
 use crate::log::waiting::{Order, Waiting};
 use crate::pg::time;

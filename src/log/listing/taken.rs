@@ -8,7 +8,7 @@ use pg_queue_core::frontier::Running;
 use serde_json::{Value, json};
 
 use crate::log::claim;
-use crate::log::listing::{Found, Opened, SNAPSHOT, Walk, Wanted, Where, pair};
+use crate::log::listing::walk::{Found, Opened, SNAPSHOT, Walk, Wanted, Where, pair};
 use crate::log::tables::Tables;
 use crate::pg::row::Row;
 use crate::pg::scan::{Backwards, Key};

@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use crate::frontier::groups::List;
+use crate::frontier::group::List;
+use crate::frontier::index::Bucket;
 use crate::frontier::*;
 use crate::id;
 

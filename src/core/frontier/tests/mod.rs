@@ -4,3 +4,4 @@ mod after;
 mod limits_model;
 pub mod model;
 mod protocol;
+mod several;

@@ -26,6 +26,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use proptest::prelude::*;
 
+use crate::frontier::index::Bucket;
 use crate::frontier::*;
 use crate::{id, share};
 

@@ -2,58 +2,21 @@
 //!
 //! Invariant: a slot follows from the expression and the zone alone, by the rules in the head of `schedule`.
 
+mod fields;
 mod parse;
 
 use jiff::civil::Date;
 
-use super::DAY;
+use super::bounds::DAY;
 use super::zone::{FIRST, LAST, Zone, civil, local};
 
+use fields::{DaysOfMonth, DaysOfWeek};
+
+pub use fields::Cron;
 pub use parse::ParseError;
 
 /// A hundred years, in seconds: how far a slot is searched for. February 29th falls on each weekday within forty years.
 const HORIZON: i64 = 36_525 * DAY;
-
-/// A cron expression: the local times at which a job is planned.
-///
-/// Bit n of a field's set stands for the value n.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cron {
-    seconds: u64,
-    minutes: u64,
-    hours: u64,
-    months: u64,
-    days: DaysOfMonth,
-    weekdays: DaysOfWeek,
-    /// Whether hours or minutes have `*` or a step, so that it follows the elapsed time when the clock changes.
-    is_elapsed: bool,
-}
-
-/// The field of the days of the month.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct DaysOfMonth {
-    days: u64,
-    /// `L` and `L-n`: bit n is the day n days before the month's last.
-    from_end: u64,
-    /// `nW`: the working day nearest to day n, in the same month.
-    near: u64,
-    /// `LW`: the last working day.
-    last_working: bool,
-    /// Whether it begins with `*`.
-    is_any: bool,
-}
-
-/// The field of the days of the week. 0 is Sunday.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct DaysOfWeek {
-    days: u64,
-    /// `d#n`: the weekdays that match when they come the n-th time in their month, at n - 1.
-    nth: [u64; 5],
-    /// `dL`: the weekdays that match when they come the last time in their month.
-    last: u64,
-    /// Whether it begins with `*`.
-    is_any: bool,
-}
 
 impl DaysOfMonth {
     /// Returns the days that match in a month of `length` days whose first day is the weekday `first`.

@@ -14,7 +14,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::{Cron, DaysOfMonth, DaysOfWeek};
+use super::fields::{Cron, DaysOfMonth, DaysOfWeek};
 
 /// The longest expression, in bytes; one that names each value of each field is shorter.
 const MAX_LENGTH: usize = 1000;

@@ -3,11 +3,9 @@
 //!
 //! Invariant: nothing is taken from the logs that memory does not hand out, so what memory has lost stays.
 
-use super::duties::Duty;
-use super::ends::End;
-use super::verbs::{Pc, Verb};
-use super::world::{At, Kind, Log, Phase, World};
-use super::{Fault, Promise, Scenario};
+use super::data::{At, Duty, End, Kind, Log, Pc, Phase, Verb};
+use super::scenario::{Fault, Promise, Scenario};
+use super::world::World;
 use crate::frontier;
 
 const CLAIM: &[&[Verb]] = &[&[Verb::Claim]];

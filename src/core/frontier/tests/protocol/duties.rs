@@ -1,41 +1,10 @@
 //! What the background worker does: it moves the living out of a closed segment and empties it, serves requests that
 //! came too late, cancels what no worker is to run, ends leases, and reads what runs into memory after a crash.
 
-use super::requests::Why;
-use super::steps::Step;
-use super::verbs::{Pc, Then};
-use super::world::{At, INSTANCE, Kind, Log, OLD, Phase, Probe, State, World};
-use super::{Fault, Scenario};
+use super::data::{At, Batch, Duty, End, INSTANCE, Kind, Log, OLD, Pc, Phase, Probe, Row, State, Step, Then, Why};
+use super::scenario::{Fault, Scenario};
+use super::world::World;
 use crate::frontier;
-
-/// What the worker may begin.
-#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
-pub enum Duty {
-    /// Closes the segment, and opens another.
-    Close,
-    /// A batch of the move: here a pass over the whole segment.
-    Move,
-    Empty,
-    ServeCancels,
-    /// Cancels an attempt that was asked to be cancelled while its claim was open, after that was rolled back.
-    CancelUnclaimed(i64),
-    /// Ends an attempt whose lease is over.
-    Expire(i64),
-    Recover,
-}
-
-/// `move_living::Batch`, and how far its walk has come.
-#[derive(Clone, Debug, Hash, Default, PartialEq, Eq)]
-pub struct Batch {
-    looked_to: i64,
-    waiting: Vec<At>,
-    running: Vec<At>,
-    marked: Vec<At>,
-    /// Something was left for later.
-    has_left: bool,
-    /// With a fault: what was read of the notes of the attempt that is marked next.
-    has_note: Option<bool>,
-}
 
 impl World {
     /// What is due for the worker, which is idle.
@@ -96,7 +65,7 @@ impl World {
                     Pc::Doomed(at)
                 } else {
                     self.expiries_left -= 1;
-                    Pc::Hold(at, super::ends::End::Fail, false)
+                    Pc::Hold(at, End::Fail, false)
                 }
             }
             Duty::Recover => Pc::RecoverNext((0, 0)),
@@ -150,7 +119,7 @@ impl World {
             },
             // `recover::recover_segment`
             Pc::RecoverNext(cursor) => {
-                let is_next = |row: &&super::world::Row| {
+                let is_next = |row: &&Row| {
                     row.kind == Kind::Claim
                         && (row.at.segment, row.at.id) > cursor
                         && self.find(session, Log::Outcomes, row.at).is_none()
@@ -306,9 +275,7 @@ impl World {
 
     /// `note::all_settled`: whether there is a note; `None`: an open transaction is writing one.
     fn settled_notes(&self, session: usize, at: At) -> Option<bool> {
-        let is_it = |row: &&super::world::Row| {
-            row.kind == Kind::CancelNote && (row.at.segment, row.at.id) == (at.segment, at.id)
-        };
+        let is_it = |row: &&Row| row.kind == Kind::CancelNote && (row.at.segment, row.at.id) == (at.segment, at.id);
         if self.open_rows(session).any(|row| is_it(&row)) {
             return None;
         }
@@ -317,8 +284,7 @@ impl World {
 
     /// `Batch::take`: the next attempt of the segment.
     fn look_at_next(&mut self, session: usize, mut batch: Batch, fault: Option<Fault>) {
-        let is_next =
-            |row: &&super::world::Row| row.kind == Kind::Attempt && row.at.segment == 0 && row.at.id > batch.looked_to;
+        let is_next = |row: &&Row| row.kind == Kind::Attempt && row.at.segment == 0 && row.at.id > batch.looked_to;
         let Some(at) = self.seen(session).filter(is_next).map(|row| row.at).min_by_key(|at| at.id) else {
             self.lock(session, 0);
             if !batch.waiting.is_empty() {

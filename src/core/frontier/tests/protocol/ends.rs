@@ -1,28 +1,10 @@
 //! How a session ends an attempt that it has claimed, or the worker one whose lease is over: `job::hold`,
 //! `job::complete`, `job::fail`, and `job::recover` where memory does not know the attempt.
 
-use super::steps::Step;
-use super::verbs::{Pc, Then};
-use super::world::{At, INSTANCE, Kind, LANE, Log, Probe, World};
-use super::{Fault, Scenario};
+use super::data::{At, End, Held, INSTANCE, Kind, LANE, Log, Pc, Probe, Row, Step, Then, Why};
+use super::scenario::{Fault, Scenario};
+use super::world::World;
 use crate::frontier::{self, Running};
-
-/// How an attempt is ended.
-#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
-pub enum End {
-    Complete,
-    /// By its worker, or by the background worker because its lease is over: the same steps.
-    Fail,
-}
-
-/// As `job::held::Held`.
-#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
-pub struct Held {
-    pub at: At,
-    generation: u8,
-    /// What memory said of it: it is to be cancelled.
-    is_cancelled: bool,
-}
 
 impl World {
     /// The call is refused: the attempt is not the session's any more.
@@ -178,9 +160,7 @@ impl World {
 
     /// Whether a session sees a note that the attempt is to be cancelled, where the attempt is.
     pub fn is_noted(&self, session: usize, at: At) -> bool {
-        let is_it = |row: &super::world::Row| {
-            row.kind == Kind::CancelNote && (row.at.segment, row.at.id) == (at.segment, at.id)
-        };
+        let is_it = |row: &Row| row.kind == Kind::CancelNote && (row.at.segment, row.at.id) == (at.segment, at.id);
         self.seen(session).any(is_it)
     }
 
@@ -284,7 +264,7 @@ impl World {
             Then::Hold(..) => self.refuse(scenario, session, id),
             // `cancel` does not ask for the result.
             Then::Note(at, generation) => {
-                let why = super::requests::Why::Cancel;
+                let why = Why::Cancel;
                 self.go(session, Pc::Note { at, generation, about: at, why });
             }
             Then::Duty(cursor) => self.go(session, Pc::RecoverNext(cursor)),

@@ -5,8 +5,9 @@
 
 use std::hash::{Hash, Hasher};
 
-use super::Fault;
-use crate::frontier::{Bucket, DeadlineRoot, Frontier, Head, Lane, Rank, Ready, Running, Session, index};
+use super::scenario::Fault;
+use crate::frontier::index::Bucket;
+use crate::frontier::{DeadlineRoot, Frontier, Head, Lane, Rank, Ready, Running, Session, index};
 
 /// Entries that `ready` has room for.
 const READY: usize = 2;

@@ -1,23 +1,10 @@
 //! Cancelling: what waits is taken and ended unrun, what runs is asked to stop, by a note that may come too late for
 //! the end of its attempt. `api::cancel`, `job::take`, `job::cancel`, `hold::write_note`.
 
-use super::steps::Step;
-use super::verbs::{Pc, Then};
-use super::world::{At, INSTANCE, Kind, LANE, Log, Probe, World};
-use super::{Fault, Scenario};
+use super::data::{At, INSTANCE, Kind, LANE, Log, Pc, Probe, Row, Step, Then, Why};
+use super::scenario::{Fault, Scenario};
+use super::world::World;
 use crate::frontier::{State, TakeOne};
-
-/// What a waiting attempt is taken for.
-#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
-pub enum Why {
-    Cancel,
-    /// `purge_lane`.
-    Purge,
-    /// `serve_cancels`: of the request about this attempt.
-    Serve(i64),
-    /// `expire::cancel_unclaimed`.
-    Doomed,
-}
 
 /// As `take::TakeWaiting`, without `Taken`.
 #[derive(Clone, Copy)]
@@ -100,8 +87,7 @@ impl World {
             }
             // `waiting::for_each_waiting`: segment by segment, old comes last
             Pc::PurgeNext(segment, id) => {
-                let is_next =
-                    |row: &&super::world::Row| row.kind == Kind::Attempt && (row.at.segment, row.at.id) > (segment, id);
+                let is_next = |row: &&Row| row.kind == Kind::Attempt && (row.at.segment, row.at.id) > (segment, id);
                 let next = self.seen(session).filter(is_next).map(|row| row.at).min();
                 match next {
                     Some(at) if self.is_claimed(session, at) => self.go(session, Pc::PurgeNext(at.segment, at.id)),
@@ -153,7 +139,7 @@ impl World {
             (Why::Cancel | Why::Serve(_), Not::Running) => note,
             // `claim::kind_even_open`
             (Why::Cancel, Not::InUse) => {
-                let is_it = |row: &&super::world::Row| (row.at.segment, row.at.id) == (at.segment, at.id);
+                let is_it = |row: &&Row| (row.at.segment, row.at.id) == (at.segment, at.id);
                 let kind = self
                     .rows
                     .iter()

@@ -4,8 +4,9 @@ use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model};
 
-use super::verbs::Verb::{Cancel, Claim, Complete, Enqueue, Fail, Purge};
-use super::{Fault, Promise, Protocol, Scenario};
+use super::Protocol;
+use super::data::Verb::{Cancel, Claim, Complete, Enqueue, Fail, Purge};
+use super::scenario::{Fault, Promise, Scenario};
 
 /// Under miri, which is a thousand times slower, a way is explored for so many steps only; else to its end.
 const STEPS: usize = if cfg!(miri) { 4 } else { 0 };

@@ -1,25 +1,10 @@
 //! What an open transaction will do to memory at its end: `transaction::pending` and `transaction::settle`, without
 //! what only counts or wakes.
 
-use super::Fault;
-use super::world::{At, INSTANCE, LANE, World};
+use super::data::{INSTANCE, LANE, Step};
+use super::scenario::Fault;
+use super::world::World;
 use crate::frontier::{MISSED_CANCEL, Ready, State};
-
-/// As `transaction::Step`.
-#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
-pub enum Step {
-    /// `true`: the attempt was there before, in another segment.
-    Enqueued(At, bool),
-    Taken(i64),
-    Ended(i64),
-    Missed(At),
-    Ending(i64),
-    Relocated(At),
-    CancelRequested(At),
-    Unseen,
-    /// `Step::Segment`: the segment is drained.
-    Drained,
-}
 
 impl World {
     pub fn record(&mut self, session: usize, step: Step) {
@@ -117,7 +102,7 @@ impl World {
                 }
             }
             Step::Unseen => {}
-            Step::Drained => self.segments[0].state = super::world::State::Drained,
+            Step::Drained => self.segments[0].state = super::data::State::Drained,
         }
     }
 

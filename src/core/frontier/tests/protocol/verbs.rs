@@ -4,128 +4,10 @@
 //! Each step is one hold of the frontier's lock, or one look at rows, or one insert. The function in `src` that a step
 //! stands for is named beside it.
 
-use super::ends::{End, Held};
-use super::requests::Why;
-use super::steps::Step;
-use super::world::{At, INSTANCE, LANE, Log, OLD, Phase, Probe, State, World};
-use super::{Fault, Promise, Scenario};
+use super::data::{At, End, INSTANCE, Kind, LANE, Log, OLD, Pc, Phase, Probe, Refill, Row, Source, State, Step, Verb};
+use super::scenario::{Fault, Promise, Scenario};
+use super::world::World;
 use crate::frontier::{Rank, Ready, Take};
-
-/// What a script says that a session does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
-    Enqueue(u8),
-    /// Of at most one job.
-    Claim,
-    /// Ends what the session holds.
-    Complete,
-    Fail,
-    Cancel(u8),
-    Purge,
-}
-
-/// What a session does next within its transaction.
-#[derive(Clone, Debug, Hash, PartialEq, Eq)]
-pub enum Pc {
-    /// To begin a transaction, or with a verb.
-    Next,
-    Commit,
-    /// An error was raised: the transaction rolls back.
-    Error,
-    Enqueue(u8),
-    // `job::claim`
-    Take,
-    Fetch(At),
-    InsertClaim(At),
-    Follow(At),
-    // `job::refill`
-    Refill(Refill),
-    // `job::hold`, `job::complete`, `job::fail`
-    Hold(At, End, bool),
-    Outcome(Held, End),
-    Resolve(Held, End),
-    FollowEnd(Held, End),
-    NotEnded(Held, End),
-    Notes(Held),
-    Successor(Held),
-    Last(Held, super::world::Kind),
-    // `job::recover`
-    RecoverRead(i64, Then),
-    RecoverAdd {
-        at: At,
-        generation: u8,
-        is_cancelled: bool,
-        then: Then,
-    },
-    RecoverCheck {
-        at: At,
-        generation: u8,
-        then: Then,
-    },
-    RecoverNext((u8, i64)),
-    // `api::cancel`, `job::take`, `job::cancel`
-    Find(u8),
-    CheckClaimed(At, u8),
-    TakeOne(At, u8, Why),
-    ClaimSystem(At, u8, Why),
-    WaitForMove(At, Why),
-    EndUnrun(At, Why),
-    Note {
-        at: At,
-        generation: u8,
-        about: At,
-        why: Why,
-    },
-    NoteCheck {
-        at: At,
-        about: At,
-        why: Why,
-    },
-    PurgeNext(u8, i64),
-    // `duty::serve_cancels`, `duty::expire`
-    ScanTake,
-    ScanRead,
-    ServeLook(i64),
-    ServeForget(i64),
-    Doomed(At),
-    // `duty::storage::move_living`
-    MoveWalk(super::duties::Batch),
-    MoveMark(super::duties::Batch),
-    MoveLook(super::duties::Batch, At),
-    MoveNotes(super::duties::Batch, At),
-    MoveCopy(super::duties::Batch),
-}
-
-/// What follows when a claim was read into memory.
-#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
-pub enum Then {
-    Hold(At, End),
-    Note(At, u8),
-    /// The duty goes on behind this claim.
-    Duty((u8, i64)),
-}
-
-/// A refill that is under way.
-#[derive(Clone, Debug, Hash, Default, PartialEq, Eq)]
-pub struct Refill {
-    has_begun: bool,
-    after: u8,
-    opened: u8,
-    sources: Vec<Source>,
-    found: Vec<At>,
-    is_read: bool,
-    is_pushed: bool,
-    /// The claim goes on when it has ended.
-    is_for_claim: bool,
-}
-
-/// `log::waiting::Source`.
-#[derive(Clone, Debug, Hash, PartialEq, Eq)]
-struct Source {
-    segment: u8,
-    read: (u8, i64),
-    head: Option<At>,
-}
 
 impl World {
     /// One step of a session whose transaction is open or about to begin. False: it has to wait for another.
@@ -170,7 +52,7 @@ impl World {
                 self.lock(session, segment);
                 self.segments[segment as usize].producers |= 1 << session;
                 let at = At { segment, id: self.fresh_id(segment), job };
-                self.insert(session, at, super::world::Kind::Attempt);
+                self.insert(session, at, Kind::Attempt);
                 self.record(session, Step::Enqueued(at, false));
                 self.finish(scenario, session);
             }
@@ -306,13 +188,9 @@ impl World {
         let is_claimed = |job: u8| {
             let living = self.living(usize::from(u8::MAX)).into_iter().find(|at| at.job == job);
             living.is_none_or(|at| {
-                self.rows.iter().any(|row| {
-                    row.at.id == at.id
-                        && matches!(
-                            row.kind,
-                            super::world::Kind::Claim | super::world::Kind::System | super::world::Kind::Vain
-                        )
-                })
+                self.rows
+                    .iter()
+                    .any(|row| row.at.id == at.id && matches!(row.kind, Kind::Claim | Kind::System | Kind::Vain))
             })
         };
         // Memory is told by a callback that has not run yet.
@@ -348,7 +226,7 @@ impl World {
     /// `ClaimBatch::insert`.
     fn insert_claim(&mut self, scenario: &Scenario, session: usize, at: At) {
         self.lock(session, at.segment);
-        if !self.insert_unique(session, Log::Claims, at, super::world::Kind::Claim) {
+        if !self.insert_unique(session, Log::Claims, at, Kind::Claim) {
             self.go(session, Pc::Follow(at));
             return;
         }
@@ -441,8 +319,8 @@ impl World {
 
     /// `Source::advance`: the next row in the order of rank that is committed by now.
     fn advance(&self, session: usize, source: &mut Source) {
-        let is_ahead = |row: &&super::world::Row| {
-            row.kind == super::world::Kind::Attempt
+        let is_ahead = |row: &&Row| {
+            row.kind == Kind::Attempt
                 && row.at.segment == source.segment
                 && (row.at.job, row.at.id) > source.read
                 && !Self::is_own(row, session)
@@ -460,16 +338,11 @@ impl World {
             return;
         };
         let Some(at) = source.head else { return };
-        let is_claim = |row: &super::world::Row| {
+        let is_claim = |row: &Row| {
             let is_open = self.open_rows(session).any(|open| open == row);
-            let is_moving = row.kind == super::world::Kind::MovedWaiting && is_open;
-            matches!(
-                row.kind,
-                super::world::Kind::Claim
-                    | super::world::Kind::System
-                    | super::world::Kind::MovedWaiting
-                    | super::world::Kind::Vain
-            ) && (row.at.segment, row.at.id) == (at.segment, at.id)
+            let is_moving = row.kind == Kind::MovedWaiting && is_open;
+            matches!(row.kind, Kind::Claim | Kind::System | Kind::MovedWaiting | Kind::Vain)
+                && (row.at.segment, row.at.id) == (at.segment, at.id)
                 && (!is_moving || fault == Some(Fault::OpenMarkIsClaim))
         };
         if !self.rows.iter().any(is_claim) {

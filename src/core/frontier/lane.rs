@@ -1,0 +1,116 @@
+//! The slot of a lane: its part of `ready`, the scan position P, and its groups.
+//!
+//! Invariant: `horizon` never lies behind something unread.
+
+use super::rank::Rank;
+use super::turns::Turns;
+
+/// A lane's slot. All zero is a free slot.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lane {
+    pub(super) instance: u32,
+    pub(super) id: i32,
+    pub(super) used: u8,
+    pub(super) paused: u8,
+    pub(super) position: Rank,
+    /// The flag of a refill: the number of the session that reads, plus one. 0: the flag is down.
+    pub(super) refiller: u32,
+    /// The refill has read everything up to this rank.
+    pub(super) read: Rank,
+    /// The smallest position to which spills would have moved P since the flag went up.
+    pub(super) spill: Rank,
+    /// 1: the lane was invalidated after the flag went up, or the refill goes on where such a refill ended.
+    pub(super) invalidated: u8,
+    /// 1: the last refill was overtaken by an invalidation and has found nothing, so the next one begins at `lenient`.
+    /// Otherwise no refill would get past many ended attempts while memory is invalidated again and again.
+    pub(super) goes_on: u8,
+    /// 1: a refill has ended since the lane was invalidated, and nothing was handed out since.
+    pub(super) is_fresh: u8,
+    /// If the lane was invalidated during the last refill: how far that has read. Entries up to this rank are handed
+    /// out nevertheless, as otherwise no session would get a job while memory is invalidated again and again.
+    pub(super) lenient: Rank,
+    pub(super) head: u32,
+    pub(super) len: u32,
+    pub(super) waiters_first: u32,
+    pub(super) waiters_last: u32,
+    pub(super) last_used: u64,
+    /// The slot of its queue's gate, plus one. 0: there is none, or no claim from this lane has passed it yet.
+    pub(super) gate: u32,
+    pub(super) groups: Lists,
+}
+
+impl Lane {
+    pub(super) fn is_used(&self) -> bool {
+        self.used != 0
+    }
+
+    /// Whether something may lie behind P.
+    pub(super) fn has_more(&self) -> bool {
+        self.position < Rank::MAX
+    }
+
+    /// Whether a session is reading what may be taken next, so that it is too early to say that there is nothing.
+    pub(super) fn is_read(&self) -> bool {
+        self.refiller != 0 || self.groups.serving != 0
+    }
+
+    /// Moves P, or during a refill its spill mark, back to this position, so that everything behind it is read again.
+    pub(super) fn go_back(&mut self, position: Rank) {
+        let mark = if self.refiller != 0 { &mut self.spill } else { &mut self.position };
+        *mark = (*mark).min(position);
+        self.lenient = self.lenient.min(position);
+    }
+
+    /// Moves P before everything, so that the whole index is read again. What the last refill has put into `ready` is
+    /// handed out nevertheless, if no session has had the time to take any of it.
+    pub(super) fn invalidate(&mut self) {
+        if self.is_fresh != 0 && self.len > 0 {
+            self.lenient = self.lenient.max(self.position);
+        }
+        self.is_fresh = 0;
+        self.position = Rank::MIN;
+        self.invalidated = u8::from(self.refiller != 0);
+    }
+
+    /// The horizon: nothing that is unread ranks before it, so entries of `ready` up to it are the smallest there are.
+    pub(super) fn horizon(&self) -> Rank {
+        if self.refiller != 0 && self.invalidated == 0 { self.read.min(self.spill) } else { self.position }
+    }
+
+    /// The rank up to which entries of `ready` are handed out.
+    pub(super) fn limit(&self) -> Rank {
+        self.horizon().max(self.lenient)
+    }
+
+    /// Whether an attempt of this rank that is pushed now belongs into `ready`. Otherwise it is behind P, and no
+    /// session is reading there.
+    pub(super) fn keeps(&self, rank: Rank) -> bool {
+        self.refiller != 0 || rank <= self.position.max(self.lenient)
+    }
+
+    /// Whether a look may find a job: in `ready`, in a group whose turn it is, or behind P.
+    pub(super) fn may_have_jobs(&self) -> bool {
+        self.len > 0 || self.position < Rank::MAX || !self.groups.turns.is_empty()
+    }
+}
+
+/// The lists of a lane's groups.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lists {
+    /// The groups that may start something.
+    pub(super) turns: Turns,
+    /// The groups that a session serves and that are in the way of larger priorities.
+    pub(super) served_now: Turns,
+    /// The first and the last group of the idle list, slots plus one.
+    pub(super) idle: (u32, u32),
+    /// How many groups sessions serve.
+    pub(super) serving: u32,
+    /// How many attempts of this lane were handed out so far.
+    pub(super) served: u64,
+    /// 1: the next hand-out is a group's, if one has a turn.
+    pub(super) is_groups_turn: u8,
+    /// 1: since the last hand-out a group was forgotten to make room for another one.
+    pub(super) is_short: u8,
+}

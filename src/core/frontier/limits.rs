@@ -1,0 +1,116 @@
+//! The limits of a queue, the slot that counts for them, and the claim that they bind.
+//!
+//! Not responsible for counting (`gate`, `rates`).
+
+use super::ending::Ending;
+use super::window::Window;
+
+/// How many lanes a gate can count: those of a queue and its stages.
+pub const GATE_LANES: usize = 33;
+
+/// The limits of a queue's settings. Zero is no limit.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// How many jobs run at once.
+    pub running: u32,
+    /// How many jobs of each group run at once, in each lane.
+    pub group: u32,
+    /// Whether jobs of a group run one by one, and a job that is to be tried again keeps the others waiting.
+    pub is_strict: bool,
+    /// How many jobs start in any `period`.
+    pub rate: u32,
+    /// How many jobs of each group start in any `period`, in each lane.
+    pub group_rate: u32,
+    /// The period of the rates, in microseconds.
+    pub period: i64,
+}
+
+impl Limits {
+    /// Whether groups are limited.
+    pub fn has_groups(&self) -> bool {
+        self.group > 0 || self.group_rate > 0
+    }
+
+    /// How many jobs of each group may run at once.
+    pub(super) fn most_of_group(&self) -> u32 {
+        if self.group == 0 { u32::MAX } else { self.group }
+    }
+}
+
+/// What a claim from a limited queue has to tell the frontier.
+#[derive(Clone, Copy, Debug)]
+pub struct Claimer<'a> {
+    /// The queue.
+    pub queue: i32,
+    /// Its limits.
+    pub limits: Limits,
+    /// Its lanes, at most [`GATE_LANES`].
+    pub lanes: &'a [i32],
+    /// The attempts of the queue that the claim's open transaction is ending. They count for other sessions' claims, not
+    /// for this one. `None`: none.
+    pub ending: Option<&'a Ending>,
+    /// The present time, in monotonic microseconds.
+    pub now: i64,
+}
+
+/// The gate of a limited queue. All zero is a free slot.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Gate {
+    pub(super) instance: u32,
+    pub(super) queue: i32,
+    pub(super) limits: Limits,
+    pub(super) running: u32,
+    /// How many groups point to this gate.
+    pub(super) groups: u32,
+    /// How many records of groups' starts belong to it.
+    pub(super) rates: u32,
+    pub(super) lanes: [i32; GATE_LANES],
+    pub(super) len: u32,
+    /// The monotonic time until which the rate has closed it for sleeping sessions. 0: the rate has not closed it.
+    pub(super) opens_at: i64,
+    pub(super) window: Window,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self {
+            instance: 0,
+            queue: 0,
+            limits: Limits::default(),
+            running: 0,
+            groups: 0,
+            rates: 0,
+            lanes: [0; GATE_LANES],
+            len: 0,
+            opens_at: 0,
+            window: Window::default(),
+        }
+    }
+}
+
+impl Gate {
+    pub(super) fn lanes(&self) -> &[i32] {
+        &self.lanes[..self.len as usize]
+    }
+
+    /// Whether groups are limited.
+    pub(super) fn has_groups(&self) -> bool {
+        self.limits.has_groups()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.limits.running > 0 && self.running >= self.limits.running
+    }
+
+    /// Counts an open start.
+    pub(super) fn take_token(&mut self) {
+        self.window.open += 1;
+    }
+
+    /// Whether a claim whose transaction is ending nothing would find it closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_full() || self.opens_at != 0
+    }
+}

@@ -1,0 +1,31 @@
+//! The slot of a session that may wait.
+
+/// How many lanes one session can wait for at once.
+pub const LANES: usize = 64;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Node {
+    pub(super) lane_plus_one: u32,
+    pub(super) prev: u32,
+    pub(super) next: u32,
+}
+
+/// The waiting of one session. All zero: it does not wait.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Session {
+    pub(super) nodes: [Node; LANES],
+    /// The slot of the lane for which it was woken, plus one. 0: it was not woken since it began to wait.
+    pub(super) woken_for: u32,
+    /// How many lanes it waits for.
+    pub(super) waiting: u8,
+    /// 1: it is to be woken by the end of a refill, also if that has found nothing.
+    pub(super) for_refill: u8,
+}
+
+impl Default for Session {
+    fn default() -> Self {
+        Self { nodes: [Node::default(); LANES], woken_for: 0, waiting: 0, for_refill: 0 }
+    }
+}

@@ -1,0 +1,379 @@
+//! What the model is made of: rows, places, steps, and how far a client has come.
+
+use crate::frontier::{Place, Rank, Ready};
+
+pub const INSTANCE: u32 = 1;
+
+pub const LANE: i32 = 1;
+
+/// The segment that is reclaimed, the young one that is opened instead, and old.
+pub const SEGMENTS: usize = 3;
+
+pub const OLD: u8 = 2;
+
+/// The writer of a row that is committed.
+pub const COMMITTED: u8 = u8::MAX;
+
+/// An attempt and the segment in which a row of it lies.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
+pub struct At {
+    pub segment: u8,
+    pub id: i64,
+    pub job: u8,
+}
+
+impl At {
+    pub fn rank(self) -> Rank {
+        Rank { priority: 0, job_id: i64::from(self.job) }
+    }
+
+    pub fn place(self) -> Place {
+        Place { segment: self.segment, ..Place::default() }
+    }
+
+    pub fn ready(self) -> Ready {
+        Ready { rank: self.rank(), id: self.id, place: self.place(), group: 0 }
+    }
+
+    pub fn of(ready: &Ready) -> Self {
+        Self { segment: ready.place.segment, id: ready.id, job: ready.rank.job_id as u8 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Kind {
+    Attempt,
+    /// A worker's claim.
+    Claim,
+    /// A claim by the system, to end the attempt unrun.
+    System,
+    /// The mark of a waiting attempt that has moved: in the log of claims.
+    MovedWaiting,
+    /// A claim that met another one, and was taken back: dead when its transaction ends, until then in the way.
+    Vain,
+    Completed,
+    /// Failed or timed out; the attempt that goes on with the job.
+    Failed(Option<i64>),
+    Cancelled,
+    /// The mark of a running attempt that has moved: in the log of outcomes.
+    MovedRunning,
+    /// As `Vain`, in the log of outcomes.
+    VainOutcome,
+    /// A note that the attempt is to be cancelled.
+    CancelNote,
+}
+
+impl Kind {
+    pub(super) fn log(self) -> u8 {
+        match self {
+            Self::Attempt => 0,
+            Self::Claim | Self::System | Self::MovedWaiting | Self::Vain => 1,
+            Self::Completed | Self::Failed(_) | Self::Cancelled | Self::MovedRunning | Self::VainOutcome => 2,
+            Self::CancelNote => 3,
+        }
+    }
+
+    pub(super) fn is_vain(self) -> bool {
+        matches!(self, Self::Vain | Self::VainOutcome)
+    }
+
+    pub fn is_mark(self) -> bool {
+        matches!(self, Self::MovedWaiting | Self::MovedRunning)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct Row {
+    pub at: At,
+    pub kind: Kind,
+    pub(super) by: u8,
+}
+
+/// The two logs whose keys decide.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Log {
+    Claims = 1,
+    Outcomes = 2,
+}
+
+/// As `pg::scan::Probe`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    Absent,
+    Committed,
+    InProgress,
+    Moved,
+    Moving,
+}
+
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum State {
+    Open,
+    Closed,
+    Drained,
+    Free,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq)]
+pub struct Segment {
+    pub generation: u8,
+    pub state: State,
+    /// The sessions that hold a lock on its attempts to add some, and on any of its tables, as bits.
+    pub producers: u8,
+    pub users: u8,
+}
+
+/// Where a session's transaction stands.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Phase {
+    Idle,
+    Open,
+    /// The rows can be seen; the callback has not run.
+    Committed,
+    /// The rows are dead; the callback has not run.
+    Aborted,
+}
+
+/// As `transaction::Step`.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Step {
+    /// `true`: the attempt was there before, in another segment.
+    Enqueued(At, bool),
+    Taken(i64),
+    Ended(i64),
+    Missed(At),
+    Ending(i64),
+    Relocated(At),
+    CancelRequested(At),
+    Unseen,
+    /// `Step::Segment`: the segment is drained.
+    Drained,
+}
+
+/// What a script says that a session does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    Enqueue(u8),
+    /// Of at most one job.
+    Claim,
+    /// Ends what the session holds.
+    Complete,
+    Fail,
+    Cancel(u8),
+    Purge,
+}
+
+/// What a session does next within its transaction.
+#[derive(Clone, Debug, Hash, PartialEq, Eq)]
+pub enum Pc {
+    /// To begin a transaction, or with a verb.
+    Next,
+    Commit,
+    /// An error was raised: the transaction rolls back.
+    Error,
+    Enqueue(u8),
+    // `job::claim`
+    Take,
+    Fetch(At),
+    InsertClaim(At),
+    Follow(At),
+    // `job::refill`
+    Refill(Refill),
+    // `job::hold`, `job::complete`, `job::fail`
+    Hold(At, End, bool),
+    Outcome(Held, End),
+    Resolve(Held, End),
+    FollowEnd(Held, End),
+    NotEnded(Held, End),
+    Notes(Held),
+    Successor(Held),
+    Last(Held, Kind),
+    // `job::recover`
+    RecoverRead(i64, Then),
+    RecoverAdd {
+        at: At,
+        generation: u8,
+        is_cancelled: bool,
+        then: Then,
+    },
+    RecoverCheck {
+        at: At,
+        generation: u8,
+        then: Then,
+    },
+    RecoverNext((u8, i64)),
+    // `api::cancel`, `job::take`, `job::cancel`
+    Find(u8),
+    CheckClaimed(At, u8),
+    TakeOne(At, u8, Why),
+    ClaimSystem(At, u8, Why),
+    WaitForMove(At, Why),
+    EndUnrun(At, Why),
+    Note {
+        at: At,
+        generation: u8,
+        about: At,
+        why: Why,
+    },
+    NoteCheck {
+        at: At,
+        about: At,
+        why: Why,
+    },
+    PurgeNext(u8, i64),
+    // `duty::serve_cancels`, `duty::expire`
+    ScanTake,
+    ScanRead,
+    ServeLook(i64),
+    ServeForget(i64),
+    Doomed(At),
+    // `duty::storage::move_living`
+    MoveWalk(Batch),
+    MoveMark(Batch),
+    MoveLook(Batch, At),
+    MoveNotes(Batch, At),
+    MoveCopy(Batch),
+}
+
+/// What follows when a claim was read into memory.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Then {
+    Hold(At, End),
+    Note(At, u8),
+    /// The duty goes on behind this claim.
+    Duty((u8, i64)),
+}
+
+/// A refill that is under way.
+#[derive(Clone, Debug, Hash, Default, PartialEq, Eq)]
+pub struct Refill {
+    pub(super) has_begun: bool,
+    pub(super) after: u8,
+    pub(super) opened: u8,
+    pub(super) sources: Vec<Source>,
+    pub(super) found: Vec<At>,
+    pub(super) is_read: bool,
+    pub(super) is_pushed: bool,
+    /// The claim goes on when it has ended.
+    pub(super) is_for_claim: bool,
+}
+
+/// `log::waiting::Source`.
+#[derive(Clone, Debug, Hash, PartialEq, Eq)]
+pub struct Source {
+    pub(super) segment: u8,
+    pub(super) read: (u8, i64),
+    pub(super) head: Option<At>,
+}
+
+/// What the worker may begin.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Duty {
+    /// Closes the segment, and opens another.
+    Close,
+    /// A batch of the move: here a pass over the whole segment.
+    Move,
+    Empty,
+    ServeCancels,
+    /// Cancels an attempt that was asked to be cancelled while its claim was open, after that was rolled back.
+    CancelUnclaimed(i64),
+    /// Ends an attempt whose lease is over.
+    Expire(i64),
+    Recover,
+}
+
+/// `move_living::Batch`, and how far its walk has come.
+#[derive(Clone, Debug, Hash, Default, PartialEq, Eq)]
+pub struct Batch {
+    pub(super) looked_to: i64,
+    pub(super) waiting: Vec<At>,
+    pub(super) running: Vec<At>,
+    pub(super) marked: Vec<At>,
+    /// Something was left for later.
+    pub(super) has_left: bool,
+    /// With a fault: what was read of the notes of the attempt that is marked next.
+    pub(super) has_note: Option<bool>,
+}
+
+/// How an attempt is ended.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum End {
+    Complete,
+    /// By its worker, or by the background worker because its lease is over: the same steps.
+    Fail,
+}
+
+/// As `job::held::Held`.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct Held {
+    pub at: At,
+    pub(super) generation: u8,
+    /// What memory said of it: it is to be cancelled.
+    pub(super) is_cancelled: bool,
+}
+
+/// What a waiting attempt is taken for.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Why {
+    Cancel,
+    /// `purge_lane`.
+    Purge,
+    /// `serve_cancels`: of the request about this attempt.
+    Serve(i64),
+    /// `expire::cancel_unclaimed`.
+    Doomed,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq)]
+pub struct Client {
+    pub phase: Phase,
+    /// The transaction of its script that it has come to, and the verb in it.
+    pub transaction: u8,
+    pub verb: u8,
+    pub pc: Pc,
+    pub steps: Vec<Step>,
+    /// What its committed claims have given it, and what this transaction has claimed.
+    pub held: Vec<At>,
+    pub claimed: Vec<At>,
+    /// What the transaction has told its user, true with the commit: jobs that it has asked to cancel, as bits.
+    pub asked: u8,
+    /// How often this transaction did not wait for a move any longer.
+    pub given_up: u8,
+    /// The claim is to refill the lane when it is done.
+    pub to_refill: bool,
+    /// A fault: the callback ran before the rows appeared.
+    pub told_early: bool,
+}
+
+impl Client {
+    pub(super) fn new() -> Self {
+        Self {
+            phase: Phase::Idle,
+            transaction: 0,
+            verb: 0,
+            pc: Pc::Next,
+            steps: Vec::new(),
+            held: Vec::new(),
+            claimed: Vec::new(),
+            asked: 0,
+            given_up: 0,
+            to_refill: false,
+            told_early: false,
+        }
+    }
+}
+
+/// What users were told, and what may still happen.
+#[derive(Clone, Debug, Hash, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Jobs whose enqueue is committed; those of them whose callback has run; those that have ended; those that a
+    /// committed call asked to cancel. As bits.
+    pub enqueued: u8,
+    pub settled: u8,
+    pub ended: u8,
+    pub asked: u8,
+    /// Attempts whose claim was committed.
+    pub claimed: Vec<i64>,
+    /// The promises that were broken, as bits.
+    pub broken: u8,
+}
