@@ -26,7 +26,8 @@ pub struct Error {
 }
 
 thread_local! {
-    /// The last error that was raised by `Error::report` with an SQLSTATE of the extension's own: the SQLSTATE and the message.
+    /// The last error that was raised by `Error::report` with an SQLSTATE of the extension's own: the SQLSTATE and the
+    /// message.
     static RAISED: RefCell<Option<(&'static str, String)>> = const { RefCell::new(None) };
 }
 

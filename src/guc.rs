@@ -71,7 +71,8 @@ pub fn define(preloading: bool) {
             c"pg_queue.max_ready",
             &MAX_READY,
             c"Sets how many ready attempts of each lane are kept in memory.",
-            c"Attempts, 2 to 65536; 40 bytes each for each of max_lanes. More waiting jobs than this are read from their index when needed.",
+            c"Attempts, 2 to 65536; 40 bytes each for each of max_lanes. More waiting jobs than this are read from \
+                their index when needed.",
             2,
             65_536,
         );
@@ -87,15 +88,18 @@ pub fn define(preloading: bool) {
             c"pg_queue.max_lanes",
             &MAX_LANES,
             c"Sets how many lanes (queues and their stages) are kept in memory.",
-            c"Lanes over all databases, 1 to 65536. With more in use, the one used longest ago is read again when it is needed.",
+            c"Lanes over all databases, 1 to 65536. With more in use, the one used longest ago is read again when it \
+                is needed.",
             1,
             65_536,
         );
         at_start(
             c"pg_queue.max_rated_groups",
             &MAX_RATED_GROUPS,
-            c"Sets how many groups can have started jobs within the rate_period of their queue, where that has a rate_limit_per_group.",
-            c"Groups over all databases, 16 to 16777216; about 530 bytes each. A group beyond them waits until another one's period is over.",
+            c"Sets how many groups can have started jobs within the rate_period of their queue, \
+                where that has a rate_limit_per_group.",
+            c"Groups over all databases, 16 to 16777216; about 530 bytes each. A group beyond them waits until \
+                another one's period is over.",
             16,
             16_777_216,
         );
@@ -119,7 +123,8 @@ pub fn define(preloading: bool) {
             c"pg_queue.max_executors",
             &MAX_EXECUTORS,
             c"Sets how many jobs that are SQL can run at once.",
-            c"Background processes over all databases, 0 to 1024, started when they are needed; each takes a slot of max_worker_processes.",
+            c"Background processes over all databases, 0 to 1024, started when they are needed; \
+                each takes a slot of max_worker_processes.",
             0,
             1024,
         );
@@ -161,7 +166,8 @@ pub fn define(preloading: bool) {
         c"pg_queue.max_wait",
         &MAX_WAIT,
         c"Sets the longest time that one call of claim or wait sleeps.",
-        c"Milliseconds, 0 to 3600000. A sleeping claim holds back vacuum's horizon for as long; CALL queue.wait does not.",
+        c"Milliseconds, 0 to 3600000. A sleeping claim holds back vacuum's horizon for as long; \
+            CALL queue.wait does not.",
         0,
         3_600_000,
         GucContext::Userset,
@@ -191,7 +197,8 @@ pub fn define(preloading: bool) {
         c"pg_queue.reclaim_delay",
         &RECLAIM_DELAY,
         c"Sets how long a segment that has been copied to history is kept.",
-        c"Milliseconds, 0 to 86400000. Longer than it takes a dump from its snapshot to its first lock, and any query over the views.",
+        c"Milliseconds, 0 to 86400000. Longer than it takes a dump from its snapshot to its first lock, \
+            and any query over the views.",
         0,
         86_400_000,
         GucContext::Sighup,

@@ -1,5 +1,5 @@
-//! Servers that neither answer nor die, connections that break in the middle of a claim, and peers that are not alike: what of it is
-//! seen elsewhere, and that nothing is lost.
+//! Servers that neither answer nor die, connections that break in the middle of a claim, and peers that are not alike:
+//! what of it is seen elsewhere, and that nothing is lost.
 
 use std::thread::scope;
 
@@ -9,7 +9,8 @@ use queue_tests::wait;
 
 use crate::peers::{Peers, node};
 
-/// PL/Proxy waits for an answer, and for that of its cancel, for as long as the server is there. Only those that have asked are held up.
+/// PL/Proxy waits for an answer, and for that of its cancel, for as long as the server is there. Only those that have
+/// asked are held up.
 #[test]
 fn a_server_that_hangs_holds_up_those_that_have_asked_it_and_nobody_else() {
     let peers = Peers::new(2);
@@ -100,7 +101,8 @@ fn a_role_that_one_server_refuses_steals_nothing_there() {
     assert!(failure.code.starts_with("08"), "{failure:?}");
 }
 
-/// A copy of a peer that is restored elsewhere owns nothing and calls nobody; a peer that is restored in place is added again.
+/// A copy of a peer that is restored elsewhere owns nothing and calls nobody; a peer that is restored in place is added
+/// again.
 #[test]
 fn a_dump_of_a_peer_has_no_map() {
     let peers = Peers::new(2);
@@ -132,7 +134,8 @@ fn a_dump_of_a_peer_has_no_map() {
     assert!(other.value::<bool>(is_well) && rest.value::<bool>(is_well));
 }
 
-/// Peers are upgraded one after the other: what fits goes on, what does not is told, and none of another version is added.
+/// Peers are upgraded one after the other: what fits goes on, what does not is told, and none of another version is
+/// added.
 #[test]
 fn peers_of_two_versions_are_told_apart() {
     let peers = Peers::new(2);

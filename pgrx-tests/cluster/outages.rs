@@ -93,7 +93,8 @@ fn a_server_is_found_behind_its_standby() {
     c.run(&format!("SELECT queue_cluster.complete({id})"));
 }
 
-/// A local job tells of each remote one, and is completed after it: repeated as often as it takes, the remote one is there once.
+/// A local job tells of each remote one, and is completed after it: repeated as often as it takes, the remote one is
+/// there once.
 #[test]
 fn an_outbox_forwards_once() {
     let peers = Peers::new(2);
@@ -101,7 +102,8 @@ fn an_outbox_forwards_once() {
     from.run("SELECT queue.create('outbox', lease => '1 minute'); CREATE TABLE ordered (n int)");
     let key = |job: i64| {
         format!(
-            "SELECT queue_cluster.enqueue('q', '{{\"job\": {job}}}', unique_key => 'outbox:{job}', unique_for => '1 day')"
+            "SELECT queue_cluster.enqueue('q', '{{\"job\": {job}}}', unique_key => 'outbox:{job}', \
+                unique_for => '1 day')"
         )
     };
     for n in 0..60 {
@@ -113,7 +115,8 @@ fn an_outbox_forwards_once() {
     }
     let mut crashes = 0;
     loop {
-        // The forwarder is cut down between its two commits every fourth time, and its session's claim is offered again.
+        // The forwarder is cut down between its two commits every fourth time, and its session's claim is offered
+        // again.
         let mut forwarder = peers.connect(0);
         let Some(row) = forwarder
             .query_opt("SELECT id, job_id FROM queue.claim('outbox', session_bound => true)", &[])

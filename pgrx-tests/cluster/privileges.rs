@@ -73,15 +73,20 @@ fn nothing_is_found_by_the_search_path() {
         ("jsonb_typeof", "jsonb", "text"),
     ] {
         admin.run(&format!(
-            "CREATE FUNCTION planted.{name}({arguments}) RETURNS {result} LANGUAGE plpgsql AS $$ BEGIN RAISE 'planted % was called', '{name}'; END $$"
+            "CREATE FUNCTION planted.{name}({arguments}) RETURNS {result} LANGUAGE plpgsql AS $$ BEGIN RAISE 'planted \
+                % was called', '{name}'; END $$"
         ));
     }
-    admin.run("CREATE FUNCTION planted.shift(bigint, integer) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE 'planted >>'; END $$");
+    admin.run(
+        "CREATE FUNCTION planted.shift(bigint, \
+        integer) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE 'planted >>'; END $$",
+    );
     for (name, operand, operator) in
         [("same", "integer", "="), ("other", "integer", "<>"), ("same_text", "text", "="), ("same_big", "bigint", "=")]
     {
         admin.run(&format!(
-            "CREATE FUNCTION planted.{name}({operand}, {operand}) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'planted {name}'; END $$"
+            "CREATE FUNCTION planted.{name}({operand}, {operand}) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE \
+                'planted {name}'; END $$"
         ));
         admin.run(&format!(
             "CREATE OPERATOR planted.{operator} (FUNCTION = planted.{name}, LEFTARG = {operand}, RIGHTARG = {operand})"
@@ -117,7 +122,10 @@ fn a_role_without_rights_holds_up_neither_producers_nor_a_rebalance() {
     // Whatever it locks, of which the numbers might be known.
     let mut stranger = peers.connect(0);
     stranger.run("CREATE ROLE stranger LOGIN; SET ROLE stranger; BEGIN");
-    stranger.run("SELECT count(pg_advisory_lock(1886544739, n)), count(pg_advisory_xact_lock(1886544739, n)) FROM generate_series(0, 1030) AS n");
+    stranger.run(
+        "SELECT count(pg_advisory_lock(1886544739, n)), count(pg_advisory_xact_lock(1886544739, n)) \
+        FROM generate_series(0, 1030) AS n",
+    );
     for sql in [
         "SELECT queue_cluster.hold('k' || n) FROM generate_series(1, 10) AS n",
         "SELECT queue_cluster.try_hold('k' || n) FROM generate_series(1, 10) AS n",
@@ -132,7 +140,10 @@ fn a_role_without_rights_holds_up_neither_producers_nor_a_rebalance() {
         stranger.run("ROLLBACK TO s");
     }
     // What it may do, and it stays open.
-    stranger.run("SELECT queue_cluster.owner_now(n) FROM generate_series(0, 1023) AS n; SELECT FROM queue_cluster.slot; LOCK TABLE queue_cluster.slot IN ACCESS SHARE MODE");
+    stranger.run(
+        "SELECT queue_cluster.owner_now(n) FROM generate_series(0, 1023) AS n; SELECT \
+        FROM queue_cluster.slot; LOCK TABLE queue_cluster.slot IN ACCESS SHARE MODE",
+    );
     role.run("SET statement_timeout = '20 s'");
     for n in 0..2 {
         let key = peers.key_of(n);

@@ -14,13 +14,15 @@ use crate::peers::Peers;
 
 /// How many keys are in use at a time. They are others after each [`AGE`], so that each slot is free now and then.
 const KEYS: u64 = 60;
-/// These are always the same, hardly ever idle, and have a version with each call, which is remembered for an hour at least.
+/// These are always the same, hardly ever idle, and have a version with each call, which is remembered for an hour at
+/// least.
 const VERSIONED: u64 = 10;
 const AGE: Duration = Duration::from_millis(500);
 
 /// Keys of jobs that live on more than one server.
 fn doubled(peers: &Peers, servers: usize) -> Vec<String> {
-    let sql = "SELECT DISTINCT coalesce(group_key, unique_key) FROM queue_internal.live() WHERE outcome IS NULL AND coalesce(group_key, unique_key) IS NOT NULL";
+    let sql = "SELECT DISTINCT coalesce(group_key, unique_key) FROM queue_internal.live() WHERE outcome IS NULL \
+        AND coalesce(group_key, unique_key) IS NOT NULL";
     let mut all: Vec<String> = (0..servers).flat_map(|n| peers.connect(n).column::<String>(sql)).collect();
     all.sort_unstable();
     all.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0].clone()).collect()
@@ -50,13 +52,25 @@ fn from_three_servers_to_four_and_back_no_key_lives_twice() {
                     let age = (start.elapsed().as_millis() / AGE.as_millis()) as u64;
                     let key = age * KEYS + chance.below(KEYS);
                     let sql = match chance.below(4) {
-                        0 => format!("SELECT queue_cluster.enqueue('q', '{key}', unique_key => 'k{key}', unique_for => '300 ms')"),
+                        0 => format!(
+                            "SELECT queue_cluster.enqueue('q', '{key}', unique_key => 'k{key}', \
+                            unique_for => '300 ms')"
+                        ),
                         1 => {
                             let key = chance.below(VERSIONED);
-                            format!("SELECT queue_cluster.enqueue('q', '-{key}', unique_key => 'v{key}', version => clock_timestamp())")
+                            format!(
+                                "SELECT queue_cluster.enqueue('q', '-{key}', unique_key => 'v{key}', \
+                                version => clock_timestamp())"
+                            )
                         }
-                        2 => format!("SELECT queue_cluster.enqueue_batch('q', '[{{\"payload\": {key}, \"unique_key\": \"k{key}\"}}]')"),
-                        _ => format!("SELECT queue_cluster.enqueue('q', '{key}', unique_key => 'k{key}', on_duplicate => 'replace')"),
+                        2 => format!(
+                            "SELECT queue_cluster.enqueue_batch('q', \
+                            '[{{\"payload\": {key}, \"unique_key\": \"k{key}\"}}]')"
+                        ),
+                        _ => format!(
+                            "SELECT queue_cluster.enqueue('q', '{key}', unique_key => 'k{key}', \
+                            on_duplicate => 'replace')"
+                        ),
                     };
                     match client.simple_query(&sql) {
                         Ok(_) => {}
@@ -192,7 +206,13 @@ fn a_slot_with_a_living_job_or_a_schedule_stays() {
     assert_eq!(c.value::<i32>("SELECT waiting FROM queue_cluster.rebalance()"), 3);
     c.run(&format!("SELECT queue_cluster.unschedule('{}')", keys[2]));
     assert_eq!(c.failure("SELECT queue_cluster.remove_server('s2')").code, "55000");
-    assert_eq!(c.count("SELECT FROM queue_cluster.complete_many(ARRAY(SELECT id FROM queue_cluster.claim('q', 5))) WHERE outcome = 'completed'"), 2);
+    assert_eq!(
+        c.count(
+            "SELECT FROM queue_cluster.complete_many(ARRAY(SELECT id FROM queue_cluster.claim('q', 5))) \
+        WHERE outcome = 'completed'"
+        ),
+        2
+    );
     assert_eq!(c.value::<i32>("SELECT waiting FROM queue_cluster.rebalance()"), 0, "what is remembered moves");
     assert_eq!(c.value::<i64>(&remembered), first, "the key is taken for an hour, now here");
     // What has ended there takes its key no more: the key has another owner.
@@ -201,7 +221,8 @@ fn a_slot_with_a_living_job_or_a_schedule_stays() {
     assert_eq!(c.failure(&format!("SELECT queue_cluster.retry({job})")).code, "55006");
 }
 
-/// Versions, and keys that are taken for a while, are known to each new owner, there and back; of two rows the larger values count.
+/// Versions, and keys that are taken for a while, are known to each new owner, there and back; of two rows the larger
+/// values count.
 #[test]
 fn what_is_remembered_of_a_key_moves_with_it() {
     let peers = Peers::new(2);
@@ -210,7 +231,8 @@ fn what_is_remembered_of_a_key_moves_with_it() {
     let owner = |c: &mut postgres::Client| c.value::<String>(&format!("SELECT queue_cluster.owner('{key}')"));
     let enqueue = |c: &mut postgres::Client, version: u32| -> i64 {
         c.value(&format!(
-            "SELECT queue_cluster.enqueue('q', '{version}', unique_key => '{key}', version => '2026-01-{version:02}', unique_for => '1 second')"
+            "SELECT queue_cluster.enqueue('q', '{version}', unique_key => '{key}', version => '2026-01-{version:02}', \
+                unique_for => '1 second')"
         ))
     };
     let finish = |c: &mut postgres::Client| {
@@ -236,7 +258,8 @@ fn what_is_remembered_of_a_key_moves_with_it() {
     assert_eq!((owner(c).as_str(), enqueue(c, 9)), ("s1", newest));
 }
 
-/// Slots whose keys are never idle are closed for as long as the caller waits; when it does not wait any more they are open.
+/// Slots whose keys are never idle are closed for as long as the caller waits; when it does not wait any more they are
+/// open.
 #[test]
 fn a_key_that_is_never_idle_moves_when_it_is_waited_for() {
     let peers = Peers::new(2);
@@ -268,7 +291,10 @@ fn a_key_that_is_never_idle_moves_when_it_is_waited_for() {
         scope.spawn(|| {
             let mut worker = peers.connect(1);
             while !is_over.load(Ordering::Relaxed) {
-                worker.run("SELECT FROM queue_cluster.complete_many(ARRAY(SELECT id FROM queue_cluster.claim('q', 100, '10 ms')))");
+                worker.run(
+                    "SELECT FROM queue_cluster.complete_many(ARRAY(SELECT id \
+                    FROM queue_cluster.claim('q', 100, '10 ms')))",
+                );
             }
         });
         assert_eq!(admin.value::<i32>("SELECT waiting FROM queue_cluster.rebalance('20 s')"), 0);

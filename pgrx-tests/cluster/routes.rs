@@ -74,7 +74,8 @@ fn a_job_is_stolen_only_when_there_is_none_at_home() {
         move || thief.value::<i64>("SELECT id FROM queue_cluster.claim('q', wait => '8 s')")
     });
     queue_tests::wait::until("the claim sleeps", || {
-        let asleep = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Extension' AND query LIKE '%8 s%' AND pid <> pg_backend_pid()";
+        let asleep = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Extension' AND query LIKE '%8 s%' \
+            AND pid <> pg_backend_pid()";
         (peers.connect(2).count(asleep) == 1).then_some(())
     });
     home.run("SELECT queue_cluster.enqueue('q')");
@@ -121,7 +122,8 @@ fn many_at_once_go_to_the_server_of_each() {
     assert_eq!(c.count("SELECT FROM queue_cluster.jobs WHERE state = 'completed'"), 6);
     // And answers for what it cannot complete, wherever that is.
     let sql = format!(
-        "SELECT id, job_id IS NULL, headers->>'outcome', headers->>'reason' LIKE 'lost lease%' FROM queue_cluster.claim('q', completed => {})",
+        "SELECT id, job_id IS NULL, headers->>'outcome', headers->>'reason' LIKE 'lost lease%' \
+            FROM queue_cluster.claim('q', completed => {})",
         list(&ids)
     );
     let rows = c.query(&sql, &[]).unwrap();
@@ -333,6 +335,7 @@ fn what_would_be_on_two_servers_is_refused() {
     );
     let remembered = "SELECT queue_cluster.enqueue('q', group_key => 'g', unique_key => 'u', unique_for => '1 hour')";
     assert_eq!(c.failure(remembered).code, "0A000");
-    let remembered = r#"SELECT queue_cluster.enqueue_batch('q', '[{"group_key": "g", "unique_key": "u", "version": "2026-01-01"}]')"#;
+    let remembered = r#"SELECT queue_cluster.enqueue_batch('q',
+        '[{"group_key": "g", "unique_key": "u", "version": "2026-01-01"}]')"#;
     assert_eq!(c.failure(remembered).code, "0A000");
 }

@@ -56,7 +56,8 @@ impl Storm<'_> {
                     "SELECT queue_cluster.enqueue('q', '{token}', unique_key => 't{token}', unique_for => '1 hour')"
                 ),
                 _ => format!(
-                    "SELECT queue_cluster.enqueue_batch('q', '[{{\"payload\": {token}, \"unique_key\": \"t{token}\", \"unique_for\": \"1 hour\"}}]')"
+                    "SELECT queue_cluster.enqueue_batch('q', '[{{\"payload\": {token}, \"unique_key\": \"t{token}\", \
+                        \"unique_for\": \"1 hour\"}}]')"
                 ),
             };
             self.told.lock().expect("the ledger").entry(token).or_insert(Told::Nothing);

@@ -4,7 +4,8 @@ use queue_tests::sql::Sql;
 
 use crate::peers::{Peers, node};
 
-/// What is not here, and why: it is called in schema `queue`, on the server that is meant. `docs/cluster.md` says the same.
+/// What is not here, and why: it is called in schema `queue`, on the server that is meant. `docs/cluster.md` says the
+/// same.
 const OF_ONE: [(&str, &str); 13] = [
     ("activity", "it tells of what one server's memory knows, and its rows do not say of which"),
     ("adopt", "it mends one server's rows after a restore"),
@@ -27,13 +28,15 @@ fn verbs_have_the_signatures_of_those_of_one_server() {
     let c = &mut peers.connect(0);
     let signature = |schema: &str| {
         format!(
-            "SELECT p.proname || '(' || pg_get_function_arguments(p.oid) || ') ' || coalesce(pg_get_function_result(p.oid), '')
+            "SELECT p.proname || '(' || pg_get_function_arguments(p.oid) || ') ' ||
+                coalesce(pg_get_function_result(p.oid), '')
              FROM pg_proc AS p WHERE p.pronamespace = '{schema}'::regnamespace"
         )
     };
     let not_there: Vec<String> = c.column(
         "SELECT p.proname::text FROM pg_proc AS p WHERE p.pronamespace = 'queue'::regnamespace
-         AND NOT EXISTS (SELECT FROM pg_proc AS o WHERE o.pronamespace = 'queue_cluster'::regnamespace AND o.proname = p.proname) ORDER BY 1",
+         AND NOT EXISTS (SELECT FROM pg_proc AS o WHERE o.pronamespace = 'queue_cluster'::regnamespace
+         AND o.proname = p.proname) ORDER BY 1",
     );
     let left_out = OF_ONE.map(|(name, _)| name).into_iter().filter(|name| !["check", "claim"].contains(name));
     assert_eq!(not_there, left_out.collect::<Vec<_>>());
@@ -60,7 +63,10 @@ fn verbs_have_the_signatures_of_those_of_one_server() {
 fn views_have_the_columns_of_those_of_one_server_and_the_server() {
     let peers = Peers::apart(1);
     let c = &mut peers.connect(0);
-    let views: Vec<String> = c.column("SELECT relname::text FROM pg_class WHERE relnamespace = 'queue_cluster'::regnamespace AND relkind = 'v' AND relname <> 'rerun' ORDER BY 1");
+    let views: Vec<String> = c.column(
+        "SELECT relname::text FROM pg_class \
+        WHERE relnamespace = 'queue_cluster'::regnamespace AND relkind = 'v' AND relname <> 'rerun' ORDER BY 1",
+    );
     assert_eq!(views, ["attempts", "jobs", "queues", "schedules", "stats", "throughput", "workers"]);
     for view in views {
         let columns = |schema: &str| -> String {
@@ -120,7 +126,10 @@ fn each_argument_that_leads_elsewhere_does() {
     let key = peers.key_of(1);
     let other: i64 = peers.connect(1).value("SELECT queue_cluster.enqueue_flow('q', open => true)");
     let c = &mut peers.connect(0);
-    c.run("SELECT queue_cluster.create('sql', executor => 'sql'), queue_cluster.create_topic('t'), queue_cluster.bind('t', 'q')");
+    c.run(
+        "SELECT queue_cluster.create('sql', executor => 'sql'), queue_cluster.create_topic('t'), \
+        queue_cluster.bind('t', 'q')",
+    );
     for (call, id) in [
         ("enqueue('q'", ""),
         ("enqueue_many('q', '{1}'", ""),
@@ -168,13 +177,15 @@ fn a_role_that_may_not_execute_a_verb_may_not_here() {
     assert_eq!(role.failure("SELECT queue_cluster.enqueue('q')").code, "42501");
 }
 
-/// Everything in the extension's schema, a line each: how it is defined, what it says of itself, and who may do what with it.
+/// Everything in the extension's schema, a line each: how it is defined, what it says of itself, and who may do what
+/// with it.
 const SNAPSHOT: &str = "
     SELECT format('%s may %s; %s', pg_get_functiondef(p.oid), p.proacl, obj_description(p.oid, 'pg_proc'))
     FROM pg_proc AS p WHERE p.pronamespace = 'queue_cluster'::regnamespace
   UNION ALL
     SELECT format('%s %s may %s; %s: %s', c.relkind, c.relname, c.relacl, obj_description(c.oid, 'pg_class'),
-                  (SELECT string_agg(format('%s %s', a.attname, format_type(a.atttypid, a.atttypmod)), ', ' ORDER BY a.attnum)
+                  (SELECT string_agg(format('%s %s', a.attname, format_type(a.atttypid, a.atttypmod)), ', '
+                  ORDER BY a.attnum)
                    FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped))
     FROM pg_class AS c WHERE c.relnamespace = 'queue_cluster'::regnamespace
     ORDER BY 1";
@@ -184,7 +195,10 @@ fn an_upgraded_extension_is_as_a_fresh_one() {
     let peers = Peers::apart(1);
     let server = &peers.servers[0];
     let mut old = server.create_database("old");
-    old.run("DROP EXTENSION pg_queue; CREATE EXTENSION plproxy; CREATE EXTENSION pg_queue VERSION '0.3.0'; CREATE EXTENSION pg_queue_cluster VERSION '0.3.0'");
+    old.run(
+        "DROP EXTENSION pg_queue; CREATE EXTENSION plproxy; CREATE EXTENSION pg_queue VERSION '0.3.0'; \
+        CREATE EXTENSION pg_queue_cluster VERSION '0.3.0'",
+    );
     old.run("ALTER EXTENSION pg_queue UPDATE; ALTER EXTENSION pg_queue_cluster UPDATE");
     let fresh: Vec<String> = peers.connect(0).column(SNAPSHOT);
     let upgraded: Vec<String> = old.column(SNAPSHOT);

@@ -32,7 +32,8 @@ const WITH_EXAMPLES: [&str; 16] = [
 const TUTORIALS: &str = "docs/tutorials/";
 
 /// What a block may be beside `sql`: nothing that could be an example in disguise. The packages' own tests run those in
-/// Python and JavaScript, and read those in YAML. `make drivers` runs others; docs/frameworks.md says which are not run.
+/// Python and JavaScript, and read those in YAML. `make drivers` runs others; docs/frameworks.md says which are not
+/// run.
 const OTHER: [&str; 15] = [
     "", "csharp", "elixir", "go", "ini", "java", "js", "mermaid", "php", "python", "ruby", "rust", "sh", "text", "yaml",
 ];

@@ -2,8 +2,8 @@
 //! all that there is.
 //!
 //! How an example is marked: README.md of this package. `examples` runs them, `reference` compares pages with the
-//! server, `errors` with the source, `top` runs the script that shows the queues in a terminal, `packages` looks at what
-//! is written for package managers, `promises` at the map from promises to tests.
+//! server, `errors` with the source, `top` runs the script that shows the queues in a terminal, `packages` looks at
+//! what is written for package managers, `promises` at the map from promises to tests.
 
 mod errors;
 mod examples;

@@ -1,5 +1,5 @@
-//! META.json is what PGXN specifies (https://pgxn.org/meta/spec.txt), and says the same as what cargo reads; the packages
-//! in `clients` have the same version.
+//! META.json is what PGXN specifies (https://pgxn.org/meta/spec.txt), and says the same as what cargo reads; the
+//! packages in `clients` have the same version.
 
 use serde_json::{Map, Value};
 

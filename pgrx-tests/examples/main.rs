@@ -3,8 +3,8 @@
 //!
 //! The tutorials of `docs/tutorials` run from the first line to the last, each in an empty folder.
 //!
-//! A test of the workers has one server, and on it a *place* for each example and each way to connect: all go through the same, side by
-//! side. `make examples` gets what they need; where something is missing the tests fail and say what.
+//! A test of the workers has one server, and on it a *place* for each example and each way to connect: all go through
+//! the same, side by side. `make examples` gets what they need; where something is missing the tests fail and say what.
 
 mod language;
 mod lives;

@@ -13,7 +13,8 @@ fn a_job_is_split_over_workers_and_goes_on_when_its_parts_have_completed() {
     let mut client = cluster.connect();
     client.run("CREATE EXTENSION pg_queue; SELECT queue.create('totals', max_attempts => 1), queue.create('parts')");
     let job: i64 = client.value(
-        "SELECT queue.enqueue('totals', jsonb_build_object('numbers', (SELECT jsonb_agg(n) FROM generate_series(1, 1000) AS n)))",
+        "SELECT queue.enqueue('totals', jsonb_build_object('numbers', \
+            (SELECT jsonb_agg(n) FROM generate_series(1, 1000) AS n)))",
     );
     let wrong: i64 = client.value("SELECT queue.enqueue('totals', '{}')");
     let mut workers: Vec<_> = (0..2)

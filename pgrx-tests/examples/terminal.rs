@@ -12,8 +12,8 @@ use queue_tests::wait;
 /// How long one block of commands may take: some compile a program.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// What the shell does with each block. `$1` is the path of its files without their endings. With `set -e` a command that
-/// fails ends the shell, and the test sees that.
+/// What the shell does with each block. `$1` is the path of its files without their endings. With `set -e` a command
+/// that fails ends the shell, and the test sees that.
 const RUN: &str = r#"
 run() {
     . "$1.sh" >"$1.out" 2>&1 </dev/null
@@ -44,7 +44,8 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Starts the shell: `command` is `bash` with its environment. It works in `folder`; `dir` is for this type's own files.
+    /// Starts the shell: `command` is `bash` with its environment. It works in `folder`; `dir` is for this type's own
+    /// files.
     pub fn start(mut command: Command, folder: &Path, dir: PathBuf) -> Self {
         std::fs::create_dir_all(&dir).expect("a folder for the terminal");
         let log = File::create(dir.join("shell.out")).expect("a writable folder");

@@ -1,5 +1,5 @@
-//! The tutorials, as a reader does them: each page is run in an empty folder against a new server, block by block, and what
-//! the page shows is what comes. How blocks are marked: README.md of this package.
+//! The tutorials, as a reader does them: each page is run in an empty folder against a new server, block by block, and
+//! what the page shows is what comes. How blocks are marked: README.md of this package.
 
 use std::path::Path;
 use std::process::Command;
@@ -34,8 +34,8 @@ enum Promise<'a> {
     Failure(&'a str),
 }
 
-/// The steps of a page with their lines. Panics at a block that no step needs: nothing on a tutorial is untried, unless it
-/// says `by-hand`.
+/// The steps of a page with their lines. Panics at a block that no step needs: nothing on a tutorial is untried, unless
+/// it says `by-hand`.
 fn steps(text: &str) -> Vec<(usize, Vec<Block>)> {
     let mut rest = blocks(text).into_iter().peekable();
     let mut found = Vec::new();

@@ -47,7 +47,8 @@ fn busy(cluster: &Cluster, database: &str) -> Client {
         "SELECT queue.fail(id, 'no', fatal => true) FROM queue.claim('mail', 2)",
         "SELECT queue.enqueue('mail', after => ARRAY(SELECT job_id FROM queue.jobs WHERE state = 'dead'))",
         "SELECT FROM queue.claim('mail', 4)",
-        "SELECT queue.create_topic('orders'), queue.bind('orders', 'files', 'order.*', filter => '$.payload.total > 10')",
+        "SELECT queue.create_topic('orders'), queue.bind('orders', 'files', 'order.*', \
+            filter => '$.payload.total > 10')",
         "SELECT FROM queue.publish('orders', '{\"total\": 20}', 'order.placed')",
         "SELECT FROM queue.publish('orders', '{\"total\": \"20\"}', 'order.placed')",
     ] {

@@ -41,8 +41,8 @@ pub fn queue(options: &str) -> (Client, String) {
     (client, name)
 }
 
-/// A queue in a database of the test's own, and a connection: for a test of thousands of jobs, which would slow down each
-/// look of the others at the jobs of the shared database.
+/// A queue in a database of the test's own, and a connection: for a test of thousands of jobs, which would slow down
+/// each look of the others at the jobs of the shared database.
 pub fn database_with_queue(name: &str, options: &str) -> (Database, Client) {
     let database = Database::new();
     let mut client = database.connect();

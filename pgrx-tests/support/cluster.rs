@@ -169,8 +169,8 @@ impl Cluster {
         });
     }
 
-    /// Stops the sessions that there are where they stand, until the value is dropped: they neither answer nor die, as on a disk
-    /// that hangs. The postmaster goes on, and begins new ones.
+    /// Stops the sessions that there are where they stand, until the value is dropped: they neither answer nor die, as
+    /// on a disk that hangs. The postmaster goes on, and begins new ones.
     pub fn freeze_sessions(&self) -> Frozen<'_> {
         let mut client = self.connect();
         let own = client.query_one("SELECT pg_backend_pid()", &[]).expect("its pid").get::<_, i32>(0);
@@ -269,8 +269,8 @@ impl Cluster {
         self.create_database_with(name, "")
     }
 
-    /// [`Cluster::create_database`] with settings, such as `ALTER DATABASE $ SET pg_queue.worker = off`, which its first
-    /// worker knows already.
+    /// [`Cluster::create_database`] with settings, such as `ALTER DATABASE $ SET pg_queue.worker = off`, which its
+    /// first worker knows already.
     pub fn create_database_with(&self, name: &str, settings: &str) -> Client {
         let mut client = self.connect();
         let name_quoted = format!("\"{name}\"");

@@ -8,8 +8,10 @@ const PREPARE: &str = "CREATE EXTENSION IF NOT EXISTS amcheck";
 
 const INDEXES: &str = "
     SELECT i.indexrelid::regclass::text FROM pg_index AS i
-    JOIN pg_class AS c ON c.oid = i.indexrelid JOIN pg_am AS a ON a.oid = c.relam JOIN pg_class AS t ON t.oid = i.indrelid
-    WHERE t.relnamespace = 'queue'::regnamespace AND t.relkind = 'r' AND a.amname = 'btree' AND i.indisvalid AND i.indisready
+    JOIN pg_class AS c ON c.oid = i.indexrelid JOIN pg_am AS a ON a.oid = c.relam JOIN pg_class AS t
+    ON t.oid = i.indrelid
+    WHERE t.relnamespace = 'queue'::regnamespace AND t.relkind = 'r' AND a.amname = 'btree' AND i.indisvalid
+    AND i.indisready
     ORDER BY 1";
 
 const TABLES: &str = "

@@ -106,7 +106,8 @@ impl Sql for Client {
 pub fn retry_dead(queue: &str) -> String {
     format!(
         "SELECT count(*) FROM queue.retry_many(ARRAY(
-             SELECT job_id FROM queue.jobs WHERE queue_name = '{queue}' AND state = 'dead' ORDER BY job_id)) WHERE reason IS NULL"
+             SELECT job_id FROM queue.jobs WHERE queue_name = '{queue}' AND state = 'dead' ORDER BY job_id))
+             WHERE reason IS NULL"
     )
 }
 

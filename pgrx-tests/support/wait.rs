@@ -12,7 +12,8 @@ pub fn until<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
     within(what, DEFAULT_LIMIT, probe)
 }
 
-/// How many times as long a fact may take: 1, or what `QUEUE_TESTS_PATIENCE` says, for servers that are slow on purpose.
+/// How many times as long a fact may take: 1, or what `QUEUE_TESTS_PATIENCE` says, for servers that are slow on
+/// purpose.
 fn patience() -> u32 {
     static SAID: OnceLock<u32> = OnceLock::new();
     *SAID.get_or_init(|| {

@@ -1,8 +1,10 @@
 //! What verbs for many return: a row of type `queue.answer` for each id, with what became of it.
 //!
-//! Not here: the rows of `queue.extend_many` and of `queue.claim`, which have more columns; they take the words from here.
+//! Not here: the rows of `queue.extend_many` and of `queue.claim`, which have more columns; they take the words from
+//! here.
 //!
-//! The SQL of 0.3.0, which this library serves until ALTER EXTENSION UPDATE, has one column: the ids with which something was done.
+//! The SQL of 0.3.0, which this library serves until ALTER EXTENSION UPDATE, has one column: the ids with which
+//! something was done.
 //!
 //! Invariant: what concerns one id never ends the call. An error that is returned is one of the call as a whole.
 
@@ -79,11 +81,11 @@ impl Answers {
     }
 }
 
-/// Runs a verb for each job of the call's first argument, `job_ids`, and answers for each. When shared memory is full, the remaining jobs
-/// are left as they are.
+/// Runs a verb for each job of the call's first argument, `job_ids`, and answers for each. When shared memory is full,
+/// the remaining jobs are left as they are.
 ///
-/// A verb that fails may have written before. So the jobs of a chunk are changed in one subtransaction, and if one cannot be, that is rolled
-/// back and each has a subtransaction of its own.
+/// A verb that fails may have written before. So the jobs of a chunk are changed in one subtransaction, and if one
+/// cannot be, that is rolled back and each has a subtransaction of its own.
 ///
 /// Errors: those of the verb that are about the call as a whole.
 pub fn for_each_job(call: &Call, verb: impl Fn(&Rc<Catalog>, i64) -> Result<&'static str>) -> Result<Option<Datum>> {

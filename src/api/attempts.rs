@@ -79,8 +79,8 @@ fn live(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue_internal.life_of(job_id)`: returns all attempts of a job, in the segments and in history. If `job_id` is NULL, it
-/// returns no rows.
+/// `queue_internal.life_of(job_id)`: returns all attempts of a job, in the segments and in history. If `job_id` is
+/// NULL, it returns no rows.
 fn life_of(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let Some(id) = call.i64(0) else { return Ok(None) };
@@ -93,8 +93,8 @@ fn life_of(call: &Call) -> Result<Option<Datum>> {
 /// A row of `queue.jobs`: the columns of `queue.listed_job` but for the last two.
 pub type JobRow = [Option<Datum>; listed_job::COUNT - 2];
 
-/// `queue.job(job_id)`: returns the row of `queue.jobs` for one job. It is in Rust, since SQL over `queue_internal.life_of`
-/// would cost more to plan than to run. If `job_id` is NULL, it returns no row.
+/// `queue.job(job_id)`: returns the row of `queue.jobs` for one job. It is in Rust, since SQL over
+/// `queue_internal.life_of` would cost more to plan than to run. If `job_id` is NULL, it returns no row.
 fn job(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     // NULL comes from joins with rows that need not have a job.
@@ -105,7 +105,8 @@ fn job(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue.job_attempts(job_id)`: returns the rows of `queue.attempts` for one job. If `job_id` is NULL, it returns no rows.
+/// `queue.job_attempts(job_id)`: returns the rows of `queue.attempts` for one job. If `job_id` is NULL, it returns no
+/// rows.
 fn job_attempts(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let Some(id) = call.i64(0) else { return Ok(None) };
@@ -182,8 +183,8 @@ fn attempt_state(call: &Call) -> Result<Option<Datum>> {
     Ok(Some(text_datum(given(call).state_of_attempt(call.bool(2).unwrap_or(false)))))
 }
 
-/// Calls `f` with the lane and the row of `queue.jobs` for a job, if there is one that the user may observe. The values are
-/// good for the time of the call.
+/// Calls `f` with the lane and the row of `queue.jobs` for a job, if there is one that the user may observe. The values
+/// are good for the time of the call.
 pub fn with_newest(
     catalog: &Catalog,
     job_id: i64,
@@ -224,8 +225,8 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Calls `f` with the row of `queue.jobs` for a job that a walk has found, and whether it is a flow, if the attempt is its
-    /// newest and the user may observe it. The values are good for the time of the call.
+    /// Calls `f` with the row of `queue.jobs` for a job that a walk has found, and whether it is a flow, if the attempt
+    /// is its newest and the user may observe it. The values are good for the time of the call.
     pub fn show(&mut self, found: &Found, f: &mut dyn FnMut(&JobRow, bool) -> Result<()>) -> Result<()> {
         let rights = self.rights;
         let mut tell = |life: &LifeRow| {
@@ -294,8 +295,8 @@ fn job_row(catalog: &Catalog, life: &LifeRow, rights: &Rights) -> Result<Option<
     Ok(Some(row))
 }
 
-/// Calls `f` with each attempt of a job that the user may observe, in the columns of `queue_internal.life_of`, until `f`
-/// returns false.
+/// Calls `f` with each attempt of a job that the user may observe, in the columns of `queue_internal.life_of`, until
+/// `f` returns false.
 fn each_life(
     catalog: &Catalog,
     job_id: i64,
@@ -350,8 +351,8 @@ struct Life<'a> {
 }
 
 impl Life<'_> {
-    /// Returns the attempt in the columns of `queue_internal.life_of`. `None`: it has moved elsewhere, or the row only holds a
-    /// payload.
+    /// Returns the attempt in the columns of `queue_internal.life_of`. `None`: it has moved elsewhere, or the row only
+    /// holds a payload.
     fn row(&self, notes: &note::Reader, successors: &successor::Reader, payload: Option<Datum>) -> Option<LifeRow> {
         let attempt = self.attempt;
         if has_moved_claim(self.claim.map(claim::read).as_ref(), self.outcome.map(outcome::read).as_ref())

@@ -22,9 +22,9 @@ sql_function!(pg_queue_await, pg_finfo_pg_queue_await => await_end);
 /// `CALL queue.await(job_id, timeout, INOUT state, INOUT result)`: returns the job's state, and the result if it has
 /// ended. If `timeout` is NULL, it is 30 seconds.
 ///
-/// Errors: 25001 inside a transaction block or a function and in a transaction that has written, 25006 on a standby, 22023 if the timeout is negative or the
-/// id is no job's, P0002 when there is no such job, 42501, 55000 while the tables are being restored or when the job's
-/// queue was dropped.
+/// Errors: 25001 inside a transaction block or a function and in a transaction that has written, 25006 on a standby,
+/// 22023 if the timeout is negative or the id is no job's, P0002 when there is no such job, 42501, 55000 while the
+/// tables are being restored or when the job's queue was dropped.
 fn await_end(call: &Call) -> Result<Option<Datum>> {
     if session::in_recovery() {
         api::on_primary("await")?;

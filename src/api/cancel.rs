@@ -1,5 +1,5 @@
-//! `queue.cancel`, `cancel_many`: a waiting job is taken and ended; a running one is asked to stop, or ended by force. Also
-//! `queue.purge`, which cancels all waiting jobs of a queue.
+//! `queue.cancel`, `cancel_many`: a waiting job is taken and ended; a running one is asked to stop, or ended by force.
+//! Also `queue.purge`, which cancels all waiting jobs of a queue.
 //!
 //! Not here: how an attempt is ended unrun or its worker is asked (`job::cancel`), and requests that come too late for
 //! the end of their attempt (`duty::serve_cancels`).
@@ -114,8 +114,8 @@ fn cancel_job(catalog: &Rc<Catalog>, job_id: i64, reason: Option<&str>, force: b
     Err(Error::new(error::IN_USE, format!("job {job_id} keeps changing")).hint("Try again."))
 }
 
-/// If a job is a flow that waits for its members, has the background worker cancel these, and then the flow. False: it is
-/// no such flow.
+/// If a job is a flow that waits for its members, has the background worker cancel these, and then the flow. False: it
+/// is no such flow.
 ///
 /// Errors: 55006 if the job is on the move for too long.
 fn end_members(catalog: &Catalog, job: &Job, reason: Option<&str>, is_forced: bool) -> Result<bool> {

@@ -135,7 +135,8 @@ fn checked_worker(name: String) -> Result<String> {
     Ok(name)
 }
 
-/// Adds a row for an attempt that was to be completed and was not. It has no job, and says in its headers what became of it.
+/// Adds a row for an attempt that was to be completed and was not. It has no job, and says in its headers what became
+/// of it.
 fn add_refusal(rows: &Rows, id: i64, refusal: Refusal) -> Result<()> {
     let (outcome, error) = answers::of_attempt(refusal)?;
     let answer = jsonb::of(&serde_json::json!({ "outcome": outcome, "reason": answers::reason(&error) }));

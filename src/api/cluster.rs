@@ -1,9 +1,11 @@
-//! The verbs of `pg_queue_cluster` that cost nothing at home. Each is passed on: to `queue.VERB` if the call is all of this server's,
-//! else to `queue_cluster.away_VERB`, which is SQL and asks other servers. And what of a key moves with it to another server.
+//! The verbs of `pg_queue_cluster` that cost nothing at home. Each is passed on: to `queue.VERB` if the call is all of
+//! this server's, else to `queue_cluster.away_VERB`, which is SQL and asks other servers. And what of a key moves with
+//! it to another server.
 //!
 //! Not here: what happens there (`cluster/sql`), nor the calls themselves (`pg::pass_on`).
 //!
-//! Invariant: what has a key, or belongs to jobs that might be elsewhere, never stays at home without having been looked at.
+//! Invariant: what has a key, or belongs to jobs that might be elsewhere, never stays at home without having been
+//! looked at.
 
 use pg_queue_core::id;
 use pgrx::pg_sys::{self, Datum};
@@ -52,7 +54,8 @@ fn id_of_end(call: &Call) -> Result<Option<Datum>> {
     Ok(call.str(0).and_then(|one| end_batch::id_of(&one)).map(Datum::from))
 }
 
-/// `queue_cluster.remember(queue_name, unique_key, job_id, expires_at, taken_until, version)`, which only superusers may execute.
+/// `queue_cluster.remember(queue_name, unique_key, job_id, expires_at, taken_until, version)`, which only superusers
+/// may execute.
 fn remember(call: &Call) -> Result<Option<Datum>> {
     api::writable("remember")?;
     let name = call.required("queue_name", call.str(0))?;
@@ -77,18 +80,19 @@ fn is_owed(call: &Call) -> Result<Option<Datum>> {
     Ok(Some(attempt.is_some_and(|attempt| rerun::may_be_owed(&catalog, &attempt)).into()))
 }
 
-/// The number, among the tokens of table `queue.queue`, of the lock of slot 0; and of the lock of the map. Tokens of names are
-/// below (`api::names`).
+/// The number, among the tokens of table `queue.queue`, of the lock of slot 0; and of the lock of the map. Tokens of
+/// names are below (`api::names`).
 const SLOT_TOKENS: u64 = 1 << 32;
 const MAP_TOKEN: u64 = 2 << 32;
 
-/// The token of a slot. No role can take it by SQL but through the functions below; of advisory locks each could take any.
+/// The token of a slot. No role can take it by SQL but through the functions below; of advisory locks each could take
+/// any.
 fn slot_token(call: &Call) -> Result<u64> {
     Ok(SLOT_TOKENS | u64::from(call.required("slot", call.i32(0))? as u32))
 }
 
-/// `queue_cluster.hold_slot(slot)`: keeps a slot from being given away until the transaction ends. Does not wait. Returns false
-/// if it is being given away.
+/// `queue_cluster.hold_slot(slot)`: keeps a slot from being given away until the transaction ends. Does not wait.
+/// Returns false if it is being given away.
 ///
 /// Errors: 42501 the current role may do nothing on any queue.
 fn hold_slot(call: &Call) -> Result<Option<Datum>> {
@@ -102,14 +106,14 @@ fn hold_slot(call: &Call) -> Result<Option<Datum>> {
     Ok(Some(lock::try_lock_numbered(catalog.queue, token, pg_sys::ShareLock).into()))
 }
 
-/// `queue_cluster.take_slot(slot)`: keeps all others from holding a slot until the transaction ends. Does not wait. Returns false
-/// if another transaction has it. Only superusers may execute it.
+/// `queue_cluster.take_slot(slot)`: keeps all others from holding a slot until the transaction ends. Does not wait.
+/// Returns false if another transaction has it. Only superusers may execute it.
 fn take_slot(call: &Call) -> Result<Option<Datum>> {
     Ok(Some(lock::try_lock_numbered(catalog::current()?.queue, slot_token(call)?, pg_sys::ExclusiveLock).into()))
 }
 
-/// `queue_cluster.lock_map()`: waits until no other transaction changes the map of servers and slots, and keeps others from it
-/// until the transaction ends. Only superusers may execute it.
+/// `queue_cluster.lock_map()`: waits until no other transaction changes the map of servers and slots, and keeps others
+/// from it until the transaction ends. Only superusers may execute it.
 fn lock_map(_call: &Call) -> Result<Option<Datum>> {
     lock::lock_numbered(catalog::current()?.queue, MAP_TOKEN, pg_sys::ExclusiveLock);
     Ok(Some(VOID))
@@ -157,8 +161,8 @@ by_key!(enqueue);
 by_key!(enqueue_flow);
 by_key!(publish);
 
-/// `queue_cluster.claim(…, steal)` and `claim_any`, which are those of schema `queue` with one argument more. At home a call that
-/// may steal does not wait: what it does not find there it waits for elsewhere, too.
+/// `queue_cluster.claim(…, steal)` and `claim_any`, which are those of schema `queue` with one argument more. At home a
+/// call that may steal does not wait: what it does not find there it waits for elsewhere, too.
 fn claim(call: &Call) -> Result<Way> {
     let may_steal = !call.bool(SESSION_BOUND).unwrap_or(false) && call.bool(STEAL).unwrap_or(true);
     if !are_own(call, COMPLETED) {

@@ -1,8 +1,8 @@
 //! A command as producers give it, and the payload that it becomes. Which verbs take one: `queue.enqueue_sql`, a job of
 //! `queue.enqueue_batch`, a task of a flow, `queue.enqueue_flow`, `queue.schedule`.
 //!
-//! Responsible for checking a command without running it. Not responsible for who may write one (`catalog::run_as`), nor for
-//! what it does (`executor::job`).
+//! Responsible for checking a command without running it. Not responsible for who may write one (`catalog::run_as`),
+//! nor for what it does (`executor::job`).
 
 use pgrx::pg_sys::Datum;
 

@@ -1,4 +1,5 @@
-//! `queue.current_job()`: the job whose command is running here. Also what the view `queue.executors` and the metrics read.
+//! `queue.current_job()`: the job whose command is running here. Also what the view `queue.executors` and the metrics
+//! read.
 //!
 //! Not here: running it (`executor`).
 

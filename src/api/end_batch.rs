@@ -2,8 +2,8 @@
 //!
 //! Not here: how an attempt ends in each of the ways (`job`).
 //!
-//! Invariant: what cannot be done with one attempt does not keep the others from ending. What is no object of a known form is an
-//! error of the call, before any attempt is held.
+//! Invariant: what cannot be done with one attempt does not keep the others from ending. What is no object of a known
+//! form is an error of the call, before any attempt is held.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -208,7 +208,8 @@ impl End {
 
 /// Returns JSON as it is stored.
 ///
-/// Errors: unfit when Postgres cannot store it: a zero character, half of a surrogate pair, a number or depth out of range.
+/// Errors: unfit when Postgres cannot store it: a zero character, half of a surrogate pair, a number or depth out of
+/// range.
 fn stored(name: &str, value: Option<Box<RawValue>>) -> std::result::Result<Option<Datum>, Refusal> {
     let Some(value) = value else { return Ok(None) };
     let datum = jsonb::of_text(value.get()).ok_or_else(|| {
@@ -254,14 +255,17 @@ fn end_batch(call: &Call) -> Result<Option<Datum>> {
     // An element ends with a comma, or the array does.
     memory::room_for_elements(text.bytes().filter(|byte| *byte == b',').count() + 1, text.len());
     let elements: Vec<&RawValue> = serde_json::from_str(&text).map_err(|_| {
-        Error::invalid("ends must be a JSON array of objects")
-            .hint("For instance: '[{\"complete\": {\"id\": 16}}, {\"fail\": {\"id\": 17, \"error\": \"no route to host\"}}]'.")
+        Error::invalid("ends must be a JSON array of objects").hint(
+            "For instance: '[{\"complete\": {\"id\": 16}}, {\"fail\": {\"id\": 17, \"error\": \
+                \"no route to host\"}}]'.",
+        )
     })?;
     let mut ends = Vec::with_capacity(elements.len());
     for (n, element) in elements.into_iter().enumerate() {
         let end = read(element).map_err(|what| {
             Error::invalid(format!("ends[{n}]: {what}")).hint(
-                "An end is one of {\"complete\": …}, {\"fail\": …}, {\"release\": …}, {\"advance\": …}, {\"suspend\": …}, with the id of the \
+                "An end is one of {\"complete\": …}, {\"fail\": …}, {\"release\": …}, {\"advance\": …}, {\"suspend\": \
+                    …}, with the id of the \
                  attempt and the arguments of that function.",
             )
         })?;

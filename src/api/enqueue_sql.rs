@@ -1,6 +1,7 @@
 //! `queue.enqueue_sql`: enqueues a command, checked as far as that can be without running it.
 //!
-//! Not here: what makes a payload a command (`api::command`), inserting (`job::enqueue`), and running it (`executor::job`).
+//! Not here: what makes a payload a command (`api::command`), inserting (`job::enqueue`), and running it
+//! (`executor::job`).
 
 use pgrx::pg_sys::Datum;
 

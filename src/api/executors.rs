@@ -2,8 +2,8 @@
 //!
 //! Not here: running the jobs (`executor`), and as whom the jobs of a queue with commands run (`catalog::run_as`).
 //!
-//! Invariant: a role can be named by those alone that may SET ROLE to it, whichever of the options they change. A queue begins to
-//! run commands only when nothing in it is data.
+//! Invariant: a role can be named by those alone that may SET ROLE to it, whichever of the options they change. A queue
+//! begins to run commands only when nothing in it is data.
 
 use std::rc::Rc;
 
@@ -130,9 +130,11 @@ pub fn check_no_data(catalog: &Catalog, queue: &Queue) -> Result<()> {
     Ok(())
 }
 
-/// Checks that what a queue has of these options now makes sense together, and that the current user may have it so. Returns the queue.
+/// Checks that what a queue has of these options now makes sense together, and that the current user may have it so.
+/// Returns the queue.
 ///
-/// Errors: 22023 if one is missing or one too many, 42501 if the user may not SET ROLE to the role, or if no job may run as it.
+/// Errors: 22023 if one is missing or one too many, 42501 if the user may not SET ROLE to the role, or if no job may
+/// run as it.
 pub fn check(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
     session::accept_invalidations();
     relcache::forget_queues();

@@ -39,8 +39,8 @@ const PAYLOAD: usize = argument!(enqueue_flow, payload);
 /// The most tasks of one call.
 const MOST_TASKS: usize = 10_000;
 
-/// `queue.enqueue_flow(queue_name, tasks, payload, runs, open, fail_fast, …, command)`: enqueues a flow with named members, and
-/// returns its id.
+/// `queue.enqueue_flow(queue_name, tasks, payload, runs, open, fail_fast, …, command)`: enqueues a flow with named
+/// members, and returns its id.
 ///
 /// Errors: as `queue.enqueue`; 22023 for tasks that are after each other in a circle, or after none of the call.
 fn enqueue_flow(call: &Call) -> Result<Option<Datum>> {
@@ -190,7 +190,8 @@ fn order(tasks: &[Task], places: &HashMap<&str, usize>) -> Result<Vec<usize>> {
                     "tasks[{n}]: it is after \"{next}\", which is no task of the call"
                 ))
                 .hint(
-                    "Give that task of the call the field task with this name. The argument after names jobs outside the call.",
+                    "Give that task of the call the field task with this name. The argument after names jobs outside \
+                        the call.",
                 ));
             };
             match marks[before] {

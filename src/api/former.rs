@@ -1,4 +1,5 @@
-//! Functions of the released SQL that are gone: between the restart with a new library and ALTER EXTENSION UPDATE they are there.
+//! Functions of the released SQL that are gone: between the restart with a new library and ALTER EXTENSION UPDATE they
+//! are there.
 //!
 //! Not here: functions of it that go on to work, which their own files take care of.
 //!

@@ -1,5 +1,5 @@
-//! The lanes of stages that a queue has no more. What has ended there is shown by them, so a lane stays while there is a trace
-//! of a job in it.
+//! The lanes of stages that a queue has no more. What has ended there is shown by them, so a lane stays while there is
+//! a trace of a job in it.
 //!
 //! Responsible for removing the others, and for the bound. Not responsible for closing a lane (`queues`).
 //!
@@ -17,8 +17,8 @@ use crate::pg::relcache;
 /// The most former stages of a queue. Each costs every look at the queue.
 const MAX_FORMER_STAGES: usize = 1_000;
 
-/// Removes the lanes of stages that were taken away earlier and have no trace of a job. `before` is the queue before the change of
-/// its stages.
+/// Removes the lanes of stages that were taken away earlier and have no trace of a job. `before` is the queue before
+/// the change of its stages.
 ///
 /// Errors: 53400 if too many former stages are left.
 pub fn clear(catalog: &Catalog, before: &Queue) -> Result<()> {
@@ -42,7 +42,8 @@ pub fn clear(catalog: &Catalog, before: &Queue) -> Result<()> {
     if left > MAX_FORMER_STAGES {
         return Err(Error::new(error::LIMIT, format!("queue \"{}\" has had too many stages", before.name))
             .detail(format!(
-                "There are {left} stages that it has no more and that jobs have passed; there can be {MAX_FORMER_STAGES}."
+                "There are {left} stages that it has no more and that jobs have passed; there can be \
+                    {MAX_FORMER_STAGES}."
             ))
             .hint("Name stages as they were named before, or create another queue."));
     }

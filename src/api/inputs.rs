@@ -24,8 +24,8 @@ fn may_see(rights: &Rights, lane: i32) -> bool {
     rights.on_lane(lane, Privilege::Observe) || rights.on_lane(lane, Privilege::Consume)
 }
 
-/// `queue.inputs(id)`: a row for each job that the attempt's job was after, and for each member of its flow, in the order
-/// of their ids. Of a job that is known no more, all but its id is NULL.
+/// `queue.inputs(id)`: a row for each job that the attempt's job was after, and for each member of its flow, in the
+/// order of their ids. Of a job that is known no more, all but its id is NULL.
 ///
 /// Errors: 22023 no attempt's id, P0002 no such attempt, 42501.
 fn inputs(call: &Call) -> Result<Option<Datum>> {
@@ -65,8 +65,8 @@ fn inputs(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue.members(job_id, state, beyond, max_jobs)`: the members of a flow that the user may observe, in the order of their
-/// ids from behind `beyond` on. If `job_id` is NULL, it returns no rows.
+/// `queue.members(job_id, state, beyond, max_jobs)`: the members of a flow that the user may observe, in the order of
+/// their ids from behind `beyond` on. If `job_id` is NULL, it returns no rows.
 fn members(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let Some(flow) = call.i64(0) else { return Ok(None) };

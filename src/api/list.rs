@@ -59,8 +59,8 @@ pub enum Answer {
     Enough,
 }
 
-/// What a look tells of a job: the candidate, its row unless it was not asked for, how many rows were read, and a function
-/// that says how to go on behind it.
+/// What a look tells of a job: the candidate, its row unless it was not asked for, how many rows were read, and a
+/// function that says how to go on behind it.
 pub struct Hit<'a> {
     pub found: &'a Found,
     pub row: Option<&'a JobRow>,
@@ -69,8 +69,9 @@ pub struct Hit<'a> {
 }
 
 impl Look<'_> {
-    /// Calls `f` with each job, until it has enough or a bound is met. Returns how many rows were read, too. `with_rows`:
-    /// only of jobs that are in the state as the calling statement sees them; otherwise also of some that have gone on.
+    /// Calls `f` with each job, until it has enough or a bound is met. Returns how many rows were read, too.
+    /// `with_rows`: only of jobs that are in the state as the calling statement sees them; otherwise also of some that
+    /// have gone on.
     pub fn run(&self, with_rows: bool, f: &mut dyn FnMut(Hit<'_>) -> Result<Answer>) -> Result<(End, i64)> {
         let opened = Opened::open(self.catalog);
         let rights = permission::rights(self.catalog);

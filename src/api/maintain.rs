@@ -1,4 +1,5 @@
-//! `queue.maintain`: one tick of the background worker, in the foreground. Also `queue_internal.kick`, which wakes the launcher.
+//! `queue.maintain`: one tick of the background worker, in the foreground. Also `queue_internal.kick`, which wakes the
+//! launcher.
 //!
 //! Not here: the duties (`duty`), and the worker's own loop (`worker::database`).
 

@@ -55,13 +55,13 @@ pub fn lock_ways(catalog: &Catalog) {
     session::accept_invalidations();
 }
 
-/// Checks that what goes from `name` to `target`, both queues or topics, does not come back: a queue's dead jobs go to its
-/// `dead_letter`, and a topic's events to all queues that are bound to it.
+/// Checks that what goes from `name` to `target`, both queues or topics, does not come back: a queue's dead jobs go to
+/// its `dead_letter`, and a topic's events to all queues that are bound to it.
 ///
 /// Errors: 22023 when it does.
 pub fn check_no_circle(catalog: &Catalog, name: &str, target: &str) -> Result<()> {
-    // Each way that was not gone yet. What was met once is not gone through again: a circle that the tables were given by
-    // SQL, or by an earlier version, does not end.
+    // Each way that was not gone yet. What was met once is not gone through again: a circle that the tables were given
+    // by SQL, or by an earlier version, does not end.
     let mut ways = vec![vec![name.to_owned(), target.to_owned()]];
     let mut met = vec![target.to_owned()];
     while let Some(way) = ways.pop() {

@@ -1,5 +1,5 @@
-//! `queue.grant`, `queue.revoke`: which role may do what with a queue. Also `queue_internal.may_observe`, by which the views
-//! choose their rows.
+//! `queue.grant`, `queue.revoke`: which role may do what with a queue. Also `queue_internal.may_observe`, by which the
+//! views choose their rows.
 //!
 //! Not here: the checks of privileges (`catalog::permission`), and the GRANTs derived from them (`catalog::grants`).
 //!
@@ -109,7 +109,8 @@ pub fn dropped(catalog: &Catalog, id: i32) -> Result<()> {
     grants::derive(catalog)
 }
 
-/// `queue_internal.may_observe(queue_id)`. Without shared memory the owner of the extension's tables can still look at settings.
+/// `queue_internal.may_observe(queue_id)`. Without shared memory the owner of the extension's tables can still look at
+/// settings.
 fn may_observe(call: &Call) -> Result<Option<Datum>> {
     let id = call.required("queue_id", call.i32(0))?;
     if !layout::is_there() {

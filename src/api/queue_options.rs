@@ -1,7 +1,7 @@
 //! The options of a queue, as `queue.create` and `queue.alter` take them.
 //!
-//! Responsible for the one table of them (name, type, default, check), and for reading those that a call gives. Not responsible for what
-//! needs the catalog: the dead letter, the executor (`queues`, `executors`).
+//! Responsible for the one table of them (name, type, default, check), and for reading those that a call gives. Not
+//! responsible for what needs the catalog: the dead letter, the executor (`queues`, `executors`).
 //!
 //! Invariant: each option is an argument of both verbs and a column of `queue.queue`, all of one name.
 
@@ -65,7 +65,8 @@ macro_rules! options {
 
 options! {
     max_attempts: INT4OID = "20", |call, n, _| call.i32(n).map_or(Ok(()), check_max_attempts);
-    lease: INTERVALOID = "'5 minutes'", |call, n, _| call.interval(n).map_or(Ok(()), |lease| lease_us(lease).map(|_| ()));
+    lease: INTERVALOID = "'5 \
+        minutes'", |call, n, _| call.interval(n).map_or(Ok(()), |lease| lease_us(lease).map(|_| ()));
     backoff: TEXTOID = "'exponential'", backoff;
     backoff_base: INTERVALOID = "'10 seconds'", not_negative;
     backoff_max: INTERVALOID = "'1 day'", not_negative;

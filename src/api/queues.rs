@@ -32,8 +32,8 @@ sql_function!(pg_queue_resume, pg_finfo_pg_queue_resume => resume);
 
 /// Checks the option `dead_letter`.
 ///
-/// Errors: 42704 if there is no such queue or topic, 22023 if it is the queue itself or leads back to it, 42501 if the current
-/// user may not enqueue into it, or publish on it.
+/// Errors: 42704 if there is no such queue or topic, 22023 if it is the queue itself or leads back to it, 42501 if the
+/// current user may not enqueue into it, or publish on it.
 fn check_dead_letter(catalog: &Catalog, target: Option<String>, name: &str) -> Result<()> {
     let Some(target) = target else { return Ok(()) };
     if target == name {

@@ -1,5 +1,5 @@
-//! `queue.reprioritize`, `reschedule`, and both for many: a waiting attempt is superseded by one with another priority or time.
-//! Its job_id, attempt number and everything else stay.
+//! `queue.reprioritize`, `reschedule`, and both for many: a waiting attempt is superseded by one with another priority
+//! or time. Its job_id, attempt number and everything else stay.
 //!
 //! Not here: superseding (`job::successor`), and `queue.retry`, which also gives a job another time (`api::retry`).
 

@@ -51,8 +51,8 @@ fn foreign_write(call: &Call) -> Result<Option<pg_sys::Datum>> {
 
 sql_function!(pg_queue_read_only, pg_finfo_pg_queue_read_only => read_only);
 
-/// `queue_internal.read_only()`: a trigger on the views that raises 0A000. Without it rows of tables could be changed through
-/// some views.
+/// `queue_internal.read_only()`: a trigger on the views that raises 0A000. Without it rows of tables could be changed
+/// through some views.
 fn read_only(call: &Call) -> Result<Option<pg_sys::Datum>> {
     let Some((view, _)) = call.trigger() else {
         return Err(Error::new(error::NOT_SUPPORTED, "queue_internal.read_only can only be called as a trigger"));

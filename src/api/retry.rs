@@ -1,4 +1,5 @@
-//! `queue.retry`, `retry_many`: an ended job runs once more, a waiting one runs now or at another time. Also `queue.forget`.
+//! `queue.retry`, `retry_many`: an ended job runs once more, a waiting one runs now or at another time. Also
+//! `queue.forget`.
 //!
 //! Not here: another run that is requested by `enqueue` (`job::rerun`), and the next attempt of a failed one
 //! (`job::fail`).
@@ -173,8 +174,8 @@ fn retry_job(catalog: &Rc<Catalog>, job_id: i64, run_at: Option<i64>) -> Result<
     }
 }
 
-/// If a job is a flow that ended while it waited, runs its members once more that have not completed. Returns whether it
-/// is: then it waits for them again.
+/// If a job is a flow that ended while it waited, runs its members once more that have not completed. Returns whether
+/// it is: then it waits for them again.
 ///
 /// Errors: as `retry`, for any of them.
 fn retry_flow(catalog: &Rc<Catalog>, job_id: i64, ended: &Found) -> Result<bool> {
@@ -236,7 +237,8 @@ fn forget(call: &Call) -> Result<Option<Datum>> {
     ids.extend(holders(&catalog, &ids)?);
     for segment in segment::plannable(&catalog) {
         for statement in [
-            "UPDATE queue.attempt_N SET payload = '{}', payload_of = NULL, headers = NULL, last_error = NULL, progress = NULL",
+            "UPDATE queue.attempt_N SET payload = '{}', payload_of = NULL, headers = NULL, last_error = NULL, \
+                progress = NULL",
             "UPDATE queue.outcome_N SET result = NULL, error = NULL",
             "UPDATE queue.note_N SET body = NULL, headers = NULL",
         ] {
@@ -246,7 +248,8 @@ fn forget(call: &Call) -> Result<Option<Datum>> {
         }
     }
     spi::run(
-        "UPDATE queue.history SET payload = '{}', headers = NULL, error = NULL, last_error = NULL, result = NULL, progress = NULL
+        "UPDATE queue.history SET payload = '{}', headers = NULL, error = NULL, last_error = NULL, result = NULL,
+            progress = NULL
          WHERE job_id OPERATOR(pg_catalog.=) $1",
         &[job_id.into()],
     )?;

@@ -25,7 +25,8 @@ sql_function!(pg_queue_claims_now, pg_finfo_pg_queue_claims_now => claims_now);
 sql_function!(pg_queue_lease_expires_at, pg_finfo_pg_queue_lease_expires_at => lease_expires_at);
 sql_function!(pg_queue_payload_of, pg_finfo_pg_queue_payload_of => payload_of);
 
-/// `queue_internal.assert_loaded()`: called by CREATE EXTENSION. `api::run` has checked before that there is shared memory.
+/// `queue_internal.assert_loaded()`: called by CREATE EXTENSION. `api::run` has checked before that there is shared
+/// memory.
 ///
 /// Errors: 0A000 in a database whose encoding is not UTF8.
 fn assert_loaded(_call: &Call) -> Result<Option<Datum>> {
@@ -37,9 +38,9 @@ fn assert_loaded(_call: &Call) -> Result<Option<Datum>> {
     }
 }
 
-/// `queue_internal.payload_of(id)`: returns the payload of an attempt, which may lie in the row of another one. It is a function
-/// and not a subquery of the views, whose plans would be priced as if it ran for every row. It returns NULL if there is
-/// no such attempt or the current user may not observe it.
+/// `queue_internal.payload_of(id)`: returns the payload of an attempt, which may lie in the row of another one. It is a
+/// function and not a subquery of the views, whose plans would be priced as if it ran for every row. It returns NULL if
+/// there is no such attempt or the current user may not observe it.
 fn payload_of(call: &Call) -> Result<Option<Datum>> {
     let Some(mut id) = call.i64(0) else { return Ok(None) };
     let catalog = catalog::current()?;
@@ -101,7 +102,8 @@ fn running_now(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue_internal.claims_now()`: returns the claims of the attempts that memory knows to be taken, each found by its place.
+/// `queue_internal.claims_now()`: returns the claims of the attempts that memory knows to be taken, each found by its
+/// place.
 fn claims_now(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = catalog::current()?;

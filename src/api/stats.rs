@@ -23,9 +23,9 @@ use crate::shmem;
 sql_function!(pg_queue_tallies, pg_finfo_pg_queue_tallies => tallies);
 sql_function!(pg_queue_minutes_now, pg_finfo_pg_queue_minutes_now => minutes_now);
 
-/// `queue_internal.minutes_now()`: returns what memory has counted in each minute of the last hour. A lane of which it knows anything
-/// has a row more, with NULL for the minute. `since` is the minute in which counting began, of which only a part is known.
-/// Nothing on a standby, or while memory does not know.
+/// `queue_internal.minutes_now()`: returns what memory has counted in each minute of the last hour. A lane of which it
+/// knows anything has a row more, with NULL for the minute. `since` is the minute in which counting began, of which
+/// only a part is known. Nothing on a standby, or while memory does not know.
 fn minutes_now(call: &Call) -> Result<Option<Datum>> {
     const MINUTE: i64 = 60_000_000;
     let rows = call.rows()?;

@@ -1,5 +1,5 @@
-//! `queue.step`, `queue.step_done`, `queue.job_steps`: what a job has done already, over all its attempts. Each step is a
-//! row, so that it survives a crash, and counts when its transaction commits.
+//! `queue.step`, `queue.step_done`, `queue.job_steps`: what a job has done already, over all its attempts. Each step is
+//! a row, so that it survives a crash, and counts when its transaction commits.
 //!
 //! Not here: how the next attempt gets the steps (`log::note`, `job::successor`).
 
@@ -41,7 +41,8 @@ fn steps_of(catalog: &Catalog, id: i64) -> Option<Datum> {
     notes.steps(attempt.steps()).map(jsonb::copy)
 }
 
-/// `queue.step(id, name)`: returns the result of a step that this attempt, or one before, has done; NULL: it is not done.
+/// `queue.step(id, name)`: returns the result of a step that this attempt, or one before, has done; NULL: it is not
+/// done.
 fn step(call: &Call) -> Result<Option<Datum>> {
     let id = call.required("id", call.i64(0))?;
     let name = name(call, 1)?;

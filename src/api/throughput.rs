@@ -20,8 +20,8 @@ use crate::shmem::ledger::Ledger;
 sql_function!(pg_queue_throughput_live, pg_finfo_pg_queue_throughput_live => throughput_live);
 sql_function!(pg_queue_times, pg_finfo_pg_queue_times => times);
 
-/// `queue_internal.throughput_live()`: returns the minutes of the live segments like rows of `queue.rollup`, by the snapshot of
-/// the calling statement.
+/// `queue_internal.throughput_live()`: returns the minutes of the live segments like rows of `queue.rollup`, by the
+/// snapshot of the calling statement.
 fn throughput_live(call: &Call) -> Result<Option<Datum>> {
     let rows = call.rows()?;
     let catalog = catalog::current()?;
@@ -42,7 +42,8 @@ fn throughput_live(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `queue_internal.times(histograms)`: returns the mean and percentiles of all of them together; NULL if they are empty.
+/// `queue_internal.times(histograms)`: returns the mean and percentiles of all of them together; NULL if they are
+/// empty.
 ///
 /// Errors: 22023 if a value is not a histogram.
 fn times(call: &Call) -> Result<Option<Datum>> {

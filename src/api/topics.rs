@@ -1,5 +1,5 @@
-//! `queue.create_topic`, `bind`, `unbind`: the life of a topic, and which queues get what of it; `queue.publish`, `publish_many`,
-//! `route`.
+//! `queue.create_topic`, `bind`, `unbind`: the life of a topic, and which queues get what of it; `queue.publish`,
+//! `publish_many`, `route`.
 //!
 //! Not here: which bindings match and what is written (`job::publish`), how sessions know topics (`catalog::topic`).
 //!
@@ -141,12 +141,14 @@ fn bind(call: &Call) -> Result<Option<Datum>> {
     let given = |n: usize, oid| Parameter::raw(call.datum(n), oid);
     let bound_by = role::role_name(role::user()).unwrap_or_default();
     let insert =
-        "INSERT INTO queue.binding (topic_id, queue_id, pattern, filter, priority, delay, group_path, max_attempts, lease,
+        "INSERT INTO queue.binding (topic_id, queue_id, pattern, filter, priority, delay, group_path, max_attempts,
+            lease,
              stage, on_full, bound_by)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
          ON CONFLICT (topic_id, queue_id, pattern, (coalesce(filter, ''))) DO UPDATE SET
              (priority, delay, group_path, max_attempts, lease, stage, on_full, bound_by) = ROW (EXCLUDED.priority,
-              EXCLUDED.delay, EXCLUDED.group_path, EXCLUDED.max_attempts, EXCLUDED.lease, EXCLUDED.stage, EXCLUDED.on_full,
+              EXCLUDED.delay, EXCLUDED.group_path, EXCLUDED.max_attempts, EXCLUDED.lease, EXCLUDED.stage,
+              EXCLUDED.on_full,
               EXCLUDED.bound_by)
          RETURNING binding_id::pg_catalog.int8";
     let parameters = [

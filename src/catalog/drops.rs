@@ -61,9 +61,9 @@ pub fn watch(catalog: &Catalog, lane: i32) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether a job that this session does not add of its own accord may go into a lane: a copy of an event or of a dead job, or a
-/// job that its predecessor releases. False: the lane is being dropped. From here on a drop of the lane does not refuse this
-/// transaction: it ends the job with the queue.
+/// Returns whether a job that this session does not add of its own accord may go into a lane: a copy of an event or of
+/// a dead job, or a job that its predecessor releases. False: the lane is being dropped. From here on a drop of the
+/// lane does not refuse this transaction: it ends the job with the queue.
 pub fn admits(catalog: &Catalog, lane: i32) -> bool {
     let is_marked = words::drops_word(catalog.slot, catalog.number) != 0
         && shmem::with_instance(catalog.number, |_, instance| instance.dropping.iter().any(|d| d.lane == lane))
@@ -130,7 +130,8 @@ fn forget() {
 
 /// Marks a lane for a transaction that drops it. The dropper calls this before it looks for live jobs.
 ///
-/// Errors: 53400 when too many queues are being dropped in open transactions, or this one drops more than its share. Takes the frontier's lock.
+/// Errors: 53400 when too many queues are being dropped in open transactions, or this one drops more than its share.
+/// Takes the frontier's lock.
 pub fn mark(catalog: &Catalog, lane: i32) -> Result<()> {
     let session = session::session();
     let marked = shmem::with_instance(catalog.number, |_, instance| {
@@ -146,7 +147,8 @@ pub fn mark(catalog: &Catalog, lane: i32) -> Result<()> {
     }
     Err(Error::new(error::LIMIT, "too many queues are being dropped at once")
         .detail(format!(
-            "Open transactions of one database can drop {} queues and stages at once, and one of them half of what the others leave.",
+            "Open transactions of one database can drop {} queues and stages at once, and one of them half of what \
+                the others leave.",
             drops::MARKS
         ))
         .hint("Drop them in smaller transactions."))

@@ -1,10 +1,10 @@
 //! Whether a dump may be running.
 //!
-//! pg_dump reads an extension's tables late, and looks other tables up a moment before it locks them, but it holds a lock on
-//! `pg_extension` from its begin to its end.
+//! pg_dump reads an extension's tables late, and looks other tables up a moment before it locks them, but it holds a
+//! lock on `pg_extension` from its begin to its end.
 //!
-//! Invariant: only a role that may read one of the extension's tables, itself or as a role that it may become, can be dumping. Any
-//! other role may lock `pg_extension` for as long as it likes, and nothing waits for that.
+//! Invariant: only a role that may read one of the extension's tables, itself or as a role that it may become, can be
+//! dumping. Any other role may lock `pg_extension` for as long as it likes, and nothing waits for that.
 
 use pgrx::pg_sys;
 
@@ -17,8 +17,8 @@ pub fn is_running(catalog: &Catalog) -> Result<bool> {
     Ok(!sessions(catalog)?.is_empty())
 }
 
-/// Returns the processes that may be dumping: they hold a lock on `pg_extension`, and may read the tables. Must run in a
-/// transaction.
+/// Returns the processes that may be dumping: they hold a lock on `pg_extension`, and may read the tables. Must run in
+/// a transaction.
 pub fn sessions(catalog: &Catalog) -> Result<Vec<i64>> {
     if lock::lock_holders(pg_sys::ExtensionRelationId, pg_sys::AccessExclusiveLock) == 0 {
         return Ok(Vec::new());

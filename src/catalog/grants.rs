@@ -30,8 +30,8 @@ impl Kind {
     }
 }
 
-/// Says which privilege gives access to an object of this name, and who gives it. `queue`, `role`: what is known of the call.
-/// `None`: there is no object of that name.
+/// Says which privilege gives access to an object of this name, and who gives it. `queue`, `role`: what is known of the
+/// call. `None`: there is no object of that name.
 pub fn advice(name: &str, queue: Option<&str>, role: Option<&str>) -> Option<String> {
     let (bits, kind, _) = OBJECTS.iter().find(|(_, kind, known)| !matches!(kind, Kind::Schema) && *known == name)?;
     let quoted = |given: Option<&str>, instead: &str| format!("'{}'", given.unwrap_or(instead).replace('\'', "''"));
@@ -50,7 +50,8 @@ pub fn advice(name: &str, queue: Option<&str>, role: Option<&str>) -> Option<Str
     let all = [(PRODUCE, "produce"), (CONSUME, "consume"), (OBSERVE, "observe"), (MANAGE, "manage")];
     let (_, privilege) = all.into_iter().find(|(bit, _)| bits & bit != 0)?;
     Some(format!(
-        "queue.{name} takes the privilege {privilege} on a queue. A role that manages the queue can run SELECT queue.grant({queue}, {role}, \
+        "queue.{name} takes the privilege {privilege} on a queue. A role that manages the queue can run \
+            SELECT queue.grant({queue}, {role}, \
          '{privilege}')."
     ))
 }
@@ -134,16 +135,20 @@ fn read() -> Result<Vec<Object>> {
         "SELECT ((o.place OPERATOR(pg_catalog.*) 4) OPERATOR(pg_catalog.+) g.list) OPERATOR(pg_catalog.*) 4294967296
                 OPERATOR(pg_catalog.+) g.grantee::pg_catalog.int8
          FROM pg_catalog.unnest($1) WITH ORDINALITY AS o (name, place)
-         JOIN (SELECT pg_catalog.format('ROUTINE %s.%s', n.nspname, p.proname), 'pg_catalog.pg_proc'::pg_catalog.regclass,
+         JOIN (SELECT pg_catalog.format('ROUTINE %s.%s', n.nspname, p.proname),
+         'pg_catalog.pg_proc'::pg_catalog.regclass,
                       p.oid, p.proacl, p.proowner
-               FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace
+               FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n
+               ON n.oid OPERATOR(pg_catalog.=) p.pronamespace
                WHERE n.nspname OPERATOR(pg_catalog.=) ANY (ARRAY['queue', 'queue_internal']::pg_catalog.name[])
              UNION ALL
-               SELECT pg_catalog.format('TABLE queue.%s', relname), 'pg_catalog.pg_class'::pg_catalog.regclass, oid, relacl, relowner
+               SELECT pg_catalog.format('TABLE queue.%s', relname), 'pg_catalog.pg_class'::pg_catalog.regclass, oid,
+               relacl, relowner
                FROM pg_catalog.pg_class
                WHERE relnamespace OPERATOR(pg_catalog.=) 'queue'::pg_catalog.regnamespace
              UNION ALL
-               SELECT pg_catalog.concat('SCHEMA ', nspname), 'pg_catalog.pg_namespace'::pg_catalog.regclass, oid, nspacl, nspowner
+               SELECT pg_catalog.concat('SCHEMA ', nspname), 'pg_catalog.pg_namespace'::pg_catalog.regclass, oid,
+               nspacl, nspowner
                FROM pg_catalog.pg_namespace
          ) AS m (name, class, oid, acl, owner) ON m.name OPERATOR(pg_catalog.=) o.name
          CROSS JOIN LATERAL (

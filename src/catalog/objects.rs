@@ -1,6 +1,7 @@
 //! Which privilege gives access to which function and view.
 //!
-//! Made by `make generate` from the lines `-- For: …` in sql/schema: do not edit. Not responsible for the GRANTs (`catalog::grants`).
+//! Made by `make generate` from the lines `-- For: …` in sql/schema: do not edit. Not responsible for the GRANTs
+//! (`catalog::grants`).
 //!
 //! Invariant: what is not listed is the owner's alone.
 

@@ -1,5 +1,5 @@
-//! Whether the current user may do something with a queue or topic, and what is said if not. Not responsible for the rights
-//! themselves (`rights`), nor for GRANTs on functions and views (`grants`).
+//! Whether the current user may do something with a queue or topic, and what is said if not. Not responsible for the
+//! rights themselves (`rights`), nor for GRANTs on functions and views (`grants`).
 //!
 //! Invariant: what is refused names the privilege that it takes, and the statement that grants it.
 

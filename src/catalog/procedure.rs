@@ -1,9 +1,10 @@
 //! The procedure of a queue with executor `call`, as the queue's row names it: by its name, its oid and its owner.
 //!
-//! Responsible for finding it again. Not responsible for who may name one (`api::executors`), nor for calling it (`executor`).
+//! Responsible for finding it again. Not responsible for who may name one (`api::executors`), nor for calling it
+//! (`executor`).
 //!
-//! Invariant: what is found is the function or procedure that was named, and still its owner's. A name that is there alone, as an
-//! overload of other arguments, or one made anew, is not.
+//! Invariant: what is found is the function or procedure that was named, and still its owner's. A name that is there
+//! alone, as an overload of other arguments, or one made anew, is not.
 
 use pgrx::pg_sys::Oid;
 

@@ -218,8 +218,8 @@ pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Queue>> {
     }
 }
 
-/// Returns the queue whose name is most like this one, of the first thousand that the current user may do something with. `None`: none
-/// is like it.
+/// Returns the queue whose name is most like this one, of the first thousand that the current user may do something
+/// with. `None`: none is like it.
 fn nearest(catalog: &Catalog, name: &str) -> Option<String> {
     const MOST: usize = 1_000;
     let rights = rights::rights(catalog);

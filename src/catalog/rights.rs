@@ -8,11 +8,13 @@
 //! Invariant: what a session knows is no older than the last change of rows or roles that it was told of, and it reads
 //! its messages before each look. So a revoke counts from the next call on, in the middle of a transaction, too.
 //!
-//! A transaction can be seen a moment before other sessions are told of the rights that it has changed. So what a session
-//! gets of such a transaction counts only after it was told: it asks `has_news` afterwards, and then `wait_for_news`.
+//! A transaction can be seen a moment before other sessions are told of the rights that it has changed. So what a
+//! session gets of such a transaction counts only after it was told: it asks `has_news` afterwards, and then
+//! `wait_for_news`.
 //!
-//! Any role may change itself as often as it likes, and Postgres tells every session. So after a change of roles a session
-//! asks only whether its user still has the rights of the same roles. It reads tables again only if the answer differs.
+//! Any role may change itself as often as it likes, and Postgres tells every session. So after a change of roles a
+//! session asks only whether its user still has the rights of the same roles. It reads tables again only if the answer
+//! differs.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -1,12 +1,12 @@
-//! As which role a job's command runs: the role that wrote it, kept in the job's row by name and by oid. Both must still be
-//! one role's when it runs, so a new role of an old name inherits nothing.
+//! As which role a job's command runs: the role that wrote it, kept in the job's row by name and by oid. Both must
+//! still be one role's when it runs, so a new role of an old name inherits nothing.
 //!
-//! Responsible for noting the role, for finding it again, and for refusing data where commands run. Not responsible for what a
-//! command is made of (`api::command`), nor for running anything (`executor`).
+//! Responsible for noting the role, for finding it again, and for refusing data where commands run. Not responsible for
+//! what a command is made of (`api::command`), nor for running anything (`executor`).
 //!
-//! Invariant: a row names a role if and only if that role wrote the row's payload as a command. The queue has no say in it: data
-//! that reaches a queue of commands is never run. Only the library fills these columns, and from nothing but the user at the
-//! moment of the call.
+//! Invariant: a row names a role if and only if that role wrote the row's payload as a command. The queue has no say in
+//! it: data that reaches a queue of commands is never run. Only the library fills these columns, and from nothing but
+//! the user at the moment of the call.
 
 use pgrx::pg_sys::{Datum, Oid};
 
@@ -73,15 +73,16 @@ pub fn refuse_data(queue: &Queue) -> Result<()> {
     Err(Error::invalid(format!("queue \"{}\" runs commands, and this payload is not written as one", queue.name))
         .detail("A payload is data, whatever it holds: no queue makes a command of it.")
         .hint(
-            "Use queue.enqueue_sql; or the field \"command\" of a job of queue.enqueue_batch or of a flow's task, or the \
+            "Use queue.enqueue_sql; or the field \"command\" of a job of queue.enqueue_batch or of a flow's task, \
+                or the \
              argument command of queue.schedule or queue.enqueue_flow.",
         ))
 }
 
 /// Checks that jobs may run as a role.
 ///
-/// Errors: 42501 if it is a superuser and `pg_queue.superuser_jobs` is off, if it may not log in where that matters, or if it
-/// may not connect to this database.
+/// Errors: 42501 if it is a superuser and `pg_queue.superuser_jobs` is off, if it may not log in where that matters, or
+/// if it may not connect to this database.
 pub fn may_run(role: Oid) -> Result<()> {
     let name = || role::role_name(role).unwrap_or_default();
     if role::is_superuser(role) && !guc::SUPERUSER_JOBS.get() {

@@ -211,8 +211,8 @@ pub fn ids(catalog: &Catalog) -> Vec<i32> {
     ids
 }
 
-/// Returns the name of a schedule that enqueues into this queue and of which `matters` says so; or that an open transaction is
-/// making or changing so that it does.
+/// Returns the name of a schedule that enqueues into this queue and of which `matters` says so; or that an open
+/// transaction is making or changing so that it does.
 pub fn of_queue(catalog: &Catalog, queue: i32, matters: impl Fn(&Schedule) -> bool) -> Option<String> {
     let table = Relation::read(catalog.schedule);
     let index = Relation::read_index(catalog.schedule_queue);

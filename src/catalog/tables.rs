@@ -1,10 +1,12 @@
-//! The columns of the tables that are read and written directly: their names and types, by number. If a user adds, drops or changes
-//! one, the library would read and write memory that it must not.
+//! The columns of the tables that are read and written directly: their names and types, by number. If a user adds,
+//! drops or changes one, the library would read and write memory that it must not.
 //!
-//! Made by `make generate` from sql/schema: do not edit. Not responsible for comparing a table with its shape: see `pg::shape`.
+//! Made by `make generate` from sql/schema: do not edit. Not responsible for comparing a table with its shape: see
+//! `pg::shape`.
 //!
-//! Invariant: each table is checked when it is opened, with its lock, unless this session was told nothing of any table since it was
-//! checked last. Columns that were added and dropped again, behind the extension's own, are tolerated: they are NULL.
+//! Invariant: each table is checked when it is opened, with its lock, unless this session was told nothing of any table
+//! since it was checked last. Columns that were added and dropped again, behind the extension's own, are tolerated:
+//! they are NULL.
 
 #![allow(dead_code, reason = "each column has its number, whether or not Rust reads it")]
 

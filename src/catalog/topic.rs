@@ -1,11 +1,11 @@
-//! Topics and their bindings, as this session knows them: read when a topic is used, and kept until Postgres says that queues or
-//! bindings have changed (every change of either sends that message with its commit).
+//! Topics and their bindings, as this session knows them: read when a topic is used, and kept until Postgres says that
+//! queues or bindings have changed (every change of either sends that message with its commit).
 //!
-//! Not responsible for changing them (`api::topics`), for the words of keys and patterns (`core::topic`), nor for what a binding
-//! that matches does (`job::publish`).
+//! Not responsible for changing them (`api::topics`), for the words of keys and patterns (`core::topic`), nor for what
+//! a binding that matches does (`job::publish`).
 //!
-//! Invariant: what a session knows of a topic is what one snapshot has shown: all that a transaction has bound and unbound, or
-//! nothing of it; and a session that was told of a change uses nothing that it read before.
+//! Invariant: what a session knows of a topic is what one snapshot has shown: all that a transaction has bound and
+//! unbound, or nothing of it; and a session that was told of a change uses nothing that it read before.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
@@ -36,7 +36,8 @@ impl Topic {
         Self { id, name, routes: OnceCell::new() }
     }
 
-    /// Returns where its events go. Read at the first call: a session that binds one more queue need not know all the others.
+    /// Returns where its events go. Read at the first call: a session that binds one more queue need not know all the
+    /// others.
     pub fn routes(&self, catalog: &Catalog) -> Result<&Routes> {
         if let Some(routes) = self.routes.get() {
             return Ok(routes);
@@ -154,8 +155,8 @@ pub fn by_name(catalog: &Catalog, name: &str) -> Result<Rc<Topic>> {
     })
 }
 
-/// Returns the topic whose name is most like this one, of the first thousand, if the current user may do something with it. `None`: none
-/// is like it.
+/// Returns the topic whose name is most like this one, of the first thousand, if the current user may do something with
+/// it. `None`: none is like it.
 fn nearest(catalog: &Catalog, name: &str) -> Result<Option<String>> {
     let rights = rights::rights(catalog);
     let is_known = |id: i32| Privilege::ALL.into_iter().any(|(privilege, _)| rights.on_queue(id, privilege));
@@ -190,13 +191,15 @@ fn read(condition: &str, which: Parameter) -> Result<Option<Rc<Topic>>> {
     Ok(found)
 }
 
-/// How much processor time, in microseconds, the filters and paths of one queue may take: to be read, and for each event.
+/// How much processor time, in microseconds, the filters and paths of one queue may take: to be read, and for each
+/// event.
 pub const FILTER_BUDGET: i64 = 50_000;
 
 impl Routes {
     fn read(catalog: &Catalog, topic: i32) -> Result<Self> {
         let _snapshot = ActiveSnapshot::with_own();
-        let sql = "SELECT binding_id, queue_id, pattern, filter, priority, delay, group_path, max_attempts, lease, stage, on_full,
+        let sql = "SELECT binding_id, queue_id, pattern, filter, priority, delay, group_path, max_attempts, lease,
+            stage, on_full,
                        bound_by
                    FROM queue.binding WHERE topic_id OPERATOR(pg_catalog.=) $1 ORDER BY binding_id";
         let mut budgets: HashMap<i32, Budget> = HashMap::new();
@@ -270,7 +273,8 @@ pub struct Listed {
 pub fn all() -> Result<Vec<Listed>> {
     let _snapshot = ActiveSnapshot::with_own();
     let sql = "SELECT t.topic_id, t.topic_name,
-                   ARRAY(SELECT DISTINCT b.queue_id FROM queue.binding AS b WHERE b.topic_id OPERATOR(pg_catalog.=) t.topic_id)
+                   ARRAY(SELECT DISTINCT b.queue_id FROM queue.binding AS b
+                   WHERE b.topic_id OPERATOR(pg_catalog.=) t.topic_id)
                FROM queue.topic AS t ORDER BY t.topic_name";
     spi::read_rows(sql, &[], |row| {
         Ok(Listed {

@@ -11,11 +11,11 @@ use crate::catalog::{self, spi};
 use crate::error::{self, Error, Result};
 use crate::pg::{role, session, syscache};
 
-/// Refuses a trigger, rule or foreign key that is being made for this table. What runs for a statement of the extension's
-/// runs as the owner of the tables, so on none of them can another role have one, whatever it was granted.
+/// Refuses a trigger, rule or foreign key that is being made for this table. What runs for a statement of the
+/// extension's runs as the owner of the tables, so on none of them can another role have one, whatever it was granted.
 ///
-/// Errors: 0A000 if rows are inserted into the table directly; 42501 if the table is one of the extension's, and not the
-/// current user's.
+/// Errors: 0A000 if rows are inserted into the table directly; 42501 if the table is one of the extension's, and not
+/// the current user's.
 pub fn refuse_at(table: Oid) -> Result<()> {
     // The triggers of the extension's own script see statements, and are there for SQL that is not the extension's.
     let is_ours = session::is_in_our_script() || spi::OWN.get() > 0;
@@ -42,8 +42,8 @@ pub fn refuse_at(table: Oid) -> Result<()> {
         ))
 }
 
-/// Returns SQL for the oid of the function of the extension's own triggers on its tables. By name it is found only by roles
-/// that are let at its schema, and none is.
+/// Returns SQL for the oid of the function of the extension's own triggers on its tables. By name it is found only by
+/// roles that are let at its schema, and none is.
 pub fn foreign_write() -> &'static str {
     "(SELECT f.oid FROM pg_catalog.pg_proc AS f
       JOIN pg_catalog.pg_namespace AS s ON s.oid OPERATOR(pg_catalog.=) f.pronamespace

@@ -1,7 +1,8 @@
-//! What a statement that Postgres does not take may have meant: functions, arguments, views and columns of schema `queue`.
+//! What a statement that Postgres does not take may have meant: functions, arguments, views and columns of schema
+//! `queue`.
 //!
-//! Responsible for the advice. Not responsible for when it is given (`worker::log_hook`), for reading the script and the statement
-//! (`calls`), nor for what other queues call things (`synonyms`).
+//! Responsible for the advice. Not responsible for when it is given (`worker::log_hook`), for reading the script and
+//! the statement (`calls`), nor for what other queues call things (`synonyms`).
 //!
 //! Invariant: advice names what there is. Where the call fits no guess there is none.
 
@@ -25,7 +26,8 @@ pub fn on_literal(place: &Place<'_>, functions: &[Function<'_>]) -> Option<Strin
     });
     let nth = |other: String| {
         format!(
-            "Argument {} of queue.{} is {name}, of type {kind}. Write the name of the argument that you mean, for instance {other}.",
+            "Argument {} of queue.{} is {name}, of type {kind}. Write the name of the argument that you mean, \
+                for instance {other}.",
             place.at + 1,
             function.name,
         )
@@ -44,7 +46,8 @@ pub fn on_literal(place: &Place<'_>, functions: &[Function<'_>]) -> Option<Strin
             return Some(match *name {
                 "jobs" | "tasks" => {
                     format!(
-                        "{name} is jsonb: write an array of objects, '[{{\"payload\": {{\"to\": 7}}}}]', or to_jsonb(…)."
+                        "{name} is jsonb: write an array of objects, '[{{\"payload\": {{\"to\": 7}}}}]', \
+                            or to_jsonb(…)."
                     )
                 }
                 _ => format!("{name} is jsonb: write an object, '{{\"to\": 7}}', a string, '\"Ada\"', or to_jsonb(…)."),
@@ -82,10 +85,12 @@ pub fn on_parameter(place: &Place<'_>, functions: &[Function<'_>]) -> Option<Str
 pub fn on_path(place: &Place<'_>) -> Option<&'static str> {
     match place.function.strip_prefix("queue.")? {
         "bind" => Some(
-            "Write a path into the event, for instance '$.payload.total > 1000'; it has topic, key, headers and payload.",
+            "Write a path into the event, for instance '$.payload.total > 1000'; it has topic, key, \
+                headers and payload.",
         ),
         _ => Some(
-            "Write a path into the job, for instance '$.payload.to == 7'; it has payload, state, error, headers and more columns of \
+            "Write a path into the job, for instance '$.payload.to == 7'; it has payload, state, error, \
+                headers and more columns of \
              queue.jobs.",
         ),
     }
@@ -105,7 +110,8 @@ pub fn on_name(place: &Place<'_>, name: &str, rest: &str, functions: &[Function<
     Some(format!("If it is a text, write it in single quotes: '{}'.", name.replace('\'', "''")))
 }
 
-/// Returns advice about a column that there is not, if the statement reads one view or function of schema `queue` and nothing else.
+/// Returns advice about a column that there is not, if the statement reads one view or function of schema `queue` and
+/// nothing else.
 pub fn on_column(statement: &str, name: &str, script: &str, functions: &[Function<'_>]) -> Option<String> {
     let lower = statement.to_ascii_lowercase();
     let words = lower.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
@@ -135,8 +141,8 @@ pub fn on_column(statement: &str, name: &str, script: &str, functions: &[Functio
     })
 }
 
-/// Returns advice about a word at which the parser stopped because it is a word of SQL, `limit => 3`, or because a comma is missing
-/// before it.
+/// Returns advice about a word at which the parser stopped because it is a word of SQL, `limit => 3`, or because a
+/// comma is missing before it.
 pub fn on_word(place: &Place<'_>, word: &str, functions: &[Function<'_>]) -> Option<String> {
     let name = place.function.strip_prefix("queue.")?;
     let function = functions.iter().find(|function| function.name == name)?;
@@ -241,7 +247,8 @@ pub fn on_call(call: &str, functions: &[Function<'_>], views: &[&str]) -> Option
     })
 }
 
-/// Returns which function is meant by a name that is misspelt or goes on. A name that is only like another one may mean its opposite.
+/// Returns which function is meant by a name that is misspelt or goes on. A name that is only like another one may mean
+/// its opposite.
 fn nearest_function<'a>(name: &str, functions: &[Function<'a>]) -> Option<&'a str> {
     let names = || functions.iter().map(|function| function.name);
     let begins = |known: &&str| name.strip_prefix(known).is_some_and(|rest| rest.starts_with('_'));

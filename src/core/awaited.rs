@@ -1,12 +1,12 @@
 //! Which jobs others are after, and which of them the duty `release` has still to look at: a filter, a list, and the
 //! order to look at everything. The protocol is docs/internals/after.md.
 //!
-//! Like the frontier this is a cache of the logs, laid over memory of the caller, whose zero bytes are a valid start. It
-//! allocates nothing and cannot fail.
+//! Like the frontier this is a cache of the logs, laid over memory of the caller, whose zero bytes are a valid start.
+//! It allocates nothing and cannot fail.
 //!
-//! Invariant: a job that was handed over is in the list, or a look at everything is ordered, until a process has taken it.
-//! A job that others are after is in the filter, or the filter is not known. What has happened to a job since it was
-//! announced is told to the commit of the transaction that has announced it.
+//! Invariant: a job that was handed over is in the list, or a look at everything is ordered, until a process has taken
+//! it. A job that others are after is in the filter, or the filter is not known. What has happened to a job since it
+//! was announced is told to the commit of the transaction that has announced it.
 
 /// Places of the table by hash in which the list is looked up; half of them are used at most.
 const PLACES: usize = 8_192;
@@ -60,7 +60,8 @@ fn hash(job_id: i64) -> u64 {
     (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ (mixed >> 32)
 }
 
-/// What is known of jobs that others are after, in one database. All zero: nothing is, and everything is to be looked at.
+/// What is known of jobs that others are after, in one database. All zero: nothing is, and everything is to be looked
+/// at.
 #[repr(C)]
 pub struct Awaited {
     /// Whether no look at everything is ordered.
@@ -121,9 +122,9 @@ impl Awaited {
         self.is_seen && self.is_known && !self.is_building && self.count == 0 && self.serving == 0
     }
 
-    /// Adds jobs to the filter that others may soon be after, before an open transaction looks whether they live. If they do
-    /// not, or it is rolled back, the filter says yes in vain. Returns the mark for `add_announced`, and whether the worker is
-    /// to be woken.
+    /// Adds jobs to the filter that others may soon be after, before an open transaction looks whether they live. If
+    /// they do not, or it is rolled back, the filter says yes in vain. Returns the mark for `add_announced`, and
+    /// whether the worker is to be woken.
     pub fn announce(&mut self, jobs: &[i64]) -> (u64, bool) {
         let mut is_ordered = false;
         for &job_id in jobs {
@@ -140,8 +141,8 @@ impl Awaited {
         self.hand_over(job_id) || is_ordered
     }
 
-    /// As `add`, of a job that was found to live after it was announced: it is handed over only if its end may have been
-    /// told since. Otherwise its end comes yet, and hands it over.
+    /// As `add`, of a job that was found to live after it was announced: it is handed over only if its end may have
+    /// been told since. Otherwise its end comes yet, and hands it over.
     pub fn add_announced(&mut self, job_id: i64, mark: u64) -> bool {
         if self.told_at[Self::cell(job_id)].max(self.looked_at) > mark {
             return self.add(job_id);
@@ -202,7 +203,8 @@ impl Awaited {
         self.tell(job_id) && !is_served && self.hand_over(job_id)
     }
 
-    /// Notes the end of a job for those that have announced it. Returns whether it may concern others; if not, nothing is noted.
+    /// Notes the end of a job for those that have announced it. Returns whether it may concern others; if not, nothing
+    /// is noted.
     fn tell(&mut self, job_id: i64) -> bool {
         let may_await = self.may_await(job_id);
         if may_await {
@@ -256,8 +258,8 @@ impl Awaited {
         !self.is_quiet() && self.order()
     }
 
-    /// Orders a look at everything. Returns whether the worker is to be woken. What is in the list is served before, since
-    /// the look may have to wait.
+    /// Orders a look at everything. Returns whether the worker is to be woken. What is in the list is served before,
+    /// since the look may have to wait.
     pub fn order(&mut self) -> bool {
         std::mem::take(&mut self.is_seen)
     }

@@ -1,4 +1,5 @@
-//! Functions, arguments, views and columns of schema `queue`, read from the script that makes them; and the calls in a statement.
+//! Functions, arguments, views and columns of schema `queue`, read from the script that makes them; and the calls in a
+//! statement.
 //!
 //! Responsible for reading. Not responsible for what a call may have meant (`advice`).
 
@@ -62,7 +63,8 @@ pub fn views(script: &str) -> Vec<&str> {
     names.filter_map(|rest| rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next()).collect()
 }
 
-/// Returns where in a script the arguments of a function begin. `None`: the script makes no such function. For constants.
+/// Returns where in a script the arguments of a function begin. `None`: the script makes no such function. For
+/// constants.
 pub const fn arguments_of(script: &str, function: &str) -> Option<usize> {
     let (text, function) = (script.as_bytes(), function.as_bytes());
     let mut at = 0;
@@ -88,8 +90,8 @@ pub const fn arguments_of(script: &str, function: &str) -> Option<usize> {
     None
 }
 
-/// Returns which of a function's arguments has a name, from 0. `None`: it has none of that name. `list`: where they begin. For
-/// constants.
+/// Returns which of a function's arguments has a name, from 0. `None`: it has none of that name. `list`: where they
+/// begin. For constants.
 pub const fn position(script: &str, list: usize, argument: &str) -> Option<usize> {
     position_in(script.as_bytes(), list, argument.as_bytes())
 }
@@ -142,7 +144,8 @@ const fn position_in(text: &[u8], mut at: usize, argument: &[u8]) -> Option<usiz
     None
 }
 
-/// Reads the names of the columns of a view, or of what a function returns, from what the script says of them. Empty: it has none.
+/// Reads the names of the columns of a view, or of what a function returns, from what the script says of them. Empty:
+/// it has none.
 pub fn columns<'a>(script: &'a str, name: &str) -> Vec<&'a str> {
     let comment = format!("COMMENT ON COLUMN queue.{name}.");
     let names = script.match_indices(&comment).map(|(at, made)| &script[at + made.len()..]);
@@ -220,8 +223,8 @@ fn last_word(text: &str) -> &str {
     text.get(begin..).unwrap_or_default()
 }
 
-/// Returns the first function or view of schema `queue` that a statement names, and the queue or topic that its call is about, if that is
-/// a literal.
+/// Returns the first function or view of schema `queue` that a statement names, and the queue or topic that its call is
+/// about, if that is a literal.
 pub fn first_call<'a>(statement: &'a str, functions: &[Function<'_>]) -> Option<(&'a str, Option<String>)> {
     let rest = &statement[statement.find("queue.")? + "queue.".len()..];
     let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
@@ -263,7 +266,8 @@ fn given(text: &str) -> Vec<&str> {
     found
 }
 
-/// Returns the place in a call at which parameter `number` of a statement stands. `None`: it stands in no call of schema `queue`.
+/// Returns the place in a call at which parameter `number` of a statement stands. `None`: it stands in no call of
+/// schema `queue`.
 pub fn place_of_parameter(statement: &str, number: usize) -> Option<Place<'_>> {
     let name = format!("${number}");
     let is_whole = |at: usize| !statement[at + name.len()..].starts_with(|c: char| c.is_ascii_digit());
@@ -302,10 +306,12 @@ pub(crate) mod tests {
     use super::*;
 
     pub const SCRIPT: &str = "CREATE FUNCTION queue.enqueue(
-    queue_name text, payload jsonb DEFAULT '{}', priority integer DEFAULT 0, delay interval DEFAULT NULL, unique_key text DEFAULT NULL,
+    queue_name text, payload jsonb DEFAULT '{}', priority integer DEFAULT 0, delay interval DEFAULT NULL,
+    unique_key text DEFAULT NULL,
     after bigint[] DEFAULT NULL
 ) RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'x';
-CREATE PROCEDURE queue.wait(queue_name text, timeout interval DEFAULT '30 seconds', INOUT has_jobs boolean DEFAULT NULL) LANGUAGE c;
+CREATE PROCEDURE queue.wait(queue_name text, timeout interval DEFAULT '30 seconds',
+INOUT has_jobs boolean DEFAULT NULL) LANGUAGE c;
 CREATE FUNCTION queue.fail(id bigint, error text, cost numeric(3, 1) DEFAULT round(1.5)) RETURNS void;
 CREATE FUNCTION queue_internal.kick() RETURNS void;
 CREATE VIEW queue.jobs AS SELECT 1; CREATE VIEW queue.queues WITH (security_barrier) AS SELECT 1;";
@@ -320,7 +326,8 @@ CREATE VIEW queue.jobs AS SELECT 1; CREATE VIEW queue.queues WITH (security_barr
         assert_eq!([all[0].returns, all[1].returns, all[2].returns], ["bigint", "void", ""]);
         assert!(all[2].arguments[2].is_answer && all[2].is_procedure && !all[0].is_procedure);
         let [table, out] = &functions(
-            "CREATE FUNCTION queue.a() RETURNS TABLE (b text, c numeric(1, 2)) LANGUAGE c; CREATE FUNCTION queue.d(e text, OUT f text)\n  \
+            "CREATE FUNCTION queue.a() RETURNS TABLE (b text, c numeric(1, 2)) LANGUAGE c; \
+                CREATE FUNCTION queue.d(e text, OUT f text)\n  \
              RETURNS SETOF record LANGUAGE c;",
         )[..] else {
             panic!()

@@ -161,8 +161,8 @@ impl Counters<'_> {
         Some(free)
     }
 
-    /// Adds what a commit in this minute has counted to a lane's counter. If the lane has none, makes it if `makes`, and
-    /// else does nothing. Returns false if there is no room for it.
+    /// Adds what a commit in this minute has counted to a lane's counter. If the lane has none, makes it if `makes`,
+    /// and else does nothing. Returns false if there is no room for it.
     pub fn add(&mut self, instance: u32, lane: i32, counter: &Counter, minute: i64, makes: bool) -> bool {
         let slot = match index::find(self.index, instance, i64::from(lane)) {
             Some(slot) => slot as usize,

@@ -1,7 +1,8 @@
-//! What a lane has done in each minute of the last hour: a ring beside its counter, so that no query has to read logs for
-//! it.
+//! What a lane has done in each minute of the last hour: a ring beside its counter, so that no query has to read logs
+//! for it.
 //!
-//! Invariant: a minute in the ring is one of the last hour before the newest; older ones are overwritten or passed over.
+//! Invariant: a minute in the ring is one of the last hour before the newest; older ones are overwritten or passed
+//! over.
 
 use crate::totals::Totals;
 

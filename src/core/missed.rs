@@ -6,7 +6,8 @@
 //! (`duty::missed`, `job::rerun`).
 //!
 //! Invariant: if an attempt was ended without regard to a committed note, it is in the `MissedRequests` of that kind of
-//! note, or all notes have to be looked through. One that comes while the attempt is being looked at outlasts that look.
+//! note, or all notes have to be looked through. One that comes while the attempt is being looked at outlasts that
+//! look.
 
 /// The attempts about which there may be notes of missed requests of one kind: to cancel, or to run again.
 #[repr(C)]
@@ -116,7 +117,8 @@ mod tests {
     proptest! {
         #![proptest_config(crate::cases(256))]
 
-        /// Compares with a map, while two processes look: an attempt goes only if it did not come since one began to look.
+        /// Compares with a map, while two processes look: an attempt goes only if it did not come since one began to
+        /// look.
         #[test]
         fn nothing_that_came_is_forgotten(steps in prop::collection::vec((0u8..6, 0i64..80), crate::length(300))) {
             let mut requests = MissedRequests { must_scan: false, ..MissedRequests::NEW };
@@ -147,7 +149,8 @@ mod tests {
                         }
                     }
                 }
-                prop_assert_eq!(requests.ids().iter().copied().collect::<BTreeSet<_>>(), known.keys().copied().collect());
+                let ids: BTreeSet<_> = requests.ids().iter().copied().collect();
+                prop_assert_eq!(ids, known.keys().copied().collect());
             }
         }
     }

@@ -1,4 +1,5 @@
-//! What users of other queues call things: the names of Celery, Sidekiq, BullMQ, pg-boss, pgmq and SQS, and what they are here.
+//! What users of other queues call things: the names of Celery, Sidekiq, BullMQ, pg-boss, pgmq and SQS, and what they
+//! are here.
 //!
 //! Responsible for the words. Not responsible for which of them a function has (`calls`).
 //!

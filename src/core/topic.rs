@@ -3,8 +3,8 @@
 //!
 //! Responsible for matching alone. Not responsible for what a binding does (`job::publish`), nor for filters.
 //!
-//! Invariant: a look visits the patterns that share the key's words, and no others: its time grows with the key's words and
-//! with the wildcards that stand where the key passes, not with the number of patterns.
+//! Invariant: a look visits the patterns that share the key's words, and no others: its time grows with the key's words
+//! and with the wildcards that stand where the key passes, not with the number of patterns.
 
 use std::collections::{HashMap, HashSet};
 
@@ -107,8 +107,8 @@ impl Patterns {
         *found as usize
     }
 
-    /// Calls `each` with the numbers of the patterns that match a key, in no order. A pattern with several `#` may be named
-    /// more than once.
+    /// Calls `each` with the numbers of the patterns that match a key, in no order. A pattern with several `#` may be
+    /// named more than once.
     pub fn each_match(&self, key: &str, mut each: impl FnMut(u32)) {
         let words: Vec<&str> = words(key).collect();
         if !self.nodes.is_empty() {

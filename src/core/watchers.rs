@@ -217,7 +217,8 @@ mod tests {
                     }
                     3 => watchers.leave(session),
                     4 | 5 => {
-                        let any = if verb == 4 { watchers.ended(instance, job_id) } else { watchers.ended_unknown(instance) };
+                        let any =
+                            if verb == 4 { watchers.ended(instance, job_id) } else { watchers.ended_unknown(instance) };
                         prop_assert_eq!(any, waits.values().any(is_meant));
                         due.extend(waits.iter().filter(|(_, of)| is_meant(of)).map(|(session, _)| *session));
                         waits.retain(|_, of| !is_meant(of));

@@ -1,7 +1,8 @@
-//! The check of a server that is one of many (`pg_queue_cluster`): its number is its own, and no other server is marked down.
+//! The check of a server that is one of many (`pg_queue_cluster`): its number is its own, and no other server is marked
+//! down.
 //!
-//! Responsible for what this server's own copy of the map says. Not responsible for whether the others answer, nor for copies that
-//! differ: `queue_cluster.check()` asks them, and a check of the doctor waits for nobody.
+//! Responsible for what this server's own copy of the map says. Not responsible for whether the others answer, nor for
+//! copies that differ: `queue_cluster.check()` asks them, and a check of the doctor waits for nobody.
 
 use crate::catalog::spi;
 use crate::doctor::check::{Finding, assert_loaded};
@@ -30,7 +31,8 @@ pub fn cluster() -> Result<Finding> {
     let Some(own) = spi::texts(OWN, &[])?.pop() else {
         return Ok(Finding::ill(
             format!(
-                "pg_queue.node_id is {number}, the number of no server of the cluster: keys are enqueued elsewhere, and ids lead nowhere."
+                "pg_queue.node_id is {number}, the number of no server of the cluster: keys are enqueued elsewhere, \
+                    and ids lead nowhere."
             ),
             "Set pg_queue.node_id back, or call queue_cluster.add_server for this server.",
         ));
@@ -38,13 +40,15 @@ pub fn cluster() -> Result<Finding> {
     if let Some(("f", name)) = own.split_once(' ') {
         return Ok(Finding::ill(
             format!(
-                "pg_queue.node_id is {number}, that of server \"{name}\", and this is another server: two give the same ids."
+                "pg_queue.node_id is {number}, that of server \"{name}\", and this is another server: \
+                    two give the same ids."
             ),
             format!("Set pg_queue.node_id back. {again}"),
         ));
     }
     let down = spi::texts(
-        "SELECT format('Server \"%s\" is marked down.', name) FROM queue_cluster.server WHERE state = 'down' ORDER BY node_id",
+        "SELECT format('Server \"%s\" is marked down.', name) FROM queue_cluster.server WHERE state = 'down' \
+            ORDER BY node_id",
         &[],
     )?;
     Ok(Finding::of(

@@ -104,7 +104,8 @@ pub fn dead() -> Result<Finding> {
     Ok(Finding::of(
         &troubles,
         &format!("No queue has {MANY_DEAD} dead jobs."),
-        "queue.errors says what they died of; queue.retry_many() runs them again, dead_retention says how long they are kept.",
+        "queue.errors says what they died of; queue.retry_many() runs them again, dead_retention says how long they \
+            are kept.",
     ))
 }
 
@@ -131,7 +132,8 @@ pub fn held() -> Result<Finding> {
     let since = time(time::now_us().saturating_sub(first.ended_at));
     Ok(Finding::ill(
         format!(
-            "{least}{all} held jobs wait for {} dead ones, the most of them, {most}, for job {} of queue \"{name}\", dead for {since}.",
+            "{least}{all} held jobs wait for {} dead ones, the most of them, {most}, for job {} of queue \"{name}\", \
+                dead for {since}.",
             old.len(),
             first.job_id
         ),

@@ -54,8 +54,8 @@ pub fn schedules() -> Result<Finding> {
     ))
 }
 
-/// Returns a sentence for each schedule whose last jobs are dead. `last_jobs`: the schedules with their newest jobs, the newest
-/// first.
+/// Returns a sentence for each schedule whose last jobs are dead. `last_jobs`: the schedules with their newest jobs,
+/// the newest first.
 fn dying(catalog: &Catalog, last_jobs: &[(Schedule, Vec<i64>)]) -> Result<Vec<String>> {
     let mut dead: HashSet<i64> = last_jobs.iter().flat_map(|(_, jobs)| jobs.iter().copied()).collect();
     if dead.is_empty() {
@@ -86,7 +86,8 @@ fn dying(catalog: &Catalog, last_jobs: &[(Schedule, Vec<i64>)]) -> Result<Vec<St
     Ok(troubles)
 }
 
-/// Checks that the clocks of the schedules' time zones, which are the library's, show within the next year what PostgreSQL's show.
+/// Checks that the clocks of the schedules' time zones, which are the library's, show within the next year what
+/// PostgreSQL's show.
 pub fn time_zones() -> Result<Finding> {
     let catalog = catalog()?;
     // Each zone with the first of its schedules.
@@ -115,14 +116,15 @@ pub fn time_zones() -> Result<Finding> {
             "The library's time zones, version {version}, and PostgreSQL's agree for the next year of all schedules."
         ),
         &format!(
-            "Slots follow the library's data, version {version}; what SQL shows follows PostgreSQL's. Update pg_queue or the \
+            "Slots follow the library's data, version {version}; what SQL shows follows PostgreSQL's. \
+                Update pg_queue or the \
              server's time zones (the package tzdata), whichever is older: docs/schedules.md."
         ),
     ))
 }
 
-/// Returns when two clocks begin to differ, and the offsets that they have then, in seconds. Times are in microseconds as
-/// `timestamptz` counts them. `None`: not before `end`.
+/// Returns when two clocks begin to differ, and the offsets that they have then, in seconds. Times are in microseconds
+/// as `timestamptz` counts them. `None`: not before `end`.
 fn first_difference(ours: &Zone, theirs: &ServerZone, from: i64, end: i64) -> Option<(i64, i64, i64)> {
     /// No zone changes its offset as often in a year.
     const MAX_CHANGES: usize = 1_000;

@@ -77,7 +77,8 @@ pub fn worker() -> Result<Finding> {
             }
             None => Finding::ill(
                 "The launcher does not know this database.",
-                "A template, or a database without connections, has none; with very many databases raise pg_queue.max_databases.",
+                "A template, or a database without connections, has none; with very many databases raise \
+                    pg_queue.max_databases.",
             ),
         });
     };
@@ -154,7 +155,8 @@ pub fn jit() -> Result<Finding> {
     Ok(if is_compiled {
         Finding::ill(
             format!(
-                "The plan of queue.jobs has a cost of {cost:.0} and is compiled at each look, which takes longer than it saves."
+                "The plan of queue.jobs has a cost of {cost:.0} and is compiled at each look, \
+                    which takes longer than it saves."
             ),
             "Set jit = off for the roles that read it: ALTER ROLE … SET jit = off.",
         )
@@ -163,8 +165,8 @@ pub fn jit() -> Result<Finding> {
     })
 }
 
-/// Checks that each role exists that something was granted to, and that no role was granted anything on tables or sequences: who
-/// may read a table sees the payloads of all queues.
+/// Checks that each role exists that something was granted to, and that no role was granted anything on tables or
+/// sequences: who may read a table sees the payloads of all queues.
 pub fn roles() -> Result<Finding> {
     let catalog = catalog()?;
     let mut troubles = BTreeSet::new();
@@ -175,7 +177,8 @@ pub fn roles() -> Result<Finding> {
     });
     troubles.extend(spi::texts(
         "SELECT pg_catalog.format('Role %s was granted %s on %s tables and sequences of schema queue by hand.',
-             CASE WHEN a.grantee OPERATOR(pg_catalog.=) 0::pg_catalog.oid THEN 'PUBLIC' ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) END,
+             CASE WHEN a.grantee OPERATOR(pg_catalog.=) 0::pg_catalog.oid THEN 'PUBLIC'
+             ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) END,
              pg_catalog.string_agg(DISTINCT a.privilege_type, ', '), pg_catalog.count(DISTINCT c.oid))
          FROM pg_catalog.pg_class AS c, pg_catalog.aclexplode(c.relacl) AS a
          WHERE c.relnamespace OPERATOR(pg_catalog.=) 'queue'::pg_catalog.regnamespace AND c.relkind IN ('r', 'p', 'S')
@@ -186,7 +189,9 @@ pub fn roles() -> Result<Finding> {
     Ok(Finding::of(
         &Vec::from_iter(troubles),
         "Every role that something was granted to exists, and none has a table.",
-        "Create the role and grant again, or take back what it had: queue.revoke. What was granted on tables shows the payloads of all \
-         queues: REVOKE ALL ON ALL TABLES IN SCHEMA queue FROM it, and the same of SEQUENCES; queue.grant lets it at the views.",
+        "Create the role and grant again, or take back what it had: queue.revoke. What was granted on tables shows \
+            the payloads of all \
+         queues: REVOKE ALL ON ALL TABLES IN SCHEMA queue FROM it, and the same of SEQUENCES; \
+         queue.grant lets it at the views.",
     ))
 }

@@ -1,5 +1,5 @@
-//! The checks of topics: events that nobody gets, subscribers that are paused and forgotten; and of copies, of events and of dead jobs,
-//! that were left out.
+//! The checks of topics: events that nobody gets, subscribers that are paused and forgotten; and of copies, of events
+//! and of dead jobs, that were left out.
 //!
 //! Not responsible for queues that have no worker, bound or not (`jobs::unclaimed`).
 
@@ -52,7 +52,8 @@ pub fn topics() -> Result<Finding> {
         };
         if let Some(topic) = bound.get(&queue.id) {
             troubles.push(format!(
-                "Queue \"{}\" is paused, has had a ready job for {}, and still gets what is published on topic \"{topic}\".",
+                "Queue \"{}\" is paused, has had a ready job for {}, and still gets what is published on topic \
+                    \"{topic}\".",
                 queue.name,
                 time(age)
             ));
@@ -61,12 +62,13 @@ pub fn topics() -> Result<Finding> {
     Ok(Finding::of(
         &troubles,
         "No topic without bindings was published on of late, and no bound queue has been paused for long.",
-        "Bind a queue by queue.bind, or drop the topic; queue.resume goes on with a queue, queue.unbind ends what it gets.",
+        "Bind a queue by queue.bind, or drop the topic; queue.resume goes on with a queue, \
+            queue.unbind ends what it gets.",
     ))
 }
 
-/// Checks that no copy of an event or of a dead job was left out of late, and that no filter takes too long. It names the queue, the
-/// topic, the binding and the role that made it.
+/// Checks that no copy of an event or of a dead job was left out of late, and that no filter takes too long. It names
+/// the queue, the topic, the binding and the role that made it.
 pub fn copies() -> Result<Finding> {
     let catalog = catalog()?;
     let troubles = shmem::with_instance(catalog.number, |_, instance| instance.troubles);
@@ -78,7 +80,8 @@ pub fn copies() -> Result<Finding> {
         told.push(match trouble.kind {
             Kind::Filter => match topic::binding(trouble.other)? {
                 Some((topic, pattern, by)) => format!(
-                    "The binding of queue \"{name}\" to topic \"{topic}\" with pattern '{pattern}', made by role \"{by}\", has had a \
+                    "The binding of queue \"{name}\" to topic \"{topic}\" with pattern '{pattern}', \
+                        made by role \"{by}\", has had a \
                      filter that took too long, {count} times: the queue got no copy then."
                 ),
                 None => continue,
@@ -100,6 +103,7 @@ pub fn copies() -> Result<Finding> {
     Ok(Finding::of(
         &told,
         "No copy of an event or of a dead job was left out of late.",
-        "The server log says why. Mend the filter and bind once more, or use queue.unbind; end the transaction that drops the queue; set another dead_letter.",
+        "The server log says why. Mend the filter and bind once more, or use queue.unbind; \
+            end the transaction that drops the queue; set another dead_letter.",
     ))
 }

@@ -146,22 +146,26 @@ const BEHIND: i64 = 1_000_000;
 /// Checks that nothing keeps vacuum from removing dead rows.
 pub fn xmin_horizon() -> Result<Finding> {
     let mut troubles = spi::texts(
-        "SELECT format('Process %s of %s has a transaction open since %s.', pid, usename, date_trunc('second', xact_start))
+        "SELECT format('Process %s of %s has a transaction open since %s.', pid, usename,
+            date_trunc('second', xact_start))
          FROM pg_stat_activity
          WHERE datname = current_database() AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
            AND backend_type <> 'autovacuum worker' AND xact_start < clock_timestamp() - make_interval(secs => $1)
        UNION ALL
-         SELECT format('The prepared transaction %L of %s is open since %s.', gid, owner, date_trunc('second', prepared))
+         SELECT format('The prepared transaction %L of %s is open since %s.', gid, owner,
+         date_trunc('second', prepared))
          FROM pg_prepared_xacts
          WHERE database = current_database() AND prepared < clock_timestamp() - make_interval(secs => $1)
        UNION ALL
-         SELECT format('The replication slot %I, which nobody uses, keeps what was dead %s transactions ago.', slot_name,
+         SELECT format('The replication slot %I, which nobody uses, keeps what was dead %s transactions ago.',
+         slot_name,
                        greatest(age(xmin), age(catalog_xmin)))
          FROM pg_replication_slots
          WHERE NOT active AND (xmin IS NOT NULL OR catalog_xmin IS NOT NULL)
            AND (database IS NULL OR database = current_database())
        UNION ALL
-         SELECT format('The standby %I keeps what was dead %s transactions ago (hot_standby_feedback).', application_name,
+         SELECT format('The standby %I keeps what was dead %s transactions ago (hot_standby_feedback).',
+         application_name,
                        age(backend_xmin))
          FROM pg_stat_replication WHERE age(backend_xmin) > $2",
         &[((patience() * OPEN) as f64 / 1e6).into(), BEHIND.into()],

@@ -1,14 +1,14 @@
 //! Sees to it that the jobs of queues with an executor find a process: tells an idle one of the queue, has another one
-//! started, and stops those whose job is not wanted any more. The processes claim by themselves, so that the worker waits for
-//! none of them.
+//! started, and stops those whose job is not wanted any more. The processes claim by themselves, so that the worker
+//! waits for none of them.
 //!
-//! The worker stands in the lists of these queues' lanes as a session that waits for jobs does, and is woken as such: by
-//! commits, by gates that open, by changed queues.
+//! The worker stands in the lists of these queues' lanes as a session that waits for jobs does, and is woken as such:
+//! by commits, by gates that open, by changed queues.
 //!
 //! Not here: the slots (`executor::table`), and what a process does (`executor`).
 //!
-//! Invariant: after a run the worker stands in the list of each lane, or something will tell it to look again: a process that
-//! it has told, or a time.
+//! Invariant: after a run the worker stands in the list of each lane, or something will tell it to look again: a
+//! process that it has told, or a time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -56,7 +56,8 @@ struct Known {
     look_at: i64,
     /// The pause after a shortage, and the time at which it ends.
     shortage: (i64, i64),
-    /// The roles as which no process could connect: the pause after the last one, and the monotonic time at which it ends.
+    /// The roles as which no process could connect: the pause after the last one, and the monotonic time at which it
+    /// ends.
     failures: HashMap<u32, (i64, i64)>,
 }
 
@@ -123,7 +124,8 @@ fn run(number: u32) -> i64 {
     }
 }
 
-/// Serves the queues. If `is_careful`, each in a subtransaction, so that one that fails keeps no other from being served.
+/// Serves the queues. If `is_careful`, each in a subtransaction, so that one that fails keeps no other from being
+/// served.
 fn dispatch(catalog: &Rc<Catalog>, known: &mut Known, changes: u64, is_careful: bool) -> Result<i64> {
     let number = catalog.number;
     if known.changes != Some((number, changes)) {
@@ -330,7 +332,10 @@ fn role_of_next(catalog: &Rc<Catalog>, queue: &Rc<Queue>) -> Result<Option<Optio
 fn role_to_start(catalog: &Catalog, wanted: Option<&Noted>) -> Result<Oid> {
     let Some(wanted) = wanted else {
         return Err(Error::invalid("the job is no command")
-            .detail("It was written as data: published, copied as a dead letter, or enqueued before the queue ran commands.")
+            .detail(
+                "It was written as data: published, copied as a dead letter, or enqueued before the queue ran \
+                commands.",
+            )
             .hint("Write it as a command, with queue.enqueue_sql."));
     };
     let name = &wanted.name;

@@ -119,8 +119,8 @@ impl Kind {
         }
     }
 
-    /// Returns the attempts to look at, see `MissedRequests::to_look_at`. If all notes are to be looked through, the attempts found there are added to
-    /// those in memory first.
+    /// Returns the attempts to look at, see `MissedRequests::to_look_at`. If all notes are to be looked through, the
+    /// attempts found there are added to those in memory first.
     fn todo(&self, catalog: &Catalog) -> Vec<(i64, u32)> {
         if self.with(catalog.number, MissedRequests::take_scan).unwrap_or(false) {
             let guard = Scanning(self, catalog.number);

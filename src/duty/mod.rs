@@ -3,8 +3,9 @@
 //!
 //! Not here: the worker's loop and its transactions (`worker`).
 //!
-//! Invariant: a duty that is killed at any point leaves nothing half done; the next run continues. One job, queue or schedule that a
-//! duty cannot serve keeps it from no other: after an error the duty serves each by itself, and leaves alone for a minute what fails.
+//! Invariant: a duty that is killed at any point leaves nothing half done; the next run continues. One job, queue or
+//! schedule that a duty cannot serve keeps it from no other: after an error the duty serves each by itself, and leaves
+//! alone for a minute what fails.
 
 use crate::error::Error;
 use crate::shmem::awake;

@@ -3,8 +3,8 @@
 //! Responsible for the check before each commit of this process. Not responsible for ending the job in the last
 //! transaction (`job::complete`), nor for what becomes of the error (`job`).
 //!
-//! Invariant: a transaction of a command commits only if the process has the attempt at that moment, be it that this same
-//! transaction ends it.
+//! Invariant: a transaction of a command commits only if the process has the attempt at that moment, be it that this
+//! same transaction ends it.
 
 use std::ffi::c_void;
 

@@ -1,10 +1,10 @@
 //! One job: it is claimed, its command run, its outcome written in the command's last transaction.
 //!
-//! Responsible for what becomes of a job whose command succeeds, fails, is cancelled, or has no time left. Not responsible for
-//! running statements (`pg::portal`), nor for what an outcome is (`job` of the floor below).
+//! Responsible for what becomes of a job whose command succeeds, fails, is cancelled, or has no time left. Not
+//! responsible for running statements (`pg::portal`), nor for what an outcome is (`job` of the floor below).
 //!
-//! Invariant: what a command does in its last transaction counts if and only if its outcome does. An attempt that is not this
-//! process's any more is left alone, and that transaction with it.
+//! Invariant: what a command does in its last transaction counts if and only if its outcome does. An attempt that is
+//! not this process's any more is left alone, and that transaction with it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -129,8 +129,9 @@ pub fn run_next(slot: usize, place: Place, lane: i32) -> Ran {
     }
 }
 
-/// Whether a claim has to be durable before the command runs. A claim that a crash of the server has undone does not count, so
-/// a command that crashes the server itself would run without end. Shortly after a crash its claim is durable.
+/// Whether a claim has to be durable before the command runs. A claim that a crash of the server has undone does not
+/// count, so a command that crashes the server itself would run without end. Shortly after a crash its claim is
+/// durable.
 fn must_be_durable() -> bool {
     /// Microseconds from the time when all claims of before the crash were known.
     const AFTER_CRASH: i64 = 600_000_000;
@@ -140,8 +141,8 @@ fn must_be_durable() -> bool {
     }
 }
 
-/// Claims in a transaction of its own, which need not be durable: a claim that is lost is a job that waits, and the outcome's
-/// commit makes the claim durable with itself.
+/// Claims in a transaction of its own, which need not be durable: a claim that is lost is a job that waits, and the
+/// outcome's commit makes the claim durable with itself.
 fn claim_next(place: Place, lane: i32) -> Result<Option<Job>> {
     pg_transaction::try_in_transaction(|| {
         session::accept_invalidations();
@@ -180,8 +181,8 @@ fn claim_next(place: Place, lane: i32) -> Result<Option<Job>> {
     })
 }
 
-/// Claims the next attempt of a queue, if `is_it` says so of it. In a queue with groups an attempt that is given back goes behind those
-/// of the other groups, so that this one may have to be looked for: it goes round once.
+/// Claims the next attempt of a queue, if `is_it` says so of it. In a queue with groups an attempt that is given back
+/// goes behind those of the other groups, so that this one may have to be looked for: it goes round once.
 fn claim_one(scope: &ClaimScope, queue: &Queue, is_it: &dyn Fn(&Attempt) -> bool, sink: claim::Sink<'_>) -> Result<()> {
     /// Attempts of others that are met before it gives up; the worker looks again then.
     const MOST: usize = 1_000;
@@ -445,8 +446,8 @@ fn clean() -> Result<()> {
     Ok(())
 }
 
-/// Ends the next attempt of a queue's lanes as dead, if `is_hopeless` says so of it, with an error. For the worker. Returns
-/// how many it has ended.
+/// Ends the next attempt of a queue's lanes as dead, if `is_hopeless` says so of it, with an error. For the worker.
+/// Returns how many it has ended.
 pub fn bury(
     catalog: &Rc<Catalog>,
     queue: &Rc<Queue>,
@@ -460,8 +461,8 @@ pub fn bury(
     Ok(1)
 }
 
-/// Puts the next attempt of a queue's lanes off by so many microseconds, if `is_it` says so of it, without counting it: those behind it go
-/// on. For the worker. Returns how many it has put off.
+/// Puts the next attempt of a queue's lanes off by so many microseconds, if `is_it` says so of it, without counting it:
+/// those behind it go on. For the worker. Returns how many it has put off.
 pub fn put_off(
     catalog: &Rc<Catalog>,
     queue: &Rc<Queue>,
@@ -493,8 +494,8 @@ fn take_next(
     Ok(Some((outcomes, held)))
 }
 
-/// Returns the role of the attempt that a lane's queue would hand out next, by taking and giving it back: for what memory does
-/// not tell without. `None`: there is none.
+/// Returns the role of the attempt that a lane's queue would hand out next, by taking and giving it back: for what
+/// memory does not tell without. `None`: there is none.
 pub fn probe(catalog: &Rc<Catalog>, queue: &Rc<Queue>) -> Result<Option<Option<run_as::Noted>>> {
     let scope = ClaimScope::of_queue(catalog, queue);
     let met = RefCell::new(None);

@@ -1,5 +1,5 @@
-//! The processes that run jobs which are SQL. Each is connected as one role to one database and runs the jobs of that role,
-//! one after the other, for as long as there are some.
+//! The processes that run jobs which are SQL. Each is connected as one role to one database and runs the jobs of that
+//! role, one after the other, for as long as there are some.
 //!
 //! | file | what is there |
 //! |---|---|
@@ -12,7 +12,8 @@
 //!
 //! Not here: when a process is needed (`duty::dispatch`), and running statements (`pg::portal`).
 //!
-//! Invariant: nothing of a job is left in the session when the next one begins. What cannot be cleaned ends the process.
+//! Invariant: nothing of a job is left in the session when the next one begins. What cannot be cleaned ends the
+//! process.
 
 pub mod commits;
 pub mod job;

@@ -1,9 +1,10 @@
 //! The process: its start, its loop and its end.
 //!
-//! Not responsible for when one is needed (`duty::dispatch`), for the slots (`table`), for signals and errors (`signals`), nor
-//! for a single job (`job`).
+//! Not responsible for when one is needed (`duty::dispatch`), for the slots (`table`), for signals and errors
+//! (`signals`), nor for a single job (`job`).
 //!
-//! Invariant: nothing of a job is left in the session when the next one begins. What cannot be cleaned ends the process.
+//! Invariant: nothing of a job is left in the session when the next one begins. What cannot be cleaned ends the
+//! process.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -22,7 +23,8 @@ use crate::{pg, transaction};
 
 /// How long, in microseconds, a process waits for its next job.
 const IDLE_FOR: i64 = 10_000_000;
-/// How many jobs it runs at most, for how long, in microseconds, and how much memory it may have gained by then, in bytes.
+/// How many jobs it runs at most, for how long, in microseconds, and how much memory it may have gained by then, in
+/// bytes.
 const MOST_JOBS: u32 = 1_000;
 const LONGEST_LIFE: i64 = 3_600_000_000;
 const MOST_MEMORY: usize = 64 << 20;

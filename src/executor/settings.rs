@@ -1,10 +1,11 @@
 //! The settings of the session in which a job runs: those of its queue, then those of the job.
 //!
-//! Responsible for which of a queue's settings count. Not responsible for setting them (`executor::job`), nor for whether they are
-//! settings at all (`api::executors`).
+//! Responsible for which of a queue's settings count. Not responsible for setting them (`executor::job`), nor for
+//! whether they are settings at all (`api::executors`).
 //!
-//! Invariant: what a command means is its author's say. A queue's settings that could change that, as `search_path` does, count
-//! only if the role that has set them may SET ROLE to the author, and so might have written the command itself.
+//! Invariant: what a command means is its author's say. A queue's settings that could change that, as `search_path`
+//! does, count only if the role that has set them may SET ROLE to the author, and so might have written the command
+//! itself.
 
 use std::ffi::CString;
 
@@ -69,11 +70,11 @@ const HARMLESS: [&str; 50] = [
     "work_mem",
 ];
 
-/// Returns the settings of a job of a queue, `own` those of the job, an object; in the order in which they are set. Must run as
-/// the role that runs the job.
+/// Returns the settings of a job of a queue, `own` those of the job, an object; in the order in which they are set.
+/// Must run as the role that runs the job.
 ///
-/// Errors: 42501 for a setting of the queue that the role that has set it may not decide about, 22023 for one with a zero
-/// character.
+/// Errors: 42501 for a setting of the queue that the role that has set it may not decide about, 22023 for one with a
+/// zero character.
 pub fn of_job(catalog: &Catalog, queue: &Queue, own: Option<Datum>) -> Result<Vec<(CString, CString)>> {
     let mut all = Vec::new();
     if let Some(settings) = &queue.settings {

@@ -16,7 +16,8 @@ use crate::pg::{portal, process, raw, time, transaction};
 static WAS_TERMINATED: AtomicBool = AtomicBool::new(false);
 static WAS_CANCELLED: AtomicBool = AtomicBool::new(false);
 
-/// Handles the first SIGTERM as a cancel, so that the job can be given back in order, and the second as every backend does.
+/// Handles the first SIGTERM as a cancel, so that the job can be given back in order, and the second as every backend
+/// does.
 pub unsafe extern "C-unwind" fn on_terminate(signal: c_int) {
     if WAS_TERMINATED.swap(true, Ordering::Relaxed) {
         // SAFETY: Postgres's own handler, made to be called from a signal handler.

@@ -1,11 +1,11 @@
 //! Which executor does what: each change of a slot in shared memory is one function here.
 //!
-//! Responsible for the slots' states. Not responsible for the memory and its lock (`shmem::executors`), for deciding which
-//! queue needs a process (`duty::dispatch`), nor for what a process does with a job (`job`).
+//! Responsible for the slots' states. Not responsible for the memory and its lock (`shmem::executors`), for deciding
+//! which queue needs a process (`duty::dispatch`), nor for what a process does with a job (`job`).
 //!
-//! Invariant: a process with a slot's `pid` exists as long as the slot says so: it takes the slot itself and gives it up as its
-//! last act, both under the lock. So a process that holds the lock may send that process a signal and hits no stranger. Latches
-//! come back from under the lock and are set after it.
+//! Invariant: a process with a slot's `pid` exists as long as the slot says so: it takes the slot itself and gives it
+//! up as its last act, both under the lock. So a process that holds the lock may send that process a signal and hits no
+//! stranger. Latches come back from under the lock and are set after it.
 
 use pgrx::pg_sys::{self, Oid};
 
@@ -51,22 +51,22 @@ pub enum Asked {
     Full,
 }
 
-/// How many processes the server can have at most: `max_worker_processes` without the launchers, of the extension and of logical
-/// replication, and the workers that there are. Takes the launcher's lock.
+/// How many processes the server can have at most: `max_worker_processes` without the launchers, of the extension and
+/// of logical replication, and the workers that there are. Takes the launcher's lock.
 fn server_room() -> usize {
     let workers = launcher::with_launcher(|launcher| launcher.databases.iter().filter(|d| d.pid != 0).count());
     process::max_background().saturating_sub(2 + workers)
 }
 
-/// Whether a role may have this many processes if this many places are left then. One place is left to a role that has no
-/// process, two where there are four or more, and one for each seven that the role has. So no role keeps all others from
-/// theirs for as long as its jobs run.
+/// Whether a role may have this many processes if this many places are left then. One place is left to a role that has
+/// no process, two where there are four or more, and one for each seven that the role has. So no role keeps all others
+/// from theirs for as long as its jobs run.
 fn is_within_share(own: usize, left: usize, places: usize) -> bool {
     left >= if places < 4 { 1 } else { 2 } && own <= 7 * left
 }
 
-/// Finds a process for a lane: an idle one, or a slot for a new one. `may_try`: also if the server had no slot not long ago.
-/// Takes the launcher's lock, then the executors' lock.
+/// Finds a process for a lane: an idle one, or a slot for a new one. `may_try`: also if the server had no slot not long
+/// ago. Takes the launcher's lock, then the executors' lock.
 pub fn ask(place: Place, lane: i32, may_try: bool) -> Asked {
     let now = time::monotonic_us();
     let server_room = server_room();
@@ -223,8 +223,8 @@ pub fn take_news(instance: u32) -> Vec<Oid> {
     failed
 }
 
-/// Whether one of the attempts that run is to be stopped, by `is_unwanted`, and its process was not told so; or was told and
-/// does not answer.
+/// Whether one of the attempts that run is to be stopped, by `is_unwanted`, and its process was not told so; or was
+/// told and does not answer.
 pub fn has_unwanted(instance: u32, is_unwanted: impl Fn(i64) -> bool) -> bool {
     let now = time::monotonic_us();
     running(instance).into_iter().any(|(attempt, is_signalled, signalled_at)| match is_signalled {
@@ -388,8 +388,8 @@ pub fn runs(slot: usize, attempt: i64, job_id: i64) {
     tell_if(has_news);
 }
 
-/// Notes that the attempt has ended, and that it looks for the next: others may be told of the same queue. Returns whether it was signalled meanwhile: the signal
-/// was sent before this returns.
+/// Notes that the attempt has ended, and that it looks for the next: others may be told of the same queue. Returns
+/// whether it was signalled meanwhile: the signal was sent before this returns.
 pub fn ran(slot: usize) -> bool {
     executors::with(|_, slots| {
         let slot = &mut slots[slot];

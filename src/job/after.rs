@@ -4,8 +4,8 @@
 //! protocol is docs/internals/after.md.
 //!
 //! Invariant: whatever makes edges known to others hands their jobs over when it commits (`Step::Awaited`), unless they
-//! were announced, then found to live, and no end of them was told since. So the look that is done here decides only what
-//! cannot be taken back: that a job has ended.
+//! were announced, then found to live, and no end of them was told since. So the look that is done here decides only
+//! what cannot be taken back: that a job has ended.
 
 use std::rc::Rc;
 
@@ -117,8 +117,8 @@ pub fn unmet(catalog: &Catalog, after: &After) -> Result<Option<Rc<After>>> {
     Ok(waits.then(|| Rc::new(After { upon: after.upon, jobs: unmet, named: after.named, mark })))
 }
 
-/// Tells memory that an open transaction is about to look at these jobs, as a job is to be after them. Returns the mark from
-/// which on memory notes for its commit what becomes of them.
+/// Tells memory that an open transaction is about to look at these jobs, as a job is to be after them. Returns the mark
+/// from which on memory notes for its commit what becomes of them.
 fn announce(number: u32, jobs: &[i64]) -> Option<u64> {
     let (mark, worker) = shmem::with_awaited(number, |awaited, instance| {
         let (mark, is_ordered) = awaited.announce(jobs);
@@ -128,8 +128,8 @@ fn announce(number: u32, jobs: &[i64]) -> Option<u64> {
     Some(mark)
 }
 
-/// The lane of a job that waits for its first claim, as most do when others are enqueued after them; `None`: look at it more
-/// closely.
+/// The lane of a job that waits for its first claim, as most do when others are enqueued after them; `None`: look at it
+/// more closely.
 fn waiting_lane(catalog: &Catalog, job_id: i64) -> Result<Option<i32>> {
     ids::job_id(job_id)?;
     let Some(attempt) = Reader::new(catalog).first(job_id) else { return Ok(None) };
@@ -138,8 +138,9 @@ fn waiting_lane(catalog: &Catalog, job_id: i64) -> Result<Option<i32>> {
     Ok(waits.then(|| attempt.lane()))
 }
 
-/// Inserts the edges of attempts that this transaction has just inserted into a segment, and has the commit hand over the
-/// jobs that they are after. `job_of` tells the job of an attempt. `mark`: all those jobs were announced then, and lived.
+/// Inserts the edges of attempts that this transaction has just inserted into a segment, and has the commit hand over
+/// the jobs that they are after. `job_of` tells the job of an attempt. `mark`: all those jobs were announced then, and
+/// lived.
 pub fn insert_edges(
     catalog: &Catalog,
     target: &Target,

@@ -85,8 +85,8 @@ impl Watcher {
         watcher
     }
 
-    /// Sleeps until woken, or until the deadline on the monotonic clock; not at all if the extension was dropped, of which
-    /// this session may be told a moment later than memory.
+    /// Sleeps until woken, or until the deadline on the monotonic clock; not at all if the extension was dropped, of
+    /// which this session may be told a moment later than memory.
     pub fn sleep(&mut self, deadline: i64) {
         let has_news = || {
             shmem::with(|shared| {

@@ -24,8 +24,8 @@ pub fn may_end(queue: &Queue, lane: i32) -> Result<()> {
         .hint("Use queue.advance to go on; to end the job here, queue.cancel with force => true."))
 }
 
-/// Completes a held attempt whose outcome's key was free a moment ago. `outcomes` gets the outcome, unless another run was requested
-/// meanwhile: then that is made, too.
+/// Completes a held attempt whose outcome's key was free a moment ago. `outcomes` gets the outcome, unless another run
+/// was requested meanwhile: then that is made, too.
 pub fn complete(
     catalog: &Rc<Catalog>,
     outcomes: &mut Outcomes,
@@ -56,8 +56,8 @@ pub fn complete_and_rerun(
     outcomes.insert().map_err(Refusal::Wrong)
 }
 
-/// Completes the attempts that are still the caller's. Returns their ids, in the order given; `refused` has the others, each with the
-/// reason.
+/// Completes the attempts that are still the caller's. Returns their ids, in the order given; `refused` has the others,
+/// each with the reason.
 pub fn complete_all(catalog: &Rc<Catalog>, ids: &[Option<i64>], refused: &mut Vec<(i64, Refusal)>) -> Result<Vec<i64>> {
     let mut given = Vec::with_capacity(ids.len());
     given.extend(ids.iter().flatten());

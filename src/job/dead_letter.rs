@@ -3,8 +3,8 @@
 //! The copy is a job of its own, with the payload, priority and group of the dead one. Its headers are those of the
 //! dead one and, under `dead_letter`, where it came from and what it died of.
 //!
-//! Invariant: nothing here keeps a job from dying. A copy that cannot be written is left out, with a warning, and the doctor tells of
-//! it: the queue that it was for is another role's, and so may be what is bound to a topic.
+//! Invariant: nothing here keeps a job from dying. A copy that cannot be written is left out, with a warning, and the
+//! doctor tells of it: the queue that it was for is another role's, and so may be what is bound to a topic.
 
 use std::rc::Rc;
 

@@ -202,8 +202,8 @@ impl Held {
         Ok(Self { lane, waits, count })
     }
 
-    /// The mark of the first announcement of jobs that others of the call are after, if all of these lived, and none of the
-    /// others is a flow.
+    /// The mark of the first announcement of jobs that others of the call are after, if all of these lived, and none of
+    /// the others is a flow.
     fn mark(&self) -> Option<u64> {
         let mut first = u64::MAX;
         for (after, own) in &self.waits {

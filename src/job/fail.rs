@@ -36,7 +36,8 @@ pub fn cut(text: &str) -> &str {
     &text[..end]
 }
 
-/// Ends a held attempt badly. Returns how it has ended, and when the job runs again (`timestamptz`); `None`: it is dead or cancelled.
+/// Ends a held attempt badly. Returns how it has ended, and when the job runs again (`timestamptz`); `None`: it is dead
+/// or cancelled.
 pub fn end_badly(
     catalog: &Rc<Catalog>,
     outcomes: &mut Outcomes,

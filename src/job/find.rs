@@ -74,8 +74,8 @@ pub struct Doing {
 }
 
 impl Doing {
-    /// Returns the state of the attempt's job, as `queue.jobs` names it, if it has no newer attempt. `is_held`: jobs in its lane wait for
-    /// others. The views call this, too: no other place derives a job's state.
+    /// Returns the state of the attempt's job, as `queue.jobs` names it, if it has no newer attempt. `is_held`: jobs in
+    /// its lane wait for others. The views call this, too: no other place derives a job's state.
     pub fn state_of_job(&self, is_held: bool) -> &'static str {
         match self.outcome {
             Some(Kind::Completed) => "completed",

@@ -27,8 +27,8 @@ fn token(flow: i64) -> u64 {
     flow.cast_unsigned() >> 4
 }
 
-/// Takes the token of a flow, so that nobody adds members until the transaction ends. False: a transaction that adds one
-/// is open.
+/// Takes the token of a flow, so that nobody adds members until the transaction ends. False: a transaction that adds
+/// one is open.
 pub fn try_close(catalog: &Catalog, flow: i64) -> bool {
     lock::try_lock_numbered(catalog.successor, token(flow), pg_sys::ExclusiveLock)
 }
@@ -39,9 +39,9 @@ pub fn hold_open(catalog: &Catalog, flow: i64) {
     lock::lock_numbered(catalog.successor, token(flow), pg_sys::ShareLock);
 }
 
-/// Checks that the current user has a say in a flow: its members can hold it up, and can end it and each other. So it takes
-/// them from roles that may consume its queue, and from the role that made it, as long as that may produce there. To be a
-/// producer of its queue is not enough.
+/// Checks that the current user has a say in a flow: its members can hold it up, and can end it and each other. So it
+/// takes them from roles that may consume its queue, and from the role that made it, as long as that may produce there.
+/// To be a producer of its queue is not enough.
 ///
 /// Errors: 42501.
 pub fn check_say(catalog: &Catalog, flow: i64, found: &Found) -> Result<()> {
@@ -66,8 +66,8 @@ pub fn check_say(catalog: &Catalog, flow: i64, found: &Found) -> Result<()> {
 /// Checks that a job takes members: a held flow, or a job that runs, which may wait for them later (`queue.suspend`).
 /// Until the transaction ends, it does not end because its members have.
 ///
-/// Errors: 22023 no job's id, P0002 no such job, 42501 the user has no say in it, 55000 it has ended, is to be cancelled,
-/// or waits to be run.
+/// Errors: 22023 no job's id, P0002 no such job, 42501 the user has no say in it, 55000 it has ended, is to be
+/// cancelled, or waits to be run.
 pub fn join(catalog: &Catalog, flow: i64) -> Result<()> {
     ids::job_id(flow)?;
     hold_open(catalog, flow);

@@ -1,7 +1,7 @@
 //! The options of a job as a producer gives them: arguments of a call, or fields of JSON.
 //!
-//! Responsible for the one table of them (name and type), for reading each by its name from either, and for checking all of them
-//! together. Not responsible for the range of a single one (`options`).
+//! Responsible for the one table of them (name and type), for reading each by its name from either, and for checking
+//! all of them together. Not responsible for the range of a single one (`options`).
 //!
 //! Invariant: whatever way an option comes, the same is checked.
 
@@ -208,7 +208,8 @@ options! {
 }
 
 impl Given<'_> {
-    /// Checks them, and brings them into form. `queue`: where the job goes; `None`: that is for others to say, and there is no stage.
+    /// Checks them, and brings them into form. `queue`: where the job goes; `None`: that is for others to say, and
+    /// there is no stage.
     ///
     /// Errors: 22023 and 22004 for what is out of range or makes no sense.
     pub fn check(self, queue: Option<&Queue>, now: i64) -> Result<Options> {

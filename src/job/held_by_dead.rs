@@ -29,8 +29,8 @@ pub struct Holder {
     pub held: BTreeMap<i32, i64>,
 }
 
-/// Returns the dead jobs that hold others, and stops when these hold [`MOST`]. A held job counts for each dead one that it
-/// waits for.
+/// Returns the dead jobs that hold others, and stops when these hold [`MOST`]. A held job counts for each dead one that
+/// it waits for.
 pub fn find(catalog: &Catalog) -> Result<Vec<Holder>> {
     /// Jobs asked for in one hold of the lock.
     const CHUNK: usize = 1_024;

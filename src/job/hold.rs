@@ -340,8 +340,8 @@ pub fn write_note(
     let insert = |home: Home| {
         let is_in = note::insert(catalog, home, id, kind, lease, body);
         if is_in {
-            // It fills the segment as an attempt does that has ended: however many notes an attempt gets, the segment is
-            // closed, and the move takes only those along that still count.
+            // It fills the segment as an attempt does that has ended: however many notes an attempt gets, the segment
+            // is closed, and the move takes only those along that still count.
             transaction::record(catalog.number, Step::Counted { segment: home.segment, attempts: 1, ended: 1 });
         }
         is_in
@@ -404,9 +404,9 @@ pub fn note_where_it_is(
     }
 }
 
-/// Has `insert` write a note about a held attempt, as `note_where_it_is` does, and counts it in its segment. Whatever takes
-/// the attempt's place claims it and then looks for notes: so one of the two sees the other, and the note counts if no claim
-/// is found after it.
+/// Has `insert` write a note about a held attempt, as `note_where_it_is` does, and counts it in its segment. Whatever
+/// takes the attempt's place claims it and then looks for notes: so one of the two sees the other, and the note counts
+/// if no claim is found after it.
 pub fn note_held(catalog: &Catalog, id: i64, home: Home, insert: impl Fn(Home) -> bool) -> Noted {
     let counted = |home: Home| {
         let is_in = insert(home);

@@ -144,7 +144,8 @@ fn starts(catalog: &Catalog, lanes: &[i32], period: i64, minutes: &str, by: &str
         "SELECT pg_catalog.unnest(ARRAY[at, n {by}]) FROM (
              SELECT pg_catalog.max(us) AS at, pg_catalog.sum(n)::pg_catalog.int8 AS n {by} FROM (
                  SELECT (pg_catalog.date_part('epoch', at OPERATOR(pg_catalog.-)
-                            '2000-01-01 00:00:00+00'::pg_catalog.timestamptz) OPERATOR(pg_catalog.*) 1e6::pg_catalog.float8
+                            '2000-01-01 00:00:00+00'::pg_catalog.timestamptz) OPERATOR(pg_catalog.*)
+                            1e6::pg_catalog.float8
                         )::pg_catalog.int8 AS us, n {by}
                  FROM ({logs}
                        SELECT least(minute OPERATOR(pg_catalog.+) '1 minute'::pg_catalog.interval,

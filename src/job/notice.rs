@@ -1,5 +1,5 @@
-//! What a call tells the user beside its answer: that something it was given has no effect. NOTICEs; those of calls that a worker makes
-//! all day come once in a session.
+//! What a call tells the user beside its answer: that something it was given has no effect. NOTICEs; those of calls
+//! that a worker makes all day come once in a session.
 //!
 //! Not responsible for what is wrong, which is an error.
 
@@ -41,7 +41,10 @@ pub fn cannot_sleep() {
     if is_first(Told::CannotSleep) {
         let why = if transaction::has_xid() { "has written" } else { "reads by one snapshot" };
         Error::new(NOTICE, format!("the claim does not wait, because its transaction {why}"))
-            .detail("While it waited, other sessions would wait for its locks, or it would not see the jobs that they commit.")
+            .detail(
+                "While it waited, other sessions would wait for its locks, or it would not see the jobs that they \
+                commit.",
+            )
             .hint("Commit before claims that wait, or claim in a transaction of its own at READ COMMITTED.")
             .notice();
     }

@@ -49,8 +49,8 @@ pub struct Options {
     pub flow: Option<i64>,
     /// Its name there.
     pub task: Option<Datum>,
-    /// The role that wrote it as a command; `None`: it is data. Never the current user by itself, which may be a background
-    /// process's.
+    /// The role that wrote it as a command; `None`: it is data. Never the current user by itself, which may be a
+    /// background process's.
     pub run_as: Option<RunAs>,
     /// What makes it a flow of its own.
     pub own_flow: Option<OwnFlow>,
@@ -109,8 +109,8 @@ impl Options {
         Ok(())
     }
 
-    /// Sets the group's key to what an event has where a binding looks for it. Nothing that a binding says refuses an event,
-    /// so a key that is too long is cut.
+    /// Sets the group's key to what an event has where a binding looks for it. Nothing that a binding says refuses an
+    /// event, so a key that is too long is cut.
     pub fn set_group_of_event(&mut self, key: Option<&str>) {
         self.group_key = key.map(|key| text_datum(&key[..key.floor_char_boundary(MAX_KEY_BYTES)]));
     }
@@ -247,8 +247,8 @@ impl After {
 
     /// From the arguments of a call; `None`: it names no job. `has_time`: the call says when the job is to run.
     ///
-    /// Errors: 22023 when there are too many, one is no job's id, there is no such `upon`, or it lacks a time or `jobs`; 22004 when
-    /// one is null.
+    /// Errors: 22023 when there are too many, one is no job's id, there is no such `upon`, or it lacks a time or
+    /// `jobs`; 22004 when one is null.
     pub fn new(jobs: Option<Vec<Option<i64>>>, upon: Option<&str>, has_time: bool) -> Result<Option<Rc<Self>>> {
         let upon = upon.unwrap_or(Upon::Completed.name());
         let Some(upon) = Upon::parse(upon) else {

@@ -1,12 +1,13 @@
 //! Publishing: of each event a job in each queue that is bound to the topic and whose binding matches, all or none.
 //!
-//! Responsible for which bindings match, for what they change, and for writing the jobs together. Not responsible for the words of
-//! keys (`core::topic`), nor for what a session knows of topics (`catalog::topic`).
+//! Responsible for which bindings match, for what they change, and for writing the jobs together. Not responsible for
+//! the words of keys (`core::topic`), nor for what a session knows of topics (`catalog::topic`).
 //!
-//! Invariant: nothing that a bound queue's owner can say refuses an event, or holds it up: a stage that is gone, a filter that fails or
-//! takes long, a delay without end, a queue that is being dropped change the copy, not the publisher's call. The one exception is
-//! `on_full => 'error'`, which needs a right on the topic. A payload in a row of its own is
-//! referred to by first attempts in the same segment alone: what follows one, or moves, takes the payload along.
+//! Invariant: nothing that a bound queue's owner can say refuses an event, or holds it up: a stage that is gone, a
+//! filter that fails or takes long, a delay without end, a queue that is being dropped change the copy, not the
+//! publisher's call. The one exception is `on_full => 'error'`, which needs a right on the topic. A payload in a row of
+//! its own is referred to by first attempts in the same segment alone: what follows one, or moves, takes the payload
+//! along.
 
 use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
@@ -233,8 +234,8 @@ impl<'a> Plan<'a> {
         Ok(Self { topic, events: events.len(), wanted, counts })
     }
 
-    /// Holds the keys of the copies, in all queues, or leaves copies out. Another publisher of the same key is done soon; whoever holds a key
-    /// in its own queue for longer holds up its own copy alone.
+    /// Holds the keys of the copies, in all queues, or leaves copies out. Another publisher of the same key is done
+    /// soon; whoever holds a key in its own queue for longer holds up its own copy alone.
     fn hold_keys(&mut self, catalog: &Catalog) {
         /// How long, in microseconds, a publish waits for keys that open transactions hold.
         const PATIENCE: i64 = 1_000_000;
@@ -309,8 +310,9 @@ fn has_room(catalog: &Catalog, bound: &Binding, given: &mut HashMap<i32, usize>,
     }
 }
 
-/// Whether the copies of a binding are members of a flow that the publisher names. A member can end its flow or hold it up, so
-/// it takes more than the subscriber's word: the publisher has bound the queue itself, or a role that manages the topic has.
+/// Whether the copies of a binding are members of a flow that the publisher names. A member can end its flow or hold it
+/// up, so it takes more than the subscriber's word: the publisher has bound the queue itself, or a role that manages
+/// the topic has.
 fn gives_members(catalog: &Catalog, topic: &Topic, bound: &Binding) -> bool {
     let Some(by) = role::role(&bound.bound_by) else { return false };
     by == role::user() || permission::of_role(catalog, by, topic.id, Privilege::Manage)
@@ -334,8 +336,8 @@ fn options_of(bound: &Binding, found: &Match, publisher: &Options, now: i64) -> 
     options
 }
 
-/// Inserts the jobs with keys, or after others, queue by queue. The queues come in the order of their numbers, so that two
-/// publishers of the same keys do not wait for each other.
+/// Inserts the jobs with keys, or after others, queue by queue. The queues come in the order of their numbers, so that
+/// two publishers of the same keys do not wait for each other.
 fn produce(catalog: &Rc<Catalog>, events: &[Event], wanted: &mut [Wanted<'_>], now: i64) -> Result<()> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by_key(|&n| wanted[n].bound.queue.id);
@@ -348,14 +350,16 @@ fn produce(catalog: &Rc<Catalog>, events: &[Event], wanted: &mut [Wanted<'_>], n
     Ok(())
 }
 
-/// Inserts the jobs of all queues together. A large payload that several of them have is written once, in a row of its own.
+/// Inserts the jobs of all queues together. A large payload that several of them have is written once, in a row of its
+/// own.
 fn insert(catalog: &Catalog, events: &[Event], wanted: &mut [Wanted<'_>], now: i64) -> Result<()> {
     let node = ids::node();
     for wants_far in [false, true] {
         let is_here = |one: &Wanted<'_>| enqueue::far(catalog, &one.options).is_some() == wants_far;
         let mut chosen: Vec<usize> = (0..wanted.len()).filter(|&n| is_here(&wanted[n])).collect();
         let Some(&first) = chosen.first() else { continue };
-        // The rows of a queue lie side by side, and so do their entries in the indexes; its jobs stay in the events' order.
+        // The rows of a queue lie side by side, and so do their entries in the indexes; its jobs stay in the events'
+        // order.
         chosen.sort_by_key(|&n| wanted[n].bound.queue.lane);
         let mut counts = Vec::with_capacity(chosen.len());
         ids::take(catalog, chosen.len(), |count| counts.push(count))?;
@@ -389,8 +393,8 @@ fn insert(catalog: &Catalog, events: &[Event], wanted: &mut [Wanted<'_>], now: i
     Ok(())
 }
 
-/// Makes rows of the payloads that several jobs have, where that takes less room. Returns for each event the row that holds its
-/// payload, 0 if each job has it; and the rows.
+/// Makes rows of the payloads that several jobs have, where that takes less room. Returns for each event the row that
+/// holds its payload, 0 if each job has it; and the rows.
 fn shared_payloads(
     catalog: &Catalog,
     target: &Target,

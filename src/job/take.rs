@@ -115,8 +115,8 @@ fn keep_waiting(catalog: &Catalog, attempt: &Attempt) {
     });
 }
 
-/// Gives an attempt back that this transaction has taken and not claimed: it has not started, also for the rate of its queue. If it
-/// is to be cancelled by now, the background worker takes it from here.
+/// Gives an attempt back that this transaction has taken and not claimed: it has not started, also for the rate of its
+/// queue. If it is to be cancelled by now, the background worker takes it from here.
 pub fn give_back(catalog: &Catalog, attempt: &Attempt) {
     let id = attempt.id();
     transaction::unrecord(id);

@@ -268,8 +268,8 @@ impl Batch<'_> {
     }
 }
 
-/// Takes over what another server remembers of a key, on top of what is known here: the larger values count. False if all of it
-/// was known.
+/// Takes over what another server remembers of a key, on top of what is known here: the larger values count. False if
+/// all of it was known.
 ///
 /// Errors: 55006 when an open transaction holds the key.
 pub fn take_over(catalog: &Rc<Catalog>, queue: &Queue, key: Datum, from: Known) -> Result<bool> {

@@ -96,7 +96,10 @@ impl ClaimScope {
             return Ok(());
         }
         Err(Error::new(error::LIMIT, "these queues have too many stages to wait for at once")
-            .detail(format!("They have {lanes} lanes; a call can wait for {WAIT_LANES}. A queue with stages has one more lane than stages."))
+            .detail(format!(
+                "They have {lanes} lanes; a call can wait for {WAIT_LANES}. A queue with stages has one \
+                more lane than stages."
+            ))
             .hint("Name fewer queues, name a stage, or do not wait."))
     }
 }

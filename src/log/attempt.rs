@@ -61,12 +61,17 @@ stored! {
     i32: Row::i32, |value: i32| Some(value.into());
     Option<i32>: |row: &Row, n| row.get(n).map(|d| d.value() as i32), |value: Option<i32>| value.map(Datum::from);
     Option<i64>: |row: &Row, n| row.get(n).map(|d| d.value() as i64), |value: Option<i64>| value.map(Datum::from);
-    Option<u8>: |row: &Row, n| row.get(n).map(|d| d.value() as u8), |value: Option<u8>| value.map(|v| Datum::from(v as i8));
-    Option<Interval>: |row: &Row, n| row.get(n).map(Interval::read), |value: Option<Interval>| value.map(Interval::datum);
+    Option<u8>:
+        |row: &Row, n| row.get(n).map(|d| d.value() as u8),
+        |value: Option<u8>| value.map(|v| Datum::from(v as i8));
+    Option<Interval>:
+        |row: &Row, n| row.get(n).map(Interval::read),
+        |value: Option<Interval>| value.map(Interval::datum);
     Option<Datum>: Row::get, |value| value;
 }
 
-/// Makes of the list of columns the row to be inserted, what reads one, and the copies. Of a column that is `kept` history has the value.
+/// Makes of the list of columns the row to be inserted, what reads one, and the copies. Of a column that is `kept`
+/// history has the value.
 macro_rules! row {
     ($($(#[$doc:meta])* $field:ident, $reader:ident: $kind:ty = $column:ident $(, $kept:ident)?;)*) => {
         /// An attempt to be inserted.
@@ -75,15 +80,17 @@ macro_rules! row {
             $($(#[$doc])* pub $field: $kind,)*
             /// The hash of the group's key, see [`group_hash`]; 0: no group.
             pub group_hash: i64,
-            /// As whom it runs: the role that wrote the payload. `None`: it was written for a queue without an executor.
+            /// As whom it runs: the role that wrote the payload. `None`: it was written for a queue without an
+            /// executor.
             pub run_as: Option<RunAs>,
-            /// Whether it gets its entry in the groups' index at once: its queue keeps an order in groups, so each attempt is
-            /// parked. No column.
+            /// Whether it gets its entry in the groups' index at once: its queue keeps an order in groups, so each
+            /// attempt is parked. No column.
             pub is_parked: bool,
         }
 
         /// The hash has one column, the role two.
-        const _: () = assert!([$(columns::$column),*].len() + 3 == columns::COUNT, "a column is in the table and not in the list");
+        const _: () = assert!([$(columns::$column),*].len() + 3 == columns::COUNT, "a column is in the table and not \
+            in the list");
 
         impl New {
             /// A row without anything but its ids and a time: lane 0, as what is no attempt.
@@ -109,7 +116,8 @@ macro_rules! row {
 
             /// An attempt as history has it, for a successor. The datums are good as long as the row.
             pub fn of_past(row: &Row) -> Self {
-                let [id, job_id, enqueued_at] = [history::ID, history::JOB_ID, history::ENQUEUED_AT].map(|n| row.i64(n));
+                let [id, job_id, enqueued_at] =
+                    [history::ID, history::JOB_ID, history::ENQUEUED_AT].map(|n| row.i64(n));
                 Self {
                     $($($kept: <$kind>::read(row, history::$column),)?)*
                     group_hash: row.get(history::GROUP_KEY).map_or(0, group_hash),
@@ -185,8 +193,8 @@ row! {
     last_error, last_error: Option<Datum> = LAST_ERROR, last_error;
     /// What the last attempt had reported.
     progress, progress: Option<Datum> = PROGRESS, progress;
-    /// The number of the call that gave the payload, see [`Attempt::asked`]. `None`: the call that made the attempt, or the job has no
-    /// key.
+    /// The number of the call that gave the payload, see [`Attempt::asked`]. `None`: the call that made the attempt, or
+    /// the job has no key.
     asked, stored_asked: Option<i64> = ASKED;
     /// The job whose flow it is a member of.
     flow, flow: Option<i64> = FLOW, flow;
@@ -219,8 +227,8 @@ impl New {
     }
 }
 
-/// Inserts attempts into a segment and records the steps by which the commit tells the frontier. Rows that hold a payload alone
-/// come first, and are no attempts.
+/// Inserts attempts into a segment and records the steps by which the commit tells the frontier. Rows that hold a
+/// payload alone come first, and are no attempts.
 ///
 /// Errors: 55006 when a lane's queue is being dropped.
 pub fn insert(catalog: &Catalog, target: &Target, attempts: &[New]) -> Result<()> {
@@ -358,8 +366,8 @@ impl Attempt {
         Ready { rank, id: self.id(), place: self.row.tid().place(self.home.segment), group: self.group_hash() }
     }
 
-    /// Whether its payload lies in a row that the jobs of an event share: only a first attempt is made so. What follows it
-    /// takes the payload along, so that nothing outside its segment refers to that row.
+    /// Whether its payload lies in a row that the jobs of an event share: only a first attempt is made so. What follows
+    /// it takes the payload along, so that nothing outside its segment refers to that row.
     pub fn shares_payload(&self) -> bool {
         self.payload_of().is_some() && id::count(self.id()) == id::count(self.job_id())
     }

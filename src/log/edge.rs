@@ -63,7 +63,8 @@ pub fn insert_ending(catalog: &Catalog, home: Home, id: i64, job_id: i64, ending
     let edge = Edge { id, job_id, upon: Upon::Completed, lane: 0, is_met: false, is_own: false, is_fail_fast: false };
     let mut row = row(&edge, ENDING, time::now_us());
     row[column::BODY] = jsonb::of(&serde_json::json!({
-        "force": ending.is_forced.then_some("true"), "dead": ending.dead.map(|id| id.to_string()), "reason": ending.reason,
+        "force": ending.is_forced.then_some("true"), "dead": ending.dead.map(|id| id.to_string()),
+        "reason": ending.reason,
     }));
     insert_row(catalog, home.segment, &table, &edge, row);
     true
@@ -161,8 +162,8 @@ impl Edges {
         edges
     }
 
-    /// The rows of an attempt's edges, also of those that are met, to be copied; `None` when an open transaction is writing
-    /// one.
+    /// The rows of an attempt's edges, also of those that are met, to be copied; `None` when an open transaction is
+    /// writing one.
     pub fn rows_settled(&self, attempt: i64) -> Option<Vec<Row>> {
         let mut scan = self.table.scan(&self.by_id, &[Key::eq_i64(1, attempt)], Snapshot::Dirty);
         let mut rows = Vec::new();
@@ -177,7 +178,8 @@ impl Edges {
         Some(rows)
     }
 
-    /// Whether an open transaction is writing a note about an attempt: what takes the attempt's place would not have it.
+    /// Whether an open transaction is writing a note about an attempt: what takes the attempt's place would not have
+    /// it.
     pub fn is_being_noted(&self, attempt: i64) -> bool {
         self.rows_settled(attempt).is_none()
     }
@@ -202,8 +204,8 @@ impl Edges {
         ending
     }
 
-    /// Calls `f` with the edges of attempts that are after a job, in the order of the attempts' ids from behind `after` on,
-    /// until it returns false. Whether they are met is not told.
+    /// Calls `f` with the edges of attempts that are after a job, in the order of the attempts' ids from behind `after`
+    /// on, until it returns false. Whether they are met is not told.
     pub fn each_after(&self, job_id: i64, after: i64, mut f: impl FnMut(Edge) -> bool) {
         let keys = [Key::eq_i64(1, job_id), Key::gt_i64(2, after)];
         let mut scan = self.table.scan(&self.by_job, &keys, Snapshot::Now);

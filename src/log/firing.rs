@@ -142,7 +142,8 @@ impl Log {
         }
     }
 
-    /// The newest firing of a schedule, with what is owed. If nothing is any more, its slot is the last that was skipped.
+    /// The newest firing of a schedule, with what is owed. If nothing is any more, its slot is the last that was
+    /// skipped.
     pub fn last(&self, schedule: i32) -> Option<Firing> {
         let rows = self.newest(schedule);
         let (&last, owed) = (rows.last()?, rows.first()?.owed);
@@ -152,7 +153,8 @@ impl Log {
         }
     }
 
-    /// Returns the ids of the newest jobs of a schedule, as far as they are known here, the newest first, at most `most`.
+    /// Returns the ids of the newest jobs of a schedule, as far as they are known here, the newest first, at most
+    /// `most`.
     pub fn last_jobs(&self, schedule: i32, most: usize) -> Vec<i64> {
         /// Rows that are read of each half.
         const MAX_ROWS: usize = 16;

@@ -90,9 +90,11 @@ fn guard(name: &str) -> Result<()> {
 /// Takes back what default privileges have granted on a child.
 fn close(name: &str) -> Result<()> {
     let grantees = spi::texts(
-        "SELECT DISTINCT CASE WHEN a.grantee OPERATOR(pg_catalog.=) 0::pg_catalog.oid THEN 'PUBLIC' ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) END
+        "SELECT DISTINCT CASE WHEN a.grantee OPERATOR(pg_catalog.=) 0::pg_catalog.oid THEN 'PUBLIC'
+            ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) END
          FROM pg_catalog.pg_class AS c, pg_catalog.aclexplode(c.relacl) AS a
-         WHERE c.relname OPERATOR(pg_catalog.=) $1 AND c.relnamespace OPERATOR(pg_catalog.=) 'queue'::pg_catalog.regnamespace
+         WHERE c.relname OPERATOR(pg_catalog.=) $1 AND c.relnamespace OPERATOR(pg_catalog.=)
+         'queue'::pg_catalog.regnamespace
            AND a.grantee OPERATOR(pg_catalog.<>) c.relowner",
         &[name.to_owned().into()],
     )?;
@@ -107,7 +109,8 @@ pub fn adopt_children(catalog: &Catalog) -> Result<()> {
     let orphans = spi::i64_column(
         "SELECT i.inhrelid::pg_catalog.int8 FROM pg_catalog.pg_inherits AS i
          WHERE i.inhparent OPERATOR(pg_catalog.=) $1 AND NOT EXISTS (
-             SELECT FROM pg_catalog.pg_depend AS d WHERE d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass
+             SELECT FROM pg_catalog.pg_depend AS d WHERE d.classid OPERATOR(pg_catalog.=)
+             'pg_catalog.pg_class'::pg_catalog.regclass
              AND d.objid OPERATOR(pg_catalog.=) i.inhrelid AND d.deptype OPERATOR(pg_catalog.=) 'x')",
         &[oid_parameter(catalog.history)],
     )?;
@@ -166,8 +169,8 @@ pub fn index_of_dead(child: Child) -> Option<Oid> {
     syscache::index_on(child.table, column::LANE as i16 + 1, true, "_lane_idx")
 }
 
-/// Calls `each` with the job, the id and the outcome of each attempt in history that is of a flow, as the active snapshot sees it.
-/// `ledger`: which segments are still read where they are.
+/// Calls `each` with the job, the id and the outcome of each attempt in history that is of a flow, as the active
+/// snapshot sees it. `ledger`: which segments are still read where they are.
 pub fn each_of_flow(catalog: &Catalog, flow: i64, ledger: &Ledger, each: &mut dyn FnMut(i64, i64, &outcome::Outcome)) {
     let counting = Counting::of(ledger);
     for child in children(catalog) {

@@ -3,10 +3,10 @@
 //! Responsible for what the rows say of them. Not responsible for what follows for the flow (`core::after`,
 //! `duty::release`).
 //!
-//! Invariant: a look is by one snapshot, taken when the segments are open, so that an attempt that ends is not seen without
-//! the one that goes on with its job, and a segment whose rows are being copied is read here or in history, never in neither.
-//! An attempt that has ended, and not as its job's death, holds its flow up never again; the one that goes on has a
-//! greater id.
+//! Invariant: a look is by one snapshot, taken when the segments are open, so that an attempt that ends is not seen
+//! without the one that goes on with its job, and a segment whose rows are being copied is read here or in history,
+//! never in neither. An attempt that has ended, and not as its job's death, holds its flow up never again; the one that
+//! goes on has a greater id.
 
 use crate::catalog::Catalog;
 use crate::catalog::tables::attempt as columns;

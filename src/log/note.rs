@@ -370,8 +370,8 @@ impl Summary {
         self.cancel.as_ref()
     }
 
-    /// The steps that this attempt has done, and those that were done before: an object with a field for each. Good as long
-    /// as this and `before`.
+    /// The steps that this attempt has done, and those that were done before: an object with a field for each. Good as
+    /// long as this and `before`.
     pub fn steps(&self, before: Option<Datum>) -> Option<Datum> {
         let done = self.steps.iter().filter_map(|row| row.get(column::BODY));
         before.into_iter().chain(done).reduce(jsonb::merged)

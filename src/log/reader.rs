@@ -1,9 +1,10 @@
 //! Finds attempts: by the place that the frontier has, by id, and by job.
 //!
-//! Responsible for following a row that has moved to another segment meanwhile. Not responsible for the row (`attempt`).
+//! Responsible for following a row that has moved to another segment meanwhile. Not responsible for the row
+//! (`attempt`).
 //!
-//! Invariant: a segment is opened before its generation is read, so an attempt lies where it was found as long as the reader
-//! lives, or has a mark there that says that it has moved.
+//! Invariant: a segment is opened before its generation is read, so an attempt lies where it was found as long as the
+//! reader lives, or has a mark there that says that it has moved.
 
 use pg_queue_core::frontier::Ready;
 use pg_queue_core::id;

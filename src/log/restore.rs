@@ -82,8 +82,8 @@ pub fn triggers_switched(table: pg_sys::Oid) -> Result<()> {
     Ok(())
 }
 
-/// Whether jobs must not run while SQL writes to this table of the extension. They may where its rows are made of others, or are about
-/// jobs that have ended.
+/// Whether jobs must not run while SQL writes to this table of the extension. They may where its rows are made of
+/// others, or are about jobs that have ended.
 pub fn matters(table: pg_sys::Oid) -> bool {
     let name = syscache::table_name(table).unwrap_or_default();
     let is_one_of = |names: &[&str]| names.iter().any(|start| name.starts_with(start));
@@ -175,12 +175,14 @@ fn lags(catalog: &Catalog) -> Result<Vec<Lag>> {
         "SELECT v FROM (VALUES
              (1, (SELECT pg_catalog.max(id) FROM ({}) AS newest)),
              (2, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.id_seq)),
-             (3, (SELECT pg_catalog.max(queue_id) FROM (SELECT queue_id FROM queue.queue UNION ALL SELECT topic_id FROM queue.topic) AS ids)),
+             (3, (SELECT pg_catalog.max(queue_id) FROM (SELECT queue_id FROM queue.queue UNION ALL SELECT topic_id
+             FROM queue.topic) AS ids)),
              (4, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.queue_id_seq)),
              (5, (SELECT pg_catalog.max(lane) FROM queue.lane)),
              (6, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.lane_seq)),
              (7, (SELECT pg_catalog.max(schedule_id) FROM queue.schedule)),
-             (8, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.schedule_id_seq)),
+             (8, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4
+             FROM queue.schedule_id_seq)),
              (9, (SELECT pg_catalog.max(binding_id) FROM queue.binding)),
              (10, (SELECT last_value OPERATOR(pg_catalog.-) (NOT is_called)::pg_catalog.int4 FROM queue.binding_id_seq))
          ) AS found (n, v) ORDER BY n",
@@ -334,7 +336,8 @@ fn adopt(catalog: &Catalog, marks: u64) -> Result<()> {
     // Each queue needs a lane for held jobs, also one whose rows were written by hand.
     spi::run(
         "INSERT INTO queue.lane (queue_id, is_held) SELECT q.queue_id, true FROM queue.queue AS q
-         WHERE NOT EXISTS (SELECT FROM queue.lane AS n WHERE n.queue_id OPERATOR(pg_catalog.=) q.queue_id AND n.is_held)",
+         WHERE NOT EXISTS (SELECT FROM queue.lane AS n WHERE n.queue_id OPERATOR(pg_catalog.=) q.queue_id
+         AND n.is_held)",
         &[],
     )?;
     queue::changed(catalog);

@@ -4,9 +4,10 @@
 //! copied), *Copied* (history has it) and *Emptying* (its tables are being truncated): docs/internals/segments.md.
 //!
 //! The truth is the table `queue.segment_log`, where a segment's newest row counts; shared memory has a copy, one word
-//! a segment, that is read without a lock; on a standby, which has no copy, the table is read. Invariant (lock, then resolve): a segment's generation changes only while
-//! its tables are locked against all other sessions. A session that holds a lock on one of them and finds the
-//! generation in which it found a row has the row's place; otherwise it looks again.
+//! a segment, that is read without a lock; on a standby, which has no copy, the table is read. Invariant (lock, then
+//! resolve): a segment's generation changes only while its tables are locked against all other sessions. A session that
+//! holds a lock on one of them and finds the generation in which it found a row has the row's place; otherwise it looks
+//! again.
 
 use std::cell::Cell;
 
@@ -119,8 +120,8 @@ pub fn inhabited(catalog: &Catalog) -> impl Iterator<Item = u8> {
 }
 
 /// The segments whose tables a statement may name. The planner reads the first page of each index. If a crash has
-/// interrupted the emptying of a table, its indexes lack that page: the segment is on record as being emptied. History has
-/// what it had.
+/// interrupted the emptying of a table, its indexes lack that page: the segment is on record as being emptied. History
+/// has what it had.
 pub fn plannable(catalog: &Catalog) -> Vec<u8> {
     // By the log and not by memory, which may not have been told yet.
     let ledger = Ledger::read(catalog.segment_log, catalog.segment_log_pkey, Snapshot::Now);
@@ -165,8 +166,8 @@ impl Target {
 /// Takes the lock of writers on all tables of a segment, until the transaction ends. Does not wait. Returns false if
 /// another transaction's lock conflicts.
 ///
-/// A step that reads a segment and writes to it takes this lock first. Otherwise REINDEX could come between: it locks the
-/// table against writers, and then waits for the index that the step has read.
+/// A step that reads a segment and writes to it takes this lock first. Otherwise REINDEX could come between: it locks
+/// the table against writers, and then waits for the index that the step has read.
 pub fn try_lock_to_write(catalog: &Catalog, segment: u8) -> bool {
     let mut tables = catalog.segments[segment as usize].tables();
     tables.all(|table| lock::try_lock(table, pg_sys::RowExclusiveLock))

@@ -59,7 +59,8 @@ pub fn forget(catalog: &Catalog, segment: u8) -> Result<()> {
              WHERE a.id OPERATOR(pg_catalog.=) s.id AND o.id OPERATOR(pg_catalog.=) s.id
                -- Not one that went elsewhere before it ended.
                AND o.outcome OPERATOR(pg_catalog.<>) 'm' AND NOT EXISTS (
-                 SELECT FROM queue.history AS h WHERE h.job_id OPERATOR(pg_catalog.=) a.job_id AND h.id OPERATOR(pg_catalog.=) a.id)"
+                 SELECT FROM queue.history AS h WHERE h.job_id OPERATOR(pg_catalog.=) a.job_id
+                 AND h.id OPERATOR(pg_catalog.=) a.id)"
         ),
         &[],
     )?;

@@ -281,8 +281,8 @@ pub fn for_each_waiting(catalog: &Catalog, lane: i32, mut each: impl FnMut(&[Att
     Ok(())
 }
 
-/// Returns a sentence if a lane has a job that has not ended and of which `matters` says so; also one that an open transaction is
-/// adding, claiming or ending.
+/// Returns a sentence if a lane has a job that has not ended and of which `matters` says so; also one that an open
+/// transaction is adding, claiming or ending.
 pub fn any_living(catalog: &Catalog, lane: i32, matters: &dyn Fn(&Attempt) -> bool) -> Result<Option<String>> {
     for tables in open_tables(catalog) {
         let mut scan = tables.attempt.scan(tables.by_lane(), &[Key::eq_i32(1, lane)], Snapshot::Dirty);

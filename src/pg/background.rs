@@ -35,8 +35,8 @@ fn copy(text: &[u8], array: &mut [c_char]) {
     }
 }
 
-/// Asks the postmaster for a process, and does not wait for it. Returns a handle, owned by the caller's memory context, by
-/// which its fate can be asked for; `None`: the server has no free slot.
+/// Asks the postmaster for a process, and does not wait for it. Returns a handle, owned by the caller's memory context,
+/// by which its fate can be asked for; `None`: the server has no free slot.
 pub fn start(mut worker: pg_sys::BackgroundWorker, argument: Datum) -> Option<*mut pg_sys::BackgroundWorkerHandle> {
     worker.bgw_main_arg = argument;
     worker.bgw_notify_pid = session::pid();

@@ -1,5 +1,5 @@
-//! A bound on the processor time of what another role wrote, such as a filter: when the time is over, the computation is
-//! cancelled as a statement is.
+//! A bound on the processor time of what another role wrote, such as a filter: when the time is over, the computation
+//! is cancelled as a statement is.
 //!
 //! Responsible for the timer. Not responsible for what is computed (`jsonpath`), nor for what follows (`job::publish`).
 //!
@@ -51,8 +51,8 @@ pub fn has_rung() -> bool {
 /// The time was over.
 pub struct Over;
 
-/// Runs `f`, for so many microseconds of processor time at most. When it is cancelled and `has_rung`, `f` returns `None` and raises
-/// nothing; it may be called several times.
+/// Runs `f`, for so many microseconds of processor time at most. When it is cancelled and `has_rung`, `f` returns
+/// `None` and raises nothing; it may be called several times.
 pub fn within<R>(budget: i64, mut f: impl FnMut() -> Option<R>) -> Result<Option<R>, Over> {
     let timer = timer();
     let began = time::processor_us();

@@ -1,7 +1,8 @@
-//! A call of one function or procedure, made for its oid and not for its name: no overload, no schema and no search_path has a
-//! say in which one it is.
+//! A call of one function or procedure, made for its oid and not for its name: no overload, no schema and no
+//! search_path has a say in which one it is.
 //!
-//! Responsible for the statement's tree. Not responsible for which routine is meant (`routine`), nor for running it (`portal`).
+//! Responsible for the statement's tree. Not responsible for which routine is meant (`routine`), nor for running it
+//! (`portal`).
 //!
 //! Invariant: the tree is what the analysis of `CALL name($1)` or `SELECT name($1)` would make, with `$1` a jsonb.
 
@@ -25,11 +26,11 @@ unsafe fn node<T>(tag: NodeTag) -> *mut T {
     }
 }
 
-/// Returns the analyzed call of a routine, and the value of its parameter, in the current memory context. `text`: what it is
-/// called in statistics.
+/// Returns the analyzed call of a routine, and the value of its parameter, in the current memory context. `text`: what
+/// it is called in statistics.
 pub fn statement(routine: &Routine, text: &str, argument: Datum) -> (*mut pg_sys::List, pg_sys::ParamListInfo) {
-    // SAFETY: nodes of the types that their tags say, as the analysis makes them; catalog look-ups of a routine that is there, or
-    // errors.
+    // SAFETY: nodes of the types that their tags say, as the analysis makes them; catalog look-ups of a routine that is
+    // there, or errors.
     unsafe {
         let parameter = node::<pg_sys::Param>(NodeTag::T_Param);
         (*parameter).paramkind = pg_sys::ParamKind::PARAM_EXTERN;

@@ -1,9 +1,9 @@
-//! What a background process would say to a client, had it one: notices and warnings are kept, the newest of them; all else
-//! is dropped. Nothing is buffered, so nothing waits however much is said.
+//! What a background process would say to a client, had it one: notices and warnings are kept, the newest of them; all
+//! else is dropped. Nothing is buffered, so nothing waits however much is said.
 //!
-//! Functions of Postgres and of its modules look at the connection of a session (`MyProcPort`), and some do so without asking
-//! whether there is one. So the process has one that is encrypted by nothing and comes from nowhere: `ssl_is_used()` is
-//! false, `inet_client_addr()` is NULL.
+//! Functions of Postgres and of its modules look at the connection of a session (`MyProcPort`), and some do so without
+//! asking whether there is one. So the process has one that is encrypted by nothing and comes from nowhere:
+//! `ssl_is_used()` is false, `inet_client_addr()` is NULL.
 //!
 //! Responsible for the place of the client. Not responsible for what becomes of the notices (`executor`).
 //!
@@ -97,8 +97,8 @@ struct Address {
     length: libc::socklen_t,
 }
 
-/// The begin of Port of libpq-be.h. All that is behind it is NULL or false where there is no client: there is no TLS, no
-/// GSSAPI and no line of pg_hba.conf.
+/// The begin of Port of libpq-be.h. All that is behind it is NULL or false where there is no client: there is no TLS,
+/// no GSSAPI and no line of pg_hba.conf.
 #[repr(C)]
 struct Port {
     socket: c_int,
@@ -135,8 +135,8 @@ pub fn stand_in(database: &str, user: &str) {
         // SAFETY: copies a C string into memory that lives as long as the process.
         unsafe { pg_sys::MemoryContextStrdup(pg_sys::TopMemoryContext, name.as_ptr()) }
     };
-    // SAFETY: plain globals of this backend, which has no client. The methods live as long as the library, the port as long
-    // as the process; it is larger than what Postgres reads of it. An address of a local socket has no number, and
+    // SAFETY: plain globals of this backend, which has no client. The methods live as long as the library, the port as
+    // long as the process; it is larger than what Postgres reads of it. An address of a local socket has no number, and
     // nothing is asked of the system for it.
     unsafe {
         let port = pg_sys::MemoryContextAllocZero(pg_sys::TopMemoryContext, PORT_BYTES).cast::<Port>();
@@ -155,7 +155,8 @@ pub fn stand_in(database: &str, user: &str) {
     }
 }
 
-/// Returns the name of the role that has logged in, if the session runs as that now. `None` too: the process has no client.
+/// Returns the name of the role that has logged in, if the session runs as that now. `None` too: the process has no
+/// client.
 pub fn login() -> Option<String> {
     // SAFETY: plain globals of this backend; the name is a C string that lives as long as the connection.
     unsafe {

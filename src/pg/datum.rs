@@ -184,8 +184,8 @@ pub fn text_datum(text: &str) -> Datum {
     unsafe { Datum::from(pg_sys::cstring_to_text_with_len(text.as_ptr().cast(), text.len() as i32)) }
 }
 
-/// Whether a datum of a variable-length type is neither toasted nor compressed, and has at most so many bytes. Reads its header
-/// alone.
+/// Whether a datum of a variable-length type is neither toasted nor compressed, and has at most so many bytes. Reads
+/// its header alone.
 pub fn is_small(datum: Datum, bytes: usize) -> bool {
     let stored = datum.cast_mut_ptr::<pg_sys::varlena>();
     // SAFETY: a datum of a variable-length type; of a plain one the header says how long it is.

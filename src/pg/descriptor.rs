@@ -1,11 +1,11 @@
-//! Descriptors by which rows are written without the NULLs at their end: as rows were written before a column was added,
-//! they have fewer columns than their table, and those that they lack read as NULL. So a column that few rows use costs
-//! the others nothing, neither when they are formed nor when they are read.
+//! Descriptors by which rows are written without the NULLs at their end: as rows were written before a column was
+//! added, they have fewer columns than their table, and those that they lack read as NULL. So a column that few rows
+//! use costs the others nothing, neither when they are formed nor when they are read.
 //!
 //! Responsible for the descriptors. Not responsible for forming rows (`table`).
 //!
-//! Invariant: a descriptor has the first columns of its table as they are now, and no more. None is made of a table with a
-//! column that rows without it have a value of.
+//! Invariant: a descriptor has the first columns of its table as they are now, and no more. None is made of a table
+//! with a column that rows without it have a value of.
 
 use std::cell::Cell;
 use std::ptr;

@@ -1,7 +1,7 @@
 //! Named points at which a test holds, fails or kills the process that reaches them.
 //!
-//! Responsible for the macros `fault!`, `fault_quietly!` and `row_fault!`, and for what a point does. Not responsible for where the
-//! points stand: each stands in the file whose window it opens.
+//! Responsible for the macros `fault!`, `fault_quietly!` and `row_fault!`, and for what a point does. Not responsible
+//! for where the points stand: each stands in the file whose window it opens.
 //!
 //! Invariant: without the feature `faults`, which only test builds have, a point is nothing at all. With it, a point
 //! that no test has armed changes nothing.

@@ -289,8 +289,8 @@ impl Rows {
         Ok(())
     }
 
-    /// Adds a row, as `add` does. `None` is NULL. The function may lack the last columns, if it is of an earlier version
-    /// of the extension's SQL.
+    /// Adds a row, as `add` does. `None` is NULL. The function may lack the last columns, if it is of an earlier
+    /// version of the extension's SQL.
     pub fn add_options<const COLUMNS: usize>(&self, row: &[Option<Datum>; COLUMNS]) -> Result<()> {
         let mut values = row.map(|value| value.unwrap_or(Datum::from(0)));
         let mut nulls = row.map(|value| value.is_none());

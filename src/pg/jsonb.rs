@@ -62,8 +62,8 @@ fn walk(container: *mut JsonbContainer) -> Vec<(c_int, JsonbValue)> {
     found
 }
 
-/// How deep arrays and objects may be nested in what users store: far from where reading it again, with more around it or by a path,
-/// exhausts the stack.
+/// How deep arrays and objects may be nested in what users store: far from where reading it again, with more around it
+/// or by a path, exhausts the stack.
 pub const MOST_DEPTH: usize = 1_000;
 
 /// Checks how deep a jsonb is nested.
@@ -83,8 +83,8 @@ pub fn check_depth(jsonb: Datum, name: &str) -> Result<()> {
 fn is_shallow(container: *mut JsonbContainer) -> bool {
     use pg_sys::JsonbIteratorToken as Token;
     let (mut depth, mut deepest) = (0, 0);
-    // SAFETY: the container lies in a detoasted jsonb; the iterator, which does not recurse, frees itself at the end. One that is left
-    // before lies in the call's memory. An error inside becomes an unwinding at the guard.
+    // SAFETY: the container lies in a detoasted jsonb; the iterator, which does not recurse, frees itself at the end.
+    // One that is left before lies in the call's memory. An error inside becomes an unwinding at the guard.
     unsafe {
         pg_sys::ffi::pg_guard_ffi_boundary(|| {
             let mut it = raw::JsonbIteratorInit(container);
@@ -212,8 +212,8 @@ impl Value {
         string(&self.0)
     }
 
-    /// Returns so many bytes of a string, or all if it has fewer. A character that this cuts through becomes U+FFFD. `None` if this is
-    /// no string.
+    /// Returns so many bytes of a string, or all if it has fewer. A character that this cuts through becomes U+FFFD.
+    /// `None` if this is no string.
     pub fn begin(&self, bytes: usize) -> Option<String> {
         begin(&self.0, bytes)
     }
@@ -286,7 +286,8 @@ fn pure(f: impl FnOnce() -> Option<Datum> + std::panic::UnwindSafe) -> Option<Da
     PgTryBuilder::new(f).catch_others(|_| None).execute()
 }
 
-/// Runs `f`, which makes values in memory and touches nothing else. `None` if it raises an error, as for a value that is too large.
+/// Runs `f`, which makes values in memory and touches nothing else. `None` if it raises an error, as for a value that
+/// is too large.
 pub fn if_possible(f: impl FnOnce() -> Option<Datum>) -> Option<Datum> {
     pure(std::panic::AssertUnwindSafe(f))
 }

@@ -1,10 +1,10 @@
 //! Paths and predicates in the SQL/JSON path language, compiled once and asked many times.
 //!
-//! Responsible for keeping a path beyond the call in which it was read, and for what it says of a value. Not responsible for what
-//! is asked (`job::publish`).
+//! Responsible for keeping a path beyond the call in which it was read, and for what it says of a value. Not
+//! responsible for what is asked (`job::publish`).
 //!
-//! Invariant: whatever a path does with a value, the caller goes on: an error counts as no answer, and a path that may be costly has a
-//! budget. Only a cancel, or the end of the session, is raised.
+//! Invariant: whatever a path does with a value, the caller goes on: an error counts as no answer, and a path that may
+//! be costly has a budget. Only a cancel, or the end of the session, is raised.
 
 use std::ffi::{CString, c_char};
 use std::panic::AssertUnwindSafe;
@@ -39,7 +39,8 @@ impl Budget {
         Self { left: 0, is_overdrawn: false }
     }
 
-    /// Runs a function that may be cancelled, and takes from the budget what that has cost. `None`: no answer, or too late.
+    /// Runs a function that may be cancelled, and takes from the budget what that has cost. `None`: no answer, or too
+    /// late.
     fn spend(&mut self, f: impl FnMut() -> Option<Datum>) -> Option<Datum> {
         if self.left <= 0 {
             return None;
@@ -59,8 +60,8 @@ const MOST_READ: usize = 64_000;
 /// How much of a value, in bytes, `first_text` returns.
 const MOST_VALUE: usize = 4_000;
 
-/// Whether a path may take longer than a look at some members of a value. It does not if it only compares members with literals:
-/// each comparison has one path, without subscripts, wildcards, filters, methods and arithmetic.
+/// Whether a path may take longer than a look at some members of a value. It does not if it only compares members with
+/// literals: each comparison has one path, without subscripts, wildcards, filters, methods and arithmetic.
 fn is_costly(text: &str) -> bool {
     let (mut bare, mut in_string, mut chars) = (String::with_capacity(text.len()), false, text.chars());
     while let Some(c) = chars.next() {
@@ -80,8 +81,8 @@ fn is_costly(text: &str) -> bool {
 }
 
 impl Path {
-    /// Reads a path from its text. One that cannot be read, or not within the budget, has no answer to anything: a regular expression is
-    /// compiled when it is read.
+    /// Reads a path from its text. One that cannot be read, or not within the budget, has no answer to anything: a
+    /// regular expression is compiled when it is read.
     pub fn parse(text: &str, budget: &mut Budget) -> Self {
         let broken = Self { words: Box::default(), is_costly: true };
         let Ok(stored) = CString::new(text) else { return broken };
@@ -109,8 +110,8 @@ impl Path {
         self.ask(pg_sys::jsonb_path_match, of, budget).map(|answer| answer.value() & 1 != 0)
     }
 
-    /// The first value that a path leads to, as text: a string without its quotes, of which `MOST_VALUE` bytes count. `None`: it leads
-    /// to none, to null, or to a large array or object.
+    /// The first value that a path leads to, as text: a string without its quotes, of which `MOST_VALUE` bytes count.
+    /// `None`: it leads to none, to null, or to a large array or object.
     pub fn first_text(&self, of: Datum, budget: &mut Budget) -> Option<String> {
         let found = self.ask(pg_sys::jsonb_path_query_first, of, budget)?;
         match jsonb::scalar(found) {
@@ -135,7 +136,8 @@ impl Path {
 /// A function of Postgres's.
 type Function = unsafe fn(pg_sys::FunctionCallInfo) -> Datum;
 
-/// Calls a function that touches nothing but memory, so that nothing is left to be cleaned up after an error. An error is no answer.
+/// Calls a function that touches nothing but memory, so that nothing is left to be cleaned up after an error. An error
+/// is no answer.
 fn quietly(function: Function, arguments: &[Option<Datum>]) -> Option<Datum> {
     PgTryBuilder::new(AssertUnwindSafe(|| {
         // SAFETY: a function of these arguments, which outlive the call.
@@ -153,15 +155,16 @@ fn quietly(function: Function, arguments: &[Option<Datum>]) -> Option<Datum> {
     .execute()
 }
 
-/// Whether a jsonpath finds something in a document: for a condition, whether it is true; for any other path, whether it
-/// has an item, which is not false. Errors in the document, as a missing field, are no match.
+/// Whether a jsonpath finds something in a document: for a condition, whether it is true; for any other path, whether
+/// it has an item, which is not false. Errors in the document, as a missing field, are no match.
 pub fn matches(document: Datum, path: Datum) -> bool {
     let arguments = [Some(document), Some(path), Some(jsonb::empty_object()), Some(true.into())];
     let first = quietly(pg_sys::jsonb_path_query_first, &arguments);
     first.is_some_and(|first| !matches!(jsonb::text(first).as_str(), "false" | "null"))
 }
 
-/// Returns the fields that a path looks for at its root, from the text of a datum: of `$."payload"."to"` it is `payload`.
+/// Returns the fields that a path looks for at its root, from the text of a datum: of `$."payload"."to"` it is
+/// `payload`.
 pub fn roots(text: &str) -> Vec<String> {
     let mut roots = Vec::new();
     let mut rest = text;
@@ -191,8 +194,8 @@ pub fn roots(text: &str) -> Vec<String> {
 fn words_of(path: Datum) -> Box<[u64]> {
     let path = datum::owned(path);
     let pointer: *const pg_sys::varlena = path.cast_mut_ptr();
-    // SAFETY: `owned` returns a plain datum with a header of four bytes, which counts itself. It is copied to memory of the
-    // alignment that the type wants.
+    // SAFETY: `owned` returns a plain datum with a header of four bytes, which counts itself. It is copied to memory of
+    // the alignment that the type wants.
     unsafe {
         let size = pgrx::varlena::varsize(pointer);
         let mut words = vec![0_u64; size.div_ceil(8)].into_boxed_slice();

@@ -1,14 +1,13 @@
-//! Memory of Rust, where there is no more of it: an error 53200 as Postgres's own allocations raise it, and never the end
-//! of the process, which would end all sessions of the server.
+//! Memory of Rust, where there is no more of it: an error 53200 as Postgres's own allocations raise it, and never the
+//! end of the process, which would end all sessions of the server.
 //!
 //! Rust ends the process when an allocation fails, and nothing that is stable can change that: an allocator must not
-//! unwind. So whatever a user decides the size of is asked for first ([`room_for`], [`grow`]), and all else is small and
-//! is served from a reserve, once. The next call of a verb makes the reserve again or is refused.
+//! unwind. So whatever a user decides the size of is asked for first ([`room_for`], [`grow`]), and all else is small
+//! and is served from a reserve, once. The next call of a verb makes the reserve again or is refused.
 //!
-//! An allocation of Postgres that fails raises. pgrx catches that and copies the message, for which there must be memory
-//! too: an error within an error, five deep, ends the server. So the reserve is also freed while Postgres makes such a
-//! message ([`give_reserve_on_error`]).
-//! docs/decisions/out-of-memory.md has the alternatives.
+//! An allocation of Postgres that fails raises. pgrx catches that and copies the message, for which there must be
+//! memory too: an error within an error, five deep, ends the server. So the reserve is also freed while Postgres makes
+//! such a message ([`give_reserve_on_error`]). docs/decisions/out-of-memory.md has the alternatives.
 //!
 //! Not responsible for Postgres's contexts, whose allocations raise by themselves.
 //!
@@ -122,8 +121,8 @@ pub fn give_reserve_on_error<R>(f: impl FnOnce() -> R) -> R {
         callback: Some(on_error),
         arg: ptr::null_mut(),
     };
-    // SAFETY: the callback lives until the stack is set back. If `f` raises, Postgres, or pgrx, sets it back before this
-    // frame is gone.
+    // SAFETY: the callback lives until the stack is set back. If `f` raises, Postgres, or pgrx, sets it back before
+    // this frame is gone.
     unsafe {
         pg_sys::error_context_stack = &raw mut callback;
         let result = f();
@@ -148,8 +147,8 @@ pub fn room_for(bytes: usize) {
         return;
     }
     let Ok(layout) = Layout::from_size_align(bytes, 16) else { out_of_memory(bytes) };
-    // SAFETY: the layout has a size; the block is freed as it was had. The call cannot be left out by the compiler: it is
-    // the C library's.
+    // SAFETY: the layout has a size; the block is freed as it was had. The call cannot be left out by the compiler: it
+    // is the C library's.
     unsafe {
         let probe = System.alloc(layout);
         if probe.is_null() {

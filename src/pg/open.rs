@@ -1,7 +1,7 @@
 //! Opens tables and indexes, with their locks.
 //!
-//! Responsible for which lock, until when, and for the table's columns being those of its shape. Not responsible for what is done
-//! with them (`table`, `scan`).
+//! Responsible for which lock, until when, and for the table's columns being those of its shape. Not responsible for
+//! what is done with them (`table`, `scan`).
 //!
 //! Invariant: an index is opened after its table, by which a dead one is known (`relcache::settle`).
 
@@ -134,16 +134,16 @@ impl Relation {
         unsafe { unguarded::file_of(self.rel) }.to_u32()
     }
 
-    /// Opens an index to read, with AccessShareLock until the value is dropped. The table is open. Raises if there is no
-    /// such index.
+    /// Opens an index to read, with AccessShareLock until the value is dropped. The table is open. Raises if there is
+    /// no such index.
     pub fn read_index(oid: pg_sys::Oid) -> Self {
         // SAFETY: as above.
         let rel = unsafe { pg_sys::index_open(relcache::index_now(oid), pg_sys::AccessShareLock as i32) };
         Self { rel, is_index: true, release: pg_sys::AccessShareLock as i32 }
     }
 
-    /// Opens indexes of one table to read, as `read_index` does, in the order of their oids: REINDEX and VACUUM FULL lock
-    /// them in that order, so neither waits for a reader that waits for it.
+    /// Opens indexes of one table to read, as `read_index` does, in the order of their oids: REINDEX and VACUUM FULL
+    /// lock them in that order, so neither waits for a reader that waits for it.
     pub fn read_indexes<const N: usize>(oids: [pg_sys::Oid; N]) -> [Self; N] {
         let mut order: [usize; N] = std::array::from_fn(|n| n);
         order.sort_unstable_by_key(|&n| relcache::index_now(oids[n]).to_u32());

@@ -1,10 +1,10 @@
 //! SQL functions that are answered by another one: with the same arguments, for the same caller, into the same result.
 //!
-//! Responsible for looking the other one up, for the privilege to execute it, and for the call. Not responsible for which one
-//! it is (`api::cluster`).
+//! Responsible for looking the other one up, for the privilege to execute it, and for the call. Not responsible for
+//! which one it is (`api::cluster`).
 //!
-//! Invariant: the other function is called as if the caller's query had called it: it gets the arguments as they lie, and raises
-//! its errors past this one, which holds nothing that must be dropped.
+//! Invariant: the other function is called as if the caller's query had called it: it gets the arguments as they lie,
+//! and raises its errors past this one, which holds nothing that must be dropped.
 
 use std::ffi::CString;
 
@@ -78,8 +78,8 @@ pub unsafe fn run(fcinfo: pg_sys::FunctionCallInfo, choose: fn(&Call) -> Result<
 /// # Safety
 /// As `run`; the function takes the arguments that the way leaves.
 unsafe fn call(fcinfo: pg_sys::FunctionCallInfo, function: *mut pg_sys::FmgrInfo, way: &Way) -> Datum {
-    // SAFETY: a call info with room for the arguments, in memory that outlives the call; the function was looked up by the types
-    // of these arguments, and gets the place for its result that the caller has prepared.
+    // SAFETY: a call info with room for the arguments, in memory that outlives the call; the function was looked up by
+    // the types of these arguments, and gets the place for its result that the caller has prepared.
     unsafe {
         let given = (*fcinfo).nargs as usize - way.left_out;
         let size = size_of::<pg_sys::FunctionCallInfoBaseData>() + given * size_of::<pg_sys::NullableDatum>();
@@ -124,8 +124,8 @@ unsafe fn is_empty(fcinfo: pg_sys::FunctionCallInfo) -> bool {
 ///
 /// Errors: 42883 there is none; 42501 the user may not execute it.
 fn look_up(fcinfo: pg_sys::FunctionCallInfo, to: To, left_out: usize) -> Result<*mut pg_sys::FmgrInfo> {
-    // SAFETY: the call info is valid, as `run` was promised; what is kept lives as long as the caller's own function info, and is
-    // used by these functions alone.
+    // SAFETY: the call info is valid, as `run` was promised; what is kept lives as long as the caller's own function
+    // info, and is used by these functions alone.
     unsafe {
         let own = (*fcinfo).flinfo;
         if (*own).fn_extra.is_null() {

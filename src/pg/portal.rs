@@ -1,11 +1,11 @@
-//! Commands as a client would send them: parsed, planned and run through portals, statement by statement, so that a single
-//! one runs at the top level, and CALL and VACUUM may commit.
+//! Commands as a client would send them: parsed, planned and run through portals, statement by statement, so that a
+//! single one runs at the top level, and CALL and VACUUM may commit.
 //!
-//! Responsible for what a server process does with a simple query (`exec_simple_query`). Not responsible for whose command
-//! it is, nor for what becomes of its result (`executor`).
+//! Responsible for what a server process does with a simple query (`exec_simple_query`). Not responsible for whose
+//! command it is, nor for what becomes of its result (`executor`).
 //!
-//! Invariant: the transaction of the last statement is open when its end is told, and is committed afterwards. After an error
-//! the caller calls `transaction::abort_after_error`, then `clear`.
+//! Invariant: the transaction of the last statement is open when its end is told, and is committed afterwards. After an
+//! error the caller calls `transaction::abort_after_error`, then `clear`.
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -26,8 +26,8 @@ pub struct Command<'a> {
     pub text: &'a CStr,
     /// The function or procedure that the command calls with its argument, whatever its text would lead to.
     pub routine: Option<&'a Routine>,
-    /// The values of its parameters, each as text with whether it is a string in JSON; `None` is NULL. An empty list: it has
-    /// none.
+    /// The values of its parameters, each as text with whether it is a string in JSON; `None` is NULL. An empty list:
+    /// it has none.
     pub arguments: &'a [Argument],
     /// Whether each of several statements is a transaction of its own.
     pub is_autocommit: bool,
@@ -85,7 +85,8 @@ impl Receiver {
 
 #[pgrx::pg_guard]
 unsafe extern "C-unwind" fn start_up(this: *mut pg_sys::DestReceiver, _operation: c_int, desc: pg_sys::TupleDesc) {
-    // SAFETY: `this` is the receiver that was passed to PortalRun; an attribute of the descriptor is read by its accessor.
+    // SAFETY: `this` is the receiver that was passed to PortalRun; an attribute of the descriptor is read by its
+    // accessor.
     unsafe {
         let this = &mut *this.cast::<Receiver>();
         let kind = (!desc.is_null() && (*desc).natts == 1).then(|| pg_sys::SPI_gettypeid(desc, 1));
@@ -174,8 +175,8 @@ pub fn located(mut error: Error) -> Error {
 ///
 /// Errors: 42601, with the position, and what else the parser raises.
 pub fn parse(text: &CStr) -> Result<usize> {
-    // SAFETY: a C string; the list is made in the current memory context. The callback is the last one and is freed when no
-    // other stands on it.
+    // SAFETY: a C string; the list is made in the current memory context. The callback is the last one and is freed
+    // when no other stands on it.
     unsafe {
         let before = pg_sys::error_context_stack;
         note_positions();
@@ -255,12 +256,11 @@ unsafe fn refusal(statement: *mut pg_sys::RawStmt) -> Option<Error> {
     }
 }
 
-/// Runs a command. `end` is called with the answer of
-/// the last statement, in that statement's transaction and with a snapshot. The log has the statements and the error, as the
-/// settings want it.
+/// Runs a command. `end` is called with the answer of the last statement, in that statement's transaction and with a
+/// snapshot. The log has the statements and the error, as the settings want it.
 ///
-/// Errors: 2D000 and 0A000 for what needs a client, 22023 for arguments with several statements; those of the command. The
-/// caller aborts the transaction then.
+/// Errors: 2D000 and 0A000 for what needs a client, 22023 for arguments with several statements; those of the command.
+/// The caller aborts the transaction then.
 pub fn run(command: &Command<'_>, end: impl FnOnce(&Answer) -> Result<()>) -> Result<()> {
     let run = || run_statements(command, true, end);
     let result =
@@ -284,8 +284,8 @@ fn run_statements(command: &Command<'_>, is_logged: bool, end: impl FnOnce(&Answ
             pg_sys::StartTransactionCommand();
         }
     };
-    // SAFETY: as exec_simple_query: between two transactions, and in the memory that `clear` frees. Lists are of nodes of the
-    // parser and the planner. The portal is dropped, or by the abort.
+    // SAFETY: as exec_simple_query: between two transactions, and in the memory that `clear` frees. Lists are of nodes
+    // of the parser and the planner. The portal is dropped, or by the abort.
     unsafe {
         pg_sys::debug_query_string = command.text.as_ptr();
         POSITION.set(0);
@@ -484,8 +484,8 @@ fn input(argument: &Argument, kind: Oid) -> Result<Option<Datum>> {
     }
 }
 
-/// Has the statements of this process cancelled when the time, in microseconds, is over, or the one that `statement_timeout`
-/// leaves each. Replaces what was asked for before.
+/// Has the statements of this process cancelled when the time, in microseconds, is over, or the one that
+/// `statement_timeout` leaves each. Replaces what was asked for before.
 pub fn cancel_after(microseconds: i64) {
     /// STATEMENT_TIMEOUT in timeout.h, the same in 14 to 18.
     const STATEMENT_TIMEOUT: c_int = 3;

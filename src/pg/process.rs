@@ -128,8 +128,8 @@ pub fn connect(database: Option<pg_sys::Oid>) {
     }
 }
 
-/// Connects a background process to a database as a role, which is its session's user from then on. If it cannot, it ends
-/// the process.
+/// Connects a background process to a database as a role, which is its session's user from then on. If it cannot, it
+/// ends the process.
 pub fn connect_as(database: pg_sys::Oid, role: pg_sys::Oid) {
     /// BGWORKER_BYPASS_ROLELOGINCHECK: a role without LOGIN will do.
     #[cfg(any(feature = "pg17", feature = "pg18"))]

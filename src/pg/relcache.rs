@@ -3,8 +3,9 @@
 //! Responsible for flags and counters of the session. Not responsible for which relations matter: the catalog names
 //! them (`watch`). Not responsible for reading anything anew: `catalog` does that.
 //!
-//! Invariant: the callback only takes notes. It looks nothing up and cannot fail. An index that died before its table was
-//! locked is not opened (`settle`): REINDEX CONCURRENTLY has put another one into its place, which alone gets new entries.
+//! Invariant: the callback only takes notes. It looks nothing up and cannot fail. An index that died before its table
+//! was locked is not opened (`settle`): REINDEX CONCURRENTLY has put another one into its place, which alone gets new
+//! entries.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::CString;
@@ -21,8 +22,8 @@ thread_local! {
     static STALE: Cell<bool> = const { Cell::new(true) };
     /// Whether this session was told anything since it began to read the catalog (`begin`).
     static HAS_NEWS: Cell<bool> = const { Cell::new(false) };
-    /// The queue table, and two tables of the first segment: attempts, by which changed oids are noticed, and notes, to which an
-    /// upgrade has added columns.
+    /// The queue table, and two tables of the first segment: attempts, by which changed oids are noticed, and notes, to
+    /// which an upgrade has added columns.
     static WATCHED: Cell<[Oid; 3]> = const { Cell::new([Oid::INVALID; 3]) };
     /// The catalog's indexes, sorted by oid.
     static INDEXES: RefCell<Vec<Index>> = const { RefCell::new(Vec::new()) };
@@ -167,8 +168,9 @@ pub fn is_settled() -> bool {
 }
 
 /// Is called when a table has been locked, before its indexes are opened. Whatever became of them before is known with
-/// the lock, and while it is held none of them dies: REINDEX CONCURRENTLY waits for it. Those that are dead are replaced
-/// by those that have their names now. One whose name another has, but which lives, is used by all calls that know it.
+/// the lock, and while it is held none of them dies: REINDEX CONCURRENTLY waits for it. Those that are dead are
+/// replaced by those that have their names now. One whose name another has, but which lives, is used by all calls that
+/// know it.
 pub fn settle() {
     if is_settled() {
         return;

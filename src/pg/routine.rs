@@ -1,7 +1,7 @@
 //! Functions and procedures of one jsonb, by their names and by their oids.
 //!
-//! Responsible for looking them up. Not responsible for running them (`portal`), nor for whether one that was noted is still
-//! meant (`catalog::procedure`).
+//! Responsible for looking them up. Not responsible for running them (`portal`), nor for whether one that was noted is
+//! still meant (`catalog::procedure`).
 //!
 //! Invariant: a name that was found is stored with its schema, so that no search_path leads it elsewhere later.
 
@@ -21,8 +21,8 @@ pub struct Routine {
     pub owner: pg_sys::Oid,
 }
 
-/// Returns the function or procedure of this name that takes one jsonb. The name is as in SQL. `None`: there is none, or
-/// this is no name. Must run in a transaction.
+/// Returns the function or procedure of this name that takes one jsonb. The name is as in SQL. `None`: there is none,
+/// or this is no name. Must run in a transaction.
 pub fn find(name: &str) -> Option<Routine> {
     let name = CString::new(name).ok()?;
     // What is no name raises 42602; parsing it leaves nothing behind but memory.
@@ -48,8 +48,8 @@ pub fn find(name: &str) -> Option<Routine> {
     by_oid(oid)
 }
 
-/// Returns a function or procedure of one jsonb by its oid. `None`: there is none, or it is neither, as an aggregate. Must run in
-/// a transaction.
+/// Returns a function or procedure of one jsonb by its oid. `None`: there is none, or it is neither, as an aggregate.
+/// Must run in a transaction.
 pub fn by_oid(oid: pg_sys::Oid) -> Option<Routine> {
     let cache = pg_sys::SysCacheIdentifier::PROCOID;
     let read = |row: &pg_sys::FormData_pg_proc| {

@@ -131,7 +131,8 @@ pub fn set_option(name: &CStr, value: &CStr) {
     }
 }
 
-/// Sets a setting for this session with the rights of the current user, as SET does. Can raise. Must run in a transaction.
+/// Sets a setting for this session with the rights of the current user, as SET does. Can raise. Must run in a
+/// transaction.
 pub fn set_as_user(name: &CStr, value: &CStr) {
     // SAFETY: C strings that are copied.
     unsafe {

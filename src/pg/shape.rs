@@ -72,7 +72,10 @@ pub unsafe fn fault(rel: pg_sys::Relation, shape: Shape) -> Option<Error> {
         Some(
             Error::new(error::WRONG_STATE, format!("table \"queue.{name}\" is not as pg_queue has made it"))
                 .detail(format!("Column \"{column}\" {what}."))
-                .hint("Take the change back; what belongs to a job can be kept in its payload, or in a table of your own."),
+                .hint(
+                    "Take the change back; what belongs to a job can be kept in its payload, \
+                    or in a table of your own.",
+                ),
         )
     };
     for (n, &(column, kind, is_not_null)) in shape.iter().enumerate() {

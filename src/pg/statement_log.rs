@@ -1,8 +1,8 @@
-//! The lines of the server's log about the statements of a command: as for a session's, by `log_statement`, `log_duration`,
-//! `log_min_duration_statement`, `log_parameter_max_length` and `log_min_error_statement`.
+//! The lines of the server's log about the statements of a command: as for a session's, by `log_statement`,
+//! `log_duration`, `log_min_duration_statement`, `log_parameter_max_length` and `log_min_error_statement`.
 //!
-//! Responsible for what `exec_simple_query` and `exec_execute_message` of postgres.c write. Not responsible for running the
-//! statements (`portal`).
+//! Responsible for what `exec_simple_query` and `exec_execute_message` of postgres.c write. Not responsible for running
+//! the statements (`portal`).
 //!
 //! Invariant: what is written is the text that the caller has given to Postgres as the running command.
 
@@ -22,8 +22,8 @@ pub struct Statement<'a> {
 }
 
 impl<'a> Statement<'a> {
-    /// Writes the statement to the log if `log_statement` says so. `nodes`: what the parser has made of it. `parameters`:
-    /// null if it has none. Can raise a cancel.
+    /// Writes the statement to the log if `log_statement` says so. `nodes`: what the parser has made of it.
+    /// `parameters`: null if it has none. Can raise a cancel.
     pub fn begin(text: &'a CStr, nodes: &[*mut pg_sys::RawStmt], parameters: pg_sys::ParamListInfo) -> Self {
         /// LOGSTMT_ALL of tcopprot.h.
         const ALL: c_int = 3;
@@ -61,8 +61,8 @@ impl<'a> Statement<'a> {
 
     /// Writes a message with the parameters, so far as `log_parameter_max_length` says.
     fn write(&self, message: &str) {
-        // SAFETY: a plain global; the parameters are null or a list that lives as long as the statement runs; the text is null or
-        // a C string.
+        // SAFETY: a plain global; the parameters are null or a list that lives as long as the statement runs; the text
+        // is null or a C string.
         let parameters = unsafe {
             let most = pg_sys::log_parameter_max_length;
             let is_wanted = !self.parameters.is_null() && (*self.parameters).numParams > 0 && most != 0;
@@ -81,8 +81,8 @@ impl<'a> Statement<'a> {
 fn raw_log(message: &str, detail: Option<String>) {
     let c_string = |text: &str| CString::new(text).unwrap_or_default();
     let (message, detail) = (c_string(message), detail.map(|text| c_string(&text)));
-    // SAFETY: the order of calls that ereport() expands to; formats are constant, arguments are C strings that outlive the
-    // calls. An error becomes an unwinding at the guard.
+    // SAFETY: the order of calls that ereport() expands to; formats are constant, arguments are C strings that outlive
+    // the calls. An error becomes an unwinding at the guard.
     unsafe {
         pg_sys::ffi::pg_guard_ffi_boundary(|| {
             if !raw::errstart(PgLogLevel::LOG as c_int, std::ptr::null()) {
@@ -98,8 +98,8 @@ fn raw_log(message: &str, detail: Option<String>) {
     }
 }
 
-/// Writes the error that has ended a command, with the command behind it, as the main loop of a session does. Called before
-/// the abort.
+/// Writes the error that has ended a command, with the command behind it, as the main loop of a session does. Called
+/// before the abort.
 pub fn error(error: &Error) {
     let c_string = |text: &str| CString::new(text.replace('\0', "")).unwrap_or_default();
     let message = c_string(&error.message);

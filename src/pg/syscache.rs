@@ -189,8 +189,8 @@ pub unsafe fn table_oid(name: *const pg_sys::RangeVar) -> Option<pg_sys::Oid> {
     (oid != pg_sys::Oid::INVALID).then_some(oid)
 }
 
-/// Returns the table and the function of a trigger that this command has made. `None` if there is no such trigger. Must run in a
-/// transaction.
+/// Returns the table and the function of a trigger that this command has made. `None` if there is no such trigger. Must
+/// run in a transaction.
 pub fn new_trigger(trigger: pg_sys::Oid) -> Option<(pg_sys::Oid, pg_sys::Oid)> {
     let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
     let mut key = pg_sys::ScanKeyData::default();

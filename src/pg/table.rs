@@ -2,8 +2,9 @@
 //!
 //! Responsible for writes, by those of the heap and of `btinsert`, and for rows at a known place. No SQL plan,
 //! search_path or row security stands between a verb and a log. Not responsible for finding rows (`scan`), b-tree pages
-//! (`btree`), opening (`open`), nor the checks of columns (`shape`). Reads see rows that are committed at the moment of looking, not
-//! those of the transaction's own, older snapshot, and take no predicate locks. See docs/decisions/direct-access.md.
+//! (`btree`), opening (`open`), nor the checks of columns (`shape`). Reads see rows that are committed at the moment of
+//! looking, not those of the transaction's own, older snapshot, and take no predicate locks. See
+//! docs/decisions/direct-access.md.
 //!
 //! Invariant: a relation is closed when its value is dropped. A writer's lock stays until the end of the transaction, a
 //! reader's is released at once.

@@ -23,5 +23,6 @@ pub fn stop((table, trigger): (Oid, &CStr)) -> ! {
 }
 
 /// The hint: how to get rid of such a trigger.
-pub const DROP_IT: &str = "Drop what is there; if it belongs to a tool that moves the table, end that first, and do not let \
+pub const DROP_IT: &str = "Drop what is there; if it belongs to a tool that moves the table, end that first, \
+    and do not let \
                         it put its copy into the table's place.";

@@ -47,8 +47,8 @@ impl Dropping {
     }
 }
 
-/// Marks a lane for an open transaction of a session. The search for a place begins at `from`, so that the marks of the last
-/// committed drops stay. False: there is no place for it, or the session has half of those that were free.
+/// Marks a lane for an open transaction of a session. The search for a place begins at `from`, so that the marks of the
+/// last committed drops stay. False: there is no place for it, or the session has half of those that were free.
 pub fn mark(marks: &mut [Dropping; MARKS], from: usize, lane: i32, session: u32) -> bool {
     if let Some(mark) = marks.iter_mut().find(|mark| mark.lane == lane) {
         if !mark.is_open() {

@@ -53,7 +53,8 @@ pub struct Executor {
     pub job_id: i64,
     /// The monotonic time since when it is in this state.
     pub since: i64,
-    /// The monotonic time at which it was told of the lane, or asked for; 0: it has found a job since, or looks by itself.
+    /// The monotonic time at which it was told of the lane, or asked for; 0: it has found a job since, or looks by
+    /// itself.
     pub told_at: i64,
     /// The monotonic time at which it was signalled.
     pub signalled_at: i64,
@@ -81,7 +82,8 @@ pub struct Head {
     pub failures: u32,
     /// The monotonic time since when no process could be started; 0: the last start went well.
     pub short_since: i64,
-    /// How many processes there were when the server had no slot for another one, and the monotonic time of that; 0: it had.
+    /// How many processes there were when the server had no slot for another one, and the monotonic time of that; 0: it
+    /// had.
     pub room: u32,
     pub room_at: i64,
     /// The monotonic time at which a process left last: the server may not have freed its slot by then.
@@ -104,8 +106,8 @@ pub struct Refused {
     pub since: i64,
 }
 
-/// A queue, by its database and a lane, that has jobs and no process, and when that was seen: it gets the next one. All zero:
-/// there is none.
+/// A queue, by its database and a lane, that has jobs and no process, and when that was seen: it gets the next one. All
+/// zero: there is none.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Starving {

@@ -1,6 +1,7 @@
 //! The slots of the executors, one for each process, for all databases, and their lock.
 //!
-//! Responsible for the lock and for lending the slots. Not responsible for which process gets which job (`executor::table`).
+//! Responsible for the lock and for lending the slots. Not responsible for which process gets which job
+//! (`executor::table`).
 //!
 //! Invariant: while the lock is held, no code runs that could raise an error, sleep or take another lock.
 

@@ -60,13 +60,14 @@ pub struct Instance {
     pub wakes_at: i64,
     /// The status that the worker reports of itself.
     pub worker_status: WorkerStatus,
-    /// The monotonic time at which the claims of before the start, or of before the promotion, had been read into memory, by
-    /// the worker or by a session in its place: memory knows of every claim from then on. 0: they are still to be read.
+    /// The monotonic time at which the claims of before the start, or of before the promotion, had been read into
+    /// memory, by the worker or by a session in its place: memory knows of every claim from then on. 0: they are still
+    /// to be read.
     pub recovered_at: i64,
     /// The number of changes of queues since the start. A change is counted once every session was told.
     pub changes: u64,
-    /// The number of transactions that have changed rights and something else, counted before their commits, and those of
-    /// which all sessions were told. They are read and written as `words` are. See `catalog::permission`.
+    /// The number of transactions that have changed rights and something else, counted before their commits, and those
+    /// of which all sessions were told. They are read and written as `words` are. See `catalog::permission`.
     pub rights_begun: u64,
     /// See `rights_begun`.
     pub rights_told: u64,

@@ -1,7 +1,7 @@
 //! The latch of each session, and waking sessions and workers.
 //!
-//! Responsible for the array of latches. Not responsible for which session to wake (`pg_queue_core::frontier`, `pg_queue_core::watchers`), nor for
-//! sleeping (`pg::process`).
+//! Responsible for the array of latches. Not responsible for which session to wake (`pg_queue_core::frontier`,
+//! `pg_queue_core::watchers`), nor for sleeping (`pg::process`).
 //!
 //! Invariant: an address that is stored is that of a latch in shared memory, and is the same in every process.
 
@@ -46,8 +46,8 @@ pub fn wake(session: u32) {
     }
 }
 
-/// Wakes the sessions that wait for the end of a job and are due. Cannot fail. Takes the frontier's lock for a few of them
-/// at a time.
+/// Wakes the sessions that wait for the end of a job and are due. Cannot fail. Takes the frontier's lock for a few of
+/// them at a time.
 pub fn wake_watchers() {
     loop {
         let mut due = [None; 32];

@@ -236,8 +236,8 @@ unsafe extern "C-unwind" fn on_startup() {
     }
 }
 
-/// Whether the control file says that the primary was shut down in order. The startup process has not changed it yet. False
-/// if it cannot be read.
+/// Whether the control file says that the primary was shut down in order. The startup process has not changed it yet.
+/// False if it cannot be read.
 fn was_shut_down() -> bool {
     /// Where DBState lies in ControlFileData of pg_control.h, and DB_SHUTDOWNED, the same in 14 to 18.
     const STATE_AT: usize = 16;

@@ -142,8 +142,8 @@ pub fn with_instance<R>(number: u32, f: impl FnOnce(&mut Frontier<'_>, &mut Inst
     })
 }
 
-/// Runs `f` on what is known of the jobs that others are after in an instance, under the frontier's lock, as `with` does.
-/// `None` if the instance is gone.
+/// Runs `f` on what is known of the jobs that others are after in an instance, under the frontier's lock, as `with`
+/// does. `None` if the instance is gone.
 pub fn with_awaited<R>(number: u32, f: impl FnOnce(&mut Awaited, &Instance) -> R) -> Option<R> {
     with(|shared| {
         let slot = shared.instances.iter().position(|i| i.number == number && number != 0)?;

@@ -1,7 +1,7 @@
 //! The transactions that were prepared since the server's start, each with whether it did anything of the extension's.
 //!
-//! Responsible for the table and its changes. Not responsible for its lock (`launcher`), for what the end of such a transaction changes
-//! (`transaction::prepared_ended`), nor for when it is called (`worker::hooks`, `worker::pending`).
+//! Responsible for the table and its changes. Not responsible for its lock (`launcher`), for what the end of such a
+//! transaction changes (`transaction::prepared_ended`), nor for when it is called (`worker::hooks`, `worker::pending`).
 //!
 //! Invariant: a transaction that is prepared and is not in the table was prepared before the start, or the table is
 //! full. Nothing is known of it, so its end counts as one of ours. No role can bring about more such ends than there
@@ -56,8 +56,8 @@ impl Table<'_> {
         self.of(gid).map_or(0, |at| self.entries[at].serial)
     }
 
-    /// Removes the entry of a transaction that has ended, by its number before the end. Returns whether the transaction did, or may
-    /// have done, anything of the extension's.
+    /// Removes the entry of a transaction that has ended, by its number before the end. Returns whether the transaction
+    /// did, or may have done, anything of the extension's.
     pub fn ended(&mut self, serial: u64) -> bool {
         let entry = self.entries.iter_mut().find(|entry| serial != 0 && entry.serial == serial);
         entry.is_none_or(|entry| {

@@ -2,8 +2,8 @@
 //!
 //! Responsible for adding up. Not responsible for when a transaction counts (`transaction::settle`).
 //!
-//! Invariant: the first topics that are published to have a place each, and keep it; those for which there is no place left are
-//! not counted. The caller holds the frontier's lock.
+//! Invariant: the first topics that are published to have a place each, and keep it; those for which there is no place
+//! left are not counted. The caller holds the frontier's lock.
 
 /// How many topics of a database are counted.
 const MOST: usize = 64;

@@ -1,9 +1,10 @@
-//! What an object of one role was kept from doing to others: filters that took too long, copies and dead letters that were left
-//! out. The doctor tells of them, and a queue whose filters took too long is not asked for a while.
+//! What an object of one role was kept from doing to others: filters that took too long, copies and dead letters that
+//! were left out. The doctor tells of them, and a queue whose filters took too long is not asked for a while.
 //!
 //! Not responsible for when something is left out (`job::publish`, `job::dead_letter`).
 //!
-//! Invariant: it changes nothing but what is told, and for how long filters are not asked. A start of the server forgets it.
+//! Invariant: it changes nothing but what is told, and for how long filters are not asked. A start of the server
+//! forgets it.
 
 /// How many troubles are kept; then the oldest one goes.
 const MOST: usize = 64;

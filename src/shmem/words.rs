@@ -56,8 +56,8 @@ pub fn rights_begun(slot: usize, number: u32) -> u64 {
     read_word(slot, number, |instance| unsafe { &raw mut (*instance).rights_begun })
 }
 
-/// Returns of how many of them all sessions were told (`Instance::rights_told`), read without the lock. 0 if the instance
-/// is gone.
+/// Returns of how many of them all sessions were told (`Instance::rights_told`), read without the lock. 0 if the
+/// instance is gone.
 pub fn rights_told(slot: usize, number: u32) -> u64 {
     // SAFETY: an address within the instance.
     read_word(slot, number, |instance| unsafe { &raw mut (*instance).rights_told })

@@ -1,5 +1,5 @@
-//! The attempts that this transaction ends whose jobs others may be after: what is after them can be released before the
-//! commit, so that it waits neither for another commit nor for the background worker.
+//! The attempts that this transaction ends whose jobs others may be after: what is after them can be released before
+//! the commit, so that it waits neither for another commit nor for the background worker.
 //!
 //! Responsible for the list, for handing it over before the commit, and for what was found to be served then. Not
 //! responsible for the release.

@@ -19,8 +19,8 @@ use crate::transaction::{awaited_ends, foreign, hooks};
 
 thread_local! {
     static REGISTERED: Cell<bool> = const { Cell::new(false) };
-    /// The instance in which this transaction is about to change rights, from the moment before it can be seen until all
-    /// sessions were told; 0: none.
+    /// The instance in which this transaction is about to change rights, from the moment before it can be seen until
+    /// all sessions were told; 0: none.
     static CHANGING_RIGHTS: Cell<u32> = const { Cell::new(0) };
 }
 

@@ -106,7 +106,8 @@ thread_local! {
     /// See `added`.
     static SUMMED: Cell<Option<Summed>> = const { Cell::new(None) };
     /// See `ending`.
-    static ENDS: RefCell<Ends> = const { RefCell::new(Ends { instance: 0, lanes: Vec::new(), steps: 0, ending: None }) };
+    static ENDS: RefCell<Ends> =
+        const { RefCell::new(Ends { instance: 0, lanes: Vec::new(), steps: 0, ending: None }) };
     /// Whether this transaction may have changed who may do what.
     static HAS_CHANGED_RIGHTS: Cell<bool> = const { Cell::new(false) };
     /// Whether there may be a `LimitsAltered` among what is pending.
@@ -250,8 +251,8 @@ pub fn added(instance: u32, lanes: &[i32]) -> i64 {
     summed.added
 }
 
-/// What of the steps are attempts of one queue that are being ended, so that a transaction that claims and ends by turns
-/// does not read all of them each time.
+/// What of the steps are attempts of one queue that are being ended, so that a transaction that claims and ends by
+/// turns does not read all of them each time.
 #[derive(Default)]
 struct Ends {
     instance: u32,

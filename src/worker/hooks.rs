@@ -1,8 +1,8 @@
 //! Hooks into Postgres's own commands: those that need a database without connections must not meet the worker there,
 //! and some others change what the extension could not know of otherwise.
 //!
-//! What a command entails is noted after it, and done when its transaction ends (`worker::pending`). Not responsible for
-//! that, nor for states of databases (`worker::table`).
+//! What a command entails is noted after it, and done when its transaction ends (`worker::pending`). Not responsible
+//! for that, nor for states of databases (`worker::table`).
 //!
 //! Invariant: nothing comes of a command that fails. Only what has to be done before a command is done before it, and
 //! only if Postgres will allow the command to this user.
@@ -57,9 +57,9 @@ unsafe extern "C-unwind" fn on_utility(
     completion: *mut pg_sys::QueryCompletion,
 ) {
     // SAFETY: Postgres hands over a planned utility statement; each node begins with its tag, which says its type.
-    // `before` and `after` raise errors as C code does, by the guards around them; here is nothing to drop. The previous
-    // hook, or else Postgres's own function, gets exactly the arguments of this one. The statement lives longer than the
-    // command.
+    // `before` and `after` raise errors as C code does, by the guards around them; here is nothing to drop. The
+    // previous hook, or else Postgres's own function, gets exactly the arguments of this one. The statement lives
+    // longer than the command.
     unsafe {
         let statement = (*planned).utilityStmt;
         let concerns_us = concerns_us(statement);
@@ -125,8 +125,8 @@ unsafe fn switches_triggers(statement: pg_sys::AlterTableStmt) -> bool {
     }
 }
 
-/// Prepares for a command. Returns the number by which `shmem::prepared` knows the transaction that the command ends, or
-/// 0.
+/// Prepares for a command. Returns the number by which `shmem::prepared` knows the transaction that the command ends,
+/// or 0.
 ///
 /// Errors: a cancel while it waits for a worker; 0A000 for a command that the extension cannot bear; those of catalog
 /// look-ups. All are raised.
@@ -231,8 +231,8 @@ unsafe extern "C-unwind" fn after(statement: *mut pg_sys::Node, prepared: u64) {
     }
 }
 
-/// Returns the name that a PREPARE TRANSACTION, COMMIT PREPARED or ROLLBACK PREPARED gives. `None`: there can be no such
-/// transaction.
+/// Returns the name that a PREPARE TRANSACTION, COMMIT PREPARED or ROLLBACK PREPARED gives. `None`: there can be no
+/// such transaction.
 ///
 /// # Safety
 /// The statement is one of the parser.

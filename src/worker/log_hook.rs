@@ -1,12 +1,12 @@
-//! Adds advice to the errors of Postgres that newcomers meet: a call of schema `queue` that does not fit, a value of another type, a
-//! view or column that there is not, a role without the privilege, a database without the extension.
+//! Adds advice to the errors of Postgres that newcomers meet: a call of schema `queue` that does not fit, a value of
+//! another type, a view or column that there is not, a role without the privilege, a database without the extension.
 //!
-//! Responsible for the hook. Not responsible for what a call may have meant (`core::advice`), nor for which privilege gives access to
-//! what (`catalog::grants`). Postgres calls the hook for each message that goes to the log, before that goes to the client. So there is
-//! no hint where errors are not logged (`log_min_messages`).
+//! Responsible for the hook. Not responsible for what a call may have meant (`core::advice`), nor for which privilege
+//! gives access to what (`catalog::grants`). Postgres calls the hook for each message that goes to the log, before that
+//! goes to the client. So there is no hint where errors are not logged (`log_min_messages`).
 //!
-//! Invariant: only these errors are changed, and nothing of them but the hint. Nothing here reads a catalog: the error may come from
-//! anywhere.
+//! Invariant: only these errors are changed, and nothing of them but the hint. Nothing here reads a catalog: the error
+//! may come from anywhere.
 
 use std::ffi::{CStr, CString, c_char};
 use std::sync::LazyLock;
@@ -88,7 +88,8 @@ unsafe fn hint(message: &pg_sys::ErrorData) -> Option<String> {
             is_here().then(|| match advice::nearest(name, VIEWS.iter().copied()) {
                 Some(meant) => format!("There is no view queue.{name}; there is queue.{meant}."),
                 None => format!(
-                    "There is no view queue.{name}; psql's \\dv queue.* lists all. A queue is no table: its jobs are in queue.jobs, by queue_name."
+                    "There is no view queue.{name}; psql's \\dv queue.* lists all. A queue is no table: \
+                        its jobs are in queue.jobs, by queue_name."
                 ),
             })
         }
@@ -135,7 +136,8 @@ unsafe fn hint(message: &pg_sys::ErrorData) -> Option<String> {
             if let Some(call) = rest.strip_prefix("queue.") {
                 let name = words(call).next().filter(|name| FUNCTIONS.iter().any(|function| function.name == *name))?;
                 return Some(format!(
-                    "Call a function with SELECT queue.{name}(…), in PL/pgSQL with PERFORM queue.{name}(…) or SELECT … INTO."
+                    "Call a function with SELECT queue.{name}(…), in PL/pgSQL with PERFORM queue.{name}(…) or \
+                        SELECT … INTO."
                 ));
             }
             let (word, rest) = match rest.starts_with("=>") {
@@ -174,7 +176,8 @@ unsafe fn hint(message: &pg_sys::ErrorData) -> Option<String> {
         "column \"%s\" of relation \"%s\" does not exist" => {
             let (name, _) = calls::first_call(statement()?.text, &FUNCTIONS)?;
             words(said).any(|word| word == name).then(|| {
-                "The tables and views of pg_queue are not written to: use functions of schema queue, such as queue.create, queue.alter and \
+                "The tables and views of pg_queue are not written to: use functions of schema queue, \
+                    such as queue.create, queue.alter and \
                  queue.enqueue."
                     .to_owned()
             })
@@ -191,7 +194,10 @@ unsafe fn hint(message: &pg_sys::ErrorData) -> Option<String> {
             let name = words(said).find(|word| VIEWS.contains(word))?;
             let statement = statement()?;
             statement.text.contains(&format!("queue.{name}")).then(|| {
-                format!("queue.{name} is a view. queue.purge empties a queue; queue.job, queue.list and queue.search find jobs by index.")
+                format!(
+                    "queue.{name} is a view. queue.purge empties a queue; queue.job, queue.list and queue.search \
+                    find jobs by index."
+                )
             })
         }
         "%s at or near \"%s\" of jsonpath input" | "%s at end of jsonpath input" => {
@@ -217,8 +223,10 @@ unsafe fn hint(message: &pg_sys::ErrorData) -> Option<String> {
                 call.and_then(|(name, queue)| grants::advice(name, queue.as_deref(), client::login().as_deref()));
             known.or_else(|| {
                 Some(
-                    "Nothing of the queues was granted to this role. A role that manages a queue can run SELECT queue.grant('QUEUE', \
-                     'ROLE', 'produce'), or 'consume', 'observe', 'manage'; '*' instead of the queue stands for all. No other GRANT is \
+                    "Nothing of the queues was granted to this role. A role that manages a queue can run \
+                        SELECT queue.grant('QUEUE', \
+                     'ROLE', 'produce'), or 'consume', 'observe', 'manage'; \
+                     '*' instead of the queue stands for all. No other GRANT is \
                      needed."
                         .to_owned(),
                 )
@@ -294,7 +302,8 @@ unsafe fn text_of_context(message: &pg_sys::ErrorData) -> &str {
     unsafe { text(message.context) }
 }
 
-/// The number of the parameter that a context is about, `unnamed portal parameter $2 = '…'`. The value may hold anything, but follows.
+/// The number of the parameter that a context is about, `unnamed portal parameter $2 = '…'`. The value may hold
+/// anything, but follows.
 fn parameter_in(context: &str) -> Option<usize> {
     let line = context.lines().find(|line| line.contains(" $"))?;
     let digits = &line[line.find(" $")? + 2..];

@@ -90,8 +90,8 @@ pub fn prepared_ended() {
     HAS_ENDED_PREPARED.set(true);
 }
 
-/// Keeps workers out of the database until this transaction ends, or the subtransaction is rolled back, and tells the one
-/// that is there to end. Takes the table's lock.
+/// Keeps workers out of the database until this transaction ends, or the subtransaction is rolled back, and tells the
+/// one that is there to end. Takes the table's lock.
 pub fn block(database: Oid) {
     register();
     NOTES.with_borrow_mut(|notes| {

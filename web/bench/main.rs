@@ -1,10 +1,11 @@
-//! What the dashboard costs a server with ten million jobs: each page's and each statement's time, a hundred thousand dead jobs
-//! retried, and a hundred browsers beside workers that claim all the while. `make bench-web`; `ARGS='--jobs 100000 --rounds 4'`
-//! for a look.
+//! What the dashboard costs a server with ten million jobs: each page's and each statement's time, a hundred thousand
+//! dead jobs retried, and a hundred browsers beside workers that claim all the while. `make bench-web`; `ARGS='--jobs
+//! 100000 --rounds 4'` for a look.
 //!
-//! How many jobs workers do in a second depends on what else the machine does, by a quarter from one moment to the next, and a
-//! look a second changes it by less than a hundredth. So the look is repeated as quickly as the server answers, tens of times a
-//! second, in many short windows in turns with others: what that costs the workers, divided by the number of looks, is what one costs.
+//! How many jobs workers do in a second depends on what else the machine does, by a quarter from one moment to the
+//! next, and a look a second changes it by less than a hundredth. So the look is repeated as quickly as the server
+//! answers, tens of times a second, in many short windows in turns with others: what that costs the workers, divided by
+//! the number of looks, is what one costs.
 
 #[path = "../tests/http.rs"]
 #[allow(dead_code)]
@@ -60,7 +61,10 @@ fn main() {
 
 /// Nine tenths are ready, one has ended; and some of each other state.
 fn fill(client: &mut Client, jobs: usize) {
-    client.run("SELECT queue.create('q', max_attempts => 3), queue.create('work'), queue.create('failed'), queue.create('flows')");
+    client.run(
+        "SELECT queue.create('q', max_attempts => 3), queue.create('work'), queue.create('failed'), \
+        queue.create('flows')",
+    );
     let begun = Instant::now();
     for _ in 0..jobs / 5_000 {
         client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('{\"to\": 7}'::jsonb, ARRAY[5000]))");
@@ -74,7 +78,10 @@ fn fill(client: &mut Client, jobs: usize) {
     }
     client.run("SELECT count(queue.enqueue('q', delay => '1 day')) FROM generate_series(1, 1000)");
     for _ in 0..1_000 {
-        client.run("SELECT queue.enqueue_flow('flows', '[{\"task\": \"a\"}, {\"task\": \"b\"}, {\"task\": \"c\", \"after\": [\"a\", \"b\"]}]')");
+        client.run(
+            "SELECT queue.enqueue_flow('flows', \
+            '[{\"task\": \"a\"}, {\"task\": \"b\"}, {\"task\": \"c\", \"after\": [\"a\", \"b\"]}]')",
+        );
     }
     client.run("SELECT count(*) FROM queue.claim('q', 100, worker => 'w')");
     client.run("ANALYZE");
@@ -88,7 +95,8 @@ fn fill(client: &mut Client, jobs: usize) {
         }
         sleep(Duration::from_millis(500));
     }
-    let counts = "SELECT concat_ws(', ', ready || ' ready', completed || ' completed', dead || ' dead') FROM queue.stats WHERE queue_name = 'q'";
+    let counts = "SELECT concat_ws(', ', ready || ' ready', completed || ' completed', dead || ' dead') \
+        FROM queue.stats WHERE queue_name = 'q'";
     println!("{} after {} s", client.value::<String>(counts), begun.elapsed().as_secs());
 }
 
@@ -125,7 +133,10 @@ fn pages(web: &Web, client: &mut Client) {
 fn retry(web: &Web, client: &mut Client) {
     for _ in 0..DEAD / 5_000 {
         client.run("SELECT count(*) FROM queue.enqueue_many('failed', array_fill('{\"to\": 7}'::jsonb, ARRAY[5000]))");
-        client.run("SELECT count(*) FROM queue.fail_many(ARRAY(SELECT id FROM queue.claim('failed', 5000)), 'refused', fatal => true)");
+        client.run(
+            "SELECT count(*) FROM queue.fail_many(ARRAY(SELECT id FROM queue.claim('failed', 5000)), \
+            'refused', fatal => true)",
+        );
     }
     let begun = Instant::now();
     let (mut beyond, mut counted) = (String::new(), 0);
@@ -142,7 +153,8 @@ fn retry(web: &Web, client: &mut Client) {
     let (mut beyond, mut retried, mut longest) = (serde_json::Value::Null, 0, Duration::ZERO);
     let begun = Instant::now();
     loop {
-        let body = serde_json::json!({ "queue": "failed", "states": ["dead"], "field": "error", "op": "starts", "value": "refused", "beyond": beyond });
+        let body = serde_json::json!({ "queue": "failed", "states": ["dead"], "field": "error", "op": "starts",
+            "value": "refused", "beyond": beyond });
         let call = Instant::now();
         let part = web.act("retry_many", &body, &[]).ok();
         longest = longest.max(call.elapsed());

@@ -1,7 +1,7 @@
 //! The verbs: what a viewer may do, which is what the viewer's role may do.
 //!
-//! Invariants: each is a constant statement of public functions; each is noted in the audit, also where it fails; those for
-//! many jobs do a bounded part, and say how to go on.
+//! Invariants: each is a constant statement of public functions; each is noted in the audit, also where it fails; those
+//! for many jobs do a bounded part, and say how to go on.
 
 use axum::http::StatusCode;
 use serde_json::Value;
@@ -46,7 +46,8 @@ macro_rules! on_many {
     ($call:literal, $argument:literal) => {
         concat!(
             "WITH page AS MATERIALIZED (
-                SELECT job_id, here FROM queue.search($1, $2::jsonpath, ARRAY(SELECT jsonb_array_elements_text($3::jsonb)), $4::jsonb,
+                SELECT job_id, here FROM queue.search($1, $2::jsonpath,
+                ARRAY(SELECT jsonb_array_elements_text($3::jsonb)), $4::jsonb,
                                                       max_jobs => $5::integer, max_rows => 100000)
              ), answers AS MATERIALIZED (
                 SELECT id, outcome, reason FROM ",
@@ -73,7 +74,14 @@ struct Verb {
 }
 
 const VERBS: [Verb; 16] = [
-    Verb { name: "retry", sql: on_job!("queue.retry($1::bigint, $2::timestamptz)::text"), fields: &["job_id", "run_at"] },
+    Verb {
+        name: "retry",
+        sql: on_job!(
+            "queue.retry($1::bigint, \
+        $2::timestamptz)::text"
+        ),
+        fields: &["job_id", "run_at"],
+    },
     Verb {
         name: "cancel",
         sql: on_job!("queue.cancel($1::bigint, reason => $2, force => coalesce($3::boolean, false))"),
@@ -95,7 +103,8 @@ const VERBS: [Verb; 16] = [
     Verb {
         name: "alter",
         sql: on_queue!(
-            "queue.alter($1, max_attempts => $2::integer, lease => $3::interval, backoff => $4, backoff_base => $5::interval,
+            "queue.alter($1, max_attempts => $2::integer, lease => $3::interval, backoff => $4,
+                backoff_base => $5::interval,
                 backoff_max => $6::interval, backoff_jitter => $7::float8, retention => $8::interval,
                 dead_retention => $9::interval, dead_letter => $10, max_running => $11::integer,
                 max_running_per_group => $12::integer, rate_limit => $13::integer, rate_period => $14::interval,
@@ -156,9 +165,11 @@ const VERBS: [Verb; 16] = [
     Verb {
         name: "retry_jobs",
         sql: "WITH answers AS MATERIALIZED (
-                SELECT id, reason FROM queue.retry_many(ARRAY(SELECT i::bigint FROM jsonb_array_elements_text($1::jsonb) AS i))
+                SELECT id, reason FROM queue.retry_many(ARRAY(SELECT i::bigint
+                FROM jsonb_array_elements_text($1::jsonb) AS i))
              )
-             SELECT json_build_object('job_ids', coalesce((SELECT json_agg(id) FROM answers WHERE reason IS NULL), '[]'))::text",
+             SELECT json_build_object('job_ids', coalesce((SELECT json_agg(id) FROM answers WHERE reason IS NULL),
+             '[]'))::text",
         fields: &["job_ids"],
     },
 ];

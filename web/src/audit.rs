@@ -1,7 +1,7 @@
 //! What was done: a line in the log for each verb, and the last of them for the page.
 //!
-//! Invariants: a viewer is shown what the viewer did, and what was done to queues that the viewer may observe. What is kept is
-//! bounded in bytes, for each viewer and in all: a viewer's deeds push out that viewer's own first.
+//! Invariants: a viewer is shown what the viewer did, and what was done to queues that the viewer may observe. What is
+//! kept is bounded in bytes, for each viewer and in all: a viewer's deeds push out that viewer's own first.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};

@@ -1,8 +1,8 @@
 //! Answers that are shared: requests for the same, of the same viewer, within a moment get one answer, and the database
 //! one question.
 //!
-//! Invariants: an answer is shared among requests of one role on one database only. What is kept is bounded in bytes, for
-//! each role and in all.
+//! Invariants: an answer is shared among requests of one role on one database only. What is kept is bounded in bytes,
+//! for each role and in all.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -72,8 +72,8 @@ impl Cache {
         answer
     }
 
-    /// Notes the bytes of an answer, and forgets the oldest answers beyond the bounds. An error is for those that have waited
-    /// for it only.
+    /// Notes the bytes of an answer, and forgets the oldest answers beyond the bounds. An error is for those that have
+    /// waited for it only.
     fn count(&self, key: Key, cell: &Arc<OnceCell<Answer>>, answer: &Answer) {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = entries.get_mut(&key).filter(|entry| entry.bytes == 0 && Arc::ptr_eq(&entry.cell, cell));

@@ -1,9 +1,10 @@
 //! A database: its few connections, and how a statement runs on one of them as somebody.
 //!
-//! Invariants: a statement of a viewer runs in a transaction that begins with the viewer's role, a fixed search_path and
-//! bounds of time, all of them local to it; nothing of it is left on the connection, which may be a pooler's. Statements are
-//! constants, and what a viewer says is a parameter. A server that is there and does not answer is not waited for either.
-//! One viewer has at most half of the connections, and has them until its statement has ended, also if its browser has gone.
+//! Invariants: a statement of a viewer runs in a transaction that begins with the viewer's role, a fixed search_path
+//! and bounds of time, all of them local to it; nothing of it is left on the connection, which may be a pooler's.
+//! Statements are constants, and what a viewer says is a parameter. A server that is there and does not answer is not
+//! waited for either. One viewer has at most half of the connections, and has them until its statement has ended, also
+//! if its browser has gone.
 
 use std::time::Duration;
 
@@ -118,8 +119,8 @@ impl Database {
         work.await
     }
 
-    /// Has work done on one of the connections, to its end also if the caller has gone: the statement runs on in the server,
-    /// and the next one on the connection waits for it.
+    /// Has work done on one of the connections, to its end also if the caller has gone: the statement runs on in the
+    /// server, and the next one on the connection waits for it.
     async fn run<T: Send + 'static>(
         &self,
         viewer: &Viewer,
@@ -216,7 +217,8 @@ async fn within<T>(bound: Duration, work: impl Future<Output = Result<T>>) -> Op
     tokio::time::timeout(bound + GRACE, work).await.ok()
 }
 
-/// Gives a connection back, unless it is waited for in vain: then it is closed, as the next one to get it would wait as well.
+/// Gives a connection back, unless it is waited for in vain: then it is closed, as the next one to get it would wait as
+/// well.
 fn put_back<T>(client: Object, done: Option<Result<T>>) -> Result<T> {
     done.unwrap_or_else(|| {
         drop(Object::take(client));
@@ -237,13 +239,15 @@ async fn become_viewer(transaction: &Transaction<'_>, viewer: &Viewer, bound: Du
         set_config('idle_in_transaction_session_timeout', '10s', true), set_config('TimeZone', $3, true),
         set_config('application_name', $4, true), set_config('IntervalStyle', 'postgres', true),
         set_config('DateStyle', 'ISO', true),
-        $5::text IS NULL OR EXISTS (SELECT FROM pg_roles WHERE rolname = $5 AND rolcanlogin AND coalesce(rolvaliduntil > now(), true))";
+        $5::text IS NULL OR EXISTS (SELECT FROM pg_roles WHERE rolname = $5 AND rolcanlogin
+        AND coalesce(rolvaliduntil > now(), true))";
     const AS_IT_IS: &str = "SELECT set_config('search_path', 'pg_catalog', true), $1::text,
         set_config('statement_timeout', $2, true), set_config('lock_timeout', '1s', true),
         set_config('idle_in_transaction_session_timeout', '10s', true), set_config('TimeZone', $3, true),
         set_config('application_name', $4, true), set_config('IntervalStyle', 'postgres', true),
         set_config('DateStyle', 'ISO', true),
-        $5::text IS NULL OR EXISTS (SELECT FROM pg_roles WHERE rolname = $5 AND rolcanlogin AND coalesce(rolvaliduntil > now(), true))";
+        $5::text IS NULL OR EXISTS (SELECT FROM pg_roles WHERE rolname = $5 AND rolcanlogin
+        AND coalesce(rolvaliduntil > now(), true))";
     let bound = bound.as_millis().to_string();
     let name = format!("pg_queue_web/{}", viewer.name);
     let sql = if viewer.role.is_some() { SQL } else { AS_IT_IS };

@@ -1,7 +1,7 @@
 //! The fields of a request's body, each as a text.
 //!
-//! Invariants: a value that is not a text is the JSON that was sent, digit by digit. A field that is not asked for takes no
-//! memory.
+//! Invariants: a value that is not a text is the JSON that was sent, digit by digit. A field that is not asked for
+//! takes no memory.
 
 use std::collections::HashMap;
 
@@ -84,7 +84,8 @@ mod tests {
     #[test]
     fn values_stay_as_they_were_sent() {
         let found = read(
-            r#" { "n" : 1970670598291982290123.10 , "o":{"a":[1e400,"}"]}, "t":"a\"\u00e9" , "x":[1],"y":null,"z":"","b":true} "#,
+            r#" { "n" : 1970670598291982290123.10 , "o":{"a":[1e400,"}"]}, "t":"a\"\u00e9" ,
+                "x":[1],"y":null,"z":"","b":true} "#,
         );
         let found = found.unwrap();
         let expected =

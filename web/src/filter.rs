@@ -1,7 +1,7 @@
 //! What a search looks for, as the jsonpath that `queue.search` and the verbs for many take.
 //!
-//! Invariant: for a viewer from whom payloads are hidden a filter names fields that are shown, and nothing else: a filter that
-//! finds a job, or not, tells what is in it.
+//! Invariant: for a viewer from whom payloads are hidden a filter names fields that are shown, and nothing else: a
+//! filter that finds a job, or not, tells what is in it.
 
 use std::collections::HashMap;
 

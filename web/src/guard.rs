@@ -1,4 +1,5 @@
-//! What comes before each request: it must come from this site's own pages, and changes something only if that was allowed.
+//! What comes before each request: it must come from this site's own pages, and changes something only if that was
+//! allowed.
 //!
 //! Invariant: every answer has the headers that keep a browser from running or framing what it should not.
 
@@ -78,8 +79,10 @@ fn is_ours(host: &str, hosts: &[String]) -> bool {
 
 fn harden(headers: &mut HeaderMap, options: &Options) {
     let policy = format!(
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; manifest-src 'self'; \
-         base-uri 'none'; form-action 'none'; frame-ancestors {}; require-trusted-types-for 'script'; trusted-types 'none'",
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+            manifest-src 'self'; \
+         base-uri 'none'; form-action 'none'; frame-ancestors {}; require-trusted-types-for 'script'; \
+         trusted-types 'none'",
         options.frame_ancestors
     );
     let policy = HeaderValue::from_str(&policy).unwrap_or_else(|_| HeaderValue::from_static("default-src 'none'"));

@@ -1,8 +1,9 @@
 //! Logins: a name and a password, which the database is asked about.
 //!
-//! Invariants: few passwords are tried at a time, and no permit is held while somebody pauses. A wrong password is answered
-//! after a pause, which is longer for a name or address with many wrong ones. Who waits is bounded for each address and in all.
-//! Addresses with many wrong passwords take no room from others, and no name is refused for what others have tried with it.
+//! Invariants: few passwords are tried at a time, and no permit is held while somebody pauses. A wrong password is
+//! answered after a pause, which is longer for a name or address with many wrong ones. Who waits is bounded for each
+//! address and in all. Addresses with many wrong passwords take no room from others, and no name is refused for what
+//! others have tried with it.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,8 +19,8 @@ use crate::share::Shares;
 
 /// So many passwords are tried at once.
 const TRIES: usize = 4;
-/// So many logins wait: from one address, in all. Those of addresses with many wrong passwords, and those that pause, have as much
-/// again for themselves.
+/// So many logins wait: from one address, in all. Those of addresses with many wrong passwords, and those that pause,
+/// have as much again for themselves.
 const MAX_WAITING_OF_AN_ADDRESS: usize = 150;
 const MAX_WAITING: usize = 600;
 /// A login waits at most so long for its turn.

@@ -1,7 +1,7 @@
 //! The pages' queries: each returns JSON as Postgres writes it, so that no number is rounded on the way.
 //!
-//! Invariants: each reads a bounded number of index entries, whatever the queues hold. Payloads travel as text, cut or left
-//! out where they are long, and not at all where they are hidden.
+//! Invariants: each reads a bounded number of index entries, whatever the queues hold. Payloads travel as text, cut or
+//! left out where they are long, and not at all where they are hidden.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -26,7 +26,8 @@ macro_rules! overview {
         FROM queue.queues LEFT JOIN (SELECT DISTINCT n FROM unnest(c.names) AS n) AS o ON o.n = queue_name
         ORDER BY o.n IS NULL, queue_name LIMIT 1000) AS q), '[]'),
     'workers', coalesce((SELECT json_agg(w) FROM (
-        SELECT left(worker, 200) AS worker, pid, host(client_addr) AS client, client_port AS port, application_name AS application,
+        SELECT left(worker, 200) AS worker, pid, host(client_addr) AS client, client_port AS port,
+        application_name AS application,
                queue_name AS queue, running, round(extract(epoch FROM oldest_claim)) AS oldest
         FROM queue.workers ORDER BY oldest_claim DESC LIMIT 200) AS w), '[]'))::text
 FROM (", $counts, ") AS c"
@@ -38,7 +39,8 @@ FROM (", $counts, ") AS c"
 pub const OVERVIEW: &str = overview!(
     "WITH l AS MATERIALIZED (
         SELECT queue_name AS queue, stage, ready, scheduled, retrying, running, dead, held,
-               round(extract(epoch FROM oldest_ready_age)) AS oldest, enqueued, claimed, completed, failed, timed_out, died,
+               round(extract(epoch FROM oldest_ready_age)) AS oldest, enqueued, claimed, completed, failed, timed_out,
+               died,
                array_position(q.stages, stage) AS place
         FROM queue.stats LEFT JOIN queue.queues AS q USING (queue_name)),
     shown AS (
@@ -47,9 +49,11 @@ pub const OVERVIEW: &str = overview!(
         (SELECT array_agg(queue) FROM shown) AS names,
         (SELECT count(DISTINCT queue) FROM l) AS queue_count,
         (SELECT json_build_object('ready', coalesce(sum(ready), 0), 'scheduled', coalesce(sum(scheduled), 0),
-            'retrying', coalesce(sum(retrying), 0), 'running', coalesce(sum(running), 0), 'dead', coalesce(sum(dead), 0),
+            'retrying', coalesce(sum(retrying), 0), 'running', coalesce(sum(running), 0), 'dead',
+            coalesce(sum(dead), 0),
             'held', coalesce(sum(held), 0), 'oldest', max(oldest), 'enqueued', coalesce(sum(enqueued), 0),
-            'claimed', coalesce(sum(claimed), 0), 'completed', coalesce(sum(completed), 0), 'failed', coalesce(sum(failed), 0),
+            'claimed', coalesce(sum(claimed), 0), 'completed', coalesce(sum(completed), 0), 'failed',
+            coalesce(sum(failed), 0),
             'timed_out', coalesce(sum(timed_out), 0), 'died', coalesce(sum(died), 0)) FROM l) AS total"
 );
 
@@ -61,17 +65,20 @@ pub const OVERVIEW_UNCOUNTED: &str = overview!(
 
 /// The lanes of one queue, where there are more than the overview shows.
 const LANES: &str = "SELECT coalesce(json_agg(l ORDER BY place), '[]')::text FROM (
-    SELECT queue_name AS queue, stage, ready, scheduled, retrying, running, dead, held, enqueued, claimed, completed, failed,
+    SELECT queue_name AS queue, stage, ready, scheduled, retrying, running, dead, held, enqueued, claimed, completed,
+    failed,
            timed_out, died, array_position(q.stages, stage) AS place
     FROM queue.stats LEFT JOIN queue.queues AS q USING (queue_name) WHERE queue_name = $1) AS l";
 
 /// Columns of a list. `$1` says whether payloads are hidden.
 macro_rules! listed {
     () => {
-        "json_build_object('job_id', l.job_id, 'stage', l.stage, 'state', l.state, 'priority', l.priority, 'attempt', l.attempt,
+        "json_build_object('job_id', l.job_id, 'stage', l.stage, 'state', l.state, 'priority', l.priority, 'attempt', \
+            l.attempt,
     'max_attempts', l.max_attempts, 'run_at', l.run_at, 'enqueued_at', l.enqueued_at, 'claimed_at', l.claimed_at,
     'finished_at', l.finished_at, 'lease_expires_at', l.lease_expires_at, 'worker', left(l.worker, 200),
-    'error', left(l.error, 400), 'unique_key', left(l.unique_key, 200), 'group_key', left(l.group_key, 200), 'flow', l.flow,
+    'error', left(l.error, 400), 'unique_key', left(l.unique_key, 200), 'group_key', left(l.group_key, 200), 'flow', \
+    l.flow,
     'task', left(l.task, 200), 'here', l.here::text, 'rows_read', l.rows_read,
     'payload', CASE WHEN $1::boolean OR pg_column_size(l.payload) > 8000 THEN NULL ELSE left(l.payload::text, 240) END,
     'payload_bytes', CASE WHEN NOT $1::boolean THEN pg_column_size(l.payload) END,
@@ -96,16 +103,20 @@ const SEARCH: &str = concat!(
 const COUNT: &str = "SELECT json_build_object('jobs', count(job_id), 'rows_read', coalesce(max(rows_read), 0),
         'here', (array_agg(here::text) FILTER (WHERE here IS NOT NULL))[1])::text
     FROM queue.search($1, coalesce($2, '$')::jsonpath,
-        states => (SELECT array_agg(s) FROM jsonb_array_elements_text($3::jsonb) AS s), beyond => $4::jsonb, max_jobs => 10000)";
+        states => (SELECT array_agg(s) FROM jsonb_array_elements_text($3::jsonb) AS s), beyond => $4::jsonb,
+        max_jobs => 10000)";
 
 const QUEUE: &str = "SELECT row_to_json(q)::text FROM (
-    SELECT queue_name AS queue, is_paused, max_attempts, lease, backoff, backoff_base, backoff_max, backoff_jitter, retention,
-           dead_retention, dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period, max_waiting::text,
-           stages, notify, created_at, executor, procedure, run_as, CASE WHEN NOT $1::boolean THEN left(settings::text, 20000) END AS settings
+    SELECT queue_name AS queue, is_paused, max_attempts, lease, backoff, backoff_base, backoff_max, backoff_jitter,
+    retention,
+           dead_retention, dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period,
+           max_waiting::text,
+           stages, notify, created_at, executor, procedure, run_as, CASE WHEN NOT $1::boolean
+           THEN left(settings::text, 20000) END AS settings
     FROM queue.queues WHERE queue_name = $2) AS q";
 
-/// Rows: queue, begin, enqueued, completed, failed, timed out, died, is_complete, stage. Of one queue; or of all queues, as sums
-/// without a queue first, then of each stage of each queue.
+/// Rows: queue, begin, enqueued, completed, failed, timed out, died, is_complete, stage. Of one queue; or of all
+/// queues, as sums without a queue first, then of each stage of each queue.
 const ACTIVITY: &str =
     "SELECT coalesce(json_agg(json_build_array(queue_name, extract(epoch FROM starts_at), enqueued, completed,
         failed, timed_out, died, is_complete, stage)), '[]')::text FROM (
@@ -121,23 +132,35 @@ const JOB: &str = "SELECT json_build_object(
     'job', json_build_object('job_id', j.job_id, 'queue', j.queue_name, 'stage', j.stage, 'state', j.state,
         'priority', j.priority, 'attempt', j.attempt, 'max_attempts', j.max_attempts, 'run_at', j.run_at,
         'enqueued_at', j.enqueued_at, 'claimed_at', j.claimed_at, 'finished_at', j.finished_at,
-        'lease_expires_at', j.lease_expires_at, 'worker', left(j.worker, 200), 'error', left(j.error, 20000), 'unique_key', left(j.unique_key, 2000),
+        'lease_expires_at', j.lease_expires_at, 'worker', left(j.worker, 200), 'error', left(j.error, 20000),
+        'unique_key', left(j.unique_key, 2000),
         'group_key', left(j.group_key, 2000), 'flow', j.flow, 'task', left(j.task, 2000), 'upon', j.upon),
     'bytes', CASE WHEN NOT $2::boolean THEN json_build_object(
-        'payload', CASE WHEN pg_column_size(j.payload) < 60000 THEN octet_length(j.payload::text) ELSE pg_column_size(j.payload) END,
-        'result', CASE WHEN pg_column_size(j.result) < 60000 THEN octet_length(j.result::text) ELSE pg_column_size(j.result) END,
-        'progress', CASE WHEN pg_column_size(j.progress) < 60000 THEN octet_length(j.progress::text) ELSE pg_column_size(j.progress) END,
-        'headers', CASE WHEN pg_column_size(j.headers) < 60000 THEN octet_length(j.headers::text) ELSE pg_column_size(j.headers) END) END,
-    'payload', CASE WHEN NOT $2::boolean AND pg_column_size(j.payload) < 60000 AND octet_length(j.payload::text) < 60000 THEN jsonb_pretty(j.payload) END,
-    'result', CASE WHEN NOT $2::boolean AND pg_column_size(j.result) < 60000 AND octet_length(j.result::text) < 60000 THEN jsonb_pretty(j.result) END,
-    'headers', CASE WHEN NOT $2::boolean AND pg_column_size(j.headers) < 60000 AND octet_length(j.headers::text) < 60000 THEN jsonb_pretty(j.headers) END,
-    'progress', CASE WHEN NOT $2::boolean AND pg_column_size(j.progress) < 60000 AND octet_length(j.progress::text) < 60000 THEN jsonb_pretty(j.progress) END,
+        'payload', CASE WHEN pg_column_size(j.payload) < 60000 THEN octet_length(j.payload::text)
+        ELSE pg_column_size(j.payload) END,
+        'result', CASE WHEN pg_column_size(j.result) < 60000 THEN octet_length(j.result::text)
+        ELSE pg_column_size(j.result) END,
+        'progress', CASE WHEN pg_column_size(j.progress) < 60000 THEN octet_length(j.progress::text)
+        ELSE pg_column_size(j.progress) END,
+        'headers', CASE WHEN pg_column_size(j.headers) < 60000 THEN octet_length(j.headers::text)
+        ELSE pg_column_size(j.headers) END) END,
+    'payload', CASE WHEN NOT $2::boolean AND pg_column_size(j.payload) < 60000
+    AND octet_length(j.payload::text) < 60000 THEN jsonb_pretty(j.payload) END,
+    'result', CASE WHEN NOT $2::boolean AND pg_column_size(j.result) < 60000 AND octet_length(j.result::text) < 60000
+    THEN jsonb_pretty(j.result) END,
+    'headers', CASE WHEN NOT $2::boolean AND pg_column_size(j.headers) < 60000
+    AND octet_length(j.headers::text) < 60000 THEN jsonb_pretty(j.headers) END,
+    'progress', CASE WHEN NOT $2::boolean AND pg_column_size(j.progress) < 60000
+    AND octet_length(j.progress::text) < 60000 THEN jsonb_pretty(j.progress) END,
     'attempts', coalesce((SELECT json_agg(a) FROM (
-        SELECT id, attempt, state, claimed_at, finished_at, left(worker, 200) AS worker, left(error, 2000) AS error, stage
+        SELECT id, attempt, state, claimed_at, finished_at, left(worker, 200) AS worker, left(error, 2000) AS error,
+        stage
         FROM queue.job_attempts(j.job_id) ORDER BY id DESC LIMIT 100) AS a), '[]'),
-    'steps', coalesce((SELECT json_agg(json_build_object('name', left(name, 200), 'result', CASE WHEN NOT $2::boolean THEN left(result::text, 400) END))
+    'steps', coalesce((SELECT json_agg(json_build_object('name', left(name, 200), 'result', CASE WHEN NOT $2::boolean
+    THEN left(result::text, 400) END))
         FROM (SELECT name, result FROM queue.job_steps(j.job_id) LIMIT 500) AS s), '[]'),
-    'after', coalesce((SELECT json_agg(json_build_object('job_id', a.id, 'queue', o.queue_name, 'state', o.state, 'task', left(o.task, 200)))
+    'after', coalesce((SELECT json_agg(json_build_object('job_id', a.id, 'queue', o.queue_name, 'state', o.state,
+    'task', left(o.task, 200)))
         FROM unnest(j.after) AS a (id) LEFT JOIN LATERAL queue.job(a.id) AS o ON true), '[]'),
     'members', coalesce((SELECT json_agg(json_build_object('job_id', m.job_id, 'queue', m.queue_name, 'state', m.state,
             'task', left(m.task, 200), 'attempt', m.attempt, 'error', left(m.error, 200)))
@@ -150,18 +173,21 @@ const DOCUMENT: &str = "SELECT CASE WHEN octet_length(d.text) > 16 * 1024 * 1024
         WHEN 'progress' THEN progress END)::text FROM queue.job($1::bigint)) AS d (text)";
 
 const SCHEDULES: &str = "SELECT coalesce(json_agg(s), '[]')::text FROM (
-    SELECT name, queue_name AS queue, cron, every, timezone, next_run_at, last_run_at, last_job_id, is_paused, missed, overlap,
+    SELECT name, queue_name AS queue, cron, every, timezone, next_run_at, last_run_at, last_job_id, is_paused, missed,
+    overlap,
            starts_at, ends_at, priority, CASE WHEN NOT $1::boolean THEN left(payload::text, 400) END AS payload,
            (SELECT json_agg(u) FROM queue.upcoming(name, 5) AS u) AS upcoming
     FROM queue.schedules ORDER BY name LIMIT 500) AS s";
 
 const WORKERS: &str = "SELECT json_build_object('executors', coalesce((SELECT json_agg(e) FROM (
-    SELECT pid, role_name AS role, queue_name AS queue, state, job_id, round(extract(epoch FROM clock_timestamp() - since)) AS seconds,
+    SELECT pid, role_name AS role, queue_name AS queue, state, job_id,
+    round(extract(epoch FROM clock_timestamp() - since)) AS seconds,
            CASE WHEN NOT $1::boolean THEN left(command, 400) END AS command
     FROM queue.executors ORDER BY since LIMIT 200) AS e), '[]'))::text";
 
 const ERRORS: &str = "SELECT coalesce(json_agg(e), '[]')::text FROM (
-    SELECT queue_name AS queue, left(error, 1000) AS error, length(error) > 1000 AS is_cut, jobs, dead, retrying, first_died_at,
+    SELECT queue_name AS queue, left(error, 1000) AS error, length(error) > 1000 AS is_cut, jobs, dead, retrying,
+    first_died_at,
            last_died_at, example_job_id, is_complete
     FROM queue.error_groups($1, max_jobs => $2::integer) ORDER BY jobs DESC, error LIMIT 200) AS e";
 
@@ -170,15 +196,20 @@ const TOPICS: &str = "SELECT json_build_object(
         SELECT topic_name AS topic, bindings, published, copies, unrouted, dropped, filter_errors, created_at
         FROM queue.topics ORDER BY topic_name LIMIT 500) AS t), '[]'),
     'bindings', coalesce((SELECT json_agg(b) FROM (
-        SELECT topic_name AS topic, queue_name AS queue, left(pattern, 200) AS pattern, left(filter::text, 400) AS filter, priority, on_full, bound_by, binding_id
+        SELECT topic_name AS topic, queue_name AS queue, left(pattern, 200) AS pattern,
+        left(filter::text, 400) AS filter, priority, on_full, bound_by, binding_id
         FROM queue.bindings ORDER BY topic_name, binding_id LIMIT 1000) AS b), '[]'))::text";
 
 /// Flows by search, as `queue.flows` reads all jobs; of each the states of its first members.
-const FLOWS: &str = "SELECT coalesce(json_agg(json_build_object('job_id', l.job_id, 'state', l.state, 'task', left(l.task, 200),
-        'enqueued_at', l.enqueued_at, 'finished_at', l.finished_at, 'here', l.here::text, 'rows_read', l.rows_read, 'flow', l.flow,
+const FLOWS: &str = "SELECT coalesce(json_agg(json_build_object('job_id', l.job_id, 'state', l.state, 'task',
+    left(l.task, 200),
+        'enqueued_at', l.enqueued_at, 'finished_at', l.finished_at, 'here', l.here::text, 'rows_read', l.rows_read,
+        'flow', l.flow,
         'members', CASE WHEN l.job_id IS NOT NULL THEN (SELECT json_object_agg(state, n) FROM (
-            SELECT m.state, count(*) AS n FROM queue.members(l.job_id, max_jobs => 200) AS m GROUP BY m.state) AS c) END)), '[]')::text
-    FROM queue.search($1, '$.is_flow == true', states => '{held,running,retrying,dead,scheduled,ready,cancelled,completed}',
+            SELECT m.state, count(*) AS n FROM queue.members(l.job_id, max_jobs => 200) AS m
+            GROUP BY m.state) AS c) END)), '[]')::text
+    FROM queue.search($1, '$.is_flow == true', states =>
+    '{held,running,retrying,dead,scheduled,ready,cancelled,completed}',
         beyond => $2::jsonb, max_jobs => 20, max_rows => 2000) AS l";
 
 const DOCTOR: &str = "SELECT coalesce(json_agg(d), '[]')::text FROM queue.doctor() AS d";
@@ -234,7 +265,8 @@ pub type Query = HashMap<String, String>;
 
 /// Answers what a page asks.
 ///
-/// Errors: 404 there is no such page or thing, 400 something is missing, 413 a document is too long, and what Postgres says.
+/// Errors: 404 there is no such page or thing, 400 something is missing, 413 a document is too long, and what Postgres
+/// says.
 pub async fn ask(database: &Database, viewer: &Viewer, hides: bool, what: &str, query: &Query) -> Result<String> {
     let said = |name: &str| query.get(name).map(String::as_str).filter(|text| !text.is_empty());
     let required = |name: &str| said(name).ok_or_else(|| Error::bad(format!("{name} is missing")));

@@ -1,15 +1,16 @@
 //! `pg_queue_web`: a dashboard for the queues of some databases, in one program beside the server.
 //!
-//! From the ground up: [`error`] is what went wrong and how it is told; [`options`] the command line; [`share`] what one viewer
-//! may hold of a thing; [`serve`] the connections; [`fields`] reads bodies; [`database`] runs statements as the viewer;
-//! [`viewer`] says which role that is, [`login`] whether a password is right; [`guard`] refuses what other sites send, and sets
-//! the headers; [`cache`] asks once for all that ask the same; [`poll`] looks once a second for all browsers; [`look`] has the
-//! pages' queries, [`filter`] what they search for; [`act`] the verbs, [`audit`] what was done; [`assets`] the page itself;
-//! [`once`] prints the overview in a terminal; [`routes`] puts all of it together.
+//! From the ground up: [`error`] is what went wrong and how it is told; [`options`] the command line; [`share`] what
+//! one viewer may hold of a thing; [`serve`] the connections; [`fields`] reads bodies; [`database`] runs statements as
+//! the viewer; [`viewer`] says which role that is, [`login`] whether a password is right; [`guard`] refuses what other
+//! sites send, and sets the headers; [`cache`] asks once for all that ask the same; [`poll`] looks once a second for
+//! all browsers; [`look`] has the pages' queries, [`filter`] what they search for; [`act`] the verbs, [`audit`] what
+//! was done; [`assets`] the page itself; [`once`] prints the overview in a terminal; [`routes`] puts all of it
+//! together.
 //!
-//! Invariants: each statement that a viewer causes runs in a transaction of its own, as the viewer's role, bounded in time;
-//! no text of a viewer is ever SQL. What jobs carry is text in the page, never markup. Whatever a viewer or a stranger can make
-//! grow, or can hold, has a bound: for each of them, and in all.
+//! Invariants: each statement that a viewer causes runs in a transaction of its own, as the viewer's role, bounded in
+//! time; no text of a viewer is ever SQL. What jobs carry is text in the page, never markup. Whatever a viewer or a
+//! stranger can make grow, or can hold, has a bound: for each of them, and in all.
 
 mod act;
 mod assets;

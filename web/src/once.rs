@@ -135,7 +135,8 @@ mod tests {
     #[test]
     fn names_cannot_steer_the_terminal() {
         let overview = json!({
-            "is_standby": false, "queues": [], "workers": [{"worker": "w\u{1b}[31m\u{202e}", "queue": "q", "pid": 1, "running": 2, "oldest": 61}],
+            "is_standby": false, "queues": [], "workers": [{"worker": "w\u{1b}[31m\u{202e}", "queue": "q", "pid": 1,
+                "running": 2, "oldest": 61}],
             "lanes": [{"queue": "a\u{1b}]0;x\u{7}\n", "stage": null, "ready": 1}],
         });
         let text = table("app", &overview, &json!({}));

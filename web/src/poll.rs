@@ -1,8 +1,8 @@
 //! One look a second for all browsers of a role: what the overview shows, pushed to each as a server-sent event.
 //!
-//! Invariants: while nobody looks, nothing runs; a look that takes long is repeated after fifty times as long, so that all
-//! looks of a role take at most a fiftieth of one processor. A viewer that may not look any more is told so within two seconds,
-//! and its streams end.
+//! Invariants: while nobody looks, nothing runs; a look that takes long is repeated after fifty times as long, so that
+//! all looks of a role take at most a fiftieth of one processor. A viewer that may not look any more is told so within
+//! two seconds, and its streams end.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -79,7 +79,8 @@ impl Polls {
         async move { drop(stopped.wait_for(|stopped| *stopped).await) }.boxed().shared()
     }
 
-    /// Returns the events for a browser: the last one at once, if there is one. They end with the session, if there is one.
+    /// Returns the events for a browser: the last one at once, if there is one. They end with the session, if there is
+    /// one.
     ///
     /// Errors: 429 too many streams are open.
     pub fn events(
@@ -159,7 +160,8 @@ impl Polls {
                     if Instant::now() >= until {
                         return;
                     }
-                    // What a long pause leaves unseen: whether the viewer may still look, and whether the database answers.
+                    // What a long pause leaves unseen: whether the viewer may still look, and whether the database
+                    // answers.
                     match database.admits(&viewer).await {
                         Ok(()) if outcome == Outcome::Unanswered => return,
                         Ok(()) => {}

@@ -32,7 +32,8 @@ const MAX_LOGIN_BYTES: usize = 8 << 10;
 /// A body takes at most so long.
 const MAX_BODY_TIME: Duration = Duration::from_secs(10);
 
-/// So many requests of one viewer are answered at a time, so many verbs among them, and so many documents until their end.
+/// So many requests of one viewer are answered at a time, so many verbs among them, and so many documents until their
+/// end.
 const MAX_REQUESTS_OF_A_VIEWER: usize = 50;
 const MAX_VERBS_OF_A_VIEWER: usize = 8;
 const MAX_DOCUMENTS_OF_A_VIEWER: usize = 2;
@@ -98,7 +99,8 @@ impl Site {
 
     /// Lets in the viewer that sends a request, for as long as it is answered.
     ///
-    /// Errors: those of [`viewer::of_request`]; 403 the role may not look any more; 429 too much of the viewer is being answered.
+    /// Errors: those of [`viewer::of_request`]; 403 the role may not look any more; 429 too much of the viewer is being
+    /// answered.
     async fn enter(&self, headers: &HeaderMap, peer: &Peer, place: usize) -> Result<Entered> {
         let viewer = self.viewer(headers, place)?;
         let share = self.requests.take(viewer.clone()).ok_or_else(too_many)?;
@@ -183,8 +185,13 @@ async fn session(State(site): State<Arc<Site>>, Query(query): Said, headers: Hea
     let names: Vec<&str> = site.databases.iter().map(|known| known.name.as_str()).collect();
     let told = json!({
         "version": env!("CARGO_PKG_VERSION"), "database": database.name, "databases": names,
-        "auth": match site.options.auth { Auth::None => "none", Auth::Proxy { .. } => "proxy", Auth::Password => "password" },
-        "user": viewer.as_ref().map(|viewer| &viewer.name), "role": viewer.as_ref().and_then(|viewer| viewer.role.as_ref()),
+        "auth": match site.options.auth {
+            Auth::None => "none",
+            Auth::Proxy { .. } => "proxy",
+            Auth::Password => "password",
+        },
+        "user": viewer.as_ref().map(|viewer| &viewer.name),
+        "role": viewer.as_ref().and_then(|viewer| viewer.role.as_ref()),
         "allow_actions": site.options.allow_actions,
         "hides_payload": viewer.as_ref().is_none_or(|viewer| site.hides(viewer)),
     });

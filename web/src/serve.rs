@@ -1,10 +1,11 @@
 //! Connections: how many there are, how long each may take to say what it wants, and which of them has to go.
 //!
-//! Responsible for the bounds of connections that nobody has vouched for yet. Not responsible for what a viewer may hold
-//! ([`crate::share`]).
+//! Responsible for the bounds of connections that nobody has vouched for yet. Not responsible for what a viewer may
+//! hold ([`crate::share`]).
 //!
-//! Invariants: a connection that is neither being answered for a known viewer nor has just come gives way to a new one, so
-//! that no number of half requests keeps others out. A request whose head, or a peer whose reading, takes too long is closed.
+//! Invariants: a connection that is neither being answered for a known viewer nor has just come gives way to a new one,
+//! so that no number of half requests keeps others out. A request whose head, or a peer whose reading, takes too long
+//! is closed.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,7 +1,7 @@
 //! Shares: how much of a thing one viewer, address or name may hold at a time, and how much all of them together.
 //!
-//! Invariant: a share that is taken goes back when its [`Share`] is dropped, also if its task is cancelled. A key without a
-//! share takes no memory.
+//! Invariant: a share that is taken goes back when its [`Share`] is dropped, also if its task is cancelled. A key
+//! without a share takes no memory.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -1,7 +1,7 @@
 //! The viewer: the name that a proxy or a password vouches for, and the role as which the database sees it.
 //!
-//! Invariant: a role comes from the map, from a header that only the proxy can send, or from a session that a password has
-//! begun. It is never `none`, which would be the program's own role.
+//! Invariant: a role comes from the map, from a header that only the proxy can send, or from a session that a password
+//! has begun. It is never `none`, which would be the program's own role.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

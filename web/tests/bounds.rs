@@ -151,7 +151,10 @@ fn searches_of_one_viewer_hold_up_no_other() {
 fn what_is_kept_of_answers_is_bounded() {
     let (cluster, mut client) = place();
     let web = shared(&cluster, &mut client, &[]);
-    client.run("SELECT queue.create('q' || n) FROM generate_series(1, 50) AS n; SELECT queue.grant(queue_name, 'eve', 'observe') FROM queue.queues");
+    client.run(
+        "SELECT queue.create('q' || n) FROM generate_series(1, 50) AS n; \
+        SELECT queue.grant(queue_name, 'eve', 'observe') FROM queue.queues",
+    );
     let ask = |n: usize| {
         // One chart in many spellings: of its fields, and of fields that there are not.
         let zone = format!("{:b}", n + 0x1000).replace('0', "u").replace('1', "U");

@@ -226,7 +226,8 @@ fn the_keyboard_is_enough() {
     browser.script("document.activeElement.blur()");
     browser.keys("p");
     browser.wait_shown("paused");
-    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pg_queue_web%' AND query_start > now() - interval '2 seconds'";
+    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pg_queue_web%' \
+        AND query_start > now() - interval '2 seconds'";
     wait::until("nothing is asked", || (client.value::<i64>(sessions) == 0).then_some(()));
     browser.keys("p");
     wait::until("it is live", || browser.shown().contains("live").then_some(()));
@@ -266,7 +267,8 @@ fn a_dashboard_that_only_shows_has_no_buttons_for_more() {
     let browser = Browser::open(&web.site(), "#/queue?queue=mail&state=dead");
     browser.wait_shown("550 mailbox full");
     browser.wait_shown("read-only");
-    let buttons = "return [...document.querySelectorAll('main button')].filter((b) => b.offsetParent).map((b) => b.innerText).join()";
+    let buttons = "return [...document.querySelectorAll('main button')].filter((b) => b.offsetParent).map((b) => \
+        b.innerText).join()";
     assert_eq!(browser.script(buttons), "Search");
     assert!(!browser.shown().contains("ada@example.org"));
     browser.go(&format!("#/job?job={}", scene.dead));

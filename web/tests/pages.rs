@@ -20,7 +20,8 @@ fn numbers_and_names_are_exact() {
     let (cluster, mut client) = place();
     let name = quoted(STRANGE);
     client.run(&format!("SELECT queue.create({name}, max_waiting => 9007199254740993)"));
-    let payload = "{\"big\": 12345678901234567890123, \"exact\": 9007199254740993, \"small\": 0.1000000000000000055511151231257827}";
+    let payload = "{\"big\": 12345678901234567890123, \"exact\": 9007199254740993, \"small\": \
+        0.1000000000000000055511151231257827}";
     let job: i64 = client.value(&format!(
         "SELECT queue.enqueue({name}, '{payload}', unique_key => {name}, headers => jsonb_build_object('h', {name}))"
     ));
@@ -94,7 +95,10 @@ fn a_job_is_shown_with_all_that_belongs_to_it() {
     let flow: i64 =
         client.value("SELECT queue.enqueue_flow('q', '[{\"task\": \"a\"}, {\"task\": \"b\", \"after\": [\"a\"]}]')");
     let id = client.claim("q");
-    client.run(&format!("SELECT queue.step_done({id}, 'charge', '{{\"receipt\": 7}}'), queue.progress({id}, '{{\"done\": 3, \"total\": 9}}')"));
+    client.run(&format!(
+        "SELECT queue.step_done({id}, 'charge', '{{\"receipt\": 7}}'), \
+        queue.progress({id}, '{{\"done\": 3, \"total\": 9}}')"
+    ));
     client.run(&format!("SELECT queue.fail({id}, 'mailbox full', retry_in => '1 hour')"));
     let [first, second]: [i64; 2] =
         client.column("SELECT job_id FROM queue.jobs WHERE flow IS NOT NULL ORDER BY job_id").try_into().unwrap();
@@ -119,7 +123,10 @@ fn a_job_is_shown_with_all_that_belongs_to_it() {
 #[test]
 fn schedules_topics_and_the_doctor_are_shown() {
     let (cluster, mut client) = place();
-    client.run("SELECT queue.create('q'); SELECT queue.schedule('nightly', 'q', cron => '30 2 * * *', timezone => 'Europe/Berlin')");
+    client.run(
+        "SELECT queue.create('q'); SELECT queue.schedule('nightly', 'q', cron => '30 2 * * *', \
+        timezone => 'Europe/Berlin')",
+    );
     client.run("SELECT queue.create_topic('t'); SELECT queue.bind('t', 'q', 'a.*')");
     let web = Web::start(&cluster, &[]);
     let schedule = web.get("/api/schedules").ok();
@@ -219,7 +226,8 @@ fn long_payloads_stay_where_they_are() {
     let (cluster, mut client) = place();
     client.run("SELECT queue.create('q', max_attempts => 1)");
     client.run(
-        "SELECT queue.enqueue('q', jsonb_build_object('to', n, 'text', repeat(md5(n::text), 100000))) FROM generate_series(1, 30) AS n",
+        "SELECT queue.enqueue('q', jsonb_build_object('to', n, 'text', repeat(md5(n::text), 100000))) \
+            FROM generate_series(1, 30) AS n",
     );
     client.run("SELECT queue.fail(id, repeat('no ', 300000), fatal => true) FROM queue.claim('q', 10)");
     let web = Web::start(&cluster, &[]);

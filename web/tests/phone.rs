@@ -6,7 +6,8 @@ use crate::browser::Browser;
 use crate::place::{Web, place};
 use crate::scene::scene;
 
-/// What lies beyond the edge, or within something that would have to be scrolled sideways. A text that ends in … says so.
+/// What lies beyond the edge, or within something that would have to be scrolled sideways. A text that ends in … says
+/// so.
 const CUT_OFF: &str = "
     const isShown = (e) => e.checkVisibility() && !e.closest('.hidden, .skip');
     const isCut = (e) => {
@@ -85,6 +86,7 @@ fn what_can_be_done_can_be_reached() {
     // Each value of a card has its name.
     browser.wait_script(
         "values have names",
-        "return [...document.querySelectorAll('main td[data-title]')].some((cell) => getComputedStyle(cell, '::before').content.includes('retrying'))",
+        "return [...document.querySelectorAll('main td[data-title]')].some((cell) => getComputedStyle(cell, \
+            '::before').content.includes('retrying'))",
     );
 }

@@ -1,5 +1,6 @@
-//! Pictures of each page, in light and dark and on a phone, in `target/tmp/dashboard`, to be looked at. `QUEUE_WEB_URL` is another
-//! dashboard to take them of, such as that of `make web` after an hour: so `docs/pictures/dashboard.png` was made.
+//! Pictures of each page, in light and dark and on a phone, in `target/tmp/dashboard`, to be looked at. `QUEUE_WEB_URL`
+//! is another dashboard to take them of, such as that of `make web` after an hour: so `docs/pictures/dashboard.png` was
+//! made.
 
 use std::path::Path;
 

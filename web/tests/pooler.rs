@@ -1,4 +1,5 @@
-//! Between the dashboard and its server: PgBouncer in transaction mode, which gives each transaction another connection.
+//! Between the dashboard and its server: PgBouncer in transaction mode, which gives each transaction another
+//! connection.
 
 use std::thread::scope;
 

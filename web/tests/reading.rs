@@ -1,5 +1,5 @@
-//! What is seen first, and what is told apart: figures at once, lengths of time as people say them, the tab that has something,
-//! the way from an error to its jobs, and a title and an icon that say whether all is well.
+//! What is seen first, and what is told apart: figures at once, lengths of time as people say them, the tab that has
+//! something, the way from an error to its jobs, and a title and an icon that say whether all is well.
 
 use queue_tests::sql::Sql as _;
 use serde_json::Value;
@@ -10,7 +10,8 @@ use crate::scene::scene;
 
 /// Notes each text that a figure ever has.
 const WATCH: &str = "window.figures = [];
-    new MutationObserver(() => { for (const e of document.querySelectorAll('.tile .big, .tab b, main td')) figures.push(e.textContent); })
+    new MutationObserver(() => { for (const e of document.querySelectorAll('.tile .big, .tab b, main td'))
+    figures.push(e.textContent); })
       .observe(document, { childList: true, subtree: true, characterData: true });";
 
 #[test]
@@ -33,7 +34,8 @@ fn the_first_figures_are_those_of_the_last_minute() {
         browser.go(&format!("?{n}{page}"));
         browser.wait_shown("last hour");
         let figure = format!(
-            "[...document.querySelectorAll('.tile')].find((tile) => tile.innerText.startsWith('{name}'))?.querySelector('.big').textContent"
+            "[...document.querySelectorAll('.tile')].find((tile) => \
+                tile.innerText.startsWith('{name}'))?.querySelector('.big').textContent"
         );
         // Nothing happens any more: what is shown is of the last minute, and after some seconds of these seconds.
         browser.wait_script("the last minute is shown", &format!("return parseFloat({figure}) > 0"));
@@ -62,7 +64,8 @@ fn stages_are_told_apart_from_jobs() {
     browser.wait_shown("done a second");
     browser.wait_shown("jobs and stages done 3");
     // Each stage that did something has its own hour.
-    let sparks = "return [...document.querySelectorAll('main tr')].filter((row) => /^staged/.test(row.innerText) && row.querySelector('.spark')).length";
+    let sparks = "return [...document.querySelectorAll('main tr')].filter((row) => /^staged/.test(row.innerText) && \
+        row.querySelector('.spark')).length";
     browser.wait_script("each stage has its hour", &format!("{sparks} === 1"));
     client.run("SELECT queue.complete(id) FROM queue.claim('staged', 3, stage => 'b')");
     browser.go("?again#/");

@@ -1,4 +1,5 @@
-//! Two roles, two queues: neither sees, guesses, streams or changes what is the other's; and payloads that are hidden stay so.
+//! Two roles, two queues: neither sees, guesses, streams or changes what is the other's; and payloads that are hidden
+//! stay so.
 
 use postgres::Client;
 use queue_tests::Cluster;
@@ -11,7 +12,8 @@ use crate::place::{Web, encoded, place};
 /// A word that is in all that the other queue carries.
 const SECRET: &str = "s3cr3t";
 
-/// Queues `mail` and `bills`, roles `ada` and `bob` that manage one each, and jobs in all states in `bills`. Returns the jobs.
+/// Queues `mail` and `bills`, roles `ada` and `bob` that manage one each, and jobs in all states in `bills`. Returns
+/// the jobs.
 fn two(cluster: &Cluster, client: &mut Client) -> (Web, Vec<i64>) {
     client.run("CREATE ROLE ada; CREATE ROLE bob; CREATE ROLE program LOGIN NOINHERIT; GRANT ada, bob TO program");
     client.run("SELECT queue.create('mail'), queue.create('bills', max_attempts => 1)");

@@ -14,8 +14,14 @@ pub struct Scene {
 
 /// Makes queues `mail`, `orders` (with stages) and `reports`, a schedule, a topic and a flow.
 pub fn scene(client: &mut Client) -> Scene {
-    client.run("SELECT queue.create('mail', max_attempts => 3), queue.create('orders', stages => '{check,pack,send}'), queue.create('reports', max_running => 4)");
-    client.run("SELECT queue.schedule('nightly', 'reports', '{\"kind\": \"sales\"}', cron => '30 2 * * *', timezone => 'Europe/Berlin')");
+    client.run(
+        "SELECT queue.create('mail', max_attempts => 3), \
+        queue.create('orders', stages => '{check,pack,send}'), queue.create('reports', max_running => 4)",
+    );
+    client.run(
+        "SELECT queue.schedule('nightly', 'reports', '{\"kind\": \"sales\"}', cron => '30 2 * * *', \
+        timezone => 'Europe/Berlin')",
+    );
     client.run("SELECT queue.create_topic('events'); SELECT queue.bind('events', 'mail', 'order.*')");
     client.run("SELECT queue.enqueue('orders', jsonb_build_object('order', n)) FROM generate_series(1, 40) AS n");
     client.run("SELECT queue.advance(id) FROM queue.claim('orders', 15, stage => 'check')");
@@ -42,11 +48,15 @@ pub fn scene(client: &mut Client) -> Scene {
         "SELECT queue.enqueue('mail', jsonb_build_object('to', n || '@example.org')) FROM generate_series(1, 120) AS n",
     );
     let flow = client.value(
-        "SELECT queue.enqueue_flow('reports', '[{\"task\": \"orders\"}, {\"task\": \"stock\"}, {\"task\": \"send\", \"after\": [\"orders\", \"stock\"]}]')",
+        "SELECT queue.enqueue_flow('reports', '[{\"task\": \"orders\"}, {\"task\": \"stock\"}, \
+            {\"task\": \"send\", \"after\": [\"orders\", \"stock\"]}]')",
     );
     let running =
         client.value("SELECT queue.enqueue('reports', '{\"kind\": \"sales\", \"region\": \"north\"}', priority => -5)");
-    client.run("SELECT queue.step_done(id, 'extract', '{\"rows\": 1200}'), queue.progress(id, '{\"done\": 700, \"total\": 1200}') FROM queue.claim('reports', worker => 'reporter-1')");
+    client.run(
+        "SELECT queue.step_done(id, 'extract', '{\"rows\": 1200}'), \
+        queue.progress(id, '{\"done\": 700, \"total\": 1200}') FROM queue.claim('reports', worker => 'reporter-1')",
+    );
     client.run("SELECT queue.complete(id) FROM queue.claim('reports', worker => 'reporter-2')");
     Scene { dead: last.1, completed: last.0, running, scheduled, flow }
 }

@@ -1,5 +1,5 @@
-//! The site of the pages, as `make site` has built it: no link leads nowhere, and in a browser each page fits a phone, complains of
-//! nothing and can be searched for.
+//! The site of the pages, as `make site` has built it: no link leads nowhere, and in a browser each page fits a phone,
+//! complains of nothing and can be searched for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

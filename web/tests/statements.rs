@@ -1,5 +1,5 @@
-//! What the server is asked, as pg_stat_statements has it after each page and each verb: public functions and views, of which
-//! the reference tells, and nothing else.
+//! What the server is asked, as pg_stat_statements has it after each page and each verb: public functions and views, of
+//! which the reference tells, and nothing else.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -162,7 +162,8 @@ fn all_that_is_asked_is_public_sql() {
         assert!(hidden.is_empty(), "{hidden:?} is not public: {statement}");
         // Casts and clauses, such as `int(` or `AND (`, are no functions.
         let called: Vec<String> = client.column(&format!(
-            "SELECT DISTINCT proname::text FROM pg_proc WHERE proname = ANY ('{{{}}}') AND pronamespace = 'pg_catalog'::regnamespace",
+            "SELECT DISTINCT proname::text FROM pg_proc WHERE proname = ANY ('{{{}}}') \
+                AND pronamespace = 'pg_catalog'::regnamespace",
             others.iter().map(String::as_str).collect::<Vec<_>>().join(",")
         ));
         let strange: Vec<&String> = called.iter().filter(|name| !OF_POSTGRES.contains(&name.as_str())).collect();

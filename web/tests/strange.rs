@@ -1,5 +1,5 @@
-//! Names and texts that would be markup, script or addresses, had the page ever made markup of text: hundreds of them, in each
-//! field that somebody else fills.
+//! Names and texts that would be markup, script or addresses, had the page ever made markup of text: hundreds of them,
+//! in each field that somebody else fills.
 
 use queue_tests::sql::Sql as _;
 use queue_tests::wait;
@@ -83,7 +83,8 @@ fn strange() -> Vec<String> {
 
 /// What a page must not have, whatever the texts say.
 const CLEAN: &str = "return window.ran === undefined && document.scripts.length === 1
-    && !document.querySelector('img, iframe, object, embed, base, video, marquee, math, details, main style, main link, main meta, main [onload], main [onerror], main [onfocus]')
+    && !document.querySelector('img, iframe, object, embed, base, video, marquee, math, details, \
+        main style, main link, main meta, main [onload], main [onerror], main [onfocus]')
     && [...document.links].every((a) => a.protocol === location.protocol && a.host === location.host)";
 
 #[test]
@@ -96,13 +97,18 @@ fn no_text_becomes_markup() {
         let text = text.as_str();
         let row = client
             .query_one(
-                "SELECT queue.enqueue('q', jsonb_build_object($1::text, $1::text), unique_key => $1, group_key => $1, headers => jsonb_build_object($1::text, $1::text))",
+                "SELECT queue.enqueue('q', jsonb_build_object($1::text, $1::text), unique_key => $1, group_key => $1, \
+                    headers => jsonb_build_object($1::text, $1::text))",
                 &[&text],
             )
             .expect("a job");
         jobs.push(row.get::<_, i64>(0));
         client
-            .execute("SELECT queue.step_done(id, $1, to_jsonb($1::text)), queue.progress(id, to_jsonb($1::text)), queue.fail(id, $1, fatal => true) FROM queue.claim('q', worker => $1)", &[&text])
+            .execute(
+                "SELECT queue.step_done(id, $1, to_jsonb($1::text)), queue.progress(id, to_jsonb($1::text)), \
+                queue.fail(id, $1, fatal => true) FROM queue.claim('q', worker => $1)",
+                &[&text],
+            )
             .expect("an attempt");
         client.execute("SELECT queue.enqueue('names', to_jsonb($1::text))", &[&text]).expect("a job");
         client.execute("SELECT FROM queue.claim('names', worker => $1)", &[&text]).expect("a worker");

@@ -100,7 +100,8 @@ fn many_jobs_are_changed_in_parts_and_a_cancel_is_undone() {
     let filter = "$.payload.n <= 700";
     let (mut cancelled, mut beyond, mut calls) = (Vec::new(), Value::Null, 0);
     loop {
-        let body = json!({ "queue": "q", "filter": filter, "states": ["ready"], "beyond": beyond, "max_jobs": 300, "reason": "too many" });
+        let body = json!({ "queue": "q", "filter": filter, "states": ["ready"], "beyond": beyond,
+            "max_jobs": 300, "reason": "too many" });
         let done = web.act("cancel_many", &body, &[]).ok();
         cancelled.extend(done["job_ids"].as_array().unwrap().iter().map(|id| id.as_i64().unwrap()));
         calls += 1;

@@ -1,8 +1,9 @@
-//! What is made from the SQL of the extension: the upgrade scripts, the columns of tables and the objects with their privileges as Rust knows them, on docs/functions.md the
-//! signatures of functions and the table of contents above them, and the tables of docs/views.md (`views`).
+//! What is made from the SQL of the extension: the upgrade scripts, the columns of tables and the objects with their
+//! privileges as Rust knows them, on docs/functions.md the signatures of functions and the table of contents above
+//! them, and the tables of docs/views.md (`views`).
 //!
-//! Responsible for writing and comparing files. Of the page: the first block of each section, and what stands between the two marks of the
-//! contents; all else is written by hand. Not responsible for what an upgrade runs (`upgrade`).
+//! Responsible for writing and comparing files. Of the page: the first block of each section, and what stands between
+//! the two marks of the contents; all else is written by hand. Not responsible for what an upgrade runs (`upgrade`).
 //!
 //! Invariant: a second time changes nothing.
 
@@ -150,13 +151,15 @@ fn written(argument: &Argument<'_>) -> String {
 mod tests {
     use super::*;
 
-    const SCRIPT: &str = "CREATE FUNCTION queue.publish(topic text, key text DEFAULT '', OUT job_id bigint) RETURNS SETOF record LANGUAGE c;
+    const SCRIPT: &str = "CREATE FUNCTION queue.publish(topic text, key text DEFAULT '', \
+        OUT job_id bigint) RETURNS SETOF record LANGUAGE c;
 CREATE PROCEDURE queue.wait(queue_name text, INOUT has_jobs boolean DEFAULT NULL) LANGUAGE c;
 CREATE FUNCTION queue.adopt() RETURNS void LANGUAGE c;";
 
     fn before() -> String {
         format!(
-            "# Functions\n\n{BEGIN}old\n{END}\n## Life of a job\n\n### `queue.publish`\n\n```text\nold\n```\n\nText.\n\n### `queue.wait`\n\n```text\n```\n"
+            "# Functions\n\n{BEGIN}old\n{END}\n## Life of a job\n\n### \
+                `queue.publish`\n\n```text\nold\n```\n\nText.\n\n### `queue.wait`\n\n```text\n```\n"
         )
     }
 

@@ -1,4 +1,5 @@
-//! Which privilege gives access to which function and view, from the line `-- For: …` above the statement that makes it.
+//! Which privilege gives access to which function and view, from the line `-- For: …` above the statement that makes
+//! it.
 //!
 //! Responsible for `src/catalog/objects.rs`. Not responsible for the GRANTs (`catalog::grants`).
 //!
@@ -21,7 +22,8 @@ const PRIVILEGES: [(&str, &str); 5] = [
 
 const HEAD: &str = "//! Which privilege gives access to which function and view.
 //!
-//! Made by `make generate` from the lines `-- For: …` in sql/schema: do not edit. Not responsible for the GRANTs (`catalog::grants`).
+//! Made by `make generate` from the lines `-- For: …` in sql/schema: do not edit. Not responsible for the GRANTs
+//! (`catalog::grants`).
 //!
 //! Invariant: what is not listed is the owner's alone.
 
@@ -85,7 +87,8 @@ mod tests {
     #[test]
     fn what_is_marked_is_listed() {
         let script = "-- For: produce, manage '*'.\nCREATE FUNCTION queue.f() RETURNS void LANGUAGE c;
--- Two words.\n-- For: observe.\nCREATE VIEW queue.v AS SELECT 1;\nCREATE FUNCTION queue.owners() RETURNS void LANGUAGE c;
+-- Two words.\n-- For: observe.\nCREATE VIEW queue.v AS SELECT 1;\n\
+CREATE FUNCTION queue.owners() RETURNS void LANGUAGE c;
 -- For: observe.\nCREATE FUNCTION queue_internal.g() RETURNS void LANGUAGE c;";
         let made = file(script).unwrap();
         for line in [

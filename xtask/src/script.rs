@@ -1,6 +1,7 @@
 //! The SQL of an extension: its sources in order, and the statements that they consist of.
 //!
-//! Responsible for taking a script apart, with what each statement makes. Not responsible for what an upgrade does with it (`upgrade`).
+//! Responsible for taking a script apart, with what each statement makes. Not responsible for what an upgrade does with
+//! it (`upgrade`).
 //!
 //! Invariant: the texts of the statements, one behind the other, are the script.
 
@@ -33,7 +34,8 @@ pub const QUEUE: Sources = Sources {
         "views",
         "doctor",
     ],
-    after_upgrade: "-- For the roles to whom something was granted, on what is new.\nSELECT queue_internal.derive_grants();\n",
+    after_upgrade: "-- For the roles to whom something was granted, \
+        on what is new.\nSELECT queue_internal.derive_grants();\n",
 };
 
 /// The extension for many servers, which is SQL alone.

@@ -1,9 +1,11 @@
 //! The sources of the site: the pages of the tree as a book for mdBook, and llms.txt.
 //!
-//! Responsible for the folder that it is given: the pages that docs/README.md lists, in its order and under its headings; the files that
-//! they link to; book.toml. Not responsible for what a page says, nor for the site itself, which mdBook makes.
+//! Responsible for the folder that it is given: the pages that docs/README.md lists, in its order and under its
+//! headings; the files that they link to; book.toml. Not responsible for what a page says, nor for the site itself,
+//! which mdBook makes.
 //!
-//! Invariant: each link of a page leads to a page, to a part of one or to a copy of the file. A page that the list lacks is an error.
+//! Invariant: each link of a page leads to a page, to a part of one or to a copy of the file. A page that the list
+//! lacks is an error.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -44,7 +46,8 @@ enable = false
 /// Tables are wider than a phone: they scroll by themselves, and the page does not.
 const STYLE: &str = "\
 .content main { overflow-wrap: anywhere; }
-.content table { display: block; overflow-x: auto; overflow-wrap: normal; margin-inline: 0; width: max-content; max-width: 100%; }
+.content table { display: block; overflow-x: auto; overflow-wrap: normal; margin-inline: 0; width: max-content; \
+max-width: 100%; }
 .content img { max-width: 100%; }
 ";
 
@@ -148,7 +151,8 @@ fn beside(page: &str, target: &str) -> String {
     path.display().to_string()
 }
 
-/// The text of a page, with links to files of the tree as links to copies of them. `files`: gets what is to be copied, and as what.
+/// The text of a page, with links to files of the tree as links to copies of them. `files`: gets what is to be copied,
+/// and as what.
 fn linked(page: &str, text: &str, pages: &BTreeSet<String>, files: &mut BTreeSet<(String, String)>) -> Result<String> {
     let mut made = String::with_capacity(text.len());
     let mut is_code = false;
@@ -245,8 +249,10 @@ fn title_of(page: &str) -> Result<String> {
 
 /// The list for programs that read: see llmstxt.org.
 fn llms(parts: &Parts) -> Result<String> {
-    let mut text = "# pg_queue\n\n> A job queue inside PostgreSQL, as an extension: jobs commit with the data, workers are woken by the commit, \
-                    and no dead rows are left. Any SQL client is a producer or a worker; there are packages for Python, Node and Rust.\n"
+    let mut text = "# pg_queue\n\n> A job queue inside PostgreSQL, as an extension: jobs commit with the data, \
+        workers are woken by the commit, \
+                    and no dead rows are left. Any SQL client is a producer or a worker; there are packages for \
+                    Python, Node and Rust.\n"
         .to_owned();
     for (heading, entries) in parts {
         write!(text, "\n## {heading}\n\n")?;
@@ -273,7 +279,8 @@ mod tests {
     #[test]
     fn the_list_is_taken_apart() {
         let parts = parts(
-            "# All\n\n* [before](a.md)\n\n## Learn\n\n* [Concepts](concepts.md): the life\n* [Back](../README.md): up\nText.\n",
+            "# All\n\n* [before](a.md)\n\n## Learn\n\n* [Concepts](concepts.md): the life\n* [Back](../README.md): \
+                up\nText.\n",
         );
         let [(heading, entries)] = &parts[..] else { panic!("one part") };
         assert_eq!(heading, "Learn");
@@ -287,11 +294,13 @@ mod tests {
     fn links_to_files_lead_to_copies() {
         let pages = BTreeSet::from(["docs/views.md".to_owned(), "examples/README.md".to_owned()]);
         let mut files = BTreeSet::new();
-        let text = "[a](views.md#cost) [b](../src/lib.rs) [c](https://x.org/) [d](../examples) [e](#here)\n```text\n[f](../src/lib.rs)\n```\n";
+        let text = "[a](views.md#cost) [b](../src/lib.rs) [c](https://x.org/) [d](../examples) \
+            [e](#here)\n```text\n[f](../src/lib.rs)\n```\n";
         let made = linked("docs/errors.md", text, &pages, &mut files).unwrap();
         assert_eq!(
             made,
-            "[a](views.md#cost) [b](../src/lib.rs.txt) [c](https://x.org/) [d](../examples/index.html) [e](#here)\n```text\n[f](../src/lib.rs)\n```\n"
+            "[a](views.md#cost) [b](../src/lib.rs.txt) [c](https://x.org/) [d](../examples/index.html) \
+                [e](#here)\n```text\n[f](../src/lib.rs)\n```\n"
         );
         assert_eq!(files, BTreeSet::from([("src/lib.rs".to_owned(), "src/lib.rs.txt".to_owned())]));
         for wrong in ["[a](nowhere.md)", "[a](../src)"] {

@@ -1,8 +1,9 @@
-//! The columns of the tables that Rust reads and writes directly, and of rows that it returns, from the statements that make them.
+//! The columns of the tables that Rust reads and writes directly, and of rows that it returns, from the statements that
+//! make them.
 //!
-//! Responsible for `src/catalog/tables.rs`, for each table its shape and the numbers of its columns, and `src/catalog/rows.rs`, for each row
-//! the numbers. Not responsible for comparing a shape
-//! with the table that a database has (`pg::shape`).
+//! Responsible for `src/catalog/tables.rs`, for each table its shape and the numbers of its columns, and
+//! `src/catalog/rows.rs`, for each row the numbers. Not responsible for comparing a shape with the table that a
+//! database has (`pg::shape`).
 //!
 //! Invariant: a column stands in the SQL and nowhere else.
 
@@ -31,8 +32,8 @@ const TABLES: [&str; 17] = [
     "total",
 ];
 
-/// Rows that functions return, how the module is called that has the numbers of their columns, and before which parenthesis these
-/// stand in the script.
+/// Rows that functions return, how the module is called that has the numbers of their columns, and before which
+/// parenthesis these stand in the script.
 const ROWS: [(&str, &str, &str); 3] = [
     ("queue_internal.live", "life", "CREATE FUNCTION queue_internal.live()\n    RETURNS TABLE ("),
     ("queue.listed_job", "listed_job", "CREATE TYPE queue.listed_job AS ("),
@@ -57,13 +58,16 @@ const TYPES: [(&str, &str); 14] = [
     ("timestamptz", "TIMESTAMPTZOID"),
 ];
 
-const HEAD: &str = "//! The columns of the tables that are read and written directly: their names and types, by number. If a user adds, drops or changes
-//! one, the library would read and write memory that it must not.
+const HEAD: &str = "\
+//! The columns of the tables that are read and written directly: their names and types, by number. If a user adds,
+//! drops or changes one, the library would read and write memory that it must not.
 //!
-//! Made by `make generate` from sql/schema: do not edit. Not responsible for comparing a table with its shape: see `pg::shape`.
+//! Made by `make generate` from sql/schema: do not edit. Not responsible for comparing a table with its shape: see
+//! `pg::shape`.
 //!
-//! Invariant: each table is checked when it is opened, with its lock, unless this session was told nothing of any table since it was
-//! checked last. Columns that were added and dropped again, behind the extension's own, are tolerated: they are NULL.
+//! Invariant: each table is checked when it is opened, with its lock, unless this session was told nothing of any table
+//! since it was checked last. Columns that were added and dropped again, behind the extension's own, are tolerated:
+//! they are NULL.
 
 #![allow(dead_code, reason = \"each column has its number, whether or not Rust reads it\")]
 ";

@@ -1,8 +1,10 @@
 //! The upgrade scripts: from the version that was released last to the one that is being made.
 //!
-//! Responsible for what an upgrade runs: first the transition, written by hand, which holds only what an upgrade alone does (a column
-//! that is added, a signature that is dropped); then each statement of the sources that is new or other than it was released. Before both
-//! it looks whether the server runs this version's library, and takes all locks together. Not responsible for whether the result is what a fresh installation has: a test compares the two (`operations::upgrade`).
+//! Responsible for what an upgrade runs: first the transition, written by hand, which holds only what an upgrade alone
+//! does (a column that is added, a signature that is dropped); then each statement of the sources that is new or other
+//! than it was released. Before both it looks whether the server runs this version's library, and takes all locks
+//! together. Not responsible for whether the result is what a fresh installation has: a test compares the two
+//! (`operations::upgrade`).
 //!
 //! Invariant: a statement that was released word for word is not run again, unless the transition drops what it makes.
 
@@ -29,7 +31,8 @@ pub fn script(sources: &Sources, version: &str) -> Result<(String, String)> {
     let head = script::echo(&format!("ALTER EXTENSION {extension} UPDATE TO '{version}'"));
     let before = if *extension == EXTENSION { library(version) } else { String::new() };
     let text = format!(
-        "{head}\n-- Made by `make generate` from {} and the transition: do not edit.\n\nSET LOCAL search_path TO pg_catalog, pg_temp;\n{before}{}{body}\n{}",
+        "{head}\n-- Made by `make generate` from {} and the transition: do not edit.\n\nSET LOCAL search_path TO \
+            pg_catalog, pg_temp;\n{before}{}{body}\n{}",
         sources.folder,
         locks(&released, &body)?,
         sources.after_upgrade
@@ -56,8 +59,8 @@ $library$;
     )
 }
 
-/// Takes the locks of all tables and views that were released and that the script changes. All together: a script that has some and
-/// waits for another would stop every session, and for ever one whose transaction it waits for.
+/// Takes the locks of all tables and views that were released and that the script changes. All together: a script that
+/// has some and waits for another would stop every session, and for ever one whose transaction it waits for.
 fn locks(released: &str, body: &str) -> Result<String> {
     let known: Vec<Statement> = script::statements(released)?;
     let mut names: Vec<String> = Vec::new();
@@ -174,7 +177,8 @@ DO $each_view$ BEGIN NULL; END $each_view$;
         assert_eq!(
             made,
             "\nCREATE OR REPLACE FUNCTION queue.changed() RETURNS int LANGUAGE sql AS 'SELECT 2';\n\
-             \nDO $each_view$ BEGIN NULL; END $each_view$;\n\nCREATE TABLE queue.new (a int);\n\nCREATE VIEW queue.w AS SELECT 1;\n"
+             \nDO $each_view$ BEGIN NULL; END $each_view$;\n\nCREATE TABLE queue.new (a int);\n\nCREATE VIEW queue.w \
+             AS SELECT 1;\n"
         );
     }
 
@@ -187,7 +191,8 @@ DO $each_view$ BEGIN NULL; END $each_view$;
 
     #[test]
     fn what_others_would_wait_for_is_locked_together() {
-        let body = "ALTER TABLE queue.t ADD b int;\nCREATE OR REPLACE VIEW queue.v AS SELECT 2;\nCREATE OR REPLACE VIEW queue.new AS SELECT 1;
+        let body = "ALTER TABLE queue.t ADD b int;\nCREATE OR REPLACE VIEW queue.v AS SELECT 2;\n\
+CREATE OR REPLACE VIEW queue.new AS SELECT 1;
 ALTER VIEW queue.v RENAME a TO b;\nCREATE OR REPLACE FUNCTION queue.f() RETURNS int LANGUAGE sql AS 'SELECT 1';\n";
         let made = locks(RELEASED, body).unwrap();
         assert!(made.contains("LOCK TABLE queue.t, queue.v IN ACCESS EXCLUSIVE MODE;"), "{made}");

@@ -1,7 +1,7 @@
 //! The tables of docs/views.md: for each view its columns, with their types and what their COMMENTs say.
 //!
-//! Responsible for the lines below the head of such a table. Not responsible for the rest of the page. The types are those that the test of
-//! the surface has recorded, as no script says what a view makes of its columns.
+//! Responsible for the lines below the head of such a table. Not responsible for the rest of the page. The types are
+//! those that the test of the surface has recorded, as no script says what a view makes of its columns.
 //!
 //! Invariant: what a column means stands in the SQL and nowhere else.
 
@@ -75,7 +75,8 @@ fn written(words: &str) -> String {
 mod tests {
     use super::*;
 
-    const SCRIPT: &str = "COMMENT ON COLUMN queue.jobs.id IS 'The job''s id; ''x''.';\nCOMMENT ON COLUMN queue.jobs.at IS\n    'When. Then.';";
+    const SCRIPT: &str = "COMMENT ON COLUMN queue.jobs.id IS 'The job''s id; ''x''.';\nCOMMENT ON COLUMN \
+        queue.jobs.at IS\n    'When. Then.';";
     const SURFACE: &str = "\nview jobs\n    id bigint\n    at timestamp with time zone\nview other\n    id text\n";
 
     #[test]

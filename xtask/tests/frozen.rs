@@ -4,7 +4,8 @@ use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
-/// The scripts of releases, each with its SHA-256. A release adds its own (`sha256sum sql/pg_queue--VERSION.sql`); none changes any more.
+/// The scripts of releases, each with its SHA-256. A release adds its own (`sha256sum sql/pg_queue--VERSION.sql`); none
+/// changes any more.
 const RELEASED: [(&str, &str); 2] = [
     ("pg_queue--0.3.0.sql", "75d7d97053a57e46dec39287735fca943cdb5bdb35e038c7f6888cbbefd5c322"),
     ("pg_queue_cluster--0.3.0.sql", "cc314de4fe3ce33a4f640fa15fc174f9b629d5f6e6a2f4ad85bc475b87a08d37"),

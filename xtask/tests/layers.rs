@@ -1,5 +1,5 @@
-//! The layout of the sources. In `src` each folder is a floor, and a file imports its own folder and those below it. In every
-//! crate no files import each other in a circle, and files and lines are short. Reads the files; needs no server.
+//! The layout of the sources. In `src` each folder is a floor, and a file imports its own folder and those below it. In
+//! every crate no files import each other in a circle, and files and lines are short. Reads the files; needs no server.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,8 +8,8 @@ use std::str::FromStr as _;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// The folders, from the ground up. The files beside them at the root of `src` belong to no floor: `error.rs` and `guc.rs`
-/// are imported by all and import none, `lib.rs` imports all.
+/// The folders, from the ground up. The files beside them at the root of `src` belong to no floor: `error.rs` and
+/// `guc.rs` are imported by all and import none, `lib.rs` imports all.
 const FLOORS: [&str; 11] =
     ["pg", "shmem", "transaction", "catalog", "log", "job", "executor", "duty", "worker", "doctor", "api"];
 
@@ -119,8 +119,8 @@ fn sources(folder: &str) -> Vec<Source> {
 /// A path that a file names, from the crate's root, and its line.
 type Named = (Vec<String>, usize);
 
-/// Collects the paths that begin with `crate` or `super`, or after `use` with a module of the file's own; those of `use`
-/// trees, too.
+/// Collects the paths that begin with `crate` or `super`, or after `use` with a module of the file's own; those of
+/// `use` trees, too.
 fn paths(source: &Source, stream: TokenStream, children: &[String], found: &mut Vec<Named>) {
     let tokens: Vec<TokenTree> = stream.into_iter().collect();
     let mut at = 0;

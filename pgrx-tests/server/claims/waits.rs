@@ -139,7 +139,8 @@ fn no_verb_waits_for_another_database_session_that_claims_and_ends_at_the_same_t
 /// Rows of the logs that were updated, deleted or are dead, as the statistics have it.
 fn dead(client: &mut Client) -> (i64, i64) {
     let sql = "SELECT coalesce(sum(n_tup_ins), 0)::bigint, coalesce(sum(n_tup_upd + n_tup_del + n_dead_tup), 0)::bigint
-               FROM pg_stat_all_tables WHERE schemaname = 'queue' AND relname ~ '^(attempt|claim|outcome|note)_[0-9]+$'";
+               FROM pg_stat_all_tables WHERE schemaname = 'queue'
+               AND relname ~ '^(attempt|claim|outcome|note)_[0-9]+$'";
     let row = client.query_one(sql, &[]).unwrap();
     (row.get(0), row.get(1))
 }

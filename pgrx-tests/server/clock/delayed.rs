@@ -33,7 +33,8 @@ fn more_jobs_than_fit_into_memory_fall_due_at_once_and_run_once_in_their_order()
     client.run("SELECT queue.enqueue('q', priority => 50)");
     client.run(
         "SELECT count(*) FROM generate_series(1, 1000) AS n,
-             queue.enqueue('q', priority => (n * 37 % 100)::int, run_at => now() + '300 ms' + n * 37 % 11 * '1 us'::interval)",
+             queue.enqueue('q', priority => (n * 37 % 100)::int,
+             run_at => now() + '300 ms' + n * 37 % 11 * '1 us'::interval)",
     );
     let due = "SELECT count(*) FROM queue.jobs WHERE run_at < now() AND state = 'ready'";
     wait::until("all are due", || (client.value::<i64>(due) == 1000).then_some(()));

@@ -52,7 +52,8 @@ impl Stage {
 /// The schedules of this session live at this time.
 pub fn set_clock(client: &mut Client, time: &str) {
     client.run(&format!(
-        "SELECT set_config('pg_queue.clock_offset', extract(epoch FROM timestamptz '{time}' - clock_timestamp())::text, false)"
+        "SELECT set_config('pg_queue.clock_offset', extract(epoch \
+            FROM timestamptz '{time}' - clock_timestamp())::text, false)"
     ));
 }
 
@@ -65,7 +66,8 @@ pub fn maintain(client: &mut Client) {
 fn a_slot_enqueues_a_job_with_all_that_was_said() {
     let mut stage = Stage::at("2026-01-05 10:00:30Z");
     let next = stage.schedule(
-        "'s', 'q', '{\"n\": 1}', cron => '*/5 * * * *', priority => 7, max_attempts => 3, headers => '{\"a\": 2, \"slot\": 0}'",
+        "'s', 'q', '{\"n\": 1}', cron => '*/5 * * * *', priority => 7, max_attempts => 3, \
+            headers => '{\"a\": 2, \"slot\": 0}'",
     );
     assert_eq!(next.as_deref(), Some("2026-01-05 10:05:00+00"));
     assert_eq!(stage.shown("next_run_at"), next);
@@ -306,7 +308,8 @@ fn the_same_name_replaces() {
 fn nothing_before_the_start_and_nothing_from_the_end_on() {
     let mut stage = Stage::at("2026-01-05 10:00:30Z");
     let next = stage.schedule(
-        "'s', 'q', cron => '* * * * *', missed => 'all', starts_at => '2026-01-05 10:03Z', ends_at => '2026-01-05 10:05Z'",
+        "'s', 'q', cron => '* * * * *', missed => 'all', starts_at => '2026-01-05 10:03Z', \
+            ends_at => '2026-01-05 10:05Z'",
     );
     assert_eq!(next.as_deref(), Some("2026-01-05 10:03:00+00"));
     for minute in 1..8 {
@@ -317,7 +320,8 @@ fn nothing_before_the_start_and_nothing_from_the_end_on() {
     assert_eq!(stage.client.count("SELECT FROM queue.upcoming('s')"), 0);
     // One that has ended begins anew when its end is moved, without what lies in between.
     let next = stage.schedule(
-        "'s', 'q', cron => '* * * * *', missed => 'all', starts_at => '2026-01-05 10:03Z', ends_at => '2026-01-05 10:30Z'",
+        "'s', 'q', cron => '* * * * *', missed => 'all', starts_at => '2026-01-05 10:03Z', \
+            ends_at => '2026-01-05 10:30Z'",
     );
     assert_eq!(next.as_deref(), Some("2026-01-05 10:08:00+00"));
     assert_eq!(stage.schedule("'never', 'q', cron => '* * * * *', ends_at => '2026-01-05 10:00Z'"), None);
@@ -574,7 +578,14 @@ fn the_log_of_firings_stays_small_whoever_holds_the_horizon() {
     assert!(largest < 4_000_000, "{largest} bytes");
     // No slot of the outages was lost or doubled by a turn.
     let (jobs, distinct, first, last): (i64, i64, String, String) = {
-        let row = client.query_one("SELECT count(*), count(DISTINCT headers->>'slot'), min((headers->>'slot')::timestamptz)::text, max((headers->>'slot')::timestamptz)::text FROM queue.jobs WHERE headers->>'schedule' = 'fast'", &[]).unwrap();
+        let row = client
+            .query_one(
+                "SELECT count(*), count(DISTINCT headers->>'slot'), \
+            min((headers->>'slot')::timestamptz)::text, max((headers->>'slot')::timestamptz)::text FROM queue.jobs \
+            WHERE headers->>'schedule' = 'fast'",
+                &[],
+            )
+            .unwrap();
         (row.get(0), row.get(1), row.get(2), row.get(3))
     };
     assert!(jobs > slots && jobs == distinct, "{jobs} jobs, {distinct} slots");

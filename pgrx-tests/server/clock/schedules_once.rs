@@ -37,7 +37,8 @@ fn wait_for_more(client: &mut Client, count: i64) {
 fn assert_each_slot_once(cluster: &Cluster, client: &mut Client) {
     client.run("SELECT queue.pause_schedule(name) FROM queue.schedules");
     let sql = "SELECT headers->>'schedule', count(*), count(DISTINCT headers->>'slot'),
-                      round(extract(epoch FROM max((headers->>'slot')::timestamptz) - min((headers->>'slot')::timestamptz))
+                      round(extract(epoch FROM max((headers->>'slot')::timestamptz) -
+                      min((headers->>'slot')::timestamptz))
                             / CASE WHEN queue_name = 'cron' THEN 1 ELSE 0.1 END)::bigint + 1
                FROM queue.jobs GROUP BY 1, queue_name ORDER BY 1";
     let rows = client.query(sql, &[]).unwrap();
@@ -47,7 +48,8 @@ fn assert_each_slot_once(cluster: &Cluster, client: &mut Client) {
         assert_eq!((jobs, slots), (planned, planned), "{name}: jobs and slots, of those planned");
     }
     let differences = "SELECT job_id FROM queue.jobs
-                       EXCEPT SELECT job_id FROM (SELECT * FROM queue.firing_0 UNION ALL SELECT * FROM queue.firing_1) AS f";
+                       EXCEPT SELECT job_id FROM (SELECT * FROM queue.firing_0 UNION ALL SELECT *
+                       FROM queue.firing_1) AS f";
     assert_eq!(client.count(differences), 0);
     let log = cluster.log();
     assert!(!log.contains("schedule \"fast") && !log.contains("schedule \"cron"), "{log}");
@@ -78,7 +80,10 @@ fn over_the_end_of_the_worker() {
     let mut random = Random::new(6);
     for _ in 0..10 {
         sleep(Duration::from_millis(random.between(0, 250) as u64));
-        client.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'pg_queue worker' AND datname = current_database()");
+        client.run(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'pg_queue worker' \
+            AND datname = current_database()",
+        );
         wait_for_more(&mut client, 2);
     }
     assert_each_slot_once(server(), &mut client);
@@ -203,7 +208,8 @@ fn a_dump_remembers_what_was_fired() {
     client.run("SELECT queue.pause_schedule('p')");
     set_clock(&mut client, "2026-01-05 10:02:00Z");
     maintain(&mut client);
-    let shown = "SELECT concat_ws(' ', name, queue_name, cron, every, timezone, next_run_at, last_run_at, last_job_id, is_paused, missed, overlap, created_at) FROM queue.schedules ORDER BY name";
+    let shown = "SELECT concat_ws(' ', name, queue_name, cron, every, timezone, next_run_at, last_run_at, \
+        last_job_id, is_paused, missed, overlap, created_at) FROM queue.schedules ORDER BY name";
     let before: Vec<String> = client.column(shown);
     let dump = cluster.pg_dump(&["app"]);
 

@@ -222,7 +222,8 @@ fn a_queue_dropped_and_created_under_work_begins_a_new_life() {
     create(&mut client, "q", "");
     under_work(&cluster, 6, &["42704", "55006", "QJ001"], |life| {
         client.run(&format!(
-            "BEGIN; SELECT queue.drop('q', force => true); INSERT INTO life VALUES ({life}); SELECT queue.create('q'); COMMIT"
+            "BEGIN; SELECT queue.drop('q', force => true); INSERT INTO life VALUES ({life}); \
+                SELECT queue.create('q'); COMMIT"
         ));
     });
     // Unforced it refuses, as the workers leave some; and what is refused changes nothing.

@@ -35,7 +35,10 @@ fn the_first_claim_after_a_crash_with_a_large_backlog_takes_less_than_a_second()
     let mut client = cluster.create_database("app");
     create(&mut client, "q", "");
     for _ in 0..20 {
-        client.run("SELECT count(*) FROM queue.enqueue_many('q', (SELECT array_agg(jsonb '{}') FROM generate_series(1, 50000)))");
+        client.run(
+            "SELECT count(*) FROM queue.enqueue_many('q', \
+            (SELECT array_agg(jsonb '{}') FROM generate_series(1, 50000)))",
+        );
     }
     // Some of them have ended, and some are running.
     client.run("SELECT queue.complete(id) FROM queue.claim('q', 20000)");
@@ -315,7 +318,8 @@ fn a_session_that_is_ended_while_it_starts_due_jobs_leaves_none_behind() {
     client.run("SELECT FROM queue.maintain()");
     const JOBS: usize = 60_000;
     client.run(&format!(
-        "SELECT count(*) FROM queue.enqueue_many('q', (SELECT array_agg(jsonb '{{}}') FROM generate_series(1, {JOBS})), delay => '100 ms')"
+        "SELECT count(*) FROM queue.enqueue_many('q', (SELECT array_agg(jsonb '{{}}') \
+            FROM generate_series(1, {JOBS})), delay => '100 ms')"
     ));
     client.run("SELECT pg_sleep(0.2)");
     // Ended while it walks over them; how far it came does not matter.
@@ -481,7 +485,10 @@ fn indexes_built_anew_under_work_miss_nothing() {
     create(&mut client, "strict", "strict_order => true");
     create(&mut client, "batch", "");
     // Not ours, and kept all the same.
-    client.run("CREATE INDEX mine ON queue.attempt_0 (enqueued_at) WHERE group_key IS NOT NULL; CREATE INDEX ON queue.claim_0 (pid)");
+    client.run(
+        "CREATE INDEX mine ON queue.attempt_0 (enqueued_at) WHERE group_key IS NOT NULL; CREATE INDEX \
+        ON queue.claim_0 (pid)",
+    );
     let is_over = AtomicBool::new(false);
     let done: i64 = thread::scope(|scope| {
         let worker = |queue: &'static str| {
@@ -491,7 +498,10 @@ fn indexes_built_anew_under_work_miss_nothing() {
                 let mut done = 0;
                 while !is_over.load(Ordering::Relaxed) {
                     client.run(&format!("SELECT queue.enqueue('{queue}', group_key => 'g')"));
-                    client.run("SELECT count(*) FROM queue.enqueue_many('batch', array_fill('1'::jsonb, '{20}'), delay => '1 ms')");
+                    client.run(
+                        "SELECT count(*) FROM queue.enqueue_many('batch', array_fill('1'::jsonb, '{20}'), \
+                        delay => '1 ms')",
+                    );
                     client.run(
                         "SELECT count(*) FROM queue.complete_many((
                              SELECT coalesce(array_agg(id), '{}') FROM queue.claim('batch', 20)))",

@@ -30,7 +30,8 @@ struct Source {
 
 /// All jobs but the one that runs, whose lease may end at any time.
 const JOBS: &str = "
-    SELECT concat_ws(' ', job_id, queue_name, state, attempt, error, result, payload, max_attempts, priority, run_at, progress)
+    SELECT concat_ws(' ', job_id, queue_name, state, attempt, error, result, payload, max_attempts, priority, run_at,
+    progress)
     FROM queue.jobs WHERE queue_name <> 'paused' ORDER BY job_id";
 
 /// What the server's clock says.
@@ -601,7 +602,8 @@ fn what_writes_nothing_or_is_rolled_back_leaves_all_as_it_was() {
     writer.run(&format!("BEGIN; {nothing}"));
     other.run(
         "BEGIN; INSERT INTO queue.claim_0 SELECT (jsonb_populate_record(NULL::queue.claim_0,
-             jsonb_build_object('id', id, 'claimed_at', now(), 'lease_us', 1, 'pid', 1, 'kind', 'w'))).* FROM queue.attempt_0",
+             jsonb_build_object('id', id, 'claimed_at', now(), 'lease_us', 1, 'pid', 1, 'kind', 'w'))).*
+             FROM queue.attempt_0",
     );
     let mut sleeper = cluster.connect_to("app");
     let pid = sleeper.pid();
@@ -735,8 +737,11 @@ fn ids_behind_the_rows_keep_it_dormant_until_adopt_sets_them() {
     assert!(client.enqueue("q") < id);
 
     client.run(&row(id));
-    client.run("INSERT INTO queue.queue OVERRIDING SYSTEM VALUE SELECT (q).* FROM (
-                    SELECT jsonb_populate_record(q, '{\"queue_id\": 900, \"queue_name\": \"restored\"}') AS q FROM queue.queue AS q) AS r");
+    client.run(
+        "INSERT INTO queue.queue OVERRIDING SYSTEM VALUE SELECT (q).* FROM (
+                    SELECT jsonb_populate_record(q, '{\"queue_id\": 900, \"queue_name\": \"restored\"}') AS q
+                    FROM queue.queue AS q) AS r",
+    );
     client.run("INSERT INTO queue.lane VALUES (700, 900)");
     let told = "stays dormant after a restore";
     wait::until("the worker says why", || cluster.log().contains(told).then_some(()));

@@ -7,8 +7,8 @@ use queue_tests::{Cluster, wait};
 use crate::faults::held::{begin, hold_session, release};
 use crate::shared::{Sql, wait_blocked};
 
-/// A server without a worker, with a queue whose memory of keys has grown enough for a turn. The job of its first key is
-/// told.
+/// A server without a worker, with a queue whose memory of keys has grown enough for a turn. The job of its first key
+/// is told.
 fn grown(reclaim_delay: &str) -> (Cluster, Client, i64) {
     let delay = format!("pg_queue.reclaim_delay = {reclaim_delay}");
     let cluster = Cluster::new().conf("pg_queue.worker = off").conf(&delay).start();

@@ -47,7 +47,8 @@ const ROUND: &[&str] = &[
      INSERT INTO made SELECT id FROM j",
     "INSERT INTO made SELECT queue.enqueue('q', delay => '5 ms')",
     "WITH p AS (SELECT queue.enqueue('q', priority => -1) AS a, queue.enqueue('q', priority => 1) AS b),
-          h AS (SELECT a, b, queue.enqueue('q', after => ARRAY[a]) AS c, queue.enqueue('q', after => ARRAY[a, b]) AS d FROM p)
+          h AS (SELECT a, b, queue.enqueue('q', after => ARRAY[a]) AS c, queue.enqueue('q', after => ARRAY[a, b]) AS d
+          FROM p)
      INSERT INTO made SELECT unnest(ARRAY[a, b, c, d]) FROM h",
     // A flow that runs when its members have, a job that waits for one that it has made, and a flow that fails fast.
     "DO 'DECLARE f bigint;
@@ -93,12 +94,15 @@ const ROUND: &[&str] = &[
     "SELECT count(*) FROM queue.claim('q', 2, lease => '1 ms')",
     "SELECT count(*) FROM queue.claim('groups', 1, lease => '1 ms')",
     "WITH j AS (SELECT queue.enqueue('q') AS id), m AS (INSERT INTO made SELECT id FROM j) SELECT id FROM j",
-    "WITH j AS (SELECT job_id FROM queue.jobs WHERE queue_name = 'q' AND state = 'ready' AND priority = 0 ORDER BY job_id DESC LIMIT 1),
+    "WITH j AS (SELECT job_id FROM queue.jobs WHERE queue_name = 'q' AND state = 'ready' AND priority = 0
+        ORDER BY job_id DESC LIMIT 1),
           d AS (INSERT INTO done SELECT job_id FROM j) SELECT queue.cancel(job_id) FROM j",
-    "WITH j AS (SELECT job_id FROM queue.jobs WHERE queue_name = 'q' AND state = 'ready' AND priority = 0 ORDER BY job_id DESC LIMIT 2),
+    "WITH j AS (SELECT job_id FROM queue.jobs WHERE queue_name = 'q' AND state = 'ready' AND priority = 0
+        ORDER BY job_id DESC LIMIT 2),
           a AS MATERIALIZED (SELECT id, outcome FROM queue.cancel_many(ARRAY(SELECT job_id FROM j)))
      INSERT INTO done SELECT id FROM a WHERE outcome = 'cancelled'",
-    "SELECT queue.reprioritize_many(ARRAY(SELECT job_id FROM queue.search('q', states => '{ready}', max_jobs => 3)), 2)",
+    "SELECT queue.reprioritize_many(ARRAY(SELECT job_id FROM queue.search('q', states => '{ready}', max_jobs => 3)), \
+        2)",
     "SELECT queue.reprioritize(job_id, 3) FROM (SELECT job_id FROM queue.jobs WHERE queue_name = 'q' AND state = 'ready'
      ORDER BY job_id DESC LIMIT 1) AS j",
     "SELECT count(*) FROM queue.claim('nothing', wait => '1 ms')",

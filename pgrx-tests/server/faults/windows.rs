@@ -338,8 +338,8 @@ fn a_session_that_dies_anywhere_in_a_claim_leaves_its_jobs_to_others() {
     }
 }
 
-/// REINDEX CONCURRENTLY waits for the snapshots that are there when it has read the table, and for the locks on it, but not
-/// for a call that has a younger snapshot and no lock yet.
+/// REINDEX CONCURRENTLY waits for the snapshots that are there when it has read the table, and for the locks on it, but
+/// not for a call that has a younger snapshot and no lock yet.
 #[test]
 fn an_index_that_was_replaced_under_a_call_is_not_used() {
     // The old index is gone when the call opens it, or no session writes into it any more.

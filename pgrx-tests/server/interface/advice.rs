@@ -223,7 +223,8 @@ fn a_call_without_effect_says_so() {
     for call in [
         "queue.alter('emails', max_attempts => 3)",
         "queue.alter('emails', reset => ARRAY['max_attempts'])",
-        "queue.bind('users', 'emails', '#', '$.payload.total > 5 && $.key == \"$.\\\"total\"', group_key => '$.headers.tenant')",
+        "queue.bind('users', 'emails', '#', '$.payload.total > 5 && $.key == \"$.\\\"total\"', \
+            group_key => '$.headers.tenant')",
         "queue.bind('users', 'emails', 'all', '$.*.total > 5 || $[0] == 1 || $ == 2')",
         "queue.unbind('users', 'emails')",
         "queue.search('emails', '$.payload.to == 7 && $.is_flow == false && $.job_id > 1')",
@@ -276,7 +277,8 @@ fn each_function_is_known_with_its_arguments() {
     );
     for name in functions {
         let kind: String = client.value(&format!(
-            "SELECT prokind::text FROM pg_proc WHERE pronamespace = 'queue'::regnamespace AND proname = '{name}' LIMIT 1"
+            "SELECT prokind::text FROM pg_proc WHERE pronamespace = 'queue'::regnamespace \
+                AND proname = '{name}' LIMIT 1"
         ));
         let verb = if kind == "p" { "CALL" } else { "SELECT" };
         let failure = client.failure(&format!("{verb} queue.\"{name}\"(zzzzzzzzzz => 1)"));
@@ -285,7 +287,8 @@ fn each_function_is_known_with_its_arguments() {
             "{name}: {failure:?}"
         );
         let first: String = client.value(&format!(
-            "SELECT proargnames[1] FROM pg_proc WHERE pronamespace = 'queue'::regnamespace AND proname = '{name}' LIMIT 1"
+            "SELECT proargnames[1] FROM pg_proc WHERE pronamespace = 'queue'::regnamespace \
+                AND proname = '{name}' LIMIT 1"
         ));
         assert!(failure.hint.contains(&first), "{name}: {failure:?}");
     }

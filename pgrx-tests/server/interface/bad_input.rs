@@ -259,21 +259,24 @@ fn texts_and_documents_may_be_large() {
     let (mut client, q) = queue("backoff_base => '0'");
     client.run(
         "CREATE TEMP TABLE big AS
-         SELECT text, to_jsonb(text) AS json FROM (SELECT string_agg(md5(i::text), '') FROM generate_series(1, 33000) AS i) AS t(text);
+         SELECT text, to_jsonb(text) AS json FROM (SELECT string_agg(md5(i::text), '')
+         FROM generate_series(1, 33000) AS i) AS t(text);
          ANALYZE big",
     );
     let job: i64 = client.value(&format!("SELECT queue.enqueue('{q}', json, headers => json) FROM big"));
     let id: i64 = client.value(&format!("SELECT id FROM big, queue.claim('{q}', worker => left(text, 200))"));
     client.run(&format!("SELECT queue.progress({id}, json), queue.fail({id}, text) FROM big"));
     let sql = format!(
-        "SELECT c.id FROM queue.claim('{q}') AS c, big WHERE c.payload = json AND c.headers = json AND c.progress = json"
+        "SELECT c.id FROM queue.claim('{q}') AS c, big WHERE c.payload = json AND c.headers = json \
+            AND c.progress = json"
     );
     let id: i64 = client.value(&sql);
     client.run(&format!("SELECT queue.cancel({job}, text) FROM big"));
     client.run(&format!("SELECT queue.complete({id}, json) FROM big"));
     let same: bool = client.value(&format!(
         "SELECT j.result = json AND j.payload = json AND j.error = left(text, 8192)
-             AND (SELECT a.worker FROM queue.attempts AS a WHERE a.job_id = j.job_id AND a.attempt = 1) = left(text, 200)
+             AND (SELECT a.worker FROM queue.attempts AS a WHERE a.job_id = j.job_id AND a.attempt = 1) = left(text,
+             200)
          FROM queue.job({job}) AS j, big"
     ));
     assert!(same);
@@ -288,7 +291,8 @@ fn a_hundred_thousand_jobs_fit_one_call() {
     let many = "SELECT count(*) FROM queue.enqueue_many('many', array_fill('{\"n\": 1}'::jsonb, ARRAY[100000]))";
     assert_eq!(client.value::<i64>(many), 100_000);
     let batch = "SELECT count(*) FROM queue.enqueue_batch('batch',
-                     (SELECT jsonb_agg(jsonb_build_object('payload', i, 'priority', i % 10)) FROM generate_series(1, 100000) AS i))";
+                     (SELECT jsonb_agg(jsonb_build_object('payload', i, 'priority', i % 10))
+                     FROM generate_series(1, 100000) AS i))";
     assert_eq!(client.value::<i64>(batch), 100_000);
     // Rolled back, they are all there again.
     client.run("BEGIN");
@@ -299,9 +303,11 @@ fn a_hundred_thousand_jobs_fit_one_call() {
         FROM (SELECT job_id, row_number() OVER () AS n FROM queue.claim('many', 200000)) AS c) AS c";
     let row = client.query_one(in_order, &[]).unwrap();
     assert_eq!((row.get::<_, i64>(0), row.get::<_, bool>(1)), (100_000, true));
-    let ended = "SELECT count(*) FROM queue.complete_many((SELECT array_agg(id) FROM queue.attempts WHERE state = 'running')) WHERE outcome = 'completed'";
+    let ended = "SELECT count(*) FROM queue.complete_many((SELECT array_agg(id) FROM queue.attempts \
+        WHERE state = 'running')) WHERE outcome = 'completed'";
     assert_eq!(client.value::<i64>(ended), 100_000);
-    let failed = "SELECT count(*) FROM queue.fail_many((SELECT array_agg(id) FROM queue.claim('batch', 10000)), 'boom', '0') WHERE outcome = 'failed'";
+    let failed = "SELECT count(*) FROM queue.fail_many((SELECT array_agg(id) FROM queue.claim('batch', 10000)), \
+        'boom', '0') WHERE outcome = 'failed'";
     assert_eq!(client.value::<i64>(failed), 10_000);
     assert_eq!(client.value::<i64>("SELECT queue.purge('batch')"), 100_000);
 }
@@ -430,7 +436,8 @@ fn claims_work_wherever_a_query_can_stand() {
     let running = format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{q}' AND state = 'running'");
     client.run(&format!("CREATE TABLE taken_{q} (id bigint)"));
     client.run(&format!(
-        "CREATE FUNCTION next_{q}(n int) RETURNS SETOF queue.claimed_job LANGUAGE sql AS 'SELECT * FROM queue.claim(''{q}'', n)';
+        "CREATE FUNCTION next_{q}(n int) RETURNS SETOF queue.claimed_job LANGUAGE sql AS
+            'SELECT * FROM queue.claim(''{q}'', n)';
          CREATE FUNCTION loop_{q}() RETURNS SETOF bigint LANGUAGE plpgsql AS
          'DECLARE job record;
           BEGIN
@@ -465,7 +472,10 @@ fn claims_work_wherever_a_query_can_stand() {
         // A CTE that nobody reads is not run at all; everything else is.
         let expected = if statement.contains("SELECT 1") && statement.contains("WITH") { 0 } else { 3 };
         assert_eq!(client.value::<i64>(&running), expected, "{statement}");
-        client.run(&format!("SELECT queue.complete(id) FROM queue_internal.running_now() WHERE id IN (SELECT id FROM queue.attempts WHERE queue_name = '{q}')"));
+        client.run(&format!(
+            "SELECT queue.complete(id) FROM queue_internal.running_now() \
+            WHERE id IN (SELECT id FROM queue.attempts WHERE queue_name = '{q}')"
+        ));
         client.run(&format!("SELECT queue.purge('{q}')"));
     }
     let mut copied = String::new();
@@ -516,7 +526,8 @@ fn triggers_can_enqueue_and_claim_even_deferred_ones() {
     ));
     assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 2)")), 2);
     client.run(&format!(
-        "CREATE CONSTRAINT TRIGGER last AFTER DELETE ON t_{q} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION g_{q}();
+        "CREATE CONSTRAINT TRIGGER last AFTER DELETE ON t_{q} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE
+            FUNCTION g_{q}();
          DELETE FROM t_{q}"
     ));
     let states: Vec<String> =
@@ -534,9 +545,12 @@ fn a_search_path_full_of_traps_does_not_matter() {
          'BEGIN RAISE EXCEPTION ''trapped''; END';
          CREATE OPERATOR trap.= (FUNCTION = trap.fall, LEFTARG = anyelement, RIGHTARG = anyelement);
          CREATE OPERATOR trap.<> (FUNCTION = trap.fall, LEFTARG = anyelement, RIGHTARG = anyelement);
-         CREATE FUNCTION trap.eq(a int, b int) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''trapped''; END';
-         CREATE FUNCTION trap.eq(a bigint, b bigint) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''trapped''; END';
-         CREATE FUNCTION trap.eq(a text, b text) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''trapped''; END';
+         CREATE FUNCTION trap.eq(a int, b int) RETURNS boolean LANGUAGE plpgsql AS
+         'BEGIN RAISE EXCEPTION ''trapped''; END';
+         CREATE FUNCTION trap.eq(a bigint, b bigint) RETURNS boolean LANGUAGE plpgsql AS
+         'BEGIN RAISE EXCEPTION ''trapped''; END';
+         CREATE FUNCTION trap.eq(a text, b text) RETURNS boolean LANGUAGE plpgsql AS
+         'BEGIN RAISE EXCEPTION ''trapped''; END';
          CREATE OPERATOR trap.= (FUNCTION = trap.eq, LEFTARG = int, RIGHTARG = int);
          CREATE OPERATOR trap.= (FUNCTION = trap.eq, LEFTARG = bigint, RIGHTARG = bigint);
          CREATE OPERATOR trap.= (FUNCTION = trap.eq, LEFTARG = text, RIGHTARG = text);
@@ -584,13 +598,18 @@ fn settings_that_ask_for_parallel_plans_change_nothing() {
     client.run(&format!("CREATE TABLE rows_{q} AS SELECT i AS n FROM generate_series(1, 2000) AS i; ANALYZE rows_{q}"));
     let all: i64 = client.value(&format!("SELECT count(queue.enqueue('{q}', to_jsonb(n))) FROM rows_{q}"));
     assert_eq!(all, 2000);
-    let ended: i64 = client.value(&format!("SELECT count(queue.complete(c.id)::text IS NULL) FROM rows_{q}, LATERAL queue.claim(left('{q}', 9 + n * 0)) AS c"));
+    let ended: i64 = client.value(&format!(
+        "SELECT count(queue.complete(c.id)::text IS NULL) FROM rows_{q}, \
+        LATERAL queue.claim(left('{q}', 9 + n * 0)) AS c"
+    ));
     assert_eq!(ended, 2000);
     let seen: i64 =
         client.value(&format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{q}' AND state = 'completed'"));
     assert_eq!(seen, 2000);
-    let newest: i64 =
-        client.value(&format!("SELECT count(l.id) FROM queue.jobs AS j, queue_internal.life_of(j.job_id) AS l WHERE j.queue_name = '{q}' AND l.is_newest"));
+    let newest: i64 = client.value(&format!(
+        "SELECT count(l.id) FROM queue.jobs AS j, queue_internal.life_of(j.job_id) AS l \
+            WHERE j.queue_name = '{q}' AND l.is_newest"
+    ));
     assert_eq!(newest, 2000);
 }
 
@@ -617,7 +636,8 @@ fn use_all(client: &mut Client) {
          SELECT count(*) FROM queue.enqueue_many('q', array_fill('{\"n\": 1}'::jsonb, ARRAY[50]));
          SELECT queue.progress(id, '1'), queue.fail(id, 'no') FROM queue.claim('q');
          SELECT count(*) FROM queue.release_many(ARRAY(SELECT id FROM queue.claim('q', 10)));
-         SELECT count(*) FROM queue.end_batch((SELECT coalesce(json_agg(json_build_object('release', json_build_object('id', id))), '[]') FROM queue.claim('q', 10)));
+         SELECT count(*) FROM queue.end_batch((SELECT coalesce(json_agg(json_build_object('release',
+         json_build_object('id', id))), '[]') FROM queue.claim('q', 10)));
          SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 100)))",
     );
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE payload IS NULL"), 0);
@@ -639,7 +659,8 @@ fn a_table_that_somebody_alters_is_refused_until_it_is_as_it_was() {
         ("note_0", "extra", "ADD COLUMN extra text", "DROP COLUMN extra"),
         ("queue", "extra", "ADD COLUMN extra text", "DROP COLUMN extra"),
     ] {
-        let all = "SELECT queue.enqueue('q', '{}'); SELECT queue.progress(id, '1'), queue.fail(id, 'no') FROM queue.claim('q')";
+        let all = "SELECT queue.enqueue('q', '{}'); SELECT queue.progress(id, '1'), queue.fail(id, 'no') \
+            FROM queue.claim('q')";
         let what = format!("table \"queue.{table}\" is not as pg_queue has made it");
         let refused = |client: &mut Client| {
             let failure = client.failure(all);

@@ -108,7 +108,8 @@ fn no_text_that_others_are_shown_has_any_length() {
     // Whoever adds an argument says what becomes of a long one.
     let known: HashSet<(&str, &str)> = REFUSED.iter().chain(CUT).map(|(verb, name, _)| (*verb, *name)).collect();
     let arguments = client.query(
-        "SELECT DISTINCT proname::text, name FROM pg_proc, LATERAL unnest(proargnames[:pronargs], proargtypes::oid[]) AS a (name, type)
+        "SELECT DISTINCT proname::text, name FROM pg_proc,
+            LATERAL unnest(proargnames[:pronargs], proargtypes::oid[]) AS a (name, type)
          WHERE pronamespace = 'queue'::regnamespace AND type IN ('text'::regtype, 'text[]'::regtype, 'name'::regtype)",
         &[],
     );
@@ -133,7 +134,10 @@ fn no_text_that_others_are_shown_has_any_length() {
 fn a_group_of_an_event_is_cut() {
     let database = Database::new();
     let mut client = database.connect();
-    client.run("SELECT queue.create('q', max_running_per_group => 1), queue.create_topic('t'); SELECT queue.bind('t', 'q', group_key => '$.payload.who')");
+    client.run(
+        "SELECT queue.create('q', max_running_per_group => 1), queue.create_topic('t'); \
+        SELECT queue.bind('t', 'q', group_key => '$.payload.who')",
+    );
     client.run("SELECT queue.publish('t', jsonb_build_object('who', repeat('ä', 20000)))");
     assert_eq!(client.value::<i32>("SELECT octet_length(group_key) FROM queue.jobs"), 1024);
     client.run("SELECT queue.publish('t', jsonb_build_object('who', repeat('ä', 2000000)))");

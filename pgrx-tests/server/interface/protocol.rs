@@ -27,8 +27,10 @@ impl Function {
 fn functions(client: &mut Client) -> Vec<Function> {
     let sql = "
         SELECT pronamespace::regnamespace::text, proname::text, (pronargs - pronargdefaults)::int, prokind = 'p',
-               coalesce((SELECT array_agg(n ORDER BY i) FROM unnest(proargnames) WITH ORDINALITY AS a(n, i) WHERE i <= pronargs), '{}'),
-               (SELECT coalesce(array_agg(t::oid::regtype::text ORDER BY i), '{}') FROM unnest(proargtypes) WITH ORDINALITY AS a(t, i))
+               coalesce((SELECT array_agg(n ORDER BY i) FROM unnest(proargnames) WITH ORDINALITY AS a(n, i)
+               WHERE i <= pronargs), '{}'),
+               (SELECT coalesce(array_agg(t::oid::regtype::text ORDER BY i), '{}')
+               FROM unnest(proargtypes) WITH ORDINALITY AS a(t, i))
         FROM pg_proc WHERE pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace)
           AND prorettype <> 'trigger'::regtype ORDER BY proname";
     let found: Vec<Function> = client
@@ -51,7 +53,8 @@ fn functions(client: &mut Client) -> Vec<Function> {
     found
 }
 
-/// Good values for the arguments of a function that must be given; `attempt`, `staged`, `job` and `ended` are ids, `ends` is a batch.
+/// Good values for the arguments of a function that must be given; `attempt`, `staged`, `job` and `ended` are ids,
+/// `ends` is a batch.
 fn required(function: &str) -> &'static [&'static str] {
     match function {
         "create" => &["'fresh'"],
@@ -312,7 +315,8 @@ fn no_output_column_is_a_reserved_word() {
 fn everything_has_a_comment() {
     let bare: Vec<String> = connect().column(
         "SELECT 'function ' || proname FROM pg_proc
-         WHERE pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace) AND obj_description(oid, 'pg_proc') IS NULL
+         WHERE pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace)
+         AND obj_description(oid, 'pg_proc') IS NULL
          UNION ALL
          SELECT 'relation ' || relname FROM pg_class
          WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('r', 'v', 'm', 'p', 'c', 'S', 'f')
@@ -330,7 +334,8 @@ fn everything_has_a_comment() {
          SELECT 'schema ' || nspname FROM pg_namespace
          WHERE nspname IN ('queue', 'queue_internal') AND obj_description(oid, 'pg_namespace') IS NULL
          UNION ALL
-         SELECT 'extension' FROM pg_extension WHERE extname = 'pg_queue' AND obj_description(oid, 'pg_extension') IS NULL",
+         SELECT 'extension' FROM pg_extension WHERE extname = 'pg_queue'
+         AND obj_description(oid, 'pg_extension') IS NULL",
     );
     assert!(bare.is_empty(), "{bare:#?}");
     // What users look at is explained, and not merely named again.
@@ -351,12 +356,15 @@ fn every_member_of_the_extension_lies_in_its_schemas() {
          WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e'
            AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pg_queue')
            AND o.schema IS DISTINCT FROM 'queue' AND (o.type, o.name) <> ('schema', 'queue')
-           AND (o.type, o.schema) IS DISTINCT FROM ('function', 'queue_internal') AND (o.type, o.name) <> ('schema', 'queue_internal')",
+           AND (o.type, o.schema) IS DISTINCT FROM ('function', 'queue_internal')
+           AND (o.type, o.name) <> ('schema', 'queue_internal')",
     );
     assert!(outside.is_empty(), "{outside:?}");
     let strangers: Vec<String> = connect().column(
-        "SELECT relname::text FROM pg_class AS c WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('r', 'v', 'S')
-           AND NOT EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = c.oid AND deptype IN ('e', 'i'))",
+        "SELECT relname::text FROM pg_class AS c WHERE relnamespace = 'queue'::regnamespace
+            AND relkind IN ('r', 'v', 'S')
+           AND NOT EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = c.oid
+           AND deptype IN ('e', 'i'))",
     );
     assert!(strangers.is_empty(), "{strangers:?}");
 }
@@ -365,7 +373,8 @@ fn every_member_of_the_extension_lies_in_its_schemas() {
 fn nothing_is_granted_to_public() {
     let mut client = connect();
     let granted: Vec<String> = client.column(
-        "SELECT 'function ' || p.proname FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
+        "SELECT 'function ' || p.proname FROM pg_proc AS p,
+            aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
          WHERE p.pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace) AND a.grantee = 0
          UNION ALL
          SELECT 'relation ' || c.relname FROM pg_class AS c, aclexplode(c.relacl) AS a

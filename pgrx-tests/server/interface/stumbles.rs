@@ -113,7 +113,10 @@ fn a_group_without_limits_and_a_wait_that_is_cut_are_told_once() {
     create(&mut client, "other", "");
     create(&mut client, "limited", "max_running_per_group => 1");
     create(&mut client, "rated", "rate_limit_per_group => 1");
-    client.run("SELECT queue.enqueue('limited', group_key => 'g'), queue.enqueue('rated', group_key => 'g'), queue.enqueue('plain')");
+    client.run(
+        "SELECT queue.enqueue('limited', group_key => 'g'), queue.enqueue('rated', group_key => 'g'), \
+        queue.enqueue('plain')",
+    );
     assert!(taken(&notices).is_empty());
     client.run("SELECT queue.enqueue('plain', group_key => 'g') FROM generate_series(1, 3)");
     let told = taken(&notices);
@@ -144,12 +147,18 @@ fn a_queue_that_is_not_there_is_not_dropped() {
     client.run("SELECT queue.drop('nope', if_exists => true)");
     assert_eq!(taken(&notices), ["NOTICE queue \"nope\" does not exist, skipping"]);
     create(&mut client, "there", "");
-    client.run("SELECT queue.create_topic('topic'); SELECT queue.drop('there', if_exists => true), queue.drop('topic', if_exists => true)");
+    client.run(
+        "SELECT queue.create_topic('topic'); SELECT queue.drop('there', if_exists => true), \
+        queue.drop('topic', if_exists => true)",
+    );
     assert_eq!(client.count("SELECT FROM queue.queues"), 0);
     assert!(taken(&notices).is_empty());
     // Privileges are not passed over.
     create(&mut client, "there", "");
-    client.run("CREATE ROLE no_manager_of_queues; SELECT queue.create('own'); SELECT queue.grant('own', 'no_manager_of_queues', 'manage')");
+    client.run(
+        "CREATE ROLE no_manager_of_queues; SELECT queue.create('own'); \
+        SELECT queue.grant('own', 'no_manager_of_queues', 'manage')",
+    );
     client.run("SET ROLE no_manager_of_queues");
     let failure = client.batch_execute("SELECT queue.drop('there', if_exists => true)").unwrap_err();
     assert_eq!(error::code(&failure), "42501");

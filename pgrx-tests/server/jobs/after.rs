@@ -277,7 +277,8 @@ fn a_held_job_keeps_what_it_was_given() {
     let before = client.enqueue("q");
     let large = "x".repeat(5000);
     let held: i64 = client.value(&format!(
-        "SELECT queue.enqueue('stages', jsonb_build_object('n', '{large}'), 7, headers => '{{\"h\": 1}}', group_key => 'g',
+        "SELECT queue.enqueue('stages', jsonb_build_object('n', '{large}'), 7, headers => '{{\"h\": 1}}',
+            group_key => 'g',
              stage => 'b', max_attempts => 4, lease => '1 min', unique_key => 'k', after => '{{{before}}}')"
     ));
     let told = |client: &mut Client| -> String {
@@ -298,7 +299,8 @@ fn a_held_job_keeps_what_it_was_given() {
     assert_eq!(client.value::<i64>("SELECT ready FROM queue.stats WHERE queue_name = 'stages' AND stage = 'a'"), 3);
     let row = client
         .query_one(
-            "SELECT job_id, length(payload ->> 'n'), priority, headers::text, group_key, attempt, max_attempts, unique_key,
+            "SELECT job_id, length(payload ->> 'n'), priority, headers::text, group_key, attempt, max_attempts,
+                unique_key,
                     lease_expires_at < now() + interval '2 min'
              FROM queue.claim('stages', stage => 'b')",
             &[],
@@ -319,7 +321,8 @@ fn many_and_batch_take_it_too() {
     let before = client.enqueue("q");
     let held: Vec<i64> = client.column(&format!(
         "SELECT queue.enqueue_many('q', ARRAY['1', '2', '3']::jsonb[], after => '{{{before}}}')
-         UNION ALL SELECT queue.enqueue_batch('q', '[{{\"after\": [{before}]}}, {{\"after\": [{before}], \"upon\": \"failed\"}}, {{}}]')"
+         UNION ALL SELECT queue.enqueue_batch('q',
+         '[{{\"after\": [{before}]}}, {{\"after\": [{before}], \"upon\": \"failed\"}}, {{}}]')"
     ));
     let states = |client: &mut Client| held.iter().map(|job| client.state(*job)).collect::<Vec<_>>();
     assert_eq!(states(&mut client), ["held", "held", "held", "held", "held", "ready"]);
@@ -455,7 +458,8 @@ fn held_jobs_move_with_what_they_are_after() {
     // The ring turns until the two that have completed are nowhere.
     wait::until("their retention is over", || {
         client.run(
-            "SELECT count(*) FROM queue.enqueue_many('brief', ARRAY(SELECT '1'::jsonb FROM generate_series(1, 500)), priority => -9)",
+            "SELECT count(*) FROM queue.enqueue_many('brief', ARRAY(SELECT '1'::jsonb FROM generate_series(1, 500)), \
+                priority => -9)",
         );
         client.run("SELECT count(queue.complete(id)) FROM queue.claim('brief', 500)");
         (client.count(&format!("SELECT FROM queue.job({})", jobs[0])) == 0).then_some(())
@@ -586,7 +590,8 @@ fn thousands_are_released_at_once() {
     create(&mut client, "q", "lease => '1 hour'");
     let before = client.enqueue("q");
     client.run(&format!(
-        "SELECT count(*) FROM queue.enqueue_many('q', ARRAY(SELECT to_jsonb(n) FROM generate_series(1, 5500) AS n), after => '{{{before}}}')"
+        "SELECT count(*) FROM queue.enqueue_many('q', ARRAY(SELECT to_jsonb(n) FROM generate_series(1, 5500) AS n), \
+            after => '{{{before}}}')"
     ));
     end(&mut client, before, "completed");
     wait::until("all are ready", || {

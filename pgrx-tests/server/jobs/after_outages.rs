@@ -161,8 +161,8 @@ fn a_look_at_everything_finds_each_kind_of_predecessor() {
     let mut client = cluster.connect();
     create(&mut client, "p", "lease => '1 hour', backoff_base => '0', max_attempts => 2");
     create(&mut client, "filler", "retention => '0', lease => '1 hour'");
-    // What is done with a job, what makes of it what is after it then, and what ends it if it lives. `@` is the job, `#` its
-    // attempt.
+    // What is done with a job, what makes of it what is after it then, and what ends it if it lives. `@` is the job,
+    // `#` its attempt.
     let kinds = [
         ("", "held", "SELECT queue.cancel(@)"),
         ("SELECT queue.reprioritize(@, 5)", "held", "SELECT queue.cancel(@)"),
@@ -208,7 +208,8 @@ fn a_look_at_everything_finds_each_kind_of_predecessor() {
                 client.run("SELECT count(*) FROM queue.enqueue_many('filler', array_fill('1'::jsonb, ARRAY[500]))");
                 client.run("SELECT count(queue.complete(id)) FROM queue.claim('filler', 500)");
                 let moved = format!(
-                    "SELECT FROM queue.attempt_8 WHERE job_id = {0} UNION ALL SELECT FROM queue.attempt_9 WHERE job_id = {0}",
+                    "SELECT FROM queue.attempt_8 WHERE job_id = {0} UNION ALL SELECT FROM queue.attempt_9 \
+                        WHERE job_id = {0}",
                     jobs[0].0
                 );
                 (client.count(&moved) > 0).then_some(())

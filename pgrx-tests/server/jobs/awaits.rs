@@ -76,7 +76,8 @@ fn every_end_wakes_it() {
         ),
         (
             "",
-            "SELECT queue.end_batch(json_build_array(json_build_object('fail', json_build_object('id', $i, 'error', 'no'))))",
+            "SELECT queue.end_batch(json_build_array(json_build_object('fail', \
+                json_build_object('id', $i, 'error', 'no'))))",
             "dead",
         ),
         ("", "SELECT queue.cancel_many(ARRAY[$j], force => true)", "cancelled"),

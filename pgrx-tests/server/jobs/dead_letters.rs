@@ -17,7 +17,8 @@ fn a_job_that_dies_is_copied_with_what_it_died_of() {
     ));
     let large = "x".repeat(5000);
     let job: i64 = client.value(&format!(
-        "SELECT queue.enqueue('{q}', jsonb_build_object('n', '{large}'), 7, headers => '{{\"trace\": \"t\", \"dead_letter\": 1}}',
+        "SELECT queue.enqueue('{q}', jsonb_build_object('n', '{large}'), 7,
+            headers => '{{\"trace\": \"t\", \"dead_letter\": 1}}',
              group_key => 'g', max_attempts => 2, lease => '1 min')"
     ));
     let id = client.claim(&q);
@@ -35,7 +36,8 @@ fn a_job_that_dies_is_copied_with_what_it_died_of() {
         .query_one(
             &format!(
                 "SELECT job_id, attempt, max_attempts, priority, group_key, length(payload ->> 'n'), stage, last_error,
-                     headers ->> 'trace', headers -> 'dead_letter' ->> 'queue', (headers -> 'dead_letter' ->> 'job_id')::bigint,
+                     headers ->> 'trace', headers -> 'dead_letter' ->> 'queue',
+                     (headers -> 'dead_letter' ->> 'job_id')::bigint,
                      headers -> 'dead_letter' ->> 'stage', (headers -> 'dead_letter' ->> 'attempt')::int,
                      headers -> 'dead_letter' ->> 'error',
                      now() - (headers -> 'dead_letter' ->> 'died_at')::timestamptz < '1 minute',
@@ -59,7 +61,8 @@ fn every_way_to_die_counts_and_no_other_end_does() {
     let (mut client, dead) = queue("max_waiting => 1");
     let (_, q) = queue(&format!("dead_letter => '{dead}', max_attempts => 1, lease => '1 hour'"));
     let errors = format!(
-        "SELECT array_to_string(ARRAY(SELECT headers -> 'dead_letter' ->> 'error' FROM queue.jobs WHERE queue_name = '{dead}' ORDER BY job_id), ', ')"
+        "SELECT array_to_string(ARRAY(SELECT headers -> 'dead_letter' ->> 'error' FROM queue.jobs \
+            WHERE queue_name = '{dead}' ORDER BY job_id), ', ')"
     );
     for _ in 0..8 {
         client.enqueue(&q);
@@ -191,7 +194,8 @@ fn the_dead_are_brought_back_by_their_errors_whatever_became_of_the_copies() {
     let retried = |queue: &str, error: &str, max_jobs: u32| {
         format!(
             "SELECT count(*) FROM queue.retry_many(ARRAY(
-                 SELECT job_id FROM queue.search('{queue}', '$.error starts with \"{error}\"', '{{dead}}', max_jobs => {max_jobs})))
+                 SELECT job_id FROM queue.search('{queue}', '$.error starts with \"{error}\"', '{{dead}}',
+                 max_jobs => {max_jobs})))
              WHERE outcome = 'retried'"
         )
     };
@@ -221,7 +225,8 @@ fn those_whose_key_is_taken_take_no_other_s_place() {
     assert_eq!(client.state(free), "dead");
     let answers = format!(
         "SELECT concat_ws(' ', outcome, count(*), min(reason) LIKE '%key%') FROM queue.retry_many(ARRAY(
-             SELECT job_id FROM queue.jobs WHERE queue_name = '{q}' AND state = 'dead')) GROUP BY outcome ORDER BY outcome"
+             SELECT job_id FROM queue.jobs WHERE queue_name = '{q}' AND state = 'dead')) GROUP BY outcome
+             ORDER BY outcome"
     );
     assert_eq!(client.column::<String>(&answers), ["refused 150 t", "retried 1"]);
     assert_eq!(client.state(free), "ready");

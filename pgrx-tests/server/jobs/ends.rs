@@ -1,5 +1,5 @@
-//! `queue.end_batch`: each attempt ends as the verb for one would end it, or is refused and still runs. What is no end is an error of the
-//! call, and ends nothing.
+//! `queue.end_batch`: each attempt ends as the verb for one would end it, or is refused and still runs. What is no end
+//! is an error of the call, and ends nothing.
 
 use postgres::Client;
 use queue_tests::wait;
@@ -47,7 +47,8 @@ fn running(client: &mut Client, queue: &str) -> (i64, i64) {
 fn known(client: &mut Client, job: i64) -> String {
     client.value(&format!(
         "SELECT jsonb_build_array(
-             jsonb_build_array(j.stage, j.state, j.payload, j.priority, j.attempt, j.max_attempts, j.error, j.result, j.progress,
+             jsonb_build_array(j.stage, j.state, j.payload, j.priority, j.attempt, j.max_attempts, j.error, j.result,
+             j.progress,
                  round(extract(epoch FROM j.run_at - now()) / 3600)),
              (SELECT jsonb_agg(jsonb_build_array(a.stage, a.attempt, a.state, a.error, a.worker) ORDER BY a.id)
               FROM queue.job_attempts(j.job_id) AS a))::text
@@ -63,7 +64,8 @@ fn each_ends_as_the_verb_for_one_would_end_it() {
     create(&mut client, &staged, "stages => '{a, b, c}'");
     let before = client.enqueue(&format!("{q} staged"));
     client.run(&format!("SELECT queue.reschedule({before}, '2100-01-01')"));
-    // A queue, what is done first, the verb, the object, and the outcome. $i is the attempt, $j the job, $b a job that waits.
+    // A queue, what is done first, the verb, the object, and the outcome. $i is the attempt, $j the job, $b a job that
+    // waits.
     let cases = [
         (&q, "", "complete($i)", r#"{"complete": {"id": $i}}"#, "completed"),
         (&q, "", "complete($i, '[1, {}]')", r#"{"complete": {"id": $i, "result": [1, {}]}}"#, "completed"),
@@ -592,7 +594,8 @@ fn ten_thousand_end_in_one_call() {
                   WHERE (a.error = 'no ' || id) IS NOT DISTINCT FROM nullif(a.state = 'failed', false)
                      OR a.state = 'dead' AND a.error = 'no' GROUP BY a.state ORDER BY a.state";
     assert_eq!(client.column::<String>(states), expected);
-    let right = "SELECT FROM queue.jobs AS j JOIN queue.attempts AS a USING (job_id) WHERE j.state = 'completed' AND j.result = to_jsonb(a.id)";
+    let right = "SELECT FROM queue.jobs AS j JOIN queue.attempts AS a USING (job_id) WHERE j.state = 'completed' \
+        AND j.result = to_jsonb(a.id)";
     assert_eq!(client.count(right), 2500);
     let stats = "SELECT format('%s %s %s %s', completed, dead, scheduled, retrying) FROM queue.stats";
     wait::until("all are counted", || (client.value::<String>(stats) == "2500 2500 2500 2500").then_some(()));

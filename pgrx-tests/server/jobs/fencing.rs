@@ -21,11 +21,16 @@ const MANY: [&str; 9] = [
     "SELECT outcome, reason FROM queue.fail_many(ARRAY[$], 'boom')",
     "SELECT outcome, reason FROM queue.release_many(ARRAY[$])",
     "SELECT outcome, reason FROM queue.extend_many(ARRAY[$])",
-    "SELECT outcome, reason FROM queue.end_batch(json_build_array(json_build_object('complete', json_build_object('id', $))))",
-    "SELECT outcome, reason FROM queue.end_batch(json_build_array(json_build_object('fail', json_build_object('id', $, 'error', 'boom'))))",
-    "SELECT outcome, reason FROM queue.end_batch(json_build_array(json_build_object('release', json_build_object('id', $))))",
-    "SELECT outcome, reason FROM queue.end_batch(json_build_array(json_build_object('advance', json_build_object('id', $))))",
-    "SELECT outcome, reason FROM queue.end_batch(json_build_array(json_build_object('suspend', json_build_object('id', $))))",
+    "SELECT outcome, reason FROM queue.end_batch(json_build_array(json_build_object('complete', \
+        json_build_object('id', $))))",
+    "SELECT outcome, reason FROM queue.end_batch(json_build_array(json_build_object('fail', \
+        json_build_object('id', $, 'error', 'boom'))))",
+    "SELECT outcome, reason FROM queue.end_batch(json_build_array(json_build_object('release', \
+        json_build_object('id', $))))",
+    "SELECT outcome, reason FROM queue.end_batch(json_build_array(json_build_object('advance', \
+        json_build_object('id', $))))",
+    "SELECT outcome, reason FROM queue.end_batch(json_build_array(json_build_object('suspend', \
+        json_build_object('id', $))))",
 ];
 
 /// The verbs for one job, and for many.
@@ -390,7 +395,8 @@ fn the_many_forms_answer_for_each_and_take_what_is_theirs() {
         ("queue.release_many($)", "released"),
         ("queue.extend_many($)", "extended"),
         (
-            "queue.end_batch((SELECT json_agg(json_build_object('suspend', json_build_object('id', id))) FROM unnest($) AS id WHERE id > 0))",
+            "queue.end_batch((SELECT json_agg(json_build_object('suspend', json_build_object('id', id))) \
+                FROM unnest($) AS id WHERE id > 0))",
             "suspended",
         ),
     ] {
@@ -533,8 +539,8 @@ fn claim_answers_for_what_it_cannot_complete() {
         ],
     );
     assert_eq!(jobs.len(), 1);
-    // What it can complete it says nothing of. Without a job to claim there may be answers alone; without attempts to complete there are
-    // none.
+    // What it can complete it says nothing of. Without a job to claim there may be answers alone; without attempts to
+    // complete there are none.
     assert_eq!(claim(&mut client, &one, &[next, ids[3]]).0, []);
     let (answers, jobs) = claim(&mut client, &one, &[next, next]);
     expect(&answers, &[(next, "lost", "already completed"), (next, "lost", "already completed")]);
@@ -614,7 +620,8 @@ fn a_heartbeat_that_is_overtaken_by_the_end_of_the_lease_does_not_tell_of_a_new_
         let mut worker = cluster.connect_to("app");
         let heartbeat = scope.spawn(move || {
             worker.value::<String>(&format!(
-                "SELECT concat_ws(' ', outcome, lease_expires_at, is_cancelled) FROM queue.extend_many('{{{id}}}', '1 hour')"
+                "SELECT concat_ws(' ', outcome, lease_expires_at, is_cancelled) \
+                    FROM queue.extend_many('{{{id}}}', '1 hour')"
             ))
         });
         wait::until("the lease is over", || {

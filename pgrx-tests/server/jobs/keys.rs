@@ -106,7 +106,10 @@ fn a_waiting_job_is_replaced() {
             assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
             enqueue(&mut client, &q, &wish);
             let claimed = client.query_one(
-                &format!("SELECT job_id, payload::text, headers::text, attempt, unique_key, last_error FROM queue.claim('{q}', 9)"),
+                &format!(
+                    "SELECT job_id, payload::text, headers::text, attempt, unique_key, last_error \
+                    FROM queue.claim('{q}', 9)"
+                ),
                 &[],
             );
             let row = claimed.unwrap();
@@ -385,7 +388,8 @@ fn a_batch_does_what_its_calls_would_one_after_the_other() {
     assert_eq!(all, ["ready 1 0", "ready 2 0", "ready 5 5", "ready 7 0", "ready 9 0"]);
     // All or nothing.
     let failure = client.failure(&format!(
-        r#"SELECT queue.enqueue_batch('{q}', '[{{"unique_key": "d"}}, {{"unique_key": "d", "on_duplicate": "error"}}]')"#
+        r#"SELECT queue.enqueue_batch('{q}',
+            '[{{"unique_key": "d"}}, {{"unique_key": "d", "on_duplicate": "error"}}]')"#
     ));
     assert_eq!((failure.code.as_str(), failure.detail.contains("same call")), ("23505", true));
     let failure = client.failure(&format!(r#"SELECT queue.enqueue_batch('{q}', '[{{"unique_key": 7}}]')"#));

@@ -53,12 +53,14 @@ fn a_job_is_claimed_run_and_completed() {
     let ended = "state, worker, error, result, headers, claimed_at < finished_at, lease_expires_at";
     assert_eq!(look(&mut client, job, ended), r#"(completed,w1,,"{""sent"": true}","{""trace"": ""t1""}",t,)"#);
     let attempts: Vec<String> = client.column(&format!(
-        "SELECT ROW(id, attempt, state, worker, claimed_at < finished_at, error)::text FROM queue.attempts WHERE job_id = {job}"
+        "SELECT ROW(id, attempt, state, worker, claimed_at < finished_at, error)::text FROM queue.attempts \
+            WHERE job_id = {job}"
     ));
     assert_eq!(attempts, [format!("({id},1,completed,w1,t,)")]);
     // The same job in the view of all.
     let same: bool = client.value(&format!(
-        "SELECT (SELECT j FROM queue.job({job}) AS j)::text = (SELECT j FROM queue.jobs AS j WHERE job_id = {job})::text"
+        "SELECT (SELECT j FROM queue.job({job}) AS j)::text = (SELECT j FROM queue.jobs AS j \
+            WHERE job_id = {job})::text"
     ));
     assert!(same);
 }
@@ -453,7 +455,8 @@ fn dead_jobs_are_retried_by_filter_and_number() {
     let retry = |filter: &str, rest: &str| {
         format!(
             "SELECT count(*) FROM queue.retry_many(ARRAY(
-                 SELECT job_id FROM queue.search('{q}', {filter}, '{{dead}}'{rest}))) WHERE outcome = 'retried' AND reason IS NULL"
+                 SELECT job_id FROM queue.search('{q}', {filter}, '{{dead}}'{rest}))) WHERE outcome = 'retried'
+                 AND reason IS NULL"
         )
     };
     assert_eq!(client.value::<i64>(&retry("'$.error starts with \"nothing\"'", "")), 0);
@@ -526,7 +529,8 @@ fn forget_leaves_nothing_of_what_was_said() {
     );
     for log in ["attempt", "outcome", "note"] {
         let found: i64 = client.value(&format!(
-            "SELECT count(*) FROM queue.{log}_0 AS l WHERE l.id IN (SELECT id FROM queue.attempts WHERE job_id = {job}) AND l::text LIKE '%marker%'"
+            "SELECT count(*) FROM queue.{log}_0 AS l WHERE l.id IN (SELECT id FROM queue.attempts \
+                WHERE job_id = {job}) AND l::text LIKE '%marker%'"
         ));
         assert_eq!(found, 0, "{log}");
     }
@@ -601,7 +605,8 @@ fn options_are_set_changed_and_reset() {
     let (mut client, q) = queue("");
     let settings = format!(
         "SELECT ROW(max_attempts, lease, backoff, backoff_base, backoff_max, backoff_jitter, retention, dead_retention,
-             dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period, max_waiting, stages,
+             dead_letter, max_running, max_running_per_group, strict_order, rate_limit, rate_period, max_waiting,
+             stages,
              notify, is_paused)::text FROM queue.queues WHERE queue_name = '{q}'"
     );
     let defaults = r#"(20,00:05:00,exponential,00:00:10,"1 day",0.1,"1 day","90 days",,,,f,,00:00:01,,,f,f)"#;
@@ -614,7 +619,8 @@ fn options_are_set_changed_and_reset() {
         "SELECT queue.create('{q}', max_attempts => 5, lease => '1 min', backoff => 'linear', if_not_exists => true)"
     ));
     client.run(&format!(
-        "SELECT queue.alter('{q}', backoff_base => '1 s', backoff_max => '1 h', backoff_jitter => 0.25, retention => '-1',
+        "SELECT queue.alter('{q}', backoff_base => '1 s', backoff_max => '1 h', backoff_jitter => 0.25,
+            retention => '-1',
              dead_retention => '0', rate_period => '2 s', notify => true)"
     ));
     let all = r#"(5,00:01:00,linear,00:00:01,01:00:00,0.25,-00:00:01,00:00:00,,,,f,,00:00:02,,,t,f)"#;
@@ -659,7 +665,8 @@ fn options_are_set_changed_and_reset() {
 fn the_views_count_and_age() {
     let (mut client, q) = queue("backoff_base => '0'");
     let stats = format!(
-        "SELECT ROW(ready, scheduled, retrying, running, dead, oldest_ready_age IS NULL, enqueued, claimed, completed, failed,
+        "SELECT ROW(ready, scheduled, retrying, running, dead, oldest_ready_age IS NULL, enqueued, claimed, completed,
+            failed,
              timed_out, died)::text FROM queue.stats WHERE queue_name = '{q}' AND stage IS NULL"
     );
     assert_eq!(client.value::<String>(&stats), "(0,0,0,0,0,t,0,0,0,0,0,0)");
@@ -668,7 +675,8 @@ fn the_views_count_and_age() {
     assert_eq!(client.value::<String>(&stats), "(6,1,0,0,0,f,7,0,0,0,0,0)");
     let ids: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{q}', 5, worker => 'w')"));
     client.run(&format!(
-        "SELECT queue.complete({}), queue.fail({}, 'later', '1 day'), queue.fail({}, 'never', fatal => true), queue.release({})",
+        "SELECT queue.complete({}), queue.fail({}, 'later', '1 day'), queue.fail({}, 'never', fatal => true), \
+            queue.release({})",
         ids[0], ids[1], ids[2], ids[3]
     ));
     assert_eq!(client.value::<String>(&stats), "(2,1,1,1,1,f,7,5,1,2,0,1)");
@@ -714,10 +722,12 @@ fn error_texts_are_cut_between_characters() {
 fn a_batch_is_as_many_single_jobs() {
     let (mut client, q) = queue("");
     let many: Vec<i64> = client.column(&format!(
-        "SELECT queue.enqueue_many('{q}', ARRAY['1', '2', 'null']::jsonb[], priority => 2, max_attempts => 3, headers => '{{\"a\": 1}}')"
+        "SELECT queue.enqueue_many('{q}', ARRAY['1', '2', 'null']::jsonb[], priority => 2, max_attempts => 3, \
+            headers => '{{\"a\": 1}}')"
     ));
     let batch: Vec<i64> = client.column(&format!(
-        "SELECT queue.enqueue_batch('{q}', '[{{\"payload\": 4, \"priority\": 1, \"max_attempts\": 9, \"lease\": \"1 min\", \"headers\": [1]}},
+        "SELECT queue.enqueue_batch('{q}',
+            '[{{\"payload\": 4, \"priority\": 1, \"max_attempts\": 9, \"lease\": \"1 min\", \"headers\": [1]}},
             {{}}, {{\"payload\": null, \"priority\": null, \"delay\": null, \"on_duplicate\": \"skip\"}},
             {{\"delay\": \"1 day\"}}, {{\"run_at\": \"2100-01-01\"}}]')"
     ));

@@ -1,5 +1,6 @@
-//! Verbs for many jobs: `queue.cancel_many`, `retry_many`, `reprioritize_many`, `reschedule_many` do for each what the verb for one does,
-//! and answer for each. `operations::listing` has what a search finds for them, and those that memory has no place for.
+//! Verbs for many jobs: `queue.cancel_many`, `retry_many`, `reprioritize_many`, `reschedule_many` do for each what the
+//! verb for one does, and answer for each. `operations::listing` has what a search finds for them, and those that
+//! memory has no place for.
 
 use postgres::Client;
 use queue_tests::wait;
@@ -201,7 +202,8 @@ fn a_flow_of_which_a_member_is_busy_is_left_as_it_is() {
     assert_eq!(client.count(&members), 0);
 }
 
-/// What a verb for many has not done leaves no trace: a flow that is being cancelled, and one that another transaction is changing.
+/// What a verb for many has not done leaves no trace: a flow that is being cancelled, and one that another transaction
+/// is changing.
 #[test]
 fn what_is_refused_or_busy_is_as_it_was() {
     let verbs =
@@ -237,7 +239,8 @@ fn what_is_refused_or_busy_is_as_it_was() {
     }
 }
 
-/// A job is changed twice in a transaction, another session claims meanwhile, and the transaction is rolled back: the next claim gets the job.
+/// A job is changed twice in a transaction, another session claims meanwhile, and the transaction is rolled back: the
+/// next claim gets the job.
 #[test]
 fn a_job_that_was_changed_twice_is_ready_after_a_rollback() {
     let twice = [

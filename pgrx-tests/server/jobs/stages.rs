@@ -36,7 +36,8 @@ fn a_job_goes_through_the_stages_with_its_id() {
     let (mut client, q) = queue(&format!("{THREE}, backoff_base => '0', backoff_jitter => 0"));
     let large = "x".repeat(5000);
     let job: i64 = client.value(&format!(
-        "SELECT queue.enqueue('{q}', jsonb_build_object('n', '{large}'), 3, headers => '{{\"h\": 1}}', group_key => 'g', max_attempts => 2)"
+        "SELECT queue.enqueue('{q}', jsonb_build_object('n', '{large}'), 3, headers => '{{\"h\": 1}}', \
+            group_key => 'g', max_attempts => 2)"
     ));
     assert_eq!(stage_of(&mut client, job).as_deref(), Some("fetch"));
     for other in ["parse", "store"] {
@@ -54,7 +55,8 @@ fn a_job_goes_through_the_stages_with_its_id() {
     let row = client
         .query_one(
             &format!(
-                "SELECT id, job_id, attempt, stage, max_attempts, priority, group_key, headers::text, last_error, progress::text,
+                "SELECT id, job_id, attempt, stage, max_attempts, priority, group_key, headers::text, last_error,
+                    progress::text,
                      length(payload ->> 'n') FROM queue.claim('{q}')"
             ),
             &[],
@@ -151,7 +153,8 @@ fn a_stage_is_checked_everywhere() {
         ("headers->>'outcome', headers->>'reason'", "claim('Q', completed => $)"),
         (
             "outcome, reason",
-            "end_batch((SELECT json_agg(json_build_object('complete', json_build_object('id', id))) FROM unnest($) AS id))",
+            "end_batch((SELECT json_agg(json_build_object('complete', json_build_object('id', id))) \
+                FROM unnest($) AS id))",
         ),
     ] {
         client.enqueue(&plain);
@@ -177,7 +180,8 @@ fn jobs_come_in_at_any_stage_and_claims_of_all_are_in_order() {
     let (mut client, q) = queue(THREE);
     let first: i64 = client.value(&format!("SELECT queue.enqueue('{q}', stage => 'store', priority => 1)"));
     let batch: Vec<i64> = client.column(&format!(
-        "SELECT queue.enqueue_batch('{q}', '[{{\"stage\": \"parse\"}}, {{}}, {{\"stage\": null}}, {{\"stage\": \"store\"}}, {{\"priority\": -1}}]')"
+        "SELECT queue.enqueue_batch('{q}', '[{{\"stage\": \"parse\"}}, {{}}, {{\"stage\": null}}, \
+            {{\"stage\": \"store\"}}, {{\"priority\": -1}}]')"
     ));
     let many: Vec<i64> = client.column(&format!("SELECT queue.enqueue_many('{q}', '{{1, 2}}', stage => 'parse')"));
     let stages: Vec<String> =
@@ -198,7 +202,8 @@ fn the_order_over_all_stages_is_exact_with_more_stages_than_lanes_and_more_jobs_
     let mut client = cluster.create_database("app");
     client.run("SELECT queue.create('q', stages => '{a, b, c}')");
     client.run(
-        "SELECT queue.enqueue('q', priority => n * 7919 % 3, stage => (ARRAY['a', 'b', 'c'])[1 + n * 104729 % 3]) FROM generate_series(1, 600) AS n",
+        "SELECT queue.enqueue('q', priority => n * 7919 % 3, stage => (ARRAY['a', 'b', 'c'])[1 + n * 104729 % 3]) \
+            FROM generate_series(1, 600) AS n",
     );
     let expected: Vec<i64> = client.column("SELECT job_id FROM queue.jobs ORDER BY priority, job_id");
     let mut found = Vec::new();
@@ -520,7 +525,8 @@ fn a_stage_is_not_removed_under_an_open_transaction_nor_entered_after() {
 fn the_views_tell_stages_apart() {
     let (mut client, q) = queue(THREE);
     let rows = format!(
-        "SELECT concat_ws(' ', stage, ready, running, enqueued, claimed, completed, failed) FROM queue.stats WHERE queue_name = '{q}' ORDER BY stage"
+        "SELECT concat_ws(' ', stage, ready, running, enqueued, claimed, completed, failed) FROM queue.stats \
+            WHERE queue_name = '{q}' ORDER BY stage"
     );
     assert_eq!(client.column::<String>(&rows), ["fetch 0 0 0 0 0 0", "parse 0 0 0 0 0 0", "store 0 0 0 0 0 0"]);
     for _ in 0..3 {
@@ -533,13 +539,16 @@ fn the_views_tell_stages_apart() {
     assert_eq!(client.column::<String>(&rows)[1], "parse 0 1 0 1 0 0");
     client.run(&format!("SELECT queue.advance({id})"));
     let parts: Vec<String> = client.column(&format!(
-        "SELECT concat_ws(' ', stage, sum(enqueued), sum(claimed), sum(completed), sum(failed), bool_and(run_mean IS NOT NULL))
+        "SELECT concat_ws(' ', stage, sum(enqueued), sum(claimed), sum(completed), sum(failed),
+            bool_and(run_mean IS NOT NULL))
          FROM queue.throughput WHERE queue_name = '{q}' GROUP BY stage ORDER BY stage"
     ));
     assert_eq!(parts, ["fetch 3 2 1 1 t", "parse 0 1 1 0 t"]);
     // Counted row by row it is the same.
-    let counted = "SELECT string_agg(concat_ws(' ', lane, ready, running, enqueued, claimed, completed, failed), ',' ORDER BY lane)
-         FROM queue_internal.tallies(LEVEL) WHERE lane IN (SELECT lane FROM queue.lane JOIN queue.queue USING (queue_id) WHERE queue_name = 'Q') AND claimed > 0";
+    let counted = "SELECT string_agg(concat_ws(' ', lane, ready, running, enqueued, claimed, completed, failed), ','
+        ORDER BY lane)
+         FROM queue_internal.tallies(LEVEL) WHERE lane IN (SELECT lane FROM queue.lane
+         JOIN queue.queue USING (queue_id) WHERE queue_name = 'Q') AND claimed > 0";
     let by = |level: &str| counted.replace("LEVEL", level).replace('Q', &q);
     assert_eq!(client.value::<String>(&by("true")), client.value::<String>(&by("false")));
     assert_eq!(client.value::<i64>(&format!("SELECT queue.purge('{q}')")), 3);

@@ -79,8 +79,10 @@ fn a_binding_has_a_filter_and_options_of_its_own() {
     let (_database, mut client) = database(&["big", "plain", "odd"]);
     client.run("SELECT queue.create('steps', stages => '{one,two}', strict_order => true)");
     client.run(
-        "SELECT queue.bind('t', 'big', filter => '$.payload.total > 1000 && ($.headers.land == \"de\" || $.key == \"at\")'),
-                queue.bind('t', 'plain'), queue.bind('t', 'odd', filter => '$.payload.total.datetime() < \"2020-01-01\".datetime()'),
+        "SELECT queue.bind('t', 'big', filter =>
+            '$.payload.total > 1000 && ($.headers.land == \"de\" || $.key == \"at\")'),
+                queue.bind('t', 'plain'), queue.bind('t', 'odd',
+                filter => '$.payload.total.datetime() < \"2020-01-01\".datetime()'),
                 queue.bind('t', 'steps', priority => 7, delay => '1 hour', group_key => '$.payload.customer',
                            max_attempts => 3, lease => '2 minutes', stage => 'two')",
     );
@@ -105,7 +107,8 @@ fn a_binding_has_a_filter_and_options_of_its_own() {
     assert_eq!((job.get(4), job.get(5), job.get(6)), (true, "scheduled", "00:02:00"));
     // What a worker gets says where it comes from, the same in all copies; the publisher's own fields stay.
     let events: Vec<String> = client.column(
-        "SELECT headers->'event'->>'id' FROM (SELECT * FROM queue.claim('big', 100) UNION ALL SELECT * FROM queue.claim('plain', 100)) AS j
+        "SELECT headers->'event'->>'id' FROM (SELECT * FROM queue.claim('big', 100) UNION ALL SELECT *
+            FROM queue.claim('plain', 100)) AS j
          WHERE headers->>'land' = 'de' AND headers->'event'->>'topic' = 't' AND headers->'event'->>'key' = ''
              AND (headers->'event'->>'published_at')::timestamptz <= now() AND priority = 2",
     );
@@ -198,7 +201,8 @@ fn what_a_role_may_do_with_a_topic_is_granted_on_it() {
     assert_eq!(client.failure("SELECT queue.publish('t')").code, "42501");
     assert_eq!(client.value::<String>("SELECT bound_by FROM queue.bindings WHERE queue_name = 'mine'"), role);
     client.run(&format!(
-        "RESET ROLE; SELECT queue.revoke('t', '{role}', 'observe'), queue.grant('t', '{role}', 'produce'); SET ROLE {role}"
+        "RESET ROLE; SELECT queue.revoke('t', '{role}', 'observe'), queue.grant('t', '{role}', 'produce'); \
+            SET ROLE {role}"
     ));
     // It needs nothing on the queues that are bound; and what it cannot observe it does not see.
     assert_eq!(published(&mut client, "'{\"password\": \"x\"}', 'secret.a'"), "mine other");
@@ -276,14 +280,18 @@ fn dead_jobs_and_schedules_can_go_to_a_topic() {
     assert_eq!(client.state(dead), "dead");
     let copy = client
         .query_one(
-            "SELECT headers->'event'->>'key', headers->'dead_letter'->>'error', payload->>'n', priority FROM queue.claim('alerts')",
+            "SELECT headers->'event'->>'key', headers->'dead_letter'->>'error', payload->>'n', priority \
+                FROM queue.claim('alerts')",
             &[],
         )
         .unwrap();
     assert_eq!((copy.get(0), copy.get(1), copy.get(2), copy.get(3)), ("pay.eu", "refused", "1", 3));
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE queue_name = 'grave'"), 0);
     // A full subscriber keeps no job from dying.
-    client.run("SELECT queue.alter('grave', max_waiting => 1), queue.enqueue('grave'), queue.bind('t', 'grave', '#', on_full => 'error')");
+    client.run(
+        "SELECT queue.alter('grave', max_waiting => 1), queue.enqueue('grave'), \
+        queue.bind('t', 'grave', '#', on_full => 'error')",
+    );
     client.run("SELECT queue.enqueue('pay.eu')");
     let id = client.claim("pay.eu");
     client.run(&format!("SELECT queue.fail({id}, 'refused')"));
@@ -365,7 +373,10 @@ fn a_crash_leaves_all_copies_of_an_event_or_none() {
     cluster.psql("CREATE EXTENSION pg_queue");
     let mut client = cluster.connect();
     make(&mut client, &["a", "b", "c"]);
-    client.run("SELECT queue.bind('t', q, delay => CASE q WHEN 'c' THEN interval '1 day' END) FROM unnest('{a,b,c}'::text[]) AS q");
+    client.run(
+        "SELECT queue.bind('t', q, delay => CASE q WHEN 'c' THEN interval '1 day' END) \
+        FROM unnest('{a,b,c}'::text[]) AS q",
+    );
     let mut random = random::Random::new(random::seed("a_crash_leaves_all_copies_of_an_event_or_none"));
     let mut answered = Vec::new();
     for round in 0..6 {
@@ -413,7 +424,10 @@ fn topics_are_dumped_and_restored() {
     let mut client = source.create_database("app");
     make(&mut client, &["a", "b"]);
     client.run("CREATE ROLE publisher; SELECT queue.grant('t', 'publisher', 'produce')");
-    client.run("SELECT queue.bind('t', 'a', 'x.#', filter => '$.payload.n == 1', lease => '1 minute'), queue.bind('t', 'b', '*')");
+    client.run(
+        "SELECT queue.bind('t', 'a', 'x.#', filter => '$.payload.n == 1', lease => '1 minute'), \
+        queue.bind('t', 'b', '*')",
+    );
     let large = "x".repeat(5000);
     client.run(&format!("SELECT queue.publish('t', '{{\"n\": 1, \"large\": \"{large}\"}}', 'x')"));
     client.run("SELECT queue.schedule('s', 't', every => '1 year')");

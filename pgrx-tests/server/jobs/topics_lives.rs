@@ -1,5 +1,5 @@
-//! What becomes of copies: that each queue decides about its own by itself, that one which is paused, full or behind an open
-//! snapshot is in nobody's way, and how long each has its payload.
+//! What becomes of copies: that each queue decides about its own by itself, that one which is paused, full or behind an
+//! open snapshot is in nobody's way, and how long each has its payload.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -18,7 +18,8 @@ const LARGE: &str =
 /// Jobs that are claimed and completed from a queue.
 fn work_off(client: &mut Client, queue: &str, count: usize) -> i64 {
     client.value(&format!(
-        "SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('{queue}', {count}))) WHERE outcome = 'completed'"
+        "SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('{queue}', {count}))) \
+            WHERE outcome = 'completed'"
     ))
 }
 
@@ -53,7 +54,8 @@ fn each_queue_decides_about_a_key_by_itself() {
                     let delay = if state == "delayed" { ", delay => '1 day'" } else { "" };
                     if state != "new" {
                         client.run(&format!(
-                            "SELECT queue.enqueue('{queue}', '{{\"old\": true}}', unique_key => 'k', version => '2025-01-01'{delay})"
+                            "SELECT queue.enqueue('{queue}', '{{\"old\": true}}', unique_key => 'k', \
+                                version => '2025-01-01'{delay})"
                         ));
                     }
                     match state {
@@ -133,7 +135,8 @@ fn a_paused_subscriber_is_in_nobodys_way() {
     assert_eq!(client.column::<String>("SELECT c::text FROM queue.check() AS c"), [""; 0]);
 }
 
-/// Memory knows a few of the copies only, an old snapshot pins the segments, and each copy reaches its worker once, in order.
+/// Memory knows a few of the copies only, an old snapshot pins the segments, and each copy reaches its worker once, in
+/// order.
 #[test]
 fn copies_beyond_what_memory_holds_come_beside_an_open_snapshot() {
     const EVENTS: i64 = 5_000;
@@ -158,7 +161,8 @@ fn copies_beyond_what_memory_holds_come_beside_an_open_snapshot() {
             let mut worker = cluster.connect();
             scope.spawn(move || {
                 let claim = format!(
-                    "SELECT (payload->>'n')::bigint, id FROM queue.claim('{queue}', 97) WHERE length(payload->>'large') = 1500"
+                    "SELECT (payload->>'n')::bigint, id FROM queue.claim('{queue}', 97) \
+                        WHERE length(payload->>'large') = 1500"
                 );
                 let (mut last, mut count) = (0, 0);
                 loop {
@@ -247,8 +251,9 @@ fn each_copy_keeps_its_payload_for_its_own_life() {
     }
 }
 
-/// pgmq makes a regular expression of a pattern. Both say the same of a key wherever both define it: there `#` is text of any
-/// length, here it is any number of words, so that they differ only where one stands beside a dot and for no word.
+/// pgmq makes a regular expression of a pattern. Both say the same of a key wherever both define it: there `#` is text
+/// of any length, here it is any number of words, so that they differ only where one stands beside a dot and for no
+/// word.
 #[test]
 fn patterns_match_what_pgmqs_regular_expressions_match() {
     let database = Database::new();
@@ -258,10 +263,12 @@ fn patterns_match_what_pgmqs_regular_expressions_match() {
     client.run(
         "CREATE TABLE words AS WITH RECURSIVE texts (text, length) AS (
              SELECT word, 1 FROM unnest('{a,bb,*,#}'::text[]) AS word
-             UNION ALL SELECT text || '.' || word, length + 1 FROM texts, unnest('{a,bb,*,#}'::text[]) AS word WHERE length < 4
+             UNION ALL SELECT text || '.' || word, length + 1 FROM texts, unnest('{a,bb,*,#}'::text[]) AS word
+             WHERE length < 4
          ) SELECT text FROM texts",
     );
-    // A topic for each pattern would be many; a queue can have many bindings, of which the oldest is named. So one at a time.
+    // A topic for each pattern would be many; a queue can have many bindings, of which the oldest is named. So one at a
+    // time.
     client.run(
         "CREATE FUNCTION differences() RETURNS TABLE (pattern text, key text, ours boolean) LANGUAGE plpgsql AS $$
          DECLARE p text; k text; theirs boolean; BEGIN
@@ -269,7 +276,8 @@ fn patterns_match_what_pgmqs_regular_expressions_match() {
                  PERFORM queue.unbind('1', 'q'); PERFORM queue.bind('1', 'q', p);
                  FOR k IN SELECT text FROM words WHERE text !~ '[*#]' LOOP
                      ours := EXISTS (SELECT FROM queue.route('1', k));
-                     theirs := k ~ ('^' || replace(replace(regexp_replace(p, '([.+?{}()|\\[\\]\\\\^$])', '\\\\\\1', 'g'), '*', '[^.]+'), '#', '.*') || '$');
+                     theirs := k ~ ('^' || replace(replace(regexp_replace(p, '([.+?{}()|\\[\\]\\\\^$])', '\\\\\\1',
+                     'g'), '*', '[^.]+'), '#', '.*') || '$');
                      IF ours IS DISTINCT FROM theirs THEN pattern := p; key := k; RETURN NEXT; END IF;
                  END LOOP;
              END LOOP;

@@ -311,8 +311,10 @@ fn cancel_and_move_can_be_rolled_back() {
     }
     client.run(&format!("SELECT FROM queue.claim('{q}'); BEGIN; SELECT queue.cancel({job}); ROLLBACK"));
     assert_eq!(
-        client
-            .count(&format!("SELECT FROM queue_internal.running_now() WHERE is_cancelled AND id IN (SELECT id FROM queue_internal.life_of({job}) WHERE is_newest)")),
+        client.count(&format!(
+            "SELECT FROM queue_internal.running_now() WHERE is_cancelled \
+                AND id IN (SELECT id FROM queue_internal.life_of({job}) WHERE is_newest)"
+        )),
         0
     );
 }

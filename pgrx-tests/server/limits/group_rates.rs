@@ -17,7 +17,8 @@ fn claim(client: &mut Client, queue: &str, most: usize) -> Vec<i64> {
 /// So many jobs of each of these groups, in turns.
 fn fill(client: &mut Client, queue: &str, groups: usize, jobs: usize) {
     client.run(&format!(
-        "SELECT queue.enqueue('{queue}', group_key => 'g' || g) FROM generate_series(1, {jobs}), generate_series(1, {groups}) AS g"
+        "SELECT queue.enqueue('{queue}', group_key => 'g' || g) FROM generate_series(1, {jobs}), \
+            generate_series(1, {groups}) AS g"
     ));
 }
 
@@ -25,7 +26,8 @@ fn fill(client: &mut Client, queue: &str, groups: usize, jobs: usize) {
 fn assert_rates(client: &mut Client, queue: &str, rate: usize, period: &str) {
     let sql = format!(
         "SELECT count(*) FROM (
-             SELECT a.claimed_at, lag(a.claimed_at, {rate}) OVER (PARTITION BY j.group_key, a.stage ORDER BY a.claimed_at) AS before
+             SELECT a.claimed_at, lag(a.claimed_at, {rate}) OVER (PARTITION BY j.group_key, a.stage
+             ORDER BY a.claimed_at) AS before
              FROM queue.attempts AS a JOIN queue.jobs AS j USING (job_id)
              WHERE a.queue_name = '{queue}' AND a.claimed_at IS NOT NULL AND j.group_key IS NOT NULL) AS c
          WHERE claimed_at < before + interval '{period}'"
@@ -89,7 +91,10 @@ fn a_group_at_its_rate_holds_up_no_other() {
     assert_eq!((of(Some("many")), of(Some("few")), of(None)), (2, 2, 1));
     assert!(claim(&mut client, &queue, 100).is_empty());
     // A rate does not count what runs, and an end frees nothing.
-    client.run(&format!("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.attempts WHERE queue_name = '{queue}' AND state = 'running'))"));
+    client.run(&format!(
+        "SELECT queue.complete_many(ARRAY(SELECT id FROM queue.attempts WHERE queue_name = '{queue}' \
+        AND state = 'running'))"
+    ));
     assert!(claim(&mut client, &queue, 100).is_empty());
     // A raised rate counts at once, and what has started still counts.
     client.run(&format!("SELECT queue.alter('{queue}', rate_limit_per_group => 3)"));
@@ -217,7 +222,10 @@ fn more_groups_than_memory_has_room_for_wait() {
     assert!(claim(&mut client, "q", 100).is_empty());
     let doctor =
         "SELECT count(*) FROM queue.doctor() WHERE name = 'memory' AND NOT ok AND detail LIKE '%max_rated_groups%'";
-    let used: f64 = client.value("SELECT value FROM queue.metrics() WHERE name = 'pg_queue_memory_used' AND labels ->> 'setting' = 'pg_queue.max_rated_groups'");
+    let used: f64 = client.value(
+        "SELECT value FROM queue.metrics() WHERE name = 'pg_queue_memory_used' \
+        AND labels ->> 'setting' = 'pg_queue.max_rated_groups'",
+    );
     assert_eq!(used as usize, first.len());
     assert_eq!(client.value::<i64>(doctor), i64::from(first.len() * 10 >= 16 * 9));
     let mut all = first.len();

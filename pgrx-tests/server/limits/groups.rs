@@ -25,7 +25,8 @@ fn names(claimed: &[(String, i64)]) -> Vec<&str> {
 
 fn fill(client: &mut Client, queue: &str, group: &str, jobs: usize) {
     client.run(&format!(
-        "SELECT count(*) FROM queue.enqueue_many('{queue}', array_fill('1'::jsonb, '{{{jobs}}}'), group_key => '{group}')"
+        "SELECT count(*) FROM queue.enqueue_many('{queue}', array_fill('1'::jsonb, '{{{jobs}}}'), \
+            group_key => '{group}')"
     ));
 }
 
@@ -274,7 +275,8 @@ fn those_who_wait_for_their_group_outlive_everything() {
 
     // The checker of Postgres misses nothing in any index, for none has to know these rows.
     let check = "SELECT count(bt_index_check(indexrelid, heapallindexed => true)) FROM pg_index AS i
-                 JOIN pg_class AS t ON t.oid = i.indrelid WHERE t.relnamespace = 'queue'::regnamespace AND relkind = 'r'";
+                 JOIN pg_class AS t ON t.oid = i.indrelid WHERE t.relnamespace = 'queue'::regnamespace
+                 AND relkind = 'r'";
     assert!(client.value::<i64>(check) > 100);
 
     // Somebody cleans up, and somebody builds the index anew, from a table without rows.
@@ -357,7 +359,8 @@ fn a_vacuum_of_the_attempts_leads_no_group_astray() {
     let rolled_back = |client: &mut Client, jobs: usize| {
         client.run("BEGIN");
         client.run(&format!(
-            "SELECT count(*) FROM queue.enqueue_many('q', array_fill('0'::jsonb, '{{{jobs}}}'), group_key => 'g', priority => 1)"
+            "SELECT count(*) FROM queue.enqueue_many('q', array_fill('0'::jsonb, '{{{jobs}}}'), group_key => 'g', \
+                priority => 1)"
         ));
         client.run("ROLLBACK");
     };

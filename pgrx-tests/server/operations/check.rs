@@ -1,4 +1,5 @@
-//! `queue.check()` reports each fault that is planted, mends what it says it mends, and reports nothing where all is well.
+//! `queue.check()` reports each fault that is planted, mends what it says it mends, and reports nothing where all is
+//! well.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -99,7 +100,8 @@ fn rows_without_their_attempt_are_deleted() {
 fn rows_that_contradict_each_other_are_reported() {
     let ended = "INSERT INTO queue.claim_SEGMENT VALUES (ATTEMPT, now(), 1, 1, 's');
                  INSERT INTO queue.outcome_SEGMENT (id, ended_at, outcome, next_id) VALUES (ATTEMPT, now(), 'f', NEXT)";
-    let copy = "INSERT INTO queue.attempt_SEGMENT (id, job_id, enqueued_at, lane, priority, attempt, run_at, payload_of, unique_key)
+    let copy = "INSERT INTO queue.attempt_SEGMENT (id, job_id, enqueued_at, lane, priority, attempt, run_at,
+        payload_of, unique_key)
                 SELECT ID, JOB_ID, enqueued_at, lane, priority, attempt, now() + interval '1 hour', PAYLOAD, KEY
                 FROM queue.attempt_SEGMENT WHERE id = ATTEMPT";
     let copy = |id: &str, job: &str, payload: &str, key: &str| {
@@ -213,7 +215,8 @@ fn what_is_left_behind_or_missing_beside_the_jobs_is_reported() {
             "leftover",
             "",
             "INSERT INTO queue.attempt_5 (id, job_id, enqueued_at, lane, priority, attempt, payload)
-             SELECT ATTEMPT - SEGMENT + 165, job_id + 160, now(), lane, priority, 1, '{}' FROM queue.attempt_SEGMENT WHERE id = ATTEMPT",
+             SELECT ATTEMPT - SEGMENT + 165, job_id + 160, now(), lane, priority, 1, '{}' FROM queue.attempt_SEGMENT
+             WHERE id = ATTEMPT",
         ),
         ("segment_state", "", "INSERT INTO queue.segment_log VALUES (1000, 5, 1000, 'c', now())"),
         (
@@ -310,7 +313,8 @@ fn load(cluster: &Cluster, until: Instant, seed: i64) {
         let statement = match n % 9 {
             0 => "SELECT queue.enqueue_many('q', array_fill('1'::jsonb, '{200}'))",
             1 => {
-                "BEGIN; SELECT queue.enqueue('q', unique_key => 'k' || floor(random() * 9), on_duplicate => 'rerun'); COMMIT"
+                "BEGIN; SELECT queue.enqueue('q', unique_key => 'k' || floor(random() * 9), on_duplicate => 'rerun'); \
+                    COMMIT"
             }
             2 => "SELECT queue.complete(id) FROM queue.claim('q', 150)",
             3 => "SELECT queue.fail(id, 'oh') FROM queue.claim('q', 5)",
@@ -319,7 +323,8 @@ fn load(cluster: &Cluster, until: Instant, seed: i64) {
             6 => "SELECT queue.cancel(job_id) FROM queue.jobs WHERE state = 'ready' LIMIT 3",
             7 => "SELECT queue.retry(job_id) FROM queue.jobs WHERE state = 'dead' LIMIT 2",
             _ => {
-                "SELECT queue.complete(id) FROM queue.claim('limited', 5); SELECT queue.enqueue('limited', group_key => 'g')"
+                "SELECT queue.complete(id) FROM queue.claim('limited', 5); \
+                    SELECT queue.enqueue('limited', group_key => 'g')"
             }
         };
         if client.batch_execute(statement).is_err() {

@@ -129,7 +129,8 @@ fn looking_leaves_nothing_behind_in_any_transaction() {
     }
     // Whatever the caller's search_path has.
     client.run(
-        "CREATE SCHEMA trap; CREATE FUNCTION trap.format(text, VARIADIC text[]) RETURNS text LANGUAGE sql AS 'SELECT 1/0';
+        "CREATE SCHEMA trap; CREATE FUNCTION trap.format(text,
+            VARIADIC text[]) RETURNS text LANGUAGE sql AS 'SELECT 1/0';
          CREATE VIEW trap.pg_locks AS SELECT 1/0 AS pid; SET search_path = trap, pg_catalog",
     );
     findings(&mut client);
@@ -378,7 +379,10 @@ fn schedules_whose_jobs_all_die() {
     let mut client = impatient(database.connect());
     create(&mut client, "reports", "max_attempts => 1, dead_retention => '1 day'");
     create(&mut client, "late", "");
-    client.run("SELECT queue.schedule('nightly', 'reports', every => '100 ms'), queue.schedule('other', 'late', every => '100 ms')");
+    client.run(
+        "SELECT queue.schedule('nightly', 'reports', every => '100 ms'), \
+        queue.schedule('other', 'late', every => '100 ms')",
+    );
     let fire = |client: &mut Client| {
         let before: i64 = client.value("SELECT count(*) FROM queue.jobs WHERE queue_name = 'reports'");
         client.maintain_until(&format!("(SELECT count(*) > {before} FROM queue.jobs WHERE queue_name = 'reports')"));
@@ -416,8 +420,8 @@ fn schedules_whose_jobs_all_die() {
     until_well(&mut client, "schedules");
 }
 
-/// Zones and years, in which the data of the library and that of the server may differ or not: it depends on the server's. All
-/// that a schedule's slots at noon show by the server's data is taken for what must be found.
+/// Zones and years, in which the data of the library and that of the server may differ or not: it depends on the
+/// server's. All that a schedule's slots at noon show by the server's data is taken for what must be found.
 #[test]
 fn time_zones_that_postgres_knows_otherwise() {
     let database = Database::without_worker();
@@ -442,7 +446,8 @@ fn time_zones_that_postgres_knows_otherwise() {
         ("Pacific/Chuuk", 1941),
     ] {
         client.run(&format!(
-            "SELECT set_config('pg_queue.clock_offset', extract(epoch FROM '{year}-01-01Z'::timestamptz - now())::text, false);
+            "SELECT set_config('pg_queue.clock_offset', extract(epoch FROM '{year}-01-01Z'::timestamptz - now())::text,
+                false);
              SELECT queue.schedule('noon', 'q', cron => '0 12 * * *', timezone => '{zone}')"
         ));
         let differs: bool = client.value(&format!(

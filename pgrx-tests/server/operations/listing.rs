@@ -1,5 +1,5 @@
-//! Pages of jobs, search, groups of errors, activity, and verbs for many: each shows what the views show, reads no more than
-//! it says, and nothing of queues that the user may not observe.
+//! Pages of jobs, search, groups of errors, activity, and verbs for many: each shows what the views show, reads no more
+//! than it says, and nothing of queues that the user may not observe.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -104,8 +104,8 @@ fn assert_lists_are_the_view(client: &mut Client) {
     assert_eq!(by_job, viewed);
 }
 
-/// Has what has ended go to history: with jobs that end immediately, almost nothing lives in the segment that is open. Only then may it
-/// be closed by its age.
+/// Has what has ended go to history: with jobs that end immediately, almost nothing lives in the segment that is open.
+/// Only then may it be closed by its age.
 pub fn reclaim(client: &mut Client) {
     client.run("SELECT queue.create('filler', retention => '0', if_not_exists => true)");
     client.run("SELECT count(*) FROM queue.enqueue_many('filler', pg_catalog.array_fill('1'::jsonb, '{3000}'))");
@@ -293,13 +293,15 @@ fn verbs_for_many_change_what_a_search_finds_within_bounds() {
     // How often a verb gives each answer for what a search finds.
     let answers = |verb: &str, found: &str, rest: &str| {
         format!(
-            "SELECT concat_ws(' ', outcome, count(*)) FROM queue.{verb}(ARRAY(SELECT job_id FROM queue.search('q', {found})){rest})
+            "SELECT concat_ws(' ', outcome, count(*)) FROM queue.{verb}(ARRAY(SELECT job_id
+                FROM queue.search('q', {found})){rest})
              GROUP BY outcome ORDER BY outcome"
         )
     };
     let bad = answers("retry_many", "'$.error == \"bad 1\"'", "");
     // A job in a state that does not allow it is refused.
-    let of_each = "queue.jobs AS j WHERE queue_name = 'q' AND job_id = (SELECT min(job_id) FROM queue.jobs AS k WHERE k.queue_name = 'q' AND k.state = j.state)";
+    let of_each = "queue.jobs AS j WHERE queue_name = 'q' \
+        AND job_id = (SELECT min(job_id) FROM queue.jobs AS k WHERE k.queue_name = 'q' AND k.state = j.state)";
     for (verb, refused) in [
         ("retry_many($)", &["running"][..]),
         ("reprioritize_many($, 1)", &["cancelled", "completed", "dead", "running"]),
@@ -435,7 +437,8 @@ fn errors_are_grouped_and_the_last_hour_is_exact() {
     let mut client = database.connect();
     varied(&mut client);
     let groups = client.query(
-        "SELECT error, jobs, dead, retrying, is_complete FROM queue.error_groups() WHERE queue_name = 'q' ORDER BY error",
+        "SELECT error, jobs, dead, retrying, is_complete FROM queue.error_groups() WHERE queue_name = 'q' \
+            ORDER BY error",
         &[],
     );
     let groups: Vec<(String, i64, i64, i64, bool)> =

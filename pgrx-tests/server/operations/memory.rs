@@ -43,7 +43,8 @@ fn the_order_is_exact_with_more_queues_than_lanes_and_more_jobs_than_memory() {
             4 => {
                 let priority = random.between(-3, 3) as i32;
                 let sql = format!(
-                    "SELECT * FROM queue.enqueue_many('{queue}', array_fill(jsonb '1', ARRAY[7]), priority => {priority})"
+                    "SELECT * FROM queue.enqueue_many('{queue}', array_fill(jsonb '1', ARRAY[7]), \
+                        priority => {priority})"
                 );
                 jobs.extend(client.column::<i64>(&sql).into_iter().map(|id| (priority, id)));
             }

@@ -40,9 +40,11 @@ fn names_labels_and_types_are_as_prometheus_wants_them() {
     client.run("SELECT queue.schedule('nightly', 'q', every => '1 day')");
     let wrong: Vec<String> = client.column(
         "SELECT m::text FROM queue.metrics() AS m
-         WHERE name !~ '^pg_queue_[a-z_]+$' OR type NOT IN ('gauge', 'counter') OR (type = 'counter') <> (name ~ '_total$')
+         WHERE name !~ '^pg_queue_[a-z_]+$' OR type NOT IN ('gauge', 'counter')
+         OR (type = 'counter') <> (name ~ '_total$')
             OR value IS NULL OR value < 0 OR help !~ '\\.$' OR jsonb_typeof(labels) <> 'object'
-            OR EXISTS (SELECT FROM jsonb_each(labels) AS l WHERE l.key !~ '^[a-z_]+$' OR jsonb_typeof(l.value) <> 'string')",
+            OR EXISTS (SELECT FROM jsonb_each(labels) AS l WHERE l.key !~ '^[a-z_]+$'
+            OR jsonb_typeof(l.value) <> 'string')",
     );
     assert!(wrong.is_empty(), "{wrong:#?}");
     let twice = "SELECT name FROM queue.metrics() GROUP BY name, labels HAVING count(*) > 1

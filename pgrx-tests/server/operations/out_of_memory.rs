@@ -1,5 +1,5 @@
-//! A server whose processes get no more memory at some point: each call succeeds or fails with 53200, and no other session
-//! is ended by it.
+//! A server whose processes get no more memory at some point: each call succeeds or fails with 53200, and no other
+//! session is ended by it.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -24,7 +24,8 @@ const CALLS: &[&str] = &[
     "SELECT queue.enqueue('q', stage => $text)",
     "SELECT queue.enqueue('q', after => $ids)",
     "SELECT queue.enqueue('q', on_duplicate => $text, unique_key => 'k')",
-    "DO 'BEGIN FOR i IN 1..30 LOOP PERFORM queue.enqueue_many(''q'', array_fill(''1''::jsonb, ARRAY[200000])); END LOOP; END'",
+    "DO 'BEGIN FOR i IN 1..30 LOOP PERFORM queue.enqueue_many(''q'', array_fill(''1''::jsonb, ARRAY[200000])); \
+        END LOOP; END'",
     "SELECT count(queue.enqueue('q', unique_key => n::text)) FROM generate_series(1, 1000000) AS n",
     "SELECT queue.enqueue_flow('q', ('[' || repeat('{},', 1000000) || '{}]')::jsonb)",
     "SELECT queue.enqueue_flow('q', jsonb_build_array(jsonb_build_object('payload', $big)))",
@@ -43,12 +44,16 @@ const CALLS: &[&str] = &[
     "SELECT queue.progress(16, $big)",
     "SELECT queue.step_done(16, $text, $big)",
     "SELECT count(*) FROM queue.fail_many($ids, $text)",
-    "SELECT count(*) FROM queue.end_batch((SELECT json_agg(json_build_object('complete', json_build_object('id', 16))) FROM unnest($ids)))",
-    "SELECT count(*) FROM queue.end_batch(('[' || repeat('{\"complete\":{\"id\":16}},', 700000) || '{\"complete\":{\"id\":16}}]')::json)",
+    "SELECT count(*) FROM queue.end_batch((SELECT json_agg(json_build_object('complete', \
+        json_build_object('id', 16))) FROM unnest($ids)))",
+    "SELECT count(*) FROM queue.end_batch(('[' || repeat('{\"complete\":{\"id\":16}},', \
+        700000) || '{\"complete\":{\"id\":16}}]')::json)",
     "SELECT count(*) FROM queue.end_batch(('[{\"fail\":{\"id\":16,\"error\":\"' || $text || '\"}}]')::json)",
     "SELECT count(*) FROM queue.end_batch(('[{\"complete\":{\"id\":16,\"result\":' || $big || '}}]')::json)",
-    "SELECT count(*) FROM queue.end_batch(('[{\"suspend\":{\"id\":16,\"after\":[' || repeat('31,', 5000000) || '31]}}]')::json)",
-    "SELECT count(*) FROM queue.end_batch(('[{\"complete\":' || repeat('[', 10000000) || repeat(']', 10000000) || '}]')::json)",
+    "SELECT count(*) FROM queue.end_batch(('[{\"suspend\":{\"id\":16,\"after\":[' || repeat('31,', \
+        5000000) || '31]}}]')::json)",
+    "SELECT count(*) FROM queue.end_batch(('[{\"complete\":' || repeat('[', 10000000) || repeat(']', \
+        10000000) || '}]')::json)",
     "SELECT count(*) FROM queue.end_batch(repeat('[', 20000000)::json)",
     "SELECT count(*) FROM queue.cancel_many(array_fill(31::bigint, ARRAY[300000]), reason => $text)",
     "SELECT count(*) FROM queue.retry_many(array_fill(31::bigint, ARRAY[300000]))",
@@ -70,8 +75,8 @@ const CALLS: &[&str] = &[
     "SELECT queue.purge('q')",
 ];
 
-/// Limits the address space of the postmaster, and so of all sessions that begin from now on, to that of a session of now
-/// and so many bytes more.
+/// Limits the address space of the postmaster, and so of all sessions that begin from now on, to that of a session of
+/// now and so many bytes more.
 fn limit(cluster: &Cluster, client: &mut Client, more: u64) {
     let status = std::fs::read_to_string(format!("/proc/{}/status", client.pid())).expect("a session of this machine");
     let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).expect("its size");
@@ -90,7 +95,8 @@ fn no_call_ends_the_server_however_little_memory_there_is() {
     let cluster = Cluster::new().conf("work_mem = '64MB'").conf("pg_queue.worker = off").start();
     let mut admin = cluster.create_database("app");
     admin.run(
-        "SELECT queue.create('q'), queue.create('sql', executor => 'sql'), queue.create_topic('t'), queue.bind('t', 'q')",
+        "SELECT queue.create('q'), queue.create('sql', executor => 'sql'), queue.create_topic('t'), \
+            queue.bind('t', 'q')",
     );
     let mut refused = 0;
     // From what hardly suffices for a session to what suffices for most calls.

@@ -8,28 +8,34 @@ use queue_tests::{Cluster, wait};
 use crate::operations::listing::{reclaim, varied};
 use crate::shared::{Sql, create};
 
-/// What tells the same on both, in a fixed order. When a lease ends is known to the primary's memory, how old something is
-/// differs by the moment.
+/// What tells the same on both, in a fixed order. When a lease ends is known to the primary's memory, how old something
+/// is differs by the moment.
 const SAME: [&str; 20] = [
     "SELECT to_jsonb(j) - 'lease_expires_at' FROM queue.jobs AS j ORDER BY job_id",
     "SELECT to_jsonb(k) - 'lease_expires_at' FROM queue.jobs AS j, LATERAL queue.job(j.job_id) AS k ORDER BY j.job_id",
     "SELECT to_jsonb(a) FROM queue.attempts AS a ORDER BY id",
     "SELECT to_jsonb(a) FROM queue.jobs AS j, LATERAL queue.job_attempts(j.job_id) AS a ORDER BY a.id",
-    "SELECT jsonb_build_array(j.job_id, s) FROM queue.jobs AS j, LATERAL queue.job_steps(j.job_id) AS s ORDER BY j.job_id, s.name",
-    "SELECT jsonb_build_array(a.id, i) FROM queue_internal.live() AS a, LATERAL queue.inputs(a.id) AS i WHERE a.outcome IS NULL
+    "SELECT jsonb_build_array(j.job_id, s) FROM queue.jobs AS j, LATERAL queue.job_steps(j.job_id) AS s \
+        ORDER BY j.job_id, s.name",
+    "SELECT jsonb_build_array(a.id, i) FROM queue_internal.live() AS a, LATERAL queue.inputs(a.id) AS i
+        WHERE a.outcome IS NULL
      ORDER BY a.id, i.job_id",
-    "SELECT jsonb_build_array(f.job_id, to_jsonb(m) - 'lease_expires_at') FROM queue.flows AS f, LATERAL queue.members(f.job_id) AS m
+    "SELECT jsonb_build_array(f.job_id, to_jsonb(m) - 'lease_expires_at') FROM queue.flows AS f,
+        LATERAL queue.members(f.job_id) AS m
      ORDER BY f.job_id, m.job_id",
     "SELECT to_jsonb(f) FROM queue.flows AS f ORDER BY job_id",
     "SELECT jsonb_build_array(s, to_jsonb(l) - 'here' - 'rows_read' - 'lease_expires_at')
-     FROM unnest(ARRAY['running', 'retrying', 'dead', 'held', 'scheduled', 'skipped', 'cancelled', 'ready', 'completed']) AS s,
+     FROM unnest(ARRAY['running', 'retrying', 'dead', 'held', 'scheduled', 'skipped', 'cancelled', 'ready',
+     'completed']) AS s,
           LATERAL queue.list('q', s, max_jobs => 10000) AS l ORDER BY s, l.job_id",
-    "SELECT to_jsonb(s) - 'here' - 'rows_read' - 'lease_expires_at' FROM queue.search('q', '$.job_id', max_jobs => 10000) AS s
+    "SELECT to_jsonb(s) - 'here' - 'rows_read' - 'lease_expires_at'
+        FROM queue.search('q', '$.job_id', max_jobs => 10000) AS s
      ORDER BY job_id",
     "SELECT to_jsonb(e) FROM queue.error_groups() AS e ORDER BY queue_name, error",
     "SELECT to_jsonb(e) FROM queue.errors AS e ORDER BY queue_name, error",
     "SELECT to_jsonb(q) FROM queue.queues AS q ORDER BY queue_name",
-    "SELECT to_jsonb(s) - 'oldest_ready_age' - '{enqueued,claimed,completed,failed,timed_out,died}'::text[] FROM queue.stats AS s
+    "SELECT to_jsonb(s) - 'oldest_ready_age' - '{enqueued,claimed,completed,failed,timed_out,died}'::text[]
+        FROM queue.stats AS s
      ORDER BY queue_name, stage",
     "SELECT to_jsonb(t) FROM queue.topics AS t ORDER BY topic_name",
     "SELECT to_jsonb(b) FROM queue.bindings AS b ORDER BY binding_id",
@@ -77,7 +83,10 @@ fn many(client: &mut Client) {
     varied(client);
     create(client, "bulk", "max_attempts => 3");
     create(client, "staged", "stages => '{a,b}'");
-    client.run("SELECT queue.schedule('s', 'q', every => '1 day'); SELECT queue.create_topic('t'); SELECT queue.bind('t', 'q', 'order.*')");
+    client.run(
+        "SELECT queue.schedule('s', 'q', every => '1 day'); SELECT queue.create_topic('t'); \
+        SELECT queue.bind('t', 'q', 'order.*')",
+    );
     // Of an id each, over several rounds, so that segments turn between them.
     for round in 0..6 {
         client.run("SELECT count(*) FROM queue.enqueue_many('bulk', array_fill('{\"n\": 1}'::jsonb, ARRAY[120]))");
@@ -86,7 +95,8 @@ fn many(client: &mut Client) {
         );
         let some = |n: i32| {
             format!(
-                "(SELECT id FROM queue.attempts WHERE state = 'running' AND queue_name = 'bulk' AND id / 16 % 5 = {n}) AS c"
+                "(SELECT id FROM queue.attempts WHERE state = 'running' AND queue_name = 'bulk' \
+                    AND id / 16 % 5 = {n}) AS c"
             )
         };
         client.run(&format!("SELECT count(queue.complete(id, to_jsonb(id))) FROM {}", some(0)));
@@ -97,8 +107,11 @@ fn many(client: &mut Client) {
             some(2)
         ));
         client.run(&format!("SELECT count(queue.release(id)) FROM {}", some(3)));
-        client.run("SELECT queue.enqueue_flow('other', '[{\"task\": \"a\"}, {\"task\": \"b\", \"after\": [\"a\"]}]', runs => true)
-                    FROM generate_series(1, 4)");
+        client.run(
+            "SELECT queue.enqueue_flow('other', '[{\"task\": \"a\"}, {\"task\": \"b\", \"after\": [\"a\"]}]',
+            runs => true)
+                    FROM generate_series(1, 4)",
+        );
         client.run("SELECT count(queue.complete(id, '7')) FROM queue.claim('other', 6)");
         match round {
             0 => reclaim(client),
@@ -147,16 +160,21 @@ fn a_standby_tells_of_each_job_what_its_primary_tells() {
     for _ in 0..3 {
         reclaim_more(&mut client);
         for job in &jobs {
-            there.run(&format!("SELECT * FROM queue.job_steps({job}); SELECT * FROM queue.job({job}); SELECT * FROM queue.job_attempts({job})"));
+            there.run(&format!(
+                "SELECT * FROM queue.job_steps({job}); SELECT * FROM queue.job({job}); SELECT * \
+                FROM queue.job_attempts({job})"
+            ));
         }
     }
 
     // No other function or view is an observer's.
     client.run("CREATE ROLE looker; SELECT queue.grant('*', 'looker', 'observe')");
     let observers: Vec<String> = client.column(
-        "SELECT proname::text FROM pg_proc WHERE pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace) AND has_function_privilege('looker', oid, 'EXECUTE')
+        "SELECT proname::text FROM pg_proc WHERE pronamespace IN ('queue'::regnamespace,
+            'queue_internal'::regnamespace) AND has_function_privilege('looker', oid, 'EXECUTE')
          UNION ALL
-         SELECT relname::text FROM pg_class WHERE relnamespace = 'queue'::regnamespace AND relkind = 'v' AND has_table_privilege('looker', oid, 'SELECT')",
+         SELECT relname::text FROM pg_class WHERE relnamespace = 'queue'::regnamespace AND relkind = 'v'
+         AND has_table_privilege('looker', oid, 'SELECT')",
     );
     let named = |text: &str| -> BTreeSet<String> {
         let text = text.replace("queue_internal.", "queue.");

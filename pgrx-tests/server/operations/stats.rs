@@ -33,7 +33,8 @@ fn by_rows(client: &mut Client) -> Vec<String> {
     client.run("SET jit = off");
     client.column(
         "SELECT concat_ws(' ', queue_name,
-             (SELECT concat_ws(' ', count(*) FILTER (WHERE state = 'ready'), count(*) FILTER (WHERE state = 'scheduled'),
+             (SELECT concat_ws(' ', count(*) FILTER (WHERE state = 'ready'),
+             count(*) FILTER (WHERE state = 'scheduled'),
                      count(*) FILTER (WHERE state = 'retrying'), count(*) FILTER (WHERE state = 'running'),
                      count(*) FILTER (WHERE state = 'dead'))
               FROM queue.jobs AS j WHERE j.queue_name = q.queue_name),
@@ -113,7 +114,8 @@ fn cluster() -> Cluster {
         create(
             &mut client,
             queue,
-            "retention => '-1', dead_retention => '-1', backoff_base => '50 ms', backoff_max => '200 ms', max_attempts => 3",
+            "retention => '-1', dead_retention => '-1', backoff_base => '50 ms', backoff_max => '200 ms', \
+                max_attempts => 3",
         );
     }
     cluster
@@ -177,8 +179,10 @@ fn every_verb_counts() {
         "SELECT queue.retry(job_id) FROM queue.jobs WHERE state = 'scheduled' LIMIT 1",
         "SELECT queue.retry_many(ARRAY(SELECT job_id FROM queue.search('q', states => '{dead}', max_jobs => 1)))",
         "SELECT queue.cancel_many(ARRAY(SELECT job_id FROM queue.search('q', states => '{ready}', max_jobs => 3)))",
-        "SELECT queue.reprioritize_many(ARRAY(SELECT job_id FROM queue.search('q', states => '{ready}', max_jobs => 3)), 2)",
-        "SELECT queue.reschedule_many(ARRAY(SELECT job_id FROM queue.search('q', states => '{ready}', max_jobs => 3)), now() + interval '1 day')",
+        "SELECT queue.reprioritize_many(ARRAY(SELECT job_id \
+            FROM queue.search('q', states => '{ready}', max_jobs => 3)), 2)",
+        "SELECT queue.reschedule_many(ARRAY(SELECT job_id \
+            FROM queue.search('q', states => '{ready}', max_jobs => 3)), now() + interval '1 day')",
         "SELECT queue.end_batch(json_agg(CASE row_number % 5
              WHEN 0 THEN json_build_object('complete', json_build_object('id', id))
              WHEN 1 THEN json_build_object('fail', json_build_object('id', id, 'error', 'no'))
@@ -308,7 +312,8 @@ fn totals_outlive_everything() {
     cluster.restart();
     let mut client = cluster.connect();
     wait_counted(&mut client);
-    let sql = "SELECT concat_ws(' ', ready, running, enqueued, claimed, completed, failed, died) FROM queue.stats WHERE queue_name = 'short'";
+    let sql = "SELECT concat_ws(' ', ready, running, enqueued, claimed, completed, failed, died) FROM queue.stats \
+        WHERE queue_name = 'short'";
     assert_eq!(client.value::<String>(sql), "0 0 12000 12000 11880 120 120");
     // Dead jobs go with their segments, maybe between the two looks.
     wait::within("memory and walk agree", Duration::from_secs(15), || {

@@ -171,7 +171,8 @@ fn times_are_exact_on_average_and_near_in_percentiles() {
     }
     let us = |a: &str, b: &str| {
         format!(
-            "SELECT (extract(epoch FROM {b} - {a}) * 1000000)::bigint FROM queue.attempts AS a JOIN queue.jobs AS j USING (job_id)"
+            "SELECT (extract(epoch FROM {b} - {a}) * 1000000)::bigint FROM queue.attempts AS a \
+                JOIN queue.jobs AS j USING (job_id)"
         )
     };
     let waits: Vec<i64> = client.column(&us("j.enqueued_at", "a.claimed_at"));
@@ -249,7 +250,8 @@ fn old_minutes_are_pruned() {
     create(&mut client, "q", "");
     for age in ["91 days", "90 days 1 minute", "89 days 23 hours", "0"] {
         client.run(&format!(
-            "INSERT INTO queue.rollup SELECT now() - interval '{age}', 1, 5, 1, 1, 0, 0, 0, lane, NULL, NULL FROM queue.lane WHERE NOT is_held"
+            "INSERT INTO queue.rollup SELECT now() - interval '{age}', 1, 5, 1, 1, 0, 0, 0, lane, NULL, NULL \
+                FROM queue.lane WHERE NOT is_held"
         ));
     }
     let did = "SELECT did FROM queue.maintain() WHERE duty = 'prune_statistics'";

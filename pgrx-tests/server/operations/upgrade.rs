@@ -1,5 +1,5 @@
-//! Upgrades: every released version is brought up to date by its scripts, and is then what a fresh installation is; jobs
-//! do not notice. Until then it works with the new library.
+//! Upgrades: every released version is brought up to date by its scripts, and is then what a fresh installation is;
+//! jobs do not notice. Until then it works with the new library.
 
 use std::thread;
 
@@ -44,7 +44,8 @@ WITH member AS (
   UNION ALL
     SELECT format('relation %s may %s by %s of %s', r.oid::regclass, a.privilege_type,
                   CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END, a.grantor::regrole)
-    FROM relation AS r, aclexplode(coalesce(r.relacl, acldefault(CASE r.relkind WHEN 'S' THEN 's' ELSE 'r' END::"char", r.relowner))) AS a
+    FROM relation AS r, aclexplode(coalesce(r.relacl,
+    acldefault(CASE r.relkind WHEN 'S' THEN 's' ELSE 'r' END::"char", r.relowner))) AS a
     WHERE r.relkind IN ('r', 'p', 'v', 'S')
   UNION ALL
     SELECT format('schema %s may %s by %s', n.nspname, a.privilege_type,
@@ -89,7 +90,8 @@ fn released(database: &Database, version: &str) {
 /// All that the old version tells of all jobs, but leases that run. When they were claimed has another name there.
 const JOBS: &str = "
     SELECT to_jsonb(j) - '{lease_expires_at, started_at, claimed_at}'::text[]
-           || jsonb_build_object('claimed', coalesce(to_jsonb(j) -> 'started_at', to_jsonb(j) -> 'claimed_at')) || coalesce((
+           || jsonb_build_object('claimed', coalesce(to_jsonb(j) -> 'started_at',
+           to_jsonb(j) -> 'claimed_at')) || coalesce((
                SELECT jsonb_build_object('attempts', jsonb_agg(to_jsonb(a) ORDER BY a.id))
                FROM queue.attempts AS a WHERE a.job_id = j.job_id), '{}')
     FROM queue.jobs AS j ORDER BY job_id";
@@ -100,7 +102,8 @@ fn fill(client: &mut Client) -> i64 {
     create(client, "stages", "stages => '{a, b}', max_running => 2");
     create(client, "groups", "max_running_per_group => 1, strict_order => true, dead_letter => 'q'");
     for statement in [
-        "SELECT queue.enqueue('q', to_jsonb(n), priority => n % 3, headers => '{\"h\": 1}') FROM generate_series(1, 30) AS n",
+        "SELECT queue.enqueue('q', to_jsonb(n), priority => n % 3, headers => '{\"h\": 1}') \
+            FROM generate_series(1, 30) AS n",
         "SELECT queue.complete(id, '\"fine\"') FROM queue.claim('q', 5)",
         "SELECT queue.fail(id, 'oh') FROM queue.claim('q', 3)",
         "SELECT queue.fail(id, 'dead', fatal => true) FROM queue.claim('q', 2)",
@@ -271,7 +274,8 @@ fn who_may_look_goes_on_looking() {
         }
         client
             .run(&format!("SELECT queue.revoke('q', '{before}', 'observe'), queue.revoke('q', '{after}', 'observe')"));
-        let left = "SELECT FROM pg_proc, aclexplode(proacl) AS a WHERE pronamespace = 'queue_internal'::regnamespace AND a.grantee <> proowner";
+        let left = "SELECT FROM pg_proc, aclexplode(proacl) AS a WHERE pronamespace = 'queue_internal'::regnamespace \
+            AND a.grantee <> proowner";
         assert_eq!(client.count(left), 0);
     }
 }
@@ -297,7 +301,8 @@ fn what_was_granted_by_hand_stays_and_what_is_new_is_nobody_s() {
         ));
         let held: Vec<String> = client.column(&format!(
             "SELECT p.proname::text FROM pg_proc AS p, aclexplode(p.proacl) AS a WHERE a.grantee = '{creator}'::regrole
-             UNION ALL SELECT c.relname::text FROM pg_class AS c, aclexplode(c.relacl) AS a WHERE a.grantee = '{creator}'::regrole"
+             UNION ALL SELECT c.relname::text FROM pg_class AS c, aclexplode(c.relacl) AS a
+             WHERE a.grantee = '{creator}'::regrole"
         ));
         assert_eq!(held, ["create"]);
         client.run(&format!("SET ROLE {creator}; SELECT queue.create('mine'); RESET ROLE"));

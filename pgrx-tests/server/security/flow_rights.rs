@@ -7,7 +7,8 @@ use queue_tests::installation::output;
 use crate::security::permissions::{Roles, grant};
 use crate::shared::{Database, Sql, create};
 
-/// Each way to make a job a member of `{flow}`, and to seal it, for a role that may produce on `reports`, `{own}` and the topic.
+/// Each way to make a job a member of `{flow}`, and to seal it, for a role that may produce on `reports`, `{own}` and
+/// the topic.
 const WAYS: &[&str] = &[
     "SELECT queue.enqueue('{own}', flow => {flow})",
     "SELECT queue.enqueue('reports', flow => {flow})",
@@ -24,8 +25,8 @@ const WAYS: &[&str] = &[
     "SELECT queue.seal({flow})",
 ];
 
-/// A database in which `shop` may produce on `reports` and `tiles`, and `mallory` on `reports`. It manages `mine`, which gets
-/// what is published on `events`.
+/// A database in which `shop` may produce on `reports` and `tiles`, and `mallory` on `reports`. It manages `mine`,
+/// which gets what is published on `events`.
 struct Shop<'a> {
     shop: String,
     mallory: String,
@@ -234,7 +235,10 @@ fn of_a_restored_flow_the_author_s_name_counts() {
     let cluster = Cluster::new().start();
     let mut admin = cluster.create_database("app");
     create(&mut admin, "reports", "");
-    admin.run("CREATE ROLE shop LOGIN; CREATE ROLE mallory LOGIN; SELECT queue.grant('reports', r, 'produce') FROM unnest('{shop,mallory}'::text[]) AS r");
+    admin.run(
+        "CREATE ROLE shop LOGIN; CREATE ROLE mallory LOGIN; SELECT queue.grant('reports', r, 'produce') \
+        FROM unnest('{shop,mallory}'::text[]) AS r",
+    );
     let session = |role: &str, database: &str| cluster.config().user(role).dbname(database).connect(NoTls).unwrap();
     let flow: i64 = session("shop", "app").value("SELECT queue.enqueue_flow('reports', open => true)");
     let file = cluster.dir().join("app.sql");

@@ -1,5 +1,5 @@
-//! What a role without any grant, or with a weak one, repeats as often as it likes: nobody else reads anything again, and
-//! the work of others goes on.
+//! What a role without any grant, or with a weak one, repeats as often as it likes: nobody else reads anything again,
+//! and the work of others goes on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

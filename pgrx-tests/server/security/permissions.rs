@@ -1,5 +1,5 @@
-//! What grants do in the catalogs, in dumps and to sessions that are under way; whose rights count where. Which privilege
-//! each function and view asks for is the table in `privileges.rs`.
+//! What grants do in the catalogs, in dumps and to sessions that are under way; whose rights count where. Which
+//! privilege each function and view asks for is the table in `privileges.rs`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -218,7 +218,8 @@ fn attempts_of_other_queues_are_left_alone() {
         format!("extend_many(ARRAY[{mine}, {theirs}])"),
         format!(r#"end_batch('[{{"complete": {{"id": {mine}}}}}, {{"fail": {{"id": {theirs}, "error": "x"}}}}]')"#),
         format!(
-            r#"end_batch('[{{"complete": {{"id": {mine}}}}}, {{"advance": {{"id": {theirs}, "payload": 1e400}}}}, {{"release": {{"id": {theirs}}}}}]')"#
+            r#"end_batch('[{{"complete": {{"id": {mine}}}}}, {{"advance": {{"id": {theirs}, "payload": 1e400}}}},
+                {{"release": {{"id": {theirs}}}}}]')"#
         ),
         format!("claim('mine', completed => ARRAY[{mine}, {theirs}])"),
         "claim_any(ARRAY['mine', 'theirs'])".to_owned(),
@@ -381,9 +382,12 @@ fn grant_and_revoke_say_what_is_wrong() {
 /// with it.
 const LET: &str = "
     SELECT format('%s %s %s', i.identity, a.privilege_type, coalesce(r.rolname, a.grantee::text)) FROM (
-        SELECT 'pg_proc'::regclass, oid, coalesce(proacl, acldefault('f', proowner)), proowner FROM pg_proc WHERE pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace)
-        UNION ALL SELECT 'pg_class'::regclass, oid, relacl, relowner FROM pg_class WHERE relnamespace = 'queue'::regnamespace
-        UNION ALL SELECT 'pg_namespace'::regclass, oid, nspacl, nspowner FROM pg_namespace WHERE nspname IN ('queue', 'queue_internal')
+        SELECT 'pg_proc'::regclass, oid, coalesce(proacl, acldefault('f', proowner)), proowner FROM pg_proc
+        WHERE pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace)
+        UNION ALL SELECT 'pg_class'::regclass, oid, relacl, relowner FROM pg_class
+        WHERE relnamespace = 'queue'::regnamespace
+        UNION ALL SELECT 'pg_namespace'::regclass, oid, nspacl, nspowner FROM pg_namespace
+        WHERE nspname IN ('queue', 'queue_internal')
     ) AS o (class, oid, acl, owner), aclexplode(o.acl) AS a LEFT JOIN pg_roles AS r ON r.oid = a.grantee,
     pg_identify_object(o.class, o.oid, 0) AS i
     WHERE a.grantee <> o.owner ORDER BY 1";
@@ -391,7 +395,8 @@ const RECORDED: &str = "
     SELECT format('%s %s %s', i.identity, a.privilege_type, coalesce(r.rolname, a.grantee::text))
     FROM pg_init_privs AS p, aclexplode(p.initprivs) AS a LEFT JOIN pg_roles AS r ON r.oid = a.grantee,
     pg_identify_object(p.classoid, p.objoid, 0) AS i
-    WHERE (i.schema IN ('queue', 'queue_internal') OR i.identity IN ('queue', 'queue_internal')) AND r.rolname IS DISTINCT FROM 'postgres' ORDER BY 1";
+    WHERE (i.schema IN ('queue', 'queue_internal') OR i.identity IN ('queue', 'queue_internal'))
+    AND r.rolname IS DISTINCT FROM 'postgres' ORDER BY 1";
 
 #[test]
 fn the_catalogs_follow_the_rows() {
@@ -518,7 +523,10 @@ fn a_dump_is_restored_where_roles_are_missing() {
     client.run("SET SESSION AUTHORIZATION known; SELECT queue.enqueue('q')");
     assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'ready'"), 3);
     assert_eq!(client.failure("SELECT FROM queue.claim('q')").code, "42501");
-    client.run("RESET SESSION AUTHORIZATION; SET SESSION AUTHORIZATION maker; SELECT queue.create('fresh'); SELECT queue.pause('fresh')");
+    client.run(
+        "RESET SESSION AUTHORIZATION; SET SESSION AUTHORIZATION maker; SELECT queue.create('fresh'); \
+        SELECT queue.pause('fresh')",
+    );
     client.run("RESET SESSION AUTHORIZATION");
     // The role comes later: with the next change, or queue.adopt, it is let at what its rows say.
     client.run(
@@ -561,11 +569,13 @@ const TRAPS: &str = "
     CREATE FUNCTION public.trap() RETURNS void LANGUAGE plpgsql AS
         'BEGIN RAISE EXCEPTION ''trapped as %'', current_user; END';
     CREATE FUNCTION public.now() RETURNS timestamptz LANGUAGE sql AS 'SELECT public.trap(); SELECT NULL::timestamptz';
-    CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT public.trap(); SELECT NULL::timestamptz';
+    CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS
+    'SELECT public.trap(); SELECT NULL::timestamptz';
     CREATE FUNCTION public.max(integer) RETURNS integer LANGUAGE sql AS 'SELECT public.trap(); SELECT 1';
     CREATE FUNCTION public.unnest(text[]) RETURNS SETOF text LANGUAGE sql AS 'SELECT public.trap(); SELECT ''x''';
     CREATE FUNCTION public.concat(text, name) RETURNS text LANGUAGE sql AS 'SELECT public.trap(); SELECT ''x''';
-    CREATE FUNCTION public.setval(regclass, bigint) RETURNS bigint LANGUAGE sql AS 'SELECT public.trap(); SELECT 1::bigint';
+    CREATE FUNCTION public.setval(regclass, bigint) RETURNS bigint LANGUAGE sql AS
+    'SELECT public.trap(); SELECT 1::bigint';
     CREATE TABLE public.queue (queue_id integer, queue_name text);
     CREATE TABLE public.permission (queue_id integer, role_name text, privilege text);
     CREATE TYPE public.regclass AS ENUM ('x');
@@ -575,7 +585,8 @@ const TRAPS: &str = "
         operator text;
         type_name text;
     BEGIN
-        FOREACH type_name IN ARRAY ARRAY['integer', 'bigint', 'text', 'oid', '\"char\"', 'name', 'boolean', 'timestamptz', 'pg_catalog.jsonb'] LOOP
+        FOREACH type_name IN ARRAY ARRAY['integer', 'bigint', 'text', 'oid', '\"char\"', 'name', 'boolean',
+        'timestamptz', 'pg_catalog.jsonb'] LOOP
             EXECUTE format('CREATE FUNCTION public.trapped(%1$s, %1$s) RETURNS boolean LANGUAGE sql AS
                             ''SELECT public.trap(); SELECT true''', type_name);
             FOREACH operator IN ARRAY ARRAY['=', '<>', '<', '>', '<=', '>=', '~~', '&', '>>', '+', '-', '*', '||'] LOOP
@@ -584,7 +595,8 @@ const TRAPS: &str = "
             END LOOP;
         END LOOP;
         -- Of these two there is none that fits as well.
-        CREATE FUNCTION public.trapped(integer, bigint) RETURNS boolean LANGUAGE sql AS 'SELECT public.trap(); SELECT true';
+        CREATE FUNCTION public.trapped(integer, bigint) RETURNS boolean LANGUAGE sql AS
+        'SELECT public.trap(); SELECT true';
         CREATE OPERATOR public.= (FUNCTION = public.trapped, LEFTARG = integer, RIGHTARG = bigint);
         CREATE FUNCTION public.trapped(text, name) RETURNS boolean LANGUAGE sql AS 'SELECT public.trap(); SELECT true';
         CREATE OPERATOR public.= (FUNCTION = public.trapped, LEFTARG = text, RIGHTARG = name);
@@ -624,7 +636,8 @@ fn what_others_have_planted_is_never_run() {
         }
         for sql in [
             "SELECT queue.create('graves')",
-            "SELECT queue.create('q', stages => '{a, b}', max_running => 5, rate_limit => 100, dead_letter => 'graves')",
+            "SELECT queue.create('q', stages => '{a, b}', max_running => 5, rate_limit => 100, \
+                dead_letter => 'graves')",
             "SELECT queue.create('q', lease => '1 s', if_not_exists => true)",
             "SELECT queue.alter('q', stages => '{a, b, c}'), queue.pause('q'), queue.resume('q')",
             "SELECT queue.alter('q', reset => '{stages}')",
@@ -637,13 +650,17 @@ fn what_others_have_planted_is_never_run() {
             "SELECT queue.extend(id, '1 hour'), queue.progress(id, '1') FROM queue.claim('q')",
             "SELECT queue.schedule('s', 'q', every => '1 hour'), queue.pause_schedule('s'), queue.resume_schedule('s')",
             "SELECT queue.run_schedule('s')",
-            "SELECT queue.retry_many(ARRAY(SELECT job_id FROM queue.search('q', '$.error starts with \"x\"', '{dead}')))",
-            "SELECT queue.cancel_many('{}'), queue.reprioritize_many('{}', 1), queue.reschedule_many('{}', '2100-01-01')",
-            "SELECT queue.end_batch(pg_catalog.json_build_array(pg_catalog.json_build_object('release', pg_catalog.json_build_object('id', id, 'delay', '0'))))
+            "SELECT queue.retry_many(ARRAY(SELECT job_id FROM queue.search('q', '$.error starts with \"x\"', \
+                '{dead}')))",
+            "SELECT queue.cancel_many('{}'), queue.reprioritize_many('{}', 1), \
+                queue.reschedule_many('{}', '2100-01-01')",
+            "SELECT queue.end_batch(pg_catalog.json_build_array(pg_catalog.json_build_object('release',
+                pg_catalog.json_build_object('id', id, 'delay', '0'))))
              FROM queue.claim('q')",
             "SELECT queue.cancel(job_id) FROM queue.jobs WHERE state OPERATOR(pg_catalog.=) 'ready' LIMIT 1",
             "SELECT queue.reprioritize(job_id, 3) FROM queue.jobs WHERE state OPERATOR(pg_catalog.=) 'ready' LIMIT 1",
-            "SELECT queue.forget(job_id), queue.retry(job_id) FROM queue.jobs WHERE state OPERATOR(pg_catalog.=) 'completed'",
+            "SELECT queue.forget(job_id), queue.retry(job_id) FROM queue.jobs \
+                WHERE state OPERATOR(pg_catalog.=) 'completed'",
             "SELECT * FROM queue.throughput_by()",
             "SELECT * FROM queue.upcoming('s')",
             "SELECT * FROM queue.maintain()",
@@ -653,11 +670,17 @@ fn what_others_have_planted_is_never_run() {
         for view in ["jobs", "attempts", "queues", "stats", "throughput", "errors", "workers", "schedules"] {
             user.run(&format!("SELECT * FROM queue.{view}"));
         }
-        user.run("SELECT queue.unschedule('s'), queue.purge('q'), queue.drop('q', force => true), queue.drop('graves', force => true)");
+        user.run(
+            "SELECT queue.unschedule('s'), queue.purge('q'), queue.drop('q', force => true), \
+            queue.drop('graves', force => true)",
+        );
         user.run("SELECT queue.adopt()");
     }
     // The worker's duties, in the midst of it: they fire, expire, copy, empty and drop.
-    client.run("SELECT queue.create('q', rate_limit => 1000, rate_period => '1 s', notify => true, backoff_base => '0', lease => '1 s')");
+    client.run(
+        "SELECT queue.create('q', rate_limit => 1000, rate_period => '1 s', notify => true, \
+        backoff_base => '0', lease => '1 s')",
+    );
     client.run("SELECT queue.schedule('s', 'q', every => '1 s'); SELECT queue.enqueue('q')");
     assert_eq!(client.count("SELECT FROM queue.claim('q')"), 1);
     for done in [
@@ -667,7 +690,10 @@ fn what_others_have_planted_is_never_run() {
         "queue.history",
     ] {
         wait::until(done, || {
-            client.run("SELECT queue.enqueue('q', delay => '0.1 s'), queue.enqueue('q', unique_key => 'k', unique_for => '1 s')");
+            client.run(
+                "SELECT queue.enqueue('q', delay => '0.1 s'), \
+                queue.enqueue('q', unique_key => 'k', unique_for => '1 s')",
+            );
             client.run("SELECT queue.complete(id) FROM queue.claim('q')");
             (client.count(&format!("SELECT FROM {done} LIMIT 1")) == 1).then_some(())
         });
@@ -715,7 +741,8 @@ fn what_was_granted_by_hand_stays_as_it_was() {
     // A role that may grant it on still may.
     client.run("GRANT EXECUTE ON FUNCTION queue.complete TO granter_by_hand WITH GRANT OPTION");
     client.run("SELECT queue.grant('q', 'other_by_hand', 'consume')");
-    let may_grant = "SELECT has_function_privilege('granter_by_hand', 'queue.complete(bigint, jsonb)', 'EXECUTE WITH GRANT OPTION')";
+    let may_grant = "SELECT has_function_privilege('granter_by_hand', 'queue.complete(bigint, jsonb)', \
+        'EXECUTE WITH GRANT OPTION')";
     assert!(client.value::<bool>(may_grant));
     drop(maker);
     client.run("DROP OWNED BY maker_by_hand, granter_by_hand, other_by_hand");
@@ -723,7 +750,8 @@ fn what_was_granted_by_hand_stays_as_it_was() {
 }
 
 /// The owner of the extension's tables is not to get the rights of those that run its functions, and not of the worker.
-/// A session of the role `keeper`, which was superuser when it made the extension in the database `app`, and is no more.
+/// A session of the role `keeper`, which was superuser when it made the extension in the database `app`, and is no
+/// more.
 fn demoted_owner(cluster: &Cluster) -> Client {
     let mut client = cluster.connect();
     client.run("CREATE ROLE keeper SUPERUSER LOGIN");
@@ -829,7 +857,8 @@ fn an_owner_s_index_is_filled_with_the_owner_s_rights() {
     let mut keeper = demoted_owner(&cluster);
     keeper.run(
         "CREATE FUNCTION evil() RETURNS void LANGUAGE plpgsql AS
-             $$ BEGIN IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN ALTER ROLE keeper SUPERUSER; END IF; END $$;
+             $$ BEGIN IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN ALTER ROLE keeper SUPERUSER;
+             END IF; END $$;
          CREATE FUNCTION harmless(x bigint) RETURNS bigint IMMUTABLE LANGUAGE plpgsql AS
              $$ BEGIN PERFORM public.evil(); RETURN x; END $$;
          CREATE INDEX ON queue.outcome_0 (harmless(id)); CREATE INDEX ON queue.claim_0 (harmless(id));

@@ -10,8 +10,9 @@ use queue_tests::wait;
 use crate::security::permissions::{Roles, grant};
 use crate::shared::{Database, Failure, Sql, create};
 
-/// A row for each function and view of the schema; a new one needs its row. A word for what it does stands for the cells: the privileges that
-/// open it are those of the line `-- For: …` above its statement in sql/schema. Where no word fits, the cells are written out.
+/// A row for each function and view of the schema; a new one needs its row. A word for what it does stands for the
+/// cells: the privileges that open it are those of the line `-- For: …` above its statement in sql/schema. Where no
+/// word fits, the cells are written out.
 ///
 /// | Word | A role that may call it for a queue |
 /// |---|---|
@@ -20,10 +21,10 @@ use crate::shared::{Database, Failure, Sql, create};
 /// | `tells` | is told of that queue's, and shown nothing of another one's |
 /// | `alike` | succeeds, whatever the queue |
 ///
-/// The columns are the kinds of role: without
-/// any grant; with one privilege (produce, consume, observe, manage) on queue `q` and topic `tq`, on others, on `'*'`; the
-/// extension's owner, that is no superuser; a superuser. A member of a role is let at what the role is; a member with
-/// NOINHERIT at nothing. The first rows are of what forgets within a minute.
+/// The columns are the kinds of role: without any grant; with one privilege (produce, consume, observe, manage) on
+/// queue `q` and topic `tq`, on others, on `'*'`; the extension's owner, that is no superuser; a superuser. A member of
+/// a role is let at what the role is; a member with NOINHERIT at nothing. The first rows are of what forgets within a
+/// minute.
 ///
 /// | Cell | The call |
 /// |---|---|

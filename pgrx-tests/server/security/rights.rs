@@ -25,7 +25,10 @@ fn cluster() -> (Cluster, Client) {
 
 /// Gives `spy` the right by this way alone.
 fn allow(admin: &mut Client, way: &str) {
-    admin.run("SELECT queue.revoke('late', 'spy', 'consume'), queue.revoke('late', 'readers', 'consume'); REVOKE readers FROM spy");
+    admin.run(
+        "SELECT queue.revoke('late', 'spy', 'consume'), queue.revoke('late', 'readers', 'consume'); \
+        REVOKE readers FROM spy",
+    );
     if way.contains("readers") {
         admin.run("SELECT queue.grant('late', 'readers', 'consume')");
     }

@@ -16,8 +16,8 @@ fn costly(depth: usize) -> String {
     format!("{}@ == \"never\"{}", "exists($.** ? (".repeat(depth), "))".repeat(depth))
 }
 
-/// A topic `t` on which `shop` publishes; a queue `theirs` that is bound to it; and a queue `mine` of `mallory`, who may observe the
-/// topic.
+/// A topic `t` on which `shop` publishes; a queue `theirs` that is bound to it; and a queue `mine` of `mallory`, who
+/// may observe the topic.
 struct Bed {
     client: Client,
     shop: String,
@@ -142,7 +142,10 @@ fn a_filter_that_takes_too_long_is_switched_off_and_told() {
     let errors: i64 = bed.client.value("SELECT filter_errors FROM queue.topics WHERE topic_name = 't'");
     assert_eq!(errors, 3);
     // Others' filters are not taken for it, and one that is mended counts at once.
-    bed.client.run("SELECT queue.bind('t', 'theirs', filter => 'exists($.payload.a[*] ? (@ > 2))'), queue.unbind('t', 'theirs', '#')");
+    bed.client.run(
+        "SELECT queue.bind('t', 'theirs', filter => 'exists($.payload.a[*] ? (@ > 2))'), \
+        queue.unbind('t', 'theirs', '#')",
+    );
     bed.client.run("SELECT queue.bind('t', 'theirs', filter => 'exists($.payload.a[*] ? (@ > 2))')");
     assert_eq!(bed.publish(r#"{"a": [1, 2, 3]}"#), ["theirs"]);
     bed.as_role(
@@ -215,7 +218,8 @@ fn an_open_transaction_leaves_room_for_the_drops_of_others() {
              DO $$ BEGIN
                  FOR n IN 1..{rounds} LOOP
                      BEGIN
-                         PERFORM queue.alter('mine', stages => ARRAY(SELECT {name} || m FROM generate_series(1, {count}) AS m));
+                         PERFORM queue.alter('mine', stages => ARRAY(SELECT {name} || m
+                         FROM generate_series(1, {count}) AS m));
                          PERFORM queue.alter('mine', reset => '{{stages}}');
                      {handler} END;
                  END LOOP;
@@ -341,8 +345,8 @@ fn what_is_stored_is_not_nested_deeper_than_it_can_be_read() {
 
 #[test]
 fn one_role_does_not_have_all_processes() {
-    // For each number of processes, and of slots in the server, those that one role gets, and what is left for others then.
-    // The launchers and the worker have three slots.
+    // For each number of processes, and of slots in the server, those that one role gets, and what is left for others
+    // then. The launchers and the worker have three slots.
     for (executors, slots, own, others) in [(3, 16, 2, 1), (8, 16, 6, 2), (8, 8, 3, 2), (16, 9, 4, 2)] {
         let cluster = Cluster::new()
             .conf(&format!("pg_queue.max_executors = {executors}"))
@@ -359,7 +363,8 @@ fn one_role_does_not_have_all_processes() {
         let mut take = |role: &str, queues: &str, count: usize| {
             client.run(&format!(
                 "SET ROLE {role};
-                 SELECT queue.enqueue_batch(q, (SELECT jsonb_agg('{{\"command\": \"SELECT pg_sleep(600)\"}}'::jsonb) FROM generate_series(1, 20)))
+                 SELECT queue.enqueue_batch(q, (SELECT jsonb_agg('{{\"command\": \"SELECT pg_sleep(600)\"}}'::jsonb)
+                 FROM generate_series(1, 20)))
                  FROM unnest('{queues}'::text[]) AS q;
                  RESET ROLE"
             ));
@@ -380,7 +385,8 @@ fn one_role_does_not_have_all_processes() {
         };
         take("hog", "{h,h2}", own);
         if others > 1 {
-            // The victim's process leaves when it has had nothing to do for a while; then a second role has what one gets.
+            // The victim's process leaves when it has had nothing to do for a while; then a second role has what one
+            // gets.
             take("hog2", "{h3,h4}", 1);
         }
     }
@@ -396,7 +402,10 @@ fn where_the_server_has_no_room_a_role_that_has_no_process_gets_the_next() {
         create(&mut client, queue, "executor => 'sql', lease => '1 hour'");
         grant(&mut client, queue, role, "produce");
     }
-    client.run("SET ROLE hog; SELECT queue.enqueue_sql('h', 'SELECT pg_sleep(0.05)') FROM generate_series(1, 4000) AS n; RESET ROLE");
+    client.run(
+        "SET ROLE hog; SELECT queue.enqueue_sql('h', 'SELECT pg_sleep(0.05)') \
+        FROM generate_series(1, 4000) AS n; RESET ROLE",
+    );
     wait::until("the hog has all that it gets", || {
         (client.count("SELECT FROM queue.executors WHERE role_name = 'hog'") == 3).then_some(())
     });

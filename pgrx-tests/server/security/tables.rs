@@ -1,4 +1,5 @@
-//! All tables and sequences of the schema are the owner's alone, whatever was granted: what is looked at is what `pg_class` has.
+//! All tables and sequences of the schema are the owner's alone, whatever was granted: what is looked at is what
+//! `pg_class` has.
 
 use postgres::Client;
 use queue_tests::{Cluster, wait};
@@ -8,7 +9,8 @@ use crate::shared::{Sql, create};
 /// The tables of the schema, those of history among them, which are made later.
 fn tables(client: &mut Client) -> Vec<String> {
     client.column(
-        "SELECT relname::text FROM pg_class WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('r', 'p') ORDER BY relname",
+        "SELECT relname::text FROM pg_class WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('r', 'p') \
+            ORDER BY relname",
     )
 }
 
@@ -56,7 +58,8 @@ fn each_table_has_the_guard_always_on() {
     let (_cluster, mut client) = bed();
     let without: Vec<String> = client.column(
         "SELECT relname::text FROM pg_class AS c WHERE relnamespace = 'queue'::regnamespace AND relkind IN ('r', 'p')
-         AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND tgname = 'foreign_write' AND tgenabled = 'A')",
+         AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND tgname = 'foreign_write'
+         AND tgenabled = 'A')",
     );
     assert!(without.is_empty(), "{without:?}");
     // Only the owner's writes to what counts have the database wait for the end of a restore.
@@ -82,10 +85,12 @@ fn nothing_can_be_hung_on_a_table_or_view_by_a_role_that_does_not_own_it() {
         let (row, statement) = if is_view { ("INSTEAD OF", "AFTER") } else { ("AFTER", "BEFORE") };
         let mut attempts = vec![
             format!(
-                "CREATE TRIGGER evil {row} INSERT OR UPDATE OR DELETE ON queue.{table} FOR EACH ROW EXECUTE FUNCTION public.evil()"
+                "CREATE TRIGGER evil {row} INSERT OR UPDATE OR DELETE \
+                    ON queue.{table} FOR EACH ROW EXECUTE FUNCTION public.evil()"
             ),
             format!(
-                "CREATE TRIGGER evil {statement} UPDATE ON queue.{table} FOR EACH STATEMENT EXECUTE FUNCTION public.evil()"
+                "CREATE TRIGGER evil {statement} UPDATE ON queue.{table} FOR EACH STATEMENT EXECUTE FUNCTION \
+                    public.evil()"
             ),
             format!("CREATE RULE evil AS ON UPDATE TO queue.{table} DO ALSO NOTHING"),
         ];
@@ -115,8 +120,10 @@ fn default_privileges_open_nothing() {
     client.run("CREATE DATABASE late");
     let mut client = cluster.connect_to("late");
     client.run(
-        "ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO reader, PUBLIC; ALTER DEFAULT PRIVILEGES GRANT ALL ON SEQUENCES TO reader, PUBLIC;
-         ALTER DEFAULT PRIVILEGES GRANT ALL ON ROUTINES TO reader; ALTER DEFAULT PRIVILEGES GRANT ALL ON TYPES TO reader;
+        "ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO reader, PUBLIC; ALTER DEFAULT PRIVILEGES GRANT ALL
+            ON SEQUENCES TO reader, PUBLIC;
+         ALTER DEFAULT PRIVILEGES GRANT ALL ON ROUTINES TO reader; ALTER DEFAULT PRIVILEGES GRANT ALL
+         ON TYPES TO reader;
          ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO reader",
     );
     client.run("CREATE EXTENSION pg_queue");
@@ -125,10 +132,13 @@ fn default_privileges_open_nothing() {
     client.run("SELECT queue.fail(id, 'x') FROM queue.claim('q')");
     wait::until("it is in history", || (client.count("SELECT FROM queue.history") == 1).then_some(()));
     let opened = "SELECT c.relname || ' ' || a.privilege_type FROM pg_class AS c, aclexplode(c.relacl) AS a
-                  WHERE relnamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace) AND a.grantee <> c.relowner
+                  WHERE relnamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace)
+                  AND a.grantee <> c.relowner
                   UNION ALL SELECT p.proname || ' ' || a.privilege_type FROM pg_proc AS p, aclexplode(p.proacl) AS a
-                  WHERE pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace) AND a.grantee <> p.proowner
-                  UNION ALL SELECT n.nspname || ' ' || a.privilege_type FROM pg_namespace AS n, aclexplode(n.nspacl) AS a
+                  WHERE pronamespace IN ('queue'::regnamespace, 'queue_internal'::regnamespace)
+                  AND a.grantee <> p.proowner
+                  UNION ALL SELECT n.nspname || ' ' || a.privilege_type FROM pg_namespace AS n,
+                  aclexplode(n.nspacl) AS a
                   WHERE n.nspname IN ('queue', 'queue_internal') AND a.grantee <> n.nspowner";
     assert_eq!(client.column::<String>(opened), Vec::<String>::new());
     client.run("SET ROLE reader");
@@ -144,7 +154,8 @@ fn texts_in_indexes_are_compared_byte_by_byte() {
     let others: Vec<String> = client.column(
         "SELECT i.indexrelid::regclass::text FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indrelid
          CROSS JOIN unnest(i.indcollation) AS u (oid)
-         WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind = 'r' AND u.oid <> 0 AND u.oid <> '\"C\"'::regcollation
+         WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind = 'r' AND u.oid <> 0
+         AND u.oid <> '\"C\"'::regcollation
          ORDER BY 1",
     );
     assert!(others.is_empty(), "{others:?}");

@@ -145,8 +145,10 @@ fn settings_of_a_role_cannot_keep_the_process_from_its_work() {
     client.run(
         "ALTER ROLE a SET idle_in_transaction_session_timeout = 1; ALTER ROLE a SET lock_timeout = 1;
          ALTER ROLE a SET default_transaction_isolation = 'serializable'; ALTER ROLE a SET synchronous_commit = off;
-         ALTER ROLE a SET client_min_messages = error; ALTER ROLE a SET row_security = off; ALTER ROLE a SET datestyle = 'German';
-         ALTER ROLE a SET bytea_output = escape; ALTER ROLE a SET standard_conforming_strings = off; ALTER ROLE a SET quote_all_identifiers = on",
+         ALTER ROLE a SET client_min_messages = error; ALTER ROLE a SET row_security = off;
+         ALTER ROLE a SET datestyle = 'German';
+         ALTER ROLE a SET bytea_output = escape; ALTER ROLE a SET standard_conforming_strings = off;
+         ALTER ROLE a SET quote_all_identifiers = on",
     );
     for n in 0..3 {
         let job = note(&mut client, "a", &n.to_string());
@@ -191,7 +193,8 @@ fn without_executors_jobs_wait_until_there_are_some() {
 #[test]
 fn a_command_that_ends_its_own_process_dies_of_it() {
     let (_cluster, mut client) = bed(Cluster::new(), &["a"]);
-    // One after the other: the last of them ends all processes of its role. What it asks for counts when it looks again.
+    // One after the other: the last of them ends all processes of its role. What it asks for counts when it looks
+    // again.
     for (command, code) in [
         ("SELECT pg_terminate_backend(pg_backend_pid()), pg_sleep(600)", "57P01"),
         ("SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(600)", "57014"),
@@ -278,7 +281,8 @@ fn a_process_that_has_grown_or_has_run_many_jobs_is_followed_by_another() {
     let before = pid(&mut client, job);
     client.run("SET ROLE a");
     client.run(
-        "SELECT count(*) FROM queue.enqueue_batch('sql', (SELECT jsonb_agg('{\"command\": \"SELECT 1\"}'::jsonb) FROM generate_series(1, 63)))",
+        "SELECT count(*) FROM queue.enqueue_batch('sql', \
+            (SELECT jsonb_agg('{\"command\": \"SELECT 1\"}'::jsonb) FROM generate_series(1, 63)))",
     );
     client.run("RESET ROLE");
     let job = enqueue(&mut client, "a", "SELECT pid()");
@@ -286,7 +290,8 @@ fn a_process_that_has_grown_or_has_run_many_jobs_is_followed_by_another() {
     assert_ne!(before, after, "it had more than 64 MB");
     client.run("SET ROLE a");
     client.run(
-        "SELECT count(*) FROM queue.enqueue_batch('sql', (SELECT jsonb_agg('{\"command\": \"SELECT 1\"}'::jsonb) FROM generate_series(1, 1000)))",
+        "SELECT count(*) FROM queue.enqueue_batch('sql', \
+            (SELECT jsonb_agg('{\"command\": \"SELECT 1\"}'::jsonb) FROM generate_series(1, 1000)))",
     );
     client.run("RESET ROLE");
     let job = enqueue(&mut client, "a", "SELECT pid()");

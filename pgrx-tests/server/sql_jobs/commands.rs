@@ -177,7 +177,8 @@ fn nothing_of_a_job_is_left_for_the_next() {
     let left = bed.result(
         "SELECT jsonb_build_array(to_regclass('pg_temp.x'), (SELECT count(*) FROM pg_prepared_statements),
              current_setting('search_path'), current_setting('work_mem'),
-             (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'), coalesce(current_setting('my.secret', true), ''),
+             (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'),
+             coalesce(current_setting('my.secret', true), ''),
              current_setting('application_name'))",
         "",
     );
@@ -190,7 +191,8 @@ fn settings_are_those_of_the_role_then_the_queue_then_the_job() {
     let mut bed = Bed::new(&database, r#"settings => '{"work_mem": "2MB", "statement_timeout": 12345}'"#);
     let role = bed.role.clone();
     bed.client.run(&format!("ALTER ROLE {role} SET work_mem = '1MB'; ALTER ROLE {role} SET lock_timeout = 77"));
-    let show = "SELECT jsonb_build_array(current_setting('work_mem'), current_setting('lock_timeout'), current_setting('statement_timeout'))";
+    let show = "SELECT jsonb_build_array(current_setting('work_mem'), current_setting('lock_timeout'), \
+        current_setting('statement_timeout'))";
     assert_eq!(bed.result(show, ""), r#"["2MB", "77ms", "12345ms"]"#);
     assert_eq!(bed.result(show, r#"settings => '{"work_mem": "3MB"}'"#), r#"["3MB", "77ms", "12345ms"]"#);
     assert!(bed.error("SELECT 1", r#"settings => '{"log_statement": "all"}'"#).starts_with("42501: "));
@@ -281,7 +283,8 @@ fn a_command_is_parsed_when_it_is_enqueued() {
     assert_eq!(state, "completed", "{error}");
     assert!(result.unwrap_or_default().contains("array"));
     let flow: i64 = bed.client.value(
-        r#"SELECT queue.enqueue_flow('sql', '[{"command": "INSERT INTO t VALUES ($1)", "payload": {"arguments": [41]}}]',
+        r#"SELECT queue.enqueue_flow('sql',
+            '[{"command": "INSERT INTO t VALUES ($1)", "payload": {"arguments": [41]}}]',
                runs => true, command => 'INSERT INTO t SELECT n + $1 FROM t', payload => '{"arguments": [1]}')"#,
     );
     assert_eq!(bed.end(flow).0, "completed");
@@ -297,7 +300,8 @@ fn a_payload_is_handed_to_the_queue_s_procedure_as_its_role() {
         "CREATE TABLE calls (who text, session text, payload jsonb); GRANT INSERT ON calls TO {app};
          CREATE PROCEDURE handle(INOUT job jsonb) LANGUAGE plpgsql AS $$
          BEGIN INSERT INTO calls VALUES (current_user, session_user, job); job := job || '{{\"ok\": true}}'; END $$;
-         CREATE FUNCTION look(job jsonb) RETURNS void LANGUAGE sql AS $$ INSERT INTO calls VALUES (current_user, session_user, job) $$"
+         CREATE FUNCTION look(job jsonb) RETURNS void LANGUAGE sql AS $$ INSERT INTO calls
+         VALUES (current_user, session_user, job) $$"
     ));
     create(&mut bed.client, "call", &format!("executor => 'call', procedure => 'handle', run_as => '{app}'"));
     create(&mut bed.client, "look", &format!("executor => 'call', procedure => 'public.look', run_as => '{app}'"));
@@ -352,7 +356,11 @@ fn a_job_that_is_cancelled_stops_at_once_wherever_it_is() {
     });
     assert_eq!(bed.client.value::<String>(&format!("SELECT queue.cancel({job}, force => true)")), "cancelled");
     wait::until("it is stopped", || {
-        (bed.client.count("SELECT FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)' AND state = 'active' AND backend_type = 'pg_queue executor'") == 0).then_some(())
+        (bed.client.count(
+            "SELECT FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)' AND state = 'active' \
+            AND backend_type = 'pg_queue executor'",
+        ) == 0)
+            .then_some(())
     });
 }
 
@@ -465,7 +473,8 @@ fn an_error_that_comes_at_commit_undoes_the_outcome() {
     let mut bed = Bed::new(&database, "");
     bed.client.run(
         "CREATE TABLE parent (id integer PRIMARY KEY);
-         CREATE TABLE child (id integer REFERENCES parent DEFERRABLE INITIALLY DEFERRED); GRANT ALL ON parent, child TO public",
+         CREATE TABLE child (id integer REFERENCES parent DEFERRABLE INITIALLY DEFERRED); GRANT ALL ON parent,
+         child TO public",
     );
     assert!(bed.error("INSERT INTO child VALUES (1)", "").starts_with("23503: "));
     assert_eq!(bed.client.count("SELECT FROM child"), 0);
@@ -483,7 +492,8 @@ fn schedules_chains_limits_and_dead_letters_are_those_of_all_queues() {
     bed.client.run("SELECT queue.unschedule('soon')");
     let first: i64 = bed.client.value("SELECT queue.enqueue_sql('sql', 'INSERT INTO t VALUES (2)', group_key => 'g')");
     let second: i64 = bed.client.value(&format!(
-        "SELECT queue.enqueue_sql('sql', 'INSERT INTO t SELECT 3 FROM t WHERE n = 2', after => ARRAY[{first}], group_key => 'g')"
+        "SELECT queue.enqueue_sql('sql', 'INSERT INTO t SELECT 3 FROM t WHERE n = 2', after => ARRAY[{first}], \
+            group_key => 'g')"
     ));
     assert_eq!(bed.end(second).1.as_deref(), Some(r#"{"tag": "INSERT 0 1", "rows": 1}"#));
     let flow: i64 = bed.client.value(

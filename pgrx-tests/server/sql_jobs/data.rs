@@ -1,5 +1,6 @@
-//! Data is never run: whichever verb has written a payload, and whatever becomes of its queue, a job is a command only if its writer
-//! wrote it as one. And what a command means is its writer's say: names and settings of others do not lead it elsewhere.
+//! Data is never run: whichever verb has written a payload, and whatever becomes of its queue, a job is a command only
+//! if its writer wrote it as one. And what a command means is its writer's say: names and settings of others do not
+//! lead it elsewhere.
 
 use postgres::Client;
 use queue_tests::wait;
@@ -139,7 +140,8 @@ fn all_dead(client: &mut Client, queue: &str, count: usize, what: &str) {
         (client.count(&dead) == count).then_some(())
     });
     let errors: Vec<String> = client.column(&format!(
-        "SELECT DISTINCT split_part(error, E'\\n', 1) FROM queue.jobs WHERE queue_name = '{queue}' AND state = 'dead' AND error <> 'x'"
+        "SELECT DISTINCT split_part(error, E'\\n', 1) FROM queue.jobs WHERE queue_name = '{queue}' AND state = 'dead' \
+            AND error <> 'x'"
     ));
     assert_eq!(errors, ["22023: the job is no command"], "{what}");
     assert_eq!(client.count("SELECT FROM loot"), 0, "{what}");
@@ -173,7 +175,8 @@ fn data_that_reaches_a_queue_of_commands_all_the_same_dies_with_the_reason() {
     all_dead(&mut client, "graves", 2, "a dead letter of a command");
     client.run(&format!(
         "CREATE PROCEDURE refuse(job jsonb) LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no''; END';
-         SELECT queue.create('calls', executor => 'call', procedure => 'refuse', run_as => '{worker}', max_attempts => 1,
+         SELECT queue.create('calls', executor => 'call', procedure => 'refuse', run_as => '{worker}',
+         max_attempts => 1,
              dead_letter => 'graves'), queue.grant('calls', '{shop}', 'produce');
          SET ROLE {shop}; SELECT queue.enqueue('calls', '{LOOT}'); RESET ROLE"
     ));
@@ -182,7 +185,10 @@ fn data_that_reaches_a_queue_of_commands_all_the_same_dies_with_the_reason() {
     create(&mut client, "late", "max_attempts => 1");
     grant(&mut client, "late", &shop, "manage");
     client.run(&format!("SET ROLE {shop}; SELECT queue.enqueue('late', '{LOOT}') FROM generate_series(1, 2)"));
-    client.run("SELECT queue.complete(id) FROM queue.claim('late'); SELECT queue.fail(id, 'x', fatal => true) FROM queue.claim('late')");
+    client.run(
+        "SELECT queue.complete(id) FROM queue.claim('late'); SELECT queue.fail(id, 'x', fatal => true) \
+        FROM queue.claim('late')",
+    );
     client.run("RESET ROLE; BEGIN; SELECT queue.alter('late', executor => 'sql')");
     let mut other = database.connect();
     other.run(&format!("SET ROLE {shop}; SELECT queue.enqueue('late', '{LOOT}')"));
@@ -193,11 +199,18 @@ fn data_that_reaches_a_queue_of_commands_all_the_same_dies_with_the_reason() {
     ));
     all_dead(&mut client, "late", 3, "a retry of data");
     // A binding that the tables were given by hand.
-    client.run("SELECT queue.create_topic('t'); INSERT INTO queue.binding (topic_id, queue_id, pattern, on_full, bound_by)
-                SELECT topic_id, queue_id, '#', 'keep', 'postgres' FROM queue.topic, queue.queue WHERE queue_name = 'late'");
+    client.run(
+        "SELECT queue.create_topic('t'); INSERT INTO queue.binding (topic_id, queue_id, pattern, on_full,
+        bound_by)
+                SELECT topic_id, queue_id, '#', 'keep', 'postgres' FROM queue.topic, queue.queue
+                WHERE queue_name = 'late'",
+    );
     client.run("SELECT queue.adopt()");
     grant(&mut client, "t", &shop, "produce");
-    client.run(&format!("SET ROLE {shop}; SELECT queue.publish('t', '{LOOT}'), queue.publish('t', '{LOOT}', unique_key => 'k'); RESET ROLE"));
+    client.run(&format!(
+        "SET ROLE {shop}; SELECT queue.publish('t', '{LOOT}'), \
+        queue.publish('t', '{LOOT}', unique_key => 'k'); RESET ROLE"
+    ));
     all_dead(&mut client, "late", 5, "a publish");
 }
 
@@ -219,11 +232,13 @@ fn what_is_given_while_the_queue_runs_no_commands_is_data_even_for_a_job_that_wa
         grant(&mut client, "q", &shop, "produce");
         grant(&mut client, "q", &mallory, "manage");
         client.run(&format!(
-            "SELECT queue.pause('q'); SET ROLE {shop}; SELECT queue.enqueue_sql('q', 'SELECT 1', unique_key => 'k'); SET ROLE {mallory}"
+            "SELECT queue.pause('q'); SET ROLE {shop}; SELECT queue.enqueue_sql('q', 'SELECT 1', unique_key => 'k'); \
+                SET ROLE {mallory}"
         ));
         client.run("SELECT queue.alter('q', reset => '{executor}'), queue.resume('q')");
         client.run(&format!("SELECT {}", verb.replace("{loot}", LOOT)));
-        // What is data keeps the queue from running commands; and where a job is a command all the same, it dies when it is not.
+        // What is data keeps the queue from running commands; and where a job is a command all the same, it dies when
+        // it is not.
         if verb.contains("rerun") {
             // What runs is a command; the run that was asked for is data.
             client.run("SELECT queue.alter('q', executor => 'sql')");
@@ -249,7 +264,8 @@ fn a_procedure_is_the_one_that_was_named_and_still_its_owner_s() {
     client.run(&format!(
         "CREATE SCHEMA shared; GRANT USAGE, CREATE ON SCHEMA shared TO {app}, {mallory}; SET ROLE {app};
          CREATE PROCEDURE shared.work(job jsonb) LANGUAGE sql AS $$ INSERT INTO public.loot VALUES ('work') $$;
-         CREATE FUNCTION shared.say(job jsonb) RETURNS jsonb LANGUAGE sql AS $$ INSERT INTO public.loot VALUES ('work'); SELECT '1'::jsonb $$;
+         CREATE FUNCTION shared.say(job jsonb) RETURNS jsonb LANGUAGE sql AS $$ INSERT INTO public.loot
+         VALUES ('work'); SELECT '1'::jsonb $$;
          RESET ROLE"
     ));
     for (kind, name) in [("PROCEDURE", "work"), ("FUNCTION", "say")] {
@@ -271,7 +287,8 @@ fn a_procedure_is_the_one_that_was_named_and_still_its_owner_s() {
         ] {
             // Some of these no role can make.
             let _ = client.batch_execute(&format!(
-                "CREATE {kind} shared.{name}({arguments}) {returns} LANGUAGE sql AS 'INSERT INTO public.loot VALUES (current_user)'"
+                "CREATE {kind} shared.{name}({arguments}) {returns} LANGUAGE sql AS 'INSERT INTO public.loot \
+                    VALUES (current_user)'"
             ));
         }
         client.run("RESET ROLE");
@@ -294,8 +311,12 @@ fn a_procedure_is_the_one_that_was_named_and_still_its_owner_s() {
         };
         client.run(&format!("ALTER {kind} shared.{name}(jsonb) OWNER TO {mallory}"));
         dies(&mut client, "42501: ");
-        client.run(&format!("ALTER {kind} shared.{name}(jsonb) OWNER TO {app}; ALTER {kind} shared.{name}(jsonb) RENAME TO other_{name};
-             SET ROLE {mallory}; CREATE {kind} shared.{name}(job jsonb) {returns} LANGUAGE sql AS 'INSERT INTO public.loot VALUES (current_user)'; RESET ROLE"));
+        client.run(&format!(
+            "ALTER {kind} shared.{name}(jsonb) OWNER TO {app};
+            ALTER {kind} shared.{name}(jsonb) RENAME TO other_{name};
+             SET ROLE {mallory}; CREATE {kind} shared.{name}(job jsonb) {returns} LANGUAGE sql AS
+             'INSERT INTO public.loot VALUES (current_user)'; RESET ROLE"
+        ));
         let job: i64 = client.value(&format!("SELECT queue.enqueue('{name}', '{{}}')"));
         wait::until("the renamed one has run", || (client.state(job) == "completed").then_some(()));
         assert_eq!(client.column::<String>("SELECT DISTINCT who FROM loot"), ["work"]);

@@ -38,8 +38,12 @@ const WAYS: &[(&str, &str)] = &[
     ("fail", "SELECT queue.fail(id, 'no') FROM queue.current_job()"),
     ("fatal", "SELECT queue.fail(id, 'no', fatal => true) FROM queue.current_job()"),
     ("advance", "SELECT queue.advance(id, 'second', delay => '1 hour') FROM queue.current_job()"),
-    ("suspend", "SELECT queue.suspend(id) FROM (SELECT id, queue.enqueue('other', flow => job_id) AS member FROM queue.current_job()) AS j
-                 WHERE member IS NOT NULL"),
+    (
+        "suspend",
+        "SELECT queue.suspend(id) FROM (SELECT id, queue.enqueue('other', flow => job_id) AS member
+        FROM queue.current_job()) AS j
+                 WHERE member IS NOT NULL",
+    ),
     ("cancel", "SELECT queue.cancel(job_id, force => true) FROM queue.current_job()"),
 ];
 

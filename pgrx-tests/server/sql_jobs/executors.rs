@@ -35,7 +35,9 @@ fn what_a_command_does_happens_exactly_once_whatever_dies() {
     client.run("SET ROLE writer");
     let enqueue = |client: &mut Client, count: i64| {
         client.run(&format!(
-            "SELECT count(*) FROM queue.enqueue_batch('sql', (SELECT jsonb_agg('{{\"command\": \"UPDATE t SET n = n + 1\"}}'::jsonb) FROM generate_series(1, {count})))"
+            "SELECT count(*) FROM queue.enqueue_batch('sql', \
+                (SELECT jsonb_agg('{{\"command\": \"UPDATE t SET n = n + 1\"}}'::jsonb) \
+                FROM generate_series(1, {count})))"
         ));
     };
     enqueue(&mut client, jobs);
@@ -138,7 +140,8 @@ fn one_queue_does_not_keep_all_processes_from_another() {
     create(&mut client, "other", "executor => 'sql'");
     client.run("CREATE ROLE second LOGIN; SELECT queue.grant('other', 'second', 'produce'); SET ROLE writer");
     client.run(
-        "SELECT queue.enqueue_batch('sql', (SELECT jsonb_agg('{\"command\": \"SELECT pg_sleep(0.05)\"}'::jsonb) FROM generate_series(1, 2000)))",
+        "SELECT queue.enqueue_batch('sql', (SELECT jsonb_agg('{\"command\": \"SELECT pg_sleep(0.05)\"}'::jsonb) \
+            FROM generate_series(1, 2000)))",
     );
     client.run("SET ROLE second; SELECT queue.enqueue_sql('other', 'UPDATE t SET n = 7'); RESET ROLE");
     wait::until("the other queue's has run", || (client.value::<i64>("SELECT n FROM t") == 7).then_some(()));
@@ -185,8 +188,10 @@ fn restored_jobs_and_schedules_run_as_the_role_of_the_same_name_and_die_without_
     wait::until_empty("all have ended", || {
         client.column(
             "SELECT j::text FROM queue.jobs AS j WHERE state NOT IN ('completed', 'dead')
-             UNION ALL SELECT e::text FROM queue.executors AS e, queue.jobs AS j WHERE j.state NOT IN ('completed', 'dead')
-             UNION ALL SELECT d::text FROM queue.doctor() AS d, queue.jobs AS j WHERE NOT d.ok AND j.state NOT IN ('completed', 'dead')",
+             UNION ALL SELECT e::text FROM queue.executors AS e, queue.jobs AS j
+             WHERE j.state NOT IN ('completed', 'dead')
+             UNION ALL SELECT d::text FROM queue.doctor() AS d, queue.jobs AS j WHERE NOT d.ok
+             AND j.state NOT IN ('completed', 'dead')",
         )
     });
     assert_eq!(client.value::<i64>("SELECT n FROM t"), 12, "the command, the schedule's, and the handler");

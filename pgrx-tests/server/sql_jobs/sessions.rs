@@ -44,7 +44,8 @@ fn no_function_of_the_server_or_its_modules_ends_the_server() {
     let (cluster, mut admin) = cluster();
     admin.run("SET client_min_messages = error");
     let modules: Vec<String> = admin.column(
-        "SELECT name FROM pg_available_extensions WHERE installed_version IS NULL AND name NOT LIKE 'pg_queue%' ORDER BY name",
+        "SELECT name FROM pg_available_extensions WHERE installed_version IS NULL AND name NOT LIKE 'pg_queue%' \
+            ORDER BY name",
     );
     for module in modules {
         // Some need another language that is not installed.
@@ -57,7 +58,8 @@ fn no_function_of_the_server_or_its_modules_ends_the_server() {
                        CASE WHEN p.pronargs = 0 THEN '' ELSE '''1''::' || p.proargtypes[0]::regtype END)
          FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
          WHERE p.prokind = 'f' AND p.provariadic = 0 AND n.nspname IN ('pg_catalog', 'public')
-           AND (p.pronargs = 0 OR p.pronargs = 1 AND p.proargtypes[0] IN ('text'::regtype, 'integer'::regtype, 'name'::regtype))
+           AND (p.pronargs = 0 OR p.pronargs = 1 AND p.proargtypes[0] IN ('text'::regtype, 'integer'::regtype,
+           'name'::regtype))
            AND p.prorettype NOT IN (SELECT oid FROM pg_type WHERE typtype = 'p' AND typname NOT IN ('record', 'void'))
            AND p.proname !~ 'advisory|sleep|dblink'
          ORDER BY 1",
@@ -83,7 +85,8 @@ fn no_function_of_the_server_or_its_modules_ends_the_server() {
     assert!(!cluster.log().contains("terminated by signal"));
     // A server that was built without OpenSSL has no module sslinfo.
     let has_ssl = admin.count("SELECT FROM pg_extension WHERE extname = 'sslinfo'") == 1;
-    let ssl = "SELECT jsonb_build_array(ssl_is_used(), ssl_version(), ssl_cipher(), ssl_client_cert_present(), ssl_client_serial(),
+    let ssl = "SELECT jsonb_build_array(ssl_is_used(), ssl_version(), ssl_cipher(), ssl_client_cert_present(),
+        ssl_client_serial(),
                ssl_client_dn(), ssl_issuer_dn(), (SELECT count(*) FROM ssl_extension_info()))";
     if has_ssl {
         let job = enqueue(&mut admin, ssl, "");

@@ -80,10 +80,13 @@ fn each_verb_that_takes_a_command_makes_the_caller_its_writer() {
     );
     as_role(&mut client, &b, "SELECT queue.reprioritize(job_id, -1) FROM queue.jobs WHERE unique_key = 'p'");
     as_role(&mut client, &b, "SELECT queue.reschedule(job_id, now()) FROM queue.jobs WHERE unique_key = 'p'");
-    // A job that sends itself on, and one that another role sends on while it runs: without another payload they stay whose they are.
-    let on = "SELECT queue.advance(id) FROM queue.current_job() WHERE stage = ''one''; INSERT INTO ran SELECT ''sent on by a'' FROM queue.current_job() WHERE stage = ''two''";
+    // A job that sends itself on, and one that another role sends on while it runs: without another payload they stay
+    // whose they are.
+    let on = "SELECT queue.advance(id) FROM queue.current_job() WHERE stage = ''one''; INSERT INTO ran \
+        SELECT ''sent on by a'' FROM queue.current_job() WHERE stage = ''two''";
     as_role(&mut client, &a, &format!("SELECT queue.enqueue_sql('sql', '{on}')"));
-    let sleep = "SELECT pg_sleep(CASE stage WHEN ''one'' THEN 600 ELSE 0 END) FROM queue.current_job(); INSERT INTO ran VALUES (''sent on by b'')";
+    let sleep = "SELECT pg_sleep(CASE stage WHEN ''one'' THEN 600 ELSE 0 END) FROM queue.current_job(); \
+        INSERT INTO ran VALUES (''sent on by b'')";
     as_role(&mut client, &a, &format!("SELECT queue.enqueue_sql('sql', '{sleep}', priority => 9)"));
     client.run("SELECT queue.resume('sql')");
     let running = "SELECT a.id FROM queue.attempts AS a JOIN queue.executors AS e USING (job_id)
@@ -138,7 +141,10 @@ fn a_run_that_was_asked_for_is_that_of_the_role_that_asked() {
     let mut gate = database.connect();
     gate.run("SELECT pg_advisory_lock(1)");
     client.run(&format!("SELECT queue.resume('sql'); SET ROLE {a}"));
-    client.run("SELECT queue.enqueue_sql('sql', 'SELECT pg_advisory_xact_lock(1); INSERT INTO ran VALUES (''first'')', unique_key => 'k')");
+    client.run(
+        "SELECT queue.enqueue_sql('sql', 'SELECT pg_advisory_xact_lock(1); INSERT INTO ran \
+        VALUES (''first'')', unique_key => 'k')",
+    );
     client.run("RESET ROLE");
     wait::until("it runs", || (client.count("SELECT FROM queue.executors WHERE state = 'running'") == 1).then_some(()));
     as_role(
@@ -157,7 +163,10 @@ fn there_is_nothing_to_escape_to() {
     let roles = Roles::new(&database);
     let (a, b) = (roles.make("a", ""), roles.make("b", ""));
     let mut client = bed(&database, &[&a, &b], ", lease => '1 minute'");
-    client.run(&format!("SELECT queue.resume('sql'); GRANT {b} TO {a}; CREATE SCHEMA AUTHORIZATION {a}; GRANT CREATE ON SCHEMA public TO {a}"));
+    client.run(&format!(
+        "SELECT queue.resume('sql'); GRANT {b} TO {a}; CREATE SCHEMA AUTHORIZATION {a}; GRANT CREATE \
+        ON SCHEMA public TO {a}"
+    ));
     client.run(&format!("SET ROLE {a}"));
     let mut end = |command: &str| -> String {
         let job: i64 = client
@@ -267,7 +276,8 @@ fn what_is_planted_in_a_role_s_search_path_runs_as_that_role_alone() {
     client.run(&format!(
         "CREATE SCHEMA planted AUTHORIZATION {a}; GRANT USAGE ON SCHEMA planted TO public; SET ROLE {a};
          CREATE TABLE planted.met (who text DEFAULT current_user); GRANT INSERT ON planted.met TO public;
-         CREATE FUNCTION planted.now() RETURNS timestamptz LANGUAGE sql AS 'INSERT INTO planted.met DEFAULT VALUES; SELECT pg_catalog.now()';
+         CREATE FUNCTION planted.now() RETURNS timestamptz LANGUAGE sql AS
+         'INSERT INTO planted.met DEFAULT VALUES; SELECT pg_catalog.now()';
          CREATE FUNCTION planted.same(bigint, bigint) RETURNS boolean LANGUAGE sql
              AS 'INSERT INTO planted.met DEFAULT VALUES; SELECT $1 OPERATOR(pg_catalog.=) $2';
          CREATE OPERATOR planted.= (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = planted.same);
@@ -298,7 +308,8 @@ fn what_is_planted_in_a_role_s_search_path_runs_as_that_role_alone() {
     };
     end(
         &a,
-        "INSERT INTO planted.deferred VALUES (1); SELECT now(), jsonb_typeof('1'), 1::bigint = 1::bigint, ROW(1)::planted.thing AS t",
+        "INSERT INTO planted.deferred VALUES (1); SELECT now(), jsonb_typeof('1'), 1::bigint = 1::bigint, \
+            ROW(1)::planted.thing AS t",
         5,
     );
     end(&a, "SELECT queue.complete(id) FROM queue.current_job()", 0);

@@ -59,7 +59,8 @@ fn reclaim(client: &mut Client) {
 
 /// When a lease ends is asked of two clocks, so that two looks differ by some microseconds.
 const JOBS: &str = "
-    SELECT (to_jsonb(j) || jsonb_build_object('lease_expires_at', date_trunc('minute', lease_expires_at + interval '30 s')))::text
+    SELECT (to_jsonb(j) || jsonb_build_object('lease_expires_at',
+    date_trunc('minute', lease_expires_at + interval '30 s')))::text
     FROM queue.jobs AS j ORDER BY job_id";
 const ATTEMPTS: &str = "SELECT to_jsonb(a)::text FROM queue.attempts AS a ORDER BY id";
 const ERRORS: &str = "SELECT to_jsonb(e)::text FROM queue.errors AS e ORDER BY queue_name, error";
@@ -176,8 +177,10 @@ fn each_step_on_the_way_shows_each_job_once_and_whole() {
 /// How many rows of history are kept until which day, seen from today (UTC).
 fn kept(client: &mut Client) -> Vec<String> {
     client.column(
-        "SELECT q.queue_name || ' ' || h.outcome::text || ' ' || CASE WHEN c.relname LIKE 'history\\_forever%' THEN 'forever' ELSE
-                    (to_date(substr(c.relname, 9, 8), 'YYYYMMDD') - (now() AT TIME ZONE 'UTC')::date)::text END || ' ' || count(*)
+        "SELECT q.queue_name || ' ' || h.outcome::text || ' ' || CASE WHEN c.relname LIKE 'history\\_forever%'
+            THEN 'forever' ELSE
+                    (to_date(substr(c.relname, 9, 8), 'YYYYMMDD') - (now() AT TIME ZONE 'UTC')::date)::text END || ' '
+                    || count(*)
          FROM queue.history AS h JOIN pg_class AS c ON c.oid = h.tableoid
          JOIN queue.lane AS l USING (lane) JOIN queue.queue AS q USING (queue_id)
          GROUP BY q.queue_name, h.outcome, c.relname ORDER BY 1",
@@ -294,7 +297,10 @@ fn a_successor_is_not_forgotten_with_a_place_that_its_job_has_left() {
     });
     // They end elsewhere, and run once more, while their old place is copied and emptied.
     client.run(&format!("SELECT queue.complete({id}); SELECT queue.complete(id) FROM queue.claim('q')"));
-    client.run(&format!("SELECT queue.retry({waiting}, now() + interval '1 day'); SELECT queue.retry({running}, now() + interval '1 day')"));
+    client.run(&format!(
+        "SELECT queue.retry({waiting}, now() + interval '1 day'); \
+        SELECT queue.retry({running}, now() + interval '1 day')"
+    ));
     let states = "SELECT job_id || ' ' || state FROM queue.jobs WHERE queue_name = 'q' ORDER BY job_id";
     let wanted = [format!("{waiting} scheduled"), format!("{running} scheduled")];
     assert_eq!(client.column::<String>(states), wanted);
@@ -314,7 +320,8 @@ fn a_job_of_which_nothing_is_kept_is_gone_when_its_segment_is_copied() {
     // A dump holds up the last step.
     let mut holder = client_of(&mut client);
     holder.run("BEGIN; LOCK TABLE pg_extension IN ACCESS SHARE MODE");
-    let is_copied = "SELECT FROM (SELECT DISTINCT ON (segment) state FROM queue.segment_log ORDER BY segment, entry DESC) AS s WHERE state = 'h'";
+    let is_copied = "SELECT FROM (SELECT DISTINCT ON (segment) state FROM queue.segment_log ORDER BY segment, \
+        entry DESC) AS s WHERE state = 'h'";
     wait::until("it is copied", || {
         client.run("SELECT FROM queue.maintain()");
         (client.count(is_copied) > 0).then_some(())
@@ -382,8 +389,14 @@ fn verbs_find_what_is_in_history() {
     // Once more, with its payload; and the views show it where it is now.
     client.run(&format!("SELECT queue.retry({done})"));
     assert_eq!(client.state(done), "ready");
-    assert_eq!(client.count(r#"SELECT FROM queue.retry_many(ARRAY(
-                         SELECT job_id FROM queue.search('q', '$.error starts with "sec"', '{dead}'))) WHERE outcome = 'retried'"#), 1);
+    assert_eq!(
+        client.count(
+            r#"SELECT FROM queue.retry_many(ARRAY(
+                         SELECT job_id FROM queue.search('q', '$.error starts with "sec"', '{dead}')))
+                         WHERE outcome = 'retried'"#
+        ),
+        1
+    );
     assert_eq!(client.value::<i64>(&retry_dead("q")), 0);
     assert_eq!(client.count("SELECT FROM queue.jobs"), 3);
     let claimed: Vec<String> =
@@ -561,11 +574,14 @@ fn a_lock_on_history_keeps_nobody_but_the_copy() {
 #[test]
 fn strange_settings_make_no_strange_children() {
     let (mut client, name) = database();
-    client.run("CREATE ACCESS METHOD other TYPE TABLE HANDLER heap_tableam_handler; CREATE SCHEMA evil;
-        CREATE TABLE evil.history (id bigint); CREATE FUNCTION evil.int8(oid) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint';
+    client.run(
+        "CREATE ACCESS METHOD other TYPE TABLE HANDLER heap_tableam_handler; CREATE SCHEMA evil;
+        CREATE TABLE evil.history (id bigint); CREATE FUNCTION evil.int8(oid) RETURNS bigint LANGUAGE sql AS
+        'SELECT 1::bigint';
         CREATE FUNCTION evil.pg_get_userbyid(oid) RETURNS name LANGUAGE sql AS 'SELECT NULL::name';
         CREATE FUNCTION evil.int8shr(bigint, integer) RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 1::bigint';
-        CREATE OPERATOR evil.>> (LEFTARG = bigint, RIGHTARG = integer, FUNCTION = evil.int8shr)");
+        CREATE OPERATOR evil.>> (LEFTARG = bigint, RIGHTARG = integer, FUNCTION = evil.int8shr)",
+    );
     for setting in [
         "default_table_access_method = other",
         "search_path = evil, pg_catalog",
@@ -586,7 +602,10 @@ fn strange_settings_make_no_strange_children() {
     let odd = "SELECT FROM pg_class AS c JOIN pg_am AS a ON a.oid = c.relam
                WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind = 'r' AND a.amname <> 'heap'";
     assert_eq!(client.count(odd), 0);
-    let day: String = client.value("SELECT substr(relname, 9, 8) FROM pg_class JOIN pg_inherits ON inhrelid = oid WHERE inhparent = 'queue.history'::regclass");
+    let day: String = client.value(
+        "SELECT substr(relname, 9, 8) FROM pg_class JOIN pg_inherits ON inhrelid = oid \
+        WHERE inhparent = 'queue.history'::regclass",
+    );
     let tomorrow: String = client.value("SELECT to_char((now() AT TIME ZONE 'UTC')::date + 1, 'YYYYMMDD')");
     assert_eq!(day, tomorrow);
 }
@@ -810,7 +829,8 @@ fn of_many_notes_those_move_that_still_say_something() {
     client.run(&format!("SELECT queue.extend({id}, '2 hours')"));
     client.run(&format!("SELECT queue.cancel({job_id}, 'why')"));
     reclaim(&mut client);
-    let kinds = "SELECT string_agg(kind::text, '' ORDER BY kind) FROM (SELECT * FROM queue.note_8 UNION ALL SELECT * FROM queue.note_9) AS n";
+    let kinds = "SELECT string_agg(kind::text, '' ORDER BY kind) \
+        FROM (SELECT * FROM queue.note_8 UNION ALL SELECT * FROM queue.note_9) AS n";
     assert_eq!(client.value::<String>(kinds), "clp");
     let moved: String = client.value(&format!(
         "SELECT format('%s %s', j.progress, e.is_cancelled) FROM queue.job({job_id}) AS j, queue.extend({id}) AS e"
@@ -828,7 +848,8 @@ fn a_strict_groups_order_holds_while_its_jobs_move() {
     let (mut client, name) = database();
     create(&mut client, "q", "strict_order => true");
     client.run(&format!(
-        "SELECT queue.enqueue_batch('q', (SELECT jsonb_agg('{{\"group_key\": \"g\"}}'::jsonb) FROM generate_series(1, {JOBS})))"
+        "SELECT queue.enqueue_batch('q', (SELECT jsonb_agg('{{\"group_key\": \"g\"}}'::jsonb) \
+            FROM generate_series(1, {JOBS})))"
     ));
     let is_over = std::sync::atomic::AtomicBool::new(false);
     let order: Vec<i64> = thread::scope(|scope| {
@@ -924,7 +945,8 @@ fn a_job_that_is_retried_has_its_last_progress_its_lease_and_its_version_whereve
     let versions = versions.join(" UNION ALL ");
     for is_past in [true, false] {
         let job: i64 = client.value(
-            "SELECT queue.enqueue('q', unique_key => 'k' || clock_timestamp(), version => '2030-01-01', lease => '3 hours')",
+            "SELECT queue.enqueue('q', unique_key => 'k' || clock_timestamp(), version => '2030-01-01', \
+                lease => '3 hours')",
         );
         let id: i64 = client.value("SELECT id FROM queue.claim('q')");
         client.run(&format!("SELECT queue.progress({id}, '50'), queue.fail({id}, 'x', fatal => true)"));

@@ -14,11 +14,12 @@ const SESSIONS: u64 = 4;
 
 /// Looks at all rows of the first segment by its indexes.
 const LOOKS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_indexonlyscan = off;
-                     SELECT count(payload) FROM queue.attempt_0 WHERE id > 0; SELECT count(claimed_at) FROM queue.claim_0 WHERE id > 0;
+                     SELECT count(payload) FROM queue.attempt_0 WHERE id > 0; SELECT count(claimed_at)
+                     FROM queue.claim_0 WHERE id > 0;
                      SELECT count(ended_at) FROM queue.outcome_0 WHERE id > 0";
 
-/// Enqueues, claims and completes batches of all sizes, priorities and orders, and single jobs between them, some of which
-/// are taken back.
+/// Enqueues, claims and completes batches of all sizes, priorities and orders, and single jobs between them, some of
+/// which are taken back.
 fn work(cluster: &Cluster, seed: u64) {
     let mut random = Random::new(seed);
     let mut client = cluster.connect();
@@ -38,8 +39,8 @@ fn work(cluster: &Cluster, seed: u64) {
             client.batch_execute(&format!("BEGIN; SELECT queue.enqueue('q', '{{}}'); {end}")).unwrap();
             client.batch_execute("SELECT queue.complete(id) FROM queue.claim('q')").unwrap();
         }
-        // Some whose rows are dead at once, and looks through the indexes, which mark their entries in passing: the marks
-        // are not logged.
+        // Some whose rows are dead at once, and looks through the indexes, which mark their entries in passing: the
+        // marks are not logged.
         let dead = "BEGIN; SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{20}')); ROLLBACK";
         client.batch_execute(dead).unwrap();
         client.batch_execute(LOOKS).unwrap();
@@ -124,8 +125,8 @@ fn a_single_job_s_entries_need_no_descent_wherever_indexes_have_their_last_leaf(
     check(&mut client);
 }
 
-/// REINDEX and VACUUM FULL lock a table's indexes in the order of their oids, each until the end. A reader that holds one
-/// and waits for an earlier one would stand in each other's way with them.
+/// REINDEX and VACUUM FULL lock a table's indexes in the order of their oids, each until the end. A reader that holds
+/// one and waits for an earlier one would stand in each other's way with them.
 #[test]
 fn no_reader_deadlocks_with_a_reindex() {
     const LOOKS: [&str; 9] = [
@@ -143,7 +144,8 @@ fn no_reader_deadlocks_with_a_reindex() {
     let mut client = cluster.connect();
     client
         .batch_execute(
-            "CREATE EXTENSION pg_queue; SELECT queue.create('q', max_attempts => 9), queue.create('mortal', max_attempts => 1);
+            "CREATE EXTENSION pg_queue; SELECT queue.create('q', max_attempts => 9),
+                queue.create('mortal', max_attempts => 1);
              SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{30}'));
              SELECT queue.enqueue('q', delay => '1 day');
              SELECT queue.create('unclaimed'); SELECT queue.enqueue('unclaimed');

@@ -1,5 +1,5 @@
-//! Locks of tables: an administrator who builds indexes anew beside the storage duty neither ends its step nor is ended by
-//! it.
+//! Locks of tables: an administrator who builds indexes anew beside the storage duty neither ends its step nor is ended
+//! by it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -100,7 +100,8 @@ fn the_ring_turns_under_load_and_no_job_is_lost_or_done_twice() {
                     let priority = if random.percent(10) { 5 } else { 0 };
                     let delay = if random.percent(5) { "100 ms" } else { "0" };
                     let sql = "SELECT count(*) FROM queue.enqueue_many('q', ARRAY(SELECT jsonb_build_object('n', n)
-                               FROM generate_series($1::bigint, $2::bigint) AS n), priority => $3, delay => $4::text::interval)";
+                               FROM generate_series($1::bigint, $2::bigint) AS n), priority => $3,
+                               delay => $4::text::interval)";
                     client.query(sql, &[&n, &(n + count - 1), &priority, &delay]).unwrap();
                     n += count;
                 }

@@ -66,7 +66,8 @@ fn enqueue(client: &mut Client, count: i64, options: &str) {
 
 /// Claims up to so many and completes them.
 fn work_off(client: &mut Client, count: i64) -> i64 {
-    let sql = "SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', $1::bigint::int))) WHERE outcome = 'completed'";
+    let sql = "SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', $1::bigint::int))) \
+        WHERE outcome = 'completed'";
     client.query_one(sql, &[&count]).unwrap().get(0)
 }
 
@@ -228,7 +229,10 @@ fn a_payload_that_several_jobs_share_is_there_for_each_as_long_as_it_needs_it() 
 fn what_is_forgotten_of_a_shared_payload_goes_with_the_last_job_that_has_it() {
     let cluster = still(&[]);
     let mut client = cluster.connect();
-    client.run("SELECT queue.create('a'), queue.create('b'), queue.create_topic('t'), queue.bind('t', 'a'), queue.bind('t', 'b')");
+    client.run(
+        "SELECT queue.create('a'), queue.create('b'), queue.create_topic('t'), queue.bind('t', 'a'), \
+        queue.bind('t', 'b')",
+    );
     let payload = large(10_000);
     let jobs = client.column::<i64>(&format!("SELECT job_id FROM queue.publish('t', {payload}) ORDER BY queue_name"));
     for queue in ["a", "b"] {
@@ -543,7 +547,8 @@ fn whoever_meets_a_job_on_the_move_follows_it() {
                 // Each end of a batch, those of all kinds in one call.
                 let ids: Vec<i64> = running[offset + 8..offset + 12].iter().map(|&(id, _)| id).collect();
                 scope.spawn(verb(format!(
-                    r#"SELECT queue.end_batch('[{{"complete": {{"id": {}, "result": 3}}}}, {{"fail": {{"id": {}, "error": "no", "fatal": true}}}},
+                    r#"SELECT queue.end_batch('[{{"complete": {{"id": {}, "result": 3}}}},
+                           {{"fail": {{"id": {}, "error": "no", "fatal": true}}}},
                            {{"release": {{"id": {}}}}}, {{"suspend": {{"id": {}, "after": [{}], "progress": 5}}}}]')"#,
                     ids[0],
                     ids[1],
@@ -654,14 +659,18 @@ fn nothing_is_lost_by_a_crash_after_any_step() {
         client.run(&format!("SELECT queue.fail({}, 'once')", ids[0]));
         client.run(&format!("SELECT queue.progress({}, '7')", ids[1]));
         fill(&mut client);
-        client.run("CREATE TABLE expected AS SELECT job_id, state, attempt, progress, md5(payload::text) AS payload FROM queue.jobs WHERE state IN ('ready', 'running', 'retrying')",
+        client.run(
+            "CREATE TABLE expected AS SELECT job_id, state, attempt, progress, md5(payload::text) AS payload \
+            FROM queue.jobs WHERE state IN ('ready', 'running', 'retrying')",
         );
         // All up to here is durable; from here on, with asynchronous commits, what a crash loses is whole steps.
         client.run("CHECKPOINT");
         let differences = "SELECT count(*) FROM (
-            (TABLE expected EXCEPT ALL SELECT job_id, state, attempt, progress, md5(payload::text) AS payload FROM queue.jobs WHERE state IN ('ready', 'running', 'retrying'))
+            (TABLE expected EXCEPT ALL SELECT job_id, state, attempt, progress, md5(payload::text) AS payload
+            FROM queue.jobs WHERE state IN ('ready', 'running', 'retrying'))
             UNION ALL
-            (SELECT job_id, state, attempt, progress, md5(payload::text) AS payload FROM queue.jobs WHERE state IN ('ready', 'running', 'retrying') EXCEPT ALL TABLE expected)) AS d";
+            (SELECT job_id, state, attempt, progress, md5(payload::text) AS payload FROM queue.jobs
+            WHERE state IN ('ready', 'running', 'retrying') EXCEPT ALL TABLE expected)) AS d";
         let mut crashes = 0;
         // With asynchronous commits each crash takes all steps back but what was flushed: many at a time.
         while !is(&mut client, &in_state(0, "'f'")) && (commit == "on" || crashes < 3) {
@@ -682,8 +691,11 @@ fn nothing_is_lost_by_a_crash_after_any_step() {
         }
         assert!(commit == "off" || crashes >= 5, "{crashes} crashes");
         drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
-        client.run("SELECT count(bt_index_check(i.indexrelid, heapallindexed => true)) FROM pg_index AS i JOIN pg_class AS t ON t.oid = i.indrelid
-                           WHERE t.relnamespace = 'queue'::regnamespace AND t.relname ~ '_[0-9]$'");
+        client.run(
+            "SELECT count(bt_index_check(i.indexrelid, heapallindexed => true)) FROM pg_index AS i
+            JOIN pg_class AS t ON t.oid = i.indrelid
+                           WHERE t.relnamespace = 'queue'::regnamespace AND t.relname ~ '_[0-9]$'",
+        );
         turn(&mut client, 10);
         assert_eq!(client.value::<i64>(differences), 0, "commit {commit}, at the end");
         for id in &ids[1..] {
@@ -838,7 +850,8 @@ fn an_emptying_that_a_crash_cuts_off_goes_on_by_itself_wherever_that_was() {
         wait::until("a segment is being emptied", || {
             is(
                 &mut client,
-                "EXISTS (SELECT FROM (SELECT DISTINCT ON (segment) state FROM queue.segment_log ORDER BY segment, entry DESC)
+                "EXISTS (SELECT FROM (SELECT DISTINCT ON (segment) state FROM queue.segment_log ORDER BY segment,
+                    entry DESC)
                          AS s WHERE state IN ('d', 'h', 'e'))",
             )
             .then_some(())
@@ -930,7 +943,9 @@ fn who_looks_or_waits_does_not_stop_the_ring_and_sees_no_job_twice() {
     assert_eq!(repeatable.value::<i64>(twice), 0);
     // One that holds locks on the tables: they are not emptied under it, and the others turn.
     let mut holder = cluster.connect();
-    holder.run("BEGIN; LOCK TABLE queue.attempt_0 IN ACCESS SHARE MODE; DECLARE c CURSOR FOR TABLE queue.claim_0; FETCH 1 FROM c",
+    holder.run(
+        "BEGIN; LOCK TABLE queue.attempt_0 IN ACCESS SHARE MODE; DECLARE c CURSOR FOR TABLE queue.claim_0; \
+        FETCH 1 FROM c",
     );
     thread::scope(|scope| {
         for _ in 0..50 {
@@ -1247,7 +1262,8 @@ fn an_attempt_that_went_with_its_queue_is_ended_by_nobody_also_after_a_crash() {
     let many = format!("{ids:?}");
     let batch = |end: &str| {
         format!(
-            "end_batch((SELECT json_agg(json_build_object('{end}', json_build_object('id', id))) FROM unnest(ARRAY{{}}) AS id))"
+            "end_batch((SELECT json_agg(json_build_object('{end}', json_build_object('id', id))) \
+                FROM unnest(ARRAY{{}}) AS id))"
         )
     };
     for end in [
@@ -1291,7 +1307,8 @@ fn whoever_ends_many_while_their_queue_is_dropped_is_told_no_nonsense() {
                         "fail_many({}, 'no')",
                         "release_many({})",
                         "complete_many({})",
-                        "end_batch((SELECT json_agg(json_build_object('suspend', json_build_object('id', id))) FROM unnest({}::bigint[]) AS id))",
+                        "end_batch((SELECT json_agg(json_build_object('suspend', json_build_object('id', id))) \
+                            FROM unnest({}::bigint[]) AS id))",
                     ]);
                     let together = random.percent(30);
                     let run = |client: &mut Client| -> Result<(), postgres::Error> {

@@ -110,7 +110,9 @@ mod tests {
         #![proptest_config(crate::cases(256))]
 
         #[test]
-        fn the_first_is_always_the_earliest(steps in prop::collection::vec((0u32..24, 0i64..100, any::<bool>()), crate::length(500))) {
+        fn the_first_is_always_the_earliest(
+            steps in prop::collection::vec((0u32..24, 0i64..100, any::<bool>()), crate::length(500))
+        ) {
             let mut running = vec![Running::default(); 24];
             let mut root = 0;
             let mut model = std::collections::BTreeMap::new();

@@ -1,10 +1,10 @@
 //! What an open transaction is ending of one queue: it counts for other sessions' claims, not for its own.
 //!
-//! Responsible for how many that are, in all and of each group, so that a transaction that claims and ends many by turns
-//! looks at each of them once.
+//! Responsible for how many that are, in all and of each group, so that a transaction that claims and ends many by
+//! turns looks at each of them once.
 //!
-//! Invariant: what is counted is what the queue's gate counts of these attempts. The entry of an attempt that is being ended
-//! stays as long as its transaction is open; when a gate is made or thrown away, all are counted anew.
+//! Invariant: what is counted is what the queue's gate counts of these attempts. The entry of an attempt that is being
+//! ended stays as long as its transaction is open; when a gate is made or thrown away, all are counted anew.
 
 use std::cell::RefCell;
 
@@ -20,7 +20,8 @@ pub(super) struct Counts {
     pub(super) gate_changes: u32,
     /// How many count at the gate.
     pub(super) running: u32,
-    /// The lane and the hash of each group that some of them are in, in this order, and how many. There is room for all.
+    /// The lane and the hash of each group that some of them are in, in this order, and how many. There is room for
+    /// all.
     pub(super) groups: Vec<((i32, i64), u32)>,
 }
 

@@ -292,9 +292,9 @@ impl Frontier<'_> {
         }
     }
 
-    /// Enters the starts that the logs have from before the server's start, each as a monotonic time and a number; those
-    /// of groups once more by their group. They come in the order of time, before the first claim. Returns false if
-    /// there is no room for all groups: then the gate is forgotten.
+    /// Enters the starts that the logs have from before the server's start, each as a monotonic time and a number;
+    /// those of groups once more by their group. They come in the order of time, before the first claim. Returns false
+    /// if there is no room for all groups: then the gate is forgotten.
     pub fn seed_rate(
         &mut self,
         instance: u32,
@@ -328,8 +328,8 @@ impl Frontier<'_> {
         of_gate.into_iter().chain(of_group).min()
     }
 
-    /// Opens the gates whose time has come, and lets groups start something again whose time has come. Returns a session
-    /// to wake. The caller repeats it until it returns `None`.
+    /// Opens the gates whose time has come, and lets groups start something again whose time has come. Returns a
+    /// session to wake. The caller repeats it until it returns `None`.
     pub fn open_gates(&mut self, now: i64) -> Option<u32> {
         self.head.now = self.head.now.max(now);
         while let Some(slot) = self.head.resting.first().filter(|&slot| self.groups[slot as usize].order <= now) {

@@ -6,8 +6,8 @@
 //!
 //! Invariant: every committed waiting attempt of a managed group that is due is in `ready`, in `running` or behind P,
 //! or it ranks behind the group's position and is in the group's index. A group that has room and something behind its
-//! position stands among the turns, or a session serves it, or it is *held*; if it has room but for its rate, it *rests*,
-//! or its starts are open. If its lane has no slot, everything is behind P.
+//! position stands among the turns, or a session serves it, or it is *held*; if it has room but for its rate, it
+//! *rests*, or its starts are open. If its lane has no slot, everything is behind P.
 
 use super::group::{Group, List, key_of};
 use super::index;

@@ -47,8 +47,8 @@ pub struct Claimer<'a> {
     pub limits: Limits,
     /// Its lanes, at most [`GATE_LANES`].
     pub lanes: &'a [i32],
-    /// The attempts of the queue that the claim's open transaction is ending. They count for other sessions' claims, not
-    /// for this one. `None`: none.
+    /// The attempts of the queue that the claim's open transaction is ending. They count for other sessions' claims,
+    /// not for this one. `None`: none.
     pub ending: Option<&'a Ending>,
     /// The present time, in monotonic microseconds.
     pub now: i64,

@@ -47,8 +47,8 @@ impl Frontier<'_> {
         Some(slot)
     }
 
-    /// Takes an attempt out of `ready` that was never committed. A transaction that has taken an attempt of its own gives it back when it is
-    /// rolled back, and its rank is that of the one before it, which is still to come.
+    /// Takes an attempt out of `ready` that was never committed. A transaction that has taken an attempt of its own
+    /// gives it back when it is rolled back, and its rank is that of the one before it, which is still to come.
     pub fn withdraw(&mut self, instance: u32, lane: i32, entry: Ready) {
         let Some(slot) = self.lane_slot(instance, lane) else { return };
         let mut ring = self.ring(slot);

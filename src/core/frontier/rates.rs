@@ -2,14 +2,14 @@
 //!
 //! As in [`super::window`], starts close to each other are kept as one with the time of the last of them, and a start
 //! counts from the taking of the job to one period after the commit or rollback of its claim. Each group has its newest
-//! starts in its record and the older ones in nodes of a pool that all groups share. If more than half of the pool is in
-//! use, a start may count for an eighth of the period too long; if all of it is, for a whole one.
+//! starts in its record and the older ones in nodes of a pool that all groups share. If more than half of the pool is
+//! in use, a start may count for an eighth of the period too long; if all of it is, for a whole one.
 //!
-//! A record outlives what else is known of its group: it is kept until the last of its starts has ceased to count. If no
-//! record can be made, the gate is closed until one is free, as nothing may start that is not counted.
+//! A record outlives what else is known of its group: it is kept until the last of its starts has ceased to count. If
+//! no record can be made, the gate is closed until one is free, as nothing may start that is not counted.
 //!
-//! Invariant: never do more jobs of one group than the limit start within any period. A node is in the list of one record
-//! or in the free list.
+//! Invariant: never do more jobs of one group than the limit start within any period. A node is in the list of one
+//! record or in the free list.
 
 use super::group::key_of;
 use super::index;

@@ -20,8 +20,8 @@ impl Frontier<'_> {
         self.ring(slot).first().filter(|entry| entry.rank <= limit)
     }
 
-    /// Returns the attempt of a lane that would be handed out next, if that is known and no turn of a group may come before
-    /// it. It changes nothing.
+    /// Returns the attempt of a lane that would be handed out next, if that is known and no turn of a group may come
+    /// before it. It changes nothing.
     pub fn peek(&mut self, instance: u32, lane: i32) -> Option<Ready> {
         let slot = self.lane_slot(instance, lane)?;
         if self.turn_rank(slot).is_some() {

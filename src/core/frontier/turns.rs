@@ -171,7 +171,9 @@ mod tests {
         #![proptest_config(crate::cases(256))]
 
         #[test]
-        fn they_come_by_urgency_and_then_by_arrival(steps in prop::collection::vec((0u32..40, -3i32..4, 0u8..3), crate::length(600))) {
+        fn they_come_by_urgency_and_then_by_arrival(
+            steps in prop::collection::vec((0u32..40, -3i32..4, 0u8..3), crate::length(600))
+        ) {
             let mut groups = vec![Group::default(); 40];
             let mut turns = Turns::default();
             let mut model: Vec<(i32, u32)> = Vec::new();

@@ -114,7 +114,8 @@ mod tests {
                 window.expire(period, now);
                 let exact: u32 = starts.iter().filter(|(at, _)| *at > now - period).map(|(_, n)| n).sum();
                 prop_assert!(window.sum() >= exact);
-                let late: u32 = starts.iter().filter(|(at, _)| *at > now - period - period / PART - 1).map(|(_, n)| n).sum();
+                let is_late = |at: i64| at > now - period - period / PART - 1;
+                let late: u32 = starts.iter().filter(|(at, _)| is_late(*at)).map(|(_, n)| n).sum();
                 prop_assert!(window.sum() <= late, "{} counted, {late} started", window.sum());
                 let count = want.min(limit.saturating_sub(window.sum()));
                 if count > 0 {

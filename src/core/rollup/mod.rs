@@ -239,7 +239,9 @@ mod tests {
         #![proptest_config(crate::cases(100))]
 
         #[test]
-        fn the_parts_make_the_whole(parts in prop::collection::vec(prop::collection::vec(life(), crate::length(60)), 0..6)) {
+        fn the_parts_make_the_whole(
+            parts in prop::collection::vec(prop::collection::vec(life(), crate::length(60)), 0..6)
+        ) {
             let mut merged = Rollup::default();
             parts.iter().for_each(|part| merged.merge(&of(part)));
             prop_assert_eq!(flat(&merged), flat(&of(&parts.concat())));

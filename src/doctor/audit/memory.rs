@@ -70,8 +70,8 @@ fn stands(catalog: &Catalog, attempt: i64) -> Option<(i32, Option<Kind>, bool)> 
     found.home.is_valid(catalog).then(|| (found.lane(), kind, has_ended))
 }
 
-/// Whether an open transaction claims an attempt. Memory has forgotten it where that purges its queue, until it is rolled
-/// back.
+/// Whether an open transaction claims an attempt. Memory has forgotten it where that purges its queue, until it is
+/// rolled back.
 fn is_being_claimed(catalog: &Catalog, attempt: i64) -> bool {
     let found = Reader::new(catalog).by_id(attempt);
     found.is_some_and(|found| claim::kind_even_open(catalog, found.home.segment, attempt).is_some())

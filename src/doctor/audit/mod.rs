@@ -1,8 +1,9 @@
 //! `queue.check()`: everything against everything. What is wrong is looked for twice and then reported; what can be
 //! mended safely is mended on request.
 //!
-//! Responsible for the order of the looks, and for mending. Not responsible for the looks themselves (`rows`, `memory`),
-//! for the checks of the doctor, which cost milliseconds (`doctor`), nor for showing the faults (`api::check`).
+//! Responsible for the order of the looks, and for mending. Not responsible for the looks themselves (`rows`,
+//! `memory`), for the checks of the doctor, which cost milliseconds (`doctor`), nor for showing the faults
+//! (`api::check`).
 //!
 //! Invariant: a look locks no session out and keeps no lock. Mending never removes a row by which a job lives; where it
 //! is not certain what is right, it does nothing.

@@ -70,7 +70,8 @@ fn each(segments: &[Segment], sql: &str, filter: impl Fn(&Segment) -> bool) -> S
 /// The attempts with their claims and outcomes.
 const LIFE: &str = "SELECT $N AS segment, $READ AS is_read, a.id, a.job_id, a.lane, a.payload_of, a.unique_key,
            c.kind, c.claimed_at, o.outcome, o.ended_at, o.next_id
-    FROM queue.attempt_N AS a LEFT JOIN queue.claim_N AS c ON c.id = a.id LEFT JOIN queue.outcome_N AS o ON o.id = a.id";
+    FROM queue.attempt_N AS a LEFT JOIN queue.claim_N AS c ON c.id = a.id LEFT JOIN queue.outcome_N AS o
+    ON o.id = a.id";
 
 /// Rows without their attempt.
 const ORPHANS: &str = "SELECT 'orphan_claim', NULL::text, NULL::bigint, c.id, $N,
@@ -118,11 +119,13 @@ const OTHERS: &str = "
     FROM living AS l GROUP BY l.id HAVING count(*) > 1
     UNION ALL
     SELECT 'two_living', min(l.queue_name), l.job_id, max(l.id), NULL,
-           format('The job has %s attempts that wait or run: %s.', count(DISTINCT l.id), string_agg(DISTINCT l.id::text, ', '))
+           format('The job has %s attempts that wait or run: %s.', count(DISTINCT l.id),
+           string_agg(DISTINCT l.id::text, ', '))
     FROM living AS l GROUP BY l.job_id HAVING count(DISTINCT l.id) > 1
     UNION ALL
     SELECT 'ended_twice', min(n.queue_name), n.job_id, max(n.id), NULL,
-           CASE WHEN bool_or(n.is_living) THEN 'The job has ended, and lives.' ELSE 'The job has ended more than once.' END
+           CASE WHEN bool_or(n.is_living) THEN 'The job has ended, and lives.'
+           ELSE 'The job has ended more than once.' END
     FROM (SELECT queue_name, job_id, id, true AS is_living FROM living
           UNION ALL SELECT queue_name, job_id, id, false FROM ended) AS n
     GROUP BY n.job_id HAVING count(*) > 1 AND NOT bool_and(n.is_living)
@@ -134,7 +137,8 @@ const OTHERS: &str = "
       AND NOT EXISTS (SELECT FROM life AS b WHERE b.id = l.id AND b.segment <> l.segment
                       AND b.lane <> 0 AND b.kind IS DISTINCT FROM 'm' AND b.outcome IS DISTINCT FROM 'm')
       AND NOT EXISTS (SELECT FROM queue.history AS h WHERE h.job_id = l.job_id AND h.id = l.id)
-      AND NOT EXISTS (SELECT FROM emptied AS e WHERE e.segment IN (8, 9) AND e.at > coalesce(l.ended_at, l.claimed_at) - slack
+      AND NOT EXISTS (SELECT FROM emptied AS e WHERE e.segment IN (8, 9)
+      AND e.at > coalesce(l.ended_at, l.claimed_at) - slack
                       AND e.entry > coalesce((SELECT o.entry FROM opened AS o WHERE o.segment = l.segment), 0))
     UNION ALL
     SELECT 'lost_next', l.queue_name, l.job_id, l.id, l.segment,
@@ -143,11 +147,13 @@ const OTHERS: &str = "
     WHERE l.is_read AND l.next_id IS NOT NULL AND l.outcome <> 'm'
       AND NOT EXISTS (SELECT FROM life AS b WHERE b.id = l.next_id AND b.lane <> 0)
       AND NOT EXISTS (SELECT FROM queue.history AS h WHERE h.job_id = l.job_id AND h.id = l.next_id)
-      AND NOT EXISTS (SELECT FROM emptied AS e WHERE e.segment IN ((l.next_id & 15)::integer, 8, 9) AND e.at > l.ended_at - slack
+      AND NOT EXISTS (SELECT FROM emptied AS e WHERE e.segment IN ((l.next_id & 15)::integer, 8, 9)
+      AND e.at > l.ended_at - slack
                       AND e.entry > coalesce((SELECT o.entry FROM opened AS o WHERE o.segment = l.segment), 0))
     UNION ALL
     SELECT 'dead_end', l.queue_name, l.job_id, l.id, l.segment,
-           format('The attempt has an outcome of kind %s, after which the job goes on, but names no next attempt.', l.outcome)
+           format('The attempt has an outcome of kind %s, after which the job goes on, but names no next attempt.',
+           l.outcome)
     FROM known AS l
     WHERE l.is_read AND l.outcome IN ('f', 'r', 'w', 'a', 's') AND l.next_id IS NULL
       AND NOT EXISTS (SELECT FROM queue.successor AS s WHERE s.id = l.id)
@@ -157,7 +163,8 @@ const OTHERS: &str = "
     FROM queue.successor AS s
     WHERE NOT EXISTS (SELECT FROM life AS b WHERE b.id = s.next_id)
       AND NOT EXISTS (SELECT FROM queue.history AS h WHERE h.id = s.next_id)
-      AND NOT EXISTS (SELECT FROM emptied AS e WHERE e.segment IN ((s.next_id & 15)::integer, 8, 9) AND e.at > s.retried_at - slack)
+      AND NOT EXISTS (SELECT FROM emptied AS e WHERE e.segment IN ((s.next_id & 15)::integer, 8, 9)
+      AND e.at > s.retried_at - slack)
     UNION ALL
     SELECT 'orphan_successor', NULL, NULL, s.id, NULL,
            format('A retry is on record (attempt %s) of an attempt that is nowhere.', s.next_id)
@@ -206,16 +213,19 @@ const OTHERS: &str = "
     WHERE i.inhparent = 'queue.history'::regclass AND NOT EXISTS (
         SELECT FROM pg_depend AS d WHERE d.classid = 'pg_class'::regclass AND d.objid = i.inhrelid AND d.deptype = 'x')
     UNION ALL
-    SELECT 'trigger', NULL, NULL, NULL, NULL, format('Trigger foreign_write of %s is switched off.', t.tgrelid::regclass)
+    SELECT 'trigger', NULL, NULL, NULL, NULL, format('Trigger foreign_write of %s is switched off.',
+    t.tgrelid::regclass)
     FROM pg_trigger AS t WHERE t.tgfoid = of_triggers AND t.tgenabled <> 'A'";
 
 /// The whole statement: name, queue, job, attempt, segment and the problem in a sentence.
 fn statement(segments: &[Segment]) -> String {
     // Also where no segment has rows.
     let life = format!(
-        "SELECT NULL::integer AS segment, false AS is_read, NULL::bigint AS id, NULL::bigint AS job_id, NULL::integer AS lane,
+        "SELECT NULL::integer AS segment, false AS is_read, NULL::bigint AS id, NULL::bigint AS job_id,
+            NULL::integer AS lane,
                 NULL::bigint AS payload_of, NULL::text COLLATE \"C\" AS unique_key, NULL::\"char\" AS kind,
-                NULL::timestamptz AS claimed_at, NULL::\"char\" AS outcome, NULL::timestamptz AS ended_at, NULL::bigint AS next_id
+                NULL::timestamptz AS claimed_at, NULL::\"char\" AS outcome, NULL::timestamptz AS ended_at,
+                NULL::bigint AS next_id
          WHERE false{}",
         union(each(segments, LIFE, |_| true))
     );
@@ -250,7 +260,8 @@ fn statement(segments: &[Segment]) -> String {
              SELECT g.segment, max(g.entry) AS entry, max(g.at) AS at,
                     (array_agg(g.state ORDER BY g.entry DESC))[1] = 'e' AS is_emptying
              FROM queue.segment_log AS g WHERE g.state IN ('f', 'e') GROUP BY g.segment),
-         opened AS (SELECT g.segment, max(g.entry) AS entry FROM queue.segment_log AS g WHERE g.state = 'o' GROUP BY g.segment)
+         opened AS (SELECT g.segment, max(g.entry) AS entry FROM queue.segment_log AS g WHERE g.state = 'o'
+         GROUP BY g.segment)
          {none}{orphans}{leftovers}{held} UNION ALL {others}"
     )
 }

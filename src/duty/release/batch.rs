@@ -37,8 +37,8 @@ const BATCH: usize = 1_000;
 /// Held attempts looked at in one transaction.
 const LOOK: usize = 5_000;
 
-/// Held attempts that a session looks at before it commits the end of their predecessor: what they cost it is bounded, and
-/// the duty serves the others.
+/// Held attempts that a session looks at before it commits the end of their predecessor: what they cost it is bounded,
+/// and the duty serves the others.
 const ENDERS: usize = 64;
 
 /// What becomes of a held attempt.
@@ -133,8 +133,8 @@ impl<'a> Batch<'a> {
         self.acts.len() >= acts || self.looked >= looks
     }
 
-    /// What has become of the job of an edge. A flow that waits counts as dead for what waits for a death, if one of its
-    /// members is.
+    /// What has become of the job of an edge. A flow that waits counts as dead for what waits for a death, if one of
+    /// its members is.
     fn fate(&mut self, edge: &Edge) -> Result<Fate> {
         let known = self.fates.get(&edge.job_id).copied();
         let (fate, is_flow) = match known {
@@ -157,8 +157,8 @@ impl<'a> Batch<'a> {
         self.acts.push(act);
     }
 
-    /// Looks at a job itself, if it is held, and at the held attempts that are after it, if it has ended. Returns where to go
-    /// on, if there are more.
+    /// Looks at a job itself, if it is held, and at the held attempts that are after it, if it has ended. Returns where
+    /// to go on, if there are more.
     pub fn walk(&mut self, job_id: i64, from: Option<Position>) -> Result<Option<Position>> {
         // The look for it is worth as much as some looks at attempts.
         self.looked += 10;
@@ -292,8 +292,8 @@ impl<'a> Batch<'a> {
         let upon = own.first().map_or(Upon::Completed, |edge| edge.upon);
         let is_due = attempt.run_at().is_none_or(|at| at <= self.due_to);
         let verdict = verdict(upon, &fates, is_due);
-        // Another end, a death above all, may be taken back before this transaction commits; and while another predecessor
-        // lives, its end may be under way and not see this one.
+        // Another end, a death above all, may be taken back before this transaction commits; and while another
+        // predecessor lives, its end may be under way and not see this one.
         let is_final = verdict == Verdict::Release && fates.iter().all(|fate| *fate == Fate::Completed);
         if self.is_enders && !is_final {
             self.again.push(job_id);
@@ -365,8 +365,8 @@ impl<'a> Batch<'a> {
         self.note(home, edge.id, edge.job_id, |home| edge::insert_met(catalog, home, edge));
     }
 
-    /// Has `insert` write a note about a held attempt where that is; if it is on the move for too long, hands a job over
-    /// again.
+    /// Has `insert` write a note about a held attempt where that is; if it is on the move for too long, hands a job
+    /// over again.
     pub fn note(&mut self, home: Home, id: i64, job_id: i64, insert: impl Fn(Home) -> bool) {
         if let hold::Noted::Moving = hold::note_held(self.catalog, id, home, insert) {
             self.again.push(job_id);
@@ -461,8 +461,8 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Whether this edge of an attempt is the only note that counts for a verdict: the attempt is no flow, and after one job,
-/// of which it is not noted that it has completed, as the attempt is released by that.
+/// Whether this edge of an attempt is the only note that counts for a verdict: the attempt is no flow, and after one
+/// job, of which it is not noted that it has completed, as the attempt is released by that.
 fn is_only_edge(attempt: &Attempt, edge: &Edge) -> bool {
     edge.upon == Upon::Completed
         && attempt.own_flow().is_none()

@@ -1,12 +1,12 @@
 //! What the members of a flow say about it, and how a flow ends before they have.
 //!
-//! A flow is held up by any member that lives, and mostly by any that is dead. So it is enough to know one: it is *watched*
-//! (in the filter, so that its end hands it over), and when it ends, the look goes on behind all that have passed. Two
-//! are watched: the first one, whose end lets the look go on now and then, and the newest one, whose end is looked at
-//! at once: it is the last one where jobs end in their order.
+//! A flow is held up by any member that lives, and mostly by any that is dead. So it is enough to know one: it is
+//! *watched* (in the filter, so that its end hands it over), and when it ends, the look goes on behind all that have
+//! passed. Two are watched: the first one, whose end lets the look go on now and then, and the newest one, whose end is
+//! looked at at once: it is the last one where jobs end in their order.
 //!
-//! Invariant: a member is watched before the look that finds it still in the way. The look is done with the flow's token
-//! (`job::flow`), so that no transaction adds a member which it does not see.
+//! Invariant: a member is watched before the look that finds it still in the way. The look is done with the flow's
+//! token (`job::flow`), so that no transaction adds a member which it does not see.
 
 use pg_queue_core::after::{Fate, Upon};
 
@@ -36,8 +36,8 @@ const LOOK: usize = 5_000;
 const CANCEL: usize = 200;
 
 impl Batch<'_> {
-    /// What the members of a flow say together, for a flow that waits for this. `None`: that cannot be told now, and the
-    /// flow is looked at again.
+    /// What the members of a flow say together, for a flow that waits for this. `None`: that cannot be told now, and
+    /// the flow is looked at again.
     pub fn members(&mut self, flow: i64, upon: Upon) -> Result<Option<Fate>> {
         if upon == Upon::Failed && self.dead_member(flow)?.is_some() {
             return Ok(Some(Fate::Dead));
@@ -153,8 +153,8 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Ends a member, or asks its worker to stop. Returns whether there was anything to do; `None`: memory has no room for
-    /// more in this transaction.
+    /// Ends a member, or asks its worker to stop. Returns whether there was anything to do; `None`: memory has no room
+    /// for more in this transaction.
     fn cancel_member(&mut self, flow: i64, job_id: i64, ending: &Ending, reason: &str) -> Result<Option<bool>> {
         let Ok(Found::Here(job)) = find::find_settled(self.catalog, job_id) else { return Ok(Some(true)) };
         if job.outcome.is_some() {

@@ -1,8 +1,8 @@
 //! Releases jobs that are after others, or skips them, when those have ended.
 //!
 //! Commits hand over the jobs in question (`core::awaited`); this duty takes them, looks what has become of them and of
-//! whatever else the held jobs are after, and acts. A released job goes on as another attempt, in the lane where it was to
-//! begin; a skipped one ends unrun, which hands it over in turn. The protocol, and why nothing is stranded, is
+//! whatever else the held jobs are after, and acts. A released job goes on as another attempt, in the lane where it was
+//! to begin; a skipped one ends unrun, which hands it over in turn. The protocol, and why nothing is stranded, is
 //! docs/internals/after.md.
 //!
 //! Not here: what one transaction decides and writes (`batch`).
@@ -79,8 +79,8 @@ fn is_due(number: u32) -> bool {
     next_at(number) <= time::monotonic_us()
 }
 
-/// Hands over again what the transaction has served that is rolled back; and what is left, unless this is the worker, which
-/// comes back for it.
+/// Hands over again what the transaction has served that is rolled back; and what is left, unless this is the worker,
+/// which comes back for it.
 fn undone() {
     WORK.with_borrow_mut(|work| {
         // A look at a flow that was asked for in vain does no harm.
@@ -171,8 +171,8 @@ fn serve(catalog: &Rc<Catalog>) -> Result<i64> {
     Ok(did)
 }
 
-/// As `serve`, after an error: each job that was handed over by itself, and each that is held because of it, so that those which
-/// fail keep no other from being served.
+/// As `serve`, after an error: each job that was handed over by itself, and each that is held because of it, so that
+/// those which fail keep no other from being served.
 fn serve_each(catalog: &Rc<Catalog>) -> Result<i64> {
     /// Jobs in one transaction.
     const JOBS: i64 = 100;
@@ -243,7 +243,8 @@ fn leave(catalog: &Catalog, again: Vec<i64>, failed: Vec<i64>) {
 
 /// Takes what memory has. False: there is nothing to do now.
 ///
-/// What was handed over comes before what is left: after a start that may be all that is held, of which most has to wait.
+/// What was handed over comes before what is left: after a start that may be all that is held, of which most has to
+/// wait.
 fn take(catalog: &Rc<Catalog>) -> bool {
     let number = catalog.number;
     let now = time::monotonic_us();

@@ -200,8 +200,8 @@ impl Walk for Ends<'_> {
             let source = &mut self.sources[n];
             let head = source.head.take()?;
             source.advance();
-            // What came into being between two pages, or has gone from a segment to history, is passed over as far as it
-            // is later than what was shown.
+            // What came into being between two pages, or has gone from a segment to history, is passed over as far as
+            // it is later than what was shown.
             if source.taken.is_some() || self.until.is_none_or(|until| head.outcome.ended_at <= until) {
                 break (n, head);
             }

@@ -1,5 +1,5 @@
-//! Jobs that wait for their time, first or after a failure, the next first: by the index over the time, which has those of
-//! all queues.
+//! Jobs that wait for their time, first or after a failure, the next first: by the index over the time, which has those
+//! of all queues.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Jobs that run: on a primary by what memory knows, the oldest attempt first; on a standby, and shortly after a start, by
-//! the logs of claims from their ends, the latest claim first.
+//! Jobs that run: on a primary by what memory knows, the oldest attempt first; on a standby, and shortly after a start,
+//! by the logs of claims from their ends, the latest claim first.
 
 use std::collections::BTreeMap;
 use std::vec;

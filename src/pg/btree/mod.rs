@@ -1,5 +1,5 @@
-//! Short cuts into b-trees: many entries that belong to one leaf go there at once, with one WAL record, and an entry that comes
-//! behind all others finds the last leaf without a descent.
+//! Short cuts into b-trees: many entries that belong to one leaf go there at once, with one WAL record, and an entry
+//! that comes behind all others finds the last leaf without a descent.
 //!
 //! Responsible for the plain case. Not responsible for splits, equal keys and the check for uniqueness: nbtree does all
 //! that is not plain.

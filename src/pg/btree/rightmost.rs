@@ -2,8 +2,8 @@
 //! See docs/decisions/leaf-at-once.md.
 //!
 //! Responsible for the hint, and for how often it is worth a search. Not responsible for whether the hint is right:
-//! under the page's lock Postgres checks that it is still the last leaf, has room and begins before the new key. It drops a
-//! wrong hint and makes the entry from the root.
+//! under the page's lock Postgres checks that it is still the last leaf, has room and begins before the new key. It
+//! drops a wrong hint and makes the entry from the root.
 //!
 //! Invariant: a hint is left only while the index is locked, and lies with the data of the open file
 //! (`smgr_targblock`), which Postgres forgets if the file is cut or replaced. It is kept nowhere else.
@@ -81,8 +81,8 @@ thread_local! {
     static PACES: [Cell<Pace>; PLACES] = const { [const { Cell::new(Pace::of(pg_sys::Oid::INVALID)) }; PLACES] };
 }
 
-/// Makes a row's entry in an index by `insert`, with a hint where the index ends. Returns what `insert` does: whether the key
-/// is new; true if the check does not matter.
+/// Makes a row's entry in an index by `insert`, with a hint where the index ends. Returns what `insert` does: whether
+/// the key is new; true if the check does not matter.
 ///
 /// A job makes four entries, nearly all of them at the end of an index, and several sessions make them at once, through
 /// the same root page. Postgres has a short cut for this (`_bt_search_insert`), but takes it only in indexes of three

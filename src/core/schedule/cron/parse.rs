@@ -172,7 +172,8 @@ impl Cron {
                 let n = fields.len();
                 let error = ParseError::new(superfluous, format!("cron expression has {n} fields instead of 5 or 6"));
                 return Err(error.hint(
-                    "The fields are: second (may be left out), minute, hour, day of month, month, day of week. For a period give every instead, such as every => '5 minutes'.",
+                    "The fields are: second (may be left out), minute, hour, day of month, month, \
+                        day of week. For a period give every instead, such as every => '5 minutes'.",
                 ));
             }
         };

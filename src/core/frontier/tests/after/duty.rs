@@ -1,4 +1,5 @@
-//! The duty `release`: takes a job from the list, looks by a fresh snapshot at what is after it, and writes what follows.
+//! The duty `release`: takes a job from the list, looks by a fresh snapshot at what is after it, and writes what
+//! follows.
 
 use super::rows::{Fact, How, Seen, Verdict, verdict};
 use super::world::{Phase, Probe, Step, World};
@@ -39,8 +40,8 @@ impl After {
         }
     }
 
-    /// Writes what follows for the jobs that are after this one, if it has ended: so many in one transaction. A job that
-    /// comes behind the position has its own callback.
+    /// Writes what follows for the jobs that are after this one, if it has ended: so many in one transaction. A job
+    /// that comes behind the position has its own callback.
     fn serve(&self, world: &mut World, session: usize, seen: &Seen, taken: u8) {
         if seen.end(taken).is_none() {
             return;
@@ -65,7 +66,8 @@ impl After {
         }
     }
 
-    /// Reads all held jobs: what they are after goes into the new filter, and those of it that have ended are to be served.
+    /// Reads all held jobs: what they are after goes into the new filter, and those of it that have ended are to be
+    /// served.
     fn look_at_everything(&self, world: &mut World, session: usize, seen: &Seen) {
         let jobs = 0..self.scenario.jobs.len() as u8;
         let held = jobs.filter(|job| seen.is_held(*job));

@@ -1,5 +1,5 @@
-//! Shared memory: the filter over jobs that others are after, the list of the duty, the order to look at everything; and of
-//! the frontier only which jobs it hands out. Each method is one hold of the lock.
+//! Shared memory: the filter over jobs that others are after, the list of the duty, the order to look at everything;
+//! and of the frontier only which jobs it hands out. Each method is one hold of the lock.
 
 use super::{After, Fault};
 

@@ -1,8 +1,8 @@
-//! Jobs that wait for jobs, explored to the end: enqueue after a job, its end, and the duty that releases, with rollbacks
-//! and a crash between any two steps.
+//! Jobs that wait for jobs, explored to the end: enqueue after a job, its end, and the duty that releases, with
+//! rollbacks and a crash between any two steps.
 //!
-//! `docs/internals/after.md` is the protocol that this model has decided. As in [`super::protocol`], each mistake that the
-//! protocol is there to avoid is a [`Fault`], and a test shows that the exploration finds it.
+//! `docs/internals/after.md` is the protocol that this model has decided. As in [`super::protocol`], each mistake that
+//! the protocol is there to avoid is a [`Fault`], and a test shows that the exploration finds it.
 //!
 //! Invariant: what was done is judged in the state in which it becomes visible, and what was not done in every state in
 //! which no session has anything left to do.
@@ -142,8 +142,8 @@ pub struct Scenario {
     pub batch: usize,
     /// Whether the filter has one cell for all jobs.
     pub one_cell: bool,
-    /// Whether the ending transaction releases before its commit what it can, and hands its job over only if that was not
-    /// all, or others have come.
+    /// Whether the ending transaction releases before its commit what it can, and hands its job over only if that was
+    /// not all, or others have come.
     pub ahead: bool,
     /// So many transactions may be rolled back, at any step; so many crashes.
     pub aborts: u8,

@@ -2,8 +2,8 @@
 
 use super::Plan;
 
-/// When a job that is after others may run. Not here: `overdue`, which is skipped as `Failed` is, and waits for its time
-/// instead of a note.
+/// When a job that is after others may run. Not here: `overdue`, which is skipped as `Failed` is, and waits for its
+/// time instead of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upon {
     /// All have completed.

@@ -312,7 +312,8 @@ impl After {
         }
     }
 
-    /// Whether the producer's callback hands over what its job is after: unless all that lived, and its end was not told since.
+    /// Whether the producer's callback hands over what its job is after: unless all that lived, and its end was not
+    /// told since.
     fn is_handed_over(&self, session: &Session, is_told: bool) -> bool {
         match self.fault {
             Some(Fault::ProducerSilent) => false,

@@ -1,5 +1,5 @@
-//! Shared memory, as far as the protocols use it: the real frontier (`crate::frontier`), and the requests that the worker
-//! is to serve.
+//! Shared memory, as far as the protocols use it: the real frontier (`crate::frontier`), and the requests that the
+//! worker is to serve.
 //!
 //! Invariant: two memories are the same if they say the same; which slot says it does not count.
 
