@@ -8,19 +8,24 @@ use queue_tests::random;
 
 /// What becomes of a job: made once, tried, ended once, moved on.
 mod jobs {
-    mod after;
+    pub mod after;
+    mod after_lives;
     mod after_outages;
     mod after_races;
     mod awaits;
     mod dead_letters;
-    mod ends;
-    mod fencing;
+    pub mod ends;
+    mod ends_races;
+    pub mod fencing;
     mod flows;
+    mod heartbeats;
     mod keys;
     mod keys_races;
     mod life;
     mod many;
-    mod stages;
+    mod queues;
+    pub mod stages;
+    mod stages_lives;
     mod topics;
     mod topics_lives;
     mod transactions;
@@ -29,6 +34,7 @@ mod jobs {
 /// How jobs find workers: order, sleep, wake-up, and never another's lock.
 mod claims {
     mod concurrent;
+    mod wait_call;
     mod waiting;
     mod waits;
 }
@@ -36,8 +42,9 @@ mod claims {
 /// Limits of a queue and of its groups.
 mod limits {
     mod gates;
+    mod group_priorities;
     mod group_rates;
-    mod groups;
+    pub mod groups;
 }
 
 /// What only a fault point can bring about: windows held open, and every point once.
@@ -52,25 +59,33 @@ mod faults {
 /// What happens by the clock: delayed jobs and schedules.
 mod clock {
     mod delayed;
-    mod schedules;
+    mod firings;
+    pub mod schedules;
     mod schedules_once;
 }
 
 /// The tables and indexes: the ring of segments, history.
 mod storage {
-    mod history;
+    pub mod history;
+    mod history_copies;
+    mod history_days;
     mod indexes;
     mod locks;
     mod rows;
     pub mod segments;
-    mod segments_races;
+    mod segments_crashes;
+    mod segments_meetings;
+    pub mod segments_races;
+    mod shared_payloads;
 }
 
 /// What survives: crashes, restarts, promotions, dumps; a database, an extension or a queue made anew.
 mod durability {
     mod databases;
-    mod recovery;
-    mod restore;
+    mod foreign_writes;
+    pub mod recovery;
+    mod reindex;
+    pub mod restore;
     mod storm;
 }
 
@@ -78,6 +93,7 @@ mod durability {
 mod security {
     mod flow_rights;
     mod noise;
+    mod owners;
     pub mod permissions;
     mod privileges;
     mod rights;
@@ -99,11 +115,12 @@ mod sql_jobs {
 /// The SQL surface as drivers and applications use it, and misuse it.
 mod interface {
     mod advice;
-    mod bad_input;
+    pub mod bad_input;
     mod lengths;
     mod protocol;
     mod queues;
     mod smoke;
+    mod strange_places;
     mod stumbles;
     mod triggers;
 }
@@ -111,7 +128,8 @@ mod interface {
 /// What runs a server in production: background processes, memory, statistics, diagnosis, upgrades.
 mod operations {
     mod check;
-    mod doctor;
+    pub mod doctor;
+    mod doctor_queues;
     pub mod listing;
     mod memory;
     mod metrics;

@@ -1,17 +1,14 @@
 //! After a crash, a restart or a promotion: what was committed is there, running jobs keep running, and no id
 //! is handed out twice.
 
+use crate::shared::{Failure, Sql, create, wait_asleep};
+use postgres::Client;
+use queue_tests::{Cluster, error, wait};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::Client;
-use queue_tests::{Cluster, error, integrity, wait};
-
-use crate::shared::{Failure, Sql, create, wait_asleep};
-
-fn cluster() -> Cluster {
+pub fn cluster() -> Cluster {
     Cluster::new().conf("max_prepared_transactions = 10").start()
 }
 
@@ -422,44 +419,6 @@ fn a_page_that_cannot_be_read_does_no_harm_but_to_its_own_database() {
     assert!(!log.contains("terminated by signal"), "{log}");
 }
 
-/// Postgres has several ways to put another index into the place of one.
-#[test]
-fn indexes_may_be_built_anew_while_sessions_know_the_old_ones() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
-    create(&mut client, "q", "lease => '1 s', max_attempts => 1000");
-    let mut other = cluster.connect_to("app");
-    let life = |client: &mut Client| {
-        let job = client.enqueue("q");
-        let id = client.claim("q");
-        client.run(&format!("SELECT queue.complete({id})"));
-        assert_eq!(client.state(job), "completed");
-        // That reads the privileges.
-        client.run("SELECT queue.create('passing'); SELECT queue.drop('passing')");
-    };
-    life(&mut client);
-    for sql in [
-        "REINDEX INDEX CONCURRENTLY queue.claim_0_pkey",
-        "REINDEX INDEX CONCURRENTLY queue.outcome_0_pkey",
-        "REINDEX INDEX CONCURRENTLY queue.attempt_0_lane_idx",
-        "REINDEX TABLE CONCURRENTLY queue.attempt_0",
-        "REINDEX TABLE CONCURRENTLY queue.note_0",
-        "REINDEX TABLE CONCURRENTLY queue.permission",
-        "REINDEX SCHEMA CONCURRENTLY queue",
-        "REINDEX TABLE queue.claim_0",
-    ] {
-        other.run(sql);
-        life(&mut client);
-        life(&mut other);
-    }
-    // So has the worker, which knows them since the start.
-    let job = client.enqueue("q");
-    client.claim("q");
-    other.run("REINDEX TABLE CONCURRENTLY queue.outcome_0");
-    wait::until("the lease has ended", || (client.state(job) != "running").then_some(()));
-    assert!(!cluster.log().contains("could not open relation"), "{}", cluster.log());
-}
-
 #[test]
 fn one_attempt_that_cannot_be_ended_keeps_no_other_from_it() {
     let cluster = Cluster::new().start();
@@ -474,99 +433,6 @@ fn one_attempt_that_cannot_be_ended_keeps_no_other_from_it() {
     client.run(&format!("CREATE INDEX ON queue.outcome_0 ((1 / (id - {id})))"));
     wait::until("the lease of the other has ended", || (client.state(job) != "running").then_some(()));
     wait::until("that is told", || cluster.log().contains(&format!("attempt {id} could not be ended")).then_some(()));
-}
-
-#[test]
-fn indexes_built_anew_under_work_miss_nothing() {
-    let cluster = Cluster::new().conf("max_connections = 30").start();
-    let mut client = cluster.create_database("app");
-    client.run("CREATE EXTENSION amcheck");
-    create(&mut client, "q", "");
-    create(&mut client, "strict", "strict_order => true");
-    create(&mut client, "batch", "");
-    // Not ours, and kept all the same.
-    client.run(
-        "CREATE INDEX mine ON queue.attempt_0 (enqueued_at) WHERE group_key IS NOT NULL; CREATE INDEX \
-        ON queue.claim_0 (pid)",
-    );
-    let is_over = AtomicBool::new(false);
-    let done: i64 = thread::scope(|scope| {
-        let worker = |queue: &'static str| {
-            let mut client = cluster.connect_to("app");
-            let is_over = &is_over;
-            scope.spawn(move || {
-                let mut done = 0;
-                while !is_over.load(Ordering::Relaxed) {
-                    client.run(&format!("SELECT queue.enqueue('{queue}', group_key => 'g')"));
-                    client.run(
-                        "SELECT count(*) FROM queue.enqueue_many('batch', array_fill('1'::jsonb, '{20}'), \
-                        delay => '1 ms')",
-                    );
-                    client.run(
-                        "SELECT count(*) FROM queue.complete_many((
-                             SELECT coalesce(array_agg(id), '{}') FROM queue.claim('batch', 20)))",
-                    );
-                    let claim = format!("SELECT id FROM queue.claim('{queue}', 3, wait => '1 ms')");
-                    for id in client.column::<i64>(&claim) {
-                        client.run(&format!("SELECT queue.complete({id})"));
-                        done += 1;
-                    }
-                }
-                done
-            })
-        };
-        let workers = [worker("q"), worker("q"), worker("q"), worker("strict")];
-        for _ in 0..4 {
-            for table in ["attempt_0", "claim_0", "outcome_0", "parked_0"] {
-                client.run(&format!("REINDEX TABLE CONCURRENTLY queue.{table}"));
-            }
-        }
-        is_over.store(true, Ordering::Relaxed);
-        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
-    });
-    assert!(done > 0);
-    integrity::check(&mut client);
-    let left: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 1000)");
-    client.run(&format!("SELECT count(*) FROM queue.complete_many(ARRAY{left:?}::bigint[])"));
-    let mut done = done + left.len() as i64;
-    while let Some(row) = client.query_opt("SELECT id FROM queue.claim('strict')", &[]).unwrap() {
-        client.run(&format!("SELECT queue.complete({})", row.get::<_, i64>(0)));
-        done += 1;
-    }
-    let completed = "SELECT FROM queue.jobs WHERE state = 'completed' AND queue_name <> 'batch'";
-    assert_eq!(client.count(completed) as i64, done);
-    assert_eq!(client.count("SELECT FROM queue.jobs WHERE state <> 'completed' AND queue_name <> 'batch'"), 0);
-}
-
-#[test]
-fn what_is_claimed_while_an_index_waits_for_old_snapshots_is_in_it() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
-    client.run("CREATE EXTENSION amcheck");
-    create(&mut client, "q", "");
-    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{10}'))");
-    for index in ["claim_0_pkey", "attempt_0_lane_idx"] {
-        let mut holder = cluster.connect_to("app");
-        holder.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class");
-        let mut other = cluster.connect_to("app");
-        thread::scope(|scope| {
-            let built = scope.spawn(move || other.run(&format!("REINDEX INDEX CONCURRENTLY queue.{index}")));
-            wait::until("it waits for the snapshot", || {
-                let phase = "SELECT FROM pg_stat_progress_create_index WHERE phase = 'waiting for old snapshots'";
-                (client.count(phase) > 0).then_some(())
-            });
-            assert_eq!(client.count("SELECT FROM queue.claim('q', 5)"), 5);
-            client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('2'::jsonb, '{5}'))");
-            client.enqueue("q");
-            holder.run("COMMIT");
-            built.join().unwrap();
-        });
-        client.run(&format!("SELECT bt_index_check('queue.{index}', heapallindexed => true)"));
-    }
-    cluster.kill_server();
-    cluster.start_again();
-    let mut client = cluster.connect_to("app");
-    assert_eq!(client.count("SELECT FROM queue.claim('q', 100)"), 12);
 }
 
 #[test]

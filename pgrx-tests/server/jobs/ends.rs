@@ -1,12 +1,10 @@
 //! `queue.end_batch`: each attempt ends as the verb for one would end it, or is refused and still runs. What is no end
 //! is an error of the call, and ends nothing.
 
+use crate::security::permissions::{Roles, grant};
+use crate::shared::{Database, Sql, create, queue};
 use postgres::Client;
 use queue_tests::wait;
-
-use crate::faults::held::{begin, hold, release};
-use crate::security::permissions::{Roles, grant};
-use crate::shared::{Database, Sql, connect, create, database_with_queue, queue, server};
 
 /// Id, outcome and reason of each answer, in the order of the answers.
 type Answers = Vec<(i64, String, Option<String>)>;
@@ -18,13 +16,13 @@ fn call(client: &mut Client, ends: &str) -> Result<Answers, postgres::Error> {
 }
 
 /// Calls `queue.end_batch` with these objects.
-fn end(client: &mut Client, ends: &[String]) -> Answers {
+pub fn end(client: &mut Client, ends: &[String]) -> Answers {
     let ends = format!("[{}]", ends.join(", "));
     call(client, &ends).unwrap_or_else(|e| panic!("{ends}: {e:?}"))
 }
 
 /// The outcomes of these objects, in the order of the objects. Each has an id of its own.
-fn outcomes(client: &mut Client, ends: &[(i64, String)]) -> Vec<String> {
+pub fn outcomes(client: &mut Client, ends: &[(i64, String)]) -> Vec<String> {
     let objects: Vec<String> = ends.iter().map(|(_, object)| object.clone()).collect();
     let answers = end(client, &objects);
     assert_eq!(answers.len(), ends.len(), "{answers:?}");
@@ -36,7 +34,7 @@ fn outcomes(client: &mut Client, ends: &[(i64, String)]) -> Vec<String> {
 }
 
 /// Enqueues a job and claims it: job and attempt.
-fn running(client: &mut Client, queue: &str) -> (i64, i64) {
+pub fn running(client: &mut Client, queue: &str) -> (i64, i64) {
     let job = client.enqueue(queue);
     let id = client.claim(queue);
     assert_eq!(client.value::<i64>(&format!("SELECT job_id FROM queue.attempts WHERE id = {id}")), job);
@@ -440,167 +438,6 @@ fn of_an_attempt_that_is_there_twice_the_first_end_counts() {
     assert_eq!(client.count(&format!("SELECT FROM queue.attempts WHERE job_id = {job}")), 2);
 }
 
-/// Attempts of jobs of these queues, each with an end of its own kind, and what they become.
-fn of_each_kind(client: &mut Client, q: &str, staged: &str) -> Vec<(i64, i64, String, &'static str)> {
-    let kinds = [
-        (q, r#"{"complete": {"id": $, "result": 1}}"#, "completed"),
-        (q, r#"{"fail": {"id": $, "error": "x"}}"#, "failed"),
-        (q, r#"{"fail": {"id": $, "error": "x", "fatal": true}}"#, "dead"),
-        (q, r#"{"release": {"id": $}}"#, "released"),
-        (staged, r#"{"advance": {"id": $}}"#, "advanced"),
-        (q, r#"{"suspend": {"id": $}}"#, "suspended"),
-    ];
-    kinds
-        .map(|(queue, object, outcome)| {
-            let (job, id) = running(client, queue);
-            (job, id, object.replace('$', &id.to_string()), outcome)
-        })
-        .into()
-}
-
-#[test]
-fn a_rollback_takes_all_ends_back() {
-    let (mut client, q) = queue("");
-    let staged = format!("{q} staged");
-    create(&mut client, &staged, "stages => '{a, b}'");
-    let all = of_each_kind(&mut client, &q, &staged);
-    let ends: Vec<(i64, String)> = all.iter().map(|(_, id, object, _)| (*id, object.clone())).collect();
-    let expected: Vec<&str> = all.iter().map(|(.., outcome)| *outcome).collect();
-    let assert_running = |client: &mut Client, of: &mut Client| {
-        for (job, id, object, _) in &all {
-            assert_eq!(client.state(*job), "running", "{object}");
-            assert_eq!(of.count(&format!("SELECT FROM queue.attempts WHERE job_id = {job}")), 1, "{object}");
-            client.run(&format!("SELECT queue.extend({id})"));
-        }
-    };
-    let mut other = connect();
-    client.run("BEGIN");
-    assert_eq!(outcomes(&mut client, &ends), expected);
-    client.run("ROLLBACK");
-    assert_running(&mut client, &mut other);
-    // An error after it, in the statement or in the block.
-    let list: Vec<String> = ends.iter().map(|(_, object)| object.clone()).collect();
-    let failing = format!("SELECT count(*) / 0 FROM queue.end_batch('[{}]')", list.join(","));
-    assert_eq!(client.failure(&failing).code, "22012");
-    assert_running(&mut client, &mut other);
-    client.run("BEGIN; SAVEPOINT s");
-    for _ in 0..2 {
-        assert_eq!(outcomes(&mut client, &ends), expected);
-        client.run("ROLLBACK TO s");
-    }
-    client.run("SAVEPOINT t");
-    assert_eq!(outcomes(&mut client, &ends[..2]), expected[..2]);
-    client.run("RELEASE t; ROLLBACK TO s");
-    assert_running(&mut client, &mut other);
-    // Some are kept, and some are not.
-    assert_eq!(outcomes(&mut client, &ends[..3]), expected[..3]);
-    client.run("SAVEPOINT u");
-    assert_eq!(outcomes(&mut client, &ends[3..]), expected[3..]);
-    client.run("ROLLBACK TO u; COMMIT");
-    for (n, (_, id, object, outcome)) in all.iter().enumerate() {
-        let state: String = other.value(&format!("SELECT state FROM queue.attempts WHERE id = {id}"));
-        assert_eq!(state, if n < 3 { outcome } else { "running" }, "{object}");
-    }
-    assert_eq!(outcomes(&mut client, &ends), [&["lost"; 3][..], &expected[3..]].concat());
-}
-
-#[test]
-fn what_another_transaction_holds_is_busy_and_no_call_waits() {
-    let mut other = connect();
-    for by_other in ["complete", "cancel", "batch"] {
-        let (mut client, q) = queue("");
-        let staged = format!("{q} staged");
-        create(&mut client, &staged, "stages => '{a, b}'");
-        client.run("SET lock_timeout = '1 ms'");
-        let all = of_each_kind(&mut client, &q, &staged);
-        let ends: Vec<(i64, String)> = all.iter().map(|(_, id, object, _)| (*id, object.clone())).collect();
-        other.run("BEGIN");
-        // Every other one.
-        for (job, id, object, _) in all.iter().step_by(2) {
-            match by_other {
-                "complete" => other.run(&format!("SELECT queue.release({id})")),
-                "cancel" => other.run(&format!("SELECT queue.cancel({job}, force => true)")),
-                _ => assert_eq!(end(&mut other, std::slice::from_ref(object)).len(), 1),
-            }
-        }
-        let expected: Vec<&str> =
-            all.iter().enumerate().map(|(n, (.., outcome))| if n % 2 == 0 { "busy" } else { *outcome }).collect();
-        assert_eq!(outcomes(&mut client, &ends), expected, "{by_other}");
-        other.run("ROLLBACK");
-        let expected: Vec<&str> =
-            all.iter().enumerate().map(|(n, (.., outcome))| if n % 2 == 0 { *outcome } else { "lost" }).collect();
-        assert_eq!(outcomes(&mut client, &ends), expected, "{by_other}");
-    }
-}
-
-#[test]
-fn two_sessions_that_end_the_same_attempts_end_each_once() {
-    let (_database, mut client) = database_with_queue("q", "backoff_base => '1 hour'");
-    for round in 0..10 {
-        client.run("SELECT queue.enqueue_many('q', array_fill('1'::jsonb, '{300}'))");
-        let mut ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 300)");
-        let name: String = client.value("SELECT current_database()::text");
-        let both = std::thread::scope(|scope| {
-            let sessions = [0, 1].map(|n| {
-                let mut ids = ids.clone();
-                if n == 1 {
-                    ids.reverse();
-                }
-                let name = &name;
-                scope.spawn(move || {
-                    let mut session = server().connect_to(name);
-                    let kind = |id: i64| match id / 16 % 3 {
-                        0 => format!(r#"{{"complete": {{"id": {id}}}}}"#),
-                        1 => format!(r#"{{"fail": {{"id": {id}, "error": "x"}}}}"#),
-                        _ => format!(r#"{{"release": {{"id": {id}, "delay": "1 hour"}}}}"#),
-                    };
-                    let ends: Vec<String> = ids.into_iter().map(kind).collect();
-                    end(&mut session, &ends)
-                })
-            });
-            sessions.map(|session| session.join().unwrap())
-        });
-        let mut done: Vec<i64> = Vec::new();
-        for (id, outcome, _) in both.iter().flatten() {
-            if !["lost", "busy"].contains(&outcome.as_str()) {
-                done.push(*id);
-            }
-        }
-        done.sort_unstable();
-        ids.sort_unstable();
-        assert_eq!(done, ids, "round {round}");
-    }
-    assert_eq!(client.count("SELECT FROM queue.jobs WHERE state = 'running'"), 0);
-    assert_eq!(client.count("SELECT FROM queue.attempts GROUP BY job_id HAVING count(*) > 2"), 0);
-}
-
-#[test]
-fn ten_thousand_end_in_one_call() {
-    let (_database, mut client) = database_with_queue("q", "backoff_base => '1 hour', max_attempts => 3");
-    client.run("SELECT queue.enqueue_many('q', array_fill('1'::jsonb, '{10000}'))");
-    client.run("CREATE TEMPORARY TABLE claimed AS SELECT id FROM queue.claim('q', 10000)");
-    let sql = "SELECT outcome || ' ' || count(*) FROM queue.end_batch((SELECT json_agg(CASE id / 16 % 4
-                   WHEN 0 THEN json_build_object('complete', json_build_object('id', id, 'result', id))
-                   WHEN 1 THEN json_build_object('fail', json_build_object('id', id, 'error', 'no ' || id))
-                   WHEN 2 THEN json_build_object('fail', json_build_object('id', id, 'error', 'no', 'fatal', true))
-                   ELSE json_build_object('release', json_build_object('id', id, 'delay', '1 day')) END) FROM claimed))
-               GROUP BY outcome ORDER BY outcome";
-    client.run("BEGIN");
-    let expected = ["completed 2500", "dead 2500", "failed 2500", "released 2500"];
-    assert_eq!(client.column::<String>(sql), expected);
-    client.run("ROLLBACK");
-    assert_eq!(client.column::<String>(sql), expected);
-    let states = "SELECT a.state || ' ' || count(*) FROM queue.attempts AS a JOIN claimed USING (id)
-                  WHERE (a.error = 'no ' || id) IS NOT DISTINCT FROM nullif(a.state = 'failed', false)
-                     OR a.state = 'dead' AND a.error = 'no' GROUP BY a.state ORDER BY a.state";
-    assert_eq!(client.column::<String>(states), expected);
-    let right = "SELECT FROM queue.jobs AS j JOIN queue.attempts AS a USING (job_id) WHERE j.state = 'completed' \
-        AND j.result = to_jsonb(a.id)";
-    assert_eq!(client.count(right), 2500);
-    let stats = "SELECT format('%s %s %s %s', completed, dead, scheduled, retrying) FROM queue.stats";
-    wait::until("all are counted", || (client.value::<String>(stats) == "2500 2500 2500 2500").then_some(()));
-}
-
 #[test]
 fn a_job_that_is_to_run_once_more_does_so_however_it_ends() {
     for (kind, outcome) in [
@@ -628,56 +465,6 @@ fn a_job_that_is_to_run_once_more_does_so_however_it_ends() {
         let rows: Vec<String> =
             client.column(&format!("SELECT concat_ws(' ', job_id, payload, attempt) FROM queue.claim('{q}', 9)"));
         assert_eq!(rows, [format!("{job} 2 1")], "{kind}");
-    }
-}
-
-#[test]
-fn ends_that_fail_anywhere_leave_all_attempts_to_their_worker() {
-    for point in
-        ["end.held", "row.outcome.before", "row.outcome.after", "row.attempt.before", "commit.begun", "commit.checked"]
-    {
-        for action in ["error", "terminate"] {
-            let (mut client, q) = queue("");
-            let staged = format!("{q} staged");
-            create(&mut client, &staged, "stages => '{a, b}'");
-            let all = of_each_kind(&mut client, &q, &staged);
-            let list: Vec<String> = all.iter().map(|(_, _, object, _)| object.clone()).collect();
-            let mut session = connect();
-            let fault = server().fault_of(session.pid(), point, action);
-            let (_, code) = begin(session, format!("SELECT queue.end_batch('[{}]')", list.join(","))).join().unwrap();
-            assert_eq!(code, if action == "error" { "58000" } else { "57P01" }, "{point}");
-            assert!(fault.release(), "{point}");
-            let ends: Vec<(i64, String)> = all.iter().map(|(_, id, object, _)| (*id, object.clone())).collect();
-            let expected: Vec<&str> = all.iter().map(|(.., outcome)| *outcome).collect();
-            // The session may still be at its end.
-            wait::until("it has let go of them", || {
-                client.run("BEGIN");
-                let got = outcomes(&mut client, &ends);
-                client.run(if got == expected { "COMMIT" } else { "ROLLBACK" });
-                (got == expected).then_some(())
-            });
-        }
-    }
-}
-
-#[test]
-fn a_lease_that_is_over_ends_no_attempt_that_a_batch_is_ending() {
-    let (mut client, q) = queue("");
-    let jobs: Vec<i64> = client.column(&format!("SELECT queue.enqueue('{q}') FROM generate_series(1, 3)"));
-    let ids: Vec<i64> = client.column(&format!("SELECT id FROM queue.claim('{q}', 3, lease => '2 s')"));
-    let list: Vec<String> = ids.iter().map(|id| format!(r#"{{"complete": {{"id": {id}}}}}"#)).collect();
-    // It holds the first of them, and comes to the others when their leases are over.
-    let held = hold("app", "end.held", &format!("SELECT queue.end_batch('[{}]')", list.join(",")));
-    wait::until("the worker has ended the leases of the others", || {
-        let sql = format!("SELECT FROM queue.attempts WHERE id = ANY (ARRAY{ids:?}) AND state = 'timed_out'");
-        (client.count(&sql) == 2).then_some(())
-    });
-    assert_eq!(release(held), "");
-    assert_eq!(client.state(jobs[0]), "completed");
-    for (job, id) in jobs.iter().zip(&ids).skip(1) {
-        assert_ne!(client.state(*job), "completed");
-        let state: String = client.value(&format!("SELECT state FROM queue.attempts WHERE id = {id}"));
-        assert_eq!(state, "timed_out");
     }
 }
 

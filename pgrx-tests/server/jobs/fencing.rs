@@ -1,10 +1,9 @@
 //! An attempt's id works once, until the attempt has ended or its timeout is committed: every verb, after
 //! everything that can happen to an attempt.
 
-use postgres::Client;
-use queue_tests::{Cluster, wait};
-
 use crate::shared::{Database, Sql, connect, create, queue};
+use postgres::Client;
+use queue_tests::wait;
 
 /// The verbs that end or keep one attempt, `$` being its id.
 const ONE: [&str; 5] = [
@@ -47,12 +46,12 @@ const JOBS: [&str; 10] = [
     "reschedule_many(ARRAY[$], now())",
 ];
 
-fn with(sql: &str, id: i64) -> String {
+pub fn with(sql: &str, id: i64) -> String {
     sql.replace('$', &format!("('{id}'::bigint)"))
 }
 
 /// Outcome and reason of the only answer.
-fn answer(client: &mut Client, sql: &str) -> (String, String) {
+pub fn answer(client: &mut Client, sql: &str) -> (String, String) {
     let row = client.query_one(sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
     (row.get("outcome"), row.get::<_, Option<String>>("reason").unwrap_or_default())
 }
@@ -167,36 +166,6 @@ fn between_its_deadline_and_its_timeout_an_attempt_can_still_end() {
         );
         client.run("SELECT queue.purge('q')");
     }
-}
-
-#[test]
-fn a_heartbeat_after_the_deadline_keeps_the_attempt() {
-    let database = Database::without_worker();
-    let mut client = database.connect();
-    client.run("SELECT queue.create('q')");
-    client.enqueue("q");
-    let id: i64 = client.value("SELECT id FROM queue.claim('q', lease => '1 ms')");
-    wait::until("the lease is over", || {
-        client.value::<bool>(&format!("SELECT queue_internal.lease_expires_at({id}) < clock_timestamp()")).then_some(())
-    });
-    let left: f64 = client.value(&format!(
-        "SELECT extract(epoch FROM lease_expires_at - clock_timestamp())::float8 FROM queue.extend({id}, '1 hour')"
-    ));
-    assert!((3590.0..=3600.0).contains(&left), "{left}");
-    client.run("SELECT FROM queue.maintain()");
-    client.run(&format!("SELECT queue.complete({id})"));
-}
-
-#[test]
-fn a_heartbeat_stays_when_its_transaction_is_rolled_back() {
-    let (mut client, q) = queue("");
-    client.enqueue(&q);
-    let id = client.claim(&q);
-    client.run(&format!("BEGIN; SELECT queue.extend({id}, '1 day'); ROLLBACK"));
-    let left: f64 = client.value(&format!(
-        "SELECT extract(epoch FROM queue_internal.lease_expires_at({id}) - clock_timestamp())::float8"
-    ));
-    assert!((86_390.0..=86_400.0).contains(&left), "{left}");
 }
 
 #[test]
@@ -567,93 +536,4 @@ fn who_has_lost_the_lease_changes_nothing() {
     let look = format!("SELECT (j.attempt, j.state, j.progress, j.error)::text FROM queue.job({job}) AS j");
     assert_eq!(client.value::<String>(&look), "(1,running,,)", "{before}");
     client.run(&format!("SELECT queue.complete({next})"));
-}
-
-#[test]
-fn a_cancelled_worker_sees_it_at_its_heartbeat_and_may_still_complete() {
-    let (mut client, q) = queue("");
-    let heartbeat = |id: i64| format!("SELECT is_cancelled FROM queue.extend({id})");
-    for (end, state) in [
-        ("SELECT queue.complete($)", "completed"),
-        ("SELECT queue.fail($, 'stopped')", "cancelled"),
-        ("SELECT queue.release($)", "cancelled"),
-    ] {
-        let job = client.enqueue(&q);
-        let id = client.claim(&q);
-        assert!(!client.value::<bool>(&heartbeat(id)));
-        let mut other = connect();
-        other.run(&format!("BEGIN; SELECT queue.cancel({job}, 'changed my mind'); ROLLBACK"));
-        assert!(!client.value::<bool>(&heartbeat(id)), "a rolled-back request is none");
-        assert_eq!(other.value::<String>(&format!("SELECT queue.cancel({job}, 'changed my mind')")), "cancelling");
-        assert!(client.value::<bool>(&heartbeat(id)));
-        assert!(client.value::<bool>(&format!("SELECT is_cancelled FROM queue.extend_many(ARRAY[{id}])")));
-        client.run(&with(end, id));
-        assert_eq!(client.state(job), state, "{end}");
-        assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0, "{end}");
-    }
-}
-
-#[test]
-fn a_cancelled_attempt_that_times_out_is_cancelled() {
-    let (mut client, q) = queue("");
-    let job = client.enqueue(&q);
-    client.run(&format!("SELECT FROM queue.claim('{q}', lease => '10 ms')"));
-    // The timeout may come first when everything is slow: then the job waits again and is cancelled at once.
-    let answer: String = client.value(&format!("SELECT queue.cancel({job})"));
-    assert!(["cancelling", "cancelled"].contains(&answer.as_str()), "{answer}");
-    client.maintain_until(&format!("(SELECT state = 'cancelled' FROM queue.job({job}))"));
-    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
-}
-
-#[test]
-fn a_heartbeat_that_is_overtaken_by_the_end_of_the_lease_does_not_tell_of_a_new_one() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
-    create(&mut client, "q", "lease => '1 s'");
-    client.run("SELECT queue.enqueue('q')");
-    // A lease longer than any before is noted, and the note has to wait.
-    let mut locker = cluster.connect_to("app");
-    let notes: Vec<String> = (0..8).map(|n| format!("queue.note_{n}")).collect();
-    locker.run(&format!("BEGIN; LOCK TABLE {} IN SHARE MODE", notes.join(", ")));
-    let id: i64 = client.value("SELECT id FROM queue.claim('q')");
-    std::thread::scope(|scope| {
-        let mut worker = cluster.connect_to("app");
-        let heartbeat = scope.spawn(move || {
-            worker.value::<String>(&format!(
-                "SELECT concat_ws(' ', outcome, lease_expires_at, is_cancelled) \
-                    FROM queue.extend_many('{{{id}}}', '1 hour')"
-            ))
-        });
-        wait::until("the lease is over", || {
-            let ended = format!("SELECT FROM queue.attempts WHERE id = {id} AND state = 'timed_out'");
-            (client.count(&ended) == 1).then_some(())
-        });
-        locker.run("COMMIT");
-        assert_eq!(heartbeat.join().unwrap(), "lost");
-    });
-}
-
-#[test]
-fn what_a_heartbeat_in_the_last_moment_says_is_so() {
-    let cluster = Cluster::new().start();
-    let mut client = cluster.create_database("app");
-    // A long lease that none of the heartbeats has to note.
-    create(&mut client, "q", "lease => '1 hour', max_attempts => 1");
-    for _ in 0..40 {
-        client.run("SELECT queue.enqueue_batch('q', (SELECT jsonb_agg('{}'::jsonb) FROM generate_series(1, 200)))");
-        let ids: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 200)");
-        let all = format!("ARRAY{ids:?}::bigint[]");
-        client.run(&format!("SELECT FROM queue.extend_many({all}, '2 ms')"));
-        let said = wait::until("the leases begin to end", || {
-            let said: Vec<i64> =
-                client.column(&format!("SELECT id FROM queue.extend_many({all}, '1 hour') WHERE outcome = 'extended'"));
-            let (is_over, short) = (said.len() < ids.len(), format!("SELECT FROM queue.extend_many({all}, '1 ms')"));
-            if !is_over {
-                client.run(&short);
-            }
-            is_over.then_some(said)
-        });
-        let kept = format!("SELECT FROM queue.complete_many(ARRAY{said:?}::bigint[]) WHERE outcome = 'completed'");
-        assert_eq!(client.count(&kept), said.len());
-    }
 }

@@ -1,18 +1,15 @@
 //! What is kept of ended jobs: `queue.history`, on the way there and after it. Nobody does the duties here but
 //! `queue.maintain()`, which takes one step of the storage duty a call.
 
+use crate::shared::{Sql, create, retry_dead};
+use postgres::Client;
+use queue_tests::{Cluster, wait};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use postgres::Client;
-use queue_tests::installation::run;
-use queue_tests::{Cluster, wait};
-
-use crate::shared::{Sql, create, retry_dead};
-
-static SERVER: LazyLock<Cluster> = LazyLock::new(|| {
+pub static SERVER: LazyLock<Cluster> = LazyLock::new(|| {
     Cluster::new()
         .conf("pg_queue.segment_age = 1")
         .conf("pg_queue.segment_rows = 1000000")
@@ -24,7 +21,7 @@ static SERVER: LazyLock<Cluster> = LazyLock::new(|| {
 });
 
 /// A database with the extension, nobody's but the test's, and its name.
-fn database() -> (Client, String) {
+pub fn database() -> (Client, String) {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let name = format!("d{}", NUMBER.fetch_add(1, Ordering::Relaxed));
     (named_database(&name), name)
@@ -50,7 +47,7 @@ fn reclaim_and(client: &mut Client, mut look: impl FnMut(&mut Client)) {
 }
 
 /// The same at once, also where many live: a segment is reclaimed without need when one in twenty does.
-fn reclaim(client: &mut Client) {
+pub fn reclaim(client: &mut Client) {
     client.run("SELECT queue.create('filler', retention => '0', if_not_exists => true)");
     client.run("SELECT count(*) FROM queue.enqueue_many('filler', pg_catalog.array_fill('1'::jsonb, '{500}'))");
     client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('filler', 500)))");
@@ -58,15 +55,17 @@ fn reclaim(client: &mut Client) {
 }
 
 /// When a lease ends is asked of two clocks, so that two looks differ by some microseconds.
-const JOBS: &str = "
+pub const JOBS: &str = "
     SELECT (to_jsonb(j) || jsonb_build_object('lease_expires_at',
     date_trunc('minute', lease_expires_at + interval '30 s')))::text
     FROM queue.jobs AS j ORDER BY job_id";
-const ATTEMPTS: &str = "SELECT to_jsonb(a)::text FROM queue.attempts AS a ORDER BY id";
+
+pub const ATTEMPTS: &str = "SELECT to_jsonb(a)::text FROM queue.attempts AS a ORDER BY id";
+
 const ERRORS: &str = "SELECT to_jsonb(e)::text FROM queue.errors AS e ORDER BY queue_name, error";
 
 /// Jobs in all states, with all that a job can have. Backoff 0, so that a failed one is ready at once.
-fn varied(client: &mut Client, queue: &str) {
+pub fn varied(client: &mut Client, queue: &str) {
     let options =
         "max_attempts => 3, backoff_base => '0', backoff_jitter => 0, lease => '1 hour', dead_retention => '2 days'";
     create(client, queue, options);
@@ -175,7 +174,7 @@ fn each_step_on_the_way_shows_each_job_once_and_whole() {
 }
 
 /// How many rows of history are kept until which day, seen from today (UTC).
-fn kept(client: &mut Client) -> Vec<String> {
+pub fn kept(client: &mut Client) -> Vec<String> {
     client.column(
         "SELECT q.queue_name || ' ' || h.outcome::text || ' ' || CASE WHEN c.relname LIKE 'history\\_forever%'
             THEN 'forever' ELSE
@@ -335,7 +334,7 @@ fn a_job_of_which_nothing_is_kept_is_gone_when_its_segment_is_copied() {
 }
 
 /// Another connection to the same database.
-fn client_of(client: &mut Client) -> Client {
+pub fn client_of(client: &mut Client) -> Client {
     SERVER.connect_to(&client.value::<String>("SELECT current_database()::text"))
 }
 
@@ -449,271 +448,10 @@ fn a_job_of_which_only_early_attempts_are_left_is_gone() {
 }
 
 /// The children of history.
-fn children(client: &mut Client) -> Vec<String> {
+pub fn children(client: &mut Client) -> Vec<String> {
     client.column(
         "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'queue.history'::regclass ORDER BY 1",
     )
-}
-
-/// Has the only child be one of yesterday.
-fn make_old(client: &mut Client) -> String {
-    let all = children(client);
-    let [child] = &all[..] else { panic!("{all:?}") };
-    let old: String =
-        client.value("SELECT 'history_' || to_char((now() AT TIME ZONE 'UTC')::date - 1, 'YYYYMMDD') || '_0badcafe'");
-    client.run(&format!("ALTER TABLE {child} RENAME TO {old}"));
-    format!("queue.{old}")
-}
-
-#[test]
-fn a_day_that_is_over_goes_when_nobody_reads_it_and_nobody_waits() {
-    let (mut client, _) = database();
-    create(&mut client, "q", "");
-    let job = client.enqueue("q");
-    client.run("SELECT queue.complete(id) FROM queue.claim('q')");
-    client.run(&format!("SELECT queue.retry({job})"));
-    client.run("SELECT queue.complete(id) FROM queue.claim('q')");
-    reclaim(&mut client);
-    let old = make_old(&mut client);
-    assert_eq!(client.count("SELECT FROM queue.successor"), 1);
-    let mut reader = client_of(&mut client);
-    reader.run("BEGIN; SELECT count(*) FROM queue.history");
-    // Another session does the duty, as it looks when it begins and each day anew.
-    let mut duty = client_of(&mut client);
-    let start = Instant::now();
-    let forgot = "SELECT did FROM queue.maintain() WHERE duty = 'forget_history'";
-    for _ in 0..3 {
-        let mut duty = client_of(&mut client);
-        assert_eq!(duty.value::<i64>(forgot), 0);
-        assert_eq!(client.count("SELECT FROM queue.jobs"), 1, "others read meanwhile");
-    }
-    assert!(start.elapsed() < Duration::from_secs(5), "somebody waited");
-    reader.run("COMMIT");
-    // So does a dump.
-    reader.run("BEGIN; LOCK TABLE pg_extension IN ACCESS SHARE MODE");
-    assert_eq!(client_of(&mut client).value::<i64>(forgot), 0);
-    reader.run("COMMIT");
-    assert_eq!(children(&mut client), [old]);
-    assert_eq!(duty.value::<i64>(forgot), 1);
-    assert_eq!(children(&mut client), [""; 0]);
-    assert_eq!(client.count("SELECT FROM queue.jobs"), 0);
-    assert_eq!(client.count("SELECT FROM queue.successor"), 0);
-    // The next one of that day is made anew.
-    client.enqueue("q");
-    client.run("SELECT queue.complete(id) FROM queue.claim('q')");
-    reclaim(&mut client);
-    assert_eq!(client.count("SELECT FROM queue.history"), 1);
-}
-
-#[test]
-fn what_waits_for_a_dead_job_whose_day_is_over_is_told() {
-    let (mut client, _) = database();
-    create(&mut client, "q", "max_attempts => 1");
-    let dead = client.enqueue("q");
-    client.run("SELECT queue.fail(id, 'no') FROM queue.claim('q')");
-    let living = client.enqueue("q");
-    let mut after = |jobs: &str, upon: &str| -> i64 {
-        client.value(&format!("SELECT queue.enqueue('q', after => '{{{jobs}}}', upon => '{upon}')"))
-    };
-    let held = after(&dead.to_string(), "completed");
-    let both = after(&format!("{dead},{living}"), "ended");
-    let late: i64 = after(&living.to_string(), "completed");
-    reclaim(&mut client);
-    assert_eq!(client.count(&format!("SELECT FROM queue.history WHERE job_id = {dead}")), 1);
-    assert_eq!((client.state(held), client.state(both)), ("held".into(), "held".into()));
-    make_old(&mut client);
-    let mut duty = client_of(&mut client);
-    wait::until("the day goes", || {
-        let forgot: i64 = duty.value("SELECT sum(did)::bigint FROM queue.maintain() WHERE duty = 'forget_history'");
-        duty = client_of(&mut client);
-        (forgot == 1).then_some(())
-    });
-    assert_eq!(client.count(&format!("SELECT FROM queue.job({dead})")), 0);
-    client.maintain_until(&format!("(SELECT state FROM queue.job({held})) = 'skipped'"));
-    let error: String = client.value(&format!("SELECT error FROM queue.job({held})"));
-    assert_eq!(error, format!("it was after job {dead}, which is known no more"));
-    assert_eq!((client.state(both), client.state(late)), ("held".into(), "held".into()));
-    client.run("SELECT queue.complete(id) FROM queue.claim('q')");
-    client.maintain_until(&format!("(SELECT state FROM queue.job({both})) = 'ready'"));
-    client.maintain_until(&format!("(SELECT state FROM queue.job({late})) = 'ready'"));
-    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
-}
-
-#[test]
-fn a_lock_on_history_keeps_nobody_but_the_copy() {
-    let (mut client, name) = database();
-    create(&mut client, "q", "");
-    create(&mut client, "short", "lease => '1 s'");
-    client.enqueue("q");
-    client.run("SELECT queue.complete(id) FROM queue.claim('q')");
-    let mut holder = client_of(&mut client);
-    holder.run("BEGIN; LOCK TABLE queue.history IN SHARE MODE");
-    client.run("SET lock_timeout = '10 s'");
-    client.run(&format!("ALTER DATABASE {name} RESET pg_queue.worker"));
-    let already = SERVER.log().len();
-    SERVER.reload();
-    let is_drained = "SELECT FROM queue.segment_log WHERE state = 'd'";
-    wait::within("it is to be copied", Duration::from_secs(20), || {
-        client.run("SET pg_queue.worker = on; SELECT FROM queue.maintain()");
-        (client.count(is_drained) > 0).then_some(())
-    });
-    // The other duties go on, in no time.
-    let start = Instant::now();
-    for _ in 0..20 {
-        client.run("SELECT FROM queue.maintain()");
-    }
-    assert!(start.elapsed() < Duration::from_secs(2), "it waited for the lock");
-    assert_eq!(client.count("SELECT FROM queue.history"), 0);
-    holder.run("COMMIT");
-    reclaim(&mut client);
-    assert_eq!(client.count("SELECT FROM queue.history"), 1);
-    let log = SERVER.log().split_off(already);
-    assert!(!log.contains("lock timeout"), "{log}");
-}
-
-#[test]
-fn strange_settings_make_no_strange_children() {
-    let (mut client, name) = database();
-    client.run(
-        "CREATE ACCESS METHOD other TYPE TABLE HANDLER heap_tableam_handler; CREATE SCHEMA evil;
-        CREATE TABLE evil.history (id bigint); CREATE FUNCTION evil.int8(oid) RETURNS bigint LANGUAGE sql AS
-        'SELECT 1::bigint';
-        CREATE FUNCTION evil.pg_get_userbyid(oid) RETURNS name LANGUAGE sql AS 'SELECT NULL::name';
-        CREATE FUNCTION evil.int8shr(bigint, integer) RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 1::bigint';
-        CREATE OPERATOR evil.>> (LEFTARG = bigint, RIGHTARG = integer, FUNCTION = evil.int8shr)",
-    );
-    for setting in [
-        "default_table_access_method = other",
-        "search_path = evil, pg_catalog",
-        "quote_all_identifiers = on",
-        "DateStyle = 'German'",
-        "timezone = 'Pacific/Kiritimati'",
-        "IntervalStyle = 'iso_8601'",
-        "row_security = off",
-    ] {
-        client.run(&format!("ALTER DATABASE {name} SET {setting}"));
-    }
-    let mut client = client_of(&mut client);
-    create(&mut client, "q", "");
-    client.run("SELECT queue.enqueue('q') FROM pg_catalog.generate_series(1, 3)");
-    client.run("SELECT queue.complete(id) FROM queue.claim('q', 3)");
-    reclaim(&mut client);
-    assert_eq!(client.count("SELECT FROM queue.history"), 3);
-    let odd = "SELECT FROM pg_class AS c JOIN pg_am AS a ON a.oid = c.relam
-               WHERE c.relnamespace = 'queue'::regnamespace AND c.relkind = 'r' AND a.amname <> 'heap'";
-    assert_eq!(client.count(odd), 0);
-    let day: String = client.value(
-        "SELECT substr(relname, 9, 8) FROM pg_class JOIN pg_inherits ON inhrelid = oid \
-        WHERE inhparent = 'queue.history'::regclass",
-    );
-    let tomorrow: String = client.value("SELECT to_char((now() AT TIME ZONE 'UTC')::date + 1, 'YYYYMMDD')");
-    assert_eq!(day, tomorrow);
-}
-
-#[test]
-fn history_is_dumped_restored_and_dropped_with_the_extension() {
-    let (mut client, name) = database();
-    client.run("DO $$ BEGIN CREATE ROLE historian SUPERUSER; EXCEPTION WHEN duplicate_object THEN NULL; END $$");
-    client.run("DROP EXTENSION pg_queue; SET ROLE historian; CREATE EXTENSION pg_queue; RESET ROLE");
-    varied(&mut client, "q");
-    reclaim(&mut client);
-    let owners = "SELECT DISTINCT relowner::regrole::text FROM pg_class WHERE relnamespace = 'queue'::regnamespace";
-    assert_eq!(client.column::<String>(owners), ["historian"], "all belongs to the extension's owner");
-    let child = children(&mut client);
-    assert_eq!(child.len(), 2, "{child:?}");
-    let (jobs, attempts) = (client.column::<String>(JOBS), client.column::<String>(ATTEMPTS));
-
-    let file = SERVER.dir().join("history-dump").display().to_string();
-    run(SERVER.command("pg_dump").args(["-Fc", "-f", &file, &name]));
-    let copy = format!("{name}_copy");
-    SERVER.connect().run(&format!("CREATE DATABASE {copy}"));
-    SERVER.connect().run(&format!("ALTER DATABASE {copy} SET pg_queue.worker = off"));
-    run(SERVER.command("pg_restore").args(["-e", "-d", &copy, &file]));
-    let mut copied = SERVER.connect_to(&copy);
-    copied.run("SELECT queue.adopt()");
-    assert_eq!(children(&mut copied), child);
-    // The lease of what runs began anew.
-    let without_lease =
-        |rows: &[String]| -> Vec<String> { rows.iter().filter(|row| !row.contains("\"running\"")).cloned().collect() };
-    assert_eq!(without_lease(&copied.column(JOBS)), without_lease(&jobs));
-    assert_eq!(copied.column::<String>(ATTEMPTS), attempts);
-    let dead: i64 = copied.value("SELECT job_id FROM queue.jobs WHERE state = 'dead' AND error = 'three'");
-    assert_eq!(copied.count(&format!("SELECT FROM queue.job({dead})")), 1);
-    // What ends there goes to the same history.
-    copied.run("SELECT queue.complete(id) FROM queue.claim('q', 10)");
-    reclaim(&mut copied);
-    assert_eq!(copied.count(JOBS), jobs.len());
-
-    for client in [&mut client, &mut copied] {
-        let loose = "SELECT FROM pg_inherits AS i WHERE inhparent = 'queue.history'::regclass AND
-                     (SELECT count(*) FROM pg_depend AS d WHERE d.objid = i.inhrelid AND d.deptype = 'x') <> 1";
-        assert_eq!(client.count(loose), 0, "children that hang on the extension not once");
-        client.run("DROP EXTENSION pg_queue");
-        assert_eq!(client.count("SELECT FROM pg_namespace WHERE nspname = 'queue'"), 0);
-        assert_eq!(client.count("SELECT FROM pg_class WHERE relname LIKE 'history\\_%'"), 0);
-        client.run("CREATE EXTENSION pg_queue");
-    }
-}
-
-#[test]
-fn the_worker_goes_on_while_ddl_has_to_wait() {
-    let (mut client, name) = database();
-    create(&mut client, "q", "lease => '1 s', max_attempts => 100");
-    client.enqueue("q");
-    client.run("SELECT queue.complete(id) FROM queue.claim('q')");
-    client.run(&format!("ALTER DATABASE {name} RESET pg_queue.worker"));
-    // A worker that knows.
-    client.run("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue");
-    create(&mut client, "q", "lease => '300 ms', max_attempts => 100");
-    // Before there is anything to copy: the worker may be quick.
-    let mut holder = client_of(&mut client);
-    holder.run("BEGIN; LOCK TABLE queue.history IN SHARE MODE");
-    client.enqueue("q");
-    client.run("SELECT queue.complete(id) FROM queue.claim('q')");
-    wait::within("it is to be copied", Duration::from_secs(20), || {
-        (client.count("SELECT FROM queue.segment_log WHERE state = 'd'") > 0).then_some(())
-    });
-    client.enqueue("q");
-    let mut late = Vec::new();
-    for _ in 0..5 {
-        let start = Instant::now();
-        let id: i64 = client.value("SELECT id FROM queue.claim('q', wait => '10 s')");
-        late.push(start.elapsed());
-        assert!(id > 0);
-        thread::sleep(Duration::from_millis(50));
-    }
-    // A worker that waits for the lock is late each time; one that the machine has held up is so once.
-    late.sort_unstable();
-    assert!(late[2] < Duration::from_millis(1800), "leases ended late: {late:?}");
-    holder.run("COMMIT");
-    wait::within("it is copied", Duration::from_secs(20), || {
-        (client.count("SELECT FROM queue.history WHERE outcome = 'c'") > 0).then_some(())
-    });
-}
-
-#[test]
-fn one_day_that_cannot_be_dropped_keeps_no_other() {
-    let (mut client, _) = database();
-    create(&mut client, "q", "");
-    client.enqueue("q");
-    client.run("SELECT queue.complete(id) FROM queue.claim('q')");
-    reclaim(&mut client);
-    let old = make_old(&mut client);
-    client.run(&format!("CREATE VIEW mine AS SELECT * FROM {old}"));
-    let other = old.replace("0badcafe", "1badcafe");
-    client.run(&format!("CREATE TABLE {other} () INHERITS (queue.history)"));
-    let mut duty = client_of(&mut client);
-    wait::until("the other one is dropped", || {
-        duty.run("SELECT FROM queue.maintain()");
-        (!children(&mut client).contains(&other)).then_some(())
-    });
-    assert_eq!(children(&mut client), std::slice::from_ref(&old));
-    client.run("DROP VIEW mine");
-    let mut duty = client_of(&mut client);
-    wait::until("and then this one", || {
-        duty.run("SELECT FROM queue.maintain()");
-        children(&mut client).is_empty().then_some(())
-    });
 }
 
 #[test]
@@ -770,202 +508,6 @@ fn a_job_whose_next_run_was_asked_for_is_not_erased_before_that_is_made() {
     assert_eq!(client.failure(&format!("SELECT queue.forget({job})")).code, "55006");
     client.run("SELECT FROM queue.maintain()");
     assert_eq!(client.value::<String>("SELECT payload::text FROM queue.claim('q')"), "{\"v\": 2}");
-}
-
-#[test]
-fn payloads_are_there_however_long_a_look_takes() {
-    let (mut client, name) = database();
-    create(&mut client, "q", "max_attempts => 2, backoff_base => '0'");
-    client.run(
-        "SELECT count(*) FROM queue.enqueue_many('q', ARRAY(SELECT to_jsonb(n) FROM generate_series(1, 30) AS n))",
-    );
-    client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 10)))");
-    // These are handed on while they are looked at.
-    let running: Vec<i64> = client.column("SELECT id FROM queue.claim('q', 10)");
-    let mut looker = SERVER.connect_to(&name);
-    looker.run("BEGIN; DECLARE look CURSOR FOR SELECT payload::text::int FROM queue.jobs WHERE queue_name = 'q'");
-    let mut seen: Vec<Option<i32>> = looker.column("FETCH 1 FROM look");
-    client.query("SELECT queue.fail_many($1, 'x')", &[&running]).unwrap();
-    client.run("SELECT queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 30)))");
-    reclaim(&mut client);
-    seen.extend(looker.column::<Option<i32>>("FETCH ALL FROM look"));
-    seen.sort_unstable();
-    assert_eq!(seen, (1..=30).map(Some).collect::<Vec<_>>());
-}
-
-#[test]
-fn a_job_with_very_many_attempts_is_copied_without_reading_them_all_for_each() {
-    const ATTEMPTS: i64 = 400;
-    let (mut client, _) = database();
-    create(&mut client, "q", "max_attempts => 1000, backoff => 'constant', backoff_base => '0', backoff_jitter => 0");
-    client.enqueue("q");
-    client.run(&format!(
-        "DO $$ BEGIN FOR n IN 1..{ATTEMPTS} LOOP
-             PERFORM queue.fail(id, 'oh') FROM queue.claim('q');
-             COMMIT;
-         END LOOP; END $$"
-    ));
-    let entries = |client: &mut Client| -> i64 {
-        client.run("SELECT pg_stat_force_next_flush()");
-        client.value(
-            "SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE indexrelname ~ '^attempt_._job_idx'",
-        )
-    };
-    let before = entries(&mut client);
-    reclaim(&mut client);
-    let read = entries(&mut client) - before;
-    assert_eq!(client.count("SELECT FROM queue.history"), ATTEMPTS as usize);
-    assert!(read > 0 && read < 20 * ATTEMPTS, "{read} entries were read for {ATTEMPTS} attempts");
-}
-
-#[test]
-fn of_many_notes_those_move_that_still_say_something() {
-    let (mut client, _) = database();
-    create(&mut client, "q", "lease => '1 minute'");
-    let job_id = client.enqueue("q");
-    let id = client.claim("q");
-    client.run(&format!("SELECT queue.progress({id}, to_jsonb(n)) FROM generate_series(1, 50) AS n"));
-    client.run(&format!("SELECT queue.extend({id}, '3 hours')"));
-    client.run(&format!("SELECT queue.extend({id}, '2 hours')"));
-    client.run(&format!("SELECT queue.cancel({job_id}, 'why')"));
-    reclaim(&mut client);
-    let kinds = "SELECT string_agg(kind::text, '' ORDER BY kind) \
-        FROM (SELECT * FROM queue.note_8 UNION ALL SELECT * FROM queue.note_9) AS n";
-    assert_eq!(client.value::<String>(kinds), "clp");
-    let moved: String = client.value(&format!(
-        "SELECT format('%s %s', j.progress, e.is_cancelled) FROM queue.job({job_id}) AS j, queue.extend({id}) AS e"
-    ));
-    assert_eq!(moved, "50 t");
-    // The longest lease counts after a start: it is what is noted.
-    let lease: i64 = client
-        .value("SELECT max(lease_us) FROM (SELECT * FROM queue.note_8 UNION ALL SELECT * FROM queue.note_9) AS n");
-    assert_eq!(lease, 3 * 3600 * 1_000_000);
-}
-
-#[test]
-fn a_strict_groups_order_holds_while_its_jobs_move() {
-    const JOBS: usize = 4_000;
-    let (mut client, name) = database();
-    create(&mut client, "q", "strict_order => true");
-    client.run(&format!(
-        "SELECT queue.enqueue_batch('q', (SELECT jsonb_agg('{{\"group_key\": \"g\"}}'::jsonb) \
-            FROM generate_series(1, {JOBS})))"
-    ));
-    let is_over = std::sync::atomic::AtomicBool::new(false);
-    let order: Vec<i64> = thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut mover = SERVER.connect_to(&name);
-            while !is_over.load(Ordering::Relaxed) {
-                // Something is closed, so that something moves.
-                mover.run("SELECT queue.create('filler', retention => '0', if_not_exists => true)");
-                mover.run("SELECT count(*) FROM queue.enqueue_many('filler', array_fill('1'::jsonb, '{10}'))");
-                mover.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('filler', 10)))");
-                mover.run("SELECT FROM queue.maintain()");
-            }
-        });
-        let moving = "SELECT EXISTS (SELECT FROM queue.segment_log WHERE state = 'm')";
-        wait::until("they move", || client.value::<bool>(moving).then_some(()));
-        let mut order = Vec::new();
-        let start = Instant::now();
-        while order.len() < JOBS && start.elapsed() < Duration::from_secs(15) {
-            order
-                .extend(client.column::<i64>(
-                    "SELECT job_id FROM (SELECT job_id, queue.complete(id) FROM queue.claim('q')) AS c",
-                ));
-        }
-        is_over.store(true, Ordering::Relaxed);
-        order
-    });
-    assert!(order.len() > 100, "{}", order.len());
-    let overtaken = order.windows(2).filter(|pair| pair[0] > pair[1]).count();
-    assert_eq!(overtaken, 0, "of {}", order.len());
-}
-
-#[test]
-fn indexes_that_users_add_to_history_are_not_taken_for_ours() {
-    let (mut client, _) = database();
-    create(&mut client, "q", "");
-    let end = |client: &mut Client, fatal: bool| {
-        client.enqueue("q");
-        let end = if fatal { "queue.fail(id, 'x', fatal => true)" } else { "queue.complete(id)" };
-        client.run(&format!("SELECT {end} FROM queue.claim('q')"));
-    };
-    end(&mut client, false);
-    end(&mut client, true);
-    reclaim(&mut client);
-    for child in children(&mut client) {
-        let name = child.trim_start_matches("queue.");
-        client.run(&format!("CREATE INDEX {name}_mine ON {child} (lane) WHERE outcome = 'c'"));
-        client.run(&format!("CREATE INDEX {name}_hash ON {child} USING hash (job_id)"));
-        // Ours get the larger numbers.
-        client.run(&format!("REINDEX INDEX CONCURRENTLY {child}_lane_idx"));
-        client.run(&format!("REINDEX INDEX CONCURRENTLY {child}_job_id_idx"));
-    }
-    client.run("SELECT count(*) FROM queue.enqueue_many('q', array_fill('1'::jsonb, '{500}'))");
-    client.run("SELECT count(*) FROM queue.complete_many(ARRAY(SELECT id FROM queue.claim('q', 500)))");
-    end(&mut client, true);
-    reclaim(&mut client);
-    let recounted = "SELECT dead FROM queue.stats WHERE queue_name = 'q'";
-    assert_eq!(client.value::<i64>(recounted), 2);
-    assert_eq!(client.value::<i64>(&retry_dead("q")), 2);
-}
-
-#[test]
-fn history_goes_on_over_an_upgrade() {
-    let (mut client, _) = database();
-    client.run("DROP EXTENSION pg_queue; CREATE EXTENSION pg_queue VERSION '0.3.0'");
-    create(&mut client, "q", "lease => '1 minute'");
-    let dead = |client: &mut Client| -> i64 {
-        let job = client.value(r#"SELECT queue.enqueue('q', '{"n": 1}', lease => '3 hours')"#);
-        client.run("SELECT queue.fail(id, 'oh', fatal => true) FROM queue.claim('q')");
-        reclaim(client);
-        assert_eq!(client.count(&format!("SELECT FROM queue.history WHERE job_id = {job}")), 1);
-        job
-    };
-    let before = dead(&mut client);
-    let known = "SELECT (to_jsonb(j) - '{started_at, claimed_at}'::text[])::text FROM queue.jobs AS j ORDER BY job_id";
-    let seen: Vec<String> = client.column(known);
-    client.run("ALTER EXTENSION pg_queue UPDATE");
-    assert_eq!(client.column::<String>(known), seen);
-    let after = dead(&mut client);
-    assert_eq!(client.value::<i64>(&retry_dead("q")), 2);
-    let claimed: Vec<String> = client.column(
-        "SELECT format('%s %s %s', job_id, payload ->> 'n', date_trunc('hour', lease_expires_at - now() + '1 minute'))
-         FROM queue.claim('q', 2)",
-    );
-    assert_eq!(claimed, [format!("{before} 1 03:00:00"), format!("{after} 1 03:00:00")]);
-}
-
-#[test]
-fn a_job_that_is_retried_has_its_last_progress_its_lease_and_its_version_wherever_it_lies() {
-    let cluster = Cluster::new().conf("pg_queue.segment_age = 1").conf("pg_queue.reclaim_delay = 0").start();
-    let mut client = cluster.create_database("app");
-    create(&mut client, "q", "");
-    let versions: Vec<String> = (0..10).map(|n| format!("SELECT job_id, version FROM queue.attempt_{n}")).collect();
-    let versions = versions.join(" UNION ALL ");
-    for is_past in [true, false] {
-        let job: i64 = client.value(
-            "SELECT queue.enqueue('q', unique_key => 'k' || clock_timestamp(), version => '2030-01-01', \
-                lease => '3 hours')",
-        );
-        let id: i64 = client.value("SELECT id FROM queue.claim('q')");
-        client.run(&format!("SELECT queue.progress({id}, '50'), queue.fail({id}, 'x', fatal => true)"));
-        if is_past {
-            let kept = format!("SELECT FROM queue.history WHERE job_id = {job}");
-            wait::until("it is in history", || (client.count(&kept) > 0).then_some(()));
-            wait::until("its segment is empty", || {
-                client.value::<bool>(&format!("SELECT NOT EXISTS (SELECT FROM ({versions}) AS a)")).then_some(())
-            });
-        }
-        client.run(&format!("SELECT queue.retry({job})"));
-        let claimed: String = client.value(
-            "SELECT format('%s %s', progress, lease_expires_at BETWEEN now() + '2 hours' AND now() + '4 hours')
-             FROM queue.claim('q')",
-        );
-        assert_eq!(claimed, "50 t", "past: {is_past}");
-        let version = format!("SELECT max(version) = '2030-01-01' FROM ({versions}) AS a WHERE job_id = {job}");
-        assert!(client.value::<bool>(&version), "past: {is_past}");
-    }
 }
 
 #[test]

@@ -1,0 +1,113 @@
+//! What held jobs outlive: a dropped queue, a move to another segment, a restart, a crash.
+
+use crate::jobs::after::{after, database, end, maintain, overdue};
+use crate::shared::{Sql, create};
+use crate::storage::segments::cluster;
+use queue_tests::{Cluster, wait};
+
+#[test]
+fn a_dropped_queue_skips_what_is_after_its_jobs() {
+    let (_database, mut client) = database();
+    create(&mut client, "other", "");
+    let before = client.enqueue("other");
+    let held = after(&mut client, &[before], "completed");
+    let cleanup = after(&mut client, &[before], "ended");
+    let back: i64 = client.value(&format!("SELECT queue.enqueue('other', after => '{{{held}}}')"));
+    maintain(&mut client);
+    assert_eq!(client.state(held), "held");
+    assert_eq!(client.failure("SELECT queue.drop('other')").code, "55000", "held jobs live");
+    client.run("SELECT queue.drop('other', force => true)");
+    maintain(&mut client);
+    assert_eq!((client.state(held), client.state(cleanup)), ("skipped".into(), "ready".into()));
+    assert_eq!(client.count(&format!("SELECT FROM queue.job({back})")), 0);
+}
+
+#[test]
+fn held_jobs_move_with_what_they_are_after() {
+    let cluster = cluster(&["pg_queue.segment_age = 3600"]);
+    let mut client = cluster.connect();
+    create(&mut client, "brief", "retention => '0', lease => '1 hour'");
+    let jobs: Vec<i64> = client.column("SELECT queue.enqueue('brief') FROM generate_series(1, 3)");
+    let held = after(&mut client, &jobs, "completed");
+    let waiting = after(&mut client, &jobs[2..], "completed");
+    client.run("SELECT queue.complete(id) FROM queue.claim('brief', 2)");
+    // The ring turns until the two that have completed are nowhere.
+    wait::until("their retention is over", || {
+        client.run(
+            "SELECT count(*) FROM queue.enqueue_many('brief', ARRAY(SELECT '1'::jsonb FROM generate_series(1, 500)), \
+                priority => -9)",
+        );
+        client.run("SELECT count(queue.complete(id)) FROM queue.claim('brief', 500)");
+        (client.count(&format!("SELECT FROM queue.job({})", jobs[0])) == 0).then_some(())
+    });
+    assert_eq!((client.state(held), client.state(waiting)), ("held".into(), "held".into()));
+    assert_eq!(client.count("SELECT FROM queue.check()"), 0);
+    client.run("SELECT queue.complete(id) FROM queue.claim('brief')");
+    for job in [held, waiting] {
+        wait::until("it is released", || (client.state(job) == "ready").then_some(()));
+    }
+}
+
+#[test]
+fn a_restart_and_a_crash_leave_nothing_held_that_is_not_to_be() {
+    let cluster = Cluster::new().conf("max_connections = 30").start();
+    let mut client = cluster.create_database("app");
+    client.run("SELECT queue.create('q', max_attempts => 1, lease => '1 hour', backoff_base => '0')");
+    let mut expected = Vec::new();
+    for round in 0..3 {
+        let before: Vec<i64> = client.column("SELECT queue.enqueue('q') FROM generate_series(1, 4)");
+        let held: Vec<i64> = before.iter().map(|job| after(&mut client, &[*job], "completed")).collect();
+        let all = after(&mut client, &before, "ended");
+        client.run("ALTER DATABASE app SET pg_queue.worker = off");
+        end(&mut client, before[0], "completed");
+        end(&mut client, before[1], "cancelled");
+        match round {
+            0 => drop(client),
+            _ => client.run("CHECKPOINT"),
+        }
+        match round {
+            0 => cluster.restart(),
+            1 => cluster.kill_server(),
+            _ => cluster.stop_immediate(),
+        }
+        if round > 0 {
+            cluster.start_again();
+        }
+        client = cluster.connect_to("app");
+        client.run("ALTER DATABASE app RESET pg_queue.worker");
+        for (n, becomes) in [(0, "ready"), (1, "skipped")] {
+            wait::until(becomes, || (client.state(held[n]) == becomes).then_some(()));
+        }
+        assert_eq!((client.state(held[2]), client.state(all)), ("held".into(), "held".into()));
+        for job in &before[2..] {
+            client.run(&format!("SELECT queue.cancel({job})"));
+        }
+        wait::until("all have ended", || (client.state(all) == "ready").then_some(()));
+        expected.extend([held[0], all]);
+        client.run("SELECT queue.complete(id) FROM queue.claim('q', 10)");
+    }
+    for job in expected {
+        assert_eq!(client.state(job), "completed");
+    }
+}
+
+#[test]
+fn an_overdue_job_is_not_missed_in_a_long_transaction_nor_over_a_restart() {
+    let cluster = Cluster::new().conf("max_connections = 30").start();
+    let mut client = cluster.create_database("app");
+    client.run("SELECT queue.create('q')");
+    let before = client.enqueue("q");
+    client.run("BEGIN");
+    let slow = overdue(&mut client, before, "10 ms");
+    // The worker's cursor passes its time meanwhile.
+    let mut other = cluster.connect_to("app");
+    let passing: i64 = other.value("SELECT queue.enqueue('q', delay => '50 ms')");
+    wait::until("time passes", || (other.state(passing) == "ready").then_some(()));
+    client.run("COMMIT");
+    wait::until("it is released", || (client.state(slow) == "ready").then_some(()));
+    let waiting = overdue(&mut client, before, "1 s");
+    drop((client, other));
+    cluster.restart();
+    let mut client = cluster.connect_to("app");
+    wait::until("it is released", || (client.state(waiting) == "ready").then_some(()));
+}

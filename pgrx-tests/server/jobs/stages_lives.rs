@@ -1,0 +1,326 @@
+//! Stages under limits, crashes and moves; stages that are added and removed while there are jobs.
+
+use crate::jobs::stages::{THREE, attempts, claim_in, stage_of};
+use crate::shared::{Database, Sql, connect, create, database_with_queue, queue, retry_dead, wait_asleep};
+use crate::storage::segments;
+use postgres::Client;
+use queue_tests::{Cluster, error, wait};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+#[test]
+fn limits_hold_over_all_stages() {
+    let (mut client, q) = queue(&format!("{THREE}, max_running => 2"));
+    for stage in ["fetch", "parse", "store", "fetch"] {
+        client.run(&format!("SELECT queue.enqueue('{q}', stage => '{stage}')"));
+    }
+    let first = claim_in(&mut client, &q, "fetch");
+    let second = claim_in(&mut client, &q, "store");
+    for stage in ["'fetch'", "'parse'", "NULL"] {
+        assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 10, stage => {stage})")), 0, "{stage}");
+    }
+    // What ends in one stage lets one start in another, for a session that is waiting for it.
+    let mut sleeper = connect();
+    let pid = sleeper.pid();
+    let sql = format!("SELECT id FROM queue.claim('{q}', 10, wait => '10 s', stage => 'parse')");
+    let waiting = thread::spawn(move || sleeper.column::<i64>(&sql));
+    wait_asleep(&mut client, pid);
+    client.run(&format!("SELECT queue.complete({second})"));
+    assert_eq!(waiting.join().unwrap().len(), 1);
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 10)")), 0);
+    // The worker's own transaction: on with this one, and the next.
+    client.run(&format!("BEGIN; SELECT queue.advance({first}, 'store')"));
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 10)")), 1);
+    client.run("COMMIT");
+    assert_eq!(
+        client.value::<i64>(&format!("SELECT sum(running)::bigint FROM queue.stats WHERE queue_name = '{q}'")),
+        2
+    );
+
+    let (mut client, q) = queue(&format!("{THREE}, rate_limit => 3, rate_period => '1 hour', max_waiting => 4"));
+    for stage in ["fetch", "parse", "store", "fetch"] {
+        client.run(&format!("SELECT queue.enqueue('{q}', stage => '{stage}')"));
+    }
+    assert_eq!(client.failure(&format!("SELECT queue.enqueue('{q}', stage => 'store')")).code, "53400");
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 10)")), 3);
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}', 10, stage => 'fetch')")), 0);
+}
+
+#[test]
+fn groups_are_those_of_a_stage_and_keep_their_order_in_each() {
+    let (mut client, q) = queue(&format!("{THREE}, strict_order => true"));
+    let jobs: Vec<i64> = client.column(&format!("SELECT queue.enqueue_many('{q}', '{{1, 2, 3}}', group_key => 'g')"));
+    let mut seen: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+    for _ in 0..9 {
+        let rows = client.query(&format!("SELECT id, job_id, stage FROM queue.claim('{q}', 10)"), &[]).unwrap();
+        for row in &rows {
+            let (id, job, stage): (i64, i64, String) = (row.get(0), row.get(1), row.get(2));
+            seen.entry(stage.clone()).or_default().push(job);
+            let verb = if stage == "store" { "complete" } else { "advance" };
+            client.run(&format!("SELECT queue.{verb}({id})"));
+        }
+        let stages: Vec<&str> = rows.iter().map(|row| row.get(2)).collect();
+        let mut distinct = stages.clone();
+        distinct.dedup();
+        assert_eq!(stages, distinct, "one at a time in each stage");
+    }
+    assert_eq!(seen.len(), 3);
+    assert!(seen.values().all(|order| *order == jobs), "{seen:?}");
+
+    // A forced cancel in the middle lets the next one of the group start.
+    let jobs: Vec<i64> =
+        client.column(&format!("SELECT queue.enqueue_many('{q}', '{{1, 2}}', group_key => 'g', stage => 'parse')"));
+    claim_in(&mut client, &q, "parse");
+    assert_eq!(client.count(&format!("SELECT FROM queue.claim('{q}')")), 0);
+    client.run(&format!("SELECT queue.cancel({}, force => true)", jobs[0]));
+    assert_eq!(client.column::<i64>(&format!("SELECT job_id FROM queue.claim('{q}')")), [jobs[1]]);
+}
+
+#[test]
+fn stages_come_and_go_while_there_are_jobs() {
+    let (mut client, q) = queue("");
+    let before = client.enqueue(&q);
+    client.run(&format!("SELECT queue.alter('{q}', {THREE})"));
+    // What was there before the stages is outside of them: claims of all find it.
+    assert_eq!(stage_of(&mut client, before), None);
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.advance({id})"));
+    assert_eq!(stage_of(&mut client, before).as_deref(), Some("fetch"));
+    for job in [before, client.enqueue(&q)] {
+        let id = claim_in(&mut client, &q, "fetch");
+        client.run(&format!("SELECT queue.advance({id})"));
+        assert_eq!(stage_of(&mut client, job).as_deref(), Some("parse"));
+    }
+    for list in ["fetch, store", "fetch, store, pack", "parsed"] {
+        let failure = client.failure(&format!("SELECT queue.alter('{q}', stages => '{{{list}}}')"));
+        assert_eq!(failure.code, "55000", "{failure:?}");
+        assert!(failure.message.contains("stage \"parse\""), "{failure:?}");
+        // While memory does not know how many, one of them is named.
+        assert!(failure.detail == "Live jobs: 2." || failure.detail.contains("One of them is job"), "{failure:?}");
+    }
+    assert_eq!(client.failure(&format!("SELECT queue.alter('{q}', reset => '{{stages}}')")).code, "55000");
+    client.run(&format!("SELECT queue.alter('{q}', stages => '{{parse, pack, fetch}}')"));
+    assert_eq!(
+        client.value::<String>(&format!("SELECT stages::text FROM queue.queues WHERE queue_name = '{q}'")),
+        "{parse,pack,fetch}"
+    );
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.advance({id})"));
+    assert_eq!(stage_of(&mut client, before).as_deref(), Some("pack"));
+    let id = claim_in(&mut client, &q, "pack");
+    client.run(&format!("SELECT queue.advance({id})"));
+    let id = claim_in(&mut client, &q, "fetch");
+    client.run(&format!("SELECT queue.complete({id})"));
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.fail({id}, 'no', fatal => true)"));
+    // Nothing lives: all stages can go, and what was there is still known.
+    client.run(&format!("SELECT queue.alter('{q}', reset => '{{stages}}')"));
+    assert_eq!(client.failure(&format!("SELECT queue.enqueue('{q}', stage => 'parse')")).code, "22023");
+    assert_eq!(stage_of(&mut client, before).as_deref(), Some("fetch"));
+    assert_eq!(attempts(&mut client, before).len(), 5);
+    // One whose stage is gone begins where jobs come in.
+    assert_eq!(client.value::<i64>(&retry_dead(&q)), 1);
+    assert_eq!(
+        client.value::<i64>(&format!("SELECT count(*) FROM queue.jobs WHERE queue_name = '{q}' AND stage IS NULL")),
+        1
+    );
+    let id = client.claim(&q);
+    client.run(&format!("SELECT queue.complete({id})"));
+    // And they can come again.
+    client.run(&format!("SELECT queue.alter('{q}', {THREE})"));
+    client.run(&format!("SELECT queue.retry({before})"));
+    assert_eq!(stage_of(&mut client, before).as_deref(), Some("fetch"));
+    let id = claim_in(&mut client, &q, "fetch");
+    client.run(&format!("SELECT queue.advance({id}, 'store')"));
+    assert_eq!(
+        client.value::<i64>(&format!(
+            "SELECT enqueued::bigint FROM queue.stats WHERE queue_name = '{q}' AND stage = 'fetch'"
+        )),
+        1
+    );
+}
+
+#[test]
+fn a_stage_is_not_removed_under_an_open_transaction_nor_entered_after() {
+    let (mut client, q) = queue(THREE);
+    let mut producer = connect();
+    producer.run("BEGIN");
+    producer.run(&format!("SELECT queue.enqueue('{q}', stage => 'store')"));
+    let failure = client.failure(&format!("SELECT queue.alter('{q}', stages => '{{fetch, parse}}')"));
+    assert_eq!(failure.code, "55000", "{failure:?}");
+    producer.run("ROLLBACK");
+    client.run("BEGIN");
+    client.run(&format!("SELECT queue.alter('{q}', stages => '{{fetch, parse}}')"));
+    let failure = producer.failure(&format!("SELECT queue.enqueue('{q}', stage => 'store')"));
+    assert_eq!(failure.code, "55006", "{failure:?}");
+    let id = {
+        producer.enqueue(&q);
+        producer.claim(&q)
+    };
+    assert_eq!(producer.failure(&format!("SELECT queue.advance({id}, 'store')")).code, "55006");
+    client.run("ROLLBACK");
+    producer.run(&format!("SELECT queue.advance({id}, 'store')"));
+    let id = producer.claim(&q);
+    producer.run(&format!("SELECT queue.complete({id})"));
+    client.run(&format!("SELECT queue.alter('{q}', stages => '{{fetch, parse}}')"));
+    assert_eq!(producer.failure(&format!("SELECT queue.enqueue('{q}', stage => 'store')")).code, "22023");
+}
+
+/// Takes a job on by one stage, writing down that it was there. False: there is none.
+fn work(client: &mut Client, stage: &str, next: &str) -> Result<bool, postgres::Error> {
+    let mut transaction = client.transaction()?;
+    let sql = format!("SELECT id, job_id, stage FROM queue.claim('q', stage => {stage})");
+    let Some(row) = transaction.query_opt(&sql, &[])? else {
+        transaction.commit()?;
+        return Ok(false);
+    };
+    let (id, job, at): (i64, i64, String) = (row.get(0), row.get(1), row.get(2));
+    transaction.execute("INSERT INTO passed (job_id, stage) VALUES ($1, $2)", &[&job, &at])?;
+    let end = if at == "store" { "complete(" } else { next };
+    transaction.execute(&format!("SELECT queue.{end}{id})"), &[])?;
+    transaction.commit()?;
+    Ok(true)
+}
+
+#[test]
+fn over_crashes_each_job_passes_each_stage_once_and_in_order() {
+    const JOBS: i64 = 600;
+    let cluster = Cluster::new().conf("pg_queue.segment_rows = 1000").conf("pg_queue.reclaim_delay = 0").start();
+    let mut client = cluster.create_database("app");
+    client.run(&format!(
+        "SELECT queue.create('q', {THREE}, lease => '500 ms', backoff_base => '0', max_attempts => 1000)"
+    ));
+    client.run("CREATE TABLE passed (n bigint GENERATED ALWAYS AS IDENTITY, job_id bigint, stage text)");
+    client.run(&format!("SELECT queue.enqueue_many('q', array_fill(jsonb '1', ARRAY[{JOBS}]))"));
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (cluster, stop) = (&cluster, &stop);
+        for stage in ["NULL", "'fetch'", "'parse'", "'store'"] {
+            scope.spawn(move || {
+                let mut client = None;
+                while !stop.load(Ordering::Relaxed) {
+                    let connected = match &mut client {
+                        Some(client) => client,
+                        None => match cluster.config().dbname("app").connect(postgres::NoTls) {
+                            Ok(new) => client.insert(new),
+                            Err(_) => {
+                                thread::sleep(Duration::from_millis(10));
+                                continue;
+                            }
+                        },
+                    };
+                    match work(connected, stage, "advance(") {
+                        Ok(true) => {}
+                        Ok(false) => thread::sleep(Duration::from_millis(5)),
+                        // The server is gone; a process of it may be left to say so.
+                        Err(e) if e.as_db_error().is_none() || error::code(&e).starts_with("57P") => client = None,
+                        Err(e) => panic!("{}: {e:?}", error::code(&e)),
+                    }
+                }
+            });
+        }
+        for round in 1..=3 {
+            let share = JOBS * 3 * round / 4;
+            wait::until("some are through", || {
+                (client.value::<i64>("SELECT count(*) FROM passed") >= share).then_some(())
+            });
+            cluster.kill_server();
+            cluster.start_again();
+            client = cluster.connect_to("app");
+        }
+        wait::until("all are through", || {
+            (client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state = 'completed'") == JOBS).then_some(())
+        });
+        stop.store(true, Ordering::Relaxed);
+    });
+    let ways: Vec<String> =
+        client.column("SELECT DISTINCT string_agg(stage, ' ' ORDER BY n) FROM passed GROUP BY job_id");
+    assert_eq!(ways, ["fetch parse store"]);
+    assert_eq!(client.value::<i64>("SELECT count(DISTINCT job_id) FROM passed"), JOBS);
+}
+
+#[test]
+fn jobs_in_stages_move_with_their_segments() {
+    let cluster = segments::cluster(&[]);
+    let mut client = cluster.connect();
+    client.run(&format!("SELECT queue.alter('q', {THREE}, lease => '1 hour')"));
+    client.run("SELECT queue.create('filler', retention => '0')");
+    let large = "x".repeat(3000);
+    let job: i64 = client.value(&format!("SELECT queue.enqueue('q', jsonb_build_object('n', '{large}'))"));
+    let running: i64 = client.value("SELECT queue.enqueue('q', stage => 'store')");
+    let running_id = claim_in(&mut client, "q", "store");
+    // Through the whole ring, so that what lives has to move.
+    let turn = |client: &mut Client| {
+        let until = segments::fillings(client) + 10;
+        wait::until("the ring turns", || {
+            client.run("SELECT queue.enqueue_many('filler', array_fill(jsonb '1', ARRAY[700]))");
+            client.run("SELECT count(*) FROM (SELECT queue.complete(id) FROM queue.claim('filler', 1000)) AS done");
+            (segments::fillings(client) >= until).then_some(())
+        });
+    };
+    for (stage, verb) in [("fetch", "advance"), ("parse", "advance"), ("store", "complete")] {
+        turn(&mut client);
+        assert_eq!(stage_of(&mut client, job).as_deref(), Some(stage));
+        let row = client
+            .query_one(&format!("SELECT id, length(payload ->> 'n') FROM queue.claim('q', stage => '{stage}')"), &[])
+            .unwrap();
+        assert_eq!(row.get::<_, i32>(1), 3000);
+        let id: i64 = row.get(0);
+        turn(&mut client);
+        client.run(&format!("SELECT queue.{verb}({id})"));
+    }
+    assert_eq!(client.state(job), "completed");
+    assert_eq!(client.state(running), "running");
+    client.run(&format!("SELECT queue.complete({running_id})"));
+    turn(&mut client);
+    assert_eq!(attempts(&mut client, job), ["fetch 1 advanced", "parse 1 advanced", "store 1 completed"]);
+    assert_eq!(stage_of(&mut client, job).as_deref(), Some("store"));
+}
+
+#[test]
+fn a_batch_for_several_stages_meets_the_removal_of_any() {
+    let database = Database::new();
+    let (mut client, mut other) = (database.connect(), database.connect());
+    create(&mut client, "q", "stages => '{a, b}'");
+    other.run("BEGIN; SELECT queue.alter('q', stages => '{a}')");
+    let both = r#"SELECT count(*) FROM queue.enqueue_batch('q', '[{"stage": "a"}, {"stage": "b"}]')"#;
+    assert_eq!(client.failure(both).code, "55006");
+    other.run("COMMIT");
+    assert_eq!(client.failure(both).code, "22023");
+    assert_eq!(client.count("SELECT FROM queue.jobs"), 0);
+}
+
+#[test]
+fn lanes_of_former_stages_go_and_are_bounded() {
+    let (_database, mut client) = database_with_queue("q", "stages => ARRAY['first']");
+    let lanes = "SELECT FROM queue.lane WHERE stage IS NOT NULL";
+    // Without a job they go.
+    for n in 0..30 {
+        client.run(&format!(
+            "SELECT queue.alter('q', stages => ARRAY(SELECT 's{n}_' || i FROM generate_series(1, 7) AS i))"
+        ));
+    }
+    assert_eq!(client.count(lanes), 14);
+    // With a job they stay, and are found by their names.
+    let job: i64 = client.value("SELECT queue.enqueue('q')");
+    client.run("SELECT queue.cancel(job_id) FROM queue.jobs; SELECT queue.alter('q', stages => ARRAY['last'])");
+    client.run("SELECT queue.alter('q', stages => ARRAY['end']); SELECT queue.alter('q', stages => ARRAY['last'])");
+    assert_eq!(client.value::<String>(&format!("SELECT stage FROM queue.jobs WHERE job_id = {job}")), "s29_1");
+    assert!(client.count(lanes) < 14);
+    // Up to a bound.
+    let change = |n: i64| {
+        format!("SELECT queue.alter('q', stages => ARRAY(SELECT 'u{n}_' || i FROM generate_series(1, 30) AS i))")
+    };
+    for n in 0..34 {
+        client.run(&change(n));
+        client.run(&format!(
+            "SELECT queue.enqueue('q', stage => 'u{n}_' || i) FROM generate_series(1, 30) AS i; SELECT queue.purge('q')"
+        ));
+    }
+    let failure = client.failure(&change(34));
+    assert_eq!((failure.code.as_str(), failure.message.as_str()), ("53400", "queue \"q\" has had too many stages"));
+    // Stages of before come back.
+    client.run(&change(3));
+}

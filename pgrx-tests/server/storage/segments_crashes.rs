@@ -1,0 +1,295 @@
+//! Crashes, restarts and promotions after each step of the storage duty.
+
+use crate::random::{self, Random};
+use crate::shared::{Sql, retry_dead};
+use crate::storage::segments::cluster;
+use crate::storage::segments_races::{
+    ROWS, drive, enqueue, fill, in_state, is, large, maintain, open_segment, still, turn, wait_completed, work_off,
+};
+use postgres::Client;
+use queue_tests::{Cluster, StopAtEnd, wait};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+#[test]
+fn nothing_is_lost_by_a_crash_after_any_step() {
+    for commit in ["on", "off"] {
+        // Nothing is written to the log's files but what is flushed for a reason.
+        let cluster = still(&[
+            &format!("synchronous_commit = {commit}"),
+            "wal_writer_delay = '10s'",
+            "wal_writer_flush_after = '1GB'",
+            "full_page_writes = on",
+        ]);
+        let mut client = cluster.connect();
+        client.run("CREATE EXTENSION amcheck");
+        client.run(&format!("SELECT queue.enqueue('q', {}, priority => 9)", large(300)));
+        enqueue(&mut client, 20, ", priority => 9");
+        let claimed = client.query("SELECT id FROM queue.claim('q', 5)", &[]).unwrap();
+        let ids: Vec<i64> = claimed.iter().map(|row| row.get(0)).collect();
+        client.run(&format!("SELECT queue.fail({}, 'once')", ids[0]));
+        client.run(&format!("SELECT queue.progress({}, '7')", ids[1]));
+        fill(&mut client);
+        client.run(
+            "CREATE TABLE expected AS SELECT job_id, state, attempt, progress, md5(payload::text) AS payload \
+            FROM queue.jobs WHERE state IN ('ready', 'running', 'retrying')",
+        );
+        // All up to here is durable; from here on, with asynchronous commits, what a crash loses is whole steps.
+        client.run("CHECKPOINT");
+        let differences = "SELECT count(*) FROM (
+            (TABLE expected EXCEPT ALL SELECT job_id, state, attempt, progress, md5(payload::text) AS payload
+            FROM queue.jobs WHERE state IN ('ready', 'running', 'retrying'))
+            UNION ALL
+            (SELECT job_id, state, attempt, progress, md5(payload::text) AS payload FROM queue.jobs
+            WHERE state IN ('ready', 'running', 'retrying') EXCEPT ALL TABLE expected)) AS d";
+        let mut crashes = 0;
+        // With asynchronous commits each crash takes all steps back but what was flushed: many at a time.
+        while !is(&mut client, &in_state(0, "'f'")) && (commit == "on" || crashes < 3) {
+            for _ in 0..if commit == "on" { 1 } else { 12 } {
+                maintain(&mut client);
+            }
+            drop(client);
+            cluster.kill_server();
+            cluster.start_again();
+            client = cluster.connect();
+            crashes += 1;
+            assert!(crashes < 20, "the ring does not go on");
+            let differ = differences.replacen("count(*)", "coalesce(string_agg(d::text, '; '), '')", 1);
+            let differ = client.query_one(&differ, &[]).unwrap();
+            assert_eq!(differ.get::<_, &str>(0), "", "synchronous_commit {commit}, after crash {crashes}");
+            let completed = client.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state = 'completed'");
+            assert_eq!(completed, ROWS, "synchronous_commit {commit}, after crash {crashes}");
+        }
+        assert!(commit == "off" || crashes >= 5, "{crashes} crashes");
+        drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
+        client.run(
+            "SELECT count(bt_index_check(i.indexrelid, heapallindexed => true)) FROM pg_index AS i
+            JOIN pg_class AS t ON t.oid = i.indrelid
+                           WHERE t.relnamespace = 'queue'::regnamespace AND t.relname ~ '_[0-9]$'",
+        );
+        turn(&mut client, 10);
+        assert_eq!(client.value::<i64>(differences), 0, "commit {commit}, at the end");
+        for id in &ids[1..] {
+            client.run(&format!("SELECT queue.complete({id})"));
+        }
+        assert_eq!(work_off(&mut client, 100), 17);
+    }
+}
+
+#[test]
+fn a_table_whose_emptying_was_cut_off_is_emptied_again() {
+    let cluster = still(&[]);
+    let mut client = cluster.connect();
+    client.run("CREATE EXTENSION amcheck");
+    fill(&mut client);
+    drive(&mut client, "the first table is empty", "pg_relation_size('queue.attempt_0') = 0");
+    assert!(is(&mut client, "pg_relation_size('queue.claim_0') > 0"));
+    let file: String = client.query_one("SELECT pg_relation_filepath('queue.claim_0')", &[]).unwrap().get(0);
+    drop(client);
+    cluster.stop_fast();
+    // What a crash leaves between the table and its index.
+    std::fs::File::options().write(true).open(cluster.data().join(file)).unwrap().set_len(0).unwrap();
+    cluster.start_again();
+    let mut client = cluster.connect();
+    drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
+    assert!(is(&mut client, "pg_relation_size('queue.claim_0_pkey') = 8192"), "the index still has its entries");
+    turn(&mut client, 10);
+    let check = "SELECT count(bt_index_check(i.indexrelid, heapallindexed => true)),
+                        sum(pg_relation_size(i.indexrelid))::bigint FROM pg_index AS i
+                 WHERE i.indrelid = 'queue.claim_0'::regclass";
+    assert_eq!(client.query_one(check, &[]).unwrap().get::<_, i64>(0), 1);
+}
+
+/// The files of a table with its indexes, in the data directory.
+fn files(client: &mut Client, table: &str) -> Vec<String> {
+    let sql = "SELECT pg_relation_filepath($1::text::regclass) UNION ALL
+               SELECT pg_relation_filepath(indexrelid) FROM pg_index WHERE indrelid = $1::text::regclass";
+    client.query(sql, &[&table]).unwrap().iter().map(|row| row.get(0)).collect()
+}
+
+/// What a crash leaves in the middle of emptying a table: nothing in it, and its indexes without their first pages.
+fn cut_off(cluster: &Cluster, files: &[String]) {
+    for file in files {
+        std::fs::File::options().write(true).open(cluster.data().join(file)).unwrap().set_len(0).unwrap();
+    }
+}
+
+/// All that reads or writes the logs, but for the worker's steps.
+fn use_everything(client: &mut Client, ended: i64, jobs: i64) {
+    for view in ["jobs", "attempts", "stats", "errors", "workers", "throughput", "queues"] {
+        client.run(&format!("SELECT count(*) FROM queue.{view}"));
+    }
+    assert_eq!(client.value::<i64>("SELECT count(*) FROM queue.jobs"), jobs);
+    assert!(is(client, &format!("payload <> '{{}}' FROM queue.job({ended})")));
+    client.run(&format!("SELECT queue.forget({ended})"));
+    assert!(is(client, &format!("payload = '{{}}' FROM queue.job({ended})")));
+    client.run("SELECT queue.adopt()");
+    client.run(&retry_dead("q"));
+    client.run("SELECT * FROM queue.doctor()");
+    client.run("BEGIN; SELECT queue.enqueue('q', '{}'), queue.purge('q'); ROLLBACK");
+}
+
+#[test]
+fn whatever_a_crash_leaves_of_a_segment_that_was_being_emptied_harms_nobody_and_is_emptied() {
+    let cluster = still(&[]);
+    let mut client = cluster.connect();
+    // An ended attempt that was retried by hand is on record elsewhere, too.
+    let again = "SELECT queue.enqueue('q', '{}', priority => -9)";
+    let again: i64 = client.query_one(again, &[]).unwrap().get(0);
+    client.run(&format!("SELECT queue.cancel({again}), queue.retry({again})"));
+    let mut jobs = 1;
+    // Cut off in the middle of each table.
+    for (emptied, table) in ["attempt", "claim", "outcome", "note", "parked"].into_iter().enumerate() {
+        let ended = "SELECT queue.enqueue('q', '{\"secret\": 1}', priority => -8)";
+        let ended: i64 = client.query_one(ended, &[]).unwrap().get(0);
+        let segment = open_segment(&mut client);
+        fill(&mut client);
+        assert!(work_off(&mut client, 10) >= 1);
+        jobs += 1 + ROWS;
+        let begun = format!(
+            "(SELECT state = 'e' AND copied_to = {emptied} FROM queue.segment_log
+              WHERE segment = {segment} ORDER BY entry DESC LIMIT 1)"
+        );
+        drive(&mut client, "the table is to be emptied next", &begun);
+        let files = files(&mut client, &format!("queue.{table}_{segment}"));
+        drop(client);
+        cluster.stop_fast();
+        cut_off(&cluster, &files);
+        cluster.start_again();
+        client = cluster.connect();
+        use_everything(&mut client, ended, jobs);
+        // What was begun is seen to its end, whatever the settings.
+        client.run("ALTER SYSTEM SET pg_queue.reclaim = off");
+        cluster.reload();
+        let broken = |client: &mut Client| {
+            client.batch_execute(&format!("SELECT count(*) FROM queue.{table}_{segment} WHERE false")).is_err()
+        };
+        assert!(table == "parked" || broken(&mut client), "nothing was cut off");
+        drive(&mut client, "the segment is empty", &in_state(segment, "'f'"));
+        assert!(!broken(&mut client));
+        client.run("ALTER SYSTEM RESET pg_queue.reclaim");
+        cluster.reload();
+    }
+    turn(&mut client, 10);
+    client.run("CREATE EXTENSION amcheck");
+    client.run(
+        "SELECT count(bt_index_check(i.indexrelid, heapallindexed => true)) FROM pg_index AS i
+         JOIN pg_class AS t ON t.oid = i.indrelid
+         WHERE t.relnamespace = 'queue'::regnamespace AND t.relname ~ '_[0-9]$'",
+    );
+}
+
+#[test]
+fn a_standby_that_has_replayed_half_of_an_emptying_answers_and_heals_when_it_is_promoted() {
+    let cluster = still(&[]);
+    let mut client = cluster.connect();
+    fill(&mut client);
+    let begun =
+        "(SELECT state = 'e' AND copied_to = 1 FROM queue.segment_log WHERE segment = 0 ORDER BY entry DESC LIMIT 1)";
+    drive(&mut client, "the claims are to be emptied next", begun);
+    let files = files(&mut client, "queue.claim_0");
+    let standby = cluster.standby();
+    standby.wait_replayed(&cluster);
+    drop(client);
+    cluster.kill_server();
+    standby.stop_fast();
+    cut_off(&standby, &files);
+    standby.start_again();
+    let mut there = standby.connect();
+    assert_eq!(there.value::<i64>("SELECT count(*) FROM queue.jobs WHERE state = 'completed'"), ROWS);
+    there.run("SELECT count(*) FROM queue.stats");
+    standby.append_conf("pg_queue.worker = on");
+    standby.reload();
+    standby.promote();
+    wait::until("the segment is empty", || is(&mut there, &in_state(0, "'f'")).then_some(()));
+    there.run("SELECT count(*) FROM queue.claim_0");
+}
+
+#[test]
+fn an_emptying_that_a_crash_cuts_off_goes_on_by_itself_wherever_that_was() {
+    let seed = random::seed("emptying");
+    let mut random = Random::new(seed);
+    let cluster = cluster(&["wal_writer_delay = '10s'", "max_prepared_transactions = 4"]);
+    let mut client = cluster.connect();
+    let job: i64 = client.query_one("SELECT queue.enqueue('q', '{}', priority => -9)", &[]).unwrap().get(0);
+    client.run(&format!("SELECT queue.cancel({job}), queue.retry({job})"));
+    let mut crashes = 0;
+    while crashes < 12 {
+        fill(&mut client);
+        let sql = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_queue worker'";
+        let worker: i32 = wait::until("there is a worker", || client.query_opt(sql, &[]).unwrap()).get(0);
+        wait::until("a segment is being emptied", || {
+            is(
+                &mut client,
+                "EXISTS (SELECT FROM (SELECT DISTINCT ON (segment) state FROM queue.segment_log ORDER BY segment,
+                    entry DESC)
+                         AS s WHERE state IN ('d', 'h', 'e'))",
+            )
+            .then_some(())
+            .or_else(|| {
+                fill(&mut client);
+                None
+            })
+        });
+        thread::sleep(Duration::from_micros(random.below(40_000)));
+        crashes += i32::from(cluster.crash_if_there(worker));
+        client = cluster.connect();
+        client.run("SELECT count(*) FROM queue.jobs; SELECT queue.adopt()");
+    }
+    turn(&mut client, 10);
+    let log = cluster.log();
+    let broken: Vec<&str> =
+        log.lines().filter(|line| line.contains("could not read block") || line.contains(" XX0")).collect();
+    assert!(broken.is_empty(), "seed {seed}: {broken:#?}");
+}
+
+#[test]
+fn a_promoted_standby_goes_on_with_the_ring_where_its_primary_was() {
+    let cluster = cluster(&[]);
+    let mut client = cluster.connect();
+    enqueue(&mut client, 7, ", priority => 9");
+    let standby = cluster.standby();
+    let mut there = standby.connect();
+    // Memory learns of the segments here, as they are now.
+    assert_eq!(there.value::<i64>("SELECT count(*) FROM queue.jobs"), 7);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (cluster, stop) = (&cluster, &stop);
+        scope.spawn(move || {
+            let _stop = StopAtEnd(stop);
+            turn(&mut client, 13);
+        });
+        while !stop.load(Ordering::Relaxed) {
+            let row = there.query_one("SELECT count(*), count(DISTINCT job_id) FROM queue.jobs", &[]);
+            let Ok(row) = row else { continue };
+            assert_eq!(row.get::<_, i64>(0), row.get::<_, i64>(1));
+        }
+        standby.wait_replayed(cluster);
+    });
+    let sql = "SELECT count(*) FROM queue.jobs WHERE state = 'ready'";
+    assert_eq!(there.value::<i64>(sql), 7);
+    cluster.kill_server();
+    standby.promote();
+    wait::until("the standby writes", || there.batch_execute("SELECT queue.enqueue('q', '{}', priority => 8)").ok());
+    turn(&mut there, 10);
+    assert_eq!(there.value::<i64>(sql), 8);
+    let sql = "SELECT count(*) - count(DISTINCT entry) FROM queue.segment_log";
+    assert_eq!(there.value::<i64>(sql), 0, "states were recorded from an old memory");
+    assert_eq!(work_off(&mut there, 100), 8);
+    wait_completed(&mut there, 23 * ROWS + 8);
+}
+
+#[test]
+fn an_adoption_that_comes_late_does_not_take_the_segments_back() {
+    let cluster = cluster(&[]);
+    let mut client = cluster.connect();
+    let mut late = cluster.connect();
+    late.run("BEGIN; SELECT queue.adopt()");
+    turn(&mut client, 3);
+    late.run("COMMIT");
+    turn(&mut client, 9);
+    let sql = "SELECT count(*) - count(DISTINCT entry) FROM queue.segment_log";
+    assert_eq!(client.value::<i64>(sql), 0);
+    wait_completed(&mut client, 12 * ROWS);
+}

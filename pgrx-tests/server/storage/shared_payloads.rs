@@ -1,0 +1,135 @@
+//! Payloads that several attempts or jobs share, over moves and copies.
+
+use crate::shared::Sql;
+use crate::storage::segments_races::{claim_one, drive, fill, in_state, is, large, open_segment, still, turn};
+use postgres::Client;
+
+#[test]
+fn a_payload_referred_to_outlives_the_segment_that_it_lies_in_also_for_an_ended_job() {
+    let cluster = still(&[]);
+    let mut client = cluster.connect();
+    for pieces in [70, 300, 30_000] {
+        let sql = format!("SELECT queue.enqueue('q', {})", large(pieces));
+        let job = client.value::<i64>(&sql);
+        let payload = large(pieces);
+        let (id, _) = claim_one(&mut client).unwrap();
+        let first = open_segment(&mut client);
+        fill(&mut client);
+        drive(&mut client, "the segment is closed", &in_state(first, "'c'"));
+        client.run(&format!("SELECT queue.fail({id}, 'once')"));
+        let (second, _) = claim_one(&mut client).unwrap();
+        client.run(&format!("SELECT queue.complete({second})"));
+        let is_whole = format!("(SELECT payload = {payload} FROM queue.job({job}))");
+        drive(&mut client, "the first attempt's segment is empty", &in_state(first, "'f'"));
+        assert!(is(&mut client, &is_whole), "{pieces}: the view");
+        // The second attempt's segment goes to history, with the payload.
+        let segment = open_segment(&mut client);
+        fill(&mut client);
+        drive(&mut client, "the second attempt's segment is empty", &in_state(segment, "'f'"));
+        assert!(is(&mut client, &is_whole), "{pieces}: history");
+        client.run(&format!("SELECT queue.retry({job})"));
+        let sql = format!("SELECT id, payload = {payload} FROM queue.claim('q')");
+        let row = client.query_one(&sql, &[]).unwrap();
+        assert!(row.get::<_, Option<bool>>(1).unwrap_or(false), "{pieces}: the retried job has lost its payload");
+        client.run(&format!("SELECT queue.complete({})", row.get::<_, i64>(0)));
+        assert_eq!(client.value::<i64>(&format!("SELECT count(*) FROM queue.jobs WHERE job_id = {job}")), 1);
+    }
+}
+
+#[test]
+fn a_payload_that_moved_with_its_attempt_is_that_of_the_next_ones() {
+    let cluster = still(&[]);
+    let mut client = cluster.connect();
+    let payload = large(300);
+    let job = client.value::<i64>(&format!("SELECT queue.enqueue('q', {payload})"));
+    let is_whole = format!("(SELECT payload = {payload} FROM queue.job({job}))");
+    let fail = |client: &mut Client| {
+        let sql = format!("SELECT id, coalesce(payload = {payload}, false) FROM queue.claim('q')");
+        let row = client.query_one(&sql, &[]).unwrap();
+        assert!(row.get::<_, bool>(1), "the worker did not get the payload");
+        client.run(&format!("SELECT queue.fail({}, 'again')", row.get::<_, i64>(0)));
+    };
+    fail(&mut client);
+    client.run(&format!("SELECT queue.reprioritize({job}, 3)"));
+    fill(&mut client);
+    drive(&mut client, "the segment is drained", &in_state(0, "'d'"));
+    // The second attempt has moved with its payload; its old row is there still.
+    assert!(is(&mut client, &is_whole));
+    fail(&mut client);
+    assert!(is(&mut client, &is_whole));
+    fail(&mut client);
+    drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
+    fail(&mut client);
+    turn(&mut client, 2);
+    fail(&mut client);
+    assert!(is(&mut client, &is_whole));
+}
+
+#[test]
+fn a_payload_that_several_jobs_share_is_there_for_each_as_long_as_it_needs_it() {
+    let cluster = still(&[]);
+    let mut client = cluster.connect();
+    client.run("SELECT queue.create('ends', retention => '0'), queue.create('kept'), queue.create('late')");
+    client.run("SELECT queue.create_topic('t')");
+    client.run(
+        "SELECT queue.bind('t', queue_name, delay => CASE queue_name WHEN 'late' THEN interval '1 hour' END)
+         FROM unnest('{q,ends,kept,late}'::text[]) AS queue_name",
+    );
+    let payload = large(10_000);
+    let jobs = format!("SELECT job_id FROM queue.publish('t', {payload}) ORDER BY queue_name");
+    let &[ends, kept, late, fails] = &client.column::<i64>(&jobs)[..] else { panic!("four jobs") };
+    let written: i64 = client.value("SELECT count(*) FROM queue.attempt_0 WHERE payload IS NOT NULL AND job_id > 0");
+    assert_eq!(written, 1, "the payload is written once");
+    assert!(client.count("SELECT FROM queue.check()") == 0);
+    let is_whole = |client: &mut Client, job: i64| {
+        let sql = format!("(SELECT coalesce(payload = {payload}, false) FROM queue.job({job}))");
+        is(client, &sql)
+    };
+    let fail = |client: &mut Client| {
+        let sql = format!("SELECT id, coalesce(payload = {payload}, false) FROM queue.claim('q')");
+        let row = client.query_one(&sql, &[]).unwrap();
+        assert!(row.get::<_, bool>(1), "the worker did not get the payload");
+        client.run(&format!("SELECT queue.fail({}, 'again')", row.get::<_, i64>(0)));
+    };
+    fail(&mut client);
+    for queue in ["ends", "kept"] {
+        client.run(&format!("SELECT queue.complete(id) FROM queue.claim('{queue}')"));
+    }
+    assert!([kept, late, fails].iter().all(|&job| is_whole(&mut client, job)));
+    fill(&mut client);
+    drive(&mut client, "the segment is drained", &in_state(0, "'d'"));
+    fail(&mut client);
+    drive(&mut client, "the segment is empty", &in_state(0, "'f'"));
+    for _ in 0..3 {
+        turn(&mut client, 1);
+        fail(&mut client);
+        assert!([kept, late, fails].iter().all(|&job| is_whole(&mut client, job)));
+    }
+    assert_eq!(client.count(&format!("SELECT FROM queue.jobs WHERE job_id = {ends}")), 0);
+    // One copy is forgotten, the others are not.
+    client.run(&format!("SELECT queue.forget({kept})"));
+    assert!(!is_whole(&mut client, kept));
+    assert!([late, fails].iter().all(|&job| is_whole(&mut client, job)));
+    assert!(client.count("SELECT FROM queue.check()") == 0);
+}
+
+#[test]
+fn what_is_forgotten_of_a_shared_payload_goes_with_the_last_job_that_has_it() {
+    let cluster = still(&[]);
+    let mut client = cluster.connect();
+    client.run(
+        "SELECT queue.create('a'), queue.create('b'), queue.create_topic('t'), queue.bind('t', 'a'), \
+        queue.bind('t', 'b')",
+    );
+    let payload = large(10_000);
+    let jobs = client.column::<i64>(&format!("SELECT job_id FROM queue.publish('t', {payload}) ORDER BY queue_name"));
+    for queue in ["a", "b"] {
+        client.run(&format!("SELECT queue.complete(id) FROM queue.claim('{queue}')"));
+    }
+    let is_there = format!("SELECT FROM queue.attempt_0 WHERE payload = {payload}");
+    client.run(&format!("SELECT queue.forget({})", jobs[0]));
+    assert_eq!(client.count(&is_there), 1);
+    assert!(is(&mut client, &format!("(SELECT payload = {payload} FROM queue.job({}))", jobs[1])));
+    client.run(&format!("SELECT queue.forget({})", jobs[1]));
+    assert_eq!(client.count(&is_there), 0);
+}
