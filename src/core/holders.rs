@@ -231,8 +231,8 @@ mod tests {
                 }
                 prop_assert_eq!(holders.head.held as usize, model.len());
                 for &key in model.keys() {
-                    let is_of_queue = |other: &&_| (other.0, queue(**other)) == (key.0, queue(key));
-                    let of_queue = model.keys().filter(is_of_queue).count();
+                    let parties = model.keys().map(|&other| (other.0, queue(other)));
+                    let of_queue = parties.filter(|&holder| holder == (key.0, queue(key))).count();
                     let share = holders.share(key.0, queue(key));
                     prop_assert_eq!(share, (of_queue as u32, room(&model, key) as u32));
                 }
