@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::memory::{Memory, Sizes};
 use crate::frontier::group::List;
-use crate::frontier::index::Bucket;
 use crate::frontier::*;
 use crate::id;
 
@@ -113,31 +113,8 @@ struct Client {
     ending: Ending,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Sizes {
-    ready: usize,
-    running: usize,
-    groups: usize,
-    lanes: usize,
-    /// Records of groups' starts, and nodes for the older ones.
-    rates: usize,
-    starts: usize,
-}
-
 struct World {
-    head: Head,
-    lanes: Vec<Lane>,
-    lane_index: Vec<Bucket>,
-    ready: Vec<Ready>,
-    running: Vec<Running>,
-    running_index: Vec<Bucket>,
-    sessions: Vec<Session>,
-    gates: Vec<Gate>,
-    groups: Vec<Group>,
-    group_index: Vec<Bucket>,
-    rates: Vec<Rate>,
-    rate_index: Vec<Bucket>,
-    old_starts: Vec<Starts>,
+    memory: Memory,
     root: DeadlineRoot,
     limits: Limits,
     jobs: Vec<Job>,
@@ -157,19 +134,7 @@ const MANY_STARTS: usize = 200;
 impl World {
     fn new(sizes: Sizes, limits: Limits) -> Self {
         Self {
-            head: Head::default(),
-            lanes: vec![Lane::default(); sizes.lanes],
-            lane_index: vec![Bucket::default(); index::buckets_for(sizes.lanes)],
-            ready: vec![Ready::default(); sizes.ready * sizes.lanes],
-            running: vec![Running::default(); sizes.running],
-            running_index: vec![Bucket::default(); index::buckets_for(sizes.running.max(32))],
-            sessions: vec![Session::default(); SESSIONS],
-            gates: vec![Gate::default(); 2],
-            groups: vec![Group::default(); sizes.groups + sizes.rates],
-            group_index: vec![Bucket::default(); index::buckets_for(sizes.groups + sizes.rates)],
-            rates: vec![Rate::default(); sizes.rates],
-            rate_index: vec![Bucket::default(); index::buckets_for(sizes.rates)],
-            old_starts: vec![Starts::default(); sizes.starts],
+            memory: Memory::new(Sizes { sessions: SESSIONS, gates: 2, groups: sizes.groups + sizes.rates, ..sizes }),
             root: 0,
             limits,
             jobs: Vec::new(),
@@ -191,22 +156,8 @@ impl World {
     }
 
     fn with<R>(&mut self, f: impl FnOnce(&mut Frontier<'_>, &mut DeadlineRoot) -> R) -> R {
-        self.head.now = self.now;
-        let mut frontier = Frontier {
-            head: &mut self.head,
-            lanes: &mut self.lanes,
-            lane_index: &mut self.lane_index,
-            ready: &mut self.ready,
-            running: &mut self.running,
-            running_index: &mut self.running_index,
-            sessions: &mut self.sessions,
-            gates: &mut self.gates,
-            groups: &mut self.groups,
-            group_index: &mut self.group_index,
-            rates: &mut self.rates,
-            rate_index: &mut self.rate_index,
-            starts: &mut self.old_starts,
-        };
+        self.memory.head.now = self.now;
+        let mut frontier = self.memory.frontier();
         let result = f(&mut frontier, &mut self.root);
         self.shortages += u64::from(self.is_short());
         result
@@ -214,7 +165,8 @@ impl World {
 
     /// Whether there is no room for all groups, or was none a moment ago.
     fn is_short(&self) -> bool {
-        self.lanes.iter().any(|lane| lane.groups.is_short()) || self.groups.iter().all(|group| group.gate != 0)
+        self.memory.lanes.iter().any(|lane| lane.groups.is_short())
+            || self.memory.groups.iter().all(|group| group.gate != 0)
     }
 
     fn by_id(&self, id: i64) -> usize {
@@ -244,7 +196,7 @@ impl World {
     /// are followed by others.
     fn rate_lets_start(&self, job: &Job) -> bool {
         let same = |other: &Job| other.lane == job.lane && other.entry.group == job.entry.group;
-        let most = if self.old_starts.len() >= MANY_STARTS { self.limits.group_rate } else { 1 };
+        let most = if self.memory.starts.len() >= MANY_STARTS { self.limits.group_rate } else { 1 };
         job.entry.group == 0 || self.started_of(same, 0) < most
     }
 
@@ -263,7 +215,7 @@ impl World {
                 groups.push(of_group);
             }
         }
-        let free = self.rates.len().saturating_sub(groups.len());
+        let free = self.memory.rates.len().saturating_sub(groups.len());
         self.limits.group_rate == 0 || crate::share::room(crate::share::ALPHA, free, groups.len() as u32) > 0
     }
 
@@ -281,8 +233,14 @@ impl World {
 
     /// How many more attempts of this lane may be taken, one by one.
     fn places(&self, lane: i32) -> usize {
-        let of_lane = self.running.iter().filter(|entry| entry.state != State::Free && entry.lane == lane).count();
-        super::model::places(self.running.len(), self.head.running as usize, self.head.running as usize, of_lane)
+        let of_lane =
+            self.memory.running.iter().filter(|entry| entry.state != State::Free && entry.lane == lane).count();
+        super::model::places(
+            self.memory.running.len(),
+            self.memory.head.running as usize,
+            self.memory.head.running as usize,
+            of_lane,
+        )
     }
 
     /// Whether a session without a transaction, or the given session, could start this job if the rate did not count.
@@ -828,7 +786,7 @@ impl World {
             let has_woken = (0..SESSIONS as u32).any(|other| {
                 matches!(self.clients[other as usize].doing, Doing::Sleep { .. }) && self.with(|f, _| f.is_woken(other))
             });
-            let opens = self.head.opens_at != 0;
+            let opens = self.memory.head.opens_at != 0;
             assert!(
                 startable.is_empty() || has_woken || self.is_read(lane) || opens,
                 "{s} sleeps beside {startable:?}"
@@ -837,22 +795,23 @@ impl World {
     }
 
     fn check_counts(&mut self) {
-        let running: Vec<Running> = self.running.iter().filter(|entry| entry.state != State::Free).copied().collect();
-        for (slot, gate) in self.gates.iter().enumerate().filter(|(_, gate)| gate.instance != 0) {
+        let running: Vec<Running> =
+            self.memory.running.iter().filter(|entry| entry.state != State::Free).copied().collect();
+        for (slot, gate) in self.memory.gates.iter().enumerate().filter(|(_, gate)| gate.instance != 0) {
             let counted = running.iter().filter(|entry| entry.gate == slot as u32 + 1).count();
             assert_eq!(gate.running as usize, counted);
             assert_eq!(counted, running.iter().filter(|entry| entry.system == 0).count());
-            assert_eq!(gate.groups as usize, self.groups.iter().filter(|group| group.gate != 0).count());
+            assert_eq!(gate.groups as usize, self.memory.groups.iter().filter(|group| group.gate != 0).count());
         }
         let mut listed = 0;
-        for (slot, group) in self.groups.iter().enumerate().filter(|(_, group)| group.gate != 0) {
+        for (slot, group) in self.memory.groups.iter().enumerate().filter(|(_, group)| group.gate != 0) {
             let of_group =
                 |entry: &&Running| entry.grouped != 0 && (entry.lane, entry.group) == (group.lane, group.hash);
             assert_eq!(group.running as usize, running.iter().filter(of_group).count(), "{group:?}");
             let waits = group.position < Rank::MAX && group.held == 0;
             let has_place = self.limits.group == 0 || group.running < self.limits.group;
             let rests = group.list == List::Resting;
-            let has_lane = index::find(&self.lane_index, INSTANCE, i64::from(group.lane)).is_some();
+            let has_lane = index::find(&self.memory.lane_index, INSTANCE, i64::from(group.lane)).is_some();
             if group.server == 0 && has_lane {
                 // What has ceased to count since is found out when the group's time comes.
                 let same = |job: &Job| (job.lane, job.entry.group) == (group.lane, group.hash);
@@ -865,21 +824,21 @@ impl World {
             }
             listed += usize::from(group.list != List::None);
         }
-        let resting = self.head.resting.slots(&self.groups);
-        assert!(resting.is_sorted_by_key(|&slot| self.groups[slot as usize].order));
-        assert!(resting.iter().all(|&slot| self.groups[slot as usize].list == List::Resting));
+        let resting = self.memory.head.resting.slots(&self.memory.groups);
+        assert!(resting.is_sorted_by_key(|&slot| self.memory.groups[slot as usize].order));
+        assert!(resting.iter().all(|&slot| self.memory.groups[slot as usize].list == List::Resting));
         let mut seen = resting.len();
-        for lane in self.lanes.iter().filter(|lane| lane.is_used()) {
+        for lane in self.memory.lanes.iter().filter(|lane| lane.is_used()) {
             for (tree, list) in lane.groups.trees() {
-                let slots = tree.slots(&self.groups);
-                assert!(slots.is_sorted_by_key(|&slot| self.groups[slot as usize].urgency));
-                assert!(slots.iter().all(|&slot| self.groups[slot as usize].list == list));
+                let slots = tree.slots(&self.memory.groups);
+                assert!(slots.is_sorted_by_key(|&slot| self.memory.groups[slot as usize].urgency));
+                assert!(slots.iter().all(|&slot| self.memory.groups[slot as usize].list == list));
                 seen += slots.len();
             }
             let list = lane.groups.idle_ends();
             let (mut at, mut before) = (list.0, 0);
             while at != 0 {
-                let group = &self.groups[at as usize - 1];
+                let group = &self.memory.groups[at as usize - 1];
                 assert_eq!((group.lane, group.prev, group.list), (lane.id, before, List::Idle));
                 (before, at) = (at, group.next);
                 seen += 1;
@@ -889,7 +848,7 @@ impl World {
         }
         assert_eq!(seen, listed);
         self.with(|f, _| f.check_rates());
-        assert_eq!(self.head.groups as usize, self.groups.iter().filter(|group| group.gate != 0).count());
+        assert_eq!(self.memory.head.groups as usize, self.memory.groups.iter().filter(|group| group.gate != 0).count());
     }
 
     /// Ends everything, and finds everything.
@@ -1007,6 +966,7 @@ fn sizes() -> impl Strategy<Value = Sizes> {
             lanes,
             rates,
             starts,
+            ..Sizes::default()
         },
     )
 }
@@ -1031,7 +991,7 @@ proptest! {
 fn what_random_runs_have_found_stays_mended() {
     let inputs: [(Sizes, Limits, Vec<Op>); 4] = [
         (
-            Sizes { ready: 2, running: 4, groups: 4, lanes: 2, rates: 0, starts: 0 },
+            Sizes { ready: 2, running: 4, groups: 4, lanes: 2, ..Sizes::default() },
             Limits { running: 0, group: 1, is_strict: true, rate: 0, group_rate: 0, period: 1000 },
             vec![
                 Op::Insert(0, 0, 0, 0, false),
@@ -1078,7 +1038,7 @@ fn what_random_runs_have_found_stays_mended() {
             ],
         ),
         (
-            Sizes { ready: 1, running: 3, groups: 3, lanes: 2, rates: 0, starts: 0 },
+            Sizes { ready: 1, running: 3, groups: 3, lanes: 2, ..Sizes::default() },
             Limits { running: 0, group: 1, is_strict: true, rate: 0, group_rate: 0, period: 1000 },
             vec![
                 Op::Insert(0, 0, 0, 0, false),
@@ -1125,7 +1085,7 @@ fn what_random_runs_have_found_stays_mended() {
             ],
         ),
         (
-            Sizes { ready: 4, running: 6, groups: 6, lanes: 1, rates: 0, starts: 0 },
+            Sizes { ready: 4, running: 6, groups: 6, lanes: 1, ..Sizes::default() },
             Limits { running: 0, group: 1, is_strict: true, rate: 0, group_rate: 0, period: 1000 },
             vec![
                 Op::Claim(2, 0, 1),
@@ -1191,7 +1151,7 @@ fn what_random_runs_have_found_stays_mended() {
             ],
         ),
         (
-            Sizes { ready: 2, running: 3, groups: 3, lanes: 2, rates: 0, starts: 0 },
+            Sizes { ready: 2, running: 3, groups: 3, lanes: 2, ..Sizes::default() },
             Limits { running: 0, group: 1, is_strict: false, rate: 0, group_rate: 0, period: 1000 },
             vec![
                 Op::Insert(3, 0, 1, 2, true),

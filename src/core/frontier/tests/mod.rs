@@ -2,6 +2,7 @@
 
 mod after;
 mod limits_model;
+pub mod memory;
 pub mod model;
 mod protocol;
 mod several;

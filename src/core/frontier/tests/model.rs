@@ -26,11 +26,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use proptest::prelude::*;
 
-use crate::frontier::index::Bucket;
+use super::memory::{self, Memory};
 use crate::frontier::*;
 use crate::{id, share};
-
-// ---- the frontier's memory -----------------------------------------------------------------------
 
 /// How much of everything there is.
 #[derive(Clone, Copy, Debug)]
@@ -43,51 +41,10 @@ pub struct Sizes {
     pub busy_lanes: usize,
 }
 
-pub struct Memory {
-    head: Head,
-    lanes: Vec<Lane>,
-    lane_index: Vec<Bucket>,
-    ready: Vec<Ready>,
-    running: Vec<Running>,
-    running_index: Vec<Bucket>,
-    sessions: Vec<Session>,
-    gates: Vec<Gate>,
-    groups: Vec<Group>,
-    group_index: Vec<Bucket>,
-}
-
-impl Memory {
-    pub fn new(sizes: Sizes) -> Self {
-        Self {
-            head: Head::default(),
-            lanes: vec![Lane::default(); sizes.lanes],
-            lane_index: vec![Bucket::default(); index::buckets_for(sizes.lanes)],
-            ready: vec![Ready::default(); sizes.ready * sizes.lanes],
-            running: vec![Running::default(); sizes.running],
-            running_index: vec![Bucket::default(); index::buckets_for(sizes.running.max(32))],
-            sessions: vec![Session::default(); sizes.sessions],
-            gates: Vec::new(),
-            groups: Vec::new(),
-            group_index: Vec::new(),
-        }
-    }
-
-    pub fn frontier(&mut self) -> Frontier<'_> {
-        Frontier {
-            head: &mut self.head,
-            lanes: &mut self.lanes,
-            lane_index: &mut self.lane_index,
-            ready: &mut self.ready,
-            running: &mut self.running,
-            running_index: &mut self.running_index,
-            sessions: &mut self.sessions,
-            gates: &mut self.gates,
-            groups: &mut self.groups,
-            group_index: &mut self.group_index,
-            rates: &mut [],
-            rate_index: &mut [],
-            starts: &mut [],
-        }
+impl Sizes {
+    fn memory(self) -> Memory {
+        let Self { ready, running, lanes, sessions, .. } = self;
+        Memory::new(memory::Sizes { ready, running, lanes, sessions, ..memory::Sizes::default() })
     }
 }
 
@@ -360,7 +317,7 @@ impl World {
         let clients = (0..sizes.sessions).map(|n| Client { place: n % sizes.places, ..Client::default() });
         Self {
             sizes,
-            memory: Memory::new(sizes),
+            memory: sizes.memory(),
             roots: [0; PLACES],
             step: 0,
             now: 1,
@@ -1227,7 +1184,7 @@ impl World {
                     let place = self.place(s);
                     *self.client(s) = Client { place, ..Client::default() };
                 }
-                self.memory = Memory::new(self.sizes);
+                self.memory = self.sizes.memory();
                 self.roots = [0; PLACES];
                 self.held.clear();
                 self.sleepers.clear();
@@ -1608,7 +1565,7 @@ proptest! {
 // ---- found mistakes --------------------------------------------------------------------------------
 
 fn memory(ready: usize, lanes: usize) -> Memory {
-    Memory::new(Sizes { ready, running: 4, lanes, sessions: 6, places: 1, busy_lanes: lanes })
+    Memory::new(memory::Sizes { ready, running: 4, lanes, sessions: 6, ..memory::Sizes::default() })
 }
 
 /// The first attempt of the `n`th job.

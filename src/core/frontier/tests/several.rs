@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::model::{Memory, Sizes};
+use super::memory::{Memory, Sizes};
 use crate::frontier::*;
 
 const INSTANCE: u32 = 1;
@@ -28,7 +28,7 @@ proptest! {
         wants in prop::collection::vec(1usize..9, 1..8),
         slots in 1usize..7,
     ) {
-        let sizes = Sizes { ready: 3, running: 256, lanes: slots, sessions: 1, places: 0, busy_lanes: 0 };
+        let sizes = Sizes { ready: 3, running: 256, lanes: slots, sessions: 1 , ..Sizes::default() };
         let mut memory = Memory::new(sizes);
         let mut waiting: BTreeMap<Rank, i32> = BTreeMap::new();
         for (n, &(lane, priority)) in jobs.iter().enumerate() {

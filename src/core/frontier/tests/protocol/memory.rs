@@ -6,8 +6,8 @@
 use std::hash::{Hash, Hasher};
 
 use super::scenario::Fault;
-use crate::frontier::index::Bucket;
-use crate::frontier::{DeadlineRoot, Frontier, Head, Lane, Rank, Ready, Running, Session, index};
+use crate::frontier::tests::memory::{self, Sizes};
+use crate::frontier::{DeadlineRoot, Frontier, Lane, Rank, Running};
 
 /// Entries that `ready` has room for.
 const READY: usize = 2;
@@ -37,13 +37,7 @@ impl Missed {
 /// Shared memory, as far as the protocols use it.
 #[derive(Clone)]
 pub struct Memory {
-    head: Head,
-    lanes: Vec<Lane>,
-    lane_index: Vec<Bucket>,
-    ready: Vec<Ready>,
-    running: Vec<Running>,
-    running_index: Vec<Bucket>,
-    sessions: Vec<Session>,
+    frontier: memory::Memory,
     pub root: DeadlineRoot,
     pub cancels: Missed,
     pub is_recovered: bool,
@@ -55,13 +49,13 @@ impl Memory {
         const RUNNING: usize = 8;
         let must_scan = !is_first && fault != Some(Fault::NoScanAfterCrash);
         Self {
-            head: Head::default(),
-            lanes: vec![Lane::default()],
-            lane_index: vec![Bucket::default(); index::buckets_for(1)],
-            ready: vec![Ready::default(); READY],
-            running: vec![Running::default(); RUNNING],
-            running_index: vec![Bucket::default(); index::buckets_for(RUNNING * 2)],
-            sessions: vec![Session::default()],
+            frontier: memory::Memory::new(Sizes {
+                lanes: 1,
+                ready: READY,
+                running: RUNNING,
+                sessions: 1,
+                ..Sizes::default()
+            }),
             root: 0,
             cancels: Missed { ids: Vec::new(), must_scan },
             is_recovered: is_first,
@@ -69,26 +63,11 @@ impl Memory {
     }
 
     pub fn with<T>(&mut self, f: impl FnOnce(&mut Frontier<'_>, &mut DeadlineRoot) -> T) -> T {
-        let mut frontier = Frontier {
-            head: &mut self.head,
-            lanes: &mut self.lanes,
-            lane_index: &mut self.lane_index,
-            ready: &mut self.ready,
-            running: &mut self.running,
-            running_index: &mut self.running_index,
-            sessions: &mut self.sessions,
-            gates: &mut [],
-            groups: &mut [],
-            group_index: &mut [],
-            rates: &mut [],
-            rate_index: &mut [],
-            starts: &mut [],
-        };
-        f(&mut frontier, &mut self.root)
+        f(&mut self.frontier.frontier(), &mut self.root)
     }
 
     pub fn lane(&mut self) -> &mut Lane {
-        &mut self.lanes[0]
+        &mut self.frontier.lanes[0]
     }
 
     pub fn entry(&self, id: i64) -> Option<Running> {
@@ -97,19 +76,19 @@ impl Memory {
 
     /// What is taken, running, or being ended.
     pub fn entries(&self) -> impl Iterator<Item = Running> {
-        self.running.iter().copied().filter(|entry| entry.state != crate::frontier::State::Free)
+        self.frontier.running.iter().copied().filter(|entry| entry.state != crate::frontier::State::Free)
     }
 
     /// What a session had asked of an entry is forgotten: a fault.
     pub fn forget_cancel(&mut self, id: i64) {
-        self.running.iter_mut().filter(|entry| entry.id == id).for_each(|entry| entry.cancel = 0);
+        self.frontier.running.iter_mut().filter(|entry| entry.id == id).for_each(|entry| entry.cancel = 0);
     }
 
     fn said(&self) -> impl Hash + std::fmt::Debug + PartialEq {
-        let lane = &self.lanes[0];
+        let lane = &self.frontier.lanes[0];
         let rank = |rank: Rank| rank.job_id;
         let ready: Vec<(i64, u8)> = (0..lane.len as usize)
-            .map(|nth| self.ready[(lane.head as usize + nth) % self.ready.len()])
+            .map(|nth| self.frontier.ready[(lane.head as usize + nth) % self.frontier.ready.len()])
             .map(|entry| (entry.id, entry.place.segment))
             .collect();
         let mut running: Vec<_> = self
