@@ -183,7 +183,7 @@ bench: stage-release ## measures it against others, on throw-away servers; ARGS=
 bench-web: stage-release ## measures the dashboard over ten million jobs, with 100 browsers; ARGS='--jobs 100000 --rounds 2' for a look
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo bench -q -p pg_queue_web -- $(ARGS)
 
-bench-cluster: stage-release ## measures pg_queue_cluster beside plain calls, on two servers; predicts and simulates more of them
+bench-cluster: stage-release ## measures pg_queue_cluster beside plain calls, on two servers; predicts more of them
 	pgrx-tests/stage-peer $(TARGET)/release/server plproxy plproxy
 	PG_CONFIG=$(TARGET)/release/server/pg_config cargo run --release -q -p queue-tests --bin bench -- --only cluster $(ARGS)
 

@@ -6,17 +6,18 @@ use std::path::Path;
 use crate::Result;
 use crate::chart::{self, Axis, Series};
 use crate::drive::Sample;
-use crate::plan::{Results, Who};
+use crate::options::Options;
+use crate::runner::{Rows, samples};
 use crate::soak::Soaked;
-use crate::statistics::{median, quantile};
+use crate::statistics::{median_of, quantile};
 
 /// The contenders that are drawn, as readers know them.
-const SHOWN: [(Who, &str); 5] = [
-    (Who::Ours, "pg_queue"),
-    (Who::Loop, "pg_queue, loop"),
-    (Who::Floor, "three plain inserts"),
-    (Who::ArticlesIndex, "articles, best plan"),
-    (Who::Articles, "articles"),
+const SHOWN: [(&str, &str); 5] = [
+    ("ours", "pg_queue"),
+    ("loop", "pg_queue, loop"),
+    ("floor", "three plain inserts"),
+    ("articles-index", "articles, best plan"),
+    ("articles", "articles"),
 ];
 
 /// Name of a file, title, title of the axis, what is drawn.
@@ -28,73 +29,73 @@ const FIGURES: [Figure; 3] = [
     ("wal", "WAL", "bytes per job", Sample::wal),
 ];
 
-/// Draws the cells `single` and `batch-4`, and how long sleeping workers waited, as far as they were measured.
-pub fn of_cells(folder: &Path, results: &Results, wake: Option<&[f64]>) -> Result<()> {
-    fs::create_dir_all(folder)?;
-    for (cell, what) in
-        [("single", "one job in a transaction, 4 clients"), ("batch-4", "100 jobs in a transaction, 4 clients")]
-    {
-        for (file, title, unit, figure) in FIGURES {
-            let series: Vec<Series> = SHOWN
-                .iter()
-                .map(|(who, name)| (*who, *name, results.samples(cell, *who)))
-                .filter(|(.., samples)| !samples.is_empty())
-                .map(|(who, name, samples)| Series {
-                    name,
-                    is_ours: matches!(who, Who::Ours | Who::Loop),
-                    points: vec![(0.0, median(&samples.iter().map(figure).collect::<Vec<_>>()))],
-                })
-                .collect();
-            if !series.is_empty() {
-                let axis = Axis::for_all(unit, series.iter().flat_map(|series| &series.points).map(|point| point.1));
-                chart::bars(&folder.join(format!("{cell}-{file}.svg")), &format!("{title}, {what}"), &axis, &series)?;
-            }
+fn begin(folder: &Path) -> Result<()> {
+    println!("\nCharts are in {}.", folder.display());
+    Ok(fs::create_dir_all(folder)?)
+}
+
+/// Draws the cells `single` and `batch-4`.
+pub fn of_cell(options: &Options, cell: &str, rows: &Rows) -> Result<()> {
+    let what = match cell {
+        "single" => "one job in a transaction, 4 clients",
+        "batch-4" => "100 jobs in a transaction, 4 clients",
+        _ => return Ok(()),
+    };
+    let Some(folder) = &options.report.charts else { return Ok(()) };
+    begin(folder)?;
+    for (file, title, unit, figure) in FIGURES {
+        let shown = SHOWN.iter().map(|(who, name)| (*who, *name, samples(rows, who)));
+        let series: Vec<Series> = shown
+            .filter(|(.., samples)| !samples.is_empty())
+            .map(|(who, name, samples)| Series {
+                name,
+                is_ours: ["ours", "loop"].contains(&who),
+                points: vec![(0.0, median_of(samples, figure))],
+            })
+            .collect();
+        if !series.is_empty() {
+            let axis = Axis::for_all(unit, series.iter().flat_map(|series| &series.points).map(|point| point.1));
+            chart::bars(&folder.join(format!("{cell}-{file}.svg")), &format!("{title}, {what}"), &axis, &series)?;
         }
     }
-    if let Some(waits) = wake.filter(|waits| !waits.is_empty()) {
-        let milliseconds: Vec<f64> = waits.iter().map(|wait| wait / 1e3).collect();
-        // The slowest thousandth is the machine's.
-        let axis =
-            Axis::for_all("milliseconds from sending a job to having it", [quantile(&milliseconds, 0.999)].into_iter());
-        let mut points = chart::shares(&milliseconds);
-        points.retain(|point| point.0 <= axis.end);
-        let share = Axis { title: "% of jobs", end: 100.0, digits: 0 };
-        let series = [Series { name: "a worker that sleeps in queue.claim", is_ours: true, points }];
-        chart::lines(&folder.join("wake.svg"), "How soon a sleeping worker has a job", (&axis, &share), &series)?;
-    }
-    println!("\nCharts are in {}.", folder.display());
     Ok(())
+}
+
+/// Draws how long sleeping workers waited, microseconds.
+pub fn of_wake(options: &Options, waits: &[f64]) -> Result<()> {
+    let Some(folder) = &options.report.charts else { return Ok(()) };
+    begin(folder)?;
+    let milliseconds: Vec<f64> = waits.iter().map(|wait| wait / 1e3).collect();
+    // The slowest thousandth is the machine's.
+    let longest = [quantile(&milliseconds, 0.999)].into_iter();
+    let axis = Axis::for_all("milliseconds from sending a job to having it", longest);
+    let mut points = chart::shares(&milliseconds);
+    points.retain(|point| point.0 <= axis.end);
+    let share = Axis { title: "% of jobs", end: 100.0, digits: 0 };
+    let series = [Series { name: "a worker that sleeps in queue.claim", is_ours: true, points }];
+    chart::lines(&folder.join("wake.svg"), "How soon a sleeping worker has a job", (&axis, &share), &series)
 }
 
 /// Draws the jobs done a second, over the time of a soak.
 pub fn of_soak(folder: &Path, all: &[(&str, Soaked)], has_snapshot: bool) -> Result<()> {
-    fs::create_dir_all(folder)?;
+    begin(folder)?;
     let name = |who: &str| match who {
         "ours" => "pg_queue",
         "articles" => "articles, best plan",
         _ => "PgQ, plain events",
     };
+    let points = |soaked: &Soaked| {
+        let point = |window: &crate::soak::Window| (window.end.as_secs_f64(), window.done as f64 / window.seconds);
+        soaked.windows.iter().map(point).collect()
+    };
     let series: Vec<Series> = all
         .iter()
-        .map(|(who, soaked)| Series {
-            name: name(who),
-            is_ours: *who == "ours",
-            points: soaked
-                .windows
-                .iter()
-                .map(|window| (window.end.as_secs_f64(), window.done as f64 / window.seconds))
-                .collect(),
-        })
+        .map(|(who, soaked)| Series { name: name(who), is_ours: *who == "ours", points: points(soaked) })
         .collect();
     let points = || series.iter().flat_map(|series| &series.points);
     let seconds = Axis::for_all("seconds", points().map(|point| point.0));
     let rate = Axis::for_all("jobs done a second", points().map(|point| point.1));
-    let title = if has_snapshot {
-        "2,000 jobs a second are offered, beside an open snapshot"
-    } else {
-        "2,000 jobs a second are offered"
-    };
-    chart::lines(&folder.join("soak.svg"), title, (&seconds, &rate), &series)?;
-    println!("\nA chart is in {}.", folder.display());
-    Ok(())
+    let beside = if has_snapshot { ", beside an open snapshot" } else { "" };
+    let title = format!("2,000 jobs a second are offered{beside}");
+    chart::lines(&folder.join("soak.svg"), &title, (&seconds, &rate), &series)
 }

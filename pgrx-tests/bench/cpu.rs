@@ -75,10 +75,16 @@ impl Noise {
         Self { postmasters, all, others }
     }
 
+    /// Seconds of the machine's processors since, and how many of them others have used.
+    pub fn seconds(&self) -> (f64, f64) {
+        let (all, others) = Self::look(&self.postmasters);
+        (all - self.all, (others - self.others).max(0.0))
+    }
+
     /// How much of the machine others have used since.
     pub fn percent(&self) -> f64 {
-        let (all, others) = Self::look(&self.postmasters);
-        100.0 * (others - self.others).max(0.0) / (all - self.all).max(0.01)
+        let (all, others) = self.seconds();
+        100.0 * others / all.max(0.01)
     }
 
     fn look(postmasters: &[i32]) -> (f64, f64) {

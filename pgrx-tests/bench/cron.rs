@@ -5,11 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::Result;
+use crate::runner::Bench;
 use crate::server::Server;
-use crate::sql::{HOLDING, Holders, SHORT_FOR};
-
-/// Its name in `--only`.
-pub const NAME: &str = "sql-cron";
+use crate::sql::{HOLDING, Holder, SHORT_FOR};
 
 /// Schedules that are due each minute.
 const SCHEDULES: i64 = 100;
@@ -17,21 +15,15 @@ const SCHEDULES: i64 = 100;
 const AT_ONCE: usize = 8;
 
 /// Measures, if pg_cron is installed.
-pub fn measure() -> Result<()> {
-    let short_for = SHORT_FOR;
-    let is_there = {
-        let server = Server::plain();
-        let mut client = server.connect()?;
-        client.query_opt("SELECT FROM pg_available_extensions WHERE name = 'pg_cron'", &[])?.is_some()
-    };
-    if !is_there {
+pub fn measure(_: &mut Bench) -> Result<()> {
+    if !Server::plain("").has("pg_cron")? {
         println!("  pg_cron is not installed");
         return Ok(());
     }
     let mut slots = Vec::new();
     for is_short in [false, true] {
         // The launcher of logical replication and pg_cron have two slots.
-        let server = Server::plain_with(&format!(
+        let server = Server::plain(&format!(
             "shared_preload_libraries = 'pg_cron'\ncron.use_background_workers = on\ncron.max_running_jobs = {AT_ONCE}
              max_worker_processes = {}\nautovacuum = off\n{HOLDING}",
             AT_ONCE + 2
@@ -46,9 +38,9 @@ pub fn measure() -> Result<()> {
         ))?;
         // Until just before the next minute, over its begin, and to its end.
         client.batch_execute("SELECT pg_sleep(55 - extract(second FROM clock_timestamp()))")?;
-        let holders = if is_short { Some(Holders::take(&server, AT_ONCE)?) } else { None };
-        thread::sleep(short_for + Duration::from_secs(5));
-        drop(holders);
+        let holder = if is_short { Some(Holder::take(&server, AT_ONCE)?) } else { None };
+        thread::sleep(SHORT_FOR + Duration::from_secs(5));
+        drop(holder);
         client.batch_execute("SELECT pg_sleep(58 - extract(second FROM clock_timestamp()))")?;
         client.batch_execute("UPDATE cron.job SET active = false")?;
         client.batch_execute("SELECT pg_sleep(30)")?;
@@ -64,7 +56,7 @@ pub fn measure() -> Result<()> {
         let (succeeded, failed, noted): (i64, i64, i64) = (row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
         let (dead, bytes): (i64, i64) = (row.try_get(4)?, row.try_get(5)?);
         let what =
-            if is_short { format!("no slot for {:.0} s", short_for.as_secs_f64()) } else { "slots enough".into() };
+            if is_short { format!("no slot for {:.0} s", SHORT_FOR.as_secs_f64()) } else { "slots enough".into() };
         println!(
             "  pg_cron, {SCHEDULES} due at once, {what}: ran {ran}, lost {}; of {noted} notes succeeded {succeeded}, failed {failed}",
             SCHEDULES - ran

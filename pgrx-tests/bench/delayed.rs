@@ -1,119 +1,47 @@
-//! Delayed jobs in great numbers. *due*: how late they start when very many fall due within a minute, and how fast
-//! they are claimed when all fall due within a second, against the same claims of jobs without a delay. *idle*: what a
-//! server costs that holds very many jobs due next year and does nothing, against one that holds none.
+//! Delayed jobs in great numbers. *due*: how late they start when very many fall due within a minute. *burst*: how fast they are
+//! claimed when all fall due within a second, against the same claims of jobs without a delay. *idle*: what a server
+//! costs that holds very many jobs due next year and does nothing, against one that holds none.
 //!
-//! How fast others are claimed beside jobs due next year is a cell of `plan`.
+//! How fast others are claimed beside jobs due next year is a cell with turns.
 
+use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::Result;
-use crate::client::Client;
-use crate::contender::{Contender, Ours};
-use crate::options::Options;
+use crate::contender::Contender;
+use crate::drive::{Task, side_by_side};
+use crate::queues::{self, MANY, QUEUE};
+use crate::runner::Bench;
 use crate::server::Server;
-
-/// The name of the first part in `--only`.
-pub const DUE: &str = "delayed-due";
-/// That of the second part.
-pub const BURST: &str = "delayed-burst";
-/// That of the third part.
-pub const IDLE: &str = "delayed-idle";
-
-/// Jobs that fall due next year.
-pub const FAR: usize = 1_000_000;
+use crate::statistics::{median_of, quantile};
+use crate::targets::{at_least, at_most};
 
 /// A way to claim.
 #[derive(Clone, Copy)]
 pub struct Way {
-    /// What it is called.
-    pub name: &'static str,
+    name: &'static str,
     clients: usize,
     /// Jobs a claim.
     batch: i32,
     /// Jobs that fall due in a second: what its clients can do without haste.
     offered: usize,
+    /// Jobs that fall due at once, and with `--quick`.
+    burst: (usize, usize),
 }
 
-const WAYS: [Way; 2] = [
-    Way { name: "batch", clients: 2, batch: 100, offered: 1_000_000 / 60 },
-    Way { name: "single", clients: 4, batch: 1, offered: 4_000 },
-];
-
-/// What became of jobs that fell due while workers keep up.
-pub struct Spread {
-    pub way: Way,
-    pub jobs: usize,
-    pub seconds: usize,
-    /// From each job's time to its arrival at a worker, in milliseconds.
-    pub lateness: Vec<f64>,
-    /// CPU time of the server per 1,000 jobs, in seconds.
-    pub cpu: f64,
-}
-
-/// What became of jobs that were all due at once, and of jobs without a delay, round by round.
-pub struct Burst {
-    pub way: Way,
-    pub jobs: usize,
-    pub delayed: Vec<Done>,
-    pub undelayed: Vec<Done>,
-}
-
-/// What claiming and completing them all came to.
-pub struct Done {
-    /// Jobs a second.
-    pub rate: f64,
-    /// CPU time of the server per 1,000 jobs, in seconds; where they were delayed, that of starting them included.
-    pub cpu: f64,
-}
-
-/// What an idle server costs, with many jobs due next year and with none.
-pub struct Idle {
-    pub seconds: f64,
-    pub far: Cost,
-    pub none: Cost,
-}
-
-/// What a server has used.
-#[derive(Clone, Copy)]
-pub struct Cost {
-    pub cpu_seconds: f64,
-    pub wal_bytes: i64,
-    pub transaction_ids: i64,
-}
-
-/// What was measured of it all.
-#[derive(Default)]
-pub struct Delayed {
-    pub spread: Vec<Spread>,
-    pub burst: Vec<Burst>,
-    pub idle: Option<Idle>,
-}
-
-/// Measures what is wanted.
-pub fn measure(options: &Options) -> Result<Delayed> {
-    let mut delayed = Delayed::default();
-    for way in WAYS {
-        if options.wants(&format!("{DUE}/{}", way.name)) {
-            delayed.spread.push(spread(way, options)?);
-        }
-        if options.wants(&format!("{BURST}/{}", way.name)) {
-            delayed.burst.push(burst(way, options)?);
-        }
-    }
-    if options.wants(IDLE) {
-        delayed.idle = Some(idle(options)?);
-    }
-    Ok(delayed)
-}
+pub const IN_BATCHES: Way =
+    Way { name: "batch", clients: 2, batch: 100, offered: 1_000_000 / 60, burst: (1_000_000, 200_000) };
+pub const SINGLY: Way = Way { name: "single", clients: 4, batch: 1, offered: 4_000, burst: (200_000, 40_000) };
 
 /// Microseconds since 1970, as the server counts them.
 fn now() -> i64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
 }
 
-/// Has so many jobs enqueued that fall due at times spread evenly over so many microseconds from `from`, in an order that has
+/// Enqueues so many jobs that fall due at times spread evenly over so many microseconds from `from`, in an order that has
 /// nothing to do with that of their ids.
 fn enqueue(server: &Server, queue: &str, jobs: usize, from: i64, span: i64) -> Result<()> {
     const AT_ONCE: usize = 10_000;
@@ -128,40 +56,40 @@ fn enqueue(server: &Server, queue: &str, jobs: usize, from: i64, span: i64) -> R
     Ok(())
 }
 
-/// Lets the way's clients claim and complete until that many jobs are done. Returns how late each job was, in
-/// milliseconds, and how long it all took.
-fn work(server: &Server, queue: &str, way: Way, jobs: usize) -> Result<(Vec<f64>, f64)> {
-    let left = &AtomicUsize::new(jobs);
-    let clients = (0..way.clients).map(|_| server.client(false)).collect::<Result<Vec<_>>>()?;
-    let start = Instant::now();
-    let late = thread::scope(|scope| -> Result<_> {
-        let working = clients.into_iter().map(|client| scope.spawn(move || run(client, queue, way, left)));
-        let mut late = Vec::with_capacity(jobs);
-        for one in working.collect::<Vec<_>>() {
-            late.extend(one.join().map_err(|_| "a client panicked")??);
-        }
-        Ok(late)
-    })?;
-    Ok((late, start.elapsed().as_secs_f64()))
-}
-
-/// One client's share of it.
-fn run(mut client: Client, queue: &str, way: Way, left: &AtomicUsize) -> Result<Vec<f64>> {
-    let claim = client
-        .prepare("SELECT id, coalesce((payload ->> 'due')::bigint, 0) FROM queue.claim($1, $2, wait => '100 ms')")?;
-    let complete = client.prepare("SELECT count(*) FROM queue.complete_many($1)")?;
-    let mut late = Vec::new();
-    while left.load(Ordering::Relaxed) > 0 {
-        let claimed: Vec<[i64; 2]> = client.bigints(&claim, &[&queue, &way.batch])?;
-        let at = now();
-        late.extend(claimed.iter().map(|[_, due]| (at - due) as f64 / 1e3));
-        if !claimed.is_empty() {
-            let ids: Vec<i64> = claimed.iter().map(|[id, _]| *id).collect();
-            client.execute(&complete, &[&ids])?;
-            left.fetch_sub(ids.len(), Ordering::Relaxed);
-        }
+/// Claims and completes, by the clients of the way, until so many jobs are done. Returns how late each job was, in
+/// milliseconds, how many jobs were done a second, and CPU seconds of the server per 1,000 jobs since it had used `cpu`.
+fn work(server: &Server, queue: &str, way: Way, jobs: usize, cpu: f64) -> Result<(Vec<f64>, f64, f64)> {
+    let (left, late) = (&AtomicUsize::new(jobs), &Mutex::new(Vec::with_capacity(jobs)));
+    let mut clients: Vec<Task> = Vec::new();
+    for _ in 0..way.clients {
+        let mut client = server.client(false)?;
+        let claim = client.prepare(
+            "SELECT id, coalesce((payload ->> 'due')::bigint, 0) FROM queue.claim($1, $2, wait => '100 ms')",
+        )?;
+        let complete = client.prepare("SELECT count(*) FROM queue.complete_many($1)")?;
+        let queue = queue.to_owned();
+        let mut own = Vec::new();
+        clients.push(Box::new(move |_| {
+            if left.load(Ordering::Relaxed) == 0 {
+                late.lock().unwrap_or_else(PoisonError::into_inner).append(&mut own);
+                return Ok(None);
+            }
+            let claimed: Vec<[i64; 2]> = client.bigints(&claim, &[&queue, &way.batch])?;
+            let at = now();
+            own.extend(claimed.iter().map(|[_, due]| (at - due) as f64 / 1e3));
+            if !claimed.is_empty() {
+                let ids: Vec<i64> = claimed.iter().map(|[id, _]| *id).collect();
+                client.execute(&complete, &[&ids])?;
+                left.fetch_sub(ids.len(), Ordering::Relaxed);
+            }
+            Ok(Some(claimed.len() as u64))
+        }));
     }
-    Ok(late)
+    let start = Instant::now();
+    side_by_side(clients, |_| Ok(()))?;
+    let rate = jobs as f64 / start.elapsed().as_secs_f64();
+    let cpu = (server.cpu_seconds() - cpu) * 1_000.0 / jobs as f64;
+    Ok((std::mem::take(&mut late.lock().unwrap_or_else(PoisonError::into_inner)), rate, cpu))
 }
 
 /// A time by which so many jobs are enqueued.
@@ -178,37 +106,38 @@ fn sleep_until(at: i64) -> Result<()> {
 }
 
 /// Measures how late jobs are while workers keep up.
-fn spread(way: Way, options: &Options) -> Result<Spread> {
-    let seconds = if options.quick { 6 } else { 60 };
+pub fn spread(bench: &mut Bench, way: Way) -> Result<()> {
+    let seconds = bench.options.scale(60, 6);
     let jobs = way.offered * seconds;
-    eprintln!("{DUE}: {jobs} jobs over {seconds} s, {}", way.name);
-    let server = Server::with_extension()?;
+    let server = Server::with_extension("")?;
     server.execute("SELECT queue.create('spread')")?;
     let from = by_then(jobs);
     enqueue(&server, "spread", jobs, from, seconds as i64 * 1_000_000)?;
     sleep_until(from - 500_000)?;
-    let cpu = server.cpu_seconds();
-    let (lateness, _) = work(&server, "spread", way, jobs)?;
-    let cpu = (server.cpu_seconds() - cpu) * 1_000.0 / jobs as f64;
-    Ok(Spread { way, jobs, seconds, lateness, cpu })
+    let (late, _, cpu) = work(&server, "spread", way, jobs, server.cpu_seconds())?;
+    let at = |share| quantile(&late, share);
+    println!(
+        "  {jobs} jobs within {seconds} s: late by p50 {:.1} ms, p99 {:.1} ms, at most {:.1} ms; {cpu:.4} CPU s/1,000",
+        at(0.5),
+        at(0.99),
+        at(1.0)
+    );
+    bench.target(format!("delayed-due: {}, p99 in ms", way.name), &[at(0.99)], at_most(50.0));
+    Ok(())
 }
 
 /// Measures how fast jobs are claimed that are all due at once.
-fn burst(way: Way, options: &Options) -> Result<Burst> {
+pub fn burst(bench: &mut Bench, way: Way) -> Result<()> {
     /// All of them fall due within this time, microseconds.
     const SPAN: i64 = 1_000_000;
-    let rounds = if options.quick { 2 } else { 3 };
-    let jobs = match (way.batch, options.quick) {
-        (1, false) => 200_000,
-        (1, true) => 40_000,
-        (_, false) => 1_000_000,
-        (_, true) => 200_000,
-    };
-    let mut burst = Burst { way, jobs, delayed: Vec::new(), undelayed: Vec::new() };
+    let rounds = bench.options.scale(3, 2);
+    let jobs = bench.options.scale(way.burst.0, way.burst.1);
+    // Rate and CPU of each round, without a delay and with one. The CPU of delayed jobs includes that of starting them.
+    let mut done: [Vec<(f64, f64)>; 2] = Default::default();
     for round in 0..rounds {
-        eprintln!("{BURST}: {jobs} jobs at once, {}, round {} of {rounds}", way.name, round + 1);
+        eprintln!("{jobs} jobs at once, {}, round {} of {rounds}", way.name, round + 1);
         for is_delayed in [round % 2 == 0, round % 2 != 0] {
-            let server = Server::with_extension()?;
+            let server = Server::with_extension("")?;
             server.execute("SELECT queue.create('burst')")?;
             // Those without a delay have a time too, as the rows are to be alike, but it is past.
             let from = if is_delayed { by_then(jobs) } else { now() - SPAN };
@@ -217,49 +146,53 @@ fn burst(way: Way, options: &Options) -> Result<Burst> {
             if is_delayed {
                 sleep_until(from + SPAN)?;
             }
-            let (_, seconds) = work(&server, "burst", way, jobs)?;
-            let cpu = (server.cpu_seconds() - cpu) * 1_000.0 / jobs as f64;
-            let done = if is_delayed { &mut burst.delayed } else { &mut burst.undelayed };
-            done.push(Done { rate: jobs as f64 / seconds, cpu });
+            let (_, rate, cpu) = work(&server, "burst", way, jobs, cpu)?;
+            done[usize::from(is_delayed)].push((rate, cpu));
         }
     }
-    Ok(burst)
+    let [undelayed, delayed] = done;
+    for (name, done) in [("delayed", &delayed), ("without a delay", &undelayed)] {
+        let (rate, cpu) = (median_of(done, |done| done.0), median_of(done, |done| done.1));
+        println!("  {name:18}{rate:>10.0} jobs/s{cpu:>10.4} CPU s/1,000, {jobs} jobs");
+    }
+    let ratios = crate::statistics::ratios(&delayed, &undelayed, |done| done.0);
+    bench.target(format!("delayed-burst: {}, rate delayed / undelayed", way.name), &ratios, at_least(0.9));
+    Ok(())
 }
 
 /// A server with a queue in which so many jobs wait for next year.
-pub fn with_far(jobs: usize, settings: &str) -> Result<Ours> {
+pub fn with_far(jobs: usize, settings: &str) -> Result<Contender> {
     const YEAR: i64 = 365 * 86_400 * 1_000_000;
-    let ours = Ours::new(Server::with_settings(settings)?, "if_not_exists => false")?;
-    enqueue(ours.server(), crate::contender::QUEUE, jobs, now() + YEAR, YEAR)?;
+    let ours = queues::ours(settings, "if_not_exists => false")?;
+    enqueue(&ours.server, QUEUE, jobs, now() + YEAR, YEAR)?;
     Ok(ours)
 }
 
 /// Measures what idling costs.
-fn idle(options: &Options) -> Result<Idle> {
-    let (jobs, seconds) = if options.quick { (FAR / 5, 10) } else { (FAR, 130) };
-    eprintln!("{IDLE}: {jobs} jobs due next year, {seconds} s");
-    // It would read the catalogs every minute and write there, and read once what was filled in.
+pub fn idle(bench: &mut Bench) -> Result<()> {
+    // Autovacuum would read the catalogs every minute and write there, and read once what was filled in.
     const QUIET: &str = "autovacuum = off";
+    let (jobs, seconds) = bench.options.scale((MANY, 130), (MANY / 5, 10));
     let (far, none) = (with_far(jobs, QUIET)?, with_far(0, QUIET)?);
-    let servers = [far.server(), none.server()];
+    let servers = [&far.server, &none.server];
     // What filling has left to be done is done, and what is in memory is on disk.
     for server in servers {
         server.execute("CHECKPOINT")?;
         server.settle();
     }
-    let look = || -> Result<Vec<Cost>> { servers.iter().map(|server| server.cost()).collect() };
+    let look = || servers.iter().map(|server| server.cost()).collect::<Result<Vec<_>>>();
     let (start, before) = (Instant::now(), look()?);
     thread::sleep(Duration::from_secs(seconds));
     let (seconds, after) = (start.elapsed().as_secs_f64(), look()?);
-    Ok(Idle { seconds, far: after[0].since(before[0]), none: after[1].since(before[1]) })
-}
-
-impl Cost {
-    fn since(self, before: Self) -> Self {
-        Self {
-            cpu_seconds: self.cpu_seconds - before.cpu_seconds,
-            wal_bytes: self.wal_bytes - before.wal_bytes,
-            transaction_ids: self.transaction_ids - before.transaction_ids,
-        }
+    let [far, none] = [0, 1].map(|n| after[n].since(before[n]));
+    println!("  for {seconds:.0} s, {jobs} jobs");
+    for (name, cost) in [("with jobs due next year", far), ("with none", none)] {
+        let (cpu, wal, ids) = (cost.cpu_seconds * 1e3, cost.wal_bytes, cost.transaction_ids);
+        println!("  {name:24}{cpu:>8.1} ms of CPU, {wal} bytes of WAL, {ids} transaction ids");
     }
+    // What a woken worker costs is a tenth of a millisecond; /proc counts finer than that.
+    let more = (far.cpu_seconds - none.cpu_seconds) * 1e3 / seconds;
+    bench.target("delayed-idle: more CPU, ms in a second", &[more], at_most(0.1));
+    bench.target("delayed-idle: transaction ids", &[far.transaction_ids as f64], at_most(0.0));
+    Ok(())
 }

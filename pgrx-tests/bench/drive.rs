@@ -1,27 +1,30 @@
-//! One turn of one contender: its clients run side by side for a while; what they did is counted, and what it
-//! cost the server, including what the server does afterwards for the sake of it.
+//! Runs clients side by side for a while. Counts what they did, and what it cost the servers, including what the
+//! servers do afterwards for the sake of it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::Result;
-use crate::contender::{Contender, Work, Worker};
+use crate::server::{Cost, Server};
 
-/// Lives before the measuring begins: connections fill their caches, plans become generic.
-const WARM_UP: usize = 12;
+/// What a client does again and again. It is told whether the time is over, and returns how many jobs it has ended, or
+/// `None` when it has come to its own end.
+pub type Task<'a> = Box<dyn FnMut(bool) -> Result<Option<u64>> + Send + 'a>;
+
+/// A client that stops when the time is over.
+pub fn steady<'a>(mut once: impl FnMut() -> Result<u64> + Send + 'a) -> Task<'a> {
+    Box::new(move |is_over| if is_over { Ok(None) } else { once().map(Some) })
+}
 
 /// What one turn brought.
 #[derive(Clone, Copy)]
 pub struct Sample {
     /// Jobs enqueued, claimed and completed.
     pub jobs: u64,
-    /// How long it took.
     pub seconds: f64,
-    /// CPU time of the server.
-    pub cpu_seconds: f64,
-    /// WAL written by the server.
-    pub wal_bytes: i64,
+    /// Of all servers.
+    pub cost: Cost,
 }
 
 impl Sample {
@@ -32,47 +35,48 @@ impl Sample {
 
     /// Seconds of server CPU per 1,000 jobs.
     pub fn cpu(&self) -> f64 {
-        self.cpu_seconds * 1_000.0 / self.jobs as f64
+        self.cost.cpu_seconds * 1_000.0 / self.jobs as f64
     }
 
     /// Bytes of WAL per job.
     pub fn wal(&self) -> f64 {
-        self.wal_bytes as f64 / self.jobs as f64
+        self.cost.wal_bytes as f64 / self.jobs as f64
     }
 }
 
-/// Runs as many clients for as long as asked.
-pub fn drive(contender: &dyn Contender, work: Work, clients: usize, turn: Duration) -> Result<Sample> {
-    let mut workers = Vec::new();
-    for _ in 0..clients {
-        let mut worker = contender.worker(work)?;
-        for _ in 0..WARM_UP {
-            worker.live()?;
-        }
-        workers.push(worker);
-    }
-    let server = contender.server();
-    let (cpu, wal) = (server.cpu_seconds(), server.wal_bytes()?);
+/// Runs the clients for so long.
+pub fn drive(servers: &[&Server], clients: Vec<Task>, length: Duration) -> Result<Sample> {
+    let cost = || servers.iter().map(|server| server.cost()).sum::<Result<Cost>>();
+    let before = cost()?;
     let start = Instant::now();
-    let stop = AtomicBool::new(false);
-    let jobs = thread::scope(|scope| {
-        let running: Vec<_> = workers.iter_mut().map(|worker| scope.spawn(|| run(worker.as_mut(), &stop))).collect();
+    let (jobs, ()) = side_by_side(clients, |all_run| {
         // Not a sleep: a client that failed ends the turn.
-        while start.elapsed() < turn && !running.iter().any(thread::ScopedJoinHandle::is_finished) {
+        while start.elapsed() < length && all_run() {
             thread::sleep(Duration::from_millis(5));
         }
-        stop.store(true, Ordering::Relaxed);
-        running.into_iter().map(|one| one.join().map_err(|_| "a client panicked")?).sum::<Result<u64>>()
+        Ok(())
     })?;
     let seconds = start.elapsed().as_secs_f64();
-    server.settle();
-    Ok(Sample { jobs, seconds, cpu_seconds: server.cpu_seconds() - cpu, wal_bytes: server.wal_bytes()? - wal })
+    servers.iter().for_each(|server| server.settle());
+    Ok(Sample { jobs, seconds, cost: cost()?.since(before) })
 }
 
-fn run(worker: &mut dyn Worker, stop: &AtomicBool) -> Result<u64> {
-    let mut jobs = 0;
-    while !stop.load(Ordering::Relaxed) {
-        jobs += worker.live()?;
-    }
-    Ok(jobs)
+/// Runs the clients until `watch` returns, which can ask whether all of them still run. Returns the number of jobs.
+pub fn side_by_side<T>(clients: Vec<Task>, watch: impl FnOnce(&dyn Fn() -> bool) -> Result<T>) -> Result<(u64, T)> {
+    let stop = &AtomicBool::new(false);
+    thread::scope(|scope| {
+        let run = |mut client: Task<'_>| -> Result<u64> {
+            let mut jobs = 0;
+            while let Some(more) = client(stop.load(Ordering::Relaxed))? {
+                jobs += more;
+            }
+            Ok(jobs)
+        };
+        let running: Vec<_> = clients.into_iter().map(|client| scope.spawn(move || run(client))).collect();
+        let watched = watch(&|| !running.iter().any(ScopedJoinHandle::is_finished));
+        stop.store(true, Ordering::Relaxed);
+        let ended = running.into_iter().map(|one| one.join().map_err(|_| "a client panicked")?);
+        // What a client has failed of says more than what the watch found.
+        Ok((ended.collect::<Result<Vec<_>>>()?.into_iter().sum(), watched?))
+    })
 }

@@ -3,67 +3,114 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lexopt::prelude::*;
+use clap::{Args, Parser, Subcommand};
 
-/// Shown by `--help` and after an error.
-pub const USAGE: &str = "\
-Usage: bench [--quick] [--only NAME,…] [--seconds N] [--rounds N] [--charts FOLDER] [--check]
-
-  --quick      short rounds: a look, not a measurement
-  --only       only what begins with one of these: batch, single/ours, depth, wake, direct, …; after, ahead, cluster (by itself), keys, looks, sql-runs, sql-cron and topics are left out else
-  --seconds    how long each contender runs in each round (0.7)
-  --rounds     how often each has its turn; the results are medians over the rounds (11)
-  --charts     draws rates, CPU, WAL and wake-ups as SVG files there
-  --check      exit code 1 when a target is missed";
-
-/// What to measure, and how thoroughly.
+/// Measures pg_queue against others, on throw-away servers.
+#[derive(Parser)]
+#[command(name = "bench", args_conflicts_with_subcommands = true)]
 pub struct Options {
-    /// Fewer and shorter rounds, a smaller backlog.
-    pub quick: bool,
-    /// Exit code 1 when a target is missed.
-    pub check: bool,
-    /// Length of one turn.
-    pub turn: Duration,
-    /// Turns of each contender.
-    pub rounds: usize,
-    /// Where charts are drawn, if anywhere.
-    pub charts: Option<PathBuf>,
+    /// Short rounds: a look, not a measurement
+    #[arg(long)]
+    quick: bool,
+    /// Only what begins with one of these: batch, single/ours, depth, wake, direct, …; after, ahead, cluster (by itself), keys,
+    /// looks, sql-runs, sql-cron and topics are left out else
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<String>,
+    /// How long each contender runs in each round [default: 0.7, with --quick 0.3]
+    #[arg(long, value_name = "N", value_parser = seconds)]
+    seconds: Option<Duration>,
+    /// How often each has its turn; the results are medians over the rounds [default: 11, with --quick 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    #[command(flatten)]
+    pub report: Report,
+    #[command(subcommand)]
+    pub other: Option<Other>,
+}
+
+#[derive(Subcommand)]
+pub enum Other {
+    /// Offers the same load for minutes, beside an open snapshot
+    Soak(Soak),
+}
+
+/// What is made of the results.
+#[derive(Args, Clone)]
+pub struct Report {
+    /// Draws charts as SVG files there: rates, CPU, WAL and wake-ups; of a soak the jobs done a second over time
+    #[arg(long, value_name = "FOLDER")]
+    pub charts: Option<PathBuf>,
+    /// Exit code 1 when a target is missed
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// The options of a soak: how long, how much, and which contenders.
+#[derive(Args)]
+pub struct Soak {
+    /// How long pg_queue runs, 0.2 for a try; the others run half as long, but at least a minute
+    #[arg(long = "minutes", value_name = "N", default_value = "10", value_parser = minutes)]
+    pub length: Duration,
+    /// Jobs offered in a second
+    #[arg(long, value_name = "N", default_value = "2000", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rate: u32,
+    /// Only these: ours, articles, pgq
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Keeps no snapshot open: shows what the others are without it
+    #[arg(long)]
+    pub no_snapshot: bool,
+    #[command(flatten)]
+    pub report: Report,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().map_err(|error| error.to_string())?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+fn minutes(text: &str) -> Result<Duration, String> {
+    /// Less shows nothing at all.
+    const SHORTEST: Duration = Duration::from_secs(6);
+    let minutes = seconds(text)?;
+    if minutes * 60 < SHORTEST { Err("it must be at least 0.1".into()) } else { Ok(minutes * 60) }
 }
 
 impl Options {
-    /// From the command line; `None` when only help was asked for.
-    pub fn parse() -> Result<Option<Self>, lexopt::Error> {
-        let (mut quick, mut check, mut only, mut seconds, mut rounds) = (false, false, Vec::new(), None, None);
-        let mut charts = None;
-        let mut parser = lexopt::Parser::from_env();
-        while let Some(argument) = parser.next()? {
-            match argument {
-                Long("quick") => quick = true,
-                Long("check") => check = true,
-                Long("only") => only.extend(parser.value()?.string()?.split(',').map(str::to_owned)),
-                Long("seconds") => seconds = Some(parser.value()?.parse::<f64>()?),
-                Long("rounds") => rounds = Some(parser.value()?.parse::<usize>()?.max(1)),
-                Long("charts") => charts = Some(parser.value()?.into()),
-                Long("help") | Short('h') => {
-                    println!("{USAGE}");
-                    return Ok(None);
-                }
-                other => return Err(other.unexpected()),
-            }
-        }
-        let seconds = seconds.unwrap_or(if quick { 0.3 } else { 0.7 });
-        let turn = Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?;
-        Ok(Some(Self { quick, check, turn, rounds: rounds.unwrap_or(if quick { 3 } else { 11 }), charts, only }))
+    /// Length of one turn.
+    pub fn turn(&self) -> Duration {
+        self.seconds.unwrap_or(Duration::from_millis(self.scale(700, 300)))
     }
 
-    /// Whether what has this name is named.
+    /// Turns of each contender.
+    pub fn rounds(&self) -> usize {
+        self.rounds.map_or(self.scale(11, 3), |rounds| rounds as usize)
+    }
+
+    /// How much is done, or how often: less for a look.
+    pub fn scale<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
+    /// True if this is named.
     pub fn asks_for(&self, name: &str) -> bool {
         !self.only.is_empty() && self.wants(name)
     }
 
-    /// Whether what has this name is to be measured.
+    /// True if this is to be measured.
     pub fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|word| name.starts_with(word.as_str()))
+    }
+}
+
+impl Soak {
+    /// True if this contender is to run.
+    pub fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|word| word == name)
+    }
+
+    /// How long those run that are there for the contrast.
+    pub fn contrast(&self) -> Duration {
+        (self.length / 2).max(self.length.min(Duration::from_secs(60)))
     }
 }

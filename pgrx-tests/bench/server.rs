@@ -2,6 +2,7 @@
 //! what runs for them in the background is neither paid nor counted here. An idle server costs nothing.
 
 use std::cell::RefCell;
+use std::iter::Sum;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,8 +10,7 @@ use std::time::{Duration, Instant};
 use postgres::{Client, NoTls};
 use queue_tests::Cluster;
 
-use crate::delayed::Cost;
-use crate::{Result, client, cpu, wal};
+use crate::{Result, client, cpu};
 
 /// As on a small machine in production. Checkpoints come by the amount of WAL only: one that comes by the clock
 /// would hit somebody's turn and not the others'.
@@ -28,26 +28,32 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server with pg_queue in it.
-    pub fn with_extension() -> Result<Self> {
-        Self::with_settings("")
-    }
-
-    /// The same, with these lines in its postgresql.conf.
-    pub fn with_settings(lines: &str) -> Result<Self> {
+    /// A server with pg_queue in it, and with these lines in its postgresql.conf.
+    pub fn with_extension(lines: &str) -> Result<Self> {
         let server = Self::start(Cluster::on_disk().conf(lines));
         server.execute("CREATE EXTENSION pg_queue")?;
         Ok(server)
     }
 
-    /// A server without pg_queue.
-    pub fn plain() -> Self {
-        Self::start(Cluster::on_disk().conf("shared_preload_libraries = ''"))
+    /// A server without pg_queue, with these lines.
+    pub fn plain(lines: &str) -> Self {
+        Self::start(Cluster::on_disk().conf("shared_preload_libraries = ''").conf(lines))
     }
 
-    /// The same, with these lines in its postgresql.conf.
-    pub fn plain_with(lines: &str) -> Self {
-        Self::start(Cluster::on_disk().conf(lines))
+    /// A server without pg_queue, with this extension; `None` where it is not installed.
+    pub fn with_peer(extension: &str) -> Result<Option<Self>> {
+        let server = Self::plain("");
+        let is_there = server.has(extension)?;
+        if is_there {
+            server.execute(&format!("CREATE EXTENSION {extension}"))?;
+        }
+        Ok(is_there.then_some(server))
+    }
+
+    /// True if this extension could be created.
+    pub fn has(&self, extension: &str) -> Result<bool> {
+        let found = "SELECT FROM pg_available_extensions WHERE name = $1";
+        Ok(self.observer.borrow_mut().query_opt(found, &[&extension])?.is_some())
     }
 
     fn start(cluster: Cluster) -> Self {
@@ -113,16 +119,18 @@ impl Server {
         cpu::server_seconds(self.postmaster())
     }
 
-    /// Bytes of WAL that were written since the beginning of time.
-    pub fn wal_bytes(&self) -> Result<i64> {
-        wal::bytes(&mut self.observer.borrow_mut())
+    /// A number that a query returns.
+    pub fn number(&self, sql: &str) -> Result<i64> {
+        Ok(self.observer.borrow_mut().query_one(sql, &[])?.try_get(0)?)
     }
 
-    /// All that it has used.
+    /// All that it has used since its start.
     pub fn cost(&self) -> Result<Cost> {
-        let sql = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
-        let transaction_ids = self.observer.borrow_mut().query_one(sql, &[])?.try_get(0)?;
-        Ok(Cost { cpu_seconds: self.cpu_seconds(), wal_bytes: self.wal_bytes()?, transaction_ids })
+        Ok(Cost {
+            cpu_seconds: self.cpu_seconds(),
+            wal_bytes: self.number("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")?,
+            transaction_ids: self.number("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")?,
+        })
     }
 
     /// Waits until it has nothing more to do, so that it does not do it in somebody else's turn.
@@ -139,5 +147,33 @@ impl Server {
             }
             used = now;
         }
+    }
+}
+
+/// What servers have used.
+#[derive(Clone, Copy, Default)]
+pub struct Cost {
+    pub cpu_seconds: f64,
+    pub wal_bytes: i64,
+    pub transaction_ids: i64,
+}
+
+impl Cost {
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            cpu_seconds: self.cpu_seconds - before.cpu_seconds,
+            wal_bytes: self.wal_bytes - before.wal_bytes,
+            transaction_ids: self.transaction_ids - before.transaction_ids,
+        }
+    }
+}
+
+impl Sum for Cost {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            cpu_seconds: sum.cpu_seconds + one.cpu_seconds,
+            wal_bytes: sum.wal_bytes + one.wal_bytes,
+            transaction_ids: sum.transaction_ids + one.transaction_ids,
+        })
     }
 }

@@ -9,11 +9,9 @@ use postgres::Client;
 
 use crate::Result;
 use crate::options::Options;
+use crate::runner::Bench;
 use crate::server::Server;
-use crate::statistics::{median, quantile};
-
-/// Its name in `--only`.
-pub const NAME: &str = "sql-runs";
+use crate::statistics::{median, quantile, spread};
 
 /// Processes at once where the server is short of them.
 const EXECUTORS: usize = 8;
@@ -24,15 +22,13 @@ const DAY: i64 = 86_400;
 const HOUR: i64 = 3_600;
 
 /// Measures, and prints each figure when it is there.
-pub fn measure(options: &Options) -> Result<()> {
-    println!("\nsql: jobs that run in the server");
+pub fn measure(bench: &mut Bench) -> Result<()> {
+    let options = bench.options;
     latency(options)?;
     for (executors, wanted) in [(1, 3_000), (4, 6_000)] {
-        let jobs = if options.quick { 3_000 } else { 30_000 };
-        let rounds = if options.quick { 3 } else { 7 };
-        let rates = (0..rounds).map(|_| rate(executors, jobs)).collect::<Result<Vec<_>>>()?;
-        let rate = median(&rates);
-        println!("  SELECT 1, executors {executors}: {rate:.0} jobs/s (wanted: {wanted})");
+        let jobs = options.scale(30_000, 3_000);
+        let rates = (0..options.scale(7, 3)).map(|_| rate(executors, jobs)).collect::<Result<Vec<_>>>()?;
+        println!("  SELECT 1, executors {executors}: {:.0} jobs/s (wanted: {wanted})", median(&rates));
     }
     shortage(options)?;
     day(options)
@@ -40,7 +36,7 @@ pub fn measure(options: &Options) -> Result<()> {
 
 /// A server with a queue `sql` and a role `writer` that may do all with it.
 fn server(settings: &str, queue: &str) -> Result<Server> {
-    let server = Server::with_settings(settings)?;
+    let server = Server::with_extension(settings)?;
     server.execute(&format!("SELECT queue.create('sql', executor => 'sql'{queue})"))?;
     server.execute("CREATE ROLE writer LOGIN; SELECT queue.grant('sql', 'writer', 'manage')")?;
     Ok(server)
@@ -53,66 +49,62 @@ fn writer(server: &Server) -> Result<Client> {
     Ok(client)
 }
 
-fn number(client: &mut Client, sql: &str) -> Result<i64> {
-    Ok(client.query_one(sql, &[])?.try_get(0)?)
-}
-
 /// Waits until a number is this one.
-fn until(client: &mut Client, sql: &str, wanted: i64) -> Result<()> {
+fn until(server: &Server, sql: &str, wanted: i64) -> Result<()> {
     const AT_MOST: Duration = Duration::from_secs(300);
     let start = Instant::now();
-    while number(client, sql)? != wanted {
+    while server.number(sql)? != wanted {
         if start.elapsed() > AT_MOST {
-            return Err(format!("it is {} and not {wanted}: {sql}", number(client, sql)?).into());
+            return Err(format!("it is {} and not {wanted}: {sql}", server.number(sql)?).into());
         }
         thread::sleep(Duration::from_millis(1));
     }
     Ok(())
 }
 
+/// Enqueues so many jobs that do nothing.
+fn enqueue(client: &mut Client, jobs: i64) -> Result<()> {
+    Ok(client.batch_execute(&format!(
+        "SELECT count(*) FROM queue.enqueue_batch('sql',
+             (SELECT jsonb_agg('{{\"command\": \"SELECT 1\"}}'::jsonb) FROM generate_series(1, {jobs})))"
+    ))?)
+}
+
+/// Jobs of the queue that could run now.
+const LEFT: &str = "SELECT (ready + running)::bigint FROM queue.stats WHERE queue_name = 'sql'";
+
 /// From the commit of the enqueue, as its session sees it, to the command's first statement.
 fn latency(options: &Options) -> Result<()> {
     let server = server("pg_queue.max_executors = 1", "")?;
-    server.execute(
-        "CREATE UNLOGGED TABLE began (at timestamptz); CREATE UNLOGGED TABLE sent (at timestamptz);
-         GRANT ALL ON began, sent TO writer",
-    )?;
+    server.execute("CREATE UNLOGGED TABLE began (at timestamptz); GRANT ALL ON began TO writer")?;
     let mut client = writer(&server)?;
     let mut observer = server.connect()?;
     let enqueue = client.prepare("SELECT queue.enqueue_sql('sql', 'INSERT INTO began VALUES (clock_timestamp())')")?;
     let now = observer.prepare("SELECT extract(epoch FROM clock_timestamp())::float8")?;
-    let mut times = |count: usize, is_cold: bool| -> Result<Vec<f64>> {
-        let mut found = Vec::with_capacity(count);
-        for _ in 0..count {
-            if is_cold {
-                observer.batch_execute("SELECT pg_terminate_backend(pid) FROM queue.executors")?;
-                let left = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pg_queue executor'";
-                until(&mut observer, left, 0)?;
-            }
-            thread::sleep(Duration::from_millis(10));
-            observer.batch_execute("TRUNCATE began")?;
-            // Both clocks are this machine's.
-            let before: f64 = observer.query_one(&now, &[])?.try_get(0)?;
-            let start = Instant::now();
-            client.query_one(&enqueue, &[])?;
-            let committed = before + start.elapsed().as_secs_f64();
-            until(&mut observer, "SELECT count(*) FROM began", 1)?;
-            let began: f64 = observer.query_one("SELECT extract(epoch FROM at)::float8 FROM began", &[])?.try_get(0)?;
-            found.push((began - committed) * 1e6);
+    let mut time = |is_cold: bool| -> Result<f64> {
+        if is_cold {
+            observer.batch_execute("SELECT pg_terminate_backend(pid) FROM queue.executors")?;
+            until(&server, "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pg_queue executor'", 0)?;
         }
-        Ok(found)
+        thread::sleep(Duration::from_millis(10));
+        observer.batch_execute("TRUNCATE began")?;
+        // Both clocks are this machine's.
+        let before: f64 = observer.query_one(&now, &[])?.try_get(0)?;
+        let start = Instant::now();
+        client.query_one(&enqueue, &[])?;
+        let committed = before + start.elapsed().as_secs_f64();
+        until(&server, "SELECT count(*) FROM began", 1)?;
+        let began: f64 = observer.query_one("SELECT extract(epoch FROM at)::float8 FROM began", &[])?.try_get(0)?;
+        Ok((began - committed) * 1e6)
     };
-    let (warm, cold) = if options.quick { (100, 10) } else { (1_000, 100) };
-    times(10, false)?;
-    for (what, count, is_cold) in [("a warm process", warm, false), ("no process", cold, true)] {
-        let us = times(count, is_cold)?;
-        let at = |share| quantile(&us, share);
-        println!(
-            "  from the return of the enqueue to the first statement, {what}: p50 {:.0} us, p95 {:.0} us, p99 {:.0} us",
-            at(0.5),
-            at(0.95),
-            at(0.99)
-        );
+    for _ in 0..10 {
+        time(false)?;
+    }
+    for (what, count, is_cold) in
+        [("a warm process", options.scale(1_000, 100), false), ("no process", options.scale(100, 10), true)]
+    {
+        let us = (0..count).map(|_| time(is_cold)).collect::<Result<Vec<_>>>()?;
+        println!("  from the return of the enqueue to the first statement, {what}: {}", spread(&us, "us"));
     }
     Ok(())
 }
@@ -121,27 +113,24 @@ fn latency(options: &Options) -> Result<()> {
 fn rate(executors: usize, jobs: i64) -> Result<f64> {
     let server = server(&format!("pg_queue.max_executors = {executors}\nmax_worker_processes = 16"), "")?;
     let mut client = writer(&server)?;
-    let fill = |client: &mut Client, jobs: i64| -> Result<f64> {
+    let mut fill = |jobs: i64| -> Result<f64> {
         client.batch_execute("SELECT queue.pause('sql')")?;
-        let last = number(client, "SELECT coalesce(max(id), 0) FROM queue.attempts")?;
-        client.batch_execute(&format!(
-            "SELECT count(*) FROM queue.enqueue_batch('sql', (SELECT jsonb_agg('{{\"command\": \"SELECT 1\"}}'::jsonb) FROM generate_series(1, {jobs})))"
-        ))?;
+        let last = server.number("SELECT coalesce(max(id), 0) FROM queue.attempts")?;
+        enqueue(&mut client, jobs)?;
         client.batch_execute("SELECT queue.resume('sql')")?;
-        until(client, "SELECT (ready + running)::bigint FROM queue.stats WHERE queue_name = 'sql'", 0)?;
+        until(&server, LEFT, 0)?;
         let span =
             "SELECT count(*) / extract(epoch FROM max(finished_at) - min(claimed_at))::float8 FROM queue.attempts
-                    WHERE state = 'completed' AND id > $1";
+             WHERE state = 'completed' AND id > $1";
         Ok(client.query_one(span, &[&last])?.try_get(0)?)
     };
-    fill(&mut client, 500)?;
-    fill(&mut client, jobs)
+    fill(500)?;
+    fill(jobs)
 }
 
 /// Jobs that are all due in one second, while no process can be started for them.
 fn shortage(options: &Options) -> Result<()> {
-    let jobs: i64 = if options.quick { 1_000 } else { 10_000 };
-    let short_for = if options.quick { SHORT_FOR / 6 } else { SHORT_FOR };
+    let (jobs, short_for) = options.scale((10_000_i64, SHORT_FOR), (1_000, SHORT_FOR / 6));
     // The launchers and the worker have three slots.
     let server = server(
         &format!("max_worker_processes = {}\npg_queue.max_executors = {EXECUTORS}\n{HOLDING}", EXECUTORS + 3),
@@ -150,7 +139,7 @@ fn shortage(options: &Options) -> Result<()> {
     server.execute(
         "CREATE TABLE ran (n integer, at timestamptz DEFAULT clock_timestamp()); GRANT ALL ON ran TO writer",
     )?;
-    let holders = Holders::take(&server, EXECUTORS)?;
+    let holder = Holder::take(&server, EXECUTORS)?;
     let mut client = writer(&server)?;
     client.batch_execute(&format!(
         "SELECT count(*) FROM queue.enqueue_batch('sql',
@@ -159,18 +148,15 @@ fn shortage(options: &Options) -> Result<()> {
               FROM generate_series(1, {jobs}) AS n))"
     ))?;
     thread::sleep(short_for);
-    let early = number(&mut client, "SELECT count(*) FROM ran")?;
-    drop(holders);
+    let early = server.number("SELECT count(*) FROM ran")?;
+    drop(holder);
     let start = Instant::now();
-    until(
-        &mut client,
-        "SELECT (ready + running + scheduled + retrying)::bigint FROM queue.stats WHERE queue_name = 'sql'",
-        0,
-    )?;
+    let left = "SELECT (ready + running + scheduled + retrying)::bigint FROM queue.stats WHERE queue_name = 'sql'";
+    until(&server, left, 0)?;
     let took = start.elapsed().as_secs_f64();
-    let ran = number(&mut client, "SELECT count(DISTINCT n) FROM ran")?;
-    let twice = number(&mut client, "SELECT count(*) FROM ran")? - ran;
-    let failed = number(&mut client, "SELECT count(*) FROM queue.attempts WHERE state <> 'completed'")?;
+    let ran = server.number("SELECT count(DISTINCT n) FROM ran")?;
+    let twice = server.number("SELECT count(*) FROM ran")? - ran;
+    let failed = server.number("SELECT count(*) FROM queue.attempts WHERE state <> 'completed'")?;
     println!(
         "  {jobs} due at once, no slot for a process for {:.0} s: {early} run meanwhile, all {took:.1} s after it; \
          lost {}, twice {twice}, attempts that failed {failed}",
@@ -184,68 +170,54 @@ fn shortage(options: &Options) -> Result<()> {
 pub const HOLDING: &str = "max_parallel_workers = 64\nmax_parallel_workers_per_gather = 64\nparallel_setup_cost = 0
 parallel_tuple_cost = 0\nmin_parallel_table_scan_size = 0\nparallel_leader_participation = off";
 
-/// Parallel queries that have all processes that were free, until this is dropped.
-pub struct Holders {
-    tokens: Vec<postgres::CancelToken>,
-    running: Vec<thread::JoinHandle<()>>,
-}
+/// A parallel query that has all processes that were free, until this is dropped.
+pub struct Holder(postgres::CancelToken, Option<thread::JoinHandle<()>>);
 
-impl Holders {
+impl Holder {
     /// Takes so many.
     pub fn take(server: &Server, workers: usize) -> Result<Self> {
         server.execute(
             "CREATE TABLE held AS SELECT n FROM generate_series(1, 20000) AS n; ALTER TABLE held SET (parallel_workers = 64); ANALYZE held",
         )?;
-        let mut holders = Self { tokens: Vec::new(), running: Vec::new() };
-        let mut observer = server.connect()?;
         let mut client = server.connect()?;
-        holders.tokens.push(client.cancel_token());
+        let token = client.cancel_token();
         // It ends by the cancel.
-        holders.running.push(thread::spawn(move || {
-            let _ = client.batch_execute("SELECT count(pg_sleep(1)) FROM held");
-        }));
+        let running = thread::spawn(move || drop(client.batch_execute("SELECT count(pg_sleep(1)) FROM held")));
+        let holder = Self(token, Some(running));
         let held = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'parallel worker'";
-        until(&mut observer, held, workers as i64)?;
-        Ok(holders)
+        until(server, held, workers as i64)?;
+        Ok(holder)
     }
 }
 
-impl Drop for Holders {
+impl Drop for Holder {
     fn drop(&mut self) {
-        for token in &self.tokens {
-            if let Err(error) = token.cancel_query(postgres::NoTls) {
-                eprintln!("a query that holds processes could not be cancelled: {error}");
-            }
+        if let Err(error) = self.0.cancel_query(postgres::NoTls) {
+            eprintln!("a query that holds processes could not be cancelled: {error}");
         }
-        for running in self.running.drain(..) {
-            let _ = running.join();
-        }
+        let _ = self.1.take().map(thread::JoinHandle::join);
     }
 }
 
 /// What a job that runs each second leaves behind in a day: as many runs, an hour's at a time, as fast as they go. The storage turns
 /// as often as in that day, and what has ended is gone when it does, as if its hour were over.
 fn day(options: &Options) -> Result<()> {
-    let hours = if options.quick { 4 } else { DAY / HOUR };
+    let hours = options.scale(DAY / HOUR, 4);
     let server = server(
         "pg_queue.segment_rows = 4096\npg_queue.reclaim_delay = 0\npg_queue.max_executors = 2\nautovacuum = off",
         ", retention => '0'",
     )?;
     let mut client = writer(&server)?;
-    let mut observer = server.connect()?;
     let mut sizes = Vec::new();
     for _ in 0..hours {
-        client.batch_execute(&format!(
-            "SELECT count(*) FROM queue.enqueue_batch('sql', (SELECT jsonb_agg('{{\"command\": \"SELECT 1\"}}'::jsonb) FROM generate_series(1, {HOUR})))"
-        ))?;
-        until(&mut client, "SELECT (ready + running)::bigint FROM queue.stats WHERE queue_name = 'sql'", 0)?;
+        enqueue(&mut client, HOUR)?;
+        until(&server, LEFT, 0)?;
         let size = "SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
                     WHERE relnamespace = 'queue'::regnamespace AND relkind = 'r'";
-        sizes.push(number(&mut observer, size)? as f64 / 1024.0);
+        sizes.push(server.number(size)? as f64 / 1024.0);
     }
     server.execute("CREATE EXTENSION pgstattuple")?;
-    let dead = number(
-        &mut observer,
+    let dead = server.number(
         "SELECT sum((pgstattuple(oid)).dead_tuple_count)::bigint FROM pg_class
          WHERE relnamespace = 'queue'::regnamespace AND relkind = 'r' AND relname ~ '^(attempt|claim|outcome|note|history)_'",
     )?;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::contender::Payload;
-use crate::soak::options::Options;
+use crate::options::Soak;
 
 /// How long a failed attempt waits for the next.
 pub const RETRY: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ pub struct Job {
 
 impl Load {
     /// The load for contenders that know jobs, or for those that know events only.
-    pub fn new(options: &Options, is_plain: bool) -> Self {
+    pub fn new(options: &Soak, is_plain: bool) -> Self {
         // Long enough for the ring of segments to come round meanwhile, short enough for those that waited to come
         // back within the run.
         Self { rate: options.rate, hold: (options.length / 4).min(Duration::from_secs(180)), is_plain }
@@ -99,17 +99,7 @@ impl Load {
 impl Job {
     /// A document of about 100 bytes that tells the number.
     pub fn payload(&self) -> Payload {
-        Payload::of(self.text())
-    }
-
-    /// The same as text.
-    pub fn text(&self) -> String {
-        format!(r#"{{"job": {}, "text": "{}"}}"#, self.number, "x".repeat(58))
-    }
-
-    /// Whether this attempt, counted from 1, fails.
-    pub fn fails(&self, attempt: i32) -> bool {
-        i64::from(attempt) <= i64::from(self.failures)
+        Payload::of(format!(r#"{{"job": {}, "text": "{}"}}"#, self.number, "x".repeat(58)))
     }
 }
 

@@ -2,75 +2,46 @@
 //! vacuumed away. What has to stay as it was: the rate, the time of a claim, the size of the logs.
 //! `docs/benchmark.md` says how to read the answer.
 
-mod articles;
-mod contender;
+mod contenders;
 mod drive;
-mod judge;
 mod ledger;
 mod load;
-pub mod options;
-mod ours;
-mod pgq;
 mod report;
 mod storage;
 
-use std::time::Duration;
-
-use postgres::Client;
-
-use crate::server::Server;
+use crate::options::Soak;
+use crate::targets::{self, Target};
 use crate::{Result, charts, cpu};
-use contender::Contender;
-pub use drive::Soaked;
+pub use drive::{Soaked, Window};
 use load::Load;
-use options::Options;
 
-/// Runs the contenders one after the other. Whether pg_queue has reached all its targets.
-pub fn run(options: &Options) -> Result<bool> {
+/// Runs the contenders one after the other. True if pg_queue has reached all its targets.
+pub fn run(options: &Soak) -> Result<bool> {
     let mut all = Vec::new();
-    if options.wants("ours") {
-        let load = Load::new(options, false);
-        begin("ours", options, options.length);
-        all.push(("ours", soak(&ours::Ours::new(load, options.length)?, options, options.length)?));
-    }
-    if options.wants("articles") {
-        begin("articles", options, options.contrast());
-        all.push(("articles", soak(&articles::Articles::new()?, options, options.contrast())?));
-    }
-    if options.wants("pgq") {
-        match pgq::Pgq::new(options.contrast())? {
-            Some(pgq) => {
-                begin("pgq", options, options.contrast());
-                all.push(("pgq", soak(&pgq, options, options.contrast())?));
-            }
-            None => println!("\nPgQ is not there: left out"),
+    for (name, length) in [("ours", options.length), ("articles", options.contrast()), ("pgq", options.contrast())] {
+        if !options.wants(name) {
+            continue;
         }
+        println!("\n{name}: {} jobs offered in a second, for {} s", options.rate, length.as_secs());
+        let Some(contender) = contenders::set_up(name, Load::new(options, false), length)? else {
+            println!("  it is not there: left out");
+            continue;
+        };
+        let noise = cpu::Noise::begin(vec![contender.server.postmaster()]);
+        let soaked = drive::run(&contender, Load::new(options, contender.is_plain), length, !options.no_snapshot);
+        if soaked.is_err() {
+            eprintln!("\nit failed; the end of its server's log:\n{}", contender.server.log_end());
+        }
+        let soaked = soaked?;
+        report::print_end(&soaked, noise.percent());
+        all.push((name, soaked));
     }
     report::print_summary(&all);
-    if let Some(folder) = &options.charts {
-        charts::of_soak(folder, &all, options.has_snapshot)?;
+    if let Some(folder) = &options.report.charts {
+        charts::of_soak(folder, &all, !options.no_snapshot)?;
     }
-    let Some((_, ours)) = all.iter().find(|(name, _)| *name == "ours") else { return Ok(true) };
-    let targets = judge::judge(ours, options.rate);
-    report::print_targets(&targets);
-    Ok(targets.iter().all(|target| target.is_reached()))
-}
-
-/// A connection; its commits do not wait for the disk.
-fn connect(server: &Server) -> Result<Client> {
-    server.connect()
-}
-
-fn begin(name: &str, options: &Options, length: Duration) {
-    println!("\n{name}: {} jobs offered in a second, for {} s", options.rate, length.as_secs());
-}
-
-fn soak(contender: &dyn Contender, options: &Options, length: Duration) -> Result<Soaked> {
-    let noise = cpu::Noise::begin(vec![contender.server().postmaster()]);
-    let soaked = drive::run(contender, Load::new(options, contender.is_plain()), length, options.has_snapshot);
-    match &soaked {
-        Ok(soaked) => report::print_end(soaked, noise.percent()),
-        Err(_) => eprintln!("\nit failed; the end of its server's log:\n{}", contender.server().log_end()),
-    }
-    soaked
+    let ours = all.iter().find(|(name, _)| *name == "ours");
+    let targets = ours.map_or(Vec::new(), |(_, ours)| report::judge(ours, options.rate));
+    targets::print(&targets);
+    Ok(targets.iter().all(Target::is_met))
 }

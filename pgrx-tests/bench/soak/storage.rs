@@ -4,7 +4,7 @@
 use postgres::Client;
 
 use crate::server::Server;
-use crate::{Result, cpu, soak};
+use crate::{Result, cpu};
 
 /// Where a contender's jobs are.
 #[derive(Clone, Copy)]
@@ -39,9 +39,8 @@ pub struct Observer {
 impl Observer {
     /// Connects; installs `pgstattuple` if the server has it.
     pub fn new(server: &Server, tables: Tables) -> Result<Self> {
-        let mut client = soak::connect(server)?;
-        let exact = "SELECT FROM pg_available_extensions WHERE name = 'pgstattuple'";
-        let has_exact = client.query_opt(exact, &[])?.is_some();
+        let mut client = server.connect()?;
+        let has_exact = server.has("pgstattuple")?;
         if has_exact {
             client.batch_execute("CREATE EXTENSION IF NOT EXISTS pgstattuple")?;
         }

@@ -2,24 +2,18 @@
 //! consumers; what matching costs among 20,000 bindings; and that a paused subscriber costs the others nothing. Only when it is
 //! asked for by its name.
 
-mod matching;
-mod paused;
+pub mod matching;
+pub mod paused;
 mod peers;
 
 use std::time::{Duration, Instant};
 
-use crate::options::Options;
-use crate::statistics::median;
+use crate::runner::Bench;
+use crate::server::Cost;
+use crate::statistics::{median, median_of, ratios};
 use crate::{Result, cpu};
 
-use peers::Peer;
-
-/// The names of its parts in `--only`, where `topics` is all of them.
-const RATES: &str = "topics-rates";
-const BODIES: &str = "topics-bodies";
-const LIVES: &str = "topics-lives";
-const MATCHING: &str = "topics-matching";
-const PAUSED: &str = "topics-paused";
+pub use peers::Peer;
 
 /// Queues that an event goes to.
 pub const QUEUES: usize = 8;
@@ -27,23 +21,12 @@ pub const QUEUES: usize = 8;
 /// The key of all events that are timed.
 pub const KEY: &str = "order.placed";
 
-/// Measures what is asked for, and prints each figure when it is there.
-pub fn measure(options: &Options) -> Result<()> {
-    type Part = fn(&Options, &[Peer]) -> Result<()>;
-    let parts: [(&str, Part); 3] = [(RATES, rates), (BODIES, bodies), (LIVES, lives)];
-    let asked: Vec<Part> = parts.iter().filter(|(name, _)| options.asks_for(name)).map(|(_, part)| *part).collect();
-    if !asked.is_empty() {
-        println!("\ntopics: one event, {QUEUES} queues");
-        let peers = peers::all()?;
-        asked.iter().try_for_each(|part| part(options, &peers))?;
+/// All ways that are installed, for all cells.
+fn peers<'a>(bench: &'a mut Bench) -> Result<&'a [Peer]> {
+    if bench.peers.is_empty() {
+        bench.peers = peers::all()?;
     }
-    if options.asks_for(MATCHING) {
-        matching::measure(options)?;
-    }
-    if options.asks_for(PAUSED) {
-        paused::measure(options)?;
-    }
-    Ok(())
+    Ok(&bench.peers)
 }
 
 /// A payload of so many bytes of text that pglz finds nothing in, as stored a little more.
@@ -54,27 +37,26 @@ fn payload(bytes: usize) -> String {
 }
 
 /// Events a second of one client, and CPU of the server's for each, in turns.
-fn rates(options: &Options, peers: &[Peer]) -> Result<()> {
+pub fn rates(bench: &mut Bench) -> Result<()> {
+    let options = bench.options;
+    let peers = peers(bench)?;
     let payload = payload(80);
-    let mut found: Vec<(Vec<f64>, Vec<f64>)> = peers.iter().map(|_| Default::default()).collect();
-    for round in 0..options.rounds {
+    let mut found: Vec<Vec<(f64, f64)>> = vec![Vec::new(); peers.len()];
+    for round in 0..options.rounds() {
         for n in 0..peers.len() {
             let at = (n + round) % peers.len();
-            let (rate, us) = turn(&peers[at], &payload, options.turn)?;
-            found[at].0.push(rate);
-            found[at].1.push(us);
+            found[at].push(turn(&peers[at], &payload, options.turn())?);
         }
     }
-    println!("  payloads of 100 bytes, one client   {:>12}{:>14}", "events/s", "CPU us each");
-    for (peer, (rates, us)) in peers.iter().zip(&found) {
-        let by = |mine: &[f64], other: &[f64]| median(&mine.iter().zip(other).map(|(a, b)| a / b).collect::<Vec<_>>());
+    println!("    {:32}{:>12}{:>14}", "", "events/s", "CPU us each");
+    for (peer, turns) in peers.iter().zip(&found) {
         println!(
             "    {:32}{:>12.0}{:>14.1}   rate of publish over it {:.2}, CPU {:.2}",
             peer.name,
-            median(rates),
-            median(us),
-            by(&found[0].0, rates),
-            by(&found[0].1, us)
+            median_of(turns, |turn| turn.0),
+            median_of(turns, |turn| turn.1),
+            median(&ratios(&found[0], turns, |turn| turn.0)),
+            median(&ratios(&found[0], turns, |turn| turn.1))
         );
     }
     Ok(())
@@ -99,23 +81,23 @@ fn turn(peer: &Peer, payload: &str, length: Duration) -> Result<(f64, f64)> {
 }
 
 /// WAL of an event with a large payload, over the payload as it is stored.
-fn bodies(options: &Options, peers: &[Peer]) -> Result<()> {
-    let events = if options.quick { 200 } else { 2_000 };
+pub fn bodies(bench: &mut Bench) -> Result<()> {
+    let events = bench.options.scale(2_000, 200);
     let payload = payload(8_000);
-    println!("  payloads of 8 kB, WAL of an event   {:>12}{:>14}", "in payloads", "in single jobs");
-    // What one job with such a payload takes: the loop makes as many as there are queues.
+    println!("    {:32}{:>12}{:>14}", "", "in payloads", "in single jobs");
     let mut found = Vec::new();
-    for peer in peers {
+    for peer in peers(bench)? {
         let mut sender = peer.sender(&payload)?;
         sender.send()?;
         peer.server.settle();
-        let before = peer.server.wal_bytes()?;
+        let before = peer.server.cost()?;
         for _ in 0..events {
             sender.send()?;
         }
-        let bytes = (peer.server.wal_bytes()? - before) as f64 / events as f64;
-        found.push((peer, bytes));
+        let cost = peer.server.cost()?.since(before);
+        found.push((peer, cost.wal_bytes as f64 / f64::from(events)));
     }
+    // What one job with such a payload takes: the loop makes as many as there are queues.
     let job = found.iter().find(|(peer, _)| peer.is_loop()).map_or(f64::NAN, |(_, bytes)| bytes / QUEUES as f64);
     for (peer, bytes) in found {
         println!("    {:32}{:>12.2}{:>14.2}", peer.name, bytes / payload.len() as f64, bytes / job);
@@ -124,31 +106,34 @@ fn bodies(options: &Options, peers: &[Peer]) -> Result<()> {
 }
 
 /// What the whole life of events costs: sent one by one, read by all consumers in batches of 100 and ended.
-fn lives(options: &Options, peers: &[Peer]) -> Result<()> {
-    let events = if options.quick { 500 } else { 5_000 };
+pub fn lives(bench: &mut Bench) -> Result<()> {
+    let (events, rounds) = bench.options.scale((5_000, 5), (500, 1));
     let payload = payload(80);
-    println!("  an event's whole life, sent alone, read by {QUEUES} consumers 100 at a time");
     println!("    {:32}{:>12}{:>14}", "", "CPU us", "WAL bytes");
-    for peer in peers {
-        let mut figures: (Vec<f64>, Vec<f64>) = Default::default();
-        for _ in 0..if options.quick { 1 } else { 5 } {
+    for peer in peers(bench)? {
+        let mut costs: Vec<Cost> = Vec::new();
+        for _ in 0..rounds {
             peer.empty()?;
-            let mut sender = peer.sender(&payload)?;
-            let mut reader = peer.reader()?;
+            let (mut sender, mut reader) = (peer.sender(&payload)?, peer.reader()?);
             peer.server.settle();
-            let (seconds, wal) = (peer.server.cpu_seconds(), peer.server.wal_bytes()?);
+            let before = peer.server.cost()?;
             for _ in 0..events {
                 sender.send()?;
             }
-            let read = reader.read_all()?;
+            let read = peer.read_all(&mut reader)?;
             if read != events * QUEUES {
                 return Err(format!("{}: {read} were read of {} copies", peer.name, events * QUEUES).into());
             }
             peer.server.settle();
-            figures.0.push((peer.server.cpu_seconds() - seconds) * 1e6 / events as f64);
-            figures.1.push((peer.server.wal_bytes()? - wal) as f64 / events as f64);
+            costs.push(peer.server.cost()?.since(before));
         }
-        println!("    {:32}{:>12.1}{:>14.0}", peer.name, median(&figures.0), median(&figures.1));
+        let of = |figure: fn(&Cost) -> f64| median_of(&costs, figure) / events as f64;
+        println!(
+            "    {:32}{:>12.1}{:>14.0}",
+            peer.name,
+            of(|cost| cost.cpu_seconds * 1e6),
+            of(|cost| cost.wal_bytes as f64)
+        );
     }
     Ok(())
 }

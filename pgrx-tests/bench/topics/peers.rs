@@ -1,11 +1,19 @@
 //! The ways in which one event gets to eight consumers: how it is sent, and how they all get and end it.
 
+use postgres::types::{Json, ToSql};
+
 use crate::Result;
-use crate::client::{Client, Statement};
+use crate::contender::{Session, Takes, Verbs};
 use crate::server::Server;
 use crate::topics::{KEY, QUEUES};
 
-/// What is sent, and how.
+/// A way, with a server of its own.
+pub struct Peer {
+    pub name: &'static str,
+    pub server: Server,
+    way: Way,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Publish,
@@ -17,115 +25,93 @@ enum Way {
     Pgq,
 }
 
-/// One of them, with a server of its own.
-pub struct Peer {
-    pub name: &'static str,
-    pub server: Server,
-    way: Way,
-}
-
 /// The headers that an event's jobs have.
 const HEADERS: &str = r#"{"event": {"topic": "orders", "key": "order.placed", "id": 123456789012, "published_at": "2026-01-01T00:00:00.000000+00:00"}}"#;
+
+/// Name, way, extension, what is done once and what for each queue `{}`.
+const WAYS: [(&str, Way, &str, &str, &str); 5] = [
+    (
+        "publish",
+        Way::Publish,
+        "pg_queue",
+        "SELECT queue.create_topic('orders')",
+        "SELECT queue.create('{}'), queue.bind('orders', '{}', 'order.*')",
+    ),
+    ("enqueue_batch, the same rows", Way::Batch, "pg_queue", "SELECT", "SELECT queue.create('{}')"),
+    ("a loop of enqueue", Way::Loop, "pg_queue", "SELECT", "SELECT queue.create('{}')"),
+    (
+        "pgmq, send_topic",
+        Way::Pgmq,
+        "pgmq",
+        "SELECT",
+        "SELECT pgmq.create('{}'); SELECT pgmq.bind_topic('order.*', '{}')",
+    ),
+    (
+        "PgQ, insert_event",
+        Way::Pgq,
+        "pgq",
+        "SELECT pgq.create_queue('orders');
+         SELECT pgq.set_queue_config('orders', 'ticker_max_lag', '0'),
+                pgq.set_queue_config('orders', 'ticker_max_count', '1')",
+        "SELECT pgq.register_consumer('orders', '{}')",
+    ),
+];
 
 /// All that are installed, `publish` first.
 pub fn all() -> Result<Vec<Peer>> {
     let mut peers = Vec::new();
-    for (name, way) in [
-        ("publish", Way::Publish),
-        ("enqueue_batch, the same rows", Way::Batch),
-        ("a loop of enqueue", Way::Loop),
-        ("pgmq, send_topic", Way::Pgmq),
-        ("PgQ, insert_event", Way::Pgq),
-    ] {
-        let extension = match way {
-            Way::Pgmq => Some("pgmq"),
-            Way::Pgq => Some("pgq"),
-            _ => None,
+    for (name, way, extension, once, each) in WAYS {
+        let server =
+            if extension == "pg_queue" { Some(Server::with_extension("")?) } else { Server::with_peer(extension)? };
+        let Some(server) = server else {
+            println!("  {name} is left out: it is not installed");
+            continue;
         };
-        let server = if extension.is_some() { Server::plain() } else { Server::with_extension()? };
-        if let Some(extension) = extension {
-            let found = format!("SELECT FROM pg_available_extensions WHERE name = '{extension}'");
-            if server.connect()?.query_opt(&found, &[])?.is_none() {
-                println!("  {name} is left out: it is not installed");
-                continue;
-            }
-        }
         let peer = Peer { name, server, way };
-        peer.prepare()?;
+        peer.server.execute(once)?;
+        peer.for_each_queue(each)?;
         peers.push(peer);
     }
     Ok(peers)
 }
 
-/// A session that sends events.
+/// A session that sends events with a payload.
 pub struct Sender {
     pub pid: i32,
-    client: Client,
-    statement: Statement,
-    payload: Box<dyn postgres::types::ToSql>,
+    session: Session,
+    payload: Box<dyn ToSql>,
 }
 
 impl Sender {
     pub fn send(&mut self) -> Result<()> {
-        self.client.execute(&self.statement, &[&*self.payload])
+        self.session.send(&*self.payload, 0, None)
     }
-}
-
-/// A session that is all consumers, one after the other.
-pub struct Reader {
-    client: Client,
-    way: Way,
 }
 
 impl Peer {
-    fn prepare(&self) -> Result<()> {
-        let each = |sql: &str| -> Result<()> {
-            (1..=QUEUES).try_for_each(|n| self.server.execute(&sql.replace("{}", &format!("q{n}"))))
-        };
-        match self.way {
-            Way::Publish => {
-                self.server.execute("SELECT queue.create_topic('orders')")?;
-                each("SELECT queue.create('{}'), queue.bind('orders', '{}', 'order.*')")
-            }
-            Way::Batch | Way::Loop => each("SELECT queue.create('{}')"),
-            Way::Pgmq => {
-                self.server.execute("CREATE EXTENSION pgmq")?;
-                each("SELECT pgmq.create('{}'); SELECT pgmq.bind_topic('order.*', '{}')")
-            }
-            Way::Pgq => {
-                self.server.execute(
-                    "CREATE EXTENSION pgq; SELECT pgq.create_queue('orders');
-                     SELECT pgq.set_queue_config('orders', 'ticker_max_lag', '0'),
-                            pgq.set_queue_config('orders', 'ticker_max_count', '1')",
-                )?;
-                each("SELECT pgq.register_consumer('orders', '{}')")
-            }
-        }
+    fn for_each_queue(&self, sql: &str) -> Result<()> {
+        (1..=QUEUES).try_for_each(|n| self.server.execute(&sql.replace("{}", &format!("q{n}"))))
     }
 
-    /// Whether it makes a job for each queue by itself.
+    /// True if it makes a job for each queue by itself.
     pub fn is_loop(&self) -> bool {
         self.way == Way::Loop
     }
 
     /// Takes away what other measurements have left.
     pub fn empty(&self) -> Result<()> {
-        let purge = |call: &str| -> Result<()> {
-            (1..=QUEUES).try_for_each(|n| self.server.execute(&format!("SELECT {call}('q{n}')")))
-        };
         match self.way {
-            Way::Pgmq => purge("pgmq.purge_queue"),
-            Way::Pgq => self.reader()?.read_all().map(|_| ()),
-            _ => purge("queue.purge"),
+            Way::Pgmq => self.for_each_queue("SELECT pgmq.purge_queue('{}')"),
+            Way::Pgq => self.read_all(&mut self.reader()?).map(|_| ()),
+            _ => self.for_each_queue("SELECT queue.purge('{}')"),
         }
     }
 
     /// A session that sends events with this payload.
     pub fn sender(&self, payload: &str) -> Result<Sender> {
-        let mut client = self.server.client(false)?;
         let calls: Vec<String> =
             (1..=QUEUES).map(|n| format!("queue.enqueue('q{n}', $1, headers => '{HEADERS}')")).collect();
-        let sql = match self.way {
+        let send = match self.way {
             Way::Publish => format!("SELECT job_id FROM queue.publish('orders', $1, '{KEY}')"),
             Way::Batch => "SELECT queue.enqueue_batch('q1', $1)".to_owned(),
             Way::Loop => format!("SELECT {}", calls.join(", ")),
@@ -133,74 +119,53 @@ impl Peer {
             Way::Pgq => "SELECT pgq.insert_event('orders', 'order.placed', $1)".to_owned(),
         };
         let json: serde_json::Value = serde_json::from_str(payload)?;
-        let payload: Box<dyn postgres::types::ToSql> = match self.way {
+        let payload: Box<dyn ToSql> = match self.way {
             Way::Batch => {
                 let headers: serde_json::Value = serde_json::from_str(HEADERS)?;
                 let job = serde_json::json!({ "payload": json, "headers": headers });
-                Box::new(postgres::types::Json(serde_json::Value::Array(vec![job; QUEUES])))
+                Box::new(Json(serde_json::Value::Array(vec![job; QUEUES])))
             }
             Way::Pgq => Box::new(payload.to_owned()),
-            _ => Box::new(postgres::types::Json(json)),
+            _ => Box::new(Json(json)),
         };
-        let pid = client.prepare("SELECT pg_backend_pid()::bigint")?;
-        let pid = client.ids(&pid, &[])?.first().copied().unwrap_or_default() as i32;
-        Ok(Sender { pid, statement: client.prepare(&sql)?, client, payload })
+        let mut session = Session::new(&self.server, Verbs { send, ..Verbs::default() }, false)?;
+        Ok(Sender { pid: session.pid()?, session, payload })
     }
 
-    /// A session that reads.
-    pub fn reader(&self) -> Result<Reader> {
-        Ok(Reader { client: self.server.client(false)?, way: self.way })
+    /// A session that is all consumers, one after the other.
+    pub fn reader(&self) -> Result<Session> {
+        let (takes, claim, next, complete) = match self.way {
+            Way::Pgq => (
+                Takes::Batches,
+                "SELECT coalesce(pgq.next_batch('orders', $1), 0)",
+                "SELECT ev_id, ev_data FROM pgq.get_batch_events($1)",
+                "SELECT 1 - pgq.finish_batch($1)::bigint",
+            ),
+            Way::Pgmq => (
+                Takes::Alone,
+                "SELECT msg_id, message FROM pgmq.read($2, 60, $1)",
+                "",
+                "SELECT cardinality($1::bigint[]) - count(*) FROM pgmq.delete($2, $1::bigint[])",
+            ),
+            Way::Publish | Way::Batch | Way::Loop => (
+                Takes::Next,
+                "SELECT id, payload FROM queue.claim($2, $1)",
+                "SELECT id, payload FROM queue.claim($2, $1, completed => $3)",
+                "",
+            ),
+        };
+        let [claim, next, complete] = [claim, next, complete].map(str::to_owned);
+        Session::new(&self.server, Verbs { takes, claim, next, complete, ..Verbs::default() }, false)
     }
-}
 
-impl Reader {
-    /// Gets and ends what there is for each consumer, 100 at a time where it is asked for a number. Returns how many there were.
-    pub fn read_all(&mut self) -> Result<usize> {
-        (1..=QUEUES).try_fold(0, |sum, n| Ok(sum + self.read(&format!("q{n}"))?))
-    }
-
-    fn read(&mut self, consumer: &str) -> Result<usize> {
-        let client = &mut self.client;
-        let mut read = 0;
-        match self.way {
-            Way::Pgq => {
-                let (tick, next) = (
-                    client.prepare("SELECT pgq.ticker('orders')")?,
-                    client.prepare(&format!("SELECT coalesce(pgq.next_batch('orders', '{consumer}'), 0)"))?,
-                );
-                let events = client.prepare("SELECT ev_id, ev_data FROM pgq.get_batch_events($1)")?;
-                let finish = client.prepare("SELECT pgq.finish_batch($1)")?;
-                client.execute(&tick, &[])?;
-                while let Some(batch) = client.ids(&next, &[])?.first().copied().filter(|&batch| batch != 0) {
-                    read += client.ids(&events, &[&batch])?.len();
-                    client.execute(&finish, &[&batch])?;
-                }
+    /// Gets and ends what there is for each consumer. Returns how many events there were.
+    pub fn read_all(&self, reader: &mut Session) -> Result<usize> {
+        (1..=QUEUES).try_fold(0, |sum, n| {
+            if self.way == Way::Pgq {
+                self.server.execute("SELECT pgq.ticker('orders')")?;
             }
-            Way::Pgmq => {
-                let claim = client.prepare(&format!("SELECT msg_id, message FROM pgmq.read('{consumer}', 60, 100)"))?;
-                let delete = client.prepare(&format!("SELECT pgmq.delete('{consumer}', $1::bigint[])"))?;
-                loop {
-                    let ids = client.ids(&claim, &[])?;
-                    if ids.is_empty() {
-                        break;
-                    }
-                    client.execute(&delete, &[&ids])?;
-                    read += ids.len();
-                }
-            }
-            Way::Publish | Way::Batch | Way::Loop => {
-                let sql = format!("SELECT id, payload FROM queue.claim('{consumer}', 100, completed => $1)");
-                let claim = client.prepare(&sql)?;
-                let mut ids: Vec<i64> = Vec::new();
-                loop {
-                    ids = client.ids(&claim, &[&ids])?;
-                    if ids.is_empty() {
-                        break;
-                    }
-                    read += ids.len();
-                }
-            }
-        }
-        Ok(read)
+            reader.queue = format!("q{n}");
+            Ok(sum + reader.read_all()?)
+        })
     }
 }

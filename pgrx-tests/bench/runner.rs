@@ -1,0 +1,187 @@
+//! Runs the cells that are wanted, one after the other, and judges what they found.
+
+use std::collections::HashMap;
+
+use crate::cells::{self, Cell, Measure, When};
+use crate::contender::{Contender, Work};
+use crate::cpu::Noise;
+use crate::drive::{self, Sample};
+use crate::options::Options;
+use crate::statistics::{median, median_of, ratios};
+use crate::targets::{self, Bound, Target, at_least, at_most};
+use crate::topics::Peer;
+use crate::{Result, charts, queues};
+
+/// What cells share.
+pub struct Bench<'a> {
+    pub options: &'a Options,
+    /// Those that have been set up.
+    contenders: HashMap<&'static str, Contender>,
+    pub peers: Vec<Peer>,
+    targets: Vec<Target>,
+    /// Seconds of the machine while contenders took turns: all of them, and those that others have used.
+    noise: (f64, f64),
+}
+
+/// Contenders of a cell, each with one sample per round.
+pub type Rows = Vec<(&'static str, Vec<Sample>)>;
+
+/// A figure: name, where it comes from, decimals.
+type Figure = (&'static str, fn(&Sample) -> f64, usize);
+
+const RATE: Figure = ("jobs/s", Sample::rate, 0);
+const CPU: Figure = ("CPU s/1,000", Sample::cpu, 4);
+const WAL: Figure = ("WAL B/job", Sample::wal, 0);
+
+/// What the others of a cell are held against, if it is there.
+const BASES: [&str; 5] = ["floor", "shallow", "still", "plain", "ours"];
+
+/// A target of cells with turns: cells, contender, what it is held against, figure, bound.
+type Wanted = (&'static [&'static str], &'static str, &'static str, (&'static str, fn(&Sample) -> f64), Bound);
+
+const TARGETS: [Wanted; 11] = [
+    (&["single"], "ours", "floor", ("rate", Sample::rate), at_least(0.95)),
+    (&["single"], "ours", "floor", ("WAL", Sample::wal), at_most(1.1)),
+    (&["batch-2", "batch-4"], "ours", "floor", ("rate", Sample::rate), at_least(1.2)),
+    (&["batch-2", "batch-4"], "ours", "floor", ("WAL", Sample::wal), at_most(0.8)),
+    (&["batch-2", "batch-4"], "ours", "floor", ("WAL", Sample::wal), at_most(0.6).goal()),
+    (&["single"], "ours-retention-0", "floor", ("rate", Sample::rate), at_least(0.95)),
+    (&["single"], "ours-retention-0", "floor", ("WAL", Sample::wal), at_most(1.1)),
+    (&["batch-2", "batch-4"], "ours-retention-0", "floor", ("rate", Sample::rate), at_least(1.2)),
+    (&["batch-2", "batch-4"], "ours-retention-0", "floor", ("WAL", Sample::wal), at_most(0.8)),
+    (&["batch-2", "batch-4"], "ours-retention-0", "floor", ("WAL", Sample::wal), at_most(0.6).goal()),
+    (&["single"], "loop", "floor", ("rate", Sample::rate), at_least(1.1)),
+];
+
+/// The same of cells in which the contender differs in its backlog.
+const BACKLOGS: [Wanted; 2] = [
+    (&["depth-single", "depth-batch"], "deep", "shallow", ("rate", Sample::rate), at_least(0.9)),
+    (&["delayed-far-single", "delayed-far-batch"], "far", "ours", ("rate", Sample::rate), at_least(0.95)),
+];
+
+/// Measures and reports. True if all targets were reached.
+pub fn run(options: &Options) -> Result<bool> {
+    let mut bench =
+        Bench { options, contenders: HashMap::new(), peers: Vec::new(), targets: Vec::new(), noise: (0.0, 0.0) };
+    let is_alone = |cell: &&Cell| cell.when == When::Alone && options.asks_for(cell.name);
+    let alone = cells::ALL.iter().find(is_alone);
+    for cell in cells::ALL.iter().filter(|cell| alone.is_none_or(|alone| alone.name == cell.name)) {
+        match cell.measure {
+            Measure::Turns { clients, work, who } => bench.turns(cell, clients, work, who)?,
+            Measure::Own(measure) => {
+                let is_wanted =
+                    if cell.when == When::Always { options.wants(cell.name) } else { options.asks_for(cell.name) };
+                if is_wanted {
+                    println!("\n{}: {}", cell.name, cell.title);
+                    measure(&mut bench)?;
+                }
+            }
+        }
+    }
+    targets::print(&bench.targets);
+    let (all, others) = bench.noise;
+    if all > 0.0 {
+        println!("\nOther processes used {:.0} % of the machine while contenders took turns.", 100.0 * others / all);
+    }
+    Ok(bench.targets.iter().all(Target::is_met))
+}
+
+impl Bench<'_> {
+    /// Notes a target, unless there are no values.
+    pub fn target(&mut self, what: impl Into<String>, values: &[f64], bound: Bound) {
+        self.targets.extend(Target::new(what, values, bound));
+    }
+
+    /// Sets a contender up, if that has not been done for another cell.
+    fn contender(&mut self, name: &'static str) -> Result<&Contender> {
+        if !self.contenders.contains_key(name) {
+            self.contenders.insert(name, queues::set_up(name, self.options)?);
+        }
+        Ok(&self.contenders[name])
+    }
+
+    /// Contenders take turns, round by round, so that whatever disturbs the machine disturbs all of them. A cell's rounds follow
+    /// each other: else tables that need vacuum would rest while others have their turns in other cells, or suffer from what
+    /// they did there themselves.
+    fn turns(&mut self, cell: &Cell, clients: usize, work: Work, who: &[&'static str]) -> Result<()> {
+        let is_wanted = |who: &&&str| self.options.wants(&format!("{}/{who}", cell.name));
+        let who: Vec<&'static str> = who.iter().filter(is_wanted).copied().collect();
+        if who.is_empty() {
+            return Ok(());
+        }
+        for name in &who {
+            self.contender(name)?;
+        }
+        let noise = Noise::begin(self.contenders.values().map(|one| one.server.postmaster()).collect());
+        let mut rows: Rows = who.iter().map(|&who| (who, Vec::new())).collect();
+        let count = rows.len();
+        for round in 0..self.options.rounds() {
+            eprintln!("{}, round {} of {}", cell.name, round + 1, self.options.rounds());
+            // None is always first.
+            for n in 0..count {
+                let (who, samples) = &mut rows[(n + round) % count];
+                let contender = &self.contenders[who];
+                let sample = turn(contender, work, clients, self.options);
+                if sample.is_err() {
+                    eprintln!("\n{who} failed; the end of its server's log:\n{}", contender.server.log_end());
+                }
+                samples.push(sample?);
+            }
+        }
+        let (all, others) = noise.seconds();
+        self.noise = (self.noise.0 + all, self.noise.1 + others);
+        print(cell, &rows);
+        self.judge(cell.name, &rows);
+        charts::of_cell(self.options, cell.name, &rows)
+    }
+
+    fn judge(&mut self, cell: &str, rows: &Rows) {
+        for (cells, one, other, (what, figure), bound) in TARGETS.into_iter().chain(BACKLOGS) {
+            if cells.contains(&cell) {
+                let ratios = ratios(samples(rows, one), samples(rows, other), figure);
+                self.target(format!("{cell}: {what} {one} / {other}"), &ratios, bound);
+            }
+        }
+        if cell.starts_with("batch-") {
+            let rates: Vec<f64> = samples(rows, "ours").iter().map(Sample::rate).collect();
+            self.target(format!("{cell}: jobs/s of ours"), &rates, at_least(150_000.0).goal());
+        }
+    }
+}
+
+/// A turn of one contender.
+pub fn turn(contender: &Contender, work: Work, clients: usize, options: &Options) -> Result<Sample> {
+    /// Lives before the measuring begins: connections fill their caches, plans become generic.
+    const WARM_UP: usize = 12;
+    let mut tasks = Vec::new();
+    for _ in 0..clients {
+        let mut life = contender.life(work)?;
+        for _ in 0..WARM_UP {
+            life()?;
+        }
+        tasks.push(drive::steady(life));
+    }
+    drive::drive(&[&contender.server], tasks, options.turn())
+}
+
+/// The samples of a contender; none when it was not measured.
+pub fn samples<'a>(rows: &'a Rows, who: &str) -> &'a [Sample] {
+    rows.iter().find(|(name, _)| *name == who).map_or(&[], |(_, samples)| samples)
+}
+
+/// Prints the figures; behind each its ratio to those that the cell's others are held against.
+fn print(cell: &Cell, rows: &Rows) {
+    println!("\n{}: {}", cell.name, cell.title);
+    print!("{:20}", "");
+    [RATE, CPU, WAL].iter().for_each(|(name, ..)| print!("{name:>14}{:>8}", "ratio"));
+    println!();
+    let base = BASES.into_iter().map(|base| samples(rows, base)).find(|base| !base.is_empty()).unwrap_or(&[]);
+    for (who, samples) in rows {
+        print!("  {who:18}");
+        for (_, figure, digits) in [RATE, CPU, WAL] {
+            let ratio = median(&ratios(samples, base, figure));
+            print!("{:>14.digits$}{ratio:>8.2}", median_of(samples, figure));
+        }
+        println!();
+    }
+}
