@@ -113,7 +113,7 @@ check: lint core-test ## runs what needs no server: format, lints, unit and prop
 lint: prepare
 	@cargo fmt --version >/dev/null && cargo clippy --version >/dev/null || rustup component add rustfmt clippy
 	cargo fmt --all --check
-	cargo run -q -p xtask -- generate --check true
+	cargo run -q -p xtask -- generate --check
 	cargo clippy $(EVERYTHING) --all-targets -- -D warnings
 
 check-majors: ## compiles and lints for all majors or MAJORS='14 16', which need not be installed

@@ -161,6 +161,7 @@ impl Session {
     pub fn complete(&mut self, ids: &[i64]) -> Result<()> {
         let refused = match self.batch.take() {
             Some(batch) => self.client.ids(&self.complete, &[&batch])?,
+            None if self.takes == Takes::Batches => return Ok(()),
             None => self.client.ids(&self.complete, &[&Values(ids), &self.queue])?,
         };
         ended(&refused)

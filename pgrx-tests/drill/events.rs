@@ -1,6 +1,5 @@
 //! What befalls the primary, one after the other, and what is measured of it.
 
-use std::str::FromStr;
 use std::sync::atomic::Ordering;
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
@@ -26,7 +25,7 @@ const PRODUCERS: usize = 2;
 const WORKERS: usize = 4;
 
 /// What befalls the primary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Event {
     Switchover,
     KillServer,
@@ -61,24 +60,6 @@ impl Event {
     /// How many servers are promoted, one after the other.
     fn promotions(self) -> usize {
         if self == Self::KillTwice { 2 } else { 1 }
-    }
-}
-
-impl FromStr for Event {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        match name {
-            "switchover" => Ok(Self::Switchover),
-            "kill-server" => Ok(Self::KillServer),
-            "kill-twice" => Ok(Self::KillTwice),
-            "kill-both" => Ok(Self::KillBoth),
-            "kill-patroni" => Ok(Self::KillPatroni),
-            "cut-off" => Ok(Self::CutOff),
-            "cut-off-from-all" => Ok(Self::CutOffFromAll),
-            "freeze" => Ok(Self::Freeze),
-            _ => Err(format!("there is no event {name:?}")),
-        }
     }
 }
 

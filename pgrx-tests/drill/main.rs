@@ -15,59 +15,34 @@ mod place;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "\
-Usage: drill [--kills N] [--only EVENT]... [--rounds N] [--no-fence] [--patroni DIR] [--keep]
+use clap::Parser;
 
-  --kills     how often the primary is killed (5)
-  --only      this event alone; several in their order: switchover, kill-server, kill-twice, kill-both, kill-patroni,
-              cut-off, cut-off-from-all, freeze
-  --rounds    how often all the events befall, one round after the other (1)
-  --patroni   the folder with Patroni's Python package; without, the system's
-  --no-fence  Patroni starts beside the server that it left behind, as without the unit's ExecStartPre: under Patroni 3.0
-              jobs are lost
-  --keep      the servers' folders stay";
-
-/// What to do.
+/// Fails over: three servers under Patroni, whose primaries are killed and cut off under load.
+#[derive(Parser)]
+#[command(name = "drill")]
 pub struct Options {
+    /// How often the primary is killed
+    #[arg(long, value_name = "N", default_value_t = 5)]
     kills: usize,
+    /// This event alone; several in their order
+    #[arg(long, value_name = "EVENT")]
     only: Vec<events::Event>,
+    /// How often all the events befall, one round after the other
+    #[arg(long, value_name = "N", default_value_t = 1)]
     rounds: usize,
+    /// The folder with Patroni's Python package; without, the system's
+    #[arg(long, value_name = "DIR")]
     patroni: Option<PathBuf>,
+    /// Patroni starts beside the server that it left behind, as without the unit's ExecStartPre: under Patroni 3.0 jobs are lost
+    #[arg(long)]
     no_fence: bool,
+    /// The servers' folders stay
+    #[arg(long)]
     keep: bool,
 }
 
-fn options() -> Result<Option<Options>, lexopt::Error> {
-    use lexopt::prelude::*;
-    let mut options = Options { kills: 5, only: Vec::new(), rounds: 1, patroni: None, no_fence: false, keep: false };
-    let mut parser = lexopt::Parser::from_env();
-    while let Some(argument) = parser.next()? {
-        match argument {
-            Long("kills") => options.kills = parser.value()?.parse()?,
-            Long("only") => options.only.push(parser.value()?.parse()?),
-            Long("rounds") => options.rounds = parser.value()?.parse()?,
-            Long("patroni") => options.patroni = Some(parser.value()?.into()),
-            Long("no-fence") => options.no_fence = true,
-            Long("keep") => options.keep = true,
-            Long("help") | Short('h') => {
-                println!("{USAGE}");
-                return Ok(None);
-            }
-            other => return Err(other.unexpected()),
-        }
-    }
-    Ok(Some(options))
-}
-
 fn main() -> ExitCode {
-    let options = match options() {
-        Ok(Some(options)) => options,
-        Ok(None) => return ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("drill: {error}\n\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
+    let options = Options::parse();
     if let Some(code) = place::in_namespaces(options.keep) {
         return code;
     }

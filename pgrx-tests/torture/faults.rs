@@ -13,7 +13,7 @@ use crate::run::Torture;
 
 /// Until the end of the time, a fault after the other.
 pub fn run(torture: &Torture) -> BTreeMap<String, u64> {
-    let mut random = Random::new(torture.options.seed.wrapping_mul(1000).wrapping_add(999));
+    let mut random = Random::new(torture.options.seed().wrapping_mul(1000).wrapping_add(999));
     let mut counts = BTreeMap::new();
     let mut next_crash = Instant::now() + Duration::from_secs(4);
     while !torture.is_over() {

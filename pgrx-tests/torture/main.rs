@@ -25,18 +25,5 @@ use std::process::ExitCode;
 use options::Options;
 
 fn main() -> ExitCode {
-    match Options::parse() {
-        Ok(Some(options)) => {
-            if run::run(&options) {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            }
-        }
-        Ok(None) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("torture: {error}\n\n{}", options::USAGE);
-            ExitCode::from(2)
-        }
-    }
+    if run::run(&Options::read()) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

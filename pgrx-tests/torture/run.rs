@@ -150,8 +150,8 @@ pub type Counts = BTreeMap<(String, String), u64>;
 /// True: nothing was found.
 pub fn run(options: &Options) -> bool {
     let options = Options { without: options.without.clone(), only: options.only.clone(), ..*options };
-    println!("torture: seed {}, {} minutes", options.seed, options.minutes);
-    let mut random = Random::new(options.seed);
+    println!("torture: seed {}, {} minutes", options.seed(), options.minutes);
+    let mut random = Random::new(options.seed());
     let settings = plan::settings(&mut random);
     println!(
         "settings: {}",
@@ -348,10 +348,10 @@ fn report(counts: &Counts, faults: &BTreeMap<String, u64>, ledger: &Ledger) {
 fn end(torture: Torture, ledger: &Ledger, crashes: &[(Micros, Micros)]) -> bool {
     let findings = torture.findings.into_inner().unwrap();
     if findings.is_empty() {
-        println!("torture: seed {}: nothing found", torture.options.seed);
+        println!("torture: seed {}: nothing found", torture.options.seed());
         return true;
     }
-    println!("torture: seed {}: {} findings", torture.options.seed, findings.len());
+    println!("torture: seed {}: {} findings", torture.options.seed(), findings.len());
     let logs = torture.place.logs();
     let kept = torture.place.keep();
     if let Some(folder) = kept.first() {

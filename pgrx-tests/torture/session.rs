@@ -43,7 +43,7 @@ static NEXT_DEAL: AtomicI64 = AtomicI64::new(1);
 
 impl<'a> Session<'a> {
     pub fn new(torture: &'a Torture, number: usize) -> Self {
-        let random = Random::new(torture.options.seed.wrapping_mul(1000).wrapping_add(number as u64));
+        let random = Random::new(torture.options.seed().wrapping_mul(1000).wrapping_add(number as u64));
         Self {
             torture,
             number,

@@ -1,5 +1,4 @@
 //! Builder's tasks that neither cargo nor make can do alone: the extension's SQL, its installation into a server, and what is generated.
-//! See [`USAGE`].
 
 mod generate;
 mod install;
@@ -10,25 +9,43 @@ mod tables;
 mod upgrade;
 mod views;
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use eyre::{Result, WrapErr as _, bail, eyre};
+use clap::Parser;
+use eyre::{Result, WrapErr as _, eyre};
 
-const USAGE: &str = "\
-Usage: cargo run -p xtask -- schema
-       cargo run -p xtask -- install --library PATH --pg-config PATH [--destdir DIR]
-       cargo run -p xtask -- generate [--check true]
-       cargo run -p xtask -- site    --out DIR
-
-schema   writes the SQL of CREATE EXTENSION to stdout
-install  installs library, control file, that SQL and the upgrade scripts into the server of --pg-config,
-         below DIR if one is given
-generate writes the upgrade scripts, and what pages say that the SQL has; with --check it fails where one is stale
-site     writes the pages as a book for mdBook into DIR, which is emptied first
-
-PATH of --library is what cargo built, such as target/release/libpg_queue.so.";
+/// Builder's tasks that neither cargo nor make can do alone.
+#[derive(Parser)]
+#[command(name = "xtask")]
+enum Task {
+    /// Writes the SQL of CREATE EXTENSION to stdout
+    Schema,
+    /// Installs library, control file, that SQL and the upgrade scripts into a server
+    Install {
+        /// What cargo built, such as target/release/libpg_queue.so
+        #[arg(long, value_name = "PATH")]
+        library: PathBuf,
+        /// The server's
+        #[arg(long, value_name = "PATH")]
+        pg_config: PathBuf,
+        /// Installs below this folder
+        #[arg(long, value_name = "DIR")]
+        destdir: Option<PathBuf>,
+    },
+    /// Writes the upgrade scripts, and what pages say that the SQL has
+    Generate {
+        /// Writes nothing, and fails where one is stale
+        #[arg(long)]
+        check: bool,
+    },
+    /// Writes the pages as a book for mdBook
+    Site {
+        /// This folder is emptied first
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+}
 
 /// The extension's name, and so the beginning of the names of its files.
 const EXTENSION: &str = "pg_queue";
@@ -36,7 +53,7 @@ const EXTENSION: &str = "pg_queue";
 const CLUSTER: &str = "pg_queue_cluster";
 
 fn main() -> ExitCode {
-    match run(std::env::args().skip(1)) {
+    match run(Task::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -45,59 +62,15 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(mut args: impl Iterator<Item = String>) -> Result<()> {
-    let task = args.next().ok_or_else(|| eyre!("no task given\n\n{USAGE}"))?;
-    match task.as_str() {
-        "schema" => {
-            Options::parse(args, &[])?;
+fn run(task: Task) -> Result<()> {
+    match task {
+        Task::Schema => {
             print!("{}", script::QUEUE.install()?);
             Ok(())
         }
-        "install" => {
-            let mut options = Options::parse(args, &["library", "pg-config", "destdir"])?;
-            install::install(
-                &options.required("library")?,
-                &options.required("pg-config")?,
-                options.take("destdir").as_deref().map(Path::new),
-            )
-        }
-        "generate" => {
-            let is_check = Options::parse(args, &["check"])?.take("check").is_some();
-            generate::generate(is_check)
-        }
-        "site" => site::prepare(&Options::parse(args, &["out"])?.required("out")?),
-        "help" | "--help" | "-h" => {
-            println!("{USAGE}");
-            Ok(())
-        }
-        unknown => bail!("there is no task \"{unknown}\"\n\n{USAGE}"),
-    }
-}
-
-/// What was given as `--name value`.
-struct Options(HashMap<String, String>);
-
-impl Options {
-    fn parse(mut args: impl Iterator<Item = String>, known: &[&str]) -> Result<Self> {
-        let mut given = HashMap::new();
-        while let Some(arg) = args.next() {
-            let name = arg
-                .strip_prefix("--")
-                .filter(|name| known.contains(name))
-                .ok_or_else(|| eyre!("unknown option \"{arg}\"\n\n{USAGE}"))?;
-            let value = args.next().ok_or_else(|| eyre!("option \"{arg}\" lacks its value\n\n{USAGE}"))?;
-            given.insert(name.to_owned(), value);
-        }
-        Ok(Self(given))
-    }
-
-    fn take(&mut self, name: &str) -> Option<String> {
-        self.0.remove(name)
-    }
-
-    fn required(&mut self, name: &str) -> Result<PathBuf> {
-        let value = self.take(name).ok_or_else(|| eyre!("option \"--{name}\" is needed\n\n{USAGE}"))?;
-        Ok(value.into())
+        Task::Install { library, pg_config, destdir } => install::install(&library, &pg_config, destdir.as_deref()),
+        Task::Generate { check } => generate::generate(check),
+        Task::Site { out } => site::prepare(&out),
     }
 }
 
